@@ -126,12 +126,12 @@ def series_columns(end_ns, machines=2, samples=300, capacity=1000):
         fill = index / samples
         for machine in range(machines):
             for tier in ("gpu", "cpu", "disk"):
-                active, cached = int(capacity * 0.1), int(capacity * 0.8 * fill)
+                held, cached = int(capacity * 0.1), int(capacity * 0.8 * fill)
                 values = {
-                    "active": active,
+                    "held": held,
                     "cached": cached,
                     "in_flight": 5,
-                    "free": capacity - active - cached - 5,
+                    "free": capacity - held - cached - 5,
                 }
                 rows += [(time, machine, f"{tier}.{state}", value) for state, value in values.items()]
             rows += [(time, machine, "queue", index % 7), (time, machine, "running", 10 + index % 3)]

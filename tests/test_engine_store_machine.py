@@ -160,7 +160,7 @@ class EngineStore(RuleBasedStateMachine):
             return
         self.store.check()
         occupancy = self.store.occupancy(0)
-        assert occupancy.free_blocks + occupancy.active_blocks + occupancy.cached_blocks == self.capacity
+        assert occupancy.free_blocks + occupancy.held_blocks + occupancy.cached_blocks == self.capacity
         SEEN["eviction"] += self.store.eviction_counts(0).evicted_blocks > 0
 
     def teardown(self) -> None:
@@ -168,7 +168,7 @@ class EngineStore(RuleBasedStateMachine):
             self.end(request)
         if hasattr(self, "store"):
             self.capacities_add_up()
-            assert self.store.occupancy(0).active_blocks == 0
+            assert self.store.occupancy(0).held_blocks == 0
 
 
 def named(code: int) -> tuple[object, ...]:

@@ -101,7 +101,7 @@ def test_a_batch_beyond_what_may_go_takes_what_may_go(which, batch):
     assert written == 5
     assert store.eviction_counts(0)[0] == FREE_BLOCKS - 1
     assert store.eviction_counts(0)[1] == 6
-    assert store.occupancy(0)[:4] == (5, 1, 1, 5)
+    assert store.occupancy(0)[:4] == (5, 2, 0, 5)
     store.finish_move(write)
     assert store.peek(0, 1) == (1, 1), "what is held stays"
     store.check()

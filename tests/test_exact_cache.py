@@ -134,7 +134,7 @@ def test_offload_accounts_for_all_its_tokens(request, policy, threshold):
 @examples(100)
 def test_with_capacity_for_all_blocks_every_engine_is_the_unbounded_cache(request, policy):
     got = simulate_cache(replace(request, window=0, capacity_blocks=10**6), policy)
-    assert got["hit_tokens"] == got["ceilings"]["unbounded"]["hit_tokens"]
+    assert got["hit_tokens"] == got["upper_bounds"]["unbounded"]["hit_tokens"]
     assert got["misses"]["evicted_tokens"] == 0
 
 

@@ -235,10 +235,10 @@ def all_seen_again(p):
 
 #: sentence → (a plant with its cause, a plant without it, the expected text).
 CAUSES = {
-    "ceiling": (everything_again, quiet, "100.0 % of the upper bound"),
+    "upper-bound": (everything_again, quiet, "100.0 % of the upper bound"),
     "no-trace": (no_trace, quiet, "unknown"),
     "synthesised": (assumed, quiet, "The prefixes are synthesised, not measured: 9 sessions"),
-    "at-ceiling": (everything_again, evicted, "nothing to add"),
+    "at-upper-bound": (everything_again, evicted, "nothing to add"),
     "nothing-repeats": (quiet, everything_again, "No block is requested twice"),
     "never-seen": (quiet, all_seen_again, "requested for the first time"),
     "evicted": (evicted, everything_again, "2.5 % of prompt tokens were evicted on their machine"),

@@ -68,7 +68,7 @@ def test_every_kind_makes_a_sound_trace(kind, loop):
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_the_ceiling_is_that_of_the_plain_replay(kind):
+def test_the_upper_bound_is_that_of_the_plain_replay(kind):
     trace = small(kind)
     for cache_output in (True, False):
         assert upper_bound_hit_tokens(trace, cache_output).tolist() == replay(trace, cache_output)

@@ -125,12 +125,12 @@ class HiCacheWalk:
             (request, min(n, self.full[request] + ANSWER - self.running[request][1]))
             for request, n in zip(sorted(self.running), pages, strict=False)
         ]
-        before = self.store.occupancy(COMPUTE).active_blocks
+        before = self.store.occupancy(COMPUTE).private_blocks
         capacity = self.store.reserve_many([(self.running[request][0], n) for request, n in each], self.now)
         self.collect()
         SEEN["refused together"] += capacity is None
         wanted = sum(n for _, n in each) if capacity is not None else 0
-        assert self.store.occupancy(COMPUTE).active_blocks == before + wanted
+        assert self.store.occupancy(COMPUTE).private_blocks == before + wanted
         for request, n in each if capacity is not None else ():
             lease, held = self.running[request]
             self.running[request] = (lease, held + n)
@@ -254,7 +254,7 @@ class HiCacheWalk:
             self.end(request)
         self.finish_all()
         self.holds()
-        assert self.store.occupancy(COMPUTE).active_blocks == 0
+        assert self.store.occupancy(COMPUTE).held_blocks == 0
         assert self.store.occupancy(STAGING).in_flight_blocks == 0
         # pages that came to the host and did not leave are there; under write_back copies of loaded pages
         # leave as well

@@ -204,7 +204,7 @@ def of_the_simulation(fleet: Fleet) -> dict[str, int]:
     """Return by medium how many blocks the simulator's own cache holds."""
     [replica] = fleet.simulation.replicas
     return {
-        medium: replica.store.occupancy(tier).cached_blocks
+        medium: sum(replica.store.occupancy(tier)[1:3])
         for tier, medium in enumerate(("GPU", "CPU")[: replica.tiers])
     }
 

@@ -282,7 +282,7 @@ def test_the_curve_of_a_model_is_its_replays():
         joint, alone = point["groups"]["hit_rate"], point["groups"]["alone_hit_rates"]
         assert list(alone) == ["swa128", "full"]
         assert joint <= min(alone.values()) < max(alone.values())
-    upper_bound = document["ceiling"]["groups"]
+    upper_bound = document["upper_bound"]["groups"]
     assert upper_bound["hit_tokens"] >= point["groups"]["hit_tokens"]
     assert (
         upper_bound["hit_tokens"]

@@ -229,7 +229,7 @@ def test_a_client_that_hangs_up_frees_its_blocks(reads):
         wait(fleet, 1_000_000_000)
         assert not fleet.open
         [replica] = fleet.simulation.replicas
-        assert replica.store.occupancy(0).active_blocks == 0
+        assert replica.store.occupancy(0).held_blocks == 0
         assert len(asyncio.all_tasks()) == 1
 
     asyncio.run(go())

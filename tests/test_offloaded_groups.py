@@ -198,7 +198,7 @@ def test_a_state_in_the_pool_takes_no_block_when_a_later_state_is_loaded(free):
         end_copies(store)
     hog = store.admit(newcomer(3, 4 * len(rows[3])), 0)[0]
     capacity = store.occupancy(0)
-    assert capacity.free_blocks + capacity.evictable_blocks == free
+    assert capacity.free_blocks + capacity.cached_blocks == free
     lease, hits, _ = store.admit(newcomer(4, 41), 0)
     store.check()
     if free < 13:

@@ -227,9 +227,8 @@ class Machines:
         for cache in self.caches:
             assert not cache.mover.transfers
             for tier in range(3):
-                _, active, cached, in_flight, evictable = cache.store.occupancy(tier)
-                assert (active, in_flight) == (0, 0)
-                assert cached == evictable, "no reference is left"
+                occupancy = cache.store.occupancy(tier)
+                assert (occupancy.held_blocks, occupancy.in_flight_blocks) == (0, 0), "no reference is left"
             assert all(size % BLOCK_BYTES == 0 for size in cache.mover.edge_bytes.values())
             sent = {edge: channel.sent_bytes for edge, channel in cache.mover.channels.items()}
             moved = {edge: cache.mover.edge_bytes.get(edge, 0) for edge in sent}
@@ -303,4 +302,4 @@ def test_a_second_release_is_one_line_and_changes_nothing():
     with pytest.raises(StoreError, match=r"^store: no such lease; expected one that is held$"):
         cache.release(active)
     cache.store.check()
-    assert cache.store.occupancy(0)[4] == 3, "its blocks can be evicted"
+    assert cache.store.occupancy(0).cached_blocks == 3, "its blocks can be evicted"

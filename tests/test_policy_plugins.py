@@ -233,7 +233,7 @@ def test_a_plugin_decides_as_the_native_policy(files, plugin, native, request):
     assert found["per_request_hit_tokens_sha256"] == expected["per_request_hit_tokens_sha256"]
     assert found["evictions"] == expected["evictions"]
     assert found.get("not_admitted_blocks") == expected.get("not_admitted_blocks")
-    assert found["ceilings"] == expected["ceilings"]
+    assert found["upper_bounds"] == expected["upper_bounds"]
     if request.explain:
         assert found["requests"] == expected["requests"]
         assert found["misses"] | {"evicted_by": ""} == expected["misses"] | {"evicted_by": ""}

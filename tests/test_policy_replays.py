@@ -46,7 +46,7 @@ def run(request: ReplayRequest, variant: str, **changes):
 
 def figures(result):
     """Return the part of a result that a reference model can compute."""
-    return {k: v for k, v in result.items() if k not in ("ceilings", "share_of_possible")}
+    return {k: v for k, v in result.items() if k not in ("upper_bounds", "share_of_possible")}
 
 
 # --- properties ------------------------------------------------------------------------------------------
@@ -133,7 +133,7 @@ def test_causes_are_those_of_the_model_block_by_block(request, variant):
 @given(replays, st.sampled_from(VARIANTS))
 def test_no_policy_exceeds_its_ceilings(request, variant):
     result = run(request, variant)
-    tops = result["ceilings"]
+    tops = result["upper_bounds"]
     assert result["hit_blocks"] <= tops["belady"]["hit_blocks"] <= tops["unbounded"]["hit_blocks"]
     assert result["resident_blocks"] <= request.capacity_blocks
 
@@ -173,7 +173,7 @@ def test_a_larger_lru_hits_whatever_a_smaller_one_hits(request):
 @given(replays, st.sampled_from([v for v in VARIANTS if not v.startswith("ttl")]))
 def test_with_capacity_for_all_blocks_every_policy_is_the_unbounded_cache(request, variant):
     result = run(request, variant, capacity_blocks=10**6)
-    assert result["hit_blocks"] == result["ceilings"]["unbounded"]["hit_blocks"]
+    assert result["hit_blocks"] == result["upper_bounds"]["unbounded"]["hit_blocks"]
     assert result["evictions"] == 0
 
 
@@ -535,7 +535,7 @@ def test_the_table_of_the_conversation_trace(policy, order):
             ReplayRequest(conversation(), 512, capacity, touch_from=order, last_partial="keep"), policy
         )
         assert round(result["block_hit_rate"], 4) == rate
-        assert result["ceilings"]["unbounded"]["hit_blocks"] == 105_710
+        assert result["upper_bounds"]["unbounded"]["hit_blocks"] == 105_710
 
 
 def test_the_flat_queue_of_the_conversation_trace():
@@ -558,7 +558,7 @@ def test_lru_counts_of_the_conversation_trace():
 
 
 def test_the_ceiling_of_the_conversation_trace_in_tokens():
-    tops = run(ReplayRequest(conversation(), 512, 1000, last_partial="keep"), "lru")["ceilings"]
+    tops = run(ReplayRequest(conversation(), 512, 1000, last_partial="keep"), "lru")["upper_bounds"]
     assert round(tops["unbounded"]["hit_rate"], 10) == 0.3736237491
 
 

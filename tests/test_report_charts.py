@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import json
 from collections import defaultdict
-from dataclasses import replace
 from itertools import combinations
 
 import kvcache_sim as kv
@@ -89,8 +88,8 @@ GROUPS = {
     "parts of TTFT": ["client", "queue", "lookup", "fetch room", "fetch cpu", "fetch disk", "fetch remote", "prefill", "first decode", "handover", OTHER],
     "sources of tokens": ["gpu", "cpu", "disk", "remote", "shorter", "never seen", "diverged", "elsewhere", "not admitted", "not ready", "evicted", "window moved on", "no checkpoint", OTHER],
     "what is left of sessions": ["gpu", "cpu", "disk", "remote", "lost"],
-    "states": ["active", "cached", "in flight", "free"],
-    "curve": ["lru", "optimum", "upper bound", "this run", "knee"],
+    "states": ["held", "cached", "in flight", "free"],
+    "curve": ["lru", "optimum", "upper bound", "prompts alone", "this run", "knee"],
     "unnamed": [f"channel-{n}" for n in range(5)] + [OTHER],
 }  # fmt: skip
 
@@ -153,14 +152,17 @@ def test_a_curve_is_known_at_every_pixel(most):
 
 
 def test_the_drawn_curve_holds_computed_values_alone(runs):
-    from kvcache_sim.replay.request import REPLAYERS, ReplayRequest
+    from kvcache_sim.replay.curve.others import policy_points
+    from kvcache_sim.replay.prompt_blocks import blocks_of_prompts, with_answers
+    from kvcache_sim.replay.request import ReplayRequest
 
     (run, *_) = runs
     points = [row for row in draw("hit-curve", [run]).data if row["line"] == "lru"]
     tokens = int(run.trace.input_tokens.sum())
     request = ReplayRequest(run.trace, run.block_size_tokens, 1)
+    prompts = with_answers(blocks_of_prompts(request))
     for row in points[:: max(1, len(points) // 12)]:
-        replayed = REPLAYERS["prefix"](replace(request, capacity_blocks=row["blocks"]), "lru")
+        [replayed] = policy_points(prompts, request, "lru", [row["blocks"]])
         assert row["share"] == pytest.approx(replayed["hit_tokens"] / tokens, abs=1e-6)
 
 

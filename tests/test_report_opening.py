@@ -23,7 +23,7 @@ from support.page_overflow import overflowing
 SCREENS = {"wide": ((1280, 800), 800), "narrow": ((400, 640), 640)}
 FIGURES = (
     "cache.token_hit_rate",
-    "ceiling",
+    "cache.upper_bound_token_hit_rate",
     "latency.ttft.p50",
     "latency.ttft.p99",
     "latency.tpot.avg",
@@ -153,8 +153,8 @@ def test_the_cards_say_what_summary_and_comparison_say(directories):
     assert cards["cache.token_hit_rate"].values == tuple(
         f"{100 * summary['cache']['token_hit_rate']:.1f} %" for summary in summaries
     )
-    for case, shown in zip(cases, cards["ceiling"].values, strict=True):
-        assert f"upper bound of {shown}" in explain(case)["Why the hit rate is what it is"]["ceiling"]
+    for case, shown in zip(cases, cards["cache.upper_bound_token_hit_rate"].values, strict=True):
+        assert f"upper bound of {shown}" in explain(case)["Why the hit rate is what it is"]["upper-bound"]
     differences = {d.statistic.metric: d for d in comparison.differences}
     for metric in ("latency.ttft.p50", "latency.ttft.p99", "latency.tpot.avg"):
         change, difference = cards[metric].changes[1], differences[metric]
@@ -188,7 +188,7 @@ def test_without_prices_and_trace_no_figure_is_made_up(tmp_path):
     find_trace(run)
     cards = {card.key: card for card in headlines([Case(run)], [])}
     assert "cost.per_million_tokens" not in cards
-    assert cards["ceiling"].values == ("–",)
+    assert cards["cache.upper_bound_token_hit_rate"].values == ("–",)
 
 
 def test_run_tags_are_a_to_z_then_aa():

@@ -87,7 +87,7 @@ def test_what_a_request_in_flight_holds_is_found(request, variant, capacity):
 @given(replays, st.sampled_from(VARIANTS))
 def test_no_policy_exceeds_its_ceiling(request, variant):
     result = run(request, variant)
-    assert result["hit_blocks"] <= result["ceilings"]["belady"]["hit_blocks"]
+    assert result["hit_blocks"] <= result["upper_bounds"]["belady"]["hit_blocks"]
     assert result["not_admitted_blocks"] >= 0
     assert result["resident_blocks"] <= request.capacity_blocks
 

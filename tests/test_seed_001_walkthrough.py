@@ -108,7 +108,7 @@ def test_mark_a_block_on_one_device():
     zero.run_until(4_099)
     assert zero.store.occupancy(1) == (2, 0, 0, 2, 0), "found, in flight, not ready"
     zero.run_until(4_100)
-    assert zero.store.occupancy(1) == (2, 0, 2, 0, 2), "ready"
+    assert zero.store.occupancy(1) == (2, 0, 2, 0, 0), "ready"
     assert zero.match_prefix(A, 3)[1].copies == (copy,), "and it remembers since when"
     assert zero.mark_absent(A, (1, 2), "cpu") == 1
     assert where(zero, A) == [["cpu 0"]]
@@ -307,10 +307,10 @@ def test_active_blocks_are_allocated_beside_the_reused_ones_and_evict_for_both()
     active = zero.allocate_active(A, reuse=0, active=4)
     assert where(zero, C) == [["cpu 0"]] * 3, "evict_to_lower_location"
     assert active.reserved_at_ns == 6_100
-    assert zero.store.occupancy(0) == (0, 1, 0, 3, 0), "one active, three in flight until C has gone"
+    assert zero.store.occupancy(0) == (0, 1, 0, 3, 1), "one active, three in flight until C has gone"
     assert zero.allocate_active(B, reuse=0, active=1) is None, "a refusal, never a crash"
     zero.run_until(6_100)
-    assert zero.store.occupancy(0) == (0, 4, 0, 0, 0)
+    assert zero.store.occupancy(0) == (0, 4, 0, 0, 4)
 
 
 def test_full_active_blocks_are_switched_into_the_cache_and_duplicates_freed():
@@ -326,11 +326,11 @@ def test_full_active_blocks_are_switched_into_the_cache_and_duplicates_freed():
     assert (switched.cached_blocks, switched.duplicate_blocks) == (1, 2), "system and manual were there"
     ready = [block.copies[0].ready_at_ns for block in zero.match_prefix(B, 3)]
     assert ready == [5_000, 5_000, 9_000], "the first copies stay, the later ones are freed"
-    assert zero.store.occupancy(0) == (4, 0, 4, 0, 0), "four blocks cached, all held"
+    assert zero.store.occupancy(0) == (4, 4, 0, 0, 0), "four blocks shared, all held"
     zero.release(of_a)
-    assert zero.store.occupancy(0)[4] == 1, "B holds the first copies of what it shares with A"
+    assert zero.store.occupancy(0).cached_blocks == 1, "B holds the first copies of what it shares with A"
     zero.release(of_b)
-    assert zero.store.occupancy(0)[4] == 4, "no reference is left"
+    assert zero.store.occupancy(0).cached_blocks == 4, "no reference is left"
     with pytest.raises(UsageError, match="not that many active blocks"):
         zero.switch_active_into_cache(of_b, 1, 0)
 

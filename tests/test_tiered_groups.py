@@ -178,7 +178,7 @@ def test_blocks_to_be_loaded_are_not_evicted_for_blocks_that_leave():
         end_copies(store)
     store.admit(newcomer(2, 16), 0)
     assert [order[:3] for _, *order in store.take_orders()] == [[0, 1, 1], [1, 0, 2]]
-    assert (store.occupancy(1).cached_blocks, store.occupancy(1).in_flight_blocks) == (2, 1)
+    assert (store.occupancy(1).held_blocks, store.occupancy(1).in_flight_blocks) == (2, 1)
     store.check()
 
 

@@ -69,6 +69,7 @@ ADDED = {
         for part in ("model", "requests")
         for end in ("low", "high")
     ),
+    "figure: cache.upper_bound_token_hit_rate [share]",
 }
 
 

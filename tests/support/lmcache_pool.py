@@ -139,8 +139,8 @@ class LmcacheModel(OffloadModel):
         there = len(self.disk)
         # a chunk may leave for others of its own store, before it is written
         writing = sum(key in self.disk for key in self.writing_disk)
-        idle = there - sum(key in self.disk for key in +self.disk_in_use)
-        return self.disk.capacity - there, 0, there - writing, writing, idle
+        used = sum(key in self.disk for key in +self.disk_in_use)
+        return self.disk.capacity - there, used - writing, there - used, writing, 0
 
     def duplicates(self, tier: int) -> int:
         if tier == CPU:

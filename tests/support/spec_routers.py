@@ -69,8 +69,8 @@ class CostRouter(Router):
         machines: Sequence[Any] = self.machines
         for machine, tokens, lacks in zip(machines, new, lacking, strict=True):
             prefill = (machine.milestones.expected_prefill_tokens + tokens) / block + lacks
-            active = machine.store.occupancy(COMPUTE).active_blocks
-            costs.append(self.settings.overlap_weight * prefill + active + -(-tokens // block))
+            private = machine.store.occupancy(COMPUTE).private_blocks
+            costs.append(self.settings.overlap_weight * prefill + private + -(-tokens // block))
         chosen = self._least(costs)
         _expected(s, s.machine >= 0)[0] = new[chosen] + round(lacking[chosen] * block)
         return chosen

@@ -83,9 +83,8 @@ class StoreMachine(StoreOperations):
             self.both("release", (a, 0), (b, 0))
         self.both_stores_agree()
         for tier in range(len(self.capacities)):
-            _, active, cached, in_flight, evictable = self.native.occupancy(tier)
-            assert (active, in_flight) == (0, 0)
-            assert cached == evictable
+            occupancy = self.native.occupancy(tier)
+            assert (occupancy.held_blocks, occupancy.in_flight_blocks) == (0, 0)
 
 
 def users(store, request: int, limit: int) -> list[int]:

@@ -147,11 +147,11 @@ class PoolModel:
         return self.evicted[tier]
 
     def occupancy(self, tier: int) -> tuple[int, int, int, int, int]:
-        """Return blocks that are free, held, kept, being written, and may go."""
+        """Return blocks that are free, held, kept, being written, and held alone."""
         kept = sum(block.key is not None for block in self.free)
         arriving = sum(block.writer != READY for own in self.of_key.values() for block in own)
         held = self.capacity - len(self.free) - arriving
-        return len(self.free) - kept, held, kept, arriving, kept
+        return len(self.free) - kept, held, kept, arriving, held
 
 
 class OffloadModel(PoolModel):
@@ -317,8 +317,8 @@ class OffloadModel(PoolModel):
     def occupancy(self, tier: int) -> tuple[int, int, int, int, int]:
         if tier == GPU:
             return super().occupancy(tier)
-        there, idle = len(self.tier), len(self.tier) - len(+self.in_use)
-        return self.tier.capacity - there, 0, there - len(self.writing), len(self.writing), idle
+        there, used, writing = len(self.tier), len(+self.in_use), len(self.writing)
+        return self.tier.capacity - there, used - writing, there - used, writing, 0
 
     def duplicates(self, tier: int) -> int:
         """Return how many blocks of a tier a faster one has too."""

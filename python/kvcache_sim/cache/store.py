@@ -19,19 +19,24 @@ class Occupancy(NamedTuple):
     """Use of the blocks of a tier: the first four sum to its capacity."""
 
     free_blocks: int
-    #: Private to running requests.
-    active_blocks: int
-    #: Shared, held or not.
+    #: In use by running requests, or by a transfer that reads them.
+    held_blocks: int
+    #: Kept for reuse: nothing uses them, and they can be evicted.
     cached_blocks: int
     #: Being written, or reserved until a write of their old content has finished.
     in_flight_blocks: int
-    #: Cached blocks without a lease.
-    evictable_blocks: int
+    #: Held blocks that are not shared: open blocks, and blocks still to be computed.
+    private_blocks: int
 
     @property
     def capacity_blocks(self) -> int:
         """All blocks of the tier."""
-        return self.free_blocks + self.active_blocks + self.cached_blocks + self.in_flight_blocks
+        return sum(self[:4])
+
+    @property
+    def use(self) -> float:
+        """Share of the blocks that can serve no other request now: vLLM's ``kv_cache_usage_perc``."""
+        return 1 - (self.free_blocks + self.cached_blocks) / self.capacity_blocks
 
 
 class EvictionCounts(NamedTuple):

@@ -207,10 +207,9 @@ class Metrics:
         for replica in self._fleet.simulation.replicas:
             labels = (self._model, str(replica.machine))
             queued, running, loading, _ = replica.counts()
-            occupancy = replica.store.occupancy(COMPUTE)
             self._gauges["num_requests_running"].labels(*labels).set(running)
             self._gauges["num_requests_waiting"].labels(*labels).set(queued + loading)
-            used = occupancy.active_blocks / occupancy.capacity_blocks
+            used = replica.store.occupancy(COMPUTE).use
             self._gauges["kv_cache_usage_perc"].labels(*labels).set(used)
         return generate_latest(self._registry)
 

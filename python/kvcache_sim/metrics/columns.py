@@ -99,7 +99,7 @@ REQUEST_COLUMNS: dict[str, Column] = {
 }
 
 #: series.parquet: samples in long form. Names: ``queue``, ``running``, ``loading`` (sequences);
-#: ``{tier}.{free,active,cached,in_flight}`` (blocks); ``input_tokens``, ``cached_tokens``,
+#: ``{tier}.{free,held,cached,in_flight}`` (blocks); ``input_tokens``, ``cached_tokens``,
 #: ``output_tokens`` (cumulative); ``channel.{name}.{busy_ns,queued_ns,bytes}`` (cumulative, machine -1).
 SERIES_COLUMNS: dict[str, Column] = {
     "time_ns": Column("int64", "sampling time"),

@@ -59,6 +59,11 @@ _CACHE = (
         "prompt tokens served from any tier / prompt tokens, of admitted requests",
     ),
     Figure(
+        "cache.upper_bound_token_hit_rate",
+        "share",
+        "the same of one unbounded cache that all machines share, answers included if cached; null: unknown",
+    ),
+    Figure(
         "cache.block_hit_rate",
         "share",
         "blocks served from any tier / full blocks of prompts, sum of floor(n / block)",

@@ -52,9 +52,11 @@ WORDS: dict[str, str] = {
     "lag": "of kvsim serve: wall-clock time from a token's simulated moment to its write; lag.parquet has a "
     "row a request, in ns: first_token_lag_ns, and worst_token_lag_ns of all its tokens (-1: it had none)",
     "token_ms": "in a recorded trace: when the client saw each chunk, after arrival; ttft_ms: the first",
-    "ceiling": "the hit rate of one unbounded cache, which no policy and no size can pass",
+    "upper bound": "the hit rate of one unbounded cache, which no policy and no size can pass",
+    "held": "of blocks: in use by running requests or by a transfer, so that they cannot be evicted; what "
+    "vLLM's kv_cache_usage_perc counts",
     "knee": "the cache size from which more capacity starts to pay less",
-    "working set": "the cache size that has 99 % of the ceiling's hits",
+    "working set": "the cache size that has 99 % of the upper bound's hits",
 }
 
 _WIDTH = 80

@@ -73,6 +73,7 @@ class MeasuredRequests:
         measure: Measure,
         trace: Trace | None,
         objectives: Objectives | None = None,
+        reusable_tokens: NDArray[np.int64] | None = None,
     ) -> None:
         self.measure, self.objectives = measure, objectives
         self.windows = Windows()
@@ -96,7 +97,9 @@ class MeasuredRequests:
         self._arrival_ns = trace.arrival_ns if trace is not None and self._is_open else None
         # a part of a run would cut off jobs
         jobs = jobs_of(trace) if trace is not None and measure == Measure() else None
-        self._totals = {begin: RequestTotals(block_size_tokens, objectives, jobs) for begin in begins}
+        self._totals = {
+            begin: RequestTotals(block_size_tokens, objectives, jobs, reusable_tokens) for begin in begins
+        }
         #: Number of the first measured request, once known.
         self._begin = begins[0] if len(begins) == 1 else None
         if begins[0] >= self._end:

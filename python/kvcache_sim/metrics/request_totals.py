@@ -63,8 +63,11 @@ class RequestTotals:
         block_size_tokens: int,
         objectives: Objectives | None = None,
         jobs: NDArray[np.int32] | None = None,
+        reusable_tokens: NDArray[np.int64] | None = None,
     ) -> None:
         self._block_size_tokens = block_size_tokens
+        #: By request, the prompt tokens that an unbounded cache would serve; None: unknown.
+        self._reusable_tokens = reusable_tokens
         self.arrived = self.finished = self.rejected = self.failed = 0
         #: Prompt and answer of each rejected request, in tokens.
         self._rejected_tokens: list[NDArray[np.int64]] = []
@@ -125,6 +128,10 @@ class RequestTotals:
             block_refs=int((inputs // self._block_size_tokens).sum()),
             hit_blocks=int((cached // self._block_size_tokens).sum()),
         )
+        if self._reusable_tokens is not None:
+            # what the run served was reusable: it may have admitted requests in another order
+            reusable = np.maximum(self._reusable_tokens[done["request"]], cached)
+            self.sums["reusable"] += int(reusable.sum())
         self.hit_tokens.update({source: int(done[f"cached_{source}_tokens"].sum()) for source in KV_SOURCES})
         self._hit_shares.append(math.fsum((cached / inputs).tolist()))
         self.loads = added(self.loads, done["machine"])
@@ -149,6 +156,12 @@ class RequestTotals:
     def request_hit_rate(self) -> float | None:
         """Mean over finished requests of the share of the prompt that was cached."""
         return math.fsum(self._hit_shares) / self.finished if self.finished else None
+
+    @property
+    def upper_bound_token_hit_rate(self) -> float | None:
+        """Share of the prompt tokens that an unbounded cache would serve; None: unknown."""
+        known = self._reusable_tokens is not None and self.sums["input"]
+        return self.sums["reusable"] / self.sums["input"] if known else None
 
     @property
     def makespan_ns(self) -> int:

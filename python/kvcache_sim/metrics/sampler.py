@@ -25,7 +25,7 @@ LEAST_INTERVAL_NS = 10_000_000
 
 #: Sampled values of a machine, of each of its tiers, and of a channel, in this order.
 _REPLICA = ("queue", "running", "loading", "output_tokens")
-_OCCUPANCY = ("free", "active", "cached", "in_flight")
+_OCCUPANCY = ("free", "held", "cached", "in_flight")
 _CHANNEL = ("busy_ns", "queued_ns", "bytes")
 #: Rows converted to columns at a time, unless a sample has more.
 _PART_ROWS = 1 << 15

@@ -50,6 +50,7 @@ def summarize(run: Run, block_size_tokens: int, totals: RequestTotals | None = N
             "block_refs": sums["block_refs"],
             "hit_blocks": sums["hit_blocks"],
             "token_hit_rate": _share(sums["cached"], sums["input"]),
+            "upper_bound_token_hit_rate": requests.upper_bound_token_hit_rate,
             "block_hit_rate": _share(sums["hit_blocks"], sums["block_refs"]),
             "request_hit_rate": requests.request_hit_rate,
             "hit_tokens": hit_tokens,

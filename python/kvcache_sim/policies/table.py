@@ -41,10 +41,10 @@ class PolicyRow(Value):
 
     @property
     def kind(self) -> str:
-        """Return its kind: ``ranked``, ``queue``, ``ceiling``, or ``engine`` (an engine's own manager)."""
+        """Return its kind: ``ranked``, ``queue``, ``upper bound``, or ``engine`` (an engine's manager)."""
         if self.family != "prefix":
             return "engine"
-        return "ceiling" if self.is_upper_bound else NATIVE_KINDS[self.name]
+        return "upper bound" if self.is_upper_bound else NATIVE_KINDS[self.name]
 
     @property
     def module(self) -> str:
@@ -113,8 +113,10 @@ POLICIES: tuple[PolicyRow, ...] = (
         "ttl", "blocks expire after time unused", "Jung et al., IEEE INFOCOM 2003", setting=TIME_TO_LIVE
     ),
     PolicyRow("priority", "token ranges", "TensorRT-LLM, KvCacheRetentionConfig", setting=PRIORITIES),
-    PolicyRow("belady", "ceiling: farthest next use", _BELADY, is_upper_bound=True),
-    PolicyRow("unbounded", "ceiling: nothing is evicted", "a cache without a capacity", is_upper_bound=True),
+    PolicyRow("belady", "upper bound: farthest next use", _BELADY, is_upper_bound=True),
+    PolicyRow(
+        "unbounded", "upper bound: nothing is evicted", "a cache without a capacity", is_upper_bound=True
+    ),
 )
 
 #: The eviction policies of replays, timed tiers and the curve.

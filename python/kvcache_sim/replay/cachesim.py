@@ -22,7 +22,7 @@ def simulate_cache(request: ReplayRequest, policy: str) -> ReplayResult:
         result["equals"] = mode.sentence
     # upper bounds always compute a last token, LMCache finds whole prompts
     has_upper_bounds = not request.reuse_outputs and request.groups is None and family != "lmcache"
-    if "ceilings" not in result and has_upper_bounds:
+    if "upper_bounds" not in result and has_upper_bounds:
         result |= _upper_bounds(request, int(result["hit_tokens"]) + int(result.get("loaded_tokens", 0)))
     return result
 
@@ -39,4 +39,4 @@ def _upper_bounds(request: ReplayRequest, hit_tokens: int) -> ReplayResult:
         )
     tops = upper_bounds(blocks_of_prompts(alone), total_blocks)
     possible = tops["belady"]["hit_tokens"]
-    return {"ceilings": tops, "share_of_possible": hit_tokens / possible if possible else None}
+    return {"upper_bounds": tops, "share_of_possible": hit_tokens / possible if possible else None}

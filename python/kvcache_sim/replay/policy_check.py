@@ -70,7 +70,7 @@ def replay_plugin(request: ReplayRequest, variant: str) -> ReplayResult:
         "per_request_hit_tokens_sha256": hit_tokens_sha256(prompts, hits),
         **overlap,
         **explained(request, prompts, plugin.name, hits, missed),
-        "ceilings": tops,
+        "upper_bounds": tops,
         "share_of_possible": found["hit_blocks"] / possible if possible else None,
     }
 

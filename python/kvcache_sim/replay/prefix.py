@@ -41,7 +41,7 @@ def replay_prefix(request: ReplayRequest, variant: str) -> ReplayResult:
     # an upper bound keeps no record of evictions
     missed = None if row_of(policy.name).is_upper_bound else answer.missed
     result |= explained(request, prompts, variant, answer.hits, missed)
-    result["ceilings"] = tops
+    result["upper_bounds"] = tops
     result["share_of_possible"] = result["hit_blocks"] / possible if possible else None
     return result
 
@@ -127,7 +127,7 @@ def _flat(request: ReplayRequest, prompts: PromptBlocks, policy: Variant) -> Rep
         "evictions": objects.evictions,
         "resident_blocks": objects.resident,
         **_overlap(request, accesses, objects),
-        "ceilings": {
+        "upper_bounds": {
             "belady": {"hits": int(native.belady_flat(capacity, touch_from).hits.sum(dtype=np.int64))}
         },
     }

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
@@ -15,6 +15,7 @@ from kvcache_sim import _core
 from kvcache_sim.errors import UsageError
 from kvcache_sim.replay.request import Outputs, ReplayRequest
 from kvcache_sim.workload.trace import Trace
+from kvcache_sim.workload.upper_bound import held_ids
 
 #: Upper limit of the blocks of a trace.
 _EVERYTHING = 2**62
@@ -131,6 +132,20 @@ def blocks_of_prompts(request: ReplayRequest) -> PromptBlocks:
         blocks=blocks.astype(np.uint32),
         private_blocks=private.astype(np.uint32),
         limits=limits.astype(np.uint32),
+    )
+
+
+def with_answers(prompts: PromptBlocks) -> PromptBlocks:
+    """Return prompts followed by their answers, which a session's next prompt may find (semantics 1)."""
+    trace, size = prompts.trace, prompts.block_size_tokens
+    held = held_ids(trace, size)
+    blocks = held.tokens // size
+    filled = (trace.input_tokens + _output_tokens(trace, "computed")) // size
+    return replace(
+        prompts,
+        trace=replace(trace, block_ids=held.ids, id_offsets=held.offsets),
+        blocks=blocks.astype(np.uint32),
+        private_blocks=np.maximum(filled - blocks, 0).astype(np.uint32),
     )
 
 

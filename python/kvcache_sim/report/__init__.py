@@ -31,4 +31,5 @@
 - ``step_time_sheet``  a source of step times, as ``kvsim step-times show`` prints it
 - ``sweep_report``     the results of a sweep as a page and as lines
 - ``time_series``      samples over time, thinned to what a picture can show
+- ``upper_bound``      the upper bound of a run's token hit rate
 """

@@ -112,7 +112,7 @@ def _useless(family: str, options: CapacityOptions) -> dict[str, bool]:
 
 
 #: Figures that the lines above the list have already, or that are tables themselves.
-_SAID = {"misses", "requests", "ceilings", "share_of_possible", "hit_rate", "prefix_lookup", "plugin"}
+_SAID = {"misses", "requests", "upper_bounds", "share_of_possible", "hit_rate", "prefix_lookup", "plugin"}
 
 
 def cachesim_text(policy: str, result: dict[str, Any]) -> str:
@@ -131,7 +131,7 @@ def cachesim_text(policy: str, result: dict[str, Any]) -> str:
 
 def _sentence(policy: str, result: dict[str, Any]) -> str:
     words = f"{policy}{_size(result)}: {format_percent(result.get('hit_rate', 0.0))} of tokens hit"
-    tops = result.get("ceilings", {})
+    tops = result.get("upper_bounds", {})
     if "unbounded" not in tops:
         return words
     share, best, unbounded = result["share_of_possible"], tops["belady"], tops["unbounded"]
@@ -142,7 +142,7 @@ def _sentence(policy: str, result: dict[str, Any]) -> str:
 
 def _flat_lines(policy: str, result: dict[str, Any]) -> list[str]:
     """Return the hits of a plain cache of blocks, and of the same queue behind a prefix look-up."""
-    best = result["ceilings"]["belady"]["hits"] / max(1, result["accesses"])
+    best = result["upper_bounds"]["belady"]["hits"] / max(1, result["accesses"])
     rate, most = format_percent(result["hit_ratio"]), format_percent(best)
     words = f"{policy}{_size(result)}, flat: {rate} of block accesses hit"
     lines = [plain_sentences([f"{words}, at most {most} at this size (Belady)"])]

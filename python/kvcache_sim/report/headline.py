@@ -8,7 +8,7 @@ from typing import NamedTuple
 from kvcache_sim.metrics.names import metric_value
 from kvcache_sim.report.compare.comparison import Comparison, Difference
 from kvcache_sim.report.explain.case import Case
-from kvcache_sim.report.explain.hit_rate import upper_bound_of
+from kvcache_sim.report.upper_bound import UPPER_BOUND, upper_bound_of
 from kvcache_sim.units import format_time_ms, significant
 
 
@@ -50,13 +50,12 @@ def _ms(value: float) -> str:
 
 #: Smallest change that is shown of figures without an interval.
 _SMALLEST = 0.001
-_UPPER_BOUND = "ceiling"
 #: Groups of the summary that a scenario asks for.
 _OPTIONAL = ("cost.", "slo.", "goodput.")
 _FIGURES = (
     _Figure("cache.token_hit_rate", "hit rate", "prompt tokens served from any tier", True, True, _percent),
     _Figure(
-        _UPPER_BOUND,
+        UPPER_BOUND,
         "upper bound",
         "hit rate of one unbounded cache shared by all machines, on the same prompts",
         True,
@@ -113,8 +112,8 @@ def headlines(cases: Sequence[Case], comparisons: Sequence[Comparison]) -> list[
 
 
 def _value(case: Case, figure: _Figure) -> float | None:
-    if figure.metric == _UPPER_BOUND:
-        return upper_bound_of(case)
+    if figure.metric == UPPER_BOUND:
+        return upper_bound_of(case.run)
     return metric_value(case.run.summary, figure.metric)
 
 
@@ -135,7 +134,7 @@ def _change(
         return Change(f"the same within {100 * _SMALLEST:g} %", "", None)
     amount = _signed(figure, change if figure.is_share else value / base)
     interval = (
-        "a property of the requests" if figure.metric == _UPPER_BOUND else "one figure a run: no interval"
+        "a property of the requests" if figure.metric == UPPER_BOUND else "one figure a run: no interval"
     )
     return Change(amount, interval, (value > base) == figure.more_is_better)
 

@@ -17,6 +17,15 @@ REPORT_FILE = "report.html"
 _INSTALL = "pip install 'kvcache-sim[report]'"
 
 
+#: Labels of an axis in GiB, as a Vega expression: "4 MiB", "16 GiB", "2 TiB".
+GIB_LABELS = (
+    "datum.value >= 1024 ? format(datum.value / 1024, '.3~g') + ' TiB' : "
+    "datum.value >= 1 ? format(datum.value, '.3~g') + ' GiB' : "
+    "datum.value * 1024 >= 1 ? format(datum.value * 1024, '.3~g') + ' MiB' : "
+    "format(datum.value * 1048576, '.3~g') + ' KiB'"
+)
+
+
 def can_plot() -> bool:
     """Return True if the plotting libraries are installed; none of them is imported."""
     return all(importlib.util.find_spec(module) is not None for module in _MODULES)

@@ -5,6 +5,9 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
+import numpy as np
+from numpy.typing import NDArray
+
 from kvcache_sim.errors import UsageError
 from kvcache_sim.metrics.measure_settings import Edge, Measure
 from kvcache_sim.metrics.measurement import MeasuredRequests
@@ -16,6 +19,7 @@ from kvcache_sim.metrics.summary import summarize
 from kvcache_sim.scenario.load import Scenario
 from kvcache_sim.scenario.objectives import objectives_of
 from kvcache_sim.workload.trace import Trace
+from kvcache_sim.workload.upper_bound import upper_bound_hit_tokens
 
 
 def measured_requests(scenario: Scenario, trace: Trace | None) -> MeasuredRequests:
@@ -33,7 +37,16 @@ def measured_requests(scenario: Scenario, trace: Trace | None) -> MeasuredReques
     objectives = objectives_of(scenario.model)
     if objectives is not None:
         objectives = objectives.with_fields_of(trace)
-    return MeasuredRequests(scenario.settings.cache.block_size_tokens, measure, trace, objectives)
+    reusable = None if trace is None else reusable_tokens(scenario, trace)
+    return MeasuredRequests(scenario.settings.cache.block_size_tokens, measure, trace, objectives, reusable)
+
+
+def reusable_tokens(scenario: Scenario, trace: Trace) -> NDArray[np.int64]:
+    """Return by request the prompt tokens that one unbounded cache of all machines would serve."""
+    cache = scenario.model.cache
+    return upper_bound_hit_tokens(
+        trace, cache.cache_output, cache.block_size, cache.full_hit == "skip-prefill"
+    )
 
 
 def measured_summary(

@@ -43,7 +43,7 @@ def check_pool(pool: PoolNode) -> None:
     """
     pool.tree.check()
     occupancy, lost = pool.tree.occupancy(STAGING), pool.tree.eviction_counts(STAGING)
-    if occupancy.in_flight_blocks or occupancy.cached_blocks != occupancy.evictable_blocks:
+    if occupancy.in_flight_blocks or occupancy.held_blocks:
         raise InvariantError("I3: blocks are held after the end", "cluster.pool")
     left = lost.evicted_blocks + lost.orphaned_blocks + pool.lost_blocks
     if pool.put_blocks != occupancy.cached_blocks + left:
@@ -88,9 +88,5 @@ def check_stores(replicas: Iterable[MeasuredReplica]) -> None:
     for replica in replicas:
         replica.store.check()
         occupancy = replica.store.occupancy(COMPUTE)
-        if (
-            occupancy.active_blocks
-            or occupancy.in_flight_blocks
-            or occupancy.cached_blocks != occupancy.evictable_blocks
-        ):
+        if occupancy.held_blocks or occupancy.in_flight_blocks:
             raise InvariantError("I3: blocks are held after the end", f"machine {replica.machine}")

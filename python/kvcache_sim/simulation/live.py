@@ -198,7 +198,7 @@ class LiveSimulation(Simulation):
 
     def clear(self) -> bool:
         """Empty every cache; False, and no change, if a cache is in use."""
-        busy = any(cache.occupancy(0).active_blocks for cache in self._caches)
+        busy = any(cache.occupancy(0).private_blocks for cache in self._caches)
         return not (busy or self._is_moving) and all([cache.clear() for cache in self._caches])
 
     @property

@@ -84,7 +84,7 @@ def pool_counters(pool: PoolNode, settings: ClusterSettings) -> dict[str, int]:
         "pool.refused_blocks": pool.refused_blocks,
         "pool.evicted_blocks": lost.evicted_blocks,
         "pool.lost_blocks": pool.lost_blocks,
-        "pool.kept_blocks": occupancy.cached_blocks,
+        "pool.kept_blocks": occupancy.held_blocks + occupancy.cached_blocks,
     }
 
 

@@ -39,13 +39,13 @@ Part = tuple[int, int, int, int]
 
 
 class Occupancy(NamedTuple):
-    """Blocks of a tier by use: the first four sum to its capacity; the last is a part of the cached."""
+    """Blocks of a tier by use: the first four sum to its capacity; the last is a part of the held."""
 
     free_blocks: int
-    active_blocks: int
+    held_blocks: int
     cached_blocks: int
     in_flight_blocks: int
-    evictable_blocks: int
+    private_blocks: int
 
     @property
     def capacity_blocks(self) -> int:
@@ -273,7 +273,7 @@ class Residency:
     def occupancy(self, tier: int) -> Occupancy:
         """Return the use of a tier's blocks."""
         t = self.tiers[tier]
-        return Occupancy(t.free, t.active, t.cached, t.in_flight, t.evictable)
+        return Occupancy(t.free, t.active + t.cached - t.evictable, t.evictable, t.in_flight, t.active)
 
     def eviction_counts(self, tier: int) -> EvictionCounts:
         """Return the blocks that have left a tier so far."""

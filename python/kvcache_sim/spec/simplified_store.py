@@ -231,8 +231,8 @@ class SimplifiedStore:
     def occupancy(self, tier: int) -> Occupancy:
         """Return the use of the tier's tokens."""
         capacity = _UNBOUNDED if self.capacity is None else self.capacity
-        cached = self.prefixes.tokens + self._remainders
-        return Occupancy(capacity - self.used, self._private, cached, 0, cached - self._in_use())
+        held = self._private + self._in_use()
+        return Occupancy(capacity - self.used, held, self.used - held, 0, self._private)
 
     def _in_use(self) -> int:
         """Return the tokens that running requests keep from being evicted. Cost: these tokens."""

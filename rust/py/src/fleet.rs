@@ -38,7 +38,7 @@ impl Machine {
         own.answered(found).map(|found| found.0)
     }
 
-    /// Blocks active on the GPU.
+    /// Blocks on the GPU that are private to running requests.
     fn active(&self, py: Python<'_>) -> PyResult<u64> {
         answered(self.store.try_borrow(py)?.active())
     }
@@ -214,7 +214,7 @@ impl PyFleet {
         })
     }
 
-    /// By machine: leading blocks found, and blocks active on the GPU; replicas first run up to `now_ns`.
+    /// By machine: leading blocks found, and blocks private to running requests on the GPU; replicas first run up to `now_ns`.
     fn look(
         &self,
         py: Python<'_>,

@@ -106,10 +106,10 @@ impl PyMachineStore {
         }
     }
 
-    /// Blocks active on the GPU.
+    /// Blocks on the GPU that are private to running requests.
     pub fn active(&self) -> Answer<u64> {
         let occupancy = each_store!(&self.store, store => MachineStore::occupancy(store, GPU));
-        occupancy.map(|occupancy| occupancy.active)
+        occupancy.map(|occupancy| occupancy.private)
     }
 
     fn reserve_all(&mut self, wanted: &[(u64, u64)], now_ns: u64) -> PyResult<Option<Vec<u64>>> {
@@ -181,7 +181,7 @@ impl PyMachineStore {
 
     fn occupancy<'py>(&mut self, py: Python<'py>, tier: Arg<usize>) -> PyResult<Bound<'py, PyAny>> {
         let t = answered(self.store.blocks().occupancy(tier.0))?;
-        named::occupancy(py, (t.free, t.active, t.cached, t.in_flight, t.evictable))
+        named::occupancy(py, (t.free, t.held, t.cached, t.in_flight, t.private))
     }
 
     fn eviction_counts<'py>(

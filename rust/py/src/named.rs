@@ -6,7 +6,7 @@ use pyo3::types::PyType;
 
 const MODULE: &str = "kvcache_sim.cache.store";
 
-/// `Occupancy` from (free, active, cached, in flight, evictable) blocks.
+/// `Occupancy` from (free, held, cached, in flight, private) blocks.
 pub fn occupancy(py: Python<'_>, blocks: (u64, u64, u64, u64, u64)) -> PyResult<Bound<'_, PyAny>> {
     static OCCUPANCY: PyOnceLock<Py<PyType>> = PyOnceLock::new();
     OCCUPANCY.import(py, MODULE, "Occupancy")?.call1(blocks)

@@ -39,13 +39,13 @@ impl PySampled {
     }
 }
 
-/// Appends each tier's free, active, cached and in-flight blocks.
+/// Appends each tier's free, held, cached and in-flight blocks.
 pub fn occupancies<S: MachineStore>(store: &S, tiers: usize, row: &mut Vec<u64>) -> Answer<()> {
     for tier in 0..tiers {
         let occupancy = store.occupancy(tier)?;
         row.extend([
             occupancy.free,
-            occupancy.active,
+            occupancy.held,
             occupancy.cached,
             occupancy.in_flight,
         ]);

@@ -17,6 +17,7 @@ from kvcache_sim.replay.curve.sessions import session_hits
 from kvcache_sim.replay.curve.steps import lower_tier, reference_points
 from kvcache_sim.replay.prompt_blocks import PromptBlocks, blocks_of_prompts
 from kvcache_sim.replay.request import ReplayRequest
+from kvcache_sim.workload.upper_bound import upper_bound_hit_tokens
 
 #: Rows of a table without chosen capacities.
 _DEFAULT_POINTS = 14
@@ -66,6 +67,7 @@ def curve_document(ask: CurveAsk) -> Document:
     document = _head(ask, prompts) | {
         "distinct_blocks": curve.distinct_blocks,
         "unbounded": _share(curve, curve.hit_blocks.top, curve.hit_tokens.top),
+        "upper_bound": _upper_bound(curve),
         "landmarks": _reference_points(ask, curve),
         "points": [
             _size(ask, capacity) | {name: column[k] for name, column in columns.items()}
@@ -126,6 +128,15 @@ def _share(curve: HitCurve, blocks: int, tokens: int) -> Document:
         "hit_tokens": tokens,
         "hit_rate": tokens / max(1, int(curve.prompts.trace.input_tokens.sum())),
     }
+
+
+def _upper_bound(curve: HitCurve) -> Document:
+    """Return the hits of an unbounded cache that keeps answers too, as runs do (``cache.cache_output``)."""
+    prompts = curve.prompts
+    tokens = int(upper_bound_hit_tokens(prompts.trace, True, prompts.block_size_tokens).sum())
+    if tokens <= curve.hit_tokens.top:  # no prompt continues an answer, or partial blocks count
+        return _share(curve, curve.hit_blocks.top, curve.hit_tokens.top)
+    return _share(curve, tokens // prompts.block_size_tokens, tokens)
 
 
 def _lru_points(curve: HitCurve, capacities: list[int]) -> list[Document]:

@@ -36,8 +36,8 @@ class GroupsAsk:
 def groups_document(ask: GroupsAsk) -> dict[str, Any]:
     """Return the points: capacity, hits of the groups, of each alone, and of the layers with full attention.
 
-    A model with a layer that keeps a state has no figure for full attention. ``ceiling`` has the hits in a
-    pool without evictions; None where it needs too many blocks. Costs a replay or two a size.
+    A model with a layer that keeps a state has no figure for full attention. ``upper_bound`` has the hits in
+    a pool without evictions; None where it needs too many blocks. Costs a replay or two a size.
     """
     layout = ask.settings.layout
     full = _full_attention(layout)
@@ -58,7 +58,7 @@ def groups_document(ask: GroupsAsk) -> dict[str, Any]:
         "bytes_per_block": layout.bytes_per_block,
         "retention_interval": ask.settings.retention_interval,
         "points": points,
-        "ceiling": _upper_bound(ask),
+        "upper_bound": _upper_bound(ask),
     }
 
 
@@ -130,8 +130,8 @@ def groups_rendered(document: dict[str, Any], form: str) -> str:
     for point in document["points"]:
         size = f"{format_bytes(point['capacity_bytes']):>9} {point['capacity_blocks']:10,}"
         lines.append(f"{size} {_shares(point, names, kinds)}")
-    if document["ceiling"] is not None:
-        lines.append(f"{'unbounded':>9} {'':10} {_shares(document['ceiling'], names, kinds)}")
+    if document["upper_bound"] is not None:
+        lines.append(f"{'unbounded':>9} {'':10} {_shares(document['upper_bound'], names, kinds)}")
     return "\n".join(line.rstrip() for line in lines)
 
 

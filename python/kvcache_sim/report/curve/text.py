@@ -84,13 +84,17 @@ def _percent(share: float) -> str:
 
 
 def _reference_lines(document: Document) -> list[str]:
-    top = document["unbounded"]
+    top, most = document["unbounded"], document["upper_bound"]
     distinct = f"{document['distinct_blocks']:,} distinct blocks"
-    rates = f"{_percent(top['block_hit_rate'])} of blocks, {_percent(top['hit_rate'])} of tokens"
-    lines = labelled("upper bound", f"{rates}: an unbounded cache, which holds all {distinct}", _LABEL)
+    lines = labelled("upper bound", f"{_rates(top)}: an unbounded cache, which holds all {distinct}", _LABEL)
+    own = "the upper bound's"
+    if most != top:
+        own = "these"
+        lines = labelled("upper bound", f"{_rates(most)}: an unbounded cache, answers included", _LABEL)
+        lines += labelled("prompts alone", f"{_rates(top)}, all {distinct}; this curve counts them", _LABEL)
     said = {
         "knee": "beyond which more capacity pays less",
-        "working_set": "99 % of the upper bound's hits",
+        "working_set": f"99 % of {own} hits",
         "footprint": "all of its hits; below a tier of this size a lower tier adds none",
     }
     for name, meaning in said.items():
@@ -99,6 +103,10 @@ def _reference_lines(document: Document) -> list[str]:
         where_text = f"{point['capacity_blocks']:,} blocks{size}: {_percent(point['block_hit_rate'])}"
         lines += labelled(name.replace("_", " "), f"{where_text}, {meaning}", _LABEL)
     return lines
+
+
+def _rates(found: Document) -> str:
+    return f"{_percent(found['block_hit_rate'])} of blocks, {_percent(found['hit_rate'])} of tokens"
 
 
 def _lower_tier_lines(tier: Document) -> list[str]:

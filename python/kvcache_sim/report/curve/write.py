@@ -12,16 +12,18 @@ from kvcache_sim.report.colours import colours_of
 from kvcache_sim.report.curve.build import Document
 from kvcache_sim.report.curve.text import curve_csv, curve_table
 from kvcache_sim.report.picture import Picture, Table, Value
-from kvcache_sim.report.plotting import SUFFIXES, encoded, require_plotting
+from kvcache_sim.report.plotting import GIB_LABELS, SUFFIXES, encoded, require_plotting
 from kvcache_sim.report.time_series import MOST_SERIES
+from kvcache_sim.units import format_percent
 
 _GIB = 2**30
+_BOUNDS = ("upper bound", "prompts alone")
 _TITLE = "Hit rate over cache size"
 _DEFINITION = (
     "Share of the full blocks of prompts found in one cache of each size that sees all requests one after "
     "another. Least recently used (lru) is known at every size and drawn as the steps it has; other policies "
-    "were replayed at the sizes marked. Upper bound: an unbounded cache; knee: the size beyond which more "
-    "capacity pays less."
+    "were replayed at the sizes marked. Upper bound: an unbounded cache that keeps answers too. Prompts "
+    "alone, as this curve counts: one that does not. Knee: the size beyond which more capacity pays less."
 )
 
 
@@ -43,7 +45,7 @@ def _picture(document: Document) -> Picture:
     import altair as alt
 
     block_bytes = document["block_size"] * (document["kv_bytes_per_token"] or 0)
-    title = "capacity, GiB" if block_bytes else f"capacity, blocks of {document['block_size']} tokens"
+    title = "capacity" if block_bytes else f"capacity, blocks of {document['block_size']} tokens"
     data = _data(document, block_bytes / _GIB if block_bytes else 1.0)
     drawn = list(dict.fromkeys(str(row["series"]) for row in data))
     colour = alt.Color(
@@ -54,7 +56,7 @@ def _picture(document: Document) -> Picture:
             "capacity:Q",
             title=f"{title} (log scale)",
             scale=alt.Scale(type="log", base=2, nice=False),
-            axis=alt.Axis(format="~s" if not block_bytes else ".3~g"),
+            axis=alt.Axis(labelExpr=GIB_LABELS) if block_bytes else alt.Axis(format="~s"),
         ),
         y=alt.Y("share:Q", title="share of blocks found", axis=alt.Axis(format="%")),
         color=colour,
@@ -62,11 +64,14 @@ def _picture(document: Document) -> Picture:
     )
     lines = base.transform_filter("datum.mark == 'line'").mark_line(interpolate="step-after")
     points = base.transform_filter("datum.mark == 'point'").mark_point(filled=True, size=70, opacity=1)
-    chart = alt.layer(lines, points).properties(width=640, height=360)
+    named = (
+        base.transform_filter("datum.label != ''").mark_text(align="left", dx=4, dy=-8).encode(text="label:N")
+    )
+    chart = alt.layer(lines, points, named).properties(width=640, height=360)
     rows = tuple(
         (row["policy"], row["capacity"], row["share"])
         for row in data
-        if row["mark"] == "point" or row["policy"] == "upper bound"
+        if row["mark"] == "point" or row["policy"] in _BOUNDS
     )
     return Picture(
         "curve",
@@ -74,7 +79,7 @@ def _picture(document: Document) -> Picture:
         _DEFINITION,
         data,
         chart,
-        Table(("policy", title, "blocks found"), rows),
+        Table(("policy", f"{title}, GiB" if block_bytes else title, "blocks found"), rows),
         _name(document),
     )
 
@@ -85,15 +90,20 @@ def _data(document: Document, scale: float) -> list[dict[str, Value]]:
 
     def add(policy: str, mark: str, blocks: int, share: float) -> None:
         row: dict[str, Value] = {"policy": policy, "series": series.get(policy, policy), "mark": mark}
-        data.append(row | {"capacity": round(blocks * scale, 5), "share": round(share, 6)})
+        data.append(row | {"capacity": round(blocks * scale, 5), "share": round(share, 6), "label": ""})
 
     references = max(1, document["queried_blocks"])
     if "line" in document:
         sizes, hits = document["line"]["capacity_blocks"], document["line"]["hit_blocks"]
         for blocks, found in zip(sizes, hits, strict=True):
             add("lru", "line", blocks, found / references)
-        for blocks in (sizes[0], sizes[-1]):
-            add("upper bound", "line", blocks, document["unbounded"]["block_hit_rate"])
+        bounds = dict(zip(_BOUNDS, (document["upper_bound"], document["unbounded"]), strict=True))
+        if document["upper_bound"] == document["unbounded"]:
+            del bounds["prompts alone"]
+        for name, bound in bounds.items():
+            for blocks in (sizes[0], sizes[-1]):
+                add(name, "line", blocks, bound["block_hit_rate"])
+            data[-2]["label"] = f"{name} {format_percent(bound['block_hit_rate'])}"
     for point in document["points"]:
         for policy, found in point.items():
             if not policy.startswith("capacity_"):
@@ -109,7 +119,9 @@ def _series(document: Document) -> dict[str, str]:
     """Return the name each policy is drawn under: as many as readers can distinguish, the rest as one."""
     policies = [name for name in (document["points"] or [{}])[0] if not name.startswith("capacity_")]
     others: Any = [name for name in policies if name != "lru"]
-    headroom = MOST_SERIES - 3  # lru, the upper bound and the knee come first
+    headroom = (
+        MOST_SERIES - 3 - (document.get("upper_bound") != document.get("unbounded"))
+    )  # beside lru, knee, bounds
     if len(others) <= headroom:
         return {}
     return dict.fromkeys(others[headroom - 1 :], "other")

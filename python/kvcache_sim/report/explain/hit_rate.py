@@ -5,13 +5,12 @@ from __future__ import annotations
 import numpy as np
 
 from kvcache_sim.report.explain.case import Case, percent
+from kvcache_sim.report.upper_bound import hit_rates
 from kvcache_sim.units import format_time_ns
 
 #: Least share of all prompt tokens that earns a cause its sentence.
 _WORTH_SAYING = 0.005
 _NEAR_UPPER_BOUND = 0.95
-#: Causes of misses that an unbounded cache shared by all machines would have served.
-_SERVABLE = ("evicted", "not_ready", "elsewhere", "not_admitted", "window_moved_on", "no_checkpoint")
 
 
 def _missed(case: Case, cause: str) -> float:
@@ -21,27 +20,9 @@ def _missed(case: Case, cause: str) -> float:
     return int(case.reuse.missed[cause].sum()) / case.prompt_tokens
 
 
-def _rates(case: Case) -> tuple[float, float] | None:
-    """Return the token hit rate and its upper bound, that of an unbounded cache shared by all machines."""
-    if case.reuse is None or not case.prompt_tokens:
-        return None
-    hit = int(case.reuse.cached.sum()) / case.prompt_tokens
-    lost = sum(_missed(case, cause) for cause in _SERVABLE)
-    return hit, hit + lost
-
-
-def upper_bound_of(case: Case) -> float | None:
-    """Return the token hit rate that one unbounded cache shared by all machines could have reached.
-
-    None where it is unknown: the trace is not available, or no request finished.
-    """
-    rates = _rates(case)
-    return None if rates is None else rates[1]
-
-
 def upper_bound(case: Case) -> str | None:
     """The hit rate compared with that of an unbounded cache."""
-    rates = _rates(case)
+    rates = hit_rates(case.run)
     if rates is None or rates[1] == 0:
         return None
     hit, most = rates
@@ -60,7 +41,7 @@ def no_trace(case: Case) -> str | None:
 
 def at_upper_bound(case: Case) -> str | None:
     """A larger cache would not help."""
-    rates = _rates(case)
+    rates = hit_rates(case.run)
     if rates is None or rates[1] == 0 or rates[0] < _NEAR_UPPER_BOUND * rates[1]:
         return None
     return "The cache serves nearly all reuse: a larger cache or another policy has nothing to add."
@@ -87,7 +68,7 @@ def synthesised(case: Case) -> str | None:
 
 def nothing_repeats(case: Case) -> str | None:
     """The traffic has no reuse."""
-    rates = _rates(case)
+    rates = hit_rates(case.run)
     if rates is None or rates[1] > 0:
         return None
     if _lacks_ids(case):

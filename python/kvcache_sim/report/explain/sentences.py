@@ -16,9 +16,9 @@ Sentence = Callable[[Case], str | None]
 SENTENCES: dict[str, dict[str, Sentence]] = {
     "Why the hit rate is what it is": {
         "synthesised": hit_rate.synthesised,
-        "ceiling": hit_rate.upper_bound,
+        "upper-bound": hit_rate.upper_bound,
         "no-trace": hit_rate.no_trace,
-        "at-ceiling": hit_rate.at_upper_bound,
+        "at-upper-bound": hit_rate.at_upper_bound,
         "nothing-repeats": hit_rate.nothing_repeats,
         "never-seen": hit_rate.never_seen,
         "diverged": hit_rate.diverged,

@@ -10,23 +10,26 @@ import numpy as np
 from kvcache_sim.replay.curve.hits import hit_curve
 from kvcache_sim.replay.curve.others import policy_points
 from kvcache_sim.replay.curve.steps import reference_points
-from kvcache_sim.replay.prompt_blocks import blocks_of_prompts
+from kvcache_sim.replay.prompt_blocks import blocks_of_prompts, with_answers
 from kvcache_sim.replay.request import ReplayRequest
 from kvcache_sim.report.colours import colour_scale
 from kvcache_sim.report.curve.build import drawn_sizes
 from kvcache_sim.report.finished import FinishedRun
 from kvcache_sim.report.picture import NothingToDraw, Picture, Table, Value, side_by_side
+from kvcache_sim.report.plotting import GIB_LABELS
+from kvcache_sim.report.upper_bound import upper_bound_of
 from kvcache_sim.scenario.load import scenario_from_text
 from kvcache_sim.tiers import TIERS
+from kvcache_sim.units import format_percent
 
 _TITLE = "Hit rate over cache size"
 _DEFINITION = (
     "Share of prompt tokens found in one cache of each size that sees all requests one after another: least "
     "recently used (every size from one pass, drawn as the steps it has), Belady's optimum at the sizes that "
-    "were replayed, and the upper bound (unbounded cache). Knee: the corner farthest above the straight line "
-    "to the footprint. This run: its tiers added up over its machines, fast to slow, at the token hit rate "
-    "it reached with them; routing, time and writing put it below or, by generated tokens that the curve "
-    "does not know, above the line."
+    "were replayed, and the upper bound (unbounded cache). Answers are in the cache if the run keeps them "
+    "(cache.cache_output). Knee: the corner farthest above the straight line to the footprint. This run: its "
+    "tiers added up over its machines, fast to slow, at the token hit rate it reached with them; routing, "
+    "time and writing put it below the line."
 )
 _OPTIMUM_POINTS = 8
 _LINES = ("lru", "optimum", "upper bound", "this run", "knee")
@@ -51,8 +54,8 @@ def draw(runs: Sequence[FinishedRun]) -> Picture | NothingToDraw:
         x=alt.X(
             "gib:Q",
             scale=alt.Scale(type="log", base=2, nice=False),
-            title="capacity, GiB (log scale)",
-            axis=alt.Axis(format=".3~g"),
+            title="capacity (log scale)",
+            axis=alt.Axis(labelExpr=GIB_LABELS),
         ),
         y=alt.Y("share:Q", title="prompt tokens found", axis=alt.Axis(format="%")),
         color=alt.Color("line:N", scale=colour_scale(_LINES), sort=list(_LINES), title=None),
@@ -61,8 +64,14 @@ def draw(runs: Sequence[FinishedRun]) -> Picture | NothingToDraw:
     is_line = "datum.line == 'lru' || datum.line == 'upper bound'"  # known everywhere; the rest are points
     lines = base.transform_filter(is_line).mark_line(interpolate="step-after")
     marks = base.transform_filter(f"!({is_line})").mark_point(filled=True, size=70, opacity=1)
+    named = base.encode(text="note:N").transform_filter("datum.note != ''")
+    bound = named.transform_filter("datum.line == 'upper bound'").mark_text(align="left", dx=4, dy=-8)
+    # the line rises to the right: below a point its right is free, but at the chart's end
+    inner, outer = "datum.line != 'upper bound' && !datum.last", "datum.last"
+    sizes = named.transform_filter(inner).mark_text(align="left", dx=8, dy=8)
+    largest = named.transform_filter(outer).mark_text(align="right", dy=-12)
     labels = [run.label for run in runs if run.trace is not None]
-    chart = side_by_side(alt.layer(lines, marks), labels, height=300)
+    chart = side_by_side(alt.layer(lines, marks, bound, sizes, largest), labels, height=300)
     headings = ("run", "line", "blocks", "GiB", "token hit rate", "note")
     return Picture("hit-curve", _TITLE, _DEFINITION, data, chart, Table(headings, tuple(table)))
 
@@ -74,12 +83,17 @@ def _points(run: FinishedRun) -> list[dict[str, Value]]:
     gib_a_block = block * settings.cache.kv_bytes_per_token / 2**30
     request = ReplayRequest(run.trace, block, 0)
     prompts = blocks_of_prompts(request)
+    if settings.cache.cache_output:
+        prompts = with_answers(prompts)
     curve = hit_curve(prompts, request.touch_from)
     tokens = max(1, int(run.trace.input_tokens.sum()))
     tiers = _own_sizes(run, settings)
     most = max(1, curve.hit_blocks.last, *(size for _, size, _ in tiers))
     sizes = drawn_sizes(2 * most)
-    upper_bound = curve.hit_tokens.top / tokens
+    upper_bound = upper_bound_of(run)
+    assert upper_bound is not None, "the trace is known"
+
+    name_of_all = tiers[-1][0] if tiers else ""
 
     def point(line: str, blocks: int, share: float, note: str = "") -> dict[str, Value]:
         gib = round(blocks * gib_a_block, 4)
@@ -90,11 +104,14 @@ def _points(run: FinishedRun) -> list[dict[str, Value]]:
             "gib": gib,
             "share": round(share, 6),
             "note": note,
+            "last": line == "this run" and name_of_all == note,
         }
 
     found = (curve.hit_tokens.at(sizes) / tokens).tolist()
     points = [point("lru", int(size), share) for size, share in zip(sizes.tolist(), found, strict=True)]
-    points += [point("upper bound", int(size), upper_bound) for size in (sizes[0], sizes[-1])]
+    said = f"upper bound {format_percent(upper_bound)}"
+    points += [point("upper bound", int(sizes[0]), upper_bound, said)]
+    points += [point("upper bound", int(sizes[-1]), upper_bound)]
     optimum_sizes = [
         int(s) for s in np.unique(np.geomspace(64, max(65, most), _OPTIMUM_POINTS).astype(np.int64))
     ]

@@ -10,11 +10,11 @@ from kvcache_sim.report.picture import NothingToDraw, Picture, Table, Value
 from kvcache_sim.report.time_series import series_names, summed_over_machines, thinned
 from kvcache_sim.tiers import TIERS
 
-_STATES = {"active": "active", "cached": "cached", "in_flight": "in flight", "free": "free"}
+_STATES = {"held": "held", "cached": "cached", "in_flight": "in flight", "free": "free"}
 _TITLE = "Occupancy of each tier"
 _DEFINITION = (
-    "Blocks summed over the machines. Active: held by running requests; cached: kept for reuse; in flight: "
-    "being written or evicted; free: unused (an unbounded tier has none)."
+    "Blocks summed over the machines. Held: in use by running requests or by a transfer; cached: kept for "
+    "reuse; in flight: being written or evicted; free: unused (an unbounded tier has none)."
 )
 
 
@@ -27,7 +27,7 @@ def draw(runs: Sequence[FinishedRun]) -> Picture | NothingToDraw:
     tiers: dict[str, None] = {}
     for run in runs:
         names = series_names(run)
-        present = [tier for tier in TIERS if f"{tier}.cached" in names]
+        present = [tier for tier in TIERS if f"{tier}.held" in names]
         tiers.update(dict.fromkeys(present))
         for tier in present:
             figures: list[Value] = []
@@ -50,7 +50,9 @@ def draw(runs: Sequence[FinishedRun]) -> Picture | NothingToDraw:
                 ]
             table.append((run.label, tier, *figures))
     if not data:
-        return NothingToDraw("occupancy", _TITLE, "the run holds no samples of its tiers")
+        return NothingToDraw(
+            "occupancy", _TITLE, "no samples of tiers, or an older version's: simulate again"
+        )
     # A grid of charts is filled from its start: a run without a tier needs a cell of nothing there.
     filled = {(row["run"], row["tier"]) for row in data}
     empty = [(run.label, tier) for run in runs for tier in tiers if (run.label, tier) not in filled]

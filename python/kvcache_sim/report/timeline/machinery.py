@@ -14,7 +14,7 @@ from kvcache_sim.tiers import TIERS
 
 #: Counters of channels, which belong to no machine, are drawn in a process of their own.
 CHANNELS_PID = 100_000
-_STATES = ("active", "cached", "in_flight")
+_STATES = ("held", "cached", "in_flight")
 
 
 def counter_records(series: dict[str, Any]) -> list[str]:
@@ -34,8 +34,8 @@ def counter_records(series: dict[str, Any]) -> list[str]:
         pid = index + 1 if index >= 0 else CHANNELS_PID
         if name in ("queue", "running", "loading"):
             records += [counter_record(pid, name, t, {name: v}) for t, v in zip(times, values, strict=True)]
-        elif name.endswith(".cached"):
-            records += _occupancy(pid, index, name.removesuffix(".cached"), samples)
+        elif name.endswith(".held"):
+            records += _occupancy(pid, index, name.removesuffix(".held"), samples)
         elif name == "input_tokens":
             records += _hit_rate(pid, times, values, samples.get((index, "cached_tokens")))
         elif name.endswith(".busy_ns"):

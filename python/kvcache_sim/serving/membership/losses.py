@@ -39,14 +39,14 @@ def empty_caches(replica: NativeReplica, tree: MarkingStore | None, requests: in
 
 
 def _evict_all(store: GpuStore, kept_free_blocks: int, now_ns: int) -> int:
-    """Evict every evictable block, and release the blocks."""
+    """Evict every block that nothing uses, and release the blocks."""
     occupancy = store.occupancy(COMPUTE)
     lease = store.acquire(0, 0)
-    wanted = occupancy.free_blocks + occupancy.evictable_blocks - kept_free_blocks
+    wanted = occupancy.free_blocks + occupancy.cached_blocks - kept_free_blocks
     taken = store.reserve(lease, wanted, now_ns)
-    assert taken is not None, "evictable blocks can be allocated"
+    assert taken is not None, "unused blocks can be allocated"
     store.release(lease, now_ns)
-    return occupancy.evictable_blocks
+    return occupancy.cached_blocks
 
 
 #: A loss; an int is the time (ns) at which the router's index is lost.

@@ -21,12 +21,12 @@ _EXPECTED_TOKENS = attrgetter("load.expected_prefill_tokens")
 
 
 class Look(NamedTuple):
-    """The cached and active blocks of each machine, by machine."""
+    """The cached and private blocks of each machine, by machine."""
 
     #: Leading blocks of the request cached there, on any tier.
     found_blocks: list[int]
-    #: Blocks that running requests hold on its GPU, a shared block counted once.
-    active_blocks: list[int]
+    #: Blocks on its GPU that running requests hold and do not share.
+    private_blocks: list[int]
 
 
 class Occupancy(NamedTuple):
@@ -36,7 +36,7 @@ class Occupancy(NamedTuple):
     waiting: list[int]
     #: Requests in the batch.
     running: list[int]
-    #: Share of the GPU's blocks that running requests hold, from 0 to 1.
+    #: Share of the GPU's blocks that can serve no other request now, from 0 to 1.
     kv_use: list[float]
 
 
@@ -76,7 +76,7 @@ class RouterView(Value):
     #: The seed of the run; draw from ``rng.stream(seed, name)``.
     seed: int
     block_size_tokens: int
-    #: Current cached and active blocks of every machine; cost: one walk along the prefix per machine.
+    #: Current cached and private blocks of every machine; cost: one walk along the prefix per machine.
     look: Callable[[Arrival], Look]
     #: By machine its tree of blocks, if it has lower tiers and the router sees the tier of a block.
     trees: Sequence[TieredStore | None] = ()

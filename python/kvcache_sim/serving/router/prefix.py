@@ -218,9 +218,9 @@ class OverlapCost(Tied):
         new = view.new_prefill_tokens(sequence, look.found_blocks)
         lacking = view.uncredited_blocks(sequence, look.found_blocks)
         costs = [
-            weight * ((expected + tokens) / block + lacks) + active + -(-tokens // block)
-            for expected, tokens, lacks, active in zip(
-                view.expected_prefill_tokens(), new, lacking, look.active_blocks, strict=True
+            weight * ((expected + tokens) / block + lacks) + private + -(-tokens // block)
+            for expected, tokens, lacks, private in zip(
+                view.expected_prefill_tokens(), new, lacking, look.private_blocks, strict=True
             )
         ]
         chosen = self._ties.least(costs)

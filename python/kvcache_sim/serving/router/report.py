@@ -13,7 +13,7 @@ from kvcache_sim.serving.router.contract import Occupancy
 
 #: Values per machine in a native sample: its counts, then the use of the blocks of its GPU.
 _WIDTH = 8
-_WAITING, _RUNNING, _LOADING, _ACTIVE = 0, 1, 2, 5
+_WAITING, _RUNNING, _LOADING, _FREE, _CACHED = 0, 1, 2, 4, 6
 
 
 def reports_of(
@@ -30,7 +30,7 @@ def reports_of(
     def ask() -> Occupancy:
         values = np.frombuffer(sampled.sample(engine.now_ns + after_boundaries), np.int64).reshape(-1, _WIDTH)
         waiting = values[:, _WAITING] + values[:, _LOADING]
-        use = values[:, _ACTIVE] / capacity
+        use = 1 - (values[:, _FREE] + values[:, _CACHED]) / capacity
         return Occupancy(waiting.tolist(), values[:, _RUNNING].tolist(), use.tolist())
 
     return ask

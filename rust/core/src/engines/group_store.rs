@@ -190,13 +190,13 @@ impl GroupStore {
         )
     }
 
-    /// Returns block counts: free without a key, held, free with a key, and evictable (all free ones with a key).
-    pub fn occupancy(&self) -> (u64, u64, u64, u64) {
+    /// Returns block counts: free without a key, held, and free with a key.
+    pub fn occupancy(&self) -> (u64, u64, u64) {
         let (free, idle) = (
             u64::from(self.manager.pool.free_blocks()),
             self.manager.pool.idle_keyed(),
         );
-        (free - idle, self.capacity - free, idle, idle)
+        (free - idle, self.capacity - free, idle)
     }
 
     /// Returns the prefixes that first admissions could not continue from: totals, and those where a group kept

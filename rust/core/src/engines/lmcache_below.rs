@@ -210,10 +210,10 @@ impl Below for LmcacheBelow {
         };
         TierOccupancy {
             free: own.capacity - there,
-            active: 0,
-            cached: there - writing,
+            held: in_use - writing,
+            cached: there - in_use,
             in_flight: writing,
-            evictable: there - in_use,
+            private: 0,
         }
     }
 

@@ -92,17 +92,12 @@ impl PoolStore {
         self.pool.free_queue()
     }
 
-    /// Returns block counts: free without a key, held, free with a key, and evictable (all free ones with a key).
-    pub fn occupancy(&self) -> (u64, u64, u64, u64) {
+    /// Returns block counts: free without a key, held, and free with a key.
+    pub fn occupancy(&self) -> (u64, u64, u64) {
         let counts = self.pool.counts();
         let idle_keyed = counts.inserted - counts.evicted - self.pool.held_keyed();
         let free = u64::from(self.pool.free_blocks());
-        (
-            free - idle_keyed,
-            self.capacity - free,
-            idle_keyed,
-            idle_keyed,
-        )
+        (free - idle_keyed, self.capacity - free, idle_keyed)
     }
 
     /// Returns the number of blocks that lost their key so far.
@@ -182,13 +177,13 @@ impl MachineStore for PoolStore {
 
     fn occupancy(&self, tier: usize) -> Answer<TierOccupancy> {
         gpu_alone(tier)?;
-        let (free, active, cached, evictable) = PoolStore::occupancy(self);
+        let (free, held, cached) = PoolStore::occupancy(self);
         Ok(TierOccupancy {
             free,
-            active,
+            held,
             cached,
             in_flight: 0,
-            evictable,
+            private: held,
         })
     }
 

@@ -131,12 +131,13 @@ impl UsedTier {
     /// Returns the use of the blocks; `writing_blocks` of them are being written.
     pub fn occupancy(&self, writing_blocks: u64) -> TierOccupancy {
         let there = self.tier.policy.resident() as u64;
+        let in_use = self.in_use.len() as u64;
         TierOccupancy {
             free: self.capacity_blocks - there,
-            active: 0,
-            cached: there - writing_blocks,
+            held: in_use - writing_blocks,
+            cached: there - in_use,
             in_flight: writing_blocks,
-            evictable: there - self.in_use.len() as u64,
+            private: 0,
         }
     }
 

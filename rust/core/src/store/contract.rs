@@ -61,14 +61,14 @@ pub trait BatchStore {
 pub struct TierOccupancy {
     /// Unused.
     pub free: u64,
-    /// Private to running requests.
-    pub active: u64,
-    /// Shared, held or not.
+    /// In use by running requests, or by a transfer that reads them.
+    pub held: u64,
+    /// Kept for reuse, without a user.
     pub cached: u64,
     /// Being written, or unusable until a write has finished.
     pub in_flight: u64,
-    /// Cached blocks without a holder.
-    pub evictable: u64,
+    /// Held blocks that are not shared: open blocks, and blocks still to be computed.
+    pub private: u64,
 }
 
 /// Blocks that have left a tier so far, by cause.

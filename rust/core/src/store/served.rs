@@ -47,10 +47,10 @@ impl MachineStore for Store {
         let tier = self.tier(tier);
         Ok(TierOccupancy {
             free: tier.free,
-            active: tier.active,
-            cached: tier.cached,
+            held: tier.active + tier.cached - tier.evictable,
+            cached: tier.evictable,
             in_flight: tier.in_flight,
-            evictable: tier.evictable,
+            private: tier.active,
         })
     }
 

@@ -41,14 +41,14 @@ impl MachineStore for TokenStore {
 
     fn occupancy(&self, tier: usize) -> Answer<TierOccupancy> {
         gpu_alone(tier)?;
-        let cached = self.prefix_tokens() + self.kept.remainders();
+        let shared = self.prefix_tokens() + self.kept.remainders();
         let capacity = self.capacity.unwrap_or(UNBOUNDED);
         Ok(TierOccupancy {
             free: capacity.saturating_sub(self.used()),
-            active: self.private,
-            cached,
+            held: self.private + self.pinned(),
+            cached: shared - self.pinned(),
             in_flight: 0,
-            evictable: cached - self.pinned(),
+            private: self.private,
         })
     }
 

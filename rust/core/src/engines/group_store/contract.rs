@@ -32,14 +32,14 @@ impl MachineStore for GroupStore {
             return Ok(below.tier().occupancy(below.copies.writing_blocks()));
         }
         gpu_alone(tier)?;
-        let (free, active, cached, evictable) = GroupStore::occupancy(self);
+        let (free, held, cached) = GroupStore::occupancy(self);
         let arriving = below.map_or(0, |below| below.copies.arriving_blocks());
         Ok(TierOccupancy {
             free,
-            active: active - arriving,
+            held: held - arriving,
             cached,
             in_flight: arriving,
-            evictable,
+            private: held - arriving,
         })
     }
 

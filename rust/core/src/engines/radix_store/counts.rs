@@ -29,24 +29,33 @@ impl RadixStore {
         let counts = self.pool.tree.counts();
         let free = self.pool.free_tokens() / self.page;
         let arriving = self.copies.arriving_pages();
+        let private = self.device_pages.saturating_sub(free + counts.device_pages);
+        let ready = counts.device_pages.saturating_sub(arriving);
         TierOccupancy {
             free,
-            active: self.device_pages.saturating_sub(free + counts.device_pages),
-            cached: counts.device_pages.saturating_sub(arriving),
+            held: private + ready.saturating_sub(counts.evictable_pages),
+            cached: counts.evictable_pages,
             in_flight: arriving,
-            evictable: counts.evictable_pages,
+            private,
         }
     }
 
     fn host_occupancy(&self) -> TierOccupancy {
         let counts = self.pool.tree.counts();
         let writing = self.copies.writing_pages(&self.pool.tree);
+        // A write of a node that leaves the device, under write-back, does not lock the node.
+        let unlocked = if self.pool.tree.writes_back() {
+            writing
+        } else {
+            0
+        };
+        let cached = counts.idle_host_pages.saturating_sub(unlocked);
         TierOccupancy {
             free: self.pool.tree.host_free_pages(),
-            active: 0,
-            cached: counts.host_pages - writing,
+            held: counts.host_pages.saturating_sub(writing + cached),
+            cached,
             in_flight: writing + self.pool.tree.reserved_host_pages(),
-            evictable: counts.idle_host_pages,
+            private: 0,
         }
     }
 
@@ -98,7 +107,6 @@ impl MachineStore for RadixStore {
             return Ok(TierOccupancy {
                 free: storage.free_pages(),
                 cached: there,
-                evictable: there,
                 ..TierOccupancy::default()
             });
         }
@@ -154,7 +162,7 @@ impl MachineStore for RadixStore {
         self.check_progress()?;
         let (device, host) = (self.device_occupancy(), self.host_occupancy());
         let sum = |occupancy: TierOccupancy| {
-            occupancy.free + occupancy.active + occupancy.cached + occupancy.in_flight
+            occupancy.free + occupancy.held + occupancy.cached + occupancy.in_flight
         };
         for (name, occupancy, capacity) in [
             ("device", device, self.device_pages),

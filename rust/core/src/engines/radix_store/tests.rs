@@ -57,8 +57,8 @@ fn a_written_node_stays_on_the_device_until_its_copy_is_there() {
         store.occupancy(GPU).unwrap(),
         store.occupancy(STAGING).unwrap(),
     );
-    assert_eq!((gpu.free, gpu.cached, gpu.evictable), (2, 4, 0));
-    assert_eq!((host.cached, host.in_flight, host.evictable), (0, 4, 0));
+    assert_eq!((gpu.free, gpu.held, gpu.cached), (2, 4, 0));
+    assert_eq!((host.held, host.in_flight, host.cached), (0, 4, 0));
     let lease = store.acquire(2, 0).unwrap();
     store.peek(2, 3).unwrap();
     assert_eq!(store.reserve(&[(lease, 3)], 2), Ok(Reservation::Refused));
@@ -229,7 +229,7 @@ fn what_two_requests_computed_at_once_is_kept_once() {
     }
     let occupancy = store.occupancy(GPU).unwrap();
     assert_eq!(
-        (occupancy.cached, occupancy.active, occupancy.free),
+        (occupancy.cached, occupancy.held, occupancy.free),
         (5, 0, 5)
     );
     assert_eq!(store.check(), Ok(()));

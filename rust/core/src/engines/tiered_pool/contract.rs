@@ -71,13 +71,13 @@ impl MachineStore for TieredPool {
         if tier != GPU {
             return Ok(self.below.occupancy(&self.pool, tier));
         }
-        let (free, active, cached, in_flight) = self.pool.occupancy();
+        let (free, held, cached, in_flight) = self.pool.occupancy();
         Ok(TierOccupancy {
             free,
-            active,
+            held,
             cached,
             in_flight,
-            evictable: cached,
+            private: held,
         })
     }
 
