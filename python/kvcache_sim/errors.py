@@ -62,7 +62,11 @@ class KvsimError(Exception):
 
 
 class UsageError(KvsimError):
-    """A command line, scenario or file name that cannot be used (exit 2)."""
+    """A command line, scenario or file name that cannot be used (exit 2).
+
+    Attributes:
+        exit_code: Exit code of ``kvsim``, 2. The others are those of ``KvsimError``.
+    """
 
     exit_code = EXIT_USAGE
 
@@ -72,19 +76,31 @@ class StoreError(UsageError):
 
 
 class TraceError(KvsimError):
-    """A trace whose data cannot be trusted (exit 3)."""
+    """A trace whose data cannot be trusted (exit 3).
+
+    Attributes:
+        exit_code: Exit code of ``kvsim``, 3. The others are those of ``KvsimError``.
+    """
 
     exit_code = EXIT_TRACE
 
 
 class OutputExistsError(KvsimError):
-    """An output that exists or is in use (exit 6)."""
+    """An output that exists or is in use (exit 6).
+
+    Attributes:
+        exit_code: Exit code of ``kvsim``, 6. The others are those of ``KvsimError``.
+    """
 
     exit_code = EXIT_OUTPUT_EXISTS
 
 
 class InputOutputError(KvsimError):
-    """A file that cannot be read or written (exit 7)."""
+    """A file that cannot be read or written (exit 7).
+
+    Attributes:
+        exit_code: Exit code of ``kvsim``, 7. The others are those of ``KvsimError``.
+    """
 
     exit_code = EXIT_IO
 

@@ -20,6 +20,11 @@ class Comparison:
     """The differences of runs from the first: settings, figures with 95 % intervals, sentences.
 
     ``print`` shows the text of ``kvsim compare``, a notebook the same as tables.
+
+    Attributes:
+        figures: One mapping a further run, as ``kvsim compare --format json`` prints it: latencies in ms with
+            the ratio to the baseline, shares as fractions of 1 with the difference.
+        sentences: Sentences on the differences and on the method of the intervals.
     """
 
     def __init__(self, sides: Sequence[Sequence[FinishedRun]]) -> None:
@@ -52,7 +57,14 @@ class Comparison:
         )
 
     def plot(self, kind: str) -> Plot:
-        """Return one picture of all runs side by side; raises as ``Run.plot``."""
+        """Return one picture of all runs side by side.
+
+        Args:
+            kind: ``ttft``, ``occupancy``, … (``kvsim plot`` lists them).
+
+        Raises:
+            UsageError: The kind is unknown, or the extra ``report`` is not installed.
+        """
         return draw_plot(kind, [side[0] for side in (self._first, *self._others)])
 
     def __str__(self) -> str:

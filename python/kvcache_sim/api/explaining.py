@@ -20,6 +20,7 @@ class Explanation(dict[str, dict[str, str]]):
     ``print`` shows the text of ``kvsim explain``.
 
     Attributes:
+        sentences: All sentences in their order.
         missing: The reason for which the run's trace is not available, or "".
     """
 
@@ -37,6 +38,10 @@ class Explanation(dict[str, dict[str, str]]):
         return "\n\n".join(
             f"{topic}\n{plain_sentences(list(group.values()), indent='  ')}" for topic, group in self.items()
         )
+
+    def __repr__(self) -> str:
+        missing = f"; {self.missing}" if self.missing else ""
+        return f"<Explanation: {len(self.sentences)} sentences on {len(self)} topics{missing}>"
 
     def _repr_html_(self) -> str:
         return "".join(html_page(topic, html_list(list(group.values()))) for topic, group in self.items())

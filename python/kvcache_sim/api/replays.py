@@ -122,6 +122,10 @@ class CacheReplay(dict[str, Any]):
         """Return the text of ``kvsim cachesim``."""
         return cachesim_text(self.policy, dict(self))
 
+    def __repr__(self) -> str:
+        rate = f": {format_percent(self['hit_rate'])} of tokens hit" if "hit_rate" in self else ""
+        return f"<CacheReplay {self.policy}{rate}, {len(self)} figures>"
+
     def _repr_html_(self) -> str:
         rows = [(name, value) for name, value in self.items() if isinstance(value, (int, float, str))]
         return html_page(self.policy, html_table(Table(("figure", ""), tuple(rows))))
@@ -167,6 +171,10 @@ class Curve:
     def __str__(self) -> str:
         """Return the text of ``kvsim curve``."""
         return curve_table(self.document)
+
+    def __repr__(self) -> str:
+        kinds = [name for name in self.points[0] if not name.startswith("capacity_")] if self.points else []
+        return f"<{type(self).__name__} of {len(self.points)} capacities: {', '.join(kinds)}>"
 
     def _repr_html_(self) -> str:
         names = [name for name in self.points[0] if not name.startswith("capacity_")] if self.points else []

@@ -105,6 +105,18 @@ class Run:
 
     ``simulate`` returns a run, ``load_run`` reads it from a directory. A notebook shows its headline figures.
     Columns that end in ``_ns`` are in nanoseconds, latencies of ``summary`` in milliseconds.
+
+    Attributes:
+        name: Label: the directory's name, or the scenario's.
+        summary: Figures by nested name, the JSON of ``kvsim simulate --format json``.
+        scenario: The ``Scenario`` with every default filled in.
+        requests: ``pyarrow.Table`` of a row a request: times in ns, lengths in tokens.
+        series: ``pyarrow.Table`` of samples over time: ``time_ns``, ``machine``, ``name``, ``value``.
+        events: ``pyarrow.Table`` of steps, transfers and evictions in order of time; empty unless recorded.
+        warnings: Remarks on the scenario, its requests and the run, one text each.
+        digests: Digests of ``events`` and ``results``, 96 bits each in hexadecimal; equal runs have equal
+            ones.
+        finished: The run as reports read it.
     """
 
     def __init__(self, source: RunSource, label: str = "", trace: Trace | None = None) -> None:
@@ -183,7 +195,11 @@ class Run:
         return with_words(getattr(self, table), {"status": STATUSES, "outcome": OUTCOMES})
 
     def labelled(self, label: str) -> FinishedRun:
-        """Return the run as reports read it, under another label."""
+        """Return the run as reports read it, under another label.
+
+        Args:
+            label: Name of the run in tables and pictures.
+        """
         return FinishedRun(self._source, label, self.finished.trace)
 
     def plot(self, kind: str) -> Plot:
@@ -220,7 +236,10 @@ class Run:
         return headline_html(self.finished)
 
     def __repr__(self) -> str:
-        return f"<Run {headline_text(self.finished)}>"
+        noted = self.warnings
+        counted = "1 warning" if len(noted) == 1 else f"{len(noted)} warnings, the first"
+        first = f"\n  {counted}: {noted[0]}" if noted else ""
+        return f"<Run {headline_text(self.finished)}{first}>"
 
 
 def load_run(directory: str | os.PathLike[str]) -> Run:

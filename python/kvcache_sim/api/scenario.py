@@ -21,7 +21,14 @@ class Scenario:
     ``with_`` from another scenario.
 
     Args:
-        settings: Keys of a scenario, nested or dotted; sizes, rates and times are texts with their units.
+        settings: Keys of a scenario, nested or dotted; sizes, rates and times are texts with their units. A
+            bare value is a section's main key: ``router="round-robin"``, ``tiers={"cpu": "512GiB"}``.
+
+    Attributes:
+        written: The settings that were given, nested, without the defaults; a copy.
+        settings: Every setting with its default filled in, nested plain values; a copy.
+        directory: The folder that relative paths start from.
+        checked: The scenario as the simulator takes it.
 
     Raises:
         UsageError: A setting is wrong; ``where`` is its key, or its line in the file.
@@ -81,9 +88,14 @@ class Scenario:
         return self._made(deepcopy(self._written), self.directory, settings)
 
     def for_given_requests(self, block_size: int, settings: Mapping[str, Any]) -> Scenario:
-        """Return the scenario for requests given in Python, of blocks of ``block_size`` tokens.
+        """Return the scenario for requests given in Python; its own trace or generator is left out.
 
-        Its own trace or generator is left out; the cache has the requests' block size unless it is set.
+        Args:
+            block_size: Tokens of the requests' block ids, which are the cache's unless that is set.
+            settings: Keys that replace those of the scenario.
+
+        Raises:
+            UsageError: A setting is wrong.
         """
         tree = deepcopy(self._written)
         tree.values.pop("trace", None)

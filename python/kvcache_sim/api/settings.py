@@ -11,10 +11,27 @@ from kvcache_sim.scenario.overrides import parse_path, set_value
 from kvcache_sim.scenario.validation import dotted
 from kvcache_sim.scenario.yaml_tree import Path, Tree
 
+#: Section → the key that a bare value stands for; ``*`` is any name.
+MAIN_KEYS = {
+    "cache": "policy",
+    "channels.*": "preset",
+    "cluster": "machines",
+    "cluster.pool": "capacity",
+    "fetch": "policy",
+    "fleet.scaling": "policy",
+    "prefetch": "policy",
+    "router": "policy",
+    "tiers.*": "capacity",
+    "trace": "path",
+    "workload": "kind",
+    "write": "policy",
+}
+
 
 def lay_over(tree: Tree, settings: Mapping[str, object]) -> None:
     """Write settings into a tree: ``tiers={"cpu": "512GiB"}`` and ``{"tiers.cpu.capacity": "512GiB"}`` alike.
 
+    A section given as text or a number sets its main key: ``router="round-robin"`` is ``router.policy``.
     A mapping changes the keys it names and leaves the others; a workload with a ``kind`` replaces the one
     before it whole; None is a file's ``null``. Raises UsageError for an unknown key and a value that no
     setting can have; its ``where`` is the key.
@@ -29,10 +46,17 @@ def _leaves(path: Path, value: Any) -> Iterator[tuple[Path, Any]]:
     if isinstance(value, dict) and value and not (path == ("workload",) and "kind" in value):
         for key, inner in value.items():
             yield from _leaves((*path, *parse_path(key, dotted(path))), inner)
-    elif len(path) == 2 and path[0] == "tiers" and isinstance(value, str):
-        yield (*path, "capacity"), value  # a tier that is only its size
+    elif (
+        (main := _main_key(path)) is not None and isinstance(value, str | int) and not isinstance(value, bool)
+    ):
+        yield from _leaves(path, {main: value})
     else:
         yield path, value
+
+
+def _main_key(path: Path) -> str | None:
+    """Return the key of a section that a bare value stands for; None where several could be meant."""
+    return MAIN_KEYS.get(dotted(path)) or (MAIN_KEYS.get(f"{path[0]}.*") if len(path) == 2 else None)
 
 
 def plain(value: object, where: str) -> Any:

@@ -19,6 +19,7 @@ from kvcache_sim.sizing import text
 from kvcache_sim.sizing.candidate import plan_capacity
 from kvcache_sim.sizing.question import Answer, Question, parse_attain, parse_rate
 from kvcache_sim.sweeps.tables import Row
+from kvcache_sim.units import significant
 
 
 class Capacity:
@@ -90,6 +91,11 @@ class Capacity:
         """Return the table and the sentences."""
         return text.answer_text(self._answer(), self.attain)
 
+    def __repr__(self) -> str:
+        most = self.rate_per_s
+        rate = "none holds the limits" if most is None else f"at most {significant(most)} requests/s"
+        return f"<Capacity of {len(self)} candidates: {rate}>"
+
     def _repr_html_(self) -> str:
         return html_page(f"{len(self)} candidates", html_table(text.candidate_table(self._answer())))
 
@@ -114,14 +120,16 @@ def capacity(
     Arrivals keep their pattern: their times are scaled.
 
     Args:
-        trace_or_workload: As in ``simulate``.
-        scenario: As in ``simulate``.
+        trace_or_workload: Requests: a ``Trace``, a trace file, a workload or columns, as ``simulate`` takes
+            them.
+        scenario: A ``Scenario``, the path of a scenario file, or settings; None: all defaults.
         slo: Limits such as ``{"ttft": "2s", "tpot": "50ms"}``; they replace those of the scenario.
         attain: Share of requests that must be within all limits, such as ``"99%"``.
         need: Rate to hold, such as ``"20/s"``: numbers of machines between those given are tried too.
         pools: ``"auto"`` also tries splits of the machines into prefill and decode pools.
-        grid: As in ``sweep``: settings of the candidates. Without ``grid`` and ``rows`` the scenario alone.
-        rows: As in ``sweep``.
+        grid: Dotted setting → values of the candidates, in all combinations; without ``grid`` and ``rows``
+            the scenario alone is searched.
+        rows: Whole sets of settings, each combined with ``grid``.
         jobs: Processes that search candidates.
         directory: Directory of finished candidates, which a later call reuses.
         settings: Keys that replace those of the scenario.

@@ -74,6 +74,10 @@ class Sweep:
         """Return the cells as a table."""
         return plain_table(cell_table(self.rows))
 
+    def __repr__(self) -> str:
+        failed = sum(row["status"] != "ok" for row in self.rows)
+        return f"<Sweep of {len(self)} cells, {failed} failed>"
+
     def _repr_html_(self) -> str:
         return html_page(f"{len(self)} cells", html_table(cell_table(self.rows)))
 
@@ -92,8 +96,9 @@ def sweep(
     """Simulate requests under every combination of settings.
 
     Args:
-        trace_or_workload: As in ``simulate``.
-        scenario: As in ``simulate``.
+        trace_or_workload: Requests: a ``Trace``, a trace file, a workload or columns, as ``simulate`` takes
+            them.
+        scenario: A ``Scenario``, the path of a scenario file, or settings; None: all defaults.
         grid: Dotted setting → values to try, in all combinations.
         rows: Whole sets of settings, each combined with ``grid``.
         jobs: Processes that run cells.

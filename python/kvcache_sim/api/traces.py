@@ -56,9 +56,11 @@ def generate(kind: str, seed: int = 0, **settings: Any) -> Trace:
     """Generate the requests of a workload; equal arguments give equal requests on any machine.
 
     Args:
-        kind: Kind of the workload (``docs/how-to/traces-and-workloads.md``).
-        seed: Seed of all draws.
-        settings: Keys of this kind.
+        kind: ``conversational``, ``repetitive``, ``diverse``, ``few-shot``, ``overflow``, ``agentic`` or
+            ``rag``.
+        seed: Seed of all draws, an integer from 0 on.
+        settings: Keys of this kind (``kvsim help workload``), such as ``requests=500``; times with their
+            units.
 
     Returns:
         The requests in order of arrival.

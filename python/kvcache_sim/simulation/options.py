@@ -19,27 +19,32 @@ SUCCESSORS = "to compare the core with the specification: engine spec, step by s
 class RunOptions:
     """Options of a run; none of them changes a result.
 
-    ``check`` is ``cheap`` (at the end) or ``full`` (at every boundary); ``record_window_ns`` keeps steps,
-    transfers and evictions of [start, end). Raises UsageError for any other check or engine, for an empty
-    window, and for an unknown option.
+    Attributes:
+        check: Invariants are checked at the end (``cheap``) or at every step boundary (``full``).
+        record_window_ns: Start and end in ns, end excluded, of the time whose steps, transfers and
+            evictions are kept; None keeps none.
+        causes: True to count missed tokens by cause, after the run.
+        prefixes: True to keep the global prefix store's entries at the end; ``cache.semantics: tree`` has
+            one.
+        schedule: True to record the engine's schedule: its figures and digests are part of the summary.
+        regret: True to compare each routing choice with the best machine.
+        engine: ``native``, the core; ``spec``, the specification in Python over the core's store, slower; or
+            ``spec-plain``, the specification over its own store in Python, slower still.
+        times: True to keep each request's times in ns, for intervals over requests.
+        marks_ns: Times in ns at which counters are kept (``Run.marks``).
+
+    Raises:
+        UsageError: A check, engine or option is unknown, or the window is empty.
     """
 
     check: Literal["cheap", "full"] = "cheap"
     record_window_ns: tuple[int, int] | None = None
-    #: True to count misses by cause, after the run.
     causes: bool = False
-    #: True to keep the global prefix store's entries at the end; ``cache.semantics: tree`` has one.
     prefixes: bool = False
-    #: True to record the engine's schedule: its figures and digests are part of the summary.
     schedule: bool = False
-    #: True to compare each routing choice with the best machine.
     regret: bool = False
-    #: ``native``: the core; ``spec``: the specification in Python over the core's store, slower;
-    #: ``spec-plain``: the specification over its own store in Python, slower still.
     engine: Engine = "native"
-    #: True to keep each request's times, for intervals over requests.
     times: bool = False
-    #: Times of counter snapshots (``Run.marks``).
     marks_ns: tuple[int, ...] = ()
 
     def __new__(cls, *_: Any, **given: Any) -> RunOptions:

@@ -22,77 +22,101 @@ NO_PAIRS: NDArray[np.int32] = np.empty((0, 2), np.int32)
 class Trace(Value):
     """Requests as columns, one entry per request, in file order (file order breaks ties of arrival).
 
-    Block ids are *dense*: the k-th distinct id of the trace in order of first appearance is k, whatever
-    its text was; ``id_names`` has the original. Ids are chained: an id identifies its block's content and all
-    before it. ``block_ids[id_offsets[i]:id_offsets[i+1]]`` are the ids of request i, ``block_size`` tokens
-    each, the last possibly partial. Cost: 4 bytes per id reference and about 50 bytes per request.
+    Shapes are of n requests; an empty optional column means its stated default for all. Cost: 4 bytes per id
+    reference and about 50 bytes per request.
+
+    Attributes:
+        arrival_ns: (n,) int64. Arrival in ns from the start; ignored in closed loop.
+        input_tokens: (n,) int64. Prompt tokens.
+        output_tokens: (n,) int64. Answer tokens.
+        id_offsets: (n + 1,) int64. ``block_ids[id_offsets[i]:id_offsets[i+1]]`` are the block ids of
+            request i.
+        block_ids: (references,) uint32. Dense ids: the k-th distinct id of the trace in order of first
+            appearance is k. Ids are chained: an id identifies its block's content and all before it. The
+            last block of a request may be partial.
+        block_size: Tokens per id.
+        session: (n,) int32. Index of the session, in order of first appearance; NO_SESSION without one.
+        turn: (n,) int32. Turn within its session, from 0.
+        think_ns: (n,) int64. Closed loop: ns from the finish of the request that is awaited
+            (``sessions.predecessors``) to the arrival; OPEN_LOOP where ``arrival_ns`` applies.
+        is_conversational_turn: (n,) bool. Label of the generator or file (seed 000) without influence on
+            results.
+        id_names: (distinct,) int64 or uint64, or a list of texts. Original id of each dense id; empty if
+            the same.
+        session_names: One text per session; empty where sessions are named by their index.
+        extra: Members of each row without a column, as JSON text without braces; empty unless requested.
+        after: (n,) int32 or empty. Request that a closed-loop request waits for, if it is not the previous
+            turn of its session (a sub-agent waits for its parent); NO_REQUEST elsewhere and by default.
+        also_after: (pairs, 2) int32. Further awaited requests as (request, awaited request): the request
+            arrives ``think_ns`` after the last of them has finished.
+        history_tokens: (n,) int64 or empty. Prompt tokens that repeat earlier turns of the session, as far
+            as a context window kept them; NOT_GIVEN if the source does not state it, and by default.
+        priority: (n,) int64 or empty. Priority for queues with that order, smallest first; 0 by default.
+        named_tokens: (n,) int64 or empty. Tokens of prompt and answer that the ids cover, if an answer's
+            blocks have ids too; 0 if ids end with the prompt, and by default.
+        abort_after_ns: (n,) int64 or empty. Time in ns from arrival until the client aborts the request;
+            NOT_GIVEN if it waits for the whole answer, and by default.
+        dropped_tokens: (n,) int64 or empty. Oldest tokens that a context window removed from the prompt, not
+            included in ``input_tokens``; 0 by default.
+        tenant: (n,) int32 or empty. Tenant, as an index of ``tenant_names``.
+        tenant_names: One text per tenant.
+        model: (n,) int32 or empty. Model, as an index of the fleet's models.
+        adapter_names: Names of the adapters; empty without adapters.
+        retention: (n,) int8 or empty. Retention hint for a request's blocks after it finishes
+            (``workload.retention``).
+        live_ns: (n,) int64 or empty. Time to live in ns of the retained blocks; NOT_GIVEN without limit.
+        source: File, or the generator's kind.
+        sha256: SHA-256 of the file as text; "" for requests made in memory.
+        warnings: Counted notes of the reader, one line each.
     """
 
     arrival_ns: NDArray[np.int64]
     input_tokens: NDArray[np.int64]
     output_tokens: NDArray[np.int64]
-    id_offsets: NDArray[np.int64]  # length n + 1
+    id_offsets: NDArray[np.int64]
     block_ids: NDArray[np.uint32]
-    block_size: int  # tokens per id
-    #: Index of the session, in order of first appearance; NO_SESSION without one.
+    block_size: int
     session: NDArray[np.int32]
-    #: Turn within its session, from 0.
     turn: NDArray[np.int32]
-    #: Closed loop: the request arrives this long after the finish of the request it waits for (see
-    #: ``sessions.predecessors``), and ``arrival_ns`` is ignored; OPEN_LOOP if the arrival applies.
     think_ns: NDArray[np.int64]
-    #: Label of the generator or file (seed 000); it has no influence on results.
     is_conversational_turn: NDArray[np.bool_]
-    #: Original id of each dense id (int64 or uint64 array, or a list of strings); empty when the same.
     id_names: NDArray[np.int64] | NDArray[np.uint64] | list[str] = field(
         default_factory=lambda: np.empty(0, np.int64)
     )
     session_names: list[str] = field(default_factory=list)
-    #: Members of each row without a column, as JSON text without braces; empty unless requested.
     extra: list[str] = field(default_factory=list)
-    #: Request that a closed-loop request waits for, if it is not the previous turn of its session (a
-    #: sub-agent waits for its parent, a user's next session for the last one); NO_REQUEST elsewhere. An empty
-    #: array means NO_REQUEST for all.
     after: NDArray[np.int32] = field(default_factory=lambda: np.empty(0, np.int32))
-    #: Additional requests that a request waits for: pairs of (request, awaited request). It arrives
-    #: ``think_ns`` after the last of them has finished.
     also_after: NDArray[np.int32] = field(default_factory=lambda: NO_PAIRS)
-    #: Prompt tokens that repeat earlier turns of the session (as far as a context window kept them);
-    #: NOT_GIVEN if the source does not state it. An empty array means NOT_GIVEN for all.
     history_tokens: NDArray[np.int64] = field(default_factory=lambda: np.empty(0, np.int64))
-    #: Priority for queues with that order, smallest first; an empty array means 0 for all.
     priority: NDArray[np.int64] = field(default_factory=lambda: np.empty(0, np.int64))
-    #: Tokens of prompt and answer that the ids cover, if an answer's blocks have ids too; 0 if they end with
-    #: the prompt. An empty array means 0 for all.
     named_tokens: NDArray[np.int64] = field(default_factory=lambda: np.empty(0, np.int64))
-    #: Time from arrival until the client aborts the request; NOT_GIVEN if it waits for the whole answer. An
-    #: empty array means NOT_GIVEN for all.
     abort_after_ns: NDArray[np.int64] = field(default_factory=lambda: np.empty(0, np.int64))
-    #: Oldest tokens that a context window removed from each prompt, not included in ``input_tokens``; an
-    #: empty array means 0 for all.
     dropped_tokens: NDArray[np.int64] = field(default_factory=lambda: np.empty(0, np.int64))
-    #: Tenant of each request, as an index of ``tenant_names``; empty without tenants.
     tenant: NDArray[np.int32] = field(default_factory=lambda: np.empty(0, np.int32))
     tenant_names: list[str] = field(default_factory=list)
-    #: Model of each request, as an index of the fleet's models; empty without models.
     model: NDArray[np.int32] = field(default_factory=lambda: np.empty(0, np.int32))
-    #: Names of the adapters; empty without adapters.
     adapter_names: list[str] = field(default_factory=list)
-    #: Retention hint for a request's blocks after it finishes (``workload.retention``), and their time to
-    #: live, NOT_GIVEN without limit; empty without hints.
     retention: NDArray[np.int8] = field(default_factory=lambda: np.empty(0, np.int8))
     live_ns: NDArray[np.int64] = field(default_factory=lambda: np.empty(0, np.int64))
     source: str = ""
     sha256: str = ""
-    #: Counted notes of the reader, one line each.
     warnings: tuple[str, ...] = ()
 
     def __len__(self) -> int:
         """Return the number of requests."""
         return len(self.arrival_ns)
 
+    def __repr__(self) -> str:
+        counted = f"{len(self):,} requests, {self.distinct_ids:,} blocks of {self.block_size:,} tokens"
+        tokens = f"{self.input_tokens.sum():,} input and {self.output_tokens.sum():,} output tokens"
+        return f"<Trace {self.source or 'in memory'}: {counted}, {tokens}>"
+
     def session_id(self, session: int) -> str | None:
-        """Return the name of a session (its index if sessions have no names), None for NO_SESSION."""
+        """Return the name of a session, its index if sessions have no names.
+
+        Args:
+            session: Index of the session; None is returned for NO_SESSION.
+        """
         if session == NO_SESSION:
             return None
         return self.session_names[session] if self.session_names else str(session)
