@@ -1,8 +1,9 @@
-"""``replica.max_model_len``: what is longer is rejected, or loses its oldest history; small cases by hand."""
+"""``replica.max_model_len``: prompts beyond it are rejected or lose history, answers end at it; cases by hand."""
 
 from __future__ import annotations
 
 import json
+import re
 from dataclasses import replace
 from itertools import pairwise
 
@@ -11,6 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from kvcache_sim.cli.main import run as kvsim
+from kvcache_sim.report.finished import number_column, text_column
 from kvcache_sim.scenario.execute import execute
 from kvcache_sim.scenario.load import scenario_from_text
 from kvcache_sim.scenario.requests import read_requests
@@ -47,21 +49,57 @@ def scenario(path, *overrides):
     return scenario_from_text(text, "s.yaml", path.parent, overrides)
 
 
-def ran(path, *overrides):
+def ran(path, *overrides, rows=None, engine="native"):
+    if rows is not None:
+        path.write_text("".join(path.read_text().splitlines(keepends=True)[:rows]))
     loaded = scenario(path, "tiers.gpu.capacity=unbounded", *overrides)
-    return execute(loaded, read_requests(loaded), RunOptions())
+    return execute(loaded, read_requests(loaded), RunOptions(engine=engine))
 
 
 @pytest.mark.parametrize("accounting", ["detailed", "simplified"])
-def test_what_is_longer_is_rejected(path, accounting):
+def test_prompts_that_leave_no_token_for_an_answer_are_rejected(path, accounting):
     # turn 2 has 96 + 16 = 112 tokens: the last that fits
     done = ran(path, "replica.max_model_len=112", f"cache.accounting={accounting}")
     assert done.run.requests["status"].tolist() == [0, 0, 0, 1, 1, 1]
     assert done.summary["requests"]["rejected"] == 3
+    assert done.summary["requests"]["rejected_beyond_context"] == 3
     assert done.summary["context_window"] == {
-        "max_model_len": 112, "shortened": 0, "dropped_tokens": 0, "rejected": 3,
+        "max_model_len": 112, "shortened": 0, "dropped_tokens": 0, "rejected": 3, "answers_ended": 1,
     }  # fmt: skip
-    assert ran(path, "replica.max_model_len=111").run.requests["status"].tolist() == [0, 0, 1, 1, 1, 1]
+
+
+def events_of(run, request):
+    """Return the outcomes of a request's look-up, in order."""
+    kinds, details = (text_column(run.events[name]) for name in ("kind", "detail"))
+    rows = zip(kinds.codes, details.codes, number_column(run.events["request"]).tolist(), strict=True)
+    return [
+        details.words[detail]
+        for kind, detail, own in rows
+        if own == request and kinds.words[kind] == "prefix_cache_event"
+    ]
+
+
+@pytest.mark.parametrize("engine", ["native", "spec"])
+@pytest.mark.parametrize(("length", "answer"), [(111, 15), (98, 2), (97, 1), (96, None)])
+def test_an_answer_ends_at_the_context_and_a_prompt_that_fills_it_is_rejected(path, engine, length, answer):
+    done = ran(path, f"replica.max_model_len={length}", engine=engine)
+    rows = done.run.requests
+    assert rows["status"].tolist() == [0, 0, int(answer is None), 1, 1, 1]
+    if answer is not None:
+        assert rows["output_tokens"].tolist()[:3] == [16, 16, answer]
+    ended = done.summary["context_window"]["answers_ended"]
+    assert ended == int(answer is not None)
+    # what is rejected is looked up nowhere, waits for nothing, and counts in no latency
+    alone = ran(path, f"replica.max_model_len={length}", rows=3 - (answer is None), engine=engine)
+    for group in ("latency", "tokens", "cache", "prefix_cache"):
+        assert done.summary[group] == alone.summary[group], group
+    assert done.summary["requests"]["rejected_beyond_context"] == 3 + (answer is None)
+
+
+def test_a_rejected_prompt_breaks_no_objective(path):
+    done = ran(path, "replica.max_model_len=97", "slo.ttft=10s")
+    assert done.summary["slo"]["judged"] == 3
+    assert done.summary["slo"]["attained"] == 3
 
 
 @pytest.mark.parametrize("accounting", ["detailed", "simplified"])
@@ -81,8 +119,17 @@ def test_the_oldest_history_goes_and_no_block_of_the_rest_is_the_same(path, acco
     # shortened ones no block is known; where blocks are not, the kept 80 tokens of history count as cached.
     hits = {"detailed": [0, 32, 64, 0, 0], "simplified": [0, 48, 80, 80, 80]}
     assert rows["cached_prefix_length_used"][:5].tolist() == hits[accounting]
+    # Each later turn continues its session, also with a part of its history.
+    outcome = {"detailed": ["MISS_FULL"] * 2, "simplified": ["CONVERSATIONAL_HIT"] * 2}[accounting]
+    logged = [events_of(done.run, request) for request in range(5)]
+    assert logged == [
+        ["MISS_FULL"],
+        ["CONVERSATIONAL_HIT"],
+        ["CONVERSATIONAL_HIT"],
+        *([one] for one in outcome),
+    ]
     assert done.summary["context_window"] == {
-        "max_model_len": 112, "shortened": 2, "dropped_tokens": 96, "rejected": 1,
+        "max_model_len": 112, "shortened": 2, "dropped_tokens": 96, "rejected": 1, "answers_ended": 3,
     }  # fmt: skip
 
 
@@ -150,5 +197,24 @@ def test_a_generated_workload_slides_too_and_the_summary_says_so(tmp_path, capsy
     text = capsys.readouterr().out
     window = json.loads((out / "summary.json").read_text())["context_window"]
     assert window["shortened"] > 0
-    assert f"window     2,000 tokens: {window['shortened']:,} requests lost" in text
-    assert all(len(line) <= 80 for line in text.splitlines() if line.startswith("window"))
+    said = re.sub(r"\s+", " ", text)
+    assert (
+        f"context {window['shortened']:,} prompts lost {window['dropped_tokens']:,} tokens of history" in said
+    )
+    assert all(len(line) <= 80 for line in text.splitlines() if str(out) not in line)
+
+
+def test_the_summary_says_what_was_rejected_and_the_remedy(path, tmp_path, capsys):
+    out = tmp_path / "run"
+    line = ["simulate", str(path), "--set", "cache.block_size=16", "--set", "trace.block_size=16"]
+    assert kvsim([*line, "--set", "replica.max_model_len=128", "-o", str(out), "-q"]) == 0
+    said = re.sub(r"\s+", " ", capsys.readouterr().out)
+    expected = "context 3 prompts of 128 tokens or more rejected: replica.on_overflow=slide, or another"
+    assert f"{expected} replica.max_model_len" in said
+    assert kvsim(["explain", str(out)]) == 0
+    expected = "3 requests were rejected: the prompt has replica.max_model_len tokens or more."
+    assert expected in re.sub(r"\s+", " ", capsys.readouterr().out)
+    assert kvsim(["explain", str(out), "--request", "3"]) == 0
+    assert "128 prompt tokens fill replica.max_model_len (128)" in capsys.readouterr().out
+    assert kvsim([*line, "--set", "replica.max_model_len=177", "-o", str(out), "--force", "-q"]) == 0
+    assert "context " not in capsys.readouterr().out

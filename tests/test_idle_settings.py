@@ -70,6 +70,7 @@ RULED_OUT = {
     "machines[0].replica.instant": ("for all machines or for none",),
     "machines[0].replica.dp": ("for all machines or for none",),
     "machines[0].replica.max_model_len": ("all machines serve one model",),
+    "machines[0].replica.allow_long_max_model_len": ("all machines serve one model",),
     "machines[0].replica.on_overflow": ("all machines serve one model",),
     "machines[0].tiers.cpu": ("blocks reach the disk through the cpu",),
 }

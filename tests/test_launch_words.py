@@ -11,12 +11,12 @@ from kvcache_sim.scenario.launch.to_line import Launch, launch_of_scenario
 
 FREE_BLOCKS = {"tiers.gpu.capacity": "4000 blocks"}
 VLLM = (
-    "vllm serve llama-3.1-8b{} --block-size 512 --max-num-seqs 256 --max-num-batched-tokens 8192 "
+    "vllm serve llama-3.1-8b{} --block-size 512 --max-num-seqs 256 --max-num-batched-tokens 8192 --max-model-len 131072 "
     "--gpu-memory-utilization 0.9 --seed 0 --num-gpu-blocks-override 4000"
 )
 SGLANG = (
     "python -m sglang.launch_server --model-path llama-3.1-8b{} --page-size 512 --max-running-requests 256 "
-    "--chunked-prefill-size 8192 --mem-fraction-static 0.9 --random-seed 0{} --max-total-tokens 2048000{} "
+    "--chunked-prefill-size 8192 --context-length 131072 --mem-fraction-static 0.9 --random-seed 0{} --max-total-tokens 2048000{} "
     "--radix-eviction-policy lru{}"
 )
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from types import SimpleNamespace
 
 import pytest
@@ -11,22 +12,25 @@ from kvcache_sim.cache.settings import CacheSettings
 from kvcache_sim.engine import Engine
 from kvcache_sim.metrics.columns import OUTCOMES
 from kvcache_sim.spec.lookups import LookUps, SessionCacheInfo
+from kvcache_sim.spec.request import SequenceState
 from small_traces import trace_of
 
 CONVERSATIONAL, CROSS, MISS, FULL, UNEXPECTED = range(5)
 
 
-def decided(prompt, session, run):
+def decided(prompt, session, run, history=-1):
     """Return the events that the specification logs at a first admission, and the outcome in the row.
 
-    ``session``: tokens that the request's session left in the cache, None where no turn of it is known.
+    ``session``: tokens that the request's session left in the cache, None where no turn of it is known;
+    ``history``: tokens of them that the prompt keeps, -1 where the trace does not say.
     """
     logged = []
     records = SimpleNamespace(log_prefix_cache_event=lambda s, machine, now_ns, event: logged.append(event))
     lookups = LookUps(0, CacheSettings(block_size_tokens=16), 16, records, trace_of([["a"]], 16), Engine())
     if session is not None:
         lookups.sessions.complete_turn(SessionCacheInfo("s", session, 0, "0", [], 0))
-    request = SimpleNamespace(session_id="s", prompt_num_tokens=prompt, request=0)
+    request = SimpleNamespace(session_id="s", prompt_num_tokens=prompt, request=0, history_tokens=history)
+    request.continues = partial(SequenceState.continues, request)
     lookups.first_admission(request, run, 1)
     return logged, request.outcome
 
@@ -66,6 +70,23 @@ def test_the_codes_are_those_of_the_rows():
 )
 def test_the_order_of_the_events(prompt, session, run, events):
     assert decided(prompt, session, run)[0] == events
+
+
+@pytest.mark.parametrize(
+    ("history", "run", "events"),
+    [
+        # a context window left 60 of the session's 300 tokens: a hit of the part that is left
+        (60, 48, [(CONVERSATIONAL, 48, 52)]),
+        (60, 0, [(MISS, 0, 100)]),
+        (299, 96, [(CONVERSATIONAL, 96, 4)]),
+        # nothing or all of it is said to be left, and yet the prompt is not longer
+        (0, 48, [(UNEXPECTED, 0, 100), (CROSS, 48, 52)]),
+        (300, 48, [(UNEXPECTED, 0, 100), (CROSS, 48, 52)]),
+        (-1, 48, [(UNEXPECTED, 0, 100), (CROSS, 48, 52)]),
+    ],
+)
+def test_a_turn_whose_history_was_cut_continues_its_session(history, run, events):
+    assert decided(100, 300, run, history)[0] == events
 
 
 @given(

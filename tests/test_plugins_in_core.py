@@ -199,7 +199,7 @@ def test_a_signal_ends_a_long_call_of_the_core():
     trace = random_trace(1, requests=20_000, sessions=500)
     core = Simulation(cluster((3000,)), trace, RunOptions()).replicas[0].core
     for request in range(len(trace)):
-        tokens = int(trace.input_tokens[request]), int(trace.output_tokens[request]), 0
+        tokens = int(trace.input_tokens[request]), int(trace.output_tokens[request]), 0, -1
         core.arrive_in_queue(request, tokens, (request, 0, False, 0), request)
     before = signal.signal(signal.SIGALRM, end)
     try:

@@ -190,8 +190,21 @@ def test_past_the_window_the_kept_head_alone_is_a_prefix(window, head, accountin
     assert ran.cached[within].tolist() == expected[within].tolist()
 
 
-def test_a_prompt_not_above_the_cached_total_is_unexpected_and_then_looked_up_across_requests():
+def test_a_turn_of_a_cut_history_is_a_conversational_hit_of_what_is_left():
     ran = Ran("overflow", *rows(150), "replica.instant=true")
+    for request, events in enumerate(ran.events):
+        names = [name for name, _, _ in events]
+        assert names == (["CONVERSATIONAL_HIT"] if ran.trace.turn[request] else ["MISS_FULL"])
+    before = previous_turns(ran.trace)
+    total = np.where(before >= 0, (ran.prompt + ran.output)[before], 0)
+    assert ((before >= 0) & (ran.prompt <= total)).sum() > 30
+
+
+def test_a_prompt_not_above_the_cached_total_is_unexpected_and_then_looked_up_across_requests():
+    def untold(trace):
+        return replace(trace, history_tokens=np.empty(0, np.int64))
+
+    ran = Ran("overflow", *rows(150), "replica.instant=true", change=untold)
     before = previous_turns(ran.trace)
     for request, events in enumerate(ran.events):
         names = [name for name, _, _ in events]

@@ -74,6 +74,7 @@ def test_the_example_by_hand():
         "arrived": 3,
         "finished": 2,
         "rejected": 1,
+        "rejected_beyond_context": 0,
         "aborted": 0,
         "failed": 0,
         "preemptions": 2,

@@ -69,6 +69,7 @@ CASES = [
     ["tiers.gpu.capacity=25 blocks", "cluster.machines=3", "router.policy=prefill-cost"],
     ["tiers.gpu.capacity=40 blocks", "replica.queue_order=longest-prefix", "cache.scheduler_aware_window=4"],
     ["tiers.gpu.capacity=12 blocks", "replica.max_num_seqs=2", "cache.touch=admission"],
+    ["tiers.gpu.capacity=90 blocks", "replica.max_model_len=150"],
 ]
 
 

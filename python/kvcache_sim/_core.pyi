@@ -1005,7 +1005,6 @@ class Cluster:
         machines: Sequence[int],
         digests: Sequence[Digest],
         holds: Sequence[tuple[int, int]],
-        window_tokens: int | None,
     ) -> None:
         """Enable the native arrival path, in which the core routes requests.
 
@@ -1014,7 +1013,6 @@ class Cluster:
             machines: Machine numbers of the candidates.
             digests: By machine, the digest that records arrivals.
             holds: By machine, capacity in tokens for a prompt, and for a prompt with its answer.
-            window_tokens: Most tokens of a prompt and its answer; None: unbounded.
 
         Raises:
             StoreError: For a rule that the core does not have, and for lists of other lengths.
@@ -1258,20 +1256,28 @@ class Replica:
         """Blocks of first admissions that came from a shared pool."""
 
     def arrive(
-        self, request: int, tokens: tuple[int, int, int], session: tuple[int, int, bool, int], now_ns: int
+        self,
+        request: int,
+        tokens: tuple[int, int, int, int],
+        session: tuple[int, int, bool, int],
+        now_ns: int,
     ) -> int:
         """Add a request that is not in the queue yet; return its slot.
 
         Args:
             request: Number of the request.
-            tokens: Tokens of the prompt, of the answer, and prompt tokens that the router expected to be
-                computed.
+            tokens: Tokens of the prompt, of the answer, prompt tokens that the router expected to be
+                computed, and prompt tokens that repeat earlier turns (-1: not stated).
             session: Session number or -1, turn, True if it is labeled conversational, and priority.
             now_ns: Simulated time in ns.
         """
 
     def arrive_in_queue(
-        self, request: int, tokens: tuple[int, int, int], session: tuple[int, int, bool, int], now_ns: int
+        self,
+        request: int,
+        tokens: tuple[int, int, int, int],
+        session: tuple[int, int, bool, int],
+        now_ns: int,
     ) -> tuple[int, int] | None:
         """Add a request as ``arrive`` does and queue it; return ``next``."""
 

@@ -74,6 +74,7 @@ class MeasuredRequests:
         trace: Trace | None,
         objectives: Objectives | None = None,
         reusable_tokens: NDArray[np.int64] | None = None,
+        contexts: NDArray[np.int64] | None = None,
     ) -> None:
         self.measure, self.objectives = measure, objectives
         self.windows = Windows()
@@ -98,7 +99,8 @@ class MeasuredRequests:
         # a part of a run would cut off jobs
         jobs = jobs_of(trace) if trace is not None and measure == Measure() else None
         self._totals = {
-            begin: RequestTotals(block_size_tokens, objectives, jobs, reusable_tokens) for begin in begins
+            begin: RequestTotals(block_size_tokens, objectives, jobs, reusable_tokens, contexts)
+            for begin in begins
         }
         #: Number of the first measured request, once known.
         self._begin = begins[0] if len(begins) == 1 else None

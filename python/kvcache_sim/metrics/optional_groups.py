@@ -162,26 +162,26 @@ def summarize_plugins(plugins: Sequence[PluginUse]) -> dict[str, Any]:
 
 
 CONTEXT_WINDOW = (
-    Figure("context_window.max_model_len", "tokens", "the window: most tokens of a prompt and its answer"),
+    Figure("context_window.max_model_len", "tokens", "the context: most tokens of a prompt and its answer"),
     Figure(
         "context_window.shortened",
         "",
         "requests that lost their oldest history to fit replica.max_model_len",
     ),
     Figure("context_window.dropped_tokens", "tokens", "prompt tokens they lost"),
-    Figure(
-        "context_window.rejected",
-        "",
-        "requests whose prompt and answer are longer than it, and were rejected",
-    ),
+    Figure("context_window.rejected", "", "requests.rejected_beyond_context"),
+    Figure("context_window.answers_ended", "", "finished requests whose prompt and answer fill it"),
 )
 
 
-def summarize_context_window(rejected: int, trace: Trace, max_model_len: int) -> dict[str, Any]:
-    """Return ``context_window`` of the summary: the window, and the shortened and rejected requests."""
+def summarize_context_window(
+    rejected: int, answers_ended: int, trace: Trace, max_model_len: int
+) -> dict[str, Any]:
+    """Return ``context_window`` of the summary: the context, and the requests that it changed or rejected."""
     return {
         "max_model_len": max_model_len,
         "shortened": int(np.count_nonzero(trace.dropped_tokens)),
         "dropped_tokens": int(trace.dropped_tokens.sum()),
         "rejected": rejected,
+        "answers_ended": answers_ended,
     }

@@ -64,13 +64,16 @@ class RequestTotals:
         objectives: Objectives | None = None,
         jobs: NDArray[np.int32] | None = None,
         reusable_tokens: NDArray[np.int64] | None = None,
+        contexts: NDArray[np.int64] | None = None,
     ) -> None:
         self._block_size_tokens = block_size_tokens
         #: By request, the prompt tokens that an unbounded cache would serve; None: unknown.
         self._reusable_tokens = reusable_tokens
+        #: By machine, most tokens of a prompt and its answer; None: no machine has a limit.
+        self._contexts = contexts
         self.arrived = self.finished = self.rejected = self.failed = 0
-        #: Prompt and answer of each rejected request, in tokens.
-        self._rejected_tokens: list[NDArray[np.int64]] = []
+        #: Rejected requests whose prompts leave no token for an answer; answers that end at the context.
+        self.rejected_beyond_context = self.answers_at_context = 0
         #: Sums over finished requests; preemptions over all requests.
         self.sums: Counter[str] = Counter()
         self.hit_tokens: Counter[str] = Counter()
@@ -101,13 +104,13 @@ class RequestTotals:
         first = int(rows["arrival_ns"].min())
         known = self._first_arrival_ns
         self._first_arrival_ns = first if known is None else min(first, known)
+        beyond = self._beyond_context(rows)
         if self.attainment is not None:
-            self.attainment.add(rows)
+            kept = {name: own[~beyond] for name, own in rows.items()} if beyond.any() else rows
+            self.attainment.add(kept)
         if not finished.all():
-            rejected = rows["status"] == _REJECTED
-            self.rejected += int(rejected.sum())
+            self.rejected += int((rows["status"] == _REJECTED).sum())
             self.failed += int((rows["status"] == _FAILED).sum())
-            self._rejected_tokens.append((rows["input_tokens"] + rows["output_tokens"])[rejected])
         done = ChosenRows(rows, finished)
         if finished.any():
             self._add_finished(done, int(finished.sum()))
@@ -148,9 +151,16 @@ class RequestTotals:
         if self.jobs is not None:
             self.jobs.add_finished(done)
 
-    def rejected_beyond(self, tokens: int) -> int:
-        """Return the number of rejected requests with more than ``tokens`` tokens of prompt and answer."""
-        return sum(int((own > tokens).sum()) for own in self._rejected_tokens)
+    def _beyond_context(self, rows: Mapping[str, NDArray[Any]]) -> NDArray[np.bool_]:
+        """Count what the context rejects and ends; return a mask of the rejected rows."""
+        if self._contexts is None:
+            return np.zeros(len(rows["status"]), np.bool_)
+        contexts, prompts = self._contexts[rows["machine"]], rows["input_tokens"]
+        beyond: NDArray[np.bool_] = (rows["status"] == _REJECTED) & (prompts >= contexts)
+        self.rejected_beyond_context += int(beyond.sum())
+        ends = (rows["status"] == _FINISHED) & (prompts + rows["output_tokens"] == contexts)
+        self.answers_at_context += int(ends.sum())
+        return beyond
 
     @property
     def request_hit_rate(self) -> float | None:

@@ -41,6 +41,7 @@ def summarize(run: Run, block_size_tokens: int, totals: RequestTotals | None = N
             "arrived": requests.arrived,
             "finished": requests.finished,
             "rejected": requests.rejected,
+            "rejected_beyond_context": requests.rejected_beyond_context,
             "aborted": requests.arrived - requests.finished - requests.rejected - requests.failed,
             "failed": requests.failed,
             "preemptions": sums["preemptions"],

@@ -33,9 +33,9 @@ def summary_text(summary: Mapping[str, Any], title: str, subject: str = "") -> s
         *wrap(subject, 80, break_long_words=True),
         *source_lines(summary),
         title[:80],
-        "requests   " + _counts({k: v for k, v in requests.items() if v or k not in ("aborted", "failed")}),
+        "requests   " + _counts({k: v for k, v in requests.items() if _is_listed(k, v)}),
         *_fleet(summary.get("fleet")),
-        *_context_window(summary.get("context_window")),
+        *_context(summary.get("context_window")),
         *measured(summary.get("measure")),
         "tokens     " + _counts({k: tokens[k] for k in ("input", "output", "cached", "prefilled")}),
         *(
@@ -106,14 +106,25 @@ def _fleet(fleet: Mapping[str, int] | None) -> list[str]:
     return [f"fleet      {'; '.join(found)}"]
 
 
-def _context_window(window: Mapping[str, int] | None) -> list[str]:
-    """Return the requests that the context window shortened or rejected, if there is a window."""
-    if window is None:
+def _context(context: Mapping[str, int] | None) -> list[str]:
+    """Return the requests that the model's context rejected or changed, if any, and the remedy."""
+    if context is None:
         return []
-    return [
-        f"window     {window['max_model_len']:,} tokens: {window['shortened']:,} requests lost "
-        f"{window['dropped_tokens']:,}, {window['rejected']:,} rejected"
-    ]
+    found = []
+    if rejected := context["rejected"]:
+        found.append(
+            f"{rejected:,} prompt{'s' * (rejected != 1)} of {context['max_model_len']:,} tokens or more "
+            "rejected: replica.on_overflow=slide, or another replica.max_model_len"
+        )
+    if context["shortened"]:
+        found.append(f"{context['shortened']:,} prompts lost {context['dropped_tokens']:,} tokens of history")
+    if context["answers_ended"]:
+        many = context["answers_ended"] != 1
+        found.append(
+            f"{context['answers_ended']:,} answer{'s end' if many else ' ends'} at "
+            f"{context['max_model_len']:,} tokens"
+        )
+    return labelled("context", "; ".join(found)) if found else []
 
 
 def _sum_of_parts(ttft: float | None, parts: Mapping[str, Any]) -> list[str]:
@@ -246,6 +257,11 @@ def _misses(misses: Mapping[str, Any] | None) -> list[str]:
 _UNSERVED = ("rejected", "failed", "aborted")
 
 
+def _is_listed(name: str, count: int) -> bool:
+    """Return True for a count of requests that the line lists; some only if there are any."""
+    return name != "rejected_beyond_context" and (count > 0 or name not in ("aborted", "failed"))
+
+
 def brief_text(summary: Mapping[str, Any], title: str, subject: str) -> str:
     """Return the simulated scenario, ``title``, and the main figures, in 80 columns."""
     ttft, tpot = summary["latency"]["ttft"], summary["latency"]["tpot"]
@@ -257,6 +273,7 @@ def brief_text(summary: Mapping[str, Any], title: str, subject: str) -> str:
         *source_lines(summary),
         title[:80],
         *([f"requests   {'  '.join(turned_away)}"] if turned_away else []),
+        *_context(summary.get("context_window")),
         *measured(summary.get("measure")),
         f"hit rate   {percent(summary['cache']['token_hit_rate']).strip()} of tokens",
         *(_listed("certainty", certainty_lines(summary)) or [latency]),

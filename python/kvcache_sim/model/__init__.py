@@ -8,6 +8,7 @@
 - ``calibration``          step-time models fitted to measured iterations and kernels, with their errors
 - ``catalog``              the packaged data files, by folder and name
 - ``channels``             channel presets: latency, cost per piece and bandwidth of real links
+- ``context_length``       the context that a model's configuration states
 - ``dtypes``               number formats of weights and KV
 - ``hosts``                host presets: CPU time around the steps of a real deployment
 - ``hugging_face``         models from Hugging Face configurations

@@ -12,6 +12,7 @@ from typing import Any
 from kvcache_sim.errors import UsageError
 from kvcache_sim.model.attention import Attention, HeadAttention, LinearAttention
 from kvcache_sim.model.catalog import check_keys, entry_names, read_entry, read_toml, unknown_name
+from kvcache_sim.model.context_length import LENGTH_KEYS, ContextLength, context_length
 from kvcache_sim.model.dtypes import KV_DTYPES, check_dtype
 from kvcache_sim.model.latent_attention import CompressedAttention, Indexer, LatentAttention
 from kvcache_sim.model.layer_group import (
@@ -44,6 +45,8 @@ _TOP: dict[str, type | tuple[type, ...]] = {
     "params_active": int,
     "weights": dict,
     "group": list,
+    **dict.fromkeys((*LENGTH_KEYS, "original_max_position_embeddings"), int),
+    **dict.fromkeys(("rope_scaling", "rope_parameters"), dict),
 }
 
 
@@ -75,6 +78,7 @@ def parse_model(table: dict[str, Any], name: str, where: str) -> ModelSpec:
         weights=WeightDtypes(**weights),
         kv_dtype=check_dtype(table.get("kv_dtype", "bf16"), where, KV_DTYPES),
         stated_params=(stated, table.get("params_active", stated)) if stated else None,
+        context=context_length(table, where),
     )
 
 
@@ -146,6 +150,7 @@ def model_text(model: ModelSpec) -> str:
     lines += [f'kv_dtype = "{model.kv_dtype}"']
     if model.stated_params:
         lines += [f"params_total = {model.stated_params[0]:_}", f"params_active = {model.stated_params[1]:_}"]
+    lines += _context_lines(model.context)
     lines += ["", "[weights]"]
     lines += [f'{field.name} = "{getattr(model.weights, field.name)}"' for field in fields(WeightDtypes)]
     for group in model.groups:
@@ -154,6 +159,20 @@ def model_text(model: ModelSpec) -> str:
             if part is not None:
                 lines.append(f'{name} = {{ kind = "{part.kind}", {_fields_text(part)} }}')
     return "\n".join(lines) + "\n"
+
+
+def _context_lines(context: ContextLength) -> list[str]:
+    """Return the lines that state a context length; a default below the longest is that of long RoPE."""
+    default, longest = context.default_tokens, context.longest_tokens
+    if longest is None:
+        return []
+    lines = [f"max_position_embeddings = {longest}"]
+    if default != longest:
+        lines += [
+            f"original_max_position_embeddings = {default}",
+            'rope_scaling = { rope_type = "longrope" }',
+        ]
+    return lines
 
 
 def _fields_text(part: Any) -> str:

@@ -6,6 +6,7 @@ import math
 from collections.abc import Iterator
 
 from kvcache_sim.model.attention import Attention, LayerCache
+from kvcache_sim.model.context_length import ContextLength
 from kvcache_sim.model.dtypes import bits_per_value
 from kvcache_sim.model.layer_group import LayerGroup, WeightCount, WeightDtypes, count_weights
 from kvcache_sim.values import Value
@@ -15,7 +16,8 @@ class ModelSpec(Value):
     """A decoder-only language model.
 
     ``groups`` hold every layer once. ``kv_dtype`` is the KV cache's format, independent of the weights.
-    ``params_total`` and ``params_active`` are counted from the shapes, or stated by the vendor.
+    ``params_total`` and ``params_active`` are counted from the shapes, or stated by the vendor. ``context``
+    is the most tokens of a prompt and its answer.
     """
 
     name: str
@@ -27,6 +29,7 @@ class ModelSpec(Value):
     weights: WeightDtypes = WeightDtypes()
     kv_dtype: str = "bf16"
     stated_params: tuple[int, int] | None = None
+    context: ContextLength = ContextLength()
 
     @property
     def layers(self) -> int:

@@ -18,6 +18,7 @@
 - ``cost``        the cost of a run at given prices
 - ``requests``    the trace or the generated workload
 - ``launch``      engines' launch lines as scenarios, and scenarios as launch lines
+- ``context_length`` most tokens of a prompt and its answer
 - ``cache_groups`` the KV cache groups of a hybrid model
 - ``engine_effects`` engine, context-window, stage and rank settings without effect, on each machine
 - ``engine_tiers`` tiers below the GPU with an engine's own semantics

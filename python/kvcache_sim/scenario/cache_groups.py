@@ -31,7 +31,6 @@ def cache_groups(model: ScenarioModel) -> GroupSettings | None:
     spec, replica = served_model(model), model.replica
     gpus = measured_on(replica.step_time).tensor_parallel
     layout = kv_layout(spec, gpus, model.cache.block_size)
-    longest = replica.max_model_len
     settings = GroupSettings(
         spec.name,
         layout,
@@ -40,7 +39,8 @@ def cache_groups(model: ScenarioModel) -> GroupSettings | None:
         gpus=gpus,
         rules="vllm" if model.cache.semantics == "vllm" else "tree",
     )
-    return settings if longest is None else replace(settings, max_model_len=longest)
+    longest = replica.max_model_len
+    return replace(settings, max_model_len=longest) if longest is not None and longest > 0 else settings
 
 
 def has_groups(model: ScenarioModel) -> bool:

@@ -123,19 +123,32 @@ def of_context_window(model: ScenarioModel, machines: tuple[MachineSection, ...]
     """Yield paths of context-window settings without effect, and the reason."""
     replica = model.replica
     for index, machine in enumerate(machines):
-        for key in ("max_model_len", "on_overflow"):
-            if getattr(machine.replica, key) != getattr(replica, key):
+        own = model.machines[index].get("replica") if index < len(model.machines) else None
+        for key in ("max_model_len", "allow_long_max_model_len", "on_overflow"):
+            given = isinstance(own, dict) and key in own
+            if given and getattr(machine.replica, key) != getattr(replica, key):
                 path = ("machines", index, "replica", key)
                 yield Contradiction(path, f"all machines serve one model: set replica.{key}")
+    if replica.allow_long_max_model_len and model.models is None and not _is_long(model):
+        yield ("replica", "allow_long_max_model_len"), "replica.max_model_len is within the model's context"
     if replica.on_overflow == "reject":
         return
     if replica.max_model_len is None:
-        yield ("replica", "on_overflow"), "replica.max_model_len is null: no request is too long"
+        yield (
+            ("replica", "on_overflow"),
+            "instant runs and simplified accounting need a replica.max_model_len",
+        )
     elif kind := model.workload.get("kind"):
         from kvcache_sim.workload.generate.build import KINDS
 
         if kind in KINDS and not hasattr(KINDS[kind], "turns"):
             yield ("replica", "on_overflow"), f"workload.kind {kind} has no sessions: there is no history"
+
+
+def _is_long(model: ScenarioModel) -> bool:
+    """Return True if the context is longer than that of the served model."""
+    given, longest = model.replica.max_model_len, served_model(model).context.longest_tokens
+    return given is not None and longest is not None and given > longest
 
 
 def of_parallel(model: ScenarioModel, machines: tuple[MachineSection, ...]) -> Iterator[Finding]:

@@ -116,10 +116,10 @@ def summarized(
     if run.requests:
         run = replace(run, requests=dict(measured.judged(run.requests)))
     summary = {**with_cost(scenario, summary), **summarize_step_times(scenario)}
-    window_tokens = scenario.model.replica.max_model_len
-    if window_tokens is not None:
-        rejected = totals.rejected_beyond(window_tokens)
-        window = summarize_context_window(rejected, trace, window_tokens)
+    contexts = {machine.replica.max_model_len for machine in scenario.settings.machines} - {None}
+    if contexts:
+        counts = totals.rejected_beyond_context, totals.answers_at_context
+        window = summarize_context_window(*counts, trace, min(tokens for tokens in contexts if tokens))
         summary = {**summary, "context_window": window}
     if scenario.settings.tenants is not None:
         summary = {**summary, **_by_tenant(scenario, trace, run, measured)}

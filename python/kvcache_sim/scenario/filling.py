@@ -12,6 +12,7 @@ from kvcache_sim.errors import UsageError
 from kvcache_sim.model.model_file import names_model_file
 from kvcache_sim.model.step_times import measured_on, with_absolute_files
 from kvcache_sim.scenario import engine_tiers
+from kvcache_sim.scenario.context_length import CONTEXT, with_context_length
 from kvcache_sim.scenario.gpu_memory import GPU_CAPACITY, with_gpu_capacity
 from kvcache_sim.scenario.pools import with_machines_of_pools, with_machines_of_ranks
 from kvcache_sim.scenario.read_settings import with_trace_block
@@ -38,7 +39,9 @@ def fill(model: ScenarioModel, directory: Path, tree: Tree) -> ScenarioModel:
         raise UsageError("the step-time file names no model", tree.location(("replica",)), hint="set model")
     model = _with_semantics(_with_model(model, named, tree), tree)
     common = MachineSection(tiers=model.tiers, replica=model.replica)
-    return replace(model, tiers=with_gpu_capacity(common, model, tree, GPU_CAPACITY).tiers)
+    common = with_gpu_capacity(common, model, tree, GPU_CAPACITY)
+    common = with_context_length(common, model, tree, CONTEXT)
+    return replace(model, tiers=common.tiers, replica=common.replica)
 
 
 def _workload(model: ScenarioModel, tree: Tree) -> dict[str, Any]:

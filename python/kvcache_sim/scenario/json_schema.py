@@ -18,7 +18,7 @@ from kvcache_sim.workload.generate import KINDS
 def json_schema() -> dict[str, Any]:
     """Return the schema of a scenario file; a machine's changes have the keys of its sections."""
     _, found = msgspec.json.schema_components(
-        (ScenarioModel, MachineSection, TraceChanges), schema_hook=lambda quantity: {"type": "string"}
+        (ScenarioModel, MachineSection, TraceChanges), schema_hook=_written
     )
     for section in _sections(Section):
         if section.__name__ in found:
@@ -35,6 +35,12 @@ def json_schema() -> dict[str, Any]:
         **{key: {} for key in sorted(of_generators)},  # a number or a distribution
     }
     return {"$schema": "https://json-schema.org/draft/2020-12/schema", **root, "$defs": found}
+
+
+def _written(quantity: Any) -> dict[str, Any]:
+    """Return the schema of a quantity's written form."""
+    arms: list[dict[str, Any]] = [{"type": own} for own in quantity.written]
+    return arms[0] if len(arms) == 1 else {"anyOf": arms}
 
 
 def _sections(base: type[Section]) -> list[type[Section]]:

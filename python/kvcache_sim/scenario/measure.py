@@ -38,7 +38,16 @@ def measured_requests(scenario: Scenario, trace: Trace | None) -> MeasuredReques
     if objectives is not None:
         objectives = objectives.with_fields_of(trace)
     reusable = None if trace is None else reusable_tokens(scenario, trace)
-    return MeasuredRequests(scenario.settings.cache.block_size_tokens, measure, trace, objectives, reusable)
+    block_size_tokens = scenario.settings.cache.block_size_tokens
+    return MeasuredRequests(block_size_tokens, measure, trace, objectives, reusable, _contexts(scenario))
+
+
+def _contexts(scenario: Scenario) -> NDArray[np.int64] | None:
+    """Return by machine the most tokens of a prompt and its answer; None if no machine has a limit."""
+    own = [machine.replica.max_model_len for machine in scenario.settings.machines]
+    if all(tokens is None for tokens in own):
+        return None
+    return np.array([np.iinfo(np.int64).max if tokens is None else tokens for tokens in own], np.int64)
 
 
 def reusable_tokens(scenario: Scenario, trace: Trace) -> NDArray[np.int64]:

@@ -125,6 +125,25 @@ def _parse_rule(value: object) -> RequestRule:
     return parse_request_rule(_text(value, "a rule such as 'input_tokens > 32000'"))
 
 
+#: A context to be determined: the longest that the model has and the GPU holds.
+AUTO_CONTEXT = -1
+
+
+def _parse_context(value: object) -> int:
+    """Parse the most tokens of a prompt and its answer; ``auto`` as -1."""
+    expected = f"a whole number of tokens from 2 to {1 << 31}, or auto (-1)"
+    if value == "auto":
+        return AUTO_CONTEXT
+    whole = isinstance(value, int) and not isinstance(value, bool)
+    if not (isinstance(value, int) and whole and (value == AUTO_CONTEXT or 2 <= value <= 1 << 31)):
+        raise UsageError("not usable", got=repr(value)[:60], expected=expected)
+    return value
+
+
+def _render_context(tokens: int) -> int | str:
+    return "auto" if tokens == AUTO_CONTEXT else tokens
+
+
 def _number(
     parse: Callable[[str], int], expected: str, render: Callable[[int], str], least: int = 0
 ) -> Quantity:
@@ -146,6 +165,7 @@ if TYPE_CHECKING:
     PositiveBytes: TypeAlias = int
     RateBytesPerS: TypeAlias = int
     CapacityField: TypeAlias = Capacity
+    ContextField: TypeAlias = int
     EdgeField: TypeAlias = Edge
     RequestRuleField: TypeAlias = RequestRule
 else:
@@ -162,8 +182,10 @@ else:
     PositiveBytes = _number(*_SIZE, least=1)
     #: A rate with its unit; internally bytes per second.
     RateBytesPerS = _number(*_RATE)
-    #: Capacity of a tier; part of a run's start or end to leave out; rule that selects requests.
+    #: Capacity of a tier; most tokens of a prompt and its answer; part of a run's start or end to leave out;
+    #: rule that selects requests.
     CapacityField = quantity(Capacity, parse_capacity, str)
+    ContextField = quantity(int, _parse_context, _render_context, "integer", "string")
     EdgeField = quantity(Edge, parse_edge, _render_edge)
     RequestRuleField = quantity(RequestRule, _parse_rule, str)
 

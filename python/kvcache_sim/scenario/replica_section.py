@@ -6,7 +6,15 @@ from msgspec import Meta
 from msgspec.structs import force_setattr
 
 from kvcache_sim.scenario.policy_names import QueueOrderName
-from kvcache_sim.scenario.quantities import MAX_FLOAT, Count, CountOrZero, DurationNs, Finite, Machines
+from kvcache_sim.scenario.quantities import (
+    MAX_FLOAT,
+    ContextField,
+    Count,
+    CountOrZero,
+    DurationNs,
+    Finite,
+    Machines,
+)
 from kvcache_sim.scenario.section import Section, about
 from kvcache_sim.serving.settings import AsyncScheduling, DuplicatePrefill, SchedulePolicy, SchedulerName
 from kvcache_sim.tiers import COMPUTE, TIERS
@@ -47,9 +55,12 @@ class ReplicaSection(Section):
         Literal["sorting", "fused"], about("for capacity: auto; fused: FlashInfer's, and vLLM's of 2026")
     ] = "sorting"
     max_model_len: Annotated[
-        Annotated[int, Meta(ge=2, le=1 << 31)] | None,
-        about("context window: most tokens of a prompt and its answer"),
+        ContextField | None,
+        about("most tokens of a prompt and its answer; null: the model's; auto or -1: also fits the GPU"),
     ] = None
+    allow_long_max_model_len: Annotated[
+        bool, about("accept a max_model_len above the model's, as VLLM_ALLOW_LONG_MAX_MODEL_LEN")
+    ] = False
     on_overflow: Annotated[
         Literal["reject", "slide"], about("longer requests: rejected, or truncated by their oldest history")
     ] = "reject"

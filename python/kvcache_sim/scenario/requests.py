@@ -16,6 +16,7 @@ from kvcache_sim.scenario.read_settings import read_settings
 from kvcache_sim.scenario.trace_section import TraceSection
 from kvcache_sim.serving.queue import PROGRAM_FCFS
 from kvcache_sim.simulation import RunOptions
+from kvcache_sim.simulation.context import context_tokens
 from kvcache_sim.simulation.windows import can_stream
 from kvcache_sim.tiers import COMPUTE, TIERS
 from kvcache_sim.workload import readers
@@ -38,8 +39,7 @@ def open_requests(scenario: Scenario, options: RunOptions) -> Trace | TraceStrea
     """
     if options.engine != "native":
         refuse_beyond_spec(scenario)
-    section, window_tokens = scenario.model.trace, scenario.model.replica.max_model_len
-    slides = window_tokens is not None and scenario.model.replica.on_overflow == "slide"
+    section, slides = scenario.model.trace, scenario.model.replica.on_overflow == "slide"
     outputs = scenario.model.workload.get("output_tokens")
     changed = slides or outputs is not None or scenario.model.measure is not None
     changed = changed or scenario.model.replica.queue_order == PROGRAM_FCFS
@@ -85,11 +85,15 @@ def prepared(scenario: Scenario, trace: Trace) -> Trace:
     output_tokens = None if "kind" in model.workload else model.workload.get("output_tokens")
     if output_tokens is not None:
         trace = replace(trace, output_tokens=np.full(len(trace), output_tokens, np.int64))
-    window_tokens = model.replica.max_model_len
-    if window_tokens is not None and model.replica.on_overflow == "slide":
+    if model.models is not None:
+        from kvcache_sim.workload.members import with_models
+
+        trace = with_models(trace, model.models.field, list(model.models.of))
+    context = context_tokens(scenario.settings, trace)
+    if context is not None and model.replica.on_overflow == "slide":
         from kvcache_sim.workload.context_window import slide
 
-        trace = slide(trace, window_tokens)
+        trace = slide(trace, context)
     if model.retention is not None:
         from kvcache_sim.workload.members import HintRules, with_retention
 
@@ -99,10 +103,6 @@ def prepared(scenario: Scenario, trace: Trace) -> Trace:
         from kvcache_sim.workload.members import with_tenants
 
         trace = with_tenants(trace, model.tenants.field, model.tenants.isolate)
-    if model.models is not None:
-        from kvcache_sim.workload.members import with_models
-
-        trace = with_models(trace, model.models.field, list(model.models.of))
     if model.adapters is not None:
         from kvcache_sim.workload.members import with_adapters
 
@@ -160,13 +160,15 @@ def _no_sessions(scenario: Scenario, trace: Trace) -> tuple[str, ...]:
 
 
 def _too_long(scenario: Scenario, trace: Trace) -> tuple[str, ...]:
-    """Return a warning if prompts do not fit some machine's GPU: these requests will be rejected."""
+    """Return a warning if prompts within the context do not fit some machine's GPU: they will be rejected."""
     sizes = [machine.tiers[0].capacity_blocks for machine in scenario.settings.machines]
     bounded = [size for size in sizes if size is not None]
     if not bounded or not len(trace):
         return ()
     smallest = min(bounded)
-    needed = -(-trace.input_tokens // scenario.model.cache.block_size)
+    context = context_tokens(scenario.settings, trace)
+    prompts = trace.input_tokens if context is None else trace.input_tokens[trace.input_tokens < context]
+    needed = -(-prompts // scenario.model.cache.block_size)
     count = int(np.count_nonzero(needed > smallest))
     if not count:
         return ()

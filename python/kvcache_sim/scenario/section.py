@@ -27,18 +27,24 @@ class Quantity(type):
 
     holds: type
     parse: Callable[[Any], Any]
-    render: Callable[[Any], str]
+    render: Callable[[Any], Any]
+    #: Types of the written form in the JSON Schema.
+    written: list[str]
 
     def __instancecheck__(cls, value: object) -> bool:
         """Return True if a value has the parsed type: msgspec checks the result of ``parse``."""
         return isinstance(value, cls.holds)
 
 
-def quantity(holds: type, parse: Callable[[Any], Any], render: Callable[[Any], str]) -> Quantity:
-    """Return the type of a key with values of type ``holds``; ``parse`` raises UsageError if invalid."""
-    return Quantity(
-        "quantity", (), {"holds": holds, "parse": staticmethod(parse), "render": staticmethod(render)}
-    )
+def quantity(
+    holds: type, parse: Callable[[Any], Any], render: Callable[[Any], Any], *written: str
+) -> Quantity:
+    """Return the type of a key with values of type ``holds``; ``parse`` raises UsageError if invalid.
+
+    ``written``: the JSON types of its written form, a string unless given.
+    """
+    own = {"parse": staticmethod(parse), "render": staticmethod(render)}
+    return Quantity("quantity", (), {"holds": holds, "written": list(written or ("string",)), **own})
 
 
 def about(description: str, **limits: Any) -> Meta:

@@ -70,9 +70,6 @@ class Cluster:
         self.closed = 0
         self._instant = any(replica.settings.instant for replica in replicas)
         self._one_by_one = OneByOne(replicas if self._instant else (), self._queue_next)
-        windows = {replica.settings.max_model_len for replica in replicas} - {None}
-        #: Most tokens of a prompt and its answer.
-        self.window_tokens = min((w for w in windows if w is not None), default=None)
         self._waiting = WaitingRequests(trace, in_order=self._instant)
         #: Arrivals of the requests that wait for none; a closed-loop request arrives its think time after 0.
         arrival_ns = np.where(trace.think_ns != OPEN_LOOP, trace.think_ns, trace.arrival_ns)
@@ -107,6 +104,7 @@ class Cluster:
         self._conversational = view(trace.is_conversational_turn)
         self._priority = view(trace.priority) if len(trace.priority) else None
         self._abort_after_ns = view(trace.abort_after_ns) if len(trace.abort_after_ns) else None
+        self._history_tokens = view(trace.history_tokens) if len(trace.history_tokens) else None
 
     def read_on(self, next_window: ReadOn) -> None:
         """Continue with windows of further requests, which wait for none and come in time order.
@@ -230,6 +228,7 @@ class Cluster:
             self._turn[row],
             bool(self._conversational[row]),
             priority=0 if self._priority is None else self._priority[row],
+            history_tokens=NOT_GIVEN if self._history_tokens is None else self._history_tokens[row],
         )
 
     def _route(self, arrival: Arrival) -> None:
@@ -249,9 +248,7 @@ class Cluster:
         self.digests[machine].record(_ARRIVE, now, request, arrival.prompt_num_tokens)
         if replica.records_all:
             self.recorder.log_milestone("arrive", arrival, machine, now)
-        prompt, window = arrival.prompt_num_tokens, self.window_tokens
-        in_window = window is None or prompt + arrival.output_tokens <= window
-        if in_window and self.pools.can_serve(replica, prompt, arrival.total_kv_tokens):
+        if self.pools.can_serve(replica, arrival.prompt_num_tokens, arrival.total_kv_tokens):
             replica.arrive(arrival)
             aborts = self._abort_after_ns
             if aborts is not None and (after := aborts[request - self._from]) != NOT_GIVEN:

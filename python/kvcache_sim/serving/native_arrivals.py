@@ -61,7 +61,7 @@ class FrontDoor:
         trace = self._trace
         longest = LAST_TOKEN if read_on is not None else int((trace.input_tokens + trace.output_tokens).max())
         holds = cluster.pools.most_tokens(longest)
-        self._machines.open(self, self._rule, routed, (self._digests, holds, cluster.window_tokens))
+        self._machines.open(self, self._rule, routed, (self._digests, holds))
 
     def next(self) -> bytes | None:
         """Return the next requests as ``_core.Cluster.feed`` takes them; None after the last one."""
@@ -83,6 +83,7 @@ class FrontDoor:
             trace.is_conversational_turn[positions],
             trace.priority[positions] if len(trace.priority) else np.zeros(len(rows), np.int64),
             trace.abort_after_ns[positions] if len(trace.abort_after_ns) else np.full(len(rows), NOT_GIVEN),
+            trace.history_tokens[positions] if len(trace.history_tokens) else np.full(len(rows), NOT_GIVEN),
         )
         return np.stack([column.astype(np.int64) for column in columns], axis=1).tobytes()
 

@@ -143,12 +143,11 @@ class NativeCluster:
         door: Door,
         rule: CoreRule,
         routed: Sequence[int],
-        limits: tuple[list[_core.Digest], list[tuple[int, int]], int | None],
+        limits: tuple[list[_core.Digest], list[tuple[int, int]]],
     ) -> None:
         """Open the native arrival path to the ``routed`` machines, with a routing rule.
 
-        ``limits``: by machine the digest of arrivals; by machine the most tokens of a prompt and of a whole
-        request; the most tokens of a prompt and its answer (None: no limit).
+        ``limits``: by machine the digest of arrivals, and the most tokens of a prompt and of a whole request.
         """
         self._door = door
         self._core.open(rule, routed, *limits)

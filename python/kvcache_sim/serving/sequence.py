@@ -31,6 +31,8 @@ class Arrival(Struct):
     expected_prefill_tokens: int = 0
     #: Priority in the trace, the smallest first; 0 if the trace has none.
     priority: int = 0
+    #: Prompt tokens that repeat earlier turns of its session; -1 if the trace does not state them.
+    history_tokens: int = -1
 
     @property
     def total_kv_tokens(self) -> int:

@@ -2,6 +2,7 @@
 
 - ``options``     how to run: engine, checks, recording
 - ``simulation``  a cluster about to run one trace
+- ``context``     answers end at the model's context
 - ``end_checks``  the invariants checked at the end of every run
 - ``measured``    counters and resource use of a finished cluster
 - ``changes``     machines that join and leave, and copies that are lost, during a run

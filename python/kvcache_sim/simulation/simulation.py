@@ -28,6 +28,7 @@ from kvcache_sim.serving.router.views import Views
 from kvcache_sim.serving.settings import ClusterSettings
 from kvcache_sim.serving.store_limits import refuse_beyond_store
 from kvcache_sim.simulation.changes import Changes, RetentionPolicies
+from kvcache_sim.simulation.context import answers_in_context
 from kvcache_sim.simulation.end_checks import check_channels, check_pool, check_rows, check_stores
 from kvcache_sim.simulation.marks import Marks
 from kvcache_sim.simulation.measured import (
@@ -60,6 +61,7 @@ class Simulation:
     _knows_arrivals = True
 
     def __init__(self, settings: ClusterSettings, requests: Trace | TraceStream, options: RunOptions) -> None:
+        requests = answers_in_context(settings, requests)
         stream = requests if isinstance(requests, TraceStream) else None
         trace = requests.first if isinstance(requests, TraceStream) else requests
         _refuse(settings, options)

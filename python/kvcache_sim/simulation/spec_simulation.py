@@ -18,6 +18,7 @@ from kvcache_sim.metrics.run_tables import RunTables
 from kvcache_sim.metrics.sampler import SAMPLES, Sampler
 from kvcache_sim.serving.replica.contract import MeasuredReplica
 from kvcache_sim.serving.settings import ClusterSettings
+from kvcache_sim.simulation.context import answers_in_context
 from kvcache_sim.simulation.end_checks import check_channels, check_rows, check_stores
 from kvcache_sim.simulation.marks import Marks
 from kvcache_sim.simulation.measured import (
@@ -112,6 +113,7 @@ class SpecSimulation:
             raise _beyond("the trace", "a client that gives a request up")
         if len(trace.retention):
             raise _beyond("the trace", "a hint of what becomes of a request's blocks")
+        trace = answers_in_context(settings, trace)
         self.settings, self.trace, self.options = settings, trace, options
         self.recorder = RunRecorder(None, check_rows)
         #: Creates the core's stores, if the specification runs over them.

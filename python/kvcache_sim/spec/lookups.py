@@ -1,14 +1,14 @@
 """Sessions and the outcomes of lookups (seed 000, 3.1, 3.2 and 3.4; semantics 6).
 
 ``active_sessions_kv_state`` has one ``SessionCacheInfo`` per session, entered when a turn completes: the
-turn's prompt, and the kept part of its answer. Sessions are bounded by number, the least recently
-updated first, and by the time since their last turn. A request has one outcome, at its first admission. A
-turn of a known session whose prompt is not longer than the session's total is logged as
-CONVERSATIONAL_MISS_UNEXPECTED_PROMPT and continues like a request without a session; a longer prompt with a
-resident run is a CONVERSATIONAL_HIT. Any other request with a resident run is a CROSS_REQUEST_HIT, and
-without one a MISS_FULL. If no token is left to prefill, FULL_HIT_NO_PREFILL_NEEDED is logged too. The length
-of a hit is the resident run: a follow-up reuses all of it, another request the part that
-``global_prefix_store`` admits.
+turn's prompt, and the kept part of its answer. Sessions are bounded by number, the least recently updated
+first, and by the time since their last turn. A request has one outcome, at its first admission. A turn
+continues its known session if its prompt is longer than the session's total, or keeps a part of it that a
+context window has left (seed 000, 4.5); with a resident run it is a CONVERSATIONAL_HIT. Another turn of a
+known session is logged as CONVERSATIONAL_MISS_UNEXPECTED_PROMPT and treated like a request without a session:
+a CROSS_REQUEST_HIT with a resident run, and without one a MISS_FULL. If no token is left to prefill,
+FULL_HIT_NO_PREFILL_NEEDED is logged too. The length of a hit is the resident run: a follow-up reuses all of
+it, another request the part that ``global_prefix_store`` admits.
 """
 
 from __future__ import annotations
@@ -122,7 +122,7 @@ class LookUps:
         if self.keep_session is not None or not self._gated:
             return found
         info = self.sessions.known(s.session_id, now_ns)
-        if info is not None and s.prompt_num_tokens > info.total_tokens_in_cache:
+        if info is not None and s.continues(info.total_tokens_in_cache):
             return found
         return self.prefixes.admitted_blocks(self._prefixes(s, found))
 
@@ -134,15 +134,10 @@ class LookUps:
         s.cached_prefix_length_used = run_tokens
         s.num_tokens_requiring_prefill = left = s.prompt_num_tokens - run_tokens
         info = self.sessions.known(s.session_id, now_ns)
-        unexpected = info is not None and s.prompt_num_tokens <= info.total_tokens_in_cache
-        events = []
-        if unexpected:
-            events.append((UNEXPECTED_PROMPT, 0, s.prompt_num_tokens))
-        if run_tokens > 0:
-            known = info is not None and not unexpected
-            s.outcome = CONVERSATIONAL_HIT if known else CROSS_REQUEST_HIT
-        else:
-            s.outcome = MISS_FULL
+        continues = info is not None and s.continues(info.total_tokens_in_cache)
+        events = [(UNEXPECTED_PROMPT, 0, s.prompt_num_tokens)] if info is not None and not continues else []
+        hit = CONVERSATIONAL_HIT if continues else CROSS_REQUEST_HIT
+        s.outcome = hit if run_tokens else MISS_FULL
         events.append((s.outcome, run_tokens, left))
         if run_tokens > 0 and left == 0:
             events.append((FULL_HIT, run_tokens, left))

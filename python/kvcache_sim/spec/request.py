@@ -46,6 +46,7 @@ class SequenceState:
         self.turn = int(trace.turn[request])
         self.is_conversational_turn = bool(trace.is_conversational_turn[request])
         self.priority = int(trace.priority[request]) if len(trace.priority) else 0
+        self.history_tokens = int(trace.history_tokens[request]) if len(trace.history_tokens) else -1
         self.status = Status.WAITING
         #: The machine it was routed to, and the machine it was handed over to.
         self.machine = -1
@@ -81,6 +82,10 @@ class SequenceState:
     def session_id(self) -> str | None:
         """The name of its session, None without one."""
         return self.trace.session_id(self.session)
+
+    def continues(self, total: int) -> bool:
+        """Return True if it continues a session of ``total`` tokens, or the part that a window left."""
+        return self.prompt_num_tokens > total or 0 < self.history_tokens < total
 
     @property
     def total_kv_tokens(self) -> int:

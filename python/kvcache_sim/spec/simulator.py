@@ -4,7 +4,7 @@ The clock is ``engine.py``'s heap of events, ordered by time, then by what happe
 arrive, requests arrive, machines reach step boundaries, hand-overs are announced. A request arrives at
 its time, or, in a closed loop, its think time after the request it waits for has finished; in an instant
 run when the previous request has left. A router sends it to a machine; a request that the machine could never
-hold, or that is longer than the context window, is rejected (seed 000, 4.5). The scheduler receives it after
+hold, or whose prompt fills the model's context, is rejected (seed 000, 4.5). The scheduler receives it after
 the client's time, and the lookup takes time. At a step boundary a machine ends its step, commits the computed
 blocks and composes the next step. It starts when its blocks are free and its KV is there. A boundary occurs
 when a step ends, or as soon as an idle machine could compose a step.
@@ -195,9 +195,6 @@ class Simulator:
         self.router = self.router_class(settings.router.policy, self.routed, routing, settings.seed)
         self._decoding: list[Machine] = []
         self._connect_pools()
-        windows = [own.replica.max_model_len for own in settings.machines]
-        #: Most tokens of a prompt and its answer.
-        self._window = min((window for window in windows if window is not None), default=None)
         self.closed = 0
         self._instant = any(own.replica.instant for own in settings.machines)
         #: By request: the requests that wait for it; and the number of requests that it still waits for.
@@ -311,8 +308,9 @@ class Simulator:
             self._left(s)
 
     def _can_serve(self, machine: Machine, s: SequenceState) -> bool:
-        """Return True if a request fits its window, its machine and a machine that decodes it."""
-        if self._window is not None and s.prompt_num_tokens + s.output_tokens > self._window:
+        """Return True if a request fits its context, its machine and a machine that decodes it."""
+        context = self.settings.machines[machine.number].replica.max_model_len
+        if context is not None and s.prompt_num_tokens >= context:
             return False
         if machine.sender is None:
             return machine.can_ever_hold(s.total_kv_tokens)

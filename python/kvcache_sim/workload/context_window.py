@@ -1,8 +1,9 @@
-"""The context window of an engine applied to a trace: longer requests lose their oldest history."""
+"""The context of a model applied to a trace: answers end there, or prompts lose their oldest history."""
 
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -11,17 +12,30 @@ from kvcache_sim.workload.rows import by_first_appearance
 from kvcache_sim.workload.sessions import continues_prompt, previous_turns
 from kvcache_sim.workload.trace import NO_REQUEST, NOT_GIVEN, Trace
 
+#: Most tokens of a prompt and its answer: of all requests, or by request.
+ContextTokens: TypeAlias = int | NDArray[np.int64]
 
-def slide(trace: Trace, max_model_len: int) -> Trace:
+
+def with_answers_in_context(trace: Trace, context: ContextTokens) -> Trace:
+    """Return the trace with answers that end where prompt and answer reach ``context`` tokens.
+
+    A prompt that leaves no token for an answer keeps its answer: engines reject it.
+    """
+    left = context - trace.input_tokens
+    ends = (left > 0) & (trace.output_tokens > left)
+    return replace(trace, output_tokens=np.where(ends, left, trace.output_tokens)) if ends.any() else trace
+
+
+def slide(trace: Trace, max_model_len: ContextTokens) -> Trace:
     """Return the trace with the oldest history dropped from requests that are longer than the window.
 
     A request loses the tokens by which prompt and answer exceed ``max_model_len``, from the start of its
-    prompt, if that part is history: tokens of earlier turns of its session. Otherwise it stays unchanged, for
-    the cluster to reject. The hash of a block includes all earlier blocks, so every block of a shortened
-    prompt is different. It is shared only with prompts that begin at the same token of the same text, as far
-    as they agree. ``dropped_tokens`` is the number of tokens that each request lost, ``history_tokens`` the
-    history that it kept. Simplified accounting, which has no blocks, counts the latter as cached. Cost: a
-    dictionary lookup per block of a shortened prompt. Source: seed 000, 4.5.
+    prompt, if that part is history: tokens of earlier turns of its session. Otherwise it stays unchanged: its
+    answer is cut, or the cluster rejects it. The hash of a block includes all earlier blocks, so every block
+    of a shortened prompt is different. It is shared only with prompts that begin at the same token of the
+    same text, as far as they agree. ``dropped_tokens`` is the number of tokens that each request lost,
+    ``history_tokens`` the history that it kept. Simplified accounting, which has no blocks, counts the latter
+    as cached. Cost: a dictionary lookup per block of a shortened prompt. Source: seed 000, 4.5.
     """
     excess = trace.input_tokens + trace.output_tokens - max_model_len
     history = _history(trace)

@@ -200,14 +200,13 @@ impl PyCluster {
 
     /// Enables the native arrival path. `choice`: a rule's name, its parameter and the fleet; `machines`: the
     /// candidates. By machine: `digests` record arrivals, `holds` are tokens of a prompt and of a whole request that
-    /// fit; `window_tokens`: most tokens of a prompt and its answer.
+    /// fit.
     fn open(
         &mut self,
         choice: PyChoice,
         machines: Vec<u32>,
         digests: Vec<Py<PyDigest>>,
         holds: Vec<(u64, u64)>,
-        window_tokens: Option<u64>,
     ) -> PyResult<()> {
         let all = self.serving;
         let known = machines.iter().all(|&machine| (machine as usize) < all);
@@ -216,7 +215,7 @@ impl PyCluster {
             return Err(refused("not what requests come to", expected));
         }
         let choice = Choice::new(choice, machines)?;
-        self.front = Some(FrontDoor::new(choice, digests, holds, window_tokens));
+        self.front = Some(FrontDoor::new(choice, digests, holds));
         Ok(())
     }
 

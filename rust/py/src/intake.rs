@@ -18,7 +18,7 @@ use crate::machines::Replicas;
 use crate::refusal::refused;
 
 /// Integers per arriving request, as `Cluster.feed` takes them.
-const COMING: usize = 9;
+const COMING: usize = 10;
 
 /// A rule's name, its parameter, and the fleet.
 pub type PyChoice = (String, f64, Py<PyFleet>);
@@ -64,18 +64,13 @@ pub struct FrontDoor {
 
 impl FrontDoor {
     /// `holds`: by machine, tokens of a prompt and of a whole request that fit.
-    pub fn new(
-        choice: Choice,
-        digests: Vec<Py<PyDigest>>,
-        holds: Vec<(u64, u64)>,
-        window_tokens: Option<u64>,
-    ) -> Self {
+    pub fn new(choice: Choice, digests: Vec<Py<PyDigest>>, holds: Vec<(u64, u64)>) -> Self {
         let holds = holds.into_iter().map(|(prompt_tokens, kv_tokens)| Holds {
             prompt_tokens,
             kv_tokens,
         });
         Self {
-            intake: Intake::new(holds.collect(), window_tokens),
+            intake: Intake::new(holds.collect()),
             choice,
             digests,
             rejected: Vec::new(),
@@ -102,6 +97,7 @@ impl FrontDoor {
                 is_conversational_turn: number(6) != 0,
                 expected_prefill_tokens: 0,
                 priority: number(7),
+                history_tokens: u64::try_from(number(9)).ok(),
             };
             Coming {
                 arrival,

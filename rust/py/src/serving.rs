@@ -145,11 +145,12 @@ impl PyReplica {
         self.replica.reports.pool_hit_blocks
     }
 
-    /// `tokens`: of the prompt, of the answer, and expected to be computed; `session`: number, turn, label and priority.
+    /// `tokens`: of the prompt, of the answer, expected to be computed, and of earlier turns (−1: not stated);
+    /// `session`: number, turn, label and priority.
     fn arrive(
         &mut self,
         request: u32,
-        tokens: (u64, u64, u64),
+        tokens: (u64, u64, u64, i64),
         session: (i64, i64, bool, i64),
         now_ns: u64,
     ) -> u32 {
@@ -162,6 +163,7 @@ impl PyReplica {
             turn: session.1,
             is_conversational_turn: session.2,
             priority: session.3,
+            history_tokens: u64::try_from(tokens.3).ok(),
         };
         self.replica.arrive(arrival, now_ns)
     }
@@ -171,7 +173,7 @@ impl PyReplica {
         &mut self,
         py: Python<'_>,
         request: u32,
-        tokens: (u64, u64, u64),
+        tokens: (u64, u64, u64, i64),
         session: (i64, i64, bool, i64),
         now_ns: u64,
     ) -> PyResult<PyNext> {

@@ -9,6 +9,7 @@ from typing import Any
 
 from kvcache_sim.errors import UsageError
 from kvcache_sim.model.catalog import unknown_name
+from kvcache_sim.model.context_length import context_length
 from kvcache_sim.model.hugging_face.architectures import ARCHITECTURES, Architecture, architecture_key
 from kvcache_sim.model.hugging_face.fields import Fields
 from kvcache_sim.model.hugging_face.quantization import kv_dtype, plain_dtype, weight_dtypes
@@ -64,6 +65,7 @@ def model_of(
         tied_embeddings=bool(tied),
         weights=dtypes,
         kv_dtype=kv_dtype(stated),
+        context=context_length({"model_type": values.get("model_type"), **_given(text)}, fields.where),
     )
 
 

@@ -44,9 +44,12 @@ def explanation(run: FinishedRun, request: int) -> tuple[list[Moment], list[str]
 
 def _rejection(run: FinishedRun, row: dict[str, int]) -> str:
     window_tokens = run.scenario.get("replica", {}).get("max_model_len")
-    tokens = row["input_tokens"] + row["output_tokens"]
-    if window_tokens is not None and tokens > window_tokens:
-        return f"is rejected: {tokens:,} tokens are over replica.max_model_len ({window_tokens:,})"
+    tokens = row["input_tokens"]
+    if window_tokens is not None and tokens >= window_tokens:
+        return (
+            f"is rejected: {tokens:,} prompt tokens fill replica.max_model_len ({window_tokens:,}) and leave "
+            "none for an answer"
+        )
     return f"is rejected: it needs more blocks than a {TIERS[COMPUTE]} has"
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import numpy as np
+
 from kvcache_sim.metrics.saturation import saturation_sentence
 from kvcache_sim.report.explain.case import Case, percent
 from kvcache_sim.report.pictures.waterfall import PARTS, bands
@@ -121,9 +123,24 @@ def preemptions(case: Case) -> str | None:
 
 
 def rejections(case: Case) -> str | None:
-    """Requests that no machine could hold."""
-    count = int((case.run.requests["status"] != 0).sum())
-    if not count:
+    """Requests that no machine could hold, and prompts that leave no token of the context for an answer."""
+    rows = case.run.requests
+    turned_away = rows["status"] != 0
+    if not turned_away.any():
         return None
-    were = "request was" if count == 1 else "requests were"
-    return f"{count:,} {were} rejected: more blocks needed than a {TIERS[COMPUTE]} has."
+    own = [machine.replica.max_model_len for machine in case.scenario.settings.machines]
+    contexts = np.array([np.iinfo(np.int64).max if tokens is None else tokens for tokens in own], np.int64)
+    beyond = rows["input_tokens"][turned_away] >= contexts[rows["machine"][turned_away]]
+    found = []
+    if count := int(beyond.sum()):
+        found.append(
+            f"{_rejected(count)}: the prompt has replica.max_model_len tokens or more. "
+            "replica.on_overflow=slide drops the oldest history instead."
+        )
+    if count := int((~beyond).sum()):
+        found.append(f"{_rejected(count)}: more blocks needed than a {TIERS[COMPUTE]} has.")
+    return " ".join(found)
+
+
+def _rejected(count: int) -> str:
+    return f"{count:,} {'request was' if count == 1 else 'requests were'} rejected"

@@ -22,6 +22,9 @@ from kvcache_sim.units import parse_size_bytes
 #: Suffixes of names that give a model's tuning or format, not its architecture.
 _TUNED = re.compile(r"-(instruct|chat|it|hf|base|fp8|awq|gptq|int4|bf16|thinking|\d{4})(?=-|$)")
 
+#: The date of a later release, such as 2507, whose context may differ from the first one's.
+_RELEASE = re.compile(r"-[0-9]{4}(?=-|$)")
+
 
 def model_of(name: str) -> str:
     """Return the catalog's name of a model: ``meta-llama/Llama-3.1-8B-Instruct`` is ``llama-3.1-8b``.
@@ -42,6 +45,9 @@ def model_of(name: str) -> str:
 
 
 _STAGES = "replica.pp"
+_CONTEXT = "replica.max_model_len"
+#: Environment variables with which an engine accepts a context above the model's.
+_ALLOWS_LONG = ("VLLM_ALLOW_LONG_MAX_MODEL_LEN=1", "SGLANG_ALLOW_OVERWRITE_LONGER_CONTEXT_LEN=1")
 
 
 def count_of(line: LaunchLine, flag: str) -> int:
@@ -101,6 +107,7 @@ def scenario_of_launch(text: str, gpu: str, model: str = "") -> str:
     step_time = f"roofline:{named}@{gpu}" + (f":{','.join(options)}" if options else "")
     made.write("replica.step_time", step_time, "--from")
     made.write("model", named, "--from")
+    _allow_long(made, named)
     _leave_out_unusable(made)
     as_one_kind(made)
     spread(made)
@@ -108,10 +115,25 @@ def scenario_of_launch(text: str, gpu: str, model: str = "") -> str:
         f"# Made from: {' '.join(text.split())}",
         f"# The GPU is not in the line: {gpu} (--gpu NAME). Run it with  kvsim simulate TRACE -c FILE",
         *(f"# assumed: {one}" for one in made.assumed),
-        *(f"# not simulated: {one}" for one in line.environment),
+        *(f"# not simulated: {one}" for one in line.environment if one not in _ALLOWS_LONG),
         *_left(made),
     ]
     return "\n".join(head) + "\n" + to_yaml(made.tree.values)
+
+
+def _allow_long(made: Making, named: str) -> None:
+    """Accept a context above the model's if the line does, or if its release of the model has another one."""
+    given, longest = (
+        made.tree.values["replica"].get("max_model_len"),
+        load_model(named).context.longest_tokens,
+    )
+    if not isinstance(given, int) or longest is None or given <= longest:
+        return
+    allowed = any(one in _ALLOWS_LONG for one in made.line.environment)
+    if allowed or _RELEASE.search(made.line.model):
+        made.write("replica.allow_long_max_model_len", "true", "--from")
+    if not allowed and _RELEASE.search(made.line.model):
+        made.assumed.append(f"{made.line.model} has a context of {given:,} tokens; {named} has {longest:,}")
 
 
 def _left(made: Making) -> Iterator[str]:
@@ -203,7 +225,9 @@ def _settings(made: Making, gpus: int) -> None:
             continue
         if not value and flag not in engine.switches and flag not in engine.valueless:
             raise UsageError("no value", where=flag)
-        if text in ("auto", "-1"):
+        if text in ("auto", "-1") and key == _CONTEXT:
+            made.write(key, "auto", flag)
+        elif text in ("auto", "-1"):
             made.left[flag] = value
         elif text:
             _write_one(made, key, text, flag)

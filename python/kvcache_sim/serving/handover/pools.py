@@ -89,13 +89,19 @@ class Pools:
         """
         own = [most(replica.can_ever_hold, longest) for replica in self._replicas]
         decoded = max([own[replica.machine] for replica in self.decoding], default=0)
-        return [(holds, decoded if sends else holds) for holds, sends in zip(own, self._sends, strict=True)]
+        prompts = [
+            min(holds, _longest_prompt(replica)) for holds, replica in zip(own, self._replicas, strict=True)
+        ]
+        whole = [decoded if sends else holds for holds, sends in zip(own, self._sends, strict=True)]
+        return list(zip(prompts, whole, strict=True))
 
     def can_serve(self, replica: NativeReplica, prompt_tokens: int, kv_tokens: int) -> bool:
         """Return True if a request fits: its prompt on this machine, all its tokens on a decode machine.
 
-        A request that does not fit is rejected on arrival.
+        A request that does not fit, or leaves no token of the context for its answer, is rejected on arrival.
         """
+        if prompt_tokens > _longest_prompt(replica):
+            return False
         if not self._sends[replica.machine]:
             return replica.can_ever_hold(kv_tokens)
         if kv_tokens <= prompt_tokens:
@@ -124,6 +130,12 @@ class Pools:
             return [wire]
         down = lane(source, self._replicas[source].edges, WRITE_EDGES[COMPUTE])
         return [down, wire, lane(target, self._replicas[target].edges, LOAD_EDGES[COMPUTE])]
+
+
+def _longest_prompt(replica: NativeReplica) -> int:
+    """Return the longest prompt that leaves a token of the replica's context for the answer."""
+    context = replica.settings.max_model_len
+    return LAST_TOKEN if context is None else context - 1
 
 
 def most(fits: Callable[[int], bool], limit: int = LAST_TOKEN) -> int:

@@ -128,7 +128,8 @@ class NativeReplica:
     def arrive(self, arrival: Arrival) -> None:
         """Accept a request; it is queued after the client offset and its lookup."""
         now, request = self.engine.now_ns, arrival.request
-        tokens = (arrival.prompt_num_tokens, arrival.output_tokens, arrival.expected_prefill_tokens)
+        sizes = arrival.prompt_num_tokens, arrival.output_tokens
+        tokens = (*sizes, arrival.expected_prefill_tokens, arrival.history_tokens)
         session = (arrival.session, arrival.turn, arrival.is_conversational_turn, arrival.priority)
         if self._native_arrivals and self._occasions is None:
             self._resume(self.core.arrive_in_queue(request, tokens, session, now))

@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from kvcache_sim.errors import TraceError
+from kvcache_sim.workload.context_window import ContextTokens, with_answers_in_context
 from kvcache_sim.workload.readers.findings import Finding, line_of, odd_times
 from kvcache_sim.workload.readers.json_rows import guessed_block
 from kvcache_sim.workload.readers.problems import located_errors
@@ -37,10 +38,16 @@ class TraceStream:
         self._rows: TraceRows | None = rows
         self._where, self._block_size, self._guessed = where, block_size, guessed
         self.requests = 0
+        self._context: ContextTokens | None = None
         self.sha256 = ""
         #: The first window; its notes on times apply to the whole trace.
         self.first = self._window(rows.take())
         self.warnings: tuple[str, ...] = ()
+
+    def end_answers_at(self, context: ContextTokens) -> None:
+        """End the answers of all windows where prompt and answer reach ``context`` tokens."""
+        self._context = context
+        self.first = with_answers_in_context(self.first, context)
 
     def next(self, kept_ids: NDArray[np.uint32]) -> Trace | None:
         """Return the next window, None after the last one; all ids except ``kept_ids`` are forgotten before.
@@ -81,4 +88,5 @@ class TraceStream:
         self.requests += len(raw["arrival_ns"])
         columns: dict[str, Any] = {**raw}
         own = {name: columns[name] for name in (*COLUMNS, "id_offsets", "block_ids", "session", "priority")}
-        return Trace(**own, block_size=self._block_size, source=self._where)
+        window = Trace(**own, block_size=self._block_size, source=self._where)
+        return window if self._context is None else with_answers_in_context(window, self._context)

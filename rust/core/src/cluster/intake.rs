@@ -48,7 +48,7 @@ pub struct Holds {
 /// use kvsim_core::machine::Arrival;
 ///
 /// let holds = Holds { prompt_tokens: 100, kv_tokens: 110 };
-/// let mut intake = Intake::new(vec![holds], None);
+/// let mut intake = Intake::new(vec![holds]);
 /// let arrival = Arrival { prompt_tokens: 100, output_tokens: 11, ..Arrival::default() };
 /// intake.feed([Coming { arrival, at_ns: 7, abort_after_ns: Some(2) }]);
 /// assert_eq!(intake.next_ns(), Some(7));
@@ -65,20 +65,16 @@ pub struct Intake {
     aborted: BinaryHeap<Reverse<(u64, u64, u32, u32)>>,
     sent: u64,
     holds: Vec<Holds>,
-    /// Upper bound on the tokens of a prompt and its answer.
-    window_tokens: Option<u64>,
 }
 
 impl Intake {
-    /// An intake without requests; `holds`: the limits of each machine, `window_tokens`: most tokens of a prompt and
-    /// its answer.
-    pub fn new(holds: Vec<Holds>, window_tokens: Option<u64>) -> Self {
+    /// An intake without requests; `holds`: the limits of each machine.
+    pub fn new(holds: Vec<Holds>) -> Self {
         Self {
             coming: VecDeque::new(),
             aborted: BinaryHeap::new(),
             sent: 0,
             holds,
-            window_tokens,
         }
     }
 
@@ -130,10 +126,7 @@ impl Intake {
         let (prompt, answer) = (arrival.prompt_tokens, arrival.output_tokens);
         let kv_tokens = prompt + answer.max(1) - 1;
         let holds = self.holds[machine as usize];
-        self.window_tokens
-            .is_none_or(|most| prompt + answer <= most)
-            && prompt <= holds.prompt_tokens
-            && (kv_tokens <= prompt || kv_tokens <= holds.kv_tokens)
+        prompt <= holds.prompt_tokens && (kv_tokens <= prompt || kv_tokens <= holds.kv_tokens)
     }
 }
 
@@ -141,7 +134,7 @@ impl Intake {
 mod tests {
     use super::*;
 
-    fn fits(holds: (u64, u64), window: Option<u64>, prompt: u64, answer: u64) -> bool {
+    fn fits(holds: (u64, u64), prompt: u64, answer: u64) -> bool {
         let holds = Holds {
             prompt_tokens: holds.0,
             kv_tokens: holds.1,
@@ -151,19 +144,17 @@ mod tests {
             output_tokens: answer,
             ..Arrival::default()
         };
-        Intake::new(vec![holds], window).fits(0, &arrival)
+        Intake::new(vec![holds]).fits(0, &arrival)
     }
 
     #[test]
-    fn a_prompt_its_answer_and_the_window_have_limits() {
-        assert!(fits((10, 10), None, 10, 1));
-        assert!(!fits((10, 10), None, 10, 2));
-        assert!(!fits((10, 99), None, 11, 1));
-        assert!(fits((10, 12), None, 10, 3));
-        assert!(!fits((10, 12), None, 10, 4));
+    fn a_prompt_and_its_answer_have_limits() {
+        assert!(fits((10, 10), 10, 1));
+        assert!(!fits((10, 10), 10, 2));
+        assert!(!fits((10, 99), 11, 1));
+        assert!(fits((10, 12), 10, 3));
+        assert!(!fits((10, 12), 10, 4));
         // Without tokens beyond its prompt, a request does not use a decode machine.
-        assert!(fits((10, 0), None, 10, 0));
-        assert!(fits((99, 99), Some(12), 10, 2));
-        assert!(!fits((99, 99), Some(12), 10, 3));
+        assert!(fits((10, 0), 10, 0));
     }
 }

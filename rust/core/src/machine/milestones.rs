@@ -54,7 +54,8 @@ impl Replica {
         s.cached_tokens = cached_tokens;
         s.left_tokens = arrival.prompt_tokens - cached_tokens;
         let session_tokens = self.session_tokens(now, slot);
-        let (found, events) = decide(arrival.prompt_tokens, session_tokens, cached_tokens);
+        let continues = session_tokens.map(|total| arrival.continues(total));
+        let (found, events) = decide(arrival.prompt_tokens, continues, cached_tokens);
         self.requests[slot].outcome = found as u8;
         self.count_prefixes(now, slot);
         for (outcome, tokens, left_tokens) in events {

@@ -12,7 +12,7 @@ pub enum Outcome {
     MissFull = 2,
     /// In addition to a hit: no token is left to prefill.
     FullHitNoPrefillNeeded = 3,
-    /// Precedes the others: its session is known, and has no fewer tokens than the prompt.
+    /// Precedes the others: its session is known, and the prompt does not continue it.
     ConversationalMissUnexpectedPrompt = 4,
 }
 
@@ -21,34 +21,36 @@ pub type OutcomeEvent = (Outcome, u64, u64);
 
 /// Outcome of a first admission, and its events in the order in which they are decided.
 ///
+/// `continues`: the prompt continues its session ([`Arrival::continues`](super::Arrival::continues)); `None` if no turn
+/// of the session is known.
+///
 /// ```
 /// use kvsim_core::machine::outcome::{decide, Outcome::*};
 /// assert_eq!(decide(40, None, 0), (MissFull, vec![(MissFull, 0, 40)]));
-/// assert_eq!(decide(80, Some(49), 48), (ConversationalHit, vec![(ConversationalHit, 48, 32)]));
-/// // The session has more tokens than the prompt, so it is not used; blocks are shared all the same.
-/// let (found, events) = decide(60, Some(105), 48);
+/// assert_eq!(decide(80, Some(true), 48), (ConversationalHit, vec![(ConversationalHit, 48, 32)]));
+/// // The prompt does not continue its session, so the session is not used; blocks are shared all the same.
+/// let (found, events) = decide(60, Some(false), 48);
 /// assert_eq!(found, CrossRequestHit);
 /// assert_eq!(events[0], (ConversationalMissUnexpectedPrompt, 0, 60));
 /// assert_eq!(decide(48, None, 48).1[1], (FullHitNoPrefillNeeded, 48, 0));
 /// ```
 pub fn decide(
     prompt_tokens: u64,
-    session_tokens: Option<u64>,
+    continues: Option<bool>,
     run_tokens: u64,
 ) -> (Outcome, Vec<OutcomeEvent>) {
     let left = prompt_tokens - run_tokens;
-    let unexpected = session_tokens.is_some_and(|total| prompt_tokens <= total);
     let mut events = Vec::with_capacity(1);
-    if unexpected {
+    if continues == Some(false) {
         events.push((
             Outcome::ConversationalMissUnexpectedPrompt,
             0,
             prompt_tokens,
         ));
     }
-    let found = match (run_tokens, session_tokens) {
+    let found = match (run_tokens, continues) {
         (0, _) => Outcome::MissFull,
-        (_, Some(_)) if !unexpected => Outcome::ConversationalHit,
+        (_, Some(true)) => Outcome::ConversationalHit,
         _ => Outcome::CrossRequestHit,
     };
     events.push((found, run_tokens, left));

@@ -24,6 +24,19 @@ pub struct Arrival {
     pub expected_prefill_tokens: u64,
     /// The priority of the trace, the smallest first; 0 if the trace has none.
     pub priority: i64,
+    /// Prompt tokens that repeat earlier turns of its session; `None` if the trace does not state them.
+    pub history_tokens: Option<u64>,
+}
+
+impl Arrival {
+    /// True if the prompt continues a session of `total` tokens: it is longer, or a context window has left it a part
+    /// of them.
+    pub fn continues(&self, total: u64) -> bool {
+        let part_is_left = self
+            .history_tokens
+            .is_some_and(|left| (1..total).contains(&left));
+        self.prompt_tokens > total || part_is_left
+    }
 }
 
 /// A request between its arrival and its last token. Times are ns.

@@ -1,8 +1,8 @@
 //! Prefix sharing: the part of a found run that a request may reuse, and the counts for later requests (seed 000, 3.2
 //! and 3.4).
 //!
-//! A follow-up turn whose prompt is longer than the tokens of its session may reuse all that is found. Any other
-//! request may reuse a run as far as its prefixes were admitted: long enough, and seen in enough prompts before.
+//! A turn that continues its session may reuse all that is found. Any other request may reuse a run as far as its
+//! prefixes were admitted: long enough, and seen in enough prompts before.
 
 use super::{Now, Replica, Slot};
 
@@ -36,7 +36,7 @@ impl Replica {
         }
         let arrival = self.requests[slot].arrival;
         let session_tokens = self.session_tokens(now, slot);
-        if session_tokens.is_some_and(|total| arrival.prompt_tokens > total) {
+        if session_tokens.is_some_and(|total| arrival.continues(total)) {
             return found;
         }
         match (&self.views.prefixes, now.store.block_keys()) {

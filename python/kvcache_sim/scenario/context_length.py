@@ -1,0 +1,75 @@
+"""``replica.max_model_len``: most tokens of a prompt and its answer, from the served model unless given."""
+
+from __future__ import annotations
+
+from msgspec.structs import replace
+
+from kvcache_sim.errors import UsageError
+from kvcache_sim.scenario.cache_groups import block_bytes, cache_groups
+from kvcache_sim.scenario.quantities import AUTO_CONTEXT
+from kvcache_sim.scenario.schema import MachineSection, ScenarioModel
+from kvcache_sim.scenario.served_model import served_model
+from kvcache_sim.scenario.validation import at_location
+from kvcache_sim.scenario.yaml_tree import Path, Tree
+
+CONTEXT: Path = ("replica", "max_model_len")
+#: Shortest context: a prompt of one token and its answer.
+_LEAST_TOKENS = 2
+
+
+def with_context_length(
+    machine: MachineSection, model: ScenarioModel, tree: Tree, path: Path
+) -> MachineSection:
+    """Return a machine with the context that vLLM would serve its model with; ``path`` is its location.
+
+    Without a given length it is the model's own, but instant runs and simplified accounting, which ask about
+    a cache and not about an engine, have no limit. ``auto`` (or -1) is the longest that also fits the GPU,
+    whose capacity must be known. Raises UsageError for a length that the model does not have.
+    """
+    given = machine.replica.max_model_len
+    if given is None and (machine.replica.instant or model.cache.accounting == "simplified"):
+        return machine
+    tokens = at_location(tree, path, lambda: _tokens(machine, model))
+    return replace(machine, replica=replace(machine.replica, max_model_len=tokens))
+
+
+def _tokens(machine: MachineSection, model: ScenarioModel) -> int:
+    given, spec = machine.replica.max_model_len, served_model(model)
+    context = spec.context
+    if given is None:
+        return context.default_tokens
+    if given == AUTO_CONTEXT:
+        return max(min(context.default_tokens, _fits(machine, model)), _LEAST_TOKENS)
+    longest = context.longest_tokens
+    if longest is not None and given > longest and not machine.replica.allow_long_max_model_len:
+        raise UsageError(
+            f"longer than the context of {spec.name}",
+            got=f"{given:,} tokens",
+            expected=f"at most {longest:,}",
+            hint="name a model with more context, or set replica.allow_long_max_model_len=true",
+        )
+    return given
+
+
+def _fits(machine: MachineSection, model: ScenarioModel) -> int:
+    """Return the most tokens of one sequence that the GPU's blocks hold."""
+    capacity, served = machine.tiers.compute.capacity, served_model(model).context.default_tokens
+    blocks = capacity.blocks
+    if capacity.size_bytes is not None:
+        blocks = capacity.size_bytes // block_bytes(model)
+    if blocks is None:
+        return served
+    groups = cache_groups(model)
+    if groups is None:
+        return blocks * model.cache.block_size
+    from kvcache_sim import _core
+    from kvcache_sim.cache.groups import native_groups
+    from kvcache_sim.simulation.live import requests_of
+
+    keys = native_groups(groups.layout, requests_of(model.cache.block_size, [], 0))
+    store = _core.GroupStore(keys, groups.limits, blocks, groups.rules)
+    low, high = 0, served
+    while low < high:
+        middle = (low + high + 1) // 2
+        low, high = (middle, high) if store.most_blocks(middle, 1) <= blocks else (low, middle - 1)
+    return low
