@@ -1,17 +1,28 @@
-"""How certain a run's figures are: two intervals, the rule that combines errors, and the one printed form."""
+"""Certainty of a run's figures: two intervals, the rule that combines errors, and the one printed form."""
 
 from __future__ import annotations
 
+import html
 import json
 import math
 import os
 import pty
+import re
+import subprocess
+import sys
 import threading
 
 import numpy as np
 import pytest
 from kvcache_sim.cli.main import run as kvsim
-from kvcache_sim.metrics.certainty import CERTAIN, band, certainty_lines, figure_text, source_line
+from kvcache_sim.metrics.certainty import (
+    CERTAIN,
+    band,
+    certainty_lines,
+    figure_text,
+    intervals_text,
+    source_line,
+)
 from kvcache_sim.metrics.names import metric_value
 from kvcache_sim.metrics.request_intervals import LEAST_REQUESTS, request_intervals
 from kvcache_sim.metrics.resampling import resampled_rows
@@ -252,9 +263,6 @@ def on_a_terminal(arguments):
 
     reader = threading.Thread(target=read)
     reader.start()
-    import subprocess
-    import sys
-
     done = subprocess.run([sys.executable, "-m", "kvcache_sim", *arguments], stdout=child, check=False)
     os.close(child)
     reader.join(timeout=10)
@@ -334,6 +342,19 @@ def test_explain_prints_what_the_run_stored_without_simulating(certain, form, ca
     assert kvsim(["explain", str(run), "--format", form]) == 0
     printed = capsys.readouterr().out
     assert all(line in printed for line in lines)
+
+
+def test_a_report_has_the_stored_intervals_on_its_cards(folder, certain, tmp_path):
+    run, summary, lines = certain
+    simulated(folder, "roofline", "plain", "-q")
+    target = tmp_path / "report.html"
+    assert kvsim(["report", str(run), str(folder / "plain"), "-o", str(target)]) == 0
+    text = re.sub(r"<[^>]*>", " ", target.read_text().partition("<section")[0])
+    text = html.unescape(re.sub(r"\s+", " ", text))
+    assert text.count(lines[0]) == 2
+    assert f"intervals: kvsim explain {folder / 'plain'} --sensitivity" in text
+    for name in ("ttft_p50", "ttft_p99", "tpot_mean", "output_tokens_per_s"):
+        assert text.count(intervals_text(summary, name)) == 1, "on the card of the run that stored it"
 
 
 def test_both_options_at_once_are_refused(folder, capsys):

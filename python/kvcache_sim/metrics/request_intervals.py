@@ -72,12 +72,12 @@ def _percentiles(ttft: NDArray[np.float64]) -> dict[str, Interval]:
     around = np.concatenate([ttft, ttft[:length]])
     ranks = [(count - 1) * percent / 100 for percent in (50, 99)]
     below = [int(rank) for rank in ranks]
-    places = [place for rank in below for place in (rank, min(rank + 1, count - 1))]
+    indices = [index for rank in below for index in (rank, min(rank + 1, count - 1))]
     drawn = np.empty((len(starts), 2))
     for number, own in enumerate(starts):
         values = around[(own[:, None] + within).ravel()[:count]]
-        values.partition(places)
-        low, high = values[places[::2]], values[places[1::2]]
+        values.partition(indices)
+        low, high = values[indices[::2]], values[indices[1::2]]
         drawn[number] = low + (high - low) * np.subtract(ranks, below)
     return {"ttft_p50": interval(drawn[:, 0]), "ttft_p99": interval(drawn[:, 1])}
 

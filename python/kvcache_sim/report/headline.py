@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
+from kvcache_sim.metrics.certainty import CERTAIN, intervals_text
 from kvcache_sim.metrics.names import metric_value
 from kvcache_sim.report.compare.comparison import Comparison, Difference
 from kvcache_sim.report.explain.case import Case
@@ -28,6 +29,8 @@ class Headline(NamedTuple):
     words: str
     definition: str
     values: tuple[str, ...]
+    #: The intervals of each value in words, "" where the run stored none.
+    certain: tuple[str, ...]
     changes: tuple[Change | None, ...]
 
 
@@ -50,6 +53,8 @@ def _ms(value: float) -> str:
 
 #: Smallest change that is shown of figures without an interval.
 _SMALLEST = 0.001
+#: Metric → its figure with intervals.
+_CERTAIN = {own.metric: name for name, own in CERTAIN.items()}
 #: Groups of the summary that a scenario asks for.
 _OPTIONAL = ("cost.", "slo.", "goodput.")
 _FIGURES = (
@@ -107,8 +112,14 @@ def headlines(cases: Sequence[Case], comparisons: Sequence[Comparison]) -> list[
         for comparison, value in zip(comparisons, values[1:], strict=True):
             changes.append(_change(figure, comparison, values[0], value))
         shown = tuple("–" if value is None else figure.shown(value) for value in values)
-        cards.append(Headline(figure.metric, figure.words, figure.definition, shown, tuple(changes)))
+        certain = tuple(_intervals(case, figure) for case in cases)
+        cards.append(Headline(figure.metric, figure.words, figure.definition, shown, certain, tuple(changes)))
     return cards
+
+
+def _intervals(case: Case, figure: _Figure) -> str:
+    name = _CERTAIN.get(figure.metric)
+    return "" if name is None else intervals_text(case.run.summary, name)
 
 
 def _value(case: Case, figure: _Figure) -> float | None:

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from html import escape
 from string import ascii_uppercase
 
+from kvcache_sim.metrics.certainty import source_line
 from kvcache_sim.metrics.figure import Figure
 from kvcache_sim.metrics.figures import FIGURES
 from kvcache_sim.metrics.names import flatten
@@ -15,6 +16,7 @@ from kvcache_sim.metrics.saturation import saturation_sentence
 from kvcache_sim.report.compare.comparison import compare
 from kvcache_sim.report.compare.text import how_paired
 from kvcache_sim.report.explain.case import Case
+from kvcache_sim.report.explain.certainty import missing_intervals
 from kvcache_sim.report.explain.sentences import explain
 from kvcache_sim.report.explain.worst import worst_table
 from kvcache_sim.report.finished import FinishedRun, find_trace
@@ -27,17 +29,21 @@ from kvcache_sim.report.render import draw
 from kvcache_sim.scenario.subject import subject_line
 
 
-def opening(labels: Sequence[str], subjects: Sequence[str], cards: Sequence[Headline], note: str) -> str:
+def opening(runs: Sequence[FinishedRun], cards: Sequence[Headline], note: str) -> str:
     """Return the lines of the runs, the cards, and a note on how the changes were measured."""
-    several = len(labels) > 1
-    lines = "".join(
-        f'<p class="subject" title="{escape(text)}">{_tag(number) if several else ""}'
-        f"<b>{escape(label)}</b> {escape(text)}</p>"
-        for number, (label, text) in enumerate(zip(labels, subjects, strict=True))
-    )
+    several = len(runs) > 1
+    lines = "".join(_subject(run, _tag(number) if several else "") for number, run in enumerate(runs))
     shown = "".join(_card(card, several) for card in cards)
     explained = f'<p class="definition">{escape(note)}</p>' if note else ""
     return f'<div class="subjects">{lines}</div><div class="cards">{shown}</div>{explained}'
+
+
+def _subject(run: FinishedRun, tagged: str) -> str:
+    """Return a run's label and subject, and the source of its step times."""
+    text = subject_line(run.scenario, len(run.requests["request"]))
+    line = f'<p class="subject" title="{escape(text)}">{tagged}<b>{escape(run.label)}</b> {escape(text)}</p>'
+    source = " · ".join(filter(None, (source_line(run.summary), *missing_intervals(run).values())))
+    return line + (f'<p class="source">{escape(source)}</p>' if source else "")
 
 
 def _tag(number: int) -> str:
@@ -47,7 +53,8 @@ def _tag(number: int) -> str:
 def _card(card: Headline, several: bool) -> str:
     values = "".join(
         f'<span class="value" data-run="{number}">{_tag(number) if several else ""}{escape(value)}</span>'
-        for number, value in enumerate(card.values)
+        + _intervals(intervals)
+        for number, (value, intervals) in enumerate(zip(card.values, card.certain, strict=True))
     )
     changes = "".join(
         _changed(number, change, len(card.values) > 2)
@@ -58,6 +65,12 @@ def _card(card: Headline, several: bool) -> str:
         f'<div class="card" data-figure="{escape(card.key)}" title="{escape(card.definition)}">'
         f'<span class="words">{escape(card.words)}</span><span class="values">{values}</span>{changes}</div>'
     )
+
+
+def _intervals(text: str) -> str:
+    """Return intervals in words as HTML that breaks between them."""
+    parts = " ".join(f"<span>{escape(part)}</span>" for part in text.replace(", ", ",\n").splitlines())
+    return f'<span class="interval">{parts}</span>' if parts else ""
 
 
 def _changed(number: int, change: Change, named: bool) -> str:
@@ -159,7 +172,6 @@ def report_page(runs: Sequence[FinishedRun]) -> str:
         parts.append(TextSection(f"Scenario of {run.label}, resolved", run.scenario_text))
         manifest = json.dumps(run.manifest, indent=2, sort_keys=True, ensure_ascii=False)
         parts.append(TextSection(f"Manifest of {run.label}", manifest))
-    subjects = [subject_line(run.scenario, len(run.requests["request"])) for run in runs]
     note = f"Changes are from {runs[0].label}. {how_paired(comparisons[0])}" if comparisons else ""
-    opens = opening([run.label for run in runs], subjects, headlines(cases, comparisons), note)
+    opens = opening(runs, headlines(cases, comparisons), note)
     return build_page(title, warnings, parts, opens)
