@@ -55,6 +55,9 @@ WORDS: dict[str, str] = {
     "upper bound": "the hit rate of one unbounded cache, which no policy and no size can pass",
     "held": "of blocks: in use by running requests or by a transfer, so that they cannot be evicted; what "
     "vLLM's kv_cache_usage_perc counts",
+    "requests interval": "of a figure: 95 % over other requests of the kind, by drawing blocks of time again",
+    "model interval": "of a figure: 90 % over the stated errors of step times, links and memory together, as "
+    "independent errors: the hull of the run and of two replays, at the slow and at the fast bound",
     "knee": "the cache size from which more capacity starts to pay less",
     "working set": "the cache size that has 99 % of the upper bound's hits",
 }
