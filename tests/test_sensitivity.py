@@ -11,7 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from kvcache_sim.cli.main import run as kvsim
 from kvcache_sim.model.adjusted import ScaledStepTime
-from kvcache_sim.model.stated_errors import around, stated_step_errors
+from kvcache_sim.model.run_intervals import source_kind, step_interval
+from kvcache_sim.model.stated_errors import stated_step_errors
 from kvcache_sim.model.step_time import StepBatch
 from kvcache_sim.model.step_times import load_step_time, step_time_names
 from support.sensitivity_runs import asked
@@ -31,13 +32,13 @@ def test_one_prompt_at_a_time_moves_by_its_step_times_in_closed_form(tmp_path, c
     rows = [(n * 1000, 4096, 11, [8 * n + k for k in range(8)]) for n in range(20)]
     found, text = asked(tmp_path, capsys, rows, UNBOUNDED, weights=5.0)
     chunk, decode = named(found, CHUNK), named(found, DECODE)
-    assert (chunk["low"], chunk["high"]) == pytest.approx((1 / 1.08, 1.08))
-    assert (decode["low"], decode["high"]) == pytest.approx((1 / 1.05, 1.05))
+    low, high = step_interval(source_kind(str(tmp_path / "set.toml"))).factors
+    assert [(one["low"], one["high"]) for one in (chunk, decode)] == [(low, high)] * 2
     ttft = found["answers"]["TTFT p50"]
-    assert chunk["slow"]["TTFT p50"] == pytest.approx(1.08 * ttft, rel=1e-3)
-    assert chunk["fast"]["TTFT p50"] == pytest.approx(ttft / 1.08, rel=1e-3)
+    assert chunk["slow"]["TTFT p50"] == pytest.approx(high * ttft, rel=1e-3)
+    assert chunk["fast"]["TTFT p50"] == pytest.approx(low * ttft, rel=1e-3)
     tpot = found["answers"]["TPOT mean"]
-    assert decode["slow"]["TPOT mean"] == pytest.approx(1.05 * tpot, rel=1e-3)
+    assert decode["slow"]["TPOT mean"] == pytest.approx(high * tpot, rel=1e-3)
     assert decode["slow"]["TTFT p50"] == ttft
     assert chunk["slow"]["TPOT mean"] == tpot
     at_once = found["all_at_once"]["slow"]
@@ -45,8 +46,9 @@ def test_one_prompt_at_a_time_moves_by_its_step_times_in_closed_form(tmp_path, c
     assert at_once["TPOT mean"] == decode["slow"]["TPOT mean"]
     assert found["decides_each"] == {"TTFT p50": CHUNK, "TTFT p99": CHUNK, "TPOT mean": DECODE}
     assert [one["name"] for one in found["assumptions"]] == [DECODE, CHUNK]
-    assert "+8.0 … -7.4 %" in text
-    assert "TPOT mean depends most on step time: decode steps: +5.0 … -4.8 %." in text
+    moved = f"{100 * (high - 1):+.1f} … {100 * (low - 1):+.1f} %"
+    assert f"TTFT p50 depends most on {CHUNK}: {moved}." in text
+    assert f"TPOT mean depends most on {DECODE}: {moved}." in text
 
 
 def test_a_run_bound_by_prompts_names_the_step_time_of_chunks(tmp_path, capsys):
@@ -187,28 +189,34 @@ def test_scaled_steps_are_steps_so_many_times_as_long(data, name, prefill, decod
         assert found == pytest.approx(factor * base.step(batch), abs=n + 9, rel=1e-6)
 
 
-def test_every_packaged_set_states_its_errors_or_says_that_it_does_not():
+def test_every_packaged_set_states_the_errors_of_whole_runs_of_its_kind():
     for name in step_time_names():
         errors = stated_step_errors(name)
         assert errors is not None
-        never = name == "b300-qwen3-32b-tp4"
-        assert (errors.decode is None) == never, name
-        assert ("states no error" in errors.source) == never, name
-    assert stated_step_errors("h100-llama-3-8b-tp1").decode == around(1.52)
+        factors = step_interval(source_kind(name)).factors
+        assert errors.decode == errors.chunk
+        assert errors.decode.high >= factors.high, name
+        assert f"{step_interval(source_kind(name)).runs} whole runs" in errors.source
+    far_off = stated_step_errors("b300-deepseek-v4-flash-tp1-ep4-dp4")
+    assert far_off.decode.high > step_interval(source_kind("b300-qwen3.6-35b-a3b-tp2")).factors.high
+    assert "rows held out state 9.77 %" in far_off.source
+    assert "no row held out" in stated_step_errors("b300-qwen3-32b-tp4").source
+    assert "some of this set" in stated_step_errors("h100-llama-3-8b-tp1").source
     assert stated_step_errors("a100-llama-3-8b-tp1").mixed_kv == pytest.approx((1 / 2.2, 2.9 / 2.2), rel=1e-3)
     assert stated_step_errors("rtx4090-llama-3.1-8b-tp1").mixed_kv is None
 
 
 @pytest.mark.parametrize(
-    ("name", "decode"),
+    ("name", "is_measured"),
     [
-        ("roofline:llama-3-8b@h100", (1 / 1.21, 1 / 0.6)),
-        ("roofline:mixtral-8x7b@h100:tp2", (1 / 2.53, 1 / 0.13)),
-        ("roofline:llama-3-8b@h20", None),
-        ("roofline:llama-3-8b@mi300x", None),
+        ("roofline:llama-3-8b@h100", True),
+        ("roofline:mixtral-8x7b@h100:tp2", True),
+        ("roofline:llama-3-8b@h20", False),
+        ("roofline:llama-3-8b@mi300x", False),
     ],
 )
-def test_a_roofline_states_what_it_was_off_by(name, decode):
+def test_a_roofline_states_what_whole_runs_were_off_by(name, is_measured):
     errors = stated_step_errors(name)
-    assert errors.decode == (None if decode is None else pytest.approx(decode))
+    assert errors.decode == errors.chunk == step_interval(source_kind(name)).factors
+    assert ("was measured" in errors.source) != is_measured
     assert np.isfinite(errors.mixed_kv).all()

@@ -6,7 +6,7 @@ import json
 
 from kvcache_sim.cli.main import run as kvsim
 
-#: Errors that the planted set states: 5 % of a decode step, 8 % of one with a chunk.
+#: A set whose rows held out state 5 % of a decode step, 8 % of one with a chunk.
 SET = """
 model = "llama-3-8b"
 [coefficients]

@@ -227,6 +227,50 @@ def servers() -> None:
 
 
 @app.command()
+def coverage(
+    by: Annotated[str, typer.Option(metavar="run|deployment", help="what is left out")] = "run",
+    output_format: Annotated[str, typer.Option("--format", metavar="text|json", help="output")] = "text",
+) -> None:
+    """Print how often the stated 90 % intervals hold the truth, on every measured run.
+
+    Each run is judged by the rule without it: with --by deployment without all runs of its deployment.
+    A half-width is half an interval over the true value.
+
+    \b
+    Examples:
+      kvsim calibrate coverage
+      kvsim calibrate coverage --by deployment --format json
+    """
+    from kvcache_sim.model.calibration import coverage as covered
+    from kvcache_sim.model.run_errors import measured_runs
+
+    for where, given, known in (("--by", by, covered.GROUPS), ("--format", output_format, ("text", "json"))):
+        if given not in known:
+            raise UsageError("unknown value", where, got=repr(given), expected="one of " + ", ".join(known))
+    runs = measured_runs()
+    found = list(covered.judged(runs, by))
+    cells = covered.cells(found)
+    total = covered.cell(("all", "", "", "", ""), found)
+    if output_format == "json":
+        rows = [{**asdict(one), "ratio": one.ratio, "meets_goal": one.meets_goal} for one in cells]
+        typer.echo(json.dumps({"left_out": by, "held": total.held, "figures": total.count, "cells": rows}))
+        return
+    typer.echo(
+        f"{'source, model, engine, load':46}{'n':>5}{'held':>7}{'± %':>8}{'|error| %':>10}{'ratio':>6}"
+    )
+    for one in [*cells, total]:
+        kind = ", ".join(word for word in (one.source, one.family, one.engine, one.load) if word)
+        name = f"  {one.figure}" if one.figure else kind.replace("near capacity", "near")
+        mark = "" if one.meets_goal else " *"
+        typer.echo(
+            f"{name:46}{one.count:5}{one.held:7.0%}{100 * one.half_width:8.1f}"
+            f"{100 * one.error:10.1f}{one.ratio:6.1f}{mark}"
+        )
+    typer.echo(f"* less than {covered.LEAST_HELD:.0%} held, or a ratio above {covered.MOST_RATIO:g}")
+    typer.echo(f"{total.held:.1%} of {total.count} figures of {len(runs)} runs are held, each {by} left out")
+
+
+@app.command()
 def compare(
     run: Annotated[Path, typer.Argument(help="run directory")],
     log: Annotated[

@@ -24,6 +24,9 @@
 - ``residual_grid``        residuals of a table's linear terms, sampled on a grid of two counts
 - ``roofline``             the roofline source: step time for any model on any GPU
 - ``roofline_name``        parser of a roofline's name
+- ``run_errors``           whole runs that were measured, each with a simulation of it
+- ``run_intervals``        stated intervals of a source by name, and of a figure of a run
+- ``run_rule``             the rule that makes 90 % intervals of the errors of whole runs
 - ``stated_errors``        stated errors of step-time sources, as factors on the true times
 - ``step_time``            the time of one scheduler step in integer nanoseconds
 - ``step_times``           step-time models by name or file

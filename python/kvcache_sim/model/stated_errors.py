@@ -1,23 +1,23 @@
-"""Stated errors of step-time sources, as factors on the true times."""
+"""Stated errors of step-time sources, as factors on the true times: from whole runs, by kind of source."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any
 
 from kvcache_sim.errors import UsageError
-from kvcache_sim.model.aiconfigurator.deployment import PREFIX
 from kvcache_sim.model.gpus import UNMEASURED, load_gpu
-from kvcache_sim.model.linear import LINEAR
-from kvcache_sim.model.model_file import load_model
+from kvcache_sim.model.run_errors import Factors, Kind
+from kvcache_sim.model.run_intervals import COMPOSED, OWN, ROOFLINE, source_kind, step_interval
 from kvcache_sim.model.step_times import measured_on, step_time_entry
 
+__all__ = ["Factors", "StepErrors", "around", "stated_step_errors"]
 
-class Factors(NamedTuple):
-    """The smallest and the largest ratio of the true to the simulated value."""
-
-    low: float
-    high: float
+#: Largest error on held-out decode rows, in per cent, of the sets whose streams were measured as a whole
+#: (docs/data/packaged-sets.toml, h100-sweep-runs.toml). Whole runs of a set with larger ones may be off more.
+_HELD_OUT_PERCENT = {COMPOSED: 1.52, OWN: 6.2}
+#: Sets of which whole runs were measured, none of them fitted.
+_WITH_RUNS = ("h100-llama-3-8b-tp1", "h100-qwen3-32b-tp2", "rtx4090-llama-3.1-8b-tp1")
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,14 +35,6 @@ class StepErrors:
     source: str
 
 
-#: Simulated over measured, of six batches each of the sets in docs/data/roofline-sets.toml.
-_DENSE_ROOFLINE = (0.60, 1.21)
-_MIXTURE_ROOFLINE = (0.13, 2.53)
-#: Error of measured kernels against whole iterations on B300, in per cent: dense, then mixtures, whose steps
-#: with a chunk were not compared (docs/data/kernel-tables.toml).
-_KERNELS_PERCENT = {False: (14.8, 9.2), True: (28.0, None)}
-
-
 def around(percent: float) -> Factors:
     """Return the factors of a symmetric error in percent."""
     return Factors(1 / (1 + percent / 100), 1 + percent / 100)
@@ -51,30 +43,41 @@ def around(percent: float) -> Factors:
 def stated_step_errors(name: str) -> StepErrors | None:
     """Return the stated errors of a step-time model, by its name as in ``load_step_time``.
 
-    For fitted sets they are the mean errors on held-out rows, for other sources those of docs/data.
-    None:
-    a linear source has no error. Raises UsageError like ``load_step_time``.
+    They are those of whole runs with sources of the same kind, never of rows of the grid that a set was
+    fitted to. None: a linear source has no error. Raises UsageError like ``load_step_time``.
     """
-    if name.startswith(LINEAR):
+    kind = source_kind(name)
+    if kind is None:
         return None
-    if name.startswith("roofline:"):
-        return _of_roofline(name)
-    if name.startswith(PREFIX):
-        decode, chunk = _KERNELS_PERCENT[_is_mixture(name)]
-        source = "measured kernels against whole iterations on B300"
-        return StepErrors(around(decode), None if chunk is None else around(chunk), None, source)
+    found = step_interval(kind)
+    source = f"{found.runs} whole runs with {_words(kind)}"
+    if kind.source == ROOFLINE:
+        return _of_roofline(name, found.factors, source)
     if name.endswith((".csv", ".csv.gz")):
-        return StepErrors(None, None, None, "iterations read through state no error")
-    return _of_fit(step_time_entry(name))
+        return StepErrors(found.factors, found.factors, None, source)
+    if kind.source in _HELD_OUT_PERCENT:
+        return _of_fit(name, kind, found.factors, source)
+    return StepErrors(found.factors, found.factors, None, source)
 
 
-def _of_fit(entry: dict[str, Any]) -> StepErrors:
+def _words(kind: Kind) -> str:
+    source = {ROOFLINE: "rooflines", COMPOSED: "sets composed of kernels", OWN: "sets of own iterations"}
+    return f"{source.get(kind.source, kind.source)} of {kind.family.replace('moe', 'MoE')} models"
+
+
+def _of_fit(name: str, kind: Kind, factors: Factors, source: str) -> StepErrors:
+    entry = step_time_entry(name)
     errors = {phase: float(row["mape_percent"]) for phase, row in entry.get("held_out", {}).items()}
-    chunk = [errors[phase] for phase in ("prefill", "mixed") if phase in errors]
-    source = "mean error on rows held out" if errors else "the set states no error"
-    decode = around(errors["decode"]) if "decode" in errors else None
     mixed_kv = None if "mixed" in errors or not errors else _assumed_mixed_kv(entry)
-    return StepErrors(decode, around(max(chunk)) if chunk else None, mixed_kv, source)
+    if name in _WITH_RUNS:
+        return StepErrors(factors, factors, mixed_kv, f"{source}, some of this set")
+    decode = errors.get("decode")
+    if decode is None:
+        return StepErrors(factors, factors, mixed_kv, f"{source}, none of this set; no row held out")
+    ratio = max(1.0, decode / _HELD_OUT_PERCENT[kind.source])
+    factors = Factors(factors.low**ratio, factors.high**ratio)
+    own = f"none of this set, whose rows held out state {decode:g} %"
+    return StepErrors(factors, factors, mixed_kv, f"{source}, {own}")
 
 
 def _assumed_mixed_kv(entry: dict[str, Any]) -> Factors | None:
@@ -89,25 +92,11 @@ def _assumed_mixed_kv(entry: dict[str, Any]) -> Factors | None:
     return Factors(min(low / factor, 1.0), max(high / factor, 1.0))
 
 
-def _of_roofline(name: str) -> StepErrors:
+def _of_roofline(name: str, factors: Factors, source: str) -> StepErrors:
     gpu = load_gpu(str(measured_on(name).gpu))
     low, high = gpu.kernels.mixed_kv_range
     factor = gpu.kernels.mixed_kv_factor
     mixed_kv = Factors(min(low / factor, 1.0), max(high / factor, 1.0))
-    if _is_mixture(name):
-        return _inverted(_MIXTURE_ROOFLINE, mixed_kv, "a mixture's roofline on the B300 sets")
     if gpu.kernels.source.startswith("assumed") or gpu.kernels == UNMEASURED:
-        return StepErrors(None, None, mixed_kv, f"no kernel of a {gpu.name} was measured")
-    return _inverted(_DENSE_ROOFLINE, mixed_kv, "the roofline on fourteen dense sets")
-
-
-def _inverted(simulated: tuple[float, float], mixed_kv: Factors, source: str) -> StepErrors:
-    low, high = simulated
-    factors = Factors(1 / high, 1 / low)
+        source = f"no kernel of a {gpu.name} was measured; on other GPUs {source}"
     return StepErrors(factors, factors, mixed_kv, source)
-
-
-def _is_mixture(name: str) -> bool:
-    model = measured_on(name).model
-    groups = load_model(model).groups if model else ()
-    return any(group.feed_forward is not None and group.feed_forward.experts for group in groups)

@@ -6,6 +6,7 @@ times, ``design`` is the form, ``fit`` solves it, ``shipped`` creates the packag
 - ``choice``         choice of the form of step times for given rows
 - ``closed_loop``    a closed loop of clients against one engine, step by step, with measured kernels
 - ``command``        the fits of ``kvsim calibrate``
+- ``coverage``       measured runs left out one by one: how often stated intervals hold the truth
 - ``csv_table``      columns of a CSV of measurements, with checks of rows and numbers
 - ``model_file``     the model file: coefficients, the fitted measurements, and the error on held-out rows
 - ``request_fit``    a step-time set from requests alone

@@ -1,0 +1,144 @@
+"""Stated intervals of a source by name: what ``run_rule`` makes of all measured runs.
+
+``data/run_intervals.json`` keeps them, so that no run reads the measured runs; ``intervals_text`` makes it.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping
+from functools import cache
+from importlib.resources import files
+from typing import Any
+
+from kvcache_sim.errors import UsageError
+from kvcache_sim.model.aiconfigurator.deployment import PREFIX
+from kvcache_sim.model.linear import LINEAR
+from kvcache_sim.model.model_file import load_model
+from kvcache_sim.model.run_errors import FIGURES, LOADS, Factors, Kind, load_of, measured_runs
+from kvcache_sim.model.run_rule import Interval, Rule, combined
+from kvcache_sim.model.step_times import measured_on, step_time_entry
+
+ROOFLINE, KERNELS, COMPOSED, OWN = "roofline", "kernel tables", "composed set", "own iterations"
+SOURCES = (ROOFLINE, KERNELS, COMPOSED, OWN)
+_ENGINES = ("vllm", "sglang", "vllm behind a router")
+_STEPS = "steps"
+
+
+def source_kind(name: str, engine: str = "", machines: int = 1) -> Kind | None:
+    """Return the kind of a step-time model, by its name as in ``load_step_time``.
+
+    ``engine`` is the engine simulated (``vllm`` unless the name says another), ``machines`` their number:
+    several are behind a router. None: a linear source, which nobody measured. Raises UsageError like
+    ``load_step_time``.
+    """
+    if name.startswith(LINEAR):
+        return None
+    subject = measured_on(name)
+    if not engine:
+        engine = "sglang" if name.startswith(PREFIX) and ":sglang" in name else "vllm"
+    if machines > 1 and engine == "vllm":
+        engine = "vllm behind a router"
+    family = "moe" if subject.model and is_mixture(subject.model) else "dense"
+    return Kind(_source(name), family, engine)
+
+
+def _source(name: str) -> str:
+    if name.startswith("roofline:"):
+        return ROOFLINE
+    if name.startswith(PREFIX):
+        return KERNELS
+    if name.endswith((".csv", ".csv.gz")):
+        return OWN
+    return COMPOSED if str(step_time_entry(name).get("source", "")).startswith("composed") else OWN
+
+
+def is_mixture(model: str) -> bool:
+    """Return True if a model of this name or file has experts; False too for a model that is not known."""
+    try:
+        groups = load_model(model).groups
+    except UsageError:
+        return False
+    return any(group.feed_forward is not None and group.feed_forward.experts for group in groups)
+
+
+def step_interval(kind: Kind) -> Interval:
+    """Return the stated interval of a kind's step times."""
+    return _interval(_stated()[str(kind)][_STEPS])
+
+
+def run_factors(kind: Kind, load: str) -> dict[str, Interval]:
+    """Return the intervals of the figures that whole runs of a kind at a load (``LOADS``) leave open."""
+    return {figure: _interval(given) for figure, given in _stated()[str(kind)][load].items()}
+
+
+def load_of_summary(summary: Mapping[str, Any]) -> str:
+    """Return the load of a finished run: near capacity if half of its mean TTFT or more is queueing."""
+    latency = summary.get("latency") or {}
+    ttft, queue = ((latency.get(name) or {}).get("avg") or 0.0 for name in ("ttft", "queue"))
+    return load_of(queue / ttft if ttft else 0.0)
+
+
+def model_interval(
+    figure: str, value: float, slow: float, fast: float, kinds: Iterable[Kind | None], load: str
+) -> tuple[float, float]:
+    """Return the least and the largest true value of a figure that its model leaves open (90 %).
+
+    Args:
+        figure: a key of ``FIGURES``.
+        value: the figure as simulated.
+        slow: the figure of a replay with all assumptions at their slow bound.
+        fast: the same at the fast bound.
+        kinds: the kinds of the run's sources (``source_kind``); None is a source without an error.
+        load: the load of the run (``load_of_summary``).
+
+    The errors of whole runs of the kind and load are combined with what the replays show beyond the errors
+    of steps, as ``run_rule.combined`` does. Of several sources the widest counts.
+    """
+    if not value:
+        return min(value, slow, fast), max(value, slow, fast)
+    replayed = Factors(*(edge / value for edge in (min(value, slow, fast), max(value, slow, fast))))
+    low, high = replayed
+    for position, kind in enumerate(kind for kind in kinds if kind is not None):
+        whole = run_factors(kind, load).get(figure)
+        if whole is not None and replayed.low > 0:
+            own = combined(figure, whole.factors, step_interval(kind).factors, replayed)
+            low, high = (min(low, own.low), max(high, own.high)) if position else own
+    return value * low, value * high
+
+
+@cache
+def _stated() -> dict[str, dict[str, Any]]:
+    stated: dict[str, dict[str, Any]] = json.loads(
+        (files("kvcache_sim") / "model/data/run_intervals.json").read_text(encoding="utf-8")
+    )
+    return stated
+
+
+def _interval(given: list[float]) -> Interval:
+    low, high, runs, is_own = given
+    return Interval(Factors(low, high), int(runs), bool(is_own))
+
+
+def intervals_text() -> str:
+    """Return the file of stated intervals, computed from the measured runs."""
+    rule = Rule(measured_runs())
+    kinds = [
+        Kind(source, family, engine)
+        for source in SOURCES
+        for family in ("dense", "moe")
+        for engine in _ENGINES
+    ]
+    lines = []
+    for kind in kinds:
+        stated: dict[str, Any] = {_STEPS: _plain(rule.steps(kind))}
+        for load in LOADS:
+            found = {figure: rule.figure(kind, load, figure) for figure in FIGURES}
+            stated[load] = {figure: _plain(one) for figure, one in found.items() if one is not None}
+        lines.append(f"{json.dumps(str(kind))}: {json.dumps(stated)}")
+    return "{\n" + ",\n".join(lines) + "\n}\n"
+
+
+def _plain(found: Interval | None) -> list[float]:
+    assert found is not None, "every source has runs"
+    return [round(found.factors.low, 4), round(found.factors.high, 4), found.runs, int(found.is_own)]
