@@ -16,7 +16,7 @@ and how often the intervals that they state hold the truth (`kvsim calibrate cov
 `kvcache_sim/model/data/run_errors.toml`; no row is left out.
 
 A run is near capacity if half of its simulated mean TTFT or more is queueing. Half-widths and errors are
-medians over the true value. Bold: less than {LEAST_HELD:.0%} held, or a half-width above {MOST_RATIO:g} errors.
+medians over the true value. Bold: fewer than {LEAST_HELD:.0%} held, or half-widths above {MOST_RATIO:g}.
 """
 _COVERAGE = (
     "source",
