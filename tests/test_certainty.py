@@ -26,6 +26,8 @@ from kvcache_sim.metrics.certainty import (
 from kvcache_sim.metrics.names import metric_value
 from kvcache_sim.metrics.request_intervals import LEAST_REQUESTS, request_intervals
 from kvcache_sim.metrics.resampling import resampled_rows
+from kvcache_sim.model.run_errors import LOADS
+from kvcache_sim.model.run_intervals import run_factors, source_kind, step_interval
 from kvcache_sim.model.stated_errors import Factors
 from kvcache_sim.report.sensitivity.assumption import Assumption
 from kvcache_sim.report.sensitivity.together import loading_share, together
@@ -131,15 +133,16 @@ def test_the_loading_share_leaves_queueing_out():
 # -- the intervals of a run
 
 
-def test_a_lone_request_at_a_time_has_its_step_times_bounds_as_the_interval(folder):
-    """TTFT is a step with a chunk (±8 %), TPOT a decode step (±5 %); both are one error and move as one."""
+def test_a_lone_request_at_a_time_has_the_errors_of_whole_runs_as_the_interval(folder):
+    """TTFT is a step with a chunk, TPOT a decode step: they move as the steps do, which whole runs contain."""
     summary = simulated(folder, "fitted", "run", "--sensitivity", "-q")
     assert set(summary["certainty"]) == set(CERTAIN)
     ttft, tpot = summary["latency"]["ttft"]["avg"], summary["latency"]["tpot"]["avg"]
-    for name, value, error in (("ttft_mean", ttft, 1.08), ("tpot_mean", tpot, 1.05)):
-        ends = summary["certainty"][name]
-        assert ends["model_high"] == pytest.approx(error * value, rel=2e-3)
-        assert ends["model_low"] == pytest.approx(value / error, rel=2e-3)
+    whole = run_factors(source_kind(str(folder / "set.toml")), LOADS[0])
+    for name, value in (("ttft_mean", ttft), ("tpot_mean", tpot)):
+        ends, factors = summary["certainty"][name], whole[name].factors
+        assert ends["model_high"] == pytest.approx(factors.high * value, rel=2e-3)
+        assert ends["model_low"] == pytest.approx(factors.low * value, rel=2e-3)
         assert ends["requests_low"] <= value <= ends["requests_high"]
 
 
@@ -214,9 +217,14 @@ def test_several_sources_are_all_named(folder):
     summary = simulated(folder, "fitted", "two", "-q", "--set", "cluster.machines=2", "--set", own)
     found = summary["step_times"]
     assert found["source"] == "roofline (no measurement of H100 TP1); fitted set set.toml"
-    assert found["factor_low"] == pytest.approx(1 / 1.21)
-    assert found["factor_high"] == pytest.approx(1 / 0.6)
-    assert "(×0.926–1.08): mean error on rows held out" in found["error_from"]
+    names = ("roofline:llama-3-8b@h100", str(folder / "set.toml"))
+    stated = [step_interval(source_kind(name)) for name in names]
+    assert found["factor_low"] == min(one.factors.low for one in stated)
+    assert found["factor_high"] == max(one.factors.high for one in stated)
+    for one in stated:
+        assert (
+            f"(×{one.factors.low:.3g}–{one.factors.high:.3g}): {one.runs} whole runs" in found["error_from"]
+        )
 
 
 # -- the printed form
@@ -276,7 +284,8 @@ def certain(folder):
     """A run with intervals, its summary, and the lines that every reader prints."""
     summary = simulated(folder, "roofline", "certain", "--sensitivity", "-q")
     lines = [source_line(summary), *certainty_lines(summary)]
-    assert lines[0] == "step times: roofline (no measurement of H100 TP8): ×0.83–1.67"
+    low, high = step_interval(source_kind("roofline:llama-3-70b@h100:tp8")).factors
+    assert lines[0] == f"step times: roofline (no measurement of H100 TP8): ×{low:.2f}–{high:.2f}"
     assert len(lines) == 1 + len(CERTAIN)
     assert all("(requests " in line and ", model " in line for line in lines[1:])
     return folder / "certain", summary, lines
@@ -313,8 +322,9 @@ def test_without_intervals_the_source_appears_with_the_command_that_computes_the
     assert command in (err if form == "json" else out)
     found = json.loads(out)["step_times"] if form == "json" else summary["step_times"]
     assert found["source"] == "roofline (no measurement of H100 TP8)"
-    assert found["error_percent"] == pytest.approx(100 / 0.6 - 100)
-    assert found["error_from"] == "the roofline on fourteen dense sets"
+    stated = step_interval(source_kind("roofline:llama-3-70b@h100:tp8"))
+    assert found["error_percent"] == pytest.approx(100 * stated.factors.high - 100)
+    assert found["error_from"] == f"{stated.runs} whole runs with rooflines of dense models"
     if form != "json":
         assert source_line(summary) in out
 

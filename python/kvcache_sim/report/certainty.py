@@ -11,10 +11,14 @@ from kvcache_sim.errors import KvsimError
 from kvcache_sim.metrics.certainty import CERTAIN
 from kvcache_sim.metrics.names import metric_value
 from kvcache_sim.metrics.request_intervals import request_intervals
+from kvcache_sim.model.run_errors import Kind
+from kvcache_sim.model.run_intervals import load_of_summary, model_interval, source_kind
 from kvcache_sim.report.sensitivity.assumptions import assumptions
 from kvcache_sim.report.sensitivity.replays import Replays
 from kvcache_sim.report.sensitivity.together import applied, loading_share, together
 from kvcache_sim.scenario.execute import Execution
+from kvcache_sim.scenario.load import Scenario
+from kvcache_sim.scenario.machines import build_machines
 from kvcache_sim.workload.trace import Trace
 
 #: CPU seconds of a run up to which its intervals are computed unasked.
@@ -49,8 +53,10 @@ def with_certainty(
 def certainty(done: Execution, ends: list[Mapping[str, Any]]) -> dict[str, dict[str, float | None]]:
     """Return the group ``certainty`` of a run that kept its times, with the summaries at the bounds.
 
-    The interval of the model is the hull of the run and its bounds, none without bounds.
+    The interval of the model combines the summaries at the bounds with the errors of whole runs of the same
+    kinds of sources and load (``model_interval``); there is none without bounds.
     """
+    kinds, load = _kinds(done.scenario), load_of_summary(done.summary)
     measured = done.measured
     by_requests = {}
     if measured is not None and measured.times is not None and done.summary["requests"]["finished"]:
@@ -62,10 +68,25 @@ def certainty(done: Execution, ends: list[Mapping[str, Any]]) -> dict[str, dict[
             continue
         at_bounds = [bound for end in ends if (bound := metric_value(end, metric)) is not None]
         low, high = by_requests.get(figure, (None, None))
+        model_low = model_high = None
+        if at_bounds:
+            edges = max(at_bounds), min(at_bounds)
+            model_low, model_high = model_interval(figure, value, *edges, kinds, load)
         group[figure] = {
-            "model_low": min(value, *at_bounds) if at_bounds else None,
-            "model_high": max(value, *at_bounds) if at_bounds else None,
+            "model_low": model_low,
+            "model_high": model_high,
             "requests_low": None if low is None else min(low, value),
             "requests_high": None if high is None else max(high, value),
         }
     return group
+
+
+def _kinds(scenario: Scenario) -> list[Kind | None]:
+    """Return the kinds of the sources in use; those of several machines are behind a router."""
+    machines = build_machines(scenario.model, scenario.tree)
+    named = {
+        (own.replica.step_time, "sglang" if own.replica.scheduler == "sglang" else "")
+        for own in machines
+        if not own.replica.instant
+    }
+    return [source_kind(name, engine, len(machines)) for name, engine in sorted(named)]
