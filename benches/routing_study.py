@@ -95,6 +95,8 @@ class Row:
     tokens_per_s: float
     ttft_p90_s: float
     ttft_mean_s: float
+    #: Share of the mean TTFT that is queueing.
+    queue: float
 
 
 def measured(name: str) -> dict[tuple[int, str], dict[str, float]]:
@@ -177,16 +179,16 @@ def simulated(
         path = Path(folder) / "trace.jsonl"
         path.write_text("".join(f"{json.dumps(row)}\n" for row in rows), encoding="utf-8")
         found = kv.simulate(str(path), **settings).requests
-    arrival, first, finish = (
-        found[column].to_numpy() / 1e9 for column in ("arrival_ns", "first_token_ns", "finish_ns")
+    arrival, first, finish, queue = (
+        found[column].to_numpy() / 1e9 for column in ("arrival_ns", "first_token_ns", "finish_ns", "queue_ns")
     )
-    return list(_stages(stages, ends, arrival, (first, finish)))[1:]
+    return list(_stages(stages, ends, arrival, (first, finish, queue)))[1:]
 
 
 def _stages(
-    stages: Sequence[tuple[int, int]], ends: Sequence[int], arrival: Any, ended: tuple[Any, Any]
+    stages: Sequence[tuple[int, int]], ends: Sequence[int], arrival: Any, ended: tuple[Any, Any, Any]
 ) -> Iterator[Row]:
-    first, finish = ended
+    first, finish, queue = ended
     begin = 0
     for (rate, _), end in zip(stages, ends, strict=True):
         own = slice(begin, end)
@@ -194,7 +196,8 @@ def _stages(
         ttft = first[own] - arrival[own]
         took_s = finish[own].max() - arrival[own].min()
         tokens_per_s = (end - begin) * _OUTPUT_TOKENS / took_s
-        yield Row(rate, float(tokens_per_s), float(np.percentile(ttft, 90)), float(ttft.mean()))
+        share = float(queue[own].sum() / ttft.sum())
+        yield Row(rate, float(tokens_per_s), float(np.percentile(ttft, 90)), float(ttft.mean()), share)
         begin = end
 
 

@@ -1,0 +1,139 @@
+"""Closed loops of the servers that ``aiconfigurator-core`` lists, by its kernels and by the roofline."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import tempfile
+from collections import Counter, defaultdict
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+from kvcache_sim.errors import UsageError
+from kvcache_sim.model.aiconfigurator.deployment import Deployment
+from kvcache_sim.model.aiconfigurator.kernels import is_mixture
+from kvcache_sim.model.aiconfigurator.library import model_configuration
+from kvcache_sim.model.calibration import servers
+from kvcache_sim.model.calibration.closed_loop import CLIENT_MS, CLIENT_MS_PER_TOKEN, StepTimes, _Loop
+from kvcache_sim.model.calibration.server_runs import ServerRun, server_runs
+from kvcache_sim.model.gpus import load_gpu
+from kvcache_sim.model.roofline import roofline_step_time
+from kvcache_sim.model.roofline_name import parse_roofline
+from kvcache_sim.model.step_time import StepBatch
+
+_GPUS = {f"{name}_sxm": name for name in ("h100", "h200", "b200", "b300", "a100")} | {"l40s": "l40s"}
+#: The library's formats of weights that the roofline has, by its own name ("": the model's).
+_FORMATS = {"fp8": "fp8", "fp8_block": "fp8", "bfloat16": "", "fp4": "fp4", "nvfp4": "fp4"}
+Values = dict[str, float]
+
+
+class _Started(_Loop):
+    """A closed loop that also notes the start of each prompt's first chunk."""
+
+    __slots__ = ("started",)
+
+    def _chunks(self, budget: int) -> tuple[int, int, list[int]]:
+        left, done = budget, self.started_tokens
+        for request in self.queue:
+            take = min(left, self.load.prompts[request] - done)
+            if take <= 0:
+                break
+            if not done:
+                self.started[request] = self.clock[2]
+            left, done = left - take, 0
+        return super()._chunks(budget)
+
+
+def _served(times: StepTimes, run: ServerRun) -> tuple[float, Values]:
+    """Return the share of TTFT that is queueing, and the figures, of one data-parallel rank."""
+    load = servers._load(run, max(1, round(run.concurrency / run.deployment.data_parallel)))
+    loop = _Started(times, run.launch, load)
+    loop.started = np.zeros(len(load.prompts))
+    loop.run()
+    sent, first, done = (each[:, 2] for each in (loop.sent, loop.first, loop.done))
+    ttft = float((first - sent).mean())
+    client_ms = CLIENT_MS + CLIENT_MS_PER_TOKEN * float(np.mean(load.prompts))
+    tpot = float(((done - first) / np.maximum(np.array(load.outputs) - 1, 1)).mean())
+    figures = {"ttft_mean": ttft, "tpot_mean": tpot, "e2e_mean": float((done - sent).mean())}
+    return (float((loop.started - sent).mean()) - client_ms) / ttft, figures
+
+
+def _kept(step_ms: StepTimes) -> StepTimes:
+    """Return step times that compute a step once, its KV rounded to three digits."""
+    known: dict[tuple[int, int, int, int], float] = {}
+
+    def times(new: int, past: int, decodes: int, kv_tokens: int) -> float:
+        unit = 10 ** max(len(str(kv_tokens)) - 3, 0)
+        step = (new, past, decodes, kv_tokens // unit * unit)
+        if step not in known:
+            known[step] = step_ms(*step)
+        return known[step]
+
+    return times
+
+
+def _roofline(deployment: Deployment, prompt_tokens: int) -> StepTimes | None:
+    """Return the roofline's step times; None for pipelines, ranks, GPUs and formats that it has not."""
+    gpu, weights = _GPUS.get(deployment.system), _FORMATS.get(deployment.dtypes.weights)
+    if gpu is None or weights is None or deployment.pipeline_parallel * deployment.data_parallel > 1:
+        return None
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "config.json"
+        path.write_text(json.dumps(model_configuration(deployment.model)))
+        degree = deployment.tensor_parallel
+        spec = parse_roofline(f"{path}@{gpu}:tp{degree}" + (f",{weights}" if weights else "")).spec()
+    table = roofline_step_time(spec, load_gpu(gpu), degree, None).table(32_768, 4096)
+
+    def step_ms(new: int, past: int, decodes: int, kv_tokens: int) -> float:
+        prompts = max(1, round(new / prompt_tokens))
+        chunks = (
+            tuple((new // prompts + (i < new % prompts), past // prompts) for i in range(prompts))
+            if new
+            else ()
+        )
+        return (
+            table.step(StepBatch(chunks, decodes, kv_tokens, -(-kv_tokens // decodes) if decodes else 0))
+            / 1e6
+        )
+
+    return _kept(step_ms)
+
+
+def simulated() -> Iterator[tuple[list[str], float, Values, Values]]:
+    """Yield kind, queueing, measured and simulated figures of each run, by kernels, then by the roofline."""
+    of: dict[Deployment, list[ServerRun]] = defaultdict(list)
+    for run in server_runs()[0]:
+        of[run.deployment].append(run)
+    seen: Counter[str] = Counter()
+    for source in ("kernel tables", "roofline"):
+        for deployment, own in of.items():
+            with contextlib.suppress(UsageError):  # no kernels, or weights that do not fit
+                kernels = servers._kernels(deployment).asked() if source == "kernel tables" else None
+                with kernels or contextlib.nullcontext() as step_ms:
+                    for run in own:
+                        times = _kept(step_ms) if step_ms else _roofline(deployment, run.prompt_tokens)
+                        if times is not None:
+                            yield _row(source, run, seen, *_served(times, run))
+
+
+def _row(
+    source: str, run: ServerRun, seen: Counter[str], queue: float, figures: Values
+) -> tuple[list[str], float, Values, Values]:
+    one, (engine, version, _) = run.deployment, run.label
+    gpu = one.system.removesuffix("_sxm")
+    deployment = f"{one.model.split('/')[-1]}@{gpu} {engine} {version}".strip()
+    degrees = f"tp{one.tensor_parallel}" + (f"-ep{one.expert_parallel}" if one.expert_parallel > 1 else "")
+    degrees += f"-dp{one.data_parallel}" if one.data_parallel > 1 else ""
+    name = f"{degrees} {one.dtypes.weights} {run.prompt_tokens}+{run.output_tokens} x{run.concurrency}"
+    seen[source + deployment + name] += 1
+    again = f" #{seen[source + deployment + name]}" if seen[source + deployment + name] > 1 else ""
+    family = "moe" if is_mixture(model_configuration(one.model)) else "dense"
+    measured = {"ttft_mean": run.ttft_ms, "tpot_mean": run.tpot_ms}
+    measured["e2e_mean"] = run.ttft_ms + run.tpot_ms * (0.9 * run.output_tokens - 1)
+    return (
+        [source, family, engine, gpu, deployment, name.replace("  ", " ") + again],
+        queue,
+        measured,
+        figures,
+    )
