@@ -79,12 +79,12 @@ def test_a_run_left_out_does_not_move_its_own_interval():
 
 @pytest.mark.parametrize("by", GROUPS)
 def test_all_simulations_of_a_run_or_deployment_are_left_out_together(by):
-    twins = [
+    alike = [
         a_run(3.0, "same", deployment="here"),
         a_run(3.0, "same" if by == "run" else "b", deployment="here"),
     ]
     runs = drawn(3, 30)
-    found = [one for one in judged([*runs, *twins], by) if one.run.deployment == "here"]
+    found = [one for one in judged([*runs, *alike], by) if one.run.deployment == "here"]
     assert len(found) == 4
     assert not any(one.held for one in found)
     assert {one.factors.high for one in found} == {

@@ -44,7 +44,7 @@ class Kind(Value):
 class MeasuredRun(Value):
     """One simulation of one measured run: its kind and load, measured and simulated values by figure.
 
-    ``deployment`` is its model, GPU, and engine with version; runs of one share errors that nobody knows.
+    ``deployment`` is its model, GPU, and engine with version; its runs share unknown errors.
 
     ``replays``: by figure the ratios of the value with every step at each of ``steps`` to the value as
     simulated; empty where batches are given, so that times grow as the steps do. ``queue`` is the share of

@@ -29,7 +29,7 @@ def source_kind(name: str, engine: str = "", machines: int = 1) -> Kind | None:
     """Return the kind of a step-time model, by its name as in ``load_step_time``.
 
     ``engine`` is the engine simulated (``vllm`` unless the name says another), ``machines`` their number:
-    several are behind a router. None: a linear source, which nobody measured. Raises UsageError like
+    several are behind a router. None: a linear source, which has no error. Raises UsageError like
     ``load_step_time``.
     """
     if name.startswith(LINEAR):

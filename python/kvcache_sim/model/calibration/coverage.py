@@ -1,8 +1,8 @@
 """Coverage of the stated intervals: each measured run judged by the rule without that run.
 
 A run is left out with all simulations of it, whatever their source. Runs of one deployment (model, GPU, and
-engine with version) share errors that nobody knows: leaving out all of a deployment tells what the intervals
-hold of one that nobody measured.
+engine with version) share unknown errors: leaving out all of a deployment shows how often the intervals hold
+the truth of an unmeasured one.
 """
 
 from __future__ import annotations
