@@ -151,6 +151,27 @@ def test_a_sweep_opens_with_its_best_cell(written):
     text = Path(written["sweep"][0]).read_text()
     first = text.index("Which cell is best?")
     assert first < text.index("Every finished cell")
-    best = "The best: cell 2 has the lowest latency.ttft.p99, 80.0: tiers.cpu.capacity=800 blocks, replica.max_num_seqs=8."
+    best = "The best: cell 2 has the lowest TTFT p99, 80 ms: tiers.cpu.capacity=800 blocks, replica.max_num_seqs=8."
     assert best in text
     assert f"{len(CELLS)} cells finished, 0 failed" in text
+
+
+def test_the_axes_of_a_sweep_have_units_and_ends(written):
+    with page(viewport={"width": 1280, "height": 800}) as (browser, trouble):
+        browser.goto(f"file://{written['sweep'][0]}")
+        words = set(
+            browser.evaluate(
+                "() => [...document.querySelectorAll('.chart svg text')].map((t) => t.textContent)"
+            )
+        )
+        assert trouble == []
+    axes = {"tiers.cpu.capacity", "replica.max_num_seqs", "TTFT p99 [ms]", "hit rate [%]", "output tokens/s"}
+    assert axes <= words
+    for least, most in (
+        ("400 blocks", "1200 blocks"),
+        ("8", "16"),
+        ("80 ms", "90 ms"),
+        ("50.0 %", "90.0 %"),
+        ("246", "250"),
+    ):
+        assert {least, most} <= words

@@ -6,6 +6,7 @@ import os
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -16,8 +17,9 @@ from kvcache_sim.api.simulate import resolve_requests
 from kvcache_sim.errors import UsageError
 from kvcache_sim.metrics.names import resolve_metric
 from kvcache_sim.output import write_new
-from kvcache_sim.report.best_cell import best_row, cell_table
-from kvcache_sim.report.plain_table import plain_table
+from kvcache_sim.report.best_cell import best_row, ranked_table
+from kvcache_sim.report.ranking import rank_cells
+from kvcache_sim.report.sweep_report import rows_text
 from kvcache_sim.scenario.yaml_tree import Tree
 from kvcache_sim.sweeps.cell import Cell, CellRecord, Limits, Setting
 from kvcache_sim.sweeps.coordinator import FurtherCells, run_sweep
@@ -71,15 +73,15 @@ class Sweep:
         return dict(best_row(self.rows, resolve_metric(figure, "figure"), largest))
 
     def __str__(self) -> str:
-        """Return the cells as a table."""
-        return plain_table(cell_table(self.rows))
+        """Return the cells as a table, and the verdict."""
+        return rows_text(rank_cells(self.rows))
 
     def __repr__(self) -> str:
         failed = sum(row["status"] != "ok" for row in self.rows)
         return f"<Sweep of {len(self)} cells, {failed} failed>"
 
     def _repr_html_(self) -> str:
-        return html_page(f"{len(self)} cells", html_table(cell_table(self.rows)))
+        return html_page(f"{len(self)} cells", html_table(ranked_table(rank_cells(self.rows))))
 
 
 def sweep(
@@ -89,6 +91,7 @@ def sweep(
     *,
     grid: Mapping[str, Sequence[Any]] | None = None,
     rows: Sequence[Mapping[str, Any]] = (),
+    repeats: int = 1,
     jobs: int = 1,
     directory: str | os.PathLike[str] | None = None,
     **settings: Any,
@@ -101,6 +104,7 @@ def sweep(
         scenario: A ``Scenario``, the path of a scenario file, or settings; None: all defaults.
         grid: Dotted setting → values to try, in all combinations.
         rows: Whole sets of settings, each combined with ``grid``.
+        repeats: Runs of each row, with seeds derived from the scenario's; intervals are then over seeds.
         jobs: Processes that run cells.
         directory: Directory of finished cells, which a later call reuses.
         settings: Keys that replace those of the scenario.
@@ -117,7 +121,7 @@ def sweep(
         raise UsageError("nothing to try", expected="grid={key: [a, b]}, or rows=[{key: a}, {key: b}]")
     asked, given = resolve_requests(trace_or_workload, as_scenario(scenario), settings)
     with requests_in_a_file(asked, given) as (written, folder):
-        plan = plan_sweep(study_of(written, space))
+        plan = plan_sweep(replace(study_of(written, space), repeats=repeats))
         return Sweep(run_cells(plan, directory if directory is not None or jobs == 1 else folder, jobs))
 
 

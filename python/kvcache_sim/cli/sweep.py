@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -49,6 +50,10 @@ def sweep(
     on: Annotated[str, typer.Option("--on", metavar="local|ray[:ADDRESS]", help="where cells run")] = "local",
     backend: Annotated[str, typer.Option(hidden=True)] = "",
     shard: Annotated[str, typer.Option(metavar="I/N", help="run the I-th of N parts of the cells")] = "",
+    repeats: Annotated[
+        int | None,
+        typer.Option(min=1, max=10_000, help="seeds of each row; default: 5 of generated requests"),
+    ] = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="count and estimate, run nothing")] = False,
     pareto: Annotated[str, typer.Option(metavar="GOALS", help="such as 'ttft.p99:min,cost:min'")] = "",
     report: Annotated[Path | None, typer.Option(metavar="FILE.html", help="write a report when done")] = None,
@@ -83,14 +88,14 @@ def sweep(
         file = inline_sweep(scenario, trace, settings or [], grid)
     else:
         raise UsageError("nothing to try", expected="-c FILE, or --grid KEY=A,B")
-    plan = plan_sweep(file, parse_shard(shard))
+    plan = plan_sweep(file if repeats is None else replace(file, repeats=repeats), parse_shard(shard))
     directory = output or Path("sweeps") / f"{plan.name}-{plan.digest()[:6]}"
     workers = jobs or len(os.sched_getaffinity(0))
     if dry_run:
         _estimate(plan, directory, workers)
         return EXIT_OK
     from kvcache_sim.cli.sweep_progress import shown_sweep
-    from kvcache_sim.report.best_cell import best_by_default
+    from kvcache_sim.report.ranking import rank_cells
     from kvcache_sim.report.sweep_report import rows_text, write_sweep_report
     from kvcache_sim.sweeps.coordinator import run_sweep
     from kvcache_sim.sweeps.single_run import single_run
@@ -101,10 +106,10 @@ def sweep(
     with stop_on_signals() as stop, shown_sweep(quiet, objectives[0] if objectives else None) as observer:
         outcome = run_sweep(plan, directory, runner, stop, observer)
     rows = result_rows(plan.own_cells(), outcome.records)
-    print(rows_text(rows, objectives))
-    best = best_by_default([row for row in rows if row["status"] == "ok"], objectives)
-    if best is not None:
-        (cell,) = (one for one in plan.own_cells() if one.index == best[0]["cell"])
+    ranking = rank_cells(rows, objectives)
+    print(rows_text(ranking, objectives))
+    if ranking.order:
+        (cell,) = (one for one in plan.own_cells() if one.index == ranking.order[0].row["cell"])
         source = config.parent / str(file.scenario) if config is not None else scenario
         print(_next(file, config, single_run(trace, source, settings or [], cell.settings)))
     if report is not None:

@@ -1,5 +1,6 @@
 """Measurements of a run: columns with units, the recorder, histograms, digests, the summary.
 
+- ``batches``           main figures without each batch of time in turn, for intervals of differences
 - ``by_name``           figures by name: of a fleet's models and of tenants
 - ``cache_groups``      blocks kept and lost by each cache group of a model
 - ``certainty``         the certainty of the main figures: intervals, and the one printed form of a figure

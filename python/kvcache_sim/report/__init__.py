@@ -15,12 +15,14 @@
 - ``installation``     the checks of ``kvsim doctor``, one a part of the installation
 - ``model_sheet``      the weights and KV cache of a model, as ``kvsim models show`` prints them
 - ``page``             a page: one HTML file with everything inside, the same bytes for the same parts
+- ``parallel``         all cells of a sweep in parallel coordinates
 - ``parts``            the parts of a page, and each part as HTML: every text from outside is escaped
 - ``picture``          a picture: a declarative chart, the definition printed under it
 - ``pictures``         the pictures, one a file
 - ``plain_table``      tables as text, for a terminal
 - ``plot``             one picture of finished runs
 - ``plotting``         the plotting libraries, which are an extra: checks and output formats
+- ``ranking``, ``ranking_text``  the cells of a sweep in order, with intervals, and the verdict in sentences
 - ``render``           pictures as Vega, SVG, PNG or HTML: the only module that calls the plotting libraries
 - ``reproduction``     a finished run, run again from its directory
 - ``request_log``      real per-request logs, one file a format

@@ -197,7 +197,7 @@ def plan_capacity(
         fresh = replace(study, files={})  # as before any file was read: equal settings are equal cells
         return lay_out(file.name, fresh, space, (repeats, file.seed), resolve_candidate).cells
 
-    cells = planned(file.space if file.space.factors() else Space(points=[{}]), file.repeats)
+    cells = planned(file.space if file.space.factors() else Space(points=[{}]), file.repeats or 1)
     refuse_unused(unused)
     plan = Plan(file.name, study, cells, shard)
     for cell in plan.cells if pools else ():

@@ -24,6 +24,8 @@ from kvcache_sim.workload.trace import Trace
 #: The cell function of every sweep of simulations.
 CELL_FUNCTION = "kvcache_sim.sweeps.simulation:simulate_cell"
 
+#: Seeds of each row where requests are generated.
+SEEDS_OF_GENERATED = 5
 #: Work of a block reference and of a further machine relative to a request, from their measured costs.
 _REQUESTS_A_REFERENCE = 0.02
 _MORE_A_MACHINE = 0.05
@@ -38,9 +40,19 @@ def plan_sweep(file: SweepFile, shard: tuple[int, int] = (1, 1)) -> Plan:
     """
     unused: list[dict[str, UsageError]] = []
     study, resolve = prepare(file, unused)
-    plan = lay_out(file.name, study, file.space, (file.repeats, file.seed), resolve)
+    repeats = file.repeats or default_repeats(file, study)
+    plan = lay_out(file.name, study, file.space, (repeats, file.seed), resolve)
     refuse_unused(unused)
     return Plan(plan.name, study, plan.cells, shard)
+
+
+def default_repeats(file: SweepFile, study: Study) -> int:
+    """Return the seeds of each row: five if requests are generated and a setting is no size, else one."""
+    if not file.space.compares_kinds():
+        return 1
+    row = next(iter(file.space.rows(file.seed)), {})
+    is_generated = "seed" not in row and load_cell(study.base, study.directory, row).model.trace is None
+    return SEEDS_OF_GENERATED if is_generated else 1
 
 
 def refuse_unused(unused: Sequence[Mapping[str, UsageError]]) -> None:
@@ -83,10 +95,13 @@ def load_cell(base: str, directory: str, settings: Mapping[str, Setting]) -> Sce
 
 
 def simulate_cell(study: Study, cell: Cell) -> dict[str, Any]:
-    """Simulate a cell and return its summary; the requests of the last cell are kept for the next one.
+    """Simulate a cell and return its summary with ``batches``; the requests are kept for the next cell.
 
     Raises ``TraceError`` when the trace is no longer the planned one, and what the simulation raises.
     """
+    from kvcache_sim.metrics.batches import BATCHES, batch_figures
+    from kvcache_sim.metrics.parts import arrays_of
+    from kvcache_sim.metrics.request_totals import ChosenRows
     from kvcache_sim.scenario.measure import measured_requests, measured_summary
     from kvcache_sim.simulation import RunOptions, simulate
 
@@ -94,7 +109,10 @@ def simulate_cell(study: Study, cell: Cell) -> dict[str, Any]:
     measured = measured_requests(scenario, trace)
     run = simulate(scenario.settings, trace, options=RunOptions(marks_ns=measured.marks_ns))
     _, summary, _ = measured_summary(scenario, run, measured)
-    return with_cost(scenario, summary)
+    rows = arrays_of(run.requests)
+    inside = measured.is_measured(rows)
+    assert inside is not None
+    return {**with_cost(scenario, summary), BATCHES: batch_figures(ChosenRows(rows, inside))}
 
 
 def requests_of_cell(study: Study, cell: Cell) -> tuple[Scenario, Trace]:

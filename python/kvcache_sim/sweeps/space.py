@@ -88,6 +88,14 @@ def _bound(value: object, where: str) -> tuple[float, str, bool]:
     )
 
 
+def _is_size(value: object) -> bool:
+    try:
+        _bound(value, "")
+    except UsageError:
+        return False
+    return True
+
+
 def interval(low: object, high: object, scale: str, where: str) -> Interval:
     """Parse the interval between two bounds; raises ``UsageError``."""
     start, unit, whole = _bound(low, where)
@@ -130,6 +138,20 @@ class Space:
         sizes |= {"list": len(self.points)} if self.points else {}
         sizes |= {"random": self.draw_count} if self.draws else {}
         return sizes
+
+    def compares_kinds(self) -> bool:
+        """Return True if a setting has different values of which one is no number, size, rate or time."""
+        columns: dict[str, list[Setting]] = {
+            name: list(own) for name, own in {**self.grid, **self.columns}.items()
+        }
+        for point in self.points:
+            for name, value in point.items():
+                columns.setdefault(name, []).append(value)
+        for name, dimension in self.draws.items():
+            columns[name] = list(dimension.values) if isinstance(dimension, Choice) else []
+        return any(
+            len({repr(v) for v in own}) > 1 and not all(map(_is_size, own)) for own in columns.values()
+        )
 
     def size(self) -> int:
         """Return the number of rows; raises ``UsageError`` with the product above ``MAX_CELLS``."""

@@ -30,7 +30,8 @@ class SweepFile:
     scenario: str | Mapping[str, Any]
     space: Space
     #: Runs of each row of settings, with seeds derived from ``seed``; the first keeps the scenario's own.
-    repeats: int
+    #: None: five if requests are generated and something besides sizes is compared, else one.
+    repeats: int | None
     seed: int
     limits: Limits
 
@@ -62,7 +63,9 @@ def read_sweep_file(path: Path) -> SweepFile:
         name=str(content.get("name", path.stem)),
         scenario=scenario,
         space=space,
-        repeats=_whole(content.get("repeats", 1), f"{where}: repeats", 1, _MAX_REPEATS),
+        repeats=_whole(content["repeats"], f"{where}: repeats", 1, _MAX_REPEATS)
+        if "repeats" in content
+        else None,
         seed=_whole(content.get("seed", 0), f"{where}: seed", 0),
         limits=_limits(content.get("limits"), f"{where}: limits"),
     )
@@ -211,4 +214,4 @@ def inline_sweep(
         columns[name.strip()] = [as_setting(value, f"--grid {name}") for value in parsed]
     space = Space(grid=columns)
     space.size()
-    return SweepFile(folder / study, study, tree.values, space, 1, 0, Limits())
+    return SweepFile(folder / study, study, tree.values, space, None, 0, Limits())

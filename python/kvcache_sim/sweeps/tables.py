@@ -13,6 +13,7 @@ from types import TracebackType
 from typing import Any
 
 from kvcache_sim.errors import InputOutputError
+from kvcache_sim.metrics.batches import BATCHES
 from kvcache_sim.metrics.names import flatten
 from kvcache_sim.output import csv_field
 from kvcache_sim.sweeps.cell import Cell, CellRecord, canonical_json
@@ -109,7 +110,7 @@ def result_rows(cells: Sequence[Cell], records: Mapping[str, CellRecord]) -> lis
     """Return the table of a study: a row a cell in plan order, the same keys in every row.
 
     Columns: ``cell``, ``cell_id``, ``repeat``, ``status``, ``error``, each setting as ``set.NAME``, each
-    number of the summary but ``wall.*``, which depends on the machine.
+    number of the summary but ``wall.*``, which depends on the machine; ``batches`` comes last.
     """
     settings: dict[str, None] = {}
     metrics: dict[str, None] = {}
@@ -118,8 +119,8 @@ def result_rows(cells: Sequence[Cell], records: Mapping[str, CellRecord]) -> lis
         settings.update(dict.fromkeys(cell.settings))
         record = records.get(cell.cell_id)
         if record is not None and cell.cell_id not in flat:
-            leaves = flatten(record.summary)
-            flat[cell.cell_id] = {name: leaves[name] for name in leaves if not name.startswith("wall.")}
+            leaves = flatten({k: v for k, v in record.summary.items() if k not in ("wall", BATCHES)})
+            flat[cell.cell_id] = leaves
             metrics.update(dict.fromkeys(flat[cell.cell_id]))
     rows = []
     for cell in cells:
@@ -133,6 +134,7 @@ def result_rows(cells: Sequence[Cell], records: Mapping[str, CellRecord]) -> lis
         }
         row |= {f"set.{name}": cell.settings.get(name) for name in settings}
         row |= {name: flat.get(cell.cell_id, {}).get(name) for name in sorted(metrics)}
+        row[BATCHES] = record.summary.get(BATCHES) if record else None
         rows.append(row)
     return rows
 
@@ -143,13 +145,18 @@ def export(rows: Sequence[Row], directory: Path) -> None:
     write_atomically(directory / "results.parquet", _parquet_bytes(rows))
 
 
+def _column_names(rows: Sequence[Row]) -> list[str]:
+    return [name for name in rows[0] if name != BATCHES] if rows else []
+
+
 def _csv_bytes(rows: Sequence[Row]) -> bytes:
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
+    names = _column_names(rows)
     if rows:
-        writer.writerow(map(csv_field, rows[0]))
+        writer.writerow(map(csv_field, names))
     for row in rows:
-        writer.writerow([csv_field(_plain(value)) for value in row.values()])
+        writer.writerow([csv_field(_plain(row[name])) for name in names])
     return text.getvalue().encode()
 
 
@@ -161,8 +168,7 @@ def arrow_rows(rows: Sequence[Row]) -> Any:
     """Return rows as a ``pyarrow.Table``, each column of one type."""
     import pyarrow as pa
 
-    names = list(rows[0]) if rows else []
-    return pa.table({name: _column([row[name] for row in rows]) for name in names})
+    return pa.table({name: _column([row[name] for row in rows]) for name in _column_names(rows)})
 
 
 def _parquet_bytes(rows: Sequence[Row]) -> bytes:
