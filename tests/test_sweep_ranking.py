@@ -232,6 +232,7 @@ def test_generated_requests_have_five_seeds_where_kinds_are_compared(tmp_path, c
     routers = ["--grid", "router.policy=round-robin,longest-prefix"]
     said = sweep(capsys, *common, *routers, "-o", "five")
     assert "figures are means of 5 seeds; intervals are 95 % over these seeds, in pairs" in said
+    assert re.search(r"^step times: .*: ×0\.\d+–1\.\d+$", said, re.M)
     rows = table("five")
     assert len(rows) == 10
     assert len({row["digest.results"] for row in rows if row["set.router.policy"] == "round-robin"}) == 5

@@ -66,6 +66,8 @@ ADDED = {
     "flag: calibrate coverage",
     "flag: calibrate coverage --by (str)",
     "flag: calibrate coverage --format (str)",
+    "flag: capacity --pools ( | auto)",
+    "flag: sweep --repeats (int)",
     "flag: simulate --sensitivity (bool)",
     "flag: trace convert --answer-tokens (int)",
     "flag: trace import --answer-tokens (int)",

@@ -7,7 +7,7 @@ times) and of the model (90 %, the stated errors of step times, capacity and lin
 from __future__ import annotations
 
 import shlex
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
 
 from kvcache_sim.metrics.figure import Figure
@@ -57,6 +57,13 @@ def source_line(summary: Mapping[str, Any]) -> str:
         return f"step times: {found['source']}: ×{_factor(low)}–{_factor(high)}"
     given = found["source"].startswith("given")
     return f"step times: {found['source']}" + ("" if given else ": no error stated")
+
+
+def source_lines_of(rows: Iterable[Mapping[str, Any]]) -> list[str]:
+    """Return the source lines of rows whose figures have dotted names, each line once."""
+    names = ("source", "factor_low", "factor_high")
+    groups = ({name: row.get(f"step_times.{name}") for name in names} for row in rows)
+    return list(dict.fromkeys(source_line({"step_times": own}) for own in groups if own["source"]))
 
 
 def _factor(value: float) -> str:

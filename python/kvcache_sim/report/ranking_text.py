@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from kvcache_sim.metrics.certainty import source_lines_of
 from kvcache_sim.metrics.objectives import Objective
 from kvcache_sim.report.best_cell import WORDS, against_text, figure_text, settings_of
 from kvcache_sim.report.ranking import Ranking, ordered
@@ -21,9 +22,10 @@ _OTHERS = (
 
 def verdict(ranking: Ranking) -> list[str]:
     """Return the sentences on the best cell and those equal to it; none where none is better."""
+    sources = source_lines_of(ranking.rows)
     if ranking.goal is None:
         alike = "no cell is better than another: TTFT p99 and hit rate are equal in all"
-        return [alike] if len(ranking.rows) > 1 else []
+        return [alike, *sources] if len(ranking.rows) > 1 else sources
     best = ranking.order[0].row
     goal, metric = ranking.goal, ranking.goal.metric
     words, extreme = WORDS.get(metric, metric), "lowest" if goal.smaller_is_better else "highest"
@@ -38,7 +40,7 @@ def verdict(ranking: Ranking) -> list[str]:
         first = f"cell {best['cell']} has the {extreme} {words}, {value}: {settings_text(best)}"
         first += _next(ranking)
     distinguished = _other_figure(ranking) if equal else []
-    return [first, *distinguished, *_saturated(ranking), *_intervals(ranking)]
+    return [first, *distinguished, *_saturated(ranking), *_intervals(ranking), *sources]
 
 
 def settings_text(row: Row) -> str:

@@ -29,7 +29,7 @@ def rows_text(ranking: Ranking, goals: Sequence[Objective] = ()) -> str:
         names = " and ".join(goal.metric for goal in goals)
         title = f"Pareto front ({names}): {len(chosen):,} of {len(rows):,} rows\n"
     said = verdict(ranking)
-    last = "\n" + plain_sentences([f"* {said[0]}", *said[1:]]) if said else ""
+    last = "\n" + plain_sentences([f"* {said[0]}" if ranking.order else said[0], *said[1:]]) if said else ""
     return title + plain_table(ranked_table(ranking, chosen, goals)) + last
 
 
@@ -45,7 +45,14 @@ def write_sweep_report(path: Path, name: str, rows: Sequence[Row], goals: Sequen
     failed = [row for row in rows if row["status"] != "ok"]
     counts = f"{len(rows) - len(failed):,} cells finished, {len(failed):,} failed"
     said = verdict(ranking)
-    said = [f"The best: {said[0]}.", *(f"{line[0].upper()}{line[1:]}." for line in said[1:])] if said else []
+    said = (
+        [
+            f"{'The best: ' if ranking.order else ''}{said[0]}.",
+            *(f"{line[0].upper()}{line[1:]}." for line in said[1:]),
+        ]
+        if said
+        else []
+    )
     parts: list[Part] = [Sentences("Which cell is best?", {name: {counts: tuple(said)}})] if said else []
     if done and len(goals) >= 2:
         parts.append(_front_picture(ranking, goals, name))

@@ -28,7 +28,18 @@ CELL_FUNCTION = "kvcache_sim.sizing.candidate:search_cell"
 #: Speeds that confirm an answer: 3 % below must attain, 5 % above must not.
 BELOW, ABOVE = Fraction(97, 100), Fraction(105, 100)
 #: Figures of the run at the answer, kept in the candidate's row.
-_KEPT = ("requests", "tokens", "cache", "latency", "throughput", "slo", "goodput", "cost", "machines")
+_KEPT = (
+    "requests",
+    "tokens",
+    "cache",
+    "latency",
+    "throughput",
+    "slo",
+    "goodput",
+    "cost",
+    "machines",
+    "step_times",
+)
 #: Fewest measured requests for a reliable share of 99 %.
 _FEW = 200
 
@@ -206,7 +217,7 @@ def plan_capacity(
     def further(settings: Sequence[Mapping[str, Setting]]) -> Sequence[Cell]:
         return planned(Space(points=settings), 1)
 
-    return Further(plan, further, need_per_s, max(units), pools)
+    return Further(plan, further, need_per_s, max(units), pools, limits)
 
 
 def _refuse_pools(model: ScenarioModel) -> None:

@@ -49,6 +49,7 @@ class Further:
     #: Machines are added in groups of so many: the data-parallel ranks of an engine.
     unit: int
     pools: bool
+    limits: Mapping[str, str]
 
     def __call__(self, cells: Sequence[Cell], records: Mapping[str, CellRecord]) -> list[Cell]:
         """Return the cells to run next; none where the answer is known, or a candidate failed."""
@@ -69,7 +70,9 @@ class Further:
     def answer(self, rows: Sequence[Row]) -> Answer:
         """Return the answer to the question from the rows of all candidates."""
         whole = self.plan.shard[1] == 1
-        return Answer(tuple(rows), self.need_per_s, self.unit if whole else None, self.pools and whole)
+        return Answer(
+            tuple(rows), self.need_per_s, self.unit if whole else None, self.pools and whole, self.limits
+        )
 
     def _splits(self, tried: Sequence[Tried]) -> Iterator[Settings]:
         for group in groups_of(tried, (PREFILL, DECODE)):

@@ -6,7 +6,7 @@ import json
 import math
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from fractions import Fraction
 from typing import Any
 
@@ -149,6 +149,8 @@ class Answer:
     unit: int | None = None
     #: Splits into pools were searched.
     pools: bool = False
+    #: The limits asked for, by name.
+    limits: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def is_priced(self) -> bool:

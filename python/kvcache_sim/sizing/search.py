@@ -16,6 +16,7 @@ from kvcache_sim.metrics.slo import AttainmentTotals, Objectives
 from kvcache_sim.scenario.cost import with_cost
 from kvcache_sim.scenario.load import Scenario
 from kvcache_sim.scenario.measure import measured_requests, measured_summary
+from kvcache_sim.scenario.step_time_source import summarize_step_times
 from kvcache_sim.simulation import RunOptions, Simulation
 from kvcache_sim.units import NS_PER_S
 from kvcache_sim.workload.toolbox.transforms import scale
@@ -144,7 +145,7 @@ class Probe:
             return Outcome(speed, False, None, None)
         rate = arrival_rate(run)
         _, summary, _ = measured_summary(scenario, run, measured)
-        summary = with_cost(scenario, summary)
+        summary = {**with_cost(scenario, summary), **summarize_step_times(scenario)}
         share = summary["slo"]["attainment"]
         return Outcome(speed, share is not None and share >= self._attain - 1e-12, rate, summary)
 

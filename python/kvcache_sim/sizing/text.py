@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from kvcache_sim.metrics.certainty import source_lines_of
 from kvcache_sim.report.colours import colour_scale
 from kvcache_sim.report.picture import NothingToDraw, Picture, Table, Value
 from kvcache_sim.report.plain_table import plain_sentences, plain_table
@@ -18,7 +19,9 @@ from kvcache_sim.sizing.further import (
 )
 from kvcache_sim.sizing.question import Answer, Row, settings_text, typed
 from kvcache_sim.sizing.splits import split_sentences
-from kvcache_sim.units import format_time_ms, significant
+from kvcache_sim.units import format_time_ms, format_time_ns, parse_time_ns, significant
+
+_SLOW = "step_times.factor_high"
 
 
 def answer_text(answer: Answer, attain: float) -> str:
@@ -27,7 +30,9 @@ def answer_text(answer: Answer, attain: float) -> str:
     if len(answer.rows) > 1:
         parts.append(plain_table(candidate_table(answer)))
     parts.append(
-        plain_sentences([*_sentences(answer, attain), *_searched(answer), *_remarks(answer, attain)])
+        plain_sentences(
+            [*_sentences(answer, attain), *_searched(answer), *_remarks(answer, attain), *_sources(answer)]
+        )
     )
     return "\n".join(parts)
 
@@ -195,6 +200,22 @@ def _remarks(answer: Answer, attain: float) -> list[str]:
             "rates are measured arrivals"
         )
     return lines
+
+
+def _sources(answer: Answer) -> list[str]:
+    """Return the sources of step times, and the question to ask again for the slow end of their errors."""
+    lines = source_lines_of(answer.rows)
+    slow = max((high for row in answer.rows if isinstance(high := row.get(_SLOW), float)), default=1.0)
+    if not lines or slow < 1.005 or not answer.limits:
+        return lines
+    limits = ",".join(
+        f"{name}={format_time_ns(parse_time_ns(limit) / slow).replace(' ', '')}"
+        for name, limit in answer.limits.items()
+    )
+    need = "" if answer.need_per_s is None else f" --need {significant(answer.need_per_s * slow)}/s"
+    what = "rate" if answer.need_per_s is None else "answer"
+    divided = "" if need else f", and divide the rate by {slow:.3g}"
+    return [*lines, f"the {what} if each step takes ×{slow:.3g}: ask with --slo {limits}{need}{divided}"]
 
 
 def _rate(row: Row, name: str) -> str:

@@ -103,6 +103,7 @@ def simulate_cell(study: Study, cell: Cell) -> dict[str, Any]:
     from kvcache_sim.metrics.parts import arrays_of
     from kvcache_sim.metrics.request_totals import ChosenRows
     from kvcache_sim.scenario.measure import measured_requests, measured_summary
+    from kvcache_sim.scenario.step_time_source import summarize_step_times
     from kvcache_sim.simulation import RunOptions, simulate
 
     scenario, trace = requests_of_cell(study, cell)
@@ -112,7 +113,8 @@ def simulate_cell(study: Study, cell: Cell) -> dict[str, Any]:
     rows = arrays_of(run.requests)
     inside = measured.is_measured(rows)
     assert inside is not None
-    return {**with_cost(scenario, summary), BATCHES: batch_figures(ChosenRows(rows, inside))}
+    summary = {**with_cost(scenario, summary), **summarize_step_times(scenario)}
+    return {**summary, BATCHES: batch_figures(ChosenRows(rows, inside))}
 
 
 def requests_of_cell(study: Study, cell: Cell) -> tuple[Scenario, Trace]:
