@@ -2,57 +2,89 @@
 
 use std::fmt;
 
-/// A call that a store refuses. Nothing was changed.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum StoreError {
+/// Declares the refusals: the name and its number, if any; the problem; and the expected call or value.
+macro_rules! refusals {
+    ($(
+        $(#[$about:meta])*
+        $Name:ident $(($number:ident: $Number:ty))?: $what:literal, $expected:literal $(, $value:expr)?;
+    )+) => {
+        /// A call that a store refuses. Nothing was changed.
+        #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+        pub enum StoreError {
+            $($(#[$about])* $Name $(($Number))?,)+
+        }
+
+        impl StoreError {
+            /// The problem.
+            pub fn what(&self) -> &'static str {
+                match self {
+                    $(Self::$Name { .. } => $what,)+
+                }
+            }
+
+            /// The expected call or value.
+            pub fn expected(&self) -> String {
+                match self {
+                    $(Self::$Name $(($number))? => format!($expected $(, $value)?),)+
+                }
+            }
+        }
+    };
+}
+
+refusals! {
     /// A lease that was released, abandoned, or never issued by this store.
-    NoSuchLease,
+    NoSuchLease: "no such lease", "one that is held";
     /// A move that has finished, or was never issued by this store.
-    NoSuchMove,
+    NoSuchMove: "no such move", "one that is in flight";
     /// A hold that was released, is of another tier, or was never issued by this store.
-    NoSuchHold,
+    NoSuchHold: "no such hold", "one that is held on this tier";
     /// A tier that the store does not have; it has this many.
-    NoSuchTier(usize),
+    NoSuchTier(tiers: usize): "no such tier", "0 to {}", tiers - 1;
     /// A tier that the operation cannot use.
-    WrongTier,
+    WrongTier: "not on this tier",
+        "a tier below the gpu, with one below it where blocks are read from there";
     /// A request beyond the trace, which has this many.
-    NoSuchRequest(u32),
+    NoSuchRequest(requests: u32): "no such request", "0 to {}", i64::from(*requests) - 1;
     /// A range without blocks.
-    NoBlocks,
+    NoBlocks: "no blocks", "a first block before the end";
     /// Blocks that are not in the trie.
-    NotFound,
+    NotFound: "blocks are not found", "a path of which every block is in the trie";
     /// A block without a copy on the tier that it is read from or held on.
-    NotOnTier,
+    NotOnTier: "a block is not on the tier", "a copy of every block there";
     /// A block that has a copy on the tier already.
-    OnTierAlready,
+    OnTierAlready: "a block is on the tier already", "no copy of any block there";
     /// Blocks past the blocks that the lease holds.
-    NotHeld,
+    NotHeld: "more blocks than the lease holds", "blocks of its path";
     /// More blocks than the lease has reserved and has capacity for.
-    NotReserved,
+    NotReserved: "more blocks than are reserved and free", "a reservation first";
     /// A second lease of a request, in a store that gives each request one.
-    LeasedAlready,
+    LeasedAlready: "the request has a lease", "one lease a request at a time";
     /// A page without tokens.
-    EmptyPage,
+    EmptyPage: "a page of no tokens", "1 token or more";
     /// Lengths of another number of requests; the store has this many.
-    Lengths(u32),
+    Lengths(requests: u32): "not the lengths of the requests",
+        "{requests} prompts and wholes, a prompt at most its whole, below 2^62 tokens";
     /// A lease that has reserved blocks cannot be abandoned.
-    Reserved,
+    Reserved: "blocks are reserved", "a lease without a reservation; release it";
     /// A lease whose blocks are still being loaded.
-    Loading,
+    Loading: "blocks are still being loaded", "its loads to have ended";
     /// A move that is no claim, or a claim in which blocks were placed.
-    NoClaim,
+    NoClaim: "no claimed capacity", "a claim without blocks";
     /// A claim in which no blocks were placed.
-    Unplaced,
+    Unplaced: "no blocks were placed in the claim", "placed blocks; release the claim";
     /// Capacity that a write still occupies.
-    NotFree,
+    NotFree: "the capacity is not free yet", "the writes that it waits for to have ended";
     /// A first layer that would be ready after the last.
-    LastLayerFirst,
+    LastLayerFirst: "ready before its first layer", "a first layer no later than the whole";
     /// A number of blocks that differs from the claim's; this many were claimed.
-    ClaimSize(u64),
+    ClaimSize(blocks: u64): "not the size of the claim", "{blocks} blocks";
     /// A scheduler that preempts without end: this many times since any request got a token.
-    NoProgress(u64),
+    NoProgress(preemptions: u64): "requests preempt each other without end, as vLLM's would",
+        "a token within {preemptions} preemptions: more blocks, arrivals or priorities that differ, \
+         or reserve_full_isl: true";
     /// A plug-in that raised, or returned no usable answer; the caller of the core keeps the exception.
-    Plugin,
+    Plugin: "a plug-in gave no usable answer", "an answer within the contract of its kind";
 }
 
 impl StoreError {
@@ -63,80 +95,6 @@ impl StoreError {
             Self::Plugin => "plug-in",
             _ => "store",
         }
-    }
-
-    /// The problem.
-    pub fn what(&self) -> &'static str {
-        match self {
-            Self::NoSuchLease => "no such lease",
-            Self::NoSuchMove => "no such move",
-            Self::NoSuchHold => "no such hold",
-            Self::NoSuchTier(_) => "no such tier",
-            Self::WrongTier => "not on this tier",
-            Self::NoSuchRequest(_) => "no such request",
-            Self::NoBlocks => "no blocks",
-            Self::NotFound => "blocks are not found",
-            Self::NotOnTier => "a block is not on the tier",
-            Self::OnTierAlready => "a block is on the tier already",
-            Self::NotHeld => "more blocks than the lease holds",
-            Self::NotReserved => "more blocks than are reserved and free",
-            Self::LeasedAlready => "the request has a lease",
-            Self::EmptyPage => "a page of no tokens",
-            Self::Lengths(_) => "not the lengths of the requests",
-            Self::Reserved => "blocks are reserved",
-            Self::Loading => "blocks are still being loaded",
-            Self::NoClaim => "no claimed capacity",
-            Self::Unplaced => "no blocks were placed in the claim",
-            Self::NotFree => "the capacity is not free yet",
-            Self::LastLayerFirst => "ready before its first layer",
-            Self::ClaimSize(_) => "not the size of the claim",
-            Self::NoProgress(_) => "requests preempt each other without end, as vLLM's would",
-            Self::Plugin => "a plug-in gave no usable answer",
-        }
-    }
-
-    /// The expected call or value.
-    pub fn expected(&self) -> String {
-        let text = match self {
-            Self::NoSuchLease => "one that is held",
-            Self::NoSuchMove => "one that is in flight",
-            Self::NoSuchHold => "one that is held on this tier",
-            Self::NoSuchTier(tiers) => return format!("0 to {}", tiers - 1),
-            Self::WrongTier => {
-                "a tier below the gpu, with one below it where blocks are read from there"
-            }
-            Self::NoSuchRequest(requests) => {
-                return format!("0 to {}", i64::from(*requests) - 1);
-            }
-            Self::NoBlocks => "a first block before the end",
-            Self::NotFound => "a path of which every block is in the trie",
-            Self::NotOnTier => "a copy of every block there",
-            Self::OnTierAlready => "no copy of any block there",
-            Self::NotHeld => "blocks of its path",
-            Self::NotReserved => "a reservation first",
-            Self::LeasedAlready => "one lease a request at a time",
-            Self::EmptyPage => "1 token or more",
-            Self::Lengths(requests) => {
-                return format!(
-                    "{requests} prompts and wholes, a prompt at most its whole, below 2^62 tokens"
-                );
-            }
-            Self::Reserved => "a lease without a reservation; release it",
-            Self::Loading => "its loads to have ended",
-            Self::NoClaim => "a claim without blocks",
-            Self::Unplaced => "placed blocks; release the claim",
-            Self::NotFree => "the writes that it waits for to have ended",
-            Self::LastLayerFirst => "a first layer no later than the whole",
-            Self::ClaimSize(blocks) => return format!("{blocks} blocks"),
-            Self::Plugin => "an answer within the contract of its kind",
-            Self::NoProgress(preemptions) => {
-                return format!(
-                    "a token within {preemptions} preemptions: more blocks, \
-                     arrivals or priorities that differ, or reserve_full_isl: true"
-                );
-            }
-        };
-        text.to_owned()
     }
 }
 

@@ -330,6 +330,24 @@ impl BlockKeys {
 }
 
 #[cfg(test)]
+impl BlockKeys {
+    /// Keys of requests with the ids of each row, whose blocks are all full; no request has a next turn.
+    pub(crate) fn of_rows<R: AsRef<[u32]>>(blocks_per_id: u32, rows: &[R]) -> std::sync::Arc<Self> {
+        let mut keys = Self {
+            id_offsets: vec![0],
+            blocks_per_id,
+            ..Self::default()
+        };
+        for ids in rows.iter().map(AsRef::as_ref) {
+            let offsets = [0, ids.len() as u64];
+            let full = [blocks_per_id * ids.len() as u32];
+            keys.append(&offsets, ids, &full).unwrap();
+        }
+        keys.into()
+    }
+}
+
+#[cfg(test)]
 mod tests {
     use super::*;
 
@@ -367,14 +385,7 @@ mod tests {
 
     #[test]
     fn common_stops_inside_an_id_only_at_the_asked_end() {
-        let keys = BlockKeys::new(
-            vec![0, 2, 4],
-            vec![7, 8, 7, 9],
-            4,
-            vec![8, 8],
-            vec![NO_REQUEST; 2],
-        )
-        .unwrap();
+        let keys = BlockKeys::of_rows(4, &[[7, 8], [7, 9]]);
         assert_eq!(keys.common(0, 1, 0, 8), 4);
         assert_eq!(keys.common(0, 1, 2, 3), 1);
         assert_eq!(keys.common(0, 1, 5, 8), 0);

@@ -22,6 +22,7 @@ pub mod key_map;
 /// Block keys of every request, never materialised.
 pub mod keys;
 pub mod machine;
+mod names;
 pub mod parquet;
 pub mod policies;
 /// The digest and the eviction log of a store.

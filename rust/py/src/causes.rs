@@ -15,7 +15,7 @@ pub fn by_cause<'py>(
     let tokens: Vec<i64> = rows.iter().flatten().map(|&n| n as i64).collect();
     tokens
         .into_pyarray(py)
-        .reshape([rows.len(), MissCause::ALL.len()])
+        .reshape([rows.len(), MissCause::NAMES.len()])
 }
 
 /// Tokens by cause, and ns since the last use of the evicted blocks.
@@ -61,13 +61,11 @@ pub fn policy_miss_tokens<'py>(
         replay.known.len(),
         replay.admitted.len(),
     ];
-    let rising = replay.id_offsets.windows(2).all(|two| two[0] <= two[1]);
-    let inside = replay.id_offsets.first().is_some_and(|&first| first >= 0)
-        && replay
-            .id_offsets
-            .last()
-            .is_some_and(|&last| last <= replay.ids.len() as i64);
-    if replay.id_offsets.len() != n + 1 || columns.iter().any(|&len| len != n) {
+    let offsets = replay.id_offsets;
+    let rising = offsets.windows(2).all(|two| two[0] <= two[1]);
+    let ids = replay.ids.len() as i64;
+    let inside = offsets.iter().all(|at| (0..=ids).contains(at));
+    if offsets.len() != n + 1 || columns.iter().any(|&len| len != n) {
         return Err(misfit("one entry a request is needed"));
     }
     if !rising || !inside || blocks_per_id == 0 || block_size_tokens == 0 {

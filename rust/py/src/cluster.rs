@@ -269,14 +269,8 @@ impl PyCluster {
     fn take_rows<'py>(&mut self, py: Python<'py>) -> PyResult<Bound<'py, PyBytes>> {
         let mut rows = Vec::new();
         for replica in &self.replicas {
-            rows.extend(
-                replica
-                    .try_borrow_mut(py)?
-                    .replica
-                    .reports
-                    .rows
-                    .take_requests(),
-            );
+            let mut replica = replica.try_borrow_mut(py)?;
+            rows.extend(replica.replica.reports.rows.take_requests());
         }
         bytes(py, &rows)
     }
@@ -347,12 +341,7 @@ impl PyCluster {
         (self.replicas, self.wires) = (all, wires);
         self.question = advanced?;
         let question = self.question.map(|question| {
-            let Question {
-                source,
-                arrival,
-                arrival_ns,
-                ..
-            } = question;
+            let arrival = question.arrival;
             let tokens = (
                 arrival.prompt_tokens,
                 arrival.output_tokens,
@@ -364,7 +353,12 @@ impl PyCluster {
                 arrival.is_conversational_turn,
                 arrival.priority,
             );
-            (source.0, (arrival.request, arrival_ns), tokens, session)
+            (
+                question.source.0,
+                (arrival.request, question.arrival_ns),
+                tokens,
+                session,
+            )
         });
         let (next, closed, events) = self.news(py, &rows)?;
         Ok((next, question, closed, events))

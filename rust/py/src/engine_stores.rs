@@ -12,6 +12,7 @@ use kvsim_core::engines::radix_tree::host::WritePolicy;
 use kvsim_core::engines::radix_tree::worth::LeafStrategy;
 use kvsim_core::engines::tiered_pool::TieredPool;
 use kvsim_core::engines::used_tier::UsedTier;
+use kvsim_core::store::contract::PrefetchingStore;
 use pyo3::prelude::*;
 
 use crate::argument::Arg;
@@ -41,7 +42,7 @@ store_calls! {
         fn free_queue(slf: PyRefMut<'_, Self>) -> PyResult<Vec<Option<u64>>> {
             let keyed = |key| (key != NO_KEY).then_some(key);
             Self::call(slf, |store| {
-                Ok(store.free_queue().into_iter().map(keyed).collect())
+                Ok(store.pool.free_queue().into_iter().map(keyed).collect())
             })
         }
     }

@@ -116,7 +116,7 @@ fn no_live_tree() -> PyErr {
 fn lend_keys(store: &mut AnyStore) -> PyResult<Arc<BlockKeys>> {
     match store {
         AnyStore::Tree(tree) => Ok(tree.lend_keys()),
-        AnyStore::Pool(pool) => Ok(pool.lend_keys()),
+        AnyStore::Pool(store) => Ok(store.pool.lend_keys()),
         _ => Err(no_live_tree()),
     }
 }

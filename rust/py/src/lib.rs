@@ -89,7 +89,6 @@ mod _core {
             "TraceProblem",
             m.py().get_type::<crate::trace::TraceProblem>(),
         )?;
-        let causes = MissCause::ALL.map(MissCause::name);
-        m.add("MISS_CAUSES", PyTuple::new(m.py(), causes)?)
+        m.add("MISS_CAUSES", PyTuple::new(m.py(), MissCause::NAMES)?)
     }
 }

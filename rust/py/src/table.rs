@@ -62,7 +62,7 @@ impl PyTableWriter {
     fn new(path: PathBuf, columns: Vec<(String, String, String)>) -> PyResult<Self> {
         let mut fields = Vec::with_capacity(columns.len());
         for (name, dtype, meaning) in columns {
-            let kind = Kind::named(&dtype)
+            let kind = Kind::from_name(&dtype)
                 .ok_or_else(|| PyValueError::new_err(format!("no such dtype: {dtype}")))?;
             fields.push(Field {
                 name,

@@ -51,12 +51,9 @@ pub struct TraceSource {
     source: Option<Source>,
 }
 
-impl TraceSource {
-    fn open_source(&mut self) -> PyResult<&mut Source> {
-        self.source
-            .as_mut()
-            .ok_or_else(|| PyValueError::new_err("the trace has been read"))
-    }
+/// A source or reader, or a refusal if it was given away.
+fn open<T>(kept: Option<T>) -> PyResult<T> {
+    kept.ok_or_else(|| PyValueError::new_err("the trace has been read"))
 }
 
 #[pymethods]
@@ -71,14 +68,14 @@ impl TraceSource {
 
     /// The first `n` decompressed bytes, not consumed.
     fn head<'py>(&mut self, py: Python<'py>, n: usize) -> PyResult<Bound<'py, PyBytes>> {
-        let source = self.open_source()?;
+        let source = open(self.source.as_mut())?;
         let head = py.detach(|| source.head(n));
         Ok(PyBytes::new(py, head))
     }
 
     /// The next at most `n` decompressed bytes; empty at the end.
     fn read<'py>(&mut self, py: Python<'py>, n: usize) -> PyResult<Bound<'py, PyBytes>> {
-        let source = self.open_source()?;
+        let source = open(self.source.as_mut())?;
         let mut buffer = vec![0; n];
         let mut filled = 0;
         while filled < n {
@@ -93,7 +90,7 @@ impl TraceSource {
 
     /// SHA-256 of the stored bytes in hex; reads the rest of the file.
     fn sha256(&mut self, py: Python<'_>) -> PyResult<String> {
-        let source = self.open_source()?;
+        let source = open(self.source.as_mut())?;
         py.detach(|| source.finish()).map_err(|e| io_error(&e))
     }
 
@@ -156,10 +153,7 @@ impl TraceSource {
         py: Python<'py>,
         reader: impl FnOnce(Source) -> Result<(Reading, Source), ReadError> + Send,
     ) -> PyResult<Bound<'py, PyDict>> {
-        let source = self
-            .source
-            .take()
-            .ok_or_else(|| PyValueError::new_err("the trace has been read"))?;
+        let source = open(self.source.take())?;
         let (reading, source) = py
             .detach(|| reader(source))
             .map_err(|e| read_error(py, e))?;
@@ -260,10 +254,7 @@ fn columns(py: Python<'_>, reading: Reading) -> PyResult<Bound<'_, PyDict>> {
     row_columns(py, &out, reading.columns)?;
     match reading.ids.names {
         Names::Numbers(names) => {
-            let same = names
-                .iter()
-                .enumerate()
-                .all(|(dense, &name)| dense as u64 == name);
+            let same = (0..names.len() as u64).eq(names.iter().copied());
             let names = if same { Vec::new() } else { names };
             out.set_item("id_names", PyArray1::from_vec(py, names))?;
         }
@@ -291,14 +282,6 @@ pub struct TraceRows {
     reader: Option<RowReader<Source>>,
 }
 
-impl TraceRows {
-    fn open_reader(&mut self) -> PyResult<&mut RowReader<Source>> {
-        self.reader
-            .as_mut()
-            .ok_or_else(|| PyValueError::new_err("the trace has been read"))
-    }
-}
-
 #[pymethods]
 impl TraceRows {
     #[new]
@@ -308,16 +291,15 @@ impl TraceRows {
         settings: &Bound<'_, PyDict>,
     ) -> PyResult<Self> {
         let (schema, settings) = (schema_from(schema)?, settings_from(settings)?);
-        source.open_source()?;
-        let taken = source.source.take();
+        let source = open(source.source.take())?;
         Ok(TraceRows {
-            reader: taken.map(|source| RowReader::new(source, schema, settings)),
+            reader: Some(RowReader::new(source, schema, settings)),
         })
     }
 
     /// Reads until `most` rows are buffered; returns true if there may be more.
     fn read(&mut self, py: Python<'_>, most: usize) -> PyResult<bool> {
-        let reader = self.open_reader()?;
+        let reader = open(self.reader.as_mut())?;
         py.detach(|| reader.read(most, |_| signals_are_quiet()))
             .map_err(|e| read_error(py, e))
     }
@@ -325,12 +307,12 @@ impl TraceRows {
     /// True if no row so far has a session, a pause or a predecessor.
     #[getter]
     fn alone(&mut self) -> PyResult<bool> {
-        Ok(self.open_reader()?.alone())
+        Ok(open(self.reader.as_mut())?.alone())
     }
 
     /// The buffered rows, in the form of `TraceSource`, without findings.
     fn take<'py>(&mut self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
-        let taken = self.open_reader()?.take();
+        let taken = open(self.reader.as_mut())?.take();
         let out = PyDict::new(py);
         row_columns(py, &out, taken)?;
         Ok(out)
@@ -338,17 +320,13 @@ impl TraceRows {
 
     /// Forgets all block ids except these.
     fn keep_ids(&mut self, numbers: PyReadonlyArray1<'_, u32>) -> PyResult<()> {
-        self.open_reader()?.keep_ids(numbers.as_slice()?);
+        open(self.reader.as_mut())?.keep_ids(numbers.as_slice()?);
         Ok(())
     }
 
     /// The buffered rows with every finding; and the source, for its digest.
     fn finish<'py>(&mut self, py: Python<'py>) -> PyResult<(Bound<'py, PyDict>, TraceSource)> {
-        self.open_reader()?;
-        let (reading, source) = match self.reader.take() {
-            Some(reader) => reader.finish(),
-            None => return Err(PyValueError::new_err("the trace has been read")),
-        };
+        let (reading, source) = open(self.reader.take())?.finish();
         let source = TraceSource {
             source: Some(source),
         };

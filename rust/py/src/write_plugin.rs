@@ -3,11 +3,9 @@
 use std::fmt;
 use std::sync::Arc;
 
-use kvsim_core::keys::BlockKeys;
 use kvsim_core::store::{Answer, LeaseId, MoveId, Store, TierConfig};
 use kvsim_core::transfers::plugins::WritePlugin;
 use kvsim_core::transfers::WritePolicy;
-use pyo3::exceptions::PyRuntimeError;
 use pyo3::prelude::*;
 
 use crate::machine_store::{AnyStore, PyMachineStore};
@@ -44,7 +42,7 @@ pub fn writers(
     if !matches!(own.store, AnyStore::Tree(_)) || calls.iter().all(Option::is_none) {
         return Ok(Vec::new());
     }
-    let view = Py::new(py, PyStore::over(nothing()?, own.failure.clone()))?;
+    let view = Py::new(py, PyStore::over(nothing(), own.failure.clone()))?;
     let each = calls.into_iter().map(|call| {
         let calls = call?;
         let view = view.clone_ref(py);
@@ -54,14 +52,12 @@ pub fn writers(
 }
 
 /// An empty store that stands in for a machine's while a policy has that store.
-fn nothing() -> PyResult<Store> {
-    let keys = BlockKeys::new(vec![0], Vec::new(), 1, Vec::new(), Vec::new());
-    let keys = keys.map_err(|_| PyRuntimeError::new_err("no keys of an empty trace"))?;
+fn nothing() -> Store {
     let tier = TierConfig {
         capacity_blocks: Some(0),
         write_back: false,
     };
-    Ok(Store::new(Arc::new(keys), &[tier]))
+    Store::new(Arc::default(), &[tier])
 }
 
 /// A policy, and the object through which it sees the machine's store during a call.

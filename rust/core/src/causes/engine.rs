@@ -144,28 +144,10 @@ impl MissCauses {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::keys::NO_REQUEST;
-
-    fn prompts(rows: &[&[u32]]) -> Arc<BlockKeys> {
-        let mut offsets = vec![0];
-        rows.iter()
-            .for_each(|row| offsets.push(offsets.last().unwrap() + row.len() as u64));
-        let full = rows.iter().map(|row| 2 * row.len() as u32).collect();
-        Arc::new(
-            BlockKeys::new(
-                offsets,
-                rows.concat(),
-                2,
-                full,
-                vec![NO_REQUEST; rows.len()],
-            )
-            .unwrap(),
-        )
-    }
 
     #[test]
     fn every_missed_block_has_one_cause() {
-        let keys = prompts(&[&[0, 1], &[0, 2], &[0, 1, 3]]);
+        let keys = BlockKeys::of_rows(2, &[&[0, 1][..], &[0, 2], &[0, 1, 3]]);
         let mut log = EvictionLog::new(&keys);
         let mut causes = MissCauses::new(keys, 16);
         let hit_causes = |never_seen, diverged, evicted, shorter| {

@@ -106,11 +106,10 @@ pub struct EvictedMiss {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::keys::NO_REQUEST;
 
     #[test]
     fn ranges_and_single_keys_log_the_same() {
-        let keys = BlockKeys::new(vec![0, 1], vec![0], 16, vec![16], vec![NO_REQUEST]).unwrap();
+        let keys = BlockKeys::of_rows(16, &[[0]]);
         let mut log = EvictionLog::new(&keys);
         let mut slots = [None; 16];
         let mut x = 1_u64;

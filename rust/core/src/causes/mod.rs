@@ -18,63 +18,42 @@ pub mod policy;
 pub mod prompt;
 pub mod timed;
 
-/// Cause of a missed prompt token; the discriminant is its column.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum MissCause {
-    /// No prompt showed the block before; the prompt is new, or continues where another one ended.
-    NeverSeen,
-    /// No prompt showed the block before, and the prompt had diverged from earlier prompts.
-    Diverged,
-    /// The block was cached and then evicted, or lies behind an evicted block.
-    Evicted,
-    /// End of the prompt, which fills no block that may hit.
-    Shorter,
-    /// Another request was still computing the block on this machine.
-    NotReady,
-    /// Only other machines have had the block.
-    Elsewhere,
-    /// A prompt showed the block before, but the cache did not admit it or cannot reach it.
-    NotAdmitted,
-    /// Other layer groups had the block, but a sliding window had moved past it and kept nothing there.
-    WindowMovedOn,
-    /// Other layer groups had the block, but no recurrent state was kept there.
-    NoCheckpoint,
+/// Declares the causes, each with the name of its column.
+macro_rules! causes {
+    ($($(#[$about:meta])* $Cause:ident = $name:literal,)+) => {
+        /// Cause of a missed prompt token; the discriminant is its column.
+        #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+        pub enum MissCause {
+            $($(#[$about])* $Cause,)+
+        }
+
+        impl MissCause {
+            /// The names of the causes, in the order of the columns.
+            pub const NAMES: &[&str] = &[$($name),+];
+        }
+    };
 }
 
-impl MissCause {
-    /// All causes, in the order of the columns.
-    pub const ALL: [Self; 9] = [
-        Self::NeverSeen,
-        Self::Diverged,
-        Self::Evicted,
-        Self::Shorter,
-        Self::NotReady,
-        Self::Elsewhere,
-        Self::NotAdmitted,
-        Self::WindowMovedOn,
-        Self::NoCheckpoint,
-    ];
-
-    /// Returns the name of the cause's column.
-    ///
-    /// ```
-    /// use kvsim_core::causes::MissCause;
-    /// assert_eq!(MissCause::NotReady.name(), "not_ready");
-    /// ```
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::NeverSeen => "never_seen",
-            Self::Diverged => "diverged",
-            Self::Evicted => "evicted",
-            Self::Shorter => "shorter",
-            Self::NotReady => "not_ready",
-            Self::Elsewhere => "elsewhere",
-            Self::NotAdmitted => "not_admitted",
-            Self::WindowMovedOn => "window_moved_on",
-            Self::NoCheckpoint => "no_checkpoint",
-        }
-    }
+causes! {
+    /// No prompt showed the block before; the prompt is new, or continues where another one ended.
+    NeverSeen = "never_seen",
+    /// No prompt showed the block before, and the prompt had diverged from earlier prompts.
+    Diverged = "diverged",
+    /// The block was cached and then evicted, or lies behind an evicted block.
+    Evicted = "evicted",
+    /// End of the prompt, which fills no block that may hit.
+    Shorter = "shorter",
+    /// Another request was still computing the block on this machine.
+    NotReady = "not_ready",
+    /// Only other machines have had the block.
+    Elsewhere = "elsewhere",
+    /// A prompt showed the block before, but the cache did not admit it or cannot reach it.
+    NotAdmitted = "not_admitted",
+    /// Other layer groups had the block, but a sliding window had moved past it and kept nothing there.
+    WindowMovedOn = "window_moved_on",
+    /// Other layer groups had the block, but no recurrent state was kept there.
+    NoCheckpoint = "no_checkpoint",
 }
 
 /// Missed tokens of one request, one column per cause.
-pub type TokensByCause = [u64; MissCause::ALL.len()];
+pub type TokensByCause = [u64; MissCause::NAMES.len()];

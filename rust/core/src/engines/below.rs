@@ -3,6 +3,7 @@
 
 use super::copied_pool::CopiedPool;
 use super::copies::Copy;
+use super::held_keys::HeldKeys;
 use crate::keys::BlockKeys;
 use crate::records::Records;
 use crate::store::contract::{EvictionCounts, TierOccupancy};
@@ -58,11 +59,8 @@ pub trait Below: std::fmt::Debug + Send + Sync {
     /// Protects keys of a path during evictions. Returns the keys that the tiers hold for it.
     fn protect(&mut self, keys: Vec<u64>) -> Vec<u64>;
 
-    /// Holds keys that a copy reads or writes.
-    fn hold(&mut self, keys: &[u64]);
-
-    /// Releases held keys.
-    fn release_keys(&mut self, keys: &[u64]);
+    /// Returns the keys that copies between the pool and the CPU tier read or write.
+    fn in_use(&mut self) -> &mut HeldKeys;
 
     /// Handles the reservation of a prompt's blocks. Returns the first block that is to be offered.
     fn admitted(&mut self, prompt: Prompt<'_>) -> u32;
@@ -99,28 +97,4 @@ pub trait Below: std::fmt::Debug + Send + Sync {
 
     /// Checks the tiers (I2, I3).
     fn check(&self, pool: &CopiedPool) -> Result<(), Violation>;
-}
-
-/// Builder that splits a run of blocks into parts of equal tier and move, block by block.
-#[derive(Debug, Default)]
-pub struct InParts(Vec<Part>);
-
-impl InParts {
-    /// Adds the next block.
-    pub fn add(&mut self, block: u32, (tier, by): (usize, MoveId)) {
-        match self.0.last_mut() {
-            Some(last) if (last.tier, last.by) == (tier, by) => last.end = block + 1,
-            _ => self.0.push(Part {
-                tier,
-                start: block,
-                end: block + 1,
-                by,
-            }),
-        }
-    }
-
-    /// Returns the parts.
-    pub fn done(self) -> Vec<Part> {
-        self.0
-    }
 }

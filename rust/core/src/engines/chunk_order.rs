@@ -4,30 +4,20 @@ use std::collections::BTreeSet;
 
 use super::key_index::KeyMap;
 use super::linked_keys::LinkedKeys;
+use crate::names::named_values;
 
-/// LMCache's `cache_policy`.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum ChunkPolicy {
-    /// Evicts the least recent hit or insertion first.
-    Lru,
-    /// Evicts the fewest hits first; of equals, the chunk that reached its count first.
-    Lfu,
-    /// Evicts the oldest insertion first.
-    Fifo,
-    /// Evicts the most recent hit or insertion first.
-    Mru,
-}
-
-impl ChunkPolicy {
-    /// Returns the policy of a lower-case name.
-    pub fn from_name(name: &str) -> Option<Self> {
-        Some(match name {
-            "lru" => Self::Lru,
-            "lfu" => Self::Lfu,
-            "fifo" => Self::Fifo,
-            "mru" => Self::Mru,
-            _ => return None,
-        })
+named_values! {
+    /// LMCache's `cache_policy`.
+    #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+    pub enum ChunkPolicy {
+        /// Evicts the least recent hit or insertion first.
+        Lru = "lru",
+        /// Evicts the fewest hits first; of equals, the chunk that reached its count first.
+        Lfu = "lfu",
+        /// Evicts the oldest insertion first.
+        Fifo = "fifo",
+        /// Evicts the most recent hit or insertion first.
+        Mru = "mru",
     }
 }
 

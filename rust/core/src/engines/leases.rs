@@ -108,6 +108,16 @@ impl EngineLeases {
         Ok(None)
     }
 
+    /// Returns the depth of a lease: its hit, and what its request has once it is admitted.
+    pub fn depth(&self, lease: LeaseId, of: impl Fn(u32) -> u32) -> Answer<u32> {
+        let lease = self.get(lease)?;
+        Ok(if lease.admitted {
+            of(lease.request)
+        } else {
+            lease.hits
+        })
+    }
+
     /// Returns the request of a lease that is known to be valid.
     pub fn request(&self, lease: LeaseId) -> u32 {
         self.given[lease].request

@@ -5,7 +5,7 @@
 //! through the CPU and stay there. Chunks that a step has computed behind the look-up are stored on the CPU, and
 //! from there on the disk.
 
-use super::below::{Below, InParts, Prompt, Site};
+use super::below::{Below, Prompt, Site};
 use super::chunk_order::ChunkOrder;
 use super::copied_pool::CopiedPool;
 use super::copies::Copy;
@@ -13,7 +13,7 @@ use super::held_keys::HeldKeys;
 use super::key_index::KeyMap;
 use super::lmcache_tiers::{Tier, Tiers};
 use crate::store::contract::{EvictionCounts, TierOccupancy};
-use crate::store::{MoveId, Part, Violation, NO_MOVE, STAGING};
+use crate::store::{add_part, MoveId, Part, Violation, NO_MOVE, STAGING};
 
 /// Index of the disk tier, below the CPU.
 const DISK: usize = STAGING + 1;
@@ -87,20 +87,18 @@ impl Below for LmcacheBelow {
         (start, limit): (u32, u32),
     ) -> Vec<Part> {
         let (on_cpu, below) = self.look_up(prompt);
-        let mut parts = InParts::default();
+        let mut parts = Vec::new();
         for block in start..limit.min(below) {
             let key = prompt.key(block);
-            parts.add(
-                block,
-                if block < on_cpu {
-                    (STAGING, pool.copies.written_by(key))
-                } else {
-                    let by = self.to_disk.get(&key);
-                    (DISK, by.copied().unwrap_or(NO_MOVE))
-                },
-            );
+            let part = if block < on_cpu {
+                (STAGING, pool.copies.written_by(key))
+            } else {
+                let by = self.to_disk.get(&key);
+                (DISK, by.copied().unwrap_or(NO_MOVE))
+            };
+            add_part(&mut parts, part, (block, block + 1));
         }
-        parts.done()
+        parts
     }
 
     /// Protects nothing, since look-up and loads of a request happen at one moment.
@@ -108,12 +106,8 @@ impl Below for LmcacheBelow {
         Vec::new()
     }
 
-    fn hold(&mut self, keys: &[u64]) {
-        self.tiers.cpu.in_use.hold(keys);
-    }
-
-    fn release_keys(&mut self, keys: &[u64]) {
-        self.tiers.cpu.in_use.release_keys(keys);
+    fn in_use(&mut self) -> &mut HeldKeys {
+        &mut self.tiers.cpu.in_use
     }
 
     /// Counts the hits of the look-up, the last chunk first; chunks behind the hit are to be offered.
@@ -218,10 +212,7 @@ impl Below for LmcacheBelow {
     }
 
     fn eviction_counts(&self, tier: usize) -> EvictionCounts {
-        EvictionCounts {
-            evicted: self.tier(tier).evictions,
-            ..EvictionCounts::default()
-        }
+        EvictionCounts::of(self.tier(tier).evictions)
     }
 
     fn duplicates(&self, pool: &CopiedPool, tier: usize) -> u64 {

@@ -1,11 +1,12 @@
 //! vLLM's CPU offloading tier (0.33.0, `kv_offload/cpu`) below its pool, in a timed run.
 
-use super::below::{Below, InParts, Prompt, Site};
+use super::below::{Below, Prompt, Site};
 use super::copied_pool::CopiedPool;
 use super::copies::Copy;
+use super::held_keys::HeldKeys;
 use super::used_tier::{GroupSlot, UsedTier};
 use crate::store::contract::{EvictionCounts, TierOccupancy};
-use crate::store::{MoveId, Part, Violation, STAGING};
+use crate::store::{add_part, MoveId, Part, Violation, STAGING};
 
 /// Tier below a pool of one group.
 #[derive(Debug)]
@@ -40,15 +41,16 @@ impl Below for OffloadBelow {
         prompt: Prompt<'_>,
         (start, limit): (u32, u32),
     ) -> Vec<Part> {
-        let mut parts = InParts::default();
+        let mut parts = Vec::new();
         for block in start..limit {
             let key = prompt.key(block);
             if !self.0.contains(key) {
                 break;
             }
-            parts.add(block, (STAGING, pool.copies.written_by(key)));
+            let part = (STAGING, pool.copies.written_by(key));
+            add_part(&mut parts, part, (block, block + 1));
         }
-        parts.done()
+        parts
     }
 
     fn protect(&mut self, mut keys: Vec<u64>) -> Vec<u64> {
@@ -57,12 +59,8 @@ impl Below for OffloadBelow {
         keys
     }
 
-    fn hold(&mut self, keys: &[u64]) {
-        self.0.in_use.hold(keys);
-    }
-
-    fn release_keys(&mut self, keys: &[u64]) {
-        self.0.in_use.release_keys(keys);
+    fn in_use(&mut self) -> &mut HeldKeys {
+        &mut self.0.in_use
     }
 
     fn admitted(&mut self, _: Prompt<'_>) -> u32 {
@@ -117,10 +115,7 @@ impl Below for OffloadBelow {
     }
 
     fn eviction_counts(&self, _: usize) -> EvictionCounts {
-        EvictionCounts {
-            evicted: self.0.evicted(),
-            ..EvictionCounts::default()
-        }
+        EvictionCounts::of(self.0.evicted())
     }
 
     fn duplicates(&self, pool: &CopiedPool, _: usize) -> u64 {

@@ -9,14 +9,15 @@ use super::leases::EngineLeases;
 use crate::keys::BlockKeys;
 use crate::records::{Change, Records};
 use crate::store::contract::{
-    gpu_alone, BatchStore, BlockStore, EvictionCounts, MachineStore, TierOccupancy,
+    gpu_alone, own_records, BatchStore, BlockStore, EvictionCounts, MachineStore, TierOccupancy,
 };
 use crate::store::{Answer, LeaseId, Reservation, StoreError, Times, Violation};
 
 /// Blocks of one GPU under vLLM's rules.
 #[derive(Debug)]
 pub struct PoolStore {
-    pool: BlockPool,
+    /// The pool itself: look-ups, keys and the free queue.
+    pub pool: BlockPool,
     capacity: u64,
     leases: EngineLeases,
     /// Digest and evictions of this machine.
@@ -37,11 +38,6 @@ impl PoolStore {
     /// Returns the keys of the requests' blocks.
     pub fn keys(&self) -> &BlockKeys {
         self.pool.keys()
-    }
-
-    /// Moves the keys out so that they can grow. The store must not be used until `keep_keys`.
-    pub fn lend_keys(&mut self) -> Arc<BlockKeys> {
-        self.pool.lend_keys()
     }
 
     /// Sets keys that extend the previous ones and name requests to come; ids are below `ids`.
@@ -67,47 +63,12 @@ impl PoolStore {
         self.pool.clear()
     }
 
-    /// Refuses a request beyond the trace.
-    pub fn known_request(&self, request: u32) -> Answer<()> {
-        self.leases.known_request(request)
-    }
-
-    /// Returns the number of the request's leading blocks that are resident.
-    pub fn peek(&self, request: u32, limit: u32) -> u32 {
-        self.pool.peek(request, limit)
-    }
-
-    /// Returns the number of the first `hits` blocks found for a request that no request holds.
-    pub fn idle_hits(&self, request: u32, hits: u32) -> u32 {
-        self.pool.idle_hits(request, hits)
-    }
-
-    /// Returns true if another request can name blocks of a request's answer.
-    pub fn answers_are_shared(&self, request: u32, prompt_blocks: u32) -> bool {
-        self.pool.answers_are_shared(request, prompt_blocks)
-    }
-
-    /// Returns the keys of the free blocks in the order in which they are taken.
-    pub fn free_queue(&self) -> Vec<u64> {
-        self.pool.free_queue()
-    }
-
     /// Returns block counts: free without a key, held, and free with a key.
     pub fn occupancy(&self) -> (u64, u64, u64) {
         let counts = self.pool.counts();
         let idle_keyed = counts.inserted - counts.evicted - self.pool.held_keyed();
         let free = u64::from(self.pool.free_blocks());
         (free - idle_keyed, self.capacity - free, idle_keyed)
-    }
-
-    /// Returns the number of blocks that lost their key so far.
-    pub fn evictions(&self) -> u64 {
-        self.pool.counts().evicted
-    }
-
-    /// Checks the pool from scratch (I2, I3); the first violation is the error. Cost: linear in blocks.
-    pub fn check(&self) -> Result<(), Violation> {
-        self.pool.check()
     }
 }
 
@@ -143,11 +104,8 @@ impl BatchStore for PoolStore {
     }
 
     fn depth(&self, lease: LeaseId) -> Answer<u32> {
-        let lease = self.leases.get(lease)?;
-        if lease.admitted {
-            return Ok(self.pool.keyed_prefix(lease.request));
-        }
-        Ok(lease.hits)
+        self.leases
+            .depth(lease, |request| self.pool.keyed_prefix(request))
     }
 
     fn commit(&mut self, lease: LeaseId, to: u32, _ready: Times) -> Answer<()> {
@@ -166,12 +124,12 @@ impl BatchStore for PoolStore {
 
 impl MachineStore for PoolStore {
     fn known_request(&self, request: u32) -> Answer<()> {
-        PoolStore::known_request(self, request)
+        self.leases.known_request(request)
     }
 
     fn peek(&self, request: u32, limit: u32) -> Answer<(u32, u32)> {
-        PoolStore::known_request(self, request)?;
-        let found = PoolStore::peek(self, request, limit);
+        self.leases.known_request(request)?;
+        let found = self.pool.peek(request, limit);
         Ok((found, found))
     }
 
@@ -189,26 +147,13 @@ impl MachineStore for PoolStore {
 
     fn eviction_counts(&self, tier: usize) -> Answer<EvictionCounts> {
         gpu_alone(tier)?;
-        Ok(EvictionCounts {
-            evicted: self.evictions(),
-            ..EvictionCounts::default()
-        })
+        Ok(EvictionCounts::of(self.pool.counts().evicted))
     }
 
-    fn merged_blocks(&self) -> u64 {
-        0
-    }
-
-    fn records(&self) -> &Records {
-        &self.records
-    }
-
-    fn records_mut(&mut self) -> &mut Records {
-        &mut self.records
-    }
+    own_records!();
 
     fn check(&self) -> Result<(), Violation> {
-        PoolStore::check(self)
+        self.pool.check()
     }
 }
 

@@ -39,7 +39,7 @@ use super::radix_tree::{RadixTree, TreeRules};
 use crate::keys::BlockKeys;
 use crate::records::Records;
 use crate::store::contract::BatchStore;
-use crate::store::{Answer, LeaseId, MoveId, Order, Reservation, StoreError, Times};
+use crate::store::{Answer, LeaseId, MoveId, Reservation, StoreError, Times};
 use copies::Copies;
 pub use in_tokens::Prefix;
 pub use storage::StorageConfig;
@@ -163,36 +163,6 @@ impl RadixStore {
         self.pool.tree.has_host()
     }
 
-    /// Refuses a request beyond the trace.
-    pub fn known_request(&self, request: u32) -> Answer<()> {
-        self.leases.known_request(request)
-    }
-
-    /// Records the hit of a request; it is held at its reservation, in one step with it.
-    pub fn acquire(&mut self, request: u32, hits: u32) -> Answer<LeaseId> {
-        let (tree, copies) = (&self.pool.tree, &self.copies);
-        let found = |request, pages| lookup::found(tree, copies, request, pages);
-        self.leases.give(request, hits, found)
-    }
-
-    /// Cancels an acquisition.
-    pub fn abandon(&mut self, lease: LeaseId) -> Answer<()> {
-        self.leases.abandon(lease)
-    }
-
-    /// Inserts everything that the request computed into the tree and releases the request.
-    pub fn release(&mut self, lease: LeaseId, now_ns: u64) -> Answer<()> {
-        let before = self.evictions();
-        let ended = self.leases.end(lease)?;
-        if ended.admitted {
-            let progress = std::mem::take(&mut self.progress[ended.request as usize]);
-            self.check_in(ended.request, u64::from(progress.full));
-            self.pool.release_request(ended.request);
-        }
-        self.note_evicted(before, now_ns);
-        Ok(())
-    }
-
     /// Holds a request's hit, loads pages that are only on the host, and allocates the rest of its prompt.
     /// Returns false, with no change, if the whole request would not fit.
     fn admit(&mut self, lease: EngineLease, pages: u64) -> bool {
@@ -221,13 +191,6 @@ impl RadixStore {
         self.pool.extend_all(&wanted)
     }
 
-    /// Counts pages as found that another request is loading; the lease holds them already.
-    pub fn join(&mut self, lease: LeaseId, to: u32) -> Answer<()> {
-        let request = self.ensure_capacity(lease, to)?;
-        self.progress[request as usize].full = to;
-        Ok(())
-    }
-
     /// Returns the request of a lease; refuses pages without reserved capacity.
     fn ensure_capacity(&self, lease: LeaseId, to: u32) -> Answer<u32> {
         let request = self.leases.admitted(lease)?.request;
@@ -235,32 +198,6 @@ impl RadixStore {
             return Err(StoreError::NotReserved);
         }
         Ok(request)
-    }
-
-    /// Loads the lease's next pages up to `to`, which were reserved. Returns the move.
-    pub fn load(&mut self, lease: LeaseId, to: u32, after: &[MoveId]) -> Answer<MoveId> {
-        let request = self.ensure_capacity(lease, to)?;
-        let progress = &mut self.progress[request as usize];
-        let pages = (progress.full.min(to), to);
-        progress.full = to;
-        Ok(self.copies.load(request, pages, after))
-    }
-
-    /// Inserts prompts of which a step computed less than a page; a prompt counts once it is computed.
-    pub fn step_computed(&mut self, leases: &[LeaseId], now_ns: u64) -> Answer<()> {
-        let before = self.evictions();
-        for &lease in leases {
-            let request = self.leases.get(lease)?.request;
-            self.check_in_prompt(request);
-        }
-        self.note_evicted(before, now_ns);
-        Ok(())
-    }
-
-    /// Returns true while a lease's prompt is not inserted completely.
-    pub fn is_computing(&self, lease: LeaseId) -> bool {
-        let lease = self.leases.get(lease);
-        lease.is_ok_and(|lease| self.progress[lease.request as usize].is_computing)
     }
 
     fn check_in_prompt(&mut self, request: u32) {
@@ -286,16 +223,6 @@ impl RadixStore {
     fn check_in(&mut self, request: u32, pages: u64) {
         self.pool.checkpoint(request, pages * self.page);
         self.start_writes();
-    }
-
-    /// Returns true if copies were decided since the last `take_orders`.
-    pub fn has_orders(&self) -> bool {
-        !self.copies.orders.is_empty()
-    }
-
-    /// Returns the copies decided since the last call.
-    pub fn take_orders(&mut self) -> Vec<Order> {
-        std::mem::take(&mut self.copies.orders)
     }
 }
 
@@ -329,11 +256,8 @@ impl BatchStore for RadixStore {
     }
 
     fn depth(&self, lease: LeaseId) -> Answer<u32> {
-        let lease = self.leases.get(lease)?;
-        if lease.admitted {
-            return Ok(self.progress[lease.request as usize].full);
-        }
-        Ok(lease.hits)
+        self.leases
+            .depth(lease, |request| self.progress[request as usize].full)
     }
 
     fn commit(&mut self, lease: LeaseId, to: u32, ready: Times) -> Answer<()> {

@@ -4,7 +4,7 @@
 //! Every promotion completes before its request is admitted, so the model needs no times.
 
 use super::offload_arc::OffloadArc;
-use super::offload_tier::{Access, AnyPolicy, ArcSizes, KeySet, UsedKeys};
+use super::offload_tier::{Access, AnyPolicy, KeySet, UsedKeys};
 use super::ranked_lru::RankedLru;
 
 /// Counts of the two tiers.
@@ -34,11 +34,14 @@ struct Running {
 /// CPU tier, and the unbounded tier below: all keys that requests ever stored, from which keys are promoted.
 #[derive(Debug)]
 pub struct TieredOffload {
-    policy: Box<AnyPolicy>,
+    /// Order of the keys in the CPU tier.
+    pub policy: Box<AnyPolicy>,
     capacity: usize,
-    below: KeySet,
+    /// Keys of the tier below.
+    pub below: KeySet,
     running: Vec<Running>,
-    counts: TieringCounts,
+    /// Counts so far.
+    pub counts: TieringCounts,
 }
 
 impl TieredOffload {
@@ -178,26 +181,6 @@ impl TieredOffload {
         let shortfall = (self.policy.resident() + new).saturating_sub(self.capacity);
         let victims = self.policy.evict(shortfall, is_kept)?;
         Some(victims.len() as u64)
-    }
-
-    /// Returns the counts of the tiers.
-    pub fn counts(&self) -> TieringCounts {
-        self.counts
-    }
-
-    /// Returns the number of keys in the CPU tier.
-    pub fn resident(&self) -> u64 {
-        self.policy.resident() as u64
-    }
-
-    /// Returns the number of keys in the tier below.
-    pub fn resident_below(&self) -> u64 {
-        self.below.len() as u64
-    }
-
-    /// Returns the sizes of ARC's lists, if the policy has them.
-    pub fn arc_sizes(&self) -> Option<ArcSizes> {
-        self.policy.arc_sizes()
     }
 }
 

@@ -1,33 +1,20 @@
 //! Parts of vLLM's pool with tiers below that only callers in the core use: spare blocks, and pending offers.
 
-use std::sync::Arc;
-
 use super::offload_below::OffloadBelow;
 use super::offload_lru::OffloadLru;
 use super::offload_tier::OffloadTier;
 use super::tiered_pool::TieredPool;
 use super::used_tier::UsedTier;
-use crate::keys::{BlockKeys, NO_REQUEST};
+use crate::keys::BlockKeys;
 use crate::store::contract::{BatchStore, BlockStore, MovingStore, OffersComputed};
 use crate::store::{LeaseId, MoveId, Reservation, Times};
 
 /// Requests of three full blocks of two tokens and one more token: 0 and 1 are equal, 2 and 3 differ.
-fn keys() -> Arc<BlockKeys> {
-    let ids = vec![0, 1, 2, 0, 1, 2, 3, 4, 5, 6, 7, 8];
-    let keys = BlockKeys::new(
-        vec![0, 3, 6, 9, 12],
-        ids,
-        1,
-        vec![3; 4],
-        vec![NO_REQUEST; 4],
-    );
-    Arc::new(keys.unwrap())
-}
-
 fn offloading(gpu: u32, cpu: usize) -> TieredPool {
+    let keys = BlockKeys::of_rows(1, &[[0, 1, 2], [0, 1, 2], [3, 4, 5], [6, 7, 8]]);
     let tier = OffloadTier::new(Box::<OffloadLru>::default(), cpu, 0);
     let below = OffloadBelow(UsedTier::new(tier, cpu as u64, 4));
-    TieredPool::new(keys(), gpu, Box::new(below), vec![7; 4], 2).unwrap()
+    TieredPool::new(keys, gpu, Box::new(below), vec![7; 4], 2).unwrap()
 }
 
 /// Admits a request without a hit, with capacity for four blocks.

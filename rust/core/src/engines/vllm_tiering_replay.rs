@@ -46,10 +46,10 @@ pub fn replay(
     let Tiering { tiers, loaded, .. } = below;
     let counts = TieringReplay {
         loaded,
-        counts: tiers.counts(),
-        resident: tiers.resident(),
-        below: tiers.resident_below(),
-        arc: tiers.arc_sizes(),
+        counts: tiers.counts,
+        resident: tiers.policy.resident() as u64,
+        below: tiers.below.len() as u64,
+        arc: tiers.policy.arc_sizes(),
     };
     (replay, counts)
 }

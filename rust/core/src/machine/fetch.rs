@@ -4,6 +4,7 @@
 use std::sync::{Arc, PoisonError};
 
 use super::request::MOST_TIERS;
+use crate::names::named_values;
 use crate::step_time::{StepShape, StepTimeTable};
 use crate::store::{Part, GPU, NO_MOVE, STAGING};
 use crate::transfers::{Channel, Edge, Job, SharedChannel};
@@ -11,39 +12,28 @@ use crate::transfers::{Channel, Edge, Job, SharedChannel};
 /// Number of cuts that `Split` tries, evenly spread: the estimate is smooth.
 const CUTS: u32 = 32;
 
-/// Policy that decides between loading and recomputing, at each admission.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum FetchPolicy {
-    /// Loads the whole run.
-    #[default]
-    Always,
-    /// Reuses blocks that the GPU has, or is loading for another request.
-    Never,
-    /// Loads all of the run or nothing, by the earlier estimated end of the prefill.
-    Cheaper,
-    /// Loads from the front, up to the cut with the earliest estimated end of the prefill.
-    Split,
-    /// Loads what is ready on the GPU or one tier below it.
-    BestEffort,
-    /// Decision of a plug-in.
-    Plugin,
+named_values! {
+    /// Policy that decides between loading and recomputing, at each admission; under it no request waits for a
+    /// prefetch.
+    #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+    pub enum FetchPolicy {
+        /// Loads the whole run.
+        #[default]
+        Always = "always" | "wait",
+        /// Reuses blocks that the GPU has, or is loading for another request.
+        Never = "never",
+        /// Loads all of the run or nothing, by the earlier estimated end of the prefill.
+        Cheaper = "cheaper",
+        /// Loads from the front, up to the cut with the earliest estimated end of the prefill.
+        Split = "split",
+        /// Loads what is ready on the GPU or one tier below it.
+        BestEffort = "best-effort" | "timeout",
+        /// Decision of a plug-in.
+        Plugin = "plug-in",
+    }
 }
 
 impl FetchPolicy {
-    /// The policy of that name, `None` for a policy that is not in the core; no request waits for a prefetch under
-    /// it.
-    pub fn from_name(name: &str) -> Option<Self> {
-        match name {
-            "always" | "wait" => Some(Self::Always),
-            "never" => Some(Self::Never),
-            "cheaper" => Some(Self::Cheaper),
-            "split" => Some(Self::Split),
-            "best-effort" | "timeout" => Some(Self::BestEffort),
-            "plug-in" => Some(Self::Plugin),
-            _ => None,
-        }
-    }
-
     /// Number of leading blocks to reuse.
     pub(super) fn reuse(self, plan: &FetchPlan) -> u32 {
         let (end, ready) = (plan.end(), plan.facts.ready);

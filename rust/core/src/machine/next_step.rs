@@ -27,16 +27,15 @@ impl Replica {
     /// Starts the composed step once these moves have ended, in addition to those that it waits for already.
     pub(super) fn prepare_step(&mut self, now: &mut Now<'_>, mut moves: Vec<MoveId>) -> Answer<()> {
         self.composed.since_ns = now.ns;
-        let mover = &mut self.mover;
-        moves.extend_from_slice(&mover.written);
+        moves.extend_from_slice(&self.mover.written);
         self.composed.freeing_moves.clear();
         for id in moves {
             if let (Some(transfer), false) = (
-                mover.in_flight(id),
+                self.mover.in_flight(id),
                 self.composed.freeing_moves.contains(&id),
             ) {
                 self.composed.freeing_moves.push(id);
-                mover.watch(transfer, Watcher::Step);
+                self.mover.watch(transfer, Watcher::Step);
             }
         }
         if self.composed.freeing_moves.is_empty() {
@@ -51,8 +50,7 @@ impl Replica {
         now: &mut Now<'_>,
         transfer: TransferId,
     ) -> Answer<()> {
-        let mover = &self.mover;
-        let id = mover.transfer(transfer).id;
+        let id = self.mover.transfer(transfer).id;
         let Some(at) = self
             .composed
             .freeing_moves
@@ -80,14 +78,13 @@ impl Replica {
     fn settle(&mut self, now: &mut Now<'_>) -> Answer<()> {
         self.composed.since_ns = now.ns;
         if !self.loads.late.is_empty() {
-            let mover = &mut self.mover;
             let late = self.loads.late.iter();
             for &id in late.flat_map(|&id| &self.loads[id].transfers) {
-                let sent = mover.sent(id);
+                let sent = self.mover.sent(id);
                 let is_open = sent.is_some_and(|sent| sent.completion_ns == NOT_YET);
                 if is_open && !self.composed.unsettled.contains(&id) {
                     self.composed.unsettled.push(id);
-                    mover.watch(id, Watcher::Times);
+                    self.mover.watch(id, Watcher::Times);
                 }
             }
         }
@@ -150,9 +147,8 @@ impl Replica {
             excess.push(self.late_until(id, now_ns, compute_ns) - (now_ns + compute_ns));
         }
         let stall_ns = excess.iter().copied().max().unwrap_or(0);
-        let mover = &self.mover;
         let transfers = late.iter().flat_map(|&id| &self.loads[id].transfers);
-        mover.note_hiding(transfers.copied(), compute_ns);
+        self.mover.note_hiding(transfers.copied(), compute_ns);
         for (&id, &own_ns) in late.iter().zip(&excess) {
             self.charge_stall(id, own_ns);
         }

@@ -92,8 +92,7 @@ impl Replica {
     /// Records that a request has finished or was aborted.
     pub(super) fn note_closed(&mut self, request: u32, now_ns: u64) {
         self.reports.closed.push(request);
-        let mover = &mut self.mover;
-        mover.request_leaves();
+        self.mover.request_leaves();
         if let Some(log) = &self.reports.outputs {
             log.add(self.machine(), now_ns, |output| output.closed.push(request));
         }

@@ -5,6 +5,7 @@ use std::collections::VecDeque;
 use super::aborts::PendingAborts;
 use super::plugins::{QueuePlugin, Waiting};
 use super::{Request, Slot};
+use crate::names::named_values;
 use crate::slab::Slab;
 use crate::store::Answer;
 
@@ -14,41 +15,29 @@ const WINDOW: usize = 256;
 /// RAGCache's bound: a request that was passed this many times is admitted next.
 const STARVED: u32 = 32;
 
-/// Order of admission (the orders of `spec/queueing.py`).
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum QueueOrder {
-    /// The earliest arrival first.
-    #[default]
-    Fcfs,
-    /// The longest cached prefix first.
-    LongestPrefix,
-    /// The fewest tokens left to compute first.
-    ShortestFirst,
-    /// The smallest priority of the trace first.
-    Priority,
-    /// The latest turn of a session first.
-    LaterTurns,
-    /// The largest ratio of cached to computed tokens first; a request that was passed too often comes before all.
-    RagCache,
-    /// The order of a plug-in.
-    Plugin,
+named_values! {
+    /// Order of admission (the orders of `spec/queueing.py`).
+    #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+    pub enum QueueOrder {
+        /// The earliest arrival first.
+        #[default]
+        Fcfs = "fcfs",
+        /// The longest cached prefix first.
+        LongestPrefix = "longest-prefix",
+        /// The fewest tokens left to compute first.
+        ShortestFirst = "shortest-first",
+        /// The smallest priority of the trace first.
+        Priority = "priority",
+        /// The latest turn of a session first.
+        LaterTurns = "later-turns",
+        /// The largest ratio of cached to computed tokens first; a request that was passed too often comes before all.
+        RagCache = "ragcache",
+        /// The order of a plug-in.
+        Plugin = "plug-in",
+    }
 }
 
 impl QueueOrder {
-    /// The order of that name, `None` for an order that is not in the core.
-    pub fn from_name(name: &str) -> Option<Self> {
-        match name {
-            "fcfs" => Some(Self::Fcfs),
-            "longest-prefix" => Some(Self::LongestPrefix),
-            "shortest-first" => Some(Self::ShortestFirst),
-            "priority" => Some(Self::Priority),
-            "later-turns" => Some(Self::LaterTurns),
-            "ragcache" => Some(Self::RagCache),
-            "plug-in" => Some(Self::Plugin),
-            _ => None,
-        }
-    }
-
     /// Sort key of a request with `cached_tokens` cached tokens: the smallest key comes first.
     fn key(self, request: &Request, cached_tokens: u64) -> (f64, f64) {
         let tokens = request.prefill_target_tokens();

@@ -79,9 +79,9 @@ impl Replica {
         let Some(peers) = now.peers.as_deref_mut() else {
             return Ok(0);
         };
-        let mover = &self.mover;
         let wire = peers.wire(run.owner, self.machine())?;
         let first = run.parts.first().map_or(0, |part| part.start);
+        let mover = &self.mover;
         let mut total_ns = mover.estimate_ns(&wire, u64::from(run.end() - first), now.ns);
         peers.look(run.owner, &mut |theirs, _| {
             for level in STAGING + 1..theirs.tiers() {
@@ -165,8 +165,7 @@ impl Replica {
 
     /// Moves lent blocks to the tier that the network reads.
     pub(super) fn bring(&mut self, now: &mut Now<'_>, lent: &Lent) -> Answer<Brought> {
-        let mover = &mut self.mover;
-        let brought = mover.bring(now, lent)?;
+        let brought = self.mover.bring(now, lent)?;
         self.log_transfers();
         Ok(brought)
     }
@@ -174,8 +173,7 @@ impl Replica {
     /// Handles an arrival on another machine that one of this machine's transfers waits for.
     pub(super) fn came_elsewhere(&mut self, now: &mut Now<'_>, came: &Came) -> Answer<()> {
         self.catch_up(now, now.ns)?;
-        let mover = &mut self.mover;
-        mover.came(now, came)?;
+        self.mover.came(now, came)?;
         self.log_transfers();
         Ok(())
     }

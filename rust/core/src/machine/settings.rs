@@ -4,31 +4,24 @@ use super::fetch::FetchPolicy;
 use super::handover::Role;
 use super::prefetch::PrefetchPolicy;
 use super::queue::QueueOrder;
+use crate::names::named_values;
 use crate::views::{PrefixAdmission, PrefixViewConfig, Sessions, Views};
 
-/// Mode of asynchronous scheduling: synchronous, or a step in advance, with or without foreseen ends of answers.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum AsyncScheduling {
-    /// Each step is decided when the previous step has ended.
-    #[default]
-    None,
-    /// Each step is decided in advance; the end of an answer is foreseen.
-    Length,
-    /// Each step is decided in advance; the end of an answer is found a step late.
-    StopToken,
+named_values! {
+    /// Mode of asynchronous scheduling: synchronous, or a step in advance, with or without foreseen ends of answers.
+    #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+    pub enum AsyncScheduling {
+        /// Each step is decided when the previous step has ended.
+        #[default]
+        None = "none",
+        /// Each step is decided in advance; the end of an answer is foreseen.
+        Length = "length",
+        /// Each step is decided in advance; the end of an answer is found a step late.
+        StopToken = "stop-token",
+    }
 }
 
 impl AsyncScheduling {
-    /// The mode of a name, `None` for a mode that is not in the core.
-    pub fn from_name(name: &str) -> Option<Self> {
-        match name {
-            "none" => Some(Self::None),
-            "length" => Some(Self::Length),
-            "stop-token" => Some(Self::StopToken),
-            _ => None,
-        }
-    }
-
     /// True if a step is decided while the previous step runs.
     pub(super) fn has_lookahead(self) -> bool {
         self != Self::None

@@ -1,7 +1,5 @@
 //! The request lifecycle, milestone by milestone. A step takes 10 ns, and 1 ns for each token of its prompts.
 
-use std::sync::Arc;
-
 use super::queue::QueueOrder;
 use super::rows::Rows;
 use super::{Arrival, AsyncScheduling, Now, Replica, ReplicaConfig};
@@ -17,15 +15,13 @@ fn store(capacity_blocks: u64) -> Store {
 
 /// The same store with lower tiers, each of which writes evicted blocks to the next one.
 pub(super) fn tiers(capacities_blocks: &[u64]) -> Store {
-    let offsets = vec![0, 2, 4, 6, 8, 10];
-    let ids = vec![0, 1, 0, 1, 0, 1, 2, 3, 4, 5];
-    let keys = BlockKeys::new(offsets, ids, 1, vec![2; 5], vec![u32::MAX; 5]).unwrap();
+    let keys = BlockKeys::of_rows(1, &[[0, 1], [0, 1], [0, 1], [2, 3], [4, 5]]);
     let last = capacities_blocks.len() - 1;
     let tiers = (0..).zip(capacities_blocks).map(|(n, &blocks)| TierConfig {
         capacity_blocks: Some(blocks),
         write_back: n < last,
     });
-    Store::new(Arc::new(keys), &tiers.collect::<Vec<_>>())
+    Store::new(keys, &tiers.collect::<Vec<_>>())
 }
 
 pub(super) fn replica(change: impl FnOnce(&mut ReplicaConfig)) -> Replica {

@@ -8,8 +8,7 @@ impl Replica {
     /// Sends the store's new orders; `computed`: times at which a step had the first and the last layer of the blocks
     /// that are written through.
     pub(super) fn issue(&mut self, now: &mut Now<'_>, computed: Option<(u64, u64)>) -> Answer<()> {
-        let mover = &mut self.mover;
-        mover.issue(now, computed)?;
+        self.mover.issue(now, computed)?;
         self.log_transfers();
         Ok(())
     }
@@ -50,9 +49,8 @@ impl Replica {
         if !self.loads.buffers.is_empty() {
             self.on_buffer_transfer(transfer);
         }
-        let mover = &mut self.mover;
-        let complete = layers == mover.config().layers;
-        if !(complete || mover.layer_came(now, (transfer, layers))?) {
+        let complete = layers == self.mover.config().layers;
+        if !(complete || self.mover.layer_came(now, (transfer, layers))?) {
             return Ok(());
         }
         self.catch_up(now, now.ns)?;

@@ -1,42 +1,33 @@
 //! The columns of a table, and their types in a file: plain data.
 
+use crate::names::named_values;
+
 /// Parquet's number of the plain encoding.
 pub(super) const PLAIN: i32 = 0;
 const DELTA_BINARY_PACKED: i32 = 5;
 /// Parquet's number of the encoding by dictionary index.
 pub(super) const DICTIONARY: i32 = 8;
 
-/// The value types of a column.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Kind {
-    /// `bool`.
-    Bool,
-    /// `uint8`.
-    U8,
-    /// `int16`.
-    I16,
-    /// `int32`.
-    I32,
-    /// `int64`.
-    I64,
-    /// UTF-8 texts with few distinct values.
-    Text,
+named_values! {
+    /// The value types of a column, under the names of numpy's dtypes.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+    pub enum Kind {
+        /// `bool`.
+        Bool = "bool",
+        /// `uint8`.
+        U8 = "uint8",
+        /// `int16`.
+        I16 = "int16",
+        /// `int32`.
+        I32 = "int32",
+        /// `int64`.
+        I64 = "int64",
+        /// UTF-8 texts with few distinct values.
+        Text = "str",
+    }
 }
 
 impl Kind {
-    /// The kind of a numpy dtype's name, `str` for texts.
-    pub fn named(dtype: &str) -> Option<Self> {
-        Some(match dtype {
-            "bool" => Self::Bool,
-            "uint8" => Self::U8,
-            "int16" => Self::I16,
-            "int32" => Self::I32,
-            "int64" => Self::I64,
-            "str" => Self::Text,
-            _ => return None,
-        })
-    }
-
     /// Parquet's number of the stored type.
     pub(super) fn physical(self) -> i32 {
         match self {

@@ -140,7 +140,10 @@ impl<W: Write> TableWriter<W> {
             page.extend_from_slice(&(word.len() as u32).to_le_bytes());
             page.extend_from_slice(word.as_bytes());
         }
-        self.by_dictionary(Kind::Text, (&page, words.len()), codes)
+        let mut slots = Vec::new();
+        dictionary::encode(&mut slots, codes, words.len());
+        let dictionary = Some((&page[..], words.len()));
+        self.chunk((Kind::Text, Encoding::Dictionary), dictionary, &slots)
     }
 
     fn flags(&mut self, values: &[i64]) -> io::Result<Chunk> {
@@ -150,7 +153,7 @@ impl<W: Write> TableWriter<W> {
             values.iter().map(|&value| u64::from(value != 0)),
             1,
         );
-        self.one_page(Kind::Bool, Encoding::Plain, &page)
+        self.chunk((Kind::Bool, Encoding::Plain), None, &page)
     }
 
     fn numbers(&mut self, values: &[i64], kind: Kind) -> io::Result<Chunk> {
@@ -170,50 +173,35 @@ impl<W: Write> TableWriter<W> {
                 for word in &words {
                     page.extend_from_slice(&word.to_le_bytes()[..bytes]);
                 }
-                return self.by_dictionary(kind, (&page, words.len()), &codes);
+                let dictionary = Some((&page[..], words.len()));
+                return self.chunk((kind, Encoding::Dictionary), dictionary, &slots);
             }
         }
-        self.one_page(kind, Encoding::Delta, &deltas)
+        self.chunk((kind, Encoding::Delta), None, &deltas)
     }
 
-    fn one_page(&mut self, kind: Kind, encoding: Encoding, page: &[u8]) -> io::Result<Chunk> {
-        let data_at = self.at;
-        let plain_bytes = self.page(encoding, false, self.rows as usize, page)?;
-        let (rows, stored_bytes) = (self.rows, self.at - data_at);
-        Ok(Chunk {
-            kind,
-            encoding,
-            rows,
-            dictionary_at: None,
-            data_at,
-            plain_bytes,
-            stored_bytes,
-        })
-    }
-
-    fn by_dictionary(
+    /// Writes the pages of a column: its dictionary and the number of its words, if it has one, then its values.
+    fn chunk(
         &mut self,
-        kind: Kind,
-        words: (&[u8], usize),
-        codes: &[u32],
+        (kind, encoding): (Kind, Encoding),
+        dictionary: Option<(&[u8], usize)>,
+        page: &[u8],
     ) -> io::Result<Chunk> {
-        let (page, count) = words;
-        let start = self.at;
-        let mut plain_bytes = self.page(Encoding::Plain, true, count, page)?;
+        let (start, rows) = (self.at, self.rows);
+        let mut plain_bytes = 0;
+        if let Some((words, count)) = dictionary {
+            plain_bytes += self.page(Encoding::Plain, true, count, words)?;
+        }
         let data_at = self.at;
-        let mut slots = Vec::new();
-        dictionary::encode(&mut slots, codes, count);
-        let encoding = Encoding::Dictionary;
-        plain_bytes += self.page(encoding, false, codes.len(), &slots)?;
-        let (rows, stored_bytes) = (self.rows, self.at - start);
+        plain_bytes += self.page(encoding, false, rows as usize, page)?;
         Ok(Chunk {
             kind,
             encoding,
             rows,
-            dictionary_at: Some(start),
+            dictionary_at: dictionary.map(|_| start),
             data_at,
             plain_bytes,
-            stored_bytes,
+            stored_bytes: self.at - start,
         })
     }
 

@@ -31,8 +31,20 @@ impl<const N: usize> Segments<N> {
             .sum()
     }
 
+    /// Return the least recent evictable block of the lowest segment that has one.
+    pub fn victim(&self, may_go: &MayGo) -> Option<u32> {
+        (0..self.segment_blocks.len()).find_map(|segment| self.queues.last_that(segment, may_go))
+    }
+}
+
+/// A policy of segments only.
+impl<const N: usize> ObjectPolicy for Segments<N> {
+    fn contains(&self, block: u32) -> bool {
+        self.queues.queue_of(block).is_some()
+    }
+
     /// Lift a block one segment; the least recent block of each full segment falls one segment.
-    pub fn lift(&mut self, block: u32) {
+    fn on_hit(&mut self, block: u32) {
         let Some(from) = self.queues.queue_of(block) else {
             return;
         };
@@ -48,44 +60,11 @@ impl<const N: usize> Segments<N> {
         }
     }
 
-    /// Remove the least recent evictable block of the lowest segment, if a block has fallen into it and it
-    /// exceeds its capacity. This happens if the segments' capacities do not add up to the whole capacity.
-    pub fn spill(&mut self, may_go: &MayGo) -> Option<u32> {
-        if !self.has_fallen {
-            return None;
-        }
-        if self.queues.len(0) <= self.segment_blocks[0] {
-            self.has_fallen = false;
-            return None;
-        }
-        self.queues.take_last_that(0, may_go)
-    }
-
     /// Put a new block into the lowest segment with capacity, or into the lowest segment.
-    pub fn push(&mut self, block: u32) {
+    fn insert(&mut self, block: u32) {
         let has_space = |&segment: &usize| self.queues.len(segment) < self.segment_blocks[segment];
         let segment = (0..self.segment_blocks.len()).find(has_space).unwrap_or(0);
         self.queues.push_front(segment, block);
-    }
-
-    /// Return the least recent evictable block of the lowest segment that has one.
-    pub fn victim(&self, may_go: &MayGo) -> Option<u32> {
-        (0..self.segment_blocks.len()).find_map(|segment| self.queues.last_that(segment, may_go))
-    }
-}
-
-/// A policy of segments only.
-impl<const N: usize> ObjectPolicy for Segments<N> {
-    fn contains(&self, block: u32) -> bool {
-        self.queues.queue_of(block).is_some()
-    }
-
-    fn on_hit(&mut self, block: u32) {
-        self.lift(block);
-    }
-
-    fn insert(&mut self, block: u32) {
-        self.push(block);
     }
 
     fn evict(&mut self, _incoming: u32, may_go: &MayGo) -> Option<u32> {
@@ -94,8 +73,17 @@ impl<const N: usize> ObjectPolicy for Segments<N> {
         Some(victim)
     }
 
+    /// Remove the least recent evictable block of the lowest segment, if a block has fallen into it and it
+    /// exceeds its capacity. This happens if the segments' capacities do not add up to the whole capacity.
     fn abort(&mut self, may_go: &MayGo) -> Option<u32> {
-        self.spill(may_go)
+        if !self.has_fallen {
+            return None;
+        }
+        if self.queues.len(0) <= self.segment_blocks[0] {
+            self.has_fallen = false;
+            return None;
+        }
+        self.queues.take_last_that(0, may_go)
     }
 
     fn remove(&mut self, block: u32) {

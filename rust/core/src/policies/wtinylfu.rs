@@ -53,7 +53,7 @@ impl WTinyLfu {
 
     fn admit_to_main(&mut self, block: u32) {
         self.main.queues.unlink(block);
-        self.main.push(block);
+        self.main.insert(block);
         self.count(block);
     }
 
@@ -65,7 +65,7 @@ impl WTinyLfu {
 
 impl ObjectPolicy for WTinyLfu {
     fn contains(&self, block: u32) -> bool {
-        self.main.queues.queue_of(block).is_some()
+        self.main.contains(block)
     }
 
     fn on_hit(&mut self, block: u32) {
@@ -73,7 +73,7 @@ impl ObjectPolicy for WTinyLfu {
             self.main.queues.move_to(WINDOW, block);
             return;
         }
-        self.main.lift(block);
+        self.main.on_hit(block);
         self.count(block);
         self.uses += 1;
         if self.uses >= USES_UNTIL_AGING * self.main_capacity_blocks {
@@ -117,12 +117,10 @@ impl ObjectPolicy for WTinyLfu {
     }
 
     fn abort(&mut self, may_go: &MayGo) -> Option<u32> {
-        self.main.spill(may_go)
+        self.main.abort(may_go)
     }
 
     fn remove(&mut self, block: u32) {
-        if self.contains(block) {
-            self.main.queues.unlink(block);
-        }
+        self.main.remove(block);
     }
 }

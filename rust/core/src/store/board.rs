@@ -152,7 +152,7 @@ pub fn marks((start, end): (u32, u32)) -> impl Iterator<Item = u32> {
 #[cfg(test)]
 mod tests {
     use super::{marks, Board};
-    use crate::keys::{BlockKeys, NO_REQUEST};
+    use crate::keys::BlockKeys;
 
     #[test]
     fn marks_are_powers_of_two_within_the_blocks() {
@@ -176,8 +176,8 @@ mod tests {
         let ids: Vec<u32> = (0..64)
             .map(|id| if id % 16 < 3 { id % 16 } else { id })
             .collect();
-        let offsets = vec![0, 16, 32, 48, 64];
-        let keys = BlockKeys::new(offsets, ids, 1, vec![16; 4], vec![NO_REQUEST; 4]).unwrap();
+        let rows: Vec<&[u32]> = ids.chunks(16).collect();
+        let keys = BlockKeys::of_rows(1, &rows);
         let mut looks = 0;
         for _ in 0..300 {
             let board = Board::new(9);

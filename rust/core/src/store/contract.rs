@@ -23,7 +23,20 @@ macro_rules! own_methods {
         )*
     };
 }
-pub(crate) use own_methods;
+
+/// Gives access to a store's field `records`.
+macro_rules! own_records {
+    () => {
+        fn records(&self) -> &crate::records::Records {
+            &self.records
+        }
+
+        fn records_mut(&mut self) -> &mut crate::records::Records {
+            &mut self.records
+        }
+    };
+}
+pub(crate) use {own_methods, own_records};
 
 /// The GPU's blocks, as a batch uses them.
 pub trait BatchStore {
@@ -82,6 +95,16 @@ pub struct EvictionCounts {
     pub orphaned: u64,
 }
 
+impl EvictionCounts {
+    /// Counts of a tier whose blocks leave by eviction alone.
+    pub fn of(evicted: u64) -> Self {
+        Self {
+            evicted,
+            ..Self::default()
+        }
+    }
+}
+
 /// The blocks of a machine, as routing, metrics and checks query them.
 pub trait MachineStore: BatchStore {
     /// Refuses a request that the trace does not have.
@@ -94,7 +117,9 @@ pub trait MachineStore: BatchStore {
     /// Returns a tier's eviction counts.
     fn eviction_counts(&self, tier: usize) -> Answer<EvictionCounts>;
     /// Returns the number of blocks computed twice and merged.
-    fn merged_blocks(&self) -> u64;
+    fn merged_blocks(&self) -> u64 {
+        0
+    }
     /// Returns the digest and the eviction log.
     fn records(&self) -> &Records;
     /// Returns the digest and the eviction log, to add to.

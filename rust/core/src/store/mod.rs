@@ -72,6 +72,7 @@ pub use slots::Slots;
 pub use tier::{Tier, TierConfig};
 pub use times::{Residency, Times, NOT_YET};
 pub use touch::Touch;
+pub(crate) use trie::add_part;
 pub use trie::Part;
 
 use std::collections::HashMap;

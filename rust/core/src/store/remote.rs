@@ -3,7 +3,7 @@
 use super::moves::Move;
 use super::node::State;
 use super::reserve::moves_of;
-use super::trie::{extend, Part};
+use super::trie::{add_part, Part};
 use super::{Answer, Store, StoreError, REMOTE, STAGING};
 use crate::ids::MoveId;
 
@@ -23,7 +23,7 @@ impl Store {
             };
             reached = end;
             let by = run.copies[tier].by;
-            extend(&mut parts, (tier, by), (first.max(start), end));
+            add_part(&mut parts, (tier, by), (first.max(start), end));
         });
         parts
     }

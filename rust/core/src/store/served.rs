@@ -1,14 +1,13 @@
 //! The contract of all stores, implemented by the tree of runs.
 
 use super::contract::{
-    own_methods, BatchStore, BlockStore, EvictionCounts, LoadingStore, MachineStore, MovingStore,
-    TierOccupancy,
+    own_methods, own_records, BatchStore, BlockStore, EvictionCounts, LoadingStore, MachineStore,
+    MovingStore, TierOccupancy,
 };
 use super::{Order, Part, Reservation, Store, Times, Violation};
 use crate::error::Answer;
 use crate::ids::{HoldId, LeaseId, MoveId};
 use crate::keys::BlockKeys;
-use crate::records::Records;
 use crate::tiers::GPU;
 
 impl BatchStore for Store {
@@ -68,13 +67,7 @@ impl MachineStore for Store {
         self.merged_blocks
     }
 
-    fn records(&self) -> &Records {
-        &self.records
-    }
-
-    fn records_mut(&mut self) -> &mut Records {
-        &mut self.records
-    }
+    own_records!();
 }
 
 impl BlockStore for Store {

@@ -21,7 +21,11 @@ pub struct Part {
 
 /// Appends blocks on a tier, written by move `by` or ready ([`NO_MOVE`]), extending the last part if that is
 /// alike.
-pub(super) fn extend(parts: &mut Vec<Part>, (tier, by): (usize, MoveId), (start, end): (u32, u32)) {
+pub(crate) fn add_part(
+    parts: &mut Vec<Part>,
+    (tier, by): (usize, MoveId),
+    (start, end): (u32, u32),
+) {
     match parts.last_mut() {
         Some(last) if last.tier == tier && last.by == by => last.end = end,
         _ => parts.push(Part {
@@ -40,7 +44,7 @@ impl Store {
         let mut parts: Vec<Part> = Vec::new();
         self.walk(request, limit, |run, start, end| {
             if let Some(tier) = run.fastest() {
-                extend(&mut parts, (tier, run.copies[tier].by), (start, end));
+                add_part(&mut parts, (tier, run.copies[tier].by), (start, end));
             }
         });
         parts

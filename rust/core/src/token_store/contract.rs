@@ -1,13 +1,12 @@
 //! The contract of all stores, implemented by a count of tokens: a block is one token.
 
-use super::TokenStore;
-use crate::error::Answer;
+use super::{Lease, TokenStore, NO_ENTRY};
+use crate::error::{Answer, StoreError};
 use crate::ids::LeaseId;
 use crate::keys::BlockKeys;
-use crate::records::Records;
 use crate::store::contract::{
-    gpu_alone, own_methods, BatchStore, BlockStore, EvictionCounts, MachineStore, SessionStore,
-    TierOccupancy,
+    gpu_alone, own_methods, own_records, BatchStore, BlockStore, EvictionCounts, MachineStore,
+    SessionStore, TierOccupancy,
 };
 use crate::store::{Reservation, Times, Violation};
 
@@ -15,10 +14,66 @@ use crate::store::{Reservation, Times, Violation};
 const UNBOUNDED: u64 = 1 << 60;
 
 impl BatchStore for TokenStore {
-    own_methods! {
-        fn reserve(self: &mut Self, wanted: &[(LeaseId, u64)], now_ns: u64) -> Answer<Reservation>;
-        fn depth(self: &Self, lease: LeaseId) -> Answer<u32>;
-        fn commit(self: &mut Self, lease: LeaseId, to: u32, ready: Times) -> Answer<()>;
+    /// Reserves memory for new tokens of several leases, all or nothing, evicting the shortfall.
+    fn reserve(&mut self, wanted: &[(LeaseId, u64)], now_ns: u64) -> Answer<Reservation> {
+        let mut total: u64 = 0;
+        for &(lease, tokens) in wanted {
+            let owed = self.lease(lease)?.owed;
+            total = total.saturating_add(tokens).saturating_add(owed);
+        }
+        if !self.evict_for(total, now_ns) {
+            return Ok(Reservation::Refused);
+        }
+        for &(lease, tokens) in wanted {
+            let lease = &mut self.leases[lease];
+            lease.private += tokens + std::mem::take(&mut lease.owed);
+        }
+        self.private += total;
+        Ok(Reservation::Ready)
+    }
+
+    /// Shares the computed tokens up to `to` in whole blocks, as far as prefixes are admitted.
+    fn commit(&mut self, lease: LeaseId, to: u32, ready: Times) -> Answer<()> {
+        let size = self.block_size_tokens;
+        let held = self.leases.get_mut(lease).ok_or(StoreError::NoSuchLease)?;
+        let shared = u64::from(held.blocks) * size;
+        if u64::from(to) > shared + held.private {
+            return Err(StoreError::NotReserved);
+        }
+        held.depth = to;
+        if shared + size > u64::from(to) {
+            return Ok(());
+        }
+        let mut held = held.clone();
+        while (u64::from(held.blocks) + 1) * size <= u64::from(to) {
+            let key = self.keys.key(held.request, held.blocks);
+            let entry = match self.prefixes.get(key) {
+                Some(entry) => {
+                    self.merged += size;
+                    entry
+                }
+                None if self.admission.is_admitted(key)
+                    && self.evict_for_prefix(ready.ready_ns) =>
+                {
+                    self.prefixes.add(key, held.last)
+                }
+                None => break,
+            };
+            self.prefixes.acquire(entry);
+            self.prefixes.pin(entry);
+            self.release_prefix(held.last);
+            held.last = entry;
+            held.blocks += 1;
+            held.private -= size;
+            self.private -= size;
+        }
+        self.leases[lease] = held;
+        Ok(())
+    }
+
+    /// Returns the tokens that a lease reuses or has shared.
+    fn depth(&self, lease: LeaseId) -> Answer<u32> {
+        Ok(self.lease(lease)?.depth)
     }
 
     fn spare_blocks(&self) -> u64 {
@@ -54,31 +109,67 @@ impl MachineStore for TokenStore {
 
     fn eviction_counts(&self, tier: usize) -> Answer<EvictionCounts> {
         gpu_alone(tier)?;
-        Ok(EvictionCounts {
-            evicted: self.evicted,
-            ..EvictionCounts::default()
-        })
+        Ok(EvictionCounts::of(self.evicted))
     }
 
     fn merged_blocks(&self) -> u64 {
         self.merged
     }
 
-    fn records(&self) -> &Records {
-        &self.records
-    }
-
-    fn records_mut(&mut self) -> &mut Records {
-        &mut self.records
-    }
+    own_records!();
 }
 
 impl BlockStore for TokenStore {
-    own_methods! {
-        fn acquire(self: &mut Self, request: u32, depth: u32) -> Answer<LeaseId>;
-        fn abandon(self: &mut Self, lease: LeaseId) -> Answer<()>;
-        fn release(self: &mut Self, lease: LeaseId, now_ns: u64) -> Answer<()>;
-        fn have_same_block(self: &Self, a: u32, b: u32, block: u32) -> bool;
+    /// Holds the first `depth` tokens: those that a look-up found, or fewer.
+    fn acquire(&mut self, request: u32, depth: u32) -> Answer<LeaseId> {
+        self.known_request(request)?;
+        let (blocks, last) = self.longest(request, self.whole_blocks(depth), 1);
+        if last != NO_ENTRY {
+            self.prefixes.acquire(last);
+            self.prefixes.pin(last);
+        }
+        let reused = u64::from(depth) - u64::from(blocks) * self.block_size_tokens;
+        let (mut kept, mut taken) = (0, 0);
+        if let Some(session) = self.session_of(request).filter(|_| reused > 0) {
+            (kept, taken) = self.take_over(session, reused);
+            self.private += taken;
+        }
+        Ok(self.leases.insert(Lease {
+            request,
+            last,
+            blocks,
+            first_blocks: blocks,
+            depth,
+            private: taken,
+            owed: reused - taken,
+            kept,
+            taken,
+        }))
+    }
+
+    /// Reverts an acquisition without a trace.
+    fn abandon(&mut self, lease: LeaseId) -> Answer<()> {
+        let left = self.leases.remove(lease).ok_or(StoreError::NoSuchLease)?;
+        self.private -= left.private;
+        self.release_prefix(left.last);
+        self.return_taken(&left, 0);
+        Ok(())
+    }
+
+    /// Ends a lease and touches its prefix; its private tokens are free.
+    fn release(&mut self, lease: LeaseId, now_ns: u64) -> Answer<()> {
+        let left = self.leases.remove(lease).ok_or(StoreError::NoSuchLease)?;
+        self.access += 1;
+        self.private -= left.private;
+        self.prefixes.touch(left.last, self.access, now_ns);
+        self.release_prefix(left.last);
+        self.return_taken(&left, now_ns);
+        Ok(())
+    }
+
+    /// Returns true if two prompts have the block of a token in common.
+    fn have_same_block(&self, a: u32, b: u32, token: u32) -> bool {
+        self.keys.have_same_block(a, b, self.whole_blocks(token))
     }
 
     fn block_keys(&self) -> Option<&BlockKeys> {

@@ -6,11 +6,11 @@
 //!
 //! | file | contents |
 //! |---|---|
-//! | `mod` | look-ups, leases, shared prefixes |
+//! | `mod` | look-ups, shared prefixes |
 //! | `kept` | the tokens that sessions keep beyond shared prefixes |
 //! | `turns` | tokens that a completed turn keeps, and a preempted one returns |
 //! | `memory` | eviction: the oldest unused entry, session or prefix |
-//! | `contract` | the contract of all stores, implemented by a count of tokens |
+//! | `contract` | the contract of all stores, implemented by a count of tokens; leases |
 //! | `check` | recounts everything |
 
 mod check;
@@ -27,7 +27,7 @@ use crate::error::{Answer, StoreError};
 use crate::ids::LeaseId;
 use crate::keys::BlockKeys;
 use crate::records::Records;
-use crate::store::{Reservation, Slots, Times};
+use crate::store::Slots;
 use crate::views::{EntryId, PrefixAdmission, PrefixStore, Sessions, NO_ENTRY};
 use kept::Kept;
 
@@ -199,124 +199,10 @@ impl TokenStore {
         self.leases.get(lease).ok_or(StoreError::NoSuchLease)
     }
 
-    /// Holds the first `depth` tokens: those that a look-up found, or fewer.
-    pub fn acquire(&mut self, request: u32, depth: u32) -> Answer<LeaseId> {
-        self.known_request(request)?;
-        let (blocks, last) = self.longest(request, self.whole_blocks(depth), 1);
-        if last != NO_ENTRY {
-            self.prefixes.acquire(last);
-            self.prefixes.pin(last);
-        }
-        let reused = u64::from(depth) - u64::from(blocks) * self.block_size_tokens;
-        let (mut kept, mut taken) = (0, 0);
-        if let Some(session) = self.session_of(request).filter(|_| reused > 0) {
-            (kept, taken) = self.take_over(session, reused);
-            self.private += taken;
-        }
-        Ok(self.leases.insert(Lease {
-            request,
-            last,
-            blocks,
-            first_blocks: blocks,
-            depth,
-            private: taken,
-            owed: reused - taken,
-            kept,
-            taken,
-        }))
-    }
-
-    /// Reverts an acquisition without a trace.
-    pub fn abandon(&mut self, lease: LeaseId) -> Answer<()> {
-        let left = self.leases.remove(lease).ok_or(StoreError::NoSuchLease)?;
-        self.private -= left.private;
-        self.release_prefix(left.last);
-        self.return_taken(&left, 0);
-        Ok(())
-    }
-
-    /// Reserves memory for new tokens of several leases, all or nothing, evicting the shortfall.
-    pub fn reserve(&mut self, wanted: &[(LeaseId, u64)], now_ns: u64) -> Answer<Reservation> {
-        let mut total: u64 = 0;
-        for &(lease, tokens) in wanted {
-            let owed = self.lease(lease)?.owed;
-            total = total.saturating_add(tokens).saturating_add(owed);
-        }
-        if !self.evict_for(total, now_ns) {
-            return Ok(Reservation::Refused);
-        }
-        for &(lease, tokens) in wanted {
-            let lease = &mut self.leases[lease];
-            lease.private += tokens + std::mem::take(&mut lease.owed);
-        }
-        self.private += total;
-        Ok(Reservation::Ready)
-    }
-
-    /// Shares the computed tokens up to `to` in whole blocks, as far as prefixes are admitted.
-    pub fn commit(&mut self, lease: LeaseId, to: u32, ready: Times) -> Answer<()> {
-        let size = self.block_size_tokens;
-        let held = self.leases.get_mut(lease).ok_or(StoreError::NoSuchLease)?;
-        let shared = u64::from(held.blocks) * size;
-        if u64::from(to) > shared + held.private {
-            return Err(StoreError::NotReserved);
-        }
-        held.depth = to;
-        if shared + size > u64::from(to) {
-            return Ok(());
-        }
-        let mut held = held.clone();
-        while (u64::from(held.blocks) + 1) * size <= u64::from(to) {
-            let key = self.keys.key(held.request, held.blocks);
-            let entry = match self.prefixes.get(key) {
-                Some(entry) => {
-                    self.merged += size;
-                    entry
-                }
-                None if self.admission.is_admitted(key)
-                    && self.evict_for_prefix(ready.ready_ns) =>
-                {
-                    self.prefixes.add(key, held.last)
-                }
-                None => break,
-            };
-            self.prefixes.acquire(entry);
-            self.prefixes.pin(entry);
-            self.release_prefix(held.last);
-            held.last = entry;
-            held.blocks += 1;
-            held.private -= size;
-            self.private -= size;
-        }
-        self.leases[lease] = held;
-        Ok(())
-    }
-
-    /// Returns the tokens that a lease reuses or has shared.
-    pub fn depth(&self, lease: LeaseId) -> Answer<u32> {
-        Ok(self.lease(lease)?.depth)
-    }
-
-    /// Ends a lease and touches its prefix; its private tokens are free.
-    pub fn release(&mut self, lease: LeaseId, now_ns: u64) -> Answer<()> {
-        let left = self.leases.remove(lease).ok_or(StoreError::NoSuchLease)?;
-        self.access += 1;
-        self.private -= left.private;
-        self.prefixes.touch(left.last, self.access, now_ns);
-        self.release_prefix(left.last);
-        self.return_taken(&left, now_ns);
-        Ok(())
-    }
-
     fn release_prefix(&mut self, entry: EntryId) {
         if entry != NO_ENTRY {
             self.prefixes.unpin(entry);
             self.prefixes.release(entry);
         }
-    }
-
-    /// Returns true if two prompts have the block of a token in common.
-    pub fn have_same_block(&self, a: u32, b: u32, token: u32) -> bool {
-        self.keys.have_same_block(a, b, self.whole_blocks(token))
     }
 }

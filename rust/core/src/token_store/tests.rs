@@ -2,11 +2,11 @@
 //! character per block.
 
 use std::collections::HashMap;
-use std::sync::Arc;
 
 use super::{Prompts, TokenStore};
 use crate::ids::LeaseId;
-use crate::keys::{BlockKeys, NO_REQUEST};
+use crate::keys::BlockKeys;
+use crate::store::contract::{BatchStore, BlockStore};
 use crate::store::{Reservation, Times};
 use crate::views::{PrefixAdmission, PrefixViewConfig, Sessions};
 
@@ -34,25 +34,23 @@ impl Machine {
         sessions: Sessions,
     ) -> Self {
         let mut names: HashMap<&str, u32> = HashMap::new();
-        let (mut offsets, mut ids, mut full) = (vec![0], Vec::new(), Vec::new());
-        for &(_, _, _, text) in rows {
-            for end in 1..=text.len() {
-                let next = names.len() as u32;
-                ids.push(*names.entry(&text[..end]).or_insert(next));
-            }
-            offsets.push(ids.len() as u64);
-            full.push(text.len() as u32);
-        }
-        let requests = rows.len();
-        let keys = BlockKeys::new(offsets, ids, 1, full, vec![NO_REQUEST; requests]).unwrap();
+        let mut id = |beginning| {
+            let next = names.len() as u32;
+            *names.entry(beginning).or_insert(next)
+        };
+        let texts = rows.iter().map(|row| row.3);
+        let ids: Vec<Vec<u32>> = texts
+            .map(|text| (1..=text.len()).map(|end| id(&text[..end])).collect())
+            .collect();
+        let keys = BlockKeys::of_rows(1, &ids);
         let prompts = Prompts {
             sessions: rows.iter().map(|row| row.0).collect(),
             input_tokens: rows.iter().map(|row| row.1).collect(),
-            history_tokens: vec![-1; requests],
+            history_tokens: vec![-1; rows.len()],
         };
         let admission = PrefixAdmission::new(view, BLOCK);
         let size = (BLOCK, capacity);
-        let store = TokenStore::new(Arc::new(keys), prompts, size, sessions, admission).unwrap();
+        let store = TokenStore::new(keys, prompts, size, sessions, admission).unwrap();
         Self {
             rows: rows.to_vec(),
             store,

@@ -2,13 +2,12 @@
 //! per nanosecond.
 
 use super::Now;
-use std::sync::Arc;
 
 use super::channel::{Channel, ChannelConfig, Transmission};
 use super::hop::{Computed, Feed, Hop};
 use super::mover::{Mover, MoverConfig, SharedChannel};
 use super::timeline::{SharedTimeline, Timeline};
-use crate::keys::{BlockKeys, NO_REQUEST};
+use crate::keys::BlockKeys;
 use crate::store::{Store, TierConfig, GPU};
 
 const LAYERS: u64 = 4;
@@ -44,7 +43,6 @@ impl Bench {
             is_fair,
             ..ChannelConfig::default()
         };
-        let keys = BlockKeys::new(vec![0, 1], vec![0], 1, vec![1], vec![NO_REQUEST]);
         let gpu = TierConfig {
             capacity_blocks: Some(4),
             write_back: false,
@@ -59,7 +57,7 @@ impl Bench {
         };
         Self {
             mover: Mover::new(mover, Vec::new()),
-            store: Store::new(Arc::new(keys.unwrap()), &[gpu]),
+            store: Store::new(BlockKeys::of_rows(1, &[[0]]), &[gpu]),
             wire: Channel::layered(config, &timeline),
             timeline,
         }

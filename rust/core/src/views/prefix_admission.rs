@@ -95,13 +95,14 @@ impl PrefixAdmission {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Arc;
+
     use super::{PrefixAdmission, PrefixViewConfig};
-    use crate::keys::{BlockKeys, NO_REQUEST};
+    use crate::keys::BlockKeys;
 
     /// Requests of four blocks: a b c d, a b c e, f g h i.
-    fn keys() -> BlockKeys {
-        let ids = vec![0, 1, 2, 3, 0, 1, 2, 4, 5, 6, 7, 8];
-        BlockKeys::new(vec![0, 4, 8, 12], ids, 1, vec![4; 3], vec![NO_REQUEST; 3]).unwrap()
+    fn keys() -> Arc<BlockKeys> {
+        BlockKeys::of_rows(1, &[[0, 1, 2, 3], [0, 1, 2, 4], [5, 6, 7, 8]])
     }
 
     #[test]

@@ -244,13 +244,7 @@ impl PrefixStore {
 #[cfg(test)]
 mod tests {
     use super::{EntryId, PrefixStore, NO_ENTRY};
-    use crate::keys::{BlockKeys, NO_REQUEST};
-
-    /// Requests of three blocks: 1 2 3, 1 2 4, 5 6 7; a key is its id.
-    fn keys() -> BlockKeys {
-        let ids = vec![1, 2, 3, 1, 2, 4, 5, 6, 7];
-        BlockKeys::new(vec![0, 3, 6, 9], ids, 1, vec![3; 3], vec![NO_REQUEST; 3]).unwrap()
-    }
+    use crate::keys::BlockKeys;
 
     fn served(store: &mut PrefixStore, access: u64, chain: &[u64]) -> EntryId {
         let mut last = NO_ENTRY;
@@ -280,7 +274,7 @@ mod tests {
         let mut store = PrefixStore::default();
         let three = served(&mut store, 1, &[1, 2, 3]);
         let two = store.get(2).unwrap();
-        let keys = keys();
+        let keys = BlockKeys::of_rows(1, &[[1, 2, 3], [1, 2, 4], [5, 6, 7]]); // a key is its id
         assert_eq!(store.longest(&keys, 0, 3, 1), (3, three));
         assert_eq!(store.longest(&keys, 1, 3, 1), (2, two));
         assert_eq!(store.longest(&keys, 1, 3, 3), (0, NO_ENTRY));

@@ -201,18 +201,14 @@ impl BlockPool {
 
 #[cfg(test)]
 mod tests {
-    use std::sync::Arc;
-
     use super::super::BlockPool;
-    use crate::keys::{BlockKeys, NO_REQUEST};
+    use crate::keys::BlockKeys;
 
     /// Two requests with ids of two blocks each that share the first id, the second request still running. The
     /// last key of the first request has two blocks.
     fn pool() -> BlockPool {
-        let ids = vec![0, 1, 0, 2, 0, 1];
-        let (offsets, full) = (vec![0, 2, 4, 6], vec![4, 4, 4]);
-        let keys = BlockKeys::new(offsets, ids, 2, full, vec![NO_REQUEST; 3]).unwrap();
-        let mut pool = BlockPool::new(Arc::new(keys), 9);
+        let keys = BlockKeys::of_rows(2, &[[0, 1], [0, 2], [0, 1]]);
+        let mut pool = BlockPool::new(keys, 9);
         assert!(pool.allocate(0, 0, 4));
         pool.cache(0, 4);
         pool.release(0);

@@ -41,11 +41,8 @@ impl BatchStore for GroupStore {
     }
 
     fn depth(&self, lease: LeaseId) -> Answer<u32> {
-        let lease = self.leases.get(lease)?;
-        if lease.admitted {
-            return Ok(self.running[lease.request as usize].depth);
-        }
-        Ok(lease.hits)
+        self.leases
+            .depth(lease, |request| self.running[request as usize].depth)
     }
 
     fn commit(&mut self, lease: LeaseId, to: u32, _ready: Times) -> Answer<()> {

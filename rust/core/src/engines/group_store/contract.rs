@@ -2,9 +2,8 @@
 
 use super::{GroupStore, Running};
 use crate::engines::groups::admission::AdmissionLimits as Within;
-use crate::records::Records;
 use crate::store::contract::{
-    gpu_alone, BlockStore, EvictionCounts, GroupAdmission, MachineStore, MovingStore,
+    gpu_alone, own_records, BlockStore, EvictionCounts, GroupAdmission, MachineStore, MovingStore,
     OffersComputed, TierOccupancy,
 };
 use crate::store::newcomer::{Brought, Entry, Newcomer};
@@ -51,23 +50,14 @@ impl MachineStore for GroupStore {
                 self.manager.pool.counts().evicted
             }
         };
-        Ok(EvictionCounts {
-            evicted,
-            ..EvictionCounts::default()
-        })
+        Ok(EvictionCounts::of(evicted))
     }
 
     fn merged_blocks(&self) -> u64 {
         self.manager.pool.merged
     }
 
-    fn records(&self) -> &Records {
-        &self.records
-    }
-
-    fn records_mut(&mut self) -> &mut Records {
-        &mut self.records
-    }
+    own_records!();
 
     fn check(&self) -> Result<(), Violation> {
         self.manager.check()?;

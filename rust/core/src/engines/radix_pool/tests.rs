@@ -2,30 +2,24 @@ use super::*;
 use crate::engines::radix_tree::host::{HostTier, WritePolicy};
 use crate::engines::radix_tree::worth::LeafStrategy;
 use crate::engines::radix_tree::TreeRules;
-use crate::keys::{BlockKeys, NO_REQUEST};
+use crate::keys::BlockKeys;
 use std::sync::Arc;
 
 /// Sixty prompts of two to nine pages that follow one of three chains and diverge at some page.
 fn prompts() -> (Arc<BlockKeys>, Vec<u64>) {
-    let (mut offsets, mut ids, mut tokens) = (vec![0], Vec::new(), Vec::new());
     let mut x: u64 = 7;
-    for request in 0..60u64 {
+    let rows = (0..60u64).map(|request| {
         x = x * 48_271 % 2_147_483_647;
         let (pages, chain, common) = (2 + x % 8, x / 8 % 3, x / 64 % 9);
-        ids.extend((0..pages).map(|k| {
-            let is_common = k < common;
-            (if is_common {
-                10 * chain + k
-            } else {
-                100 + 10 * request + k
-            }) as u32
-        }));
-        offsets.push(ids.len() as u64);
-        tokens.push(4 * pages);
-    }
-    let full = tokens.iter().map(|&n| (n / 4) as u32).collect();
-    let keys = BlockKeys::new(offsets, ids, 1, full, vec![NO_REQUEST; 60]).unwrap();
-    (Arc::new(keys), tokens)
+        let id = |k| match k < common {
+            true => 10 * chain + k,
+            false => 100 + 10 * request + k,
+        };
+        (0..pages).map(|k| id(k) as u32).collect()
+    });
+    let rows: Vec<Vec<u32>> = rows.collect();
+    let tokens = rows.iter().map(|ids| 4 * ids.len() as u64).collect();
+    (BlockKeys::of_rows(1, &rows), tokens)
 }
 
 #[test]

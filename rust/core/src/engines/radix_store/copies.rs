@@ -20,6 +20,10 @@ pub(super) struct Copy {
     pub kept: u32,
 }
 
+/// Indices in `Copies::moving`.
+const WRITES: usize = 0;
+const LOADS: usize = 1;
+
 /// Copies in flight, and those still to be sent.
 #[derive(Debug)]
 pub(super) struct Copies {
@@ -27,9 +31,8 @@ pub(super) struct Copies {
     moves: Slots<Copy>,
     /// Copies decided but not taken yet.
     pub orders: Vec<Order>,
-    /// Moves of the pages that are being loaded and written, by key.
-    arriving: KeyMap<u64, MoveId>,
-    writing: KeyMap<u64, MoveId>,
+    /// Moves of the pages that are being written, and of those being loaded, by key.
+    moving: [KeyMap<u64, MoveId>; 2],
 }
 
 impl Copies {
@@ -39,18 +42,13 @@ impl Copies {
             keys,
             moves: Slots::default(),
             orders: Vec::new(),
-            arriving: KeyMap::default(),
-            writing: KeyMap::default(),
+            moving: Default::default(),
         }
     }
 
     /// Returns the move that brings a request's page to a tier, or `NO_MOVE` if the page is ready.
     pub fn bringing(&self, tier: usize, request: u32, page: u32) -> MoveId {
-        let moving = if tier == GPU {
-            &self.arriving
-        } else {
-            &self.writing
-        };
+        let moving = &self.moving[usize::from(tier == GPU)];
         if moving.is_empty() {
             return NO_MOVE;
         }
@@ -60,7 +58,7 @@ impl Copies {
 
     /// Returns the number of pages being loaded.
     pub fn arriving_pages(&self) -> u64 {
-        self.arriving.len() as u64
+        self.moving[LOADS].len() as u64
     }
 
     /// Returns the number of host pages being written.
@@ -68,7 +66,7 @@ impl Copies {
         let writes = self.moves.iter().filter(|(_, copy)| !copy.is_load);
         let copies = writes.flat_map(|(id, copy)| {
             let keys = (copy.start..copy.end).map(|page| self.keys.key(copy.request, page));
-            let its_own = keys.filter(move |key| self.writing.get(key) == Some(&id));
+            let its_own = keys.filter(move |key| self.moving[WRITES].get(key) == Some(&id));
             its_own.map(|key| tree.copies_on_host(key))
         });
         copies.sum()
@@ -120,11 +118,7 @@ impl Copies {
 
     fn start(&mut self, copy: Copy, (from, to): (usize, usize), after: &[MoveId]) -> MoveId {
         let id = self.moves.insert(copy);
-        let moving = if copy.is_load {
-            &mut self.arriving
-        } else {
-            &mut self.writing
-        };
+        let moving = &mut self.moving[usize::from(copy.is_load)];
         for page in copy.start..copy.end {
             moving.insert(self.keys.key(copy.request, page), id);
         }
@@ -141,11 +135,7 @@ impl Copies {
     /// Ends a copy and returns it. Pages that another copy has taken over are still in flight.
     pub fn finish(&mut self, tree: &mut RadixTree, id: MoveId) -> Answer<Copy> {
         let copy = self.moves.remove(id).ok_or(StoreError::NoSuchMove)?;
-        let moving = if copy.is_load {
-            &mut self.arriving
-        } else {
-            &mut self.writing
-        };
+        let moving = &mut self.moving[usize::from(copy.is_load)];
         for page in copy.start..copy.end {
             let key = self.keys.key(copy.request, page);
             if moving.get(&key) == Some(&id) {

@@ -2,8 +2,7 @@
 
 use super::storage::{StorageTier, DISK};
 use super::RadixStore;
-use crate::records::Records;
-use crate::store::contract::{gpu_alone, EvictionCounts, MachineStore, TierOccupancy};
+use crate::store::contract::{gpu_alone, own_records, EvictionCounts, MachineStore, TierOccupancy};
 use crate::store::{Answer, Violation, GPU, STAGING};
 
 impl RadixStore {
@@ -93,11 +92,11 @@ impl RadixStore {
 
 impl MachineStore for RadixStore {
     fn known_request(&self, request: u32) -> Answer<()> {
-        RadixStore::known_request(self, request)
+        self.leases.known_request(request)
     }
 
     fn peek(&self, request: u32, limit: u32) -> Answer<(u32, u32)> {
-        RadixStore::known_request(self, request)?;
+        self.leases.known_request(request)?;
         Ok(self.look(request, limit))
     }
 
@@ -127,23 +126,14 @@ impl MachineStore for RadixStore {
                 device
             }
         };
-        Ok(EvictionCounts {
-            evicted,
-            ..EvictionCounts::default()
-        })
+        Ok(EvictionCounts::of(evicted))
     }
 
     fn merged_blocks(&self) -> u64 {
         self.pool.merged_tokens / self.page
     }
 
-    fn records(&self) -> &Records {
-        &self.records
-    }
-
-    fn records_mut(&mut self) -> &mut Records {
-        &mut self.records
-    }
+    own_records!();
 
     /// Cost: linear in nodes, requests and pages in flight.
     fn check(&self) -> Result<(), Violation> {

@@ -6,7 +6,7 @@ use super::copies::Copies;
 use super::RadixStore;
 use crate::engines::radix_pool::LEAST_LOADED_TOKENS;
 use crate::engines::radix_tree::RadixTree;
-use crate::store::{MoveId, Part, GPU, NO_MOVE, STAGING};
+use crate::store::{GPU, NO_MOVE};
 
 /// Returns how many of a request's first `limit` pages are ready on the device.
 pub(super) fn found(tree: &RadixTree, copies: &Copies, request: u32, limit: u32) -> u32 {
@@ -32,7 +32,7 @@ impl RadixStore {
     }
 
     /// Returns the pages found on the device, and on both tiers.
-    fn extent(&self, request: u32, limit: u32) -> (u32, u32) {
+    pub(super) fn extent(&self, request: u32, limit: u32) -> (u32, u32) {
         let sight = self.pool.tree.peek(request, limit);
         let on_host = u64::from(sight.pages - sight.device_pages);
         let is_worth_it = on_host * self.page >= LEAST_LOADED_TOKENS;
@@ -42,26 +42,5 @@ impl RadixStore {
             sight.device_pages
         };
         (sight.device_pages, pages)
-    }
-
-    /// Returns the hit in parts by tier.
-    pub fn match_prefix(&self, request: u32, limit: u32) -> Vec<Part> {
-        let (on_device, pages) = self.extent(request, limit);
-        let mut parts: Vec<Part> = Vec::new();
-        for (tier, start, end) in [(GPU, 0, on_device), (STAGING, on_device, pages)] {
-            for page in start..end {
-                let by: MoveId = self.copies.bringing(tier, request, page);
-                match parts.last_mut() {
-                    Some(last) if (last.tier, last.by) == (tier, by) => last.end = page + 1,
-                    _ => parts.push(Part {
-                        tier,
-                        start: page,
-                        end: page + 1,
-                        by,
-                    }),
-                }
-            }
-        }
-        parts
     }
 }

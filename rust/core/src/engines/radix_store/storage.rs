@@ -8,7 +8,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use super::RadixStore;
 use crate::engines::radix_tree::storage::Storage;
 use crate::engines::radix_tree::{RadixTree, ROOT};
-use crate::store::{Answer, MoveId, Order, Slots, StoreError, STAGING};
+use crate::store::contract::{MovingStore, PrefetchingStore};
+use crate::store::{Answer, MoveId, Order, Slots, StoreError, Times, STAGING};
 
 /// Tier index of the storage.
 pub(super) const DISK: usize = STAGING + 1;
@@ -225,14 +226,35 @@ impl RadixStore {
         self.storage.is_some()
     }
 
+    /// Returns the prefetched pages that the tree did not have.
+    pub fn prefetched_pages(&self) -> u64 {
+        let storage = self.storage.as_ref();
+        storage.map_or(0, |storage| storage.prefetched_pages)
+    }
+
+    /// Starts the tree's writes: to the host, and from there to the storage; under write-back, after the host
+    /// copy.
+    pub(super) fn start_writes(&mut self) {
+        let tree = &mut self.pool.tree;
+        for written in tree.take_written() {
+            let (id, run) = self.copies.write(tree, written);
+            if let (true, Some(storage)) = (tree.writes_back(), &mut self.storage) {
+                let keys = self.copies.keys_of(run);
+                storage.back_up(tree, keys, None, (&mut self.copies.orders, vec![id]));
+            }
+        }
+    }
+}
+
+impl PrefetchingStore for RadixStore {
     /// Starts the prefetch of the pages behind the known part of a request's first `limit` pages. Returns the
     /// number of pages requested.
     ///
     /// Returns 0 if no page comes, for one of three reasons. Too few pages are requested or found. The prefix
     /// ends at a node without a host copy. Prefetches in flight have requested their share of the host.
-    pub fn start_prefetch(&mut self, request: u32, limit: u32, now_ns: u64) -> Answer<u32> {
+    fn start_prefetch(&mut self, request: u32, limit: u32, now_ns: u64) -> Answer<u32> {
         self.leases.known_request(request)?;
-        let before = self.evictions();
+        let (before, mut asked) = (self.evictions(), 0);
         let tree = &mut self.pool.tree;
         let Some(storage) = &mut self.storage else {
             return Ok(0);
@@ -260,21 +282,20 @@ impl RadixStore {
             storage.fetching.insert(request, id);
             storage.asked_pages += u64::from(asked_pages);
             storage.read_on(id, &mut self.copies.orders);
-            self.note_evicted(before, now_ns);
-            return Ok(asked_pages);
+            asked = asked_pages;
         }
         self.note_evicted(before, now_ns);
-        Ok(0)
+        Ok(asked)
     }
 
     /// Returns true if pages of a request are still to come from the storage.
-    pub fn is_prefetching(&self, request: u32) -> bool {
+    fn is_prefetching(&self, request: u32) -> bool {
         let storage = self.storage.as_ref();
         storage.is_some_and(|storage| storage.fetching.contains_key(&request))
     }
 
     /// Ends a request's prefetch, keeping the batches that have arrived.
-    pub fn stop_prefetch(&mut self, request: u32) -> Answer<()> {
+    fn stop_prefetch(&mut self, request: u32) -> Answer<()> {
         let storage = self.storage.as_mut().ok_or(StoreError::NoSuchMove)?;
         let id = storage.fetching.get(&request).copied();
         let id = id.ok_or(StoreError::NoSuchMove)?;
@@ -282,22 +303,27 @@ impl RadixStore {
         storage.end(&mut self.pool.tree, id);
         Ok(())
     }
+}
 
-    /// Returns the prefetched pages that the tree did not have.
-    pub fn prefetched_pages(&self) -> u64 {
-        let storage = self.storage.as_ref();
-        storage.map_or(0, |storage| storage.prefetched_pages)
+impl MovingStore for RadixStore {
+    fn has_orders(&self) -> bool {
+        !self.copies.orders.is_empty()
+    }
+
+    fn take_orders(&mut self) -> Vec<Order> {
+        std::mem::take(&mut self.copies.orders)
     }
 
     /// Sets the time at which a move ends, used for writes to the storage.
-    pub fn set_times(&mut self, id: MoveId, done_ns: u64) {
+    fn set_times(&mut self, id: MoveId, times: Times) -> Answer<()> {
         if let Some(storage) = &mut self.storage {
-            storage.set_times(id, done_ns);
+            storage.set_times(id, times.ready_ns);
         }
+        Ok(())
     }
 
     /// Finishes a move: the pages written are ready, the pages read may be evicted.
-    pub fn finish_move(&mut self, id: MoveId) -> Answer<()> {
+    fn finish_move(&mut self, id: MoveId) -> Answer<()> {
         let transfer = self.storage.as_mut().and_then(|tier| tier.moves.remove(id));
         let (tree, orders) = (&mut self.pool.tree, &mut self.copies.orders);
         match (transfer, &mut self.storage) {
@@ -321,18 +347,5 @@ impl RadixStore {
             }
         }
         Ok(())
-    }
-
-    /// Starts the tree's writes: to the host, and from there to the storage; under write-back, after the host
-    /// copy.
-    pub(super) fn start_writes(&mut self) {
-        let tree = &mut self.pool.tree;
-        for written in tree.take_written() {
-            let (id, run) = self.copies.write(tree, written);
-            if let (true, Some(storage)) = (tree.writes_back(), &mut self.storage) {
-                let keys = self.copies.keys_of(run);
-                storage.back_up(tree, keys, None, (&mut self.copies.orders, vec![id]));
-            }
-        }
     }
 }

@@ -1,11 +1,13 @@
 //! HiCache's store above a storage, step by step: writes, pages that stay meanwhile, and prefetches.
 
+use std::ops::Range;
+
 use super::storage::DISK;
 use super::tests::{finish_all, run, store};
 use super::*;
 use crate::engines::radix_tree::ROOT;
-use crate::store::contract::MachineStore;
-use crate::store::STAGING;
+use crate::store::contract::{BlockStore, MachineStore, MovingStore, PrefetchingStore};
+use crate::store::{Order, STAGING};
 
 fn above(write: WritePolicy, host_pages: u64, pages: u64) -> RadixStore {
     store(write, 6, host_pages).above(StorageConfig {
@@ -23,8 +25,21 @@ fn back_up(store: &mut RadixStore, keys: &[u64]) -> Option<Order> {
     orders.pop()
 }
 
+/// Writes pages of request 0, without nodes on the host, and ends the write.
+fn keep_in_storage(store: &mut RadixStore, pages: Range<u32>) {
+    let keys: Vec<u64> = pages.map(|page| store.keys().key(0, page)).collect();
+    let written = back_up(store, &keys).unwrap();
+    store.finish_move(written.id).unwrap();
+}
+
 fn recency(store: &RadixStore) -> Vec<u64> {
     store.storage.as_ref().unwrap().pages.recency()
+}
+
+/// The host nodes that stay until the storage has read or written their pages.
+fn kept_nodes(store: &RadixStore) -> Vec<u32> {
+    let kept = store.storage.as_ref().unwrap().kept();
+    kept.map(|(node, _)| node).collect()
 }
 
 #[test]
@@ -62,7 +77,7 @@ fn only_what_the_storage_lacks_is_sent_and_what_it_loses_goes_when_the_write_end
     let order = back_up(&mut store, &[h, i, j, k]).unwrap();
     assert_eq!((order.from, order.to, order.blocks), (STAGING, DISK, 2));
     assert_eq!(store.records.take_evictions(), []);
-    store.set_times(order.id, 7);
+    store.set_times(order.id, Times::at(7)).unwrap();
     store.finish_move(order.id).unwrap();
     assert_eq!(store.records.take_evictions(), [(7, DISK, 2)]);
     assert_eq!(recency(&store), [4, 5, 6, 7, 1, 8, 9, 10, 11]);
@@ -106,7 +121,7 @@ fn a_written_page_stays_on_the_host_until_the_storage_has_it_though_its_node_is_
     store.finish_move(on.id).unwrap();
     assert_eq!(recency(&store), keys, "from the first on");
     assert_eq!(store.check(), Ok(()));
-    assert_eq!(store.storage.as_ref().unwrap().kept().count(), 0);
+    assert_eq!(kept_nodes(&store), []);
 }
 
 /// The host holds four pages, all of request 0 and being written to the storage; request 2 needs three.
@@ -129,9 +144,7 @@ fn pages_in_flight_to_the_storage_are_not_evicted_from_the_host() {
 fn what_was_computed_meanwhile_gets_the_copies_that_came() {
     for (write, spare, on_host) in [(WritePolicy::Selective, 0, 3), (WritePolicy::Back, 2, 1)] {
         let mut store = above(write, 9, 20);
-        let keys: Vec<u64> = (0..3).map(|page| store.keys().key(0, page)).collect();
-        let written = back_up(&mut store, &keys).unwrap();
-        store.finish_move(written.id).unwrap();
+        keep_in_storage(&mut store, 0..3);
         assert_eq!(store.start_prefetch(0, 4, 0), Ok(4));
         let up = store.take_orders().remove(0);
         assert_eq!((up.from, up.to, up.blocks), (DISK, STAGING, 3));
@@ -154,22 +167,14 @@ fn the_node_that_a_prefetch_follows_stays_on_the_host() {
     let mut store = above(WritePolicy::Through, 9, 20);
     run(&mut store, 0, 1);
     finish_all(&mut store);
-    let keys: Vec<u64> = (1..3).map(|page| store.keys().key(0, page)).collect();
-    let written = back_up(&mut store, &keys).unwrap();
-    store.finish_move(written.id).unwrap();
+    keep_in_storage(&mut store, 1..3);
     assert_eq!(store.start_prefetch(0, 4, 0), Ok(3));
-    let kept: Vec<u32> = store
-        .storage
-        .as_ref()
-        .unwrap()
-        .kept()
-        .map(|(node, _)| node)
-        .collect();
+    let kept = kept_nodes(&store);
     assert!(kept.len() == 1 && kept[0] != ROOT);
     assert_eq!(store.check(), Ok(()));
     finish_all(&mut store);
     assert_eq!(store.prefetched_pages(), 2);
-    assert_eq!(store.storage.as_ref().unwrap().kept().count(), 0);
+    assert_eq!(kept_nodes(&store), []);
 }
 
 #[test]
@@ -182,9 +187,7 @@ fn a_prefetch_follows_the_root_or_a_node_on_the_host() {
         let mut store = above(write, 9, 20);
         run(&mut store, 0, 1);
         finish_all(&mut store);
-        let keys: Vec<u64> = (1..3).map(|page| store.keys().key(0, page)).collect();
-        let written = back_up(&mut store, &keys).unwrap();
-        store.finish_move(written.id).unwrap();
+        keep_in_storage(&mut store, 1..3);
         assert_eq!(store.start_prefetch(0, 4, 0), Ok(asked), "{write:?}");
     }
 }
@@ -193,9 +196,7 @@ fn a_prefetch_follows_the_root_or_a_node_on_the_host() {
 fn pages_of_the_storage_that_the_device_alone_has_count_twice() {
     let mut store = above(WritePolicy::Back, 9, 20);
     run(&mut store, 0, 4);
-    let keys: Vec<u64> = (0..3).map(|page| store.keys().key(0, page)).collect();
-    let written = back_up(&mut store, &keys).unwrap();
-    store.finish_move(written.id).unwrap();
+    keep_in_storage(&mut store, 0..3);
     assert_eq!(store.occupancy(STAGING).unwrap().cached, 0);
     assert_eq!(store.duplicates(DISK), 3);
 }

@@ -1,17 +1,14 @@
-use std::sync::Arc;
-
 use super::storage::DISK;
 use super::*;
-use crate::keys::NO_REQUEST;
-use crate::store::contract::MachineStore;
+use crate::store::contract::{
+    BlockStore, LoadingStore, MachineStore, MovingStore, OffersComputed, PrefetchingStore,
+};
 use crate::store::{Part, GPU, NO_MOVE, STAGING};
 
 /// Two requests with three common pages of four tokens and a page of their own, and a request of three other
 /// pages.
 pub(super) fn store(write: WritePolicy, device_pages: u64, host_pages: u64) -> RadixStore {
-    let ids = vec![0, 1, 2, 3, 0, 1, 2, 4, 5, 6, 7];
-    let full = vec![4, 4, 3];
-    let keys = BlockKeys::new(vec![0, 4, 8, 11], ids, 1, full, vec![NO_REQUEST; 3]).unwrap();
+    let keys = BlockKeys::of_rows(1, &[&[0, 1, 2, 3][..], &[0, 1, 2, 4], &[5, 6, 7]]);
     let config = RadixConfig {
         strategy: LeafStrategy::Lru,
         page: 4,
@@ -22,7 +19,7 @@ pub(super) fn store(write: WritePolicy, device_pages: u64, host_pages: u64) -> R
         prompt_tokens: vec![16, 16, 12],
         total_tokens: vec![18, 18, 14],
     };
-    RadixStore::new(Arc::new(keys), config, lengths).unwrap()
+    RadixStore::new(keys, config, lengths).unwrap()
 }
 
 fn admitted(store: &mut RadixStore, request: u32, pages: u32) -> LeaseId {
@@ -207,13 +204,13 @@ fn a_stopped_prefetch_releases_its_pages_when_its_read_ends() {
 fn a_prompt_is_offered_until_it_is_checked_in_whole() {
     let mut store = store(WritePolicy::Selective, 10, 9);
     let lease = admitted(&mut store, 0, 4);
-    assert!(store.is_computing(lease));
+    assert!(store.is_to_offer(lease));
     store.commit(lease, 2, Times::default()).unwrap();
-    assert!(store.is_computing(lease));
+    assert!(store.is_to_offer(lease));
     store.commit(lease, 4, Times::default()).unwrap();
-    assert!(!store.is_computing(lease));
+    assert!(!store.is_to_offer(lease));
     store.release(lease, 1).unwrap();
-    assert!(!store.is_computing(lease));
+    assert!(!store.is_to_offer(lease));
 }
 
 #[test]

@@ -36,39 +36,34 @@ impl RadixTree {
         }
     }
 
+    /// Changes the counts by what a node contributes to them.
+    fn count_node(&mut self, at: u32, change: impl Fn(&mut u64, u64)) {
+        let (node, counts) = (&self.nodes[at as usize], &mut self.counts);
+        let pages = u64::from(node.pages);
+        let idle_pages = if node.locks == 0 { pages } else { 0 };
+        if node.on_device && at != ROOT {
+            change(&mut counts.device_pages, pages);
+            change(&mut counts.device_nodes, 1);
+            change(&mut counts.evictable_pages, idle_pages);
+        }
+        if node.on_host {
+            change(&mut counts.host_pages, pages);
+            change(&mut counts.host_nodes, 1);
+            change(&mut counts.idle_host_pages, idle_pages);
+            let twice = if node.on_device { pages } else { 0 };
+            change(&mut counts.duplicate_pages, twice);
+        }
+    }
+
     /// Removes a node from the counts and the orders, before it changes.
     pub(super) fn leave(&mut self, at: u32) {
         self.leave_order(at);
-        let (node, counts) = (&self.nodes[at as usize], &mut self.counts);
-        let pages = u64::from(node.pages);
-        if node.on_device && at != ROOT {
-            counts.device_pages -= pages;
-            counts.device_nodes -= 1;
-            counts.evictable_pages -= if node.locks == 0 { pages } else { 0 };
-        }
-        if node.on_host {
-            counts.host_pages -= pages;
-            counts.host_nodes -= 1;
-            counts.idle_host_pages -= if node.locks == 0 { pages } else { 0 };
-            counts.duplicate_pages -= if node.on_device { pages } else { 0 };
-        }
+        self.count_node(at, |count, share| *count -= share);
     }
 
     /// Adds a node to the counts and the orders, after it has changed.
     pub(super) fn enter(&mut self, at: u32) {
-        let (node, counts) = (&self.nodes[at as usize], &mut self.counts);
-        let pages = u64::from(node.pages);
-        if node.on_device && at != ROOT {
-            counts.device_pages += pages;
-            counts.device_nodes += 1;
-            counts.evictable_pages += if node.locks == 0 { pages } else { 0 };
-        }
-        if node.on_host {
-            counts.host_pages += pages;
-            counts.host_nodes += 1;
-            counts.idle_host_pages += if node.locks == 0 { pages } else { 0 };
-            counts.duplicate_pages += if node.on_device { pages } else { 0 };
-        }
+        self.count_node(at, |count, share| *count += share);
         self.enter_order(at);
     }
 
@@ -90,12 +85,9 @@ impl RadixTree {
     pub(super) fn set_device(&mut self, at: u32, is_there: bool) {
         self.change(at, |n| n.on_device = is_there);
         let parent = self.nodes[at as usize].parent;
-        self.rerank(parent, |n| {
-            n.device_children = if is_there {
-                n.device_children + 1
-            } else {
-                n.device_children - 1
-            };
+        self.rerank(parent, |n| match is_there {
+            true => n.device_children += 1,
+            false => n.device_children -= 1,
         });
     }
 

@@ -147,17 +147,14 @@ impl RadixTree {
 
 #[cfg(test)]
 mod tests {
-    use std::sync::Arc;
-
     use super::super::{Insertion, LeafStrategy, RadixTree, TreeRules, ROOT};
-    use crate::keys::{BlockKeys, NO_REQUEST};
+    use crate::keys::BlockKeys;
 
     /// Two requests with two of four pages in common, the first one's path locked.
     fn tree() -> (RadixTree, u32) {
-        let ids = vec![0, 1, 2, 3, 0, 1, 4, 5];
-        let keys = BlockKeys::new(vec![0, 4, 8], ids, 1, vec![4, 4], vec![NO_REQUEST; 2]).unwrap();
+        let keys = BlockKeys::of_rows(1, &[[0, 1, 2, 3], [0, 1, 4, 5]]);
         let rules = (TreeRules::Classic, LeafStrategy::Lru);
-        let mut tree = RadixTree::new(Arc::new(keys), rules, 1, None);
+        let mut tree = RadixTree::new(keys, rules, 1, None);
         let how = Insertion {
             counted_pages: 0,
             protected_pages: 0,

@@ -8,29 +8,22 @@ use std::collections::BTreeMap;
 use super::in_time::HostChanges;
 use super::storage::Storage;
 use super::{Node, RadixTree, ROOT};
+use crate::names::named_values;
 
-/// Time at which a node is written to the host (SGLang's `hicache_write_policy`).
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum WritePolicy {
-    /// Writes a node at its first hit.
-    Through,
-    /// Writes a node at its second hit.
-    Selective,
-    /// Writes a node when it leaves the device.
-    Back,
+named_values! {
+    /// Time at which a node is written to the host (SGLang's `hicache_write_policy`).
+    #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+    pub enum WritePolicy {
+        /// Writes a node at its first hit.
+        Through = "write_through",
+        /// Writes a node at its second hit.
+        Selective = "write_through_selective",
+        /// Writes a node when it leaves the device.
+        Back = "write_back",
+    }
 }
 
 impl WritePolicy {
-    /// Returns the policy of a name, as SGLang writes it.
-    pub fn from_name(name: &str) -> Option<Self> {
-        Some(match name {
-            "write_through" => Self::Through,
-            "write_through_selective" => Self::Selective,
-            "write_back" => Self::Back,
-            _ => return None,
-        })
-    }
-
     /// Returns the hits at which a node is written; None: hits are not counted.
     pub(super) fn threshold(self) -> Option<u64> {
         match self {

@@ -55,7 +55,7 @@ fn what_a_look_up_promotes_stays_while_it_promotes_more() {
         promoted: 3,
         ..TieringCounts::default()
     };
-    assert_eq!((there(&tier).as_str(), tier.counts()), ("ab", counts));
+    assert_eq!((there(&tier).as_str(), tier.counts), ("ab", counts));
 }
 
 #[test]
@@ -105,10 +105,10 @@ fn what_a_request_promoted_it_has_stored_and_what_it_found_it_uses_again() {
 fn an_offer_without_capacity_stores_nothing_in_either_tier() {
     let mut tier = tier_of(2, "a");
     tier.offer(0, 0, &keys("xyz"));
-    assert_eq!((there(&tier).as_str(), tier.resident_below()), ("", 1));
-    assert_eq!((tier.counts().refused, tier.counts().stored), (1, 0));
+    assert_eq!((there(&tier).as_str(), tier.below.len()), ("", 1));
+    assert_eq!((tier.counts.refused, tier.counts.stored), (1, 0));
     tier.offer(0, 0, &keys("xy"));
-    assert_eq!((there(&tier).as_str(), tier.resident_below()), ("xy", 3));
+    assert_eq!((there(&tier).as_str(), tier.below.len()), ("xy", 3));
 }
 
 /// Policy that logs its notifications and keeps nothing but `kept`.
@@ -156,13 +156,13 @@ fn a_policy_learns_once_a_request_of_each_key_that_it_lacks() {
     let learned = || policy.0.lock().unwrap().1.clone();
     assert_eq!(tier.ask(0, 0, &keys("ab")), 0);
     assert_eq!(learned(), "ab");
-    let counts = tier.counts();
+    let counts = tier.counts;
     assert_eq!((counts.aborted, counts.promoted, counts.evicted), (1, 6, 6));
     tier.ask(1, 0, &keys("a"));
     assert_eq!(learned(), "aba");
     tier.finish(0);
     tier.ask(0, 0, &keys("b"));
-    assert_eq!((learned().as_str(), tier.counts().aborted), ("abab", 3));
+    assert_eq!((learned().as_str(), tier.counts.aborted), ("abab", 3));
 }
 
 #[test]

@@ -1,15 +1,15 @@
 //! Implementation of the contract of all stores for vLLM's pool with an engine's tiers below.
 
 use super::{prompt, TieredPool, NOTHING};
-use crate::engines::below::{InParts, Prompt, Site};
+use crate::engines::below::{Prompt, Site};
 use crate::engines::leases::EngineLease;
-use crate::records::Records;
 use crate::store::contract::{
-    BatchStore, BlockStore, EvictionCounts, LoadingStore, MachineStore, MovingStore,
+    own_records, BatchStore, BlockStore, EvictionCounts, LoadingStore, MachineStore, MovingStore,
     OffersComputed, TierOccupancy,
 };
 use crate::store::{
-    Answer, HoldId, LeaseId, MoveId, Order, Part, Reservation, StoreError, Times, Violation, GPU,
+    add_part, Answer, HoldId, LeaseId, MoveId, Order, Part, Reservation, StoreError, Times,
+    Violation, GPU,
 };
 
 impl BatchStore for TieredPool {
@@ -36,11 +36,9 @@ impl BatchStore for TieredPool {
     }
 
     fn depth(&self, lease: LeaseId) -> Answer<u32> {
-        let lease = self.pool.leases.get(lease)?;
-        if lease.admitted {
-            return Ok(self.pool.keyed(lease.request));
-        }
-        Ok(lease.hits)
+        self.pool
+            .leases
+            .depth(lease, |request| self.pool.keyed(request))
     }
 
     fn commit(&mut self, lease: LeaseId, to: u32, _ready: Times) -> Answer<()> {
@@ -86,23 +84,10 @@ impl MachineStore for TieredPool {
         if tier != GPU {
             return Ok(self.below.eviction_counts(tier));
         }
-        Ok(EvictionCounts {
-            evicted: self.pool.evictions(),
-            ..EvictionCounts::default()
-        })
+        Ok(EvictionCounts::of(self.pool.evictions()))
     }
 
-    fn merged_blocks(&self) -> u64 {
-        0
-    }
-
-    fn records(&self) -> &Records {
-        &self.records
-    }
-
-    fn records_mut(&mut self) -> &mut Records {
-        &mut self.records
-    }
+    own_records!();
 
     fn check(&self) -> Result<(), Violation> {
         self.pool.check()?;
@@ -120,12 +105,14 @@ impl LoadingStore for TieredPool {
         if in_pool == last && last < limit && !self.below.brings(prompt, last) {
             in_pool = self.pool.found(request, limit);
         }
-        let mut parts = InParts::default();
+        let mut parts = Vec::new();
         for block in 0..in_pool {
-            parts.add(block, (GPU, self.pool.move_of(request, block)));
+            let part = (GPU, self.pool.move_of(request, block));
+            add_part(&mut parts, part, (block, block + 1));
         }
         let below = self.below.parts(&self.pool, prompt, (in_pool, limit));
-        parts.done().into_iter().chain(below).collect()
+        parts.extend(below);
+        parts
     }
 
     fn protect(&mut self, request: u32, end: u32, tier: usize) -> Answer<HoldId> {
@@ -137,7 +124,7 @@ impl LoadingStore for TieredPool {
     fn unprotect(&mut self, tier: usize, hold: HoldId) -> Answer<()> {
         self.known_tier(tier)?;
         let held = self.holds.remove(hold).ok_or(StoreError::NoSuchHold)?;
-        self.below.release_keys(&held);
+        self.below.in_use().release_keys(&held);
         Ok(())
     }
 
@@ -159,7 +146,7 @@ impl LoadingStore for TieredPool {
             now_ns: self.now_ns,
         };
         let after = self.below.load(site, prompt, (depth, to), after);
-        self.below.hold(&keys);
+        self.below.in_use().hold(&keys);
         let id = self.pool.copies.read(keys, blocks, &after);
         self.pool.give_keys(request, to)?;
         let before = self.to_offer[request as usize];

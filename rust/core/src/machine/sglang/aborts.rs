@@ -5,16 +5,6 @@ use super::{Desk, SglangScheduler};
 use crate::store::Answer;
 
 impl SglangScheduler {
-    /// Aborts a request; a request with KV leaves at the next boundary.
-    pub(super) fn client_left(&mut self, desk: &mut Desk<'_>, slot: Slot) {
-        if self.waiting.contains(&slot) {
-            self.waiting.retain(|&waiting| waiting != slot);
-            self.leave(desk, slot);
-        } else {
-            self.aborts_pending = true;
-        }
-    }
-
     /// Frees the KV of aborted requests: of running requests, of the last step's requests, and of the chunked prompt,
     /// whose chunks are not kept. Aborted requests that were retracted in between leave the queue.
     pub(super) fn release_aborted(&mut self, desk: &mut Desk<'_>) -> Answer<()> {
@@ -51,7 +41,7 @@ impl SglangScheduler {
         Ok(())
     }
 
-    fn leave(&mut self, desk: &mut Desk<'_>, slot: Slot) {
+    pub(super) fn leave(&mut self, desk: &mut Desk<'_>, slot: Slot) {
         let s = &mut self.sequences[slot];
         s.is_finished = true;
         desk.aborted(slot);

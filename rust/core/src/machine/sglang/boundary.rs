@@ -25,8 +25,14 @@ impl EngineScheduler for SglangScheduler {
         Ok(())
     }
 
+    /// Aborts a request; a request with KV leaves at the next boundary.
     fn abort(&mut self, desk: &mut Desk<'_>, slot: Slot) -> Answer<()> {
-        self.client_left(desk, slot);
+        if self.waiting.contains(&slot) {
+            self.waiting.retain(|&waiting| waiting != slot);
+            self.leave(desk, slot);
+        } else {
+            self.aborts_pending = true;
+        }
         Ok(())
     }
 

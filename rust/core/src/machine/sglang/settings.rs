@@ -1,31 +1,21 @@
 //! Settings of SGLang's scheduler.
 
 use super::super::AsyncScheduling;
+use crate::names::named_values;
 
-/// Order of the queue (SGLang's `schedule_policy`).
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum SchedulePolicy {
-    /// In order of arrival; retracted requests last.
-    #[default]
-    Fcfs,
-    /// The longest cached prefix first.
-    LongestPrefix,
-    /// Depth first through the tree, the heaviest subtree first.
-    DepthFirst,
-    /// The longest answer first.
-    LongestOutput,
-}
-
-impl SchedulePolicy {
-    /// The policy of a name, as SGLang writes it.
-    pub fn from_name(name: &str) -> Option<Self> {
-        Some(match name {
-            "fcfs" => Self::Fcfs,
-            "lpm" => Self::LongestPrefix,
-            "dfs-weight" => Self::DepthFirst,
-            "lof" => Self::LongestOutput,
-            _ => return None,
-        })
+named_values! {
+    /// Order of the queue (SGLang's `schedule_policy`).
+    #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+    pub enum SchedulePolicy {
+        /// In order of arrival; retracted requests last.
+        #[default]
+        Fcfs = "fcfs",
+        /// The longest cached prefix first.
+        LongestPrefix = "lpm",
+        /// Depth first through the tree, the heaviest subtree first.
+        DepthFirst = "dfs-weight",
+        /// The longest answer first.
+        LongestOutput = "lof",
     }
 }
 

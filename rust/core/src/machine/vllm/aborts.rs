@@ -7,18 +7,6 @@ use super::VllmScheduler;
 use crate::store::Answer;
 
 impl<B: Blocks> VllmScheduler<B> {
-    /// Aborts a request; a running request leaves at the next boundary.
-    pub(super) fn client_left(&mut self, desk: &mut Desk<'_, B>, slot: Slot) -> Answer<()> {
-        self.cut_step_run(desk)?;
-        let sequence = self.sequences.get(slot);
-        if sequence.is_some_and(|s| self.waiting.remove(slot, s)) {
-            self.leave(desk, slot);
-        } else {
-            self.aborts_pending = true;
-        }
-        Ok(())
-    }
-
     /// Frees the blocks of aborted running requests; steps in flight bring them no token. Aborted requests that were
     /// preempted in between leave the queue.
     pub(super) fn release_aborted(&mut self, desk: &mut Desk<'_, B>) -> Answer<()> {
@@ -35,7 +23,7 @@ impl<B: Blocks> VllmScheduler<B> {
         Ok(())
     }
 
-    fn leave(&mut self, desk: &mut Desk<'_, B>, slot: Slot) {
+    pub(super) fn leave(&mut self, desk: &mut Desk<'_, B>, slot: Slot) {
         desk.aborted(slot);
         self.done(desk.replica, slot);
     }

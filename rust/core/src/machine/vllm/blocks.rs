@@ -57,17 +57,17 @@ pub trait Blocks: BlockStore {
 
 impl Blocks for PoolStore {
     fn admit(&mut self, asked: &Newcomer, config: &VllmConfig, now_ns: u64) -> Answer<Entry> {
-        let hits = PoolStore::peek(self, asked.request, asked.matchable_blocks);
+        let hits = self.pool.peek(asked.request, asked.matchable_blocks);
         let cached = u64::from(hits) * config.block_size_tokens;
         let end = asked.known_tokens.min(cached + asked.step_tokens);
-        let idle = u64::from(self.idle_hits(asked.request, hits));
+        let idle = u64::from(self.pool.idle_hits(asked.request, hits));
         let spare = self.spare_blocks() + u64::from(hits);
         let spare = spare.saturating_sub(idle + asked.kept_blocks);
         let blocks = config.blocks(end);
         if blocks > spare || (asked.whole && config.blocks(asked.known_tokens) > spare) {
             return Ok(Entry::NoCapacity);
         }
-        let lease = BlockStore::acquire(self, asked.request, hits)?;
+        let lease = self.acquire(asked.request, hits)?;
         self.reserve(&[(lease, blocks - u64::from(hits))], now_ns)?;
         Ok(Entry::Admitted {
             lease,
@@ -101,7 +101,7 @@ impl Blocks for PoolStore {
     /// The refused request may wait for a block that fills, if other requests can have its key.
     fn before_news(&self, s: &Sequence, config: &VllmConfig) -> u64 {
         let prompt_blocks = (s.prompt / config.block_size_tokens) as u32;
-        if self.answers_are_shared(s.request, prompt_blocks) {
+        if self.pool.answers_are_shared(s.request, prompt_blocks) {
             first_fill(s, config) - 1
         } else {
             u64::MAX

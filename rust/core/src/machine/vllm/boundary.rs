@@ -28,8 +28,16 @@ impl<B: Blocks> EngineScheduler for VllmScheduler<B> {
         Ok(())
     }
 
+    /// Aborts a request; a running request leaves at the next boundary.
     fn abort(&mut self, desk: &mut Desk<'_, B>, slot: Slot) -> Answer<()> {
-        self.client_left(desk, slot)
+        self.cut_step_run(desk)?;
+        let sequence = self.sequences.get(slot);
+        if sequence.is_some_and(|s| self.waiting.remove(slot, s)) {
+            self.leave(desk, slot);
+        } else {
+            self.aborts_pending = true;
+        }
+        Ok(())
     }
 
     fn at_boundary(&mut self, desk: &mut Desk<'_, B>) -> Answer<()> {

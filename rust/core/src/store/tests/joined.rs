@@ -5,8 +5,7 @@ use super::*;
 #[test]
 fn blocks_written_one_by_one_are_one_run_with_their_own_times() {
     let mut store = store(&[4, 4]);
-    let lease = store.acquire(0, 0).unwrap();
-    store.reserve(&[(lease, 3)], 1).unwrap();
+    let lease = reserved(&mut store, 0, 3, 1);
     for block in 0..3 {
         let at = 10 * u64::from(block);
         store.commit(lease, block + 1, Times::at(at)).unwrap();
@@ -25,7 +24,6 @@ fn blocks_written_one_by_one_are_one_run_with_their_own_times() {
     let one_by_one = [(1, vec![0, 5]), (2, vec![10, 15]), (3, vec![20, 25])];
     assert_eq!(times, one_by_one);
     store.release(lease, 30).unwrap();
-    store.check().unwrap();
 }
 
 #[test]
@@ -53,7 +51,6 @@ fn a_run_whose_end_is_held_stays_separate() {
     store.release(lease, 2).unwrap();
     assert_eq!(store.runs(), 2);
     store.unprotect(GPU, held).unwrap();
-    store.check().unwrap();
 }
 
 #[test]
@@ -66,14 +63,12 @@ fn runs_of_other_uses_stay_apart_and_those_of_equal_ones_join() {
     store.reserve(&[(lease, 0)], 3).unwrap();
     store.release(lease, 3).unwrap();
     assert_eq!(store.runs(), 2, "now three times and twice");
-    store.check().unwrap();
 }
 
 #[test]
 fn blocks_that_were_written_leave_one_by_one_and_keep_their_times_below() {
     let mut store = store(&[4, 4]);
-    let lease = store.acquire(0, 0).unwrap();
-    store.reserve(&[(lease, 4)], 1).unwrap();
+    let lease = reserved(&mut store, 0, 4, 1);
     for block in 0..4 {
         let at = 10 * u64::from(block);
         store.commit(lease, block + 1, Times::at(at)).unwrap();

@@ -16,7 +16,6 @@ fn peek_counts_found_blocks_and_those_ready_on_the_gpu() {
         (0, 0),
         "an unknown request has no blocks"
     );
-    store.check().unwrap();
 }
 
 #[test]
@@ -31,7 +30,6 @@ fn match_prefix_returns_each_leading_block_on_its_fastest_tier() {
         by: NO_MOVE,
     };
     assert_eq!(store.match_prefix(0, 4), [on(GPU, 0, 2), on(CPU, 2, 3)]);
-    store.check().unwrap();
 }
 
 #[test]
@@ -45,7 +43,6 @@ fn acquire_holds_blocks_which_then_cannot_be_evicted() {
     assert_eq!(store.reserve(&[(other, 2)], 2), Ok(Reservation::Ready));
     assert_eq!(store.lease(lease).unwrap().depth, 2);
     assert_eq!(store.peek(0, 4), (2, 2));
-    store.check().unwrap();
 }
 
 #[test]
@@ -55,7 +52,6 @@ fn acquire_refuses_what_the_gpu_does_not_have() {
     assert_eq!(store.acquire(0, 1), Err(StoreError::NotOnTier));
     assert_eq!(store.acquire(0, 2), Err(StoreError::NotFound));
     assert_eq!(store.acquire(4, 0), Err(StoreError::NoSuchRequest(4)));
-    store.check().unwrap();
 }
 
 #[test]
@@ -67,20 +63,17 @@ fn two_leases_on_a_block_hold_it_until_the_second_is_released() {
     assert_eq!(store.tier(GPU).evictable, 0);
     store.release(second, 3).unwrap();
     assert_eq!(store.tier(GPU).evictable, 2);
-    store.check().unwrap();
 }
 
 #[test]
 fn commit_turns_reserved_blocks_into_cached_ones_that_others_find() {
     let mut store = store(&[4]);
-    let lease = store.acquire(0, 0).unwrap();
-    store.reserve(&[(lease, 3)], 1).unwrap();
+    let lease = reserved(&mut store, 0, 3, 1);
     assert_eq!(occupancy(&store, GPU), [1, 3, 0, 0]);
     assert_eq!(store.peek(1, 4), (0, 0), "reserved is not shared");
     store.commit(lease, 2, Times::at(2)).unwrap();
     assert_eq!(occupancy(&store, GPU), [1, 1, 2, 0]);
     assert_eq!(store.peek(1, 4), (2, 2));
-    store.check().unwrap();
 }
 
 #[test]
@@ -94,42 +87,35 @@ fn a_block_that_two_requests_compute_is_kept_once() {
     assert_eq!(occupancy(&store, GPU), [4, 0, 4, 0]);
     store.release(first, 4).unwrap();
     assert_eq!(store.tier(GPU).evictable, 1, "the second holds the rest");
-    store.check().unwrap();
 }
 
 #[test]
 fn what_one_request_computes_piece_by_piece_lies_in_one_run() {
     let mut store = store(&[4]);
-    let lease = store.acquire(0, 0).unwrap();
-    store.reserve(&[(lease, 3)], 1).unwrap();
+    let lease = reserved(&mut store, 0, 3, 1);
     (1..=3).for_each(|to| store.commit(lease, to, Times::at(u64::from(to))).unwrap());
     assert_eq!(store.runs(), 1);
-    store.check().unwrap();
 }
 
 #[test]
 fn commit_refuses_more_than_is_reserved() {
     let mut store = store(&[4]);
-    let lease = store.acquire(0, 0).unwrap();
-    store.reserve(&[(lease, 1)], 1).unwrap();
+    let lease = reserved(&mut store, 0, 1, 1);
     let refused = store.commit(lease, 2, Times::at(1));
     assert_eq!(refused, Err(StoreError::NotReserved));
     store.commit(lease, 1, Times::at(1)).unwrap();
     assert_eq!(store.commit(lease, 1, Times::at(1)), Ok(()), "it has it");
-    store.check().unwrap();
 }
 
 #[test]
 fn release_frees_what_was_never_computed_and_keeps_the_rest_cached() {
     let mut store = store(&[4]);
-    let lease = store.acquire(0, 0).unwrap();
-    store.reserve(&[(lease, 3)], 1).unwrap();
+    let lease = reserved(&mut store, 0, 3, 1);
     store.commit(lease, 1, Times::at(2)).unwrap();
     store.release(lease, 3).unwrap();
     assert_eq!(occupancy(&store, GPU), [3, 0, 1, 0]);
     assert_eq!(store.tier(GPU).evictable, 1);
     assert_eq!(store.release(lease, 3), Err(StoreError::NoSuchLease));
-    store.check().unwrap();
 }
 
 #[test]
@@ -139,10 +125,8 @@ fn release_makes_what_was_held_the_most_recent() {
     cached(&mut store, 2, 2, 2);
     let again = store.acquire(0, 2).unwrap();
     store.release(again, 3).unwrap();
-    let new = store.acquire(3, 0).unwrap();
-    store.reserve(&[(new, 2)], 4).unwrap();
+    reserved(&mut store, 3, 2, 4);
     assert_eq!((store.peek(0, 4).0, store.peek(2, 4).0), (2, 0));
-    store.check().unwrap();
 }
 
 #[test]
@@ -153,9 +137,24 @@ fn abandon_takes_an_admission_back_recency_included() {
     let lease = store.acquire(0, 2).unwrap();
     store.abandon(lease).unwrap();
     assert_eq!(store.tier(GPU).evictable, 4);
-    let new = store.acquire(3, 0).unwrap();
-    store.reserve(&[(new, 2)], 3).unwrap();
+    let new = reserved(&mut store, 3, 2, 3);
     assert_eq!((store.peek(0, 4).0, store.peek(2, 4).0), (0, 2));
     assert_eq!(store.abandon(new), Err(StoreError::Reserved));
-    store.check().unwrap();
+}
+
+/// Two blocks on the GPU: requests 0 and 2 compute one each, request 3 needs one more.
+fn left_after_eviction(touch: Touch) -> (u32, u32) {
+    let mut store = Checked(tiers(&[2], false).with_touch(touch));
+    let first = running(&mut store, 0, 1, 1);
+    let second = running(&mut store, 2, 1, 1);
+    store.release(second, 1).unwrap(); // admitted later, released earlier
+    store.release(first, 2).unwrap();
+    reserved(&mut store, 3, 1, 3);
+    (store.peek(0, 1).0, store.peek(2, 1).0)
+}
+
+#[test]
+fn of_two_requests_the_later_admitted_ends_first() {
+    assert_eq!(left_after_eviction(Touch::Release), (1, 0));
+    assert_eq!(left_after_eviction(Touch::Admission), (0, 1));
 }

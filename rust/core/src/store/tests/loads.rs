@@ -4,11 +4,10 @@ use super::*;
 
 /// Returns a store with two blocks of request 0 on the CPU, and a lease of it that has reserved GPU blocks
 /// for them.
-fn about_to_load() -> (Store, LeaseId) {
+fn about_to_load() -> (Checked, LeaseId) {
     let mut store = store(&[4, 4, 4]);
     put(&mut store, CPU, 0, (0, 2));
-    let lease = store.acquire(0, 0).unwrap();
-    store.reserve(&[(lease, 2)], 1).unwrap();
+    let lease = reserved(&mut store, 0, 2, 1);
     (store, lease)
 }
 
@@ -25,7 +24,6 @@ fn a_load_lands_in_reserved_blocks_and_keeps_its_source() {
     assert_eq!(store.tier(CPU).evictable, 2);
     let again = store.finish_move(load);
     assert_eq!(again, Err(StoreError::NoSuchMove));
-    store.check().unwrap();
 }
 
 #[test]
@@ -35,11 +33,9 @@ fn load_refuses_what_is_not_reserved_not_below_or_here_already() {
     assert_eq!(store.load(lease, 0, &[]), Err(StoreError::NoBlocks));
     assert_eq!(store.load(lease, 1, &[7]), Err(StoreError::NoSuchMove));
     store.commit(lease, 1, Times::at(1)).unwrap();
-    let other = store.acquire(1, 0).unwrap();
-    store.reserve(&[(other, 1)], 1).unwrap();
+    let other = reserved(&mut store, 1, 1, 1);
     let here = store.load(other, 1, &[]);
     assert_eq!(here, Err(StoreError::OnTierAlready));
-    store.check().unwrap();
 }
 
 #[test]
@@ -53,7 +49,6 @@ fn join_holds_what_another_request_is_loading() {
     assert_eq!(store.tier(GPU).evictable, 0, "the other still holds it");
     store.release(other, 3).unwrap();
     assert_eq!(store.tier(GPU).evictable, 2);
-    store.check().unwrap();
 }
 
 #[test]
@@ -66,7 +61,6 @@ fn stage_brings_blocks_one_tier_up() {
     assert_eq!(store.copies(0, 4), [(2, vec![NO_COPY, NO_MOVE, NO_MOVE])]);
     let to_gpu = store.stage(0, (0, 2), GPU, None, 1);
     assert_eq!(to_gpu, Err(StoreError::WrongTier));
-    store.check().unwrap();
 }
 
 #[test]
@@ -78,7 +72,6 @@ fn stage_is_refused_if_held_blocks_leave_too_few() {
     assert_eq!(store.stage(0, (0, 1), CPU, None, 1), Ok(None));
     store.unprotect(CPU, hold).unwrap();
     assert!(store.stage(0, (0, 1), CPU, None, 1).unwrap().is_some());
-    store.check().unwrap();
 }
 
 #[test]
@@ -92,7 +85,6 @@ fn protected_blocks_stay_until_the_hold_ends() {
     store.unprotect(CPU, hold).unwrap();
     assert_eq!(store.unprotect(CPU, hold), Err(StoreError::NoSuchHold));
     assert_eq!(store.tier(CPU).evictable, 2);
-    store.check().unwrap();
 }
 
 #[test]
@@ -106,5 +98,4 @@ fn drop_copy_gives_up_the_copy_below_but_never_the_last_one() {
     store.drop_copy(0, 0, 2, CPU).unwrap();
     assert_eq!((store.tier(CPU).cached, store.duplicates(CPU)), (0, 0));
     assert_eq!(store.peek(0, 4), (2, 2));
-    store.check().unwrap();
 }

@@ -22,36 +22,61 @@ mod reserving;
 mod times;
 mod writes;
 
-use std::sync::Arc;
+use std::ops::{Deref, DerefMut};
 
 use super::*;
-use crate::keys::{BlockKeys, NO_REQUEST};
+use crate::keys::BlockKeys;
 
 const CPU: usize = 1;
 const DISK: usize = 2;
 
-/// Four requests of four blocks: 0 and 1 share their first two; 2 and 3 share nothing.
-fn four_requests() -> Arc<BlockKeys> {
-    let ids = vec![0, 1, 2, 3, 0, 1, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13];
-    let keys = BlockKeys::new(
-        vec![0, 4, 8, 12, 16],
-        ids,
-        1,
-        vec![4; 4],
-        vec![NO_REQUEST; 4],
-    );
-    Arc::new(keys.unwrap())
+/// A store whose invariants are checked at the end of its test.
+struct Checked(Store);
+
+impl Deref for Checked {
+    type Target = Store;
+
+    fn deref(&self) -> &Store {
+        &self.0
+    }
 }
 
-/// Returns a store with the given number of blocks on each tier; victims are written to the tier below, if
-/// there is one.
-fn store(capacities: &[u64]) -> Store {
+impl DerefMut for Checked {
+    fn deref_mut(&mut self) -> &mut Store {
+        &mut self.0
+    }
+}
+
+impl Drop for Checked {
+    fn drop(&mut self) {
+        if !std::thread::panicking() {
+            self.0.check().unwrap();
+        }
+    }
+}
+
+/// Returns a store with the given number of blocks on each tier. Four requests have four blocks each: 0 and 1 share
+/// their first two; 2 and 3 share nothing.
+fn tiers(capacities: &[u64], write_back: bool) -> Store {
+    let rows = [[0, 1, 2, 3], [0, 1, 4, 5], [6, 7, 8, 9], [10, 11, 12, 13]];
     let tier = |&blocks: &u64| TierConfig {
         capacity_blocks: Some(blocks),
-        write_back: true,
+        write_back,
     };
     let tiers: Vec<TierConfig> = capacities.iter().map(tier).collect();
-    Store::new(four_requests(), &tiers)
+    Store::new(BlockKeys::of_rows(1, &rows), &tiers)
+}
+
+/// Returns such a store whose victims are written to the tier below, if there is one.
+fn store(capacities: &[u64]) -> Checked {
+    Checked(tiers(capacities, true))
+}
+
+/// Admits a request that finds nothing, and reserves blocks for it.
+fn reserved(store: &mut Store, request: u32, blocks: u64, now_ns: u64) -> LeaseId {
+    let lease = store.acquire(request, 0).unwrap();
+    store.reserve(&[(lease, blocks)], now_ns).unwrap();
+    lease
 }
 
 /// Starts a request: computes its first blocks and keeps it running.

@@ -46,13 +46,6 @@ struct Model {
 
 impl Model {
     fn new(seed: u64) -> Self {
-        let mut offsets = vec![0];
-        offsets.extend(ROWS.iter().scan(0, |sum, row| {
-            *sum += row.len() as u64;
-            Some(*sum)
-        }));
-        let full = ROWS.iter().map(|row| row.len() as u32).collect();
-        let keys = BlockKeys::new(offsets, ROWS.concat(), 1, full, vec![NO_REQUEST; 8]);
         let tier = |capacity_blocks, write_back| TierConfig {
             capacity_blocks,
             write_back,
@@ -63,7 +56,7 @@ impl Model {
             tier(None, false),
         ];
         Self {
-            store: Store::new(Arc::new(keys.unwrap()), &tiers),
+            store: Store::new(BlockKeys::of_rows(1, &ROWS), &tiers),
             blocks: BTreeMap::new(),
             open: BTreeMap::new(),
             clock: 0,

@@ -10,7 +10,6 @@ fn free_blocks_are_taken_before_any_is_evicted() {
     assert_eq!(store.reserve(&[(lease, 2)], 2), Ok(Reservation::Ready));
     assert_eq!(occupancy(&store, GPU), [0, 2, 2, 0]);
     assert_eq!(store.tier(GPU).evictions, 0);
-    store.check().unwrap();
 }
 
 #[test]
@@ -18,13 +17,11 @@ fn the_least_recently_released_goes_its_deepest_block_first() {
     let mut store = store(&[4]);
     cached(&mut store, 0, 2, 1);
     cached(&mut store, 2, 2, 2);
-    let lease = store.acquire(3, 0).unwrap();
-    store.reserve(&[(lease, 1)], 3).unwrap();
+    let lease = reserved(&mut store, 3, 1, 3);
     assert_eq!((store.peek(0, 4).0, store.peek(2, 4).0), (1, 2));
     store.reserve(&[(lease, 2)], 3).unwrap();
     assert_eq!((store.peek(0, 4).0, store.peek(2, 4).0), (0, 1));
     assert_eq!(store.tier(GPU).evictions, 3);
-    store.check().unwrap();
 }
 
 #[test]
@@ -32,10 +29,8 @@ fn a_common_beginning_outlives_both_of_its_ends() {
     let mut store = store(&[6]);
     cached(&mut store, 0, 4, 1);
     cached(&mut store, 1, 4, 2); // renews blocks 0 and 1 as well
-    let lease = store.acquire(2, 0).unwrap();
-    store.reserve(&[(lease, 3)], 3).unwrap();
+    reserved(&mut store, 2, 3, 3);
     assert_eq!((store.peek(0, 4).0, store.peek(1, 4).0), (2, 3));
-    store.check().unwrap();
 }
 
 #[test]
@@ -49,7 +44,6 @@ fn a_reservation_is_refused_whole_and_changes_nothing() {
     assert_eq!(store.lease(lease).unwrap().reserved, 0);
     store.release(held, 4).unwrap();
     assert_eq!(store.reserve(&[(lease, 3)], 4), Ok(Reservation::Ready));
-    store.check().unwrap();
 }
 
 #[test]
@@ -62,7 +56,6 @@ fn several_leases_reserve_all_or_nothing() {
     );
     assert_eq!(store.reserve(&[(a, 2), (b, 2)], 1), Ok(Reservation::Ready));
     assert_eq!(store.tier(GPU).active, 4);
-    store.check().unwrap();
 }
 
 #[test]
@@ -84,7 +77,6 @@ fn a_victims_blocks_are_pending_until_it_is_written_down() {
     store.finish_move(order.id).unwrap();
     store.commit(lease, 1, Times::at(3)).unwrap();
     assert_eq!(store.peek(0, 4), (2, 1), "found below");
-    store.check().unwrap();
 }
 
 #[test]
@@ -96,20 +88,17 @@ fn a_victim_with_a_copy_below_just_goes() {
     assert_eq!(store.reserve(&[(lease, 2)], 2), Ok(Reservation::Ready));
     assert!(store.take_orders().is_empty());
     assert_eq!(store.peek(0, 4), (2, 0));
-    store.check().unwrap();
 }
 
 #[test]
 fn a_lease_released_with_pending_blocks_frees_them_when_the_write_finishes() {
     let mut store = store(&[2, 2]);
     cached(&mut store, 0, 2, 1);
-    let lease = store.acquire(2, 0).unwrap();
-    store.reserve(&[(lease, 2)], 2).unwrap();
+    let lease = reserved(&mut store, 2, 2, 2);
     store.release(lease, 3).unwrap();
     assert_eq!(occupancy(&store, GPU), [0, 0, 0, 2]);
     finish_all(&mut store);
     assert_eq!(occupancy(&store, GPU), [2, 0, 0, 0]);
-    store.check().unwrap();
 }
 
 #[test]
@@ -117,27 +106,20 @@ fn victims_that_do_not_fit_below_are_dropped_oldest_first() {
     let mut store = store(&[4, 1]);
     cached(&mut store, 0, 2, 1);
     cached(&mut store, 2, 2, 2);
-    let lease = store.acquire(3, 0).unwrap();
-    store.reserve(&[(lease, 3)], 3).unwrap();
+    reserved(&mut store, 3, 3, 3);
     assert_eq!(store.tier(GPU).overflowed, 2);
     assert_eq!((store.peek(0, 4).0, store.peek(2, 4)), (0, (2, 1)));
     finish_all(&mut store);
-    store.check().unwrap();
 }
 
 #[test]
 fn without_write_back_victims_are_discarded() {
-    let tier = |blocks| TierConfig {
-        capacity_blocks: Some(blocks),
-        write_back: false,
-    };
-    let mut store = Store::new(four_requests(), &[tier(2), tier(2)]);
+    let mut store = Checked(tiers(&[2, 2], false));
     cached(&mut store, 0, 2, 1);
     let lease = store.acquire(2, 0).unwrap();
     assert_eq!(store.reserve(&[(lease, 1)], 2), Ok(Reservation::Ready));
     assert_eq!(store.tier(GPU).overflowed, 1);
     assert_eq!(store.peek(0, 4), (1, 1));
-    store.check().unwrap();
 }
 
 #[test]
@@ -145,8 +127,7 @@ fn blocks_below_are_freed_in_the_same_manner() {
     let mut store = store(&[1, 1, 1]);
     put(&mut store, CPU, 0, (0, 1));
     cached(&mut store, 2, 1, 1);
-    let lease = store.acquire(3, 0).unwrap();
-    store.reserve(&[(lease, 1)], 2).unwrap();
+    reserved(&mut store, 3, 1, 2);
     let [below, above] = &store.take_orders()[..] else {
         panic!("two writes")
     };
@@ -155,24 +136,16 @@ fn blocks_below_are_freed_in_the_same_manner() {
     assert_eq!(above.after, [below.id]);
     store.finish_move(below.id).unwrap();
     store.finish_move(above.id).unwrap();
-    store.check().unwrap();
 }
 
 #[test]
 fn with_the_last_copy_of_a_block_goes_what_follows_it() {
-    let mut store = Store::new(
-        four_requests(),
-        &[1, 1, 4].map(|blocks| TierConfig {
-            capacity_blocks: Some(blocks),
-            write_back: false,
-        }),
-    );
+    let mut store = Checked(tiers(&[1, 1, 4], false));
     put(&mut store, CPU, 0, (0, 1));
     put(&mut store, DISK, 0, (1, 3));
     store.claim(CPU, 1, 1).unwrap().unwrap(); // block 0 has no copy any more
     assert_eq!(store.tier(DISK).orphaned, 2);
     assert_eq!(store.peek(0, 4), (0, 0));
-    store.check().unwrap();
 }
 
 #[test]
@@ -194,5 +167,4 @@ fn of_two_equally_recent_blocks_the_deeper_goes_first_though_the_other_is_bared_
         (4, vec![ready, none, ready]),
     ];
     assert_eq!(store.copies(0, 4), right);
-    store.check().unwrap();
 }

@@ -17,15 +17,13 @@ fn reported(store: &Store, request: u32) -> Vec<(u32, u64, u64, u64)> {
 #[test]
 fn computed_blocks_know_the_step_that_computed_them() {
     let mut store = store(&[4]);
-    let lease = store.acquire(0, 0).unwrap();
-    store.reserve(&[(lease, 3)], 5).unwrap();
+    let lease = reserved(&mut store, 0, 3, 5);
     store.commit(lease, 2, Times::at(10)).unwrap();
     store.commit(lease, 3, Times::at(20)).unwrap();
     assert_eq!(reported(&store, 0), [(2, 10, 10, 5), (3, 20, 20, 5)]);
     store.release(lease, 30).unwrap();
     assert_eq!(reported(&store, 0), [(2, 10, 10, 30), (3, 20, 20, 30)]);
     assert_eq!(store.now_ns(), 30);
-    store.check().unwrap();
 }
 
 #[test]
@@ -42,7 +40,6 @@ fn a_move_has_the_times_of_its_transmission() {
     store.finish_move(mv).unwrap();
     assert_eq!(reported(&store, 0)[0].1..=reported(&store, 0)[0].2, 4..=9);
     assert_eq!(store.set_times(mv, times), Err(StoreError::NoSuchMove));
-    store.check().unwrap();
 }
 
 #[test]
@@ -55,11 +52,9 @@ fn no_copy_is_whole_before_its_first_layer() {
     };
     let refused = store.set_times(mv, backwards);
     assert_eq!(refused, Err(StoreError::LastLayerFirst));
-    let lease = store.acquire(2, 0).unwrap();
-    store.reserve(&[(lease, 1)], 1).unwrap();
+    let lease = reserved(&mut store, 2, 1, 1);
     let refused = store.commit(lease, 1, backwards);
     assert_eq!(refused, Err(StoreError::LastLayerFirst));
-    store.check().unwrap();
 }
 
 #[test]
@@ -85,5 +80,4 @@ fn times_of_accesses_that_nothing_remembers_are_forgotten() {
     }
     assert_eq!(reported(&store, 0), [(2, 1, 1, 59_999)]);
     assert!(store.accessed_ns.len() < 100_000, "of 200,000");
-    store.check().unwrap();
 }

@@ -15,7 +15,6 @@ fn write_through_copies_what_is_missing_below() {
     assert_eq!(store.copies(0, 4), [(2, vec![NO_MOVE, NO_MOVE])]);
     let beyond = store.write_through(lease, 0, 3, 1);
     assert_eq!(beyond, Err(StoreError::NotHeld));
-    store.check().unwrap();
 }
 
 #[test]
@@ -24,7 +23,6 @@ fn write_through_is_skipped_if_no_block_below_can_be_freed() {
     let lease = running(&mut store, 0, 2, 1);
     assert_eq!(store.write_through(lease, 0, 2, 1), Ok(None));
     assert_eq!(occupancy(&store, CPU), [1, 0, 0, 0]);
-    store.check().unwrap();
 }
 
 #[test]
@@ -39,7 +37,6 @@ fn a_victim_whose_copy_is_being_written_waits_for_that_write() {
     assert_eq!(got, Ok(Reservation::Refused));
     store.finish_move(write).unwrap();
     assert_eq!(store.reserve(&[(new, 2)], 3), Ok(Reservation::Ready));
-    store.check().unwrap();
 }
 
 #[test]
@@ -53,7 +50,6 @@ fn write_selected_copies_what_enough_requests_have_used() {
     let bottom = store.write_selected(second, CPU, 2, 2);
     assert_eq!(bottom, Err(StoreError::WrongTier));
     finish_all(&mut store);
-    store.check().unwrap();
 }
 
 #[test]
@@ -66,7 +62,6 @@ fn write_on_passes_a_write_to_the_tier_after_the_next() {
     store.finish_move(second).unwrap();
     let everywhere = vec![NO_MOVE; 3];
     assert_eq!(store.copies(0, 4), [(2, everywhere)]);
-    store.check().unwrap();
 }
 
 #[test]
@@ -75,11 +70,9 @@ fn touch_makes_blocks_recent_without_a_request() {
     cached(&mut store, 0, 2, 1);
     cached(&mut store, 2, 2, 2);
     store.touch(0, 2).unwrap();
-    let lease = store.acquire(3, 0).unwrap();
-    store.reserve(&[(lease, 2)], 3).unwrap();
+    reserved(&mut store, 3, 2, 3);
     assert_eq!((store.peek(0, 4).0, store.peek(2, 4).0), (2, 0));
     assert_eq!(store.touch(2, 1), Err(StoreError::NotFound));
-    store.check().unwrap();
 }
 
 #[test]
@@ -95,7 +88,6 @@ fn discard_takes_blocks_off_every_tier_from_the_last_up_to_a_held_one() {
         ([3, 0, 1, 0], [3, 0, 1, 0])
     );
     store.release(lease, 2).unwrap();
-    store.check().unwrap();
 }
 
 #[test]
@@ -105,18 +97,17 @@ fn discard_stops_below_what_another_request_continues() {
     cached(&mut store, 1, 4, 2);
     store.discard(0, 0, 4).unwrap();
     assert_eq!((store.peek(0, 4).0, store.peek(1, 4).0), (2, 4));
-    store.check().unwrap();
 }
 
 #[test]
 fn expire_discards_what_has_lapsed_by_the_tiers_policy() {
     let policy = Keyed::new(Box::new(Ttl { ttl_ns: 10 }));
-    let mut store = store(&[4]).with_orders([Some(Box::new(policy) as _)]);
+    let orders = [Some(Box::new(policy) as _)];
+    let mut store = Checked(tiers(&[4], true).with_orders(orders));
     cached(&mut store, 0, 2, 0);
     cached(&mut store, 2, 2, 5);
     store.expire(10);
     assert_eq!((store.peek(0, 4).0, store.peek(2, 4).0), (0, 2));
     store.expire(15);
     assert_eq!(occupancy(&store, GPU), [4, 0, 0, 0]);
-    store.check().unwrap();
 }
