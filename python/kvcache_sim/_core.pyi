@@ -120,7 +120,6 @@ class RawSettings(TypedDict):
     skip: bool
     order: str
     keep_unknown: bool
-    any_integer: bool
 
 @type_check_only
 class RowColumns(TypedDict):
@@ -152,7 +151,7 @@ class RawColumns(RowColumns):
     #: Pairs (request, request that it waits for), flat, in addition to ``after``; set by Python readers only.
     also_after: NotRequired[NDArray[np.int32]]
     new_input_only: bool
-    id_names: NDArray[np.uint64] | list[str]
+    id_names: NDArray[np.uint64] | list[str] | list[int]
     problems: list[tuple[int, int, str, str, str, str, str]]
     problem_counts: list[tuple[str, int]]
     findings: list[tuple[str, int, int, str]]

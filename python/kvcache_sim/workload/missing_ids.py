@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -79,16 +80,24 @@ def _repeat_history(
         past[session] = (mine, prompt + int(trace.output_tokens[row]))
 
 
+def _listed_names(names: list[str] | list[int], old: NDArray[np.int64], named: int) -> list[Any]:
+    """Return names of the kind of ``names``: texts, or integers of any size and sign."""
+    integers = [name for name in names if isinstance(name, int)]
+    if integers:
+        top = max(integers) + 1
+        return [names[k] if k < named else top + k - named for k in old.tolist()]
+    prefix = "private:"
+    while any(str(name).startswith(prefix) for name in names):
+        prefix = "_" + prefix
+    return [names[k] if k < named else f"{prefix}{k - named}" for k in old.tolist()]
+
+
 def _names(
     trace: Trace, old: NDArray[np.int64], named: int
-) -> NDArray[np.int64] | NDArray[np.uint64] | list[str]:
+) -> NDArray[np.int64] | NDArray[np.uint64] | list[str] | list[int]:
     """Return names for the old ids and, beyond ``named``, names that no old id has."""
     if isinstance(trace.id_names, list):
-        taken = set(trace.id_names)
-        prefix = "private:"
-        while any(t.startswith(prefix) for t in taken):
-            prefix = "_" + prefix
-        return [trace.id_names[k] if k < named else f"{prefix}{k - named}" for k in old.tolist()]
+        return _listed_names(trace.id_names, old, named)
     if not len(trace.id_names):
         same = bool(np.array_equal(old, np.arange(len(old))))
         return np.empty(0, np.int64) if same else old

@@ -89,7 +89,9 @@ def _moved_pairs(pairs: NDArray[np.int32], rows: NDArray[np.int64], count: int) 
     return kept
 
 
-def names_of(trace: Trace, dense: NDArray[np.int64]) -> NDArray[np.int64] | NDArray[np.uint64] | list[str]:
+def names_of(
+    trace: Trace, dense: NDArray[np.int64]
+) -> NDArray[np.int64] | NDArray[np.uint64] | list[str] | list[int]:
     """Return the original ids of dense ones; empty if they are 0, 1, 2, …"""
     if isinstance(trace.id_names, list):
         return [trace.id_names[k] for k in dense.tolist()]

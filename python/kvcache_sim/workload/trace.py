@@ -41,7 +41,7 @@ class Trace(Value):
             (``sessions.predecessors``) to the arrival; OPEN_LOOP where ``arrival_ns`` applies.
         is_conversational_turn: (n,) bool. Label of the generator or file (seed 000) without influence on
             results.
-        id_names: (distinct,) int64 or uint64, or a list of texts. Original id of each dense id; empty if
+        id_names: (distinct,) int64 or uint64, or a list of texts or of any integers. Original ids; empty if
             the same.
         session_names: One text per session; empty where sessions are named by their index.
         extra: Members of each row without a column, as JSON text without braces; empty unless requested.
@@ -80,7 +80,7 @@ class Trace(Value):
     turn: NDArray[np.int32]
     think_ns: NDArray[np.int64]
     is_conversational_turn: NDArray[np.bool_]
-    id_names: NDArray[np.int64] | NDArray[np.uint64] | list[str] = field(
+    id_names: NDArray[np.int64] | NDArray[np.uint64] | list[str] | list[int] = field(
         default_factory=lambda: np.empty(0, np.int64)
     )
     session_names: list[str] = field(default_factory=list)

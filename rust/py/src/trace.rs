@@ -12,7 +12,7 @@ use kvsim_core::trace::{reuse, weka, Order, ReadError, Settings};
 use numpy::{PyArray1, PyReadonlyArray1};
 use pyo3::exceptions::{PyKeyboardInterrupt, PyOSError, PyValueError};
 use pyo3::prelude::*;
-use pyo3::types::{PyBytes, PyDict, PyList};
+use pyo3::types::{PyBytes, PyDict, PyInt, PyList};
 
 use crate::named::{set_arrays, set_entries};
 
@@ -231,7 +231,6 @@ fn settings_from(dict: &Bound<'_, PyDict>) -> PyResult<Settings> {
             _ => Order::Keep,
         },
         keep_unknown: get(dict, "keep_unknown")?,
-        any_integer: get(dict, "any_integer")?,
     })
 }
 
@@ -257,6 +256,11 @@ fn columns(py: Python<'_>, reading: Reading) -> PyResult<Bound<'_, PyDict>> {
             let same = (0..names.len() as u64).eq(names.iter().copied());
             let names = if same { Vec::new() } else { names };
             out.set_item("id_names", PyArray1::from_vec(py, names))?;
+        }
+        Names::Texts(names) if reading.ids.of_integers => {
+            let integer = py.get_type::<PyInt>();
+            let names: PyResult<Vec<_>> = names.iter().map(|n| integer.call1((&**n,))).collect();
+            out.set_item("id_names", PyList::new(py, names?)?)?
         }
         Names::Texts(names) => {
             out.set_item("id_names", PyList::new(py, names.iter().map(|n| &**n))?)?

@@ -97,9 +97,7 @@ def command(
         raise UsageError(
             "standard output has the data already", where="--json", hint="drop it, or give --output FILE"
         )
-    settings = ReadSettings(
-        block_size=trace_block_size, format=trace_format, missing_ids="leave", any_integer=True
-    )
+    settings = ReadSettings(block_size=trace_block_size, format=trace_format, missing_ids="leave")
     requests = read_trace(trace, settings=settings)
     root_seed = _root_seed(seed)
     config = PromptConfig(

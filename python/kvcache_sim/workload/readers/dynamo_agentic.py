@@ -86,7 +86,9 @@ def _read(source: TraceSource, settings: ReadSettings) -> RawColumns:
         names.add(line, value)
         rows.add(_request(line, value, rows.block_size), [])
     rows.waits = names.numbered()
-    return rows.columns(np.array(list(rows.dense), np.uint64), line)
+    ids: list[Any] = list(rows.dense)
+    fits = all(0 <= block < 1 << 64 for block in ids)
+    return rows.columns(np.array(ids, np.uint64) if fits else ids, line)
 
 
 FORMAT = TraceFormat(

@@ -44,7 +44,6 @@ def raw_settings(settings: ReadSettings, block_size: int) -> RawSettings:
         "skip": settings.on_bad_row == "skip",
         "order": settings.time_order,
         "keep_unknown": settings.keeps_members,
-        "any_integer": settings.any_integer,
     }
 
 

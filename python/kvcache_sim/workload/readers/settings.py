@@ -36,8 +36,6 @@ class ReadSettings(Value):
     keep_unknown: bool = False
     #: Row members that are part of each block's key, such as ``cache_salt`` (see ``extra_keys``).
     extra_keys: tuple[str, ...] = ()
-    #: Block ids may be integers of any size and sign, not only from 0 to 2⁶⁴−1; they become decimal texts.
-    any_integer: bool = False
     #: For formats with lengths in bytes (LMCache, plain text): bytes per token; None: 4, an estimate.
     bytes_per_token: int | None = None
     #: For texts: path of a local tokenizer.json (package ``tokenizers``); None estimates lengths.

@@ -208,7 +208,7 @@ def id_names(trace: Trace, dense: NDArray[np.uint32]) -> Names:
     if len(trace.id_names) == 0:
         return dense.astype(np.int64)
     if isinstance(trace.id_names, list):
-        return [trace.id_names[k] for k in dense.tolist()]
+        return [str(trace.id_names[k]) for k in dense.tolist()]
     names = trace.id_names[dense]
     if names.dtype == np.uint64:
         return [str(name) for name in names.tolist()]

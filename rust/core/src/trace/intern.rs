@@ -32,7 +32,7 @@ pub struct IdTable {
     numbers: HashMap<u64, u32, BuildHasherDefault<IdHash>>,
     texts: HashMap<Arc<str>, u32>,
     /// True if the texts are the digits of integers, some negative or beyond 64 bits.
-    of_integers: bool,
+    pub of_integers: bool,
     /// By number from `first` on: the id as the trace writes it.
     pub names: Names,
     /// By number from `first` on: the block's first appearance.
@@ -158,16 +158,20 @@ impl IdTable {
     /// The trace's name of a block.
     #[cold]
     pub fn name(&self, dense: u32) -> String {
+        let shown = |text: &str| match self.of_integers {
+            true => text.to_owned(),
+            false => format!("{text:?}"),
+        };
         if let Some(kept) = self.kept.get(&dense) {
             return match &kept.name {
                 Name::Number(id) => id.to_string(),
-                Name::Text(text) => format!("{text:?}"),
+                Name::Text(text) => shown(text),
             };
         }
         let at = (dense - self.first) as usize;
         match &self.names {
             Names::Numbers(names) => names[at].to_string(),
-            Names::Texts(names) => format!("{:?}", names[at]),
+            Names::Texts(names) => shown(&names[at]),
         }
     }
 
@@ -239,22 +243,32 @@ impl IdTable {
     #[cold]
     pub fn integer(&mut self, digits: &str) -> Option<u32> {
         match &self.names {
-            Names::Numbers(_) if self.first > 0 => return None,
-            Names::Numbers(numbers) => {
-                let texts: Vec<Arc<str>> = numbers
-                    .iter()
-                    .map(|number| Arc::from(number.to_string()))
-                    .collect();
-                self.texts = texts.iter().cloned().zip(0..).collect();
-                self.names = Names::Texts(texts);
-                self.of_integers = true;
-                self.direct.clear();
-                self.numbers.clear();
-            }
+            Names::Numbers(_) => self.name_by_digits(),
             Names::Texts(_) if !self.of_integers => return None,
             Names::Texts(_) => {}
         }
         self.intern(digits)
+    }
+
+    /// Names every id so far by its digits instead of its number, kept ids included.
+    fn name_by_digits(&mut self) {
+        let Names::Numbers(numbers) = &self.names else {
+            return;
+        };
+        let digits = |number: &u64| -> Arc<str> { Arc::from(number.to_string()) };
+        let texts: Vec<Arc<str>> = numbers.iter().map(digits).collect();
+        self.texts = texts.iter().cloned().zip(self.first..).collect();
+        for (&number, kept) in &mut self.kept {
+            if let Name::Number(id) = kept.name {
+                let text = digits(&id);
+                self.texts.insert(Arc::clone(&text), number);
+                kept.name = Name::Text(text);
+            }
+        }
+        self.names = Names::Texts(texts);
+        self.of_integers = true;
+        self.direct.clear();
+        self.numbers.clear();
     }
 
     fn intern(&mut self, id: &str) -> Option<u32> {
@@ -296,97 +310,5 @@ impl IdTable {
                 }
             }
         }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::{IdTable, Seen, NONE};
-
-    fn add(table: &mut IdTable, id: u64) -> u32 {
-        table.number(id).unwrap()
-    }
-
-    #[test]
-    fn ids_keep_their_number_when_the_table_grows() {
-        let mut table = IdTable::default();
-        let ids: Vec<u64> = (0..3_000_000u64)
-            .map(|k| {
-                if k % 3 == 0 {
-                    k
-                } else {
-                    k.wrapping_mul(0x9e37_79b9_7f4a_7c15)
-                }
-            })
-            .collect();
-        for (k, &id) in ids.iter().enumerate().take(400_000) {
-            assert_eq!(add(&mut table, id), k as u32);
-        }
-        for (k, &id) in ids.iter().enumerate().take(400_000) {
-            assert_eq!(add(&mut table, id), k as u32);
-        }
-        table.roll_back(10);
-        assert_eq!(add(&mut table, ids[9]), 9);
-        assert_eq!(add(&mut table, ids[11]), 10);
-        assert_eq!(add(&mut table, u64::MAX), 11);
-        assert!(table.text("a").is_none());
-    }
-
-    #[test]
-    fn integers_of_any_size_are_named_by_their_digits() {
-        let mut table = IdTable::default();
-        assert_eq!(table.number(7), Some(0));
-        assert_eq!(table.number(u64::MAX), Some(1));
-        assert_eq!(table.integer("-1"), Some(2));
-        assert_eq!(table.number(7), Some(0));
-        assert_eq!(table.integer("18446744073709551616"), Some(3));
-        assert_eq!(table.number(u64::MAX), Some(1));
-        assert_eq!(table.number(8), Some(4));
-        assert_eq!(table.integer("-1"), Some(2));
-        assert_eq!(table.text("7"), None, "a text is no integer");
-        table.roll_back(2);
-        assert_eq!(table.integer("-1"), Some(2));
-        table.roll_back(0);
-        assert_eq!(table.text("7"), Some(0));
-        assert_eq!(table.integer("-1"), None);
-    }
-
-    #[test]
-    fn ids_that_are_kept_have_their_number_and_forgotten_ones_come_anew() {
-        let mut table = IdTable::default();
-        for id in [5, 1 << 40, 9] {
-            let number = add(&mut table, id);
-            let parent = NONE;
-            table.note_seen(
-                Seen {
-                    parent,
-                    tokens: number,
-                },
-                7,
-            );
-        }
-        table.keep(&[1]);
-        assert_eq!((add(&mut table, 1 << 40), table.len()), (1, 3));
-        assert_eq!((table.first_line(1), table.first_line(0)), (Some(7), None));
-        assert_eq!((add(&mut table, 5), add(&mut table, 77)), (3, 4));
-        assert_eq!(
-            (table.name(1), table.name(4)),
-            ((1u64 << 40).to_string(), "77".into())
-        );
-        table.roll_back(4);
-        assert_eq!(add(&mut table, 78), 4);
-        assert!(table.text("a").is_none());
-        table.keep(&[]);
-        assert_eq!(add(&mut table, 5), 5);
-    }
-
-    #[test]
-    fn texts_and_numbers_do_not_mix() {
-        let mut table = IdTable::default();
-        assert_eq!(table.text("0x1f"), Some(0));
-        assert_eq!(table.text("0x1f"), Some(0));
-        assert_eq!(table.number(3), None);
-        table.roll_back(0);
-        assert_eq!(table.number(3), Some(0));
     }
 }

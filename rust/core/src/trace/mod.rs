@@ -7,6 +7,8 @@ pub mod datetime;
 pub mod decimal;
 pub mod id_hash;
 pub mod intern;
+#[cfg(test)]
+mod intern_tests;
 pub mod json;
 pub mod jsonl;
 pub mod lines;
@@ -38,8 +40,6 @@ pub struct Settings {
     pub order: Order,
     /// Keep the text of members that no reader recognizes.
     pub keep_unknown: bool,
-    /// Block ids may be negative integers and integers beyond 64 bits.
-    pub any_integer: bool,
 }
 
 /// Reasons why a reading ended early.

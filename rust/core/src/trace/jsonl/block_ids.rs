@@ -4,20 +4,15 @@ use super::super::intern::IdTable;
 use super::super::json::Cursor;
 use super::super::problem::Refusal;
 
-/// An id that is not a plain run of digits; negative ids and ids beyond 64 bits only if `any_integer`.
+/// An id that is not a plain run of digits: an integer of any size and sign, or a text.
 #[cold]
-fn odd_id(c: &mut Cursor, ids: &mut IdTable, any_integer: bool) -> Result<Option<u32>, Refusal> {
+fn odd_id(c: &mut Cursor, ids: &mut IdTable) -> Result<Option<u32>, Refusal> {
     let from = c.at;
     let wrong = |c: &Cursor, what: &str| {
-        let expected = if any_integer {
-            "an integer, or a string"
-        } else {
-            "an integer from 0 to 2⁶⁴−1, or a string"
-        };
         Err(c
             .problem(from, "id", what)
             .got(c.excerpt(from))
-            .expected(expected))
+            .expected("an integer, or a string"))
     };
     match c.peek() {
         b'"' => {
@@ -34,9 +29,7 @@ fn odd_id(c: &mut Cursor, ids: &mut IdTable, any_integer: bool) -> Result<Option
                 .and_then(|t| t.parse::<u64>().ok())
             {
                 Some(value) => Ok(ids.number(value)),
-                None if any_integer && is_integer(text) => Ok(ids.integer(canonical(text))),
-                None if text[0] == b'-' => wrong(c, "negative block id"),
-                None if text.iter().all(u8::is_ascii_digit) => wrong(c, "block id beyond 64 bits"),
+                None if is_integer(text) => Ok(ids.integer(canonical(text))),
                 None => wrong(c, "block id that is no integer"),
             }
         }
@@ -75,7 +68,6 @@ pub fn block_ids(
     c: &mut Cursor,
     ids: &mut IdTable,
     references: &mut Vec<u32>,
-    any_integer: bool,
 ) -> Result<bool, Refusal> {
     if c.peek() != b'[' {
         return no_ids(c);
@@ -105,7 +97,7 @@ pub fn block_ids(
             ids.number(value)
         } else {
             c.at = from;
-            let dense = odd_id(c, ids, any_integer)?;
+            let dense = odd_id(c, ids)?;
             at = c.at;
             dense
         };

@@ -39,8 +39,6 @@ pub struct Destination<'o> {
     pub ids: &'o mut IdTable,
     pub references: &'o mut Vec<u32>,
     pub ordinal: u64,
-    /// True if ids may be integers of any size and sign.
-    pub any_integer: bool,
 }
 
 impl<'a> Row<'a> {
@@ -58,7 +56,7 @@ impl<'a> Row<'a> {
         let from = c.at;
         Ok(Some(if is(&s.ids) {
             self.ids_at = from;
-            block_ids(c, into.ids, into.references, into.any_integer)?;
+            block_ids(c, into.ids, into.references)?;
             1
         } else if is(&s.time) {
             self.time_at = from;

@@ -61,7 +61,6 @@ impl JsonRows {
                 ids: &mut self.out.ids,
                 references: &mut self.out.columns.block_ids,
                 ordinal: self.ordinal,
-                any_integer: self.settings.any_integer,
             };
             match row.member(&key, c, &self.schema, into)? {
                 Some(bit) if seen & bit != 0 => return Err(given_twice(c, from)),
