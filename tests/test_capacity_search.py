@@ -169,6 +169,7 @@ def test_the_split_is_that_of_an_exhaustive_search(tmp_path, monkeypatch, capsys
         pools = ["--set", f"pools.prefill={split}", "--set", f"pools.decode={6 - split}"]
         run(["capacity", *common, *pools, "-o", f"split-{split}"])
         exhaustive[split] = json.loads(capsys.readouterr().out)["candidates"][0]["rate_per_s"]
+    assert {own["step_times.source"] for own in found} == {"fitted set h100-llama-3.1-8b-tp1"}
     together = tried.pop(None)
     assert together is not None
     assert {split: exhaustive[split] for split in tried} == tried

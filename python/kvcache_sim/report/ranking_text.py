@@ -51,6 +51,8 @@ def settings_text(row: Row) -> str:
 def _other_figure(ranking: Ranking) -> list[str]:
     """Return the first other figure that distinguishes the equal cells, with the best of them by it."""
     for goal in _OTHERS:
+        if ranking.saturated and goal.metric.startswith("latency."):
+            continue
         if goal == ranking.goal or not all(isinstance(row.get(goal.metric), float) for row in ranking.first):
             continue
         order = ordered(ranking.first, goal)

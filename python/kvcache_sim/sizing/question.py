@@ -135,6 +135,9 @@ _FIGURES = (
     "cache.token_hit_rate",
     "goodput.requests_per_s",
     "cost.per_million_output_tokens",
+    "step_times.source",
+    "step_times.factor_low",
+    "step_times.factor_high",
 )
 
 
