@@ -199,9 +199,9 @@ def test_every_packaged_set_states_the_errors_of_whole_runs_of_its_kind():
         assert f"{step_interval(source_kind(name)).runs} whole runs" in errors.source
     far_off = stated_step_errors("b300-deepseek-v4-flash-tp1-ep4-dp4")
     assert far_off.decode.high > step_interval(source_kind("b300-qwen3.6-35b-a3b-tp2")).factors.high
-    assert "rows held out state 9.77 %" in far_off.source
+    assert "9.77 % off on rows held out of its own grid" in far_off.source
     assert "no row held out" in stated_step_errors("b300-qwen3-32b-tp4").source
-    assert "some of this set" in stated_step_errors("h100-llama-3-8b-tp1").source
+    assert "some with this set" in stated_step_errors("h100-llama-3-8b-tp1").source
     assert stated_step_errors("a100-llama-3-8b-tp1").mixed_kv == pytest.approx((1 / 2.2, 2.9 / 2.2), rel=1e-3)
     assert stated_step_errors("rtx4090-llama-3.1-8b-tp1").mixed_kv is None
 

@@ -15,25 +15,35 @@ app = verb_app("List sources of step times, show what some steps take, or start 
 
 @app.command("list")
 def list_step_times(as_json: AsJson = False) -> None:
-    """List the packaged sets, and the other sources with how to spell them.
+    """List the packaged sets, and the other sources with how to spell them, the nearest to real runs first.
 
     \b
     Examples:
       kvsim step-times list
     """
+    from kvcache_sim.model.run_intervals import COMPOSED, source_kind
     from kvcache_sim.model.step_times import SPELLINGS, step_time_names
     from kvcache_sim.report.step_time_sheet import held_out_error
 
-    rows = [(name, held_out_error(name)) for name in step_time_names()]
+    composed = {name: getattr(source_kind(name), "source", "") == COMPOSED for name in step_time_names()}
+    rows = [(name, held_out_error(name)) for name in sorted(composed, key=lambda name: composed[name])]
     if as_json:
         typer.echo(json.dumps({"step_times": dict(rows), "spellings": dict(SPELLINGS)}, indent=2))
         return
-    print_rows((name, error or "transferred: no rows of its own") for name, error in rows)
+
+    def print_sets(is_composed: bool) -> None:
+        chosen = [row for row in rows if composed[row[0]] == is_composed]
+        print_rows((name, error or "transferred: no rows of its own") for name, error in chosen)
+
+    typer.echo("Fitted to iterations of a machine:")
+    print_sets(is_composed=False)
+    typer.echo("\nOther sources:")
+    print_rows(SPELLINGS)
+    typer.echo("\nComposed of measured kernels, on real streams no nearer than a roofline:")
+    print_sets(is_composed=True)
     typer.echo(
         "llama-3.1-8b in a name reads the set of llama-3-8b, and the reverse (70b too): the same shapes"
     )
-    typer.echo("\nOther sources:")
-    print_rows(SPELLINGS)
 
 
 @app.command()

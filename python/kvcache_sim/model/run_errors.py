@@ -10,7 +10,7 @@ import math
 import tomllib
 from collections.abc import Iterator
 from functools import cache
-from importlib.resources import files
+from pathlib import Path
 from typing import Any, NamedTuple
 
 from kvcache_sim.values import Value
@@ -90,7 +90,7 @@ def load_of(queue: float) -> str:
 @cache
 def measured_runs() -> tuple[MeasuredRun, ...]:
     """Return every measured run that the project has; some 50 ms."""
-    text = (files("kvcache_sim") / "model/data/run_errors.toml").read_text(encoding="utf-8")
+    text = (Path(__file__).parent / "data/run_errors.toml").read_text(encoding="utf-8")
     return tuple(_read(tomllib.loads(text)))
 
 

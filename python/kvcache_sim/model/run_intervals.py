@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Mapping
 from functools import cache
-from importlib.resources import files
+from pathlib import Path
 from typing import Any
 
 from kvcache_sim.errors import UsageError
@@ -110,7 +110,7 @@ def model_interval(
 @cache
 def _stated() -> dict[str, dict[str, Any]]:
     stated: dict[str, dict[str, Any]] = json.loads(
-        (files("kvcache_sim") / "model/data/run_intervals.json").read_text(encoding="utf-8")
+        (Path(__file__).parent / "data/run_intervals.json").read_text(encoding="utf-8")
     )
     return stated
 

@@ -75,13 +75,13 @@ def _of_fit(name: str, kind: Kind, factors: Factors, source: str) -> StepErrors:
     errors = {phase: float(row["mape_percent"]) for phase, row in entry.get("held_out", {}).items()}
     mixed_kv = None if "mixed" in errors or not errors else _assumed_mixed_kv(entry)
     if name in _WITH_RUNS:
-        return StepErrors(factors, factors, mixed_kv, f"{source}, some of this set")
+        return StepErrors(factors, factors, mixed_kv, f"{source}, some with this set")
     decode = errors.get("decode")
     if decode is None:
-        return StepErrors(factors, factors, mixed_kv, f"{source}, none of this set; no row held out")
+        return StepErrors(factors, factors, mixed_kv, f"{source}, none with this set; no row held out")
     ratio = max(1.0, decode / _HELD_OUT_PERCENT[kind.source])
     factors = Factors(factors.low**ratio, factors.high**ratio)
-    own = f"none of this set, whose rows held out state {decode:g} %"
+    own = f"none with this set, {decode:g} % off on rows held out of its own grid"
     return StepErrors(factors, factors, mixed_kv, f"{source}, {own}")
 
 

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import asdict
+from textwrap import wrap
 from typing import Any
 
 from kvcache_sim.model.aiconfigurator.sampled import SampledStepTime
 from kvcache_sim.model.parametric import ParametricStepTime
+from kvcache_sim.model.stated_errors import stated_step_errors
 from kvcache_sim.model.step_time import StepBatch
 from kvcache_sim.model.step_times import (
     load_step_time,
@@ -37,6 +39,14 @@ def held_out_error(name: str) -> str:
     return f"error on rows held out: {text}" if text else ""
 
 
+def stated_error(name: str) -> str:
+    """Return the stated error of a source's steps with its origin; empty for a source without an error."""
+    errors = stated_step_errors(name)
+    if errors is None or errors.decode is None:
+        return ""
+    return f"steps ×{errors.decode.low:.2f}–{errors.decode.high:.2f}: {errors.source}"
+
+
 def step_time_sheet(name: str) -> dict[str, Any]:
     """Return a source's model and GPU, its coefficients if any, and the ms of some steps."""
     source, subject = load_step_time(name), measured_on(name)
@@ -61,6 +71,7 @@ def step_time_sheet(name: str) -> dict[str, Any]:
         "tensor_parallel": subject.tensor_parallel,
         "facts": facts,
         "coefficients": asdict(source) if isinstance(source, ParametricStepTime) else None,
+        "stated_error": stated_error(name),
         "held_out_error": held_out_error(name) if same is not None or name in step_time_names() else "",
         "steps": steps,
     }
@@ -71,8 +82,8 @@ def sheet_text(sheet: dict[str, Any]) -> str:
     model, gpu = sheet["model"] or "(no model named)", sheet["gpu"] or "(no GPU named)"
     lines = [f"{sheet['name']}: {model} on {sheet['tensor_parallel']} × {gpu}"]
     lines += [f"  {fact}" for fact in sheet["facts"]]
-    if sheet["held_out_error"]:
-        lines.append(f"  {sheet['held_out_error']}")
+    for key in ("stated_error", "held_out_error"):
+        lines += wrap(sheet[key], 80, initial_indent="  ", subsequent_indent="    ")
     for name, value in (sheet["coefficients"] or {}).items():
         if value:
             text = f"{len(value)} points" if isinstance(value, tuple) else f"{value:g}"
