@@ -9,7 +9,7 @@ from kvcache_sim.errors import UsageError
 from kvcache_sim.model.gpus import UNMEASURED, load_gpu
 from kvcache_sim.model.run_errors import Factors, Kind
 from kvcache_sim.model.run_intervals import COMPOSED, OWN, ROOFLINE, source_kind, step_interval
-from kvcache_sim.model.step_times import measured_on, step_time_entry
+from kvcache_sim.model.step_times import measured_on, same_shape_set, step_time_entry
 
 __all__ = ["Factors", "StepErrors", "around", "stated_step_errors"]
 
@@ -17,12 +17,7 @@ __all__ = ["Factors", "StepErrors", "around", "stated_step_errors"]
 #: (docs/data/packaged-sets.toml, h100-sweep-runs.toml). Whole runs of a set with larger ones may be off more.
 _HELD_OUT_PERCENT = {COMPOSED: 1.52, OWN: 6.2}
 #: Sets of which whole runs were measured, none of them fitted.
-_WITH_RUNS = (
-    "h100-llama-3-8b-tp1",
-    "h100-llama-3.1-8b-tp1",
-    "h100-qwen3-32b-tp2",
-    "rtx4090-llama-3.1-8b-tp1",
-)
+_WITH_RUNS = ("h100-llama-3-8b-tp1", "h100-qwen3-32b-tp2", "rtx4090-llama-3.1-8b-tp1")
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,7 +69,8 @@ def _of_fit(name: str, kind: Kind, factors: Factors, source: str) -> StepErrors:
     entry = step_time_entry(name)
     errors = {phase: float(row["mape_percent"]) for phase, row in entry.get("held_out", {}).items()}
     mixed_kv = None if "mixed" in errors or not errors else _assumed_mixed_kv(entry)
-    if name in _WITH_RUNS:
+    same = same_shape_set(name)
+    if (name if same is None else same[0]) in _WITH_RUNS:
         return StepErrors(factors, factors, mixed_kv, f"{source}, some with this set")
     decode = errors.get("decode")
     if decode is None:
