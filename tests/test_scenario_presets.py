@@ -13,10 +13,10 @@ from kvcache_sim.simulation import RunOptions, simulate
 
 ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT / "docs" / "site"))
-from scenario_table import PAGE, SCENARIOS, table  # noqa: E402
+from scenario_table import PAGE, PRESETS, TWO_WIRES, answer, page, rows_of  # noqa: E402
 
 FOLDER = ROOT / "scenarios"
-PRESETS = (
+SMALL = (
     "one-gpu",
     "cpu-offload",
     "nvme",
@@ -37,7 +37,7 @@ REACHED = {
 }
 
 
-@pytest.mark.parametrize("name", PRESETS)
+@pytest.mark.parametrize("name", SMALL)
 def test_a_preset_runs_and_reaches_what_it_is_about(name):
     small = ["workload.requests=150", "tiers.gpu.capacity=3GiB"]
     if name in ("nvme", "cachedattention"):
@@ -63,12 +63,8 @@ def test_pools_smooth_the_time_between_tokens_and_cost_time_to_the_first():
 
 def test_two_machines_that_read_from_each_other_contend_on_one_wire_and_not_on_two():
     """Seed 001: make them select the same channel on fetching from remote, or two different ones."""
-    two = [
-        "channels.wire.edges=['1:cpu->0:cpu']",
-        "channels.back={bandwidth: 10Gb/s, latency: 5us, edges: ['0:cpu->1:cpu']}",
-    ]
     found = []
-    for options in ([], two):
+    for options in ([], TWO_WIRES):
         scenario = load_scenario(FOLDER / "two-machines.yaml", ["workload.requests=600", *options])
         run = simulate(scenario.settings, read_requests(scenario))
         wires = {c.name: c for c in run.channels if c.name in ("wire", "back")}
@@ -81,12 +77,20 @@ def test_two_machines_that_read_from_each_other_contend_on_one_wire_and_not_on_t
     assert shared_stall > stall
 
 
-def test_the_page_lists_every_scenario():
-    page = PAGE.read_text()
-    assert all(f"`{path.stem}`" in page for path in FOLDER.glob("*.yaml"))
-    assert {row.name for row in SCENARIOS} == set(PRESETS)
+@pytest.mark.parametrize("preset", PRESETS, ids=lambda preset: preset.name)
+def test_a_preset_answers_its_question_as_the_page_says(preset):
+    """At its own size and seed, and at most of the other seeds; ``python docs/site/scenario_table.py`` writes it."""
+    found = answer(preset)
+    assert found.holds
+    assert sum(found.others) * 2 > len(found.others) or not found.others
+    assert rows_of(PAGE.read_text())[preset.name] == found.row
 
 
-def test_the_table_of_the_page_is_that_of_fresh_runs():
-    """``python docs/site/scenario_table.py`` writes it."""
-    assert f"\n\n{table()}\n" in PAGE.read_text()
+def test_the_page_has_a_row_for_every_scenario_and_is_as_written():
+    text = PAGE.read_text()
+    rows = rows_of(text)
+    assert page(rows.values()) == text
+    assert {*rows, "vllm-rtx4090"} == {path.stem for path in FOLDER.glob("*.yaml")}
+    assert list(rows) == [preset.name for preset in PRESETS]
+    for path in FOLDER.glob("*.yaml"):
+        assert "?" in path.read_text().split("\nname:")[0], path.stem
