@@ -57,6 +57,22 @@ def ran(path, *overrides, rows=None, engine="native"):
 
 
 @pytest.mark.parametrize("accounting", ["detailed", "simplified"])
+@pytest.mark.parametrize("engine", ["native", "spec"])
+def test_a_session_keeps_the_newest_history_that_its_capacity_holds(path, accounting, engine):
+    done = ran(path, "session_view.max_tokens=112", f"cache.accounting={accounting}", engine=engine)
+    # the last two turns, of 128 + 16 and 160 + 16 tokens, lose 32 and 64; the request without one stays whole
+    inputs = number_column(done.run.requests["input_tokens"]).tolist()
+    assert inputs == [32, 64, 96, 96, 96, 160]
+    assert done.summary["requests"]["finished"] == 6
+    cached = number_column(done.run.requests["cached_prefix_length_used"]).tolist()
+    whole = ran(path, f"cache.accounting={accounting}", engine=engine)
+    assert cached[:3] == number_column(whole.run.requests["cached_prefix_length_used"]).tolist()[:3]
+    assert cached[3] <= 80, "at most the history that is left"
+    if accounting == "detailed":
+        assert cached[3:5] == [0, 0], "blocks are named by all before them"
+
+
+@pytest.mark.parametrize("accounting", ["detailed", "simplified"])
 def test_prompts_that_leave_no_token_for_an_answer_are_rejected(path, accounting):
     # turn 2 has 96 + 16 = 112 tokens: the last that fits
     done = ran(path, "replica.max_model_len=112", f"cache.accounting={accounting}")

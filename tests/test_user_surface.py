@@ -47,6 +47,7 @@ CHANGED = {
 
 ADDED = {
     "flag: simulate --engine (native | spec | spec-plain)",
+    "key: session_view.max_tokens = null",
     "figure: plugins.row.kind []",
     "figure: plugins.row.name []",
     "figure: plugins.row.calls []",

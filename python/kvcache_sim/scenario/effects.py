@@ -184,6 +184,8 @@ def _views(model: ScenarioModel) -> Iterator[Finding]:
     for section in ("session_view", "prefix_view"):
         given = getattr(model, section)
         for key in changed(given):
+            if (section, key) == ("session_view", "max_tokens"):
+                continue  # it shortens prompts, for any store
             if not model.cache.enabled:
                 yield (section, key), "cache.enabled is false"
             if why:

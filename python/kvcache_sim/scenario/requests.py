@@ -42,6 +42,7 @@ def open_requests(scenario: Scenario, options: RunOptions) -> Trace | TraceStrea
     section, slides = scenario.model.trace, scenario.model.replica.on_overflow == "slide"
     outputs = scenario.model.workload.get("output_tokens")
     changed = slides or outputs is not None or scenario.model.measure is not None
+    changed = changed or scenario.model.session_view.max_tokens is not None
     changed = changed or scenario.model.replica.queue_order == PROGRAM_FCFS
     changed = changed or bool(trace_fields_of(scenario.model))
     changed = changed or scenario.model.retention is not None
@@ -90,10 +91,12 @@ def prepared(scenario: Scenario, trace: Trace) -> Trace:
 
         trace = with_models(trace, model.models.field, list(model.models.of))
     context = context_tokens(scenario.settings, trace)
-    if context is not None and model.replica.on_overflow == "slide":
-        from kvcache_sim.workload.context_window import slide
+    window = context if model.replica.on_overflow == "slide" else None
+    for most in (model.session_view.max_tokens, window):
+        if most is not None:
+            from kvcache_sim.workload.context_window import slide
 
-        trace = slide(trace, context)
+            trace = slide(trace, most)
     if model.retention is not None:
         from kvcache_sim.workload.members import HintRules, with_retention
 

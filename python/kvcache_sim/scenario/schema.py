@@ -97,6 +97,10 @@ class SessionViewSection(Section):
 
     max_sessions: Annotated[Count | None, about("most visible sessions; null: all")] = None
     ttl: Annotated[PositiveNs | None, about("time after a turn; null: no limit")] = None
+    max_tokens: Annotated[
+        Annotated[int, Meta(ge=2, le=1 << 31)] | None,
+        about("KV capacity of a session: longer turns lose their oldest history; null: no limit"),
+    ] = None
 
 
 class PrefixViewSection(Section):

@@ -62,7 +62,7 @@ def slide(trace: Trace, max_model_len: ContextTokens) -> Trace:
         block_ids=by_first_appearance(np.concatenate(rows)),
         id_offsets=np.concatenate(([0], np.cumsum(counts))).astype(np.int64),
         id_names=np.empty(0, np.int64),
-        dropped_tokens=dropped,
+        dropped_tokens=dropped + trace.dropped_tokens if len(trace.dropped_tokens) else dropped,
     )
 
 
