@@ -134,7 +134,7 @@ def test_one_engine_over_several_gpus():
     assert (stages["replica.pp"], stages["replica.scheduler"]) == (4, "vllm")
     assert stages["tiers.gpu.capacity"] == "80GiB", "10 GiB on each of 2 × 4 GPUs"
     assert (
-        "--pipeline-parallel-size 2 (tiers.gpu.capacity: auto knows no pipeline stages"
+        "--pipeline-parallel-size 2 (tiers.gpu.capacity: auto does not support pipeline stages"
         in scenario_of_launch("vllm serve Qwen/Qwen3-32B -pp 2", "h200")
     )
     shared = kv.Scenario.from_yaml(scenario_of_launch(SHARED, "h200"))

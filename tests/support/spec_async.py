@@ -50,7 +50,7 @@ class AsyncScheduler(Scheduler):
         return [s for s in super()._candidates(now) if self._knows(s.since_ns)]
 
     def _asks_first(self, head: SequenceState | None) -> bool:
-        return super()._asks_first(head) and self._knows(self.asking[0].asked_ns + 1)
+        return super()._asks_first(head) and self._knows(self.asking[0].requested_ns + 1)
 
     def compose(self, now: int) -> list[int]:
         capacity = super().compose(now)

@@ -82,7 +82,7 @@ class SubmittedLayered(_Submitted, LayeredChannel):
         if own:
             self.submitted_ns = max(self.engine.now_ns, self.submitted_ns) + own
             self._unsubmitted.add(job)
-            job.asked_ns += own
+            job.requested_ns += own
             self.engine.schedule(self.submitted_ns, TRANSFER, NO_MACHINE, self._on_submitted, job)
         super()._enter(job, size)
 

@@ -50,7 +50,7 @@ class StoreKind(Value):
     name: str
     #: Lacking abilities, each with its reason.
     lacks: Mapping[Ability, str] = field(default_factory=dict)
-    #: The eviction policies it knows; None: all, and plug-ins.
+    #: Supported eviction policies; None: all, and plug-ins.
     policies: tuple[str, ...] | None = None
     #: Eviction policies of an engine's own tier below; None: those of the GPU.
     lower_policies: tuple[str, ...] | None = None

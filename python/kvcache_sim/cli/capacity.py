@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import json
-import os
 import sys
 from pathlib import Path
 from typing import Annotated, Literal
 
 import typer
 
-from kvcache_sim.cli.cells import cell_runner, parse_shard
+from kvcache_sim.cli.cells import cell_runner, parse_shard, usable_cores
 from kvcache_sim.cli.verb import verb_app
 from kvcache_sim.errors import EXIT_OK, EXIT_SWEEP_FAILED, EXIT_THRESHOLD, UsageError
 
@@ -112,7 +111,7 @@ def capacity(
     further = plan_capacity(file, question, limits, parse_shard(shard), need_per_s, bool(pools))
     plan = further.plan
     directory = output or Path("capacity") / f"{plan.name}-{plan.digest()[:6]}"
-    runner = cell_runner(on, jobs or len(os.sched_getaffinity(0)), file.limits)
+    runner = cell_runner(on, jobs or usable_cores(), file.limits)
     with stop_on_signals() as stop, shown_sweep(quiet, None) as observer:
         outcome = run_sweep(plan, directory, runner, stop, observer, further)
     answer = further.answer(result_rows(outcome.cells, outcome.records))

@@ -1,7 +1,8 @@
-"""Options that several verbs take: the runner of a study's cells, and the shard to run."""
+"""Options that several verbs take: the workers and the runner of a study's cells, and the shard to run."""
 
 from __future__ import annotations
 
+import os
 from typing import TYPE_CHECKING
 
 from kvcache_sim.errors import UsageError
@@ -9,6 +10,11 @@ from kvcache_sim.errors import UsageError
 if TYPE_CHECKING:
     from kvcache_sim.sweeps.cell import Limits
     from kvcache_sim.sweeps.coordinator import CellRunner
+
+
+def usable_cores() -> int:
+    """Return the number of cores that this process may use; all of the machine's on macOS."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def parse_shard(text: str) -> tuple[int, int]:

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import os
 import sys
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
+from kvcache_sim.cli.cells import usable_cores
 from kvcache_sim.cli.verb import verb_app
 from kvcache_sim.errors import EXIT_OK, EXIT_THRESHOLD, UsageError
 
@@ -62,7 +62,7 @@ def optimize(
             "not a space to search", where=str(config), expected="random.space alone, no grid, zip, list"
         )
     study, resolve = prepare(file)
-    workers = jobs or len(os.sched_getaffinity(0))
+    workers = jobs or usable_cores()
     search = Search(file.space.draws, trials or file.space.draw_count, file.seed, workers, file.limits)
     directory = output or Path("searches") / file.name
     with stop_on_signals() as stop:

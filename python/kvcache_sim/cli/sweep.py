@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import sys
 from dataclasses import replace
 from pathlib import Path
@@ -10,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from kvcache_sim.cli.cells import cell_runner, parse_shard
+from kvcache_sim.cli.cells import cell_runner, parse_shard, usable_cores
 from kvcache_sim.cli.notices import warn
 from kvcache_sim.cli.verb import TraceGroup, verb_app
 from kvcache_sim.errors import EXIT_OK, EXIT_SWEEP_FAILED, UsageError
@@ -90,7 +89,7 @@ def sweep(
         raise UsageError("nothing to try", expected="-c FILE, or --grid KEY=A,B")
     plan = plan_sweep(file if repeats is None else replace(file, repeats=repeats), parse_shard(shard))
     directory = output or Path("sweeps") / f"{plan.name}-{plan.digest()[:6]}"
-    workers = jobs or len(os.sched_getaffinity(0))
+    workers = jobs or usable_cores()
     if dry_run:
         _estimate(plan, directory, workers)
         return EXIT_OK

@@ -21,9 +21,13 @@ FIGURES = (
     Figure(
         "cache_groups.<group>.lost_not_kept_tokens",
         "tokens",
-        "prompt tokens that another group had and this group could not continue from: nothing was kept there",
+        "prompt tokens that another group found and this group did not, since it had kept nothing there",
     ),
-    Figure("cache_groups.<group>.lost_evicted_tokens", "tokens", "the same where it had been evicted"),
+    Figure(
+        "cache_groups.<group>.lost_evicted_tokens",
+        "tokens",
+        "prompt tokens that another group found and this group did not, since it had evicted them",
+    ),
 )
 
 #: junctions.parquet of a run over several cache groups: one row per request that hit less than some group

@@ -11,7 +11,7 @@ from kvcache_sim.values import Value
 
 #: Prefix of the name of a linear step time.
 LINEAR = "linear:"
-#: The model for KV sizes of a run without a model: the linear source belongs to none.
+#: The model whose KV sizes apply if the scenario names none: a linear step time belongs to no model.
 LINEAR_MODEL = "llama-3.1-8b"
 _EXPECTED = "linear:base=5ms,token=20us,decode=1us,context=50ns; what is left out costs nothing"
 _FS_PER_NS = 1_000_000

@@ -50,7 +50,7 @@ class RooflineName(Value):
 
 
 def with_dtypes(model: ModelSpec, weight_dtype: str, kv_dtype: str) -> ModelSpec:
-    """Return a model with other formats; an empty one leaves the model's."""
+    """Return a model with other formats of weights and KV; an empty name keeps the model's own format."""
     if weight_dtype:
         weights = WeightDtypes(weight_dtype, weight_dtype, weight_dtype, model.weights.embedding)
         model = replace(model, weights=weights)

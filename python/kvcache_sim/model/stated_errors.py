@@ -82,7 +82,7 @@ def _of_fit(name: str, kind: Kind, factors: Factors, source: str) -> StepErrors:
 
 
 def _assumed_mixed_kv(entry: dict[str, Any]) -> Factors | None:
-    """Return the range of the GPU's mixed KV factor over that of the set, if the GPU is known."""
+    """Return the GPU's range of mixed to decode KV time over the set's ratio; None for an unknown GPU."""
     coefficients = entry["coefficients"]
     decode, mixed = (float(coefficients.get(f"kv_{key}ms_per_thousand", 0)) for key in ("", "mixed_"))
     try:

@@ -67,7 +67,7 @@ def _choice(text: str, block_size_tokens: int) -> EvictionChoice:
         return EvictionChoice(None, _opened(text, variant))
     row = row_of(text)
     if not row.evicts:
-        why = "an upper bound knows the future" if row.is_upper_bound else "set cache.semantics instead"
+        why = "an upper bound needs the future" if row.is_upper_bound else "set cache.semantics instead"
         raise UsageError("no eviction policy of a tier", got=repr(text), hint=why)
     return EvictionChoice(parse_variant(variant, block_size_tokens))
 

@@ -83,7 +83,7 @@ def _check(request: ReplayRequest, policy: Variant) -> None:
     if request.discipline == "flat" and policy.name == "unbounded":
         raise UsageError("a flat cache has no such upper bound", where="--flat", hint="use --policy belady")
     if request.discipline == "flat" and request.explain:
-        raise UsageError("a flat cache knows no prompts to explain", where="--explain")
+        raise UsageError("a flat cache has no prompts to explain", where="--explain")
 
 
 def prefix_answer(request: ReplayRequest, prompts: PromptBlocks, policy: Variant) -> _core.ReplayAnswer:

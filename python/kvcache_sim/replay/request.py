@@ -22,7 +22,7 @@ PromptEnd = Literal["tail", "root"]
 LastPartial = Literal["drop", "keep"]
 #: Marks the hits of a rejected request, whose tokens do not fit.
 REJECTED = -1
-#: Leaf first behind a prefix look-up, or a plain cache of objects that knows no prefixes.
+#: Leaf first behind a prefix look-up, or a plain cache of objects without prefixes.
 Discipline = Literal["prefix", "flat"]
 
 

@@ -49,10 +49,10 @@ def has_groups(model: ScenarioModel) -> bool:
     default = "by-kind" if cache.semantics == "vllm" else "as-full"
     if (cache.layer_groups or default) == "as-full":
         return False
-    return _knows_groups(model) and _has_kinds(model)
+    return _supports_groups(model) and _has_kinds(model)
 
 
-def _knows_groups(model: ScenarioModel) -> bool:
+def _supports_groups(model: ScenarioModel) -> bool:
     return model.cache.semantics in ("vllm", "tree") and model.cache.accounting == "detailed"
 
 
@@ -66,7 +66,7 @@ def taken_as_full(model: ScenarioModel) -> str | None:
     None if all layers keep every block, if groups are simulated, or if ``as-full`` was written.
     """
     cache = model.cache
-    if cache.semantics != "tree" or cache.layer_groups is not None or not _knows_groups(model):
+    if cache.semantics != "tree" or cache.layer_groups is not None or not _supports_groups(model):
         return None
     caches = served_model(model).caches()
     kinds = sorted({_WORDS[kept.reach] for kept in caches if kept.reach != "all"})
@@ -87,7 +87,7 @@ def findings(model: ScenarioModel, machines: tuple[MachineSection, ...]) -> Iter
     if not has_groups(model):
         if model.cache.retention_interval != 0:
             yield ("cache", "retention_interval"), _only_groups(model)
-        if model.cache.layer_groups is not None and not (_knows_groups(model) and _has_kinds(model)):
+        if model.cache.layer_groups is not None and not (_supports_groups(model) and _has_kinds(model)):
             yield ("cache", "layer_groups"), _only_groups(model)
         return
     name = served_model(model).name
@@ -104,10 +104,10 @@ def findings(model: ScenarioModel, machines: tuple[MachineSection, ...]) -> Iter
         yield Contradiction(("pools", "prefill"), why)
     below = _TIER_OF_GROUPS[model.cache.semantics]
     if lower_semantics(model) not in (None, below):
-        why = f"below the cache groups of {name} only {below} knows what a group keeps"
+        why = f"below the cache groups of {name} only {below} supports groups"
         yield Contradiction(("tiers", TIERS[STAGING], "semantics"), why)
     if model.router.index_blocks is not None:
-        yield ("router", "index_blocks"), f"a router's own index knows no cache groups, as {name} has"
+        yield ("router", "index_blocks"), f"a router's own index has no cache groups, as {name} has"
     common = model.replica
     for index, machine in enumerate(machines):
         replica = machine.replica
@@ -126,7 +126,7 @@ def _gpus(replica: ReplicaSection) -> int:
 
 def _only_groups(model: ScenarioModel) -> str:
     cache = model.cache
-    if not _knows_groups(model):
+    if not _supports_groups(model):
         got = cache.accounting if cache.semantics in ("vllm", "tree") else cache.semantics
         return f"cache groups need cache.semantics vllm or tree with detailed accounting, not {got}"
     if _has_kinds(model):

@@ -164,7 +164,7 @@ def idle(own: ScalingSection) -> Iterator[tuple[tuple[Any, ...], str]]:
     if own.policy == "schedule":
         for key in ("target", "tolerance"):
             if key in changed(own):
-                yield (key,), "a schedule knows no target"
+                yield (key,), "a schedule has no target"
 
 
 #: Kinds of planned events; all but the first two can also be drawn at random.

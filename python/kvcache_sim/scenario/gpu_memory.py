@@ -103,7 +103,7 @@ def _capacity(model: ScenarioModel, replica: ReplicaSection) -> _Capacity:
     if subject.gpu is None:
         raise UsageError("auto needs a GPU and the step-time file names none", hint="give blocks or a size")
     if (replica.pp or 1) > 1:
-        raise UsageError("auto knows no pipeline stages", hint="give blocks or a size")
+        raise UsageError("auto does not support pipeline stages", hint="give blocks or a size")
     spec, gpu, degree = served_model(model), load_gpu(subject.gpu), subject.tensor_parallel
     gpu_blocks = kv_capacity(spec, gpu, degree, _engine(replica, gpu))
     groups = cache_groups(model)

@@ -52,7 +52,7 @@ class Cluster:
         self.pools, self.router = pools, router
         self.engine = replicas[0].engine
         self.recorder = recorder
-        #: Arrivals by machine; apart from the machine's own records, which may be made later.
+        #: Digests of arrivals, one per machine; a machine's own records may be written later.
         self.digests = digests
         #: The machines that serve, if they change, and the first arrival of each open request.
         self._membership: Membership | None = None

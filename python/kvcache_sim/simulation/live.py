@@ -115,7 +115,7 @@ class LiveSimulation(Simulation):
     Raises UsageError for stores that need all requests in advance.
     """
 
-    _knows_arrivals = False
+    _has_all_arrivals = False
 
     def __init__(
         self, settings: ClusterSettings, listener: Listener, options: RunOptions = DEFAULT_OPTIONS

@@ -58,7 +58,7 @@ class Simulation:
     """A cluster about to run one trace."""
 
     #: True if all arrivals are known before the run, so that the native arrival path is possible.
-    _knows_arrivals = True
+    _has_all_arrivals = True
 
     def __init__(self, settings: ClusterSettings, requests: Trace | TraceStream, options: RunOptions) -> None:
         requests = answers_in_context(settings, requests)
@@ -112,7 +112,7 @@ class Simulation:
         """Enable lookahead and the native arrival path; return True if the native path is enabled."""
         for replica in self.replicas:
             replica.enable_lookahead()
-        return self._knows_arrivals and open_front_door(self.cluster)
+        return self._has_all_arrivals and open_front_door(self.cluster)
 
     def _build_machines(self, counted: ClusterSettings) -> list[Machine]:
         builder = MachineBuilder(self._stores, self.channels, self.engine, counted.cache, counted.movement)

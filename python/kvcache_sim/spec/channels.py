@@ -134,7 +134,7 @@ class LayeredJob:
         self.layers = layers
         self.at_hand = at_hand
         self.is_load = is_load
-        self.asked_ns = 0
+        self.requested_ns = 0
         #: Called with the number of layers that have arrived, at each arrival.
         self.on_layer = on_layer
         self.sent = 0
@@ -179,7 +179,7 @@ class LayeredChannel(Link):
         """
         size_bytes, _, layers = size
         job = LayeredJob(layers, at_hand, is_load, on_layer)
-        job.asked_ns = self.engine.now_ns
+        job.requested_ns = self.engine.now_ns
         job.times.per_layer_ns = layer_ns(self.settings, size)
         job.left = job.times.per_layer_ns * _PARTS
         self.sent_bytes += size_bytes
@@ -244,7 +244,7 @@ class LayeredChannel(Link):
         for job in self._served:
             if job.times.start_ns < 0:
                 job.times.start_ns = now
-                self.queued_ns += now - job.asked_ns
+                self.queued_ns += now - job.requested_ns
         self._event = self.engine.schedule(at, TRANSFER, NO_MACHINE, self._on_event)
 
     def _on_event(self, _: object) -> None:

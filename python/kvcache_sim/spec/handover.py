@@ -71,7 +71,7 @@ class Handover:
         self.computed = computed
         self.prefilled = computed is None
         #: Times of its request for blocks on the decode machine, and of the reservation.
-        self.asked_ns = self.reserved_ns = 0
+        self.requested_ns = self.reserved_ns = 0
         self.lease = -1
         self.total_blocks = 0
         #: The decode machine, and the channel to it.
@@ -145,7 +145,7 @@ class Sender:
 
 
 class HandOverTarget:
-    """The side of a decode machine: reserves blocks, first come, first served, and adds to the batch."""
+    """A decode machine's side: reserves blocks in order of arrival, then adds requests to its batch."""
 
     def __init__(self, machine: Peer, settings: HandoverSettings) -> None:
         self.machine = machine
@@ -159,7 +159,7 @@ class HandOverTarget:
         """Queue a hand-over that needs blocks here."""
         machine = self.machine
         machine.milestones.taken_over(handover.sequence)
-        handover.asked_ns = machine.engine.now_ns
+        handover.requested_ns = machine.engine.now_ns
         self.asking.append(handover)
         if not machine.scheduler.refused:
             machine.wake()

@@ -101,7 +101,7 @@ def _blocks_of_ids(offsets: Int64s, tokens: Int64s, size: int, block: int) -> tu
 def _held_before(
     held: tuple[NDArray[np.uint32], Int64s, Int64s], asked: tuple[NDArray[np.uint32], Int64s]
 ) -> Int64s:
-    """Return the most blocks of each asked (id, request) that an earlier request holds.
+    """Return, for each (id, request) of ``asked``, the most blocks of the id that an earlier request holds.
 
     ``held`` are (id, request, leading blocks of the id).
     """

@@ -134,7 +134,7 @@ class _Bases:
     past: dict[int, float]
 
     def ms(self, rows: IterationRows) -> NDArray[np.float64]:
-        """Return the base of each row."""
+        """Return the base time of each row's step in ms, between the sampled points; shape (rows,)."""
         tokens, n = rows.prefill_tokens + rows.decode_sequences, rows.decode_sequences
         chunk = np.where(rows.past_tokens > 0, _between(self.past, tokens), _between(self.chunk, tokens))
         return np.where(rows.prefill_tokens > 0, chunk, _between(self.decode, n))

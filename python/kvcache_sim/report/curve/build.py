@@ -62,7 +62,7 @@ def curve_document(ask: CurveAsk) -> Document:
     for policy in dict.fromkeys((*ask.policies, "belady")):
         if policy not in columns:
             # upper bounds use the future, whichever end is released first
-            asked = replace(ask.request, touch_from="tail") if _knows_the_future(policy) else ask.request
+            asked = replace(ask.request, touch_from="tail") if _needs_future(policy) else ask.request
             columns[policy] = policy_points(prompts, asked, policy, capacities)
     document = _head(ask, prompts) | {
         "distinct_blocks": curve.distinct_blocks,
@@ -93,7 +93,7 @@ def curve_document(ask: CurveAsk) -> Document:
     return document
 
 
-def _knows_the_future(policy: str) -> bool:
+def _needs_future(policy: str) -> bool:
     family, variant = resolve_policy(policy)
     return family == "prefix" and row_of(variant).is_upper_bound
 

@@ -95,7 +95,7 @@ def _sampled(
 
 
 def _thinned(series: dict[str, Any], warn: Callable[[str], None]) -> dict[str, Any]:
-    """Return the samples of as many sampling times, evenly chosen, as a third of the file holds."""
+    """Return samples at evenly chosen sampling times, so that they fill at most a third of the file."""
     times = np.unique(series["time_ns"])
     per_time = max(1.0, len(series["time_ns"]) / max(1, len(times)))
     kept = int(_MAX_RECORDS / 3 / per_time)

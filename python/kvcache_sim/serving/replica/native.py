@@ -112,9 +112,9 @@ class NativeReplica:
         self._prefilled: list[Callable[[int, int], None]] = []
         self._after_events: list[Callable[[NativeReplica], None]] = []
         #: True once a client has aborted a request that was sent here.
-        self._someone_left = False
+        self._has_aborted = False
         #: True if recorded transfers may start when a request arrives.
-        self._sends_unasked = self.records_all and self._occasions is not None
+        self._sends_at_arrival = self.records_all and self._occasions is not None
         #: Rows of finished requests that the core still has.
         self._rows = 0
         #: True if rows stay in the core until ``take_rows``.
@@ -156,12 +156,14 @@ class NativeReplica:
             self._shared_time.enqueue(self.machine, slot)
             return
         self._resume(self.core.enqueue(slot, self.engine.now_ns))
-        if self._someone_left or self._sends_unasked:  # this request may have been aborted before it arrived
+        if (
+            self._has_aborted or self._sends_at_arrival
+        ):  # this request may have been aborted before it arrived
             self._notify(*self.core.news()[1:])
 
     def abort(self, request: int) -> None:
         """Abort a request that was sent here, in any state."""
-        self._someone_left = True
+        self._has_aborted = True
         if self._shared_time is not None:
             self._shared_time.abort(self.machine, request)
         else:
@@ -302,7 +304,7 @@ class NativeReplica:
             self._shared_time.prefetch(self.machine, request, tokens)
         else:
             self._resume(self.core.prefetch(request, tokens, self.engine.now_ns))
-            if self._sends_unasked:
+            if self._sends_at_arrival:
                 self._notify(*self.core.news()[1:])
 
     @property

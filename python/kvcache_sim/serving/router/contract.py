@@ -101,7 +101,7 @@ class RouterView(Value):
 
     @property
     def looks(self) -> int:
-        """Minus one: this view reads the loads at every decision."""
+        """Number of reads of the loads so far; −1, since this view reads them at every decision."""
         return -1
 
     def occupancy(self) -> Occupancy:

@@ -46,7 +46,7 @@ class PreciseIndex:
 
     Source: precise-prefix-cache-producer of llm-d/llm-d-router at ebab6879 and
     pkg/kvcache/kvblock_scorer.go of llm-d/llm-d-kv-cache at 7be76e11 (gpu 1.0, cpu 0.8, unknown tiers 1.0).
-    The source knows at most ten machines per block, this index all.
+    The source lists at most ten machines per block, this index all.
     """
 
     def __init__(self, view: RouterView) -> None:

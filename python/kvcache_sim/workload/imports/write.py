@@ -46,7 +46,7 @@ def kind_of(head: bytes, where: str) -> LogKind | None:
     for kind in KINDS.values():
         if kind.detect(text):
             return kind
-    if any(knows(text) for knows in SIGNS.values()):
+    if any(matches(text) for matches in SIGNS.values()):
         return None
     shown = text.split(b"\n", 1)[0][:60].decode("utf-8", "replace")
     raise TraceError(

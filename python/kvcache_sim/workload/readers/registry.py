@@ -75,8 +75,8 @@ def detect_format(head: bytes, where: str) -> TraceFormat:
     text = head.removeprefix(b"\xef\xbb\xbf").lstrip()
     if not text:
         raise TraceError("no requests", where=where, got="no rows", expected="at least one request")
-    for name, knows in SIGNS.items():
-        if knows(text):
+    for name, matches in SIGNS.items():
+        if matches(text):
             return FORMATS[name]
     line = head[: len(head) - len(head.lstrip())].count(b"\n") + 1
     shown = text.split(b"\n", 1)[0].decode("utf-8", "replace").strip()
