@@ -8,7 +8,7 @@ from kvcache_sim.cli.main import run as kvsim
 
 #: A set whose rows held out state 5 % of a decode step, 8 % of one with a chunk.
 SET = """
-model = "llama-3-8b"
+model = "llama-3.1-8b"
 [coefficients]
 weights_ms = {weights}
 token_ms = {token}
