@@ -90,8 +90,9 @@ def standins(tmp_path_factory) -> Path:
     (index / "mine.jsonl.gz").write_bytes(gzip.compress(trace.encode()))
     (index / "weka_agentic_dev.jsonl.gz").write_bytes(gzip.compress(json.dumps(WEKA).encode()))
     (index / "azure2023_conv.csv").write_text(AZURE)
-    for name, policy in (("back", "back"), ("through", "through"), ("my", "back")):
+    for name, policy in (("back", "back"), ("through", "through")):
         (index / f"{name}.yaml").write_text(f"{SCENARIO}write: {{policy: {policy}}}\n")
+    (index / "my.yaml").write_text(SCENARIO.replace("requests: 60", "requests: 24"))
     (index / "llama").mkdir()
     write_tokenizer(index / "llama" / "tokenizer.json", ["the", "a"])
     for log, name in (("openai.jsonl", "requests.jsonl"), ("vllm.log", "vllm.log"), ("metrics.txt", "scrapes.txt"),
