@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
+from html import escape
 from pathlib import Path
 from typing import Any
 
@@ -11,9 +12,9 @@ from kvcache_sim.api.html import html_list, html_page, html_table
 from kvcache_sim.api.plot import Plot, draw_plot
 from kvcache_sim.api.run import Run, load_run
 from kvcache_sim.errors import UsageError
-from kvcache_sim.report.compare import comparison, text
+from kvcache_sim.report.compare import comparison, printed, text
+from kvcache_sim.report.compare.verdict import verdict
 from kvcache_sim.report.finished import FinishedRun
-from kvcache_sim.report.plain_table import plain_sentences, plain_table
 
 
 class Comparison:
@@ -27,19 +28,19 @@ class Comparison:
         sentences: Sentences on the differences and on the method of the intervals.
     """
 
-    def __init__(self, sides: Sequence[Sequence[FinishedRun]]) -> None:
+    def __init__(self, sides: Sequence[Sequence[FinishedRun]], rank_saturated: bool = False) -> None:
         self._first, *self._others = sides
-        self._found = [comparison.compare(self._first, other) for other in self._others]
+        self._found = [comparison.compare(self._first, other, rank_saturated) for other in self._others]
 
     @property
     def figures(self) -> list[dict[str, Any]]:
         """Return the comparisons as plain values, as ``kvsim compare --format json`` prints them."""
-        return text.as_json(self._found)
+        return printed.as_json(self._found)
 
     @property
     def sentences(self) -> list[str]:
-        """Return the sentences on the differences and on the method of the intervals."""
-        return [line for found in self._found for line in (*text.sentences(found), text.how_paired(found))]
+        """Return the sentences of the verdicts, of the differences and of the method of the intervals."""
+        return [line for found in self._found for line in (*verdict(found).sentences, *_further(found))]
 
     def to_arrow(self) -> Any:
         """Return a ``pyarrow.Table`` of a row a run and figure: its value, the baseline's, the change.
@@ -67,34 +68,44 @@ class Comparison:
         """
         return draw_plot(kind, [side[0] for side in (self._first, *self._others)])
 
+    def text(self, all_settings: bool = False) -> str:
+        """Return what ``kvsim compare`` prints; ``all_settings`` as with ``--settings``."""
+        return "\n\n".join(printed.comparison_text(found, all_settings) for found in self._found)
+
     def __str__(self) -> str:
-        """Return the tables and sentences."""
-        parts = []
-        for found in self._found:
-            parts += [plain_table(text.settings_table(found))] if found.settings else []
-            parts.append(plain_table(text.terminal_table(found)))
-            parts.append(plain_sentences([*text.sentences(found), text.how_paired(found)]))
-        return "\n\n".join(parts)
+        """Return the verdicts, tables and sentences."""
+        return self.text()
 
     def _repr_html_(self) -> str:
         parts = []
         for found in self._found:
-            title = f"{found.label} against {found.baseline}"
+            title, answer = f"{found.label} against {found.baseline}", html_list(verdict(found).sentences)
             settings = html_table(text.settings_table(found)) if found.settings else ""
-            html = html_list([*text.sentences(found), text.how_paired(found)])
-            parts.append(html_page(title, settings, html_table(text.numbers_table(found)), html))
+            folded = f"<details><summary>{escape(text.settings_line(found))}</summary>{settings}</details>"
+            numbers = html_table(text.numbers_table(found))
+            parts.append(html_page(title, answer, folded, numbers, html_list(_further(found))))
         return "".join(parts)
 
     def __repr__(self) -> str:
         return f"<Comparison of {', '.join(f.label for f in self._found)} against {self._first[0].label}>"
 
 
-def compare(baseline: Run | str | os.PathLike[str], *others: Run | str | os.PathLike[str]) -> Comparison:
+def _further(found: comparison.Comparison) -> list[str]:
+    """Return the sentences that follow a verdict."""
+    return [] if text.no_comparison(found) else [*text.sentences(found), text.how_paired(found)]
+
+
+def compare(
+    baseline: Run | str | os.PathLike[str],
+    *others: Run | str | os.PathLike[str],
+    rank_saturated: bool = False,
+) -> Comparison:
     """Compare finished runs with a baseline; runs of the same requests are paired request by request.
 
     Args:
         baseline: The first run, or its directory.
         others: One or more runs or directories.
+        rank_saturated: Rank saturated runs by latency too, not only by output rate.
 
     Returns:
         The differences of each other run from the baseline, with 95 % intervals.
@@ -111,4 +122,4 @@ def compare(baseline: Run | str | os.PathLike[str], *others: Run | str | os.Path
         [run.labelled(name if names.count(name) == 1 else f"{name} ({number})")]
         for number, (run, name) in enumerate(zip(runs, names, strict=True), 1)
     ]
-    return Comparison(sides)
+    return Comparison(sides, rank_saturated)

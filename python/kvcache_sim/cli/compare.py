@@ -27,9 +27,15 @@ def compare(
     repeats: Annotated[
         int, typer.Option(min=1, max=1000, help="runs of each scenario file, seeds shared")
     ] = 1,
+    rank_saturated: Annotated[
+        bool, typer.Option("--rank-saturated", help="rank saturated runs by latency too")
+    ] = False,
+    all_settings: Annotated[
+        bool, typer.Option("--settings", help="all settings that differ, as a table")
+    ] = False,
     output_format: Annotated[Literal["table", "json"], typer.Option("--format")] = "table",
 ) -> int:
-    """Compare each other side with A: settings that differ, numbers with intervals, sentences.
+    """Compare each other side with A: the better one, numbers with intervals, settings that differ.
 
     \b
     Examples:
@@ -49,7 +55,7 @@ def compare(
     thresholds = [parse_threshold(condition) for condition in fail_if or []]
     with ExitStack() as stack:
         baseline, *others = open_sides(sides, repeats, stack)
-        comparison = Comparison([baseline, *others])
+        comparison = Comparison([baseline, *others], rank_saturated)
         breached = [
             f"{other[0].label}: {threshold.text}"
             for other in others
@@ -59,7 +65,7 @@ def compare(
     if output_format == "json":
         print(json.dumps(comparison.figures, indent=2, ensure_ascii=False, allow_nan=False))
     else:
-        print(comparison, end="\n\n")
+        print(comparison.text(all_settings), end="\n\n")
     for line in breached:
         typer.echo(f"threshold breached: {line}", err=True)
     return EXIT_THRESHOLD if breached else EXIT_OK

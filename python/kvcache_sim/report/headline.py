@@ -135,7 +135,9 @@ def _change(
         return None
     for difference in comparison.differences:
         if difference.statistic.metric == figure.metric and difference.change is not None:
-            return _measured(figure, difference)
+            shown = _measured(figure, difference)
+            is_ranked = comparison.ranks(difference.statistic)
+            return shown if is_ranked else Change(shown.amount, "saturated: not ranked", None)
     if base == value:
         return Change("the same", "", None)
     if not figure.is_share and base == 0:

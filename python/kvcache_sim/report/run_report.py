@@ -15,6 +15,7 @@ from kvcache_sim.metrics.names import flatten
 from kvcache_sim.metrics.saturation import saturation_sentence
 from kvcache_sim.report.compare.comparison import compare
 from kvcache_sim.report.compare.text import how_paired
+from kvcache_sim.report.compare.verdict import verdict
 from kvcache_sim.report.explain.case import Case
 from kvcache_sim.report.explain.certainty import missing_intervals
 from kvcache_sim.report.explain.sentences import explain
@@ -172,6 +173,9 @@ def report_page(runs: Sequence[FinishedRun]) -> str:
         parts.append(TextSection(f"Scenario of {run.label}, resolved", run.scenario_text))
         manifest = json.dumps(run.manifest, indent=2, sort_keys=True, ensure_ascii=False)
         parts.append(TextSection(f"Manifest of {run.label}", manifest))
-    note = f"Changes are from {runs[0].label}. {how_paired(comparisons[0])}" if comparisons else ""
+    note = ""
+    if comparisons:
+        answers = " ".join(verdict(comparison).sentences[0] for comparison in comparisons)
+        note = f"{answers} Changes are from {runs[0].label}. {how_paired(comparisons[0])}"
     opens = opening(runs, headlines(cases, comparisons), note)
     return build_page(title, warnings, parts, opens)

@@ -2,6 +2,9 @@
 
 - ``samples``     each request's numbers, paired where both runs served the same trace
 - ``comparison``  the whole answer as values
-- ``text``        the answer as tables and sentences
+- ``model_ratio`` ratios at the same bound of the model's errors
+- ``text``        the differences as tables and sentences
+- ``verdict``     the better run, by how much, and if that is certain
+- ``printed``     the answer as printed, and as JSON
 - ``sides``       the sides of a comparison: finished runs, or scenario files that are simulated for it
 """

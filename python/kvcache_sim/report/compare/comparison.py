@@ -8,13 +8,15 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from kvcache_sim.metrics.names import flatten
 from kvcache_sim.metrics.resampling import interval, resampled_rows
+from kvcache_sim.metrics.saturation import saturation_sentence
+from kvcache_sim.report.compare.model_ratio import ModelRatios, model_ratios
 from kvcache_sim.report.compare.samples import (
     Column,
     Samples,
@@ -47,6 +49,10 @@ def _of_lone_channel(name: str, scenarios: Sequence[Mapping[str, Any]]) -> bool:
     channel, _, key = rest.partition(".")
     lacking = any(channel not in (scenario.get("channels") or {}) for scenario in scenarios)
     return section == "channels" and lacking and key != "bandwidth"
+
+
+#: Relative difference of arrival rates below which two loads are the same.
+_SAME_RATE = 0.001
 
 
 def drawn_values(samples: Samples, statistics: Sequence[Statistic]) -> NDArray[np.float64]:
@@ -89,6 +95,17 @@ class Difference:
         return self.change is not None and not self.low <= self.neutral <= self.high
 
 
+class States(NamedTuple):
+    """The sentences of two runs' saturation, empty for runs that are not saturated."""
+
+    baseline: str
+    run: str
+    #: True if the same requests arrived at the same rate, or waited for others in both runs.
+    same_load: bool
+    #: True if the runs may be ranked by latency: they are not saturated, or the caller asked for it.
+    rank_latency: bool
+
+
 @dataclass(frozen=True, slots=True)
 class Comparison:
     """A run, or the replications of one scenario, against a baseline."""
@@ -104,9 +121,22 @@ class Comparison:
     replications: int
     #: True if both runs have the same digest of results.
     identical: bool
+    states: States
+    model: ModelRatios
+
+    @property
+    def saturated(self) -> tuple[str, str]:
+        """Return the sentence of the baseline's saturation and that of the run's; empty if not saturated."""
+        return self.states.baseline, self.states.run
+
+    def ranks(self, statistic: Statistic) -> bool:
+        """Return True if a figure may rank the runs: latencies of saturated runs do not unless asked."""
+        return self.states.rank_latency or not statistic.is_latency
 
 
-def compare(baseline: Sequence[FinishedRun], other: Sequence[FinishedRun]) -> Comparison:
+def compare(
+    baseline: Sequence[FinishedRun], other: Sequence[FinishedRun], rank_saturated: bool = False
+) -> Comparison:
     """Compare the replications of two sides: replication r of both used the same seed.
 
     One replication a side: intervals from resampled requests, paired by request where the trace is the same.
@@ -129,7 +159,22 @@ def compare(baseline: Sequence[FinishedRun], other: Sequence[FinishedRun]) -> Co
         paired_by,
         len(baseline),
         digests[0] is not None and digests[0] == digests[1],
+        _states(baseline, other, paired_by, rank_saturated),
+        model_ratios(first, second),
     )
+
+
+def _states(
+    baseline: Sequence[FinishedRun], other: Sequence[FinishedRun], paired_by: str, rank_saturated: bool
+) -> States:
+    """Return the states of two sides; a side is saturated if any of its replications is."""
+    said = [
+        next(filter(None, (saturation_sentence(run.summary) for run in side)), "")
+        for side in (baseline, other)
+    ]
+    rates = [run.summary.get("saturation", {}).get("arrived_per_s") for run in (baseline[0], other[0])]
+    same_rate = rates[0] == rates[1] or (None not in rates and abs(rates[1] / rates[0] - 1) < _SAME_RATE)
+    return States(said[0], said[1], paired_by != "none" and same_rate, rank_saturated or not any(said))
 
 
 def _by_request(first: FinishedRun, second: FinishedRun) -> tuple[tuple[Difference, ...], int, str]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -19,7 +19,8 @@ class Samples:
     """Per-request numbers of one run, one entry a request that finished in every run compared."""
 
     #: Times in ms: ``ttft``, ``tpot`` (NaN where an answer is one token), ``e2e``, ``queue``; ``cached`` and
-    #: ``input`` in tokens; ``within_slo`` (1, 0, or -1) where the scenario has objectives.
+    #: ``input`` and ``output`` in tokens; ``gap_s``: time since the last token of the request that finished
+    #: before; ``within_slo`` (1, 0, or -1) where the scenario has objectives.
     columns: dict[str, Column]
 
     def __len__(self) -> int:
@@ -33,12 +34,23 @@ class Samples:
 
 @dataclass(frozen=True, slots=True)
 class Statistic:
-    """A number compared: its name in text, True if it is a share, and its value over samples."""
+    """A number compared: its name in text, its unit (``share``, ``ms``, ``1/s``), its value over samples."""
 
     metric: str
     words: str
-    is_share: bool
+    unit: str
     value: Callable[[Samples], float]
+    more_is_better: bool = False
+
+    @property
+    def is_share(self) -> bool:
+        """Return True if the number is a share, whose change is a difference."""
+        return self.unit == "share"
+
+    @property
+    def is_latency(self) -> bool:
+        """Return True if the number says how long requests take."""
+        return self.unit == "ms" or self.metric == _ATTAINMENT.metric
 
 
 def _percentile(column: str, share: float) -> Callable[[Samples], float]:
@@ -63,18 +75,24 @@ def _attainment(samples: Samples) -> float:
     return float((within == 1).sum() / max((within >= 0).sum(), 1))
 
 
+def _rate(samples: Samples) -> float:
+    return float(samples.columns["output"].sum() / max(samples.columns["gap_s"].sum(), 1e-9))
+
+
+RATE = "throughput.output_tokens_per_s"
 #: The numbers compared, in printed order.
 STATISTICS: tuple[Statistic, ...] = (
-    Statistic("latency.ttft.p99", "TTFT p99", False, _percentile("ttft", 99)),
-    Statistic("latency.ttft.p50", "TTFT p50", False, _percentile("ttft", 50)),
-    Statistic("latency.ttft.avg", "mean TTFT", False, _mean("ttft")),
-    Statistic("latency.tpot.avg", "mean TPOT", False, _mean("tpot")),
-    Statistic("latency.e2e.avg", "mean E2E", False, _mean("e2e")),
-    Statistic("latency.queue.avg", "mean queue time", False, _mean("queue")),
-    Statistic("cache.token_hit_rate", "token hit rate", True, _hit_rate),
+    Statistic("latency.ttft.p99", "TTFT p99", "ms", _percentile("ttft", 99)),
+    Statistic("latency.ttft.p50", "TTFT p50", "ms", _percentile("ttft", 50)),
+    Statistic("latency.ttft.avg", "mean TTFT", "ms", _mean("ttft")),
+    Statistic("latency.tpot.avg", "mean TPOT", "ms", _mean("tpot")),
+    Statistic("latency.e2e.avg", "mean E2E", "ms", _mean("e2e")),
+    Statistic("latency.queue.avg", "mean queue time", "ms", _mean("queue")),
+    Statistic(RATE, "output rate", "1/s", _rate, more_is_better=True),
+    Statistic("cache.token_hit_rate", "token hit rate", "share", _hit_rate, more_is_better=True),
 )
 #: Compared too where both runs have objectives.
-_ATTAINMENT = Statistic("slo.attainment", "SLO attainment", True, _attainment)
+_ATTAINMENT = Statistic("slo.attainment", "SLO attainment", "share", _attainment, more_is_better=True)
 
 
 def statistics_of(*samples: Samples) -> tuple[Statistic, ...]:
@@ -100,10 +118,22 @@ def samples_of(run: FinishedRun, requests: NDArray[Any] | None = None) -> Sample
         "queue": rows["queue_ns"] / 1e6,
         "cached": rows["cached_prefix_length_used"].astype(float),
         "input": rows["input_tokens"].astype(float),
+        "output": rows["output_tokens"].astype(float),
+        "gap_s": _gaps_ns(rows) / 1e9,
     }
     if "within_slo" in rows:
         columns["within_slo"] = rows["within_slo"].astype(float)
     return Samples({name: column[order] for name, column in columns.items()})
+
+
+def _gaps_ns(rows: Mapping[str, NDArray[Any]]) -> NDArray[np.int64]:
+    """Return the time to each request's end from the end before it, or from the first arrival."""
+    finish_ns: NDArray[np.int64] = rows["finish_ns"].astype(np.int64)
+    order = np.argsort(finish_ns, kind="stable")
+    gaps = np.zeros(len(order), np.int64)
+    if len(order):
+        gaps[order] = np.diff(finish_ns[order], prepend=int(rows["arrival_ns"].min()))
+    return gaps
 
 
 def common_requests(first: FinishedRun, second: FinishedRun) -> NDArray[Any] | None:

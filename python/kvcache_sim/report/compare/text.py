@@ -2,32 +2,36 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any
-
 from kvcache_sim.metrics.prefix_cache import LEAST_COMPARED
 from kvcache_sim.report.compare.comparison import Comparison, Difference
+from kvcache_sim.report.compare.samples import Statistic
 from kvcache_sim.report.picture import Table, Value
 from kvcache_sim.units import format_time_ms, significant
 
 
 def sentence(comparison: Comparison, difference: Difference) -> str:
     """Return one number's difference as a sentence, with its 95 % interval as ±."""
-    words = difference.statistic.words
-    label, baseline = comparison.label, comparison.baseline
+    words, label = difference.statistic.words, comparison.label
     if difference.change is None:
-        return f"{label}'s {words} is {format_time_ms(difference.value)}; {baseline}'s is 0."
-    amount, is_up = _amount(difference)
-    n = f"; n = {comparison.requests:,}"
+        return f"{label}'s {words} is {_with_unit(difference)}; {comparison.baseline}'s is 0."
     if not difference.is_clear:
+        amount, is_up = _amount(difference)
+        n = f"; n = {comparison.requests:,}"
         return (
             f"{words[0].upper()}{words[1:]}: no difference beyond chance ({amount} {_direction(is_up)}{n})."
         )
-    return f"{label}'s {words} is {amount} {_direction(is_up)} than {baseline}'s{_of(comparison)}."
+    return f"{label}'s {words} is {size(comparison, difference)} (n = {comparison.requests:,})."
 
 
-def _of(comparison: Comparison) -> str:
-    return f" (n = {comparison.requests:,})"
+def size(comparison: Comparison, difference: Difference) -> str:
+    """Return the size of a difference: ``1.31 ± 0.02 times lower than A's``."""
+    amount, is_up = _amount(difference)
+    return f"{amount} {_direction(is_up)} than {comparison.baseline}'s"
+
+
+def _with_unit(difference: Difference) -> str:
+    unit = difference.statistic.unit
+    return format_time_ms(difference.value) if unit == "ms" else f"{significant(difference.value)} tokens/s"
 
 
 def _amount(difference: Difference) -> tuple[str, bool]:
@@ -52,21 +56,29 @@ def _direction(is_up: bool) -> str:
 
 
 def sentences(comparison: Comparison) -> list[str]:
-    """Return the sentences of a comparison, the main figures first."""
+    """Return the sentences of a comparison, the main figures first; none on what does not rank the runs."""
+    nothing = no_comparison(comparison)
+    if nothing:
+        return [nothing]
+    return [sentence(comparison, d) for d in comparison.differences if comparison.ranks(d.statistic)]
+
+
+def no_comparison(comparison: Comparison) -> str:
+    """Return the reason for which there is nothing to compare; empty if there is."""
     label, baseline = comparison.label, comparison.baseline
     if comparison.identical:
-        return [
+        return (
             f"{label} and {baseline} are identical, request by request: the settings that differ have no "
             "effect."
-        ]
+        )
     if not comparison.differences:
-        return [f"No request finished in both {label} and {baseline}."]
+        return f"No request finished in both {label} and {baseline}."
     if comparison.requests < LEAST_COMPARED:
         count = f"{comparison.requests:,} request{'s' * (comparison.requests != 1)}"
-        return [
+        return (
             f"Too few requests to compare {label} and {baseline}: {count}, at least {LEAST_COMPARED} needed."
-        ]
-    return [sentence(comparison, difference) for difference in comparison.differences]
+        )
+    return ""
 
 
 def how_paired(comparison: Comparison) -> str:
@@ -85,15 +97,41 @@ def how_paired(comparison: Comparison) -> str:
 
 def settings_table(comparison: Comparison) -> Table:
     """Return the settings that differ."""
-    rows = tuple((name, *(_shown(v) for v in values)) for name, values in comparison.settings.items())
+    rows = tuple((name, *(shown(v) for v in values)) for name, values in comparison.settings.items())
     return Table(("setting", comparison.baseline, comparison.label), rows)
+
+
+#: Sections in which a setting is named first; those of channels mostly follow from tiers.
+_FIRST = ("tiers", "replica", "cluster", "pools", "router", "cache", "model", "write", "workload", "trace")
+_NAMED = 3
+
+
+def settings_line(comparison: Comparison) -> str:
+    """Return the number of settings that differ, and the values of the most relevant ones."""
+    count = len(comparison.settings)
+    if not count:
+        return "No setting differs."
+
+    def order(name: str) -> int:
+        section = name.partition(".")[0]
+        return _FIRST.index(section) if section in _FIRST else len(_FIRST) + (section == "channels")
+
+    named = sorted(comparison.settings, key=order)[:_NAMED]
+    said = "; ".join(f"{name} {' → '.join(map(_brief, comparison.settings[name]))}" for name in named)
+    more = "; … (--settings shows all)" if count > _NAMED else ""
+    return f"{count:,} setting{'s' * (count != 1)} differ{'s' * (count == 1)}: {said}{more}."
+
+
+def _brief(value: object) -> str:
+    text = shown(value)
+    return text if len(text) <= 30 else f"{text[:29]}…"
 
 
 def numbers_table(comparison: Comparison) -> Table:
     """Return the numbers compared."""
     rows: list[tuple[Value, ...]] = []
     for d in comparison.differences:
-        unit = "share" if d.statistic.is_share else "ms"
+        unit = d.statistic.unit
         change = None if d.change is None else round(d.change, 4)
         kind = "difference" if d.statistic.is_share else "ratio"
         rows.append(
@@ -121,16 +159,29 @@ def terminal_table(comparison: Comparison) -> Table:
             f"{v:+.4f}" if share else f"×{_ratio(v)}" for v in (d.change, d.low, d.high) if v is not None
         ]
         change, interval = (shown[0], " to ".join(shown[1:])) if d.change is not None else ("–", "–")
-        unit = "share" if share else "ms"
-        values = (_cell(value, share) for value in (d.baseline, d.value))
-        rows.append((d.statistic.metric, unit, *values, change, interval))
+        if not comparison.ranks(d.statistic):
+            change, interval = "–", "saturated: not ranked"
+        unit = d.statistic.unit
+        values = (_cell(value, unit) for value in (d.baseline, d.value))
+        rows.append((d.statistic.metric.removeprefix("throughput."), unit, *values, change, interval))
     headings = ("number", "unit", comparison.baseline, comparison.label, "change", "95 % interval")
     return Table(headings, tuple(rows))
 
 
-def _cell(value: float, is_share: bool) -> str:
-    """Return a share, or a time in ms, with its unit from 100 s on."""
-    is_long = not is_share and value >= 99_999.5
+def ratio_interval(statistic: Statistic, low: float, high: float) -> str:
+    """Return an interval of a change: ``×0.46–0.65``, or ``+1.2…+3.4 points`` of a share."""
+    if statistic.is_share:
+        return f"{100 * low:+.2g}…{100 * high:+.2g} points"
+    return f"×{_three(low)}–{_three(high)}"
+
+
+def _three(value: float) -> str:
+    return f"{value:.3f}" if value < 1 else significant(value)
+
+
+def _cell(value: float, unit: str) -> str:
+    """Return a number; a time with its unit from 100 s on."""
+    is_long = unit == "ms" and value >= 99_999.5
     return format_time_ms(value) if is_long else significant(value)
 
 
@@ -139,33 +190,6 @@ def _ratio(value: float) -> str:
     return f"{value:.4g}" if value < 10 else significant(value)
 
 
-def _shown(value: object) -> str:
+def shown(value: object) -> str:
+    """Return a setting's value in text; a dash if it is not set."""
     return "–" if value is None else str(value)
-
-
-def as_json(comparisons: Sequence[Comparison]) -> list[dict[str, Any]]:
-    """Return comparisons as plain values for JSON."""
-    return [
-        {
-            "baseline": c.baseline,
-            "run": c.label,
-            "settings": {name: [_shown(v) for v in values] for name, values in c.settings.items()},
-            "paired_by": c.paired_by,
-            "requests": c.requests,
-            "replications": c.replications,
-            "identical": c.identical,
-            "numbers": {
-                d.statistic.metric: {
-                    "baseline": d.baseline,
-                    "value": d.value,
-                    "change": d.change,
-                    "change_as": "difference" if d.statistic.is_share else "ratio",
-                    "low": d.low,
-                    "high": d.high,
-                }
-                for d in c.differences
-            },
-            "sentences": sentences(c),
-        }
-        for c in comparisons
-    ]

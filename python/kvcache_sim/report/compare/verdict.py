@@ -1,0 +1,117 @@
+"""The verdict of a comparison: the better run, by how much, and if that is certain."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from kvcache_sim.report.compare.comparison import Comparison, Difference
+from kvcache_sim.report.compare.samples import RATE
+from kvcache_sim.report.compare.text import no_comparison, ratio_interval, size
+
+
+class Verdict(NamedTuple):
+    """The answer of a comparison."""
+
+    #: Label of the better run; None if no difference is certain.
+    better: str | None
+    #: The figure that ranks the runs; None if nothing was compared.
+    difference: Difference | None
+    #: The answer, then its reasons.
+    sentences: tuple[str, ...]
+
+
+def verdict(comparison: Comparison) -> Verdict:
+    """Return the better run by the first figure in which the runs are ranked, and how certain that is."""
+    nothing = no_comparison(comparison)
+    difference = None if nothing else ranking_difference(comparison)
+    if nothing or difference is None:
+        text = nothing or f"{comparison.label} and {comparison.baseline} are equal in every figure."
+        return Verdict(None, None, (text, *_states(comparison)))
+    better, answer = _answer(comparison, difference)
+    unlike = "The runs served different requests." if comparison.paired_by == "none" else ""
+    reasons = (
+        unlike,
+        *_states(comparison),
+        _intervals(comparison, difference),
+        _others(comparison, difference),
+    )
+    return Verdict(better, difference, (answer, *filter(None, reasons)))
+
+
+def ranking_difference(comparison: Comparison) -> Difference | None:
+    """Return the figure that ranks the runs: the first that both have, of saturated runs the output rate."""
+    for difference in comparison.differences:
+        ranks = comparison.states.rank_latency or difference.statistic.metric == RATE
+        if ranks and difference.change is not None and (difference.baseline or difference.value):
+            return difference
+    return None
+
+
+def is_certain(comparison: Comparison, difference: Difference) -> bool:
+    """Return True if no interval of a difference, over requests or of the model, holds no difference."""
+    model = comparison.model.intervals.get(difference.statistic.metric)
+    return difference.is_clear and (model is None or not model[0] <= 1 <= model[1])
+
+
+def _answer(comparison: Comparison, difference: Difference) -> tuple[str | None, str]:
+    label, baseline = comparison.label, comparison.baseline
+    statistic = difference.statistic
+    change = size(comparison, difference)
+    if not comparison.states.rank_latency and not all(comparison.saturated):
+        crowded, holding = (baseline, label) if comparison.saturated[0] else (label, baseline)
+        if not comparison.states.same_load:
+            return None, f"No verdict: only {crowded} is saturated, and the loads differ."
+        held = f"{holding} is better: {crowded} is saturated"
+        return holding, f"{held}; {label}'s {statistic.words} is {change}."
+    if not difference.is_clear:
+        return None, f"No certain difference: {label}'s {statistic.words} is {change}, which may be chance."
+    if not is_certain(comparison, difference):
+        return None, (
+            f"No certain difference: {label}'s {statistic.words} is {change}, less than the model can be "
+            "wrong by in the same direction for both."
+        )
+    is_up = (difference.change or 0.0) > difference.neutral
+    better = label if is_up == statistic.more_is_better else baseline
+    return better, f"{better} is better: {label}'s {statistic.words} is {change}."
+
+
+def _states(comparison: Comparison) -> list[str]:
+    labels = (comparison.baseline, comparison.label)
+    lines = [
+        f"{label} is saturated: {sentence}."
+        for label, sentence in zip(labels, comparison.saturated, strict=True)
+        if sentence
+    ]
+    if lines and not comparison.states.rank_latency:
+        lines.append(
+            "Ranked by output rate, not by latency: that depends on the trace's length (--rank-saturated)."
+        )
+    return lines
+
+
+def _intervals(comparison: Comparison, difference: Difference) -> str:
+    """Return the intervals of the ranking figure: over requests, and of the model."""
+    statistic, model = difference.statistic, comparison.model
+    found = model.intervals.get(statistic.metric)
+    parts = [f"requests {ratio_interval(statistic, difference.low, difference.high)}"]
+    if found is not None:
+        at = "both runs at the same bound" if not model.reason else model.reason
+        parts.append(f"model {ratio_interval(statistic, *found)} ({at})")
+    elif model.reason:
+        parts.append(f"model {model.reason}")
+    return f"Intervals of the {statistic.words}'s change: {', '.join(parts)}."
+
+
+def _others(comparison: Comparison, ranking: Difference) -> str:
+    """Return the other figures in which one of the runs is certainly better."""
+    better: list[str] = []
+    worse: list[str] = []
+    for difference in comparison.differences:
+        if difference is ranking or not comparison.ranks(difference.statistic):
+            continue
+        if is_certain(comparison, difference):
+            is_up = (difference.change or 0.0) > difference.neutral
+            own = better if is_up == difference.statistic.more_is_better else worse
+            own.append(difference.statistic.words)
+    said = [f"{words} {', '.join(own)}" for words, own in (("better", better), ("worse", worse)) if own]
+    return f"Other figures of {comparison.label}: {'; '.join(said)}." if said else ""
