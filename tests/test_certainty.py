@@ -337,7 +337,7 @@ def test_json_has_the_intervals_when_asked(folder, capsys):
     assert set(printed["certainty"]) == set(CERTAIN)
     for name, ends in printed["certainty"].items():
         value = metric_value(printed, CERTAIN[name].metric)
-        assert tuple(ends) == ENDS
+        assert tuple(ends) == (*ENDS, "slow", "fast")
         assert ends["model_low"] <= value <= ends["model_high"]
         assert ends["requests_low"] <= value <= ends["requests_high"]
 

@@ -83,6 +83,7 @@ ADDED = {
         for end in ("low", "high")
     ),
     "figure: cache.upper_bound_token_hit_rate [share]",
+    *(f"figure: certainty.<figure>.{bound} []" for bound in ("slow", "fast")),
 }
 
 

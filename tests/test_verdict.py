@@ -49,7 +49,8 @@ def store_bounds(run, slow, fast, source=SOURCE):
     """Store replays at the bounds whose latencies are ``slow`` and ``fast`` times those of the run."""
     ttft = run.summary["latency"]["ttft"]["p99"]
     run.summary["step_times"] = source
-    run.summary["certainty"] = {"ttft_p99": {"slow": ttft * slow, "fast": ttft * fast}}
+    ends = {f"{kind}_{end}": None for kind in ("requests", "model") for end in ("low", "high")}
+    run.summary["certainty"] = {"ttft_p99": {**ends, "slow": ttft * slow, "fast": ttft * fast}}
 
 
 def saturate(run, arrived_per_s=20.0):
@@ -115,11 +116,27 @@ def test_sources_that_differ_share_no_error(sides):
     assert "errors are not shared" in " ".join(verdict(comparison).sentences)
 
 
-def test_runs_without_stored_bounds_say_which_command_computes_them(sides):
+def test_runs_without_stored_bounds_name_the_command_that_computes_them(sides, tmp_path, monkeypatch, capsys):
     sides["A"].summary["step_times"] = sides["slower"].summary["step_times"] = SOURCE
-    said = " ".join(answer(sides, "A", "slower").sentences)
-    for name in ("A", "slower"):
-        assert f"kvsim explain {sides[name].directory} --sensitivity" in said
+    files = [f"{sides[name].directory}/scenario.yaml" for name in ("A", "slower")]
+    assert f"'kvsim compare {files[0]} {files[1]}'" in " ".join(answer(sides, "A", "slower").sentences)
+    monkeypatch.chdir(tmp_path)
+    text = "workload: {kind: diverse, requests: 60, arrivals: {process: poisson, rate_per_s: 1}}\n"
+    (tmp_path / "s.yaml").write_text(text)
+    for name, slots in (("one", "2"), ("four", "8")):
+        assert (
+            kvsim(["simulate", "-c", "s.yaml", "--set", f"replica.max_num_seqs={slots}", "-q", "-o", name])
+            == 0
+        )
+    capsys.readouterr()
+    assert kvsim(["compare", "one", "four"]) == 0
+    said = " ".join(capsys.readouterr().out.split())
+    (command,) = re.findall(r"not computed: '(kvsim compare [^']*)'", said)
+    assert kvsim(command.split()[1:]) == 0
+    said = " ".join(capsys.readouterr().out.split())
+    assert re.search(r"one \S+ m?s \(requests [^)]*, model [^)]*\), four \S+ m?s \(requests", said)
+    assert re.search(r"model ×[\d.]+–[\d.]+ \(both runs at the same bound\)", said)
+    assert "step times: fitted set" in said
 
 
 def test_saturated_runs_are_ranked_by_output_rate(sides):

@@ -54,7 +54,7 @@ def compare(
         )
     thresholds = [parse_threshold(condition) for condition in fail_if or []]
     with ExitStack() as stack:
-        baseline, *others = open_sides(sides, repeats, stack)
+        baseline, *others = open_sides(sides, repeats, stack, output_format == "table")
         comparison = Comparison([baseline, *others], rank_saturated)
         breached = [
             f"{other[0].label}: {threshold.text}"

@@ -25,6 +25,10 @@ FIGURES = (
     Figure("certainty.<figure>.model_high", "", "largest of the run and these replays; null without errors"),
     Figure("certainty.<figure>.requests_low", "", "lower end of the 95 % interval over requests"),
     Figure("certainty.<figure>.requests_high", "", "upper end of it; null for too few requests"),
+    Figure(
+        "certainty.<figure>.slow", "", "the figure of the replay at the slow bound: 'compare' takes ratios"
+    ),
+    Figure("certainty.<figure>.fast", "", "the figure of the replay at the fast bound"),
 )
 
 

@@ -66,7 +66,9 @@ def certainty(done: Execution, ends: list[Mapping[str, Any]]) -> dict[str, dict[
         value = metric_value(done.summary, metric)
         if value is None:
             continue
-        at_bounds = [bound for end in ends if (bound := metric_value(end, metric)) is not None]
+        found = [metric_value(end, metric) for end in ends]
+        slow, fast = found if len(found) == 2 else (None, None)
+        at_bounds = [bound for bound in found if bound is not None]
         low, high = by_requests.get(figure, (None, None))
         model_low = model_high = None
         if at_bounds:
@@ -77,6 +79,8 @@ def certainty(done: Execution, ends: list[Mapping[str, Any]]) -> dict[str, dict[
             "model_high": model_high,
             "requests_low": None if low is None else min(low, value),
             "requests_high": None if high is None else max(high, value),
+            "slow": slow,
+            "fast": fast,
         }
     return group
 

@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from kvcache_sim.metrics.names import flatten
 from kvcache_sim.metrics.resampling import interval, resampled_rows
 from kvcache_sim.metrics.saturation import saturation_sentence
+from kvcache_sim.report.compare.certainties import Certainties, certainties
 from kvcache_sim.report.compare.model_ratio import ModelRatios, model_ratios
 from kvcache_sim.report.compare.samples import (
     Column,
@@ -123,6 +124,8 @@ class Comparison:
     identical: bool
     states: States
     model: ModelRatios
+    #: The lines of the step times' sources, and of the values with their intervals by metric.
+    certainty: Certainties
 
     @property
     def saturated(self) -> tuple[str, str]:
@@ -161,6 +164,7 @@ def compare(
         digests[0] is not None and digests[0] == digests[1],
         _states(baseline, other, paired_by, rank_saturated),
         model_ratios(first, second),
+        certainties(first, second),
     )
 
 

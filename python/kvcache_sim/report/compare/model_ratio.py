@@ -6,18 +6,9 @@ import shlex
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
+from kvcache_sim.metrics.certainty import CERTAIN
 from kvcache_sim.metrics.names import metric_value
 from kvcache_sim.report.finished import FinishedRun
-
-#: Figures whose intervals a run stores, by metric.
-_CERTAIN = {
-    "latency.ttft.avg": "ttft_mean",
-    "latency.ttft.p50": "ttft_p50",
-    "latency.ttft.p99": "ttft_p99",
-    "latency.tpot.avg": "tpot_mean",
-    "latency.e2e.avg": "e2e_mean",
-    "throughput.output_tokens_per_s": "output_tokens_per_s",
-}
 
 
 class ModelRatios(NamedTuple):
@@ -36,12 +27,11 @@ def model_ratios(first: FinishedRun, second: FinishedRun) -> ModelRatios:
     sources = [run.summary.get("step_times") for run in (first, second)]
     if sources[0] is None and sources[1] is None:
         return ModelRatios({}, "")
-    missing = [run for run in (first, second) if run.summary.get("step_times") and not _bounds(run)]
-    if missing:
-        return ModelRatios({}, f"not computed; {' and '.join(map(_command, missing))} computes it")
+    if any(run.summary.get("step_times") and not _bounds(run) for run in (first, second)):
+        return ModelRatios({}, _not_computed(first, second))
     shared = sources[0] == sources[1]
     found = {}
-    for metric, key in _CERTAIN.items():
+    for key, (metric, _) in CERTAIN.items():
         ends = [_bounds(run).get(key, {}) for run in (first, second)]
         own = [metric_value(run.summary, metric) for run in (first, second)]
         ratios = _ratios(ends, own, shared)
@@ -63,7 +53,9 @@ def _bounds(run: FinishedRun) -> Mapping[str, Any]:
     return found
 
 
-def _command(run: FinishedRun) -> str:
-    if run.manifest.get("argv", [])[1:2] == ["compare"]:  # simulated for this comparison, and not kept
-        return "'kvsim simulate --sensitivity' of each side"
-    return f"'kvsim explain {shlex.quote(str(run.directory))} --sensitivity'"
+def _not_computed(*runs: FinishedRun) -> str:
+    """Return the command that computes the bounds of runs which were not simulated for the comparison."""
+    if any(run.manifest.get("argv", [])[1:2] == ["compare"] for run in runs):
+        return "not computed"
+    files = " ".join(shlex.quote(str(run.directory / "scenario.yaml")) for run in runs)
+    return f"not computed: 'kvsim compare {files}' simulates both again with it"

@@ -56,6 +56,7 @@ def _plain(comparison: Comparison) -> dict[str, Any]:
             "ranked_by": None if ranking is None else ranking.statistic.metric,
             "sentences": list(answer.sentences),
         },
+        "step_times": list(comparison.certainty.sources),
         "saturated": [bool(sentence) for sentence in comparison.saturated],
         "settings": {name: [text.shown(v) for v in own] for name, own in comparison.settings.items()},
         "paired_by": comparison.paired_by,

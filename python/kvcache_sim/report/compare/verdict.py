@@ -32,8 +32,10 @@ def verdict(comparison: Comparison) -> Verdict:
     reasons = (
         unlike,
         *_states(comparison),
+        comparison.certainty.values.get(difference.statistic.metric, ""),
         _intervals(comparison, difference),
         _others(comparison, difference),
+        *comparison.certainty.sources,
     )
     return Verdict(better, difference, (answer, *filter(None, reasons)))
 
