@@ -35,7 +35,7 @@ FIGURES = (
     Figure(
         "saturation.served_per_s",
         "1/s",
-        "of one queue in which these arrivals wait as long; null if nobody waits",
+        "of one queue in which these arrivals wait as long; null without waits",
     ),
     Figure(
         "saturation.holds_per_s",
