@@ -16,7 +16,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from kvcache_sim.cli import main
 from kvcache_sim.cli.progress import state_line, time_line
-from kvcache_sim.metrics.prefix_cache import LEAST_COMPARED, _sentence
+from kvcache_sim.metrics.prefix_cache import LEAST_COMPARED, _sentence, medians_of_equal_length
 from kvcache_sim.metrics.run import Progress
 from kvcache_sim.report.compare.comparison import compare
 from kvcache_sim.report.compare.text import sentences
@@ -94,16 +94,35 @@ def test_a_wide_table_repeats_its_first_column():
 @pytest.mark.parametrize(
     ("hits", "misses", "said"),
     [
-        (12_021, 10, "12,021 requests hit, in full or in part, 10 missed: too few to compare how long they waited; 50 % of prefill was saved"),
-        (30, 30, "30 full and partial hits waited 15 ms at the median, 30 misses 194 ms; 50 % of prefill was saved"),
-        (0, 40, "no request hit; all 40 waited 194 ms at the median"),
-        (40, 0, "40 full and partial hits waited 15 ms at the median, no request missed; 50 % of prefill was saved"),
-        (0, 5, "0 requests hit, in full or in part, 5 missed: too few to compare how long they waited"),
+        (12_021, 10, "12,021 requests hit, in full or in part, 10 missed; 50 % of prefill was saved"),
+        (30, 30, "30 requests hit, in full or in part, 30 missed; 50 % of prefill was saved; of 986 to 1,232 prompt tokens, 30 hits waited 15 ms at the median, 30 misses 194 ms"),
+        (30, 29, "30 requests hit, in full or in part, 29 missed; 50 % of prefill was saved"),
+        (0, 40, "0 requests hit, in full or in part, 40 missed"),
+        (40, 0, "40 requests hit, in full or in part, 0 missed; 50 % of prefill was saved"),
     ],
 )  # fmt: skip
-def test_a_comparison_has_its_n_or_is_not_made(hits, misses, said):
+def test_hits_and_misses_are_compared_only_where_there_are_enough_of_both(hits, misses, said):
     counts = Counter(hits=hits, admitted=hits + misses, cached=1, prompts=2)
-    assert _sentence(15.0 if hits else None, 194.0 if misses else None, counts) == said
+    hit = np.repeat([1, 0], [hits, misses])
+    equal = medians_of_equal_length(np.full(hits + misses, 1000), hit, np.where(hit, 15, 194) * 10**6)
+    assert _sentence(counts, equal) == said
+
+
+def test_hits_and_misses_are_compared_at_equal_prompt_length():
+    """Misses are shorter here and wait less; of equally long prompts they wait longer."""
+    random = np.random.default_rng(0)
+    hit = np.repeat([1, 0], [4000, 400])
+    prompts = np.where(hit, random.integers(2000, 9000, 4400), random.integers(100, 4000, 4400))
+    ttft_ns = np.where(hit, 50 * prompts, 80 * prompts)
+    assert np.median(ttft_ns[hit == 0]) < np.median(ttft_ns[hit == 1])
+    found = medians_of_equal_length(prompts, hit, ttft_ns)
+    inside = (prompts >= found.least) & (prompts <= found.most)
+    assert found.most < 1.26 * found.least
+    assert (found.hits, found.misses) == (int(inside[hit == 1].sum()), int(inside[hit == 0].sum()))
+    assert min(found.hits, found.misses) >= LEAST_COMPARED
+    assert found.miss_ms > 1.2 * found.hit_ms
+    short = np.where(hit, 5000, 500)
+    assert medians_of_equal_length(short, hit, ttft_ns) is None
 
 
 def test_fewer_than_thirty_requests_are_not_compared_in_words(tmp_path):

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from kvcache_sim.metrics.columns import OUTCOMES
-from kvcache_sim.metrics.durations import Durations
+from kvcache_sim.metrics.durations import EXACT_DURATIONS, Durations
 from kvcache_sim.metrics.figure import Figure
 from kvcache_sim.metrics.parts import Parts
 from kvcache_sim.metrics.run import CodedText, ColumnData
@@ -51,7 +51,11 @@ FIGURES = (
         "ms",
         "ttft of requests with a hit (full or partial) against those without",
     ),
-    Figure("prefix_cache.ttft_hit_vs_miss.sentence", "", "the same in words, with the prefill saved"),
+    Figure(
+        "prefix_cache.ttft_hit_vs_miss.sentence",
+        "",
+        "hits, misses, the prefill saved; and both medians of prompts equally long within 25 %",
+    ),
 )
 
 
@@ -70,6 +74,8 @@ class PrefixCacheTotals:
         self._block_size_tokens = block_size_tokens
         self._counts: Counter[str] = Counter()
         self._hits, self._misses = Durations(), Durations()
+        #: Prompt tokens, whether it hit (0 or 1), and TTFT of the first ``EXACT_DURATIONS`` requests.
+        self._waits: list[NDArray[np.int64]] = []
 
     def add(self, admitted: Mapping[str, NDArray[Any]]) -> None:
         """Add the columns of some admitted requests."""
@@ -90,6 +96,8 @@ class PrefixCacheTotals:
             prefilled=int(prefilled.sum()),
             prompts=int(prompts.sum()),
         )
+        if self._counts["admitted"] <= EXACT_DURATIONS:
+            self._waits.append(np.stack([prompts, hit, ttft_ns]))
         self._hits.add(ttft_ns[hit])
         self._misses.add(ttft_ns[~hit])
 
@@ -110,7 +118,9 @@ class PrefixCacheTotals:
             "ttft_hit_vs_miss": {
                 "hit": hits,
                 "miss": misses,
-                "sentence": _sentence(hits["p50"], misses["p50"], n),
+                "sentence": _sentence(n, medians_of_equal_length(*np.concatenate(self._waits, axis=1)))
+                if self._waits
+                else "no request was admitted",
             },
         }
 
@@ -149,25 +159,56 @@ def _share(part: int, whole: int) -> float | None:
 LEAST_COMPARED = 30
 
 
-def _sentence(hit_ms: float | None, miss_ms: float | None, counts: Counter[str]) -> str:
-    """Return the comparison of the medians in words, each with its number of requests."""
+#: Least prompt tokens of each bucket; the longest prompts of a bucket are 25 % longer.
+_BUCKETS = np.unique(np.ceil(1.25 ** np.arange(120)).astype(np.int64))
+
+
+class Medians(NamedTuple):
+    """Median TTFT (ms) of hits and of misses with ``least`` to ``most`` prompt tokens, and their counts."""
+
+    least: int
+    most: int
+    hits: int
+    misses: int
+    hit_ms: float
+    miss_ms: float
+
+
+def medians_of_equal_length(
+    prompts: NDArray[np.int64], hit: NDArray[np.int64], ttft_ns: NDArray[np.int64]
+) -> Medians | None:
+    """Return the medians in the bucket of prompt lengths with the most hits and misses.
+
+    Prompts in a bucket differ by at most 25 %. None if no bucket has ``LEAST_COMPARED`` of both.
+    """
+    buckets = np.searchsorted(_BUCKETS, prompts, "right") - 1
+    counts = [np.bincount(buckets[hit == kind], minlength=len(_BUCKETS)) for kind in (1, 0)]
+    fewer = np.minimum(*counts)
+    best = int(fewer.argmax())
+    if fewer[best] < LEAST_COMPARED:
+        return None
+    hit_ns, miss_ns = (float(np.median(ttft_ns[(buckets == best) & (hit == kind)])) for kind in (1, 0))
+    most = int(_BUCKETS[best + 1]) - 1 if best + 1 < len(_BUCKETS) else int(prompts.max())
+    hits, misses = (int(own[best]) for own in counts)
+    return Medians(int(_BUCKETS[best]), most, hits, misses, hit_ns / 1e6, miss_ns / 1e6)
+
+
+def _sentence(counts: Counter[str], equal: Medians | None) -> str:
+    """Return the number of hits and misses, the prefill saved, and the medians at equal prompt length."""
     saved = _share(counts["cached"], counts["prompts"])
     if saved is None:
         return "no request was admitted"
     hits, misses = counts["hits"], counts["admitted"] - counts["hits"]
-    end = f"; {saved:.0%} of prefill was saved".replace("%", " %")
-    if not hits:
-        end = ""
-    if min(hits or misses, misses or hits) < LEAST_COMPARED:
-        hits_text = f"{hits:,} requests hit, in full or in part, {misses:,} missed"
-        return f"{hits_text}: too few to compare how long they waited{end}"
-    if not hits:
-        return f"no request hit; all {misses:,} waited {_shown(miss_ms)} at the median"
-    first = f"{hits:,} full and partial hits waited {_shown(hit_ms)} at the median"
-    second = f"{misses:,} misses {_shown(miss_ms)}" if misses else "no request missed"
-    return f"{first}, {second}{end}"
+    text = f"{hits:,} requests hit, in full or in part, {misses:,} missed"
+    if hits:
+        text += f"; {100 * saved:.0f} % of prefill was saved"
+    if equal is None:
+        return text
+    return (
+        f"{text}; of {equal.least:,} to {equal.most:,} prompt tokens, {equal.hits:,} hits waited "
+        f"{_shown(equal.hit_ms)} at the median, {equal.misses:,} misses {_shown(equal.miss_ms)}"
+    )
 
 
-def _shown(median_ms: float | None) -> str:
-    assert median_ms is not None
+def _shown(median_ms: float) -> str:
     return format_time_ms(median_ms) if median_ms >= 99_999.5 else f"{significant(median_ms)} ms"
