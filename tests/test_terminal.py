@@ -95,7 +95,7 @@ def test_a_wide_table_repeats_its_first_column():
     ("hits", "misses", "said"),
     [
         (12_021, 10, "12,021 requests hit, in full or in part, 10 missed; 50 % of prefill was saved"),
-        (30, 30, "30 requests hit, in full or in part, 30 missed; 50 % of prefill was saved; of 986 to 1,232 prompt tokens, 30 hits waited 15 ms at the median, 30 misses 194 ms"),
+        (30, 30, "30 requests hit, in full or in part, 30 missed; 50 % of prefill was saved; of 808 to 1,009 prompt tokens, 30 hits waited 15 ms at the median, 30 misses 194 ms"),
         (30, 29, "30 requests hit, in full or in part, 29 missed; 50 % of prefill was saved"),
         (0, 40, "0 requests hit, in full or in part, 40 missed"),
         (40, 0, "40 requests hit, in full or in part, 0 missed; 50 % of prefill was saved"),
