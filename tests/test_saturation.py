@@ -65,6 +65,20 @@ def test_a_queue_of_one_server_is_saturated_where_waits_pass_the_service_time(lo
         assert state_of(faster, waits_s(faster, SERVICE_S))[0] is expected
 
 
+@pytest.mark.parametrize("load", [2.0, 4.0])
+def test_requests_of_one_instant_hold_at_the_rate_of_service(load):
+    """Ten together wait 4.5 services on average at any rate, so only what is beyond counts."""
+    arrivals = np.repeat(np.arange(400) * 10 * SERVICE_S / load, 10)
+    found, figures = state_of(arrivals, waits_s(arrivals, SERVICE_S))
+    assert found
+    assert figures["served_per_s"] == pytest.approx(1 / SERVICE_S, rel=1e-2)
+    assert figures["holds_per_s"] == pytest.approx(1 / SERVICE_S, rel=0.05)
+    calm = np.repeat(np.arange(400) * 20 * SERVICE_S, 10)
+    found, figures = state_of(calm, waits_s(calm, SERVICE_S))
+    assert found
+    assert "arrive together" in figures["sentence"]
+
+
 def test_demand_beyond_service_is_saturated_though_waiting_is_a_small_part_of_a_long_ttft():
     arrivals = poisson(1.3)
     waits = waits_s(arrivals, SERVICE_S)

@@ -268,10 +268,14 @@ def test_auto_capacity_is_what_the_weights_leave_and_the_resolved_scenario_says_
     assert load("replica: {max_num_seqs: 256}").settings == scenario.settings  # a default that is written
     fewer = load("replica: {max_num_seqs: 128}")
     assert fewer.settings.machines[0].tiers[0].capacity_blocks > expected
-    assert "8,192 tokens and 128 sequences" in fewer.notes[0]
+    assert "8,192 tokens and 128 sequences" in fewer.gpu_capacity.sentence
     assert tier == TierSettings("gpu", expected)
     assert scenario.resolved["tiers"]["gpu"]["capacity"] == f"{expected} blocks"
-    assert scenario.notes == (f"tiers.gpu.capacity: auto is {expected} blocks here: {capacity}",)
+    assert scenario.gpu_capacity.sentence == f"tiers.gpu.capacity: auto is {expected} blocks here: {capacity}"
+    assert (
+        scenario.gpu_capacity.note == f"tiers.gpu.capacity: auto is {expected} blocks, 51.4 ± 0.7 GiB a GPU"
+    )
+    assert scenario.notes == ()
     given = load("tiers: {gpu: {capacity: 3 blocks}}")
     assert given.notes == ()
     assert given.gpu_capacity.sentence == (

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 from kvcache_sim.cli import run_options
 from kvcache_sim.cli.declared import Argument, CommandLine, Option, Verb
 from kvcache_sim.cli.intervals import Wanted, opened_requests, wanted, with_intervals
-from kvcache_sim.cli.notices import warn
+from kvcache_sim.cli.notices import remark, warn
 from kvcache_sim.cli.progress import shown_progress
 from kvcache_sim.errors import EXIT_OK, EXIT_THRESHOLD, UsageError
 from kvcache_sim.metrics.certainty import intervals_command
@@ -139,6 +139,8 @@ def simulate(
             observer.phase("writing tables")
         summary = store(execution, directory, command_line, replays_s=replays_s)
     if not quiet:
+        if scenario.gpu_capacity is not None and scenario.gpu_capacity.note:
+            remark(scenario.gpu_capacity.note)
         for warning in execution.warnings:
             warn(warning)
     target = directory.target

@@ -50,6 +50,8 @@ _MOST = 0.5
 #: Most arrivals of the queue; of more requests, every k-th stands for k.
 _POINTS = 10_000
 _HALVINGS = 40
+#: Speed of arrivals at which only those of one instant wait for each other.
+_SLOWEST = 2.0**-20
 
 Array = NDArray[np.float64]
 
@@ -104,6 +106,8 @@ def _sentence(demand: float | None, holds: float | None, wait: Distribution, ttf
     waited = f"mean wait {format_time_ms(wait['avg'] or 0.0)}, mean TTFT {format_time_ms(ttft['avg'] or 0.0)}"
     if demand is None or holds is None:
         return f"clients wait ({waited}); use more machines or fewer clients"
+    if holds > 0.99 * demand:
+        return f"requests that arrive together wait for each other ({waited}); use more machines"
     return f"{significant(demand)} requests/s arrive, about {significant(holds)}/s would hold ({waited})"
 
 
@@ -129,15 +133,18 @@ class _Arrivals:
     def held_per_s(self, served_per_s: float, mean_ms: float, median_ms: float) -> float:
         """Return the highest arrival rate at which waits stay below these limits, in ms, at mean or median.
 
+        Requests of one instant wait for each other at any rate: the limits are beyond these waits.
         The median counts only if the waits of the recorded arrivals exceed its limit.
         """
+        least = self._waits_ms(served_per_s, _SLOWEST)
+        mean_ms, median_ms = mean_ms + float(least.mean()), median_ms + float(np.median(least))
         uses_median = float(np.median(self._waits_ms(served_per_s, 1.0))) > median_ms
 
         def exceeds(speed: float) -> bool:
             waits = self._waits_ms(served_per_s, speed)
             return bool(waits.mean() > mean_ms and (not uses_median or np.median(waits) > median_ms))
 
-        return self.rate_per_s * _last(2.0**-20, 1.0, lambda speed: not exceeds(speed))
+        return self.rate_per_s * _last(_SLOWEST, 1.0, lambda speed: not exceeds(speed))
 
 
 def _thinned(arrival_ns: NDArray[np.int64], each: int) -> _Arrivals | None:

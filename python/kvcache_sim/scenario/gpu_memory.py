@@ -39,23 +39,28 @@ def with_gpu_capacity(
 
 
 class GpuCapacity(Value):
-    """The source of the GPU's capacity, as a sentence of the report, and a flag to print it at once."""
+    """The source of the GPU's capacity: all its parts as a sentence, a short note if it was computed (else
+    ""), and True if it exceeds the GPU's memory."""
 
     sentence: str
-    remarkable: bool
+    note: str
+    exceeds: bool
 
 
 def gpu_capacity(written: ScenarioModel, filled: ScenarioModel) -> GpuCapacity | None:
     """Return the source of the GPU's capacity: a given number takes precedence over the memory calculation.
 
-    It is printed at once if it was computed or exceeds the GPU's memory. None if the capacity is unbounded,
-    service takes no time, or the step-time set names no GPU.
+    None if the capacity is unbounded, service takes no time, or the step-time set names no GPU.
     """
     capacity = written.tiers.compute.capacity
     if capacity.auto:
         gpu_blocks = _capacity(filled, filled.replica)
-        sentence = f"{_KEY}: auto is {filled.tiers.compute.capacity} here: {gpu_blocks}"
-        return GpuCapacity(sentence, remarkable=True)
+        found = f"{_KEY}: auto is {filled.tiers.compute.capacity}"
+        within = gpu_blocks.gpu_blocks
+        size, error = (f"{part / 2**30:.1f}" for part in (within.kv_bytes, within.uncertainty_bytes))
+        return GpuCapacity(
+            f"{found} here: {gpu_blocks}", f"{found}, {size} ± {error} GiB a GPU", exceeds=False
+        )
     given = capacity.blocks
     if capacity.size_bytes is not None:
         given = capacity.size_bytes // block_bytes(filled)
@@ -68,7 +73,7 @@ def gpu_capacity(written: ScenarioModel, filled: ScenarioModel) -> GpuCapacity |
     sentence = (
         f"{_KEY}: {capacity} as given; the GPU's memory would hold {gpu_blocks.blocks} blocks: {gpu_blocks}"
     )
-    return GpuCapacity(sentence, remarkable=given > gpu_blocks.blocks)
+    return GpuCapacity(sentence, "", exceeds=given > gpu_blocks.blocks)
 
 
 def capacity_uncertainty(model: ScenarioModel, replica: ReplicaSection, blocks: int) -> float | None:

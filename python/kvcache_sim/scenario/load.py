@@ -61,7 +61,7 @@ class Scenario(Value):
         assumed = (other_model_timed(self.model), taken_as_full(self.model))
         idle = (f"{error.what} here: {error.hint}" for error in self.idle)
         assumptions = (*step_time, *(one for one in assumed if one))
-        return (*assumptions, *((found.sentence,) if found is not None and found.remarkable else ()), *idle)
+        return (*assumptions, *((found.sentence,) if found is not None and found.exceeds else ()), *idle)
 
 
 def load_scenario(path: Path | None, overrides: Sequence[str] = (), trace: Path | None = None) -> Scenario:

@@ -15,7 +15,7 @@ Int64s = NDArray[np.int64]
 
 
 class HeldIds(NamedTuple):
-    """What each request leaves in a cache: ids, those of request r from ``offsets[r]`` to ``offsets[r + 1]``.
+    """The ids that requests leave in a cache: those of request r from ``offsets[r]`` to ``offsets[r + 1]``.
 
     The ids cover the first ``tokens`` tokens, whole blocks of the cache.
     """

@@ -119,9 +119,8 @@ def _series(document: Document) -> dict[str, str]:
     """Return the name each policy is drawn under: as many as readers can distinguish, the rest as one."""
     policies = [name for name in (document["points"] or [{}])[0] if not name.startswith("capacity_")]
     others: Any = [name for name in policies if name != "lru"]
-    headroom = (
-        MOST_SERIES - 3 - (document.get("upper_bound") != document.get("unbounded"))
-    )  # beside lru, knee, bounds
+    # lru, the knee and the bounds are drawn too
+    headroom = MOST_SERIES - 3 - (document.get("upper_bound") != document.get("unbounded"))
     if len(others) <= headroom:
         return {}
     return dict.fromkeys(others[headroom - 1 :], "other")
