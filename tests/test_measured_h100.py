@@ -152,6 +152,7 @@ def assert_served(
     trace = folder / "trace.jsonl"
     trace.write_text("\n".join(made.lines(made.STREAMS[stream.removesuffix("-salted")]())) + "\n")
     scenario = {
+        "model": of(stream),
         "trace": {"path": str(trace), "block_size": 16},
         "cache": {"block_size": 16, "semantics": "vllm", "enabled": not stream.endswith("-salted")},
         "tiers": {"gpu": {"capacity": f"{blocks} blocks"}},
