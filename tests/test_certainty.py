@@ -117,7 +117,7 @@ def test_a_cost_that_is_part_of_a_step_counts_as_a_fifth_of_it():
     assert [factor for _, factor in together(found, True, 0.0)] == pytest.approx(expected)
 
 
-def test_a_larger_capacity_is_the_fast_bound_and_one_sided_ranges_move_one_way():
+def test_a_larger_capacity_is_the_fast_bound_and_a_one_sided_range_moves_one_bound():
     capacity = Assumption("KV", Factors(0.9, 1.1), "", True, lambda s, _: s, False, "capacity")
     assert together([capacity], True, 0.5)[0][1] == pytest.approx(0.9)
     assert together([capacity], False, 0.5)[0][1] == pytest.approx(1.1)

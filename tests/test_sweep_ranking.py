@@ -76,7 +76,7 @@ def test_equal_cells_share_a_rank_and_the_others_are_in_order():
     )
 
 
-def test_another_figure_tells_equal_cells_apart():
+def test_another_figure_distinguishes_equal_cells():
     noise = [[5 * math.sin(7 * n + 2 * k) for n in range(20)] for k in range(2)]
     rows = [cell(k, 10.0 + k, left_out(10.0 + k, noise[k])) for k in range(2)]
     for k, row in enumerate(rows):

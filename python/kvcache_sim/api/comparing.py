@@ -69,7 +69,11 @@ class Comparison:
         return draw_plot(kind, [side[0] for side in (self._first, *self._others)])
 
     def text(self, all_settings: bool = False) -> str:
-        """Return what ``kvsim compare`` prints; ``all_settings`` as with ``--settings``."""
+        """Return the text that ``kvsim compare`` prints.
+
+        Args:
+            all_settings: True to list every setting that differs, as ``--settings`` does.
+        """
         return "\n\n".join(printed.comparison_text(found, all_settings) for found in self._found)
 
     def __str__(self) -> str:
