@@ -9,9 +9,8 @@ import numpy as np
 from examples import examples
 from hypothesis import HealthCheck, event, given
 from hypothesis import strategies as st
-from kvcache_sim.serving.settings import (
-    ClusterSettings,
-)
+from kvcache_sim.cache.store import Occupancy
+from kvcache_sim.serving.settings import ClusterSettings
 from kvcache_sim.simulation import RunOptions, Simulation
 from support.agreement import ENGINES, assert_same, beyond_spec, by_spec
 from support.any_cluster import clusters
@@ -19,7 +18,7 @@ from support.lookahead import assert_same_by_the_clock
 from support.traces import random_trace
 
 
-def capacities_of(simulation: Simulation) -> list[tuple[int, int, tuple[int, ...]]]:
+def capacities_of(simulation: Simulation) -> list[tuple[int, int, Occupancy]]:
     return [
         (replica.machine, tier, replica.store.occupancy(tier))
         for replica in simulation.replicas
@@ -32,9 +31,9 @@ def check_the_end(simulation: Simulation, run) -> None:
     moved."""
     for replica in simulation.replicas:
         assert replica.counts()[:3] == (0, 0, 0), "waiting, running, waiting for KV"
-    for machine, tier, (_, active, cached, in_flight, evictable) in capacities_of(simulation):
-        assert (active, in_flight) == (0, 0), f"I3: machine {machine}, tier {tier}"
-        assert cached == evictable, f"I3: machine {machine}, tier {tier}"
+    for machine, tier, found in capacities_of(simulation):
+        in_use = (found.held_blocks, found.private_blocks, found.in_flight_blocks)
+        assert in_use == (0, 0, 0), f"I3: machine {machine}, tier {tier}"
     edges = sum(n for name, n in run.counters.items() if name.startswith("edge."))
     assert edges == sum(use.sent_bytes for use in run.channels), "I9"
     block = simulation.settings.cache.block_size_tokens * simulation.settings.cache.kv_bytes_per_token
