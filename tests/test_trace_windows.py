@@ -13,6 +13,8 @@ import pytest
 from kvcache_sim.cli.main import run
 from kvcache_sim.errors import TraceError
 from kvcache_sim.metrics.load_run import load_run
+from kvcache_sim.report.finished import find_trace, open_runs
+from kvcache_sim.report.upper_bound import upper_bound_of
 from kvcache_sim.scenario.execute import execute
 from kvcache_sim.scenario.load import scenario_from_text
 from kvcache_sim.scenario.requests import open_requests, read_requests
@@ -23,6 +25,7 @@ from kvcache_sim.workload.trace import Trace
 
 ROWS = 600
 BLOCK = 16
+BOUND = "upper_bound_token_hit_rate"
 
 
 def rows(seed: int = 1) -> list[dict]:
@@ -152,8 +155,15 @@ def test_the_command(tmp_path, monkeypatch, capsys, source):
     assert windows.manifest["trace"] == whole.manifest["trace"]
     assert windows.manifest["digest"]["results"] == whole.manifest["digest"]["results"]
     assert windows.manifest["config_hash"] == whole.manifest["config_hash"]
+    # ids of earlier windows are forgotten: the bound is read from the trace when the run is shown
+    assert windows.summary["cache"].pop(BOUND) is None
+    bound = whole.summary["cache"].pop(BOUND)
     same = {name: windows.summary[name] == whole.summary[name] for name in ("requests", "cache", "latency")}
     assert all(same.values()), same
+    if source != "-":
+        [shown] = open_runs([tmp_path / "windows"])
+        assert find_trace(shown) == ""
+        assert upper_bound_of(shown) == bound > 0
     if source == "t.jsonl":
         monkeypatch.setattr(read, "WHOLE_ROWS", 50)
         assert run(["reproduce", str(tmp_path / "windows")]) == 0
