@@ -96,12 +96,14 @@ def test_weka_closed_loop_hits_nearly_what_instant_replay_does():
         trace: {{path: {shared("traces/weka_agentic_dev.jsonl.gz")}}}
         cache: {{block_size: 64, cache_output: false}}
         tiers: {{gpu: {{capacity: unbounded}}}}
+        replica: {{max_model_len: 1000000, allow_long_max_model_len: true}}
         """,
         "weka",
         ROOT,
     )
     trace = read_requests(scenario)
     run = simulate(scenario.settings, trace)
+    assert (run.requests["status"] == 0).all(), "the length holds prompts of up to 894,371 tokens"
     hits = int(run.requests["cached_prefix_length_used"].sum()) // 64
     # Sub-agents run in parallel with their parents here: a block may be looked up before it was computed.
     assert hits / 52_950_005 == pytest.approx(50_962_289 / 52_950_005, abs=1e-4)
