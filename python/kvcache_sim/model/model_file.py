@@ -224,6 +224,8 @@ def load_model(name: str) -> ModelSpec:
     path = Path(name)
     if name.endswith(".toml"):
         return parse_model(read_toml(path, "model"), path.stem, name)
+    if name.lower() in model_names():
+        return _packaged(name.lower())
     if name.endswith(".json") or names_model_file(name):
         from kvcache_sim.model.hugging_face.configuration import read_configuration
 

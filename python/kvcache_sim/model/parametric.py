@@ -228,10 +228,10 @@ def points_ms(points: tuple[tuple[float, float], ...], counts: NDArray[Any]) -> 
 
 def _points(coefficients: dict[str, Any], key: str, where: str) -> tuple[tuple[float, float], ...]:
     try:
-        points = tuple((float(x), float(y)) for x, y in coefficients.get(key, ()))
+        points = tuple([(float(x), float(y)) for x, y in coefficients.get(key, ())])
     except (TypeError, ValueError):
         raise UsageError(f"{key} must be pairs of a count and ms", where=where) from None
-    rising = all(a[0] < b[0] and a[1] <= b[1] for a, b in pairwise(points))
-    if not rising or any(not 0 <= y < float("inf") for _, y in points):
+    pairs = [a[0] < b[0] and a[1] <= b[1] for a, b in pairwise(points)]
+    if not all(pairs + [0 <= y < float("inf") for _, y in points]):
         raise UsageError(f"{key} must rise in its counts and never fall in ms", where=where)
     return points
