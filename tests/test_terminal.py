@@ -172,7 +172,8 @@ def test_the_summary_says_what_was_simulated_and_prices(trace, tmp_path, capsys,
     lines = capsys.readouterr().out.splitlines()
     assert max(map(len, lines[:-1])) <= 80
     reported = next(n for n, line in enumerate(lines) if line.startswith("run "))
-    assert len(lines) - reported <= 25
+    assert [line.split(": ")[0] for line in lines[-2:]] == ["intervals", "next"]
+    assert len(lines) - reported <= 26  # with the command that adds the intervals
     first = " ".join(lines[:reported])
     for part in ("llama-3.1-8b on 1 × h100", "2 machines", "gpu 64 blocks", "cpu 4GiB", "t.jsonl, 80 requests",
                  "router longest-prefix", "priced"):  # fmt: skip
