@@ -41,10 +41,10 @@ def draw(runs: Sequence[FinishedRun]) -> Picture | NothingToDraw:
 
     data: list[dict[str, Value]] = []
     table: list[tuple[Value, ...]] = []
+    runs = [run for run in runs if run.trace is not None]
+    labels = [run.label for run in runs]
     for run in runs:
-        if run.trace is None:
-            continue
-        points = _points(run)
+        points = _points(run, len(runs) > 1)
         data += points
         listed = [p for p in points if p["line"] != "lru"] + [p for p in points if p["line"] == "lru"][::10]
         table += [(run.label, p["line"], p["blocks"], p["gib"], p["share"], p["note"]) for p in listed]
@@ -70,13 +70,14 @@ def draw(runs: Sequence[FinishedRun]) -> Picture | NothingToDraw:
     inner, outer = "datum.line != 'upper bound' && !datum.last", "datum.last"
     sizes = named.transform_filter(inner).mark_text(align="left", dx=8, dy=8)
     largest = named.transform_filter(outer).mark_text(align="right", dy=-12)
-    labels = [run.label for run in runs if run.trace is not None]
     chart = side_by_side(alt.layer(lines, marks, bound, sizes, largest), labels, height=300)
+    if len(runs) > 1:  # a column is as wide as its plot, whose texts may reach into the space beside it
+        chart = chart.properties(bounds="flush", spacing=28)
     headings = ("run", "line", "blocks", "GiB", "token hit rate", "note")
     return Picture("hit-curve", _TITLE, _DEFINITION, data, chart, Table(headings, tuple(table)))
 
 
-def _points(run: FinishedRun) -> list[dict[str, Value]]:
+def _points(run: FinishedRun, in_columns: bool) -> list[dict[str, Value]]:
     assert run.trace is not None
     block = run.block_size_tokens
     settings = scenario_from_text(run.scenario_text, "scenario.yaml", run.directory).settings
@@ -109,7 +110,7 @@ def _points(run: FinishedRun) -> list[dict[str, Value]]:
 
     found = (curve.hit_tokens.at(sizes) / tokens).tolist()
     points = [point("lru", int(size), share) for size, share in zip(sizes.tolist(), found, strict=True)]
-    said = f"upper bound {format_percent(upper_bound)}"
+    said = f"{'' if in_columns else 'upper bound '}{format_percent(upper_bound)}"  # the legend names it
     points += [point("upper bound", int(sizes[0]), upper_bound, said)]
     points += [point("upper bound", int(sizes[-1]), upper_bound)]
     optimum_sizes = [
