@@ -65,7 +65,7 @@ def compare(
     if output_format == "json":
         print(json.dumps(comparison.figures, indent=2, ensure_ascii=False, allow_nan=False))
     else:
-        print(comparison.text(all_settings), end="\n\n")
+        print(comparison.text(all_settings))
     for line in breached:
         typer.echo(f"threshold breached: {line}", err=True)
     return EXIT_THRESHOLD if breached else EXIT_OK
