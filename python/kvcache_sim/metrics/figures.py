@@ -66,7 +66,8 @@ _CACHE = (
     Figure(
         "cache.upper_bound_token_hit_rate",
         "share",
-        "the same of one unbounded cache that all machines share, answers included if cached; null: unknown",
+        "the same of one unbounded cache that all machines share, answers included if cached; "
+        "null where the trace is read in windows: the report has it",
     ),
     Figure(
         "cache.block_hit_rate",

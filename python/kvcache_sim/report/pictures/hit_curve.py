@@ -71,7 +71,7 @@ def draw(runs: Sequence[FinishedRun]) -> Picture | NothingToDraw:
     sizes = named.transform_filter(inner).mark_text(align="left", dx=8, dy=8)
     largest = named.transform_filter(outer).mark_text(align="right", dy=-12)
     chart = side_by_side(alt.layer(lines, marks, bound, sizes, largest), labels, height=300)
-    if len(runs) > 1:  # a column is as wide as its plot, whose texts may reach into the space beside it
+    if len(runs) > 1:  # a column is as wide as its plot, whose texts may reach past its right edge
         chart = chart.properties(bounds="flush", spacing=28)
     headings = ("run", "line", "blocks", "GiB", "token hit rate", "note")
     return Picture("hit-curve", _TITLE, _DEFINITION, data, chart, Table(headings, tuple(table)))
