@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any
 
 from kvcache_sim.errors import UsageError
@@ -10,6 +9,7 @@ from kvcache_sim.model.gpus import UNMEASURED, load_gpu
 from kvcache_sim.model.run_errors import Factors, Kind
 from kvcache_sim.model.run_intervals import COMPOSED, OWN, ROOFLINE, source_kind, step_interval
 from kvcache_sim.model.step_times import measured_on, same_shape_set, step_time_entry
+from kvcache_sim.values import Value
 
 __all__ = ["Factors", "StepErrors", "around", "stated_step_errors"]
 
@@ -20,8 +20,7 @@ _HELD_OUT_PERCENT = {COMPOSED: 1.52, OWN: 6.2}
 _WITH_RUNS = ("h100-llama-3-8b-tp1", "h100-qwen3-32b-tp2", "rtx4090-llama-3.1-8b-tp1")
 
 
-@dataclass(frozen=True, slots=True)
-class StepErrors:
+class StepErrors(Value):
     """The stated errors of a source: of pure decode steps, of steps with a prefill chunk, and of mixed KV.
 
     ``mixed_kv`` is the range of the cost of KV reads in steps with a chunk if the cost was assumed and not
