@@ -6,6 +6,7 @@ import sys
 import time
 from enum import Enum
 
+from kvcache_sim.cli.notices import warn
 from kvcache_sim.errors import UsageError
 from kvcache_sim.metrics.run import Observer
 from kvcache_sim.scenario.execute import Execution
@@ -69,5 +70,5 @@ def with_intervals(
     phase = observer.phase if observer is not None else lambda _: None
     certain, took_s, missing = with_certainty(done, trace, phase)
     if missing:
-        print(f"warning: {missing}", file=sys.stderr)
+        warn(missing)
     return certain, took_s
