@@ -71,11 +71,11 @@ impl PyFleet {
                 let mut own = machine.store.try_borrow_mut(py)?;
                 own.tree()
                     .into_iter()
-                    .for_each(|tree| tree.sit(board.index_entry(number)));
+                    .for_each(|tree| tree.add_index_entry(board.index_entry(number)));
                 machine
                     .replica
                     .try_borrow_mut(py)?
-                    .sit(board.index_entry(number));
+                    .add_index_entry(board.index_entry(number));
             }
             let _ = self.board.set(board);
         }

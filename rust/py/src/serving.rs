@@ -84,8 +84,8 @@ impl PyReplica {
     }
 
     /// Adds an index entry through which routers read the number of open requests.
-    pub fn sit(&mut self, index_entry: IndexEntry) {
-        self.replica.prefill_load.sit(index_entry);
+    pub fn add_index_entry(&mut self, index_entry: IndexEntry) {
+        self.replica.prefill_load.add_index_entry(index_entry);
     }
 }
 

@@ -25,7 +25,11 @@ impl Cluster {
         let mut incoming = Incoming::new(source, arrival, computed, crossing);
         incoming.request = self.computed.remove(&source);
         let is_computed = incoming.request.is_some();
-        let done = self.perform(machines, chosen.machine, Task::Ask(Box::new(incoming)))?;
+        let done = self.perform(
+            machines,
+            chosen.machine,
+            Task::RequestCapacity(Box::new(incoming)),
+        )?;
         if !is_computed {
             self.going.insert(source, (chosen.machine, done));
         }

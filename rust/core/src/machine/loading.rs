@@ -249,7 +249,7 @@ impl Replica {
                 continue;
             }
             for (computed, arrival) in mover.layer_times(transfer) {
-                // a model may have layers past those that a step counts: they are needed before its end
+                // a transfer may have more layers than a step counts: the further ones must arrive before the step ends
                 let left = i128::from(layers) - i128::from(computed);
                 let part = -(-i128::from(compute_ns) * left).div_euclid(i128::from(layers));
                 let late = (i128::from(arrival) + part).max(0) as u64;

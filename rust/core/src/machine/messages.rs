@@ -59,7 +59,7 @@ pub enum Task {
     /// over.
     Release(Slot, bool),
     /// Reserve blocks for a hand-over.
-    Ask(Box<Incoming>),
+    RequestCapacity(Box<Incoming>),
     /// Continue with a hand-over whose prompt is computed; the answer is true if nothing must be sent.
     PromptCame(IncomingId, Box<Request>),
     /// Continue with a hand-over that needed no transfer.
@@ -190,7 +190,7 @@ pub struct Incoming {
     pub expected_tokens: u64,
     /// Its channels.
     pub route: Route,
-    pub(super) asked_ns: u64,
+    pub(super) requested_ns: u64,
     pub(super) reserved_ns: u64,
     pub(super) lease: Option<LeaseId>,
     pub(super) total_blocks: u64,
@@ -214,7 +214,7 @@ impl Incoming {
             computed,
             expected_tokens,
             route,
-            asked_ns: 0,
+            requested_ns: 0,
             reserved_ns: 0,
             lease: None,
             total_blocks: 0,

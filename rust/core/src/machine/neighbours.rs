@@ -67,14 +67,14 @@ impl<N: Neighbours> Peers for N {
         })
     }
 
-    fn lands(
+    fn reserve_in_pool(
         &mut self,
         pool: u32,
         (request, blocks): (u32, (u32, u32)),
         now_ns: u64,
     ) -> Answer<bool> {
         visited(self, pool, |replica, store| {
-            replica.lands(store, request, blocks, now_ns)
+            replica.reserve_in_pool(store, request, blocks, now_ns)
         })
     }
 

@@ -26,7 +26,9 @@ impl Replica {
                 let seen_ns = now.ns + u64::from(delivered);
                 self.release_sent(now, slot, seen_ns)?;
             }
-            Task::Ask(incoming) => done.incoming = self.request_capacity(now, *incoming)?,
+            Task::RequestCapacity(incoming) => {
+                done.incoming = self.request_capacity(now, *incoming)?
+            }
             Task::PromptCame(id, request) => done.answer = self.prompt_came(id, request),
             Task::NothingToSend(id) => self.nothing_to_send(now, id)?,
             Task::Computed(hop, step, computed) => {

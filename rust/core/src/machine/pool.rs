@@ -36,7 +36,7 @@ impl Replica {
     }
 
     /// Reserves blocks of the pool for blocks of a request; returns false if the pool has too few free blocks.
-    pub(super) fn lands(
+    pub(super) fn reserve_in_pool(
         &mut self,
         store: &mut Store,
         request: u32,
@@ -123,8 +123,11 @@ mod tests {
         /// Writes the two blocks of a request; returns true if there were free blocks.
         fn put(&mut self, request: u32) -> bool {
             let (store, now_ns) = (&mut self.store, self.now_ns);
-            let lands = self.node.lands(store, request, (0, 2), now_ns).unwrap();
-            if lands {
+            let reserved = self
+                .node
+                .reserve_in_pool(store, request, (0, 2), now_ns)
+                .unwrap();
+            if reserved {
                 let source = Source {
                     owner: 0,
                     tier: STAGING,
@@ -134,7 +137,7 @@ mod tests {
                 let from = (source, &self.wire);
                 self.node.take_in(store, from, now_ns).unwrap();
             }
-            lands
+            reserved
         }
 
         fn run(&mut self) {

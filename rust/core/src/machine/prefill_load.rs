@@ -29,7 +29,7 @@ impl PrefillLoad {
     }
 
     /// Adds an index entry from which routers read the number of open requests, and keeps it current.
-    pub fn sit(&mut self, index_entry: IndexEntry) {
+    pub fn add_index_entry(&mut self, index_entry: IndexEntry) {
         index_entry.has_requests(self.open_requests);
         self.index_entries.push(index_entry);
     }

@@ -73,7 +73,7 @@ pub struct Queue {
     order: QueueOrder,
     waiting: VecDeque<Slot>,
     /// Requests that arrived later are not visible yet (a step is decided in advance); `None`: all are visible.
-    known_until_ns: Option<u64>,
+    visible_until_ns: Option<u64>,
     /// Plug-in that decides under [`QueueOrder::Plugin`].
     pub(super) plugin: Option<Box<dyn QueuePlugin>>,
 }
@@ -113,18 +113,18 @@ impl Queue {
     }
 
     /// Hides requests that arrived after a time; `None`: hides none.
-    pub fn know_until(&mut self, ns: Option<u64>) {
-        self.known_until_ns = ns;
+    pub fn hide_after(&mut self, ns: Option<u64>) {
+        self.visible_until_ns = ns;
     }
 
     /// True if the scheduler can see a request.
-    pub fn knows(&self, request: &Request) -> bool {
-        self.knows_since(request.since_ns)
+    pub fn can_see(&self, request: &Request) -> bool {
+        self.can_see_since(request.since_ns)
     }
 
     /// True if the scheduler can see requests that arrived at a time.
-    pub fn knows_since(&self, since_ns: u64) -> bool {
-        self.known_until_ns.is_none_or(|until| since_ns <= until)
+    pub fn can_see_since(&self, since_ns: u64) -> bool {
+        self.visible_until_ns.is_none_or(|until| since_ns <= until)
     }
 
     /// The n-th candidate for the next admission, in order of arrival.
@@ -143,12 +143,12 @@ impl Queue {
         let request = |slot: Slot| &requests[slot];
         if self.order == QueueOrder::Fcfs && stays.is_none() {
             let first = self.waiting.front().copied();
-            return Ok(first.filter(|&slot| self.knows(request(slot))));
+            return Ok(first.filter(|&slot| self.can_see(request(slot))));
         }
         let window = self.waiting.iter().copied().take(WINDOW);
         let mut best: Option<(Slot, (f64, f64))> = None;
         let (mut candidates, mut seen) = (Vec::new(), Vec::new());
-        for slot in window.filter(|&slot| self.knows(request(slot))) {
+        for slot in window.filter(|&slot| self.can_see(request(slot))) {
             let waiting = request(slot);
             if stays.as_mut().is_some_and(|stays| stays(waiting)) {
                 continue;

@@ -80,9 +80,9 @@ pub struct Request {
     /// The cached tokens by the tier they came from.
     pub(super) cached_from_tokens: [u64; MOST_TIERS],
     pub(super) left_tokens: u64,
-    /// True if its client has aborted it.
+    /// True if the client has aborted the request, which still holds blocks.
     pub(super) pending_aborts: bool,
-    /// True if it has ended or left.
+    /// True if the request has finished or was aborted.
     pub(super) is_closed: bool,
     /// True if it is decoded on another machine: its blocks here are released once its KV has been read.
     pub(super) sent_on: bool,

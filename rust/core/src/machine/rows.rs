@@ -6,7 +6,7 @@ use super::request::{Request, MOST_TIERS};
 const FINISHED: i64 = 0;
 const ABORTED: i64 = 2;
 
-/// The detail of an event that has none: one past the outcomes.
+/// Code of an event without detail: one more than the largest outcome.
 pub(super) const NO_DETAIL: i64 = 5;
 
 /// A request that has left its machine: its finish time, or `None` if its client has aborted it.

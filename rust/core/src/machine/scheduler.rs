@@ -46,7 +46,7 @@ impl Replica {
             for slot in std::mem::take(&mut self.running.leaving) {
                 self.release_leaving(now, slot)?;
             }
-            self.arrivals.queue.know_until(None);
+            self.arrivals.queue.hide_after(None);
             if self.batch.is_empty() {
                 reservation = self.decide(now)?;
             }
@@ -71,7 +71,7 @@ impl Replica {
             }
         }
         if self.config.async_scheduling.has_lookahead() {
-            self.arrivals.queue.know_until(Some(self.batch.begin_ns()));
+            self.arrivals.queue.hide_after(Some(self.batch.begin_ns()));
         }
         Ok(())
     }

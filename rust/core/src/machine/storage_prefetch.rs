@@ -40,7 +40,7 @@ impl Replica {
         let mut is_first = true;
         for slot in (0..).map_while(|n| self.arrivals.queue.candidate(n)) {
             let s = &self.requests[slot];
-            if !self.arrivals.queue.knows(s) {
+            if !self.arrivals.queue.can_see(s) {
                 continue;
             }
             let (request, was_preempted) = (s.arrival.request, s.preemptions > 0);

@@ -82,8 +82,8 @@ const EXAMPLES: &[(&str, usize, &str, &str)] = &[
     // Two ghosts are remembered: a's is forgotten when c leaves, so a returns as a new block and is evicted
     // again.
     ("twoq", 4, "a b c d e f g a h i j k", "a b c d e f g a"),
-    // c finds the main cache full and was used no more often than its victim, so c is evicted. d was, by a sketch for
-    // two names.
+    // The main cache is full when c leaves the window, and c was used no more often than the victim: c is evicted. d
+    // was used more often by the estimate, whose sketch holds two names.
     ("wtinylfu", 3, "a b c d e", "c b"),
 ];
 

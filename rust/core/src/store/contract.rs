@@ -78,7 +78,7 @@ pub struct TierOccupancy {
     pub held: u64,
     /// Kept for reuse, without a user.
     pub cached: u64,
-    /// Being written, or unusable until a write has finished.
+    /// Blocks that a copy is still being written to, and blocks whose write must finish before reuse.
     pub in_flight: u64,
     /// Held blocks that are not shared: open blocks, and blocks still to be computed.
     pub private: u64,
@@ -227,7 +227,7 @@ pub trait MovingStore {
     }
 }
 
-/// A store with blocks below the GPU, found in parts: a tree's tiers, or those of an engine.
+/// A store with tiers below the GPU, a tree's or an engine's; a look-up returns one part per tier.
 pub trait LoadingStore: MovingStore {
     /// Returns the parts of a request's first `limit` blocks, all of them found, each on its fastest tier.
     fn match_prefix(&self, request: u32, limit: u32) -> Vec<Part>;

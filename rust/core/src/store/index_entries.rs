@@ -17,7 +17,7 @@ impl Store {
 
     /// Enters this store's prefixes into a router's index, and keeps them current. Cost: a walk over all
     /// runs.
-    pub fn sit(&mut self, index_entry: IndexEntry) {
+    pub fn add_index_entry(&mut self, index_entry: IndexEntry) {
         for id in self.found_runs() {
             let Node { start, end, .. } = self.nodes[id as usize];
             self.enter(&index_entry, id, (start, end), true);

@@ -56,7 +56,7 @@ struct Lease {
     private: u64,
     /// Reused tokens that a reservation still has to count in memory.
     owed: u64,
-    /// Serial number of its session's kept tokens, of which it took `taken` over; 0: none.
+    /// Serial number of the session's kept tokens, 0 for none; the request took over `taken` of these tokens.
     kept: u64,
     taken: u64,
 }

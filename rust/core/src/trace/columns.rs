@@ -139,9 +139,9 @@ pub fn push_rare<T: Copy + From<i32>>(
 #[derive(Default)]
 pub struct Sessions {
     numbers: HashMap<Arc<str>, i32>,
-    /// The names so far, by number.
+    /// Name of each session, by its number.
     pub names: Vec<Arc<str>>,
-    /// By number: turns so far.
+    /// Turns of each session so far, by its number.
     pub turns: Vec<i32>,
 }
 

@@ -177,8 +177,8 @@ impl Channel {
     ///
     /// The CPU submits one job after another, all of a job in one call. A job's bytes wait for its own
     /// submission; the bytes of earlier jobs do not.
-    pub(super) fn submitted_at(&mut self, asked_ns: u64, job: &Job) -> u64 {
-        let begins_ns = asked_ns.max(self.submitted_ns);
+    pub(super) fn submitted_at(&mut self, requested_ns: u64, job: &Job) -> u64 {
+        let begins_ns = requested_ns.max(self.submitted_ns);
         self.submitted_ns = begins_ns.saturating_add(self.config.submit_ns(job.pieces));
         self.submitted_ns
     }
@@ -215,13 +215,13 @@ impl Channel {
     /// Records a job with its request time and its start and end on the channel.
     fn sent(
         &mut self,
-        (asked_ns, start_ns, end_ns): (u64, u64, u64),
+        (requested_ns, start_ns, end_ns): (u64, u64, u64),
         per_layer_ns: u64,
         job: &Job,
     ) -> Transmission {
         let latency_ns = self.config.latency_ns;
         let busy_ns = job.layers.saturating_mul(per_layer_ns);
-        self.account((asked_ns, start_ns, end_ns), busy_ns, job);
+        self.account((requested_ns, start_ns, end_ns), busy_ns, job);
         Transmission {
             start_ns,
             first_layer_ns: start_ns
@@ -235,17 +235,17 @@ impl Channel {
     /// Adds a job to the channel's totals.
     pub(super) fn account(
         &mut self,
-        (asked_ns, start_ns, end_ns): (u64, u64, u64),
+        (requested_ns, start_ns, end_ns): (u64, u64, u64),
         busy_ns: u64,
         job: &Job,
     ) {
         debug_assert!(
-            asked_ns >= self.last_call_ns,
+            requested_ns >= self.last_call_ns,
             "jobs are queued in time order"
         );
-        self.last_call_ns = asked_ns;
+        self.last_call_ns = requested_ns;
         let submit_ns = self.config.submit_ns(job.pieces);
-        self.queued_ns += (start_ns - asked_ns).saturating_sub(submit_ns);
+        self.queued_ns += (start_ns - requested_ns).saturating_sub(submit_ns);
         self.busy_ns = self.busy_ns.saturating_add(busy_ns);
         self.sent_bytes += job.size_bytes;
         self.jobs += 1;

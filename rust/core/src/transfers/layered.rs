@@ -28,7 +28,7 @@ struct LayerJob {
     is_load: bool,
     /// True once the CPU has submitted it.
     is_submitted: bool,
-    asked_ns: u64,
+    requested_ns: u64,
     /// CPU time to submit it.
     submit_ns: u64,
     sent: u64,
@@ -126,7 +126,7 @@ impl Channel {
             allowed: asked.job.layers,
             is_load: asked.is_load,
             is_submitted: submit_ns == 0,
-            asked_ns: now_ns,
+            requested_ns: now_ns,
             submit_ns,
             per_layer_ns,
             arrivals_ns: std::mem::take(&mut job.arrivals_ns),
@@ -329,7 +329,7 @@ impl Link<'_> {
                 let job = &mut service.jobs[id];
                 if job.start_ns.is_none() {
                     job.start_ns = Some(now_ns);
-                    *self.queued_ns += (now_ns - job.asked_ns).saturating_sub(job.submit_ns);
+                    *self.queued_ns += (now_ns - job.requested_ns).saturating_sub(job.submit_ns);
                 }
             }
             now_ns.saturating_add(u64::try_from(spans_ns).unwrap_or(u64::MAX))

@@ -73,7 +73,12 @@ pub trait Peers {
     fn lent_is_read(&mut self, owner: u32, lent: MoveId, now_ns: u64) -> Answer<()>;
 
     /// Reserves blocks of a pool for blocks of a request; false if there are too few.
-    fn lands(&mut self, pool: u32, blocks: (u32, (u32, u32)), now_ns: u64) -> Answer<bool>;
+    fn reserve_in_pool(
+        &mut self,
+        pool: u32,
+        blocks: (u32, (u32, u32)),
+        now_ns: u64,
+    ) -> Answer<bool>;
 
     /// Sends the blocks reserved in a pool from a machine on which they are ready.
     fn take_in(&mut self, pool: u32, from: (Source, &SharedChannel), now_ns: u64) -> Answer<()>;

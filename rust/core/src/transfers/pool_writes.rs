@@ -36,7 +36,7 @@ impl Mover {
             }
             reached = part.end;
         }
-        if reached == start || !lands(now, pool, (request, (start, reached)))? {
+        if reached == start || !reserve_in_pool(now, pool, (request, (start, reached)))? {
             return Ok(());
         }
         let Some(tree) = now.store.tiered() else {
@@ -78,9 +78,13 @@ impl Mover {
 }
 
 /// Reserves blocks of a pool for blocks of a request; false if there are too few.
-fn lands(now: &mut Now<'_>, pool: u32, (request, blocks): (u32, (u32, u32))) -> Answer<bool> {
+fn reserve_in_pool(
+    now: &mut Now<'_>,
+    pool: u32,
+    (request, blocks): (u32, (u32, u32)),
+) -> Answer<bool> {
     match now.peers.as_deref_mut() {
-        Some(peers) => peers.lands(pool, (request, blocks), now.ns),
+        Some(peers) => peers.reserve_in_pool(pool, (request, blocks), now.ns),
         None => Ok(false),
     }
 }

@@ -57,7 +57,7 @@ impl Channel {
     /// Its end is exact; its layers are reported as if the slow ones came first, at the pace of the fastest.
     pub(super) fn send_slowly(
         &mut self,
-        (asked_ns, start_ns): (u64, u64),
+        (requested_ns, start_ns): (u64, u64),
         per_layer_ns: u64,
         job: &Job,
         feed: &Transmission,
@@ -70,7 +70,7 @@ impl Channel {
             fastest_ns = fastest_ns.min(done_ns - end_ns);
             end_ns = done_ns;
         }
-        self.account((asked_ns, start_ns, end_ns), end_ns - start_ns, job);
+        self.account((requested_ns, start_ns, end_ns), end_ns - start_ns, job);
         let (latency_ns, others) = (self.config.latency_ns, (job.layers - 1) * fastest_ns);
         Transmission {
             start_ns,

@@ -33,7 +33,7 @@ struct Fetch {
     request: u32,
     anchor: u32,
     anchor_pages: u32,
-    asked_pages: u32,
+    requested_pages: u32,
     start: u32,
     pages: u32,
     done: u32,
@@ -68,7 +68,7 @@ pub(super) struct StorageTier {
     fetches: Slots<Fetch>,
     /// Prefetch of each request, until it ends.
     fetching: BTreeMap<u32, u64>,
-    asked_pages: u64,
+    requested_pages: u64,
     pub prefetched_pages: u64,
 }
 
@@ -81,7 +81,7 @@ impl StorageTier {
             backups: BTreeSet::new(),
             fetches: Slots::default(),
             fetching: BTreeMap::new(),
-            asked_pages: 0,
+            requested_pages: 0,
             prefetched_pages: 0,
         }
     }
@@ -160,7 +160,7 @@ impl StorageTier {
     fn end(&mut self, tree: &mut RadixTree, id: u64) {
         let fetch = self.fetches[id];
         self.fetching.remove(&fetch.request);
-        self.asked_pages -= u64::from(fetch.asked_pages);
+        self.requested_pages -= u64::from(fetch.requested_pages);
         if fetch.done > 0 {
             let pages = (fetch.start, fetch.start + fetch.done);
             let spare = tree.insert_host(fetch.request, pages, fetch.anchor);
@@ -261,28 +261,28 @@ impl PrefetchingStore for RadixStore {
         };
         let found = tree.match_prefix(request, limit);
         let is_asking = storage.fetching.contains_key(&request);
-        if is_asking || storage.asked_pages * self.page >= storage.config.share_tokens {
+        if is_asking || storage.requested_pages * self.page >= storage.config.share_tokens {
             return Ok(0);
         }
         let pages = tree.take_for_prefetch(&mut storage.pages, request, found, limit);
         if pages > 0 {
             let anchor_pages = tree.pages_of(found.node);
             tree.lock_host(found.node, anchor_pages);
-            let asked_pages = limit - found.pages;
+            let requested_pages = limit - found.pages;
             let id = storage.fetches.insert(Fetch {
                 request,
                 anchor: found.node,
                 anchor_pages,
-                asked_pages,
+                requested_pages,
                 start: found.pages,
                 pages,
                 done: 0,
                 is_stopped: false,
             });
             storage.fetching.insert(request, id);
-            storage.asked_pages += u64::from(asked_pages);
+            storage.requested_pages += u64::from(requested_pages);
             storage.read_on(id, &mut self.copies.orders);
-            asked = asked_pages;
+            asked = requested_pages;
         }
         self.note_evicted(before, now_ns);
         Ok(asked)

@@ -54,7 +54,7 @@ impl Replica {
     ) -> Answer<IncomingId> {
         self.prefill_load
             .add(incoming.arrival.prompt_tokens, incoming.expected_tokens);
-        incoming.asked_ns = now.ns;
+        incoming.requested_ns = now.ns;
         let target = &mut self.handover.target;
         let id = target.incoming.keep(Some(incoming));
         target.asking.push_back(id);
@@ -74,7 +74,7 @@ impl Replica {
             && self
                 .arrivals
                 .queue
-                .knows_since(self.handover.target.of(first).asked_ns + 1)
+                .can_see_since(self.handover.target.of(first).requested_ns + 1)
     }
 
     /// Reserves blocks for the first waiting hand-over and starts its transfer; false if the blocks are refused.

@@ -217,7 +217,7 @@ impl JsonRows {
         let hint = sizes.only().map_or(String::new(), |b| {
             format!(
                 "these ids fit blocks of {b} tokens: trace.block_size: {b} in a scenario, \
-                 --trace-block-size {b} for cachesim and curve, --block-size {b} for trace tools"
+                 --trace-block-size {b} for other verbs"
             )
         });
         let many = c.problem(
