@@ -65,14 +65,15 @@ def test_equal_cells_share_a_rank_and_the_others_are_in_order():
     assert [(one.row["cell"], one.rank) for one in ranking.order] == [(1, 1), (2, 1), (0, 3), (3, 4), (4, 4)]
     assert ranking.goal == Objective(P99, True)
     said = verdict(ranking)
+    half = 2.093 * np.std(noise[1], ddof=1) / math.sqrt(20) / 10
     assert said[0] == (
-        "cells 1 and 2 are equal in TTFT p99: their differences are within the interval; the lowest is 10 ms of "
-        "cell 1: router.policy=router-1"
+        "cells 1 and 2 are equal in TTFT p99: their differences are within the interval; the lowest is 10 ms "
+        f"(requests ±{100 * half:.1f} %) of cell 1: router.policy=router-1"
     )
     assert "95 % over 20 batches of time" in said[-1]
     single = verdict(rank_cells([rows[0], rows[3]]))
     assert single[0].startswith(
-        "cell 0 has the lowest TTFT p99, 12 ms: router.policy=router-0 (next is cell 3: 1.25 ×"
+        "cell 0 has the lowest TTFT p99, 12 ms (requests ±1.4 %): router.policy=router-0 (next is cell 3: 1.25 ×"
     )
 
 
@@ -85,7 +86,7 @@ def test_another_figure_distinguishes_equal_cells():
     said = verdict(rank_cells(rows))
     assert said[0].startswith("cells 0 and 1 are equal in TTFT p99")
     assert said[1].startswith(
-        "TTFT mean distinguishes them: cell 1 has the lowest, 3 ms (next is cell 0: 1.67 × ("
+        "TTFT mean distinguishes them: cell 1 has the lowest, 3 ms (requests ±1.1 %) (next is cell 0: 1.67 × ("
     )
 
 
@@ -93,6 +94,12 @@ def test_without_batches_nothing_is_said_to_be_certain():
     ranking = rank_cells([cell(0, 10.0), cell(1, 11.0)])
     assert [one.rank for one in ranking.order] == [1, 2]
     assert verdict(ranking)[-1].startswith("no interval: fewer than 50 finished requests")
+
+
+def test_a_difference_below_three_digits_is_said_to_be_equal():
+    rows = [cell(k, value, [value] * 20) for k, value in enumerate((10.0, 10.0001))]
+    said = verdict(rank_cells(rows))
+    assert said[0].endswith("router.policy=router-0 (next is cell 1: equal within 0.5 %)")
 
 
 def test_cells_alike_in_all_figures_are_not_ranked():
@@ -111,6 +118,8 @@ def test_shares_differ_by_points_and_zeros_have_no_ratio():
     found = ranking.order[1].against
     assert found.is_share
     assert found.value == pytest.approx(-0.1)
+    half = 100 * 2.093 * np.std(OWN, ddof=1) / 100 / math.sqrt(20)
+    assert f"the highest hit rate, 60.0 % (requests ±{half:.3g} points): " in verdict(ranking)[0]
     assert against(rows[0], rows[1], P99) is None
 
 

@@ -221,7 +221,7 @@ def test_the_next_command_of_a_sweep_takes_back_what_the_scenario_sets(tmp_path,
     out = capsys.readouterr().out
     assert "* cell 0 has the lowest" in out, "loading over 50 MB/s is slower than computing"
     words = shlex.split(out.rpartition("next: ")[2].replace("\\\n", ""))
-    assert words == ["kvsim", "simulate", "-c", "base.yaml", "--set", "tiers.cpu=null"]
+    assert words == ["kvsim", "simulate", "-c", "base.yaml", "--set", "tiers.cpu=null", "--sensitivity"]
     assert main.run([*words[1:], "-q", "-o", "again", "--format", "json"]) == 0
     (first, _) = json.loads(Path("cells/plan.json").read_text())["cells"]
     record = json.loads(Path(f"cells/cells/{first[0]}.json").read_text())

@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 import sys
+import time
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from kvcache_sim.cli.cells import usable_cores
+from kvcache_sim.cli.notices import warn
 from kvcache_sim.cli.verb import verb_app
 from kvcache_sim.errors import EXIT_OK, EXIT_THRESHOLD, UsageError
+
+if TYPE_CHECKING:
+    from kvcache_sim.sweeps.cell import Cell, Study
 
 app = verb_app()
 
@@ -42,9 +47,13 @@ def optimize(
     from kvcache_sim.metrics.names import resolve_metric
     from kvcache_sim.metrics.objectives import Objective
     from kvcache_sim.metrics.thresholds import parse_threshold
-    from kvcache_sim.sweeps.optimize import Goal, Search, best
+    from kvcache_sim.report.plain_table import plain_sentences, shell_lines
+    from kvcache_sim.report.ranking import rank_all
+    from kvcache_sim.report.ranking_text import verdict
+    from kvcache_sim.sweeps.optimize import Goal, Search, tried
     from kvcache_sim.sweeps.optimize import optimize as search_for
     from kvcache_sim.sweeps.simulation import prepare
+    from kvcache_sim.sweeps.single_run import single_run
     from kvcache_sim.sweeps.stop import stop_on_signals
     from kvcache_sim.sweeps.study import read_sweep_file
 
@@ -68,16 +77,53 @@ def optimize(
     with stop_on_signals() as stop:
         finished_trials = search_for(study, resolve, search, Goal(objective, conditions), directory, stop)
         stopped = stop.exit_code
-    chosen = best(finished_trials, objective)
-    feasible = sum(trial.is_feasible for trial in finished_trials)
-    print(f"{len(finished_trials):,} trials, {feasible:,} meet every condition; {directory}", file=sys.stderr)
+    feasible = [trial for trial in finished_trials if trial.is_feasible and trial.value is not None]
+    counts = f"{len(finished_trials):,} trials, {len(feasible):,} meet every condition; {directory}"
+    print(counts, file=sys.stderr)
     if stopped:
         print("stopped; run the same command again to resume", file=sys.stderr)
         return stopped
-    if chosen is None:
+    if not feasible:
         print("no settings tried meet every condition", file=sys.stderr)
         return EXIT_THRESHOLD
-    print(f"best {objective.metric} {chosen.value:.6g} (trial {chosen.number})")
-    for name, value in chosen.settings.items():
-        print(f"  --set {name}='{value}'")
+    cells, rows = tried(study, resolve, feasible, directory)
+    ranking = rank_all(rows, objective)
+    (cell,) = (one for one in cells if one.index == ranking.order[0].row["cell"])
+    intervals = _intervals(study, cell, objective.metric)
+    print(plain_sentences(verdict(ranking, "trial", intervals)))
+    source = config.parent / file.scenario if isinstance(file.scenario, str) else None
+    words = single_run(None, source, [], cell.settings)
+    if source is None:
+        print(shell_lines("settings: ", words[2:]))
+    else:
+        passes_time = ranking.order[0].row.get("step_times.source") is not None
+        print(shell_lines("next: ", [*words, *["--sensitivity"] * (passes_time and intervals is None)]))
     return EXIT_OK
+
+
+def _intervals(study: Study, cell: Cell, metric: str) -> str | None:
+    """Return the intervals of a figure of a cell, run again and at both bounds of its model; else None.
+
+    None for a figure without intervals of the model, and for a cell of more than 20 CPU s.
+    """
+    from kvcache_sim.metrics.certainty import CERTAIN, intervals_text
+    from kvcache_sim.report.certainty import MOST_CPU_S, with_certainty
+    from kvcache_sim.scenario.execute import execute
+    from kvcache_sim.simulation import RunOptions
+    from kvcache_sim.sweeps.simulation import requests_of_cell
+
+    figure = next((name for name, own in CERTAIN.items() if own.metric == metric), None)
+    if figure is None:
+        return None
+    scenario, trace = requests_of_cell(study, cell)
+    if scenario.model.replica.instant:
+        return None
+    began_s = time.process_time()
+    done = execute(scenario, trace, RunOptions(times=True))
+    if time.process_time() - began_s > MOST_CPU_S:
+        return None
+    certain, _, missing = with_certainty(done, trace)
+    if missing:
+        warn(missing)
+    text = intervals_text(certain.summary, figure)
+    return f" ({text})" if text else ""

@@ -110,7 +110,9 @@ def sweep(
     if ranking.order:
         (cell,) = (one for one in plan.own_cells() if one.index == ranking.order[0].row["cell"])
         source = config.parent / str(file.scenario) if config is not None else scenario
-        print(_next(file, config, single_run(trace, source, settings or [], cell.settings)))
+        words = single_run(trace, source, settings or [], cell.settings)
+        passes_time = ranking.order[0].row.get("step_times.source") is not None
+        print(_next(file, config, [*words, *["--sensitivity"] * passes_time]))
     if report is not None:
         write_sweep_report(report, plan.name, rows, objectives)
     counts = f"{len(outcome.records)} cells ended ({outcome.cached} before), {outcome.failed} failed"

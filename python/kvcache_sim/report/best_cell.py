@@ -6,10 +6,11 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from kvcache_sim.errors import UsageError
+from kvcache_sim.metrics.certainty import band
 from kvcache_sim.metrics.names import unit_of
 from kvcache_sim.metrics.objectives import Objective
 from kvcache_sim.report.picture import Table, Value
-from kvcache_sim.report.ranking import Against, Ranking
+from kvcache_sim.report.ranking import Against, Ranking, requests_interval
 from kvcache_sim.units import format_percent, format_time_ms, significant
 
 Row = Mapping[str, Any]
@@ -99,7 +100,19 @@ def against_text(against: Against | None) -> str:
         value, low, high = (f"{100 * end:+.1f}" for end in (against.value, against.low, against.high))
         return f"equal ({low} to {high} points)" if against.is_equal else f"{value} points ({low} to {high})"
     value, low, high = (f"{end:.3g}" for end in (against.value, against.low, against.high))
+    if low == high == "1":
+        return "equal within 0.5 %"
     return f"equal ({low}–{high} ×)" if against.is_equal else f"{value} × ({low}–{high})"
+
+
+def requests_text(row: Row, metric: str) -> str:
+    """Return the interval of a figure of a row over its requests: ``(requests ±4 %)``; "" without one."""
+    found = requests_interval(row, metric)
+    if found is None:
+        return ""
+    if not found.is_share:
+        return f" (requests {band(found.low, found.high)})"
+    return f" (requests ±{significant(50 * (found.high - found.low))} points)"
 
 
 def axis_title(name: str) -> str:

@@ -91,6 +91,11 @@ def rank_cells(rows: Sequence[Row], goals: Sequence[Objective] = ()) -> Ranking:
     return Ranking(tuple(merged), None, (), seeds, full)
 
 
+def rank_all(rows: Sequence[Row], goal: Objective) -> Ranking:
+    """Return finished cells in order of a goal that all have, saturated or not; see ``rank_cells``."""
+    return Ranking(tuple(rows), goal, tuple(ordered(rows, goal)), 1)
+
+
 def ordered(rows: Sequence[Row], goal: Objective) -> list[Ranked]:
     """Return rows in order of a goal; a row has the rank of the best row that it equals."""
     ordered = sorted(rows, key=lambda row: goal.loss(float(row[goal.metric])))
@@ -123,6 +128,17 @@ def against(base: Row, row: Row, metric: str) -> Against | None:
         )
         return Against(value, low, high, is_share)
     return None
+
+
+def requests_interval(row: Row, metric: str) -> Against | None:
+    """Return a figure of a row with its 95 % interval over seeds or batches, relative to its value.
+
+    That of a share is in points. None without seeds and batches.
+    """
+    value = row[metric]
+    alone = {name: {metric: [value] * len(own)} for name in (SEEDS, BATCHES)
+             if (own := (row.get(name) or {}).get(metric))}  # fmt: skip
+    return against({metric: value, **alone}, row, metric)
 
 
 def _interval(changes: Sequence[float], is_jackknife: bool) -> tuple[float, float]:

@@ -7,7 +7,7 @@ from typing import Any
 
 from kvcache_sim.metrics.certainty import source_lines_of
 from kvcache_sim.metrics.objectives import Objective
-from kvcache_sim.report.best_cell import WORDS, against_text, figure_text, settings_of
+from kvcache_sim.report.best_cell import WORDS, against_text, figure_text, requests_text, settings_of
 from kvcache_sim.report.ranking import Ranking, ordered
 
 Row = Mapping[str, Any]
@@ -20,27 +20,31 @@ _OTHERS = (
 )
 
 
-def verdict(ranking: Ranking) -> list[str]:
-    """Return the sentences on the best cell and those equal to it; none where none is better."""
+def verdict(ranking: Ranking, noun: str = "cell", intervals: str | None = None) -> list[str]:
+    """Return the sentences on the best cell and those equal to it; none where none is better.
+
+    ``noun`` is the word for a cell. ``intervals`` are those of the best figure in words, if computed before.
+    """
     sources = source_lines_of(ranking.rows)
     if ranking.goal is None:
-        alike = "no cell is better than another: TTFT p99 and hit rate are equal in all"
+        alike = f"no {noun} is better than another: TTFT p99 and hit rate are equal in all"
         return [alike, *sources] if len(ranking.rows) > 1 else sources
     best = ranking.order[0].row
     goal, metric = ranking.goal, ranking.goal.metric
     words, extreme = WORDS.get(metric, metric), "lowest" if goal.smaller_is_better else "highest"
-    value = figure_text(metric, best[metric])
+    own = requests_text(best, metric) if intervals is None else intervals
+    value = f"{figure_text(metric, best[metric])}{own}"
     equal = [row for row in ranking.first if row is not best]
     if equal:
         first = (
-            f"{_cells([best, *equal])} are equal in {words}: their differences are within the interval; "
-            f"the {extreme} is {value} of cell {best['cell']}: {settings_text(best)}"
+            f"{_cells([best, *equal], noun)} are equal in {words}: their differences are within the "
+            f"interval; the {extreme} is {value} of {noun} {best['cell']}: {settings_text(best)}"
         )
     else:
-        first = f"cell {best['cell']} has the {extreme} {words}, {value}: {settings_text(best)}"
-        first += _next(ranking)
-    distinguished = _other_figure(ranking) if equal else []
-    return [first, *distinguished, *_saturated(ranking), *_intervals(ranking), *sources]
+        first = f"{noun} {best['cell']} has the {extreme} {words}, {value}: {settings_text(best)}"
+        first += _next(ranking, noun)
+    distinguished = _other_figure(ranking, noun) if equal else []
+    return [first, *distinguished, *_saturated(ranking, noun), *_intervals(ranking, noun), *sources]
 
 
 def settings_text(row: Row) -> str:
@@ -48,7 +52,7 @@ def settings_text(row: Row) -> str:
     return ", ".join(f"{name.removeprefix('set.')}={row[name]}" for name in settings_of([row]))
 
 
-def _other_figure(ranking: Ranking) -> list[str]:
+def _other_figure(ranking: Ranking, noun: str) -> list[str]:
     """Return the first other figure that distinguishes the equal cells, with the best of them by it."""
     for goal in _OTHERS:
         if ranking.saturated and goal.metric.startswith("latency."):
@@ -61,50 +65,52 @@ def _other_figure(ranking: Ranking) -> list[str]:
             extreme = "lowest" if goal.smaller_is_better else "highest"
             assert second.against is not None
             return [
-                f"{WORDS[goal.metric]} distinguishes them: cell {best['cell']} has the {extreme}, "
-                f"{figure_text(goal.metric, best[goal.metric])} (next is cell {second.row['cell']}: "
+                f"{WORDS[goal.metric]} distinguishes them: {noun} {best['cell']} has the {extreme}, "
+                f"{figure_text(goal.metric, best[goal.metric])}{requests_text(best, goal.metric)} "
+                f"(next is {noun} {second.row['cell']}: "
                 f"{against_text(second.against)})"
             ]
     return []
 
 
-def _next(ranking: Ranking) -> str:
+def _next(ranking: Ranking, noun: str) -> str:
     """Return the figure of the second cell against the best."""
     second = ranking.order[1] if len(ranking.order) > 1 else None
     if second is None or second.against is None:
         return ""
-    return f" (next is cell {second.row['cell']}: {against_text(second.against)})"
+    return f" (next is {noun} {second.row['cell']}: {against_text(second.against)})"
 
 
-def _saturated(ranking: Ranking) -> list[str]:
+def _saturated(ranking: Ranking, noun: str) -> list[str]:
     if not ranking.saturated:
         return []
     if len(ranking.saturated) == len(ranking.rows):
         return [
-            "all cells are saturated: their latency grows with the trace, so they are ranked by throughput"
+            f"all {noun}s are saturated: their latency grows with the trace, so they are ranked by throughput"
         ]
-    which = _cells(ranking.saturated)
+    which = _cells(ranking.saturated, noun)
     verb, pronoun = ("is", "it follows") if len(ranking.saturated) == 1 else ("are", "they follow")
     return [f"{which} {verb} saturated: {pronoun} the others by throughput, not ranked by latency"]
 
 
-def _intervals(ranking: Ranking) -> list[str]:
+def _intervals(ranking: Ranking, noun: str) -> list[str]:
     """Return the origin of the intervals, or the reason for which there are none."""
     if not any(one.against is not None for one in ranking.order):
-        few = "no interval: fewer than 50 finished requests in a cell, or no figure by batch"
+        few = f"no interval: fewer than 50 finished requests in a {noun}, or no figure by batch"
         return [few] if len(ranking.order) > 1 else []
     if ranking.seeds > 1:
         return [f"figures are means of {ranking.seeds} seeds; intervals are 95 % over these seeds, in pairs"]
+    repeats = " (--repeats)" if noun == "cell" else ""
     return [
         f"intervals are 95 % over {ranking.batches} batches of time of the requests, in pairs; they do not "
-        "cover other seeds (--repeats)"
+        f"cover other seeds{repeats}"
     ]
 
 
-def _cells(rows: Sequence[Row]) -> str:
+def _cells(rows: Sequence[Row], noun: str) -> str:
     numbers = [str(row["cell"]) for row in rows[:_MOST_NAMED]]
     if len(rows) > _MOST_NAMED:
         numbers.append(f"{len(rows) - _MOST_NAMED:,} more")
     if len(numbers) == 1:
-        return f"cell {numbers[0]}"
-    return f"cells {', '.join(numbers[:-1])} and {numbers[-1]}"
+        return f"{noun} {numbers[0]}"
+    return f"{noun}s {', '.join(numbers[:-1])} and {numbers[-1]}"

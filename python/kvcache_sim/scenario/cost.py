@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from kvcache_sim.errors import UsageError
@@ -10,6 +10,7 @@ from kvcache_sim.model.step_times import measured_on
 from kvcache_sim.scenario.load import Scenario
 from kvcache_sim.tier_table import ROWS
 
+_RATE = "output_tokens_per_s"
 _HOURS_A_MONTH = 730.0
 _GIB = 2**30
 _PRICED = {row.name: row.price for row in ROWS if row.price}
@@ -44,7 +45,7 @@ def cost_of(scenario: Scenario, summary: Mapping[str, Any]) -> dict[str, float |
                     expected="a capacity",
                 )
             per_hour += (tier.capacity_blocks or 0) * block_gib * price / _HOURS_A_MONTH
-    tokens, rate = summary["tokens"], summary["throughput"]["output_tokens_per_s"]
+    tokens, rate = summary["tokens"], summary["throughput"][_RATE]
     total = per_hour * tokens["output"] / rate / 3600 if rate else None
     if total is not None and settings.membership.scaling is not None:
         total = per_hour / len(settings.machines) * summary["fleet"]["machine_s"] / 3600
@@ -80,4 +81,16 @@ def with_cost(scenario: Scenario, summary: dict[str, Any]) -> dict[str, Any]:
         name: value
         for key, own in summary.items()
         for name, value in ([(key, own), ("cost", cost)] if key == "throughput" else [(key, own)])
+    }
+
+
+def costs_by_batch(
+    summary: Mapping[str, Any], batches: Mapping[str, Sequence[float]]
+) -> dict[str, list[float]]:
+    """Return the costs of tokens without each batch in turn: inverse to the rate of output tokens."""
+    cost, rate = summary.get("cost") or {}, summary["throughput"][_RATE]
+    return {
+        f"cost.{name}": [cost[name] * rate / own for own in batches.get(f"throughput.{_RATE}", ())]
+        for name in ("per_million_tokens", "per_million_output_tokens")
+        if cost.get(name) and min(batches.get(f"throughput.{_RATE}", (0.0,)))
     }

@@ -19,6 +19,7 @@ from kvcache_sim.sweeps.space import Choice, Interval
 from kvcache_sim.sweeps.stop import StopRequest
 from kvcache_sim.sweeps.store import CellStore, claim, locked
 from kvcache_sim.sweeps.supervisor import LocalRunner
+from kvcache_sim.sweeps.tables import Row, result_rows
 
 #: Trials proposed together, so that the search does not depend on the number of workers.
 _BATCH = 4
@@ -146,11 +147,7 @@ def _answers(
     stop: StopRequest,
 ) -> list[CellRecord] | None:
     """Return the records of some rows, simulated or kept from before; None when asked to stop meanwhile."""
-    cells = []
-    for index, row in enumerate(rows):
-        configuration, work = resolve(row)
-        address = content_address([study.cell_function, configuration])
-        cells.append(Cell(index, address, row, 0, work))
+    cells = _cells(study, resolve, dict(enumerate(rows)))
     kept, _ = store.load({cell.cell_id for cell in cells})
     records = {name: record for name, record in kept.items() if record.status == "ok"}
     missing = {cell.cell_id: cell for cell in cells if cell.cell_id not in records}
@@ -161,6 +158,26 @@ def _answers(
     if any(cell.cell_id not in records for cell in cells):
         return None
     return [records[cell.cell_id] for cell in cells]
+
+
+def _cells(study: Study, resolve: Resolve, rows: Mapping[int, Mapping[str, Setting]]) -> list[Cell]:
+    """Return the cell of each row of settings, by its number."""
+    resolved = ((number, row, *resolve(row)) for number, row in rows.items())
+    return [
+        Cell(number, content_address([study.cell_function, configuration]), row, 0, work)
+        for number, row, configuration, work in resolved
+    ]
+
+
+def tried(
+    study: Study, resolve: Resolve, trials: Sequence[Trial], directory: Path
+) -> tuple[list[Cell], list[Row]]:
+    """Return the cells of some trials of a search, and their rows as a sweep's table has them."""
+    distinct = {repr(trial.settings): trial for trial in reversed(trials)}
+    settings = {trial.number: trial.settings for trial in reversed(distinct.values())}
+    cells = _cells(study, resolve, settings)
+    records, _ = CellStore(directory).peek(cell.cell_id for cell in cells)
+    return cells, result_rows(cells, records)
 
 
 def _report(proposals: Any, trial: Any, row: Suggested, record: CellRecord, goal: Goal) -> None:

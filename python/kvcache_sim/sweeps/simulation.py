@@ -12,7 +12,7 @@ from kvcache_sim import __version__
 from kvcache_sim.errors import TraceError, UsageError
 from kvcache_sim.model.model_file import names_model_file
 from kvcache_sim.model.step_times import files_named_in
-from kvcache_sim.scenario.cost import with_cost
+from kvcache_sim.scenario.cost import costs_by_batch, with_cost
 from kvcache_sim.scenario.load import Scenario, varied_from_text
 from kvcache_sim.scenario.requests import keeps_unknown, read_requests
 from kvcache_sim.scenario.resolved import config_hash, to_yaml
@@ -114,7 +114,8 @@ def simulate_cell(study: Study, cell: Cell) -> dict[str, Any]:
     inside = measured.is_measured(rows)
     assert inside is not None
     summary = {**with_cost(scenario, summary), **summarize_step_times(scenario)}
-    return {**summary, BATCHES: batch_figures(ChosenRows(rows, inside))}
+    batches = batch_figures(ChosenRows(rows, inside))
+    return {**summary, BATCHES: {**batches, **costs_by_batch(summary, batches)}}
 
 
 def requests_of_cell(study: Study, cell: Cell) -> tuple[Scenario, Trace]:
