@@ -135,5 +135,5 @@ def test_a_trace_and_a_run_say_what_they_hold(objects: dict[str, Any], tmp_path)
     )
     noted = kv.simulate(file)
     counted = f"{len(noted.warnings)} warnings, the first" if len(noted.warnings) > 1 else "1 warning"
-    assert repr(noted).splitlines()[1] == f"  {counted}: {noted.warnings[0]}>"
+    assert repr(noted).splitlines()[-1] == f"  {counted}: {noted.warnings[0]}>"
     assert f"<Trace {file}: 2 requests" in repr(kv.read_trace(file))

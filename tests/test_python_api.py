@@ -75,7 +75,7 @@ def signature_of(function) -> str:
     signature = inspect.signature(function)
     plain = [p.replace(annotation=inspect.Parameter.empty) for p in signature.parameters.values()]
     text = str(signature.replace(parameters=plain, return_annotation=inspect.Signature.empty))
-    return re.sub(r"RunOptions\(.*?\)(?=, \*\*)", "RunOptions()", text)
+    return re.sub(r"RunOptions\(.*?\)(?=, sensitivity)", "RunOptions()", text)
 
 
 @pytest.mark.parametrize("name", kv.__all__)
@@ -165,6 +165,27 @@ def test_a_saved_run_is_whole(trace, tmp_path, capsys):
     with pytest.raises(kv.UsageError, match="is a directory already"):
         back.save(tmp_path / "again")
     run.save(path, force=True)
+
+
+def test_a_run_with_sensitivity_has_the_intervals_of_the_command_line(trace, tmp_path, capsys):
+    file = tmp_path / "trace.jsonl"
+    file.write_text("".join(mooncake_lines(trace)))
+    argv = ["simulate", str(file), "--set", "tiers.gpu.capacity=64 blocks", "-o", str(tmp_path / "out")]
+    reported = json_of(capsys, [*argv, "--sensitivity", "--format", "json"])
+    assert reported["certainty"]["ttft_p99"]["model_high"] > reported["latency"]["ttft"]["p99"]
+    for requests in (file, trace):
+        run = kv.simulate(requests, tiers={"gpu": "64 blocks"}, sensitivity=True)
+        assert run.summary["certainty"] == reported["certainty"]
+        assert run.digests == reported["digest"]
+        said = [line.strip(" >") for line in str(run).splitlines()]
+        assert re.search(r"TTFT p99 [\d.]+ ms \(requests .* %, model .* %\); TPOT mean", said[0])
+        assert said[1].startswith("step times: fitted set h100-llama-3.1-8b-tp1: ×")
+        assert said[1] in run._repr_html_()
+    plain = kv.simulate(trace, tiers={"gpu": "64 blocks"})
+    assert "certainty" not in plain.summary
+    assert plain.summary["step_times"] == reported["step_times"]
+    with pytest.raises(kv.UsageError, match="sensitivity: has no effect where no time passes"):
+        kv.simulate(trace, replica={"instant": True}, sensitivity=True)
 
 
 def test_words_stand_for_indices_in_a_data_frame(trace):

@@ -17,6 +17,7 @@ from kvcache_sim.api.scenario import Scenario
 from kvcache_sim.api.unsaved import UnsavedRun
 from kvcache_sim.errors import UsageError
 from kvcache_sim.metrics import load_run as stored
+from kvcache_sim.metrics.certainty import CERTAIN, intervals_text, source_line
 from kvcache_sim.metrics.columns import (
     EVENT_COLUMNS,
     MISS_COLUMNS,
@@ -50,16 +51,24 @@ _SHOWN: tuple[tuple[str, str, Callable[[float], str]], ...] = (
 
 
 def figures_of(summary: dict[str, Any]) -> dict[str, str]:
-    """Return the headline figures that a summary has, as text."""
-    values = {words: (metric_value(summary, name), shown) for words, name, shown in _SHOWN}
-    return {words: shown(value) for words, (value, shown) in values.items() if value is not None}
+    """Return the headline figures that a summary has, as text with their intervals."""
+    certain = {own.metric: intervals_text(summary, name) for name, own in CERTAIN.items()}
+    values = [(words, metric_value(summary, name), shown, certain.get(name)) for words, name, shown in _SHOWN]
+    return {
+        words: f"{shown(value)} ({ends})" if ends else shown(value)
+        for words, value, shown, ends in values
+        if value is not None
+    }
 
 
 def headline_text(run: FinishedRun) -> str:
-    """Return a run in one line."""
+    """Return a run in one line, and the source of its step times in another."""
     requests = run.summary["requests"]
     counted = f"{requests['finished']:,} of {requests['arrived']:,} requests finished"
-    return "; ".join([f"{run.label}: {counted}", *(f"{k} {v}" for k, v in figures_of(run.summary).items())])
+    figures = "; ".join(
+        [f"{run.label}: {counted}", *(f"{k} {v}" for k, v in figures_of(run.summary).items())]
+    )
+    return "\n  ".join(line for line in (figures, source_line(run.summary)) if line)
 
 
 def headline_html(run: FinishedRun) -> str:
@@ -68,7 +77,8 @@ def headline_html(run: FinishedRun) -> str:
     counted = f"{requests['finished']:,} of {requests['arrived']:,}"
     rows = [("requests finished", counted), *figures_of(run.summary).items()]
     table = Table((run.label, ""), tuple(rows))
-    subject = html_line(subject_line(run.scenario, requests["arrived"]))
+    above = [subject_line(run.scenario, requests["arrived"]), source_line(run.summary)]
+    subject = "".join(html_line(line) for line in above if line)
     return html_page(run.label, subject, html_table(table), html_list(run.manifest.get("warnings", [])))
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 from kvcache_sim.api.run import Run
@@ -24,6 +25,7 @@ def simulate(
     scenario: ScenarioLike = None,
     *,
     options: RunOptions = DEFAULT_OPTIONS,
+    sensitivity: bool = False,
     **settings: Any,
 ) -> Run:
     """Simulate requests over the tiers of a scenario; nothing is written.
@@ -33,20 +35,31 @@ def simulate(
             columns as ``make_trace`` takes them. None: the requests of the scenario.
         scenario: A ``Scenario``, the path of its file, a mapping of settings, or None (all defaults).
         options: Options of the run that change no result.
+        sensitivity: True to add the intervals of the main figures to the summary (``certainty.*``), by two
+            replays; costs at most 2.2 times the run.
         settings: Keys that replace those of the scenario, nested or dotted: ``tiers={"cpu": "512GiB"}``.
 
     Returns:
         The finished run.
 
     Raises:
-        UsageError: A setting is wrong; the message is that of ``kvsim simulate``.
+        UsageError: A setting is wrong; the message is that of ``kvsim simulate``. ``sensitivity`` of a run
+            in which no time passes.
         TraceError: The trace has data that cannot be trusted.
         InputOutputError: A file cannot be read.
     """
     asked, given = resolve_requests(trace_or_workload, as_scenario(scenario), settings)
     checked = asked.checked
     trace = read_requests(checked) if given is None else prepared(checked, given)
-    return Run(UnsavedRun(execute(checked, trace, options), given), trace=trace)
+    if not sensitivity:
+        return Run(UnsavedRun(execute(checked, trace, options), given), trace=trace)
+    from kvcache_sim.report.certainty import refuse_instant, with_certainty
+
+    refuse_instant(checked, "sensitivity")
+    done, _, missing = with_certainty(execute(checked, trace, replace(options, times=True)), trace)
+    if missing:
+        done = replace(done, run=replace(done.run, warnings=(*done.run.warnings, missing)))
+    return Run(UnsavedRun(done, given), trace=trace)
 
 
 def resolve_requests(

@@ -34,8 +34,9 @@ def wanted(scenario: Scenario, asked: bool, refused: bool, for_people: bool) -> 
     if asked and refused:
         raise UsageError("one at a time", where="--sensitivity, --no-sensitivity")
     if asked:
-        if not summarize_step_times(scenario):
-            raise UsageError("has no effect where no time passes (replica.instant)", where="--sensitivity")
+        from kvcache_sim.report.certainty import refuse_instant
+
+        refuse_instant(scenario, "--sensitivity")
         return Wanted.ALWAYS
     unasked = for_people and not refused and sys.stdout is not None and sys.stdout.isatty()
     return Wanted.SHORT_RUNS if unasked and summarize_step_times(scenario) else Wanted.NEVER

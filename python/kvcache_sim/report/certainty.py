@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any
 
-from kvcache_sim.errors import KvsimError
+from kvcache_sim.errors import KvsimError, UsageError
 from kvcache_sim.metrics.certainty import CERTAIN
 from kvcache_sim.metrics.names import metric_value
 from kvcache_sim.metrics.request_intervals import request_intervals
@@ -19,10 +19,17 @@ from kvcache_sim.report.sensitivity.together import applied, loading_share, toge
 from kvcache_sim.scenario.execute import Execution
 from kvcache_sim.scenario.load import Scenario
 from kvcache_sim.scenario.machines import build_machines
+from kvcache_sim.scenario.step_time_source import summarize_step_times
 from kvcache_sim.workload.trace import Trace
 
 #: CPU seconds of a run up to which its intervals are computed unasked.
 MOST_CPU_S = 20.0
+
+
+def refuse_instant(scenario: Scenario, where: str) -> None:
+    """Raise UsageError if no time passes in a scenario: it has no intervals."""
+    if not summarize_step_times(scenario):
+        raise UsageError("has no effect where no time passes (replica.instant)", where=where)
 
 
 def with_certainty(
