@@ -93,7 +93,7 @@ def test_drafts_ranks_and_the_engines_own_schedulers():
     assert scenario["replica.dp"] == scenario["cluster.machines"] == 4
     assert scenario["replica.max_model_len"] == 32_000
     assert "# assumed: each draft is accepted with probability 0.7" in drafts
-    assert "# not simulated: --async-scheduling (not beside drafts)\n" in drafts
+    assert "# not simulated: --async-scheduling (not with drafts)\n" in drafts
     ranks = scenario_of_launch(SGLANG_RANKS, "h200")
     scenario = kv.Scenario.from_yaml(ranks)
     assert (scenario["replica.dp"], scenario["tiers.gpu.capacity"]) == (4, "6250 blocks")

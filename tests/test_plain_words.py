@@ -88,6 +88,7 @@ def python_pieces(text: str) -> Iterator[Piece]:
             ):
                 docs[first.value.lineno] = first.value.value
     before, comment, at = 0, "", 0
+    literals, first_line = "", 0
     for token in tokenize.generate_tokens(io.StringIO(text).readline):
         if token.type == tokenize.COMMENT:
             body = token.string.lstrip("#: ")
@@ -100,6 +101,9 @@ def python_pieces(text: str) -> Iterator[Piece]:
             continue
         if token.type == tokenize.NL:
             continue
+        if literals and token.type != tokenize.STRING:
+            yield Piece("string", literals, first_line)
+            literals = ""
         if comment:
             yield Piece("comment", comment, at)
             comment = ""
@@ -108,8 +112,10 @@ def python_pieces(text: str) -> Iterator[Piece]:
         elif token.type == tokenize.STRING and docs.get(token.start[0]) is not None:
             yield Piece("doc", docs.pop(token.start[0]), token.start[0])
         elif token.type == tokenize.STRING:
+            # Literals that follow each other are one sentence.
             literal = re.sub(r"^\w*('''|\"\"\"|'|\")|('''|\"\"\"|'|\")$", "", token.string)
-            yield Piece("string", re.sub(r"\{[^{}]*\}", "0", literal), token.start[0])
+            first_line = first_line if literals else token.start[0]
+            literals += re.sub(r"\{[^{}]*\}", "0", literal)
 
 
 def rust_pieces(text: str) -> Iterator[Piece]:
@@ -150,7 +156,7 @@ def pieces(path: str) -> Iterator[Piece]:
 
 def prose(text: str) -> str:
     """Return a text without its code spans, links' targets, quotes of names and allowed phrases."""
-    text = re.sub(r"``[^`]*``|`[^`]*`|\]\([^)]*\)|\S+\.(?:py|rs|md|toml|json)\b", " ", text)
+    text = re.sub(r"<[^<>\n]*>|``[^`]*``|`[^`]*`|\]\([^)]*\)|\S+\.(?:py|rs|md|toml|json)\b", " ", text)
     return ALLOWED.sub(" ", text)
 
 
@@ -164,11 +170,7 @@ def is_sentence(text: str) -> bool:
     """Return whether a literal is a sentence of output rather than a label, a pattern or code."""
     words = text.split()
     plain = sum(bool(re.fullmatch(r"[\w'’%.,:;()–-]+", word)) for word in words)
-    return (
-        len(words) >= WORDS["limits"]["sentence_least_words"]
-        and plain >= 0.8 * len(words)
-        and "\\n" not in text
-    )
+    return len(words) >= WORDS["limits"]["sentence_least_words"] and plain >= 0.8 * len(words)
 
 
 def offences(path: str) -> Iterator[Offence]:
@@ -181,8 +183,12 @@ def offences(path: str) -> Iterator[Offence]:
                 yield Offence("identifier", path, piece.line, piece.text)
             continue
         text = prose(piece.text)
-        if piece.kind == "string" and not is_sentence(text):
-            continue
+        if piece.kind == "string":
+            lines = re.split(r"\\n|\n", text)
+            is_output = path.startswith(OUTPUT)
+            text = "\n".join(
+                line for line in lines if is_sentence(line) or (is_output and " " in line.strip())
+            )
         for found in BANNED.finditer(text):
             yield Offence(
                 "banned", path, piece.line, text[max(0, found.start() - 30) : found.end() + 30].strip()
@@ -192,7 +198,7 @@ def offences(path: str) -> Iterator[Offence]:
         if piece.kind == "doc" and OPENING.match(piece.text.strip()):
             yield Offence("opening", path, piece.line, piece.text.strip()[:60])
         if piece.kind == "string" and path.startswith(OUTPUT):
-            for sentence in re.split(r"(?<=[.;])\s", text):
+            for sentence in re.split(r"(?<=[.;])\s", "\n".join(filter(is_sentence, lines))):
                 if len(sentence.split()) > WORDS["limits"]["sentence_words"]:
                     yield Offence("sentence", path, piece.line, sentence[:60])
 

@@ -38,4 +38,4 @@ def cell_runner(on: str, jobs: int, limits: Limits) -> CellRunner:
         from kvcache_sim.sweeps.ray_runner import RayRunner
 
         return RayRunner(address, jobs, limits)
-    raise UsageError("no place to run cells", where="--on", got=repr(on), expected="local or ray[:ADDRESS]")
+    raise UsageError("nowhere to run cells", where="--on", got=repr(on), expected="local or ray[:ADDRESS]")

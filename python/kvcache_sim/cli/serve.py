@@ -51,7 +51,7 @@ def serve(
     ] = None,
     api_key: Annotated[str, typer.Option(metavar="KEY", help="ask for it; any is accepted without")] = "",
     cached_usage: Annotated[
-        bool, typer.Option("--cached-usage/--no-cached-usage", help="usage tells cached tokens")
+        bool, typer.Option("--cached-usage/--no-cached-usage", help="usage shows cached tokens")
     ] = True,
     kv_events: Annotated[
         str, typer.Option(metavar="ENDPOINT", help="publish KV events, such as at tcp://127.0.0.1:5557")

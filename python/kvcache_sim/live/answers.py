@@ -7,12 +7,12 @@ from dataclasses import dataclass
 from kvcache_sim.live.tokenizer import Tokenizer
 from kvcache_sim.rng import stream
 
-_TEXT = (
-    "the cache keeps what it can and will in an hour forget what has faded so a prompt that begins like "
-    "another one finds its first blocks ready while the rest is computed and each answer is as long as the "
-    "request said it may be because only the time between tokens matters here and not what they say"
+_LINES = (
+    "the cache keeps what it can and will in an hour forget what has faded so a prompt that begins like ",
+    "another one finds its first blocks ready while the rest is computed and each answer is as long as the ",
+    "request said it may be because only the time between tokens matters here and not what they say",
 )
-_WORDS = _TEXT.split()
+_WORDS = "".join(_LINES).split()
 #: Number of words drawn once; an answer starts at a position in them and wraps around.
 _DRAWN = 4096
 #: Preceding tokens that the text of a token may depend on.

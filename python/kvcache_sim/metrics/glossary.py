@@ -56,9 +56,9 @@ WORDS: dict[str, str] = {
     "held": "of blocks: in use by running requests or by a transfer, so that they cannot be evicted; what "
     "vLLM's kv_cache_usage_perc counts",
     "requests interval": "of a figure: 95 % over other requests of the kind, by drawing blocks of time again",
-    "model interval": "of a figure: 90 % over the stated errors of step times, links and memory together, as "
-    "independent errors: the hull of the run and of two replays, at the slow and at the fast bound",
-    "against the best": "of a cell of a sweep: its figure ÷ that of the best cell, of shares the difference, "
+    "model interval": "of a figure: 90 % over the stated errors of step times, links and memory, taken "
+    "as independent; the hull of the run and of two replays, at the slow and at the fast bound",
+    "against the best": "of a cell of a sweep: its figure ÷ that of the best cell; of shares the difference; "
     "with the 95 % interval over batches of time or seeds, in pairs; equal if that holds no difference",
     "knee": "the cache size from which more capacity starts to pay less",
     "working set": "the cache size that has 99 % of the upper bound's hits",

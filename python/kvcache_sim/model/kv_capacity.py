@@ -103,8 +103,9 @@ class KvCapacity(Value):
         ]
         return (
             f"{gib[0]} GiB a GPU, within about {gib[1]} ({gib[2]} to take - {gib[3]} weights - {gib[4]} "
-            f"activations of {self.engine.max_num_batched_tokens:,} tokens and {self.engine.max_num_seqs:,} "
-            f"sequences - {gib[5]} CUDA and NCCL; median miss on real logs {MEDIAN_MISS_PERCENT} %)"
+            f"activations - {gib[5]} CUDA and NCCL; activations of {self.engine.max_num_batched_tokens:,} "
+            f"tokens and {self.engine.max_num_seqs:,} sequences; median miss on real logs "
+            f"{MEDIAN_MISS_PERCENT} %)"
         )
 
 

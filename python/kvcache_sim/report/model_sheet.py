@@ -146,7 +146,7 @@ def sheet_text(sheet: dict[str, Any]) -> str:
     for length, size in sheet["kv_bytes_per_sequence_per_gpu"].items():
         lines.append(f"          {int(length):>9,} tokens: {size:>17,} bytes ({format_bytes(size)})")
     if (kv := sheet["room"]) is not None:
-        lines.append(f"room      {kv['gpu']}: {kv['tokens']:,} tokens; {kv['sentence']}")
+        lines.append(f"memory    {kv['gpu']}: {kv['tokens']:,} tokens; {kv['sentence']}")
     return "\n".join(lines)
 
 

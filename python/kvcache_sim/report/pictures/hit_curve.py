@@ -24,12 +24,12 @@ from kvcache_sim.units import format_percent
 
 _TITLE = "Hit rate over cache size"
 _DEFINITION = (
-    "Share of prompt tokens found in one cache of each size that sees all requests one after another: least "
-    "recently used (every size from one pass, drawn as the steps it has), Belady's optimum at the sizes that "
-    "were replayed, and the upper bound (unbounded cache). Answers are in the cache if the run keeps them "
-    "(cache.cache_output). Knee: the corner farthest above the straight line to the footprint. This run: its "
-    "tiers added up over its machines, fast to slow, at the token hit rate it reached with them; routing, "
-    "time and writing put it below the line."
+    "Share of prompt tokens found in one cache of each size that sees all requests one after another. "
+    "Lines: least recently used (every size from one pass, drawn as the steps it has); Belady's optimum "
+    "at the sizes that were replayed; the upper bound (unbounded cache). Answers are in the cache if the "
+    "run keeps them (cache.cache_output). Knee: the corner farthest above the straight line to the "
+    "footprint. This run: its tiers added up over its machines, fast to slow, at the token hit rate it "
+    "reached with them; routing, time and writing put it below the line."
 )
 _OPTIMUM_POINTS = 8
 _LINES = ("lru", "optimum", "upper bound", "this run", "knee")

@@ -12,9 +12,9 @@ from kvcache_sim.report.picture import NothingToDraw, Picture, Table, Value, sid
 
 _TITLE = "Machine × prefix"
 _DEFINITION = (
-    "Requests by the machine that served them and the prefix they share: its leading blocks, at the depth "
-    "where no prefix holds over a third of the traffic. The {most} most frequent prefixes; a prefix "
-    "spread over machines is computed once on each."
+    "Requests by the machine that served them and the prefix they share. A prefix is its leading blocks, at "
+    "the depth where no prefix holds over a third of the traffic. The {most} most frequent prefixes; a "
+    "prefix spread over machines is computed once on each."
 )
 _MOST = 25
 _DEEPEST = 64

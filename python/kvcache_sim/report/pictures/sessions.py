@@ -11,8 +11,8 @@ from kvcache_sim.tiers import KV_SOURCES
 
 _TITLE = "Survival of sessions"
 _DEFINITION = (
-    "By the gap from a turn's last token to the session's next arrival: the mean share of the turn's whole "
-    "blocks found in each tier, and the share lost."
+    "The mean share of a turn's whole blocks found in each tier, and the share lost; by the gap from the "
+    "turn's last token to the session's next arrival."
 )
 _PARTS = (*KV_SOURCES, "lost")
 

@@ -14,7 +14,7 @@ from kvcache_sim.report.time_series import drawn_as
 
 _TITLE = "Survival of a context over its idle time"
 _DEFINITION = (
-    "Of the leading tokens that an earlier request held, the share still served from a tier, by the time "
+    "The share of the leading tokens of an earlier request that is still served from a tier; by the time "
     "since that context was last in use (finish of its last user to this arrival)."
 )
 _EDGES_S = (0, 1, 3, 10, 30, 100, 300, 1000, 3000, 10_000)

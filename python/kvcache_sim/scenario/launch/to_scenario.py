@@ -194,7 +194,7 @@ def _settings(made: Making, gpus: int) -> None:
         set_value(made.tree, ("replica", "speculation"), drafts, "speculative decoding")
         made.assumed.append(assumed)
         if (name := "--async-scheduling") in flags:
-            made.left[name] = f"{flags.pop(name)} (not beside drafts)".strip()
+            made.left[name] = f"{flags.pop(name)} (not with drafts)".strip()
     alongside = _with_own_scheduler(made, drafts is not None, flags)
     for flag, value in sorted(
         flags.items(), key=lambda item: item[0] not in engine.same

@@ -100,7 +100,7 @@ def _line(number: int, value: dict[str, Any]) -> Line:
         raise problem(number, "turns", turns, "a list of turns")
     if value.get("orchestrator"):
         if turns or value.get("pre_session_spawns"):
-            raise problem(number, "turns", turns, "none beside orchestrator")
+            raise problem(number, "turns", turns, "none with an orchestrator")
         return Line(number, [], [], _rounds(number, value), value.get("rounds") is not None, isolated=False)
     if not turns:
         raise problem(number, "turns", turns, "one turn or more")

@@ -104,7 +104,7 @@ impl Tiers {
         let mut kept = HeldKeys::default();
         kept.hold(pinned);
         let (taken, evicted) = self.take(keys.len(), &kept);
-        debug_assert_eq!(taken, keys.len(), "what was found has room");
+        debug_assert_eq!(taken, keys.len(), "what was found fits");
         keys.iter().for_each(|&key| self.disk.chunks.hit(key));
         (self.put(keys), evicted)
     }

@@ -126,7 +126,7 @@ mod tests {
         prefetch_state.leaves(5);
         prefetch_state.await_moves(1, vec![3, 4], 50);
         prefetch_state.came(1, 3, 2);
-        assert!(prefetch_state.holds_back(1, 49), "one move is under way");
+        assert!(prefetch_state.holds_back(1, 49), "one move is running");
         assert!(!prefetch_state.holds_back(1, 50));
         assert!(
             !prefetch_state.holds_back(1, 49),

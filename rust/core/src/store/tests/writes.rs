@@ -10,7 +10,7 @@ fn write_through_copies_what_is_missing_below() {
     let lease = running(&mut store, 0, 2, 1);
     let write = store.write_through(lease, 0, 2, 1).unwrap().unwrap();
     assert_eq!(store.peek(0, 4), (2, 2), "the upper copy stays ready");
-    assert_eq!(store.write_through(lease, 0, 2, 1), Ok(None), "under way");
+    assert_eq!(store.write_through(lease, 0, 2, 1), Ok(None), "running");
     store.finish_move(write).unwrap();
     assert_eq!(store.copies(0, 4), [(2, vec![NO_MOVE, NO_MOVE])]);
     let beyond = store.write_through(lease, 0, 3, 1);
