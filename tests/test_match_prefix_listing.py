@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from kvcache_sim.cache.operations import BlockTokens
 from kvcache_sim.cache.store import ALL_BLOCKS, NO_MOVE
+from kvcache_sim.channels.channel import NOT_YET
 from kvcache_sim.engine import SAMPLE
 from kvcache_sim.errors import UsageError
 from kvcache_sim.simulation import RunOptions, Simulation
@@ -132,6 +133,55 @@ def test_no_copy_that_has_arrived_has_an_unknown_time():
         simulation.engine.schedule(moment * 77_777_777, SAMPLE, -1, look, (moment * 7) % len(TRACE))
     simulation.run()
     assert all(seen[tier, True] for tier in TIERS[:3])
+
+
+@pytest.mark.parametrize("settings", [reading_each_other((90, 60, 400), machines=2), cluster((60, 40, 400))])
+def test_a_load_that_waits_has_the_times_at_which_it_arrives(settings):
+    """Requests one at a time: nothing else is queued while one loads, so each stated time comes true."""
+    trace = random_trace(8, requests=40, sessions=6)
+    trace = replace(trace, arrival_ns=np.arange(len(trace)) * 60 * 10**9)
+    simulation = Simulation(settings, trace, RunOptions())
+    engine, seen = simulation.engine, Counter()
+
+    def copies(request):
+        for machine in range(len(simulation.replicas)):
+            for block in simulation.match_prefix(machine, request):
+                for copy in block.copies:
+                    yield (block.index, copy.machine, copy.tier), copy
+
+    def waiting(request):
+        """Return the places of the copies whose transmission is not queued."""
+        found = set()
+        for replica in simulation.replicas:
+            first = 0
+            for end, run in replica.store.residency(request, ALL_BLOCKS):
+                unsent = {tier for tier, _, _, ready_ns, _ in run if ready_ns >= NOT_YET}
+                found |= {(b, replica.machine, TIERS[tier]) for b in range(first, end) for tier in unsent}
+                first = end
+        return found
+
+    def look(request):
+        waits = waiting(request)
+        for at, copy in copies(request):
+            if not copy.is_ready(engine.now_ns):
+                seen[copy.tier] += at in waits
+                for time_ns in (copy.ready_at_ns - 1, copy.ready_at_ns):
+                    engine.schedule(time_ns, SAMPLE, -1, check, (request, at, copy))
+
+    def check(of):
+        request, at, stated = of
+        assert dict(copies(request))[at] == stated
+        block, machine, tier = at
+        by = next(
+            by for end, by in simulation.replicas[machine].store.copies(request, ALL_BLOCKS) if block < end
+        )
+        assert (by[TIERS.index(tier)] == NO_MOVE) == (engine.now_ns == stated.ready_at_ns)
+
+    for request in range(len(trace)):
+        for delay_ns in (0, 50_000, 150_000, 300_000):
+            engine.schedule(request * 60 * 10**9 + delay_ns, SAMPLE, -1, look, request)
+    simulation.run()
+    assert min(seen["gpu"], seen["cpu"]) > 5
 
 
 @pytest.mark.parametrize(

@@ -272,11 +272,47 @@ def test_remote_cpu_and_remote_disk_come_to_the_local_cpu(tier, first_layer, rea
     assert where(zero, A) == [[f"{tier} 1"]], "found in the cluster"
     [fetched] = zero.fetch_from_remote(A, 3)
     assert one.mark_absent(A, (0, 1), tier) == 0, "held until it is read"
-    zero.run_until(10_000)
     # The network: 300 + k * 1,000. The disk feeds it: layer k leaves there at 500 + k * 1,000.
-    assert (fetched.first_layer_ready_at_ns, fetched.ready_at_ns) == (first_layer, ready)
+    for until in (0, 10_000):
+        assert (fetched.first_layer_ready_at_ns, fetched.ready_at_ns) == (first_layer, ready), "known at once"
+        zero.run_until(until)
     assert where(zero, A) == [["cpu 0", f"{tier} 1"]], "no block was taken on the owner's other tiers"
     assert one.mark_absent(A, (0, 1), tier) == 1
+
+
+def test_two_hops_behind_other_jobs_are_known_at_once_by_the_closed_form():
+    """last = latency + max(f1 + L p2, f1 + (L - 1) p1 + p2, s2 + L p2) of the ``semantics.md``, section 4."""
+    zero, one = machines()
+    on_disk(one, A, 1)
+    layers, f1, p1, p2 = 4, 2_000 + 1_000 + 500, 1_000, 1_000
+    one.transmit("disk->cpu", 2)  # half a block: the disk is busy for 2,000 ns
+    [fetched] = zero.fetch_from_remote(A, 1)
+    assert fetched.sent is None, "not on the network yet"
+    closed = 300 + max(f1 + layers * p2, f1 + (layers - 1) * p1 + p2)
+    assert (fetched.first_layer_ready_at_ns, fetched.ready_at_ns) == (f1 + p2 + 300, closed) == (4_800, 7_800)
+    [copy] = [copy for copy in zero.match_prefix(A, 1)[0].copies if copy.machine == 0]
+    assert (copy.first_layer_ready_at_ns, copy.ready_at_ns) == (4_800, 7_800)
+    assert zero.match_prefix(A, 1, at_ns=7_800)[0].copies[0] == copy, "a later look-up finds it"
+    zero.run_until(7_800)
+    assert fetched.sent is not None
+    assert fetched.ready_at_ns == 7_800 == copy.ready_at_ns
+
+
+def test_a_block_is_not_marked_in_space_whose_time_may_still_change():
+    zero, _ = machines(capacities=(1, 1, 8))
+    computed(zero, A, 1)
+    zero.evict("gpu", 1)
+    zero.run_until(10_000)
+    computed(zero, C, 1)
+    space = zero.acquire_space("gpu", 1)
+    # From the cpu to the disk: 8,000 ns and 500, layer by layer no faster; then from the GPU: 2,000 and 100.
+    assert space.ready_at_ns == 10_000 + 8_500 + 2_100
+    assert not space.is_final
+    with pytest.raises(UsageError, match="a time that is not known yet"):
+        zero.mark(space, C, 0, Transmission(30_000, 31_000, 34_000, 1_000))
+    zero.run_until(18_500)
+    assert space.is_final
+    assert space.ready_at_ns == 20_600
 
 
 def test_staging_a_remote_disk_may_push_out_what_was_to_be_read_next():

@@ -1210,8 +1210,24 @@ class OperatedMachines:
     def sent(self, machine: int, number: int) -> Transmission | None:
         """Return the times of a kept transfer; None before it is on its channel."""
 
+    @property
+    def replicas(self) -> list[Replica]:
+        """The machines, as ``projected`` takes them."""
+
     def edge_bytes(self, machine: int) -> list[tuple[int, int, int]]:
         """Return (from tier, to tier, bytes sent) of each edge."""
+
+def projected(replicas: Sequence[Replica], machine: int, id: int) -> Transmission | None:
+    """Return the times of a move that waits, if nothing else is queued.
+
+    Args:
+        replicas: All machines, by number, a shared pool last.
+        machine: Number of the move's machine.
+        id: The unfinished move.
+
+    Returns:
+        Its times; None on channels served layer by layer, or behind copies that a store has yet to order.
+    """
 
 @final
 class OutputLog:

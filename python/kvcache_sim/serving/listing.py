@@ -19,11 +19,12 @@ def list_hit(
 ) -> tuple[ListedBlock, ...]:
     """Return the blocks that a request would hit on a machine now, with all copies.
 
-    Every copy has its times (ns), None while unknown. Changes nothing. Cost: one walk per machine.
+    Every copy has its times (ns), None while unknown. Changes nothing. Cost: one walk per machine; if copies
+    wait for their channels, all transfers in flight.
 
     Args:
         replicas: All machines, by number.
-        together: The same machines in the core, if they read each other; else None.
+        together: The same machines in the core, if it orders their events; else None.
         of: Index of the machine, index of the request, and tokens of its prompt.
         names: Names of the blocks.
         tokens: Contents of the blocks; None leaves them out.
@@ -42,6 +43,6 @@ def list_hit(
     found = asked.store.peek(request, limit)[0]
     if asked.reads_others and together is not None and found < limit:
         found = together.longest(machine, request, (found, limit)) or found
-    return list_blocks(
-        [(replica.machine, replica.tree) for replica in replicas], request, found, names, tokens
-    )
+    trees = [(replica.machine, replica.tree) for replica in replicas]
+    cores = [replica.core for replica in replicas] if together is None else together.cores
+    return list_blocks(trees, request, found, names, tokens, replicas=cores)

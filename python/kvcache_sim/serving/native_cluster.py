@@ -86,6 +86,8 @@ class NativeCluster:
         cores = [replica.core for replica in replicas]
         apart = choose is None and between is None
         self._core = _core.Cluster(cores, between, apart, timeline, None if pool is None else pool.core)
+        #: All machines of the core, the shared pool last.
+        self.cores = cores if pool is None else [*cores, pool.core]
         self._pool = pool
         #: Size of a data-parallel group: consecutive machines that step together.
         self._in_step = 1

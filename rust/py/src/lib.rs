@@ -66,7 +66,7 @@ mod _core {
         group_store::PyGroupStore,
         groups::KvGroups,
         keys::PyKeys,
-        operations::PyOperatedMachines,
+        operations::{projected, PyOperatedMachines},
         outputs::PyOutputLog,
         policy_settings::{native_policies, ReplayPolicySettings},
         replay::{ReplayAnswer, ReplayPrompts, ReuseColumns},

@@ -4,7 +4,7 @@ use kvsim_core::cluster::Cluster;
 use kvsim_core::machine::messages::{Operated, Operation, Task};
 use kvsim_core::machine::{ReadsConfig, Replica, ReplicaConfig};
 use kvsim_core::store::Part;
-use kvsim_core::transfers::{Mover, TransferId, Transmission};
+use kvsim_core::transfers::{Mover, Projection, TransferId, Transmission};
 use pyo3::gc::{PyTraverseError, PyVisit};
 use pyo3::prelude::*;
 
@@ -12,7 +12,7 @@ use crate::argument::Arg;
 use crate::channel::{transmission_to_py, PyTimeline};
 use crate::machine_store::PyMachineStore;
 use crate::machines::{Replicas, Wires};
-use crate::refusal::refused;
+use crate::refusal::{answered, refused};
 use crate::serving::PyReplica;
 use crate::serving_rules::{mover_config, with_writers, TierRules};
 use crate::store_values::{parts_to_py, PyPart};
@@ -107,6 +107,22 @@ pub fn longest(
         Operated::Found(run) => Ok(run),
         _ => Ok(None),
     }
+}
+
+/// The times of a move of a machine, if nothing else is queued; `None` where they depend on more.
+#[pyfunction]
+pub fn projected<'py>(
+    py: Python<'py>,
+    replicas: Vec<Py<PyReplica>>,
+    machine: usize,
+    id: u64,
+) -> PyResult<Option<Bound<'py, PyAny>>> {
+    let mut projection = Projection::default();
+    for replica in &replicas {
+        projection.add(&replica.try_borrow(py)?.replica.mover);
+    }
+    let sent = answered(projection.times(machine, id))?;
+    sent.map(|sent| transmission_to_py(py, sent)).transpose()
 }
 
 /// The block after a run that `longest` found.
@@ -278,6 +294,12 @@ impl PyOperatedMachines {
     ) -> PyResult<Option<Bound<'py, PyAny>>> {
         let sent = self.with_mover(py, machine, |mover| mover.sent(number))?;
         sent.map(|sent| transmission_to_py(py, sent)).transpose()
+    }
+
+    /// The replicas, as `projected` takes them.
+    #[getter]
+    fn replicas(&self, py: Python<'_>) -> Vec<Py<PyReplica>> {
+        self.machines.iter().map(|one| one.clone_ref(py)).collect()
     }
 
     /// Tiers from and to, and bytes sent, of each edge of a machine that sent any.

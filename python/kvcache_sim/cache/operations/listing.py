@@ -7,10 +7,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from functools import cache
 
+from kvcache_sim import _core
 from kvcache_sim.cache.operations.marking import marking
 from kvcache_sim.cache.tree_store import MarkingStore
-from kvcache_sim.channels.channel import NOT_YET
+from kvcache_sim.channels.channel import NOT_YET, Transmission
 from kvcache_sim.tiers import TIERS
 from kvcache_sim.workload.block_names import BlockNames, BlockTokens
 
@@ -19,8 +21,9 @@ from kvcache_sim.workload.block_names import BlockNames, BlockTokens
 class BlockCopy:
     """A copy of a block: its machine and tier, and the ready times of its first layer and of all, in ns.
 
-    A time is None while it is unknown: the transmission is not queued yet, or its channel is served layer by
-    layer. A ready copy always has both times.
+    A copy that waits for its channel has the times at which it arrives if nothing else is queued. A time is
+    None while it is unknown: its channel is served layer by layer, or copies that the store has yet to order
+    go first. A ready copy always has both times.
     """
 
     machine: int
@@ -54,6 +57,8 @@ def list_blocks(
     blocks: int,
     names: BlockNames,
     tokens: BlockTokens | None = None,
+    *,
+    replicas: Sequence[_core.Replica],
 ) -> tuple[ListedBlock, ...]:
     """Return the first ``blocks`` blocks of a request with every copy on the given machines.
 
@@ -65,6 +70,7 @@ def list_blocks(
         blocks: Number of leading blocks.
         names: Names of the blocks.
         tokens: Contents of the blocks; None leaves them out.
+        replicas: All machines of the core, a shared pool last, for the times of waiting copies.
 
     Returns:
         The blocks, in the order of the prompt.
@@ -72,15 +78,23 @@ def list_blocks(
     Raises:
         UsageError: A machine has no tree.
     """
+
+    @cache
+    def projected(machine: int, move: int) -> Transmission:
+        unknown = Transmission(NOT_YET, NOT_YET, NOT_YET, 0)
+        return _core.projected(replicas, machine, move) or unknown
+
     copies: list[list[BlockCopy]] = [[] for _ in range(blocks)]
     keys = [names.key(request, block) for block in range(blocks)]
     for machine, tree in machines:
         first = 0
         for end, found in marking(tree).residency(request, blocks):
-            here = [
-                BlockCopy(machine, TIERS[tier], _known(first_layer_ns), _known(ready_ns))
-                for tier, _, first_layer_ns, ready_ns, _ in found
-            ]
+            here = []
+            for tier, move, first_layer_ns, ready_ns, _ in found:
+                if first_layer_ns >= NOT_YET:
+                    times = projected(machine, move)
+                    first_layer_ns, ready_ns = times.first_layer_ns, times.completion_ns
+                here.append(BlockCopy(machine, TIERS[tier], _known(first_layer_ns), _known(ready_ns)))
             for block in range(first, min(end, blocks)):
                 copies[block] += here
             first = end

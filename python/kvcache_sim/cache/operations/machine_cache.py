@@ -84,7 +84,7 @@ class MachineCache(OperatedStore):
             away = self.mover.longest(request, found, limit)
             found = found if away is None else away[1][-1][2]
         trees = [(machine.number, machine.tree) for machine in self._machines]
-        listed = list_blocks(trees, request, found, self.names, contents)
+        listed = list_blocks(trees, request, found, self.names, contents, replicas=self.mover.replicas)
         if at_ns is None:
             return listed
         if at_ns < self.now_ns:
@@ -162,7 +162,7 @@ class MachineCache(OperatedStore):
         Raises:
             UsageError: The transmission starts before the space is free.
         """
-        free_at_ns = space.ready_at_ns
+        free_at_ns = space.ready_at_ns if space.is_final else None
         if free_at_ns is None or sent.start_ns < free_at_ns:
             raise UsageError(
                 "written before the space is free",

@@ -102,6 +102,11 @@ class NativeMovement:
         return self._machines.engine.now_ns
 
     @property
+    def replicas(self) -> Sequence[_core.Replica]:
+        """All machines of the core."""
+        return self._core.replicas
+
+    @property
     def transfers(self) -> Mapping[int, NativeTransfer]:
         """Unfinished transfers, by the store's number of the move."""
         known, moves = self._transfers, self._core.moves(self.machine)

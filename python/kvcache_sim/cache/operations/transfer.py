@@ -30,16 +30,21 @@ class NativeTransfer:
         return self._core.sent(self._machine, self._number)
 
     @property
+    def times(self) -> Transmission | None:
+        """Its times: final once it is queued; before, those it will have if nothing else is queued."""
+        return self.sent or _core.projected(self._core.replicas, self._machine, self.move)
+
+    @property
     def first_layer_ready_at_ns(self) -> int | None:
-        """Arrival time of its first layer (ns), None while unknown."""
-        sent = self.sent
-        return None if sent is None or sent.first_layer_ns >= NOT_YET else sent.first_layer_ns
+        """Arrival time of its first layer (ns) by its ``times``, None while unknown."""
+        times = self.times
+        return None if times is None or times.first_layer_ns >= NOT_YET else times.first_layer_ns
 
     @property
     def ready_at_ns(self) -> int | None:
-        """Arrival time of its last layer (ns), None while unknown."""
-        sent = self.sent
-        return None if sent is None or sent.completion_ns >= NOT_YET else sent.completion_ns
+        """Arrival time of its last layer (ns) by its ``times``, None while unknown."""
+        times = self.times
+        return None if times is None or times.completion_ns >= NOT_YET else times.completion_ns
 
 
 def latest(times_ns: Iterable[int | None], default_ns: int) -> int | None:
@@ -120,3 +125,8 @@ class Space:
     def ready_at_ns(self) -> int | None:
         """Time (ns) at which the blocks are free; None while the end of a write is unknown."""
         return latest((transfer.ready_at_ns for transfer in self.written), self.acquired_at_ns)
+
+    @property
+    def is_final(self) -> bool:
+        """True if later operations cannot change ``ready_at_ns``: all writes are queued."""
+        return all(transfer.sent for transfer in self.written)

@@ -245,7 +245,8 @@ impl Channel {
         );
         self.last_call_ns = requested_ns;
         let submit_ns = self.config.submit_ns(job.pieces);
-        self.queued_ns += (start_ns - requested_ns).saturating_sub(submit_ns);
+        let queued_ns = (start_ns - requested_ns).saturating_sub(submit_ns);
+        self.queued_ns = self.queued_ns.saturating_add(queued_ns);
         self.busy_ns = self.busy_ns.saturating_add(busy_ns);
         self.sent_bytes += job.size_bytes;
         self.jobs += 1;

@@ -54,12 +54,16 @@ impl Mover {
         }
     }
 
+    /// Returns true if a transfer brings blocks that are new to its machine's lower tiers.
+    pub(super) fn is_written(&self, id: TransferId) -> bool {
+        let transfer = &self.transfers[id];
+        transfer.to > GPU && (!transfer.comes_up() || transfer.from == self.config.remote)
+    }
+
     /// Notifies the store that a move has finished, and runs the move's completion action.
     pub(super) fn move_ended(&mut self, now: &mut Now<'_>, id: TransferId) -> Answer<()> {
-        let transfer = &self.transfers[id];
-        let (move_id, to) = (transfer.id, transfer.to);
-        let written = to > GPU && (!transfer.comes_up() || transfer.from == self.config.remote);
-        if let (true, Some(tree)) = (written, now.store.tiered()) {
+        let (move_id, to) = (self.transfers[id].id, self.transfers[id].to);
+        if let (true, Some(tree)) = (self.is_written(id), now.store.tiered()) {
             self.write_arrived(tree, (move_id, to), now.ns)?;
         }
         self.in_flight.remove(&move_id);

@@ -10,7 +10,7 @@ use crate::store::Answer;
 /// The channels that carry an edge in one direction, in the scenario's order; never empty.
 #[derive(Clone, Debug)]
 pub struct Lane {
-    channels: Vec<SharedChannel>,
+    pub(super) channels: Vec<SharedChannel>,
     /// Plug-in that replaces the choice of the shortest queue.
     plugin: Option<Arc<dyn ChannelPlugin>>,
 }

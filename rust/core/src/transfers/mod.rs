@@ -17,6 +17,7 @@
 //! | `mover` | a machine's transfers, their watchers and arrivals |
 //! | `hop` | transfers between machines that hand over |
 //! | `peers` | the store, the time and the other machines, as a running machine sees them |
+//! | `projection` | the times of transfers that wait, if nothing else is queued |
 //! | `prefetch_state` | prefetched blocks, and requests held back for them |
 //! | `cross_machine` | waits for a transfer of another machine: reads from there, hand-overs over memory |
 //! | `pool_writes` | writes into a shared pool |
@@ -47,6 +48,7 @@ mod peers;
 pub mod plugins;
 mod pool_writes;
 mod prefetch_state;
+mod projection;
 mod sending;
 mod slowed;
 mod storage_wait;
@@ -65,6 +67,7 @@ pub use layered::NOT_YET;
 pub use mover::{Arrival, Edge, Mover, MoverConfig, SharedChannel};
 pub use pages::LayerPages;
 pub use prefetch_state::{HoldBack, PrefetchConfig, PrefetchState};
+pub use projection::Projection;
 
 pub use peers::{Now, Peers};
 pub use slowed::Slowdown;

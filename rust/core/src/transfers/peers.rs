@@ -3,7 +3,7 @@
 use super::cross_machine::{Brought, Came, FarTransfer, Lent, Source};
 use super::mover::{Mover, SharedChannel};
 use crate::store::contract::BlockStore;
-use crate::store::{Answer, LeaseId, MoveId, Part, Reservation, Store};
+use crate::store::{Answer, LeaseId, MoveId, Part, Reservation, Store, StoreError};
 
 /// A machine's blocks, its access to the other machines, and the time.
 pub struct Now<'a> {
@@ -42,53 +42,68 @@ impl<'a> Now<'a> {
 }
 
 /// The other machines: reads from their lower tiers, writes into a shared pool, hand-overs over memory.
+/// By default none of them lends, receives or is notified.
 pub trait Peers {
     /// Returns the number of machines, this one included.
     fn machines(&self) -> u32;
 
     /// Passes the mover and the blocks of another machine to `at`; nothing is changed.
-    fn look(&mut self, machine: u32, at: &mut dyn FnMut(&Mover, &Store));
+    fn look(&mut self, _machine: u32, _at: &mut dyn FnMut(&Mover, &Store)) {}
 
     /// Returns the channel over which a machine reads from another one.
-    fn wire(&mut self, owner: u32, reader: u32) -> Answer<SharedChannel>;
+    fn wire(&mut self, _owner: u32, _reader: u32) -> Answer<SharedChannel> {
+        Err(StoreError::NotFound)
+    }
 
     /// Lends a part of a request's path at its owner, which keeps it until it has been read. The flag asks to
     /// move it first to the tier that the network reads, if that has free blocks. `None` if the owner has no
     /// blocks to lend.
     fn lend(
         &mut self,
-        owner: u32,
-        request: u32,
-        part: (Part, bool),
-        now_ns: u64,
-    ) -> Answer<Option<Source>>;
+        _owner: u32,
+        _request: u32,
+        _part: (Part, bool),
+        _now_ns: u64,
+    ) -> Answer<Option<Source>> {
+        Ok(None)
+    }
 
     /// Brings lent blocks to the tier that the network reads.
-    fn bring(&mut self, lent: &Lent, now_ns: u64) -> Answer<Brought>;
+    fn bring(&mut self, _lent: &Lent, _now_ns: u64) -> Answer<Brought> {
+        Ok(Brought::default())
+    }
 
     /// Notifies a machine that a transfer, which one of its own waits for, has arrived.
     fn came(&mut self, machine: u32, came: &Came, now_ns: u64) -> Answer<()>;
 
     /// Ends a loan: the blocks have been read.
-    fn lent_is_read(&mut self, owner: u32, lent: MoveId, now_ns: u64) -> Answer<()>;
+    fn lent_is_read(&mut self, _owner: u32, _lent: MoveId, _now_ns: u64) -> Answer<()> {
+        Ok(())
+    }
 
     /// Reserves blocks of a pool for blocks of a request; false if there are too few.
     fn reserve_in_pool(
         &mut self,
-        pool: u32,
-        blocks: (u32, (u32, u32)),
-        now_ns: u64,
-    ) -> Answer<bool>;
+        _pool: u32,
+        _of: (u32, (u32, u32)),
+        _now_ns: u64,
+    ) -> Answer<bool> {
+        Ok(false)
+    }
 
     /// Sends the blocks reserved in a pool from a machine on which they are ready.
-    fn take_in(&mut self, pool: u32, from: (Source, &SharedChannel), now_ns: u64) -> Answer<()>;
+    fn take_in(&mut self, _pool: u32, _from: (Source, &SharedChannel), _ns: u64) -> Answer<()> {
+        Ok(())
+    }
 
     /// Makes a hop wait for another machine's moves, which free its target blocks there; returns their
     /// number.
     fn relay_freed(
         &mut self,
-        machine: u32,
-        freeing_moves: &[MoveId],
-        hop: (u32, FarTransfer),
-    ) -> Answer<u32>;
+        _machine: u32,
+        _freeing_moves: &[MoveId],
+        _hop: (u32, FarTransfer),
+    ) -> Answer<u32> {
+        Ok(0)
+    }
 }
