@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import re
 import resource
 import shlex
@@ -10,18 +11,23 @@ from fractions import Fraction
 from pathlib import Path
 
 import kvcache_sim as kv
+import numpy as np
 import pytest
 from examples import examples
 from hypothesis import given
 from hypothesis import strategies as st
 from kvcache_sim.cli.main import run
 from kvcache_sim.errors import UsageError
+from kvcache_sim.metrics.certainty import band
 from kvcache_sim.scenario.load import scenario_from_text
 from kvcache_sim.scenario.requests import read_requests
 from kvcache_sim.sizing.question import Answer, Question
+from kvcache_sim.sizing.rate_interval import rate_spread
 from kvcache_sim.sizing.search import STEP, Found, Probe, highest_attaining, speed_of
 from kvcache_sim.sizing.text import answer_text, candidate_table
+from kvcache_sim.units import significant
 from kvcache_sim.workload.toolbox.transforms import scale
+from kvcache_sim.workload.toolbox.write import mooncake_lines
 from support.one_by_one import service_times, unwrapped, write_trace
 
 
@@ -47,6 +53,74 @@ def test_neighbouring_steps_are_two_percent_apart():
     for step in (-350, -36, -1, 0, 1, 35, 349):
         assert abs(speed_of(step + 1) / speed_of(step) / STEP - 1) < Fraction(1, 10**4)
     assert speed_of(0) == 1
+
+
+# --- the interval of a rate over requests ---
+
+
+def test_the_interval_of_a_rate_holds_the_truth_in_nineteen_of_twenty_cases():
+    """Arrivals at random, stays of random length: the load is 1 s in the machines for each second."""
+    random, inside, widths = np.random.default_rng(4), 0, []
+    for _ in range(300):
+        arrival_ns = np.cumsum(random.exponential(1e9, 1000))
+        stay_ns = random.gamma(2.0, 0.5e9, 1000)
+        spread = rate_spread({"arrival_ns": arrival_ns, "finish_ns": arrival_ns + stay_ns})
+        load = stay_ns.sum() / (arrival_ns[-1] - arrival_ns[0])
+        inside += 1 / spread <= load <= spread
+        widths.append(spread)
+    assert inside / 300 == pytest.approx(0.95, abs=0.04)
+    expected = 2.093 * math.sqrt((1 + 0.5) / 1000)  # the squared variations of both add up
+    assert math.log(np.median(widths)) == pytest.approx(expected, rel=0.15)
+
+
+def test_a_drift_of_the_rate_widens_the_interval_little():
+    random = np.random.default_rng(4)
+    gaps, stay_ns = random.exponential(1e9, 1000), random.gamma(2.0, 0.5e9, 1000)
+    spreads = []
+    for drift in (1.0, 4.0):  # four times the rate at the end
+        arrival_ns = np.cumsum(gaps * np.geomspace(1, 1 / drift, 1000))
+        spreads.append(rate_spread({"arrival_ns": arrival_ns, "finish_ns": arrival_ns + stay_ns}))
+    assert math.log(spreads[1]) < 1.25 * math.log(spreads[0])
+
+
+def test_few_requests_and_requests_at_once_have_no_interval():
+    arrival_ns = np.arange(49) * 10**9
+    assert rate_spread({"arrival_ns": arrival_ns, "finish_ns": arrival_ns + 1}) is None
+    at_once = np.zeros(60, np.int64)
+    assert rate_spread({"arrival_ns": at_once, "finish_ns": at_once + 1}) is None
+
+
+def test_the_interval_is_printed_and_a_need_within_it_is_not_certain(tmp_path, capsys):
+    trace = kv.generate("few-shot", seed=3, requests=300)
+    (tmp_path / "t.jsonl").write_text("".join(mooncake_lines(trace)))
+    argv = [
+        "capacity",
+        str(tmp_path / "t.jsonl"),
+        "--slo",
+        "ttft=60ms,tpot=12ms",
+        "--attain",
+        "95%",
+        "-j",
+        "1",
+    ]
+    argv += ["-q", "-o", str(tmp_path / "o")]
+    assert run([*argv, "--format", "json"]) == 0
+    (row,) = json.loads(capsys.readouterr().out)["candidates"]
+    low, rate, high = (row[name] for name in ("requests_low_per_s", "rate_per_s", "requests_high_per_s"))
+    assert low < rate < high
+    assert low * high == pytest.approx(rate**2)
+    assert run(argv) == 0
+    shown = band(low / rate, high / rate)
+    assert f"holds {significant(rate)} requests/s (requests {shown}) at 95 %: " in unwrapped(
+        capsys.readouterr().out
+    )
+    argv[-1] += "2"
+    several = [*argv, "--grid", "replica.max_num_seqs=64,128"]
+    for need, is_certain in ((0.9 * low, True), (0.99 * rate, False)):
+        assert run([*several, "--need", f"{need:.3f}/s"]) == 0
+        said = unwrapped(capsys.readouterr().out)
+        assert ("within the interval of the requests" in said) is not is_certain
+        assert f" {shown} " in said
 
 
 # --- known service times -----------------------------------------------------------------------------------

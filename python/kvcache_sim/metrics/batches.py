@@ -24,6 +24,13 @@ _FINISHED = STATUSES.index("finished")
 Column = NDArray[Any]
 
 
+def batch_count(requests: int) -> int:
+    """Return the number of batches of so many finished requests; 0 for fewer than 50."""
+    if requests < _LEAST_REQUESTS:
+        return 0
+    return _COUNT if requests >= _MANY else _FEWER
+
+
 def batch_figures(rows: Mapping[str, Column]) -> dict[str, list[float]]:
     """Return each main figure of finished requests without each batch in turn, by its name in the summary.
 
@@ -31,7 +38,8 @@ def batch_figures(rows: Mapping[str, Column]) -> dict[str, list[float]]:
     than 50 finished requests. Cost: a pass over the requests for each batch and figure.
     """
     chosen = np.flatnonzero(rows["status"] == _FINISHED)
-    if len(chosen) < _LEAST_REQUESTS:
+    count = batch_count(len(chosen))
+    if not count:
         return {}
     order = chosen[np.lexsort((rows["request"][chosen], rows["arrival_ns"][chosen]))]
     arrival, first, finish, inputs, outputs, cached = (
@@ -45,7 +53,6 @@ def batch_figures(rows: Mapping[str, Column]) -> dict[str, list[float]]:
             "cached_prefix_length_used",
         )
     )
-    count = _COUNT if len(order) >= _MANY else _FEWER
     batch = np.arange(len(order)) * count // len(order)
     ttft, e2e, later = (first - arrival) / 1e6, (finish - arrival) / 1e6, outputs > 1
     tpot = (finish - first)[later] / 1e6 / (outputs[later] - 1)

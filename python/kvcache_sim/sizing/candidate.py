@@ -137,12 +137,15 @@ def _answer(
 
     cost = summary.get("cost")
     rate = None if verdict == "no rate" else chosen.rate_per_s
+    spread = None if below is None or verdict != "found" else below.spread
     hourly = None if cost is None else cost["per_hour"]
     machines = len(summary["machines"]["requests"])
     price = machines if hourly is None else hourly
     capacity = {
         "verdict": verdict,
         "rate_per_s": rate,
+        "requests_low_per_s": None if spread is None or rate is None else rate / spread,
+        "requests_high_per_s": None if spread is None or rate is None else rate * spread,
         "speed": None if rate is None else float(chosen.speed),
         "attainment": chosen.attainment,
         "below": said(below),

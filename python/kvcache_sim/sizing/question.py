@@ -111,6 +111,8 @@ _RATE_FIGURE, _HOURLY = "capacity.rate_per_s", "capacity.cost_per_hour"
 _REPORTED = (
     "verdict",
     "rate_per_s",
+    "requests_low_per_s",
+    "requests_high_per_s",
     "attainment",
     "below.rate_per_s",
     "below.attainment",

@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from kvcache_sim.metrics.columns import STATUSES
 from kvcache_sim.metrics.measurement import MeasuredRequests
 from kvcache_sim.metrics.parts import Part, arrays_of
 from kvcache_sim.metrics.run import Run
@@ -18,6 +19,7 @@ from kvcache_sim.scenario.load import Scenario
 from kvcache_sim.scenario.measure import measured_requests, measured_summary
 from kvcache_sim.scenario.step_time_source import summarize_step_times
 from kvcache_sim.simulation import RunOptions, Simulation
+from kvcache_sim.sizing.rate_interval import rate_spread
 from kvcache_sim.units import NS_PER_S
 from kvcache_sim.workload.toolbox.transforms import scale
 from kvcache_sim.workload.trace import Trace
@@ -94,6 +96,8 @@ class Outcome:
     #: Requests a second that arrived, over the whole run; None where it was aborted.
     rate_per_s: float | None
     summary: dict[str, Any] | None
+    #: The factor to each end of the 95 % interval of the rate over requests (``rate_spread``).
+    spread: float | None = None
 
     @property
     def attainment(self) -> float | None:
@@ -147,7 +151,11 @@ class Probe:
         _, summary, _ = measured_summary(scenario, run, measured)
         summary = {**with_cost(scenario, summary), **summarize_step_times(scenario)}
         share = summary["slo"]["attainment"]
-        return Outcome(speed, share is not None and share >= self._attain - 1e-12, rate, summary)
+        attains = share is not None and share >= self._attain - 1e-12
+        rows = arrays_of(run.requests)
+        chosen = measured.is_inside(rows) & (rows["status"] == STATUSES.index("finished"))
+        spread = rate_spread({name: rows[name][chosen] for name in ("arrival_ns", "finish_ns")})
+        return Outcome(speed, attains, rate, summary, spread)
 
 
 def arrival_rate(run: Run) -> float | None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from kvcache_sim.metrics.certainty import source_lines_of
+from kvcache_sim.metrics.certainty import band, source_lines_of
 from kvcache_sim.report.colours import colour_scale
 from kvcache_sim.report.picture import NothingToDraw, Picture, Table, Value
 from kvcache_sim.report.plain_table import plain_sentences, plain_table
@@ -47,7 +47,7 @@ def candidate_table(answer: Answer) -> Table:
     for row, own in zip(answer.rows, columns, strict=True):
         holds = row in answer.holding
         own += [pools_text(row)] if pooled else []
-        own.append(significant(answer.rate(row)) if holds else "-")
+        own.append(f"{significant(answer.rate(row))} {_band(row)}".rstrip() if holds else "-")
         own += [significant(answer.price(row)) if holds else "-"]
         own += [_figure(row, "cost.per_million_output_tokens") if holds else "-"] if answer.is_priced else []
     headings += ["rate/s", *(("cost/h", "cost/M output tokens") if answer.is_priced else ("machines",))]
@@ -123,8 +123,38 @@ def _sentences(answer: Answer, attain: float) -> list[str]:
         if answer.need_per_s is None
         else f"cheapest that holds {answer.need_per_s:g} requests/s"
     )
-    text = f"{words}: cell {cheapest['cell']}, {significant(answer.rate(cheapest))} requests/s for {per_hour}"
-    return [*lines, f"{text} ({settings_text(cheapest) or 'without pools'})"]
+    rate = f"{significant(answer.rate(cheapest))} requests/s{_requests(cheapest)}"
+    text = f"{words}: cell {cheapest['cell']}, {rate} for {per_hour}"
+    return [
+        *lines,
+        f"{text} ({settings_text(cheapest) or 'without pools'})",
+        *_within_interval(answer, cheapest),
+    ]
+
+
+def _within_interval(answer: Answer, row: Row) -> list[str]:
+    """Return the sentence on a rate needed that other requests might not let a candidate hold."""
+    low = row.get("capacity.requests_low_per_s")
+    if answer.need_per_s is None or not isinstance(low, float) or low >= answer.need_per_s:
+        return []
+    return [
+        f"not certain: {answer.need_per_s:g} requests/s is within the interval of the requests, which begins "
+        f"at {significant(low)}/s"
+    ]
+
+
+def _band(row: Row) -> str:
+    """Return the interval of a rate over requests: ``±11 %``; "" where there is none."""
+    rate, low, high = (
+        row.get(f"capacity.{name}") for name in ("rate_per_s", "requests_low_per_s", "requests_high_per_s")
+    )
+    if not (isinstance(rate, float) and isinstance(low, float) and isinstance(high, float)):
+        return ""
+    return band(low / rate, high / rate)
+
+
+def _requests(row: Row) -> str:
+    return f" (requests {own})" if (own := _band(row)) else ""
 
 
 def _searched(answer: Answer) -> list[str]:
@@ -164,7 +194,8 @@ def _of_one(answer: Answer, row: Row, attain: float) -> str:
     if verdict == "not monotone":
         return _not_monotone(row, attain)
     return (
-        f"holds {_rate(row, 'rate_per_s')} (± 2 %) at {percent}: {_share(row, 'attainment')} attained there, "
+        f"holds {_rate(row, 'rate_per_s')}{_requests(row)} at {percent}: "
+        f"{_share(row, 'attainment')} attained there, "
         f"{_share(row, 'below.attainment')} at {_rate(row, 'below.rate_per_s')}, "
         f"{_share(row, 'above.attainment')} at {_rate(row, 'above.rate_per_s')}"
     )
