@@ -28,7 +28,7 @@ def test_rates_that_were_held_back_come_out_as_measured(policy):
         assert (row.ttft_p90_s > COLLAPSED_S) == (own["ttft_p90_s"] > COLLAPSED_S), row
 
 
-def test_polls_of_a_second_make_load_worse_than_random_below_the_knee():
+def test_reports_of_the_last_schedule_make_load_worse_than_random_below_the_knee():
     ladder = ((15, 50), (10, 20), (15, 20))
     load, random = (simulated("qwen3-32b", policy, ladder) for policy in ("load", "random"))
     real = measured("qwen3-32b")
@@ -36,6 +36,17 @@ def test_polls_of_a_second_make_load_worse_than_random_below_the_knee():
         rate = own.rate
         assert real[rate, "load"]["ttft_mean_s"] > real[rate, "random"]["ttft_mean_s"]
         assert own.ttft_mean_s > other.ttft_mean_s
+
+
+@pytest.mark.parametrize(
+    ("name", "ladder"),
+    [("qwen3-32b", ((15, 50), (20, 38), (30, 25), (40, 38))), ("llama-70b", ((10, 25), (5, 120), (6, 120)))],
+)
+def test_the_estimating_policy_has_its_knee_where_the_study_has(name, ladder):
+    real = measured(name)
+    found = [row.ttft_p90_s > COLLAPSED_S for row in simulated(name, "estimated", ladder)]
+    assert found == [real[rate, "estimated"]["ttft_p90_s"] > COLLAPSED_S for rate, _ in ladder[1:]]
+    assert len(set(found)) == 2
 
 
 @pytest.mark.parametrize("name", STUDIES)

@@ -77,7 +77,7 @@ def test_lookahead_changes_no_poll(policy, interval_ms):
 
 @pytest.mark.parametrize("semantics", ["vllm", "sglang"])
 def test_engines_of_other_semantics_are_polled_too(semantics):
-    settings = replace(cluster((160,), 3), router=RouterSettings("weighted", view_interval_ns=50 * MS))
+    settings = replace(cluster((160,), 3), router=RouterSettings("weighted", view_interval_ns=1700 * MS))
     settings = replace(settings, cache=replace(settings.cache, semantics=semantics))
     run = assert_same_by_the_clock(settings, random_trace(6))
     assert (

@@ -1522,6 +1522,16 @@ class Sampled:
         in-flight blocks. Iterations that started before ``now_ns`` are run first.
         """
 
+    def publish_load(self) -> None:
+        """Make the machines publish their load at the end of each step; steps run one by one from then on."""
+
+    def loads(self) -> list[tuple[int, int, int]]:
+        """Return by machine what it published last: waiting and running requests, GPU blocks in use.
+
+        Waiting requests are those that its last schedule left, with those whose KV has not arrived. All are
+        zero before the end of its first step, and without ``publish_load``.
+        """
+
 # digest
 
 @final

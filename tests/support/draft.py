@@ -151,7 +151,8 @@ def _rows(draw: random.Random) -> list[dict[str, Any]]:
             "timestamp": round(at_ms, 3),
             "input_length": ID_TOKENS * len(ids) + short,
             "output_length": draw.choice([1, draw.randint(1, 60), draw.randint(1, 300)]),
-            "hash_ids": [*ids, fresh - 1] if short else ids,
+            # traces may leave out the id of a last part
+            "hash_ids": [*ids, fresh - 1] if short % 2 else ids,
             "session_id": f"s{session}",
             "turn": turns[session],
         }

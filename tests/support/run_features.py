@@ -218,6 +218,10 @@ def routers(d: Draft) -> None:
                 d.maybe(0.5, router__index_delay=["50ms", "5s"])
         case "cache-aware":
             d.maybe(0.5, router__index__kind=["gateway-tree"])
+        case "weighted":
+            d.maybe(0.6, router__scorers=[{"prefix": 2, "queue": 1, "kv-use": 1}, {"queue": 1, "running": 1}])
+            d.maybe(0.5, router__index__kind=["estimated"])
+            d.maybe(0.6, router__view__interval=["50ms", "5s"])
         case "least-loaded" | "vllm-dp":
             d.maybe(0.4, router__view__interval=["300ms", "5s"])
 

@@ -37,6 +37,22 @@ impl PySampled {
         let bytes: Vec<u8> = row.iter().flat_map(|value| value.to_le_bytes()).collect();
         Ok(PyBytes::new(py, &bytes))
     }
+
+    /// Makes the machines publish their load at the end of each step.
+    fn publish_load(&self, py: Python<'_>) {
+        for (replica, _) in &self.machines {
+            replica.borrow_mut(py).replica.publish_load();
+        }
+    }
+
+    /// By machine the waiting and running requests and the blocks in use that it published last.
+    fn loads(&self, py: Python<'_>) -> Vec<(u64, u64, u64)> {
+        let of = |(replica, _): &(Py<PyReplica>, usize)| {
+            let load = replica.borrow(py).replica.load_report();
+            (load.waiting, load.running, load.used_blocks)
+        };
+        self.machines.iter().map(of).collect()
+    }
 }
 
 /// Appends each tier's free, held, cached and in-flight blocks.

@@ -18,7 +18,7 @@ from kvcache_sim.serving.membership.scaling_policy import SCALING
 from kvcache_sim.serving.membership.scaling_policy.contract import FleetState, ScalingPolicy
 from kvcache_sim.serving.membership.scaling_policy.settings import ScalingSettings
 from kvcache_sim.serving.replica.native import NativeReplica
-from kvcache_sim.serving.router.report import reports_of
+from kvcache_sim.serving.router.report import counts_of
 from kvcache_sim.workload.trace import Trace
 
 
@@ -161,7 +161,7 @@ class Scaling:
 
     def _state(self) -> FleetState:
         serving = self._membership.serving
-        report = reports_of([self._replicas[machine] for machine in serving], self._engine)()
+        report = counts_of([self._replicas[machine] for machine in serving], self._engine)()
         return FleetState(
             self._engine.now_ns,
             len(serving),

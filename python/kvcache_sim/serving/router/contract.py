@@ -32,7 +32,7 @@ class Look(NamedTuple):
 class Occupancy(NamedTuple):
     """The load that the engine of each machine reports, by machine."""
 
-    #: Requests that wait to be scheduled.
+    #: Requests that wait to be scheduled; of a published report, those that the last schedule left.
     waiting: list[int]
     #: Requests in the batch.
     running: list[int]
@@ -164,6 +164,8 @@ class Needs(NamedTuple):
     caches: bool = False
     #: The engines' own figures, as of the last poll (``router.view.interval``).
     engine_loads: bool = False
+    #: Of these figures, the counts that an engine publishes at the end of a step, not the current ones.
+    published: bool = False
     #: Load alone: there is none in a run without time.
     load_alone: bool = False
     #: The blocks of the prompts that it sent: needs the whole trace in memory.

@@ -42,9 +42,13 @@ class PromptBlocks:
         return int(self._named(sequence, np.array([end], np.int64))[0]) if end else -1
 
     def _named(self, sequence: Arrival, ends: NDArray[np.int64]) -> NDArray[np.int64]:
-        position = (ends - 1) // self.id_tokens
-        row = self._row(sequence).astype(np.int64)
-        return row[position] * self.id_tokens + (ends - 1) % self.id_tokens
+        position, row = (ends - 1) // self.id_tokens, self._row(sequence)
+        # A trace may leave out the id of a last part: no other prompt has those tokens.
+        named = -2 - ((sequence.request << 32) + ends)
+        known = position < len(row)
+        ids = row[position[known]].astype(np.int64)
+        named[known] = ids * self.id_tokens + (ends[known] - 1) % self.id_tokens
+        return named
 
     def _row(self, sequence: Arrival) -> NDArray[np.uint32]:
         request = sequence.request

@@ -42,8 +42,8 @@ ROUTER = Kind(
 
 
 def needs_of(policy: str) -> Needs:
-    """Return the inputs of a built-in router; none for a plug-in, which is not loaded for that."""
-    needs: Needs = getattr(ROUTERS.get(policy), "needs", Needs())
+    """Return the inputs of a built-in router; a plug-in, not loaded for that, may read published counts."""
+    needs: Needs = getattr(ROUTERS.get(policy), "needs", Needs(published=policy not in ROUTERS))
     return needs
 
 

@@ -16,13 +16,33 @@ _WIDTH = 8
 _WAITING, _RUNNING, _LOADING, _FREE, _CACHED = 0, 1, 2, 4, 6
 
 
-def reports_of(
+def published_by(replicas: Sequence[NativeReplica]) -> Callable[[], Occupancy]:
+    """Return a function that reads the load that every engine published last; cost: one native call.
+
+    Engines publish at the end of a step: running requests and KV use without the requests that finished,
+    waiting requests as the last schedule left them (vLLM's gauges; SGLang's, by its own scheduler, at every
+    40th step that only decodes). A request whose KV has not arrived counts as waiting. From this call on the
+    machines run their steps one by one, which changes no result.
+    """
+    capacity = [replica.store.occupancy(0).capacity_blocks for replica in replicas]
+    sampled = _core.Sampled([replica.core for replica in replicas], [1] * len(replicas))
+    sampled.publish_load()
+
+    def ask() -> Occupancy:
+        waiting, running, used = zip(*sampled.loads(), strict=True)
+        return Occupancy([*waiting], [*running], [u / c for u, c in zip(used, capacity, strict=True)])
+
+    return ask
+
+
+def counts_of(
     replicas: Sequence[NativeReplica], engine: Engine, after_boundaries: bool = False
 ) -> Callable[[], Occupancy]:
-    """Return a function that reads the report of every engine; cost: one native call.
+    """Return a function that reads the current counts of every engine; cost: one native call.
 
-    A request whose KV has not arrived counts as waiting. ``after_boundaries`` as in ``in_core.look_at``.
-    Results do not depend on the reads.
+    Every request in the queue counts as waiting from its arrival on, as vLLM's data-parallel balancer counts,
+    and a request whose KV has not arrived. ``after_boundaries`` as in ``in_core.look_at``. Results do not
+    depend on the reads.
     """
     capacity = np.array([replica.store.occupancy(0).capacity_blocks for replica in replicas], np.float64)
     sampled = _core.Sampled([replica.core for replica in replicas], [1] * len(replicas))

@@ -14,7 +14,8 @@ from kvcache_sim.engine import NO_MACHINE, TRANSFER, Engine
 from kvcache_sim.serving.replica.native import NativeReplica
 from kvcache_sim.serving.router.contract import Loads, Look, Occupancy, RouterView
 from kvcache_sim.serving.router.prompt_blocks import PromptBlocks
-from kvcache_sim.serving.router.report import reports_of
+from kvcache_sim.serving.router.registry import needs_of
+from kvcache_sim.serving.router.report import counts_of, published_by
 from kvcache_sim.serving.sequence import Arrival
 from kvcache_sim.serving.settings import ClusterSettings, RouterSettings
 from kvcache_sim.workload.trace import Trace
@@ -132,6 +133,7 @@ class Views:
     ) -> RouterView:
         """Return the view of a router over ``replicas``; ``after_boundaries`` as in ``in_core.look_at``."""
         engine = self._engine
+        published = needs_of(settings.policy).published
         live = RouterView(
             replicas,
             settings,
@@ -139,7 +141,7 @@ class Views:
             self._block,
             look,
             trees,
-            reports_of(replicas, engine, after_boundaries),
+            published_by(replicas) if published else counts_of(replicas, engine, after_boundaries),
             None,
             self._prompts,
             lambda: engine.now_ns,

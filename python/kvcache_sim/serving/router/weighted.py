@@ -24,7 +24,7 @@ class Weighted:
     Cost: one lookup on all machines, and array arithmetic over the machines per scorer.
     """
 
-    needs = Needs(caches=True, engine_loads=True, keys=("scorers",), own_index="estimated")
+    needs = Needs(caches=True, engine_loads=True, published=True, keys=("scorers",), own_index="estimated")
 
     def __init__(self, view: RouterView) -> None:
         self._view = view

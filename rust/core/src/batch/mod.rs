@@ -122,6 +122,8 @@ pub struct Batch {
     log: Option<Vec<StepRecord>>,
     /// Sequences that got a token after their first one, if these are logged.
     later_tokens: Option<Vec<u32>>,
+    /// True if every step run is a single iteration.
+    one_by_one: bool,
 }
 
 impl StepRecord {
@@ -161,6 +163,12 @@ impl Batch {
     /// then on.
     pub fn log_later_tokens(&mut self) {
         self.later_tokens = Some(Vec::new());
+        self.run_one_by_one();
+    }
+
+    /// Makes every step run a single iteration from now on.
+    pub fn run_one_by_one(&mut self) {
+        self.one_by_one = true;
     }
 
     /// Returns the sequences that got a token after their first one since the last call, in batch order.

@@ -24,7 +24,7 @@ impl Batch {
         self.end_ns = now_ns
             .saturating_add(self.step_ns())
             .saturating_add(stall_ns);
-        self.iterations_left = if stall_ns > 0 || self.later_tokens.is_some() {
+        self.iterations_left = if stall_ns > 0 || self.one_by_one {
             1
         } else {
             self.unchanged_iterations(store)?

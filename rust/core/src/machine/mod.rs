@@ -36,6 +36,7 @@
 //! | `rank` | a replica as one of the data-parallel ranks of an engine |
 //! | `prefill_load` | open requests and queued tokens, which routers compare |
 //! | `reports` | reports of a machine until they are taken |
+//! | `load_report` | the load that an engine reports to routers |
 //! | `rows` | rows of requests and events as they leave |
 //! | `operations` | manual cache operations |
 //! | `outputs` | tokens and closed requests with their times, for live runs |
@@ -56,6 +57,7 @@ mod engine_notes;
 pub mod fetch;
 mod groups;
 pub mod handover;
+mod load_report;
 mod loading;
 mod loads;
 pub mod messages;
@@ -94,6 +96,7 @@ mod transfers;
 pub mod vllm;
 
 pub use crate::transfers::Now;
+pub use load_report::LoadReport;
 pub use outputs::{Output, OutputLog};
 pub use prefill_load::PrefillLoad;
 pub use replica::{Phase, Replica};

@@ -119,7 +119,7 @@ impl Replica {
             .batch
             .start(now.store, begin_ns, copies_ns + stall_ns)?;
         self.running.stepping = true;
-        let alone = self.streams() || self.copies().is_some();
+        let alone = self.streams() || self.publishes_load() || self.copies().is_some();
         if alone || self.wants_boundary() || self.leaves_next() || self.offers_next(now) {
             end_ns = self.batch.interrupt(now.store, now.ns)?;
         }

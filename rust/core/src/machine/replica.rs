@@ -205,10 +205,15 @@ impl Replica {
     /// Ends the running step, if there is one; requests aborted in between leave.
     pub(super) fn end_running_step(&mut self, now: &mut Now<'_>) -> Answer<()> {
         self.running.boundary_ns = None;
-        if std::mem::take(&mut self.running.stepping) {
+        let has_ended = std::mem::take(&mut self.running.stepping);
+        if has_ended {
             self.end_step(now)?;
         }
-        self.release_aborted(now)
+        self.release_aborted(now)?;
+        if has_ended && !self.config.async_scheduling.has_lookahead() {
+            self.publish(self.running(), now.store)?;
+        }
+        Ok(())
     }
 
     fn end_step(&mut self, now: &mut Now<'_>) -> Answer<()> {

@@ -1,6 +1,7 @@
 //! Reports of a machine until they are taken: rows, requests that finished or were prefilled, counts of a shared
 //! pool.
 
+use super::load_report::LoadReport;
 use super::outputs::OutputLog;
 use super::pool::PoolCounts;
 use super::rows::Rows;
@@ -20,4 +21,6 @@ pub struct Reports {
     pub(super) outputs: Option<OutputLog>,
     /// Counts of blocks written and read, if it is a shared pool itself.
     pub(super) pool: Option<PoolCounts>,
+    /// The load that the engine reports, if a router reads it.
+    pub(super) load: Option<LoadReport>,
 }

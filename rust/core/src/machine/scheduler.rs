@@ -42,16 +42,33 @@ impl Replica {
     /// are visible only afterwards, or at once if no request was scheduled.
     pub(super) fn compose(&mut self, now: &mut Now<'_>) -> Answer<Vec<MoveId>> {
         let mut reservation = self.decide(now)?;
-        if self.config.async_scheduling.has_lookahead() {
+        self.note_waiting();
+        let has_lookahead = self.config.async_scheduling.has_lookahead();
+        if has_lookahead {
             for slot in std::mem::take(&mut self.running.leaving) {
                 self.release_leaving(now, slot)?;
             }
             self.arrivals.queue.hide_after(None);
             if self.batch.is_empty() {
                 reservation = self.decide(now)?;
+                self.note_waiting();
             }
         }
+        if has_lookahead || self.batch.is_empty() {
+            self.publish(self.running(), now.store)?;
+        }
         Ok(reservation)
+    }
+
+    /// Notes how many requests the composition of the next step has left waiting, of those that it could see.
+    fn note_waiting(&mut self) {
+        if self.publishes_load() {
+            let queue = &self.arrivals.queue;
+            let hidden = queue
+                .iter()
+                .filter(|&slot| !queue.can_see(&self.requests[slot]));
+            self.left_waiting(self.queued() + self.loading() - hidden.count());
+        }
     }
 
     /// Removes requests that have generated their last token from the step.

@@ -41,6 +41,9 @@ impl EngineScheduler for SglangScheduler {
             desk.replica
                 .step_of_engine(&step.shape, (step.begin_ns, step.end_ns));
             self.step_ended(desk, &step)?;
+            if desk.replica.logs_stats(step.computes_prompts) {
+                desk.replica.publish(self.running(), desk.store)?;
+            }
         }
         self.release_aborted(desk)?;
         self.flight = self.lookahead.take();
@@ -58,6 +61,7 @@ impl EngineScheduler for SglangScheduler {
         }
         if self.flight.is_none() && self.waiting.is_empty() {
             self.ratio.reset();
+            desk.replica.publish(self.running(), desk.store)?;
         }
         Ok(())
     }
@@ -87,6 +91,7 @@ impl SglangScheduler {
             Some(step) => Some(step),
             None => self.decode_step(desk)?,
         };
+        desk.replica.left_waiting(self.waiting.len());
         let Some(mut step) = step else {
             return Ok(None);
         };

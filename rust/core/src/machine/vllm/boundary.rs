@@ -52,6 +52,7 @@ impl<B: Blocks> EngineScheduler for VllmScheduler<B> {
             desk.replica
                 .step_of_engine(&step.shape, (step.begin_ns, step.end_ns));
             self.step_ended(desk, &step)?;
+            desk.replica.publish(self.running.len(), desk.store)?;
         }
         self.release_aborted(desk)?;
         if !launched {
@@ -123,6 +124,7 @@ impl<B: Blocks> VllmScheduler<B> {
         let mut composition = self.composition();
         self.schedule_running(desk, &mut composition)?;
         self.schedule_waiting(desk, &mut composition)?;
+        desk.replica.left_waiting(self.waiting.len());
         let step = self.composed(&composition.slots, desk.replica.batch.table());
         Ok(Some(step))
     }

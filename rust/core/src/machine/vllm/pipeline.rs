@@ -64,6 +64,7 @@ impl<B: Blocks> VllmScheduler<B> {
             desk.replica
                 .step_of_engine(&step.shape, (step.begin_ns, step.end_ns));
             self.step_ended(desk, &step)?;
+            desk.replica.publish(self.running.len(), desk.store)?;
         }
         self.release_aborted(desk)?;
         while !pipeline.is_full() {

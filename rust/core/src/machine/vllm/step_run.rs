@@ -33,8 +33,8 @@ impl<B: Blocks> VllmScheduler<B> {
             return Ok(());
         };
         self.boundary_ns = Some(flight.end_ns);
-        let left = if desk.logs_outputs() {
-            0 // a boundary for each token
+        let left = if desk.logs_outputs() || desk.publishes_load() {
+            0 // a boundary for each step
         } else {
             self.unchanged_boundaries(store)?
         };
