@@ -49,6 +49,24 @@ def test_a_vllm_line_is_its_scenario():
     assert "# done anyway: --enable-chunked-prefill\n" in connector
 
 
+def test_a_line_of_a_measured_deployment_has_its_own_iterations():
+    """A set of vLLM's own iterations with the model's formats, else the roofline."""
+    line = "vllm serve meta-llama/Llama-3.1-8B-Instruct"
+    for text, gpu, expected in (
+        (line, "h100", "h100-llama-3.1-8b-tp1"),
+        ("vllm serve Qwen/Qwen3-32B -tp 8", "b300", "b300-qwen3-32b-tp8"),
+        (f"{line} --kv-cache-dtype fp8", "h100", "roofline:llama-3.1-8b@h100:kv-fp8"),
+        (f"{line} -tp 2", "h100", "roofline:llama-3.1-8b@h100:tp2"),
+        (line, "a100", "roofline:llama-3.1-8b@a100"),
+        (
+            "python -m sglang.launch_server --model-path meta-llama/Llama-3.1-8B",
+            "h100",
+            "roofline:llama-3.1-8b@h100",
+        ),
+    ):
+        assert kv.Scenario.from_yaml(scenario_of_launch(text, gpu))["replica.step_time"] == expected
+
+
 def test_an_sglang_line_is_its_scenario():
     scenario = kv.Scenario.from_yaml(scenario_of_launch(SGLANG, "h100"))
     expected = {

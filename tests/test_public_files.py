@@ -36,7 +36,11 @@ def test_the_changelog_has_versions_with_dates_and_known_kinds_of_changes():
 @pytest.mark.parametrize(
     ("page", "row", "quoted"),
     [
-        ("README.md", "default set", "TTFT {} % too low at low load and {} % too low near capacity"),
+        (
+            "README.md",
+            "own iterations, dense",
+            "TTFT {} % too low at low load and {} % too low near capacity",
+        ),
         ("docs/start/size-a-cluster.md", "roofline, dense |", "TTFT was {1} % too low"),
     ],
 )

@@ -85,6 +85,8 @@ def measured_table(tmp_path_factory):
 
 #: How far the roofline is from a fitted set, at most: 20 %, but where a reason is given.
 FARTHER = {
+    # A chunk of some 500 tokens waits for the host to launch its kernels, which the roofline leaves out.
+    "h100-llama-3.1-8b-tp1": 0.25,
     # A real engine's host and sampler, which the roofline leaves out, weigh most on many fast GPUs.
     "b300-qwen3-32b-tp1": 0.30,
     "b300-qwen3-32b-tp2": 0.35,

@@ -19,7 +19,14 @@ from kvcache_sim.model.parametric import (
 from kvcache_sim.model.residual_grid import ResidualGrid, Residuals
 from kvcache_sim.model.stated_errors import stated_step_errors
 from kvcache_sim.model.step_time import StepBatch, StepTimeTable
-from kvcache_sim.model.step_times import DEFAULT_STEP_TIME, load_step_time, measured_on, step_time_names
+from kvcache_sim.model.step_times import (
+    DEFAULT_STEP_TIME,
+    MeasuredOn,
+    load_step_time,
+    measured_on,
+    nearest_source,
+    step_time_names,
+)
 from kvcache_sim.serving.step_tables import step_table
 from kvcache_sim.simulation import simulate
 from support.clusters import cluster
@@ -121,9 +128,23 @@ def test_base_points_are_joined_by_lines_and_extrapolated_past_the_end():
 
 
 def test_an_unknown_name_has_the_nearest_ones_and_the_command_that_lists_all():
-    with pytest.raises(UsageError, match="did you mean h100-llama-3-8b-tp1") as refusal:
+    with pytest.raises(UsageError, match=r"did you mean h100-llama-3\.1-8b-tp1\?") as refusal:
         load_step_time("h100-lama-3-8b-tp1")
-    assert "kvsim step-times list" in str(refusal.value)
+    said = str(refusal.value)
+    assert "kvsim step-times list" in said
+    assert said.index("or roofline:") < said.index("aiconfigurator:") < said.index(" h100-llama-3-8b-tp1")
+    assert said.endswith("(composed of kernels)"), "what is farther from real runs comes last"
+
+
+def test_a_deployment_has_the_source_nearest_to_real_runs():
+    """Its own iterations, under a model of the same shapes too; a composed or transferred set is not one."""
+    assert nearest_source("llama-3.1-8b", "h100", 1) == "h100-llama-3.1-8b-tp1" == DEFAULT_STEP_TIME
+    assert nearest_source("llama-3-8b", "h100", 1) == "h100-llama-3.1-8b-tp1"
+    assert nearest_source("qwen3-32b", "b300", 2) == "b300-qwen3-32b-tp2"
+    for model, gpu, degree in (("qwen3-32b", "b300", 4), ("qwen3-32b", "h100", 2), ("llama-3-8b", "a100", 1)):
+        source = nearest_source(model, gpu, degree)
+        assert source == f"roofline:{model}@{gpu}" + (f":tp{degree}" if degree > 1 else "")
+        assert measured_on(source) == MeasuredOn(model, gpu, degree)
 
 
 def test_the_native_table_agrees_on_figures_by_hand():
@@ -260,7 +281,7 @@ def test_a_model_of_step_times_without_a_table_is_refused():
 
 def test_a_set_serves_the_models_of_its_shapes_under_their_names():
     for own, other, model in (
-        ("h100-llama-3-8b-tp1", "h100-llama-3.1-8b-tp1", "llama-3.1-8b"),
+        ("a100-llama-3-8b-tp1", "a100-llama-3.1-8b-tp1", "llama-3.1-8b"),
         ("rtx4090-llama-3.1-8b-tp1", "RTX4090-llama-3-8b-tp1", "llama-3-8b"),
         ("a100-llama-3-70b-tp4", "a100-llama-3.1-70b-tp4", "llama-3.1-70b"),
     ):

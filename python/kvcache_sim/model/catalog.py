@@ -29,15 +29,20 @@ def unknown_name(what: str, name: str, names: tuple[str, ...], listed: str = "")
 
     ``listed`` is the command that lists the names, if they do not fit a line.
     """
-    asked = name.lower()
-    begun = [known for known in names if asked and known.startswith(asked)]
-    near = (begun or close_matches(asked, names, 3, 0.4))[:3]
+    near = near_names(name, names)
     return UsageError(
         f"unknown {what}",
         got=repr(name),
         expected=f"a name that '{listed}' prints" if listed else "one of " + ", ".join(names),
         hint=f"did you mean {' or '.join(near)}?" if near else "",
     )
+
+
+def near_names(name: str, names: tuple[str, ...]) -> list[str]:
+    """Return at most three of ``names``: those that begin with a name, else the most similar ones."""
+    asked = name.lower()
+    begun = [known for known in names if asked and known.startswith(asked)]
+    return (begun or close_matches(asked, names, 3, 0.4))[:3]
 
 
 def read_entry(folder: str, what: str, name: str) -> dict[str, Any]:

@@ -17,7 +17,7 @@ from kvcache_sim.model.linear import LINEAR
 from kvcache_sim.model.model_file import load_model
 from kvcache_sim.model.run_errors import FIGURES, LOADS, Factors, Kind, load_of, measured_runs
 from kvcache_sim.model.run_rule import Interval, Rule, combined
-from kvcache_sim.model.step_times import measured_on, step_time_entry
+from kvcache_sim.model.step_times import is_composed, measured_on
 
 ROOFLINE, KERNELS, COMPOSED, OWN = "roofline", "kernel tables", "composed set", "own iterations"
 SOURCES = (ROOFLINE, KERNELS, COMPOSED, OWN)
@@ -50,7 +50,7 @@ def _source(name: str) -> str:
         return KERNELS
     if name.endswith((".csv", ".csv.gz")):
         return OWN
-    return COMPOSED if str(step_time_entry(name).get("source", "")).startswith("composed") else OWN
+    return COMPOSED if is_composed(name) else OWN
 
 
 def is_mixture(model: str) -> bool:

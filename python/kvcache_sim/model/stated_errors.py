@@ -17,7 +17,12 @@ __all__ = ["Factors", "StepErrors", "around", "stated_step_errors"]
 #: (docs/data/packaged-sets.toml, h100-sweep-runs.toml). Whole runs of a set with larger ones may be off more.
 _HELD_OUT_PERCENT = {COMPOSED: 1.52, OWN: 6.2}
 #: Sets of which whole runs were measured, none of them fitted.
-_WITH_RUNS = ("h100-llama-3-8b-tp1", "h100-qwen3-32b-tp2", "rtx4090-llama-3.1-8b-tp1")
+_WITH_RUNS = (
+    "h100-llama-3.1-8b-tp1",
+    "h100-llama-3-8b-tp1",
+    "h100-qwen3-32b-tp2",
+    "rtx4090-llama-3.1-8b-tp1",
+)
 
 
 class StepErrors(Value):
@@ -61,7 +66,8 @@ def stated_step_errors(name: str) -> StepErrors | None:
 
 def _words(kind: Kind) -> str:
     source = {ROOFLINE: "rooflines", COMPOSED: "sets composed of kernels", OWN: "sets of own iterations"}
-    return f"{source.get(kind.source, kind.source)} of {kind.family.replace('moe', 'MoE')} models"
+    where = ", each on the machine it was fitted to" if kind.source == OWN else ""
+    return f"{source.get(kind.source, kind.source)} of {kind.family.replace('moe', 'MoE')} models{where}"
 
 
 def _of_fit(name: str, kind: Kind, factors: Factors, source: str) -> StepErrors:

@@ -11,7 +11,7 @@ from typing import Any
 
 from kvcache_sim.errors import UsageError
 from kvcache_sim.model.aiconfigurator.deployment import PREFIX, deployed_dtypes, deployed_names, is_local
-from kvcache_sim.model.catalog import entry_names, read_entry, unknown_name
+from kvcache_sim.model.catalog import entry_names, near_names, read_entry, unknown_name
 from kvcache_sim.model.gpus import load_gpu
 from kvcache_sim.model.linear import LINEAR, LINEAR_MODEL, parse_linear
 from kvcache_sim.model.parametric import parametric_step_time
@@ -37,14 +37,22 @@ SPELLINGS = (
 
 
 def unknown_step_time(name: str, names: tuple[str, ...]) -> UsageError:
-    """Return the error for a name that is not a set: the nearest sets, and valid names of other sources."""
+    """Return the error for a name that is not a set: the nearest sets, and valid names of other sources.
+
+    Sets composed of kernels come last: on real runs they are no nearer than a roofline.
+    """
     refusal = unknown_name("step time", name, names, "kvsim step-times list")
-    near = f"{refusal.hint} " if refusal.hint else ""
+    found = near_names(name, names)
+    own, composed = (
+        " or ".join(near for near in found if is_composed(near) == is_last) for is_last in (False, True)
+    )
+    near = f"did you mean {own}? " if own else ""
     model, gpu, degree = _meant(name.lower())
     subject = f"{model or 'MODEL'}@{gpu or 'GPU'}"
     tail = f":tp{degree}" if degree else "" if model and gpu else ":tpN"
     measured = f"aiconfigurator:{subject}{':vllm' + tail if tail else ''}"
-    refusal.hint = f"{near}or roofline:{subject}{tail}, or {measured} (extra hardware)"
+    last = f", or {composed} (composed of kernels)" if composed else ""
+    refusal.hint = f"{near}or roofline:{subject}{tail}, or {measured} (extra hardware){last}"
     return refusal
 
 
@@ -105,6 +113,26 @@ def step_time_facts(name: str, links: str | None = None) -> tuple[str, ...]:
         return ()
     found = load_step_time(name, links)
     return tuple(f"step_time: {fact}" for fact in getattr(found, "facts", ()))
+
+
+def is_composed(name: str) -> bool:
+    """Return True if a shipped set or a model file was composed of measured kernels."""
+    return str(step_time_entry(name).get("source", "")).startswith("composed")
+
+
+def own_set(model: str, gpu: str, tensor_parallel: int) -> str | None:
+    """Return the packaged set of a deployment's own iterations, or of a model of the same shapes; None if none."""
+    for served in (model, *(a if b == model else b for a, b in _SAME_SHAPE if model in (a, b))):
+        name = f"{gpu}-{served}-tp{tensor_parallel}".lower()
+        if name in step_time_names() and not is_composed(name) and "held_out" in step_time_entry(name):
+            return name
+    return None
+
+
+def nearest_source(model: str, gpu: str, tensor_parallel: int) -> str:
+    """Return the source nearest to real runs: a set of the deployment's own iterations, else its roofline."""
+    degree = f":tp{tensor_parallel}" if tensor_parallel > 1 else ""
+    return own_set(model, gpu, tensor_parallel) or f"{_ROOFLINE}{model}@{gpu}{degree}"
 
 
 def step_time_entry(name: str) -> dict[str, Any]:

@@ -7,7 +7,7 @@ from kvcache_sim.model.dtypes import KV_DTYPES, check_dtype
 from kvcache_sim.model.model_file import load_model
 from kvcache_sim.model.model_spec import ModelSpec
 from kvcache_sim.model.roofline_name import with_dtypes
-from kvcache_sim.model.step_times import measured_on
+from kvcache_sim.model.step_times import measured_on, nearest_source
 from kvcache_sim.scenario.schema import ScenarioModel
 
 
@@ -46,8 +46,8 @@ def other_model_timed(model: ScenarioModel) -> str | None:
     pairs = ((own.params_total, timed.params_total), (own.params_active, timed.params_active))
     if all(abs(a - b) <= _ALIKE * b for a, b in pairs):
         return None
-    degree = f":tp{subject.tensor_parallel}" if subject.tensor_parallel > 1 else ""
+    own_steps = nearest_source(served, subject.gpu, subject.tensor_parallel)
     return (
         f"steps take as long as those of {subject.model} (replica.step_time: {replica.step_time}), KV is "
-        f"that of {served}: its own steps are replica.step_time=roofline:{served}@{subject.gpu}{degree}"
+        f"that of {served}: its own steps are replica.step_time={own_steps}"
     )

@@ -12,6 +12,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
+from kvcache_sim.model.calibration.command import Measured, fit_rows
 from kvcache_sim.model.calibration.fit import fit_step_time, predict_ms
 from kvcache_sim.model.calibration.kernels import Points, read_kernels, with_all_reduces, with_spreads
 from kvcache_sim.model.calibration.model_file import Provenance, model_text
@@ -177,7 +178,7 @@ def _measured(tp: int) -> ShippedSet:
     return ShippedSet("qwen3-32b", "b300", tp, "iter_b300_qwen3_32b.csv", (("tp", str(tp)),))
 
 
-#: Every packaged set but those of ``TRANSFERRED``.
+#: Every packaged set but those of ``SWEPT`` and ``TRANSFERRED``.
 SHIPPED = (
     _composed("a100", "llama-3-8b", 1, "A100-SXM-80GB", "Llama-3-8B"),
     _composed("a100", "llama-3-70b", 4, "A100-SXM-80GB", "Llama-3-70B"),
@@ -197,6 +198,11 @@ SHIPPED = (
 #: TP degrees that were not measured, from a fit across the degrees of one file.
 TRANSFERRED = (ShippedSet("qwen3-32b", "b300", 4, "iter_b300_qwen3_32b.csv", ()),)
 
+#: Sets of a sweep over batches, of `benches/measured`: a machine's own iterations, by the sums of their runs.
+SWEPT = (
+    ShippedSet("llama-3.1-8b", "h100", 1, "h100-llama-3.1-8b-iterations.csv.gz", (("segment", "sweep"),)),
+)
+
 _SPREAD_FILE = "attention_skew_rtx.csv.gz"
 
 
@@ -206,6 +212,12 @@ def shipped_texts(folder: Path) -> Iterator[tuple[str, str, list[PhaseError]]]:
         model, errors = fit_shipped(entry, folder)
         how = "composed of measured kernels" if "iter_b300" not in entry.file else "measured iterations"
         yield entry.name, model_text(model, _provenance(entry, how), errors), errors
+    for entry in SWEPT:
+        file = _train_path(folder, entry.file)
+        swept = fit_rows(Measured(file, dict(entry.only), entry.model, entry.gpu), entry.tensor_parallel)
+        errors = phase_errors(*swept.judged())
+        how = f"measured iterations of a sweep on one machine (vLLM 0.25.1), {swept.how}"
+        yield entry.name, model_text(swept.model, _provenance(entry, how), errors), errors
     for entry in TRANSFERRED:
         rows = read_iterations(_train_path(folder, entry.file))
         kept = rows.take(~held_out(len(rows)))

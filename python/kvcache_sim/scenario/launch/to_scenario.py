@@ -7,6 +7,7 @@ from collections.abc import Iterator
 
 from kvcache_sim.errors import UsageError
 from kvcache_sim.model.model_file import load_model, model_names, names_model_file
+from kvcache_sim.model.step_times import own_set
 from kvcache_sim.scenario.idle import leave_out
 from kvcache_sim.scenario.launch.drafts import drafts_of
 from kvcache_sim.scenario.launch.line import LaunchLine, parse_launch
@@ -104,7 +105,9 @@ def scenario_of_launch(text: str, gpu: str, model: str = "") -> str:
     _settings(made, degree * stages_of(line))
     kv = made.tree.values.get("cache", {}).get("kv_dtype")
     options = [*([f"tp{degree}"] if degree != 1 else []), *([f"kv-{kv}"] if kv else [])]
-    step_time = f"roofline:{named}@{gpu}" + (f":{','.join(options)}" if options else "")
+    # Packaged sets of own iterations are of vLLM, with the model's own formats.
+    own = own_set(named, gpu, degree) if line.engine.name == "vllm" and not kv else None
+    step_time = own or f"roofline:{named}@{gpu}" + (f":{','.join(options)}" if options else "")
     made.write("replica.step_time", step_time, "--from")
     made.write("model", named, "--from")
     _allow_long(made, named)
