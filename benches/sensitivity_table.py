@@ -48,7 +48,9 @@ def main(names: list[str]) -> None:
     for name in names or SCENARIOS:
         found = found_for(name)
         decides = found.decisive()
-        assert decides is not None and decides.assumption is not None and found.together is not None
+        assert decides is not None
+        assert decides.assumption is not None
+        assert found.together is not None
         one = decides.assumption
         cells = [f"`{name}`", f"{one.name} {one.interval}"]
         cells += [moved(found, decides.slow, decides.fast, words) for words in FIGURES]
