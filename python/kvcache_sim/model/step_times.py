@@ -121,7 +121,7 @@ def is_composed(name: str) -> bool:
 
 
 def own_set(model: str, gpu: str, tensor_parallel: int) -> str | None:
-    """Return the packaged set of a deployment's own iterations, else of a model of the same shapes, else None."""
+    """Return the packaged set of a deployment's own iterations, or of a model of the same shapes, or None."""
     for served in (model, *(a if b == model else b for a, b in _SAME_SHAPE if model in (a, b))):
         name = f"{gpu}-{served}-tp{tensor_parallel}".lower()
         if name in step_time_names() and not is_composed(name) and "held_out" in step_time_entry(name):
