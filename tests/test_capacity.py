@@ -193,7 +193,7 @@ def test_a_run_that_is_given_up_would_not_have_attained():
 
 def test_any_number_of_workers_and_shards_give_one_answer(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
-    common = ["--set", "workload={kind: few-shot, requests: 150}", "--slo", "ttft=50ms", "--attain", "95%"]
+    common = ["--set", "workload={kind: few-shot, requests: 150}", "--slo", "ttft=60ms", "--attain", "98%"]
     common += [
         "--grid",
         "cluster.machines=1,2",
@@ -220,7 +220,7 @@ def test_any_number_of_workers_and_shards_give_one_answer(tmp_path, monkeypatch,
     verdicts = [own["verdict"] for own in found["candidates"]]
     assert set(verdicts) == {"found", "not monotone"}
     for own in found["candidates"]:  # what confirms the rate, or that it cannot be confirmed
-        confirmed = own["below.attainment"] >= 0.95 > own["above.attainment"]
+        confirmed = own["below.attainment"] >= 0.98 > own["above.attainment"]
         assert confirmed == (own["verdict"] == "found")
         assert own["holds_to_per_s"] <= own["attains_to_per_s"]
     assert found["cost_is"] == "currency an hour"

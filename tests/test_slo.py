@@ -155,7 +155,7 @@ def test_the_window_leaves_requests_out_of_the_attainment_too():
 def test_rows_that_leave_are_judged_as_rows_that_stay(tmp_path, capsys):
     arguments = ["simulate", "--set", "workload={kind: few-shot, requests: 300}", "-q", "--set"]
     arguments += [
-        "slo={ttft: 9ms, classes: {short: {when: input_tokens < 2176, tpot: 7ms}}}",
+        "slo={ttft: 12ms, classes: {short: {when: input_tokens < 2176, tpot: 7ms}}}",
         "--format",
         "json",
     ]
@@ -177,12 +177,12 @@ def test_fail_if_and_compare_take_attainment(tmp_path, capsys):
         "workload={kind: few-shot, requests: 60}",
         "-q",
         "--set",
-        "slo.ttft=9ms",
+        "slo.ttft=12ms",
     ]
     fails = ["--fail-if", "attainment < 100%", "--fail-if", "goodput < 1e9"]
     assert run([*arguments, "-o", str(tmp_path / "a"), *fails]) == 4
     assert "threshold breached: attainment < 100%" in capsys.readouterr().err
-    assert run([*arguments, "--set", "replica.step_overhead=9ms", "-o", str(tmp_path / "b")]) == 0
+    assert run([*arguments, "--set", "replica.step_overhead=12ms", "-o", str(tmp_path / "b")]) == 0
     capsys.readouterr()
     assert run(["compare", str(tmp_path / "a"), str(tmp_path / "b"), "--format", "json"]) == 0
     numbers = json.loads(capsys.readouterr().out)[0]["numbers"]["slo.attainment"]

@@ -56,6 +56,7 @@ ADDED = {
     "figure: requests.rejected_beyond_context []",
     "key: replica.allow_long_max_model_len = false",
     "key: replica.step_time = h100-llama-3.1-8b-tp1",
+    "step_times: h100-llama-3.1-8b-tp1",
     "flag: compare --rank-saturated (bool)",
     "flag: compare --settings (bool)",
     "figure: saturated []",
