@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from dataclasses import replace
 from pathlib import Path
 
@@ -404,3 +405,30 @@ def test_the_command(tmp_path, capsys):
     assert kvsim(["explain", directory, "--request", "3"]) == 0
     assert "first token" in capsys.readouterr().out
     assert kvsim(["explain", directory, "--request", "30"]) == 2
+
+
+@pytest.mark.parametrize("gap_ms", [0, 60_000])
+def test_evicted_blocks_were_idle_from_their_last_use_to_the_admission_that_missed_them(
+    tmp_path, capsys, gap_ms
+):
+    """All at once, in the order a b a b …: a prompt arrives before the one that it repeats has finished."""
+    rows = [{"timestamp": gap_ms * n, "input_length": 2048, "output_length": 4, "hash_ids": [9 * (n % 2) + k for k in range(4)]}
+            for n in range(20)]  # fmt: skip
+    (tmp_path / "t.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    small = ["--set", "tiers.gpu.capacity=6 blocks", "--set", "replica.max_num_seqs=1"]
+    assert (
+        kvsim(["simulate", str(tmp_path / "t.jsonl"), "-o", str(tmp_path / "run"), "-q", *small, "--causes"])
+        == 0
+    )
+    capsys.readouterr()
+    assert kvsim(["explain", str(tmp_path / "run")]) == 0
+    said = " ".join(capsys.readouterr().out.split())
+    idle = json.loads((tmp_path / "run" / "summary.json").read_text())["misses"]["evicted_idle_ms"]
+    assert idle["requests"] == 18
+    assert " 0 ns" not in said
+    if gap_ms:
+        assert "before reuse (median idle time 120 s)" in said
+        assert idle["avg"] == pytest.approx(120_000, rel=0.01)
+    else:
+        median_ms = float(re.findall(r"before reuse \(median idle time ([\d.]+) ms\)", said)[0])
+        assert median_ms == pytest.approx(idle["avg"], rel=0.2), "the time of the request between"

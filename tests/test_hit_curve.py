@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from dataclasses import replace
 
 import numpy as np
@@ -20,6 +21,7 @@ from kvcache_sim.replay.curve.steps import lower_tier, reference_points
 from kvcache_sim.replay.prompt_blocks import blocks_of_prompts
 from kvcache_sim.replay.request import REPLAYERS, ReplayRequest
 from kvcache_sim.report.curve.build import CurveAsk, curve_document
+from kvcache_sim.report.curve.text import curve_table
 from kvcache_sim.units import format_percent
 from kvcache_sim.workload.readers.read import read_trace
 from shared_files import shared
@@ -131,13 +133,30 @@ def test_the_knee_of_a_loop_is_its_end():
             blocks_of_prompts(ReplayRequest(trace_of(rows), 4, 1, last_partial="keep")), "tail"
         ).hit_blocks
     )
-    assert (marks.working_set_blocks, marks.footprint_blocks) == (10, 10)
+    assert (marks.knee_blocks, marks.working_set_blocks, marks.footprint_blocks) == (10, 10, 10)
+
+
+def test_a_few_early_hits_are_no_knee():
+    """A block twice in a row gives one block of cache a tenth of the hits; the loop of 30 gives the others."""
+    rows = [[k] for _ in range(10) for k in range(30)] + [["x"] for _ in range(31)]
+    curve = hit_curve(
+        blocks_of_prompts(ReplayRequest(trace_of(rows), 4, 1, last_partial="keep")), "tail"
+    ).hit_blocks
+    assert curve.at(np.array([1, 29]))[0] == curve.at(np.array([29]))[0] == 30
+    assert curve.top == 300
+    assert reference_points(curve).knee_blocks == 30
+    early = [[k] for _ in range(3) for k in range(100)] + [["x"] for _ in range(101)]
+    curve = hit_curve(
+        blocks_of_prompts(ReplayRequest(trace_of(early), 4, 1, last_partial="keep")), "tail"
+    ).hit_blocks
+    assert reference_points(curve).knee_blocks == 1, "a third of the hits for a hundredth of the footprint"
 
 
 def test_no_reuse_has_no_reference_points():
     document = curve_document(CurveAsk(ReplayRequest(trace_of([["a"], ["b"]]), 4, 1)))
     assert document["landmarks"]["footprint"]["capacity_blocks"] == 0
     assert document["unbounded"]["hit_blocks"] == 0
+    assert not re.search("knee|working set|footprint", curve_table(document))
 
 
 def test_the_curve_of_the_conversation_trace():

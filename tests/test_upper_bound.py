@@ -129,6 +129,27 @@ def test_a_run_that_admits_in_another_order_does_not_pass_its_bound():
     assert run.summary["cache"][KEY] == 24 / 840
 
 
+def test_a_prompt_beyond_the_context_leaves_nothing_for_others():
+    """The run rejects the first prompt, so the second finds no block of it; without a context it finds one."""
+    rows = [("a", 32, 1, [0, 1, 2, 3]), ("b", 15, 1, [0, 1])]
+    shared = {"tiers": {"gpu": {"capacity": "unbounded"}}, "cache": {"block_size": 8}}
+    for length, tokens in ((32, 0), (33, 8)):
+        run = kvcache_sim.simulate(made(rows), {**shared, "replica": {"max_model_len": length}})
+        assert run.requests.column("cached_prefix_length_used").to_pylist()[1] == tokens
+        prompts = 15 if tokens == 0 else 47
+        assert run.summary["cache"][KEY] == run.summary["cache"]["token_hit_rate"] == tokens / prompts
+
+
+@examples(40)
+@given(traces(), st.sampled_from([8, 4]), st.integers(9, 120))
+def test_the_bound_counts_what_a_run_with_a_context_counts(rows, block, context):
+    run = kvcache_sim.simulate(
+        made(rows),
+        {**INSTANT, "replica": {"instant": True, "max_model_len": context}, "cache": {"block_size": block}},
+    )
+    assert run.summary["cache"][KEY] == run.summary["cache"]["token_hit_rate"]
+
+
 def test_without_a_finished_request_there_is_none():
     rows = [("a", 900, 1, list(range(113)))]
     run = kvcache_sim.simulate(

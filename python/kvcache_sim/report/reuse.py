@@ -18,7 +18,7 @@ from kvcache_sim.workload.trace import Trace
 
 @dataclass(frozen=True, slots=True)
 class Reuse:
-    """One entry a finished request, in the order of ``FinishedRun.finished``; tokens but for the last two."""
+    """One entry a finished request, in the order of ``FinishedRun.finished``; tokens but the last three."""
 
     #: Served from a tier at the first admission.
     cached: NDArray[np.int64]
@@ -30,6 +30,8 @@ class Reuse:
     idle_ns: NDArray[np.int64]
     #: Row of the request that used it last; −1.
     last_user: NDArray[np.int64]
+    #: Longest ns from the last use of an evicted block to the admission that missed it; −1 without one.
+    evicted_idle_ns: NDArray[np.int64]
 
 
 def reuse_of(run: FinishedRun) -> Reuse | None:
@@ -51,11 +53,15 @@ def reuse_of(run: FinishedRun) -> Reuse | None:
     users = np.where(last >= 0, references.owner[np.maximum(last, 0)], -1)
     idle = np.where(last >= 0, rows["arrival_ns"] - rows["finish_ns"][np.maximum(users, 0)], -1)
     idle = np.where(last >= 0, np.maximum(idle, 0), -1)
-    return Reuse(cached, _missed(run, trace), np.where(last >= 0, seen, 0), idle, users)
+    missed, evicted_idle_ns = _missed(run, trace)
+    return Reuse(cached, missed, np.where(last >= 0, seen, 0), idle, users, evicted_idle_ns)
 
 
-def _missed(run: FinishedRun, trace: Trace) -> dict[str, NDArray[np.int64]]:
-    """Return the misses of finished requests by cause: those the run reported, or computed now."""
+def _missed(run: FinishedRun, trace: Trace) -> tuple[dict[str, NDArray[np.int64]], NDArray[np.int64]]:
+    """Return the misses of finished requests by cause, and how long evicted blocks had been idle.
+
+    Those the run reported, or computed now.
+    """
     columns = run.requests
     if not columns.keys() >= MISS_COLUMNS.keys():
         source = str(run.directory / "scenario.yaml")
@@ -64,7 +70,8 @@ def _missed(run: FinishedRun, trace: Trace) -> dict[str, NDArray[np.int64]]:
             columns, trace, run.block_size_tokens, keeps_all_blocks(cache), junctions=run.junctions
         )
     done = run.requests["status"] == 0
-    return {cause.name: columns[miss_column(cause)][done] for cause in reported_by("timed")}
+    missed = {cause.name: columns[miss_column(cause)][done] for cause in reported_by("timed")}
+    return missed, columns["evicted_idle_ns"][done]
 
 
 class _References:

@@ -18,6 +18,7 @@ from kvcache_sim.metrics.saturation import summarize_saturation
 from kvcache_sim.metrics.summary import summarize
 from kvcache_sim.scenario.load import Scenario
 from kvcache_sim.scenario.objectives import objectives_of
+from kvcache_sim.simulation.context import context_tokens
 from kvcache_sim.workload.trace import Trace
 from kvcache_sim.workload.upper_bound import upper_bound_hit_tokens
 
@@ -51,10 +52,19 @@ def _contexts(scenario: Scenario) -> NDArray[np.int64] | None:
 
 
 def reusable_tokens(scenario: Scenario, trace: Trace) -> NDArray[np.int64]:
-    """Return by request the prompt tokens that one unbounded cache of all machines would serve."""
-    cache = scenario.model.cache
+    """Return by request the prompt tokens that one unbounded cache of all machines would serve.
+
+    A prompt that fills the context is rejected and writes no block. An answer that ends there changes
+    nothing: its blocks reach as far as any prompt that is served.
+    """
+    cache, context = scenario.model.cache, context_tokens(scenario.settings, trace)
+    rejected = None if context is None else trace.input_tokens >= context
     return upper_bound_hit_tokens(
-        trace, cache.cache_output, cache.block_size, cache.full_hit == "skip-prefill"
+        trace,
+        cache.cache_output,
+        cache.block_size,
+        cache.full_hit == "skip-prefill",
+        rejected,
     )
 
 

@@ -58,7 +58,11 @@ def held_ids(trace: Trace, block: int, cache_output: bool = True) -> HeldIds:
 
 
 def upper_bound_hit_tokens(
-    trace: Trace, cache_output: bool = True, block_size_tokens: int | None = None, skips_prefill: bool = False
+    trace: Trace,
+    cache_output: bool = True,
+    block_size_tokens: int | None = None,
+    skips_prefill: bool = False,
+    rejected: NDArray[np.bool_] | None = None,
 ) -> Int64s:
     """Return the prompt tokens of each request that earlier requests computed, in whole blocks.
 
@@ -69,11 +73,13 @@ def upper_bound_hit_tokens(
         cache_output: Whether answers are cached.
         block_size_tokens: The cache's block size, a divisor of the trace's; None: the trace's.
         skips_prefill: Whether a whole prompt may hit, floor(n/block) blocks.
+        rejected: Requests that write no block, a mask; None: all write theirs.
     """
     block = block_size_tokens or trace.block_size
     per = trace.block_size // block
     held = held_ids(trace, block, cache_output)
-    by, held_blocks = _blocks_of_ids(held.offsets, held.tokens, trace.block_size, block)
+    written = held.tokens if rejected is None else np.where(rejected, 0, held.tokens)
+    by, held_blocks = _blocks_of_ids(held.offsets, written, trace.block_size, block)
     seen_by = np.full(trace.distinct_ids, len(trace))
     whole = held_blocks == per
     np.minimum.at(seen_by, held.ids[whole], by[whole])

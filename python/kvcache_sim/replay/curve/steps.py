@@ -97,6 +97,8 @@ class _Prefix:
 
 #: The working set reaches this share of the hits of an unbounded cache.
 WORKING_SET_SHARE = 0.99
+#: Least height above the line of a knee with less than half of the hits, as a share of all hits.
+_LEAST_EARLY_KNEE = 0.1
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,7 +106,8 @@ class ReferencePoints:
     """Capacities in blocks.
 
     ``knee``: the corner farthest above the straight line from nothing to the footprint (Kneedle, Satopää et
-    al. 2011). ``working_set``: the smallest that reaches 99 % of the hits of an unbounded cache.
+    al. 2011). A corner close to the line with less than half of the hits is none: where hits come late, the
+    first few are no knee. ``working_set``: the smallest that reaches 99 % of the hits of an unbounded cache.
     ``footprint``: the smallest that reaches all of them; below a tier of this size a lower tier adds no hit.
     """
 
@@ -119,7 +122,9 @@ def reference_points(curve: Steps) -> ReferencePoints:
     if top == 0:
         return ReferencePoints(0, 0, 0)
     corners = curve.corners[curve.corners <= last]
-    above = curve.at(corners) / top - corners / last
+    shares = curve.at(corners) / top
+    above = shares - corners / last
+    above[(shares < 0.5) & (above < _LEAST_EARLY_KNEE)] = -1.0
     return ReferencePoints(
         knee_blocks=int(corners[int(np.argmax(above))]),
         working_set_blocks=curve.reaching(WORKING_SET_SHARE * top),

@@ -92,6 +92,8 @@ def _reference_lines(document: Document) -> list[str]:
         own = "these"
         lines = labelled("upper bound", f"{_rates(most)}: an unbounded cache, answers included", _LABEL)
         lines += labelled("prompts alone", f"{_rates(top)}, all {distinct}; this curve counts them", _LABEL)
+    if not document["landmarks"]["footprint"]["capacity_blocks"]:
+        return lines
     said = {
         "knee": "beyond which more capacity pays less",
         "working_set": f"99 % of {own} hits",

@@ -96,16 +96,15 @@ def diverged(case: Case) -> str | None:
 
 
 def evicted(case: Case) -> str | None:
-    """Capacity misses, and the median idle time of the contexts that were evicted."""
+    """Capacity misses, and the median time that the blocks had been idle when they were missed."""
     share = _missed(case, "evicted")
     if share < _WORTH_SAYING or case.reuse is None:
         return None
-    lost = case.reuse.missed["evicted"]
-    rows = np.flatnonzero((lost > 0) & (case.reuse.idle_ns >= 0))
-    idle = float(np.median(case.reuse.idle_ns[rows])) if len(rows) else 0.0
+    idle_ns = case.reuse.evicted_idle_ns[case.reuse.missed["evicted"] > 0]
+    idle = f" (median idle time {format_time_ns(float(np.median(idle_ns)))})" if (idle_ns > 0).any() else ""
     return (
-        f"{percent(share)} of prompt tokens were evicted on their machine before reuse (median idle time "
-        f"{format_time_ns(idle)}): more capacity could serve them."
+        f"{percent(share)} of prompt tokens were evicted on their machine before reuse{idle}: more capacity "
+        "could serve them."
     )
 
 
