@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import subprocess
 from pathlib import Path
@@ -9,6 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from kvcache_sim.errors import InputOutputError, KvsimError, OutputExistsError, UsageError
+from kvcache_sim.metrics import run_directory
 from kvcache_sim.metrics.columns import EVENT_COLUMNS
 from kvcache_sim.metrics.load_run import load_run
 from kvcache_sim.metrics.run import CodedText
@@ -90,6 +92,94 @@ def test_what_a_killed_run_left_is_swept_away(tmp_path):
     (part / ".lock").write_text("4194304")
     write_run(tmp_path / "out")
     assert not (tmp_path / "out" / "stale.parquet").exists()
+
+
+def folder_of_files(folder: Path) -> Path:
+    folder.mkdir()
+    (folder / "thesis.json").write_text("years of work")
+    return folder
+
+
+def test_a_link_at_the_neighboring_name_deletes_nothing(tmp_path):
+    victim = folder_of_files(tmp_path / "victim")
+    (victim / ".lock").write_text("")
+    (tmp_path / ".out.part").symlink_to(victim)
+    with pytest.raises(
+        OutputExistsError, match=r"\.out\.part: the name of the unfinished run is taken; rename it"
+    ):
+        write_run(tmp_path / "out")
+    assert (victim / "thesis.json").exists()
+    assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize("name", [".out.part", ".out.old"])
+@pytest.mark.parametrize("force", [False, True])
+def test_folders_of_a_user_stay(tmp_path, name, force):
+    if force:
+        write_run(tmp_path / "out")
+    own = folder_of_files(tmp_path / name)
+    with contextlib.suppress(OutputExistsError) if name == ".out.part" else contextlib.nullcontext():
+        write_run(tmp_path / "out", force, seed=1)
+    assert (own / "thesis.json").read_text() == "years of work"
+
+
+@pytest.mark.parametrize("exchanges", [True, False])
+def test_force_on_a_link_replaces_the_run_and_keeps_the_link(tmp_path, monkeypatch, exchanges):
+    if not exchanges:
+        monkeypatch.setattr(run_directory, "exchange", lambda *_: False)
+    write_run(tmp_path / "out")
+    (tmp_path / "latest").symlink_to("out")
+    for seed in (1, 2, 3):
+        write_run(tmp_path / "latest", force=True, seed=seed)
+        assert (tmp_path / "latest").is_symlink()
+        assert load_run(tmp_path / "out").manifest == {"seed": seed}
+        assert left_over(tmp_path) == []
+
+
+def test_a_process_killed_at_any_rename_leaves_a_whole_run(tmp_path, monkeypatch):
+    """A kill is an exception that no clean-up sees: release does nothing."""
+    done = run_directory.exchange
+
+    def killed_after(*names: Path) -> bool:
+        assert done(*names)
+        raise KeyboardInterrupt
+
+    for kill in (killed_after, lambda *_: (_ for _ in ()).throw(KeyboardInterrupt)):
+        write_run(tmp_path / "out", force=True, seed=1)
+        monkeypatch.setattr(run_directory, "exchange", kill)
+        monkeypatch.setattr(
+            run_directory.RunDirectory, "release", lambda self: self._lock and self._lock.close()
+        )
+        with pytest.raises(KeyboardInterrupt):
+            write_run(tmp_path / "out", force=True, seed=2)
+        assert load_run(tmp_path / "out").manifest["seed"] in (1, 2)
+        assert left_over(tmp_path) == [".out.part"]
+        monkeypatch.undo()
+        write_run(tmp_path / "out", force=True, seed=3)
+        assert load_run(tmp_path / "out").manifest == {"seed": 3}
+        assert left_over(tmp_path) == []
+
+
+@pytest.mark.parametrize(
+    ("marker", "said"),
+    [("", "got nothing"), ("[]", r"got '\[\]'"), (f"{'0' * 64}  ../run.json\n", "not a list of files")],
+)
+def test_a_marker_that_lists_no_files_is_refused(tmp_path, marker, said):
+    write_run(tmp_path / "out")
+    (tmp_path / "out" / COMPLETE).write_text(marker)
+    with pytest.raises(InputOutputError, match=said):
+        load_run(tmp_path / "out")
+
+
+@pytest.mark.parametrize("name", [COMPLETE, "run.json"])
+@pytest.mark.parametrize("make", [os.mkfifo, lambda path: path.symlink_to("/dev/zero"), Path.mkdir])
+def test_a_file_that_is_none_is_refused_at_once(tmp_path, name, make):
+    write_run(tmp_path / "out")
+    path = tmp_path / "out" / name
+    path.unlink()
+    make(path)
+    with pytest.raises(KvsimError, match=r"not a finished run|not a regular file"):
+        load_run(tmp_path / "out")
 
 
 def link_to_itself(parent: Path) -> Path:

@@ -29,6 +29,7 @@ from kvcache_sim.metrics.columns import (
 )
 from kvcache_sim.metrics.names import metric_value
 from kvcache_sim.metrics.run_directory import RunDirectory, open_run_directory
+from kvcache_sim.policies.plugins.permission import names_only
 from kvcache_sim.report.finished import FinishedRun, RunSource
 from kvcache_sim.report.picture import Table
 from kvcache_sim.scenario.execute import Execution, store
@@ -146,7 +147,8 @@ class Run:
     @cached_property
     def scenario(self) -> Scenario:
         """Return the scenario with every default filled in."""
-        return Scenario.from_yaml(self.finished.scenario_text)
+        with names_only():  # a finished run is data
+            return Scenario.from_yaml(self.finished.scenario_text)
 
     @property
     def warnings(self) -> list[str]:

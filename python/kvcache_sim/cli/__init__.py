@@ -16,6 +16,13 @@ DROPPED = {
     "study": "dropped in 0.2: 'kvsim sweep --grid' varies settings, 'kvsim cachesim' has the upper bounds",
 }
 
+#: Verbs that may import plug-ins, since they simulate, replay or check; for all others their names are text.
+#: ``explain`` and ``reproduce`` run a finished run again with ``--plugins`` alone.
+LOADS_PLUGINS = {
+    *("simulate", "serve", "sweep", "capacity", "optimize", "compare"),
+    *("cachesim", "curve", "shadow", "policies"),
+}
+
 #: verb → (module, one line of help). A verb's module defines ``app``: typer's, made by
 #: ``cli.verb.verb_app``, with one command or with subcommands,
 #: or a ``cli.declared.Verb``. A command returns None, or the exit code.

@@ -9,6 +9,7 @@ from typing import Annotated, Literal
 import typer
 
 from kvcache_sim.cli.notices import warn
+from kvcache_sim.cli.run_options import RUN_PLUGINS, refuse_idle
 from kvcache_sim.cli.verb import verb_app
 from kvcache_sim.errors import UsageError
 
@@ -44,6 +45,7 @@ def explain(
         tuple[str, str] | None,
         typer.Option("--between", metavar="T1 T2", help="only requests that arrive then, such as 10s 20s"),
     ] = None,
+    plugins: Annotated[bool, typer.Option("--plugins", help=RUN_PLUGINS)] = False,
     output_format: Annotated[Literal["text", "json"], typer.Option("--format")] = "text",
 ) -> None:
     """Explain the hit rate, the parts of TTFT, and the settings that had no effect.
@@ -77,6 +79,8 @@ def explain(
     }
     if sum(asked.values()) > 1:
         raise UsageError("one at a time", where=", ".join(name for name, given in asked.items() if given))
+    if not (sensitive or regret):
+        refuse_idle("without --sensitivity or --regret", plugins=plugins)
     (opened,) = open_runs([run])
     if longest:
         print(worst_requests(opened, _MOST if worst is None else worst, _window(between), output_format))
@@ -85,7 +89,7 @@ def explain(
         from kvcache_sim.report.sensitivity.moves import sensitivity
         from kvcache_sim.report.sensitivity.text import sensitivity_json, sensitivity_text
 
-        moved = sensitivity(opened, lambda what: typer.echo(f"again: {what}", err=True))
+        moved = sensitivity(opened, lambda what: typer.echo(f"again: {what}", err=True), plugins)
         as_json = output_format == "json"
         print(json.dumps(sensitivity_json(moved), indent=2) if as_json else sensitivity_text(moved))
         return
@@ -97,7 +101,7 @@ def explain(
         routed = sum(machine.role != "decode" for machine in settings.machines)
         if routed < 2:
             raise UsageError("no choice to regret", "--regret", got="one machine", expected="several")
-        sums = routing_regret(opened)
+        sums = routing_regret(opened, plugins)
         as_text = regret_text(sums, settings.router.policy, routed)
         print(json.dumps(sums, indent=2) if output_format == "json" else as_text)
         return

@@ -11,7 +11,7 @@ import sys
 from types import FrameType
 
 from kvcache_sim import __version__
-from kvcache_sim.cli import DROPPED, VERBS
+from kvcache_sim.cli import DROPPED, LOADS_PLUGINS, VERBS
 from kvcache_sim.cli.declared import Verb, typer_app
 from kvcache_sim.cli.former import current_words
 from kvcache_sim.errors import (
@@ -25,6 +25,7 @@ from kvcache_sim.errors import (
     KvsimError,
     UsageError,
 )
+from kvcache_sim.policies.plugins import permission
 from kvcache_sim.spelling import close_matches
 
 _EXAMPLES = """\
@@ -45,6 +46,7 @@ def run(argv: list[str]) -> int:
         if hasattr(standard, "reconfigure"):
             standard.reconfigure(errors="backslashreplace")
     signal.signal(signal.SIGTERM, _terminate)
+    permission.announce_plugins()
     try:
         if sys.stdout is None:  # closed by the shell, as in 'kvsim … >&-'
             raise BrokenPipeError
@@ -89,7 +91,14 @@ def dispatch(argv: list[str]) -> int:
     if verb not in VERBS:
         kind = "option" if verb.startswith("-") else "verb"
         raise UsageError(f"no such {kind}: {verb}", hint=_did_you_mean(verb))
-    return _invoke(verb, current_words(verb, argv[1:]))
+    arguments = argv[1:]
+    with contextlib.ExitStack() as permissions:
+        if "--no-plugins" in arguments:
+            arguments = [argument for argument in arguments if argument != "--no-plugins"]
+            permissions.enter_context(permission.refused())
+        if verb not in LOADS_PLUGINS and "--plugins" not in arguments:
+            permissions.enter_context(permission.names_only())
+        return _invoke(verb, current_words(verb, arguments))
 
 
 def _invoke(verb: str, arguments: list[str]) -> int:
@@ -131,6 +140,7 @@ def _overview() -> str:
     return (
         "kvsim replays LLM traffic over KV-cache tiers: what is reused, and where the time goes.\n\n"
         "Usage: kvsim VERB [OPTIONS]      kvsim VERB --help      kvsim --version\n\n"
+        "Every verb takes --no-plugins: no policy from a file or package is imported.\n\n"
         f"Verbs:\n{verbs}\n\n{_EXAMPLES}"
     )
 

@@ -8,6 +8,7 @@ from typing import Annotated
 import typer
 
 from kvcache_sim.cli.notices import remark
+from kvcache_sim.cli.run_options import RUN_PLUGINS
 from kvcache_sim.cli.verb import verb_app
 from kvcache_sim.errors import EXIT_INTERNAL, EXIT_OK
 
@@ -15,7 +16,10 @@ app = verb_app()
 
 
 @app.command()
-def reproduce(run: Annotated[Path, typer.Argument(metavar="RUN", help="run directory")]) -> int:
+def reproduce(
+    run: Annotated[Path, typer.Argument(metavar="RUN", help="run directory")],
+    plugins: Annotated[bool, typer.Option("--plugins", help=RUN_PLUGINS)] = False,
+) -> int:
     """Run a finished run again from its manifest; exit 1 when a digest differs.
 
     \b
@@ -24,7 +28,7 @@ def reproduce(run: Annotated[Path, typer.Argument(metavar="RUN", help="run direc
     """
     from kvcache_sim.report.reproduction import reproduce as again
 
-    outcome = again(run)
+    outcome = again(run, plugins)
     for name, (before, now) in outcome.digests.items():
         print(f"{name:<8} {before[:24]} {'=' if before == now else '≠'} {now[:24]}")
     for note in outcome.notes:

@@ -15,6 +15,8 @@ Output = Annotated[
     str, Option("-o", "--output", metavar="DIR", help="run directory (runs/<n>-<name>-<hash>)")
 ]
 Force = Annotated[bool, Option("--force", help="replace the run directory -o names")]
+#: Of verbs that run a finished run again.
+RUN_PLUGINS = "import the plug-ins that the run names: code"
 #: Of all verbs that replay a trace.
 SYNTHESISE_PREFIXES = Option(
     "--synthesise-prefixes",

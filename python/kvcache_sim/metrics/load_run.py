@@ -6,6 +6,7 @@ A file that was changed and sealed again is refused in one line.
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,6 +19,11 @@ from kvcache_sim.metrics.columns import EVENT_COLUMNS, REQUEST_COLUMNS, SERIES_C
 from kvcache_sim.metrics.run import CodedText, ColumnData
 from kvcache_sim.metrics.run_directory import COMPLETE, sha256_of
 from kvcache_sim.metrics.tables import read_table
+from kvcache_sim.regular_files import open_regular
+
+#: A line of the completeness marker, as ``sha256sum`` writes it: a file of the directory itself.
+_LISTED = re.compile(r"([0-9a-f]{64})  ([\w-][\w.-]*)")
+_MOST_MARKER_BYTES = 100_000
 
 
 class _Members(dict[str, Any]):
@@ -123,24 +129,29 @@ def load_run(path: Path) -> StoredRun:
     completeness marker.
     """
     try:
-        marker = (path / COMPLETE).read_text(encoding="ascii")
-    except (OSError, UnicodeDecodeError):
+        with open_regular(path / COMPLETE) as file:
+            marker = file.read(_MOST_MARKER_BYTES).decode("ascii")
+    except (OSError, ValueError):
         hint = "give the directory that 'kvsim simulate' printed"
         raise UsageError("not a finished run", where=str(path), hint=hint) from None
     contents: dict[str, bytes] = {}
-    for line in marker.splitlines():
-        digest, _, name = line.partition("  ")
+    for line in marker.splitlines() or [""]:
+        listed = _LISTED.fullmatch(line)
+        if listed is None:
+            raise InputOutputError(
+                "not a list of files",
+                where=str(path / COMPLETE),
+                got=repr(line)[:60] if line else "nothing",
+                expected="the SHA-256 and name of each file",
+            )
+        name = listed[2]
         try:
-            if sha256_of(path / name) != digest:
+            if sha256_of(path / name) != listed[1]:
                 raise InputOutputError("is not what was written", where=str(path / name), hint="run it again")
             if not name.endswith(".parquet"):
                 contents[name] = (path / name).read_bytes()
         except OSError as error:
             raise InputOutputError("cannot be read", str(path / name), got=str(error.strerror)) from None
-        except ValueError:  # a file name never contains a NUL
-            raise InputOutputError(
-                "not a list of files", where=str(path / COMPLETE), got=repr(line)[:60]
-            ) from None
     try:
         manifest, summary = (
             read_members(contents[name], path / name) for name in ("run.json", "summary.json")

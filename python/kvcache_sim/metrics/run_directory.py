@@ -2,7 +2,7 @@
 
 ``run.json``, ``scenario.yaml``, ``summary.json``, ``requests.parquet``, ``series.parquet``,
 ``events.parquet``, and last ``COMPLETE``: the SHA-256 of each, as ``sha256sum -c`` reads it. All files are
-written to a neighboring directory, which is then renamed to the final path.
+written to a neighboring directory, which is then renamed to the final path, or exchanged with the run there.
 """
 
 from __future__ import annotations
@@ -22,8 +22,11 @@ from kvcache_sim.errors import InputOutputError, OutputExistsError
 from kvcache_sim.file_lock import FileLock
 from kvcache_sim.metrics.columns import Column
 from kvcache_sim.metrics.tables import TableFile
+from kvcache_sim.regular_files import exchange, open_regular
 
 COMPLETE = "COMPLETE"
+#: Names of the files of a run directory, finished or not.
+_WRITTEN = re.compile(r"COMPLETE|\.lock|\.scratch|[\w-]+\.(?:json|jsonl|yaml|parquet)")
 _NUMBERED = r"(\d+)-.+-[0-9a-f]{6}"
 
 
@@ -31,6 +34,8 @@ class RunDirectory:
     """A run directory being written: ``claim`` it before the run, ``commit`` it after."""
 
     def __init__(self, target: Path, force: bool) -> None:
+        with _target_errors(target):  # a link stays: the run that it names is replaced
+            target = target.resolve() if target.is_symlink() and target.is_dir() else target
         self.target = target
         self.force = force
         self.part = target.parent / f".{target.name}.part"
@@ -75,19 +80,35 @@ class RunDirectory:
             lines = [f"{sha256_of(self.part / name)}  {name}\n" for name in names]
             self.write(COMPLETE, "".join(lines))
             _check_target(self.target, self.force)
-            old = self.target.parent / f".{self.target.name}.old"
             if self.target.exists():
-                os.rename(self.target, old)
-            os.rename(self.part, self.target)
+                self._replace()
+            else:
+                os.rename(self.part, self.target)
             os.unlink(self.target / ".lock")
-            _remove(old)
+        if self._lock is not None:  # from here on the neighboring name belongs to the next run
+            self._lock.close()
+            self._lock = None
+
+    def _replace(self) -> None:
+        """Put the new run at the place of the old one, and remove that."""
+        (self.target / ".lock").touch()  # where this process is killed, the next run knows what is left
+        if exchange(self.part, self.target):
+            _remove(self.part)
+            return
+        import tempfile
+
+        # In two steps: a process that is killed between them leaves the old run under the new name.
+        old = Path(tempfile.mkdtemp(prefix=f".{self.target.name}.", suffix=".old", dir=self.target.parent))
+        os.rename(self.target, old)
+        os.rename(self.part, self.target)
+        _remove(old)
 
     def claim(self) -> None:
         """Refuse an existing target, then create and lock the neighboring directory for files."""
         _check_target(self.target, self.force)
         with _target_errors(self.target):
             self.target.parent.mkdir(parents=True, exist_ok=True)
-            self.part.mkdir(exist_ok=True)
+            self._make_part()
             try:
                 self._lock = FileLock(self.part / ".lock")
             except OutputExistsError as error:
@@ -99,6 +120,22 @@ class RunDirectory:
         for stale in self.part.iterdir():  # of a run that was killed
             if stale.name != ".lock":
                 stale.unlink()
+
+    def _make_part(self) -> None:
+        """Make the neighboring directory; one that exists is taken only if a run that was killed left it."""
+        try:
+            self.part.mkdir()
+        except FileExistsError:
+            lock = self.part / ".lock"
+            is_own = not self.part.is_symlink() and self.part.is_dir() and not lock.is_symlink()
+            names = [path.name for path in self.part.iterdir()] if is_own else [""]
+            if not names or (lock.is_file() and all(map(_WRITTEN.fullmatch, names))):
+                return
+            raise OutputExistsError(
+                "the name of the unfinished run is taken",
+                where=str(self.part),
+                hint="rename it, or use another -o",
+            ) from None
 
     def release(self) -> None:
         """Remove uncommitted files; no effect after ``commit``."""
@@ -188,7 +225,7 @@ def _target_errors(target: Path) -> Iterator[None]:
 
 def sha256_of(path: Path) -> str:
     """Return the SHA-256 of a file in hex; OSError when it cannot be read."""
-    with path.open("rb") as file:
+    with open_regular(path) as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 

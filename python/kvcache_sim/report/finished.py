@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from kvcache_sim.errors import KvsimError
 from kvcache_sim.metrics.load_run import load_run
 from kvcache_sim.metrics.run import CodedText, ColumnData
-from kvcache_sim.scenario.load import scenario_from_text
+from kvcache_sim.scenario.load import scenario_of_run
 from kvcache_sim.workload.trace import Trace
 
 
@@ -155,9 +155,8 @@ def find_trace(run: FinishedRun) -> str:
 
     if run.trace is not None:
         return ""
-    source = str(run.directory / "scenario.yaml")
     try:
-        trace = read_requests(scenario_from_text(run.scenario_text, source, run.directory))
+        trace = read_requests(scenario_of_run(run.scenario_text, run.directory))
     except KvsimError as error:
         return str(error)
     before = run.manifest.get("trace", {}).get("sha256", "")

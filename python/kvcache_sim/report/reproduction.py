@@ -13,7 +13,7 @@ from kvcache_sim import __version__
 from kvcache_sim.errors import InputOutputError, TraceError
 from kvcache_sim.metrics.load_run import load_run
 from kvcache_sim.scenario.execute import execute
-from kvcache_sim.scenario.load import scenario_from_text
+from kvcache_sim.scenario.load import scenario_to_repeat
 from kvcache_sim.scenario.requests import open_requests
 from kvcache_sim.simulation import RunOptions
 from kvcache_sim.workload.readers.stream import TraceStream
@@ -35,15 +35,17 @@ class Reproduction:
         return all(before == now for before, now in self.digests.values())
 
 
-def reproduce(directory: Path) -> Reproduction:
+def reproduce(directory: Path, plugins: bool = False) -> Reproduction:
     """Run a finished run again; nothing is written.
+
+    Its plug-ins are imported if ``plugins`` is true, else refused.
 
     Raises ``TraceError`` when its trace is no longer the same, ``InputOutputError`` for a manifest without
     what is needed, and what loading and simulating raise.
     """
     stored = load_run(directory)
     manifest = stored.manifest
-    scenario = scenario_from_text(stored.scenario, str(directory / "scenario.yaml"), directory)
+    scenario = scenario_to_repeat(stored.scenario, directory, plugins)
     try:
         planned, digests = manifest["trace"]["sha256"], manifest["digest"]
         options = _options(manifest["options"])

@@ -12,7 +12,7 @@ from kvcache_sim.metrics.columns import MISS_COLUMNS, miss_column
 from kvcache_sim.metrics.miss_causes import keeps_all_blocks, miss_causes
 from kvcache_sim.replay.miss_causes import reported_by
 from kvcache_sim.report.finished import FinishedRun
-from kvcache_sim.scenario.load import scenario_from_text
+from kvcache_sim.scenario.load import scenario_of_run
 from kvcache_sim.workload.trace import Trace
 
 
@@ -64,8 +64,7 @@ def _missed(run: FinishedRun, trace: Trace) -> tuple[dict[str, NDArray[np.int64]
     """
     columns = run.requests
     if not columns.keys() >= MISS_COLUMNS.keys():
-        source = str(run.directory / "scenario.yaml")
-        cache = scenario_from_text(run.scenario_text, source, run.directory).settings.cache
+        cache = scenario_of_run(run.scenario_text, run.directory).settings.cache
         columns = miss_causes(
             columns, trace, run.block_size_tokens, keeps_all_blocks(cache), junctions=run.junctions
         )

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 from kvcache_sim.errors import TraceError
 from kvcache_sim.report.finished import FinishedRun
-from kvcache_sim.scenario.load import scenario_from_text
+from kvcache_sim.scenario.load import scenario_to_repeat
 from kvcache_sim.scenario.requests import open_requests
 from kvcache_sim.simulation import RunOptions, simulate
 from kvcache_sim.units import format_percent, format_time_ms
@@ -14,13 +14,13 @@ from kvcache_sim.units import format_percent, format_time_ms
 _PREFIX = "regret."
 
 
-def routing_regret(run: FinishedRun) -> dict[str, int]:
+def routing_regret(run: FinishedRun, plugins: bool = False) -> dict[str, int]:
     """Run a finished run again and return the sums of ``serving.router.regret.Regret`` by name.
 
-    Nothing is written. Raises TraceError if the digest differs from the run's. Cost: a run, and a
-    look at every machine a request.
+    Nothing is written; plug-ins need ``plugins``. Raises TraceError if the digest differs from
+    the run's. Cost: a run, and a look at every machine a request.
     """
-    scenario = scenario_from_text(run.scenario_text, str(run.directory / "scenario.yaml"), run.directory)
+    scenario = scenario_to_repeat(run.scenario_text, run.directory, plugins)
     options = RunOptions(regret=True)
     again = simulate(scenario.settings, open_requests(scenario, options), options=options)
     was = run.summary["digest"]["results"]

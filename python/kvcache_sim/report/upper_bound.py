@@ -6,7 +6,7 @@ import numpy as np
 
 from kvcache_sim.metrics.names import metric_value
 from kvcache_sim.report.finished import FinishedRun
-from kvcache_sim.scenario.load import scenario_from_text
+from kvcache_sim.scenario.load import scenario_of_run
 from kvcache_sim.scenario.measure import reusable_tokens
 
 UPPER_BOUND = "cache.upper_bound_token_hit_rate"
@@ -25,7 +25,7 @@ def hit_rates(run: FinishedRun) -> tuple[float, float] | None:
     rows = run.finished
     if run.trace is None or not len(rows["request"]):
         return None
-    scenario = scenario_from_text(run.scenario_text, "scenario.yaml", run.directory)
+    scenario = scenario_of_run(run.scenario_text, run.directory)
     cached, prompts = rows["cached_prefix_length_used"], rows["input_tokens"].sum()
     reusable = np.maximum(reusable_tokens(scenario, run.trace)[rows["request"]], cached)
     return float(cached.sum() / prompts), float(reusable.sum() / prompts)

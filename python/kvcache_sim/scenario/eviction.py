@@ -8,6 +8,8 @@ from typing import Any
 
 from kvcache_sim.cache.store_kinds import store_kind
 from kvcache_sim.errors import UsageError
+from kvcache_sim.policies.plugins.permission import may_load
+from kvcache_sim.policies.resolve import resolve_policy
 from kvcache_sim.policies.tier_orders import choose_eviction
 from kvcache_sim.scenario.policy_names import absolute_plugin
 from kvcache_sim.scenario.schema import ScenarioModel
@@ -31,6 +33,8 @@ def refuse_unknown_eviction(model: ScenarioModel, tree: Tree) -> None:
     if known is None:
         names = {path: section["policy"] for path, section in _named(tree.values)}
         for path, text in names.items():
+            if not may_load() and _is_plugin(text):
+                continue  # a name of a run that is read
             at_location(tree, path, partial(choose_eviction, text, model.cache.block_size))
     elif name not in known:
         close = close_matches(name, known, n=1)
@@ -40,6 +44,19 @@ def refuse_unknown_eviction(model: ScenarioModel, tree: Tree) -> None:
             got=repr(name),
             expected=f"did you mean {close[0]}?" if close else f"one of {', '.join(known)}",
         )
+
+
+def eviction_plugins_of(tree: Tree) -> list[tuple[KeyPath, str]]:
+    """Return (path, name) of every eviction policy that is a plug-in."""
+    named = [(path, section["policy"]) for path, section in _named(tree.values)]
+    return [(path, text) for path, text in named if _is_plugin(text)]
+
+
+def _is_plugin(text: str) -> bool:
+    try:
+        return resolve_policy(text)[0] == "plugin"
+    except UsageError:
+        return False
 
 
 def _named(values: dict[str, Any]) -> list[tuple[KeyPath, dict[Any, Any]]]:

@@ -9,10 +9,15 @@ from typing import Any
 
 from kvcache_sim.errors import InputOutputError, UsageError
 from kvcache_sim.model.step_times import step_time_facts
+from kvcache_sim.policies.plugins.permission import names_only
 from kvcache_sim.scenario.cache_groups import taken_as_full
 from kvcache_sim.scenario.channels import wire, with_presets
 from kvcache_sim.scenario.effects import refuse_without_effect
-from kvcache_sim.scenario.eviction import refuse_unknown_eviction, with_absolute_eviction
+from kvcache_sim.scenario.eviction import (
+    eviction_plugins_of,
+    refuse_unknown_eviction,
+    with_absolute_eviction,
+)
 from kvcache_sim.scenario.filling import fill
 from kvcache_sim.scenario.gpu_memory import GpuCapacity, gpu_capacity
 from kvcache_sim.scenario.idle import IdleError, Tolerates, leave_out, of_one_run, varied
@@ -20,6 +25,7 @@ from kvcache_sim.scenario.lowering import lower
 from kvcache_sim.scenario.machines import build_machines
 from kvcache_sim.scenario.overrides import apply_override, set_value
 from kvcache_sim.scenario.policy_names import (
+    plugins_of,
     refuse_broken_plugins,
     refuse_unknown_policies,
     with_absolute_plugins,
@@ -112,6 +118,30 @@ def scenario_from_text(
     if trace is not None:
         set_value(tree, ("trace", "path"), absolute(Path.cwd(), str(trace)), str(trace))
     return scenario_from_tree(tree, directory)
+
+
+def scenario_of_run(text: str, directory: Path) -> Scenario:
+    """Return the scenario of a run's directory, for reading the run: names of plug-ins stay text."""
+    with names_only():
+        return scenario_from_text(text, str(directory / "scenario.yaml"), directory)
+
+
+def scenario_to_repeat(text: str, directory: Path, plugins: bool) -> Scenario:
+    """Return the scenario of a run's directory, for another run of it.
+
+    Its plug-ins are imported if ``plugins`` is true; otherwise a scenario that names one raises UsageError.
+    """
+    scenario = scenario_of_run(text, directory)
+    named = [*plugins_of(scenario.tree), *eviction_plugins_of(scenario.tree)]
+    if named and not plugins:
+        path, name = named[0]
+        raise UsageError(
+            "the run needs a plug-in, which is code",
+            where=scenario.tree.location(path),
+            got=repr(name),
+            hint="read it first; --plugins runs it",
+        )
+    return scenario_from_text(text, str(directory / "scenario.yaml"), directory) if named else scenario
 
 
 def varied_from_text(text: str | bytes, source: str, directory: Path, overrides: Sequence[str]) -> Scenario:

@@ -14,6 +14,7 @@ from kvcache_sim.cache.prefetch import PREFETCH
 from kvcache_sim.cache.write import WRITE
 from kvcache_sim.channels.choice import CHANNEL_CHOICE
 from kvcache_sim.policies.plugins.choice import Kind
+from kvcache_sim.policies.plugins.permission import may_load
 from kvcache_sim.scenario.validation import at_location
 from kvcache_sim.scenario.yaml_tree import Path as KeyPath
 from kvcache_sim.scenario.yaml_tree import Tree
@@ -77,11 +78,19 @@ def refuse_unknown_policies(tree: Tree) -> None:
 
 
 def refuse_broken_plugins(tree: Tree) -> None:
-    """Import every plug-in of the scenario; UsageError gives the location of its name and the error."""
-    for path, plugin in _policies(tree.values):
-        kind, name = _kind_of(path), plugin[path[-1]]
-        if name not in kind.names:
-            at_location(tree, path, partial(kind.maker, name))
+    """Import every plug-in of the scenario; UsageError gives the location of its name and the error.
+
+    Where a run is read nothing is imported.
+    """
+    if may_load():
+        for path, name in plugins_of(tree):
+            at_location(tree, path, partial(_kind_of(path).maker, name))
+
+
+def plugins_of(tree: Tree) -> list[tuple[KeyPath, str]]:
+    """Return (path, name) of every plug-in but those of eviction."""
+    named = [(path, plugin[path[-1]]) for path, plugin in _policies(tree.values)]
+    return [(path, name) for path, name in named if name not in _kind_of(path).names]
 
 
 def _kind_of(path: KeyPath) -> Kind:

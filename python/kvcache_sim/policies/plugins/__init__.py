@@ -3,6 +3,7 @@
 - ``views``      the policy's read-only view of blocks and its tier
 - ``contract``   the protocol of a policy class, and the errors for broken contracts
 - ``choice``     a policy of any kind by its name: built in, or a plug-in with checked answers
+- ``permission``  the commands that may import a plug-in
 - ``load``       loader of ``file.py:Name``, ``pkg.mod:Name`` and entry points
 - ``priority``   level 1: a function of a block as a policy
 - ``adapters``   adapters for unmodified policies of SGLang, vLLM and libCacheSim

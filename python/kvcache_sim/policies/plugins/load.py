@@ -17,6 +17,7 @@ from typing import Any
 
 from kvcache_sim.errors import UsageError
 from kvcache_sim.policies.plugins.contract import PolicyViolation
+from kvcache_sim.policies.plugins.permission import ask_to_load
 from kvcache_sim.policies.plugins.stand_ins import stand_ins
 from kvcache_sim.policies.plugins.watchdog import watched
 from kvcache_sim.spelling import close_matches
@@ -52,9 +53,12 @@ def entry_point_names() -> list[str]:
 def load_plugin(text: str, group: str = ENTRY_POINT_GROUP) -> Plugin:
     """Load the plug-in that a text names; raises ``UsageError`` with the file and line of the error.
 
+    Runs its code, if ``permission`` allows it.
+
     A name without a file or module is looked up among the entry points of ``group``. Keyword arguments follow
     the name: ``file.py:TwoQueue(probation=0.5)``.
     """
+    ask_to_load(text)
     adapter, _, rest = text.partition(":")
     if adapter not in ADAPTERS:
         adapter, rest = "", text

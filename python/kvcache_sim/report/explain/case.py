@@ -7,7 +7,7 @@ from typing import Any
 
 from kvcache_sim.report.finished import FinishedRun
 from kvcache_sim.report.reuse import Reuse, reuse_of
-from kvcache_sim.scenario.load import Scenario, scenario_from_text
+from kvcache_sim.scenario.load import Scenario, scenario_of_run
 from kvcache_sim.tiers import TIERS
 
 
@@ -25,8 +25,7 @@ class Case:
     @cached_property
     def scenario(self) -> Scenario:
         """Return the checked scenario of the run."""
-        source = str(self.run.directory / "scenario.yaml")
-        return scenario_from_text(self.run.scenario_text, source, self.run.directory)
+        return scenario_of_run(self.run.scenario_text, self.run.directory)
 
     @cached_property
     def tiers(self) -> tuple[str, ...]:

@@ -18,7 +18,7 @@ from kvcache_sim.report.finished import FinishedRun
 from kvcache_sim.report.picture import NothingToDraw, Picture, Table, Value, side_by_side
 from kvcache_sim.report.plotting import GIB_LABELS
 from kvcache_sim.report.upper_bound import upper_bound_of
-from kvcache_sim.scenario.load import scenario_from_text
+from kvcache_sim.scenario.load import scenario_of_run
 from kvcache_sim.tiers import TIERS
 from kvcache_sim.units import format_percent
 
@@ -80,7 +80,7 @@ def draw(runs: Sequence[FinishedRun]) -> Picture | NothingToDraw:
 def _points(run: FinishedRun, in_columns: bool) -> list[dict[str, Value]]:
     assert run.trace is not None
     block = run.block_size_tokens
-    settings = scenario_from_text(run.scenario_text, "scenario.yaml", run.directory).settings
+    settings = scenario_of_run(run.scenario_text, run.directory).settings
     gib_a_block = block * settings.cache.kv_bytes_per_token / 2**30
     request = ReplayRequest(run.trace, block, 0)
     prompts = blocks_of_prompts(request)

@@ -13,7 +13,7 @@ from kvcache_sim.report.sensitivity.assumption import Assumption
 from kvcache_sim.report.sensitivity.assumptions import assumptions
 from kvcache_sim.report.sensitivity.replays import Replays
 from kvcache_sim.report.sensitivity.together import applied, loading_share, together
-from kvcache_sim.scenario.load import scenario_from_text
+from kvcache_sim.scenario.load import scenario_to_repeat
 from kvcache_sim.simulation import RunOptions
 
 #: Answers: words, name in the summary, and True for a share, which moves by points.
@@ -88,13 +88,15 @@ class Sensitivity:
 _IS_SHARE = {words: is_share for words, _, is_share in ANSWERS}
 
 
-def sensitivity(run: FinishedRun, on_run: Callable[[str], None] = lambda _: None) -> Sensitivity:
+def sensitivity(
+    run: FinishedRun, on_run: Callable[[str], None] = lambda _: None, plugins: bool = False
+) -> Sensitivity:
     """Run a finished run again, twice for each assumption and four times for all; nothing is written.
 
-    ``on_run`` is called before each run. Raises TraceError where the trace has changed since the run, and
-    the errors of a simulation. Cost: as many runs.
+    ``on_run`` is called before each run. Plug-ins need ``plugins``. Raises TraceError where the trace has
+    changed since the run, and the errors of a simulation. Cost: as many runs.
     """
-    scenario = scenario_from_text(run.scenario_text, str(run.directory / "scenario.yaml"), run.directory)
+    scenario = scenario_to_repeat(run.scenario_text, run.directory, plugins)
     replays = Replays(scenario, str(run.manifest.get("trace", {}).get("sha256", "")), RunOptions(times=True))
     on_run("as it was")
     as_it_was = replays.run(scenario.settings)
