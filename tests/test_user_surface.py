@@ -70,6 +70,8 @@ ADDED = {
     "flag: calibrate coverage",
     "flag: calibrate coverage --by (str)",
     "flag: calibrate coverage --format (str)",
+    "flag: explain --plugins (bool)",
+    "flag: reproduce --plugins (bool)",
     "flag: capacity --pools ( | auto)",
     "flag: sweep --repeats (int)",
     "flag: simulate --sensitivity (bool)",
