@@ -150,7 +150,7 @@ def test_a_load_that_waits_has_the_times_at_which_it_arrives(settings):
                     yield (block.index, copy.machine, copy.tier), copy
 
     def waiting(request):
-        """Return the places of the copies whose transmission is not queued."""
+        """Return the indices of the copies whose transmission is not queued."""
         found = set()
         for replica in simulation.replicas:
             first = 0

@@ -90,7 +90,7 @@ class RunDirectory:
             self._lock = None
 
     def _replace(self) -> None:
-        """Put the new run at the place of the old one, and remove that."""
+        """Exchange the old run for the new one, and remove it."""
         (self.target / ".lock").touch()  # where this process is killed, the next run knows what is left
         if exchange(self.part, self.target):
             _remove(self.part)
