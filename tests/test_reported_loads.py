@@ -107,15 +107,15 @@ def test_reports_are_of_the_last_schedule(scheduler, lookahead, interval_ms, mon
     rows["queued"] = rows["arrival_ns"] + rows["lookup_ns"]
     rows["admitted"] = rows["queued"] + rows["queue_ns"]
     steps = steps_of(run, 3)
-    told = set()
+    reported = set()
     for now, report in seen:
         poll = now // router.view_interval_ns * router.view_interval_ns if interval_ms else now
         for machine in range(3):
             here = {key: column[rows["machine"] == machine] for key, column in rows.items()}
             want = expected(here, steps[machine], poll, lookahead and scheduler == "kvsim")
             assert (report.waiting[machine], report.running[machine]) == want, (now, machine)
-            told.add(want)
-    assert len(told) > 5
+            reported.add(want)
+    assert len(reported) > 5
 
 
 def test_a_data_parallel_balancer_counts_arrivals(monkeypatch):
