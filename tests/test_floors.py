@@ -35,6 +35,7 @@ LAYER = {
     "tiers": 0.5,  # derived from the table
     "units": 0.5,
     "file_lock": 0.5,
+    "regular_files": 0,
     "rng": 0.5,
     "errors": 0,
     "values": 0,
