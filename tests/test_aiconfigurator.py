@@ -2,6 +2,7 @@
 cache."""
 
 import json
+import socket
 
 import numpy as np
 import pytest
@@ -312,3 +313,35 @@ def test_a_users_own_table_of_links_is_read(tmp_path):
 def test_links_that_cannot_be_changed_are_one_line(name, links, says):
     with pytest.raises(UsageError, match=says):
         load_step_time(name, links)
+
+
+@needs_library
+@pytest.mark.parametrize("name", ["mixtral-8x7b@h100", "nosuch@h100", "Qwen/Qwen9-1B@h100"])
+def test_no_name_server_is_asked(name, tmp_path, monkeypatch):
+    """The library packages Mixtral's configuration without listing it, and would download it."""
+    asked = []
+
+    def refuse(*where, **_):
+        asked.append(where)
+        raise OSError("a test without a network")
+
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    for target in ("getaddrinfo", "create_connection", "socket"):
+        monkeypatch.setattr(socket, target, refuse)
+    if name.startswith("mixtral"):
+        assert aiconfigurator_step_time(name).step(StepBatch((), 1, 90, 90)) > 0
+    else:
+        with pytest.raises(UsageError, match="unknown model"):
+            aiconfigurator_step_time(name)
+    assert not asked
+
+
+@needs_library
+def test_an_unknown_model_is_refused_as_step_times_show_refuses_it(capsys):
+    name = "aiconfigurator:qwen3-32x@h100"
+    assert kvsim(["step-times", "show", name]) == 2
+    shown = capsys.readouterr().err.removeprefix("error: ")
+    assert "did you mean Qwen/Qwen3-32B" in shown
+    setting = f"replica.step_time={name}"
+    assert kvsim(["simulate", "--set", setting, "--set", "workload.kind=conversational"]) == 2
+    assert shown in capsys.readouterr().err

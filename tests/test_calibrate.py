@@ -5,6 +5,7 @@ import json
 import numpy as np
 import pytest
 from kvcache_sim.cli.main import run
+from kvcache_sim.errors import TraceError
 from kvcache_sim.model.calibration.fit import predict_ms
 from kvcache_sim.model.step_time import StepBatch
 from kvcache_sim.model.step_times import load_step_time, measured_on
@@ -137,6 +138,19 @@ LOGS = {
     "vllm.json": json.dumps(
         {"ttfts": [1.0, 1.0, 0.0], "itls": [[0.1] * 10, [], []], "errors": ["", "", "boom"]}
     ),
+    "bench_serving.jsonl": json.dumps(
+        {
+            "mean_ttft_ms": 1000.0,
+            "input_lens": [90, 80, 70],
+            "output_lens": [11, 1, 0],
+            "ttfts": [1.0, 1.0, 0.0],
+            "itls": [[0.1] * 10, [], []],
+            "generated_texts": ["", "", ""],
+            "errors": ["", "", "boom"],
+            "cached_tokens": [64, 0, 0],
+        }
+    )
+    + "\n",
     "sim.csv": "request id,output,arrival,latency,TTFT\n0,11,0,2000000000,1000000000\n1,1,0,6000000000,1000000000\n",
 }
 
@@ -150,6 +164,27 @@ def test_every_log_format_gives_the_same_latencies(tmp_path, name):
     assert log.tpot_s[0] == pytest.approx(0.1)
     assert np.isnan(log.tpot_s[1])
     assert log.failed == (0 if name == "sim.csv" else 1)
+
+
+_RUN = '{"mean_ttft_ms": 1.0, "ttfts": [1.0], "itls": [[]]}'
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        ('{"mean_ttft_ms": 1.0}', "--save-detailed"),
+        (f"{_RUN}\n{_RUN}\n", "got 2 runs"),
+        ('{"ttfts": [1.0], "itls": []}', "not a benchmark of vLLM or SGLang"),
+        ('{"benchmarks": [{}, {}], "time_to_first_token_ms": 1}', "one benchmark a file"),
+        ("request id,latency\n0,1\n", "no column output"),
+    ],
+)
+def test_other_files_of_benchmarks_are_refused_in_one_line(tmp_path, text, says):
+    path = tmp_path / "log"
+    path.write_text(text)
+    with pytest.raises(TraceError, match=says) as refused:
+        read_request_log(path)
+    assert "\n" not in str(refused.value)
 
 
 def test_a_vllm_event_may_bring_several_tokens(tmp_path):

@@ -2,12 +2,14 @@
 
 import numpy as np
 import pytest
+from kvcache_sim.cli.main import run as kvsim
 from kvcache_sim.model.calibration import fit
 from kvcache_sim.model.calibration.command import Measured, fit_rows
 from kvcache_sim.model.calibration.fit import fit_runs, fit_step_time, predict_ms
 from kvcache_sim.model.calibration.rows import IterationRows, phase_errors, read_iterations
 from kvcache_sim.model.calibration.runs import Runs, runs_of, seen_late, single_steps
 from kvcache_sim.model.parametric import ParametricStepTime
+from kvcache_sim.model.step_times import load_step_time
 from kvcache_sim.rng import stream
 from support.timed_rows import timed
 
@@ -87,7 +89,7 @@ def test_sums_find_the_model_behind_times_that_are_seen_late(share):
     assert found.kv_ms_per_thousand == pytest.approx(0.04, rel=0.05)
 
 
-def test_a_file_that_says_or_shows_that_times_are_late_is_fitted_by_its_runs(tmp_path):
+def test_a_file_that_says_or_shows_that_times_are_late_is_fitted_and_checked_by_its_runs(tmp_path, capsys):
     rows = seen_late_by(engine_rows(1500, "file"), 0.8)
     names = "prefill_tokens,prefill_requests,prefill_past_kv_tokens,decode_requests,decode_kv_tokens,decode_kv_max"
     columns = (rows.prefill_tokens, rows.prefill_requests, rows.past_tokens, rows.decode_sequences)
@@ -107,6 +109,19 @@ def test_a_file_that_says_or_shows_that_times_are_late_is_fitted_by_its_runs(tmp
         assert "sums of" in fitted.how
     assert errors["seen"] == errors["plain"]
     assert max(errors["seen"].values()) < 2.5
+
+    out = tmp_path / "mine.toml"
+    assert kvsim(["calibrate", "fit", str(seen), "-o", str(out)]) == 0
+    capsys.readouterr()
+    few = tmp_path / "few.csv"  # too few chunks to show that they are late: the set says so
+    few.write_text("\n".join(plain.read_text().splitlines()[:40]))
+    for path in (plain, seen, few):
+        assert kvsim(["calibrate", "check", str(path), str(out)]) == 0
+        printed = capsys.readouterr()
+        assert "errors of sums" in printed.err
+        assert max(float(line.split()[2]) for line in printed.out.splitlines()[1:]) < 2.5
+    by_rows = phase_errors(rows, predict_ms(load_step_time(str(out)), rows))
+    assert max(error.mape for error in by_rows) > 50
 
 
 def test_steps_are_seen_late_where_launches_lengthen_the_decode_steps_before_them():

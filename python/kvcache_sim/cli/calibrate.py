@@ -146,20 +146,20 @@ def check(
     only: _Only = None,
     tensor_parallel: _Degree = None,
 ) -> None:
-    """Print the error of an existing set on measured iterations.
+    """Print the error of an existing set on measured iterations, by sums where ``fit`` would fit sums.
 
     \b
     Examples:
       kvsim calibrate check new.csv h100-llama-3.1-8b-tp1
       kvsim calibrate check new.csv mine.toml --tp 2
     """
-    from kvcache_sim.model.calibration.command import Measured, rows_of_degree
-    from kvcache_sim.model.calibration.fit import predict_ms
+    from kvcache_sim.model.calibration.command import Measured, check_rows
     from kvcache_sim.model.calibration.rows import phase_errors
-    from kvcache_sim.model.step_times import load_step_time
 
-    unseen, _ = rows_of_degree(Measured(rows, _filter(only)), tensor_parallel)
-    _print_errors(phase_errors(unseen, predict_ms(load_step_time(step_time), unseen)))
+    judged, predicted, sums = check_rows(Measured(rows, _filter(only)), tensor_parallel, step_time)
+    if sums:
+        typer.echo("steps are seen late: errors of sums, a step and the chunks that follow it", err=True)
+    _print_errors(phase_errors(judged, predicted))
 
 
 @app.command()
@@ -274,7 +274,8 @@ def coverage(
 def compare(
     run: Annotated[Path, typer.Argument(help="run directory")],
     log: Annotated[
-        Path, typer.Argument(help="AIPerf or SGLang .jsonl, vLLM or GuideLLM .json, LLMServingSim .csv")
+        Path,
+        typer.Argument(help="AIPerf or SGLang .jsonl, vLLM or GuideLLM .json, LLMServingSim .csv"),
     ],
     as_json: Annotated[bool, typer.Option("--json", help="print JSON")] = False,
 ) -> None:

@@ -17,7 +17,12 @@ from numpy.typing import NDArray
 
 from kvcache_sim.errors import UsageError
 from kvcache_sim.model.aiconfigurator.deployment import REPAIRS, Deployment, Dtypes, Repair
-from kvcache_sim.model.aiconfigurator.library import check_system, is_mixture, model_configuration
+from kvcache_sim.model.aiconfigurator.library import (
+    check_system,
+    is_mixture,
+    model_configuration,
+    read_packaged_alone,
+)
 from kvcache_sim.model.calibration.rows import IterationRows
 
 #: The library's operations that are all-reduces among the GPUs of one tensor-parallel group.
@@ -152,6 +157,7 @@ def measured_kernels(deployment: Deployment, repairs: tuple[Repair, ...] = REPAI
     line, for an unknown model, a system without kernels, or dtypes that no repair helps.
     """
     mixture = is_mixture(model_configuration(deployment.model))
+    read_packaged_alone()
     check_system(deployment.system, deployment.engine)
     if not mixture and deployment.expert_parallel > 1:
         raise UsageError(f"{deployment.model} has no experts", got=f"ep{deployment.expert_parallel}")

@@ -50,18 +50,36 @@ def configuration_path(model: str) -> Path | None:
     return packaged if packaged is not None and packaged.is_file() else None
 
 
-def model_configuration(model: str) -> dict[str, Any]:
-    """Return a model's configuration; UsageError with the nearest names if there is none.
+@cache
+def read_packaged_alone() -> None:
+    """Have the library read every packaged configuration, and none over the network.
 
-    The library would look up unknown names over the network; this check prevents it.
+    It packages more configurations than it lists, and downloads those of models that it does not list.
     """
+    from aiconfigurator_core.sdk import common, utils
+
+    common.DefaultHFModels.update(model.replace("--", "/", 1) for model in _packaged())
+    utils._download_hf_json = _refuse_download
+
+
+def _refuse_download(model: str, file: str, **_: bool) -> None:
+    raise FileNotFoundError(f"{file} of {model} is not packaged")
+
+
+def _packaged() -> list[str]:
+    """Return the packaged models, ``--`` in place of the first slash."""
+    names = (installed_folder() / "model_configs").glob("*_config.json")
+    stems = sorted(name.name.removesuffix("_config.json") for name in names)
+    return [stem for stem in stems if not stem.endswith("_hf_quant")]
+
+
+def model_configuration(model: str) -> dict[str, Any]:
+    """Return a model's configuration; UsageError with the nearest names if there is none."""
     from kvcache_sim.model.catalog import unknown_name
 
     path = configuration_path(model)
     if path is None:
-        names = (installed_folder() / "model_configs").glob("*_config.json")
-        stems = (name.name.removesuffix("_config.json") for name in names)
-        known = tuple(sorted(stem.replace("--", "/", 1) for stem in stems if not stem.endswith("_hf_quant")))
+        known = tuple(sorted(stem.replace("--", "/", 1) for stem in _packaged()))
         refusal = unknown_name("model", model, known)
         refusal.expected = f"one of {len(known)} models of the library, or a folder with config.json"
         raise refusal

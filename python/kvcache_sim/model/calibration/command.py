@@ -31,7 +31,7 @@ from kvcache_sim.model.links import load_links
 from kvcache_sim.model.model_file import load_model
 from kvcache_sim.model.parametric import ParametricStepTime, six_digits
 from kvcache_sim.model.step_time import StepTime, StepTimeTable
-from kvcache_sim.model.step_times import load_step_time, measured_on
+from kvcache_sim.model.step_times import load_step_time, measured_on, step_time_entry
 
 #: Numbers of rows at which errors with and without the source are reported.
 CURVE_ROWS = (0, 10, 30, 100, 300)
@@ -279,8 +279,7 @@ def fit_rows(measured: Measured, tensor_parallel: int | None) -> FittedRows:
         raise TraceError(
             "too few iterations to fit", str(measured.path), str(len(rows)), f"{FEWEST_ROWS} or more"
         )
-    named = SEEN_COLUMN in read_table(measured.path, (), measured.only).cells
-    late = not base and (named or seen_late(rows))
+    late = not base and _seen_late(measured, rows)
     runs = runs_of(rows) if late else single_steps(rows)
     out = held_out(len(runs))
     fitted, unseen = rows.take(runs.mask(~out)), rows.take(runs.mask(out))
@@ -294,6 +293,29 @@ def fit_rows(measured: Measured, tensor_parallel: int | None) -> FittedRows:
         chosen = fit_best(fitted, rates)
         model, how = chosen.model, f"fitted, {chosen.how}"
     return FittedRows(model, unseen, runs.take(out), int(rows.tensor_parallel[0]), how)
+
+
+def _seen_late(measured: Measured, rows: IterationRows) -> bool:
+    return SEEN_COLUMN in read_table(measured.path, (), measured.only).cells or seen_late(rows)
+
+
+def _fitted_to_sums(step_time: str) -> bool:
+    """True for a set whose file says so; other sources have no file."""
+    return "@" not in step_time and "sums of" in str(step_time_entry(step_time).get("source"))
+
+
+def check_rows(
+    measured: Measured, tensor_parallel: int | None, step_time: str
+) -> tuple[IterationRows, NDArray[np.float64], bool]:
+    """Return a file's rows of one TP degree, a set's time of each in ms, and True if they are sums of runs.
+
+    Rows of an engine that observes steps late are judged by the sums of their runs, as they are fitted, and
+    so are all rows under a set that was fitted to sums.
+    """
+    rows, base = rows_of_degree(measured, tensor_parallel)
+    late = not base and (_seen_late(measured, rows) or _fitted_to_sums(step_time))
+    runs = runs_of(rows) if late else single_steps(rows)
+    return runs.totals(rows), runs.sums(predict_ms(load_step_time(step_time), rows)), late
 
 
 def transfer_rows(measured: Measured, tensor_parallel: int) -> FittedRows:

@@ -13,16 +13,26 @@ from kvcache_sim.report.request_log.record import LoggedRequest
 
 
 def read_vllm(text: str, path: Path) -> Iterator[LoggedRequest]:
-    """Yield the requests; raises TraceError where arrays are missing or do not belong together."""
+    """Yield the requests of a run of vLLM's or SGLang's benchmark, with its lists by request.
+
+    Raises TraceError where lists are missing or do not belong together, and for several runs.
+    """
     try:
-        log = json.loads(text)
+        log, end = json.JSONDecoder().raw_decode(text.strip())
+        if more := text.strip()[end:].strip():
+            runs = f"{1 + len(more.splitlines())} runs"
+            raise TraceError("several runs", str(path), got=runs, expected="a file of one run")
+        if "ttfts" not in log:
+            hint = "run vLLM's benchmark with --save-detailed, SGLang's with --output-details"
+            raise TraceError("no requests, only a run's statistics", str(path), hint=hint)
         errors = log.get("errors") or [""] * len(log["ttfts"])
         # An event may bring several tokens, so gaps are counted only where the lengths are not written.
         tokens = log.get("output_lens") or [len(itl) + 1 for itl in log["itls"]]
         starts = log.get("start_times") or [None] * len(log["ttfts"])
         prompts = log.get("input_lens") or ["nan"] * len(log["ttfts"])
-        rows = zip(log["ttfts"], log["itls"], errors, tokens, starts, prompts, strict=True)
-        for number, (ttft, itl, error, output, start, prompt) in enumerate(rows):
+        hits = log.get("cached_tokens") or ["nan"] * len(log["ttfts"])
+        rows = zip(log["ttfts"], log["itls"], errors, tokens, starts, prompts, hits, strict=True)
+        for number, (ttft, itl, error, output, start, prompt, cached) in enumerate(rows):
             if error:
                 yield LoggedRequest(number=number, failed=True)
                 continue
@@ -33,9 +43,10 @@ def read_vllm(text: str, path: Path) -> Iterator[LoggedRequest]:
                 number,
                 None if start is None else float(start),
                 input_tokens=float(prompt),
+                cached_tokens=float(cached),
             )
     except (AttributeError, KeyError, TypeError, ValueError) as error:
-        raise TraceError(f"not a vLLM benchmark: {error}", where=str(path)) from None
+        raise TraceError(f"not a benchmark of vLLM or SGLang: {error}", where=str(path)) from None
 
 
 def read_sglang(text: str, path: Path) -> Iterator[LoggedRequest]:

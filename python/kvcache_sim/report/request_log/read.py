@@ -76,7 +76,8 @@ def _reader(text: str) -> Callable[[str, Path], Iterator[LoggedRequest]]:
         return read_sglang
     if '"benchmarks"' in text and '"time_to_first_token_ms"' in text:
         return read_guidellm
-    return read_vllm if '"ttfts"' in text else read_aiperf
+    statistics = any(name in text for name in ('"ttfts"', '"mean_ttft_ms"'))
+    return read_vllm if statistics else read_aiperf
 
 
 def _log(requests: list[LoggedRequest], path: Path) -> RequestLog:
