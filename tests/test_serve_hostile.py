@@ -14,6 +14,7 @@ from pathlib import Path
 from urllib.parse import urlsplit
 
 import pytest
+from kvcache_sim.cli.main import run as command
 from live_server import LiveServer, live_server
 
 pytest.importorskip("uvicorn")
@@ -230,3 +231,102 @@ def test_a_thousand_clients_at_a_time_are_all_answered(served, stays):
     finally:
         resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
     assert all(b"200 OK" in answer and b"[DONE]" in answer for answer in answers.values())
+
+
+@pytest.fixture(scope="module")
+def small(tmp_path_factory):
+    options = ("-c", "preset:one-gpu", "--speed", "50", "--max-requests", "64", "--shutdown-route")
+    with live_server(tmp_path_factory.mktemp("small") / "run", *options) as server:
+        ask(server, b'{"prompt": "warm", "max_tokens": 4, "stream": true}')
+        yield server
+
+
+GREEDY = {
+    "94 bytes": b'{"prompt":[[1],[1],[1],[1],[1],[1],[1],[1],[1],[1]],"n":128,"max_tokens":100000}',
+    "294 bytes": b'{"prompt":[' + b",".join([b"[1]"] * 60) + b'],"n":128,"max_tokens":100000}',
+    "0.1 MB of prompts": b'{"max_tokens":1,"n":128,"prompt":[' + b",".join([b'"a"'] * 25_000) + b"]}",
+    "0.1 MB of text, 128 times": b'{"max_tokens":1,"n":128,"echo":true,"prompt":"' + b"a" * 100_000 + b'"}',
+    "the rest of the context, 60 times": b'{"n":60,"messages":[{"role":"user","content":"a"}]}',
+}
+
+
+@pytest.mark.parametrize("name", GREEDY)
+def test_work_is_counted_before_it_is_done(small, name):
+    body, resident = GREEDY[name], of_process(small)[1]
+    route = "chat/completions" if b"messages" in body else "completions"
+    began = time.monotonic()
+    status, error = answer_to(small, head(len(body)).replace(b"completions", route.encode()) + body)
+    assert time.monotonic() - began < LONGEST_S
+    assert (status, error["code"]) in ((400, 400), (429, 429))
+    assert of_process(small)[1] - resident < 10 << 10
+
+
+def test_long_answers_are_drawn_as_they_are_sent(small):
+    """60 answers of 30,000 tokens: 1.8 million tokens would be 29 MB of lists."""
+    resident = of_process(small)[1]
+    body = b'{"prompt":[1],"n":60,"max_tokens":30000,"stream":true}'
+    with connected(small) as own:
+        own.sendall(head(len(body)) + body)
+        assert own.recv(1 << 10).startswith(b"HTTP/1.1 200")
+        assert of_process(small)[1] - resident < 24 << 10
+    settled(small, 1 << 10)
+
+
+def test_heads_that_do_not_end_are_closed_while_others_are_served(small):
+    opened = [connected(small) for _ in range(300)]
+    for k, own in enumerate(opened):
+        if k % 3:
+            own.sendall(b"POST /v1/completions HTTP/1.1\r\nHost: a\r\n" if k % 3 == 1 else head(100) + b"{")
+    heads = [own for k, own in enumerate(opened) if k % 3 != 2]
+    assert b"200 OK" in ask(small, b'{"prompt": "others", "max_tokens": 2}')
+    until = time.monotonic() + LONGEST_S
+    for own in heads:
+        own.settimeout(max(until - time.monotonic(), 0.1))
+        said = all_of(own)
+        assert said == b"" or said.startswith(b"HTTP/1.1 408 Request Timeout")
+    assert b"200 OK" in ask(small, b'{"prompt": "others", "max_tokens": 2}')
+    for own in opened:
+        own.close()
+
+
+CHANGES = [
+    ("Origin: http://evil.example", "Host: 127.0.0.1:{port}"),
+    ("Origin: http://evil.example:{port}", "Host: evil.example:{port}"),
+    ("Host: evil.example",),
+    ("Origin: null", "Host: localhost:{port}"),
+]
+
+
+@pytest.mark.parametrize("lines", CHANGES)
+@pytest.mark.parametrize("path", ["/reset_prefix_cache", "/shutdown"])
+def test_pages_of_other_origins_change_nothing(small, path, lines):
+    asked = [f"POST {path} HTTP/1.1", "Content-Length: 0", "Connection: close", *lines]
+    data = "\r\n".join([*asked, "", ""]).format(port=urlsplit(small.url).port).encode()
+    status, error = answer_to(small, data)
+    assert (status, error["type"]) == (403, "PermissionDeniedError")
+
+
+def test_this_machine_may_reset(small):
+    port = urlsplit(small.url).port
+    for own in ("", f"Origin: http://127.0.0.1:{port}\r\n"):
+        with connected(small) as sent:
+            sent.sendall(
+                f"POST /reset_prefix_cache HTTP/1.1\r\nHost: 127.0.0.1:{port}\r\n{own}"
+                "Content-Length: 0\r\nConnection: close\r\n\r\n".encode()
+            )
+            assert b'{"success":' in all_of(sent)
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        (["--host", ""], "--host: is empty"),
+        (["--api-key", ""], "--api-key: is empty"),
+        (["--kv-events", "tcp://127.0.0.1:99999"], "--kv-events: no such port; got tcp://127.0.0.1:99999"),
+    ],
+)
+def test_options_that_would_listen_elsewhere_are_refused(tmp_path, monkeypatch, capsys, options, said):
+    monkeypatch.chdir(tmp_path)
+    assert command(["serve", "-c", "preset:one-gpu", "-q", *options]) == 2
+    assert said in capsys.readouterr().err
+    assert not list(tmp_path.rglob("run.json"))

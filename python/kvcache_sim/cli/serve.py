@@ -49,7 +49,9 @@ def serve(
     served_model_name: Annotated[
         list[str] | None, typer.Option(metavar="NAME", help="name of the model; may be repeated")
     ] = None,
-    api_key: Annotated[str, typer.Option(metavar="KEY", help="ask for it; any is accepted without")] = "",
+    api_key: Annotated[
+        str | None, typer.Option(metavar="KEY", help="ask for it; any is accepted without")
+    ] = None,
     cached_usage: Annotated[
         bool, typer.Option("--cached-usage/--no-cached-usage", help="usage shows cached tokens")
     ] = True,
@@ -99,6 +101,9 @@ def serve(
             Path("runs"), (scenario := live_scenario(asked)).model.name, config_hash(scenario.resolved, "")
         )
     )
+    for option, text in (("--host", host), ("--api-key", api_key)):
+        if text is not None and not text.strip():
+            raise UsageError("is empty", where=option, hint="leave it out for its default")
     events = None
     if not kv_events:
         refuse_idle(
@@ -130,7 +135,7 @@ def serve(
         speed=speed,
         tokenizer=tokenizer,
         model_names=names,
-        api_key=api_key,
+        api_key=api_key or "",
         reports_cached=cached_usage,
         body_bytes=max_body * _MIB,
         requests=max_requests,

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import TypeVar, overload
 
 from kvcache_sim.live.tokenizer import Tokenizer
 from kvcache_sim.rng import stream
@@ -12,6 +14,7 @@ _LINES = (
     "another one finds its first blocks ready while the rest is computed and each answer is as long as the ",
     "request said it may be because only the time between tokens matters here and not what they say",
 )
+T = TypeVar("T")
 _WORDS = "".join(_LINES).split()
 #: Number of words drawn once; an answer starts at a position in them and wraps around.
 _DRAWN = 4096
@@ -19,12 +22,41 @@ _DRAWN = 4096
 _CONTEXT = 4
 
 
+class Part(Sequence[T]):
+    """A part of a long list, without a copy; a slice of it is a list."""
+
+    __slots__ = ("_size", "_source", "_start")
+
+    def __init__(self, source: list[T], start: int, size: int) -> None:
+        self._source, self._start, self._size = source, start, size
+
+    def __len__(self) -> int:
+        """Return the number of elements."""
+        return self._size
+
+    @overload
+    def __getitem__(self, index: int) -> T: ...
+    @overload
+    def __getitem__(self, index: slice) -> list[T]: ...
+    def __getitem__(self, index: int | slice) -> T | list[T]:
+        """Return an element, or the elements of a slice as a list."""
+        if isinstance(index, slice):
+            first, last, step = index.indices(self._size)
+            return self._source[self._start + first : self._start + last : step]
+        if not 0 <= index < self._size:
+            raise IndexError(index)
+        return self._source[self._start + index]
+
+
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """The answer to a request: tokens, the text that each token adds, and the reason of its end."""
+    """The answer to a request: tokens, the text that each token adds, and the reason of its end.
 
-    tokens: list[int]
-    texts: list[str]
+    Without stops both are parts of the text that all answers share.
+    """
+
+    tokens: Sequence[int]
+    texts: Sequence[str]
     finish_reason: str
 
 
@@ -45,10 +77,10 @@ class Answers:
         """
         start = int(self._starts.integers(0, self._size))
         while start + tokens > len(self._tokens):  # wrap around; stays this long
-            self._tokens = self._tokens + self._tokens[: self._size]
-            self._texts = self._texts + self._texts[: self._size]
-        own, texts = self._tokens[start : start + tokens], self._texts[start : start + tokens]
-        return _stopped(own, texts, stops, min_tokens) if stops else Answer(own, texts, "length")
+            self._tokens.extend(self._tokens[: self._size])
+            self._texts.extend(self._texts[: self._size])
+        own, texts = Part(self._tokens, start, tokens), Part(self._texts, start, tokens)
+        return _stopped(own[:], texts[:], stops, min_tokens) if stops else Answer(own, texts, "length")
 
 
 def _pieces(tokenizer: Tokenizer, tokens: list[int]) -> list[str]:

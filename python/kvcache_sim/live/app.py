@@ -6,6 +6,7 @@ import hmac
 import time
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
+from ipaddress import ip_address
 from typing import Any
 
 from starlette.applications import Starlette
@@ -16,7 +17,7 @@ from starlette.routing import Route
 
 from kvcache_sim.live.chunks import Wording
 from kvcache_sim.live.fleet import Fleet
-from kvcache_sim.live.generation import Generation, Generations
+from kvcache_sim.live.generation import Generation, Generations, tokens_of
 from kvcache_sim.live.parsing import Chat, Completion, Detokenize, Tokenize, pairs, parsed
 from kvcache_sim.live.record.observed import Observed
 from kvcache_sim.live.record.texts import Texts
@@ -85,10 +86,10 @@ def application(served: Served, limits: Limits, machine: int | None = None) -> S
         ("/version", own.version, ["GET"]),
         ("/load", own.load, ["GET"]),
         ("/metrics", own.metrics, ["GET"]),
-        ("/reset_prefix_cache", own.reset, ["POST"]),
+        ("/reset_prefix_cache", own.trusted(own.reset), ["POST"]),
     ]
     if served.shutdown is not None:
-        keyed_routes.append(("/shutdown", own.shutdown, ["POST"]))
+        keyed_routes.append(("/shutdown", own.trusted(own.shutdown), ["POST"]))
     routes = [Route(path, endpoint, methods=methods) for path, endpoint, methods in open_routes]
     routes += [Route(path, own.keyed(endpoint), methods=methods) for path, endpoint, methods in keyed_routes]
     handlers: dict[Any, Any] = {Refusal: _refuse, HTTPException: _no_route, Exception: _refuse}
@@ -120,6 +121,13 @@ async def _read_body(request: Request, limit_bytes: int) -> bytes:
     return bytes(body)
 
 
+def _is_loopback(host: str) -> bool:
+    try:
+        return host == "localhost" or ip_address(host).is_loopback
+    except ValueError:
+        return False
+
+
 class _Endpoints:
     """The handler of each route."""
 
@@ -142,6 +150,24 @@ class _Endpoints:
 
         return checked
 
+    def trusted(self, endpoint: _Endpoint) -> _Endpoint:
+        """Return an endpoint that changes state: without a key it takes requests of this machine alone.
+
+        A page in a browser sends its Origin, and a name that it made resolve here as Host.
+        """
+        if self._limits.api_key:
+            return endpoint
+
+        async def checked(request: Request) -> Response:
+            host, origin = request.headers.get("host", ""), request.headers.get("origin")
+            if request.client is None or not _is_loopback(request.client.host):
+                raise Refusal(403, "another machine needs the key of --api-key")
+            if not _is_loopback(request.url.hostname or "") or origin not in (None, f"http://{host}"):
+                raise Refusal(403, "pages of other origins may not change the server")
+            return await endpoint(request)
+
+        return checked
+
     async def _arrived(self, request: Request, kind: Any) -> _Arrived:
         sent, wall_ns = await _read_body(request, self._limits.body_bytes), time.monotonic_ns()
         arrival_ns = self._served.fleet.clock.now_ns()
@@ -156,20 +182,29 @@ class _Endpoints:
 
     async def chat(self, request: Request) -> Response:
         """Serve ``/v1/chat/completions``."""
-        arrived = await self._arrived(request, Chat)
-        generation = self._served.generations.of_chat(arrived.body, self._machine)
-        return self._reply(request, arrived, generation)
+        return await self._generate(request, Chat)
 
     async def completion(self, request: Request) -> Response:
         """Serve ``/v1/completions``."""
-        arrived = await self._arrived(request, Completion)
-        generation = self._served.generations.of_completion(arrived.body, self._machine)
+        return await self._generate(request, Completion)
+
+    async def _generate(self, request: Request, kind: Any) -> Reply:
+        """Check all bounds of a request before any of its work, then serve it."""
+        arrived, generations = await self._arrived(request, kind), self._served.generations
+        self._refuse_more(generations.refuse_too_much(arrived.body))
+        generation = await generations.of(arrived.body, self._machine)
         return self._reply(request, arrived, generation)
+
+    def _refuse_more(self, sequences: int) -> None:
+        if self._sequences + sequences > self._limits.requests:
+            raise Refusal(
+                429,
+                f"{sequences} more requests: at most {self._limits.requests} are served at a time",
+            )
 
     def _reply(self, request: Request, arrived: _Arrived, generation: Generation) -> Reply:
         served, sequences = self._served, len(generation.choices)
-        if self._sequences + sequences > self._limits.requests:
-            raise Refusal(429, f"{self._limits.requests} requests are being served already")
+        self._refuse_more(sequences)  # others may have come while texts were tokenized
         name = request.headers.get("x-request-id", "")[:128]
         created = int(served.fleet.clock.date_s(served.fleet.ran_to_ns))
         wording = Wording(generation, served.names[0], name, created, served.reports_cached)
@@ -201,8 +236,10 @@ class _Endpoints:
         if (body.prompt is None) == (body.messages is None):
             raise Refusal(400, "one of prompt and messages is needed")
         text = chat_prompt(pairs(body.messages)) if body.messages is not None else body.prompt or ""
-        tokenizer = self._served.generations.tokenizer
-        tokens = tokenizer.encode(text)
+        tokenizer, most = self._served.generations.tokenizer, self._served.generations.most_tokens
+        if tokenizer.least_tokens(text) > most:
+            raise Refusal(400, f"the text has more than {most} tokens", "prompt")
+        tokens = await tokens_of(tokenizer, text)
         texts = [tokenizer.decode([token]) for token in tokens] if body.return_token_strs else None
         window = self._served.generations.max_model_len
         return Json({"count": len(tokens), "max_model_len": window, "tokens": tokens, "token_strs": texts})

@@ -42,7 +42,7 @@ class Prompt:
     """A submitted request: tokens of the prompt and of its answer."""
 
     tokens: list[int]
-    answer: list[int]
+    answer: Sequence[int]
     finish_reason: str = "length"
     priority: int = 0
     salt: str = ""
@@ -84,7 +84,7 @@ class Fleet:
         It arrives now, or at ``came_ns`` if no event has happened since. The tokenization of its text is then
         part of the cluster's time, not added to it.
         """
-        numbers = self.blocks.number(prompt.tokens + prompt.answer, prompt.salt)
+        numbers = self.blocks.number([*prompt.tokens, *prompt.answer[:]], prompt.salt)
         at = self._now() if came_ns is None else max(came_ns, self.ran_to_ns + 1)
         inputs, outputs = len(prompt.tokens), len(prompt.answer)
         ticket = Ticket(self.simulation.fed, at, inputs, outputs, prompt.finish_reason)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from kvcache_sim.live.answers import Answer, Answers
@@ -14,6 +16,10 @@ from kvcache_sim.workload.chat_template import chat_prompt
 #: vLLM's default of ``max_tokens`` for completions; chats may fill the context.
 _COMPLETION_TOKENS = 16
 _MOST_STOPS = 64
+#: Tokens of prompts and answers that one request may ask for, copies of a prompt counted.
+MOST_TOKENS = 1 << 21
+#: Longest text, in characters, that is tokenized between two events; longer ones leave the loop free.
+_SHORT_TEXT = 1 << 16
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,40 +44,73 @@ class Generation:
     echo: list[str]
 
 
-class Generations:
-    """Makes generations of bodies; ``max_model_len`` bounds prompt and answer together."""
+def _raw_prompts(body: Chat | Completion) -> Sequence[str | list[int]]:
+    """Return the prompts of a body as texts and tokens; Refusal for a mixture, or none."""
+    if isinstance(body, Chat):
+        return [chat_prompt(pairs(body.messages))]
+    prompt = body.prompt
+    if isinstance(prompt, str):
+        return [prompt]
+    texts = [each for each in prompt if isinstance(each, str)]
+    token_lists = [each for each in prompt if isinstance(each, list)]
+    tokens = [each for each in prompt if isinstance(each, int)]
+    if not prompt or len(prompt) not in (len(texts), len(token_lists), len(tokens)):
+        raise Refusal(400, "prompt takes a text, texts, tokens, or lists of tokens", "prompt")
+    return [tokens] if tokens else token_lists or texts
 
-    def __init__(self, tokenizer: Tokenizer, answers: Answers, max_model_len: int) -> None:
-        self.tokenizer, self.max_model_len = tokenizer, max_model_len
+
+def _most(body: Chat | Completion) -> int | None:
+    """Return the most tokens of an answer; None for the rest of the context."""
+    if isinstance(body, Completion):
+        return _COMPLETION_TOKENS if body.max_tokens is None else body.max_tokens
+    return body.max_tokens if body.max_completion_tokens is None else body.max_completion_tokens
+
+
+async def tokens_of(tokenizer: Tokenizer, text: str) -> list[int]:
+    """Return the tokens of a text; other clients are answered while a long one is tokenized."""
+    is_long = len(text) > _SHORT_TEXT
+    return await asyncio.to_thread(tokenizer.encode, text) if is_long else tokenizer.encode(text)
+
+
+class Generations:
+    """Makes generations of bodies.
+
+    ``max_model_len`` bounds a prompt and its answer together, ``most_tokens`` all of a request.
+    """
+
+    def __init__(
+        self, tokenizer: Tokenizer, answers: Answers, max_model_len: int, most_tokens: int = MOST_TOKENS
+    ) -> None:
+        self.tokenizer, self.max_model_len, self.most_tokens = tokenizer, max_model_len, most_tokens
         self._answers = answers
 
-    def of_chat(self, body: Chat, machine: int | None) -> Generation:
-        """Return the generation of a chat; Refusal if it does not fit."""
-        prompt = self._tokens(chat_prompt(pairs(body.messages)))
-        asked = body.max_tokens if body.max_completion_tokens is None else body.max_completion_tokens
-        most = self.max_model_len - len(prompt) if asked is None else asked
-        return self._generation(body, [prompt], max(most, 1) if asked is None else most, machine)
+    def refuse_too_much(self, body: Chat | Completion) -> int:
+        """Return the answers that a body asks for; Refusal if they are too much work together.
 
-    def of_completion(self, body: Completion, machine: int | None) -> Generation:
-        """Return the generation of a completion; Refusal if it does not fit."""
-        most = _COMPLETION_TOKENS if body.max_tokens is None else body.max_tokens
-        return self._generation(body, self._prompts(body.prompt), most, machine)
+        Looks at counts and lengths alone: nothing is tokenized or drawn.
+        """
+        prompts = _raw_prompts(body)
+        sequences = len(prompts) * (body.n or 1)
+        least = [len(one) if isinstance(one, list) else self.tokenizer.least_tokens(one) for one in prompts]
+        longest, asked = max(least), _most(body)
+        most = max(self.max_model_len - longest, 1) if asked is None else asked
+        if longest + most > self.max_model_len:
+            raise self._too_long(longest, most)
+        tokens = (sum(least) + most * len(prompts)) * (body.n or 1)
+        if tokens > self.most_tokens:
+            refused = f"{sequences} answers and their prompts have up to {tokens} tokens together"
+            raise Refusal(400, f"{refused}; at most {self.most_tokens} are taken.", "max_tokens")
+        return sequences
 
-    def _prompts(self, prompt: str | list[str | int | list[int]]) -> list[list[int]]:
-        if isinstance(prompt, str):
-            return [self._tokens(prompt)]
-        texts = [each for each in prompt if isinstance(each, str)]
-        token_lists = [each for each in prompt if isinstance(each, list)]
-        tokens = [each for each in prompt if isinstance(each, int)]
-        if not prompt or len(prompt) not in (len(texts), len(token_lists), len(tokens)):
-            raise Refusal(400, "prompt takes a text, texts, tokens, or lists of tokens", "prompt")
-        return [tokens] if tokens else token_lists or [self._tokens(text) for text in texts]
-
-    def _tokens(self, text: str) -> list[int]:
-        least = self.tokenizer.least_tokens(text)
-        if least > self.max_model_len:
-            raise self._too_long(least, 1)
-        return self.tokenizer.encode(text)
+    async def of(self, body: Chat | Completion, machine: int | None) -> Generation:
+        """Return the generation of a body; Refusal if it does not fit."""
+        prompts: list[list[int]] = []
+        for one in _raw_prompts(body):
+            prompts.append(await tokens_of(self.tokenizer, one) if isinstance(one, str) else one)
+        most = _most(body)
+        if most is None:  # a chat may fill the context
+            most = max(self.max_model_len - max(map(len, prompts)), 1)
+        return self._generation(body, prompts, most, machine)
 
     def _generation(
         self, body: Chat | Completion, prompts: list[list[int]], most: int, machine: int | None
@@ -84,24 +123,27 @@ class Generations:
         if body.min_tokens > most:
             raise Refusal(400, f"min_tokens must be at most max_tokens={most}.", "min_tokens")
         choices: list[Choice] = []
+        echo: list[str] = []
+        echoes = isinstance(body, Completion) and body.echo
         salt = body.cache_salt or ""
         for prompt in prompts:
             if not prompt:
                 raise Refusal(400, "a prompt needs at least one token", "prompt")
             if len(prompt) + most > self.max_model_len:
                 raise self._too_long(len(prompt), most)
+            said = self.tokenizer.decode(prompt) if echoes else ""
+            echo += [said] * (body.n or 1)
             for _ in range(body.n or 1):
                 answer = self._answers.draw(most, stops, body.min_tokens)
                 handed = Prompt(prompt, answer.tokens, answer.finish_reason, body.priority, salt, machine)
                 choices.append(Choice(len(choices), handed, answer))
-        echoes = isinstance(body, Completion) and body.echo
         return Generation(
             is_chat=isinstance(body, Chat),
             choices=choices,
             prompt_tokens=sum(map(len, prompts)),
             streams=bool(body.stream),
             options=body.stream_options or StreamOptions(),
-            echo=[self.tokenizer.decode(c.prompt.tokens) if echoes else "" for c in choices],
+            echo=echo,
         )
 
     def _too_long(self, prompt_tokens: int, most: int) -> Refusal:

@@ -9,6 +9,7 @@ import zmq
 
 from kvcache_sim.errors import UsageError
 
+_MOST_PORT = 65_535
 _END = (-1).to_bytes(8, "big", signed=True)
 
 
@@ -36,7 +37,10 @@ class Endpoint:
 def _further(endpoint: str, machine: int) -> str:
     address, _, port = endpoint.rpartition(":")
     if endpoint.startswith("tcp://") and port.isdigit():
-        return f"{address}:{int(port) + machine if int(port) else 0}"
+        own = int(port) + machine if int(port) else 0
+        if own > _MOST_PORT:
+            raise UsageError("no such port", "--kv-events", endpoint, f"at most {_MOST_PORT}")
+        return f"{address}:{own}"
     return f"{endpoint}_dp{machine}" if machine else endpoint
 
 
