@@ -32,6 +32,12 @@ def test_shared_prefixes_agree(settings, prefix_view, session_view, trace):
     open_gate = replace(settings, cache=replace(cache, prefix_view=PrefixViewSettings()))
     if simulate(open_gate, trace).digest_events != run.digest_events:
         event("the gate decides")
+    digests = [
+        simulate(replace(settings, cache=replace(cache, prefix_view=view)), trace).digest_events
+        for view in (replace(prefix_view, max_tokens=None), replace(prefix_view, max_tokens=1 << 40))
+    ]
+    assert digests[0] == digests[1], "a size limit above all prefixes changes nothing"
+    event("the size limit decides" if digests[0] != run.digest_events else "another gate decides")
 
 
 @examples(10)

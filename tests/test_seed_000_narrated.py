@@ -257,6 +257,49 @@ def test_a_prefix_is_shared_as_far_as_it_was_admitted(engine, accounting, view, 
     assert run.requests["cached_prefix_length_used"].tolist() == cached
 
 
+#: Two texts of three whole blocks, each with an end of its own.
+TEXTS = [(t, -1, 0, 50, 2, [*text, f"x{t}"]) for t, text in enumerate(["abc", "abc", "def", "abc", "abc"])]
+
+
+@pytest.mark.parametrize("accounting", ["detailed", "simplified"])
+@pytest.mark.parametrize(
+    ("max_tokens", "cached"),
+    [
+        (96, [0, 48, 0, 48, 48]),  # both texts fit
+        (
+            95,
+            [0, 48, 0, 32, 48],
+        ),  # the second text evicts the first one's last block, the longest prefix first
+        (48, [0, 48, 0, 0, 48]),
+        (33, [0, 32, 0, 0, 32]),  # two blocks
+        (15, [0, 0, 0, 0, 0]),
+    ],
+)
+def test_a_size_limit_evicts_the_least_recently_used_prefix(engine, accounting, max_tokens, cached):
+    """LRU eviction from ``global_prefix_store`` itself if it has a size limit (seed 000, 3.4)."""
+    view = PrefixViewSettings(max_tokens=max_tokens)
+    run = simulate(TEXTS, engine, accounting=accounting, prefix_view=view)
+    assert run.requests["cached_prefix_length_used"].tolist() == cached
+
+
+@pytest.mark.parametrize("accounting", ["detailed", "simplified"])
+def test_a_prefix_in_use_is_not_evicted_for_the_size_limit(engine, accounting):
+    """While a request of one text runs, another text finds no space; afterwards it does."""
+    rows = [
+        (0.0, -1, 0, 50, 900, list("abcx")),
+        *((t, -1, 0, 50, 2, list("defx")) for t in (0.2, 0.4, 99, 100)),
+    ]
+    view = PrefixViewSettings(max_tokens=48)
+    run = simulate(rows, engine, accounting=accounting, prefix_view=view)
+    assert run.requests["finish_ns"][0] > run.requests["finish_ns"][2], "the first one runs meanwhile"
+    assert run.requests["cached_prefix_length_used"].tolist() == [0, 0, 0, 0, 48]
+
+
+def test_a_follow_up_needs_no_entry_in_the_prefix_store(engine):
+    run = simulate(CHAT[:3], engine, prefix_view=PrefixViewSettings(max_tokens=16))
+    assert run.requests["cached_prefix_length_used"].tolist() == [0, 48, 80]
+
+
 def test_a_follow_up_needs_no_admission(engine):
     run = simulate(CHAT[:3], engine, prefix_view=PrefixViewSettings(min_seen=9, min_tokens=500))
     assert run.requests["cached_prefix_length_used"].tolist() == [0, 48, 80]

@@ -277,7 +277,23 @@ def test_both_accountings_log_the_same_events(name, more):
             assert in_blocks == (in_tokens - ends_in_generated) // BLOCK * BLOCK
 
 
-@pytest.mark.parametrize("more", [("replica.duplicate_prefill=wait",), ("prefix_view.min_seen=2",)])
+@pytest.mark.parametrize("name", ["repetitive", "few-shot", "diverse"])
+def test_both_accountings_share_the_same_prefixes_within_a_size_limit(name):
+    shape = (*rows(250), "replica.instant=true")
+    cached = {}
+    for limit in (2, 12, 40, None):
+        within = () if limit is None else (f"prefix_view.max_tokens={limit * BLOCK}",)
+        detailed = Ran(name, *shape, *within)
+        assert detailed.events == Ran(name, *shape, *within, "cache.accounting=simplified").events
+        cached[limit] = detailed.summary["tokens"]["cached"]
+    assert cached[2] <= cached[12] <= cached[40] <= cached[None]
+    assert (cached[2] < cached[None]) == (name != "diverse")
+
+
+@pytest.mark.parametrize(
+    "more",
+    [("replica.duplicate_prefill=wait",), ("prefix_view.min_seen=2",), ("prefix_view.max_tokens=3000",)],
+)
 def test_the_views_agree(more):
     shape = [*rows(40), "tiers.gpu.capacity=700 blocks", "workload.arrivals.rate_per_s=50", *more]
     scenario = load_scenario(SCENARIOS / "few-shot.yaml", shape)

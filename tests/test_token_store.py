@@ -17,14 +17,14 @@ both = pytest.mark.parametrize("kind", STORES)
 class Machine:
     """A store that serves one request after another."""
 
-    def __init__(self, kind, rows, capacity=None, view=None):
+    def __init__(self, kind, rows, capacity=None, view=None, session_view=None):
         # rows: (session or None, prompt tokens, output tokens, text of prompt and answer, a character per
         # block)
         self.rows = rows
         self.now = 0
         sessions = np.array([-1 if r[0] is None else ord(r[0][0]) for r in rows], np.int64)
         prompts = sessions, np.array([r[1] for r in rows], np.int64), np.full(len(rows), -1)
-        views = SessionViewSettings(), view or PrefixViewSettings()
+        views = session_view or SessionViewSettings(), view or PrefixViewSettings()
         self.store = STORES[kind](arrays_of([r[3] for r in rows]), prompts, capacity, *views)
 
     def admit(self, request):
@@ -66,6 +66,33 @@ def test_a_conversation_is_held_once_and_hit_by_its_total(kind):
     # A prompt not above the total is unrelated to it, but its whole blocks are shared prefixes.
     assert machine.serve(2) == 48
     assert machine.store.used == 64  # a to d: the 61 tokens of the session are among them
+
+
+@both
+def test_n_turns_of_t_tokens_hold_n_times_t(kind):
+    """Turn k has a prompt of 16 (2 k + 1) tokens and an answer of 16: each turn adds 32, whatever it reuses."""
+    text = "abcdefghijklmnopqrst"
+    machine = Machine(kind, [("s", 16 * (2 * k + 1), 16, text[: 2 * k + 2]) for k in range(10)])
+    for k in range(10):
+        assert machine.serve(k) == 32 * k
+        assert machine.store.used == 32 * (k + 1)
+
+
+@both
+def test_a_session_and_its_tokens_are_dropped_when_it_expires_or_another_replaces_it(kind):
+    rows = [("s", 40, 10, "abc"), ("t", 20, 4, "x"), ("s", 70, 2, "abcde")]
+    machine = Machine(kind, rows, session_view=SessionViewSettings(ttl_ns=5))
+    machine.serve(0)  # a and b stay as prefixes; c's 16 tokens and 2 of the answer are the session's
+    done = machine.now
+    assert machine.store.find(2, 69, done + 4) == 50
+    assert machine.store.find(2, 69, done + 5) == 48
+    assert machine.store.used == 48
+    machine = Machine(kind, rows, session_view=SessionViewSettings(max_sessions=1))
+    machine.serve(0)
+    machine.serve(1)
+    assert not machine.knows("s")
+    assert machine.knows("t")
+    machine.store.check()
 
 
 @both

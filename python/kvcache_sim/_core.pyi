@@ -563,6 +563,7 @@ class Store(MachineStore, LowerTiers, LoadedStore):
         | None = None,
         touch: Literal["release", "admission"] = "release",
         eviction_batch_blocks: int = 1,
+        shared: tuple[PrefixViewSettings, int] | None = None,
     ) -> Store:
         """Return an empty store.
 
@@ -574,6 +575,7 @@ class Store(MachineStore, LowerTiers, LoadedStore):
                 tier) or a plug-in.
             touch: Event that makes blocks recent under recency.
             eviction_batch_blocks: Blocks that an eviction removes at least.
+            shared: Rules for sharing prefixes between requests, and tokens of a block; None: all are shared.
         """
     def uses(self, request: int, limit: int) -> list[tuple[int, int, int]]:
         """Return the found run in parts: (past the last block, lease owners, access on the fastest tier)."""

@@ -78,7 +78,7 @@ class Draft:
     def tree(self) -> None:
         """Make room for what only the tree has: no engine's cache or scheduler, detailed accounting."""
         self.clear("cache.semantics", "cache.enabled", "cache.accounting", "cache.layer_groups", "model")
-        self.clear("cache.retention_interval", "tiers.cpu.semantics", "prefix_view.max_tokens")
+        self.clear("cache.retention_interval", "tiers.cpu.semantics")
         self.own_scheduler()
 
     def own_scheduler(self) -> None:

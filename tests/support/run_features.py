@@ -37,8 +37,9 @@ def context_window(d: Draft) -> None:
 
 
 def prefix_gates(d: Draft) -> None:
-    """Let prefixes be reused only if they are long, or have been seen, enough."""
+    """Let prefixes be reused only if they are long, or have been seen, enough, and within a size limit."""
     d.tree()
+    d.maybe(0.5, prefix_view__max_tokens=[1_000, 6_000])
     d.set(prefix_view__min_seen=d.draw.choice([1, 2, 3]))
     if d.settings["prefix_view.min_seen"] == 1 or d.draw.random() < 0.3:
         d.set(prefix_view__min_tokens=d.draw.choice([600, 2048]))

@@ -39,9 +39,9 @@ def _views(draw: random.Random, settings: Settings, lower: int) -> Settings:
     if not lower and draw.random() < 0.4:
         settings = {key: value for key, value in settings.items() if key.partition(".")[2] not in _OF_BLOCKS}
         settings["cache.accounting"] = "simplified"
-        settings |= _some(draw, {"prefix_view.max_tokens": [2_000, 20_000]}, 0.3)
     gates: dict[str, list[Any]] = {"prefix_view.min_tokens": [300, 2_000], "prefix_view.min_seen": [2, 4]}
-    return settings | _some(draw, gates, 0.15)
+    settings = settings | _some(draw, gates, 0.15)
+    return settings | _some(draw, {"prefix_view.max_tokens": [2_000, 20_000]}, 0.2)
 
 
 def _some(draw: random.Random, choices: dict[str, list[Any]], chance: float) -> Settings:

@@ -9,7 +9,7 @@ from kvcache_sim import _core
 from kvcache_sim.cache.settings import PrefixViewSettings, SessionViewSettings
 from kvcache_sim.spec.keys import Keys
 from kvcache_sim.spec.lookups import SessionCacheInfo, Sessions
-from kvcache_sim.spec.prefix_store import PrefixCriteria
+from kvcache_sim.spec.prefix_store import GlobalPrefixStore, PrefixCriteria
 from kvcache_sim.spec.simplified_store import SimplifiedStore
 from kvcache_sim.workload.key_arrays import NO_NEXT_TURN, KeyArrays
 
@@ -39,14 +39,15 @@ class OfSpec:
             history_tokens=history if (history >= 0).any() else (),
             session_id=lambda session: None if session < 0 else str(session),
         )
+        criteria = PrefixCriteria(-(-(prefixes.min_tokens or 1) // BLOCK), prefixes.min_seen)
+        keys = Keys(arrays)
         self.lookups = SimpleNamespace(
-            keys=Keys(arrays),
+            path=lambda request, blocks: list(keys.path(request, 0, blocks)),
             trace=trace,
             engine=self.clock,
-            prefixes=PrefixCriteria(-(-(prefixes.min_tokens or 1) // BLOCK), prefixes.min_seen),
+            prefixes=GlobalPrefixStore(BLOCK, criteria, prefixes.max_tokens),
             sessions=self.sessions,
             shared_block_tokens=BLOCK,
-            cache=SimpleNamespace(prefix_view=prefixes),
         )
         self.store = SimplifiedStore(self.lookups, capacity)
 
@@ -55,7 +56,7 @@ class OfSpec:
         return self.store.peek(request, limit)[0]
 
     def observe(self, request: int, prompt_tokens: int) -> None:
-        self.lookups.prefixes.observe(list(self.lookups.keys.path(request, 0, prompt_tokens // BLOCK)))
+        self.lookups.prefixes.criteria.observe(self.lookups.path(request, prompt_tokens // BLOCK))
 
     def complete_turn(self, request: int, session: int, tokens: int, now_ns: int) -> None:
         self.clock.now_ns = now_ns

@@ -29,7 +29,7 @@ session_views = st.sampled_from(
 
 
 @st.composite
-def prefix_views(draw, limits: tuple[int | None, ...] = (None,)) -> PrefixViewSettings:
+def prefix_views(draw, limits: tuple[int | None, ...] = (None, None, 64, 640, 4000)) -> PrefixViewSettings:
     """Draw when a prefix may be shared; ``limits`` are size limits of the store, in tokens."""
     found = PrefixViewSettings(
         draw(st.sampled_from([None, None, 16, 33, 150, 500])),

@@ -12,7 +12,7 @@ import numpy as np
 
 from kvcache_sim import _core
 from kvcache_sim.cache.groups import GroupSettings
-from kvcache_sim.cache.settings import CacheSettings, LowerEngine, TierSettings
+from kvcache_sim.cache.settings import CacheSettings, LowerEngine, PrefixViewSettings, TierSettings
 from kvcache_sim.cache.store import SharesPrefixes
 from kvcache_sim.cache.store_kinds import TOKENS, store_kind
 from kvcache_sim.cache.tree_store import MarkingStore
@@ -104,10 +104,14 @@ class StoreMaker:
     def _tree(self, keys: _core.Keys) -> _Make:
         orders = self.orders
         touch, batch_blocks = self.cache.touch, self.cache.eviction_batch_blocks
+        view, block = self.cache.prefix_view, self.cache.block_size_tokens
+        shared = None if view == PrefixViewSettings() else (view, block)
 
         def make(tiers: Sequence[TierSettings], write_back: list[bool]) -> MachineStore:
             capacities = [tier.capacity_blocks for tier in tiers]
-            store = _core.Store(keys, capacities, write_back, orders.native(tiers), touch, batch_blocks)
+            store = _core.Store(
+                keys, capacities, write_back, orders.native(tiers), touch, batch_blocks, shared
+            )
             return MachineStore(store, store)
 
         return make

@@ -178,8 +178,6 @@ def _all_unbounded(machines: tuple[MachineSection, ...]) -> bool:
 
 
 def _views(model: ScenarioModel) -> Iterator[Finding]:
-    if model.prefix_view.max_tokens is not None and model.cache.accounting == "detailed":
-        yield ("prefix_view", "max_tokens"), "with accounting detailed the tiers' capacities are the limit"
     why = store_kind(model.cache).lacks.get(Ability.VIEWS)
     for section in ("session_view", "prefix_view"):
         given = getattr(model, section)

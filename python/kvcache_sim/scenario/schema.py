@@ -110,7 +110,7 @@ class PrefixViewSection(Section):
     min_seen: Annotated[Count, about("earlier prompts that contain the prefix")] = 1
     max_tokens: Annotated[
         Annotated[int, Meta(ge=1)] | None,
-        about("total of shared prefixes, with accounting simplified; null: the tier's"),
+        about("size of a machine's store of shared prefixes; null: the tiers' capacities"),
     ] = None
 
 

@@ -60,19 +60,13 @@ class Batch:
     def __init__(
         self, store: Store, replica: ReplicaSettings, cache: CacheSettings, step_time: StepTime
     ) -> None:
-        self.store = store
-        self.step_time = step_time
-        self.budget = replica.max_num_batched_tokens
-        self._block = cache.block_size_tokens
-        self._layers = cache.num_layers
+        self.store, self.step_time, self.budget = store, step_time, replica.max_num_batched_tokens
+        self._block, self._layers = cache.block_size_tokens, cache.num_layers
         self._commits, self._cache_output = cache.enabled, cache.cache_output
         #: The host's time between two steps, in ns.
         self._overhead_ns = replica.step_overhead_ns
         self.running: list[Running] = []
-        self.budget_left = 0
-        self.steps = 0
-        self.generated_tokens = 0
-        self.begin_ns = 0
+        self.budget_left = self.steps = self.generated_tokens = self.begin_ns = 0
         #: Counts of each time between two tokens of a request, in ns.
         self.token_gaps_ns: Counter[int] = Counter()
 
@@ -178,9 +172,7 @@ class NextStep:
     def __init__(
         self, mover: Mover, batch: Batch, late: list[Loading], start: Callable[[int, int], None]
     ) -> None:
-        self.mover = mover
-        self.batch = batch
-        self._start = start
+        self.mover, self.batch, self._start = mover, batch, start
         #: Requests that joined the step while their KV still arrives.
         self.late = late
         #: Moves that free blocks for the step, and transfers whose final times it waits for.

@@ -65,11 +65,8 @@ class Link:
 
     def __init__(self, settings: ChannelSettings) -> None:
         self.settings = settings
-        self.busy_ns = 0
-        #: Total time that jobs have waited for earlier jobs.
-        self.queued_ns = 0
-        self.sent_bytes = 0
-        self.jobs = 0
+        #: Time in use, total time that jobs have waited for earlier jobs, bytes sent, and jobs.
+        self.busy_ns = self.queued_ns = self.sent_bytes = self.jobs = 0
 
     def wait_ns(self, now_ns: int) -> int:
         """Return the time (ns) that a job queued now waits for earlier jobs."""
@@ -87,8 +84,7 @@ class FifoChannel(Link):
 
     def __init__(self, settings: ChannelSettings) -> None:
         super().__init__(settings)
-        self.free_at_ns = 0
-        self.last_call_ns = 0
+        self.free_at_ns = self.last_call_ns = 0
 
     def wait_ns(self, now_ns: int) -> int:
         """Return the time (ns) that a job queued now waits for earlier jobs."""
@@ -131,13 +127,9 @@ class LayeredJob:
     """A job on a channel that is served layer by layer."""
 
     def __init__(self, layers: int, at_hand: int, is_load: bool, on_layer: Callable[[int], None]) -> None:
-        self.layers = layers
-        self.at_hand = at_hand
-        self.is_load = is_load
-        self.requested_ns = 0
-        #: Called with the number of layers that have arrived, at each arrival.
-        self.on_layer = on_layer
-        self.sent = 0
+        self.layers, self.at_hand, self.is_load, self.requested_ns = layers, at_hand, is_load, 0
+        #: Called with the number of layers that have arrived, at each arrival; and the layers sent so far.
+        self.on_layer, self.sent = on_layer, 0
         #: Remaining time of the current layer, in parts of a ns.
         self.left = 0
         self.times = Transmission(-1, NOT_YET, NOT_YET, 0)

@@ -65,15 +65,11 @@ class Handover:
     """
 
     def __init__(self, s: SequenceState, source: Peer, computed: Transmission | None) -> None:
-        self.sequence = s
-        self.source = source
-        self.source_lease = s.lease
-        self.computed = computed
+        self.sequence, self.source, self.source_lease, self.computed = s, source, s.lease, computed
         self.prefilled = computed is None
         #: Times of its request for blocks on the decode machine, and of the reservation.
         self.requested_ns = self.reserved_ns = 0
-        self.lease = -1
-        self.total_blocks = 0
+        self.lease, self.total_blocks = -1, 0
         #: The decode machine, and the channel to it.
         self.target: HandOverTarget
         self.wire: Channel
@@ -97,10 +93,7 @@ class Sender:
     def __init__(
         self, machine: Peer, settings: HandoverSettings, by_layer: bool, assign: Callable[[Handover], None]
     ) -> None:
-        self.machine = machine
-        self.settings = settings
-        self._by_layer = by_layer
-        self._assign = assign
+        self.machine, self.settings, self._by_layer, self._assign = machine, settings, by_layer, assign
         self._announced: dict[int, Handover] = {}
 
     def takes(self, s: SequenceState) -> bool:
@@ -148,8 +141,7 @@ class HandOverTarget:
     """A decode machine's side: reserves blocks in order of arrival, then adds requests to its batch."""
 
     def __init__(self, machine: Peer, settings: HandoverSettings) -> None:
-        self.machine = machine
-        self.settings = settings
+        self.machine, self.settings = machine, settings
         scheduler = machine.scheduler
         self.asking: deque[Handover] = scheduler.asking
         self.coming, self.arrived = scheduler.coming, scheduler.arrived
@@ -263,16 +255,9 @@ class DecodeChoice:
     """Chooses the decode machine of each hand-over: the router's choice, or the next machine that fits it."""
 
     def __init__(
-        self,
-        machines: Sequence[Peer],
-        targets: Sequence[HandOverTarget],
-        router: Router,
-        channels: Channels,
+        self, machines: Sequence[Peer], targets: Sequence[HandOverTarget], router: Router, channels: Channels
     ) -> None:
-        self.machines = machines
-        self.channels = channels
-        self._targets = targets
-        self._router = router
+        self.machines, self.channels, self._targets, self._router = machines, channels, targets, router
 
     def assign(self, handover: Handover) -> None:
         """Choose the machine, and queue the hand-over there."""

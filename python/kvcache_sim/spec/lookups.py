@@ -16,10 +16,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from kvcache_sim.cache.settings import CacheSettings
+from kvcache_sim.cache.settings import CacheSettings, PrefixViewSettings
 from kvcache_sim.engine import Engine
 from kvcache_sim.spec.keys import Keys
-from kvcache_sim.spec.prefix_store import PrefixCriteria, PrefixHash
+from kvcache_sim.spec.prefix_store import GlobalPrefixStore, PrefixCriteria, PrefixHash
 from kvcache_sim.spec.records import Records
 from kvcache_sim.spec.request import SequenceState
 from kvcache_sim.units import NS_PER_S
@@ -112,8 +112,10 @@ class LookUps:
         views, shared = cache.session_view, cache.prefix_view
         self.sessions = Sessions(views.max_sessions, views.ttl_ns)
         #: True if a prefix is shared only once it meets criteria.
-        self._gated = shared.min_tokens is not None or shared.min_seen > 1
-        self.prefixes = PrefixCriteria(-(-(shared.min_tokens or 1) // self._block), shared.min_seen)
+        self._gated = shared != PrefixViewSettings()
+        criteria = PrefixCriteria(-(-(shared.min_tokens or 1) // self._block), shared.min_seen)
+        #: The shared prefixes.
+        self.prefixes = GlobalPrefixStore(self._block, criteria, shared.max_tokens)
         #: Under simplified accounting: keeps a turn's tokens for its session, False without space.
         self.keep_session: Callable[[int, str, int], bool] | None = None
 
@@ -124,10 +126,11 @@ class LookUps:
         info = self.sessions.known(s.session_id, now_ns)
         if info is not None and s.continues(info.total_tokens_in_cache):
             return found
-        return self.prefixes.admitted_blocks(self._prefixes(s, found))
+        return self.prefixes.shareable_blocks(self.path(s.request, found))
 
-    def _prefixes(self, s: SequenceState, blocks: int) -> list[PrefixHash]:
-        return list(self.keys.path(s.request, 0, blocks))
+    def path(self, request: int, blocks: int) -> list[PrefixHash]:
+        """Return the hashes of a request's first prefixes, by their length in blocks."""
+        return list(self.keys.path(request, 0, blocks))
 
     def first_admission(self, s: SequenceState, run_tokens: int, now_ns: int) -> None:
         """Decide and log the outcome of a first admission that reuses ``run_tokens`` tokens."""
@@ -144,7 +147,7 @@ class LookUps:
         for event in events:
             self.records.log_prefix_cache_event(s, self.machine, now_ns, event)
         if self._gated:
-            self.prefixes.observe(self._prefixes(s, s.prompt_num_tokens // self._block))
+            self.prefixes.criteria.observe(self.path(s.request, s.prompt_num_tokens // self._block))
 
     def turn_completed(self, s: SequenceState, kept_output_tokens: int, now_ns: int) -> None:
         """Add a finished turn to the session's state, with ``kept_output_tokens`` tokens of its answer."""

@@ -45,10 +45,8 @@ class Transfer:
     """A copy of blocks from one tier to the next over one channel."""
 
     def __init__(self, mover: Mover, move: int, tiers: tuple[int, int], blocks: int) -> None:
-        self.mover = mover
-        self.move = move
+        self.mover, self.move, self.blocks = mover, move, blocks
         self.from_tier, self.to_tier = tiers
-        self.blocks = blocks
         #: For example ``cpu->gpu`` or ``remote->cpu``.
         self.edge = f"{KV_SOURCES[self.from_tier]}->{KV_SOURCES[self.to_tier]}"
         #: True if it is fed, and feeds, layer by layer.
@@ -96,14 +94,11 @@ class Mover:
         channels: Mapping[str, Channel],
         settings: tuple[CacheSettings, MovementSettings],
     ) -> None:
-        self.machine = machine
-        self.store = store
-        self.engine = engine
+        self.machine, self.store, self.engine = machine, store, engine
         #: By edge, for example ``gpu->cpu``.
         self.channels = channels
         cache, movement = settings
-        self.block_bytes = cache.block_bytes
-        self.layers = cache.num_layers
+        self.block_bytes, self.layers = cache.block_bytes, cache.num_layers
         self.pipelining = movement.layer_pipelining
         #: Transfers of unfinished moves.
         self.transfers: dict[int, Transfer] = {}
@@ -117,8 +112,7 @@ class Mover:
         self.written: Callable[[int, int, int], None] | None = None
         #: Bytes so far by edge, and bytes read from and written to each tier.
         self.edge_bytes: dict[str, int] = {}
-        self.read_bytes = [0] * len(TIERS)
-        self.written_bytes = [0] * len(TIERS)
+        self.read_bytes, self.written_bytes = [0] * len(TIERS), [0] * len(TIERS)
 
     # -- orders
 

@@ -1,20 +1,26 @@
 """Prefixes shared between requests: ``global_prefix_store`` (seed 000, 3.2 point 3 and 3.4).
 
 A prefix may be shared when it is long enough and was prefilled often enough: every prompt counts once for
-each of its whole-block prefixes, at its first admission and after its own lookup. Under simplified
-accounting the store has an entry for each shared prefix, and a search tries the longest candidate first. An
-entry's reference count is the number of its users. At zero, and without a longer entry, it is evictable, not
-gone: it is evicted for space or for the size limit, least recently used first, of equals the longest first.
+each of its whole-block prefixes, at its first admission and after its own lookup. The store has an entry for
+each shared prefix, which requests enter as blocks are computed; a search tries the longest candidate first.
+An entry's reference count is the number of its users. At zero, and without a longer entry, it is evictable,
+not gone: it is evicted for space or the size limit, least recently used first, of equals the longest first.
+Under detailed accounting the tiers have the blocks, and entries are kept only for a size limit: a prefix that
+the limit evicts, or that finds no space within it, is not shared until a request enters it again.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from heapq import heappop, heappush
+from typing import TYPE_CHECKING, Any
 
 from kvcache_sim.units import NS_PER_S
+
+if TYPE_CHECKING:
+    from kvcache_sim._core import Store
 
 #: A block's key names its tokens and all before them, so it is the hash of the prefix.
 PrefixHash = int
@@ -83,10 +89,17 @@ class GlobalPrefixCacheInfo:
 class GlobalPrefixStore:
     """The shared prefixes of one machine. Cost: one probe per candidate, one heap operation per release."""
 
-    def __init__(self, block_size_tokens: int) -> None:
-        self.block_size_tokens = block_size_tokens
+    def __init__(
+        self, block_size_tokens: int, criteria: PrefixCriteria | None = None, max_tokens: int | None = None
+    ) -> None:
+        self.block_size_tokens, self.max_tokens = block_size_tokens, max_tokens
+        self.criteria = criteria or PrefixCriteria(1, 1)
         self.global_prefix_store: dict[PrefixHash, GlobalPrefixCacheInfo] = {}
+        #: Counters of releases, of blocks entered before, and of evictions for the size limit.
+        self.access = self.merged_blocks = self.evicted_blocks = 0
         self._evictable: list[tuple[int, int, PrefixHash]] = []
+        #: Prefixes that the size limit evicted or refused since they were last entered.
+        self._left: set[PrefixHash] = set()
 
     @property
     def tokens(self) -> int:
@@ -100,6 +113,48 @@ class GlobalPrefixStore:
                 return blocks
         return 0
 
+    def shareable_blocks(self, prefixes: Sequence[PrefixHash]) -> int:
+        """Return the blocks of the longest prefix that may be shared: admitted, and within the size limit."""
+        kept = next((k for k, prefix in enumerate(prefixes) if prefix in self._left), len(prefixes))
+        return self.criteria.admitted_blocks(prefixes[:kept])
+
+    def hold_longest(self, prefixes: Sequence[PrefixHash]) -> int:
+        """Count a user of the longest prefix held; return its blocks."""
+        blocks = self.longest(prefixes)
+        if blocks:
+            self.acquire(prefixes[blocks - 1])
+        return blocks
+
+    def enter(self, prefixes: Sequence[PrefixHash], blocks: int) -> int:
+        """Enter the prefixes of a request that holds the first ``blocks``; return the blocks it holds now."""
+        while blocks < len(prefixes):
+            prefix, parent = prefixes[blocks], prefixes[blocks - 1] if blocks else None
+            if prefix in self.global_prefix_store:
+                self.merged_blocks += 1
+            elif not self.criteria.admits(prefix):
+                break
+            elif not self._make_space():
+                self._left.update(prefixes[blocks:])
+                break
+            else:
+                self.add(prefix, parent)
+            self.acquire(prefix)
+            if parent is not None:
+                self.release(parent)
+            blocks += 1
+        return blocks
+
+    def _make_space(self) -> bool:
+        """Make space for a block within the size limit; False if all prefixes are in use."""
+        while self.max_tokens is not None and self.tokens + self.block_size_tokens > self.max_tokens:
+            oldest = self.oldest_unused()
+            if oldest is None:
+                return False
+            self._left.add(oldest.prefix_hash)
+            self.evict(oldest)
+            self.evicted_blocks += 1
+        return True
+
     def add(self, prefix_hash: PrefixHash, parent: PrefixHash | None) -> None:
         """Add a prefix one block longer than its parent."""
         shorter = None if parent is None else self.global_prefix_store[parent]
@@ -108,6 +163,7 @@ class GlobalPrefixStore:
             shorter.longer += 1
             length += shorter.length
         self.global_prefix_store[prefix_hash] = GlobalPrefixCacheInfo(length, prefix_hash, shorter)
+        self._left.discard(prefix_hash)
 
     def acquire(self, prefix_hash: PrefixHash) -> None:
         """Count a user of the prefix, and so of every shorter one."""
@@ -118,6 +174,14 @@ class GlobalPrefixStore:
         entry = self.global_prefix_store[prefix_hash]
         entry.reference_count -= 1
         self._offer(entry)
+
+    def end_use(self, prefixes: Sequence[PrefixHash], now_ns: int | None) -> None:
+        """End the use of a prefix; with a time (ns) it is the most recently used from now on."""
+        self.access += now_ns is not None
+        if prefixes and now_ns is not None:
+            self.touch(prefixes[-1], self.access, now_ns)
+        if prefixes:
+            self.release(prefixes[-1])
 
     def touch(self, prefix_hash: PrefixHash, access: int, now_ns: int) -> None:
         """Record an access (counter and time in ns) on the prefix and on every shorter one."""
@@ -144,3 +208,39 @@ class GlobalPrefixStore:
     def _offer(self, entry: GlobalPrefixCacheInfo) -> None:
         if entry.is_unused:
             heappush(self._evictable, (entry.access, -entry.length, entry.prefix_hash))
+
+
+class LimitedStore:
+    """A block store whose requests enter and hold prefixes, for a size limit under detailed accounting."""
+
+    def __init__(
+        self, store: Store, prefixes: GlobalPrefixStore, path: Callable[[int, int], list[PrefixHash]]
+    ) -> None:
+        self._store, self._prefixes, self._path = store, prefixes, path
+        #: By lease, its request and the number of blocks of the longest prefix that it holds.
+        self._held: dict[int, tuple[int, int]] = {}
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._store, name)
+
+    def acquire(self, request: int, depth: int) -> int:
+        """Hold the first ``depth`` blocks of a request, and the longest prefix of these."""
+        lease = self._store.acquire(request, depth)
+        self._held[lease] = request, self._prefixes.hold_longest(self._path(request, depth))
+        return lease
+
+    def commit(self, lease: int, to: int, ready: tuple[int, int]) -> None:
+        """Share computed blocks up to ``to``, and enter their prefixes."""
+        self._store.commit(lease, to, ready)
+        request, blocks = self._held[lease]
+        self._held[lease] = request, self._prefixes.enter(self._path(request, to), blocks)
+
+    def abandon(self, lease: int) -> None:
+        """Undo an acquisition without an effect on recency."""
+        self._store.abandon(lease)
+        self._prefixes.end_use(self._path(*self._held.pop(lease)), None)
+
+    def release(self, lease: int, now_ns: int) -> None:
+        """End a lease; its prefix is the most recently used."""
+        self._store.release(lease, now_ns)
+        self._prefixes.end_use(self._path(*self._held.pop(lease)), now_ns)

@@ -67,8 +67,7 @@ class Records:
     def __init__(
         self, take_row: Callable[[dict[str, int]], None], take_event: Callable[[Event], None]
     ) -> None:
-        self._take_row = take_row
-        self._take_event = take_event
+        self._take_row, self._take_event = take_row, take_event
 
     def log_prefix_cache_event(
         self, s: SequenceState, machine: int, now_ns: int, event: tuple[int, int, int]
@@ -117,9 +116,7 @@ class Milestones:
     def __init__(
         self, machine: int, store: Store, records: Records, when_closed: Callable[[SequenceState], None]
     ) -> None:
-        self.machine = machine
-        self.store = store
-        self.records = records
+        self.machine, self.store, self.records = machine, store, records
         self.load = Load()
         self._when_closed = when_closed
 

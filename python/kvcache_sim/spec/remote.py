@@ -31,9 +31,7 @@ class RemoteReads:
     """The reads of one machine from the lower tiers of others; ``movers`` are those of the machines read."""
 
     def __init__(self, mover: Mover, movers: Mapping[int, Mover], channels: Channels) -> None:
-        self.mover = mover
-        self.movers = movers
-        self.channels = channels
+        self.mover, self.movers, self.channels = mover, movers, channels
 
     def longest(self, request: int, start: int, limit: int) -> list[Part]:
         """Return the longest run of one other machine from block ``start`` to at most ``limit``, in parts."""

@@ -37,31 +37,24 @@ class SequenceState:
     """One request while it is served; seed 000's ``SequenceState``."""
 
     def __init__(self, trace: Trace, request: int, arrival_ns: int) -> None:
-        self.trace = trace
-        self.request = request
-        self.arrival_ns = arrival_ns
+        self.trace, self.request, self.arrival_ns = trace, request, arrival_ns
         self.prompt_num_tokens = int(trace.input_tokens[request])
         self.output_tokens = int(trace.output_tokens[request])
-        self.session = int(trace.session[request])
-        self.turn = int(trace.turn[request])
+        self.session, self.turn = int(trace.session[request]), int(trace.turn[request])
         self.is_conversational_turn = bool(trace.is_conversational_turn[request])
         self.priority = int(trace.priority[request]) if len(trace.priority) else 0
         self.history_tokens = int(trace.history_tokens[request]) if len(trace.history_tokens) else -1
         self.status = Status.WAITING
         #: The machine it was routed to, and the machine it was handed over to.
-        self.machine = -1
-        self.decode_machine = -1
+        self.machine = self.decode_machine = -1
         #: Its lease in the store; -1: none.
         self.lease = -1
         #: Tokens with KV while it runs, of prompt and answer.
         self.computed_tokens = 0
-        #: Tokens generated before a preemption.
-        self.generated_tokens = 0
-        self.preemptions = 0
-        self.recomputed_tokens = 0
+        #: Tokens generated before a preemption; preemptions, and tokens computed again after these.
+        self.generated_tokens = self.preemptions = self.recomputed_tokens = 0
         self.last_token_ns: int | None = None
-        self.first_token_ns = -1
-        self.finish_ns = -1
+        self.first_token_ns = self.finish_ns = -1
         #: Start of the current part of TTFT, and the parts.
         self.since_ns = 0
         self.client_ns = self.queue_ns = self.lookup_ns = 0
@@ -73,8 +66,7 @@ class SequenceState:
         self.handover_blocks = 0
         #: Decided at the first admission: one of the five outcomes.
         self.outcome = -1
-        self.cached_prefix_length_used = 0
-        self.num_tokens_requiring_prefill = 0
+        self.cached_prefix_length_used = self.num_tokens_requiring_prefill = 0
         self.cached_tokens_by_source = [0] * len(KV_SOURCES)
         self.prefill_end_time_ns = -1
 

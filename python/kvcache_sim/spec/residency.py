@@ -16,19 +16,7 @@ from itertools import count, takewhile
 from typing import NamedTuple
 
 from kvcache_sim.errors import StoreError
-from kvcache_sim.spec.blocks import (
-    ABSENT,
-    GPU,
-    NO_MOVE,
-    READY,
-    Block,
-    Copy,
-    Lease,
-    Move,
-    Order,
-    Tier,
-    Times,
-)
+from kvcache_sim.spec.blocks import ABSENT, GPU, NO_MOVE, READY, Block, Copy, Lease, Move, Order, Tier, Times
 from kvcache_sim.spec.eviction import EvictionOrder
 from kvcache_sim.spec.keys import Keys
 from kvcache_sim.spec.records import RollingDigest
@@ -85,13 +73,8 @@ class Residency:
         self.root = Block(-1, -1, None, -1, [Copy(tier) for tier in range(len(sizes))])
         self.leases: dict[int, Lease] = {}
         self.moves: dict[int, Move] = {}
-        #: The time of the last eviction or release.
-        self.now_ns = 0
-        self.latest_ns = 0
-        #: Blocks computed twice and merged.
-        self.merged_blocks = 0
-        #: Counts accesses.
-        self.clock = 0
+        #: Times of the last eviction or release, and of the latest change; count of accesses; blocks merged.
+        self.now_ns = self.latest_ns = self.clock = self.merged_blocks = 0
         #: Transmissions to send.
         self._orders: list[Order] = []
         #: The numbers of leases and moves.

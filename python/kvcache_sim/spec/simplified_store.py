@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from itertools import count
 
 from kvcache_sim.spec.lookups import LookUps
-from kvcache_sim.spec.prefix_store import GlobalPrefixStore, PrefixHash
+from kvcache_sim.spec.prefix_store import PrefixHash
 from kvcache_sim.spec.records import RollingDigest
 from kvcache_sim.spec.residency import EvictionCounts, Occupancy, refused
 
@@ -51,19 +51,17 @@ class SimplifiedStore:
     """Unique tokens on one tier: of shared prefixes, of sessions, and private ones of running requests."""
 
     def __init__(self, lookups: LookUps, capacity: int | None) -> None:
-        self.keys, self.trace, self.engine = lookups.keys, lookups.trace, lookups.engine
-        self.criteria, self.sessions = lookups.prefixes, lookups.sessions
-        self._block = lookups.shared_block_tokens
-        self.prefixes = GlobalPrefixStore(self._block)
-        #: Tokens of the tier, and of all shared prefixes; None without bound.
-        self.capacity, self.max_prefix_tokens = capacity, lookups.cache.prefix_view.max_tokens
+        self.trace, self.engine = lookups.trace, lookups.engine
+        self.prefixes, self.sessions = lookups.prefixes, lookups.sessions
+        self._block, self._prefixes = lookups.shared_block_tokens, lookups.path
+        #: Tokens of the tier; None without bound.
+        self.capacity = capacity
         self.sessions.on_forgotten = self._drop_session
         lookups.keep_session = self.keep_session
-        self.merged_blocks = 0
         self._kept: dict[str, _Kept] = {}
         self._leases: dict[int, _Lease] = {}
         self._handles = count(1)
-        self._access = self._remainders = self._private = self._evicted = 0
+        self._remainders = self._private = self._evicted = 0
         self._digest = RollingDigest()
 
     # -- lookups
@@ -71,8 +69,11 @@ class SimplifiedStore:
     def peek(self, request: int, limit: int) -> tuple[int, int]:
         """Return the tokens found, and ready, up to ``limit``: the session's, else of a shared prefix."""
         prefixes = self._prefixes(request, limit // self._block)
-        admitted = self.criteria.admitted_blocks(prefixes)
-        shared = self.prefixes.longest(prefixes[:admitted], self.criteria.min_blocks) * self._block
+        admitted, shortest = (
+            self.prefixes.criteria.admitted_blocks(prefixes),
+            self.prefixes.criteria.min_blocks,
+        )
+        shared = self.prefixes.longest(prefixes[:admitted], shortest) * self._block
         found = max(self._of_session(request, limit), shared)
         return found, found
 
@@ -90,12 +91,6 @@ class SimplifiedStore:
     def _session_id(self, request: int) -> str | None:
         return self.trace.session_id(int(self.trace.session[request]))
 
-    def _prefixes(self, request: int, blocks: int) -> list[PrefixHash]:
-        return list(self.keys.path(request, 0, blocks))
-
-    def _prefix(self, request: int, blocks: int) -> PrefixHash | None:
-        return next(self.keys.path(request, blocks - 1, blocks)) if blocks else None
-
     # -- leases
 
     def _lease(self, lease: int) -> _Lease:
@@ -105,10 +100,7 @@ class SimplifiedStore:
 
     def acquire(self, request: int, depth: int) -> int:
         """Hold the first ``depth`` tokens, which ``peek`` found; return the lease."""
-        prefixes = self._prefixes(request, depth // self._block)
-        blocks = self.prefixes.longest(prefixes)
-        if blocks:
-            self.prefixes.acquire(prefixes[blocks - 1])
+        blocks = self.prefixes.hold_longest(self._prefixes(request, depth // self._block))
         reused = depth - blocks * self._block
         kept = self._kept.get(self._session_id(request) or "") if reused else None
         taken = 0
@@ -124,22 +116,17 @@ class SimplifiedStore:
 
     def abandon(self, lease: int) -> None:
         """Undo an acquisition without an effect on recency."""
-        self._end(lease, touches=False)
+        self._end(lease, None)
 
     def release(self, lease: int, now_ns: int) -> None:
         """End a lease and touch its prefix; its private tokens are free."""
-        self._access += 1
-        self._end(lease, touches=True)
+        self._end(lease, self.engine.now_ns)
 
-    def _end(self, lease: int, touches: bool) -> None:
+    def _end(self, lease: int, now_ns: int | None) -> None:
         left = self._lease(lease)
         del self._leases[lease]
         self._private -= left.private
-        prefix = self._prefix(left.request, left.blocks)
-        if prefix is not None:
-            if touches:
-                self.prefixes.touch(prefix, self._access, self.engine.now_ns)
-            self.prefixes.release(prefix)
+        self.prefixes.end_use(self._prefixes(left.request, left.blocks), now_ns)
         self._return_to_session(left)
 
     def _return_to_session(self, left: _Lease) -> None:
@@ -174,22 +161,15 @@ class SimplifiedStore:
     def commit(self, lease: int, to: int, ready: tuple[int, int] | None = None) -> None:
         """Share the computed tokens up to ``to`` in whole blocks, as far as prefixes are admitted."""
         held = self._lease(lease)
-        held.depth = to
-        while (held.blocks + 1) * self._block <= to:
-            parent, prefix = (self._prefix(held.request, held.blocks + n) for n in (0, 1))
-            assert prefix is not None
-            if prefix in self.prefixes.global_prefix_store:
-                self.merged_blocks += self._block
-            elif self.criteria.admits(prefix) and self._make_prefix_space():
-                self.prefixes.add(prefix, parent)
-            else:
-                return
-            self.prefixes.acquire(prefix)
-            if parent is not None:
-                self.prefixes.release(parent)
-            held.blocks += 1
-            held.private -= self._block
-            self._private -= self._block
+        held.depth, before = to, held.blocks
+        held.blocks = self.prefixes.enter(self._prefixes(held.request, to // self._block), before)
+        held.private -= (held.blocks - before) * self._block
+        self._private -= (held.blocks - before) * self._block
+
+    @property
+    def merged_blocks(self) -> int:
+        """Tokens computed twice and merged."""
+        return self.prefixes.merged_blocks * self._block
 
     def depth(self, lease: int) -> int:
         """Return the number of tokens that the lease reuses or has shared."""
@@ -201,10 +181,8 @@ class SimplifiedStore:
         """Keep a finished turn's tokens in place of the last turn's; return True if there is space."""
         self._drop_session(session_id)
         prefixes = self._prefixes(request, -(-tokens // self._block))
-        blocks = self.prefixes.longest(prefixes)
-        kept = _Kept(prefixes[blocks - 1] if blocks else None, self._access)
-        if kept.last is not None:
-            self.prefixes.acquire(kept.last)
+        blocks = self.prefixes.hold_longest(prefixes)
+        kept = _Kept(prefixes[blocks - 1] if blocks else None, self.prefixes.access)
         self._kept[session_id] = kept
         remainder = max(tokens - blocks * self._block, 0)
         if not self._make_space(remainder):
@@ -237,11 +215,12 @@ class SimplifiedStore:
     def _in_use(self) -> int:
         """Return the tokens that running requests keep from being evicted. Cost: these tokens."""
         used = [kept for kept in self._kept.values() if kept.users]
-        ends = [self._prefix(lease.request, lease.blocks) for lease in self._leases.values()]
-        ends += [kept.last for kept in used]
+        held = [lease for lease in self._leases.values() if lease.blocks]
+        ends = [self._prefixes(lease.request, lease.blocks)[-1] for lease in held]
+        ends += [kept.last for kept in used if kept.last is not None]
         blocks: set[PrefixHash] = set()
         for end in ends:
-            for entry in self.prefixes.global_prefix_store[end].chain() if end is not None else ():
+            for entry in self.prefixes.global_prefix_store[end].chain():
                 if entry.prefix_hash in blocks:
                     break
                 blocks.add(entry.prefix_hash)
@@ -267,20 +246,9 @@ class SimplifiedStore:
             self.prefixes.evict(prefix)
         self._evicted += before - self.used
 
-    def _make_prefix_space(self) -> bool:
-        """Make space for a block within the prefixes' size limit; False if all are in use."""
-        limit = self.max_prefix_tokens
-        while limit is not None and self.prefixes.tokens + self._block > limit:
-            oldest = self.prefixes.oldest_unused()
-            if oldest is None:
-                return False
-            self.prefixes.evict(oldest)
-            self._evicted += self._block
-        return True
-
     def eviction_counts(self, tier: int) -> EvictionCounts:
         """Return the tokens that have left the tier so far."""
-        return EvictionCounts(self._evicted, 0, 0)
+        return EvictionCounts(self._evicted + self.prefixes.evicted_blocks * self._block, 0, 0)
 
     # -- records
 

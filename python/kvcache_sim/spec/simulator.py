@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 import numpy as np
 
@@ -29,6 +29,7 @@ from kvcache_sim.spec.handover import DecodeChoice, HandOverTarget, Sender
 from kvcache_sim.spec.lookups import LookUps
 from kvcache_sim.spec.movement_policies import WritePolicies
 from kvcache_sim.spec.mover import Mover
+from kvcache_sim.spec.prefix_store import LimitedStore
 from kvcache_sim.spec.records import ARRIVE, Milestones, Records, RollingDigest
 from kvcache_sim.spec.remote import RemoteReads
 from kvcache_sim.spec.request import Load, SequenceState, Status
@@ -55,8 +56,7 @@ class Machine:
     def __init__(
         self, number: int, tiers: int, replica: ReplicaSettings, settings: ClusterSettings, parts: Parts
     ) -> None:
-        self.number = number
-        self.engine = parts.mover.engine
+        self.number, self.engine = number, parts.mover.engine
         self.cache, self.replica = settings.cache, replica
         #: Number of tiers.
         self.tiers = tiers
@@ -67,8 +67,7 @@ class Machine:
         self.sender: Sender | None = None
         self.mover.moved = self.moved
         self._boundary: Event | None = None
-        self._stepping = False
-        self._compute_ns = 0
+        self._stepping, self._compute_ns = False, 0
         self._capacity_blocks = self.store.occupancy(COMPUTE).capacity_blocks
 
     @property
@@ -214,6 +213,8 @@ class Simulator:
         lookups = LookUps(number, cache, self._shared_block_tokens, records, self.trace, self.engine)
         self.lookups.append(lookups)
         store = self._make_store(own.tiers, lookups)
+        if cache.prefix_view.max_tokens is not None and cache.accounting == "detailed":
+            store = cast("Store", LimitedStore(store, lookups.prefixes, lookups.path))
         channels = {edge: self.channels[name] for edge, name in own.edge_channels.items()}
         mover = self.mover_class(number, store, self.engine, channels, (cache, movement))
         writes = self.writes_class(store, policies) if policies else None

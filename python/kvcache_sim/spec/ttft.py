@@ -37,9 +37,7 @@ class Loading:
         freeing_moves, loads = waits
         self.sequence = sequence
         #: Blocks that it holds or has reserved.
-        self.total_blocks = total_blocks
-        self._on_ready = on_ready
-        self._pipelining = mover.pipelining
+        self.total_blocks, self._on_ready, self._pipelining = total_blocks, on_ready, mover.pipelining
         self._layers = mover.layers
         self._tiers = dict(loads)
         #: Transfers that bring its KV and were unfinished at its admission.

@@ -37,7 +37,7 @@ from_attributes! {
     ReplicaConfig {
         machine, max_num_seqs, waits_for_duplicates, queue_order, async_scheduling, skips_full_prefill,
         discard_on_finish, admits_prompts_only, lost_blocks, reads, expires, lookahead, max_sessions, session_ttl_ns,
-        prefix_view, record_window_ns, ..Self
+        record_window_ns, ..Self
     }
 }
 

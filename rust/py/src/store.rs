@@ -1,6 +1,7 @@
 //! `Store`: the block store of one machine.
 
 use kvsim_core::store::{Residency, Store, TierConfig, Times, Touch};
+use kvsim_core::views::PrefixViewConfig;
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 
@@ -25,9 +26,10 @@ type PyClaim = (u64, Vec<u64>);
 store_calls! {
     PyStore {
         /// `orders`: by tier, None for recency; no list means recency on all. `touch`: the event that makes blocks
-        /// recent. `eviction_batch_blocks`: blocks that an eviction removes at least.
+        /// recent. `eviction_batch_blocks`: blocks that an eviction removes at least. `shared`: which prefixes are
+        /// shared between requests, and the tokens of a block; None: all.
         #[new]
-        #[pyo3(signature = (keys, capacities_blocks, write_back, orders=None, touch="release", eviction_batch_blocks=1))]
+        #[pyo3(signature = (keys, capacities_blocks, write_back, orders=None, touch="release", eviction_batch_blocks=1, shared=None))]
         fn new(
             keys: &PyKeys,
             capacities_blocks: Vec<Option<u64>>,
@@ -35,6 +37,7 @@ store_calls! {
             orders: Option<Vec<Option<OrderChoice<'_>>>>,
             touch: &str,
             eviction_batch_blocks: u64,
+            shared: Option<Arg<(PrefixViewConfig, u64)>>,
         ) -> PyResult<(Self, PyMachineStore)> {
             if capacities_blocks.is_empty() || capacities_blocks.len() != write_back.len() {
                 return Err(PyValueError::new_err(
@@ -60,10 +63,13 @@ store_calls! {
                 .into_iter()
                 .map(|choice| choice.map(|choice| order(choice, &failure)).transpose())
                 .collect::<PyResult<Vec<_>>>()?;
-            let store = Store::new(keys.0.clone(), &tiers)
+            let mut store = Store::new(keys.0.clone(), &tiers)
                 .with_touch(touch)
                 .with_eviction_batch(eviction_batch_blocks)
                 .with_orders(orders);
+            if let Some(Arg((view, block_size_tokens))) = shared {
+                store.share_prefixes(view, block_size_tokens);
+            }
             Ok(Self::over(store, failure))
         }
 

@@ -1,7 +1,7 @@
 //! `TokenStore`: a machine's cache as a count of unique tokens.
 
 use kvsim_core::token_store::{Prompts, TokenStore};
-use kvsim_core::views::{PrefixAdmission, PrefixViewConfig, Sessions};
+use kvsim_core::views::{PrefixStore, PrefixViewConfig, Sessions};
 use numpy::PyReadonlyArray1;
 use pyo3::prelude::*;
 
@@ -47,7 +47,7 @@ store_calls! {
                 prompts,
                 (block, capacity_tokens.map(|tokens| tokens.0)),
                 Sessions::new(session_view.max_sessions, session_view.ttl_ns),
-                PrefixAdmission::new(prefix_view.0, block),
+                PrefixStore::new(prefix_view.0, block),
             );
             let store = AnyStore::Tokens(answered(made)?);
             Ok((Self, PyMachineStore::new(store)))

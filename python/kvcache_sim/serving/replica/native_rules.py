@@ -9,7 +9,7 @@ from kvcache_sim.cache.admission import ADMISSION, ADMISSIONS
 from kvcache_sim.cache.fetch import FETCH, FETCHES
 from kvcache_sim.cache.machine import Machine
 from kvcache_sim.cache.pool import PoolNode
-from kvcache_sim.cache.settings import CacheSettings, MovementSettings, PrefixViewSettings
+from kvcache_sim.cache.settings import MovementSettings
 from kvcache_sim.cache.tier_rules import ReadsRules, TierRules, WriteCall, core_name, write_call
 from kvcache_sim.serving.queue import ORDERS, QUEUE_ORDER, served_as
 from kvcache_sim.serving.recorder import Recorder
@@ -143,8 +143,6 @@ class ServingRules(Value):
     lookahead: int
     max_sessions: int | None
     session_ttl_ns: int | None
-    #: Rule for sharing prefixes between requests; None: at once.
-    prefix_view: PrefixViewSettings | None
     #: Milestones in [start, end) are recorded; None: none are.
     record_window_ns: tuple[int, int] | None
     #: Names of the columns of a request's row, in order.
@@ -185,7 +183,6 @@ def serving_rules(
         lookahead=0 if machine.tree is None else cache.scheduler_aware_window,
         max_sessions=cache.session_view.max_sessions,
         session_ttl_ns=cache.session_view.ttl_ns,
-        prefix_view=_prefix_view(cache),
         record_window_ns=recorder.window_ns,
         request_columns=recorder.row_columns,
         sources=KV_SOURCES,
@@ -214,9 +211,3 @@ def _sglang_rules(settings: ReplicaSettings) -> SglangRules | None:
     from kvcache_sim.serving.engine_rules import sglang_rules
 
     return sglang_rules(settings)
-
-
-def _prefix_view(cache: CacheSettings) -> PrefixViewSettings | None:
-    """Return the rule for sharing prefixes; None: at once, or decided by the store."""
-    at_once = cache.prefix_view == PrefixViewSettings() or cache.accounting == "simplified"
-    return None if at_once else cache.prefix_view

@@ -57,7 +57,8 @@ impl Replica {
         let continues = session_tokens.map(|total| arrival.continues(total));
         let (found, events) = decide(arrival.prompt_tokens, continues, cached_tokens);
         self.requests[slot].outcome = found as u8;
-        self.count_prefixes(now, slot);
+        now.store
+            .count_prefixes(arrival.request, arrival.prompt_tokens);
         for (outcome, tokens, left_tokens) in events {
             let row = EventRow {
                 detail: outcome as i64,

@@ -63,7 +63,7 @@ impl Replica {
                 self.resume(now, now.ns)?;
             }
             Task::TurnCompleted(session, tokens) => {
-                self.views.sessions.complete_turn(session, tokens, now.ns);
+                self.sessions.complete_turn(session, tokens, now.ns);
             }
         }
         std::mem::swap(&mut done.messages, &mut self.handover.messages);

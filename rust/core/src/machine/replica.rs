@@ -15,7 +15,7 @@ use crate::batch::Batch;
 use crate::slab::Slab;
 use crate::store::Answer;
 use crate::transfers::Mover;
-use crate::views::Views;
+use crate::views::Sessions;
 
 /// Order of events at one instant.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -44,8 +44,8 @@ pub struct Replica {
     pub(super) loads: Loads,
     /// Moves and transfers that the composed step waits for.
     pub(super) composed: ComposedStep,
-    /// Known sessions, and the prefixes that may be shared.
-    pub(super) views: Views,
+    /// Known sessions.
+    pub(super) sessions: Sessions,
     /// Reports that have not been taken yet.
     pub reports: Reports,
     /// Load that routers compare.
@@ -64,7 +64,7 @@ impl Replica {
                 queue: Queue::new(config.queue_order),
                 ..ArrivalQueue::default()
             },
-            views: config.views(),
+            sessions: Sessions::new(config.max_sessions, config.session_ttl_ns),
             config,
             batch,
             reports: Reports {

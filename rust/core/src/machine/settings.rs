@@ -5,7 +5,6 @@ use super::handover::Role;
 use super::prefetch::PrefetchPolicy;
 use super::queue::QueueOrder;
 use crate::names::named_values;
-use crate::views::{PrefixAdmission, PrefixViewConfig, Sessions, Views};
 
 named_values! {
     /// Mode of asynchronous scheduling: synchronous, or a step in advance, with or without foreseen ends of answers.
@@ -89,8 +88,6 @@ pub struct ReplicaConfig {
     pub max_sessions: Option<usize>,
     /// Time that a session is known after its last turn; `None`: for ever.
     pub session_ttl_ns: Option<u64>,
-    /// Conditions for sharing prefixes between requests; `None`: at once.
-    pub prefix_view: Option<PrefixViewConfig>,
     /// Role in hand-overs between machines.
     pub role: Role,
     /// Milestones from the first time on and before the second are recorded; `None`: none are.
@@ -101,17 +98,6 @@ impl ReplicaConfig {
     /// Number that stands for another machine in place of a tier.
     pub fn remote(&self) -> usize {
         self.sources.max(1) as usize - 1
-    }
-
-    /// Views without sessions and prefixes, with the configured bounds.
-    pub fn views(&self) -> Views {
-        let block = self.block_size_tokens;
-        Views {
-            sessions: Sessions::new(self.max_sessions, self.session_ttl_ns),
-            prefixes: self
-                .prefix_view
-                .map(|config| PrefixAdmission::new(config, block)),
-        }
     }
 
     /// Number of leading blocks of `tokens` tokens that may hit (semantics 1).

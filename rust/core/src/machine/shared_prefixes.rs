@@ -2,7 +2,7 @@
 //! and 3.4).
 //!
 //! A turn that continues its session may reuse all that is found. Any other request may reuse a run as far as its
-//! prefixes were admitted: long enough, and seen in enough prompts before.
+//! prefixes were admitted, long enough and seen in enough prompts before, and are within the store's size limit.
 
 use super::{Now, Replica, Slot};
 
@@ -13,7 +13,7 @@ impl Replica {
         match now.store.sessions() {
             _ if session < 0 => None,
             Some(kept) => kept.session_tokens(session, now.ns),
-            None => self.views.sessions.tokens(session, now.ns),
+            None => self.sessions.tokens(session, now.ns),
         }
     }
 
@@ -24,37 +24,19 @@ impl Replica {
         match now.store.sessions() {
             Some(kept) => kept.complete_turn(request, session, tokens, now.ns),
             None => {
-                self.views.sessions.complete_turn(session, tokens, now.ns);
+                self.sessions.complete_turn(session, tokens, now.ns);
             }
         }
     }
 
     /// Number of the `found` leading blocks that a request may reuse.
     pub(super) fn reusable_blocks(&mut self, now: &mut Now<'_>, slot: Slot, found: u32) -> u32 {
-        if self.views.prefixes.is_none() {
-            return found;
-        }
         let arrival = self.requests[slot].arrival;
-        let session_tokens = self.session_tokens(now, slot);
-        if session_tokens.is_some_and(|total| arrival.continues(total)) {
+        let shareable = now.store.shareable_blocks(arrival.request, found);
+        let continues = |total| arrival.continues(total);
+        if shareable < found && self.session_tokens(now, slot).is_some_and(continues) {
             return found;
         }
-        match (&self.views.prefixes, now.store.block_keys()) {
-            (Some(prefixes), Some(keys)) => prefixes.admitted_blocks(keys, arrival.request, found),
-            _ => found,
-        }
-    }
-
-    /// Counts the prefixes of a request's prompt, after its own first look-up.
-    pub(super) fn count_prefixes(&mut self, now: &mut Now<'_>, slot: Slot) {
-        let arrival = &self.requests[slot].arrival;
-        if let Some(kept) = now.store.sessions() {
-            kept.observe(arrival.request, arrival.prompt_tokens);
-        } else if let (Some(prefixes), Some(keys)) =
-            (&mut self.views.prefixes, now.store.block_keys())
-        {
-            let blocks = arrival.prompt_tokens / self.config.block_size_tokens;
-            prefixes.observe(keys, arrival.request, blocks as u32);
-        }
+        shareable
     }
 }

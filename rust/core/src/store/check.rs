@@ -3,6 +3,7 @@
 use super::node::State;
 use super::{Store, Times, GPU};
 use crate::ids::{NodeId, NONE, ROOT};
+use crate::views::NO_ENTRY;
 
 /// Returns a violation with this text if a condition is met.
 macro_rules! violated {
@@ -32,7 +33,13 @@ impl Store {
         for &id in &live {
             self.check_node(id)?;
         }
-        Ok(())
+        let leases = self.leases.iter().filter(|(_, lease)| lease.live);
+        let held = leases.map(|(_, lease)| lease.prefix);
+        let held: Vec<_> = held.filter(|&prefix| prefix != NO_ENTRY).collect();
+        match self.shared.as_deref() {
+            Some((prefixes, _)) => prefixes.check(&held, &held),
+            None => Ok(()),
+        }
     }
 
     pub(super) fn live_nodes(&self) -> Vec<NodeId> {

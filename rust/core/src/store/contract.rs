@@ -143,6 +143,14 @@ pub trait BlockStore: MachineStore {
         None
     }
 
+    /// Returns how many of a request's `found` leading blocks another request's prompt may share; by default all.
+    fn shareable_blocks(&self, _request: u32, found: u32) -> u32 {
+        found
+    }
+
+    /// Counts the prefixes of a prompt of `_prompt_tokens` tokens, after its own first look-up.
+    fn count_prefixes(&mut self, _request: u32, _prompt_tokens: u64) {}
+
     /// Reverts an acquisition whose reservation was refused, without a trace.
     fn abandon(&mut self, lease: LeaseId) -> Answer<()>;
 
@@ -285,9 +293,6 @@ pub trait GroupAdmission {
 pub trait SessionStore {
     /// Returns the tokens that a session's last completed turn left here; `None` if no turn of it is known.
     fn session_tokens(&mut self, session: i64, now_ns: u64) -> Option<u64>;
-
-    /// Counts the prefixes of a prompt that is admitted for the first time.
-    fn observe(&mut self, request: u32, prompt_tokens: u64);
 
     /// Keeps the tokens of a completed turn for the session's next turn.
     fn complete_turn(&mut self, request: u32, session: i64, tokens: u64, now_ns: u64);

@@ -5,6 +5,7 @@ use super::orders::Release;
 use super::times::Times;
 use super::{Answer, Store, StoreError, Touch, GPU};
 use crate::ids::{LeaseId, NodeId, NONE, ROOT};
+use crate::views::{EntryId, PrefixStore, NO_ENTRY};
 
 /// A held path, and private blocks reserved for blocks to compute or load.
 #[derive(Clone, Debug, Default)]
@@ -28,6 +29,14 @@ pub struct Lease {
     pub(super) live: bool,
     /// Leading blocks that were found rather than computed.
     pub(super) found: u32,
+    /// The longest prefix that it holds, if shared prefixes have a size limit.
+    pub(super) prefix: EntryId,
+}
+
+/// Returns the shared prefixes if they have a size limit.
+fn limited(shared: &mut Option<Box<(PrefixStore, u64)>>) -> Option<&mut PrefixStore> {
+    let prefixes = shared.as_deref_mut().map(|shared| &mut shared.0);
+    prefixes.filter(|prefixes| prefixes.is_limited())
 }
 
 /// Provenance of computed blocks: the request, its admission, and the ready times.
@@ -45,8 +54,13 @@ impl Store {
         self.on_tier(tail, GPU)?;
         self.hold(GPU, tail);
         self.count_use(tail, 1);
+        let prefix = match limited(&mut self.shared) {
+            Some(prefixes) => prefixes.hold_longest(&self.keys, request, depth),
+            None => NO_ENTRY,
+        };
         let lease = Lease {
             access: self.next_access(),
+            prefix,
             request,
             tail,
             depth,
@@ -111,6 +125,10 @@ impl Store {
         }
         let lease = &mut self.leases[id];
         (lease.tail, lease.depth) = (tail, depth);
+        if let Some(prefixes) = limited(&mut self.shared) {
+            let holder = (request, lease.prefix);
+            lease.prefix = prefixes.enter(&self.keys, holder, depth).0;
+        }
         Ok(())
     }
 
@@ -195,6 +213,7 @@ impl Store {
         let Lease {
             request,
             found,
+            prefix,
             tail,
             reserved,
             pending,
@@ -206,6 +225,9 @@ impl Store {
             computed_blocks: all.saturating_sub(found),
         };
         self.next_access();
+        if let Some(prefixes) = limited(&mut self.shared) {
+            prefixes.end_use(prefix);
+        }
         self.each_run((tail, 0), |store, run| {
             store.copy_mut(run, GPU).holds -= 1;
             store.nodes[run as usize].pins -= 1;
@@ -237,9 +259,17 @@ impl Store {
 
     /// Reverts an admission completely, recency included. The lease must have no reserved blocks.
     pub fn abandon(&mut self, id: LeaseId) -> Answer<()> {
-        let Lease { tail, reserved, .. } = *self.lease(id)?;
+        let Lease {
+            tail,
+            reserved,
+            prefix,
+            ..
+        } = *self.lease(id)?;
         if reserved > 0 {
             return Err(StoreError::Reserved);
+        }
+        if let Some(prefixes) = limited(&mut self.shared) {
+            prefixes.end_hold(prefix);
         }
         self.unhold(GPU, tail);
         self.count_use(tail, -1);

@@ -81,6 +81,7 @@ use std::sync::Arc;
 
 use crate::keys::BlockKeys;
 use crate::records::Records;
+use crate::views::{PrefixStore, PrefixViewConfig};
 use moves::{Hold, Move};
 use node::{Copy, Node, Run};
 use orders::Orders;
@@ -155,6 +156,8 @@ pub struct Store {
     eviction: Option<Box<Orders>>,
     /// Entries in routers' indexes.
     index_entries: Vec<IndexEntry>,
+    /// Prefixes that may be shared, and the tokens of their blocks; `None`: all.
+    shared: Option<Box<(PrefixStore, u64)>>,
 }
 
 impl Store {
@@ -186,7 +189,14 @@ impl Store {
             merged_blocks: 0,
             eviction: None,
             index_entries: Vec::new(),
+            shared: None,
         }
+    }
+
+    /// Sets which prefixes are shared between requests, of blocks of a number of tokens.
+    pub fn share_prefixes(&mut self, config: PrefixViewConfig, block_size_tokens: u64) {
+        let prefixes = PrefixStore::new(config, block_size_tokens);
+        self.shared = Some(Box::new((prefixes, block_size_tokens)));
     }
 
     /// Returns a tier's counters.

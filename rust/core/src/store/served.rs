@@ -88,6 +88,24 @@ impl BlockStore for Store {
         self.keys().have_same_block(a, b, block)
     }
 
+    fn shareable_blocks(&self, request: u32, found: u32) -> u32 {
+        match self.shared.as_deref() {
+            Some((prefixes, _)) => {
+                let kept = prefixes.within_limit(&self.keys, request, found);
+                let admission = &prefixes.admission;
+                admission.admitted_blocks(&self.keys, request, kept)
+            }
+            None => found,
+        }
+    }
+
+    fn count_prefixes(&mut self, request: u32, prompt_tokens: u64) {
+        if let Some((prefixes, block)) = self.shared.as_deref_mut() {
+            let blocks = (prompt_tokens / *block) as u32;
+            prefixes.admission.observe(&self.keys, request, blocks);
+        }
+    }
+
     fn tiered(&mut self) -> Option<&mut Store> {
         (self.tiers() > 1).then_some(self)
     }

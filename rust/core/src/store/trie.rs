@@ -63,9 +63,14 @@ impl Store {
         (found, ready)
     }
 
-    /// Returns the found leading blocks in runs: (past the last block, holders, access on the fastest tier).
+    /// Returns the found leading blocks in runs: (past the last block, holders, access on the fastest tier). They end
+    /// at a prefix that the size limit of shared prefixes has evicted.
     pub fn uses(&self, request: u32, limit: u32) -> Vec<(u32, u32, u64)> {
         let mut runs = Vec::new();
+        let limit = match self.shared.as_deref() {
+            Some((prefixes, _)) => prefixes.within_limit(&self.keys, request, limit),
+            None => limit,
+        };
         self.walk(request, limit, |run, _, end| {
             if let Some(tier) = run.fastest() {
                 runs.push((end, run.node.pins, run.copies[tier].access));

@@ -1,6 +1,6 @@
 //! The contract of all stores, implemented by a count of tokens: a block is one token.
 
-use super::{Lease, TokenStore, NO_ENTRY};
+use super::{Lease, TokenStore};
 use crate::error::{Answer, StoreError};
 use crate::ids::LeaseId;
 use crate::keys::BlockKeys;
@@ -44,30 +44,17 @@ impl BatchStore for TokenStore {
         if shared + size > u64::from(to) {
             return Ok(());
         }
-        let mut held = held.clone();
-        while (u64::from(held.blocks) + 1) * size <= u64::from(to) {
-            let key = self.keys.key(held.request, held.blocks);
-            let entry = match self.prefixes.get(key) {
-                Some(entry) => {
-                    self.merged += size;
-                    entry
-                }
-                None if self.admission.is_admitted(key)
-                    && self.evict_for_prefix(ready.ready_ns) =>
-                {
-                    self.prefixes.add(key, held.last)
-                }
-                None => break,
-            };
-            self.prefixes.acquire(entry);
-            self.prefixes.pin(entry);
-            self.release_prefix(held.last);
-            held.last = entry;
-            held.blocks += 1;
-            held.private -= size;
-            self.private -= size;
+        let holder = (held.request, held.last);
+        let blocks = (u64::from(to) / size) as u32;
+        let (last, entered) = self.prefixes.enter(&self.keys, holder, blocks);
+        let now_shared = u64::from(self.prefixes.length(last)) * size;
+        (held.last, held.blocks) = (last, self.prefixes.length(last));
+        held.private -= now_shared - shared;
+        self.private -= now_shared - shared;
+        self.merged += entered.merged * size;
+        for _ in 0..entered.evicted {
+            self.count_eviction(size, ready.ready_ns);
         }
-        self.leases[lease] = held;
         Ok(())
     }
 
@@ -123,11 +110,10 @@ impl BlockStore for TokenStore {
     /// Holds the first `depth` tokens: those that a look-up found, or fewer.
     fn acquire(&mut self, request: u32, depth: u32) -> Answer<LeaseId> {
         self.known_request(request)?;
-        let (blocks, last) = self.longest(request, self.whole_blocks(depth), 1);
-        if last != NO_ENTRY {
-            self.prefixes.acquire(last);
-            self.prefixes.pin(last);
-        }
+        let last = self
+            .prefixes
+            .hold_longest(&self.keys, request, self.whole_blocks(depth));
+        let blocks = self.prefixes.length(last);
         let reused = u64::from(depth) - u64::from(blocks) * self.block_size_tokens;
         let (mut kept, mut taken) = (0, 0);
         if let Some(session) = self.session_of(request).filter(|_| reused > 0) {
@@ -151,7 +137,7 @@ impl BlockStore for TokenStore {
     fn abandon(&mut self, lease: LeaseId) -> Answer<()> {
         let left = self.leases.remove(lease).ok_or(StoreError::NoSuchLease)?;
         self.private -= left.private;
-        self.release_prefix(left.last);
+        self.prefixes.end_hold(left.last);
         self.return_taken(&left, 0);
         Ok(())
     }
@@ -159,10 +145,8 @@ impl BlockStore for TokenStore {
     /// Ends a lease and touches its prefix; its private tokens are free.
     fn release(&mut self, lease: LeaseId, now_ns: u64) -> Answer<()> {
         let left = self.leases.remove(lease).ok_or(StoreError::NoSuchLease)?;
-        self.access += 1;
         self.private -= left.private;
-        self.prefixes.touch(left.last, self.access, now_ns);
-        self.release_prefix(left.last);
+        self.prefixes.end_use(left.last);
         self.return_taken(&left, now_ns);
         Ok(())
     }
@@ -185,12 +169,15 @@ impl BlockStore for TokenStore {
     fn sessions(&mut self) -> Option<&mut dyn SessionStore> {
         Some(self)
     }
+
+    fn count_prefixes(&mut self, request: u32, prompt_tokens: u64) {
+        self.observe(request, prompt_tokens);
+    }
 }
 
 impl SessionStore for TokenStore {
     own_methods! {
         fn session_tokens(self: &mut Self, session: i64, now_ns: u64) -> Option<u64>;
-        fn observe(self: &mut Self, request: u32, prompt_tokens: u64);
         fn complete_turn(self: &mut Self, request: u32, session: i64, tokens: u64, now_ns: u64);
     }
 }

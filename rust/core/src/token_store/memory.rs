@@ -39,21 +39,6 @@ impl TokenStore {
         true
     }
 
-    /// Evicts for one block within the size limit of the shared prefixes; false if all are in use.
-    pub(super) fn evict_for_prefix(&mut self, now_ns: u64) -> bool {
-        let Some(limit) = self.admission.max_tokens() else {
-            return true;
-        };
-        while self.prefix_tokens() + self.block_size_tokens > limit {
-            let Some((oldest, _)) = self.prefixes.oldest_unused() else {
-                return false;
-            };
-            self.prefixes.evict(oldest);
-            self.count_eviction(self.block_size_tokens, now_ns);
-        }
-        true
-    }
-
     /// Evicts the oldest unused entry; false if there is none.
     fn evict_oldest(&mut self, now_ns: u64) -> bool {
         let before = self.used();
@@ -70,7 +55,7 @@ impl TokenStore {
         true
     }
 
-    fn count_eviction(&mut self, tokens: u64, now_ns: u64) {
+    pub(super) fn count_eviction(&mut self, tokens: u64, now_ns: u64) {
         self.evicted += tokens;
         if tokens > 0 {
             self.records.log_eviction(crate::tiers::GPU, tokens, now_ns);

@@ -17,8 +17,6 @@ mod check;
 mod contract;
 mod kept;
 mod memory;
-#[cfg(test)]
-mod tests;
 mod turns;
 
 use std::sync::Arc;
@@ -28,7 +26,7 @@ use crate::ids::LeaseId;
 use crate::keys::BlockKeys;
 use crate::records::Records;
 use crate::store::Slots;
-use crate::views::{EntryId, PrefixAdmission, PrefixStore, Sessions, NO_ENTRY};
+use crate::views::{EntryId, PrefixStore, Sessions};
 use kept::Kept;
 
 /// The columns of the trace that the views read, by request.
@@ -72,11 +70,9 @@ pub struct TokenStore {
     /// In tokens; `None` is unbounded.
     capacity: Option<u64>,
     sessions: Sessions,
-    admission: PrefixAdmission,
     prefixes: PrefixStore,
     kept: Kept,
     leases: Slots<Lease>,
-    access: u64,
     private: u64,
     evicted: u64,
     /// Tokens computed twice and merged.
@@ -93,7 +89,7 @@ impl TokenStore {
         prompts: Prompts,
         (block_size_tokens, capacity): (u64, Option<u64>),
         sessions: Sessions,
-        admission: PrefixAdmission,
+        prefixes: PrefixStore,
     ) -> Answer<Self> {
         let requests = keys.requests() as usize;
         let lengths = [
@@ -110,11 +106,9 @@ impl TokenStore {
             block_size_tokens: block_size_tokens.max(1),
             capacity,
             sessions,
-            admission,
-            prefixes: PrefixStore::default(),
+            prefixes,
             kept: Kept::default(),
             leases: Slots::default(),
-            access: 0,
             private: 0,
             evicted: 0,
             merged: 0,
@@ -167,13 +161,14 @@ impl TokenStore {
 
     fn shared_blocks(&self, request: u32, limit: u32) -> u32 {
         let blocks = self.whole_blocks(limit);
-        let admitted = self.admission.admitted_blocks(&self.keys, request, blocks);
-        let shortest = self.admission.shortest_blocks().max(1);
-        self.longest(request, admitted, shortest).0
-    }
-
-    fn longest(&self, request: u32, blocks: u32, shortest: u64) -> (u32, EntryId) {
-        self.prefixes.longest(&self.keys, request, blocks, shortest)
+        let admitted = self
+            .prefixes
+            .admission
+            .admitted_blocks(&self.keys, request, blocks);
+        let shortest = self.prefixes.admission.shortest_blocks().max(1);
+        self.prefixes
+            .longest(&self.keys, request, admitted, shortest)
+            .0
     }
 
     /// Returns the tokens of the whole blocks among `tokens` tokens.
@@ -197,12 +192,5 @@ impl TokenStore {
 
     fn lease(&self, lease: LeaseId) -> Answer<&Lease> {
         self.leases.get(lease).ok_or(StoreError::NoSuchLease)
-    }
-
-    fn release_prefix(&mut self, entry: EntryId) {
-        if entry != NO_ENTRY {
-            self.prefixes.unpin(entry);
-            self.prefixes.release(entry);
-        }
     }
 }

@@ -14,7 +14,7 @@ impl TokenStore {
     /// Counts the prefixes of a prompt that is admitted for the first time.
     pub fn observe(&mut self, request: u32, prompt_tokens: u64) {
         let blocks = (prompt_tokens / self.block_size_tokens) as u32;
-        self.admission.observe(&self.keys, request, blocks);
+        self.prefixes.admission.observe(&self.keys, request, blocks);
     }
 
     /// Enters a completed turn of `tokens` tokens into the session view, and keeps its tokens. A session
@@ -59,12 +59,8 @@ impl TokenStore {
     fn keep(&mut self, request: u32, session: i64, tokens: u64, now_ns: u64) -> bool {
         self.drop_kept(session);
         let candidates = tokens.div_ceil(self.block_size_tokens) as u32;
-        let (blocks, last) = self.longest(request, candidates, 1);
-        if last != NO_ENTRY {
-            self.prefixes.acquire(last);
-            self.prefixes.pin(last);
-        }
-        let shared = u64::from(blocks) * self.block_size_tokens;
+        let last = self.prefixes.hold_longest(&self.keys, request, candidates);
+        let shared = u64::from(self.prefixes.length(last)) * self.block_size_tokens;
         let remainder = tokens.saturating_sub(shared);
         let fits = self.evict_for(remainder, now_ns);
         if last != NO_ENTRY {
@@ -74,7 +70,8 @@ impl TokenStore {
             }
         }
         if fits {
-            self.kept.keep(session, last, remainder, self.access);
+            self.kept
+                .keep(session, last, remainder, self.prefixes.access);
         }
         fits
     }

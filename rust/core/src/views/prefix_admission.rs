@@ -30,7 +30,7 @@ impl Default for PrefixViewConfig {
 }
 
 /// Decides up to which length a prefix is shared. Cost: a look-up per block, if prefixes are counted.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub struct PrefixAdmission {
     config: PrefixViewConfig,
     shortest_blocks: u64,
@@ -52,11 +52,6 @@ impl PrefixAdmission {
     /// Returns the shortest prefix that can be admitted, in blocks.
     pub fn shortest_blocks(&self) -> u64 {
         self.shortest_blocks
-    }
-
-    /// Returns the size limit of the store.
-    pub fn max_tokens(&self) -> Option<u64> {
-        self.config.max_tokens
     }
 
     /// Counts the prefixes of a prompt of `blocks` whole blocks.
@@ -90,55 +85,5 @@ impl PrefixAdmission {
         } else {
             0
         }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use std::sync::Arc;
-
-    use super::{PrefixAdmission, PrefixViewConfig};
-    use crate::keys::BlockKeys;
-
-    /// Requests of four blocks: a b c d, a b c e, f g h i.
-    fn keys() -> Arc<BlockKeys> {
-        BlockKeys::of_rows(1, &[[0, 1, 2, 3], [0, 1, 2, 4], [5, 6, 7, 8]])
-    }
-
-    #[test]
-    fn without_criteria_every_prefix_is_admitted_at_once() {
-        let admission = PrefixAdmission::new(PrefixViewConfig::default(), 16);
-        let admitted = [0, 1, 4].map(|blocks| admission.admitted_blocks(&keys(), 0, blocks));
-        assert_eq!(admitted, [0, 1, 4]);
-    }
-
-    #[test]
-    fn a_prefix_shorter_than_the_least_length_is_refused_whole() {
-        let config = PrefixViewConfig {
-            min_tokens: Some(33), // three blocks of 16: ⌈33 / 16⌉
-            ..PrefixViewConfig::default()
-        };
-        let admission = PrefixAdmission::new(config, 16);
-        let admitted = [0, 1, 2, 3, 4].map(|blocks| admission.admitted_blocks(&keys(), 0, blocks));
-        assert_eq!(admitted, [0, 0, 0, 3, 4]);
-    }
-
-    #[test]
-    fn prompts_that_share_k_blocks_are_admitted_for_k_after_min_seen_of_them() {
-        let config = PrefixViewConfig {
-            min_seen: 3,
-            ..PrefixViewConfig::default()
-        };
-        let mut admission = PrefixAdmission::new(config, 16);
-        let keys = keys();
-        // Requests 0 and 1 share three blocks: their counts add up there, and only there.
-        for (request, shared) in [(0, 0), (1, 0), (0, 3), (2, 3)] {
-            admission.observe(&keys, request, 4);
-            assert_eq!(admission.admitted_blocks(&keys, 1, 4), shared);
-        }
-        assert_eq!(admission.admitted_blocks(&keys, 0, 4), 3);
-        admission.observe(&keys, 0, 4);
-        assert_eq!(admission.admitted_blocks(&keys, 0, 4), 4);
-        assert_eq!(admission.admitted_blocks(&keys, 2, 4), 0);
     }
 }

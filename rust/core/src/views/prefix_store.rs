@@ -1,11 +1,17 @@
 //! The global prefix store (seed 000, 3.2 point 3 and 3.4): one entry for each shared prefix of whole blocks.
 //!
 //! An entry with users, or with an entry one block longer, stays. Otherwise it is evictable but still cached.
-//! It is evicted when memory is needed: the least recently used first, and of one access the longest first.
+//! It is evicted when memory is needed, or for the size limit: the least recently used first, and of one access
+//! the longest first.
+//!
+//! Requests enter the prefixes that they use or compute, and hold the longest. Under detailed accounting only the
+//! size limit evicts entries, and a prefix that it evicts, or that finds no space, is not shared until it is
+//! entered again; its blocks stay where they are.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 
+use super::{PrefixAdmission, PrefixViewConfig};
 use crate::key_map::KeyMap;
 use crate::keys::BlockKeys;
 use crate::slab::Slab;
@@ -32,7 +38,6 @@ struct Entry {
     longer: u32,
     /// Order of the last access: one access per release, so equal times do not tie.
     access: u64,
-    last_access_ns: u64,
 }
 
 impl Entry {
@@ -54,9 +59,135 @@ pub struct PrefixStore {
     evictable: BinaryHeap<Evictable>,
     /// Number of entries that no eviction can free.
     pinned: u64,
+    /// Admission of prefixes for sharing.
+    pub admission: PrefixAdmission,
+    limit_blocks: Option<u64>,
+    /// Prefixes that the size limit evicted or refused since they were last entered.
+    left: KeyMap<u64, ()>,
+    /// Number of releases.
+    pub access: u64,
+}
+
+/// Blocks that a request entered as shared prefixes.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Entered {
+    /// Number of blocks that had been entered before.
+    pub merged: u64,
+    /// Number of entries evicted for the size limit.
+    pub evicted: u64,
 }
 
 impl PrefixStore {
+    /// Creates an empty store of prefixes of whole blocks.
+    pub fn new(config: PrefixViewConfig, block_size_tokens: u64) -> Self {
+        let block = block_size_tokens.max(1);
+        Self {
+            admission: PrefixAdmission::new(config, block),
+            limit_blocks: config.max_tokens.map(|tokens| tokens / block),
+            ..Self::default()
+        }
+    }
+
+    /// Returns true if it has a size limit.
+    pub fn is_limited(&self) -> bool {
+        self.limit_blocks.is_some()
+    }
+
+    /// Returns how many of a request's first blocks the size limit has left in the store.
+    pub fn within_limit(&self, keys: &BlockKeys, request: u32, blocks: u32) -> u32 {
+        let has_left = |&block: &u32| self.left.contains_key(&keys.key(request, block));
+        let mut checked = 0..if self.left.is_empty() { 0 } else { blocks };
+        checked.find(has_left).unwrap_or(blocks)
+    }
+
+    /// Holds the longest entry among a request's first `blocks` blocks, and returns it.
+    pub fn hold_longest(&mut self, keys: &BlockKeys, request: u32, blocks: u32) -> EntryId {
+        let (_, entry) = self.longest(keys, request, blocks, 1);
+        self.hold(entry);
+        entry
+    }
+
+    /// Enters a request's blocks up to `to` as far as they are admitted and find space within the size limit.
+    /// Holds the longest entry in place of `held`, and returns it.
+    pub fn enter(
+        &mut self,
+        keys: &BlockKeys,
+        (request, mut held): (u32, EntryId),
+        to: u32,
+    ) -> (EntryId, Entered) {
+        let mut entered = Entered::default();
+        for block in self.length(held)..to {
+            let key = keys.key(request, block);
+            let entry = match self.get(key) {
+                Some(entry) => {
+                    entered.merged += 1;
+                    entry
+                }
+                None if !self.admission.is_admitted(key) => break,
+                None if !self.evict_for_one(&mut entered.evicted) => {
+                    let left = &mut self.left;
+                    keys.each_back(request, (block, to), |key| {
+                        left.insert(key, ());
+                    });
+                    break;
+                }
+                None => self.add(key, held),
+            };
+            self.hold(entry);
+            self.end_hold(held);
+            held = entry;
+        }
+        (held, entered)
+    }
+
+    /// Evicts for one block within the size limit; false if all entries are in use.
+    fn evict_for_one(&mut self, evicted: &mut u64) -> bool {
+        while self
+            .limit_blocks
+            .is_some_and(|limit| self.blocks() >= limit)
+        {
+            let Some((oldest, _)) = self.oldest_unused() else {
+                return false;
+            };
+            self.left.insert(self.entries[oldest].key, ());
+            self.evict(oldest);
+            *evicted += 1;
+        }
+        true
+    }
+
+    /// Adds a user of a prefix that keeps it from being evicted.
+    pub fn hold(&mut self, entry: EntryId) {
+        if entry != NO_ENTRY {
+            self.acquire(entry);
+            self.pin(entry);
+        }
+    }
+
+    /// Ends a `hold`, without a use.
+    pub fn end_hold(&mut self, entry: EntryId) {
+        if entry != NO_ENTRY {
+            self.unpin(entry);
+            self.release(entry);
+        }
+    }
+
+    /// Ends a `hold` at the end of a request: the prefix is the most recently used.
+    pub fn end_use(&mut self, entry: EntryId) {
+        self.access += 1;
+        self.touch(entry);
+        self.end_hold(entry);
+    }
+
+    /// Returns the length of an entry in blocks.
+    pub fn length(&self, entry: EntryId) -> u32 {
+        if entry == NO_ENTRY {
+            0
+        } else {
+            self.entries[entry].blocks
+        }
+    }
+
     /// Returns the number of blocks of all prefixes, shared blocks counted once.
     pub fn blocks(&self) -> u64 {
         self.by_key.len() as u64
@@ -96,11 +227,6 @@ impl PrefixStore {
         (entry.blocks, entry.references, entry.access)
     }
 
-    /// Returns the time of an entry's last access.
-    pub fn last_access_ns(&self, entry: EntryId) -> u64 {
-        self.entries[entry].last_access_ns
-    }
-
     /// Adds a missing prefix, one block longer than `parent`.
     pub fn add(&mut self, key: u64, parent: EntryId) -> EntryId {
         let mut blocks = 1;
@@ -117,6 +243,7 @@ impl PrefixStore {
         };
         let id = self.entries.keep(entry);
         self.by_key.insert(key, id);
+        self.left.remove(&key);
         id
     }
 
@@ -157,11 +284,11 @@ impl PrefixStore {
         }
     }
 
-    /// Records an access of a prefix, and of every shorter one.
-    pub fn touch(&mut self, mut entry: EntryId, access: u64, now_ns: u64) {
+    /// Makes a prefix, and every shorter one, the most recently used.
+    fn touch(&mut self, mut entry: EntryId) {
         while entry != NO_ENTRY {
             let touched = &mut self.entries[entry];
-            (touched.access, touched.last_access_ns) = (access, now_ns);
+            touched.access = self.access;
             entry = touched.parent;
         }
     }
@@ -238,86 +365,5 @@ impl PrefixStore {
             return Err("I3: pinned prefixes are not those that are pinned".to_owned());
         }
         Ok(())
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::{EntryId, PrefixStore, NO_ENTRY};
-    use crate::keys::BlockKeys;
-
-    fn served(store: &mut PrefixStore, access: u64, chain: &[u64]) -> EntryId {
-        let mut last = NO_ENTRY;
-        for &key in chain {
-            last = match store.get(key) {
-                Some(entry) => entry,
-                None => store.add(key, last),
-            };
-        }
-        store.acquire(last);
-        store.touch(last, access, access * 100);
-        store.release(last);
-        last
-    }
-
-    fn evicted(store: &mut PrefixStore) -> Vec<u64> {
-        let mut keys = Vec::new();
-        while let Some((entry, _)) = store.oldest_unused() {
-            keys.push(store.entries[entry].key);
-            store.evict(entry);
-        }
-        keys
-    }
-
-    #[test]
-    fn the_longest_candidate_is_found_first_and_nothing_below_the_shortest() {
-        let mut store = PrefixStore::default();
-        let three = served(&mut store, 1, &[1, 2, 3]);
-        let two = store.get(2).unwrap();
-        let keys = BlockKeys::of_rows(1, &[[1, 2, 3], [1, 2, 4], [5, 6, 7]]); // a key is its id
-        assert_eq!(store.longest(&keys, 0, 3, 1), (3, three));
-        assert_eq!(store.longest(&keys, 1, 3, 1), (2, two));
-        assert_eq!(store.longest(&keys, 1, 3, 3), (0, NO_ENTRY));
-        assert_eq!(store.longest(&keys, 2, 3, 1), (0, NO_ENTRY));
-        assert_eq!(store.describe(two), (2, 0, 1));
-        assert_eq!((store.blocks(), store.last_access_ns(three)), (3, 100));
-    }
-
-    #[test]
-    fn the_least_recent_leave_first_and_of_one_access_the_longest() {
-        let mut store = PrefixStore::default();
-        served(&mut store, 1, &[1, 2, 3]);
-        let four = served(&mut store, 2, &[1, 2, 4]);
-        served(&mut store, 3, &[5]);
-        store.acquire(four);
-        store.pin(four);
-        assert_eq!(store.pinned_blocks(), 3);
-        store.check(&[four], &[four]).unwrap();
-        assert_eq!(evicted(&mut store), [3, 5]); // 4 is in use; 1 and 2 are its prefixes
-        store.touch(four, 9, 900);
-        store.unpin(four);
-        store.release(four);
-        assert_eq!(evicted(&mut store), [4, 2, 1]);
-        assert_eq!((store.blocks(), store.pinned_blocks()), (0, 0));
-        store.check(&[], &[]).unwrap();
-    }
-
-    #[test]
-    fn n_users_of_n_prefixes_of_one_beginning_pin_its_blocks_once() {
-        let mut store = PrefixStore::default();
-        let trunk = served(&mut store, 1, &[1, 2]);
-        let ends: Vec<_> = (10..20).map(|key| store.add(key, trunk)).collect();
-        for (n, &end) in (1..).zip(&ends) {
-            store.acquire(end);
-            store.pin(end);
-            assert_eq!(store.pinned_blocks(), 2 + n);
-        }
-        store.check(&ends, &ends).unwrap();
-        for (n, &end) in (1..).zip(&ends) {
-            store.unpin(end);
-            store.release(end);
-            let left = ends.len() as u64 - n;
-            assert_eq!(store.pinned_blocks(), if left > 0 { 2 + left } else { 0 });
-        }
     }
 }

@@ -94,31 +94,3 @@ impl Sessions {
         Some(session)
     }
 }
-
-#[cfg(test)]
-mod tests {
-    use super::Sessions;
-
-    #[test]
-    fn a_turn_replaces_the_last_one_and_the_oldest_are_dropped_first() {
-        let mut sessions = Sessions::new(Some(2), None);
-        assert_eq!(sessions.complete_turn(7, 10, 0), []);
-        assert_eq!(sessions.complete_turn(8, 20, 1), []);
-        assert_eq!(sessions.complete_turn(7, 30, 2), []);
-        assert_eq!(sessions.complete_turn(9, 40, 3), [8]);
-        assert_eq!(sessions.tokens(8, 4), None);
-        assert_eq!(sessions.tokens(7, 4), Some(30));
-        assert_eq!(sessions.tokens(9, 4), Some(40));
-    }
-
-    #[test]
-    fn a_session_is_known_until_its_time_to_live_is_over() {
-        let mut sessions = Sessions::new(None, Some(10));
-        sessions.complete_turn(1, 5, 100);
-        assert_eq!(sessions.tokens(1, 109), Some(5));
-        assert_eq!(sessions.expire(110), [1]);
-        assert_eq!(sessions.tokens(1, 110), None);
-        sessions.complete_turn(2, 5, 200);
-        assert!(sessions.forget(2) && !sessions.forget(2) && sessions.is_empty());
-    }
-}
