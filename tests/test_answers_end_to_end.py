@@ -182,6 +182,26 @@ def test_step_times_of_another_model_are_remarked_on(tmp_path):
     assert remarks(f"{{model: llama-3.1-8b, replica: {{step_time: {own}}}}}") == []
 
 
+def test_steps_timed_with_another_kv_format_are_remarked_on():
+    """With the source to use, and the one to compare with: a set of bf16 KV gains only capacity from fp8."""
+
+    def remarks(step_time, kv_dtype="fp8", more=""):
+        text = f"{{cache: {{kv_dtype: {kv_dtype}}}, replica: {{step_time: '{step_time}'{more}}}}}"
+        notes = scenario_from_text(text, "x", Path()).notes
+        return [note for note in notes if note.startswith("steps read")]
+
+    (note,) = remarks("h100-llama-3.1-8b-tp1")
+    assert note == (
+        "steps read bf16 KV (replica.step_time: h100-llama-3.1-8b-tp1), not fp8: that takes "
+        "replica.step_time=roofline:llama-3.1-8b@h100:kv-fp8, compared with roofline:llama-3.1-8b@h100"
+    )
+    (note,) = remarks("roofline:qwen3-32b@h200:tp2,fp8")
+    assert note.endswith(":tp2,fp8,kv-fp8, compared with roofline:qwen3-32b@h200:tp2,fp8")
+    assert remarks("roofline:qwen3-32b@h200:tp2,kv-fp8", "bf16")
+    assert remarks("roofline:qwen3-32b@h200:tp2,kv-fp8") == remarks("h100-llama-3.1-8b-tp1", "fp16") == []
+    assert remarks("h100-llama-3.1-8b-tp1", more=", instant: true") == []
+
+
 def test_an_unbounded_tier_has_no_price(tmp_path):
     text = "tiers: {gpu: {capacity: 1GiB}, cpu: {capacity: unbounded}}\ncost: {gpu_hour: 1.0, dram_gib_month: 1.0}\n"
     scenario = scenario_from_text(text, "x", tmp_path)

@@ -33,7 +33,7 @@ from kvcache_sim.scenario.policy_names import (
 from kvcache_sim.scenario.presets import folder_of, scenario_file
 from kvcache_sim.scenario.resolved import resolve
 from kvcache_sim.scenario.schema import ScenarioModel
-from kvcache_sim.scenario.served_model import other_model_timed
+from kvcache_sim.scenario.served_model import other_kv_timed, other_model_timed
 from kvcache_sim.scenario.setting_files import absolute
 from kvcache_sim.scenario.validation import check
 from kvcache_sim.scenario.yaml_tree import MAX_BYTES, Tree, read_tree
@@ -64,7 +64,7 @@ class Scenario(Value):
         found = self.gpu_capacity
         replica = self.model.replica
         step_time = () if replica.instant else step_time_facts(replica.step_time, replica.links)
-        assumed = (other_model_timed(self.model), taken_as_full(self.model))
+        assumed = (other_model_timed(self.model), other_kv_timed(self.model), taken_as_full(self.model))
         idle = (f"{error.what} here: {error.hint}" for error in self.idle)
         assumptions = (*step_time, *(one for one in assumed if one))
         return (*assumptions, *((found.sentence,) if found is not None and found.exceeds else ()), *idle)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from kvcache_sim.errors import KvsimError
-from kvcache_sim.model.dtypes import KV_DTYPES, check_dtype
+from kvcache_sim.model.dtypes import KV_DTYPES, bits_per_value, check_dtype
 from kvcache_sim.model.model_file import load_model
 from kvcache_sim.model.model_spec import ModelSpec
 from kvcache_sim.model.roofline_name import with_dtypes
@@ -50,4 +50,32 @@ def other_model_timed(model: ScenarioModel) -> str | None:
     return (
         f"steps take as long as those of {subject.model} (replica.step_time: {replica.step_time}), KV is "
         f"that of {served}: its own steps are replica.step_time={own_steps}"
+    )
+
+
+def other_kv_timed(model: ScenarioModel) -> str | None:
+    """Return a note if ``cache.kv_dtype`` has another size than the KV that the steps were timed with.
+
+    None if no time passes, and for sources that name no GPU or are files: their format is not known.
+    """
+    replica, given = model.replica, model.cache.kv_dtype
+    if replica.instant or given is None or replica.step_time.endswith((".toml", ".csv", ".csv.gz")):
+        return None
+    subject = measured_on(replica.step_time)
+    if subject.model is None or subject.gpu is None:
+        return None
+    try:
+        timed = subject.kv_dtype or load_model(subject.model).kv_dtype
+    except KvsimError:
+        return None
+    if bits_per_value(timed) == bits_per_value(given):
+        return None
+    degree = f"tp{subject.tensor_parallel}" if subject.tensor_parallel > 1 else ""
+    options = [each for each in (degree, subject.weight_dtype) if each]
+    source = f"roofline:{subject.model}@{subject.gpu}"
+    with_given = f"{source}:{','.join([*options, f'kv-{given}'])}"
+    as_timed = source + (f":{','.join(options)}" if options else "")
+    return (
+        f"steps read {timed} KV (replica.step_time: {replica.step_time}), not {given}: that takes "
+        f"replica.step_time={with_given}, compared with {as_timed}"
     )
