@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from dataclasses import replace
 from types import SimpleNamespace
 
 import kvcache_sim as kv
@@ -13,6 +14,7 @@ from fake_run import SCENARIO, request_columns, write_run
 from kvcache_sim.cli.main import run as kvsim
 from kvcache_sim.report.compare.comparison import compare
 from kvcache_sim.report.compare.printed import as_json, comparison_text
+from kvcache_sim.report.compare.text import settings_line
 from kvcache_sim.report.compare.verdict import verdict
 from kvcache_sim.report.finished import open_runs
 from kvcache_sim.report.headline import headlines
@@ -190,6 +192,23 @@ def test_the_first_figure_of_unlike_runs_is_in_the_first_lines(sides):
     assert "… (--settings shows all)." in " ".join(lines[:12])
     every = comparison_text(comparison, all_settings=True)
     assert all(name in every for name in comparison.settings)
+
+
+def test_what_differs_in_a_long_value_is_not_cut(sides):
+    """Values that begin alike keep their ends, others their beginnings."""
+    base = compare([sides["A"]], [sides["unlike"]])
+    for values, said in (
+        (
+            ("roofline:qwen3-32b@h200:tp2", "roofline:qwen3-32b@h200:tp2,kv-fp8"),
+            "→ …ine:qwen3-32b@h200:tp2,kv-fp8.",
+        ),
+        (
+            ("h100-llama-3.1-8b-tp1", "roofline:qwen3-32b@h200:tp2,kv-fp8"),
+            "→ roofline:qwen3-32b@h200:tp2,k….",
+        ),
+    ):
+        one = replace(base, settings={"replica.step_time": values})
+        assert settings_line(one) == f"1 setting differs: replica.step_time {values[0]} {said}"
 
 
 def test_every_format_opens_with_the_verdict(sides, capsys):

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from kvcache_sim.metrics.prefix_cache import LEAST_COMPARED
 from kvcache_sim.report.compare.comparison import Comparison, Difference
 from kvcache_sim.report.compare.samples import Statistic
@@ -104,6 +106,8 @@ def settings_table(comparison: Comparison) -> Table:
 #: Sections in which a setting is named first; those of channels mostly follow from tiers.
 _FIRST = ("tiers", "replica", "cluster", "pools", "router", "cache", "model", "write", "workload", "trace")
 _NAMED = 3
+#: Characters of a value in that line.
+_LONGEST = 30
 
 
 def settings_line(comparison: Comparison) -> str:
@@ -117,14 +121,21 @@ def settings_line(comparison: Comparison) -> str:
         return _FIRST.index(section) if section in _FIRST else len(_FIRST) + (section == "channels")
 
     named = sorted(comparison.settings, key=order)[:_NAMED]
-    said = "; ".join(f"{name} {' → '.join(map(_brief, comparison.settings[name]))}" for name in named)
+    said = "; ".join(f"{name} {_brief(comparison.settings[name])}" for name in named)
     more = "; … (--settings shows all)" if count > _NAMED else ""
     return f"{count:,} setting{'s' * (count != 1)} differ{'s' * (count == 1)}: {said}{more}."
 
 
-def _brief(value: object) -> str:
-    text = shown(value)
-    return text if len(text) <= 30 else f"{text[:29]}…"
+def _brief(values: Iterable[object]) -> str:
+    """Return a setting's values, long ones cut: at their end, or at a beginning that they share."""
+    texts = [shown(value) for value in values]
+    begins_alike = len({text[: _LONGEST // 2] for text in texts}) == 1
+
+    def brief(text: str) -> str:
+        cut = f"…{text[1 - _LONGEST :]}" if begins_alike else f"{text[: _LONGEST - 1]}…"
+        return text if len(text) <= _LONGEST else cut
+
+    return " → ".join(map(brief, texts))
 
 
 def numbers_table(comparison: Comparison) -> Table:
