@@ -40,8 +40,9 @@ def test_a_source_that_is_not_corrected_keeps_every_term_of_steps_with_a_chunk()
     """Unequal lengths, idle tiles and the scan of a set fitted to kernels."""
     source = load_step_time("rtx-pro-6000-llama-3.1-8b-tp1")
     same = Correction().apply(source)
-    assert source.spread_mixed > source.spread > 0 < source.idle_ms_per_million
-    for name in ("spread", "spread_mixed", "idle_ms_per_million", "scan_ms_per_thousand"):
+    assert source.spread_mixed > 0 < source.idle_ms_per_million
+    assert (same.unsplit_sequences, same.unsplit_hidden) == (33, pytest.approx(2.3)), "38, padded to 40"
+    for name in ("spread_mixed", "idle_ms_per_million", "scan_ms_per_thousand", "unsplit_ms_per_thousand"):
         assert getattr(same, name) == pytest.approx(getattr(source, name), rel=1e-3), name
 
 

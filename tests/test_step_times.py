@@ -180,6 +180,23 @@ def test_tiles_and_the_scan_on_figures_by_hand():
     assert table.step(StepBatch(((1, 0), (1, 5)), 1, 90, 90)) == 10 + 270
 
 
+def test_from_a_number_of_sequences_one_block_reads_the_longest():
+    """From three sequences on the longest is read alone past 1.5 times the mean, a chunk or not."""
+    table = StepTimeTable(
+        np.array([0, 10, 10, 10, 10]),
+        np.array([0, 10, 10, 10]),
+        kv_decode_fs=1_000_000,
+        kv_mixed_fs=1_500_000,
+        unsplit_sequences=3,
+        unsplit_fs=2_000_000,
+        unsplit_hidden_fs=3_000_000,
+    )
+    assert table.step(StepBatch((), 2, 60, 50)) == table.step(StepBatch((), 3, 60, 30)) == 10 + 60
+    assert table.step(StepBatch((), 3, 60, 40)) == 10 + 60 + 20
+    assert table.step(StepBatch(((1, 0),), 3, 60, 40)) == 10 + 90
+    assert table.step(StepBatch((), 3, 60, 58)) == table.step(StepBatch(((1, 0),), 3, 60, 58)) == 10 + 60 + 56
+
+
 def test_idle_tiles_cost_a_decode_sequence_for_each_token_of_the_chunks():
     """7 ns for each of two sequences and each of two tokens; nothing in a pure decode step."""
     table = StepTimeTable(np.array([0, 10, 10, 10, 10]), np.array([0, 10, 10]), idle_fs=7_000_000)

@@ -147,7 +147,7 @@ TAIL = """
 `agentic`, `conversational`, `diverse`, `few-shot`, `overflow` and `repetitive` are the workloads of seed 000, `two-machines` is the
 example of seed 001. `quickstart` is the first run of the README. `agentx` has coding agents of the shape reported for AgentX.
 
-`vllm-rtx4090` predicts a real run: 300 ShareGPT requests on vLLM 0.19, each mean within 0.7 % of the measurement
+`vllm-rtx4090` predicts a real run: 300 ShareGPT requests on vLLM 0.19, each mean within 0.9 % of the measurement
 ([how far to trust it](../docs/understand/trust.md)). Its trace is not part of the project; the file names its source.
 """
 

@@ -886,6 +886,8 @@ class StepTable:
             scan, idle, ``beside``.
         least_tokens: Least count of a sequence's KV tokens, and of a chunk's tokens against its past.
         longest_fs: fs per token of the longest sequence, by number of decode sequences; may be empty.
+        unsplit: Least number of decode sequences whose KV is not split (0: none), fs per token of the
+            longest, and fs per token of the mean that others hide of it.
         residuals: Residuals of three grids (counts, tokens, ns of each pair): by decode sequences and their
             mean KV, the same with a chunk in the step, and by a chunk's tokens and its past; may be empty.
         launch: ns to launch a step of more tokens than the second entry; then the ns of a step with a chunk
@@ -899,6 +901,7 @@ class StepTable:
         coefficients_fs: list[int],
         least_tokens: tuple[int, int],
         longest_fs: NDArray[np.int64],
+        unsplit: list[int],
         residuals: list[tuple[list[int], list[int], list[int]]],
         launch: list[int],
     ) -> StepTable: ...

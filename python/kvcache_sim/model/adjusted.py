@@ -54,7 +54,7 @@ class WithSequenceTime(StepTime):
 StepPart = Literal["decode", "chunk", "mixed_kv", "launch"]
 #: The table's integers that are multiplied by each part's factor.
 _SCALED = {
-    "decode": ("kv_decode_fs", "spread_decode_fs"),
+    "decode": ("kv_decode_fs", "spread_decode_fs", "unsplit_fs", "unsplit_hidden_fs"),
     "chunk": ("pair_half_fs", "sequence_fs", "past_fs", "scan_fs", "idle_fs", "alongside_fs"),
     "kv_mixed": ("kv_mixed_fs", "spread_mixed_fs"),
     "launch": ("launch_ns", "pieces_launch_ns", "graph_launch_ns", "launch_sequence_ns"),
@@ -66,7 +66,7 @@ class ScaledStepTime(StepTime):
     """A model with pure decode steps scaled by ``decode`` and steps with a prefill chunk scaled by ``chunk``.
 
     ``mixed_kv`` additionally multiplies the cost of reading the decodes' KV in steps with a chunk. The lower
-    bound of the longest decode sequence, which both kinds of step share in the table, is scaled by
+    bounds of the longest decode sequence, which both kinds of step share in the table, are scaled by
     ``decode``. ``launch`` multiplies the host's launch time of steps without a CUDA graph, which no other
     factor scales.
     """

@@ -56,14 +56,16 @@ class ParametricStepTime(Value, StepTime):
     cost of a decode sequence per token of a chunk in the same step: the grid of a kernel for all sequences
     has the chunk's tiles for each of them, most of them idle. ``longest(n)``, by (sequences, ms per thousand
     tokens) points and constant past the last point, is a lower bound of attention: its longest sequence
-    alone, on the cores that n sequences leave it. Attention kernels work in tiles: a decode sequence's KV
-    counts as at least ``least_kv_tokens``, a chunk's tokens against its past as ``least_query_tokens``. In
-    steps with a chunk one core reads each sequence to its end: attention takes at least ``scan`` times the
-    longest KV, a chunk's own included. Steps of up to ``graph_tokens`` tokens are padded to the next captured
-    size (0: never). Launch times are separate from kernels, as in ``StepTimeTable``: ``launch`` past these
-    tokens, ``launch_pieces`` with a chunk up to them, ``launch_graph`` in decode steps, ``launch_sequence``
-    additionally per decode sequence, and ``tail``, ``tail_sequence`` after a launch that the GPU has waited
-    for.
+    alone, on the cores that n sequences leave it. From ``unsplit_sequences`` sequences on, as padded, each KV
+    head of a sequence has one thread block. Then kv·ΣKV is followed by ``unsplit`` per thousand tokens of the
+    longest that are left when all others have ended: all but ``unsplit_hidden`` times the mean. Attention
+    kernels work in tiles: a decode sequence's KV counts as at least ``least_kv_tokens``, a chunk's tokens
+    against its past as ``least_query_tokens``. In steps with a chunk one core reads each sequence to its end:
+    attention takes at least ``scan`` times the longest KV, a chunk's own included. Steps of up to
+    ``graph_tokens`` tokens are padded to the next captured size (0: never). Launch times are separate from
+    kernels, as in ``StepTimeTable``: ``launch`` past these tokens, ``launch_pieces`` with a chunk up to them,
+    ``launch_graph`` in decode steps, ``launch_sequence`` additionally per decode sequence, and ``tail``,
+    ``tail_sequence`` after a launch that the GPU has waited for.
     """
 
     weights_ms: float = 0.0
@@ -81,6 +83,9 @@ class ParametricStepTime(Value, StepTime):
     beside_ms: float = 0.0
     spread: float = 0.0
     spread_mixed: float = 0.0
+    unsplit_sequences: int = 0
+    unsplit_ms_per_thousand: float = 0.0
+    unsplit_hidden: float = 0.0
     idle_ms_per_million: float = 0.0
     least_kv_tokens: int = 0
     least_query_tokens: int = 0
@@ -160,9 +165,22 @@ def _lowered(model: ParametricStepTime, max_tokens: int, max_sequences: int) -> 
         least_kv_tokens=model.least_kv_tokens,
         least_query_tokens=model.least_query_tokens,
         longest_fs=longest,
+        **_unsplit(model, padded[: max_sequences + 1]),
         past_base_ns=past_base,
         **_launches(model),
     )
+
+
+def _unsplit(model: ParametricStepTime, padded: NDArray[np.int64]) -> dict[str, Any]:
+    """Return the table's terms of unsplit KV; empty if no number of sequences reaches the threshold."""
+    first = int(np.searchsorted(padded, model.unsplit_sequences))
+    if model.unsplit_sequences < 1 or first == len(padded):
+        return {}
+    # A token of a shorter sequence adds its kv and hides a part of the longest: never less in all.
+    most_fs = round(model.kv_ms_per_thousand * _FS_PER_MS / 1e3) * first
+    own_fs = model.unsplit_ms_per_thousand * _FS_PER_MS / 1e3
+    hidden_fs = min(round(own_fs * model.unsplit_hidden), most_fs)
+    return {"unsplit_sequences": first, "unsplit_fs": round(own_fs), "unsplit_hidden_fs": hidden_fs}
 
 
 def _launches(model: ParametricStepTime) -> dict[str, Any]:
@@ -186,6 +204,9 @@ def six_digits(value: float) -> float:
     return float(f"{value:.6g}")
 
 
+_WHOLE = ("graph_tokens", "least_kv_tokens", "least_query_tokens", "unsplit_sequences")
+
+
 def parametric_step_time(coefficients: dict[str, Any], where: str) -> ParametricStepTime:
     """Return the model of a coefficient table in model-file form.
 
@@ -194,7 +215,7 @@ def parametric_step_time(coefficients: dict[str, Any], where: str) -> Parametric
     """
     number = (int, float)
     known: dict[str, type | tuple[type, ...]] = dict.fromkeys(ParametricStepTime.__dataclass_fields__, number)
-    known |= dict.fromkeys(("graph_tokens", "least_kv_tokens", "least_query_tokens"), int)
+    known |= dict.fromkeys(_WHOLE, int)
     known |= {key: list for key in known if key.endswith("_points")}
     check_keys(coefficients, known, where)
     values = {key: value for key, value in coefficients.items() if not key.endswith("_points")}

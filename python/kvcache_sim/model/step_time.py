@@ -48,6 +48,9 @@ class StepTimeTable(Value, StepTime):
     KV, max(past + new))``. The base is ``base_ns[N]`` of all N tokens of a step with a prefill chunk. If a
     chunk has a past, which another kernel reads, it is ``past_base_ns[N]``, unless that is empty. It is
     ``decode_base_ns[n]`` (CUDA-graph padding applied) for a pure decode step of n sequences; none need rise.
+    From ``unsplit_sequences`` decode sequences on (0: never) the kernel no longer splits their KV: all
+    sequences together take at least ``kv_decode·K + max(0, unsplit·max KV − ⌊unsplit_hidden / n⌋·K)``. One
+    block reads to its end what is left of the longest when the others have ended.
     ``alongside`` counts once in a step with both a chunk and decodes, whose attention is a separate kernel.
     Coefficients with two values use the first one in pure decode steps. ``longest_fs`` is as long as
     ``decode_base_ns``, or empty: no such term. Grids add the non-linear part, if a source has one
@@ -76,6 +79,9 @@ class StepTimeTable(Value, StepTime):
     least_kv_tokens: int = 0
     least_query_tokens: int = 0
     longest_fs: NDArray[np.int64] = field(default_factory=lambda: np.zeros(0, np.int64))
+    unsplit_sequences: int = 0
+    unsplit_fs: int = 0
+    unsplit_hidden_fs: int = 0
     past_base_ns: NDArray[np.int64] = field(default_factory=lambda: np.zeros(0, np.int64))
     residuals: Residuals = Residuals()
     launch_ns: int = 0
@@ -108,6 +114,10 @@ class StepTimeTable(Value, StepTime):
         kv_tokens = max(batch.decode_kv_tokens, self.least_kv_tokens * n)
         spread = max(n * batch.decode_max_kv_tokens - kv_tokens, 0)
         alone = int(self.longest_fs[n]) * batch.decode_max_kv_tokens if len(self.longest_fs) else 0
+        if 0 < self.unsplit_sequences <= n:
+            hidden_fs = self.unsplit_hidden_fs // n * kv_tokens
+            last_fs = max(self.unsplit_fs * batch.decode_max_kv_tokens - hidden_fs, 0)
+            alone = max(alone, self.kv_decode_fs * kv_tokens + last_fs)
         if not batch.prefill_chunks:
             base = int(self.decode_base_ns[n])
             fs = max(self.kv_decode_fs * kv_tokens + self.spread_decode_fs * spread, alone)

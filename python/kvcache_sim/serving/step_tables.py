@@ -23,7 +23,9 @@ def step_table(table: StepTimeTable) -> _core.StepTable:
     least = (table.least_kv_tokens, table.least_query_tokens)
     launch = [table.launch_ns, table.captured_tokens, table.pieces_launch_ns, table.graph_launch_ns]
     launch += [table.launch_sequence_ns, table.tail_ns, table.tail_sequence_ns]
-    return _core.StepTable(bases, coefficients, least, table.longest_fs, table.residuals.in_order(), launch)
+    unsplit = [table.unsplit_sequences, table.unsplit_fs, table.unsplit_hidden_fs]
+    grids = table.residuals.in_order()
+    return _core.StepTable(bases, coefficients, least, table.longest_fs, unsplit, grids, launch)
 
 
 def table_of(settings: MachineSettings) -> StepTimeTable:

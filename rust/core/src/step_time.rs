@@ -56,6 +56,12 @@ pub struct StepTimeTable {
     pub least_query_tokens: u64,
     /// Per token of the longest sequence alone, by decode sequences; empty: no such lower bound of attention.
     pub longest_fs: Vec<u64>,
+    /// Least number of decode sequences whose KV the attention kernel no longer splits; 0: it always does.
+    pub unsplit_sequences: u64,
+    /// Per token of the longest of that many sequences, which one block reads.
+    pub unsplit_fs: u64,
+    /// Part of that time in which the others run, per token of their mean.
+    pub unsplit_hidden_fs: u64,
     /// Residuals of a decode step, by its sequences and their mean KV, in ns.
     pub kv_residuals: ResidualGrid,
     /// Residuals of decode sequences in a step with a chunk.
@@ -160,7 +166,7 @@ impl StepTimeTable {
 
     /// The time of the step's kernels in ns; the shape must lie within the table.
     pub fn kernels_ns(&self, s: &StepShape) -> u64 {
-        let alone = match self.longest_fs.get(s.decode_sequences as usize) {
+        let mut alone = match self.longest_fs.get(s.decode_sequences as usize) {
             Some(fs) => fs * s.decode_max_kv_tokens,
             None => 0,
         };
@@ -169,6 +175,11 @@ impl StepTimeTable {
             .max(self.least_kv_tokens * s.decode_sequences);
         let at_longest = s.decode_sequences * s.decode_max_kv_tokens;
         let spread = at_longest.saturating_sub(kv);
+        if self.unsplit_sequences > 0 && s.decode_sequences >= self.unsplit_sequences {
+            let hidden = self.unsplit_hidden_fs / s.decode_sequences * kv;
+            let last = (self.unsplit_fs * s.decode_max_kv_tokens).saturating_sub(hidden);
+            alone = alone.max(self.kv_decode_fs * kv + last);
+        }
         let (base, linear) = if s.new_tokens == 0 {
             let fs = alone.max(self.kv_decode_fs * kv + self.spread_decode_fs * spread);
             (self.decode_base_ns[s.decode_sequences as usize], fs)
@@ -228,6 +239,15 @@ mod tests {
         assert_eq!(table.step_ns(&shape(0, 20, 10)), 10 + 30);
         assert_eq!(table.step_ns(&shape(0, 20, 5)), 10 + 20);
         assert_eq!(table.step_ns(&shape(1, 20, 10)), 10 + 40);
+        let unsplit = |unsplit_sequences| StepTimeTable {
+            longest_fs: vec![],
+            unsplit_sequences,
+            unsplit_fs: 2_000_000,
+            unsplit_hidden_fs: 2_000_000,
+            ..table.clone()
+        };
+        let ns = [unsplit(2), unsplit(3)].map(|own| own.step_ns(&shape(0, 20, 18)));
+        assert_eq!(ns, [10 + 20 + 16, 10 + 20]);
     }
 
     /// The same figures as `tests/test_launch.py::test_the_native_table_agrees_on_figures_by_hand`.

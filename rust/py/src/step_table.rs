@@ -24,6 +24,7 @@ impl PyStepTable {
     /// - `longest_fs`: per token of the longest sequence, by number of decode sequences; may be empty.
     /// - `residuals`: three grids of (counts, tokens, ns of each pair): by decode sequences and their mean KV, the same with a chunk in the step, and
     ///   by a chunk's tokens and its past; may be empty.
+    /// - `unsplit`: least number of decode sequences whose KV is not split (0: none), fs per token of the longest, and fs per token of the mean that others hide of it.
     /// - `launch`: ns to launch a step of more tokens than the second entry; then ns of a step with a chunk of at most that many tokens, of a decode
     ///   step, per decode sequence, of the tail after a launch, and a sequence's part of it.
     #[new]
@@ -36,6 +37,7 @@ impl PyStepTable {
         coefficients_fs: [Arg<u64>; 10],
         least_tokens: Arg<(u64, u64)>,
         longest_fs: PyReadonlyArray1<'_, i64>,
+        unsplit: [Arg<u64>; 3],
         residuals: [Grid; 3],
         launch: [Arg<u64>; 7],
     ) -> PyResult<Self> {
@@ -55,6 +57,7 @@ impl PyStepTable {
         }
         let [launch_ns, captured_tokens, pieces_launch_ns, graph_launch_ns, launch_sequence_ns, tail_ns, tail_sequence_ns] =
             launch.map(|whole| whole.0);
+        let [unsplit_sequences, unsplit_fs, unsplit_hidden_fs] = unsplit.map(|whole| whole.0);
         let [kv_residuals, mixed_residuals, past_residuals] = residuals.map(residual_grid);
         let (kv_residuals, mixed_residuals, past_residuals) =
             (kv_residuals?, mixed_residuals?, past_residuals?);
@@ -75,6 +78,9 @@ impl PyStepTable {
             least_kv_tokens: least_tokens.0 .0,
             least_query_tokens: least_tokens.0 .1,
             longest_fs: unsigned(longest_fs)?,
+            unsplit_sequences,
+            unsplit_fs,
+            unsplit_hidden_fs,
             kv_residuals,
             mixed_residuals,
             past_residuals,

@@ -247,7 +247,6 @@ def predict_ms(model: StepTime, rows: IterationRows) -> NDArray[np.float64]:
     tokens = (rows.prefill_tokens + rows.decode_sequences).astype(np.int64)
     n = rows.decode_sequences.astype(np.int64)
     table = model.table(int(tokens.max()), int(n.max()))
-    longest = table.longest_fs[n] if len(table.longest_fs) else 0
     mixed = rows.prefill_tokens > 0
     chunks = np.maximum(rows.prefill_requests, 1)
     new, past = rows.prefill_tokens / chunks, rows.past_tokens / chunks
@@ -256,7 +255,7 @@ def predict_ms(model: StepTime, rows: IterationRows) -> NDArray[np.float64]:
     kv = np.where(mixed, table.kv_mixed_fs, table.kv_decode_fs) * kv_tokens
     spread = np.maximum(n * rows.decode_max_kv_tokens - kv_tokens, 0)
     kv += np.where(mixed, table.spread_mixed_fs, table.spread_decode_fs) * spread
-    fs = np.maximum(kv, longest * rows.decode_max_kv_tokens)
+    fs = np.maximum(kv, _longest_fs(table, n, rows.decode_max_kv_tokens, kv_tokens))
     scan = table.scan_fs * np.maximum(rows.decode_max_kv_tokens, new + past)
     fs = np.where(mixed, np.maximum(fs + table.pair_half_fs * pairs, scan), fs) + table.sequence_fs * n
     chunk_fs = table.past_fs * rows.past_tokens + table.idle_fs * n * rows.prefill_tokens
@@ -273,6 +272,17 @@ def predict_ms(model: StepTime, rows: IterationRows) -> NDArray[np.float64]:
     launched = np.where(tokens > table.captured_tokens, table.launch_ns, held) + table.tail_ns
     launched = launched + (table.launch_sequence_ns + table.tail_sequence_ns) * n
     return np.asarray(np.maximum(computed, launched / 1e6), np.float64)
+
+
+def _longest_fs(
+    table: StepTimeTable, n: NDArray[np.int64], longest: NDArray[np.float64], kv: NDArray[np.float64]
+) -> NDArray[np.float64]:
+    """Return the lower bounds of attention by the longest decode sequence, in fs."""
+    alone = (table.longest_fs[n] if len(table.longest_fs) else 0) * longest
+    last = np.maximum(table.unsplit_fs * longest - table.unsplit_hidden_fs // np.maximum(n, 1) * kv, 0.0)
+    unsplit = table.kv_decode_fs * kv + last
+    is_unsplit = (n >= table.unsplit_sequences) & (table.unsplit_sequences > 0)
+    return np.maximum(alone, np.where(is_unsplit, unsplit, 0.0))
 
 
 def chunk_base_ns(table: StepTimeTable, tokens: NDArray[np.int64], rows: IterationRows) -> NDArray[np.int64]:

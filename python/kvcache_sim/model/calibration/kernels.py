@@ -150,6 +150,8 @@ def with_spreads(
 ) -> ParametricStepTime:
     """Return the model with the spread coefficients α of unequal lengths, for decode and for mixed steps.
 
+    A model with ``unsplit_sequences`` has none for decode steps.
+
     Each is the α of least squared relative error of a batch's attention time, compared with the same batch
     with every sequence at the mean length, both for the model and as measured. Squares, since over a run the
     mean error adds up and the scatter does not. Only batches whose KV fits ``capacity_tokens`` count.
@@ -161,7 +163,7 @@ def with_spreads(
     pure, mixed = (
         _share(flat, _rows(path, {**only, "regime": regime}, capacity_tokens)) for regime in ("pure", "mixed")
     )
-    return replace(model, spread=pure, spread_mixed=mixed)
+    return replace(model, spread=0.0 if model.unsplit_sequences else pure, spread_mixed=mixed)
 
 
 def _rows(path: Path, only: dict[str, str], capacity_tokens: int) -> NDArray[np.float64]:

@@ -27,6 +27,7 @@ from kvcache_sim.model.calibration.rows import (
 )
 from kvcache_sim.model.calibration.runs import compiles, runs_of, seen_late, single_steps, waits
 from kvcache_sim.model.calibration.transfer import Topology, fit_deployment, fit_tensor_parallel
+from kvcache_sim.model.calibration.unsplit_kv import with_unsplit_kv
 from kvcache_sim.model.gpus import load_gpu
 from kvcache_sim.model.kv_capacity import kv_capacity_bytes
 from kvcache_sim.model.links import load_links
@@ -236,8 +237,10 @@ def fit_shipped(entry: ShippedSet, folder: Path) -> tuple[ParametricStepTime, li
     model = fit_step_time(rows.take(~out), base, load_gpu(entry.gpu).kernels)
     errors = phase_errors(rows.take(out), predict_ms(model, rows.take(out)))
     if entry.file.startswith("kernels"):
-        # Unequal lengths were measured at one TP degree per model; α is a ratio, so it applies to the others.
+        # Chunk steps of unequal lengths were measured at one TP degree per model; α is a ratio, so it applies
+        # to the others.
         only = {key: value for key, value in entry.only if key != "tp"}
+        model = with_unsplit_kv(model, load_model(entry.model), entry.gpu, entry.tensor_parallel)
         model = with_spreads(model, _train_path(folder, _SPREAD_FILE), only, _capacity_tokens(entry))
     return model, errors
 
