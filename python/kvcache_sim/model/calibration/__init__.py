@@ -15,4 +15,5 @@ times, ``design`` is the form, ``fit`` solves it, ``shipped`` creates the packag
 - ``server_runs``    real servers listed by ``aiconfigurator-core``
 - ``servers``        real servers compared with measured kernels, with fitted host costs
 - ``transfer``       models of unmeasured deployments from measured ones
+- ``unsplit_kv``     FlashAttention 2's threshold of split KV, and the cost of the longest sequence from there
 """

@@ -33,10 +33,10 @@ def with_unsplit_kv(
     """Return the model with the cost of the longest sequence where KV is not split.
 
     Of fewer sequences each is cut into equally many parts, which all blocks read: only the sum of the lengths
-    counts. From the threshold on one block reads a sequence to its end, waves of blocks follow each other,
-    and the longest goes on alone when all others have ended. Until then it advances by what a block reads
-    in that time, a multiple of the mean: many waves, or other long sequences, hide it. One block's rate is
-    that of ``scan``, measured in steps with a chunk, which never split.
+    counts. From the threshold on one block reads a sequence to its end, in waves of blocks, and the longest
+    is read alone after all others have ended. Until then it advances by what a block reads in that time, a
+    multiple of the mean: many waves, or other long sequences, hide it. One block's rate is that of ``scan``,
+    measured in steps with a chunk, which never split.
     """
     kv_heads = max(kind.kv_heads for _, kind in spec.attention_layers() if isinstance(kind, HeadAttention))
     return replace(
