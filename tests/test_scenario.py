@@ -258,6 +258,30 @@ def test_a_tree_says_once_that_it_takes_windows_and_states_for_full_attention(te
     assert said in "".join(reported)
 
 
+@pytest.mark.parametrize(
+    ("settings", "gpu", "tokens", "seqs"),
+    [
+        ("", "a100", 2048, 256),
+        ("max_num_batched_tokens: 8192", "a100", 8192, 256),
+        ("max_num_batched_tokens: 8191", "a100", 8191, 256),
+        ("vllm_release: 0.8.5", "a100", 8192, 1024),
+        ("vllm_release: 0.8.4", "a100", 2048, 256),
+        ("vllm_release: 0.8.0", "a100", 2048, 1024),
+        ("vllm_release: 0.8.5", "h100", 8192, 1024),
+        ("vllm_release: 0.8.4", "b200", 2048, 256),
+        ("", "b200", 8192, 1024),
+    ],
+)
+def test_auto_capacity_is_by_the_given_batch_or_the_releases(settings, gpu, tokens, seqs):
+    own = f"step_time: 'roofline:llama-3.1-8b@{gpu}', {settings}".rstrip(", ")
+    found = load(f"replica: {{{own}}}")
+    engine = EngineMemory(0.9, tokens, seqs)
+    capacity = kv_capacity(load_model("llama-3.1-8b"), load_gpu(gpu), 1, engine)
+    assert found.settings.machines[0].tiers[0].capacity_blocks == capacity.kv_bytes // (512 * 131_072)
+    assert f"{tokens:,} tokens and {seqs:,} sequences" in found.gpu_capacity.sentence
+    assert ("defaults from 0.8" in found.gpu_capacity.sentence) == ("release" in settings)
+
+
 def test_auto_capacity_is_what_the_weights_leave_and_the_resolved_scenario_says_how_much():
     scenario = load()
     (tier,) = scenario.settings.machines[0].tiers

@@ -55,6 +55,7 @@ ADDED = {
     "figure: context_window.answers_ended []",
     "figure: requests.rejected_beyond_context []",
     "key: replica.allow_long_max_model_len = false",
+    "key: replica.vllm_release = 0.9.0 (0.8.0 | 0.8.4 | 0.8.5 | 0.9.0)",
     "key: replica.step_time = h100-llama-3.1-8b-tp1",
     "step_times: h100-llama-3.1-8b-tp1",
     "flag: compare --rank-saturated (bool)",

@@ -53,20 +53,38 @@ MEDIAN_MISS_PERCENT = 1.2
 class EngineMemory(Value):
     """The settings of an engine that determine the memory left for KV.
 
-    ``sampler`` is one of ``SAMPLER_BYTES_PER_LOGIT``.
+    ``sampler`` is one of ``SAMPLER_BYTES_PER_LOGIT``; ``source`` names an older release of its batch.
     """
 
     utilisation: float = 0.9
     max_num_batched_tokens: int = 8192
     max_num_seqs: int = 256
     sampler: str = "sorting"
+    source: str = ""
 
 
-def default_engine(gpu: GpuSpec) -> EngineMemory:
-    """Return vLLM's own defaults on a GPU: large from 70 GiB on, but not on an A100."""
-    if gpu.usable_bytes >= _LARGE_BYTES and "a100" not in gpu.name:
-        return EngineMemory(max_num_batched_tokens=8192, max_num_seqs=1024)
-    return EngineMemory(max_num_batched_tokens=2048, max_num_seqs=256)
+#: vLLM's release from which on its server has these defaults: a number of sequences on GPUs that count as
+#: small, and what counts as large (8,192 tokens and 1,024 sequences; small: 2,048 tokens). Sources: pull
+#: requests 12369, 16158 (0.8.4), 17073 (0.8.5) and 17885 (0.9.0) of vllm-project/vllm.
+VLLM_DEFAULTS = {
+    "0.8.0": (1024, "h100 or h200"),
+    "0.8.4": (256, "h100 or h200"),
+    "0.8.5": (256, "70 GiB or more"),
+    "0.9.0": (256, "70 GiB or more, no a100"),
+}
+NEWEST_DEFAULTS = "0.9.0"
+
+
+def default_engine(gpu: GpuSpec, release: str = NEWEST_DEFAULTS) -> EngineMemory:
+    """Return the batch that vLLM's server has by default on a GPU, in a release of ``VLLM_DEFAULTS``."""
+    small_seqs, large = VLLM_DEFAULTS[release]
+    if large == "h100 or h200":
+        is_large = "h100" in gpu.name or "h200" in gpu.name
+    else:
+        is_large = gpu.usable_bytes >= _LARGE_BYTES and not ("no a100" in large and "a100" in gpu.name)
+    tokens, seqs = (8192, 1024) if is_large else (2048, small_seqs)
+    source = "" if release == NEWEST_DEFAULTS else f", vLLM's defaults from {release} on"
+    return EngineMemory(max_num_batched_tokens=tokens, max_num_seqs=seqs, source=source)
 
 
 class KvCapacity(Value):
@@ -104,8 +122,8 @@ class KvCapacity(Value):
         return (
             f"{gib[0]} GiB a GPU, within about {gib[1]} ({gib[2]} to take - {gib[3]} weights - {gib[4]} "
             f"activations - {gib[5]} CUDA and NCCL; activations of {self.engine.max_num_batched_tokens:,} "
-            f"tokens and {self.engine.max_num_seqs:,} sequences; median miss on real logs "
-            f"{MEDIAN_MISS_PERCENT} %)"
+            f"tokens and {self.engine.max_num_seqs:,} sequences{self.engine.source}; median miss on real "
+            f"logs {MEDIAN_MISS_PERCENT} %)"
         )
 
 

@@ -33,9 +33,17 @@ def with_gpu_capacity(
     """
     if not machine.tiers.compute.capacity.auto:
         return machine
-    blocks = at_location(tree, path, lambda: _capacity(model, machine.replica).blocks)
+    index = path[1] if path[0] == "machines" else None
+    is_given = gives_tokens(tree, index if isinstance(index, int) else None)
+    blocks = at_location(tree, path, lambda: _capacity(model, machine.replica, is_given).blocks)
     gpu = replace(machine.tiers.compute, capacity=Capacity(blocks=blocks))
     return replace(machine, tiers=replace(machine.tiers, **{TIERS[COMPUTE]: gpu}))
+
+
+def gives_tokens(tree: Tree, machine: int | None = None) -> bool:
+    """Return True if a scenario states the token budget of its machines, or of one machine."""
+    sections = [tree.values, *([] if machine is None else [tree.values["machines"][machine]])]
+    return any("max_num_batched_tokens" in (section.get("replica") or {}) for section in sections)
 
 
 class GpuCapacity(Value):
@@ -47,19 +55,21 @@ class GpuCapacity(Value):
     exceeds: bool
 
 
-def gpu_capacity(written: ScenarioModel, filled: ScenarioModel) -> GpuCapacity | None:
+def gpu_capacity(written: ScenarioModel, filled: ScenarioModel, tree: Tree) -> GpuCapacity | None:
     """Return the source of the GPU's capacity: a given number takes precedence over the memory calculation.
 
     None if the capacity is unbounded, service takes no time, or the step-time set names no GPU.
     """
     capacity = written.tiers.compute.capacity
     if capacity.auto:
-        gpu_blocks = _capacity(filled, filled.replica)
+        gpu_blocks = _capacity(filled, filled.replica, gives_tokens(tree))
         found = f"{_KEY}: auto is {filled.tiers.compute.capacity}"
         within = gpu_blocks.gpu_blocks
         size, error = (f"{part / 2**30:.1f}" for part in (within.kv_bytes, within.uncertainty_bytes))
         return GpuCapacity(
-            f"{found} here: {gpu_blocks}", f"{found}, {size} ± {error} GiB a GPU", exceeds=False
+            f"{found} here: {gpu_blocks}",
+            f"{found}, {size} ± {error} GiB a GPU{within.engine.source}",
+            exceeds=False,
         )
     given = capacity.blocks
     if capacity.size_bytes is not None:
@@ -67,7 +77,7 @@ def gpu_capacity(written: ScenarioModel, filled: ScenarioModel) -> GpuCapacity |
     if given is None or filled.replica.instant:
         return None
     try:
-        gpu_blocks = _capacity(filled, filled.replica)
+        gpu_blocks = _capacity(filled, filled.replica, gives_tokens(tree))
     except UsageError:
         return None
     sentence = (
@@ -76,13 +86,16 @@ def gpu_capacity(written: ScenarioModel, filled: ScenarioModel) -> GpuCapacity |
     return GpuCapacity(sentence, "", exceeds=given > gpu_blocks.blocks)
 
 
-def capacity_uncertainty(model: ScenarioModel, replica: ReplicaSection, blocks: int) -> float | None:
+def capacity_uncertainty(
+    model: ScenarioModel, replica: ReplicaSection, blocks: int, is_given: bool
+) -> float | None:
     """Return the relative uncertainty of a capacity of ``blocks`` that was computed from GPU memory.
 
+    ``is_given``: True if the scenario states the token budget (``gives_tokens``).
     None if the blocks were given otherwise, or the step-time set names no GPU.
     """
     try:
-        found = _capacity(model, replica)
+        found = _capacity(model, replica, is_given)
     except UsageError:
         return None
     return found.gpu_blocks.uncertainty_bytes / found.gpu_blocks.kv_bytes if found.blocks == blocks else None
@@ -103,14 +116,14 @@ class _Capacity(Value):
         return f"{self.gpu_blocks}; {windows}"
 
 
-def _capacity(model: ScenarioModel, replica: ReplicaSection) -> _Capacity:
+def _capacity(model: ScenarioModel, replica: ReplicaSection, is_given: bool) -> _Capacity:
     subject = measured_on(replica.step_time)
     if subject.gpu is None:
         raise UsageError("auto needs a GPU and the step-time file names none", hint="give blocks or a size")
     if (replica.pp or 1) > 1:
         raise UsageError("auto does not support pipeline stages", hint="give blocks or a size")
     spec, gpu, degree = served_model(model), load_gpu(subject.gpu), subject.tensor_parallel
-    gpu_blocks = kv_capacity(spec, gpu, degree, _engine(replica, gpu))
+    gpu_blocks = kv_capacity(spec, gpu, degree, _engine(replica, gpu, is_given))
     groups = cache_groups(model)
     if groups is not None:
         blocks = kv_blocks(spec.name, gpu_blocks, groups.layout.bytes_per_block)
@@ -123,21 +136,22 @@ def _capacity(model: ScenarioModel, replica: ReplicaSection) -> _Capacity:
     return _Capacity(blocks, gpu_blocks, spec.kv_bytes_fixed_per_gpu(degree))
 
 
-def _engine(replica: ReplicaSection, gpu: GpuSpec) -> EngineMemory:
-    """Return the engine's warm-up batch: its defaults on the GPU for keys at the schema's defaults.
+def _engine(replica: ReplicaSection, gpu: GpuSpec, is_given: bool) -> EngineMemory:
+    """Return the engine's warm-up batch: a given token budget, else its release's default on the GPU.
 
-    A written default means the same as leaving the key out. An instant run's token budget covers whole
-    prompts, not a batch.
+    For a number of sequences at the schema's default, written or not, too. An instant run's token budget
+    covers whole prompts, not a batch.
     """
-    usual = default_engine(gpu)
+    usual = default_engine(gpu, replica.vllm_release)
     tokens, seqs = replica.max_num_batched_tokens, replica.max_num_seqs
     return EngineMemory(
         replica.gpu_memory_utilization,
-        usual.max_num_batched_tokens if replica.instant or tokens == _USUAL_TOKENS else tokens,
+        tokens if is_given and not replica.instant else usual.max_num_batched_tokens,
         usual.max_num_seqs if seqs == _USUAL_SEQS else seqs,
         replica.sampler,
+        usual.source,
     )
 
 
-#: The schema's own batch, used when service takes time.
-_USUAL_TOKENS, _USUAL_SEQS = ReplicaSection().max_num_batched_tokens, ReplicaSection().max_num_seqs
+#: The schema's own number of sequences.
+_USUAL_SEQS = ReplicaSection().max_num_seqs

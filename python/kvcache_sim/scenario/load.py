@@ -193,7 +193,7 @@ def _settled(tree: Tree, directory: Path, idle: tuple[IdleError, ...]) -> Scenar
     wiring = wire(model, machines, tree)
     settings = lower(model, machines, wiring, tree)
     resolved = resolve(model, machines, wiring.sections)
-    return Scenario(model, settings, resolved, tree, gpu_capacity(written, model), idle)
+    return Scenario(model, settings, resolved, tree, gpu_capacity(written, model, tree), idle)
 
 
 def read_scenario(path: Path) -> bytes:

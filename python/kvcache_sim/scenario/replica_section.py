@@ -54,6 +54,10 @@ class ReplicaSection(Section):
     sampler: Annotated[
         Literal["sorting", "fused"], about("for capacity: auto; fused: FlashInfer's, and vLLM's of 2026")
     ] = "sorting"
+    vllm_release: Annotated[
+        Literal["0.8.0", "0.8.4", "0.8.5", "0.9.0"],
+        about("for capacity: auto: the release from which on vLLM has the default batch of its warm-up"),
+    ] = "0.9.0"
     max_model_len: Annotated[
         ContextField | None,
         about("most tokens of a prompt and its answer; null: the model's; auto or -1: also fits the GPU"),

@@ -19,7 +19,7 @@ from kvcache_sim.report.sensitivity.links import (
     section_of,
     with_channels,
 )
-from kvcache_sim.scenario.gpu_memory import capacity_uncertainty
+from kvcache_sim.scenario.gpu_memory import capacity_uncertainty, gives_tokens
 from kvcache_sim.scenario.load import Scenario
 from kvcache_sim.scenario.lowering import with_host
 from kvcache_sim.scenario.machines import build_machines
@@ -233,7 +233,8 @@ def _capacity(scenario: Scenario, machines: tuple[MachineSection, ...]) -> Itera
             continue
         share = None
         if not section.replica.instant:
-            share = capacity_uncertainty(scenario.model, section.replica, blocks)
+            is_given = gives_tokens(scenario.tree)
+            share = capacity_uncertainty(scenario.model, section.replica, blocks, is_given)
         alike.setdefault((share, share is not None), []).append(index)
     for (share, _), indices in alike.items():
         of = f" of machines {indices[0]}, …" if len(alike) > 1 else ""
