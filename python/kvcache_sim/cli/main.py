@@ -42,6 +42,7 @@ class Terminated(BaseException):
 
 def run(argv: list[str]) -> int:
     """Run one command line and return its exit code; every failure has printed one line on stderr."""
+    _open_standard_files()
     for standard in (sys.stdout, sys.stderr):
         if hasattr(standard, "reconfigure"):
             standard.reconfigure(errors="backslashreplace")
@@ -50,6 +51,8 @@ def run(argv: list[str]) -> int:
     try:
         if sys.stdout is None:  # closed by the shell, as in 'kvsim … >&-'
             raise BrokenPipeError
+        for argument in argv:
+            refuse_undecodable(argument)
         code = dispatch(argv)
         sys.stdout.flush()
         return code
@@ -73,8 +76,32 @@ def run(argv: list[str]) -> int:
     except OSError as error:
         location = f"{error.filename}: " if error.filename else "error: "
         return _fail(f"{location}{error.strerror or error}", EXIT_IO)
-    except Exception as error:
-        return _report_bug(error, argv)
+    except UnicodeEncodeError as error:  # a directory above a file may be such a name too
+        return _fail(f"error: a name is not UTF-8; got {ascii(error.object)[:80]}", EXIT_USAGE)
+    except BaseException as error:
+        if isinstance(error, Exception) or type(error).__name__ == "PanicException":  # a panic of the core
+            return _report_bug(error, argv)
+        raise
+
+
+def _open_standard_files() -> None:
+    """Open the null device for standard input and error if the shell closed them.
+
+    No file that is opened later gets their numbers.
+    """
+    if sys.stdin is None:
+        sys.stdin = open(os.devnull)  # noqa: SIM115
+    if sys.stderr is None:
+        sys.stderr = open(os.devnull, "w")  # noqa: SIM115
+
+
+def refuse_undecodable(text: str) -> None:
+    """Raise UsageError for an argument that is not UTF-8: results are written as UTF-8 text."""
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        shown = os.fsencode(text).decode(errors="backslashreplace")
+        raise UsageError("not UTF-8", where=shown, hint="rename the file") from None
 
 
 def dispatch(argv: list[str]) -> int:
@@ -161,7 +188,7 @@ def _fail(line: str, code: int) -> int:
     return code
 
 
-def _report_bug(error: Exception, argv: list[str]) -> int:
+def _report_bug(error: BaseException, argv: list[str]) -> int:
     """Save the traceback with the command that led to it; print its path, in one line."""
     import tempfile
     import traceback
@@ -173,7 +200,9 @@ def _report_bug(error: Exception, argv: list[str]) -> int:
         print(text, file=sys.stderr)
     else:
         try:
-            with tempfile.NamedTemporaryFile("w", prefix="kvsim-bug-", suffix=".txt", delete=False) as bundle:
+            with tempfile.NamedTemporaryFile(
+                "w", prefix="kvsim-bug-", suffix=".txt", delete=False, errors="backslashreplace"
+            ) as bundle:
                 bundle.write(text)
             location = f"traceback saved in {bundle.name}"
         except OSError:

@@ -6,6 +6,7 @@ import operator
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from math import isfinite
 from typing import Literal
 
 from kvcache_sim.errors import UsageError
@@ -92,7 +93,9 @@ def parse_threshold(text: str, where: str = "--fail-if") -> Threshold:
 
 
 def _number(value: str, text: str, where: str) -> float:
-    if not re.fullmatch(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d{1,3})?", value.strip()):
+    if not re.fullmatch(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d{1,3})?", value.strip()) or not isfinite(
+        float(value)
+    ):
         raise UsageError("threshold without a number", where=where, got=repr(text), expected=_EXPECTED)
     return float(value)
 

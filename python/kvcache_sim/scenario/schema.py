@@ -58,6 +58,8 @@ _FASTEST, _LANDING, _LOWER = TIERS[COMPUTE], TIERS[STAGING], " and ".join(TIERS[
 _PATHS = f"from {_FASTEST} to {_FASTEST}, or over both machines' {_LANDING}"
 _BY_UPPER = "{" + ", ".join(f"{tier}: …" for tier in TIERS[:-1]) + "}"
 #: Larger prices could overflow when multiplied by the machines and hours of a run.
+#: The name of a run or a sweep: part of its directory's name.
+NAME_PATTERN = r"^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$"
 _MAX_PRICE = 1e12
 
 
@@ -286,9 +288,7 @@ class SloSection(_LimitsSection):
 class ScenarioModel(Section):
     """The whole scenario."""
 
-    name: Annotated[str, about("names the run directory", pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$")] = (
-        "run"
-    )
+    name: Annotated[str, about("names the run directory", pattern=NAME_PATTERN)] = "run"
     seed: Annotated[int, about("seed of every random stream", ge=0, le=2**63 - 1)] = 0
     model: Annotated[str | None, about("language model; null: the one of the step-time set")] = None
     trace: TraceSection | None = None

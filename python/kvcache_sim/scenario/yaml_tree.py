@@ -73,7 +73,7 @@ def read_tree(data: bytes, source: str) -> Tree:
         mark = error.problem_mark or error.context_mark
         where = f"{source}:{mark.line + 1}:{mark.column + 1}" if mark else source
         raise UsageError(f"not YAML: {error.problem or error.context}", where=where) from None
-    except (YAMLError, RecursionError) as error:
+    except (YAMLError, RecursionError, ValueError) as error:  # ValueError: a character that is none
         what = " ".join(str(error).split())[:120]
         raise UsageError(f"not YAML: {what}", where=source) from None
     tree = Tree(source=source)

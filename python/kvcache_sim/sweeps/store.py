@@ -13,6 +13,7 @@ from pathlib import Path
 from kvcache_sim.errors import InputOutputError, OutputExistsError
 from kvcache_sim.file_lock import FileLock
 from kvcache_sim.output import write_new
+from kvcache_sim.regular_files import open_regular
 from kvcache_sim.sweeps.cell import CellRecord, canonical_json
 
 
@@ -91,7 +92,8 @@ class CellStore:
 
 def _read(path: Path, cell_id: str) -> CellRecord | None:
     try:
-        content = json.loads(path.read_bytes())
+        with open_regular(path) as file:
+            content = json.loads(file.read())
         body = content["record"]
         if hashlib.sha256(canonical_json(body).encode()).hexdigest() != content["sha256"]:
             return None
@@ -99,6 +101,8 @@ def _read(path: Path, cell_id: str) -> CellRecord | None:
     except (ValueError, KeyError, TypeError, RecursionError):
         return None
     except OSError as error:
+        if not path.is_file():  # a pipe or a device: damaged
+            return None
         raise InputOutputError(f"cannot read: {error.strerror}", where=str(path)) from error
     return record if record.cell_id == cell_id else None
 

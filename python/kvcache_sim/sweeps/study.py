@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,6 +12,7 @@ from kvcache_sim.errors import InputOutputError, UsageError
 from kvcache_sim.scenario.load import nearest_names
 from kvcache_sim.scenario.overrides import apply_override
 from kvcache_sim.scenario.presets import folder_of, scenario_file
+from kvcache_sim.scenario.schema import NAME_PATTERN
 from kvcache_sim.scenario.yaml_tree import Tree, parse_value, read_tree
 from kvcache_sim.spelling import close_matches
 from kvcache_sim.sweeps.cell import Limits, Setting
@@ -60,7 +62,7 @@ def read_sweep_file(path: Path) -> SweepFile:
     _check_space(space, where)
     return SweepFile(
         path=path,
-        name=str(content.get("name", path.stem)),
+        name=_name(content["name"], where) if "name" in content else path.stem,
         scenario=scenario,
         space=space,
         repeats=_whole(content["repeats"], f"{where}: repeats", 1, _MAX_REPEATS)
@@ -80,6 +82,14 @@ def load_mapping(path: Path) -> Mapping[str, Any]:
     except OSError as error:
         raise InputOutputError(f"cannot read: {error.strerror}", where=str(path)) from None
     return read_tree(data, str(path)).values
+
+
+def _name(value: object, where: str) -> str:
+    """Return a sweep's name, which names its directory."""
+    if not re.fullmatch(NAME_PATTERN, str(value)):
+        expected = "at most 64 characters: A-Z, a-z, 0-9, dots, dashes and underscores"
+        raise UsageError("not usable", where=f"{where}: name", got=repr(value)[:80], expected=expected)
+    return str(value)
 
 
 def _mapping(value: object, where: str) -> Mapping[str, Any]:

@@ -23,14 +23,14 @@ class Upstream:
     """The address that requests are forwarded to; plain HTTP. Raises UsageError for an invalid address."""
 
     def __init__(self, url: str) -> None:
-        parts = urlsplit(url)
         try:
-            port = parts.port or 80
-        except ValueError:
-            port = 0
-        if parts.scheme != "http" or not parts.hostname or not port:
+            parts = urlsplit(url)
+            scheme, host, port = parts.scheme, parts.hostname, parts.port or 80
+        except ValueError:  # a port or an IPv6 address that is none
+            scheme, host, port = "", None, 0
+        if scheme != "http" or not host or not port:
             raise UsageError("no upstream", "--upstream", url, "http://HOST:PORT")
-        self.host, self.port = parts.hostname, port
+        self.host, self.port = host, port
 
 
 class _Requests:

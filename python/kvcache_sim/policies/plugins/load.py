@@ -17,7 +17,7 @@ from typing import Any
 
 from kvcache_sim.errors import UsageError
 from kvcache_sim.policies.plugins.contract import PolicyViolation
-from kvcache_sim.policies.plugins.permission import ask_to_load
+from kvcache_sim.policies.plugins.permission import announce, ask_to_load
 from kvcache_sim.policies.plugins.stand_ins import stand_ins
 from kvcache_sim.policies.plugins.watchdog import watched
 from kvcache_sim.spelling import close_matches
@@ -117,6 +117,7 @@ def _import_module(name: str, text: str) -> ModuleType:
 
 def _guarded(load: Any, text: str) -> Any:
     """Run an import; any exception becomes one line with the file and line of its origin."""
+    announce(text)
     try:
         with watched(text), stand_ins():
             return load()

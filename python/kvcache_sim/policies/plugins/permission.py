@@ -57,11 +57,15 @@ def announce_plugins() -> None:
 
 
 def ask_to_load(text: str) -> None:
-    """Announce a plug-in that is about to be imported; raises UsageError where none may be."""
+    """Raise UsageError where no plug-in may be imported."""
     if os.environ.get(NO_PLUGINS, "0") not in ("", "0"):
         raise UsageError("plug-ins are refused (--no-plugins)", got=repr(text))
     if not may_load():
         raise UsageError("a plug-in is not loaded where a run is read", got=repr(text))
+
+
+def announce(text: str) -> None:
+    """Print the line of a plug-in whose code is about to run."""
     if _announced is not None and text not in _announced:
         _announced.add(text)
         print(f"plug-in: {text}", file=sys.stderr)
