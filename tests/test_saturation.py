@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from kvcache_sim.metrics.percentiles import describe
-from kvcache_sim.metrics.saturation import summarize_saturation
+from kvcache_sim.metrics.saturation import servers_of, summarize_saturation
 from kvcache_sim.metrics.windows import Windows
 from kvcache_sim.scenario.execute import execute
 from kvcache_sim.scenario.load import scenario_from_text
@@ -19,20 +19,21 @@ from kvcache_sim.workload.toolbox.transforms import scale
 SERVICE_S = 0.1
 
 
-def waits_s(arrivals_s, service_s):
-    """Return the waits of a queue with one server, one request after another."""
-    free_s, found = 0.0, []
+def waits_s(arrivals_s, service_s, servers=1):
+    """Return the waits of a queue, one request after another, each served by the server that is free first."""
+    free_s, found = [0.0] * servers, []
     for at_s in arrivals_s:
-        found.append(max(free_s - at_s, 0.0))
-        free_s = max(free_s, at_s) + service_s
+        first = min(range(servers), key=free_s.__getitem__)
+        found.append(max(free_s[first] - at_s, 0.0))
+        free_s[first] = max(free_s[first], at_s) + service_s
     return np.array(found)
 
 
-def state_of(arrivals_s, waits, own_s=SERVICE_S, is_open=True):
+def state_of(arrivals_s, waits, own_s=SERVICE_S, is_open=True, servers=1):
     """Return the state of a run with these arrivals and waits (s), and ``own_s`` of TTFT besides."""
     wait, ttft = (describe(np.rint(1e9 * values).astype(np.int64)) for values in (waits, waits + own_s))
     arrival_ns = np.rint(1e9 * np.asarray(arrivals_s)).astype(np.int64)
-    found = summarize_saturation(wait, ttft, 1000 * own_s / 10, (arrival_ns, 1) if is_open else None)
+    found = summarize_saturation(wait, ttft, 1000 * own_s / 10, (arrival_ns, 1) if is_open else None, servers)
     return found["saturated"], found["saturation"]
 
 
@@ -63,6 +64,31 @@ def test_a_queue_of_one_server_is_saturated_where_waits_pass_the_service_time(lo
     for factor, expected in ((0.95, False), (1.05, True)):  # the rate that would hold does
         faster = arrivals * figures["arrived_per_s"] / (factor * holds)
         assert state_of(faster, waits_s(faster, SERVICE_S))[0] is expected
+
+
+@pytest.mark.parametrize("servers", [4, 16])
+def test_slots_of_a_batch_are_servers_of_the_queue(servers):
+    """A request waits for one of many slots at a higher load than for one server: that rate would hold."""
+    service_s = servers * SERVICE_S
+    arrivals = poisson(1.5)
+    found, figures = state_of(arrivals, waits_s(arrivals, service_s, servers), servers=servers)
+    assert found
+    assert figures["served_per_s"] == pytest.approx(1 / SERVICE_S, rel=0.01)
+    holds = figures["holds_per_s"]
+    assert holds > state_of(arrivals, waits_s(arrivals, service_s, servers))[1]["holds_per_s"]
+    for factor, expected in ((0.95, False), (1.05, True)):
+        faster = arrivals * figures["arrived_per_s"] / (factor * holds)
+        waits = waits_s(faster, service_s, servers)
+        assert state_of(faster, waits, servers=servers)[0] is expected
+
+
+def test_slots_count_where_steps_stay_short():
+    """Little's law: 4 requests/s of 2 s each are 8 in service. Long steps are of a busy GPU: one server."""
+    latency = {"e2e": {"avg": 5000.0}, "itl": {"avg": 9.0, "min": 6.0}}
+    assert servers_of(latency, 3000.0, 4.0) == 8
+    assert servers_of(latency, 3000.0, 0.1) == 1
+    for itl in ({"avg": 13.0, "min": 6.0}, {"avg": None, "min": None}):
+        assert servers_of({**latency, "itl": itl}, 3000.0, 4.0) == 1
 
 
 @pytest.mark.parametrize("load", [2.0, 4.0])
@@ -165,7 +191,9 @@ def test_runs_either_side_of_their_knee(name):
     figures = crowded["saturation"]
     ratio = figures["holds_per_s"] / figures["arrived_per_s"]
     assert ratio < 1
-    assert not summary_at(Fraction(above * ratio * 0.6).limit_denominator(1000))["saturated"]
+    for factor, expected in ((0.75, False), (1.33, True)):  # a quarter off at most
+        speed = Fraction(above * ratio * factor).limit_denominator(1000)
+        assert summary_at(speed)["saturated"] is expected
     assert f"about {figures['holds_per_s']:.3g}" in figures["sentence"]
 
 

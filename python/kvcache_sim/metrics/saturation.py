@@ -4,6 +4,7 @@ A run is saturated if demand exceeds service, or if waiting is more than half of
 at the mean and at the median. Service is measured by the waits: it is the rate of one queue with equal
 service times in which these arrivals wait as long on average as they did in the run (Lindley, The theory of
 queues with a single server, 1952). Demand exceeds service if more requests than that arrive per second.
+Where steps stay short, places in the batch limit a run and not its compute: the queue has as many servers.
 """
 
 from __future__ import annotations
@@ -50,6 +51,8 @@ _MOST = 0.5
 #: Most arrivals of the queue; of more requests, every k-th stands for k.
 _POINTS = 10_000
 _HALVINGS = 40
+#: Mean time between tokens over the shortest, below which steps count as short.
+_SHORT = 2.0
 #: Speed of arrivals at which only those of one instant wait for each other.
 _SLOWEST = 2.0**-20
 
@@ -61,13 +64,15 @@ def summarize_saturation(
     ttft: Distribution,
     step_ms: float | None,
     arrivals_ns: tuple[NDArray[np.int64], int] | None,
+    servers: float = 1.0,
 ) -> dict[str, Any]:
     """Return ``saturated`` and the group ``saturation`` of the summary.
 
     ``arrivals_ns`` are those of the measured requests, and of how many requests each entry is; None in closed
     loop, where clients wait. ``step_ms`` is the length of a step; None if no request had two tokens.
+    ``servers`` are those of the queue, by ``servers_of``.
     """
-    arrivals = None if arrivals_ns is None else _thinned(*arrivals_ns)
+    arrivals = None if arrivals_ns is None else _thinned(*arrivals_ns, servers)
     demand = None if arrivals is None else arrivals.rate_per_s
     long = (wait["avg"] or 0.0) > (step_ms or 0.0)
     served = arrivals.served_per_s(wait["avg"] or 0.0) if arrivals is not None and long else None
@@ -89,6 +94,19 @@ def summarize_saturation(
             "sentence": _sentence(demand, holds, wait, ttft) if saturated else "",
         },
     }
+
+
+def servers_of(latency: Mapping[str, Any], wait_ms: float | None, requests_per_s: float | None) -> float:
+    """Return the servers of the queue: requests in service (Little's law) while steps stay short, else 1.
+
+    If the mean time between tokens is below twice the shortest, a larger batch would hardly take longer:
+    slots or blocks limit the batch, and the next request waits until one of it finishes.
+    """
+    between = latency["itl"]
+    took_ms = (latency["e2e"]["avg"] or 0.0) - (wait_ms or 0.0)
+    if not between["avg"] or between["avg"] > _SHORT * between["min"]:
+        return 1.0
+    return max((requests_per_s or 0.0) * took_ms / 1000, 1.0)
 
 
 def saturation_sentence(summary: Mapping[str, Any]) -> str:
@@ -114,14 +132,17 @@ def _sentence(demand: float | None, holds: float | None, wait: Distribution, ttf
 class _Arrivals:
     """Arrivals in s from the first one on, ascending, each of ``weight`` requests."""
 
-    def __init__(self, times_s: Array, weight: float, rate_per_s: float) -> None:
+    def __init__(self, times_s: Array, weight: float, rate_per_s: float, servers: float) -> None:
         self._times_s, self._weight, self.rate_per_s = times_s, weight, rate_per_s
-        self._order = np.arange(len(times_s)) * weight
+        #: Equal services in order: every ``servers``-th request is served where the first one was.
+        self._servers = min(max(round(servers / weight), 1), len(times_s))
+        self._order = np.arange(len(times_s)) // self._servers * (self._servers * weight)
 
     def _waits_ms(self, served_per_s: float, speed: float) -> Array:
         """Return the waits in one queue, with arrivals ``speed`` times as fast."""
         work = self._order / served_per_s - self._times_s / speed
-        waits: Array = 1000 * (work - np.minimum.accumulate(work))
+        work = np.append(work, np.full(-len(work) % self._servers, np.inf)).reshape(-1, self._servers)
+        waits: Array = 1000 * (work - np.minimum.accumulate(work)).ravel()[: len(self._order)]
         return waits
 
     def served_per_s(self, wait_ms: float) -> float:
@@ -147,14 +168,14 @@ class _Arrivals:
         return self.rate_per_s * _last(_SLOWEST, 1.0, lambda speed: not exceeds(speed))
 
 
-def _thinned(arrival_ns: NDArray[np.int64], each: int) -> _Arrivals | None:
+def _thinned(arrival_ns: NDArray[np.int64], each: int, servers: float) -> _Arrivals | None:
     """Return arrivals as a queue sees them; None if no time passes between the first and the last one."""
     ordered = np.sort(arrival_ns)
     if len(ordered) < 2 or ordered[0] == ordered[-1]:
         return None
     every = -(-len(ordered) // _POINTS)
     rate_per_s = (len(ordered) - 1) * each * NS_PER_S / int(ordered[-1] - ordered[0])
-    return _Arrivals((ordered[::every] - ordered[0]) / NS_PER_S, every * each, rate_per_s)
+    return _Arrivals((ordered[::every] - ordered[0]) / NS_PER_S, every * each, rate_per_s, servers)
 
 
 def _last(low: float, high: float, holds: Callable[[float], bool]) -> float:

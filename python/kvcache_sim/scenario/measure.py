@@ -14,7 +14,7 @@ from kvcache_sim.metrics.measurement import MeasuredRequests
 from kvcache_sim.metrics.parts import GROUP_ROWS, arrays_of
 from kvcache_sim.metrics.request_totals import RequestTotals
 from kvcache_sim.metrics.run import Run
-from kvcache_sim.metrics.saturation import summarize_saturation
+from kvcache_sim.metrics.saturation import servers_of, summarize_saturation
 from kvcache_sim.metrics.summary import summarize
 from kvcache_sim.scenario.load import Scenario
 from kvcache_sim.scenario.objectives import objectives_of
@@ -82,9 +82,12 @@ def measured_summary(
             requests.add({name: own[start : start + GROUP_ROWS] for name, own in columns.items()})
     part, totals, said, remarks = requests.chosen(run)
     summary = summarize(part, scenario.model.cache.block_size, totals)
-    latency = summary["latency"]
+    latency, wait = summary["latency"], totals.wait()
+    # On prefill machines the batch of decode machines limits nothing.
+    has_pools = summary["handover"]["requests"] > 0
+    servers = 1.0 if has_pools else servers_of(latency, wait["avg"], summary["throughput"]["requests_per_s"])
     summary |= summarize_saturation(
-        totals.wait(), latency["ttft"], latency["itl"]["avg"], requests.arrivals_ns()
+        wait, latency["ttft"], latency["itl"]["avg"], requests.arrivals_ns(), servers
     )
     if said is not None:
         summary["measure"] = said
