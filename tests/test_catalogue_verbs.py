@@ -145,7 +145,7 @@ def test_formats_of_weights_and_kv_are_said_apart():
     "said",
     [
         "replica: {step_time: 'roofline:qwen3-32b@h100:tp2,fp8,kv-fp8'}",
-        "model: qwen3-32b\ncache: {kv_dtype: fp8}",
+        "model: qwen3-32b\ncache: {kv_dtype: fp8}\nreplica: {max_model_len: auto}",
     ],
 )
 def test_a_scenario_keeps_the_kv_in_the_format_it_says(said, tmp_path):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 
 import pytest
 from kvcache_sim.errors import UsageError
@@ -213,6 +214,83 @@ def test_a_context_that_the_model_does_not_have_is_one_line():
             served(*overrides)
         assert words in str(refused.value)
         assert "\n" not in str(refused.value)
+
+
+AUTO = "workload: {kind: conversational, requests: 8, block_size: 16}\ncache: {block_size: 16}\n"
+SMALL = "replica.step_time=roofline:llama-3.1-8b@rtx4090"
+
+
+def test_a_gpu_that_holds_no_request_of_the_context_is_refused_in_one_line():
+    """As vLLM at its start: blocks needed and there, and the longest length that fits, to the block."""
+    with pytest.raises(UsageError) as refused:
+        served(SMALL, text=AUTO)
+    said = str(refused.value)
+    assert "\n" not in said
+    most = int(re.findall(r"expected at most ([\d,]+) tokens", said)[0].replace(",", ""))
+    there = most // 16
+    assert (
+        f"got 131,072 tokens, which need 8,192 blocks (16 GiB), and {there:,} blocks ({there / 512:.3g} GiB) there"
+        in said
+    )
+    assert "set replica.max_model_len=auto" in said
+    assert (
+        served(SMALL, "replica.max_model_len=auto", text=AUTO).settings.machines[0].replica.max_model_len
+        == most
+    )
+    assert (
+        served(SMALL, f"replica.max_model_len={most}", text=AUTO)
+        .settings.machines[0]
+        .tiers[0]
+        .capacity_blocks
+        == there
+    )
+    with pytest.raises(UsageError, match="holds no request"):
+        served(SMALL, f"replica.max_model_len={most + 1}", text=AUTO)
+
+
+@pytest.mark.parametrize(
+    "overrides",
+    [
+        ["tiers.gpu.capacity=100 blocks"],
+        ["tiers.gpu.capacity=1GiB"],
+        ["replica.instant=true"],
+        ["cache.accounting=simplified"],
+        ["replica.scheduler=sglang"],  # it starts, and refuses such requests one by one
+        ["replica.step_time=roofline:llama-3.1-8b@h100"],
+    ],
+)
+def test_blocks_that_are_given_and_runs_without_an_engine_are_not_refused(overrides):
+    assert served(SMALL, *overrides, text=AUTO).settings.machines
+
+
+def test_the_context_of_a_model_of_cache_groups_needs_what_its_windows_leave():
+    """Windows are short: gpt-oss needs a quarter of the blocks that full attention in every layer would."""
+    own = ["replica.step_time=roofline:gpt-oss-20b@rtx4090", "cache.semantics=vllm"]
+    most = served(*own, "replica.max_model_len=auto", text=AUTO).settings.machines[0].replica.max_model_len
+    assert most == 131_072
+    with pytest.raises(UsageError, match="holds no request") as refused:
+        served(*own, "replica.max_model_len=9000000", "replica.allow_long_max_model_len=true", text=AUTO)
+    longest = int(re.findall(r"expected at most ([\d,]+) tokens", str(refused.value))[0].replace(",", ""))
+    for length, is_held in ((longest, True), (longest + 16, False)):
+        given = [*own, f"replica.max_model_len={length}", "replica.allow_long_max_model_len=true"]
+        if is_held:
+            assert served(*given, text=AUTO).settings.machines[0].replica.max_model_len == length
+        else:
+            with pytest.raises(UsageError, match="holds no request"):
+                served(*given, text=AUTO)
+
+
+def test_a_machine_of_its_own_is_refused_too():
+    machines = [
+        "cluster.machines=2",
+        "machines=[{}, {replica: {step_time: 'roofline:llama-3.1-8b@rtx4090'}}]",
+    ]
+    with pytest.raises(UsageError, match="holds no request"):
+        served(*machines, text=AUTO)
+    assert (
+        served(*machines, "replica.max_model_len=20000", text=AUTO).settings.machines[1].replica.max_model_len
+        == 20_000
+    )
 
 
 def test_a_model_whose_configuration_states_no_length_takes_any(tmp_path):

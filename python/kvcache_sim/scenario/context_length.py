@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from msgspec.structs import replace
 
 from kvcache_sim.errors import UsageError
@@ -51,25 +53,62 @@ def _tokens(machine: MachineSection, model: ScenarioModel) -> int:
     return given
 
 
+def refuse_small_gpu(machine: MachineSection, model: ScenarioModel, tree: Tree, path: Path) -> None:
+    """Raise UsageError for a GPU whose KV memory holds no request of the context, as vLLM does at its start.
+
+    ``machine`` has its context and a capacity that was computed from GPU memory; blocks that a scenario gives
+    are its choice. SGLang starts and refuses such requests one by one.
+    """
+    replica, blocks = machine.replica, machine.tiers.compute.capacity.blocks
+    tokens, is_timed = replica.max_model_len, not replica.instant
+    if tokens is None or blocks is None or not is_timed or replica.scheduler == "sglang":
+        return
+    if model.cache.accounting == "simplified":
+        return
+    needed = _blocks_of_one(model, blocks)
+    if needed(tokens) <= blocks:
+        return
+    most = _longest(needed, blocks, tokens)
+
+    def size(count: int) -> str:
+        return f"{count:,} blocks ({count * block_bytes(model) / 2**30:.3g} GiB)"
+
+    raise UsageError(
+        "the GPU's KV memory holds no request of replica.max_model_len",
+        tree.location(path),
+        got=f"{tokens:,} tokens, which need {size(needed(tokens))}, and {size(blocks)} there",
+        expected=f"at most {most:,} tokens",
+        hint="set replica.max_model_len=auto, or name a larger GPU or TP degree",
+    )
+
+
 def _fits(machine: MachineSection, model: ScenarioModel) -> int:
     """Return the most tokens of one sequence that the GPU's blocks hold."""
     capacity, served = machine.tiers.compute.capacity, served_model(model).context.default_tokens
     blocks = capacity.blocks
     if capacity.size_bytes is not None:
         blocks = capacity.size_bytes // block_bytes(model)
-    if blocks is None:
-        return served
+    return served if blocks is None else _longest(_blocks_of_one(model, blocks), blocks, served)
+
+
+def _blocks_of_one(model: ScenarioModel, blocks: int) -> Callable[[int], int]:
+    """Return the function from the tokens of one sequence to its blocks, in a pool of ``blocks``."""
     groups = cache_groups(model)
     if groups is None:
-        return blocks * model.cache.block_size
+        return lambda tokens: -(-tokens // model.cache.block_size)
     from kvcache_sim import _core
     from kvcache_sim.cache.groups import native_groups
     from kvcache_sim.simulation.live import requests_of
 
     keys = native_groups(groups.layout, requests_of(model.cache.block_size, [], 0))
     store = _core.GroupStore(keys, groups.limits, blocks, groups.rules)
-    low, high = 0, served
+    return lambda tokens: store.most_blocks(tokens, 1)
+
+
+def _longest(needed: Callable[[int], int], blocks: int, most: int) -> int:
+    """Return the most tokens, up to ``most``, whose blocks are ``blocks`` or fewer."""
+    low, high = 0, most
     while low < high:
         middle = (low + high + 1) // 2
-        low, high = (middle, high) if store.most_blocks(middle, 1) <= blocks else (low, middle - 1)
+        low, high = (middle, high) if needed(middle) <= blocks else (low, middle - 1)
     return low

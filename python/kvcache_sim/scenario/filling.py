@@ -13,7 +13,7 @@ from kvcache_sim.model.aiconfigurator.deployment import PREFIX
 from kvcache_sim.model.model_file import names_model_file
 from kvcache_sim.model.step_times import load_step_time, measured_on, with_absolute_files
 from kvcache_sim.scenario import engine_tiers
-from kvcache_sim.scenario.context_length import CONTEXT, with_context_length
+from kvcache_sim.scenario.context_length import CONTEXT, refuse_small_gpu, with_context_length
 from kvcache_sim.scenario.gpu_memory import GPU_CAPACITY, with_gpu_capacity
 from kvcache_sim.scenario.pools import with_machines_of_pools, with_machines_of_ranks
 from kvcache_sim.scenario.read_settings import with_trace_block
@@ -44,6 +44,8 @@ def fill(model: ScenarioModel, directory: Path, tree: Tree) -> ScenarioModel:
     common = MachineSection(tiers=model.tiers, replica=model.replica)
     common = with_gpu_capacity(common, model, tree, GPU_CAPACITY)
     common = with_context_length(common, model, tree, CONTEXT)
+    if model.tiers.compute.capacity.auto:
+        refuse_small_gpu(common, model, tree, CONTEXT)
     return replace(model, tiers=common.tiers, replica=common.replica)
 
 

@@ -8,7 +8,7 @@ from msgspec.structs import replace
 
 from kvcache_sim.errors import UsageError
 from kvcache_sim.scenario.cluster_sections import model_of_machine, own_settings
-from kvcache_sim.scenario.context_length import CONTEXT, with_context_length
+from kvcache_sim.scenario.context_length import CONTEXT, refuse_small_gpu, with_context_length
 from kvcache_sim.scenario.fleet_events import fleet_events
 from kvcache_sim.scenario.gpu_memory import GPU_CAPACITY, with_gpu_capacity
 from kvcache_sim.scenario.pools import pool_role
@@ -44,12 +44,16 @@ def build_machines(model: ScenarioModel, tree: Tree) -> tuple[MachineSection, ..
             base = {**written, "role": role}
             machine = check(MachineSection, _overlay(base, own), tree, ("machines", index))
             path = own_path(tree, index, GPU_CAPACITY)
+            is_auto = machine.tiers.compute.capacity.auto
             machine = with_gpu_capacity(machine, its, tree, path)
             if served is None and "max_model_len" not in own.get("replica", {}):
                 same = replace(machine.replica, max_model_len=model.replica.max_model_len)
-                machines.append(replace(machine, replica=same))
+                machine = replace(machine, replica=same)
             else:
-                machines.append(with_context_length(machine, its, tree, own_path(tree, index, CONTEXT)))
+                machine = with_context_length(machine, its, tree, own_path(tree, index, CONTEXT))
+            if is_auto:
+                refuse_small_gpu(machine, its, tree, own_path(tree, index, CONTEXT))
+            machines.append(machine)
         else:
             common = MachineSection(tiers=model.tiers, replica=model.replica, role=role)
             machines.append(common)
