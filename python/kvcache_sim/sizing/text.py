@@ -298,4 +298,5 @@ def draw(answer: Answer, subject: str = "") -> Picture | NothingToDraw:
     line = base.transform_filter("datum.front == 'front'").mark_line(interpolate="step-after", opacity=0.5)
     points = base.mark_point(filled=True, size=70, opacity=1).encode(color=colour)
     chart: Any = alt.layer(line, points).properties(width=640, height=320)
-    return Picture(_KIND, _TITLE, _DEFINITION, data, chart, candidate_table(answer), subject)
+    named = " · ".join(filter(None, (subject, *source_lines_of(answer.rows))))
+    return Picture(_KIND, _TITLE, _DEFINITION, data, chart, candidate_table(answer), named)
