@@ -5,6 +5,9 @@ from __future__ import annotations
 import kvcache_sim
 import numpy as np
 import pytest
+from examples import examples
+from hypothesis import given
+from hypothesis import strategies as st
 
 BLOCK, CAPACITY = 16, 5_000
 #: Twelve prompts of 389 blocks and a token: with their answers of 14 tokens each takes 390 blocks.
@@ -96,3 +99,44 @@ def test_the_states_sum_to_the_capacity_at_each_sample(store):
         assert min(own.min() for own in found.values()) >= 0, tier
         assert found["cached"].max() > 0, tier
     assert states(run, "gpu")["held"].max() > 0
+
+
+GROUPED = {"gpt-oss-20b": 16, "gemma-3-27b": 16, "qwen3-next-80b-a3b": 544}
+
+
+@examples(12)
+@given(
+    model=st.sampled_from(sorted(GROUPED)),
+    capacity=st.integers(300, 1500),
+    max_num_seqs=st.integers(1, 24),
+    kind=st.sampled_from(["conversational", "few-shot", "rag"]),
+    seed=st.integers(0, 1000),
+    offload=st.booleans(),
+    scheduler=st.sampled_from(["kvsim", "vllm"]),
+)
+def test_the_states_sum_to_the_capacity_with_cache_groups(
+    model, capacity, max_num_seqs, kind, seed, offload, scheduler
+):
+    block = GROUPED[model]
+    workload = {"kind": kind, "requests": 40, "block_size": block}
+    scenario = {
+        "model": model,
+        "seed": seed,
+        "cache": {"block_size": block, "semantics": "vllm"},
+        "tiers": {"gpu": {"capacity": f"{capacity} blocks"}},
+        "replica": {
+            "step_time": "linear:base=20ms,token=9us",
+            "max_num_seqs": max_num_seqs,
+            "scheduler": scheduler,
+        },
+    }
+    offload = offload and scheduler == "kvsim"  # vLLM's own scheduler serves the GPU alone
+    if offload:
+        scenario["tiers"]["cpu"] = {"capacity": "300 blocks", "semantics": "vllm-offload"}
+    run = kvcache_sim.simulate(workload, scenario)
+    for tier, blocks in {"gpu": capacity, **({"cpu": 300} if offload else {})}.items():
+        found = states(run, tier)
+        assert (sum(found.values()) == blocks).all(), tier
+        assert min(own.min() for own in found.values()) >= 0, tier
+    if run.summary["requests"]["finished"]:  # a small pool may reject every prompt
+        assert states(run, "gpu")["held"].max() > 0
