@@ -32,7 +32,7 @@ docs: build      ## build the site of docs/ into site/, strictly: a broken link 
 	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --quiet
 
 test: build lint ## build, then every test of both languages
-	cargo test --release --quiet --workspace --exclude kvsim-py
+	cargo test --profile checked --quiet --workspace --exclude kvsim-py
 	$(BIN)/python -m pytest -n 2 --dist worksteal
 
 wheels: $(BIN)/python   ## an sdist and, built from it, a wheel for any Linux of glibc 2.17 on, in dist/
