@@ -270,3 +270,21 @@ def test_guidellm_and_sglang_logs(tmp_path):
     found = compare(REQUESTS, read_request_log(path))
     assert found.per_request_mape == {"e2e": 0}
     assert np.isnan(next(row.real_s for row in found.latencies if row.metric == "ttft"))
+
+
+@pytest.mark.parametrize(
+    ("row", "said"),
+    [
+        ("0,5,-1,2000000,1000000", "no output tokens; got -1.0"),
+        ("0,5,nan,2000000,1000000", "no output tokens; got nan"),
+        ("0,5,3,inf,1000000", "no latency; got inf"),
+        ("0,5,3,2000000,nan", "no TTFT; got nan"),
+        ("0,5,3,2000000,-7", "no TTFT; got -7e-09"),
+        ("0,-5,3,2000000,1000000", "no input tokens; got -5.0"),
+    ],
+)
+def test_lengths_and_times_that_no_request_has_are_refused(tmp_path, row, said):
+    log = tmp_path / "log.csv"
+    log.write_text(f"request id,input,output,latency,TTFT\n{row}\n")
+    with pytest.raises(TraceError, match=f"log.csv: request 1: {said}; expected a number from 0 on"):
+        read_request_log(log)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
+from math import inf, isnan
 from pathlib import Path
 from typing import Literal
 
@@ -65,7 +66,23 @@ def logged_requests(path: Path) -> list[LoggedRequest]:
         raise TraceError("not a text file", where=str(path), expected=_LOGS) from None
     except OSError as error:
         raise InputOutputError(f"cannot read: {error.strerror or error}", where=str(path)) from None
-    return list(_reader(text)(text, path))
+    reader = _reader(text)
+    requests = list(reader(text, path))
+    for number, request in enumerate(requests, 1):
+        _refuse_impossible(request, f"{path}: request {number}", has_ttft=reader is not read_sglang)
+    return requests
+
+
+def _refuse_impossible(request: LoggedRequest, where: str, has_ttft: bool) -> None:
+    """Raise TraceError for a time or length that no request has; NaN: not logged."""
+    if request.failed:
+        return
+    required = {"latency": request.e2e_s, "output tokens": request.output_tokens}
+    optional = {"input tokens": request.input_tokens, "cached tokens": request.cached_tokens}
+    (required if has_ttft else optional)["TTFT"] = request.ttft_s
+    for name, value in (required | optional).items():
+        if not (0 <= value < inf or (name in optional and isnan(value))):
+            raise TraceError(f"no {name}", where=where, got=str(value), expected="a number from 0 on")
 
 
 def _reader(text: str) -> Callable[[str, Path], Iterator[LoggedRequest]]:
