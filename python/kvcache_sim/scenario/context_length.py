@@ -78,7 +78,7 @@ def refuse_small_gpu(machine: MachineSection, model: ScenarioModel, tree: Tree, 
         tree.location(path),
         got=f"{tokens:,} tokens, which need {size(needed(tokens))}, and {size(blocks)} there",
         expected=f"at most {most:,} tokens",
-        hint="set replica.max_model_len=auto, or name a larger GPU or TP degree",
+        hint=f"set replica.max_model_len={most} or auto, or name a larger GPU or TP degree",
     )
 
 
