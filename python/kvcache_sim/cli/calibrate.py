@@ -31,6 +31,8 @@ def fit(
     gpu: Annotated[str, typer.Option(help="GPU measured, as kvsim names it")] = "",
     links: Annotated[str, typer.Option(help="all-reduces of several GPUs: a name, or FILE.csv")] = "",
     tensor_parallel: _Degree = None,
+    expert_parallel: Annotated[int, typer.Option("--ep", min=1, help="with --transfer: its EP degree")] = 1,
+    data_parallel: Annotated[int, typer.Option("--dp", min=1, help="with --transfer: its DP ranks")] = 1,
     transfer: Annotated[bool, typer.Option("--transfer", help="predict --tp from other degrees")] = False,
     base: Annotated[str, typer.Option(metavar="SOURCE", help="step times that the rows correct")] = "",
     onto: Annotated[str, typer.Option(metavar="SOURCE", help="write this source so corrected")] = "",
@@ -44,7 +46,8 @@ def fit(
     the other rows best that it was not fitted to, and prints both errors. Rows with a column
     seen_ms, or whose decode steps a chunk behind them makes long, are of an engine that launches a step
     before it looks at the last one's tokens: a step and the chunks that follow it are met by their sum.
-    With --transfer the rows of degree --tp are all held out. With --base the rows scale that source's
+    With --transfer the rows of degree --tp are all held out; of a file with columns ep and dp those of
+    the topology --tp, --ep, --dp. With --base the rows scale that source's
     parts, and the error with and without it is printed by number of rows; --onto applies the scales to
     another deployment.
 
@@ -53,16 +56,21 @@ def fit(
       kvsim calibrate fit iterations.csv --model llama-3.1-8b -o mine.toml
       kvsim calibrate fit rows.csv --tp 1 --base aiconfigurator:qwen3-32b@b300 -o corrected.toml
       kvsim calibrate fit degrees.csv --tp 4 --transfer -o tp4.toml
+      kvsim calibrate fit mixture.csv --tp 2 --ep 4 --dp 2 --transfer -o tp2-ep4-dp2.toml
       kvsim calibrate fit kernels.csv --only gpu=RTX4090 --model llama-3.1-8b --gpu rtx4090
       kvsim simulate -c s.yaml --set replica.step_time=mine.toml
     """
-    from kvcache_sim.model.calibration.command import Measured, fit_rows, transfer_rows
+    from kvcache_sim.model.calibration.command import Measured, fit_rows
     from kvcache_sim.model.calibration.model_file import Provenance, model_text
     from kvcache_sim.model.calibration.rows import phase_errors
+    from kvcache_sim.model.calibration.topologies import transferred
+    from kvcache_sim.model.calibration.transfer import Topology
     from kvcache_sim.output import write_new
 
     if transfer and tensor_parallel is None:
         raise UsageError("--transfer needs the degree to predict", where="--tp")
+    if not transfer and (expert_parallel, data_parallel) != (1, 1):
+        raise UsageError("--ep and --dp need --transfer", hint="--only ep=… keeps the rows of a degree")
     measured = Measured(rows, _filter(only), model, gpu, links)
     if base or onto:
         text = _corrected(measured, tensor_parallel, base, onto)
@@ -72,7 +80,7 @@ def fit(
     fitted = (
         fit_rows(measured, tensor_parallel)
         if tensor_parallel is None or not transfer
-        else transfer_rows(measured, tensor_parallel)
+        else transferred(measured, Topology(tensor_parallel, expert_parallel, data_parallel))
     )
     judged = fitted.judged() if len(fitted.unseen) else None
     errors = phase_errors(*judged) if judged is not None else []
@@ -81,7 +89,8 @@ def fit(
 
         write_new(picture, fit_picture_bytes(*judged, picture.suffix), force)
         typer.echo(f"wrote {picture}", err=True)
-    provenance = Provenance(model, gpu, fitted.tensor_parallel, f"{fitted.how}; {rows.name}")
+    source = f"{fitted.how}; {rows.name}"
+    provenance = Provenance(model, gpu, fitted.tensor_parallel, source, expert_parallel, data_parallel)
     write_new(output, model_text(fitted.model, provenance, errors).encode(), force)
     _print_next(output, *_served(model))
     typer.echo(fitted.how, err=True)

@@ -168,7 +168,9 @@ class TopologyFit:
         coefficients[_base_columns()] += np.array(topology.shares()) @ self.base
         knots = np.array(_FAMILY.decode_knots)
         gathered = knots / topology.data_parallel
-        form = replace(_FAMILY, decode_knots=tuple(sorted({*knots, *gathered[gathered > 1]})))
+        form = replace(
+            _FAMILY, decode_knots=tuple(sorted({*knots.tolist(), *gathered[gathered > 1].tolist()}))
+        )
         own = len(coefficients) - len(knots)
         experts = self.base[_EXPERTS, len(_FAMILY.base_knots) :] * topology.shares()[_EXPERTS]
         n = np.array(form.decode_knots)

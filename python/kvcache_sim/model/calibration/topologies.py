@@ -1,0 +1,80 @@
+"""A set of a topology that nobody measured, from a file of several topologies (``ep`` and ``dp`` columns)."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from math import log2
+
+import numpy as np
+
+from kvcache_sim.errors import UsageError
+from kvcache_sim.model.calibration.command import FittedRows, Measured, transfer_rows
+from kvcache_sim.model.calibration.csv_table import column_values, read_table
+from kvcache_sim.model.calibration.rows import IterationRows, read_iterations
+from kvcache_sim.model.calibration.runs import compiles, runs_of, seen_late, single_steps
+from kvcache_sim.model.calibration.transfer import Topology, fit_deployment, fit_topologies
+from kvcache_sim.model.parametric import ParametricStepTime
+
+#: Fewest topologies that separate a step's shared, split and exchanged parts.
+_FEWEST = 3
+
+
+def measured_topologies(measured: Measured) -> dict[Topology, IterationRows]:
+    """Return a file's iterations by topology, without rows that compile."""
+    table = read_table(measured.path, ("iter_ms", "tp", "ep", "dp"), measured.only)
+    degrees = zip(*(table.counts(name, 1).astype(int).tolist() for name in ("tp", "ep", "dp")), strict=True)
+    found: dict[Topology, IterationRows] = {}
+    for tp, ep, dp in sorted(set(degrees)):
+        only = {**measured.only, "tp": str(tp), "ep": str(ep), "dp": str(dp)}
+        rows = read_iterations(measured.path, only)
+        found[Topology(tp, ep, dp)] = rows.take(~compiles(rows))
+    return found
+
+
+def transferred(measured: Measured, wanted: Topology) -> FittedRows:
+    """Return the model of a topology held out; of a file without ``ep`` and ``dp``, of a TP degree."""
+    values = column_values(measured.path, ("ep", "dp"), measured.only)
+    if wanted.suffix == f"tp{wanted.tensor_parallel}" and not (values["ep"] | values["dp"]) - {"1"}:
+        return transfer_rows(measured, wanted.tensor_parallel)
+    return transfer_topology(measured, wanted)
+
+
+def transfer_topology(measured: Measured, wanted: Topology) -> FittedRows:
+    """Return the model of a topology from the rows of all others; its own rows are held out.
+
+    Pure decode steps are those of the family over all topologies. Steps with a chunk are those of the nearest
+    TP degree of the same expert parallelism: a chunk's tokens fill the experts of one topology otherwise than
+    those of another. Raises UsageError for fewer than three other topologies, or none of that ``ep``.
+    """
+    known = measured_topologies(measured)
+    unseen = known.pop(wanted, None)
+    found = ", ".join(topology.suffix for topology in known)
+    alike = [topology for topology in known if topology.expert_parallel == wanted.expert_parallel]
+    if len(known) < _FEWEST or not alike:
+        expected = f"{_FEWEST} other topologies, one of ep {wanted.expert_parallel}"
+        raise UsageError("too few topologies to transfer from", str(measured.path), found, expected)
+    nearest = min(alike, key=lambda topology: _distance(topology, wanted))
+    rows = known[nearest]
+    runs = runs_of(rows) if seen_late(rows) else single_steps(rows)
+    model = _joined(fit_topologies(known).model(wanted), fit_deployment(rows, runs))
+    unseen = rows.take(np.zeros(0, np.intp)) if unseen is None else unseen
+    how = f"transferred to {wanted.suffix}: decode steps from {found}, chunk steps from {nearest.suffix}"
+    return FittedRows(model, unseen, single_steps(unseen), wanted.tensor_parallel, how)
+
+
+def _distance(topology: Topology, wanted: Topology) -> tuple[float, int]:
+    """Return the doublings between two TP degrees; of two degrees as near the larger has fewer waits."""
+    degree = topology.tensor_parallel
+    return abs(log2(degree / wanted.tensor_parallel)), -degree
+
+
+def _joined(decode: ParametricStepTime, chunk: ParametricStepTime) -> ParametricStepTime:
+    """Return the pure decode steps of one model with the chunk steps of another."""
+    return replace(
+        chunk,
+        decode_points=decode.decode_points,
+        longest_points=decode.longest_points,
+        kv_ms_per_thousand=decode.kv_ms_per_thousand,
+        sequence_ms=decode.sequence_ms,
+        least_kv_tokens=decode.least_kv_tokens,
+    )
