@@ -14,7 +14,7 @@ times, ``design`` is the form, ``fit`` solves it, ``shipped`` creates the packag
 - ``runs``           runs of steps of which only the total time is measured, compilation, and waits
 - ``server_runs``    real servers listed by ``aiconfigurator-core``
 - ``servers``        real servers compared with measured kernels, with fitted host costs
-- ``topologies``     a set of a topology that nobody measured, from a file of several
+- ``topologies``     a set of an unmeasured topology, from a file of several
 - ``transfer``       models of unmeasured deployments from measured ones
 - ``unsplit_kv``     FlashAttention 2's threshold of split KV, and the cost of the longest sequence from there
 """

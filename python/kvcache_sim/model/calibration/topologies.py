@@ -1,4 +1,4 @@
-"""A set of a topology that nobody measured, from a file of several topologies (``ep`` and ``dp`` columns)."""
+"""A set of an unmeasured topology, from a file of several topologies (``ep`` and ``dp`` columns)."""
 
 from __future__ import annotations
 
