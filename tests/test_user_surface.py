@@ -58,6 +58,8 @@ ADDED = {
     "key: replica.vllm_release = 0.9.0 (0.8.0 | 0.8.4 | 0.8.5 | 0.9.0)",
     "key: replica.step_time = h100-llama-3.1-8b-tp1",
     "step_times: h100-llama-3.1-8b-tp1",
+    "flag: calibrate fit --ep (int)",
+    "flag: calibrate fit --dp (int)",
     "flag: compare --rank-saturated (bool)",
     "flag: compare --settings (bool)",
     "figure: saturated []",
