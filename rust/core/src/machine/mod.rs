@@ -72,8 +72,6 @@ mod perform;
 pub mod plugins;
 pub mod pool;
 pub mod prefetch;
-#[cfg(test)]
-mod prefetch_tests;
 mod prefill_load;
 pub mod queue;
 mod rank;

@@ -24,7 +24,7 @@ pub(super) fn tiers(capacities_blocks: &[u64]) -> Store {
     Store::new(keys, &tiers.collect::<Vec<_>>())
 }
 
-pub(super) fn replica(change: impl FnOnce(&mut ReplicaConfig)) -> Replica {
+fn replica(change: impl FnOnce(&mut ReplicaConfig)) -> Replica {
     let mut config = ReplicaConfig {
         sources: 4,
         block_size_tokens: 4,
@@ -58,13 +58,7 @@ pub(super) fn replica(change: impl FnOnce(&mut ReplicaConfig)) -> Replica {
     Replica::new(config, Batch::new(batch, table), Rows::new(columns, &[]))
 }
 
-pub(super) fn comes(
-    replica: &mut Replica,
-    store: &mut Store,
-    request: u32,
-    output_tokens: u64,
-    now_ns: u64,
-) {
+fn comes(replica: &mut Replica, store: &mut Store, request: u32, output_tokens: u64, now_ns: u64) {
     let arrival = Arrival {
         request,
         prompt_tokens: 9,
