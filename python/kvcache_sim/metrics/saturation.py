@@ -4,7 +4,7 @@ A run is saturated if demand exceeds service, or if waiting is more than half of
 at the mean and at the median. Service is measured by the waits: it is the rate of one queue with equal
 service times in which these arrivals wait as long on average as they did in the run (Lindley, The theory of
 queues with a single server, 1952). Demand exceeds service if more requests than that arrive per second.
-Where steps stay short, places in the batch limit a run and not its compute: the queue has as many servers.
+Where steps stay short, slots of the batch limit a run and not its compute: the queue has as many servers.
 """
 
 from __future__ import annotations

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from fractions import Fraction
 
 from kvcache_sim.errors import UsageError
@@ -63,26 +64,34 @@ class EngineMemory(Value):
     source: str = ""
 
 
-#: vLLM's release from which on its server has these defaults: a number of sequences on GPUs that count as
-#: small, and what counts as large (8,192 tokens and 1,024 sequences; small: 2,048 tokens). Sources: pull
-#: requests 12369, 16158 (0.8.4), 17073 (0.8.5) and 17885 (0.9.0) of vllm-project/vllm.
-VLLM_DEFAULTS = {
-    "0.8.0": (1024, "h100 or h200"),
-    "0.8.4": (256, "h100 or h200"),
-    "0.8.5": (256, "70 GiB or more"),
-    "0.9.0": (256, "70 GiB or more, no a100"),
+def _is_hopper(gpu: GpuSpec) -> bool:
+    return "h100" in gpu.name or "h200" in gpu.name
+
+
+def _is_large(gpu: GpuSpec) -> bool:
+    return gpu.usable_bytes >= _LARGE_BYTES
+
+
+def _is_large_but_a100(gpu: GpuSpec) -> bool:
+    return _is_large(gpu) and "a100" not in gpu.name
+
+
+#: vLLM's release from which on its server has these defaults: the sequences of a small GPU, and the GPUs that
+#: count as large (8,192 tokens and 1,024 sequences; small: 2,048 tokens). Sources: pull requests 12369,
+#: 16158 (0.8.4), 17073 (0.8.5) and 17885 (0.9.0) of vllm-project/vllm.
+VLLM_DEFAULTS: dict[str, tuple[int, Callable[[GpuSpec], bool]]] = {
+    "0.8.0": (1024, _is_hopper),
+    "0.8.4": (256, _is_hopper),
+    "0.8.5": (256, _is_large),
+    "0.9.0": (256, _is_large_but_a100),
 }
 NEWEST_DEFAULTS = "0.9.0"
 
 
 def default_engine(gpu: GpuSpec, release: str = NEWEST_DEFAULTS) -> EngineMemory:
     """Return the batch that vLLM's server has by default on a GPU, in a release of ``VLLM_DEFAULTS``."""
-    small_seqs, large = VLLM_DEFAULTS[release]
-    if large == "h100 or h200":
-        is_large = "h100" in gpu.name or "h200" in gpu.name
-    else:
-        is_large = gpu.usable_bytes >= _LARGE_BYTES and not ("no a100" in large and "a100" in gpu.name)
-    tokens, seqs = (8192, 1024) if is_large else (2048, small_seqs)
+    small_seqs, counts_as_large = VLLM_DEFAULTS[release]
+    tokens, seqs = (8192, 1024) if counts_as_large(gpu) else (2048, small_seqs)
     source = "" if release == NEWEST_DEFAULTS else f", vLLM's defaults from {release} on"
     return EngineMemory(max_num_batched_tokens=tokens, max_num_seqs=seqs, source=source)
 
