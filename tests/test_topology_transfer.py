@@ -49,7 +49,7 @@ def test_rows_are_read_by_topology(mixture):
     assert list(measured_topologies(Measured(mixture, {"ep": "4"}))) == [Topology(1, 4, 4), Topology(2, 4, 2)]
 
 
-def test_a_topology_nobody_measured_has_the_familys_decodes_and_the_nearest_chunks(mixture):
+def test_an_unmeasured_topology_has_the_decodes_of_the_family_and_the_nearest_chunks(mixture):
     fitted = transferred(Measured(mixture, {}), Topology(4, 4))
     assert len(fitted.unseen) == 0
     assert "chunk steps from tp2-ep4-dp2" in fitted.how
