@@ -52,6 +52,7 @@ __all__ = [
     "key_lines",
     "native_policies",
     "policy_miss_tokens",
+    "projected",
     "replay_lmcache",
     "replay_sglang",
     "reuse_distances",
