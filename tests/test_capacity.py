@@ -296,6 +296,19 @@ def lines(capsys, *arguments, code=0):
     return [line for line in said if not line.startswith(("step times: ", "the rate if ", "the answer if "))]
 
 
+@pytest.mark.parametrize("length", [100_000, 2_048])
+def test_prompts_beyond_the_context_hold_no_rate_down(tmp_path, monkeypatch, capsys, length):
+    """A tenth of the prompts has 4,096 tokens: too long for one of the contexts, whatever the rate."""
+    monkeypatch.chdir(tmp_path)
+    row = '{"timestamp": %d, "input_length": %d, "output_length": 1, "hash_ids": %s}'
+    rows = [row % (200 * n, size, list(range(9 * n, 9 * n + size // 512)))
+            for n in range(200) for size in [4096 if n % 10 == 0 else 512]]  # fmt: skip
+    Path("t.jsonl").write_text("\n".join(rows))
+    setting = f"replica.max_model_len={length}"
+    (held,) = lines(capsys, "t.jsonl", "--slo", "ttft=2s", "--set", setting, "--max-rate", "200/s")[:1]
+    assert re.match(r"(holds [\d.]+ requests/s|every rate tried attains 99 %, up to 199 )", held), held
+
+
 def test_edge_cases_are_reported_in_one_line(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     path = write_trace(tmp_path / "t.jsonl", 10)

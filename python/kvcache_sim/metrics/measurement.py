@@ -80,6 +80,8 @@ class MeasuredRequests:
         self.windows = Windows()
         #: Each finished request's times, if they are kept.
         self.times: RequestTimes | None = None
+        #: By machine, most tokens of a prompt and its answer; None: no machine has a limit.
+        self.contexts = contexts
         #: True once a row was added.
         self.began = False
         self._end, begins = _NO_END, [0]

@@ -51,6 +51,21 @@ _FINISHED, _REJECTED = STATUSES.index("finished"), STATUSES.index("rejected")
 _FAILED = STATUSES.index("failed")
 
 
+def beyond_context(rows: Mapping[str, NDArray[Any]], contexts: NDArray[np.int64]) -> NDArray[np.bool_]:
+    """Return a mask of the rows rejected since their prompts leave no token for an answer.
+
+    No number of machines serves them, so objectives do not judge them.
+
+    Args:
+        rows: Columns of ``requests``.
+        contexts: By machine, the most tokens of a prompt and its answer.
+    """
+    beyond: NDArray[np.bool_] = (rows["status"] == _REJECTED) & (
+        rows["input_tokens"] >= contexts[rows["machine"]]
+    )
+    return beyond
+
+
 class RequestTotals:
     """Counts, sums and latencies of requests; rows are added in file order, in batches.
 
@@ -155,10 +170,10 @@ class RequestTotals:
         """Count what the context rejects and ends; return a mask of the rejected rows."""
         if self._contexts is None:
             return np.zeros(len(rows["status"]), np.bool_)
-        contexts, prompts = self._contexts[rows["machine"]], rows["input_tokens"]
-        beyond: NDArray[np.bool_] = (rows["status"] == _REJECTED) & (prompts >= contexts)
+        beyond = beyond_context(rows, self._contexts)
         self.rejected_beyond_context += int(beyond.sum())
-        ends = (rows["status"] == _FINISHED) & (prompts + rows["output_tokens"] == contexts)
+        lengths = rows["input_tokens"] + rows["output_tokens"]
+        ends = (rows["status"] == _FINISHED) & (lengths == self._contexts[rows["machine"]])
         self.answers_at_context += int(ends.sum())
         return beyond
 

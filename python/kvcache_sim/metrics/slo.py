@@ -23,7 +23,9 @@ OTHERS = "others"
 _FINISHED = STATUSES.index("finished")
 
 FIGURES = (
-    Figure("slo.judged", "", "measured requests that some limit of slo concerns, rejected ones included"),
+    Figure(
+        "slo.judged", "", "measured requests that some limit of slo concerns, but prompts beyond the context"
+    ),
     Figure("slo.attained", "", "of these, requests that finished within all their limits"),
     Figure("slo.attainment", "share", "slo.attained / slo.judged"),
     *(

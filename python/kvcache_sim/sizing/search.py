@@ -12,6 +12,7 @@ import numpy as np
 from kvcache_sim.metrics.columns import STATUSES
 from kvcache_sim.metrics.measurement import MeasuredRequests
 from kvcache_sim.metrics.parts import Part, arrays_of
+from kvcache_sim.metrics.request_totals import beyond_context
 from kvcache_sim.metrics.run import Run
 from kvcache_sim.metrics.slo import AttainmentTotals, Objectives
 from kvcache_sim.scenario.cost import with_cost
@@ -122,6 +123,8 @@ class _Misses:
         inside = self._measured.is_measured(rows)
         if inside is None:  # decided by the whole run only
             return
+        if self._measured.contexts is not None:
+            inside = inside & ~beyond_context(rows, self._measured.contexts)
         self._totals.add({name: own[inside] for name, own in rows.items()})
         if self._totals.missed > self._allowed:
             raise _SearchAborted
