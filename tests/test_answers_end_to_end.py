@@ -160,7 +160,7 @@ def test_step_times_of_another_model_are_remarked_on(tmp_path):
         notes = scenario_from_text(text, "x", Path()).notes
         return [note for note in notes if note.startswith("steps take as long as those of")]
 
-    (note,) = remarks("model: qwen3-32b")
+    (note,) = remarks("{model: qwen3-32b, replica: {max_model_len: auto}}")
     assert "those of llama-3.1-8b (replica.step_time: h100-llama-3.1-8b-tp1)" in note
     assert note.endswith("replica.step_time=roofline:qwen3-32b@h100")
     assert remarks("") == remarks("model: llama-3.1-8b") == []
