@@ -36,9 +36,10 @@ test: build lint ## build, then every test of both languages
 	$(BIN)/python -m pytest -n 2 --dist worksteal
 
 wheels: $(BIN)/python   ## an sdist and, built from it, a wheel for any Linux of glibc 2.17 on, in dist/
-	rm -rf dist
+	# A source distribution has fixed file times, by which cargo would take an earlier build for a new one.
+	rm -rf dist target/wheels
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check 'maturin[zig]>=1.7,<2'
-	CARGO_TARGET_DIR=$(CURDIR)/target PATH=$(CURDIR)/$(BIN):$$PATH \
+	CARGO_TARGET_DIR=$(CURDIR)/target/wheels PATH=$(CURDIR)/$(BIN):$$PATH \
 	  $(BIN)/maturin build --release --quiet --zig --compatibility manylinux2014 --sdist -o dist
 
 check-wheel: wheels  ## install the wheel where there is no Rust: run, report, pictures, beside kvcache-simulator
