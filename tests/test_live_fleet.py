@@ -20,7 +20,7 @@ from kvcache_sim.live.answers import Answers
 from kvcache_sim.live.chunks import Wording
 from kvcache_sim.live.clock import WallClock
 from kvcache_sim.live.fleet import Fleet, Prompt
-from kvcache_sim.live.generation import Generations
+from kvcache_sim.live.generation import Generations, prompts_of
 from kvcache_sim.live.lags import TokenLags
 from kvcache_sim.live.parsing import Chat, parsed
 from kvcache_sim.live.prompts import BlockNumbers
@@ -173,7 +173,8 @@ def asked(
     tokenizer = ByteTokenizer()
     generations = Generations(tokenizer, Answers(tokenizer, 1), 100_000)
     try:  # a short text is tokenized without waiting
-        generations.of(parsed(body.encode(), Chat), None).send(None)
+        chat = parsed(body.encode(), Chat)
+        generations.of(chat, prompts_of(chat), None).send(None)
         raise AssertionError("it waited")
     except StopIteration as made:
         generation = made.value

@@ -52,7 +52,7 @@ def run(argv: list[str]) -> int:
         if sys.stdout is None:  # closed by the shell, as in 'kvsim … >&-'
             raise BrokenPipeError
         for argument in argv:
-            refuse_undecodable(argument)
+            _refuse_undecodable(argument)
         code = dispatch(argv)
         sys.stdout.flush()
         return code
@@ -95,7 +95,7 @@ def _open_standard_files() -> None:
         sys.stderr = open(os.devnull, "w")  # noqa: SIM115
 
 
-def refuse_undecodable(text: str) -> None:
+def _refuse_undecodable(text: str) -> None:
     """Raise UsageError for an argument that is not UTF-8: results are written as UTF-8 text."""
     try:
         text.encode()

@@ -17,7 +17,7 @@ from starlette.routing import Route
 
 from kvcache_sim.live.chunks import Wording
 from kvcache_sim.live.fleet import Fleet
-from kvcache_sim.live.generation import Generation, Generations, tokens_of
+from kvcache_sim.live.generation import Generation, Generations, prompts_of, tokens_of
 from kvcache_sim.live.parsing import Chat, Completion, Detokenize, Tokenize, pairs, parsed
 from kvcache_sim.live.record.observed import Observed
 from kvcache_sim.live.record.texts import Texts
@@ -191,8 +191,9 @@ class _Endpoints:
     async def _generate(self, request: Request, kind: Any) -> Reply:
         """Check all bounds of a request before any of its work, then serve it."""
         arrived, generations = await self._arrived(request, kind), self._served.generations
-        self._refuse_more(generations.refuse_too_much(arrived.body))
-        generation = await generations.of(arrived.body, self._machine)
+        prompts = prompts_of(arrived.body)
+        self._refuse_more(generations.refuse_too_much(arrived.body, prompts))
+        generation = await generations.of(arrived.body, prompts, self._machine)
         return self._reply(request, arrived, generation)
 
     def _refuse_more(self, sequences: int) -> None:

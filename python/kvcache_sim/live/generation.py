@@ -44,7 +44,7 @@ class Generation:
     echo: list[str]
 
 
-def _raw_prompts(body: Chat | Completion) -> Sequence[str | list[int]]:
+def prompts_of(body: Chat | Completion) -> Sequence[str | list[int]]:
     """Return the prompts of a body as texts and tokens; Refusal for a mixture, or none."""
     if isinstance(body, Chat):
         return [chat_prompt(pairs(body.messages))]
@@ -84,12 +84,11 @@ class Generations:
         self.tokenizer, self.max_model_len, self.most_tokens = tokenizer, max_model_len, most_tokens
         self._answers = answers
 
-    def refuse_too_much(self, body: Chat | Completion) -> int:
-        """Return the answers that a body asks for; Refusal if they are too much work together.
+    def refuse_too_much(self, body: Chat | Completion, prompts: Sequence[str | list[int]]) -> int:
+        """Return the answers that a body asks for of its prompts; Refusal if they are too much work together.
 
         Looks at counts and lengths alone: nothing is tokenized or drawn.
         """
-        prompts = _raw_prompts(body)
         sequences = len(prompts) * (body.n or 1)
         least = [len(one) if isinstance(one, list) else self.tokenizer.least_tokens(one) for one in prompts]
         longest, asked = max(least), _most(body)
@@ -102,15 +101,17 @@ class Generations:
             raise Refusal(400, f"{refused}; at most {self.most_tokens} are taken.", "max_tokens")
         return sequences
 
-    async def of(self, body: Chat | Completion, machine: int | None) -> Generation:
-        """Return the generation of a body; Refusal if it does not fit."""
-        prompts: list[list[int]] = []
-        for one in _raw_prompts(body):
-            prompts.append(await tokens_of(self.tokenizer, one) if isinstance(one, str) else one)
+    async def of(
+        self, body: Chat | Completion, prompts: Sequence[str | list[int]], machine: int | None
+    ) -> Generation:
+        """Return the generation of a body, of ``prompts_of`` it; Refusal if it does not fit."""
+        tokens: list[list[int]] = []
+        for one in prompts:
+            tokens.append(await tokens_of(self.tokenizer, one) if isinstance(one, str) else one)
         most = _most(body)
         if most is None:  # a chat may fill the context
-            most = max(self.max_model_len - max(map(len, prompts)), 1)
-        return self._generation(body, prompts, most, machine)
+            most = max(self.max_model_len - max(map(len, tokens)), 1)
+        return self._generation(body, tokens, most, machine)
 
     def _generation(
         self, body: Chat | Completion, prompts: list[list[int]], most: int, machine: int | None

@@ -45,6 +45,7 @@ from kvcache_sim.scenario.router_section import RouterSection
 from kvcache_sim.scenario.section import Section, about, extended
 from kvcache_sim.scenario.tiers_section import LoadEdge, TiersSection, UpperTier
 from kvcache_sim.scenario.trace_section import RetentionSection, TraceSection
+from kvcache_sim.scenario.validation import NAME_PATTERN
 from kvcache_sim.serving.settings import (
     FirstToken,
     HandoverPath,
@@ -58,8 +59,6 @@ _FASTEST, _LANDING, _LOWER = TIERS[COMPUTE], TIERS[STAGING], " and ".join(TIERS[
 _PATHS = f"from {_FASTEST} to {_FASTEST}, or over both machines' {_LANDING}"
 _BY_UPPER = "{" + ", ".join(f"{tier}: …" for tier in TIERS[:-1]) + "}"
 #: Larger prices could overflow when multiplied by the machines and hours of a run.
-#: The name of a run or a sweep: part of its directory's name.
-NAME_PATTERN = r"^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$"
 _MAX_PRICE = 1e12
 
 

@@ -19,13 +19,16 @@ from kvcache_sim.tiers import LOAD_EDGES
 M = TypeVar("M", bound=Section)
 T = TypeVar("T")
 
+#: The name of a run or a sweep, part of its directory's name, and the words for it.
+NAME_PATTERN = r"^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$"
+NAME_EXPECTED = "at most 64 characters: A-Z, a-z, 0-9, dots, dashes and underscores"
 #: msgspec's words for expected values → kvsim's words; limits stay as they are.
 _EXPECTED = {
     r"`(?:int|float)` >= (.*?)(?:\.0)?": r"greater than or equal to \1",
     r"`(?:int|float)` <= (.*?)(?:\.0)?": r"less than or equal to \1",
     r"`(?:int|float)` > (.*?)(?:\.0)?": r"greater than \1",
     r"`(?:int|float)` < (.*?)(?:\.0)?": r"less than \1",
-    r"`str` matching .*": "at most 64 characters: A-Z, a-z, 0-9, dots, dashes and underscores",
+    r"`str` matching .*": NAME_EXPECTED,
     r"`bool.*": "true or false",
     r"`int.*": "a whole number",
     r"`float.*": "number",

@@ -70,7 +70,7 @@ class CellStore:
             path = self.cells / f"{cell_id}.json"
             if not path.exists():
                 continue
-            record = None if path.is_dir() else _read(path, cell_id)
+            record = _read(path, cell_id)
             if record is None:
                 damaged.append(path)
             else:
@@ -101,7 +101,7 @@ def _read(path: Path, cell_id: str) -> CellRecord | None:
     except (ValueError, KeyError, TypeError, RecursionError):
         return None
     except OSError as error:
-        if not path.is_file():  # a pipe or a device: damaged
+        if not path.is_file():  # a folder, a pipe or a device: damaged
             return None
         raise InputOutputError(f"cannot read: {error.strerror}", where=str(path)) from error
     return record if record.cell_id == cell_id else None

@@ -12,7 +12,7 @@ from kvcache_sim.errors import InputOutputError, UsageError
 from kvcache_sim.scenario.load import nearest_names
 from kvcache_sim.scenario.overrides import apply_override
 from kvcache_sim.scenario.presets import folder_of, scenario_file
-from kvcache_sim.scenario.schema import NAME_PATTERN
+from kvcache_sim.scenario.validation import NAME_EXPECTED, NAME_PATTERN
 from kvcache_sim.scenario.yaml_tree import Tree, parse_value, read_tree
 from kvcache_sim.spelling import close_matches
 from kvcache_sim.sweeps.cell import Limits, Setting
@@ -87,8 +87,7 @@ def load_mapping(path: Path) -> Mapping[str, Any]:
 def _name(value: object, where: str) -> str:
     """Return a sweep's name, which names its directory."""
     if not re.fullmatch(NAME_PATTERN, str(value)):
-        expected = "at most 64 characters: A-Z, a-z, 0-9, dots, dashes and underscores"
-        raise UsageError("not usable", where=f"{where}: name", got=repr(value)[:80], expected=expected)
+        raise UsageError("not usable", where=f"{where}: name", got=repr(value)[:80], expected=NAME_EXPECTED)
     return str(value)
 
 
