@@ -3,7 +3,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 
-.PHONY: help demo pictures docs test build wheels check-wheel lint fmt bench faults oracles size clean
+.PHONY: help demo pictures docs test build wheels check-wheel lint fmt bench faults oracles vopr size clean
 help:            ## list the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/  /'
 
@@ -66,6 +66,9 @@ oracles: build   ## drive engines' own cache classes, from their wheels, and com
 
 faults: build    ## plant the faults of tests/planted_faults and report which of them the tests catch; ARGS="--part 1/4"
 	$(BIN)/python tests/plant.py $(ARGS)
+
+vopr: build      ## random scenarios with faults until something is found; MINUTES=10 SEED=7 (fresh without) ARGS="--jobs 4"
+	$(BIN)/python tests/vopr --minutes $(or $(MINUTES),10) $(if $(SEED),--seed $(SEED)) $(ARGS)
 
 size: $(BIN)/python      ## print the lines of code by package, without blank lines, comments and docstrings
 	$(BIN)/python benches/code_lines.py

@@ -9,41 +9,13 @@ import numpy as np
 from examples import examples
 from hypothesis import HealthCheck, event, given
 from hypothesis import strategies as st
-from kvcache_sim.cache.store import Occupancy
 from kvcache_sim.serving.settings import ClusterSettings
 from kvcache_sim.simulation import RunOptions, Simulation
 from support.agreement import ENGINES, assert_same, beyond_spec, by_spec
 from support.any_cluster import clusters
+from support.conserved import check_the_end
 from support.lookahead import assert_same_by_the_clock
 from support.traces import random_trace
-
-
-def capacities_of(simulation: Simulation) -> list[tuple[int, int, Occupancy]]:
-    return [
-        (replica.machine, tier, replica.store.occupancy(tier))
-        for replica in simulation.replicas
-        for tier in range(replica.tiers)
-    ]
-
-
-def check_the_end(simulation: Simulation, run) -> None:
-    """Check that nothing is held, in transit or waited for, and that the channels carried what the edges
-    moved."""
-    for replica in simulation.replicas:
-        assert replica.counts()[:3] == (0, 0, 0), "waiting, running, waiting for KV"
-    for machine, tier, found in capacities_of(simulation):
-        in_use = (found.held_blocks, found.private_blocks, found.in_flight_blocks)
-        assert in_use == (0, 0, 0), f"I3: machine {machine}, tier {tier}"
-    edges = sum(n for name, n in run.counters.items() if name.startswith("edge."))
-    assert edges == sum(use.sent_bytes for use in run.channels), "I9"
-    block = simulation.settings.cache.block_size_tokens * simulation.settings.cache.kv_bytes_per_token
-    assert edges % block == 0, "I9"
-    for name, link in simulation.channels.items():
-        assert link.busy_ns <= run.end_ns, f"I5: {name}"
-    rows = run.requests
-    done = rows["status"] == 0
-    assert (rows["finish_ns"][done] >= rows["first_token_ns"][done]).all(), "I6"
-    assert (rows["first_token_ns"][done] > rows["arrival_ns"][done]).all(), "I6"
 
 
 def checked(cluster: ClusterSettings, trace, **options):

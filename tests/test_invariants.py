@@ -15,6 +15,7 @@ from kvcache_sim.metrics.columns import REQUEST_COLUMNS
 from kvcache_sim.metrics.run import Run
 from kvcache_sim.simulation.end_checks import check_channels, check_rows
 from kvcache_sim.spec.channels import FifoChannel
+from support.conserved import check_never_idle
 from tiered_scenario import BASE, run_with
 
 EVER = (0, 1 << 62)
@@ -41,30 +42,11 @@ def ran(scenario: dict[str, object], *more: str, **options: object) -> Run:
     return run_with(*(f"{key}={value}" for key, value in scenario.items()), *more, text=GPU_ALONE, **options)
 
 
-def steps_of(run: Run) -> tuple[np.ndarray, np.ndarray]:
-    """Return (start, end) of each step of a run, in order."""
-    kind = run.events["kind"]
-    steps = np.asarray(kind.codes) == kind.words.index("step")
-    start = np.asarray(run.events["time_ns"])[steps]
-    order = np.argsort(start)
-    return start[order], (start + np.asarray(run.events["duration_ns"])[steps])[order]
-
-
 @examples(40)
 @given(SCENARIOS)
 def test_no_engine_is_idle_while_a_request_waits(scenario):
     """I12: on a machine whose only tier is the GPU, a request in the queue waits for a step that runs."""
-    run = ran(scenario, record_window_ns=EVER)
-    start, end = steps_of(run)
-    idle_from, idle_to = end[:-1], start[1:]
-    rows = run.requests
-    done = rows["status"] == 0
-    waits_from = (rows["arrival_ns"] + rows["client_ns"])[done]
-    waits_to = waits_from + rows["queue_ns"][done]
-    for gap_from, gap_to in zip(idle_from, idle_to, strict=True):
-        waiting = (np.minimum(waits_to, gap_to) - np.maximum(waits_from, gap_from)) > 0
-        assert not waiting.any(), f"idle from {gap_from} to {gap_to} ns"
-    assert (waits_to[waits_from < start[0]] <= start[0]).all(), "idle before its first step"
+    check_never_idle(ran(scenario, record_window_ns=EVER))
 
 
 @examples(40)

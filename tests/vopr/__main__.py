@@ -1,0 +1,44 @@
+"""``make vopr MINUTES=10 SEED=7``: random scenarios with faults until the time is up or something is found.
+
+    python tests/vopr [--minutes 10] [--seed N] [--cases N] [--jobs N] [--kind NAME ...] [--case KIND:SEED]
+
+Prints the seed first. A finding is printed with the line that runs its case again, then shrunk and printed as
+the shortest scenario that has it; the exit code is then 1. Equal seeds give equal cases, whatever the jobs.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+from pathlib import Path
+
+os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+
+import examples
+
+from vopr.cases import KINDS, Case
+from vopr.search import explain, search
+
+
+def main() -> int:
+    """Search, or run one case; return the exit code."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("--minutes", type=float, default=10.0)
+    parser.add_argument("--cases", type=int, default=0, help="end after so many cases instead")
+    parser.add_argument("--seed", type=int, default=None)
+    parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1)
+    parser.add_argument("--kind", action="append", default=[], choices=list(KINDS), metavar="NAME")
+    parser.add_argument("--case", default="", metavar="KIND:SEED", help="run this case alone")
+    asked = parser.parse_args()
+    examples.register()
+    if asked.case:
+        kind, _, seed = asked.case.partition(":")
+        return explain(Case(kind, int(seed)))
+    seed = int.from_bytes(os.urandom(4)) if asked.seed is None else asked.seed
+    return search(seed, asked.minutes * 60, asked.cases, asked.jobs, asked.kind)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,140 @@
+"""Property tests of the suite on fresh seeds: the models of engines, caches, channels and replays as oracles."""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import random
+import re
+from collections.abc import Iterator
+from functools import cache
+from pathlib import Path
+
+import examples
+import pytest
+
+from vopr.finding import Finding
+
+TESTS = Path(__file__).resolve().parents[1]
+#: Beginnings of files whose property tests are of commands, texts and inputs, not of what is simulated.
+_OTHERS = tuple(
+    f"test_{name}"
+    for name in (
+        *(
+            "border",
+            "break_even",
+            "capacity",
+            "certainty",
+            "context_window",
+            "extra_keys",
+            "generated",
+            "hash_id",
+        ),
+        *(
+            "launch",
+            "measurement",
+            "mersenne",
+            "models_and_engines",
+            "pairs",
+            "plain_lines",
+            "prompt",
+            "report",
+        ),
+        *(
+            "roofline",
+            "scenario.",
+            "sensitivity",
+            "slo",
+            "step_times",
+            "summary",
+            "sweep",
+            "synthetic",
+            "terminal",
+        ),
+        *("thresholds", "timeline", "token_seq", "trace_", "vopr", "worst"),
+    )
+)
+#: Tests of stores against a plain store, which drive hypothesis's state machines.
+_MACHINES = (
+    "test_store_machine.py::test_the_core_store_is_the_plain_store",
+    "test_store_machine.py::test_it_is_so",
+    "test_engine_store_machine.py::test_a_store_answers_as_it_must",
+    "test_hicache_store_machine.py::test_capacities_evictions_and_look_ups_add_up",
+)
+#: Examples of a test in one case, and variants of a parametrized test.
+_EXAMPLES, _VARIANTS = 10, 2
+
+
+class _Collected:
+    """A plug-in of pytest that chooses variants of a test and keeps the failures' texts."""
+
+    def __init__(self, seed: int) -> None:
+        self.failures: list[str] = []
+        self._draw = random.Random(seed)
+
+    @pytest.hookimpl(trylast=True)
+    def pytest_collection_modifyitems(self, items: list[pytest.Item]) -> None:
+        """Keep some variants of a parametrized test."""
+        items[:] = self._draw.sample(items, min(len(items), _VARIANTS))
+
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        """Keep the text of a failure."""
+        if report.failed:
+            self.failures.append(str(report.longrepr))
+
+
+@cache
+def tests() -> list[str]:
+    """Return the property tests as ``file::name``, sorted."""
+    found = list(_MACHINES)
+    for path in sorted(TESTS.glob("test_*.py")):
+        if path.name.startswith(_OTHERS):
+            continue
+        for block in re.findall(
+            r"(?m)^@(?:examples|given)\(.*(?:\n.*)*?\ndef (test_\w+)\(", path.read_text()
+        ):
+            found.append(f"{path.name}::{block}")
+    return sorted(set(found))
+
+
+def draw(seed: int) -> tuple[str, int]:
+    """Return a test and the seed of its examples."""
+    return random.Random(seed).choice(tests()), seed
+
+
+def run(case: tuple[str, int], folder: Path) -> str:
+    """Run a few new examples of a property test; hypothesis shrinks a failing one."""
+    test, seed = case
+    collected, said = _Collected(seed), io.StringIO()
+    examples.NEW_EXAMPLES = _EXAMPLES
+    examples.register()
+    file, _, name = test.partition("::")
+    options = [
+        "-x",
+        "-q",
+        "-p",
+        "no:cacheprovider",
+        "-p",
+        "no:xdist",
+        "--no-header",
+        "--tb=short",
+        "-Wignore",
+    ]
+    options += [f"--hypothesis-seed={seed}", f"--basetemp={folder / 'pytest'}", f"--rootdir={TESTS.parent}"]
+    with contextlib.redirect_stdout(said), contextlib.redirect_stderr(said):
+        code = pytest.main([*options, "-k", name, str(TESTS / file)], plugins=[collected])
+    if code not in (pytest.ExitCode.OK, pytest.ExitCode.TESTS_FAILED):
+        raise Finding(test, said.getvalue()[-2000:])
+    if collected.failures:
+        raise Finding(test, collected.failures[0][-2000:])
+    return "properties"
+
+
+def smaller(case: tuple[str, int]) -> Iterator[tuple[str, int]]:
+    """Yield nothing: hypothesis has shrunk the example."""
+    return iter(())
+
+
+def shown(case: tuple[str, int], folder: Path) -> str:
+    """Return the line that runs a test with the same examples."""
+    return f"KVSIM_EXAMPLES={_EXAMPLES} KVSIM_SEED={case[1]} python -m pytest -n 0 tests/{case[0]}"

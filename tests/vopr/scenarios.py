@@ -1,0 +1,111 @@
+"""Simulated scenarios over every section, with faults inside the simulation."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import random
+import re
+import shlex
+from collections.abc import Iterator
+from pathlib import Path
+
+from kvcache_sim.errors import KvsimError, UsageError
+from kvcache_sim.scenario.load import scenario_from_text
+from kvcache_sim.scenario.requests import read_requests
+from support import scenarios as drawing
+from support.scenarios import Scenario
+
+from vopr.finding import oracle
+from vopr.oracles import judge
+from vopr.shrink import without_parts
+
+#: Faults inside the simulation, by the features that have them.
+FAULTS = ("fleet-plan", "copies-lost", "slowed-channels", "aborts")
+PLUGINS = tuple(name for name in drawing.FEATURES if name.endswith("-plugin"))
+#: Settings without effect that are taken out of a draw before it is given up.
+_MOST_REPAIRS = 8
+#: Makes each call of a plug-in from the n-th on raise.
+_RAISING = """
+_calls = [{0}]
+
+
+def _tick():
+    _calls[0] -= 1
+    if _calls[0] < 0:
+        raise ValueError("a plug-in that raises")
+"""
+
+
+def draw(seed: int) -> Scenario:
+    """Return a random scenario: half of the draws have a fault, a third only what the specification covers."""
+    choice = random.Random(f"vopr {seed}")
+    only_spec = choice.random() < 0.35
+    features: list[str] = []
+    if choice.random() < 0.35:
+        features.append(choice.choice(FAULTS[2:3] if only_spec else FAULTS))
+    raises = not only_spec and choice.random() < 0.08
+    if raises:
+        features.append(choice.choice(PLUGINS))
+    elif not only_spec and choice.random() < 0.5:
+        features.append(choice.choice(list(drawing.FEATURES)))
+    own = drawing.drawn(seed, features, only_spec)
+    if raises and "own.py" in own.files:
+        own.files["own.py"] = raising(own.files["own.py"], choice.choice([0, 1, 5, 40]))
+    return own
+
+
+def raising(text: str, after: int) -> str:
+    """Return a plug-in's source whose calls raise after so many."""
+    parts = re.split(r"(?m)^((?: *)def (?!__init__|every\b)\w+\(.*\):\n)", text)
+    for at in range(1, len(parts), 2):
+        indent = re.match(" *", parts[at + 1])
+        assert indent is not None
+        parts[at] += f"{indent[0]}_tick()\n"
+    return "".join(parts) + _RAISING.format(after)
+
+
+def run(case: Scenario, folder: Path) -> str:
+    """Run a scenario under all oracles; settings without effect are taken out first."""
+    case = Scenario(dict(case.settings), case.files, case.features)
+    case.write(folder)
+    with contextlib.chdir(folder):  # where plug-ins that a setting names are looked for
+        for _ in range(_MOST_REPAIRS):
+            try:
+                with oracle("loading", (UsageError,)):
+                    scenario = scenario_from_text("", "s.yaml", folder, case.arguments()[1::2])
+                    trace = read_requests(scenario)
+                return judge(scenario, trace, folder, "own.py" in case.files)
+            except UsageError as refused:
+                if not _repair(case, refused):
+                    break
+            except KvsimError:  # of a plug-in that raised; no invariant, and in one line: ``oracle``
+                return "failed in one line"
+    return "refused"
+
+
+def _repair(case: Scenario, refused: UsageError) -> bool:
+    """Take a setting without effect out of a scenario; False if the refusal has another reason."""
+    key = refused.where.removeprefix("--set ")
+    return "has no effect" in str(refused) and case.settings.pop(key, None) is not None
+
+
+def smaller(case: Scenario) -> Iterator[Scenario]:
+    """Yield a scenario with fewer requests, then without single settings, then with fewer trace rows."""
+    requests = case.settings.get("workload.requests", 0)
+    for count in sorted({requests // 2, requests * 3 // 4, requests - 1}):
+        if 0 < count < requests:
+            yield case._replace(settings={**case.settings, "workload.requests": count})
+    for keys in without_parts(list(case.settings)):
+        yield case._replace(settings={key: case.settings[key] for key in keys})
+    if "trace.jsonl" in case.files:
+        for rows in without_parts(case.files["trace.jsonl"].splitlines(keepends=True)):
+            if rows:
+                yield case._replace(files={**case.files, "trace.jsonl": "".join(rows)})
+
+
+def shown(case: Scenario, folder: Path) -> str:
+    """Return the line that runs a scenario; its files and settings are written into a folder."""
+    case.write(folder)
+    (folder / "settings.json").write_text(json.dumps(case.settings, indent=1))
+    return f"(cd {folder}; kvsim simulate --check full {shlex.join(case.arguments())})"
