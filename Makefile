@@ -3,18 +3,37 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 
-.PHONY: help demo pictures docs test build wheels check-wheel lint fmt bench faults oracles vopr size clean
+.PHONY: help demo pictures docs test build lock wheels check-wheel audit lint fmt bench faults vopr oracles size clean
 help:            ## list the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/  /'
 
 $(BIN)/python:
 	$(PYTHON) -m venv $(VENV)
 
-$(VENV)/.deps: pyproject.toml | $(BIN)/python
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check 'maturin>=1.7,<2'
-	$(BIN)/python -c "import tomllib;d=tomllib.load(open('pyproject.toml','rb'));p=d['project'];print('\n'.join(sum([*p['optional-dependencies'].values(),*d['dependency-groups'].values()],p['dependencies'])))" > $(VENV)/deps.txt
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check -r $(VENV)/deps.txt
+# Versions and hashes of all that is installed: `make lock` writes requirements/ from pyproject.toml, for each Python from 3.11 on.
+INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r
+LOCK := $(BIN)/uv pip compile --quiet --upgrade --universal --python-version 3.11 --generate-hashes --no-annotate \
+  --custom-compile-command 'make lock'
+
+$(VENV)/.deps: requirements/tests.txt | $(BIN)/python
+	$(INSTALL) requirements/tests.txt
 	@touch $@
+
+lock: $(BIN)/python  ## choose the newest versions for requirements/*.txt, with the hashes of their files
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check 'uv>=0.8,<1'
+	$(LOCK) pyproject.toml --all-extras --group build --group docs --group test -o requirements/tests.txt
+	$(LOCK) --group wheels -o requirements/wheels.txt
+	$(LOCK) --group audit -o requirements/audit.txt
+	$(LOCK) pyproject.toml --extra report -o requirements/wheel.txt
+	$(LOCK) pyproject.toml --resolution lowest-direct -o requirements/wheel-lowest.txt
+	echo kvcache-simulator | $(LOCK) --no-deps - -o requirements/shared-name.txt
+
+audit: $(BIN)/python  ## look for known faults, licences and sources: cargo deny, pip-audit (both ask advisory databases)
+	cargo install --quiet --locked --root $(VENV) cargo-deny@0.20.2
+	$(BIN)/cargo-deny check
+	$(INSTALL) requirements/audit.txt
+	for lock in tests wheel wheels audit; do \
+	  $(BIN)/pip-audit --strict --require-hashes --disable-pip --progress-spinner off -r requirements/$$lock.txt || exit 1; done
 
 build: $(VENV)/.deps   ## build the release core into .venv
 	PIP_QUIET=1 VIRTUAL_ENV=$(CURDIR)/$(VENV) $(BIN)/maturin develop --release --quiet
@@ -38,9 +57,12 @@ test: build lint ## build, then every test of both languages
 wheels: $(BIN)/python   ## an sdist and, built from it, a wheel for any Linux of glibc 2.17 on, in dist/
 	# A source distribution has fixed file times, by which cargo would take an earlier build for a new one.
 	rm -rf dist target/wheels
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check 'maturin[zig]>=1.7,<2'
-	CARGO_TARGET_DIR=$(CURDIR)/target/wheels PATH=$(CURDIR)/$(BIN):$$PATH \
-	  $(BIN)/maturin build --release --quiet --zig --compatibility manylinux2014 --sdist -o dist
+	$(INSTALL) requirements/wheels.txt
+	# The same commit and compiler give the same bytes in any folder: file times of the commit, no path of this machine.
+	SOURCE_DATE_EPOCH=$$(git log -1 --format=%ct 2>/dev/null || echo 315532800) \
+	  RUSTFLAGS="--remap-path-prefix=$${CARGO_HOME:-$$HOME/.cargo}=cargo" \
+	  CARGO_TARGET_DIR=$(CURDIR)/target/wheels PATH=$(CURDIR)/$(BIN):$$PATH \
+	  $(BIN)/maturin build --release --locked --quiet --zig --compatibility manylinux2014 --sdist -o dist
 
 check-wheel: wheels  ## install the wheel where there is no Rust: run, report, pictures, beside kvcache-simulator
 	$(BIN)/python tests/clean_install dist

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import re
 import subprocess
+import tomllib
 from pathlib import Path
 
 import pytest
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
 from ruamel.yaml import YAML
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -75,3 +78,64 @@ def test_a_workflow_runs_the_projects_own_check():
     assert "run: .ci/run" in (GITHUB / "workflows" / "ci.yml").read_text()
     wheels = (GITHUB / "workflows" / "wheels.yml").read_text()
     assert all(name in wheels for name in ("linux-x86_64", "linux-aarch64", "macos"))
+
+
+def test_actions_of_workflows_are_pinned_by_commit():
+    used = [
+        line
+        for path in (GITHUB / "workflows").glob("*.yml")
+        for line in re.findall(r"uses: (.*)$", path.read_text(), re.M)
+    ]
+    assert len(used) >= 10
+    assert [line for line in used if not re.fullmatch(r"[\w/-]+@[0-9a-f]{40} # v[\d.]+", line)] == []
+
+
+LOCKS = sorted((ROOT / "requirements").glob("*.txt"))
+
+
+def pinned(lock: Path) -> dict[str, list[Requirement]]:
+    """Return the requirements of a lock by name; each has a version and hashes."""
+    found: dict[str, list[Requirement]] = {}
+    for line in lock.read_text().replace(" \\\n    ", " ").splitlines():
+        if not line.startswith("#"):
+            wanted, *hashes = line.split(" --hash=sha256:")
+            assert hashes, f"{lock.name}: {wanted} without a hash"
+            assert all(re.fullmatch("[0-9a-f]{64}", one) for one in hashes)
+            requirement = Requirement(wanted)
+            assert [part.operator for part in requirement.specifier] == ["=="]
+            found.setdefault(canonicalize_name(requirement.name), []).append(requirement)
+    return found
+
+
+PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())
+GROUPS = PROJECT["project"]["optional-dependencies"] | PROJECT["dependency-groups"]
+
+
+@pytest.mark.parametrize(
+    ("lock", "groups"),
+    [
+        ("tests.txt", sorted(set(GROUPS) - {"audit", "wheels"})),
+        ("wheel.txt", ["report"]),
+        ("wheel-lowest.txt", []),
+        ("wheels.txt", ["wheels"]),
+        ("audit.txt", ["audit"]),
+    ],
+)
+def test_a_lock_has_what_the_project_asks_for(lock, groups):
+    own = [] if lock in ("wheels.txt", "audit.txt") else PROJECT["project"]["dependencies"]
+    held = pinned(ROOT / "requirements" / lock)
+    for text in own + [one for group in groups for one in GROUPS[group]]:
+        asked = Requirement(text)
+        for version in held[canonicalize_name(asked.name)]:
+            [exact] = version.specifier
+            assert asked.specifier.contains(exact.version, prereleases=True), f"{text}: `make lock`"
+
+
+def test_each_lock_has_hashes_and_is_audited():
+    assert len(LOCKS) == 6
+    assert all(pinned(lock) for lock in LOCKS)
+    recipe = (ROOT / "Makefile").read_text().partition("\naudit:")[2].partition("\n\n")[0]
+    assert "cargo-deny check" in recipe
+    assert "for lock in tests wheel wheels audit;" in recipe
+    assert "--strict" in recipe
+    assert "run: make audit" in (GITHUB / "workflows" / "supply-chain.yml").read_text()

@@ -22,7 +22,7 @@ VERSIONS = "import platform, numpy; print(platform.python_version(), numpy.__ver
 
 
 def check(dist: Path, python: str) -> str:
-    with Environment(python) as clean:
+    with Environment(python, "wheel.txt") as clean:
         clean.install(str(the_one(dist, "*.whl")))
         version = clean.expect("kvsim", "--version").strip()
         printed = clean.expect("kvsim", "simulate", "-c", "preset:quickstart", "-o", "run", "--quiet")

@@ -14,7 +14,7 @@ READ = "import kvcache_sim as kv; t = kv.load_run('run').requests; assert t.num_
 def check(dist: Path, python: str) -> str:
     wheel = the_one(dist, "*.whl")
     oldest = lowest_versions(wheel)
-    with Environment(python) as clean:
+    with Environment(python, "wheel-lowest.txt") as clean:
         clean.install(str(wheel), *oldest)
         clean.expect("kvsim", "simulate", "-c", "preset:quickstart", "-o", "run", "--quiet")
         clean.expect("kvsim", "explain", "run")

@@ -20,8 +20,8 @@ GONE, TAKEN, SHARED = "is gone, as after removing", "is another project's", "sha
 
 def check(dist: Path, python: str) -> str:
     wheel = str(the_one(dist, "*.whl"))
-    with Environment(python) as clean:
-        if clean.run("pip", "download", "--quiet", "--no-deps", "-d", "other", OTHER).returncode:
+    with Environment(python, "wheel.txt") as clean:
+        if clean.fetch("shared-name.txt", "other").returncode:
             return f"SKIPPED: {OTHER} cannot be had from the package index"
         other = str(the_one(clean.work / "other", "*.whl"))
         clean.install(wheel)
