@@ -18,46 +18,16 @@ pytest.importorskip("uvicorn")
 
 from kvcache_sim.live.answers import Answers
 from kvcache_sim.live.chunks import Wording
-from kvcache_sim.live.clock import WallClock
 from kvcache_sim.live.fleet import Fleet, Prompt
 from kvcache_sim.live.generation import Generations, prompts_of
 from kvcache_sim.live.lags import TokenLags
 from kvcache_sim.live.parsing import Chat, parsed
-from kvcache_sim.live.prompts import BlockNumbers
 from kvcache_sim.live.reply import Reply
 from kvcache_sim.live.ticket import Ticket
 from kvcache_sim.live.tokenizer import ByteTokenizer
-from kvcache_sim.scenario.load import load_scenario
 from kvcache_sim.serving.replica.native import NativeReplica
-from kvcache_sim.simulation.live import LiveSimulation
 from kvcache_sim.simulation.options import DEFAULT_OPTIONS, RunOptions
-
-
-class Standing(WallClock):
-    """A clock that stands where a test puts it."""
-
-    at_ns = 0
-
-    def now_ns(self) -> int:
-        return self.at_ns
-
-
-def fleet_of(overrides: Sequence[str], options: RunOptions = DEFAULT_OPTIONS) -> Fleet:
-    own = ["replica.step_time=h100-llama-3.1-8b-tp1", "trace.path=unused", "trace.block_size=16"]
-    scenario = load_scenario(None, ["cache.block_size=16", *own, *overrides])
-    return Fleet(
-        lambda fleet: LiveSimulation(scenario.settings, fleet, options),
-        Standing(),
-        BlockNumbers(16, keep_tokens=False),
-    )
-
-
-def wait(fleet: Fleet, ns: int) -> None:
-    until = fleet.clock.at_ns + ns
-    while (due := fleet.simulation.engine.next_ns) is not None and due <= until:
-        fleet.clock.at_ns = due
-        fleet.advance()
-    fleet.clock.at_ns = until
+from support.live_fleets import fleet_of, turns, wait
 
 
 async def notified(overrides: Sequence[str], options: RunOptions, seed: int):
@@ -181,11 +151,6 @@ def asked(
     client = Client()
     reply = Reply(fleet, Wording(generation, "m", "", 0, True), fleet.clock.now_ns(), ended)
     return client, asyncio.create_task(reply({}, client.receive, client.send))
-
-
-async def turns(count: int = 20) -> None:
-    for _ in range(count):
-        await asyncio.sleep(0)
 
 
 @pytest.mark.parametrize("n", [1, 3])

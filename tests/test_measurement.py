@@ -4,6 +4,7 @@ transients."""
 from __future__ import annotations
 
 import json
+import math
 from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
@@ -16,6 +17,9 @@ from hypothesis import strategies as st
 from kvcache_sim.cli.main import run
 from kvcache_sim.metrics.channel_use import ChannelUse, later_use
 from kvcache_sim.metrics.load_run import load_run
+from kvcache_sim.metrics.measure_settings import Edge, Measure
+from kvcache_sim.metrics.measurement import MeasuredRequests
+from kvcache_sim.metrics.tier_use import TierUse, later_tier_use
 from kvcache_sim.metrics.windows import Windows, between_marks, steady_from
 from kvcache_sim.scenario.execute import execute
 from kvcache_sim.scenario.load import scenario_from_text
@@ -23,6 +27,7 @@ from kvcache_sim.scenario.quantities import parse_edge
 from kvcache_sim.scenario.requests import read_requests
 from kvcache_sim.simulation import RunOptions
 from kvcache_sim.simulation.spec_demand import Demand
+from small_traces import trace_of
 
 
 def rows_of(numbers, seed=0):
@@ -56,6 +61,46 @@ def test_windows_hold_the_sums_whatever_parts_come_in_whatever_order(count, seed
         assert cached == rows["cached_prefix_length_used"][own].sum()
         if n:
             assert windows.first_arrival_ns[window] == rows["arrival_ns"][own].min()
+    shares = [cached / max(tokens, 1) for _, tokens, cached in windows.sums.tolist()]
+    assert windows.hit_rates().tolist() == shares[:-1], "the last window may not be full"
+
+
+def test_a_window_at_a_time_is_the_first_whose_requests_come_then_or_later():
+    windows = Windows()
+    windows.add({**rows_of(range(5)), "finish_ns": np.ones(5, np.int64), "arrival_ns": np.arange(5) * 10})
+    assert [windows.window_at(at) for at in (0, 1, 10, 11, 40, 41)] == [0, 1, 1, 2, 4, 5]
+
+
+EDGES = st.builds(Edge, time_ns=st.integers(0, 9)) | st.builds(Edge, requests=st.integers(0, 9))
+EDGES |= st.builds(Edge, share=st.sampled_from([0.1, 0.25, 0.5]))
+
+
+@examples(150)
+@given(st.lists(st.integers(0, 12), min_size=3, max_size=12).map(sorted), EDGES, EDGES)
+def test_what_is_measured_is_decided_request_by_request(arrivals, warmup, cooldown):
+    trace, n = trace_of([[k] for k in range(len(arrivals))], arrival_ns=arrivals), len(arrivals)
+
+    def left_out(edge, rank, since):
+        if edge.time_ns is not None:
+            return since < edge.time_ns
+        return rank < (edge.requests if edge.share is None else math.floor(n * edge.share))
+
+    expected = [
+        not left_out(warmup, k, at - arrivals[0]) and not (left_out(cooldown, n - 1 - k, arrivals[-1] - at))
+        for k, at in enumerate(arrivals)
+    ]
+    if any(k for k in expected):
+        own = MeasuredRequests(4, Measure(warmup, cooldown), trace)
+        rows = {"request": np.arange(n), "arrival_ns": np.array(arrivals)}
+        assert own.is_measured(rows).tolist() == expected
+        assert own.arrivals_ns()[0].tolist() == [
+            at for at, kept in zip(arrivals, expected, strict=True) if kept
+        ]
+
+
+def test_the_use_of_a_tier_in_a_part_is_the_difference():
+    first, last, whole = (TierUse("cpu", 9, n, 2 * n, 3 * n, 4 * n, True) for n in (10, 25, 40))
+    assert later_tier_use(last, first, whole) == TierUse("cpu", 9, 15, 30, 45, 100, True, whole)
 
 
 @examples(60)
@@ -205,6 +250,8 @@ def test_a_part_has_counters_of_its_own():
     own = (
         "evictions.gpu", "dropped_blocks", "merged_blocks", "edge.gpu->cpu.blocks", "speculation.drafts",
         "groups.0.evicted_blocks", "router.index_evictions", "membership.joined", "tenants.a.tokens",
+        "retention.dropped_blocks", "models.a.tokens", "adapters.a.tokens",
+        *(f"pool.{name}.blocks" for name in ("hit", "put", "read", "refused", "evicted", "lost")),
     )  # fmt: skip
     counted = [dict.fromkeys([*own, "machines"], count) for count in (5, 12, 40)]
     marks = {begin: first._replace(counters=counted[0]), end: last._replace(counters=counted[1])}

@@ -8,7 +8,7 @@ from fractions import Fraction
 import numpy as np
 import pytest
 from examples import examples
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 from kvcache_sim.cli.main import run
 from kvcache_sim.metrics.load_run import load_run
@@ -62,6 +62,7 @@ def judged(row, own: Limits) -> bool | None:
 
 
 @examples(200)
+@example([(True, 3, 7, 20, 3, 1), (True, 3, 8, 21, 3, 1)], Limits(7, 10, 27), Limits(), 9, 1)  # at each limit
 @given(rows_of_requests, limits, limits, st.integers(0, 9), st.integers(1, 7))
 def test_attainment_is_that_of_each_request_by_itself(rows, others, of_long, bound, step):
     rule = parse_request_rule(f"input_tokens >= {bound}")

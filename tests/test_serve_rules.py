@@ -1,0 +1,332 @@
+"""The rules of `kvsim serve` without sockets: what a body asks for, who may do what, how long a connection may take."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from types import SimpleNamespace
+from unittest.mock import Mock
+
+import pytest
+from examples import examples
+from hypothesis import example, given
+from hypothesis import strategies as st
+
+pytest.importorskip("uvicorn")
+
+import uvicorn
+from kvcache_sim.live import app, protocol
+from kvcache_sim.live.answers import Answer, _stopped
+from kvcache_sim.live.generation import Generations, prompts_of
+from kvcache_sim.live.parsing import Chat, Completion, Message
+from kvcache_sim.live.refusals import Refusal
+from kvcache_sim.live.server import Ports
+from kvcache_sim.live.tokenizer import ByteTokenizer
+from kvcache_sim.workload.chat_template import chat_prompt
+from support.live_fleets import fleet_of, turns, wait
+from uvicorn.server import ServerState
+
+# --- what a body asks for ----------------------------------------------------------------------------------
+
+TEMPLATE = len(chat_prompt([("user", "")]))
+COUNT = st.none() | st.integers(0, 26)
+SHARED = {"n": st.none() | st.integers(1, 4), "max_tokens": COUNT, "min_tokens": st.integers(0, 12)}
+TOKENS = st.lists(st.integers(0, 127), max_size=23)
+TEXT = st.text("ab", max_size=23)
+PROMPTS = st.lists(TOKENS, min_size=1, max_size=4) | TEXT | st.lists(TEXT, min_size=1, max_size=4)
+COMPLETIONS = st.builds(Completion, prompt=PROMPTS | TOKENS.filter(bool), echo=st.booleans(), **SHARED)
+CHATS = st.builds(Chat, messages=st.just([Message("user", "")]), max_completion_tokens=COUNT, **SHARED)
+
+
+def sequences_of(body, window, most_tokens):
+    """Return each answer as (prompt, tokens of the answer), written out one by one; None: refused."""
+    if isinstance(body, Chat):
+        prompts = [chat_prompt([("user", "")])]
+        most = body.max_tokens if body.max_completion_tokens is None else body.max_completion_tokens
+        most = window - len(prompts[0]) if most is None else most
+    else:
+        is_one = isinstance(body.prompt, str) or isinstance(body.prompt[0], int)
+        prompts = [body.prompt] if is_one else body.prompt
+        most = 16 if body.max_tokens is None else body.max_tokens
+    encoded = [list(one.encode()) if isinstance(one, str) else one for one in prompts]
+    asked = [(prompt, most) for prompt in encoded for _ in range(body.n or 1)]
+    lengths = [len(prompt) + tokens for prompt, tokens in asked]
+    right = max(lengths) <= window and sum(lengths) <= most_tokens and all(encoded)
+    return asked if right and 1 <= most >= body.min_tokens else None
+
+
+class Drawn:
+    """Answers of as many tokens as asked for."""
+
+    def draw(self, tokens, stops, min_tokens):
+        return Answer([7] * tokens, ["x"] * tokens, "length")
+
+
+def made_of(generations, body):
+    prompts = prompts_of(body)
+    counted = generations.refuse_too_much(body, prompts)
+    try:  # short texts are tokenized without waiting
+        generations.of(body, prompts, None).send(None)
+    except StopIteration as made:
+        return counted, made.value
+    raise AssertionError("it waited")
+
+
+@examples(150)
+@example(Completion(prompt=[[1] * 12] * 3, max_tokens=8))  # as many tokens as are taken
+@given(COMPLETIONS | CHATS)
+def test_the_work_of_a_body_is_that_of_its_answers_one_by_one(body):
+    window = TEMPLATE + 9 if isinstance(body, Chat) else 24
+    generations = Generations(ByteTokenizer(), Drawn(), window, 5 * window // 2)
+    expected = sequences_of(body, window, 5 * window // 2)
+    if expected is None:
+        with pytest.raises(Refusal) as refused:
+            made_of(generations, body)
+        assert refused.value.status == 400
+        return
+    counted, made = made_of(generations, body)
+    assert [(c.prompt.tokens, len(c.prompt.answer)) for c in made.choices] == expected
+    assert counted == len(expected)
+    n = body.n or 1
+    assert made.prompt_tokens == sum(len(prompt) for prompt, _ in expected[::n])
+    echoes = isinstance(body, Completion) and body.echo
+    assert made.echo == [bytes(prompt).decode() if echoes else "" for prompt, _ in expected]
+
+
+@examples(150)
+@given(
+    st.lists(st.text("abc", min_size=1, max_size=3), min_size=1, max_size=12),
+    st.lists(st.text("abc", min_size=1, max_size=4), min_size=1, max_size=3),
+    st.integers(0, 6),
+)
+def test_an_answer_ends_before_the_first_stop_that_ends_behind_its_least_tokens(texts, stops, min_tokens):
+    found = _stopped([*range(len(texts))], texts, stops, min_tokens)
+    whole, free = "".join(texts), len("".join(texts[:min_tokens]))
+    ends = [end for end in range(free + 1, len(whole) + 1) if whole[:end].endswith(tuple(stops))]
+    if not ends:
+        assert (found.tokens, found.texts, found.finish_reason) == ([*range(len(texts))], texts, "length")
+        return
+    cut = ends[0] - max(len(stop) for stop in stops if whole[: ends[0]].endswith(stop))
+    count = next(n for n in range(1, len(texts) + 1) if len("".join(texts[:n])) >= ends[0])
+    assert ("".join(found.texts), len(found.texts)) == (whole[:cut], count)
+    assert (found.tokens, found.finish_reason) == ([*range(count)], "stop")
+
+
+# --- who may do what ---------------------------------------------------------------------------------------
+
+
+async def asked(application, path, body=b"", method="POST", client="127.0.0.1", pieces=1, **headers):
+    """Return the status and the JSON of an answer; the client stays until it has come."""
+    size, sent = -(-len(body) // pieces) or 1, []
+    queue = [body[at : at + size] for at in range(0, len(body), size)] or [b""]
+
+    async def receive():
+        if not queue:
+            await asyncio.Event().wait()
+        return {"type": "http.request", "body": queue.pop(0), "more_body": bool(queue)}
+
+    async def send(message):
+        sent.append(message)
+
+    lines = [(name.replace("_", "-").encode(), value.encode()) for name, value in headers.items()]
+    scope = {"type": "http", "method": method, "path": path, "headers": lines, "query_string": b"",
+             "scheme": "http", "client": (client, 9), "server": ("127.0.0.1", 80)}  # fmt: skip
+    await application(scope, receive, send)
+    whole = b"".join(message.get("body", b"") for message in sent[1:])
+    return sent[0]["status"], whole
+
+
+def served_by(fleet, *, body_bytes=1000, requests=3, key="", shutdown=None):
+    tokenizer = ByteTokenizer()
+    generations = Generations(tokenizer, Drawn(), 4096)
+    served = app.Served(("m",), fleet, generations, lambda: b"", True, None, shutdown)
+    return app.application(served, app.Limits(body_bytes, requests, key))
+
+
+def idle():
+    return SimpleNamespace(broken=None, reset=lambda: True, clock=SimpleNamespace(now_ns=lambda: 0))
+
+
+def test_every_route_but_health_needs_the_key():
+    application = served_by(idle(), key="secret", shutdown=lambda: None)
+    assert len(application.routes) == 12
+    for route in application.routes:
+        method = min(route.methods - {"HEAD"})
+        for sent in (
+            {},
+            *({"authorization": f"Bearer {word}"} for word in ("", "secre", "secrets", "Secret")),
+        ):
+            status, _ = asyncio.run(asked(application, route.path, method=method, **sent))
+            assert status == (200 if route.path in ("/health", "/ping") else 401), (route.path, sent)
+    allowed = {"authorization": "Bearer secret"}
+    assert asyncio.run(asked(application, "/version", method="GET", **allowed))[0] == 200
+    far = {"client": "10.0.0.9", "host": "elsewhere", "origin": "http://elsewhere"}
+    assert asyncio.run(asked(application, "/reset_prefix_cache", **far, **allowed))[0] == 200
+
+
+@pytest.mark.parametrize(
+    ("client", "host", "origin", "status"),
+    [
+        ("127.0.0.1", "127.0.0.1:80", None, 200),
+        ("127.0.0.1", "localhost:80", "http://localhost:80", 200),
+        ("::1", "[::1]:80", "http://[::1]:80", 200),
+        ("127.0.0.1", "localhost:80", "http://localhost:81", 403),
+        ("127.0.0.1", "localhost:80", "https://localhost:80", 403),
+        ("127.0.0.1", "elsewhere", "http://elsewhere", 403),
+        ("127.0.0.1", "elsewhere", None, 403),
+        ("10.0.0.9", "localhost:80", None, 403),
+    ],
+)
+def test_without_a_key_this_machine_alone_changes_state(client, host, origin, status):
+    done = []
+    application = served_by(idle(), shutdown=lambda: done.append(1))
+    given = {"client": client, "host": host, **({"origin": origin} if origin else {})}
+    for path in ("/reset_prefix_cache", "/shutdown"):
+        assert asyncio.run(asked(application, path, **given))[0] == status
+    assert len(done) == (status == 200)
+    assert asyncio.run(asked(application, "/version", method="GET", **given))[0] == 200
+
+
+@pytest.mark.parametrize("pieces", [1, 7])
+@pytest.mark.parametrize("stated", [True, False])
+def test_a_body_may_be_as_long_as_the_limit(stated, pieces):
+    application = served_by(idle(), body_bytes=40)
+    for size, status in ((40, 200), (41, 413)):
+        body = b'{"prompt": "a"}'.ljust(size)
+        headers = {"content_length": str(size)} if stated else {}
+        assert asyncio.run(asked(application, "/tokenize", body, pieces=pieces, **headers))[0] == status
+
+
+def test_as_many_answers_are_served_at_a_time_as_the_limit_says():
+    async def go():
+        fleet = fleet_of([])
+        fleet.start()
+        application = served_by(fleet)
+
+        async def load():
+            return json.loads((await asked(application, "/load", method="GET"))[1])["server_load"]
+
+        def ask(n):
+            body = json.dumps({"prompt": "a", "n": n, "max_tokens": 3}).encode()
+            return asyncio.create_task(asked(application, "/v1/completions", body))
+
+        two, more, one = ask(2), ask(2), ask(1)
+        await turns()
+        assert (await more)[0] == 429
+        assert await load() == 3
+        wait(fleet, 10**10)
+        await turns()
+        assert [(await task)[0] for task in (two, one)] == [200, 200]
+        usage = json.loads((await two)[1])["usage"]
+        assert usage == {"prompt_tokens": 1, "completion_tokens": 6, "total_tokens": 7,
+                         "prompt_tokens_details": {"cached_tokens": 0}}  # fmt: skip
+        assert await load() == 0
+        last = ask(1)
+        await turns()
+        fleet.abort(*fleet.open.values())
+        wait(fleet, 10**10)
+        assert json.loads((await last)[1])["choices"][0]["finish_reason"] == "abort"
+
+    asyncio.run(go())
+
+
+@pytest.mark.parametrize(("port", "ports"), [(8000, [8000, 8001, 8002]), (0, [0, 0, 0])])
+def test_machines_have_ports_in_order_or_free_ones(port, ports):
+    assert Ports("", port, 3, True).each() == list(zip(ports, range(3), strict=True))
+    assert Ports("", port, 3, False).each() == [(port, None)]
+
+
+# --- how long a connection may take ------------------------------------------------------------------------
+
+
+class Loop:
+    """Timers on a time that a test sets, and requests that nobody serves."""
+
+    def __init__(self):
+        self.now, self.timers = 0.0, []
+
+    def call_later(self, seconds, call):
+        timer = SimpleNamespace(at=self.now + seconds, call=call, on=True)
+        timer.cancel = lambda: setattr(timer, "on", False)
+        self.timers.append(timer)
+        return timer
+
+    def create_task(self, coroutine, **_):
+        coroutine.close()
+        return Mock()
+
+    def run_to(self, at):
+        while due := [t for t in self.timers if t.on and t.at <= at]:
+            first = min(due, key=lambda t: t.at)
+            self.now, first.on = first.at, False
+            first.call()
+        self.now = at
+
+
+class Transport:
+    """Bytes written, and the time at which it was closed."""
+
+    def __init__(self, loop):
+        self.loop, self.written, self.closed_at = loop, b"", None
+
+    def close(self):
+        self.closed_at = self.loop.now if self.closed_at is None else self.closed_at
+
+    def is_closing(self):
+        return self.closed_at is not None
+
+    def write(self, data):
+        self.written += data
+
+    def get_extra_info(self, name, default=None):
+        return default
+
+    def pause_reading(self):
+        pass
+
+    resume_reading = pause_reading
+
+
+HEAD = b"POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 4\r\n\r\n"
+SERVED = None  # the answer to the request has been written
+
+
+@pytest.mark.parametrize(
+    ("sent", "closed_at", "status"),
+    [
+        ([], 5, None),
+        ([(4, HEAD[:9])], 5, 408),
+        ([(1, HEAD[:9]), (4, HEAD[9:20])], 5, 408),
+        ([(4, HEAD)], 64, 408),
+        ([(4, HEAD + b"ab"), (40, b"c")], 64, 408),
+        ([(4, HEAD + b"abcd")], None, None),
+        ([(4, HEAD), (60, b"abcd"), (61, SERVED)], 61 + 75, None),
+        ([(0, HEAD + b"abcd"), (1, SERVED), (30, HEAD[:5])], 35, 408),
+        ([(0, HEAD + b"abcd"), (1, SERVED), (30, HEAD), (31, b"abcd"), (32, SERVED)], 32 + 75, None),
+        ([(0, HEAD + b"abcd"), (1, SERVED), (30, HEAD), (31, b"abc")], 90, 408),
+        ([(1, HEAD[:17] + b"a: b\r\n" * 8000), (2, b"a: b\r\n" * 3000)], 2, 431),
+        ([(1, HEAD[:17] + b"a: b\r\n" * 8000), (2, b"a: b\r\n" * 2000)], 5, 408),
+        ([(1, HEAD[:-2] + b"a: b\r\n" * 8000 + b"\r\n"), (2, b"abcd")], None, None),
+        ([(1, b"hello\r\n\r\n")], 1, 400),
+    ],
+)
+def test_a_head_has_five_seconds_and_a_body_a_minute(sent, closed_at, status):
+    loop = Loop()
+    config = uvicorn.Config(
+        lambda: None, http=protocol.Connection, timeout_keep_alive=75, log_level="critical"
+    )
+    connection = protocol.Connection(config, ServerState(), {}, loop)
+    transport = Transport(loop)
+    connection.connection_made(transport)
+    for at, data in sent:
+        loop.run_to(at)
+        if data is SERVED:
+            connection.cycle.response_complete = True
+            connection.on_response_complete()
+        else:
+            connection.data_received(data)
+    loop.run_to(1000)
+    assert transport.closed_at == closed_at
+    assert transport.written[:13] == (b"HTTP/1.1 %d " % status if status else b"")
+    connection.connection_lost(None)
+    assert not any(timer.on for timer in loop.timers)
