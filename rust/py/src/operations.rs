@@ -95,7 +95,7 @@ impl PyOperatedMachines {
 /// The machine that reads, and the run to find: request, first block, block after the last one.
 pub type Wanted = (u32, (u32, u32, u32));
 
-/// The longest run that any other machine has below its GPU: that machine, and the parts there.
+/// Returns the machine with the longest run of wanted blocks below its GPU, and the parts of that run.
 pub fn longest(
     cluster: &mut Cluster,
     machines: &mut Replicas<'_, '_>,

@@ -8,8 +8,8 @@ use super::transfer::TransferId;
 use crate::store::{Answer, Store, GPU, NO_MOVE, STAGING};
 
 impl Mover {
-    /// Returns the paths (request, past the last block) whose last blocks a transfer has written down from
-    /// the GPU, if a pool takes them.
+    /// Returns the prefixes (request, end block) that a transfer has written down from the GPU and that the
+    /// pool takes; none without a pool.
     pub(super) fn paths_written(&self, store: &Store, id: TransferId) -> Answer<Vec<(u32, u32)>> {
         let transfer = self.transfer(id);
         if self.config.pool.is_none() || transfer.from != GPU {

@@ -132,8 +132,8 @@ impl Pool {
             .map_or(run, |missing| missing as u32)
     }
 
-    /// Appends the blocks for `limit` keys from `key` on, all of them known. Returns the number of blocks in
-    /// the key's id.
+    /// Appends the blocks of up to `limit` consecutive keys from `key` on to `into`; all of them are cached.
+    /// Returns their number: a run ends with the trace id that the first key belongs to.
     pub fn run_of(&self, group: usize, key: u64, limit: u32, into: &mut VecDeque<u32>) -> u32 {
         let index = &self.indexes[group];
         let (slot, chunk) = index.find(key).expect("hits are resident");

@@ -6,9 +6,9 @@ use crate::engines::key_index::KeyMap;
 /// Pages `[start, end)` of a request that were written to the host, and their node at that time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Written {
-    /// Node, which still ends with the pages.
+    /// The tree node whose last pages they are.
     pub node: u32,
-    /// Request that shows the pages.
+    /// A request whose tokens the pages hold.
     pub request: u32,
     /// First page.
     pub start: u32,
