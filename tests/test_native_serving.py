@@ -11,14 +11,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 from kvcache_sim.cache.settings import CacheSettings
 from kvcache_sim.channels.settings import ChannelSettings, Slowdown
-from kvcache_sim.serving.settings import ReplicaSettings
+from kvcache_sim.model.step_times import load_step_time
+from kvcache_sim.serving.settings import HandoverSettings, ReplicaSettings, RouterSettings
 from kvcache_sim.simulation import simulate
+from pools import pools
 from support.agreement import agree
 from support.clusters import BLOCK, cluster, uneven, varied
-from support.drawn_settings import engines, kinds, movements, replicas, trees
+from support.drawn_settings import NATIVE, engines, kinds, movements, replicas, trees
 from support.lookahead import assert_same_by_the_clock
 from support.recorded import assert_recording_changes_nothing
-from support.traces import random_trace
+from support.traces import random_trace, turns
 
 
 @examples(60)
@@ -201,3 +203,29 @@ def test_channels_that_are_slow_for_a_time_agree(replica, movement, shape, machi
     reads = replace(movement, lookup="cluster" if seed % 3 == 0 and machines > 1 else "local")
     settings = varied(replace(settings, channels=channels), replica, movement=reads)
     agree(settings, random_trace(seed, requests=40, sessions=7))
+
+
+@examples(12)
+@given(
+    movement=movements,
+    lookup=st.sampled_from(["local", "cluster"]),
+    router=st.sampled_from(NATIVE),
+    machines=st.integers(2, 4),
+    roles=st.sampled_from(["", "", "pbd", "ppd"]),
+    seed=st.integers(1, 10**6),
+)
+def test_a_turn_without_a_pause_follows_the_boundaries_before_its_cause(
+    movement, lookup, router, machines, roles, seed
+):
+    """Steps of one length end at the same times everywhere: machines before the one whose step ended the turn have
+    started their next steps when the following turn arrives."""
+    if roles:
+        settings = pools(roles, HandoverSettings(), tiers=(80, 50, 400))
+    else:
+        settings = varied(cluster((90, 60, 400), machines), wire=(10**11, 0), router=RouterSettings(router))
+        movement = replace(movement, lookup=lookup)
+    even = load_step_time("linear:base=10ms")
+    own = tuple(replace(machine, step_time=even) for machine in settings.machines)
+    trace = turns(seed, closed_loop=True, requests=40)
+    trace = replace(trace, think_ns=np.where(trace.turn > 0, 0, trace.think_ns))
+    agree(replace(settings, machines=own, movement=movement), trace)

@@ -45,6 +45,8 @@ class Engine:
     def __init__(self, machines: int = 0) -> None:
         self.now_ns = 0
         self.processed = 0
+        #: The last in order of the events of this instant so far: (priority, machine).
+        self.latest = (MEMBERSHIP, NO_MACHINE)
         self._heap: list[Event] = []
         #: Events that affect only their own machine.
         self._own: list[Event] = []
@@ -118,13 +120,15 @@ class Engine:
             first = own if own and (not heap or own[0] < heap[0]) else heap
             if until_ns is not None and first[0][0] > until_ns:
                 return False
-            time_ns, _, machine, number, callback, argument = heappop(first)
+            time_ns, priority, machine, number, callback, argument = heappop(first)
             if cancelled and (machine, number) in cancelled:
                 cancelled.remove((machine, number))
                 continue
             if silent and machine in silent:
                 continue
-            self.now_ns = time_ns
+            key = priority, machine
+            if time_ns != self.now_ns or key > self.latest:
+                self.now_ns, self.latest = time_ns, key
             self.processed += 1
             left -= 1
             callback(argument)

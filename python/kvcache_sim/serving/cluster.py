@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from kvcache_sim import _core
-from kvcache_sim.engine import ARRIVAL, HANDOVER, NO_MACHINE
+from kvcache_sim.engine import ARRIVAL, BOUNDARY, HANDOVER, NO_MACHINE
 from kvcache_sim.errors import UsageError
 from kvcache_sim.serving.handover.pools import Pools
 from kvcache_sim.serving.recorder import Recorder
@@ -231,8 +231,16 @@ class Cluster:
             history_tokens=NOT_GIVEN if self._history_tokens is None else self._history_tokens[row],
         )
 
+    def _end_boundaries(self) -> None:
+        """Run the boundaries of this instant that precede the one which caused this arrival."""
+        for replica in self.replicas:
+            if (BOUNDARY, replica.machine) < self.engine.latest:
+                replica.catch_up(self.engine.now_ns + 1)
+
     def _route(self, arrival: Arrival) -> None:
         now, request = self.engine.now_ns, arrival.request
+        if self.engine.latest[0] >= BOUNDARY:
+            self._end_boundaries()
         if self._membership is None:
             replica = self.pools.routed[self.router.choose(arrival)]
         else:
