@@ -18,7 +18,8 @@ def run_of(tmp_path, rows, more="", section="retention: {}"):
     """Return the run of (second, session, ids, further members)."""
     lines = [
         {"timestamp": round(1000 * at), "input_length": 512 * len(ids), "output_length": 2, "hash_ids": ids,
-         "session_id": session, "turn": sum(row[1] == session for row in rows[:n]), **members}
+         **({} if session is None else {"session_id": session, "turn": sum(r[1] == session for r in rows[:n])}),
+         **members}
         for n, (at, session, ids, members) in enumerate(rows)
     ]  # fmt: skip
     (tmp_path / "t.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
@@ -129,6 +130,11 @@ def test_a_closed_session_leaves_a_whole_prompt_that_another_one_has_used(tmp_pa
     """Nothing of b follows the block that both have, so nothing but its use keeps it."""
     rows = [(0, "a", [0, 1], {}), (2, "b", [0], {}), (4, "a", [0, 1], CLOSE), (6, "c", [0, 9], {})]
     assert found(run_of(tmp_path, rows))[3] == 1
+
+
+def test_rows_without_a_session_are_each_of_their_own(tmp_path):
+    rows = [(0, None, [0, 1], {}), (2, None, [0, 2], CLOSE), (4, None, [0, 2], {}), (6, None, [0, 1, 9], {})]
+    assert found(run_of(tmp_path, rows)) == [0, 1, 1, 2]
 
 
 def test_what_is_nowhere_below_is_not_demoted(tmp_path):

@@ -11,6 +11,9 @@ from fractions import Fraction
 
 import numpy as np
 import pytest
+from examples import examples
+from hypothesis import given
+from hypothesis import strategies as st
 from kvcache_sim.engine import ARRIVAL, NO_MACHINE, Engine
 from kvcache_sim.errors import UsageError
 from kvcache_sim.metrics.tenants import summarize_tenants
@@ -269,18 +272,19 @@ def test_a_quota_of_cache_keeps_the_blocks_used_last(tmp_path):
     assert (made.run.requests["cached_prefix_length_used"] > 0).tolist() == [False, True, False, False, True]
 
 
-def test_a_quota_of_cache_goes_by_the_last_use(tmp_path):
+@pytest.mark.parametrize(("blocks", "cache"), [(4, ""), (8, "\ncache: {block_size: 256}")])
+def test_a_quota_of_cache_goes_by_the_last_use(tmp_path, blocks, cache):
     """Two prompts fit: 0 is used again before 2 comes, so 1 is evicted."""
     rows = [(2000 * k, "free", [10 * n, 10 * n + 1]) for k, n in enumerate([0, 1, 0, 2, 0, 1])]
-    made = runs(tmp_path, rows, "tenants: {of: {free: {cache_blocks: 4}}}")
-    assert (made.run.requests["cached_prefix_length_used"] > 0).tolist() == [
-        False,
-        False,
-        True,
-        False,
-        True,
-        False,
-    ]
+    made = runs(tmp_path, rows, f"tenants: {{of: {{free: {{cache_blocks: {blocks}}}}}}}{cache}")
+    hits = (made.run.requests["cached_prefix_length_used"] > 0).tolist()
+    assert hits == [False, False, True, False, True, False]
+
+
+def test_of_a_prompt_beyond_its_quota_the_first_blocks_stay(tmp_path):
+    rows = [(2000 * k, "free", [0, 1, 2]) for k in range(2)]
+    made = runs(tmp_path, rows, "tenants: {of: {free: {cache_blocks: 2}}}")
+    assert made.run.requests["cached_prefix_length_used"].tolist() == [0, 1024]
 
 
 def test_what_isolation_costs(tmp_path):
@@ -333,17 +337,43 @@ def test_jain_and_the_service_gap_by_hand():
     }  # fmt: skip
 
 
-def test_the_gap_begins_anew_when_a_tenant_comes_back():
-    rows = rows_of((0, 10, 500), (20, 40, 70), (20, 30, 60))
-    reported = summarize_tenants(rows, np.array([0, 1, 0], np.int32), ["a", "b"], [1.0, 1.0], {})["tenants"]
-    assert reported["service_gap_tokens"] == 60
-    even = summarize_tenants(
-        rows_of((0, 9, 5), (0, 9, 5)), np.array([0, 1], np.int32), ["a", "b"], [1.0, 1.0], {}
-    )
-    assert even["tenants"]["jain"] == 1
+def test_even_tokens_have_the_index_one_and_only_finished_requests_count():
+    rows = rows_of((0, 9, 5), (0, 9, 5), (0, 9, 7))
+    rows["status"][2] = 1
+    even = summarize_tenants(rows, np.array([0, 1, 1], np.int32), ["a", "b"], [1.0, 1.0], {})["tenants"]
+    assert even["jain"] == 1
+    assert even["by_name"]["b"]["requests"] == 1
+    assert even["by_name"]["b"]["tokens"] == 5
 
 
-def test_the_gap_begins_anew_for_a_tenant_that_was_there_all_the_time():
-    rows = rows_of((0, 10, 500), (5, 30, 60), (20, 40, 70))
-    reported = summarize_tenants(rows, np.array([0, 0, 1], np.int32), ["a", "b"], [1.0, 1.0], {})["tenants"]
-    assert reported["service_gap_tokens"] == 60
+def gap_of_pair(requests, one, other, weights):
+    """Return the largest lead of one over another while both have requests, from their events alone."""
+    events = [(at, 1, tenant, 0) for at, _, _, tenant in requests if tenant in (one, other)]
+    events += [(end, 0, tenant, n) for _, end, n, tenant in requests if tenant in (one, other)]
+    there, lead, gap = {one: 0, other: 0}, 0.0, 0.0
+    for _, arrives, tenant, n in sorted(events):  # at one instant requests end before others come
+        if arrives:
+            lead = 0.0 if there[tenant] == 0 else lead
+        elif min(there.values()) > 0:
+            lead += (n if tenant == one else -n) / weights[tenant]
+            gap = max(gap, abs(lead))
+        there[tenant] += 1 if arrives else -1
+    return gap
+
+
+@examples(60)
+@given(
+    st.lists(
+        st.tuples(st.integers(0, 9), st.integers(1, 9), st.integers(1, 50), st.integers(0, 2)),
+        min_size=1,
+        max_size=12,
+    ),
+    st.lists(st.sampled_from([0.5, 1.0, 4.0]), min_size=3, max_size=3),
+)
+def test_the_service_gap_is_the_largest_of_all_pairs(drawn, weights):
+    requests = [(at, at + lasts, tokens, tenant) for at, lasts, tokens, tenant in drawn]
+    tenants = np.array([tenant for *_, tenant in requests], np.int32)
+    rows = rows_of(*(own[:3] for own in requests))
+    found = summarize_tenants(rows, tenants, ["a", "b", "c"], weights, {})["tenants"]["service_gap_tokens"]
+    pairs = itertools.combinations(range(3), 2)
+    assert found == max(gap_of_pair(requests, *pair, weights) for pair in pairs)

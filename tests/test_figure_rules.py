@@ -1,0 +1,196 @@
+"""Figures that stand in one place, by closed forms on a few rows."""
+
+from __future__ import annotations
+
+import math
+from fractions import Fraction
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+from kvcache_sim.metrics.batches import batch_figures
+from kvcache_sim.metrics.columns import REQUEST_COLUMNS
+from kvcache_sim.metrics.handover_summary import HandoverTotals
+from kvcache_sim.metrics.jobs import JobTotals
+from kvcache_sim.metrics.percentiles import describe
+from kvcache_sim.metrics.prefix_cache import PrefixCacheTotals
+from kvcache_sim.metrics.request_totals import RequestTotals, beyond_context
+from kvcache_sim.metrics.run import CodedText
+from kvcache_sim.metrics.saturation import servers_of, summarize_saturation
+from kvcache_sim.metrics.tier_use import TierUse, summarize_tiers
+from kvcache_sim.sizing import candidate
+from kvcache_sim.sizing.further import Tried, rates_by_count
+from kvcache_sim.sizing.rate_interval import rate_spread
+from kvcache_sim.sizing.search import Outcome, arrival_rate, highest_attaining
+from kvcache_sim.sizing.splits import best_split
+
+S = 10**9
+NO_WORDS = CodedText(np.zeros(0, np.int32), ())
+DAY = 86_400 * S
+
+
+def rows(count: int, **given: object) -> dict[str, np.ndarray]:
+    """Return rows of requests: zeros, but for the columns that are given."""
+    found = {name: np.zeros(count, column.dtype) for name, column in REQUEST_COLUMNS.items()}
+    found["request"] = np.arange(count, dtype=np.int32)
+    found["session"] -= 1
+    found["decode_machine"] -= 1
+    return found | {name: np.array(value, REQUEST_COLUMNS[name].dtype) for name, value in given.items()}
+
+
+# --- requests ----------------------------------------------------------------------------------------------
+
+
+def test_latencies_of_finished_requests():
+    """TPOT 5 ns / 3 and 4 ns / 3 are 2 and 1; waits are the queue and the blocks of a hand-over; one failed."""
+    totals = RequestTotals(4, reusable_tokens=np.array([4, 12, 0]))
+    totals.add(
+        rows(3, status=[0, 0, 3], first_token_ns=[10, 20, -1], finish_ns=[15, 24, -1], output_tokens=[4, 4, 9],
+             input_tokens=[8, 16, 99], cached_prefix_length_used=[8, 4, 0], queue_ns=[3, 1, 0],
+             handover_room_ns=[4, 2, 0], preemptions=[0, 1, 2])
+    )  # fmt: skip
+    latencies = totals.latencies()
+    assert (latencies["tpot"]["max"], latencies["tpot"]["min"]) == (2e-6, 1e-6)
+    assert (totals.wait()["max"], totals.wait()["min"]) == (7e-6, 3e-6)
+    assert totals.request_hit_rate == (1 + 1 / 4) / 2
+    assert totals.upper_bound_token_hit_rate == (8 + 12) / 24, "at least what was served"
+    assert (totals.finished, totals.makespan_ns, totals.sums["preemptions"]) == (2, 24, 3)
+
+
+def test_a_prompt_that_leaves_no_token_of_the_context_is_beyond_it():
+    columns = rows(4, status=[1, 1, 1, 0], input_tokens=[9, 10, 11, 10], machine=[0, 0, 0, 0])
+    assert beyond_context(columns, np.array([10])).tolist() == [False, True, True, False]
+
+
+def test_shares_of_hits():
+    """Blocks of 4: a prompt of 3 cannot hit; one of three eligible is a session's hit, one hits across."""
+    totals = PrefixCacheTotals(4)
+    totals.add(
+        rows(4, input_tokens=[3, 4, 8, 8], outcome=[2, 2, 0, 1], session=[-1, -1, 0, -1], turn=[0, 0, 1, 0],
+             cached_prefix_length_used=[0, 0, 4, 4], num_tokens_actually_prefilled=[3, 4, 4, 4])
+    )  # fmt: skip
+    found = totals.figures({"kind": NO_WORDS, "detail": NO_WORDS})
+    names = ("eligible", "conversational_turns", "overall_hit_rate", "conversational_hit_rate")
+    assert [found[name] for name in names] == [3, 1, 2 / 3, 1]
+    assert (found["cross_request_hit_rate"], found["prefill_ratio"]) == (1 / 2, 15 / 23)
+
+
+def test_a_job_lasts_from_its_first_arrival_to_its_last_token_in_whatever_order():
+    totals = JobTotals(np.array([0, 1, 0, 0]))
+    totals.add_finished(rows(1, request=[2], arrival_ns=[50], finish_ns=[60]))
+    totals.add_finished(rows(2, request=[0, 3], arrival_ns=[10, 20], finish_ns=[90, 25]))
+    found = totals.figures()["jobs"]
+    assert (found["count"], found["completed"]) == (2, 1)
+    assert (found["completion"]["avg"], found["serving"]["avg"]) == (80e-6, 95e-6)
+
+
+def test_a_hand_over_waits_before_and_behind_the_first_token():
+    totals = HandoverTotals()
+    totals.add(
+        rows(3, decode_machine=[2, -1, 0], handover_ns=[4, 99, 0], handover_gap_ns=[0, 99, 6],
+             handover_room_ns=[1, 99, 2], handover_blocks=[3, 9, 5], first_token_ns=[10, 99, 10], finish_ns=[30, 99, 20])
+    )  # fmt: skip
+    found = totals.figures({"machines": 4, "edge.handover.bytes": 7})
+    assert (found["share_of_ttft"], found["share_of_e2e"]) == (4 / 20, 10 / 50)
+    assert (found["requests"], found["blocks"], found["machines"]) == (2, 8, [1, 0, 1, 0])
+    assert (found["wait"]["max"], found["room"]["max"]) == (6e-6, 2e-6)
+
+
+def test_without_a_batch_the_rate_is_that_of_the_rest_of_the_time():
+    """A token a second, in even steps: the rate stays whichever tenth of the time is left out."""
+    at = np.arange(100) * S
+    found = batch_figures(
+        rows(100, arrival_ns=at, first_token_ns=at + 1, finish_ns=at + S, output_tokens=[1] * 100)
+    )
+    assert found["throughput.output_tokens_per_s"] == pytest.approx([1.0] * 10, rel=0.02)
+    assert found["latency.e2e.avg"] == pytest.approx([1000.0] * 10)
+    assert "latency.tpot.avg" not in found, "no answer has a second token"
+
+
+def test_a_drive_wears_by_its_writes_over_its_size_and_days():
+    uses = tuple(TierUse("disk", 100, written, 5, 0, 3, True) for written in (300, 900))
+    found = summarize_tiers(uses, dict.fromkeys(("gpu", "cpu", "disk", "remote"), 0), 2 * DAY)["disk"]
+    assert (found["drive_writes_per_day"], found["drive_writes_per_day_hottest"]) == (3.0, 4.5)
+    assert (found["written_bytes"], found["read_bytes"], found["duplicate_blocks"]) == (1200, 10, 6)
+    assert found["no_effect"] == "disk had no effect: cpu never evicted a block"
+
+
+@pytest.mark.parametrize(("mean_ms", "servers"), [(19, 12.0), (20, 12.0), (21, 1.0)])
+def test_the_servers_of_a_queue_are_the_requests_in_service(mean_ms, servers):
+    """Four a second that take 3 s each, while steps stay below twice the shortest, of 10 ms."""
+    latency = {"itl": {"avg": mean_ms, "min": 10}, "e2e": {"avg": 3500.0}}
+    assert servers_of(latency, 500.0, 4.0) == servers
+
+
+@pytest.mark.parametrize(
+    ("waits", "saturated"), [([9] * 5, True), ([0, 0, 0, 0, 99], False), ([1] * 5, False)]
+)
+def test_waits_saturate_at_the_mean_and_at_the_median(waits, saturated):
+    wait = np.array(waits) * S
+    found = summarize_saturation(describe(wait), describe(wait + S), 2000.0, None)
+    assert found["saturated"] is saturated
+
+
+# --- sizing ------------------------------------------------------------------------------------------------
+
+
+def test_the_rate_of_n_arrivals_has_one_gap_less():
+    run = SimpleNamespace(requests={"arrival_ns": [5 * S, S, 3 * S]})
+    assert arrival_rate(run) == 0.5
+
+
+@pytest.mark.parametrize("last", [-40, -1, 0, 34, 35, 36, 40])
+def test_a_search_tries_no_step_beyond_its_range(last):
+    tried = []
+    found = highest_attaining(lambda step: tried.append(step) or step <= last, -40, 40)
+    assert (found.attains, found.fails) == (last, last + 1 if last < 40 else None)
+    assert min(tried) >= -40
+    assert max(tried) <= 40
+
+
+@pytest.mark.parametrize(("count", "batches", "t"), [(51, 10, 2.262), (1001, 20, 2.093)])
+def test_the_interval_of_a_rate_follows_from_neighboring_batches(count, batches, t):
+    """Loads of the batches alternate between 1 and e: each step of the logarithm is 1."""
+    arrival = np.arange(count) * S
+    batch = np.arange(count - 1) * batches // (count - 1)
+    stayed = np.where(batch % 2, math.e, 1.0) * S
+    finish = arrival + np.concatenate([[S], stayed]).astype(np.int64)
+    spread = rate_spread({"arrival_ns": arrival, "finish_ns": finish})
+    assert spread == pytest.approx(math.exp(t * math.sqrt(1 / 2 / batches)), rel=1e-6)
+
+
+def test_of_equal_splits_the_one_with_fewest_prefill_machines_and_of_counts_the_best_rate():
+    assert best_split({3: 2.0, 1: 2.0, 2: 1.0, 4: None}) == 1
+    tried = [Tried({}, 4, 2.0), Tried({}, 4, 1.0), Tried({}, 4, None), Tried({}, 2, None)]
+    assert rates_by_count(tried) == {4: 2.0, 2: None}
+
+
+class Runs:
+    """Outcomes of a scenario that attains up to a rate of 2 a second, but where it is told not to."""
+
+    def __init__(self, but: tuple[Fraction, ...], judged: int) -> None:
+        self.but, self.judged, self.runs = but, judged, 0
+
+    def at(self, speed: Fraction, whole: bool = False) -> Outcome:
+        self.runs += 1
+        summary = {"slo": {"attainment": 0.5, "judged": self.judged}, "machines": {"requests": [1, 1]}}
+        attains = speed <= 2 and speed not in self.but
+        return Outcome(speed, attains, float(speed), {**summary, "cost": {"per_hour": 72.0}})
+
+
+@pytest.mark.parametrize(("judged", "is_few"), [(199, True), (200, False)])
+@pytest.mark.parametrize("fails_below", [True, False])
+def test_an_answer_holds_just_below_and_not_just_above(monkeypatch, judged, is_few, fails_below):
+    step = candidate.speed_of(35)  # 1.02 to the power of 35 is 1.9999
+    runs = Runs((step * Fraction(97, 100),) if fails_below else (), judged)
+    monkeypatch.setattr(candidate, "Probe", lambda *_: runs)
+    monkeypatch.setattr(candidate, "objectives_of", lambda _: True)
+    trace = SimpleNamespace(think_ns=np.full(3, -1), arrival_ns=np.array([0, S, 2 * S]), __len__=None)
+    trace = type("Three", (), {**vars(trace), "__len__": lambda _: 3})()
+    question = SimpleNamespace(attain=0.9, steps=lambda own: (-40, 40))
+    found = candidate.search_candidate(SimpleNamespace(model=None), trace, question)["capacity"]
+    assert found["verdict"] == ("not monotone" if fails_below else "found")
+    assert (found["own_rate_per_s"], found["judged"], found["is_few"]) == (1.0, judged, is_few)
+    rate = found["rate_per_s"]
+    assert found["cost_per_million_requests"] == pytest.approx(72 / 3600 / rate * 1e6)
+    assert rate == pytest.approx(float(step)) or fails_below
