@@ -11,6 +11,7 @@ CORE = Path(__file__).resolve().parents[1] / "rust" / "core" / "src"
 
 #: The packages of the core, bottom to top. Each may import those before it.
 ORDER = [
+    "convert",
     "names",
     "ids",
     "slab",

@@ -8,6 +8,7 @@
 pub mod batch;
 pub mod causes;
 pub mod cluster;
+pub mod convert;
 /// The rolling hash over semantic records.
 pub mod digest;
 /// The cache managers of real engines.

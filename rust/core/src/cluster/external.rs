@@ -1,6 +1,7 @@
 //! Notifications from outside the machines: arrivals of requests, prefetches, and aborts by clients.
 
 use super::event_loop::{Cluster, Machines};
+use crate::convert::fit;
 use crate::machine::messages::{Operated, Operation, Task};
 
 impl Cluster {
@@ -39,7 +40,7 @@ impl Cluster {
         if self.ask(machines, machine, Task::Abort(request))?.answer || self.apart {
             return Ok(());
         }
-        for decodes in (0..self.keys.len() as u32).filter(|&other| other != machine) {
+        for decodes in (0..fit::<u32>(self.keys.len())).filter(|&other| other != machine) {
             let done = self.ask(machines, decodes, Task::AbortHandedOver(request))?;
             if done.answer {
                 break;

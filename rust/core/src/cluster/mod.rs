@@ -13,6 +13,14 @@
 //! | `ranks` | data-parallel groups: machines that step together |
 //! | `intake` | requests that have not arrived yet, in order of arrival |
 //! | `routing` | the machines that a router finds equally good |
+#![cfg_attr(
+    not(test),
+    deny(
+        clippy::cast_possible_truncation,
+        clippy::cast_possible_wrap,
+        clippy::cast_sign_loss
+    )
+)]
 
 mod event_loop;
 mod external;

@@ -17,6 +17,7 @@ use std::sync::Arc;
 
 use super::key_index::KeyIndex;
 use crate::causes::eviction_log::EvictionLog;
+use crate::convert::fit;
 use crate::ids::NONE;
 use crate::keys::BlockKeys;
 use holds::Holds;
@@ -92,7 +93,7 @@ impl BlockPool {
 
     /// Returns the number of known requests.
     pub fn requests(&self) -> u32 {
-        self.held.len() as u32
+        fit::<u32>(self.held.len())
     }
 
     /// Returns the number of blocks in the free queue.

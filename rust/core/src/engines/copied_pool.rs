@@ -11,6 +11,7 @@ use super::copies::Copies;
 use super::groups::pool::{Pool, NULL};
 use super::groups::{Group, Kind};
 use super::leases::EngineLeases;
+use crate::convert::fit;
 use crate::keys::BlockKeys;
 use crate::store::{Answer, LeaseId, MoveId, StoreError, Violation, NO_MOVE};
 
@@ -135,11 +136,11 @@ impl CopiedPool {
             self.held[lease.request as usize] = hits;
             self.keyed[lease.request as usize] = lease.hits;
             self.leases.admit(id);
-            self.take(lease.request, blocks as u32, &mut waits);
+            self.take(lease.request, fit::<u32>(blocks), &mut waits);
         } else {
             for &(lease, blocks) in wanted {
                 let request = self.leases.request(lease);
-                self.take(request, blocks as u32, &mut waits);
+                self.take(request, fit::<u32>(blocks), &mut waits);
             }
         }
         Ok(Some(waits.into_iter().collect()))
@@ -226,7 +227,7 @@ impl CopiedPool {
             ref_counts[block as usize] += 1;
         }
         for (block, &counted) in ref_counts.iter().enumerate().skip(1) {
-            if self.pool.ref_count(block as u32) != counted {
+            if self.pool.ref_count(fit::<u32>(block)) != counted {
                 return Err(format!(
                     "I3: block {block} has {counted} holders, counts others"
                 ));

@@ -16,6 +16,7 @@ use super::groups::manager::GroupManager;
 use super::groups::rules::{chunk_end, next_change, Chunk};
 use super::groups::{Group, Kind, Limits};
 use super::leases::EngineLeases;
+use crate::convert::fit;
 use crate::records::Records;
 use crate::store::LeaseId;
 
@@ -159,7 +160,7 @@ impl GroupStore {
             reserved_tokens: end,
             ..running
         };
-        self.running[request as usize].depth = (found.tokens / self.manager.align()) as u32;
+        self.running[request as usize].depth = fit::<u32>(found.tokens / self.manager.align());
         if self.below.is_none() {
             let evicted = self.manager.pool.counts().evicted - before;
             self.records.evicted_blocks(evicted, now_ns);

@@ -5,6 +5,7 @@
 
 pub use crate::key_map::{KeyHasher, KeyMap};
 
+use crate::convert::fit;
 use crate::ids::NONE;
 
 /// Bit of keys that only one request can have.
@@ -54,7 +55,7 @@ impl KeyIndex {
         } else {
             (key & 0xFFFF_FFFF) % per
         };
-        (key - slot, slot as u32)
+        (key - slot, fit::<u32>(slot))
     }
 
     /// Returns a key's offset in its chunk, which need not exist.
@@ -69,7 +70,7 @@ impl KeyIndex {
 
     fn chunk(&self, first_key: u64) -> Option<u32> {
         let chunk = if first_key & PRIVATE == 0 {
-            self.chunk_of_id[(first_key / u64::from(self.blocks_per_id)) as usize]
+            self.chunk_of_id[fit::<usize>(first_key / u64::from(self.blocks_per_id))]
         } else {
             *self.chunk_of_private.get(&first_key)?
         };
@@ -96,11 +97,11 @@ impl KeyIndex {
             self.taken.push(0);
             self.slots
                 .resize(self.slots.len() + (1 << self.shift), NONE);
-            (self.first_key.len() - 1) as u32
+            fit::<u32>(self.first_key.len() - 1)
         });
         self.first_key[chunk as usize] = first_key;
         if first_key & PRIVATE == 0 {
-            self.chunk_of_id[(first_key / u64::from(self.blocks_per_id)) as usize] = chunk;
+            self.chunk_of_id[fit::<usize>(first_key / u64::from(self.blocks_per_id))] = chunk;
         } else {
             self.chunk_of_private.insert(first_key, chunk);
         }
@@ -152,11 +153,11 @@ impl KeyIndex {
         if self.taken[chunk] == 0 {
             let first = self.first_key[chunk];
             if first & PRIVATE == 0 {
-                self.chunk_of_id[(first / u64::from(self.blocks_per_id)) as usize] = NONE;
+                self.chunk_of_id[fit::<usize>(first / u64::from(self.blocks_per_id))] = NONE;
             } else {
                 self.chunk_of_private.remove(&first);
             }
-            self.spare.push(chunk as u32);
+            self.spare.push(fit::<u32>(chunk));
         }
     }
 

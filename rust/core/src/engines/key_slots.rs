@@ -2,6 +2,7 @@
 //! together.
 
 use super::key_index::KeyIndex;
+use crate::convert::fit;
 use crate::ids::NONE;
 
 /// Keys per page.
@@ -48,7 +49,7 @@ impl KeySlots {
     pub fn insert(&mut self, key: u64, number: u32) -> Option<u32> {
         if key & PRIVATE == 0 && key >= self.known {
             let pages = (key / u64::from(PAGE) + 1).next_power_of_two();
-            self.index.know_ids(pages as u32);
+            self.index.know_ids(fit::<u32>(pages));
             self.known = pages * u64::from(PAGE);
         }
         let (slot, _) = self.index.open(key);

@@ -1,5 +1,6 @@
 //! Text of keys as the digests of vLLM's free queue write it.
 
+use crate::convert::fit;
 use std::fmt::Write;
 
 use super::block_pool::NO_KEY;
@@ -15,7 +16,7 @@ pub fn lines(keys: &[u64], blocks_per_id: u32, names: &[String]) -> String {
             writeln!(text, "-")
         } else if key >> 63 == 1 {
             writeln!(text, "o{}:{}", (key >> 32) & 0x7FFF_FFFF, key & 0xFFFF_FFFF)
-        } else if let Some(name) = names.get(id as usize) {
+        } else if let Some(name) = names.get(fit::<usize>(id)) {
             writeln!(text, "{name}:{slot}")
         } else {
             writeln!(text, "{id}:{slot}")
@@ -56,7 +57,7 @@ pub fn group_lines(
             let end = ((key & 0xFFFF_FFFF) + 1) * units.unit_tokens;
             let block = (end / hash_block).max(1) - 1;
             writeln!(text, "{group}/o{}:{block}", (key >> 32) & 0x7FFF_FFFF)
-        } else if let Some(name) = names.get(id as usize) {
+        } else if let Some(name) = names.get(fit::<usize>(id)) {
             writeln!(text, "{group}/{name}:{slot}")
         } else {
             writeln!(text, "{group}/{id}:{slot}")

@@ -1,5 +1,6 @@
 //! Leases of an engine's store: each belongs to one request, from its look-up until its blocks are released.
 
+use crate::convert::fit;
 use crate::store::{Answer, LeaseId, Slots, StoreError};
 
 /// State of a request in an engine's store.
@@ -37,7 +38,7 @@ impl EngineLeases {
 
     /// Returns the number of requests of the trace.
     pub fn requests(&self) -> u32 {
-        self.taken.len() as u32
+        fit::<u32>(self.taken.len())
     }
 
     /// Refuses a request beyond the trace.

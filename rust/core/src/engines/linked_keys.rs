@@ -1,6 +1,7 @@
 //! Queue of keys, least recent first, that moves or removes any key in constant time.
 
 use super::key_slots::KeySlots;
+use crate::convert::fit;
 use crate::ids::NONE;
 
 /// Sentinel node at both ends of the queue.
@@ -74,7 +75,7 @@ impl LinkedKeys {
                 previous: NONE,
                 next: NONE,
             });
-            (self.links.len() - 1) as u32
+            fit::<u32>(self.links.len() - 1)
         });
         self.at.insert(key, node);
         node

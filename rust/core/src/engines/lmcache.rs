@@ -9,6 +9,7 @@ use super::lmcache_tiers::{Tier, Tiers};
 use super::requests::Requests;
 use crate::causes::engine::{Lookup, MissCauses};
 use crate::causes::eviction_log::EvictionLog;
+use crate::convert::fit;
 
 /// Results of a replay, in chunks.
 #[derive(Debug, Default)]
@@ -51,15 +52,15 @@ pub fn replay(
     let mut causes = requests.causes();
     for request in 0..requests.keys.requests() {
         let keys = requests.prompt_keys(request, 0);
-        let whole = keys.len() as u32;
+        let whole = fit::<u32>(keys.len());
         let (on_cpu, found) = tiers.look_up(whole, |block| keys[block as usize]);
         tiers.hit(&keys[..found as usize], on_cpu as usize);
-        let hits = u64::from(found).min(cpu_chunks) as usize;
+        let hits = fit::<usize>(u64::from(found).min(cpu_chunks));
         if let (Some(causes), Some(log)) = (&mut causes, &mut log) {
             log.now = request;
             let lookup = Lookup {
                 limit: whole,
-                ..requests.lookup(request, hits as u32)
+                ..requests.lookup(request, fit::<u32>(hits))
             };
             let [cpu, disk] = [&tiers.cpu.chunks, &tiers.disk.chunks];
             let key = |block: u32| keys[block as usize];
@@ -79,8 +80,9 @@ pub fn replay(
         done.stored += stored as u64;
         done.short_stores += u64::from(hits + stored < keys.len());
         done.cpu_hits += u64::from(on_cpu);
-        done.from_disk.push((hits - on_cpu as usize) as i64);
-        done.hits.push(hits as i64 * i64::from(requests.block_size));
+        done.from_disk.push(fit::<i64>(hits - on_cpu as usize));
+        done.hits
+            .push(fit::<i64>(hits) * i64::from(requests.block_size));
     }
     LmcacheReplay {
         cpu_evictions: tiers.cpu.evictions,

@@ -12,6 +12,7 @@ use super::copies::Copy;
 use super::held_keys::HeldKeys;
 use super::key_index::KeyMap;
 use super::lmcache_tiers::{Tier, Tiers};
+use crate::convert::fit;
 use crate::store::contract::{EvictionCounts, TierOccupancy};
 use crate::store::{add_part, MoveId, Part, Violation, NO_MOVE, STAGING};
 
@@ -52,7 +53,10 @@ impl LmcacheBelow {
         let both = cpu.in_use.among(prompt.keys((0, on_cpu)));
         let kept = u64::from(on_cpu) + (cpu.in_use.len() - both) as u64;
         let spare = cpu.capacity - kept;
-        (on_cpu, on_cpu + spare.min(u64::from(found - on_cpu)) as u32)
+        (
+            on_cpu,
+            on_cpu + fit::<u32>(spare.min(u64::from(found - on_cpu))),
+        )
     }
 
     fn tier(&self, tier: usize) -> &Tier {
@@ -161,7 +165,7 @@ impl Below for LmcacheBelow {
         }
         let blocks = site
             .pool
-            .blocks(prompt.request, (start, start + taken as u32));
+            .blocks(prompt.request, (start, start + fit::<u32>(taken)));
         self.tiers.cpu.in_use.hold(&keys);
         let written = site.pool.copies.write(keys.clone(), blocks, &new);
         let (to_disk, lost) = self.tiers.store_on_disk(&keys);

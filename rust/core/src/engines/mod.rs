@@ -3,6 +3,14 @@
 //! `block_pool` is vLLM's `KVCacheManager`; `radix_tree` with `radix_pool` are SGLang's two trees with HiCache and
 //! their capacity in tokens. `lmcache` is LMCache's tiers; `offload_lru` and `offload_arc` are the policies of vLLM's
 //! CPU tier. Pools take one step of one request at a time, so a timed simulation drives them as the replays do.
+#![cfg_attr(
+    not(test),
+    deny(
+        clippy::cast_possible_truncation,
+        clippy::cast_possible_wrap,
+        clippy::cast_sign_loss
+    )
+)]
 
 /// Tiers that an engine keeps below vLLM's pool.
 pub mod below;

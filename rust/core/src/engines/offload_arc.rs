@@ -2,6 +2,7 @@
 
 use super::linked_keys::LinkedKeys;
 use super::offload_tier::{Access, ArcSizes, OffloadPolicy};
+use crate::convert::{fit, whole};
 
 /// Keys used once, keys used again, and the ghosts of both, least recent first.
 #[derive(Debug)]
@@ -65,7 +66,7 @@ impl OffloadPolicy for OffloadArc {
             let mut once = self.t1.iter().filter(|&key| !is_kept(key));
             let mut again = self.t2.iter().filter(|&key| !is_kept(key));
             while victims.len() < blocks {
-                let full = self.t1.len() - from_t1 >= self.target as usize;
+                let full = self.t1.len() - from_t1 >= fit(whole(self.target));
                 let first = if full {
                     once.next().map(|key| (key, true))
                 } else {

@@ -7,6 +7,7 @@
 use super::offload_tier::{ArcSizes, OffloadTier};
 use super::requests::Requests;
 use crate::causes::engine::MissCauses;
+use crate::convert::fit;
 
 /// Results of a replay, in blocks (vLLM's chunks).
 #[derive(Debug, Default)]
@@ -34,9 +35,11 @@ pub fn replay(requests: &Requests<'_>, tier: &mut OffloadTier) -> OffloadReplay 
         let all = requests.prompt_keys(request, 0);
         let limit = requests.limit(request);
         let leading = all[..limit as usize].iter();
-        let found = leading
-            .take_while(|&&key| tier.policy.contains(key))
-            .count() as u32;
+        let found = fit::<u32>(
+            leading
+                .take_while(|&&key| tier.policy.contains(key))
+                .count(),
+        );
         result
             .hits
             .push(i64::from(found) * i64::from(requests.block_size));
@@ -44,7 +47,7 @@ pub fn replay(requests: &Requests<'_>, tier: &mut OffloadTier) -> OffloadReplay 
             log.now = request;
             let is_there = |block| tier.policy.contains(all[block as usize]);
             causes.count(requests.lookup(request, found), log, Some(&is_there));
-            causes.learn(request, all.len() as u32);
+            causes.learn(request, fit::<u32>(all.len()));
         }
         let offered = tier.offer(all, &|_| false);
         result.stored += offered.stored;

@@ -6,6 +6,7 @@ use std::sync::Arc;
 
 use super::block_pool::BlockPool;
 use super::leases::EngineLeases;
+use crate::convert::fit;
 use crate::keys::BlockKeys;
 use crate::records::{Change, Records};
 use crate::store::contract::{
@@ -86,7 +87,7 @@ impl BatchStore for PoolStore {
         }
         // Several leases only ever extend, so the sum decides for all; a first reservation comes alone.
         if let (Some(lease), &[(id, blocks)]) = (first, wanted) {
-            let blocks = lease.hits + blocks as u32;
+            let blocks = lease.hits + fit::<u32>(blocks);
             if !self.pool.allocate(lease.request, lease.hits, blocks) {
                 return Ok(Reservation::Refused);
             }
@@ -95,7 +96,7 @@ impl BatchStore for PoolStore {
             for &(lease, blocks) in wanted {
                 let request = self.leases.request(lease);
                 let held = self.pool.held_blocks(request);
-                self.pool.extend(request, held + blocks as u32);
+                self.pool.extend(request, held + fit::<u32>(blocks));
             }
         }
         let evicted = self.pool.counts().evicted - before;

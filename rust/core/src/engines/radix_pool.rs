@@ -6,6 +6,7 @@ mod in_time;
 mod tests;
 
 use super::radix_tree::{Found, Insertion, RadixTree, ROOT};
+use crate::convert::fit;
 use crate::store::Violation;
 
 /// Host hits of fewer tokens are computed again (SGLang's `load_back_threshold`).
@@ -104,7 +105,9 @@ impl RadixPool {
     /// Looks the request up and holds the device pages of its first `limit` tokens. Returns the tokens found on
     /// the device, and behind them on the host.
     pub fn admit(&mut self, request: u32, limit: u64) -> (u64, u64) {
-        let found = self.tree.match_prefix(request, (limit / self.page) as u32);
+        let found = self
+            .tree
+            .match_prefix(request, fit::<u32>(limit / self.page));
         self.hold(request, found);
         let held = self.of(request);
         (held.protected, held.on_host)
@@ -130,7 +133,7 @@ impl RadixPool {
         if !self.tree.has_storage() || self.paged(total) + self.slack() > self.capacity_tokens {
             return 0;
         }
-        let pages = (limit / self.page) as u32;
+        let pages = fit::<u32>(limit / self.page);
         let found = self.tree.match_prefix(request, pages);
         u64::from(self.tree.prefetch(request, found, pages)) * self.page
     }
@@ -220,19 +223,19 @@ impl RadixPool {
     /// has a priority lower by one.
     pub fn checkpoint(&mut self, request: u32, tokens: u64) {
         let held = self.of(request);
-        let pages = (tokens / self.page) as u32;
+        let pages = fit::<u32>(tokens / self.page);
         if pages == 0 {
             return;
         }
         let how = Insertion {
-            counted_pages: (held.counted / self.page) as u32,
-            protected_pages: (held.protected / self.page) as u32,
+            counted_pages: fit::<u32>(held.counted / self.page),
+            protected_pages: fit::<u32>(held.protected / self.page),
             priority: 1,
         };
         let (node, duplicates) = self.tree.insert(request, pages, how);
         self.free_tokens += u64::from(duplicates) * self.page;
         self.merged_tokens += u64::from(duplicates) * self.page;
-        let prompt = (self.prompt_tokens[request as usize] / self.page) as u32;
+        let prompt = fit::<u32>(self.prompt_tokens[request as usize] / self.page);
         if 0 < prompt && prompt < pages {
             let how = Insertion {
                 counted_pages: prompt,

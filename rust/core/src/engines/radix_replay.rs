@@ -7,6 +7,7 @@ use super::radix_tree::worth::LeafStrategy;
 use super::radix_tree::{RadixTree, TreeCounts, TreeRules};
 use super::requests::{Overlap, Requests, REJECTED};
 use crate::causes::engine::{Lookup, MissCauses};
+use crate::convert::fit;
 
 /// Results of a replay.
 #[derive(Debug)]
@@ -65,7 +66,7 @@ pub fn replay(
         if let Some(oldest) = overlap.before_start() {
             pool.release(oldest);
         }
-        prefetched.push(pool.prefetch(request, n - 1, total) as i64);
+        prefetched.push(fit::<i64>(pool.prefetch(request, n - 1, total)));
         let (found, forced) = admit(&mut pool, &mut overlap, request, (n, total));
         forced_finishes += forced;
         let Some((found, on_host)) = found else {
@@ -73,23 +74,23 @@ pub fn replay(
             hits.push(REJECTED);
             loads.push(0);
             if let Some(causes) = &mut causes {
-                causes.learn(request, (total / u64::from(page)) as u32);
+                causes.learn(request, fit::<u32>(total / u64::from(page)));
             }
             continue;
         };
         let loaded = pool.load(request);
         if let Some(causes) = &mut causes {
-            let hits = ((found + loaded) / u64::from(page)) as u32;
+            let hits = fit::<u32>((found + loaded) / u64::from(page));
             let lookup = requests.lookup(request, hits);
-            let reach = ((found + on_host) / u64::from(page)) as u32;
+            let reach = fit::<u32>((found + on_host) / u64::from(page));
             count_causes(causes, &pool.tree, lookup, (reach, loaded < on_host));
-            causes.learn(request, (total / u64::from(page)) as u32);
+            causes.learn(request, fit::<u32>(total / u64::from(page)));
         }
         pool.allocate(request, n);
         pool.checkpoint(request, n);
         pool.extend(request, total);
-        hits.push(found as i64);
-        loads.push(loaded as i64);
+        hits.push(fit::<i64>(found));
+        loads.push(fit::<i64>(loaded));
         if let Some(ended) = overlap.start(request) {
             pool.release(ended);
         }

@@ -26,6 +26,7 @@ use std::sync::Arc;
 
 use super::key_index::KeyMap;
 use crate::causes::eviction_log::EvictionLog;
+use crate::convert::fit;
 use crate::keys::BlockKeys;
 use host::HostTier;
 use worth::{LeafStrategy, NodeUse};
@@ -209,7 +210,7 @@ impl RadixTree {
             at
         } else {
             self.nodes.push(node);
-            (self.nodes.len() - 1) as u32
+            fit::<u32>(self.nodes.len() - 1)
         };
         self.child.insert(key, at);
         at

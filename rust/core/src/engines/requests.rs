@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use crate::causes::engine::{Lookup, MissCauses};
 use crate::causes::eviction_log::EvictionLog;
+use crate::convert::fit;
 use crate::keys::BlockKeys;
 
 /// Hit of a rejected request.
@@ -30,14 +31,14 @@ pub struct Requests<'a> {
 impl Requests<'_> {
     /// Returns the leading blocks of a request that may hit: the last token is always computed.
     pub fn limit(&self, request: u32) -> u32 {
-        ((self.input_tokens[request as usize] - 1) / u64::from(self.block_size)) as u32
+        fit::<u32>((self.input_tokens[request as usize] - 1) / u64::from(self.block_size))
     }
 
     /// Returns the keys of a prompt's full blocks, from a given block on.
     #[inline]
     pub fn prompt_keys(&self, request: u32, from: u32) -> Vec<u64> {
         let tokens = self.input_tokens[request as usize];
-        let full = (tokens / u64::from(self.block_size)) as u32;
+        let full = fit::<u32>(tokens / u64::from(self.block_size));
         let key = |block| self.keys.key(request, block);
         (from..full).map(key).collect()
     }
@@ -82,7 +83,7 @@ impl Overlap {
 
     /// Returns the request that must end before another starts: the oldest, if the window is full.
     pub fn before_start(&mut self) -> Option<u32> {
-        let full = self.window > 0 && self.running.len() as u32 == self.window;
+        let full = self.window > 0 && fit::<u32>(self.running.len()) == self.window;
         if full {
             self.oldest()
         } else {

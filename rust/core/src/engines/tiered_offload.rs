@@ -6,6 +6,7 @@
 use super::offload_arc::OffloadArc;
 use super::offload_tier::{Access, AnyPolicy, KeySet, UsedKeys};
 use super::ranked_lru::RankedLru;
+use crate::convert::fit;
 
 /// Counts of the two tiers.
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
@@ -81,12 +82,12 @@ impl TieredOffload {
         let run = &keys[..leading.min(self.capacity)];
         for _ in 0..=run.len() {
             if !self.promote(request, first, run) {
-                return run.len() as u32;
+                return fit::<u32>(run.len());
             }
         }
         self.counts.aborted += 1;
         let here = run.iter().take_while(|&&key| self.policy.contains(key));
-        here.count() as u32
+        fit::<u32>(here.count())
     }
 
     /// Looks the keys up once. Returns true if any had to be promoted.

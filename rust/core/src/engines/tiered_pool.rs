@@ -10,6 +10,7 @@ use std::sync::Arc;
 
 use super::below::{Below, Prompt, Site};
 use super::copied_pool::CopiedPool;
+use crate::convert::fit;
 use crate::keys::BlockKeys;
 use crate::records::Records;
 use crate::store::{Answer, Slots, StoreError, GPU};
@@ -80,7 +81,7 @@ impl TieredPool {
     }
 
     fn whole_blocks(&self, request: u32) -> u32 {
-        (self.tokens(request) / self.block_size_tokens) as u32
+        fit::<u32>(self.tokens(request) / self.block_size_tokens)
     }
 
     /// Returns the leading blocks that the tiers may load, including the prompt's last block if it is full.

@@ -9,6 +9,7 @@ use super::block_pool::BlockPool;
 use super::offload_tier::{Access, ArcSizes, OffloadTier};
 use super::requests::Requests;
 use super::vllm_replay::{replay_over, Below, VllmReplay};
+use crate::convert::fit;
 
 /// Results of the tier.
 #[derive(Debug, Default)]
@@ -67,7 +68,7 @@ impl Below for Offloading<'_, '_> {
             .asked
             .iter()
             .take_while(|&&key| self.tier.policy.contains(key));
-        there.count() as u32
+        fit::<u32>(there.count())
     }
 
     fn has(&self, request: u32, block: u32) -> bool {

@@ -3,6 +3,7 @@
 use super::block_pool::{BlockPool, PoolCounts};
 use super::requests::{Overlap, Requests, REJECTED};
 use crate::causes::engine::{Lookup, MissCauses};
+use crate::convert::fit;
 
 /// Results of a replay.
 #[derive(Debug)]
@@ -101,9 +102,9 @@ pub(super) fn replay_over(
             let (pool, below) = (&running.pool, &*running.below);
             let is_there = |block| pool.has(request, block) || below.has(request, block);
             causes.count(lookup, log, Some(&is_there));
-            causes.learn(request, (total / size) as u32);
+            causes.learn(request, fit::<u32>(total / size));
         }
-        let blocks = |tokens: u64| (tokens.div_ceil(size) as u32, (tokens / size) as u32);
+        let blocks = |tokens: u64| (fit::<u32>(tokens.div_ceil(size)), fit::<u32>(tokens / size));
         if !running.takes(request, found, [blocks(n), blocks(total)]) {
             hits.push(REJECTED);
             running.below.rejected();

@@ -5,6 +5,7 @@ use super::groups::Asked;
 use super::loading::{Admission, LoadingId};
 use super::{Now, Replica, Slot};
 use crate::batch::Sequence;
+use crate::convert::fit;
 use crate::store::{Answer, LeaseId};
 
 impl Replica {
@@ -85,7 +86,7 @@ impl Replica {
             self.first_admitted(now, slot, &admission.from_blocks, cached);
             self.reports.pool_hit_blocks += admission.pool_blocks;
         } else {
-            self.requests[slot].recomputed_tokens -= cached as i64;
+            self.requests[slot].recomputed_tokens -= fit::<i64>(cached);
         }
         self.issue(now, None)?;
         if admission.freeing_moves.is_empty() && admission.loads.is_empty() {

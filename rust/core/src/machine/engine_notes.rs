@@ -4,6 +4,7 @@ use super::engine::Desk;
 use super::schedule_log::ScheduleLog;
 use super::{Now, Replica, Slot, MOST_TIERS};
 use crate::batch::StepRecord;
+use crate::convert::fit;
 use crate::step_time::StepShape;
 use crate::store::contract::BlockStore;
 
@@ -43,7 +44,7 @@ impl<S: BlockStore> Desk<'_, S> {
             replica.first_admitted(&mut now, slot, &from_blocks, cached.tokens);
             replica.prefill_starts(slot, arrival.prompt_tokens - cached.tokens, now.ns);
         } else {
-            request.recomputed_tokens -= cached.tokens as i64;
+            request.recomputed_tokens -= fit::<i64>(cached.tokens);
         }
         if let Some(log) = log {
             log.admitted(arrival.request, cached.tokens, cached.is_first);

@@ -4,6 +4,7 @@
 use std::sync::{Arc, PoisonError};
 
 use super::request::MOST_TIERS;
+use crate::convert::fit;
 use crate::names::named_values;
 use crate::step_time::{StepShape, StepTimeTable};
 use crate::store::{Part, GPU, NO_MOVE, STAGING};
@@ -52,7 +53,7 @@ impl FetchPolicy {
             }
             Self::Split => {
                 let span = u64::from(end - ready);
-                let cut = |i: u32| ready + (span * u64::from(i) / u64::from(CUTS)) as u32;
+                let cut = |i: u32| ready + fit::<u32>(span * u64::from(i) / u64::from(CUTS));
                 let cuts = (0..=CUTS).rev().map(cut);
                 cuts.min_by_key(|&blocks| plan.done_ns(blocks))
                     .unwrap_or(end)

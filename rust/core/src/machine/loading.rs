@@ -7,6 +7,7 @@ use std::ops::{Index, IndexMut};
 use super::read_buffers::ReadBuffers;
 use super::request::MOST_TIERS;
 use super::{Replica, Slot};
+use crate::convert::fit;
 use crate::slab::Slab;
 use crate::store::{MoveId, GPU};
 use crate::transfers::{TransferId, Watcher};
@@ -252,7 +253,7 @@ impl Replica {
                 // a transfer may have more layers than a step counts: the further ones must arrive before the step ends
                 let left = i128::from(layers) - i128::from(computed);
                 let part = -(-i128::from(compute_ns) * left).div_euclid(i128::from(layers));
-                let late = (i128::from(arrival) + part).max(0) as u64;
+                let late = fit::<u64>((i128::from(arrival) + part).max(0));
                 if late > end {
                     end = late;
                     loading.latest = Some((transfer, computed, arrival));

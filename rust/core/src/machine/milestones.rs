@@ -5,6 +5,7 @@ use super::outcome::decide;
 use super::request::MOST_TIERS;
 use super::rows::{EventKind, EventRow, NO_DETAIL};
 use super::{Arrival, Now, Replica, Request, Slot};
+use crate::convert::fit;
 use crate::digest::Record;
 
 impl Replica {
@@ -127,7 +128,7 @@ impl Replica {
             s.prefill_ns += now.ns - s.since_ns;
             s.since_ns = now.ns;
         }
-        s.recomputed_tokens += computed as i64;
+        s.recomputed_tokens += fit::<i64>(computed);
         s.preemptions += 1;
         let request = u64::from(s.arrival.request);
         let records = now.store.records_mut();
@@ -154,7 +155,7 @@ impl Replica {
             self.prefill_load.take_out(arrival.prompt_tokens, 0);
             if arrival.session >= 0 && self.config.cache_enabled {
                 let turn = Task::TurnCompleted(arrival.session, arrival.prompt_tokens);
-                let message = Message::SendNow(machine as u32, turn);
+                let message = Message::SendNow(fit::<u32>(machine), turn);
                 self.handover.messages.push(message);
             }
         }
@@ -173,7 +174,7 @@ impl Replica {
         for record in self.mover.log.iter_mut().flat_map(|log| log.drain(..)) {
             let (start_ns, end_ns) = (record.sent.start_ns, record.sent.completion_ns);
             if from_ns <= start_ns && start_ns < to_ns {
-                let (from, to) = (record.edge.0 as i64, record.edge.1 as i64);
+                let (from, to) = (fit::<i64>(record.edge.0), fit::<i64>(record.edge.1));
                 let detail = NO_DETAIL + 1 + from * self.config.sources + to;
                 let machine = self.config.machine;
                 let span = (start_ns, end_ns);

@@ -47,6 +47,14 @@
 //! | `vllm` | vLLM's scheduler |
 //! | `sglang` | SGLang's scheduler |
 //! | `schedule_log` | log of the schedule of an engine's own scheduler |
+#![cfg_attr(
+    not(test),
+    deny(
+        clippy::cast_possible_truncation,
+        clippy::cast_possible_wrap,
+        clippy::cast_sign_loss
+    )
+)]
 
 mod aborts;
 mod admission;

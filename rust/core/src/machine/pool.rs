@@ -3,6 +3,7 @@
 use super::rows::Rows;
 use super::{Replica, ReplicaConfig};
 use crate::batch::Batch;
+use crate::convert::fit;
 use crate::store::{Answer, Store};
 use crate::transfers::{Mover, MoverConfig, SharedChannel, Source};
 
@@ -22,7 +23,7 @@ impl Replica {
     pub fn of_pool(mover: MoverConfig) -> Self {
         let config = ReplicaConfig {
             machine: i64::from(mover.machine),
-            sources: mover.remote as i64 + 1,
+            sources: fit::<i64>(mover.remote) + 1,
             ..ReplicaConfig::default()
         };
         let mut pool = Self::new(config, Batch::default(), Rows::default());

@@ -4,6 +4,7 @@
 use super::plugins::{Candidate, Occasion};
 use super::remote::{is_staged, stage_up};
 use super::{Now, Replica};
+use crate::convert::fit;
 use crate::store::{Answer, MoveId, Part, NO_MOVE, STAGING};
 use crate::transfers::HoldBack;
 
@@ -102,7 +103,7 @@ impl Replica {
     /// The first blocks of a part, within the limit on blocks in transit; `None` if there are none.
     fn within_limit(&self, part: &Part) -> Option<Part> {
         let limit_blocks = self.mover.prefetch_state.as_ref()?.prefetch_blocks();
-        let end = u64::from(part.end).min(u64::from(part.start) + limit_blocks) as u32;
+        let end = fit::<u32>(u64::from(part.end).min(u64::from(part.start) + limit_blocks));
         (end > part.start).then_some(Part { end, ..*part })
     }
 

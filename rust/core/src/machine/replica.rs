@@ -12,6 +12,7 @@ use super::rows::Rows;
 use super::running_set::RunningSet;
 use super::{Arrival, Now, ReplicaConfig, Request, Slot};
 use crate::batch::Batch;
+use crate::convert::fit;
 use crate::slab::Slab;
 use crate::store::Answer;
 use crate::transfers::Mover;
@@ -91,7 +92,7 @@ impl Replica {
 
     /// Its machine's number.
     pub fn machine(&self) -> u32 {
-        self.config.machine as u32
+        fit::<u32>(self.config.machine)
     }
 
     /// Number of leading blocks that may be found for a prompt of `prompt_tokens` tokens.

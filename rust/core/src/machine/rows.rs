@@ -1,6 +1,7 @@
 //! Rows of finished requests and of events, packed as they leave.
 
 use super::request::{Request, MOST_TIERS};
+use crate::convert::fit;
 
 /// Indices in `STATUSES` of `metrics/columns.py`.
 const FINISHED: i64 = 0;
@@ -31,13 +32,16 @@ fn column(name: &str, sources: &[String]) -> (Value, usize) {
             level.saturating_sub(1)
         };
         if level > 0 && name == format!("fetch_{tier}_ns") {
-            return (|of, tier| of.request.fetch_from_ns[tier] as i64, level);
+            return (|of, tier| fit::<i64>(of.request.fetch_from_ns[tier]), level);
         }
         if level > 0 && name == format!("stall_{tier}_{}_ns", sources[upper]) {
-            return (|of, tier| of.request.stall_from_ns[tier] as i64, level);
+            return (|of, tier| fit::<i64>(of.request.stall_from_ns[tier]), level);
         }
         if name == format!("cached_{tier}_tokens") {
-            return (|of, tier| of.request.cached_from_tokens[tier] as i64, level);
+            return (
+                |of, tier| fit::<i64>(of.request.cached_from_tokens[tier]),
+                level,
+            );
         }
     }
     let value: Value = match name {
@@ -49,27 +53,27 @@ fn column(name: &str, sources: &[String]) -> (Value, usize) {
         "is_conversational_turn" => |of, _| of.request.arrival.is_conversational_turn.into(),
         "status" => |of, _| of.finish_ns.map_or(ABORTED, |_| FINISHED),
         "outcome" => |of, _| of.request.outcome.into(),
-        "arrival_ns" => |of, _| of.request.arrival_ns as i64,
-        "client_ns" => |of, _| of.request.client_ns as i64,
-        "queue_ns" => |of, _| of.request.queue_ns as i64,
-        "lookup_ns" => |of, _| of.request.lookup_ns as i64,
-        "fetch_ns" => |of, _| of.request.fetch_ns() as i64,
-        "fetch_room_ns" => |of, _| of.request.fetch_room_ns as i64,
-        "prefill_ns" => |of, _| of.request.prefill_ns as i64,
-        "batch_stall_ns" => |of, _| of.request.batch_stall_ns as i64,
-        "first_decode_ns" => |of, _| of.request.first_decode_ns as i64,
+        "arrival_ns" => |of, _| fit::<i64>(of.request.arrival_ns),
+        "client_ns" => |of, _| fit::<i64>(of.request.client_ns),
+        "queue_ns" => |of, _| fit::<i64>(of.request.queue_ns),
+        "lookup_ns" => |of, _| fit::<i64>(of.request.lookup_ns),
+        "fetch_ns" => |of, _| fit::<i64>(of.request.fetch_ns()),
+        "fetch_room_ns" => |of, _| fit::<i64>(of.request.fetch_room_ns),
+        "prefill_ns" => |of, _| fit::<i64>(of.request.prefill_ns),
+        "batch_stall_ns" => |of, _| fit::<i64>(of.request.batch_stall_ns),
+        "first_decode_ns" => |of, _| fit::<i64>(of.request.first_decode_ns),
         "first_token_ns" => |of, _| time_or_none(of.request.first_token_ns),
         "finish_ns" => |of, _| time_or_none(of.finish_ns),
-        "input_tokens" => |of, _| of.request.arrival.prompt_tokens as i64,
-        "output_tokens" => |of, _| of.request.arrival.output_tokens as i64,
-        "cached_prefix_length_used" => |of, _| of.request.cached_tokens as i64,
-        "num_tokens_actually_prefilled" => |of, _| of.request.left_tokens as i64,
+        "input_tokens" => |of, _| fit::<i64>(of.request.arrival.prompt_tokens),
+        "output_tokens" => |of, _| fit::<i64>(of.request.arrival.output_tokens),
+        "cached_prefix_length_used" => |of, _| fit::<i64>(of.request.cached_tokens),
+        "num_tokens_actually_prefilled" => |of, _| fit::<i64>(of.request.left_tokens),
         "recomputed_tokens" => |of, _| of.request.recomputed_tokens,
         "preemptions" => |of, _| of.request.preemptions.into(),
-        "handover_ns" => |of, _| of.request.handover_ns as i64,
-        "handover_gap_ns" => |of, _| of.request.handover_gap_ns as i64,
-        "handover_room_ns" => |of, _| of.request.handover_room_ns as i64,
-        "handover_blocks" => |of, _| of.request.handover_blocks as i64,
+        "handover_ns" => |of, _| fit::<i64>(of.request.handover_ns),
+        "handover_gap_ns" => |of, _| fit::<i64>(of.request.handover_gap_ns),
+        "handover_room_ns" => |of, _| fit::<i64>(of.request.handover_room_ns),
+        "handover_blocks" => |of, _| fit::<i64>(of.request.handover_blocks),
         // Columns that the core never fills.
         _ => |_, _| 0,
     };
@@ -77,7 +81,7 @@ fn column(name: &str, sources: &[String]) -> (Value, usize) {
 }
 
 fn time_or_none(ns: Option<u64>) -> i64 {
-    ns.map_or(-1, |ns| ns as i64)
+    ns.map_or(-1, |ns| fit::<i64>(ns))
 }
 
 /// Type of an event row; the discriminants are indices in `EVENT_KINDS` of `metrics/columns.py`.
@@ -163,15 +167,15 @@ impl Rows {
     /// Adds an event: (time, duration, machine, kind, request, detail, tokens, blocks, left).
     pub(super) fn event(&mut self, machine: i64, row: EventRow) {
         self.events.extend([
-            row.time_ns as i64,
+            fit::<i64>(row.time_ns),
             0,
             machine,
             row.kind as i64,
             i64::from(row.request),
             row.detail,
-            row.tokens as i64,
+            fit::<i64>(row.tokens),
             0,
-            row.left_tokens as i64,
+            fit::<i64>(row.left_tokens),
         ]);
     }
 
@@ -184,14 +188,14 @@ impl Rows {
         (start_ns, end_ns): (u64, u64),
     ) {
         self.events.extend([
-            start_ns as i64,
-            (end_ns - start_ns) as i64,
+            fit::<i64>(start_ns),
+            fit::<i64>(end_ns - start_ns),
             machine,
             EventKind::Transfer as i64,
             -1,
             detail,
             0,
-            blocks as i64,
+            fit::<i64>(blocks),
             0,
         ]);
     }

@@ -5,6 +5,7 @@ use super::groups::Asked;
 use super::plugins::Finished;
 use super::settings::AsyncScheduling;
 use super::{Now, Replica, Request, Slot};
+use crate::convert::fit;
 use crate::store::{Answer, LeaseId, MoveId, Reservation};
 
 impl Replica {
@@ -214,7 +215,8 @@ impl Replica {
             now.store.discard(request, kept, depth)?;
         } else if self.config.admits_prompts_only {
             let whole = s.arrival.prompt_tokens / self.config.block_size_tokens;
-            now.store.discard(request, depth.min(whole as u32), depth)?;
+            now.store
+                .discard(request, depth.min(fit::<u32>(whole)), depth)?;
         }
         Ok(())
     }

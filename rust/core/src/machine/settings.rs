@@ -4,6 +4,7 @@ use super::fetch::FetchPolicy;
 use super::handover::Role;
 use super::prefetch::PrefetchPolicy;
 use super::queue::QueueOrder;
+use crate::convert::fit;
 use crate::names::named_values;
 
 named_values! {
@@ -97,7 +98,7 @@ pub struct ReplicaConfig {
 impl ReplicaConfig {
     /// Number that stands for another machine in place of a tier.
     pub fn remote(&self) -> usize {
-        self.sources.max(1) as usize - 1
+        fit::<usize>(self.sources.max(1)) - 1
     }
 
     /// Number of leading blocks of `tokens` tokens that may hit (semantics 1).
@@ -106,6 +107,6 @@ impl ReplicaConfig {
             return 0;
         }
         let may_hit = tokens - u64::from(!self.skips_full_prefill).min(tokens);
-        (may_hit / self.block_size_tokens) as u32
+        fit::<u32>(may_hit / self.block_size_tokens)
     }
 }

@@ -9,6 +9,7 @@ use super::join::are_alike;
 use super::node::State;
 use super::times::TimeSpan;
 use super::Store;
+use crate::convert::fit;
 use crate::ids::{NodeId, NONE};
 
 impl Store {
@@ -24,7 +25,7 @@ impl Store {
             return false;
         }
         let end = self.nodes[upper as usize].end;
-        let cut = end - blocks as u32;
+        let cut = end - fit::<u32>(blocks);
         self.note_evicted(tier, upper, cut, end, now_ns);
         self.log_change(upper, tier, false, (cut, end));
         self.move_border(upper, lower, cut);

@@ -2,6 +2,7 @@
 
 use super::node::State;
 use super::{Store, Times, GPU};
+use crate::convert::fit;
 use crate::ids::{NodeId, NONE, ROOT};
 use crate::views::NO_ENTRY;
 
@@ -216,7 +217,7 @@ impl Store {
                 "I7: run {id} is in flight to tier {t} without a move"
             );
             let resident = |&child: &NodeId| self.copy(child, t).state != State::Absent;
-            let children = self.children_of(id).filter(resident).count() as u32;
+            let children = fit::<u32>(self.children_of(id).filter(resident).count());
             violated!(
                 children != copy.children,
                 "run {id} counts {} children on tier {t}, has {children}",

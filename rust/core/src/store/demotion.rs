@@ -8,6 +8,7 @@ use super::moves::Move;
 use super::node::State;
 use super::reserve::{moves_of, PendingFrees};
 use super::Store;
+use crate::convert::fit;
 use crate::ids::{NodeId, NO_MOVE};
 
 impl Store {
@@ -98,7 +99,7 @@ impl Store {
                 continue;
             }
             if blocks > excess {
-                let upper = self.split(id, self.nodes[id as usize].end - excess as u32);
+                let upper = self.split(id, self.nodes[id as usize].end - fit::<u32>(excess));
                 self.hold(below, upper);
                 kept.push((upper, start));
             }

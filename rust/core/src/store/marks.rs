@@ -12,6 +12,7 @@ use std::collections::HashSet;
 use super::moves::Move;
 use super::node::State;
 use super::{Answer, Store, StoreError, GPU};
+use crate::convert::fit;
 use crate::ids::{MoveId, NodeId, NO_MOVE, ROOT};
 
 /// In [`Store::copies`]: no copy on a tier. `NO_MOVE` is a ready copy.
@@ -195,7 +196,7 @@ impl Store {
             if !free || (self.only_on(run, tier) && node.pins > 0) {
                 break;
             }
-            removed += self.vacate(run, tier) as u32;
+            removed += fit::<u32>(self.vacate(run, tier));
             self.discard_if_gone(run);
         }
         Ok(removed)

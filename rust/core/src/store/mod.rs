@@ -28,6 +28,14 @@
 //! | `marks` | manual cache operations: claim, mark, remove; list every copy of a path |
 //! | `check` | the invariants |
 //! | `tests` | each operation in small examples |
+#![cfg_attr(
+    not(test),
+    deny(
+        clippy::cast_possible_truncation,
+        clippy::cast_possible_wrap,
+        clippy::cast_sign_loss
+    )
+)]
 
 mod board;
 mod border;

@@ -8,6 +8,7 @@ use std::hash::BuildHasherDefault;
 
 use super::node::State;
 use super::{PairHasher, Store};
+use crate::convert::fit;
 use crate::ids::{NodeId, ROOT};
 use crate::policies::leaf::Facts;
 use crate::policies::order::{EvictionOrder, Named, Standing};
@@ -48,7 +49,7 @@ impl std::fmt::Debug for Orders {
 impl Orders {
     fn number(&mut self, node: NodeId, parent: NodeId, key: u64) {
         let above = self.number_of.get(parent as usize).copied();
-        let fresh = self.node_of.len() as u32;
+        let fresh = fit::<u32>(self.node_of.len());
         let slot = (above.unwrap_or(NO_NUMBER), key);
         let number = *self.numbers.entry(slot).or_insert(fresh);
         if number == fresh {
@@ -117,7 +118,7 @@ impl Store {
                 continue;
             }
             let orders = self.eviction.as_mut().expect("there are orders");
-            let now_ns = orders.now_ns as i64;
+            let now_ns = fit::<i64>(orders.now_ns);
             let Some((number, (facts, _), order)) = orders.known(id, tier) else {
                 self.enter_order(id, tier, release);
                 continue;
@@ -140,7 +141,7 @@ impl Store {
             hits: 1,
             last_access: access,
             created: self.access,
-            last_access_ns: orders.now_ns as i64,
+            last_access_ns: fit::<i64>(orders.now_ns),
             found_blocks: release.found_blocks,
             computed_blocks: release.computed_blocks,
         };

@@ -6,6 +6,7 @@
 use super::moves::Waiting;
 use super::node::State;
 use super::{Answer, Store, GPU};
+use crate::convert::fit;
 use crate::ids::{LeaseId, MoveId, NodeId, NONE, NO_MOVE};
 
 /// Outcome of a reservation.
@@ -148,7 +149,7 @@ impl Store {
             };
             let blocks = u64::from(self.nodes[id as usize].blocks());
             let take = blocks.min(left);
-            let cut = self.nodes[id as usize].end - take as u32;
+            let cut = self.nodes[id as usize].end - fit::<u32>(take);
             left -= take;
             discarded += take;
             self.note_evicted(tier, id, cut, self.nodes[id as usize].end, now_ns);

@@ -5,6 +5,7 @@ use super::contract::{
     MovingStore, TierOccupancy,
 };
 use super::{Order, Part, Reservation, Store, Times, Violation};
+use crate::convert::fit;
 use crate::error::Answer;
 use crate::ids::{HoldId, LeaseId, MoveId};
 use crate::keys::BlockKeys;
@@ -101,7 +102,7 @@ impl BlockStore for Store {
 
     fn count_prefixes(&mut self, request: u32, prompt_tokens: u64) {
         if let Some((prefixes, block)) = self.shared.as_deref_mut() {
-            let blocks = (prompt_tokens / *block) as u32;
+            let blocks = fit::<u32>(prompt_tokens / *block);
             prefixes.admission.observe(&self.keys, request, blocks);
         }
     }

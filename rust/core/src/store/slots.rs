@@ -1,6 +1,7 @@
 //! Records under handles: each handle is used once in a process. A stale or foreign handle is recognized even
 //! if the slot of its record was reused.
 
+use crate::convert::fit;
 use std::ops::{Index, IndexMut};
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -63,7 +64,7 @@ impl<T: Default> Slots<T> {
             return None;
         }
         slot.handle = VACANT;
-        self.vacant.push(index as u32);
+        self.vacant.push(fit::<u32>(index));
         Some(std::mem::take(&mut slot.record))
     }
 }

@@ -7,6 +7,7 @@
 
 use super::node::{Run, State};
 use super::{Answer, Store, StoreError, GPU};
+use crate::convert::fit;
 use crate::ids::{LeaseId, MoveId, NodeId, NO_MOVE};
 
 /// Number of accesses whose times are kept even if no run or lease refers to them.
@@ -107,7 +108,7 @@ impl Store {
                 tier,
                 by,
                 times,
-                last_access_ns: self.accessed_ns[(copy.access - self.accessed_from) as usize],
+                last_access_ns: self.accessed_ns[fit::<usize>(copy.access - self.accessed_from)],
             });
         }
         found
@@ -139,7 +140,7 @@ impl Store {
         let leases = self.leases.iter().map(|(_, lease)| lease.access);
         let oldest = accesses.chain(leases).min().unwrap_or(self.access);
         let forgotten = oldest.saturating_sub(self.accessed_from);
-        self.accessed_ns.drain(..forgotten as usize);
+        self.accessed_ns.drain(..fit::<usize>(forgotten));
         self.accessed_from += forgotten;
     }
 
@@ -147,7 +148,7 @@ impl Store {
     pub(super) fn admitted_at(&mut self, lease: LeaseId, now_ns: u64) {
         let lease = &self.leases[lease];
         if !lease.admitted {
-            self.accessed_ns[(lease.access - self.accessed_from) as usize] = now_ns;
+            self.accessed_ns[fit::<usize>(lease.access - self.accessed_from)] = now_ns;
         }
     }
 

@@ -4,6 +4,7 @@ use std::iter::successors;
 
 use super::node::{Copy, Node, Run, State};
 use super::{Answer, Store, StoreError, GPU};
+use crate::convert::fit;
 use crate::ids::{MoveId, NodeId, NONE, NO_MOVE, ROOT};
 
 /// Consecutive blocks of a request's path that are found on one tier in one state.
@@ -310,7 +311,7 @@ impl Store {
         let copies = self.nodes.len() * self.tiers.len();
         self.copies.resize(copies, Copy::default());
         self.time_spans.resize(copies, Vec::new());
-        (self.nodes.len() - 1) as NodeId
+        fit::<NodeId>(self.nodes.len() - 1)
     }
 
     /// Sets the state of a run's copy on a tier; the caller accounts for its blocks.

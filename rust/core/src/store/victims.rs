@@ -4,6 +4,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::Store;
+use crate::convert::fit;
 use crate::ids::NodeId;
 
 impl Store {
@@ -30,7 +31,7 @@ impl Store {
             let last = victims[victims.len() - 1];
             self.split(
                 last,
-                self.nodes[last as usize].start + (taken - blocks) as u32,
+                self.nodes[last as usize].start + fit::<u32>(taken - blocks),
             );
         }
         victims

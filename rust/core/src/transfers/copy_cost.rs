@@ -3,6 +3,7 @@
 use super::channel::{ChannelConfig, Job};
 use super::mover::Mover;
 use super::transfer::TransferId;
+use crate::convert::whole;
 use crate::store::GPU;
 
 /// Cost rates of copies.
@@ -59,7 +60,7 @@ impl CopyCost {
             return;
         }
         let on_link_ns = job.layers.saturating_mul(link.layer_ns(job));
-        let cost_ns = (self.rates.gpu_share * on_link_ns as f64).round_ties_even() as u64;
+        let cost_ns = whole((self.rates.gpu_share * on_link_ns as f64).round_ties_even());
         if now_ns < self.step_end_ns {
             self.owed_ns = self.owed_ns.saturating_add(cost_ns);
         } else {

@@ -8,6 +8,7 @@ use super::mover::{locked, Mover, SharedChannel};
 use super::peers::Now;
 use super::submitting::arrived;
 use super::transfer::TransferId;
+use crate::convert::fit;
 use crate::store::{Answer, MoveId, Order, NO_MOVE, STAGING};
 
 /// A read on another machine.
@@ -158,7 +159,7 @@ impl Mover {
             source,
             blocks: order.blocks,
             reader: FarTransfer { machine, id },
-            awaits: freeing_moves.len() as u32,
+            awaits: fit::<u32>(freeing_moves.len()),
         };
         let brought = peers.bring(&lent, now.ns)?;
         let feed = if brought.waits {

@@ -1,5 +1,7 @@
 //! The rate demanded of a channel (the rules of `spec/channels.py`).
 
+use crate::convert::fit;
+
 const NS_PER_S: u64 = 1_000_000_000;
 
 /// Samples of the rate, in bytes per second, that a channel would have needed.
@@ -20,7 +22,7 @@ impl Demand {
             Some((current, sum)) if *current == second => *sum += size_bytes,
             other => {
                 if let Some((_, sum)) = other.replace((second, size_bytes)) {
-                    self.offered.push(sum as i64);
+                    self.offered.push(fit::<i64>(sum));
                 }
             }
         }
@@ -35,7 +37,7 @@ impl Demand {
 
     /// Returns one sample per second in which bytes were sent: their sum; the current second included.
     pub fn offered(&self) -> Vec<i64> {
-        let current = self.second.map(|(_, sum)| sum as i64);
+        let current = self.second.map(|(_, sum)| fit::<i64>(sum));
         self.offered.iter().copied().chain(current).collect()
     }
 }

@@ -5,6 +5,7 @@ use super::cross_machine::{FarJob, FarTransfer};
 use super::mover::{Mover, SharedChannel};
 use super::peers::Now;
 use super::transfer::{TransferId, Watcher};
+use crate::convert::fit;
 use crate::store::{Answer, MoveId, NO_MOVE};
 
 /// Progress of the data that a hop sends on, if they come from outside its machine's transfers.
@@ -121,7 +122,7 @@ impl Mover {
             self.relay(before, waiting, false);
             self.watch(before, Watcher::HandOverTarget(handover));
         }
-        freed_by.len() as u32
+        fit::<u32>(freed_by.len())
     }
 
     /// Sends a hop once `awaits` transfers on another machine have arrived.

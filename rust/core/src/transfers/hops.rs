@@ -1,6 +1,7 @@
 //! Split of a wait for KV among the hops that carry it (the rules of `spec/ttft.py`).
 
 use super::{Mover, Transfer, TransferId, Transmission, NOT_YET};
+use crate::convert::fit;
 
 impl Mover {
     /// Splits a wait's `span` for layer `layer` (from 0) by the hops that caused it: (tier that a hop reads,
@@ -23,7 +24,7 @@ impl Mover {
         loop {
             for far in at.read.iter().flat_map(|read| &read.below) {
                 needed = if far.feeds { needed } else { last };
-                let arrival = far.arrivals_ns.get(needed as usize).copied();
+                let arrival = far.arrivals_ns.get(fit::<usize>(needed)).copied();
                 chain.push((far.from, arrival.unwrap_or(arrival_ns(far.sent, needed))));
             }
             let Some(below) = at.below.map(|below| self.transfer(below)) else {

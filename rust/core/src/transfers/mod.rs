@@ -28,6 +28,14 @@
 //! | `completion` | actions after a move has finished, and moments without moves in flight |
 //! | `write` | write policies: copies to the tier below |
 //! | `hops` | split of a wait by hop |
+#![cfg_attr(
+    not(test),
+    deny(
+        clippy::cast_possible_truncation,
+        clippy::cast_possible_wrap,
+        clippy::cast_sign_loss
+    )
+)]
 
 mod channel;
 mod completion;

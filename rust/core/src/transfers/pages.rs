@@ -3,6 +3,7 @@
 use super::channel::{Job, Transmission};
 use super::mover::Mover;
 use super::transfer::Transfer;
+use crate::convert::fit;
 
 /// The layers of a model's cache groups, and the bytes of a page on all GPUs.
 #[derive(Clone, Debug)]
@@ -25,7 +26,7 @@ impl LayerPages {
         let last = layers_of.iter().flatten().max().map_or(0, |last| last + 1);
         Self {
             page_bytes,
-            layers: last.max(layers as usize),
+            layers: last.max(fit::<usize>(layers)),
             layers_of,
         }
     }
@@ -55,7 +56,7 @@ impl Carried {
         let mut come = 0;
         let arrivals = self.pages.iter().map(|&pages| {
             come += u128::from(pages);
-            (start_ns + (occupied_ns * come).div_ceil(total)) as u64
+            fit::<u64>(start_ns + (occupied_ns * come).div_ceil(total))
         });
         self.arrivals_ns = arrivals.collect();
         self.arrivals_ns

@@ -10,6 +10,7 @@ use super::peers::{Now, Peers};
 use super::transfer::TransferId;
 use super::write::WritePolicy;
 use super::NOT_YET;
+use crate::convert::fit;
 use crate::keys::BlockKeys;
 use crate::store::{Answer, MoveId, Store, TierConfig, GPU};
 
@@ -151,7 +152,7 @@ fn expects_copies(mover: &Mover, id: TransferId) -> bool {
 
 impl Peers for Projection {
     fn machines(&self) -> u32 {
-        self.movers.len() as u32
+        fit::<u32>(self.movers.len())
     }
 
     fn came(&mut self, machine: u32, came: &Came, now_ns: u64) -> Answer<()> {

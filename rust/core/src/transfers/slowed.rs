@@ -1,6 +1,7 @@
 //! A FIFO channel whose rate falls at known times (the rules of `spec/channels.py`).
 
 use super::channel::{Channel, Job, Transmission};
+use crate::convert::fit;
 
 const WHOLE: u128 = 1_000_000;
 
@@ -39,7 +40,7 @@ fn ends_ns(start_ns: u64, work_ns: u64, slowdowns: &[Slowdown]) -> u64 {
             return now_ns.saturating_add(u64::try_from(spans_ns).unwrap_or(u64::MAX));
         }
         now_ns = slow.until_ns;
-        left_ns -= passes as u64;
+        left_ns -= fit::<u64>(passes);
     }
     now_ns.saturating_add(left_ns)
 }

@@ -8,6 +8,7 @@ use super::layered::LayerJobOf;
 use super::mover::{locked, Mover};
 use super::peers::Now;
 use super::transfer::{Transfer, TransferId};
+use crate::convert::fit;
 use crate::store::{Answer, Times, GPU};
 
 /// Returns how many layers of a job have arrived.
@@ -117,7 +118,7 @@ impl Mover {
         let channel = self.channel_of(transfer);
         channel
             .arrivals_ns(transfer.job?)
-            .get(layer as usize)
+            .get(fit::<usize>(layer))
             .copied()
     }
 

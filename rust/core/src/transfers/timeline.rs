@@ -1,5 +1,6 @@
 //! The timeline: events of all channels that are served layer by layer, in one order.
 
+use crate::convert::fit;
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
@@ -44,7 +45,7 @@ impl Timeline {
     pub(super) fn join(&mut self, channel: Weak<Mutex<super::Channel>>) -> u32 {
         self.channels.push(channel);
         self.serving.push(None);
-        self.channels.len() as u32 - 1
+        fit::<u32>(self.channels.len()) - 1
     }
 
     /// Cancels the event at which a channel's service changes.

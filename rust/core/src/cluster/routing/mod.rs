@@ -1,5 +1,7 @@
 //! The machines that a router finds equally good, from their cached prefixes and loads.
 
+use crate::convert::fit;
+
 mod rule;
 
 pub use rule::{least, prefill_cost, Rule, Turns};
@@ -26,7 +28,7 @@ pub fn longest_prefix(
             equal.clear();
         }
         if (blocks, load) == best {
-            equal.push(machine as u32);
+            equal.push(fit::<u32>(machine));
         }
     }
     equal

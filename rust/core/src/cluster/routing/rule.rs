@@ -1,5 +1,7 @@
 //! The routing rules that the core evaluates by itself: the cost of each machine, and turns among equal machines.
 
+use crate::convert::{fit, whole};
+
 /// Rule for choosing a machine; the rules of `serving/router/` in Python.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Rule {
@@ -21,7 +23,7 @@ impl Rule {
             "round-robin" => Some(Self::RoundRobin),
             "least-loaded" => Some(Self::LeastLoaded),
             "longest-prefix" => Some(Self::LongestPrefix(number)),
-            "prefill-cost" => Some(Self::PrefillCost(number as u64)),
+            "prefill-cost" => Some(Self::PrefillCost(whole(number))),
             _ => None,
         }
     }
@@ -78,7 +80,7 @@ impl Turns {
     pub fn in_turn(&mut self) -> Option<u32> {
         let machine = self.asked.checked_rem(self.chosen.len() as u64)?;
         self.asked += 1;
-        Some(machine as u32)
+        Some(fit::<u32>(machine))
     }
 }
 

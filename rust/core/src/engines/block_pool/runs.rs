@@ -7,6 +7,7 @@
 
 use super::super::key_index::KeyIndex;
 use super::holds::Holds;
+use crate::convert::fit;
 use crate::ids::NONE;
 
 /// Sentinel run at both ends of the queue; no slot names it.
@@ -131,7 +132,7 @@ impl Runs {
                 continue;
             }
             let empty = (at..end).take_while(|&s| self.index.first(s) == NONE);
-            let blocks = empty.count() as u32;
+            let blocks = fit::<u32>(empty.count());
             if let Some(run) = self.growing(at, held) {
                 self.run_mut(run).blocks += blocks;
                 self.index.fill_run(at, blocks, run);
@@ -270,7 +271,7 @@ impl Runs {
             return id;
         }
         self.list.push(run);
-        (self.list.len() - 1) as u32
+        fit::<u32>(self.list.len() - 1)
     }
 
     /// Cuts a run before a slot. Returns the part from the slot on, which is first in the queue.

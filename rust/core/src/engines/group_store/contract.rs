@@ -1,6 +1,7 @@
 //! Implementation of the contract of all stores for a pool of several cache groups.
 
 use super::{GroupStore, Running};
+use crate::convert::fit;
 use crate::engines::groups::admission::AdmissionLimits as Within;
 use crate::store::contract::{
     gpu_alone, own_records, BlockStore, EvictionCounts, GroupAdmission, MachineStore, MovingStore,
@@ -18,7 +19,7 @@ impl MachineStore for GroupStore {
     fn peek(&self, request: u32, limit: u32) -> Answer<(u32, u32)> {
         self.known_request(request)?;
         let looked = self.look_up(request, self.tokens(limit));
-        let blocks = |tokens| (tokens / self.manager.align()) as u32;
+        let blocks = |tokens| fit::<u32>(tokens / self.manager.align());
         let below = self.below.as_ref();
         let waits = below.is_some_and(|tier| tier.is_arriving(&self.manager, request, looked));
         let ready = if waits { 0 } else { looked.pool_tokens };
@@ -72,7 +73,7 @@ impl BlockStore for GroupStore {
     fn acquire(&mut self, request: u32, depth: u32) -> Answer<LeaseId> {
         self.known_request(request)?;
         let found = self.look_up(request, self.tokens(depth)).found.tokens / self.manager.align();
-        self.leases.give(request, depth, |_, _| found as u32)
+        self.leases.give(request, depth, |_, _| fit::<u32>(found))
     }
 
     /// Compare the key of the block's first tokens.
@@ -80,7 +81,7 @@ impl BlockStore for GroupStore {
         let group = &self.manager.groups()[0];
         let unit_tokens = group.block_size / u64::from(group.units);
         let unit = self.tokens(block) / unit_tokens;
-        group.keys.have_same_block(a, b, unit as u32)
+        group.keys.have_same_block(a, b, fit::<u32>(unit))
     }
 
     fn abandon(&mut self, lease: LeaseId) -> Answer<()> {
@@ -122,7 +123,7 @@ impl GroupAdmission for GroupStore {
         let found = looked.found;
         let lease = self.leases.give(
             request,
-            (found.tokens / self.manager.align()) as u32,
+            fit::<u32>(found.tokens / self.manager.align()),
             |_, b| b,
         )?;
         let limits = self.manager.limits();
@@ -131,7 +132,7 @@ impl GroupAdmission for GroupStore {
                 .manager
                 .pool
                 .free_blocks()
-                .saturating_sub(asked.kept_blocks as u32),
+                .saturating_sub(fit::<u32>(asked.kept_blocks)),
             whole_tokens: asked.whole.then_some(known),
             in_flight_tokens: asked.steps_in_flight * limits.max_num_batched_tokens,
         };
@@ -149,7 +150,7 @@ impl GroupAdmission for GroupStore {
         } else if self.manager.is_computed_now(request, found.tokens) {
             Entry::NotYet
         } else if self.hold_counted(lease, within, (running, end), looked, now_ns) {
-            let hit_blocks = (found.tokens / self.manager.align()) as u32;
+            let hit_blocks = fit::<u32>(found.tokens / self.manager.align());
             return Ok(Entry::Admitted {
                 lease,
                 hit_blocks,

@@ -4,6 +4,7 @@ use std::collections::BTreeSet;
 
 use super::presence::key_of;
 use super::{Brought, FoundBelow, GroupTier, GroupWrites, Site};
+use crate::convert::fit;
 use crate::engines::groups::manager::GroupManager;
 use crate::engines::groups::pool::NULL;
 use crate::engines::groups::rules::skipped_blocks;
@@ -103,7 +104,7 @@ impl GroupTier {
         }
         self.offered[request as usize] = Some(offered);
         let brought = Brought {
-            in_pool_blocks: (looked.pool_tokens / manager.align()) as u32,
+            in_pool_blocks: fit::<u32>(looked.pool_tokens / manager.align()),
             freeing_moves,
             loads,
         };

@@ -2,6 +2,7 @@
 
 use super::presence::key_in_tier;
 use super::{GroupTier, GroupWrites, Site};
+use crate::convert::fit;
 use crate::engines::groups::pool::Given;
 use crate::engines::used_tier::GroupSlot;
 use crate::store::STAGING;
@@ -20,7 +21,7 @@ impl GroupTier {
             (!self.tier.contains(key)).then_some((block, group, key))
         });
         let mut left: Vec<(u32, usize, u64)> = left.collect();
-        let fits = self.tier.unused_blocks() as usize;
+        let fits = fit::<usize>(self.tier.unused_blocks());
         left.drain(..left.len().saturating_sub(fits));
         if left.is_empty() {
             return;

@@ -1,5 +1,6 @@
 //! Presence of a prompt's blocks in pool and tier, and the keys of a tier that keeps several groups' blocks.
 
+use crate::convert::fit;
 use crate::engines::groups::joint_hit::Presence;
 use crate::engines::groups::manager::GroupManager;
 use crate::engines::used_tier::UsedTier;
@@ -19,7 +20,7 @@ pub(super) fn key_in_tier(groups: u64, group: usize, key: u64) -> u64 {
 /// Returns the group of a tier's key, and its key there.
 pub(super) fn group_of(groups: u64, key: u64) -> (usize, u64) {
     if key & PRIVATE == 0 {
-        return ((key % groups) as usize, key / groups);
+        return (fit::<usize>(key % groups), key / groups);
     }
     let lower = key & LOWER;
     ((lower % groups) as usize, (key & !LOWER) | (lower / groups))

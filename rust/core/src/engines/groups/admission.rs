@@ -7,6 +7,7 @@ use super::pool::NULL;
 use super::rules::{admission_blocks, skipped_blocks};
 use super::tables::Table;
 use super::{Group, Kind};
+use crate::convert::fit;
 
 /// Upper limits of an admission.
 #[derive(Debug, Clone, Copy)]
@@ -114,7 +115,7 @@ impl GroupManager {
         let taken = |&&block: &&u32| block == NULL || self.pool.is_idle(block);
         let from = table.positions().max(skipped_blocks(group, hit));
         new_blocks(group, blocks.saturating_sub(from))
-            + table.blocks.iter().filter(taken).count() as u32
+            + fit::<u32>(table.blocks.iter().filter(taken).count())
     }
 
     /// Returns a group's blocks of a hit that is all in the pool, from the first block that is still read on.

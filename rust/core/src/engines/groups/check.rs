@@ -3,6 +3,7 @@
 use super::manager::GroupManager;
 use super::pool::{Pool, NULL};
 use super::rules::skipped_blocks;
+use crate::convert::fit;
 use crate::ids::NONE;
 use crate::store::Violation;
 
@@ -99,7 +100,7 @@ impl Pool {
             keyed += 1;
             held += u64::from(self.nodes[block].ref_count > 0);
             let mut at = self.indexes[usize::from(self.group[block])].first(slot);
-            while at != block as u32 {
+            while at != fit::<u32>(block) {
                 if at == NONE {
                     return Err(format!("block {block} is not found under its key"));
                 }

@@ -2,6 +2,7 @@
 //! look-ups, and the keys of computed blocks. Requests take and release blocks in `admission`, `extend` and
 //! `release`.
 
+use crate::convert::fit;
 use std::ops::Range;
 
 use super::joint_hit::{kinds, Found, InPool, Lookup, Presence};
@@ -70,7 +71,7 @@ impl GroupManager {
         let in_flight = steps * self.limits.max_num_batched_tokens;
         let each = self.groups.iter().map(|group| match group.kind {
             // The state that is read, and the state that each step writes.
-            Kind::Linear => group.blocks(tokens).min(1 + steps as u32),
+            Kind::Linear => group.blocks(tokens).min(1 + fit::<u32>(steps)),
             _ => admission_blocks(group, tokens, in_flight, self.limits.max_model_len),
         });
         each.sum()

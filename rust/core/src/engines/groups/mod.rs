@@ -36,6 +36,7 @@ pub mod tables;
 
 use std::sync::Arc;
 
+use crate::convert::fit;
 use crate::keys::BlockKeys;
 
 pub use joint_hit::Found;
@@ -82,12 +83,12 @@ impl Group {
 
     /// Returns the number of blocks that hold `tokens` tokens, the last perhaps in part.
     pub fn blocks(&self, tokens: u64) -> u32 {
-        tokens.div_ceil(self.block_size) as u32
+        fit::<u32>(tokens.div_ceil(self.block_size))
     }
 
     /// Returns the number of whole blocks in `tokens` tokens.
     pub fn whole(&self, tokens: u64) -> u32 {
-        (tokens / self.block_size) as u32
+        fit::<u32>(tokens / self.block_size)
     }
 }
 

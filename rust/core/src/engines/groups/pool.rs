@@ -5,6 +5,7 @@
 
 use std::collections::VecDeque;
 
+use crate::convert::fit;
 use crate::engines::block_pool::PoolCounts;
 use crate::engines::key_index::KeyIndex;
 use crate::ids::NONE;
@@ -129,7 +130,7 @@ impl Pool {
         let run = chunk.min(limit);
         (slot..slot + run)
             .position(|s| index.first(s) == NONE)
-            .map_or(run, |missing| missing as u32)
+            .map_or(run, |missing| fit::<u32>(missing))
     }
 
     /// Appends the blocks of up to `limit` consecutive keys from `key` on to `into`; all of them are cached.
@@ -270,7 +271,7 @@ impl Pool {
     /// Gives a held block without a key the key of a slot.
     fn insert(&mut self, group: usize, slot: u32, block: u32) {
         self.nodes[block as usize].slot = slot;
-        self.group[block as usize] = group as u8;
+        self.group[block as usize] = fit::<u8>(group);
         self.counts.inserted += 1;
         self.by_group[group].0 += 1;
         self.held_keyed += 1;
@@ -349,6 +350,6 @@ fn bits(group: &Group) -> Vec<u64> {
     let keys = u64::from(group.keys.distinct_ids()) * u64::from(group.keys.blocks_per_id());
     match group.kind {
         Kind::Full => Vec::new(),
-        _ => vec![0; keys.div_ceil(64) as usize],
+        _ => vec![0; fit::<usize>(keys.div_ceil(64))],
     }
 }

@@ -4,6 +4,7 @@ use super::lost::Losses;
 use super::manager::GroupManager;
 use super::rules::{chunk_end, next_change, Chunk};
 use super::{Group, Limits};
+use crate::convert::fit;
 use crate::engines::block_pool::PoolCounts;
 use crate::engines::requests::{Overlap, REJECTED};
 
@@ -73,7 +74,7 @@ pub fn replay(
             running.manager.release(oldest);
         }
         let hit = running.run(request, prompt, total);
-        hits.push(hit.map_or(REJECTED, |tokens| tokens as i64));
+        hits.push(hit.map_or(REJECTED, |tokens| fit::<i64>(tokens)));
         if hit.is_none() {
             running.manager.release(request);
             continue;

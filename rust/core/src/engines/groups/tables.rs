@@ -1,5 +1,6 @@
 //! Blocks of one request in one group.
 
+use crate::convert::fit;
 use std::collections::VecDeque;
 
 /// A table that begins with positions whose blocks were released.
@@ -16,7 +17,7 @@ pub struct Table {
 impl Table {
     /// Returns the number of positions.
     pub fn positions(&self) -> u32 {
-        self.start + self.blocks.len() as u32
+        self.start + fit::<u32>(self.blocks.len())
     }
 
     /// Returns the block of a position, which must not be before `start`.

@@ -4,6 +4,7 @@
 use std::collections::BTreeMap;
 
 use super::RadixStore;
+use crate::convert::fit;
 use crate::engines::radix_tree::worth::LeafStrategy;
 use crate::engines::radix_tree::{Found, ROOT};
 use crate::store::{Answer, StoreError};
@@ -20,7 +21,7 @@ pub struct Prefix {
 impl RadixStore {
     /// Returns the longest known prefix of a request's first `tokens` tokens; its path becomes most recent.
     pub fn find(&mut self, request: u32, tokens: u64) -> Prefix {
-        let pages = (tokens / self.page) as u32;
+        let pages = fit::<u32>(tokens / self.page);
         let found = self.pool.tree.match_prefix(request, pages);
         Prefix {
             node: found.device_node,
@@ -57,7 +58,7 @@ impl RadixStore {
 
     /// Admits a request with its hit.
     pub fn hold(&mut self, request: u32, prefix: Prefix) {
-        let pages = (prefix.tokens / self.page) as u32;
+        let pages = fit::<u32>(prefix.tokens / self.page);
         let found = Found {
             device_node: prefix.node,
             device_pages: pages,
@@ -84,7 +85,7 @@ impl RadixStore {
         self.check_free_tokens(request, tokens)?;
         self.pool.checkpoint(request, tokens);
         let protected = self.pool.protected_tokens(request) / self.page;
-        self.progress[request as usize].full = protected as u32;
+        self.progress[request as usize].full = fit::<u32>(protected);
         Ok(())
     }
 

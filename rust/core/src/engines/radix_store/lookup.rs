@@ -4,6 +4,7 @@ use std::sync::atomic::Ordering;
 
 use super::copies::Copies;
 use super::RadixStore;
+use crate::convert::fit;
 use crate::engines::radix_pool::LEAST_LOADED_TOKENS;
 use crate::engines::radix_tree::RadixTree;
 use crate::store::{GPU, NO_MOVE};
@@ -19,7 +20,7 @@ fn ready(copies: &Copies, request: u32, on_device: u32) -> u32 {
         return on_device;
     }
     let has_come = |&page: &u32| copies.bringing(GPU, request, page) == NO_MOVE;
-    (0..on_device).take_while(has_come).count() as u32
+    fit::<u32>((0..on_device).take_while(has_come).count())
 }
 
 impl RadixStore {

@@ -3,6 +3,7 @@
 use std::collections::BTreeSet;
 
 use super::{RadixTree, TreeCounts, ROOT};
+use crate::convert::fit;
 use crate::store::Violation;
 
 impl RadixTree {
@@ -15,7 +16,7 @@ impl RadixTree {
                 return Err(format!("node {at} is released twice"));
             }
         }
-        let nodes: Vec<u32> = (1..self.nodes.len() as u32)
+        let nodes: Vec<u32> = (1..fit::<u32>(self.nodes.len()))
             .filter(|&at| live[at as usize])
             .collect();
         self.check_links(&nodes, &live)?;

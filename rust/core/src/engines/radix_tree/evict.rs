@@ -1,6 +1,7 @@
 //! Eviction from the device: whole leaves move to the host or are dropped.
 
 use super::RadixTree;
+use crate::convert::fit;
 
 impl RadixTree {
     /// Evicts leaves from the device until `pages` are free or none is left. Returns the pages freed.
@@ -44,7 +45,7 @@ impl RadixTree {
         let mut next = 0;
         loop {
             if self.nodes[above as usize].children > 0 {
-                let all = 1..self.nodes.len() as u32;
+                let all = 1..fit::<u32>(self.nodes.len());
                 found.extend(all.filter(|&at| is_child(at, above)));
             }
             match found.get(next) {

@@ -2,6 +2,7 @@
 //! to the host for a waiting request. In a replay transfers take no time.
 
 use super::{Found, Node, RadixTree, ROOT};
+use crate::convert::fit;
 use crate::engines::linked_keys::LinkedKeys;
 
 /// Keys of pages, least recent first.
@@ -167,7 +168,7 @@ impl RadixTree {
             return 0;
         }
         let is_there = |page: &u32| storage.contains(self.keys.key(request, *page));
-        let mut pages = (start..limit).take_while(is_there).count() as u32;
+        let mut pages = fit::<u32>((start..limit).take_while(is_there).count());
         if pages < least {
             return 0;
         }
@@ -175,7 +176,7 @@ impl RadixTree {
             self.lock_host(anchor, 1);
             self.evict_host(u64::from(pages));
             self.unlock_host(anchor, 1);
-            pages = u64::from(pages).min(self.host_free_pages()) as u32;
+            pages = fit::<u32>(u64::from(pages).min(self.host_free_pages()));
         }
         if pages < least {
             return 0;

@@ -4,6 +4,7 @@
 use std::collections::VecDeque;
 
 use crate::batch::Sequence;
+use crate::convert::fit;
 use crate::digest::Record;
 use crate::machine::messages::{Computing, Incoming, IncomingId, Message, Task};
 use crate::machine::{Now, Replica, Request, Slot};
@@ -89,7 +90,7 @@ impl Replica {
             arrival.prompt_tokens / block,
         );
         let here = if self.config.cache_enabled {
-            now.store.peek(arrival.request, full as u32)?.1
+            now.store.peek(arrival.request, fit::<u32>(full))?.1
         } else {
             0
         };
@@ -218,7 +219,7 @@ impl Replica {
         let (prompt_tokens, since_ns) = (s.arrival.prompt_tokens, s.since_ns);
         let slot = self.requests.keep(s);
         if self.config.cache_enabled {
-            let blocks = (prompt_tokens / self.config.block_size_tokens) as u32;
+            let blocks = fit::<u32>(prompt_tokens / self.config.block_size_tokens);
             self.share(now, slot, blocks)?;
         }
         self.prefill_load.take_out(0, incoming.expected_tokens);

@@ -5,6 +5,7 @@ use super::super::Slot;
 use super::sequence::Sequence;
 use super::step::Step;
 use super::{Desk, SglangScheduler};
+use crate::convert::fit;
 use crate::engines::radix_store::RadixStore;
 use crate::store::Answer;
 
@@ -79,7 +80,7 @@ impl EngineScheduler for SglangScheduler {
     }
 
     fn running(&self) -> usize {
-        self.held as usize
+        fit::<usize>(self.held)
     }
 }
 

@@ -5,6 +5,7 @@ use std::collections::BTreeSet;
 
 use super::settings::SchedulePolicy;
 use super::SglangScheduler;
+use crate::convert::fit;
 use crate::engines::radix_store::RadixStore;
 
 /// A longer queue keeps its order under `lpm`, and at most this many of its first requests are touched
@@ -57,7 +58,7 @@ impl SglangScheduler {
             let s = &mut self.sequences[slot];
             s.found = store.find(s.request, s.known());
             if s.found.tokens <= IN_BATCH_TOKENS && s.known() >= pages * self.config.page_size {
-                let key = store.key(s.request, pages as u32 - 1);
+                let key = store.key(s.request, fit::<u32>(pages) - 1);
                 if !shown.insert(key) {
                     behind.insert(slot);
                 }

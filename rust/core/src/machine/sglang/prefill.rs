@@ -4,6 +4,7 @@ use super::super::engine_notes::Cached;
 use super::super::{Replica, Slot};
 use super::step::Step;
 use super::{Desk, SglangScheduler};
+use crate::convert::{fit, whole};
 use crate::engines::radix_store::RadixStore;
 use crate::store::Answer;
 
@@ -50,8 +51,8 @@ impl Adder {
         let paged = tokens.div_ceil(page) * page;
         self.total_offset += (paged + page + answer) as f64;
         self.current_offset += paged + page;
-        self.input -= paged as i64;
-        self.chunk -= paged as i64;
+        self.input -= fit::<i64>(paged);
+        self.chunk -= fit::<i64>(paged);
     }
 }
 
@@ -109,8 +110,8 @@ impl SglangScheduler {
             expected += self.sequences[slot].to_come() as f64 * self.ratio.current;
         }
         Adder {
-            input: self.config.max_prefill_tokens as i64 - mixed as i64,
-            chunk: self.config.chunked_prefill_size as i64 - mixed as i64,
+            input: fit::<i64>(self.config.max_prefill_tokens) - fit::<i64>(mixed),
+            chunk: fit::<i64>(self.config.chunked_prefill_size) - fit::<i64>(mixed),
             total_offset: mixed as f64 + expected,
             current_offset: mixed,
             slots: Vec::new(),
@@ -121,14 +122,14 @@ impl SglangScheduler {
     /// Gives the chunked prompt its next chunk; false if the device has too few free blocks for it.
     fn continue_prefill(&mut self, store: &RadixStore, adder: &mut Adder, slot: Slot) -> bool {
         let page = self.config.page_size;
-        let mut most = adder.chunk.min(adder.remaining(store) as i64);
+        let mut most = adder.chunk.min(fit(whole(adder.remaining(store))));
         if most <= 0 {
             most = adder.chunk;
         }
         let s = &mut self.sequences[slot];
         s.filled = s.known();
         let lacking = s.filled - s.prefix;
-        let tokens = lacking.min(most.max(0) as u64);
+        let tokens = lacking.min(fit::<u64>(most.max(0)));
         let pages = (s.prefix + tokens).div_ceil(page) - s.prefix.div_ceil(page);
         if tokens == 0 || pages * page > store.spare_tokens() {
             s.end = s.prefix;
@@ -182,10 +183,10 @@ impl SglangScheduler {
             return Verdict::NoCapacity;
         }
         let (mut tokens, mut answer) = (lacking, s.whole_answer());
-        let paged = (lacking.div_ceil(page) * page) as i64;
+        let paged = fit::<i64>(lacking.div_ceil(page) * page);
         if paged > adder.chunk {
             // a chunk ends with a page
-            let most = adder.chunk.max(0) as u64 / page * page;
+            let most = fit::<u64>(adder.chunk.max(0)) / page * page;
             tokens = (prefix + most) / page * page - prefix;
             if tokens == 0 {
                 return Verdict::Stop;
@@ -195,7 +196,7 @@ impl SglangScheduler {
         }
         (s.prefix, s.end, s.chunk) = (prefix, prefix + tokens, tokens);
         let cached = Cached {
-            blocks: (prefix / page) as u32,
+            blocks: fit::<u32>(prefix / page),
             tokens: prefix,
             is_first: !std::mem::replace(&mut s.was_admitted, true),
         };

@@ -6,6 +6,7 @@ use super::super::Slot;
 use super::blocks::Blocks;
 use super::running::Composition;
 use super::VllmScheduler;
+use crate::convert::fit;
 use crate::store::newcomer::{Entry, Newcomer};
 use crate::store::Answer;
 
@@ -53,7 +54,7 @@ impl<B: Blocks> VllmScheduler<B> {
             request: s.request,
             prompt_tokens: s.prompt,
             known_tokens: s.known,
-            matchable_blocks: matchable as u32,
+            matchable_blocks: fit::<u32>(matchable),
             step_tokens: step.cap.min(step.budget),
             chunk_tokens: config.chunk_tokens(),
             kept_blocks: match self.running.is_empty() {

@@ -2,6 +2,7 @@
 
 use super::sequence::Sequence;
 use super::VllmConfig;
+use crate::convert::fit;
 use crate::engines::group_store::GroupStore;
 use crate::engines::pool_store::PoolStore;
 use crate::store::contract::{BatchStore, BlockStore, GroupAdmission};
@@ -100,7 +101,7 @@ impl Blocks for PoolStore {
 
     /// The refused request may wait for a block that fills, if other requests can have its key.
     fn before_news(&self, s: &Sequence, config: &VllmConfig) -> u64 {
-        let prompt_blocks = (s.prompt / config.block_size_tokens) as u32;
+        let prompt_blocks = fit::<u32>(s.prompt / config.block_size_tokens);
         if self.pool.answers_are_shared(s.request, prompt_blocks) {
             first_fill(s, config) - 1
         } else {

@@ -11,6 +11,7 @@ use super::super::engine::Desk;
 use super::blocks::Blocks;
 use super::step::Step;
 use super::VllmScheduler;
+use crate::convert::fit;
 use crate::store::Answer;
 
 /// Equal stages, one step in each at a time, and the steps in flight.
@@ -36,7 +37,7 @@ impl Pipeline {
     /// Each stage takes an equal share of the step; the remainder goes to the later stages.
     fn send(&mut self, mut step: Step, now_ns: u64, duration_ns: u64) {
         let stages = self.free_ns.len() as u128;
-        let share_end_ns = |stage: u128| (u128::from(duration_ns) * stage / stages) as u64;
+        let share_end_ns = |stage: u128| fit::<u64>(u128::from(duration_ns) * stage / stages);
         step.begin_ns = now_ns.max(self.free_ns[0]);
         let mut at_ns = step.begin_ns;
         for (stage, free_ns) in (0..).zip(&mut self.free_ns) {

@@ -3,6 +3,7 @@
 use super::super::Slot;
 use super::blocks::Blocks;
 use super::{Sequence, VllmConfig, VllmScheduler};
+use crate::convert::fit;
 use crate::step_time::{StepShape, StepTimeTable};
 use crate::store::{Answer, Times};
 
@@ -90,7 +91,7 @@ impl Sequence {
         };
         let full = limit / config.block_size_tokens;
         if full > self.keyed {
-            store.commit(self.lease, full as u32, Times::default())?;
+            store.commit(self.lease, fit::<u32>(full), Times::default())?;
             self.keyed = full;
         }
         Ok(())
