@@ -8,9 +8,12 @@ import subprocess
 import sys
 from pathlib import Path
 
+import kvcache_sim as kv
 import pytest
+from kvcache_sim import _core
 from kvcache_sim.cli import main
-from kvcache_sim.errors import EXIT_INTERNAL, EXIT_OK, EXIT_USAGE
+from kvcache_sim.errors import EXIT_INTERNAL, EXIT_OK, EXIT_USAGE, InvariantError
+from kvcache_sim.sweeps import worker
 from kvcache_sim.sweeps.store import CellStore
 
 ROWS = '{"timestamp": 0, "input_length": 1024, "output_length": 1, "hash_ids": [1, 2]}\n'
@@ -75,16 +78,22 @@ def test_a_closed_standard_input_has_no_scenario(folder: Path):
     assert done.stderr.startswith(b"-: no requests; ")
 
 
-def test_a_panic_of_the_core_is_an_internal_error(monkeypatch: pytest.MonkeyPatch, capsys):
-    """Bindings raise panics as a class of this name, which is no Exception."""
-    panic = type("PanicException", (BaseException,), {})
-
-    def dispatch(argv: list[str]) -> int:
-        raise panic("index out of bounds")
-
-    monkeypatch.setattr(main, "dispatch", dispatch)
+def test_a_panic_of_the_core_is_one_line(monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]):
+    """A panic is no ``Exception`` and the core would print it itself."""
+    monkeypatch.setattr(main, "dispatch", lambda argv: _core.panic_for_test())
     assert main.run(["simulate"]) == EXIT_INTERNAL
-    assert capsys.readouterr().err.startswith("internal error: PanicException: index out of bounds; ")
+    [line] = capfd.readouterr().err.splitlines()
+    assert line.startswith("internal error: InvariantError: the core: panicked at rust/py/src/fault.rs:")
+    assert "a panic of a test; traceback saved in " in line
+
+
+def test_a_panic_of_the_core_fails_one_cell_and_is_an_exception_of_the_api(monkeypatch: pytest.MonkeyPatch):
+    cell = worker.run_cell(lambda study, cell: _core.panic_for_test(), {}, {})
+    assert cell["status"] == "failed"
+    assert str(cell["error"]).startswith("the core: panicked at ")
+    monkeypatch.setattr("kvcache_sim.api.traces._lines", lambda columns: _core.panic_for_test())
+    with pytest.raises(InvariantError, match="a panic of a test"):
+        kv.make_trace({"input_length": [5], "output_length": [1], "timestamp": [0]})
 
 
 @pytest.mark.parametrize("make", [os.mkfifo, lambda path: path.symlink_to("/dev/zero"), Path.mkdir])

@@ -50,7 +50,9 @@ __all__ = [
     "__version__",
     "first_randrange",
     "key_lines",
+    "last_panic",
     "native_policies",
+    "panic_for_test",
     "policy_miss_tokens",
     "projected",
     "replay_lmcache",
@@ -64,6 +66,12 @@ __all__ = [
 ]
 __version__: str
 __release__: bool
+
+def last_panic() -> str:
+    """Return the source line and message of the core's last panic; empty if there was none."""
+
+def panic_for_test() -> None:
+    """Panic, for the tests of how a panic is reported."""
 
 # trace: sources and the columns read from them
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 
 EXIT_OK = 0
@@ -109,3 +111,16 @@ class InvariantError(KvsimError):
     """A violated invariant of the simulator itself (exit 1)."""
 
     exit_code = EXIT_INTERNAL
+
+
+@contextmanager
+def panics_as_errors() -> Iterator[None]:
+    """Turn a panic of the core, which is no ``Exception``, into an InvariantError of one line."""
+    try:
+        yield
+    except BaseException as error:
+        if type(error).__name__ != "PanicException":
+            raise
+        from kvcache_sim import _core
+
+        raise InvariantError(f"the core: {' '.join(_core.last_panic().split())}") from error

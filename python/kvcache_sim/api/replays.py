@@ -14,7 +14,7 @@ from kvcache_sim.api.arrow import arrow_table
 from kvcache_sim.api.html import html_page, html_table
 from kvcache_sim.api.traces import make_trace, read_trace
 from kvcache_sim.cache.groups import GroupSettings
-from kvcache_sim.errors import UsageError
+from kvcache_sim.errors import UsageError, panics_as_errors
 from kvcache_sim.metrics.columns import Column
 from kvcache_sim.policies.resolve import resolve_policy
 from kvcache_sim.replay.cachesim import simulate_cache
@@ -220,6 +220,7 @@ class GroupCurve(Curve):
         return groups_rendered(self.document, "table")
 
 
+@panics_as_errors()
 def cachesim(
     trace: Any, policy: str = "lru", *, capacity: Size = "", **settings: Unpack[CacheSettings]
 ) -> CacheReplay:
@@ -278,6 +279,7 @@ def cachesim(
     return CacheReplay(policy, json.loads(json.dumps(figures)), columns)
 
 
+@panics_as_errors()
 def curve(trace: Any, **settings: Unpack[CurveSettings]) -> Curve:
     """Compute the hit rate of a trace at every capacity, from one pass, with the knee and the upper bounds.
 

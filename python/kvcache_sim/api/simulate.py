@@ -11,7 +11,7 @@ from kvcache_sim.api.run import Run
 from kvcache_sim.api.scenario import Scenario, ScenarioLike, as_scenario
 from kvcache_sim.api.traces import make_trace
 from kvcache_sim.api.unsaved import UnsavedRun
-from kvcache_sim.errors import UsageError
+from kvcache_sim.errors import UsageError, panics_as_errors
 from kvcache_sim.scenario.execute import execute
 from kvcache_sim.scenario.requests import prepared, read_requests
 from kvcache_sim.simulation import RunOptions
@@ -19,6 +19,7 @@ from kvcache_sim.simulation.options import DEFAULT_OPTIONS
 from kvcache_sim.workload.trace import Trace
 
 
+@panics_as_errors()
 def simulate(
     trace_or_workload: Any = None,
     /,

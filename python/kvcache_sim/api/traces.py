@@ -10,7 +10,7 @@ from dataclasses import replace
 from typing import Any, NamedTuple
 
 from kvcache_sim.api.settings import lay_over
-from kvcache_sim.errors import KvsimError, UsageError
+from kvcache_sim.errors import KvsimError, UsageError, panics_as_errors
 from kvcache_sim.scenario.yaml_tree import Tree
 from kvcache_sim.spelling import close_matches
 from kvcache_sim.workload import readers
@@ -20,6 +20,7 @@ from kvcache_sim.workload.toolbox.write import ms
 from kvcache_sim.workload.trace import Trace
 
 
+@panics_as_errors()
 def read_trace(
     path: str | os.PathLike[str],
     *,
@@ -96,6 +97,7 @@ _FIELDS: dict[str, _Field] = {
 }
 
 
+@panics_as_errors()
 def make_trace(data: Any, *, block_size: int = 512) -> Trace:
     """Make requests from columns. Cost: that of writing the rows as a file and reading it.
 

@@ -24,6 +24,7 @@ from kvcache_sim.errors import (
     InvariantError,
     KvsimError,
     UsageError,
+    panics_as_errors,
 )
 from kvcache_sim.policies.plugins import permission
 from kvcache_sim.spelling import close_matches
@@ -53,7 +54,8 @@ def run(argv: list[str]) -> int:
             raise BrokenPipeError
         for argument in argv:
             _refuse_undecodable(argument)
-        code = dispatch(argv)
+        with panics_as_errors():
+            code = dispatch(argv)
         sys.stdout.flush()
         return code
     except InvariantError as error:
@@ -78,10 +80,8 @@ def run(argv: list[str]) -> int:
         return _fail(f"{location}{error.strerror or error}", EXIT_IO)
     except UnicodeEncodeError as error:  # a directory above a file may be such a name too
         return _fail(f"error: a name is not UTF-8; got {ascii(error.object)[:80]}", EXIT_USAGE)
-    except BaseException as error:
-        if isinstance(error, Exception) or type(error).__name__ == "PanicException":  # a panic of the core
-            return _report_bug(error, argv)
-        raise
+    except Exception as error:
+        return _report_bug(error, argv)
 
 
 def _open_standard_files() -> None:

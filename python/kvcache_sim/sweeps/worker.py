@@ -17,7 +17,7 @@ import threading
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from kvcache_sim.errors import KvsimError
+from kvcache_sim.errors import KvsimError, panics_as_errors
 from kvcache_sim.sweeps.cell import Cell, Study, canonical_json
 
 _HEADER = struct.Struct(">I")
@@ -82,7 +82,8 @@ def limit_memory(count_bytes: int) -> None:
 def run_cell(function: CellFunction, study: Study, cell: Cell) -> dict[str, object]:
     """Run one cell and return its status, summary and error; an exception becomes one line."""
     try:
-        summary = dict(function(study, cell))
+        with panics_as_errors():
+            summary = dict(function(study, cell))
         canonical_json(summary)  # a summary that cannot be stored is a failure of the cell, not of the sweep
         return {"status": "ok", "summary": summary, "error": ""}
     except MemoryError:

@@ -11,6 +11,7 @@ mod engine_rules;
 mod engine_stores;
 mod engine_tiers;
 mod engines;
+mod fault;
 mod fetch_plan;
 mod fleet;
 mod group_store;
@@ -61,6 +62,7 @@ mod _core {
         engine_stores::{PyPoolStore, PyRadixStore, PyTieredPoolStore},
         engine_tiers::{replay_lmcache, replay_sglang},
         engines::{key_lines, EngineRequests},
+        fault::{last_panic, panic_for_test},
         fetch_plan::PyFetchPlan,
         fleet::PyFleet,
         group_store::PyGroupStore,
@@ -83,6 +85,7 @@ mod _core {
 
     #[pymodule_init]
     fn constants(m: &Bound<'_, PyModule>) -> PyResult<()> {
+        crate::fault::keep_panics();
         m.add("__version__", env!("CARGO_PKG_VERSION"))?;
         m.add("__release__", !cfg!(debug_assertions))?;
         m.add(
