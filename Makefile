@@ -24,6 +24,7 @@ lock: $(BIN)/python  ## choose the newest versions for requirements/*.txt, with 
 	$(LOCK) pyproject.toml --all-extras --group build --group docs --group test -o requirements/tests.txt
 	$(LOCK) --group wheels -o requirements/wheels.txt
 	$(LOCK) --group audit -o requirements/audit.txt
+	$(LOCK) --group fuzz -o requirements/fuzz.txt
 	$(LOCK) pyproject.toml --extra report -o requirements/wheel.txt
 	$(LOCK) pyproject.toml --resolution lowest-direct -o requirements/wheel-lowest.txt
 	echo kvcache-simulator | $(LOCK) --no-deps - -o requirements/shared-name.txt
@@ -32,7 +33,7 @@ audit: $(BIN)/python  ## look for known faults, licences and sources: cargo deny
 	cargo install --quiet --locked --root $(VENV) cargo-deny@0.20.2
 	$(BIN)/cargo-deny check
 	$(INSTALL) requirements/audit.txt
-	for lock in tests wheel wheels audit; do \
+	for lock in tests wheel wheels audit fuzz; do \
 	  $(BIN)/pip-audit --strict --require-hashes --disable-pip --progress-spinner off -r requirements/$$lock.txt || exit 1; done
 
 build: $(VENV)/.deps   ## build the release core into .venv
@@ -63,6 +64,7 @@ wheels: $(BIN)/python   ## an sdist and, built from it, a wheel for any Linux of
 	  RUSTFLAGS="--remap-path-prefix=$${CARGO_HOME:-$$HOME/.cargo}=cargo" \
 	  CARGO_TARGET_DIR=$(CURDIR)/target/wheels PATH=$(CURDIR)/$(BIN):$$PATH \
 	  $(BIN)/maturin build --release --locked --quiet --zig --compatibility manylinux2014 --sdist -o dist
+	$(BIN)/python tests/clean_install/bill_of_materials.py dist
 
 check-wheel: wheels  ## install the wheel where there is no Rust: run, report, pictures, beside kvcache-simulator
 	$(BIN)/python tests/clean_install dist
@@ -91,6 +93,19 @@ faults: build    ## plant the faults of tests/planted_faults and report which of
 
 vopr: build      ## random scenarios with faults until something is found; MINUTES=10 SEED=7 (fresh without) ARGS="--jobs 4"
 	$(BIN)/python tests/vopr --minutes $(or $(MINUTES),10) $(if $(SEED),--seed $(SEED)) $(ARGS)
+
+# What cargo-fuzz passes without a sanitizer: the core has no unsafe code, and a stable compiler builds it.
+COVERAGE := -Cpasses=sancov-module -Cllvm-args=-sanitizer-coverage-level=4 -Cllvm-args=-sanitizer-coverage-inline-8bit-counters \
+  -Cllvm-args=-sanitizer-coverage-pc-table -Cllvm-args=-sanitizer-coverage-trace-compares
+fuzz: build      ## give readers mutated files for MINUTES=1 each; TARGETS="jsonl kv_events"; findings lie in target/fuzz
+	$(INSTALL) requirements/fuzz.txt
+	cd rust/fuzz && RUSTFLAGS="$(COVERAGE)" cargo build --release --locked --quiet --target-dir ../../target/fuzz \
+	  --target $$(rustc -vV | sed -n 's/^host: //p')
+	for target in $(or $(TARGETS),jsonl csv weka compressed parquet kv_events); do \
+	  mkdir -p target/fuzz/corpus/$$target; \
+	  if [ $$target = kv_events ]; then set -- $(BIN)/python tests/fuzz/kv_events.py; else set -- target/fuzz/*/release/kvsim-fuzz; fi; \
+	  echo "$$target:"; KVSIM_FUZZ=$$target "$$@" -max_total_time=$$((60 * $(or $(MINUTES),1))) -timeout=20 -rss_limit_mb=4096 -verbosity=0 \
+	    -print_final_stats=1 -artifact_prefix=target/fuzz/$$target- target/fuzz/corpus/$$target tests/data/fuzz/$$target || exit 1; done
 
 size: $(BIN)/python      ## print the lines of code by package, without blank lines, comments and docstrings
 	$(BIN)/python benches/code_lines.py

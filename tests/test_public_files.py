@@ -114,15 +114,16 @@ GROUPS = PROJECT["project"]["optional-dependencies"] | PROJECT["dependency-group
 @pytest.mark.parametrize(
     ("lock", "groups"),
     [
-        ("tests.txt", sorted(set(GROUPS) - {"audit", "wheels"})),
+        ("tests.txt", sorted(set(GROUPS) - {"audit", "fuzz", "wheels"})),
         ("wheel.txt", ["report"]),
         ("wheel-lowest.txt", []),
         ("wheels.txt", ["wheels"]),
         ("audit.txt", ["audit"]),
+        ("fuzz.txt", ["fuzz"]),
     ],
 )
 def test_a_lock_has_what_the_project_asks_for(lock, groups):
-    own = [] if lock in ("wheels.txt", "audit.txt") else PROJECT["project"]["dependencies"]
+    own = [] if lock in ("wheels.txt", "audit.txt", "fuzz.txt") else PROJECT["project"]["dependencies"]
     held = pinned(ROOT / "requirements" / lock)
     for text in own + [one for group in groups for one in GROUPS[group]]:
         asked = Requirement(text)
@@ -132,10 +133,10 @@ def test_a_lock_has_what_the_project_asks_for(lock, groups):
 
 
 def test_each_lock_has_hashes_and_is_audited():
-    assert len(LOCKS) == 6
+    assert len(LOCKS) == 7
     assert all(pinned(lock) for lock in LOCKS)
     recipe = (ROOT / "Makefile").read_text().partition("\naudit:")[2].partition("\n\n")[0]
     assert "cargo-deny check" in recipe
-    assert "for lock in tests wheel wheels audit;" in recipe
+    assert "for lock in tests wheel wheels audit fuzz;" in recipe
     assert "--strict" in recipe
     assert "run: make audit" in (GITHUB / "workflows" / "supply-chain.yml").read_text()

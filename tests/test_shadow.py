@@ -116,6 +116,12 @@ def followed(batches: list[KvBatch], most_blocks: int = 10**9) -> Following:
 
 
 @pytest.mark.parametrize("blocks", [250, 500, 1000])
+@pytest.mark.parametrize("tag", [["BlockStored"], {"type": 1}, None, 7])
+def test_an_event_whose_type_is_no_text_is_of_an_unknown_type(tag: object):
+    batch = batch_of([1.0, [[tag, [1]], {"type": tag}], 0])
+    assert (batch.events, batch.unknown) == ((), 2)
+
+
 def test_events_show_nearly_what_the_engine_found(blocks):
     batches, truth = served(blocks)
     [engine] = followed(batches).engines.values()
@@ -318,7 +324,8 @@ def test_a_feed_says_what_never_came(tmp_path):
             assert sent(8, 11, 12) == 3
             assert source.missed == 2
             assert sent(13, payload=b"\xc1") == 0
-            assert source.unreadable == 1
+            assert sent(14, payload=b"\x91" * 5000) == 0
+            assert source.unreadable == 2
             assert sent(0) == 1
             assert source.restarts == 1
     context.term()

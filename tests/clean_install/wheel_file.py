@@ -7,7 +7,7 @@ import tarfile
 import zipfile
 from pathlib import Path
 
-from environment import Failed, the_one
+from environment import LOCKS, Failed, the_one
 
 #: Files that the wheel must hold in addition to the code: they are read at run time.
 DATA = [
@@ -30,8 +30,14 @@ def check(dist: Path, _python: str) -> str:
     with zipfile.ZipFile(wheel) as opened:
         names = set(opened.namelist())
         library = opened.read("kvcache_sim/_core.abi3.so")
+        bill = b"".join(opened.read(name) for name in names if name.endswith(".cyclonedx.json"))
     if missing := [name for name in DATA if name not in names]:
         raise Failed(f"{wheel.name}: lacks {missing}")
+    for name in set(re.findall(r'^name = "(.*)"$', (LOCKS.parent / "Cargo.lock").read_text(), re.M)):
+        if f'"name": "{name}"'.encode() not in bill:
+            raise Failed(f"{wheel.name}: its list of crates lacks {name}")
+    if b'"bomFormat": "CycloneDX"' not in bill or b"file:///rust/py#" not in bill:
+        raise Failed(f"{wheel.name}: its list of crates has a folder of the build, or is no CycloneDX")
     needs = max(int(minor) for minor in re.findall(rb"GLIBC_2\.(\d+)", library))
     if needs > int(tagged[1]):
         raise Failed(f"{wheel.name}: its library needs glibc 2.{needs}")

@@ -81,7 +81,7 @@ def _from_csv(path: Path) -> AllReduces:
                 if found.setdefault(gpus, {}).setdefault(size, ms) != ms:
                     got = f"{gpus} GPUs, {size:g} bytes"
                     raise UsageError("an all-reduce with two times", where=f"{path}:{line}", got=got)
-    except (OSError, UnicodeDecodeError) as error:
+    except (OSError, UnicodeDecodeError, csv.Error) as error:
         raise UsageError(f"cannot read the links: {error}", where=str(path)) from None
     if not found:
         raise UsageError("no all-reduces", where=str(path), expected="num_gpus,message_bytes,time_ms")

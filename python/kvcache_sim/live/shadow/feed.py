@@ -106,7 +106,7 @@ class Feed:
         source.last = number
         try:
             batch = batch_of(msgspec.msgpack.decode(payload))
-        except (msgspec.DecodeError, ValueError):
+        except (msgspec.DecodeError, ValueError, RecursionError):
             source.unreadable += 1
             return
         yield source, batch

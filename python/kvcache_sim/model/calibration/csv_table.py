@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import gzip
 import io
+import zlib
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import lru_cache
@@ -123,18 +124,21 @@ _Parsed = tuple[list[str], list[list[str]], list[int]]
 @lru_cache(maxsize=2)
 def _parsed(path: Path, changed: tuple[int, int]) -> _Parsed:
     reader = csv.reader(io.StringIO(_text(path)))
-    names = next(reader, [])
-    width = len(names)
     lines: list[int] = []
     rows: list[list[str]] = []
-    for row in reader:
-        if len(row) == width:
-            lines.append(reader.line_num)
-            rows.append(row)
-        elif row:
-            what = "row cut short" if len(row) < width else "row with too many cells"
-            where = f"{path}:{reader.line_num}"
-            raise TraceError(what, where, expected=f"{width} cells, one a column")
+    try:
+        names = next(reader, [])
+        width = len(names)
+        for row in reader:
+            if len(row) == width:
+                lines.append(reader.line_num)
+                rows.append(row)
+            elif row:
+                what = "row cut short" if len(row) < width else "row with too many cells"
+                where = f"{path}:{reader.line_num}"
+                raise TraceError(what, where, expected=f"{width} cells, one a column")
+    except csv.Error as error:
+        raise TraceError(f"not a CSV file: {error}", where=f"{path}:{reader.line_num}") from None
     return names, rows, lines
 
 
@@ -156,5 +160,5 @@ def _text(path: Path) -> str:
         raise UsageError("file not found", where=str(path)) from None
     except IsADirectoryError:
         raise UsageError("not a file but a folder", where=str(path)) from None
-    except (UnicodeDecodeError, EOFError, gzip.BadGzipFile) as error:
+    except (UnicodeDecodeError, EOFError, gzip.BadGzipFile, zlib.error) as error:
         raise TraceError(f"not a CSV file: {error}", where=str(path)) from None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from math import inf, isnan
@@ -67,7 +68,10 @@ def logged_requests(path: Path) -> list[LoggedRequest]:
     except OSError as error:
         raise InputOutputError(f"cannot read: {error.strerror or error}", where=str(path)) from None
     reader = _reader(text)
-    requests = list(reader(text, path))
+    try:
+        requests = list(reader(text, path))
+    except (csv.Error, RecursionError) as error:
+        raise TraceError(f"not a log: {error}", where=str(path), expected=_LOGS) from None
     for number, request in enumerate(requests, 1):
         _refuse_impossible(request, f"{path}: request {number}", has_ttft=reader is not read_sglang)
     return requests

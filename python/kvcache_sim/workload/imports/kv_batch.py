@@ -57,14 +57,12 @@ def batch_of(value: Any) -> KvBatch:
 
 
 def _event(value: Any) -> KvEvent | None:
-    if isinstance(value, list) and value and value[0] in _FIELDS:
-        names = _FIELDS[value[0]]
-        fields = dict(zip(names, value[1:], strict=False))
+    kind = value.get("type") if isinstance(value, dict) else None
+    if isinstance(value, list) and value:
         kind = value[0]
-    elif isinstance(value, dict) and value.get("type") in _FIELDS:
-        fields, kind = value, value["type"]
-    else:
+    if not isinstance(kind, str) or kind not in _FIELDS:
         return None
+    fields = value if isinstance(value, dict) else dict(zip(_FIELDS[kind], value[1:], strict=False))
     hashes = fields.get("block_hashes", [])
     if not isinstance(hashes, list):
         raise ValueError("block_hashes is no list")
