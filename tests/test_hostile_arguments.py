@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import json
 import os
 import subprocess
@@ -12,7 +13,14 @@ import kvcache_sim as kv
 import pytest
 from kvcache_sim import _core
 from kvcache_sim.cli import main
-from kvcache_sim.errors import EXIT_INTERNAL, EXIT_OK, EXIT_USAGE, InvariantError
+from kvcache_sim.errors import (
+    EXIT_INTERNAL,
+    EXIT_OK,
+    EXIT_OUTPUT_EXISTS,
+    EXIT_TRACE,
+    EXIT_USAGE,
+    InvariantError,
+)
 from kvcache_sim.sweeps import worker
 from kvcache_sim.sweeps.store import CellStore
 
@@ -117,3 +125,56 @@ def test_a_sweep_stays_in_its_folder(folder: Path, capsys, name: object):
     assert code == EXIT_USAGE
     assert "s.yaml" in capsys.readouterr().err
     assert sorted(path.name for path in folder.iterdir()) == ["bad\udcff.jsonl", "s.yaml", "t.jsonl"]
+
+
+DEEP, LONG = "[" * 5000, "9" * 5000
+FILES: dict[str, str | bytes] = {
+    "deep.toml": f"a = {DEEP}",
+    "long.toml": f"name = 'x'\nlayers = {LONG}\n",
+    "cell.csv": f"num_gpus,message_bytes,time_ms\n2,{LONG * 40},1\n",
+    "log.csv": f"request id,output,latency,TTFT\n1,{LONG * 40},1,1\n",
+    "cut.csv.gz": gzip.compress(b"a,b\n" * 999, mtime=0)[:20] + b"\xff" * 9,
+    "deep.jsonl": DEEP + "\n",
+    "events.jsonl": '[1, [["BlockStored", [1], null, [1], 16, null, "GPU"], [["x"], 1], {"type": []}], 0]\n',
+}
+#: Words of a command with its exit code and words of its one line.
+LINES = [
+    ("models show deep.toml", EXIT_USAGE, "deep.toml: not a model file"),
+    ("models show long.toml", EXIT_USAGE, "long.toml: not a model file"),
+    ("gpus show long.toml", EXIT_USAGE, "long.toml: not a"),
+    ("step-times show deep.toml", EXIT_USAGE, "deep.toml: not a step-time file"),
+    ("channels show deep.toml", EXIT_USAGE, "deep.toml: not a"),
+    ("simulate t.jsonl --set model=deep.toml", EXIT_USAGE, "deep.toml: not a model file"),
+    ("calibrate fit cell.csv", EXIT_TRACE, "cell.csv:2: not a CSV file"),
+    ("calibrate fit cut.csv.gz", EXIT_TRACE, "cut.csv.gz: not a CSV file"),
+    ("calibrate requests log.csv", EXIT_TRACE, "log.csv"),
+    ("trace import deep.jsonl -o new.jsonl", EXIT_TRACE, "deep.jsonl"),
+    ("trace convert t.jsonl -o nothing", EXIT_OUTPUT_EXISTS, "nothing: the output exists"),
+    ("trace anonymise t.jsonl -o nothing", EXIT_OUTPUT_EXISTS, "nothing: the output exists"),
+    ("shadow events.jsonl --times inf", EXIT_USAGE, "--times: not a finite number"),
+    ("shadow events.jsonl --pause inf", EXIT_USAGE, "--pause: not a finite number"),
+    (f"shadow events.jsonl --cpu {LONG[:30]}", EXIT_USAGE, "a number beyond 64 bits"),
+    ("cachesim t.jsonl --capacity 5 --policy vllm --window 9223372036854775807", EXIT_OK, ""),
+    ("cachesim t.jsonl --capacity 5 --policy vllm --cpu-chunks 4294967297 --cpu-policy arc", EXIT_OK, ""),
+    (
+        "record --upstream http://127.0.0.1:1 --host 999.1.1.1 -q -o new.jsonl",
+        EXIT_USAGE,
+        "cannot listen there",
+    ),
+    ("record --upstream http://127.0.0.1:1 -q -o kept.jsonl", EXIT_OUTPUT_EXISTS, "kept.jsonl.part: left by"),
+]
+
+
+@pytest.mark.parametrize(("line", "code", "words"), LINES, ids=[line[:60] for line, *_ in LINES])
+def test_a_hostile_file_or_number_is_one_line(folder: Path, capfd, line: str, code: int, words: str):
+    for name, content in FILES.items():
+        Path(name).write_bytes(content if isinstance(content, bytes) else content.encode())
+    Path("mine").write_text("kept")
+    Path("nothing").symlink_to("nowhere")
+    Path("kept.jsonl.part").symlink_to("mine")
+    before = {path: path.lstat().st_mtime_ns for path in folder.iterdir()}
+    assert main.run(line.split()) == code
+    printed = capfd.readouterr().err
+    assert words in printed
+    assert code == EXIT_OK or printed.count("\n") == 1
+    assert {path: path.lstat().st_mtime_ns for path in folder.iterdir()} == before

@@ -80,6 +80,9 @@ def run(argv: list[str]) -> int:
         return _fail(f"{location}{error.strerror or error}", EXIT_IO)
     except UnicodeEncodeError as error:  # a directory above a file may be such a name too
         return _fail(f"error: a name is not UTF-8; got {ascii(error.object)[:80]}", EXIT_USAGE)
+    except (OverflowError, RecursionError) as error:
+        what = "a number beyond 64 bits" if isinstance(error, OverflowError) else "a file nested too deeply"
+        return _fail(f"error: {what}: {error}", EXIT_USAGE)
     except Exception as error:
         return _report_bug(error, argv)
 

@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 
 from kvcache_sim.cli.verb import verb_app
-from kvcache_sim.errors import EXIT_OK
+from kvcache_sim.errors import EXIT_OK, KvsimError
 
 app = verb_app()
 
@@ -64,7 +64,11 @@ def record(
             print(line, file=sys.stderr, flush=True)
 
     say(f"tokenizer  {chosen.name}")
-    rows = recorded(recording, trace, say)
+    try:
+        rows = recorded(recording, trace, say)
+    except KvsimError:
+        trace.abandon()
+        raise
     if texts is not None:
         texts.close()
     print(f"recorded   {rows:,} requests in {output}, {trace.skipped:,} left out")

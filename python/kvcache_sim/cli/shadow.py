@@ -7,6 +7,7 @@ import signal
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import closing
+from math import isfinite
 from pathlib import Path
 from typing import Annotated
 
@@ -83,6 +84,9 @@ def shadow(
         refuse_idle("with a capture to read", kv_events_replay=kv_events_replay)
     if capture is None:
         refuse_idle("without --capture", salt_file=salt_file, force=force)
+    for name, numbers in (("--times", times or []), ("--every", [every]), ("--pause", [pause])):
+        if not all(map(isfinite, numbers)):
+            raise UsageError("not a finite number", name, str(numbers))
     compared = Compared(
         [
             OtherCache("again"),

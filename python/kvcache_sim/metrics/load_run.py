@@ -43,7 +43,10 @@ def read_members(data: bytes, where: Path) -> Any:
     ValueError for a text that is no JSON, and for a number that is not finite.
     """
     kind = type("_Members", (_Members,), {"where": str(where)})
-    return json.loads(data, object_hook=kind, parse_constant=_no_number)
+    try:
+        return json.loads(data, object_hook=kind, parse_constant=_no_number)
+    except RecursionError as error:
+        raise ValueError(str(error)) from None
 
 
 def _no_number(name: str) -> float:

@@ -214,7 +214,7 @@ def _read_file(path: Path) -> dict[str, Any]:
         entry = tomllib.loads(path.read_text(encoding="utf-8"))
     except OSError:
         raise UsageError("step-time file not found", where=str(path)) from None
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+    except (ValueError, RecursionError) as error:
         raise UsageError(f"not a step-time file: {error}", where=str(path)) from None
     if not isinstance(entry.get("coefficients"), dict):
         raise UsageError("step-time file without a [coefficients] table", where=str(path))

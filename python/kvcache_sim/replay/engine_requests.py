@@ -102,6 +102,6 @@ def native_requests(request: ReplayRequest) -> _core.EngineRequests:
         trace.input_tokens.astype(np.uint64),
         total_tokens(request).astype(np.uint64),
         size,
-        request.window,
+        min(request.window, int(NO_NEXT_TURN)),  # no trace has more requests
         request.explain,
     )

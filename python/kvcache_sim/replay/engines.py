@@ -51,7 +51,7 @@ def replay_offloading(request: ReplayRequest) -> ReplayResult:
     refuse_without_effect(request, policy, window=True, outputs=True, store_threshold=True, cpu=True)
     if request.secondary:
         return replay_tiering(request)
-    tier = (request.cpu_policy, request.cpu_blocks, request.store_threshold)
+    tier = (request.cpu_policy, min(request.cpu_blocks, 2**31 - 1), request.store_threshold)
     answer = native_requests(request).vllm_offloading(useful_blocks(request), *tier)
     return offloading_figures(request, answer)
 

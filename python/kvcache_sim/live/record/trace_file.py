@@ -8,7 +8,7 @@ from typing import Any
 
 import msgspec
 
-from kvcache_sim.errors import InputOutputError
+from kvcache_sim.errors import InputOutputError, OutputExistsError
 from kvcache_sim.live.record.observed import Observed
 from kvcache_sim.live.tokenizer import Tokenizer
 from kvcache_sim.output import refuse_existing
@@ -29,7 +29,14 @@ class TraceFile:
         self.path, self.part = path, path.with_name(f"{path.name}.part")
         self._tokenizer, self._block_size, self._salt = tokenizer, block_size, salt
         try:
-            self._file = self.part.open("wb")
+            if force:
+                self.part.unlink(missing_ok=True)
+            self._file = self.part.open("xb")
+        except FileExistsError:
+            hint = "simulate it with --set trace.time_order=sort; --force replaces it"
+            raise OutputExistsError(
+                "left by a recording that was cut off", str(self.part), hint=hint
+            ) from None
         except OSError as error:
             raise InputOutputError("cannot be written", str(path), error.strerror or "") from None
         #: Location of each row: (arrival, offset, bytes).
@@ -67,6 +74,12 @@ class TraceFile:
             row["ttft_ms"] = round((o.tokens_ns[0] - o.arrival_ns) / NS_PER_MS, 3)
             row["token_ms"] = [round((at - o.arrival_ns) / NS_PER_MS, 3) for at in o.tokens_ns]
         return row
+
+    def abandon(self) -> None:
+        """Close the file and remove it unless it has rows."""
+        self._file.close()
+        if not self._rows:
+            self.part.unlink(missing_ok=True)
 
     def flush(self) -> None:
         """Flush the file to disk."""
