@@ -116,12 +116,6 @@ def followed(batches: list[KvBatch], most_blocks: int = 10**9) -> Following:
 
 
 @pytest.mark.parametrize("blocks", [250, 500, 1000])
-@pytest.mark.parametrize("tag", [["BlockStored"], {"type": 1}, None, 7])
-def test_an_event_whose_type_is_no_text_is_of_an_unknown_type(tag: object):
-    batch = batch_of([1.0, [[tag, [1]], {"type": tag}], 0])
-    assert (batch.events, batch.unknown) == ((), 2)
-
-
 def test_events_show_nearly_what_the_engine_found(blocks):
     batches, truth = served(blocks)
     [engine] = followed(batches).engines.values()
@@ -344,3 +338,9 @@ def test_an_engine_whose_size_is_unknown_has_no_shadows_but_the_unbounded_one(ca
 def test_another_cache_has_a_multiple_of_the_engines_blocks_and_more():
     assert OtherCache("twice", times=2.5).blocks(10) == 25
     assert OtherCache("with a tier", more_blocks=7).blocks(10) == 17
+
+
+@pytest.mark.parametrize("tag", [["BlockStored"], {"type": 1}, None, 7])
+def test_an_event_whose_type_is_no_text_is_of_an_unknown_type(tag: object):
+    batch = batch_of([1.0, [[tag, [1]], {"type": tag}], 0])
+    assert (batch.events, batch.unknown) == ((), 2)
