@@ -16,7 +16,7 @@ def refuse_existing(path: Path, overwrite: bool) -> None:
     """Raise ``OutputExistsError`` for a directory, and for an existing file without ``overwrite``."""
     if path.is_dir():
         raise OutputExistsError("the output exists", where=str(path), hint="a directory; give another name")
-    if os.path.lexists(path) and not overwrite:  # a link to nothing is somebody's too
+    if os.path.lexists(path) and not overwrite:  # a link to nothing counts
         raise OutputExistsError("the output exists", where=str(path), hint="--force replaces it")
 
 

@@ -1,6 +1,6 @@
 //! Gives mutated bytes to the readers of traces and to the table writer: `KVSIM_FUZZ` names the target.
 //!
-//! A finding is a panic, an overflow, or two ways of reading the same bytes that differ.
+//! A finding is a panic, an overflow, or two readings of the same bytes that differ.
 #![no_main]
 
 use std::io::{Cursor, Read};
