@@ -5,6 +5,8 @@ Each plug-in leaves a mark when it is imported.
 
 from __future__ import annotations
 
+import contextlib
+import os
 from pathlib import Path
 
 import kvcache_sim as kv
@@ -12,6 +14,7 @@ import pytest
 from kvcache_sim.cli import VERBS
 from kvcache_sim.cli.main import run as command
 from kvcache_sim.errors import UsageError
+from kvcache_sim.policies.plugins import permission
 from kvcache_sim.policies.plugins.load import load_plugin
 from kvcache_sim.policies.plugins.permission import names_only, refused
 
@@ -135,6 +138,37 @@ def test_a_verb_that_reads_cannot_load_one(tmp_path: Path):
             load_plugin(f"{file}:Fetch")
     assert not (tmp_path / "mark").exists()
     assert READS.keys() <= VERBS.keys()
+
+
+@pytest.mark.parametrize(("value", "refuses"), [("", False), ("0", False), ("1", True), ("yes", True)])
+def test_the_environment_refuses_by_any_word_but_0(
+    monkeypatch: pytest.MonkeyPatch, value: str, refuses: bool
+):
+    monkeypatch.setenv(permission.NO_PLUGINS, value)
+    with refused():
+        pass
+    assert os.environ[permission.NO_PLUGINS] == value, "an inner refusal ends, an outer one stays"
+    with pytest.raises(UsageError) if refuses else contextlib.nullcontext():
+        permission.ask_to_load("own.py:Fetch")
+
+
+def test_names_stay_text_behind_an_inner_reader():
+    with names_only():
+        with names_only():
+            pass
+        assert not permission.may_load()
+        with pytest.raises(UsageError, match="where a run is read"):
+            permission.ask_to_load("own.py:Fetch")
+    assert permission.may_load()
+
+
+def test_a_plug_in_is_announced_once(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]):
+    monkeypatch.setattr(permission, "_announced", None)
+    permission.announce("a.py:A")
+    permission.announce_plugins()
+    for name in ("a.py:A", "b.py:B", "a.py:A"):
+        permission.announce(name)
+    assert capsys.readouterr().err == "plug-in: a.py:A\nplug-in: b.py:B\n"
 
 
 def test_show_reads_the_file_of_a_plug_in(

@@ -16,6 +16,7 @@ from kvcache_sim.metrics.load_run import load_run
 from kvcache_sim.metrics.run import CodedText
 from kvcache_sim.metrics.run_directory import COMPLETE, open_numbered_directory, open_run_directory
 from kvcache_sim.metrics.tables import read_table, write_table
+from kvcache_sim.regular_files import exchange
 
 
 def write_run(target: Path, force: bool = False, seed: int = 0) -> None:
@@ -74,6 +75,31 @@ def test_a_forced_run_that_fails_keeps_the_old_one(tmp_path):
     assert load_run(tmp_path / "out").manifest == {"seed": 0}
 
 
+def test_directories_are_exchanged_in_one_step(tmp_path):
+    first, second = tmp_path / "first", tmp_path / "second"
+    for own in (first, second):
+        own.mkdir()
+        (own / own.name).touch()
+    assert exchange(first, second)
+    assert [path.name for own in (first, second) for path in own.iterdir()] == ["second", "first"]
+
+
+def test_a_run_that_finished_before_the_lock_was_taken_stays(tmp_path, monkeypatch):
+    """Both looked at the name when it was free; the other took the lock first, and finished."""
+    other, lock = tmp_path / "other", run_directory.FileLock
+    write_run(other)
+
+    def locked(path):
+        if other.exists():
+            os.rename(other, tmp_path / "out")
+        return lock(path)
+
+    monkeypatch.setattr(run_directory, "FileLock", locked)
+    with pytest.raises(OutputExistsError, match="the output exists"):
+        write_run(tmp_path / "out", seed=1)
+    assert load_run(tmp_path / "out").manifest == {"seed": 0}
+
+
 def test_two_runs_into_one_directory_the_second_refuses(tmp_path):
     with open_run_directory(tmp_path / "out", False):
         with pytest.raises(
@@ -110,6 +136,17 @@ def test_a_link_at_the_neighboring_name_deletes_nothing(tmp_path):
         write_run(tmp_path / "out")
     assert (victim / "thesis.json").exists()
     assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize("other", ["COMPLETE notes", "run.json.bak", "a link"])
+def test_a_folder_that_only_looks_like_an_unfinished_run_stays(tmp_path, other):
+    own, lock = folder_of_files(tmp_path / ".out.part"), tmp_path / "lock"
+    lock.touch()
+    (own / ".lock").symlink_to(lock) if other == "a link" else (own / ".lock").touch()
+    (own / other.replace("a link", "summary.json")).touch()
+    with pytest.raises(OutputExistsError, match="the name of the unfinished run is taken"):
+        write_run(tmp_path / "out")
+    assert (own / "thesis.json").read_text() == "years of work"
 
 
 @pytest.mark.parametrize("name", [".out.part", ".out.old"])

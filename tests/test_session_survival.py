@@ -60,5 +60,12 @@ def test_what_others_left_is_not_the_sessions_and_its_own_last_token_does_not_co
     assert (only["turns"], only["survived"], only["gpu"], only["lost"]) == (1, 1.0, 1.0, 0.0)
 
 
+def test_a_gap_at_a_bound_begins_the_longer_range():
+    turns = [row for n, gap in enumerate((0, 1, 1.5, 2)) for row in (
+        (n, 0, 100, 13, 0.0, 5.0, 0, 0, 0), (n, 1, 200, 9, 5.0 + gap, 9.0, 0, 0, 0)
+    )]  # fmt: skip
+    assert [(row["gap_from_s"], row["turns"]) for row in curve(turns)] == [(0.0, 1), (1.0, 2), (2.0, 1)]
+
+
 def test_no_sessions_no_curve():
     assert curve([(-1, 0, 100, 5, 9.0, 10.0, 0, 0, 0)]) == []
