@@ -1,4 +1,4 @@
-"""Figures that stand in one place, by closed forms on a few rows."""
+"""Figures that one function computes, by closed forms on a few rows."""
 
 from __future__ import annotations
 
@@ -166,7 +166,7 @@ def test_of_equal_splits_the_one_with_fewest_prefill_machines_and_of_counts_the_
 
 
 class Runs:
-    """Outcomes of a scenario that attains up to a rate of 2 a second, but where it is told not to."""
+    """Outcomes of a scenario that attains up to a rate of 2 a second, except where the test says so."""
 
     def __init__(self, but: tuple[Fraction, ...], judged: int) -> None:
         self.but, self.judged, self.runs = but, judged, 0

@@ -240,7 +240,7 @@ def test_machines_have_ports_in_order_or_free_ones(port, ports):
 
 
 class Loop:
-    """Timers on a time that a test sets, and requests that nobody serves."""
+    """Timers on a time that a test sets, and requests that no server takes."""
 
     def __init__(self):
         self.now, self.timers = 0.0, []

@@ -1,4 +1,4 @@
-"""Oracles of one simulated scenario: invariants, the specification, other ways to the same run, its files."""
+"""Oracles of one simulated scenario: invariants, the specification, equal runs, its files."""
 
 from __future__ import annotations
 
