@@ -14,6 +14,7 @@ from kvcache_sim.model.aiconfigurator.deployment import LABEL_REPAIRS, REPAIRS, 
 from kvcache_sim.model.aiconfigurator.sampled import cache_folder, read_table, table_key
 from kvcache_sim.model.aiconfigurator.sampling import breakpoints
 from kvcache_sim.model.aiconfigurator.source import aiconfigurator_step_time
+from kvcache_sim.model.rank_work import AGREEMENT_MS
 from kvcache_sim.model.residual_grid import Residuals
 from kvcache_sim.model.step_time import StepBatch
 from kvcache_sim.model.step_times import MeasuredOn, load_step_time, measured_on, with_absolute_files
@@ -301,11 +302,32 @@ def test_a_users_own_table_of_links_is_read(tmp_path):
 
 
 @needs_library
+def test_ranks_share_experts_and_exchange_by_the_tokens_of_all():
+    """The library's ranks have equal loads, and no agreement; its own exchange is NCCL's of the same system."""
+    from kvcache_sim.model.aiconfigurator.kernels import measured_kernels
+
+    name = "aiconfigurator:qwen3-30b-a3b@rtx-pro-6000:vllm:dp2,ep2"
+    kernels = measured_kernels(parse_deployment(name.removeprefix("aiconfigurator:")))
+    found, given = load_step_time(name), load_step_time(name, "pcie5")
+    table = found.table(4096, 256)
+    with kernels.asked() as step_ms:
+        for new, n in ((2048, 0), (0, 64)):
+            batch = StepBatch(((new, 0),) * (new > 0), n, 1000 * n, 1000)
+            assert table.step(batch) / 1e6 - AGREEMENT_MS == pytest.approx(
+                step_ms(new, 0, n, 1000 * n), rel=0.03
+            )
+    assert table.shared.of([2048, 16]) < 0.6 * table.shared.of([2048, 2048])
+    assert any("experts and exchange of 2 ranks by the tokens of all" in fact for fact in found.facts)
+    for tokens in ([64, 64], [2048, 2048]):
+        assert given.table(4096, 256).shared.of(tokens) == pytest.approx(table.shared.of(tokens), rel=0.03)
+
+
+@needs_library
 @pytest.mark.parametrize(
     ("name", "links", "says"),
     [
         ("aiconfigurator:qwen3-32b@h100", "nvlink", "no effect here"),
-        ("aiconfigurator:qwen3.6-35b-a3b@b300:tp1,dp2,ep2", "nvlink", "no effect here"),
+        ("aiconfigurator:qwen3-32b@h100:tp1,dp2", "nvlink", "no effect here"),
         ("aiconfigurator:deepseek-v3@h200:sglang:tp8", "nvlink", "inside other figures"),
         ("aiconfigurator:qwen3-32b@rtx-pro-6000:tp2", "nvlink", "no NVLink"),
     ],

@@ -115,7 +115,9 @@ def test_drafts_ranks_and_the_engines_own_schedulers():
     ranks = scenario_of_launch(SGLANG_RANKS, "h200")
     scenario = kv.Scenario.from_yaml(ranks)
     assert (scenario["replica.dp"], scenario["tiers.gpu.capacity"]) == (4, "6250 blocks")
-    assert scenario["replica.step_time"] == "roofline:qwen3-30b-a3b@h200", "a rank's attention is on one GPU"
+    assert scenario["replica.step_time"] == "roofline:qwen3-30b-a3b@h200:dp4", (
+        "a rank's attention is on one GPU"
+    )
     assert "# not simulated: SGLANG_ENABLE_X=1\n# not simulated: --enable-hierarchical-cache\n" in ranks
     assert "# not simulated: --hicache-ratio 2\n" in ranks
     own = kv.Scenario.from_yaml(scenario_of_launch(SGLANG_OWN, "h200"))

@@ -5,7 +5,8 @@ import pytest
 from kvcache_sim.errors import UsageError
 from kvcache_sim.model.catalog import entry_names
 from kvcache_sim.model.gpus import gpu_names, load_gpu
-from kvcache_sim.model.links import all_reduce_ms, load_links
+from kvcache_sim.model.links import all_reduce_ms, exchange_ms, load_links
+from kvcache_sim.model.rank_work import AGREEMENT_MS
 from kvcache_sim.model.step_time import StepBatch
 from kvcache_sim.model.step_times import load_step_time
 
@@ -35,6 +36,45 @@ def test_sizes_and_numbers_of_gpus_between_measured_ones(tmp_path):
     assert table.ms(3, np.array([100.0]))[0] == pytest.approx(1 + share)
     with pytest.raises(UsageError, match="no all-reduce among 8 GPUs"):
         table.ms(8, np.array([100.0]))
+
+
+def test_exchanges_are_an_all_gather_and_a_reduce_scatter_of_one_buffer(tmp_path):
+    """NCCL's own rows: elements of two bytes, several operations; others of one byte are left out."""
+    path = tmp_path / "nccl.csv"
+    ops = {"all_gather": 2, "reduce_scatter": 3, "all_reduce": 4, "alltoall": 9}
+    rows = [
+        f"{op},2,{kind},{n},{ms}" for op, ms in ops.items() for kind in ("half", "int8") for n in (50, 100)
+    ]
+    path.write_text("\n".join(["op,num_gpus,dtype,message_elements,time_ms", *rows]) + "\n")
+    table, sizes = load_links(str(path)), np.array([100.0, 200.0])
+    assert table.exchange_ms(2, sizes).tolist() == [5, 5]
+    assert table.ms(2, sizes).tolist() == [4, 4]
+    assert (
+        exchange_ms(load_links("pcie4"), 1e9, 2, sizes).tolist() == load_links("pcie4").ms(2, sizes).tolist()
+    )
+    given = exchange_ms(load_links("pcie5"), 1e9, 2, np.array([2.0 * 16_777_216]))
+    assert given == pytest.approx([0.540 + 0.574], abs=0.001)
+    assert load_links("nvlink-h200").exchanges == load_links("nvlink-h100").exchanges
+
+
+def test_a_roofline_of_ranks_shares_its_experts_by_the_tokens_of_all():
+    """A prompt beside another rank's decode meets half the experts' work and exchange of two prompts."""
+    table = load_step_time("roofline:qwen3-30b-a3b@rtx-pro-6000:ep2,dp2").table(8192, 256)
+    own, one = table.own_part(), load_step_time("roofline:qwen3-30b-a3b@rtx-pro-6000")
+    prompt, decode = StepBatch(((2048, 0),)), StepBatch((), 64, 64_000, 1000)
+    for batch, tokens in ((prompt, 2048), (decode, 64)):
+        assert own.step(batch) + table.shared.of([tokens, tokens]) == table.step(batch)
+    assert table.shared.of([2048, 16]) < 0.72 * table.shared.of([2048, 2048])
+    assert table.shared.of([16, 16]) == table.shared.of([9, 16])
+    assert table.step(decode) < 0.7 * one.step(decode), "each GPU reads half of the experts"
+    assert table.shared.of([1, 1]) > AGREEMENT_MS * 1e6
+    assert load_step_time("roofline:qwen3-30b-a3b@rtx-pro-6000:dp2").table(8192, 256).shared.of([5, 5]) == (
+        table.shared.of([5, 5])
+    ), "whole experts or parts of each: a GPU reads as much"
+    slower = load_step_time("roofline:qwen3-30b-a3b@h100:dp2", "pcie5")
+    assert slower.step(prompt) > load_step_time("roofline:qwen3-30b-a3b@h100:dp2").step(prompt)
+    with pytest.raises(UsageError, match="has no experts"):
+        load_step_time("roofline:qwen3-8b@h100:dp2")
 
 
 def test_without_a_table_latency_and_rate_of_the_links_are_assumed():

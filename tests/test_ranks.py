@@ -12,6 +12,7 @@ from examples import examples
 from hypothesis import given
 from hypothesis import strategies as st
 from kvcache_sim.errors import UsageError
+from kvcache_sim.model.shared_time import SharedTime
 from kvcache_sim.model.step_time import StepBatch
 from kvcache_sim.scenario.load import scenario_from_text
 from kvcache_sim.serving.membership.plan import MembershipEvent, MembershipPlan
@@ -75,6 +76,26 @@ def test_an_idle_rank_takes_a_dummy_step_at_least():
     trace = trace_of([[1]], 16, [1], [0], [1])
     run = simulate(in_step(cluster((400,), 2), 2), trace)
     assert run.requests["first_token_ns"].tolist() == [max(alone(1), DUMMY)] == [DUMMY]
+
+
+def test_shared_work_counts_the_tokens_of_all_ranks():
+    """A prompt of 512 tokens beside one of 64: 576 tokens, not twice 512; then two decodes, padded to one each."""
+    shared = SharedTime(2, np.array([0, 700_000, 900_000]), np.arange(2 * 4096 + 1) * 1_000)
+    even = table().base_ns + shared.even(4097), table().decode_base_ns + shared.even(65)
+    past = table().past_base_ns + shared.even(4097)
+    whole = replace(table(), base_ns=even[0], decode_base_ns=even[1], past_base_ns=past, shared=shared)
+    settings = in_step(cluster((400,), 2), 2)
+    settings = replace(settings, machines=tuple(replace(m, step_time=whole) for m in settings.machines))
+    trace = trace_of([[*range(4)], [*range(10, 42)]], 16, [64, 512], [0, 0], [2, 2])
+    run = simulate(settings, trace)
+    first = alone(512) + 576_000
+    assert run.requests["first_token_ns"].tolist() == [first, first]
+    assert run.requests["finish_ns"].tolist() == [first + decode(512) + 700_000] * 2
+    assert whole.step(StepBatch(((512, 0),))) == alone(512) + 2 * 512_000
+    assert whole.own_part().step(StepBatch(((512, 0),))) == alone(512)
+    four = replace(settings, machines=settings.machines * 2)
+    with pytest.raises(UsageError, match="another number of ranks"):
+        simulate(in_step(four, 4), trace)
 
 
 def twice(trace):

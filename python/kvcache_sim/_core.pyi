@@ -1050,12 +1050,16 @@ class Cluster:
             StoreError: As ``open``.
         """
 
-    def step_together(self, size: int, dummy_ns: Sequence[int]) -> None:
+    def step_together(
+        self, size: int, dummy_ns: Sequence[int], shared_ns: Sequence[tuple[list[int], list[int]]]
+    ) -> None:
         """Group each ``size`` consecutive machines as data-parallel ranks of one engine, which step together.
 
         Args:
             size: Ranks of an engine.
             dummy_ns: By engine, the time in ns of a step of a rank without requests.
+            shared_ns: By engine, the time in ns of the work that all ranks share: by the tokens of the
+                largest rank while CUDA graphs hold every rank's step, then by the tokens of all ranks.
 
         Raises:
             StoreError: If the groups do not cover all machines.

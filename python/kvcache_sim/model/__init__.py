@@ -17,7 +17,9 @@
 - ``latent_attention``     attention over latents
 - ``layer_group``          groups of identical layers of a model
 - ``linear``               the linear source: step time from four explicit costs
-- ``links``                time of an all-reduce among the GPUs of one machine
+- ``links``                time of all-reduces and exchanges among the GPUs of one machine
+- ``rank_work``            what data-parallel ranks share in a step: experts, exchange, agreement
+- ``shared_time``          that time by the tokens of the ranks, as the core takes it
 - ``model_file``           models by name or file
 - ``model_spec``           a language model as a list of layer groups
 - ``parametric``           the parametric source: step time from a few fitted coefficients

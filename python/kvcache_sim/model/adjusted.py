@@ -102,6 +102,7 @@ class ScaledStepTime(StepTime):
             decode_base_ns=_times(table.decode_base_ns + padding_ms / self.decode * sequences, self.decode),
             longest_fs=_times(table.longest_fs, self.decode),
             residuals=table.residuals.times(self.decode, self.chunk),
+            shared=table.shared.times(min(self.decode, self.chunk)),
         )
 
 

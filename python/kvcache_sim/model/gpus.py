@@ -118,6 +118,11 @@ class GpuSpec(Value):
     reported_memory_bytes: int = 0
 
     @property
+    def link_bytes_per_s(self) -> int:
+        """The rate of the fastest link between GPUs of one machine."""
+        return self.nvlink_bytes_per_s or self.pcie_bytes_per_s
+
+    @property
     def usable_bytes(self) -> int:
         """Total memory reported by CUDA, or an estimate: 1.5 % less than the vendor's figure."""
         return self.reported_memory_bytes or int(self.memory_bytes * 0.985)

@@ -16,13 +16,17 @@ MEMORY_UTILISATION = 0.9
 
 
 def kv_capacity_bytes(
-    model: ModelSpec, gpu: GpuSpec, tensor_parallel: int, utilisation: float = MEMORY_UTILISATION
+    model: ModelSpec,
+    gpu: GpuSpec,
+    tensor_parallel: int,
+    utilisation: float = MEMORY_UTILISATION,
+    data_parallel: int = 1,
 ) -> int:
     """Return the bytes left after weights on each GPU: an upper bound of the KV in measurements.
 
     ``kv_capacity.kv_capacity`` subtracts activations too. Raises UsageError if the weights do not fit.
     """
-    weights = -(-model.weights_bytes // tensor_parallel)
+    weights = -(-(model.weights_bytes - other_ranks_bytes(model, data_parallel)) // tensor_parallel)
     free_bytes = int(gpu.memory_bytes * utilisation) - weights
     if free_bytes <= 0:
         raise UsageError(
@@ -32,6 +36,14 @@ def kv_capacity_bytes(
             hint="raise the TP degree",
         )
     return free_bytes
+
+
+def other_ranks_bytes(model: ModelSpec, data_parallel: int) -> int:
+    """Return the bytes of experts that one of several data-parallel ranks leaves to the others."""
+    hidden, bits = model.hidden_size, bits_per_value(model.weights.experts)
+    found = ((len(group.layers), group.feed_forward) for group in model.groups)
+    experts = sum(count * mlp.experts * mlp.expert_params(hidden) for count, mlp in found if mlp is not None)
+    return int(experts * bits / 8) * (data_parallel - 1) // data_parallel
 
 
 #: Bytes per logit of the engine's sampler warm-up, with top-k and top-p on every sequence. Sorting: the logit
@@ -136,14 +148,16 @@ class KvCapacity(Value):
         )
 
 
-def kv_capacity(model: ModelSpec, gpu: GpuSpec, tensor_parallel: int, engine: EngineMemory) -> KvCapacity:
+def kv_capacity(
+    model: ModelSpec, gpu: GpuSpec, tensor_parallel: int, engine: EngineMemory, data_parallel: int = 1
+) -> KvCapacity:
     """Return the KV capacity of an engine such as vLLM 0.11 on each GPU; it may be negative.
 
     The engine runs its largest batch and its sampler once and gives KV the remaining memory. Computed from
-    shapes and settings only, without rules for single models. Raises UsageError if the weights alone do not
-    fit.
+    shapes and settings only, without rules for single models. Experts are spread over data-parallel ranks.
+    Raises UsageError if the weights alone do not fit.
     """
-    weights = -(-loaded_weights_bytes(model) // tensor_parallel)
+    weights = -(-(loaded_weights_bytes(model) - other_ranks_bytes(model, data_parallel)) // tensor_parallel)
     budget = int(gpu.usable_bytes * engine.utilisation)
     if weights >= budget:
         raise UsageError(
@@ -152,7 +166,7 @@ def kv_capacity(model: ModelSpec, gpu: GpuSpec, tensor_parallel: int, engine: En
             expected=f"fewer than {budget:,}",
             hint="raise the TP degree",
         )
-    parallel = NON_TORCH_PARALLEL_BYTES if tensor_parallel > 1 else 0
+    parallel = NON_TORCH_PARALLEL_BYTES if tensor_parallel * data_parallel > 1 else 0
     return KvCapacity(
         engine,
         budget_bytes=budget,

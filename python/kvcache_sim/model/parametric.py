@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from kvcache_sim.errors import UsageError
 from kvcache_sim.model.catalog import check_keys
+from kvcache_sim.model.shared_time import SharedTime
 from kvcache_sim.model.step_time import StepTime, StepTimeTable
 from kvcache_sim.values import Value
 
@@ -65,7 +66,8 @@ class ParametricStepTime(Value, StepTime):
     ``graph_tokens`` tokens are padded to the next captured size (0: never). Launch times are separate from
     kernels, as in ``StepTimeTable``: ``launch`` past these tokens, ``launch_pieces`` with a chunk up to them,
     ``launch_graph`` in decode steps, ``launch_sequence`` additionally per decode sequence, and ``tail``,
-    ``tail_sequence`` after a launch that the GPU has waited for.
+    ``tail_sequence`` after a launch that the GPU has waited for. ``shared_points``, by the tokens of all
+    ``shared_ranks`` ranks, are the time of the work that these do together, on top of a rank's own base.
     """
 
     weights_ms: float = 0.0
@@ -100,6 +102,8 @@ class ParametricStepTime(Value, StepTime):
     decode_points: tuple[tuple[float, float], ...] = ()
     past_points: tuple[tuple[float, float], ...] = ()
     longest_points: tuple[tuple[float, float], ...] = ()
+    shared_ranks: int = 0
+    shared_points: tuple[tuple[float, float], ...] = ()
 
     def table(self, max_tokens: int, max_sequences: int) -> StepTimeTable:
         """Return the model as integers, for steps of up to ``max_tokens`` and ``max_sequences``."""
@@ -147,6 +151,9 @@ def _lowered(model: ParametricStepTime, max_tokens: int, max_sequences: int) -> 
     if model.past_points:
         past_ms = np.where(padded > 0, model.fixed_ms + points_ms(model.past_points, padded), 0.0)
         past_base = np.rint(past_ms * _NS_PER_MS).astype(np.int64)[: max_tokens + 1]
+    shared = _shared(model, padded, max_tokens)
+    base, decode_base = base + shared.even(len(base)), decode_base + shared.even(len(decode_base))
+    past_base = past_base + shared.even(len(past_base))
     base.flags.writeable = False
     kv, kv_mixed = model.kv_ms_per_thousand, max(model.kv_mixed_ms_per_thousand, model.kv_ms_per_thousand)
     return StepTimeTable(
@@ -167,8 +174,23 @@ def _lowered(model: ParametricStepTime, max_tokens: int, max_sequences: int) -> 
         longest_fs=longest,
         **_unsplit(model, padded[: max_sequences + 1]),
         past_base_ns=past_base,
+        shared=shared,
         **_launches(model),
     )
+
+
+def _shared(model: ParametricStepTime, padded: NDArray[np.int64], max_tokens: int) -> SharedTime:
+    """Return the time that all ranks take together, by the tokens of the largest one and of all."""
+    if not model.shared_points:
+        return SharedTime()
+    ranks = model.shared_ranks
+
+    def at(tokens: NDArray[np.int64]) -> NDArray[np.int64]:
+        ms = np.where(tokens > 0, points_ms(model.shared_points, tokens), 0.0)
+        return np.rint(ms * _NS_PER_MS).astype(np.int64)
+
+    held = padded[: min(model.graph_tokens, max_tokens) + 1]
+    return SharedTime(ranks, at(ranks * held), at(np.arange(ranks * max_tokens + 1)))
 
 
 def _unsplit(model: ParametricStepTime, padded: NDArray[np.int64]) -> dict[str, Any]:
@@ -204,7 +226,7 @@ def six_digits(value: float) -> float:
     return float(f"{value:.6g}")
 
 
-_WHOLE = ("graph_tokens", "least_kv_tokens", "least_query_tokens", "unsplit_sequences")
+_WHOLE = ("graph_tokens", "least_kv_tokens", "least_query_tokens", "shared_ranks", "unsplit_sequences")
 
 
 def parametric_step_time(coefficients: dict[str, Any], where: str) -> ParametricStepTime:
@@ -226,6 +248,9 @@ def parametric_step_time(coefficients: dict[str, Any], where: str) -> Parametric
     for key, value in values.items():
         if value < (1 if key == "exponent" else 0):
             raise UsageError(f"{key} is too small", where=where, got=str(value))
+    shared = _points(coefficients, "shared_points", where)
+    if bool(shared) != (values.get("shared_ranks", 0) > 1):
+        raise UsageError("shared_points and shared_ranks above 1 go together", where=where)
     for key in ("spread", "spread_mixed"):
         if values.get(key, 0) > 1:
             raise UsageError(f"{key} is a share, at most 1", where=where, got=str(values[key]))
@@ -233,7 +258,12 @@ def parametric_step_time(coefficients: dict[str, Any], where: str) -> Parametric
     decode = _points(coefficients, "decode_points", where)
     past = _points(coefficients, "past_points", where)
     return ParametricStepTime(
-        base_points=base, decode_points=decode, past_points=past, longest_points=longest, **values
+        base_points=base,
+        decode_points=decode,
+        past_points=past,
+        longest_points=longest,
+        shared_points=shared,
+        **values,
     )
 
 

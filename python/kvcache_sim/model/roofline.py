@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,6 +17,7 @@ from kvcache_sim.model.layer_group import DenseFeedForward, FeedForward, LayerGr
 from kvcache_sim.model.links import AllReduces, all_reduce_ms, load_links
 from kvcache_sim.model.model_spec import ModelSpec
 from kvcache_sim.model.parametric import ParametricStepTime, six_digits
+from kvcache_sim.model.rank_work import shared_points
 
 #: Up to this many tokens a window, chunk or selection counts as full for every token, as few contexts are
 #: shorter; a longer one counts as attention to all, as few contexts are longer. A step's time is linear in
@@ -87,8 +89,11 @@ class Linear:
         return np.asarray(needed * self.weights * float(bits_per_value(self.dtype) / 8), np.float64)
 
 
-def linear_layers(model: ModelSpec, tensor_parallel: int) -> Iterator[Linear]:
-    """Yield the linear layers of a step on one GPU, the head last; all are split evenly."""
+def linear_layers(model: ModelSpec, tensor_parallel: int, data_parallel: int = 1) -> Iterator[Linear]:
+    """Yield the linear layers of a step on one GPU, the head last; all are split evenly.
+
+    Experts are on the GPUs of all data-parallel ranks: whole ones or parts of each, a GPU reads as much.
+    """
     hidden, dtypes = model.hidden_size, model.weights
     for group in model.groups:
         count = len(group.layers)
@@ -100,7 +105,7 @@ def linear_layers(model: ModelSpec, tensor_parallel: int) -> Iterator[Linear]:
             router_alone = shared == hidden * mlp.experts
             yield Linear(count, shared / tensor_parallel, 1 if router_alone else 2, dtypes.feed_forward)
             if mlp.experts:
-                expert = mlp.expert_params(hidden) / tensor_parallel
+                expert = mlp.expert_params(hidden) / (tensor_parallel * data_parallel)
                 yield Linear(count, expert, 2, dtypes.experts, mlp.experts, mlp.experts_active)
     yield Linear(1, model.vocab_size * hidden / tensor_parallel, 1, dtypes.embedding)
 
@@ -140,27 +145,34 @@ _TOKENS = np.unique(
 
 
 def roofline_step_time(
-    model: ModelSpec, gpu: GpuSpec, tensor_parallel: int, links: AllReduces | None = None
+    model: ModelSpec,
+    gpu: GpuSpec,
+    tensor_parallel: int,
+    links: AllReduces | None = None,
+    data_parallel: int = 1,
 ) -> ParametricStepTime:
     """Return the sum of a step's kernels, each the smooth maximum of memory and compute time.
 
     Weights are read once per step, of a mixture only the experts that some token needs. A layer has its
     GEMMs, its attention and five small kernels, with several GPUs two all-reduces over ``links``, those of
     the GPU unless given. Rates and fixed times are the GPU's (``KernelRates``): measured for most, else
-    assumed. Host time between steps is not included. (The form: Williams et al., CACM 52(4), 2009.) Raises
-    UsageError if the weights do not fit or the degree does not divide the heads.
+    assumed. Of data-parallel ranks each has its own attention; the experts on the GPUs of all, the exchange
+    of their tokens and the ranks' agreement are shared. Other host time is not included. (The form: Williams
+    et al., CACM 52(4), 2009.) Raises UsageError if the weights do not fit, the degree does not divide the
+    heads, or ranks have no experts to share.
     """
     if tensor_parallel < 1 or model.heads % tensor_parallel:
         raise UsageError(
             f"tensor parallel degree does not divide the {model.heads} heads of {model.name}",
             got=str(tensor_parallel),
         )
-    kv_capacity_bytes(model, gpu, tensor_parallel)
+    kv_capacity_bytes(model, gpu, tensor_parallel, data_parallel=data_parallel)
     tokens = _TOKENS.astype(np.float64)
     rates, work = gpu.kernels, attention_work(model, tensor_parallel)
     attention_per_ms = gpu.bf16_flops * rates.attention_efficiency * tensor_parallel / 1e3
-    linears = linear_layers(model, tensor_parallel)
-    base = np.sum([_linear_ms(linear, gpu, tokens) for linear in linears], axis=0)
+    linears = [*linear_layers(model, tensor_parallel, data_parallel)]
+    own = [linear for linear in linears if data_parallel == 1 or linear.experts == 1]
+    base = np.sum([_linear_ms(linear, gpu, tokens) for linear in own], axis=0)
     base += _other_ms(model, gpu, tensor_parallel, tokens) + work.flops_per_token / attention_per_ms * tokens
     reduced = layer_all_reduces_ms(model, gpu, tensor_parallel, tokens, links)
     base = np.maximum.accumulate(base + model.layers * reduced)
@@ -176,7 +188,21 @@ def roofline_step_time(
         past_ms_per_thousand=kv_ms,
         sequence_ms=sequence_ms,
         sequence_mixed_ms=sequence_ms,
+        **_shared(model, gpu, (tensor_parallel, data_parallel), links),
     )
+
+
+def _shared(
+    model: ModelSpec, gpu: GpuSpec, degrees: tuple[int, int], links: AllReduces | None
+) -> dict[str, Any]:
+    """Return the coefficients of the work that data-parallel ranks share; empty for a single rank."""
+    if degrees[1] == 1:
+        return {}
+    tokens = _TOKENS.astype(np.float64)
+    experts = [linear for linear in linear_layers(model, *degrees) if linear.experts > 1]
+    experts_ms = np.sum([_linear_ms(linear, gpu, tokens) for linear in experts], axis=0)
+    points = shared_points(model, gpu, degrees, (tokens, experts_ms), links)
+    return {"shared_ranks": degrees[1], "shared_points": points}
 
 
 def _linear_ms(linear: Linear, gpu: GpuSpec, tokens: NDArray[np.float64]) -> NDArray[np.float64]:
@@ -217,5 +243,4 @@ def layer_all_reduces_ms(
     """Return the ms of a layer's two all-reduces at each token count: 16-bit hidden states among all GPUs."""
     if links is None and gpu.links and tensor_parallel > 1:
         links = load_links(gpu.links)
-    rate = gpu.nvlink_bytes_per_s or gpu.pcie_bytes_per_s
-    return 2 * all_reduce_ms(links, rate, tensor_parallel, tokens * model.hidden_size * 2)
+    return 2 * all_reduce_ms(links, gpu.link_bytes_per_s, tensor_parallel, tokens * model.hidden_size * 2)

@@ -1,4 +1,4 @@
-"""Parser of a roofline's name: ``MODEL@GPU``, and after a colon its TP degree and formats."""
+"""Parser of a roofline's name: ``MODEL@GPU``, and after a colon its degrees and formats."""
 
 from __future__ import annotations
 
@@ -17,7 +17,10 @@ _PARTS = r"([^@:]+)@([^@:]+)(?::([^@:]*))?"
 
 
 class RooflineName(Value):
-    """A parsed roofline name: ``options`` are ``tp8``, a format of all weights (``fp8``), and ``kv-fp8``."""
+    """A parsed roofline name.
+
+    ``options`` are degrees (``tp8``, ``ep2``, ``dp2``), a format of all weights (``fp8``), and ``kv-fp8``.
+    """
 
     model: str
     gpu: str
@@ -26,7 +29,20 @@ class RooflineName(Value):
     @property
     def tensor_parallel(self) -> int:
         """The TP degree, 1 where none is given."""
-        return next((int(one[2:]) for one in self.options if _is_degree(one)), 1)
+        return self._degree("tp")
+
+    @property
+    def data_parallel(self) -> int:
+        """The data-parallel ranks, 1 where none are given."""
+        return self._degree("dp")
+
+    @property
+    def expert_parallel(self) -> int:
+        """The EP degree, 1 where none is given."""
+        return self._degree("ep")
+
+    def _degree(self, kind: str) -> int:
+        return next((int(one[2:]) for one in self.options if _is_degree(one) and one[:2] == kind), 1)
 
     @property
     def weight_dtype(self) -> str:
@@ -58,7 +74,7 @@ def with_dtypes(model: ModelSpec, weight_dtype: str, kv_dtype: str) -> ModelSpec
 
 
 def parse_roofline(text: str) -> RooflineName:
-    """Parse ``MODEL@GPU[:tpN,fp8,kv-fp8]``; UsageError if it is invalid."""
+    """Parse ``MODEL@GPU[:tpN,epN,dpN,fp8,kv-fp8]``; UsageError if it is invalid."""
     match = re.fullmatch(_PARTS, text)
     options = tuple(match[3].split(",")) if match and match[3] is not None else ()
     known = [_is_degree(one) or one in DTYPES or one.removeprefix("kv-") in KV_DTYPES for one in options]
@@ -66,11 +82,11 @@ def parse_roofline(text: str) -> RooflineName:
         raise UsageError(
             "not a roofline",
             got=repr(text),
-            expected="MODEL@GPU or MODEL@GPU:tp2,fp8,kv-fp8",
+            expected="MODEL@GPU or MODEL@GPU:tp2,ep4,dp2,fp8,kv-fp8",
             hint="MODEL and GPU each a packaged name or a file; fp8 is the weights' format, kv-fp8 the KV's",
         )
     return RooflineName(match[1], match[2], options)
 
 
 def _is_degree(option: str) -> bool:
-    return re.fullmatch(r"tp[1-9]\d{0,2}", option) is not None
+    return re.fullmatch(r"(tp|ep|dp)[1-9]\d{0,2}", option) is not None

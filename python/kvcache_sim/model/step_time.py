@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 from numpy.typing import NDArray
 
 from kvcache_sim.model.residual_grid import Residuals
+from kvcache_sim.model.shared_time import SharedTime
 from kvcache_sim.values import Value, field
 
 _FS_PER_NS = 1_000_000
@@ -61,7 +64,8 @@ class StepTimeTable(Value, StepTime):
     prefill chunk, whose graph is in pieces, and ``graph_launch_ns`` in a pure decode step. All three add
     ``launch_sequence_ns`` per decode sequence. A GPU that has waited for a launch ends ``tail_ns``, plus
     ``tail_sequence_ns`` per decode sequence, after it (``tail``): the time of the kernels that are launched
-    last. All arithmetic is integer, so both backends agree.
+    last. Bases include the work that data-parallel ranks do together (``shared``), as if all ranks had as
+    many tokens. All arithmetic is integer, so both backends agree.
     """
 
     base_ns: NDArray[np.int64]
@@ -91,6 +95,13 @@ class StepTimeTable(Value, StepTime):
     launch_sequence_ns: int = 0
     tail_ns: int = 0
     tail_sequence_ns: int = 0
+    shared: SharedTime = SharedTime()
+
+    def own_part(self) -> StepTimeTable:
+        """Return the table of one rank's own part of a step: without the shared work of all ranks."""
+        bases = ("base_ns", "past_base_ns", "decode_base_ns")
+        own = {name: getattr(self, name) - self.shared.even(len(getattr(self, name))) for name in bases}
+        return replace(self, **own, shared=SharedTime())
 
     def step(self, batch: StepBatch) -> int:
         """Return the step's duration in ns; IndexError past the table's token or sequence count."""

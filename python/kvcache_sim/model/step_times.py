@@ -23,7 +23,7 @@ from kvcache_sim.values import Value
 #: Sources other than the packaged sets: syntax and description.
 SPELLINGS = (
     (
-        "roofline:MODEL@GPU:tpN,fp8,kv-fp8",
+        "roofline:MODEL@GPU:tpN,epN,dpN,fp8,kv-fp8",
         "from shapes and measured rates of kernels; each a packaged name or a file",
     ),
     ("aiconfigurator:MODEL@SYSTEM:ENGINE:tpN", "from measured kernels; needs the extra hardware"),
@@ -82,11 +82,11 @@ def load_step_time(name: str, links: str | None = None) -> StepTime:
     """Return a step-time model by name.
 
     A shipped set (``h100-llama-3.1-8b-tp1``), a model file (``*.toml``), measured iterations (``*.csv``,
-    interpolated), ``roofline:MODEL@GPU[:tpN,fp8,kv-fp8]``, ``aiconfigurator:MODEL@SYSTEM`` with an engine and
-    options, or ``linear:`` with explicit costs. ``links`` names the all-reduces of a roofline or of measured
-    kernels, those of the GPU unless given. Raises UsageError for an unknown name (listing the names and the
-    nearest one), a missing or invalid file, or ``links`` without an all-reduce; TraceError for invalid
-    measurements.
+    interpolated), ``roofline:MODEL@GPU[:tpN,epN,dpN,fp8,kv-fp8]``, ``aiconfigurator:MODEL@SYSTEM`` with an
+    engine and options, or ``linear:`` with explicit costs. ``links`` names the all-reduces and exchanges of a
+    roofline or of measured kernels, those of the GPU unless given. Raises UsageError for an unknown
+    name (listing the names and the nearest one), a missing or invalid file, or ``links`` without an
+    all-reduce; TraceError for invalid measurements.
     """
     if name.startswith(_ROOFLINE):
         return _roofline(name.removeprefix(_ROOFLINE), links)
@@ -120,10 +120,19 @@ def is_composed(name: str) -> bool:
     return str(step_time_entry(name).get("source", "")).startswith("composed")
 
 
-def own_set(model: str, gpu: str, tensor_parallel: int) -> str | None:
+def topology_suffix(tensor_parallel: int, expert_parallel: int = 1, data_parallel: int = 1) -> str:
+    """Return a topology as in a set's name: ``tp2-ep4-dp2``, without degrees of 1 except the TP degree."""
+    more = (("ep", expert_parallel), ("dp", data_parallel))
+    return f"tp{tensor_parallel}" + "".join(f"-{key}{value}" for key, value in more if value > 1)
+
+
+def own_set(
+    model: str, gpu: str, tensor_parallel: int, expert_parallel: int = 1, data_parallel: int = 1
+) -> str | None:
     """Return the packaged set of a deployment's own iterations, or of a model of the same shapes, or None."""
+    degrees = topology_suffix(tensor_parallel, expert_parallel, data_parallel)
     for served in (model, *(a if b == model else b for a, b in _SAME_SHAPE if model in (a, b))):
-        name = f"{gpu}-{served}-tp{tensor_parallel}".lower()
+        name = f"{gpu}-{served}-{degrees}".lower()
         if name in step_time_names() and not is_composed(name) and "held_out" in step_time_entry(name):
             return name
     return None
@@ -192,10 +201,13 @@ def _roofline(text: str, links: str | None) -> StepTime:
     from kvcache_sim.model.roofline import roofline_step_time
 
     named = parse_roofline(text)
-    if links is not None and named.tensor_parallel == 1:
-        raise UsageError("links have no effect on one GPU", got=links, hint="they go with roofline:…:tpN")
+    if links is not None and named.tensor_parallel * named.data_parallel == 1:
+        raise UsageError(
+            "links have no effect on one GPU", got=links, hint="they go with roofline:…:tpN or :dpN"
+        )
     measured = load_links(links) if links is not None else None
-    return roofline_step_time(named.spec(), load_gpu(named.gpu), named.tensor_parallel, measured)
+    degrees = named.tensor_parallel, named.data_parallel
+    return roofline_step_time(named.spec(), load_gpu(named.gpu), degrees[0], measured, degrees[1])
 
 
 def _from_iterations(path: Path) -> StepTime:

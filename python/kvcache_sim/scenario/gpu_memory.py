@@ -123,7 +123,7 @@ def _capacity(model: ScenarioModel, replica: ReplicaSection, is_given: bool) -> 
     if (replica.pp or 1) > 1:
         raise UsageError("auto does not support pipeline stages", hint="give blocks or a size")
     spec, gpu, degree = served_model(model), load_gpu(subject.gpu), subject.tensor_parallel
-    gpu_blocks = kv_capacity(spec, gpu, degree, _engine(replica, gpu, is_given))
+    gpu_blocks = kv_capacity(spec, gpu, degree, _engine(replica, gpu, is_given), replica.dp)
     groups = cache_groups(model)
     if groups is not None:
         blocks = kv_blocks(spec.name, gpu_blocks, groups.layout.bytes_per_block)

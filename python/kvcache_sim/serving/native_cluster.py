@@ -122,9 +122,14 @@ class NativeCluster:
         """Notify a replica after each event of any machine."""
         self._observers.append(replica)
 
-    def step_together(self, size: int, dummy_ns: Sequence[int]) -> None:
-        """Group each ``size`` machines into an engine; ``dummy_ns``: step time of an idle rank, by engine."""
-        self._core.step_together(size, dummy_ns)
+    def step_together(
+        self, size: int, dummy_ns: Sequence[int], shared_ns: Sequence[tuple[list[int], list[int]]]
+    ) -> None:
+        """Group each ``size`` machines into an engine.
+
+        By engine, ``dummy_ns`` is the step time of an idle rank, ``shared_ns`` the time of shared work.
+        """
+        self._core.step_together(size, dummy_ns, shared_ns)
         self._in_step = size
 
     def decode_by(

@@ -41,8 +41,28 @@ def table_of(settings: MachineSettings) -> StepTimeTable:
 
 
 def dummy_step_ns(settings: MachineSettings) -> int:
-    """Return the step time of an idle rank while other ranks of its engine step: a step of one token."""
-    return settings.step_time.step(StepBatch((), 1, 0, 0)) + settings.replica.step_overhead_ns
+    """Return an idle rank's own part of a step of its engine: a step of one token."""
+    table = _of_rank(settings, table_of(settings))
+    return table.step(StepBatch((), 1, 0, 0)) + settings.replica.step_overhead_ns
+
+
+def shared_ns(settings: MachineSettings) -> tuple[list[int], list[int]]:
+    """Return the ns that the ranks of a machine's engine take together, as ``_core.Cluster`` takes them."""
+    shared = table_of(settings).shared
+    return shared.padded_ns.tolist(), shared.total_ns.tolist()
+
+
+def _of_rank(settings: MachineSettings, table: StepTimeTable) -> StepTimeTable:
+    """Return a machine's own part of its step times, if it is one of several ranks.
+
+    Raises UsageError if the step times are of another number of ranks.
+    """
+    ranks, measured = settings.replica.ranks, table.shared.ranks
+    if ranks == 1 or measured == 1:
+        return table
+    if ranks != measured:
+        raise UsageError("step times of another number of ranks", "replica.dp", str(ranks), str(measured))
+    return table.own_part()
 
 
 class StepTables:
@@ -55,5 +75,5 @@ class StepTables:
         """Return the table of a machine; UsageError if its step-time model has none."""
         table = table_of(settings)
         if id(table) not in self._made:
-            self._made[id(table)] = table, step_table(table)
+            self._made[id(table)] = table, step_table(_of_rank(settings, table))
         return self._made[id(table)][1]

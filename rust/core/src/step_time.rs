@@ -136,6 +136,24 @@ impl StepShape {
     }
 }
 
+/// A rank's own part of a composed step.
+#[derive(Clone, Copy, Debug)]
+pub struct RankStep {
+    /// Time of its kernels, without work that all ranks share.
+    pub kernels_ns: u64,
+    /// The duration that it would have alone: of its kernels or of their launch.
+    pub step_ns: u64,
+    /// Number of its tokens.
+    pub tokens: u64,
+}
+
+impl RankStep {
+    /// Returns the duration with shared work, which also hides behind the launch.
+    pub fn with(&self, shared_ns: u64) -> u64 {
+        self.step_ns.max(self.kernels_ns.saturating_add(shared_ns))
+    }
+}
+
 impl StepTimeTable {
     /// Twice the products of a chunk's tokens with their keys; a short chunk fills its tile for the keys of the past.
     pub fn pairs(&self, new: u64, past: u64) -> u64 {

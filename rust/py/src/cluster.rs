@@ -1,12 +1,13 @@
 //! `Cluster`: all replicas whose events the core keeps in one order, and the arrival of their requests.
 
 use kvsim_core::cluster::intake::Outside;
-use kvsim_core::cluster::{Chosen, Cluster, Question};
+use kvsim_core::cluster::{Chosen, Cluster, Question, SharedTime};
 use kvsim_core::machine::messages::Task;
 use pyo3::gc::{PyTraverseError, PyVisit};
 use pyo3::prelude::*;
 use pyo3::types::PyBytes;
 
+use crate::argument::Arg;
 use crate::bytes::bytes;
 use crate::channel::{PyLane, PyTimeline};
 use crate::digest::PyDigest;
@@ -237,13 +238,21 @@ impl PyCluster {
     }
 
     /// Groups each `size` consecutive machines into an engine whose ranks step together; `dummy_ns`: by
-    /// engine, the time of a dummy step.
-    fn step_together(&mut self, size: u32, dummy_ns: Vec<u64>) -> PyResult<()> {
-        if size as usize * dummy_ns.len() != self.replicas.len() {
+    /// engine, the time of a dummy step; `shared_ns`: by engine, the time of shared work, by the tokens of the
+    /// largest rank while CUDA graphs hold all, and by those of all ranks.
+    fn step_together(
+        &mut self,
+        size: u32,
+        dummy_ns: Vec<u64>,
+        shared_ns: Arg<Vec<(Vec<u64>, Vec<u64>)>>,
+    ) -> PyResult<()> {
+        let engines = dummy_ns.len();
+        if size as usize * engines != self.replicas.len() || shared_ns.0.len() != engines {
             let expected = "as many machines an engine, and a dummy step of each";
             return Err(refused("not the ranks of engines", expected));
         }
-        self.cluster.step_together(size, dummy_ns);
+        let shared = shared_ns.0.into_iter().map(SharedTime::from);
+        self.cluster.step_together(size, dummy_ns, shared.collect());
         Ok(())
     }
 

@@ -27,6 +27,9 @@ from kvcache_sim.model.calibration.rows import IterationRows
 
 #: The library's operations that are all-reduces among the GPUs of one tensor-parallel group.
 _ALL_REDUCE = re.compile(r"_ar(_\d+)?$|_(pre|post)_dispatch$")
+#: Those that data-parallel ranks do together: their exchange, and the experts.
+EXCHANGE = re.compile(r"_(pre|post)_dispatch$")
+SHARED = re.compile(r"_moe$|_(pre|post)_dispatch$")
 _LARGEST_DECODE = 512
 #: Steps that every table must support before it is sampled: (prompt tokens, past, decodes, their KV).
 _PROBES = ((0, 0, 4, 4096), (512, 0, 0, 0), (512, 0, 4, 4096))
@@ -116,9 +119,13 @@ class MeasuredKernels:
         return dict(found.most_common())
 
     def all_reduces_ms(self, tokens: Sequence[int]) -> NDArray[np.float64]:
-        """Return the ms of a step's all-reduces at each token count; 0 if the library has none separately.
+        """Return the ms of a step's all-reduces at each token count; 0 if the library has none separately."""
+        return self.operations_ms(tokens, _ALL_REDUCE)
 
-        Up to 512 tokens the all-reduces of a decode step, above those of a prompt.
+    def operations_ms(self, tokens: Sequence[int], names: re.Pattern[str]) -> NDArray[np.float64]:
+        """Return the ms of a step's operations of these names at each count of a rank's tokens.
+
+        Up to 512 tokens those of a decode step, above those of a prompt.
         """
         found = []
         with _quiet():
@@ -130,7 +137,7 @@ class MeasuredKernels:
                     step = handle.run_static_per_op(
                         batch_size=1, beam_width=1, isl=count, osl=2, prefix=0, mode="static_ctx"
                     )[0]
-                found.append(sum(ms for name, ms, _, _ in step if _ALL_REDUCE.search(name)))
+                found.append(sum(ms for name, ms, _, _ in step if names.search(name)))
         return np.array(found, np.float64)
 
     def _handle(self) -> Any:

@@ -47,8 +47,8 @@ class SampledStepTime(StepTime):
         own_decode = _ns(model.decode_points, max_sequences)
         return replace(
             linear,
-            base_ns=_ns(model.base_points, max_tokens),
-            past_base_ns=_ns(model.past_points, max_tokens),
+            base_ns=_ns(model.base_points, max_tokens) + linear.shared.even(max_tokens + 1),
+            past_base_ns=_ns(model.past_points, max_tokens) + linear.shared.even(max_tokens + 1),
             decode_base_ns=linear.decode_base_ns + own_decode,
             kv_decode_fs=round(model.kv_ms_per_thousand * _NS_PER_MS * _FS_PER_NS / 1e3),
             residuals=self.residuals,
@@ -64,7 +64,7 @@ def _ns(points: tuple[tuple[float, float], ...], most: int) -> NDArray[np.int64]
 
 
 #: Incremented whenever the same inputs would give another table.
-_TABLE_VERSION = 4
+_TABLE_VERSION = 5
 
 
 def cache_folder() -> Path:

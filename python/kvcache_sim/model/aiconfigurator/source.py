@@ -55,10 +55,13 @@ def over_links(text: str, links: str) -> SampledStepTime:
 
 def _made(deployment: Deployment) -> SampledStepTime:
     from kvcache_sim.model.aiconfigurator.kernels import measured_kernels
+    from kvcache_sim.model.aiconfigurator.other_links import with_shared_work
     from kvcache_sim.model.aiconfigurator.sampling import sampled_step_time
 
     kernels = measured_kernels(deployment)
     table, errors = sampled_step_time(kernels)
+    if kernels.mixture and deployment.data_parallel > 1:
+        table = with_shared_work(table, kernels)
     off = ", ".join(f"{e.phase} {e.mape:.1f} %" for e in errors)
     shares = ", ".join(f"{share:.0%} {_SOURCES.get(name, name)}" for name, share in kernels.shares().items())
     facts = (
@@ -67,6 +70,7 @@ def _made(deployment: Deployment) -> SampledStepTime:
         *(f"dtypes changed: {reason}" for reason in kernels.repairs),
         f"the table is off its source, at steps not sampled, by {off} on average",
         f"of a decode step's and a prompt's time: {shares}",
+        *table.facts,
         *_cheap_kv(table),
         *_low_fidelity(kernels.fallbacks),
     )

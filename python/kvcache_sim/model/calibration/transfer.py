@@ -15,6 +15,7 @@ from kvcache_sim.model.calibration.fit import Shown, solve
 from kvcache_sim.model.calibration.rows import IterationRows
 from kvcache_sim.model.calibration.runs import Runs
 from kvcache_sim.model.parametric import ParametricStepTime, capture_sizes, padded_tokens, six_digits
+from kvcache_sim.model.step_times import topology_suffix
 
 _BASE = (1.0, 32.0, 128.0, 512.0, 1024.0, 2048.0, 4096.0, 8192.0)
 #: Column indices of the longest sequence's cost, and of the costs per sequence after it, in steps with KV.
@@ -125,8 +126,7 @@ class Topology:
     @property
     def suffix(self) -> str:
         """The suffix of a set's name: ``tp2-ep4-dp2``, without degrees of 1 except the TP degree."""
-        more = (("ep", self.expert_parallel), ("dp", self.data_parallel))
-        return f"tp{self.tensor_parallel}" + "".join(f"-{key}{value}" for key, value in more if value > 1)
+        return topology_suffix(self.tensor_parallel, self.expert_parallel, self.data_parallel)
 
     def shares(self) -> tuple[float, ...]:
         """Return the factors of the parts of a step's base, apart from 1/TP.

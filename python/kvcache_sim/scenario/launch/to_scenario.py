@@ -104,9 +104,13 @@ def scenario_of_launch(text: str, gpu: str, model: str = "") -> str:
     degree = _ranks(made, named, count_of(line, line.engine.tensor_parallel))
     _settings(made, degree * stages_of(line))
     kv = made.tree.values.get("cache", {}).get("kv_dtype")
-    options = [*([f"tp{degree}"] if degree != 1 else []), *([f"kv-{kv}"] if kv else [])]
+    ranks = int(made.tree.values.get("replica", {}).get("dp", 1))
+    spread_experts = ranks > 1 and made.left.pop("--enable-expert-parallel", None) is not None
+    degrees = {"tp": degree, "ep": degree * ranks if spread_experts else 1, "dp": ranks}
+    options = [*(f"{kind}{count}" for kind, count in degrees.items() if count > 1)]
+    options += [f"kv-{kv}"] if kv else []
     # Packaged sets of own iterations are of vLLM, with the model's own formats.
-    own = own_set(named, gpu, degree) if line.engine.name == "vllm" and not kv else None
+    own = own_set(named, gpu, *degrees.values()) if line.engine.name == "vllm" and not kv else None
     step_time = own or f"roofline:{named}@{gpu}" + (f":{','.join(options)}" if options else "")
     made.write("replica.step_time", step_time, "--from")
     made.write("model", named, "--from")
@@ -162,10 +166,6 @@ def _ranks(made: Making, model: str, degree: int) -> int:
     if together and not lower:
         line.flags.pop("--enable-dp-attention", None)
         made.write("replica.dp", str(count), flag)
-        made.assumed.append(
-            f"a rank's step takes as long as on {own} GPU{'s' * (own > 1)} of its own: experts that all "
-            "ranks share need a step-time set of theirs"
-        )
         return own
     if together:
         made.assumed.append("ranks step by themselves: lock step goes with no lower tier here")

@@ -18,7 +18,7 @@ from kvcache_sim.serving.router.registry import router_maker
 from kvcache_sim.serving.router.views import Views
 from kvcache_sim.serving.sequence import Arrival
 from kvcache_sim.serving.settings import ClusterSettings
-from kvcache_sim.serving.step_tables import dummy_step_ns
+from kvcache_sim.serving.step_tables import dummy_step_ns, shared_ns
 from kvcache_sim.tiers import COMPUTE, LOAD_EDGES, WRITE_EDGES
 
 if TYPE_CHECKING:
@@ -67,7 +67,9 @@ class Pools:
             choose, timeline = self._choose, channels.timeline
             self.native = NativeCluster(replicas, choose, between, recorder, timeline, pool)
             if ranks > 1:
-                self.native.step_together(ranks, [dummy_step_ns(one) for one in cluster.machines[::ranks]])
+                first = cluster.machines[::ranks]
+                dummies, shared = [dummy_step_ns(one) for one in first], [shared_ns(one) for one in first]
+                self.native.step_together(ranks, dummies, shared)
         if not any(self._sends):
             return
         self.decoding += [r for r, sends in zip(replicas, self._sends, strict=True) if not sends]

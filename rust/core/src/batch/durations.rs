@@ -1,12 +1,22 @@
 //! Cost of the composed step, and durations of steps.
 
 use super::Batch;
-use crate::step_time::StepShape;
+use crate::step_time::{RankStep, StepShape};
 
 impl Batch {
     /// The duration of the step as composed, without stalls.
     pub fn step_ns(&self) -> u64 {
         self.duration_ns(&self.shape()) + self.draft_ns()
+    }
+
+    /// The step as composed, as one rank's part of an engine's step.
+    pub fn rank_step(&self) -> RankStep {
+        let (shape, drafts_ns) = (self.shape(), self.draft_ns());
+        RankStep {
+            kernels_ns: self.kernels_ns(&shape) + drafts_ns,
+            step_ns: self.duration_ns(&shape) + drafts_ns,
+            tokens: shape.new_tokens + shape.decode_sequences,
+        }
     }
 
     fn draft_ns(&self) -> u64 {

@@ -33,3 +33,4 @@ pub mod routing;
 pub use crate::machine::messages::Question;
 pub use event_loop::{Cluster, Machines};
 pub use messages::Chosen;
+pub use ranks::SharedTime;

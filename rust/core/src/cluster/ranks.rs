@@ -4,6 +4,37 @@
 use super::event_loop::{Cluster, Machines};
 use crate::machine::messages::{Key, Task};
 use crate::machine::Phase;
+use crate::step_time::RankStep;
+
+/// Time that the ranks of an engine take together, on top of the slowest rank's own part of a step: experts that
+/// they share, and the exchange of tokens. Empty: none.
+#[derive(Clone, Debug, Default)]
+pub struct SharedTime {
+    /// By the tokens of the largest rank, if a CUDA graph holds each rank's step: all ranks are padded to it.
+    pub padded_ns: Vec<u64>,
+    /// By the tokens of all ranks, for other steps.
+    pub total_ns: Vec<u64>,
+}
+
+impl From<(Vec<u64>, Vec<u64>)> for SharedTime {
+    fn from((padded_ns, total_ns): (Vec<u64>, Vec<u64>)) -> Self {
+        Self {
+            padded_ns,
+            total_ns,
+        }
+    }
+}
+
+impl SharedTime {
+    /// Returns the time of a step of these ranks in ns; the last entry holds beyond the table.
+    fn of(&self, ranks: &[RankStep]) -> u64 {
+        let largest = ranks.iter().map(|rank| rank.tokens).max().unwrap_or(0);
+        let total = ranks.iter().map(|rank| rank.tokens).sum::<u64>();
+        let found = self.padded_ns.get(largest as usize);
+        let found = found.or_else(|| self.total_ns.get(total as usize));
+        found.or(self.total_ns.last()).copied().unwrap_or(0)
+    }
+}
 
 /// Assignment of machines to engines as ranks, and the end times of the engines' steps.
 #[derive(Debug)]
@@ -12,18 +43,21 @@ pub(super) struct Ranks {
     size: u32,
     /// By engine, duration of the dummy step of a rank without requests.
     dummy_ns: Vec<u64>,
+    /// By engine, time that its ranks take together.
+    shared: Vec<SharedTime>,
     /// By engine, time at which its step ends or the next step is composed.
     boundaries_ns: Vec<Option<u64>>,
 }
 
 impl Cluster {
     /// Groups every `size` consecutive machines into an engine that steps together; `dummy_ns`: by engine, the
-    /// duration of a dummy step.
-    pub fn step_together(&mut self, size: u32, dummy_ns: Vec<u64>) {
+    /// duration of a dummy step; `shared`: by engine, time that its ranks take together.
+    pub fn step_together(&mut self, size: u32, dummy_ns: Vec<u64>, shared: Vec<SharedTime>) {
         let boundaries_ns = vec![None; dummy_ns.len()];
         self.ranks = Some(Ranks {
             size,
             dummy_ns,
+            shared,
             boundaries_ns,
         });
     }
@@ -40,7 +74,8 @@ impl Cluster {
         }
     }
 
-    /// Composes a step of an engine at the end of the previous one: it takes as long as the step of the slowest rank.
+    /// Composes a step of an engine at the end of the previous one: it takes as long as the step of the slowest rank,
+    /// whose kernels include the work that all ranks share.
     pub(super) fn step_of_ranks<M: Machines>(
         &mut self,
         machines: &mut M,
@@ -58,17 +93,28 @@ impl Cluster {
         for rank in of_engine.clone() {
             self.ask(machines, rank, Task::EndStep)?;
         }
-        let mut alone_ns = Vec::with_capacity(of_engine.len());
+        let mut alone = Vec::with_capacity(of_engine.len());
         for rank in of_engine.clone() {
-            alone_ns.push(self.ask(machines, rank, Task::Compose)?.step_ns);
+            alone.push(self.ask(machines, rank, Task::Compose)?.step);
         }
-        if alone_ns.iter().all(Option::is_none) {
+        if alone.iter().all(Option::is_none) {
             return Ok(());
         }
-        let longest_ns = alone_ns.iter().map(|alone| alone.unwrap_or(dummy_ns)).max();
-        let together_ns = longest_ns.unwrap_or(dummy_ns);
+        let idle = RankStep {
+            kernels_ns: dummy_ns,
+            step_ns: dummy_ns,
+            tokens: 1,
+        };
+        let steps: Vec<RankStep> = alone.iter().map(|step| step.unwrap_or(idle)).collect();
+        let shared = self
+            .ranks
+            .as_ref()
+            .and_then(|r| r.shared.get(engine as usize));
+        let shared_ns = shared.map_or(0, |shared| shared.of(&steps));
+        let together_ns = steps.iter().map(|step| step.with(shared_ns)).max();
+        let together_ns = together_ns.unwrap_or(dummy_ns);
         self.step_ends(engine, now_ns.saturating_add(together_ns));
-        for (rank, alone) in of_engine.zip(alone_ns) {
+        for (rank, alone) in of_engine.zip(alone) {
             if alone.is_some() {
                 self.ask(machines, rank, Task::StartStep(together_ns))?;
             }
@@ -97,7 +143,7 @@ mod tests {
     /// Ranks that record their tasks, with the durations of their next steps.
     #[derive(Default)]
     struct Asked {
-        alone_ns: [Option<u64>; 4],
+        alone: [Option<RankStep>; 4],
         delivered: Vec<(u32, &'static str, u64)>,
     }
 
@@ -108,7 +154,7 @@ mod tests {
             let mut done = Done::default();
             match task {
                 Task::EndStep => self.delivered.push((machine, "end", now_ns)),
-                Task::Compose => done.step_ns = self.alone_ns[machine as usize],
+                Task::Compose => done.step = self.alone[machine as usize],
                 Task::StartStep(ns) => self.delivered.push((machine, "start", ns)),
                 _ => return Err(()),
             }
@@ -124,12 +170,40 @@ mod tests {
         }
     }
 
+    fn step(kernels_ns: u64, tokens: u64) -> RankStep {
+        RankStep {
+            kernels_ns,
+            step_ns: kernels_ns,
+            tokens,
+        }
+    }
+
+    #[test]
+    fn shared_work_counts_all_tokens_and_hides_behind_a_launch() {
+        let shared = SharedTime {
+            padded_ns: vec![0, 20, 21],
+            total_ns: vec![0, 1, 2, 3, 40],
+        };
+        assert_eq!(shared.of(&[step(5, 1), step(9, 2)]), 21);
+        assert_eq!(shared.of(&[step(5, 1), step(9, 3)]), 40);
+        assert_eq!(shared.of(&[step(5, 8), step(9, 9)]), 40);
+        assert_eq!(SharedTime::default().of(&[step(5, 1)]), 0);
+        let launched = RankStep {
+            step_ns: 25,
+            ..step(5, 1)
+        };
+        assert_eq!(
+            [launched.with(0), launched.with(21), step(9, 2).with(21)],
+            [25, 26, 30]
+        );
+    }
+
     #[test]
     fn two_engines_of_two_ranks_step_each_as_long_as_its_slowest() {
         let mut cluster = Cluster::new(4);
-        cluster.step_together(2, vec![7, 7]);
+        cluster.step_together(2, vec![7, 7], vec![]);
         let mut machines = Asked {
-            alone_ns: [Some(5), Some(9), None, Some(4)],
+            alone: [Some(step(5, 3)), Some(step(9, 1)), None, Some(step(4, 1))],
             ..Asked::default()
         };
         for machine in [1, 3] {
@@ -148,7 +222,7 @@ mod tests {
         // An arrival in between waits for the end of its engine's step, at an idle rank too.
         cluster.changed(2, Some((12, BOUNDARY, 2, 0)));
         assert_eq!(cluster.next(), Some((17, BOUNDARY, 2, 0)));
-        machines.alone_ns = [None; 4];
+        machines.alone = [None; 4];
         assert!(cluster.run(&mut machines, (17, 30)).is_ok());
         assert_eq!(cluster.next(), None);
     }

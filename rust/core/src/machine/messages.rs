@@ -1,6 +1,7 @@
 //! Tasks of a machine, their results, and the messages between machines: plain data.
 
 use super::{Arrival, Request, Slot};
+use crate::step_time::RankStep;
 use crate::store::{LeaseId, MoveId, Part};
 use crate::transfers::{Computed, FarTransfer, Lane, SharedChannel, TransferId, Transmission};
 
@@ -76,7 +77,7 @@ pub enum Task {
     Operate(Box<Operation>),
     /// End the running step, if there is one, as a rank of an engine.
     EndStep,
-    /// Compose a rank's next step; the result has the duration it would have alone.
+    /// Compose a rank's next step; the result has its own part.
     Compose,
     /// Start a rank's composed step with this duration.
     StartStep(u64),
@@ -106,8 +107,8 @@ pub struct Done {
     pub answer: bool,
     /// Identifier of a new hand-over.
     pub incoming: IncomingId,
-    /// Duration that a composed step would have alone, if anything runs.
-    pub step_ns: Option<u64>,
+    /// A composed step of a rank, if anything runs.
+    pub step: Option<RankStep>,
     /// Result of a manual operation.
     pub operated: Operated,
 }

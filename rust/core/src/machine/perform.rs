@@ -45,7 +45,7 @@ impl Replica {
                 done.operated = self.operate(now, &operation)?;
             }
             Task::EndStep => self.end_running_step(now)?,
-            Task::Compose => done.step_ns = self.compose_alone(now)?,
+            Task::Compose => done.step = self.compose_alone(now)?,
             Task::StartStep(together_ns) => {
                 self.start_with_others(now, together_ns)?;
             }

@@ -1,13 +1,14 @@
 //! A replica as one data-parallel rank of an engine: its steps last as long as those of the slowest rank.
 
 use super::{Now, Replica};
+use crate::step_time::RankStep;
 use crate::store::Answer;
 
 impl Replica {
-    /// Composes a rank's next step; returns the duration it would have alone, or `None` if no request runs.
-    pub(super) fn compose_alone(&mut self, now: &mut Now<'_>) -> Answer<Option<u64>> {
+    /// Composes a rank's next step; returns its own part of it, or `None` if no request runs.
+    pub(super) fn compose_alone(&mut self, now: &mut Now<'_>) -> Answer<Option<RankStep>> {
         self.compose(now)?;
-        Ok((!self.batch.is_empty()).then(|| self.batch.step_ns()))
+        Ok((!self.batch.is_empty()).then(|| self.batch.rank_step()))
     }
 
     /// Starts a rank's composed step, which takes as long as that of the slowest rank.

@@ -1,0 +1,62 @@
+"""Work of a step that the data-parallel ranks of a mixture share: experts, exchange of tokens, agreement."""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from kvcache_sim.errors import UsageError
+from kvcache_sim.model.gpus import GpuSpec
+from kvcache_sim.model.links import AllReduces, all_reduce_ms, exchange_ms, load_links
+from kvcache_sim.model.model_spec import ModelSpec
+from kvcache_sim.model.parametric import six_digits
+
+#: Host time in which ranks agree on a step's tokens and CUDA graph (vLLM's ``coordinate_batch_across_dp``):
+#: the one constant of exchanges in decode steps on B300, 0.51 to 0.64 without any one topology
+#: (docs/data/topology-left-out.toml).
+AGREEMENT_MS = 0.57
+
+
+def exchanged_ms(
+    model: ModelSpec,
+    gpu: GpuSpec,
+    degrees: tuple[int, int],
+    tokens: NDArray[np.float64],
+    links: AllReduces | None = None,
+) -> NDArray[np.float64]:
+    """Return the ms of a step's exchanges at each count of all ranks' tokens, and of the ranks' agreement.
+
+    In each layer with experts the 16-bit hidden states of all ranks are gathered, and the experts' results
+    reduced and scattered, over ``links``, those of the GPU unless given. With tensor parallelism each GPU
+    holds a part of its rank's tokens, and gathers them afterwards instead of an all-reduce. ``degrees`` are
+    the tensor-parallel and data-parallel degrees. Raises UsageError if the model has no experts.
+    """
+    layers = sum(len(group.layers) for group in model.groups if getattr(group.feed_forward, "experts", 0))
+    if not layers:
+        hint = "each rank is an engine of its own: use cluster.machines"
+        raise UsageError(f"{model.name} has no experts", got=f"dp{degrees[1]}", hint=hint)
+    if links is None and gpu.links:
+        links = load_links(gpu.links)
+    rate, sizes = gpu.link_bytes_per_s, tokens * model.hidden_size * 2
+    each = exchange_ms(links, rate, degrees[0] * degrees[1], sizes)
+    if degrees[0] > 1:
+        own = sizes / degrees[1]
+        gathered = exchange_ms(links, rate, degrees[0], own) / 2
+        each = each + np.maximum(gathered - all_reduce_ms(links, rate, degrees[0], own), 0.0)
+    return AGREEMENT_MS + layers * each
+
+
+def shared_points(
+    model: ModelSpec,
+    gpu: GpuSpec,
+    degrees: tuple[int, int],
+    experts: tuple[NDArray[np.float64], NDArray[np.float64]],
+    links: AllReduces | None = None,
+) -> tuple[tuple[float, float], ...]:
+    """Return (tokens of all ranks, ms) of a step's shared work; ``experts``: the same of experts alone.
+
+    Raises UsageError as ``exchanged_ms``.
+    """
+    tokens, experts_ms = experts
+    ms = np.maximum.accumulate(experts_ms + exchanged_ms(model, gpu, degrees, tokens, links))
+    return tuple((float(n), six_digits(each)) for n, each in zip(tokens.tolist(), ms.tolist(), strict=True))
