@@ -155,7 +155,8 @@ class Copy:
         return done.returncode == 1
 
     def _core_tests_fail(self) -> bool:
-        command = ["cargo", "test", "--release", "--quiet", "-p", "kvsim-core", "--lib"]
+        # with the core's assertions of the invariants and checks of overflow, as `make test`
+        command = ["cargo", "test", "--profile", "checked", "--quiet", "-p", "kvsim-core", "--lib"]
         where = {"cwd": self.path, "env": self._environment}
         subprocess.run([*command, "--no-run"], check=True, **where)
         done = subprocess.run(command, capture_output=True, timeout=TIMEOUT_S, **where)

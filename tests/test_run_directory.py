@@ -95,8 +95,13 @@ def test_a_run_that_finished_before_the_lock_was_taken_stays(tmp_path, monkeypat
         return lock(path)
 
     monkeypatch.setattr(run_directory, "FileLock", locked)
-    with pytest.raises(OutputExistsError, match="the output exists"):
-        write_run(tmp_path / "out", seed=1)
+    began = []
+    with (
+        pytest.raises(OutputExistsError, match="the output exists"),
+        open_run_directory(tmp_path / "out", False),
+    ):
+        began.append("to simulate")
+    assert began == []
     assert load_run(tmp_path / "out").manifest == {"seed": 0}
 
 

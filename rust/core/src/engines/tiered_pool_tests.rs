@@ -1,5 +1,6 @@
 //! Parts of vLLM's pool with tiers below that only callers in the core use: spare blocks, and pending offers.
 
+use super::offload_arc::OffloadArc;
 use super::offload_below::OffloadBelow;
 use super::offload_lru::OffloadLru;
 use super::offload_tier::OffloadTier;
@@ -52,4 +53,26 @@ fn blocks_that_are_still_read_are_not_spare() {
     assert_eq!(store.spare_blocks(), 0, "batched steps take none of them");
     let (_, occupancy) = admit(&mut store, 2);
     assert_eq!(occupancy, Reservation::Pending(written));
+}
+
+#[test]
+fn a_key_that_was_refused_and_then_stored_is_recent_when_its_request_ends() {
+    let tier = OffloadTier::new(Box::new(OffloadArc::new(2)), 2, 0);
+    let mut tier = UsedTier::new(tier, 2, 4);
+    let offer = |tier: &mut UsedTier, request: u32, key: u64| {
+        let stored = tier.offer(request, &[((0, 0), key)]);
+        stored.map(|stored| stored.evicted)
+    };
+    assert_eq!(
+        (offer(&mut tier, 0, 1), offer(&mut tier, 1, 2)),
+        (Some(0), Some(0))
+    );
+    tier.in_use.hold(&[1, 2]);
+    assert_eq!(offer(&mut tier, 2, 3), None);
+    tier.in_use.release_keys(&[1, 2]);
+    assert_eq!(offer(&mut tier, 2, 3), Some(1), "in the place of 1");
+    tier.finish(1);
+    tier.finish(2);
+    assert_eq!(offer(&mut tier, 3, 4), Some(1), "in the place of 2");
+    assert!(tier.contains(3) && tier.check().is_ok());
 }

@@ -154,6 +154,7 @@ impl Replica {
     /// Ends a request that its client has aborted; its turn leaves no KV for the session's next turn.
     pub(super) fn aborted(&mut self, now: &mut Now<'_>, slot: Slot) {
         let s = &mut self.requests[slot];
+        debug_assert!(!s.is_closed, "I1: a request leaves once");
         s.is_closed = true;
         let (arrival, handed_over) = (s.arrival, s.prefill_machine.is_some());
         let prompt_is_open = s.first_token_ns.is_none();

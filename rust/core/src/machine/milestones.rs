@@ -150,6 +150,7 @@ impl Replica {
             self.turn_completed(now, slot, tokens);
         }
         let s = &mut self.requests[slot];
+        debug_assert!(!s.is_closed, "I1: a request leaves once");
         s.is_closed = true;
         if let Some(machine) = s.prefill_machine {
             self.prefill_load.take_out(arrival.prompt_tokens, 0);

@@ -148,6 +148,12 @@ impl Replica {
         }
         let stall_ns = excess.iter().copied().max().unwrap_or(0);
         let transfers = late.iter().flat_map(|&id| &self.loads[id].transfers);
+        let ends_ns = now_ns + compute_ns + stall_ns;
+        let come = |&id: &TransferId| {
+            let sent = self.mover.sent(id);
+            sent.is_none_or(|sent| sent.completion_ns <= ends_ns)
+        };
+        debug_assert!(transfers.clone().all(come), "I7: KV comes after its step");
         self.mover.note_hiding(transfers.copied(), compute_ns);
         for (&id, &own_ns) in late.iter().zip(&excess) {
             self.charge_stall(id, own_ns);

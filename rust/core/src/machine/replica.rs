@@ -186,6 +186,7 @@ impl Replica {
         let Some((next_ns, phase)) = self.next() else {
             return Ok(());
         };
+        debug_assert!(next_ns >= now.ns, "I5: no event lies before now");
         now.ns = next_ns;
         match phase {
             Phase::Transfer => self.at_arrival(now),
@@ -200,7 +201,15 @@ impl Replica {
         if !self.batch.is_empty() {
             self.prepare_step(now, reservation)?;
         }
+        debug_assert_eq!(now.store.check(), Ok(()), "I2, I3, I4 or I7");
+        debug_assert!(self.could_not_run(), "I12: an idle engine refuses");
         Ok(())
+    }
+
+    /// I12: the head of the queue is refused only while something else holds blocks.
+    fn could_not_run(&self) -> bool {
+        let all_wait = self.requests.iter().count() == self.arrivals.queue.len();
+        !(self.arrivals.refused && all_wait && self.mover.open_moves() == 0)
     }
 
     /// Ends the running step, if there is one; requests aborted in between leave.

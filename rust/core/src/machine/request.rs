@@ -118,6 +118,18 @@ impl Request {
         self.fetch_room_ns + self.fetch_from_ns.iter().sum::<u64>()
     }
 
+    /// I6 and I8: the parts of a finished request's TTFT sum to it, and its tokens to the prompt.
+    pub(super) fn adds_up(&self, finish_ns: u64) -> bool {
+        let parts = self.client_ns + self.queue_ns + self.lookup_ns + self.fetch_ns();
+        let parts = parts + self.prefill_ns + self.first_decode_ns + self.handover_ns;
+        let first_ns = self.arrival_ns + parts;
+        let from_tiers: u64 = self.cached_from_tokens.iter().sum();
+        self.first_token_ns == Some(first_ns)
+            && first_ns <= finish_ns
+            && self.cached_tokens + self.left_tokens == self.arrival.prompt_tokens
+            && from_tiers == self.cached_tokens
+    }
+
     /// Tokens with KV when it has finished: the last generated token never gets any.
     pub fn total_kv_tokens(&self) -> u64 {
         self.arrival.prompt_tokens + self.arrival.output_tokens.max(1) - 1

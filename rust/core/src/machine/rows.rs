@@ -155,6 +155,8 @@ impl Rows {
 
     /// Adds the row of a request that finished at `finish_ns`, or that its client aborted (`None`).
     pub(super) fn finish(&mut self, request: &Request, machine: i64, finish_ns: Option<u64>) {
+        let sums = finish_ns.is_none_or(|at_ns| request.adds_up(at_ns));
+        debug_assert!(sums, "I6 or I8: {request:?}");
         let left = Left {
             request,
             machine,

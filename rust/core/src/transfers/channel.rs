@@ -255,6 +255,7 @@ impl Channel {
         } else {
             0
         };
+        debug_assert!(end_ns >= self.free_at_ns, "I5: jobs end in order");
         self.free_at_ns = end_ns.saturating_add(occupied_ns);
     }
 }

@@ -190,3 +190,17 @@ fn what_a_job_was_given_too_much_of_is_lost_while_it_waits_for_its_next_layer() 
     bench.run(u64::MAX);
     assert_eq!(locked(&bench.channel).arrivals_ns(first), [300, 1_900]);
 }
+
+#[test]
+fn a_job_waits_for_the_layers_that_others_have_not_sent() {
+    for (is_fair, waits_ns) in [(false, [60, 50, 20, 0]), (true, [0; 4])] {
+        let mut bench = Bench::new(|config| config.is_fair = is_fair);
+        bench.submit(0, (40, 4), (4, false));
+        bench.submit(0, (20, 2), (2, false));
+        let mut wait_ns = |now_ns| {
+            bench.run(now_ns);
+            locked(&bench.channel).wait_ns(now_ns, 0)
+        };
+        assert_eq!([0, 10, 40, 60].map(&mut wait_ns), waits_ns);
+    }
+}
