@@ -178,9 +178,17 @@ def changed_summary(change):
     return apply
 
 
+def written(name: str, text: str):
+    return lambda directory: (directory / name).write_text(text)
+
+
 @pytest.mark.parametrize(
     ("change", "said"),
     [
+        (written("run.json", "[]"), "not a run directory of this version"),
+        (written("run.json", '{"trace": 5}'), "not a run directory of this version"),
+        (written("summary.json", "5"), "not a run directory of this version"),
+        (written("summary.json", "[" * 9999), "not a run directory of this version"),
         (without_a_column, "requests.parquet: lacks a column; got no finish_ns"),
         (
             with_numbers_that_are_none,

@@ -159,6 +159,11 @@ def load_run(path: Path) -> StoredRun:
         manifest, summary = (
             read_members(contents[name], path / name) for name in ("run.json", "summary.json")
         )
+        kinds = {"argv": list, "trace": dict, "digest": dict}
+        if not (isinstance(manifest, dict) and isinstance(summary, dict)) or any(
+            not isinstance(manifest.get(name, kind()), kind) for name, kind in kinds.items()
+        ):
+            raise ValueError("of other types")
         return StoredRun(path, manifest, summary, contents["scenario.yaml"].decode())
     except (KeyError, ValueError):
         raise InputOutputError("not a run directory of this version", where=str(path)) from None
