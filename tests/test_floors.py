@@ -37,6 +37,7 @@ LAYER = {
     "file_lock": 0.5,
     "regular_files": 0,
     "rng": 0.5,
+    "disk": 0,
     "errors": 0,
     "values": 0,
     "tier_table": 0,

@@ -17,19 +17,19 @@ from vopr.search import explain
 from vopr.shrink import without_parts
 
 #: Cases of the fixed seed, and kinds that the suite does not run otherwise.
-SEED, CASES = 38, 110
-IN_PROCESS = [kind for kind in KINDS if kind not in ("properties", "processes")]
+SEED, CASES = 38, 70
+IN_PROCESS = [kind for kind in KINDS if kind != "properties"]
 
 
-@pytest.mark.parametrize("part", range(5))
+@pytest.mark.parametrize("part", range(2))
 def test_the_fixed_seed_finds_nothing(part):
     ended = Counter()
-    for number in range(part, CASES, 5):
+    for number in range(part, CASES, 2):
         case = case_of(SEED, number, IN_PROCESS)
         how, text = outcome(case)
         assert not text, f"python tests/vopr --case {case}"
         ended[how] += 1
-    assert ended["refused"] < ended.total() / 4
+    assert ended["refused"] < ended.total() / 3
     assert any("specification" in how for how in ended)
 
 

@@ -21,7 +21,7 @@ The layers of the package, top to bottom; imports only go down:
 - ``engine``      the event loop
 - ``errors``, ``units``, ``rng``, ``tiers`` and their table ``tier_table``, ``values`` (frozen dataclasses)
 - ``rows``, ``spelling``  registries with rows imported on demand; suggestions for unknown names
-- ``output``, ``file_lock``, ``regular_files``  atomic writes, locks, and reads of files that are files
+- ``output``, ``disk``, ``file_lock``, ``regular_files``  atomic writes, changes of files, locks, reads
 """
 
 __version__ = "0.2.0"

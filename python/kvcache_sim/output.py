@@ -9,6 +9,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import IO
 
+from kvcache_sim.disk import LOCAL_DISK, Disk
 from kvcache_sim.errors import InputOutputError, OutputExistsError
 
 
@@ -21,7 +22,7 @@ def refuse_existing(path: Path, overwrite: bool) -> None:
 
 
 @contextmanager
-def new_file(path: Path, overwrite: bool) -> Iterator[IO[bytes]]:
+def new_file(path: Path, overwrite: bool, disk: Disk = LOCAL_DISK) -> Iterator[IO[bytes]]:
     """Yield a binary file next to ``path`` that is renamed to it if the block ends without an error.
 
     Raises as ``refuse_existing``, and ``InputOutputError`` if the file cannot be written. Errors of the block
@@ -30,19 +31,19 @@ def new_file(path: Path, overwrite: bool) -> Iterator[IO[bytes]]:
     refuse_existing(path, overwrite)
     temporary = path.with_name(f".{path.name[:100]}.{os.getpid()}.tmp")
     try:
-        with open(temporary, "wb") as file:
+        with disk.create(temporary) as file:
             yield file
-        os.replace(temporary, path)
+        disk.replace(temporary, path)
     except OSError as error:
         raise InputOutputError(f"cannot write: {error.strerror or error}", where=str(path)) from error
     finally:
         with contextlib.suppress(OSError):
-            temporary.unlink()
+            disk.remove(temporary)
 
 
-def write_new(path: Path, data: bytes, overwrite: bool) -> None:
+def write_new(path: Path, data: bytes, overwrite: bool, disk: Disk = LOCAL_DISK) -> None:
     """Write a file; raises as ``new_file`` does."""
-    with new_file(path, overwrite) as file:
+    with new_file(path, overwrite, disk) as file:
         file.write(data)
 
 

@@ -1,11 +1,12 @@
 """The simulation tester (``make vopr``): random scenarios with faults, judged by invariants and by models.
 
-- ``finding``     a broken oracle, and the kinds of cases
+- ``finding``     a broken oracle, and what a kind of cases provides
+- ``cases``, ``search``  cases by number, and the search until something is found
+- ``faulty``      a disk that fills up or whose process is killed, an event loop on a simulated clock
 - ``scenarios``   simulated scenarios: draws, faults inside the simulation, smaller scenarios
 - ``oracles``     what must hold of each run
 - ``coordinator`` sweeps on simulated processes, clock and disk
 - ``live``        live runs on a simulated clock
-- ``processes``   real processes that are killed, or whose disk is full, at the n-th write
 - ``properties``  property tests of the suite on fresh seeds
 - ``shrink``      a smaller case with the same finding
 """

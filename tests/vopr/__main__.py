@@ -19,7 +19,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 import examples
 
 from vopr.cases import KINDS, Case
-from vopr.search import explain, search
+from vopr.search import Limits, explain, search
 
 
 def main() -> int:
@@ -31,13 +31,16 @@ def main() -> int:
     parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1)
     parser.add_argument("--kind", action="append", default=[], choices=list(KINDS), metavar="NAME")
     parser.add_argument("--case", default="", metavar="KIND:SEED", help="run this case alone")
+    parser.add_argument("--no-shrink", action="store_true", help="print the finding's own case alone")
     asked = parser.parse_args()
+    shrinking_s = 0.0 if asked.no_shrink else 60.0
     examples.register()
     if asked.case:
         kind, _, seed = asked.case.partition(":")
-        return explain(Case(kind, int(seed)))
+        return explain(Case(kind, int(seed)), shrinking_s)
     seed = int.from_bytes(os.urandom(4)) if asked.seed is None else asked.seed
-    return search(seed, asked.minutes * 60, asked.cases, asked.jobs, asked.kind)
+    limits = Limits(asked.minutes * 60, asked.cases, shrinking_s)
+    return search(seed, limits, asked.jobs, asked.kind)
 
 
 if __name__ == "__main__":

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple, cast
 from vopr.finding import Finding, Kind
 
 #: Module of each kind, and its share of the cases.
-KINDS = {"scenarios": 60, "properties": 20}
+KINDS = {"scenarios": 60, "properties": 20, "live": 8, "coordinator": 8}
 
 
 class Case(NamedTuple):

@@ -11,6 +11,7 @@ from collections.abc import Collection
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
 from pathlib import Path
+from typing import NamedTuple
 
 from vopr.cases import Case, case_of, drawn, kind_of, outcome
 from vopr.shrink import found, shortest
@@ -21,7 +22,15 @@ KEPT = Path(__file__).resolve().parents[2] / "target" / "vopr"
 LONGEST_S = 300
 
 
-def search(seed: int, limit_s: float, cases: int, jobs: int, kinds: Collection[str]) -> int:
+class Limits(NamedTuple):
+    """Bounds of a search: seconds, or a number of cases if not 0, and the seconds of shrinking."""
+
+    time_s: float
+    cases: int = 0
+    shrinking_s: float = 60.0
+
+
+def search(seed: int, limits: Limits, jobs: int, kinds: Collection[str]) -> int:
     """Run cases for a time, or so many; print how they ended. Exit code 1 for a finding, which is printed."""
     print(f"seed {seed}", flush=True)
     started_s, number, ended = time.monotonic(), 0, Counter[str]()
@@ -30,7 +39,9 @@ def search(seed: int, limit_s: float, cases: int, jobs: int, kinds: Collection[s
     with ProcessPoolExecutor(jobs, multiprocessing.get_context("spawn")) as pool:
         while True:
             now_s = time.monotonic()
-            while len(running) < 2 * jobs and (number < cases if cases else now_s < started_s + limit_s):
+            while len(running) < 2 * jobs and (
+                number < limits.cases if limits.cases else now_s < started_s + limits.time_s
+            ):
                 case, number = case_of(seed, number, kinds), number + 1
                 running[pool.submit(outcome, case)] = case, now_s
             if not running:
@@ -45,7 +56,7 @@ def search(seed: int, limit_s: float, cases: int, jobs: int, kinds: Collection[s
                 if text:
                     pool.shutdown(wait=False, cancel_futures=True)
                     print(f"after {ended.total()} cases, {time.monotonic() - started_s:.0f} s:", flush=True)
-                    return explain(case)
+                    return explain(case, limits.shrinking_s)
                 ended[f"{case.kind}: {how}"] += 1
             if stuck := [case for case, since_s in running.values() if now_s - since_s > 2 * LONGEST_S]:
                 pool.kill_workers() if hasattr(pool, "kill_workers") else pool.shutdown(False)

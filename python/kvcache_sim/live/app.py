@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hmac
-import time
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from ipaddress import ip_address
@@ -169,7 +168,7 @@ class _Endpoints:
         return checked
 
     async def _arrived(self, request: Request, kind: Any) -> _Arrived:
-        sent, wall_ns = await _read_body(request, self._limits.body_bytes), time.monotonic_ns()
+        sent, wall_ns = await _read_body(request, self._limits.body_bytes), self._served.fleet.clock.wall_ns()
         arrival_ns = self._served.fleet.clock.now_ns()
         body = parsed(sent, kind)
         recorded = self._served.texts is not None and kind in (Chat, Completion)

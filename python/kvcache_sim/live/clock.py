@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import time
+from collections.abc import Callable
 
 from kvcache_sim.units import NS_PER_S
 
@@ -11,15 +12,15 @@ from kvcache_sim.units import NS_PER_S
 class WallClock:
     """Simulated time, in ns: ``speed`` times the time since its start."""
 
-    def __init__(self, speed: float = 1.0) -> None:
-        self.speed = speed
-        self._start_ns = time.monotonic_ns()
+    def __init__(self, speed: float = 1.0, wall_ns: Callable[[], int] = time.monotonic_ns) -> None:
+        self.speed, self.wall_ns = speed, wall_ns
+        self._start_ns = wall_ns()
         #: Start, in seconds since 1970.
         self.started_s = time.time()
 
     def now_ns(self) -> int:
         """Return the current simulated time."""
-        return int((time.monotonic_ns() - self._start_ns) * self.speed)
+        return int((self.wall_ns() - self._start_ns) * self.speed)
 
     def seconds_until(self, simulated_ns: int) -> float:
         """Return the wall-clock seconds until a simulated time; negative once it has passed."""

@@ -70,16 +70,27 @@ def serve_fleet(
     return uvloop.run(_served(scenario, directory, serving, argv, say))
 
 
-async def _served(
+@dataclass(frozen=True, slots=True)
+class Parts:
+    """A fleet with what serves its clients and what is written of it; nothing listens yet."""
+
+    served: Served
+    limits: Limits
+    fleet: Fleet
+    keeping: Keeping
+    announcer: Announcer | None
+
+
+def assembled(
     scenario: Scenario,
     directory: RunDirectory,
     serving: Serving,
-    argv: Sequence[str],
-    say: Callable[[str], None],
-) -> dict[str, Any]:
-    settings, stop = scenario.settings, asyncio.Event()
+    clock: WallClock,
+    shutdown: Callable[[], None],
+) -> Parts:
+    """Return the parts of a server on a clock; ``shutdown`` is for its route, if there is one."""
+    settings = scenario.settings
     blocks = BlockNumbers(settings.cache.block_size_tokens, keep_tokens=serving.events is not None)
-    clock = WallClock(serving.speed)
     fleet = Fleet(lambda listener: LiveSimulation(settings, listener), clock, blocks)
     keeping = Keeping(scenario, directory, fleet)
     tokenizer, window = tokenizer_of(serving.tokenizer), _window(fleet)
@@ -89,27 +100,42 @@ async def _served(
     fleet.gap = metrics.gaps.add
     announcer = _announcer(fleet, serving.events)
     generations = Generations(tokenizer, Answers(tokenizer, settings.seed), window)
-    shutdown = stop.set if serving.shutdown_route else None
     said = serving.reports_cached, serving.texts
-    served = Served(names, fleet, generations, metrics.text, *said, shutdown)
+    served = Served(
+        names, fleet, generations, metrics.text, *said, shutdown if serving.shutdown_route else None
+    )
     limits = Limits(serving.body_bytes, serving.requests, serving.api_key)
+    return Parts(served, limits, fleet, keeping, announcer)
+
+
+async def _served(
+    scenario: Scenario,
+    directory: RunDirectory,
+    serving: Serving,
+    argv: Sequence[str],
+    say: Callable[[str], None],
+) -> dict[str, Any]:
+    stop = asyncio.Event()
+    parts = assembled(scenario, directory, serving, WallClock(serving.speed), stop.set)
+    served, fleet = parts.served, parts.fleet
     routed = len(fleet.simulation.cluster.pools.routed)
     ports = Ports(serving.host, serving.port, routed, serving.port_per_machine)
 
     def ready(addresses: list[str]) -> None:
-        say(f"tokenizer  {tokenizer.name}")
+        say(f"tokenizer  {served.generations.tokenizer.name}")
         for address in addresses:
-            say(f"listening  {address}/v1  model {names[0]}, {window} tokens of context")
+            window = served.generations.max_model_len
+            say(f"listening  {address}/v1  model {served.names[0]}, {window} tokens of context")
         settle()
 
-    await serve(served, limits, ports, stop, ready)
+    await serve(served, parts.limits, ports, stop, ready)
     if serving.texts is not None:
         serving.texts.close()
-    summary = keeping.end(argv)
+    summary = parts.keeping.end(argv)
     if fleet.lags.tokens:
         say(f"lag        {fleet.lags.text}")
-    if announcer is not None:
-        announcer.close()
+    if parts.announcer is not None:
+        parts.announcer.close()
     return summary
 
 

@@ -11,13 +11,13 @@ import contextlib
 import errno
 import hashlib
 import json
-import os
 import re
 import signal
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import IO, Any
 
+from kvcache_sim.disk import LOCAL_DISK, Disk
 from kvcache_sim.errors import InputOutputError, OutputExistsError
 from kvcache_sim.file_lock import FileLock
 from kvcache_sim.metrics.columns import Column
@@ -33,18 +33,18 @@ _NUMBERED = r"(\d+)-.+-[0-9a-f]{6}"
 class RunDirectory:
     """A run directory being written: ``claim`` it before the run, ``commit`` it after."""
 
-    def __init__(self, target: Path, force: bool) -> None:
+    def __init__(self, target: Path, force: bool, disk: Disk = LOCAL_DISK) -> None:
         with _target_errors(target):  # a link stays: the run that it names is replaced
             target = target.resolve() if target.is_symlink() and target.is_dir() else target
         self.target = target
-        self.force = force
+        self.force, self._disk = force, disk
         self.part = target.parent / f".{target.name}.part"
         self._lock: FileLock | None = None
 
     def write(self, name: str, data: str | bytes) -> None:
         """Write one file of the directory; not visible before ``commit``."""
-        with _target_errors(self.target):
-            (self.part / name).write_bytes(data.encode() if isinstance(data, str) else data)
+        with _target_errors(self.target), self._disk.create(self.part / name) as file:
+            file.write(data.encode() if isinstance(data, str) else data)
 
     def table(self, name: str, schema: Mapping[str, Column]) -> TableFile:
         """Return a table of the directory, to be written and closed before ``commit``."""
@@ -54,7 +54,7 @@ class RunDirectory:
     def rows(self, name: str) -> IO[bytes]:
         """Return a file of the directory that grows during the run; close it before ``commit``."""
         with _target_errors(self.target):
-            return (self.part / name).open("wb")
+            return self._disk.create(self.part / name)
 
     def digest_of(self, name: str) -> str:
         """Return the SHA-256 in hex of a written file."""
@@ -83,25 +83,26 @@ class RunDirectory:
             if self.target.exists():
                 self._replace()
             else:
-                os.rename(self.part, self.target)
-            os.unlink(self.target / ".lock")
+                self._disk.replace(self.part, self.target)
+            self._disk.remove(self.target / ".lock")
         if self._lock is not None:  # from here on the neighboring name belongs to the next run
             self._lock.close()
             self._lock = None
 
     def _replace(self) -> None:
         """Exchange the old run for the new one, and remove it."""
-        (self.target / ".lock").touch()  # where this process is killed, the next run knows what is left
+        # a process that is killed from here on leaves folders that the next run knows by their lock
+        self._disk.create(self.target / ".lock").close()
         if exchange(self.part, self.target):
-            _remove(self.part)
+            self._disk.remove(self.part)
             return
         import tempfile
 
         # In two steps: a process that is killed between them leaves the old run under the new name.
         old = Path(tempfile.mkdtemp(prefix=f".{self.target.name}.", suffix=".old", dir=self.target.parent))
-        os.rename(self.target, old)
-        os.rename(self.part, self.target)
-        _remove(old)
+        self._disk.replace(self.target, old)
+        self._disk.replace(self.part, self.target)
+        self._disk.remove(old)
 
     def claim(self) -> None:
         """Refuse an existing target, then create and lock the neighboring directory for files."""
@@ -119,12 +120,12 @@ class RunDirectory:
         _check_target(self.target, self.force)  # another run may have finished meanwhile
         for stale in self.part.iterdir():  # of a run that was killed
             if stale.name != ".lock":
-                stale.unlink()
+                self._disk.remove(stale)
 
     def _make_part(self) -> None:
         """Make the neighboring directory; one that exists is taken only if a run that was killed left it."""
         try:
-            self.part.mkdir()
+            self._disk.make_folder(self.part)
         except FileExistsError:
             lock = self.part / ".lock"
             is_own = not self.part.is_symlink() and self.part.is_dir() and not lock.is_symlink()
@@ -140,19 +141,21 @@ class RunDirectory:
     def release(self) -> None:
         """Remove uncommitted files; no effect after ``commit``."""
         if self._lock is not None:
-            _remove(self.part)
-            self._lock.close()
-            self._lock = None
+            try:
+                self._disk.remove(self.part)
+            finally:
+                self._lock.close()
+                self._lock = None
 
 
 @contextlib.contextmanager
-def open_run_directory(target: Path, force: bool) -> Iterator[RunDirectory]:
+def open_run_directory(target: Path, force: bool, disk: Disk = LOCAL_DISK) -> Iterator[RunDirectory]:
     """Claim ``target`` for a run; unless it is committed in the block, its files are removed.
 
     Raises OutputExistsError if the target exists (with ``force``: if it is no run directory),
     InputOutputError if it cannot be written.
     """
-    directory = RunDirectory(target, force)
+    directory = RunDirectory(target, force, disk)
     try:
         with _signals_wait():  # a signal between creation and lock would leave it behind
             directory.claim()
@@ -227,10 +230,3 @@ def sha256_of(path: Path) -> str:
     """Return the SHA-256 of a file in hex; OSError when it cannot be read."""
     with open_regular(path) as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
-
-
-def _remove(folder: Path) -> None:
-    """Remove a directory, ignoring errors."""
-    import shutil  # and with it three compressors: few runs remove anything
-
-    shutil.rmtree(folder, ignore_errors=True)

@@ -6,6 +6,7 @@
 - ``cell``         one cell and its record
 - ``coordinator``  runs the cells that are not finished yet, records each; shards into one sweep
 - ``supervisor``, ``worker``  the local runner: reused worker processes with limits
+- ``processes``    worker processes and the time, as the local runner sees them
 - ``ray_runner``  the same cells on a Ray cluster
 - ``stop``         SIGINT, SIGTERM: a state that can be resumed
 - ``store``, ``tables``  the sweep directory: records, quarantine, SQLite, Parquet, CSV

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
+from kvcache_sim.disk import LOCAL_DISK, Disk
 from kvcache_sim.errors import EXIT_OK, EXIT_SWEEP_FAILED, UsageError
 from kvcache_sim.sweeps.cell import Cell, CellRecord, Study
 from kvcache_sim.sweeps.plan import Plan, distinct, is_sound_plan, keep_plan
@@ -67,6 +68,7 @@ def run_sweep(
     stop: StopRequest,
     observer: SweepObserver,
     further: FurtherCells = lambda cells, records: (),
+    disk: Disk = LOCAL_DISK,
 ) -> SweepOutcome:
     """Run the cells of a plan that have no sound record yet, then ``further`` ones, then write the tables.
 
@@ -76,12 +78,12 @@ def run_sweep(
     """
     claim(directory)
     with locked(directory):
-        store = CellStore(directory)
+        store = CellStore(directory, disk)
         store.create()
         plan_file, database = directory / "plan.json", directory / "results.sqlite"
         sound = {plan_file: is_sound_plan(plan_file), database: is_sound_database(database)}
         damaged = [str(store.set_aside(path)) for path, fine in sound.items() if not fine]
-        keep_plan(plan, plan_file)
+        keep_plan(plan, plan_file, disk)
         cells: list[Cell] = []
         records: dict[str, CellRecord] = {}
         cached = 0
@@ -107,7 +109,7 @@ def run_sweep(
                     records[record.cell_id] = record
                     observer.cell_ended(by_id[record.cell_id], record)
                 added = () if stop.level else further(cells, records)
-        export(result_rows(cells, records), directory)
+        export(result_rows(cells, records), directory, disk)
         failed = sum(record.status != "ok" for record in records.values())
         missing = len(distinct(cells)) - len(records)
         return SweepOutcome(cells, records, cached, failed, missing, stop.exit_code)

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from kvcache_sim.disk import LOCAL_DISK, Disk
 from kvcache_sim.errors import InputOutputError, OutputExistsError, TraceError, UsageError
 from kvcache_sim.rng.root import repeat_seed
 from kvcache_sim.sweeps.cell import Cell, CellRecord, Setting, Study, canonical_json, content_address
@@ -95,7 +96,7 @@ def file_sha256(path: Path) -> str:
         raise InputOutputError(f"cannot read: {error.strerror}", where=str(path)) from error
 
 
-def keep_plan(plan: Plan, path: Path) -> None:
+def keep_plan(plan: Plan, path: Path, disk: Disk = LOCAL_DISK) -> None:
     """Write ``plan.json``, or check that the one there is of this study.
 
     Raises ``TraceError`` when an input file changed since, ``OutputExistsError`` when the directory belongs
@@ -110,7 +111,7 @@ def keep_plan(plan: Plan, path: Path) -> None:
     }
     before = _read_plan(path)
     if before is None:
-        write_atomically(path, (canonical_json(content) + "\n").encode())
+        write_atomically(path, (canonical_json(content) + "\n").encode(), disk)
         return
     for name, sha256 in plan.study.files.items():
         if before["files"].get(name, sha256) != sha256:

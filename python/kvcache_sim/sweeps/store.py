@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import asdict
 from pathlib import Path
 
+from kvcache_sim.disk import LOCAL_DISK, Disk
 from kvcache_sim.errors import InputOutputError, OutputExistsError
 from kvcache_sim.file_lock import FileLock
 from kvcache_sim.output import write_new
@@ -17,13 +17,13 @@ from kvcache_sim.regular_files import open_regular
 from kvcache_sim.sweeps.cell import CellRecord, canonical_json
 
 
-def write_atomically(path: Path, data: bytes) -> None:
+def write_atomically(path: Path, data: bytes, disk: Disk = LOCAL_DISK) -> None:
     """Write a file under a temporary name and rename it: a reader sees the old file or the whole new one.
 
     Raises ``InputOutputError`` (disk full, permission) and leaves nothing half-written behind.
     """
     try:
-        write_new(path, data, overwrite=True)
+        write_new(path, data, overwrite=True, disk=disk)
     except InputOutputError as error:
         error.hint = "what is finished is kept: make room and run the same command again"
         raise
@@ -35,16 +35,18 @@ class CellStore:
     No fsync: a file torn by a power cut fails its checksum, is set aside and its cell runs again.
     """
 
-    def __init__(self, directory: Path) -> None:
+    def __init__(self, directory: Path, disk: Disk = LOCAL_DISK) -> None:
+        self._disk = disk
         self.cells = directory / "cells"
         self.quarantine = directory / "quarantine"
 
     def create(self) -> None:
         """Make the folder; raises ``InputOutputError`` where that is not possible."""
         try:
-            self.cells.mkdir(exist_ok=True)
+            if not self.cells.is_dir():
+                self._disk.make_folder(self.cells)
             for leftover in self.cells.glob(".*.tmp"):  # of a coordinator that was killed while writing
-                leftover.unlink()
+                self._disk.remove(leftover)
         except OSError as error:
             raise InputOutputError(
                 f"cannot create: {error.strerror}", where=error.filename or str(self.cells)
@@ -55,7 +57,7 @@ class CellStore:
         body = canonical_json(asdict(record))
         checksum = hashlib.sha256(body.encode()).hexdigest()
         text = f'{{"record":{body},"sha256":"{checksum}"}}\n'
-        write_atomically(self.cells / f"{record.cell_id}.json", text.encode())
+        write_atomically(self.cells / f"{record.cell_id}.json", text.encode(), self._disk)
 
     def load(self, cell_ids: Iterable[str]) -> tuple[dict[str, CellRecord], list[str]]:
         """Return the sound records among ``cell_ids``, and the files that were set aside as damaged."""
@@ -80,11 +82,12 @@ class CellStore:
     def set_aside(self, path: Path) -> Path:
         """Move a damaged file into ``quarantine/`` under a free name and return the new path."""
         try:
-            self.quarantine.mkdir(exist_ok=True)
+            if not self.quarantine.is_dir():
+                self._disk.make_folder(self.quarantine)
             number = 0
             while (target := self.quarantine / f"{path.name}.{number}").exists():
                 number += 1
-            os.replace(path, target)
+            self._disk.replace(path, target)
         except OSError as error:
             raise InputOutputError(f"cannot set aside: {error.strerror}", where=str(path)) from error
         return target

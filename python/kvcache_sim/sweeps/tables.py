@@ -12,6 +12,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any
 
+from kvcache_sim.disk import LOCAL_DISK, Disk
 from kvcache_sim.errors import InputOutputError
 from kvcache_sim.metrics.batches import BATCHES
 from kvcache_sim.metrics.names import flatten
@@ -139,10 +140,10 @@ def result_rows(cells: Sequence[Cell], records: Mapping[str, CellRecord]) -> lis
     return rows
 
 
-def export(rows: Sequence[Row], directory: Path) -> None:
+def export(rows: Sequence[Row], directory: Path, disk: Disk = LOCAL_DISK) -> None:
     """Write ``results.csv`` and ``results.parquet``, each whole or not at all; equal rows, equal bytes."""
-    write_atomically(directory / "results.csv", _csv_bytes(rows))
-    write_atomically(directory / "results.parquet", _parquet_bytes(rows))
+    write_atomically(directory / "results.csv", _csv_bytes(rows), disk)
+    write_atomically(directory / "results.parquet", _parquet_bytes(rows), disk)
 
 
 def _column_names(rows: Sequence[Row]) -> list[str]:
