@@ -58,7 +58,7 @@ def test_exchanges_are_an_all_gather_and_a_reduce_scatter_of_one_buffer(tmp_path
 
 
 def test_a_roofline_of_ranks_shares_its_experts_by_the_tokens_of_all():
-    """A prompt beside another rank's decode meets half the experts' work and exchange of two prompts."""
+    """A prompt and another rank's decode meet half the experts' work and exchange of two prompts."""
     table = load_step_time("roofline:qwen3-30b-a3b@rtx-pro-6000:ep2,dp2").table(8192, 256)
     own, one = table.own_part(), load_step_time("roofline:qwen3-30b-a3b@rtx-pro-6000")
     prompt, decode = StepBatch(((2048, 0),)), StepBatch((), 64, 64_000, 1000)

@@ -79,7 +79,7 @@ def test_an_idle_rank_takes_a_dummy_step_at_least():
 
 
 def test_shared_work_counts_the_tokens_of_all_ranks():
-    """A prompt of 512 tokens beside one of 64: 576 tokens, not twice 512; then two decodes, padded to one each."""
+    """Prompts of 512 and of 64 tokens at once: 576 tokens, not twice 512; then two decodes, padded to one each."""
     shared = SharedTime(2, np.array([0, 700_000, 900_000]), np.arange(2 * 4096 + 1) * 1_000)
     even = table().base_ns + shared.even(4097), table().decode_base_ns + shared.even(65)
     past = table().past_base_ns + shared.even(4097)

@@ -70,9 +70,9 @@ fn a_key_that_was_refused_and_then_stored_is_recent_when_its_request_ends() {
     tier.in_use.hold(&[1, 2]);
     assert_eq!(offer(&mut tier, 2, 3), None);
     tier.in_use.release_keys(&[1, 2]);
-    assert_eq!(offer(&mut tier, 2, 3), Some(1), "in the place of 1");
+    assert_eq!(offer(&mut tier, 2, 3), Some(1), "1 leaves");
     tier.finish(1);
     tier.finish(2);
-    assert_eq!(offer(&mut tier, 3, 4), Some(1), "in the place of 2");
+    assert_eq!(offer(&mut tier, 3, 4), Some(1), "2 leaves");
     assert!(tier.contains(3) && tier.check().is_ok());
 }
