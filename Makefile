@@ -3,7 +3,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 
-.PHONY: help demo pictures docs test build lock wheels check-wheel audit lint fmt bench faults vopr oracles size clean
+.PHONY: help demo pictures docs test build lock wheels check-wheel audit lint fmt bench fidelity faults vopr oracles size clean
 help:            ## list the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/  /'
 
@@ -84,6 +84,9 @@ else
 	cargo bench --quiet -p kvsim-core
 	KVSIM_BENCH_OLD=$(OLD) $(BIN)/python -m pytest benches --benchmark-only --benchmark-disable-gc -p no:xdist
 endif
+
+fidelity: build  ## simulate the measured whole runs again; fail where an error is worse than docs/data/fidelity.toml states
+	$(BIN)/python benches/fidelity.py $(ARGS)
 
 oracles: build   ## drive engines' own cache classes, from their wheels, and compare; KVSIM_EXAMPLES=3000 for more streams
 	$(BIN)/python tests/engine_oracles/__main__.py

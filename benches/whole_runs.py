@@ -16,6 +16,7 @@ import sys
 import tempfile
 from collections.abc import Callable, Iterator
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -37,7 +38,10 @@ from kvcache_sim.model.calibration.model_file import Provenance, model_text  # n
 from kvcache_sim.model.calibration.rows import read_iterations  # noqa: E402
 from kvcache_sim.model.calibration.runs import compiles  # noqa: E402
 from kvcache_sim.model.calibration.shipped import MIXTURES  # noqa: E402
+from kvcache_sim.model.model_file import load_model  # noqa: E402
 from kvcache_sim.model.run_errors import RATE  # noqa: E402
+from kvcache_sim.model.served_kernels import is_sum_of_kernels, served_kernels  # noqa: E402
+from kvcache_sim.model.step_time import StepTime  # noqa: E402
 from kvcache_sim.model.step_times import load_step_time  # noqa: E402
 from kvcache_sim.scenario.load import load_scenario  # noqa: E402
 from kvcache_sim.scenario.requests import read_requests  # noqa: E402
@@ -150,7 +154,7 @@ def streams(folder: Path) -> Group:
         }
         fixed = ["replica.scheduler=vllm", "replica.max_num_seqs=256", "replica.max_num_batched_tokens=8192"]
         fixed += ["replica.async_scheduling=length", "cache.semantics=vllm", "cache.block_size=16"]
-        fixed += ["trace.block_size=16", f"tiers.gpu.capacity={blocks} blocks"]
+        fixed += ["trace.block_size=16", f"tiers.gpu.capacity={blocks} blocks", f"model={model}"]
         for name in names:
             trace = folder / f"{name}.jsonl"
             trace.write_text(
@@ -159,7 +163,9 @@ def streams(folder: Path) -> Group:
             salted = ["cache.enabled=false"] if name.endswith("-salted") else []
             for source, (step_time, *more) in sources.items():
                 kind = [source, "dense" if is_dense else "moe", "vllm", "h100", f"{model}@h100", name]
-                settings = [*fixed, *salted, f"replica.step_time={step_time}", *more]
+                # Requests were recorded at temperature 1 without top-k and top-p.
+                plain = ["replica.sampling=plain"] if is_sum_of_kernels(step_time) else []
+                settings = [*fixed, *salted, f"replica.step_time={step_time}", *more, *plain]
                 group.add_open(kind, _served(model, name), replays(settings, trace))
     return group
 
@@ -196,13 +202,17 @@ def sharegpt(_: Path) -> Group:
     group = Group(("ttft_mean", "tpot_mean", "e2e_mean"))
     measured = {"ttft_mean": 65.5e3, "tpot_mean": 32.4, "e2e_mean": 86.6e3}
     trace, base = SHARED / "traces/sharegpt_llama31_8b_300_b16.jsonl", ROOT / "scenarios/vllm-rtx4090.yaml"
-    for source, name in (
-        ("composed set", "rtx4090-llama-3.1-8b-tp1"),
-        ("roofline", "roofline:llama-3.1-8b@rtx4090"),
+    for source, *settings in (
+        ("composed set", "replica.step_time=rtx4090-llama-3.1-8b-tp1"),
+        ("roofline", "replica.step_time=roofline:llama-3.1-8b@rtx4090", "replica.sampler=fused"),
     ):
         kind = [source, "dense", "vllm", "rtx4090", "llama-3.1-8b@rtx4090", "rtx4090"]
-        group.add_open(kind, measured, replays([f"replica.step_time={name}"], trace, base=base))
+        group.add_open(kind, measured, replays(settings, trace, base=base))
     return group
+
+
+def _in_service(name: str, model: str) -> StepTime:
+    return served_kernels(load_step_time(name), name, load_model(model))
 
 
 def iterations(_: Path) -> Group:
@@ -221,11 +231,9 @@ def iterations(_: Path) -> Group:
             "own iterations": lambda path=path, only=only, tensor=tensor: (
                 fit_rows(Measured(path, {**only, "segment": "sweep"}, "", "b300"), tensor).model
             ),
-            "roofline": lambda model=model, tensor=tensor: load_step_time(
-                f"roofline:{model}@b300:tp{tensor}"
-            ),
-            "kernel tables": lambda model=model, degrees=degrees: load_step_time(
-                f"aiconfigurator:{model}@b300:{degrees.replace('-', ',')}"
+            "roofline": partial(_in_service, f"roofline:{model}@b300:tp{tensor}", model),
+            "kernel tables": partial(
+                _in_service, f"aiconfigurator:{model}@b300:{degrees.replace('-', ',')}", model
             ),
         }
         for source, load in named.items():

@@ -13,8 +13,8 @@ from kvcache_sim.simulation import simulate
 from shared_files import shared
 
 #: Llama-2-7B under a vLLM of February 2026, which schedules asynchronously by default. The 8 ms between client
-#: and scheduler are the one figure taken from these runs.
-ASSUMED = ("replica.async_scheduling=length", "replica.client_offset=8ms")
+#: and scheduler are the one figure taken from these runs. Whether requests asked for top-p is not recorded.
+ASSUMED = ("replica.async_scheduling=length", "replica.client_offset=8ms", "replica.sampling=plain")
 _BLOCK_TOKENS = 16
 _PROMPTS = 100
 

@@ -14,6 +14,9 @@ SCENARIO: dict[str, Any] = {
     "model": "qwen3-32b",
     "cluster.machines": 8,
     "replica.step_time": "h100-qwen3-32b-tp2",
+    # The page's figures are of kernels alone; the guide does not record its requests' sampling.
+    "replica.sampling": "plain",
+    "replica.sustained_clocks": False,
     "replica.async_scheduling": "length",
     "replica.max_num_batched_tokens": 8192,
     "cache.block_size": 16,

@@ -75,25 +75,28 @@ def test_every_error_on_the_page_on_trust_stands_in_a_table_of_the_appendix(row)
     assert {abs(each) for cell in measured for each in numbers(cell)} <= {abs(each) for each in stated}
 
 
-#: How a row of the page on trust begins, and the column of the streams that it states.
+#: How a row of the page on trust begins, and the table and column of the streams that it states.
 STREAMS = {
-    "own iterations": "fitted, %",
-    "composed set": "`h100-llama-3-8b-tp1`: error of the means, %",
-    "roofline": "roofline, %",
-    "kernel tables": "aiconfigurator, %",
-    "measured host": "with launch, %",
+    "own iterations": ("h100-streams", "fitted, %"),
+    "composed set": ("h100-clocks", "`h100-llama-3-8b-tp1`, %"),
+    "roofline": ("h100-clocks", "roofline, %"),
+    "kernel tables": ("h100-clocks", "aiconfigurator, %"),
+    "measured host": ("h100-streams", "with launch, %"),
 }
 
 
 def test_the_rows_of_streams_state_low_load_and_near_capacity():
-    table = read_table("h100-streams")
-    errors = {row[0].strip("`"): dict(zip(table.columns, row, strict=True)) for row in table.rows}
-    rows = [row for row in read_table("trust").rows if "#h100-streams" in row[6]]
+    errors = {}
+    for name in ("h100-streams", "h100-clocks"):
+        table = read_table(name)
+        errors |= {(name, row[0].strip("`")): dict(zip(table.columns, row, strict=True)) for row in table.rows}
+    rows = [row for row in read_table("trust").rows if "#h100-streams" in row[6] or "#h100-clocks" in row[6]]
     assert len(rows) == 9
     for row in rows:
-        [column] = [column for kind, column in STREAMS.items() if row[0].startswith(kind)]
+        [(name, column)] = [given for kind, given in STREAMS.items() if row[0].startswith(kind)]
         streams = ("moe-talks", "moe-peak") if "MoE" in row[0] else ("talks", "peak")
-        stated = [errors[stream][column].split(" / ") for stream in streams]
+        stated = [errors[name, stream][column].split(" / ") for stream in streams]
+        assert f"#{name})" in row[6]
         assert row[1] == "low; near capacity"
         assert row[2:4] == [f"{stated[0][at]}; {stated[1][at]}" for at in (0, 1)]
 

@@ -54,6 +54,8 @@ ADDED = {
     "figure: plugins.row.s [s]",
     "figure: context_window.answers_ended []",
     "figure: requests.rejected_beyond_context []",
+    "key: replica.sampling = model (model | plain)",
+    "key: replica.sustained_clocks = true",
     "key: replica.allow_long_max_model_len = false",
     "key: replica.vllm_release = 0.9.0 (0.8.0 | 0.8.4 | 0.8.5 | 0.9.0)",
     "key: replica.step_time = h100-llama-3.1-8b-tp1",

@@ -29,6 +29,7 @@
 - ``run_errors``           whole runs that were measured, each with a simulation of it
 - ``run_intervals``        stated intervals of a source by name, and of a figure of a run
 - ``run_rule``             the rule that makes 90 % intervals of the errors of whole runs
+- ``served_kernels``       sums of kernels as an engine runs them: sampler, clocks under load
 - ``stated_errors``        stated errors of step-time sources, as factors on the true times
 - ``step_time``            the time of one scheduler step in integer nanoseconds
 - ``step_times``           step-time models by name or file

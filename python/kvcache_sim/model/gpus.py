@@ -98,6 +98,10 @@ def _allowed(key: str, value: float) -> bool:
     return value >= 0 if key.endswith(("_us", "_io")) else value > 0
 
 
+#: ``sustained_compute`` of GPUs without rows: the H100's.
+SUSTAINED_COMPUTE = 1.12
+
+
 class GpuSpec(Value):
     """One GPU by its vendor's figures: dense rates, and links in one direction (0: no such link).
 
@@ -116,6 +120,8 @@ class GpuSpec(Value):
     links: str = ""
     #: Total memory reported by CUDA; 0: unknown.
     reported_memory_bytes: int = 0
+    #: Time of compute-bound kernels under a sustained load over that of kernels timed alone.
+    sustained_compute: float = SUSTAINED_COMPUTE
 
     @property
     def link_bytes_per_s(self) -> int:

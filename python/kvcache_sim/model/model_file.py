@@ -24,7 +24,7 @@ from kvcache_sim.model.layer_group import (
     layers_text,
     parse_layers,
 )
-from kvcache_sim.model.model_spec import ModelSpec
+from kvcache_sim.model.model_spec import SAMPLING, ModelSpec
 
 _ATTENTION: dict[str, type[Any]] = {
     "full": HeadAttention,
@@ -41,6 +41,7 @@ _TOP: dict[str, type | tuple[type, ...]] = {
     "hidden_size": int,
     "vocab_size": int,
     "kv_dtype": str,
+    "sampling": str,
     "params_total": int,
     "params_active": int,
     "weights": dict,
@@ -79,7 +80,15 @@ def parse_model(table: dict[str, Any], name: str, where: str) -> ModelSpec:
         kv_dtype=check_dtype(table.get("kv_dtype", "bf16"), where, KV_DTYPES),
         stated_params=(stated, table.get("params_active", stated)) if stated else None,
         context=context_length(table, where),
+        sampling=_sampling(table, where),
     )
+
+
+def _sampling(table: dict[str, Any], where: str) -> str:
+    given = str(table.get("sampling", ""))
+    if given not in SAMPLING:
+        raise UsageError("unknown sampling", where=where, got=given, expected=", ".join(SAMPLING[1:]))
+    return given
 
 
 def _groups(tables: list[Any], where: str) -> tuple[LayerGroup, ...]:
@@ -148,6 +157,7 @@ def model_text(model: ModelSpec) -> str:
     lines += [f"vocab_size = {model.vocab_size}"]
     lines += ["tied_embeddings = true"] if model.tied_embeddings else []
     lines += [f'kv_dtype = "{model.kv_dtype}"']
+    lines += [f'sampling = "{model.sampling}"'] if model.sampling else []
     if model.stated_params:
         lines += [f"params_total = {model.stated_params[0]:_}", f"params_active = {model.stated_params[1]:_}"]
     lines += _context_lines(model.context)

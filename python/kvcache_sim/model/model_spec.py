@@ -11,13 +11,17 @@ from kvcache_sim.model.dtypes import bits_per_value
 from kvcache_sim.model.layer_group import LayerGroup, WeightCount, WeightDtypes, count_weights
 from kvcache_sim.values import Value
 
+#: Filters of the logits that a model's ``generation_config.json`` may ask for; empty: none.
+SAMPLING = ("", "top-k", "top-p", "top-k top-p")
+
 
 class ModelSpec(Value):
     """A decoder-only language model.
 
     ``groups`` hold every layer once. ``kv_dtype`` is the KV cache's format, independent of the weights.
     ``params_total`` and ``params_active`` are counted from the shapes, or stated by the vendor. ``context``
-    is the most tokens of a prompt and its answer.
+    is the most tokens of a prompt and its answer. ``sampling`` names the filters of its
+    ``generation_config.json``, one of ``SAMPLING``.
     """
 
     name: str
@@ -30,6 +34,7 @@ class ModelSpec(Value):
     kv_dtype: str = "bf16"
     stated_params: tuple[int, int] | None = None
     context: ContextLength = ContextLength()
+    sampling: str = ""
 
     @property
     def layers(self) -> int:

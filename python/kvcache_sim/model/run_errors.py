@@ -91,10 +91,11 @@ def load_of(queue: float) -> str:
 def measured_runs() -> tuple[MeasuredRun, ...]:
     """Return every measured run that the project has; some 50 ms."""
     text = (Path(__file__).parent / "data/run_errors.toml").read_text(encoding="utf-8")
-    return tuple(_read(tomllib.loads(text)))
+    return tuple(read_runs(tomllib.loads(text)))
 
 
-def _read(given: dict[str, Any]) -> Iterator[MeasuredRun]:
+def read_runs(given: dict[str, Any]) -> Iterator[MeasuredRun]:
+    """Yield the runs of a parsed file."""
     steps = tuple(given.pop("factors"))
     for group, one in given.items():
         replays: dict[tuple[str, str], dict[str, tuple[float, ...]]] = {}

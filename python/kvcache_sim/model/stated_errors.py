@@ -8,6 +8,7 @@ from kvcache_sim.errors import UsageError
 from kvcache_sim.model.gpus import UNMEASURED, load_gpu
 from kvcache_sim.model.run_errors import Factors, Kind
 from kvcache_sim.model.run_intervals import COMPOSED, OWN, ROOFLINE, source_kind, step_interval
+from kvcache_sim.model.served_kernels import clocks_measured, is_sum_of_kernels
 from kvcache_sim.model.step_times import measured_on, same_shape_set, step_time_entry
 from kvcache_sim.values import Value
 
@@ -54,7 +55,7 @@ def stated_step_errors(name: str) -> StepErrors | None:
     if kind is None:
         return None
     found = step_interval(kind)
-    source = f"{found.runs} whole runs with {_words(kind)}"
+    source = f"{found.runs} whole runs with {_words(kind)}{_assumed_clocks(name)}"
     if kind.source == ROOFLINE:
         return _of_roofline(name, found.factors, source)
     if name.endswith((".csv", ".csv.gz")):
@@ -62,6 +63,18 @@ def stated_step_errors(name: str) -> StepErrors | None:
     if kind.source in _HELD_OUT_PERCENT:
         return _of_fit(name, kind, found.factors, source)
     return StepErrors(found.factors, found.factors, None, source)
+
+
+def _assumed_clocks(name: str) -> str:
+    """Return a note if clocks under load were not measured on the GPU of a sum of kernels."""
+    gpu = measured_on(name).gpu
+    if not is_sum_of_kernels(name) or gpu is None:
+        return ""
+    try:
+        is_assumed = not clocks_measured(load_gpu(gpu))
+    except UsageError:
+        is_assumed = True
+    return ", clocks under load as an H100's" if is_assumed else ""
 
 
 def _words(kind: Kind) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from kvcache_sim.model.adjusted import CAPTURED_TOKENS
+from kvcache_sim.model.served_kernels import is_sum_of_kernels
 from kvcache_sim.model.step_times import measured_on
 from kvcache_sim.scenario import speculation
 from kvcache_sim.scenario.cache_groups import cache_groups
@@ -46,6 +47,8 @@ _INSTANT = {
     "client_offset_per_token": "replica.instant is true",
     "step_overhead_per_sequence": "replica.instant is true",
     "launch_per_layer": "replica.instant is true",
+    "sampling": "replica.instant is true",
+    "sustained_clocks": "replica.instant is true",
     "copy_submit": "replica.instant is true",
     "copy_gpu_share": "replica.instant is true",
     "host": "replica.instant is true",
@@ -78,6 +81,9 @@ def _without_effect(model: ScenarioModel, replica: ReplicaSection) -> Iterator[t
     if replica.launch_per_layer and replica.max_num_batched_tokens <= CAPTURED_TOKENS:
         why = f"no step has more than the {CAPTURED_TOKENS} tokens that a CUDA graph holds"
         yield "launch_per_layer", why
+    if not replica.instant and not is_sum_of_kernels(replica.step_time):
+        for key in {"sampling", "sustained_clocks"}.intersection(changed(replica)):
+            yield key, f"replica.step_time={replica.step_time} is no sum of kernels"
     yield from _scheduler(model, replica)
     yield from speculation.findings(model, replica)
     if not model.cache.enabled:

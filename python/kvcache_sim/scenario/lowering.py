@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import partial
 from typing import Any
 
@@ -18,6 +19,8 @@ from kvcache_sim.cache.settings import (
 from kvcache_sim.errors import UsageError
 from kvcache_sim.model.adjusted import WithLaunchTime, WithSequenceTime
 from kvcache_sim.model.hosts import load_host
+from kvcache_sim.model.model_spec import ModelSpec
+from kvcache_sim.model.served_kernels import is_sum_of_kernels, served_kernels
 from kvcache_sim.model.step_time import StepTime, zero_step_time
 from kvcache_sim.model.step_times import load_step_time
 from kvcache_sim.scenario.cache_groups import cache_groups
@@ -66,16 +69,19 @@ def lower(
         for index, machine in enumerate(machines)
     ]
     launches = [_launch_ns(model, index, replica) for index, replica in enumerate(replicas)]
-    for index, replica in enumerate(replicas):
-        kind = _step_time_kind(replica, launches[index])
+    kinds = [
+        _step_time_kind(replica, launches[index], model, index) for index, replica in enumerate(replicas)
+    ]
+    for index, (replica, kind) in enumerate(zip(replicas, kinds, strict=True)):
         if kind not in step_times:
             path = own_path(tree, index, ("replica", "step_time"))
-            step_times[kind] = at_location(tree, path, partial(_step_time, replica, launches[index]))
+            own = partial(_step_time, replica, launches[index], partial(_served, model, index))
+            step_times[kind] = at_location(tree, path, own)
     return ClusterSettings(
         machines=tuple(
             MachineSettings(
                 tiers=_tiers((machine, index), model.cache.policy, _block_bytes(model, index, cache), tree),
-                step_time=step_times[_step_time_kind(replicas[index], launches[index])],
+                step_time=step_times[kinds[index]],
                 replica=at_location(
                     tree,
                     own_path(tree, index, ("replica", "host")),
@@ -121,12 +127,23 @@ def with_host(replica: ReplicaSection) -> ReplicaSection:
     return replace(replica, **taken)
 
 
+def _named(model: ScenarioModel, machine: int) -> str | None:
+    """Return the name of a machine's own model; None if it serves the scenario's."""
+    own = model_of_machine(model.models, machine)
+    return None if own is None else own.model
+
+
+def _served(model: ScenarioModel, machine: int) -> ModelSpec:
+    """Return the model that a machine serves."""
+    own = _named(model, machine)
+    return served_model(model if own is None else replace(model, model=own))
+
+
 def _kv(model: ScenarioModel, machine: int) -> tuple[int, int] | None:
     """Return the KV bytes per token and the layers of a machine's own model; None if it has none."""
-    served = model_of_machine(model.models, machine)
-    if served is None or served.model is None:
+    if _named(model, machine) is None:
         return None
-    spec = served_model(replace(model, model=served.model))
+    spec = _served(model, machine)
     return spec.kv_bytes_per_token, spec.layers
 
 
@@ -139,25 +156,38 @@ def _launch_ns(model: ScenarioModel, machine: int, replica: ReplicaSection) -> i
     """Return the host's time to launch the kernels of all layers of a machine's model."""
     if not replica.launch_per_layer:
         return 0
-    own = _kv(model, machine)
-    return replica.launch_per_layer * (served_model(model).layers if own is None else own[1])
+    return replica.launch_per_layer * _served(model, machine).layers
 
 
-def _step_time_kind(replica: ReplicaSection, launch_ns: int) -> tuple[str, ...]:
-    """Return the identity of a step-time model: its name; without service time, the launch time."""
+def _step_time_kind(
+    replica: ReplicaSection, launch_ns: int, model: ScenarioModel, machine: int
+) -> tuple[str, ...]:
+    """Return the identity of a step-time model: its name and what is added; when instant, its size."""
     if replica.instant:
         return ("instant", str(replica.max_num_batched_tokens), str(replica.max_num_seqs))
-    return (replica.step_time, replica.links or "", str(_sequence_ns(replica)), str(launch_ns))
+    served = (_named(model, machine) or "", _sampler(replica), str(replica.sustained_clocks))
+    return (replica.step_time, replica.links or "", str(_sequence_ns(replica)), str(launch_ns), *served)
 
 
-def _step_time(replica: ReplicaSection, launch_ns: int) -> StepTime:
+def _step_time(replica: ReplicaSection, launch_ns: int, served: Callable[[], ModelSpec]) -> StepTime:
     """Return the step-time model of a replica; with ``instant`` the model whose steps take no time."""
     if replica.instant:
         return zero_step_time(replica.max_num_batched_tokens, replica.max_num_seqs)
     found = load_step_time(replica.step_time, replica.links)
+    if is_sum_of_kernels(replica.step_time):
+        found = served_kernels(
+            found, replica.step_time, served(), _sampler(replica), replica.sustained_clocks
+        )
     found = WithLaunchTime(found, launch_ns) if launch_ns else found
     host_ns = _sequence_ns(replica)
     return WithSequenceTime(found, host_ns) if host_ns else found
+
+
+def _sampler(replica: ReplicaSection) -> str:
+    """Return the sampler that filters logits; empty: none does. SGLang's has always been FlashInfer's."""
+    if replica.sampling == "plain":
+        return ""
+    return "fused" if replica.scheduler == "sglang" else replica.sampler
 
 
 def _sequence_ns(replica: ReplicaSection) -> int:

@@ -52,8 +52,16 @@ class ReplicaSection(Section):
         float, about("share of the GPU's memory that the engine uses, for capacity: auto", gt=0, le=1)
     ] = 0.9
     sampler: Annotated[
-        Literal["sorting", "fused"], about("for capacity: auto; fused: FlashInfer's, and vLLM's of 2026")
+        Literal["sorting", "fused"],
+        about("for capacity: auto, and sums of kernels; fused: FlashInfer's, and vLLM's from 0.17 on"),
     ] = "sorting"
+    sampling: Annotated[
+        Literal["model", "plain"],
+        about("with sums of kernels: top-k and top-p as in the model's generation_config, or neither"),
+    ] = "model"
+    sustained_clocks: Annotated[
+        bool, about("with sums of kernels: GPU clocks under a sustained load, not those of a kernel alone")
+    ] = True
     vllm_release: Annotated[
         Literal["0.8.0", "0.8.4", "0.8.5", "0.9.0"],
         about("for capacity: auto: the release from which on vLLM has the default batch of its warm-up"),

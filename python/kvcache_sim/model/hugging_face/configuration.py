@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +22,7 @@ _NESTED = ("text_config", "language_config", "llm_config")
 
 
 def read_configuration(path: Path) -> ModelSpec:
-    """Return the model of a ``config.json``, with the formats of ``hf_quant_config.json`` next to it.
+    """Return the model of a ``config.json``, with its formats and its sampling, if next to it.
 
     The name is that of the file's folder, or of the file if it is not ``config.json``. Raises UsageError in
     one line for a file that is not a configuration, an unknown architecture, or a missing field.
@@ -32,7 +33,19 @@ def read_configuration(path: Path) -> ModelSpec:
     if path.name.endswith("config.json") and quantization_path.is_file():
         quantization = _read(quantization_path).get("quantization") or {}
     name = path.absolute().parent.name if path.name == "config.json" else path.stem
-    return model_of(values, name, str(path), quantization)
+    found = model_of(values, name, str(path), quantization)
+    generation = path.with_name("generation_config.json")
+    if path.name != "config.json" or not generation.is_file():
+        return found
+    return replace(found, sampling=_sampling(_read(generation)))
+
+
+def _sampling(generation: Mapping[str, Any]) -> str:
+    """Return the filters that a ``generation_config.json`` asks for, as in ``ModelSpec.sampling``."""
+    top_k, top_p = generation.get("top_k"), generation.get("top_p")
+    asks_k = isinstance(top_k, int) and top_k > 0
+    asks_p = isinstance(top_p, (int, float)) and 0 < top_p < 1
+    return " ".join(["top-k"] * asks_k + ["top-p"] * asks_p)
 
 
 def model_of(

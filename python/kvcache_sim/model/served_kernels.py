@@ -1,0 +1,118 @@
+"""Parts of a served step that sums of single kernels leave out: the sampler, and clocks under a power cap."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from kvcache_sim.errors import UsageError
+from kvcache_sim.model.aiconfigurator.deployment import PREFIX
+from kvcache_sim.model.gpus import SUSTAINED_COMPUTE, GpuSpec, load_gpu
+from kvcache_sim.model.model_spec import ModelSpec
+from kvcache_sim.model.step_time import StepTime, StepTimeTable
+from kvcache_sim.model.step_times import measured_on, step_time_entry, step_time_names
+
+_NS_PER_MS, _FS_PER_MS = 1e6, 1e12
+#: ms of the filters of vLLM's sampler on an H100 per million logits (rows × vocabulary). By a sort: the slope
+#: of benches/measured/sampler.csv, whose constant is launches that an engine hides under the step. Fused:
+#: FlashInfer's in vLLM's pull request 40376.
+FILTER_MS = {
+    "sorting": {"top-k": 0.018, "top-p": 0.129, "top-k top-p": 0.131},
+    "fused": {"top-k": 0.0082, "top-p": 0.0082, "top-k top-p": 0.0082},
+}
+#: Memory bandwidth of the H100 that the filters were timed on. Other GPUs' times are assumed to go with the
+#: root of the ratio: an H200's is 0.86 of the H100's (root 0.84).
+_TIMED_ON_BYTES_PER_S = 3.35e12
+#: Share of ``sustained_compute`` by the tokens of steps without a pause: up to 64 an H100 stays below its
+#: power cap (benches/measured/sustained-gemms.csv).
+CAPPED_SHARE = ((64, 0.0), (128, 0.1), (192, 0.46), (256, 0.55), (512, 1.0))
+#: ms for which clocks stay up after steps below the cap (the same rows); the rest of a chunk has lower ones.
+UNCAPPED_MS = 42.0
+#: Decodes alongside chunks from which these find the clocks down (sustained-mixes.csv: 32 no, 128 yes).
+CAPPED_DECODES = 256
+
+
+def is_sum_of_kernels(name: str) -> bool:
+    """Return True for rooflines, kernel tables and sets composed of these: kernels that were timed alone.
+
+    Kernels of the RTX sets were timed inside vLLM with its sampler; sets of iterations have all of a step.
+    """
+    if name.startswith(("roofline:", PREFIX)):
+        return True
+    if name not in step_time_names():
+        return False
+    entry = step_time_entry(name)
+    return "iter_composed_a100_h100" in str(entry.get("source"))
+
+
+def clocks_measured(gpu: GpuSpec) -> bool:
+    """Return True if ``sustained_compute`` of a GPU was measured, and is not the H100's by assumption."""
+    return gpu.name == "h100" or gpu.sustained_compute != SUSTAINED_COMPUTE
+
+
+def served_kernels(
+    base: StepTime, name: str, model: ModelSpec, sampler: str = "", sustained: bool = True
+) -> StepTime:
+    """Return a source as it runs in an engine that serves ``model``; unchanged if no sum of kernels.
+
+    ``sampler`` is one of ``FILTER_MS``; empty: requests ask for no filter.
+    """
+    gpu_name = measured_on(name).gpu
+    if not is_sum_of_kernels(name) or gpu_name is None:
+        return base
+    try:
+        gpu: GpuSpec | None = load_gpu(gpu_name)
+    except UsageError:
+        gpu = None  # a system that only the library knows
+    factor = (SUSTAINED_COMPUTE if gpu is None else gpu.sustained_compute) if sustained else 1.0
+    row_ms = 0.0
+    if sampler and model.sampling:
+        slower = 1.0 if gpu is None else (_TIMED_ON_BYTES_PER_S / gpu.memory_bytes_per_s) ** 0.5
+        row_ms = slower * FILTER_MS[sampler][model.sampling] * model.vocab_size / 1e6
+    dense = all(group.feed_forward is None or not group.feed_forward.experts for group in model.groups)
+    return ServedKernels(base, factor, dense, row_ms) if factor > 1 or row_ms else base
+
+
+@dataclass(frozen=True, slots=True)
+class ServedKernels(StepTime):
+    """A sum of kernels with the filters of a sampler, at clocks under a sustained load.
+
+    Compute-bound work takes ``sustained`` times as long once the power cap lowers the clocks: in a dense
+    model's pure decode steps by their number of sequences, in a chunk from ``UNCAPPED_MS`` on, and in all of
+    a chunk by the sequences that decode alongside, whose batch keeps the clocks down. Each sequence that
+    decodes takes ``filter_ms`` more.
+    """
+
+    base: StepTime
+    sustained: float
+    is_dense: bool
+    filter_ms: float = 0.0
+
+    def table(self, max_tokens: int, max_sequences: int) -> StepTimeTable:
+        """Return the model as integers."""
+        table = self.base.table(max_tokens, max_sequences)
+        more = self.sustained - 1
+        sequences = np.arange(len(table.decode_base_ns))
+        share = np.interp(sequences, *np.array(CAPPED_SHARE).T) if self.is_dense else 0.0 * sequences
+        decode = table.decode_base_ns + np.rint(more * share * table.decode_base_ns).astype(np.int64)
+        # A step of these sequences and one token of a chunk takes no less than the sequences alone.
+        least = np.maximum.accumulate(decode)
+        before = np.minimum(np.arange(len(table.base_ns)) - 1, len(least) - 1)
+        base = np.maximum(_capped(table.base_ns, more), np.where(before < 0, 0, least[before]))
+        half = (len(table.base_ns) - 1) // 2
+        token_ns = float(table.base_ns[-1] - table.base_ns[half]) / max(len(table.base_ns) - 1 - half, 1)
+        idle_fs = round(more * token_ns * 1e6 / CAPPED_DECODES)
+        return replace(
+            table,
+            base_ns=base,
+            decode_base_ns=decode,
+            past_base_ns=_capped(table.past_base_ns, more),
+            idle_fs=table.idle_fs + idle_fs,
+            sequence_fs=table.sequence_fs + round(self.filter_ms * _FS_PER_MS),
+        )
+
+
+def _capped(base_ns: NDArray[np.int64], more: float) -> NDArray[np.int64]:
+    return base_ns + np.rint(more * np.maximum(base_ns - UNCAPPED_MS * _NS_PER_MS, 0)).astype(np.int64)
