@@ -150,6 +150,17 @@ def test_more_work_never_takes_less(name):
         assert times == sorted(times)
 
 
+def test_a_step_takes_as_long_in_a_table_of_any_size():
+    """Both engines must agree, and each asks for a table of its own size."""
+    batch = StepBatch(((400, 300), (90, 0)), 20, 20_000, 3000)
+    for name in (COMPOSED, ROOFLINE):
+        found = {
+            served(name, sampler="sorting").table(*size).step(batch)
+            for size in ((511, 256), (512, 20), (8192, 1024))
+        }
+        assert len(found) == 1
+
+
 def test_a_sequence_that_samples_takes_its_share_of_the_vocabulary():
     plain, sorting = (served(ROOFLINE, sampler=sampler).table(512, 512) for sampler in ("", "sorting"))
     for n in (0, 1, 64):

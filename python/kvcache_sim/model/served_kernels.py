@@ -32,6 +32,7 @@ CAPPED_SHARE = ((64, 0.0), (128, 0.1), (192, 0.46), (256, 0.55), (512, 1.0))
 UNCAPPED_MS = 42.0
 #: Decodes alongside chunks from which these find the clocks down (sustained-mixes.csv: 32 no, 128 yes).
 CAPPED_DECODES = 256
+_SLOPE_TOKENS = 8192
 
 
 def is_sum_of_kernels(name: str) -> bool:
@@ -94,15 +95,15 @@ class ServedKernels(StepTime):
         """Return the model as integers."""
         table = self.base.table(max_tokens, max_sequences)
         more = self.sustained - 1
-        sequences = np.arange(len(table.decode_base_ns))
-        share = np.interp(sequences, *np.array(CAPPED_SHARE).T) if self.is_dense else 0.0 * sequences
-        decode = table.decode_base_ns + np.rint(more * share * table.decode_base_ns).astype(np.int64)
+        decode = self._decode_ns(table)
         # A step of these sequences and one token of a chunk takes no less than the sequences alone.
-        least = np.maximum.accumulate(decode)
-        before = np.minimum(np.arange(len(table.base_ns)) - 1, len(least) - 1)
+        reached = CAPPED_SHARE[-1][0]
+        least = np.maximum.accumulate(self._decode_ns(self.base.table(reached, reached)))
+        before = np.minimum(np.arange(len(table.base_ns)) - 1, reached)
         base = np.maximum(_capped(table.base_ns, more), np.where(before < 0, 0, least[before]))
-        half = (len(table.base_ns) - 1) // 2
-        token_ns = float(table.base_ns[-1] - table.base_ns[half]) / max(len(table.base_ns) - 1 - half, 1)
+        # The slope is of one size, so that tables of other sizes have the same coefficient.
+        slope = self.base.table(_SLOPE_TOKENS, 1).base_ns
+        token_ns = float(slope[_SLOPE_TOKENS] - slope[_SLOPE_TOKENS // 2]) / (_SLOPE_TOKENS // 2)
         idle_fs = round(more * token_ns * 1e6 / CAPPED_DECODES)
         return replace(
             table,
@@ -113,6 +114,15 @@ class ServedKernels(StepTime):
             sequence_fs=table.sequence_fs + round(self.filter_ms * _FS_PER_MS),
         )
 
+    def _decode_ns(self, table: StepTimeTable) -> NDArray[np.int64]:
+        """Return the bases of pure decode steps at the clocks that their batch leaves."""
+        if not self.is_dense:
+            return table.decode_base_ns
+        share = np.interp(np.arange(len(table.decode_base_ns)), *np.array(CAPPED_SHARE).T)
+        later = np.rint((self.sustained - 1) * share * table.decode_base_ns).astype(np.int64)
+        return np.asarray(table.decode_base_ns + later, np.int64)
+
 
 def _capped(base_ns: NDArray[np.int64], more: float) -> NDArray[np.int64]:
-    return base_ns + np.rint(more * np.maximum(base_ns - UNCAPPED_MS * _NS_PER_MS, 0)).astype(np.int64)
+    later = np.rint(more * np.maximum(base_ns - UNCAPPED_MS * _NS_PER_MS, 0)).astype(np.int64)
+    return np.asarray(base_ns + later, np.int64)
