@@ -89,7 +89,9 @@ def test_the_rows_of_streams_state_low_load_and_near_capacity():
     errors = {}
     for name in ("h100-streams", "h100-clocks"):
         table = read_table(name)
-        errors |= {(name, row[0].strip("`")): dict(zip(table.columns, row, strict=True)) for row in table.rows}
+        errors |= {
+            (name, row[0].strip("`")): dict(zip(table.columns, row, strict=True)) for row in table.rows
+        }
     rows = [row for row in read_table("trust").rows if "#h100-streams" in row[6] or "#h100-clocks" in row[6]]
     assert len(rows) == 9
     for row in rows:

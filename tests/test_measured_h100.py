@@ -193,7 +193,9 @@ def test_kernels_with_a_launch_serve_the_streams_as_the_page_says(stream, tmp_pa
         "qwen3-30b-a3b": ("h100-launch-mixture", "roofline:qwen3-30b-a3b@h100"),
     }[model]
     stated = figures("h100-streams", f"`{stream}`")[5]
-    assert_served(stream, {"step_time": source, "host": host, "sampling": "plain"}, BLOCKS[model], stated, tmp_path)
+    assert_served(
+        stream, {"step_time": source, "host": host, "sampling": "plain"}, BLOCKS[model], stated, tmp_path
+    )
 
 
 def test_settling_moves_time_to_the_step_that_was_launched_and_keeps_the_sum():
