@@ -2,6 +2,7 @@
 //! (`DPEngineCoreProc.run_busy_loop` of vLLM 0.33.0).
 
 use super::event_loop::{Cluster, Machines};
+use crate::convert::fit;
 use crate::machine::messages::{Key, Task};
 use crate::machine::Phase;
 use crate::step_time::RankStep;
@@ -30,8 +31,8 @@ impl SharedTime {
     fn of(&self, ranks: &[RankStep]) -> u64 {
         let largest = ranks.iter().map(|rank| rank.tokens).max().unwrap_or(0);
         let total = ranks.iter().map(|rank| rank.tokens).sum::<u64>();
-        let found = self.padded_ns.get(largest as usize);
-        let found = found.or_else(|| self.total_ns.get(total as usize));
+        let found = self.padded_ns.get(fit::<usize>(largest));
+        let found = found.or_else(|| self.total_ns.get(fit::<usize>(total)));
         found.or(self.total_ns.last()).copied().unwrap_or(0)
     }
 }
