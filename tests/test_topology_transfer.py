@@ -3,13 +3,14 @@
 import pytest
 from docs_data import read_table
 from kvcache_sim.cli.main import run as kvsim
+from kvcache_sim.errors import UsageError
 from kvcache_sim.model.calibration.command import Measured
 from kvcache_sim.model.calibration.rows import phase_errors
 from kvcache_sim.model.calibration.topologies import measured_topologies, transferred
 from kvcache_sim.model.calibration.transfer import Topology
 from kvcache_sim.model.catalog import read_toml
 from kvcache_sim.model.step_time import StepBatch
-from kvcache_sim.model.step_times import load_step_time
+from kvcache_sim.model.step_times import load_step_time, step_time_entry
 from shared_files import shared
 
 COLUMNS = "tp,ep,dp,prefill_tokens,prefill_requests,decode_requests,decode_kv_tokens,iter_ms"
@@ -73,6 +74,28 @@ def test_the_command_holds_out_a_topology_of_the_file(mixture, tmp_path, capsys)
 def test_what_cannot_be_transferred_is_refused_in_one_line(mixture, tmp_path, capsys):
     asked = ["calibrate", "fit", str(mixture), "-o", str(tmp_path / "x.toml"), "--tp", "2"]
     assert kvsim([*asked, "--ep", "4"]) == 2
-    assert "--ep and --dp need --transfer" in capsys.readouterr().err
+    assert "--ep beyond tp × dp" in capsys.readouterr().err
+    assert kvsim([*asked, "--dp", "2"]) == 2
+    assert "ranks and unequal lengths are composed of kernels" in capsys.readouterr().err
     assert kvsim([*asked, "--ep", "8", "--transfer"]) == 2
     assert "one of ep 8" in capsys.readouterr().err
+
+
+def test_a_name_may_be_a_topology_without_a_set():
+    """Decode steps come from the family, chunk steps from the nearest TP degree of the ep; a set stays itself."""
+    name = "b300-qwen3.6-35b-a3b:tp4,ep4"
+    found, nearest = load_step_time(name), load_step_time("b300-qwen3.6-35b-a3b-tp2-ep4-dp2")
+    prompt, decode = StepBatch(((1024, 0),)), StepBatch((), 8, 8000, 1000)
+    assert found.step(prompt) == pytest.approx(nearest.step(prompt), rel=0.01)
+    assert found.step(decode) == pytest.approx(
+        load_step_time("b300-qwen3.6-35b-a3b-tp4").step(decode), rel=0.05
+    )
+    entry = step_time_entry(name)
+    assert (entry["tensor_parallel"], entry["expert_parallel"], entry["data_parallel"]) == (4, 4, 1)
+    decodes = [float(row[1]) for row in read_table("topology-left-out").rows]
+    assert entry["held_out"]["decode"]["mape_percent"] == pytest.approx(sum(decodes) / len(decodes), abs=0.01)
+    measured = load_step_time("b300-qwen3.6-35b-a3b:tp2,ep4,dp2")
+    assert measured.step(decode) == nearest.step(decode)
+    for wrong, says in ((":tp4,ep3", "not a topology"), (":tp16,ep16", "no measured topology of that ep")):
+        with pytest.raises(UsageError, match=says):
+            load_step_time(f"b300-qwen3.6-35b-a3b{wrong}")

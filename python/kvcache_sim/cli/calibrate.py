@@ -31,8 +31,15 @@ def fit(
     gpu: Annotated[str, typer.Option(help="GPU measured, as kvsim names it")] = "",
     links: Annotated[str, typer.Option(help="all-reduces of several GPUs: a name, or FILE.csv")] = "",
     tensor_parallel: _Degree = None,
-    expert_parallel: Annotated[int, typer.Option("--ep", min=1, help="with --transfer: its EP degree")] = 1,
-    data_parallel: Annotated[int, typer.Option("--dp", min=1, help="with --transfer: its DP ranks")] = 1,
+    expert_parallel: Annotated[
+        int, typer.Option("--ep", min=1, help="EP degree: with --transfer, or of kernels")
+    ] = 1,
+    data_parallel: Annotated[
+        int, typer.Option("--dp", min=1, help="DP ranks: with --transfer, or of kernels")
+    ] = 1,
+    unequal: Annotated[
+        Path | None, typer.Option(help="CSV of kernels of batches of unequal KV lengths (t_skew_us, …)")
+    ] = None,
     transfer: Annotated[bool, typer.Option("--transfer", help="predict --tp from other degrees")] = False,
     base: Annotated[str, typer.Option(metavar="SOURCE", help="step times that the rows correct")] = "",
     onto: Annotated[str, typer.Option(metavar="SOURCE", help="write this source so corrected")] = "",
@@ -58,6 +65,7 @@ def fit(
       kvsim calibrate fit degrees.csv --tp 4 --transfer -o tp4.toml
       kvsim calibrate fit mixture.csv --tp 2 --ep 4 --dp 2 --transfer -o tp2-ep4-dp2.toml
       kvsim calibrate fit kernels.csv --only gpu=RTX4090 --model llama-3.1-8b --gpu rtx4090
+      kvsim calibrate fit kernels.csv --only tp=1 --ep 2 --dp 2 --model qwen3-30b-a3b --gpu rtx-pro-6000
       kvsim simulate -c s.yaml --set replica.step_time=mine.toml
     """
     from kvcache_sim.model.calibration.command import Measured, fit_rows
@@ -69,9 +77,10 @@ def fit(
 
     if transfer and tensor_parallel is None:
         raise UsageError("--transfer needs the degree to predict", where="--tp")
-    if not transfer and (expert_parallel, data_parallel) != (1, 1):
-        raise UsageError("--ep and --dp need --transfer", hint="--only ep=… keeps the rows of a degree")
-    measured = Measured(rows, _filter(only), model, gpu, links)
+    if not transfer and expert_parallel > (tensor_parallel or 1) * data_parallel:
+        raise UsageError("--ep beyond tp × dp", hint="--only ep=… keeps the rows of a degree")
+    ranks = 1 if transfer else data_parallel
+    measured = Measured(rows, _filter(only), model, gpu, links, ranks, unequal)
     if base or onto:
         text = _corrected(measured, tensor_parallel, base, onto)
         write_new(output, text.encode(), force)

@@ -7,6 +7,7 @@ from numpy.typing import NDArray
 
 from kvcache_sim.errors import UsageError
 from kvcache_sim.model.gpus import GpuSpec
+from kvcache_sim.model.layer_group import FeedForward
 from kvcache_sim.model.links import AllReduces, all_reduce_ms, exchange_ms, load_links
 from kvcache_sim.model.model_spec import ModelSpec
 from kvcache_sim.model.parametric import six_digits
@@ -15,6 +16,15 @@ from kvcache_sim.model.parametric import six_digits
 #: the one constant of exchanges in decode steps on B300, 0.51 to 0.64 without any one topology
 #: (docs/data/topology-left-out.toml).
 AGREEMENT_MS = 0.57
+
+
+def expert_layers(model: ModelSpec) -> tuple[int, FeedForward]:
+    """Return the number of a model's layers with experts, and the first one's; UsageError if it has none."""
+    found = [(group.layers, mlp) for group in model.groups if (mlp := group.feed_forward) and mlp.experts]
+    if not found:
+        hint = "each rank is an engine of its own: use cluster.machines"
+        raise UsageError(f"{model.name} has no experts", hint=hint)
+    return sum(len(layers) for layers, _ in found), found[0][1]
 
 
 def exchanged_ms(
@@ -31,10 +41,7 @@ def exchanged_ms(
     holds a part of its rank's tokens, and gathers them afterwards instead of an all-reduce. ``degrees`` are
     the tensor-parallel and data-parallel degrees. Raises UsageError if the model has no experts.
     """
-    layers = sum(len(group.layers) for group in model.groups if getattr(group.feed_forward, "experts", 0))
-    if not layers:
-        hint = "each rank is an engine of its own: use cluster.machines"
-        raise UsageError(f"{model.name} has no experts", got=f"dp{degrees[1]}", hint=hint)
+    layers, _ = expert_layers(model)
     if links is None and gpu.links:
         links = load_links(gpu.links)
     rate, sizes = gpu.link_bytes_per_s, tokens * model.hidden_size * 2

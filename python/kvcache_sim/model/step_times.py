@@ -31,6 +31,7 @@ SPELLINGS = (
         "linear:base=5ms,token=20us,decode=1us,context=50ns",
         "explicit costs: per step, token, decode, and token that a decode attends to",
     ),
+    ("b300-qwen3.6-35b-a3b:tp4,ep4", "a topology without a set, from the others of its family"),
     ("my.toml", "coefficients: kvsim calibrate fit, kvsim step-times new"),
     ("rows.csv", "measured iterations, interpolated"),
 )
@@ -152,6 +153,10 @@ def step_time_entry(name: str) -> dict[str, Any]:
 def _packaged(name: str) -> dict[str, Any]:
     if name.lower() in step_time_names():
         return read_entry("step_times", "step time", name)
+    if ":" in name and name.partition(":")[0].lower() in entry_names("families"):
+        from kvcache_sim.model.calibration.family import family_entry
+
+        return family_entry(name)
     found = same_shape_set(name)
     if found is None:
         raise unknown_step_time(name, step_time_names())

@@ -9,6 +9,7 @@ the same kind of source.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -20,11 +21,19 @@ from kvcache_sim.errors import TraceError, UsageError
 from kvcache_sim.model.calibration.choice import fit_best, spread_rows
 from kvcache_sim.model.calibration.csv_table import column_values, read_table
 from kvcache_sim.model.calibration.fit import chunk_base_ns, fit_runs, fit_step_time, predict_ms
-from kvcache_sim.model.calibration.kernels import Points, read_kernels, with_all_reduces
+from kvcache_sim.model.calibration.kernels import (
+    Points,
+    read_kernels,
+    with_all_reduces,
+    with_experts,
+    with_shared_apart,
+    with_spreads,
+)
 from kvcache_sim.model.calibration.model_file import Provenance, model_text
 from kvcache_sim.model.calibration.rows import IterationRows, held_out, phase_errors, read_iterations
 from kvcache_sim.model.calibration.runs import SEEN_COLUMN, Runs, compiles, runs_of, seen_late, single_steps
 from kvcache_sim.model.calibration.transfer import fit_tensor_parallel
+from kvcache_sim.model.calibration.unsplit_kv import with_unsplit_kv
 from kvcache_sim.model.gpus import UNMEASURED, load_gpu
 from kvcache_sim.model.kv_capacity import kv_capacity_bytes
 from kvcache_sim.model.links import load_links
@@ -198,7 +207,8 @@ class Measured:
     """A file of measurements: the selected rows, and kvsim's names of their model and GPU.
 
     ``model`` and ``gpu`` are needed only for kernels, whose times are per layer; ``links`` are the
-    all-reduces of kernels of several GPUs, those of the GPU unless named.
+    all-reduces of kernels of several GPUs, those of the GPU unless named. ``data_parallel`` is the number of
+    ranks to which kernels of a mixture are composed, ``unequal`` a file of batches of unequal KV lengths.
     """
 
     path: Path
@@ -206,6 +216,12 @@ class Measured:
     model: str = ""
     gpu: str = ""
     links: str = ""
+    data_parallel: int = 1
+    unequal: Path | None = None
+
+
+#: The last step of a fit of kernels: unequal lengths, and the work that ranks share.
+_Finish = Callable[[ParametricStepTime], ParametricStepTime]
 
 
 @dataclass(frozen=True, slots=True)
@@ -238,19 +254,37 @@ def measured_rows(measured: Measured) -> tuple[IterationRows, Points]:
             hint = f"choose one with --only {column}=…"
             raise UsageError(f"rows of several values of {column}", str(measured.path), got=found, hint=hint)
     if not values["kind"]:
+        if measured.data_parallel > 1 or measured.unequal:
+            raise UsageError("ranks and unequal lengths are composed of kernels", str(measured.path))
         return read_iterations(measured.path, measured.only), ()
+    rows, base, _ = _composed(measured, values["tp"])
+    return rows, base
+
+
+def _composed(measured: Measured, degrees: set[str]) -> tuple[IterationRows, Points, _Finish]:
+    """Return the iterations composed of kernels, their base, and the last step of their fit."""
     if not (measured.model and measured.gpu):
         raise UsageError("kernel times need --model and --gpu", hint="they give layers and memory")
-    if len(values["tp"]) > 1:
+    if len(degrees) > 1:
         raise UsageError(
             "kernels of several TP degrees", str(measured.path), hint="choose one with --only tp=…"
         )
     model, gpu = load_model(measured.model), load_gpu(measured.gpu)
-    degree = int((values["tp"] or {"1"}).pop())
-    capacity_tokens = kv_capacity_bytes(model, gpu, degree) // model.kv_bytes_per_token_per_gpu(degree)
+    degree, ranks = int(min(degrees or {"1"})), measured.data_parallel
+    free_bytes = kv_capacity_bytes(model, gpu, degree, data_parallel=ranks)
+    capacity_tokens = free_bytes // model.kv_bytes_per_token_per_gpu(degree)
     links = load_links(measured.links) if measured.links else None
     kernels = with_all_reduces(read_kernels(measured.path, model, measured.only), model, gpu, degree, links)
-    return kernels.iterations(capacity_tokens), kernels.base_points()
+    kernels, shared = with_experts(kernels, model, gpu, (degree, ranks), links)
+
+    def finish(fitted: ParametricStepTime) -> ParametricStepTime:
+        if measured.unequal is not None:
+            only = {key: value for key, value in measured.only.items() if key != "tp"}
+            fitted = with_unsplit_kv(fitted, model, measured.gpu, degree)
+            fitted = with_spreads(fitted, measured.unequal, only, capacity_tokens)
+        return with_shared_apart(fitted, shared, ranks)
+
+    return kernels.iterations(capacity_tokens), kernels.base_points(), finish
 
 
 def rows_of_degree(measured: Measured, tensor_parallel: int | None) -> tuple[IterationRows, Points]:
@@ -291,7 +325,8 @@ def fit_rows(measured: Measured, tensor_parallel: int | None) -> FittedRows:
         model = fit_runs(fitted, runs.take(~out), rates)
         how = f"fitted to the sums of {len(runs)} runs of {len(rows)} steps"
     elif base:
-        model, how = fit_step_time(fitted, base, rates), "fitted"
+        degrees = column_values(measured.path, ("tp",), measured.only)["tp"]
+        model, how = _composed(measured, degrees)[2](fit_step_time(fitted, base, rates)), "fitted"
     else:
         chosen = fit_best(fitted, rates)
         model, how = chosen.model, f"fitted, {chosen.how}"

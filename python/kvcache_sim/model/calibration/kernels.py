@@ -8,18 +8,22 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from kvcache_sim.errors import TraceError
+from kvcache_sim.errors import TraceError, UsageError
 from kvcache_sim.model.calibration.csv_table import CsvTable, read_table
 from kvcache_sim.model.calibration.rows import IterationRows
 from kvcache_sim.model.gpus import GpuSpec
 from kvcache_sim.model.links import AllReduces
 from kvcache_sim.model.model_spec import ModelSpec
-from kvcache_sim.model.parametric import ParametricStepTime, padded_tokens
+from kvcache_sim.model.parametric import ParametricStepTime, padded_tokens, six_digits
+from kvcache_sim.model.rank_work import expert_layers, shared_points
 from kvcache_sim.model.roofline import layer_all_reduces_ms
 
 #: Kernels that run once per step, and norms, which run twice per layer; all others run once per layer.
 _ONCE = ("embedding", "final_layernorm")
 _TWICE = ("layernorm",)
+
+#: The kind of a mixture's experts, on one GPU whatever the TP degree of other rows.
+_EXPERTS = "moe"
 
 #: (tokens, ms) of a step's time without attention.
 Points = tuple[tuple[float, float], ...]
@@ -33,7 +37,8 @@ class KernelTimes:
     """One GPU's kernels for one model: dense by tokens, head and sampler by sequences, attention by batch.
 
     ``attention`` has one row per measurement: tokens of the prefill chunk, its past, decode sequences, KV
-    tokens of each, µs per layer.
+    tokens of each, µs per layer. ``experts`` has a mixture's: tokens on a GPU, distinct experts that these
+    reach, µs per layer; empty: the dense kernels are complete.
     """
 
     layers: int
@@ -42,6 +47,31 @@ class KernelTimes:
     sequences: NDArray[np.float64]
     head_ms: NDArray[np.float64]
     attention: NDArray[np.float64]
+    experts: NDArray[np.float64]
+
+    def experts_ms(self, tokens: NDArray[np.float64], model: ModelSpec, gpus: int) -> NDArray[np.float64]:
+        """Return the ms of a step's experts, spread over GPUs, at each count of all ranks' tokens.
+
+        Tokens choose experts evenly and independently. A GPU has its share of the experts and of the pairs of
+        a token and an expert. Between measured counts of tokens and of experts times are linear; a number of
+        experts that few tokens cannot reach takes as long as at the least tokens that do.
+        """
+        layers, mlp = expert_layers(model)
+        reached = mlp.experts / gpus * (1 - (1 - mlp.experts_active / mlp.experts) ** tokens)
+        counts, numbers = (np.unique(self.experts[:, column]) for column in (0, 1))
+        by_number = np.stack([self._at_number(number, counts) for number in numbers])
+        own = np.maximum(tokens / gpus, 1.0)
+        at = np.stack([np.interp(own, counts, row) for row in by_number])
+        slope = (by_number[:, -1] - by_number[:, -2]) / (counts[-1] - counts[-2])
+        at += slope[:, None] * np.maximum(own - counts[-1], 0.0)
+        micros = [float(np.interp(n, numbers, column)) for n, column in zip(reached, at.T, strict=True)]
+        return layers * np.array(micros) / 1e3
+
+    def _at_number(self, number: float, counts: NDArray[np.float64]) -> NDArray[np.float64]:
+        """Return the µs at each count of tokens that reach this number of experts."""
+        own = self.experts[self.experts[:, 1] == number]
+        own = own[np.argsort(own[:, 0])]
+        return np.asarray(np.interp(counts, own[:, 0], own[:, 2]), np.float64)
 
     def base_ms(self, tokens: NDArray[np.float64], sequences: NDArray[np.float64]) -> NDArray[np.float64]:
         """Return all but attention, in ms: dense kernels at the padded token count, then head and sampler."""
@@ -86,17 +116,52 @@ def with_all_reduces(
     return replace(kernels, dense_ms=kernels.dense_ms + model.layers * reduced)
 
 
+def with_experts(
+    kernels: KernelTimes, model: ModelSpec, gpu: GpuSpec, degrees: tuple[int, int], links: AllReduces | None
+) -> tuple[KernelTimes, Points]:
+    """Return the kernels with a mixture's experts, and (tokens of all ranks, ms) of what ranks share.
+
+    ``degrees`` are the tensor-parallel and data-parallel degrees. Ranks have equal numbers of tokens.
+    These are exchanged over ``links`` (None: the GPU's). Raises UsageError for ranks without measured
+    experts.
+    """
+    ranks = degrees[1]
+    if not len(kernels.experts):
+        if ranks > 1:
+            raise UsageError(
+                "no kernels of experts that ranks share", got=f"--dp {ranks}", expected="kind moe"
+            )
+        return kernels, ()
+    total = kernels.tokens * ranks
+    experts_ms = kernels.experts_ms(total, model, degrees[0] * ranks)
+    shared = shared_points(model, gpu, degrees, (total, experts_ms), links) if ranks > 1 else ()
+    more = np.array([ms for _, ms in shared]) if shared else experts_ms
+    return replace(kernels, dense_ms=kernels.dense_ms + more), shared
+
+
+def with_shared_apart(model: ParametricStepTime, shared: Points, ranks: int) -> ParametricStepTime:
+    """Return a model of equally loaded ranks with its shared work apart from a rank's own base."""
+    if not shared:
+        return model
+    tokens, ms = np.array(shared).T
+    own = [(n, y - float(np.interp(n * ranks, tokens, ms))) for n, y in model.base_points]
+    rising = np.maximum.accumulate([max(y, 0.0) for _, y in own]).tolist()
+    base = tuple((n, six_digits(y)) for (n, _), y in zip(own, rising, strict=True))
+    return replace(model, base_points=base, shared_ranks=ranks, shared_points=shared)
+
+
 def read_kernels(path: Path, model: ModelSpec, only: dict[str, str]) -> KernelTimes:
     """Return the kernels of a CSV whose rows have the values in ``only``.
 
-    Columns: ``kind`` (``dense``, ``per_sequence``, ``attention``), ``op``, ``tokens``, ``sequences``,
-    ``prefill_chunk``, ``kv_prefill``, ``n_decode``, ``kv_decode``, ``time_us`` (per layer, if the kernel runs
-    in each). Raises UsageError or TraceError as ``read_iterations``.
+    Columns: ``kind`` (``dense``, ``per_sequence``, ``attention``, ``moe``), ``op``, ``tokens``, ``sequences``
+    and ``prefill_chunk``, ``kv_prefill``, ``n_decode``, ``kv_decode``, ``time_us`` (a layer, if it runs in
+    each), ``activated_experts`` (of ``moe``, measured on one GPU). Raises UsageError or TraceError as
+    ``read_iterations``.
     """
     table = read_table(path, ("kind", "op", "tokens", "sequences", *_ATTENTION, "time_us"), only)
     for row, kind in enumerate(table.cells["kind"]):
-        if kind not in _KINDS:
-            expected = "dense, per_sequence or attention"
+        if kind not in (*_KINDS, _EXPERTS):
+            expected = "dense, per_sequence, attention or moe"
             raise TraceError("unknown kind of kernel", table.location(row), got=repr(kind), expected=expected)
     dense, per_sequence, batches = (
         table.take(np.array([own == kind for own in table.cells["kind"]], np.bool_)) for kind in _KINDS
@@ -111,7 +176,18 @@ def read_kernels(path: Path, model: ModelSpec, only: dict[str, str]) -> KernelTi
         *_summed(ops, runs),
         *_summed(heads, dict.fromkeys(heads, 1)),
         attention=attention,
+        experts=_experts(path, {key: value for key, value in only.items() if key != "tp"}),
     )
+
+
+def _experts(path: Path, only: dict[str, str]) -> NDArray[np.float64]:
+    """Return the rows of experts: tokens, experts reached, µs per layer. Other kernels have none."""
+    table = read_table(path, ("kind", "tokens", "time_us"), only)
+    found = table.take(np.array([kind == _EXPERTS for kind in table.cells["kind"]], np.bool_))
+    if not len(found):
+        return np.zeros((0, 3))
+    columns = found.counts("tokens"), found.counts("activated_experts"), found.times("time_us")
+    return np.stack(columns, axis=1)
 
 
 #: µs by tokens or sequences; several values if it was measured more than once.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from math import log2
 
@@ -53,22 +54,26 @@ def transfer_topology(measured: Measured, wanted: Topology) -> FittedRows:
     if len(known) < _FEWEST or not alike:
         expected = f"{_FEWEST} other topologies, one of ep {wanted.expert_parallel}"
         raise UsageError("too few topologies to transfer from", str(measured.path), found, expected)
-    nearest = min(alike, key=lambda topology: _distance(topology, wanted))
+    nearest = nearest_topology(alike, wanted)
     rows = known[nearest]
     runs = runs_of(rows) if seen_late(rows) else single_steps(rows)
-    model = _joined(fit_topologies(known).model(wanted), fit_deployment(rows, runs))
+    model = joined(fit_topologies(known).model(wanted), fit_deployment(rows, runs))
     unseen = rows.take(np.zeros(0, np.intp)) if unseen is None else unseen
     how = f"transferred to {wanted.suffix}: decode steps from {found}, chunk steps from {nearest.suffix}"
     return FittedRows(model, unseen, single_steps(unseen), wanted.tensor_parallel, how)
 
 
-def _distance(topology: Topology, wanted: Topology) -> tuple[float, int]:
-    """Return the doublings between two TP degrees; of two degrees as near the larger has fewer waits."""
-    degree = topology.tensor_parallel
-    return abs(log2(degree / wanted.tensor_parallel)), -degree
+def nearest_topology(alike: Sequence[Topology], wanted: Topology) -> Topology:
+    """Return the topology of the nearest TP degree; of two degrees as near the larger has fewer waits."""
+
+    def distance(topology: Topology) -> tuple[float, int]:
+        degree = topology.tensor_parallel
+        return abs(log2(degree / wanted.tensor_parallel)), -degree
+
+    return min(alike, key=distance)
 
 
-def _joined(decode: ParametricStepTime, chunk: ParametricStepTime) -> ParametricStepTime:
+def joined(decode: ParametricStepTime, chunk: ParametricStepTime) -> ParametricStepTime:
     """Return the pure decode steps of one model with the chunk steps of another."""
     return replace(
         chunk,

@@ -1,0 +1,73 @@
+"""Sets of unmeasured topologies by name: ``b300-qwen3.6-35b-a3b:tp4,ep4``, from a packaged family."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import fields
+from typing import Any
+
+import numpy as np
+
+from kvcache_sim.errors import UsageError
+from kvcache_sim.model.calibration.topologies import joined, nearest_topology
+from kvcache_sim.model.calibration.transfer import Topology, TopologyFit
+from kvcache_sim.model.catalog import entry_names, read_entry
+from kvcache_sim.model.parametric import ParametricStepTime, parametric_step_time
+
+
+def family_entry(name: str) -> dict[str, Any]:
+    """Return a topology's set as a model file: decode steps of the family, chunk steps of the nearest set.
+
+    A topology that was measured is its packaged set. ``held_out`` are the family's errors on topologies left
+    out. Raises UsageError for an unknown family, degrees that do not fit, or an ``ep`` without a set.
+    """
+    family, _, options = name.lower().partition(":")
+    table = read_entry("families", "family of topologies", family)
+    wanted = _topology(options)
+    sets = {_measured(own): own for own in entry_names("step_times") if own.startswith(f"{family}-tp")}
+    if wanted in sets:
+        return read_entry("step_times", "step time", sets[wanted])
+    alike = [topology for topology in sets if topology.expert_parallel == wanted.expert_parallel]
+    if not alike:
+        known = ", ".join(sorted({str(topology.expert_parallel) for topology in sets}))
+        raise UsageError("no measured topology of that ep", got=name, expected=f"ep {known}")
+    nearest = nearest_topology(alike, wanted)
+    chunk = read_entry("step_times", "step time", sets[nearest])
+    fit = TopologyFit(np.array(table["split"]), np.array(table["base"]))
+    model = joined(fit.model(wanted), parametric_step_time(chunk["coefficients"], sets[nearest]))
+    degrees = {
+        "tensor": wanted.tensor_parallel,
+        "expert": wanted.expert_parallel,
+        "data": wanted.data_parallel,
+    }
+    return {
+        **{key: table[key] for key in ("model", "gpu", "held_out")},
+        **{f"{kind}_parallel": degree for kind, degree in degrees.items()},
+        "source": f"{table['source']}; chunk steps of {nearest.suffix}",
+        "coefficients": _coefficients(model),
+    }
+
+
+def _coefficients(model: ParametricStepTime) -> dict[str, Any]:
+    """Return a model's coefficients as in a file: points as lists, without those that are not set."""
+    found = {field.name: getattr(model, field.name) for field in fields(model)}
+    points = {key: [list(pair) for pair in value] for key, value in found.items() if isinstance(value, tuple)}
+    return {key: value for key, value in {**found, **points}.items() if value or key == "graph_tokens"}
+
+
+def _topology(options: str) -> Topology:
+    """Return the topology of ``tp4,ep4,dp2``; UsageError if it is not one."""
+    given = dict(re.findall(r"(tp|ep|dp)([1-9]\d{0,2})", options))
+    topology = Topology(*(int(given.get(kind, 1)) for kind in ("tp", "ep", "dp")))
+    gpus = topology.tensor_parallel * topology.data_parallel
+    if ",".join(f"{kind}{n}" for kind, n in given.items()) != options or topology.expert_parallel not in (
+        1,
+        gpus,
+    ):
+        raise UsageError("not a topology", got=repr(options), expected="tp4,ep8,dp2, with ep 1 or tp × dp")
+    return topology
+
+
+def _measured(name: str) -> Topology:
+    entry = read_entry("step_times", "step time", name)
+    return Topology(*(int(entry.get(f"{kind}_parallel", 1)) for kind in ("tensor", "expert", "data")))
