@@ -86,3 +86,9 @@ def check_keys(table: dict[str, Any], known: dict[str, type | tuple[type, ...]],
 def _unknown_key(key: str, known: tuple[str, ...], where: str) -> dict[str, str]:
     refusal = unknown_name("key", key, known)
     return {"what": refusal.what, "where": where, "got": refusal.got, "hint": refusal.hint}
+
+
+def topology_suffix(tensor_parallel: int, expert_parallel: int = 1, data_parallel: int = 1) -> str:
+    """Return a topology as in a set's name: ``tp2-ep4-dp2``, without degrees of 1 except the TP degree."""
+    more = (("ep", expert_parallel), ("dp", data_parallel))
+    return f"tp{tensor_parallel}" + "".join(f"-{key}{value}" for key, value in more if value > 1)

@@ -11,7 +11,7 @@ from typing import Any
 
 from kvcache_sim.errors import UsageError
 from kvcache_sim.model.aiconfigurator.deployment import PREFIX, deployed_dtypes, deployed_names, is_local
-from kvcache_sim.model.catalog import entry_names, near_names, read_entry, unknown_name
+from kvcache_sim.model.catalog import entry_names, near_names, read_entry, topology_suffix, unknown_name
 from kvcache_sim.model.gpus import load_gpu
 from kvcache_sim.model.linear import LINEAR, LINEAR_MODEL, parse_linear
 from kvcache_sim.model.parametric import parametric_step_time
@@ -119,12 +119,6 @@ def step_time_facts(name: str, links: str | None = None) -> tuple[str, ...]:
 def is_composed(name: str) -> bool:
     """Return True if a shipped set or a model file was composed of measured kernels."""
     return str(step_time_entry(name).get("source", "")).startswith("composed")
-
-
-def topology_suffix(tensor_parallel: int, expert_parallel: int = 1, data_parallel: int = 1) -> str:
-    """Return a topology as in a set's name: ``tp2-ep4-dp2``, without degrees of 1 except the TP degree."""
-    more = (("ep", expert_parallel), ("dp", data_parallel))
-    return f"tp{tensor_parallel}" + "".join(f"-{key}{value}" for key, value in more if value > 1)
 
 
 def own_set(

@@ -9,8 +9,7 @@ from typing import Any
 import numpy as np
 
 from kvcache_sim.errors import UsageError
-from kvcache_sim.model.calibration.topologies import joined, nearest_topology
-from kvcache_sim.model.calibration.transfer import Topology, TopologyFit
+from kvcache_sim.model.calibration.transfer import Topology, TopologyFit, joined, nearest_topology
 from kvcache_sim.model.catalog import entry_names, read_entry
 from kvcache_sim.model.parametric import ParametricStepTime, parametric_step_time
 

@@ -2,10 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import replace
-from math import log2
-
 import numpy as np
 
 from kvcache_sim.errors import UsageError
@@ -13,8 +9,13 @@ from kvcache_sim.model.calibration.command import FittedRows, Measured, transfer
 from kvcache_sim.model.calibration.csv_table import column_values, read_table
 from kvcache_sim.model.calibration.rows import IterationRows, read_iterations
 from kvcache_sim.model.calibration.runs import compiles, runs_of, seen_late, single_steps
-from kvcache_sim.model.calibration.transfer import Topology, fit_deployment, fit_topologies
-from kvcache_sim.model.parametric import ParametricStepTime
+from kvcache_sim.model.calibration.transfer import (
+    Topology,
+    fit_deployment,
+    fit_topologies,
+    joined,
+    nearest_topology,
+)
 
 #: Fewest topologies that separate a step's shared, split and exchanged parts.
 _FEWEST = 3
@@ -61,25 +62,3 @@ def transfer_topology(measured: Measured, wanted: Topology) -> FittedRows:
     unseen = rows.take(np.zeros(0, np.intp)) if unseen is None else unseen
     how = f"transferred to {wanted.suffix}: decode steps from {found}, chunk steps from {nearest.suffix}"
     return FittedRows(model, unseen, single_steps(unseen), wanted.tensor_parallel, how)
-
-
-def nearest_topology(alike: Sequence[Topology], wanted: Topology) -> Topology:
-    """Return the topology of the nearest TP degree; of two degrees as near the larger has fewer waits."""
-
-    def distance(topology: Topology) -> tuple[float, int]:
-        degree = topology.tensor_parallel
-        return abs(log2(degree / wanted.tensor_parallel)), -degree
-
-    return min(alike, key=distance)
-
-
-def joined(decode: ParametricStepTime, chunk: ParametricStepTime) -> ParametricStepTime:
-    """Return the pure decode steps of one model with the chunk steps of another."""
-    return replace(
-        chunk,
-        decode_points=decode.decode_points,
-        longest_points=decode.longest_points,
-        kv_ms_per_thousand=decode.kv_ms_per_thousand,
-        sequence_ms=decode.sequence_ms,
-        least_kv_tokens=decode.least_kv_tokens,
-    )

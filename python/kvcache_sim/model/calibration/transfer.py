@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from math import log2
 
@@ -14,8 +14,8 @@ from kvcache_sim.model.calibration.design import Form, form_apart, padded_rows, 
 from kvcache_sim.model.calibration.fit import Shown, solve
 from kvcache_sim.model.calibration.rows import IterationRows
 from kvcache_sim.model.calibration.runs import Runs
+from kvcache_sim.model.catalog import topology_suffix
 from kvcache_sim.model.parametric import ParametricStepTime, capture_sizes, padded_tokens, six_digits
-from kvcache_sim.model.step_times import topology_suffix
 
 _BASE = (1.0, 32.0, 128.0, 512.0, 1024.0, 2048.0, 4096.0, 8192.0)
 #: Column indices of the longest sequence's cost, and of the costs per sequence after it, in steps with KV.
@@ -139,6 +139,28 @@ class Topology:
         ranks = self.data_parallel > 1
         gpus = self.tensor_parallel * self.data_parallel
         return (1.0, 1 / gpus, float(ranks), ranks * log2(self.tensor_parallel), self.data_parallel - 1.0)
+
+
+def nearest_topology(alike: Sequence[Topology], wanted: Topology) -> Topology:
+    """Return the topology of the nearest TP degree; of two degrees as near the larger has fewer waits."""
+
+    def distance(topology: Topology) -> tuple[float, int]:
+        degree = topology.tensor_parallel
+        return abs(log2(degree / wanted.tensor_parallel)), -degree
+
+    return min(alike, key=distance)
+
+
+def joined(decode: ParametricStepTime, chunk: ParametricStepTime) -> ParametricStepTime:
+    """Return the pure decode steps of one model with the chunk steps of another."""
+    return replace(
+        chunk,
+        decode_points=decode.decode_points,
+        longest_points=decode.longest_points,
+        kv_ms_per_thousand=decode.kv_ms_per_thousand,
+        sequence_ms=decode.sequence_ms,
+        least_kv_tokens=decode.least_kv_tokens,
+    )
 
 
 def fit_deployment(rows: IterationRows, runs: Runs | None = None) -> ParametricStepTime:
