@@ -14,6 +14,7 @@ from kvcache_sim.model.calibration.fit import predict_ms
 from kvcache_sim.model.calibration.request_fit import fit_requests, terms_of
 from kvcache_sim.model.calibration.request_steps import TimedRequests, measured_sums
 from kvcache_sim.model.parametric import ParametricStepTime
+from kvcache_sim.model.served_kernels import is_sum_of_kernels
 from kvcache_sim.model.step_time import StepBatch
 from kvcache_sim.model.step_times import load_step_time
 from kvcache_sim.report.request_log.timed import timed_requests
@@ -51,6 +52,8 @@ def served(folder, step_time, rate, count, lengths=(50, 6000), offset_ms=0):
         "max_num_batched_tokens": BUDGET,
         "client_offset": f"{offset_ms}ms",
     }
+    if is_sum_of_kernels(step_time):  # the set's own steps, so that it can be found again
+        replica |= {"sustained_clocks": False, "sampling": "plain"}
     found = kv.simulate(trace, replica=replica, **{"tiers.gpu.capacity": "unbounded"}).finished.requests
     arrival, to_first, to_last = (found[f"{name}_ns"] / 1e9 for name in ("arrival", "first_token", "finish"))
     tokens = (found[name].astype(float) for name in ("input_tokens", "output_tokens"))
