@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shlex
 from collections.abc import Mapping
 from pathlib import Path
@@ -38,6 +39,8 @@ _SAID = (
     "cache.kv_bytes_per_token",
     "tiers.gpu.capacity",
 )
+#: The degree of experts that all ranks share, in the name of a step-time source.
+_SPREAD_EXPERTS = re.compile(r"[:,-]ep\d")
 
 
 #: Default values of flags, which are left out.
@@ -75,6 +78,8 @@ def launch_of_scenario(resolved: Mapping[str, Any], engine_name: str) -> Launch:
         words += ["--enable-dp-attention", engine.tensor_parallel, str(degree * ranks)]
     elif degree > 1:
         words += [engine.tensor_parallel, str(degree)]
+    if engine.name == "vllm" and ranks > 1 and _SPREAD_EXPERTS.search(str(settings["replica.step_time"])):
+        words.append("--enable-expert-parallel")
     if settings.get("cluster.machines", 1) != 1:
         words += [engine.replicas, str(settings["cluster.machines"])]
     flags, used = _flags(engine, settings, degree)
