@@ -178,3 +178,13 @@ def test_a_hostile_file_or_number_is_one_line(folder: Path, capfd, line: str, co
     assert words in printed
     assert code == EXIT_OK or printed.count("\n") == 1
     assert {path: path.lstat().st_mtime_ns for path in folder.iterdir()} == before
+
+
+@pytest.mark.parametrize(
+    "command", ["trace convert t.jsonl", "trace rechunk t.jsonl --to 16", "curve t.jsonl"]
+)
+def test_force_replaces_no_pipe_or_device(folder: Path, command: str):
+    pipe = folder / "pipe.csv"
+    os.mkfifo(pipe)
+    assert main.run([*command.split(), "-o", str(pipe), "--force"]) == EXIT_OUTPUT_EXISTS
+    assert pipe.is_fifo()

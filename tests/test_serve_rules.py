@@ -144,7 +144,8 @@ def served_by(fleet, *, body_bytes=1000, requests=3, key="", shutdown=None):
 
 
 def idle():
-    return SimpleNamespace(broken=None, reset=lambda: True, clock=SimpleNamespace(now_ns=lambda: 0))
+    clock = SimpleNamespace(now_ns=lambda: 0, wall_ns=lambda: 0)
+    return SimpleNamespace(broken=None, reset=lambda: True, clock=clock)
 
 
 def test_every_route_but_health_needs_the_key():
