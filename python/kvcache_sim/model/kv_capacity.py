@@ -40,6 +40,8 @@ def kv_capacity_bytes(
 
 def other_ranks_bytes(model: ModelSpec, data_parallel: int) -> int:
     """Return the bytes of experts that one of several data-parallel ranks leaves to the others."""
+    if data_parallel == 1:
+        return 0
     hidden, bits = model.hidden_size, bits_per_value(model.weights.experts)
     found = ((len(group.layers), group.feed_forward) for group in model.groups)
     experts = sum(count * mlp.experts * mlp.expert_params(hidden) for count, mlp in found if mlp is not None)

@@ -278,6 +278,8 @@ def points_ms(points: tuple[tuple[float, float], ...], counts: NDArray[Any]) -> 
 
 
 def _points(coefficients: dict[str, Any], key: str, where: str) -> tuple[tuple[float, float], ...]:
+    if key not in coefficients:
+        return ()
     try:
         points = tuple([(float(x), float(y)) for x, y in coefficients.get(key, ())])
     except (TypeError, ValueError):

@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from functools import cache
 
 import numpy as np
 from numpy.typing import NDArray
 
 from kvcache_sim.errors import UsageError
 from kvcache_sim.model.aiconfigurator.deployment import PREFIX
+from kvcache_sim.model.catalog import read_entry
 from kvcache_sim.model.gpus import SUSTAINED_COMPUTE, GpuSpec, load_gpu
 from kvcache_sim.model.model_spec import ModelSpec
 from kvcache_sim.model.step_time import StepTime, StepTimeTable
-from kvcache_sim.model.step_times import measured_on, same_shape_set, step_time_entry, step_time_names
+from kvcache_sim.model.step_times import measured_on, same_shape_set, step_time_names
 
 _NS_PER_MS, _FS_PER_MS = 1e6, 1e12
 #: ms of the filters of vLLM's sampler on an H100 per million logits (rows × vocabulary). By a sort: the slope
@@ -35,6 +37,7 @@ CAPPED_DECODES = 256
 _SLOPE_TOKENS = 8192
 
 
+@cache
 def is_sum_of_kernels(name: str) -> bool:
     """Return True for rooflines, kernel tables and sets composed of these: kernels that were timed alone.
 
@@ -42,11 +45,13 @@ def is_sum_of_kernels(name: str) -> bool:
     """
     if name.startswith(("roofline:", PREFIX)):
         return True
-    same = same_shape_set(name)
-    packaged = name if same is None else same[0]
-    if packaged not in step_time_names():
-        return False
-    entry = step_time_entry(packaged)
+    packaged = name
+    if name not in step_time_names():
+        same = same_shape_set(name)
+        if same is None:
+            return False
+        packaged = same[0]
+    entry = read_entry("step_times", "step time", packaged)
     return "iter_composed_a100_h100" in str(entry.get("source"))
 
 

@@ -74,6 +74,7 @@ DEFAULT_STEP_TIME = "h100-llama-3.1-8b-tp1"
 _SAME_SHAPE = (("llama-3-8b", "llama-3.1-8b"), ("llama-3-70b", "llama-3.1-70b"))
 
 
+@cache
 def step_time_names() -> tuple[str, ...]:
     """Return the names of the shipped coefficient sets."""
     return entry_names("step_times")

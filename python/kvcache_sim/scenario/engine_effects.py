@@ -82,8 +82,11 @@ def _without_effect(model: ScenarioModel, replica: ReplicaSection) -> Iterator[t
         why = f"no step has more than the {CAPTURED_TOKENS} tokens that a CUDA graph holds"
         yield "launch_per_layer", why
     if not replica.instant and not is_sum_of_kernels(replica.step_time):
-        for key in {"sampling", "sustained_clocks"}.intersection(changed(replica)):
-            yield key, f"replica.step_time={replica.step_time} is no sum of kernels"
+        why = f"replica.step_time={replica.step_time} is no sum of kernels"
+        if replica.sampling != "model":
+            yield "sampling", why
+        if not replica.sustained_clocks:
+            yield "sustained_clocks", why
     yield from _scheduler(model, replica)
     yield from speculation.findings(model, replica)
     if not model.cache.enabled:

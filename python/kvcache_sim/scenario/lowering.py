@@ -165,8 +165,10 @@ def _step_time_kind(
     """Return the identity of a step-time model: its name and what is added; when instant, its size."""
     if replica.instant:
         return ("instant", str(replica.max_num_batched_tokens), str(replica.max_num_seqs))
-    served = (_named(model, machine) or "", _sampler(replica), str(replica.sustained_clocks))
-    return (replica.step_time, replica.links or "", str(_sequence_ns(replica)), str(launch_ns), *served)
+    kind = replica.step_time, replica.links or "", str(_sequence_ns(replica)), str(launch_ns)
+    if not is_sum_of_kernels(replica.step_time):
+        return kind
+    return (*kind, _named(model, machine) or "", _sampler(replica), str(replica.sustained_clocks))
 
 
 def _step_time(replica: ReplicaSection, launch_ns: int, served: Callable[[], ModelSpec]) -> StepTime:

@@ -10,7 +10,10 @@
 #[track_caller]
 #[must_use]
 pub fn fit<To>(from: impl TryInto<To>) -> To {
-    from.try_into().unwrap_or_else(|_| out_of_range())
+    match from.try_into() {
+        Ok(to) => to,
+        Err(_) => out_of_range(), // no closure: it would hide the caller
+    }
 }
 
 #[cold]
