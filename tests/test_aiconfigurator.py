@@ -18,6 +18,7 @@ from kvcache_sim.model.rank_work import AGREEMENT_MS
 from kvcache_sim.model.residual_grid import Residuals
 from kvcache_sim.model.step_time import StepBatch
 from kvcache_sim.model.step_times import MeasuredOn, load_step_time, measured_on, with_absolute_files
+from support.rank_steps import shared_ns
 
 DENSE = "aiconfigurator:qwen3-32b@h100:tp2"
 MIXTURE = "aiconfigurator:openai/gpt-oss-120b@h100_sxm:vllm:tp2"
@@ -317,10 +318,12 @@ def test_ranks_share_experts_and_exchange_by_the_tokens_of_all():
             assert table.step(batch) / 1e6 - AGREEMENT_MS == pytest.approx(
                 step_ms(new, 0, n, 1000 * n), rel=0.03
             )
-    assert table.shared.of([2048, 16]) < 0.6 * table.shared.of([2048, 2048])
+    assert shared_ns(table.shared, [2048, 16]) < 0.6 * shared_ns(table.shared, [2048, 2048])
     assert any("experts and exchange of 2 ranks by the tokens of all" in fact for fact in found.facts)
     for tokens in ([64, 64], [2048, 2048]):
-        assert given.table(4096, 256).shared.of(tokens) == pytest.approx(table.shared.of(tokens), rel=0.03)
+        assert shared_ns(given.table(4096, 256).shared, tokens) == pytest.approx(
+            shared_ns(table.shared, tokens), rel=0.03
+        )
 
 
 @needs_library

@@ -9,6 +9,7 @@ from kvcache_sim.model.links import all_reduce_ms, exchange_ms, load_links
 from kvcache_sim.model.rank_work import AGREEMENT_MS
 from kvcache_sim.model.step_time import StepBatch
 from kvcache_sim.model.step_times import load_step_time
+from support.rank_steps import shared_ns
 
 
 @pytest.mark.parametrize("name", entry_names("links"))
@@ -63,14 +64,14 @@ def test_a_roofline_of_ranks_shares_its_experts_by_the_tokens_of_all():
     own, one = table.own_part(), load_step_time("roofline:qwen3-30b-a3b@rtx-pro-6000")
     prompt, decode = StepBatch(((2048, 0),)), StepBatch((), 64, 64_000, 1000)
     for batch, tokens in ((prompt, 2048), (decode, 64)):
-        assert own.step(batch) + table.shared.of([tokens, tokens]) == table.step(batch)
-    assert table.shared.of([2048, 16]) < 0.72 * table.shared.of([2048, 2048])
-    assert table.shared.of([16, 16]) == table.shared.of([9, 16])
+        assert own.step(batch) + shared_ns(table.shared, [tokens, tokens]) == table.step(batch)
+    assert shared_ns(table.shared, [2048, 16]) < 0.72 * shared_ns(table.shared, [2048, 2048])
+    assert shared_ns(table.shared, [16, 16]) == shared_ns(table.shared, [9, 16])
     assert table.step(decode) < 0.7 * one.step(decode), "each GPU reads half of the experts"
-    assert table.shared.of([1, 1]) > AGREEMENT_MS * 1e6
-    assert load_step_time("roofline:qwen3-30b-a3b@rtx-pro-6000:dp2").table(8192, 256).shared.of([5, 5]) == (
-        table.shared.of([5, 5])
-    ), "whole experts or parts of each: a GPU reads as much"
+    assert shared_ns(table.shared, [1, 1]) > AGREEMENT_MS * 1e6
+    assert shared_ns(
+        load_step_time("roofline:qwen3-30b-a3b@rtx-pro-6000:dp2").table(8192, 256).shared, [5, 5]
+    ) == (shared_ns(table.shared, [5, 5])), "whole experts or parts of each: a GPU reads as much"
     slower = load_step_time("roofline:qwen3-30b-a3b@h100:dp2", "pcie5")
     assert slower.step(prompt) > load_step_time("roofline:qwen3-30b-a3b@h100:dp2").step(prompt)
     with pytest.raises(UsageError, match="has no experts"):

@@ -8,6 +8,7 @@ from kvcache_sim.model.model_file import load_model
 from kvcache_sim.model.step_time import StepBatch
 from kvcache_sim.model.step_times import load_step_time
 from shared_files import shared
+from support.rank_steps import shared_ns
 
 #: µs a layer of experts: 50 and a microsecond for each expert reached, and half of one for each token.
 ROWS = [(n, k, 50 + k + n / 2) for n in (1, 16, 256, 2048) for k in (8, 64, 128) if k <= 8 * n]
@@ -44,7 +45,9 @@ def test_kernels_of_a_mixture_are_fitted_for_two_ranks(tmp_path, capsys):
     two = load_step_time(str(tmp_path / "two.toml")).table(4096, 256)
     roofline = load_step_time("roofline:qwen3-30b-a3b@rtx-pro-6000:ep2,dp2").table(4096, 256)
     for tokens in ([64, 64], [2048, 16], [2048, 2048]):
-        assert two.shared.of(tokens) == pytest.approx(roofline.shared.of(tokens), rel=0.15), tokens
+        assert shared_ns(two.shared, tokens) == pytest.approx(shared_ns(roofline.shared, tokens), rel=0.15), (
+            tokens
+        )
     for batch in (StepBatch((), 64, 64_000, 1000), StepBatch(((2048, 0),))):
         assert two.step(batch) == pytest.approx(roofline.step(batch), rel=0.15)
     assert kvsim([*asked[:3], "--only", "kind=dense", *asked[5:], "-o", str(tmp_path / "x.toml")]) == 2

@@ -15,11 +15,9 @@ from kvcache_sim.errors import InputOutputError, OutputExistsError
 
 def refuse_existing(path: Path, overwrite: bool) -> None:
     """Raise ``OutputExistsError`` for all but a file, and for an existing file without ``overwrite``."""
-    if path.exists() and not path.is_file() and not path.is_dir():
-        hint = "a device or pipe; give another name"
-        raise OutputExistsError("the output exists", where=str(path), hint=hint)
-    if path.is_dir():
-        raise OutputExistsError("the output exists", where=str(path), hint="a directory; give another name")
+    if path.exists() and not path.is_file():
+        kind = "directory" if path.is_dir() else "device or pipe"
+        raise OutputExistsError("the output exists", where=str(path), hint=f"a {kind}; give another name")
     if os.path.lexists(path) and not overwrite:  # a link to nothing counts
         raise OutputExistsError("the output exists", where=str(path), hint="--force replaces it")
 

@@ -171,7 +171,8 @@ def roofline_step_time(
     rates, work = gpu.kernels, attention_work(model, tensor_parallel)
     attention_per_ms = gpu.bf16_flops * rates.attention_efficiency * tensor_parallel / 1e3
     linears = [*linear_layers(model, tensor_parallel, data_parallel)]
-    own = [linear for linear in linears if data_parallel == 1 or linear.experts == 1]
+    shared = [linear for linear in linears if linear.experts > 1] if data_parallel > 1 else []
+    own = [linear for linear in linears if linear not in shared]
     base = np.sum([_linear_ms(linear, gpu, tokens) for linear in own], axis=0)
     base += _other_ms(model, gpu, tensor_parallel, tokens) + work.flops_per_token / attention_per_ms * tokens
     reduced = layer_all_reduces_ms(model, gpu, tensor_parallel, tokens, links)
@@ -188,18 +189,19 @@ def roofline_step_time(
         past_ms_per_thousand=kv_ms,
         sequence_ms=sequence_ms,
         sequence_mixed_ms=sequence_ms,
-        **_shared(model, gpu, (tensor_parallel, data_parallel), links),
+        **(_shared(model, gpu, (tensor_parallel, data_parallel), shared, links) if data_parallel > 1 else {}),
     )
 
 
 def _shared(
-    model: ModelSpec, gpu: GpuSpec, degrees: tuple[int, int], links: AllReduces | None
+    model: ModelSpec,
+    gpu: GpuSpec,
+    degrees: tuple[int, int],
+    experts: list[Linear],
+    links: AllReduces | None,
 ) -> dict[str, Any]:
-    """Return the coefficients of the work that data-parallel ranks share; empty for a single rank."""
-    if degrees[1] == 1:
-        return {}
+    """Return the coefficients of the work that data-parallel ranks share: experts, exchange, agreement."""
     tokens = _TOKENS.astype(np.float64)
-    experts = [linear for linear in linear_layers(model, *degrees) if linear.experts > 1]
     experts_ms = np.sum([_linear_ms(linear, gpu, tokens) for linear in experts], axis=0)
     points = shared_points(model, gpu, degrees, (tokens, experts_ms), links)
     return {"shared_ranks": degrees[1], "shared_points": points}

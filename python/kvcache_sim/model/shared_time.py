@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 import numpy as np
 from numpy.typing import NDArray
 
@@ -21,12 +19,6 @@ class SharedTime(Value):
     ranks: int = 1
     padded_ns: NDArray[np.int64] = field(default_factory=lambda: np.zeros(0, np.int64))
     total_ns: NDArray[np.int64] = field(default_factory=lambda: np.zeros(1, np.int64))
-
-    def of(self, tokens: Sequence[int]) -> int:
-        """Return the shared time in ns of a step in which the ranks have these tokens each."""
-        if max(tokens) < len(self.padded_ns):
-            return int(self.padded_ns[max(tokens)])
-        return int(self.total_ns[min(sum(tokens), len(self.total_ns) - 1)])
 
     def even(self, count: int) -> NDArray[np.int64]:
         """Return the shared time in ns by a rank's tokens, 0 … ``count - 1``, if all ranks have as many."""

@@ -5,15 +5,15 @@
 /// Converts a number to another integer type.
 ///
 /// # Panics
-/// Where the number is out of the type's range; the binding turns it into a refusal of one line.
+/// Where the number is out of the type's range: a fault of the core, which Python reports in one line.
 #[inline]
 #[track_caller]
 #[must_use]
 pub fn fit<To>(from: impl TryInto<To>) -> To {
-    match from.try_into() {
-        Ok(to) => to,
-        Err(_) => out_of_range(), // no closure: it would hide the caller
-    }
+    let Ok(to) = from.try_into() else {
+        out_of_range() // in a closure it would not know the caller
+    };
+    to
 }
 
 #[cold]

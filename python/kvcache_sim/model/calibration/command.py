@@ -239,10 +239,11 @@ class FittedRows:
         return self.runs.totals(self.unseen), self.runs.sums(predict_ms(self.model, self.unseen))
 
 
-def measured_rows(measured: Measured) -> tuple[IterationRows, Points]:
-    """Return the iterations of a file, composed if it holds kernels (a column ``kind``), and their base.
+def measured_rows(measured: Measured) -> tuple[IterationRows, Points, _Finish]:
+    """Return a file's iterations, composed if it holds kernels (a column ``kind``), base, and last step.
 
-    Kernels give a step's time without attention separately; iterations do not.
+    Kernels give a step's time without attention separately, the base; iterations do not. The last step
+    completes a model that was fitted to the rows.
 
     Raises UsageError if the selected rows are of several models or GPUs, or if kernels come without the names
     of model and GPU.
@@ -256,9 +257,8 @@ def measured_rows(measured: Measured) -> tuple[IterationRows, Points]:
     if not values["kind"]:
         if measured.data_parallel > 1 or measured.unequal:
             raise UsageError("ranks and unequal lengths are composed of kernels", str(measured.path))
-        return read_iterations(measured.path, measured.only), ()
-    rows, base, _ = _composed(measured, values["tp"])
-    return rows, base
+        return read_iterations(measured.path, measured.only), (), lambda fitted: fitted
+    return _composed(measured, values["tp"])
 
 
 def _composed(measured: Measured, degrees: set[str]) -> tuple[IterationRows, Points, _Finish]:
@@ -287,12 +287,12 @@ def _composed(measured: Measured, degrees: set[str]) -> tuple[IterationRows, Poi
     return kernels.iterations(capacity_tokens), kernels.base_points(), finish
 
 
-def rows_of_degree(measured: Measured, tensor_parallel: int | None) -> tuple[IterationRows, Points]:
-    """Return a file's rows of one TP degree, and their base.
+def rows_of_degree(measured: Measured, tensor_parallel: int | None) -> tuple[IterationRows, Points, _Finish]:
+    """Return a file's rows of one TP degree, their base, and the last step of a fit to them.
 
     Raises UsageError if there are several degrees and none is chosen.
     """
-    rows, base = measured_rows(measured)
+    rows, base, finish = measured_rows(measured)
     degrees = np.unique(rows.tensor_parallel)
     found = ", ".join(f"{degree:g}" for degree in degrees)
     if tensor_parallel is None and len(degrees) > 1:
@@ -301,7 +301,7 @@ def rows_of_degree(measured: Measured, tensor_parallel: int | None) -> tuple[Ite
     wanted = degrees[0] if tensor_parallel is None else tensor_parallel
     if wanted not in degrees:
         raise UsageError(f"no rows of TP degree {wanted}", where=str(measured.path), got=found)
-    return rows.take(rows.tensor_parallel == wanted), base
+    return rows.take(rows.tensor_parallel == wanted), base, finish
 
 
 def fit_rows(measured: Measured, tensor_parallel: int | None) -> FittedRows:
@@ -311,7 +311,7 @@ def fit_rows(measured: Measured, tensor_parallel: int | None) -> FittedRows:
     an engine that observes steps late (a column ``seen_ms``, or decode steps lengthened by a chunk's launch)
     the sums of runs of steps are fitted.
     """
-    rows, base = rows_of_degree(measured, tensor_parallel)
+    rows, base, finish = rows_of_degree(measured, tensor_parallel)
     if len(rows) < FEWEST_ROWS:
         raise TraceError(
             "too few iterations to fit", str(measured.path), str(len(rows)), f"{FEWEST_ROWS} or more"
@@ -325,8 +325,7 @@ def fit_rows(measured: Measured, tensor_parallel: int | None) -> FittedRows:
         model = fit_runs(fitted, runs.take(~out), rates)
         how = f"fitted to the sums of {len(runs)} runs of {len(rows)} steps"
     elif base:
-        degrees = column_values(measured.path, ("tp",), measured.only)["tp"]
-        model, how = _composed(measured, degrees)[2](fit_step_time(fitted, base, rates)), "fitted"
+        model, how = finish(fit_step_time(fitted, base, rates)), "fitted"
     else:
         chosen = fit_best(fitted, rates)
         model, how = chosen.model, f"fitted, {chosen.how}"
@@ -350,7 +349,7 @@ def check_rows(
     Rows of an engine that observes steps late are judged by the sums of their runs, as they are fitted, and
     so are all rows under a set that was fitted to sums.
     """
-    rows, base = rows_of_degree(measured, tensor_parallel)
+    rows, base, _ = rows_of_degree(measured, tensor_parallel)
     late = not base and (_seen_late(measured, rows) or _fitted_to_sums(step_time))
     runs = runs_of(rows) if late else single_steps(rows)
     return runs.totals(rows), runs.sums(predict_ms(load_step_time(step_time), rows)), late
@@ -358,7 +357,7 @@ def check_rows(
 
 def transfer_rows(measured: Measured, tensor_parallel: int) -> FittedRows:
     """Return the model at a TP degree from the rows of all other degrees; its own rows are held out."""
-    rows, _ = measured_rows(measured)
+    rows, _, _ = measured_rows(measured)
     own = rows.tensor_parallel == tensor_parallel
     model = fit_tensor_parallel(rows.take(~own)).model(tensor_parallel)
     unseen = rows.take(own)
@@ -380,7 +379,7 @@ def correct_base(measured: Measured, tensor_parallel: int | None, base: str, ont
 
     A fifth of the rows is held out for the errors. Rows of compilation are left out.
     """
-    all_rows, _ = rows_of_degree(measured, tensor_parallel)
+    all_rows, _, _ = rows_of_degree(measured, tensor_parallel)
     dropped = compiles(all_rows)
     rows, source = all_rows.take(~dropped), load_step_time(base)
     if len(rows) < FEWEST_ROWS:
