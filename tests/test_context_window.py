@@ -149,6 +149,20 @@ def test_the_oldest_history_goes_and_no_block_of_the_rest_is_the_same(path, acco
     }  # fmt: skip
 
 
+def test_a_shortened_prompt_that_lacks_an_id_continues_none(tmp_path):
+    """Turn 2 keeps 2,957 tokens, but four ids: the end of its fifth block lies in the prompt's unnamed end."""
+    rows = [
+        {"timestamp": 0, "input_length": 2560, "output_length": 1, "hash_ids": [0, 1, 2, 3, 4]},
+        {"timestamp": 300, "input_length": 4596, "output_length": 43, "hash_ids": [0, 1, 2, 3, 4, 5, 6, 7]},
+    ]
+    path = tmp_path / "trace.jsonl"
+    path.write_text("".join(json.dumps({**row, "session_id": "s"}) + "\n" for row in rows))
+    done = ran(path, "trace.block_size=512", "replica.max_model_len=3000", "replica.on_overflow=slide")
+    assert done.trace.input_tokens.tolist() == [2560, 2957]
+    assert [b - a for a, b in pairwise(done.trace.id_offsets.tolist())] == [5, 4]
+    assert done.run.requests["cached_prefix_length_used"].tolist() == [0, 0]
+
+
 def test_prompts_that_begin_at_the_same_token_share_what_they_agree_in(path):
     """Two answers to choose from: turn 3 asked twice loses the same tokens, and is found the second time."""
     rows = [json.loads(line) for line in path.read_text().splitlines()][:4]

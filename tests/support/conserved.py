@@ -41,8 +41,11 @@ def check_the_end(simulation: Simulation, run: Run) -> None:
     edges = sum(n for name, n in run.counters.items() if name.startswith("edge."))
     if simulation.settings.pool is None:  # whose writes belong to no machine's edge
         assert edges == sum(use.sent_bytes for use in run.channels), "I9"
-    block = simulation.settings.cache.block_size_tokens * simulation.settings.cache.kv_bytes_per_token
-    assert edges % block == 0, "I9"
+    cache = simulation.settings.cache
+    unit = cache.block_size_tokens * cache.kv_bytes_per_token
+    if cache.groups is not None:  # a block of a group moves alone, as pages of its own layers
+        unit = cache.groups.layout.page_bytes * cache.groups.gpus
+    assert edges % unit == 0, "I9"
     for name, link in simulation.channels.items():
         assert link.busy_ns <= run.end_ns, f"I5: {name}"
     rows = run.requests

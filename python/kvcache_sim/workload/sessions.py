@@ -57,8 +57,10 @@ def continues_prompt(trace: Trace, previous: NDArray[np.int32]) -> NDArray[np.bo
     earlier = previous[later]
     full = trace.input_tokens[earlier] // trace.block_size
     longer = trace.input_tokens[later] > trace.input_tokens[earlier]
-    continues[later] = longer
-    tested = longer & (full > 0)
+    continues[later] = longer & (full == 0)
+    ids = np.diff(trace.id_offsets)
+    # a prompt that lost its oldest history may lack the id of its last block: then it continues none
+    tested = longer & (full > 0) & (full <= np.minimum(ids[later], ids[earlier]))
     at = full[tested] - 1
     same = (
         trace.block_ids[trace.id_offsets[later[tested]] + at]
