@@ -7,6 +7,7 @@ import json
 from dataclasses import replace
 
 import numpy as np
+import pytest
 from examples import examples
 from hypothesis import given
 from hypothesis import strategies as st
@@ -14,6 +15,7 @@ from kvcache_sim import _core
 from kvcache_sim.cache.groups import GroupSettings, Newcomer, native_groups
 from kvcache_sim.cache.settings import CacheSettings
 from kvcache_sim.model.kv_groups import KvGroup, KvLayout
+from kvcache_sim.model.step_times import load_step_time
 from kvcache_sim.serving.settings import ReplicaSettings
 from kvcache_sim.simulation import RunOptions
 from kvcache_sim.simulation.simulation import Simulation
@@ -113,6 +115,26 @@ def test_a_state_computed_in_a_step_is_reused_from_the_next_step():
         found[kind] = [step for step, _, _ in simulation.replicas[0].schedule().admissions]
     assert found["chunked"] == [0, 0]
     assert found["linear"][0] == 0 < found["linear"][1]
+
+
+@pytest.mark.parametrize(
+    ("enabled", "chunks", "blocks"), [(True, [4896, 104, 0], 12), (False, [5000, 0], 11)]
+)
+def test_without_caching_a_prompt_is_not_cut_and_holds_one_state(enabled, chunks, blocks):
+    """Blocks of 544: with caching a state is kept at 4,896 tokens, without it a request has one state alone."""
+    groups = tuple(KvGroup(kind, 544, 0, (0,)) for kind in ("linear", "full"))
+    drawn = GroupSettings("states", KvLayout(groups, 1, 1), 8192, max_model_len=6000)
+    trace = trace_of([range(10)], 512, [5000], None, [2])
+    replica = ReplicaSettings(max_num_seqs=4, scheduler="vllm")
+    settings = settings_of(drawn, CacheSettings(enabled=enabled), replica, blocks, 1)
+    machine = replace(settings.machines[0], step_time=load_step_time("linear:base=5ms,token=20us"))
+    simulation = Simulation(
+        replace(settings, machines=(machine,)), trace, RunOptions(schedule=True, check="full")
+    )
+    simulation.run()
+    (served,) = simulation.replicas
+    assert [tokens for _, tokens, *_ in served.schedule().steps] == chunks
+    assert served.store.most_blocks(5001, 1) == blocks
 
 
 def test_a_resumed_request_lacks_its_last_token_alone_without_a_cut():

@@ -40,6 +40,7 @@ REAL = frozenset(
         "v1.kv_cache_spec_registry",
         "v1.kv_offload",
         "v1.kv_offload.base",
+        "v1.kv_offload.config",
         "v1.kv_offload.cpu",
         "v1.kv_offload.cpu.common",
         "v1.kv_offload.cpu.manager",
@@ -55,9 +56,23 @@ REAL = frozenset(
         "v1.kv_offload.tiering.manager",
         "v1.request",
         "utils.math_utils",
+        *(
+            f"distributed.kv_transfer.kv_connector.v1.{name}"
+            for name in (
+                "base",
+                "offloading.common",
+                "offloading.config",
+                "offloading.events",
+                "offloading.scheduler",
+                "offloading_connector",
+            )
+        ),
     )
 )
 _PACKAGES = ("vllm", "vllm.v1", "vllm.v1.core", "vllm.v1.core.sched", "vllm.utils")
+#: Packages that have every name, and real modules.
+_CONNECTOR = "vllm.distributed.kv_transfer.kv_connector.v1"
+_NAMED = ("vllm.distributed", *(f"vllm.distributed.kv_transfer{part}" for part in ("", ".kv_connector")))
 
 
 class Kind(type):
@@ -106,6 +121,9 @@ def load(wheel: Path) -> types.SimpleNamespace:
         module = types.ModuleType(package)
         module.__path__ = [str(wheel / package.replace(".", "/"))]
         sys.modules[package] = module
+    for package in (*_NAMED, _CONNECTOR, f"{_CONNECTOR}.offloading"):
+        sys.modules[package] = made = Named(package)
+        made.__path__ = [str(wheel / package.replace(".", "/"))]
     finder = Finder(("torch", "vllm", "msgspec", "cbor2", "xxhash", "regex", "cloudpickle", "zmq"), REAL)
     sys.meta_path.insert(0, finder)
     sys.path.append(str(wheel))
@@ -175,13 +193,14 @@ def block_names(trace: Trace, request: int, blocks: int) -> list[str]:
     return [f"{ids[k]}:0" if k < prompt else f"o{request}:{k}" for k in range(blocks)]
 
 
-def request(real: types.SimpleNamespace, trace: Trace, number: int) -> Any:
-    """Return a request of a trace as vLLM's, its block hashes the names of its blocks."""
+def request(real: types.SimpleNamespace, trace: Trace, number: int, unit: int = BLOCK) -> Any:
+    """Return a request of a trace as vLLM's; the hash of ``unit`` tokens is the name of their last block."""
     n, output = int(trace.input_tokens[number]), int(trace.output_tokens[number])
     names = block_names(trace, number, (n + output) // BLOCK)
 
     def hasher(made: Any) -> list[bytes]:
-        return [name.encode() for name in names[len(made.block_hashes) : made.num_tokens // BLOCK]]
+        units = range(len(made.block_hashes), made.num_tokens // unit)
+        return [names[(k + 1) * unit // BLOCK - 1].encode() for k in units]
 
     sampling = Record(max_tokens=output, min_tokens=0)
     priority = int(trace.priority[number]) if len(trace.priority) else 0

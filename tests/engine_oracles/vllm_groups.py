@@ -71,8 +71,8 @@ def groups(draw: random.Random) -> KvLayout:
     return KvLayout(tuple(made), 1, 1)
 
 
-def specification(real: types.SimpleNamespace, group: KvGroup) -> Any:
-    """Return what vLLM calls a group's layers."""
+def specification(real: types.SimpleNamespace, group: KvGroup, caches: bool = True) -> Any:
+    """Return what vLLM calls a group's layers; without caching a state covers a request."""
     heads = {"num_kv_heads": 1, "head_size": 1, "dtype": real.bfloat16}
     size, kinds = group.block_size_tokens, real.interface
     if group.kind == "full":
@@ -83,7 +83,26 @@ def specification(real: types.SimpleNamespace, group: KvGroup) -> Any:
         return kinds.ChunkedLocalAttentionSpec(
             block_size=size, attention_chunk_size=group.reach_tokens, **heads
         )
-    return kinds.MambaSpec(block_size=size, shapes=((1,),), dtypes=(real.bfloat16,), mamba_cache_mode="align")
+    mode, size = ("align", size) if caches else ("none", LONGEST)
+    return kinds.MambaSpec(block_size=size, shapes=((1,),), dtypes=(real.bfloat16,), mamba_cache_mode=mode)
+
+
+def configuration(
+    real: types.SimpleNamespace, blocks: int, settings: GroupSettings, caches: bool = True
+) -> Any:
+    """Return vLLM's configuration of the groups in a pool of so many usable blocks."""
+    layout = settings.layout
+    return real.interface.KVCacheConfig(
+        num_blocks=blocks + 1,
+        kv_cache_tensors=[],
+        kv_cache_groups=[
+            real.interface.KVCacheGroupSpec([f"layer{n}"], specification(real, group, caches))
+            for n, group in enumerate(layout.groups)
+        ],
+        prefix_cache_retention_interval=settings.retention_interval if caches else None,
+        hash_block_size=layout.hash_block_size,
+        cache_hit_alignment_tokens=layout.scheduler_block_size,
+    )
 
 
 class Engine:
@@ -92,20 +111,8 @@ class Engine:
     def __init__(self, real: types.SimpleNamespace, request: ReplayRequest, settings: GroupSettings) -> None:
         self.real, self.trace, layout = real, request.trace, settings.layout
         self.unit, self.most = layout.hash_block_size, settings.max_num_batched_tokens
-        made = [
-            real.interface.KVCacheGroupSpec([f"layer{n}"], specification(real, group))
-            for n, group in enumerate(layout.groups)
-        ]
-        configuration = real.interface.KVCacheConfig(
-            num_blocks=request.capacity_blocks + 1,
-            kv_cache_tensors=[],
-            kv_cache_groups=made,
-            prefix_cache_retention_interval=settings.retention_interval,
-            hash_block_size=self.unit,
-            cache_hit_alignment_tokens=layout.scheduler_block_size,
-        )
         self.manager = real.KVCacheManager(
-            configuration,
+            configuration(real, request.capacity_blocks, settings),
             max_model_len=LONGEST,
             scheduler_block_size=layout.scheduler_block_size,
             hash_block_size=self.unit,

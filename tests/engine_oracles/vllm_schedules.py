@@ -71,24 +71,24 @@ class Engine:
         settings: ReplicaSettings,
         pool: tuple[int, bool],
     ) -> None:
-        self.real, self.trace = real, trace
+        self.real, self.trace, self.unit = real, trace, BLOCK
         self.is_async = settings.async_scheduling != "none"
         kind = real.AsyncScheduler if self.is_async else real.Scheduler
-        self.scheduler = kind(
-            configuration(settings, pool),
-            vllm_core.cache_configuration(real, pool[0]),
-            GRAMMAR,
-            block_size=BLOCK,
-        )
+        self.scheduler = self.made(kind, settings, pool)
         self.now, self.next, self.live = 0, 0, dict[str, Any]()
         self.steps, self.admissions = list[tuple[int, ...]](), list[tuple[int, ...]]()
         self.first, self.last = dict[int, int](), dict[int, int]()
         self.cached, self.preemptions = dict[int, int](), dict[int, int]()
 
+    def made(self, kind: Any, settings: ReplicaSettings, pool: tuple[int, bool]) -> Any:
+        """Return the scheduler over a pool of full attention."""
+        groups = vllm_core.cache_configuration(self.real, pool[0])
+        return kind(configuration(settings, pool), groups, GRAMMAR, block_size=BLOCK)
+
     def arrive(self) -> None:
         """Add all requests that have come."""
         while self.next < len(self.trace) and self.trace.arrival_ns[self.next] <= self.now:
-            request = vllm_core.request(self.real, self.trace, self.next)
+            request = vllm_core.request(self.real, self.trace, self.next, self.unit)
             self.live[request.request_id] = request
             self.scheduler.add_request(request)
             self.next += 1
@@ -244,14 +244,18 @@ def differs(real: types.SimpleNamespace, seed: int) -> str | None:
     trace, settings, *pool = asked(seed)
     engine = Engine(real, trace, settings, (pool[0], pool[1]))
     engine.run()
-    theirs, own = engine.figures(), ours(trace, settings, (pool[0], pool[1]))
+    return difference(engine.figures(), ours(trace, settings, (pool[0], pool[1])), f"{settings}, pool {pool}")
+
+
+def difference(theirs: dict[str, Any], own: dict[str, Any], drawn: str) -> str | None:
+    """Return the first entry that differs of the first figure that does, None where all are equal."""
     for name, value in theirs.items():
         if own[name] != value:
             pairs = (
                 [(own[name], value)] if isinstance(value, str) else list(zip(own[name], value, strict=False))
             )
             first = next((at for at, (a, b) in enumerate(pairs) if a != b), len(pairs))
-            return f"{name} {first} (ours, theirs): {pairs[first : first + 1]} under {settings}, pool {pool}"
+            return f"{name} {first} (ours, theirs): {pairs[first : first + 1]} under {drawn}"
     return None
 
 

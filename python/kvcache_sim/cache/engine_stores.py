@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 import numpy as np
 
 from kvcache_sim import _core
-from kvcache_sim.cache.groups import GroupSettings, native_groups
+from kvcache_sim.cache.groups import GroupSettings, native_groups, states_per_request
 from kvcache_sim.cache.settings import CacheSettings, TierSettings
 from kvcache_sim.errors import UsageError
 from kvcache_sim.tiers import COMPUTE, TIERS
@@ -53,9 +53,9 @@ def lengths(trace: Trace) -> tuple[list[int], list[int]]:
     return trace.input_tokens.tolist(), totals.tolist()
 
 
-def group_maker(groups: GroupSettings, trace: Trace) -> Callable[[int], _core.GroupStore]:
+def group_maker(groups: GroupSettings, trace: Trace, cached: bool) -> Callable[[int], _core.GroupStore]:
     """Return the maker of a machine's store for a model's cache groups, from its number of blocks."""
-    keys = native_groups(groups.layout, trace, answers_shared=True)
+    keys = native_groups(groups.layout, trace, True, states_per_request(groups, cached))
     return lambda capacity: _core.GroupStore(keys, groups.limits, capacity, groups.rules)
 
 

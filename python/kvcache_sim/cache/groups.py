@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from kvcache_sim import _core
-from kvcache_sim.model.kv_groups import KvLayout
+from kvcache_sim.model.kv_groups import GroupKind, KvLayout
 from kvcache_sim.values import Value
 from kvcache_sim.workload.key_arrays import NO_NEXT_TURN, next_turns
 from kvcache_sim.workload.trace import Trace
@@ -82,11 +82,14 @@ class Brought(Value):
     loads: list[tuple[int, int]]
 
 
-def native_groups(layout: KvLayout, trace: Trace, answers_shared: bool = False) -> _core.KvGroups:
+def native_groups(
+    layout: KvLayout, trace: Trace, answers_shared: bool = False, state_tokens: int = 0
+) -> _core.KvGroups:
     """Return the core's groups over a trace: a block has the key of its last unit.
 
     A unit divides both the group's block and the trace's block, so that neither has to divide the other.
     ``answers_shared``: a generated block takes its name from the same position of the session's next turn.
+    ``state_tokens``: a request of at most that many tokens has one state; 0: a state for each block.
     """
     units = {
         group.block_size_tokens: math.gcd(group.block_size_tokens, trace.block_size)
@@ -94,12 +97,25 @@ def native_groups(layout: KvLayout, trace: Trace, answers_shared: bool = False) 
     }
     following = next_turns(trace) if answers_shared else np.full(len(trace), NO_NEXT_TURN, np.uint32)
     keys = {unit: _unit_keys(trace, unit, following) for unit in set(units.values())}
-    rows = [
-        (group.kind, size, group.reach_tokens, keys[units[size]], size // units[size])
+    align = layout.scheduler_block_size
+    whole = -(-min(state_tokens, 1 << 30) // align) * align
+    rows: list[tuple[GroupKind, int, int, _core.Keys, int]] = [
+        # a state for the whole request is a block that no request fills, and no chunk ends at
+        ("full", whole, 0, keys[units[size]], 1)
+        if state_tokens and group.kind == "linear"
+        else (group.kind, size, group.reach_tokens, keys[units[size]], size // units[size])
         for group in layout.groups
         for size in (group.block_size_tokens,)
     ]
-    return _core.KvGroups(rows, layout.scheduler_block_size)
+    return _core.KvGroups(rows, align)
+
+
+def states_per_request(groups: GroupSettings, cached: bool) -> int:
+    """Return the tokens that one state of a request covers, 0 if there is a state for each block.
+
+    Without prefix caching vLLM keeps one state a request (``mamba_cache_mode`` none).
+    """
+    return groups.max_model_len if groups.rules == "vllm" and not cached else 0
 
 
 def _unit_keys(trace: Trace, unit: int, following: NDArray[np.uint32]) -> _core.Keys:

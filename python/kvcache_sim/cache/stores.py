@@ -136,7 +136,7 @@ class StoreMaker:
         if cache.lower_semantics is not None:
             make_tiered = groups_with_tier_maker(groups, self._trace, cache.lower_write)
             return lambda tiers, write_back: _pool(make_tiered(tiers))
-        make_lone = group_maker(groups, self._trace)
+        make_lone = group_maker(groups, self._trace, cache.enabled)
         return lambda tiers, write_back: _pool(make_lone(lone_capacity(cache, tiers)))
 
     def _of_tokens(self, keys: _core.Keys) -> _Make:

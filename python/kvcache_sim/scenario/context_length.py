@@ -97,10 +97,11 @@ def _blocks_of_one(model: ScenarioModel, blocks: int) -> Callable[[int], int]:
     if groups is None:
         return lambda tokens: -(-tokens // model.cache.block_size)
     from kvcache_sim import _core
-    from kvcache_sim.cache.groups import native_groups
+    from kvcache_sim.cache.groups import native_groups, states_per_request
     from kvcache_sim.simulation.live import requests_of
 
-    keys = native_groups(groups.layout, requests_of(model.cache.block_size, [], 0))
+    states = states_per_request(groups, model.cache.enabled)
+    keys = native_groups(groups.layout, requests_of(model.cache.block_size, [], 0), state_tokens=states)
     store = _core.GroupStore(keys, groups.limits, blocks, groups.rules)
     return lambda tokens: store.most_blocks(tokens, 1)
 

@@ -42,13 +42,14 @@ impl KvGroups {
         let alike = |group: &Group| {
             (1..MOST).contains(&group.block_size)
                 && (1..=1 << 16).contains(&group.units)
-                && align % group.block_size == 0
+                && align > 0
+                && (align % group.block_size == 0 || group.block_size % align == 0)
                 && Some(group.keys.requests()) == requests
         };
-        if groups.is_empty() || groups.len() > 255 || align == 0 || !groups.iter().all(alike) {
+        if groups.is_empty() || groups.len() > 255 || !groups.iter().all(alike) {
             return Err(refused(
                 "no such groups",
-                "1 to 255 groups of one trace, blocks that divide the alignment",
+                "1 to 255 groups of one trace, blocks that divide the alignment or hold it",
             ));
         }
         Ok(Self { groups, align })
