@@ -93,7 +93,7 @@ class Fleet:
         return Arrival(number, self.now_ns, tokens, 5, self.sessions[number])
 
     def view(self, **settings) -> RouterView:
-        look = lambda sequence: Look(self.found, [0] * self.count)  # noqa: E731
+        look = lambda sequence: Look(self.found, [0] * self.count, self.found)  # noqa: E731
         return RouterView(self.machines, RouterSettings(**settings), self.seed, BLOCK, look, (), lambda: self.report, None,
                           PromptBlocks(self.trace), lambda: self.now_ns, self.closings)  # fmt: skip
 

@@ -61,6 +61,8 @@ def test_every_router_says_what_it_goes_by():
     assert all("needs" in vars(ROUTERS[name]) or name == "vllm-dp-waiting" for name in ROUTERS)
     assert needs_of("vllm-dp-waiting") == needs_of("vllm-dp")
     read = {key for name in ROUTERS for key in needs_of(name).keys}
-    fields = {name.removesuffix("_tokens") for name in RouterSettings.__dataclass_fields__}
+    fields = {
+        name.removesuffix("_tokens").removesuffix("_ns") for name in RouterSettings.__dataclass_fields__
+    }
     assert read <= fields
     assert readers_of("overlap_weight") == ["overlap-cost", "dynamo-kv"]

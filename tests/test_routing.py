@@ -45,7 +45,7 @@ def load(text, *overrides):
 
 
 def router(policy, machines, found=(), active=(), **settings):
-    look = Look(list(found), list(active))
+    look = Look(list(found), list(active), list(found))
     view = RouterView(machines, RouterSettings(policy, **settings), 7, BLOCK, lambda sequence: look)
     return ROUTERS[policy](view)
 
@@ -105,7 +105,7 @@ def test_cache_aware_is_the_gateways_rule(requests, balance_abs_threshold, balan
     """Choice by choice against the steps of cache_aware.rs, written down from their description."""
     machines = loads(*requests[0][1])
     found = []
-    look = Look(found, [])
+    look = Look(found, [], found)
     settings = RouterSettings(
         "cache-aware",
         cache_threshold=threshold,
@@ -176,7 +176,7 @@ def test_the_overlap_router_credits_lower_tiers_with_a_part():
             return [(0, 0, 1, 0), (1, 1, 3, 0), (2, 3, 6, 0)]
 
     def choose(active, weight=1.0, machines=None, sequence=None):
-        look, sequence = Look([0, 6], active), sequence or request()
+        look, sequence = Look([0, 6], active, [0, 1]), sequence or request()
         settings = RouterSettings("overlap-cost", overlap_weight=weight)
         view = RouterView(machines or loads(0, 0), settings, 7, BLOCK, lambda _: look, [None, Tree()])
         assert view.uncredited_blocks(request(), [0, 6]) == [0, 2 * 0.25 + 3 * 0.75]

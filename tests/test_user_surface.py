@@ -36,8 +36,17 @@ DROPPED = {
     "figure: retention.most_pinned_blocks [blocks]",
 }
 
+#: Routers at that commit: four more are listed now.
+ROUTERS = (
+    "round-robin | random | least-loaded | session-affinity | cache-aware | longest-prefix | prefill-cost"
+    " | overlap-cost | power-of-two | consistent-hashing | weighted | kvaware | loadaware | dynamo-kv"
+    " | vllm-dp | vllm-dp-waiting | file.py:Name"
+)
+
 #: The same name, shown otherwise: words are listed now, ``--backend`` names its replacement, another default.
 CHANGED = {
+    f"key: router.policy = round-robin ({ROUTERS})",
+    f"key: handover.router = least-loaded ({ROUTERS})",
     'key: router.scorers = {"prefix":3.0,"kv-use":2.0,"queue":2.0}',
     "key: write.policy = back",
     "flag: simulate --backend (native | python)",
@@ -46,6 +55,13 @@ CHANGED = {
 }
 
 ADDED = {
+    "key: router.overlap_credit = 1.0",
+    "key: router.hotspot_detection = true",
+    "key: router.class_prefix_blocks = 4",
+    "key: router.window_requests = 1000",
+    "key: router.update_interval = 100ms",
+    "key: router.load_scale = 8.0",
+    "key: router.controller = aimd (aimd | sigmoid)",
     "flag: simulate --engine (native | spec | spec-plain)",
     "key: session_view.max_tokens = null",
     "figure: plugins.row.kind []",

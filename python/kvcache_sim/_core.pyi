@@ -1497,7 +1497,7 @@ class Fleet:
         stores: Sequence[Store | PoolStore | RadixStore | GroupStore | TieredPoolStore | TokenStore],
         replicas: Sequence[Replica],
     ) -> Fleet: ...
-    def look(self, request: int, limit: int, now_ns: int) -> tuple[list[int], list[int]]:
+    def look(self, request: int, limit: int, now_ns: int) -> tuple[list[int], list[int], list[int]]:
         """Look a prompt up on all machines, as of ``now_ns``; recency does not change.
 
         Replicas first run the iterations that started before ``now_ns``.
@@ -1508,7 +1508,7 @@ class Fleet:
             now_ns: Simulated time in ns.
 
         Returns:
-            By machine: leading blocks found, and blocks active on the GPU.
+            By machine: leading blocks found, blocks active on the GPU, and leading blocks ready on the GPU.
         """
 
     def longest(
@@ -1524,6 +1524,50 @@ class Fleet:
             now_ns: Simulated time in ns.
             loads: Load by machine; None: the requests of its replica.
             threshold: Parameter of the rule.
+        """
+
+@final
+class GatewayRule:
+    """A gateway's rule with its state, over the requests and GPU prefixes of all machines.
+
+    Sources and formulas: ``rust/core/src/cluster/routing``.
+    """
+
+    @staticmethod
+    def lmetric(class_blocks: int, window: int) -> GatewayRule:
+        """Return LMetric; ``class_blocks`` 0: without its detector of hot prefixes."""
+
+    @staticmethod
+    def two_tier(balance_abs: int, balance_rel: float, cache: float) -> GatewayRule:
+        """Return Dynamo's two-tier cost with these thresholds."""
+
+    @staticmethod
+    def two_tier_adaptive(interval_ns: int, load_scale: float) -> GatewayRule:
+        """Return the adaptive mode of the two-tier cost."""
+
+    @staticmethod
+    def aimd(interval_ns: int, load_scale: float, sigmoid: bool) -> GatewayRule:
+        """Return Dynamo's adaptive controller."""
+
+    def choose(
+        self,
+        prompt: tuple[int, int],
+        class_: int | None,
+        gpu_blocks: Sequence[int],
+        active: Sequence[int],
+        now_ns: int,
+    ) -> list[int]:
+        """Return the equally good machines in ascending order.
+
+        Args:
+            prompt: Tokens of the prompt, and tokens of a block.
+            class_: Name of its first blocks; None: the prompt is shorter, or the rule has no classes.
+            gpu_blocks: By machine, leading blocks of the prompt on its GPU.
+            active: By machine, the unfinished requests sent there.
+            now_ns: Simulated time in ns.
+
+        Raises:
+            StoreError: For lists of unequal lengths.
         """
 
 @final

@@ -210,10 +210,14 @@ def routers(d: Draft) -> None:
         "kvaware",
         "loadaware",
         "dynamo-kv",
+        "lmetric",
+        "dynamo-two-tier-cost-fn",
+        "dynamo-two-tier-adaptive",
+        "aimd",
     ]
     d.set(router__policy=d.draw.choice([*more, "vllm-dp", "vllm-dp-waiting", *ROUTERS]))
     match d.settings["router.policy"]:
-        case "longest-prefix" | "overlap-cost" | "prefill-cost" | "dynamo-kv":
+        case "longest-prefix" | "overlap-cost" | "prefill-cost" | "dynamo-kv" | "lmetric" | "aimd":
             d.maybe(0.4, router__index_blocks=[20, 1000])
             if d.has("router.index_blocks"):
                 d.maybe(0.5, router__index_delay=["50ms", "5s"])

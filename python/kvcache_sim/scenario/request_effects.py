@@ -117,6 +117,10 @@ def idle_of_router(model: ScenarioModel, routed: int) -> Iterator[tuple[Path, st
             continue
         if readers := readers_of(key):
             yield ("router", key), f"router.policy is not {' or '.join(readers)}"
+    if not router.hotspot_detection:
+        for key in ("class_prefix_blocks", "window_requests"):
+            if key in changed(router):
+                yield ("router", key), "router.hotspot_detection is false"
     if not any(router.scorers.values()):
         yield Contradiction(("router", "scorers"), "none has a weight: all machines would score the same")
     yield from _index(model)

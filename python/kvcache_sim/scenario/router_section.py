@@ -8,7 +8,7 @@ from kvcache_sim.scenario.policy_names import RouterName
 from kvcache_sim.scenario.quantities import MAX_COUNT, MAX_FLOAT, Count, CountOrZero, DurationNs, PositiveNs
 from kvcache_sim.scenario.section import Section, about
 from kvcache_sim.serving.router.scorers import SCORERS
-from kvcache_sim.serving.settings import IndexKind, RouterSettings
+from kvcache_sim.serving.settings import Controller, IndexKind, RouterSettings
 
 if TYPE_CHECKING:
     ScorerName: TypeAlias = str
@@ -48,18 +48,26 @@ class RouterSection(Section):
             le=MAX_FLOAT,
         ),
     ] = 1.0
+    overlap_credit: Annotated[
+        float, about("dynamo-kv: credit of a cached block on the GPU, in prefill blocks", ge=0, le=MAX_FLOAT)
+    ] = 1.0
     temperature: Annotated[
         float, about("dynamo-kv: softmax temperature over costs; 0: least cost", ge=0, le=1e6)
     ] = 0.0
     cache_threshold: Annotated[
-        float, about("cache-aware: least cached share of a prompt to route by cache", ge=0, le=1)
+        float,
+        about("cache-aware, two-tier (0.5): least cached share of a prompt to route by cache", ge=0, le=1),
     ] = 0.3
     balance_abs_threshold: Annotated[
-        CountOrZero, about("cache-aware: imbalance threshold in requests (absolute), and")
+        CountOrZero, about("cache-aware, two-tier (32): imbalance threshold in requests (absolute), and")
     ] = 64
     balance_rel_threshold: Annotated[
         float,
-        about("cache-aware: the largest load above this multiple of the smallest", ge=1, le=MAX_FLOAT),
+        about(
+            "cache-aware, two-tier (1.1): the largest load above this multiple of the smallest",
+            ge=1,
+            le=MAX_FLOAT,
+        ),
     ] = 1.5
     scorers: Annotated[
         dict[ScorerName, Annotated[float, Meta(ge=0, le=MAX_COUNT)]], about("weighted: weight by scorer")
@@ -72,6 +80,17 @@ class RouterSection(Section):
         Annotated[float, Meta(ge=1, le=1e6)] | None,
         about("consistent-hashing: most load / mean load; null: any"),
     ] = 1.5
+    hotspot_detection: Annotated[bool, about("lmetric: leave out the machines with a hot prefix")] = True
+    class_prefix_blocks: Annotated[Count, about("lmetric: leading blocks that name a class of prompts")] = 4
+    window_requests: Annotated[Count, about("lmetric: choices among which a class has its share")] = 1000
+    update_interval: Annotated[PositiveNs, about("aimd, two-tier-adaptive: time between two updates")] = (
+        100_000_000
+    )
+    load_scale: Annotated[
+        float,
+        about("aimd, two-tier-adaptive (32): requests that damp differences of load", ge=1, le=MAX_FLOAT),
+    ] = 8.0
+    controller: Annotated[Controller, about("aimd: how the weight of load follows the imbalance")] = "aimd"
     view: RouterViewSection = RouterViewSection()
     index: RouterIndexSection = RouterIndexSection()
     index_blocks: Annotated[

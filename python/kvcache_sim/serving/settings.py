@@ -26,6 +26,8 @@ Role = Literal["both", "prefill", "decode"]
 HandoverPath = Literal["gpu-direct", "via-cpu"]
 HandoverTransfer = Literal["at-end", "layer-by-layer"]
 FirstToken = Literal["decode", "prefill"]
+#: Controller of the router ``aimd``.
+Controller = Literal["aimd", "sigmoid"]
 #: The router's source of cache contents: the machines' caches, or the prompts that it sent.
 IndexKind = Literal["truth", "estimated", "gateway-tree"]
 
@@ -135,6 +137,8 @@ class RouterSettings(Value):
     load_threshold: float = 2.0
     #: Of ``overlap-cost``: weight of a block of prefill relative to a block of decode.
     overlap_weight: float = 1.0
+    #: Of ``dynamo-kv``: credit of a cached block on the GPU, in blocks of prefill.
+    overlap_credit: float = 1.0
     #: Of ``cache-aware``: share of a prompt above which the machine that has it is chosen.
     cache_threshold: float = 0.3
     #: Of ``cache-aware``: loads are uneven if they differ by more requests than this and the largest is
@@ -162,6 +166,15 @@ class RouterSettings(Value):
     load_weight: float = 1.0
     #: Of ``consistent-hashing``: load / mean load above which the next machine is chosen; None: never.
     max_load_skew: float | None = 1.5
+    #: Of ``lmetric``: machines with a hot prefix are left out after a streak; a class of prompts is as many
+    #: leading blocks, its share that of the last choices.
+    hotspot_detection: bool = True
+    class_prefix_blocks: int = 4
+    window_requests: int = 1000
+    #: Of adaptive routers: least time between two updates, requests that damp loads, the controller.
+    update_interval_ns: int = 100_000_000
+    load_scale: float = 8.0
+    controller: Controller = "aimd"
 
 
 class HandoverSettings(Value):

@@ -24,8 +24,8 @@ struct Machine {
 type Wanted = (u32, u32);
 
 impl Machine {
-    /// Leading blocks found; the replica first runs up to `now_ns`.
-    fn found(&self, py: Python<'_>, wanted: Wanted, now_ns: u64) -> PyResult<u32> {
+    /// Leading blocks found, and ready on the GPU; the replica first runs up to `now_ns`.
+    fn found(&self, py: Python<'_>, wanted: Wanted, now_ns: u64) -> PyResult<(u32, u32)> {
         let own = &mut *self.store.try_borrow_mut(py)?;
         let mut replica = self.replica.try_borrow_mut(py)?;
         let (request, limit) = wanted;
@@ -35,7 +35,7 @@ impl Machine {
                 .and_then(|()| replica.catch_up(store, now_ns))
                 .and_then(|()| BlockStore::find(store, request, limit, now_ns))
         });
-        own.answered(found).map(|found| found.0)
+        own.answered(found)
     }
 
     /// Blocks on the GPU that are private to running requests.
@@ -124,7 +124,7 @@ impl PyFleet {
                 let requests = self.loads(py, PyReplica::open_requests)?;
                 let mut costs = Vec::with_capacity(requests.len());
                 for (machine, requests) in self.machines.iter().zip(requests) {
-                    let found = u64::from(machine.found(py, wanted, now_ns)?) * block;
+                    let found = u64::from(machine.found(py, wanted, now_ns)?.0) * block;
                     costs.push(prefill_cost(prompt_tokens, found, requests));
                 }
                 self.take_turns(&least(costs))
@@ -167,10 +167,13 @@ impl PyFleet {
         let mut failed = Ok(());
         let look = |machine: usize| {
             let found = self.machines[machine].found(py, wanted, now_ns);
-            found.unwrap_or_else(|error| {
-                failed = Err(error);
-                0
-            })
+            found.map_or_else(
+                |error| {
+                    failed = Err(error);
+                    0
+                },
+                |found| found.0,
+            )
         };
         let equal = match board {
             Some((board, keys)) => {
@@ -214,18 +217,19 @@ impl PyFleet {
         })
     }
 
-    /// By machine: leading blocks found, and blocks private to running requests on the GPU; replicas first run up to `now_ns`.
+    /// By machine: leading blocks found, blocks private to running requests on the GPU, and leading blocks on the GPU;
+    /// replicas first run up to `now_ns`.
     fn look(
         &self,
         py: Python<'_>,
         request: Arg<u32>,
         limit: Arg<u32>,
         now_ns: Arg<u64>,
-    ) -> PyResult<(Vec<u32>, Vec<u64>)> {
+    ) -> PyResult<(Vec<u32>, Vec<u64>, Vec<u32>)> {
         let wanted = (request.0, limit.0);
         let look = |machine: &Machine| {
-            let found = machine.found(py, wanted, now_ns.0)?;
-            Ok((found, machine.active(py)?))
+            let (found, on_gpu) = machine.found(py, wanted, now_ns.0)?;
+            Ok((found, machine.active(py)?, on_gpu))
         };
         self.machines.iter().map(look).collect()
     }

@@ -14,6 +14,7 @@ mod engines;
 mod fault;
 mod fetch_plan;
 mod fleet;
+mod gateway;
 mod group_store;
 mod groups;
 mod intake;
@@ -65,6 +66,7 @@ mod _core {
         fault::{last_panic, panic_for_test},
         fetch_plan::PyFetchPlan,
         fleet::PyFleet,
+        gateway::PyGatewayRule,
         group_store::PyGroupStore,
         groups::KvGroups,
         keys::PyKeys,

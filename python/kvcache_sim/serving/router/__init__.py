@@ -9,6 +9,7 @@
 - ``scorers``           the scores that ``weighted`` adds up
 - ``prefix``, ``cache_aware``, ``weighted``, ``production_stack``, ``dynamo_kv``,
   ``vllm_dp``           the policies
+- ``gateway_rules``     Dynamo's rules of 2026, evaluated by the core
 - ``in_core``           routing rules that the core applies without calling Python
 - ``regret``            routing regret: the loss of each choice against the best machine for that request
 """

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from operator import attrgetter
-from typing import NamedTuple, Protocol
+from types import MappingProxyType
+from typing import Any, NamedTuple, Protocol
 
 from kvcache_sim.cache.tree_store import TieredStore
 from kvcache_sim.serving.replica.native import NativeReplica
@@ -27,6 +28,8 @@ class Look(NamedTuple):
     found_blocks: list[int]
     #: Blocks on its GPU that running requests hold and do not share.
     private_blocks: list[int]
+    #: Leading blocks of the request that are ready on its GPU.
+    gpu_blocks: list[int]
 
 
 class Occupancy(NamedTuple):
@@ -90,6 +93,8 @@ class RouterView(Value):
     now_ns: Callable[[], int] = lambda: 0
     #: Callbacks with the number of each finished request; a router may append its own.
     when_closed: list[Callable[[int], None]] = field(default_factory=list)
+    #: True if it chooses decode machines, which compute no prompt.
+    decodes: bool = False
 
     @property
     def loads(self) -> Loads:
@@ -176,3 +181,5 @@ class Needs(NamedTuple):
     keys: tuple[str, ...] = ()
     #: The ``router.index.kind`` that it supports in addition to ``truth``.
     own_index: str = "truth"
+    #: Of its keys, those with a default of its own.
+    defaults: Mapping[str, Any] = MappingProxyType({})

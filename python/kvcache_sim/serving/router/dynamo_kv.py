@@ -93,17 +93,18 @@ def _less(new: NDArray[np.int64], mask: int, blocks: int) -> None:
 class DynamoKv:
     """The least ``overlap_weight`` × max(0, (A + prompt) / block − credit) + decode blocks, ties at random.
 
-    A: uncached prompt tokens sent there, without a first token yet. Credit: found blocks, a block on a
-    lower tier by its part in ``uncredited_blocks``. Decode blocks: the distinct full blocks of prompts that
-    are open there, and the blocks of this prompt that are not among them. With ``temperature`` T above 0 a
-    machine is drawn with weight exp(−cost / ((largest − smallest) × T)). Draws: the stream ``router``.
+    A: uncached prompt tokens sent there, without a first token yet. Credit: ``overlap_credit`` for each found
+    block on the GPU; a block on a lower tier by its part in ``uncredited_blocks``. Decode blocks: the
+    distinct full blocks of prompts that are open there, and the blocks of this prompt that are not among
+    them. With ``temperature`` T above 0 a machine is drawn with weight exp(−cost / ((largest − smallest) ×
+    T)). Draws: the stream ``router``.
 
     Source: src/scheduling/selector.rs, config.rs, overlap.rs and src/sequences of the crate dynamo-kv-router
     1.3.1; ``overlap_weight`` is its prefill_load_scale.
     Cost: one lookup on all machines, O(blocks) of bookkeeping.
     """
 
-    needs = Needs(caches=True, sent_blocks=True, keys=("overlap_weight", "temperature"))
+    needs = Needs(caches=True, sent_blocks=True, keys=("overlap_weight", "overlap_credit", "temperature"))
 
     def __init__(self, view: RouterView) -> None:
         assert view.prompts is not None
@@ -115,11 +116,11 @@ class DynamoKv:
     def choose(self, sequence: Arrival) -> int:
         """Return the machine of the smallest cost, or a machine drawn by cost."""
         view = self._view
-        found = np.array(view.look(sequence).found_blocks, np.float64)
-        credit = found - view.uncredited_blocks(sequence, found.astype(int).tolist())
-        costs = self._costs(sequence, credit)
-        chosen = self._pick(costs)
-        cached = round(float(credit[chosen]) * view.block_size_tokens)
+        look = view.look(sequence)
+        effective = look.found_blocks - np.array(view.uncredited_blocks(sequence, look.found_blocks))
+        extra = (view.settings.overlap_credit - 1) * np.array(look.gpu_blocks)
+        chosen = self._pick(self._costs(sequence, effective + extra))
+        cached = round(float(effective[chosen]) * view.block_size_tokens)
         sequence.expected_prefill_tokens = max(sequence.prompt_num_tokens - cached, 0)
         self._active.sent(sequence, chosen)
         return chosen

@@ -53,7 +53,7 @@ class RouterIndex:
         for index, found in zip(believed, truth.found_blocks, strict=True):
             self.false_hit_blocks += max(index - found, 0)
             self.missed_hit_blocks += max(found - index, 0)
-        return Look(believed, truth.private_blocks)
+        return Look(believed, truth.private_blocks, believed)
 
     def forget(self, stores: Sequence[GpuStore]) -> None:
         """Restart with empty stores; pending insertions still arrive."""

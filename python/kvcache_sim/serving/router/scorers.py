@@ -99,6 +99,16 @@ def _token_load(decision: Decision) -> Scores:
     return 1 - np.minimum(in_flight, MOST_TOKENS_IN_FLIGHT) / MOST_TOKENS_IN_FLIGHT
 
 
+def _lmetric(decision: Decision) -> Scores:
+    """Score the least blocks to compute × (requests + 1) 1, the most 0; 0 for a prompt without blocks.
+
+    Source: lmetric.go of llm-d/llm-d-router at 1fee9c80 (pull request 2351): no floor: full hits tie.
+    """
+    matched, requests = decision.matched, np.array(decision.view.requests())
+    costs = np.maximum(matched.of - np.array(matched.blocks), 0) * matched.block_tokens * (requests + 1)
+    return _spread(costs.tolist()) if matched.of else np.zeros(len(requests))
+
+
 class _Plain:
     """A scorer that remembers nothing."""
 
@@ -173,6 +183,7 @@ SCORERS: dict[str, Callable[[], Scorer]] = {
     "running": lambda: _Plain(_running),
     "load-aware": lambda: _Plain(_load_aware),
     "active-requests": lambda: _Plain(_active_requests),
+    "lmetric": lambda: _Plain(_lmetric),
     "token-load": _TokenLoad,
     "no-hit-lru": _NoHitLru,
     "session-affinity": _SessionAffinity,

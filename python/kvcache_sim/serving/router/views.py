@@ -146,6 +146,7 @@ class Views:
             self._prompts,
             lambda: engine.now_ns,
             self.when_closed,
+            after_boundaries,
         )
         if self.scrapes is None:
             return live

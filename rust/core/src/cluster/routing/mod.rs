@@ -2,9 +2,17 @@
 
 use crate::convert::fit;
 
+mod aimd;
+mod gateway;
+mod lmetric;
 mod rule;
+mod two_tier;
 
+pub use aimd::Aimd;
+pub use gateway::{GatewayRule, Seen};
+pub use lmetric::Lmetric;
 pub use rule::{least, prefill_cost, Rule, Turns};
+pub use two_tier::{TwoTier, TwoTierAdaptive};
 
 /// The machines with the longest found prefix. Only the least loaded machines are candidates if the largest load is
 /// above `threshold` times the smallest. Of equally long prefixes, those of the smallest load, in ascending order.
