@@ -199,6 +199,17 @@ def written(name: str, text: str):
             "not a run directory of this",
         ),
         (changed_summary(lambda s: s.pop("cache")), "not a run directory of this version; got no cache"),
+        (changed_summary(lambda s: s["latency"]["ttft"].update(p99="x")), "form; got latency.ttft.p99: 'x'"),
+        (changed_summary(lambda s: s.update(saturation=[[1]])), r"form; got saturation: \[\[1\]\]"),
+        (
+            changed_summary(lambda s: s.update(machines={"requests": 1e308})),
+            "form; got machines.requests: 1e",
+        ),
+        (
+            changed_summary(lambda s: s["cache"].update(evictions={"gpu": {}})),
+            "form; got cache.evictions.gpu",
+        ),
+        (changed_summary(lambda s: s.update(session_survival=[{"turns": 1}, 5])), "survival.1: 'no row'"),
     ],
 )
 def test_a_run_that_was_changed_and_sealed_again_names_what_is_wrong(tmp_path, capsys, change, said):

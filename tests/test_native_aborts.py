@@ -143,6 +143,26 @@ def test_who_leaves_at_once_might_not_have_come(scheduler, lookahead):
             assert rows[name] == alone_rows[name], name
 
 
+def test_a_client_leaves_before_who_comes_at_its_instant():
+    """Request 2 waits on machine 1: as it leaves, machine 1 has less to do for request 4 than machine 0 has."""
+    settings = cluster((400,), 2)
+    one_seat = tuple(replace(m, replica=ReplicaSettings(512, 1)) for m in settings.machines)
+    settings = replace(settings, machines=one_seat, router=RouterSettings("least-loaded"))
+    trace = random_trace(1, requests=5, sessions=3)
+    trace = replace(
+        trace,
+        session=np.full(5, -1, np.int32),
+        turn=np.zeros(5, np.int32),
+        arrival_ns=np.array([0, 1, 2, 3, 100]) * MS,
+        output_tokens=np.full_like(trace.output_tokens, 200),
+    )
+    chosen = []
+    for late_ns in (-1, 0, 1):
+        after = np.where(np.arange(5) == 2, 98 * MS + late_ns, NOT_GIVEN)
+        chosen.append(simulate(settings, replace(trace, abort_after_ns=after)).requests["machine"].tolist())
+    assert chosen == [[0, 1, 1, 0, 1], [0, 1, 1, 0, 1], [0, 1, 1, 0, 0]]
+
+
 @examples(40)
 @given(
     replica=replicas,

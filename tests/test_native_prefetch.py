@@ -59,6 +59,24 @@ def test_prefetches_of_other_machines_agree(
     agree(settings, turns(seed, closed_loop))
 
 
+@pytest.mark.parametrize("others", [(90, 60, 400), (90, 70, 90)])
+def test_what_finds_no_free_blocks_here_ends_a_prefetch(others):
+    """Found by the test above: the next part, on another machine, would begin behind blocks that stay on disk."""
+    movement = MovementSettings(
+        write={"gpu": "through", "cpu": "through"},
+        fetch="split",
+        fetch_timeout_ns=3_000_000,
+        prefetch="session",
+        prefetch_share=1.0,
+        prefetch_lead_ns=0,
+        layer_pipelining=False,
+        lookup="cluster",
+        remote_disk="staged",
+    )
+    shapes = [others, (90, 60, 400), (90, 70, 90), (90, 60, 400)]
+    agree(varied(uneven(shapes), wire=WIRE, movement=movement), turns(199_822, closed_loop=False))
+
+
 @examples(25)
 @given(
     movement=lookahead,

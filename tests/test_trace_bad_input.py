@@ -6,6 +6,7 @@ import gzip
 import json
 import os
 import re
+import signal
 import threading
 
 import pytest
@@ -189,6 +190,21 @@ def test_a_pipe_is_read_once_and_whole(tmp_path):
     trace = read_trace(path)
     writer.join()
     assert len(trace) == 2
+
+
+def test_a_signal_ends_the_wait_for_the_writer_of_a_pipe(tmp_path):
+    os.mkfifo(tmp_path / "pipe")
+
+    def interrupt(*_):
+        raise KeyboardInterrupt
+
+    before = signal.signal(signal.SIGALRM, interrupt)
+    signal.setitimer(signal.ITIMER_REAL, 0.2)
+    try:
+        with pytest.raises(KeyboardInterrupt):
+            read_trace(tmp_path / "pipe")
+    finally:
+        signal.signal(signal.SIGALRM, before)
 
 
 HOSTILE = ["</script>", "‮rtl", "😀", "a\nb", "\x1b[31m", "x" * 10_000, "' OR 1=1 --", "../../etc"]

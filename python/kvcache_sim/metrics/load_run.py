@@ -18,6 +18,7 @@ from kvcache_sim.errors import InputOutputError, UsageError
 from kvcache_sim.metrics.columns import EVENT_COLUMNS, REQUEST_COLUMNS, SERIES_COLUMNS, Column
 from kvcache_sim.metrics.run import CodedText, ColumnData
 from kvcache_sim.metrics.run_directory import COMPLETE, sha256_of
+from kvcache_sim.metrics.summary_form import misfits
 from kvcache_sim.metrics.tables import read_table
 from kvcache_sim.regular_files import open_regular
 
@@ -159,11 +160,14 @@ def load_run(path: Path) -> StoredRun:
         manifest, summary = (
             read_members(contents[name], path / name) for name in ("run.json", "summary.json")
         )
-        kinds = {"argv": list, "trace": dict, "digest": dict}
+        kinds = {"argv": list, "trace": dict, "digest": dict, "options": dict, "warnings": list}
         if not (isinstance(manifest, dict) and isinstance(summary, dict)) or any(
             not isinstance(manifest.get(name, kind()), kind) for name, kind in kinds.items()
         ):
             raise ValueError("of other types")
+        for misfit in misfits(summary):
+            where = str(path / "summary.json")
+            raise InputOutputError("a member of another form", where, got=misfit[:80], hint="run it again")
         return StoredRun(path, manifest, summary, contents["scenario.yaml"].decode())
     except (KeyError, ValueError):
         raise InputOutputError("not a run directory of this version", where=str(path)) from None

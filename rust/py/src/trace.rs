@@ -1,6 +1,10 @@
 //! Trace sources and the columns read from them.
 
-use std::io::Read;
+use std::fs;
+use std::io::{self, Read};
+use std::os::unix::fs::FileTypeExt;
+use std::thread;
+use std::time::Duration;
 
 use kvsim_core::trace::columns::{Columns, Reading};
 use kvsim_core::trace::csv::{self, CsvSchema, TimeForm};
@@ -56,11 +60,25 @@ fn open<T>(kept: Option<T>) -> PyResult<T> {
     kept.ok_or_else(|| PyValueError::new_err("the trace has been read"))
 }
 
+/// Opens a trace; a named pipe, which waits for its writer, in a thread of its own, so that a signal ends the wait.
+fn opened(py: Python<'_>, path: &str) -> PyResult<io::Result<Source>> {
+    if !fs::metadata(path).is_ok_and(|file| file.file_type().is_fifo()) {
+        return Ok(py.detach(|| Source::open(path)));
+    }
+    let path = path.to_owned();
+    let waiting = thread::spawn(move || Source::open(&path));
+    while !waiting.is_finished() {
+        py.detach(|| thread::sleep(Duration::from_millis(10)));
+        py.check_signals()?;
+    }
+    waiting.join().map_err(|_| PyOSError::new_err("the pipe"))
+}
+
 #[pymethods]
 impl TraceSource {
     #[new]
     fn new(py: Python<'_>, path: &str) -> PyResult<Self> {
-        let source = py.detach(|| Source::open(path)).map_err(|e| io_error(&e))?;
+        let source = opened(py, path)?.map_err(|e| io_error(&e))?;
         Ok(TraceSource {
             source: Some(source),
         })
