@@ -1,4 +1,4 @@
-"""The form of ``summary.json``, by the rows of the figures: what a reader may take for granted in a file it was given.
+"""The form of ``summary.json``, by the rows of the figures: what readers of a given file may rely on.
 
 Members that no figure names are not read, and pass.
 """
