@@ -36,7 +36,7 @@ DROPPED = {
     "figure: retention.most_pinned_blocks [blocks]",
 }
 
-#: Routers at that commit: four more are listed now.
+#: Routers at that commit: five more are listed now.
 ROUTERS = (
     "round-robin | random | least-loaded | session-affinity | cache-aware | longest-prefix | prefill-cost"
     " | overlap-cost | power-of-two | consistent-hashing | weighted | kvaware | loadaware | dynamo-kv"

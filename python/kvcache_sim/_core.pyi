@@ -1511,6 +1511,15 @@ class Fleet:
             By machine: leading blocks found, blocks active on the GPU, and leading blocks ready on the GPU.
         """
 
+    def prefill_times(self, wanted: tuple[int, int], tokens: int, now_ns: int) -> list[int]:
+        """Return by machine the estimated time (ns) to load and compute a prompt, channels' queues included.
+
+        Args:
+            wanted: Request, and leading blocks that may be found.
+            tokens: Tokens of the prompt.
+            now_ns: Simulated time in ns.
+        """
+
     def longest(
         self, wanted: tuple[int, int], now_ns: int, loads: Sequence[int] | None, threshold: float
     ) -> int:

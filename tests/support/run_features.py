@@ -214,6 +214,7 @@ def routers(d: Draft) -> None:
         "dynamo-two-tier-cost-fn",
         "dynamo-two-tier-adaptive",
         "aimd",
+        "prefill-time",
     ]
     d.set(router__policy=d.draw.choice([*more, "vllm-dp", "vllm-dp-waiting", *ROUTERS]))
     match d.settings["router.policy"]:

@@ -149,8 +149,10 @@ def _index(model: ScenarioModel) -> Iterator[tuple[Path, str]]:
     if "eviction_interval" in changed(router.index) and kind != "gateway-tree":
         yield ("router", "index", "eviction_interval"), "router.index.kind is not gateway-tree"
     if router.index_blocks is not None:
-        if not own and not needs_of(router.policy).caches:
-            yield ("router", "index_blocks"), f"router.policy {router.policy} uses no prefixes"
+        needs = needs_of(router.policy)
+        if not own and (needs.estimates or not needs.caches):
+            what = "estimates by the caches themselves" if needs.estimates else "uses no prefixes"
+            yield ("router", "index_blocks"), f"router.policy {router.policy} {what}"
         if why := store_kind(model.cache).lacks.get(Ability.BLOCKS):
             yield ("router", "index_blocks"), why
     elif router.index_delay:

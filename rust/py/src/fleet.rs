@@ -38,6 +38,24 @@ impl Machine {
         own.answered(found)
     }
 
+    /// Estimated time to load and compute a prompt of so many tokens; the replica first runs up to `now_ns`.
+    fn prefill_time_ns(
+        &self,
+        py: Python<'_>,
+        wanted: Wanted,
+        tokens: u64,
+        now_ns: u64,
+    ) -> PyResult<u64> {
+        let (found, ready) = self.found(py, wanted, now_ns)?;
+        let own = &mut *self.store.try_borrow_mut(py)?;
+        let parts = match each_store!(&mut own.store, store => BlockStore::loading(store)) {
+            Some(tiers) => tiers.match_prefix(wanted.0, found),
+            None => Vec::new(),
+        };
+        let replica = &self.replica.try_borrow(py)?.replica;
+        Ok(replica.prefill_time_ns(parts, (ready, tokens), now_ns))
+    }
+
     /// Blocks on the GPU that are private to running requests.
     fn active(&self, py: Python<'_>) -> PyResult<u64> {
         answered(self.store.try_borrow(py)?.active())
@@ -232,6 +250,19 @@ impl PyFleet {
             Ok((found, machine.active(py)?, on_gpu))
         };
         self.machines.iter().map(look).collect()
+    }
+
+    /// By machine, the estimated time to load and compute a prompt of so many tokens.
+    fn prefill_times(
+        &self,
+        py: Python<'_>,
+        wanted: Arg<(u32, u32)>,
+        tokens: Arg<u64>,
+        now_ns: Arg<u64>,
+    ) -> PyResult<Vec<u64>> {
+        let time =
+            |machine: &Machine| machine.prefill_time_ns(py, wanted.0, tokens.0.max(1), now_ns.0);
+        self.machines.iter().map(time).collect()
     }
 
     /// The machine that longest-prefix routing chooses; `loads` by machine, `None`: requests of the native

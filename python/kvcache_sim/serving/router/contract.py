@@ -171,6 +171,8 @@ class Needs(NamedTuple):
     engine_loads: bool = False
     #: Of these figures, the counts that an engine publishes at the end of a step, not the current ones.
     published: bool = False
+    #: The machines' own estimates: it has no index.
+    estimates: bool = False
     #: Load alone: there is none in a run without time.
     load_alone: bool = False
     #: The blocks of the prompts that it sent: needs the whole trace in memory.

@@ -45,6 +45,12 @@ class FleetLook:
         limit = self._matchable_blocks(sequence.prompt_num_tokens)
         return Look(*self.fleet.look(sequence.request, limit, self._engine.now_ns + self._after_boundaries))
 
+    def prefill_times(self, sequence: Arrival) -> list[int]:
+        """Return by machine the estimated time (ns) to load and compute the prompt."""
+        wanted = (sequence.request, self._matchable_blocks(sequence.prompt_num_tokens))
+        now_ns = self._engine.now_ns + self._after_boundaries
+        return self.fleet.prefill_times(wanted, sequence.prompt_num_tokens, now_ns)
+
     def longest(self, sequence: Arrival, threshold: float, known: Sequence[int] | None = None) -> int:
         """Return the machine of ``prefix.equally_long`` that is next by ``prefix.Ties``.
 

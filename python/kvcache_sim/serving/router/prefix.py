@@ -197,6 +197,25 @@ class PrefillCost(Tied):
         return seen_by_core(self._view, "prefill-cost", self._view.block_size_tokens)
 
 
+class PrefillTime(Tied):
+    """The smallest (time to load and compute the prompt there) × (requests there, this request included).
+
+    kvsim's own rule, ``prefill-cost`` in time, which charges loads: the compute of the tokens not cached
+    there, and the blocks on lower tiers over their channels, behind what is queued on them. The machine's
+    fetch policy decides what is loaded. Other routers credit a block on a lower tier by a fixed part, however
+    slow or busy its link is. Ties by ``Ties``.
+    """
+
+    needs = Needs(caches=True, estimates=True, clock=True)
+
+    def choose(self, sequence: Arrival) -> int:
+        """Return the machine with the smallest product."""
+        look = self._view.look
+        assert isinstance(look, FleetLook), "a router that estimates has no index of its own"
+        times = zip(look.prefill_times(sequence), self._view.requests(), strict=True)
+        return self._ties.least([time_ns * (requests + 1) for time_ns, requests in times])
+
+
 class OverlapCost(Tied):
     """The smallest ``overlap_weight`` × prefill blocks + decode blocks; temperature 0: always the smallest.
 

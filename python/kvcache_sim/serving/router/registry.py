@@ -21,6 +21,7 @@ ROUTERS: Rows[MakeRouter] = Rows(
         "cache-aware": "cache_aware:CacheAware",
         "longest-prefix": "prefix:LongestPrefix",
         "prefill-cost": "prefix:PrefillCost",
+        "prefill-time": "prefix:PrefillTime",
         "overlap-cost": "prefix:OverlapCost",
         "power-of-two": "prefix:PowerOfTwo",
         "consistent-hashing": "production_stack:ConsistentHashing",

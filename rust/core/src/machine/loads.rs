@@ -97,6 +97,43 @@ impl Replica {
         Ok(())
     }
 
+    /// The run found on this machine, for a prompt of `tokens` of which `ready` blocks are on the GPU.
+    fn plan(&self, parts: Vec<Part>, (ready, tokens): (u32, u64), now_ns: u64) -> FetchPlan {
+        let config = self.mover.config();
+        let facts = PlanFacts {
+            remote: self.config.remote(),
+            ready,
+            tokens,
+            block_size_tokens: self.config.block_size_tokens,
+            now_ns,
+            budget_tokens: self.batch.budget_tokens(),
+            block_bytes: config.block_bytes,
+            layers: config.layers,
+            layer_pipelining: config.layer_pipelining,
+        };
+        FetchPlan {
+            facts,
+            parts,
+            away: Vec::new(),
+            wire: None,
+            edges: self.mover.edges().to_vec(),
+            table: self.batch.table().clone(),
+        }
+    }
+
+    /// Estimated time to load and compute a prompt of `tokens` here: its uncached tokens, and the blocks that the fetch
+    /// policy reuses, over the channels and their queues. `parts`: the blocks found here, of which `ready` are on the
+    /// GPU.
+    pub fn prefill_time_ns(
+        &self,
+        parts: Vec<Part>,
+        (ready, tokens): (u32, u64),
+        now_ns: u64,
+    ) -> u64 {
+        let plan = self.plan(parts, (ready, tokens), now_ns);
+        plan.done_ns(self.config.fetch.reuse(&plan).max(ready))
+    }
+
     /// Number of leading blocks that the fetch policy reuses; `away`: the run on another machine.
     fn planned_depth(
         &mut self,
@@ -105,7 +142,6 @@ impl Replica {
         (ready, tokens): (u32, u64),
     ) -> Answer<u32> {
         let (number, policy) = (self.machine(), self.config.fetch);
-        let mover = &self.mover;
         let estimates = matches!(
             policy,
             FetchPolicy::Cheaper | FetchPolicy::Split | FetchPolicy::Plugin
@@ -114,29 +150,15 @@ impl Replica {
             (Some(run), Some(peers)) => Some(peers.wire(run.owner, number)?),
             _ => None,
         };
-        let config = mover.config();
-        let facts = PlanFacts {
-            remote: self.config.remote(),
-            ready,
-            tokens,
-            block_size_tokens: self.config.block_size_tokens,
-            now_ns: now.ns,
-            budget_tokens: self.batch.budget_tokens(),
-            block_bytes: config.block_bytes,
-            layers: config.layers,
-            layer_pipelining: config.layer_pipelining,
-        };
         let away = away.iter().flat_map(|run| {
             let tiers = run.parts.iter().map(|part| part.tier);
             tiers.map(|tier| (run.owner, tier))
         });
+        let away = away.collect();
         let plan = FetchPlan {
-            facts,
-            parts: parts.to_vec(),
-            away: away.collect(),
+            away,
             wire,
-            edges: mover.edges().to_vec(),
-            table: self.batch.table().clone(),
+            ..self.plan(parts.to_vec(), (ready, tokens), now.ns)
         };
         match &mut self.plugins.fetch {
             Some(plugin) => plugin.reuse(plan),
