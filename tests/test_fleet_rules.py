@@ -183,7 +183,9 @@ class Members:
 
 def fleet(monkeypatch, schedule, first, here, **more):
     """Return a fleet of a schedule, with a decision each 10 ns, and the machines whose blocks are looked up."""
-    monkeypatch.setattr(scaling, "counts_of", lambda *_: lambda: Occupancy([0], [0], [0.0]))
+    monkeypatch.setattr(
+        scaling, "published_by", lambda replicas: lambda: Occupancy(*([0] * len(replicas),) * 3)
+    )
     engine, peeked = Engine(0), []
 
     def peek(machine):

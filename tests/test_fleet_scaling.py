@@ -95,6 +95,13 @@ def at_times(tmp_path, rows, fleet, more=""):
     )
 
 
+def test_an_autoscaler_reads_what_engines_published_last(tmp_path):
+    """Sixty requests arrive a millisecond before the decision: no schedule has left them waiting yet."""
+    fleet = "{startup: 2s, scaling: {policy: queue, most: 2, interval: 1s}}"
+    _, runs = at_times(tmp_path, [(0.999, 4 * n) for n in range(60)], fleet)
+    assert runs[0].summary["fleet"]["changes"][0]["s"] == 2.0
+
+
 SCHEDULE = (
     "{startup: 2s, scaling: {policy: schedule, most: 3, interval: 1s, hold: 0s, "
     "schedule: [{at: 10s, machines: 3}, {at: 30s, machines: 1}, {at: 40s, machines: 2}]%s}}"

@@ -17,17 +17,20 @@ from kvcache_sim.live.gaps import GapHistogram
 from kvcache_sim.live.lags import TokenLags
 from kvcache_sim.live.metrics import Metrics
 from kvcache_sim.live.ticket import Ticket
+from kvcache_sim.serving.router.contract import Occupancy
 
 S = 10**9
 
 
-def metrics() -> Metrics:
-    occupancy = SimpleNamespace(capacity_blocks=100, use=0.25)
+@pytest.fixture
+def own(monkeypatch) -> Metrics:
+    """Return the metrics of a machine that published five running and 14 waiting requests."""
+    published = Occupancy([14], [5], [0.25])
+    monkeypatch.setattr("kvcache_sim.live.metrics.published_by", lambda replicas: lambda: published)
     replica = SimpleNamespace(
         machine=0,
         cache=SimpleNamespace(block_size_tokens=16),
-        store=SimpleNamespace(occupancy=lambda _: occupancy),
-        counts=lambda: (3, 5, 11, 0),
+        store=SimpleNamespace(occupancy=lambda _: SimpleNamespace(capacity_blocks=100)),
     )
     return Metrics(SimpleNamespace(simulation=SimpleNamespace(replicas=[replica])), "m", 300)
 
@@ -42,9 +45,8 @@ def values(own: Metrics) -> dict[str, float]:
     return found
 
 
-def test_a_request_counts_by_closed_forms():
+def test_a_request_counts_by_closed_forms(own):
     """Arrival at 1 s, 2 s with the client, 4 s queued, 1 s look-up, first token at 16 s, last of four at 22 s."""
-    own = metrics()
     request = SimpleNamespace(
         machine=0, arrival_ns=S, client_ns=2 * S, queue_ns=4 * S, lookup_ns=S, first_token_ns=16 * S,
         preemptions=2, cached_tokens_by_source=[48, 16, 0, 0],
@@ -73,8 +75,7 @@ def test_a_request_counts_by_closed_forms():
     assert {name: found[name] for name in gauges} == gauges
 
 
-def test_a_request_without_a_token_has_no_times():
-    own = metrics()
+def test_a_request_without_a_token_has_no_times(own):
     request = SimpleNamespace(
         machine=0, first_token_ns=-1, preemptions=0, cached_tokens_by_source=[0, 0, 0, 0]
     )

@@ -146,8 +146,8 @@ def test_who_leaves_at_once_might_not_have_come(scheduler, lookahead):
 def test_a_client_leaves_before_who_comes_at_its_instant():
     """Request 2 waits on machine 1: as it leaves, machine 1 has less to do for request 4 than machine 0 has."""
     settings = cluster((400,), 2)
-    one_seat = tuple(replace(m, replica=ReplicaSettings(512, 1)) for m in settings.machines)
-    settings = replace(settings, machines=one_seat, router=RouterSettings("least-loaded"))
+    single = tuple(replace(m, replica=ReplicaSettings(512, 1)) for m in settings.machines)
+    settings = replace(settings, machines=single, router=RouterSettings("least-loaded"))
     trace = random_trace(1, requests=5, sessions=3)
     trace = replace(
         trace,

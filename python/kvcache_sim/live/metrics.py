@@ -10,6 +10,7 @@ from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, gene
 from kvcache_sim.live.fleet import Fleet
 from kvcache_sim.live.gaps import GapHistogram
 from kvcache_sim.live.ticket import Ticket
+from kvcache_sim.serving.router.report import published_by
 from kvcache_sim.serving.sequence import ClosedRequest
 from kvcache_sim.tiers import COMPUTE
 from kvcache_sim.units import NS_PER_S
@@ -73,8 +74,8 @@ _COUNTERS = {
     "generation_tokens": "generated tokens",
 }
 _GAUGES = {
-    "num_requests_running": "requests in the batch",
-    "num_requests_waiting": "requests that wait",
+    "num_requests_running": "requests in the batch, at the end of the last step",
+    "num_requests_waiting": "requests that the last schedule left waiting",
     "kv_cache_usage_perc": "share of the GPU's blocks in use, 0 to 1",
 }
 _SOURCES = ("local_compute", "local_cache_hit", "external_kv_transfer")
@@ -95,6 +96,7 @@ class Metrics:
 
     def __init__(self, fleet: Fleet, model: str, max_model_len: int) -> None:
         self._fleet, self._model = fleet, model
+        self._published = published_by(fleet.simulation.replicas)
         self._registry = CollectorRegistry()
         tokens = _one_two_five(max_model_len)
         wanted = {**_HISTOGRAMS, **{name: (text, tokens) for name, text in _TOKEN_HISTOGRAMS.items()}}
@@ -204,13 +206,15 @@ class Metrics:
 
     def text(self) -> bytes:
         """Return all metrics in Prometheus's text format."""
-        for replica in self._fleet.simulation.replicas:
-            labels = (self._model, str(replica.machine))
-            queued, running, loading, _ = replica.counts()
-            self._gauges["num_requests_running"].labels(*labels).set(running)
-            self._gauges["num_requests_waiting"].labels(*labels).set(queued + loading)
-            used = replica.store.occupancy(COMPUTE).use
-            self._gauges["kv_cache_usage_perc"].labels(*labels).set(used)
+        seen = self._published()
+        gauges: dict[str, Sequence[float]] = {
+            "num_requests_running": seen.running,
+            "num_requests_waiting": seen.waiting,
+            "kv_cache_usage_perc": seen.kv_use,
+        }
+        for name, values in gauges.items():
+            for replica, value in zip(self._fleet.simulation.replicas, values, strict=True):
+                self._gauges[name].labels(self._model, str(replica.machine)).set(value)
         return generate_latest(self._registry)
 
 

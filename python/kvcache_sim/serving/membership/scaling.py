@@ -18,7 +18,7 @@ from kvcache_sim.serving.membership.scaling_policy import SCALING
 from kvcache_sim.serving.membership.scaling_policy.contract import FleetState, ScalingPolicy
 from kvcache_sim.serving.membership.scaling_policy.settings import ScalingSettings
 from kvcache_sim.serving.replica.native import NativeReplica
-from kvcache_sim.serving.router.report import counts_of
+from kvcache_sim.serving.router.report import published_by
 from kvcache_sim.workload.trace import Trace
 
 
@@ -102,6 +102,7 @@ class Scaling:
     ) -> None:
         self._settings, self._membership, self._engine = settings, membership, engine
         self._replicas, self._trees = replicas, trees
+        self._published = published_by(replicas)
         self._policy: ScalingPolicy = SCALING.make(settings.policy, settings)
         block = self._replicas[0].cache.block_size_tokens
         self._prompt_blocks = (trace.input_tokens // block).tolist()
@@ -161,14 +162,14 @@ class Scaling:
 
     def _state(self) -> FleetState:
         serving = self._membership.serving
-        report = counts_of([self._replicas[machine] for machine in serving], self._engine)()
+        report = self._published()
         return FleetState(
             self._engine.now_ns,
             len(serving),
             self._standing.count("starting"),
-            sum(report.waiting),
-            sum(report.running),
-            sum(report.kv_use) / len(serving),
+            sum(report.waiting[machine] for machine in serving),
+            sum(report.running[machine] for machine in serving),
+            sum(report.kv_use[machine] for machine in serving) / len(serving),
             self._membership.chosen - self._seen,
         )
 

@@ -6,13 +6,17 @@ from typing import NamedTuple, Protocol
 
 
 class FleetState(NamedTuple):
-    """State of the fleet at a decision; figures of engines cover the machines that serve."""
+    """State of the fleet at a decision; figures of engines cover the machines that serve.
+
+    Counts and use are those that the engines published last, as ``serving.router.report.published_by`` says:
+    what an autoscaler reads from their metrics.
+    """
 
     now_ns: int
     #: Machines that are sent requests, and ordered machines that are still starting.
     serving: int
     starting: int
-    #: Requests in the engines' queues (with those that wait for KV), and in their batches.
+    #: Requests that the engines' last schedules left (with those that wait for KV), and in their batches.
     waiting: int
     running: int
     #: Share of the GPUs' blocks that running requests hold, the mean of the machines.
