@@ -1,4 +1,4 @@
-//! Inputs of a gateway's rule: a request and of each machine, and the trait of its rules.
+//! Inputs of a gateway's rule, of a request and of each machine, and the trait of its rules.
 
 /// A request at its arrival, and every machine as the gateway sees it at that time.
 #[derive(Clone, Copy, Debug, Default)]
