@@ -115,6 +115,7 @@ def test_the_packaged_models_have_their_makers_context():
         "llama-2-7b": 4096, "llama-3-8b": 8192, "llama-3.1-8b": 131_072, "llama-4-scout": 10_485_760,
         "mixtral-8x7b": 32_768, "qwen3-32b": 40_960, "deepseek-v3": 163_840, "gpt-oss-120b": 131_072,
         "qwen3.5-35b-a3b": 262_144, "gemma-3-27b": 131_072, "minimax-m2.5": 196_608, "glm-5": 202_752,
+        "glm-5.2": 1_048_576, "kimi-k3": 1_048_576,
     }.items():  # fmt: skip
         assert stated[name] == tokens, name
     assert None not in stated.values()

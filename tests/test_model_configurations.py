@@ -12,7 +12,9 @@ import pytest
 from kvcache_sim.errors import UsageError
 from kvcache_sim.model.attention import HeadAttention
 from kvcache_sim.model.hugging_face.architectures import ARCHITECTURES
+from kvcache_sim.model.hugging_face.configuration import model_of
 from kvcache_sim.model.model_file import load_model, model_text, parse_model
+from kvcache_sim.model.templates import new_model
 from shared_files import DATA, ROOT
 
 FOLDER = DATA / "model_configurations"
@@ -83,6 +85,67 @@ BY_HAND = {
     "glm-5": lambda n: 78 * (576 * 2 + 132) * n,
     "minimax-m2.5": lambda n: plain(62, 8, 128, n),
 }
+
+
+#: The same of packaged models of autumn 2026; GLM-5.2 has an indexer in layers 0 to 2 and every fourth from 6 on.
+AUTUMN = {
+    "glm-5.2": lambda n: (78 * 576 * 2 + 21 * 132) * n,
+    "glm-5.3": lambda n: (78 * 576 * 2 + 21 * 132) * n,
+    "minimax-m3": lambda n: plain(60, 4, 128, n) + 57 * 128 * 2 * n,
+    "kimi-k3": lambda n: 24 * 576 * 2 * n + 69 * (96 * 128 * 128 * 4 + 3 * 96 * 128 * 3 * 2),
+    "deepseek-v4-pro": lambda n: (
+        61 * 512 * 2 * min(n, 128)
+        + 30 * (n // 4 * (512 * 2 + 64) + 2 * 4 * 2 * (512 + 128) * 4)
+        + 31 * (n // 128 * 512 * 2 + 2 * 128 * 512 * 4)
+    ),
+}
+
+
+@pytest.mark.parametrize("name", AUTUMN)
+@pytest.mark.parametrize("length", [1024, 8192, 131_072])
+def test_a_sequence_of_a_packaged_model(name, length):
+    assert load_model(name).kv_bytes_per_gpu(length, 1) == AUTUMN[name](length)
+
+
+def test_a_shared_selection_has_no_weights_and_scans_no_keys():
+    """57 of GLM-5.2's layers attend to what an earlier layer's indexer selects: its weights are GLM-5's less theirs."""
+    shared, own = load_model("glm-5.2"), load_model("glm-5")
+    each = 2048 * 32 * 128 + 6144 * (128 + 32)
+    assert own.params_total - shared.params_total == 57 * each
+    by_layer = {layer: group.attention for group in shared.groups for layer in group.layers}
+    assert [n for n, one in by_layer.items() if one.scan_flops_per_pair] == sorted([0, 1, *range(2, 78, 4)])
+    assert {one.chosen_entries for one in by_layer.values()} == {2048}
+
+
+UNKNOWN = {
+    "architectures": ["ZephyrusForCausalLM"], "hidden_size": 512, "num_hidden_layers": 4, "vocab_size": 1000,
+    "num_attention_heads": 8, "num_key_value_heads": 2, "head_dim": 64, "intermediate_size": 1024,
+    "first_k_dense_replace": 1, "n_routed_experts": 16, "num_experts_per_tok": 2, "moe_intermediate_size": 256,
+    "torch_dtype": "bfloat16", "max_position_embeddings": 4096,
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    "more", [{}, {"kv_lora_rank": 64, "qk_rope_head_dim": 16, "qk_nope_head_dim": 32, "v_head_dim": 32}]
+)
+def test_an_unknown_class_gives_a_draft_with_every_value_marked(tmp_path, more):
+    path = tmp_path / "config.json"
+    path.write_text(json.dumps({**UNKNOWN, **more}))
+    with pytest.raises(UsageError, match="draft"):
+        load_model(str(path))
+    text = new_model(str(path))
+    assert "ZephyrusForCausalLM is not known" in text
+    values = [line for line in text.splitlines() if " = " in line and not line.startswith("#")]
+    assert len(values) > 10
+    assert all(line.endswith("# check") for line in values)
+    made = tmp_path / "made.toml"
+    made.write_text(text)
+    known = {**UNKNOWN, **more, "architectures": ["DeepseekV3ForCausalLM" if more else "Qwen3MoeForCausalLM"]}
+    expected = model_of(known, "made", str(path))
+    assert load_model(str(made)).groups == expected.groups
+    path.write_text(json.dumps({key: value for key, value in UNKNOWN.items() if key != "hidden_size"}))
+    with pytest.raises(UsageError, match="hidden_size"):
+        new_model(str(path))
 
 
 @pytest.mark.parametrize("name", NAMES)

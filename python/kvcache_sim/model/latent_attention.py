@@ -15,11 +15,14 @@ _INDEX_SCALE_BYTES = 4
 
 
 class Indexer(Value):
-    """Selects the tokens that sparse attention attends to: one key per token, scored by ``heads`` queries."""
+    """Selects the tokens that sparse attention attends to: one key per token, scored by ``heads`` queries.
 
-    heads: int
-    key_size: int
+    ``heads`` and ``key_size`` 0: an earlier layer's selection, without keys or weights of its own (GLM-5.2).
+    """
+
     top_k_tokens: int
+    heads: int = 0
+    key_size: int = 0
 
     def params(self, hidden_size: int, query_rank: int) -> int:
         """Return the weights of queries, key and head weights."""
@@ -78,6 +81,8 @@ class LatentAttention(Value, Attention):
             return (LayerCache("latent", size_bytes(self.latent_size + self.rope_size, kv_dtype)),)
         latent = size_bytes(self.latent_size, kv_dtype) + size_bytes(self.rope_size, "bf16")
         latent += _DS_MLA_SCALE_BYTES if kv_dtype == FP8_DS_MLA else 0
+        if not self.indexer.key_size:
+            return (LayerCache("latent", latent),)
         index = size_bytes(self.indexer.key_size, "fp8") + _INDEX_SCALE_BYTES
         return LayerCache("latent", latent), LayerCache("index keys", index)
 

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import fields
+from pathlib import Path
 from typing import Any
 
 from kvcache_sim.model.calibration.model_file import Provenance
 from kvcache_sim.model.calibration.model_file import model_text as step_time_text
 from kvcache_sim.model.channels import ChannelSpec, load_channel
 from kvcache_sim.model.gpus import GpuSpec, KernelRates, load_gpu
+from kvcache_sim.model.hugging_face.configuration import read_configuration, unknown_architecture
 from kvcache_sim.model.model_file import load_model, model_text
 from kvcache_sim.model.parametric import ParametricStepTime
 from kvcache_sim.model.step_times import load_step_time, measured_on
@@ -20,6 +22,9 @@ _MODEL_HEAD = """\
 # out if a layer has no attention. feed_forward kinds: dense | moe. kv_dtype is the KV cache's: an FP8
 # checkpoint does not mean an FP8 cache. [weights] are the checkpoint's formats: bf16 fp16 fp8 mxfp8 int8
 # int4-g32 int4-g128 nvfp4 mxfp4. params_total and params_active are counted from the layers if not given.
+"""
+_DRAFT_HEAD = """\
+# A draft: {} is not known, so its fields were read by their usual names. Check each line.
 """
 _GPU_HEAD = """\
 # A GPU by its vendor's figures: dense rates, links in one direction (0: no NVLink). Bytes are bytes, not GiB.
@@ -41,8 +46,14 @@ _STEP_TIME_HEAD = """\
 
 
 def new_model(start: str) -> str:
-    """Return a model file to edit, based on a model by name or file."""
-    return _MODEL_HEAD + model_text(load_model(start))
+    """Return a model file to edit, based on a model by name or file; a draft of an unknown architecture."""
+    path = Path(start) / "config.json" if Path(start).is_dir() else Path(start)
+    unknown = unknown_architecture(path) if path.suffix == ".json" and path.is_file() else ""
+    if not unknown:
+        return _MODEL_HEAD + model_text(load_model(start))
+    lines = model_text(read_configuration(path, draft=True)).splitlines()
+    marked = [f"{line}  # check" if " = " in line else line for line in lines]
+    return _MODEL_HEAD + _DRAFT_HEAD.format(unknown) + "\n".join(marked) + "\n"
 
 
 def new_gpu(start: str) -> str:

@@ -115,6 +115,10 @@ ARCHITECTURES: dict[str, Architecture] = {
 }
 
 
+#: A draft of an unknown architecture.
+USUAL = Architecture(attention.usual, feed_forward.moe)
+
+
 def architecture_key(name: str) -> str:
     """Return the table's key of a ``model_type`` or a class such as ``Qwen3MoeForCausalLM``."""
     stem = name.split("For")[0].lower().replace("_", "").replace("-", "").replace(".", "")

@@ -130,15 +130,23 @@ def latent_attention(fields: Fields) -> LatentAttention:
 
 
 def latent(fields: Fields) -> list[LatentAttention]:
-    """Return MLA in every layer."""
-    return [latent_attention(fields)] * fields.layers
+    """Return MLA in every layer; by ``indexer_types`` some share an earlier layer's selection."""
+    own, kinds = latent_attention(fields), fields.each_layer("indexer_types")
+    if own.indexer is None or kinds is None:
+        return [own] * fields.layers
+    shared = replace(own, indexer=replace(own.indexer, heads=0, key_size=0))
+    return [shared if kind == "shared" else own for kind in kinds]
+
+
+def usual(fields: Fields) -> list[LatentAttention] | list[HeadAttention]:
+    """Return the attention that the usual fields describe: MLA by ``kv_lora_rank``, else heads."""
+    return latent(fields) if "kv_lora_rank" in fields.values else plain(fields)
 
 
 def indexer_of(fields: Fields) -> Indexer:
     """Return the indexer of sparse attention."""
-    return Indexer(
-        fields.number("index_n_heads"), fields.number("index_head_dim"), fields.number("index_topk")
-    )
+    heads, size = fields.number("index_n_heads"), fields.number("index_head_dim")
+    return Indexer(fields.number("index_topk"), heads, size)
 
 
 def compressed(fields: Fields) -> list[CompressedAttention]:

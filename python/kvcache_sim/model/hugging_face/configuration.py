@@ -11,7 +11,12 @@ from typing import Any
 from kvcache_sim.errors import UsageError
 from kvcache_sim.model.catalog import unknown_name
 from kvcache_sim.model.context_length import context_length
-from kvcache_sim.model.hugging_face.architectures import ARCHITECTURES, Architecture, architecture_key
+from kvcache_sim.model.hugging_face.architectures import (
+    ARCHITECTURES,
+    USUAL,
+    Architecture,
+    architecture_key,
+)
 from kvcache_sim.model.hugging_face.fields import Fields
 from kvcache_sim.model.hugging_face.quantization import kv_dtype, plain_dtype, weight_dtypes
 from kvcache_sim.model.layer_group import grouped
@@ -21,11 +26,19 @@ from kvcache_sim.model.model_spec import ModelSpec
 _NESTED = ("text_config", "language_config", "llm_config")
 
 
-def read_configuration(path: Path) -> ModelSpec:
+def unknown_architecture(path: Path) -> str:
+    """Return the name of a configuration's architecture if it is unknown, else an empty text."""
+    values = _read(path)
+    names = [name for source in (_text(values), values) for name in _names(source)]
+    return "" if any(architecture_key(name) in ARCHITECTURES for name in names) else " ".join(names[:1])
+
+
+def read_configuration(path: Path, draft: bool = False) -> ModelSpec:
     """Return the model of a ``config.json``, with its formats and its sampling, if next to it.
 
-    The name is that of the file's folder, or of the file if it is not ``config.json``. Raises UsageError in
-    one line for a file that is not a configuration, an unknown architecture, or a missing field.
+    The name is that of the file's folder, or of the file if it is not ``config.json``. ``draft``: read an
+    unknown architecture by the usual field names. Raises UsageError in one line for a file that is not a
+    configuration, an unknown architecture, or a missing field.
     """
     values = _read(path)
     quantization: Mapping[str, Any] = {}
@@ -33,7 +46,7 @@ def read_configuration(path: Path) -> ModelSpec:
     if path.name.endswith("config.json") and quantization_path.is_file():
         quantization = _read(quantization_path).get("quantization") or {}
     name = path.absolute().parent.name if path.name == "config.json" else path.stem
-    found = model_of(values, name, str(path), quantization)
+    found = model_of(values, name, str(path), quantization, draft)
     generation = path.with_name("generation_config.json")
     if path.name != "config.json" or not generation.is_file():
         return found
@@ -49,12 +62,15 @@ def _sampling(generation: Mapping[str, Any]) -> str:
 
 
 def model_of(
-    values: Mapping[str, Any], name: str, where: str, quantization: Mapping[str, Any] | None = None
+    values: Mapping[str, Any],
+    name: str,
+    where: str,
+    quantization: Mapping[str, Any] | None = None,
+    draft: bool = False,
 ) -> ModelSpec:
     """Return the model that a configuration's fields describe; raises as ``read_configuration``."""
-    nested = next((key for key in _NESTED if isinstance(values.get(key), dict)), None)
-    text = values[nested] if nested else values
-    architecture = _architecture(values, text, where)
+    nested, text = _nested(values), _text(values)
+    architecture = USUAL if draft else _architecture(values, text, where)
     fields = Fields({**dict(architecture.defaults), **_given(text)}, f"{where} {nested}" if nested else where)
     stated = {**(values.get("quantization_config") or text.get("quantization_config") or {})}
     stated = {
@@ -80,6 +96,16 @@ def model_of(
         kv_dtype=kv_dtype(stated),
         context=context_length({"model_type": values.get("model_type"), **_given(text)}, fields.where),
     )
+
+
+def _nested(values: Mapping[str, Any]) -> str | None:
+    return next((key for key in _NESTED if isinstance(values.get(key), dict)), None)
+
+
+def _text(values: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Return the fields of the language model."""
+    nested = _nested(values)
+    return values[nested] if nested else values
 
 
 def _given(values: Mapping[str, Any]) -> dict[str, Any]:
@@ -108,7 +134,7 @@ def _architecture(values: Mapping[str, Any], text: Mapping[str, Any], where: str
         raise UsageError("no architectures and no model_type", where=where, hint="is it a config.json?")
     refusal = unknown_name("architecture", names[0], tuple(ARCHITECTURES))
     refusal.where, refusal.expected = where, "one that kvsim models list names"
-    refusal.hint = "describe its layers in a model file: kvsim models new"
+    refusal.hint = "a draft to check: kvsim models new NAME --from config.json"
     raise refusal
 
 
