@@ -415,3 +415,15 @@ def test_what_cannot_be_is_refused_and_never_panics():
     for number, call in enumerate(calls):
         with pytest.raises(ValueError, match=r"\w"):
             pytest.fail(f"call {number} answered {call()!r}")
+
+
+@pytest.mark.parametrize(
+    ("step", "stored", "evicted", "refused"), [(64, 0, 0, 1), (32, 16, 6, 0), (28, 16, 6, 0)]
+)
+@pytest.mark.parametrize("secondary", [False, True])
+def test_vllm_offers_a_prompt_step_by_step(step, stored, evicted, refused, secondary):
+    """16 blocks over a tier of 10: too many at once; in two steps the second replaces six blocks of the first."""
+    trace = trace_of([range(16)], 4, [64])
+    request = ReplayRequest(trace, 4, 20, cpu_blocks=10, secondary=secondary, step_tokens=step)
+    row = REPLAYERS["vllm"](request, "")
+    assert (row["stored_chunks"], row["evicted_chunks"], row["refused_stores"]) == (stored, evicted, refused)

@@ -209,3 +209,38 @@ def test_a_state_in_the_pool_takes_no_block_when_a_later_state_is_loaded(free):
     assert (hits, brought.in_pool_blocks) == (10, 4)
     [(move, _)] = brought.loads
     assert store.blocks_of_move(move) == [6, 1]
+
+
+def test_a_state_is_offered_alone_and_the_other_groups_blocks_together():
+    """The tier has one block: of a prompt of three blocks the state is stored, the three of full attention are
+    not."""
+    store = core_store_of(two_groups("linear", 0), [["a", "b", "c"]], 20, cpu=1)
+    serve(store, 0, 13)
+    [(move, *_)] = store.take_orders()
+    assert store.blocks_of_move(move) == [0, 1]
+
+
+@pytest.mark.parametrize(("gpu", "stored"), [(100, [3, 3]), (9, [3, 2])])
+def test_a_block_that_left_its_window_is_offered_again_until_it_is_allocated_again(gpu, stored):
+    """b0 to b2 are refused while the copies of a run; then they are stored, b0 of the window with its block gone."""
+    rows = [["a0", "a1"], ["b0", "b1", "b2"]]
+    store = core_store_of(two_groups("sliding", 4, None), rows, gpu, cpu=6)
+    serve(store, 0, 8)
+    [(copy, *_)] = store.take_orders()
+    lease, _, _ = store.admit(newcomer(1, 12, step=8), 0)
+    store.commit(lease, 2)
+    store.step_computed([lease], 0)
+    assert store.take_orders() == []
+    store.finish_move(copy)
+    store.reserve_many([(lease, 4)], 0)
+    store.commit(lease, 3)
+    store.step_computed([lease], 0)
+    [(move, *_)] = store.take_orders()
+    assert store.blocks_of_move(move) == stored
+
+
+def test_a_request_that_ends_first_frees_the_blocks_that_left_its_window():
+    """Of four blocks a window of one block reads the last: the others are reused before all of full attention."""
+    store = core_store_of(two_groups("sliding", 4, None), [["a", "b", "c", "d"]], 8)
+    store.release(serve(store, 0, 16), 0)
+    assert [key[0] for key in store.free_queue() if key is not None] == [1, 1, 1, 0, 0, 0, 0, 1]

@@ -1763,14 +1763,16 @@ class EngineRequests:
             hits, forced, taken, inserted, evicted, cached_blocks, unique_keys, free_queue.
         """
     def vllm_offloading(
-        self, capacity_blocks: int, policy: str, cpu_blocks: int, store_threshold: int
+        self, capacity_blocks: int, policy: str, cpu_blocks: int, store_threshold: int, step_tokens: int
     ) -> dict[str, Any]:
-        """Replay vLLM's block pool with CPU offloading.
+        """Replay vLLM's block pool with CPU offloading, in steps of at most ``step_tokens`` tokens.
 
         Returns:
             The entries of ``vllm``, and loaded, stored, tier_evicted, refused, resident, arc.
         """
-    def vllm_tiering(self, capacity_blocks: int, policy: str, cpu_blocks: int) -> dict[str, Any]:
+    def vllm_tiering(
+        self, capacity_blocks: int, policy: str, cpu_blocks: int, step_tokens: int
+    ) -> dict[str, Any]:
         """Replay vLLM's block pool with CPU offloading and a secondary tier.
 
         Returns:

@@ -69,12 +69,14 @@ class Engine(vllm_schedules.Engine):
 
     def figures(self) -> dict[str, Any]:
         """Return what the schedule says, and the groups of the free blocks, front to back."""
-        keys = [
-            block.block_hash
-            for block in self.scheduler.kv_cache_manager.block_pool.free_block_queue.get_all_free_blocks()
-        ]
-        queue = [None if key is None else int.from_bytes(key[-4:], "big") for key in keys]
-        return super().figures() | {"free queue": queue}
+        return super().figures() | {"free queue": free_groups(self.scheduler)}
+
+
+def free_groups(scheduler: Any) -> list[int | None]:
+    """Return the groups of a scheduler's free blocks, front to back, None without a key."""
+    blocks = scheduler.kv_cache_manager.block_pool.free_block_queue.get_all_free_blocks()
+    keys = [block.block_hash for block in blocks]
+    return [None if key is None else int.from_bytes(key[-4:], "big") for key in keys]
 
 
 def configuration(settings: ReplicaSettings, groups: GroupSettings, pool: tuple[int, bool]) -> Any:

@@ -80,20 +80,31 @@ class Tier:
         self.manager.prepare_load(keys, self.contexts[number])
         self.manager.complete_load(keys, self.contexts[number])
 
-    def store(self, number: int, keys: list[bytes]) -> None:
-        """Store keys, those that are there left out."""
+    def store(self, number: int, keys: list[bytes]) -> bool:
+        """Store keys, those that are there left out; return False where there is no capacity."""
         done = self.manager.prepare_store(keys, self.contexts[number])
         # the copy is complete a step later
         self.manager.on_schedule_end(self.real.ScheduleEndContext((), ()))
         if done is None:
             self.refused += 1
-            return
+            return False
         self.stored, self.evicted = (
             self.stored + len(done.keys_to_store),
             self.evicted + len(done.evicted_keys),
         )
         if done.keys_to_store:
             self.manager.complete_store(done.keys_to_store, self.contexts[number])
+        return True
+
+    def store_in_steps(
+        self, number: int, keys: list[bytes], blocks: tuple[int, int], step: int, n: int
+    ) -> None:
+        """Store a prompt's keys as its steps complete them; ``blocks``: the first to store, and those cached."""
+        start, at = blocks[0], min(blocks[1] * BLOCK, n - 1)
+        while at < n:
+            at = min(at + step, n)
+            if keys[start : at // BLOCK] and self.store(number, keys[start : at // BLOCK]):
+                start = at // BLOCK
 
     def finish(self, number: int) -> None:
         """End a request."""
@@ -245,8 +256,8 @@ def run(real: types.SimpleNamespace, family: str, request: ReplayRequest) -> dic
             behind = found // BLOCK + below
             if below:
                 tier.load(number, keys[found // BLOCK : behind])
-            if keys[behind if below else 0 :]:
-                tier.store(number, keys[behind if below else 0 :])
+            blocks = (behind if below else 0, behind)
+            tier.store_in_steps(number, keys, blocks, request.step_tokens, n)
         if fits:
             running.append(made)
             if not request.window:
@@ -311,6 +322,8 @@ def theirs(real: types.SimpleNamespace, family: str, request: ReplayRequest, pol
 def differs(real: types.SimpleNamespace, seed: int) -> str | None:
     """Return how a stream differs, None where it is equal."""
     family, request = asked(seed)
+    # rows of whole prompts in a step are recorded
+    request = replace(request, step_tokens=random.Random(-seed - 2).choice([50, 128, 8192]))
     policy = policy_of(family, seed)
     own = ours(family, request, policy)
     wrong = {

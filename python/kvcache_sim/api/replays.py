@@ -19,7 +19,14 @@ from kvcache_sim.metrics.columns import Column
 from kvcache_sim.policies.resolve import resolve_policy
 from kvcache_sim.replay.cachesim import simulate_cache
 from kvcache_sim.replay.group_settings import group_settings
-from kvcache_sim.replay.request import DEFAULT_OUTPUTS, LastPartial, Outputs, PromptEnd, ReplayRequest
+from kvcache_sim.replay.request import (
+    DEFAULT_OUTPUTS,
+    STEP_TOKENS,
+    LastPartial,
+    Outputs,
+    PromptEnd,
+    ReplayRequest,
+)
 from kvcache_sim.report.cachesim import CapacityOptions, cachesim_text, capacity_of
 from kvcache_sim.report.curve.build import CurveAsk, Document, curve_document
 from kvcache_sim.report.curve.groups import GroupsAsk, groups_document, groups_rendered
@@ -248,7 +255,7 @@ def cachesim(
     given = settings.get("block_size", 0)
     batched, retention = settings.get("max_num_batched_tokens"), settings.get("retention_interval", "")
     with _named_as_keywords():
-        groups = group_settings(policy, model, given, batched, retention)
+        groups = group_settings(policy, model, given, batched, retention, settings.get("cpu_chunks", 0))
         token_bytes = kv_bytes_of(model) or settings.get("kv_bytes_per_token", 0)
         group_bytes = groups.layout.bytes_per_block if groups else 0
         family, _ = resolve_policy(policy)
@@ -268,6 +275,7 @@ def cachesim(
         store_threshold=settings.get("store_threshold", 0),
         reuse_outputs=settings.get("reuse_outputs", False),
         explain=not flat,
+        step_tokens=batched or STEP_TOKENS,
         groups=groups,
         discipline="flat" if flat else "prefix",
     )

@@ -71,7 +71,8 @@ def cachesim(
         ),
     ] = "",
     max_num_batched_tokens: Annotated[
-        int | None, typer.Option(help="vllm, models of groups: tokens of a step", min=1, show_default="8192")
+        int | None,
+        typer.Option(help="vllm, groups or --cpu-chunks: tokens of a step", min=1, show_default="8192"),
     ] = None,
     retention_interval: Annotated[
         str,
@@ -141,7 +142,7 @@ def cachesim(
     from kvcache_sim.policies.resolve import resolve_policy
     from kvcache_sim.replay.cachesim import simulate_cache
     from kvcache_sim.replay.group_settings import group_settings
-    from kvcache_sim.replay.request import DEFAULT_OUTPUTS, ReplayRequest
+    from kvcache_sim.replay.request import DEFAULT_OUTPUTS, STEP_TOKENS, ReplayRequest
     from kvcache_sim.report.cachesim import CapacityOptions, cachesim_text, capacity_of, requests_csv
     from kvcache_sim.report.curve.sizes import kv_bytes_per_token as bytes_of_model
     from kvcache_sim.workload.readers import ReadSettings, read_trace
@@ -161,7 +162,7 @@ def cachesim(
         raise UsageError("has no effect without --requests", where="--force")
     if requests is not None:
         refuse_existing(requests, force)
-    groups = group_settings(policy, model, block_size, max_num_batched_tokens, retention_interval)
+    groups = group_settings(policy, model, block_size, max_num_batched_tokens, retention_interval, cpu_chunks)
     token_bytes = bytes_of_model(model) or kv_bytes_per_token
     group_bytes = groups.layout.bytes_per_block if groups else 0
     family, _ = resolve_policy(policy)
@@ -195,6 +196,7 @@ def cachesim(
         store_threshold=store_threshold,
         reuse_outputs=reuse_outputs,
         explain=not flat,
+        step_tokens=max_num_batched_tokens or STEP_TOKENS,
         groups=groups,
         discipline="flat" if flat else "prefix",
     )

@@ -50,7 +50,7 @@ ENGINE_MODES: tuple[EngineMode, ...] = (
         12,
         0,
         "below the GPU's pool (`--policy vllm --cpu-chunks`), and with a secondary tier "
-        "(`--secondary-tier`), it has no row (`make oracles` drives them, the connector re-enacted)",
+        "(`--secondary-tier`), it has no row (`make oracles` drives them and the connector)",
     ),
     EngineMode("sglang", "SGLang 0.5.23", "RadixCache", 29, 0, "the strategy priority"),
     EngineMode(

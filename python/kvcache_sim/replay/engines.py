@@ -52,7 +52,9 @@ def replay_offloading(request: ReplayRequest) -> ReplayResult:
     if request.secondary:
         return replay_tiering(request)
     tier = (request.cpu_policy, min(request.cpu_blocks, 2**31 - 1), request.store_threshold)
-    answer = native_requests(request).vllm_offloading(useful_blocks(request), *tier)
+    answer = native_requests(request).vllm_offloading(
+        useful_blocks(request), *tier, min(request.step_tokens, 2**31 - 1)
+    )
     return offloading_figures(request, answer)
 
 
@@ -60,7 +62,12 @@ def replay_tiering(request: ReplayRequest) -> ReplayResult:
     """Replay vLLM's pool with its CPU tier and a secondary tier below."""
     if request.store_threshold:
         raise UsageError("has no effect with --secondary-tier", where="--store-threshold")
-    sizes = (useful_blocks(request), request.cpu_policy, request.cpu_blocks)
+    sizes = (
+        useful_blocks(request),
+        request.cpu_policy,
+        request.cpu_blocks,
+        min(request.step_tokens, 2**31 - 1),
+    )
     answer = native_requests(request).vllm_tiering(*sizes)
     return {
         **offloading_figures(request, answer),
@@ -82,6 +89,7 @@ def offloading_figures(request: ReplayRequest, answer: dict[str, Any]) -> Replay
         "cpu_chunks": request.cpu_blocks,
         "cpu_policy": request.cpu_policy,
         "store_threshold": request.store_threshold,
+        "max_num_batched_tokens": request.step_tokens,
         "loaded_tokens": int(loaded.sum()),
         "per_request_loaded_tokens_sha256": _sha256(map(str, loaded.tolist())),
         "cached_tokens": int(cached[hits != REJECTED].sum()),

@@ -14,19 +14,26 @@ _DENSE = ("null", "none", "dense")
 
 
 def group_settings(
-    policy: str, model: str, block_size: int, max_num_batched_tokens: int | None, retention_interval: str
+    policy: str,
+    model: str,
+    block_size: int,
+    max_num_batched_tokens: int | None,
+    retention_interval: str,
+    cpu_chunks: int = 0,
 ) -> GroupSettings | None:
     """Return the groups of a model under ``vllm``, or None where it is full attention alone.
 
     0 and "" mean the engine's defaults: blocks of 16 tokens, steps of 8,192, checkpoints where a prompt ends
-    or parted. Raises UsageError for settings without effect and values that cannot be.
+    or parted. ``cpu_chunks`` of a CPU tier are offered step by step. Raises UsageError for settings without
+    effect and values that cannot be.
     """
     layout = None
     if policy == "vllm" and model:
         layout = kv_layout(load_model(model), block_size_tokens=block_size or DEFAULT_BLOCK_TOKENS)
     if layout is None or [group.kind for group in layout.groups] == ["full"]:
         given = {
-            "--max-num-batched-tokens": max_num_batched_tokens is not None,
+            "--max-num-batched-tokens": max_num_batched_tokens is not None
+            and not (policy == "vllm" and cpu_chunks),
             "--retention-interval": retention_interval != "",
         }
         for option, is_given in given.items():

@@ -35,6 +35,10 @@ class StorageCapacity:
     prefetch_threshold_tokens: int = 256
 
 
+#: Tokens of a step, vLLM's default.
+STEP_TOKENS = 8192
+
+
 @dataclass(frozen=True, slots=True)
 class ReplayRequest:
     """One replay: the trace, its block size, the capacities and the overlap of requests.
@@ -66,6 +70,8 @@ class ReplayRequest:
     cpu_policy: str = "lru"
     #: True if a secondary tier, which keeps every block, is below vLLM's CPU tier.
     secondary: bool = False
+    #: Tokens of a step, after which computed blocks are offered to vLLM's CPU tier.
+    step_tokens: int = STEP_TOKENS
     #: Chunks of a disk tier below the capacity (LMCache).
     disk_blocks: int = 0
     #: A prefix tree, or a flat stream of blocks, as the policy's input.

@@ -5,7 +5,7 @@ use kvsim_core::engines::block_pool::NO_KEY;
 use kvsim_core::engines::chunk_order::{ChunkOrder, ChunkPolicy};
 use kvsim_core::engines::lmcache_below::LmcacheBelow;
 use kvsim_core::engines::offload_below::OffloadBelow;
-use kvsim_core::engines::offload_tier::OffloadTier;
+use kvsim_core::engines::offload_tier::{AnyPolicy, OffloadTier};
 use kvsim_core::engines::pool_store::PoolStore;
 use kvsim_core::engines::radix_store::{Lengths, RadixConfig, RadixStore, StorageConfig};
 use kvsim_core::engines::radix_tree::host::WritePolicy;
@@ -82,6 +82,7 @@ impl PyTieredPoolStore {
         policy: &str,
         prompts: Arg<(Vec<u64>, u64)>,
     ) -> PyResult<Py<Self>> {
+        let policy = offload_policy(policy, cpu_blocks.0 as usize)?;
         let below = OffloadBelow(offload_tier(cpu_blocks.0, policy, keys.0.requests())?);
         Self::above(py, Box::new(below), keys, capacity_blocks.0, prompts.0)
     }
@@ -105,9 +106,8 @@ impl PyTieredPoolStore {
 }
 
 /// An empty tier of vLLM's CPU offloading.
-pub fn offload_tier(blocks: u64, policy: &str, requests: u32) -> PyResult<UsedTier> {
+pub fn offload_tier(blocks: u64, policy: Box<AnyPolicy>, requests: u32) -> PyResult<UsedTier> {
     at_least_one(blocks, "blocks of the CPU")?;
-    let policy = offload_policy(policy, blocks as usize)?;
     let tier = OffloadTier::new(policy, blocks as usize, 0);
     Ok(UsedTier::new(tier, blocks, requests))
 }

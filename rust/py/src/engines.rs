@@ -82,14 +82,16 @@ impl EngineRequests {
         policy: &str,
         cpu_blocks: u32,
         store_threshold: u32,
+        step_tokens: u64,
     ) -> PyResult<Bound<'py, PyDict>> {
         at_least_one(u64::from(capacity_blocks), "blocks")?;
         at_least_one(u64::from(cpu_blocks), "blocks of the CPU")?;
+        at_least_one(step_tokens, "tokens of a step")?;
         let capacity = cpu_blocks as usize;
         let policy = offload_policy(policy, capacity)?;
         let (done, counts) = py.detach(|| {
             let tier = OffloadTier::new(policy, capacity, store_threshold);
-            vllm_offload_replay::replay(&self.requests(), capacity_blocks, tier)
+            vllm_offload_replay::replay(&self.requests(), capacity_blocks, tier, step_tokens)
         });
         let answer = pool_answer(py, done)?;
         set_arrays!(answer, counts => loaded);
@@ -105,13 +107,16 @@ impl EngineRequests {
         capacity_blocks: u32,
         policy: &str,
         cpu_blocks: u32,
+        step_tokens: u64,
     ) -> PyResult<Bound<'py, PyDict>> {
         at_least_one(u64::from(capacity_blocks), "blocks")?;
+        at_least_one(step_tokens, "tokens of a step")?;
         at_least_one(u64::from(cpu_blocks), "blocks of the CPU")?;
         let mut tiers = TieredOffload::new(policy, cpu_blocks as usize, self.keys.requests())
             .ok_or_else(|| no_such_policy(policy))?;
-        let (done, tiering) = py
-            .detach(|| vllm_tiering_replay::replay(&self.requests(), capacity_blocks, &mut tiers));
+        let (done, tiering) = py.detach(|| {
+            vllm_tiering_replay::replay(&self.requests(), capacity_blocks, &mut tiers, step_tokens)
+        });
         let answer = pool_answer(py, done)?;
         let counts = tiering.counts;
         set_arrays!(answer, tiering => loaded);

@@ -3,6 +3,8 @@
 use kvsim_core::engines::group_store::GroupStore;
 use kvsim_core::engines::group_tier::{GroupTier, GroupWrites};
 use kvsim_core::engines::groups::{Limits, Reuse};
+use kvsim_core::engines::offload_tier::AnyPolicy;
+use kvsim_core::engines::ranked_lru::RankedLru;
 use kvsim_core::store::contract::{BatchStore, GroupAdmission, MovingStore};
 use kvsim_core::store::newcomer::{Entry, Newcomer};
 use kvsim_core::store::{StoreError, STAGING};
@@ -10,6 +12,7 @@ use pyo3::prelude::*;
 
 use crate::argument::{from_attributes, Arg};
 use crate::engine_stores::offload_tier;
+use crate::engines::offload_policy;
 use crate::groups::{capacity_of, limits_of, KvGroups};
 use crate::machine_store::{own_store, store_calls, AnyStore, PyMachineStore};
 use crate::named;
@@ -82,7 +85,6 @@ store_calls! {
         ) -> PyResult<Py<Self>> {
             let (cpu_blocks, policy, writes) = tier;
             let requests = prompt_tokens.0.len() as u32;
-            let tier = offload_tier(cpu_blocks.0, &policy, requests)?;
             let writes = match writes.as_str() {
                 "engine" => GroupWrites::Engine,
                 "back" => GroupWrites::Back,
@@ -98,6 +100,14 @@ store_calls! {
                 return answered(Err(StoreError::Lengths(groups.groups[0].keys.requests())));
             }
             let blocks = capacity_of(capacity_blocks.0)?;
+            let order: Box<AnyPolicy> = match (policy.as_str(), writes) {
+                ("lru", GroupWrites::Engine) => Box::<RankedLru>::default(),
+                _ => offload_policy(&policy, cpu_blocks.0 as usize)?,
+            };
+            let tier = match (offload_tier(cpu_blocks.0, order, requests)?, writes) {
+                (tier, GroupWrites::Engine) => tier.of_groups(groups.groups.len() as u32),
+                (tier, _) => tier,
+            };
             let below = GroupTier::new(tier, writes, blocks, prompt_tokens.0);
             let store = made(groups, limits, capacity_blocks, rules)?;
             let store = AnyStore::Groups(store.above(below));

@@ -3,12 +3,13 @@
 //!
 //! Under vLLM's rules (0.33.0, `OffloadingConnectorScheduler`, one block per chunk) all groups are looked up once
 //! more behind the pool's joint hit, in the tier alone. Blocks of a step are offered at its end, if they are prompt
-//! blocks that are kept. Under the tree's rules a prompt continues from where all groups can, block by block from
+//! blocks that are kept. The tier orders a request's blocks by their end in the prompt, across groups. Under the tree's rules a prompt continues from where all groups can, block by block from
 //! pool or tier. Blocks go down when they leave the pool (write-back) or are computed (write-through). A group
 //! loads the blocks that it will read.
 
 mod bring;
 mod demote;
+pub mod look_up;
 mod offer;
 mod presence;
 
@@ -18,11 +19,16 @@ use super::copies::{Copies, Copy};
 use super::groups::manager::GroupManager;
 use super::groups::Found;
 use super::used_tier::UsedTier;
+use crate::convert::fit;
 use crate::records::Records;
 use crate::store::contract::MovingStore;
 use crate::store::newcomer::Brought;
 use crate::store::{Answer, LeaseId, MoveId, Order, Violation};
+use offer::ToOffer;
 use presence::InBoth;
+
+/// A block of a prompt: its cache group, and its position there.
+type GroupSlot = (usize, u32);
 
 /// Time at which blocks are written down.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -53,8 +59,10 @@ pub struct GroupTier {
     pub copies: Copies,
     by_group: BTreeMap<MoveId, Vec<u64>>,
     prompt_tokens: Vec<u64>,
-    /// For each running request, the blocks of each group that were offered to the tier, or came from it.
-    offered: Vec<Option<Vec<u32>>>,
+    /// For each running request, the prompt blocks that are still to be offered.
+    to_offer: Vec<Option<ToOffer>>,
+    /// Requests whose last offer was refused.
+    refused: BTreeSet<u32>,
     /// For each lease, the loads of its admission, until they are taken.
     brought: BTreeMap<LeaseId, Brought>,
 }
@@ -72,7 +80,8 @@ impl GroupTier {
             writes,
             copies: Copies::new(capacity_blocks),
             by_group: BTreeMap::new(),
-            offered: vec![None; prompt_tokens.len()],
+            to_offer: vec![None; prompt_tokens.len()],
+            refused: BTreeSet::new(),
             prompt_tokens,
             brought: BTreeMap::new(),
         }
@@ -80,23 +89,19 @@ impl GroupTier {
 
     /// Looks up a request of at most `limit` tokens. No change.
     pub fn look_up(&self, manager: &GroupManager, request: u32, limit: u64) -> FoundBelow {
-        let in_both = |pool_tokens| InBoth {
-            manager,
-            tier: &self.tier,
-            request,
-            pool_tokens,
-        };
         if self.writes != GroupWrites::Engine {
-            let found = manager.lookup_in(in_both(None)).find(limit);
+            let in_both = InBoth {
+                manager,
+                tier: &self.tier,
+                request,
+            };
+            let found = manager.lookup_in(in_both).find(limit);
             let pool_tokens = manager.look_up(request, found.tokens).tokens;
             return FoundBelow { found, pool_tokens };
         }
         let in_pool = manager.look_up(request, limit);
         let mut found = in_pool;
-        if found.tokens < limit {
-            let has = in_both(Some(in_pool.tokens));
-            found.tokens = manager.lookup_in(has).find(limit).tokens;
-        }
+        found.tokens = self.reached(manager, request, (in_pool.tokens, limit));
         FoundBelow {
             found,
             pool_tokens: in_pool.tokens,
@@ -128,16 +133,34 @@ impl GroupTier {
 
     /// Returns true if part of a request's prompt is still to be offered, so that the end of its steps matters.
     pub fn is_to_offer(&self, request: u32) -> bool {
-        self.writes != GroupWrites::Back && self.offered[request as usize].is_some()
+        self.writes != GroupWrites::Back && self.to_offer[request as usize].is_some()
     }
 
     /// Releases a request; the blocks of the tier that it used count as used once more.
     pub fn release(&mut self, lease: LeaseId, (request, was_admitted): (u32, bool)) {
-        self.offered[request as usize] = None;
+        self.to_offer[request as usize] = None;
+        self.refused.remove(&request);
         self.brought.remove(&lease);
         if was_admitted {
             self.tier.finish(request);
         }
+    }
+
+    /// Returns true if the end of a request first releases the blocks that are no longer read, as vLLM's scheduler does
+    /// before it asks its connector.
+    pub fn frees_unread_first(&self) -> bool {
+        self.writes == GroupWrites::Engine
+    }
+
+    /// Returns the slot of a group's block in the order of a request's blocks: under vLLM's rules from head to tail
+    /// across groups, of equal ends the later group first; under the tree's rules group by group.
+    fn slot(&self, manager: &GroupManager, (group, block): GroupSlot) -> u32 {
+        let groups = manager.groups();
+        if self.writes != GroupWrites::Engine {
+            return fit::<u32>(group << 24) | block;
+        }
+        let end = fit::<u32>(u64::from(block + 1) * groups[group].block_size);
+        end * fit::<u32>(groups.len()) + fit::<u32>(groups.len() - 1 - group)
     }
 
     /// Returns the tier.

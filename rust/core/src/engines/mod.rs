@@ -66,8 +66,8 @@ pub mod radix_replay;
 pub mod radix_store;
 /// SGLang's radix trees, with copies on the host (HiCache).
 pub mod radix_tree;
-/// Eviction policy LRU of vLLM's CPU tier above a secondary tier.
-mod ranked_lru;
+/// Eviction policy LRU of vLLM's CPU tier by request and position: below cache groups, above a secondary tier.
+pub mod ranked_lru;
 /// Requests of a replay in file order, overlapping in a window.
 pub mod requests;
 /// vLLM's CPU tier with a secondary tier below it.

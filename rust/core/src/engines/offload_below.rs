@@ -4,7 +4,7 @@ use super::below::{Below, Prompt, Site};
 use super::copied_pool::CopiedPool;
 use super::copies::Copy;
 use super::held_keys::HeldKeys;
-use super::used_tier::{GroupSlot, UsedTier};
+use super::used_tier::UsedTier;
 use crate::store::contract::{EvictionCounts, TierOccupancy};
 use crate::store::{add_part, MoveId, Part, Violation, STAGING};
 
@@ -13,9 +13,9 @@ use crate::store::{add_part, MoveId, Part, Violation, STAGING};
 pub struct OffloadBelow(pub UsedTier);
 
 /// Returns slots and keys of a range of blocks in the only group.
-fn placed(prompt: Prompt<'_>, (start, end): (u32, u32)) -> Vec<(GroupSlot, u64)> {
+fn placed(prompt: Prompt<'_>, (start, end): (u32, u32)) -> Vec<(u32, u64)> {
     (start..end)
-        .map(|block| ((0, block), prompt.key(block)))
+        .map(|block| (block, prompt.key(block)))
         .collect()
 }
 

@@ -58,6 +58,8 @@ pub trait OffloadPolicy: std::fmt::Debug {
     fn access_by(&mut self, _request: u32, _used: &UsedKeys) {}
     /// Refreshes one key of a finished request; they come last to first.
     fn finish(&mut self, key: u64, access: Access);
+    /// Forgets a request whose keys have been refreshed.
+    fn ended(&mut self, _request: u32) {}
     /// Returns the keys in the tier.
     fn keys(&self) -> Box<dyn Iterator<Item = u64> + '_>;
     /// Returns the sizes of ARC's lists, if the policy has them.
@@ -154,6 +156,24 @@ impl OffloadTier {
     pub fn offer(&mut self, keys: Vec<u64>, is_in_use: &dyn Fn(u64) -> bool) -> Offered {
         let keys = self.counts.often(keys);
         self.policy.offer(&keys);
+        self.store(keys, is_in_use)
+    }
+
+    /// Stores as `offer` does, but notifies the policy only of absent keys that a request has not missed before.
+    pub(super) fn offer_once(
+        &mut self,
+        keys: Vec<u64>,
+        missed: &mut KeySet,
+        is_in_use: &dyn Fn(u64) -> bool,
+    ) -> Offered {
+        let keys = self.counts.often(keys);
+        let absent = keys.iter().filter(|&&key| !self.policy.contains(key));
+        let new: Vec<u64> = absent.copied().filter(|&key| missed.insert(key)).collect();
+        self.policy.offer(&new);
+        self.store(keys, is_in_use)
+    }
+
+    fn store(&mut self, keys: Vec<u64>, is_in_use: &dyn Fn(u64) -> bool) -> Offered {
         let new: Vec<u64> = keys
             .iter()
             .copied()

@@ -7,8 +7,7 @@ use std::collections::BTreeSet;
 use super::key_index::KeyMap;
 use super::offload_tier::{Access, OffloadPolicy, UsedKeys};
 
-/// A request's number in the order of first accesses, and the index of a key in its prompt: later keys rank
-/// lower.
+/// A request's number in the order of first accesses, and the slot of a key in its prompt: later keys rank lower.
 type Rank = (u64, Reverse<u32>);
 
 /// Keys with ranks, the lowest evicted first.
@@ -71,6 +70,9 @@ impl OffloadPolicy for RankedLru {
     }
 
     fn access_by(&mut self, request: u32, used: &UsedKeys) {
+        if used.is_empty() {
+            return;
+        }
         let rank = match self.of_request.get(&u64::from(request)) {
             Some(&rank) => rank,
             None => {
@@ -92,6 +94,10 @@ impl OffloadPolicy for RankedLru {
             let rank = self.next_rank();
             self.give(key, (rank, Reverse(0)));
         }
+    }
+
+    fn ended(&mut self, request: u32) {
+        self.of_request.remove(&u64::from(request));
     }
 }
 

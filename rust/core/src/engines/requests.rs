@@ -43,6 +43,21 @@ impl Requests<'_> {
         (from..full).map(key).collect()
     }
 
+    /// Returns the prompt's full blocks that are computed at the end of each step of at most `step_tokens` tokens, after
+    /// `cached_blocks` blocks.
+    pub fn step_ends(
+        &self,
+        request: u32,
+        cached_blocks: u32,
+        step_tokens: u64,
+    ) -> impl Iterator<Item = u32> {
+        let size = u64::from(self.block_size);
+        let prompt = self.input_tokens[request as usize];
+        let cached = (u64::from(cached_blocks) * size).min(prompt - 1);
+        let steps = (prompt - cached).div_ceil(step_tokens);
+        (1..=steps).map(move |k| fit::<u32>((cached + k * step_tokens).min(prompt) / size))
+    }
+
     /// Returns the look-up of a request that found `hits` leading blocks.
     pub fn lookup(&self, request: u32, hits: u32) -> Lookup {
         Lookup {

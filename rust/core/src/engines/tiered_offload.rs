@@ -126,8 +126,9 @@ impl TieredOffload {
         }
     }
 
-    /// Stores the absent keys of an offer, all or none; stored keys are also written to the tier below.
-    pub fn offer(&mut self, request: u32, first: u32, keys: &[u64]) {
+    /// Stores the absent keys of an offer, all or none; stored keys are also written to the tier below. Returns false if
+    /// refused.
+    pub fn offer(&mut self, request: u32, first: u32, keys: &[u64]) -> bool {
         self.learn(request, keys);
         let is_new: Vec<bool> = keys.iter().map(|&key| !self.policy.contains(key)).collect();
         let new = || keys.iter().zip(&is_new).filter(|(_, &is_new)| is_new);
@@ -154,6 +155,7 @@ impl TieredOffload {
             }
         }
         self.policy.access_by(request, used);
+        missing == Access::Stored
     }
 
     /// Refreshes the used keys of a finished request, the first of them last.

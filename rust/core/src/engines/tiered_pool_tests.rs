@@ -60,7 +60,7 @@ fn a_key_that_was_refused_and_then_stored_is_recent_when_its_request_ends() {
     let tier = OffloadTier::new(Box::new(OffloadArc::new(2)), 2, 0);
     let mut tier = UsedTier::new(tier, 2, 4);
     let offer = |tier: &mut UsedTier, request: u32, key: u64| {
-        let stored = tier.offer(request, &[((0, 0), key)]);
+        let stored = tier.offer(request, &[(0, key)]);
         stored.map(|stored| stored.evicted)
     };
     assert_eq!(

@@ -1,15 +1,23 @@
 //! vLLM's CPU tier in a timed run: its keys in use by copies, and each running request's use of its keys.
+//!
+//! A caller gives each key of a request a slot, from the head of the prompt to its tail; of several groups the slots of
+//! one position are adjacent, the later group's first.
+
+use std::cmp::Reverse;
 
 use super::held_keys::HeldKeys;
-use super::offload_tier::{Access, OffloadTier};
+use super::offload_tier::{Access, KeySet, OffloadTier, UsedKeys};
 use crate::store::contract::TierOccupancy;
 use crate::store::Violation;
 
-/// Position of a key in a prompt: its cache group, and its block there.
-pub type GroupSlot = (usize, u32);
-
-/// Use of the blocks of its groups by a request.
-type Used = Vec<Vec<Option<(u64, Access)>>>;
+/// A running request's use of the tier.
+#[derive(Debug, Clone, Default)]
+struct Used {
+    /// Used keys by slot.
+    keys: UsedKeys,
+    /// Absent keys that the request offered; the policy is notified once of each.
+    missed: KeySet,
+}
 
 /// Tier, and the uses of its keys.
 #[derive(Debug)]
@@ -19,6 +27,8 @@ pub struct UsedTier {
     /// Keys that copies read or write.
     pub in_use: HeldKeys,
     used: Vec<Used>,
+    /// Number of slots of one position.
+    groups: u32,
     stored: u64,
     evicted: u64,
 }
@@ -39,10 +49,18 @@ impl UsedTier {
             tier,
             capacity_blocks,
             in_use: HeldKeys::default(),
-            used: vec![Used::new(); requests as usize],
+            used: vec![Used::default(); requests as usize],
+            groups: 1,
             stored: 0,
             evicted: 0,
         }
+    }
+
+    /// Returns the tier for keys of several groups whose positions are merged.
+    #[must_use]
+    pub fn of_groups(mut self, groups: u32) -> Self {
+        self.groups = groups;
+        self
     }
 
     /// Returns true if a key is present.
@@ -55,29 +73,26 @@ impl UsedTier {
         self.capacity_blocks - self.in_use.len() as u64
     }
 
-    /// Uses present keys, at the given positions of a request's prompt.
-    pub fn load(&mut self, request: u32, keys: impl Iterator<Item = (GroupSlot, u64)>) {
-        for (slot, key) in keys {
-            self.use_key(request, slot, (key, Access::Reused));
-        }
-        self.access(request);
+    /// Uses present keys, with their slots in a request's prompt.
+    pub fn load(&mut self, request: u32, keys: impl Iterator<Item = (u32, u64)>) {
+        let used: UsedKeys = keys
+            .map(|(slot, key)| (slot, (key, Access::Reused)))
+            .collect();
+        self.access(request, used);
     }
 
-    /// Stores the absent keys of an offer, with their positions in a request's prompt. Returns `None` if
-    /// refused.
-    pub fn offer(&mut self, request: u32, offered: &[(GroupSlot, u64)]) -> Option<Stored> {
+    /// Stores the absent keys of an offer, with their slots in a request's prompt. Returns `None` if refused.
+    pub fn offer(&mut self, request: u32, offered: &[(u32, u64)]) -> Option<Stored> {
         let keys = offered.iter().map(|&(_, key)| key).collect();
-        let in_use = &self.in_use;
-        let done = self.tier.offer(keys, &|key| in_use.contains(key));
-        for (&(slot, _), &access) in offered.iter().zip(&done.accesses) {
-            let known = self.used[request as usize]
-                .get(slot.0)
-                .and_then(|of_group| of_group.get(slot.1 as usize));
-            if matches!(known, None | Some(None | Some((_, Access::Refused)))) {
-                self.use_key(request, slot, access);
-            }
-        }
-        self.access(request);
+        let (in_use, used) = (&self.in_use, &mut self.used[request as usize]);
+        let is_in_use = |key| in_use.contains(key);
+        let done = self.tier.offer_once(keys, &mut used.missed, &is_in_use);
+        let accesses = offered.iter().zip(&done.accesses);
+        let new = accesses.filter(|((slot, _), _)| {
+            matches!(used.keys.get(slot), None | Some((_, Access::Refused)))
+        });
+        let new: UsedKeys = new.map(|(&(slot, _), &access)| (slot, access)).collect();
+        self.access(request, new);
         if done.is_refused {
             return None;
         }
@@ -104,27 +119,21 @@ impl UsedTier {
 
     /// Refreshes the keys that a finished request has used.
     pub fn finish(&mut self, request: u32) {
-        let used = std::mem::take(&mut self.used[request as usize]);
-        let used: Vec<(u64, Access)> = used.into_iter().flatten().flatten().collect();
+        let used = std::mem::take(&mut self.used[request as usize]).keys;
+        let mut used: Vec<(u32, (u64, Access))> = used.into_iter().collect();
+        // Of equal positions the later group becomes the older.
+        used.sort_by_key(|&(slot, _)| (slot / self.groups, Reverse(slot % self.groups)));
+        let used: Vec<(u64, Access)> = used.into_iter().map(|(_, used)| used).collect();
         self.tier.finish(&used);
+        self.tier.policy.ended(request);
     }
 
-    fn use_key(&mut self, request: u32, (group, block): GroupSlot, used: (u64, Access)) {
-        let all = &mut self.used[request as usize];
-        if all.len() <= group {
-            all.resize(group + 1, Vec::new());
-        }
-        let of_group = &mut all[group];
-        if of_group.len() <= block as usize {
-            of_group.resize(block as usize + 1, None);
-        }
-        of_group[block as usize] = Some(used);
-    }
-
-    /// Notifies the policy of the keys that a request has used so far, group by group.
-    fn access(&mut self, request: u32) {
-        let used = self.used[request as usize].iter().flatten().flatten();
-        let keys: Vec<u64> = used.map(|&(key, _)| key).collect();
+    /// Adds keys that a request uses now, and notifies the policy of them and of all that the request has used.
+    fn access(&mut self, request: u32, new: UsedKeys) {
+        self.tier.policy.access_by(request, &new);
+        let used = &mut self.used[request as usize].keys;
+        used.extend(new);
+        let keys: Vec<u64> = used.values().map(|&(key, _)| key).collect();
         self.tier.access(&keys);
     }
 
@@ -162,5 +171,58 @@ impl UsedTier {
             return Err("I3: a block of the tier was evicted while it was copied".into());
         }
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::offload_arc::OffloadArc;
+    use super::super::offload_tier::AnyPolicy;
+    use super::super::ranked_lru::RankedLru;
+    use super::*;
+
+    /// Blocks of full attention end at 4, 8 and 12, those of a window at 10 and 12, as keys and slots of two groups.
+    const BLOCKS: [(&str, u32, u32); 5] = [
+        ("F4", 4, 0),
+        ("F8", 8, 0),
+        ("F12", 12, 0),
+        ("W10", 10, 1),
+        ("W12", 12, 1),
+    ];
+
+    /// The blocks in the order in which they leave after one request has offered all of them.
+    fn leaving(policy: Box<AnyPolicy>, is_finished: bool) -> Vec<&'static str> {
+        let mut tier = UsedTier::new(OffloadTier::new(policy, 5, 0), 5, 1).of_groups(2);
+        let slots = BLOCKS.iter().map(|&(_, end, group)| 2 * end + 1 - group);
+        let offered: Vec<(u32, u64)> = slots.zip(0..).collect();
+        assert!(tier.offer(0, &offered).is_some());
+        if is_finished {
+            tier.finish(0);
+        }
+        let left = tier.tier.policy.evict(5, &|_| false).unwrap();
+        left.iter().map(|&key| BLOCKS[key as usize].0).collect()
+    }
+
+    #[test]
+    fn a_request_is_one_order_over_its_groups_from_its_last_position_to_its_first() {
+        let lru = || Box::<RankedLru>::default();
+        assert_eq!(leaving(lru(), true), ["W12", "F12", "W10", "F8", "F4"]);
+        assert_eq!(leaving(lru(), false), ["F12", "W12", "W10", "F8", "F4"]);
+        let arc = Box::new(OffloadArc::new(5));
+        assert_eq!(leaving(arc, true), ["W12", "F12", "W10", "F8", "F4"]);
+    }
+
+    #[test]
+    fn arc_learns_once_of_a_key_that_a_request_offers_again() {
+        let mut tier = UsedTier::new(OffloadTier::new(Box::new(OffloadArc::new(2)), 2, 0), 2, 3);
+        for request in 0..2 {
+            let own = u64::from(request) * 2;
+            assert!(tier.offer(request, &[(0, own), (1, own + 1)]).is_some());
+        }
+        tier.in_use.hold(&[2, 3]);
+        for _ in 0..2 {
+            assert!(tier.offer(2, &[(0, 0)]).is_none());
+            assert_eq!(tier.tier.policy.arc_sizes().unwrap().target, 1.0);
+        }
     }
 }

@@ -2,11 +2,12 @@
 //!
 //! Behind the pool's hit, the tier is looked up for the prompt's next full blocks, including the last: the pool
 //! always computes the last token, but the tier may load its block. Found blocks are loaded at once. Then the prompt's
-//! blocks behind the loaded ones are offered to the tier, or all of them if nothing was loaded
-//! (`OffloadingConnectorScheduler`, `offload_prompt_only`). A request's keys count as used once more at its end.
+//! blocks behind the loaded ones are offered to the tier, or all of them if nothing was loaded, step by step as they
+//! are computed (`OffloadingConnectorScheduler`, `offload_prompt_only`); what a step has refused is offered again with
+//! the next. A request's keys count as used once more at its end.
 
 use super::block_pool::BlockPool;
-use super::offload_tier::{Access, ArcSizes, OffloadTier};
+use super::offload_tier::{Access, ArcSizes, KeySet, OffloadTier};
 use super::requests::Requests;
 use super::vllm_replay::{replay_over, Below, VllmReplay};
 use crate::convert::fit;
@@ -32,6 +33,8 @@ pub struct OffloadCounts {
 struct Offloading<'a, 'b> {
     requests: &'a Requests<'b>,
     tier: OffloadTier,
+    /// Most tokens that a step computes.
+    step_tokens: u64,
     /// Keys of the prompt that was looked up last, from the first block that the pool lacks.
     asked: Vec<u64>,
     /// Use of the tier's keys by each running request.
@@ -39,15 +42,17 @@ struct Offloading<'a, 'b> {
     counts: OffloadCounts,
 }
 
-/// Replays every request through a pool of `capacity_blocks` blocks and the tier.
+/// Replays every request through a pool of `capacity_blocks` blocks and the tier, in steps of `step_tokens` tokens.
 pub fn replay(
     requests: &Requests<'_>,
     capacity_blocks: u32,
     tier: OffloadTier,
+    step_tokens: u64,
 ) -> (VllmReplay, OffloadCounts) {
     let mut below = Offloading {
         requests,
         tier,
+        step_tokens,
         asked: Vec::new(),
         used: vec![Vec::new(); requests.keys.requests() as usize],
         counts: OffloadCounts::default(),
@@ -77,32 +82,45 @@ impl Below for Offloading<'_, '_> {
             .contains(self.requests.keys.key(request, block))
     }
 
-    /// Loads the tier's keys behind the pool's hit, and offers the rest of the prompt to the tier.
+    /// Loads the tier's keys behind the pool's hit, and offers the rest of the prompt to the tier, step by step.
     fn serve(&mut self, pool: &mut BlockPool, request: u32, (found, below): (u32, u32)) {
         let size = i64::from(self.requests.block_size);
         self.counts.loaded.push(i64::from(below) * size);
         let keys = std::mem::take(&mut self.asked);
-        let (loaded, rest) = keys.split_at(below as usize);
+        let loaded = &keys[..below as usize];
         self.tier.access(loaded);
         let mut used: Vec<(u64, Access)> =
             loaded.iter().map(|&key| (key, Access::Reused)).collect();
-        let mut offered = Vec::with_capacity(rest.len());
-        if below == 0 {
-            offered.extend((0..found).map(|block| self.requests.keys.key(request, block)));
-        }
-        offered.extend(rest);
-        if !offered.is_empty() {
-            let stored = self.tier.offer(offered, &|_| false);
+        let mut start = if below == 0 { 0 } else { found + below };
+        let (mut refused, mut missed) = (Vec::new(), KeySet::default());
+        for end in self
+            .requests
+            .step_ends(request, found + below, self.step_tokens)
+        {
+            let offered = (start..end).map(|block| self.requests.keys.key(request, block));
+            let offered: Vec<u64> = offered.collect();
+            if offered.is_empty() {
+                continue;
+            }
+            let stored = self.tier.offer_once(offered, &mut missed, &|_| false);
             self.counts.stored += stored.stored;
             self.counts.evicted += stored.evicted.len() as u64;
             self.counts.refused += u64::from(stored.is_refused);
             for &key in &stored.evicted {
                 pool.left_below(key);
             }
-            used.extend(stored.accesses);
+            let all = used.iter().chain(&stored.accesses);
+            let all: Vec<u64> = all.map(|&(key, _)| key).collect();
+            self.tier.access(&all);
+            if stored.is_refused {
+                refused = stored.accesses;
+            } else {
+                used.extend(stored.accesses);
+                refused.clear();
+                start = end;
+            }
         }
-        let all: Vec<u64> = used.iter().map(|&(key, _)| key).collect();
-        self.tier.access(&all);
+        used.extend(refused);
         self.used[request as usize] = used;
     }
 

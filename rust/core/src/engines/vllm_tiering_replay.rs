@@ -28,18 +28,22 @@ pub struct TieringReplay {
 struct Tiering<'a, 'b> {
     requests: &'a Requests<'b>,
     tiers: &'a mut TieredOffload,
+    /// Most tokens that a step computes.
+    step_tokens: u64,
     loaded: Vec<i64>,
 }
 
-/// Replays every request through a pool of `capacity_blocks` blocks and the tiers.
+/// Replays every request through a pool of `capacity_blocks` blocks and the tiers, in steps of `step_tokens` tokens.
 pub fn replay(
     requests: &Requests<'_>,
     capacity_blocks: u32,
     tiers: &mut TieredOffload,
+    step_tokens: u64,
 ) -> (VllmReplay, TieringReplay) {
     let mut below = Tiering {
         requests,
         tiers,
+        step_tokens,
         loaded: Vec::new(),
     };
     let replay = replay_over(requests, capacity_blocks, &mut below);
@@ -72,10 +76,13 @@ impl Below for Tiering<'_, '_> {
         let behind = found + below;
         let keys = self.requests.prompt_keys(request, found);
         self.tiers.load(request, found, &keys[..below as usize]);
-        let start = if below > 0 { behind } else { 0 };
-        let offered = self.requests.prompt_keys(request, start);
-        if !offered.is_empty() {
-            self.tiers.offer(request, start, &offered);
+        let mut start = if below > 0 { behind } else { 0 };
+        for end in self.requests.step_ends(request, behind, self.step_tokens) {
+            let offered = (start..end).map(|block| self.requests.keys.key(request, block));
+            let offered: Vec<u64> = offered.collect();
+            if !offered.is_empty() && self.tiers.offer(request, start, &offered) {
+                start = end;
+            }
         }
     }
 

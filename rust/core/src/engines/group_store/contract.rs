@@ -90,6 +90,12 @@ impl BlockStore for GroupStore {
 
     fn release(&mut self, lease: LeaseId, _now_ns: u64) -> Answer<()> {
         let ended = self.leases.end(lease)?;
+        let below = self.below.as_ref().filter(|_| ended.admitted);
+        if below.is_some_and(|tier| tier.frees_unread_first()) {
+            let computed = self.running[ended.request as usize].reserved_tokens;
+            self.manager.computed_to(ended.request, computed);
+            self.manager.drop_unread(ended.request);
+        }
         self.manager.release(ended.request);
         if let Some(tier) = &mut self.below {
             tier.release(lease, (ended.request, ended.admitted));

@@ -2,14 +2,15 @@
 
 use std::collections::BTreeSet;
 
+use super::offer::ToOffer;
 use super::presence::key_of;
-use super::{Brought, FoundBelow, GroupTier, GroupWrites, Site};
+use super::{Brought, FoundBelow, GroupSlot, GroupTier, GroupWrites, Site};
 use crate::convert::fit;
 use crate::engines::groups::manager::GroupManager;
 use crate::engines::groups::pool::NULL;
 use crate::engines::groups::rules::skipped_blocks;
 use crate::engines::groups::tables::Table;
-use crate::engines::used_tier::GroupSlot;
+use crate::engines::groups::Kind;
 use crate::store::{LeaseId, MoveId, NO_MOVE};
 
 impl GroupTier {
@@ -71,21 +72,29 @@ impl GroupTier {
             .filter(|&by| by != NO_MOVE)
             .collect();
         let mut loads: Vec<MoveId> = loads.into_iter().collect();
-        let mut offered = vec![0; groups];
+        // Nothing is offered again in front of a load, and no state in front of any hit.
+        let starts = manager.groups().iter();
+        let offered = starts.map(|group| match group.kind {
+            Kind::Linear => group.whole(looked.found.tokens),
+            _ if lacking.is_empty() => 0,
+            _ => group.whole(looked.found.tokens),
+        });
+        let offered = match self.writes {
+            GroupWrites::Engine => offered.collect(),
+            _ => vec![0; groups],
+        };
         if !lacking.is_empty() {
             let keys = keys_at(manager, request, lacking);
+            let slots = lacking.iter().map(|&slot| self.slot(manager, slot));
+            let slots: Vec<u32> = slots.collect();
             self.tier
-                .load(request, lacking.iter().copied().zip(keys.iter().copied()));
+                .load(request, slots.into_iter().zip(keys.iter().copied()));
             let blocks = lacking
                 .iter()
                 .map(|&(group, block)| manager.block_at(request, group, block));
             let blocks: Vec<u32> = blocks.collect();
             let mut after: BTreeSet<MoveId> = freeing_moves.iter().copied().collect();
-            if self.writes == GroupWrites::Engine {
-                for &(group, block) in lacking {
-                    offered[group] = block + 1;
-                }
-            } else {
+            if self.writes != GroupWrites::Engine {
                 let written = keys.iter().map(|&key| self.copies.written_by(key));
                 after.extend(written.filter(|&by| by != NO_MOVE));
             }
@@ -102,7 +111,7 @@ impl GroupTier {
                 }
             }
         }
-        self.offered[request as usize] = Some(offered);
+        self.to_offer[request as usize] = Some(ToOffer::from(offered));
         let brought = Brought {
             in_pool_blocks: fit::<u32>(looked.pool_tokens / manager.align()),
             freeing_moves,

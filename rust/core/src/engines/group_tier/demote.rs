@@ -1,16 +1,16 @@
 //! Write-back: blocks that leave the pool are copied to the tier.
 
 use super::presence::key_in_tier;
-use super::{GroupTier, GroupWrites, Site};
+use super::{GroupSlot, GroupTier, GroupWrites, Site};
 use crate::convert::fit;
 use crate::engines::groups::pool::Given;
-use crate::engines::used_tier::GroupSlot;
 use crate::store::STAGING;
 
 impl GroupTier {
     /// Copies blocks that have just left the pool and are not in the tier. Blocks that do not fit in the tier
     /// are dropped, oldest first.
     pub fn demote(&mut self, site: Site<'_>, given: &[Given]) {
+        self.reallocated(given);
         if self.writes != GroupWrites::Back {
             return;
         }

@@ -33,43 +33,22 @@ pub(super) fn key_of(manager: &GroupManager, group: usize, request: u32, block: 
     key_in_tier(groups.len() as u64, group, key)
 }
 
-/// Presence in pool and tier: in either, block by block, or in the pool up to its joint hit and in the tier
-/// behind.
+/// Presence in pool or tier, block by block.
 pub(super) struct InBoth<'a> {
     pub manager: &'a GroupManager,
     pub tier: &'a UsedTier,
     pub request: u32,
-    /// Tokens of the pool's joint hit, if only the tier is looked up behind it.
-    pub pool_tokens: Option<u64>,
 }
 
 impl Presence for InBoth<'_> {
-    fn run(&self, group: usize, block: u32, limit: u32) -> u32 {
-        let in_pool = self.joint_blocks(group).unwrap_or(0);
-        if block < in_pool {
-            return limit.min(in_pool - block);
-        }
+    fn run(&self, group: usize, block: u32, _: u32) -> u32 {
         1 - self.missing(group, block)
     }
 
     fn missing(&self, group: usize, block: u32) -> u32 {
-        let in_pool = match self.joint_blocks(group) {
-            Some(blocks) => block < blocks,
-            None => {
-                let key = self.manager.groups()[group].key(self.request, block);
-                self.manager.has(group, key)
-            }
-        };
-        let key = key_of(self.manager, group, self.request, block);
-        u32::from(!in_pool && !self.tier.contains(key))
-    }
-}
-
-impl InBoth<'_> {
-    /// Returns the blocks of a group in the pool's joint hit.
-    fn joint_blocks(&self, group: usize) -> Option<u32> {
-        let tokens = self.pool_tokens?;
-        Some(self.manager.groups()[group].whole(tokens))
+        let key = self.manager.groups()[group].key(self.request, block);
+        let below = key_of(self.manager, group, self.request, block);
+        u32::from(!self.manager.has(group, key) && !self.tier.contains(below))
     }
 }
 
