@@ -9,10 +9,12 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any, NamedTuple, cast
 
+from vopr import properties
 from vopr.finding import Finding, Kind
 
-#: Module of each kind, and its share of the cases.
-KINDS = {"scenarios": 60, "properties": 20, "live": 8, "coordinator": 8}
+#: Modules of the kinds of cases, as they follow each other.
+_TURNS = (*("scenarios", "properties") * 4, "scenarios", "live", "scenarios", "coordinator")
+KINDS = tuple(dict.fromkeys(_TURNS))
 
 
 class Case(NamedTuple):
@@ -31,10 +33,15 @@ def kind_of(case: Case) -> Kind:
 
 
 def case_of(seed: int, number: int, kinds: Collection[str] = ()) -> Case:
-    """Return the case of a number in the search of a seed."""
-    draw = random.Random(f"{seed} {number}")
-    names = list(kinds or KINDS)
-    return Case(draw.choices(names, [KINDS[name] for name in names])[0], draw.randrange(1 << 40))
+    """Return the case of a number in the search of a seed; each property test once before any again."""
+    turns = [kind for kind in _TURNS if not kinds or kind in kinds]
+    kind, drawn_seed = turns[number % len(turns)], random.Random(f"{seed} {number}").randrange(1 << 40)
+    if kind == "properties":
+        many = len(properties.tests())
+        own = number // len(turns) * turns.count(kind) + turns[: number % len(turns)].count(kind)
+        order = random.Random(f"{seed} {own // many}").sample(range(many), many)
+        drawn_seed += order[own % many] - drawn_seed % many
+    return Case(kind, drawn_seed)
 
 
 def outcome(case: Case) -> tuple[str, str]:

@@ -98,8 +98,8 @@ def tests() -> list[str]:
 
 
 def draw(seed: int) -> tuple[str, int]:
-    """Return a test and the seed of its examples."""
-    return random.Random(seed).choice(tests()), seed
+    """Return a test, by the seed's remainder, and the seed of its examples."""
+    return tests()[seed % len(tests())], seed
 
 
 def run(case: tuple[str, int], folder: Path) -> str:
