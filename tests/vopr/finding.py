@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Protocol
 
-from kvcache_sim.errors import InvariantError, KvsimError
+from kvcache_sim.errors import InvariantError, KvsimError, panics_as_errors
 
 
 class Finding(Exception):
@@ -22,9 +22,10 @@ class Finding(Exception):
 
 @contextmanager
 def oracle(name: str, refusals: tuple[type[KvsimError], ...] = ()) -> Iterator[None]:
-    """Turn each error of the block into a finding, except ``refusals`` in one line."""
+    """Turn each error of the block, and a panic of the core, into a finding, except ``refusals`` in one line."""
     try:
-        yield
+        with panics_as_errors():
+            yield
     except Finding:
         raise
     except Exception as error:
