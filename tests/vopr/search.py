@@ -77,7 +77,7 @@ def explain(case: Case, limit_s: float = 60.0) -> int:
         print(f"{case}: nothing found")
         return 0
     print(
-        f"{finding}\nagain: python tests/vopr --case {case}\n{kind.shown(full, KEPT / str(case))}", flush=True
+        f"{finding}\nagain: make vopr ARGS='--case {case}'\n{kind.shown(full, KEPT / str(case))}", flush=True
     )
     short, finding = shortest(kind, full, finding, limit_s)
     if short != full:
@@ -94,6 +94,6 @@ def _died(cases: list[Case]) -> int:
         except subprocess.TimeoutExpired:
             code = f"more than {LONGEST_S} s"
         if code:
-            print(f"the process ended with {code}\nagain: python tests/vopr --case {case}", flush=True)
+            print(f"the process ended with {code}\nagain: make vopr ARGS='--case {case}'", flush=True)
             print(kind_of(case).shown(drawn(case), KEPT / str(case)), flush=True)
     return 1

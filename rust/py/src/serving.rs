@@ -223,8 +223,9 @@ impl PyReplica {
     }
 
     fn run<'py>(&mut self, py: Python<'py>, until_ns: u64) -> PyResult<PyRun<'py>> {
+        let now_ns = self.next().map_or(until_ns, |(next_ns, _)| next_ns);
         let engine = &mut self.engine;
-        with_store!(self, py, r, s => scheduled!(engine, r, s, until_ns, run(until_ns)))?;
+        with_store!(self, py, r, s => scheduled!(engine, r, s, now_ns, run(until_ns)))?;
         self.news(py)
     }
 
