@@ -94,8 +94,8 @@ def measured(measure: Mapping[str, Any] | None) -> list[str]:
 
 def _dropped(blocks: int) -> list[str]:
     """Return the number of dropped blocks, if any."""
-    said = "lost unwritten or behind an evicted block: a larger tier below keeps them"
-    return labelled("dropped", f"{blocks:,} block{'s' * (blocks != 1)} {said}") if blocks else []
+    said = "unwritten or orphaned: a larger lower tier keeps them"
+    return labelled("dropped", f"{blocks:,} block{'s' * (blocks != 1)}, {said}") if blocks else []
 
 
 def _fleet(fleet: Mapping[str, int] | None) -> list[str]:
