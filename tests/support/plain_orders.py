@@ -63,7 +63,12 @@ class PolicyOrder:
             self.policy.remove(facts)
 
     def next_victim(self, now_ns: int) -> Block | None:
-        """Return the block that the policy evicts; the least recent one where it names none."""
+        """Return the block that the policy evicts; the least recent one where it names none.
+
+        A policy is not asked while no block may leave: it would move blocks in its queues all the same.
+        """
+        if not any(map(self._may_go, self.facts.values())):
+            return None
         if isinstance(self.policy, Ttl):  # a block that lapsed while it was in use goes first
             lapsed = self.next_lapsed(now_ns)
             if lapsed is not None:
