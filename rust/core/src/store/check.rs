@@ -202,7 +202,10 @@ impl Store {
             for backlog in &tier.backlogs {
                 let runs = backlog.parts.iter().flat_map(|&part| self.path(part));
                 let own = runs.filter(|&id| self.copy(id, t).by == backlog.id);
-                listed += own.filter(|id| waits(&id)).map(|id| blocks(&id)).sum::<u64>();
+                listed += own
+                    .filter(|id| waits(&id))
+                    .map(|id| blocks(&id))
+                    .sum::<u64>();
             }
             let counted: u64 = tier.backlogs.iter().map(|backlog| backlog.blocks).sum();
             violated!(

@@ -135,7 +135,7 @@ mod tests {
         assert_eq!(
             reached(chunk, &[2], 0),
             0,
-            "12 is half way through the second chunk"
+            "12 lies in the middle of the second chunk"
         );
         assert_eq!(reached(chunk, &[1, 2], 0), 12);
         assert_eq!(
