@@ -1,8 +1,8 @@
 """``make oracles``: engines' own classes, from their wheels, against this project's on fresh streams.
 
 Prints what was stood in for and how many streams were equal; ``KVSIM_EXAMPLES`` says how many, ``KVSIM_SEED``
-from
-which on. An engine whose wheel cannot be had is skipped with one line; a stream that differs fails.
+from which on, ``KVSIM_RELEASE`` (``vllm==0.30.0``) which other release of an engine, alone. An engine whose wheel
+cannot be had is skipped with one line; a stream that differs fails.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from kvcache_sim.replay.engine_tiers import WRITE_POLICIES  # noqa: E402
 from kvcache_sim.replay.request import REPLAYERS, ReplayRequest, StorageCapacity  # noqa: E402
 
 from engine_oracles import lmcache_tiers, sglang_tree  # noqa: E402  # from the folder above
-from engine_oracles.streams import stream  # noqa: E402
+from engine_oracles.streams import compare_streams, stream, unequal  # noqa: E402
 
 #: Where wheels are kept and unpacked.
 WHEELS = HERE.parents[1] / "target" / "oracles"
@@ -97,6 +97,13 @@ def asked(engine: Engine, seed: int) -> tuple[ReplayRequest, str]:
     return request, draw.choice(STRATEGIES)
 
 
+def of_release(driven: Any) -> Any:
+    """Return an engine or program with the release that ``KVSIM_RELEASE`` names, None for another engine's."""
+    release = os.environ.get("KVSIM_RELEASE") or driven.wheel
+    is_its = release.partition("==")[0] == driven.wheel.partition("==")[0]
+    return driven._replace(wheel=release) if is_its else None
+
+
 def pip(*arguments: str) -> bool:
     """Run pip quietly; return True on success."""
     reported = [sys.executable, "-m", "pip", "--quiet", "--disable-pip-version-check", *arguments]
@@ -126,18 +133,14 @@ def compare(engine: Engine, streams: int, first: int) -> bool:
     if folder is None:
         print(f"{engine.name}: skipped, {engine.wheel} cannot be had from the package index")
         return True
-    real = engine.driver.load(folder)
-    print(f"{engine.name} ({engine.wheel}): stood in for {', '.join(real.stubbed)}")
-    for seed in range(first, first + streams):
+
+    def differs(real: Any, seed: int) -> str | None:
         request, policy = asked(engine, seed)
-        ours = REPLAYERS[engine.family](request, policy)
-        theirs = engine.driver.run(real, request, policy)
-        wrong = {name: (ours[name], value) for name, value in theirs.items() if ours[name] != value}
-        if wrong:
-            print(f"{engine.name}: stream {seed} under {policy} differs (ours, theirs): {wrong}")
-            return False
-    print(f"{engine.name}: {streams} of {streams} streams equal, from {first} on")
-    return True
+        return unequal(
+            REPLAYERS[engine.family](request, policy), engine.driver.run(real, request, policy), policy
+        )
+
+    return not compare_streams(engine.name, engine.driver.load, differs, folder, streams, first)
 
 
 def run(program: Program, streams: int, first: int) -> bool:
@@ -154,8 +157,8 @@ def main() -> int:
     logging.disable(logging.WARNING)
     streams = int(os.environ.get("KVSIM_EXAMPLES", "0")) or 300
     first = int(os.environ.get("KVSIM_SEED", "0"))
-    equal = [compare(engine, streams, first) for engine in ENGINES]
-    equal += [run(program, streams, first) for program in PROGRAMS]
+    equal = [compare(engine, streams, first) for engine in map(of_release, ENGINES) if engine]
+    equal += [run(program, streams, first) for program in map(of_release, PROGRAMS) if program]
     return 0 if all(equal) else 1
 
 

@@ -17,9 +17,9 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 from kvcache_sim.replay.request import REPLAYERS, ReplayRequest
 
-from engine_oracles import sglang_passes
-from engine_oracles.sglang_passes import STRATEGIES, Req, Theirs
-from engine_oracles.streams import stream
+from engine_oracles import sglang_older, sglang_passes
+from engine_oracles.sglang_passes import STRATEGIES, Req, Rows, Theirs
+from engine_oracles.streams import compare_streams, stream, unequal
 
 
 def asked(seed: int) -> tuple[ReplayRequest, str]:
@@ -70,6 +70,10 @@ class Running:
                 theirs.pool.free_tokens -= theirs.page
 
     def finish(self) -> None:
+        self.theirs.cache.req_to_token_pool = Rows(self.total)
+        if sglang_older.finish(self.theirs.cache, self.req, self.total):
+            self.theirs.pool.free_tokens += self.paged(self.total) - self.total
+            return
         self.theirs.check_in(self.req, self.total)
         self.theirs.pool.free_tokens += self.paged(self.total) - self.req.kv.cache_protected_len
         self.theirs.cache.unlock(self.req.lock)
@@ -110,19 +114,11 @@ def run(real: types.SimpleNamespace, request: ReplayRequest, strategy: str) -> d
     }
 
 
-def main(folder: str, streams: str, first: str) -> int:
-    real = sglang_passes.load(Path(folder))
-    print(f"SGLang RadixCache: stood in for {', '.join(real.stubbed)}")
-    for seed in range(int(first), int(first) + int(streams)):
-        request, strategy = asked(seed)
-        ours, theirs = REPLAYERS["sglang"](request, strategy), run(real, request, strategy)
-        wrong = {name: (ours[name], value) for name, value in theirs.items() if ours[name] != value}
-        if wrong:
-            print(f"SGLang RadixCache: stream {seed} under {strategy} differs (ours, theirs): {wrong}")
-            return 1
-    print(f"SGLang RadixCache: {streams} of {streams} streams equal, from {first} on")
-    return 0
+def differs(real: types.SimpleNamespace, seed: int) -> str | None:
+    """Return how a stream differs, None where it is equal."""
+    request, strategy = asked(seed)
+    return unequal(REPLAYERS["sglang"](request, strategy), run(real, request, strategy), strategy)
 
 
 if __name__ == "__main__":
-    sys.exit(main(*sys.argv[1:4]))
+    sys.exit(compare_streams("SGLang RadixCache", sglang_passes.load, differs, *sys.argv[1:4]))

@@ -15,6 +15,8 @@ import sys
 import types
 from array import array
 from dataclasses import replace
+from importlib import import_module
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -27,8 +29,8 @@ from kvcache_sim.simulation import RunOptions
 from kvcache_sim.simulation.simulation import Simulation
 from support.clusters import cluster
 
-from engine_oracles import stubs
-from engine_oracles.streams import stream, tokens_of
+from engine_oracles import sglang_older, stubs
+from engine_oracles.streams import compare_streams, stream, tokens_of
 
 _CACHE, POLICY = "sglang.srt.mem_cache.", "sglang.srt.managers.schedule_policy"
 _OF_CACHE = (
@@ -54,9 +56,12 @@ def load(wheel: Path) -> types.SimpleNamespace:
         module.__path__ = [str(wheel / package.replace(".", "/"))]
         sys.modules[package] = module
     sys.path.append(str(wheel))
-    finder = stubs.install(("torch", "sglang"), REAL)
+    finder = stubs.install(("torch", "sglang", "triton"), REAL)
     from sglang.srt.managers import schedule_policy
-    from sglang.srt.mem_cache import base_prefix_cache, cache_init_params, common, prefill_budget, radix_cache
+    from sglang.srt.mem_cache import base_prefix_cache, cache_init_params, common, radix_cache
+
+    is_older = find_spec(_CACHE + "prefill_budget") is None
+    prefill_budget = None if is_older else import_module(_CACHE + "prefill_budget")
 
     no = types.SimpleNamespace(get=lambda: False)
     yes = types.SimpleNamespace(get=lambda: True)
@@ -158,6 +163,7 @@ class Theirs:
             eviction_policy=strategy,
         )  # fmt: skip
         self.cache = real.radix.RadixCache(params)
+        sglang_older.as_newer(self.cache)
         for name in ("discard_storage_prefetch_accounting", "finish_storage_prefetch_admission"):
             setattr(self.cache, name, lambda *_, **__: None)
 
@@ -287,18 +293,11 @@ def compare(real: types.SimpleNamespace, seed: int) -> tuple[Any, Any]:
     return ours, [chosen, [r for r in order if r not in admitted], chunked, full]
 
 
-def main() -> int:
-    folder, streams, first = Path(sys.argv[1]), int(sys.argv[2]), int(sys.argv[3])
-    real = load(folder)
-    print(f"SGLang passes: stood in for {', '.join(real.stubbed)}")
-    for seed in range(first, first + streams):
-        ours, theirs = compare(real, seed)
-        if ours != theirs:
-            print(f"SGLang passes: stream {seed} differs (ours, theirs): {ours} {theirs}")
-            return 1
-    print(f"SGLang SchedulePolicy and PrefillAdder: {streams} of {streams} passes equal, from {first} on")
-    return 0
+def differs(real: types.SimpleNamespace, seed: int) -> str | None:
+    """Return how a pass differs, None where it is equal."""
+    ours, theirs = compare(real, seed)
+    return f"{ours} {theirs}" if ours != theirs else None
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(compare_streams("SGLang passes", load, differs, *sys.argv[1:4]))

@@ -16,6 +16,8 @@ from typing import Any
 
 from kvcache_sim.replay.request import StorageCapacity
 
+from engine_oracles import stubs
+
 _SRT = "sglang.srt."
 REAL = frozenset(
     _SRT + name
@@ -67,8 +69,15 @@ class Files:
     def __init__(self, real: types.SimpleNamespace, pages: int | None) -> None:
         self.keys, self.written, self.evicted = set[str](), 0, 0
         config = {"max_size": (pages or 0) * _PAGE_BYTES, "min_free_space": 0}
-        self.evictor = real.Evictor(
-            "/nowhere", owned_suffixes=("",), tp_rank=0, extra_config=config, on_evict=self._gone
+        self.evictor = stubs.known(
+            real.Evictor,
+            "/nowhere",
+            owned_suffixes=("",),
+            config_suffix="",
+            is_mla_model=False,
+            tp_rank=0,
+            extra_config=config,
+            on_evict=self._gone,
         )
 
     def _gone(self, key: str) -> None:

@@ -1,9 +1,13 @@
-"""Random adversarial streams: prompts that share, part, repeat and nearly fill a small cache."""
+"""Random adversarial streams, prompts that share, part, repeat and nearly fill a small cache; and their comparison."""
 
 from __future__ import annotations
 
 import random
+import traceback
+from collections.abc import Callable
 from dataclasses import replace
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 from kvcache_sim.workload.trace import Trace
@@ -37,3 +41,49 @@ def tokens_of(trace: Trace, request: int, total: int) -> list[int]:
     a, b = trace.id_offsets[request], trace.id_offsets[request + 1]
     names = [int(trace.id_names[i]) for i in trace.block_ids[a:b]]
     return [names[k // 16] if k < n else -1 - request for k in range(total)]
+
+
+class Refused(Exception):
+    """A release does not take the model of a stream."""
+
+
+def compare_streams(
+    name: str,
+    load: Callable[[Path], Any],
+    differs: Callable[[Any, int], str | None],
+    wheel: str | Path,
+    streams: str | int,
+    first: str | int,
+) -> int:
+    """Compare streams, from a first seed on, with the classes of a wheel; return the exit code.
+
+    Prints the release, what was stood in for, the first stream that differs and how many are equal. A release that
+    the stand-ins do not carry is "not driven".
+    """
+    folder, streams, first, wrongs, refused = Path(wheel), int(streams), int(first), 0, 0
+    name = f"{name} ({folder.name})"
+    try:
+        real = load(folder)
+        print(f"{name}: stood in for {', '.join(real.stubbed)}")
+        for seed in range(first, first + streams):
+            try:
+                wrong = differs(real, seed)
+            except Refused:
+                refused += 1
+                continue
+            if wrong and not wrongs:
+                print(f"{name}: stream {seed} differs (ours, theirs): {wrong}")
+            wrongs += bool(wrong)
+    except Exception as error:
+        traceback.print_exc()
+        print(f"{name}: not driven, {type(error).__name__}: {error}", flush=True)
+        return 1
+    equal = f"{streams - refused - wrongs} of {streams} streams equal, from {first} on"
+    print(f"{name}: {equal}" + f", {refused} refused by the engine" * bool(refused), flush=True)
+    return 1 if wrongs or refused else 0
+
+
+def unequal(ours: dict[str, Any], theirs: dict[str, Any], drawn: Any) -> str | None:
+    """Return the figures that differ, None where there is none."""
+    wrong = {name: (ours[name], value) for name, value in theirs.items() if ours[name] != value}
+    return f"{wrong} under {drawn}" if wrong else None

@@ -9,7 +9,6 @@ from __future__ import annotations
 import contextlib
 import sys
 import types
-from collections.abc import Callable
 from hashlib import sha256
 from pathlib import Path
 from typing import Any
@@ -115,6 +114,10 @@ class Record:
         return None
 
 
+#: A look-up's answers before vLLM named them.
+FOUND = types.SimpleNamespace(HIT=True, HIT_PENDING=None)
+
+
 def load(wheel: Path) -> types.SimpleNamespace:
     """Import the classes from an unpacked wheel."""
     for package in _PACKAGES:
@@ -129,6 +132,9 @@ def load(wheel: Path) -> types.SimpleNamespace:
     sys.path.append(str(wheel))
     sys.modules["vllm.utils"].length_from_prompt_token_ids_or_embeds = lambda ids, _: len(ids)  # type: ignore[attr-defined]
     import torch
+    import vllm.envs
+
+    vllm.envs.VLLM_PREFIX_CACHE_RETENTION_INTERVAL = None
 
     torch.dtype = type("dtype", (str,), {})
     torch.bfloat16, torch.float32, torch.uint8 = map(torch.dtype, ("bf16", "fp32", "u8"))
@@ -150,7 +156,7 @@ def load(wheel: Path) -> types.SimpleNamespace:
     from vllm.v1.core.kv_cache_manager import KVCacheManager
     from vllm.v1.core.sched.async_scheduler import AsyncScheduler
     from vllm.v1.core.sched.scheduler import Scheduler
-    from vllm.v1.kv_offload.base import LookupResult, ReqContext, ScheduleEndContext, make_offload_key
+    from vllm.v1.kv_offload import base as offload
     from vllm.v1.kv_offload.cpu.manager import CPUOffloadingManager
     from vllm.v1.kv_offload.tiering import manager as tiering
     from vllm.v1.kv_offload.tiering.example.manager import ExampleSecondaryTierManager
@@ -166,10 +172,10 @@ def load(wheel: Path) -> types.SimpleNamespace:
         CPUOffloadingManager=CPUOffloadingManager,
         tiering=tiering,
         ExampleSecondaryTierManager=ExampleSecondaryTierManager,
-        ReqContext=ReqContext,
-        LookupResult=LookupResult,
-        ScheduleEndContext=ScheduleEndContext,
-        make_offload_key=make_offload_key,
+        ReqContext=offload.ReqContext,
+        LookupResult=getattr(offload, "LookupResult", FOUND),
+        step_end=getattr(offload, "ScheduleEndContext", max)((), ()),
+        make_offload_key=offload.make_offload_key,
         KVCacheManager=KVCacheManager,
         interface=interface,
         bfloat16=torch.bfloat16,
@@ -216,24 +222,3 @@ def free_queue(manager: Any) -> str:
     # a group's number stands behind a key, in four bytes
     lines = ["-" if key is None else key[:-4].decode() for key in keys]
     return sha256("".join(f"{line}\n" for line in lines).encode()).hexdigest()
-
-
-def compare(
-    name: str,
-    classes: str,
-    differs: Callable[[types.SimpleNamespace, int], str | None],
-    folder: str,
-    streams: str,
-    first: str,
-) -> int:
-    """Compare a number of streams, from a first seed on, with vLLM's classes in ``folder``; return the
-    exit code."""
-    real = load(Path(folder))
-    print(f"vLLM {classes} (vllm==0.33.0): stood in for {', '.join(real.stubbed)}")
-    for seed in range(int(first), int(first) + int(streams)):
-        wrong = differs(real, seed)
-        if wrong:
-            print(f"{name}: stream {seed} differs, {wrong}")
-            return 1
-    print(f"{name}: {streams} of {streams} streams equal, from {first} on")
-    return 0

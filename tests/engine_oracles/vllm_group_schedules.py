@@ -26,6 +26,7 @@ from kvcache_sim.workload.trace import Trace
 from support.clusters import cluster
 
 from engine_oracles import vllm_core, vllm_groups, vllm_schedules
+from engine_oracles.streams import compare_streams
 
 Drawn = tuple[Trace, ReplicaSettings, GroupSettings, int, bool]
 
@@ -119,4 +120,4 @@ def differs(real: types.SimpleNamespace, seed: int) -> str | None:
 
 
 if __name__ == "__main__":
-    sys.exit(vllm_core.compare("vLLM group schedules", "Scheduler over groups", differs, *sys.argv[1:4]))
+    sys.exit(compare_streams("vLLM group schedules", vllm_core.load, differs, *sys.argv[1:4]))

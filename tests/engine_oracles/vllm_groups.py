@@ -26,7 +26,8 @@ from kvcache_sim.replay.kv_groups import replay_groups
 from kvcache_sim.replay.request import ReplayRequest
 
 from engine_oracles import vllm_core
-from engine_oracles.streams import stream
+from engine_oracles.streams import Refused, compare_streams, stream, unequal
+from engine_oracles.stubs import known
 from engine_oracles.vllm_core import BLOCK, Record
 
 #: The longest sequence.
@@ -92,14 +93,19 @@ def configuration(
 ) -> Any:
     """Return vLLM's configuration of the groups in a pool of so many usable blocks."""
     layout = settings.layout
-    return real.interface.KVCacheConfig(
+    kept = settings.retention_interval if caches else None
+    has_states = any(group.kind in ("sliding", "linear") for group in layout.groups)
+    # older releases read it from the environment
+    sys.modules["vllm.envs"].VLLM_PREFIX_CACHE_RETENTION_INTERVAL = kept if has_states else None  # type: ignore[attr-defined]
+    return known(
+        real.interface.KVCacheConfig,
         num_blocks=blocks + 1,
         kv_cache_tensors=[],
         kv_cache_groups=[
             real.interface.KVCacheGroupSpec([f"layer{n}"], specification(real, group, caches))
             for n, group in enumerate(layout.groups)
         ],
-        prefix_cache_retention_interval=settings.retention_interval if caches else None,
+        prefix_cache_retention_interval=kept,
         hash_block_size=layout.hash_block_size,
         cache_hit_alignment_tokens=layout.scheduler_block_size,
     )
@@ -111,12 +117,14 @@ class Engine:
     def __init__(self, real: types.SimpleNamespace, request: ReplayRequest, settings: GroupSettings) -> None:
         self.real, self.trace, layout = real, request.trace, settings.layout
         self.unit, self.most = layout.hash_block_size, settings.max_num_batched_tokens
-        self.manager = real.KVCacheManager(
+        self.manager = known(
+            real.KVCacheManager,
             configuration(real, request.capacity_blocks, settings),
             max_model_len=LONGEST,
             scheduler_block_size=layout.scheduler_block_size,
             hash_block_size=self.unit,
             max_in_flight_tokens=self.most,
+            max_num_batched_tokens=self.most,  # its older name
         )
         states = [group.block_size_tokens for group in layout.groups if group.kind == "linear"]
         #: What the scheduler's own rule of chunks reads of a scheduler.
@@ -134,6 +142,7 @@ class Engine:
         )
         self.has_states = bool(states)
         self.running, self.window = deque[Any](), request.window
+        self.names_junctions, self.uncached = True, 0
         self.forced = self.junctions = self.chunks = self.evictions = 0
         evict = self.manager.block_pool._maybe_evict_cached_block
 
@@ -174,7 +183,11 @@ class Engine:
         if self.window and len(self.running) == self.window:
             self.manager.free(self.running.popleft())
         made = self.request(number)
-        blocks, found, made.shared_prefix_boundary = self.manager.get_computed_blocks(made)
+        blocks, found, *boundary = self.manager.get_computed_blocks(made)
+        self.names_junctions = bool(boundary)
+        # older releases keep it for the rule of chunks alone
+        self.uncached = getattr(self.manager.coordinator, "num_uncached_common_prefix_tokens", 0)
+        made.shared_prefix_boundary = boundary[0] if boundary else 0
         self.junctions += made.shared_prefix_boundary > 0
         if not self.compute(made, blocks, found) or not self.decode(made, number, total):
             self.manager.free(made)
@@ -192,7 +205,16 @@ class Engine:
             first = at == found
             if self.has_states:
                 local = found if first else 0
-                tokens = self.real.Scheduler._mamba_block_aligned_split(self.scheduler, made, tokens, local)
+                tokens = known(
+                    self.real.Scheduler._mamba_block_aligned_split,
+                    self.scheduler,
+                    made,
+                    tokens,
+                    local,
+                    num_uncached_common_prefix_tokens=self.uncached if first else 0,
+                )
+                if not tokens:  # older releases never schedule it: a state's block is longer than a step
+                    raise Refused
             attempt: Callable[[], Any] = lambda tokens=tokens: allocate(made, tokens)  # noqa: E731
             if first:
                 attempt = lambda tokens=tokens: allocate(  # noqa: E731
@@ -239,7 +261,7 @@ class Engine:
             "per_request_hit_tokens_sha256": sha256("\n".join(map(str, hits)).encode()).hexdigest(),
             "forced_frees": self.forced,
             "evictions": self.evictions,
-            "shared_prefix_junctions": self.junctions,
+            **({"shared_prefix_junctions": self.junctions} if self.names_junctions else {}),
             "prefill_chunks": self.chunks,
             "final_free_queue_sha256": sha256("".join(f"{line}\n" for line in lines).encode()).hexdigest(),
         }
@@ -256,10 +278,8 @@ def replayed(real: types.SimpleNamespace, request: ReplayRequest, settings: Grou
 def differs(real: types.SimpleNamespace, seed: int) -> str | None:
     """Return how a stream differs, None where it is equal."""
     request, settings = asked(seed)
-    own, theirs = replay_groups(request, settings), replayed(real, request, settings)
-    wrong = {name: (own[name], value) for name, value in theirs.items() if own[name] != value}
-    return f"{settings} (ours, theirs): {wrong}" if wrong else None
+    return unequal(replay_groups(request, settings), replayed(real, request, settings), settings)
 
 
 if __name__ == "__main__":
-    sys.exit(vllm_core.compare("vLLM groups", "HybridKVCacheCoordinator", differs, *sys.argv[1:4]))
+    sys.exit(compare_streams("vLLM groups", vllm_core.load, differs, *sys.argv[1:4]))

@@ -23,7 +23,8 @@ from kvcache_sim.replay.request import REPLAYERS, ReplayRequest
 from kvcache_sim.workload.trace import Trace
 
 from engine_oracles import vllm_core
-from engine_oracles.streams import stream
+from engine_oracles.streams import compare_streams, stream, unequal
+from engine_oracles.stubs import known
 from engine_oracles.vllm_core import BLOCK, Record
 
 
@@ -62,7 +63,8 @@ class Tier:
         self.manager.on_new_request(context)
         keys = [self.real.make_offload_key(name.encode(), 0) for name in names]
         for index, key in enumerate(keys):
-            context.set_offload_key_position(key, (index + 1) * BLOCK)
+            if hasattr(context, "set_offload_key_position"):
+                context.set_offload_key_position(key, (index + 1) * BLOCK)
         return keys
 
     def leading(self, number: int, keys: list[bytes]) -> int:
@@ -84,7 +86,7 @@ class Tier:
         """Store keys, those that are there left out; return False where there is no capacity."""
         done = self.manager.prepare_store(keys, self.contexts[number])
         # the copy is complete a step later
-        self.manager.on_schedule_end(self.real.ScheduleEndContext((), ()))
+        self.end_step()
         if done is None:
             self.refused += 1
             return False
@@ -95,6 +97,10 @@ class Tier:
         if done.keys_to_store:
             self.manager.complete_store(done.keys_to_store, self.contexts[number])
         return True
+
+    def end_step(self) -> None:
+        """End a step without requests."""
+        known(self.manager.on_schedule_end, context=self.real.step_end)
 
     def store_in_steps(
         self, number: int, keys: list[bytes], blocks: tuple[int, int], step: int, n: int
@@ -122,6 +128,8 @@ class Tiers(Tier):
         self.secondary = real.ExampleSecondaryTierManager(None, vllm_core.Record(strides=(1, 1)), "example")
         self.manager = real.tiering.TieringOffloadingManager(self.primary, [self.secondary])
         self.chunks, self.promoted, self.aborted = chunks, 0, 0
+        own = vars(self.secondary)
+        self.kept = own["chunks"] if "chunks" in own else own["blocks"]
         prepare = self.primary.prepare_write
 
         def counted(keys: Any, context: Any) -> Any:
@@ -137,9 +145,8 @@ class Tiers(Tier):
         """Look up, one step each, until nothing is pending; blocks that could never all be found are not
         looked up."""
         result, context = self.real.LookupResult, self.contexts[number]
-        there = (k for k, key in enumerate(keys) if key not in self.secondary.chunks)
+        there = (k for k, key in enumerate(keys) if key not in self.kept)
         run = keys[: min(next(there, len(keys)), self.chunks)]
-        step = self.real.ScheduleEndContext((), ())
         found = 0
         for _ in range(len(run) + 1):
             found, is_pending = 0, False
@@ -149,11 +156,11 @@ class Tiers(Tier):
                 if answer not in (result.HIT, result.HIT_PENDING):
                     break
                 found, is_pending = found + 1, is_pending or answer == result.HIT_PENDING
-            self.manager.on_schedule_end(step)
+            self.end_step()
             if not is_pending:
                 return found
         self.manager._maybe_process_finished_jobs()
-        self.manager.on_schedule_end(step)
+        self.end_step()
         self.aborted += 1
         return self.leading_here(run)
 
@@ -167,7 +174,8 @@ class Pool:
 
     def __init__(self, real: types.SimpleNamespace, trace: Trace, request: ReplayRequest) -> None:
         self.real, self.trace = real, trace
-        self.manager = real.KVCacheManager(
+        self.manager = known(
+            real.KVCacheManager,
             vllm_core.cache_configuration(real, request.capacity_blocks),
             max_model_len=1 << 20,
             scheduler_block_size=BLOCK,
@@ -236,7 +244,7 @@ def run(real: types.SimpleNamespace, family: str, request: ReplayRequest) -> dic
         if request.window and len(running) == request.window:
             end(running.popleft())
         made, names = pool.request(number, totals[number])
-        blocks, found, _ = pool.manager.get_computed_blocks(made)
+        blocks, found = pool.manager.get_computed_blocks(made)[:2]
         below, keys, allocate = 0, list[bytes](), pool.manager.allocate_slots
         if tier is not None:
             keys = tier.start(number, names[: n // BLOCK])
@@ -280,7 +288,7 @@ def run(real: types.SimpleNamespace, family: str, request: ReplayRequest) -> dic
         }
     if isinstance(tier, Tiers):
         figures |= {"promoted_chunks": tier.promoted, "lookups_given_up": tier.aborted}
-        figures["secondary_chunks"] = tier.secondary.get_num_chunks()
+        figures["secondary_chunks"] = len(tier.kept)
     return figures
 
 
@@ -326,20 +334,8 @@ def differs(real: types.SimpleNamespace, seed: int) -> str | None:
     request = replace(request, step_tokens=random.Random(-seed - 2).choice([50, 128, 8192]))
     policy = policy_of(family, seed)
     own = ours(family, request, policy)
-    wrong = {
-        name: (own[name], value)
-        for name, value in theirs(real, family, request, policy).items()
-        if own[name] != value
-    }
-    return f"{family} {policy} (ours, theirs): {wrong}" if wrong else None
+    return unequal(own, theirs(real, family, request, policy), (family, policy))
 
 
 if __name__ == "__main__":
-    sys.exit(
-        vllm_core.compare(
-            "vLLM pools",
-            "KVCacheManager, CPUOffloadingManager, TieringOffloadingManager",
-            differs,
-            *sys.argv[1:4],
-        )
-    )
+    sys.exit(compare_streams("vLLM pools", vllm_core.load, differs, *sys.argv[1:4]))
