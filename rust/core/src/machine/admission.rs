@@ -89,8 +89,7 @@ impl Replica {
             self.requests[slot].recomputed_tokens -= fit::<i64>(cached);
         }
         self.issue(now, None)?;
-        let waits = !admission.freeing_moves.is_empty() || admission.rest.is_some();
-        if !waits && admission.loads.is_empty() {
+        if admission.freeing_moves.is_empty() && admission.loads.is_empty() {
             return self.join(now, slot, (cached, admission.total_blocks));
         }
         self.requests[slot].prefilling = false;

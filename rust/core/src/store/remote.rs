@@ -17,8 +17,7 @@ impl Store {
             let below = STAGING..run.copies.len();
             let tier = below
                 .into_iter()
-                .find(|&t| run.copies[t].state != State::Absent)
-                .filter(|&t| run.copies[t].state != State::Waiting);
+                .find(|&t| run.copies[t].state != State::Absent);
             let Some(tier) = tier.filter(|_| end > start && first <= reached) else {
                 return;
             };
