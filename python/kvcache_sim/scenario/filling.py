@@ -23,6 +23,7 @@ from kvcache_sim.scenario.setting_files import setting_file
 from kvcache_sim.scenario.trace_section import TraceChanges
 from kvcache_sim.scenario.validation import at_location, check
 from kvcache_sim.scenario.yaml_tree import Tree
+from kvcache_sim.serving.router.contract import Needs
 from kvcache_sim.serving.router.registry import needs_of
 
 
@@ -33,7 +34,12 @@ def fill(model: ScenarioModel, directory: Path, tree: Tree) -> ScenarioModel:
     model or the GPU's capacity cannot be determined.
     """
     model = with_trace_block(with_machines_of_pools(_absolute(model, directory, tree), tree), tree)
-    model = _with_router_defaults(with_machines_of_ranks(model, tree), tree)
+    model = with_machines_of_ranks(model, tree)
+    router = decode = needs_of(model.router.policy)
+    if "handover" in tree.values:
+        decode = needs_of(model.handover.router)
+    if router.defaults or decode.defaults:
+        model = _with_router_defaults(model, tree, router, decode)
     model = replace(model, workload=_workload(model, tree))
     step_time = model.replica.step_time
     named = model.model or at_location(tree, ("replica", "step_time"), lambda: measured_on(step_time).model)
@@ -50,11 +56,11 @@ def fill(model: ScenarioModel, directory: Path, tree: Tree) -> ScenarioModel:
     return replace(model, tiers=common.tiers, replica=common.replica)
 
 
-def _with_router_defaults(model: ScenarioModel, tree: Tree) -> ScenarioModel:
+def _with_router_defaults(model: ScenarioModel, tree: Tree, router: Needs, decode: Needs) -> ScenarioModel:
     """Return the scenario with the routers' own defaults of the keys that it leaves open."""
-    router, given = needs_of(model.router.policy), tree.values.get("router")
-    of_decode = needs_of(model.handover.router).defaults
-    own = {key: value for key, value in of_decode.items() if key not in router.keys} | dict(router.defaults)
+    given = tree.values.get("router")
+    of_decode = {key: value for key, value in decode.defaults.items() if key not in router.keys}
+    own = of_decode | dict(router.defaults)
     if isinstance(given, dict):
         own = {key: value for key, value in own.items() if key not in given}
     return replace(model, router=replace(model.router, **own)) if own else model
