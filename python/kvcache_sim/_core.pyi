@@ -24,6 +24,7 @@ __all__ = [
     "EngineRequests",
     "FetchPlan",
     "Fleet",
+    "GatewayRule",
     "GroupStore",
     "Keys",
     "KvGroups",
