@@ -5,7 +5,7 @@
 /// Converts a number to another integer type.
 ///
 /// # Panics
-/// Where the number is out of the type's range: a fault of the core, which Python reports in one line.
+/// If the number is out of the type's range: a fault of the core, which Python reports in one line.
 #[inline]
 #[track_caller]
 #[must_use]
