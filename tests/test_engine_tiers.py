@@ -236,6 +236,7 @@ ROWS = {
     "sglang": ["sglang_radixcache"],
     "sglang-unified": ["sglang_unified_conversation", "sglang_unified_lcg", "sglang_unified_short"],
     "lmcache": ["lmcache_conversation", "lmcache_lcg"],
+    "lmcache-server": [],
 }
 
 

@@ -57,6 +57,7 @@ __all__ = [
     "policy_miss_tokens",
     "projected",
     "replay_lmcache",
+    "replay_lmcache_server",
     "replay_sglang",
     "reuse_distances",
     "seeds_of_ids",
@@ -1868,6 +1869,19 @@ def replay_lmcache(
 
     Returns:
         hits, from_disk, cpu_hits, stored, short_stores, *_evictions, *_keys.
+    """
+
+def replay_lmcache_server(
+    requests: EngineRequests,
+    times_ns: NDArray[np.uint64],
+    policy: str,
+    capacity_chunks: int,
+    step_tokens: int,
+) -> dict[str, Any]:
+    """Replay the memory of LMCache's server, whose loop starts at 0.
+
+    Returns:
+        hits, keys, stored, lost, evicted.
     """
 
 def key_lines(keys: NDArray[np.uint64], blocks_per_id: int, names: list[str]) -> str:

@@ -72,7 +72,9 @@ def cachesim(
     ] = "",
     max_num_batched_tokens: Annotated[
         int | None,
-        typer.Option(help="vllm, groups or --cpu-chunks: tokens of a step", min=1, show_default="8192"),
+        typer.Option(
+            help="vllm (groups, --cpu-chunks), lmcache-server: tokens of a step", min=1, show_default="8192"
+        ),
     ] = None,
     retention_interval: Annotated[
         str,
@@ -100,7 +102,8 @@ def cachesim(
     ] = None,
     chunk_tokens: Annotated[int, typer.Option(help="lmcache: tokens a chunk", min=0, metavar="TOKENS")] = 0,
     cpu_chunks: Annotated[
-        int, typer.Option(help="lmcache: chunks of the CPU tier; vllm: blocks of its CPU offloading", min=0)
+        int,
+        typer.Option(help="lmcache, -server: chunks of the CPU; vllm: blocks of its CPU offloading", min=0),
     ] = 0,
     cpu_policy: Annotated[
         CpuPolicyChoice | None,

@@ -30,7 +30,8 @@ class EngineMode(Value):
     def sentence(self) -> str:
         """Return the reproduced class and the number of rows as one line."""
         streams = f", {self.streams} made streams among them" if self.streams else ""
-        return f"{self.engine} {self.classes}: {self.rows} of {self.rows} rows{streams}"
+        rows = f"{self.rows} of {self.rows} rows{streams}" if self.rows else "driven by make oracles"
+        return f"{self.engine} {self.classes}: {rows}"
 
 
 ENGINE_MODES: tuple[EngineMode, ...] = (
@@ -70,6 +71,15 @@ ENGINE_MODES: tuple[EngineMode, ...] = (
         60,
         "remote backends, layers one by one, chunks of outputs, a prompt on disk larger than the CPU tier "
         "(the engine waits forever; here its end is a miss)",
+    ),
+    EngineMode(
+        "lmcache-server",
+        "LMCache 0.5.7rc2",
+        "L1Manager and L1EvictionController",
+        0,
+        0,
+        "below the GPU's pool, the server's second level (L2), quotas, lazy offloading, cache groups; "
+        "it has no row (`make oracles` drives it)",
     ),
 )
 

@@ -64,6 +64,7 @@ _UNIFIED = "SGLang 0.5.23, unified_radix_cache.py"
 _TREE = "sglang-unified"
 _HPT = "SGLang pull request 30300, 2026"
 _LMCACHE = "LMCache 0.5.6, v1/storage_backend"
+_SERVER = "LMCache 0.5.7, v1/distributed"
 _BELADY = "Belady, IBM Systems Journal 1966"
 
 POLICIES: tuple[PolicyRow, ...] = (
@@ -92,6 +93,8 @@ POLICIES: tuple[PolicyRow, ...] = (
     PolicyRow("lmcache:lfu", "LMCache's CPU and disk tiers, fewest hits first", _LMCACHE, "lmcache"),
     PolicyRow("lmcache:fifo", "LMCache's CPU and disk tiers, first in, first out", _LMCACHE, "lmcache"),
     PolicyRow("lmcache:mru", "LMCache's CPU and disk tiers, most recent first", _LMCACHE, "lmcache"),
+    PolicyRow("lmcache-server:lru", "LMCache's server, least recent first", _SERVER, "lmcache-server"),
+    PolicyRow("lmcache-server:arc", "LMCache's server, ARC", _SERVER, "lmcache-server"),
     PolicyRow("vllm-offload:lru", "vLLM's CPU tier, recency", _OFFLOAD, "vllm-offload"),
     PolicyRow("vllm-offload:arc", "vLLM's CPU tier, ARC (FAST 2003)", _OFFLOAD, "vllm-offload"),
     PolicyRow("lru", "least recently used", "Mattson et al., IBM Systems Journal 1970"),

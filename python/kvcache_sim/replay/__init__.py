@@ -6,6 +6,7 @@
 - ``engine_tiers``     replays of engines with lower tiers of their own
 - ``group_settings``   KV cache groups of a replay of vLLM's pool, from the options of the user
 - ``kv_groups``        replays of vLLM's manager of several KV cache groups
+- ``lmcache_server``   the memory of LMCache's server, whose loop evicts by the trace's clock
 - ``miss_causes``      the causes of a miss: the list of them, each with its meaning
 - ``miss_tables``      the misses of a replay by cause: its summary, and its table of requests
 - ``policy_check``     ``kvsim policies check``

@@ -21,7 +21,9 @@ def simulate_cache(request: ReplayRequest, policy: str) -> ReplayResult:
     if mode is not None:
         result["equals"] = mode.sentence
     # upper bounds always compute a last token, LMCache finds whole prompts
-    has_upper_bounds = not request.reuse_outputs and request.groups is None and family != "lmcache"
+    has_upper_bounds = (
+        not request.reuse_outputs and request.groups is None and not family.startswith("lmcache")
+    )
     if "upper_bounds" not in result and has_upper_bounds:
         result |= _upper_bounds(request, int(result["hit_tokens"]) + int(result.get("loaded_tokens", 0)))
     return result

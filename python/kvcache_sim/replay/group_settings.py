@@ -33,7 +33,8 @@ def group_settings(
     if layout is None or [group.kind for group in layout.groups] == ["full"]:
         given = {
             "--max-num-batched-tokens": max_num_batched_tokens is not None
-            and not (policy == "vllm" and cpu_chunks),
+            and not (policy == "vllm" and cpu_chunks)
+            and not policy.startswith("lmcache-server:"),
             "--retention-interval": retention_interval != "",
         }
         for option, is_given in given.items():

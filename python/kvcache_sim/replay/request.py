@@ -70,7 +70,7 @@ class ReplayRequest:
     cpu_policy: str = "lru"
     #: True if a secondary tier, which keeps every block, is below vLLM's CPU tier.
     secondary: bool = False
-    #: Tokens of a step, after which computed blocks are offered to vLLM's CPU tier.
+    #: Tokens of a step, after which computed blocks are offered to vLLM's CPU tier, or LMCache's server.
     step_tokens: int = STEP_TOKENS
     #: Chunks of a disk tier below the capacity (LMCache).
     disk_blocks: int = 0
@@ -118,6 +118,7 @@ REPLAYERS: dict[str, Replayer] = {
     "sglang": _deferred("kvcache_sim.replay.engines", "replay_sglang"),
     "sglang-unified": _deferred("kvcache_sim.replay.engine_tiers", "replay_sglang_unified"),
     "lmcache": _deferred("kvcache_sim.replay.engine_tiers", "replay_lmcache"),
+    "lmcache-server": _deferred("kvcache_sim.replay.lmcache_server", "replay_lmcache_server"),
     "vllm-offload": _deferred("kvcache_sim.replay.engines", "replay_offload"),
     "prefix": _deferred("kvcache_sim.replay.prefix", "replay_prefix"),
     "plugin": _deferred("kvcache_sim.replay.policy_check", "replay_plugin"),

@@ -46,7 +46,7 @@ def capacity_of(
     for option, given in _useless(family, options).items():
         if given:
             raise UsageError(f"has no effect with --policy {policy}", where=option)
-    if family == "lmcache":
+    if family.startswith("lmcache"):
         if not options.cpu_chunks:
             raise UsageError("chunks of the CPU tier are missing", where="--cpu-chunks", expected="≥ 1")
         return {
@@ -95,7 +95,7 @@ def capacity_of(
 
 def _useless(family: str, options: CapacityOptions) -> dict[str, bool]:
     """Return option → True if it was given to a family that does not use it."""
-    chunks, host = family == "lmcache", family == "sglang-unified"
+    chunks, host = family.startswith("lmcache"), family == "sglang-unified"
     return {
         "--capacity": bool(options.capacity) and chunks,
         "--block-size": options.block_size != 0 and chunks,
@@ -107,7 +107,7 @@ def _useless(family: str, options: CapacityOptions) -> dict[str, bool]:
         "--cpu-chunks": options.cpu_chunks != 0 and not chunks and family != "vllm",
         "--cpu-policy": bool(options.cpu_policy) and family != "vllm",
         "--secondary-tier": options.secondary and family != "vllm",
-        "--disk-chunks": options.disk_chunks != 0 and not chunks,
+        "--disk-chunks": options.disk_chunks != 0 and family != "lmcache",
     }
 
 

@@ -1,12 +1,14 @@
 //! Replays of engines with lower tiers of their own: SGLang's trees with HiCache, and LMCache.
 
 use kvsim_core::engines::chunk_order::ChunkPolicy;
+use kvsim_core::engines::l1_order::L1Policy;
 use kvsim_core::engines::radix_tree::host::{HostTier, WritePolicy};
 use kvsim_core::engines::radix_tree::storage::Storage;
 use kvsim_core::engines::radix_tree::worth::LeafStrategy;
 use kvsim_core::engines::radix_tree::TreeRules;
-use kvsim_core::engines::{lmcache, radix_replay};
-use numpy::IntoPyArray;
+use kvsim_core::engines::{lmcache, lmcache_server, radix_replay};
+use numpy::{IntoPyArray, PyReadonlyArray1};
+use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
 
@@ -95,6 +97,39 @@ pub fn replay_lmcache<'py>(
     let answer = PyDict::new(py);
     set_arrays!(answer, done => hits, from_disk, cpu_keys, disk_keys);
     set_entries!(answer, done => cpu_hits, stored, short_stores, cpu_evictions, disk_evictions);
+    set_causes(&answer, done.causes)?;
+    Ok(answer)
+}
+
+/// Replays the L1 of LMCache's server: requests at their times, in ns from the start of its loop.
+#[pyfunction]
+pub fn replay_lmcache_server<'py>(
+    py: Python<'py>,
+    requests: &EngineRequests,
+    times_ns: PyReadonlyArray1<'_, u64>,
+    policy: &str,
+    capacity_chunks: u64,
+    step_tokens: u64,
+) -> PyResult<Bound<'py, PyDict>> {
+    at_least_one(capacity_chunks, "chunks")?;
+    at_least_one(step_tokens, "tokens of a step")?;
+    let policy = L1Policy::from_name(policy).ok_or_else(|| no_such_policy(policy))?;
+    let (requests, times) = (requests.requests(), times_ns.as_slice()?);
+    if times.len() != requests.input_tokens.len() {
+        return Err(PyValueError::new_err("times must be one a request"));
+    }
+    let done = py.detach(|| {
+        lmcache_server::replay(
+            &requests,
+            times,
+            policy,
+            capacity_chunks as usize,
+            step_tokens,
+        )
+    });
+    let answer = PyDict::new(py);
+    set_arrays!(answer, done => hits, keys);
+    set_entries!(answer, done => stored, lost, evicted);
     set_causes(&answer, done.causes)?;
     Ok(answer)
 }

@@ -61,7 +61,7 @@ mod _core {
         cluster::PyCluster,
         digest::PyDigest,
         engine_stores::{PyPoolStore, PyRadixStore, PyTieredPoolStore},
-        engine_tiers::{replay_lmcache, replay_sglang},
+        engine_tiers::{replay_lmcache, replay_lmcache_server, replay_sglang},
         engines::{key_lines, EngineRequests},
         fault::{last_panic, panic_for_test},
         fetch_plan::PyFetchPlan,

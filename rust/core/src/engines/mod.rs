@@ -1,7 +1,7 @@
 //! Cache managers of real engines, decision by decision, and the replays that feed them a trace.
 //!
 //! `block_pool` is vLLM's `KVCacheManager`; `radix_tree` with `radix_pool` are SGLang's two trees with HiCache and
-//! their capacity in tokens. `lmcache` is LMCache's tiers; `offload_lru` and `offload_arc` are the policies of vLLM's
+//! their capacity in tokens. `lmcache` is LMCache's tiers, `lmcache_server` its server; `offload_lru` and `offload_arc` are the policies of vLLM's
 //! CPU tier. Pools take one step of one request at a time, so a timed simulation drives them as the replays do.
 #![cfg_attr(
     not(test),
@@ -34,6 +34,8 @@ mod held_keys;
 mod key_index;
 /// Maps from keys to numbers.
 mod key_slots;
+/// Chunks of LMCache's server, by eviction policy.
+pub mod l1_order;
 /// Text of keys as digests write it.
 pub mod labels;
 /// Leases of the stores below.
@@ -44,6 +46,8 @@ mod linked_keys;
 pub mod lmcache;
 /// LMCache's tiers below vLLM's pool, in a timed run.
 pub mod lmcache_below;
+/// Replay of requests at their times against LMCache's server.
+pub mod lmcache_server;
 /// LMCache's CPU and disk tiers.
 mod lmcache_tiers;
 /// Eviction policy ARC of vLLM's CPU tier.
