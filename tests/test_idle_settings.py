@@ -63,6 +63,8 @@ RULED_OUT = {
     "replica.dp": ("ranks that step together have no lower tiers",),
     "replica.pp": ("micro-batches are those of vLLM's own", "over several stages is not simulated"),
     "replica.cp": ("is no multiple of it", "copies of", "windows and states are not shared out"),
+    "tiers.cpu.chunk_tokens": ("a chunk is whole blocks",),
+    "machines[0].tiers.cpu.chunk_tokens": ("the tiers of all machines have the same chunk_tokens",),
     "tiers.cpu.capacity": ("auto is for the gpu",),
     "tiers.gpu.semantics": ("engines' own rules are the cpu's",),
     "tiers.disk.semantics": ("engines' own rules are the cpu's",),

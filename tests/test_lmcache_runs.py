@@ -5,7 +5,9 @@ from __future__ import annotations
 
 from dataclasses import replace
 from itertools import takewhile
+from pathlib import Path
 
+import pytest
 from examples import examples
 from hypothesis import given
 from hypothesis import strategies as st
@@ -13,9 +15,10 @@ from kvcache_sim import _core
 from kvcache_sim.cache.settings import TierSettings
 from kvcache_sim.replay.engine_requests import block_keys, native_requests
 from kvcache_sim.replay.request import ReplayRequest
+from kvcache_sim.scenario.load import scenario_from_text
 from kvcache_sim.simulation import RunOptions, simulate
 from lower_engine_runs import assert_loads_take_time
-from small_traces import tree_traces
+from small_traces import trace_of, tree_traces
 from support.clusters import cluster
 from support.instant_runs import instant
 from support.traces import random_trace
@@ -23,6 +26,7 @@ from support.traces import random_trace
 CHECKED = RunOptions(check="full")
 POLICIES = ("lru", "lfu", "fifo", "mru")
 BLOCK_BYTES = 4 * 131_072
+EDGES = ("gpu->cpu", "cpu->gpu", "cpu->disk", "disk->cpu")
 
 
 def scenario(gpu: int, cpu: int, disk: int, policy: str, block: int = 4) -> str:
@@ -30,6 +34,48 @@ def scenario(gpu: int, cpu: int, disk: int, policy: str, block: int = 4) -> str:
     tiers += f"cpu: {{capacity: {cpu} blocks, policy: {policy}, semantics: lmcache}}"
     tiers += f", disk: {{capacity: {disk} blocks}}" if disk else ""
     return f"cache: {{block_size: {block}}}\ntiers: {{{tiers}}}\n"
+
+
+CHUNKED = (
+    "cache: {{block_size: 16}}\nfetch: {{layer_pipelining: false}}\n"
+    "tiers: {{gpu: {{capacity: 60 blocks}}, cpu: {{capacity: {cpu} blocks, semantics: lmcache, chunk_tokens: 256}}{disk}}}\n"
+    f"channels: {{{{up: {{{{bandwidth: {100 * 16 * 131_072}B/s, latency: 0s, edges: [cpu->gpu]}}}}{{wire}}}}}}\n"
+)
+
+
+@pytest.mark.parametrize(("cpu", "disk", "ttft_s", "read"), [(320, 0, 0.1, 0), (39, 320, 1.7, 16)])
+def test_chunks_of_256_tokens_above_blocks_of_16(cpu, disk, ttft_s, read):
+    """A prompt of 600 tokens, another one, and the first again: 2 chunks are kept, 22 blocks are left on the GPU.
+
+    38 blocks each: the second prompt takes the 22 free ones, the first's partial block and its last 15 whole ones.
+    10 blocks are loaded at 100 a second; from the disk its whole chunk comes first, 16 blocks at 10 a second.
+    """
+    rows = [[f"{name}{k}" for k in range(38)] for name in "aba"]
+    trace = trace_of(rows, 16, [600] * 3, [0, 100 * 10**9, 200 * 10**9])
+    lower = f", disk: {{capacity: {disk} blocks}}" if disk else ""
+    wire = f", below: {{bandwidth: {10 * 16 * 131_072}B/s, latency: 0s, edges: [disk->cpu]}}" if disk else ""
+    done = instant(CHUNKED.format(cpu=cpu, disk=lower, wire=wire), trace, CHECKED)
+    third = {name: column[2] for name, column in done.run.requests.items()}
+    tier = "disk" if disk else "cpu"
+    assert (third["cached_gpu_tokens"], third[f"cached_{tier}_tokens"]) == (352, 160)
+    assert third["first_token_ns"] - third["arrival_ns"] == round(ttft_s * 1e9)
+    blocks = {edge: done.run.counters.get(f"edge.{edge}.bytes", 0) / (16 * 131_072) for edge in EDGES}
+    assert blocks == {"gpu->cpu": 64, "cpu->gpu": 10, "cpu->disk": 64 * bool(disk), "disk->cpu": read}
+
+
+@pytest.mark.parametrize("gpu", [20, 35, 50, 64])
+def test_the_knee_of_a_small_pool_is_that_of_its_blocks(gpu):
+    """Prompts below one chunk: the GPU holds as many sequences as without LMCache."""
+    trace = trace_of([[f"{n}.{k}" for k in range(7)] for n in range(12)], 16, [100] * 12, None, [20] * 12)
+    text = f"cache: {{semantics: vllm, block_size: 16}}\ntiers: {{gpu: {{capacity: {gpu} blocks}}"
+    below = ", cpu: {capacity: 320 blocks, semantics: lmcache, chunk_tokens: 256}"
+    runs = [
+        simulate(scenario_from_text(made, "s.yaml", Path.cwd(), []).settings, trace)
+        for made in (text + "}\n", text + below + "}\n")
+    ]
+    assert runs[0].requests["queue_ns"].max() > 0 or gpu == 64
+    for name in ("first_token_ns", "finish_ns"):
+        assert runs[0].requests[name].tolist() == runs[1].requests[name].tolist()
 
 
 def spread(trace):

@@ -38,6 +38,7 @@ class TieredStores(RuleBasedStateMachine):
 
     engine = ("vllm-offload", "lru")
     capacity = (40, 30, 0)
+    chunk = 1
 
     @initialize()
     def build(self) -> None:
@@ -51,8 +52,12 @@ class TieredStores(RuleBasedStateMachine):
         (name, policy), (gpu, cpu, disk) = self.engine, self.capacity
         of_block = namer(offsets.tolist(), ids.tolist(), 2, self.full, following)
         if name == "lmcache":
-            self.store = _core.TieredPoolStore.with_lmcache(keys, gpu, (cpu, disk), policy, (prompts, BLOCK))
-            self.model: OffloadModel = LmcacheModel(of_block, self.capacity, policy, prompts, BLOCK)
+            self.store = _core.TieredPoolStore.with_lmcache(
+                keys, gpu, (cpu, disk), self.chunk, policy, (prompts, BLOCK)
+            )
+            self.model: OffloadModel = LmcacheModel(
+                of_block, self.capacity, policy, prompts, BLOCK, self.chunk
+            )
         else:
             self.store = _core.TieredPoolStore.with_offload(keys, gpu, cpu, policy, (prompts, BLOCK))
             self.model = OffloadModel(of_block, self.capacity, policy, prompts, BLOCK)
@@ -271,6 +276,7 @@ SHAPES = {
     "lmcache, lfu, disk": {"engine": ("lmcache", "lfu"), "capacity": (26, 16, 28)},
     "lmcache, mru, disk": {"engine": ("lmcache", "mru"), "capacity": (26, 16, 28)},
     "lmcache, fifo, disk": {"engine": ("lmcache", "fifo"), "capacity": (26, 16, 28)},
+    "lmcache, lru, disk, chunks": {"engine": ("lmcache", "lru"), "capacity": (26, 17, 29), "chunk": 3},
 }
 
 

@@ -58,6 +58,7 @@ ADDED = {
     *(f"models: {name}" for name in ("kimi-k3", "deepseek-v4-pro", "glm-5.2", "glm-5.3", "minimax-m3")),
     "policy: lmcache-server:lru",
     "policy: lmcache-server:arc",
+    "key: tiers.cpu.chunk_tokens = null",
     "key: router.overlap_credit = 1.0",
     "key: router.hotspot_detection = true",
     "key: router.class_prefix_blocks = 4",

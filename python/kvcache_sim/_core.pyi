@@ -759,7 +759,8 @@ class TieredPoolStore(MachineStore, LowerTiers, LoadedStore):
     def with_lmcache(
         keys: Keys,
         capacity_blocks: int,
-        chunks: tuple[int, int],
+        blocks: tuple[int, int],
+        chunk_blocks: int,
         policy: str,
         prompts: tuple[list[int], int],
     ) -> TieredPoolStore:
@@ -768,7 +769,8 @@ class TieredPoolStore(MachineStore, LowerTiers, LoadedStore):
         Args:
             keys: Block keys of all requests.
             capacity_blocks: GPU blocks.
-            chunks: Chunks of the CPU tier and of the disk tier; 0 disk chunks: no disk tier.
+            blocks: Blocks of the CPU tier and of the disk tier; 0 disk blocks: no disk tier.
+            chunk_blocks: Blocks of a chunk, the unit in which the tiers store.
             policy: Eviction policy of the CPU tier.
             prompts: Prompt tokens of each request, and tokens per block.
         """

@@ -56,6 +56,7 @@ ENGINES = (
 )
 
 PROGRAMS = (
+    Program("LMCache chunks", "lmcache==0.5.6", ("sortedcontainers",), "lmcache_chunks.py"),
     Program("LMCache server", "lmcache==0.5.7rc2", (), "lmcache_server.py"),
     Program("SGLang RadixCache", "sglang==0.5.23", ("msgspec",), "sglang_classic.py"),
     Program("SGLang passes", "sglang==0.5.23", ("msgspec",), "sglang_passes.py"),

@@ -157,11 +157,16 @@ def backends(real: types.SimpleNamespace, request: ReplayRequest, policy: str) -
     return cpu, disk if request.disk_blocks else None
 
 
-def run(real: types.SimpleNamespace, request: ReplayRequest, policy: str) -> dict[str, Any]:
-    """Drive the stream and return figures under the names of ``replay_lmcache``."""
+def run(
+    real: types.SimpleNamespace, request: ReplayRequest, policy: str, in_pool: list[int] | None = None
+) -> dict[str, Any]:
+    """Drive the stream and return figures under the names of ``replay_lmcache``.
+
+    With the tokens that the GPU has of each prompt, chunks that it has whole are not retrieved.
+    """
     cpu, disk = backends(real, request, policy)
     names, chunk = block_keys(request), request.block_size_tokens
-    hits, from_disk, stored, short = list[int](), list[int](), 0, 0
+    hits, from_disk, stored, short, reads = list[int](), list[int](), 0, 0, 0
     for number, n in enumerate(request.trace.input_tokens.tolist()):
         keys = [Key(names.label(names.key(number, k))) for k in range(n // chunk)]
         on_cpu = cpu.batched_contains(keys, True)
@@ -169,11 +174,13 @@ def run(real: types.SimpleNamespace, request: ReplayRequest, policy: str) -> dic
         for backend in filter(None, (cpu, disk)):
             backend.touch_cache()
         found = on_cpu + on_disk
-        units = [cpu.get_blocking(key) for key in keys[:on_cpu]]
-        if on_disk:
-            loaded = disk.batched_get_blocking(keys[on_cpu:found])
-            cpu.batched_submit_put_task(keys[on_cpu:found], loaded)
+        start = in_pool[number] // chunk if in_pool else 0
+        units = [cpu.get_blocking(key) for key in keys[start:on_cpu]]
+        if read := keys[max(start, on_cpu) : found]:
+            loaded = disk.batched_get_blocking(read)
+            cpu.batched_submit_put_task(read, loaded)
             units += loaded
+            reads += len(read)
         for unit in units:
             unit.ref_count_down()
         for index, key in enumerate(keys[:found]):
@@ -193,7 +200,8 @@ def run(real: types.SimpleNamespace, request: ReplayRequest, policy: str) -> dic
             unit.ref_count_down()
         hits.append(found * chunk)
         from_disk.append(on_disk)
-    return {
+    alone = {"read_chunks": reads, "per_request_hit_tokens": hits, "per_request_disk_chunks": from_disk}
+    return (alone if in_pool else {}) | {
         "hit_tokens": sum(hits),
         "disk_hit_chunks": sum(from_disk),
         "stored_chunks": stored,

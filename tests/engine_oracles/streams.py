@@ -14,12 +14,12 @@ from kvcache_sim.workload.trace import Trace
 from small_traces import trace_of
 
 
-def stream(draw: random.Random) -> Trace:
-    """A stream of 20 to 60 prompts over a few documents, in blocks of 16 tokens."""
+def stream(draw: random.Random, longest: tuple[int, ...] = (60, 200, 480)) -> Trace:
+    """A stream of 20 to 60 prompts over a few documents, in blocks of 16 tokens; ``longest`` are drawn from."""
     rows, prompts, outputs = [], [], []
     documents = draw.randint(1, 6)
     for request in range(draw.randint(20, 60)):
-        prompt = draw.randint(1, draw.choice([60, 200, 480]))
+        prompt = draw.randint(1, draw.choice(longest))
         if draw.random() < 0.5:
             prompt = max(16, prompt // 16 * 16)
         blocks = -(-prompt // 16)

@@ -162,6 +162,8 @@ class OffloadModel(PoolModel):
     """
 
     tiers = 2
+    #: Blocks that the tiers take together.
+    chunk = 1
 
     def __init__(
         self, key: Namer, capacities: Sequence[int], policy: str,
@@ -272,8 +274,9 @@ class OffloadModel(PoolModel):
         """Offer the blocks of prompts that a step has computed; refused blocks are offered again after the
         next step."""
         for request in [one for one in requests if one in self.to_offer]:
-            start, whole = self.to_offer[request], self.prompts[request] // self.size
-            end = min(self.depth[request], whole)
+            start, chunk = self.to_offer[request], self.size * self.chunk
+            whole = self.prompts[request] // chunk * self.chunk
+            end = min(self.depth[request], whole) // self.chunk * self.chunk
             if end > start and self.offer(request, start, end):
                 self.to_offer[request] = end
             if self.to_offer[request] == whole:

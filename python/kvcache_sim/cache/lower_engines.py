@@ -79,11 +79,13 @@ def _hicache(cache: CacheSettings, trace: Trace, keys: _core.Keys) -> MakeLower:
 
 
 def _lmcache(cache: CacheSettings, trace: Trace, keys: _core.Keys) -> MakeLower:
-    prompts = trace.input_tokens.tolist(), cache.block_size_tokens
+    prompts, block = trace.input_tokens.tolist(), cache.block_size_tokens
+    chunk_blocks = max(1, cache.lower_chunk_tokens // block)
 
     def make(tiers: Sequence[TierSettings]) -> LowerStore:
         (gpu, cpu), disk = _blocks(tiers)
-        return _core.TieredPoolStore.with_lmcache(keys, gpu, (cpu, disk or 0), tiers[1].policy, prompts)
+        below, policy = (cpu, disk or 0), tiers[1].policy
+        return _core.TieredPoolStore.with_lmcache(keys, gpu, below, chunk_blocks, policy, (prompts, block))
 
     return make
 

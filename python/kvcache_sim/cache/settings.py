@@ -97,6 +97,8 @@ class CacheSettings(Value):
     policy: str = "lru"
     #: Rules of the tier below the GPU; None: those of the tree.
     lower_semantics: LowerEngine | None = None
+    #: Tokens of the chunks that LMCache's tiers store; 0: a block.
+    lower_chunk_tokens: int = 0
     #: Write policy of that engine's lower tier, if it has a choice.
     lower_write: str = "back"
     #: Prefetch from that engine's last tier before admission; None: none.

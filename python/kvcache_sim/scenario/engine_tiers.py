@@ -11,6 +11,8 @@ from kvcache_sim.scenario.schema import MachineSection, ScenarioModel
 from kvcache_sim.tiers import COMPUTE, STAGING, TIERS
 
 _OWN, _DISK = TIERS[STAGING], TIERS[STAGING + 1]
+#: Semantics whose tiers store chunks of several blocks.
+_CHUNKED = ("lmcache",)
 #: The fetch policies that correspond to SGLang's stop policies.
 _STOPS = ("best-effort", "wait", "timeout")
 
@@ -25,6 +27,12 @@ def lower_semantics(model: ScenarioModel) -> LowerEngine | None:
         return None
     of_groups = model.cache.semantics == "tree" and model.cache.layer_groups == "by-kind"
     return "groups" if own.semantics is None and of_groups else own.semantics
+
+
+def chunk_tokens(model: ScenarioModel) -> int:
+    """Return the tokens of a chunk of LMCache's tiers; 0: those of a block."""
+    own = model.tiers.lower.get(_OWN)
+    return 0 if own is None else own.chunk_tokens or 0
 
 
 def lower_write(model: ScenarioModel) -> str:
@@ -59,10 +67,12 @@ def findings(model: ScenarioModel, machines: tuple[MachineSection, ...]) -> Iter
         for name, tier in machine.tiers.present.items():
             if name != _OWN and tier.semantics is not None:
                 yield Contradiction(("tiers", name, "semantics"), f"engines' own rules are the {_OWN}'s")
+            if tier.chunk_tokens is not None and (name != _OWN or own not in _CHUNKED):
+                yield ("tiers", name, "chunk_tokens"), f"only tiers.{_OWN}.semantics lmcache stores chunks"
         here, common = machine.tiers.lower.get(_OWN), model.tiers.lower.get(_OWN)
-        if (None if here is None else here.semantics) != (None if common is None else common.semantics):
-            why = "the tiers of all machines have the same semantics"
-            yield Contradiction(("tiers", _OWN, "semantics"), why)
+        for key in ("semantics", "chunk_tokens"):
+            if getattr(here, key, None) != getattr(common, key, None):
+                yield Contradiction(("tiers", _OWN, key), f"the tiers of all machines have the same {key}")
     if own is None:
         return
     at = ("tiers", _OWN, "semantics")
@@ -73,6 +83,9 @@ def findings(model: ScenarioModel, machines: tuple[MachineSection, ...]) -> Iter
         yield Contradiction(at, "this tier keeps a tree's cache groups: cache.layer_groups by-kind")
     if not model.cache.enabled:
         yield Contradiction(at, "cache.enabled is false")
+    if chunk_tokens(model) % model.cache.block_size:
+        why = f"a chunk is whole blocks, and cache.block_size is {model.cache.block_size}"
+        yield Contradiction(("tiers", _OWN, "chunk_tokens"), why)
     if model.pools.prefill or model.pools.decode:
         yield Contradiction(at, "requests are handed over between machines, which this tier does not support")
     for machine in machines:

@@ -58,13 +58,14 @@ def _rows(section: type[Section], prefix: str) -> Iterator[tuple[str, str, str]]
     for name, key in keys(section).items():
         inner = section_in(key.type)
         if inner is TierSection:
-            capacity, policy, engines = keys(inner).values()
+            capacity, policy, engines, chunk = keys(inner).values()
             usual = getattr(defaults(section), name)
             here = "no such tier" if usual is None else str(usual.capacity)
             yield f"{prefix}{name}.capacity", here, _meaning(capacity)
             yield f"{prefix}{name}.policy", "null", _meaning(policy)
             if name == TIERS[STAGING]:
                 yield f"{prefix}{name}.semantics", "null", _meaning(engines)
+                yield f"{prefix}{name}.chunk_tokens", "null", _meaning(chunk)
         elif inner is None or inner in _SAID_APART:
             yield prefix + name, _default(section, key), _meaning(key)
         else:

@@ -26,7 +26,7 @@ from kvcache_sim.model.step_times import load_step_time
 from kvcache_sim.scenario.cache_groups import cache_groups
 from kvcache_sim.scenario.channels import Wiring
 from kvcache_sim.scenario.cluster_sections import model_of_machine, models_settings, tenancy
-from kvcache_sim.scenario.engine_tiers import lower_semantics, lower_write, storage_prefetch
+from kvcache_sim.scenario.engine_tiers import chunk_tokens, lower_semantics, lower_write, storage_prefetch
 from kvcache_sim.scenario.fleet import membership_plan
 from kvcache_sim.scenario.fleet_events import fleet_events, with_slow_channels
 from kvcache_sim.scenario.machines import own_path
@@ -80,7 +80,7 @@ def lower(
     return ClusterSettings(
         machines=tuple(
             MachineSettings(
-                tiers=_tiers((machine, index), model.cache.policy, _block_bytes(model, index, cache), tree),
+                tiers=_tiers((machine, index), cache, _block_bytes(model, index, cache), tree),
                 step_time=step_times[kinds[index]],
                 replica=at_location(
                     tree,
@@ -198,7 +198,7 @@ def _sequence_ns(replica: ReplicaSection) -> int:
 
 
 def _tiers(
-    numbered: tuple[MachineSection, int], policy: str, block_bytes: int, tree: Tree
+    numbered: tuple[MachineSection, int], cache: CacheSettings, block_bytes: int, tree: Tree
 ) -> tuple[TierSettings, ...]:
     machine, index = numbered
     tiers = []
@@ -207,14 +207,15 @@ def _tiers(
         blocks = capacity.blocks
         if capacity.size_bytes is not None:
             blocks = capacity.size_bytes // block_bytes
-            if blocks == 0:
-                raise UsageError(
-                    f"tiers.{name}.capacity is below one block",
-                    where=tree.location(own_path(tree, index, ("tiers", name, "capacity"))),
-                    got=str(capacity),
-                    expected=f"at least {block_bytes} bytes",
-                )
-        tiers.append(TierSettings(name, blocks, section.policy or policy))
+        least = 1 if name == TIERS[COMPUTE] else max(1, cache.lower_chunk_tokens // cache.block_size_tokens)
+        if blocks is not None and blocks < least:
+            raise UsageError(
+                f"tiers.{name}.capacity is below one {'block' if least == 1 else 'chunk'}",
+                where=tree.location(own_path(tree, index, ("tiers", name, "capacity"))),
+                got=str(capacity),
+                expected=f"at least {least * block_bytes} bytes",
+            )
+        tiers.append(TierSettings(name, blocks, section.policy or cache.policy))
     return tuple(tiers)
 
 
@@ -250,6 +251,7 @@ def _cache(model: ScenarioModel, tree: Tree) -> CacheSettings:
         block_size_tokens=section.block_size if groups is None else groups.layout.scheduler_block_size,
         groups=groups,
         lower_semantics=lower_semantics(model),
+        lower_chunk_tokens=chunk_tokens(model),
         lower_write=lower_write(model),
         lower_prefetch=storage_prefetch(model),
         kv_bytes_per_token=section.kv_bytes_per_token or spec.kv_bytes_per_token,

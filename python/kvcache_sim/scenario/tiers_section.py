@@ -4,7 +4,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Annotated, Literal, TypeAlias
 
 from kvcache_sim.cache.settings import LowerEngine
-from kvcache_sim.scenario.quantities import Capacity, CapacityField
+from kvcache_sim.scenario.quantities import Capacity, CapacityField, Count
 from kvcache_sim.scenario.section import Section, about, extended
 from kvcache_sim.tiers import COMPUTE, LOAD_EDGES, STAGING, TIERS
 
@@ -19,6 +19,10 @@ class TierSection(Section, kw_only=True):
     semantics: Annotated[
         LowerEngine | None,
         about(f"of the {TIERS[STAGING]}: an engine's own rules; null: our tree's (groups: its groups')"),
+    ] = None
+    chunk_tokens: Annotated[
+        Count | None,
+        about(f"of the {TIERS[STAGING]} with lmcache: tokens of a chunk; null: cache.block_size"),
     ] = None
 
 

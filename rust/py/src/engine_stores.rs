@@ -10,6 +10,7 @@ use kvsim_core::engines::pool_store::PoolStore;
 use kvsim_core::engines::radix_store::{Lengths, RadixConfig, RadixStore, StorageConfig};
 use kvsim_core::engines::radix_tree::host::WritePolicy;
 use kvsim_core::engines::radix_tree::worth::LeafStrategy;
+use kvsim_core::engines::tier_chunks::TierChunks;
 use kvsim_core::engines::tiered_pool::TieredPool;
 use kvsim_core::engines::used_tier::UsedTier;
 use kvsim_core::store::contract::PrefetchingStore;
@@ -87,20 +88,24 @@ impl PyTieredPoolStore {
         Self::above(py, Box::new(below), keys, capacity_blocks.0, prompts.0)
     }
 
-    /// A pool above LMCache's CPU and disk tiers, in chunks; 0 disk chunks: no disk tier.
+    /// A pool above LMCache's CPU and disk tiers of given blocks, in chunks of `chunk_blocks`; 0 disk blocks: no disk
+    /// tier.
     #[staticmethod]
     fn with_lmcache(
         py: Python<'_>,
         keys: &PyKeys,
         capacity_blocks: Arg<u32>,
-        chunks: Arg<(u64, u64)>,
+        blocks: Arg<(u64, u64)>,
+        chunk_blocks: Arg<u32>,
         policy: &str,
         prompts: Arg<(Vec<u64>, u64)>,
     ) -> PyResult<Py<Self>> {
-        at_least_one(chunks.0 .0, "chunks of the CPU")?;
+        at_least_one(u64::from(chunk_blocks.0), "blocks of a chunk")?;
+        let chunks = TierChunks::new(chunk_blocks.0, blocks.0);
+        at_least_one(chunks.capacities().0, "chunks of the CPU")?;
         let order = ChunkPolicy::from_name(policy).ok_or_else(|| no_such_policy(policy))?;
         let orders = [ChunkOrder::new(order), ChunkOrder::new(order)];
-        let below = LmcacheBelow::new(orders, chunks.0, keys.0.requests());
+        let below = LmcacheBelow::new(orders, chunks, keys.0.requests());
         Self::above(py, Box::new(below), keys, capacity_blocks.0, prompts.0)
     }
 }

@@ -121,7 +121,7 @@ VLLM = Engine(
     ),
     frozenset({"--enable-chunked-prefill"}),
     {
-        "--kv-transfer-config": "tiers.cpu.semantics: lmcache or vllm-offload, with a tiers.cpu.capacity",
+        "--kv-transfer-config": "tiers.cpu.semantics: lmcache (chunk_tokens: 256) or vllm-offload; capacity",
         "--mamba-cache-mode": "cache.layer_groups: by-kind, whose states are kept where steps end (align)",
     },
 )

@@ -16,6 +16,8 @@ pub struct Prompt<'a> {
     pub request: u32,
     /// Number of the prompt's full blocks.
     pub whole_blocks: u32,
+    /// Blocks of a chunk, the unit in which the tiers store.
+    pub chunk_blocks: u32,
     /// Keys of the trace.
     pub keys: &'a BlockKeys,
 }
@@ -24,6 +26,27 @@ impl Prompt<'_> {
     /// Returns the key of a block.
     pub fn key(&self, block: u32) -> u64 {
         self.keys.key(self.request, block)
+    }
+
+    /// Returns the number of the prompt's full chunks.
+    pub fn whole_chunks(&self) -> u32 {
+        self.whole_blocks / self.chunk_blocks
+    }
+
+    /// Returns the key of a chunk: that of its last block, which names all before it.
+    pub fn chunk_key(&self, chunk: u32) -> u64 {
+        self.key((chunk + 1) * self.chunk_blocks - 1)
+    }
+
+    /// Returns the keys of chunks `[start, end)`, in order.
+    pub fn chunk_keys(&self, (start, end): (u32, u32)) -> Vec<u64> {
+        (start..end).map(|chunk| self.chunk_key(chunk)).collect()
+    }
+
+    /// Returns for each of the blocks `[start, end)` the key of its chunk.
+    pub fn chunk_keys_of_blocks(&self, (start, end): (u32, u32)) -> Vec<u64> {
+        let chunks = (start..end).map(|block| block / self.chunk_blocks);
+        chunks.map(|chunk| self.chunk_key(chunk)).collect()
     }
 
     /// Returns the keys of blocks `[start, end)`, in order.
@@ -46,6 +69,11 @@ pub struct Site<'a> {
 pub trait Below: std::fmt::Debug + Send + Sync {
     /// Returns the number of tiers, including the GPU's.
     fn tiers(&self) -> usize;
+
+    /// Returns the blocks of a chunk, the unit in which the tiers store.
+    fn chunk_blocks(&self) -> u32 {
+        1
+    }
 
     /// Returns the number of a prompt's first `limit` blocks that are found; the pool has `in_pool` of them.
     fn found(&self, prompt: Prompt<'_>, in_pool: u32, limit: u32) -> u32;

@@ -1,9 +1,9 @@
-//! LMCache's CPU and disk tiers (0.5.6, `v1/storage_backend`) below vLLM's pool, in a timed run; a chunk is a
-//! block.
+//! LMCache's CPU and disk tiers (0.5.6, `v1/storage_backend`) below vLLM's pool, in a timed run; a chunk is one or
+//! more of the pool's blocks, and only whole chunks are stored (`save_unfull_chunk: false`).
 //!
 //! A look-up starts at the prompt's first chunk, on the CPU, then on the disk. Chunks loaded from the disk pass
 //! through the CPU and stay there. Chunks that a step has computed behind the look-up are stored on the CPU, and
-//! from there on the disk.
+//! from there on the disk. Copies to and from the GPU move blocks, copies between the tiers move whole chunks.
 
 use super::below::{Below, Prompt, Site};
 use super::chunk_order::ChunkOrder;
@@ -12,7 +12,9 @@ use super::copies::Copy;
 use super::held_keys::HeldKeys;
 use super::key_index::KeyMap;
 use super::lmcache_tiers::{Tier, Tiers};
+use super::tier_chunks::TierChunks;
 use crate::convert::fit;
+use crate::records::Records;
 use crate::store::contract::{EvictionCounts, TierOccupancy};
 use crate::store::{add_part, MoveId, Part, Violation, NO_MOVE, STAGING};
 
@@ -23,6 +25,7 @@ const DISK: usize = STAGING + 1;
 #[derive(Debug)]
 pub struct LmcacheBelow {
     tiers: Tiers,
+    chunks: TierChunks,
     /// Chunks that are being written to the disk, with the move.
     to_disk: KeyMap<u64, MoveId>,
     /// For each running request, the chunks of its prompt that its look-up found on the CPU.
@@ -30,10 +33,11 @@ pub struct LmcacheBelow {
 }
 
 impl LmcacheBelow {
-    /// Empty tiers below the pool, for a trace of `requests` requests; a disk with 0 chunks is no disk.
-    pub fn new(orders: [ChunkOrder; 2], capacity_chunks: (u64, u64), requests: u32) -> Self {
+    /// Empty tiers of chunks below the pool, for a trace of `requests` requests; a disk with 0 blocks is no disk.
+    pub fn new(orders: [ChunkOrder; 2], chunks: TierChunks, requests: u32) -> Self {
         Self {
-            tiers: Tiers::new(orders, capacity_chunks),
+            tiers: Tiers::new(orders, chunks.capacities()),
+            chunks,
             to_disk: KeyMap::default(),
             on_cpu: vec![0; requests as usize],
         }
@@ -42,21 +46,29 @@ impl LmcacheBelow {
     /// Returns the leading chunks found on the CPU, and those found including the disk, as far as the CPU can
     /// hold them.
     fn look_up(&self, prompt: Prompt<'_>) -> (u32, u32) {
-        let (on_cpu, found) = self
-            .tiers
-            .look_up(prompt.whole_blocks, |block| prompt.key(block));
+        let whole = prompt.whole_chunks();
+        let (on_cpu, found) = self.tiers.look_up(whole, |chunk| prompt.chunk_key(chunk));
         if found == on_cpu {
             return (on_cpu, on_cpu);
         }
         let cpu = &self.tiers.cpu;
         // The engine would wait for more of its CPU memory.
-        let both = cpu.in_use.among(prompt.keys((0, on_cpu)));
+        let both = cpu.in_use.among(prompt.chunk_keys((0, on_cpu)).into_iter());
         let kept = u64::from(on_cpu) + (cpu.in_use.len() - both) as u64;
         let spare = cpu.capacity - kept;
         (
             on_cpu,
             on_cpu + fit::<u32>(spare.min(u64::from(found - on_cpu))),
         )
+    }
+
+    /// Records evictions from a tier.
+    fn lost(&mut self, records: &mut Records, now_ns: u64, tier: usize, keys: &[u64]) {
+        let blocks = keys.len() as u64 * u64::from(self.chunks.blocks);
+        records.evicted_from(tier, blocks, now_ns);
+        let Tiers { cpu, disk } = &self.tiers;
+        let is_here = |key| cpu.chunks.contains(key) || disk.chunks.contains(key);
+        self.chunks.forget(keys, is_here);
     }
 
     fn tier(&self, tier: usize) -> &Tier {
@@ -76,12 +88,16 @@ impl Below for LmcacheBelow {
         DISK + 1
     }
 
+    fn chunk_blocks(&self) -> u32 {
+        self.chunks.blocks
+    }
+
     fn found(&self, prompt: Prompt<'_>, in_pool: u32, limit: u32) -> u32 {
-        in_pool.max(self.look_up(prompt).1.min(limit))
+        in_pool.max((self.look_up(prompt).1 * self.chunks.blocks).min(limit))
     }
 
     fn brings(&self, prompt: Prompt<'_>, block: u32) -> bool {
-        self.look_up(prompt).1 > block
+        self.look_up(prompt).1 * self.chunks.blocks > block
     }
 
     fn parts(
@@ -92,9 +108,10 @@ impl Below for LmcacheBelow {
     ) -> Vec<Part> {
         let (on_cpu, below) = self.look_up(prompt);
         let mut parts = Vec::new();
-        for block in start..limit.min(below) {
-            let key = prompt.key(block);
-            let part = if block < on_cpu {
+        for block in start..limit.min(below * self.chunks.blocks) {
+            let chunk = block / self.chunks.blocks;
+            let key = prompt.chunk_key(chunk);
+            let part = if chunk < on_cpu {
                 (STAGING, pool.copies.written_by(key))
             } else {
                 let by = self.to_disk.get(&key);
@@ -118,9 +135,9 @@ impl Below for LmcacheBelow {
     fn admitted(&mut self, prompt: Prompt<'_>) -> u32 {
         let (on_cpu, below) = self.look_up(prompt);
         self.on_cpu[prompt.request as usize] = on_cpu;
-        let found: Vec<u64> = prompt.keys((0, below)).collect();
+        let found = prompt.chunk_keys((0, below));
         self.tiers.hit(&found, on_cpu as usize);
-        below
+        below * self.chunks.blocks
     }
 
     fn load(
@@ -132,14 +149,15 @@ impl Below for LmcacheBelow {
     ) -> Vec<MoveId> {
         let on_cpu = self.on_cpu[prompt.request as usize];
         let mut after = after.to_vec();
-        if blocks.0 < on_cpu {
+        let first = blocks.0 / self.chunks.blocks;
+        if first < on_cpu {
             return after;
         }
-        let keys: Vec<u64> = prompt.keys(blocks).collect();
-        let pinned: Vec<u64> = prompt.keys((0, on_cpu)).collect();
+        let keys = prompt.chunk_keys((first, blocks.1.div_ceil(self.chunks.blocks)));
+        let pinned = prompt.chunk_keys((0, on_cpu));
         let (new, evicted) = self.tiers.load(&keys, &pinned);
-        let evicted = evicted.len() as u64;
-        site.records.evicted_from(STAGING, evicted, site.now_ns);
+        self.lost(site.records, site.now_ns, STAGING, &evicted);
+        let keys = self.chunks.each_block(&keys);
         self.tiers.disk.in_use.hold(&keys);
         self.tiers.cpu.in_use.hold(&keys);
         let read = site.pool.copies.below(keys, (DISK, STAGING), &after);
@@ -154,27 +172,27 @@ impl Below for LmcacheBelow {
 
     /// Stores blocks as far as there is capacity; other blocks are not stored.
     fn offer(&mut self, site: Site<'_>, prompt: Prompt<'_>, (start, end): (u32, u32)) -> bool {
-        let mut keys: Vec<u64> = prompt.keys((start, end)).collect();
+        let per = self.chunks.blocks;
+        let mut keys = prompt.chunk_keys((start / per, end / per));
         let (taken, evicted) = self.tiers.take(keys.len(), &HeldKeys::default());
         keys.truncate(taken);
         let new = self.tiers.put(&keys);
-        site.records
-            .evicted_from(STAGING, evicted.len() as u64, site.now_ns);
+        self.lost(site.records, site.now_ns, STAGING, &evicted);
         if keys.is_empty() {
             return true;
         }
-        let blocks = site
-            .pool
-            .blocks(prompt.request, (start, start + fit::<u32>(taken)));
-        self.tiers.cpu.in_use.hold(&keys);
-        let written = site.pool.copies.write(keys.clone(), blocks, &new);
+        let end = start + fit::<u32>(taken) * per;
+        self.chunks.stored(prompt, (start / per, end / per));
+        let blocks = site.pool.blocks(prompt.request, (start, end));
+        let sent = self.chunks.each_block(&keys);
+        self.tiers.cpu.in_use.hold(&sent);
+        let written = site.pool.copies.write(sent, blocks, &new);
         let (to_disk, lost) = self.tiers.store_on_disk(&keys);
-        site.records
-            .evicted_from(DISK, lost.len() as u64, site.now_ns);
+        self.lost(site.records, site.now_ns, DISK, &lost);
         if !to_disk.is_empty() {
-            self.tiers.disk.in_use.hold(&to_disk);
-            self.tiers.cpu.in_use.hold(&to_disk);
-            let sent = to_disk.clone();
+            let sent = self.chunks.each_block(&to_disk);
+            self.tiers.disk.in_use.hold(&sent);
+            self.tiers.cpu.in_use.hold(&sent);
             let by = site.pool.copies.below(sent, (STAGING, DISK), &[written]);
             self.to_disk
                 .extend(to_disk.into_iter().map(|key| (key, by)));
@@ -198,7 +216,7 @@ impl Below for LmcacheBelow {
 
     fn occupancy(&self, pool: &CopiedPool, tier: usize) -> TierOccupancy {
         let own = self.tier(tier);
-        let there = own.chunks.len();
+        let (there, per) = (own.chunks.len(), u64::from(self.chunks.blocks));
         let (writing, in_use) = if tier == STAGING {
             (pool.copies.writing_blocks(), own.in_use.len() as u64)
         } else {
@@ -207,23 +225,26 @@ impl Below for LmcacheBelow {
             (writing, own.in_use.count(|key| own.chunks.contains(key)))
         };
         TierOccupancy {
-            free: own.capacity - there,
-            held: in_use - writing,
-            cached: there - in_use,
-            in_flight: writing,
+            free: self.chunks.capacity_blocks(tier) - there * per,
+            held: (in_use - writing) * per,
+            cached: (there - in_use) * per,
+            in_flight: writing * per,
             private: 0,
         }
     }
 
     fn eviction_counts(&self, tier: usize) -> EvictionCounts {
-        EvictionCounts::of(self.tier(tier).evictions)
+        EvictionCounts::of(self.tier(tier).evictions * u64::from(self.chunks.blocks))
     }
 
     fn duplicates(&self, pool: &CopiedPool, tier: usize) -> u64 {
         let keys = self.tier(tier).chunks.keys().into_iter();
-        let above =
-            |&key: &u64| pool.has(key) || (tier > STAGING && self.tiers.cpu.chunks.contains(key));
-        keys.filter(above).count() as u64
+        let in_cpu = |key| tier > STAGING && self.tiers.cpu.chunks.contains(key);
+        let counted = keys.map(|key| match in_cpu(key) {
+            true => u64::from(self.chunks.blocks),
+            false => self.chunks.in_pool(pool, key),
+        });
+        counted.sum()
     }
 
     fn check(&self, pool: &CopiedPool) -> Result<(), Violation> {

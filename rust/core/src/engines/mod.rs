@@ -74,6 +74,8 @@ pub mod radix_tree;
 pub mod ranked_lru;
 /// Requests of a replay in file order, overlapping in a window.
 pub mod requests;
+/// Chunks of LMCache's tiers as blocks of the pool above.
+pub mod tier_chunks;
 /// vLLM's CPU tier with a secondary tier below it.
 pub mod tiered_offload;
 /// vLLM's pool with an engine's tiers below, as the store of a timed replica.

@@ -21,6 +21,7 @@ macro_rules! prompt {
         Prompt {
             request: $request,
             whole_blocks: $store.whole_blocks($request),
+            chunk_blocks: $store.below.chunk_blocks(),
             keys: &$store.pool.keys().clone(),
         }
     };
@@ -119,9 +120,9 @@ impl TieredPool {
     /// Offers the computed blocks of a prompt that the tiers have not accepted yet.
     fn offer(&mut self, request: u32, now_ns: u64) {
         let start = self.to_offer[request as usize];
-        let whole = self.whole_blocks(request);
-        let end = self.pool.keyed(request).min(whole);
         let prompt = prompt!(self, request);
+        let whole = prompt.whole_chunks() * prompt.chunk_blocks;
+        let end = self.pool.keyed(request).min(whole) / prompt.chunk_blocks * prompt.chunk_blocks;
         let site = Site {
             pool: &mut self.pool,
             records: &mut self.records,

@@ -138,8 +138,8 @@ impl LoadingStore for TieredPool {
         if blocks.len() < (to - depth) as usize {
             return Err(StoreError::NotReserved);
         }
-        let keys = self.pool.keys_of(request, (depth, to));
         let prompt = prompt!(self, request);
+        let keys = prompt.chunk_keys_of_blocks((depth, to));
         let site = Site {
             pool: &mut self.pool,
             records: &mut self.records,

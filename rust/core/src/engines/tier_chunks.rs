@@ -1,0 +1,73 @@
+//! Chunks of LMCache's tiers as blocks of the pool above: the size of a chunk, and the blocks of each.
+
+use super::below::Prompt;
+use super::copied_pool::CopiedPool;
+use super::key_index::KeyMap;
+use crate::store::STAGING;
+
+/// Size of a chunk, capacities of the tiers, and the blocks of the chunks that they keep.
+#[derive(Debug)]
+pub struct TierChunks {
+    /// Blocks of a chunk.
+    pub blocks: u32,
+    /// Blocks of the CPU tier and of the disk tier; what is left of whole chunks is never used.
+    capacity_blocks: (u64, u64),
+    /// Keys of the blocks of each chunk, where a chunk has several.
+    keys: KeyMap<u64, Box<[u64]>>,
+}
+
+impl TierChunks {
+    /// Chunks of `blocks` blocks in a CPU tier and a disk tier of given blocks.
+    pub fn new(blocks: u32, capacity_blocks: (u64, u64)) -> Self {
+        Self {
+            blocks,
+            capacity_blocks,
+            keys: KeyMap::default(),
+        }
+    }
+
+    /// Returns the chunks of the CPU tier and of the disk tier.
+    pub fn capacities(&self) -> (u64, u64) {
+        let per = u64::from(self.blocks);
+        (self.capacity_blocks.0 / per, self.capacity_blocks.1 / per)
+    }
+
+    /// Returns the blocks of a tier.
+    pub fn capacity_blocks(&self, tier: usize) -> u64 {
+        [self.capacity_blocks.0, self.capacity_blocks.1][tier - STAGING]
+    }
+
+    /// Returns the chunks' keys, each once for every block.
+    pub fn each_block(&self, keys: &[u64]) -> Vec<u64> {
+        let each = |&key| std::iter::repeat_n(key, self.blocks as usize);
+        keys.iter().flat_map(each).collect()
+    }
+
+    /// Remembers the blocks of a prompt's chunks that a tier keeps.
+    pub fn stored(&mut self, prompt: Prompt<'_>, (start, end): (u32, u32)) {
+        if self.blocks > 1 {
+            for chunk in start..end {
+                let blocks = (chunk * self.blocks, (chunk + 1) * self.blocks);
+                let keys = prompt.keys(blocks).collect();
+                self.keys.insert(prompt.chunk_key(chunk), keys);
+            }
+        }
+    }
+
+    /// Forgets the blocks of chunks that no tier keeps any more.
+    pub fn forget(&mut self, keys: &[u64], is_here: impl Fn(u64) -> bool) {
+        for key in keys {
+            if !is_here(*key) {
+                self.keys.remove(key);
+            }
+        }
+    }
+
+    /// Returns the number of a chunk's blocks that the pool has.
+    pub fn in_pool(&self, pool: &CopiedPool, chunk: u64) -> u64 {
+        match self.keys.get(&chunk) {
+            Some(keys) => keys.iter().filter(|&&key| pool.has(key)).count() as u64,
+            None => u64::from(pool.has(chunk)),
+        }
+    }
+}
