@@ -19,6 +19,7 @@ __all__ = [
     "MISS_CAUSES",
     "Channel",
     "Cluster",
+    "CurveStack",
     "Demand",
     "Digest",
     "EngineRequests",
@@ -26,6 +27,7 @@ __all__ = [
     "Fleet",
     "GatewayRule",
     "GroupStore",
+    "HitSteps",
     "Keys",
     "KvGroups",
     "OperatedMachines",
@@ -182,6 +184,15 @@ class TraceRows:
         Raises:
             TraceProblem: For a row that the settings do not allow.
         """
+    def buffer(self, references: int) -> bool:
+        """Read until so many block ids are buffered; return True if the source may have more rows.
+
+        Raises:
+            TraceProblem: For a row that the settings do not allow.
+        """
+    @property
+    def needs_whole(self) -> str | None:
+        """The first reason why the rows so far cannot be replayed one by one."""
     @property
     def alone(self) -> bool:
         """True if no row so far has a session, a pause or a predecessor, and all rows have block ids."""
@@ -314,6 +325,56 @@ class ReplayPrompts:
             limits: Leading blocks of each request that may hit, shape (requests,).
             touch_from: tail or root.
         """
+
+@final
+class HitSteps:
+    """A step function of capacity, exact at every capacity; 4 bytes a capacity at which its slope changes."""
+
+    def __new__(cls) -> HitSteps:
+        """Return a function that is 0 everywhere."""
+    def add(self, start: NDArray[np.int64], count: NDArray[np.int64], weight: NDArray[np.int64]) -> None:
+        """Add ramps: each of ``count`` capacities from ``start`` on gains ``weight``."""
+    def at(self, capacity: NDArray[np.int64]) -> NDArray[np.int64]:
+        """Return the sum at each capacity."""
+    @property
+    def corners(self) -> NDArray[np.int64]:
+        """The capacities between which the sum is a straight line, ascending from 0."""
+    @property
+    def last(self) -> int:
+        """The smallest capacity with the largest sum."""
+    @property
+    def top(self) -> int:
+        """The sum at ``last`` and beyond."""
+    def reaching(self, amount: float) -> int:
+        """Return the smallest capacity at which the sum is at least an amount."""
+    @property
+    def knee(self) -> int:
+        """The corner farthest above the straight line from nothing to the top (Kneedle)."""
+
+@final
+class CurveStack:
+    """The curve of least recently used, released tail first, from rows as they are read.
+
+    Memory is by distinct blocks.
+
+    Args:
+        block_size: Tokens a block.
+        keep_partial: True if a partial last id is a block.
+        output_less: Output tokens whose KV a request does not leave; None: it leaves none of its output.
+    """
+
+    def __new__(cls, block_size: int, keep_partial: bool, output_less: int | None) -> CurveStack: ...
+    def feed(self, rows: TraceRows) -> bool:
+        """Take every row; return False if one cannot be replayed alone.
+
+        Raises:
+            TraceProblem: For a row that the settings of the rows do not allow.
+        """
+    @property
+    def totals(self) -> tuple[int, int, int, int]:
+        """Requests, prompt tokens, references to blocks, and of these those to a block seen before."""
+    def take(self) -> tuple[HitSteps, HitSteps]:
+        """Return hits in blocks, and the tokens they count less than whole blocks; both are then empty."""
 
 @final
 class ReuseColumns:

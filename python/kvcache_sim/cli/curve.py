@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from enum import StrEnum
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -12,6 +12,10 @@ from kvcache_sim.cli import replay_options
 from kvcache_sim.cli.notices import warn
 from kvcache_sim.cli.replay_options import LastPartialChoice, OrderChoice, OutputsChoice
 from kvcache_sim.cli.verb import verb_app
+
+if TYPE_CHECKING:
+    from kvcache_sim.report.curve.build import Document
+    from kvcache_sim.workload.trace import Trace
 
 app = verb_app()
 
@@ -76,8 +80,9 @@ def curve(
     from kvcache_sim.report.curve.groups import GroupsAsk, groups_document, groups_rendered
     from kvcache_sim.report.curve.sizes import kv_bytes_per_token, parse_capacity
     from kvcache_sim.report.curve.write import check_outputs, draws, rendered, write_outputs
-    from kvcache_sim.workload.readers.read import read_trace
+    from kvcache_sim.workload.readers.read import open_rows, read_trace
     from kvcache_sim.workload.readers.settings import ReadSettings
+    from kvcache_sim.workload.readers.stream import NeedsWhole, RowStream
     from kvcache_sim.workload.synthetic_prefixes import PrefixAssumption
 
     reading = ReadSettings(
@@ -100,12 +105,15 @@ def curve(
         typer.echo(groups_rendered(document, format.value))
         return
     kv_bytes = kv_bytes_per_token(model)
-    requests = read_trace(trace, settings=reading)
-    size = block_size or requests.block_size
-    document = curve_document(
-        CurveAsk(
+    cut = block_size not in (0, trace_block_size)
+    whole = bool(policy or by_session or sample or cut or order is OrderChoice.root)
+
+    def document_of(requests: Trace | RowStream) -> Document:
+        size = block_size or requests.block_size
+        rows = requests if isinstance(requests, RowStream) else None
+        ask = CurveAsk(
             request=ReplayRequest(
-                requests,
+                requests.header if isinstance(requests, RowStream) else requests,
                 size,
                 1,
                 outputs=outputs.value,
@@ -121,9 +129,18 @@ def curve(
             kv_bytes_per_token=kv_bytes,
             sample_rate=sample,
             seed=seed or 0,
+            rows=rows,
         )
-    )
-    for warning in requests.warnings:
-        warn(warning)
+        document = curve_document(ask)
+        for warning in requests.warnings:
+            warn(warning)
+        return document
+
+    try:
+        document = document_of((read_trace if whole else open_rows)(trace, settings=reading))
+    except NeedsWhole:
+        if trace == "-":
+            raise
+        document = document_of(read_trace(trace, settings=reading))
     write_outputs(output or [], document, force)
     typer.echo(rendered(document, format.value))

@@ -36,6 +36,7 @@ mod schedule;
 mod serving;
 mod serving_rules;
 mod sglang_pass;
+mod stack;
 mod step_table;
 mod store;
 mod store_values;
@@ -77,6 +78,7 @@ mod _core {
         samples::PySampled,
         serving::PyReplica,
         sglang_pass::sglang_pass,
+        stack::{CurveStack, PyHitSteps},
         step_table::PyStepTable,
         store::PyStore,
         table::PyTableWriter,

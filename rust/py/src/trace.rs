@@ -271,9 +271,7 @@ fn columns(py: Python<'_>, reading: Reading) -> PyResult<Bound<'_, PyDict>> {
     row_columns(py, &out, reading.columns)?;
     match reading.ids.names {
         Names::Numbers(names) => {
-            let same = (0..names.len() as u64).eq(names.iter().copied());
-            let names = if same { Vec::new() } else { names };
-            out.set_item("id_names", PyArray1::from_vec(py, names))?;
+            out.set_item("id_names", PyArray1::from_vec(py, names.into_ids()))?;
         }
         Names::Texts(names) if reading.ids.of_integers => {
             let integer = py.get_type::<PyInt>();
@@ -326,6 +324,19 @@ impl TraceRows {
             .map_err(|e| read_error(py, e))
     }
 
+    /// Reads until so many block ids are buffered; returns true if there may be more.
+    fn buffer(&mut self, py: Python<'_>, references: usize) -> PyResult<bool> {
+        let reader = open(self.reader.as_mut())?;
+        py.detach(|| reader.buffer(references, |_| signals_are_quiet()))
+            .map_err(|e| read_error(py, e))
+    }
+
+    /// The first reason why the rows so far cannot be replayed one by one.
+    #[getter]
+    fn needs_whole(&mut self) -> PyResult<Option<&'static str>> {
+        Ok(open(self.reader.as_mut())?.needs_whole())
+    }
+
     /// True if no row so far has a session, a pause or a predecessor.
     #[getter]
     fn alone(&mut self) -> PyResult<bool> {
@@ -353,6 +364,16 @@ impl TraceRows {
             source: Some(source),
         };
         Ok((columns(py, reading)?, source))
+    }
+}
+
+impl TraceRows {
+    /// Gives all rows to `consume`; returns false if a row cannot be replayed alone.
+    pub fn each(&mut self, py: Python<'_>, consume: impl FnMut(&Columns) + Send) -> PyResult<bool> {
+        let reader = open(self.reader.as_mut())?;
+        py.detach(|| reader.each(|_| signals_are_quiet(), consume))
+            .map_err(|e| read_error(py, e))?;
+        Ok(reader.needs_whole().is_none())
     }
 }
 

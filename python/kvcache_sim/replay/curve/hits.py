@@ -4,14 +4,17 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cached_property
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
+from kvcache_sim._core import CurveStack, HitSteps
 from kvcache_sim.errors import TraceError
-from kvcache_sim.replay.curve.steps import Int64s, Jumps, Ramps, Steps
+from kvcache_sim.replay.curve.steps import Int64s
 from kvcache_sim.replay.prompt_blocks import PromptBlocks
-from kvcache_sim.replay.request import PromptEnd
+from kvcache_sim.replay.request import PromptEnd, ReplayRequest
+from kvcache_sim.workload.readers.stream import RowStream
 
 
 @dataclass(frozen=True)
@@ -35,6 +38,42 @@ class Reuses:
         return Reuses(*(column[keep] for column in columns))
 
 
+class CurveTotals(NamedTuple):
+    """The trace of a curve, and the references and prompt tokens that its hits are a share of."""
+
+    source: str
+    sha256: str
+    requests: int
+    references: int
+    input_tokens: int
+
+
+class TokenSteps(NamedTuple):
+    """Hits in tokens: those of whole blocks, less what partial blocks lack."""
+
+    blocks: HitSteps
+    short: HitSteps
+    block_size: int
+
+    def at(self, capacity: Int64s) -> Int64s:
+        """Return the hits at each capacity."""
+        return self.blocks.at(capacity) * self.block_size - self.short.at(capacity)
+
+    @property
+    def top(self) -> int:
+        """Return the hits at any large capacity."""
+        return self.blocks.top * self.block_size - self.short.top
+
+
+class StreamedCurve(NamedTuple):
+    """Hits of least recently used at every capacity, of a trace that was read row by row."""
+
+    totals: CurveTotals
+    hit_blocks: HitSteps
+    hit_tokens: TokenSteps
+    distinct_blocks: int
+
+
 @dataclass(frozen=True)
 class HitCurve:
     """Hits of least recently used at every capacity: of all requests, or of those kept."""
@@ -44,31 +83,33 @@ class HitCurve:
     reuses: Reuses
 
     @cached_property
-    def hit_blocks(self) -> Steps:
-        """Hits in blocks."""
-        r = self.reuses
-        ramp = r.step == 1
-        return Steps(
-            Ramps(r.capacity[ramp], r.blocks[ramp], np.ones(int(ramp.sum()), np.int64)),
-            Jumps(r.capacity[~ramp], r.blocks[~ramp]),
-        )
+    def totals(self) -> CurveTotals:
+        """What the curve is a share of."""
+        trace = self.prompts.trace
+        tokens = int(trace.input_tokens.sum())
+        return CurveTotals(trace.source, trace.sha256, len(trace), self.prompts.references, tokens)
 
     @cached_property
-    def hit_tokens(self) -> Steps:
+    def hit_blocks(self) -> HitSteps:
+        """Hits in blocks."""
+        r, steps = self.reuses, HitSteps()
+        ramp, ones = r.step == 1, np.ones(len(r.step), np.int64)
+        steps.add(r.capacity[ramp], r.blocks[ramp], ones[ramp])
+        steps.add(r.capacity[~ramp], ones[~ramp], r.blocks[~ramp])
+        return steps
+
+    @cached_property
+    def hit_tokens(self) -> HitSteps:
         """Hits in tokens: a block beyond the end of its prompt's tokens counts the tokens it has."""
-        r, size = self.reuses, self.prompts.block_size_tokens
+        r, size, steps = self.reuses, self.prompts.block_size_tokens, HitSteps()
         tokens = self.prompts.trace.input_tokens[r.request]
         full = np.clip(tokens // size - r.offset, 0, r.blocks)
         partial = (full < r.blocks) & (r.offset + full == tokens // size) & (tokens % size > 0)
-        ramp = r.step == 1
-        whole = np.full(len(full), size, np.int64)
-        return Steps(
-            Ramps(r.capacity[ramp], full[ramp], whole[ramp]),
-            Jumps(
-                np.concatenate([r.capacity[~ramp], (r.capacity + r.step * full)[partial]]),
-                np.concatenate([(full * size)[~ramp], (tokens % size)[partial]]),
-            ),
-        )
+        ramp, ones = r.step == 1, np.ones(len(full), np.int64)
+        steps.add(r.capacity[ramp], full[ramp], ones[ramp] * size)
+        steps.add(r.capacity[~ramp], ones[~ramp], (full * size)[~ramp])
+        steps.add((r.capacity + r.step * full)[partial], ones[partial], (tokens % size)[partial])
+        return steps
 
     @cached_property
     def distinct_blocks(self) -> int:
@@ -80,6 +121,21 @@ class HitCurve:
         """Return the references to a block seen before, including those that may not count as hits."""
         hits = self.prompts.native.belady(2**63).hits
         return int(hits.sum(dtype=np.int64))
+
+
+def streamed_curve(rows: RowStream, request: ReplayRequest) -> StreamedCurve:
+    """Return the curve of a trace from its rows, in memory by distinct blocks; touch order is tail first.
+
+    Only the settings of ``request`` are read. Raises ``NeedsWhole`` where a row cannot be replayed alone.
+    """
+    size = request.block_size_tokens
+    less = {"prompt": None, "computed": 1, "all": 0}[request.outputs]
+    stack = CurveStack(size, request.last_partial == "keep", less)
+    rows.feed(stack)
+    requests, tokens, references, reused = stack.totals
+    hits, short = stack.take()
+    totals = CurveTotals(rows.source, rows.sha256, requests, references, tokens)
+    return StreamedCurve(totals, hits, TokenSteps(hits, short, size), references - reused)
 
 
 def hit_curve(prompts: PromptBlocks, touch_from: PromptEnd) -> HitCurve:

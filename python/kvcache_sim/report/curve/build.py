@@ -10,13 +10,14 @@ from numpy.typing import NDArray
 
 from kvcache_sim.errors import UsageError
 from kvcache_sim.policies.resolve import resolve_policy, row_of
-from kvcache_sim.replay.curve.hits import HitCurve, hit_curve
+from kvcache_sim.replay.curve.hits import CurveTotals, HitCurve, StreamedCurve, hit_curve, streamed_curve
 from kvcache_sim.replay.curve.others import policy_points
 from kvcache_sim.replay.curve.sample import sampled_curve
 from kvcache_sim.replay.curve.sessions import session_hits
 from kvcache_sim.replay.curve.steps import lower_tier, reference_points
 from kvcache_sim.replay.prompt_blocks import PromptBlocks, blocks_of_prompts
 from kvcache_sim.replay.request import ReplayRequest
+from kvcache_sim.workload.readers.stream import RowStream
 from kvcache_sim.workload.upper_bound import upper_bound_hit_tokens
 
 #: Rows of a table without chosen capacities.
@@ -42,6 +43,8 @@ class CurveAsk:
     kv_bytes_per_token: int = 0
     sample_rate: float = 0.0
     seed: int = 0
+    #: The rows of a long trace, which ``request`` is without; then only lru is known.
+    rows: RowStream | None = None
 
 
 Document = dict[str, Any]
@@ -53,21 +56,37 @@ def curve_document(ask: CurveAsk) -> Document:
     The exact curve costs one pass, however many capacities; every other policy, Belady included, costs a
     replay a capacity. Raises ``UsageError`` and ``TraceError``.
     """
+    if ask.rows is not None:
+        return exact_document(ask, streamed_curve(ask.rows, ask.request), {})
     prompts = blocks_of_prompts(ask.request)
     if ask.sample_rate:
-        return _head(ask, prompts) | _sampled(ask, prompts)
+        trace = ask.request.trace
+        tokens = int(trace.input_tokens.sum())
+        totals = CurveTotals(trace.source, trace.sha256, len(trace), prompts.references, tokens)
+        return _head(ask, totals) | _sampled(ask, prompts)
     curve = hit_curve(prompts, ask.request.touch_from)
-    capacities = list(ask.capacities) or _powers_of_two(curve.hit_blocks.last)
-    columns = {"lru": _lru_points(curve, capacities)}
+    capacities = _capacities(ask, curve)
+    columns = {}
     for policy in dict.fromkeys((*ask.policies, "belady")):
-        if policy not in columns:
+        if policy != "lru":
             # upper bounds use the future, whichever end is released first
             asked = replace(ask.request, touch_from="tail") if _needs_future(policy) else ask.request
             columns[policy] = policy_points(prompts, asked, policy, capacities)
-    document = _head(ask, prompts) | {
+    document = exact_document(ask, curve, columns) | {"upper_bound": _upper_bound(curve)}
+    if ask.by_session:
+        document["sessions"] = _sessions(curve, capacities)
+    return document
+
+
+def exact_document(
+    ask: CurveAsk, curve: HitCurve | StreamedCurve, others: dict[str, list[Document]]
+) -> Document:
+    """Return the figures of a curve; ``others`` are points of other policies at the same capacities."""
+    capacities = _capacities(ask, curve)
+    columns = {"lru": _lru_points(curve, capacities)} | others
+    document = _head(ask, curve.totals) | {
         "distinct_blocks": curve.distinct_blocks,
         "unbounded": _share(curve, curve.hit_blocks.top, curve.hit_tokens.top),
-        "upper_bound": _upper_bound(curve),
         "landmarks": _reference_points(ask, curve),
         "points": [
             _size(ask, capacity) | {name: column[k] for name, column in columns.items()}
@@ -76,8 +95,6 @@ def curve_document(ask: CurveAsk) -> Document:
     }
     if ask.above:
         document["lower_tier"] = _lower_tier(ask, curve, capacities)
-    if ask.by_session:
-        document["sessions"] = _sessions(curve, capacities)
     if ask.line:
         sizes = drawn_sizes(2 * max(1, curve.hit_blocks.last, *capacities))
         document["line"] = {
@@ -93,24 +110,28 @@ def curve_document(ask: CurveAsk) -> Document:
     return document
 
 
+def _capacities(ask: CurveAsk, curve: HitCurve | StreamedCurve) -> list[int]:
+    return list(ask.capacities) or _powers_of_two(curve.hit_blocks.last)
+
+
 def _needs_future(policy: str) -> bool:
     family, variant = resolve_policy(policy)
     return family == "prefix" and row_of(variant).is_upper_bound
 
 
-def _head(ask: CurveAsk, prompts: PromptBlocks) -> Document:
-    trace, request = ask.request.trace, ask.request
+def _head(ask: CurveAsk, totals: CurveTotals) -> Document:
+    request = ask.request
     return {
-        "trace": trace.source,
-        "trace_sha256": trace.sha256,
-        "n_requests": len(trace),
+        "trace": totals.source,
+        "trace_sha256": totals.sha256,
+        "n_requests": totals.requests,
         "block_size": request.block_size_tokens,
         "order": request.touch_from,
         "outputs": request.outputs,
         "last_partial": request.last_partial,
         "kv_bytes_per_token": ask.kv_bytes_per_token or None,
-        "queried_blocks": prompts.references,
-        "queried_tokens": int(trace.input_tokens.sum()),
+        "queried_blocks": totals.references,
+        "queried_tokens": totals.input_tokens,
     }
 
 
@@ -121,12 +142,12 @@ def _size(ask: CurveAsk, blocks: int) -> Document:
     return size
 
 
-def _share(curve: HitCurve, blocks: int, tokens: int) -> Document:
+def _share(curve: HitCurve | StreamedCurve, blocks: int, tokens: int) -> Document:
     return {
         "hit_blocks": blocks,
-        "block_hit_rate": blocks / max(1, curve.prompts.references),
+        "block_hit_rate": blocks / max(1, curve.totals.references),
         "hit_tokens": tokens,
-        "hit_rate": tokens / max(1, int(curve.prompts.trace.input_tokens.sum())),
+        "hit_rate": tokens / max(1, curve.totals.input_tokens),
     }
 
 
@@ -139,13 +160,13 @@ def _upper_bound(curve: HitCurve) -> Document:
     return _share(curve, tokens // prompts.block_size_tokens, tokens)
 
 
-def _lru_points(curve: HitCurve, capacities: list[int]) -> list[Document]:
+def _lru_points(curve: HitCurve | StreamedCurve, capacities: list[int]) -> list[Document]:
     sizes = np.array(capacities, np.int64)
     pairs = zip(curve.hit_blocks.at(sizes).tolist(), curve.hit_tokens.at(sizes).tolist(), strict=True)
     return [_share(curve, blocks, tokens) for blocks, tokens in pairs]
 
 
-def _reference_points(ask: CurveAsk, curve: HitCurve) -> Document:
+def _reference_points(ask: CurveAsk, curve: HitCurve | StreamedCurve) -> Document:
     found = asdict(reference_points(curve.hit_blocks))
     names = [name.removesuffix("_blocks") for name in found]
     points = _lru_points(curve, list(found.values()))
@@ -155,9 +176,9 @@ def _reference_points(ask: CurveAsk, curve: HitCurve) -> Document:
     }
 
 
-def _lower_tier(ask: CurveAsk, curve: HitCurve, capacities: list[int]) -> Document:
+def _lower_tier(ask: CurveAsk, curve: HitCurve | StreamedCurve, capacities: list[int]) -> Document:
     tier = lower_tier(curve.hit_blocks, list(ask.above), np.array(capacities, np.int64))
-    references = max(1, curve.prompts.references)
+    references = max(1, curve.totals.references)
     return {
         "above_blocks": list(ask.above),
         "above_block_hit_rate": tier.above_hit_blocks / references,

@@ -84,13 +84,19 @@ def _percent(share: float) -> str:
 
 
 def _reference_lines(document: Document) -> list[str]:
-    top, most = document["unbounded"], document["upper_bound"]
+    top, most = document["unbounded"], document.get("upper_bound")
     distinct = f"{document['distinct_blocks']:,} distinct blocks"
-    lines = labelled("upper bound", f"{_rates(top)}: an unbounded cache, which holds all {distinct}", _LABEL)
-    own = "the upper bound's"
-    if most != top:
-        own = "these"
-        lines = labelled("upper bound", f"{_rates(most)}: an unbounded cache, answers included", _LABEL)
+    own, lines = "these", []
+    if most == top:
+        own = "the upper bound's"
+        lines += labelled(
+            "upper bound", f"{_rates(top)}: an unbounded cache, which holds all {distinct}", _LABEL
+        )
+    else:
+        bound = "not computed for a trace of this length; --policy belady reads it whole"
+        if most is not None:
+            bound = f"{_rates(most)}: an unbounded cache, answers included"
+        lines += labelled("upper bound", bound, _LABEL)
         lines += labelled("prompts alone", f"{_rates(top)}, all {distinct}; this curve counts them", _LABEL)
     if not document["landmarks"]["footprint"]["capacity_blocks"]:
         return lines

@@ -153,6 +153,12 @@ _BAILIAN_SCHEMA: JsonlSchema = {
 }
 
 
+def _bailian_rows(source: TraceSource, settings: ReadSettings) -> TraceRows:
+    from kvcache_sim._core import TraceRows
+
+    return TraceRows(source, _BAILIAN_SCHEMA, raw_settings(settings, BAILIAN.block_size))
+
+
 def _read_bailian(source: TraceSource, settings: ReadSettings) -> RawColumns:
     return read_jsonl(source, settings, _BAILIAN_SCHEMA, BAILIAN.block_size)
 
@@ -163,6 +169,7 @@ BAILIAN = TraceFormat(
     SIGNS["bailian"],
     _read_bailian,
     16,
+    rows=_bailian_rows,
 )
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from dataclasses import fields, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 
@@ -17,17 +17,21 @@ from kvcache_sim.workload.readers.json_rows import guessed_block, read_head
 from kvcache_sim.workload.readers.problems import located_errors, opened, trace_error
 from kvcache_sim.workload.readers.registry import check_text, detect_format, format_named
 from kvcache_sim.workload.readers.settings import ReadSettings
-from kvcache_sim.workload.readers.stream import TraceStream
+from kvcache_sim.workload.readers.stream import RowStream, TraceStream
 from kvcache_sim.workload.trace import Trace
 
 if TYPE_CHECKING:
-    from kvcache_sim._core import RawColumns
+    from collections.abc import Callable
+
+    from kvcache_sim._core import RawColumns, TraceRows
     from kvcache_sim.workload.readers.format import TraceFormat
 
 _DEFAULT = ReadSettings()
+_Stream = TypeVar("_Stream")
 
-#: Traces up to this number of rows are always read whole.
+#: Traces up to this number of rows, or of block ids in rows, are always read whole.
 WHOLE_ROWS = 1 << 16
+WHOLE_REFERENCES = 1 << 23
 ALL_ROWS = 1 << 62
 
 
@@ -70,6 +74,28 @@ def open_trace(path: str | os.PathLike[str], settings: ReadSettings) -> Trace | 
     Condition: more than WHOLE_ROWS rows of a format that is read row by row, in time order, without skipped
     rows. Raises as ``read_trace``.
     """
+    return _opened(path, settings, lambda rows: rows.read(WHOLE_ROWS + 1) and rows.alone, TraceStream)
+
+
+def open_rows(path: str | os.PathLike[str], settings: ReadSettings) -> Trace | RowStream:
+    """Return the requests of a trace, or its rows one by one if it has more than WHOLE_REFERENCES ids.
+
+    The same further conditions as of ``open_trace``, but rows may have sessions. Raises as ``read_trace``.
+    """
+
+    def is_long(rows: TraceRows) -> bool:
+        return rows.buffer(WHOLE_REFERENCES + 1) and rows.needs_whole is None
+
+    own = replace(settings, extra_keys=(), prefixes=None)
+    return read_trace(path, settings=settings) if own != settings else _opened(path, own, is_long, RowStream)
+
+
+def _opened(
+    path: str | os.PathLike[str],
+    settings: ReadSettings,
+    is_long: Callable[[TraceRows], bool],
+    stream: Callable[[str, TraceRows, int, bool], _Stream],
+) -> Trace | _Stream:
     name = os.fspath(path)
     where = "standard input" if name == "-" else name
     source = _open(name)
@@ -82,8 +108,8 @@ def open_trace(path: str | os.PathLike[str], settings: ReadSettings) -> Trace | 
         block_size = chosen.block_of(read_head(source), settings)
         guessed = settings.block_size is None and block_size != chosen.block_size
         rows = chosen.rows(source, replace(settings, block_size=block_size))
-        if rows.read(WHOLE_ROWS + 1) and rows.alone:
-            return TraceStream(where, rows, block_size, guessed)
+        if is_long(rows):
+            return stream(where, rows, block_size, guessed)
         rows.read(ALL_ROWS)
         raw, source = rows.finish()
         raw["block_size"] = block_size

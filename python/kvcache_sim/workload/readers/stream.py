@@ -16,7 +16,7 @@ from kvcache_sim.workload.readers.problems import located_errors
 from kvcache_sim.workload.trace import COLUMNS, Trace
 
 if TYPE_CHECKING:
-    from kvcache_sim._core import RowColumns, TraceRows
+    from kvcache_sim._core import CurveStack, RawColumns, RowColumns, TraceRows
 
 #: Rows per window after the first one.
 WINDOW_ROWS = 1 << 16
@@ -24,6 +24,56 @@ WINDOW_ROWS = 1 << 16
 
 class NotAlone(TraceError):
     """A row of a session, or one that waits for another row, in a trace that is read in windows."""
+
+
+class NeedsWhole(TraceError):
+    """A row that cannot be replayed without rows after it, in a trace that is read row by row."""
+
+
+class RowStream:
+    """The requests of a trace for a replay that takes them row by row; rows are not stored.
+
+    ``sha256`` and ``warnings`` are available after the replay.
+    """
+
+    def __init__(self, where: str, rows: TraceRows, block_size: int, guessed: bool) -> None:
+        self._rows, self._guessed = rows, guessed
+        self.source, self.block_size = where, block_size
+        self.sha256 = ""
+        self.warnings: tuple[str, ...] = ()
+
+    @property
+    def header(self) -> Trace:
+        """The trace without its rows."""
+        none, few = np.empty(0, np.int64), np.empty(0, np.int32)
+        ids, flags = np.empty(0, np.uint32), np.empty(0, np.bool_)
+        offsets = np.zeros(1, np.int64)
+        return Trace(
+            none, none, none, offsets, ids, self.block_size, few, few, none, flags, source=self.source
+        )
+
+    def feed(self, replay: CurveStack) -> None:
+        """Give every row to a replay; raises NeedsWhole, and as ``read_trace``."""
+        with located_errors(self.source):
+            if not replay.feed(self._rows):
+                raise NeedsWhole(
+                    "the trace is too long to be replayed from a pipe",
+                    where=self.source,
+                    got=str(self._rows.needs_whole),
+                    hint="give it as a file: then it is read whole",
+                )
+            raw, source = self._rows.finish()
+            self.sha256 = source.sha256()
+        guessed = self._guessed
+        self.warnings = _notes(self.source, raw, (guessed, self.block_size, replay.totals[0]))
+
+
+def _notes(where: str, raw: RawColumns, block: tuple[bool, int, int]) -> tuple[str, ...]:
+    """Return the notes of reading; ``block`` is whether the block size was guessed, the size, the rows."""
+    findings = [Finding(*found) for found in raw["findings"]]
+    if block[0]:
+        findings.append(Finding(*guessed_block(*block[1:])))
+    return tuple(line_of(where, finding) for finding in findings)
 
 
 class TraceStream:
@@ -73,11 +123,8 @@ class TraceStream:
             self._rows = None
             self.sha256 = source.sha256()
         last = self._window(raw)
-        findings = [Finding(*found) for found in raw["findings"]]
-        if self._guessed:
-            findings.append(Finding(*guessed_block(self._block_size, self.requests)))
-        remarks = (*findings, *odd_times(self.first))
-        self.warnings = tuple(line_of(self._where, finding) for finding in remarks)
+        notes = _notes(self._where, raw, (self._guessed, self._block_size, self.requests))
+        self.warnings = (*notes, *(line_of(self._where, finding) for finding in odd_times(self.first)))
         return last if len(last) else None
 
     def whole(self) -> Trace:

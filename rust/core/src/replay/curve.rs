@@ -1,5 +1,6 @@
 //! Stack distances (Mattson et al. 1970) on runs: the hits of least recently used at every capacity.
 
+use super::newer::Newer;
 use super::runs::Runs;
 use super::TouchFrom;
 use crate::ids::NONE;
@@ -22,45 +23,15 @@ pub struct Reuse {
     pub before: u32,
 }
 
-/// Blocks in recency order, as a Fenwick tree over touches that counts the blocks newer than a touch.
-struct Newer {
-    tree: Vec<u64>,
-}
-
-impl Newer {
-    fn add(&mut self, touch: u32, blocks: u64, sign: bool) {
-        let mut i = touch as usize + 1;
-        while i < self.tree.len() {
-            self.tree[i] = if sign {
-                self.tree[i] + blocks
-            } else {
-                self.tree[i] - blocks
-            };
-            i += i & i.wrapping_neg();
-        }
-    }
-
-    fn up_to(&self, touch: u32) -> u64 {
-        let (mut i, mut sum) = (touch as usize + 1, 0);
-        while i > 0 {
-            sum += self.tree[i];
-            i -= i & i.wrapping_neg();
-        }
-        sum
-    }
-}
-
 /// Return every reuse of the trace with the capacities at which it hits, in request order.
 ///
 /// One pass, whatever the number of capacities evaluated later: O(runs touched × log) time and 8 bytes per
 /// touch, at any block size. A request may count at most `limits[i]` leading blocks as hits.
 pub fn reuses(runs: &Runs, limits: &[u32], touch_from: TouchFrom) -> Vec<Reuse> {
-    let mut newer = Newer {
-        tree: vec![0; runs.path.len() + 1],
-    };
+    let mut newer = Newer::new(runs.path.len());
     let mut touched = vec![NONE; runs.len.len()];
     let mut toucher = vec![NONE; runs.len.len()];
-    let (mut total, mut clock) = (0u64, 0u32);
+    let mut clock = 0u32;
     let mut out = Vec::new();
     for (i, &limit) in limits.iter().enumerate() {
         let path = runs.path(i);
@@ -70,7 +41,7 @@ pub fn reuses(runs: &Runs, limits: &[u32], touch_from: TouchFrom) -> Vec<Reuse> 
             if touched[r] == NONE || left == 0 {
                 break;
             }
-            let above = total - newer.up_to(touched[r]);
+            let above = newer.after(touched[r]);
             let blocks = runs.len[r].min(left);
             left -= blocks;
             let mut push = |capacity, blocks, step| {
@@ -100,11 +71,10 @@ pub fn reuses(runs: &Runs, limits: &[u32], touch_from: TouchFrom) -> Vec<Reuse> 
         }
         let mut touch = |run: u32| {
             let (r, blocks) = (run as usize, u64::from(runs.len[run as usize]));
-            match touched[r] {
-                NONE => total += blocks,
-                old => newer.add(old, blocks, false),
+            if touched[r] != NONE {
+                newer.remove(touched[r], blocks);
             }
-            newer.add(clock, blocks, true);
+            newer.add(clock, blocks);
             touched[r] = clock;
             toucher[r] = i as u32;
             clock += 1;

@@ -8,6 +8,8 @@
 //! - `objects`   any `ObjectPolicy` on blocks: flat, or leaf first
 //! - `belady`    clairvoyant upper bounds: farthest next use, prefix-closed or flat
 //! - `curve`     stack distances: the hits of least recently used at every capacity, from one pass
+//! - `stack`     the same row by row, in memory by distinct blocks
+//! - `newer`     blocks in recency order; `steps`: the curve as a step function
 #![deny(missing_docs)]
 
 pub mod belady;
@@ -15,9 +17,12 @@ pub mod blocks;
 pub mod curve;
 pub mod holds;
 pub mod leaves;
+mod newer;
 pub mod objects;
 pub mod recency;
 pub mod runs;
+pub mod stack;
+pub mod steps;
 
 use crate::causes::eviction_log::EvictedMiss;
 

@@ -29,7 +29,15 @@ impl ChainAudit {
         let mut parent = NONE;
         let mut odd = false;
         let last = row.len().wrapping_sub(1);
-        for (k, &id) in row.iter().enumerate() {
+        let whole = block_size.min(u64::from(u32::MAX)) as u32;
+        let mut k = 0;
+        while k < row.len() {
+            let known = ids.known_run(parent, &row[k..last], whole);
+            if known > 0 {
+                k += known;
+                parent = row[k - 1];
+            }
+            let id = row[k];
             let tokens = if k == last {
                 input - k as u64 * block_size
             } else {
@@ -42,6 +50,7 @@ impl ChainAudit {
                 Some(seen) => odd |= seen != here,
             }
             parent = id;
+            k += 1;
         }
         if odd {
             self.count(ids, row, line, input, block_size)
@@ -88,6 +97,11 @@ impl ChainAudit {
             parent = id;
         }
         Ok(())
+    }
+
+    /// True if an id stood behind another one than at first.
+    pub fn is_broken(&self) -> bool {
+        self.broken.count > 0
     }
 
     /// Appends the findings, if any.

@@ -60,6 +60,11 @@ impl Columns {
         self.arrival_ns.is_empty()
     }
 
+    /// The block ids of a row.
+    pub fn ids(&self, row: usize) -> &[u32] {
+        &self.block_ids[self.id_offsets[row] as usize..self.id_offsets[row + 1] as usize]
+    }
+
     /// Appends a row whose ids were pushed: arrival and pause, tokens of prompt and answer, session and turn, and true
     /// if it continues a conversation.
     pub fn push(
@@ -91,6 +96,11 @@ impl Columns {
         self.think_ns.truncate(rows);
         self.is_conversational_turn.truncate(rows);
         self.after.truncate(rows);
+        self.history_tokens.truncate(rows);
+        self.priority.truncate(rows);
+        self.named_tokens.truncate(rows);
+        self.abort_after_ns.truncate(rows);
+        self.extra.truncate(rows);
     }
 }
 

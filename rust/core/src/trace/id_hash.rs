@@ -16,7 +16,13 @@ impl Hasher for IdHash {
         }
     }
     fn write_u64(&mut self, value: u64) {
-        let wide = u128::from(self.0 ^ value ^ 0x9e37_79b9_7f4a_7c15) * 0xa076_1d64_78bd_642f;
-        self.0 = (wide >> 64) as u64 ^ wide as u64;
+        self.0 = mixed(self.0 ^ value);
     }
+}
+
+/// The hash of one id.
+#[inline]
+pub fn mixed(id: u64) -> u64 {
+    let wide = u128::from(id ^ 0x9e37_79b9_7f4a_7c15) * 0xa076_1d64_78bd_642f;
+    (wide >> 64) as u64 ^ wide as u64
 }

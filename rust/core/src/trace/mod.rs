@@ -12,6 +12,7 @@ mod intern_tests;
 pub mod json;
 pub mod jsonl;
 pub mod lines;
+pub mod number_index;
 pub mod problem;
 pub mod reuse;
 pub mod source;

@@ -79,42 +79,36 @@ pub fn block_ids(
     let text = c.text;
     let byte = |at: usize| text.get(at).copied().unwrap_or(0);
     let mut at = c.at;
+    let mut plain = Plain::default();
     loop {
         while matches!(byte(at), b' ' | b'\t' | b'\r') {
             at += 1;
         }
         let from = at;
-        let (mut value, digits) = digits_of_eight(text, at);
-        at += digits;
-        let mut next = byte(at);
-        while next.is_ascii_digit() {
-            value = value.wrapping_mul(10).wrapping_add(u64::from(next - b'0'));
-            at += 1;
-            next = byte(at);
-        }
-        let plain = (1..20).contains(&(at - from)) && (at == from + 1 || text[from] != b'0');
-        let dense = if plain && matches!(next, b',' | b']' | b' ') {
-            ids.number(value)
-        } else {
-            c.at = from;
-            let dense = odd_id(c, ids)?;
-            at = c.at;
-            dense
-        };
-        match dense {
-            Some(dense) => references.push(dense),
-            None => {
-                return Err(mixed_ids(
-                    c,
-                    from,
-                    !ids.is_empty() && ids.len() < u32::MAX as usize,
-                ))
+        let value;
+        (value, at) = plain_number(text, at);
+        match value {
+            Some(value) if matches!(byte(at), b',' | b']' | b' ') => {
+                plain.values[plain.len] = value;
+                plain.from[plain.len] = from;
+                plain.len += 1;
+                if plain.len == WINDOW {
+                    plain.flush(c, ids, references)?;
+                }
+            }
+            _ => {
+                plain.flush(c, ids, references)?;
+                c.at = from;
+                let dense = odd_id(c, ids)?;
+                at = c.at;
+                references.push(dense.ok_or_else(|| no_number(c, from, ids))?);
             }
         }
         if byte(at) == b',' {
             at += 1;
             continue;
         }
+        plain.flush(c, ids, references)?;
         c.at = at;
         if c.take(b']') {
             return Ok(true);
@@ -125,6 +119,71 @@ pub fn block_ids(
         at = c.at;
     }
 }
+
+/// Ids looked up together.
+const WINDOW: usize = 32;
+
+/// Ids that are plain runs of digits, not looked up yet, and where they stand.
+#[derive(Default)]
+struct Plain {
+    values: [u64; WINDOW],
+    from: [usize; WINDOW],
+    len: usize,
+}
+
+impl Plain {
+    #[inline]
+    fn flush(
+        &mut self,
+        c: &Cursor,
+        ids: &mut IdTable,
+        references: &mut Vec<u32>,
+    ) -> Result<(), Refusal> {
+        let len = std::mem::take(&mut self.len);
+        ids.numbers(&self.values[..len], references)
+            .map_err(|at| no_number(c, self.from[at], ids))
+    }
+}
+
+#[cold]
+fn no_number(c: &Cursor, from: usize, ids: &IdTable) -> Refusal {
+    mixed_ids(c, from, !ids.is_empty() && ids.len() < u32::MAX as usize)
+}
+
+/// The unsigned integer at `at`, None unless it is digits that fit 64 bits without a leading zero; and its end.
+#[inline(always)]
+fn plain_number(text: &[u8], from: usize) -> (Option<u64>, usize) {
+    let (mut value, digits) = digits_of_eight(text, from);
+    let mut at = from + digits;
+    if digits == 8 {
+        let (low, digits) = digits_of_eight(text, at);
+        value = value * TENS[digits] + low;
+        at += digits;
+    }
+    while let Some(digit) = text.get(at).filter(|d| d.is_ascii_digit()) {
+        let digit = u64::from(digit - b'0');
+        match value.checked_mul(10).and_then(|v| v.checked_add(digit)) {
+            Some(more) => value = more,
+            None => return (None, from),
+        }
+        at += 1;
+    }
+    let plain = at > from && (at == from + 1 || text[from] != b'0');
+    (plain.then_some(value), at)
+}
+
+/// Powers of ten up to the eighth.
+const TENS: [u64; 9] = [
+    1,
+    10,
+    100,
+    1_000,
+    10_000,
+    100_000,
+    1_000_000,
+    10_000_000,
+    100_000_000,
+];
 
 /// The number at `at` and its digit count, from eight bytes at once. (0, 0) near the end of the text; after
 /// eight digits more may follow.

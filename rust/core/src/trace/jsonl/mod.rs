@@ -9,7 +9,7 @@ mod session_turns;
 use std::io::Read;
 
 use super::columns::{Columns, Reading};
-use super::lines::Reader;
+use super::lines::{Reader, Rows};
 use super::{ReadError, Settings};
 use rows::JsonRows;
 
@@ -54,6 +54,9 @@ pub struct Schema {
     pub per_token: u64,
 }
 
+/// Rows read at a time where they are replayed as they come.
+const BATCH_ROWS: usize = 64;
+
 /// Reads every row of `source`; `pulse` is called at intervals with the bytes read and may stop the reading.
 pub fn read<R: Read>(
     source: R,
@@ -84,6 +87,44 @@ impl<R: Read> RowReader<R> {
     /// Reads until `most` rows are buffered; returns true if there may be more.
     pub fn read(&mut self, most: usize, pulse: impl FnMut(u64) -> bool) -> Result<bool, ReadError> {
         self.reader.read(&mut self.rows, most, pulse)
+    }
+
+    /// Reads until so many block ids are buffered; returns true if there may be more.
+    pub fn buffer(
+        &mut self,
+        references: usize,
+        mut pulse: impl FnMut(u64) -> bool,
+    ) -> Result<bool, ReadError> {
+        while self.rows.references() < references {
+            let most = self.rows.waiting() + BATCH_ROWS;
+            if !self.reader.read(&mut self.rows, most, &mut pulse)? {
+                return Ok(false);
+            }
+        }
+        Ok(true)
+    }
+
+    /// The first reason why the rows so far cannot be replayed one by one.
+    pub fn needs_whole(&self) -> Option<&'static str> {
+        self.rows.needs_whole()
+    }
+
+    /// Gives all rows to `consume`, some at a time, up to the end or to a row that cannot be replayed alone.
+    pub fn each(
+        &mut self,
+        mut pulse: impl FnMut(u64) -> bool,
+        mut consume: impl FnMut(&Columns),
+    ) -> Result<(), ReadError> {
+        loop {
+            let more = self.reader.read(&mut self.rows, BATCH_ROWS, &mut pulse)?;
+            if self.rows.needs_whole().is_some() {
+                return Ok(());
+            }
+            self.rows.consume(&mut consume);
+            if !more {
+                return Ok(());
+            }
+        }
     }
 
     /// True if no row so far has a session, a pause or a predecessor, and all rows have ids.

@@ -28,6 +28,8 @@ pub struct JsonRows {
     taken: u64,
     /// True if no row so far has a session, a pause or a predecessor, and all rows have ids.
     alone: bool,
+    /// True if a row of a session has no ids.
+    unnamed_turn: bool,
 }
 
 impl JsonRows {
@@ -46,6 +48,7 @@ impl JsonRows {
             went: Vec::new(),
             taken: 0,
             alone: true,
+            unnamed_turn: false,
         }
     }
 
@@ -153,6 +156,7 @@ impl JsonRows {
         let reported = row.after.is_some() || row.history.is_some() || row.new_input_only;
         let reported = reported || row.named.is_some() || row.abort.is_some();
         self.alone &= session == NO_SESSION && think == OPEN_LOOP && ids > 0 && !reported;
+        self.unnamed_turn |= session != NO_SESSION && ids == 0;
         if think == OPEN_LOOP && !early {
             self.last_time = time;
             self.last_time_line = c.line;
@@ -245,6 +249,31 @@ impl JsonRows {
     /// True if no row so far has a session, a pause or a predecessor, and all rows have ids.
     pub fn alone(&self) -> bool {
         self.alone
+    }
+
+    /// The first reason why the rows so far cannot be replayed one by one.
+    pub fn needs_whole(&self) -> Option<&'static str> {
+        if self.remarks.audit.is_broken() {
+            Some("block ids that form no prefix tree")
+        } else if self.out.new_input_only {
+            Some("rows with the new input only")
+        } else if self.unnamed_turn {
+            Some("a row of a session without block ids")
+        } else {
+            None
+        }
+    }
+
+    /// Block ids of the rows not taken yet.
+    pub fn references(&self) -> usize {
+        self.out.columns.block_ids.len()
+    }
+
+    /// The rows not taken yet, which `consume` takes.
+    pub fn consume(&mut self, consume: impl FnOnce(&Columns)) {
+        self.taken += self.waiting() as u64;
+        consume(&self.out.columns);
+        self.out.columns.truncate(0);
     }
 
     /// Returns the rows read since the last call. Not for rows that wait for others: `after` counts rows of

@@ -1,0 +1,150 @@
+//! The hits of least recently used at every capacity, row by row, in memory by distinct blocks.
+
+use super::newer::{Newer, LEAST};
+use super::steps::HitSteps;
+use crate::ids::NONE;
+
+/// Blocks that a row touches, and those of them that may hit.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct RowBlocks {
+    /// Blocks that ids name.
+    pub named: u64,
+    /// Blocks of this row alone, behind the named ones.
+    pub private: u64,
+    /// Leading blocks that may count as hits.
+    pub limit: u64,
+}
+
+/// How prompts are cut into blocks of one id each.
+#[derive(Debug, Clone, Copy)]
+pub struct Cut {
+    /// Tokens a block.
+    pub block_size: u64,
+    /// True if a partial last id is a block.
+    pub keep_partial: bool,
+    /// Output tokens whose KV a request does not leave; None: it leaves none of its output.
+    pub output_less: Option<u64>,
+}
+
+impl Cut {
+    /// The blocks of a row by its tokens and its number of ids.
+    pub fn row(&self, input: u64, output: u64, ids: u64) -> RowBlocks {
+        if self.keep_partial {
+            return RowBlocks {
+                named: ids,
+                private: 0,
+                limit: ids,
+            };
+        }
+        let filled = self
+            .output_less
+            .map_or(0, |less| output.saturating_sub(less));
+        let named = (input / self.block_size).min(ids);
+        RowBlocks {
+            named,
+            private: (input + filled) / self.block_size - named,
+            limit: named.min(input.saturating_sub(1) / self.block_size),
+        }
+    }
+}
+
+/// The recency stack of all blocks, and the capacities at which references hit.
+///
+/// All blocks of a row are touched together, deepest first. Blocks that were touched together lie next to each other
+/// in the stack, so a row costs a few operations for each earlier touch that it meets. Memory: 4 bytes a block, 16 a
+/// touch that still has blocks, and the steps.
+pub struct RecencyStack {
+    /// The last touch of each block, by its number.
+    touched: Vec<u32>,
+    newer: Newer,
+    clock: u32,
+    /// Tokens a hit of a whole block counts.
+    block_size: u64,
+    /// Hits in blocks.
+    pub hits: HitSteps,
+    /// Tokens that hits count less than whole blocks.
+    pub short: HitSteps,
+    /// References so far, private blocks included.
+    pub references: u64,
+    /// Of `references`, those to a block seen before.
+    pub reused: u64,
+}
+
+impl RecencyStack {
+    /// An empty stack of blocks of `block_size` tokens.
+    pub fn new(block_size: u64) -> Self {
+        Self {
+            touched: Vec::new(),
+            newer: Newer::new(LEAST),
+            clock: 0,
+            block_size,
+            hits: HitSteps::default(),
+            short: HitSteps::default(),
+            references: 0,
+            reused: 0,
+        }
+    }
+
+    /// References a row of blocks with ids of a prefix tree; `input` are its tokens.
+    pub fn row(&mut self, ids: &[u32], blocks: RowBlocks, input: u64) {
+        let ids = &ids[..blocks.named as usize];
+        let mut at = 0;
+        while at < ids.len() {
+            let touch = self.touched.get(ids[at] as usize).copied();
+            let Some(touch) = touch.filter(|&t| t != NONE) else {
+                break;
+            };
+            let rest = &ids[at..];
+            let met = rest
+                .iter()
+                .take_while(|&&id| self.touched.get(id as usize) == Some(&touch))
+                .count();
+            let above = self.newer.after(touch);
+            self.hit(at as u64, met as u64, above + 1, blocks.limit, input);
+            self.newer.remove(touch, met as u64);
+            self.reused += met as u64;
+            at += met;
+            self.newer.add(self.clock, met as u64);
+        }
+        self.newer
+            .add(self.clock, (ids.len() - at) as u64 + blocks.private);
+        self.touch(ids);
+        self.references += blocks.named + blocks.private;
+    }
+
+    /// Counts `met` blocks from position `at` on, the first of which hits at `capacity`.
+    fn hit(&mut self, at: u64, met: u64, capacity: u64, limit: u64, input: u64) {
+        let count = met.min(limit.saturating_sub(at));
+        self.hits.add(capacity, count, 1);
+        let size = self.block_size;
+        let first = at.max(input / size);
+        if at + count > first {
+            let capacity = capacity + first - at;
+            self.short.add(capacity, at + count - first, size as i64);
+            let tokens = if first == input / size {
+                input % size
+            } else {
+                0
+            };
+            self.short.add(capacity, 1, -(tokens as i64));
+        }
+    }
+
+    fn touch(&mut self, ids: &[u32]) {
+        for &id in ids {
+            let id = id as usize;
+            if id >= self.touched.len() {
+                self.touched.resize(id + 1, NONE);
+            }
+            self.touched[id] = self.clock;
+        }
+        self.clock += 1;
+        if self.clock as usize == self.newer.touches() {
+            let (numbers, next) = self.newer.renumber();
+            for touch in self.touched.iter_mut().filter(|t| **t != NONE) {
+                *touch = numbers[*touch as usize];
+            }
+            self.clock = next;
+        }
+    }
+}

@@ -1,0 +1,146 @@
+//! The curve of a trace that is read row by row, and curves as step functions.
+
+use kvsim_core::replay::stack::{Cut, RecencyStack};
+use kvsim_core::replay::steps::HitSteps;
+use numpy::{IntoPyArray, PyArray1, PyReadonlyArray1};
+use pyo3::prelude::*;
+
+use crate::trace::TraceRows;
+
+/// A step function of capacity, exact at every capacity.
+#[pyclass(name = "HitSteps", module = "kvcache_sim._core")]
+#[derive(Default)]
+pub struct PyHitSteps {
+    steps: HitSteps,
+}
+
+#[pymethods]
+impl PyHitSteps {
+    #[new]
+    fn new() -> Self {
+        Self::default()
+    }
+
+    /// Add ramps: each of `count` capacities from `start` on gains `weight`.
+    fn add(
+        &mut self,
+        start: PyReadonlyArray1<i64>,
+        count: PyReadonlyArray1<i64>,
+        weight: PyReadonlyArray1<i64>,
+    ) -> PyResult<()> {
+        let (start, count) = (start.as_slice()?, count.as_slice()?);
+        for ((&start, &count), &weight) in start.iter().zip(count).zip(weight.as_slice()?) {
+            self.steps
+                .add(start.max(0) as u64, count.max(0) as u64, weight);
+        }
+        Ok(())
+    }
+
+    /// The sum at each capacity, in any order.
+    fn at<'py>(
+        &self,
+        py: Python<'py>,
+        capacity: PyReadonlyArray1<i64>,
+    ) -> PyResult<Bound<'py, PyArray1<i64>>> {
+        let asked = capacity.as_slice()?;
+        let mut order: Vec<usize> = (0..asked.len()).collect();
+        order.sort_by_key(|&k| asked[k]);
+        let sorted: Vec<u64> = order.iter().map(|&k| asked[k].max(0) as u64).collect();
+        let mut out = vec![0; asked.len()];
+        for (&k, value) in order.iter().zip(self.steps.at(&sorted)) {
+            out[k] = value;
+        }
+        Ok(out.into_pyarray(py))
+    }
+
+    /// The capacities between which the sum is a straight line, ascending from 0.
+    #[getter]
+    fn corners<'py>(&self, py: Python<'py>) -> Bound<'py, PyArray1<i64>> {
+        let corners = self.steps.corners();
+        let corners: Vec<i64> = corners.into_iter().map(|c| c as i64).collect();
+        corners.into_pyarray(py)
+    }
+
+    /// The smallest capacity with the largest sum.
+    #[getter]
+    fn last(&self) -> u64 {
+        self.steps.top().0
+    }
+
+    /// The sum at `last` and beyond.
+    #[getter]
+    fn top(&self) -> i64 {
+        self.steps.top().1
+    }
+
+    /// The smallest capacity at which the sum is at least an amount.
+    fn reaching(&self, amount: f64) -> u64 {
+        self.steps.reaching(amount)
+    }
+
+    /// The corner farthest above the straight line from nothing to the top.
+    #[getter]
+    fn knee(&self) -> u64 {
+        self.steps.knee()
+    }
+}
+
+/// The curve of least recently used, fed with rows as they are read.
+#[pyclass(module = "kvcache_sim._core")]
+pub struct CurveStack {
+    stack: RecencyStack,
+    cut: Cut,
+    requests: u64,
+    input_tokens: u64,
+}
+
+#[pymethods]
+impl CurveStack {
+    #[new]
+    fn new(block_size: u64, keep_partial: bool, output_less: Option<u64>) -> Self {
+        Self {
+            stack: RecencyStack::new(block_size),
+            cut: Cut {
+                block_size,
+                keep_partial,
+                output_less,
+            },
+            requests: 0,
+            input_tokens: 0,
+        }
+    }
+
+    /// Take every row; false if one cannot be replayed alone.
+    fn feed(&mut self, py: Python<'_>, rows: &mut TraceRows) -> PyResult<bool> {
+        rows.each(py, |columns| {
+            for row in 0..columns.len() {
+                let ids = columns.ids(row);
+                let (input, output) = (columns.input_tokens[row], columns.output_tokens[row]);
+                let (input, output) = (input as u64, output as u64);
+                let blocks = self.cut.row(input, output, ids.len() as u64);
+                self.stack.row(ids, blocks, input);
+                self.requests += 1;
+                self.input_tokens += input;
+            }
+        })
+    }
+
+    /// Requests, prompt tokens, references to blocks, and those to blocks seen before.
+    #[getter]
+    fn totals(&self) -> (u64, u64, u64, u64) {
+        let stack = &self.stack;
+        (
+            self.requests,
+            self.input_tokens,
+            stack.references,
+            stack.reused,
+        )
+    }
+
+    /// The hits in blocks, and the tokens that they count less than whole blocks; empties both.
+    fn take(&mut self) -> (PyHitSteps, PyHitSteps) {
+        let hits = std::mem::take(&mut self.stack.hits);
+        let short = std::mem::take(&mut self.stack.short);
+        (PyHitSteps { steps: hits }, PyHitSteps { steps: short })
+    }
+}

@@ -1,0 +1,114 @@
+"""The curve of a long trace, read row by row: equal to the curve of the same trace read whole."""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import pytest
+from examples import examples
+from hypothesis import given
+from hypothesis import strategies as st
+from kvcache_sim.cli.main import run
+from kvcache_sim.replay.curve.hits import hit_curve, streamed_curve
+from kvcache_sim.replay.prompt_blocks import blocks_of_prompts
+from kvcache_sim.replay.request import ReplayRequest
+from kvcache_sim.workload.readers import read as reading
+from kvcache_sim.workload.readers.settings import ReadSettings
+from kvcache_sim.workload.readers.stream import RowStream
+from kvcache_sim.workload.toolbox.write import mooncake_lines
+from small_traces import tree_traces
+
+#: Names of ids as files have them: counted from 0, 64-bit hashes, texts, beyond 64 bits.
+NAMES = {
+    "numbers": lambda k: k,
+    "far numbers": lambda k: (k + 1) * 0x9E3779B97F4A7C15 % 2**64,
+    "texts": lambda k: f"block {k}",
+    "beyond 64 bits": lambda k: 2**70 + 7 * k,
+}
+
+
+@pytest.fixture(scope="module", autouse=True)
+def no_whole_traces():
+    monkeypatch = pytest.MonkeyPatch()
+    monkeypatch.setattr(reading, "WHOLE_REFERENCES", -1)
+    yield
+    monkeypatch.undo()
+
+
+def written(path, trace, name) -> str:
+    rows = [json.loads(line) for line in mooncake_lines(trace)]
+    for row in rows:
+        row["hash_ids"] = [name(k) for k in row.get("hash_ids", [])]
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    return str(path)
+
+
+@examples(150)
+@given(
+    tree_traces(most_requests=60),
+    st.sampled_from(sorted(NAMES)),
+    st.sampled_from(["drop", "keep"]),
+    st.sampled_from(["prompt", "computed", "all"]),
+)
+def test_the_curve_is_that_of_the_whole_trace(
+    tmp_path_factory, trace, name, partial, outputs
+):
+    outputs = "prompt" if partial == "keep" else outputs
+    path = written(tmp_path_factory.getbasetemp() / "t.jsonl", trace, NAMES[name])
+    settings = ReadSettings(block_size=trace.block_size)
+    rows = reading.open_rows(path, settings)
+    whole = reading.read_trace(path, settings=settings)
+    request = ReplayRequest(whole, whole.block_size, 1, outputs=outputs, last_partial=partial)
+    exact = hit_curve(blocks_of_prompts(request), "tail")
+    assert isinstance(rows, RowStream)
+    found = streamed_curve(rows, request)
+    every = np.arange(exact.hit_blocks.last + 3)
+    assert found.hit_blocks.at(every).tolist() == exact.hit_blocks.at(every).tolist()
+    assert found.hit_tokens.at(every).tolist() == exact.hit_tokens.at(every).tolist()
+    assert (found.hit_tokens.top, found.distinct_blocks) == (exact.hit_tokens.top, exact.distinct_blocks)
+    assert found.totals == exact.totals
+    assert rows.warnings == tuple(w for w in whole.warnings if "arrive" not in w and "requests" not in w)
+
+
+def test_touches_are_numbered_anew(tmp_path):
+    """20,000 requests over a loop of 300 prefixes and some that never return: more touches than the order holds."""
+    rows = [[f"a{k % 300}", f"b{k % 300}", *([f"once {k}"] if k % 7 == 0 else [])] for k in range(20_000)]
+    path = tmp_path / "t.jsonl"
+    line = '{{"timestamp": {}, "input_length": {}, "output_length": 1, "hash_ids": {}}}\n'
+    path.write_text("".join(line.format(k, 16 * len(r) + 1, json.dumps(r)) for k, r in enumerate(rows)))
+    settings = ReadSettings(block_size=16)
+    whole = reading.read_trace(path, settings=settings)
+    request = ReplayRequest(whole, 16, 1)
+    found = streamed_curve(reading.open_rows(path, settings), request)
+    exact = hit_curve(blocks_of_prompts(request), "tail")
+    every = np.arange(exact.hit_blocks.last + 3)
+    assert found.hit_blocks.at(every).tolist() == exact.hit_blocks.at(every).tolist()
+    assert found.distinct_blocks == exact.distinct_blocks
+
+
+LINE = '{"timestamp": 0, "input_length": 64, "output_length": 1, "hash_ids": %s}\n'
+
+
+def test_the_command_says_what_it_left_out(tmp_path, capsys):
+    path = tmp_path / "t.jsonl"
+    path.write_text(LINE % "[0, 1, 2, 3]" + LINE % "[0, 1, 4, 5]")
+    asked = ["curve", str(path), "--trace-block-size", "16"]
+    assert run(asked) == 0
+    assert "not computed for a trace of this length; --policy belady reads it whole" in " ".join(
+        capsys.readouterr().out.split()
+    )
+    points = []
+    for belady in ([], ["--policy", "belady"]):
+        assert run([*asked, *belady, "--format", "json"]) == 0
+        document = json.loads(capsys.readouterr().out)
+        points.append([point["lru"] for point in document["points"]])
+        assert ("upper_bound" in document) == bool(belady)
+    assert points[0] == points[1]
+
+
+def test_a_trace_that_is_no_tree_is_read_whole(tmp_path, capsys):
+    path = tmp_path / "t.jsonl"
+    path.write_text(LINE % "[0, 1, 2, 3]" + LINE % "[5, 1, 2, 3]")
+    assert run(["curve", str(path), "--trace-block-size", "16", "--format", "json"]) == 0
+    assert "belady" in json.loads(capsys.readouterr().out)["points"][0]
