@@ -84,7 +84,7 @@ class HitCurve:
 
     @cached_property
     def totals(self) -> CurveTotals:
-        """What the curve is a share of."""
+        """The references and tokens that the curve is a share of."""
         trace = self.prompts.trace
         tokens = int(trace.input_tokens.sum())
         return CurveTotals(trace.source, trace.sha256, len(trace), self.prompts.references, tokens)

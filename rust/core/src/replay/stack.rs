@@ -15,7 +15,7 @@ pub struct RowBlocks {
     pub limit: u64,
 }
 
-/// How prompts are cut into blocks of one id each.
+/// A rule that cuts prompts into blocks of one id each.
 #[derive(Debug, Clone, Copy)]
 pub struct Cut {
     /// Tokens a block.

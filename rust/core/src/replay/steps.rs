@@ -13,11 +13,11 @@ const LEAST_EARLY_KNEE: f64 = 0.1;
 pub struct HitSteps {
     /// Change of the amount from one capacity to the next.
     pages: Vec<Option<Box<[i32; PAGE]>>>,
-    /// What exceeds 32 bits.
+    /// Changes beyond 32 bits.
     beyond: BTreeMap<u64, i64>,
 }
 
-/// Where the slope changes: the capacity before the change, the value there, the slope after it.
+/// A change of the slope: the capacity before it, the value there, the slope after it.
 struct Corner {
     capacity: u64,
     value: i64,
