@@ -51,9 +51,7 @@ def written(path, trace, name) -> str:
     st.sampled_from(["drop", "keep"]),
     st.sampled_from(["prompt", "computed", "all"]),
 )
-def test_the_curve_is_that_of_the_whole_trace(
-    tmp_path_factory, trace, name, partial, outputs
-):
+def test_the_curve_is_that_of_the_whole_trace(tmp_path_factory, trace, name, partial, outputs):
     outputs = "prompt" if partial == "keep" else outputs
     path = written(tmp_path_factory.getbasetemp() / "t.jsonl", trace, NAMES[name])
     settings = ReadSettings(block_size=trace.block_size)
