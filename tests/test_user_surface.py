@@ -59,6 +59,12 @@ ADDED = {
     "policy: lmcache-server:lru",
     "policy: lmcache-server:arc",
     "key: tiers.cpu.chunk_tokens = null",
+    "key: handover.decide = always (always | threshold | shorter-wait | llm-d | dynamo-isl-bounding | dynamo-prefill-load"
+    " | dynamo-isl-or-load)",
+    "key: handover.threshold_tokens = null",
+    "key: handover.threshold_share = 0.7",
+    "key: handover.min_prompt_tokens = 0",
+    "key: handover.prefill_busy = null",
     "key: router.overlap_credit = 1.0",
     "key: router.hotspot_detection = true",
     "key: router.class_prefix_blocks = 4",

@@ -159,6 +159,13 @@ class StepTimeTable(Value, StepTime):
         return self
 
 
+def chunked_ns(step_time: StepTime, step_tokens: int, tokens: int) -> int:
+    """Return the time (ns) of steps of ``step_tokens`` that compute ``tokens`` prompt tokens alone."""
+    full, rest = divmod(tokens, step_tokens)
+    time_ns = full * step_time.step(StepBatch(((step_tokens, 0),))) if full else 0
+    return time_ns + (step_time.step(StepBatch(((rest, 0),))) if rest else 0)
+
+
 def zero_step_time(max_tokens: int, max_sequences: int) -> StepTimeTable:
     """Return the model in which every step takes no time (``replica.instant``)."""
     return StepTimeTable(np.zeros(max_tokens + 1, np.int64), np.zeros(max_sequences + 1, np.int64))

@@ -12,8 +12,13 @@ from kvcache_sim.scenario.idle import Contradiction, Finding
 from kvcache_sim.scenario.schema import MachineSection, ScenarioModel
 from kvcache_sim.scenario.section import changed
 from kvcache_sim.scenario.yaml_tree import Path, Tree
+from kvcache_sim.serving.handover.rules import ADVISERS, ALWAYS, RULES
+from kvcache_sim.serving.router.registry import needs_of
 from kvcache_sim.serving.settings import Role
 from kvcache_sim.tiers import STAGING, TIERS
+
+#: The figures of ``handover.decide``.
+_FIGURES = ("threshold_tokens", "threshold_share", "min_prompt_tokens", "prefill_busy")
 
 
 def with_machines_of_pools(model: ScenarioModel, tree: Tree) -> ScenarioModel:
@@ -92,6 +97,29 @@ def findings(model: ScenarioModel, machines: Sequence[MachineSection]) -> Iterat
         yield Contradiction(path, f"{why} to hand over")
     if model.handover.router != "least-loaded" and len(machines) - roles.count("prefill") == 1:
         yield ("handover", "router"), "one machine decodes"
+    yield from _of_decision(model)
     if model.handover.path == "via-cpu" and not all(machine.tiers.lower for machine in machines):
         why = f"KV is staged in the {TIERS[STAGING]} of both machines: add tiers.{TIERS[STAGING]}"
         yield ("handover", "path"), why
+
+
+def _of_decision(model: ScenarioModel) -> Iterator[Finding]:
+    """Yield settings of a hand-over decided per request without effect, or in conflict with others."""
+    own = model.handover
+    rule = RULES.get(own.decide, ALWAYS)
+    for key in _FIGURES:
+        if key in changed(own) and key not in rule.keys:
+            yield ("handover", key), f"handover.decide is not {' or '.join(_readers(key))}"
+    if rule is ALWAYS:
+        return
+    where: Path = ("handover", "decide")
+    if "prefill_busy" in rule.keys and own.prefill_busy is None:
+        yield Contradiction(where, "add handover.prefill_busy")
+    asked = [own.router] * rule.chooses_again + [model.router.policy] * rule.reads_prefill
+    for policy in asked:
+        if needs_of(policy).sent_blocks and policy not in ADVISERS:
+            yield Contradiction(where, f"router {policy} counts each machine it names as chosen")
+
+
+def _readers(key: str) -> list[str]:
+    return [name for name, rule in RULES.items() if key in rule.keys]

@@ -48,6 +48,7 @@ from kvcache_sim.scenario.trace_section import RetentionSection, TraceSection
 from kvcache_sim.scenario.validation import NAME_PATTERN
 from kvcache_sim.serving.settings import (
     FirstToken,
+    HandoverDecision,
     HandoverPath,
     HandoverTransfer,
     Role,
@@ -149,6 +150,20 @@ class HandoverSection(Section):
         FirstToken, about("machine of the first token; decode's follows the hand-over")
     ] = "decode"
     router: Annotated[RouterName, about("choice of the decode machine, as router.policy")] = "least-loaded"
+    decide: Annotated[HandoverDecision, about("which requests are handed over, by their decode machine")] = (
+        "always"
+    )
+    threshold_tokens: Annotated[
+        CountOrZero | None, about("threshold (2048), llm-d (16), dynamo-isl (2048): uncached prompt tokens")
+    ] = None
+    threshold_share: Annotated[
+        float, about("dynamo-isl: uncached share of a prompt, below which it stays", ge=0, le=1)
+    ] = 0.7
+    min_prompt_tokens: Annotated[CountOrZero, about("llm-d: shorter prompts are not handed over")] = 0
+    prefill_busy: Annotated[
+        Annotated[float, Meta(ge=0, le=1e6)] | None,
+        about("dynamo prefill-load: most tokens to compute / max_num_batched_tokens"),
+    ] = None
 
 
 class ChannelSection(Section, kw_only=True):

@@ -242,7 +242,7 @@ class Cluster:
         if self.engine.latest[0] >= BOUNDARY:
             self._end_boundaries()
         if self._membership is None:
-            replica = self.pools.routed[self.router.choose(arrival)]
+            replica = self.pools.route(arrival, self.router)
         else:
             chosen = self._membership.choose(arrival)
             if chosen is None:

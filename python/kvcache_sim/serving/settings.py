@@ -26,6 +26,15 @@ Role = Literal["both", "prefill", "decode"]
 HandoverPath = Literal["gpu-direct", "via-cpu"]
 HandoverTransfer = Literal["at-end", "layer-by-layer"]
 FirstToken = Literal["decode", "prefill"]
+HandoverDecision = Literal[
+    "always",
+    "threshold",
+    "shorter-wait",
+    "llm-d",
+    "dynamo-isl-bounding",
+    "dynamo-prefill-load",
+    "dynamo-isl-or-load",
+]
 #: Controller of the router ``aimd``.
 Controller = Literal["aimd", "sigmoid"]
 #: The router's source of cache contents: the machines' caches, or the prompts that it sent.
@@ -188,6 +197,12 @@ class HandoverSettings(Value):
     first_token: FirstToken = "decode"
     #: Router of decode machines: a policy as in ``RouterSettings``.
     router: str = "least-loaded"
+    #: Which requests are handed over, and the figures of the rule (``handover.decision``).
+    decide: HandoverDecision = "always"
+    threshold_tokens: int | None = None
+    threshold_share: float = 0.7
+    min_prompt_tokens: int = 0
+    prefill_busy: float | None = None
     #: Channels by (source, target).
     network: NetworkSettings = NetworkSettings(default=ChannelSettings("handover", 50_000_000_000, 5_000))
 

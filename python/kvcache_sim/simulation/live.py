@@ -120,6 +120,10 @@ class LiveSimulation(Simulation):
     def __init__(
         self, settings: ClusterSettings, listener: Listener, options: RunOptions = DEFAULT_OPTIONS
     ) -> None:
+        if settings.handover.decide != "always":
+            raise UsageError(
+                "requests of a live run go by their router alone", "handover.decide", expected="always"
+            )
         none = requests_of(settings.cache.block_size_tokens, [], 0)
         super().__init__(settings, none, options)
         if not all(isinstance(store, _core.Store | _core.PoolStore) for store in self._stores.made):

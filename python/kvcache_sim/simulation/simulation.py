@@ -315,6 +315,9 @@ def _refuse(settings: ClusterSettings, options: RunOptions) -> None:
     if options.prefixes and (settings.cache.semantics != "tree" or settings.cache.groups is not None):
         got = settings.cache.semantics + " of cache groups" * (settings.cache.groups is not None)
         raise UsageError("no global prefix store", "--prefixes", got, "cache.semantics tree")
+    if options.regret and settings.handover.decide != "always":
+        expected = "handover.decide always"
+        raise UsageError("no regret of requests that pass the router by", "--regret", expected=expected)
 
 
 def _channels(settings: ClusterSettings) -> Channels:

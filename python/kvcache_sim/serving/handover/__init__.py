@@ -1,7 +1,11 @@
 """Prefill/decode disaggregation: prefill on one machine, decoding on another (semantics 5).
 
-``pools`` has the machines by role, and the choice of a decode machine. The hand-over itself is the core's
-(``rust/core/src/machine/handover/``, ``cluster/handover.rs``): prompt computed → decode machine chosen → it
-reserves blocks on its GPU for the part of the prompt that it lacks → transfer → the source releases its
-blocks → the request joins the decode machine's batch. A request preempted there is recomputed there.
+- ``pools``     the machines by role, and the choice of a decode machine
+- ``decision``  requests that a decode machine serves whole
+- ``rules``     the rules of ``handover.decide``
+
+The hand-over itself is the core's (``rust/core/src/machine/handover/``, ``cluster/handover.rs``): prompt
+computed → decode machine chosen, or the one of the request's arrival → it reserves blocks on its GPU for the
+part of the prompt that it lacks → transfer → the source releases its blocks → the request joins the decode
+machine's batch. A request preempted there is recomputed there.
 """

@@ -12,8 +12,8 @@ from kvcache_sim.engine import Engine
 from kvcache_sim.rng import derive_seed
 from kvcache_sim.serving.recorder import Recorder
 from kvcache_sim.serving.replica.native import NativeReplica
-from kvcache_sim.serving.router.contract import Router
-from kvcache_sim.serving.router.in_core import look_at, rule_in_core
+from kvcache_sim.serving.router.contract import Promised, Router
+from kvcache_sim.serving.router.in_core import DecodeClock, look_at, rule_in_core
 from kvcache_sim.serving.router.registry import router_maker
 from kvcache_sim.serving.router.views import Views
 from kvcache_sim.serving.sequence import Arrival
@@ -22,6 +22,7 @@ from kvcache_sim.serving.step_tables import dummy_step_ns, shared_ns
 from kvcache_sim.tiers import COMPUTE, LOAD_EDGES, WRITE_EDGES
 
 if TYPE_CHECKING:
+    from kvcache_sim.serving.handover.decision import Decision
     from kvcache_sim.serving.native_cluster import Chosen, NativeCluster, Route
 
 #: An upper bound of a request's tokens.
@@ -47,7 +48,8 @@ class Pools:
         self.channels = channels
         #: Loads, prompts and notifications that routers share.
         self.views = views
-        self.routed = [r for r, role in zip(replicas, roles, strict=True) if role != "decode"]
+        decides = self.settings.decide != "always"
+        self.routed = [r for r, role in zip(replicas, roles, strict=True) if role in _routed(decides)]
         self._replicas = replicas
         self._sends = [role == "prefill" for role in roles]
         #: Machines that a prompt may be handed over to; empty without disaggregation.
@@ -56,6 +58,8 @@ class Pools:
         #: All machines in the core, if they hand over or read each other; it may choose the decode machine.
         self.native: NativeCluster | None = None
         self.decodes_in_core = False
+        #: Decides which requests are handed over; None: all that a prefill machine receives.
+        self.decision: Decision | None = None
         reads = any(replica.reads_others for replica in replicas)
         ranks = cluster.machines[0].replica.ranks
         if reads or any(self._sends) or channels.timeline is not None or ranks > 1:
@@ -76,9 +80,19 @@ class Pools:
         settings = replace(cluster.router, policy=self.settings.router, index_blocks=None, index_kind="truth")
         # A separate stream of random numbers from that of the prefill router.
         seed = derive_seed(cluster.seed, "decode router")
-        look = look_at(self.decoding, engine, after_boundaries=True)
-        view = views.of(self.decoding, settings, seed, look, after_boundaries=True)
+        clock = DecodeClock(engine)
+        look = look_at(self.decoding, clock)
+        promised = Promised(len(self.decoding)) if decides else None
+        trees = [r.tree if decides and r.tiers > 1 else None for r in self.decoding]
+        view = views.of(self.decoding, settings, seed, look, trees, clock, promised)
         self._router = router_maker(settings.policy)(view)
+        if decides:
+            from kvcache_sim.serving.handover.decision import Decision
+
+            times = [machine.step_time for machine in cluster.machines]
+            fleet = self.routed, self._router, channels
+            self.decision = Decision(self.settings, view, clock, times, *fleet)
+            return
         if self.native is not None and (rule := rule_in_core(self._router)) is not None:
             holds = [(replica.machine, most(replica.can_ever_hold)) for replica in self.decoding]
             self.native.decode_by(rule, holds, self._between)
@@ -96,6 +110,10 @@ class Pools:
         ]
         whole = [decoded if sends else holds for holds, sends in zip(own, self._sends, strict=True)]
         return list(zip(prompts, whole, strict=True))
+
+    def route(self, s: Arrival, router: Router) -> NativeReplica:
+        """Return the machine that a request is sent to; ``router`` chooses among ``routed``."""
+        return self.routed[router.choose(s)] if self.decision is None else self.decision.route(s, router)
 
     def can_serve(self, replica: NativeReplica, prompt_tokens: int, kv_tokens: int) -> bool:
         """Return True if a request fits: its prompt on this machine, all its tokens on a decode machine.
@@ -117,7 +135,8 @@ class Pools:
         """
         assert self._router is not None
         expected, s.expected_prefill_tokens = s.expected_prefill_tokens, 0
-        chosen = self._router.choose(s)
+        promised = None if self.decision is None else self.decision.promised.machine_of(s.request)
+        chosen = self._router.choose(s) if promised is None else promised
         to_send, s.expected_prefill_tokens = s.expected_prefill_tokens, expected
         target = self.decoding[chosen]
         if not target.can_ever_hold(s.total_kv_tokens):
@@ -132,6 +151,11 @@ class Pools:
             return [wire]
         down = lane(source, self._replicas[source].edges, WRITE_EDGES[COMPUTE])
         return [down, wire, lane(target, self._replicas[target].edges, LOAD_EDGES[COMPUTE])]
+
+
+def _routed(decides: bool) -> tuple[str, ...]:
+    """Return the roles of the machines that the router chooses among."""
+    return ("prefill",) if decides else ("prefill", "both")
 
 
 def _longest_prompt(replica: NativeReplica) -> int:

@@ -11,5 +11,6 @@
   ``vllm_dp``           the policies
 - ``gateway_rules``     Dynamo's rules of 2026, evaluated by the core
 - ``in_core``           routing rules that the core applies without calling Python
+- ``uncomputed``        prompt tokens that machines have still to compute
 - ``regret``            routing regret: the loss of each choice against the best machine for that request
 """

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from operator import attrgetter
+from operator import add, attrgetter
 from types import MappingProxyType
 from typing import Any, NamedTuple, Protocol
 
@@ -64,6 +64,34 @@ class Loads(Protocol):
         ...
 
 
+class Promised:
+    """Requests that are promised to a machine and still computed elsewhere, as the router counts them."""
+
+    def __init__(self, machines: int) -> None:
+        self.requests, self.tokens = [0] * machines, [0] * machines
+        self._open: dict[int, tuple[int, int]] = {}
+
+    def add(self, sequence: Arrival, machine: int) -> None:
+        """Promise a request to a machine."""
+        self._open[sequence.request] = machine, sequence.prompt_num_tokens
+        self._count(machine, 1, sequence.prompt_num_tokens)
+
+    def machine_of(self, request: int) -> int | None:
+        """Return the machine that a request was promised to, which has it from now on; None: none was."""
+        machine, tokens = self._open.pop(request, (None, 0))
+        if machine is not None:
+            self._count(machine, -1, -tokens)
+        return machine
+
+    def closed(self, request: int) -> None:
+        """Forget a request that finished elsewhere."""
+        self.machine_of(request)
+
+    def _count(self, machine: int, requests: int, tokens: int) -> None:
+        self.requests[machine] += requests
+        self.tokens[machine] += tokens
+
+
 def _no_report() -> Occupancy:
     raise AssertionError("this view was made without engines that report")
 
@@ -95,6 +123,8 @@ class RouterView(Value):
     when_closed: list[Callable[[int], None]] = field(default_factory=list)
     #: True if it chooses decode machines, which compute no prompt.
     decodes: bool = False
+    #: Requests whose decode machine was chosen at their arrival; None: no such requests.
+    promised: Promised | None = None
 
     @property
     def loads(self) -> Loads:
@@ -115,11 +145,13 @@ class RouterView(Value):
 
     def requests(self) -> list[int]:
         """Return by machine the number of unfinished requests sent there."""
-        return list(map(_REQUESTS, self.replicas))
+        sent = list(map(_REQUESTS, self.replicas))
+        return sent if self.promised is None else list(map(add, sent, self.promised.requests))
 
     def queued_tokens(self) -> list[int]:
         """Return by machine the prompt tokens sent there that are not computed yet."""
-        return list(map(_QUEUED_TOKENS, self.replicas))
+        sent = list(map(_QUEUED_TOKENS, self.replicas))
+        return sent if self.promised is None else list(map(add, sent, self.promised.tokens))
 
     def expected_prefill_tokens(self) -> list[int]:
         """Return by machine the queued tokens that the router expected to be computed."""

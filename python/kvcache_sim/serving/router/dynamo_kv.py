@@ -97,7 +97,8 @@ class DynamoKv:
     block on the GPU; a block on a lower tier by its part in ``uncredited_blocks``. Decode blocks: the
     distinct full blocks of prompts that are open there, and the blocks of this prompt that are not among
     them. With ``temperature`` T above 0 a machine is drawn with weight exp(−cost / ((largest − smallest) ×
-    T)). Draws: the stream ``router``.
+    T)). Draws: the stream ``router``. Of decode machines max(0, decode blocks − credit), where the hand-over
+    is decided per request (``handover.decide``), else the decode blocks alone.
 
     Source: src/scheduling/selector.rs, config.rs, overlap.rs and src/sequences of the crate dynamo-kv-router
     1.3.1; ``overlap_weight`` is its prefill_load_scale.
@@ -115,6 +116,16 @@ class DynamoKv:
 
     def choose(self, sequence: Arrival) -> int:
         """Return the machine of the smallest cost, or a machine drawn by cost."""
+        chosen = self.ask(sequence)
+        self.sent(sequence, chosen)
+        return chosen
+
+    def sent(self, sequence: Arrival, machine: int) -> None:
+        """Count the blocks of a request that is sent to a machine."""
+        self._active.sent(sequence, machine)
+
+    def ask(self, sequence: Arrival) -> int:
+        """Return the machine of a request that is not sent there yet."""
         view = self._view
         look = view.look(sequence)
         effective = look.found_blocks - np.array(view.uncredited_blocks(sequence, look.found_blocks))
@@ -122,13 +133,15 @@ class DynamoKv:
         chosen = self._pick(self._costs(sequence, effective + extra))
         cached = round(float(effective[chosen]) * view.block_size_tokens)
         sequence.expected_prefill_tokens = max(sequence.prompt_num_tokens - cached, 0)
-        self._active.sent(sequence, chosen)
         return chosen
 
     def _costs(self, sequence: Arrival, credit: NDArray[np.float64]) -> NDArray[np.float64]:
         view, block = self._view, self._view.block_size_tokens
+        blocks = self._active.counts + self._active.new_blocks(sequence)
+        decode = blocks.astype(np.float64)
+        if view.decodes:
+            return decode if view.promised is None else np.maximum(decode - credit, 0)
         raw = np.array(view.expected_prefill_tokens(), np.float64) + sequence.prompt_num_tokens
-        decode = self._active.counts + self._active.new_blocks(sequence)
         return view.settings.overlap_weight * np.maximum(raw / block - credit, 0) + decode
 
     def _pick(self, costs: NDArray[np.float64]) -> int:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 from kvcache_sim import _core
 from kvcache_sim.engine import Engine
@@ -12,44 +12,59 @@ from kvcache_sim.serving.router.contract import Look, Router, RouterView
 from kvcache_sim.serving.sequence import Arrival
 
 
-def look_at(replicas: Sequence[NativeReplica], engine: Engine, after_boundaries: bool = False) -> FleetLook:
+class Clock(Protocol):
+    """The time up to which machines have run when they are read."""
+
+    @property
+    def now_ns(self) -> int:
+        """The first time that they have not reached."""
+        ...
+
+
+class DecodeClock:
+    """The clock of a choice of decode machines, after all boundaries of this instant."""
+
+    def __init__(self, engine: Engine) -> None:
+        self._engine = engine
+
+    @property
+    def now_ns(self) -> int:
+        """The first time that machines have not reached."""
+        return self._engine.now_ns + 1
+
+
+def look_at(replicas: Sequence[NativeReplica], clock: Clock) -> FleetLook:
     """Return the function that reads the machines' current state.
 
-    Every batch first runs the iterations that began before now, so that a store has the same blocks as with
-    single steps; ``after_boundaries``: now is after all boundaries of this instant. Results do not depend on
-    the reads.
+    Every batch first runs the iterations that began before the clock's time, so that a store has the same
+    blocks as with single steps. Results do not depend on the reads.
     """
     fleet = _core.Fleet([replica.store for replica in replicas], [replica.core for replica in replicas])
-    return FleetLook(
-        fleet, replicas[0].cache.matchable_blocks, engine, after_boundaries
-    )  # all match by the same rules
+    return FleetLook(fleet, replicas[0].cache.matchable_blocks, clock)  # all match by the same rules
 
 
 class FleetLook:
-    """Reads all machines' current state in one call; ``after_boundaries`` as in ``look_at``."""
+    """Reads all machines' current state in one call."""
 
-    def __init__(
-        self,
-        fleet: _core.Fleet,
-        matchable_blocks: Callable[[int], int],
-        engine: Engine,
-        after_boundaries: bool,
-    ) -> None:
+    def __init__(self, fleet: _core.Fleet, matchable_blocks: Callable[[int], int], clock: Clock) -> None:
         self.fleet = fleet
         self._matchable_blocks = matchable_blocks
-        self._engine = engine
-        self._after_boundaries = after_boundaries
+        self._clock = clock
 
     def __call__(self, sequence: Arrival) -> Look:
         """Return the cached and active blocks of each machine."""
         limit = self._matchable_blocks(sequence.prompt_num_tokens)
-        return Look(*self.fleet.look(sequence.request, limit, self._engine.now_ns + self._after_boundaries))
+        return Look(*self.fleet.look(sequence.request, limit, self._clock.now_ns))
+
+    def held(self, sequence: Arrival, block_size_tokens: int) -> list[int]:
+        """Return by machine the leading full blocks of a prompt on any tier, a last one included."""
+        full = sequence.prompt_num_tokens // block_size_tokens
+        return self.fleet.look(sequence.request, full, self._clock.now_ns)[0]
 
     def prefill_times(self, sequence: Arrival) -> list[int]:
         """Return by machine the estimated time (ns) to load and compute the prompt."""
         wanted = (sequence.request, self._matchable_blocks(sequence.prompt_num_tokens))
-        now_ns = self._engine.now_ns + self._after_boundaries
-        return self.fleet.prefill_times(wanted, sequence.prompt_num_tokens, now_ns)
+        return self.fleet.prefill_times(wanted, sequence.prompt_num_tokens, self._clock.now_ns)
 
     def longest(self, sequence: Arrival, threshold: float, known: Sequence[int] | None = None) -> int:
         """Return the machine of ``prefix.equally_long`` that is next by ``prefix.Ties``.
@@ -58,7 +73,7 @@ class FleetLook:
         machines are in one index of all machines. Cost: one pass over loads, one lookup per candidate.
         """
         wanted = (sequence.request, self._matchable_blocks(sequence.prompt_num_tokens))
-        return self.fleet.longest(wanted, self._engine.now_ns + self._after_boundaries, known, threshold)
+        return self.fleet.longest(wanted, self._clock.now_ns, known, threshold)
 
 
 class CoreRule(NamedTuple):
@@ -73,7 +88,7 @@ class CoreRule(NamedTuple):
 def seen_by_core(view: RouterView, name: str, number: float = 0.0) -> CoreRule | None:
     """Return a rule over the machines of a view; None if the core cannot read the view's data."""
     look = view.look
-    if view.scraped is not None or not isinstance(look, FleetLook):
+    if view.scraped is not None or view.promised is not None or not isinstance(look, FleetLook):
         return None
     return CoreRule(name, number, look.fleet)
 

@@ -152,7 +152,7 @@ class LongestPrefix(Tied):
         """Return the machine with the longest found prefix."""
         look, threshold = self._view.look, self._view.settings.load_threshold
         if isinstance(look, FleetLook):
-            live = self._view.scraped is None
+            live = self._view.scraped is None and self._view.promised is None
             return look.longest(sequence, threshold, None if live else self._view.loads.requests())
         loads = self._view.loads.requests()
         return self._ties.among(equally_long(look(sequence).found_blocks, loads, threshold))

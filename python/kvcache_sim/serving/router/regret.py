@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields
 
-from kvcache_sim.model.step_time import StepBatch, StepTime
+from kvcache_sim.model.step_time import StepTime
 from kvcache_sim.serving.replica.native import NativeReplica
 from kvcache_sim.serving.router.contract import Look, Router
+from kvcache_sim.serving.router.uncomputed import Uncomputed
 from kvcache_sim.serving.sequence import Arrival
 
 
@@ -58,38 +59,17 @@ class Watched:
     ) -> None:
         self._router, self._look = router, look
         self._block = replicas[0].cache.block_size_tokens
-        self._chunks = [
-            (replica.settings.max_num_batched_tokens, step_time)
-            for replica, step_time in zip(replicas, step_times, strict=True)
-        ]
-        #: By machine the waiting uncached tokens; by request its part of them and its machine.
-        self._waiting = [0] * len(replicas)
-        self._own: dict[int, tuple[int, int]] = {}
+        self._uncomputed = Uncomputed(replicas, step_times)
+        #: Forgets a request that was rejected.
+        self.closed = self._uncomputed.closed
         self.regret = Regret()
-        for replica in replicas:
-            replica.when_prefilled(self._computed)
 
     def choose(self, sequence: Arrival) -> int:
         """Return the router's choice."""
         prompt = sequence.prompt_num_tokens
         found = [min(blocks * self._block, prompt) for blocks in self._look(sequence).found_blocks]
         chosen = self._router.choose(sequence)
-        expected = [self._needs_ns(m, self._waiting[m] + prompt - tokens) for m, tokens in enumerate(found)]
+        expected = [self._uncomputed.wait_ns(m, prompt - tokens) for m, tokens in enumerate(found)]
         self.regret.add(sequence, (found[chosen], max(found)), (expected[chosen], min(expected)))
-        self._own[sequence.request] = chosen, prompt - found[chosen]
-        self._waiting[chosen] += prompt - found[chosen]
+        self._uncomputed.sent(sequence.request, chosen, prompt - found[chosen])
         return chosen
-
-    def closed(self, request: int) -> None:
-        """Forget a request that was rejected."""
-        self._computed(request, 0)
-
-    def _computed(self, request: int, _prompt_tokens: int) -> None:
-        machine, tokens = self._own.pop(request, (0, 0))
-        self._waiting[machine] -= tokens
-
-    def _needs_ns(self, machine: int, tokens: int) -> int:
-        chunk, step_time = self._chunks[machine]
-        full, rest = divmod(tokens, chunk)
-        time_ns = full * step_time.step(StepBatch(((chunk, 0),))) if full else 0
-        return time_ns + (step_time.step(StepBatch(((rest, 0),))) if rest else 0)

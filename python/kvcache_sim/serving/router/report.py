@@ -7,9 +7,9 @@ from collections.abc import Callable, Sequence
 import numpy as np
 
 from kvcache_sim import _core
-from kvcache_sim.engine import Engine
 from kvcache_sim.serving.replica.native import NativeReplica
 from kvcache_sim.serving.router.contract import Occupancy
+from kvcache_sim.serving.router.in_core import Clock
 
 #: Values per machine in a native sample: its counts, then the use of the blocks of its GPU.
 _WIDTH = 8
@@ -35,20 +35,17 @@ def published_by(replicas: Sequence[NativeReplica]) -> Callable[[], Occupancy]:
     return ask
 
 
-def counts_of(
-    replicas: Sequence[NativeReplica], engine: Engine, after_boundaries: bool = False
-) -> Callable[[], Occupancy]:
+def counts_of(replicas: Sequence[NativeReplica], clock: Clock) -> Callable[[], Occupancy]:
     """Return a function that reads the current counts of every engine; cost: one native call.
 
     Every request in the queue counts as waiting from its arrival on, as vLLM's data-parallel balancer counts,
-    and a request whose KV has not arrived. ``after_boundaries`` as in ``in_core.look_at``. Results do not
-    depend on the reads.
+    and a request whose KV has not arrived. Results do not depend on the reads.
     """
     capacity = np.array([replica.store.occupancy(0).capacity_blocks for replica in replicas], np.float64)
     sampled = _core.Sampled([replica.core for replica in replicas], [1] * len(replicas))
 
     def ask() -> Occupancy:
-        values = np.frombuffer(sampled.sample(engine.now_ns + after_boundaries), np.int64).reshape(-1, _WIDTH)
+        values = np.frombuffer(sampled.sample(clock.now_ns), np.int64).reshape(-1, _WIDTH)
         waiting = values[:, _WAITING] + values[:, _LOADING]
         use = 1 - (values[:, _FREE] + values[:, _CACHED]) / capacity
         return Occupancy(waiting.tolist(), values[:, _RUNNING].tolist(), use.tolist())

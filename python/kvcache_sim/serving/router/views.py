@@ -12,7 +12,8 @@ from heapq import heappop, heappush
 from kvcache_sim.cache.tree_store import TieredStore
 from kvcache_sim.engine import NO_MACHINE, TRANSFER, Engine
 from kvcache_sim.serving.replica.native import NativeReplica
-from kvcache_sim.serving.router.contract import Loads, Look, Occupancy, RouterView
+from kvcache_sim.serving.router.contract import Loads, Look, Occupancy, Promised, RouterView
+from kvcache_sim.serving.router.in_core import DecodeClock
 from kvcache_sim.serving.router.prompt_blocks import PromptBlocks
 from kvcache_sim.serving.router.registry import needs_of
 from kvcache_sim.serving.router.report import counts_of, published_by
@@ -129,9 +130,13 @@ class Views:
         seed: int,
         look: Callable[[Arrival], Look],
         trees: Sequence[TieredStore | None] = (),
-        after_boundaries: bool = False,
+        clock: DecodeClock | None = None,
+        promised: Promised | None = None,
     ) -> RouterView:
-        """Return the view of a router over ``replicas``; ``after_boundaries`` as in ``in_core.look_at``."""
+        """Return the view of a router over ``replicas``.
+
+        ``clock``: it chooses decode machines; ``promised``: at the requests' arrival.
+        """
         engine = self._engine
         published = needs_of(settings.policy).published
         live = RouterView(
@@ -141,12 +146,13 @@ class Views:
             self._block,
             look,
             trees,
-            published_by(replicas) if published else counts_of(replicas, engine, after_boundaries),
+            published_by(replicas) if published else counts_of(replicas, clock or engine),
             None,
             self._prompts,
             lambda: engine.now_ns,
             self.when_closed,
-            after_boundaries,
+            clock is not None,
+            promised,
         )
         if self.scrapes is None:
             return live
