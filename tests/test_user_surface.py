@@ -61,6 +61,14 @@ ADDED = {
     "key: tiers.cpu.chunk_tokens = null",
     "key: handover.decide = always (always | threshold | shorter-wait | llm-d | dynamo-isl-bounding | dynamo-prefill-load"
     " | dynamo-isl-or-load)",
+    *(
+        f"key: tiers.{tier}.{key} = null"
+        for tier in ("gpu", "cpu", "disk")
+        for key in ("kv_ratio", "encode", "decode")
+    ),
+    "key: handover.kv_ratio = 1.0",
+    "key: handover.encode = null",
+    "key: handover.decode = null",
     "key: handover.threshold_tokens = null",
     "key: handover.threshold_share = 0.7",
     "key: handover.min_prompt_tokens = 0",

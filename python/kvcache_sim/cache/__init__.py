@@ -1,6 +1,7 @@
 """A machine's cache: its store of blocks, its tiers and edges, and the policies that move blocks.
 
 - ``admission``      the part of a finished request that the cache keeps for others
+- ``block_form``     narrower blocks below the GPU and on the wire
 - ``engine_stores``  stores with the rules of a real engine
 - ``fetch``          the part of a found run that is loaded
 - ``groups``         a model's KV cache groups in one pool, and the settings that decide what it keeps

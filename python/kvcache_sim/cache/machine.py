@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from kvcache_sim import _core
+from kvcache_sim.cache.block_form import BlockForm, FormsInCore, forms_in_core
 from kvcache_sim.cache.pool import PoolNode
 from kvcache_sim.cache.prefetch import PREFETCH, PREFETCHES
 from kvcache_sim.cache.prefetch.policy import PrefetchPolicy
@@ -34,6 +35,8 @@ class MachineTiers(Value):
     edge_rails: dict[str, tuple[str, ...]] = field(default_factory=dict)
     #: Cache settings, if they differ from those of the cluster.
     cache: CacheSettings | None = None
+    #: The form of blocks from another GPU.
+    wire: BlockForm = BlockForm()
 
 
 class Machine(Value):
@@ -63,6 +66,8 @@ class Machine(Value):
     prefetch: PrefetchPolicy | None
     #: True if a tier's policy gives blocks a time to live.
     expires: bool
+    #: As of ``forms_in_core``.
+    forms: FormsInCore = ()
 
     @property
     def reads_others(self) -> bool:
@@ -150,6 +155,7 @@ class MachineBuilder:
             occasions=occasions,
             prefetch=prefetch,
             expires=any(tier.policy.partition(":")[0] == "ttl" for tier in tiers.tiers),
+            forms=forms_in_core(tiers.wire, [tier.form for tier in tiers.tiers[1:]], cache.block_bytes),
         )
 
     def _prefetches(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Literal
 
+from kvcache_sim.cache.block_form import BlockForm
 from kvcache_sim.cache.groups import GroupSettings
 from kvcache_sim.errors import UsageError
 from kvcache_sim.tiers import WRITE_EDGES
@@ -60,11 +61,12 @@ class PrefixViewSettings(Value):
 
 
 class TierSettings(Value):
-    """One tier of one machine: its name, its blocks (None: unbounded), its eviction policy."""
+    """One tier of one machine: its name, its blocks (None: unbounded), its eviction policy, their form."""
 
     name: str
     capacity_blocks: int | None
     policy: str = "lru"
+    form: BlockForm = BlockForm()
 
 
 class PoolSettings(Value):

@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from kvcache_sim import _core
+from kvcache_sim.cache.block_form import FormsInCore
 from kvcache_sim.cache.fetch import FETCHES
 from kvcache_sim.cache.machine import Machine
 from kvcache_sim.cache.prefetch import PREFETCHES
@@ -125,6 +126,8 @@ class TierRules(Value):
     prefetch: PrefetchRules | None
     #: Bytes of a page, and the layers of each cache group; None without groups.
     pages: tuple[int, list[list[int]]] | None
+    #: By tier the bytes of a block there, and the ns to encode and to decode it; empty: all are the same.
+    forms: FormsInCore
 
     @classmethod
     def of(cls, machine: Machine) -> TierRules:
@@ -148,6 +151,7 @@ class TierRules(Value):
             exclusive=tuple(name in movement.exclusive for name in uppers),
             prefetch=PrefetchRules.of(machine),
             pages=_pages(machine),
+            forms=machine.forms,
         )
 
 

@@ -35,7 +35,7 @@ def cost_of(scenario: Scenario, summary: Mapping[str, Any]) -> dict[str, float |
     settings = scenario.settings
     per_hour = _gpus(scenario, prices.gpus_per_machine) * prices.gpu_hour
     for number, machine in enumerate(settings.machines):
-        block_gib = settings.cache_of(number).block_bytes / _GIB
+        block_bytes = settings.cache_of(number).block_bytes
         for tier in machine.tiers:
             price = getattr(prices, _PRICED[tier.name]) if tier.name in _PRICED else 0.0
             if price and tier.capacity_blocks is None:
@@ -44,7 +44,9 @@ def cost_of(scenario: Scenario, summary: Mapping[str, Any]) -> dict[str, float |
                     where=scenario.tree.location(("tiers", tier.name, "capacity")),
                     expected="a capacity",
                 )
-            per_hour += (tier.capacity_blocks or 0) * block_gib * price / _HOURS_A_MONTH
+            per_hour += (
+                (tier.capacity_blocks or 0) * tier.form.bytes_of(block_bytes) / _GIB * price / _HOURS_A_MONTH
+            )
     tokens, rate = summary["tokens"], summary["throughput"][_RATE]
     total = per_hour * tokens["output"] / rate / 3600 if rate else None
     if total is not None and settings.membership.scaling is not None:

@@ -8,6 +8,7 @@ from itertools import pairwise
 from kvcache_sim.cache.store_kinds import WITH_LOWER, Ability, beyond_store, store_kind
 from kvcache_sim.errors import UsageError
 from kvcache_sim.scenario import (
+    block_forms,
     cache_groups,
     engine_effects,
     engine_tiers,
@@ -54,6 +55,7 @@ def _findings(model: ScenarioModel, machines: tuple[MachineSection, ...]) -> Ite
     yield from engine_effects.of_parallel(model, machines)
     yield from engine_effects.of_engine(model, machines)
     yield from pools.findings(model, machines)
+    yield from block_forms.findings(model, machines)
     yield from idle_of_router(model, sum(machine.role != "decode" for machine in machines))
 
 

@@ -19,7 +19,7 @@ from kvcache_sim.scenario.schema import ChannelSection, ScenarioModel, SloClassS
 from kvcache_sim.scenario.section import Section, defaults, keys, parts, plain_values, section_in
 from kvcache_sim.scenario.tiers_section import TierSection
 from kvcache_sim.scenario.trace_section import TraceChanges
-from kvcache_sim.tiers import STAGING, TIERS
+from kvcache_sim.tiers import COMPUTE, STAGING, TIERS
 
 PRESET = (
     "channels.NAME.preset",
@@ -54,18 +54,21 @@ def key_lines() -> list[str]:
     return [f"{name:<{width}}  {default:<19}  {meaning}" for name, default, meaning in rows]
 
 
+#: The keys of a tier below the GPU, and of the two that have others.
+_OF_LOWER = ("capacity", "policy", "kv_ratio", "encode", "decode")
+_OF_TIERS = {TIERS[COMPUTE]: _OF_LOWER[:2], TIERS[STAGING]: (*_OF_LOWER, "semantics", "chunk_tokens")}
+
+
 def _rows(section: type[Section], prefix: str) -> Iterator[tuple[str, str, str]]:
     for name, key in keys(section).items():
         inner = section_in(key.type)
         if inner is TierSection:
-            capacity, policy, engines, chunk = keys(inner).values()
             usual = getattr(defaults(section), name)
             here = "no such tier" if usual is None else str(usual.capacity)
-            yield f"{prefix}{name}.capacity", here, _meaning(capacity)
-            yield f"{prefix}{name}.policy", "null", _meaning(policy)
-            if name == TIERS[STAGING]:
-                yield f"{prefix}{name}.semantics", "null", _meaning(engines)
-                yield f"{prefix}{name}.chunk_tokens", "null", _meaning(chunk)
+            for own, of_tier in keys(inner).items():
+                if own in _OF_TIERS.get(name, _OF_LOWER):
+                    default = here if own == "capacity" else "null"
+                    yield f"{prefix}{name}.{own}", default, _meaning(of_tier)
         elif inner is None or inner in _SAID_APART:
             yield prefix + name, _default(section, key), _meaning(key)
         else:

@@ -8,6 +8,7 @@ from typing import Any
 
 from msgspec.structs import replace
 
+from kvcache_sim.cache.block_form import BlockForm
 from kvcache_sim.cache.settings import (
     WRITE_BACK,
     CacheSettings,
@@ -16,6 +17,7 @@ from kvcache_sim.cache.settings import (
     SessionViewSettings,
     TierSettings,
 )
+from kvcache_sim.channels.settings import NetworkSettings
 from kvcache_sim.errors import UsageError
 from kvcache_sim.model.adjusted import WithLaunchTime, WithSequenceTime
 from kvcache_sim.model.hosts import load_host
@@ -33,7 +35,7 @@ from kvcache_sim.scenario.machines import own_path
 from kvcache_sim.scenario.quantities import Capacity
 from kvcache_sim.scenario.replica_section import ReplicaSection
 from kvcache_sim.scenario.router_section import RouterSection
-from kvcache_sim.scenario.schema import MachineSection, ScenarioModel
+from kvcache_sim.scenario.schema import HandoverSection, MachineSection, ScenarioModel
 from kvcache_sim.scenario.section import changed, lowered
 from kvcache_sim.scenario.served_model import served_model
 from kvcache_sim.scenario.shared_pool import pool_settings, with_pool
@@ -99,7 +101,7 @@ def lower(
         cache=cache,
         movement=_movement(model),
         router=_router(model.router),
-        handover=lowered(HandoverSettings, model.handover, network=wiring.handovers),
+        handover=_handover(model.handover, wiring.handovers),
         pool=pool_settings(model.cluster.pool, model.cache.policy, block_bytes, tree),
         membership=membership_plan(model, tree, (block_bytes, cache.block_size_tokens)),
         tenants=tenancy(model.tenants),
@@ -201,22 +203,27 @@ def _tiers(
     numbered: tuple[MachineSection, int], cache: CacheSettings, block_bytes: int, tree: Tree
 ) -> tuple[TierSettings, ...]:
     machine, index = numbered
-    tiers = []
+    tiers, form = [], BlockForm()
     for name, section in machine.tiers.present.items():
         capacity: Capacity = section.capacity
-        blocks = capacity.blocks
+        blocks, form = capacity.blocks, section.form(form)
         if capacity.size_bytes is not None:
-            blocks = capacity.size_bytes // block_bytes
+            blocks = capacity.size_bytes // form.bytes_of(block_bytes)
         least = 1 if name == TIERS[COMPUTE] else max(1, cache.lower_chunk_tokens // cache.block_size_tokens)
         if blocks is not None and blocks < least:
             raise UsageError(
                 f"tiers.{name}.capacity is below one {'block' if least == 1 else 'chunk'}",
                 where=tree.location(own_path(tree, index, ("tiers", name, "capacity"))),
                 got=str(capacity),
-                expected=f"at least {least * block_bytes} bytes",
+                expected=f"at least {least * form.bytes_of(block_bytes)} bytes",
             )
-        tiers.append(TierSettings(name, blocks, section.policy or cache.policy))
+        tiers.append(TierSettings(name, blocks, section.policy or cache.policy, form))
     return tuple(tiers)
+
+
+def _handover(section: HandoverSection, network: NetworkSettings) -> HandoverSettings:
+    form = BlockForm(section.kv_ratio, section.encode, section.decode)
+    return lowered(HandoverSettings, section, network=network, form=form)
 
 
 def _replica(replica: ReplicaSection, seed: int) -> ReplicaSettings:

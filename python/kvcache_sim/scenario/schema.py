@@ -164,6 +164,9 @@ class HandoverSection(Section):
         Annotated[float, Meta(ge=0, le=1e6)] | None,
         about("dynamo prefill-load: most tokens to compute / max_num_batched_tokens"),
     ] = None
+    kv_ratio: Annotated[float, about("bytes of a block on the wire / on the GPU", gt=0, le=1)] = 1.0
+    encode: Annotated[RateBytesPerS | None, about("bytes sent, encoded per second")] = None
+    decode: Annotated[RateBytesPerS | None, about("bytes received, decoded per second")] = None
 
 
 class ChannelSection(Section, kw_only=True):

@@ -3,8 +3,11 @@
 from functools import cached_property
 from typing import TYPE_CHECKING, Annotated, Literal, TypeAlias
 
+from msgspec import Meta
+
+from kvcache_sim.cache.block_form import BlockForm
 from kvcache_sim.cache.settings import LowerEngine
-from kvcache_sim.scenario.quantities import Capacity, CapacityField, Count
+from kvcache_sim.scenario.quantities import Capacity, CapacityField, Count, RateBytesPerS
 from kvcache_sim.scenario.section import Section, about, extended
 from kvcache_sim.tiers import COMPUTE, LOAD_EDGES, STAGING, TIERS
 
@@ -24,6 +27,17 @@ class TierSection(Section, kw_only=True):
         Count | None,
         about(f"of the {TIERS[STAGING]} with lmcache: tokens of a chunk; null: cache.block_size"),
     ] = None
+    kv_ratio: Annotated[
+        Annotated[float, Meta(gt=0, le=1)] | None,
+        about("bytes of a block below the GPU / on it (fp8, compressed); null: as the tier above"),
+    ] = None
+    encode: Annotated[RateBytesPerS | None, about("bytes written to this tier, encoded per second")] = None
+    decode: Annotated[RateBytesPerS | None, about("bytes read from this tier, decoded per second")] = None
+
+    def form(self, above: BlockForm) -> BlockForm:
+        """Return the form of this tier's blocks; ``above``: of the tier above."""
+        ratio = above.kv_ratio if self.kv_ratio is None else self.kv_ratio
+        return BlockForm(ratio, self.encode, self.decode)
 
 
 class _Tiers(Section, dict=True):

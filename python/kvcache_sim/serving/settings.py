@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Literal
 
+from kvcache_sim.cache.block_form import BlockForm
 from kvcache_sim.cache.settings import CacheSettings, MovementSettings, PoolSettings, TierSettings
 from kvcache_sim.channels.settings import ChannelSettings, NetworkSettings
 from kvcache_sim.model.step_time import StepTime
@@ -203,6 +204,8 @@ class HandoverSettings(Value):
     threshold_share: float = 0.7
     min_prompt_tokens: int = 0
     prefill_busy: float | None = None
+    #: The form of KV on the wire.
+    form: BlockForm = BlockForm()
     #: Channels by (source, target).
     network: NetworkSettings = NetworkSettings(default=ChannelSettings("handover", 50_000_000_000, 5_000))
 

@@ -23,7 +23,7 @@ def tier_uses(settings: ClusterSettings, replica: MeasuredReplica) -> list[TierU
     block = settings.cache_of(replica.machine).block_bytes
     uses = []
     for level, tier in enumerate(settings.machines[replica.machine].tiers):
-        capacity = None if tier.capacity_blocks is None else tier.capacity_blocks * block
+        capacity = None if tier.capacity_blocks is None else tier.capacity_blocks * tier.form.bytes_of(block)
         sizes = moved.written_bytes[level], moved.read_bytes[level]
         duplicates = replica.duplicates(level) if level else 0
         loads = settings.movement.fetch != "never"

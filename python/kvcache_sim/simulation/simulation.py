@@ -125,6 +125,7 @@ class Simulation:
                     machine.edge_channels,
                     machine.edge_rails,
                     counted.cache_of(number) if machine.kv is not None else None,
+                    counted.handover.form,
                 )
             )
             for number, machine in enumerate(counted.machines)

@@ -43,6 +43,9 @@ _PLUG_INS = "the policies of the seeds"
 _EVICTION = Only((None, "lru", "fifo", "lfu", "ttl"), "four eviction orders; replays judge the others")
 _BEYOND = "no seed asks for it"
 
+#: The keys of a narrower form of KV.
+_FORM = ("kv_ratio", "encode", "decode")
+
 COVERAGE: dict[str, Only | None] = {
     "name": COVERED,
     "seed": COVERED,
@@ -64,6 +67,8 @@ COVERAGE: dict[str, Only | None] = {
     "tiers": COVERED,
     **{f"tiers.{tier}.policy": _EVICTION for tier in TIERS},
     f"tiers.{TIERS[STAGING]}.semantics": Only((None,), _ENGINES),
+    **{f"tiers.{tier}.{key}": Only((None,), _BEYOND) for tier in TIERS for key in _FORM},
+    **{f"handover.{key}": Only((None, 1.0), _BEYOND) for key in _FORM},
     "replica": COVERED,
     "replica.scheduler": Only(("kvsim",), _ENGINES),
     "replica.watermark": Only((0.0,), _ENGINES),

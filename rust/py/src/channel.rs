@@ -57,6 +57,7 @@ fn job(size_bytes: Arg<u64>, pieces: Arg<u64>, layers: Arg<u64>) -> PyResult<Job
         size_bytes: size_bytes.0,
         pieces: pieces.0,
         layers: layers.0,
+        coding_ns: 0,
     })
 }
 

@@ -9,7 +9,8 @@ use kvsim_core::machine::sglang::SglangConfig;
 use kvsim_core::machine::vllm::VllmConfig;
 use kvsim_core::machine::{AsyncScheduling, ReadsConfig, ReplicaConfig, MOST_TIERS};
 use kvsim_core::transfers::{
-    CopyRates, Edge, HoldBack, LayerPages, Mover, MoverConfig, PrefetchConfig, WritePolicy,
+    BlockForm, CopyRates, Edge, HoldBack, LayerPages, Mover, MoverConfig, PrefetchConfig,
+    WritePolicy,
 };
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
@@ -128,6 +129,8 @@ pub struct TierRules {
     prefetch_state: Arg<Option<PrefetchConfig>>,
     /// Bytes of a page, and the layers of each cache group, if blocks belong to groups.
     pages: Option<(u64, Vec<Vec<usize>>)>,
+    /// By tier the bytes of a block there, and the ns to encode and to decode it; empty: all are the same.
+    forms: Vec<(u64, u64, u64)>,
 }
 
 /// The part of `cache.tier_rules.PrefetchRules` that `PrefetchConfig` does not take.
@@ -187,6 +190,15 @@ pub fn mover_config(
         machine,
         remote,
         block_bytes: rules.block_bytes,
+        forms: rules
+            .forms
+            .iter()
+            .map(|&(block_bytes, encode_ns, decode_ns)| BlockForm {
+                block_bytes,
+                encode_ns,
+                decode_ns,
+            })
+            .collect(),
         layers: layers.max(1),
         layer_pipelining: rules.layer_pipelining,
         read_buffer_layers: rules.read_buffer_layers,

@@ -31,9 +31,9 @@ class Adviser:
 class Decision:
     """Decides at each arrival: a decode machine serves the request whole, or a prefill machine its prompt.
 
-    ``view``: of the decode machines, for ``router``; that it is told of finished requests keeps all machines
-    at the time of the engine. ``step_times`` by machine of the cluster. Cost: one
-    lookup on all decode machines beside those of the routers; of ``shorter-wait`` an estimate per machine.
+    ``view``: of the decode machines, for ``router``. ``step_times`` by machine of the cluster. It counts
+    finished requests, so that machines keep to the time of the engine. Cost: a look-up on all decode machines
+    in addition to those of the routers; of ``shorter-wait`` an estimate per machine.
     """
 
     def __init__(

@@ -8,7 +8,7 @@ use crate::convert::fit;
 use crate::names::named_values;
 use crate::step_time::{StepShape, StepTimeTable};
 use crate::store::{Part, GPU, NO_MOVE, STAGING};
-use crate::transfers::{Channel, Edge, Job, SharedChannel};
+use crate::transfers::{BlockForm, Channel, Edge, Job, SharedChannel};
 
 /// Number of cuts that `Split` tries, evenly spread: the estimate is smooth.
 const CUTS: u32 = 32;
@@ -103,6 +103,8 @@ pub struct FetchPlan {
     pub(super) wire: Option<SharedChannel>,
     /// The edges of the machine, from the GPU down.
     pub(super) edges: Vec<Edge>,
+    /// By tier the form of its blocks, as of the mover.
+    pub(super) forms: Vec<BlockForm>,
     /// The step-time table.
     pub(super) table: Arc<StepTimeTable>,
 }
@@ -169,7 +171,7 @@ impl FetchPlan {
         if let (1.., Some(wire)) = (moved[self.facts.remote], &self.wire) {
             let read = moved[self.facts.remote];
             let wire = wire.lock().unwrap_or_else(PoisonError::into_inner);
-            let below = self.over(&wire, read);
+            let below = self.over(&wire, (self.facts.remote, STAGING), read);
             drop(wire);
             up = self.after(below, up, self.hop(STAGING, read));
         }
@@ -202,17 +204,20 @@ impl FetchPlan {
     /// Times of the first and the last layer of `blocks` blocks over the channel from a tier to the tier above.
     fn hop(&self, from: usize, blocks: u64) -> (u64, u64) {
         let up = self.edges[from - 1].up.assigned();
-        self.over(&up.lock().unwrap_or_else(PoisonError::into_inner), blocks)
+        let up = up.lock().unwrap_or_else(PoisonError::into_inner);
+        self.over(&up, (from, from - 1), blocks)
     }
 
     /// Times of the first and the last layer of `blocks` blocks over a channel.
-    fn over(&self, channel: &Channel, blocks: u64) -> (u64, u64) {
+    fn over(&self, channel: &Channel, route: (usize, usize), blocks: u64) -> (u64, u64) {
         let layers = self.facts.layers;
         let job = Job {
             size_bytes: blocks * self.facts.block_bytes,
             pieces: blocks * layers,
             layers,
+            coding_ns: 0,
         };
+        let job = job.along(&self.forms, route, self.facts.remote);
         channel.expected_ns(&job, self.facts.now_ns)
     }
 }

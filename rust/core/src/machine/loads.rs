@@ -117,6 +117,7 @@ impl Replica {
             away: Vec::new(),
             wire: None,
             edges: self.mover.edges().to_vec(),
+            forms: config.forms.clone(),
             table: self.batch.table().clone(),
         }
     }

@@ -82,13 +82,14 @@ impl Replica {
         let wire = peers.wire(run.owner, self.machine())?;
         let first = run.parts.first().map_or(0, |part| part.start);
         let mover = &self.mover;
-        let mut total_ns = mover.estimate_ns(&wire, u64::from(run.end() - first), now.ns);
+        let wire = (&wire, (self.config.remote(), STAGING));
+        let mut total_ns = mover.estimate_ns(wire, u64::from(run.end() - first), now.ns);
         peers.look(run.owner, &mut |theirs, _| {
             for level in STAGING + 1..theirs.tiers() {
                 let below = run.parts.iter().filter(|part| part.tier >= level);
                 let below: u64 = below.map(|part| u64::from(part.end - part.start)).sum();
                 if below > 0 {
-                    let up = theirs.edge(level).up.assigned();
+                    let up = (theirs.edge(level).up.assigned(), (level, level - 1));
                     total_ns = total_ns.max(mover.estimate_ns(up, below, now.ns));
                 }
             }

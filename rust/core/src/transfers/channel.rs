@@ -37,6 +37,8 @@ pub struct Job {
     pub pieces: u64,
     /// Equal parts that arrive one after another.
     pub layers: u64,
+    /// Time to encode or decode all of it, piece by piece as it is sent.
+    pub coding_ns: u64,
 }
 
 /// Times of a job: its start, the arrival of its first layer and of all of it, and each layer's time on the
@@ -79,7 +81,7 @@ impl Transmission {
 
 impl ChannelConfig {
     /// Returns how long one layer of a job occupies the channel: max(bytes / bandwidth + pieces · gap, pieces
-    /// · overhead) / layers, rounded up.
+    /// · overhead, coding) / layers, rounded up.
     pub fn layer_ns(&self, job: &Job) -> u64 {
         let bytes = u128::from(job.size_bytes) * NS_PER_S;
         let moved = match u64::try_from(bytes) {
@@ -91,7 +93,7 @@ impl ChannelConfig {
         };
         let apart = moved.saturating_add(job.pieces.saturating_mul(self.piece_gap_ns));
         let least = job.pieces.saturating_mul(self.piece_overhead_ns);
-        apart.max(least).div_ceil(job.layers)
+        apart.max(least).max(job.coding_ns).div_ceil(job.layers)
     }
 
     /// Returns the CPU time to submit `pieces` pieces.
@@ -109,7 +111,7 @@ impl ChannelConfig {
 /// // 100 bytes at one byte per ns, in four layers; 7 ns of latency are added and do not occupy the channel.
 /// let config = ChannelConfig { bandwidth_bytes_per_s: 1_000_000_000, latency_ns: 7, ..Default::default() };
 /// let mut channel = Channel::new(config);
-/// let job = Job { size_bytes: 100, pieces: 0, layers: 4 };
+/// let job = Job { size_bytes: 100, pieces: 0, layers: 4, coding_ns: 0 };
 /// let first = channel.transmit(&job, 1_000);
 /// assert_eq!((first.first_layer_ns, first.completion_ns), (1_032, 1_107));
 /// assert_eq!(channel.transmit(&job, 1_000).start_ns, 1_100);

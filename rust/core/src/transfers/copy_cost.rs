@@ -27,7 +27,7 @@ pub struct CopyRates {
 /// let mut cost = CopyCost::new(CopyRates { submit_ns: 2, gpu_share: 0.5 });
 /// let link = ChannelConfig { bandwidth_bytes_per_s: 1_000_000_000, ..Default::default() };
 /// cost.step_started(100);
-/// cost.sent(&link, &Job { size_bytes: 40, pieces: 10, layers: 4 }, 90); // submitted until 110, 20 ns of the GPU
+/// cost.sent(&link, &Job { size_bytes: 40, pieces: 10, layers: 4, coding_ns: 0 }, 90); // submitted until 110, 20 ns of the GPU
 /// assert_eq!(cost.take(100), 30);
 /// assert_eq!(cost.take(105), 5);
 /// ```

@@ -199,7 +199,8 @@ impl Mover {
             lowest = Some(id);
         }
         let Some(low) = lowest else {
-            self.moved_bytes[STAGING].0 += lent.blocks * self.config.block_bytes;
+            let read = self.job_along((self.config.remote, STAGING), lent.blocks);
+            self.moved_bytes[STAGING].0 += read.size_bytes;
             if let Some(before) = before {
                 let brings = &self.transfers[before];
                 let follows = brings.comes_up() && brings.to == STAGING;
@@ -297,7 +298,7 @@ impl Mover {
                 arrivals_ns: self.arrivals_ns(id),
                 feeds,
                 channel: self.shared_channel_of(hop).clone(),
-                size_bytes: hop.blocks * self.config.block_bytes,
+                size_bytes: self.job_of(hop).size_bytes,
             });
             if let Some(read) = hop.read.as_deref() {
                 hops.extend(read.below.iter().cloned());
@@ -345,8 +346,14 @@ impl Mover {
         peers.lent_is_read(source.owner, source.lent, now.ns)
     }
 
-    /// Returns the estimated delay until `blocks` blocks queued now have arrived over a channel.
-    pub(crate) fn estimate_ns(&self, channel: &SharedChannel, blocks: u64, now_ns: u64) -> u64 {
-        locked(channel).expected_ns(&self.job(blocks), now_ns).1
+    /// Returns the estimated delay until `blocks` blocks queued now have arrived over a channel of a route.
+    pub(crate) fn estimate_ns(
+        &self,
+        (channel, route): (&SharedChannel, (usize, usize)),
+        blocks: u64,
+        now_ns: u64,
+    ) -> u64 {
+        let job = self.job_along(route, blocks);
+        locked(channel).expected_ns(&job, now_ns).1
     }
 }

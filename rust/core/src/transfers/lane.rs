@@ -91,6 +91,7 @@ mod tests {
             size_bytes,
             pieces: 0,
             layers: 1,
+            coding_ns: 0,
         };
         let mut chosen = Vec::new();
         for (size_bytes, now_ns) in [(100, 0), (50, 0), (70, 0), (10, 0), (5, 65), (5, 200)] {

@@ -52,6 +52,7 @@ impl Bench {
                 size_bytes,
                 pieces: 0,
                 layers,
+                coding_ns: 0,
             },
             at_hand,
             is_load,

@@ -17,6 +17,7 @@
 //! | `mover` | a machine's transfers, their watchers and arrivals |
 //! | `hop` | transfers between machines that hand over |
 //! | `peers` | the store, the time and the other machines, as a running machine sees them |
+//! | `block_form` | narrower blocks below the GPU, and the time to encode and decode them |
 //! | `projection` | the times of transfers that wait, if nothing else is queued |
 //! | `prefetch_state` | prefetched blocks, and requests held back for them |
 //! | `cross_machine` | waits for a transfer of another machine: reads from there, hand-overs over memory |
@@ -37,6 +38,7 @@
     )
 )]
 
+mod block_form;
 mod channel;
 mod completion;
 mod copy_cost;
@@ -65,6 +67,7 @@ mod timeline;
 mod transfer;
 mod write;
 
+pub use block_form::BlockForm;
 pub use channel::{Channel, ChannelConfig, Job, Transmission};
 pub use copy_cost::{CopyCost, CopyRates};
 pub use cross_machine::{Brought, Came, FarHop, FarTransfer, Lent, Source};

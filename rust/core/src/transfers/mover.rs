@@ -6,6 +6,7 @@ use std::collections::{BinaryHeap, HashMap};
 use std::hash::BuildHasherDefault;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use super::block_form::BlockForm;
 use super::channel::{Channel, Job, Transmission};
 use super::completion::OnComplete;
 use super::copy_cost::{CopyCost, CopyRates};
@@ -30,8 +31,10 @@ pub struct MoverConfig {
     pub machine: u32,
     /// Tier number that stands for another machine.
     pub remote: usize,
-    /// Bytes of one block.
+    /// Bytes of one block on the GPU, and on the wire between GPUs.
     pub block_bytes: u64,
+    /// By tier the form of its blocks, the GPU's of what another GPU sends; empty: all are the same.
+    pub forms: Vec<BlockForm>,
     /// Layers of the model.
     pub layers: u64,
     /// True if KV is used, and sent on, layer by layer.
@@ -229,13 +232,21 @@ impl Mover {
         &self.edges[lower - 1]
     }
 
-    /// Returns the job of `blocks` blocks.
+    /// Returns the job of `blocks` blocks between two GPUs.
     pub fn job(&self, blocks: u64) -> Job {
         Job {
             size_bytes: blocks * self.config.block_bytes,
             pieces: blocks * self.config.layers,
             layers: self.config.layers,
+            coding_ns: 0,
         }
+    }
+
+    /// Returns the job of `blocks` blocks along a route: they cross in the form of its lower tier; another machine's
+    /// are those of its memory.
+    pub(super) fn job_along(&self, route: (usize, usize), blocks: u64) -> Job {
+        self.job(blocks)
+            .along(&self.config.forms, route, self.config.remote)
     }
 
     // -- users of transfers

@@ -70,13 +70,14 @@ impl Mover {
     /// Returns the job of a transfer.
     pub(super) fn job_of(&self, transfer: &Transfer) -> Job {
         let (Some(carried), Some(layout)) = (&transfer.carried, &self.config.pages) else {
-            return self.job(transfer.blocks);
+            return self.job_along((transfer.from, transfer.to), transfer.blocks);
         };
         let pages: u64 = carried.pages.iter().sum();
         Job {
             size_bytes: pages * layout.page_bytes,
             pieces: pages,
             layers: self.config.layers,
+            coding_ns: 0,
         }
     }
 }
