@@ -44,7 +44,7 @@ def formed(cluster: ClusterSettings, *forms: BlockForm) -> ClusterSettings:
 
 
 def again(tokens: int) -> Trace:
-    """A prompt, one that takes its place on the GPU, and the first again."""
+    """A prompt, one that drives it from the GPU, and the first again."""
     trace = requests((0, tokens, 1), (200, 320, 1), (400, tokens, 1))
     ids, at = trace.block_ids.copy(), trace.id_offsets
     ids[at[2] :] = ids[: at[1]]
@@ -106,7 +106,7 @@ def test_an_edge_carries_the_form_of_its_lower_tier():
 
 
 def test_another_machine_sends_the_form_of_its_memory():
-    # machine 1 reads six blocks of machine 0: over the wire as they are there, decoded on the way to its GPU
+    # machine 1 reads six blocks of machine 0: over the wire as they are there, decoded as they go to its GPU
     trace = requests((0, 100, 1), (100, 100, 1), shared=6)
     got = {}
     for form in (BlockForm(), BlockForm(0.5), BlockForm(0.5, None, WIRE // 2)):

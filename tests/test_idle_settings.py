@@ -52,7 +52,10 @@ RULED_OUT = {
     "pools.decode": ("nothing is handed over",),
     "handover.decide": ("add handover.prefill_busy", "counts each machine it names as chosen"),
     "handover.path": ("hand-overs cross memory as they are on the gpu",),
-    "tiers.cpu.kv_ratio": ("cluster.pool holds blocks as they are", "cache groups send pages of their layers"),
+    "tiers.cpu.kv_ratio": (
+        "cluster.pool holds blocks as they are",
+        "cache groups send pages of their layers",
+    ),
     "cache.cache_output": ("SGLang's tree keeps prompts and answers",),
     "replica.scheduler": ("gives out the blocks of its own pool", "gives out the pages of its own tree"),
     "replica.speculation": (
