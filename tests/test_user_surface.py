@@ -63,7 +63,7 @@ ADDED = {
     " | dynamo-isl-or-load)",
     *(
         f"key: tiers.{tier}.{key} = null"
-        for tier in ("gpu", "cpu", "disk")
+        for tier in ("cpu", "disk")
         for key in ("kv_ratio", "encode", "decode")
     ),
     "key: handover.kv_ratio = 1.0",
