@@ -15,6 +15,7 @@ from kvcache_sim.cache.settings import TierSettings
 from kvcache_sim.channels.settings import NetworkSettings
 from kvcache_sim.errors import UsageError
 from kvcache_sim.metrics.run import Run
+from kvcache_sim.metrics.summary import summarize
 from kvcache_sim.scenario.load import scenario_from_text
 from kvcache_sim.serving.handover.rules import RULES, Asked
 from kvcache_sim.serving.router.contract import Promised
@@ -218,6 +219,13 @@ def test_dynamo_weighs_open_blocks_against_cached_ones():
         assert router._active.counts.tolist() == [5, 0, 1]
         router.sent(sequence, 1)
         assert router._active.counts.tolist() == [5, 10, 1]
+
+
+def test_the_summary_counts_requests_on_all_machines_that_receive_them():
+    done = run(pools("pdd", decides("threshold")), requests((0, 100, 5), (10, 60, 5), (20, 60, 5)))
+    machines = summarize(done, BLOCK)["machines"]
+    assert machines["requests"] == [0, 2, 1]
+    assert machines["max_over_mean"] == 2
 
 
 # -- clusters that must come out the same

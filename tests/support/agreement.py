@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
+from kvcache_sim.cache.block_form import BlockForm
 from kvcache_sim.cache.settings import CacheSettings, MovementSettings
 from kvcache_sim.errors import InvariantError, KvsimError, UsageError
 from kvcache_sim.metrics.run import Run
@@ -195,6 +196,8 @@ def _beyond(settings: ClusterSettings) -> Iterator[str]:
         row = coverage(key)
         if row is not None and not Only((*row.values, *MODELED.get(key, ())), row.why).covers(value):
             yield f"{key}={value}"
+    if any(tier.form != BlockForm() for machine in settings.machines for tier in machine.tiers):
+        yield "TierSettings.form"
 
 
 def _choices(settings: ClusterSettings) -> Iterator[tuple[str, Any]]:

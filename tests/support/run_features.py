@@ -252,6 +252,40 @@ def remote_reads(d: Draft) -> None:
     )
 
 
+def decided_handovers(d: Draft) -> None:
+    """Ask a decode machine first whether a prompt is handed over."""
+    prefill, decode = d.draw.choice([(1, 1), (1, 2), (2, 1), (2, 2)])
+    d.clear(
+        "machines",
+        "fleet",
+        "cluster",
+        "fetch.lookup",
+        "fetch.remote_disk",
+        "replica.instant",
+        "replica.dp",
+        "models",
+    )
+    d.set(pools__prefill=prefill, pools__decode=decode)
+    rule = d.draw.choice(["threshold", "shorter-wait", "llm-d", "dynamo-isl-bounding", "dynamo-prefill-load"])
+    d.set(handover__decide=rule)
+    if rule == "dynamo-prefill-load":
+        d.set(handover__prefill_busy=d.draw.choice([0.0, 0.5, 4.0]))
+    if rule in ("threshold", "llm-d"):
+        d.maybe(0.8, handover__threshold_tokens=[0, 16, 600, 4000])
+    if decode > 1:
+        d.maybe(0.5, handover__router=["round-robin", "prefill-cost", "overlap-cost", "longest-prefix"])
+
+
+def narrow_kv(d: Draft) -> None:
+    """Keep narrower blocks below the GPU, coded as they are sent."""
+    d.lower_tiers(d.draw.random() < 0.5)
+    d.clear("cluster.pool", "handover.path", "replica.instant")
+    d.set(tiers__cpu__kv_ratio=d.draw.choice([0.5, 0.3, 1.0]))
+    d.maybe(0.5, tiers__cpu__encode=["8GB/s", "200GB/s"], tiers__cpu__decode=["8GB/s", "200GB/s"])
+    if d.has("tiers.disk"):
+        d.maybe(0.5, tiers__disk__kv_ratio=[0.125, 0.5])
+
+
 def session_prefetch(d: Draft) -> None:
     """Bring a session's blocks up before its next turn, or a waiting request's."""
     d.lower_tiers(True)

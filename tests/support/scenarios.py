@@ -60,6 +60,8 @@ FEATURES: dict[str, Feature] = {
     "session-views": Feature(run_features.session_views, ("session_view.max_sessions",), True),
     "routers": Feature(run_features.routers, ("router.policy",), True),
     "remote-reads": Feature(run_features.remote_reads, ("fetch.lookup",), True),
+    "decided-handovers": Feature(run_features.decided_handovers, ("handover.decide",)),
+    "narrow-kv": Feature(run_features.narrow_kv, ("tiers.cpu.kv_ratio",)),
     "session-prefetch": Feature(run_features.session_prefetch, ("prefetch.policy",), True),
     "shared-pool": Feature(run_features.shared_pool, ("cluster.pool",)),
     "read-buffers": Feature(run_features.read_buffers, ("fetch.read_buffer_layers",), True),

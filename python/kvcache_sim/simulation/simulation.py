@@ -281,7 +281,7 @@ class Simulation:
     def _counted(self) -> Mark:
         for replica in self.replicas:
             replica.count_moved_bytes()
-        found = counters(self.replicas, self.cluster.pools.routed, self._index, self.channels)
+        found = counters(self.replicas, self.cluster.pools.receiving, self._index, self.channels)
         if self.settings.cache.groups is not None:
             found |= group_counters(self.settings.cache.groups, self._groups.values())
         found |= self._changes.counters()

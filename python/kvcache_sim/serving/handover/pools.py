@@ -111,6 +111,11 @@ class Pools:
         whole = [decoded if sends else holds for holds, sends in zip(own, self._sends, strict=True)]
         return list(zip(prompts, whole, strict=True))
 
+    @property
+    def receiving(self) -> Sequence[NativeReplica]:
+        """The machines that requests may be sent to at their arrival."""
+        return self.routed if self.decision is None else self._replicas
+
     def route(self, s: Arrival, router: Router) -> NativeReplica:
         """Return the machine that a request is sent to; ``router`` chooses among ``routed``."""
         return self.routed[router.choose(s)] if self.decision is None else self.decision.route(s, router)
