@@ -25,10 +25,10 @@ from support.traces import random_trace
 
 
 def scenario(
-    capacities: tuple[int, int, int], policy: str, write: str, block: int, fetch: str, lookahead: str
+    capacities: tuple[int, int, int | None], policy: str, write: str, block: int, fetch: str, lookahead: str
 ) -> str:
     tiers = [
-        f"{name}: {{capacity: {pages} blocks"
+        f"{name}: {{capacity: {'unbounded' if pages is None else f'{pages} blocks'}"
         for name, pages in zip(("gpu", "cpu", "disk"), capacities, strict=True)
     ]
     tiers[1] += ", semantics: hicache"
@@ -43,7 +43,7 @@ def scenario(
     st.sampled_from([1, 2, 4]),
     st.integers(0, 40),
     st.integers(2, 120),
-    st.integers(1, 200),
+    st.one_of(st.none(), st.integers(1, 200)),
     st.sampled_from(["lru", "lfu", "fifo", "slru", "mru"]),
     st.sampled_from(list(WRITES)),
     st.sampled_from([1, 4, 8]),

@@ -20,7 +20,7 @@ from kvcache_sim.metrics.tenants import summarize_tenants
 from kvcache_sim.scenario.execute import execute
 from kvcache_sim.scenario.load import scenario_from_text
 from kvcache_sim.scenario.requests import read_requests
-from kvcache_sim.serving.tenants.gate import TenantGate
+from kvcache_sim.serving.tenants.gate import TenantGate, random_pick
 from kvcache_sim.serving.tenants.settings import TenancySettings, TenantSettings
 from kvcache_sim.simulation import RunOptions
 from support.lookahead import by_the_clock
@@ -31,12 +31,12 @@ S = 10**9
 class Served:
     """A fleet of one slot per request, each served for a second; records each admission and its time."""
 
-    def __init__(self, settings, arrivals, service_ns=S):
+    def __init__(self, settings, arrivals, service_ns=S, pick=None):
         """``arrivals``: (time, tenant, tokens) in order."""
         self.engine, self.admit, self.service_ns = Engine(0), [], service_ns
         tenants, tokens = [a[1] for a in arrivals], [a[2] for a in arrivals]
         names = [str(n) for n in range(max(tenants) + 1)]
-        self.gate = TenantGate(settings, names, tenants, tokens, self.engine)
+        self.gate = TenantGate(settings, names, tenants, tokens, self.engine, pick)
         self.gate.open_to(self._enter)
         for request, (at_ns, _, _) in enumerate(arrivals):
             self.engine.schedule(at_ns, ARRIVAL, NO_MACHINE, self.gate.arrive, request)
@@ -46,6 +46,33 @@ class Served:
         self.admit.append((self.engine.now_ns, request))
         at_ns = self.engine.now_ns + self.service_ns
         self.engine.schedule(at_ns, ARRIVAL, NO_MACHINE, lambda _: self.gate.closed())
+
+
+def test_a_tenant_sends_a_request_at_random():
+    """A pick of the last waiting request, one slot: 0 to 3 are there at 0, 4 and 5 come while 3 is served."""
+    arrivals = [(0, 0, 9)] * 4 + [(S // 2, 0, 9)] * 2
+    run = Served(TenancySettings({}, 1, "random"), arrivals, pick=lambda count: count - 1)
+    assert [request for _, request in run.admit] == [3, 5, 4, 2, 1, 0]
+    # a request that waits for its tokens stays the next: 1 is due at 1 s, 2 comes before
+    slow = {"0": TenantSettings(tokens_per_s=9, burst_tokens=9)}
+    arrivals = [(0, 0, 9)] * 2 + [(S // 2, 0, 9)]
+    run = Served(TenancySettings(slow, None, "random"), arrivals, pick=lambda count: count - 1)
+    assert run.admit == [(0, 1), (S, 0), (2 * S, 2)]
+
+
+def test_random_picks_are_those_of_the_seed_and_uniform():
+    firsts = [random_pick(seed)(3) for seed in range(900)]
+    assert all(250 < firsts.count(k) < 350 for k in range(3))
+    arrivals = [(n * S // 4, 0, 9) for n in range(30)]
+    orders = [
+        [
+            request
+            for _, request in Served(TenancySettings({}, 2, "random"), arrivals, pick=random_pick(seed)).admit
+        ]
+        for seed in (1, 1, 2)
+    ]
+    assert orders[0] == orders[1] != orders[2]
+    assert sorted(orders[2]) == list(range(30)) != orders[2]
 
 
 def by_weight(*weights):

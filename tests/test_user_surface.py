@@ -73,6 +73,7 @@ ADDED = {
     "key: handover.threshold_share = 0.7",
     "key: handover.min_prompt_tokens = 0",
     "key: handover.prefill_busy = null",
+    "key: tenants.order = in-turn (in-turn | random)",
     "key: router.overlap_credit = 1.0",
     "key: router.hotspot_detection = true",
     "key: router.class_prefix_blocks = 4",

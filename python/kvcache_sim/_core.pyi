@@ -915,8 +915,8 @@ class RadixStore(MachineStore, LowerTiers, LoadedStore):
         page: Tokens per page.
         pages: Pages of the device and of the host.
         lengths: Prompt and total tokens of each request.
-        storage: Pages of the storage below, the smallest prefetch in pages, and the most tokens that running
-            prefetches may request together; None: no storage.
+        storage: Pages of the storage below (None: unbounded), the smallest prefetch in pages, and the most
+            tokens that running prefetches may request together; None: no storage.
 
     Raises:
         StoreError: For unknown names, a page of 0 tokens, lengths of another number of requests, pages loaded
@@ -930,7 +930,7 @@ class RadixStore(MachineStore, LowerTiers, LoadedStore):
         page: int,
         pages: tuple[int, int],
         lengths: tuple[Sequence[int], Sequence[int]],
-        storage: tuple[int, int, int] | None = None,
+        storage: tuple[int | None, int, int] | None = None,
     ) -> RadixStore: ...
     def start_prefetch(self, request: int, limit: int, now_ns: int) -> int:
         """Prefetch from storage the pages after the known part of a request's first ``limit`` pages.

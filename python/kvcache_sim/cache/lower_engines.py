@@ -47,7 +47,7 @@ def groups_with_tier_maker(
 
 
 def _blocks(tiers: Sequence[TierSettings]) -> tuple[tuple[int, int], int | None]:
-    """Return the bounded blocks of GPU and CPU, and the blocks of the tier below, None without one."""
+    """Return the blocks of GPU and CPU, and those of the tier below: None without a bound, or no tier."""
     gpu, cpu, *disk = (tier.capacity_blocks for tier in tiers)
     assert gpu is not None
     assert cpu is not None
@@ -71,7 +71,7 @@ def _hicache(cache: CacheSettings, trace: Trace, keys: _core.Keys) -> MakeLower:
     def make(tiers: Sequence[TierSettings]) -> LowerStore:
         pages, disk = _blocks(tiers)
         storage = None
-        if own is not None and disk is not None:
+        if own is not None and len(tiers) > 2:
             storage = disk, -(-own.threshold_tokens // page), int(own.share * pages[1] * page)
         return _core.RadixStore(keys, rules, page, pages, both, storage)
 

@@ -47,6 +47,10 @@ class TenantsSection(Section):
     max_in_flight: Annotated[
         Count | None, about("most requests in the fleet, others wait; null: unlimited")
     ] = None
+    order: Annotated[
+        Literal["in-turn", "random"],
+        about("a tenant's next request: its oldest, or any that waits"),
+    ] = "in-turn"
     isolate: Annotated[bool, about("no reuse across tenants: the tenant's name is in every block key")] = (
         False
     )
@@ -60,7 +64,7 @@ def tenancy(own: TenantsSection | None) -> TenancySettings | None:
         name: lowered(TenantSettings, each, burst_tokens=each.burst or each.tokens_per_s or 0)
         for name, each in own.of.items()
     }
-    return TenancySettings(named, own.max_in_flight)
+    return TenancySettings(named, own.max_in_flight, own.order)
 
 
 #: Channels of the pool: reads by machines, and writes by machines.

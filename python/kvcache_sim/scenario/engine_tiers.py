@@ -96,7 +96,7 @@ def findings(model: ScenarioModel, machines: tuple[MachineSection, ...]) -> Iter
         if machine.replica.dp > 1:
             yield Contradiction(at, "ranks that step together have no lower tiers here")
         for name, tier in machine.tiers.lower.items():
-            if str(tier.capacity) == "unbounded":
+            if str(tier.capacity) == "unbounded" and (own, name) != ("hicache", _DISK):
                 yield Contradiction(("tiers", name, "capacity"), f"{own} needs a bound")
     yield from _movement(model, own)
 

@@ -41,6 +41,9 @@ def of_tenants(model: ScenarioModel) -> Iterator[Finding]:
 
 def _idle_of_tenants(own: TenantsSection) -> Iterator[tuple[tuple[Any, ...], str]]:
     """Yield keys of the section without effect, and the reason."""
+    settings = tenancy(own)
+    if own.order != "in-turn" and settings is not None and not settings.holds_back:
+        yield ("order",), "no request waits for its turn: set tenants.max_in_flight"
     for name, each in own.of.items():
         if own.max_in_flight is None:
             for key in ("weight", "priority"):

@@ -39,11 +39,12 @@ class RetentionPolicies:
         tenants = settings.tenants
         if tenants is not None and len(trace.tenant):
             if tenants.holds_back:
-                from kvcache_sim.serving.tenants.gate import TenantGate
+                from kvcache_sim.serving.tenants.gate import TenantGate, random_pick
 
                 tokens = (trace.input_tokens + trace.output_tokens).tolist()
                 names, tenant = trace.tenant_names, trace.tenant.tolist()
-                cluster.hold_at(TenantGate(tenants, names, tenant, tokens, cluster.engine))
+                pick = random_pick(settings.seed) if tenants.order == "random" else None
+                cluster.hold_at(TenantGate(tenants, names, tenant, tokens, cluster.engine, pick))
             if tenants.bounds_caches:
                 from kvcache_sim.serving.tenants.cache_quota import CacheQuotas
 

@@ -117,6 +117,9 @@ pub fn offload_tier(blocks: u64, policy: Box<AnyPolicy>, requests: u32) -> PyRes
     Ok(UsedTier::new(tier, blocks, requests))
 }
 
+/// Pages of a storage (None: unbounded), the smallest prefetch in pages, and the tokens that prefetches may request.
+type StorageArg = (Arg<Option<u64>>, Arg<u32>, Arg<u64>);
+
 /// The pages of a machine's GPU, optionally with a host tier and a storage, under SGLang's rules.
 #[pyclass(name = "RadixStore", module = "kvcache_sim._core", extends = PyMachineStore)]
 pub struct PyRadixStore;
@@ -127,7 +130,7 @@ store_calls! {
     PyRadixStore {
         /// `rules`: eviction strategy and write policy by SGLang's names; write policy "": the classic tree without a
         /// host. `pages`: of the device and of the host. `lengths`: prompt and total tokens by request. `storage`:
-        /// pages of the storage below, the smallest prefetch, and the most tokens that running prefetches may request.
+        /// pages of the storage below (None: unbounded), the smallest prefetch, and the most tokens that running prefetches may request.
         #[new]
         #[pyo3(signature = (keys, rules, page, pages, lengths, storage=None))]
         fn new(
@@ -136,7 +139,7 @@ store_calls! {
             page: Arg<u32>,
             pages: Arg<(u64, u64)>,
             lengths: Arg<(Vec<u64>, Vec<u64>)>,
-            storage: Option<(Arg<u64>, Arg<u32>, Arg<u64>)>,
+            storage: Option<StorageArg>,
         ) -> PyResult<(Self, PyMachineStore)> {
             let (strategy, host) = if rules.1.is_empty() {
                 (LeafStrategy::of_classic(&rules.0), None)

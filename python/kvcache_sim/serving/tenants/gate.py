@@ -4,6 +4,9 @@ The next request is that of the tenant with the smallest class, of these the ten
 per weight. This is the virtual token counter of Sheng et al., "Fairness in Serving Large Language Models"
 (OSDI 2024), algorithm 2. Both kinds of token weigh 1 and are counted at admission, since a trace contains
 the lengths of its answers. A tenant that was idle resumes with the least counter of the waiting tenants.
+
+A tenant sends the oldest of its waiting requests, or one at random, as a closed-loop client does that takes
+any user who is ready.
 """
 
 from __future__ import annotations
@@ -15,6 +18,17 @@ from fractions import Fraction
 from kvcache_sim.engine import HANDOVER, NO_MACHINE, Engine, Event
 from kvcache_sim.serving.tenants.settings import TenancySettings, TenantSettings
 from kvcache_sim.units import NS_PER_S
+
+#: Picks one of so many waiting requests.
+Pick = Callable[[int], int]
+
+
+def random_pick(seed: int) -> Pick:
+    """Return uniform picks from the stream ``tenants.order`` of a seed."""
+    from kvcache_sim.rng import stream
+
+    draws = stream(seed, "tenants.order")
+    return lambda count: int(draws.integers(count))
 
 
 class _Tenant:
@@ -29,6 +43,20 @@ class _Tenant:
         #: Token bucket: tokens × ns per second that it may send, as of a time.
         self._level = settings.burst_tokens * NS_PER_S
         self._as_of_ns = 0
+        self._is_picked = False
+
+    def choose(self, pick: Pick | None) -> None:
+        """Put the request to send next at the head; once picked it stays there until it is sent."""
+        if pick is not None and not self._is_picked:
+            self._is_picked, at = True, pick(len(self.waiting))
+            request = self.waiting[at]
+            del self.waiting[at]
+            self.waiting.appendleft(request)
+
+    def send(self) -> int:
+        """Remove and return the request at the head."""
+        self._is_picked = False
+        return self.waiting.popleft()
 
     def come_back(self, least: Fraction) -> None:
         """Resume with the least counter of those that wait: idle time earns no credit."""
@@ -60,10 +88,11 @@ class TenantGate:
         tenant_of: Sequence[int],
         tokens_of: Sequence[int],
         engine: Engine,
+        pick: Pick | None = None,
     ) -> None:
         self._tenants = [_Tenant(settings.of(name)) for name in names]
         self._tenant_of, self._tokens_of = tenant_of, tokens_of
-        self._most, self._engine = settings.max_in_flight, engine
+        self._most, self._engine, self._pick = settings.max_in_flight, engine, pick
         self._in_flight = 0
         self._admit: Callable[[int], None] | None = None
         self._event: Event | None = None
@@ -109,6 +138,8 @@ class TenantGate:
             later = []
             for index, tenant in enumerate(self._tenants):
                 if tenant.waiting:
+                    if tenant.settings.tokens_per_s is not None:
+                        tenant.choose(self._pick)
                     at_ns = tenant.allowed_ns(self._tokens_of[tenant.waiting[0]], now)
                     if at_ns <= now:
                         able.append((tenant.settings.priority, tenant.counter, index))
@@ -121,7 +152,8 @@ class TenantGate:
             self._look_at(min(later))
 
     def _admit_one(self, tenant: _Tenant) -> None:
-        request = tenant.waiting.popleft()
+        tenant.choose(self._pick)
+        request = tenant.send()
         tenant.charge(self._tokens_of[request])
         self._in_flight += 1
         assert self._admit is not None, "the gate was opened"

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Literal
+
 from kvcache_sim.values import Value
 
 
@@ -24,6 +26,8 @@ class TenancySettings(Value):
     named: dict[str, TenantSettings]
     #: Most requests in the fleet at one time; None: no limit.
     max_in_flight: int | None = None
+    #: Next of a tenant's waiting requests: the oldest, or a random one.
+    order: Literal["in-turn", "random"] = "in-turn"
 
     @property
     def holds_back(self) -> bool:

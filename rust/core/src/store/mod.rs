@@ -77,7 +77,7 @@ pub use moves::Order;
 pub use node::State;
 pub use reserve::Reservation;
 pub use slots::Slots;
-pub use tier::{Tier, TierConfig};
+pub use tier::{Tier, TierConfig, UNBOUNDED};
 pub use times::{Residency, Times, NOT_YET};
 pub use touch::Touch;
 pub(crate) use trie::add_part;

@@ -6,7 +6,7 @@ use super::reserve::{blocks_of, PendingFrees};
 use crate::ids::{MoveId, NodeId};
 
 /// Capacity of an unbounded tier.
-const UNBOUNDED: u64 = 1 << 60;
+pub const UNBOUNDED: u64 = 1 << 60;
 
 /// Configuration of a tier.
 #[derive(Clone, Copy, Debug, Default)]

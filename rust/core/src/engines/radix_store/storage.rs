@@ -9,7 +9,7 @@ use super::RadixStore;
 use crate::engines::radix_tree::storage::Storage;
 use crate::engines::radix_tree::{RadixTree, ROOT};
 use crate::store::contract::{MovingStore, PrefetchingStore};
-use crate::store::{Answer, MoveId, Order, Slots, StoreError, Times, STAGING};
+use crate::store::{Answer, MoveId, Order, Slots, StoreError, Times, STAGING, UNBOUNDED};
 
 /// Tier index of the storage.
 pub(super) const DISK: usize = STAGING + 1;
@@ -19,8 +19,8 @@ const BATCH_PAGES: u32 = 128;
 /// Configuration of a storage.
 #[derive(Debug, Clone, Copy)]
 pub struct StorageConfig {
-    /// Capacity in pages.
-    pub pages: u64,
+    /// Capacity in pages; None: unbounded.
+    pub pages: Option<u64>,
     /// Least number of pages that a prefetch brings.
     pub least_pages: u32,
     /// Tokens that prefetches in flight may request in total.
@@ -76,7 +76,7 @@ impl StorageTier {
     pub fn new(config: StorageConfig) -> Self {
         Self {
             config,
-            pages: Storage::new(Some(config.pages), config.least_pages),
+            pages: Storage::new(config.pages, config.least_pages),
             moves: Slots::default(),
             backups: BTreeSet::new(),
             fetches: Slots::default(),
@@ -88,7 +88,7 @@ impl StorageTier {
 
     /// Returns the number of free pages.
     pub fn free_pages(&self) -> u64 {
-        self.config.pages - self.pages.moves().pages
+        self.config.pages.unwrap_or(UNBOUNDED) - self.pages.moves().pages
     }
 
     fn backup(&mut self, id: MoveId) -> Option<&mut Backup> {

@@ -11,7 +11,7 @@ use crate::store::{Order, STAGING};
 
 fn above(write: WritePolicy, host_pages: u64, pages: u64) -> RadixStore {
     store(write, 6, host_pages).above(StorageConfig {
-        pages,
+        pages: Some(pages),
         least_pages: 1,
         share_tokens: 100,
     })

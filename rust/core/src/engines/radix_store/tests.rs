@@ -131,7 +131,7 @@ fn too_few_tokens_on_the_host_are_computed_again() {
 }
 
 const STORAGE: StorageConfig = StorageConfig {
-    pages: 20,
+    pages: Some(20),
     least_pages: 1,
     share_tokens: 100,
 };
