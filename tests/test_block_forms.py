@@ -120,6 +120,26 @@ def test_another_machine_sends_the_form_of_its_memory():
 
 
 @pytest.mark.parametrize(
+    ("form", "blocks_ns"), [(BlockForm(), 4_500_000 + 12 * MS), (BlockForm(0.5), 9 * MS)]
+)
+def test_the_machine_to_read_from_is_chosen_by_the_form_of_its_memory(form, blocks_ns):
+    # Machine 2 reads six blocks of 0, whose wire has half the rate, or of 1, whose wire takes 4.5 ms more before
+    # the first byte: at full width 12 ms against 4.5 + 6, at half 6 against 4.5 + 3. Then they go to its GPU.
+    slow, late = (
+        channel("slow", bandwidth_bytes_per_s=WIRE // 2),
+        channel("late", latency_ns=LATENCY_NS + 4_500_000),
+    )
+    network = NetworkSettings(pairs={(0, 2): "slow", (1, 2): "late"}, default=channel("net"))
+    cluster = formed(pools("bbb", tiers=(40, 100)), form)
+    movement = MovementSettings(layer_pipelining=False, lookup="cluster", write={"gpu": "through"})
+    channels = {**cluster.channels, "slow": slow, "late": late}
+    cluster = replace(cluster, movement=movement, network=network, channels=channels)
+    done = run(cluster, requests((0, 100, 1), (100, 100, 1), (200, 100, 1), shared=6)).requests
+    assert done["machine"].tolist() == [0, 1, 2]
+    assert int(done["fetch_ns"][2]) == 2 * LATENCY_NS + blocks_ns
+
+
+@pytest.mark.parametrize(
     ("form", "block_ns"),
     [
         (BlockForm(0.5), MS // 2),
