@@ -15,7 +15,7 @@ from tiered_scenario import run_with
 FREE_BLOCKS, REQUESTS = 12, 50
 
 
-def streams(capacities, batch):
+def streams(capacities, batch, overflow="wait"):
     """Return the core's store and the plain one, of requests of one unshared block each."""
     numbers = np.arange(REQUESTS)
     arrays = (
@@ -26,8 +26,12 @@ def streams(capacities, batch):
         np.full(REQUESTS, NO_NEXT_TURN, np.uint32),
     )
     back = [True] * (len(capacities) - 1) + [False]
-    native = _core.Store(_core.Keys(*arrays), capacities, back, eviction_batch_blocks=batch)
-    return native, WholeStore(Keys(arrays), capacities, back, eviction_batch_blocks=batch)
+    native = _core.Store(
+        _core.Keys(*arrays), capacities, back, eviction_batch_blocks=batch, overflow=overflow
+    )
+    plain = WholeStore(Keys(arrays), capacities, back, eviction_batch_blocks=batch)
+    plain.overflow_waits = overflow == "wait"
+    return native, plain
 
 
 def pass_through(store, until_written=True):
@@ -85,7 +89,7 @@ def test_admission_waits_for_blocks_being_freed_before_evicting_more(which):
 @pytest.mark.parametrize("which", [0, 1])
 @pytest.mark.parametrize("batch", [FREE_BLOCKS, FREE_BLOCKS + 1, 1 << 62])
 def test_a_batch_beyond_what_may_go_takes_what_may_go(which, batch):
-    store = streams([FREE_BLOCKS, 5], batch)[which]
+    store = streams([FREE_BLOCKS, 5], batch, "drop")[which]
     held = store.acquire(0, 0)
     assert store.reserve(held, 1, 0) == []
     store.commit(held, 1, (0, 0))

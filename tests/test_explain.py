@@ -42,7 +42,7 @@ class Planted:
         self.columns["output_tokens"][:] = 10
         for part, share in (("queue", 45), ("prefill", 45), ("first_decode", 10)):
             self.columns[f"{part}_ns"][:] = share * MS
-        self.evictions = {"gpu": 0, "cpu": 0, "disk": 0}
+        self.evictions, self.dropped = {"gpu": 0, "cpu": 0, "disk": 0}, 0
         self.scenario_text = TWO_TIERS
         self.trace_is_there, self.remarks = True, ()
         self.disk, self.channels, self.by_machine = {}, {}, [COUNT]
@@ -73,7 +73,7 @@ class Planted:
         tiers = summarize_tiers(tuple(uses), hits, 1)
         tiers["disk"] |= self.disk
         self.summary = {
-            "cache": {"evictions": self.evictions},
+            "cache": {"evictions": self.evictions, "dropped_blocks": self.dropped},
             "saturation": {"sentence": self.saturation},
             "fleet": self.fleet,
             "tiers": tiers,
@@ -207,6 +207,10 @@ def written_a_day(times):
     return plant
 
 
+def dropped(p):
+    p.dropped = 7
+
+
 def preempted(p):
     p.columns["preemptions"][5], p.columns["recomputed_tokens"][5] = 2, 3000
 
@@ -281,6 +285,7 @@ CAUSES = {
         written_a_day(0.5),
         "disk: 3 drive writes per day",
     ),
+    "dropped": (dropped, quiet, "7 blocks were dropped: not written down, or behind a block that left"),
     "policy-without-choice": (quiet, evicted, "eviction policy (lru) had no effect"),
     "router-without-choice": (quiet, second_machine, "there is one machine"),
     "idle-machines": (one_machine_idle, second_machine, "1 of 2 machines got no request"),

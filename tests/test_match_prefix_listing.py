@@ -164,6 +164,10 @@ def test_a_load_that_waits_has_the_times_at_which_it_arrives(settings):
         waits = waiting(request)
         for at, copy in copies(request):
             if not copy.is_ready(engine.now_ns):
+                if copy.ready_at_ns is None:  # it waits for space, or for a copy that does
+                    assert at in waits
+                    seen["unknown"] += 1
+                    continue
                 seen[copy.tier] += at in waits
                 for time_ns in (copy.ready_at_ns - 1, copy.ready_at_ns):
                     engine.schedule(time_ns, SAMPLE, -1, check, (request, at, copy))
@@ -181,7 +185,7 @@ def test_a_load_that_waits_has_the_times_at_which_it_arrives(settings):
         for delay_ns in (0, 50_000, 150_000, 300_000):
             engine.schedule(request * 60 * 10**9 + delay_ns, SAMPLE, -1, look, request)
     simulation.run()
-    assert min(seen["gpu"], seen["cpu"]) > 5
+    assert min(seen["gpu"], seen["cpu"], seen["unknown"]) > 5
 
 
 @pytest.mark.parametrize(

@@ -7,14 +7,14 @@ from typing import Any
 
 import numpy as np
 import pytest
-from kvcache_sim.spec.blocks import ABSENT, GPU, Block, Copy
-from kvcache_sim.spec.invariants import violations
+from kvcache_sim.simulation.spec_invariants import CheckedStore, violations
+from kvcache_sim.spec.blocks import ABSENT, GPU, WAITING, Block, Copy
 from kvcache_sim.spec.keys import Keys
 from kvcache_sim.spec.store import Store
 from kvcache_sim.workload.key_arrays import NO_NEXT_TURN
 
 
-def used_store() -> Store:
+def used_store() -> CheckedStore:
     """Return a store of two tiers: one request runs, one has ended, and a copy to the CPU is in flight."""
     arrays = (
         np.array([0, 3, 5], np.int64),
@@ -23,7 +23,7 @@ def used_store() -> Store:
         np.array([3, 2], np.uint32),
         np.array([NO_NEXT_TURN] * 2, np.uint32),
     )
-    store = Store(Keys(arrays), [3, 4])
+    store = CheckedStore(Keys(arrays), [3, 4])
     first = store.acquire(0, 0)
     assert store.reserve(first, 3, 1) == []
     store.commit(first, 3, (1, 1))
@@ -52,6 +52,10 @@ def bump(of: object, name: str, step: int = 1) -> None:
     setattr(of, name, getattr(of, name) + step)
 
 
+def wait_unlisted(store: Store) -> None:
+    shared(store).copies[1].state = WAITING
+
+
 def lose_parent(store: Store) -> None:
     store._set_state(shared(store), GPU, ABSENT)
     store.tiers[GPU].free += 1
@@ -62,6 +66,7 @@ FAULTS: dict[str, tuple[str, Callable[[Store], None]]] = {
     "a cached block too many": ("I2: tier 0 counts", lambda s: bump(s.tiers[GPU], "cached")),
     "an evictable block too many": ("I2: tier 0 counts", lambda s: bump(s.tiers[GPU], "evictable")),
     "a block in flight too many": ("I2: tier 1 counts", lambda s: bump(s.tiers[1], "in_flight")),
+    "a block that waits in no backlog": ("I2: 0 blocks wait for tier 1", wait_unlisted),
     "a free block too many": ("blocks free, ", lambda s: bump(s.tiers[GPU], "free")),
     "a reservation that is not counted": ("I2: tier 0", lambda s: bump(lease_of(s), "reserved")),
     "a lease that waits for more": ("I2: tier 0", lambda s: bump(lease_of(s), "pending")),
@@ -74,7 +79,7 @@ FAULTS: dict[str, tuple[str, Callable[[Store], None]]] = {
     "a copy too many": ("I4: block", lambda s: bump(shared(s), "present")),
     "a copy without times": ("I7: block", lambda s: setattr(copy_of(s), "ready", None)),
     "a copy of the future": ("I7: block", lambda s: setattr(copy_of(s), "ready", (9, 9))),
-    "a move that is forgotten": ("in flight without a move", lambda s: s.moves.clear()),
+    "a move that is forgotten": ("without a move", lambda s: s.moves.clear()),
 }
 
 

@@ -38,7 +38,9 @@ MUST_HAPPEN = {
         "refusal", "eviction next to a hold", "move 0->1", "move 1->0", "move 1->2", "move 2->1",
         "a write waits for another", "a timed copy in flight", "marked by hand", "marked absent", "a claim evicts", "claim released",
     },
-    "tiny lower tiers": {"refusal", "move 0->1", "move 1->2"},
+    "tiny lower tiers": {
+        "refusal", "move 0->1", "move 1->2", "a write waits for space", "a waiting write is dropped",
+    },
     "unbounded disk": {"move 1->2", "move 2->1"},
     "deep trees": {"refusal", "move 0->1", "move 1->2", "a claim evicts"},
     "four tiers": {"refusal", "move 0->1", "move 1->2", "move 2->3"},
@@ -232,25 +234,27 @@ class RenewsAtARefusal(MarkedStore):
         return lease
 
 
-FAULTS: dict[type[MarkedStore], Touch] = {
-    EvictsUsedBlocks: "release",
-    EvictsOneTooMany: "release",
-    ForgetsToOfferParents: "release",
-    MergesWithoutUse: "release",
-    KeepsOrphans: "release",
-    ForgetsMoveTimes: "release",
-    ShallowestFirst: "release",
-    ForgetsRecency: "release",
-    ForgetsWhenComputed: "release",
-    RenewsAtRelease: "admission",
-    ForgetsWhatAdmissionsFind: "admission",
-    RenewsAtARefusal: "admission",
+#: Facts of the machine by fault.
+FAULTS: dict[type[MarkedStore], dict] = {
+    EvictsUsedBlocks: {},
+    EvictsOneTooMany: {},
+    ForgetsToOfferParents: {},
+    MergesWithoutUse: {},
+    # drops cut off the blocks behind them
+    KeepsOrphans: {"overflows": ("drop",), "capacities": SHAPES["tiny lower tiers"]},
+    ForgetsMoveTimes: {},
+    ShallowestFirst: {},
+    ForgetsRecency: {},
+    ForgetsWhenComputed: {},
+    RenewsAtRelease: {"touched_at": "admission"},
+    ForgetsWhatAdmissionsFind: {"touched_at": "admission"},
+    RenewsAtARefusal: {"touched_at": "admission"},
 }
 
 
 @pytest.mark.parametrize("fault", FAULTS)
 def test_a_planted_fault_is_caught(fault: type[MarkedStore]) -> None:
-    facts = {"capacities": SHAPES["three tiers"], "touched_at": FAULTS[fault], "plain_store": fault}
+    facts = {"capacities": SHAPES["three tiers"], "plain_store": fault, **FAULTS[fault]}
     machine = type("Machine", (StoreMachine,), facts)
     with pytest.raises(Exception):  # noqa: B017  # whichever check sees it first
         run_state_machine_as_test(

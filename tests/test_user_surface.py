@@ -83,6 +83,7 @@ ADDED = {
     "key: router.controller = aimd (aimd | sigmoid)",
     "flag: simulate --engine (native | spec | spec-plain)",
     "key: session_view.max_tokens = null",
+    "key: cache.overflow = wait (wait | drop)",
     "figure: plugins.row.kind []",
     "figure: plugins.row.name []",
     "figure: plugins.row.calls []",

@@ -636,6 +636,7 @@ class Store(MachineStore, LowerTiers, LoadedStore):
         touch: Literal["release", "admission"] = "release",
         eviction_batch_blocks: int = 1,
         shared: tuple[PrefixViewSettings, int] | None = None,
+        overflow: Literal["wait", "wait-for-writes", "drop"] = "wait",
     ) -> Store:
         """Return an empty store.
 
@@ -648,6 +649,8 @@ class Store(MachineStore, LowerTiers, LoadedStore):
             touch: Event that makes blocks recent under recency.
             eviction_batch_blocks: Blocks that an eviction removes at least.
             shared: Rules for sharing prefixes between requests, and tokens of a block; None: all are shared.
+            overflow: Victims that the tier below cannot store now wait for space there, or are dropped;
+                ``wait-for-writes`` waits for no load, since loads wait for steps themselves (read buffers).
         """
     def uses(self, request: int, limit: int) -> list[tuple[int, int, int]]:
         """Return the found run in parts: (past the last block, lease owners, access on the fastest tier)."""

@@ -159,7 +159,7 @@ def _channels(run: Run) -> list[tuple[object, ...]]:
 _COVERED: dict[type, str] = {
     ClusterSettings: "machines channels cache movement network router handover pool seed",
     CacheSettings: (
-        "enabled block_size_tokens policy cache_output touch eviction_batch_blocks full_hit discard_on_finish"
+        "enabled block_size_tokens policy cache_output touch eviction_batch_blocks overflow full_hit discard_on_finish"
         " scheduler_aware_window kv_bytes_per_token num_layers lookup_ns accounting admission session_view"
         " prefix_view"
     ),

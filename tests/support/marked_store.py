@@ -18,8 +18,12 @@ class MarkedStore(WholeStore):
             return None
         self.tiers[tier].in_flight += blocks
         handle = next(self._handles)
-        self.moves[handle] = Move(tier, [self.root] * blocks)
-        return handle, sorted({move for move, _ in space})
+        after = sorted({move for move, _ in space})
+        self.moves[handle] = Move(tier, [self.root] * blocks, after=after)
+        return handle, after
+
+    def _advances(self, handle: int, others: set[int]) -> bool:
+        return self.root not in self.moves[handle].blocks and super()._advances(handle, others)
 
     def release_claim(self, claim: int) -> None:
         """Free claimed space in which no block was placed."""

@@ -13,6 +13,7 @@ from collections.abc import Iterator, Sequence
 from itertools import count
 from typing import Any
 
+from kvcache_sim.simulation.spec_invariants import CheckedStore
 from kvcache_sim.simulation.spec_simulation import SpecSimulation
 from kvcache_sim.spec.blocks import ABSENT, IN_FLIGHT, READY, Block, Late, Lease
 from kvcache_sim.spec.keys import Keys
@@ -23,7 +24,7 @@ from kvcache_sim.spec.store import Store
 NOT_YET = 1 << 62
 
 
-class WholeStore(Store):
+class WholeStore(CheckedStore):
     """The plain store; ``touch`` and ``eviction_batch_blocks`` are the settings of ``cache``."""
 
     def __init__(

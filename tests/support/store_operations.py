@@ -27,6 +27,8 @@ from support.marked_store import MarkedStore
 
 GPU = 0
 TIER = st.integers(0, 3)
+#: Most blocks of a prompt, so that several fit on the GPU.
+PROMPT = st.integers(1, 20)
 #: What happened over all runs of a session.
 SEEN: Counter[str] = Counter()
 #: A request of the machine at hand.
@@ -50,21 +52,25 @@ class StoreOperations(RuleBasedStateMachine):
     write_back = True
     touched_at = "release"
     eviction_batch_blocks = 1
+    #: Fates of victims that the tier below cannot store now.
+    overflows: ClassVar[tuple[str, ...]] = ("wait", "wait-for-writes", "drop")
     #: Ids of each request, two blocks an id, and the request whose prompt shows its answer.
     forest = staticmethod(random_forest)
     requests: ClassVar[list[int]] = [0, 1, 2, 3, 4, 6, 9, 12]
     policies: ClassVar[tuple[str, ...] | None] = None
     plain_store: ClassVar[type[MarkedStore]] = MarkedStore
 
-    @initialize()
-    def build(self) -> None:
+    @initialize(overflow=st.runner().flatmap(lambda machine: st.sampled_from(machine.overflows)))
+    def build(self, overflow: str = "wait") -> None:
         arrays = key_arrays_of(self.forest())
         sizes = list(self.capacities)
         back = [self.write_back] * (len(sizes) - 1) + [False]
         rules = self.touched_at, self.eviction_batch_blocks
         orders = native_orders(self.policies, sizes)
-        self.native = _core.Store(_core.Keys(*arrays), sizes, back, orders, *rules)
+        self.native = _core.Store(_core.Keys(*arrays), sizes, back, orders, *rules, overflow=overflow)
         self.plain = self.plain_store(Keys(arrays), sizes, back, self.policies, *rules)
+        self.plain.overflow_waits = overflow != "drop"
+        self.plain.waits_for_loads = overflow == "wait"
         self.full: list[int] = arrays[3].tolist()
         self.now = 0
         #: request → (native lease, plain lease, reserved blocks)
@@ -94,6 +100,10 @@ class StoreOperations(RuleBasedStateMachine):
             self.moves[a[0]] = (b[0], set(a[4]))
             SEEN[f"move {a[1]}->{a[2]}"] += 1
             SEEN["a write waits for another"] += bool(a[4])
+            SEEN["a write waits for space"] += a[0] in a[4]
+            SEEN["a waiting write is dropped"] += not a[3]
+        for a in mine:  # the last write for a backlog names earlier ones, which may have ended
+            self.moves[a[0]][1].intersection_update(self.moves)
 
     def occupancy(self, name: str, mine: tuple, theirs: tuple) -> set[int] | None:
         before = [self.native.eviction_counts(t)[0] for t in range(len(self.capacities))]
@@ -108,12 +118,12 @@ class StoreOperations(RuleBasedStateMachine):
         assert len(a) == len(b)
         return set(a)
 
-    @rule(request=REQUEST, output=st.integers(0, 3), take=st.integers(1, 3))
-    def admit(self, request: int, output: int, take: int) -> None:
+    @rule(request=REQUEST, output=st.integers(0, 3), take=st.integers(1, 3), prompt=PROMPT)
+    def admit(self, request: int, output: int, take: int, prompt: int = 40) -> None:
         if request in self.running:
             return
         self.now += 1
-        limit = self.full[request]
+        limit = min(self.full[request], prompt)
         assert self.native.peek(request, limit) == self.plain.peek(request, limit)
         mine, theirs = self.native.match_prefix(request, limit), self.plain.match_prefix(request, limit)
         assert [(p[0], p[1], p[2], p[3] == NO_MOVE) for p in mine] == [
@@ -186,12 +196,14 @@ class StoreOperations(RuleBasedStateMachine):
             after.discard(move)
         for waits in self.loading.values():
             waits.discard(move)
+        self.orders()
 
     @precondition(lambda self: self.moves)
     @rule(pick=st.integers(0, 50), layers_ns=st.integers(0, 9))
     def time_a_move(self, pick: int, layers_ns: int) -> None:
         """A transmission's times are known before it ends."""
-        move = list(self.moves)[pick % len(self.moves)]
+        sent = [move for move, (_, after) in self.moves.items() if move not in after]
+        move = sent[pick % len(sent)]
         first, ready = self.now + 1_000_000 + pick, self.now + 1_000_000 + pick + layers_ns
         self.both("set_times", (move, first, ready), (self.moves[move][0], first, ready))
         self.timed.add(move)
@@ -230,11 +242,13 @@ class StoreOperations(RuleBasedStateMachine):
         else:  # what was evicted for it is still being written
             self.claims.append((a[0], b[0], set(a[1])))
 
-    @rule(tier=st.integers(0, 3), blocks=st.integers(1, 12))
+    @rule(tier=TIER, blocks=st.integers(1, 20))
     def reserve_lease(self, tier: int, blocks: int) -> None:
         """Claim blocks that several victims must leave."""
         if tier >= len(self.capacities):
             return
+        while self.claims and not self.claims[0][2]:
+            self.release_space()  # or claims would soon hold all
         self.now += 1
         a, b = self.both("claim", (tier, blocks, self.now), (tier, blocks, self.now))
         assert (a is None) == (b is None)

@@ -7,10 +7,10 @@ from types import SimpleNamespace
 import numpy as np
 from kvcache_sim import _core
 from kvcache_sim.cache.settings import PrefixViewSettings, SessionViewSettings
+from kvcache_sim.simulation.spec_invariants import CheckedTokens
 from kvcache_sim.spec.keys import Keys
 from kvcache_sim.spec.lookups import SessionCacheInfo, Sessions
 from kvcache_sim.spec.prefix_store import GlobalPrefixStore, PrefixCriteria
-from kvcache_sim.spec.simplified_store import SimplifiedStore
 from kvcache_sim.workload.key_arrays import NO_NEXT_TURN, KeyArrays
 
 BLOCK = 16
@@ -49,7 +49,7 @@ class OfSpec:
             sessions=self.sessions,
             shared_block_tokens=BLOCK,
         )
-        self.store = SimplifiedStore(self.lookups, capacity)
+        self.store = CheckedTokens(self.lookups, capacity)
 
     def find(self, request: int, limit: int, now_ns: int) -> int:
         self.clock.now_ns = now_ns

@@ -17,6 +17,7 @@ LayerGroups = Literal["by-kind", "as-full"]
 #: Rules of a tier below the GPU; ``groups``: the tree's with cache groups.
 LowerEngine = Literal["vllm-offload", "hicache", "lmcache", "groups"]
 Touch = Literal["release", "admission"]
+Overflow = Literal["wait", "drop"]
 FullHit = Literal["prefill-remainder", "skip-prefill"]
 Lookup = Literal["local", "cluster"]
 RemoteDisk = Literal["direct", "staged"]
@@ -110,6 +111,8 @@ class CacheSettings(Value):
     touch: Touch = "release"
     #: Least number of blocks evicted at once.
     eviction_batch_blocks: int = 1
+    #: Evicted blocks that the tier below cannot store now wait for space there, or are dropped.
+    overflow: Overflow = "wait"
     full_hit: FullHit = "prefill-remainder"
     #: A finished request's blocks are discarded unless another request holds them.
     discard_on_finish: bool = False

@@ -153,6 +153,7 @@ _NEEDS = {
     "scheduler_aware_window": Ability.TOUCH,
     "touch": Ability.TOUCH_AT_ADMISSION,
     "eviction_batch_blocks": Ability.EVICTION_BATCH,
+    "overflow": Ability.EVICTION_BATCH,
 }
 
 

@@ -56,8 +56,9 @@ class StoreMaker:
     block does not divide the trace's; ``make`` raises it for an unknown or unsupported policy of a tier.
     """
 
-    def __init__(self, cache: CacheSettings, trace: Trace) -> None:
+    def __init__(self, cache: CacheSettings, trace: Trace, loads_wait_for_steps: bool = False) -> None:
         self.cache = cache
+        self._loads_wait_for_steps = loads_wait_for_steps
         self._trace = trace
         #: Watches plug-ins that order a tier's evictions, during a run.
         self.watchdog = Watchdog("", watches=False, at_work=False)
@@ -103,14 +104,16 @@ class StoreMaker:
 
     def _tree(self, keys: _core.Keys) -> _Make:
         orders = self.orders
-        touch, batch_blocks = self.cache.touch, self.cache.eviction_batch_blocks
+        touch, overflow = self.cache.touch, self.cache.overflow
+        waits = "wait-for-writes" if overflow == "wait" and self._loads_wait_for_steps else overflow
+        batch_blocks = self.cache.eviction_batch_blocks
         view, block = self.cache.prefix_view, self.cache.block_size_tokens
         shared = None if view == PrefixViewSettings() else (view, block)
 
         def make(tiers: Sequence[TierSettings], write_back: list[bool]) -> MachineStore:
             capacities = [tier.capacity_blocks for tier in tiers]
             store = _core.Store(
-                keys, capacities, write_back, orders.native(tiers), touch, batch_blocks, shared
+                keys, capacities, write_back, orders.native(tiers), touch, batch_blocks, shared, waits
             )
             return MachineStore(store, store)
 

@@ -84,7 +84,7 @@ _CACHE = (
     Figure(
         "cache.dropped_blocks",
         "blocks",
-        "blocks that left their last tier unwritten: a policy said so, or an ancestor left",
+        "blocks that left unwritten: a policy said so, nothing could make room below, or an ancestor left",
     ),
     Figure(
         "cache.merged_blocks", "blocks", "blocks that two requests computed at once; the later copy was freed"

@@ -50,7 +50,7 @@ COUNTERS: dict[str, str] = {
         f"evictions.{tier}": f"blocks evicted from {tier}, written down or, from a machine's last, discarded"
         for tier in TIERS
     },
-    "dropped_blocks": "blocks that left their last tier unwritten: a policy said so, or an ancestor left",
+    "dropped_blocks": "blocks that left unwritten: a policy said so, no space below, or an ancestor left",
 }
 
 

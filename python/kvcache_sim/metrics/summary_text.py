@@ -44,6 +44,7 @@ def summary_text(summary: Mapping[str, Any], title: str, subject: str = "") -> s
         ),
         "hit tokens " + _counts(cache["hit_tokens"]),
         "evictions  " + _counts(cache["evictions"]),
+        *_dropped(cache["dropped_blocks"]),
         *_misses(summary.get("misses")),
         *(f"{'' if n else 'no effect':<11}{reason}" for n, reason in enumerate(reasons)),
         *_machines(summary["machines"]),
@@ -89,6 +90,12 @@ def measured(measure: Mapping[str, Any] | None) -> list[str]:
     first, last = measure["from_request"], measure["to_request"]
     settled = "" if measure["settled"] else ", not settled"
     return [f"measured   {measure['requests']:,} requests, of {first:,} to {last:,}{settled}"]
+
+
+def _dropped(blocks: int) -> list[str]:
+    """Return the number of dropped blocks, if any."""
+    said = "unwritten or orphaned: a larger lower tier keeps them"
+    return labelled("dropped", f"{blocks:,} block{'s' * (blocks != 1)}, {said}") if blocks else []
 
 
 def _fleet(fleet: Mapping[str, int] | None) -> list[str]:

@@ -111,6 +111,7 @@ def _tiers(model: ScenarioModel, machines: tuple[MachineSection, ...]) -> Iterat
             "cache_output",
             "touch",
             "eviction_batch_blocks",
+            "overflow",
             "full_hit",
             "lookup_time",
             "discard_on_finish",
@@ -170,8 +171,16 @@ def _touch(model: ScenarioModel, machines: tuple[MachineSection, ...]) -> Iterat
 
 
 def _eviction_batch(model: ScenarioModel, machines: tuple[MachineSection, ...]) -> Iterator[Finding]:
-    if model.cache.eviction_batch_blocks > 1 and model.cache.enabled and _all_unbounded(machines):
+    """Yield settings of evictions that cannot have an effect."""
+    if not model.cache.enabled:
+        return
+    if model.cache.eviction_batch_blocks > 1 and _all_unbounded(machines):
         yield ("cache", "eviction_batch_blocks"), _NEVER_EVICTED
+    is_tree = model.cache.semantics == "tree" and model.cache.accounting == "detailed"
+    if is_tree and model.cache.overflow != "wait":
+        lower = [tier for machine in machines for tier in machine.tiers.lower.values()]
+        if all(str(tier.capacity) == "unbounded" for tier in lower):
+            yield ("cache", "overflow"), f"no tier below the {TIERS[COMPUTE]} can be full"
 
 
 def _all_unbounded(machines: tuple[MachineSection, ...]) -> bool:

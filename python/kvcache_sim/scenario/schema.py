@@ -9,6 +9,7 @@ from kvcache_sim.cache.settings import (
     FullHit,
     LayerGroups,
     Lookup,
+    Overflow,
     RemoteDisk,
     Semantics,
     Touch,
@@ -80,6 +81,9 @@ class CacheSection(Section):
         "release"
     )
     eviction_batch_blocks: Annotated[Count, about("least number of blocks per eviction")] = 1
+    overflow: Annotated[
+        Overflow, about("evicted blocks that the tier below cannot store yet: they wait, or are dropped")
+    ] = "wait"
     full_hit: Annotated[FullHit, about("tokens computed when the whole prompt hits")] = "prefill-remainder"
     accounting: Annotated[Accounting, about("exact blocks, or a count of unique tokens")] = "detailed"
     scheduler_aware_window: Annotated[

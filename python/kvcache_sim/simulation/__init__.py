@@ -13,6 +13,7 @@
 - ``routing``     the routers of one simulation and their view of the caches
 - ``schedule``    recording of an engine's schedule, and its figures
 - ``spec_keys``   the settings of a scenario that the specification covers, one row per key
+- ``spec_invariants``  the invariants of the store of a run by the specification
 - ``spec_demand``, ``spec_simulation``  one run by the specification (``--engine spec``)
 - ``windows``     a run over a trace that is read in windows
 """

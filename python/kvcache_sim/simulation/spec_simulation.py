@@ -30,9 +30,9 @@ from kvcache_sim.simulation.measured import (
 from kvcache_sim.simulation.options import RunOptions
 from kvcache_sim.simulation.progress import busy_shares, used_shares
 from kvcache_sim.simulation.spec_demand import MeasuredSimulator, records_into
+from kvcache_sim.simulation.spec_invariants import CheckedStore, CheckedTokens
 from kvcache_sim.spec.keys import Keys
 from kvcache_sim.spec.lookups import LookUps
-from kvcache_sim.spec.simplified_store import SimplifiedStore
 from kvcache_sim.spec.simulator import Machine, MakeStore, Simulator
 from kvcache_sim.spec.store import Store
 from kvcache_sim.tiers import COMPUTE
@@ -121,7 +121,7 @@ class SpecSimulation:
         if options.engine == "spec-plain" or settings.cache.accounting == "simplified":
             make_store = self._plain_stores()
         else:
-            self._stores = StoreMaker(settings.cache, trace)
+            self._stores = StoreMaker(settings.cache, trace, settings.movement.read_buffer_layers is not None)
             make_store = self._make_store
         self.simulator = self.simulator_class(settings, trace, make_store, records_into(self.recorder))
         sim = self.simulator
@@ -150,13 +150,16 @@ class SpecSimulation:
         def make(tiers: Sequence[Any], lookups: LookUps) -> Any:
             capacities = [tier.capacity_blocks for tier in tiers]
             if cache.accounting == "simplified":
-                return SimplifiedStore(lookups, capacities[COMPUTE])
-            return self._plain_store(keys, capacities, tiers)
+                return CheckedTokens(lookups, capacities[COMPUTE])
+            store = self._plain_store(keys, capacities, tiers)
+            store.overflow_waits = cache.overflow == "wait"
+            store.waits_for_loads = self.settings.movement.read_buffer_layers is None
+            return store
 
         return make
 
     def _plain_store(self, keys: Keys, capacities: list[int | None], tiers: Sequence[Any]) -> Store:
-        return Store(keys, capacities, [tier.policy for tier in tiers])
+        return CheckedStore(keys, capacities, [tier.policy for tier in tiers])
 
     @property
     def _channels(self) -> Any:

@@ -18,9 +18,9 @@ It has the rules of the seeds, each once. The lifecycle of a request, by stage, 
 | decode, finish, release, keep reusable blocks | ``scheduler``, ``lookups`` | 000, 3.4 |
 | record: rows, events, digest | ``records`` | 000, 5 |
 
-Read ``simulator`` first: it builds the machines and owns their events. ``store`` is the block store, which
-``invariants`` recounts; ``simplified_store`` counts tokens instead of blocks (000, 3.5). ``--engine spec``
-uses the core's store instead, ``--engine spec-plain`` this store. Rules that no seed requires extend these
+Read ``simulator`` first: it builds the machines and owns their events. ``store`` is the block store,
+``simplified_store`` counts tokens instead of blocks (000, 3.5). ``--engine spec`` uses the core's store
+instead, ``--engine spec-plain`` this store. Rules that no seed requires extend these
 classes from outside: a class names the classes of its parts (``scheduler_class`` and the like).
 
 Units: times are integer ns, lengths tokens or blocks; ``request`` is an index in the trace; blocks are

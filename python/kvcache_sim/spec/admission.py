@@ -16,14 +16,14 @@ from typing import TYPE_CHECKING
 from msgspec import Struct
 
 from kvcache_sim.cache.settings import CacheSettings, MovementSettings
+from kvcache_sim.cache.store import NO_MOVE
 from kvcache_sim.spec.batch import Batch
-from kvcache_sim.spec.blocks import NO_MOVE
 from kvcache_sim.spec.lookups import LookUps
 from kvcache_sim.spec.movement_policies import FETCH, Plan, WritePolicies
 from kvcache_sim.spec.mover import Mover, Part, is_staged, stage_up
 from kvcache_sim.spec.records import Milestones
 from kvcache_sim.spec.remote import RemoteReads
-from kvcache_sim.spec.request import SequenceState
+from kvcache_sim.spec.request import Admission, SequenceState
 from kvcache_sim.tiers import COMPUTE, KV_SOURCES, REMOTE, STAGING
 
 if TYPE_CHECKING:
@@ -44,26 +44,14 @@ class Parts(Struct):
     expires: bool
 
 
-class Admission(Struct):
-    """The blocks that an admitted request holds, and the moves that it waits for."""
-
-    lease: int
-    reused_blocks: int
-    total_blocks: int
-    #: Reused blocks by source.
-    from_source: list[int]
-    #: Moves that free its blocks; moves that load its KV, with the source of each.
-    freeing_moves: list[int]
-    loads: list[tuple[int, int]]
-
-
 class Admitter:
     """Admits requests to the cache of one machine."""
 
     def __init__(self, parts: Parts, cache: CacheSettings, movement: MovementSettings) -> None:
-        self.parts = parts
-        self.store, self.mover = parts.store, parts.mover
+        self.parts, self.store, self.mover = parts, parts.store, parts.mover
         self.cache, self.movement = cache, movement
+        #: True if a run waits for space to stage it. A load that waits for its step would occupy it.
+        self._rests_wait = cache.overflow == "wait" and movement.read_buffer_layers is None
 
     def admit(self, s: SequenceState, now: int) -> Admission | None:
         """Match the prefix, plan the reuse, and reserve blocks; None, with nothing changed, if refused."""
@@ -74,7 +62,7 @@ class Admitter:
         if found and found[-1].end > ready:
             found = _cut(found, self._reused(Plan(found, ready, tokens)))
         below = [part for part in found if COMPUTE < part.tier < REMOTE]
-        held = [store.lend(request, part.end, part.tier) for part in below]
+        held = [(part.end, store.lend(request, part.end, part.tier)) for part in below]
         # Blocks that another request is loading are reserved already.
         joined = sum(part.end - part.start for part in found if part.tier == COMPUTE and part.by != NO_MOVE)
         lease = store.acquire(request, ready)
@@ -86,7 +74,11 @@ class Admitter:
             from_source = [ready] + [0] * (len(KV_SOURCES) - 1)
             admission = Admission(lease, ready, total, from_source, freeing_moves, [])
             self._load_parts(s, admission, [part for part in found if part.end > ready], now)
-        for hold in held:
+            if admission.rest_end:
+                admission.held = held
+                self.load_rest(request, admission, now)
+                return admission
+        for _, hold in held:
             store.finish_move(hold)
         return admission
 
@@ -111,14 +103,50 @@ class Admitter:
         return _cut(found, self.parts.lookups.reusable_blocks(s, reach, now))
 
     def _load_parts(self, s: SequenceState, admission: Admission, parts: list[Part], now: int) -> None:
-        """Load the parts of a run one after the other, until a part cannot be staged or stored here."""
+        """Load the parts of a run one after the other, until a part cannot be staged or stored here.
+
+        The rest of the run on this machine then waits for space on the tiers that it is staged on.
+        """
+        slowest = STAGING
         for part in parts:
-            load = self._load(s.request, admission, part, now)
-            if load is None:
+            load = None if admission.rest_end else self._load(s.request, admission, part, now)
+            if load is not None:
+                admission.loads.append(load)
+            elif slowest <= part.tier < REMOTE and self._rests_wait:
+                admission.rest_end, slowest = part.end, part.tier
+            else:
                 return
-            admission.loads.append(load)
             admission.from_source[part.tier] += part.end - part.start
             admission.reused_blocks = part.end
+
+    def load_rest(self, request: int, admission: Admission, now: int) -> None:
+        """Load more of a run that waits for space. No two runs wait for each other.
+
+        A run waits for tiers faster than the one it reads next, and holds blocks on that one and slower ones.
+        """
+        start = self._load_more(request, admission, now)
+        for hold in [hold for end, hold in admission.held if not start < end <= admission.rest_end]:
+            self.store.finish_move(hold)
+        admission.held = [held for held in admission.held if start < held[0] <= admission.rest_end]
+        if start == admission.rest_end:
+            admission.rest_end = 0
+
+    def _load_more(self, request: int, admission: Admission, now: int) -> int:
+        """Load from the front as much as the tiers above can store; return the block after the last one."""
+        start = self.store.depth(admission.lease)
+        for found in self.store.match_prefix(request, admission.rest_end):
+            if (part := Part(*found)).end > start:
+                free = [self.store.occupancy(tier) for tier in range(STAGING, part.tier)]
+                end = min([part.end, *(start + own.free_blocks + own.cached_blocks for own in free)])
+                cut = part._replace(start=start, end=end)
+                load = self._load(request, admission, cut, now) if end > start else None
+                if load is None:
+                    break
+                admission.loads.append(load)
+                start = end
+                if end < part.end:
+                    break
+        return start
 
     def _load(self, request: int, admission: Admission, part: Part, now: int) -> tuple[int, int] | None:
         """Load one part tier by tier; return (move to the GPU, source), None if it cannot be staged."""

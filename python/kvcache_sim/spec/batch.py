@@ -89,14 +89,7 @@ class Batch:
         return moves
 
     def add(self, s: SequenceState, prefill_target: int, total: int, blocks: int) -> None:
-        """Add a request to the composed step.
-
-        Args:
-            s: The request, with KV of ``computed_tokens``.
-            prefill_target: Tokens to compute before it decodes.
-            total: Tokens with KV at its end.
-            blocks: Blocks that it holds or has reserved.
-        """
+        """Add a request to the composed step; the arguments are the fields of ``Running``."""
         joined = Running(s, prefill_target, total, blocks)
         joined.chunk = min(max(joined.left_to_prefill, 1), self.budget_left)
         self.budget_left -= joined.chunk

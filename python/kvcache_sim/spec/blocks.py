@@ -15,18 +15,17 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
+from kvcache_sim.cache.store import NO_MOVE
+
 GPU, CPU = 0, 1
 #: In place of a tier: another machine.
 REMOTE = 255
-#: In place of a move: none, the copy is ready.
-NO_MOVE = 0xFFFF_FFFF
-ABSENT, IN_FLIGHT, READY = range(3)
+#: A waiting copy has no block on its tier yet: the tier's backlog will write it.
+ABSENT, WAITING, IN_FLIGHT, READY = range(4)
 #: Ready times of the first layer and of all layers, in ns.
 Times = tuple[int, int]
 #: Blocks of a space that are free only once a move has finished: (move, blocks).
 Late = list[tuple[int, int]]
-#: A transmission to send: (move, from tier, to tier, blocks, moves that must finish first).
-Order = tuple[int, int, int, int, list[int]]
 
 
 @dataclass(eq=False, slots=True)
@@ -97,6 +96,7 @@ class Tier:
     evictable: int = 0
     #: Blocks in flight that no lease has reserved: (move after which they are free, blocks).
     coming: Late = field(default_factory=list)
+    backlogs: list[Backlog] = field(default_factory=list)
     evicted: int = 0
     overflowed: int = 0
     orphaned: int = 0
@@ -131,6 +131,18 @@ class Move:
     lease: Lease | None = None
     #: Ends of the paths in use until it ends: (tier, last block).
     holds: list[tuple[int, Block]] = field(default_factory=list)
+    #: Moves that finish first; a move that stands for a backlog waits for itself until its last batch.
+    after: list[int] = field(default_factory=list)
     #: Leases whose reserved blocks are free once it has finished: (lease, blocks).
     waiting: list[tuple[Lease, int]] = field(default_factory=list)
     times: Times | None = None
+
+
+@dataclass(eq=False, slots=True)
+class Backlog:
+    """Victims of the tier above that wait for space, in eviction order; ``move`` writes the last batch."""
+
+    move: int
+    blocks: list[Block]
+    #: Moves of the earlier batches.
+    batches: list[int] = field(default_factory=list)

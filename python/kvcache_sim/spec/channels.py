@@ -93,10 +93,7 @@ class FifoChannel(Link):
     def transmit(self, size: Size, now_ns: int, feed: Transmission | None = None) -> Transmission:
         """Queue a job and return its times. An empty job takes no time and no turn.
 
-        Args:
-            size: (bytes, pieces, layers).
-            now_ns: The current time; with a feed, the arrival of the feed's first layer.
-            feed: Times of the previous hop, which brings the job layer by layer.
+        ``feed``: times of the previous hop, which brings the job layer by layer; its first layer is here.
         """
         size_bytes, _, layers = size
         asked = now_ns if feed is None else feed.first_layer_ns
@@ -161,14 +158,7 @@ class LayeredChannel(Link):
         return sum((j.layers - j.sent) * j.times.per_layer_ns for j in self._queue)
 
     def submit(self, size: Size, at_hand: int, is_load: bool, on_layer: Callable[[int], None]) -> LayeredJob:
-        """Queue a job.
-
-        Args:
-            size: (bytes, pieces, layers).
-            at_hand: Number of leading layers that are ready to send.
-            is_load: True towards the GPU.
-            on_layer: Called at each arrival of a layer, with the number of layers that have arrived.
-        """
+        """Queue a job with ``at_hand`` leading layers ready to send; the arguments are its own fields."""
         size_bytes, _, layers = size
         job = LayeredJob(layers, at_hand, is_load, on_layer)
         job.requested_ns = self.engine.now_ns

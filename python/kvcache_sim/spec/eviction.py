@@ -70,15 +70,7 @@ class _Candidates:
 
 
 class EvictionOrder:
-    """The order in which blocks leave one tier.
-
-    Args:
-        tier: The tier's number.
-        policy: ``lru``, ``fifo``, ``lfu``, ``ttl`` or ``ttl:TIME`` with a time such as ``300s``.
-
-    Raises:
-        UsageError: For another policy.
-    """
+    """The order in which blocks leave one tier: ``lru``, ``fifo``, ``lfu``, ``ttl`` or ``ttl:300s``."""
 
     def __init__(self, tier: int, policy: str) -> None:
         name, _, setting = policy.partition(":")

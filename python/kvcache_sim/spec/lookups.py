@@ -97,18 +97,13 @@ class LookUps:
     """The sessions and the shared prefixes of one machine, for its admissions."""
 
     def __init__(
-        self,
-        machine: int,
-        cache: CacheSettings,
-        shared_block_tokens: int,
-        records: Records,
-        trace: Trace,
-        engine: Engine,
+        self, machine: int, cache: CacheSettings, block: int, records: Records, trace: Trace, engine: Engine
     ) -> None:
         self.machine, self.cache, self.records = machine, cache, records
         self.trace, self.engine = trace, engine
-        self.shared_block_tokens = self._block = shared_block_tokens
-        self.keys = Keys(key_arrays(trace, shared_block_tokens))
+        #: Tokens of a shared block.
+        self.shared_block_tokens = self._block = block
+        self.keys = Keys(key_arrays(trace, block))
         views, shared = cache.session_view, cache.prefix_view
         self.sessions = Sessions(views.max_sessions, views.ttl_ns)
         #: True if a prefix is shared only once it meets criteria.

@@ -17,8 +17,8 @@ from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
 from kvcache_sim.cache.settings import CacheSettings, MovementSettings
+from kvcache_sim.cache.store import NO_MOVE, Order
 from kvcache_sim.engine import TRANSFER, Engine
-from kvcache_sim.spec.blocks import NO_MOVE, Order
 from kvcache_sim.spec.channels import NOT_YET, Channel, LayeredChannel, LayeredJob, Size, Transmission
 from kvcache_sim.spec.records import TRANSFER as TRANSFER_RECORD
 from kvcache_sim.tiers import COMPUTE, KV_SOURCES, REMOTE, STAGING, TIERS
@@ -129,14 +129,19 @@ class Mover:
         move, from_tier, to_tier, blocks, after = order
         if from_tier > to_tier + 1:  # KV moves up tier by tier, unless from another machine
             from_tier = REMOTE
-        transfer = self.transfers[move] = Transfer(self, move, (from_tier, to_tier), blocks)
-        if self.pipelining and from_tier == COMPUTE and not after:
-            transfer.computed = computed
-        first = transfer
-        if from_tier == REMOTE:
+        waited = self.transfers.get(move)
+        transfer = first = waited or Transfer(self, move, (from_tier, to_tier), blocks)
+        self.transfers[move] = transfer
+        if waited is not None:  # it stood for a backlog and writes the last batch now
+            waited.waits.remove(waited)
+            waited.dependents.remove(waited)
+            waited.blocks = blocks
+        elif from_tier == REMOTE:
             first = self.connects.pop(move)(transfer)
         else:
             transfer.channel = self.channel(transfer.edge)
+            if self.pipelining and from_tier == COMPUTE and not after:
+                transfer.computed = computed
         for earlier in after:
             before = self.transfers.get(earlier)
             if before is not None:
@@ -294,14 +299,8 @@ def stage_up(
 ) -> list[tuple[int, int]]:
     """Copy blocks up to the tier that the GPU loads from, tier by tier, each copy fed by the one below.
 
-    Args:
-        store: The machine's store.
-        request: Index of the request.
-        blocks: (first, past the last).
-        source: (their tier, the move that still writes them there).
-
-    Returns:
-        (tier read, move) of each copy; the copies end below a tier without free blocks.
+    ``source``: their tier, and the move that still writes them there. Returns (tier read, move) of each copy;
+    the copies end below a tier without free blocks.
     """
     level, by = source
     moves: list[tuple[int, int]] = []

@@ -114,6 +114,22 @@ class SequenceState:
         return self.prefill_end_time_ns / NS_PER_S if self.prefill_end_time_ns >= 0 else -1.0
 
 
+class Admission(Struct):
+    """The blocks that an admitted request holds, and the moves that it waits for."""
+
+    lease: int
+    reused_blocks: int
+    total_blocks: int
+    #: Reused blocks by source.
+    from_source: list[int]
+    #: Moves that free its blocks; moves that load its KV, with the source of each.
+    freeing_moves: list[int]
+    loads: list[tuple[int, int]]
+    #: The block after the last one that waits for space to be staged, 0 if none does; its sources' holds.
+    rest_end: int = 0
+    held: list[tuple[int, int]] = []
+
+
 class Load(Struct):
     """The unfinished work of a machine, as routers read it."""
 

@@ -13,40 +13,18 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from itertools import count, takewhile
-from typing import NamedTuple
 
+from kvcache_sim.cache.store import NO_MOVE, EvictionCounts, Occupancy, Order
 from kvcache_sim.errors import StoreError
-from kvcache_sim.spec.blocks import ABSENT, GPU, NO_MOVE, READY, Block, Copy, Lease, Move, Order, Tier, Times
+from kvcache_sim.spec.blocks import ABSENT, GPU, READY, WAITING, Block, Copy, Lease, Move, Tier, Times
 from kvcache_sim.spec.eviction import EvictionOrder
 from kvcache_sim.spec.keys import Keys
 from kvcache_sim.spec.records import RollingDigest
 
-_UNBOUNDED = 1 << 60
+#: Blocks of a tier without bound.
+UNBOUNDED = 1 << 60
 #: Blocks from a first one to one past the last: (fastest tier, first, past the last, move that writes them).
 Part = tuple[int, int, int, int]
-
-
-class Occupancy(NamedTuple):
-    """Blocks of a tier by use: the first four sum to its capacity; the last is a part of the held."""
-
-    free_blocks: int
-    held_blocks: int
-    cached_blocks: int
-    in_flight_blocks: int
-    private_blocks: int
-
-    @property
-    def capacity_blocks(self) -> int:
-        """All blocks of the tier."""
-        return sum(self[:4])
-
-
-class EvictionCounts(NamedTuple):
-    """Blocks that have left a tier so far: evicted; evicted but refused by the tier below; unreachable."""
-
-    evicted_blocks: int
-    overflowed_blocks: int
-    orphaned_blocks: int
 
 
 def refused(what: str, expected: str) -> StoreError:
@@ -55,22 +33,18 @@ def refused(what: str, expected: str) -> StoreError:
 
 
 class Residency:
-    """The tree of blocks over one tier or more.
-
-    Args:
-        keys: The names of the requests' blocks.
-        capacities_blocks: Blocks of each tier, fast to slow; None without bound.
-        policies: Eviction order of each tier; None is LRU everywhere.
-    """
+    """The tree of blocks over one tier or more, fast to slow: capacities (None: no bound) and orders."""
 
     def __init__(
         self, keys: Keys, capacities_blocks: Sequence[int | None], policies: Sequence[str] | None = None
     ) -> None:
         self.keys = keys
-        sizes = [_UNBOUNDED if blocks is None else blocks for blocks in capacities_blocks]
+        sizes = [UNBOUNDED if blocks is None else blocks for blocks in capacities_blocks]
         self.tiers = [Tier(number, size, size) for number, size in enumerate(sizes)]
         self.orders = [EvictionOrder(n, policy) for n, policy in enumerate(policies or ["lru"] * len(sizes))]
-        self.root = Block(-1, -1, None, -1, [Copy(tier) for tier in range(len(sizes))])
+        #: In place of a tier: blocks in use by a backlog.
+        self.backlog_tier = len(sizes)
+        self.root = Block(-1, -1, None, -1, [Copy(tier) for tier in range(self.backlog_tier + 1)])
         self.leases: dict[int, Lease] = {}
         self.moves: dict[int, Move] = {}
         #: Times of the last eviction or release, and of the latest change; count of accesses; blocks merged.
@@ -96,7 +70,8 @@ class Residency:
         return found
 
     def _found(self, request: int, limit: int) -> list[Block]:
-        return list(takewhile(lambda block: block.present, self._find(request, limit)))
+        found = takewhile(lambda block: block.present, self._find(request, limit))
+        return list(takewhile(lambda block: block.fastest.state != WAITING, found))
 
     def _path(self, request: int, end: int, start: int = 0) -> list[Block]:
         path = self._find(request, end)
@@ -126,7 +101,7 @@ class Residency:
         below: list[Copy] = []
         for block in self._found(request, limit)[start:]:
             copy = next((copy for copy in block.copies[GPU + 1 :] if copy.state != ABSENT), None)
-            if copy is None:
+            if copy is None or copy.state == WAITING:
                 break
             below.append(copy)
         return _parts(start, below)
@@ -137,6 +112,9 @@ class Residency:
             yield GPU, lease.path[-1] if lease.path else self.root
         for move in self.moves.values():
             yield from move.holds
+        for tier in self.tiers:
+            for backlog in tier.backlogs:
+                yield from ((self.backlog_tier, block) for block in backlog.blocks)
 
     def blocks(self) -> Iterator[Block]:
         """Yield every block of the tree, parents first: for checks and reports."""
@@ -164,7 +142,7 @@ class Residency:
     # -- states
 
     def _add_block(self, parent: Block, key: int, request: int) -> Block:
-        copies = [Copy(tier) for tier in range(len(self.tiers))]
+        copies = [Copy(tier) for tier in range(self.backlog_tier + 1)]
         block = parent.children[key] = Block(key, parent.depth + 1, parent, request, copies)
         return block
 
@@ -173,10 +151,10 @@ class Residency:
     ) -> None:
         """Mark a copy absent, in flight by a move, or ready at ``times``."""
         copy, parent = block.copies[tier], block.parent
-        came = (state != ABSENT) - (copy.state != ABSENT)
+        came = (state > WAITING) - (copy.state > WAITING)
+        block.present += (state != ABSENT) - (copy.state != ABSENT)
         self.tiers[tier].cached += (state == READY) - (copy.state == READY)
         copy.state, copy.move, copy.ready = state, move, times
-        block.present += came
         if state == ABSENT:
             self.orders[tier].on_absent(block)
         self._review(block)

@@ -176,14 +176,22 @@ class Scheduler:
         else:
             s.recomputed_tokens -= s.computed_tokens
         self.mover.issue()
-        waits = admission.freeing_moves, admission.loads
-        loading = Loading(s, admission.total_blocks, waits, self.mover, self._on_loaded)
+        loading = Loading(s, admission, self.mover, self._on_loaded)
         if loading.waits():
             s.status = Status.LOADING
             self.loading[s.request] = loading
         else:
             self._join_loaded(loading, now)
         return True
+
+    def load_rests(self, now: int) -> None:
+        """Load more of the requests that wait for space to load their KV, in order of admission."""
+        for loading in list(self.loading.values()):
+            if (admission := loading.admission).rest_end:
+                admission.freeing_moves = [m for m in admission.freeing_moves if m in self.mover.transfers]
+                self.admitter.load_rest(loading.sequence.request, admission, now)
+                self.mover.issue()
+                loading.await_loads()
 
     def _on_loaded(self, loading: Loading) -> None:
         del self.loading[loading.sequence.request]
@@ -204,7 +212,7 @@ class Scheduler:
             s.status = Status.PREFILLING
             if s.preemptions == 0:
                 self.milestones.records.log_prefill_start(s, s.machine, now, target - s.computed_tokens)
-        self.into_batch(s, target, loading.total_blocks)
+        self.into_batch(s, target, loading.admission.total_blocks)
         if loading.transfers:
             self.late.append(loading)
 

@@ -13,12 +13,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from itertools import count
 
+from kvcache_sim.cache.store import EvictionCounts, Occupancy
 from kvcache_sim.spec.lookups import LookUps
 from kvcache_sim.spec.prefix_store import PrefixHash
 from kvcache_sim.spec.records import RollingDigest
-from kvcache_sim.spec.residency import EvictionCounts, Occupancy, refused
-
-_UNBOUNDED = 1 << 60
+from kvcache_sim.spec.residency import UNBOUNDED, refused
 
 
 @dataclass(slots=True)
@@ -69,11 +68,9 @@ class SimplifiedStore:
     def peek(self, request: int, limit: int) -> tuple[int, int]:
         """Return the tokens found, and ready, up to ``limit``: the session's, else of a shared prefix."""
         prefixes = self._prefixes(request, limit // self._block)
-        admitted, shortest = (
-            self.prefixes.criteria.admitted_blocks(prefixes),
-            self.prefixes.criteria.min_blocks,
-        )
-        shared = self.prefixes.longest(prefixes[:admitted], shortest) * self._block
+        criteria = self.prefixes.criteria
+        admitted = prefixes[: criteria.admitted_blocks(prefixes)]
+        shared = self.prefixes.longest(admitted, criteria.min_blocks) * self._block
         found = max(self._of_session(request, limit), shared)
         return found, found
 
@@ -208,7 +205,7 @@ class SimplifiedStore:
 
     def occupancy(self, tier: int) -> Occupancy:
         """Return the use of the tier's tokens."""
-        capacity = _UNBOUNDED if self.capacity is None else self.capacity
+        capacity = UNBOUNDED if self.capacity is None else self.capacity
         held = self._private + self._in_use()
         return Occupancy(capacity - self.used, held, self.used - held, 0, self._private)
 
@@ -264,14 +261,3 @@ class SimplifiedStore:
     def take_orders(self) -> list[tuple[int, int, int, int, list[int]]]:
         """Return no transmissions: there is one tier."""
         return []
-
-    def check(self) -> None:
-        """Raise RuntimeError naming the first count that does not add up (I2, I3)."""
-        private = sum(lease.private for lease in self._leases.values())
-        remainders = sum(kept.remainder for kept in self._kept.values())
-        if (private, remainders) != (self._private, self._remainders):
-            raise RuntimeError(f"I2: {private} private and {remainders} kept tokens, counted otherwise")
-        if self.capacity is not None and self.used > self.capacity:
-            raise RuntimeError(f"I2: {self.used} tokens in memory for {self.capacity}")
-        if self._kept.keys() != self.sessions.active_sessions_kv_state.keys():
-            raise RuntimeError("I3: the sessions known are not the sessions held")

@@ -115,6 +115,7 @@ class Machine:
     def moved(self) -> None:
         """Send transfers that are ready after an arrival or release, and compose a step if possible."""
         self.mover.issue()
+        self.scheduler.load_rests(self.engine.now_ns)
         if self.scheduler.try_again():
             self.wake()
 

@@ -17,7 +17,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from kvcache_sim.spec.blocks import ABSENT, CPU, GPU, READY, REMOTE, Block, Late, Lease, Move
-from kvcache_sim.spec.invariants import violations
 from kvcache_sim.spec.residency import refused
 from kvcache_sim.spec.space import Space
 
@@ -90,13 +89,7 @@ class Store(Space):
     def commit(self, lease: int, to: int, ready: tuple[int, int] | None = None) -> None:
         """Share the lease's computed blocks up to ``to``.
 
-        Args:
-            lease: The lease.
-            to: One past the last block.
-            ready: When their first layer, and all layers, were computed, in ns; None: the latest time known.
-
-        Raises:
-            StoreError: For more blocks than are reserved and free.
+        ``ready``: when their first layer, and all layers, were computed, in ns; None: the latest time known.
         """
         held = self._lease(lease)
         start = len(held.path)
@@ -162,16 +155,7 @@ class Store(Space):
         return blocks
 
     def load(self, lease: int, to: int, after: list[int]) -> int:
-        """Read the lease's next blocks from the CPU into reserved blocks; return the move.
-
-        Args:
-            lease: The lease.
-            to: One past the last block.
-            after: Moves that must finish first.
-
-        Raises:
-            StoreError: For more blocks than are reserved and free.
-        """
+        """Read the lease's blocks up to ``to`` from the CPU into reserved blocks; return the move."""
         held = self._lease(lease)
         blocks = self._part(held.request, len(held.path), to, GPU)
         if len(blocks) > held.reserved - held.loading:
@@ -191,13 +175,9 @@ class Store(Space):
     def stage(
         self, request: int, part: tuple[int, int], to_tier: int, ready: int | None, now_ns: int
     ) -> int | None:
-        """Copy blocks one tier up, so that a load can follow; return the move, None without space.
+        """Copy blocks [first, past the last) up to a tier for a load; return the move, None without space.
 
-        Args:
-            request: Index of the request.
-            part: (first, past the last) block.
-            to_tier: The tier to copy to.
-            ready: The move that makes them ready on the tier below; None if they are ready.
+        ``ready``: the move that makes them ready on the tier below; None if they are ready.
         """
         blocks = self._part(request, *part, to_tier)
         space = self._acquire_space_for((to_tier + 1, blocks[-1]), to_tier, len(blocks), now_ns)
@@ -329,8 +309,3 @@ class Store(Space):
             tier.coming = [(other, blocks) for other, blocks in tier.coming if other != move]
             tier.in_flight -= came
             tier.free += came
-
-    def check(self) -> None:
-        """Raise RuntimeError naming the first violated invariant. Cost: the whole store."""
-        for broken in violations(self):
-            raise RuntimeError(broken)

@@ -16,40 +16,27 @@ from collections.abc import Callable
 
 from kvcache_sim.spec.channels import Transmission
 from kvcache_sim.spec.mover import Mover, Transfer
-from kvcache_sim.spec.request import SequenceState
+from kvcache_sim.spec.request import Admission, SequenceState
 from kvcache_sim.tiers import COMPUTE, KV_SOURCES, STAGING
 
 
 class Loading:
     """An admitted request until it has its blocks and its KV, or the first layer of it.
 
-    ``waits``: moves that free its blocks, (move that brings KV, source); ``on_ready`` is called at their end.
+    ``on_ready`` is called then.
     """
 
     def __init__(
-        self,
-        sequence: SequenceState,
-        total_blocks: int,
-        waits: tuple[list[int], list[tuple[int, int]]],
-        mover: Mover,
-        on_ready: Callable[[Loading], None],
+        self, sequence: SequenceState, admission: Admission, mover: Mover, on_ready: Callable[[Loading], None]
     ) -> None:
-        freeing_moves, loads = waits
-        self.sequence = sequence
-        #: Blocks that it holds or has reserved.
-        self.total_blocks, self._on_ready, self._pipelining = total_blocks, on_ready, mover.pipelining
-        self._layers = mover.layers
-        self._tiers = dict(loads)
-        #: Transfers that bring its KV and were unfinished at its admission.
-        self.transfers = [mover.transfers[move] for move, _ in loads if move in mover.transfers]
-        self._freeing = {move for move in freeing_moves if move in mover.transfers}
+        self.sequence, self.admission, self._mover, self._on_ready = sequence, admission, mover, on_ready
+        self._pipelining, self._layers = mover.pipelining, mover.layers
+        self._tiers: dict[int, int] = {}
+        #: Transfers that bring its KV and were unfinished when they were ordered.
+        self.transfers: list[Transfer] = []
+        self._freeing = {move for move in admission.freeing_moves if move in mover.transfers}
         self._kv: set[int] = set()
-        now = mover.engine.now_ns
-        for transfer in self.transfers:
-            began = transfer.sent is not None and transfer.sent.first_layer_ns <= now
-            if not (self._pipelining and began):
-                self._kv.add(transfer.move)
-        for move in self._freeing | self._kv:
+        for move in self._freeing:
             mover.transfers[move].watchers.append(self._arrived)
         #: Ends of the waits for blocks and for KV of each source, and (transfer, layer) that arrived then.
         self._freed_end_ns = 0
@@ -57,10 +44,29 @@ class Loading:
         self._last: dict[int, tuple[Transfer, int]] = {}
         #: (transfer, layer, arrival) that a step's stall was for.
         self._latest: tuple[Transfer, int, int] | None = None
+        self._await(admission.loads)
+
+    def _await(self, loads: list[tuple[int, int]]) -> None:
+        """Wait for (move that brings KV, source), unless its first layer is here and that is enough."""
+        now = self._mover.engine.now_ns
+        for move, source in loads:
+            self._tiers[move] = source
+            if (transfer := self._mover.transfers.get(move)) is not None:
+                self.transfers.append(transfer)
+                began = transfer.sent is not None and transfer.sent.first_layer_ns <= now
+                if not (self._pipelining and began):
+                    self._kv.add(move)
+                    transfer.watchers.append(self._arrived)
+
+    def await_loads(self) -> None:
+        """Wait for the loads that were ordered since, as there was space for more of its KV."""
+        self._await([load for load in self.admission.loads if load[0] not in self._tiers])
+        if not self.waits():
+            self._end(self._mover.engine.now_ns)
 
     def waits(self) -> bool:
         """Return True if free blocks or KV are missing."""
-        return bool(self._freeing or self._kv)
+        return bool(self._freeing or self._kv or self.admission.rest_end)
 
     def _arrived(self, transfer: Transfer, complete: bool) -> None:
         if not self.waits():
@@ -76,8 +82,11 @@ class Loading:
             self._ends_ns[position] = now
             self._last[position] = transfer, self._layers - 1 if complete else 0
         if not self.waits():
-            self._charge(now)
-            self._on_ready(self)
+            self._end(now)
+
+    def _end(self, now_ns: int) -> None:
+        self._charge(now_ns)
+        self._on_ready(self)
 
     def _charge(self, now_ns: int) -> None:
         """Split the wait since the admission among evictions and sources."""
@@ -91,7 +100,7 @@ class Loading:
                 s.fetch_by_source_ns[_charged(position)] += end - at
                 _charge_hops(s, self._last[position], (at, end))
                 at = end
-        assert at == now_ns, "the wait ends with its last cause"
+        s.fetch_room_ns += now_ns - at  # KV that waited for space was loaded by another request
         s.since_ns = now_ns
 
     # -- KV that still arrives while a step computes

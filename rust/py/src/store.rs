@@ -1,6 +1,6 @@
 //! `Store`: the block store of one machine.
 
-use kvsim_core::store::{Residency, Store, TierConfig, Times, Touch};
+use kvsim_core::store::{Overflow, Residency, Store, TierConfig, Times, Touch};
 use kvsim_core::views::PrefixViewConfig;
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
@@ -27,9 +27,11 @@ store_calls! {
     PyStore {
         /// `orders`: by tier, None for recency; no list means recency on all. `touch`: the event that makes blocks
         /// recent. `eviction_batch_blocks`: blocks that an eviction removes at least. `shared`: which prefixes are
-        /// shared between requests, and the tokens of a block; None: all.
+        /// shared between requests, and the tokens of a block; None: all. `overflow`: of victims that the tier below
+        /// cannot store now.
+        #[allow(clippy::too_many_arguments)]
         #[new]
-        #[pyo3(signature = (keys, capacities_blocks, write_back, orders=None, touch="release", eviction_batch_blocks=1, shared=None))]
+        #[pyo3(signature = (keys, capacities_blocks, write_back, orders=None, touch="release", eviction_batch_blocks=1, shared=None, overflow="wait"))]
         fn new(
             keys: &PyKeys,
             capacities_blocks: Vec<Option<u64>>,
@@ -38,6 +40,7 @@ store_calls! {
             touch: &str,
             eviction_batch_blocks: u64,
             shared: Option<Arg<(PrefixViewConfig, u64)>>,
+            overflow: &str,
         ) -> PyResult<(Self, PyMachineStore)> {
             if capacities_blocks.is_empty() || capacities_blocks.len() != write_back.len() {
                 return Err(PyValueError::new_err(
@@ -63,9 +66,16 @@ store_calls! {
                 .into_iter()
                 .map(|choice| choice.map(|choice| order(choice, &failure)).transpose())
                 .collect::<PyResult<Vec<_>>>()?;
+            let overflow = match overflow {
+                "wait" => Overflow::Wait,
+                "wait-for-writes" => Overflow::WaitForWrites,
+                "drop" => Overflow::Drop,
+                _ => return Err(PyValueError::new_err("overflow is wait, wait-for-writes or drop")),
+            };
             let mut store = Store::new(keys.0.clone(), &tiers)
                 .with_touch(touch)
                 .with_eviction_batch(eviction_batch_blocks)
+                .with_overflow(overflow)
                 .with_orders(orders);
             if let Some(Arg((view, block_size_tokens))) = shared {
                 store.share_prefixes(view, block_size_tokens);

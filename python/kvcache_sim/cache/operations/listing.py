@@ -22,8 +22,8 @@ class BlockCopy:
     """A copy of a block: its machine and tier, and the ready times of its first layer and of all, in ns.
 
     A copy that waits for its channel has the times at which it arrives if nothing else is queued. A time is
-    None while it is unknown: its channel is served layer by layer, or copies that the store has yet to order
-    go first. A ready copy always has both times.
+    None while it is unknown: its channel is served layer by layer, copies that the store has yet to order go
+    first, or the copy waits for space on its tier. A ready copy always has both times.
     """
 
     machine: int

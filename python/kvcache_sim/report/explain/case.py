@@ -38,6 +38,11 @@ class Case:
         """Return the prompt tokens of finished requests."""
         return int(self.run.finished["input_tokens"].sum())
 
+    @property
+    def dropped_blocks(self) -> int:
+        """Blocks that left the cache unwritten."""
+        return int(self.run.summary["cache"].get("dropped_blocks", 0))
+
     def evictions(self, tier: str) -> int:
         """Return the blocks evicted from a tier."""
         return int(self.run.summary["cache"]["evictions"][tier])

@@ -51,6 +51,7 @@ SENTENCES: dict[str, dict[str, Sentence]] = {
         },
         f"{KV_SOURCES[REMOTE]}-used": partial(tiers.used, KV_SOURCES[REMOTE]),
         "channel-too-slow": tiers.too_slow,
+        "dropped": tiers.dropped,
         "drive-writes": tiers.drive_writes,
         "policy-without-choice": tiers.policy_without_choice,
         "router-without-choice": tiers.router_without_choice,

@@ -46,11 +46,26 @@ def unused(tier: str, case: Case) -> str | None:
     above = TIERS[TIERS.index(tier) - 1]
     evicted = case.evictions(above)
     if not evicted:
-        return f"{reason}."
+        blocks = case.dropped_blocks
+        lost = f" {blocks:,} blocks were dropped before they reached it." if blocks else ""
+        return f"{reason}.{lost}"
     sentence = f"{reason} ({evicted:,} blocks evicted from {above})."
     if case.reuse is not None and not case.reuse.missed["evicted"].sum():
         sentence += " None of these blocks was requested again: no tier of any size would have served them."
     return sentence
+
+
+def dropped(case: Case) -> str | None:
+    """Blocks left the cache unwritten."""
+    blocks = case.dropped_blocks
+    if not blocks:
+        return None
+    waits = case.scenario.settings.cache.overflow == "wait"
+    remedy = "a larger tier below" if waits else "cache.overflow=wait or a larger tier below"
+    said = f"{blocks:,} block{'s were' if blocks != 1 else ' was'} dropped"
+    return (
+        f"{said}: not written down, or behind a block that left. {remedy[0].upper()}{remedy[1:]} keeps them."
+    )
 
 
 def used(tier: str, case: Case) -> str | None:

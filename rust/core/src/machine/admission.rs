@@ -89,7 +89,8 @@ impl Replica {
             self.requests[slot].recomputed_tokens -= fit::<i64>(cached);
         }
         self.issue(now, None)?;
-        if admission.freeing_moves.is_empty() && admission.loads.is_empty() {
+        let waits = !admission.freeing_moves.is_empty() || admission.rest.is_some();
+        if !waits && admission.loads.is_empty() {
             return self.join(now, slot, (cached, admission.total_blocks));
         }
         self.requests[slot].prefilling = false;

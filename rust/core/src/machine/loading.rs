@@ -6,11 +6,11 @@ use std::ops::{Index, IndexMut};
 
 use super::read_buffers::ReadBuffers;
 use super::request::MOST_TIERS;
-use super::{Replica, Slot};
+use super::{Now, Replica, Slot};
 use crate::convert::fit;
 use crate::slab::Slab;
-use crate::store::{MoveId, GPU};
-use crate::transfers::{TransferId, Watcher};
+use crate::store::{Answer, HoldId, LeaseId, MoveId, GPU};
+use crate::transfers::{Mover, TransferId, Watcher};
 
 /// Blocks and moves of an admitted request, in addition to its lease.
 #[derive(Clone, Debug, Default)]
@@ -25,7 +25,22 @@ pub(super) struct Admission {
     pub freeing_moves: Vec<MoveId>,
     /// Moves that load its KV, each with the tier it comes from.
     pub loads: Vec<(MoveId, usize)>,
+    /// Reused blocks that no move loads yet.
+    pub rest: Option<Rest>,
 }
+
+/// Blocks that wait for space on the tiers that they are loaded through.
+#[derive(Clone, Debug)]
+pub(super) struct Rest {
+    pub lease: LeaseId,
+    /// The block after the last one.
+    pub end: u32,
+    /// Holds that keep the blocks on their tiers.
+    pub held: Vec<Held>,
+}
+
+/// A path part kept on a tier until its load is ordered: (the block after the last one, tier, hold).
+pub(super) type Held = (u32, usize, HoldId);
 
 impl Admission {
     /// An admission that reuses `reused_blocks` blocks of the GPU, out of `total_blocks`; `freeing_moves` free the
@@ -72,7 +87,24 @@ pub(super) struct Loading {
 impl Loading {
     /// True if a move has not ended.
     pub fn waits(&self) -> bool {
-        !(self.freeing_moves.is_empty() && self.waits.is_empty())
+        !self.freeing_moves.is_empty() || !self.waits.is_empty() || self.admission.rest.is_some()
+    }
+
+    /// Adds the transfers of loads; waits for those that have not begun to arrive.
+    fn await_loads(&mut self, mover: &mut Mover, loads: &[(MoveId, usize)], now_ns: u64) {
+        for &(id, _) in loads {
+            let Some(transfer) = mover.in_flight(id) else {
+                continue;
+            };
+            mover.keep(transfer);
+            self.transfers.push(transfer);
+            let sent = mover.sent(transfer);
+            let has_come = sent.is_some_and(|sent| sent.first_layer_ns <= now_ns);
+            let can_begin = mover.config().layer_pipelining && has_come;
+            if !can_begin && !self.waits.contains(&id) {
+                self.waits.push(id);
+            }
+        }
     }
 
     fn source(&self, id: MoveId) -> usize {
@@ -96,6 +128,8 @@ pub(super) struct Loads {
     pub loaded: VecDeque<LoadingId>,
     /// Requests that joined the step while their KV is still arriving.
     pub late: Vec<LoadingId>,
+    /// Requests with blocks that wait for space, first come, first served.
+    pub rests: Vec<LoadingId>,
     /// Steps whose layers free read buffers as they are computed.
     pub buffers: Vec<ReadBuffers>,
     slots: Slab<Loading>,
@@ -145,19 +179,7 @@ impl Replica {
             .filter(in_flight)
             .copied()
             .collect();
-        for &(id, _) in &admission.loads {
-            let Some(transfer) = mover.in_flight(id) else {
-                continue;
-            };
-            mover.keep(transfer);
-            loading.transfers.push(transfer);
-            let sent = mover.sent(transfer);
-            let has_come = sent.is_some_and(|sent| sent.first_layer_ns <= now_ns);
-            let can_begin = mover.config().layer_pipelining && has_come;
-            if !can_begin && !loading.waits.contains(&id) {
-                loading.waits.push(id);
-            }
-        }
+        loading.await_loads(mover, &admission.loads, now_ns);
         loading.admission = admission;
         let id = self.loads.slots.take();
         let watcher = Watcher::Loading(id, loading.number);
@@ -169,8 +191,38 @@ impl Replica {
                 }
             }
         }
+        if loading.admission.rest.is_some() {
+            self.loads.rests.push(id);
+        }
         self.loads[id] = loading;
         id
+    }
+
+    /// Loads more of the requests whose blocks wait for space, as far as there is space now.
+    pub(super) fn load_rests(&mut self, now: &mut Now<'_>) -> Answer<()> {
+        for id in std::mem::take(&mut self.loads.rests) {
+            let mut admission = std::mem::take(&mut self.loads[id].admission);
+            let ordered = admission.loads.len();
+            let request = self.requests[self.loads[id].slot].arrival.request;
+            self.load_rest(now, request, &mut admission)?;
+            self.issue(now, None)?;
+            let (loading, mover) = (&mut self.loads[id], &mut self.mover);
+            let known = loading.waits.len();
+            loading.await_loads(mover, &admission.loads[ordered..], now.ns);
+            let watcher = Watcher::Loading(id, loading.number);
+            for &awaited in &loading.waits[known..] {
+                if let Some(transfer) = mover.in_flight(awaited) {
+                    mover.watch(transfer, watcher);
+                }
+            }
+            loading.admission = admission;
+            if loading.admission.rest.is_some() {
+                self.loads.rests.push(id);
+            } else if !loading.waits() {
+                self.loading_ended(id, now.ns);
+            }
+        }
+        Ok(())
     }
 
     /// Handles an arrival that a loading request waits for: a transfer's first layer, or all of it.
@@ -203,10 +255,14 @@ impl Replica {
             loading.last[source] = (transfer, layer);
         }
         if !loading.waits() {
-            self.charge_loading(id, now_ns);
-            self.loads.waiting -= 1;
-            self.loads.loaded.push_back(id);
+            self.loading_ended(id, now_ns);
         }
+    }
+
+    fn loading_ended(&mut self, id: LoadingId, now_ns: u64) {
+        self.charge_loading(id, now_ns);
+        self.loads.waiting -= 1;
+        self.loads.loaded.push_back(id);
     }
 
     /// Splits the wait since admission among free blocks and tiers, fast to slow; the parts sum to it.
@@ -230,7 +286,7 @@ impl Replica {
                 at = end;
             }
         }
-        debug_assert_eq!(at, now_ns, "the wait ends with its last cause");
+        s.fetch_room_ns += now_ns - at; // blocks that waited for space were loaded by others
         s.since_ns = now_ns;
     }
 

@@ -2,11 +2,12 @@
 //! `spec/admission.py` and `spec/mover.py`).
 
 use super::fetch::{FetchPlan, FetchPolicy, PlanFacts};
-use super::loading::Admission;
+use super::loading::{Admission, Held, Rest};
 use super::remote::{is_staged, stage_up, RemoteRun};
 use super::{Now, Replica, Slot};
+use crate::convert::fit;
 use crate::store::contract::{BlockStore, LoadingStore};
-use crate::store::{Answer, HoldId, LeaseId, MoveId, Part, GPU, NO_MOVE, STAGING};
+use crate::store::{Answer, LeaseId, MoveId, Part, GPU, NO_MOVE, STAGING};
 
 impl Replica {
     /// Reserves blocks for a request and loads the part of its prefix that is not ready. The first `found` blocks are
@@ -42,10 +43,10 @@ impl Replica {
         for part in &mut parts {
             part.end = part.end.min(depth);
         }
-        let mut held: Vec<(usize, HoldId)> = Vec::new();
+        let mut held: Vec<Held> = Vec::new();
         for part in parts.iter().take(here).filter(|part| part.tier > GPU) {
             let hold = loading(now.store).protect(request, part.end, part.tier)?;
-            held.push((part.tier, hold));
+            held.push((part.end, part.tier, hold));
         }
         // Blocks that another request is loading are reserved already.
         let joined = parts.iter().filter(|p| p.tier == GPU && p.by != NO_MOVE);
@@ -57,12 +58,17 @@ impl Replica {
         };
         let mut admission = Admission::of(ready, total_blocks, freeing_moves);
         self.load_parts(now, (request, lease), (&parts, here, away), &mut admission)?;
-        release_all(loading(now.store), held)?;
+        match &mut admission.rest {
+            Some(rest) => rest.held = held,
+            None => release_all(loading(now.store), held)?,
+        }
+        self.load_rest(now, request, &mut admission)?;
         Ok(Some((lease, admission)))
     }
 
     /// Loads the parts of a run that are not ready, in order; parts after the first `here` come from another machine.
-    /// Stops when there are no free blocks to stage or receive a part.
+    /// If there are no free blocks to stage a part, the rest of the run on this machine waits for them; else, and for
+    /// parts of another machine, the run ends there.
     fn load_parts(
         &mut self,
         now: &mut Now<'_>,
@@ -84,7 +90,17 @@ impl Replica {
             } else {
                 self.load_part(now, of, part, &admission.freeing_moves)?
             };
-            let Some(load) = load else { break };
+            let Some(load) = load else {
+                let buffers = self.mover.config().read_buffer_layers;
+                let tree = now
+                    .store
+                    .tiered()
+                    .filter(|_| source.is_none() && buffers.is_none());
+                if tree.is_some_and(|tree| tree.loads_wait()) {
+                    self.rest_waits(of.1, &parts[n..here.min(parts.len())], admission);
+                }
+                break;
+            };
             admission.loads.push(load);
             let blocks = u64::from(part.end - part.start);
             admission.from_blocks[part.tier] += blocks;
@@ -133,6 +149,74 @@ impl Replica {
     ) -> u64 {
         let plan = self.plan(parts, (ready, tokens), now_ns);
         plan.done_ns(self.config.fetch.reuse(&plan).max(ready))
+    }
+
+    /// Leaves parts of this machine for when there is space to load them, fast to slow.
+    fn rest_waits(&self, lease: LeaseId, parts: &[Part], admission: &mut Admission) {
+        let mut slowest = GPU;
+        for part in parts
+            .iter()
+            .take_while(|part| part.tier >= std::mem::replace(&mut slowest, part.tier))
+        {
+            admission.from_blocks[part.tier] += u64::from(part.end - part.start);
+            admission.reused_blocks = part.end;
+        }
+        admission.rest = Some(Rest {
+            lease,
+            end: admission.reused_blocks,
+            held: Vec::new(),
+        });
+    }
+
+    /// Loads more of the blocks that wait for space: from the front, as many as the tiers above can store now.
+    ///
+    /// No two requests wait for each other. A request waits only for tiers faster than the one that it reads next,
+    /// and holds blocks only on that tier and slower ones. So none of them holds what the one that reads the fastest
+    /// tier waits for; all else there ends by itself.
+    pub(super) fn load_rest(
+        &mut self,
+        now: &mut Now<'_>,
+        request: u32,
+        admission: &mut Admission,
+    ) -> Answer<()> {
+        let Some(rest) = admission.rest.take() else {
+            return Ok(());
+        };
+        let freeing = admission.freeing_moves.iter().copied();
+        let freeing: Vec<MoveId> = freeing
+            .filter(|&id| now.store.tiered().is_some_and(|tree| tree.is_moving(id)))
+            .collect();
+        let mut start = now.store.depth(rest.lease)?;
+        for found in loading(now.store).match_prefix(request, rest.end) {
+            let mut part = found;
+            part.start = part.start.max(start);
+            for level in STAGING..part.tier {
+                let space = now.store.occupancy(level)?;
+                let end = u64::from(part.start) + space.free + space.cached;
+                part.end = fit::<u32>(u64::from(part.end).min(end));
+            }
+            if part.start >= part.end {
+                if found.end <= start {
+                    continue;
+                }
+                break;
+            }
+            let load = self.load_part(now, (request, rest.lease), &part, &freeing)?;
+            let Some(load) = load else { break };
+            admission.loads.push(load);
+            start = part.end;
+            if part.end < found.end {
+                break;
+            }
+        }
+        let (held, over) = rest
+            .held
+            .into_iter()
+            .partition(|&(end, ..)| start < end && end <= rest.end);
+        if start < rest.end {
+            admission.rest = Some(Rest { held, ..rest });
+        }
+        release_all(loading(now.store), over)
     }
 
     /// Number of leading blocks that the fetch policy reuses; `away`: the run on another machine.
@@ -232,8 +316,8 @@ fn loading(store: &mut dyn BlockStore) -> &mut dyn LoadingStore {
         .expect("all blocks of a single tier are ready")
 }
 
-fn release_all(store: &mut dyn LoadingStore, held: Vec<(usize, HoldId)>) -> Answer<()> {
-    for (tier, hold) in held {
+fn release_all(store: &mut dyn LoadingStore, held: Vec<Held>) -> Answer<()> {
+    for (_, tier, hold) in held {
         store.unprotect(tier, hold)?;
     }
     Ok(())

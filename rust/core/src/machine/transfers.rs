@@ -100,6 +100,9 @@ impl Replica {
     /// Sends what can be sent now, and composes a step as soon as possible. `seen_ns` as in [`Replica::wake`].
     pub(super) fn resume(&mut self, now: &mut Now<'_>, seen_ns: u64) -> Answer<()> {
         self.issue(now, None)?;
+        if !self.loads.rests.is_empty() {
+            self.load_rests(now)?;
+        }
         self.arrivals.refused = false;
         if self.has_waiting() {
             self.wake(now, seen_ns)?;

@@ -24,6 +24,7 @@ impl Store {
         let live = self.live_nodes();
         self.check_occupancy(&live)?;
         self.check_holds(&live)?;
+        self.check_backlogs(&live)?;
         self.check_index_entries()?;
         let gone = live.iter().filter(|&&id| self.is_gone(id)).count();
         violated!(
@@ -145,6 +146,7 @@ impl Store {
 
     fn check_holds(&self, live: &[NodeId]) -> Result<(), Violation> {
         let mut holds = vec![vec![0u32; self.tiers.len()]; self.nodes.len()];
+        let mut pins = vec![0u32; self.nodes.len()]; // of backlogs alone
         let mut walk = |tier: usize, mut at: NodeId| {
             while at != ROOT && at != NONE {
                 holds[at as usize][tier] += 1;
@@ -165,6 +167,12 @@ impl Store {
                 walk(mv.from, tail);
             }
         }
+        let backlogs = self.tiers.iter().flat_map(|tier| &tier.backlogs);
+        for &(tail, _) in backlogs.flat_map(|backlog| &backlog.parts) {
+            for run in self.path((tail, 0)) {
+                pins[run as usize] += 1;
+            }
+        }
         for &id in live {
             let node = &self.nodes[id as usize];
             for (t, &expected) in holds[id as usize].iter().enumerate() {
@@ -176,9 +184,33 @@ impl Store {
                 );
             }
             violated!(
-                node.pins != holds[id as usize].iter().sum::<u32>(),
+                node.pins != pins[id as usize] + holds[id as usize].iter().sum::<u32>(),
                 "I3: run {id} has {} pins",
                 node.pins
+            );
+        }
+        Ok(())
+    }
+
+    /// Checks that what waits for a tier is its backlogs, each block once.
+    fn check_backlogs(&self, live: &[NodeId]) -> Result<(), Violation> {
+        for (t, tier) in self.tiers.iter().enumerate() {
+            let blocks = |&id: &NodeId| u64::from(self.nodes[id as usize].blocks());
+            let waits = |&&id: &&NodeId| self.copy(id, t).state == State::Waiting;
+            let waiting: u64 = live.iter().filter(waits).map(blocks).sum();
+            let mut listed = 0;
+            for backlog in &tier.backlogs {
+                let runs = backlog.parts.iter().flat_map(|&part| self.path(part));
+                let own = runs.filter(|&id| self.copy(id, t).by == backlog.id);
+                listed += own
+                    .filter(|id| waits(&id))
+                    .map(|id| blocks(&id))
+                    .sum::<u64>();
+            }
+            let counted: u64 = tier.backlogs.iter().map(|backlog| backlog.blocks).sum();
+            violated!(
+                waiting != counted || listed != counted,
+                "I2: {counted} blocks wait for tier {t}, marked {waiting}, listed {listed}"
             );
         }
         Ok(())
@@ -211,12 +243,12 @@ impl Store {
         );
         for (t, copy) in self.copies_of(id).iter().enumerate() {
             self.check_times(id, t)?;
-            let in_flight = copy.state == State::InFlight;
+            let in_flight = matches!(copy.state, State::InFlight | State::Waiting);
             violated!(
                 in_flight && self.moves.get(copy.by).is_none_or(|m| m.to != t),
                 "I7: run {id} is in flight to tier {t} without a move"
             );
-            let resident = |&child: &NodeId| self.copy(child, t).state != State::Absent;
+            let resident = |&child: &NodeId| self.copy(child, t).state.is_resident();
             let children = fit::<u32>(self.children_of(id).filter(resident).count());
             violated!(
                 children != copy.children,
@@ -249,7 +281,7 @@ impl Store {
         );
         let times = match copy.state {
             State::Absent => return Ok(()),
-            State::InFlight => vec![self.moves[copy.by].times],
+            State::InFlight | State::Waiting => vec![self.moves[copy.by].times],
             State::Ready => {
                 let time_spans = time_spans.iter().map(|s| s.times);
                 time_spans.chain([copy.times]).collect()

@@ -2,12 +2,12 @@
 //!
 //! A victim with a ready copy below is dropped; a victim whose copy below is still being written waits for
 //! it. A victim without a copy below is written there first, into blocks freed there in the same manner.
-//! Victims that the tier below cannot take are dropped, oldest first.
+//! Victims that the tier below cannot take now wait ([`super::backlog`]), or are dropped, oldest first.
 
 use super::moves::Move;
 use super::node::State;
 use super::reserve::{moves_of, PendingFrees};
-use super::Store;
+use super::{Overflow, Store};
 use crate::convert::fit;
 use crate::ids::{NodeId, NO_MOVE};
 
@@ -50,7 +50,7 @@ impl Store {
             self.take_off(tier, id, now_ns);
             match lower.state {
                 State::Ready => self.tiers[tier].free += blocks,
-                State::InFlight => pending.push((lower.by, blocks)),
+                State::InFlight | State::Waiting => pending.push((lower.by, blocks)),
                 State::Absent => {}
             }
         }
@@ -69,8 +69,8 @@ impl Store {
         self.tiers[tier].cached -= blocks;
     }
 
-    /// Sends held victims to the tier below in one transmission; victims that do not fit there are dropped,
-    /// oldest first.
+    /// Sends held victims to the tier below in one transmission; those that do not fit there wait, or are
+    /// dropped, oldest first.
     fn write_down(
         &mut self,
         tier: usize,
@@ -87,6 +87,11 @@ impl Store {
             0
         };
         let mut excess = wanted.saturating_sub(fits);
+        let waits = self.overflow != Overflow::Drop && self.tiers[tier].write_back;
+        if waits && (excess > 0 || !self.tiers[below].backlogs.is_empty()) {
+            pending.push((self.wait_below(tier, victims), wanted));
+            return;
+        }
         let written = wanted - excess;
         let mut kept: Vec<(NodeId, u32)> = Vec::new();
         for id in victims {

@@ -41,7 +41,7 @@ impl Store {
 
     fn found_runs(&self) -> impl Iterator<Item = NodeId> + '_ {
         let live = self.live_nodes().into_iter();
-        live.filter(|&id| !self.is_gone(id))
+        live.filter(|&id| self.run(id).fastest().is_some())
     }
 
     /// Checks that the routers' entries match the store.

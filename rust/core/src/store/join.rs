@@ -17,7 +17,7 @@ pub(super) fn are_alike(above: &Copy, below: &Copy) -> bool {
         && above.holds == below.holds
         && match above.state {
             State::Absent => true,
-            State::InFlight => false,
+            State::InFlight | State::Waiting => false,
             State::Ready => above.access == below.access,
         }
 }

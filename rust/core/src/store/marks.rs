@@ -30,7 +30,7 @@ impl Store {
         self.walk(request, limit, |run, _, end| {
             let by = run.copies.iter().map(|copy| match copy.state {
                 State::Absent => NO_COPY,
-                State::Ready | State::InFlight => copy.by,
+                State::Ready | State::InFlight | State::Waiting => copy.by,
             });
             let by: Vec<MoveId> = by.collect();
             match runs.last_mut() {

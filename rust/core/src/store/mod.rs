@@ -8,6 +8,7 @@
 //! | `trie` | walking, splitting, linking and unlinking runs |
 //! | `join` | merging neighboring runs that no longer differ |
 //! | `board` | the router's index of all machines: idle machines and prefixes |
+//! | `backlog` | victims that wait for blocks of the tier below |
 //! | `border` | evicting a run's last blocks by moving its border with the run below |
 //! | `candidacy` | eviction candidates, and holds on paths |
 //! | `lease` | the blocks of a running request: acquire, commit, release |
@@ -37,6 +38,7 @@
     )
 )]
 
+mod backlog;
 mod board;
 mod border;
 mod candidacy;
@@ -69,6 +71,7 @@ mod writes;
 pub use crate::error::{Answer, StoreError};
 pub use crate::ids::{HoldId, LeaseId, MoveId, NodeId, NO_MOVE};
 pub use crate::tiers::{GPU, REMOTE, STAGING};
+pub use backlog::Overflow;
 pub use board::{marks, Board, IndexEntry};
 pub use check::Violation;
 pub use lease::Lease;
@@ -156,6 +159,7 @@ pub struct Store {
     touch: Touch,
     /// Minimum number of blocks evicted at once.
     eviction_batch_blocks: u64,
+    overflow: Overflow,
     /// The digest and the eviction log of this store.
     pub records: Records,
     /// Blocks computed twice and merged at commit.
@@ -193,6 +197,7 @@ impl Store {
             now_ns: 0,
             touch: Touch::default(),
             eviction_batch_blocks: 1,
+            overflow: Overflow::Wait,
             records: Records::default(),
             merged_blocks: 0,
             eviction: None,
@@ -290,7 +295,9 @@ impl Store {
 
     /// Returns true if no tier has a copy of a run.
     fn is_gone(&self, id: NodeId) -> bool {
-        self.run(id).fastest().is_none()
+        self.copies_of(id)
+            .iter()
+            .all(|copy| copy.state == State::Absent)
     }
 
     fn note_evicted(&mut self, tier: usize, node: NodeId, from: u32, to: u32, now_ns: u64) {

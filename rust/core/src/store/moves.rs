@@ -56,7 +56,7 @@ pub(super) struct Move {
     pub waiting: Vec<Waiting>,
     /// True for a manual claim that is not filled yet.
     pub claimed: bool,
-    /// Moves that still occupy claimed blocks.
+    /// Moves that finish first. A move that stands for a backlog waits for itself until its last batch.
     pub after: Vec<MoveId>,
 }
 
@@ -83,18 +83,24 @@ impl Store {
         self.moves.get(id).ok_or(StoreError::NoSuchMove)
     }
 
+    /// Returns true if a move has not finished.
+    pub fn is_moving(&self, id: MoveId) -> bool {
+        self.moves.get(id).is_some()
+    }
+
     pub(super) fn all_in_flight(&self, ids: &[MoveId]) -> Answer<()> {
         ids.iter().try_for_each(|&id| self.in_flight(id).map(drop))
     }
 
-    /// Returns the orders issued since the last call, in order of issue.
+    /// Returns the orders issued since the last call, in order of issue, after those of the backlogs.
     pub fn take_orders(&mut self) -> Vec<Order> {
+        self.settle_backlogs();
         std::mem::take(&mut self.orders)
     }
 
-    /// Returns true if orders were issued since the last call of [`Store::take_orders`].
+    /// Returns true if orders were issued since the last call of [`Store::take_orders`], or blocks wait.
     pub fn has_orders(&self) -> bool {
-        !self.orders.is_empty()
+        !self.orders.is_empty() || self.has_backlogs()
     }
 
     /// Loads blocks `[depth of the lease, to)` from the next tier down into the lease's reserved GPU blocks.
@@ -238,6 +244,7 @@ impl Store {
     /// Issues the order of a move from a tier or from another machine.
     pub(super) fn order(&mut self, id: MoveId, from: usize, after: Vec<MoveId>) {
         let Move { to, blocks, .. } = self.moves[id];
+        self.moves[id].after.clone_from(&after);
         self.orders.push(Order {
             id,
             from,

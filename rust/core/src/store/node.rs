@@ -9,10 +9,19 @@ pub enum State {
     /// No copy.
     #[default]
     Absent,
+    /// Not found: it waits for a block of the tier ([`super::backlog`]).
+    Waiting,
     /// Found but not ready: being written by a move.
     InFlight,
     /// Ready to use.
     Ready,
+}
+
+impl State {
+    /// Returns true if the copy occupies a block of the tier.
+    pub fn is_resident(self) -> bool {
+        matches!(self, Self::InFlight | Self::Ready)
+    }
 }
 
 /// A run's copy on one tier. All copies lie in one vector: one per node and tier.
@@ -101,8 +110,9 @@ pub struct Run<'a> {
 }
 
 impl Run<'_> {
-    /// Returns the fastest tier with a copy, ready or not.
+    /// Returns the fastest tier with a copy, ready or not; `None` without one, or if that copy waits.
     pub fn fastest(&self) -> Option<usize> {
-        self.copies.iter().position(|c| c.state != State::Absent)
+        let fastest = self.copies.iter().position(|c| c.state != State::Absent);
+        fastest.filter(|&tier| self.copies[tier].state != State::Waiting)
     }
 }

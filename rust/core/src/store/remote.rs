@@ -17,7 +17,8 @@ impl Store {
             let below = STAGING..run.copies.len();
             let tier = below
                 .into_iter()
-                .find(|&t| run.copies[t].state != State::Absent);
+                .find(|&t| run.copies[t].state != State::Absent)
+                .filter(|&t| run.copies[t].state != State::Waiting);
             let Some(tier) = tier.filter(|_| end > start && first <= reached) else {
                 return;
             };

@@ -1,7 +1,8 @@
 //! A tier: its capacity, and its eviction candidates in order.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, VecDeque};
 
+use super::backlog::Backlog;
 use super::reserve::{blocks_of, PendingFrees};
 use crate::ids::{MoveId, NodeId};
 
@@ -43,6 +44,8 @@ pub struct Tier {
     /// Part of `in_flight`: blocks of victims that no request has reserved; each is free when its move
     /// finishes, oldest first.
     pub(super) coming: PendingFrees,
+    /// Victims of the tier above that wait for blocks, first come, first served.
+    pub(super) backlogs: VecDeque<Backlog>,
     /// (access, deepest first, node), next victim first.
     pub(super) candidates: BTreeSet<(u64, u32, NodeId)>,
 }

@@ -101,7 +101,7 @@ impl Store {
         for (tier, copy) in run.copies.iter().enumerate() {
             let (by, times) = match (copy.state, after(&run.time_spans[tier], block)) {
                 (State::Absent, _) => continue,
-                (State::InFlight, _) => (copy.by, self.moves[copy.by].times),
+                (State::InFlight | State::Waiting, _) => (copy.by, self.moves[copy.by].times),
                 (State::Ready, time_span) => (NO_MOVE, time_span.map_or(copy.times, |s| s.times)),
             };
             found.push(Residency {

@@ -211,7 +211,7 @@ impl Store {
         for tier in 0..self.tiers.len() {
             let copy = *self.copy(id, tier);
             *self.copy_mut(upper_id, tier) = Copy {
-                children: u32::from(copy.state != State::Absent),
+                children: u32::from(copy.state.is_resident()),
                 evictable: 0,
                 listed: (0, 0),
                 ..copy
@@ -316,6 +316,7 @@ impl Store {
 
     /// Sets the state of a run's copy on a tier; the caller accounts for its blocks.
     pub(super) fn set_state(&mut self, id: NodeId, tier: usize, state: State, by: MoveId) {
+        let was_found = self.run(id).fastest().is_some();
         let copy = self.copy_mut(id, tier);
         let before = std::mem::replace(&mut copy.state, state);
         copy.by = by;
@@ -325,22 +326,24 @@ impl Store {
             self.log_change(id, tier, state == State::Ready, blocks);
         }
         let parent = self.nodes[id as usize].parent;
-        if (before == State::Absent) != (state == State::Absent) {
+        if before.is_resident() != state.is_resident() {
             let children = &mut self.copy_mut(parent, tier).children;
-            let by = if state == State::Absent { -1 } else { 1 };
+            let by = if state.is_resident() { 1 } else { -1 };
             *children = children.wrapping_add_signed(by);
+            self.refresh_on(parent, tier);
+        }
+        if (before == State::Absent) != (state == State::Absent) {
             if state == State::Absent {
                 *self.time_spans_mut(id, tier) = Vec::new();
                 self.left(id, tier);
-                if self.is_gone(id) {
-                    self.gone += 1;
-                    self.notify(id, blocks, false);
-                }
+                self.gone += usize::from(self.is_gone(id));
             } else if self.only_on(id, tier) {
                 self.gone -= 1;
-                self.notify(id, blocks, true);
             }
-            self.refresh_on(parent, tier);
+        }
+        let is_found = self.run(id).fastest().is_some();
+        if is_found != was_found {
+            self.notify(id, blocks, is_found);
         }
         self.refresh_on(id, tier);
         self.refresh_last(id, tier);

@@ -43,7 +43,7 @@ impl Store {
     }
 
     /// Splits the path that ends with `tail` so that a run begins at block `start`; returns that run.
-    fn cut_above(&mut self, tail: NodeId, start: u32) -> NodeId {
+    pub(super) fn cut_above(&mut self, tail: NodeId, start: u32) -> NodeId {
         let mut at = tail;
         while at != ROOT && self.nodes[at as usize].start > start {
             at = self.nodes[at as usize].parent;

@@ -34,6 +34,9 @@ impl Mover {
         } else {
             order.from
         };
+        if let Some(id) = self.in_flight(order.id) {
+            return self.write_last(now, id, order);
+        }
         let id = self.begin(order.id, (from, order.to), order.blocks);
         if self.config.layer_pipelining && order.from == GPU && order.after.is_empty() {
             self.transfers[id].computed = computed;
@@ -48,12 +51,27 @@ impl Mover {
                 .map(|blocks| pages.of(blocks));
             self.transfers[id].carried = carried.map(Box::new);
         }
+        self.launch_after(now, id, order)
+    }
+
+    /// Sends the last batch of a backlog, for which a transfer has stood so far.
+    fn write_last(&mut self, now: &mut Now<'_>, id: TransferId, order: &Order) -> Answer<()> {
+        let transfer = &mut self.transfers[id];
+        transfer.blocks = order.blocks;
+        transfer.waits.retain(|&other| other != id);
+        transfer.dependents.retain(|&other| other != id);
+        self.launch_after(now, id, order)
+    }
+
+    /// Chooses a transfer's channel, and launches it once the moves that its order names have finished.
+    fn launch_after(&mut self, now: &mut Now<'_>, id: TransferId, order: &Order) -> Answer<()> {
         let sending = Sending {
             blocks: order.blocks,
             size_bytes: self.job_of(self.transfer(id)).size_bytes,
             now_ns: now.ns,
         };
-        let rail = self.lane((from, order.to)).choose(&sending)?;
+        let transfer = self.transfer(id);
+        let rail = self.lane((transfer.from, transfer.to)).choose(&sending)?;
         self.transfers[id].rail = rail;
         for before in self.all_in_flight(&order.after) {
             self.wait_for(id, before);

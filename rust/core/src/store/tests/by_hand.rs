@@ -72,7 +72,7 @@ fn what_is_placed_is_found_and_ready_when_its_move_ends() {
 
 #[test]
 fn a_claim_evicts_and_unused_blocks_are_released() {
-    let mut store = store(&[4, 2]);
+    let mut store = Checked(tiers(&[4, 2], true).with_overflow(Overflow::Drop));
     let (claim, _) = store.claim(0, 4, 0).unwrap().unwrap();
     assert_eq!(store.fill_claim(claim, 0, (0, 4), None), Ok(true));
     store.finish_move(claim).unwrap();

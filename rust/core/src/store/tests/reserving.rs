@@ -103,7 +103,7 @@ fn a_lease_released_with_pending_blocks_frees_them_when_the_write_finishes() {
 
 #[test]
 fn victims_that_do_not_fit_below_are_dropped_oldest_first() {
-    let mut store = store(&[4, 1]);
+    let mut store = Checked(tiers(&[4, 1], true).with_overflow(Overflow::Drop));
     cached(&mut store, 0, 2, 1);
     cached(&mut store, 2, 2, 2);
     reserved(&mut store, 3, 3, 3);

@@ -1,8 +1,9 @@
 """The invariants of the plain store, recounted from its leases, holds and moves.
 
-I2: a tier's free, active, cached and in-flight blocks sum to its capacity. I3: a reference count is the
-number of users, and a block in use is not evictable. I4: a block without a copy is in use, and a block on
-the GPU has its parent there. I7: a copy in flight has a move that writes it, and a ready one has its times.
+I2: a tier's free, active, cached and in-flight blocks sum to its capacity, and a block that waits for it is
+in a backlog, once. I3: a reference count is the number of users, and a block in use is not evictable. I4: a
+block without a copy is in use, and a block on the GPU has its parent there. I7: a copy in flight has a move
+that writes it, and a ready one has its times.
 """
 
 from __future__ import annotations
@@ -10,9 +11,35 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator
 
-from kvcache_sim.spec.blocks import ABSENT, GPU, IN_FLIGHT, READY, Block, Tier
+from kvcache_sim.spec.blocks import ABSENT, GPU, IN_FLIGHT, READY, WAITING, Block, Tier
 from kvcache_sim.spec.residency import Residency
+from kvcache_sim.spec.simplified_store import SimplifiedStore
+from kvcache_sim.spec.store import Store
 from kvcache_sim.tiers import TIERS
+
+
+class CheckedStore(Store):
+    """The plain store with a check of its invariants."""
+
+    def check(self) -> None:
+        """Raise RuntimeError naming the first violated invariant. Cost: the whole store."""
+        for broken in violations(self):
+            raise RuntimeError(broken)
+
+
+class CheckedTokens(SimplifiedStore):
+    """The store of unique tokens with a check of its counts."""
+
+    def check(self) -> None:
+        """Raise RuntimeError naming the first count that does not add up (I2, I3)."""
+        private = sum(lease.private for lease in self._leases.values())
+        remainders = sum(kept.remainder for kept in self._kept.values())
+        if (private, remainders) != (self._private, self._remainders):
+            raise RuntimeError(f"I2: {private} private and {remainders} kept tokens, counted otherwise")
+        if self.capacity is not None and self.used > self.capacity:
+            raise RuntimeError(f"I2: {self.used} tokens in memory for {self.capacity}")
+        if self._kept.keys() != self.sessions.active_sessions_kv_state.keys():
+            raise RuntimeError("I3: the sessions known are not the sessions held")
 
 
 def violations(store: Residency) -> Iterator[str]:
@@ -21,6 +48,10 @@ def violations(store: Residency) -> Iterator[str]:
     for tier in store.tiers:
         yield from _freeing(store, tier, blocks)
     users = Counter(store.paths_in_use())
+    for tier in store.tiers:
+        waiting = Counter(block for backlog in tier.backlogs for block in backlog.blocks)
+        if waiting != Counter(block for block in blocks if block.copies[tier.number].state == WAITING):
+            yield f"I2: {waiting.total()} blocks wait for tier {tier.number}, marked otherwise"
     for block in blocks:
         yield from _block(store, block, users)
 
@@ -59,10 +90,11 @@ def _block(store: Residency, block: Block, users: Counter[tuple[int, Block]]) ->
         expected = users[copy.tier, block] + sum(child.ref_count > 0 for child in below)
         if copy.ref_count != expected or (copy.ref_count and copy.evictable):
             yield f"I3: {where} counts {copy.ref_count} users, has {expected}; evictable: {copy.evictable}"
-        if copy.children != sum(child.state != ABSENT for child in below):
+        if copy.children != sum(child.state > WAITING for child in below):
             yield f"I4: {where} counts {copy.children} children"
         move = store.moves.get(copy.move)
-        if copy.state == IN_FLIGHT and (move is None or move.to != copy.tier or block not in move.blocks):
-            yield f"I7: {where} is in flight without a move"
+        written = move is not None and move.to == copy.tier and block in move.blocks
+        if (copy.state == IN_FLIGHT and not written) or (copy.state == WAITING and (move is None or written)):
+            yield f"I7: {where} is in flight, or waits, without a move"
         if (copy.ready is None) == (copy.state == READY) or (copy.ready or (0, 0))[1] > store.latest_ns:
             yield f"I7: {where} is in state {copy.state}, ready at {copy.ready}"
