@@ -272,6 +272,40 @@ REFUSED: dict[str, list[str]] = {
     "fleet.scaling": ["cluster.machines=2", "fleet.scaling={policy: queue, most: 3}"],
     "retention": ["retention={}"],
     "tenants": ["tenants={field: tenant}"],
+    "handover.decide": ["pools.prefill=1", "pools.decode=1", "handover.decide=llm-d"],
+    "handover.threshold_tokens": [
+        "pools.prefill=1",
+        "pools.decode=1",
+        "handover={decide: llm-d, threshold_tokens: 9}",
+    ],
+    "handover.threshold_share": [
+        "pools.prefill=1",
+        "pools.decode=1",
+        "handover={decide: dynamo-isl-bounding, threshold_share: 0.5}",
+    ],
+    "handover.min_prompt_tokens": [
+        "pools.prefill=1",
+        "pools.decode=1",
+        "handover={decide: llm-d, min_prompt_tokens: 9}",
+    ],
+    "handover.prefill_busy": [
+        "pools.prefill=1",
+        "pools.decode=1",
+        "handover={decide: dynamo-prefill-load, prefill_busy: 1.0}",
+    ],
+    **{
+        f"tiers.{tier}.{form.partition('=')[0]}": [
+            "tiers.cpu.capacity=9GiB",
+            "tiers.disk.capacity=9GiB",
+            f"tiers.{tier}.{form}",
+        ]
+        for tier in ("cpu", "disk")
+        for form in ("kv_ratio=0.5", "encode=1GB/s", "decode=1GB/s")
+    },
+    **{
+        f"handover.{form.partition('=')[0]}": ["pools.prefill=1", "pools.decode=1", f"handover.{form}"]
+        for form in ("kv_ratio=0.5", "encode=1GB/s", "decode=1GB/s")
+    },
     "models": ["cluster.machines=2", "models={field: model, of: {a: {machines: 1}, b: {machines: 1}}}"],
     "adapters": ["adapters={field: adapter}"],
 }

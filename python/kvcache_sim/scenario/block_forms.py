@@ -4,37 +4,41 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from kvcache_sim.cache.block_form import BlockForm
 from kvcache_sim.scenario.cache_groups import has_groups
 from kvcache_sim.scenario.idle import Contradiction, Finding
 from kvcache_sim.scenario.schema import MachineSection, ScenarioModel
 from kvcache_sim.scenario.section import changed
+from kvcache_sim.scenario.tiers_section import TierSection
 from kvcache_sim.tiers import COMPUTE, TIERS
 
 _KEYS = ("kv_ratio", "encode", "decode")
+_AS_ON_GPU = f"as they are on the {TIERS[COMPUTE]}"
 
 
 def findings(model: ScenarioModel, machines: Sequence[MachineSection]) -> Iterator[Finding]:
     """Yield settings of a form without effect, or in conflict with others, each with the reason."""
-    for key in changed(model.tiers.compute):
-        if key in _KEYS:
+    for key in _KEYS:
+        if getattr(model.tiers.compute, key) is not None:
             hint = f"the {TIERS[COMPUTE]}'s blocks are the measure: set it on a tier below"
             yield ("tiers", TIERS[COMPUTE], key), hint
-    lower = {name: own for machine in machines for name, own in machine.tiers.lower.items()}
-    own_forms = [name for name, own in lower.items() if own.form(BlockForm()) != BlockForm()]
-    for name in own_forms:
+    own_forms: dict[str, TierSection] = {}
+    for machine in machines:
+        for name, own in machine.tiers.lower.items():
+            if own.kv_ratio is not None or own.encode is not None or own.decode is not None:
+                own_forms[name] = own
+    for name, own in own_forms.items():
         where = ("tiers", name)
         if model.replica.instant:
             for key in ("encode", "decode"):
-                if key in changed(lower[name]):
+                if getattr(own, key) is not None:
                     yield (*where, key), "replica.instant is true: no time passes"
         if has_groups(model):
-            yield Contradiction(where, "cache groups send pages of their layers as they are on the gpu")
+            yield Contradiction(where, f"cache groups send pages of their layers {_AS_ON_GPU}")
         if model.cluster.pool is not None:
-            yield Contradiction(where, "cluster.pool holds blocks as they are on the gpu")
+            yield Contradiction(where, f"cluster.pool holds blocks {_AS_ON_GPU}")
         if model.handover.path == "via-cpu":
-            yield Contradiction(("handover", "path"), "hand-overs cross memory as they are on the gpu")
+            yield Contradiction(("handover", "path"), f"hand-overs cross memory {_AS_ON_GPU}")
     if model.handover.path == "via-cpu":
         for key in _KEYS:
             if key in changed(model.handover):
-                yield ("handover", key), "handover.path is not gpu-direct"
+                yield ("handover", key), "hand-overs cross memory (handover.path)"

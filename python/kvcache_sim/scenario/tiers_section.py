@@ -48,7 +48,7 @@ class _Tiers(Section, dict=True):
         """The existing tiers by name, from fast to slow."""
         return {name: own for name in TIERS if (own := getattr(self, name)) is not None}
 
-    @property
+    @cached_property
     def compute(self) -> TierSection:
         """The tier that computes."""
         own: TierSection = getattr(self, TIERS[COMPUTE])

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 from kvcache_sim.errors import UsageError
 from kvcache_sim.spec.movement_policies import FETCH
 from kvcache_sim.spec.routers import ROUTERS
-from kvcache_sim.tiers import STAGING, TIERS
+from kvcache_sim.tiers import COMPUTE, STAGING, TIERS
 
 
 class Only(NamedTuple):
@@ -67,7 +67,7 @@ COVERAGE: dict[str, Only | None] = {
     "tiers": COVERED,
     **{f"tiers.{tier}.policy": _EVICTION for tier in TIERS},
     f"tiers.{TIERS[STAGING]}.semantics": Only((None,), _ENGINES),
-    **{f"tiers.{tier}.{key}": Only((None,), _BEYOND) for tier in TIERS for key in _FORM},
+    **{f"tiers.{tier}.{key}": Only((None,), _BEYOND) for tier in TIERS[COMPUTE + 1 :] for key in _FORM},
     **{f"handover.{key}": Only((None, 1.0), _BEYOND) for key in _FORM},
     "replica": COVERED,
     "replica.scheduler": Only(("kvsim",), _ENGINES),
