@@ -19,6 +19,7 @@ __all__ = [
     "MISS_CAUSES",
     "Channel",
     "Cluster",
+    "CurveSample",
     "CurveStack",
     "Demand",
     "Digest",
@@ -133,6 +134,8 @@ class RawSettings(TypedDict):
     skip: bool
     order: str
     keep_unknown: bool
+    #: Share and seed of a sample of the ids.
+    sample: NotRequired[tuple[float, int] | None]
 
 @type_check_only
 class RowColumns(TypedDict):
@@ -375,6 +378,53 @@ class CurveStack:
         """Requests, prompt tokens, references to blocks, and of these those to a block seen before."""
     def take(self) -> tuple[HitSteps, HitSteps]:
         """Return hits in blocks, and the tokens they count less than whole blocks; both are then empty."""
+
+@final
+class CurveSample:
+    """The curve of least recently used from a sample of the ids, released tail first.
+
+    Args:
+        block_size: Tokens a block.
+        per_id: Blocks of an id.
+        keep_partial: True if a partial last id is a block.
+        output_less: Output tokens whose KV a request does not leave; None: it leaves none of its output.
+        sample: Share of the ids, and seed.
+    """
+
+    def __new__(
+        cls,
+        block_size: int,
+        per_id: int,
+        keep_partial: bool,
+        output_less: int | None,
+        sample: tuple[float, int],
+    ) -> CurveSample: ...
+    def feed(self, rows: TraceRows) -> bool:
+        """Take every row of a reader with the same sample; return False if one cannot be replayed alone.
+
+        Raises:
+            TraceProblem: For a row that the settings of the rows do not allow.
+        """
+    def feed_trace(
+        self,
+        blocks: tuple[NDArray[np.uint32], NDArray[np.uint32], NDArray[np.uint32]],
+        offsets: NDArray[np.int64],
+        ids: NDArray[np.uint32],
+        names: NDArray[np.uint64],
+    ) -> None:
+        """Take the rows of a trace in memory.
+
+        Args:
+            blocks: Of each row, the blocks that ids name, its own alone, and those that may hit.
+            offsets: Row i has the ids from ``offsets[i]`` to ``offsets[i + 1]``.
+            ids: Dense ids of all rows.
+            names: Ids as the file has them, by their dense number; empty if the same.
+        """
+    @property
+    def totals(self) -> tuple[int, int, int, int, int]:
+        """Requests, prompt tokens, references to blocks, of these those that may hit, and sampled ids."""
+    def at(self, capacities: NDArray[np.int64]) -> list[list[int]]:
+        """Return hits at ascending capacities: of the whole sample, then of its disjoint parts."""
 
 @final
 class ReuseColumns:

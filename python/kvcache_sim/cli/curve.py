@@ -73,6 +73,8 @@ def curve(
       kvsim curve trace.jsonl --policy lfu --policy arc -o curve.svg
       kvsim curve trace.jsonl --given 16384 --format json
     """
+    from dataclasses import replace
+
     from kvcache_sim.errors import UsageError
     from kvcache_sim.replay.group_settings import group_settings
     from kvcache_sim.replay.request import ReplayRequest
@@ -105,8 +107,9 @@ def curve(
         typer.echo(groups_rendered(document, format.value))
         return
     kv_bytes = kv_bytes_per_token(model)
-    cut = block_size not in (0, trace_block_size)
-    whole = bool(policy or by_session or sample or cut or order is OrderChoice.root)
+    cut = block_size not in (0, trace_block_size) and not sample
+    whole = bool(policy or by_session or cut or order is OrderChoice.root)
+    by_row = replace(reading, sample=(sample, seed or 0)) if 0 < sample < 1 else reading
 
     def document_of(requests: Trace | RowStream) -> Document:
         size = block_size or requests.block_size
@@ -137,7 +140,7 @@ def curve(
         return document
 
     try:
-        document = document_of((read_trace if whole else open_rows)(trace, settings=reading))
+        document = document_of(read_trace(trace, settings=reading) if whole else open_rows(trace, by_row))
     except NeedsWhole:
         if trace == "-":
             raise

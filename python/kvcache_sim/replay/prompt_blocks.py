@@ -96,26 +96,13 @@ def blocks_of_prompts(request: ReplayRequest) -> PromptBlocks:
     size) may hit, as engines do (semantics 1). Raises ``UsageError`` for settings that have no meaning here.
     """
     trace, size = request.trace, request.block_size_tokens
-    if size < 1 or trace.block_size % size:
-        raise UsageError(
-            "block size does not divide the trace's",
-            where="--block-size",
-            got=str(size),
-            expected=f"a divisor of {trace.block_size}",
-        )
+    per_id = cut_ids(trace.block_size, size)
     if request.reuse_outputs:
         raise UsageError("outputs are private in this replay", where="--reuse-outputs")
-    per_id = trace.block_size // size
     named = np.diff(trace.id_offsets) * per_id
     prompt = trace.input_tokens // size
     if request.last_partial == "keep":
-        if request.outputs != "prompt":
-            raise UsageError(
-                "a partial last block cannot be followed by outputs",
-                where="--outputs",
-                got=request.outputs,
-                hint="use --last-partial drop",
-            )
+        refuse_outputs(request)
         blocks = limits = named
         private = np.zeros_like(named)
     else:
@@ -133,6 +120,29 @@ def blocks_of_prompts(request: ReplayRequest) -> PromptBlocks:
         private_blocks=private.astype(np.uint32),
         limits=limits.astype(np.uint32),
     )
+
+
+def cut_ids(trace_block_tokens: int, block_size_tokens: int) -> int:
+    """Return the blocks of an id; raises ``UsageError`` for a size that does not divide the trace's."""
+    if block_size_tokens < 1 or trace_block_tokens % block_size_tokens:
+        raise UsageError(
+            "block size does not divide the trace's",
+            where="--block-size",
+            got=str(block_size_tokens),
+            expected=f"a divisor of {trace_block_tokens}",
+        )
+    return trace_block_tokens // block_size_tokens
+
+
+def refuse_outputs(request: ReplayRequest) -> None:
+    """Raise ``UsageError`` for outputs behind a partial last block."""
+    if request.outputs != "prompt" and request.last_partial == "keep":
+        raise UsageError(
+            "a partial last block cannot be followed by outputs",
+            where="--outputs",
+            got=request.outputs,
+            hint="use --last-partial drop",
+        )
 
 
 def with_answers(prompts: PromptBlocks) -> PromptBlocks:

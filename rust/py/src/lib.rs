@@ -78,7 +78,7 @@ mod _core {
         samples::PySampled,
         serving::PyReplica,
         sglang_pass::sglang_pass,
-        stack::{CurveStack, PyHitSteps},
+        stack::{CurveSample, CurveStack, PyHitSteps},
         step_table::PyStepTable,
         store::PyStore,
         table::PyTableWriter,

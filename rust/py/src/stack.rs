@@ -1,7 +1,10 @@
 //! The curve of a trace that is read row by row, and curves as step functions.
 
-use kvsim_core::replay::stack::{Cut, RecencyStack};
+use kvsim_core::replay::sampled::SampledCurve;
+use kvsim_core::replay::stack::{Cut, RecencyStack, RowBlocks};
 use kvsim_core::replay::steps::HitSteps;
+use kvsim_core::trace::intern::IdTable;
+use kvsim_core::trace::sampler::{Sample, Sampler};
 use numpy::{IntoPyArray, PyArray1, PyReadonlyArray1};
 use pyo3::prelude::*;
 
@@ -112,7 +115,7 @@ impl CurveStack {
 
     /// Take every row; false if one cannot be replayed alone.
     fn feed(&mut self, py: Python<'_>, rows: &mut TraceRows) -> PyResult<bool> {
-        rows.each(py, |columns| {
+        rows.each(py, |columns, _| {
             for row in 0..columns.len() {
                 let ids = columns.ids(row);
                 let (input, output) = (columns.input_tokens[row], columns.output_tokens[row]);
@@ -142,5 +145,99 @@ impl CurveStack {
         let hits = std::mem::take(&mut self.stack.hits);
         let short = std::mem::take(&mut self.stack.short);
         (PyHitSteps { steps: hits }, PyHitSteps { steps: short })
+    }
+}
+
+/// The curve of least recently used from a sample of the ids.
+#[pyclass(module = "kvcache_sim._core")]
+pub struct CurveSample {
+    curve: SampledCurve,
+    sample: Sample,
+}
+
+#[pymethods]
+impl CurveSample {
+    #[new]
+    fn new(
+        block_size: u64,
+        per_id: u64,
+        keep_partial: bool,
+        output_less: Option<u64>,
+        sample: (f64, u64),
+    ) -> Self {
+        let cut = Cut {
+            block_size,
+            keep_partial,
+            output_less,
+        };
+        let (rate, seed) = sample;
+        let sample = Sample { rate, seed };
+        Self {
+            curve: SampledCurve::new(cut, per_id, sample),
+            sample,
+        }
+    }
+
+    /// Take every row of a reader that has the same sample; false if one cannot be replayed alone.
+    fn feed(&mut self, py: Python<'_>, rows: &mut TraceRows) -> PyResult<bool> {
+        rows.each(py, |columns, sampler| {
+            if let Some(sampler) = sampler {
+                self.curve.rows(sampler, columns);
+            }
+        })
+    }
+
+    /// Take the rows of a trace in memory: their blocks that ids name, of them alone, and that may hit; ids by row.
+    fn feed_trace(
+        &mut self,
+        blocks: (
+            PyReadonlyArray1<u32>,
+            PyReadonlyArray1<u32>,
+            PyReadonlyArray1<u32>,
+        ),
+        offsets: PyReadonlyArray1<i64>,
+        ids: PyReadonlyArray1<u32>,
+        names: PyReadonlyArray1<u64>,
+    ) -> PyResult<()> {
+        let (named, private) = (blocks.0.as_slice()?, blocks.1.as_slice()?);
+        let limits = blocks.2.as_slice()?;
+        let (offsets, ids, names) = (offsets.as_slice()?, ids.as_slice()?, names.as_slice()?);
+        let (mut sampler, mut table) = (Sampler::new(self.sample), IdTable::default());
+        let (mut values, mut taken) = (Vec::new(), Vec::new());
+        for (row, ends) in offsets.windows(2).enumerate() {
+            let name = |&id: &u32| names.get(id as usize).copied().unwrap_or(u64::from(id));
+            let own = ids.get(ends[0] as usize..ends[1] as usize);
+            values.clear();
+            values.extend(own.unwrap_or_default().iter().map(name));
+            taken.clear();
+            sampler.start_row();
+            if sampler.take(&values, &mut table, &mut taken).is_err() {
+                break; // never: an id of a trace has a number
+            }
+            sampler.end_row();
+            let blocks = RowBlocks {
+                named: u64::from(named[row]),
+                private: u64::from(private[row]),
+                limit: u64::from(limits[row]),
+            };
+            let exact = sampler.rows[0].exact;
+            self.curve.row(blocks, &taken, &sampler.taken, exact);
+            sampler.clear();
+        }
+        Ok(())
+    }
+
+    /// Requests, prompt tokens, references to blocks, those that may hit, and sampled ids.
+    #[getter]
+    fn totals(&self) -> (u64, u64, u64, u64, u64) {
+        let c = &self.curve;
+        let ids = c.ids;
+        (c.requests, c.input_tokens, c.references, c.countable, ids)
+    }
+
+    /// Hits at ascending capacities: of the whole sample, then of its disjoint parts.
+    fn at(&self, capacities: PyReadonlyArray1<i64>) -> PyResult<Vec<Vec<i64>>> {
+        let sizes: Vec<u64> = capacities.as_slice()?.iter().map(|&c| c as u64).collect();
+        Ok(self.curve.at(&sizes))
     }
 }

@@ -11,6 +11,7 @@ use kvsim_core::trace::csv::{self, CsvSchema, TimeForm};
 use kvsim_core::trace::intern::Names;
 use kvsim_core::trace::jsonl::{self, RowReader, Schema};
 use kvsim_core::trace::problem::Problem;
+use kvsim_core::trace::sampler::{Sample, Sampler};
 use kvsim_core::trace::source::{is_damage, Source};
 use kvsim_core::trace::{reuse, weka, Order, ReadError, Settings};
 use numpy::{PyArray1, PyReadonlyArray1};
@@ -240,7 +241,12 @@ fn schema_from(dict: &Bound<'_, PyDict>) -> PyResult<Schema> {
 
 fn settings_from(dict: &Bound<'_, PyDict>) -> PyResult<Settings> {
     let order: String = get(dict, "order")?;
+    let sample: Option<(f64, u64)> = match dict.get_item("sample")? {
+        Some(sample) => sample.extract()?,
+        None => None,
+    };
     Ok(Settings {
+        sample: sample.map(|(rate, seed)| Sample { rate, seed }),
         block_size: get(dict, "block_size")?,
         skip: get(dict, "skip")?,
         order: match order.as_str() {
@@ -369,7 +375,11 @@ impl TraceRows {
 
 impl TraceRows {
     /// Gives all rows to `consume`; returns false if a row cannot be replayed alone.
-    pub fn each(&mut self, py: Python<'_>, consume: impl FnMut(&Columns) + Send) -> PyResult<bool> {
+    pub fn each(
+        &mut self,
+        py: Python<'_>,
+        consume: impl FnMut(&Columns, Option<&Sampler>) + Send,
+    ) -> PyResult<bool> {
         let reader = open(self.reader.as_mut())?;
         py.detach(|| reader.each(|_| signals_are_quiet(), consume))
             .map_err(|e| read_error(py, e))?;

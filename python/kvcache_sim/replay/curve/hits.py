@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from kvcache_sim._core import CurveStack, HitSteps
 from kvcache_sim.errors import TraceError
 from kvcache_sim.replay.curve.steps import Int64s
-from kvcache_sim.replay.prompt_blocks import PromptBlocks
+from kvcache_sim.replay.prompt_blocks import PromptBlocks, refuse_outputs
 from kvcache_sim.replay.request import PromptEnd, ReplayRequest
 from kvcache_sim.workload.readers.stream import RowStream
 
@@ -85,9 +85,7 @@ class HitCurve:
     @cached_property
     def totals(self) -> CurveTotals:
         """The references and tokens that the curve is a share of."""
-        trace = self.prompts.trace
-        tokens = int(trace.input_tokens.sum())
-        return CurveTotals(trace.source, trace.sha256, len(trace), self.prompts.references, tokens)
+        return totals_of(self.prompts)
 
     @cached_property
     def hit_blocks(self) -> HitSteps:
@@ -123,14 +121,26 @@ class HitCurve:
         return int(hits.sum(dtype=np.int64))
 
 
+def totals_of(prompts: PromptBlocks) -> CurveTotals:
+    """Return what the hits of a trace in memory are a share of."""
+    trace = prompts.trace
+    tokens = int(trace.input_tokens.sum())
+    return CurveTotals(trace.source, trace.sha256, len(trace), prompts.references, tokens)
+
+
+def output_less(request: ReplayRequest) -> int | None:
+    """Return the output tokens whose KV a request does not leave, None if it leaves none of them."""
+    refuse_outputs(request)
+    return {"prompt": None, "computed": 1, "all": 0}[request.outputs]
+
+
 def streamed_curve(rows: RowStream, request: ReplayRequest) -> StreamedCurve:
     """Return the curve of a trace from its rows, in memory by distinct blocks; touch order is tail first.
 
     Only the settings of ``request`` are read. Raises ``NeedsWhole`` where a row cannot be replayed alone.
     """
     size = request.block_size_tokens
-    less = {"prompt": None, "computed": 1, "all": 0}[request.outputs]
-    stack = CurveStack(size, request.last_partial == "keep", less)
+    stack = CurveStack(size, request.last_partial == "keep", output_less(request))
     rows.feed(stack)
     requests, tokens, references, reused = stack.totals
     hits, short = stack.take()

@@ -2,20 +2,20 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
+from kvcache_sim._core import CurveSample
 from kvcache_sim.errors import UsageError
-from kvcache_sim.replay.curve.hits import hit_curve
+from kvcache_sim.replay.curve.hits import CurveTotals, output_less
 from kvcache_sim.replay.curve.steps import Int64s
-from kvcache_sim.replay.prompt_blocks import PromptBlocks
-from kvcache_sim.rng import derive_seed
+from kvcache_sim.replay.prompt_blocks import PromptBlocks, cut_ids
+from kvcache_sim.replay.request import ReplayRequest
+from kvcache_sim.workload.readers.stream import RowStream
 
-#: Number of disjoint groups of sampled ids; their spread gives the error.
-GROUPS = 8
-#: Two-sided 95 % of Student's t with GROUPS − 1 degrees of freedom.
+#: Two-sided 95 % of Student's t with seven degrees of freedom: eight disjoint groups of ids give the error.
 STUDENT_T = 2.365
 
 
@@ -23,8 +23,8 @@ STUDENT_T = 2.365
 class SampledCurve:
     """Estimated hits in blocks at some capacities, and half the width of a 95 % interval.
 
-    The bound comes from the spread of groups each a ``GROUPS``-th of the sample: it is wide rather than
-    narrow, for a group samples more coarsely than the whole.
+    The bound comes from the spread of groups each an eighth of the sample: it is wide rather than narrow, for
+    a group samples more coarsely than the whole.
     """
 
     capacities: Int64s
@@ -34,74 +34,54 @@ class SampledCurve:
     error_blocks: NDArray[np.float64]
 
 
-def sampled_curve(prompts: PromptBlocks, capacities: Int64s, rate: float, seed: int) -> SampledCurve:
-    """Estimate the curve from the ids whose hash falls below ``rate``; touch order is tail first.
-
-    An id is taken with all its blocks in all requests, so what is left of the trace is a prefix tree whose
-    stack distances are ``rate`` times the true ones. The references missing from the sample are added to the
-    smallest distances (SHARDS-adj). Raises ``UsageError`` where too few ids fall into the sample.
-    """
+def check_rate(rate: float) -> None:
+    """Raise ``UsageError`` for a rate that is no share of the ids."""
     if not 0 < rate < 1:
         raise UsageError(
             "sampling rate out of range", where="--sample", got=str(rate), expected="0 < rate < 1"
         )
-    position = _hashes(prompts.trace.distinct_ids, seed)
-    chosen = int((position < rate).sum())
-    if chosen < 2 * GROUPS:
-        raise UsageError(
-            "too few ids in the sample",
-            where="--sample",
-            got=f"{chosen} of {len(position)}",
-            hint="raise the rate",
-        )
-    whole = _estimate(prompts, capacities, position < rate, rate)
-    group = np.floor(position / rate * GROUPS)
-    parts = np.array([_estimate(prompts, capacities, group == g, rate / GROUPS) for g in range(GROUPS)])
-    error = STUDENT_T * parts.std(axis=0, ddof=1) / np.sqrt(GROUPS)
-    return SampledCurve(capacities, rate, chosen, whole, error)
 
 
-def _hashes(count: int, seed: int) -> NDArray[np.float64]:
-    """Return a number in [0, 1) for every id: splitmix64 of the id and the seed."""
-    with np.errstate(over="ignore"):
-        x = np.arange(count, dtype=np.uint64) * np.uint64(0x9E3779B97F4A7C15)
-        x += np.uint64(derive_seed(seed, "curve.sample"))
-        x = (x ^ (x >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
-        x = (x ^ (x >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
-        x ^= x >> np.uint64(31)
-    return (x >> np.uint64(11)).astype(np.float64) * 2.0**-53
+def sampled_curve(prompts: PromptBlocks, capacities: Int64s, rate: float, seed: int) -> SampledCurve:
+    """Estimate the curve from the ids whose hash falls below ``rate``; touch order is tail first.
+
+    An id is taken with all its blocks in all requests and stands for the blocks up to the id taken before it
+    in its prompt. Of the first ids of prompts, which many share, 16,384 are counted exactly.
+    """
+    check_rate(rate)
+    sample = CurveSample(prompts.block_size_tokens, prompts.blocks_per_id, False, None, (rate, seed))
+    trace = prompts.trace
+    blocks = (prompts.blocks, prompts.private_blocks, prompts.limits)
+    named = trace.id_names
+    names = np.empty(0, np.uint64) if isinstance(named, list) else named.astype(np.uint64)
+    sample.feed_trace(blocks, trace.id_offsets, trace.block_ids, names)
+    return _estimate(sample, capacities, rate)
 
 
-def _estimate(
-    prompts: PromptBlocks, capacities: Int64s, keep: NDArray[np.bool_], rate: float
-) -> NDArray[np.float64]:
-    part = _only(prompts, keep)
-    hits = hit_curve(part, "tail").hit_blocks.at(np.floor(capacities * rate).astype(np.int64))
-    missing = prompts.references * rate - part.references
-    possible = float(prompts.limits.sum(dtype=np.int64))
-    return np.clip((hits + missing) / rate, 0.0, possible)
+class SampledRows:
+    """The sample of a trace that is read row by row; ``at`` estimates its curve."""
+
+    def __init__(self, rows: RowStream, request: ReplayRequest, rate: float, seed: int) -> None:
+        size = request.block_size_tokens
+        keep = request.last_partial == "keep"
+        per_id = cut_ids(rows.block_size, size)
+        self._sample = CurveSample(size, per_id, keep, output_less(request), (rate, seed))
+        self._rate = rate
+        rows.feed(self._sample)
+        requests, tokens, references, _, ids = self._sample.totals
+        self.totals = CurveTotals(rows.source, rows.sha256, requests, references, tokens)
+        #: About as many blocks as the trace has.
+        self.distinct_blocks = round(ids * per_id / rate)
+
+    def at(self, capacities: Int64s) -> SampledCurve:
+        """Return the estimate at some capacities."""
+        return _estimate(self._sample, capacities, self._rate)
 
 
-def _only(prompts: PromptBlocks, keep: NDArray[np.bool_]) -> PromptBlocks:
-    """Return the requests with some ids only; private blocks stay out of the sample."""
-    trace, per = prompts.trace, prompts.blocks_per_id
-    lengths = np.diff(trace.id_offsets)
-    request = np.repeat(np.arange(len(trace)), lengths)
-    position = np.arange(len(trace.block_ids)) - trace.id_offsets[request]
-    kept = keep[trace.block_ids]
-    taken = np.clip(prompts.blocks[request].astype(np.int64) - position * per, 0, per) * kept
-    countable = np.clip(prompts.limits[request].astype(np.int64) - position * per, 0, per) * kept
-    kept &= taken > 0
-    count = np.bincount(request[kept], minlength=len(trace))
-    return PromptBlocks(
-        trace=replace(
-            trace,
-            block_ids=trace.block_ids[kept],
-            id_offsets=np.concatenate([[0], np.cumsum(count)]).astype(np.int64),
-        ),
-        block_size_tokens=prompts.block_size_tokens,
-        blocks_per_id=per,
-        blocks=np.bincount(request, weights=taken, minlength=len(trace)).astype(np.uint32),
-        private_blocks=np.zeros(len(trace), np.uint32),
-        limits=np.bincount(request, weights=countable, minlength=len(trace)).astype(np.uint32),
-    )
+def _estimate(sample: CurveSample, capacities: Int64s, rate: float) -> SampledCurve:
+    order = np.argsort(capacities, kind="stable")
+    ranks = np.argsort(order, kind="stable")
+    countable, ids = sample.totals[3:]
+    found = np.clip(np.array(sample.at(capacities[order]), np.float64), 0.0, float(countable))[:, ranks]
+    error = STUDENT_T * found[1:].std(axis=0, ddof=1) / np.sqrt(len(found) - 1)
+    return SampledCurve(capacities, rate, ids, found[0], error)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import asdict, dataclass, replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -10,12 +11,19 @@ from numpy.typing import NDArray
 
 from kvcache_sim.errors import UsageError
 from kvcache_sim.policies.resolve import resolve_policy, row_of
-from kvcache_sim.replay.curve.hits import CurveTotals, HitCurve, StreamedCurve, hit_curve, streamed_curve
+from kvcache_sim.replay.curve.hits import (
+    CurveTotals,
+    HitCurve,
+    StreamedCurve,
+    hit_curve,
+    streamed_curve,
+    totals_of,
+)
 from kvcache_sim.replay.curve.others import policy_points
-from kvcache_sim.replay.curve.sample import sampled_curve
+from kvcache_sim.replay.curve.sample import SampledRows, check_rate, sampled_curve
 from kvcache_sim.replay.curve.sessions import session_hits
 from kvcache_sim.replay.curve.steps import lower_tier, reference_points
-from kvcache_sim.replay.prompt_blocks import PromptBlocks, blocks_of_prompts
+from kvcache_sim.replay.prompt_blocks import blocks_of_prompts
 from kvcache_sim.replay.request import ReplayRequest
 from kvcache_sim.workload.readers.stream import RowStream
 from kvcache_sim.workload.upper_bound import upper_bound_hit_tokens
@@ -56,14 +64,11 @@ def curve_document(ask: CurveAsk) -> Document:
     The exact curve costs one pass, however many capacities; every other policy, Belady included, costs a
     replay a capacity. Raises ``UsageError`` and ``TraceError``.
     """
+    if ask.sample_rate:
+        return _sampled(ask)
     if ask.rows is not None:
         return exact_document(ask, streamed_curve(ask.rows, ask.request), {})
     prompts = blocks_of_prompts(ask.request)
-    if ask.sample_rate:
-        trace = ask.request.trace
-        tokens = int(trace.input_tokens.sum())
-        totals = CurveTotals(trace.source, trace.sha256, len(trace), prompts.references, tokens)
-        return _head(ask, totals) | _sampled(ask, prompts)
     curve = hit_curve(prompts, ask.request.touch_from)
     capacities = _capacities(ask, curve)
     columns = {}
@@ -216,7 +221,8 @@ def _sessions(curve: HitCurve, capacities: list[int]) -> Document:
     }
 
 
-def _sampled(ask: CurveAsk, prompts: PromptBlocks) -> Document:
+def _sampled(ask: CurveAsk) -> Document:
+    check_rate(ask.sample_rate)
     for given, flag in (
         (ask.policies, "--policy"),
         (ask.above, "--given"),
@@ -226,11 +232,18 @@ def _sampled(ask: CurveAsk, prompts: PromptBlocks) -> Document:
     ):
         if given:
             raise UsageError("not known from a sample", where=flag, hint="leave out --sample")
-    distinct = prompts.trace.distinct_ids * prompts.blocks_per_id
+    if ask.rows is not None:
+        sample = SampledRows(ask.rows, ask.request, ask.sample_rate, ask.seed)
+        totals, distinct, estimate = sample.totals, sample.distinct_blocks, sample.at
+    else:
+        prompts = blocks_of_prompts(ask.request)
+        totals = totals_of(prompts)
+        distinct = prompts.trace.distinct_ids * prompts.blocks_per_id
+        estimate = partial(sampled_curve, prompts, rate=ask.sample_rate, seed=ask.seed)
     capacities = list(ask.capacities) or _powers_of_two(distinct)
-    found = sampled_curve(prompts, np.array(capacities, np.int64), ask.sample_rate, ask.seed)
-    references = max(1, prompts.references)
-    return {
+    found = estimate(np.array(capacities, np.int64))
+    references = max(1, totals.references)
+    return _head(ask, totals) | {
         "sample": {"rate": found.rate, "ids": found.sampled_ids, "seed": ask.seed, "confidence": 0.95},
         "points": [
             _size(ask, capacity)

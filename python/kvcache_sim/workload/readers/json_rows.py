@@ -44,6 +44,7 @@ def raw_settings(settings: ReadSettings, block_size: int) -> RawSettings:
         "skip": settings.on_bad_row == "skip",
         "order": settings.time_order,
         "keep_unknown": settings.keeps_members,
+        "sample": settings.sample,
     }
 
 

@@ -78,16 +78,19 @@ def open_trace(path: str | os.PathLike[str], settings: ReadSettings) -> Trace | 
 
 
 def open_rows(path: str | os.PathLike[str], settings: ReadSettings) -> Trace | RowStream:
-    """Return the requests of a trace, or its rows one by one if it has more than WHOLE_REFERENCES ids.
+    """Return the requests of a trace, or its rows one by one if it is sampled or has many ids.
 
-    The same further conditions as of ``open_trace``, but rows may have sessions. Raises as ``read_trace``.
+    Many are more than WHOLE_REFERENCES. The same further conditions as of ``open_trace``, but rows may have
+    sessions. Raises as ``read_trace``.
     """
 
     def is_long(rows: TraceRows) -> bool:
-        return rows.buffer(WHOLE_REFERENCES + 1) and rows.needs_whole is None
+        sampled = settings.sample is not None
+        return sampled or (rows.buffer(WHOLE_REFERENCES + 1) and rows.needs_whole is None)
 
     own = replace(settings, extra_keys=(), prefixes=None)
-    return read_trace(path, settings=settings) if own != settings else _opened(path, own, is_long, RowStream)
+    whole = replace(settings, sample=None)
+    return read_trace(path, settings=whole) if own != settings else _opened(path, own, is_long, RowStream)
 
 
 def _opened(
@@ -103,7 +106,7 @@ def _opened(
         chosen = _format_of(source, where, settings)
         strict = settings.on_bad_row == "error" and settings.time_order == "error"
         if chosen.rows is None or not strict:
-            raw = chosen.read(source, settings)
+            raw = chosen.read(source, replace(settings, sample=None))
             return _report(where, chosen.name, raw, settings, source.sha256()).trace
         block_size = chosen.block_of(read_head(source), settings)
         guessed = settings.block_size is None and block_size != chosen.block_size

@@ -44,6 +44,9 @@ class ReadSettings(Value):
     #: a chat holds no request for its last message.
     answer_tokens: int | None = None
 
+    #: Share and seed of a sample of the ids: only these are read, for a replay that takes rows as they come.
+    sample: tuple[float, int] | None = None
+
     #: For traces without block ids and sessions: assumed prefix sharing of their prompts; None: none.
     prefixes: PrefixAssumption | None = None
 

@@ -9,6 +9,7 @@
 //! - `belady`    clairvoyant upper bounds: farthest next use, prefix-closed or flat
 //! - `curve`     stack distances: the hits of least recently used at every capacity, from one pass
 //! - `stack`     the same row by row, in memory by distinct blocks
+//! - `sampled`   the same from a sample of the ids, with parts that give its error
 //! - `newer`     blocks in recency order; `steps`: the curve as a step function
 #![deny(missing_docs)]
 
@@ -21,6 +22,7 @@ mod newer;
 pub mod objects;
 pub mod recency;
 pub mod runs;
+pub mod sampled;
 pub mod stack;
 pub mod steps;
 

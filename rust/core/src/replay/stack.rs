@@ -56,6 +56,8 @@ impl Cut {
 pub struct RecencyStack {
     /// The last touch of each block, by its number.
     touched: Vec<u32>,
+    /// Blocks that each block stands for; empty if itself alone.
+    weights: Vec<u32>,
     newer: Newer,
     clock: u32,
     /// Tokens a hit of a whole block counts.
@@ -75,6 +77,7 @@ impl RecencyStack {
     pub fn new(block_size: u64) -> Self {
         Self {
             touched: Vec::new(),
+            weights: Vec::new(),
             newer: Newer::new(LEAST),
             clock: 0,
             block_size,
@@ -89,27 +92,63 @@ impl RecencyStack {
     pub fn row(&mut self, ids: &[u32], blocks: RowBlocks, input: u64) {
         let ids = &ids[..blocks.named as usize];
         let mut at = 0;
-        while at < ids.len() {
-            let touch = self.touched.get(ids[at] as usize).copied();
-            let Some(touch) = touch.filter(|&t| t != NONE) else {
-                break;
-            };
-            let rest = &ids[at..];
-            let met = rest
-                .iter()
-                .take_while(|&&id| self.touched.get(id as usize) == Some(&touch))
-                .count();
+        while let Some((touch, met)) = self.met(&ids[at..]) {
             let above = self.newer.after(touch);
             self.hit(at as u64, met as u64, above + 1, blocks.limit, input);
             self.newer.remove(touch, met as u64);
-            self.reused += met as u64;
-            at += met;
             self.newer.add(self.clock, met as u64);
+            at += met;
         }
+        self.reused += at as u64;
         self.newer
             .add(self.clock, (ids.len() - at) as u64 + blocks.private);
         self.touch(ids);
         self.references += blocks.named + blocks.private;
+    }
+
+    /// References the sampled blocks of a row, each with the blocks it stands for where it is new. The first
+    /// `countable` may hit; `unit` blocks are one capacity of the steps; `private` blocks are of this row alone.
+    pub fn sampled_row(&mut self, ids: &[(u32, u32)], countable: usize, unit: u64, private: u64) {
+        let numbers: Vec<u32> = ids.iter().map(|&(id, _)| id).collect();
+        let mut at = 0;
+        while let Some((touch, met)) = self.met(&numbers[at..]) {
+            let weight = |from: usize, to: usize| -> u64 {
+                let weights = numbers[from..to]
+                    .iter()
+                    .map(|&id| self.weights[id as usize]);
+                weights.map(u64::from).sum()
+            };
+            let all = weight(at, at + met);
+            let counted = weight(at, (at + met).min(countable).max(at));
+            let from = self.newer.after(touch) / unit + 1;
+            self.hits.add(from, counted / unit, unit as i64);
+            self.hits
+                .add(from + counted / unit, 1, (counted % unit) as i64);
+            self.newer.remove(touch, all);
+            self.newer.add(self.clock, all);
+            at += met;
+        }
+        // behind a new block all are new, unless the ids form no tree: then the others stay as they are
+        let is_new =
+            |&&(id, _): &&(u32, u32)| self.touched.get(id as usize).is_none_or(|&t| t == NONE);
+        let fresh = ids[at..].iter().take_while(is_new).count();
+        for &(id, weight) in &ids[at..at + fresh] {
+            if id as usize >= self.weights.len() {
+                self.weights.resize(id as usize + 1, 0);
+            }
+            self.weights[id as usize] = weight;
+        }
+        let new: u64 = ids[at..at + fresh].iter().map(|&(_, w)| u64::from(w)).sum();
+        self.newer.add(self.clock, new + private);
+        self.touch(&numbers[..at + fresh]);
+    }
+
+    /// The last touch of the first block, and the number of leading blocks that it reached; None if it is new.
+    fn met(&self, ids: &[u32]) -> Option<(u32, usize)> {
+        let touch_of = |id: &u32| self.touched.get(*id as usize).copied();
+        let touch = ids.first().and_then(touch_of).filter(|&t| t != NONE)?;
+        let same = ids.iter().take_while(|id| touch_of(id) == Some(touch));
+        Some((touch, same.count()))
     }
 
     /// Counts `met` blocks from position `at` on, the first of which hits at `capacity`.

@@ -269,6 +269,14 @@ impl IdTable {
         self.new_number(id)
     }
 
+    /// True if an id has a number.
+    pub fn is_known(&mut self, id: u64) -> bool {
+        match &mut self.names {
+            Names::Numbers(names) => names.find(id).is_some(),
+            Names::Texts(_) => false,
+        }
+    }
+
     /// Appends the dense numbers of ids; fails with the index of an id that has none, as `number`.
     pub fn numbers(&mut self, ids: &[u64], out: &mut Vec<u32>) -> Result<(), usize> {
         if ids.is_empty() {

@@ -15,6 +15,7 @@ pub mod lines;
 pub mod number_index;
 pub mod problem;
 pub mod reuse;
+pub mod sampler;
 pub mod source;
 pub mod weka;
 
@@ -41,6 +42,8 @@ pub struct Settings {
     pub order: Order,
     /// Keep the text of members that no reader recognizes.
     pub keep_unknown: bool,
+    /// Take a sample of the ids alone.
+    pub sample: Option<sampler::Sample>,
 }
 
 /// Reasons why a reading ended early.

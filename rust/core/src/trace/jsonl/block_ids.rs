@@ -1,12 +1,42 @@
 //! The array of block ids: most of a trace's bytes, so plain runs of digits are read eight at a time.
 
+use std::borrow::Cow;
+
 use super::super::intern::IdTable;
 use super::super::json::Cursor;
 use super::super::problem::Refusal;
+use super::super::sampler::Sampler;
+use super::row::Destination;
 
-/// An id that is not a plain run of digits: an integer of any size and sign, or a text.
+/// An id that is not a plain run of digits.
+enum Odd<'a> {
+    Text(Cow<'a, str>),
+    Number(u64),
+    /// The digits of an integer beyond 64 bits, or below 0.
+    Integer(&'a str),
+}
+
+impl Odd<'_> {
+    fn number(&self, ids: &mut IdTable) -> Option<u32> {
+        match self {
+            Self::Text(text) => ids.text(text),
+            Self::Number(value) => ids.number(*value),
+            Self::Integer(digits) => ids.integer(digits),
+        }
+    }
+
+    fn value(&self) -> u64 {
+        match self {
+            Self::Number(value) => *value,
+            Self::Text(text) => Sampler::value_of(text),
+            Self::Integer(digits) => Sampler::value_of(digits),
+        }
+    }
+}
+
+/// Reads an id that is an integer of any size and sign, or a text.
 #[cold]
-fn odd_id(c: &mut Cursor, ids: &mut IdTable) -> Result<Option<u32>, Refusal> {
+fn odd_id<'a>(c: &mut Cursor<'a>) -> Result<Odd<'a>, Refusal> {
     let from = c.at;
     let wrong = |c: &Cursor, what: &str| {
         Err(c
@@ -20,7 +50,7 @@ fn odd_id(c: &mut Cursor, ids: &mut IdTable) -> Result<Option<u32>, Refusal> {
             if text.is_empty() {
                 return wrong(c, "empty block id");
             }
-            Ok(ids.text(&text))
+            Ok(Odd::Text(text))
         }
         b'-' | b'0'..=b'9' => {
             let text = c.number()?;
@@ -28,8 +58,8 @@ fn odd_id(c: &mut Cursor, ids: &mut IdTable) -> Result<Option<u32>, Refusal> {
                 .ok()
                 .and_then(|t| t.parse::<u64>().ok())
             {
-                Some(value) => Ok(ids.number(value)),
-                None if is_integer(text) => Ok(ids.integer(canonical(text))),
+                Some(value) => Ok(Odd::Number(value)),
+                None if is_integer(text) => Ok(Odd::Integer(canonical(text))),
                 None => wrong(c, "block id that is no integer"),
             }
         }
@@ -63,12 +93,8 @@ fn mixed_ids(c: &Cursor, from: usize, mixed: bool) -> Refusal {
         .expected("integers only, or strings only")
 }
 
-/// Reads the array of ids and interns them; false for null.
-pub fn block_ids(
-    c: &mut Cursor,
-    ids: &mut IdTable,
-    references: &mut Vec<u32>,
-) -> Result<bool, Refusal> {
+/// Reads the array of ids and interns them, or the sampled ones; false for null.
+pub fn block_ids(c: &mut Cursor, into: &mut Destination) -> Result<bool, Refusal> {
     if c.peek() != b'[' {
         return no_ids(c);
     }
@@ -93,22 +119,27 @@ pub fn block_ids(
                 plain.from[plain.len] = from;
                 plain.len += 1;
                 if plain.len == WINDOW {
-                    plain.flush(c, ids, references)?;
+                    plain.flush(c, into)?;
                 }
             }
             _ => {
-                plain.flush(c, ids, references)?;
+                plain.flush(c, into)?;
                 c.at = from;
-                let dense = odd_id(c, ids)?;
+                let odd = odd_id(c)?;
                 at = c.at;
-                references.push(dense.ok_or_else(|| no_number(c, from, ids))?);
+                let (ids, out) = (&mut *into.ids, &mut *into.references);
+                let pushed = match &mut into.sampler {
+                    Some(sampler) => sampler.take(&[odd.value()], ids, out).ok(),
+                    None => odd.number(ids).map(|dense| out.push(dense)),
+                };
+                pushed.ok_or_else(|| no_number(c, from, ids))?;
             }
         }
         if byte(at) == b',' {
             at += 1;
             continue;
         }
-        plain.flush(c, ids, references)?;
+        plain.flush(c, into)?;
         c.at = at;
         if c.take(b']') {
             return Ok(true);
@@ -133,15 +164,14 @@ struct Plain {
 
 impl Plain {
     #[inline]
-    fn flush(
-        &mut self,
-        c: &Cursor,
-        ids: &mut IdTable,
-        references: &mut Vec<u32>,
-    ) -> Result<(), Refusal> {
-        let len = std::mem::take(&mut self.len);
-        ids.numbers(&self.values[..len], references)
-            .map_err(|at| no_number(c, self.from[at], ids))
+    fn flush(&mut self, c: &Cursor, into: &mut Destination) -> Result<(), Refusal> {
+        let values = &self.values[..std::mem::take(&mut self.len)];
+        let (ids, out) = (&mut *into.ids, &mut *into.references);
+        let taken = match &mut into.sampler {
+            Some(sampler) => sampler.take(values, ids, out),
+            None => ids.numbers(values, out),
+        };
+        taken.map_err(|at| no_number(c, self.from[at], ids))
     }
 }
 

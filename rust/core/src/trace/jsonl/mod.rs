@@ -10,6 +10,7 @@ use std::io::Read;
 
 use super::columns::{Columns, Reading};
 use super::lines::{Reader, Rows};
+use super::sampler::Sampler;
 use super::{ReadError, Settings};
 use rows::JsonRows;
 
@@ -113,7 +114,7 @@ impl<R: Read> RowReader<R> {
     pub fn each(
         &mut self,
         mut pulse: impl FnMut(u64) -> bool,
-        mut consume: impl FnMut(&Columns),
+        mut consume: impl FnMut(&Columns, Option<&Sampler>),
     ) -> Result<(), ReadError> {
         loop {
             let more = self.reader.read(&mut self.rows, BATCH_ROWS, &mut pulse)?;

@@ -8,6 +8,7 @@ use super::super::json::field::{
 };
 use super::super::json::Cursor;
 use super::super::problem::Refusal;
+use super::super::sampler::Sampler;
 use super::block_ids::block_ids;
 use super::Schema;
 
@@ -38,6 +39,7 @@ pub struct Row<'a> {
 pub struct Destination<'o> {
     pub ids: &'o mut IdTable,
     pub references: &'o mut Vec<u32>,
+    pub sampler: Option<&'o mut Sampler>,
     pub ordinal: u64,
 }
 
@@ -50,13 +52,13 @@ impl<'a> Row<'a> {
         key: &[u8],
         c: &mut Cursor<'a>,
         s: &Schema,
-        into: Destination,
+        mut into: Destination,
     ) -> Result<Option<u32>, Refusal> {
         let is = |name: &str| key == name.as_bytes() && !key.is_empty();
         let from = c.at;
         Ok(Some(if is(&s.ids) {
             self.ids_at = from;
-            block_ids(c, into.ids, into.references)?;
+            block_ids(c, &mut into)?;
             1
         } else if is(&s.time) {
             self.time_at = from;

@@ -6,6 +6,7 @@ use super::super::columns::{push_rare, Columns, Reading, NOT_GIVEN, NO_SESSION, 
 use super::super::json::Cursor;
 use super::super::lines::{Line, Rows};
 use super::super::problem::Refusal;
+use super::super::sampler::Sampler;
 use super::super::{Order, Settings};
 use super::remarks::Remarks;
 use super::row::{Destination, Row};
@@ -30,6 +31,7 @@ pub struct JsonRows {
     alone: bool,
     /// True if a row of a session has no ids.
     unnamed_turn: bool,
+    sampler: Option<Sampler>,
 }
 
 impl JsonRows {
@@ -49,6 +51,7 @@ impl JsonRows {
             taken: 0,
             alone: true,
             unnamed_turn: false,
+            sampler: settings.sample.map(Sampler::new),
         }
     }
 
@@ -59,10 +62,12 @@ impl JsonRows {
             return Err(not_an_object(c));
         }
         let mut seen = 0u32;
+        self.sampler.iter_mut().for_each(Sampler::start_row);
         c.members(|c, key, from| {
             let into = Destination {
                 ids: &mut self.out.ids,
                 references: &mut self.out.columns.block_ids,
+                sampler: self.sampler.as_mut(),
                 ordinal: self.ordinal,
             };
             match row.member(&key, c, &self.schema, into)? {
@@ -174,6 +179,7 @@ impl JsonRows {
         (input, output): (u64, u64),
         (session, turn): (i32, i32),
     ) {
+        self.sampler.iter_mut().for_each(Sampler::end_row);
         let columns = &mut self.out.columns;
         let rows = columns.len();
         push_rare(&mut columns.after, rows, row.after, NOT_GIVEN);
@@ -195,6 +201,9 @@ impl JsonRows {
         first: usize,
         named: u64,
     ) -> Result<u64, Refusal> {
+        if let Some(sampler) = &self.sampler {
+            return Ok(u64::from(sampler.ids()));
+        }
         let ids = &self.out.columns.block_ids[first..];
         let size = self.settings.block_size;
         let audit = &mut self.remarks.audit;
@@ -211,7 +220,10 @@ impl JsonRows {
 
     fn check_count(&self, c: &Cursor, row: &Row, first: usize, input: u64) -> Result<(), Refusal> {
         let size = self.settings.block_size;
-        let count = (self.out.columns.block_ids.len() - first) as u64;
+        let count = match &self.sampler {
+            Some(sampler) => u64::from(sampler.ids()),
+            None => (self.out.columns.block_ids.len() - first) as u64,
+        };
         let most = input.div_ceil(size);
         if count <= most {
             return Ok(());
@@ -270,10 +282,11 @@ impl JsonRows {
     }
 
     /// The rows not taken yet, which `consume` takes.
-    pub fn consume(&mut self, consume: impl FnOnce(&Columns)) {
+    pub fn consume(&mut self, consume: impl FnOnce(&Columns, Option<&Sampler>)) {
         self.taken += self.waiting() as u64;
-        consume(&self.out.columns);
+        consume(&self.out.columns, self.sampler.as_ref());
         self.out.columns.truncate(0);
+        self.sampler.iter_mut().for_each(Sampler::clear);
     }
 
     /// Returns the rows read since the last call. Not for rows that wait for others: `after` counts rows of
