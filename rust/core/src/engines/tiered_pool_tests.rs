@@ -1,9 +1,12 @@
 //! Parts of vLLM's pool with tiers below that only callers in the core use: spare blocks, and pending offers.
 
+use super::chunk_order::{ChunkOrder, ChunkPolicy};
+use super::lmcache_below::LmcacheBelow;
 use super::offload_arc::OffloadArc;
 use super::offload_below::OffloadBelow;
 use super::offload_lru::OffloadLru;
 use super::offload_tier::OffloadTier;
+use super::tier_chunks::TierChunks;
 use super::tiered_pool::TieredPool;
 use super::used_tier::UsedTier;
 use crate::keys::BlockKeys;
@@ -53,6 +56,35 @@ fn blocks_that_are_still_read_are_not_spare() {
     assert_eq!(store.spare_blocks(), 0, "batched steps take none of them");
     let (_, occupancy) = admit(&mut store, 2);
     assert_eq!(occupancy, Reservation::Pending(written));
+}
+
+/// Chunks of two blocks, of a prompt of three: the first chunk is copied once both of its blocks are computed.
+#[test]
+fn a_chunk_is_offered_once_it_is_whole_and_its_own_blocks_are_copied() {
+    let keys = BlockKeys::of_rows(1, &[[0, 1, 2], [3, 4, 5]]);
+    let orders = [ChunkPolicy::Lru; 2].map(ChunkOrder::new);
+    let below = LmcacheBelow::new(orders, TierChunks::new(2, (8, 0)), 2);
+    let mut store = TieredPool::new(keys, 6, Box::new(below), vec![7; 2], 2).unwrap();
+    let (lease, _) = admit(&mut store, 0);
+    let mut compute = |to: u32| {
+        store.commit(lease, to, Times::default()).unwrap();
+        store.step_computed(&[lease], 0).unwrap();
+        store
+            .take_orders()
+            .iter()
+            .map(|order| order.blocks)
+            .sum::<u64>()
+    };
+    assert_eq!([compute(1), compute(2), compute(3)], [0, 2, 0]);
+    store.release(lease, 0).unwrap();
+    // two blocks were never used, and the prompt's last two are not in the chunk
+    let lease = store.acquire(1, 0).unwrap();
+    assert_eq!(store.reserve(&[(lease, 4)], 0).unwrap(), Reservation::Ready);
+    let waits = store.reserve(&[(lease, 1)], 0).unwrap();
+    assert!(
+        matches!(waits, Reservation::Pending(_)),
+        "the chunk's last block is still read"
+    );
 }
 
 #[test]
