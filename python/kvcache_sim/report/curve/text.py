@@ -41,7 +41,7 @@ def curve_table(document: Document) -> str:
     if "sample" in document:
         sample = document["sample"]
         share = format_percent(sample["rate"])
-        lines.append(f"estimated from {sample['ids']:,} ids ({share} of all); ± is a 95 % bound")
+        lines.append(f"estimated from {sample['ids']:,} ids ({share} of all); ± is meant for 95 % of points")
         return "\n".join(lines)
     lines += ["", *_reference_lines(document)]
     if "lower_tier" in document:
