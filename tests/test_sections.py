@@ -150,5 +150,6 @@ def test_changed_keys_come_in_the_schemas_order():
 def test_the_tiers_are_those_of_the_table():
     tiers = converted(TiersSection, {"disk": {"capacity": "4TiB"}})
     assert list(tiers.present) == ["gpu", "disk"]
-    assert plain_values(tiers)["disk"] == {"capacity": "4TiB", "policy": None, "semantics": None}
+    others = ("policy", "semantics", "chunk_tokens", "kv_ratio", "encode", "decode")
+    assert plain_values(tiers)["disk"] == {"capacity": "4TiB"} | dict.fromkeys(others)
     assert TiersSection.__doc__ == TiersSection.__mro__[1].__doc__

@@ -9,7 +9,7 @@ from kvcache_sim.model.step_time import StepTime
 from kvcache_sim.serving.handover.rules import RULES, Asked
 from kvcache_sim.serving.replica.native import NativeReplica
 from kvcache_sim.serving.router.contract import Router, RouterView
-from kvcache_sim.serving.router.in_core import DecodeClock, FleetLook, look_at
+from kvcache_sim.serving.router.in_core import FleetLook, look_at
 from kvcache_sim.serving.router.uncomputed import Uncomputed
 from kvcache_sim.serving.sequence import Arrival
 from kvcache_sim.serving.settings import HandoverSettings
@@ -40,19 +40,18 @@ class Decision:
         self,
         settings: HandoverSettings,
         view: RouterView,
-        clock: DecodeClock,
-        step_times: Sequence[StepTime],
-        prefilling: Sequence[NativeReplica],
         router: Router,
+        prefilling: Sequence[NativeReplica],
+        step_times: Sequence[StepTime],
         channels: Channels,
     ) -> None:
         self.rule = RULES[settings.decide]
-        self._settings, self._view, self._clock = settings, view, clock
+        self._settings, self._view, self._engine = settings, view, prefilling[0].engine
         self._prefilling, self._channels = prefilling, channels
         assert isinstance(view.look, FleetLook)
         assert view.promised is not None
         self._look, self.promised = view.look, view.promised
-        self._prefill_look = look_at(prefilling, clock)
+        self._prefill_look = look_at(prefilling, self._engine)
         self._decode = Adviser(router)
         #: What prefill machines and decode machines have to compute, if the rule estimates waits.
         self._queues: list[Uncomputed] = []
@@ -124,4 +123,4 @@ class Decision:
         wire = self._channels.handed_over(self._prefilling[source].machine, target.machine)
         bytes_per_s = wire.settings.bandwidth_bytes_per_s
         sent_ns = -(-blocks * target.cache.block_bytes * 1_000_000_000 // bytes_per_s)
-        return wire.wait_ns(self._clock.now_ns) + wire.settings.latency_ns + sent_ns
+        return wire.wait_ns(self._engine.now_ns) + wire.settings.latency_ns + sent_ns

@@ -80,18 +80,16 @@ class Pools:
         settings = replace(cluster.router, policy=self.settings.router, index_blocks=None, index_kind="truth")
         # A separate stream of random numbers from that of the prefill router.
         seed = derive_seed(cluster.seed, "decode router")
-        clock = DecodeClock(engine)
+        clock = DecodeClock(engine, Promised(len(self.decoding)) if decides else None)
         look = look_at(self.decoding, clock)
-        promised = Promised(len(self.decoding)) if decides else None
         trees = [r.tree if decides and r.tiers > 1 else None for r in self.decoding]
-        view = views.of(self.decoding, settings, seed, look, trees, clock, promised)
+        view = views.of(self.decoding, settings, seed, look, trees, clock)
         self._router = router_maker(settings.policy)(view)
         if decides:
             from kvcache_sim.serving.handover.decision import Decision
 
             times = [machine.step_time for machine in cluster.machines]
-            fleet = self.routed, self._router, channels
-            self.decision = Decision(self.settings, view, clock, times, *fleet)
+            self.decision = Decision(self.settings, view, self._router, self.routed, times, channels)
             return
         if self.native is not None and (rule := rule_in_core(self._router)) is not None:
             holds = [(replica.machine, most(replica.can_ever_hold)) for replica in self.decoding]

@@ -8,7 +8,7 @@ from typing import NamedTuple, Protocol
 from kvcache_sim import _core
 from kvcache_sim.engine import Engine
 from kvcache_sim.serving.replica.native import NativeReplica
-from kvcache_sim.serving.router.contract import Look, Router, RouterView
+from kvcache_sim.serving.router.contract import Look, Promised, Router, RouterView
 from kvcache_sim.serving.sequence import Arrival
 
 
@@ -22,10 +22,13 @@ class Clock(Protocol):
 
 
 class DecodeClock:
-    """The clock of a choice of decode machines, after all boundaries of this instant."""
+    """The clock of a choice of decode machines, after all boundaries of this instant.
 
-    def __init__(self, engine: Engine) -> None:
-        self._engine = engine
+    ``promised``: as of ``RouterView``.
+    """
+
+    def __init__(self, engine: Engine, promised: Promised | None = None) -> None:
+        self._engine, self.promised = engine, promised
 
     @property
     def now_ns(self) -> int:

@@ -12,7 +12,7 @@ from heapq import heappop, heappush
 from kvcache_sim.cache.tree_store import TieredStore
 from kvcache_sim.engine import NO_MACHINE, TRANSFER, Engine
 from kvcache_sim.serving.replica.native import NativeReplica
-from kvcache_sim.serving.router.contract import Loads, Look, Occupancy, Promised, RouterView
+from kvcache_sim.serving.router.contract import Loads, Look, Occupancy, RouterView
 from kvcache_sim.serving.router.in_core import DecodeClock
 from kvcache_sim.serving.router.prompt_blocks import PromptBlocks
 from kvcache_sim.serving.router.registry import needs_of
@@ -131,12 +131,8 @@ class Views:
         look: Callable[[Arrival], Look],
         trees: Sequence[TieredStore | None] = (),
         clock: DecodeClock | None = None,
-        promised: Promised | None = None,
     ) -> RouterView:
-        """Return the view of a router over ``replicas``.
-
-        ``clock``: it chooses decode machines; ``promised``: at the requests' arrival.
-        """
+        """Return the view of a router over ``replicas``; ``clock``: it chooses decode machines."""
         engine = self._engine
         published = needs_of(settings.policy).published
         live = RouterView(
@@ -152,7 +148,7 @@ class Views:
             lambda: engine.now_ns,
             self.when_closed,
             clock is not None,
-            promised,
+            None if clock is None else clock.promised,
         )
         if self.scrapes is None:
             return live
