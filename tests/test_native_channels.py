@@ -9,9 +9,10 @@ import pytest
 from examples import examples
 from hypothesis import given
 from hypothesis import strategies as st
+from kvcache_sim.cache.settings import CacheSettings, MovementSettings
 from kvcache_sim.channels.settings import ChannelSettings, NetworkSettings
 from kvcache_sim.serving.membership.plan import Flush, MembershipPlan, TierLoss
-from kvcache_sim.serving.settings import HandoverSettings
+from kvcache_sim.serving.settings import HandoverSettings, ReplicaSettings
 from kvcache_sim.simulation import simulate
 from kvcache_sim.workload.trace import OPEN_LOOP
 from pools import channel, pools
@@ -82,6 +83,25 @@ def test_channels_that_are_chosen_agree(
     )
     trace = random_trace(seed, requests=40, sessions=7)
     agree(settings, trace)
+
+
+def test_a_write_that_waited_chooses_its_channel_when_it_is_sent():
+    test_channels_that_are_chosen_agree.hypothesis.inner_test(
+        replica=ReplicaSettings(max_num_batched_tokens=64, max_num_seqs=1),
+        cache=CacheSettings(block_size_tokens=16),
+        movement=MovementSettings(
+            write={"gpu": "back", "cpu": "through"}, write_selective_uses=1, layer_pipelining=False
+        ),
+        choice="emptiest",
+        shape=(100, 40, 60),
+        rails=2,
+        scope="edge",
+        rates=(1,),
+        kind={"piece_submit_ns": 0, "latency_occupies": False},
+        lookup="local",
+        machines=1,
+        seed=2,
+    )
 
 
 def test_a_choice_of_ones_own_is_made_in_the_core(tmp_path):

@@ -136,11 +136,11 @@ class Mover:
             waited.waits.remove(waited)
             waited.dependents.remove(waited)
             waited.blocks = blocks
-        elif from_tier == REMOTE:
+        if from_tier == REMOTE:
             first = self.connects.pop(move)(transfer)
         else:
             transfer.channel = self.channel(transfer.edge)
-            if self.pipelining and from_tier == COMPUTE and not after:
+            if self.pipelining and from_tier == COMPUTE and not after and waited is None:
                 transfer.computed = computed
         for earlier in after:
             before = self.transfers.get(earlier)
