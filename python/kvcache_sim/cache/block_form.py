@@ -8,6 +8,9 @@ from collections.abc import Sequence
 from kvcache_sim.units import NS_PER_S
 from kvcache_sim.values import Value
 
+#: The keys of a form in a scenario.
+FORM_KEYS = ("kv_ratio", "encode", "decode")
+
 
 class BlockForm(Value):
     """The form of the blocks of a tier, or on the wire: fp8, compressed, or as on the GPU."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
+from kvcache_sim.cache.block_form import FORM_KEYS
 from kvcache_sim.scenario.cache_groups import has_groups
 from kvcache_sim.scenario.idle import Contradiction, Finding
 from kvcache_sim.scenario.schema import MachineSection, ScenarioModel
@@ -11,13 +12,12 @@ from kvcache_sim.scenario.section import changed
 from kvcache_sim.scenario.tiers_section import TierSection
 from kvcache_sim.tiers import COMPUTE, TIERS
 
-_KEYS = ("kv_ratio", "encode", "decode")
 _AS_ON_GPU = f"as they are on the {TIERS[COMPUTE]}"
 
 
 def findings(model: ScenarioModel, machines: Sequence[MachineSection]) -> Iterator[Finding]:
     """Yield settings of a form without effect, or in conflict with others, each with the reason."""
-    for key in _KEYS:
+    for key in FORM_KEYS:
         if getattr(model.tiers.compute, key) is not None:
             hint = f"the {TIERS[COMPUTE]}'s blocks are the measure: set it on a tier below"
             yield ("tiers", TIERS[COMPUTE], key), hint
@@ -39,6 +39,6 @@ def findings(model: ScenarioModel, machines: Sequence[MachineSection]) -> Iterat
         if model.handover.path == "via-cpu":
             yield Contradiction(("handover", "path"), f"hand-overs cross memory {_AS_ON_GPU}")
     if model.handover.path == "via-cpu":
-        for key in _KEYS:
-            if key in changed(model.handover):
+        for key in changed(model.handover):
+            if key in FORM_KEYS:
                 yield ("handover", key), "hand-overs cross memory (handover.path)"

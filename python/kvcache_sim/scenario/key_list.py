@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from msgspec import Meta
 from msgspec.structs import FieldInfo
 
+from kvcache_sim.cache.block_form import FORM_KEYS
 from kvcache_sim.scenario.cluster_sections import (
     FaultSection,
     FleetEventSection,
@@ -55,7 +56,7 @@ def key_lines() -> list[str]:
 
 
 #: The keys of a tier below the GPU, and of the two that have others.
-_OF_LOWER = ("capacity", "policy", "kv_ratio", "encode", "decode")
+_OF_LOWER = ("capacity", "policy", *FORM_KEYS)
 _OF_TIERS = {TIERS[COMPUTE]: _OF_LOWER[:2], TIERS[STAGING]: (*_OF_LOWER, "semantics", "chunk_tokens")}
 
 

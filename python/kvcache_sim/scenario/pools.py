@@ -12,13 +12,13 @@ from kvcache_sim.scenario.idle import Contradiction, Finding
 from kvcache_sim.scenario.schema import MachineSection, ScenarioModel
 from kvcache_sim.scenario.section import changed
 from kvcache_sim.scenario.yaml_tree import Path, Tree
-from kvcache_sim.serving.handover.rules import ADVISERS, ALWAYS, RULES
-from kvcache_sim.serving.router.registry import needs_of
+from kvcache_sim.serving.handover.rules import ALWAYS, RULES
+from kvcache_sim.serving.router.registry import can_advise, needs_of
 from kvcache_sim.serving.settings import Role
 from kvcache_sim.tiers import STAGING, TIERS
 
 #: The figures of ``handover.decide``.
-_FIGURES = ("threshold_tokens", "threshold_share", "min_prompt_tokens", "prefill_busy")
+_FIGURES = tuple(dict.fromkeys(key for rule in RULES.values() for key in rule.keys))
 
 
 def with_machines_of_pools(model: ScenarioModel, tree: Tree) -> ScenarioModel:
@@ -107,8 +107,8 @@ def _of_decision(model: ScenarioModel) -> Iterator[Finding]:
     """Yield settings of a hand-over decided per request without effect, or in conflict with others."""
     own = model.handover
     rule = RULES.get(own.decide, ALWAYS)
-    for key in _FIGURES:
-        if key in changed(own) and key not in rule.keys:
+    for key in changed(own):
+        if key in _FIGURES and key not in rule.keys:
             yield ("handover", key), f"handover.decide is not {' or '.join(_readers(key))}"
     if rule is ALWAYS:
         return
@@ -117,7 +117,7 @@ def _of_decision(model: ScenarioModel) -> Iterator[Finding]:
         yield Contradiction(where, "add handover.prefill_busy")
     asked = [own.router] * rule.chooses_again + [model.router.policy] * rule.reads_prefill
     for policy in asked:
-        if needs_of(policy).sent_blocks and policy not in ADVISERS:
+        if needs_of(policy).sent_blocks and not can_advise(policy):
             yield Contradiction(where, f"router {policy} counts each machine it names as chosen")
 
 

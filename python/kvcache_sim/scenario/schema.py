@@ -1,6 +1,6 @@
 """Every key of a scenario, with its type, default and meaning: YAML is checked against it."""
 
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeAlias
 
 from msgspec import Meta
 
@@ -47,9 +47,9 @@ from kvcache_sim.scenario.section import Section, about, extended
 from kvcache_sim.scenario.tiers_section import LoadEdge, TiersSection, UpperTier
 from kvcache_sim.scenario.trace_section import RetentionSection, TraceSection
 from kvcache_sim.scenario.validation import NAME_PATTERN
+from kvcache_sim.serving.handover.rules import RULES
 from kvcache_sim.serving.settings import (
     FirstToken,
-    HandoverDecision,
     HandoverPath,
     HandoverTransfer,
     Role,
@@ -57,6 +57,10 @@ from kvcache_sim.serving.settings import (
 from kvcache_sim.tier_table import ROWS
 from kvcache_sim.tiers import COMPUTE, LOAD_EDGES, READ_OF_ONE, STAGING, TIERS
 
+if TYPE_CHECKING:
+    HandoverDecision: TypeAlias = str
+else:
+    HandoverDecision = Literal[("always", *RULES)]
 _FASTEST, _LANDING, _LOWER = TIERS[COMPUTE], TIERS[STAGING], " and ".join(TIERS[STAGING:])
 _PATHS = f"from {_FASTEST} to {_FASTEST}, or over both machines' {_LANDING}"
 _BY_UPPER = "{" + ", ".join(f"{tier}: …" for tier in TIERS[:-1]) + "}"

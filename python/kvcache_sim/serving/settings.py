@@ -27,15 +27,6 @@ Role = Literal["both", "prefill", "decode"]
 HandoverPath = Literal["gpu-direct", "via-cpu"]
 HandoverTransfer = Literal["at-end", "layer-by-layer"]
 FirstToken = Literal["decode", "prefill"]
-HandoverDecision = Literal[
-    "always",
-    "threshold",
-    "shorter-wait",
-    "llm-d",
-    "dynamo-isl-bounding",
-    "dynamo-prefill-load",
-    "dynamo-isl-or-load",
-]
 #: Controller of the router ``aimd``.
 Controller = Literal["aimd", "sigmoid"]
 #: The router's source of cache contents: the machines' caches, or the prompts that it sent.
@@ -198,8 +189,8 @@ class HandoverSettings(Value):
     first_token: FirstToken = "decode"
     #: Router of decode machines: a policy as in ``RouterSettings``.
     router: str = "least-loaded"
-    #: Which requests are handed over, and the figures of the rule (``handover.decision``).
-    decide: HandoverDecision = "always"
+    #: Which requests are handed over, and the figures of the rule (``handover.rules``).
+    decide: str = "always"
     threshold_tokens: int | None = None
     threshold_share: float = 0.7
     min_prompt_tokens: int = 0

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
 
+from kvcache_sim.cache.block_form import FORM_KEYS
 from kvcache_sim.errors import UsageError
 from kvcache_sim.spec.movement_policies import FETCH
 from kvcache_sim.spec.routers import ROUTERS
@@ -43,9 +44,6 @@ _PLUG_INS = "the policies of the seeds"
 _EVICTION = Only((None, "lru", "fifo", "lfu", "ttl"), "four eviction orders; replays judge the others")
 _BEYOND = "no seed asks for it"
 
-#: The keys of a narrower form of KV.
-_FORM = ("kv_ratio", "encode", "decode")
-
 COVERAGE: dict[str, Only | None] = {
     "name": COVERED,
     "seed": COVERED,
@@ -67,8 +65,8 @@ COVERAGE: dict[str, Only | None] = {
     "tiers": COVERED,
     **{f"tiers.{tier}.policy": _EVICTION for tier in TIERS},
     f"tiers.{TIERS[STAGING]}.semantics": Only((None,), _ENGINES),
-    **{f"tiers.{tier}.{key}": Only((None,), _BEYOND) for tier in TIERS[COMPUTE + 1 :] for key in _FORM},
-    **{f"handover.{key}": Only((None, 1.0), _BEYOND) for key in _FORM},
+    **{f"tiers.{tier}.{key}": Only((None,), _BEYOND) for tier in TIERS[COMPUTE + 1 :] for key in FORM_KEYS},
+    **{f"handover.{key}": Only((None, 1.0), _BEYOND) for key in FORM_KEYS},
     "replica": COVERED,
     "replica.scheduler": Only(("kvsim",), _ENGINES),
     "replica.watermark": Only((0.0,), _ENGINES),

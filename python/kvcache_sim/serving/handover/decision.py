@@ -13,6 +13,7 @@ from kvcache_sim.serving.router.in_core import FleetLook, look_at
 from kvcache_sim.serving.router.uncomputed import Uncomputed
 from kvcache_sim.serving.sequence import Arrival
 from kvcache_sim.serving.settings import HandoverSettings
+from kvcache_sim.units import NS_PER_S
 
 
 class Adviser:
@@ -67,7 +68,7 @@ class Decision:
         prefill, source, keeps = Adviser(router), None, not self.rule.chooses_again
         asked = self._decode.ask(s)
         to_compute, s.expected_prefill_tokens = s.expected_prefill_tokens, 0
-        at = self.fitting(asked, s)
+        at = self._view.large_enough(asked, s)
         if at is None:  # rejected there
             return self._view.replicas[asked]
         if self.rule.reads_prefill:
@@ -85,12 +86,6 @@ class Decision:
         prefill.sent(s, source)
         self._queue(s, 0, source, self._prefill_look)
         return self._prefilling[source]
-
-    def fitting(self, chosen: int, s: Arrival) -> int | None:
-        """Return the chosen decode machine, or the next that is large enough for it; None: none is."""
-        machines = self._view.replicas
-        from_there = (*range(chosen, len(machines)), *range(chosen))
-        return next((at for at in from_there if machines[at].can_ever_hold(s.total_kv_tokens)), None)
 
     def _asked(self, s: Arrival, at: int, source: int | None, prefill: Adviser) -> Asked:
         block = self._view.block_size_tokens
@@ -122,5 +117,5 @@ class Decision:
         blocks: int = -(-s.prompt_num_tokens // block) - self._view.look(s).gpu_blocks[at]
         wire = self._channels.handed_over(self._prefilling[source].machine, target.machine)
         bytes_per_s = wire.settings.bandwidth_bytes_per_s
-        sent_ns = -(-blocks * target.cache.block_bytes * 1_000_000_000 // bytes_per_s)
+        sent_ns = -(-blocks * target.cache.block_bytes * NS_PER_S // bytes_per_s)
         return wire.wait_ns(self._engine.now_ns) + wire.settings.latency_ns + sent_ns

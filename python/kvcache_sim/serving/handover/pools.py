@@ -12,7 +12,7 @@ from kvcache_sim.engine import Engine
 from kvcache_sim.rng import derive_seed
 from kvcache_sim.serving.recorder import Recorder
 from kvcache_sim.serving.replica.native import NativeReplica
-from kvcache_sim.serving.router.contract import Promised, Router
+from kvcache_sim.serving.router.contract import Promised, Router, RouterView
 from kvcache_sim.serving.router.in_core import DecodeClock, look_at, rule_in_core
 from kvcache_sim.serving.router.registry import router_maker
 from kvcache_sim.serving.router.views import Views
@@ -55,6 +55,7 @@ class Pools:
         #: Machines that a prompt may be handed over to; empty without disaggregation.
         self.decoding: list[NativeReplica] = []
         self._router: Router | None = None
+        self._view: RouterView | None = None
         #: All machines in the core, if they hand over or read each other; it may choose the decode machine.
         self.native: NativeCluster | None = None
         self.decodes_in_core = False
@@ -83,7 +84,7 @@ class Pools:
         clock = DecodeClock(engine, Promised(len(self.decoding)) if decides else None)
         look = look_at(self.decoding, clock)
         trees = [r.tree if decides and r.tiers > 1 else None for r in self.decoding]
-        view = views.of(self.decoding, settings, seed, look, trees, clock)
+        self._view = view = views.of(self.decoding, settings, seed, look, trees, clock)
         self._router = router_maker(settings.policy)(view)
         if decides:
             from kvcache_sim.serving.handover.decision import Decision
@@ -137,14 +138,14 @@ class Pools:
         A machine too small for the request is skipped for the next one that is large enough.
         """
         assert self._router is not None
+        assert self._view is not None
         expected, s.expected_prefill_tokens = s.expected_prefill_tokens, 0
         promised = None if self.decision is None else self.decision.promised.machine_of(s.request)
         chosen = self._router.choose(s) if promised is None else promised
         to_send, s.expected_prefill_tokens = s.expected_prefill_tokens, expected
-        target = self.decoding[chosen]
-        if not target.can_ever_hold(s.total_kv_tokens):
-            from_there = [*self.decoding[chosen:], *self.decoding[:chosen]]
-            target = next(r for r in from_there if r.can_ever_hold(s.total_kv_tokens))
+        at = self._view.large_enough(chosen, s)
+        assert at is not None, "a request that no machine can hold is rejected at its arrival"
+        target = self.decoding[at]
         return target.machine, self._between(source, target.machine), to_send
 
     def _between(self, source: int, target: int) -> Route:

@@ -89,9 +89,6 @@ _ISL, _LOAD = ("threshold_tokens", "threshold_share"), ("prefill_busy",)
 #: Every request is handed over, and its decode machine chosen when its prompt is computed.
 ALWAYS = Rule(lambda *_: True)
 
-#: Routers that can be asked without counting the machine they name as chosen.
-ADVISERS = ("dynamo-kv",)
-
 #: Every other rule by name.
 RULES: dict[str, Rule] = {
     "threshold": Rule(_above_threshold, ("threshold_tokens",), 2048),

@@ -162,6 +162,12 @@ class RouterView(Value):
         prompt, block = sequence.prompt_num_tokens, self.block_size_tokens
         return [max(prompt - found * block, 0) for found in found_blocks]
 
+    def large_enough(self, chosen: int, sequence: Arrival) -> int | None:
+        """Return the chosen machine, or the next that can hold the whole request; None: none can."""
+        from_there = (*range(chosen, len(self.replicas)), *range(chosen))
+        tokens = sequence.total_kv_tokens
+        return next((at for at in from_there if self.replicas[at].can_ever_hold(tokens)), None)
+
     def uncredited_blocks(self, sequence: Arrival, found_blocks: Sequence[int]) -> list[float]:
         """Return by machine the credit that its found blocks lack compared with as many GPU blocks.
 

@@ -52,6 +52,11 @@ def needs_of(policy: str) -> Needs:
     return needs
 
 
+def can_advise(policy: str) -> bool:
+    """Return True if a built-in router can be asked without counting its answer as followed: ``ask``."""
+    return hasattr(ROUTERS.get(policy), "ask")
+
+
 def readers_of(key: str) -> list[str]:
     """Return the routers that read a key of the section ``router``. Cost: an import of every router."""
     return [name for name in ROUTERS if key in needs_of(name).keys]
