@@ -56,7 +56,9 @@ def search(seed: int, limits: Limits, jobs: int, kinds: Collection[str]) -> int:
                 if text:
                     pool.shutdown(wait=False, cancel_futures=True)
                     print(f"after {ended.total()} cases, {time.monotonic() - started_s:.0f} s:", flush=True)
-                    return explain(case, limits.shrinking_s)
+                    if not explain(case, limits.shrinking_s):
+                        print(f"found only behind other cases of its process:\n{text}", flush=True)
+                    return 1
                 ended[f"{case.kind}: {how}"] += 1
             if stuck := [case for case, since_s in running.values() if now_s - since_s > 2 * LONGEST_S]:
                 pool.kill_workers() if hasattr(pool, "kill_workers") else pool.shutdown(False)
