@@ -6,6 +6,14 @@ import numpy as np
 from hypothesis import strategies as st
 from kvcache_sim.workload.trace import Trace
 
+#: Names of ids as files have them: counted from 0, 64-bit hashes, texts, beyond 64 bits.
+NAMES = {
+    "numbers": lambda k: k,
+    "far numbers": lambda k: (k + 1) * 0x9E3779B97F4A7C15 % 2**64,
+    "texts": lambda k: f"block {k}",
+    "beyond 64 bits": lambda k: 2**70 + 7 * k,
+}
+
 
 def trace_of(rows, block_size=4, input_tokens=None, arrival_ns=None, output_tokens=None) -> Trace:
     """Return a trace whose ids are numbered by first appearance."""

@@ -17,15 +17,7 @@ from kvcache_sim.workload.readers import read as reading
 from kvcache_sim.workload.readers.settings import ReadSettings
 from kvcache_sim.workload.readers.stream import RowStream
 from kvcache_sim.workload.toolbox.write import mooncake_lines
-from small_traces import tree_traces
-
-#: Names of ids as files have them: counted from 0, 64-bit hashes, texts, beyond 64 bits.
-NAMES = {
-    "numbers": lambda k: k,
-    "far numbers": lambda k: (k + 1) * 0x9E3779B97F4A7C15 % 2**64,
-    "texts": lambda k: f"block {k}",
-    "beyond 64 bits": lambda k: 2**70 + 7 * k,
-}
+from small_traces import NAMES, tree_traces
 
 
 @pytest.fixture(scope="module", autouse=True)

@@ -17,6 +17,7 @@ from kvcache_sim.policies.plugins.hosted import HostedOrder, HostedPriority
 
 __all__ = [
     "MISS_CAUSES",
+    "BlockSplit",
     "Channel",
     "Cluster",
     "CurveSample",
@@ -53,6 +54,7 @@ __all__ = [
     "__release__",
     "__version__",
     "first_randrange",
+    "id_lists",
     "key_lines",
     "last_panic",
     "native_policies",
@@ -89,6 +91,29 @@ def reuse_distances(ids: NDArray[np.uint32]) -> NDArray[np.int64]:
     Returns:
         Distances, shape (n,); -1 at the first reference of an id.
     """
+
+def id_lists(ids: NDArray[np.uint64], offsets: NDArray[np.int64]) -> list[str]:
+    """Return the ids of each row as JSON, ``[1, 2, 3]``.
+
+    Args:
+        ids: Ids of all rows, shape (references,).
+        offsets: Row r has ``ids[offsets[r]:offsets[r + 1]]``, shape (rows + 1,).
+    """
+
+@final
+class BlockSplit:
+    """The ids of smaller blocks, numbered by first appearance over all parts of a trace."""
+
+    def __new__(cls, old: int, new: int) -> BlockSplit:
+        """Split blocks of ``old`` tokens into blocks of ``new``, which divides it."""
+    def rows(
+        self, ids: NDArray[np.uint32], offsets: NDArray[np.int64], input_tokens: NDArray[np.int64]
+    ) -> tuple[NDArray[np.uint32], NDArray[np.int64]]:
+        """Return the new ids of the next rows, and their offsets; a partial last block has fewer.
+
+        Raises:
+            OverflowError: For more than 2³² distinct blocks.
+        """
 
 class TraceProblem(ValueError):
     """A refused trace; ``args`` are line, column (0: none), kind, what, got, expected, hint."""
@@ -199,8 +224,15 @@ class TraceRows:
     @property
     def alone(self) -> bool:
         """True if no row so far has a session, a pause or a predecessor, and all rows have block ids."""
+    @property
+    def new_input_only(self) -> bool:
+        """True if rows hold the new input of their turn only."""
+    def names(self, ids: NDArray[np.uint32]) -> NDArray[np.uint64] | list[str] | list[int]:
+        """Return the trace's own names of block ids."""
+    def session_names(self, first: int) -> list[str]:
+        """Return the names of sessions from number ``first`` on."""
     def take(self) -> RowColumns:
-        """Return the buffered rows; block ids keep their numbers in later rows."""
+        """Return the buffered rows, without names of sessions; ids keep their numbers in later rows."""
     def keep_ids(self, numbers: NDArray[np.uint32]) -> None:
         """Forget all block ids except ``numbers``; a forgotten id that recurs gets a new number."""
     def finish(self) -> tuple[RawColumns, TraceSource]:

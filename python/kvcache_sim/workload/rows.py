@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import replace
 
 import numpy as np
@@ -98,3 +99,24 @@ def names_of(
     names = trace.id_names[dense] if len(trace.id_names) else dense
     same = bool(np.array_equal(names, np.arange(len(dense), dtype=names.dtype)))
     return np.empty(0, np.int64) if same else names
+
+
+#: Block ids of rows that are written together.
+PART_REFERENCES = 1 << 20
+
+
+def parts(trace: Trace, references: int) -> Iterator[Trace]:
+    """Yield consecutive rows of a trace, about ``references`` ids at a time, numbered as in the trace."""
+    start = 0
+    while start < len(trace):
+        most = trace.id_offsets[start] + references
+        stop = max(start + 1, int(np.searchsorted(trace.id_offsets, most, "right")) - 1)
+        rows, first = slice(start, min(stop, start + references)), int(trace.id_offsets[start])
+        start = rows.stop
+        given = [name for name in (*WHERE_EMPTY, "after", "extra") if len(getattr(trace, name))]
+        yield replace(
+            trace,
+            **{name: getattr(trace, name)[rows] for name in (*COLUMNS, "session", *given)},
+            id_offsets=trace.id_offsets[rows.start : start + 1] - first,
+            block_ids=trace.block_ids[first : int(trace.id_offsets[start])],
+        )

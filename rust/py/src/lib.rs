@@ -44,6 +44,8 @@ mod table;
 mod token_store;
 mod tokens;
 mod trace;
+mod trace_ids;
+mod trace_rows;
 mod views;
 mod visits;
 mod write_plugin;
@@ -84,7 +86,9 @@ mod _core {
         table::PyTableWriter,
         token_store::PyTokenStore,
         tokens::{first_randrange, seeds_of_ids, seeds_of_names, write_token_rows},
-        trace::{reuse_distances, TraceRows, TraceSource},
+        trace::TraceSource,
+        trace_ids::{id_lists, reuse_distances, PyBlockSplit},
+        trace_rows::TraceRows,
     };
 
     #[pymodule_init]

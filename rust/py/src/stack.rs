@@ -8,7 +8,7 @@ use kvsim_core::trace::sampler::{Sample, Sampler};
 use numpy::{IntoPyArray, PyArray1, PyReadonlyArray1};
 use pyo3::prelude::*;
 
-use crate::trace::TraceRows;
+use crate::trace_rows::TraceRows;
 
 /// A step function of capacity, exact at every capacity.
 #[pyclass(name = "HitSteps", module = "kvcache_sim._core")]

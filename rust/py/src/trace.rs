@@ -9,12 +9,12 @@ use std::time::Duration;
 use kvsim_core::trace::columns::{Columns, Reading};
 use kvsim_core::trace::csv::{self, CsvSchema, TimeForm};
 use kvsim_core::trace::intern::Names;
-use kvsim_core::trace::jsonl::{self, RowReader, Schema};
+use kvsim_core::trace::jsonl::{self, Schema};
 use kvsim_core::trace::problem::Problem;
-use kvsim_core::trace::sampler::{Sample, Sampler};
+use kvsim_core::trace::sampler::Sample;
 use kvsim_core::trace::source::{is_damage, Source};
-use kvsim_core::trace::{reuse, weka, Order, ReadError, Settings};
-use numpy::{PyArray1, PyReadonlyArray1};
+use kvsim_core::trace::{weka, Order, ReadError, Settings};
+use numpy::PyArray1;
 use pyo3::exceptions::{PyKeyboardInterrupt, PyOSError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict, PyInt, PyList};
@@ -53,11 +53,11 @@ fn io_error(error: &std::io::Error) -> PyErr {
 /// A trace's bytes, opened once: inspected, then read, then identified by their SHA-256.
 #[pyclass(module = "kvcache_sim._core")]
 pub struct TraceSource {
-    source: Option<Source>,
+    pub source: Option<Source>,
 }
 
 /// A source or reader, or a refusal if it was given away.
-fn open<T>(kept: Option<T>) -> PyResult<T> {
+pub fn open<T>(kept: Option<T>) -> PyResult<T> {
     kept.ok_or_else(|| PyValueError::new_err("the trace has been read"))
 }
 
@@ -181,7 +181,7 @@ impl TraceSource {
     }
 }
 
-fn signals_are_quiet() -> bool {
+pub fn signals_are_quiet() -> bool {
     Python::attach(|py| match py.check_signals() {
         Ok(()) => true,
         Err(error) => {
@@ -191,7 +191,7 @@ fn signals_are_quiet() -> bool {
     })
 }
 
-fn read_error(py: Python<'_>, error: ReadError) -> PyErr {
+pub fn read_error(py: Python<'_>, error: ReadError) -> PyErr {
     match error {
         ReadError::Trace(problem) => TraceProblem::new_err(parts(&problem)),
         ReadError::Io(error) => io_error(&error),
@@ -213,7 +213,7 @@ macro_rules! from_entries {
     };
 }
 
-fn schema_from(dict: &Bound<'_, PyDict>) -> PyResult<Schema> {
+pub fn schema_from(dict: &Bound<'_, PyDict>) -> PyResult<Schema> {
     Ok(from_entries!(
         dict,
         Schema {
@@ -239,7 +239,7 @@ fn schema_from(dict: &Bound<'_, PyDict>) -> PyResult<Schema> {
     ))
 }
 
-fn settings_from(dict: &Bound<'_, PyDict>) -> PyResult<Settings> {
+pub fn settings_from(dict: &Bound<'_, PyDict>) -> PyResult<Settings> {
     let order: String = get(dict, "order")?;
     let sample: Option<(f64, u64)> = match dict.get_item("sample")? {
         Some(sample) => sample.extract()?,
@@ -259,7 +259,7 @@ fn settings_from(dict: &Bound<'_, PyDict>) -> PyResult<Settings> {
 }
 
 /// Rows as numpy arrays (moved, not copied).
-fn row_columns(py: Python<'_>, out: &Bound<'_, PyDict>, c: Columns) -> PyResult<()> {
+pub fn row_columns(py: Python<'_>, out: &Bound<'_, PyDict>, c: Columns) -> PyResult<()> {
     set_arrays!(out, c =>
         arrival_ns, input_tokens, output_tokens, id_offsets, block_ids, session, turn, think_ns, is_conversational_turn,
         after, history_tokens, priority, named_tokens, abort_after_ns
@@ -272,7 +272,7 @@ fn row_columns(py: Python<'_>, out: &Bound<'_, PyDict>, c: Columns) -> PyResult<
 }
 
 /// The columns as numpy arrays (moved, not copied), the names, and the reader's findings.
-fn columns(py: Python<'_>, reading: Reading) -> PyResult<Bound<'_, PyDict>> {
+pub fn columns(py: Python<'_>, reading: Reading) -> PyResult<Bound<'_, PyDict>> {
     let out = PyDict::new(py);
     row_columns(py, &out, reading.columns)?;
     match reading.ids.names {
@@ -300,100 +300,4 @@ fn columns(py: Python<'_>, reading: Reading) -> PyResult<Bound<'_, PyDict>> {
     out.set_item("findings", PyList::new(py, findings.collect::<Vec<_>>())?)?;
     set_entries!(out, reading => new_input_only, lines, bytes, unordered, block_size);
     Ok(out)
-}
-
-/// A reader of JSON rows that returns a part of the file at a time.
-#[pyclass(module = "kvcache_sim._core")]
-pub struct TraceRows {
-    reader: Option<RowReader<Source>>,
-}
-
-#[pymethods]
-impl TraceRows {
-    #[new]
-    fn new(
-        source: &mut TraceSource,
-        schema: &Bound<'_, PyDict>,
-        settings: &Bound<'_, PyDict>,
-    ) -> PyResult<Self> {
-        let (schema, settings) = (schema_from(schema)?, settings_from(settings)?);
-        let source = open(source.source.take())?;
-        Ok(TraceRows {
-            reader: Some(RowReader::new(source, schema, settings)),
-        })
-    }
-
-    /// Reads until `most` rows are buffered; returns true if there may be more.
-    fn read(&mut self, py: Python<'_>, most: usize) -> PyResult<bool> {
-        let reader = open(self.reader.as_mut())?;
-        py.detach(|| reader.read(most, |_| signals_are_quiet()))
-            .map_err(|e| read_error(py, e))
-    }
-
-    /// Reads until so many block ids are buffered; returns true if there may be more.
-    fn buffer(&mut self, py: Python<'_>, references: usize) -> PyResult<bool> {
-        let reader = open(self.reader.as_mut())?;
-        py.detach(|| reader.buffer(references, |_| signals_are_quiet()))
-            .map_err(|e| read_error(py, e))
-    }
-
-    /// The first reason why the rows so far cannot be replayed one by one.
-    #[getter]
-    fn needs_whole(&mut self) -> PyResult<Option<&'static str>> {
-        Ok(open(self.reader.as_mut())?.needs_whole())
-    }
-
-    /// True if no row so far has a session, a pause or a predecessor.
-    #[getter]
-    fn alone(&mut self) -> PyResult<bool> {
-        Ok(open(self.reader.as_mut())?.alone())
-    }
-
-    /// The buffered rows, in the form of `TraceSource`, without findings.
-    fn take<'py>(&mut self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
-        let taken = open(self.reader.as_mut())?.take();
-        let out = PyDict::new(py);
-        row_columns(py, &out, taken)?;
-        Ok(out)
-    }
-
-    /// Forgets all block ids except these.
-    fn keep_ids(&mut self, numbers: PyReadonlyArray1<'_, u32>) -> PyResult<()> {
-        open(self.reader.as_mut())?.keep_ids(numbers.as_slice()?);
-        Ok(())
-    }
-
-    /// The buffered rows with every finding; and the source, for its digest.
-    fn finish<'py>(&mut self, py: Python<'py>) -> PyResult<(Bound<'py, PyDict>, TraceSource)> {
-        let (reading, source) = open(self.reader.take())?.finish();
-        let source = TraceSource {
-            source: Some(source),
-        };
-        Ok((columns(py, reading)?, source))
-    }
-}
-
-impl TraceRows {
-    /// Gives all rows to `consume`; returns false if a row cannot be replayed alone.
-    pub fn each(
-        &mut self,
-        py: Python<'_>,
-        consume: impl FnMut(&Columns, Option<&Sampler>) + Send,
-    ) -> PyResult<bool> {
-        let reader = open(self.reader.as_mut())?;
-        py.detach(|| reader.each(|_| signals_are_quiet(), consume))
-            .map_err(|e| read_error(py, e))?;
-        Ok(reader.needs_whole().is_none())
-    }
-}
-
-/// Reuse distances of a flat array of dense ids.
-#[pyfunction]
-pub fn reuse_distances<'py>(
-    py: Python<'py>,
-    ids: PyReadonlyArray1<'py, u32>,
-) -> PyResult<Bound<'py, PyArray1<i64>>> {
-    let ids = ids.as_slice()?;
-    let out = py.detach(|| reuse::distances(ids));
-    Ok(PyArray1::from_vec(py, out))
 }

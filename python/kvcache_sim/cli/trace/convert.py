@@ -35,10 +35,15 @@ def command(
       kvsim trace convert azure2023_conv.csv --fill-ids -o azure.jsonl
     """
     from kvcache_sim.workload.missing_ids import fill_missing_ids
+    from kvcache_sim.workload.toolbox.windowed import converted
+    from kvcache_sim.workload.trace import Trace
 
     reading = options.settings(trace_block_size, trace_format, on_bad_row, time_order)
     reading = replace(
         reading, bytes_per_token=bytes_per_token, tokenizer=tokenizer, answer_tokens=answer_tokens
     )
-    trace_read = options.load(trace, reading)
-    options.save(fill_missing_ids(trace_read) if fill_ids else trace_read, output, force)
+    if fill_ids:
+        options.save(fill_missing_ids(options.load(trace, reading)), output, force)
+        return
+    given = options.load_windows(trace, reading)
+    options.save(given if isinstance(given, Trace) else converted(given), output, force)

@@ -12,6 +12,8 @@ from kvcache_sim.cli.notices import warn
 
 if TYPE_CHECKING:
     from kvcache_sim.workload.readers import ReadSettings
+    from kvcache_sim.workload.readers.stream import RowWindows
+    from kvcache_sim.workload.toolbox.windowed import Windowed
     from kvcache_sim.workload.trace import Trace
 
 TraceFile = Annotated[str, typer.Argument(metavar="TRACE", help="trace file; - is standard input")]
@@ -63,17 +65,32 @@ def load(path: str, reading: ReadSettings) -> Trace:
     return trace
 
 
-def save(trace: Trace, output: str, force: bool) -> None:
+def load_windows(path: str, reading: ReadSettings) -> Trace | RowWindows:
+    """Return a trace as ``load``, a long one in windows: its warnings are printed after it is written."""
+    from kvcache_sim.workload.readers.read import open_windows
+    from kvcache_sim.workload.trace import Trace
+
+    trace = open_windows(path, reading)
+    for warning in trace.warnings if isinstance(trace, Trace) else ():
+        warn(warning)
+    return trace
+
+
+def save(trace: Trace | Windowed, output: str, force: bool) -> None:
     """Write a trace as Mooncake JSONL, whole or not at all; prints the next command on stderr."""
-    from kvcache_sim.workload.toolbox.write import mooncake_lines
+    from kvcache_sim.workload.toolbox.write import mooncake_lines, write_lines
+    from kvcache_sim.workload.trace import Trace
 
+    lines = mooncake_lines(trace) if isinstance(trace, Trace) else trace.lines()
     if output == "-":
-        sys.stdout.writelines(mooncake_lines(trace))
-        return
-    from kvcache_sim.workload.toolbox.write import write_lines
-
-    write_lines(Path(output), mooncake_lines(trace), force)
-    print_written(len(trace), output, trace.block_size)
+        sys.stdout.writelines(lines)
+    else:
+        write_lines(Path(output), lines, force)
+    for warning in () if isinstance(trace, Trace) else trace.warnings:
+        warn(warning)
+    if output != "-":
+        requests = len(trace) if isinstance(trace, Trace) else trace.requests
+        print_written(requests, output, trace.block_size)
 
 
 def print_written(requests: int, output: str, block_size: int, kind: str = "") -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable
-from functools import partial
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -12,10 +11,25 @@ import typer
 from kvcache_sim.cli.trace import options
 
 if TYPE_CHECKING:
+    from kvcache_sim.workload.readers import ReadSettings
+    from kvcache_sim.workload.readers.stream import RowWindows
+    from kvcache_sim.workload.toolbox.windowed import Windowed
     from kvcache_sim.workload.trace import Trace
 
-#: Reads the trace that the command line names.
-Read = Callable[[], "Trace"]
+
+class Read:
+    """Reads the trace that the command line names."""
+
+    def __init__(self, path: str, settings: ReadSettings) -> None:
+        self.path, self._settings = path, settings
+
+    def __call__(self) -> Trace:
+        """Return it whole."""
+        return options.load(self.path, self._settings)
+
+    def windows(self) -> Trace | RowWindows:
+        """Return it some rows at a time if it is long."""
+        return options.load_windows(self.path, self._settings)
 
 
 def _both_ends(
@@ -26,18 +40,22 @@ def _both_ends(
     trace_format: options.TraceFormat = None,
     on_bad_row: options.OnBadRow = "error",
     time_order: options.TimeOrder = "error",
-) -> tuple[Read, Callable[[Trace], None]]:
+) -> tuple[Read, Callable[[Trace | Windowed], None]]:
     reading = options.settings(trace_block_size, trace_format, on_bad_row, time_order)
-    return partial(options.load, trace, reading), lambda changed: options.save(changed, output, force)
+    return Read(trace, reading), lambda changed: options.save(changed, output, force)
 
 
-def transform(change: Callable[..., Trace]) -> Callable[..., None]:
+#: Types that are imported with the first use of a trace.
+_LATER = {"Trace": object, "Windowed": object}
+
+
+def transform(change: Callable[..., Trace | Windowed]) -> Callable[..., None]:
     """Return the command of ``change(read, *its own options)``, which returns the trace to write.
 
     It has the options of ``change`` and those of every transform: where to read, how, and where to write.
     """
-    own = list(inspect.signature(change, eval_str=True, locals={"Trace": object}).parameters.values())[1:]
-    first, *ends = inspect.signature(_both_ends, eval_str=True, locals={"Trace": object}).parameters.values()
+    own = list(inspect.signature(change, eval_str=True, locals=_LATER).parameters.values())[1:]
+    first, *ends = inspect.signature(_both_ends, eval_str=True, locals=_LATER).parameters.values()
 
     def command(**given: object) -> None:
         chosen = {option.name: given.pop(option.name) for option in own}
@@ -111,16 +129,18 @@ def rechunk(
     to: Annotated[
         int, typer.Option("--to", "--block-size", help="new tokens an id, a divisor of the old")
     ] = 16,
-) -> Trace:
+) -> Trace | Windowed:
     """Write a trace in smaller blocks, each old block a run of new ones.
 
     \b
     Examples:
       kvsim trace rechunk conversation_trace.jsonl --to 16 -o b16.jsonl
     """
-    from kvcache_sim.workload.toolbox import transforms
+    from kvcache_sim.workload.toolbox import transforms, windowed
+    from kvcache_sim.workload.trace import Trace
 
-    return transforms.rechunk(read(), to)
+    given = read.windows()
+    return transforms.rechunk(given, to) if isinstance(given, Trace) else windowed.rechunked(given, to)
 
 
 @transform
@@ -145,7 +165,7 @@ def repeat(
     read: Read,
     times: Annotated[int, typer.Option("-n", "--times", help="how often")] = 2,
     gap: Annotated[str, typer.Option(help="time between the last arrival and the next copy")] = "1s",
-) -> Trace:
+) -> Trace | Windowed:
     """Write a trace several times over, each copy with blocks and sessions of its own.
 
     \b
@@ -153,10 +173,14 @@ def repeat(
       kvsim trace repeat conversation_trace.jsonl -n 3 --gap 3s -o three.jsonl
     """
     from kvcache_sim.units import parse_time_ns
-    from kvcache_sim.workload.toolbox import transforms
+    from kvcache_sim.workload.toolbox import transforms, windowed
+    from kvcache_sim.workload.trace import Trace
 
     gap_ns = parse_time_ns(gap)
-    return transforms.repeat(read(), times, gap_ns)
+    given = read() if read.path == "-" else read.windows()
+    if isinstance(given, Trace):
+        return transforms.repeat(given, times, gap_ns)
+    return windowed.repeated(given, read.windows, times, gap_ns)
 
 
 @transform

@@ -44,12 +44,20 @@ _YEAR_NS = 31_557_600 * 10**9
 
 def odd_times(trace: Trace) -> list[Finding]:
     """Return notes on arrivals that look like another unit, a single time, or dates."""
+    return odd_span(*open_span(trace))
+
+
+def open_span(trace: Trace) -> tuple[int, int, int]:
+    """Return the number of requests with a time of their own, and their first and last arrival in ns."""
     open_loop = trace.arrival_ns[trace.think_ns < 0]
-    n = len(open_loop)
+    return (len(open_loop), int(open_loop.min()), int(open_loop.max())) if len(open_loop) else (0, 0, 0)
+
+
+def odd_span(n: int, first: int, last: int) -> list[Finding]:
+    """Return the notes of ``odd_times`` on ``n`` arrivals from ``first`` to ``last`` in ns."""
     found: list[Finding] = []
     if n == 0:
         return found
-    first, last = int(open_loop.min()), int(open_loop.max())
     if n > 1 and first == last:
         found.append(Finding("equal-times", n, 0, f"all {n:,} requests arrive at the same time"))
     elif n >= 100:

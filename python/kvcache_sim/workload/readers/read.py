@@ -17,7 +17,8 @@ from kvcache_sim.workload.readers.json_rows import guessed_block, read_head
 from kvcache_sim.workload.readers.problems import located_errors, opened, trace_error
 from kvcache_sim.workload.readers.registry import check_text, detect_format, format_named
 from kvcache_sim.workload.readers.settings import ReadSettings
-from kvcache_sim.workload.readers.stream import RowStream, TraceStream
+from kvcache_sim.workload.readers.stream import RowStream, RowWindows, TraceStream
+from kvcache_sim.workload.rows import PART_REFERENCES
 from kvcache_sim.workload.trace import Trace
 
 if TYPE_CHECKING:
@@ -91,6 +92,20 @@ def open_rows(path: str | os.PathLike[str], settings: ReadSettings) -> Trace | R
     own = replace(settings, extra_keys=(), prefixes=None)
     whole = replace(settings, sample=None)
     return read_trace(path, settings=whole) if own != settings else _opened(path, own, is_long, RowStream)
+
+
+def open_windows(path: str | os.PathLike[str], settings: ReadSettings) -> Trace | RowWindows:
+    """Return the requests of a trace, or some rows at a time if it has more than PART_REFERENCES ids.
+
+    The same further conditions as of ``open_trace``, but rows may have sessions and wait for others.
+    Raises as ``read_trace``.
+    """
+    return _opened(
+        path,
+        settings,
+        lambda rows: rows.buffer(PART_REFERENCES + 1) and not rows.new_input_only,
+        RowWindows,
+    )
 
 
 def _opened(

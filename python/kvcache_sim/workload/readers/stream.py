@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import fields, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -10,12 +10,15 @@ from numpy.typing import NDArray
 
 from kvcache_sim.errors import TraceError
 from kvcache_sim.workload.context_window import ContextTokens, with_answers_in_context
-from kvcache_sim.workload.readers.findings import Finding, line_of, odd_times
+from kvcache_sim.workload.readers.findings import Finding, line_of, odd_span, odd_times, open_span
 from kvcache_sim.workload.readers.json_rows import guessed_block
 from kvcache_sim.workload.readers.problems import located_errors
+from kvcache_sim.workload.rows import PART_REFERENCES
 from kvcache_sim.workload.trace import COLUMNS, Trace
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from kvcache_sim._core import CurveSample, CurveStack, RawColumns, RowColumns, TraceRows
 
 #: Rows per window after the first one.
@@ -74,6 +77,49 @@ def _notes(where: str, raw: RawColumns, block: tuple[bool, int, int]) -> tuple[s
     if block[0]:
         findings.append(Finding(*guessed_block(*block[1:])))
     return tuple(line_of(where, finding) for finding in findings)
+
+
+class RowWindows:
+    """The rows of a trace for a transform that writes them as they come: some rows at a time, once.
+
+    Ids are numbered as in the whole trace; ``after`` counts its rows. ``requests``, ``last_ns`` (the last
+    arrival), ``distinct_ids`` and ``warnings`` are of the rows so far, complete after the last.
+    """
+
+    def __init__(self, where: str, rows: TraceRows, block_size: int, guessed: bool) -> None:
+        self._rows, self._guessed = rows, guessed
+        self.source, self.block_size = where, block_size
+        self.requests = self.last_ns = self.distinct_ids = 0
+        self.warnings: tuple[str, ...] = ()
+
+    def __iter__(self) -> Iterator[Trace]:
+        """Yield the rows in order; raises as ``read_trace``."""
+        names: list[str] = []
+        arrivals, first = 0, 1 << 63
+        while True:
+            with located_errors(self.source):
+                self._rows.buffer(PART_REFERENCES)
+                columns: dict[str, Any] = {**self._rows.take()}
+                names += self._rows.session_names(len(names))
+            own = {name: columns[name] for name in (field.name for field in fields(Trace)) if name in columns}
+            part = Trace(**own | {"session_names": names}, block_size=self.block_size, source=self.source)
+            if not len(part):
+                break
+            span = open_span(part)
+            arrivals, first = arrivals + span[0], min(first, span[1]) if span[0] else first
+            self.last_ns = max(self.last_ns, span[2])
+            self.requests += len(part)
+            self.distinct_ids = max(self.distinct_ids, part.distinct_ids)
+            yield part
+        with located_errors(self.source):
+            raw, _ = self._rows.finish()
+        notes = _notes(self.source, raw, (self._guessed, self.block_size, self.requests))
+        odd = odd_span(arrivals, first, self.last_ns)
+        self.warnings = (*notes, *(line_of(self.source, finding) for finding in odd))
+
+    def names(self, part: Trace) -> NDArray[np.uint64] | list[str] | list[int]:
+        """Return the trace's own name of each block id of a part, before the next part is read."""
+        return self._rows.names(part.block_ids)
 
 
 class TraceStream:

@@ -4,4 +4,5 @@
 - ``stats``        statistics of a trace: lengths, arrivals, sharing, reuse, upper bounds of hits, working set
 - ``transforms``   windows, merged and repeated traces, scaled times, other block sizes, anonymous traces
 - ``write``        a trace as Mooncake JSONL, the output of every transform
+- ``windowed``     transforms that write a long trace while they read it
 """

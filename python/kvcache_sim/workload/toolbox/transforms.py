@@ -9,9 +9,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from kvcache_sim._core import BlockSplit
 from kvcache_sim.errors import InvariantError, TraceError, UsageError
 from kvcache_sim.rng import derive_seed
-from kvcache_sim.workload.rows import first_appearance, flat_positions, select_rows
+from kvcache_sim.workload.readers.findings import open_span
+from kvcache_sim.workload.rows import select_rows
 from kvcache_sim.workload.sessions import predecessors
 from kvcache_sim.workload.toolbox.stats import unbounded_hits
 from kvcache_sim.workload.trace import COLUMNS, NO_REQUEST, NO_SESSION, OPEN_LOOP, WHERE_EMPTY, Trace
@@ -195,47 +197,35 @@ def rechunk(trace: Trace, block_size: int) -> Trace:
     Ids are renumbered. Invariant: two prompts share exactly the tokens they shared before (fewer if the trace
     uses one id at two sizes).
     """
-    if block_size == trace.block_size:
+    check_divisor(trace.block_size, block_size)
+    return split(trace, BlockSplit(trace.block_size, block_size), block_size)
+
+
+def check_divisor(old: int, block_size: int) -> None:
+    """Raise ``UsageError`` unless blocks of ``old`` tokens can be split into such of ``block_size``."""
+    if block_size == old:
         hint = "the trace is as asked; --trace-block-size corrects what was detected"
         raise UsageError("the trace's own block size", "--to", str(block_size), "a smaller one", hint)
-    if block_size < 1 or trace.block_size % block_size:
+    if block_size < 1 or old % block_size:
         raise UsageError(
             "not a divisor of the trace's block size",
             where="--to",
             got=str(block_size),
-            expected=f"a divisor of {trace.block_size}",
+            expected=f"a divisor of {old}",
         )
-    parts = trace.block_size // block_size
-    counts = np.diff(trace.id_offsets)
-    covered = np.minimum(counts * trace.block_size, trace.input_tokens)
-    blocks = -(-covered // block_size)
-    offsets = np.zeros(len(trace) + 1, np.int64)
-    np.cumsum(blocks, out=offsets[1:])
-    within = flat_positions(np.zeros(len(trace), np.int64), blocks)
-    old = trace.block_ids[np.repeat(trace.id_offsets[:-1], blocks) + within // parts].astype(np.int64)
-    nested = old * parts + within % parts
-    if trace.distinct_ids * parts >= 1 << 32:
-        raise UsageError("more than 2³² distinct blocks", where="--to", got=str(block_size))
-    ids, names = first_appearance(nested.astype(np.uint32), trace.distinct_ids * parts)
-    out = replace(
+
+
+def split(trace: Trace, blocks: BlockSplit, block_size: int) -> Trace:
+    """Return the next rows of a trace that is rechunked, with ids numbered over all rows so far."""
+    try:
+        ids, offsets = blocks.rows(trace.block_ids, trace.id_offsets, trace.input_tokens)
+    except OverflowError as error:
+        raise UsageError(str(error), where="--to", got=str(block_size)) from None
+    covered = np.minimum(np.diff(trace.id_offsets) * trace.block_size, trace.input_tokens)
+    require(np.array_equal(np.diff(offsets), -(-covered // block_size)), "rechunk", "as many as tokens need")
+    return replace(
         trace, block_size=block_size, block_ids=ids, id_offsets=offsets, id_names=np.empty(0, np.int64)
     )
-    _check(trace, out, names, parts)
-    return out
-
-
-def _check(trace: Trace, out: Trace, names: NDArray[np.int64], parts: int) -> None:
-    """Check that the new ids still identify their old block and their index in it."""
-    said = names[out.block_ids]
-    first = out.id_offsets[:-1]
-    within = flat_positions(np.zeros(len(out), np.int64), np.diff(out.id_offsets))
-    blocks = np.repeat(trace.id_offsets[:-1], np.diff(out.id_offsets)) + within // parts
-    nested = np.array_equal(said // parts, trace.block_ids[blocks]) and np.array_equal(
-        said % parts, within % parts
-    )
-    sizes = np.minimum(np.diff(trace.id_offsets) * trace.block_size, trace.input_tokens)
-    whole = np.array_equal((out.id_offsets[1:] - first), -(-sizes // out.block_size))
-    require(nested and whole, "rechunk", "new ids are nested in the old ones")
 
 
 def repeat(trace: Trace, times: int, gap_ns: int) -> Trace:
@@ -243,12 +233,8 @@ def repeat(trace: Trace, times: int, gap_ns: int) -> Trace:
 
     Invariant: every copy equals the trace, and no two share a block.
     """
-    if not 1 <= times <= 10_000:
-        raise UsageError("times out of range", where="TIMES", got=str(times), expected="1 to 10000")
-    opens = trace.think_ns == OPEN_LOOP
-    span = int(trace.arrival_ns[opens].max()) + gap_ns if bool(opens.any()) else gap_ns
-    if (times - 1) * span + int(trace.arrival_ns.max()) >= 1 << 63:
-        raise UsageError("the copies end beyond 292 years", where="TIMES", got=str(times))
+    check_times(times)
+    span = copy_span_ns(open_span(trace)[2], gap_ns, times)
     copies = [replace(trace, arrival_ns=trace.arrival_ns + k * span) for k in range(times)]
     out = stacked(copies)
     require(out.distinct_ids == times * trace.distinct_ids, "repeat", "no two copies share a block")
@@ -256,6 +242,20 @@ def repeat(trace: Trace, times: int, gap_ns: int) -> Trace:
     last = select_rows(out, np.arange((times - 1) * n, times * n))
     require(same_requests(last, select_rows(trace, np.arange(n))), "repeat", "every copy is the trace itself")
     return out
+
+
+def check_times(times: int) -> None:
+    """Raise ``UsageError`` for a number of copies out of range."""
+    if not 1 <= times <= 10_000:
+        raise UsageError("times out of range", where="TIMES", got=str(times), expected="1 to 10000")
+
+
+def copy_span_ns(last_ns: int, gap_ns: int, times: int) -> int:
+    """Return the ns from one copy to the next of a trace whose last request arrives at ``last_ns``."""
+    span = last_ns + gap_ns
+    if (times - 1) * span + last_ns >= 1 << 63:
+        raise UsageError("the copies end beyond 292 years", where="TIMES", got=str(times))
+    return span
 
 
 def parse_speed(text: str) -> Fraction:

@@ -6,10 +6,16 @@ import gzip
 import json
 from collections.abc import Iterable, Iterator
 from pathlib import Path
+from typing import Any
 
+import numpy as np
+from numpy.typing import NDArray
+
+from kvcache_sim._core import id_lists
 from kvcache_sim.errors import UsageError
 from kvcache_sim.output import new_file
 from kvcache_sim.units import NS_PER_MS
+from kvcache_sim.workload.rows import PART_REFERENCES, parts
 from kvcache_sim.workload.trace import NO_REQUEST, NO_SESSION, NOT_GIVEN, OPEN_LOOP, Trace
 
 
@@ -30,7 +36,7 @@ def mooncake_lines(trace: Trace) -> Iterator[str]:
     """Yield one row per request; reading them again gives the same columns.
 
     Closed-loop rows have ``delay`` (ms) instead of a timestamp. Ids have their original names, unknown
-    members their original text. Memory: one row.
+    members their original text. Memory: the rows of PART_REFERENCES ids.
     """
     if len(trace.also_after):
         raise UsageError(
@@ -40,41 +46,53 @@ def mooncake_lines(trace: Trace) -> Iterator[str]:
             hint="only dynamo-agentic has wait_for",
         )
     names = trace.id_names if len(trace.id_names) else None
+    for part in parts(trace, PART_REFERENCES):
+        ids = part.block_ids
+        if isinstance(names, list):
+            yield from part_lines(part, [names[k] for k in ids.tolist()])
+        else:
+            yield from part_lines(part, ids if names is None else names[ids])
+
+
+def part_lines(trace: Trace, ids: NDArray[Any] | list[str] | list[int]) -> Iterator[str]:
+    """Yield the rows of a part of a trace; ``ids`` are the names of its block ids, one a reference."""
+    offsets = trace.id_offsets
+    if isinstance(ids, list):
+        bounds = zip(offsets[:-1].tolist(), offsets[1:].tolist(), strict=True)
+        lists = [json.dumps(ids[start:stop]) for start, stop in bounds]
+    else:
+        lists = id_lists(ids.astype(np.uint64, copy=False), offsets)
     for row in range(len(trace)):
-        ids = trace.block_ids[trace.id_offsets[row] : trace.id_offsets[row + 1]]
         think = int(trace.think_ns[row])
-        parts = [
+        members = [
             f'"timestamp": {ms(int(trace.arrival_ns[row]))}'
             if think == OPEN_LOOP
             else f'"delay": {ms(think)}',
             f'"input_length": {trace.input_tokens[row]}',
             f'"output_length": {trace.output_tokens[row]}',
         ]
-        if len(ids):
-            if isinstance(names, list):
-                parts.append(f'"hash_ids": {json.dumps([names[k] for k in ids.tolist()])}')
-            else:
-                parts.append(f'"hash_ids": {(ids if names is None else names[ids]).tolist()}')
+        if offsets[row] < offsets[row + 1]:
+            members.append(f'"hash_ids": {lists[row]}')
         turn = int(trace.turn[row])
         if trace.session[row] != NO_SESSION:
-            parts.append(
+            members.append(
                 f'"session_id": {json.dumps(trace.session_names[trace.session[row]])}, "turn": {turn}'
             )
         if len(trace.after) and trace.after[row] != NO_REQUEST:
-            parts.append(f'"after": {trace.after[row]}')
+            members.append(f'"after": {trace.after[row]}')
         if len(trace.history_tokens) and trace.history_tokens[row] != NOT_GIVEN:
-            parts.append(f'"history_length": {trace.history_tokens[row]}')
+            members.append(f'"history_length": {trace.history_tokens[row]}')
         if len(trace.priority) and trace.priority[row]:
-            parts.append(f'"priority": {trace.priority[row]}')
+            members.append(f'"priority": {trace.priority[row]}')
         if len(trace.named_tokens) and trace.named_tokens[row]:
-            parts.append(f'"named_length": {trace.named_tokens[row]}')
+            members.append(f'"named_length": {trace.named_tokens[row]}')
         if len(trace.abort_after_ns) and trace.abort_after_ns[row] != NOT_GIVEN:
-            parts.append(f'"abort_after": {ms(int(trace.abort_after_ns[row]))}')
+            members.append(f'"abort_after": {ms(int(trace.abort_after_ns[row]))}')
         if bool(trace.is_conversational_turn[row]) != (turn > 0):
-            parts.append(f'"is_conversational_turn": {json.dumps(bool(trace.is_conversational_turn[row]))}')
+            members.append(f'"is_conversational_turn": {json.dumps(bool(trace.is_conversational_turn[row]))}')
         if trace.extra and trace.extra[row]:
-            parts.append(trace.extra[row])
-        yield "{" + ", ".join(parts) + "}\n"
+            members.append(trace.extra[row])
+        yield "{" + ", ".join(members) + "}\n"
 
 
 def ms(ns: int) -> str:

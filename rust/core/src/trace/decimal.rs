@@ -67,9 +67,72 @@ pub fn scaled(text: &[u8], unit: u64) -> Option<i64> {
     Some(if negative { -magnitude } else { magnitude })
 }
 
+/// Appends integers as a JSON list, `[1, 2, 3]`; the one after another is counted up in its digits.
+pub fn push_list(values: impl Iterator<Item = u64>, out: &mut Vec<u8>) {
+    // up to 20 digits, a comma and a space, copied as one piece of fixed length
+    let mut text = [0; 24];
+    let (mut digits, mut last) = (0, 0u64);
+    out.push(b'[');
+    for value in values {
+        let next = digits > 0 && value == last.wrapping_add(1);
+        if !(next && count_up(&mut text[..digits])) {
+            digits = write_digits(value, &mut text);
+            text[digits..digits + 2].copy_from_slice(b", ");
+        }
+        last = value;
+        let from = out.len();
+        out.extend_from_slice(&text);
+        out.truncate(from + digits + 2);
+    }
+    if digits > 0 {
+        out.truncate(out.len() - 2);
+    }
+    out.push(b']');
+}
+
+/// Adds one to a number in digits; false if it needs one digit more.
+fn count_up(digits: &mut [u8]) -> bool {
+    for digit in digits.iter_mut().rev() {
+        if *digit != b'9' {
+            *digit += 1;
+            return true;
+        }
+        *digit = b'0';
+    }
+    false
+}
+
+/// Writes the digits of a number to the front of `out`, and returns how many they are.
+fn write_digits(mut value: u64, out: &mut [u8]) -> usize {
+    let mut digits = [0; 20];
+    let mut from = digits.len();
+    while from == digits.len() || value > 0 {
+        from -= 1;
+        digits[from] = b'0' + (value % 10) as u8;
+        value /= 10;
+    }
+    let count = digits.len() - from;
+    out[..count].copy_from_slice(&digits[from..]);
+    count
+}
+
 #[cfg(test)]
 mod tests {
-    use super::scaled;
+    use super::{push_list, scaled};
+
+    #[test]
+    fn lists_are_written_as_json() {
+        for values in [
+            vec![],
+            vec![0],
+            vec![8, 9, 10, 11, 99, 100, 7],
+            vec![u64::MAX, 0, 1, 999_999_999, 1_000_000_000],
+        ] {
+            let mut out = Vec::new();
+            push_list(values.iter().copied(), &mut out);
+            assert_eq!(String::from_utf8(out).unwrap(), format!("{values:?}"));
+        }
+    }
 
     #[test]
     fn milliseconds_become_nanoseconds_by_text() {

@@ -17,6 +17,7 @@ pub mod problem;
 pub mod reuse;
 pub mod sampler;
 pub mod source;
+pub mod split;
 pub mod weka;
 
 /// The treatment of a row that arrives before the row above it.

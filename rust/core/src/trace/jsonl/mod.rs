@@ -7,8 +7,10 @@ mod rows;
 mod session_turns;
 
 use std::io::Read;
+use std::sync::Arc;
 
 use super::columns::{Columns, Reading};
+use super::intern::IdTable;
 use super::lines::{Reader, Rows};
 use super::sampler::Sampler;
 use super::{ReadError, Settings};
@@ -131,6 +133,21 @@ impl<R: Read> RowReader<R> {
     /// True if no row so far has a session, a pause or a predecessor, and all rows have ids.
     pub fn alone(&self) -> bool {
         self.rows.alone()
+    }
+
+    /// True if rows hold the new input of their turn only.
+    pub fn new_input_only(&self) -> bool {
+        self.rows.new_input_only()
+    }
+
+    /// The ids of the trace by number.
+    pub fn ids(&self) -> &IdTable {
+        self.rows.ids()
+    }
+
+    /// The names of sessions by number.
+    pub fn session_names(&self) -> &[Arc<str>] {
+        self.rows.session_names()
     }
 
     /// Returns the rows read since the last call; ids and rows continue to be numbered.

@@ -1,8 +1,10 @@
 //! Rows one by one: checks of the whole row, its entry in the columns, and the treatment of bad rows.
 
 use std::borrow::Cow;
+use std::sync::Arc;
 
 use super::super::columns::{push_rare, Columns, Reading, NOT_GIVEN, NO_SESSION, OPEN_LOOP};
+use super::super::intern::IdTable;
 use super::super::json::Cursor;
 use super::super::lines::{Line, Rows};
 use super::super::problem::Refusal;
@@ -276,6 +278,18 @@ impl JsonRows {
         }
     }
 
+    pub fn new_input_only(&self) -> bool {
+        self.out.new_input_only
+    }
+
+    pub fn ids(&self) -> &IdTable {
+        &self.out.ids
+    }
+
+    pub fn session_names(&self) -> &[Arc<str>] {
+        &self.slots.sessions.names
+    }
+
     /// Block ids of the rows not taken yet.
     pub fn references(&self) -> usize {
         self.out.columns.block_ids.len()
@@ -289,13 +303,12 @@ impl JsonRows {
         self.sampler.iter_mut().for_each(Sampler::clear);
     }
 
-    /// Returns the rows read since the last call. Not for rows that wait for others: `after` counts rows of
-    /// the whole trace.
+    /// Returns the rows read since the last call, without names of sessions; `after` counts rows of the whole
+    /// trace.
     pub fn take(&mut self) -> Columns {
         self.taken += self.waiting() as u64;
-        let mut taken = std::mem::take(&mut self.out.columns);
+        let taken = std::mem::take(&mut self.out.columns);
         self.out.columns.id_offsets.push(0);
-        taken.session_names = self.slots.sessions.names.clone();
         taken
     }
 

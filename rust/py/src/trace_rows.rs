@@ -1,0 +1,121 @@
+//! Rows of a trace a part at a time, for replays and transforms that take them as they come.
+
+use kvsim_core::trace::columns::Columns;
+use kvsim_core::trace::jsonl::RowReader;
+use kvsim_core::trace::sampler::Sampler;
+use kvsim_core::trace::source::Source;
+use numpy::PyReadonlyArray1;
+use pyo3::prelude::*;
+use pyo3::types::{PyDict, PyList};
+
+use crate::trace::{
+    columns, open, read_error, row_columns, schema_from, settings_from, signals_are_quiet,
+    TraceSource,
+};
+use crate::trace_ids::names_of;
+
+/// A reader of JSON rows that returns a part of the file at a time.
+#[pyclass(module = "kvcache_sim._core")]
+pub struct TraceRows {
+    reader: Option<RowReader<Source>>,
+}
+
+#[pymethods]
+impl TraceRows {
+    #[new]
+    fn new(
+        source: &mut TraceSource,
+        schema: &Bound<'_, PyDict>,
+        settings: &Bound<'_, PyDict>,
+    ) -> PyResult<Self> {
+        let (schema, settings) = (schema_from(schema)?, settings_from(settings)?);
+        let source = open(source.source.take())?;
+        Ok(TraceRows {
+            reader: Some(RowReader::new(source, schema, settings)),
+        })
+    }
+
+    /// Reads until `most` rows are buffered; returns true if there may be more.
+    fn read(&mut self, py: Python<'_>, most: usize) -> PyResult<bool> {
+        let reader = open(self.reader.as_mut())?;
+        py.detach(|| reader.read(most, |_| signals_are_quiet()))
+            .map_err(|e| read_error(py, e))
+    }
+
+    /// Reads until so many block ids are buffered; returns true if there may be more.
+    fn buffer(&mut self, py: Python<'_>, references: usize) -> PyResult<bool> {
+        let reader = open(self.reader.as_mut())?;
+        py.detach(|| reader.buffer(references, |_| signals_are_quiet()))
+            .map_err(|e| read_error(py, e))
+    }
+
+    /// The first reason why the rows so far cannot be replayed one by one.
+    #[getter]
+    fn needs_whole(&mut self) -> PyResult<Option<&'static str>> {
+        Ok(open(self.reader.as_mut())?.needs_whole())
+    }
+
+    /// True if no row so far has a session, a pause or a predecessor.
+    #[getter]
+    fn alone(&mut self) -> PyResult<bool> {
+        Ok(open(self.reader.as_mut())?.alone())
+    }
+
+    /// True if rows hold the new input of their turn only.
+    #[getter]
+    fn new_input_only(&mut self) -> PyResult<bool> {
+        Ok(open(self.reader.as_mut())?.new_input_only())
+    }
+
+    /// The trace's own names of block ids, or their JSON texts.
+    fn names(&mut self, py: Python<'_>, ids: PyReadonlyArray1<'_, u32>) -> PyResult<Py<PyAny>> {
+        names_of(py, open(self.reader.as_mut())?.ids(), ids.as_slice()?)
+    }
+
+    /// The names of sessions from number `from` on.
+    fn session_names<'py>(
+        &mut self,
+        py: Python<'py>,
+        first: usize,
+    ) -> PyResult<Bound<'py, PyList>> {
+        let names = open(self.reader.as_mut())?.session_names();
+        PyList::new(py, names.iter().skip(first).map(|n| &**n))
+    }
+
+    /// The buffered rows, in the form of `TraceSource`, without findings and names of sessions.
+    fn take<'py>(&mut self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
+        let taken = open(self.reader.as_mut())?.take();
+        let out = PyDict::new(py);
+        row_columns(py, &out, taken)?;
+        Ok(out)
+    }
+
+    /// Forgets all block ids except these.
+    fn keep_ids(&mut self, numbers: PyReadonlyArray1<'_, u32>) -> PyResult<()> {
+        open(self.reader.as_mut())?.keep_ids(numbers.as_slice()?);
+        Ok(())
+    }
+
+    /// The buffered rows with every finding; and the source, for its digest.
+    fn finish<'py>(&mut self, py: Python<'py>) -> PyResult<(Bound<'py, PyDict>, TraceSource)> {
+        let (reading, source) = open(self.reader.take())?.finish();
+        let source = TraceSource {
+            source: Some(source),
+        };
+        Ok((columns(py, reading)?, source))
+    }
+}
+
+impl TraceRows {
+    /// Gives all rows to `consume`; returns false if a row cannot be replayed alone.
+    pub fn each(
+        &mut self,
+        py: Python<'_>,
+        consume: impl FnMut(&Columns, Option<&Sampler>) + Send,
+    ) -> PyResult<bool> {
+        let reader = open(self.reader.as_mut())?;
+        py.detach(|| reader.each(|_| signals_are_quiet(), consume))
+            .map_err(|e| read_error(py, e))?;
+        Ok(reader.needs_whole().is_none())
+    }
+}

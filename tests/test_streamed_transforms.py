@@ -1,0 +1,83 @@
+"""Traces written while they are read: byte for byte what is written of the same trace read whole."""
+
+from __future__ import annotations
+
+import json
+import random
+
+import pytest
+from examples import examples
+from hypothesis import HealthCheck, given
+from hypothesis import strategies as st
+from kvcache_sim.cli.main import run
+from kvcache_sim.workload import rows as row_parts
+from kvcache_sim.workload.readers import read as reading
+from kvcache_sim.workload.readers import stream
+from kvcache_sim.workload.toolbox import windowed
+from small_traces import NAMES
+
+VERBS = (
+    ["convert"],
+    ["rechunk", "--to", "128"],
+    ["rechunk", "--to", "1"],
+    ["repeat", "-n", "3", "--gap", "5ms"],
+)
+
+
+def made(rng: random.Random, name) -> list[str]:
+    """Lines of 65 to 200 rows over a small prefix tree: more than are read at a time."""
+    tree, out, names = {(): None}, [], []
+    for k in range(rng.randint(65, 200)):
+        path = tuple(rng.choices((0, 1), k=rng.randint(0, 4)))
+        ids = [tree.setdefault(path[: d + 1], name(len(tree))) for d in range(len(path))]
+        low = max(1, (len(ids) - 1) * 512 + 1)
+        row = {"input_length": rng.randint(low, max(low, len(ids) * 512)), "output_length": k % 3}
+        row |= {"hash_ids": ids} if ids else {}
+        session = rng.choice([None, "a", "é\n", f"s{k}"])
+        row |= {"session_id": session} if session else {}
+        waits = session in names and rng.random() < 0.5
+        row |= {"delay": k / 1000} if waits else {"timestamp": 1.5 * k}
+        row |= {"after": rng.randrange(k)} if waits and rng.random() < 0.5 else {}
+        row |= rng.choice([{}, {}, {"priority": 2}, {"kind": [1], "x": "é"}, {"abort_after": 2.5}])
+        names.append(session)
+        out.append(json.dumps(row) + "\n")
+    return out
+
+
+@pytest.fixture
+def windows(monkeypatch):
+    """A function that sets the block ids of a part: none are read whole up to so many."""
+
+    def set_references(references: int) -> None:
+        monkeypatch.setattr(reading, "PART_REFERENCES", references)
+        for module in (stream, windowed, row_parts):
+            monkeypatch.setattr(module, "PART_REFERENCES", min(references, 1 << 20))
+
+    return set_references
+
+
+@examples(25, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(st.integers(0, 1 << 32), st.sampled_from(sorted(NAMES)), st.sampled_from(VERBS), st.integers(1, 40))
+def test_what_is_written_in_windows_is_what_is_written_whole(tmp_path, windows, seed, name, verb, part):
+    path = tmp_path / "t.jsonl"
+    path.write_text("".join(made(random.Random(seed), NAMES[name])))
+    written = {}
+    for references in (1 << 40, part):
+        windows(references)
+        out = tmp_path / f"{references}.jsonl.gz"
+        assert run(["trace", verb[0], str(path), *verb[1:], "-o", str(out), "--force"]) == 0
+        written[references] = out.read_bytes()
+    assert written[part] == written[1 << 40]
+
+
+def test_a_long_trace_is_read_in_windows(tmp_path, windows, capsys, monkeypatch):
+    path = tmp_path / "t.jsonl"
+    line = '{"timestamp": %d, "input_length": 512, "output_length": 1, "hash_ids": [%d]}\n'
+    path.write_text("".join(line % (k, k // 2) for k in range(200)))
+    windows(3)
+    monkeypatch.setattr("kvcache_sim.cli.trace.options.load", None)
+    for verb in VERBS[0], VERBS[1], VERBS[3]:
+        assert run(["trace", verb[0], str(path), *verb[1:]]) == 0
+    printed = capsys.readouterr()
+    assert len(printed.out.splitlines()) == 5 * 200
+    assert printed.err.count("requests/s on average") == 3
