@@ -172,10 +172,11 @@ def test_an_instant_run_with_a_disk_is_lists(trace, spare, cpu, disk):
     assert [evicted["cpu"], evicted["disk"]] == lists.lost
 
 
-def below_a_pool(gpu: int, cpu: int, disk: int, machines: int = 1, policy: str = "lru"):
+def below_a_pool(gpu: int, cpu: int, disk: int, machines: int = 1, policy: str = "lru", rules="lmcache"):
     settings = cluster((gpu, cpu, disk), machines)
-    cache = replace(settings.cache, semantics="vllm", lower_semantics="lmcache")
+    cache = replace(settings.cache, semantics="vllm", lower_semantics=rules)
     tiers = (TierSettings("gpu", gpu), TierSettings("cpu", cpu, policy), TierSettings("disk", disk))
+    tiers = tiers if disk else tiers[:2]
     return replace(
         settings, cache=cache, machines=tuple(replace(machine, tiers=tiers) for machine in settings.machines)
     )

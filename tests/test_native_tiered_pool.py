@@ -53,7 +53,7 @@ class TieredStores(RuleBasedStateMachine):
         of_block = namer(offsets.tolist(), ids.tolist(), 2, self.full, following)
         if name == "lmcache":
             self.store = _core.TieredPoolStore.with_lmcache(
-                keys, gpu, (cpu, disk), self.chunk, policy, (prompts, BLOCK)
+                keys, gpu, (cpu, disk), self.chunk, f"lmcache:{policy}", (prompts, BLOCK)
             )
             self.model: OffloadModel = LmcacheModel(
                 of_block, self.capacity, policy, prompts, BLOCK, self.chunk

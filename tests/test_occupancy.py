@@ -72,6 +72,10 @@ STORES = {
         "cache.semantics": "vllm",
         "tiers": {"cpu": {"capacity": "300 blocks", "semantics": "lmcache"}},
     },
+    "lmcache-server": {
+        "cache.semantics": "vllm",
+        "tiers": {"cpu": {"capacity": "300 blocks", "semantics": "lmcache-server", "policy": "arc"}},
+    },
     "hicache": {
         "cache.semantics": "sglang",
         "tiers": {"cpu": {"capacity": "300 blocks", "semantics": "hicache"}},

@@ -45,6 +45,7 @@ ROUTERS = (
 
 #: The same name, shown otherwise: words are listed now, ``--backend`` names its replacement, another default.
 CHANGED = {
+    "key: tiers.cpu.semantics = null (vllm-offload | hicache | lmcache | groups)",
     f"key: router.policy = round-robin ({ROUTERS})",
     f"key: handover.router = least-loaded ({ROUTERS})",
     'key: router.scorers = {"prefix":3.0,"kv-use":2.0,"queue":2.0}',

@@ -917,7 +917,7 @@ class TieredPoolStore(MachineStore, LowerTiers, LoadedStore):
             capacity_blocks: GPU blocks.
             blocks: Blocks of the CPU tier and of the disk tier; 0 disk blocks: no disk tier.
             chunk_blocks: Blocks of a chunk, the unit in which the tiers store.
-            policy: Eviction policy of the CPU tier.
+            policy: The replay's name of the rules and the eviction policy, ``lmcache:lru``.
             prompts: Prompt tokens of each request, and tokens per block.
         """
 

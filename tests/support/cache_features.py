@@ -89,8 +89,12 @@ def vllm_offload(d: Draft) -> None:
 
 
 def lmcache(d: Draft) -> None:
-    """Have LMCache's CPU tier, and its disk now and then, below vLLM's pool."""
+    """Have LMCache's CPU tier, and its disk now and then, or its server below vLLM's pool."""
     vllm_pool(d)
+    if d.draw.random() < 0.3:
+        _tier(d, "lmcache-server")
+        d.set(tiers__cpu__policy=d.draw.choice(["lru", "arc"]))
+        return _engine_link(d)
     _tier(d, "lmcache")
     if d.draw.random() < 0.5:
         d.set(tiers__disk__capacity=_blocks(d, 1, 4, 16))

@@ -84,10 +84,15 @@ def _lmcache(cache: CacheSettings, trace: Trace, keys: _core.Keys) -> MakeLower:
 
     def make(tiers: Sequence[TierSettings]) -> LowerStore:
         (gpu, cpu), disk = _blocks(tiers)
-        below, policy = (cpu, disk or 0), tiers[1].policy
+        below, policy = (cpu, disk or 0), f"{cache.lower_semantics}:{tiers[1].policy}"
         return _core.TieredPoolStore.with_lmcache(keys, gpu, below, chunk_blocks, policy, (prompts, block))
 
     return make
 
 
-_MAKERS = {"vllm-offload": _vllm_offload, "hicache": _hicache, "lmcache": _lmcache}
+_MAKERS = {
+    "vllm-offload": _vllm_offload,
+    "hicache": _hicache,
+    "lmcache": _lmcache,
+    "lmcache-server": _lmcache,
+}

@@ -15,7 +15,7 @@ Semantics = Literal["tree", "vllm", "sglang"]
 #: Blocks of layers: each kind of layer keeps its own, or all layers keep every block.
 LayerGroups = Literal["by-kind", "as-full"]
 #: Rules of a tier below the GPU; ``groups``: the tree's with cache groups.
-LowerEngine = Literal["vllm-offload", "hicache", "lmcache", "groups"]
+LowerEngine = Literal["vllm-offload", "hicache", "lmcache", "lmcache-server", "groups"]
 Touch = Literal["release", "admission"]
 Overflow = Literal["wait", "drop"]
 FullHit = Literal["prefill-remainder", "skip-prefill"]

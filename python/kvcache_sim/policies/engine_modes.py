@@ -78,8 +78,8 @@ ENGINE_MODES: tuple[EngineMode, ...] = (
         "L1Manager and L1EvictionController",
         0,
         0,
-        "below the GPU's pool, the server's second level (L2), quotas, lazy offloading, cache groups; "
-        "it has no row (`make oracles` drives it)",
+        "the server's second level (L2), quotas, lazy offloading, cache groups; in a replay, below the GPU's "
+        "pool; it has no row (`make oracles` drives it)",
     ),
 )
 

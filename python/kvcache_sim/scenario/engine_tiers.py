@@ -12,7 +12,7 @@ from kvcache_sim.tiers import COMPUTE, STAGING, TIERS
 
 _OWN, _DISK = TIERS[STAGING], TIERS[STAGING + 1]
 #: Semantics whose tiers store chunks of several blocks.
-_CHUNKED = ("lmcache",)
+_CHUNKED = ("lmcache", "lmcache-server")
 #: The fetch policies that correspond to SGLang's stop policies.
 _STOPS = ("best-effort", "wait", "timeout")
 
@@ -81,6 +81,8 @@ def findings(model: ScenarioModel, machines: tuple[MachineSection, ...]) -> Iter
         yield Contradiction(at, f"this tier is below {engine}'s own cache: cache.semantics {engine}")
     if own == "groups" and model.cache.layer_groups != "by-kind":
         yield Contradiction(at, "this tier keeps a tree's cache groups: cache.layer_groups by-kind")
+    if own == "lmcache-server" and model.tiers.lower[_OWN].policy is None:
+        yield Contradiction(("tiers", _OWN, "policy"), "LMCache's server has no default: lru or arc")
     if not model.cache.enabled:
         yield Contradiction(at, "cache.enabled is false")
     if chunk_tokens(model) % model.cache.block_size:

@@ -3,6 +3,7 @@
 use kvsim_core::engines::below::Below;
 use kvsim_core::engines::block_pool::NO_KEY;
 use kvsim_core::engines::chunk_order::{ChunkOrder, ChunkPolicy};
+use kvsim_core::engines::l1_order::L1Policy;
 use kvsim_core::engines::lmcache_below::LmcacheBelow;
 use kvsim_core::engines::offload_below::OffloadBelow;
 use kvsim_core::engines::offload_tier::{AnyPolicy, OffloadTier};
@@ -10,6 +11,7 @@ use kvsim_core::engines::pool_store::PoolStore;
 use kvsim_core::engines::radix_store::{Lengths, RadixConfig, RadixStore, StorageConfig};
 use kvsim_core::engines::radix_tree::host::WritePolicy;
 use kvsim_core::engines::radix_tree::worth::LeafStrategy;
+use kvsim_core::engines::server_below::ServerBelow;
 use kvsim_core::engines::tier_chunks::TierChunks;
 use kvsim_core::engines::tiered_pool::TieredPool;
 use kvsim_core::engines::used_tier::UsedTier;
@@ -89,7 +91,7 @@ impl PyTieredPoolStore {
     }
 
     /// A pool above LMCache's CPU and disk tiers of given blocks, in chunks of `chunk_blocks`; 0 disk blocks: no disk
-    /// tier.
+    /// tier. `policy`: the replay's, `lmcache:lru` or `lmcache-server:lru`.
     #[staticmethod]
     fn with_lmcache(
         py: Python<'_>,
@@ -103,10 +105,17 @@ impl PyTieredPoolStore {
         at_least_one(u64::from(chunk_blocks.0), "blocks of a chunk")?;
         let chunks = TierChunks::new(chunk_blocks.0, blocks.0);
         at_least_one(chunks.capacities().0, "chunks of the CPU")?;
-        let order = ChunkPolicy::from_name(policy).ok_or_else(|| no_such_policy(policy))?;
-        let orders = [ChunkOrder::new(order), ChunkOrder::new(order)];
-        let below = LmcacheBelow::new(orders, chunks, keys.0.requests());
-        Self::above(py, Box::new(below), keys, capacity_blocks.0, prompts.0)
+        let unknown = || no_such_policy(policy);
+        let (mode, variant) = policy.split_once(':').ok_or_else(unknown)?;
+        let below: Box<dyn Below> = if mode == "lmcache-server" {
+            let order = L1Policy::from_name(variant).ok_or_else(unknown)?;
+            Box::new(ServerBelow::new(order, chunks))
+        } else {
+            let order = ChunkPolicy::from_name(variant).ok_or_else(unknown)?;
+            let orders = [ChunkOrder::new(order), ChunkOrder::new(order)];
+            Box::new(LmcacheBelow::new(orders, chunks, keys.0.requests()))
+        };
+        Self::above(py, below, keys, capacity_blocks.0, prompts.0)
     }
 }
 

@@ -90,8 +90,9 @@ pub trait Below: std::fmt::Debug + Send + Sync {
     /// Returns the keys that copies between the pool and the CPU tier read or write.
     fn in_use(&mut self) -> &mut HeldKeys;
 
-    /// Handles the reservation of a prompt's blocks. Returns the first block that is to be offered.
-    fn admitted(&mut self, prompt: Prompt<'_>) -> u32;
+    /// Handles the reservation of a prompt's blocks, of which the pool had `in_pool`. Returns the first block that is to
+    /// be offered.
+    fn admitted(&mut self, prompt: Prompt<'_>, in_pool: u32) -> u32;
 
     /// Uses blocks that are loaded after given moves. Returns the moves that the load waits for.
     fn load(
@@ -111,8 +112,11 @@ pub trait Below: std::fmt::Debug + Send + Sync {
     /// Handles the end of a copy.
     fn ended(&mut self, copy: &Copy, by: MoveId);
 
-    /// Handles the end of a request.
-    fn finish(&mut self, request: u32);
+    /// Handles the end of a prompt's request.
+    fn finish(&mut self, prompt: Prompt<'_>);
+
+    /// Lets loops run that wake by the clock, up to a time; by default there are none.
+    fn run_loops(&mut self, _: &mut Records, _now_ns: u64) {}
 
     /// Returns the use of a tier's blocks.
     fn occupancy(&self, pool: &CopiedPool, tier: usize) -> TierOccupancy;

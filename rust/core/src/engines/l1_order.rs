@@ -77,6 +77,13 @@ impl L1Order {
         }
     }
 
+    /// Renews keys as their write ends; ARC has counted their use.
+    pub fn written(&mut self, keys: &[u64]) {
+        if self.policy == L1Policy::Lru {
+            self.touch(keys);
+        }
+    }
+
     /// Renews the present ones of some keys.
     pub fn touch(&mut self, keys: &[u64]) {
         for &key in keys.iter().rev() {
@@ -92,22 +99,32 @@ impl L1Order {
         }
     }
 
-    /// Removes and returns the next keys: ARC's from t1 while it has its target size, else from t2.
-    pub fn evict(&mut self, count: usize) -> Vec<u64> {
+    /// Removes and returns the next keys that are not locked: ARC's from t1 while it has its target size, else from t2.
+    pub fn evict(&mut self, count: usize, is_locked: impl Fn(u64) -> bool) -> Vec<u64> {
         let target = fit::<usize>(whole(self.target));
-        let mut dropped = Vec::with_capacity(count);
-        for _ in 0..count.min(self.len()) {
-            let is_once = self.t2.len() == 0 || (self.t1.len() >= target && self.t1.len() > 0);
-            let (list, ghosts) = if is_once {
-                (&mut self.t1, &mut self.b1)
-            } else {
-                (&mut self.t2, &mut self.b2)
+        let mut once = self.t1.iter().filter(|&key| !is_locked(key));
+        let mut again = self.t2.iter().filter(|&key| !is_locked(key));
+        let mut left = self.t1.len();
+        let mut dropped = Vec::with_capacity(count.min(self.len()));
+        while dropped.len() < count {
+            let first = if left >= target { once.next() } else { None };
+            let Some(key) = first.or_else(|| again.next()).or_else(|| once.next()) else {
+                break;
             };
-            let Some(key) = list.pop() else { break };
+            left -= usize::from(self.t1.contains(key));
+            dropped.push(key);
+        }
+        drop((once, again));
+        for &key in &dropped {
+            let ghosts = if self.t1.remove(key) {
+                &mut self.b1
+            } else {
+                self.t2.remove(key);
+                &mut self.b2
+            };
             if self.policy == L1Policy::Arc {
                 ghosts.push(key);
             }
-            dropped.push(key);
         }
         self.trim();
         dropped

@@ -132,7 +132,7 @@ impl Below for LmcacheBelow {
     }
 
     /// Counts the hits of the look-up, the last chunk first; chunks behind the hit are to be offered.
-    fn admitted(&mut self, prompt: Prompt<'_>) -> u32 {
+    fn admitted(&mut self, prompt: Prompt<'_>, _: u32) -> u32 {
         let (on_cpu, below) = self.look_up(prompt);
         self.on_cpu[prompt.request as usize] = on_cpu;
         let found = prompt.chunk_keys((0, below));
@@ -212,7 +212,7 @@ impl Below for LmcacheBelow {
         }
     }
 
-    fn finish(&mut self, _: u32) {}
+    fn finish(&mut self, _: Prompt<'_>) {}
 
     fn occupancy(&self, pool: &CopiedPool, tier: usize) -> TierOccupancy {
         let own = self.tier(tier);

@@ -17,8 +17,8 @@ const RATIO: f64 = 0.2;
 /// Chunks in memory, and the next second at which the loop wakes.
 #[derive(Debug)]
 pub struct ServerL1 {
-    order: L1Order,
-    capacity: usize,
+    pub(super) order: L1Order,
+    pub(super) capacity: usize,
     next_ns: u64,
 }
 
@@ -32,21 +32,29 @@ impl ServerL1 {
         }
     }
 
-    /// Lets the loop wake at every whole second up to a time. Returns the dropped keys.
-    pub fn run_until(&mut self, now_ns: u64) -> Vec<u64> {
-        let mut dropped = Vec::new();
+    /// Lets the loop wake at every whole second up to a time. Returns the keys that each pass dropped, with its time.
+    pub fn run_until(
+        &mut self,
+        now_ns: u64,
+        is_locked: impl Fn(u64) -> bool,
+    ) -> Vec<(u64, Vec<u64>)> {
+        let mut passes = Vec::new();
         while self.next_ns <= now_ns {
             let tracked = self.order.len();
-            if (tracked as f64 / self.capacity as f64) < WATERMARK {
-                // nothing is written before `now_ns`, so no later second finds more
+            let mut dropped = Vec::new();
+            if tracked as f64 / self.capacity as f64 >= WATERMARK {
+                let count = fit::<usize>(whole(tracked as f64 * RATIO)).max(1);
+                dropped = self.order.evict(count, &is_locked);
+            }
+            if dropped.is_empty() {
+                // nothing is written or unlocked before `now_ns`, so no later second drops more
                 self.next_ns += (now_ns - self.next_ns) / SECOND_NS * SECOND_NS;
             } else {
-                let count = fit::<usize>(whole(tracked as f64 * RATIO)).max(1);
-                dropped.append(&mut self.order.evict(count));
+                passes.push((self.next_ns, dropped));
             }
             self.next_ns = self.next_ns.saturating_add(SECOND_NS);
         }
-        dropped
+        passes
     }
 
     /// Returns the leading keys that are present, and renews them.
@@ -106,7 +114,8 @@ pub fn replay(
     let mut causes = requests.causes();
     let mut overlap = Overlap::new(requests.window);
     for (request, &now_ns) in (0..requests.keys.requests()).zip(times_ns) {
-        let dropped = l1.run_until(now_ns);
+        let passes = l1.run_until(now_ns, |_| false);
+        let dropped: Vec<u64> = passes.into_iter().flat_map(|pass| pass.1).collect();
         done.evicted += dropped.len() as u64;
         if let Some(ended) = overlap.before_start() {
             l1.end(&requests.prompt_keys(ended, 0));
@@ -162,15 +171,36 @@ mod tests {
         for policy in [L1Policy::Lru, L1Policy::Arc] {
             let mut l1 = ServerL1::new(policy, 100);
             assert_eq!(l1.store(&(0..79).collect::<Vec<_>>()), (79, true));
-            assert_eq!(l1.run_until(SECOND_NS), []);
+            let run_until = |l1: &mut ServerL1, now_ns| {
+                let passes = l1.run_until(now_ns, |_| false).into_iter();
+                passes.flat_map(|pass| pass.1).collect::<Vec<_>>()
+            };
+            assert_eq!(run_until(&mut l1, SECOND_NS), []);
             let fit = (79..104).filter(|&key| l1.store(&[key]).1).count();
             assert_eq!((fit, l1.order.len()), (21, 100));
-            assert_eq!(l1.run_until(2 * SECOND_NS - 1), []);
-            let first = l1.run_until(2 * SECOND_NS);
+            assert_eq!(run_until(&mut l1, 2 * SECOND_NS - 1), []);
+            let first = run_until(&mut l1, 2 * SECOND_NS);
             // of one call the last chunk goes first
             assert_eq!(first, (59..79).rev().collect::<Vec<_>>());
-            assert_eq!(l1.run_until(3 * SECOND_NS).len(), 16);
-            assert_eq!((l1.run_until(90 * SECOND_NS), l1.order.len()), (vec![], 64));
+            assert_eq!(run_until(&mut l1, 3 * SECOND_NS).len(), 16);
+            assert_eq!(
+                (run_until(&mut l1, 90 * SECOND_NS), l1.order.len()),
+                (vec![], 64)
+            );
+        }
+    }
+
+    #[test]
+    fn locked_chunks_count_and_stay() {
+        for policy in [L1Policy::Lru, L1Policy::Arc] {
+            let mut l1 = ServerL1::new(policy, 10);
+            l1.store(&(0..10).collect::<Vec<_>>());
+            l1.look_up(&[0]);
+            let passes = l1.run_until(SECOND_NS, |key| key > 7);
+            assert_eq!(passes, [(SECOND_NS, vec![7, 6])]);
+            let passes = l1.run_until(3 * SECOND_NS, |key| key > 0);
+            assert_eq!(passes, [(2 * SECOND_NS, vec![0])]);
+            assert_eq!(l1.run_until(9 * SECOND_NS, |_| true), []);
         }
     }
 

@@ -1,7 +1,7 @@
 //! Cache managers of real engines, decision by decision, and the replays that feed them a trace.
 //!
 //! `block_pool` is vLLM's `KVCacheManager`; `radix_tree` with `radix_pool` are SGLang's two trees with HiCache and
-//! their capacity in tokens. `lmcache` is LMCache's tiers, `lmcache_server` its server; `offload_lru` and `offload_arc` are the policies of vLLM's
+//! their capacity in tokens. `lmcache` is LMCache's tiers, `lmcache_server` its server (`server_below` with time); `offload_lru` and `offload_arc` are the policies of vLLM's
 //! CPU tier. Pools take one step of one request at a time, so a timed simulation drives them as the replays do.
 #![cfg_attr(
     not(test),
@@ -74,6 +74,8 @@ pub mod radix_tree;
 pub mod ranked_lru;
 /// Requests of a replay in file order, overlapping in a window.
 pub mod requests;
+/// LMCache's server below vLLM's pool, in a timed run.
+pub mod server_below;
 /// Chunks of LMCache's tiers as blocks of the pool above.
 pub mod tier_chunks;
 /// vLLM's CPU tier with a secondary tier below it.

@@ -63,7 +63,7 @@ impl Below for OffloadBelow {
         &mut self.0.in_use
     }
 
-    fn admitted(&mut self, _: Prompt<'_>) -> u32 {
+    fn admitted(&mut self, _: Prompt<'_>, _: u32) -> u32 {
         0
     }
 
@@ -106,8 +106,8 @@ impl Below for OffloadBelow {
         self.0.in_use.release_keys(&copy.keys);
     }
 
-    fn finish(&mut self, request: u32) {
-        self.0.finish(request);
+    fn finish(&mut self, prompt: Prompt<'_>) {
+        self.0.finish(prompt.request);
     }
 
     fn occupancy(&self, pool: &CopiedPool, _: usize) -> TierOccupancy {

@@ -142,6 +142,7 @@ impl Replica {
         if self.running.stepping {
             self.batch.advance(now.store, now_ns)?;
         }
+        now.store.run_loops(now.ns.max(now_ns));
         Ok(())
     }
 
@@ -188,6 +189,7 @@ impl Replica {
         };
         debug_assert!(next_ns >= now.ns, "I5: no event lies before now");
         now.ns = next_ns;
+        now.store.run_loops(next_ns);
         match phase {
             Phase::Transfer => self.at_arrival(now),
             Phase::Boundary => self.at_boundary(now),

@@ -208,6 +208,9 @@ pub trait BlockStore: MachineStore {
         None
     }
 
+    /// Lets an engine's loops run that wake by the clock, up to a time; by default there are none.
+    fn run_loops(&mut self, _now_ns: u64) {}
+
     /// Drops blocks past their time to live; by default nothing, as an engine's own rules have none.
     fn expire(&mut self, _now_ns: u64) {}
 }

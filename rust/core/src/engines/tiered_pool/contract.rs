@@ -1,6 +1,7 @@
 //! Implementation of the contract of all stores for vLLM's pool with an engine's tiers below.
 
 use super::{prompt, TieredPool, NOTHING};
+use crate::convert::fit;
 use crate::engines::below::{Prompt, Site};
 use crate::engines::leases::EngineLease;
 use crate::store::contract::{
@@ -26,7 +27,9 @@ impl BatchStore for TieredPool {
         let evicted = self.pool.evictions() - before;
         self.records.evicted_from(GPU, evicted, now_ns);
         if let Some(EngineLease { request, .. }) = first {
-            self.to_offer[request as usize] = self.below.admitted(prompt!(self, request));
+            let last = fit::<u32>(self.tokens(request).saturating_sub(1) / self.block_size_tokens);
+            let in_pool = self.pool.found(request, last);
+            self.to_offer[request as usize] = self.below.admitted(prompt!(self, request), in_pool);
         }
         Ok(if waits.is_empty() {
             Reservation::Ready
@@ -223,8 +226,12 @@ impl BlockStore for TieredPool {
             self.pool.release(ended.request);
         }
         self.to_offer[ended.request as usize] = NOTHING;
-        self.below.finish(ended.request);
+        self.below.finish(prompt!(self, ended.request));
         Ok(())
+    }
+
+    fn run_loops(&mut self, now_ns: u64) {
+        self.below.run_loops(&mut self.records, now_ns);
     }
 
     fn moving(&mut self) -> Option<&mut dyn MovingStore> {
