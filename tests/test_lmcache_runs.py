@@ -12,14 +12,12 @@ from examples import examples
 from hypothesis import given
 from hypothesis import strategies as st
 from kvcache_sim import _core
-from kvcache_sim.cache.settings import TierSettings
 from kvcache_sim.replay.engine_requests import block_keys, native_requests
 from kvcache_sim.replay.request import ReplayRequest
 from kvcache_sim.scenario.load import scenario_from_text
 from kvcache_sim.simulation import RunOptions, simulate
-from lower_engine_runs import assert_loads_take_time
+from lower_engine_runs import assert_loads_take_time, below_a_pool
 from small_traces import trace_of, tree_traces
-from support.clusters import cluster
 from support.instant_runs import instant
 from support.traces import random_trace
 
@@ -170,16 +168,6 @@ def test_an_instant_run_with_a_disk_is_lists(trace, spare, cpu, disk):
     counted["cpu->disk"] = lists.disk_stores
     assert {edge: moved.get(f"edge.{edge}.bytes", 0) // BLOCK_BYTES for edge in counted} == counted
     assert [evicted["cpu"], evicted["disk"]] == lists.lost
-
-
-def below_a_pool(gpu: int, cpu: int, disk: int, machines: int = 1, policy: str = "lru", rules="lmcache"):
-    settings = cluster((gpu, cpu, disk), machines)
-    cache = replace(settings.cache, semantics="vllm", lower_semantics=rules)
-    tiers = (TierSettings("gpu", gpu), TierSettings("cpu", cpu, policy), TierSettings("disk", disk))
-    tiers = tiers if disk else tiers[:2]
-    return replace(
-        settings, cache=cache, machines=tuple(replace(machine, tiers=tiers) for machine in settings.machines)
-    )
 
 
 @given(

@@ -16,10 +16,10 @@ from kvcache_sim.replay.request import REPLAYERS, ReplayRequest
 from kvcache_sim.scenario.execute import execute
 from kvcache_sim.scenario.load import scenario_from_text
 from kvcache_sim.simulation import RunOptions, simulate
+from lower_engine_runs import below_a_pool
 from small_traces import trace_of
+from support.lmcache_server_rules import DRAWN, SECOND, modelled, rows_and_times
 from support.traces import random_trace
-from test_lmcache_runs import below_a_pool
-from test_lmcache_server import DRAWN, SECOND, modelled, rows_and_times
 
 CHECKED = RunOptions(check="full")
 BLOCK = 4
