@@ -11,6 +11,7 @@ from examples import examples
 from fleets import Fleet, Machine
 from hypothesis import given
 from hypothesis import strategies as st
+from kvcache_sim.cache.block_form import BlockForm
 from kvcache_sim.cache.settings import TierSettings
 from kvcache_sim.channels.settings import NetworkSettings
 from kvcache_sim.errors import UsageError
@@ -20,6 +21,7 @@ from kvcache_sim.scenario.load import scenario_from_text
 from kvcache_sim.serving.handover.rules import RULES, Asked
 from kvcache_sim.serving.router.contract import Promised
 from kvcache_sim.serving.router.dynamo_kv import DynamoKv
+from kvcache_sim.serving.router.in_core import FleetLook
 from kvcache_sim.serving.settings import ClusterSettings, HandoverSettings
 from kvcache_sim.simulation import RunOptions, simulate
 from kvcache_sim.workload.trace import Trace
@@ -125,6 +127,38 @@ def test_the_shorter_wait_counts_what_is_queued_and_the_wire(latency_ns, handed_
     trace = requests((0, 400, 5), (0, 100, 5))
     placed = machines(pools("pd", decides("shorter-wait", network=wire)), trace)
     assert placed == [(1, -1), (0, 1) if handed_over else (1, -1)]
+
+
+@pytest.mark.parametrize(
+    ("form", "latency_ns"),
+    [
+        (BlockForm(0.5), 2_250_000),
+        (BlockForm(0.25, None, 32_000_000), 500_000),
+        (BlockForm(0.5, 64_000_000), 2_250_000),
+    ],
+)
+def test_the_shorter_wait_counts_the_wire_in_its_form(form, latency_ns):
+    # As above: half a block takes a quarter of a millisecond, a block is decoded in half of one or encoded in a quarter.
+    trace = requests((0, 400, 5), (0, 100, 5))
+    for latency, handed_over in ((latency_ns - 1, True), (latency_ns, False)):
+        wire = NetworkSettings(default=channel(bandwidth_bytes_per_s=32_000_000, latency_ns=latency))
+        placed = machines(pools("pd", decides("shorter-wait", network=wire, form=form)), trace)
+        assert placed == [(1, -1), (0, 1) if handed_over else (1, -1)]
+
+
+@pytest.mark.parametrize("rule", ["threshold", "shorter-wait"])
+def test_a_prompt_is_looked_up_once_on_the_decode_machines(rule, monkeypatch):
+    looks = []
+    for name in ("held", "__call__"):
+        real = getattr(FleetLook, name)
+        monkeypatch.setattr(
+            FleetLook, name, lambda own, *of, real=real: looks.append(id(own)) or real(own, *of)
+        )
+    trace = requests((0, 400, 5), (0, 100, 5), (50, 100, 5))
+    placed = machines(pools("pd", decides(rule, threshold_tokens=200)), trace)
+    handed_over = sum(decode >= 0 for _, decode in placed)
+    decode = max(map(looks.count, set(looks)))
+    assert (decode, len(looks)) == (3, 3 + handed_over * (rule == "shorter-wait"))
 
 
 def test_a_prompt_that_was_handed_over_is_no_work_for_its_decode_machine():

@@ -12,6 +12,7 @@ from examples import examples
 from hypothesis import given
 from hypothesis import strategies as st
 from kvcache_sim import _core
+from kvcache_sim.errors import UsageError
 from kvcache_sim.replay.engine_requests import block_keys, native_requests
 from kvcache_sim.replay.request import ReplayRequest
 from kvcache_sim.scenario.load import scenario_from_text
@@ -59,6 +60,23 @@ def test_chunks_of_256_tokens_above_blocks_of_16(cpu, disk, ttft_s, read):
     assert third["first_token_ns"] - third["arrival_ns"] == round(ttft_s * 1e9)
     blocks = {edge: done.run.counters.get(f"edge.{edge}.bytes", 0) / (16 * 131_072) for edge in EDGES}
     assert blocks == {"gpu->cpu": 64, "cpu->gpu": 10, "cpu->disk": 64 * bool(disk), "disk->cpu": read}
+
+
+def test_chunks_of_narrower_blocks():
+    """At half the width the same 10 blocks take half the time, and a chunk fits in half the memory."""
+    trace = trace_of(
+        [[f"{name}{k}" for k in range(38)] for name in "aba"], 16, [600] * 3, [0, 10**11, 2 * 10**11]
+    )
+    text = CHUNKED.replace("chunk_tokens: 256", "chunk_tokens: 256, kv_ratio: 0.5")
+    done = instant(text.format(cpu=320, disk="", wire=""), trace, CHECKED)
+    assert done.run.requests["cached_cpu_tokens"].tolist() == [0, 0, 160]
+    assert (done.run.requests["first_token_ns"] - done.run.requests["arrival_ns"]).tolist()[2] == 50_000_000
+    blocks = {edge: done.run.counters[f"edge.{edge}.bytes"] / (16 * 131_072) for edge in EDGES[:2]}
+    assert blocks == {"gpu->cpu": 32, "cpu->gpu": 5}
+    sized = text.replace("{cpu} blocks", "{cpu}").format(cpu="{cpu}", disk="", wire="")
+    assert instant(sized.replace("{cpu}", "16MiB"), trace, CHECKED).run.counters["edge.gpu->cpu.bytes"] > 0
+    with pytest.raises(UsageError, match="below one chunk"):
+        instant(sized.replace("{cpu}", "15MiB"), trace, CHECKED)
 
 
 @pytest.mark.parametrize("gpu", [20, 35, 50, 64])

@@ -8,7 +8,7 @@ from kvcache_sim.channels.cluster import Channels
 from kvcache_sim.model.step_time import StepTime
 from kvcache_sim.serving.handover.rules import RULES, Asked
 from kvcache_sim.serving.replica.native import NativeReplica
-from kvcache_sim.serving.router.contract import Router, RouterView
+from kvcache_sim.serving.router.contract import Look, Router, RouterView
 from kvcache_sim.serving.router.in_core import FleetLook, look_at
 from kvcache_sim.serving.router.uncomputed import Uncomputed
 from kvcache_sim.serving.sequence import Arrival
@@ -33,8 +33,8 @@ class Decision:
     """Decides at each arrival: a decode machine serves the request whole, or a prefill machine its prompt.
 
     ``view``: of the decode machines, for ``router``. ``step_times`` by machine of the cluster. It counts
-    finished requests, so that machines keep to the time of the engine. Cost: a look-up on all decode machines
-    in addition to those of the routers; of ``shorter-wait`` an estimate per machine.
+    finished requests, so that machines keep to the time of the engine. Cost: one look-up on all decode
+    machines in addition to those of the routers; of ``shorter-wait`` an estimate per machine.
     """
 
     def __init__(
@@ -73,49 +73,63 @@ class Decision:
             return self._view.replicas[asked]
         if self.rule.reads_prefill:
             source = prefill.ask(s)
-        hands_over = self.rule.hands_over(self._settings, self._asked(s, at, source, prefill))
+        held = self._look.held(s, self._view.block_size_tokens)
+        facts = self._asked(s, at, held)
+        if source is not None:
+            facts = self._loaded(facts, source, prefill)
+            if self.rule.estimates:
+                facts = self._waits(s, facts, source, at, self._reusable(s, held.gpu_blocks[at]))
+        hands_over = self.rule.hands_over(self._settings, facts)
         if keeps or not hands_over:
             self._decode.sent(s, at)
         if not hands_over:
-            self._queue(s, 1, at, self._look)
+            if self._queues:
+                self._queue(s, 1, at, self._reusable(s, held.found_blocks[at]))
             s.expected_prefill_tokens = to_compute
             return self._view.replicas[at]
         if keeps and s.output_tokens > 1:
             self.promised.add(s, at)
         source = prefill.ask(s) if source is None else source
         prefill.sent(s, source)
-        self._queue(s, 0, source, self._prefill_look)
+        if self._queues:
+            self._queue(s, 0, source, self._prefill_look(s).found_blocks[source])
         return self._prefilling[source]
 
-    def _asked(self, s: Arrival, at: int, source: int | None, prefill: Adviser) -> Asked:
-        block = self._view.block_size_tokens
-        held = self._look.held(s, block)
-        lacking = self._view.uncredited_blocks(s, held)[at]
-        asked = Asked(s.prompt_num_tokens, held[at] * block, round((held[at] - lacking) * block))
-        if source is None:
-            return asked
+    def _asked(self, s: Arrival, at: int, held: Look) -> Asked:
+        block, found = self._view.block_size_tokens, held.found_blocks
+        lacking = self._view.uncredited_blocks(s, found)[at]
+        return Asked(s.prompt_num_tokens, found[at] * block, round((found[at] - lacking) * block))
+
+    def _loaded(self, asked: Asked, source: int, prefill: Adviser) -> Asked:
+        """Add what the prefill machine has to compute."""
         replica = self._prefilling[source]
         load = replica.load
         queued = load.expected_prefill_tokens if prefill.estimates else load.queued_tokens
-        asked = asked._replace(prefill_tokens=queued, step_tokens=replica.settings.max_num_batched_tokens)
-        if not self.rule.estimates:
-            return asked
+        return asked._replace(prefill_tokens=queued, step_tokens=replica.settings.max_num_batched_tokens)
+
+    def _waits(self, s: Arrival, asked: Asked, source: int, at: int, gpu_blocks: int) -> Asked:
+        """Add the expected times to the first token; ``gpu_blocks``: of the prompt on the decode machine."""
         there = self._queues[0].wait_ns(source, 0) + self._prefill_look.prefill_times(s)[source]
         here = self._queues[1].wait_ns(at, 0) + self._look.prefill_times(s)[at]
-        return asked._replace(wait_ns=here, prefill_wait_ns=there + self._wire_ns(s, source, at))
+        wire_ns = self._wire_ns(
+            source, at, -(-s.prompt_num_tokens // self._view.block_size_tokens) - gpu_blocks
+        )
+        return asked._replace(wait_ns=here, prefill_wait_ns=there + wire_ns)
 
-    def _queue(self, s: Arrival, of: int, machine: int, look: FleetLook) -> None:
+    def _reusable(self, s: Arrival, found_blocks: int) -> int:
+        """Return how many of the blocks found are not computed again: the last token always is."""
+        return min(found_blocks, self._view.replicas[0].cache.matchable_blocks(s.prompt_num_tokens))
+
+    def _queue(self, s: Arrival, of: int, machine: int, cached_blocks: int) -> None:
         """Count the uncached tokens of a prompt on the machine that computes it, if the rule reads waits."""
-        if self._queues:
-            cached_tokens = look(s).found_blocks[machine] * self._view.block_size_tokens
-            self._queues[of].sent(s.request, machine, s.prompt_num_tokens - cached_tokens)
+        cached_tokens = cached_blocks * self._view.block_size_tokens
+        self._queues[of].sent(s.request, machine, s.prompt_num_tokens - cached_tokens)
 
-    def _wire_ns(self, s: Arrival, source: int, at: int) -> int:
+    def _wire_ns(self, source: int, at: int, blocks: int) -> int:
         """Return the time of a hand-over after the prompt, over the wire behind what it carries now."""
         target = self._view.replicas[at]
-        block = self._view.block_size_tokens
-        blocks: int = -(-s.prompt_num_tokens // block) - self._view.look(s).gpu_blocks[at]
         wire = self._channels.handed_over(self._prefilling[source].machine, target.machine)
-        bytes_per_s = wire.settings.bandwidth_bytes_per_s
-        sent_ns = -(-blocks * target.cache.block_bytes * NS_PER_S // bytes_per_s)
-        return wire.wait_ns(self._engine.now_ns) + wire.settings.latency_ns + sent_ns
+        block_bytes, *coding_ns = self._settings.form.in_core(target.cache.block_bytes)
+        sent_ns = -(-blocks * block_bytes * NS_PER_S // wire.settings.bandwidth_bytes_per_s)
+        busy_ns = max(sent_ns, blocks * max(coding_ns))
+        return wire.wait_ns(self._engine.now_ns) + wire.settings.latency_ns + busy_ns

@@ -59,10 +59,10 @@ class FleetLook:
         limit = self._matchable_blocks(sequence.prompt_num_tokens)
         return Look(*self.fleet.look(sequence.request, limit, self._clock.now_ns))
 
-    def held(self, sequence: Arrival, block_size_tokens: int) -> list[int]:
-        """Return by machine the leading full blocks of a prompt on any tier, a last one included."""
+    def held(self, sequence: Arrival, block_size_tokens: int) -> Look:
+        """Return the cached and active blocks of each machine, of a prompt its full last block included."""
         full = sequence.prompt_num_tokens // block_size_tokens
-        return self.fleet.look(sequence.request, full, self._clock.now_ns)[0]
+        return Look(*self.fleet.look(sequence.request, full, self._clock.now_ns))
 
     def prefill_times(self, sequence: Arrival) -> list[int]:
         """Return by machine the estimated time (ns) to load and compute the prompt."""
