@@ -10,6 +10,7 @@ import os
 from typing import Any
 
 from hypothesis import Phase, settings
+from hypothesis.internal.conjecture import providers
 
 #: Number of requested new examples; 0: the frozen examples.
 NEW_EXAMPLES = int(os.environ.get("KVSIM_EXAMPLES", "0"))
@@ -29,6 +30,8 @@ def register() -> None:
         print_blob=True,
     )
     settings.load_profile("kvsim")
+    # Hypothesis also draws constants of the modules imported so far: a seed would have other examples elsewhere.
+    vars(providers)["is_local_module_file"] = lambda _: False
 
 
 def examples(frozen: int, **changes: Any) -> settings:

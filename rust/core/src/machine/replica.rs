@@ -211,7 +211,8 @@ impl Replica {
     /// I12: the head of the queue is refused only while something else holds blocks.
     fn could_not_run(&self) -> bool {
         let all_wait = self.requests.iter().count() == self.arrivals.queue.len();
-        !(self.arrivals.refused && all_wait && self.mover.open_moves() == 0)
+        let is_coming = self.handover.target.arriving > 0 || self.mover.open_moves() > 0;
+        !self.arrivals.refused || !all_wait || is_coming
     }
 
     /// Ends the running step, if there is one; requests aborted in between leave.
