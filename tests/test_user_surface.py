@@ -113,6 +113,7 @@ ADDED = {
     "flag: calibrate coverage",
     "flag: calibrate coverage --by (str)",
     "flag: calibrate coverage --format (str)",
+    "flag: cachesim --whole (bool)",
     "flag: explain --plugins (bool)",
     "flag: reproduce --plugins (bool)",
     "flag: capacity --pools ( | auto)",

@@ -32,6 +32,7 @@ __all__ = [
     "HitSteps",
     "Keys",
     "KvGroups",
+    "OnlineReplays",
     "OperatedMachines",
     "OutputLog",
     "PoolStore",
@@ -410,6 +411,61 @@ class CurveStack:
         """Requests, prompt tokens, references to blocks, and of these those to a block seen before."""
     def take(self) -> tuple[HitSteps, HitSteps]:
         """Return hits in blocks, and the tokens they count less than whole blocks; both are then empty."""
+
+@final
+class OnlineReplays:
+    """Tiers with policies that need no future, fed with the same rows as they are read.
+
+    Memory is by resident blocks, ghosts and distinct blocks, never by references.
+
+    Args:
+        block_size: Tokens a block.
+        blocks_per_id: Blocks that one id names.
+        keep_partial: True if a partial last id is a block.
+        output_less: Output tokens whose KV a request does not leave; None: it leaves none of its output.
+        all_count: True if every named block may count as a hit, as in a cache without prefixes.
+    """
+
+    def __new__(
+        cls,
+        block_size: int,
+        blocks_per_id: int,
+        keep_partial: bool,
+        output_less: int | None,
+        all_count: bool,
+    ) -> OnlineReplays: ...
+    def add_prefix(
+        self, policy: str, capacity: int, touch_from: str, settings: ReplayPolicySettings, window: int
+    ) -> None:
+        """Add a prefix-aware tier; ``touch_from`` (tail, root) is for lru without overlap.
+
+        Raises:
+            ValueError: For an unknown name or a capacity of 0.
+        """
+    def add_plain(
+        self, policy: str, capacity: int, discipline: str, settings: ReplayPolicySettings, window: int
+    ) -> None:
+        """Add a plain cache of blocks: tail or root is touched first, or queue.
+
+        Raises:
+            ValueError: For an unknown name or a capacity of 0.
+        """
+    def feed(self, rows: TraceRows) -> bool:
+        """Take every row; return False if one cannot be replayed alone.
+
+        Raises:
+            TraceProblem: For a row that the settings of the rows do not allow.
+            ValueError: For more blocks than 32 bits can number.
+        """
+    @property
+    def totals(self) -> tuple[int, int, int]:
+        """Requests, prompt tokens and references to blocks."""
+    @property
+    def answers(self) -> list[tuple[int, int, int, int, int, int, str]]:
+        """Of each tier: hits, hits that count, their tokens, evictions, expired and resident blocks, digest.
+
+        The digest is the SHA-256 of the hit tokens of each request as decimals joined by newlines.
+        """
 
 @final
 class CurveSample:

@@ -123,6 +123,9 @@ def cachesim(
         typer.Option("--requests", help="also write a row a request: hits, misses by cause (.csv)"),
     ] = None,
     force: Annotated[bool, typer.Option("--force", help="replace an existing file")] = False,
+    whole: Annotated[
+        bool, typer.Option("--whole", help="read a long trace whole: misses by cause, upper bounds")
+    ] = False,
 ) -> None:
     """Replay a trace against one cache: hits, evictions, misses by cause, and upper bounds.
 
@@ -145,12 +148,16 @@ def cachesim(
     from kvcache_sim.policies.resolve import resolve_policy
     from kvcache_sim.replay.cachesim import simulate_cache
     from kvcache_sim.replay.group_settings import group_settings
-    from kvcache_sim.replay.request import DEFAULT_OUTPUTS, STEP_TOKENS, ReplayRequest
+    from kvcache_sim.replay.request import DEFAULT_OUTPUTS, STEP_TOKENS, ReplayRequest, ReplayResult
+    from kvcache_sim.replay.streamed import can_stream, memory_note, needs_future, replay_rows
     from kvcache_sim.report.cachesim import CapacityOptions, cachesim_text, capacity_of, requests_csv
     from kvcache_sim.report.curve.sizes import kv_bytes_per_token as bytes_of_model
     from kvcache_sim.workload.readers import ReadSettings, read_trace
+    from kvcache_sim.workload.readers.read import open_rows
+    from kvcache_sim.workload.readers.stream import NeedsWhole, RowStream
     from kvcache_sim.workload.sessions import unseen_changes
     from kvcache_sim.workload.synthetic_prefixes import PrefixAssumption
+    from kvcache_sim.workload.trace import Trace
 
     if backend:
         raise UsageError(
@@ -188,33 +195,60 @@ def cachesim(
         extra_keys=tuple(extra_key or []),
         prefixes=PrefixAssumption() if synthesise_prefixes else None,
     )
-    read = read_trace(trace, settings=reading)
-    request = ReplayRequest(
-        read,
-        **capacity_of(policy, family, options, read.block_size, (token_bytes, group_bytes)),
-        window=window,
-        outputs=outputs.value if outputs else default,
-        touch_from=order.value,
-        last_partial=last_partial.value,
-        store_threshold=store_threshold,
-        reuse_outputs=reuse_outputs,
-        explain=not flat,
-        step_tokens=max_num_batched_tokens or STEP_TOKENS,
-        groups=groups,
-        discipline="flat" if flat else "prefix",
-    )
-    result = simulate_cache(request, policy)
-    for warning in read.warnings:
-        warn(warning)
-    if reuse_outputs and (unseen := unseen_changes(read)):
-        warn(
-            f"--reuse-outputs: {unseen:,} next turns continue a prompt that ends inside a block; "
-            "ids do not show changes there, so their answers count as reused whole"
+
+    def result_of(read: Trace | RowStream) -> ReplayResult:
+        rows = read if isinstance(read, RowStream) else None
+        request = ReplayRequest(
+            read.header if isinstance(read, RowStream) else read,
+            **capacity_of(policy, family, options, read.block_size, (token_bytes, group_bytes)),
+            window=window,
+            outputs=outputs.value if outputs else default,
+            touch_from=order.value,
+            last_partial=last_partial.value,
+            store_threshold=store_threshold,
+            reuse_outputs=reuse_outputs,
+            explain=not flat and rows is None,
+            step_tokens=max_num_batched_tokens or STEP_TOKENS,
+            groups=groups,
+            discipline="flat" if flat else "prefix",
         )
-    if token_bytes:
-        result["capacity_bytes"] = request.capacity_blocks * (
-            group_bytes or request.block_size_tokens * token_bytes
-        )
+        result = replay_rows(rows, request, policy) if rows else simulate_cache(request, policy)
+        for warning in read.warnings:
+            warn(warning)
+        if token_bytes:
+            result["capacity_bytes"] = request.capacity_blocks * (
+                group_bytes or request.block_size_tokens * token_bytes
+            )
+        if reuse_outputs and isinstance(read, Trace) and (unseen := unseen_changes(read)):
+            warn(
+                f"--reuse-outputs: {unseen:,} next turns continue a prompt that ends inside a block; "
+                "ids do not show changes there, so their answers count as reused whole"
+            )
+        return result
+
+    def opened() -> Trace | RowStream:
+        ahead = needs_future(policy)
+        if (
+            (trace == "-" and ahead)
+            or not (ahead or can_stream(policy))
+            or whole
+            or requests
+            or reuse_outputs
+        ):
+            return read_trace(trace, settings=reading)
+        read = open_rows(trace, reading)
+        if not (ahead and isinstance(read, RowStream)):
+            return read
+        is_plain = Path(trace).suffix not in (".gz", ".zst")
+        warn(memory_note(policy, Path(trace).stat().st_size if is_plain else 0))
+        return read_trace(trace, settings=reading)
+
+    try:
+        result = result_of(opened())
+    except NeedsWhole:
+        if trace == "-":
+            raise
+        result = result_of(read_trace(trace, settings=reading))
     columns = result.pop("requests", None)
     if requests is not None:
         if columns is None:

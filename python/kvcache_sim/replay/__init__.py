@@ -13,5 +13,6 @@
 - ``policy_misses``    causes of misses in the replay of an eviction policy
 - ``prompt_blocks``    a trace's prompts cut into blocks
 - ``request``          a trace's requests in file order through one cache
+- ``streamed``         one policy on a long trace, row by row
 - ``upper_bounds``     the hits that no policy can exceed
 """

@@ -36,7 +36,8 @@ def replay_prefix(request: ReplayRequest, variant: str) -> ReplayResult:
     except ValueError as error:
         raise TraceError(str(error), where=request.trace.source) from None
     result = _head(request, prompts, variant) | _figures(prompts, answer)
-    result |= _overlap(request, prompts.references, answer)
+    hits = int(answer.hits.sum(dtype=np.int64))
+    result |= overlap(request, prompts.references - hits - answer.evictions - answer.resident)
     possible = tops["belady"]["hit_blocks"]
     # an upper bound keeps no record of evictions
     missed = None if row_of(policy.name).is_upper_bound else answer.missed
@@ -46,7 +47,8 @@ def replay_prefix(request: ReplayRequest, variant: str) -> ReplayResult:
     return result
 
 
-def _check(request: ReplayRequest, policy: Variant) -> None:
+def check_policy_settings(request: ReplayRequest, policy: Variant) -> None:
+    """Raise ``UsageError`` for settings without effect on a policy."""
     if request.capacity_blocks < 1:
         raise UsageError(
             "capacity holds no block",
@@ -88,7 +90,7 @@ def _check(request: ReplayRequest, policy: Variant) -> None:
 
 def prefix_answer(request: ReplayRequest, prompts: PromptBlocks, policy: Variant) -> _core.ReplayAnswer:
     """Return the decisions of one policy on the blocks of prompts; raises ``UsageError``."""
-    _check(request, policy)
+    check_policy_settings(request, policy)
     native, capacity, window = prompts.native, request.capacity_blocks, _window(request)
     policy = replace(policy, names=prompts.names)
     known = prompts.known if request.explain else None
@@ -107,8 +109,8 @@ def _window(request: ReplayRequest) -> int:
 
 
 def _flat(request: ReplayRequest, prompts: PromptBlocks, policy: Variant) -> ReplayResult:
-    """Return the figures of a plain cache of objects under libCacheSim's names, and of the flat queue."""
-    _check(request, policy)
+    """Return the figures of a plain cache of objects, and of the flat queue."""
+    check_policy_settings(request, policy)
     capacity, touch_from, native = request.capacity_blocks, request.touch_from, prompts.native
     window, policy = _window(request), replace(policy, names=prompts.names)
     if policy.name == "belady":
@@ -116,21 +118,9 @@ def _flat(request: ReplayRequest, prompts: PromptBlocks, policy: Variant) -> Rep
     else:
         objects = native.plain(policy.name, capacity, touch_from, policy.native, window)
     hits = int(objects.hits.sum(dtype=np.int64))
-    accesses = prompts.references
-    result: ReplayResult = {
-        "order": "rev" if touch_from == "tail" else "fwd",
-        "capacity_objects": capacity,
-        "accesses": accesses,
-        "hits": hits,
-        "misses": accesses - hits,
-        "hit_ratio": hits / max(1, accesses),
-        "evictions": objects.evictions,
-        "resident_blocks": objects.resident,
-        **_overlap(request, accesses, objects),
-        "upper_bounds": {
-            "belady": {"hits": int(native.belady_flat(capacity, touch_from).hits.sum(dtype=np.int64))}
-        },
-    }
+    result = flat_figures(request, prompts.references, hits, objects.evictions, objects.resident)
+    best = int(native.belady_flat(capacity, touch_from).hits.sum(dtype=np.int64))
+    result["upper_bounds"] = {"belady": {"hits": best}}
     if policy.name != "belady":
         # a plain queue behind a prefix look-up: evict first, insert root first, pin the running request
         queue = native.plain(policy.name, capacity, "queue", policy.native, window)
@@ -138,24 +128,44 @@ def _flat(request: ReplayRequest, prompts: PromptBlocks, policy: Variant) -> Rep
     return result
 
 
-def _head(request: ReplayRequest, prompts: PromptBlocks, variant: str) -> ReplayResult:
+def flat_figures(
+    request: ReplayRequest, accesses: int, hits: int, evictions: int, resident: int
+) -> ReplayResult:
+    """Return the figures of a plain cache of objects under libCacheSim's names."""
     return {
-        "policy": variant,
-        "discipline": request.discipline,
-        "n_requests": len(request.trace),
-        "block_size": request.block_size_tokens,
-        "capacity_blocks": request.capacity_blocks,
-        "queried_tokens": int(request.trace.input_tokens.sum()),
-        "queried_blocks": prompts.references,
+        "order": "rev" if request.touch_from == "tail" else "fwd",
+        "capacity_objects": request.capacity_blocks,
+        "accesses": accesses,
+        "hits": hits,
+        "misses": accesses - hits,
+        "hit_ratio": hits / max(1, accesses),
+        "evictions": evictions,
+        "resident_blocks": resident,
+        **overlap(request, accesses - hits - evictions - resident),
     }
 
 
-def _overlap(request: ReplayRequest, references: int, answer: _core.ReplayAnswer) -> dict[str, Any]:
+def head(request: ReplayRequest, variant: str, requests: int, tokens: int, references: int) -> ReplayResult:
+    """Return the trace and the settings of a replay: requests, prompt tokens, references to blocks."""
+    return {
+        "policy": variant,
+        "discipline": request.discipline,
+        "n_requests": requests,
+        "block_size": request.block_size_tokens,
+        "capacity_blocks": request.capacity_blocks,
+        "queried_tokens": tokens,
+        "queried_blocks": references,
+    }
+
+
+def overlap(request: ReplayRequest, refused: int) -> dict[str, Any]:
     """Return the overlapping requests and the blocks not admitted: neither hits nor insertions."""
-    if not request.window:
-        return {}
-    refused = references - int(answer.hits.sum(dtype=np.int64)) - answer.evictions - answer.resident
-    return {"window": request.window, "not_admitted_blocks": refused}
+    return {"window": request.window, "not_admitted_blocks": refused} if request.window else {}
+
+
+def _head(request: ReplayRequest, prompts: PromptBlocks, variant: str) -> ReplayResult:
+    tokens = int(request.trace.input_tokens.sum())
+    return head(request, variant, len(request.trace), tokens, prompts.references)
 
 
 def _figures(prompts: PromptBlocks, answer: _core.ReplayAnswer) -> dict[str, Any]:

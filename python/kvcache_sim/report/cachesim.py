@@ -113,6 +113,7 @@ def _useless(family: str, options: CapacityOptions) -> dict[str, bool]:
 
 #: Figures that the lines above the list have already, or that are tables themselves.
 _SAID = {"misses", "requests", "upper_bounds", "share_of_possible", "hit_rate", "prefix_lookup", "plugin"}
+_SAID |= {"not_computed"}
 
 
 def cachesim_text(policy: str, result: dict[str, Any]) -> str:
@@ -123,6 +124,8 @@ def cachesim_text(policy: str, result: dict[str, Any]) -> str:
         lines, said = [plain_sentences([_sentence(policy, result)])], _SAID
         if "misses" in result:
             lines += ["", *_miss_lines(result["misses"])]
+    if "not_computed" in result:
+        lines.append(plain_sentences([f"a long trace, read row by row: {result['not_computed']}"]))
     figures = {name: value for name, value in result.items() if name not in said}
     width = max(map(len, figures)) + 2
     lines += ["", *(line for name in figures for line in labelled(name, _cell(name, figures[name]), width))]
@@ -142,10 +145,11 @@ def _sentence(policy: str, result: dict[str, Any]) -> str:
 
 def _flat_lines(policy: str, result: dict[str, Any]) -> list[str]:
     """Return the hits of a plain cache of blocks, and of the same queue behind a prefix look-up."""
-    best = result["upper_bounds"]["belady"]["hits"] / max(1, result["accesses"])
-    rate, most = format_percent(result["hit_ratio"]), format_percent(best)
-    words = f"{policy}{_size(result)}, flat: {rate} of block accesses hit"
-    lines = [plain_sentences([f"{words}, at most {most} at this size (Belady)"])]
+    words = f"{policy}{_size(result)}, flat: {format_percent(result['hit_ratio'])} of block accesses hit"
+    if "upper_bounds" in result:
+        best = result["upper_bounds"]["belady"]["hits"] / max(1, result["accesses"])
+        words += f", at most {format_percent(best)} at this size (Belady)"
+    lines = [plain_sentences([words])]
     if "prefix_lookup" in result:
         behind = result["prefix_lookup"]
         hit = f"{format_percent(behind['hit_rate'])} of tokens hit, {behind['hit_blocks']:,} blocks"

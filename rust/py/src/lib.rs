@@ -22,6 +22,7 @@ mod keys;
 mod machine_store;
 mod machines;
 mod named;
+mod online;
 mod operations;
 mod order;
 mod outputs;
@@ -73,6 +74,7 @@ mod _core {
         group_store::PyGroupStore,
         groups::KvGroups,
         keys::PyKeys,
+        online::OnlineReplays,
         operations::{projected, PyOperatedMachines},
         outputs::PyOutputLog,
         policy_settings::{native_policies, ReplayPolicySettings},

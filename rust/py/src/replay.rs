@@ -1,17 +1,20 @@
 //! Cache decisions without time: a trace's prompts and every replay of them.
 
+use std::borrow::Cow;
 use std::sync::OnceLock;
 
 use kvsim_core::ids::NONE;
 use kvsim_core::policies::{Bounds, Kind, NativePolicy, PolicySettings};
 use kvsim_core::replay::blocks::Blocks;
-use kvsim_core::replay::objects::{self, Discipline};
+use kvsim_core::replay::leaf_tier::Leaves;
+use kvsim_core::replay::objects::{self, Discipline, Objects};
 use kvsim_core::replay::runs::{PromptError, Prompts, Runs};
 use kvsim_core::replay::{belady, curve, leaves, recency, Decisions, TouchFrom};
 use numpy::{IntoPyArray, PyArray1, PyReadonlyArray1};
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 
+use crate::online::plain_discipline;
 use crate::policy_settings::{native_policy, out_of_range, ReplayPolicySettings};
 
 /// The result of one replay.
@@ -145,8 +148,9 @@ impl ReplayPrompts {
         };
         let (runs, arrival_ns) = (self.runs(py)?, &self.arrival_ns);
         let decisions = py.detach(|| {
-            let mut policy = make(&settings.inner);
-            leaves::replay(runs, capacity, policy.as_mut(), arrival_ns, window, known)
+            let policy = make(&settings.inner);
+            let tier = Leaves::new(Cow::Borrowed(runs), capacity, policy, window);
+            leaves::replay(runs, tier, arrival_ns, known)
         });
         Ok(answer(py, decisions))
     }
@@ -162,15 +166,11 @@ impl ReplayPrompts {
         settings: &ReplayPolicySettings,
         window: u32,
     ) -> PyResult<ReplayAnswer> {
-        let how = match discipline {
-            "queue" => Discipline::Queue,
-            end => Discipline::Objects(touch_end(end)?),
-        };
         let asked = OnBlocks {
             policy: native_policy(policy)?,
             settings: &settings.inner,
             capacity: capacity_of(capacity)?,
-            discipline: how,
+            discipline: plain_discipline(discipline)?,
             window,
             known: None,
         };
@@ -189,10 +189,7 @@ impl ReplayPrompts {
         touch_from: &str,
     ) -> PyResult<ReplayAnswer> {
         let (touch_from, capacity) = (touch_end(touch_from)?, capacity_of(capacity)?);
-        let decisions = py.detach(|| {
-            let mut blocks = Blocks::of(self.prompts(), 0)?;
-            belady::replay_flat(&mut blocks, capacity, touch_from)
-        });
+        let decisions = py.detach(|| belady::replay_flat(&self.prompts(), capacity, touch_from));
         Ok(answer(py, decisions.map_err(refused)?))
     }
 
@@ -232,23 +229,17 @@ impl ReplayPrompts {
     /// Replay a policy on single blocks.
     fn on_blocks(&self, py: Python<'_>, asked: OnBlocks<'_>) -> PyResult<ReplayAnswer> {
         let decisions = py.detach(|| {
-            let mut blocks = Blocks::of(self.prompts(), asked.window)?;
-            let universe = blocks.universe();
+            let prompts = self.prompts();
+            let (blocks, universe) = Blocks::of(&prompts, asked.window)?;
             // Capacity beyond the number of blocks changes no result, and policies size their queues by it.
             // The 3 further blocks cover what rounding takes from quarters of the capacity.
             let bound = asked.capacity.min(universe.max(1) as u64 + 3);
             let capacity = bound as usize;
-            let mut policy = asked
+            let policy = asked
                 .policy
                 .on_blocks(asked.settings, Bounds { capacity, universe });
-            Ok(objects::replay(
-                &mut blocks,
-                bound,
-                policy.as_mut(),
-                asked.discipline,
-                &self.arrival_ns,
-                asked.known,
-            ))
+            let tier = Objects::new(blocks, bound, policy, asked.discipline);
+            objects::replay(&prompts, tier, &self.arrival_ns, asked.known)
         });
         Ok(answer(py, decisions.map_err(refused)?))
     }
@@ -282,7 +273,7 @@ struct OnBlocks<'a> {
     known: Option<&'a [u32]>,
 }
 
-fn touch_end(name: &str) -> PyResult<TouchFrom> {
+pub(crate) fn touch_end(name: &str) -> PyResult<TouchFrom> {
     match name {
         "tail" => Ok(TouchFrom::Tail),
         "root" => Ok(TouchFrom::Root),
@@ -292,14 +283,14 @@ fn touch_end(name: &str) -> PyResult<TouchFrom> {
     }
 }
 
-fn capacity_of(capacity: u64) -> PyResult<u64> {
+pub(crate) fn capacity_of(capacity: u64) -> PyResult<u64> {
     if capacity == 0 {
         return Err(out_of_range("capacity", capacity, "≥ 1 block"));
     }
     Ok(capacity)
 }
 
-fn refused(error: PromptError) -> PyErr {
+pub(crate) fn refused(error: PromptError) -> PyErr {
     PyValueError::new_err(error.to_string())
 }
 

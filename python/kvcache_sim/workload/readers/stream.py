@@ -19,7 +19,7 @@ from kvcache_sim.workload.trace import COLUMNS, Trace
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from kvcache_sim._core import CurveSample, CurveStack, RawColumns, RowColumns, TraceRows
+    from kvcache_sim._core import CurveSample, CurveStack, OnlineReplays, RawColumns, RowColumns, TraceRows
 
 #: Rows per window after the first one.
 WINDOW_ROWS = 1 << 16
@@ -55,7 +55,7 @@ class RowStream:
             none, none, none, offsets, ids, self.block_size, few, few, none, flags, source=self.source
         )
 
-    def feed(self, replay: CurveStack | CurveSample) -> None:
+    def feed(self, replay: CurveStack | CurveSample | OnlineReplays) -> None:
         """Give every row to a replay; raises NeedsWhole, and as ``read_trace``."""
         with located_errors(self.source):
             if not replay.feed(self._rows):

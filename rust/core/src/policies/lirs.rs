@@ -183,6 +183,10 @@ impl ObjectPolicy for Lirs {
         Some(victim)
     }
 
+    fn aborts(&self) -> bool {
+        true
+    }
+
     fn remove(&mut self, block: u32) {
         if !self.contains(block) {
             return;

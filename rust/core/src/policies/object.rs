@@ -16,6 +16,11 @@ pub trait ObjectPolicy: Send + Sync {
     /// Record a use of a resident block.
     fn on_hit(&mut self, block: u32);
 
+    /// Record a use of each of these resident blocks, the last one first.
+    fn on_hits(&mut self, blocks: &[u32]) {
+        blocks.iter().rev().for_each(|&block| self.on_hit(block));
+    }
+
     /// Record a miss before capacity is freed for the block; policies with ghosts look the block up here.
     fn on_miss(&mut self, _block: u32) {}
 
@@ -31,6 +36,11 @@ pub trait ObjectPolicy: Send + Sync {
     /// capacity.
     fn abort(&mut self, _may_go: &MayGo) -> Option<u32> {
         None
+    }
+
+    /// Return true if `abort` may name a block.
+    fn aborts(&self) -> bool {
+        false
     }
 
     /// Forget a resident block that left for another reason than `evict`; ghosts stay.

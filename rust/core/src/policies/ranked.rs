@@ -31,7 +31,7 @@ pub struct Ranked {
 }
 
 impl Ranked {
-    /// A policy without resident blocks; blocks are numbered below `universe`.
+    /// A policy without resident blocks; `universe` blocks are known, more may come.
     pub fn new(policy: Box<dyn LeafPolicy>, universe: usize) -> Self {
         Self {
             policy,
@@ -57,9 +57,9 @@ impl Ranked {
     }
 
     fn slot(&self, block: u32) -> Option<&Slot> {
-        match self.slot_of[block as usize] {
-            NONE => None,
-            slot => Some(&self.slots[slot as usize]),
+        match self.slot_of.get(block as usize) {
+            None | Some(&NONE) => None,
+            Some(&slot) => Some(&self.slots[slot as usize]),
         }
     }
 
@@ -71,7 +71,7 @@ impl Ranked {
 
 impl ObjectPolicy for Ranked {
     fn contains(&self, block: u32) -> bool {
-        self.slot_of[block as usize] != NONE
+        self.slot(block).is_some()
     }
 
     fn facts(&mut self, facts: Facts) {
@@ -104,6 +104,9 @@ impl ObjectPolicy for Ranked {
                 (self.slots.len() - 1) as u32
             }
         };
+        if self.slot_of.len() <= block as usize {
+            self.slot_of.resize(block as usize + 1, NONE);
+        }
         self.slot_of[block as usize] = slot;
         self.set(slot, block, facts);
     }

@@ -86,6 +86,10 @@ impl<const N: usize> ObjectPolicy for Segments<N> {
         self.queues.take_last_that(0, may_go)
     }
 
+    fn aborts(&self) -> bool {
+        true
+    }
+
     fn remove(&mut self, block: u32) {
         if self.contains(block) {
             self.queues.unlink(block);

@@ -120,6 +120,10 @@ impl ObjectPolicy for WTinyLfu {
         self.main.abort(may_go)
     }
 
+    fn aborts(&self) -> bool {
+        true
+    }
+
     fn remove(&mut self, block: u32) {
         self.main.remove(block);
     }

@@ -4,7 +4,7 @@
 use std::collections::BinaryHeap;
 
 use super::blocks::Blocks;
-use super::runs::{PromptError, Runs};
+use super::runs::{PromptError, Prompts, Runs};
 use super::{Decisions, TouchFrom};
 
 const NEVER: u32 = u32::MAX;
@@ -84,16 +84,16 @@ fn next_uses(runs: &Runs) -> Vec<u32> {
 ///
 /// Fails if the stream is longer than 32 bits can number.
 pub fn replay_flat(
-    blocks: &mut Blocks,
+    prompts: &Prompts,
     capacity: u64,
     touch_from: TouchFrom,
 ) -> Result<Decisions, PromptError> {
-    let requests = blocks.requests();
+    let (mut blocks, universe) = Blocks::of(prompts, 0)?;
     let mut stream: Vec<u32> = Vec::new();
-    let mut ends = Vec::with_capacity(requests);
+    let mut ends = Vec::with_capacity(prompts.len());
     let mut row = Vec::new();
-    for i in 0..requests {
-        blocks.take(i, &mut row);
+    for i in 0..prompts.len() {
+        blocks.number(prompts.row(i), prompts.blocks_of(i), &mut row)?;
         match touch_from {
             TouchFrom::Tail => stream.extend(row.iter().rev()),
             TouchFrom::Root => stream.extend(&row),
@@ -103,7 +103,7 @@ pub fn replay_flat(
         }
         ends.push(stream.len());
     }
-    let mut due = vec![NEVER; blocks.universe()];
+    let mut due = vec![NEVER; universe];
     let mut next = vec![NEVER; stream.len()];
     for (at, &block) in stream.iter().enumerate().rev() {
         next[at] = std::mem::replace(&mut due[block as usize], at as u32);

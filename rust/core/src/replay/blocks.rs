@@ -1,96 +1,159 @@
-//! The trace block by block: numbers of blocks, their parents, and residency.
+//! Single blocks, numbered as rows come: their parents, residency, and the requests that hold them.
+
+use std::collections::VecDeque;
 
 use super::holds::Holds;
 use super::runs::{PromptError, Prompts};
+use super::stack::RowBlocks;
 use crate::ids::NONE;
 
-/// Blocks of a trace numbered: block k of id d is `d × blocks_per_id + k`; private ones follow.
-#[derive(Debug)]
-pub struct Blocks<'a> {
-    prompts: Prompts<'a>,
-    shared: u32,
-    /// First private block of each request, and the end after the last.
-    private_from: Vec<u32>,
-    /// The id above each id at its first appearance.
-    parent: Vec<u32>,
-    /// Resident children (ids or private runs) below each id.
-    live_children: Vec<u32>,
-    resident: Vec<u64>,
-    /// The current request: the ids it takes, the last of them in part.
-    held_by: Vec<u32>,
+/// Links of a block.
+#[derive(Debug, Clone, Copy)]
+struct Link {
+    /// The block before it at its first appearance.
+    above: u32,
+    /// Resident blocks behind it.
+    live_children: u32,
+    /// The last request that took it.
     request: u32,
-    /// Blocks held by requests in flight, if requests overlap.
-    holds: Option<Holds>,
 }
 
-impl<'a> Blocks<'a> {
-    /// Number the blocks; `window` requests overlap (0: none). Fails if the numbers do not fit 32 bits.
-    pub fn of(prompts: Prompts<'a>, window: u32) -> Result<Self, PromptError> {
-        let too_many = || PromptError::TooManyBlocks;
-        let distinct = prompts.distinct_ids();
-        let shared = u32::try_from(distinct as u64 * u64::from(prompts.blocks_per_id))
-            .map_err(|_| too_many())?;
-        let mut private_from = Vec::with_capacity(prompts.len() + 1);
-        let mut end = shared;
-        for &blocks in prompts.private_blocks {
-            private_from.push(end);
-            end = end.checked_add(blocks).ok_or_else(too_many)?;
+const UNSEEN: Link = Link {
+    above: NONE,
+    live_children: 0,
+    request: NONE,
+};
+
+/// Blocks of rows: block k of id d is `d × blocks_per_id + k`; blocks of one row alone have numbers between.
+///
+/// 12 bytes and a bit a block; 8 more an id where rows have blocks of their own.
+#[derive(Debug)]
+pub struct Blocks {
+    per_id: u32,
+    /// The first block of each id, once a block of one row alone has a number below an id's.
+    first: Vec<u32>,
+    /// Ids seen so far; None if all blocks of one row alone come behind those of ids.
+    ids: Option<u32>,
+    /// The number of the next block.
+    next: u32,
+    links: Vec<Link>,
+    resident: Vec<u64>,
+    /// Number of the current request.
+    request: u32,
+    /// Blocks held by requests in flight and their rows, the oldest first, if requests overlap.
+    holds: Option<Holds>,
+    in_flight: VecDeque<Vec<u32>>,
+}
+
+impl Blocks {
+    /// No blocks yet; ids come in order of first appearance, each `per_id` blocks, and `window` requests overlap (0:
+    /// none).
+    pub fn new(per_id: u32, window: u32) -> Self {
+        Self {
+            per_id,
+            first: Vec::new(),
+            ids: Some(0),
+            next: 0,
+            links: Vec::new(),
+            resident: Vec::new(),
+            request: 0,
+            holds: (window > 0).then(|| Holds::new(window, 0)),
+            in_flight: VecDeque::new(),
         }
-        private_from.push(end);
-        let mut parent = vec![NONE; distinct];
-        let mut seen = vec![false; distinct];
-        for i in 0..prompts.len() {
-            let mut before = NONE;
-            for &id in prompts.row(i) {
-                if !std::mem::replace(&mut seen[id as usize], true) {
-                    parent[id as usize] = before;
-                }
-                before = id;
+    }
+
+    /// The same for a trace whose ids are known, with the number of its distinct blocks. Fails if the numbers do not
+    /// fit 32 bits.
+    pub fn of(prompts: &Prompts, window: u32) -> Result<(Self, usize), PromptError> {
+        let shared = prompts.distinct_ids() as u64 * u64::from(prompts.blocks_per_id);
+        let private = prompts
+            .private_blocks
+            .iter()
+            .map(|&blocks| u64::from(blocks));
+        let all = u32::try_from(shared + private.sum::<u64>());
+        let all = all.map_err(|_| PromptError::TooManyBlocks)?;
+        let mut blocks = Self::new(prompts.blocks_per_id, window);
+        (blocks.ids, blocks.next) = (None, shared as u32);
+        Ok((blocks, all as usize))
+    }
+
+    /// Write the blocks of a row, root first; `ids` are those that its blocks reach into.
+    pub fn number(
+        &mut self,
+        ids: &[u32],
+        blocks: RowBlocks,
+        row: &mut Vec<u32>,
+    ) -> Result<(), PromptError> {
+        row.clear();
+        let mut left = blocks.named as u32;
+        for &id in &ids[..blocks.named.div_ceil(u64::from(self.per_id)) as usize] {
+            let first = self.first_of(id)?;
+            let taken = left.min(self.per_id);
+            left -= taken;
+            row.extend(first..first + taken);
+        }
+        if blocks.private > 0 {
+            if let (Some(ids), true) = (self.ids, self.first.is_empty()) {
+                self.first = (0..ids).map(|id| id * self.per_id).collect();
             }
+            let from = self.take_numbers(blocks.private as u32)?;
+            row.extend(from..self.next);
         }
-        Ok(Self {
-            prompts,
-            shared,
-            private_from,
-            parent,
-            live_children: vec![0; distinct],
-            resident: vec![0; (end as usize).div_ceil(64)],
-            held_by: vec![NONE; distinct],
-            request: NONE,
-            holds: (window > 0).then(|| Holds::new(window, end as usize)),
+        Ok(())
+    }
+
+    fn take_numbers(&mut self, blocks: u32) -> Result<u32, PromptError> {
+        let end = self.next.checked_add(blocks).filter(|&end| end != NONE);
+        Ok(std::mem::replace(
+            &mut self.next,
+            end.ok_or(PromptError::TooManyBlocks)?,
+        ))
+    }
+
+    #[inline]
+    fn first_of(&mut self, id: u32) -> Result<u32, PromptError> {
+        let Some(ids) = self.ids else {
+            return Ok(id * self.per_id);
+        };
+        if id >= ids {
+            let new = id + 1 - ids;
+            for k in 0..new {
+                let from = self.take_numbers(self.per_id)?;
+                if !self.first.is_empty() || from != (ids + k) * self.per_id {
+                    self.first.push(from);
+                }
+            }
+            self.ids = Some(id + 1);
+        }
+        Ok(match self.first.get(id as usize) {
+            Some(&first) => first,
+            None => id * self.per_id,
         })
     }
 
-    /// Number of requests.
-    pub fn requests(&self) -> usize {
-        self.prompts.len()
-    }
-
-    /// Number of ids, and blocks per id.
-    pub fn ids(&self) -> (usize, u32) {
-        (self.parent.len(), self.prompts.blocks_per_id)
-    }
-
-    /// Number of distinct blocks.
-    pub fn universe(&self) -> usize {
-        *self.private_from.last().unwrap_or(&0) as usize
-    }
-
-    /// Write the blocks of request i, root first, and hold them.
-    pub fn take(&mut self, i: usize, row: &mut Vec<u32>) {
-        row.clear();
-        self.request = i as u32;
-        let per = self.prompts.blocks_per_id;
-        for (j, &id) in self.prompts.row(i).iter().enumerate() {
-            self.held_by[id as usize] = i as u32;
-            row.extend(id * per..id * per + self.prompts.taken(i, j));
+    /// Start a request with these blocks, root first, and hold them.
+    pub fn take(&mut self, row: &[u32]) {
+        self.request += 1;
+        let highest = row.iter().max().map_or(0, |&block| block as usize);
+        if self.links.len() <= highest {
+            self.links.resize(highest + 1, UNSEEN);
+            self.resident.resize(highest / 64 + 1, 0);
         }
-        row.extend(self.private_from[i]..self.private_from[i + 1]);
+        let mut before = NONE;
+        for &block in row {
+            let link = &mut self.links[block as usize];
+            if link.request == NONE {
+                link.above = before;
+            }
+            link.request = self.request;
+            before = block;
+        }
         if let Some(mut holds) = self.holds.take() {
-            for &block in row.iter() {
+            for &block in row {
                 holds.hold(block, u32::from(self.is_resident(block)));
             }
-            holds.start(i as u32);
+            holds.start(self.request);
+            self.in_flight.push_back(row.to_vec());
             self.holds = Some(holds);
         }
     }
@@ -100,15 +163,8 @@ impl<'a> Blocks<'a> {
         let Some(mut holds) = self.holds.take() else {
             return;
         };
-        if let Some(oldest) = holds.before_start() {
-            let i = oldest as usize;
-            let per = self.prompts.blocks_per_id;
-            for (j, &id) in self.prompts.row(i).iter().enumerate() {
-                for block in id * per..id * per + self.prompts.taken(i, j) {
-                    holds.release(block, u32::from(self.is_resident(block)));
-                }
-            }
-            for block in self.private_from[i]..self.private_from[i + 1] {
+        if holds.before_start().is_some() {
+            for block in self.in_flight.pop_front().unwrap_or_default() {
                 holds.release(block, u32::from(self.is_resident(block)));
             }
         }
@@ -126,39 +182,22 @@ impl<'a> Blocks<'a> {
     }
 
     /// Return true if a block is in the tier.
+    #[inline]
     pub fn is_resident(&self, block: u32) -> bool {
         self.resident[block as usize / 64] >> (block % 64) & 1 == 1
     }
 
     /// Return true if the current request, or another in flight, needs a block.
     pub fn is_held(&self, block: u32) -> bool {
-        if let Some(holds) = &self.holds {
-            return holds.is_held(block);
+        match &self.holds {
+            Some(holds) => holds.is_held(block),
+            None => self.links[block as usize].request == self.request,
         }
-        let i = self.request as usize;
-        if block >= self.shared {
-            return (self.private_from[i]..self.private_from[i + 1]).contains(&block);
-        }
-        let per = self.prompts.blocks_per_id;
-        let (id, k) = (block / per, block % per);
-        if self.held_by[id as usize] != self.request {
-            return false;
-        }
-        let row = self.prompts.row(i);
-        row.last() != Some(&id) || k < self.prompts.taken(i, row.len() - 1)
     }
 
     /// Return true if a block has no resident child.
     pub fn is_leaf(&self, block: u32) -> bool {
-        if block >= self.shared {
-            let run = self.private_from.partition_point(|&from| from <= block);
-            return block + 1 == self.private_from[run] || !self.is_resident(block + 1);
-        }
-        let per = self.prompts.blocks_per_id;
-        if block % per + 1 < per && self.is_resident(block + 1) {
-            return false;
-        }
-        self.live_children[(block / per) as usize] == 0
+        self.links[block as usize].live_children == 0
     }
 
     /// Put a block into the tier; it was not resident.
@@ -167,31 +206,23 @@ impl<'a> Blocks<'a> {
         if let Some(holds) = &mut self.holds {
             holds.arrived(block, 1);
         }
-        if let Some(parent) = self.id_above(block) {
-            self.live_children[parent as usize] += 1;
+        if let Some(above) = self.above(block) {
+            above.live_children += 1;
         }
     }
 
     /// Remove a resident block from the tier.
     pub fn leave(&mut self, block: u32) {
         self.resident[block as usize / 64] &= !(1 << (block % 64));
-        if let Some(parent) = self.id_above(block) {
-            self.live_children[parent as usize] -= 1;
+        if let Some(above) = self.above(block) {
+            above.live_children -= 1;
         }
     }
 
-    /// The id above the first block of an id or of a private run.
-    fn id_above(&self, block: u32) -> Option<u32> {
-        if block >= self.shared {
-            let request = self.private_from.partition_point(|&from| from <= block) - 1;
-            let first = self.private_from[request] == block;
-            return first
-                .then(|| self.prompts.row(request).last().copied())
-                .flatten();
+    fn above(&mut self, block: u32) -> Option<&mut Link> {
+        match self.links[block as usize].above {
+            NONE => None,
+            above => self.links.get_mut(above as usize),
         }
-        let per = self.prompts.blocks_per_id;
-        let first = block % per == 0;
-        let parent = self.parent[(block / per) as usize];
-        (first && parent != NONE).then_some(parent)
     }
 }

@@ -14,7 +14,7 @@ pub struct Holds {
 }
 
 impl Holds {
-    /// No requests in flight; `slots` blocks (or runs of blocks) can be held.
+    /// No requests in flight; `slots` blocks (or runs of blocks) are known, more may come.
     pub fn new(window: u32, slots: usize) -> Self {
         Self {
             running: Overlap::new(window),
@@ -35,16 +35,29 @@ impl Holds {
 
     /// Return true if a request holds a slot.
     pub fn is_held(&self, slot: u32) -> bool {
-        self.ref_counts[slot as usize] > 0
+        self.ref_counts.get(slot as usize).is_some_and(|&n| n > 0)
     }
 
     /// Hold a slot with so many resident blocks.
     pub fn hold(&mut self, slot: u32, resident: u32) {
+        self.grow(slot);
         let ref_counts = &mut self.ref_counts[slot as usize];
         if *ref_counts == 0 {
             self.resident += u64::from(resident);
         }
         *ref_counts += 1;
+    }
+
+    fn grow(&mut self, slot: u32) {
+        if self.ref_counts.len() <= slot as usize {
+            self.ref_counts.resize(slot as usize + 1, 0);
+        }
+    }
+
+    /// Hold what a slot gave to another one as it is held.
+    pub fn split(&mut self, slot: u32, into: u32) {
+        self.grow(slot.max(into));
+        self.ref_counts[into as usize] = self.ref_counts[slot as usize];
     }
 
     /// Release a slot with so many resident blocks; returns true if no request holds it now.

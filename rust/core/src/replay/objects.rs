@@ -1,7 +1,9 @@
 //! Replay of an object policy on single blocks: leaf first, or flat in one of two orders.
 
 use super::blocks::Blocks;
-use super::{Decisions, TouchFrom};
+use super::runs::{PromptError, Prompts};
+use super::stack::RowBlocks;
+use super::{Decisions, RowReplay, Totals, TouchFrom};
 use crate::causes::known_misses::EvictedMisses;
 use crate::policies::leaf::Facts;
 use crate::policies::object::ObjectPolicy;
@@ -19,17 +21,45 @@ pub enum Discipline {
     Queue,
 }
 
-struct Tier<'a, 'b> {
-    blocks: &'b mut Blocks<'a>,
-    policy: &'b mut dyn ObjectPolicy,
+/// The tier of an object policy.
+///
+/// A block that finds no capacity, because all resident blocks are held, is not admitted.
+pub struct Objects<'a> {
+    blocks: Blocks,
+    policy: Box<dyn ObjectPolicy>,
+    aborts: bool,
     capacity: u64,
-    size: u64,
-    evictions: u64,
-    expired: u64,
-    ages: Option<EvictedMisses<'b>>,
+    discipline: Discipline,
+    totals: Totals,
+    facts: Facts,
+    row: Vec<u32>,
+    ages: Option<EvictedMisses<'a>>,
 }
 
-impl Tier<'_, '_> {
+impl Objects<'_> {
+    /// An empty tier of `capacity` ≥ 1 blocks.
+    pub fn new(
+        blocks: Blocks,
+        capacity: u64,
+        policy: Box<dyn ObjectPolicy>,
+        discipline: Discipline,
+    ) -> Self {
+        Self {
+            blocks,
+            aborts: policy.aborts(),
+            policy,
+            capacity,
+            discipline,
+            totals: Totals::default(),
+            facts: Facts {
+                last_access_ns: i64::MIN,
+                ..Facts::default()
+            },
+            row: Vec::new(),
+            ages: None,
+        }
+    }
+
     fn may_go(blocks: &Blocks, discipline: Discipline, block: u32) -> bool {
         match discipline {
             Discipline::Objects(_) => !blocks.is_in_flight(block),
@@ -38,8 +68,8 @@ impl Tier<'_, '_> {
         }
     }
 
-    fn evict(&mut self, incoming: u32, discipline: Discipline) -> bool {
-        let blocks = &*self.blocks;
+    fn evict(&mut self, incoming: u32) -> bool {
+        let (blocks, discipline) = (&self.blocks, self.discipline);
         let victim = self
             .policy
             .evict(incoming, &|b| Self::may_go(blocks, discipline, b));
@@ -50,8 +80,8 @@ impl Tier<'_, '_> {
 
     fn remove(&mut self, block: u32) {
         self.blocks.leave(block);
-        self.size -= 1;
-        self.evictions += 1;
+        self.totals.resident -= 1;
+        self.totals.evictions += 1;
         if let Some(ages) = &mut self.ages {
             ages.evicted(u64::from(block), 1);
         }
@@ -69,18 +99,18 @@ impl Tier<'_, '_> {
 
     fn expire(&mut self, now_ns: i64) {
         loop {
-            let blocks = &*self.blocks;
+            let blocks = &self.blocks;
             let gone = self.policy.expire(now_ns, &|b| !blocks.is_in_flight(b));
             let Some(block) = gone else { break };
             self.remove(block);
-            self.expired += 1;
+            self.totals.expired += 1;
         }
     }
 
     /// Remove blocks beyond the policy's own limits.
-    fn settle(&mut self, discipline: Discipline) {
-        loop {
-            let blocks = &*self.blocks;
+    fn settle(&mut self) {
+        while self.aborts {
+            let (blocks, discipline) = (&self.blocks, self.discipline);
             let free = |b| Self::may_go(blocks, discipline, b);
             let Some(gone) = self.policy.abort(&free) else {
                 return;
@@ -90,141 +120,136 @@ impl Tier<'_, '_> {
     }
 
     /// Use a resident block.
-    fn use_block(&mut self, block: u32, discipline: Discipline) {
+    fn use_block(&mut self, block: u32) {
         self.policy.on_hit(block);
-        self.settle(discipline);
+        self.settle();
     }
 
     /// Insert a block, evicting for it; false if no block is evictable.
-    fn admit(&mut self, block: u32, discipline: Discipline) -> bool {
+    fn admit(&mut self, block: u32) -> bool {
         self.policy.on_miss(block);
-        while self.size >= self.capacity {
-            if !self.evict(block, discipline) {
+        while self.totals.resident >= self.capacity {
+            if !self.evict(block) {
                 return false;
             }
         }
         self.policy.insert(block);
         self.blocks.arrive(block);
-        self.size += 1;
-        self.settle(discipline);
+        self.totals.resident += 1;
+        self.settle();
         true
     }
-}
 
-/// Replay a trace against an object policy with a capacity of `capacity` ≥ 1 blocks.
-///
-/// A block that finds no capacity, because all resident blocks are held, is not admitted. `known` are leading
-/// blocks of each request, for which the demand that evicted each missed block is reported.
-pub fn replay<'b>(
-    blocks: &'b mut Blocks<'_>,
-    capacity: u64,
-    policy: &'b mut dyn ObjectPolicy,
-    discipline: Discipline,
-    arrival_ns: &[i64],
-    known: Option<&'b [u32]>,
-) -> Decisions {
-    let requests = blocks.requests();
-    let (ids, per) = blocks.ids();
-    let mut tier = Tier {
-        blocks,
-        policy,
-        capacity,
-        size: 0,
-        evictions: 0,
-        expired: 0,
-        ages: known.map(|k| EvictedMisses::new(k, ids, u64::from(per))),
-    };
-    let mut hits = Vec::with_capacity(requests);
-    let mut row = Vec::new();
-    let mut facts = Facts {
-        last_access_ns: i64::MIN,
-        ..Facts::default()
-    };
-    for (i, &arrival) in arrival_ns.iter().enumerate() {
-        facts.last_access_ns = facts.last_access_ns.max(arrival);
-        if let Some(ages) = &mut tier.ages {
-            ages.start(i);
+    fn leaf_first(&mut self, row: &[u32], found: usize) -> u32 {
+        let held = self.blocks.held_resident().unwrap_or(found as u64);
+        let kept = row.len().min(found + (self.capacity - held) as usize);
+        for &block in row[found..kept.max(found)].iter().rev() {
+            // if the trace is no tree, a deeper block may be resident already
+            if self.blocks.is_resident(block) {
+                self.use_block(block);
+            } else if !self.admit(block) {
+                break;
+            }
         }
-        tier.blocks.end_oldest();
-        tier.expire(facts.last_access_ns);
-        tier.blocks.take(i, &mut row);
-        tier.note_missed(&row);
-        let found = row
-            .iter()
-            .take_while(|&&b| tier.blocks.is_resident(b))
-            .count();
-        facts.found_blocks = found as u32;
-        facts.computed_blocks = (row.len() - found) as u32;
-        hits.push(match discipline {
-            Discipline::LeafFirst => leaf_first(&mut tier, &row, found),
-            Discipline::Objects(touch_from) => objects(&mut tier, &row, touch_from, &mut facts),
-            Discipline::Queue => queue(&mut tier, &row, found, &mut facts),
-        });
-    }
-    Decisions {
-        hits,
-        evictions: tier.evictions,
-        expired: tier.expired,
-        resident: tier.size,
-        missed: tier.ages.map_or(Vec::new(), EvictedMisses::into_misses),
-    }
-}
-
-fn leaf_first(tier: &mut Tier, row: &[u32], found: usize) -> u32 {
-    let held = tier.blocks.held_resident().unwrap_or(found as u64);
-    let kept = row.len().min(found + (tier.capacity - held) as usize);
-    for &block in row[found..kept.max(found)].iter().rev() {
-        // if the trace is no tree, a deeper block may be resident already
-        if tier.blocks.is_resident(block) {
-            tier.use_block(block, Discipline::LeafFirst);
-        } else if !tier.admit(block, Discipline::LeafFirst) {
-            break;
-        }
-    }
-    row[..found]
-        .iter()
-        .rev()
-        .for_each(|&block| tier.use_block(block, Discipline::LeafFirst));
-    found as u32
-}
-
-fn objects(tier: &mut Tier, row: &[u32], touch_from: TouchFrom, facts: &mut Facts) -> u32 {
-    let mut hits = 0;
-    let mut access = |(depth, &block): (usize, &u32)| {
-        facts.last_access += 1;
-        facts.depth = depth as u32;
-        tier.policy.facts(*facts);
-        if tier.policy.contains(block) {
-            hits += 1;
-            tier.use_block(block, Discipline::Objects(touch_from));
+        if self.aborts {
+            row[..found]
+                .iter()
+                .rev()
+                .for_each(|&block| self.use_block(block));
         } else {
-            tier.admit(block, Discipline::Objects(touch_from));
+            self.policy.on_hits(&row[..found]);
         }
-    };
-    match touch_from {
-        TouchFrom::Tail => row.iter().enumerate().rev().for_each(&mut access),
-        TouchFrom::Root => row.iter().enumerate().for_each(&mut access),
+        found as u32
     }
-    hits
+
+    fn access(&mut self, depth: usize, block: u32) -> bool {
+        self.facts.last_access += 1;
+        self.facts.depth = depth as u32;
+        self.policy.facts(self.facts);
+        let hit = self.policy.contains(block);
+        if hit {
+            self.use_block(block);
+        } else {
+            self.admit(block);
+        }
+        hit
+    }
+
+    fn queue(&mut self, row: &[u32], found: usize) -> u32 {
+        let missing = row.iter().filter(|&&b| !self.blocks.is_resident(b)).count() as u64;
+        let first = row.get(found).copied().unwrap_or_default();
+        while self.totals.resident + missing > self.capacity {
+            if !self.evict(first) {
+                break;
+            }
+        }
+        for (depth, &block) in row.iter().enumerate() {
+            let resident = self.blocks.is_resident(block);
+            self.facts.last_access += 1;
+            self.facts.depth = depth as u32;
+            self.policy.facts(self.facts);
+            if resident {
+                self.use_block(block);
+            } else if self.totals.resident < self.capacity {
+                self.admit(block);
+            }
+        }
+        found as u32
+    }
 }
 
-fn queue(tier: &mut Tier, row: &[u32], found: usize, facts: &mut Facts) -> u32 {
-    let missing = row.iter().filter(|&&b| !tier.blocks.is_resident(b)).count() as u64;
-    let first = row.get(found).copied().unwrap_or_default();
-    while tier.size + missing > tier.capacity {
-        if !tier.evict(first, Discipline::Queue) {
-            break;
-        }
+impl RowReplay for Objects<'_> {
+    fn row(&mut self, ids: &[u32], blocks: RowBlocks, arrival_ns: i64) -> Result<u32, PromptError> {
+        blocks.check()?;
+        self.facts.last_access_ns = self.facts.last_access_ns.max(arrival_ns);
+        self.blocks.end_oldest();
+        self.expire(self.facts.last_access_ns);
+        let mut row = std::mem::take(&mut self.row);
+        self.blocks.number(ids, blocks, &mut row)?;
+        self.blocks.take(&row);
+        self.note_missed(&row);
+        let resident = |&&block: &&u32| self.blocks.is_resident(block);
+        let found = row.iter().take_while(resident).count();
+        self.facts.found_blocks = found as u32;
+        self.facts.computed_blocks = (row.len() - found) as u32;
+        let accesses = row.iter().enumerate();
+        let hits = match self.discipline {
+            Discipline::LeafFirst => self.leaf_first(&row, found),
+            Discipline::Objects(TouchFrom::Tail) => accesses
+                .rev()
+                .filter(|&(depth, &block)| self.access(depth, block))
+                .count() as u32,
+            Discipline::Objects(TouchFrom::Root) => accesses
+                .filter(|&(depth, &block)| self.access(depth, block))
+                .count() as u32,
+            Discipline::Queue => self.queue(&row, found),
+        };
+        self.row = row;
+        Ok(hits)
     }
-    for (depth, &block) in row.iter().enumerate() {
-        facts.last_access += 1;
-        facts.depth = depth as u32;
-        tier.policy.facts(*facts);
-        if tier.blocks.is_resident(block) {
-            tier.use_block(block, Discipline::Queue);
-        } else if tier.size < tier.capacity {
-            tier.admit(block, Discipline::Queue);
-        }
+
+    fn totals(&self) -> Totals {
+        self.totals
     }
-    found as u32
+}
+
+/// Replay a trace against a tier of an object policy.
+///
+/// `known` are leading blocks of each request, for which the demand that evicted each missed block is reported.
+pub fn replay<'a>(
+    prompts: &Prompts,
+    mut tier: Objects<'a>,
+    arrival_ns: &[i64],
+    known: Option<&'a [u32]>,
+) -> Result<Decisions, PromptError> {
+    let (ids, per) = (prompts.distinct_ids(), u64::from(prompts.blocks_per_id));
+    tier.ages = known.map(|k| EvictedMisses::new(k, ids, per));
+    let mut hits = Vec::with_capacity(prompts.len());
+    for (i, &arrival) in arrival_ns.iter().enumerate() {
+        tier.ages.iter_mut().for_each(|ages| ages.start(i));
+        hits.push(tier.row(prompts.row(i), prompts.blocks_of(i), arrival)?);
+    }
+    let totals = tier.totals();
+    let missed = tier.ages.map_or(Vec::new(), EvictedMisses::into_misses);
+    Ok(Decisions::of(hits, totals, missed))
 }

@@ -1,7 +1,8 @@
 //! Least recently used on runs: one list of runs in recency order, trimmed from its old end.
 
+use super::growing::{RunTier, TierRuns};
 use super::runs::Runs;
-use super::{Decisions, TouchFrom};
+use super::{Decisions, Totals, TouchFrom};
 use crate::causes::known_misses::{run_key, EvictedMisses, RUN_LENGTH};
 use crate::ids::NONE;
 
@@ -13,17 +14,45 @@ struct RunLinks {
     resident: u32,
 }
 
-struct Recency<'a> {
-    runs: &'a Runs,
+const ABSENT: RunLinks = RunLinks {
+    newer: NONE,
+    older: NONE,
+    resident: 0,
+};
+
+/// The tier: runs in recency order, with the number of resident blocks of each.
+///
+/// Tail first, a run loses its deepest blocks first and a request longer than the tier keeps its head. Root first, a
+/// run loses its first block first: its remaining blocks can no longer be found.
+pub struct Recency<'a> {
+    runs: TierRuns<'a>,
     touch_from: TouchFrom,
+    capacity: u64,
     ages: Option<EvictedMisses<'a>>,
     slots: Vec<RunLinks>,
     newest: u32,
     oldest: u32,
     size: u64,
+    evictions: u64,
 }
 
-impl Recency<'_> {
+impl<'a> Recency<'a> {
+    /// An empty tier of `capacity` blocks.
+    pub fn new(runs: TierRuns<'a>, capacity: u64, touch_from: TouchFrom) -> Self {
+        let slots = vec![ABSENT; runs.len.len()];
+        Self {
+            runs,
+            touch_from,
+            capacity,
+            ages: None,
+            slots,
+            newest: NONE,
+            oldest: NONE,
+            size: 0,
+            evictions: 0,
+        }
+    }
+
     fn unlink(&mut self, run: u32) {
         let RunLinks { newer, older, .. } = self.slots[run as usize];
         match newer {
@@ -36,6 +65,20 @@ impl Recency<'_> {
         }
     }
 
+    /// Link a run with resident blocks in front of an older one, or of none.
+    fn link(&mut self, run: u32, older: u32) {
+        let newer = match older {
+            NONE => std::mem::replace(&mut self.oldest, run),
+            o => std::mem::replace(&mut self.slots[o as usize].newer, run),
+        };
+        match newer {
+            NONE => self.newest = run,
+            n => self.slots[n as usize].older = run,
+        }
+        let slot = &mut self.slots[run as usize];
+        (slot.newer, slot.older) = (newer, older);
+    }
+
     /// Make a run the newest, with `resident` of its blocks.
     fn touch(&mut self, run: u32, resident: u32) {
         if self.slots[run as usize].resident > 0 {
@@ -43,16 +86,8 @@ impl Recency<'_> {
         }
         let slot = &mut self.slots[run as usize];
         self.size = self.size + u64::from(resident) - u64::from(slot.resident);
-        *slot = RunLinks {
-            newer: NONE,
-            older: self.newest,
-            resident,
-        };
-        match self.newest {
-            NONE => self.oldest = run,
-            n => self.slots[n as usize].newer = run,
-        }
-        self.newest = run;
+        slot.resident = resident;
+        self.link(run, self.newest);
     }
 
     fn note_evicted(&mut self, run: u32, resident: u32, cut: u32) {
@@ -66,10 +101,9 @@ impl Recency<'_> {
     }
 
     /// Record the blocks that a request misses of its path.
-    fn note_missed(&mut self, request: usize) {
+    fn note_missed(&mut self, path: &[u32]) {
         let Some(ages) = &mut self.ages else { return };
-        ages.start(request);
-        for &run in self.runs.path(request) {
+        for &run in path {
             let r = run as usize;
             let (have, len) = (self.slots[r].resident, self.runs.len[r]);
             let from = match self.touch_from {
@@ -82,17 +116,18 @@ impl Recency<'_> {
 
     /// Remove the oldest blocks until `capacity` holds; return the number removed. The last `never` of them
     /// were never admitted.
-    fn trim(&mut self, capacity: u64, never: u64) -> u64 {
+    fn trim(&mut self, never: u64) -> u64 {
         let mut removed = 0;
-        while self.size > capacity {
+        while self.size > self.capacity {
             let run = self.oldest;
+            let over = self.size - self.capacity;
             let resident = self.slots[run as usize].resident;
-            let cut = (self.size - capacity).min(u64::from(resident)) as u32;
+            let cut = over.min(u64::from(resident)) as u32;
             if cut == resident {
                 self.unlink(run);
             }
             self.slots[run as usize].resident -= cut;
-            if self.size - capacity > never {
+            if over > never {
                 self.note_evicted(run, resident, cut);
             }
             self.size -= u64::from(cut);
@@ -102,42 +137,40 @@ impl Recency<'_> {
     }
 }
 
-/// Replay a trace against least recently used with a capacity of `capacity` blocks.
-///
-/// Tail first, a run loses its deepest blocks first and a request longer than the tier keeps its head. Root
-/// first, a run loses its first block first: its remaining blocks can no longer be found. `known` are leading
-/// blocks of each request, for which the demand that evicted each missed block is reported. Cost: a few list
-/// operations per run of each request; 12 bytes per run.
-pub fn replay(
-    runs: &Runs,
-    capacity: u64,
-    touch_from: TouchFrom,
-    known: Option<&[u32]>,
-) -> Decisions {
-    let none = RunLinks {
-        newer: NONE,
-        older: NONE,
-        resident: 0,
-    };
-    let mut recency = Recency {
-        runs,
-        touch_from,
-        ages: known.map(|k| EvictedMisses::new(k, runs.len.len(), RUN_LENGTH)),
-        slots: vec![none; runs.len.len()],
-        newest: NONE,
-        oldest: NONE,
-        size: 0,
-    };
-    let mut out = Decisions {
-        hits: Vec::with_capacity(runs.requests()),
-        ..Decisions::default()
-    };
-    for i in 0..runs.requests() {
-        let path = runs.path(i);
+impl RunTier for Recency<'_> {
+    fn runs(&mut self) -> &mut Runs {
+        self.runs.to_mut()
+    }
+
+    fn added(&mut self) {
+        self.slots.push(ABSENT);
+    }
+
+    fn split(&mut self, run: u32, upper: u32) {
+        let resident = self.slots[run as usize].resident;
+        let (len, lower_len) = (self.runs.len[upper as usize], self.runs.len[run as usize]);
+        let (kept, older) = match self.touch_from {
+            TouchFrom::Tail => (resident.saturating_sub(len), run),
+            TouchFrom::Root => (resident.min(lower_len), self.slots[run as usize].older),
+        };
+        self.slots[run as usize].resident = kept;
+        self.slots[upper as usize].resident = resident - kept;
+        if resident > kept {
+            self.link(upper, older);
+        }
+        if resident > 0 && kept == 0 {
+            self.unlink(run);
+        }
+    }
+
+    fn request(&mut self, path: &[u32], _arrival_ns: i64) -> u32 {
         let mut hits = 0;
         for &run in path {
-            let (have, len) = (recency.slots[run as usize].resident, runs.len[run as usize]);
-            match touch_from {
+            let (have, len) = (
+                self.slots[run as usize].resident,
+                self.runs.len[run as usize],
+            );
+            match self.touch_from {
                 TouchFrom::Tail => hits += have,
                 TouchFrom::Root if have == len => hits += have,
                 TouchFrom::Root => {}
@@ -146,15 +179,17 @@ pub fn replay(
                 break;
             }
         }
-        out.hits.push(hits);
-        recency.note_missed(i);
-        let mut touch = |&run: &u32| recency.touch(run, runs.len[run as usize]);
+        self.note_missed(path);
+        let (mut prompt, touch_from, capacity) = (0, self.touch_from, self.capacity);
+        let mut touch = |&run: &u32| {
+            let len = self.runs.len[run as usize];
+            prompt += u64::from(len);
+            self.touch(run, len);
+        };
         match touch_from {
             TouchFrom::Tail => path.iter().rev().for_each(&mut touch),
             TouchFrom::Root => path.iter().for_each(&mut touch),
         }
-        let prompt = path.iter().map(|&run| u64::from(runs.len[run as usize]));
-        let prompt: u64 = prompt.sum();
         // the part of a prompt beyond the tier's capacity was never admitted
         let over = prompt.saturating_sub(capacity);
         let never = match touch_from {
@@ -162,9 +197,37 @@ pub fn replay(
             // touched root first, the prompt enters and pushes its own head out
             TouchFrom::Root => 0,
         };
-        out.evictions += recency.trim(capacity, never) - over;
+        self.evictions += self.trim(never) - over;
+        hits
     }
-    out.missed = recency.ages.map_or(Vec::new(), EvictedMisses::into_misses);
-    out.resident = recency.size;
-    out
+
+    fn totals(&self) -> Totals {
+        Totals {
+            evictions: self.evictions,
+            expired: 0,
+            resident: self.size,
+        }
+    }
+}
+
+/// Replay a trace against least recently used with a capacity of `capacity` blocks.
+///
+/// `known` are leading blocks of each request, for which the demand that evicted each missed block is reported. Cost:
+/// a few list operations per run of each request; 12 bytes per run.
+pub fn replay(
+    runs: &Runs,
+    capacity: u64,
+    touch_from: TouchFrom,
+    known: Option<&[u32]>,
+) -> Decisions {
+    let mut tier = Recency::new(TierRuns::Borrowed(runs), capacity, touch_from);
+    tier.ages = known.map(|k| EvictedMisses::new(k, runs.len.len(), RUN_LENGTH));
+    let request = |i| {
+        tier.ages.iter_mut().for_each(|ages| ages.start(i));
+        tier.request(runs.path(i), 0)
+    };
+    let hits = (0..runs.requests()).map(request).collect();
+    let totals = tier.totals();
+    let missed = tier.ages.map_or(Vec::new(), EvictedMisses::into_misses);
+    Decisions::of(hits, totals, missed)
 }

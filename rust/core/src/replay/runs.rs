@@ -2,6 +2,7 @@
 
 use std::fmt;
 
+use super::stack::RowBlocks;
 use crate::ids::NONE;
 
 /// The requests of a trace in the form that replays read; borrowed, nothing is copied.
@@ -40,6 +41,15 @@ impl Prompts<'_> {
         let used = self.blocks[i].div_ceil(self.blocks_per_id) as usize;
         let start = self.offsets[i] as usize;
         &self.ids[start..start + used]
+    }
+
+    /// The blocks of request i.
+    pub fn blocks_of(&self, i: usize) -> RowBlocks {
+        RowBlocks {
+            named: u64::from(self.blocks[i]),
+            private: u64::from(self.private_blocks[i]),
+            limit: u64::from(self.blocks[i]),
+        }
     }
 
     /// Blocks that request i takes of the j-th id of its row.
@@ -162,7 +172,8 @@ impl Runs {
         Ok(runs)
     }
 
-    fn push(&mut self, len: u32, depth: u32, parent: u32) -> u32 {
+    /// Appends a run.
+    pub(super) fn push(&mut self, len: u32, depth: u32, parent: u32) -> u32 {
         self.len.push(len);
         self.depth.push(depth);
         self.parent.push(parent);

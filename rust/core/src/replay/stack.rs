@@ -1,6 +1,7 @@
 //! The hits of least recently used at every capacity, row by row, in memory by distinct blocks.
 
 use super::newer::{Newer, LEAST};
+use super::runs::PromptError;
 use super::steps::HitSteps;
 use crate::ids::NONE;
 
@@ -15,7 +16,17 @@ pub struct RowBlocks {
     pub limit: u64,
 }
 
-/// A rule that cuts prompts into blocks of one id each.
+impl RowBlocks {
+    /// Fails if 32 bits do not count the blocks.
+    pub fn check(&self) -> Result<(), PromptError> {
+        match u32::try_from(self.named + self.private) {
+            Ok(_) => Ok(()),
+            Err(_) => Err(PromptError::TooManyBlocks),
+        }
+    }
+}
+
+/// A rule that cuts prompts into blocks.
 #[derive(Debug, Clone, Copy)]
 pub struct Cut {
     /// Tokens a block.
@@ -27,7 +38,7 @@ pub struct Cut {
 }
 
 impl Cut {
-    /// The blocks of a row by its tokens and its number of ids.
+    /// The blocks of a row by its tokens and the blocks that its ids name.
     pub fn row(&self, input: u64, output: u64, ids: u64) -> RowBlocks {
         if self.keep_partial {
             return RowBlocks {

@@ -1,0 +1,103 @@
+"""Replays of a long trace, read row by row: every figure is that of the same trace read whole."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+from examples import examples
+from hypothesis import given
+from hypothesis import strategies as st
+from kvcache_sim.cli.main import run
+from kvcache_sim.replay.cachesim import simulate_cache
+from kvcache_sim.replay.request import ReplayRequest
+from kvcache_sim.replay.streamed import can_stream, replay_rows
+from kvcache_sim.workload.readers import read as reading
+from kvcache_sim.workload.readers.settings import ReadSettings
+from kvcache_sim.workload.readers.stream import RowStream
+from kvcache_sim.workload.toolbox.write import mooncake_lines
+from policy_variants import VARIANTS
+from small_traces import tree_traces
+
+STREAMED = [variant for variant in VARIANTS if can_stream(variant)]
+
+
+@pytest.fixture(scope="module", autouse=True)
+def no_whole_traces():
+    monkeypatch = pytest.MonkeyPatch()
+    monkeypatch.setattr(reading, "WHOLE_REFERENCES", -1)
+    yield
+    monkeypatch.undo()
+
+
+requests = st.fixed_dictionaries(
+    {
+        "block_size_tokens": st.sampled_from([1, 2, 4]),
+        "capacity_blocks": st.integers(1, 60),
+        "window": st.sampled_from([0, 0, 1, 3]),
+        "outputs": st.sampled_from(["prompt", "computed", "all"]),
+        "last_partial": st.sampled_from(["drop", "keep"]),
+        "discipline": st.sampled_from(["prefix", "prefix", "flat"]),
+        "touch_from": st.sampled_from(["tail", "tail", "root"]),
+    }
+)
+
+
+def possible(asked, policy):
+    """Return settings that have an effect on the policy."""
+    if asked["last_partial"] == "keep":
+        asked["outputs"] = "prompt"
+    if asked["discipline"] == "prefix" and (policy != "lru" or asked["window"]):
+        asked["touch_from"] = "tail"
+    return asked
+
+
+@examples(400)
+@given(tree_traces(most_requests=40), st.sampled_from(STREAMED), requests)
+def test_figures_are_those_of_the_whole_trace(tmp_path_factory, trace, policy, asked):
+    path = tmp_path_factory.getbasetemp() / "t.jsonl"
+    path.write_text("".join(mooncake_lines(trace)))
+    settings = ReadSettings(block_size=trace.block_size)
+    rows = reading.open_rows(path, settings)
+    whole = reading.read_trace(path, settings=settings)
+    assert isinstance(rows, RowStream)
+    request = ReplayRequest(whole, **possible(asked, policy))
+    found = replay_rows(rows, request, policy)
+    del found["not_computed"]
+    expected = simulate_cache(request, policy)
+    assert found == {name: expected[name] for name in found}
+    assert set(expected) - set(found) <= {"upper_bounds", "share_of_possible"}
+
+
+LINE = '{"timestamp": 0, "input_length": 64, "output_length": 1, "hash_ids": %s}\n'
+
+
+def test_the_command_says_what_it_left_out(tmp_path, capsys):
+    path = tmp_path / "t.jsonl"
+    path.write_text(LINE % "[0, 1, 2, 3]" + LINE % "[0, 1, 4, 5]" + LINE % "[0, 1, 4, 5]")
+    asked = ["cachesim", str(path), "--trace-block-size", "16", "--capacity", "9"]
+    for flat in ([], ["--flat"]):
+        assert run([*asked, *flat]) == 0
+        assert "need the whole trace: kvsim cachesim --whole" in " ".join(capsys.readouterr().out.split())
+    documents = []
+    for whole in ([], ["--whole"]):
+        assert run([*asked, *whole, "--format", "json"]) == 0
+        documents.append(json.loads(capsys.readouterr().out))
+    assert {"misses", "upper_bounds"} <= set(documents[1])
+    assert {k: v for k, v in documents[0].items() if k != "not_computed"}.items() <= documents[1].items()
+
+
+def test_upper_bounds_say_what_they_need(tmp_path, capsys):
+    path = tmp_path / "t.jsonl"
+    path.write_text(LINE % "[0, 1, 2, 3]")
+    asked = ["cachesim", str(path), "--trace-block-size", "16", "--capacity", "9", "--policy", "belady"]
+    assert run(asked) == 0
+    assert "belady looks ahead, so the trace is read whole" in " ".join(capsys.readouterr().err.split())
+
+
+def test_a_trace_that_is_no_tree_is_read_whole(tmp_path, capsys):
+    path = tmp_path / "t.jsonl"
+    path.write_text(LINE % "[0, 1, 2, 3]" + LINE % "[5, 1, 2, 3]")
+    asked = ["cachesim", str(path), "--trace-block-size", "16", "--capacity", "9", "--format", "json"]
+    assert run(asked) == 0
+    assert "upper_bounds" in json.loads(capsys.readouterr().out)
