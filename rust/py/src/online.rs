@@ -14,7 +14,7 @@ use pyo3::prelude::*;
 
 use crate::policy_settings::{native_policy, ReplayPolicySettings};
 use crate::replay::{capacity_of, refused, touch_end};
-use crate::trace::TraceRows;
+use crate::trace_rows::TraceRows;
 
 /// Hits, hits that count, their tokens, evictions, expired and resident blocks, digest.
 type Answer = (u64, u64, u64, u64, u64, u64, String);
