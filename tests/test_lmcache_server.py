@@ -46,14 +46,22 @@ def test_the_chunks_of_a_step_are_written_together_or_not():
     assert (apart["stored_chunks"], apart["lost_chunks"], apart["hit_tokens"]) == (6, 4, 4)
 
 
-@given(DRAWN, st.integers(1, 30), st.sampled_from(["lru", "arc"]), st.integers(0, 4), st.integers(1, 4))
+@given(
+    DRAWN,
+    st.integers(1, 30),
+    st.sampled_from(["lru", "arc"]),
+    st.integers(0, 4),
+    st.integers(1, 4),
+    st.sampled_from([0, 5, 40]),
+)
 @examples(300)
-def test_a_replay_equals_the_rules(drawn, chunks, policy, window, step_chunks):
+def test_a_replay_equals_the_rules(drawn, chunks, policy, window, step_chunks, disk):
     rows, times_s = rows_and_times(drawn)
     trace = trace_of(rows, 4, [4 * len(row) for row in rows])
-    got = server(trace, times_s, chunks, policy, window=window, step_tokens=4 * step_chunks)
-    want = modelled(rows, times_s, chunks, policy, window, step_chunks)
-    assert got["first_20_hits"] == want.pop("hits")[:20]
+    got = server(trace, times_s, chunks, policy, window=window, step_tokens=4 * step_chunks, disk_blocks=disk)
+    want = modelled(rows, times_s, chunks, policy, window, step_chunks, None, disk)
+    assert got["first_20_hits"] == [4 * found for found in want.pop("hits")[:20]]
+    assert got.get("disk_hit_chunks", 0) == sum(want.pop("from_disk"))
     assert {name: got[name] for name in want} == want
     assert got["misses"]["missed_tokens"] == got["queried_tokens"] - got["hit_tokens"]
 
@@ -72,7 +80,7 @@ def test_options_of_the_other_rules_are_refused(tmp_path, capsys):
         )
     )
     given_options = ["cachesim", str(tmp_path / "t.jsonl"), "--policy", "lmcache-server:lru"]
-    assert main.run([*given_options, "--cpu-chunks", "9", "--disk-chunks", "9"]) == 2
-    assert "--disk-chunks: has no effect" in capsys.readouterr().err
+    assert main.run([*given_options, "--cpu-chunks", "9", "--host-capacity", "9"]) == 2
+    assert "--host-capacity: has no effect" in capsys.readouterr().err
     assert main.run([*given_options, "--cpu-chunks", "9", "--max-num-batched-tokens", "256"]) == 0
     assert "512" in capsys.readouterr().out

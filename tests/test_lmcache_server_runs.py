@@ -89,11 +89,10 @@ def test_a_look_up_begins_at_the_pools_whole_chunks(drawn, chunks, policy, spare
         0,
         10**6,
         [hit // BLOCK // per for hit in pool],
-        per * BLOCK,
     )
     requests, cache = done.run.requests, done.summary["cache"]
     assert requests["cached_gpu_tokens"].tolist() == pool
-    loaded = [max(0, hit - had) for hit, had in zip(want["hits"], pool, strict=True)]
+    loaded = [max(0, found * per * BLOCK - had) for found, had in zip(want["hits"], pool, strict=True)]
     assert requests["cached_cpu_tokens"].tolist() == loaded
     assert cache["evictions"]["cpu"] == want["cpu_evictions"] * per
     assert cache["dropped_blocks"] == want["lost_chunks"] * per

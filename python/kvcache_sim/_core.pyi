@@ -2079,13 +2079,13 @@ def replay_lmcache_server(
     requests: EngineRequests,
     times_ns: NDArray[np.uint64],
     policy: str,
-    capacity_chunks: int,
+    chunks: tuple[int, int],
     step_tokens: int,
 ) -> dict[str, Any]:
-    """Replay the memory of LMCache's server, whose loop starts at 0.
+    """Replay LMCache's server, whose loops start at 0; ``chunks``: of memory, and of storage (0: none).
 
     Returns:
-        hits, keys, stored, lost, evicted.
+        hits, from_disk, keys, disk_keys, stored, lost, evicted (of both).
     """
 
 def key_lines(keys: NDArray[np.uint64], blocks_per_id: int, names: list[str]) -> str:

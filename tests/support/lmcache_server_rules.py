@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import OrderedDict
+from itertools import takewhile
 
 import numpy as np
 from hypothesis import strategies as st
@@ -26,6 +27,11 @@ class Lru:
 
     def drop(self, count: int) -> None:
         del self.keys[:count]
+
+    def forget(self, key: str) -> None:
+        self.keys.remove(key)
+
+    keep = write
 
 
 class Arc:
@@ -57,6 +63,21 @@ class Arc:
             self.again[key] = None
             self.again.move_to_end(key)
 
+    def keep(self, key: str) -> None:
+        """Take a key in storage: one that was dropped too early counts as used again."""
+        if not (key in self.ghosts_once or key in self.ghosts_again):
+            self.write(key)
+            return
+        kept, self._forget = self._forget, lambda: None  # type: ignore[method-assign]
+        self.write(key)
+        self._forget = kept  # type: ignore[method-assign]
+        self.again[key] = self.once.pop(key)
+        self._forget()
+
+    def forget(self, key: str) -> None:
+        self.once.pop(key, None)
+        self.again.pop(key, None)
+
     def drop(self, count: int) -> None:
         for _ in range(min(count, len(self.keys))):
             from_once = bool(self.once) and (len(self.once) >= int(self.target) or not self.again)
@@ -71,27 +92,44 @@ class Arc:
             (self.ghosts_again or self.ghosts_once).popitem(last=False)
 
 
-def modelled(rows, times_s, chunks, policy, window, step_chunks, in_pool=None, chunk=4) -> dict:
+def modelled(rows, times_s, chunks, policy, window, step_chunks, in_pool=None, disk=0) -> dict:
     """The figures by the rules, one call after another; every row is whole chunks.
 
-    ``in_pool``: by request the chunks that an engine's pool has, from which on the server looks up.
+    ``in_pool``: by request the chunks that an engine's pool has, from which on the server looks up. ``disk``:
+    chunks of the storage.
     """
-    kept, hits, stored, lost, second, running = {"lru": Lru, "arc": Arc}[policy](), [], 0, 0, 1, []
+    kept, below = ({"lru": Lru, "arc": Arc}[policy]() for _ in range(2))
+    hits, from_disk, stored, lost, second, running, dropped = [], [], 0, 0, 1, [], [0, 0]
 
-    def end(row: list[str]) -> None:
+    def end(row: list[str], *levels) -> None:
         for key in reversed(row):
-            kept.touch(key)
+            for level in levels or (kept, below):
+                level.touch(key)
+
+    def leading(row: list[str], start: int, *levels) -> int:
+        is_here = (any(key in level.keys for level in levels) for key in row[start:])
+        return start + sum(takewhile(bool, is_here))
 
     for row, now, start in zip(rows, times_s, in_pool or [0] * len(rows), strict=True):
         while second <= now:
-            if 10 * len(kept.keys) >= 8 * chunks:
-                kept.drop(max(1, len(kept.keys) // 5))
+            for at, (level, most) in enumerate(((kept, chunks), (below, disk))):
+                if level.keys and 10 * len(level.keys) >= 8 * most:
+                    dropped[at] += max(1, len(level.keys) // 5)
+                    level.drop(max(1, len(level.keys) // 5))
             second += 1
         if window and len(running) == window:
             end(running.pop(0))
         end(row[:start])
-        found = next((at for at in range(start, len(row)) if row[at] not in kept.keys), len(row))
-        end(row[start:found])
+        found = leading(row, start, kept, below)
+        brought = [key for key in row[start:found] if key not in kept.keys]
+        if len(kept.keys) + len(brought) > chunks:
+            found, brought = leading(row, start, kept), []
+        for key in reversed(brought):
+            kept.write(key)
+        end(brought, below)
+        end(row[start:found], kept)
+        for key in brought:
+            kept.forget(key)
         for at in range(found, len(row), step_chunks):
             new = [key for key in row[at : at + step_chunks] if key not in kept.keys]
             if len(kept.keys) + len(new) > chunks:
@@ -100,14 +138,19 @@ def modelled(rows, times_s, chunks, policy, window, step_chunks, in_pool=None, c
             stored += len(new)
             for key in reversed(new):
                 kept.write(key)
+            new = [key for key in new if key not in below.keys][: disk - len(below.keys)]
+            for key in reversed(new):
+                below.keep(key)
         running.append(row)
         if not window:
             end(running.pop())
-        hits.append(chunk * found)
+        hits.append(found)
+        from_disk.append(len(brought))
     for row in running:
         end(row)
-    figures = {"hits": hits, "stored_chunks": stored, "lost_chunks": lost}
-    return figures | {"final_cpu_chunks": len(kept.keys), "cpu_evictions": stored - len(kept.keys)}
+    figures = {"hits": hits, "from_disk": from_disk, "stored_chunks": stored, "lost_chunks": lost}
+    figures |= {"final_cpu_chunks": len(kept.keys), "cpu_evictions": dropped[0]}
+    return figures | ({"final_disk_chunks": len(below.keys), "disk_evictions": dropped[1]} if disk else {})
 
 
 DRAWN = st.lists(

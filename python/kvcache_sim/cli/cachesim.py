@@ -109,7 +109,7 @@ def cachesim(
         CpuPolicyChoice | None,
         typer.Option(help="vllm: policy of its CPU offloading", show_default="lru with --cpu-chunks"),
     ] = None,
-    disk_chunks: Annotated[int, typer.Option(help="lmcache: chunks of the disk tier", min=0)] = 0,
+    disk_chunks: Annotated[int, typer.Option(help="lmcache, -server: chunks of the disk tier", min=0)] = 0,
     secondary_tier: Annotated[
         bool, typer.Option("--secondary-tier", help="vllm: a tier below the CPU's, which keeps all it gets")
     ] = False,

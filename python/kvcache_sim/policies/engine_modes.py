@@ -75,11 +75,11 @@ ENGINE_MODES: tuple[EngineMode, ...] = (
     EngineMode(
         "lmcache-server",
         "LMCache 0.5.7rc2",
-        "L1Manager and L1EvictionController",
+        "L1Manager, its eviction, store and prefetch controllers, MockL2Adapter",
         0,
         0,
-        "the server's second level (L2), quotas, lazy offloading, cache groups; in a replay, below the GPU's "
-        "pool; it has no row (`make oracles` drives it)",
+        "other adapters of its storage (L2), in a timed run its storage; quotas, lazy offloading, cache "
+        "groups; in a replay, below the GPU's pool; it has no row (`make oracles` drives it)",
     ),
 )
 

@@ -1,4 +1,4 @@
-"""Replay of the memory of LMCache's server, whose loop evicts by the trace's clock."""
+"""Replay of LMCache's server, whose loops evict by the trace's clock."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from kvcache_sim.workload.trace import OPEN_LOOP
 
 
 def replay_lmcache_server(request: ReplayRequest, variant: str) -> ReplayResult:
-    """Replay the L1 of LMCache's server under ``lru`` or ``arc``, each request at its time of the trace.
+    """Replay LMCache's server under ``lru`` or ``arc``, each request at its time of the trace.
 
-    A block is a chunk. Whole prompts may hit; a prompt's chunks are written step by step, those of a step
-    together or not at all.
+    Its storage (L2) has ``disk_blocks`` chunks and the same policy; 0: none. A block is a chunk. Whole
+    prompts may hit; a prompt's chunks are written step by step, those of a step together or not at all.
     """
     policy = f"lmcache-server:{variant}"
-    refuse_without_effect(request, policy, window=True)
+    refuse_without_effect(request, policy, window=True, disk=True)
     trace, capacity, chunk = request.trace, request.capacity_blocks, request.block_size_tokens
     if (trace.think_ns != OPEN_LOOP).any() or (len(trace) > 1 and not np.ptp(trace.arrival_ns)):
         raise UsageError(
@@ -32,10 +32,19 @@ def replay_lmcache_server(request: ReplayRequest, variant: str) -> ReplayResult:
     keys = block_keys(request)
     times_ns = trace.arrival_ns.astype(np.uint64)
     answer = _core.replay_lmcache_server(
-        native_requests(request), times_ns, variant, capacity, request.step_tokens
+        native_requests(request), times_ns, variant, (capacity, request.disk_blocks), request.step_tokens
     )
-    hits = np.asarray(answer["hits"], np.int64)
-    order = [keys.label(keys.decode(code)) for code in answer["keys"].tolist()]
+    hits, from_disk = (np.asarray(answer[name], np.int64) for name in ("hits", "from_disk"))
+    chunks = (answer[name].tolist() for name in ("keys", "disk_keys"))
+    order, below = ([keys.label(keys.decode(code)) for code in level] for level in chunks)
+    evicted, evicted_below = answer["evicted"]
+    storage = {
+        "disk_chunks": request.disk_blocks,
+        "disk_hit_chunks": int(from_disk.sum()),
+        "disk_evictions": evicted_below,
+        "final_disk_chunks": len(below),
+        "final_disk_order_sha256": _lines_sha256(below),
+    }
     return {
         "system": "LMCache server L1Manager + L1EvictionController",
         **head(request),
@@ -48,8 +57,9 @@ def replay_lmcache_server(request: ReplayRequest, variant: str) -> ReplayResult:
         "first_20_hits": hits[:_FIRST].tolist(),
         "stored_chunks": answer["stored"],
         "lost_chunks": answer["lost"],
-        "cpu_evictions": answer["evicted"],
+        "cpu_evictions": evicted,
         "final_cpu_chunks": len(order),
         "final_cpu_order_sha256": _lines_sha256(order),
+        **(storage if request.disk_blocks else {}),
         **miss_figures(request, policy, hits, answer),
     }

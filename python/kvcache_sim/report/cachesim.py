@@ -107,7 +107,7 @@ def _useless(family: str, options: CapacityOptions) -> dict[str, bool]:
         "--cpu-chunks": options.cpu_chunks != 0 and not chunks and family != "vllm",
         "--cpu-policy": bool(options.cpu_policy) and family != "vllm",
         "--secondary-tier": options.secondary and family != "vllm",
-        "--disk-chunks": options.disk_chunks != 0 and family != "lmcache",
+        "--disk-chunks": options.disk_chunks != 0 and not chunks,
     }
 
 

@@ -101,34 +101,27 @@ pub fn replay_lmcache<'py>(
     Ok(answer)
 }
 
-/// Replays the L1 of LMCache's server: requests at their times, in ns from the start of its loop.
+/// Replays LMCache's server: requests at their times, in ns from the start of its loops; `chunks`: of its memory and of
+/// its storage, 0: none.
 #[pyfunction]
 pub fn replay_lmcache_server<'py>(
     py: Python<'py>,
     requests: &EngineRequests,
     times_ns: PyReadonlyArray1<'_, u64>,
     policy: &str,
-    capacity_chunks: u64,
+    chunks: (usize, usize),
     step_tokens: u64,
 ) -> PyResult<Bound<'py, PyDict>> {
-    at_least_one(capacity_chunks, "chunks")?;
+    at_least_one(chunks.0 as u64, "chunks")?;
     at_least_one(step_tokens, "tokens of a step")?;
     let policy = L1Policy::from_name(policy).ok_or_else(|| no_such_policy(policy))?;
     let (requests, times) = (requests.requests(), times_ns.as_slice()?);
     if times.len() != requests.input_tokens.len() {
         return Err(PyValueError::new_err("times must be one a request"));
     }
-    let done = py.detach(|| {
-        lmcache_server::replay(
-            &requests,
-            times,
-            policy,
-            capacity_chunks as usize,
-            step_tokens,
-        )
-    });
+    let done = py.detach(|| lmcache_server::replay(&requests, times, policy, chunks, step_tokens));
     let answer = PyDict::new(py);
-    set_arrays!(answer, done => hits, keys);
+    set_arrays!(answer, done => hits, from_disk, keys, disk_keys);
     set_entries!(answer, done => stored, lost, evicted);
     set_causes(&answer, done.causes)?;
     Ok(answer)

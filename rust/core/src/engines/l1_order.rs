@@ -65,16 +65,43 @@ impl L1Order {
     /// again.
     pub fn write(&mut self, keys: &[u64]) {
         for &key in keys.iter().rev() {
-            let (once, again) = (self.b1.len() as f64, self.b2.len() as f64);
-            if self.b1.remove(key) {
-                self.target = (self.target + (again / once).max(1.0)).min(self.most as f64);
-            } else if self.b2.remove(key) {
-                self.target = (self.target - (once / again).max(1.0)).max(0.0);
-            }
+            self.learn(key);
+            self.t2.remove(key);
             self.t1.push(key);
             self.most = self.most.max(self.len());
             self.trim();
         }
+    }
+
+    /// Adds the absent keys of one call to storage: there ARC takes those that it dropped too early as used again.
+    pub fn store(&mut self, keys: &[u64]) {
+        for &key in keys.iter().rev() {
+            let is_known = self.b1.contains(key) || self.b2.contains(key);
+            if is_known && self.policy == L1Policy::Arc {
+                self.learn(key);
+                self.t2.push(key);
+            } else {
+                self.t1.push(key);
+            }
+            self.most = self.most.max(self.len());
+            self.trim();
+        }
+    }
+
+    /// Adapts the target to a key that was dropped too early, which is no ghost then.
+    fn learn(&mut self, key: u64) {
+        let (once, again) = (self.b1.len() as f64, self.b2.len() as f64);
+        if self.b1.remove(key) {
+            self.target = (self.target + (again / once).max(1.0)).min(self.most as f64);
+        } else if self.b2.remove(key) {
+            self.target = (self.target - (once / again).max(1.0)).max(0.0);
+        }
+    }
+
+    /// Removes a key without a ghost.
+    pub fn forget(&mut self, key: u64) {
+        self.t1.remove(key);
+        self.t2.remove(key);
     }
 
     /// Renews keys as their write ends; ARC has counted their use.

@@ -1,84 +1,80 @@
-//! Replay of requests in file order against the L1 of LMCache's server (0.5.7, `v1/distributed`).
+//! Replay of requests in file order against LMCache's server (0.5.7, `v1/distributed`): its memory (L1), and a storage
+//! (L2) below it.
 //!
-//! Nothing is evicted for a write: a call that does not fit in the free chunks writes nothing. A loop wakes at whole
-//! seconds and, at 80 % or more, drops a fifth of the chunks. The engine above has no cache here.
+//! Nothing is evicted for a write: a call that does not fit in the free chunks writes nothing. What is written goes to
+//! the storage too, as far as it has room. The engine above has no cache here.
 
-use super::l1_order::{L1Order, L1Policy};
+use super::l1_order::L1Policy;
 use super::requests::{Overlap, Requests};
+use super::server_level::ServerLevel;
 use crate::causes::engine::{Lookup, MissCauses};
-use crate::convert::{fit, whole};
+use crate::convert::fit;
 
-const SECOND_NS: u64 = 1_000_000_000;
-/// `--eviction-trigger-watermark`.
-const WATERMARK: f64 = 0.8;
-/// `--eviction-ratio`.
-const RATIO: f64 = 0.2;
-
-/// Chunks in memory, and the next second at which the loop wakes.
+/// Both levels, without time; a storage of 0 chunks is none.
 #[derive(Debug)]
-pub struct ServerL1 {
-    pub(super) order: L1Order,
-    pub(super) capacity: usize,
-    next_ns: u64,
+struct Server {
+    l1: ServerLevel,
+    l2: ServerLevel,
 }
 
-impl ServerL1 {
-    /// An empty memory of `capacity` chunks, whose loop starts at 0.
-    pub fn new(policy: L1Policy, capacity: usize) -> Self {
+impl Server {
+    fn new(policy: L1Policy, chunks: (usize, usize)) -> Self {
         Self {
-            order: L1Order::new(policy),
-            capacity,
-            next_ns: SECOND_NS,
+            l1: ServerLevel::new(policy, chunks.0),
+            l2: ServerLevel::new(policy, chunks.1),
         }
     }
 
-    /// Lets the loop wake at every whole second up to a time. Returns the keys that each pass dropped, with its time.
-    pub fn run_until(
-        &mut self,
-        now_ns: u64,
-        is_locked: impl Fn(u64) -> bool,
-    ) -> Vec<(u64, Vec<u64>)> {
-        let mut passes = Vec::new();
-        while self.next_ns <= now_ns {
-            let tracked = self.order.len();
-            let mut dropped = Vec::new();
-            if tracked as f64 / self.capacity as f64 >= WATERMARK {
-                let count = fit::<usize>(whole(tracked as f64 * RATIO)).max(1);
-                dropped = self.order.evict(count, &is_locked);
-            }
-            if dropped.is_empty() {
-                // nothing is written or unlocked before `now_ns`, so no later second drops more
-                self.next_ns += (now_ns - self.next_ns) / SECOND_NS * SECOND_NS;
-            } else {
-                passes.push((self.next_ns, dropped));
-            }
-            self.next_ns = self.next_ns.saturating_add(SECOND_NS);
-        }
-        passes
+    /// Lets the loops wake up to a time. Returns the keys that each level dropped.
+    fn run_until(&mut self, now_ns: u64) -> [Vec<u64>; 2] {
+        [&mut self.l1, &mut self.l2].map(|level| {
+            let passes = level.run_until(now_ns, |_| false).into_iter();
+            passes.flat_map(|pass| pass.1).collect()
+        })
     }
 
-    /// Returns the leading keys that are present, and renews them.
-    pub fn look_up(&mut self, keys: &[u64]) -> usize {
-        let missing = keys.iter().position(|&key| !self.order.contains(key));
-        let found = missing.unwrap_or(keys.len());
-        self.order.touch(&keys[..found]);
-        found
+    fn has(&self, key: u64) -> bool {
+        self.l1.order.contains(key) || self.l2.order.contains(key)
+    }
+
+    /// Returns the leading keys that are found, and how many of them the storage brings. These pass through the
+    /// memory, if it has room for all of them, and leave it again.
+    fn look_up(&mut self, keys: &[u64]) -> (usize, usize) {
+        let first = |is_absent: &dyn Fn(u64) -> bool| {
+            let at = keys.iter().position(|&key| is_absent(key));
+            at.unwrap_or(keys.len())
+        };
+        let mut found = first(&|key| !self.has(key));
+        let is_below = |key: &u64| !self.l1.order.contains(*key);
+        let mut brought: Vec<u64> = keys[..found].iter().copied().filter(is_below).collect();
+        if self.l1.spare() < brought.len() {
+            found = first(&|key| !self.l1.order.contains(key));
+            brought.clear();
+        }
+        self.l1.order.write(&brought);
+        self.l2.order.touch(&brought);
+        self.l1.order.touch(&keys[..found]);
+        let forget = |&key: &u64| self.l1.order.forget(key);
+        brought.iter().for_each(forget);
+        (found, brought.len())
     }
 
     /// Writes the absent ones of the keys of one call. Returns their number, and true if they were written.
-    pub fn store(&mut self, keys: &[u64]) -> (usize, bool) {
-        let absent = keys.iter().copied().filter(|&k| !self.order.contains(k));
-        let absent: Vec<u64> = absent.collect();
-        let fits = self.order.len() + absent.len() <= self.capacity;
+    fn store(&mut self, keys: &[u64]) -> (usize, bool) {
+        let absent = keys.iter().copied();
+        let absent: Vec<u64> = absent.filter(|&k| !self.l1.order.contains(k)).collect();
+        let fits = self.l1.spare() >= absent.len();
         if fits {
-            self.order.write(&absent);
+            self.l1.order.write(&absent);
+            self.l2.keep(&absent);
         }
         (absent.len(), fits)
     }
 
     /// Renews the present ones of a request's keys as it ends.
-    pub fn end(&mut self, keys: &[u64]) {
-        self.order.touch(keys);
+    fn end(&mut self, keys: &[u64]) {
+        self.l1.order.touch(keys);
+        self.l2.order.touch(keys);
     }
 }
 
@@ -91,40 +87,46 @@ pub struct ServerReplay {
     pub stored: u64,
     /// Chunks of calls that did not fit.
     pub lost: u64,
-    /// Chunks that the loop dropped.
-    pub evicted: u64,
-    /// Keys at the end, in the policy's order.
+    /// Chunks that the storage brought for each request.
+    pub from_disk: Vec<i64>,
+    /// Chunks that the loops dropped, of memory and of storage.
+    pub evicted: (u64, u64),
+    /// Keys in memory at the end, in the policy's order.
     pub keys: Vec<u64>,
+    /// Keys in storage at the end, in the policy's order.
+    pub disk_keys: Vec<u64>,
     /// Misses by cause, if requested.
     pub causes: Option<MissCauses>,
 }
 
 /// Replays every request at its time. A prompt is computed in steps of `step_tokens`, and the whole chunks of a step
-/// are one call. A request renews its chunks again as it ends.
+/// are one call. A request renews its chunks again as it ends. `chunks`: of memory, and of storage.
 pub fn replay(
     requests: &Requests<'_>,
     times_ns: &[u64],
     policy: L1Policy,
-    capacity_chunks: usize,
+    chunks: (usize, usize),
     step_tokens: u64,
 ) -> ServerReplay {
-    let mut l1 = ServerL1::new(policy, capacity_chunks);
+    let mut server = Server::new(policy, chunks);
     let mut done = ServerReplay::default();
     let mut log = requests.log();
     let mut causes = requests.causes();
     let mut overlap = Overlap::new(requests.window);
     for (request, &now_ns) in (0..requests.keys.requests()).zip(times_ns) {
-        let passes = l1.run_until(now_ns, |_| false);
-        let dropped: Vec<u64> = passes.into_iter().flat_map(|pass| pass.1).collect();
-        done.evicted += dropped.len() as u64;
+        let [dropped, below] = server.run_until(now_ns);
+        done.evicted.0 += dropped.len() as u64;
+        done.evicted.1 += below.len() as u64;
         if let Some(ended) = overlap.before_start() {
-            l1.end(&requests.prompt_keys(ended, 0));
+            server.end(&requests.prompt_keys(ended, 0));
         }
         let keys = requests.prompt_keys(request, 0);
-        let is_here: Vec<bool> = keys.iter().map(|&key| l1.order.contains(key)).collect();
-        let found = l1.look_up(&keys);
+        let is_here: Vec<bool> = keys.iter().map(|&key| server.has(key)).collect();
+        let (found, brought) = server.look_up(&keys);
         if let (Some(causes), Some(log)) = (&mut causes, &mut log) {
-            dropped.iter().for_each(|&key| log.evicted(key, 1));
+            let gone = dropped.iter().chain(&below);
+            gone.filter(|&&key| !server.has(key))
+                .for_each(|&key| log.evicted(key, 1));
             log.now = request;
             let limit = fit::<u32>(keys.len());
             let lookup = Lookup {
@@ -137,7 +139,7 @@ pub fn replay(
         }
         let mut from = found;
         for end in requests.step_ends(request, fit::<u32>(found), step_tokens) {
-            let (chunks, fits) = l1.store(&keys[from..(end as usize).max(from)]);
+            let (chunks, fits) = server.store(&keys[from..(end as usize).max(from)]);
             *(if fits {
                 &mut done.stored
             } else {
@@ -146,16 +148,18 @@ pub fn replay(
             from = from.max(end as usize);
         }
         if overlap.start(request).is_some() {
-            l1.end(&keys);
+            server.end(&keys);
         }
+        done.from_disk.push(fit::<i64>(brought));
         done.hits
             .push(fit::<i64>(found) * i64::from(requests.block_size));
     }
     while let Some(ended) = overlap.oldest() {
-        l1.end(&requests.prompt_keys(ended, 0));
+        server.end(&requests.prompt_keys(ended, 0));
     }
     ServerReplay {
-        keys: l1.order.keys(),
+        keys: server.l1.order.keys(),
+        disk_keys: server.l2.order.keys(),
         causes,
         ..done
     }
@@ -163,39 +167,34 @@ pub fn replay(
 
 #[cfg(test)]
 mod tests {
+    use super::super::server_level::SECOND_NS;
     use super::*;
 
     /// 100 chunks; 79 are left alone, of 25 more 21 fit, the loop leaves 80, then 64, then all.
     #[test]
     fn the_loop_drops_a_fifth_from_eighty_percent_on() {
         for policy in [L1Policy::Lru, L1Policy::Arc] {
-            let mut l1 = ServerL1::new(policy, 100);
-            assert_eq!(l1.store(&(0..79).collect::<Vec<_>>()), (79, true));
-            let run_until = |l1: &mut ServerL1, now_ns| {
-                let passes = l1.run_until(now_ns, |_| false).into_iter();
-                passes.flat_map(|pass| pass.1).collect::<Vec<_>>()
-            };
-            assert_eq!(run_until(&mut l1, SECOND_NS), []);
-            let fit = (79..104).filter(|&key| l1.store(&[key]).1).count();
-            assert_eq!((fit, l1.order.len()), (21, 100));
-            assert_eq!(run_until(&mut l1, 2 * SECOND_NS - 1), []);
-            let first = run_until(&mut l1, 2 * SECOND_NS);
+            let mut server = Server::new(policy, (100, 0));
+            assert_eq!(server.store(&(0..79).collect::<Vec<_>>()), (79, true));
+            assert_eq!(server.run_until(SECOND_NS)[0], []);
+            let fit = (79..104).filter(|&key| server.store(&[key]).1).count();
+            assert_eq!((fit, server.l1.order.len()), (21, 100));
+            assert_eq!(server.run_until(2 * SECOND_NS - 1)[0], []);
+            let [first, _] = server.run_until(2 * SECOND_NS);
             // of one call the last chunk goes first
             assert_eq!(first, (59..79).rev().collect::<Vec<_>>());
-            assert_eq!(run_until(&mut l1, 3 * SECOND_NS).len(), 16);
-            assert_eq!(
-                (run_until(&mut l1, 90 * SECOND_NS), l1.order.len()),
-                (vec![], 64)
-            );
+            assert_eq!(server.run_until(3 * SECOND_NS)[0].len(), 16);
+            assert_eq!(server.run_until(90 * SECOND_NS)[0], []);
+            assert_eq!(server.l1.order.len(), 64);
         }
     }
 
     #[test]
     fn locked_chunks_count_and_stay() {
         for policy in [L1Policy::Lru, L1Policy::Arc] {
-            let mut l1 = ServerL1::new(policy, 10);
-            l1.store(&(0..10).collect::<Vec<_>>());
-            l1.look_up(&[0]);
+            let mut l1 = ServerLevel::new(policy, 10);
+            l1.order.write(&(0..10).collect::<Vec<_>>());
+            l1.order.touch(&[0]);
             let passes = l1.run_until(SECOND_NS, |key| key > 7);
             assert_eq!(passes, [(SECOND_NS, vec![7, 6])]);
             let passes = l1.run_until(3 * SECOND_NS, |key| key > 0);
@@ -206,11 +205,24 @@ mod tests {
 
     #[test]
     fn a_call_that_does_not_fit_writes_nothing() {
-        let mut l1 = ServerL1::new(L1Policy::Lru, 4);
-        assert_eq!(l1.store(&[1, 2, 3]), (3, true));
-        assert_eq!(l1.store(&[4, 5]), (2, false));
+        let mut server = Server::new(L1Policy::Lru, (4, 0));
+        assert_eq!(server.store(&[1, 2, 3]), (3, true));
+        assert_eq!(server.store(&[4, 5]), (2, false));
         // what is there already needs no memory
-        assert_eq!(l1.store(&[2, 5]), (1, true));
-        assert_eq!(l1.order.keys(), [3, 2, 1, 5]);
+        assert_eq!(server.store(&[2, 5]), (1, true));
+        assert_eq!(server.l1.order.keys(), [3, 2, 1, 5]);
+    }
+
+    #[test]
+    fn storage_brings_all_that_lead_or_none() {
+        let mut server = Server::new(L1Policy::Lru, (5, 9));
+        server.store(&[1, 2, 3, 4]);
+        server.run_until(SECOND_NS);
+        assert_eq!(server.l1.order.keys(), [3, 2, 1]);
+        assert_eq!(server.look_up(&[1, 2, 3, 4, 5]), (4, 1));
+        assert_eq!(server.l1.order.keys(), [3, 2, 1]);
+        server.store(&[6, 7]);
+        assert_eq!(server.look_up(&[1, 2, 3, 4]), (3, 0));
+        assert_eq!(server.l2.order.keys(), [3, 2, 1, 4, 7, 6]);
     }
 }

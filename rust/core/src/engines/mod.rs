@@ -76,6 +76,8 @@ pub mod ranked_lru;
 pub mod requests;
 /// LMCache's server below vLLM's pool, in a timed run.
 pub mod server_below;
+/// A level of LMCache's server, with its loop.
+mod server_level;
 /// Chunks of LMCache's tiers as blocks of the pool above.
 pub mod tier_chunks;
 /// vLLM's CPU tier with a secondary tier below it.

@@ -10,8 +10,8 @@ use super::copied_pool::CopiedPool;
 use super::copies::Copy;
 use super::held_keys::HeldKeys;
 use super::l1_order::L1Policy;
-use super::lmcache_server::ServerL1;
 use super::offload_tier::KeySet;
+use super::server_level::ServerLevel;
 use super::tier_chunks::TierChunks;
 use crate::convert::fit;
 use crate::records::Records;
@@ -21,7 +21,7 @@ use crate::store::{add_part, MoveId, Part, Violation, GPU, NO_MOVE, STAGING};
 /// The memory, and its chunks that copies use.
 #[derive(Debug)]
 pub struct ServerBelow {
-    l1: ServerL1,
+    l1: ServerLevel,
     chunks: TierChunks,
     in_use: HeldKeys,
     /// Chunks that are being written.
@@ -34,7 +34,7 @@ impl ServerBelow {
     /// An empty memory of chunks below the pool.
     pub fn new(policy: L1Policy, chunks: TierChunks) -> Self {
         Self {
-            l1: ServerL1::new(policy, fit::<usize>(chunks.capacities().0)),
+            l1: ServerLevel::new(policy, fit::<usize>(chunks.capacities().0)),
             chunks,
             in_use: HeldKeys::default(),
             writing: KeySet::default(),
