@@ -1,6 +1,6 @@
 """The native core: the contract of every class and function of ``kvcache_sim._core``."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from os import PathLike
 from typing import Any, Literal, NotRequired, Protocol, TypedDict, final, type_check_only
 
@@ -201,12 +201,27 @@ class RawColumns(RowColumns):
     bytes: int
     unordered: bool
 
+@type_check_only
+class RowBatch(TypedDict):
+    """Rows as columns: of numbers (``readers.parquet.NUMBERS``; empty: no row has one) and the others."""
+
+    numbers: list[NDArray[np.int64]]
+    offsets: NDArray[np.int64]
+    ids: NDArray[np.uint64]
+    sessions: list[str | None]
+    extra: list[str | None]
+
 @final
 class TraceRows:
     """A reader of JSON rows that returns a part of the file at a time; it takes ownership of the source."""
 
     def __new__(cls, source: TraceSource, schema: JsonlSchema, settings: RawSettings) -> TraceRows:
         """Take ownership of ``source``, which refuses further calls."""
+    @staticmethod
+    def of_batches(
+        source: TraceSource, schema: JsonlSchema, settings: RawSettings, batches: Iterator[RowBatch]
+    ) -> TraceRows:
+        """Return a reader of rows that come as columns; ``source`` is kept for its digest only."""
     def read(self, most: int) -> bool:
         """Read until ``most`` rows are buffered; return True if the source may have more rows.
 

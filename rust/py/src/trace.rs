@@ -199,7 +199,10 @@ pub fn read_error(py: Python<'_>, error: ReadError) -> PyErr {
     }
 }
 
-fn get<'py, T: for<'a> FromPyObject<'a, 'py>>(dict: &Bound<'py, PyDict>, key: &str) -> PyResult<T> {
+pub fn get<'py, T: for<'a> FromPyObject<'a, 'py>>(
+    dict: &Bound<'py, PyDict>,
+    key: &str,
+) -> PyResult<T> {
     let value = dict
         .get_item(key)?
         .ok_or_else(|| PyValueError::new_err(format!("no {key}")))?;

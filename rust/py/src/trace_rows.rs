@@ -1,18 +1,44 @@
 //! Rows of a trace a part at a time, for replays and transforms that take them as they come.
 
 use kvsim_core::trace::columns::Columns;
-use kvsim_core::trace::jsonl::RowReader;
+use kvsim_core::trace::jsonl::{Batch, RowReader};
 use kvsim_core::trace::sampler::Sampler;
 use kvsim_core::trace::source::Source;
+use kvsim_core::trace::ReadError;
 use numpy::PyReadonlyArray1;
+use pyo3::exceptions::PyStopIteration;
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyList};
 
 use crate::trace::{
-    columns, open, read_error, row_columns, schema_from, settings_from, signals_are_quiet,
+    columns, get, open, read_error, row_columns, schema_from, settings_from, signals_are_quiet,
     TraceSource,
 };
 use crate::trace_ids::names_of;
+
+/// The next columns of an iterator of dicts.
+fn next_batch(batches: &Bound<'_, PyAny>) -> PyResult<Option<Batch>> {
+    let columns = match batches.call_method0("__next__") {
+        Err(error) if error.is_instance_of::<PyStopIteration>(batches.py()) => return Ok(None),
+        next => next?.cast_into::<PyDict>()?,
+    };
+    let mut batch = Batch {
+        offsets: get::<PyReadonlyArray1<i64>>(&columns, "offsets")?
+            .as_slice()?
+            .to_vec(),
+        ids: get::<PyReadonlyArray1<u64>>(&columns, "ids")?
+            .as_slice()?
+            .to_vec(),
+        sessions: get(&columns, "sessions")?,
+        extra: get(&columns, "extra")?,
+        ..Batch::default()
+    };
+    let numbers: Vec<PyReadonlyArray1<i64>> = get(&columns, "numbers")?;
+    for (column, values) in batch.numbers.iter_mut().zip(&numbers) {
+        *column = values.as_slice()?.to_vec();
+    }
+    Ok(Some(batch))
+}
 
 /// A reader of JSON rows that returns a part of the file at a time.
 #[pyclass(module = "kvcache_sim._core")]
@@ -32,6 +58,30 @@ impl TraceRows {
         let source = open(source.source.take())?;
         Ok(TraceRows {
             reader: Some(RowReader::new(source, schema, settings)),
+        })
+    }
+
+    /// A reader of rows that come as columns; see `_core.pyi`.
+    #[staticmethod]
+    fn of_batches(
+        source: &mut TraceSource,
+        schema: &Bound<'_, PyDict>,
+        settings: &Bound<'_, PyDict>,
+        batches: Py<PyAny>,
+    ) -> PyResult<Self> {
+        let (schema, settings) = (schema_from(schema)?, settings_from(settings)?);
+        let source = open(source.source.take())?;
+        let next = move || {
+            Python::attach(|py| {
+                next_batch(batches.bind(py)).map_err(|error| {
+                    error.restore(py);
+                    ReadError::Stopped
+                })
+            })
+        };
+        let reader = RowReader::of_batches(source, schema, settings, Box::new(next));
+        Ok(TraceRows {
+            reader: Some(reader),
         })
     }
 

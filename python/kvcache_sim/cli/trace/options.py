@@ -20,7 +20,10 @@ TraceFile = Annotated[str, typer.Argument(metavar="TRACE", help="trace file; - i
 Output = Annotated[
     str,
     typer.Option(
-        "-o", "--output", metavar="FILE", help="file to write (.gz compresses); - is standard output"
+        "-o",
+        "--output",
+        metavar="FILE",
+        help="file to write (.gz compresses, .parquet is Parquet); - is standard output",
     ),
 ]
 Force = Annotated[bool, typer.Option("--force", help="replace an existing file")]
@@ -77,14 +80,19 @@ def load_windows(path: str, reading: ReadSettings) -> Trace | RowWindows:
 
 
 def save(trace: Trace | Windowed, output: str, force: bool) -> None:
-    """Write a trace as Mooncake JSONL, whole or not at all; prints the next command on stderr."""
-    from kvcache_sim.workload.toolbox.write import mooncake_lines, write_lines
+    """Write a trace as Mooncake JSONL or Parquet, whole or not at all; prints the next command on stderr."""
+    from kvcache_sim.workload.toolbox.write import mooncake_lines, named_parts, write_lines
     from kvcache_sim.workload.trace import Trace
 
-    lines = mooncake_lines(trace) if isinstance(trace, Trace) else trace.lines()
-    if output == "-":
-        sys.stdout.writelines(lines)
+    if output.endswith(".parquet"):
+        from kvcache_sim.workload.toolbox.parquet import write_parquet
+
+        parts = named_parts(trace) if isinstance(trace, Trace) else trace.named_parts()
+        write_parquet(Path(output), parts, trace.block_size, force)
+    elif output == "-":
+        sys.stdout.writelines(mooncake_lines(trace) if isinstance(trace, Trace) else trace.lines())
     else:
+        lines = mooncake_lines(trace) if isinstance(trace, Trace) else trace.lines()
         write_lines(Path(output), lines, force)
     for warning in () if isinstance(trace, Trace) else trace.warnings:
         warn(warning)

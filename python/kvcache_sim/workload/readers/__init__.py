@@ -17,6 +17,7 @@
 - ``findings``           counted notes on a trace, one line each
 - ``json_rows``          rows of JSON, read by the native scanner: Mooncake, Bailian, LMCache, WEKA
 - ``json_stream``        the objects of a JSON array, or of JSON lines, one at a time
+- ``parquet``            rows of Parquet with Mooncake's columns
 - ``problems``           errors of a trace with their location
 - ``registry``           every format by name
 - ``stream``             a trace that is read while it is simulated

@@ -5,7 +5,7 @@ from __future__ import annotations
 from kvcache_sim._core import TraceProblem, TraceSource
 from kvcache_sim.errors import KvsimError
 from kvcache_sim.workload.readers.json_rows import read_head
-from kvcache_sim.workload.readers.registry import check_text, detect_format, format_named
+from kvcache_sim.workload.readers.registry import format_of
 from kvcache_sim.workload.readers.settings import ReadSettings
 
 
@@ -15,8 +15,7 @@ def block_of_file(path: str, settings: ReadSettings) -> int | None:
         return settings.block_size
     try:
         head = read_head(TraceSource(path))
-        check_text(head, path)
-        chosen = format_named(settings.format) if settings.format else detect_format(head, path)
+        chosen = format_of(head, path, settings.format)
         return chosen.block_of(head, settings)
     except (KvsimError, TraceProblem, OSError, ValueError):
         return None

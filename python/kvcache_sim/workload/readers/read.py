@@ -15,7 +15,7 @@ from kvcache_sim.values import Value
 from kvcache_sim.workload.readers.findings import Finding, line_of, nothing_to_share, odd_times
 from kvcache_sim.workload.readers.json_rows import guessed_block, read_head
 from kvcache_sim.workload.readers.problems import located_errors, opened, trace_error
-from kvcache_sim.workload.readers.registry import check_text, detect_format, format_named
+from kvcache_sim.workload.readers.registry import format_of
 from kvcache_sim.workload.readers.settings import ReadSettings
 from kvcache_sim.workload.readers.stream import RowStream, RowWindows, TraceStream
 from kvcache_sim.workload.rows import PART_REFERENCES
@@ -140,8 +140,7 @@ def _format_of(source: TraceSource, where: str, settings: ReadSettings) -> Trace
     head = read_head(source)
     if not head:
         source.read(1)  # distinguishes damaged data from an empty file
-    check_text(head, where)
-    return format_named(settings.format) if settings.format else detect_format(head, where)
+    return format_of(head, where, settings.format)
 
 
 def _open(name: str) -> TraceSource:

@@ -61,13 +61,23 @@ def check_text(head: bytes, where: str) -> None:
     if b"\0" in head[:64]:
         col = head.index(b"\0") + 1
         raise TraceError("UTF-16 or binary data", where=f"{where}:1:{col}", expected="UTF-8 text")
-    if head.startswith((b"PK\x03\x04", b"PAR1", b"BZh", b"\xfd7zXZ")):
+    if head.startswith((b"PK\x03\x04", b"BZh", b"\xfd7zXZ")):
         raise TraceError(
             "not a text file",
             where=f"{where}:1:1",
-            got="a zip, Parquet, bzip2 or xz file",
-            expected="text, .gz or .zst",
+            got="a zip, bzip2 or xz file",
+            expected="text, .gz, .zst or Parquet",
         )
+
+
+def format_of(head: bytes, where: str, name: str | None) -> TraceFormat:
+    """Return the format of a file by its first bytes, or the named one; raises as ``detect_format``."""
+    if head.startswith(b"PAR1"):
+        from kvcache_sim.workload.readers.parquet import parquet_format
+
+        return parquet_format(where)
+    check_text(head, where)
+    return format_named(name) if name else detect_format(head, where)
 
 
 def detect_format(head: bytes, where: str) -> TraceFormat:

@@ -4,21 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
-from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from kvcache_sim._core import BlockSplit
 from kvcache_sim.errors import TraceError
 from kvcache_sim.workload.readers.stream import RowWindows
 from kvcache_sim.workload.rows import PART_REFERENCES, parts
 from kvcache_sim.workload.toolbox.transforms import check_divisor, check_times, copy_span_ns, split
-from kvcache_sim.workload.toolbox.write import part_lines
+from kvcache_sim.workload.toolbox.write import Part, part_lines
 from kvcache_sim.workload.trace import NO_REQUEST, Trace
-
-#: Rows, and the names of their block ids, one a reference.
-Part = tuple[Trace, NDArray[Any] | list[str] | list[int]]
 
 
 @dataclass
@@ -30,11 +25,15 @@ class Windowed:
     parts: Iterator[Part]
     requests: int = 0
 
-    def lines(self) -> Iterator[str]:
-        """Yield the rows as ``mooncake_lines``."""
+    def named_parts(self) -> Iterator[Part]:
+        """Yield the rows some at a time."""
         for part, ids in self.parts:
             self.requests += len(part)
-            yield from part_lines(part, ids)
+            yield part, ids
+
+    def lines(self) -> Iterator[str]:
+        """Yield the rows as ``mooncake_lines``."""
+        return (line for part, ids in self.named_parts() for line in part_lines(part, ids))
 
     @property
     def warnings(self) -> tuple[str, ...]:

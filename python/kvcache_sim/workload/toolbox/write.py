@@ -18,6 +18,9 @@ from kvcache_sim.units import NS_PER_MS
 from kvcache_sim.workload.rows import PART_REFERENCES, parts
 from kvcache_sim.workload.trace import NO_REQUEST, NO_SESSION, NOT_GIVEN, OPEN_LOOP, Trace
 
+#: Rows, and the names of their block ids, one a reference.
+Part = tuple[Trace, NDArray[Any] | list[str] | list[int]]
+
 
 def write_lines(path: Path, lines: Iterable[str], force: bool) -> None:
     """Write lines to a file, gzip if its name ends in .gz (bytes depend on the lines only).
@@ -38,6 +41,12 @@ def mooncake_lines(trace: Trace) -> Iterator[str]:
     Closed-loop rows have ``delay`` (ms) instead of a timestamp. Ids have their original names, unknown
     members their original text. Memory: the rows of PART_REFERENCES ids.
     """
+    for part, ids in named_parts(trace):
+        yield from part_lines(part, ids)
+
+
+def named_parts(trace: Trace) -> Iterator[Part]:
+    """Yield the rows of a trace some at a time; raises ``UsageError`` for rows that wait for several."""
     if len(trace.also_after):
         raise UsageError(
             "requests that wait for several cannot be written",
@@ -49,9 +58,9 @@ def mooncake_lines(trace: Trace) -> Iterator[str]:
     for part in parts(trace, PART_REFERENCES):
         ids = part.block_ids
         if isinstance(names, list):
-            yield from part_lines(part, [names[k] for k in ids.tolist()])
+            yield part, [names[k] for k in ids.tolist()]
         else:
-            yield from part_lines(part, ids if names is None else names[ids])
+            yield part, ids if names is None else names[ids]
 
 
 def part_lines(trace: Trace, ids: NDArray[Any] | list[str] | list[int]) -> Iterator[str]:

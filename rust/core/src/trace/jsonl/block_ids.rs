@@ -152,7 +152,7 @@ pub fn block_ids(c: &mut Cursor, into: &mut Destination) -> Result<bool, Refusal
 }
 
 /// Ids looked up together.
-const WINDOW: usize = 32;
+pub const WINDOW: usize = 32;
 
 /// Ids that are plain runs of digits, not looked up yet, and where they stand.
 #[derive(Default)]
@@ -166,17 +166,13 @@ impl Plain {
     #[inline]
     fn flush(&mut self, c: &Cursor, into: &mut Destination) -> Result<(), Refusal> {
         let values = &self.values[..std::mem::take(&mut self.len)];
-        let (ids, out) = (&mut *into.ids, &mut *into.references);
-        let taken = match &mut into.sampler {
-            Some(sampler) => sampler.take(values, ids, out),
-            None => ids.numbers(values, out),
-        };
-        taken.map_err(|at| no_number(c, self.from[at], ids))
+        let taken = into.take(values);
+        taken.map_err(|at| no_number(c, self.from[at], into.ids))
     }
 }
 
 #[cold]
-fn no_number(c: &Cursor, from: usize, ids: &IdTable) -> Refusal {
+pub fn no_number(c: &Cursor, from: usize, ids: &IdTable) -> Refusal {
     mixed_ids(c, from, !ids.is_empty() && ids.len() < u32::MAX as usize)
 }
 

@@ -14,6 +14,7 @@ use super::intern::IdTable;
 use super::lines::{Reader, Rows};
 use super::sampler::Sampler;
 use super::{ReadError, Settings};
+pub use rows::batch::{Batch, ABSENT, NUMBERS};
 use rows::JsonRows;
 
 /// Member names and units of one format; an empty name is a member the format does not have.
@@ -76,7 +77,11 @@ pub fn read<R: Read>(
 pub struct RowReader<R> {
     reader: Reader<R>,
     rows: JsonRows,
+    batches: Option<Batches>,
 }
+
+/// Returns the next rows, None after the last ones.
+pub type Batches = Box<dyn FnMut() -> Result<Option<Batch>, ReadError> + Send + Sync>;
 
 impl<R: Read> RowReader<R> {
     /// A reader at the first row.
@@ -84,12 +89,31 @@ impl<R: Read> RowReader<R> {
         Self {
             reader: Reader::new(source),
             rows: JsonRows::new(schema, settings),
+            batches: None,
+        }
+    }
+
+    /// A reader of rows that come as columns; the source is only kept for its digest.
+    pub fn of_batches(source: R, schema: Schema, settings: Settings, batches: Batches) -> Self {
+        Self {
+            batches: Some(batches),
+            ..Self::new(source, schema, settings)
         }
     }
 
     /// Reads until `most` rows are buffered; returns true if there may be more.
     pub fn read(&mut self, most: usize, pulse: impl FnMut(u64) -> bool) -> Result<bool, ReadError> {
-        self.reader.read(&mut self.rows, most, pulse)
+        let Some(next) = &mut self.batches else {
+            return self.reader.read(&mut self.rows, most, pulse);
+        };
+        while self.rows.waiting() < most {
+            let Some(batch) = next()? else {
+                return Ok(false);
+            };
+            self.rows.push_batch(&batch).map_err(ReadError::Trace)?;
+            self.reader.number += batch.rows() as u64;
+        }
+        Ok(true)
     }
 
     /// Reads until so many block ids are buffered; returns true if there may be more.
@@ -100,7 +124,7 @@ impl<R: Read> RowReader<R> {
     ) -> Result<bool, ReadError> {
         while self.rows.references() < references {
             let most = self.rows.waiting() + BATCH_ROWS;
-            if !self.reader.read(&mut self.rows, most, &mut pulse)? {
+            if !self.read(most, &mut pulse)? {
                 return Ok(false);
             }
         }
@@ -119,7 +143,7 @@ impl<R: Read> RowReader<R> {
         mut consume: impl FnMut(&Columns, Option<&Sampler>),
     ) -> Result<(), ReadError> {
         loop {
-            let more = self.reader.read(&mut self.rows, BATCH_ROWS, &mut pulse)?;
+            let more = self.read(BATCH_ROWS, &mut pulse)?;
             if self.rows.needs_whole().is_some() {
                 return Ok(());
             }

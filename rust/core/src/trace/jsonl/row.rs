@@ -43,6 +43,17 @@ pub struct Destination<'o> {
     pub ordinal: u64,
 }
 
+impl Destination<'_> {
+    /// Numbers ids, or takes those of the sample; fails with the index of one that gets no number.
+    #[inline]
+    pub fn take(&mut self, values: &[u64]) -> Result<(), usize> {
+        match &mut self.sampler {
+            Some(sampler) => sampler.take(values, self.ids, self.references),
+            None => self.ids.numbers(values, self.references),
+        }
+    }
+}
+
 impl<'a> Row<'a> {
     /// Reads the value of a known member and returns its bit; None for an unknown member, whose value is not
     /// read.

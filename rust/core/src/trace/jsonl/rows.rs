@@ -15,6 +15,11 @@ use super::row::{Destination, Row};
 use super::session_turns::SessionTurns;
 use super::Schema;
 
+mod refusals;
+use refusals::{given_twice, not_an_object};
+
+pub mod batch;
+
 /// The rows read so far.
 pub struct JsonRows {
     schema: Schema,
@@ -108,6 +113,26 @@ impl JsonRows {
             self.out.columns.extra.push(members.join(","));
         }
         Ok(())
+    }
+
+    /// Reads a row; a refused one leaves no trace.
+    fn settled(
+        &mut self,
+        read: impl FnOnce(&mut Self) -> Result<(), Refusal>,
+    ) -> Result<(), Refusal> {
+        let names = self.out.ids.len();
+        let references = self.out.columns.block_ids.len();
+        let row = self.out.columns.len() as i32;
+        let result = read(self);
+        self.ordinal += 1;
+        if self.settings.skip {
+            self.went.push(if result.is_ok() { row } else { NOT_GIVEN });
+        }
+        if result.is_err() {
+            self.out.ids.roll_back(names);
+            self.out.columns.block_ids.truncate(references);
+        }
+        result
     }
 
     /// Checks a parsed row as a whole and appends it.
@@ -344,20 +369,8 @@ impl Rows for JsonRows {
             self.remarks.blank.hit(line.number, String::new);
             return Ok(());
         }
-        let names = self.out.ids.len();
-        let references = self.out.columns.block_ids.len();
         let mut cursor = Cursor::new(text, line.number, line.cut);
-        let row = self.out.columns.len() as i32;
-        let result = self.row(&mut cursor);
-        self.ordinal += 1;
-        if self.settings.skip {
-            self.went.push(if result.is_ok() { row } else { NOT_GIVEN });
-        }
-        if result.is_err() {
-            self.out.ids.roll_back(names);
-            self.out.columns.block_ids.truncate(references);
-        }
-        result
+        self.settled(|rows| rows.row(&mut cursor))
     }
 
     fn refuse(&mut self, problem: Refusal) -> Result<(), Refusal> {
@@ -371,30 +384,4 @@ impl Rows for JsonRows {
     fn waiting(&self) -> usize {
         self.out.columns.len()
     }
-}
-
-#[cold]
-fn given_twice(c: &Cursor, from: usize) -> Refusal {
-    c.problem(from, "duplicate-key", "member given twice")
-        .got(c.excerpt(from))
-}
-
-#[cold]
-fn not_an_object(c: &Cursor) -> Refusal {
-    let rest = &c.text[c.at.min(c.text.len())..];
-    if rest.first() == Some(&b'[') {
-        return c
-            .problem(c.at, "json", "a JSON array where rows should be")
-            .got(c.excerpt(c.at))
-            .expected("one object a line")
-            .hint("jq -c '.[]' FILE writes it so");
-    }
-    let text = |b: &u8| b.is_ascii_graphic() && !matches!(b, b'"' | b'{' | b'[');
-    if rest.iter().take(2).all(text) && rest.contains(&b',') && !rest.contains(&b'{') {
-        return c
-            .problem(c.at, "json", "a line of CSV where a JSON object should be")
-            .got(c.excerpt(c.at))
-            .hint("--trace-format names the format");
-    }
-    c.unexpected("a row such as {\"timestamp\": 0, …}")
 }

@@ -1,0 +1,165 @@
+"""Traces in Parquet: a column ``hash_ids`` of integers beside columns named as Mooncake's members."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from kvcache_sim.errors import TraceError
+from kvcache_sim.units import NS_PER_MS
+from kvcache_sim.workload.readers.format import TraceFormat
+from kvcache_sim.workload.readers.json_rows import MOONCAKE, MOONCAKE_ROWS, fitting_block, raw_settings
+
+if TYPE_CHECKING:
+    from kvcache_sim._core import RawColumns, RowBatch, TraceRows, TraceSource
+    from kvcache_sim.workload.readers.settings import ReadSettings
+
+#: First bytes of a Parquet file.
+MAGIC = b"PAR1"
+#: Columns of integers in the order of the core; times are in ms, as Mooncake's.
+TIMES = ("timestamp", "delay", "abort_after")
+NUMBERS = (
+    "timestamp", "delay", "input_length", "output_length", "turn", "is_conversational_turn", "after",
+    "history_length", "priority", "named_length", "abort_after",
+)  # fmt: skip
+#: Metadata of a file: tokens per id.
+BLOCK_SIZE_KEY = b"kvsim.block_size"
+#: The column of members that have none, as JSON.
+MEMBERS = "members"
+#: The number of a row that lacks it.
+_ABSENT = -(1 << 63)
+#: Block ids read together, and rows that determine the block size.
+_BATCH_IDS, _FIRST_ROWS = 1 << 18, 256
+
+
+def parquet_format(path: str) -> TraceFormat:
+    """Return the format of one Parquet file, which is read from its path."""
+
+    file = _file(path)
+    stated = (file.schema_arrow.metadata or {}).get(BLOCK_SIZE_KEY, b"")
+    own = int(stated) if stated.isdigit() and int(stated) > 0 else 0
+
+    def block(_: bytes, settings: ReadSettings) -> int:
+        del settings
+        rows: list[dict[str, Any]] = []
+        if not own and {"hash_ids", "input_length"} <= set(file.schema_arrow.names):
+            batches = file.iter_batches(_FIRST_ROWS, columns=["hash_ids", "input_length"])
+            rows = next(batches).to_pylist() if file.metadata.num_rows else []
+        head = "".join(json.dumps(row) + "\n" for row in rows).encode()
+        return own or fitting_block(head, MOONCAKE.block_size)
+
+    def rows(source: TraceSource, settings: ReadSettings) -> TraceRows:
+        from kvcache_sim._core import TraceRows
+
+        raw = raw_settings(settings, settings.block_size or block(b"", settings))
+        return TraceRows.of_batches(source, MOONCAKE_ROWS, raw, _batches(path, settings.keeps_members))
+
+    def read(source: TraceSource, settings: ReadSettings) -> RawColumns:
+        from kvcache_sim._core import TraceSource
+
+        del source  # read by its path, for its digest afterwards
+        whole = rows(TraceSource(path), settings)
+        whole.read(1 << 62)
+        columns = whole.finish()[0]
+        columns["block_size"] = settings.block_size or block(b"", settings)
+        return columns
+
+    what = "Parquet: hash_ids (a list of integers) beside Mooncake's members"
+    return TraceFormat(
+        "parquet", what, lambda head: head.startswith(MAGIC), read, own or MOONCAKE.block_size, block, rows
+    )
+
+
+def _file(path: str) -> Any:
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    if path == "standard input":
+        raise TraceError("Parquet from a pipe", where=path, expected="a file: its end is read first")
+    try:
+        return pq.ParquetFile(path, memory_map=True, pre_buffer=False)
+    except pa.ArrowException as error:
+        raise _damaged(path, error) from None
+
+
+def _damaged(path: str, error: Exception) -> TraceError:
+    return TraceError("damaged Parquet data", where=path, got=str(error).splitlines()[0][:120])
+
+
+def _batches(path: str, members: bool) -> Iterator[RowBatch]:
+    """Yield the rows as columns; raises ``TraceError``."""
+    import pyarrow as pa
+
+    file = _file(path)
+    names = file.schema_arrow.names
+    wanted = [name for name in (*NUMBERS, "session_id", "hash_ids") if name in names]
+    wanted += [MEMBERS] if members and MEMBERS in names else []
+    leaves = sum(
+        group.column(k).num_values
+        for group in map(file.metadata.row_group, range(file.num_row_groups))
+        for k in range(group.num_columns)
+        if group.column(k).path_in_schema.startswith("hash_ids.")
+    )
+    size = max(1, _BATCH_IDS * file.metadata.num_rows // max(1, leaves))
+    try:
+        for batch in file.iter_batches(min(size, 1 << 16), columns=wanted, use_threads=False):
+            yield _columns(path, batch)
+    except pa.ArrowException as error:
+        raise _damaged(path, error) from None
+
+
+def _columns(path: str, batch: Any) -> RowBatch:
+    columns = dict(zip(batch.schema.names, batch.columns, strict=True))
+    offsets, ids = np.zeros(len(batch) + 1, np.int64), np.empty(0, np.uint64)
+    if "hash_ids" in columns:
+        offsets, ids = _ids(path, columns["hash_ids"])
+    texts = {name: columns[name].to_pylist() if name in columns else [] for name in ("session_id", MEMBERS)}
+    sessions = [None if name is None else str(name) for name in texts["session_id"]]
+    return {
+        "numbers": [_numbers(path, name, columns.get(name)) for name in NUMBERS],
+        "offsets": offsets,
+        "ids": ids,
+        "sessions": sessions,
+        "extra": texts[MEMBERS],
+    }
+
+
+def _ids(path: str, column: Any) -> tuple[NDArray[np.int64], NDArray[np.uint64]]:
+    import pyarrow as pa
+
+    values = column.values if isinstance(column, pa.ListArray | pa.LargeListArray) else None
+    if values is None or not pa.types.is_integer(values.type) or values.null_count:
+        raise TraceError("hash_ids of another type", where=path, got=str(column.type), expected="list<int64>")
+    ids = values.to_numpy()
+    if values.type != pa.uint64() and len(ids) and ids.min() < 0:
+        raise TraceError("a block id below 0", where=path, got=str(ids.min()), expected="0 or more")
+    ids = ids.view(np.uint64) if ids.dtype == np.int64 else ids.astype(np.uint64, copy=False)
+    return column.offsets.to_numpy().astype(np.int64, copy=False), ids
+
+
+def _numbers(path: str, name: str, column: Any) -> NDArray[np.int64]:
+    """Return a column of integers, times in ns; empty if no row has one."""
+    import pyarrow as pa
+
+    if column is None or column.null_count == len(column):
+        return np.empty(0, np.int64)
+    kind = column.type
+    is_time = name in TIMES
+    if not (
+        pa.types.is_integer(kind) or pa.types.is_boolean(kind) or (is_time and pa.types.is_floating(kind))
+    ):
+        expected = "a number of ms" if is_time else "integers"
+        raise TraceError(f"{name} of another type", where=path, got=str(kind), expected=expected)
+    given = np.asarray(column.is_valid())
+    values = np.asarray(column.fill_null(False if pa.types.is_boolean(kind) else 0))
+    if is_time:
+        whole = values if pa.types.is_integer(kind) else np.rint(values * NS_PER_MS)
+        most = (1 << 63) // (NS_PER_MS if pa.types.is_integer(kind) else 1)
+        if not bool(np.all((whole >= 0) & (whole < most))):
+            raise TraceError(f"{name} is no time", where=path, expected="finite numbers of ms ≥ 0")
+        values = whole.astype(np.int64) * (NS_PER_MS if pa.types.is_integer(kind) else 1)
+    return np.where(given, values.astype(np.int64), _ABSENT)

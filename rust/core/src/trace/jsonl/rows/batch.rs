@@ -1,0 +1,121 @@
+//! Rows that come as columns, such as those of a Parquet file.
+
+use std::borrow::Cow;
+
+use super::super::super::json::field::MOST_TOKENS;
+use super::super::super::json::Cursor;
+use super::super::super::lines::Rows;
+use super::super::super::problem::Refusal;
+use super::super::super::sampler::Sampler;
+use super::super::block_ids::{no_number, WINDOW};
+use super::super::row::{Destination, Row};
+use super::super::Schema;
+use super::JsonRows;
+
+/// Columns of integers: time, delay, input, output, turn, label, after, history, priority, named, abort.
+pub const NUMBERS: usize = 11;
+/// A number that a row lacks.
+pub const ABSENT: i64 = i64::MIN;
+
+/// Some rows as columns.
+#[derive(Default)]
+pub struct Batch {
+    /// Numbers by row, times in ns; empty if no row has one.
+    pub numbers: [Vec<i64>; NUMBERS],
+    /// Row r has the ids `ids[offsets[r]..offsets[r + 1]]`.
+    pub offsets: Vec<i64>,
+    /// Block ids of all rows.
+    pub ids: Vec<u64>,
+    /// Sessions by row; empty if no row has one.
+    pub sessions: Vec<Option<String>>,
+    /// Members without a column, as JSON; empty if no row has one.
+    pub extra: Vec<Option<String>>,
+}
+
+impl Batch {
+    /// Number of rows.
+    pub fn rows(&self) -> usize {
+        self.offsets.len().saturating_sub(1)
+    }
+
+    /// The block ids of a row.
+    pub fn ids(&self, row: usize) -> &[u64] {
+        &self.ids[self.offsets[row] as usize..self.offsets[row + 1] as usize]
+    }
+
+    /// The values of a row; refuses numbers out of range. `ordinal` are the rows above it.
+    pub fn row(
+        &self,
+        row: usize,
+        c: &Cursor,
+        s: &Schema,
+        ordinal: u64,
+    ) -> Result<Row<'_>, Refusal> {
+        let number = |column: usize, name: &str, least: i64, most: i64| {
+            let value = self.numbers[column].get(row).copied();
+            let value = value.filter(|&v| v != ABSENT);
+            match value.filter(|v| !(least..=most).contains(v)) {
+                None => Ok(value),
+                Some(odd) => Err(c
+                    .problem(0, "length", format!("{name} out of range"))
+                    .got(odd.to_string())
+                    .expected(format!("an integer from {least} to {most}"))),
+            }
+        };
+        let most = MOST_TOKENS as i64;
+        Ok(Row {
+            time: number(0, &s.time, 0, i64::MAX)?,
+            delay: number(1, &s.delay, 0, i64::MAX)?,
+            input: number(2, &s.input, 1, most)?.map(|v| v as u64),
+            output: number(3, &s.output, 0, most)?.map(|v| v as u64),
+            turn: number(4, &s.turn, 0, most)?.map(|v| v as i32),
+            label: number(5, &s.label, 0, 1)?.map(|v| v == 1),
+            after: number(6, &s.after, 0, ordinal as i64 - 1)?.map(|v| v as i32),
+            history: number(7, &s.history, 0, most)?,
+            priority: number(8, &s.priority, -most, most)?,
+            named: number(9, &s.named, 1, most)?.map(|v| v as u64),
+            abort: number(10, &s.abort, 0, i64::MAX)?,
+            session: self
+                .sessions
+                .get(row)
+                .and_then(|s| s.as_deref())
+                .map(Cow::Borrowed),
+            ..Row::default()
+        })
+    }
+}
+
+impl JsonRows {
+    /// Reads the rows of a batch, as lines are read.
+    pub fn push_batch(&mut self, batch: &Batch) -> Result<(), Refusal> {
+        for row in 0..batch.rows() {
+            let line = self.ordinal + 1;
+            let result =
+                self.settled(|rows| rows.row_of(batch, row, &Cursor::new(b"", line, false)));
+            if let Err(problem) = result {
+                self.refuse(problem)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn row_of(&mut self, batch: &Batch, at: usize, c: &Cursor) -> Result<(), Refusal> {
+        let row = batch.row(at, c, &self.schema, self.ordinal)?;
+        self.sampler.iter_mut().for_each(Sampler::start_row);
+        let mut into = Destination {
+            ids: &mut self.out.ids,
+            references: &mut self.out.columns.block_ids,
+            sampler: self.sampler.as_mut(),
+            ordinal: self.ordinal,
+        };
+        for ids in batch.ids(at).chunks(WINDOW) {
+            into.take(ids).map_err(|_| no_number(c, 0, into.ids))?;
+        }
+        self.accept(c, &row)?;
+        if self.settings.keep_unknown {
+            let extra = batch.extra.get(at).cloned().flatten();
+            self.out.columns.extra.push(extra.unwrap_or_default());
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,118 @@
+"""Traces in Parquet: they read as the rows of JSON that they were written from, whole and a part at a time."""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from examples import examples
+from hypothesis import HealthCheck, given
+from kvcache_sim.cli.main import run
+from kvcache_sim.errors import KvsimError
+from kvcache_sim.workload.readers import read as reading
+from kvcache_sim.workload.readers.read import read_trace
+from kvcache_sim.workload.toolbox.write import mooncake_lines
+from small_traces import NAMES, tree_traces
+
+ROW = {"timestamp": 0, "input_length": 40, "output_length": 1, "hash_ids": [3, 4, 9]}
+
+
+def lines_of(trace, name):
+    for row in map(json.loads, mooncake_lines(trace)):
+        row |= {"hash_ids": [name(k) for k in row.get("hash_ids", [])]}
+        yield json.dumps(row) + "\n"
+
+
+@examples(10, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(tree_traces())
+def test_what_is_converted_is_what_was_read(tmp_path, monkeypatch, capsys, trace):
+    source, written = str(tmp_path / "a.jsonl"), str(tmp_path / "b.parquet")
+    for name in ("numbers", "far numbers"):
+        with open(source, "w") as file:
+            file.writelines(lines_of(trace, NAMES[name]))
+        size = ["--trace-block-size", str(trace.block_size)]
+        for whole in 1 << 20, -1:
+            monkeypatch.setattr(reading, "PART_REFERENCES", whole)
+            monkeypatch.setattr(reading, "WHOLE_REFERENCES", whole)
+            assert run(["trace", "convert", source, *size, "-o", written, "--force"]) == 0
+            capsys.readouterr()
+            assert run(["trace", "convert", written]) == 0
+            back = capsys.readouterr().out
+            assert run(["trace", "convert", source, *size]) == 0
+            assert capsys.readouterr().out == back
+            curves = []
+            for path, own in (source, size), (written, []):
+                assert run(["curve", path, *own, "--format", "json"]) == 0
+                document = json.loads(capsys.readouterr().out)
+                curves.append({k: v for k, v in document.items() if k not in ("trace", "trace_sha256")})
+            assert curves[0] == curves[1]
+            assert read_trace(written).block_size == trace.block_size
+
+
+def test_every_member_comes_back(tmp_path, capsys):
+    rows = [
+        ROW | {"session_id": "é", "priority": -2, "kind": [1]},
+        ROW | {"session_id": "é", "timestamp": 1.000001, "history_length": 30, "named_length": 48},
+        {**ROW, "session_id": "é", "delay": 2.5, "abort_after": 3, "after": 0},
+        {"timestamp": 7, "input_length": 9, "output_length": 0, "is_conversational_turn": True},
+    ]
+    rows[2].pop("timestamp")
+    source = tmp_path / "a.jsonl"
+    source.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    assert (
+        run(["trace", "convert", str(source), "--trace-block-size", "16", "-o", str(tmp_path / "b.parquet")])
+        == 0
+    )
+    capsys.readouterr()
+    assert run(["trace", "convert", str(tmp_path / "b.parquet")]) == 0
+    again = capsys.readouterr().out
+    assert run(["trace", "convert", str(source), "--trace-block-size", "16"]) == 0
+    assert capsys.readouterr().out == again
+
+
+def table(path, **columns):
+    rows = {name: [value] * 3 for name, value in (ROW | columns).items() if value is not None}
+    pq.write_table(pa.table(rows), path)
+    return str(path)
+
+
+def test_a_table_of_other_tools_is_read(tmp_path):
+    path = tmp_path / "t.parquet"
+    table(path, timestamp=np.int32(5), session_id=7)
+    trace = read_trace(path)
+    assert (trace.block_size, trace.session_names, trace.arrival_ns.tolist()) == (16, ["7"], [5_000_000] * 3)
+    assert trace.id_names.tolist() == [3, 4, 9]
+
+
+@pytest.mark.parametrize(
+    ("columns", "line"),
+    [
+        ({"input_length": 0}, "t.parquet:1:1: input_length out of range; got 0"),
+        ({"input_length": None}, "input_length is missing"),
+        ({"hash_ids": ["a"]}, "hash_ids of another type; got list<"),
+        ({"hash_ids": [-1]}, "a block id below 0; got -1"),
+        ({"hash_ids": [5, 6, 5]}, "a block id stands twice in one row"),
+        ({"timestamp": "now"}, "timestamp of another type; got string"),
+        ({"timestamp": -1.0}, "timestamp is no time"),
+        ({"delay": float("nan")}, "delay is no time"),
+        ({"turn": 1.5}, "turn of another type; got double; expected integers"),
+    ],
+)
+def test_wrong_tables_are_refused(tmp_path, columns, line):
+    with pytest.raises(KvsimError, match=line.replace("<", ".")):
+        read_trace(table(tmp_path / "t.parquet", **columns))
+
+
+def test_damaged_files_and_other_ids_are_refused(tmp_path, capsys):
+    path = tmp_path / "t.parquet"
+    path.write_bytes(b"PAR1" + bytes(100))
+    assert run(["curve", str(path)]) == 3
+    assert "damaged Parquet data" in capsys.readouterr().err
+    texts = tmp_path / "t.jsonl"
+    texts.write_text(json.dumps(ROW | {"hash_ids": ["a", "b", "c"]}) + "\n")
+    assert run(["trace", "convert", str(texts), "-o", str(tmp_path / "o.parquet")]) == 2
+    assert "no integers of 64 bits" in capsys.readouterr().err
+    assert not (tmp_path / "o.parquet").exists()
