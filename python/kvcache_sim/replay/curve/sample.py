@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 import numpy as np
@@ -15,16 +16,20 @@ from kvcache_sim.replay.prompt_blocks import PromptBlocks, cut_ids
 from kvcache_sim.replay.request import ReplayRequest
 from kvcache_sim.workload.readers.stream import RowStream
 
-#: Two-sided 95 % of Student's t with seven degrees of freedom: eight disjoint groups of ids give the error.
-STUDENT_T = 2.365
+#: Disjoint groups of the sampled ids, whose spread gives the error.
+GROUPS = 8
+CONFIDENCE = 0.95
+#: Sizes at which the groups are compared, in blocks that a group's sampled block stands for.
+_NEAR = np.array([-1.0, -0.5, -0.25, 0.0, 0.25, 0.5, 1.0])
 
 
 @dataclass(frozen=True, slots=True)
 class SampledCurve:
-    """Estimated hits in blocks at some capacities, and half the width of a 95 % interval.
+    """Estimated hits in blocks at some capacities, and half the width of a 95 % interval of all at once.
 
-    The bound comes from the spread of groups each an eighth of the sample: it is wide rather than narrow, for
-    a group samples more coarsely than the whole.
+    It comes from the spread of groups each an eighth of the sample, the largest at sizes within what one of
+    their blocks stands for: they know distances no better. Sizes a factor of two apart are taken as
+    independent and share the probability of an error (Bonferroni).
     """
 
     capacities: Int64s
@@ -55,7 +60,7 @@ def sampled_curve(prompts: PromptBlocks, capacities: Int64s, rate: float, seed: 
     named = trace.id_names
     names = np.empty(0, np.uint64) if isinstance(named, list) else named.astype(np.uint64)
     sample.feed_trace(blocks, trace.id_offsets, trace.block_ids, names)
-    return _estimate(sample, capacities, rate)
+    return _estimate(sample, capacities, rate, prompts.blocks_per_id)
 
 
 class SampledRows:
@@ -66,7 +71,7 @@ class SampledRows:
         keep = request.last_partial == "keep"
         per_id = cut_ids(rows.block_size, size)
         self._sample = CurveSample(size, per_id, keep, output_less(request), (rate, seed))
-        self._rate = rate
+        self._rate, self._per_id = rate, per_id
         rows.feed(self._sample)
         requests, tokens, references, _, ids = self._sample.totals
         self.totals = CurveTotals(rows.source, rows.sha256, requests, references, tokens)
@@ -75,13 +80,29 @@ class SampledRows:
 
     def at(self, capacities: Int64s) -> SampledCurve:
         """Return the estimate at some capacities."""
-        return _estimate(self._sample, capacities, self._rate)
+        return _estimate(self._sample, capacities, self._rate, self._per_id)
 
 
-def _estimate(sample: CurveSample, capacities: Int64s, rate: float) -> SampledCurve:
-    order = np.argsort(capacities, kind="stable")
-    ranks = np.argsort(order, kind="stable")
+def _estimate(sample: CurveSample, capacities: Int64s, rate: float, per_id: int) -> SampledCurve:
+    shifts = (_NEAR * GROUPS * per_id / rate).astype(np.int64)
+    sizes = np.maximum(capacities + shifts[:, None], 0)
+    every, place = np.unique(sizes, return_inverse=True)
     countable, ids = sample.totals[3:]
-    found = np.clip(np.array(sample.at(capacities[order]), np.float64), 0.0, float(countable))[:, ranks]
-    error = STUDENT_T * found[1:].std(axis=0, ddof=1) / np.sqrt(len(found) - 1)
-    return SampledCurve(capacities, rate, ids, found[0], error)
+    found = np.clip(np.array(sample.at(every), np.float64), 0.0, float(countable))
+    near = found[:, place.reshape(sizes.shape)]
+    spread = near[1:].std(axis=0, ddof=1).max(axis=0)
+    octaves = int(capacities.max(initial=2) - 1).bit_length()
+    error = student_t7((1 - CONFIDENCE) / max(1, octaves)) * spread / np.sqrt(GROUPS)
+    return SampledCurve(capacities, rate, ids, near[0, len(_NEAR) // 2], error)
+
+
+def student_t7(both_tails: float) -> float:
+    """Return the value that Student's t with seven degrees of freedom exceeds, up or down, so often."""
+    low, high = 0.0, 1e3
+    for _ in range(60):
+        t = (low + high) / 2
+        cos = 1 / math.sqrt(1 + t * t / 7)
+        sin = math.sqrt(1 - cos * cos)
+        within = math.atan(t / math.sqrt(7)) + sin * (cos + 2 / 3 * cos**3 + 8 / 15 * cos**5)
+        low, high = (t, high) if 1 - within * 2 / math.pi > both_tails else (low, t)
+    return low
