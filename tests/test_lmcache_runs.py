@@ -62,6 +62,27 @@ def test_chunks_of_256_tokens_above_blocks_of_16(cpu, disk, ttft_s, read):
     assert blocks == {"gpu->cpu": 64, "cpu->gpu": 10, "cpu->disk": 64 * bool(disk), "disk->cpu": read}
 
 
+@pytest.mark.parametrize("policy", ["lru", "arc"])
+def test_the_server_brings_a_chunk_of_its_storage_whole(policy):
+    """As above with a memory of 2 chunks: the first pass drops the second one, and one free chunk is too few for two.
+
+    The pool has the first chunk and 6 blocks of the second, which comes from the storage: 16 blocks at 10 a second,
+    then 10 at 100. Meanwhile a pass finds memory full again and drops the first chunk.
+    """
+    rows = [[f"{name}{k}" for k in range(38)] for name in "aba"]
+    trace = trace_of(rows, 16, [600] * 3, [0, 10**11, 2 * 10**11], [2] * 3)
+    text = CHUNKED.replace("semantics: lmcache", f"semantics: lmcache-server, policy: {policy}")
+    wire = f", below: {{bandwidth: {10 * 16 * 131_072}B/s, latency: 0s, edges: [disk->cpu]}}"
+    done = instant(text.format(cpu=39, disk=", disk: {capacity: 320 blocks}", wire=wire), trace, CHECKED)
+    third = {name: column[2] for name, column in done.run.requests.items()}
+    found = [third[f"cached_{tier}_tokens"] for tier in ("gpu", "cpu", "disk")]
+    assert found == [352, 0, 160]
+    assert third["first_token_ns"] - third["arrival_ns"] == 1_700_000_000
+    blocks = {edge: done.run.counters.get(f"edge.{edge}.bytes", 0) / (16 * 131_072) for edge in EDGES}
+    assert blocks == {"gpu->cpu": 32, "cpu->gpu": 10, "cpu->disk": 32, "disk->cpu": 16}
+    assert (done.summary["cache"]["evictions"]["cpu"], done.summary["cache"]["dropped_blocks"]) == (32, 32)
+
+
 def test_chunks_of_narrower_blocks():
     """At half the width the same 10 blocks take half the time, and a chunk fits in half the memory."""
     trace = trace_of(

@@ -10,7 +10,6 @@ import logging
 import random
 import sys
 from dataclasses import replace
-from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -20,27 +19,13 @@ sys.path.insert(0, str(HERE.parent))
 import numpy as np  # noqa: E402
 from kvcache_sim.replay.engine_requests import native_requests  # noqa: E402
 from kvcache_sim.replay.request import ReplayRequest  # noqa: E402
-from kvcache_sim.workload.trace import Trace  # noqa: E402
-from small_traces import trace_of  # noqa: E402
 from support.instant_runs import instant  # noqa: E402
 
 from engine_oracles import lmcache_tiers  # noqa: E402
-from engine_oracles.streams import compare_streams, stream  # noqa: E402
+from engine_oracles.streams import compare_streams, in_chunks, stream  # noqa: E402
 
 BLOCK, CHUNK = 16, 256
 PER = CHUNK // BLOCK
-
-
-def in_chunks(trace: Trace) -> Trace:
-    """Return a trace whose ids are chunks: each names its own blocks, and those before it."""
-    ids, offsets = trace.block_ids.tolist(), trace.id_offsets.tolist()
-    rows = [
-        [tuple(ids[start : min(end, start + (k + 1) * PER)]) for k in range(-(-(end - start) // PER))]
-        for start, end in pairwise(offsets)
-    ]
-    tokens = trace.input_tokens.tolist()
-    coarse = trace_of(rows, CHUNK, tokens, None, trace.output_tokens.tolist())
-    return replace(coarse, id_names=np.arange(int(coarse.block_ids.max()) + 1, dtype=np.int64))
 
 
 def differs(real: Any, seed: int) -> str | None:
@@ -64,7 +49,7 @@ def differs(real: Any, seed: int) -> str | None:
     alone = ReplayRequest(trace, BLOCK, gpu, outputs="computed")
     in_pool = native_requests(alone).vllm(gpu)["hits"].tolist()
     theirs = lmcache_tiers.run(
-        real, ReplayRequest(in_chunks(trace), CHUNK, cpu, disk_blocks=disk), policy, in_pool
+        real, ReplayRequest(in_chunks(trace, PER), CHUNK, cpu, disk_blocks=disk), policy, in_pool
     )
     found = theirs["per_request_hit_tokens"]
     from_disk = [CHUNK * n for n in theirs["per_request_disk_chunks"]]

@@ -6,6 +6,7 @@ import random
 import traceback
 from collections.abc import Callable
 from dataclasses import replace
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -87,3 +88,15 @@ def unequal(ours: dict[str, Any], theirs: dict[str, Any], drawn: Any) -> str | N
     """Return the figures that differ, None where there is none."""
     wrong = {name: (ours[name], value) for name, value in theirs.items() if ours[name] != value}
     return f"{wrong} under {drawn}" if wrong else None
+
+
+def in_chunks(trace: Trace, per: int) -> Trace:
+    """Return a trace whose ids are chunks of some blocks: each names its own blocks, and those before it."""
+    ids, offsets = trace.block_ids.tolist(), trace.id_offsets.tolist()
+    rows = [
+        [tuple(ids[start : min(end, start + (k + 1) * per)]) for k in range(-(-(end - start) // per))]
+        for start, end in pairwise(offsets)
+    ]
+    tokens, outputs = trace.input_tokens.tolist(), trace.output_tokens.tolist()
+    coarse = trace_of(rows, trace.block_size * per, tokens, trace.arrival_ns, outputs)
+    return replace(coarse, id_names=np.arange(int(coarse.block_ids.max()) + 1, dtype=np.int64))

@@ -91,14 +91,12 @@ def vllm_offload(d: Draft) -> None:
 def lmcache(d: Draft) -> None:
     """Have LMCache's CPU tier, and its disk now and then, or its server below vLLM's pool."""
     vllm_pool(d)
-    if d.draw.random() < 0.3:
-        _tier(d, "lmcache-server")
-        d.set(tiers__cpu__policy=d.draw.choice(["lru", "arc"]))
-        return _engine_link(d)
-    _tier(d, "lmcache")
+    is_server = d.draw.random() < 0.3
+    _tier(d, "lmcache-server" if is_server else "lmcache")
     if d.draw.random() < 0.5:
         d.set(tiers__disk__capacity=_blocks(d, 1, 4, 16))
-    d.maybe(0.3, fetch__layer_pipelining=[False], tiers__cpu__policy=["fifo", "lfu"])
+    d.maybe(1 if is_server else 0.3, tiers__cpu__policy=["lru", "arc"] if is_server else ["fifo", "lfu"])
+    d.maybe(0.3, fetch__layer_pipelining=[False])
     _engine_link(d)
 
 

@@ -136,7 +136,7 @@ def _with_lower(
 WITH_LOWER: dict[LowerEngine, StoreKind] = {
     "vllm-offload": _with_lower("vllm", ("lru", "arc")),
     "lmcache": replace(_with_lower("vllm", ("lru", "lfu", "fifo", "mru")), lower_tiers=2),
-    "lmcache-server": _with_lower("vllm", ("lru", "arc")),
+    "lmcache-server": replace(_with_lower("vllm", ("lru", "arc")), lower_tiers=2),
     "hicache": replace(_with_lower("sglang", writes=("back", "through", "selective")), lower_tiers=2),
     "groups": StoreKind(
         "tree",

@@ -78,8 +78,8 @@ ENGINE_MODES: tuple[EngineMode, ...] = (
         "L1Manager, its eviction, store and prefetch controllers, MockL2Adapter",
         0,
         0,
-        "other adapters of its storage (L2), in a timed run its storage; quotas, lazy offloading, cache "
-        "groups; in a replay, below the GPU's pool; it has no row (`make oracles` drives it)",
+        "other adapters of its storage (L2), quotas, lazy offloading, cache groups; in a replay, below the "
+        "GPU's pool; it has no row (`make oracles` drives it)",
     ),
 )
 

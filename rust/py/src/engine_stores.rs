@@ -109,7 +109,7 @@ impl PyTieredPoolStore {
         let (mode, variant) = policy.split_once(':').ok_or_else(unknown)?;
         let below: Box<dyn Below> = if mode == "lmcache-server" {
             let order = L1Policy::from_name(variant).ok_or_else(unknown)?;
-            Box::new(ServerBelow::new(order, chunks))
+            Box::new(ServerBelow::new(order, chunks, keys.0.requests()))
         } else {
             let order = ChunkPolicy::from_name(variant).ok_or_else(unknown)?;
             let orders = [ChunkOrder::new(order), ChunkOrder::new(order)];

@@ -33,7 +33,10 @@ impl Machine {
             let known = MachineStore::known_request(store, request);
             known
                 .and_then(|()| replica.catch_up(store, now_ns))
-                .and_then(|()| BlockStore::find(store, request, limit, now_ns))
+                .and_then(|()| {
+                    BlockStore::run_loops(store, now_ns);
+                    BlockStore::find(store, request, limit, now_ns)
+                })
         });
         own.answered(found)
     }

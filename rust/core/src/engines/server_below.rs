@@ -1,14 +1,16 @@
-//! The memory (L1) of LMCache's server (0.5.7, `v1/distributed`) below vLLM's pool, in a timed run; a chunk is one or
-//! more of the pool's blocks.
+//! LMCache's server (0.5.7, `v1/distributed`) below vLLM's pool, in a timed run: its memory (L1), and a storage (L2)
+//! below it. A chunk is one or more of the pool's blocks.
 //!
 //! A look-up starts at the first chunk that the pool does not have whole. Chunks that a step has computed behind it are
-//! written in one call, or not at all: nothing is evicted for them. Chunks that are being copied stay in memory; those
-//! that are still being written are not found.
+//! written to memory in one call, or not at all: nothing is evicted for them. From there they are copied to the storage,
+//! as far as it has room. What a look-up finds there passes through memory, if that has room for all of it, and leaves
+//! it once it is read. Chunks that are being copied stay; those that are still being written are not found.
 
 use super::below::{Below, Prompt, Site};
 use super::copied_pool::CopiedPool;
 use super::copies::Copy;
 use super::held_keys::HeldKeys;
+use super::key_index::KeyMap;
 use super::l1_order::L1Policy;
 use super::offload_tier::KeySet;
 use super::server_level::ServerLevel;
@@ -18,47 +20,138 @@ use crate::records::Records;
 use crate::store::contract::{EvictionCounts, TierOccupancy};
 use crate::store::{add_part, MoveId, Part, Violation, GPU, NO_MOVE, STAGING};
 
-/// The memory, and its chunks that copies use.
+/// Index of the storage, below the memory.
+const DISK: usize = STAGING + 1;
+
+/// A level with its chunks that copies use.
 #[derive(Debug)]
-pub struct ServerBelow {
-    l1: ServerLevel,
-    chunks: TierChunks,
+struct Level {
+    kept: ServerLevel,
     in_use: HeldKeys,
-    /// Chunks that are being written.
+    /// Chunks that are being written; those of the storage are in no order yet.
     writing: KeySet,
-    /// Blocks evicted, and computed blocks that did not fit.
+    /// Blocks evicted, and blocks that did not fit.
     counts: EvictionCounts,
 }
 
-impl ServerBelow {
-    /// An empty memory of chunks below the pool.
-    pub fn new(policy: L1Policy, chunks: TierChunks) -> Self {
+/// Both levels; a storage of 0 chunks is none.
+#[derive(Debug)]
+pub struct ServerBelow {
+    memory: Level,
+    storage: Level,
+    chunks: TierChunks,
+    /// Chunks in memory that leave it once they are read.
+    brought: KeySet,
+    /// For each running request, the chunks that its look-up began with and ended before.
+    looked_up: Vec<(u32, u32)>,
+    /// By move from the storage, the chunks that the look-up found: they are renewed once it ends.
+    found: KeyMap<MoveId, Vec<u64>>,
+}
+
+impl Level {
+    fn new(policy: L1Policy, chunks: u64) -> Self {
         Self {
-            l1: ServerLevel::new(policy, fit::<usize>(chunks.capacities().0)),
-            chunks,
+            kept: ServerLevel::new(policy, fit::<usize>(chunks)),
             in_use: HeldKeys::default(),
             writing: KeySet::default(),
             counts: EvictionCounts::default(),
         }
     }
 
+    fn has(&self, key: u64) -> bool {
+        self.kept.order.contains(key)
+    }
+
+    /// Returns true if a look-up finds a chunk.
+    fn is_ready(&self, key: u64) -> bool {
+        self.has(key) && !self.writing.contains(&key)
+    }
+}
+
+impl ServerBelow {
+    /// Empty levels of chunks below the pool, for a trace of `requests` requests.
+    pub fn new(policy: L1Policy, chunks: TierChunks, requests: u32) -> Self {
+        let capacities = chunks.capacities();
+        Self {
+            memory: Level::new(policy, capacities.0),
+            storage: Level::new(policy, capacities.1),
+            chunks,
+            brought: KeySet::default(),
+            looked_up: vec![(0, 0); requests as usize],
+            found: KeyMap::default(),
+        }
+    }
+
     /// Returns the chunk at which the look-up starts, and the first one that is not found.
     fn look_up(&self, prompt: Prompt<'_>, in_pool: u32) -> (u32, u32) {
-        let start = in_pool / self.chunks.blocks;
-        let is_here = |key| self.l1.order.contains(key) && !self.writing.contains(&key);
-        let whole = prompt.whole_chunks();
-        let missing = (start..whole).find(|&chunk| !is_here(prompt.chunk_key(chunk)));
-        (start, missing.unwrap_or(whole).max(start))
+        let (memory, storage) = (&self.memory, &self.storage);
+        let (start, whole) = (in_pool / self.chunks.blocks, prompt.whole_chunks());
+        let (mut in_memory, mut lacking) = (None, 0);
+        for chunk in start..whole {
+            let key = prompt.chunk_key(chunk);
+            if memory.is_ready(key) {
+                continue;
+            }
+            in_memory.get_or_insert(chunk);
+            if !storage.is_ready(key) {
+                return (start, self.with_room(chunk, in_memory, lacking));
+            }
+            lacking += usize::from(!memory.has(key));
+        }
+        (start, self.with_room(whole, in_memory, lacking))
+    }
+
+    /// Returns the end of a run on both levels, of which so many chunks need room; without room its end in memory.
+    fn with_room(&self, end: u32, in_memory: Option<u32>, lacking: usize) -> u32 {
+        match in_memory {
+            Some(end) if self.memory.kept.spare() < lacking => end,
+            _ => end,
+        }
     }
 
     fn blocks(&self, chunks: usize) -> u64 {
         chunks as u64 * u64::from(self.chunks.blocks)
     }
+
+    fn level(&self, tier: usize) -> &Level {
+        if tier == STAGING {
+            &self.memory
+        } else {
+            &self.storage
+        }
+    }
+
+    /// Copies chunks that a move writes to memory on to the storage, as far as it has room.
+    fn keep(&mut self, site: Site<'_>, keys: &[u64], written: MoveId) {
+        let storage = &mut self.storage;
+        let room = storage.kept.spare() - storage.writing.len();
+        let absent = |&key: &u64| !storage.has(key) && !storage.writing.contains(&key);
+        let kept: Vec<u64> = keys.iter().copied().filter(absent).take(room).collect();
+        if !kept.is_empty() {
+            storage.writing.extend(&kept);
+            let sent = self.chunks.each_block(&kept);
+            storage.in_use.hold(&sent);
+            self.memory.in_use.hold(&sent);
+            site.pool.copies.below(sent, (STAGING, DISK), &[written]);
+        }
+    }
+
+    /// Lets chunks that were read once leave memory, unless another load reads them.
+    fn leave(&mut self, keys: &[u64]) {
+        for &key in keys {
+            if !self.memory.in_use.contains(key) && self.brought.remove(&key) {
+                self.memory.kept.order.forget(key);
+                let storage = &self.storage;
+                let is_here = |key| storage.has(key) || storage.writing.contains(&key);
+                self.chunks.forget(&[key], is_here);
+            }
+        }
+    }
 }
 
 impl Below for ServerBelow {
     fn tiers(&self) -> usize {
-        STAGING + 1
+        DISK + usize::from(self.storage.kept.capacity > 0)
     }
 
     fn chunk_blocks(&self) -> u32 {
@@ -77,9 +170,14 @@ impl Below for ServerBelow {
     fn parts(&self, _: &CopiedPool, prompt: Prompt<'_>, (start, limit): (u32, u32)) -> Vec<Part> {
         let (_, found) = self.look_up(prompt, start);
         let mut parts = Vec::new();
-        let end = limit.min(found * self.chunks.blocks);
-        if start < end {
-            add_part(&mut parts, (STAGING, NO_MOVE), (start, end));
+        for block in start..limit.min(found * self.chunks.blocks) {
+            let key = prompt.chunk_key(block / self.chunks.blocks);
+            let tier = if self.memory.is_ready(key) {
+                STAGING
+            } else {
+                DISK
+            };
+            add_part(&mut parts, (tier, NO_MOVE), (block, block + 1));
         }
         parts
     }
@@ -90,19 +188,51 @@ impl Below for ServerBelow {
     }
 
     fn in_use(&mut self) -> &mut HeldKeys {
-        &mut self.in_use
+        &mut self.memory.in_use
     }
 
-    /// Renews the chunks that the pool has, then those found behind them; later ones are to be offered.
+    /// Renews the chunks that the pool has, and those found behind them once all are in memory; later ones are to be
+    /// offered.
     fn admitted(&mut self, prompt: Prompt<'_>, in_pool: u32) -> u32 {
         let (start, found) = self.look_up(prompt, in_pool);
-        self.l1.order.touch(&prompt.chunk_keys((0, start)));
-        self.l1.order.touch(&prompt.chunk_keys((start, found)));
+        self.looked_up[prompt.request as usize] = (start, found);
+        let covered = prompt.chunk_keys((0, start));
+        self.memory.kept.order.touch(&covered);
+        self.storage.kept.order.touch(&covered);
+        let hits = prompt.chunk_keys((start, found));
+        if hits.iter().all(|&key| self.memory.is_ready(key)) {
+            self.memory.kept.order.touch(&hits);
+        }
         found * self.chunks.blocks
     }
 
-    fn load(&mut self, _: Site<'_>, _: Prompt<'_>, _: (u32, u32), after: &[MoveId]) -> Vec<MoveId> {
-        after.to_vec()
+    /// Brings chunks of the storage to memory.
+    fn load(
+        &mut self,
+        site: Site<'_>,
+        prompt: Prompt<'_>,
+        (start, end): (u32, u32),
+        after: &[MoveId],
+    ) -> Vec<MoveId> {
+        let per = self.chunks.blocks;
+        let keys = prompt.chunk_keys((start / per, end.div_ceil(per)));
+        let mut after = after.to_vec();
+        if self.memory.is_ready(keys[0]) {
+            return after;
+        }
+        let new = keys.iter().copied().filter(|&key| !self.memory.has(key));
+        let new: Vec<u64> = new.collect();
+        self.memory.kept.order.write(&new);
+        self.memory.writing.extend(&new);
+        self.brought.extend(&new);
+        let sent = self.chunks.each_block(&keys);
+        self.memory.in_use.hold(&sent);
+        self.storage.in_use.hold(&sent);
+        let read = site.pool.copies.below(sent, (DISK, STAGING), &after);
+        let looked_up = self.looked_up[prompt.request as usize];
+        self.found.insert(read, prompt.chunk_keys(looked_up));
+        after.push(read);
+        after
     }
 
     fn offers_after(&self, before: u32, _: u32) -> u32 {
@@ -112,19 +242,18 @@ impl Below for ServerBelow {
     /// Writes the absent chunks of a step together, or none: they are not offered again.
     fn offer(&mut self, site: Site<'_>, prompt: Prompt<'_>, (start, end): (u32, u32)) -> bool {
         let per = self.chunks.blocks;
-        let order = &mut self.l1.order;
-        let absent = |&chunk: &u32| !order.contains(prompt.chunk_key(chunk));
+        let absent = |&chunk: &u32| !self.memory.has(prompt.chunk_key(chunk));
         let new: Vec<u32> = (start / per..end / per).filter(absent).collect();
         if new.is_empty() {
             return true;
         }
-        if order.len() + new.len() > self.l1.capacity {
-            self.counts.overflowed += self.blocks(new.len());
+        if self.memory.kept.spare() < new.len() {
+            self.memory.counts.overflowed += self.blocks(new.len());
             return true;
         }
         let keys: Vec<u64> = new.iter().map(|&chunk| prompt.chunk_key(chunk)).collect();
-        order.write(&keys);
-        self.writing.extend(&keys);
+        self.memory.kept.order.write(&keys);
+        self.memory.writing.extend(&keys);
         let sent = self.chunks.each_block(&keys);
         let mut blocks = Vec::with_capacity(sent.len());
         for chunk in new {
@@ -132,43 +261,69 @@ impl Below for ServerBelow {
             let of_chunk = (chunk * per, (chunk + 1) * per);
             blocks.extend(site.pool.blocks(prompt.request, of_chunk));
         }
-        self.in_use.hold(&sent);
-        site.pool.copies.write(sent, blocks, &keys);
+        self.memory.in_use.hold(&sent);
+        let written = site.pool.copies.write(sent, blocks, &keys);
+        self.keep(site, &keys, written);
         true
     }
 
     /// Lets a copy's chunks go; those that it has written are found from now on.
-    fn ended(&mut self, copy: &Copy, _: MoveId) {
-        self.in_use.release_keys(&copy.keys);
-        if copy.to != GPU {
-            let mut keys = copy.keys.clone();
-            keys.dedup();
-            self.l1.order.written(&keys);
-            self.writing.retain(|key| !keys.contains(key));
+    fn ended(&mut self, copy: &Copy, by: MoveId) {
+        let mut keys = copy.keys.clone();
+        keys.dedup();
+        self.memory.in_use.release_keys(&copy.keys);
+        if copy.from == DISK || copy.to == DISK {
+            self.storage.in_use.release_keys(&copy.keys);
+        }
+        match copy.to {
+            GPU => self.leave(&keys),
+            DISK => {
+                self.storage.writing.retain(|key| !keys.contains(key));
+                self.storage.kept.order.store(&keys);
+            }
+            _ => {
+                self.memory.writing.retain(|key| !keys.contains(key));
+                self.memory.kept.order.written(&keys);
+                if let Some(found) = self.found.remove(&by) {
+                    self.storage.kept.order.touch(&keys);
+                    self.memory.kept.order.touch(&found);
+                }
+            }
         }
     }
 
     /// Renews all chunks of the prompt.
     fn finish(&mut self, prompt: Prompt<'_>) {
         let keys = prompt.chunk_keys((0, prompt.whole_chunks()));
-        self.l1.order.touch(&keys);
+        self.memory.kept.order.touch(&keys);
+        self.storage.kept.order.touch(&keys);
     }
 
     fn run_loops(&mut self, records: &mut Records, now_ns: u64) {
-        let passes = self.l1.run_until(now_ns, |key| self.in_use.contains(key));
-        for (at_ns, dropped) in passes {
-            let blocks = self.blocks(dropped.len());
-            self.counts.evicted += blocks;
-            records.evicted_from(STAGING, blocks, at_ns);
-            self.chunks.forget(&dropped, |_| false);
+        let (per, mut gone) = (u64::from(self.chunks.blocks), Vec::new());
+        for (tier, level) in [(STAGING, &mut self.memory), (DISK, &mut self.storage)] {
+            let is_locked = |key| level.in_use.contains(key);
+            for (at_ns, dropped) in level.kept.run_until(now_ns, is_locked) {
+                let blocks = dropped.len() as u64 * per;
+                level.counts.evicted += blocks;
+                records.evicted_from(tier, blocks, at_ns);
+                gone.extend(dropped);
+            }
         }
+        let Self {
+            memory, storage, ..
+        } = self;
+        let is_here = |key| memory.has(key) || storage.has(key) || storage.writing.contains(&key);
+        self.chunks.forget(&gone, is_here);
     }
 
-    fn occupancy(&self, _: &CopiedPool, _: usize) -> TierOccupancy {
-        let (there, writing) = (self.l1.order.len(), self.writing.len());
-        let in_use = self.in_use.len();
+    fn occupancy(&self, _: &CopiedPool, tier: usize) -> TierOccupancy {
+        let own = self.level(tier);
+        let writing = own.writing.len();
+        let there = own.kept.order.len() + if tier == DISK { writing } else { 0 };
+        let in_use = own.in_use.len();
         TierOccupancy {
-            free: self.chunks.capacity_blocks(STAGING) - self.blocks(there),
+            free: self.chunks.capacity_blocks(tier) - self.blocks(there),
             held: self.blocks(in_use - writing),
             cached: self.blocks(there - in_use),
             in_flight: self.blocks(writing),
@@ -176,22 +331,31 @@ impl Below for ServerBelow {
         }
     }
 
-    fn eviction_counts(&self, _: usize) -> EvictionCounts {
-        self.counts
+    fn eviction_counts(&self, tier: usize) -> EvictionCounts {
+        self.level(tier).counts
     }
 
-    fn duplicates(&self, pool: &CopiedPool, _: usize) -> u64 {
-        let keys = self.l1.order.keys().into_iter();
-        keys.map(|key| self.chunks.in_pool(pool, key)).sum()
+    fn duplicates(&self, pool: &CopiedPool, tier: usize) -> u64 {
+        let keys = self.level(tier).kept.order.keys().into_iter();
+        let counted = keys.map(|key| match tier == DISK && self.memory.has(key) {
+            true => u64::from(self.chunks.blocks),
+            false => self.chunks.in_pool(pool, key),
+        });
+        counted.sum()
     }
 
     fn check(&self, _: &CopiedPool) -> Result<(), Violation> {
-        let (there, spare) = (self.l1.order.len(), self.l1.capacity);
-        if there > spare {
-            return Err(format!("I2: {there} of {spare} chunks in memory"));
-        }
-        if !self.in_use.all(|key| self.l1.order.contains(key)) {
-            return Err("I3: a chunk was evicted while it was copied".into());
+        for level in [&self.memory, &self.storage] {
+            let (there, spare) = (level.kept.order.len(), level.kept.capacity);
+            if there > spare {
+                return Err(format!("I2: {there} of {spare} chunks on a level"));
+            }
+            if !level
+                .in_use
+                .all(|key| level.has(key) || level.writing.contains(&key))
+            {
+                return Err("I3: a chunk was evicted while it was copied".into());
+            }
         }
         Ok(())
     }

@@ -143,7 +143,6 @@ impl Replica {
         if self.running.stepping {
             self.batch.advance(now.store, now_ns)?;
         }
-        now.store.run_loops(now.ns.max(now_ns));
         Ok(())
     }
 
