@@ -102,3 +102,29 @@ def test_a_trace_that_is_no_tree_is_read_whole(tmp_path, capsys):
     path.write_text(LINE % "[0, 1, 2, 3]" + LINE % "[5, 1, 2, 3]")
     assert run(["curve", str(path), "--trace-block-size", "16", "--format", "json"]) == 0
     assert "belady" in json.loads(capsys.readouterr().out)["points"][0]
+
+
+def test_memory_chooses_the_exact_curve_or_a_sample(tmp_path, capsys, monkeypatch):
+    source, path = tmp_path / "t.jsonl", str(tmp_path / "t.parquet")
+    source.write_text("".join(LINE % [k % 97, 1_000 + k, 5_000 + k, 9_000 + k] for k in range(300)))
+    assert run(["trace", "convert", str(source), "--trace-block-size", "16", "-o", path]) == 0
+    capsys.readouterr()
+    asked = ["curve", path, "--format", "json"]
+    for peak, said in (
+        (0, "exact: its memory stays below 1GiB"),
+        (1 << 40, "estimated from a sample of 50.0 % of the ids"),
+    ):
+        monkeypatch.setattr("kvcache_sim.cli.reading.peak_bytes", lambda peak=peak: peak)
+        assert run([*asked, "--memory", "1GiB"]) == 0
+        chosen = capsys.readouterr()
+        assert said in " ".join(chosen.err.split())
+        assert run([*asked, *(["--sample", "0.5"] if peak else [])]) == 0
+        assert capsys.readouterr().out == chosen.out
+
+
+@pytest.mark.parametrize("others", [["--memory", "1MiB"], ["--memory", "1GiB", "--policy", "lfu"]])
+def test_memory_is_refused_where_it_has_no_bound(tmp_path, capsys, others):
+    path = tmp_path / "t.jsonl"
+    path.write_text(LINE % "[0, 1, 2, 3]")
+    assert run(["curve", str(path), *others]) == 2
+    assert "--memory: " in capsys.readouterr().err

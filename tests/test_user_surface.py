@@ -99,6 +99,7 @@ ADDED = {
     "step_times: h100-llama-3.1-8b-tp1",
     "flag: calibrate fit --ep (int)",
     "flag: calibrate fit --dp (int)",
+    "flag: curve --memory (str)",
     "flag: calibrate fit --unequal (pathlib.Path)",
     "flag: compare --rank-saturated (bool)",
     "flag: compare --settings (bool)",

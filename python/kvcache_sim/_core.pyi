@@ -210,6 +210,8 @@ class RowBatch(TypedDict):
     ids: NDArray[np.uint64]
     sessions: list[str | None]
     extra: list[str | None]
+    #: Bytes of the file up to the end of these rows.
+    bytes: int
 
 @final
 class TraceRows:
@@ -222,6 +224,11 @@ class TraceRows:
         source: TraceSource, schema: JsonlSchema, settings: RawSettings, batches: Iterator[RowBatch]
     ) -> TraceRows:
         """Return a reader of rows that come as columns; ``source`` is kept for its digest only."""
+    def watch(self, watch: Callable[[int, int, int], None]) -> None:
+        """Call ``watch`` at intervals of a replay with the bytes, references and distinct ids so far.
+
+        An error that it raises ends the replay.
+        """
     def read(self, most: int) -> bool:
         """Read until ``most`` rows are buffered; return True if the source may have more rows.
 

@@ -4,7 +4,7 @@
 - ``declared``   a verb whose plain lines are read without typer; ``verb``: the app of verbs that typer reads
 - ``run_options``, ``replay_options``, ``cells``  options that several verbs take
 - ``former``       former spellings of options; ``notices``: warnings and notes on stderr
-- ``progress``, ``sweep_progress``  live lines of progress
+- ``progress``, ``sweep_progress``, ``reading``  live lines of progress
 - ``intervals``  the intervals of ``simulate``: when they are computed
 - ``catalogue``  functions of ``models``, ``gpus``, ``step-times`` and ``channels``
 """

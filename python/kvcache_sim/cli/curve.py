@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from kvcache_sim.cli import replay_options
-from kvcache_sim.cli.notices import warn
+from kvcache_sim.cli.notices import remark, warn
 from kvcache_sim.cli.replay_options import LastPartialChoice, OrderChoice, OutputsChoice
 from kvcache_sim.cli.verb import verb_app
 
@@ -56,6 +56,9 @@ def curve(
     ] = False,
     sample: Annotated[float, typer.Option(help="estimate from this share of the ids, such as 0.01")] = 0.0,
     seed: Annotated[int | None, typer.Option(help="seed of the sample (default 0)", min=0)] = None,
+    memory: Annotated[
+        str, typer.Option(help="such as 4GiB: the exact curve where that is enough, else a sample that fits")
+    ] = "",
     format: Annotated[OutputFormat, typer.Option(help="what to print")] = OutputFormat.table,
     output: Annotated[
         list[Path] | None,
@@ -75,6 +78,7 @@ def curve(
     """
     from dataclasses import replace
 
+    from kvcache_sim.cli.reading import OverMemoryError, Reading, parse_memory
     from kvcache_sim.errors import UsageError
     from kvcache_sim.replay.group_settings import group_settings
     from kvcache_sim.replay.request import ReplayRequest
@@ -82,6 +86,7 @@ def curve(
     from kvcache_sim.report.curve.groups import GroupsAsk, groups_document, groups_rendered
     from kvcache_sim.report.curve.sizes import kv_bytes_per_token, parse_capacity
     from kvcache_sim.report.curve.write import check_outputs, draws, rendered, write_outputs
+    from kvcache_sim.units import format_percent
     from kvcache_sim.workload.readers.read import open_rows, read_trace
     from kvcache_sim.workload.readers.settings import ReadSettings
     from kvcache_sim.workload.readers.stream import NeedsWhole, RowStream
@@ -92,7 +97,8 @@ def curve(
         extra_keys=tuple(extra_key or []),
         prefixes=PrefixAssumption() if synthesise_prefixes else None,
     )
-    if seed is not None and not sample:
+    limit = parse_memory(memory)
+    if seed is not None and not sample and not limit:
         raise UsageError("a seed has no effect without --sample", where="--seed", got=str(seed))
     check_outputs(output or [], force)
     groups = group_settings("vllm", model, block_size, None, "")
@@ -109,9 +115,20 @@ def curve(
     kv_bytes = kv_bytes_per_token(model)
     cut = block_size not in (0, trace_block_size) and not sample
     whole = bool(policy or by_session or cut or order is OrderChoice.root)
-    by_row = replace(reading, sample=(sample, seed or 0)) if 0 < sample < 1 else reading
+    if limit and (whole or sample or trace == "-"):
+        hint = (
+            "leave out --sample, --policy, --by-session, --order root and another --block-size; give a file"
+        )
+        raise UsageError("not for this curve", where="--memory", got=memory, hint=hint)
 
-    def document_of(requests: Trace | RowStream) -> Document:
+    def by_row(rate: float) -> Trace | RowStream:
+        sampled = replace(reading, sample=(rate, seed or 0)) if 0 < rate < 1 else reading
+        return open_rows(trace, sampled)
+
+    def document_of(requests: Trace | RowStream, rate: float = sample, limit: int = 0) -> Document:
+        watch = Reading(trace, limit)
+        if isinstance(requests, RowStream):
+            requests.watch(watch)
         size = block_size or requests.block_size
         rows = requests if isinstance(requests, RowStream) else None
         ask = CurveAsk(
@@ -130,17 +147,26 @@ def curve(
             every_capacity=every_capacity,
             line=draws(output or []),
             kv_bytes_per_token=kv_bytes,
-            sample_rate=sample,
+            sample_rate=rate,
             seed=seed or 0,
             rows=rows,
         )
-        document = curve_document(ask)
+        try:
+            document = curve_document(ask)
+        finally:
+            watch.done()
         for warning in requests.warnings:
             warn(warning)
         return document
 
     try:
-        document = document_of(read_trace(trace, settings=reading) if whole else open_rows(trace, by_row))
+        document = document_of(read_trace(trace, settings=reading) if whole else by_row(sample), limit=limit)
+        if limit:
+            remark(f"exact: its memory stays below {memory}")
+    except OverMemoryError as over:
+        rate = format_percent(over.rate)
+        remark(f"the exact curve needs more than {memory}: estimated from a sample of {rate} of the ids")
+        document = document_of(by_row(over.rate), over.rate)
     except NeedsWhole:
         if trace == "-":
             raise

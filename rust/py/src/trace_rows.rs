@@ -1,5 +1,7 @@
 //! Rows of a trace a part at a time, for replays and transforms that take them as they come.
 
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+
 use kvsim_core::trace::columns::Columns;
 use kvsim_core::trace::jsonl::{Batch, RowReader};
 use kvsim_core::trace::sampler::Sampler;
@@ -31,6 +33,7 @@ fn next_batch(batches: &Bound<'_, PyAny>) -> PyResult<Option<Batch>> {
             .to_vec(),
         sessions: get(&columns, "sessions")?,
         extra: get(&columns, "extra")?,
+        bytes: get(&columns, "bytes")?,
         ..Batch::default()
     };
     let numbers: Vec<PyReadonlyArray1<i64>> = get(&columns, "numbers")?;
@@ -44,6 +47,7 @@ fn next_batch(batches: &Bound<'_, PyAny>) -> PyResult<Option<Batch>> {
 #[pyclass(module = "kvcache_sim._core")]
 pub struct TraceRows {
     reader: Option<RowReader<Source>>,
+    watch: Option<Py<PyAny>>,
 }
 
 #[pymethods]
@@ -58,6 +62,7 @@ impl TraceRows {
         let source = open(source.source.take())?;
         Ok(TraceRows {
             reader: Some(RowReader::new(source, schema, settings)),
+            watch: None,
         })
     }
 
@@ -82,7 +87,13 @@ impl TraceRows {
         let reader = RowReader::of_batches(source, schema, settings, Box::new(next));
         Ok(TraceRows {
             reader: Some(reader),
+            watch: None,
         })
+    }
+
+    /// Calls `watch` at intervals while a replay takes the rows; see `_core.pyi`.
+    fn watch(&mut self, watch: Py<PyAny>) {
+        self.watch = Some(watch);
     }
 
     /// Reads until `most` rows are buffered; returns true if there may be more.
@@ -161,11 +172,39 @@ impl TraceRows {
     pub fn each(
         &mut self,
         py: Python<'_>,
-        consume: impl FnMut(&Columns, Option<&Sampler>) + Send,
+        mut consume: impl FnMut(&Columns, Option<&Sampler>) + Send,
     ) -> PyResult<bool> {
         let reader = open(self.reader.as_mut())?;
-        py.detach(|| reader.each(|_| signals_are_quiet(), consume))
+        let watch = self.watch.as_ref();
+        let (references, distinct) = (AtomicU64::new(0), AtomicU64::new(0));
+        let counted = |columns: &Columns, sampler: Option<&Sampler>| {
+            let all = match sampler {
+                Some(sampler) => sampler.rows.iter().map(|row| u64::from(row.ids)).sum(),
+                None => columns.block_ids.len() as u64,
+            };
+            references.fetch_add(all, Relaxed);
+            let last = columns
+                .block_ids
+                .iter()
+                .max()
+                .map_or(0, |&id| u64::from(id) + 1);
+            distinct.fetch_max(last, Relaxed);
+            consume(columns, sampler);
+        };
+        let pulse = |bytes: u64| {
+            let so_far = (bytes, references.load(Relaxed), distinct.load(Relaxed));
+            signals_are_quiet() && watch.is_none_or(|watch| watched(watch, so_far))
+        };
+        py.detach(|| reader.each(pulse, counted))
             .map_err(|e| read_error(py, e))?;
         Ok(reader.needs_whole().is_none())
     }
+}
+
+/// Calls a watcher with bytes, references and distinct ids; false if it raised, which ends the reading.
+fn watched(watch: &Py<PyAny>, so_far: (u64, u64, u64)) -> bool {
+    Python::attach(|py| {
+        let called = watch.call1(py, so_far);
+        called.map_err(|error| error.restore(py)).is_ok()
+    })
 }

@@ -86,10 +86,10 @@ class SampledRows:
 def _estimate(sample: CurveSample, capacities: Int64s, rate: float, per_id: int) -> SampledCurve:
     shifts = (_NEAR * GROUPS * per_id / rate).astype(np.int64)
     sizes = np.maximum(capacities + shifts[:, None], 0)
-    every, place = np.unique(sizes, return_inverse=True)
+    every, index = np.unique(sizes, return_inverse=True)
     countable, ids = sample.totals[3:]
     found = np.clip(np.array(sample.at(every), np.float64), 0.0, float(countable))
-    near = found[:, place.reshape(sizes.shape)]
+    near = found[:, index.reshape(sizes.shape)]
     spread = near[1:].std(axis=0, ddof=1).max(axis=0)
     octaves = int(capacities.max(initial=2) - 1).bit_length()
     error = student_t7((1 - CONFIDENCE) / max(1, octaves)) * spread / np.sqrt(GROUPS)

@@ -41,7 +41,9 @@ def curve_table(document: Document) -> str:
     if "sample" in document:
         sample = document["sample"]
         share = format_percent(sample["rate"])
-        lines.append(f"estimated from {sample['ids']:,} ids ({share} of all); ± is meant for 95 % of points")
+        lines.append(
+            f"estimated from {sample['ids']:,} ids ({share} of all); ± holds at all in 95 % of samples"
+        )
         return "\n".join(lines)
     lines += ["", *_reference_lines(document)]
     if "lower_tier" in document:

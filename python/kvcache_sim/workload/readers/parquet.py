@@ -1,8 +1,9 @@
-"""Traces in Parquet: a column ``hash_ids`` of integers beside columns named as Mooncake's members."""
+"""Traces in Parquet: a column ``hash_ids`` of integers, and columns named as Mooncake's members."""
 
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
@@ -68,7 +69,7 @@ def parquet_format(path: str) -> TraceFormat:
         columns["block_size"] = settings.block_size or block(b"", settings)
         return columns
 
-    what = "Parquet: hash_ids (a list of integers) beside Mooncake's members"
+    what = "Parquet: hash_ids (a list of integers) and Mooncake's members"
     return TraceFormat(
         "parquet", what, lambda head: head.startswith(MAGIC), read, own or MOONCAKE.block_size, block, rows
     )
@@ -104,15 +105,17 @@ def _batches(path: str, members: bool) -> Iterator[RowBatch]:
         for k in range(group.num_columns)
         if group.column(k).path_in_schema.startswith("hash_ids.")
     )
+    stored, done = os.path.getsize(path), 0
     size = max(1, _BATCH_IDS * file.metadata.num_rows // max(1, leaves))
     try:
         for batch in file.iter_batches(min(size, 1 << 16), columns=wanted, use_threads=False):
-            yield _columns(path, batch)
+            done += len(batch)
+            yield _columns(path, batch, stored * done // file.metadata.num_rows)
     except pa.ArrowException as error:
         raise _damaged(path, error) from None
 
 
-def _columns(path: str, batch: Any) -> RowBatch:
+def _columns(path: str, batch: Any, end_bytes: int) -> RowBatch:
     columns = dict(zip(batch.schema.names, batch.columns, strict=True))
     offsets, ids = np.zeros(len(batch) + 1, np.int64), np.empty(0, np.uint64)
     if "hash_ids" in columns:
@@ -125,6 +128,7 @@ def _columns(path: str, batch: Any) -> RowBatch:
         "ids": ids,
         "sessions": sessions,
         "extra": texts[MEMBERS],
+        "bytes": end_bytes,
     }
 
 

@@ -17,7 +17,7 @@ from kvcache_sim.workload.rows import PART_REFERENCES
 from kvcache_sim.workload.trace import COLUMNS, Trace
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
     from kvcache_sim._core import CurveSample, CurveStack, OnlineReplays, RawColumns, RowColumns, TraceRows
 
@@ -44,6 +44,13 @@ class RowStream:
         self.source, self.block_size = where, block_size
         self.sha256 = ""
         self.warnings: tuple[str, ...] = ()
+
+    def watch(self, watch: Callable[[int, int, int], None]) -> None:
+        """Call ``watch`` at intervals of a replay with the bytes, references and distinct ids so far.
+
+        Bytes are decompressed ones. An error that it raises ends the replay.
+        """
+        self._rows.watch(watch)
 
     @property
     def header(self) -> Trace:

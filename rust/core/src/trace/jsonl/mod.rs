@@ -102,7 +102,11 @@ impl<R: Read> RowReader<R> {
     }
 
     /// Reads until `most` rows are buffered; returns true if there may be more.
-    pub fn read(&mut self, most: usize, pulse: impl FnMut(u64) -> bool) -> Result<bool, ReadError> {
+    pub fn read(
+        &mut self,
+        most: usize,
+        mut pulse: impl FnMut(u64) -> bool,
+    ) -> Result<bool, ReadError> {
         let Some(next) = &mut self.batches else {
             return self.reader.read(&mut self.rows, most, pulse);
         };
@@ -112,6 +116,9 @@ impl<R: Read> RowReader<R> {
             };
             self.rows.push_batch(&batch).map_err(ReadError::Trace)?;
             self.reader.number += batch.rows() as u64;
+            if !pulse(batch.bytes) {
+                return Err(ReadError::Stopped);
+            }
         }
         Ok(true)
     }

@@ -30,6 +30,8 @@ pub struct Batch {
     pub sessions: Vec<Option<String>>,
     /// Members without a column, as JSON; empty if no row has one.
     pub extra: Vec<Option<String>>,
+    /// Bytes of the file up to the end of these rows.
+    pub bytes: u64,
 }
 
 impl Batch {

@@ -1,0 +1,77 @@
+"""A long trace while it is replayed: progress on stderr, and the memory that its exact curve may take."""
+
+from __future__ import annotations
+
+import math
+import os
+import resource
+import sys
+import time
+from dataclasses import dataclass, field
+
+from kvcache_sim.errors import UsageError
+from kvcache_sim.units import format_bytes, parse_size_bytes
+
+#: Least memory: the interpreter, buffers and pyarrow take half of it.
+LEAST_BYTES = 512 << 20
+#: The share of the memory at which the exact curve is given up, and that of a sample with its bytes an id.
+_EXACT, _SAMPLE, _SAMPLED_BYTES = 0.8, 0.4, 130
+#: Decompressed bytes to a stored one where a file is compressed.
+_COMPRESSED = 8
+
+
+class OverMemoryError(Exception):
+    """The exact curve would take more memory than allowed; ``rate`` is that of a sample that fits."""
+
+    def __init__(self, rate: float) -> None:
+        super().__init__(rate)
+        self.rate = rate
+
+
+def parse_memory(text: str) -> int:
+    """Return the bytes of ``--memory``, 0 for none; raises ``UsageError`` for less than Python takes."""
+    limit = parse_size_bytes(text) if text else 0
+    if text and limit < LEAST_BYTES:
+        raise UsageError("too little memory", "--memory", repr(text), f"≥ {format_bytes(LEAST_BYTES)}")
+    return limit
+
+
+def peak_bytes() -> int:
+    """Return the most memory that this process has had."""
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * (1 if sys.platform == "darwin" else 1024)
+
+
+@dataclass
+class Reading:
+    """Watches a replay (``RowStream.watch``): a line on stderr every so often, an end at ``memory`` bytes."""
+
+    path: str
+    memory: int = 0
+    start: float = field(default_factory=time.monotonic)
+    shown: float = 0.0
+
+    def __call__(self, read: int, references: int, distinct: int) -> None:
+        """Take the bytes, references and distinct ids so far; raises ``OverMemoryError``."""
+        stored = os.path.getsize(self.path) if os.path.isfile(self.path) else 0
+        if stored and read > stored:
+            stored *= _COMPRESSED
+        part = min(1.0, read / stored) if stored else 0.0
+        if self.memory and peak_bytes() > _EXACT * self.memory:
+            fit = _SAMPLE * self.memory / _SAMPLED_BYTES / max(1, distinct) * (part or 0.1)
+            raise OverMemoryError(1 / max(2, math.ceil(1 / fit)))
+        passed = time.monotonic() - self.start
+        live = sys.stderr.isatty()
+        if passed - self.shown >= (0.5 if live else 10.0):
+            self.shown = passed
+            print(self._line(read, references, (part, passed)), end="\r" if live else "\n", file=sys.stderr)
+
+    def done(self) -> None:
+        """Clear the line of a terminal."""
+        if self.shown and sys.stderr.isatty():
+            print(" " * 79, end="\r", file=sys.stderr)
+
+    def _line(self, read: int, references: int, at: tuple[float, float]) -> str:
+        part, passed = at
+        left = f", {part:.0%}, {passed / part - passed:,.0f} s left" if part else ""
+        speed = f"{references / 1e6:,.0f} M references, {references / passed / 1e6:,.1f} M/s"
+        return f"read {format_bytes(read)}{left}, {speed}".ljust(79)
