@@ -48,8 +48,7 @@ impl Arc {
         };
         for list in order {
             if let Some(victim) = queues.last_that(list, may_go) {
-                queues.unlink(victim);
-                queues.push_front(if list == T1 { B1 } else { B2 }, victim);
+                queues.move_to(if list == T1 { B1 } else { B2 }, victim);
                 return Some(victim);
             }
         }

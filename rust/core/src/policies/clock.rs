@@ -18,13 +18,12 @@ impl QueueRule<1> for Clock {
 
     fn evict(&mut self, queues: &mut Queues<1>, may_go: &MayGo) -> Option<u32> {
         for _ in 0..3 * queues.len(0) {
-            let at = queues.back(0)?;
-            let used = *queues.mark(at);
-            queues.unlink(at);
+            let (at, used) = queues.last(0)?;
             if used == 0 && may_go(at) {
+                queues.unlink(at);
                 return Some(at);
             }
-            queues.push_front(0, at);
+            queues.turn(0, 0);
         }
         None
     }

@@ -70,7 +70,7 @@ impl<const N: usize> Queues<N> {
         let fresh = Node {
             block,
             front_neighbor: NONE,
-            behind: self.front[queue],
+            behind: NONE,
             queue: queue as u8,
             mark: 0,
         };
@@ -89,30 +89,23 @@ impl<const N: usize> Queues<N> {
             self.node_of.resize(block as usize + 1, NONE);
         }
         self.node_of[block as usize] = node;
-        match self.front[queue] {
+        self.attach(queue, node);
+    }
+
+    /// Make a node without neighbors the front of a queue.
+    fn attach(&mut self, queue: usize, node: u32) {
+        let behind = std::mem::replace(&mut self.front[queue], node);
+        match behind {
             NONE => self.back[queue] = node,
             front => self.nodes[front as usize].front_neighbor = node,
         }
-        self.front[queue] = node;
+        let own = &mut self.nodes[node as usize];
+        (own.front_neighbor, own.behind, own.queue) = (NONE, behind, queue as u8);
         self.len[queue] += 1;
     }
 
-    /// Move a queued block to the front of a queue; its mark is 0 again.
-    pub fn move_to(&mut self, queue: usize, block: u32) {
-        self.unlink(block);
-        self.push_front(queue, block);
-    }
-
-    /// Remove and return the last evictable block of a queue.
-    pub fn take_last_that(&mut self, queue: usize, may_go: &MayGo) -> Option<u32> {
-        let block = self.last_that(queue, may_go)?;
-        self.unlink(block);
-        Some(block)
-    }
-
-    /// Remove a queued block from its queue.
-    pub fn unlink(&mut self, block: u32) {
-        let node = std::mem::replace(&mut self.node_of[block as usize], NONE);
+    /// Take a node from between its neighbors; its links stay.
+    fn detach(&mut self, node: u32) {
         let Node {
             front_neighbor,
             behind,
@@ -129,6 +122,43 @@ impl<const N: usize> Queues<N> {
             b => self.nodes[b as usize].front_neighbor = front_neighbor,
         }
         self.len[queue] -= 1;
+    }
+
+    /// Move a queued block to the front of a queue; its mark is 0 again.
+    pub fn move_to(&mut self, queue: usize, block: u32) {
+        let node = self.node_of[block as usize];
+        self.detach(node);
+        self.nodes[node as usize].mark = 0;
+        self.attach(queue, node);
+    }
+
+    /// Move the block at the back of a queue to the front, with a mark.
+    pub fn turn(&mut self, queue: usize, mark: u8) {
+        let node = self.back[queue];
+        if node != NONE {
+            self.detach(node);
+            self.nodes[node as usize].mark = mark;
+            self.attach(queue, node);
+        }
+    }
+
+    /// Return the block at the back of a queue, and its mark.
+    pub fn last(&self, queue: usize) -> Option<(u32, u8)> {
+        let node = self.nodes.get(self.back[queue] as usize)?;
+        Some((node.block, node.mark))
+    }
+
+    /// Remove and return the last evictable block of a queue.
+    pub fn take_last_that(&mut self, queue: usize, may_go: &MayGo) -> Option<u32> {
+        let block = self.last_that(queue, may_go)?;
+        self.unlink(block);
+        Some(block)
+    }
+
+    /// Remove a queued block from its queue.
+    pub fn unlink(&mut self, block: u32) {
+        let node = std::mem::replace(&mut self.node_of[block as usize], NONE);
+        self.detach(node);
         self.nodes[node as usize].front_neighbor = self.free;
         self.free = node;
     }

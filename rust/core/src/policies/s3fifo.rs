@@ -44,20 +44,17 @@ impl S3Fifo {
 
     fn evict_small(&self, queues: &mut Queues<3>, may_go: &MayGo) -> Option<u32> {
         for _ in 0..queues.len(SMALL) {
-            let at = queues.back(SMALL)?;
-            let uses = *queues.mark(at);
-            queues.unlink(at);
+            let (at, uses) = queues.last(SMALL)?;
             if uses >= PROMOTE {
-                queues.push_front(MAIN, at);
+                queues.move_to(MAIN, at);
             } else if may_go(at) {
-                queues.push_front(GHOST, at);
+                queues.move_to(GHOST, at);
                 if queues.len(GHOST) > self.ghosts {
                     queues.drop_last(GHOST);
                 }
                 return Some(at);
             } else {
-                queues.push_front(SMALL, at);
-                *queues.mark(at) = uses;
+                queues.turn(SMALL, uses);
             }
         }
         None
@@ -65,14 +62,12 @@ impl S3Fifo {
 
     fn evict_main(queues: &mut Queues<3>, may_go: &MayGo) -> Option<u32> {
         for _ in 0..(usize::from(MOST_USES) + 2) * queues.len(MAIN) {
-            let at = queues.back(MAIN)?;
-            let uses = (*queues.mark(at)).min(MOST_USES);
-            queues.unlink(at);
+            let (at, uses) = queues.last(MAIN)?;
             if uses == 0 && may_go(at) {
+                queues.unlink(at);
                 return Some(at);
             }
-            queues.push_front(MAIN, at);
-            *queues.mark(at) = uses.saturating_sub(1);
+            queues.turn(MAIN, uses.min(MOST_USES).saturating_sub(1));
         }
         None
     }

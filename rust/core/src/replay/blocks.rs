@@ -86,11 +86,20 @@ impl Blocks {
     ) -> Result<(), PromptError> {
         row.clear();
         let mut left = blocks.named as u32;
-        for &id in &ids[..blocks.named.div_ceil(u64::from(self.per_id)) as usize] {
-            let first = self.first_of(id)?;
-            let taken = left.min(self.per_id);
-            left -= taken;
-            row.extend(first..first + taken);
+        let ids = &ids[..blocks.named.div_ceil(u64::from(self.per_id)) as usize];
+        self.know(ids)?;
+        match (self.per_id, self.first.is_empty()) {
+            (1, true) => row.extend(ids),
+            (1, false) => row.extend(ids.iter().map(|&id| self.first[id as usize])),
+            (per_id, _) => {
+                for &id in ids {
+                    let first = self.first.get(id as usize).copied();
+                    let first = first.unwrap_or(id * per_id);
+                    let taken = left.min(per_id);
+                    left -= taken;
+                    row.extend(first..first + taken);
+                }
+            }
         }
         if blocks.private > 0 {
             if let (Some(ids), true) = (self.ids, self.first.is_empty()) {
@@ -110,25 +119,19 @@ impl Blocks {
         ))
     }
 
-    #[inline]
-    fn first_of(&mut self, id: u32) -> Result<u32, PromptError> {
-        let Some(ids) = self.ids else {
-            return Ok(id * self.per_id);
+    /// Number the blocks of ids that are new.
+    fn know(&mut self, ids: &[u32]) -> Result<(), PromptError> {
+        let (Some(known), Some(&highest)) = (self.ids, ids.iter().max()) else {
+            return Ok(());
         };
-        if id >= ids {
-            let new = id + 1 - ids;
-            for k in 0..new {
-                let from = self.take_numbers(self.per_id)?;
-                if !self.first.is_empty() || from != (ids + k) * self.per_id {
-                    self.first.push(from);
-                }
+        for _ in known..=highest {
+            let from = self.take_numbers(self.per_id)?;
+            if !self.first.is_empty() {
+                self.first.push(from);
             }
-            self.ids = Some(id + 1);
         }
-        Ok(match self.first.get(id as usize) {
-            Some(&first) => first,
-            None => id * self.per_id,
-        })
+        self.ids = Some(known.max(highest + 1));
+        Ok(())
     }
 
     /// Start a request with these blocks, root first, and hold them.
