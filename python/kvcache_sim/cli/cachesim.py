@@ -143,6 +143,7 @@ def cachesim(
         --storage unbounded --page-size 16
       kvsim cachesim trace.jsonl --policy lmcache:lru --chunk-tokens 256 --cpu-chunks 8192 --disk-chunks 65536
     """
+    from kvcache_sim.cli.reading import Reading
     from kvcache_sim.errors import UsageError
     from kvcache_sim.output import refuse_existing, write_new
     from kvcache_sim.policies.resolve import resolve_policy
@@ -212,7 +213,15 @@ def cachesim(
             groups=groups,
             discipline="flat" if flat else "prefix",
         )
-        result = replay_rows(rows, request, policy) if rows else simulate_cache(request, policy)
+        if rows:
+            watch = Reading(trace, 0)
+            rows.watch(watch)
+            try:
+                result = replay_rows(rows, request, policy)
+            finally:
+                watch.done()
+        else:
+            result = simulate_cache(request, policy)
         for warning in read.warnings:
             warn(warning)
         if token_bytes:

@@ -47,7 +47,7 @@ impl Arc {
             [T2, T1]
         };
         for list in order {
-            if let Some(victim) = queues.last_that(list, may_go) {
+            if let Some(victim) = queues.last_free(list, may_go) {
                 queues.move_to(if list == T1 { B1 } else { B2 }, victim);
                 return Some(victim);
             }

@@ -31,6 +31,10 @@ pub trait ObjectPolicy: Send + Sync {
     /// blocks without moving them, unless its file states otherwise.
     fn evict(&mut self, incoming: u32, may_go: &MayGo) -> Option<u32>;
 
+    /// Take note that a block (none: any block) may have become evictable: `may_go` changes for no other one from false
+    /// to true.
+    fn freed(&mut self, _block: Option<u32>) {}
+
     /// Evict a block beyond the policy's own limits, without a request for capacity, and return it. A plain
     /// cache calls this after every use and every insertion; a tier of a run keeps such blocks until it needs
     /// capacity.

@@ -257,6 +257,9 @@ impl EvictionOrder for Queued {
             self.may_go.resize(block as usize + 1, false);
         }
         self.may_go[block as usize] = standing.may_go();
+        if standing.may_go() {
+            self.policy.freed(Some(block));
+        }
     }
 
     fn next_victim(&mut self, _wanted: u64, _now_ns: u64) -> Option<u32> {

@@ -4,6 +4,8 @@ use super::object::{MayGo, ObjectPolicy};
 
 /// No node.
 const NONE: u32 = u32::MAX;
+/// No node of a queue may go.
+const END: u32 = NONE - 1;
 
 #[derive(Debug, Clone, Copy)]
 struct Node {
@@ -25,6 +27,8 @@ pub struct Queues<const N: usize> {
     front: [u32; N],
     back: [u32; N],
     len: [usize; N],
+    /// The node before which no block of a queue may go, from the last search; `NONE`: unknown.
+    searched: [u32; N],
 }
 
 impl<const N: usize> Queues<N> {
@@ -37,6 +41,7 @@ impl<const N: usize> Queues<N> {
             front: [NONE; N],
             back: [NONE; N],
             len: [0; N],
+            searched: [NONE; N],
         }
     }
 
@@ -101,6 +106,9 @@ impl<const N: usize> Queues<N> {
         }
         let own = &mut self.nodes[node as usize];
         (own.front_neighbor, own.behind, own.queue) = (NONE, behind, queue as u8);
+        if self.searched[queue] == END {
+            self.searched[queue] = node;
+        }
         self.len[queue] += 1;
     }
 
@@ -122,6 +130,9 @@ impl<const N: usize> Queues<N> {
             b => self.nodes[b as usize].front_neighbor = front_neighbor,
         }
         self.len[queue] -= 1;
+        if self.searched[queue] == node {
+            self.searched[queue] = front_neighbor.min(END);
+        }
     }
 
     /// Move a queued block to the front of a queue; its mark is 0 again.
@@ -192,6 +203,34 @@ impl<const N: usize> Queues<N> {
         None
     }
 
+    /// Return the last evictable block of a queue, as `last_that`; those found not to be so are not asked again until
+    /// `freed` says so.
+    pub fn last_free(&mut self, queue: usize, may_go: &MayGo) -> Option<u32> {
+        let mut node = match self.searched[queue] {
+            NONE => self.back[queue],
+            END => NONE,
+            node => node,
+        };
+        while node != NONE && !may_go(self.nodes[node as usize].block) {
+            node = self.nodes[node as usize].front_neighbor;
+        }
+        self.searched[queue] = node.min(END);
+        self.block(node)
+    }
+
+    /// Take note that a block, or any block, may have become evictable.
+    pub fn freed(&mut self, block: Option<u32>) {
+        let Some(block) = block else {
+            self.searched = [NONE; N];
+            return;
+        };
+        if let Some(queue) = self.queue_of(block) {
+            if self.searched[queue] != self.node_of[block as usize] {
+                self.searched[queue] = NONE;
+            }
+        }
+    }
+
     fn block(&self, node: u32) -> Option<u32> {
         (node != NONE).then(|| self.nodes[node as usize].block)
     }
@@ -256,6 +295,10 @@ impl<R: QueueRule<N>, const N: usize> ObjectPolicy for QueuePolicy<R, N> {
 
     fn insert(&mut self, block: u32) {
         self.rule.insert(&mut self.queues, block);
+    }
+
+    fn freed(&mut self, block: Option<u32>) {
+        self.queues.freed(block);
     }
 
     fn evict(&mut self, _incoming: u32, may_go: &MayGo) -> Option<u32> {

@@ -214,12 +214,13 @@ impl Blocks {
         }
     }
 
-    /// Remove a resident block from the tier.
-    pub fn leave(&mut self, block: u32) {
+    /// Remove a resident block from the tier; returns the block before it if that is a leaf now.
+    pub fn leave(&mut self, block: u32) -> Option<u32> {
         self.resident[block as usize / 64] &= !(1 << (block % 64));
-        if let Some(above) = self.above(block) {
-            above.live_children -= 1;
-        }
+        let number = self.links[block as usize].above;
+        let above = self.above(block)?;
+        above.live_children -= 1;
+        (above.live_children == 0).then_some(number)
     }
 
     fn above(&mut self, block: u32) -> Option<&mut Link> {

@@ -79,7 +79,9 @@ impl Objects<'_> {
     }
 
     fn remove(&mut self, block: u32) {
-        self.blocks.leave(block);
+        if let Some(above) = self.blocks.leave(block) {
+            self.policy.freed(Some(above));
+        }
         self.totals.resident -= 1;
         self.totals.evictions += 1;
         if let Some(ages) = &mut self.ages {
@@ -207,6 +209,7 @@ impl RowReplay for Objects<'_> {
         let mut row = std::mem::take(&mut self.row);
         self.blocks.number(ids, blocks, &mut row)?;
         self.blocks.take(&row);
+        self.policy.freed(None);
         self.note_missed(&row);
         let resident = |&&block: &&u32| self.blocks.is_resident(block);
         let found = row.iter().take_while(resident).count();
