@@ -95,7 +95,7 @@ def test_an_instant_run_gives_the_replays_integers(drawn, chunks, disk, policy, 
 @given(DRAWN, st.integers(1, 30), DISKS, st.sampled_from(POLICIES), st.integers(0, 12), st.integers(1, 3))
 @examples(30)
 def test_a_look_up_begins_at_the_pools_whole_chunks(drawn, chunks, disk, policy, spare, per):
-    """What the pool has is renewed and not looked up; a chunk that it has in part is."""
+    """Chunks that the pool has are renewed and not looked up; one that it has in part is."""
     rows, times_s = rows_and_times(drawn)
     gpu = max(map(len, rows)) + 1 + spare
     trace = timed(rows, times_s)

@@ -2,7 +2,7 @@
 //! (L2) below it.
 //!
 //! Nothing is evicted for a write: a call that does not fit in the free chunks writes nothing. What is written goes to
-//! the storage too, as far as it has room. The engine above has no cache here.
+//! the storage too, until that is full. The engine above has no cache here.
 
 use super::l1_order::L1Policy;
 use super::requests::{Overlap, Requests};
@@ -38,7 +38,7 @@ impl Server {
     }
 
     /// Returns the leading keys that are found, and how many of them the storage brings. These pass through the
-    /// memory, if it has room for all of them, and leave it again.
+    /// memory, if all of them fit, and leave it again.
     fn look_up(&mut self, keys: &[u64]) -> (usize, usize) {
         let first = |is_absent: &dyn Fn(u64) -> bool| {
             let at = keys.iter().position(|&key| is_absent(key));

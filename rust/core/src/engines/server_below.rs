@@ -3,8 +3,8 @@
 //!
 //! A look-up starts at the first chunk that the pool does not have whole. Chunks that a step has computed behind it are
 //! written to memory in one call, or not at all: nothing is evicted for them. From there they are copied to the storage,
-//! as far as it has room. What a look-up finds there passes through memory, if that has room for all of it, and leaves
-//! it once it is read. Chunks that are being copied stay; those that are still being written are not found.
+//! until that is full. What a look-up finds there passes through memory, if all of it fits, and leaves it once it is
+//! read. Chunks that are being copied stay; those that are still being written are not found.
 
 use super::below::{Below, Prompt, Site};
 use super::copied_pool::CopiedPool;
@@ -94,15 +94,16 @@ impl ServerBelow {
             }
             in_memory.get_or_insert(chunk);
             if !storage.is_ready(key) {
-                return (start, self.with_room(chunk, in_memory, lacking));
+                return (start, self.fitting(chunk, in_memory, lacking));
             }
             lacking += usize::from(!memory.has(key));
         }
-        (start, self.with_room(whole, in_memory, lacking))
+        (start, self.fitting(whole, in_memory, lacking))
     }
 
-    /// Returns the end of a run on both levels, of which so many chunks need room; without room its end in memory.
-    fn with_room(&self, end: u32, in_memory: Option<u32>, lacking: usize) -> u32 {
+    /// Returns the end of a run on both levels, of which so many chunks are to come to memory; its end in memory if they
+    /// do not fit.
+    fn fitting(&self, end: u32, in_memory: Option<u32>, lacking: usize) -> u32 {
         match in_memory {
             Some(end) if self.memory.kept.spare() < lacking => end,
             _ => end,
@@ -121,12 +122,12 @@ impl ServerBelow {
         }
     }
 
-    /// Copies chunks that a move writes to memory on to the storage, as far as it has room.
+    /// Copies chunks that a move writes to memory on to the storage, until that is full.
     fn keep(&mut self, site: Site<'_>, keys: &[u64], written: MoveId) {
         let storage = &mut self.storage;
-        let room = storage.kept.spare() - storage.writing.len();
+        let spare = storage.kept.spare() - storage.writing.len();
         let absent = |&key: &u64| !storage.has(key) && !storage.writing.contains(&key);
-        let kept: Vec<u64> = keys.iter().copied().filter(absent).take(room).collect();
+        let kept: Vec<u64> = keys.iter().copied().filter(absent).take(spare).collect();
         if !kept.is_empty() {
             storage.writing.extend(&kept);
             let sent = self.chunks.each_block(&kept);

@@ -59,7 +59,7 @@ impl ServerLevel {
         self.capacity - self.order.len()
     }
 
-    /// Keeps the absent ones of some keys, as far as there is room. Returns those that are kept now.
+    /// Keeps the absent ones of some keys, until the level is full. Returns those that are kept now.
     pub fn keep(&mut self, keys: &[u64]) -> Vec<u64> {
         let absent = keys.iter().copied().filter(|&k| !self.order.contains(k));
         let kept: Vec<u64> = absent.take(self.spare()).collect();
