@@ -126,7 +126,7 @@ def run(case: tuple[str, int], folder: Path) -> str:
     if code not in (pytest.ExitCode.OK, pytest.ExitCode.TESTS_FAILED):
         raise Finding(test, said.getvalue()[-2000:])
     if collected.failures:
-        raise Finding(test, collected.failures[0][-2000:])
+        raise Finding(test, " ".join(collected.failures[0].split())[-600:])
     return "properties"
 
 
