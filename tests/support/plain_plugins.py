@@ -85,7 +85,7 @@ class PluginStore(PolicyStore):
             return super()._order(tier, text, capacities)
         (plugin, maker), blocks = choice.plugin, capacities[tier]
         assert blocks is not None
-        dog = Watchdog("", watches=False, at_work=False)
+        dog = Watchdog(watches=False)
         policy = maker(TierView(TIERS[tier], blocks, self.block_size_tokens))
         one_by_one = 0 < tier == len(capacities) - 1
         return PluginOrder(tier, HostedOrder(policy, plugin.name, blocks, dog, one_by_one), self.numbers)

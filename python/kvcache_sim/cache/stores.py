@@ -61,7 +61,7 @@ class StoreMaker:
         self._loads_wait_for_steps = loads_wait_for_steps
         self._trace = trace
         #: Watches plug-ins that order a tier's evictions, during a run.
-        self.watchdog = Watchdog("", watches=False, at_work=False)
+        self.watchdog = Watchdog(watches=False)
         #: The eviction orders of all stores made here.
         self.orders = Orders(cache.block_size_tokens, self.watchdog)
         #: Names of the blocks of all stores except stores of cache groups, which have their own keys.

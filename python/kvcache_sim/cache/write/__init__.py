@@ -21,8 +21,8 @@ WRITES = ("back", "through", "through-sync", "selective")
 
 def _sent(given: Any, asked: tuple[Any, ...], made: tuple[Any, ...]) -> int | None:
     # a move's number has its slot's generation in the upper half of 64 bits
-    if given is None:
-        return None
+    if given is None or (type(given) is int and 0 <= given < NO_MOVE):
+        return given
     try:
         move = whole_number(given, 0, 2**64 - 1)
     except ValueError:

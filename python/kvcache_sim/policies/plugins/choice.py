@@ -127,12 +127,11 @@ class Guarded:
         def asked(*arguments: Any) -> Any:
             dog = duty.dog
             if dog is None:  # outside a run
-                with watching(Watchdog(name, at_work=False)):
+                with watching(Watchdog()):
                     return asked(*arguments)
             if not dog.watches:
                 dog.start()
-            outer, was_at_work = dog.policy, dog.at_work
-            dog.policy, dog.at_work = name, True
+            outer, dog.asked = dog.asked, name
             dog.calls += 1
             started_ns = perf_counter_ns()
             try:
@@ -147,7 +146,7 @@ class Guarded:
             finally:
                 use.ns += perf_counter_ns() - started_ns
                 use.calls += 1
-                dog.policy, dog.at_work = outer, was_at_work
+                dog.asked = outer
             try:
                 return answer(given, arguments, self._made_with)
             except ValueError as wrong:

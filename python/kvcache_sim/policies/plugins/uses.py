@@ -40,8 +40,7 @@ class WatchedCalls:
     def __call__(self, hook: Callable[..., Any], now_ns: int, *arguments: Any) -> Any:
         """Return a hook's answer. Raises PolicyViolation if the hook raises or does not return in time."""
         dog, use = self._dog, self._use
-        before = dog.policy, dog.at_work
-        dog.policy, dog.at_work = self._name, True
+        outer, dog.asked = dog.asked, self._name
         dog.calls += 1
         started_ns = perf_counter_ns()
         try:
@@ -53,7 +52,7 @@ class WatchedCalls:
         finally:
             use.ns += perf_counter_ns() - started_ns
             use.calls += 1
-            dog.policy, dog.at_work = before
+            dog.asked = outer
 
 
 def begin_uses() -> list[PluginUse]:

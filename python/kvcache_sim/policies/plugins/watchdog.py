@@ -18,14 +18,13 @@ LIMIT_S = 10.0
 class Watchdog:
     """Counts hook calls; a call over the time limit is interrupted (main thread only)."""
 
-    def __init__(self, policy: str, watches: bool = True, at_work: bool = True) -> None:
-        self.policy = policy
+    def __init__(self, asked: str = "", watches: bool = True) -> None:
+        #: The policy whose hook runs; "": none.
+        self.asked = asked
         #: Incremented by the host before every hook call.
         self.calls = 0
         #: False if nothing needs watching.
         self.watches = watches
-        #: True during a call.
-        self.at_work = at_work
         self.limit_s = LIMIT_S
         self._seen = -1
         #: The handler and the timer that it replaced while it watches.
@@ -55,10 +54,10 @@ class Watchdog:
 
     def tick(self, signum: int, frame: FrameType | None) -> None:
         """Raise if no call has started since the last tick."""
-        if self.at_work and self._seen == self.calls:
+        if self.asked and self._seen == self.calls:
             raise PolicyViolation(
                 "did not return",
-                where=f"policy {self.policy}",
+                where=f"policy {self.asked}",
                 got=f"no answer within {LIMIT_S:g} s at hook call {self.calls}",
             )
         self._seen = self.calls
