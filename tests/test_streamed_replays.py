@@ -92,7 +92,9 @@ def test_upper_bounds_say_what_they_need(tmp_path, capsys):
     path.write_text(LINE % "[0, 1, 2, 3]")
     asked = ["cachesim", str(path), "--trace-block-size", "16", "--capacity", "9", "--policy", "belady"]
     assert run(asked) == 0
-    assert "belady looks ahead, so the trace is read whole" in " ".join(capsys.readouterr().err.split())
+    assert "belady uses later requests, so the trace is read whole" in " ".join(
+        capsys.readouterr().err.split()
+    )
 
 
 def test_a_trace_that_is_no_tree_is_read_whole(tmp_path, capsys):

@@ -17,7 +17,7 @@ NOT_COMPUTED = "upper_bounds, share_of_possible and misses need the whole trace:
 
 
 def needs_future(policy: str) -> bool:
-    """Return True for the upper bounds, which look ahead in the trace."""
+    """Return True for the upper bounds, which use later requests."""
     family, variant = resolve_policy(policy)
     return family == "prefix" and row_of(variant).is_upper_bound
 
@@ -32,10 +32,10 @@ def can_stream(policy: str) -> bool:
 
 
 def memory_note(policy: str, json_bytes: int) -> str:
-    """Return what a policy that looks ahead needs for a long trace; ``json_bytes`` is 0 if unknown."""
+    """Return what a policy that uses later requests needs for a long trace; ``json_bytes`` is 0 if unknown."""
     least = f": {format_bytes(json_bytes)} or more" if json_bytes else ""
     return (
-        f"{policy} looks ahead, so the trace is read whole: about 11 bytes of memory a reference and 30 a "
+        f"{policy} uses later requests, so the trace is read whole: about 11 bytes of memory a reference and 30 a "
         f"distinct block{least}; kvsim curve --sample 0.01 estimates lru at every size in little memory"
     )
 
