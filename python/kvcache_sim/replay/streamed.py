@@ -32,11 +32,11 @@ def can_stream(policy: str) -> bool:
 
 
 def memory_note(policy: str, json_bytes: int) -> str:
-    """Return what a policy that uses later requests needs for a long trace; ``json_bytes`` is 0 if unknown."""
+    """Return what an upper bound needs for a long trace; ``json_bytes`` is 0 if unknown."""
     least = f": {format_bytes(json_bytes)} or more" if json_bytes else ""
     return (
-        f"{policy} uses later requests, so the trace is read whole: about 11 bytes of memory a reference and 30 a "
-        f"distinct block{least}; kvsim curve --sample 0.01 estimates lru at every size in little memory"
+        f"{policy} uses later requests, so the trace is read whole: about 11 bytes of memory a reference and "
+        f"30 a distinct block{least}; kvsim curve --sample 0.01 estimates lru at every size in little memory"
     )
 
 
