@@ -24,7 +24,7 @@ from tiered_scenario import BASE, load
 RULED_OUT = {
     "cache.accounting": ("counts one tier's tokens",),
     "cache.semantics": ("has a gpu tier only",),
-    "tiers.cpu.semantics": ("this tier keeps a tree's cache groups",),
+    "tiers.cpu.semantics": ("this tier keeps a tree's cache groups", "LMCache's server has no default"),
     "trace.path": ("keep one of the two",),
     "workload.prompt_structure": ("how 'kvsim trace generate' writes rows",),
     "fleet.plan": (

@@ -82,7 +82,7 @@ def findings(model: ScenarioModel, machines: tuple[MachineSection, ...]) -> Iter
     if own == "groups" and model.cache.layer_groups != "by-kind":
         yield Contradiction(at, "this tier keeps a tree's cache groups: cache.layer_groups by-kind")
     if own == "lmcache-server" and model.tiers.lower[_OWN].policy is None:
-        yield Contradiction(("tiers", _OWN, "policy"), "LMCache's server has no default: lru or arc")
+        yield Contradiction(at, f"add tiers.{_OWN}.policy: lru or arc, LMCache's server has no default")
     if not model.cache.enabled:
         yield Contradiction(at, "cache.enabled is false")
     if chunk_tokens(model) % model.cache.block_size:
