@@ -139,9 +139,7 @@ SEQUENCE_MS = 0.005
 #: Kernels of a layer other than GEMM and attention: two norms, rotary embedding, KV write, activation.
 _SMALL_KERNELS = 5
 
-_TOKENS = np.unique(
-    np.concatenate((np.arange(1, 17), np.rint(2 ** np.arange(4, 15.01, 0.5)).astype(np.int64)))
-)
+_TOKENS = np.array(sorted({*range(1, 17), *(round(2 ** (half / 2)) for half in range(8, 31))}))
 
 
 def roofline_step_time(
