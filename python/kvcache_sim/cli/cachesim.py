@@ -236,17 +236,17 @@ def cachesim(
         return result
 
     def opened() -> Trace | RowStream:
-        ahead = needs_future(policy)
+        is_clairvoyant = needs_future(policy)
         if (
-            (trace == "-" and ahead)
-            or not (ahead or can_stream(policy))
+            (trace == "-" and is_clairvoyant)
+            or not (is_clairvoyant or can_stream(policy))
             or whole
             or requests
             or reuse_outputs
         ):
             return read_trace(trace, settings=reading)
         read = open_rows(trace, reading)
-        if not (ahead and isinstance(read, RowStream)):
+        if not (is_clairvoyant and isinstance(read, RowStream)):
             return read
         is_plain = Path(trace).suffix not in (".gz", ".zst")
         warn(memory_note(policy, Path(trace).stat().st_size if is_plain else 0))
