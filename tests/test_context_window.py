@@ -101,8 +101,7 @@ def test_an_answer_ends_at_the_context_and_a_prompt_that_fills_it_is_rejected(pa
     done = ran(path, f"replica.max_model_len={length}", engine=engine)
     rows = done.run.requests
     assert rows["status"].tolist() == [0, 0, int(answer is None), 1, 1, 1]
-    if answer is not None:
-        assert rows["output_tokens"].tolist()[:3] == [16, 16, answer]
+    assert rows["output_tokens"].tolist()[:3] == [16, 16, answer or 16], "what is rejected keeps its answer"
     ended = done.summary["context_window"]["answers_ended"]
     assert ended == int(answer is not None)
     # what is rejected is looked up nowhere, waits for nothing, and counts in no latency
@@ -248,3 +247,10 @@ def test_the_summary_says_what_was_rejected_and_the_remedy(path, tmp_path, capsy
     assert "128 prompt tokens fill replica.max_model_len (128)" in capsys.readouterr().out
     assert kvsim([*line, "--set", "replica.max_model_len=177", "-o", str(out), "--force", "-q"]) == 0
     assert "context " not in capsys.readouterr().out
+
+
+def test_a_prompt_that_is_all_history_keeps_a_token_as_new():
+    trace = trace_of([range(8)], 4, [32], output_tokens=[1])
+    for excess, dropped in ((31, [31]), (32, [])):
+        slid = slide(replace(trace, history_tokens=np.array([32])), 33 - excess)
+        assert slid.dropped_tokens.tolist() == dropped

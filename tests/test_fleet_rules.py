@@ -223,3 +223,14 @@ def test_a_machine_copies_of_the_one_that_finished_most_of_equals_the_lowest_num
     engine.run(10)
     # the latest request first
     assert peeked == [(peer, request) for machine, request in reversed(left) if machine == peer]
+
+
+def test_a_machine_that_comes_again_has_finished_nothing(monkeypatch):
+    schedule = ((10, 2), (20, 3), (30, 4))
+    _, members, engine, peeked = fleet(monkeypatch, schedule, 3, [0] * 4, warm_blocks=5, warm_block_ns=7)
+    for name in ("empty_caches", "insert_copies"):
+        monkeypatch.setattr(scaling, name, lambda *_: 0)
+    for machine, request in ((2, 5), (2, 6), (1, 4)):
+        members.left(machine, request, 0)
+    engine.run(30)
+    assert peeked == [(1, 4), (1, 4)], "machine 2 leaves at 10 and comes again at 20"

@@ -17,6 +17,7 @@ from kvcache_sim.workload.missing_ids import fill_missing_ids, with_history
 from kvcache_sim.workload.rows import select_rows
 from kvcache_sim.workload.sessions import predecessors, previous_turns
 from kvcache_sim.workload.upper_bound import upper_bound_hit_tokens
+from small_traces import trace_of
 from unbounded_replay import prompt_ids, replay
 
 SMALL = {
@@ -358,3 +359,10 @@ def test_lengths_and_rate_of_a_trace(tmp_path):
 def test_a_prompt_of_whole_blocks_has_no_partial_one(tokens, ids):
     trace = build("diverse", {"requests": 5, "prompt_tokens": tokens, "block_size": 512}, 3)
     assert np.diff(trace.id_offsets).tolist() == [ids] * 5
+
+
+@pytest.mark.parametrize(("tokens", "shared"), [(48, 0), (49, 2)])
+def test_a_prompt_longer_than_the_turn_before_it_repeats_it(tokens, shared):
+    trace = trace_of([[], []], 16, [32, tokens], output_tokens=[16, 1])
+    filled = fill_missing_ids(replace(trace, session=np.zeros(2, np.int32), turn=np.array([0, 1], np.int32)))
+    assert filled.block_ids.tolist() == [0, 1, *range(2 - shared, 5 - shared)]

@@ -18,6 +18,7 @@ from kvcache_sim.errors import UsageError
 from kvcache_sim.metrics.run import Run
 from kvcache_sim.metrics.summary import summarize
 from kvcache_sim.scenario.load import scenario_from_text
+from kvcache_sim.serving.handover.decision import Decision
 from kvcache_sim.serving.handover.rules import RULES, Asked
 from kvcache_sim.serving.router.contract import Promised
 from kvcache_sim.serving.router.dynamo_kv import DynamoKv
@@ -144,6 +145,17 @@ def test_the_shorter_wait_counts_the_wire_in_its_form(form, latency_ns):
         wire = NetworkSettings(default=channel(bandwidth_bytes_per_s=32_000_000, latency_ns=latency))
         placed = machines(pools("pd", decides("shorter-wait", network=wire, form=form)), trace)
         assert placed == [(1, -1), (0, 1) if handed_over else (1, -1)]
+
+
+def test_the_wire_carries_what_the_gpu_of_the_decode_machine_lacks(monkeypatch):
+    # the second prompt, of ten blocks, moves most of the first to the CPU: three of 14 blocks are left
+    sent = []
+    real = Decision._wire_ns
+    monkeypatch.setattr(Decision, "_wire_ns", lambda *of: sent.append(of[-1]) or real(*of))
+    trace = requests((0, 100, 5), (200, 160, 5), (400, 100, 5))
+    trace.block_ids[-7:] = trace.block_ids[:7]
+    run(pools("pd", decides("shorter-wait"), (14, 40)), trace)
+    assert sent == [7, 10, 4]
 
 
 @pytest.mark.parametrize("rule", ["threshold", "shorter-wait"])

@@ -93,6 +93,7 @@ def test_a_table_of_other_tools_is_read(tmp_path):
         ({"input_length": 0}, "t.parquet:1:1: input_length out of range; got 0"),
         ({"input_length": None}, "input_length is missing"),
         ({"hash_ids": ["a"]}, "hash_ids of another type; got list<"),
+        ({"hash_ids": [3, None, 9]}, "hash_ids of another type; got list<"),
         ({"hash_ids": [-1]}, "a block id below 0; got -1"),
         ({"hash_ids": [5, 6, 5]}, "a block id stands twice in one row"),
         ({"timestamp": "now"}, "timestamp of another type; got string"),

@@ -10,9 +10,10 @@ from examples import examples
 from hypothesis import HealthCheck, given
 from hypothesis import strategies as st
 from kvcache_sim.cli.main import run
+from kvcache_sim.errors import TraceError
 from kvcache_sim.workload import rows as row_parts
+from kvcache_sim.workload.readers import ReadSettings, stream
 from kvcache_sim.workload.readers import read as reading
-from kvcache_sim.workload.readers import stream
 from kvcache_sim.workload.toolbox import windowed
 from small_traces import NAMES
 
@@ -81,3 +82,19 @@ def test_a_long_trace_is_read_in_windows(tmp_path, windows, capsys, monkeypatch)
     printed = capsys.readouterr()
     assert len(printed.out.splitlines()) == 5 * 200
     assert printed.err.count("requests/s on average") == 3
+
+
+def test_a_file_that_changes_while_it_is_repeated_is_refused(tmp_path, windows):
+    path, line = (
+        tmp_path / "t.jsonl",
+        '{"timestamp": %d, "input_length": 512, "output_length": 1, "hash_ids": [1]}\n',
+    )
+    windows(3)
+
+    def read(rows):
+        path.write_text("".join(line % k for k in range(rows)))
+        return reading.open_windows(path, ReadSettings())
+
+    assert len([*windowed.repeated(read(200), lambda: read(200), 2, 0).lines()]) == 400
+    with pytest.raises(TraceError, match="the file changed while it was repeated"):
+        [*windowed.repeated(read(200), lambda: read(199), 2, 0).lines()]

@@ -247,6 +247,16 @@ def test_sharegpt_texts_are_hashed_into_chained_blocks(tmp_path, dump):
     assert np.diff(half.id_offsets).tolist() == [1, 2, 1]
 
 
+def test_an_answer_that_nothing_precedes_is_history_alone(tmp_path):
+    made = [
+        {"id": "a", "conversations": [{"from": who, "value": 8 * "x"} for who in ("gpt", "human", "gpt")]}
+    ]
+    trace = read_trace(
+        written(tmp_path / "t.json", json.dumps(made)), settings=ReadSettings(bytes_per_token=1)
+    )
+    assert (trace.input_tokens.tolist(), trace.output_tokens.tolist()) == ([16], [8])
+
+
 def test_conversations_of_one_name_or_without_any_are_sessions_of_their_own(tmp_path):
     """Every machine knows sessions by name: two of one name would be taken for one."""
     said = [{"from": "human", "value": "Hello"}, {"from": "gpt", "value": "Hi"}]
