@@ -175,7 +175,7 @@ class Runs:
         self.runs += 1
         summary = {"slo": {"attainment": 0.5, "judged": self.judged}, "machines": {"requests": [1, 1]}}
         attains = speed <= 2 and speed not in self.but
-        return Outcome(speed, attains, float(speed), {**summary, "cost": {"per_hour": 72.0}})
+        return Outcome(speed, attains, float(speed), {**summary, "cost": {"per_hour": 72.0}}, 1.5)
 
 
 @pytest.mark.parametrize(("judged", "is_few"), [(199, True), (200, False)])
@@ -193,4 +193,6 @@ def test_an_answer_holds_just_below_and_not_just_above(monkeypatch, judged, is_f
     assert (found["own_rate_per_s"], found["judged"], found["is_few"]) == (1.0, judged, is_few)
     rate = found["rate_per_s"]
     assert found["cost_per_million_requests"] == pytest.approx(72 / 3600 / rate * 1e6)
-    assert rate == pytest.approx(float(step)) or fails_below
+    assert rate == pytest.approx(1.0 if fails_below else float(step))  # 1 and the step: what fails is between
+    interval = found["requests_low_per_s"], found["requests_high_per_s"]
+    assert interval == ((None, None) if fails_below else (rate / 1.5, rate * 1.5))

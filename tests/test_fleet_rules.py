@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from kvcache_sim.cache.store import NO_MOVE
 from kvcache_sim.cache.tree_store import NO_COPY
 from kvcache_sim.engine import Engine
-from kvcache_sim.serving.membership import scaling
+from kvcache_sim.serving.membership import losses, scaling
 from kvcache_sim.serving.membership.losses import Losses, empty_caches, lose_tier
 from kvcache_sim.serving.membership.membership import Membership
 from kvcache_sim.serving.membership.plan import Flush, MembershipEvent, MembershipPlan, TierLoss
@@ -67,18 +67,31 @@ def test_a_flush_empties_the_named_machine_or_all():
     machines = [replica(engine, machine) for machine in range(3)]
     trees = [Tree([{0, 2}, {1}]) for _ in machines]
     plan = MembershipPlan(flushes=(Flush(9, 1), Flush(15, None)))
-    losses = Losses(plan, machines, trees, engine, lambda: False, 1)
-    losses.start()
+    lost = Losses(plan, machines, trees, engine, lambda: False, 1)
+    lost.start()
     engine.run(10)
     assert [sum(map(len, tree.blocks)) for tree in trees] == [3, 0, 3]
     engine.run()
     assert [one.called for one in machines] == [[15], [9, 15], [15]]
-    assert losses.counts == {"tiers_lost": 0, "blocks_lost": 9, "index_lost": 0, "flushes": 2}
+    assert lost.counts == {"tiers_lost": 0, "blocks_lost": 9, "index_lost": 0, "flushes": 2}
 
 
 @pytest.mark.parametrize("counts", [(1, 0, 0, 0), (0, 1, 0, 0), (0, 0, 1, 0)])
 def test_an_engine_with_a_request_that_waits_runs_or_loads_keeps_its_cache(counts):
     assert empty_caches(replica(Engine(0), counts=lambda: counts), None, 1) == 0  # it has no store to empty
+
+
+@pytest.mark.parametrize(("keeps", "block", "kept"), [(True, 16, 1), (True, 1, 0), (False, 16, 0)])
+def test_an_emptied_cache_keeps_the_page_that_its_engine_keeps_free(monkeypatch, keeps, block, kept):
+    taken = []
+    store = SimpleNamespace(
+        occupancy=lambda tier: SimpleNamespace(free_blocks=4, cached_blocks=5),
+        acquire=lambda *_: None, release=lambda *_: None, reserve=lambda _, blocks, now_ns: taken.append(blocks) or [],
+    )  # fmt: skip
+    own = replica(Engine(0), store=store, counts=lambda: (0, 0, 0, 0))
+    own.cache.block_size_tokens = block
+    monkeypatch.setattr(losses, "store_kind", lambda _: SimpleNamespace(keeps_page_free=keeps))
+    assert (empty_caches(own, None, 1), taken) == (5, [9 - kept])
 
 
 @pytest.mark.parametrize(("in_flight", "left"), [("retry", [4, 0]), ("fail", [2, 0])])
