@@ -160,8 +160,8 @@ def _share(part: int, whole: int) -> float | None:
 LEAST_COMPARED = 30
 
 
-#: Least prompt tokens of each bucket; the longest prompts of a bucket are 25 % longer. ``np.unique`` would import
-#: masked arrays, 8 ms of every start.
+#: Least prompt tokens of each bucket; the longest prompts of a bucket are 25 % longer. ``np.unique`` would
+#: import masked arrays: 8 ms of every start.
 _BUCKETS = np.array(sorted({ceil(1.25**power) for power in range(120)}))
 
 
