@@ -161,8 +161,12 @@ impl ObjectPolicy for Lirs {
         self.forget();
     }
 
+    fn freed(&mut self, block: Option<u32>) {
+        self.others.freed(block);
+    }
+
     fn evict(&mut self, _incoming: u32, may_go: &MayGo) -> Option<u32> {
-        if let Some(victim) = self.others.last_that(RESIDENT, may_go) {
+        if let Some(victim) = self.others.last_free(RESIDENT, may_go) {
             self.leave_queue(victim);
             return Some(victim);
         }
@@ -178,7 +182,7 @@ impl ObjectPolicy for Lirs {
         if self.others.len(RESIDENT) <= bounds {
             return None;
         }
-        let victim = self.others.last_that(RESIDENT, may_go)?;
+        let victim = self.others.last_free(RESIDENT, may_go)?;
         self.leave_queue(victim);
         Some(victim)
     }

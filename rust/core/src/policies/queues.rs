@@ -161,7 +161,7 @@ impl<const N: usize> Queues<N> {
 
     /// Remove and return the last evictable block of a queue.
     pub fn take_last_that(&mut self, queue: usize, may_go: &MayGo) -> Option<u32> {
-        let block = self.last_that(queue, may_go)?;
+        let block = self.last_free(queue, may_go)?;
         self.unlink(block);
         Some(block)
     }

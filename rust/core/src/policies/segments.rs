@@ -32,8 +32,8 @@ impl<const N: usize> Segments<N> {
     }
 
     /// Return the least recent evictable block of the lowest segment that has one.
-    pub fn victim(&self, may_go: &MayGo) -> Option<u32> {
-        (0..self.segment_blocks.len()).find_map(|segment| self.queues.last_that(segment, may_go))
+    pub fn victim(&mut self, may_go: &MayGo) -> Option<u32> {
+        (0..self.segment_blocks.len()).find_map(|segment| self.queues.last_free(segment, may_go))
     }
 }
 
@@ -65,6 +65,10 @@ impl<const N: usize> ObjectPolicy for Segments<N> {
         let has_space = |&segment: &usize| self.queues.len(segment) < self.segment_blocks[segment];
         let segment = (0..self.segment_blocks.len()).find(has_space).unwrap_or(0);
         self.queues.push_front(segment, block);
+    }
+
+    fn freed(&mut self, block: Option<u32>) {
+        self.queues.freed(block);
     }
 
     fn evict(&mut self, _incoming: u32, may_go: &MayGo) -> Option<u32> {

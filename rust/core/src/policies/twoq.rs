@@ -35,7 +35,7 @@ impl TwoQ {
     }
 
     fn evict_newcomer(&self, queues: &mut Queues<3>, may_go: &MayGo) -> Option<u32> {
-        let victim = queues.last_that(IN, may_go)?;
+        let victim = queues.last_free(IN, may_go)?;
         queues.move_to(OUT, victim);
         if queues.len(OUT) > self.out_names {
             queues.drop_last(OUT);

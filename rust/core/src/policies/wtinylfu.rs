@@ -87,6 +87,10 @@ impl ObjectPolicy for WTinyLfu {
         self.count(block);
     }
 
+    fn freed(&mut self, block: Option<u32>) {
+        self.main.freed(block);
+    }
+
     /// The window's oldest blocks move to the main cache while it has capacity. Then the oldest evictable
     /// block and the main cache's victim compete by their counts, and the loser is evicted.
     fn evict(&mut self, _incoming: u32, may_go: &MayGo) -> Option<u32> {
@@ -96,7 +100,7 @@ impl ObjectPolicy for WTinyLfu {
             };
             self.admit_to_main(oldest);
         }
-        let newcomer = self.main.queues.last_that(WINDOW, may_go);
+        let newcomer = self.main.queues.last_free(WINDOW, may_go);
         match (newcomer, self.main.victim(may_go)) {
             (Some(newcomer), Some(victim)) => {
                 let [comes, stays] = [newcomer, victim].map(|b| self.sketch.estimate(self.name(b)));
