@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from kvcache_sim.cache.settings import CacheSettings, MovementSettings, TierSettings
 from kvcache_sim.channels.settings import ChannelSettings
 from kvcache_sim.model.step_time import StepTimeTable
+from kvcache_sim.report.explain import break_even as explained
 from kvcache_sim.serving.settings import ClusterSettings, MachineSettings, ReplicaSettings
 from kvcache_sim.simulation import simulate
 from kvcache_sim.spec.blocks import NO_MOVE
@@ -138,3 +139,16 @@ def test_whole_runs_switch_at_exactly_the_closed_forms_length(bandwidth, latency
         inside = bounds is not None and bounds[0] <= k and (bounds[1] is None or k <= bounds[1])
         assert hit == (k * BLOCK if inside else 0), (k, bounds)
     assert {hit > 0 for hit in loaded[2::3].tolist()} == ({True, False} if bounds else {False})
+
+
+def test_hits_of_the_length_itself_are_not_shorter(monkeypatch):
+    monkeypatch.setattr(explained, "load_ns", lambda *_: 1)
+    monkeypatch.setattr(explained, "break_even_tokens", lambda *_: 3 * BLOCK)
+    cache, machine = CacheSettings(block_size_tokens=BLOCK), SimpleNamespace(replica=ReplicaSettings())
+    case = SimpleNamespace(
+        tiers=("gpu", "cpu"),
+        scenario=SimpleNamespace(settings=SimpleNamespace(cache=cache, machines=[machine])),
+        run=SimpleNamespace(finished={"cached_cpu_tokens": np.array([0, 2, 3, 3, 4]) * BLOCK}),
+    )
+    said = explained.break_even("cpu", case)
+    assert said.endswith("from 48 tokens, on an idle channel; 25.0 % of its hits were shorter.")

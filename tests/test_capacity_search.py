@@ -64,6 +64,7 @@ def test_the_answer_names_its_neighbors_and_what_was_not_tried():
     assert count_sentences({1: 2.0, 4: 8.0}, 20.0) == [
         "4 machines hold 8/s, not 20 requests/s: try --grid cluster.machines=4,13"
     ]
+    assert len(count_sentences({10: 19.0, 11: 20.3, 12: 20.0}, 20.0)) == 2, "rates of a search are 2 % apart"
     assert "(11 hold 21/s, 12 hold 18/s)" in count_sentences({10: 19.0, 11: 21.0, 12: 18.0}, 20.0)[-1]
 
 

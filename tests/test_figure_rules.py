@@ -19,10 +19,11 @@ from kvcache_sim.metrics.run import CodedText
 from kvcache_sim.metrics.saturation import servers_of, summarize_saturation
 from kvcache_sim.metrics.tier_use import TierUse, summarize_tiers
 from kvcache_sim.sizing import candidate
-from kvcache_sim.sizing.further import Tried, rates_by_count
+from kvcache_sim.sizing.further import MACHINES, Further, Tried, rates_by_count
 from kvcache_sim.sizing.rate_interval import rate_spread
 from kvcache_sim.sizing.search import Outcome, arrival_rate, highest_attaining
 from kvcache_sim.sizing.splits import best_split
+from kvcache_sim.sweeps.cell import Cell, CellRecord
 
 S = 10**9
 NO_WORDS = CodedText(np.zeros(0, np.int32), ())
@@ -163,6 +164,20 @@ def test_of_equal_splits_the_one_with_fewest_prefill_machines_and_of_counts_the_
     assert best_split({3: 2.0, 1: 2.0, 2: 1.0, 4: None}) == 1
     tried = [Tried({}, 4, 2.0), Tried({}, 4, 1.0), Tried({}, 4, None), Tried({}, 2, None)]
     assert rates_by_count(tried) == {4: 2.0, 2: None}
+
+
+def test_counts_are_added_once_all_candidates_have_ended():
+    def laid_out(settings):
+        return [Cell(0, f"{own[MACHINES]}", own, 0, 1.0) for own in settings]
+
+    cells = laid_out([{MACHINES: 1}, {MACHINES: 4}, {MACHINES: 8}])
+    records = {
+        f"{n}": CellRecord(f"{n}", "ok", {"capacity": {"machines": n, "rate_per_s": float(n)}})
+        for n in (1, 4, 8)
+    }
+    further = Further(SimpleNamespace(shard=(1, 1)), laid_out, 3.0, 1, False, {})
+    assert further(cells, {name: records[name] for name in "14"}) == []
+    assert [(cell.index, cell.settings) for cell in further(cells, records)] == [(3, {MACHINES: 2})]
 
 
 class Runs:

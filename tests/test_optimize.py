@@ -15,11 +15,13 @@ pytest.importorskip("optuna", reason="pip install 'kvcache-sim[search]'")
 from kvcache_sim.cli.main import run as kvsim
 from kvcache_sim.metrics.objectives import Objective
 from kvcache_sim.metrics.thresholds import parse_threshold
-from kvcache_sim.sweeps.cell import Limits, Study
-from kvcache_sim.sweeps.optimize import Goal, Search, best, optimize
+from kvcache_sim.sweeps import optimize as optimization
+from kvcache_sim.sweeps.cell import CellRecord, Limits, Study
+from kvcache_sim.sweeps.optimize import Goal, Search, Trial, best, optimize
 from kvcache_sim.sweeps.plan import Resolved
 from kvcache_sim.sweeps.space import Choice, interval
 from kvcache_sim.sweeps.stop import StopRequest
+from kvcache_sim.sweeps.store import CellStore
 
 SPACE = {"x": interval(0.0, 10.0, "linear", "x"), "kind": Choice(("good", "bad"))}
 COST = Objective("cost.total", True)
@@ -30,13 +32,17 @@ def importable(monkeypatch):
     monkeypatch.setenv("PYTHONPATH", str(Path(__file__).parent), prepend=os.pathsep)
 
 
+def resolved(row):
+    return Resolved(dict(row), 1.0)
+
+
 def search(directory, trials, jobs=1, conditions=()):
     stop = StopRequest()
     goal = Goal(COST, tuple(parse_threshold(text) for text in conditions))
     study = Study("sweep_cells:priced", str(directory.parent))
     asked = Search(SPACE, trials, 0, jobs, Limits())
     try:
-        return optimize(study, lambda row: Resolved(dict(row), 1.0), asked, goal, directory, stop)
+        return optimize(study, resolved, asked, goal, directory, stop)
     finally:
         stop.close()
 
@@ -61,6 +67,24 @@ def test_a_search_resumes_where_it_stopped(tmp_path):
     assert [t.settings for t in again[:12]] == [t.settings for t in first]
     assert len(again) == 20
     assert len({str(t.settings) for t in again}) > 15
+
+
+def test_a_cell_that_failed_is_simulated_again(tmp_path):
+    store, rows = CellStore(tmp_path), [{"x": 3.0, "kind": "good"}]
+    store.create()
+    study, asked = Study("sweep_cells:priced", "."), Search(SPACE, 1, 0, 1, Limits())
+    [cell] = optimization._cells(study, resolved, dict(enumerate(rows)))
+    store.save(CellRecord(cell.cell_id, "failed", error="the disk was full"))
+    stop = StopRequest()
+    try:
+        [record] = optimization._answers(study, resolved, asked, rows, store, stop)
+    finally:
+        stop.close()
+    assert record.status == "ok"
+
+
+def test_of_equal_trials_the_first_is_the_best():
+    assert best([Trial(n, {}, value, True) for n, value in enumerate((2.0, 1.0, 1.0))], COST).number == 1
 
 
 def test_the_number_of_workers_changes_nothing(tmp_path):

@@ -12,6 +12,7 @@ import socket
 import subprocess
 import sys
 import time
+from dataclasses import replace
 from functools import cache
 from pathlib import Path
 
@@ -27,6 +28,7 @@ from kvcache_sim.live.fleet import Fleet, Prompt
 from kvcache_sim.live.prompts import BlockNumbers
 from kvcache_sim.live.shadow.caches import OtherCache, engine_share, other_shares
 from kvcache_sim.live.shadow.following import Following
+from kvcache_sim.live.shadow.watch import Compared, Watched, line, replay
 from kvcache_sim.scenario.load import load_scenario
 from kvcache_sim.simulation.live import LiveSimulation
 from kvcache_sim.workload.imports.kv_batch import KvBatch, KvEvent, batch_of
@@ -207,6 +209,34 @@ def test_copies_are_counted_and_an_unknown_beginning_is_said():
     assert state.held == 0
     [gone] = state.take(stored(7001, [8], 2))
     assert gone.beginning_unknown
+
+
+def test_a_restart_forgets_the_blocks_of_each_rank_of_its_engine():
+    following = Following(10**9)
+    for source, rank in (("a", 0), ("a", 1), ("b", 0)):
+        following.take(source, replace(stored(0, [1, 2]), rank=rank))
+    following.restarted("a")
+    held = {name: engine.state.held for name, engine in following.engines.items()}
+    assert held == {"a": 0, "a rank 1": 0, "b": 2}
+
+
+def test_engines_keep_equal_shares_and_look_ups_that_warm_are_not_counted():
+    following = Following(24)
+    for name in "ab":
+        for k in range(6):
+            following.take(name, stored(10_000 * k, [10 * k, 10 * k + 1]))
+    for most, kept, counted in ((24, [6, 6], "12"), (13, [3, 3], "4")):
+        following._most_blocks = most
+        following.forget()
+        assert [len(engine.look_ups) for engine in following.engines.values()] == kept
+        assert line(following, Compared(()), "now").split()[-2] == counted
+
+
+def test_a_line_of_a_capture_stands_before_the_batch_of_its_time():
+    said: list[str] = []
+    batches = [("a", stored(at_ms, [at_ms])) for at_ms in (0, 4999, 5000, 9000)]
+    replay(batches, Watched(Following(99), None, said.append), Compared(()), 5)
+    assert [text.split()[:2] + text.split()[-1:] for text in said] == [["+5", "s", "2"], ["+9", "s", "4"]]
 
 
 # -- the verb

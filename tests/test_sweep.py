@@ -144,6 +144,12 @@ def test_an_interval_stays_inside(position, scale):
     assert str(interval("16 blocks", "32 blocks", scale, "x").value(position)).endswith(" blocks")
 
 
+def test_a_range_is_of_whole_numbers_if_both_bounds_are_and_of_logarithms_above_zero():
+    assert [interval(1, high, "linear", "x").value(0.25) for high in (3, 3.0)] == [2, 1.5]
+    with pytest.raises(UsageError, match="both above zero"):
+        interval(0, 3, "log", "x")
+
+
 def test_repeats_share_seeds_over_rows_and_keep_the_first():
     plan = plan_of(3, "quick", repeats=3)
     seeds = [cell.settings.get("seed") for cell in plan.cells]

@@ -64,6 +64,12 @@ def test_a_planted_spike_is_found_whole(count, data, part, wait_ms):
     assert (spike.from_ns, spike.to_ns) == (columns["arrival_ns"][rows[0]], columns["arrival_ns"][rows[-1]])
 
 
+def test_the_usual_wait_is_that_of_the_run_whatever_the_window():
+    columns = delayed(flat(10), "queue", np.arange(8, 10), 180 * MS)
+    [row] = worst_rows(Rows(columns), 1, (800 * MS, 1000 * MS))
+    assert row[2:5] == (200.0, 10.0, "queue")
+
+
 @examples(80)
 @given(st.lists(st.integers(1, 50), min_size=3, max_size=60))
 def test_no_stretch_waits_more_beyond_twice_the_mean(waits):
