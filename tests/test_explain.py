@@ -6,10 +6,13 @@ import json
 import re
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 from fake_run import made_up_run, request_columns, write_run
+from kvcache_sim.cache.settings import CacheSettings
+from kvcache_sim.channels.settings import ChannelSettings
 from kvcache_sim.cli.main import run as kvsim
 from kvcache_sim.errors import UsageError
 from kvcache_sim.metrics.columns import TTFT_PARTS
@@ -17,6 +20,7 @@ from kvcache_sim.metrics.tier_use import TierUse, summarize_tiers
 from kvcache_sim.report.explain.break_even import break_even_tokens, compute_ns, load_ns
 from kvcache_sim.report.explain.case import Case
 from kvcache_sim.report.explain.explanation import explanation
+from kvcache_sim.report.explain.latency import rejections
 from kvcache_sim.report.explain.sentences import SENTENCES, explain
 from kvcache_sim.report.finished import open_runs
 from support.report_traces import make_trace
@@ -437,3 +441,29 @@ def test_evicted_blocks_were_idle_from_their_last_use_to_the_admission_that_miss
     else:
         median_ms = float(re.findall(r"before reuse \(median idle time ([\d.]+) ms\)", said)[0])
         assert median_ms == pytest.approx(idle["avg"], rel=0.2), "the time of the request between"
+
+
+def test_a_prompt_as_long_as_the_context_is_beyond_it():
+    rows = {
+        "status": np.array([1, 1, 0]),
+        "input_tokens": np.array([100, 99, 9]),
+        "machine": np.zeros(3, int),
+    }
+    machine = SimpleNamespace(replica=SimpleNamespace(max_model_len=100))
+    settings = SimpleNamespace(machines=[machine])
+    said = rejections(
+        SimpleNamespace(run=SimpleNamespace(requests=rows), scenario=SimpleNamespace(settings=settings))
+    )
+    assert said.count("1 request was rejected: ") == 2
+
+
+def test_hops_of_a_load_overlap_and_the_slowest_counts_whole():
+    wires = {
+        name: ChannelSettings(name, 10**9, latency_ns=n)
+        for n, name in enumerate(("disk->cpu", "cpu->gpu"), 7)
+    }
+    wires["disk->cpu"] = replace(wires["disk->cpu"], bandwidth_bytes_per_s=10**8)
+    cache = CacheSettings(block_size_tokens=16, kv_bytes_per_token=1000, num_layers=1)
+    machine = SimpleNamespace(edge_channels={name: name for name in wires})
+    settings = SimpleNamespace(machines=[machine], cache=cache, channels=wires)
+    assert load_ns(settings, "disk", 1600) == 1600 * 1000 * 10 + 7 + 8

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from fractions import Fraction
 from types import SimpleNamespace
 
@@ -12,6 +13,7 @@ from kvcache_sim.metrics.batches import batch_figures
 from kvcache_sim.metrics.columns import REQUEST_COLUMNS
 from kvcache_sim.metrics.handover_summary import HandoverTotals
 from kvcache_sim.metrics.jobs import JobTotals
+from kvcache_sim.metrics.machine_loads import summarize_loads
 from kvcache_sim.metrics.percentiles import describe
 from kvcache_sim.metrics.prefix_cache import PrefixCacheTotals
 from kvcache_sim.metrics.request_totals import RequestTotals, beyond_context
@@ -114,6 +116,21 @@ def test_a_drive_wears_by_its_writes_over_its_size_and_days():
     assert (found["drive_writes_per_day"], found["drive_writes_per_day_hottest"]) == (3.0, 4.5)
     assert (found["written_bytes"], found["read_bytes"], found["duplicate_blocks"]) == (1200, 10, 6)
     assert found["no_effect"] == "disk had no effect: cpu never evicted a block"
+
+
+def test_a_tier_had_no_effect_if_it_had_none_in_the_whole_run():
+    """All was evicted and written before the measured part."""
+    part, whole = ([TierUse(tier, 9, n, 0, n, 0, True) for tier in ("gpu", "cpu")] for n in (0, 5))
+    uses = tuple(replace(own, whole=all_of_it) for own, all_of_it in zip(part, whole, strict=True))
+    found = summarize_tiers(uses, dict.fromkeys(("gpu", "cpu", "disk", "remote"), 0), DAY)["cpu"]["no_effect"]
+    assert found == "cpu had no effect: no block written to it was requested again"
+
+
+def test_machines_that_only_decode_are_no_part_of_the_balance():
+    found = summarize_loads(
+        np.array([6, 2, 0]), {"machines": 4, "machine.2.routed": 0, "machine.3.routed": 0}
+    )
+    assert found == {"requests": [6, 2, 0, 0], "max_over_mean": 1.5, "jain": 64 / 2 / 40}
 
 
 @pytest.mark.parametrize(("mean_ms", "servers"), [(19, 12.0), (20, 12.0), (21, 1.0)])

@@ -247,3 +247,11 @@ def test_a_machine_that_comes_again_has_finished_nothing(monkeypatch):
         members.left(machine, request, 0)
     engine.run(30)
     assert peeked == [(1, 4), (1, 4)], "machine 2 leaves at 10 and comes again at 20"
+
+
+def test_a_policy_gets_the_arrivals_since_the_last_decision(monkeypatch):
+    own, members, engine, _ = fleet(monkeypatch, (), 1, [0])
+    for at_ns, chosen, arrived in ((10, 3, 3), (20, 5, 2), (30, 5, 0)):
+        members.chosen = chosen
+        assert own._state().arrived == arrived
+        engine.run(at_ns)

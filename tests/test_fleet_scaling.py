@@ -7,7 +7,9 @@ import math
 import os
 import random
 from fractions import Fraction
+from types import SimpleNamespace
 
+import numpy as np
 import pytest
 from kvcache_sim.report.explain.case import Case
 from kvcache_sim.report.explain.tiers import scaled_fleet
@@ -247,8 +249,6 @@ def test_a_plug_in_scales(tmp_path):
 
 
 def test_explain_and_the_chart_show_the_changes():
-    from types import SimpleNamespace
-
     scenario = load(*drawn(3))
     made = execute(scenario, read_requests(scenario), RunOptions())
     case = Case(SimpleNamespace(run=made.run, summary=made.summary, requests=made.run.requests))
@@ -259,6 +259,19 @@ def test_explain_and_the_chart_show_the_changes():
     still = load()
     case.__dict__["scenario"] = still
     assert scaled_fleet(case) is None
+
+
+def test_a_machine_that_drains_is_in_service_no_longer():
+    changes = [{"change": change} for change in ("ordered", "serves", "drains", "ordered", "serves", "off")]
+    fleet = {"changes": changes, "ordered": 2, "released": 1, "machine_s": 15.0}
+    rows = {"arrival_ns": np.array([0]), "finish_ns": np.array([5 * S])}
+    scaled_by = SimpleNamespace(membership=SimpleNamespace(scaling=ScalingSettings("queue", 1, 1, 4)))
+    case = SimpleNamespace(
+        run=SimpleNamespace(summary={"fleet": fleet}, requests=rows),
+        scenario=SimpleNamespace(settings=scaled_by),
+    )
+    said = "kept 1 to 2 machines in service: 2 ordered, 1 released, 15 machine-seconds, 75.0 % of keeping 4."
+    assert scaled_fleet(case).endswith(said)
 
 
 # --- caches emptied ----------------------------------------------------------------------------------------

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import io
 import json
 import weakref
 from collections import Counter
 from collections.abc import Callable, Sequence
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -17,6 +19,7 @@ from examples import NEW_EXAMPLES
 pytest.importorskip("uvicorn")
 
 from kvcache_sim.live.answers import Answers
+from kvcache_sim.live.arrivals import ArrivalLog
 from kvcache_sim.live.chunks import Wording
 from kvcache_sim.live.fleet import Fleet, Prompt
 from kvcache_sim.live.generation import Generations, prompts_of
@@ -284,3 +287,18 @@ def test_a_ticket_keeps_its_first_and_its_longest_lag():
     for lag in (5, 9, 3):
         ticket.late(lag)
     assert (ticket.first_lag_ns, ticket.worst_lag_ns) == (5, 9)
+
+
+def test_a_client_that_hangs_up_at_its_arrival_is_logged():
+    file, lags = io.BytesIO(), SimpleNamespace(write=lambda _: None, close=lambda: None)
+    file.close = lambda: None
+    log = ArrivalLog(file, lags)
+    for number, gone_ns in enumerate((0, 2_500_000, None)):
+        ticket = Ticket(number, 1_000_000, 32, 4)
+        log.arrived(ticket, [number])
+        if gone_ns is not None:
+            log.on_abort(ticket, ticket.arrival_ns + gone_ns)
+        log.closed(ticket, None, 0)
+    log.close()
+    rows = [json.loads(line) for line in file.getvalue().splitlines()]
+    assert [row.get("abort_after") for row in rows] == [0, 2.5, None]

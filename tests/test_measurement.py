@@ -8,6 +8,7 @@ import math
 from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -387,3 +388,10 @@ def test_causes_of_misses_are_those_of_the_measured_requests():
     ].sum()
     assert execution.summary["misses"]["tokens"] == missed
     assert said["from_request"] > 0
+
+
+@pytest.mark.parametrize(("requests", "settled"), [(39, 0), (40, None)])
+def test_of_fewer_than_forty_requests_nothing_is_decided(requests, settled):
+    own = MeasuredRequests(4, Measure(), None)
+    own.windows = SimpleNamespace(requests=requests, settled_window=lambda: None)
+    assert own._settled_request(None) == settled

@@ -139,6 +139,12 @@ def test_five_seeds_are_compared_in_pairs():
     assert "means of 5 seeds" in verdict(rank_cells(rows))[-1]
 
 
+@pytest.mark.parametrize(("seeds", "saturated"), [((True, False), False), ((True, True, False), True)])
+def test_settings_are_saturated_if_most_of_their_seeds_are(seeds, saturated):
+    [merged], _ = merge_seeds([cell(0, 9.0, repeat=n, saturated=own) for n, own in enumerate(seeds)])
+    assert merged["saturated"] is saturated
+
+
 def test_saturated_cells_are_not_ranked_by_latency():
     own = {"saturated": True}
     all_full = [cell(0, 9e6, **own, **{TPUT: 500.0}), cell(1, 2e6, **own, **{TPUT: 400.0})]

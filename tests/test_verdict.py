@@ -15,7 +15,7 @@ from kvcache_sim.cli.main import run as kvsim
 from kvcache_sim.report.compare.comparison import compare
 from kvcache_sim.report.compare.printed import as_json, comparison_text
 from kvcache_sim.report.compare.text import settings_line
-from kvcache_sim.report.compare.verdict import verdict
+from kvcache_sim.report.compare.verdict import is_certain, verdict
 from kvcache_sim.report.finished import open_runs
 from kvcache_sim.report.headline import headlines
 
@@ -226,3 +226,12 @@ def test_every_format_opens_with_the_verdict(sides, capsys):
     assert page.index("A is better: ") < page.index("1 setting differs") < page.index("latency.ttft.p99")
     assert kv.compare(*paths).sentences[0].startswith("A is better: ")
     assert as_json([compare([sides["A"]], [sides["A"]])])[0]["verdict"]["better"] is None
+
+
+@pytest.mark.parametrize(
+    ("low", "high", "certain"), [(0.9, 1.0, False), (1.0, 1.1, False), (1.01, 1.1, True)]
+)
+def test_an_interval_of_the_model_that_ends_at_no_difference_is_not_certain(low, high, certain):
+    comparison = SimpleNamespace(model=SimpleNamespace(intervals={"ttft": (low, high)}))
+    difference = SimpleNamespace(statistic=SimpleNamespace(metric="ttft"), is_clear=True)
+    assert is_certain(comparison, difference) is certain
