@@ -30,8 +30,8 @@ const UNSEEN: Link = Link {
 #[derive(Debug)]
 pub struct Blocks {
     per_id: u32,
-    /// The first block of each id, once a block of one row alone has a number below an id's.
-    first: Vec<u32>,
+    /// The first block of each id, once a block of one row alone may have a number below an id's.
+    first: Option<Vec<u32>>,
     /// Ids seen so far; None if all blocks of one row alone come behind those of ids.
     ids: Option<u32>,
     /// The number of the next block.
@@ -51,7 +51,7 @@ impl Blocks {
     pub fn new(per_id: u32, window: u32) -> Self {
         Self {
             per_id,
-            first: Vec::new(),
+            first: None,
             ids: Some(0),
             next: 0,
             links: Vec::new(),
@@ -88,13 +88,12 @@ impl Blocks {
         let mut left = blocks.named as u32;
         let ids = &ids[..blocks.named.div_ceil(u64::from(self.per_id)) as usize];
         self.know(ids)?;
-        match (self.per_id, self.first.is_empty()) {
-            (1, true) => row.extend(ids),
-            (1, false) => row.extend(ids.iter().map(|&id| self.first[id as usize])),
-            (per_id, _) => {
+        match (self.per_id, &self.first) {
+            (1, None) => row.extend(ids),
+            (1, Some(first)) => row.extend(ids.iter().map(|&id| first[id as usize])),
+            (per_id, firsts) => {
                 for &id in ids {
-                    let first = self.first.get(id as usize).copied();
-                    let first = first.unwrap_or(id * per_id);
+                    let first = firsts.as_ref().map_or(id * per_id, |f| f[id as usize]);
                     let taken = left.min(per_id);
                     left -= taken;
                     row.extend(first..first + taken);
@@ -102,8 +101,8 @@ impl Blocks {
             }
         }
         if blocks.private > 0 {
-            if let (Some(ids), true) = (self.ids, self.first.is_empty()) {
-                self.first = (0..ids).map(|id| id * self.per_id).collect();
+            if let (Some(ids), None) = (self.ids, &self.first) {
+                self.first = Some((0..ids).map(|id| id * self.per_id).collect());
             }
             let from = self.take_numbers(blocks.private as u32)?;
             row.extend(from..self.next);
@@ -126,8 +125,8 @@ impl Blocks {
         };
         for _ in known..=highest {
             let from = self.take_numbers(self.per_id)?;
-            if !self.first.is_empty() {
-                self.first.push(from);
+            if let Some(first) = &mut self.first {
+                first.push(from);
             }
         }
         self.ids = Some(known.max(highest + 1));
