@@ -62,11 +62,55 @@ def test_figures_are_those_of_the_whole_trace(tmp_path_factory, trace, policy, a
     whole = reading.read_trace(path, settings=settings)
     assert isinstance(rows, RowStream)
     request = ReplayRequest(whole, **possible(asked, policy))
-    found = replay_rows(rows, request, policy)
+    (found,) = replay_rows(rows, [(request, policy)])
     del found["not_computed"]
     expected = simulate_cache(request, policy)
     assert found == {name: expected[name] for name in found}
     assert set(expected) - set(found) <= {"upper_bounds", "share_of_possible"}
+
+
+def test_a_first_row_without_ids_has_blocks_of_its_own(tmp_path, capsys):
+    path = tmp_path / "t.jsonl"
+    path.write_text(LINE % "[]" + LINE % "[0, 1]" + LINE % "[0, 1]")
+    command = [
+        "cachesim",
+        str(path),
+        "--trace-block-size=16",
+        "--policy=sieve",
+        "--capacity=6",
+        "--format=json",
+    ]
+    found = []
+    for options in ([], ["--whole"]):
+        assert run([*command, *options]) == 0
+        document = json.loads(capsys.readouterr().out)
+        found.append([document[name] for name in ("hit_blocks", "evictions", "resident_blocks")])
+    assert found[0] == found[1]
+
+
+@pytest.mark.parametrize("options", [[], ["--flat"], ["--whole"]])
+def test_many_policies_and_capacities_are_single_replays(tmp_path, capsys, options):
+    path = tmp_path / "t.jsonl"
+    path.write_text("".join(LINE % list(range(7 * k, 7 * k + 2 + k % 3)) for k in (1, 2, 3, 1, 2, 4, 1)))
+
+    def printed(*pairs):
+        assert run(["cachesim", str(path), "--trace-block-size=16", *pairs, *options]) == 0
+        return capsys.readouterr().out
+
+    policies, sizes = ("lru", "s3fifo", "lfu"), ("4", "9")
+    asked = [f"--policy={name}" for name in policies] + [f"--capacity={size}" for size in sizes]
+    single = [
+        json.loads(printed(f"--policy={name}", f"--capacity={size}", "--format=json"))
+        for name in policies
+        for size in sizes
+    ]
+    assert json.loads(printed(*asked, "--format=json")) == single
+    rows = [line.split()[:2] for line in printed(*asked).split("\n\n")[0].splitlines()[1:]]
+    assert [row for row in rows if row[0] in policies] == [
+        [name, size] for name in policies for size in sizes
+    ]
+    assert run(["cachesim", "t.jsonl", *asked, "--requests", str(tmp_path / "r.csv")]) != 0
+    assert "a table of requests is that of one replay; got 6 pairs" in capsys.readouterr().err
 
 
 LINE = '{"timestamp": 0, "input_length": 64, "output_length": 1, "hash_ids": %s}\n'

@@ -1,4 +1,4 @@
-"""``kvsim cachesim``: one policy at one capacity, decision by decision, without time."""
+"""``kvsim cachesim``: policies at capacities, decision by decision, without time."""
 
 from __future__ import annotations
 
@@ -43,10 +43,18 @@ class CpuPolicyChoice(StrEnum):
 def cachesim(
     trace: replay_options.TraceFile,
     capacity: Annotated[
-        str,
-        typer.Option(help="blocks (sglang: pages) as 16384, '2097152 tokens', or 16GiB with --model"),
-    ] = "",
-    policy: Annotated[str, typer.Option(help="a name of kvsim policies list, or file.py:Name")] = "lru",
+        list[str] | None,
+        typer.Option(
+            help="blocks (sglang: pages) as 16384, '2097152 tokens', or 16GiB with --model; repeatable"
+        ),
+    ] = None,
+    policy: Annotated[
+        list[str] | None,
+        typer.Option(
+            help="a name of kvsim policies list, or file.py:Name; repeatable: each at each capacity",
+            show_default="lru",
+        ),
+    ] = None,
     trace_block_size: replay_options.TraceBlockSize = None,
     extra_key: replay_options.ExtraKeys = None,
     synthesise_prefixes: replay_options.SynthesisePrefixes = False,
@@ -132,6 +140,7 @@ def cachesim(
     \b
     Examples:
       kvsim cachesim trace.jsonl --policy lru --capacity 16384
+      kvsim cachesim trace.jsonl --policy lru --policy s3fifo --capacity 65536 --capacity 1048576
       kvsim cachesim trace.jsonl --policy vllm --capacity 524288 --block-size 16 --window 32
       kvsim cachesim trace.jsonl --policy sglang:lfu --capacity '2097152 tokens' --page-size 16 --format json
       kvsim cachesim trace.jsonl --policy vllm --model gpt-oss-120b --capacity 40GiB --window 32
@@ -143,6 +152,8 @@ def cachesim(
         --storage unbounded --page-size 16
       kvsim cachesim trace.jsonl --policy lmcache:lru --chunk-tokens 256 --cpu-chunks 8192 --disk-chunks 65536
     """
+    from dataclasses import replace
+
     from kvcache_sim.cli.reading import Reading
     from kvcache_sim.errors import UsageError
     from kvcache_sim.output import refuse_existing, write_new
@@ -151,7 +162,13 @@ def cachesim(
     from kvcache_sim.replay.group_settings import group_settings
     from kvcache_sim.replay.request import DEFAULT_OUTPUTS, STEP_TOKENS, ReplayRequest, ReplayResult
     from kvcache_sim.replay.streamed import can_stream, memory_note, needs_future, replay_rows
-    from kvcache_sim.report.cachesim import CapacityOptions, cachesim_text, capacity_of, requests_csv
+    from kvcache_sim.report.cachesim import (
+        CapacityOptions,
+        cachesim_text,
+        capacity_of,
+        policies_text,
+        requests_csv,
+    )
     from kvcache_sim.report.curve.sizes import kv_bytes_per_token as bytes_of_model
     from kvcache_sim.workload.readers import ReadSettings, read_trace
     from kvcache_sim.workload.readers.read import open_rows
@@ -173,13 +190,16 @@ def cachesim(
         raise UsageError("has no effect without --requests", where="--force")
     if requests is not None:
         refuse_existing(requests, force)
-    groups = group_settings(policy, model, block_size, max_num_batched_tokens, retention_interval, cpu_chunks)
+    names, sizes = policy or ["lru"], capacity or [""]
+    pairs = [(name, size) for name in names for size in sizes]
+    if requests is not None and len(pairs) > 1:
+        what = f"{len(pairs)} pairs of a policy and a capacity"
+        raise UsageError("a table of requests is that of one replay", where="--requests", got=what)
+    group_options = (model, block_size, max_num_batched_tokens, retention_interval, cpu_chunks)
+    groups_of = {name: group_settings(name, *group_options) for name in names}
     token_bytes = bytes_of_model(model) or kv_bytes_per_token
-    group_bytes = groups.layout.bytes_per_block if groups else 0
-    family, _ = resolve_policy(policy)
-    default = "computed" if groups else DEFAULT_OUTPUTS.get(family, "prompt")
     options = CapacityOptions(
-        capacity,
+        "",
         block_size,
         host_capacity,
         write_policy.value if write_policy else "",
@@ -197,70 +217,84 @@ def cachesim(
         prefixes=PrefixAssumption() if synthesise_prefixes else None,
     )
 
-    def result_of(read: Trace | RowStream) -> ReplayResult:
-        rows = read if isinstance(read, RowStream) else None
+    def request_of(read: Trace | RowStream, name: str, size: str) -> tuple[ReplayRequest, int]:
+        """Return a replay and the bytes of its blocks, 0 if unknown."""
+        groups, (family, _) = groups_of[name], resolve_policy(name)
+        group_bytes = groups.layout.bytes_per_block if groups else 0
+        default = "computed" if groups else DEFAULT_OUTPUTS.get(family, "prompt")
+        one = replace(options, capacity=size)
         request = ReplayRequest(
             read.header if isinstance(read, RowStream) else read,
-            **capacity_of(policy, family, options, read.block_size, (token_bytes, group_bytes)),
+            **capacity_of(name, family, one, read.block_size, (token_bytes, group_bytes)),
             window=window,
             outputs=outputs.value if outputs else default,
             touch_from=order.value,
             last_partial=last_partial.value,
             store_threshold=store_threshold,
             reuse_outputs=reuse_outputs,
-            explain=not flat and rows is None,
+            explain=not flat and not isinstance(read, RowStream),
             step_tokens=max_num_batched_tokens or STEP_TOKENS,
             groups=groups,
             discipline="flat" if flat else "prefix",
         )
-        if rows:
+        return request, group_bytes or request.block_size_tokens * token_bytes
+
+    def results_of(read: Trace | RowStream) -> list[ReplayResult]:
+        asked = [(*request_of(read, name, size), name) for name, size in pairs]
+        replays = [(request, name) for request, _, name in asked]
+        if isinstance(read, RowStream):
             watch = Reading(trace, 0)
-            rows.watch(watch)
+            read.watch(watch)
             try:
-                result = replay_rows(rows, request, policy)
+                results = replay_rows(read, replays)
             finally:
                 watch.done()
         else:
-            result = simulate_cache(request, policy)
+            results = [simulate_cache(request, name) for request, name in replays]
         for warning in read.warnings:
             warn(warning)
         if token_bytes:
-            result["capacity_bytes"] = request.capacity_blocks * (
-                group_bytes or request.block_size_tokens * token_bytes
-            )
+            for result, (request, block_bytes, _) in zip(results, asked, strict=True):
+                result["capacity_bytes"] = request.capacity_blocks * block_bytes
         if reuse_outputs and isinstance(read, Trace) and (unseen := unseen_changes(read)):
             warn(
                 f"--reuse-outputs: {unseen:,} next turns continue a prompt that ends inside a block; "
                 "ids do not show changes there, so their answers count as reused whole"
             )
-        return result
+        return results
 
     def opened() -> Trace | RowStream:
-        is_clairvoyant = needs_future(policy)
+        clairvoyant = [name for name in names if needs_future(name)]
         if (
-            (trace == "-" and is_clairvoyant)
-            or not (is_clairvoyant or can_stream(policy))
+            (trace == "-" and clairvoyant)
+            or not all(name in clairvoyant or can_stream(name) for name in names)
             or whole
             or requests
             or reuse_outputs
         ):
             return read_trace(trace, settings=reading)
         read = open_rows(trace, reading)
-        if not (is_clairvoyant and isinstance(read, RowStream)):
+        if not (clairvoyant and isinstance(read, RowStream)):
             return read
         is_plain = Path(trace).suffix not in (".gz", ".zst")
-        warn(memory_note(policy, Path(trace).stat().st_size if is_plain else 0))
+        warn(memory_note(clairvoyant[0], Path(trace).stat().st_size if is_plain else 0))
         return read_trace(trace, settings=reading)
 
     try:
-        result = result_of(opened())
+        results = results_of(opened())
     except NeedsWhole:
         if trace == "-":
             raise
-        result = result_of(read_trace(trace, settings=reading))
-    columns = result.pop("requests", None)
+        results = results_of(read_trace(trace, settings=reading))
+    columns = [result.pop("requests", None) for result in results]
     if requests is not None:
-        if columns is None:
-            raise UsageError("this policy keeps no table of requests", where="--requests", got=policy)
-        write_new(requests, requests_csv(columns), force)
-    typer.echo(json.dumps(result, indent=2) if format.value == "json" else cachesim_text(policy, result))
+        if columns[0] is None:
+            raise UsageError("this policy keeps no table of requests", where="--requests", got=names[0])
+        write_new(requests, requests_csv(columns[0]), force)
+    document = results[0] if len(results) == 1 else results
+    if format.value == "json":
+        typer.echo(json.dumps(document, indent=2))
+    elif len(results) == 1:
+        typer.echo(cachesim_text(names[0], results[0]))
+    else:
+        typer.echo(policies_text([name for name, _ in pairs], results))

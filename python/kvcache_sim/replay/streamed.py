@@ -1,6 +1,8 @@
-"""One eviction policy on a long trace that is read row by row: memory by blocks, never by references."""
+"""Eviction policies on a long trace that is read row by row: memory by blocks, never by references."""
 
 from __future__ import annotations
+
+from collections.abc import Sequence
 
 from kvcache_sim._core import OnlineReplays
 from kvcache_sim.errors import TraceError
@@ -12,6 +14,8 @@ from kvcache_sim.replay.request import ReplayRequest, ReplayResult
 from kvcache_sim.units import format_bytes
 from kvcache_sim.workload.readers.stream import RowStream
 
+#: Hits, hits that count, their tokens, evictions, expired and resident blocks, digest of the hit tokens.
+Answer = tuple[int, int, int, int, int, int, str]
 #: Figures that need the whole trace, as a document names them.
 NOT_COMPUTED = "upper_bounds, share_of_possible and misses need the whole trace: kvsim cachesim --whole"
 
@@ -40,44 +44,54 @@ def memory_note(policy: str, json_bytes: int) -> str:
     )
 
 
-def replay_rows(rows: RowStream, request: ReplayRequest, policy: str) -> ReplayResult:
-    """Replay one eviction policy on rows, and return its figures without upper bounds.
+def replay_rows(rows: RowStream, asked: Sequence[tuple[ReplayRequest, str]]) -> list[ReplayResult]:
+    """Replay policies on rows, all in one pass, and return the figures of each without upper bounds.
 
-    Every figure is that of the trace read whole. Only the settings of ``request`` are read. Raises as
+    ``asked`` has a request and a policy for each; block size, cut and discipline are those of the first.
+    Every figure is that of the trace read whole. Only the settings of the requests are read. Raises as
     ``simulate_cache``, and ``NeedsWhole`` where a row cannot be replayed alone.
     """
-    _, variant = resolve_policy(policy)
-    size, chosen = request.block_size_tokens, parse_variant(variant, request.block_size_tokens)
-    flat = request.discipline == "flat"
-    check_policy_settings(request, chosen)
+    first = asked[0][0]
+    size, flat = first.block_size_tokens, first.discipline == "flat"
     per_id = cut_ids(rows.block_size, size)
-    online = OnlineReplays(size, per_id, request.last_partial == "keep", output_less(request), flat)
-    asked = (chosen.native, request.window)
-    if flat:
-        online.add_plain(chosen.name, request.capacity_blocks, request.touch_from, *asked)
-        online.add_plain(chosen.name, request.capacity_blocks, "queue", *asked)
-    else:
-        online.add_prefix(chosen.name, request.capacity_blocks, request.touch_from, *asked)
+    online = OnlineReplays(size, per_id, first.last_partial == "keep", output_less(first), flat)
+    for request, policy in asked:
+        chosen = parse_variant(resolve_policy(policy)[1], size)
+        check_policy_settings(request, chosen)
+        settings = (chosen.native, request.window)
+        if flat:
+            online.add_plain(chosen.name, request.capacity_blocks, request.touch_from, *settings)
+            online.add_plain(chosen.name, request.capacity_blocks, "queue", *settings)
+        else:
+            online.add_prefix(chosen.name, request.capacity_blocks, request.touch_from, *settings)
     try:
         rows.feed(online)
     except ValueError as error:
         raise TraceError(str(error), where=rows.source) from None
+    answers, tiers = online.answers, 2 if flat else 1
+    return [_result(online, answers[tiers * k :], *one) for k, one in enumerate(asked)]
+
+
+def _result(
+    online: OnlineReplays, answers: list[Answer], request: ReplayRequest, policy: str
+) -> ReplayResult:
+    """Return the figures of a policy, whose tiers come first in ``answers``."""
     requests, tokens, references = online.totals
-    result = head(request, variant, requests, tokens, references)
-    hits, _, _, evictions, _, resident, _ = online.answers[0]
-    if flat:
+    result = head(request, resolve_policy(policy)[1], requests, tokens, references)
+    hits, _, _, evictions, _, resident, _ = answers[0]
+    if request.discipline == "flat":
         result |= flat_figures(request, references, hits, evictions, resident)
-        result["prefix_lookup"] = _figures(online, 1)
+        result["prefix_lookup"] = _figures(online, answers[1])
     else:
-        result |= _figures(online, 0)
+        result |= _figures(online, answers[0])
         result |= overlap(request, references - hits - evictions - resident)
     result["not_computed"] = NOT_COMPUTED
     return result
 
 
-def _figures(online: OnlineReplays, tier: int) -> ReplayResult:
+def _figures(online: OnlineReplays, answer: Answer) -> ReplayResult:
     _, tokens, references = online.totals
-    _, hit_blocks, hit_tokens, evictions, expired, resident, digest = online.answers[tier]
+    _, hit_blocks, hit_tokens, evictions, expired, resident, digest = answer
     return {
         "hit_blocks": hit_blocks,
         "block_hit_rate": hit_blocks / max(1, references),

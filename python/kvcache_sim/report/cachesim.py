@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import io
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -11,7 +12,8 @@ from kvcache_sim.errors import UsageError
 from kvcache_sim.replay.miss_causes import reported_by
 from kvcache_sim.replay.request import StorageCapacity
 from kvcache_sim.report.curve.sizes import parse_capacity
-from kvcache_sim.report.plain_table import labelled, plain_sentences
+from kvcache_sim.report.picture import Table
+from kvcache_sim.report.plain_table import labelled, plain_sentences, plain_table
 from kvcache_sim.units import format_bytes, format_percent, format_time_ns, significant
 
 #: LMCache's own default.
@@ -130,6 +132,26 @@ def cachesim_text(policy: str, result: dict[str, Any]) -> str:
     width = max(map(len, figures)) + 2
     lines += ["", *(line for name in figures for line in labelled(name, _cell(name, figures[name]), width))]
     return "\n".join(lines)
+
+
+def policies_text(policies: Sequence[str], results: Sequence[dict[str, Any]]) -> str:
+    """Return a row for each replay: the policy as written, its capacity, hits and evictions."""
+    flat = "accesses" in results[0]
+    rate, hits = ("hit_ratio", "hits") if flat else ("hit_rate", "hit_blocks")
+    headings = ("policy", "capacity_blocks", rate, hits, "evictions")
+    rows = tuple(
+        (policy, *(_table_cell(name, result.get(name)) for name in headings[1:]))
+        for policy, result in zip(policies, results, strict=True)
+    )
+    left_out = {f"a long trace, read row by row: {r['not_computed']}" for r in results if "not_computed" in r}
+    lines = [plain_table(Table(headings, rows))]
+    return "\n\n".join([*lines, *(plain_sentences([sentence]) for sentence in left_out)])
+
+
+def _table_cell(name: str, value: Any) -> str | None:
+    if value is None:
+        return None
+    return format_percent(value) if name in ("hit_rate", "hit_ratio") else f"{value:,}"
 
 
 def _sentence(policy: str, result: dict[str, Any]) -> str:
