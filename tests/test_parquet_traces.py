@@ -98,6 +98,7 @@ def test_a_table_of_other_tools_is_read(tmp_path):
         ({"hash_ids": [5, 6, 5]}, "a block id stands twice in one row"),
         ({"timestamp": "now"}, "timestamp of another type; got string"),
         ({"timestamp": -1.0}, "timestamp is no time"),
+        ({"timestamp": 2.0**63 / 1e6}, "timestamp is no time"),
         ({"delay": float("nan")}, "delay is no time"),
         ({"turn": 1.5}, "turn of another type; got double; expected integers"),
     ],

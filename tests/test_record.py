@@ -153,6 +153,26 @@ def test_rows_stand_in_order_of_arrival_though_requests_end_in_another(tmp_path)
     assert [row["timestamp"] for row in rows] == [1, 2, 3]
 
 
+def test_only_what_was_answered_is_a_row_and_its_ids_end_with_the_tokens_that_are_known(tmp_path):
+    """The engine counts five tokens where this tokenizer has eight: of the answer nothing is known."""
+    trace = TraceFile(tmp_path / "t.jsonl", ByteTokenizer(), 4, b"salt", force=False)
+    for status in (199, 200, 299, 300, 404):
+        usage = {"prompt_tokens": 5, "completion_tokens": 9}
+        body = bytearray(b'{"prompt": "abcdefgh"}')
+        trace.add(Observed(Completion, 0, body, status=status, usage=usage, said=["answer"]), start_ns=0)
+    assert (trace.close(), trace.skipped) == (2, 3)
+    row = json.loads((tmp_path / "t.jsonl").read_text().splitlines()[0])
+    assert row["hash_ids"] == list(salted_ids(ByteTokenizer().encode("abcde"), 4, b"salt"))
+    assert (row["input_length"], row["output_length"], "named_length" in row) == (5, 9, False)
+
+
+def test_of_a_whole_answer_the_first_choice_is_its_text():
+    observed = Observed(Completion, 0)
+    observed.answered(b'{"choices": [{"text": "a"}, {"text": "b"}]}', 1)
+    observed.ended()
+    assert observed.said == ["a"]
+
+
 def test_ids_reveal_nothing_without_the_salt():
     tokens = list(range(64))
     assert salted_ids(tokens, 16, b"a") == salted_ids(tokens, 16, b"a")

@@ -147,3 +147,8 @@ def test_a_trace_that_is_no_tree_is_read_whole(tmp_path, capsys):
     asked = ["cachesim", str(path), "--trace-block-size", "16", "--capacity", "9", "--format", "json"]
     assert run(asked) == 0
     assert "upper_bounds" in json.loads(capsys.readouterr().out)
+
+
+@pytest.mark.parametrize("policy", ["wtinylfu", "belady", "vllm"])
+def test_a_policy_that_needs_the_whole_trace_replays_no_rows(policy):
+    assert not can_stream(policy)

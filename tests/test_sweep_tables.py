@@ -9,6 +9,8 @@ from pathlib import Path
 
 import kvcache_sim as kv
 import pytest
+from kvcache_sim.sweeps.cell import Cell, CellRecord
+from kvcache_sim.sweeps.tables import result_rows
 from shared_files import ROOT, shared
 
 DATA = ROOT / "docs" / "data"
@@ -90,3 +92,18 @@ if __name__ == "__main__":
         lines = "".join(f"  {json.dumps(row, ensure_ascii=False)},\n" for row in rows)
         text = file_of(table).read_text()
         file_of(table).write_text(re.sub(r"(?s)rows = \[\n.*\]\n", f"rows = [\n{lines}]\n", text))
+
+
+def test_what_depends_on_the_machine_is_in_no_table():
+    record = CellRecord("a", "ok", {"wall": {"run_s": 1.0}, "requests": {"finished": 2}}, elapsed_s=3.0)
+    [row] = result_rows([Cell(0, "a", {"seed": 7})], {"a": record})
+    assert list(row) == [
+        "cell",
+        "cell_id",
+        "repeat",
+        "status",
+        "error",
+        "set.seed",
+        "requests.finished",
+        "batches",
+    ]

@@ -31,6 +31,7 @@ from kvcache_sim.workload.toolbox.transforms import (
 )
 from kvcache_sim.workload.toolbox.write import mooncake_lines
 from shared_files import shared
+from small_traces import trace_of
 
 LEAVE = ReadSettings(missing_ids="leave", keep_unknown=True)
 
@@ -119,6 +120,13 @@ def test_transforms_of_any_trace(tmp_path, one, two, times):
     assert same_requests(anonymise(a), a)
     assert same_requests(head(a, len(a)), a)
     assert same_requests(sample(a, 1.0, 0), a)
+
+
+def test_percentiles_are_nearest_ranks_and_a_block_used_twice_running_has_distance_nought():
+    ranks = describe(np.arange(1, 11))
+    assert [ranks[f"p{p}"] for p in (50, 75, 90, 99)] == [5, 8, 9, 10]
+    distances = trace_stats(trace_of([[0], [0], [1], [0]], arrival_ns=[0, 1, 2, 3]))["reuse_distance_blocks"]
+    assert (distances["min"], distances["avg"], distances["max"]) == (0, 0.5, 1)
 
 
 def test_statistics_of_the_conversation_trace(conversation):
