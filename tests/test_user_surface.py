@@ -43,7 +43,8 @@ ROUTERS = (
     " | vllm-dp | vllm-dp-waiting | file.py:Name"
 )
 
-#: The same name, shown otherwise: words are listed now, ``--backend`` names its replacement, another default.
+#: The same name, shown otherwise: words are listed now, ``--backend`` names its replacement, another default,
+#: ``cachesim`` takes several.
 CHANGED = {
     "key: tiers.cpu.semantics = null (vllm-offload | hicache | lmcache | groups)",
     f"key: router.policy = round-robin ({ROUTERS})",
@@ -52,6 +53,8 @@ CHANGED = {
     "key: write.policy = back",
     "flag: simulate --backend (native | python)",
     "flag: cachesim --backend (BackendChoice)",
+    "flag: cachesim --capacity (str)",
+    "flag: cachesim --policy (str)",
     "key: replica.step_time = h100-llama-3-8b-tp1",
 }
 
