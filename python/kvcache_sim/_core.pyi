@@ -70,6 +70,7 @@ __all__ = [
     "seeds_of_names",
     "sglang_pass",
     "timed_miss_tokens",
+    "unbounded_hits",
     "write_token_rows",
 ]
 __version__: str
@@ -91,6 +92,25 @@ def reuse_distances(ids: NDArray[np.uint32]) -> NDArray[np.int64]:
 
     Returns:
         Distances, shape (n,); -1 at the first reference of an id.
+    """
+
+def unbounded_hits(
+    rows: tuple[NDArray[np.uint32], NDArray[np.int64], NDArray[np.int64]],
+    left: tuple[NDArray[np.int64], NDArray[np.int64]],
+    sizes: tuple[int, int],
+) -> NDArray[np.int64]:
+    """Return the leading blocks of each row that an unbounded cache has from rows before it.
+
+    Args:
+        rows: Dense ids of all rows, the offsets of each row's, and its prompt tokens.
+        left: The row whose first ids each row leaves, and the tokens of them that it leaves.
+        sizes: Tokens of an id, and of a block, which divides it.
+
+    Returns:
+        Blocks, shape (rows,). Cost: one pass over the ids.
+
+    Raises:
+        ValueError: For arrays that do not fit together, or such sizes.
     """
 
 def id_lists(ids: NDArray[np.uint64], offsets: NDArray[np.int64]) -> list[str]:

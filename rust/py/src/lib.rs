@@ -89,7 +89,7 @@ mod _core {
         token_store::PyTokenStore,
         tokens::{first_randrange, seeds_of_ids, seeds_of_names, write_token_rows},
         trace::TraceSource,
-        trace_ids::{id_lists, reuse_distances, PyBlockSplit},
+        trace_ids::{id_lists, reuse_distances, unbounded_hits, PyBlockSplit},
         trace_rows::TraceRows,
     };
 

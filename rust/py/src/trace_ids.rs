@@ -5,7 +5,7 @@ use kvsim_core::trace::intern::{IdTable, Names};
 use kvsim_core::trace::reuse;
 use kvsim_core::trace::split::BlockSplit;
 use numpy::{IntoPyArray, PyArray1, PyReadonlyArray1};
-use pyo3::exceptions::PyOverflowError;
+use pyo3::exceptions::{PyOverflowError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::types::{PyInt, PyString};
 
@@ -81,6 +81,49 @@ pub fn id_lists<'py>(
         PyString::from_bytes(py, &text)
     };
     offsets.as_slice()?.windows(2).map(row).collect()
+}
+
+/// The leading blocks of each row that an unbounded cache has from rows before it.
+#[pyfunction]
+pub fn unbounded_hits<'py>(
+    py: Python<'py>,
+    rows: (
+        PyReadonlyArray1<'py, u32>,
+        PyReadonlyArray1<'py, i64>,
+        PyReadonlyArray1<'py, i64>,
+    ),
+    left: (PyReadonlyArray1<'py, i64>, PyReadonlyArray1<'py, i64>),
+    sizes: (i64, i64),
+) -> PyResult<Bound<'py, PyArray1<i64>>> {
+    let trace = reuse::Left {
+        ids: rows.0.as_slice()?,
+        offsets: rows.1.as_slice()?,
+        input_tokens: rows.2.as_slice()?,
+        source: left.0.as_slice()?,
+        left_tokens: left.1.as_slice()?,
+    };
+    let n = trace.input_tokens.len();
+    let ends_well = trace.offsets.last() == Some(&(trace.ids.len() as i64));
+    let ascends = trace.offsets.first() == Some(&0) && trace.offsets.is_sorted();
+    let is_whole = trace.offsets.len() == n + 1 && trace.left_tokens.len() == n;
+    let is_row = |&row: &i64| usize::try_from(row).is_ok_and(|row| row < n);
+    if !(ends_well
+        && ascends
+        && is_whole
+        && trace.source.len() == n
+        && trace.source.iter().all(is_row))
+    {
+        return Err(PyValueError::new_err(
+            "rows, offsets and what they leave do not fit together",
+        ));
+    }
+    if sizes.1 < 1 || sizes.0 < sizes.1 || sizes.0 % sizes.1 != 0 {
+        return Err(PyValueError::new_err(
+            "the block is no divisor of the id's tokens",
+        ));
+    }
+    let found = py.detach(|| trace.found_blocks(sizes.0, sizes.1));
+    Ok(PyArray1::from_vec(py, found))
 }
 
 /// Reuse distances of a flat array of dense ids.
