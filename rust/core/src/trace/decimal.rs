@@ -74,7 +74,7 @@ pub fn push_list(values: impl Iterator<Item = u64>, out: &mut Vec<u8>) {
     let (mut digits, mut last) = (0, 0u64);
     out.push(b'[');
     for value in values {
-        let next = digits > 0 && value == last.wrapping_add(1);
+        let next = digits > 0 && last.checked_add(1) == Some(value);
         if !(next && count_up(&mut text[..digits])) {
             digits = write_digits(value, &mut text);
             text[digits..digits + 2].copy_from_slice(b", ");
