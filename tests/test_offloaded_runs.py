@@ -61,7 +61,8 @@ def test_timed_runs_keep_every_invariant(seed, gpu, cpu):
     # a load that several requests wait for uses its channel once
     blocks = int(run.requests["cached_cpu_tokens"].sum()) // settings.cache.block_size_tokens
     assert loaded % settings.cache.block_bytes == 0
-    assert (blocks > 0) == (loaded > 0)
+    # a preempted request may load again; its row has the hit of its first admission
+    assert (blocks > 0) == (loaded > 0) or (loaded and run.requests["preemptions"].any())
 
 
 def test_it_loads_and_loads_take_the_time_of_their_channel():
