@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import secrets
 import signal
+from collections.abc import Iterator
 
 # Before numpy is imported: two workers on two cores whose products each wait for two threads take many times longer.
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
@@ -31,6 +32,16 @@ def pytest_configure(config: pytest.Config) -> None:
         config.option.hypothesis_seed = os.environ.setdefault("KVSIM_SEED", str(secrets.randbelow(10**9)))
     else:
         os.environ["KVSIM_SEED"] = str(config.option.hypothesis_seed)
+
+
+@pytest.fixture(scope="module")
+def no_whole_traces() -> Iterator[None]:
+    """Every trace counts as long: it is read row by row where it can be."""
+    from kvcache_sim.workload.readers import read
+
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(read, "WHOLE_REFERENCES", -1)
+        yield
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:

@@ -19,13 +19,7 @@ from kvcache_sim.workload.readers.stream import RowStream
 from kvcache_sim.workload.toolbox.write import mooncake_lines
 from small_traces import NAMES, tree_traces
 
-
-@pytest.fixture(scope="module", autouse=True)
-def no_whole_traces():
-    monkeypatch = pytest.MonkeyPatch()
-    monkeypatch.setattr(reading, "WHOLE_REFERENCES", -1)
-    yield
-    monkeypatch.undo()
+pytestmark = pytest.mark.usefixtures("no_whole_traces")
 
 
 def written(path, trace, name) -> str:

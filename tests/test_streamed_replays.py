@@ -19,15 +19,9 @@ from kvcache_sim.workload.toolbox.write import mooncake_lines
 from policy_variants import VARIANTS
 from small_traces import tree_traces
 
+pytestmark = pytest.mark.usefixtures("no_whole_traces")
+
 STREAMED = [variant for variant in VARIANTS if can_stream(variant)]
-
-
-@pytest.fixture(scope="module", autouse=True)
-def no_whole_traces():
-    monkeypatch = pytest.MonkeyPatch()
-    monkeypatch.setattr(reading, "WHOLE_REFERENCES", -1)
-    yield
-    monkeypatch.undo()
 
 
 requests = st.fixed_dictionaries(

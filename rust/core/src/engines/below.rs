@@ -84,8 +84,11 @@ pub trait Below: std::fmt::Debug + Send + Sync {
     /// Returns the tiers of a range of blocks; the range is cut to the blocks found.
     fn parts(&self, pool: &CopiedPool, prompt: Prompt<'_>, blocks: (u32, u32)) -> Vec<Part>;
 
-    /// Protects keys of a path during evictions. Returns the keys that the tiers hold for it.
-    fn protect(&mut self, keys: Vec<u64>) -> Vec<u64>;
+    /// Protects keys of a path during evictions. Returns the keys that the tiers hold for it; none where look-up and
+    /// loads of a request happen at one moment, the default.
+    fn protect(&mut self, _keys: Vec<u64>) -> Vec<u64> {
+        Vec::new()
+    }
 
     /// Returns the keys that copies between the pool and the CPU tier read or write.
     fn in_use(&mut self) -> &mut HeldKeys;
@@ -103,8 +106,10 @@ pub trait Below: std::fmt::Debug + Send + Sync {
         after: &[MoveId],
     ) -> Vec<MoveId>;
 
-    /// Returns the first block to offer after blocks up to `to` were loaded; it was `before`.
-    fn offers_after(&self, before: u32, to: u32) -> u32;
+    /// Returns the first block to offer after blocks up to `_to` were loaded; it was `before`, and stays by default.
+    fn offers_after(&self, before: u32, _to: u32) -> u32 {
+        before
+    }
 
     /// Stores computed blocks of a prompt and starts their copies. Returns false if there is no capacity.
     fn offer(&mut self, site: Site<'_>, prompt: Prompt<'_>, blocks: (u32, u32)) -> bool;

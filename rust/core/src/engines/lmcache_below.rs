@@ -122,11 +122,6 @@ impl Below for LmcacheBelow {
         parts
     }
 
-    /// Protects nothing, since look-up and loads of a request happen at one moment.
-    fn protect(&mut self, _: Vec<u64>) -> Vec<u64> {
-        Vec::new()
-    }
-
     fn in_use(&mut self) -> &mut HeldKeys {
         &mut self.tiers.cpu.in_use
     }
@@ -164,10 +159,6 @@ impl Below for LmcacheBelow {
         site.pool.copies.is_written(&new, read);
         after.push(read);
         after
-    }
-
-    fn offers_after(&self, before: u32, _: u32) -> u32 {
-        before
     }
 
     /// Stores blocks as far as there is capacity; other blocks are not stored.

@@ -105,7 +105,7 @@ impl ServerBelow {
     /// do not fit.
     fn fitting(&self, end: u32, in_memory: Option<u32>, lacking: usize) -> u32 {
         match in_memory {
-            Some(end) if self.memory.kept.spare() < lacking => end,
+            Some(in_memory) if self.memory.kept.spare() < lacking => in_memory,
             _ => end,
         }
     }
@@ -183,11 +183,6 @@ impl Below for ServerBelow {
         parts
     }
 
-    /// Protects nothing, since look-up and loads of a request happen at one moment.
-    fn protect(&mut self, _: Vec<u64>) -> Vec<u64> {
-        Vec::new()
-    }
-
     fn in_use(&mut self) -> &mut HeldKeys {
         &mut self.memory.in_use
     }
@@ -234,10 +229,6 @@ impl Below for ServerBelow {
         self.found.insert(read, prompt.chunk_keys(looked_up));
         after.push(read);
         after
-    }
-
-    fn offers_after(&self, before: u32, _: u32) -> u32 {
-        before
     }
 
     /// Writes the absent chunks of a step together, or none: they are not offered again.
