@@ -3,6 +3,8 @@ engine is idle while a request waits."""
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 from kvcache_sim.metrics.columns import STATUSES
 from kvcache_sim.metrics.run import Run
@@ -41,11 +43,15 @@ def check_the_end(simulation: Simulation, run: Run) -> None:
     edges = sum(n for name, n in run.counters.items() if name.startswith("edge."))
     if simulation.settings.pool is None:  # whose writes belong to no machine's edge
         assert edges == sum(use.sent_bytes for use in run.channels), "I9"
-    cache = simulation.settings.cache
-    unit = cache.block_size_tokens * cache.kv_bytes_per_token
-    if cache.groups is not None:  # a block of a group moves alone, as pages of its own layers
-        unit = cache.groups.layout.page_bytes * cache.groups.gpus
-    assert edges % unit == 0, "I9"
+    settings, units = simulation.settings, []
+    for index, machine in enumerate(settings.machines):
+        cache = settings.cache_of(index)
+        unit = cache.block_size_tokens * cache.kv_bytes_per_token
+        if cache.groups is not None:  # a block of a group moves alone, as pages of its own layers
+            unit = cache.groups.layout.page_bytes * cache.groups.gpus
+        forms = settings.handover.form, *(tier.form for tier in machine.tiers)
+        units += [form.bytes_of(unit) for form in forms]
+    assert edges % math.gcd(*units) == 0, "I9"
     for name, link in simulation.channels.items():
         assert link.busy_ns <= run.end_ns, f"I5: {name}"
     rows = run.requests
