@@ -7,6 +7,7 @@ import hashlib
 import json
 
 import numpy as np
+from kvcache_sim.cli.main import run
 from kvcache_sim.workload.readers import ReadSettings, read_trace
 from shared_files import shared
 
@@ -41,6 +42,17 @@ def test_gzip_is_known_by_content(tmp_path):
     zipped.write_bytes(gzip.compress(path.read_bytes()))
     assert np.array_equal(read_trace(zipped).block_ids, read_trace(path).block_ids)
     assert read_trace(zipped).sha256 == hashlib.sha256(zipped.read_bytes()).hexdigest()
+    plain, unnamed = (read_trace(zipped, settings=ReadSettings(digest=digest)) for digest in (True, False))
+    assert unnamed.sha256 == ""
+    assert np.array_equal(unnamed.block_ids, plain.block_ids)
+
+
+def test_only_documents_hash_the_file(tmp_path, capsys):
+    path = write(tmp_path / "t.jsonl", ROWS)
+    for options in ((), ("--sample=0.5",)):
+        assert run(["curve", str(path), *options, "--format=json"]) == 0
+        document = json.loads(capsys.readouterr().out)
+        assert document["trace_sha256"] == hashlib.sha256(path.read_bytes()).hexdigest()
 
 
 def test_conversation_trace():

@@ -142,9 +142,7 @@ def test_the_command(tmp_path, monkeypatch, capsys, source):
     path = written(tmp_path / ("t.jsonl" if source == "-" else source), rows())
     if source == "-":
         monkeypatch.setattr(sys, "stdin", io.StringIO())
-        monkeypatch.setattr(
-            "kvcache_sim.workload.readers.read._open", lambda name: read.TraceSource(str(path))
-        )
+        monkeypatch.setattr("kvcache_sim.workload.readers.read._open", lambda *_: read.TraceSource(str(path)))
     command = ["simulate", source if source == "-" else str(path), "--quiet", "--format", "json"]
     command += ["--set", f"trace.block_size={BLOCK}", "--set", f"cache.block_size={BLOCK}"]
     command += ["--set", "tiers.gpu.capacity=40 blocks", "-o"]

@@ -291,6 +291,8 @@ class TraceSource:
         """Return the first ``n`` bytes without consuming them."""
     def read(self, n: int) -> bytes:
         """Return at most ``n`` next bytes, empty at the end; raises ``TraceProblem`` for damaged data."""
+    def without_digest(self) -> None:
+        """Compute no SHA-256: ``sha256`` returns an empty text."""
     def sha256(self) -> str:
         """Return the SHA-256 of the stored bytes in hex, after reading the rest of the file."""
     def read_jsonl(self, schema: JsonlSchema, settings: RawSettings) -> RawColumns:

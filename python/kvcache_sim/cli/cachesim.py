@@ -215,6 +215,7 @@ def cachesim(
         block_size=trace_block_size,
         extra_keys=tuple(extra_key or []),
         prefixes=PrefixAssumption() if synthesise_prefixes else None,
+        digest=False,
     )
 
     def request_of(read: Trace | RowStream, name: str, size: str) -> tuple[ReplayRequest, int]:

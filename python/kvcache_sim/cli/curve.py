@@ -96,6 +96,7 @@ def curve(
         block_size=trace_block_size,
         extra_keys=tuple(extra_key or []),
         prefixes=PrefixAssumption() if synthesise_prefixes else None,
+        digest=bool(output) or format is OutputFormat.json,
     )
     limit = parse_memory(memory)
     if seed is not None and not sample and not limit:

@@ -107,6 +107,12 @@ impl TraceSource {
         Ok(PyBytes::new(py, &buffer[..filled]))
     }
 
+    /// Computes no SHA-256.
+    fn without_digest(&mut self) -> PyResult<()> {
+        open(self.source.as_mut())?.without_digest();
+        Ok(())
+    }
+
     /// SHA-256 of the stored bytes in hex; reads the rest of the file.
     fn sha256(&mut self, py: Python<'_>) -> PyResult<String> {
         let source = open(self.source.as_mut())?;

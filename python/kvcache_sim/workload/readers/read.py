@@ -61,7 +61,7 @@ def read_report(path: str | os.PathLike[str], *, settings: ReadSettings = _DEFAU
     """Return the trace with the skipped rows, by kind, and every note; raises as ``read_trace``."""
     name = os.fspath(path)
     where = "standard input" if name == "-" else name
-    source = _open(name)
+    source = _open(name, settings)
     with located_errors(where):
         chosen = _format_of(source, where, settings)
         raw = chosen.read(source, settings)
@@ -97,12 +97,12 @@ def open_rows(path: str | os.PathLike[str], settings: ReadSettings) -> Trace | R
 def open_windows(path: str | os.PathLike[str], settings: ReadSettings) -> Trace | RowWindows:
     """Return the requests of a trace, or some rows at a time if it has more than PART_REFERENCES ids.
 
-    The same further conditions as of ``open_trace``, but rows may have sessions and wait for others.
-    Raises as ``read_trace``.
+    The same further conditions as of ``open_trace``, but rows may have sessions and wait for others. No
+    digest is computed. Raises as ``read_trace``.
     """
     return _opened(
         path,
-        settings,
+        replace(settings, digest=False),
         lambda rows: rows.buffer(PART_REFERENCES + 1) and not rows.new_input_only,
         RowWindows,
     )
@@ -116,7 +116,7 @@ def _opened(
 ) -> Trace | _Stream:
     name = os.fspath(path)
     where = "standard input" if name == "-" else name
-    source = _open(name)
+    source = _open(name, settings)
     with located_errors(where):
         chosen = _format_of(source, where, settings)
         strict = settings.on_bad_row == "error" and settings.time_order == "error"
@@ -143,7 +143,7 @@ def _format_of(source: TraceSource, where: str, settings: ReadSettings) -> Trace
     return format_of(head, where, settings.format)
 
 
-def _open(name: str) -> TraceSource:
+def _open(name: str, settings: ReadSettings) -> TraceSource:
     if name != "-":
         if "\0" in name or not name:
             raise UsageError(
@@ -152,10 +152,13 @@ def _open(name: str) -> TraceSource:
         if os.path.isdir(name):
             raise InputOutputError("is a directory", where=name, expected="a trace file")
     try:
-        return opened(name, "trace")
+        source = opened(name, "trace")
     except UsageError as missing:
         missing.hint = _nearest(name)
         raise
+    if not settings.digest:
+        source.without_digest()
+    return source
 
 
 def _nearest(name: str) -> str:

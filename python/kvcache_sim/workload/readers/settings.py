@@ -44,6 +44,9 @@ class ReadSettings(Value):
     #: a chat holds no request for its last message.
     answer_tokens: int | None = None
 
+    #: Compute the SHA-256 of the file; without it ``Trace.sha256`` is empty, and long traces are read faster.
+    digest: bool = True
+
     #: Share and seed of a sample of the ids: only these are read, for a replay that takes rows as they come.
     sample: tuple[float, int] | None = None
 

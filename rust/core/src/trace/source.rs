@@ -13,19 +13,22 @@ const ZSTANDARD: [u8; 4] = [0x28, 0xb5, 0x2f, 0xfd];
 /// The largest window that `zstd` writes and accepts without a flag.
 const LARGEST_WINDOW: u64 = 1 << 27;
 
+/// The hash of the stored bytes so far; None where it is not wanted.
+type Hash = Arc<Mutex<Option<Sha256>>>;
+
 /// Reads the stored bytes and hashes each as it passes.
 struct Hashing {
     inner: Box<dyn Read + Send + Sync>,
-    hash: Arc<Mutex<Sha256>>,
+    hash: Hash,
 }
 
 impl Read for Hashing {
     fn read(&mut self, out: &mut [u8]) -> io::Result<usize> {
         let n = self.inner.read(out)?;
-        self.hash
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .update(&out[..n]);
+        let mut hash = self.hash.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(hash) = &mut *hash {
+            hash.update(&out[..n]);
+        }
         Ok(n)
     }
 }
@@ -111,7 +114,7 @@ enum Stored {
 /// A readable trace: its decompressed bytes, and the SHA-256 of the bytes as stored.
 pub struct Source {
     stored: Stored,
-    hash: Arc<Mutex<Sha256>>,
+    hash: Hash,
     /// Decompressed bytes that `head` returned and that are not read yet.
     peeked: Vec<u8>,
     /// The error that ended `head`, returned by the next read after the peeked bytes.
@@ -132,7 +135,7 @@ impl Source {
     /// Wraps any bytes; plain, gzip or zstandard by the first four.
     pub fn new(inner: Box<dyn Read + Send + Sync>) -> io::Result<Source> {
         use std::io::BufRead;
-        let hash = Arc::new(Mutex::new(Sha256::new()));
+        let hash = Arc::new(Mutex::new(Some(Sha256::new())));
         let hashing = Hashing {
             inner,
             hash: Arc::clone(&hash),
@@ -190,6 +193,11 @@ impl Source {
         }
     }
 
+    /// Computes no SHA-256, which costs as much as half of a fast reading; `finish` then returns an empty text.
+    pub fn without_digest(&mut self) {
+        *self.hash.lock().unwrap_or_else(PoisonError::into_inner) = None;
+    }
+
     /// SHA-256 of every stored byte, in hex; reads the rest of the file first.
     pub fn finish(&mut self) -> io::Result<String> {
         let raw = match &mut self.stored {
@@ -199,13 +207,10 @@ impl Source {
         };
         let mut rest = [0u8; 1 << 14];
         while raw.read(&mut rest)? > 0 {}
-        let digest = self
-            .hash
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .clone()
-            .finalize();
-        Ok(digest.iter().map(|b| format!("{b:02x}")).collect())
+        let hash = self.hash.lock().unwrap_or_else(PoisonError::into_inner);
+        let digest = hash.clone().map(Sha256::finalize);
+        let bytes = digest.iter().flatten();
+        Ok(bytes.map(|b| format!("{b:02x}")).collect())
     }
 }
 

@@ -115,9 +115,13 @@ pub fn block_ids(c: &mut Cursor, into: &mut Destination) -> Result<bool, Refusal
         (value, at) = plain_number(text, at);
         match value {
             Some(value) if matches!(byte(at), b',' | b']' | b' ') => {
-                plain.values[plain.len] = value;
-                plain.from[plain.len] = from;
-                plain.len += 1;
+                if plain.len == 0 {
+                    plain.from = from;
+                }
+                plain.push(value);
+                if byte(at) == b',' {
+                    at = plain.push_alike(text, from, at);
+                }
                 if plain.len == WINDOW {
                     plain.flush(c, into)?;
                 }
@@ -154,21 +158,67 @@ pub fn block_ids(c: &mut Cursor, into: &mut Destination) -> Result<bool, Refusal
 /// Ids looked up together.
 pub const WINDOW: usize = 32;
 
-/// Ids that are plain runs of digits, not looked up yet, and where they stand.
+/// Ids that are plain runs of digits, not looked up yet, and where the first one stands.
 #[derive(Default)]
 struct Plain {
     values: [u64; WINDOW],
-    from: [usize; WINDOW],
     len: usize,
+    from: usize,
 }
 
 impl Plain {
+    #[inline(always)]
+    fn push(&mut self, value: u64) {
+        self.values[self.len] = value;
+        self.len += 1;
+    }
+
+    /// Adds the ids after the newest one, whose digits are `text[from..end]`, that differ from it in a last digit
+    /// counted up by one each: they are compared, not read. Returns where to read on.
+    #[inline(always)]
+    fn push_alike(&mut self, text: &[u8], from: usize, end: usize) -> usize {
+        let apart = end + 1 + usize::from(text.get(end + 1) == Some(&b' ')) - from;
+        let (value, last) = (self.values[self.len - 1], text[end - 1]);
+        let word = |at: usize| Some(u128::from_le_bytes(*text.get(at..)?.first_chunk()?));
+        let (Some(mut wanted), 1..=16) = (word(from), apart) else {
+            return end;
+        };
+        let read = u128::MAX >> (128 - 8 * apart);
+        let one = 1 << (8 * (end - from - 1));
+        let mut alike = 0;
+        for out in self.values[self.len..]
+            .iter_mut()
+            .take(usize::from(b'9' - last))
+        {
+            wanted += one;
+            if word(from + (alike + 1) * apart).is_none_or(|w| (w ^ wanted) & read != 0) {
+                break;
+            }
+            alike += 1;
+            *out = value + alike as u64;
+        }
+        self.len += alike;
+        from + alike * apart + (end - from)
+    }
+
     #[inline]
     fn flush(&mut self, c: &Cursor, into: &mut Destination) -> Result<(), Refusal> {
         let values = &self.values[..std::mem::take(&mut self.len)];
         let taken = into.take(values);
-        taken.map_err(|at| no_number(c, self.from[at], into.ids))
+        taken.map_err(|at| no_number(c, nth_from(c.text, self.from, at), into.ids))
     }
+}
+
+/// The position of the n-th number (from 0) after the one at `from` in a list.
+#[cold]
+fn nth_from(text: &[u8], from: usize, n: usize) -> usize {
+    let mut at = from;
+    for _ in 0..n {
+        let comma = text[at..].iter().position(|&c| c == b',').unwrap_or(0);
+        let rest = &text[at + comma + 1..];
+        at += comma + 1 + rest.iter().take_while(|c| !c.is_ascii_digit()).count();
+    }
+    at
 }
 
 #[cold]
@@ -248,7 +298,57 @@ fn no_ids(c: &mut Cursor) -> Result<bool, Refusal> {
 
 #[cfg(test)]
 mod tests {
-    use super::digits_of_eight;
+    use super::{block_ids, digits_of_eight, Cursor, Destination, IdTable};
+
+    /// The names of the ids of a list in JSON, or the column of its refusal.
+    fn read(text: &str, ids: &mut IdTable) -> Result<Vec<String>, u64> {
+        let mut references = Vec::new();
+        let mut into = Destination {
+            ids: &mut *ids,
+            references: &mut references,
+            sampler: None,
+            ordinal: 0,
+        };
+        let read = block_ids(&mut Cursor::new(text.as_bytes(), 1, true), &mut into);
+        read.map_err(|refusal| refusal.col)?;
+        Ok(references.iter().map(|&number| ids.name(number)).collect())
+    }
+
+    #[test]
+    fn ids_that_count_up_are_read_as_any_others() {
+        let mut ids: Vec<u64> = (0..1_234)
+            .chain(95..108)
+            .chain([7, 8, 8, 9, 19, 20])
+            .collect();
+        for power in 3..20 {
+            let near = 10u64.pow(power);
+            ids.extend(near - 45..near + 3);
+            ids.extend([near + 4, near + 14, near + 5]);
+        }
+        for comma in [",", ", ", ",  ", " ,", " , "] {
+            for list in [&ids[..], &ids[..1_240], &ids[3..9], &ids[9..11]] {
+                let names: Vec<String> = list.iter().map(u64::to_string).collect();
+                let text = format!("[{}]", names.join(comma));
+                assert_eq!(read(&text, &mut IdTable::default()), Ok(names), "{comma:?}");
+            }
+        }
+        for (text, column) in [
+            ("[10, 11, 12, 13 14, 15]", 17),
+            ("[10, 11, 12, 013, 14, 15]", 14),
+            ("[10, 11, 12, 13.5, 14, 15]", 14),
+            ("[10, 11, 12, 13, ]", 18),
+        ] {
+            assert_eq!(read(text, &mut IdTable::default()), Err(column), "{text}");
+        }
+    }
+
+    #[test]
+    fn an_id_of_another_kind_is_refused_where_it_stands() {
+        let mut texts = IdTable::default();
+        assert!(read("[\"a\"]", &mut texts).is_ok());
+        assert_eq!(read("[21, 22, 23]", &mut texts), Err(2));
+        assert_eq!(super::nth_from(b"[21, 22,23]", 1, 2), 8);
+    }
 
     #[test]
     fn eight_bytes_give_their_leading_digits() {
