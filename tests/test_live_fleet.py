@@ -14,7 +14,9 @@ from typing import Any
 
 import numpy as np
 import pytest
-from examples import NEW_EXAMPLES
+from examples import NEW_EXAMPLES, examples
+from hypothesis import given
+from hypothesis import strategies as st
 
 pytest.importorskip("uvicorn")
 
@@ -289,16 +291,66 @@ def test_a_ticket_keeps_its_first_and_its_longest_lag():
     assert (ticket.first_lag_ns, ticket.worst_lag_ns) == (5, 9)
 
 
-def test_a_client_that_hangs_up_at_its_arrival_is_logged():
-    file, lags = io.BytesIO(), SimpleNamespace(write=lambda _: None, close=lambda: None)
+@examples(60)
+@given(st.data())
+def test_rows_and_lags_are_logged_in_order_of_arrival_once_all_before_have_left(data):
+    file, tables = io.BytesIO(), []
     file.close = lambda: None
-    log = ArrivalLog(file, lags)
-    for number, gone_ns in enumerate((0, 2_500_000, None)):
-        ticket = Ticket(number, 1_000_000, 32, 4)
-        log.arrived(ticket, [number])
+    log = ArrivalLog(file, SimpleNamespace(write=tables.append, close=lambda: tables.append(None)))
+    open_rows: dict[int, Ticket] = {}
+    rows, left = list[dict[str, object]](), set[int]()
+
+    def leave(number: int) -> None:
+        log.closed(open_rows.pop(number), None, 0)
+        left.add(number)
+        written = next((n for n in range(len(rows)) if n not in left), len(rows))
+        assert len(file.getvalue().splitlines()) == written
+
+    for number in range(data.draw(st.integers(0, 8))):
+        at_ns, inputs, outputs = (data.draw(st.integers(1, 10**8)) for _ in range(3))
+        ids, gone_ns = (
+            data.draw(st.lists(st.integers(0, 9), max_size=3)),
+            data.draw(st.none() | st.integers(0, 10**8)),
+        )
+        ticket = open_rows[number] = Ticket(number, at_ns, inputs, outputs)
+        log.arrived(ticket, ids)
         if gone_ns is not None:
-            log.on_abort(ticket, ticket.arrival_ns + gone_ns)
-        log.closed(ticket, None, 0)
+            log.on_abort(ticket, at_ns + gone_ns)
+        row = {
+            "timestamp": at_ns / 1e6,
+            "input_length": inputs,
+            "output_length": outputs,
+            "hash_ids": ids,
+            "named_length": inputs + outputs,
+        }
+        rows.append(row | ({} if gone_ns is None else {"abort_after": gone_ns / 1e6}))
+        for gone in data.draw(st.lists(st.sampled_from(sorted(open_rows)), unique=True, max_size=2)):
+            leave(gone)
+    for number in data.draw(st.permutations(sorted(open_rows))):
+        leave(number)
     log.close()
-    rows = [json.loads(line) for line in file.getvalue().splitlines()]
-    assert [row.get("abort_after") for row in rows] == [0, 2.5, None]
+    assert [json.loads(line) for line in file.getvalue().splitlines()] == rows
+    assert log.requests == len(rows)
+    *lags, closed = tables
+    assert closed is None
+    assert [number for table in lags for number in table["request"].tolist()] == list(range(len(rows)))
+
+
+def test_the_lags_of_the_last_answers_wait_for_their_clients():
+    tables = []
+    log = ArrivalLog(io.BytesIO(), SimpleNamespace(write=tables.append, close=lambda: None))
+    tickets = [Ticket(number, number, 1, 2) for number in range(1500)]
+    for ticket in tickets:
+        log.arrived(ticket, [])
+        log.closed(ticket, None, 0)
+    assert [len(table["request"]) for table in tables] == [512]
+    tickets[511].late(4)  # written already
+    for ticket in tickets[512:]:
+        ticket.late(7)
+        ticket.late(9 + ticket.number)
+    log.close()
+    assert len(tables) == 2
+    names = ("first_token_lag_ns", "worst_token_lag_ns")
+    first, worst = (np.concatenate([table[name] for table in tables]).tolist() for name in names)
+    assert first == [-1] * 512 + [7] * 988
+    assert worst == [0] * 512 + [9 + number for number in range(512, 1500)]

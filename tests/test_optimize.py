@@ -6,6 +6,7 @@ import json
 import os
 import re
 import shlex
+from itertools import chain, product
 from pathlib import Path
 
 import pytest
@@ -83,8 +84,34 @@ def test_a_cell_that_failed_is_simulated_again(tmp_path):
     assert record.status == "ok"
 
 
-def test_of_equal_trials_the_first_is_the_best():
-    assert best([Trial(n, {}, value, True) for n, value in enumerate((2.0, 1.0, 1.0))], COST).number == 1
+@pytest.mark.parametrize("smaller", [True, False])
+def test_the_best_is_the_first_of_the_best_values_among_those_that_meet_all_conditions(smaller):
+    """Every list of up to three values, of which some are unknown and some miss a condition."""
+    objective, kinds = (
+        Objective("x", smaller),
+        [(v, f) for v in (None, -1.0, 0.0, 0.5) for f in (True, False)],
+    )
+    for tried in chain.from_iterable(product(kinds, repeat=n) for n in range(4)):
+        trials = [Trial(n, {}, *kind) for n, kind in enumerate(tried)]
+        able = [
+            (value if smaller else -value, n)
+            for n, (value, meets) in enumerate(tried)
+            if meets and value is not None
+        ]
+        chosen = best(trials, objective)
+        assert (None if chosen is None else chosen.number) == (min(able)[1] if able else None)
+
+
+@pytest.mark.parametrize(
+    ("condition", "value", "violation"),
+    [("<", 3.0, -0.25), ("<", 4.0, 1e-12), ("<=", 4.0, 0.0), ("<", 5.0, 0.25), (">", 3.0, 0.25), (">", 4.0, 1e-12),
+     (">=", 4.0, 0.0), (">", 6.0, -0.5), (">", None, 1e30)],
+)  # fmt: skip
+def test_a_violation_is_the_distance_from_holding_in_units_of_the_limit(condition, value, violation):
+    goal = Goal(COST, (parse_threshold(f"cost.total {condition} 4"), parse_threshold("cost.total <= 0")))
+    first, at_zero = goal.violations({"cost": {"total": value}})
+    assert first == pytest.approx(violation, rel=1e-9, abs=0)
+    assert at_zero == (1e30 if value is None else value)  # no unit: the distance itself
 
 
 def test_the_number_of_workers_changes_nothing(tmp_path):

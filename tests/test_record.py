@@ -10,14 +10,23 @@ import signal
 import subprocess
 import sys
 import time
+from collections import deque
+from functools import partial
+from itertools import accumulate
 from pathlib import Path
 
 import openai
 import pytest
-from kvcache_sim.live.parsing import Completion
+from examples import examples
+from hypothesis import given
+from hypothesis import strategies as st
+from kvcache_sim.errors import OutputExistsError, UsageError
+from kvcache_sim.live.parsing import Chat, Completion
 from kvcache_sim.live.record.observed import Observed
+from kvcache_sim.live.record.proxy import Upstream, _Answers, _Requests
 from kvcache_sim.live.record.trace_file import TraceFile
 from kvcache_sim.live.tokenizer import ByteTokenizer
+from kvcache_sim.workload.chat_template import chat_prompt
 from kvcache_sim.workload.imports.naming import salted_ids
 from live_server import LONGEST, live_server
 
@@ -134,23 +143,167 @@ def test_kept_texts_import_as_what_was_recorded(tmp_path):
         assert one == other
 
 
-def test_a_stream_of_two_choices_names_the_tokens_of_the_first_alone():
-    observed = Observed(Completion, 0, bytearray(b'{"prompt": "ab"}'))
-    for at, index in ((1, 0), (2, 1), (3, 1), (4, 0)):
-        chunk = {"choices": [{"index": index, "text": f"{index}"}]}
-        observed.answered(b"data: " + json.dumps(chunk).encode() + b"\n\n", at)
-    assert observed.tokens(ByteTokenizer()) == (list(b"ab"), list(b"00"))
-    assert observed.tokens_ns == [1, 2, 3, 4]
+texts = st.text("aé", max_size=3)
+usages = st.none() | st.fixed_dictionaries(
+    {"prompt_tokens": st.integers(0, 9), "completion_tokens": st.integers(0, 9)},
+    optional={
+        "prompt_tokens_details": st.none() | st.fixed_dictionaries({"cached_tokens": st.integers(0, 3)})
+    },
+)
 
 
-def test_rows_stand_in_order_of_arrival_though_requests_end_in_another(tmp_path):
-    trace = TraceFile(tmp_path / "t.jsonl", ByteTokenizer(), 16, b"salt", force=False)
-    for arrival_ns in (3_000_000, 1_000_000, 2_000_000):
-        body = bytearray(b'{"prompt": "%d"}' % arrival_ns)
-        trace.add(Observed(Completion, arrival_ns, body, status=200, said=["x"]), start_ns=0)
-    assert trace.close() == 3
-    rows = [json.loads(line) for line in (tmp_path / "t.jsonl").read_text().splitlines()]
-    assert [row["timestamp"] for row in rows] == [1, 2, 3]
+def chunked(pieces: list[bytes]) -> list[bytes]:
+    """Return the pieces of an HTTP body of unknown length, with its end."""
+    return [b"%x\r\n%s\r\n" % (len(piece), piece) for piece in pieces if piece] + [b"0\r\n\r\n"]
+
+
+@examples(150)
+@given(st.data())
+def test_exchanges_on_one_connection_are_observed_however_their_bytes_are_cut(data):
+    """Requests of recorded and other paths, all before their answers; streams and whole answers."""
+    sent, answered, expected = b"", list[bytes](), []
+    for _ in range(data.draw(st.integers(0, 4))):
+        path = data.draw(
+            st.sampled_from(
+                ["/v1/completions", "/v1/chat/completions?a=/", "/v1/models", "/v1/completions/x"]
+            )
+        )
+        is_chat, prompt = "chat" in path, data.draw(texts)
+        asked = {"messages": [{"role": "user", "content": prompt}]} if is_chat else {"prompt": prompt}
+        body = json.dumps(asked).encode()
+        sent += (
+            b"POST %s HTTP/1.1\r\nhost: h\r\ncontent-length: %d\r\n\r\n" % (path.encode(), len(body)) + body
+        )
+        status, usage, streams = (
+            data.draw(st.sampled_from([200, 404])),
+            data.draw(usages),
+            data.draw(st.booleans()),
+        )
+        said = data.draw(st.lists(st.tuples(st.integers(0, 1), texts), min_size=not streams, max_size=4))
+        times = []
+        if streams:
+            field = (lambda text: {"delta": {"content": text}}) if is_chat else (lambda text: {"text": text})
+            chunks = [{"choices": [{"index": n, **field(text)}]} for n, text in said]
+            chunks += [] if usage is None else [{"choices": [], "usage": usage}]
+            pieces = [b"data: " + json.dumps(chunk).encode() + b"\n\n" for chunk in chunks] + [
+                b"data: [DONE]\n\n"
+            ]
+            times = [len(answered) + 1 + n for n, (_, text) in enumerate(said) if text]
+        else:
+            field = (
+                (lambda text: {"message": {"content": text}}) if is_chat else (lambda text: {"text": text})
+            )
+            whole = {"choices": [field(text) for _, text in said], "usage": usage}
+            pieces = [json.dumps(whole).encode()]
+        answered += [b"HTTP/1.1 %d X\r\ntransfer-encoding: chunked\r\n\r\n" % status, *chunked(pieces)]
+        first = [text for n, text in said if text and not n] if streams else [said[0][1]]
+        if path in ("/v1/completions", "/v1/chat/completions?a=/"):
+            expected.append(
+                (Chat if is_chat else Completion, body, status, times, usage, "".join(first), prompt)
+            )
+    seen: list[Observed] = []
+    waiting: deque[Observed | None] = deque()
+    requests, answers = _Requests(waiting), _Answers(waiting, seen.append)
+    cut = data.draw(st.integers(1, 40))
+    for start in range(0, len(sent), cut):
+        requests.feed(sent[start : start + cut], 7)
+    whole_pieces, size = data.draw(st.booleans()), data.draw(st.integers(1, 30))
+    for now, piece in enumerate(answered):  # an answer's piece comes at its number
+        for start in range(0, len(piece), len(piece) if whole_pieces else size):
+            answers.feed(piece[start : start + (len(piece) if whole_pieces else size)], now)
+    found = [(o.kind, bytes(o.body), o.status, o.tokens_ns, o.usage, "".join(o.said)) for o in seen]
+    assert found == [own[:-1] for own in expected]
+    assert not waiting
+    for observed, own in zip(seen, expected, strict=True):
+        assert observed.arrival_ns == 7
+        asked = chat_prompt([("user", own[-1])]) if own[0] is Chat else own[-1]
+        assert observed.tokens(ByteTokenizer()) == (list(asked.encode()), list(own[-2].encode()))
+
+
+@pytest.mark.parametrize(
+    ("prompt", "tokens"),
+    [("[3, 4]", [3, 4]), ("[[5, 6], [7]]", [5, 6]), ('["ab", "c"]', [97, 98]), ("[]", []), ("{}", None), ("1", None)],
+)  # fmt: skip
+def test_of_several_prompts_the_first_is_recorded(prompt, tokens):
+    observed = Observed(Completion, 0, bytearray(b'{"prompt": %s}' % prompt.encode()), said=["x", "y"])
+    assert observed.tokens(ByteTokenizer()) == (None if tokens is None else (tokens, [120, 121]))
+
+
+@examples(150)
+@given(
+    st.lists(
+        st.tuples(st.integers(0, 10**10), st.text("a", min_size=1, max_size=9), st.text("b", max_size=9), usages,
+                  st.lists(st.integers(0, 10**9), max_size=3), st.sampled_from([199, 200, 299, 300])),
+        max_size=6,
+    ),
+    st.integers(1, 4),
+)  # fmt: skip
+def test_rows_are_those_of_a_small_model(tmp_path_factory, ended, block):
+    """Counts of the engine precede those of the tokenizer; answers are named only where both agree."""
+    directory = tmp_path_factory.mktemp("t")
+    trace = TraceFile(directory / "t.jsonl", ByteTokenizer(), block, b"salt", force=False)
+    expected = []
+    for number, (after_ns, prompt, answer, usage, gaps_ns, status) in enumerate(ended):
+        arrival_ns, times = 5 + after_ns, [5 + after_ns + at for at in accumulate(gaps_ns)]
+        body = bytearray(json.dumps({"prompt": prompt}).encode())
+        observed = Observed(Completion, arrival_ns, body, "", status, times, usage, [answer])
+        trace.add(observed, start_ns=5)
+        counts = usage or {}
+        inputs = counts.get("prompt_tokens") or len(prompt)
+        outputs = counts.get("completion_tokens") or len(answer) or len(times)
+        agree = inputs == len(prompt)
+        named = ((prompt + answer) if agree else prompt)[: inputs + (outputs if agree else 0)]
+        row = {
+            "input_length": inputs,
+            "output_length": outputs,
+            "hash_ids": salted_ids(list(named.encode()), block, b"salt"),
+        }
+        row |= {"named_length": len(named)} if agree and answer else {}
+        details = counts.get("prompt_tokens_details")
+        row |= {"cached_tokens": details["cached_tokens"]} if details else {}
+        waits = [pytest.approx(at / 1e6, abs=0.00051) for at in accumulate(gaps_ns)]
+        row |= {"ttft_ms": waits[0], "token_ms": waits} if waits else {}
+        if status in (200, 299):
+            expected.append((after_ns, number, row | {"timestamp": pytest.approx(after_ns / 1e6, abs=1e-9)}))
+    trace.flush()
+    assert len(trace.part.read_text().splitlines()) == len(expected)
+    assert (trace.close(), trace.skipped) == (len(expected), len(ended) - len(expected))
+    rows = [json.loads(line) for line in trace.path.read_text().splitlines()]
+    assert rows == [row for *_, row in sorted(expected, key=lambda each: each[:2])]
+    assert not trace.part.exists()
+
+
+def test_what_a_recording_left_is_replaced_by_force_alone_and_an_empty_one_leaves_nothing(tmp_path):
+    path, part = tmp_path / "t.jsonl", tmp_path / "t.jsonl.part"
+    opened = partial(TraceFile, path, ByteTokenizer(), 4, b"")
+    part.write_text("left")
+    with pytest.raises(OutputExistsError):
+        opened(force=False)
+    assert part.read_text() == "left"
+    trace = opened(force=True)
+    assert part.read_text() == ""
+    trace.abandon()
+    assert not part.exists()
+    trace = opened(force=False)
+    trace.add(Observed(Completion, 0, bytearray(b'{"prompt": "a"}'), status=200), 0)
+    trace.abandon()
+    assert len(part.read_text().splitlines()) == 1
+    path.write_text("kept")
+    with pytest.raises(OutputExistsError):
+        opened(force=False)
+
+
+@pytest.mark.parametrize(
+    ("url", "address"),
+    [("http://h", ("h", 80)), ("http://h:9/v1", ("h", 9)), ("https://h", None), ("h:9", None), ("http://:9", None),
+     ("http://h:0", ("h", 80)), ("http://h:99999", None), ("http://[::1", None)],
+)  # fmt: skip
+def test_an_upstream_is_an_address_of_plain_http(url, address):
+    if address is None:
+        with pytest.raises(UsageError, match="no upstream"):
+            Upstream(url)
+    else:
+        assert (Upstream(url).host, Upstream(url).port) == address
 
 
 def test_only_what_was_answered_is_a_row_and_its_ids_end_with_the_tokens_that_are_known(tmp_path):
@@ -164,13 +317,6 @@ def test_only_what_was_answered_is_a_row_and_its_ids_end_with_the_tokens_that_ar
     row = json.loads((tmp_path / "t.jsonl").read_text().splitlines()[0])
     assert row["hash_ids"] == list(salted_ids(ByteTokenizer().encode("abcde"), 4, b"salt"))
     assert (row["input_length"], row["output_length"], "named_length" in row) == (5, 9, False)
-
-
-def test_of_a_whole_answer_the_first_choice_is_its_text():
-    observed = Observed(Completion, 0)
-    observed.answered(b'{"choices": [{"text": "a"}, {"text": "b"}]}', 1)
-    observed.ended()
-    assert observed.said == ["a"]
 
 
 def test_ids_reveal_nothing_without_the_salt():

@@ -4,8 +4,13 @@ from __future__ import annotations
 
 import json
 import random
+from collections import defaultdict
+from itertools import accumulate
 
 import pytest
+from examples import examples
+from hypothesis import given
+from hypothesis import strategies as st
 from kvcache_sim.errors import KvsimError
 from kvcache_sim.scenario.execute import execute
 from kvcache_sim.scenario.load import scenario_from_text
@@ -14,8 +19,8 @@ from kvcache_sim.simulation import RunOptions
 from support.lookahead import by_the_clock
 
 
-def run_of(tmp_path, rows, more="", section="retention: {}"):
-    """Return the run of (second, session, ids, further members)."""
+def run_of(tmp_path, rows, more="", section="retention: {}", again=True):
+    """Return the run of (second, session, ids, further members); ``again``: in other orders of events too."""
     lines = [
         {"timestamp": round(1000 * at), "input_length": 512 * len(ids), "output_length": 2, "hash_ids": ids,
          **({} if session is None else {"session_id": session, "turn": sum(r[1] == session for r in rows[:n])}),
@@ -27,6 +32,8 @@ def run_of(tmp_path, rows, more="", section="retention: {}"):
     text = f"trace: {{path: t.jsonl}}\n{section}\n{tiers}"
     scenario = scenario_from_text(text, "s", tmp_path)
     trace = read_requests(scenario)
+    if not again:
+        return execute(scenario, trace, RunOptions()).run
     made = by_the_clock(lambda: execute(scenario, trace, RunOptions(check="full")))
     assert len({run.summary["digest"]["results"] + run.summary["digest"]["events"] for run in made}) == 1
     return made[0].run
@@ -104,6 +111,66 @@ def test_demoted_copies_are_found_below(tmp_path):
     assert made[0].requests["cached_cpu_tokens"][1] == 1536
 
 
+#: A prompt as the turns that it takes from the root of a binary tree; each of its blocks is named by its path.
+PATHS = st.lists(st.booleans(), min_size=1, max_size=4)
+
+
+@examples(30)
+@given(
+    st.lists(
+        st.tuples(st.sampled_from([0.5, 1.0, 2.5]), st.sampled_from([None, "a", "b"]), PATHS,
+                  st.sampled_from([None, "close", 0.25, 1.25, 2.75])),
+        min_size=1,
+        max_size=14,
+    ),
+    st.integers(1, 2),
+)  # fmt: skip
+def test_what_is_left_is_what_a_set_of_blocks_keeps(tmp_path_factory, drawn, machines):
+    """Machines in turn, none of which ever evicts; requests end before the next ones come and expire in between."""
+    drawn = [*drawn, (1.0, "b", [False], "close")]
+    ids = [
+        [int("1" + "".join("01"[turn] for turn in path[: k + 1]), 2) for k in range(len(path))]
+        for *_, path, _ in drawn
+    ]
+    times = list(accumulate(gap_s for gap_s, *_ in drawn))
+    rows = [
+        (at, session, own, {} if hint is None else {"retention": hint})
+        for at, (_, session, _, hint), own in zip(times, drawn, ids, strict=True)
+    ]
+    more = f"cluster: {{machines: {machines}}}\nrouter: {{policy: round-robin}}"
+    run = run_of(tmp_path_factory.mktemp("t"), rows, more, again=False)
+    kept, last = [set() for _ in range(machines)], [{} for _ in range(machines)]
+    users, expiries = [defaultdict(set) for _ in range(machines)], []
+    expected, dropped = [], 0
+
+    def drop(machine: int, prompt: list[int], first: int) -> int:
+        before = len(kept[machine])
+        for block in reversed(prompt[first:]):
+            if not kept[machine] & {2 * block, 2 * block + 1}:  # no kept block follows it
+                kept[machine].discard(block)
+        return before - len(kept[machine])
+
+    for n, (at, session, own, members) in enumerate(rows):
+        while expiries and min(expiries)[0] < at:
+            _, request, machine = expiry = min(expiries)
+            expiries.remove(expiry)
+            unused = [k for k, block in enumerate(ids[request]) if last[machine][block] == request]
+            dropped += drop(machine, ids[request], unused[0]) if unused else 0
+        machine, hint = n % machines, members.get("retention")
+        expected.append(next((k for k, block in enumerate(own) if block not in kept[machine]), len(own) - 1))
+        kept[machine].update(own)
+        for block in own:
+            last[machine][block] = n
+            users[machine][block].add(session or n)
+        if hint == "close":
+            alone = [k for k, block in enumerate(own) if users[machine][block] == {session or n}]
+            dropped += drop(machine, own, alone[0]) if alone else 0
+        elif hint is not None:
+            expiries.append((run.requests["finish_ns"][n] / 1e9 + hint, n, machine))
+    assert found(run) == expected
+    assert run.counters.get("retention.dropped_blocks", 0) == dropped
+
+
 @pytest.mark.parametrize("seed", range(3))
 def test_retention_hints_keep_no_request_from_being_served(tmp_path, seed):
     draw = random.Random(seed)
@@ -124,17 +191,6 @@ def test_pins_are_refused_with_the_version_that_dropped_them(tmp_path):
         run_of(tmp_path, [(0, "a", [0], {"retention": {"pin": 30}})])
     with pytest.raises(KvsimError, match=r"unknown key 'retention\.pin_s'; pins were dropped in 0\.2"):
         run_of(tmp_path, [(0, "a", [0], {"tool": "bash"})], section="retention: {pin_s: {bash: 4.0}}")
-
-
-def test_a_closed_session_leaves_a_whole_prompt_that_another_one_has_used(tmp_path):
-    """Nothing of b follows the block that both have, so nothing but its use keeps it."""
-    rows = [(0, "a", [0, 1], {}), (2, "b", [0], {}), (4, "a", [0, 1], CLOSE), (6, "c", [0, 9], {})]
-    assert found(run_of(tmp_path, rows))[3] == 1
-
-
-def test_rows_without_a_session_are_each_of_their_own(tmp_path):
-    rows = [(0, None, [0], {}), (2, None, [0, 1], CLOSE), (4, None, [0, 9], {})]
-    assert found(run_of(tmp_path, rows)) == [0, 1, 1]
 
 
 def test_what_is_nowhere_below_is_not_demoted(tmp_path):

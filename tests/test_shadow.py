@@ -12,27 +12,38 @@ import socket
 import subprocess
 import sys
 import time
+from collections import OrderedDict
 from dataclasses import replace
 from functools import cache
+from itertools import count, islice, pairwise
 from pathlib import Path
+from types import SimpleNamespace
 
 import msgspec
 import numpy as np
 import openai
 import pytest
+from examples import examples
+from hypothesis import given
+from hypothesis import strategies as st
 from kvcache_sim.cli.main import run
+from kvcache_sim.errors import OutputExistsError
 from kvcache_sim.live.clock import WallClock
 from kvcache_sim.live.events.announcer import Announcer, EventSettings
 from kvcache_sim.live.events.publisher import Endpoint
 from kvcache_sim.live.fleet import Fleet, Prompt
 from kvcache_sim.live.prompts import BlockNumbers
-from kvcache_sim.live.shadow.caches import OtherCache, engine_share, other_shares
+from kvcache_sim.live.shadow.caches import OtherCache, Share, engine_share, other_shares
+from kvcache_sim.live.shadow.capture import Capture
+from kvcache_sim.live.shadow.feed import Source
 from kvcache_sim.live.shadow.following import Following
-from kvcache_sim.live.shadow.watch import Compared, Watched, line, replay
+from kvcache_sim.live.shadow.read_capture import captured
+from kvcache_sim.live.shadow.watch import Compared, Watched, heading, line, remarks, replay, watch
 from kvcache_sim.scenario.load import load_scenario
 from kvcache_sim.simulation.live import LiveSimulation
 from kvcache_sim.workload.imports.kv_batch import KvBatch, KvEvent, batch_of
 from kvcache_sim.workload.imports.kv_lookups import LookUps
+from kvcache_sim.workload.imports.naming import salted_names
 from live_server import LONGEST, live_server
 
 MS = 1_000_000
@@ -139,24 +150,6 @@ def test_a_shadow_finds_what_an_engine_of_that_size_does(blocks, times):
     assert more.rate > again.rate + 0.05
 
 
-def test_shares_are_counted_after_the_look_ups_that_fill_the_caches():
-    batches, _ = served(500)
-    [whole] = followed(batches).engines.values()
-    following = followed(batches)
-    most = sum(len(each.blocks) for each in whole.look_ups) // 2
-    following._most_blocks = most
-    following.forget()
-    [engine] = following.engines.values()
-    assert sum(len(each.blocks) for each in engine.look_ups) <= most
-    assert engine.forgotten == len(whole.look_ups) - len(engine.look_ups)
-    counted = list(engine.look_ups)[len(engine.look_ups) // 3 :]
-    share = engine_share(engine)
-    assert (share.found, share.asked) == (sum(e.found for e in counted), sum(e.prompt for e in counted))
-    [again] = other_shares(engine, 500, [OtherCache("again")])
-    assert again.asked == share.asked
-    assert again.rate == pytest.approx(share.rate, abs=0.06)
-
-
 # -- rules, event by event
 
 
@@ -230,6 +223,233 @@ def test_engines_keep_equal_shares_and_look_ups_that_warm_are_not_counted():
         following.forget()
         assert [len(engine.look_ups) for engine in following.engines.values()] == kept
         assert line(following, Compared(()), "now").split()[-2] == counted
+
+
+class SmallEngine:
+    """An LRU cache of single blocks above another one, and the events that it would publish, a request at a time."""
+
+    def __init__(self, blocks: int, below: int) -> None:
+        self.sizes, self.now_ms = {"GPU": blocks, "CPU": below}, 0
+        self.kept: dict[str, OrderedDict[int, int | None]] = {"GPU": OrderedDict(), "CPU": OrderedDict()}
+        self.batches: list[KvBatch] = []
+        self.most, self.evicted = 0, False
+
+    def tell(self, *batches: KvBatch) -> None:
+        self.batches += batches
+        self.most = max(self.most, len(self.kept["GPU"]))
+
+    def store(self, medium: str, blocks: list[int], parent: int | None) -> None:
+        kept, first = self.kept[medium], parent
+        while len(kept) + len(blocks) > self.sizes[medium]:
+            gone, before = kept.popitem(last=False)
+            if medium == "GPU":
+                self.evicted = True
+                if self.sizes["CPU"] and gone not in self.kept["CPU"]:
+                    self.store("CPU", [gone], before)
+            self.tell(removed(self.now_ms, gone, medium=medium))
+        for block in blocks:
+            kept[block], parent = parent, block
+        self.tell(stored(self.now_ms, blocks, first, medium))
+
+    def serve(self, prompt: list[int], answer: list[int], chunk: int, gaps_ms: list[int]) -> tuple:
+        """Return what a look-up of the prompt finds: (blocks, found, length of the prompt, found below)."""
+        gpu = self.kept["GPU"]
+        found = next((n for n, block in enumerate(prompt) if block not in gpu), len(prompt))
+        below = sum(block in self.kept["CPU"] for block in prompt[found:])
+        for block in reversed(prompt[:found]):
+            gpu.move_to_end(block)
+        first = (len(prompt) - found - 1) % chunk + 1 if chunk > 1 else len(prompt) - found
+        cuts = [found, *range(found + first, len(prompt) + 1, chunk)]
+        pieces = [prompt[a:b] for a, b in pairwise(cuts)] + [[block] for block in answer]
+        parent = prompt[found - 1] if found else None
+        for n, piece in enumerate(pieces):
+            self.now_ms += gaps_ms[n % len(gaps_ms)] if n else 0
+            self.store("GPU", piece, parent)
+            parent = piece[-1]
+        self.now_ms += 2001
+        return [*prompt, *answer], found, len(prompt), below
+
+
+@examples(60)
+@given(st.data())
+def test_the_events_of_a_small_engine_are_its_look_ups(data):
+    """Chats that branch: each prompt is an earlier sequence or the start of one, and blocks of its own."""
+    engine, follows = (
+        SmallEngine(data.draw(st.integers(16, 40)), data.draw(st.sampled_from([0, 5, 30]))),
+        Following(10**9),
+    )
+    sequences: list[list[int]] = [[]]
+    fresh, expected = count(), []
+    for _ in range(data.draw(st.integers(1, 12))):
+        before = data.draw(st.sampled_from(sequences))
+        before = before[: data.draw(st.integers(0, min(len(before), 10)))]
+        # chunks behind the first have two blocks or more: a single one is taken for an answer's
+        own, chunk = data.draw(st.integers(1, 4)), data.draw(st.integers(2, 3))
+        own += -own % chunk
+        prompt = [*before, *islice(fresh, own)]
+        answer = list(islice(fresh, data.draw(st.integers(0, 3))))
+        gaps = data.draw(st.lists(st.sampled_from([0, 1, 1999, 2000]), min_size=1, max_size=3))
+        missing = len(prompt) - next(
+            (n for n, b in enumerate(prompt) if b not in engine.kept["GPU"]), len(prompt)
+        )
+        expected.append(engine.serve(prompt, answer, chunk if missing % chunk == 0 else len(prompt), gaps))
+        sequences.append([*prompt, *answer])
+    for batch in engine.batches:
+        follows.take("e", batch)
+    [own] = follows.engines.values()
+    assert [(each.blocks, each.found, each.prompt, each.found_below) for each in own.look_ups] == expected
+    state = own.state
+    assert (state.held, state.most_held, state.has_evicted) == (
+        len(engine.kept["GPU"]),
+        engine.most,
+        engine.evicted,
+    )
+    # forgotten lookups, and the third that only fills the caches
+    follows._most_blocks = most = data.draw(st.integers(0, 60))
+    follows.forget()
+    kept = expected
+    while sum(len(each[0]) for each in kept) > most and len(kept) > 1:
+        kept = kept[1:]
+    counted = kept[len(kept) // 3 :] if len(kept) < len(expected) else kept
+    assert (own.forgotten, [each.blocks for each in own.look_ups]) == (
+        len(expected) - len(kept),
+        [e[0] for e in kept],
+    )
+    asked = sum(each[2] for each in counted)
+    assert engine_share(own) == Share(sum(each[1] for each in counted), asked)
+    assert engine_share(own, below=True) == Share(sum(each[3] for each in counted), asked)
+    seen, unbounded = set(), 0
+    for n, (blocks, _, prompt_blocks, _) in enumerate(kept):
+        hit = next((k for k, block in enumerate(blocks) if block not in seen), len(blocks))
+        unbounded += min(hit, prompt_blocks) if n >= len(kept) - len(counted) else 0
+        seen |= set(blocks)
+    others = [
+        OtherCache("u", "unbounded"),
+        OtherCache("all", more_blocks=len(seen)),
+        OtherCache("x", times=len(seen)),
+    ]
+    others += [
+        OtherCache("twice", times=2),
+        OtherCache("as many more", more_blocks=9),
+        OtherCache("none", times=0),
+    ]
+    *alike, twice, more, none = other_shares(own, 9, others)
+    assert alike == [Share(unbounded, asked)] * 3
+    assert none.asked == more.asked == asked
+    assert none.found <= twice.found == more.found <= unbounded
+
+
+@examples(60)
+@given(st.lists(st.tuples(
+    st.sampled_from("ab"), st.integers(0, 10**6), st.integers(0, 2),
+    st.lists(st.tuples(st.sampled_from(["stored", "removed", "cleared"]), st.lists(st.integers(0, 99), max_size=3),
+                       st.none() | st.integers(0, 99), st.sampled_from(["GPU", "CPU"]), st.integers(0, 1)), max_size=3),
+), max_size=5))  # fmt: skip
+def test_a_capture_has_the_batches_with_salted_names(tmp_path_factory, rows):
+    path = tmp_path_factory.mktemp("capture") / "c.jsonl"
+    salted = {name: salted_names([str(name)], b"s")[0] for name in range(100)}
+    written, expected = Capture(path, b"s", force=False), []
+    for source, at_ms, rank, events in rows:
+        batch, again = [], []
+        for kind, hashes, parent, medium, group in events:
+            names, before = (), None
+            if kind != "cleared":
+                names, before = tuple(hashes), parent if kind == "stored" else None
+            for into, named in (
+                (batch, dict(zip(names, names, strict=True)) | {before: before}),
+                (again, salted | {None: None}),
+            ):
+                own = tuple(named[name] for name in names)
+                into.append(
+                    KvEvent(
+                        kind,
+                        own,
+                        named[before],
+                        16 * (kind == "stored"),
+                        medium if kind != "cleared" else "GPU",
+                        group,
+                    )
+                )
+        written.add(source, KvBatch(at_ms * MS, tuple(batch), rank))
+        expected.append((source, KvBatch(at_ms * MS, tuple(again), rank)))
+    written.close()
+    assert written.batches == len(rows)
+    assert list(captured(str(path))) == expected
+    with pytest.raises(OutputExistsError):
+        Capture(path, b"s", force=False)
+    Capture(path, b"s", force=True).close()
+
+
+def test_remarks_count_what_is_not_counted():
+    assert "no batch received" in remarks(Following(9))[0]
+    following = Following(4)
+    batches = [
+        stored(0, [1, 2]),
+        stored(1, [7], 99),
+        stored(2, [8], 98),
+        stored(9000, [3, 4]),
+        stored(18000, [5, 6]),
+    ]
+    for batch in [*batches, KvBatch(0, (), unknown=3)]:
+        following.take("e", batch)
+    assert remarks(following)[-1].startswith("nothing was evicted yet")
+    following.take("e", removed(19000, 1))
+    following.forget()
+    following.restarted("other")
+    following.missed, following.unreadable = 4, 5
+    starts = [re.match(r"([\d,]+) \w+", text)[0] for text in remarks(following)]
+    assert starts == ["2 lookups", "1 lookups", "4 batches", "5 messages", "3 events", "1 restarts"]
+
+
+def test_the_first_batch_after_a_restart_is_of_the_empty_cache():
+    """Block 1 was stored before the restart, so the engine that stores it behind nothing has missed it again."""
+    source, said = Source("e"), []
+    feed = SimpleNamespace(sources=[source], take=lambda seconds: iter(rounds.pop(0)))
+
+    def restarted():
+        source.restarts, source.missed, source.unreadable = 1, 2, 3
+        yield source, stored(5000, [1])
+
+    rounds = [[(source, stored(0, [1, 2]))], restarted(), [(source, stored(9000, [3], 1))]]
+    watched = Watched(Following(99), None, said.append)
+    watch(feed, watched, Compared(()), 1000.0, lambda: not rounds)
+    [engine] = watched.following.engines.values()
+    assert [(e.blocks, e.found, e.beginning_unknown) for e in engine.look_ups] == [
+        ([1, 2], 0, False), ([1], 0, False), ([1, 3], 1, False),
+    ]  # fmt: skip
+    assert (source.restarts, watched.following.restarts) == (0, 1)
+    assert (watched.following.missed, watched.following.unreadable, len(said)) == (2, 3, 1)
+
+
+def test_a_line_is_of_all_engines_and_of_unknown_size_unless_each_has_evicted():
+    following, others = Following(99), (OtherCache("again"), OtherCache("all", "unbounded"))
+    for name in "ab":
+        for at_ms, own in ((0, [1, 2]), (5000, [3, 4])):
+            following.take(name, stored(at_ms, own))
+        following.take(name, stored(10_000, [5], 2))  # finds two of three
+
+    def cells(blocks: int = 0) -> list[str]:
+        return line(following, Compared(others, blocks), "now").split()[1:]
+
+    assert cells() == ["28.6%", "–", "–", "28.6%", "6", "10"]
+    assert cells(2)[2] == "0.0%"
+    assert cells(5)[2] == "28.6%"
+    following.take("a", removed(11_000, 3))
+    assert cells()[2] == "–"
+    following.take("b", removed(11_000, 3))
+    assert cells()[2:] == ["28.6%", "28.6%", "6", "8"]
+    following.take("a", stored(12_000, [3], 2, "CPU"))
+    following.take("a", stored(20_000, [3, 9], 2))
+    assert cells()[:2] == ["33.3%", "5.6%"]
+    assert heading(Compared(others)).split() == [
+        "time",
+        "engine",
+        "below",
+        "again",
+        "all",
+        "look-ups",
+        "held",
+    ]
 
 
 def test_a_line_of_a_capture_stands_before_the_batch_of_its_time():
@@ -363,11 +583,6 @@ def test_an_engine_whose_size_is_unknown_has_no_shadows_but_the_unbounded_one(ca
     assert "+ CPU 100" in heading
     assert [len(rates(line)) for line in lines] == [2, 2, 7]
     assert "1 lookups are not counted" in done.err
-
-
-def test_another_cache_has_a_multiple_of_the_engines_blocks_and_more():
-    assert OtherCache("twice", times=2.5).blocks(10) == 25
-    assert OtherCache("with a tier", more_blocks=7).blocks(10) == 17
 
 
 @pytest.mark.parametrize("tag", [["BlockStored"], {"type": 1}, None, 7])

@@ -202,11 +202,13 @@ def write_trace(path, rows):
     path.write_text("".join(json.dumps(line) + "\n" for line in lines))
 
 
-def runs(tmp_path, rows, more):
+def runs(tmp_path, rows, more, again=True):
     write_trace(tmp_path / "t.jsonl", rows)
     text = f"trace: {{path: t.jsonl}}\ntiers: {{gpu: {{capacity: 64 blocks}}, cpu: {{capacity: 40 blocks}}}}\n{more}"
     scenario = scenario_from_text(text, "s", tmp_path)
     trace = read_requests(scenario)
+    if not again:
+        return execute(scenario, trace, RunOptions())
     made = by_the_clock(lambda: execute(scenario, trace, RunOptions(check="full")))
     assert len({run.summary["digest"]["results"] + run.summary["digest"]["events"] for run in made}) == 1
     return made[0]
@@ -299,19 +301,40 @@ def test_a_quota_of_cache_keeps_the_blocks_used_last(tmp_path):
     assert (made.run.requests["cached_prefix_length_used"] > 0).tolist() == [False, True, False, False, True]
 
 
-@pytest.mark.parametrize(("blocks", "cache"), [(4, ""), (8, "\ncache: {block_size: 256}")])
-def test_a_quota_of_cache_goes_by_the_last_use(tmp_path, blocks, cache):
-    """Two prompts fit: 0 is used again before 2 comes, so 1 is evicted."""
-    rows = [(2000 * k, "free", [10 * n, 10 * n + 1]) for k, n in enumerate([0, 1, 0, 2, 0, 1])]
-    made = runs(tmp_path, rows, f"tenants: {{of: {{free: {{cache_blocks: {blocks}}}}}}}{cache}")
-    hits = (made.run.requests["cached_prefix_length_used"] > 0).tolist()
-    assert hits == [False, False, True, False, True, False]
-
-
-def test_of_a_prompt_beyond_its_quota_the_first_blocks_stay(tmp_path):
-    rows = [(2000 * k, "free", [0, 1, 2]) for k in range(2)]
-    made = runs(tmp_path, rows, "tenants: {of: {free: {cache_blocks: 2}}}")
-    assert made.run.requests["cached_prefix_length_used"].tolist() == [0, 1024]
+@examples(25)
+@given(st.lists(st.tuples(st.sampled_from("ab"), st.lists(st.booleans(), min_size=1, max_size=4)), min_size=1, max_size=14),
+       st.none() | st.integers(0, 5), st.integers(0, 5), st.sampled_from([256, 512]))  # fmt: skip
+def test_quotas_keep_what_a_sorted_list_keeps(tmp_path_factory, drawn, of_a, of_b, block):
+    """Prompts are paths of a binary tree, one after another, in a cache that never evicts."""
+    paths = [
+        [int("1" + "".join("01"[turn] for turn in path[: k + 1]), 2) for k in range(len(path))]
+        for _, path in drawn
+    ]
+    rows, per_id = [(2000 * n, drawn[n][0], own) for n, own in enumerate(paths)], 512 // block
+    quotas = {"a": of_a, "b": of_b}
+    kept, owner, expected, dropped = set(), {}, [], 0
+    for n, (_, tenant, own) in enumerate(rows):
+        hit = next((k for k, name in enumerate(own) if name not in kept), len(own))
+        expected.append(min(per_id * hit, per_id * len(own) - 1))  # one token at least is computed
+        kept.update(own)
+        owner |= {name: (tenant, n, -k) for k, name in enumerate(own)}
+        while True:  # the last block of a prompt goes first
+            used = sorted((use, name) for name, use in owner.items() if use[0] == tenant)
+            if quotas[tenant] is None or len(used) <= quotas[tenant]:
+                break
+            (_, user, index), name = used[0]
+            for block_name in reversed(paths[user][-index:]):  # except those that kept blocks follow
+                if block_name in kept and not kept & {2 * block_name, 2 * block_name + 1}:
+                    kept.remove(block_name)
+                    dropped += per_id
+            del owner[name]
+    quoted = {name: "" if n is None else f"cache_blocks: {per_id * n}" for name, n in quotas.items()}
+    of = ", ".join(f"{name}: {{{quota}}}" for name, quota in quoted.items())
+    more = f"tenants: {{of: {{{of}}}}}\ncache: {{block_size: {block}}}"
+    made = runs(tmp_path_factory.mktemp("t"), rows, more, again=False)
+    found = [tokens // block for tokens in made.run.requests["cached_prefix_length_used"].tolist()]
+    assert found == expected
+    assert made.run.counters.get("tenants.dropped_blocks", 0) == dropped
 
 
 def test_what_isolation_costs(tmp_path):

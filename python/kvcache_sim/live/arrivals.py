@@ -16,7 +16,7 @@ from kvcache_sim.metrics.tables import TableFile
 from kvcache_sim.serving.sequence import ClosedRequest
 from kvcache_sim.workload.toolbox.write import ms
 
-#: lag.parquet: one row per request, in the order of their ends.
+#: lag.parquet: one row per request, in order of arrival.
 LAG_COLUMNS = {
     "request": Column("int32", "index in the trace, from 0"),
     "first_token_lag_ns": Column("int64", "wall-clock time from its first token to its write, -1: none"),

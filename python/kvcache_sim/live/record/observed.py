@@ -34,12 +34,15 @@ class Observed:
 
     def answered(self, piece: bytes, now_ns: int) -> None:
         """Read a forwarded piece of the answer's body."""
+        self._rest += piece
         if self._streams is None:
-            self._streams = piece.lstrip().startswith(b"data:")
+            start = self._rest.lstrip()[: len(_DATA)]
+            if _DATA.startswith(start) and start != _DATA:
+                return  # too short to decide
+            self._streams = start == _DATA
         if not self._streams:
-            self._rest += piece
             return
-        *lines, self._rest = (self._rest + piece).split(b"\n")
+        *lines, self._rest = self._rest.split(b"\n")
         for line in lines:
             if line.startswith(_DATA) and not line.startswith(b"data: [DONE]"):
                 self._chunk(line[len(_DATA) :], now_ns)

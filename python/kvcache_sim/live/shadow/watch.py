@@ -95,10 +95,10 @@ def watch(
     due = time.monotonic() + every_s
     while not stopped():
         for source, batch in feed.take(min(max(due - time.monotonic(), 0.0), _LOOK_S)):
-            watched.take(source.endpoint, batch)
-            if source.restarts:
+            if source.restarts:  # this batch is the first of an engine whose cache is empty
                 watched.following.restarted(source.endpoint)
                 source.restarts = 0
+            watched.take(source.endpoint, batch)
         if time.monotonic() >= due:
             started = time.monotonic()
             watched.report(compared, time.strftime("%H:%M:%S"))
