@@ -7,6 +7,7 @@ import math
 import re
 import resource
 import shlex
+from dataclasses import replace
 from fractions import Fraction
 from pathlib import Path
 
@@ -21,13 +22,17 @@ from kvcache_sim.errors import UsageError
 from kvcache_sim.metrics.certainty import band
 from kvcache_sim.scenario.load import scenario_from_text
 from kvcache_sim.scenario.requests import read_requests
+from kvcache_sim.sizing import candidate
+from kvcache_sim.sizing.candidate import search_candidate
 from kvcache_sim.sizing.question import Answer, Question
 from kvcache_sim.sizing.rate_interval import rate_spread
-from kvcache_sim.sizing.search import STEP, Found, Probe, highest_attaining, speed_of
+from kvcache_sim.sizing.search import STEP, Found, Outcome, Probe, highest_attaining, speed_of
 from kvcache_sim.sizing.text import answer_text, candidate_table
 from kvcache_sim.units import significant
 from kvcache_sim.workload.toolbox.transforms import scale
 from kvcache_sim.workload.toolbox.write import mooncake_lines
+from kvcache_sim.workload.trace import OPEN_LOOP
+from small_traces import trace_of
 from support.one_by_one import service_times, unwrapped, write_trace
 
 
@@ -186,6 +191,95 @@ def test_a_run_that_is_given_up_would_not_have_attained():
         if quick.summary is not None:
             assert quick.summary == whole.summary
     assert aborted
+
+
+class Drawn:
+    """A probe of a scenario that attains at some speeds: every one up to a limit, but for a band below it."""
+
+    def __init__(self, limit: float, band: tuple[float, float], spread: float | None) -> None:
+        self.limit, self.band, self.spread = limit, band, spread
+        self.runs, self.asked = 0, {}
+
+    def attains(self, speed: Fraction) -> bool:
+        return speed <= self.limit and not self.band[0] < speed < self.band[1]
+
+    def at(self, speed: Fraction, whole: bool = False) -> Outcome:
+        self.runs += 1
+        attains = self.attains(speed)
+        assert not self.asked.get(speed, False), "a whole run is not taken again"
+        self.asked[speed] = whole or attains
+        if not self.asked[speed]:
+            return Outcome(speed, False, None, None)
+        share = 0.9 if attains else 0.1
+        summary = {
+            "slo": {"attainment": share, "judged": 150},
+            "cost": {"per_hour": 7.2},
+            "machines": {"requests": [1, 1]},
+            "x": 1,
+        }
+        return Outcome(speed, attains, 4 * float(speed), summary, self.spread)
+
+
+@examples(80)
+@given(st.floats(1e-4, 1e4), st.floats(0.1, 1), st.floats(0.5, 1.3), st.sampled_from([None, 1.5]), st.booleans(),
+       st.sampled_from([None, 0.5, 3.9]), st.sampled_from([None, 4.1, 300.0]))  # fmt: skip
+def test_the_answer_follows_from_what_was_tried(limit, low, high, spread, closed, least, most):
+    probe = Drawn(limit, (low * limit, high * limit), spread)
+    scenario = scenario_from_text("workload: {kind: few-shot, requests: 5}\nslo: {ttft: 1s}", "s", None)
+    think_ns = np.where(np.arange(5) % 2, 7, OPEN_LOOP) if closed else np.full(5, OPEN_LOOP)
+    arrival_ns = [10**9 * n // 4 for n in range(5)]
+    trace = replace(trace_of([[n] for n in range(5)], arrival_ns=arrival_ns), think_ns=think_ns)
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(candidate, "Probe", lambda *_: probe)
+        row = search_candidate(scenario, trace, Question(0.8, least, most))
+    found, tried = row.pop("capacity"), sorted(probe.asked)
+    good = [speed for speed in tried if probe.attains(speed)]
+    held = [speed for n, speed in enumerate(tried) if all(map(probe.attains, tried[: n + 1]))]
+    lowest, highest = Question(0.8, least, most).steps(4.0)
+    verdict, chosen = found["verdict"], found["speed"]
+    if verdict == "no rate":
+        assert not any(probe.attains(speed_of(k)) for k in (lowest, min(max(0, lowest), highest)))
+        assert (chosen, found["attainment"]) == (None, 0.1)
+    else:
+        assert (
+            chosen == float(speed_of(round(math.log(chosen) / math.log(1.02)))) or verdict == "not monotone"
+        )
+        below, above = (found[name]["attainment"] for name in ("below", "above"))
+        rates = [found[name]["rate_per_s"] for name in ("below", "above")]
+        if verdict == "every rate":
+            assert (below, above, rates[1]) == (0.9, None, None)
+            assert chosen == float(speed_of(highest))
+        else:
+            assert (verdict == "found") == (below == 0.9 and above == 0.1)
+        if verdict == "not monotone":
+            assert chosen == float(max(held)) if held else chosen
+        else:
+            assert rates == [pytest.approx(4 * chosen * 0.97), above and pytest.approx(4 * chosen * 1.05)]
+        assert found["attainment"] == (
+            0.9 if probe.attains(Fraction(chosen).limit_denominator(10**12)) else 0.1
+        )
+    rate = chosen and pytest.approx(4 * chosen)
+    known = chosen and spread and verdict == "found"
+    assert found["rate_per_s"] == rate
+    assert found["requests_low_per_s"] == (pytest.approx(4 * chosen / 1.5) if known else None)
+    assert found["requests_high_per_s"] == (pytest.approx(4 * chosen * 1.5) if known else None)
+    assert found["holds_to_per_s"] == (4 * float(held[-1]) if held else None)
+    assert found["attains_to_per_s"] == (4 * float(good[-1]) if good else None)
+    assert (found["lowest_tried_per_s"], found["highest_tried_per_s"]) == (
+        4 * float(tried[0]),
+        4 * float(tried[-1]),
+    )
+    own = (
+        found["own_rate_per_s"],
+        found["judged"],
+        found["waits"],
+        found["is_few"],
+        found["runs"],
+        found["machines"],
+    )
+    assert own == (4.0, 150, 2 * closed, True, probe.runs, 2)
+    assert found["cost_per_million_requests"] == (chosen and pytest.approx(7.2 / 3600 / (4 * chosen) * 1e6))
+    assert row.keys() == {"slo", "cost", "machines"}
 
 
 # --- several candidates ------------------------------------------------------------------------------------

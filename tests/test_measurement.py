@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import json
 import math
+from collections import defaultdict
 from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
@@ -16,10 +17,12 @@ from examples import examples
 from hypothesis import given
 from hypothesis import strategies as st
 from kvcache_sim.cli.main import run
+from kvcache_sim.metrics import measurement
 from kvcache_sim.metrics.channel_use import ChannelUse, later_use
 from kvcache_sim.metrics.load_run import load_run
 from kvcache_sim.metrics.measure_settings import Edge, Measure
 from kvcache_sim.metrics.measurement import MeasuredRequests
+from kvcache_sim.metrics.run import CodedText
 from kvcache_sim.metrics.tier_use import TierUse, later_tier_use
 from kvcache_sim.metrics.windows import Windows, between_marks, steady_from
 from kvcache_sim.scenario.execute import execute
@@ -390,8 +393,46 @@ def test_causes_of_misses_are_those_of_the_measured_requests():
     assert said["from_request"] > 0
 
 
-@pytest.mark.parametrize(("requests", "settled"), [(39, 0), (40, None)])
-def test_of_fewer_than_forty_requests_nothing_is_decided(requests, settled):
-    own = MeasuredRequests(4, Measure(), None)
-    own.windows = SimpleNamespace(requests=requests, settled_window=lambda: None)
-    assert own._settled_request(None) == settled
+@pytest.mark.parametrize("requests", [39, 40])
+@pytest.mark.parametrize("windows", [7, 8])
+def test_a_run_has_settled_once_its_rate_is_steady_and_its_tiers_full_in_its_first_half(
+    monkeypatch, requests, windows
+):
+    for steady in (None, *range(windows)):
+        for full in range(windows):
+            own = MeasuredRequests(4, Measure(), None)
+            own.windows = SimpleNamespace(
+                requests=requests, settled_window=lambda own=steady: own, window_at=lambda at_ns: at_ns // 10,
+                size=5, sums=[0] * windows,
+            )  # fmt: skip
+            monkeypatch.setattr(measurement, "_full_from_ns", lambda run, own=full: 10 * own)
+            expected = None if steady is None or max(steady, full) > windows // 2 else 5 * max(steady, full)
+            assert own._settled_request(None) == (0 if requests < 40 else expected)
+
+
+@examples(60)
+@given(st.data())
+def test_tiers_are_full_when_the_last_bounded_one_is_near_its_most(data):
+    """Two machines and three tiers, one of them unbounded, and other series, in parts of the run."""
+    words = *(f"{tier}.{what}" for tier in ("gpu", "cpu", "disk") for what in ("free", "cached")), "x.free"
+    rows, free = [], defaultdict(lambda: defaultdict(float))
+    for at_ns in range(0, 10 * data.draw(st.integers(1, 6)), 10):
+        for _ in range(2):
+            for code, word in enumerate(words):
+                tier, what = word.split(".")
+                value = float(data.draw(st.integers(0, 100))) + (2.0**51 if tier == "disk" else 0)
+                rows.append((at_ns, code, value))
+                if what == "free" and tier in ("gpu", "cpu"):
+                    free[tier][at_ns] += value
+    parts, cut = [], 2 * len(words) * data.draw(st.integers(1, 3))  # a time is whole in its part
+    for start in range(0, len(rows), cut):
+        own = [np.array(column) for column in zip(*rows[start : start + cut], strict=True)]
+        parts.append({"time_ns": own[0], "name": CodedText(own[1], words), "value": own[2]})
+    run = SimpleNamespace(series=parts[0])
+    fulls = []
+    for total in free.values():
+        most, least = max(total.values()), min(total.values())
+        fulls.append(min(at for at, blocks in total.items() if most - blocks >= 0.95 * (most - least)))
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(measurement, "parts_of", lambda _: parts)
+        assert measurement._full_from_ns(run) == max(fulls)

@@ -18,7 +18,7 @@ from kvcache_sim.metrics.objectives import Objective
 from kvcache_sim.metrics.thresholds import parse_threshold
 from kvcache_sim.sweeps import optimize as optimization
 from kvcache_sim.sweeps.cell import CellRecord, Limits, Study
-from kvcache_sim.sweeps.optimize import Goal, Search, Trial, best, optimize
+from kvcache_sim.sweeps.optimize import Goal, Search, Trial, best, optimize, tried
 from kvcache_sim.sweeps.plan import Resolved
 from kvcache_sim.sweeps.space import Choice, interval
 from kvcache_sim.sweeps.stop import StopRequest
@@ -60,6 +60,10 @@ def test_the_cheapest_that_meets_the_condition(tmp_path):
 
 def test_without_conditions_the_cheapest_of_all(tmp_path):
     assert best(search(tmp_path / "out", 40), COST).settings["x"] < 0.5
+    asked = Search(SPACE, 1, 0, 1, Limits())
+    for smaller, direction in ((True, "MINIMIZE"), (False, "MAXIMIZE")):
+        goal = Goal(Objective("cost.total", smaller), ())
+        assert optimization._open_journal(tmp_path / "out", asked, goal).direction.name == direction
 
 
 def test_a_search_resumes_where_it_stopped(tmp_path):
@@ -91,11 +95,11 @@ def test_the_best_is_the_first_of_the_best_values_among_those_that_meet_all_cond
         Objective("x", smaller),
         [(v, f) for v in (None, -1.0, 0.0, 0.5) for f in (True, False)],
     )
-    for tried in chain.from_iterable(product(kinds, repeat=n) for n in range(4)):
-        trials = [Trial(n, {}, *kind) for n, kind in enumerate(tried)]
+    for drawn in chain.from_iterable(product(kinds, repeat=n) for n in range(4)):
+        trials = [Trial(n, {}, *kind) for n, kind in enumerate(drawn)]
         able = [
             (value if smaller else -value, n)
-            for n, (value, meets) in enumerate(tried)
+            for n, (value, meets) in enumerate(drawn)
             if meets and value is not None
         ]
         chosen = best(trials, objective)
@@ -112,6 +116,20 @@ def test_a_violation_is_the_distance_from_holding_in_units_of_the_limit(conditio
     first, at_zero = goal.violations({"cost": {"total": value}})
     assert first == pytest.approx(violation, rel=1e-9, abs=0)
     assert at_zero == (1e30 if value is None else value)  # no unit: the distance itself
+
+
+def test_the_table_has_settings_once_under_their_first_trial(tmp_path):
+    study, store = Study("sweep_cells:priced", "."), CellStore(tmp_path)
+    store.create()
+    trials = [Trial(n, {"x": x, "kind": "good"}, None, False) for n, x in enumerate((3.0, 5.0, 3.0, 8.0))]
+    cells, _ = tried(study, resolved, trials[1:2], tmp_path)
+    store.save(CellRecord(cells[0].cell_id, "ok", {"cost": {"total": 5.0}}))
+    cells, rows = tried(study, resolved, trials, tmp_path)
+    assert [cell.index for cell in cells] == [0, 1, 3]
+    names = ("cell", "repeat", "status", "set.x", "set.kind", "cost.total")
+    assert [tuple(row[name] for name in names) for row in rows] == [
+        (0, 0, "missing", 3.0, "good", None), (1, 0, "ok", 5.0, "good", 5.0), (3, 0, "missing", 8.0, "good", None),
+    ]  # fmt: skip
 
 
 def test_the_number_of_workers_changes_nothing(tmp_path):

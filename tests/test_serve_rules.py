@@ -161,6 +161,9 @@ def test_every_route_but_health_needs_the_key():
             assert status == (200 if route.path in ("/health", "/ping") else 401), (route.path, sent)
     allowed = {"authorization": "Bearer secret"}
     assert asyncio.run(asked(application, "/version", method="GET", **allowed))[0] == 200
+    broken = idle()
+    broken.broken = RuntimeError()
+    assert asyncio.run(asked(served_by(broken, key="secret"), "/health", method="GET"))[0] == 503
     far = {"client": "10.0.0.9", "host": "elsewhere", "origin": "http://elsewhere"}
     assert asyncio.run(asked(application, "/reset_prefix_cache", **far, **allowed))[0] == 200
 

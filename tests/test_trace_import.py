@@ -12,7 +12,11 @@ import sys
 from pathlib import Path
 
 import pytest
+from examples import examples
+from hypothesis import assume, given
+from hypothesis import strategies as st
 from kvcache_sim.cli.main import run
+from kvcache_sim.workload.chat_template import chat_prompt
 from kvcache_sim.workload.imports.kind import Reading
 from kvcache_sim.workload.imports.naming import Logged, Naming, Notes, salted_ids
 from kvcache_sim.workload.imports.source import log_clock_ns, time_ns
@@ -134,6 +138,185 @@ def test_sessions_stay_apart_without_their_names(tmp_path):
     assert sessions[2:] == ["", ""]
 
 
+BODIES = {
+    "top": lambda body: body,
+    "body": lambda body: {"body": body},
+    "kwargs": lambda body: {"kwargs": body},
+    "request": lambda body: {"request": {"body": body, "method": "POST"}},
+}
+counts = st.none() | st.integers(1, 50)
+
+
+@examples(120)
+@given(st.lists(st.tuples(
+    st.sampled_from(sorted(BODIES)), st.sampled_from(["text", "tokens", "list", "chat", "none"]), st.integers(0, 80),
+    st.none() | st.integers(0, 80), st.tuples(counts, counts, st.none() | st.integers(0, 9)), st.booleans(),
+    st.sampled_from([None, 200, 399, 400, "success", "failure", "error"]), st.none() | st.integers(-2, 3), counts,
+), max_size=4), st.none() | st.integers(1, 9))  # fmt: skip
+def test_a_proxys_log_is_read_wherever_its_members_stand(tmp_path_factory, drawn, assumed):
+    """Prompts of bytes, four to a token, or of tokens; counts of the server go before those of the texts."""
+    drawn = [*drawn, ("top", "text", 16, None, (None, None, None), False, 200, None, 5)]
+    path, expected, left, lines = tmp_path_factory.mktemp("log") / "l.jsonl", [], 0, []
+    for n, (within, kind, size, answered, usage, flat, status, waited_s, most) in enumerate(drawn):
+        prompt = {"text": "x" * size, "tokens": [1] * size, "list": ["x" * size], "none": None}.get(kind)
+        chat = [{"role": "user", "content": [{"type": "text", "text": "x" * size}, {"type": "image_url"}]}]
+        body = (
+            {"messages": chat}
+            if kind == "chat"
+            else {"prompt": prompt}
+            if prompt is not None
+            else {"input": "x"}
+        )
+        body |= {} if most is None else {"max_tokens": most}
+        row = BODIES[within](body) | {"time": 1000 + n, "status": status}
+        names = ("prompt_tokens", "completion_tokens")
+        counted = dict(zip(names, usage[:2], strict=True)) | {
+            "prompt_tokens_details": {"cached_tokens": usage[2]}
+        }
+        said = {} if answered is None else {"choices": [{"message": {"content": "y" * answered}}]}
+        row["output" if flat else "response"] = said if flat else {"body": said | {"usage": counted}}
+        row |= {"usage": counted} if flat else {}
+        row |= {} if waited_s is None else {"completionStartTime": 1000 + n + waited_s}
+        lines.append(json.dumps(row) + "\n")
+        length = len(chat_prompt([("user", "x" * size)])) if kind == "chat" else size
+        whole = length + (answered or 0)
+        tokens = (
+            [-(-own // 4) for own in (length, whole)]
+            if kind != "tokens"
+            else [length, length + -(-(answered or 0) // 4)]
+        )
+        inputs = tokens[0] if usage[0] is None else usage[0]
+        outputs = (
+            usage[1]
+            if usage[1] is not None
+            else tokens[1] - tokens[0]
+            if answered is not None
+            else most or assumed
+        )
+        if status in (400, "failure", "error") or kind == "none" or outputs is None or not length:
+            left += 1
+            continue
+        agree = inputs == tokens[0] and tokens[1] > tokens[0]
+        named = min(tokens[1], inputs + outputs) if agree else min(tokens[0], inputs)
+        more = {} if usage[2] is None else {"cached_tokens": usage[2]}
+        more |= {"ttft_ms": 1000 * waited_s} if waited_s is not None and waited_s >= 0 else {}
+        more |= {"named_length": named} if agree else {}
+        expected.append((1000 * (1000 + n), inputs, outputs, named // 16, more))
+    path.write_text("".join(lines))
+    notes = Notes()
+    found = import_log(str(path), "openai", Reading(Naming(16, b"s"), notes, answer_tokens=assumed))
+    rows = [json.loads(line) for line in found.lines()]
+    first = expected[0][0]
+    own = ("timestamp", "input_length", "output_length", "hash_ids")
+    assert [
+        (row["timestamp"] + first, row["input_length"], row["output_length"], len(row.get("hash_ids", [])),
+         {name: value for name, value in row.items() if name not in own})
+        for row in rows
+    ] == expected  # fmt: skip
+    assert sum(count for count, _ in notes.left_out.values()) == left
+
+
+HEADS = {
+    "aiperf": (['{"metadata": {"credit_issued_ns": 1}}', '{"metadata": {"request_start_ns": 1}}'],
+               ['{"metadata": {}}', '{"credit_issued_ns": 1, "request_start_ns": 2}']),
+    "openai": (['{"time": 1, "prompt": ""}', '{"timestamp": 1, "messages": []}', '{"time": 1, "kwargs": {}}'],
+               ['{"time": 1}', '{"prompt": ""}', '{"messages": [], "body": {}}']),
+    "prometheus": (["# TYPE vllm:x counter", "# HELP vllm:x y", '{"resultType": "matrix", "__name__": "vllm:x"}'],
+                   ["vllm:x 1", "# TYPE x counter", '{"resultType": "matrix"}']),
+    "sglang": (['{"event": "request.finished"}', "[t] Receive: obj=G(", "[t] Finish: obj=G("], ['{"event": "x"}', "Start: obj=G("]),
+    "kv-events": (['["BlockStored"]', '["BlockRemoved"]', '["AllBlocksCleared"]'], ['["BlockMoved"]']),
+    "vllm": (["INFO 12-31 23:59:58 [x] Received request r: params: S(",
+              "DEBUG 12-31 23:59:58 Request r details: prompt: '', prompt_token_ids: [1], prompt_embeds shape: None"],
+             ["INFO 12-31 23:59:58 x", "Received request r: params: S("]),
+    "dynamo": (['{"schema": "dynamo.request.trace.v1"}'], ['{"schema": "dynamo.request.trace.v2"}']),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("kind", sorted(KINDS))
+def test_the_head_of_a_log_says_its_kind(kind):
+    yes, no = HEADS[kind]
+    assert [KINDS[kind].detect(head.encode()) for head in (*yes, *no)] == [True] * len(yes) + [False] * len(
+        no
+    )
+
+
+@pytest.mark.parametrize("message", ["x", {"content": "x"}, {"role": 1}, None])
+def test_a_message_without_a_role_is_a_bad_row(tmp_path, message):
+    good = {"time": 5, "prompt": "x", "max_tokens": 3}
+    rows = [good, {"time": 6, "messages": [message]}, {"time": 6, "messages": []}]
+    (tmp_path / "l").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    _, kept, notes = imported(tmp_path / "l", "openai", skips=True)
+    assert len(kept) == 1
+    assert {reason: first for reason, (_, first) in notes.left_out.items()} == {
+        "a bad row: not a message": 2, "a bad row: not a chat": 3,
+    }  # fmt: skip
+
+
+@examples(60)
+@given(st.lists(st.tuples(
+    st.booleans(), st.booleans(), st.integers(0, 40), st.integers(0, 20), st.none() | st.integers(0, 9),
+    st.none() | st.sampled_from([0.25, 2.0, 9000.0]), st.booleans(),
+), max_size=5))  # fmt: skip
+def test_sglangs_requests_arrive_when_they_were_received_or_their_latency_before_their_end(
+    tmp_path_factory, drawn
+):
+    """Logged as JSON and as text: tokens 0, 1, … of prompts, and answers that the log has whole or not."""
+    drawn = [*drawn, (True, True, 20, 12, None, None, True)]
+    logs, expected, left = {"json": [], "text": []}, [], 0
+    for n, (received, finished, inputs, outputs, cached, latency, whole) in enumerate(drawn):
+        start, end = 1000 + 10 * n, 1005 + 10 * n
+        obj, ids = {"rid": f"r{n}", "input_ids": [*range(inputs)]}, [*range(100, 100 + outputs - (not whole))]
+        meta = {"prompt_tokens": inputs, "completion_tokens": outputs}
+        meta |= {} if cached is None else {"cached_tokens": cached}
+        meta |= {} if latency is None else {"e2e_latency": latency}
+        date = ["1970-01-01 00:{:02}:{:02}".format(*divmod(at, 60)) for at in (start, end)]
+        own = f"obj=GenerateReqInput(rid='r{n}', input_ids={obj['input_ids']}, x=None)"
+        if received:
+            logs["json"].append(
+                json.dumps({"timestamp": date[0], "event": "request.received", "rid": f"r{n}", "obj": obj})
+            )
+            logs["text"].append(f"[{date[0]}] Receive: {own}")
+        if finished:
+            out = {"output_ids": ids, "meta_info": meta}
+            logs["json"].append(
+                json.dumps(
+                    {
+                        "timestamp": date[1],
+                        "event": "request.finished",
+                        "rid": f"r{n}",
+                        "obj": obj,
+                        "out": out,
+                    }
+                )
+            )
+            logs["text"].append(f"[{date[1]}] Finish: {own}, out={out}")
+        logs["json"].append('{"event": "other"}')
+        logs["text"].append("a line of another kind")
+        if not finished or not inputs or (not received and latency is None):
+            left += received or finished
+            continue
+        names = whole and outputs > 0
+        named = inputs + outputs if names else inputs
+        at_s = start if received else max(end - latency, 0)
+        expected.append(
+            row(1000 * at_s, inputs, outputs, named // 16)
+            | ({} if cached is None else {"cached_tokens": cached})
+            | ({"named_length": named} if names else {})
+        )
+    expected.sort(key=lambda each: each["timestamp"])
+    for name, lines in logs.items():
+        path = tmp_path_factory.mktemp("log") / name
+        path.write_text("\n".join(lines))
+        _, rows, notes = imported(path, "sglang")
+        first = expected[0]["timestamp"]
+        found = [
+            each | {"timestamp": each["timestamp"] + first, "hash_ids": len(each.get("hash_ids", []))}
+            for each in rows
+        ]
+        assert found == expected
+        assert sum(count for count, _ in notes.left_out.values()) == left
+
+
 # -- metrics
 
 
@@ -165,13 +348,77 @@ def test_an_answer_of_prometheus_gives_the_same_curve(tmp_path):
     assert imported(path)[:2] == imported(LOGS / "metrics.txt")[:2]
 
 
+@examples(60)
+@given(
+    st.lists(st.tuples(st.integers(1, 30), *(st.integers(0, 5) for _ in range(5))), min_size=1, max_size=5)
+)
+def test_a_load_curve_is_what_came_in_each_interval(tmp_path_factory, intervals):
+    """Finished requests and the growth of the open ones came; those that went unfinished are made up for later."""
+    path = tmp_path_factory.mktemp("m") / "m.txt"
+    at_s, stop, length, running, waiting = 1_795_428_000, 0, 0, 0, 0
+    totals, lines, expected, debt, hits = [0] * 5, [], [], 0, 0
+
+    def scrape() -> None:
+        names = (
+            "request_prompt_tokens_sum",
+            "request_generation_tokens_sum",
+            "request_prompt_tokens_count",
+            "prefix_cache_hits_total",
+            "prefix_cache_queries_total",
+        )
+        lines.append(f"{at_s}\n# TYPE vllm:x counter\n")
+        lines.extend(
+            f'vllm:request_success_total{{finished_reason="{reason}"}} {n}\n'
+            for reason, n in (("stop", stop), ("length", length))
+        )
+        lines.extend(f"vllm:{name} {n}\n" for name, n in zip(names, totals, strict=True))
+        lines.append(
+            f"vllm:num_requests_running {running}\nvllm:num_requests_waiting {waiting}\nvllm:other_total 7\n"
+        )
+
+    scrape()
+    for seconds, by_stop, by_length, tokens, now_running, now_waiting in intervals:
+        ended, opened = by_stop + by_length, now_running + now_waiting - running - waiting
+        stop, length, running, waiting = stop + by_stop, length + by_length, now_running, now_waiting
+        totals = [
+            own + more
+            for own, more in zip(
+                totals, (100 * tokens * ended, 10 * tokens * ended, ended, tokens, 2 * tokens), strict=True
+            )
+        ]
+        start, at_s = at_s, at_s + seconds
+        scrape()
+        hits += tokens
+        came = ended + opened + debt
+        debt = min(came, 0)
+        for k in range(came):
+            at_ns = (2 * k + 1) * seconds * 10**9 // (2 * came)
+            sizes = (max(100 * tokens, 1), max(10 * tokens, 1)) if ended else (1, 1)
+            expected.append((10**9 * (start - 1_795_428_000) + at_ns, *sizes))
+    assume(expected)
+    path.write_text("".join(lines))
+    _, rows, notes = imported(path, "prometheus")
+    first = expected[0][0]
+    assert [(row["timestamp"], row["input_length"], row["output_length"]) for row in rows] == [
+        (pytest.approx((at_ns - first) / 1e6, abs=1e-5), inputs, outputs)
+        for at_ns, inputs, outputs in expected
+    ]
+    assert any("hit rate over this time: 50.0%" in text for text in notes.remarks) == (hits > 0)
+    assert f"{len(intervals) + 1} scrapes over {at_s - 1_795_428_000} s" in " ".join(notes.remarks)
+
+
 def test_a_counter_that_fell_counts_from_nought(tmp_path):
-    first, second, third = ("1795428000\n", "1795428010\n", "1795428020\n")
-    sample = 'vllm:request_success_total{{finished_reason="stop"}} {}\n# TYPE vllm:x counter\n'
+    sample = 'vllm:request_success_total{{finished_reason="{}"}} {}\n'
+    lines = ["# TYPE vllm:x counter\n"]
+    for n, values in enumerate(((100, 50), (110, 50), (4, 49), (4, 60))):  # 10 finish, then 4 + 49, then 11
+        lines.append(f"{1795428000 + 10 * n}\n")
+        lines += [
+            sample.format(reason, value) for reason, value in zip(("stop", "length"), values, strict=True)
+        ]
     path = tmp_path / "m.txt"
-    path.write_text(first + sample.format(100) + second + sample.format(110) + third + sample.format(4))
+    path.write_text("".join(lines))
     _, rows, notes = imported(path)
-    assert len(rows) == 10 + 4
+    assert len(rows) == 10 + 4 + 49 + 11
     assert any("started anew" in text for text in notes.remarks)
 
 

@@ -173,8 +173,10 @@ def tried(
     study: Study, resolve: Resolve, trials: Sequence[Trial], directory: Path
 ) -> tuple[list[Cell], list[Row]]:
     """Return the cells of some trials of a search, and their rows as a sweep's table has them."""
-    distinct = {repr(trial.settings): trial for trial in reversed(trials)}
-    settings = {trial.number: trial.settings for trial in reversed(distinct.values())}
+    distinct: dict[str, Trial] = {}
+    for trial in trials:
+        distinct.setdefault(repr(trial.settings), trial)
+    settings = {trial.number: trial.settings for trial in distinct.values()}
     cells = _cells(study, resolve, settings)
     records, _ = CellStore(directory).peek(cell.cell_id for cell in cells)
     return cells, result_rows(cells, records)
