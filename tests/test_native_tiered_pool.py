@@ -59,7 +59,7 @@ class TieredStores(RuleBasedStateMachine):
                 of_block, self.capacity, policy, prompts, BLOCK, self.chunk
             )
         else:
-            self.store = _core.TieredPoolStore.with_offload(keys, gpu, cpu, policy, (prompts, BLOCK))
+            self.store = _core.TieredPoolStore.with_offload(keys, gpu, cpu, 1, policy, (prompts, BLOCK))
             self.model = OffloadModel(of_block, self.capacity, policy, prompts, BLOCK)
         self.now = 0
         #: request → lease, allocated blocks.

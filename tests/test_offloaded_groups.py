@@ -38,30 +38,40 @@ CHECKED = RunOptions(check="full")
     cpu=st.sampled_from([20, 100, 300]),
     policy=st.sampled_from(["lru", "arc"]),
     seed=st.integers(1, 9),
+    chunk=st.sampled_from([1, 2, 5]),
 )
-def test_drawn_groups_keep_every_invariant(drawn, gpu, cpu, policy, seed):
+def test_drawn_groups_keep_every_invariant(drawn, gpu, cpu, policy, seed, chunk):
     trace = (crowded if seed % 2 else random_trace)(seed, requests=12, sessions=3)
-    run = simulate(with_tier(drawn, gpu, cpu, policy, 1 + seed % 2), trace, options=CHECKED)
+    if len({group.block_size_tokens for group in drawn.layout.groups}) > 1:
+        chunk = 1
+    run = simulate(with_tier(drawn, gpu, cpu, policy, 1 + seed % 2, chunk), trace, options=CHECKED)
     loaded = run.counters.get("edge.cpu->gpu.bytes", 0)
     assert (run.requests["cached_cpu_tokens"].sum() > 0) <= (loaded > 0)
 
 
-@given(tree_traces(4, 15), st.integers(0, 12), st.integers(1, 40), st.sampled_from(["lru", "arc"]))
-@examples(15)
-def test_one_group_of_full_attention_is_no_group_at_all(trace, spare, cpu, policy):
+@given(
+    tree_traces(4, 15),
+    st.integers(0, 12),
+    st.integers(1, 40),
+    st.sampled_from(["lru", "arc"]),
+    st.sampled_from([1, 2, 3]),
+)
+@examples(20)
+def test_one_group_of_full_attention_is_no_group_at_all(trace, spare, chunks, policy, per):
+    cpu = chunks * per
     # of a prompt of whole blocks a model without windows loads the last one too, and computes it again
     trace = replace(trace, input_tokens=trace.input_tokens - (trace.input_tokens % 4 == 0))
     trace = replace(trace, input_tokens=np.maximum(trace.input_tokens, 1))
     gpu = -(-int((trace.input_tokens + trace.output_tokens - 1).max()) // 4) + spare
-    run = simulate(alone(one_full(4), gpu, cpu, policy), trace, options=CHECKED)
+    run = simulate(alone(one_full(4), gpu, cpu, policy, per), trace, options=CHECKED)
     request = ReplayRequest(trace, 4, gpu, outputs="computed", cpu_blocks=cpu, cpu_policy=policy)
-    row, block_bytes = REPLAYERS["vllm"](request, ""), 4 * 131_072
+    row, block_bytes = REPLAYERS["vllm"](replace(request, chunk_blocks=per), ""), 4 * 131_072
     assert run.requests["cached_gpu_tokens"].sum() == row["hit_tokens"]
     assert run.requests["cached_cpu_tokens"].sum() == row["loaded_tokens"]
     assert run.counters["evictions.gpu"] == row["evictions"]
-    assert run.counters["evictions.cpu"] == row["evicted_chunks"]
+    assert run.counters["evictions.cpu"] == row["evicted_chunks"] * per
     assert run.counters.get("edge.cpu->gpu.bytes", 0) == row["loaded_tokens"] // 4 * block_bytes
-    assert run.counters.get("edge.gpu->cpu.bytes", 0) == row["stored_chunks"] * block_bytes
+    assert run.counters.get("edge.gpu->cpu.bytes", 0) == row["stored_chunks"] * per * block_bytes
 
 
 @given(tree_traces(4, 15), st.integers(1, 12))
@@ -108,6 +118,26 @@ def test_a_load_is_what_its_groups_read_and_takes_the_time_of_its_layers(kind, r
         return
     # the step stalls where a layer comes later than the ones before it are computed
     assert first <= waited < whole
+
+
+def test_a_chunk_is_stored_without_blocks_that_left_its_window_if_none_of_them_is_kept():
+    """Chunks of six blocks over steps of two: a block of a chunk may leave the window of five tokens and be taken
+    by others before the chunk is whole. Only its last block is ever read again."""
+    prompts = [[f"a{k}" for k in range(12)], [f"b{k}" for k in range(12)], [f"a{k}" for k in range(12)]]
+    trace = trace_of(prompts, 4, [50] * 3, None, [2] * 3)
+    trace = replace(trace, arrival_ns=np.arange(3, dtype=np.int64) * 10**12)
+    stored = {}
+    for gpu in (17, 20):
+        settings = with_tier(
+            replace(two_groups("sliding", 5, None), max_num_batched_tokens=8), gpu, 300, chunk_blocks=6
+        )
+        (machine,) = settings.machines
+        machine = replace(machine, replica=replace(machine.replica, max_num_batched_tokens=8))
+        run = simulate(replace(settings, machines=(machine,)), trace, options=CHECKED)
+        assert (run.requests["cached_gpu_tokens"] + run.requests["cached_cpu_tokens"]).tolist() == [0, 0, 48]
+        stored[gpu] = run.counters["edge.gpu->cpu.bytes"] // settings.cache.block_bytes
+    assert stored[20] == 2 * 24
+    assert stored[17] == 2 * 24 - 2
 
 
 def serve(store: _core.GroupStore, request: int, tokens: int) -> int:

@@ -20,25 +20,35 @@ from support.traces import random_trace
 CHECKED = RunOptions(check="full")
 
 
-def scenario(gpu: int, cpu: int, policy: str, block: int = 4) -> str:
-    tier = f"{{capacity: {cpu} blocks, policy: {policy}, semantics: vllm-offload}}"
+def scenario(gpu: int, cpu: int, policy: str, chunk_blocks: int, block: int = 4) -> str:
+    chunk = f"chunk_tokens: {chunk_blocks * block}" if chunk_blocks > 1 else "chunk_tokens: null"
+    tier = f"{{capacity: {cpu} blocks, policy: {policy}, semantics: vllm-offload, {chunk}}}"
     capacity = f"gpu: {{capacity: {gpu} blocks}}, cpu: {tier}"
     return f"cache: {{block_size: {block}}}\ntiers: {{{capacity}}}\n"
 
 
-@given(tree_traces(4), st.integers(0, 12), st.integers(1, 40), st.sampled_from(["lru", "arc"]))
-@examples(20)
-def test_an_instant_run_gives_the_replays_integers(trace, spare, cpu, policy):
+@given(
+    tree_traces(4),
+    st.integers(0, 12),
+    st.integers(1, 40),
+    st.sampled_from(["lru", "arc"]),
+    st.sampled_from([1, 2, 3]),
+)
+@examples(30)
+def test_an_instant_run_gives_the_replays_integers(trace, spare, chunks, policy, chunk_blocks):
+    cpu = chunks * chunk_blocks
     longest = int((trace.input_tokens + trace.output_tokens - 1).max())
     gpu = -(-longest // 4) + spare
-    done = instant(scenario(gpu, cpu, policy), trace, CHECKED)
+    done = instant(scenario(gpu, cpu, policy, chunk_blocks), trace, CHECKED)
     request = ReplayRequest(trace, 4, gpu, outputs="computed", cpu_blocks=cpu, cpu_policy=policy)
+    request = replace(request, chunk_blocks=chunk_blocks)
     replayed = REPLAYERS["vllm"](request, "")
     evicted, moved = done.summary["cache"]["evictions"], done.run.counters
     block_bytes = 4 * 131_072
-    assert (evicted["gpu"], evicted["cpu"]) == (replayed["evictions"], replayed["evicted_chunks"])
+    assert evicted["gpu"] == replayed["evictions"]
+    assert evicted["cpu"] == replayed["evicted_chunks"] * chunk_blocks
     assert moved.get("edge.cpu->gpu.bytes", 0) == replayed["loaded_tokens"] // 4 * block_bytes
-    assert moved.get("edge.gpu->cpu.bytes", 0) == replayed["stored_chunks"] * block_bytes
+    assert moved.get("edge.gpu->cpu.bytes", 0) == replayed["stored_chunks"] * chunk_blocks * block_bytes
     assert done.run.requests["cached_gpu_tokens"].sum() == replayed["hit_tokens"]
     assert done.run.requests["cached_cpu_tokens"].sum() == replayed["loaded_tokens"]
 

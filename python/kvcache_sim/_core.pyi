@@ -997,7 +997,12 @@ class TieredPoolStore(MachineStore, LowerTiers, LoadedStore):
 
     @staticmethod
     def with_offload(
-        keys: Keys, capacity_blocks: int, cpu_blocks: int, policy: str, prompts: tuple[list[int], int]
+        keys: Keys,
+        capacity_blocks: int,
+        cpu_blocks: int,
+        chunk_blocks: int,
+        policy: str,
+        prompts: tuple[list[int], int],
     ) -> TieredPoolStore:
         """Return an empty store above vLLM's CPU offloading; ``policy`` is ``lru`` or ``arc``."""
 
@@ -1039,7 +1044,7 @@ class GroupStore(MachineStore, LowerTiers):
         limits: tuple[int, int | None, int],
         capacity_blocks: int,
         rules: str,
-        tier: tuple[int, str, str],
+        tier: tuple[int, int, str, str],
         prompt_tokens: list[int],
     ) -> GroupStore:
         """Return a store above an empty tier.
@@ -1049,8 +1054,8 @@ class GroupStore(MachineStore, LowerTiers):
             limits: As for the class.
             capacity_blocks: GPU blocks.
             rules: As for the class.
-            tier: Blocks, eviction policy, and writes of the tier: ``engine`` (vLLM's connector offers
-                blocks), ``back`` or ``through`` (the tree's write policies).
+            tier: Blocks, those of a chunk, eviction policy, and writes of the tier: ``engine`` (vLLM's
+                connector offers blocks), ``back`` or ``through`` (the tree's write policies).
             prompt_tokens: Prompt tokens of each request.
         """
 
@@ -2013,9 +2018,16 @@ class EngineRequests:
             hits, forced, taken, inserted, evicted, cached_blocks, unique_keys, free_queue.
         """
     def vllm_offloading(
-        self, capacity_blocks: int, policy: str, cpu_blocks: int, store_threshold: int, step_tokens: int
+        self,
+        capacity_blocks: int,
+        policy: str,
+        chunks: tuple[int, int],
+        store_threshold: int,
+        step_tokens: int,
     ) -> dict[str, Any]:
         """Replay vLLM's block pool with CPU offloading, in steps of at most ``step_tokens`` tokens.
+
+        ``chunks``: chunks of the CPU, and blocks of a chunk.
 
         Returns:
             The entries of ``vllm``, and loaded, stored, tier_evicted, refused, resident, arc.

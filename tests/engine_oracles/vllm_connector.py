@@ -1,8 +1,9 @@
 """vLLM's own Scheduler and OffloadingConnector over several cache groups, against ``tiers.cpu.semantics:
 vllm-offload``.
 
-Requests one after another, each alone; a copy is complete when its step has ended. Every load, store and
-eviction of the tier and every hit must be equal. Run as a program: FOLDER STREAMS FIRST.
+Requests one after another, each alone; a copy is complete when its step has ended, of the last step when a step
+without requests has. Every load, store and eviction of the tier and every hit must be equal. Run as a program:
+FOLDER STREAMS FIRST.
 """
 
 from __future__ import annotations
@@ -44,7 +45,7 @@ KINDS: tuple[list[str], ...] = (
 
 
 class Drawn:
-    """A stream, its groups in blocks of one size, the blocks of pool and tier, and the tier's policy."""
+    """A stream, its groups in blocks of one size, the blocks of the pool, the tier's chunks and its policy."""
 
     def __init__(self, seed: int) -> None:
         draw = random.Random(seed)
@@ -80,6 +81,11 @@ class Drawn:
         self.gpu = most + 4 + draw.randint(0, most)
         self.cpu = draw.randint(1, 3 * most)
         self.policy = draw.choice(["lru", "lru", "arc"])
+        #: Blocks of a chunk, of which the tier has ``cpu``.
+        self.per = random.Random(-seed - 1).choice([1, 1, 2, 3, 4])
+        self.cpu = max(1, self.cpu // self.per)
+        if interval:
+            self.groups = replace(self.groups, retention_interval=interval * self.per)
 
 
 def connector_of() -> tuple[Any, Any]:
@@ -110,7 +116,7 @@ class Engine:
     def __init__(self, real: types.SimpleNamespace, drawn: Drawn) -> None:
         self.real, self.drawn = real, drawn
         self.tier = real.CPUOffloadingManager(drawn.cpu, drawn.policy)
-        self.stored = self.evicted = self.loaded = self.lost = 0
+        self.stored = self.evicted = self.lost = self.stored_blocks = self.loaded_blocks = 0
         self.hits, self.local = list[tuple[int, int]](), dict[int, int]()
         self._count()
         connector, scheduling = connector_of()
@@ -127,7 +133,7 @@ class Engine:
         )
         pool = (drawn.gpu, True)
         configuration = vllm_group_schedules.configuration(settings, drawn.groups, pool)
-        add_connector(configuration, drawn.groups)
+        add_connector(configuration, drawn)
         layout = drawn.groups.layout
         self.scheduler = real.Scheduler(
             configuration,
@@ -161,14 +167,14 @@ class Engine:
             else (),
             tokens_per_hash=self.drawn.groups.layout.hash_block_size,
             hash_block_size=self.drawn.groups.layout.hash_block_size,
-            blocks_per_chunk=1,
-            block_size_factor=1,
+            blocks_per_chunk=self.drawn.per,
+            block_size_factor=self.drawn.per,
             get_manager=lambda: self.tier,
         )
 
     def _count(self) -> None:
-        """Count what the tier stores, evicts and loads."""
-        store, load = self.tier.prepare_store, self.tier.prepare_load
+        """Count the chunks that the tier stores and evicts."""
+        store = self.tier.prepare_store
 
         def stored(keys: Any, context: Any) -> Any:
             done = store(keys, context)
@@ -177,21 +183,22 @@ class Engine:
                 self.evicted += len(done.evicted_keys)
             return done
 
-        def loaded(keys: Any, context: Any) -> Any:
-            self.loaded += len(keys)
-            return load(keys, context)
-
-        self.tier.prepare_store, self.tier.prepare_load = stored, loaded
+        self.tier.prepare_store = stored
 
     def step(self, request: Any) -> None:
         """Run a step and all its copies."""
         out = self.scheduler.schedule()
         meta = out.kv_connector_metadata
+        self.loaded_blocks += sum(len(job.dst_spec.block_ids) for job in meta.load_jobs.values())
+        self.stored_blocks += sum(len(job.src_spec.block_ids) for job in meta.store_jobs.values())
         arrived = {job.req_id for job in meta.load_jobs.values()}
         self.jobs |= dict.fromkeys([*meta.load_jobs, *meta.store_jobs], 1)
         order = list(out.num_scheduled_tokens)
         sampled = [[] if request.is_prefill_chunk else [-1] for _ in order]
-        done, self.jobs = self.complete(completed_jobs=self.jobs), {}
+        # the worker submits a store with the step after: a refused offer comes again before the last one ends
+        is_last = request.num_output_tokens + 1 == request.max_tokens and not request.is_prefill_chunk
+        done = self.complete(completed_jobs={} if order and is_last else self.jobs)
+        self.jobs = self.jobs if order and is_last else {}
         outputs = Record(
             sampled_token_ids=sampled,
             req_id_to_index={name: index for index, name in enumerate(order)},
@@ -235,20 +242,22 @@ class Engine:
             "cached tokens": [cached for cached, _ in self.hits],
             "hits": vllm_pools.digest(list(self.local.values())),
             "loads": vllm_pools.digest([loaded for _, loaded in self.hits]),
-            "stored": self.stored,
-            "loaded": self.loaded,
-            "evicted": self.evicted,
+            "stored chunks": self.stored,
+            "stored blocks": self.stored_blocks,
+            "loaded blocks": self.loaded_blocks,
+            "evicted chunks": self.evicted,
             "evicted from the pool": self.lost,
             "free queue": vllm_group_schedules.free_groups(self.scheduler),
         }
 
 
-def add_connector(configuration: Any, groups: GroupSettings) -> None:
+def add_connector(configuration: Any, drawn: Drawn) -> None:
     """Add what the connector reads to a configuration."""
+    chunk = drawn.groups.layout.scheduler_block_size * drawn.per
     configuration.kv_transfer_config = Record(
-        engine_id="engine", kv_connector_extra_config={}, kv_load_failure_policy="fail"
+        engine_id="engine", kv_connector_extra_config={"block_size": chunk}, kv_load_failure_policy="fail"
     )
-    configuration.cache_config.prefix_cache_retention_interval = groups.retention_interval
+    configuration.cache_config.prefix_cache_retention_interval = drawn.groups.retention_interval
     configuration.cache_config.cache_dtype = "auto"
     configuration.model_config.dtype = "bf16"
     parallel = configuration.parallel_config
@@ -263,7 +272,8 @@ def replayed(drawn: Drawn) -> dict[str, Any]:
         BLOCK,
         drawn.gpu,
         outputs="computed",
-        cpu_blocks=drawn.cpu,
+        cpu_blocks=drawn.cpu * drawn.per,
+        chunk_blocks=drawn.per,
         cpu_policy=drawn.policy,
         step_tokens=drawn.groups.max_num_batched_tokens,
     )
@@ -271,15 +281,16 @@ def replayed(drawn: Drawn) -> dict[str, Any]:
     return {
         "hits": row["per_request_hit_tokens_sha256"],
         "loads": row["per_request_loaded_tokens_sha256"],
-        "stored": row["stored_chunks"],
-        "evicted": row["evicted_chunks"],
+        "stored chunks": row["stored_chunks"],
+        "evicted chunks": row["evicted_chunks"],
         "evicted from the pool": row["evictions"],
     }
 
 
 def ours(drawn: Drawn) -> dict[str, Any]:
     """Return the same of a run of this project, requests a long time apart."""
-    settings = with_tier(drawn.groups, drawn.gpu, drawn.cpu, drawn.policy)
+    cpu = drawn.cpu * drawn.per
+    settings = with_tier(drawn.groups, drawn.gpu, cpu, drawn.policy, chunk_blocks=drawn.per)
     trace = replace(drawn.trace, arrival_ns=np.arange(len(drawn.trace), dtype=np.int64) * 10**12)
     simulation = Simulation(settings, trace, RunOptions(check="full"))
     run = simulation.run()
@@ -289,9 +300,9 @@ def ours(drawn: Drawn) -> dict[str, Any]:
         "cached tokens": (rows["cached_gpu_tokens"] + rows["cached_cpu_tokens"]).tolist(),
         "hits": vllm_pools.digest(rows["cached_gpu_tokens"].tolist()),
         "loads": vllm_pools.digest(rows["cached_cpu_tokens"].tolist()),
-        "stored": run.counters.get("edge.gpu->cpu.bytes", 0) // block,
-        "loaded": run.counters.get("edge.cpu->gpu.bytes", 0) // block,
-        "evicted": run.counters["evictions.cpu"],
+        "stored blocks": run.counters.get("edge.gpu->cpu.bytes", 0) // block,
+        "loaded blocks": run.counters.get("edge.cpu->gpu.bytes", 0) // block,
+        "evicted chunks": run.counters["evictions.cpu"] // drawn.per,
         "evicted from the pool": run.counters["evictions.gpu"],
         "free queue": [None if key is None else key[0] for key in free.free_queue()],
     }
@@ -307,7 +318,7 @@ def differs(real: types.SimpleNamespace, seed: int) -> str | None:
         raise Refused from error
     kinds = [f"{group.name}/{group.block_size_tokens}" for group in drawn.groups.layout.groups]
     said = (
-        f"{kinds}, pool {drawn.gpu}, tier {drawn.cpu} {drawn.policy}, interval {drawn.groups.retention_interval},"
+        f"{kinds}, pool {drawn.gpu}, tier {drawn.cpu} of {drawn.per} {drawn.policy}, interval {drawn.groups.retention_interval},"
         f" step {drawn.groups.max_num_batched_tokens}"
     )
     theirs, own = engine.figures(), replayed(drawn) if drawn.is_replay else ours(drawn)

@@ -15,14 +15,20 @@ from support.clusters import cluster
 from support.group_runs import settings_of
 
 
-def with_tier(drawn: GroupSettings, gpu: int, cpu: int, policy: str = "lru", machines: int = 1):
+def with_tier(
+    drawn: GroupSettings, gpu: int, cpu: int, policy: str = "lru", machines: int = 1, chunk_blocks: int = 1
+):
     """Return settings of machines whose pool of groups has a tier below."""
     settings = settings_of(drawn, CacheSettings(), ReplicaSettings(max_num_seqs=8), gpu, machines)
     tiers = (TierSettings("gpu", gpu), TierSettings("cpu", cpu, policy))
     edges = cluster((gpu, cpu), machines)
     return replace(
         edges,
-        cache=replace(settings.cache, lower_semantics="vllm-offload"),
+        cache=replace(
+            settings.cache,
+            lower_semantics="vllm-offload",
+            lower_chunk_tokens=chunk_blocks * settings.cache.block_size_tokens,
+        ),
         machines=tuple(
             replace(own, tiers=tiers, replica=m.replica)
             for own, m in zip(edges.machines, settings.machines, strict=True)
@@ -30,9 +36,9 @@ def with_tier(drawn: GroupSettings, gpu: int, cpu: int, policy: str = "lru", mac
     )
 
 
-def alone(drawn: GroupSettings, gpu: int, cpu: int, policy: str = "lru"):
+def alone(drawn: GroupSettings, gpu: int, cpu: int, policy: str = "lru", chunk_blocks: int = 1):
     """The same, a request at a time and without time, each prompt in one step."""
-    settings = with_tier(replace(drawn, max_num_batched_tokens=4096), gpu, cpu, policy)
+    settings = with_tier(replace(drawn, max_num_batched_tokens=4096), gpu, cpu, policy, 1, chunk_blocks)
     machines = tuple(
         replace(m, replica=replace(m.replica, max_num_batched_tokens=4096, instant=True))
         for m in settings.machines
@@ -72,7 +78,7 @@ def core_store_of(
     """Return a machine's store for requests of blocks of 4 tokens; ``write`` is of the tree's rules alone."""
     trace, layout = trace_of(rows, 4), settings.layout
     keys = native_groups(layout, trace, answers_shared=True)
-    below = (cpu, "lru", write if settings.rules == "tree" else "engine")
+    below = (cpu, 1, "lru", write if settings.rules == "tree" else "engine")
     return _core.GroupStore.with_tier(
         keys, settings.limits, gpu, settings.rules, below, trace.input_tokens.tolist()
     )

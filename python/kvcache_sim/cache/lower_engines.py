@@ -31,16 +31,16 @@ def lower_engine_maker(
 
 
 def groups_with_tier_maker(
-    groups: GroupSettings, trace: Trace, write: str
+    groups: GroupSettings, cache: CacheSettings, trace: Trace
 ) -> Callable[[Sequence[TierSettings]], _core.GroupStore]:
     """Return the maker of a machine's store for cache groups with a tier below: vLLM's, or the tree's."""
     keys = native_groups(groups.layout, trace, answers_shared=True)
-    writes = write if groups.rules == "tree" else "engine"
+    writes = cache.lower_write if groups.rules == "tree" else "engine"
     prompts = trace.input_tokens.tolist()
 
     def make(tiers: Sequence[TierSettings]) -> _core.GroupStore:
         (gpu, cpu), _ = _blocks(tiers)
-        below = cpu, tiers[1].policy, writes
+        below = cpu, cache.lower_chunk_blocks, tiers[1].policy, writes
         return _core.GroupStore.with_tier(keys, groups.limits, gpu, groups.rules, below, prompts)
 
     return make
@@ -59,7 +59,9 @@ def _vllm_offload(cache: CacheSettings, trace: Trace, keys: _core.Keys) -> MakeL
 
     def make(tiers: Sequence[TierSettings]) -> LowerStore:
         (gpu, cpu), _ = _blocks(tiers)
-        return _core.TieredPoolStore.with_offload(keys, gpu, cpu, tiers[1].policy, prompts)
+        return _core.TieredPoolStore.with_offload(
+            keys, gpu, cpu, cache.lower_chunk_blocks, tiers[1].policy, prompts
+        )
 
     return make
 
@@ -80,12 +82,13 @@ def _hicache(cache: CacheSettings, trace: Trace, keys: _core.Keys) -> MakeLower:
 
 def _lmcache(cache: CacheSettings, trace: Trace, keys: _core.Keys) -> MakeLower:
     prompts, block = trace.input_tokens.tolist(), cache.block_size_tokens
-    chunk_blocks = max(1, cache.lower_chunk_tokens // block)
 
     def make(tiers: Sequence[TierSettings]) -> LowerStore:
         (gpu, cpu), disk = _blocks(tiers)
         below, policy = (cpu, disk or 0), f"{cache.lower_semantics}:{tiers[1].policy}"
-        return _core.TieredPoolStore.with_lmcache(keys, gpu, below, chunk_blocks, policy, (prompts, block))
+        return _core.TieredPoolStore.with_lmcache(
+            keys, gpu, below, cache.lower_chunk_blocks, policy, (prompts, block)
+        )
 
     return make
 

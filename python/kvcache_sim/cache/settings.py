@@ -100,7 +100,7 @@ class CacheSettings(Value):
     policy: str = "lru"
     #: Rules of the tier below the GPU; None: those of the tree.
     lower_semantics: LowerEngine | None = None
-    #: Tokens of the chunks that LMCache's tiers store; 0: a block.
+    #: Tokens of the chunks that an engine's tiers store; 0: a block.
     lower_chunk_tokens: int = 0
     #: Write policy of that engine's lower tier, if it has a choice.
     lower_write: str = "back"
@@ -144,6 +144,11 @@ class CacheSettings(Value):
         if self.groups is not None:
             return self.groups.block_bytes
         return self.block_size_tokens * self.kv_bytes_per_token
+
+    @property
+    def lower_chunk_blocks(self) -> int:
+        """Blocks of a chunk of an engine's own tiers."""
+        return max(1, self.lower_chunk_tokens // self.block_size_tokens)
 
     def matchable_blocks(self, tokens: int) -> int:
         """Return the most leading blocks of ``tokens`` tokens that may hit (semantics 1)."""

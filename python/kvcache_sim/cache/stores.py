@@ -137,7 +137,7 @@ class StoreMaker:
 
         cache = self.cache
         if cache.lower_semantics is not None:
-            make_tiered = groups_with_tier_maker(groups, self._trace, cache.lower_write)
+            make_tiered = groups_with_tier_maker(groups, cache, self._trace)
             return lambda tiers, write_back: _pool(make_tiered(tiers))
         make_lone = group_maker(groups, self._trace, cache.enabled)
         return lambda tiers, write_back: _pool(make_lone(lone_capacity(cache, tiers)))

@@ -108,10 +108,12 @@ def cachesim(
         int | None,
         typer.Option(help="sglang-unified: fewest tokens from storage", min=1, show_default="256"),
     ] = None,
-    chunk_tokens: Annotated[int, typer.Option(help="lmcache: tokens a chunk", min=0, metavar="TOKENS")] = 0,
+    chunk_tokens: Annotated[
+        int, typer.Option(help="lmcache, -server, vllm: tokens a chunk of the CPU", min=0, metavar="TOKENS")
+    ] = 0,
     cpu_chunks: Annotated[
         int,
-        typer.Option(help="lmcache, -server: chunks of the CPU; vllm: blocks of its CPU offloading", min=0),
+        typer.Option(help="lmcache, -server: chunks of the CPU; vllm: those of its CPU offloading", min=0),
     ] = 0,
     cpu_policy: Annotated[
         CpuPolicyChoice | None,

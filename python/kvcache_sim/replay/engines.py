@@ -46,12 +46,13 @@ def replay_vllm(request: ReplayRequest, variant: str) -> ReplayResult:
 
 
 def replay_offloading(request: ReplayRequest) -> ReplayResult:
-    """Replay vLLM's KVCacheManager with its CPUOffloadingManager below; a chunk there is a block."""
+    """Replay vLLM's KVCacheManager with its CPUOffloadingManager below."""
     policy = f"vllm with --cpu-chunks, {request.cpu_policy}"
     refuse_without_effect(request, policy, window=True, outputs=True, store_threshold=True, cpu=True)
     if request.secondary:
         return replay_tiering(request)
-    tier = (request.cpu_policy, min(request.cpu_blocks, 2**31 - 1), request.store_threshold)
+    chunks = min(request.cpu_blocks // request.chunk_blocks, 2**31 - 1), request.chunk_blocks
+    tier = (request.cpu_policy, chunks, request.store_threshold)
     answer = native_requests(request).vllm_offloading(
         useful_blocks(request), *tier, min(request.step_tokens, 2**31 - 1)
     )
@@ -60,8 +61,9 @@ def replay_offloading(request: ReplayRequest) -> ReplayResult:
 
 def replay_tiering(request: ReplayRequest) -> ReplayResult:
     """Replay vLLM's pool with its CPU tier and a secondary tier below."""
-    if request.store_threshold:
-        raise UsageError("has no effect with --secondary-tier", where="--store-threshold")
+    useless = {"--store-threshold": request.store_threshold != 0, "--chunk-tokens": request.chunk_blocks != 1}
+    for option in (option for option, is_given in useless.items() if is_given):
+        raise UsageError("has no effect with --secondary-tier", where=option)
     sizes = (
         useful_blocks(request),
         request.cpu_policy,
@@ -86,7 +88,8 @@ def offloading_figures(request: ReplayRequest, answer: dict[str, Any]) -> Replay
     return {
         "system": "vLLM V1 KVCacheManager + CPUOffloadingManager",
         **pool_figures(request, answer, hits),
-        "cpu_chunks": request.cpu_blocks,
+        "cpu_chunks": request.cpu_blocks // request.chunk_blocks,
+        "chunk_tokens": request.chunk_blocks * request.block_size_tokens,
         "cpu_policy": request.cpu_policy,
         "store_threshold": request.store_threshold,
         "max_num_batched_tokens": request.step_tokens,

@@ -65,8 +65,9 @@ class ReplayRequest:
     write_policy: str = ""
     #: Storage below the host.
     storage: StorageCapacity | None = None
-    #: Blocks of vLLM's CPU offloading tier below the pool, and its policy.
+    #: Blocks of vLLM's CPU offloading tier below the pool, those of a chunk, and its policy.
     cpu_blocks: int = 0
+    chunk_blocks: int = 1
     cpu_policy: str = "lru"
     #: True if a secondary tier, which keeps every block, is below vLLM's CPU tier.
     secondary: bool = False

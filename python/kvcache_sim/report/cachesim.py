@@ -71,11 +71,18 @@ def capacity_of(
         "capacity_blocks": blocks(options.capacity, "--capacity"),
     }
     if options.cpu_chunks:
-        capacities["cpu_blocks"] = options.cpu_chunks
+        chunk_blocks, rest = divmod(options.chunk_tokens or size, size)
+        if rest:
+            expected = f"a multiple of the blocks of {size} tokens"
+            raise UsageError("a chunk is whole blocks", where="--chunk-tokens", expected=expected)
+        capacities["cpu_blocks"] = options.cpu_chunks * chunk_blocks
+        capacities["chunk_blocks"] = chunk_blocks
         capacities["cpu_policy"] = options.cpu_policy or "lru"
         capacities["secondary"] = options.secondary
     elif options.secondary:
         raise UsageError("has no effect without --cpu-chunks", where="--secondary-tier")
+    elif options.chunk_tokens:
+        raise UsageError("has no effect without --cpu-chunks", where="--chunk-tokens")
     elif options.cpu_policy:
         raise UsageError("has no effect without --cpu-chunks", where="--cpu-policy")
     if options.host_capacity:
@@ -105,7 +112,7 @@ def _useless(family: str, options: CapacityOptions) -> dict[str, bool]:
         "--write-policy": bool(options.write_policy) and not host,
         "--storage": bool(options.storage) and not host,
         "--prefetch-threshold": options.prefetch_threshold is not None and not host,
-        "--chunk-tokens": options.chunk_tokens != 0 and not chunks,
+        "--chunk-tokens": options.chunk_tokens != 0 and not chunks and family != "vllm",
         "--cpu-chunks": options.cpu_chunks != 0 and not chunks and family != "vllm",
         "--cpu-policy": bool(options.cpu_policy) and family != "vllm",
         "--secondary-tier": options.secondary and family != "vllm",

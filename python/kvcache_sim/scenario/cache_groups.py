@@ -8,7 +8,7 @@ from dataclasses import replace
 from kvcache_sim.cache.groups import GroupSettings
 from kvcache_sim.model.kv_groups import kv_layout
 from kvcache_sim.model.step_times import measured_on
-from kvcache_sim.scenario.engine_tiers import lower_semantics
+from kvcache_sim.scenario.engine_tiers import chunk_tokens, lower_semantics
 from kvcache_sim.scenario.idle import Contradiction, Finding
 from kvcache_sim.scenario.replica_section import ReplicaSection
 from kvcache_sim.scenario.schema import MachineSection, ScenarioModel
@@ -95,9 +95,15 @@ def findings(model: ScenarioModel, machines: tuple[MachineSection, ...]) -> Iter
     if own and own != served_model(model).kv_bytes_per_token:
         yield ("cache", "kv_bytes_per_token"), f"the layers of {name} say what a block of its groups holds"
     groups = cache_groups(model)
-    align = groups.layout.scheduler_block_size if groups is not None else 1
-    if model.cache.retention_interval is not None and model.cache.retention_interval % align:
-        why = f"windows and states are kept at multiples of {align}, the groups' common block"
+    assert groups is not None
+    align, chunk = groups.layout.scheduler_block_size, chunk_tokens(model)
+    if chunk and (chunk % align or any(g.block_size_tokens != align for g in groups.layout.groups)):
+        sizes = ", ".join(str(g.block_size_tokens) for g in groups.layout.groups)
+        why = f"a chunk is whole blocks of groups with blocks of one size, and those of {name} have {sizes}"
+        yield Contradiction(("tiers", TIERS[STAGING], "chunk_tokens"), why)
+    unit, what = (chunk, "chunk below") if chunk else (align, "common block")
+    if model.cache.retention_interval is not None and model.cache.retention_interval % unit:
+        why = f"windows and states are kept at multiples of {unit}, the groups' {what}"
         yield ("cache", "retention_interval"), why
     if model.pools.prefill or model.pools.decode:
         why = f"the cache groups of {name} are not handed over between machines"

@@ -12,7 +12,7 @@ from kvcache_sim.tiers import COMPUTE, STAGING, TIERS
 
 _OWN, _DISK = TIERS[STAGING], TIERS[STAGING + 1]
 #: Semantics whose tiers store chunks of several blocks.
-_CHUNKED = ("lmcache", "lmcache-server")
+_CHUNKED = ("lmcache", "lmcache-server", "vllm-offload")
 #: The fetch policies that correspond to SGLang's stop policies.
 _STOPS = ("best-effort", "wait", "timeout")
 
@@ -30,7 +30,7 @@ def lower_semantics(model: ScenarioModel) -> LowerEngine | None:
 
 
 def chunk_tokens(model: ScenarioModel) -> int:
-    """Return the tokens of a chunk of LMCache's tiers; 0: those of a block."""
+    """Return the tokens of a chunk of an engine's tiers; 0: those of a block."""
     own = model.tiers.lower.get(_OWN)
     return 0 if own is None else own.chunk_tokens or 0
 
@@ -68,7 +68,8 @@ def findings(model: ScenarioModel, machines: tuple[MachineSection, ...]) -> Iter
             if name != _OWN and tier.semantics is not None:
                 yield Contradiction(("tiers", name, "semantics"), f"engines' own rules are the {_OWN}'s")
             if tier.chunk_tokens is not None and (name != _OWN or own not in _CHUNKED):
-                yield ("tiers", name, "chunk_tokens"), f"only tiers.{_OWN}.semantics lmcache stores chunks"
+                why = f"only tiers.{_OWN}.semantics {' or '.join(_CHUNKED)} stores chunks"
+                yield ("tiers", name, "chunk_tokens"), why
         here, common = machine.tiers.lower.get(_OWN), model.tiers.lower.get(_OWN)
         for key in ("semantics", "chunk_tokens"):
             if getattr(here, key, None) != getattr(common, key, None):

@@ -209,7 +209,7 @@ def _tiers(
         blocks, form = capacity.blocks, section.form(form)
         if capacity.size_bytes is not None:
             blocks = capacity.size_bytes // form.bytes_of(block_bytes)
-        least = 1 if name == TIERS[COMPUTE] else max(1, cache.lower_chunk_tokens // cache.block_size_tokens)
+        least = 1 if name == TIERS[COMPUTE] else cache.lower_chunk_blocks
         if blocks is not None and blocks < least:
             raise UsageError(
                 f"tiers.{name}.capacity is below one {'block' if least == 1 else 'chunk'}",

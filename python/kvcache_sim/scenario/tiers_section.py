@@ -25,7 +25,9 @@ class TierSection(Section, kw_only=True):
     ] = None
     chunk_tokens: Annotated[
         Count | None,
-        about(f"of the {TIERS[STAGING]} with LMCache: tokens of a chunk; null: cache.block_size"),
+        about(
+            f"of the {TIERS[STAGING]} with LMCache or vllm-offload: tokens of a chunk; null: cache.block_size"
+        ),
     ] = None
     kv_ratio: Annotated[
         Annotated[float, Meta(gt=0, le=1)] | None,

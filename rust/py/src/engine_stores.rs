@@ -82,11 +82,14 @@ impl PyTieredPoolStore {
         keys: &PyKeys,
         capacity_blocks: Arg<u32>,
         cpu_blocks: Arg<u64>,
+        chunk_blocks: Arg<u32>,
         policy: &str,
         prompts: Arg<(Vec<u64>, u64)>,
     ) -> PyResult<Py<Self>> {
-        let policy = offload_policy(policy, cpu_blocks.0 as usize)?;
-        let below = OffloadBelow(offload_tier(cpu_blocks.0, policy, keys.0.requests())?);
+        let chunks = chunks_of(chunk_blocks.0, (cpu_blocks.0, 0))?;
+        let capacity = chunks.capacities().0;
+        let policy = offload_policy(policy, capacity as usize)?;
+        let below = OffloadBelow::new(offload_tier(capacity, policy, keys.0.requests())?, chunks);
         Self::above(py, Box::new(below), keys, capacity_blocks.0, prompts.0)
     }
 
@@ -102,9 +105,7 @@ impl PyTieredPoolStore {
         policy: &str,
         prompts: Arg<(Vec<u64>, u64)>,
     ) -> PyResult<Py<Self>> {
-        at_least_one(u64::from(chunk_blocks.0), "blocks of a chunk")?;
-        let chunks = TierChunks::new(chunk_blocks.0, blocks.0);
-        at_least_one(chunks.capacities().0, "chunks of the CPU")?;
+        let chunks = chunks_of(chunk_blocks.0, blocks.0)?;
         let unknown = || no_such_policy(policy);
         let (mode, variant) = policy.split_once(':').ok_or_else(unknown)?;
         let below: Box<dyn Below> = if mode == "lmcache-server" {
@@ -119,11 +120,18 @@ impl PyTieredPoolStore {
     }
 }
 
+/// Chunks of tiers of given blocks.
+pub fn chunks_of(blocks: u32, capacity_blocks: (u64, u64)) -> PyResult<TierChunks> {
+    at_least_one(u64::from(blocks), "blocks of a chunk")?;
+    let chunks = TierChunks::new(blocks, capacity_blocks);
+    at_least_one(chunks.capacities().0, "chunks of the CPU")?;
+    Ok(chunks)
+}
+
 /// An empty tier of vLLM's CPU offloading.
-pub fn offload_tier(blocks: u64, policy: Box<AnyPolicy>, requests: u32) -> PyResult<UsedTier> {
-    at_least_one(blocks, "blocks of the CPU")?;
-    let tier = OffloadTier::new(policy, blocks as usize, 0);
-    Ok(UsedTier::new(tier, blocks, requests))
+pub fn offload_tier(chunks: u64, policy: Box<AnyPolicy>, requests: u32) -> PyResult<UsedTier> {
+    let tier = OffloadTier::new(policy, chunks as usize, 0);
+    Ok(UsedTier::new(tier, chunks, requests))
 }
 
 /// Pages of a storage (None: unbounded), the smallest prefetch in pages, and the tokens that prefetches may request.

@@ -80,17 +80,22 @@ impl EngineRequests {
         py: Python<'py>,
         capacity_blocks: u32,
         policy: &str,
-        cpu_blocks: u32,
+        chunks: (u32, u32),
         store_threshold: u32,
         step_tokens: u64,
     ) -> PyResult<Bound<'py, PyDict>> {
+        let (cpu_chunks, chunk_blocks) = chunks;
         at_least_one(u64::from(capacity_blocks), "blocks")?;
-        at_least_one(u64::from(cpu_blocks), "blocks of the CPU")?;
+        at_least_one(u64::from(cpu_chunks), "chunks of the CPU")?;
+        at_least_one(u64::from(chunk_blocks), "blocks of a chunk")?;
         at_least_one(step_tokens, "tokens of a step")?;
-        let capacity = cpu_blocks as usize;
+        let capacity = cpu_chunks as usize;
         let policy = offload_policy(policy, capacity)?;
         let (done, counts) = py.detach(|| {
-            let tier = OffloadTier::new(policy, capacity, store_threshold);
+            let tier = (
+                OffloadTier::new(policy, capacity, store_threshold),
+                chunk_blocks,
+            );
             vllm_offload_replay::replay(&self.requests(), capacity_blocks, tier, step_tokens)
         });
         let answer = pool_answer(py, done)?;

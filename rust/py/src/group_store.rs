@@ -11,7 +11,7 @@ use kvsim_core::store::{StoreError, STAGING};
 use pyo3::prelude::*;
 
 use crate::argument::{from_attributes, Arg};
-use crate::engine_stores::offload_tier;
+use crate::engine_stores::{chunks_of, offload_tier};
 use crate::engines::offload_policy;
 use crate::groups::{capacity_of, limits_of, KvGroups};
 use crate::machine_store::{own_store, store_calls, AnyStore, PyMachineStore};
@@ -80,10 +80,10 @@ store_calls! {
             limits: PyLimits,
             capacity_blocks: Arg<u32>,
             rules: &str,
-            tier: (Arg<u64>, String, String),
+            tier: (Arg<u64>, Arg<u32>, String, String),
             prompt_tokens: Arg<Vec<u64>>,
         ) -> PyResult<Py<Self>> {
-            let (cpu_blocks, policy, writes) = tier;
+            let (cpu_blocks, chunk_blocks, policy, writes) = tier;
             let requests = prompt_tokens.0.len() as u32;
             let writes = match writes.as_str() {
                 "engine" => GroupWrites::Engine,
@@ -100,15 +100,17 @@ store_calls! {
                 return answered(Err(StoreError::Lengths(groups.groups[0].keys.requests())));
             }
             let blocks = capacity_of(capacity_blocks.0)?;
+            let chunks = chunks_of(chunk_blocks.0, (cpu_blocks.0, 0))?;
+            let capacity = chunks.capacities().0;
             let order: Box<AnyPolicy> = match (policy.as_str(), writes) {
                 ("lru", GroupWrites::Engine) => Box::<RankedLru>::default(),
-                _ => offload_policy(&policy, cpu_blocks.0 as usize)?,
+                _ => offload_policy(&policy, capacity as usize)?,
             };
-            let tier = match (offload_tier(cpu_blocks.0, order, requests)?, writes) {
+            let tier = match (offload_tier(capacity, order, requests)?, writes) {
                 (tier, GroupWrites::Engine) => tier.of_groups(groups.groups.len() as u32),
                 (tier, _) => tier,
             };
-            let below = GroupTier::new(tier, writes, blocks, prompt_tokens.0);
+            let below = GroupTier::new((tier, chunks), writes, blocks, prompt_tokens.0);
             let store = made(groups, limits, capacity_blocks, rules)?;
             let store = AnyStore::Groups(store.above(below));
             Py::new(py, (Self, PyMachineStore::new(store)))

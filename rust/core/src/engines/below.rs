@@ -49,6 +49,19 @@ impl Prompt<'_> {
         chunks.map(|chunk| self.chunk_key(chunk)).collect()
     }
 
+    /// Returns the end of the blocks that vLLM's CPU tier adds to the first `from`, at most `limit`
+    /// (`_lookup_complete_chunks`): whole chunks from the one in which they end on, and at least a chunk more.
+    pub fn reached(&self, from: u32, limit: u32, has: impl Fn(u64) -> bool) -> u32 {
+        let per = self.chunk_blocks;
+        let mut chunks = from / per..limit / per;
+        let lacking = chunks.find(|&chunk| !has(self.chunk_key(chunk)));
+        let end = lacking.unwrap_or(limit / per) * per;
+        if end < from + per {
+            return from;
+        }
+        end
+    }
+
     /// Returns the keys of blocks `[start, end)`, in order.
     pub fn keys(&self, (start, end): (u32, u32)) -> impl DoubleEndedIterator<Item = u64> + '_ {
         (start..end).map(|block| self.key(block))
@@ -134,4 +147,36 @@ pub trait Below: std::fmt::Debug + Send + Sync {
 
     /// Checks the tiers (I2, I3).
     fn check(&self, pool: &CopiedPool) -> Result<(), Violation>;
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::keys::NO_REQUEST;
+
+    #[test]
+    fn a_hit_grows_by_a_chunk_from_the_chunk_in_which_the_pools_hit_ends() {
+        let ids = (0..10).collect();
+        let keys = BlockKeys::new(vec![0, 10], ids, 1, vec![10], vec![NO_REQUEST]).unwrap();
+        let prompt = Prompt {
+            request: 0,
+            whole_blocks: 10,
+            chunk_blocks: 4,
+            keys: &keys,
+        };
+        let reached = |from, there: &[u32]| {
+            let has = |key| there.iter().any(|&chunk| prompt.chunk_key(chunk) == key);
+            prompt.reached(from, 10, has)
+        };
+        assert_eq!(reached(0, &[0]), 4);
+        assert_eq!(reached(1, &[0]), 1, "three blocks are less than a chunk");
+        assert_eq!(reached(1, &[0, 1]), 8);
+        assert_eq!(
+            reached(1, &[1]),
+            1,
+            "the chunk in which the pool ends is needed"
+        );
+        assert_eq!(reached(4, &[1]), 8);
+        assert_eq!(reached(8, &[0, 1]), 8, "the rest of the prompt is no chunk");
+    }
 }

@@ -1,7 +1,7 @@
 //! Tier below a pool of several cache groups, in a timed run. Blocks of each group are stored under the pool's
 //! keys.
 //!
-//! Under vLLM's rules (0.33.0, `OffloadingConnectorScheduler`, one block per chunk) all groups are looked up once
+//! Under vLLM's rules (0.33.0, `OffloadingConnectorScheduler`, chunks of one or more blocks of a group) all groups are looked up once
 //! more behind the pool's joint hit, in the tier alone. Blocks of a step are offered at its end, if they are prompt
 //! blocks that are kept. The tier orders a request's blocks by their end in the prompt, across groups. Under the tree's rules a prompt continues from where all groups can, block by block from
 //! pool or tier. Blocks go down when they leave the pool (write-back) or are computed (write-through). A group
@@ -18,12 +18,13 @@ use std::collections::{BTreeMap, BTreeSet};
 use super::copies::{Copies, Copy};
 use super::groups::manager::GroupManager;
 use super::groups::Found;
+use super::tier_chunks::TierChunks;
 use super::used_tier::UsedTier;
 use crate::convert::fit;
 use crate::records::Records;
-use crate::store::contract::MovingStore;
+use crate::store::contract::{MovingStore, TierOccupancy};
 use crate::store::newcomer::Brought;
-use crate::store::{Answer, LeaseId, MoveId, Order, Violation};
+use crate::store::{Answer, LeaseId, MoveId, Order, Violation, STAGING};
 use offer::ToOffer;
 use presence::InBoth;
 
@@ -54,6 +55,7 @@ pub struct FoundBelow {
 #[derive(Debug)]
 pub struct GroupTier {
     tier: UsedTier,
+    chunks: TierChunks,
     writes: GroupWrites,
     /// Copies in flight, and the blocks of each group that a move copies.
     pub copies: Copies,
@@ -61,8 +63,8 @@ pub struct GroupTier {
     prompt_tokens: Vec<u64>,
     /// For each running request, the prompt blocks that are still to be offered.
     to_offer: Vec<Option<ToOffer>>,
-    /// Requests whose last offer was refused.
-    refused: BTreeSet<u32>,
+    /// Requests with blocks of a refused offer, or of a chunk that is not complete.
+    watched: BTreeSet<u32>,
     /// For each lease, the loads of its admission, until they are taken.
     brought: BTreeMap<LeaseId, Brought>,
 }
@@ -70,18 +72,19 @@ pub struct GroupTier {
 impl GroupTier {
     /// An empty tier below a pool of `capacity_blocks` blocks.
     pub fn new(
-        tier: UsedTier,
+        (tier, chunks): (UsedTier, TierChunks),
         writes: GroupWrites,
         capacity_blocks: u32,
         prompt_tokens: Vec<u64>,
     ) -> Self {
         Self {
             tier,
+            chunks,
             writes,
             copies: Copies::new(capacity_blocks),
             by_group: BTreeMap::new(),
             to_offer: vec![None; prompt_tokens.len()],
-            refused: BTreeSet::new(),
+            watched: BTreeSet::new(),
             prompt_tokens,
             brought: BTreeMap::new(),
         }
@@ -139,7 +142,7 @@ impl GroupTier {
     /// Releases a request; the blocks of the tier that it used count as used once more.
     pub fn release(&mut self, lease: LeaseId, (request, was_admitted): (u32, bool)) {
         self.to_offer[request as usize] = None;
-        self.refused.remove(&request);
+        self.watched.remove(&request);
         self.brought.remove(&lease);
         if was_admitted {
             self.tier.finish(request);
@@ -163,18 +166,38 @@ impl GroupTier {
         end * fit::<u32>(groups.len()) + fit::<u32>(groups.len() - 1 - group)
     }
 
-    /// Returns the tier.
-    pub fn tier(&self) -> &UsedTier {
-        &self.tier
+    /// Returns the last block of the chunk in which a block lies.
+    fn chunk_end(&self, (group, block): GroupSlot) -> GroupSlot {
+        let per = self.chunks.blocks;
+        (group, block / per * per + per - 1)
+    }
+
+    /// Returns the key of the chunk in which a block lies: that of its last block.
+    fn chunk_key(&self, manager: &GroupManager, request: u32, slot: GroupSlot) -> u64 {
+        let (group, last) = self.chunk_end(slot);
+        presence::key_of(manager, group, request, last)
+    }
+
+    /// Returns the use of the tier's blocks.
+    pub fn occupancy(&self) -> TierOccupancy {
+        let chunks = self.tier.counts(self.copies.writing_blocks());
+        self.chunks.occupancy(STAGING, chunks)
+    }
+
+    /// Returns the number of blocks evicted so far.
+    pub fn evicted(&self) -> u64 {
+        self.tier.evicted() * u64::from(self.chunks.blocks)
     }
 
     /// Returns the number of the tier's blocks that the pool has too.
     pub fn duplicates(&self, manager: &GroupManager) -> u64 {
         let groups = manager.groups().len() as u64;
-        self.tier.count(|key| {
+        let has = |key| {
             let (group, key) = presence::group_of(groups, key);
             manager.has(group, key)
-        })
+        };
+        let chunks = self.tier.keys();
+        chunks.map(|chunk| self.chunks.in_pool(has, chunk)).sum()
     }
 
     /// Returns the moves that still read some blocks, ascending.

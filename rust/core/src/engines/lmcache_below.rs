@@ -207,7 +207,7 @@ impl Below for LmcacheBelow {
 
     fn occupancy(&self, pool: &CopiedPool, tier: usize) -> TierOccupancy {
         let own = self.tier(tier);
-        let (there, per) = (own.chunks.len(), u64::from(self.chunks.blocks));
+        let there = own.chunks.len();
         let (writing, in_use) = if tier == STAGING {
             (pool.copies.writing_blocks(), own.in_use.len() as u64)
         } else {
@@ -215,13 +215,7 @@ impl Below for LmcacheBelow {
             let writing = self.to_disk.keys().filter(here).count() as u64;
             (writing, own.in_use.count(|key| own.chunks.contains(key)))
         };
-        TierOccupancy {
-            free: self.chunks.capacity_blocks(tier) - there * per,
-            held: (in_use - writing) * per,
-            cached: (there - in_use) * per,
-            in_flight: writing * per,
-            private: 0,
-        }
+        self.chunks.occupancy(tier, [there, in_use, writing])
     }
 
     fn eviction_counts(&self, tier: usize) -> EvictionCounts {
@@ -233,7 +227,7 @@ impl Below for LmcacheBelow {
         let in_cpu = |key| tier > STAGING && self.tiers.cpu.chunks.contains(key);
         let counted = keys.map(|key| match in_cpu(key) {
             true => u64::from(self.chunks.blocks),
-            false => self.chunks.in_pool(pool, key),
+            false => self.chunks.in_pool(|key| pool.has(key), key),
         });
         counted.sum()
     }

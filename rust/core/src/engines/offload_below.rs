@@ -4,19 +4,28 @@ use super::below::{Below, Prompt, Site};
 use super::copied_pool::CopiedPool;
 use super::copies::Copy;
 use super::held_keys::HeldKeys;
+use super::tier_chunks::TierChunks;
 use super::used_tier::UsedTier;
 use crate::store::contract::{EvictionCounts, TierOccupancy};
 use crate::store::{add_part, MoveId, Part, Violation, STAGING};
 
-/// Tier below a pool of one group.
+/// Tier below a pool of one group; it stores chunks of one or more blocks.
 #[derive(Debug)]
-pub struct OffloadBelow(pub UsedTier);
+pub struct OffloadBelow {
+    tier: UsedTier,
+    chunks: TierChunks,
+}
 
-/// Returns slots and keys of a range of blocks in the only group.
+/// Returns slots and keys of a range of chunks in the only group.
 fn placed(prompt: Prompt<'_>, (start, end): (u32, u32)) -> Vec<(u32, u64)> {
-    (start..end)
-        .map(|block| (block, prompt.key(block)))
-        .collect()
+    (start..end).zip(prompt.chunk_keys((start, end))).collect()
+}
+
+impl OffloadBelow {
+    /// A tier of as many chunks as it may have.
+    pub fn new(tier: UsedTier, chunks: TierChunks) -> Self {
+        Self { tier, chunks }
+    }
 }
 
 impl Below for OffloadBelow {
@@ -24,15 +33,16 @@ impl Below for OffloadBelow {
         2
     }
 
+    fn chunk_blocks(&self) -> u32 {
+        self.chunks.blocks
+    }
+
     fn found(&self, prompt: Prompt<'_>, in_pool: u32, limit: u32) -> u32 {
-        let mut behind = in_pool..limit.max(in_pool);
-        behind
-            .find(|&block| !self.0.contains(prompt.key(block)))
-            .unwrap_or(limit.max(in_pool))
+        prompt.reached(in_pool, limit, |chunk| self.tier.contains(chunk))
     }
 
     fn brings(&self, prompt: Prompt<'_>, block: u32) -> bool {
-        self.0.contains(prompt.key(block))
+        self.found(prompt, block, block + 1) > block
     }
 
     fn parts(
@@ -42,25 +52,22 @@ impl Below for OffloadBelow {
         (start, limit): (u32, u32),
     ) -> Vec<Part> {
         let mut parts = Vec::new();
-        for block in start..limit {
-            let key = prompt.key(block);
-            if !self.0.contains(key) {
-                break;
-            }
-            let part = (STAGING, pool.copies.written_by(key));
+        let end = self.found(prompt, start, limit);
+        for (block, chunk) in (start..end).zip(prompt.chunk_keys_of_blocks((start, end))) {
+            let part = (STAGING, pool.copies.written_by(chunk));
             add_part(&mut parts, part, (block, block + 1));
         }
         parts
     }
 
     fn protect(&mut self, mut keys: Vec<u64>) -> Vec<u64> {
-        keys.retain(|&key| self.0.contains(key));
-        self.0.in_use.hold(&keys);
+        keys.retain(|&key| self.tier.contains(key));
+        self.tier.in_use.hold(&keys);
         keys
     }
 
     fn in_use(&mut self) -> &mut HeldKeys {
-        &mut self.0.in_use
+        &mut self.tier.in_use
     }
 
     fn admitted(&mut self, _: Prompt<'_>, _: u32) -> u32 {
@@ -74,55 +81,67 @@ impl Below for OffloadBelow {
         blocks: (u32, u32),
         after: &[MoveId],
     ) -> Vec<MoveId> {
-        self.0
-            .load(prompt.request, placed(prompt, blocks).into_iter());
+        let per = self.chunks.blocks;
+        let chunks = placed(prompt, (blocks.0 / per, blocks.1.div_ceil(per)));
+        self.tier.load(prompt.request, chunks.into_iter());
         after.to_vec()
     }
 
     fn offers_after(&self, _: u32, to: u32) -> u32 {
-        to
+        to.next_multiple_of(self.chunks.blocks)
     }
 
     fn offer(&mut self, site: Site<'_>, prompt: Prompt<'_>, blocks: (u32, u32)) -> bool {
-        let offered = placed(prompt, blocks);
-        let Some(stored) = self.0.offer(prompt.request, &offered) else {
+        let per = self.chunks.blocks;
+        let chunks = (blocks.0 / per, blocks.1 / per);
+        let offered = placed(prompt, chunks);
+        let Some(stored) = self.tier.offer(prompt.request, &offered) else {
             return false;
         };
-        site.records
-            .evicted_from(STAGING, stored.evicted, site.now_ns);
-        let held = site.pool.blocks(prompt.request, blocks);
-        let sent = held.into_iter().zip(&offered).zip(stored.is_new);
+        let evicted = stored.evicted.len() as u64 * u64::from(per);
+        site.records.evicted_from(STAGING, evicted, site.now_ns);
+        self.chunks.forget(&stored.evicted, |_| false);
+        self.chunks.stored(prompt, chunks);
+        let sent = offered.iter().zip(stored.is_new);
         let sent = sent.filter(|&(_, is_new)| is_new);
-        let (held, new): (Vec<u32>, Vec<u64>) =
-            sent.map(|((block, &(_, key)), _)| (block, key)).unzip();
+        let (at, new): (Vec<u32>, Vec<u64>) = sent.map(|(&chunk, _)| chunk).unzip();
         if !new.is_empty() {
-            self.0.in_use.hold(&new);
-            site.pool.copies.write(new.clone(), held, &new);
+            let blocks = |chunk: u32| {
+                let blocks = (chunk * per, (chunk + 1) * per);
+                site.pool.blocks(prompt.request, blocks)
+            };
+            let held = at.into_iter().flat_map(blocks).collect();
+            let sent = self.chunks.each_block(&new);
+            self.tier.in_use.hold(&sent);
+            site.pool.copies.write(sent, held, &new);
         }
         true
     }
 
     fn ended(&mut self, copy: &Copy, _: MoveId) {
-        self.0.in_use.release_keys(&copy.keys);
+        self.tier.in_use.release_keys(&copy.keys);
     }
 
     fn finish(&mut self, prompt: Prompt<'_>) {
-        self.0.finish(prompt.request);
+        self.tier.finish(prompt.request);
     }
 
     fn occupancy(&self, pool: &CopiedPool, _: usize) -> TierOccupancy {
-        self.0.occupancy(pool.copies.writing_blocks())
+        let own = self.tier.counts(pool.copies.writing_blocks());
+        self.chunks.occupancy(STAGING, own)
     }
 
     fn eviction_counts(&self, _: usize) -> EvictionCounts {
-        EvictionCounts::of(self.0.evicted())
+        EvictionCounts::of(self.tier.evicted() * u64::from(self.chunks.blocks))
     }
 
     fn duplicates(&self, pool: &CopiedPool, _: usize) -> u64 {
-        self.0.count(|key| pool.has(key))
+        let keys = self.tier.keys();
+        keys.map(|chunk| self.chunks.in_pool(|key| pool.has(key), chunk))
+            .sum()
     }
 
     fn check(&self, _: &CopiedPool) -> Result<(), Violation> {
-        self.0.check()
+        self.tier.check()
     }
 }

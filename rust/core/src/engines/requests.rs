@@ -3,6 +3,7 @@
 use std::collections::VecDeque;
 use std::sync::Arc;
 
+use super::below::Prompt;
 use crate::causes::engine::{Lookup, MissCauses};
 use crate::causes::eviction_log::EvictionLog;
 use crate::convert::fit;
@@ -32,6 +33,17 @@ impl Requests<'_> {
     /// Returns the leading blocks of a request that may hit: the last token is always computed.
     pub fn limit(&self, request: u32) -> u32 {
         fit::<u32>((self.input_tokens[request as usize] - 1) / u64::from(self.block_size))
+    }
+
+    /// Returns a request's prompt, for tiers that store chunks of so many blocks.
+    pub fn prompt(&self, request: u32, chunk_blocks: u32) -> Prompt<'_> {
+        let tokens = self.input_tokens[request as usize];
+        Prompt {
+            request,
+            whole_blocks: fit::<u32>(tokens / u64::from(self.block_size)),
+            chunk_blocks,
+            keys: self.keys,
+        }
     }
 
     /// Returns the keys of a prompt's full blocks, from a given block on.

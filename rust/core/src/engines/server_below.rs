@@ -314,13 +314,8 @@ impl Below for ServerBelow {
         let writing = own.writing.len();
         let there = own.kept.order.len() + if tier == DISK { writing } else { 0 };
         let in_use = own.in_use.len();
-        TierOccupancy {
-            free: self.chunks.capacity_blocks(tier) - self.blocks(there),
-            held: self.blocks(in_use - writing),
-            cached: self.blocks(there - in_use),
-            in_flight: self.blocks(writing),
-            private: 0,
-        }
+        let counts = [there, in_use, writing].map(|chunks| chunks as u64);
+        self.chunks.occupancy(tier, counts)
     }
 
     fn eviction_counts(&self, tier: usize) -> EvictionCounts {
@@ -331,7 +326,7 @@ impl Below for ServerBelow {
         let keys = self.level(tier).kept.order.keys().into_iter();
         let counted = keys.map(|key| match tier == DISK && self.memory.has(key) {
             true => u64::from(self.chunks.blocks),
-            false => self.chunks.in_pool(pool, key),
+            false => self.chunks.in_pool(|key| pool.has(key), key),
         });
         counted.sum()
     }

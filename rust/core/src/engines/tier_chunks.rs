@@ -1,8 +1,8 @@
-//! Chunks of LMCache's tiers as blocks of the pool above: the size of a chunk, and the blocks of each.
+//! Chunks of an engine's tiers as blocks of the pool above: the size of a chunk, and the blocks of each.
 
 use super::below::Prompt;
-use super::copied_pool::CopiedPool;
 use super::key_index::KeyMap;
+use crate::store::contract::TierOccupancy;
 use crate::store::STAGING;
 
 /// Size of a chunk, capacities of the tiers, and the blocks of the chunks that they keep.
@@ -33,8 +33,20 @@ impl TierChunks {
     }
 
     /// Returns the blocks of a tier.
-    pub fn capacity_blocks(&self, tier: usize) -> u64 {
+    fn capacity_blocks(&self, tier: usize) -> u64 {
         [self.capacity_blocks.0, self.capacity_blocks.1][tier - STAGING]
+    }
+
+    /// Returns the use of a tier's blocks, from the chunks that are there, those in use, and those of them being written.
+    pub fn occupancy(&self, tier: usize, [there, in_use, writing]: [u64; 3]) -> TierOccupancy {
+        let per = u64::from(self.blocks);
+        TierOccupancy {
+            free: self.capacity_blocks(tier) - there * per,
+            held: (in_use - writing) * per,
+            cached: (there - in_use) * per,
+            in_flight: writing * per,
+            private: 0,
+        }
     }
 
     /// Returns the chunks' keys, each once for every block.
@@ -45,29 +57,38 @@ impl TierChunks {
 
     /// Remembers the blocks of a prompt's chunks that a tier keeps.
     pub fn stored(&mut self, prompt: Prompt<'_>, (start, end): (u32, u32)) {
+        for chunk in start..end {
+            let blocks = (chunk * self.blocks, (chunk + 1) * self.blocks);
+            self.has_blocks(prompt.chunk_key(chunk), || prompt.keys(blocks).collect());
+        }
+    }
+
+    /// Remembers the blocks of a chunk that a tier keeps.
+    pub fn has_blocks(&mut self, chunk: u64, blocks: impl Fn() -> Box<[u64]>) {
         if self.blocks > 1 {
-            for chunk in start..end {
-                let blocks = (chunk * self.blocks, (chunk + 1) * self.blocks);
-                let keys = prompt.keys(blocks).collect();
-                self.keys.insert(prompt.chunk_key(chunk), keys);
-            }
+            self.keys.insert(chunk, blocks());
         }
     }
 
     /// Forgets the blocks of chunks that no tier keeps any more.
     pub fn forget(&mut self, keys: &[u64], is_here: impl Fn(u64) -> bool) {
-        for key in keys {
-            if !is_here(*key) {
-                self.keys.remove(key);
+        for &key in keys {
+            if !is_here(key) {
+                self.take(key);
             }
         }
     }
 
-    /// Returns the number of a chunk's blocks that the pool has.
-    pub fn in_pool(&self, pool: &CopiedPool, chunk: u64) -> u64 {
+    /// Returns the keys of a chunk's blocks, and forgets them.
+    pub fn take(&mut self, chunk: u64) -> Box<[u64]> {
+        self.keys.remove(&chunk).unwrap_or_else(|| [chunk].into())
+    }
+
+    /// Returns the number of a chunk's blocks that a pool has.
+    pub fn in_pool(&self, has: impl Fn(u64) -> bool, chunk: u64) -> u64 {
         match self.keys.get(&chunk) {
-            Some(keys) => keys.iter().filter(|&&key| pool.has(key)).count() as u64,
-            None => u64::from(pool.has(chunk)),
+            Some(keys) => keys.iter().filter(|&&key| has(key)).count() as u64,
+            None => u64::from(has(chunk)),
         }
     }
 }

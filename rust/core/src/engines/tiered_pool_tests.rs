@@ -17,7 +17,8 @@ use crate::store::{LeaseId, MoveId, Reservation, Times};
 fn offloading(gpu: u32, cpu: usize) -> TieredPool {
     let keys = BlockKeys::of_rows(1, &[[0, 1, 2], [0, 1, 2], [3, 4, 5], [6, 7, 8]]);
     let tier = OffloadTier::new(Box::<OffloadLru>::default(), cpu, 0);
-    let below = OffloadBelow(UsedTier::new(tier, cpu as u64, 4));
+    let chunks = TierChunks::new(1, (cpu as u64, 0));
+    let below = OffloadBelow::new(UsedTier::new(tier, cpu as u64, 4), chunks);
     TieredPool::new(keys, gpu, Box::new(below), vec![7; 4], 2).unwrap()
 }
 
@@ -97,14 +98,14 @@ fn a_key_that_was_refused_and_then_stored_is_recent_when_its_request_ends() {
     };
     assert_eq!(
         (offer(&mut tier, 0, 1), offer(&mut tier, 1, 2)),
-        (Some(0), Some(0))
+        (Some(vec![]), Some(vec![]))
     );
     tier.in_use.hold(&[1, 2]);
     assert_eq!(offer(&mut tier, 2, 3), None);
     tier.in_use.release_keys(&[1, 2]);
-    assert_eq!(offer(&mut tier, 2, 3), Some(1), "1 leaves");
+    assert_eq!(offer(&mut tier, 2, 3), Some(vec![1]), "1 leaves");
     tier.finish(1);
     tier.finish(2);
-    assert_eq!(offer(&mut tier, 3, 4), Some(1), "2 leaves");
+    assert_eq!(offer(&mut tier, 3, 4), Some(vec![2]), "2 leaves");
     assert!(tier.contains(3) && tier.check().is_ok());
 }

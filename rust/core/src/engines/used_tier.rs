@@ -7,7 +7,6 @@ use std::cmp::Reverse;
 
 use super::held_keys::HeldKeys;
 use super::offload_tier::{Access, KeySet, OffloadTier, UsedKeys};
-use crate::store::contract::TierOccupancy;
 use crate::store::Violation;
 
 /// A running request's use of the tier.
@@ -38,8 +37,8 @@ pub struct UsedTier {
 pub struct Stored {
     /// For each key of the offer, true if it is new in the tier.
     pub is_new: Vec<bool>,
-    /// Number of keys evicted for the offer.
-    pub evicted: u64,
+    /// Keys evicted for the offer.
+    pub evicted: Vec<u64>,
 }
 
 impl UsedTier {
@@ -96,15 +95,14 @@ impl UsedTier {
         if done.is_refused {
             return None;
         }
-        let evicted = done.evicted.len() as u64;
         self.stored += done.stored;
-        self.evicted += evicted;
+        self.evicted += done.evicted.len() as u64;
         let accesses = done.accesses.iter();
         Some(Stored {
             is_new: accesses
                 .map(|&(_, access)| access == Access::Stored)
                 .collect(),
-            evicted,
+            evicted: done.evicted,
         })
     }
 
@@ -137,17 +135,10 @@ impl UsedTier {
         self.tier.access(&keys);
     }
 
-    /// Returns the use of the blocks; `writing_blocks` of them are being written.
-    pub fn occupancy(&self, writing_blocks: u64) -> TierOccupancy {
+    /// Returns the number of keys, of those in use, and of those being written, which is given.
+    pub fn counts(&self, writing: u64) -> [u64; 3] {
         let there = self.tier.policy.resident() as u64;
-        let in_use = self.in_use.len() as u64;
-        TierOccupancy {
-            free: self.capacity_blocks - there,
-            held: in_use - writing_blocks,
-            cached: there - in_use,
-            in_flight: writing_blocks,
-            private: 0,
-        }
+        [there, self.in_use.len() as u64, writing]
     }
 
     /// Returns the number of keys evicted so far.
@@ -155,9 +146,14 @@ impl UsedTier {
         self.evicted
     }
 
+    /// Returns the keys.
+    pub fn keys(&self) -> impl Iterator<Item = u64> + '_ {
+        self.tier.policy.keys()
+    }
+
     /// Returns the number of keys for which a predicate holds.
     pub fn count(&self, is_so: impl Fn(u64) -> bool) -> u64 {
-        self.tier.policy.keys().filter(|&key| is_so(key)).count() as u64
+        self.keys().filter(|&key| is_so(key)).count() as u64
     }
 
     /// Checks that the counts add up and that keys in use are present (I2, I3).

@@ -1,6 +1,6 @@
 //! Replay of requests in file order through vLLM's block pool with its CPU offloading tier below (0.33.0), times ignored.
 //!
-//! Behind the pool's hit, the tier is looked up for the prompt's next full blocks, including the last: the pool
+//! Behind the pool's hit, the tier is looked up for the prompt's next full chunks of one or more blocks, including the last: the pool
 //! always computes the last token, but the tier may load its block. Found blocks are loaded at once. Then the prompt's
 //! blocks behind the loaded ones are offered to the tier, or all of them if nothing was loaded, step by step as they
 //! are computed (`OffloadingConnectorScheduler`, `offload_prompt_only`); what a step has refused is offered again with
@@ -9,8 +9,8 @@
 use super::block_pool::BlockPool;
 use super::offload_tier::{Access, ArcSizes, KeySet, OffloadTier};
 use super::requests::Requests;
+use super::tier_chunks::TierChunks;
 use super::vllm_replay::{replay_over, Below, VllmReplay};
-use crate::convert::fit;
 
 /// Results of the tier.
 #[derive(Debug, Default)]
@@ -33,27 +33,27 @@ pub struct OffloadCounts {
 struct Offloading<'a, 'b> {
     requests: &'a Requests<'b>,
     tier: OffloadTier,
+    chunks: TierChunks,
     /// Most tokens that a step computes.
     step_tokens: u64,
-    /// Keys of the prompt that was looked up last, from the first block that the pool lacks.
-    asked: Vec<u64>,
     /// Use of the tier's keys by each running request.
     used: Vec<Vec<(u64, Access)>>,
     counts: OffloadCounts,
 }
 
-/// Replays every request through a pool of `capacity_blocks` blocks and the tier, in steps of `step_tokens` tokens.
+/// Replays every request through a pool of `capacity_blocks` blocks and a tier of chunks of `chunk_blocks` blocks, in
+/// steps of `step_tokens` tokens.
 pub fn replay(
     requests: &Requests<'_>,
     capacity_blocks: u32,
-    tier: OffloadTier,
+    (tier, chunk_blocks): (OffloadTier, u32),
     step_tokens: u64,
 ) -> (VllmReplay, OffloadCounts) {
     let mut below = Offloading {
         requests,
         tier,
+        chunks: TierChunks::new(chunk_blocks, (0, 0)),
         step_tokens,
-        asked: Vec::new(),
         used: vec![Vec::new(); requests.keys.requests() as usize],
         counts: OffloadCounts::default(),
     };
@@ -68,37 +68,37 @@ pub fn replay(
 
 impl Below for Offloading<'_, '_> {
     fn found(&mut self, request: u32, from: u32) -> u32 {
-        self.asked = self.requests.prompt_keys(request, from);
-        let there = self
-            .asked
-            .iter()
-            .take_while(|&&key| self.tier.policy.contains(key));
-        fit::<u32>(there.count())
+        let prompt = self.requests.prompt(request, self.chunks.blocks);
+        let has = |chunk| self.tier.policy.contains(chunk);
+        prompt.reached(from, prompt.whole_blocks.max(from), has) - from
     }
 
     fn has(&self, request: u32, block: u32) -> bool {
-        self.tier
-            .policy
-            .contains(self.requests.keys.key(request, block))
+        let prompt = self.requests.prompt(request, self.chunks.blocks);
+        let chunk = block / prompt.chunk_blocks;
+        chunk < prompt.whole_chunks() && self.tier.policy.contains(prompt.chunk_key(chunk))
     }
 
     /// Loads the tier's keys behind the pool's hit, and offers the rest of the prompt to the tier, step by step.
     fn serve(&mut self, pool: &mut BlockPool, request: u32, (found, below): (u32, u32)) {
-        let size = i64::from(self.requests.block_size);
+        let (size, per) = (i64::from(self.requests.block_size), self.chunks.blocks);
+        let prompt = self.requests.prompt(request, per);
         self.counts.loaded.push(i64::from(below) * size);
-        let keys = std::mem::take(&mut self.asked);
-        let loaded = &keys[..below as usize];
-        self.tier.access(loaded);
-        let mut used: Vec<(u64, Access)> =
-            loaded.iter().map(|&key| (key, Access::Reused)).collect();
-        let mut start = if below == 0 { 0 } else { found + below };
+        let reached = if below == 0 { 0 } else { (found + below) / per };
+        let loaded = prompt.chunk_keys(((found / per).min(reached), reached));
+        self.tier.access(&loaded);
+        let mut used: Vec<(u64, Access)> = loaded
+            .into_iter()
+            .map(|key| (key, Access::Reused))
+            .collect();
+        let mut start = reached;
         let (mut refused, mut missed) = (Vec::new(), KeySet::default());
         for end in self
             .requests
             .step_ends(request, found + below, self.step_tokens)
         {
-            let offered = (start..end).map(|block| self.requests.keys.key(request, block));
-            let offered: Vec<u64> = offered.collect();
+            let end = end / per;
+            let offered = prompt.chunk_keys((start, end));
             if offered.is_empty() {
                 continue;
             }
@@ -106,8 +106,9 @@ impl Below for Offloading<'_, '_> {
             self.counts.stored += stored.stored;
             self.counts.evicted += stored.evicted.len() as u64;
             self.counts.refused += u64::from(stored.is_refused);
-            for &key in &stored.evicted {
-                pool.left_below(key);
+            for &chunk in &stored.evicted {
+                let blocks = self.chunks.take(chunk);
+                blocks.iter().for_each(|&key| pool.left_below(key));
             }
             let all = used.iter().chain(&stored.accesses);
             let all: Vec<u64> = all.map(|&(key, _)| key).collect();
@@ -115,6 +116,7 @@ impl Below for Offloading<'_, '_> {
             if stored.is_refused {
                 refused = stored.accesses;
             } else {
+                self.chunks.stored(prompt, (start, end));
                 used.extend(stored.accesses);
                 refused.clear();
                 start = end;

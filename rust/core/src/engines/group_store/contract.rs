@@ -29,7 +29,7 @@ impl MachineStore for GroupStore {
     fn occupancy(&self, tier: usize) -> Answer<TierOccupancy> {
         let below = self.tier();
         if let (STAGING, Some(below)) = (tier, below) {
-            return Ok(below.tier().occupancy(below.copies.writing_blocks()));
+            return Ok(below.occupancy());
         }
         gpu_alone(tier)?;
         let (free, held, cached) = GroupStore::occupancy(self);
@@ -45,7 +45,7 @@ impl MachineStore for GroupStore {
 
     fn eviction_counts(&self, tier: usize) -> Answer<EvictionCounts> {
         let evicted = match (tier, self.tier()) {
-            (STAGING, Some(below)) => below.tier().evicted(),
+            (STAGING, Some(below)) => below.evicted(),
             _ => {
                 gpu_alone(tier)?;
                 self.manager.pool.counts().evicted

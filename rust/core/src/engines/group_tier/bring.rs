@@ -3,7 +3,6 @@
 use std::collections::BTreeSet;
 
 use super::offer::ToOffer;
-use super::presence::key_of;
 use super::{Brought, FoundBelow, GroupSlot, GroupTier, GroupWrites, Site};
 use crate::convert::fit;
 use crate::engines::groups::manager::GroupManager;
@@ -42,7 +41,7 @@ impl GroupTier {
 
     /// Holds the keys of blocks to be loaded while other blocks are evicted; `release_keys` ends the hold.
     pub fn keep(&mut self, manager: &GroupManager, request: u32, slots: &[GroupSlot]) -> Vec<u64> {
-        let keys = keys_at(manager, request, slots);
+        let keys = self.keys_at(manager, request, slots);
         self.tier.in_use.hold(&keys);
         keys
     }
@@ -72,10 +71,10 @@ impl GroupTier {
             .filter(|&by| by != NO_MOVE)
             .collect();
         let mut loads: Vec<MoveId> = loads.into_iter().collect();
-        // Nothing is offered again in front of a load, and no state in front of any hit.
+        // Nothing is offered again in front of a load, but the states that it brings; they may have left the tier.
         let starts = manager.groups().iter();
         let offered = starts.map(|group| match group.kind {
-            Kind::Linear => group.whole(looked.found.tokens),
+            Kind::Linear => group.whole(looked.pool_tokens),
             _ if lacking.is_empty() => 0,
             _ => group.whole(looked.found.tokens),
         });
@@ -84,8 +83,10 @@ impl GroupTier {
             _ => vec![0; groups],
         };
         if !lacking.is_empty() {
-            let keys = keys_at(manager, request, lacking);
-            let slots = lacking.iter().map(|&slot| self.slot(manager, slot));
+            let keys = self.keys_at(manager, request, lacking);
+            let slots = lacking
+                .iter()
+                .map(|&slot| self.slot(manager, self.chunk_end(slot)));
             let slots: Vec<u32> = slots.collect();
             self.tier
                 .load(request, slots.into_iter().zip(keys.iter().copied()));
@@ -120,6 +121,18 @@ impl GroupTier {
         self.brought.insert(lease, brought);
     }
 
+    /// Returns for each block the key of its chunk.
+    pub(super) fn keys_at(
+        &self,
+        manager: &GroupManager,
+        request: u32,
+        slots: &[GroupSlot],
+    ) -> Vec<u64> {
+        let keys = slots.iter();
+        keys.map(|&slot| self.chunk_key(manager, request, slot))
+            .collect()
+    }
+
     /// Records the number of blocks of each group that a move copies.
     pub(super) fn note_counts(&mut self, id: MoveId, groups: usize, slots: &[GroupSlot]) {
         self.by_group.insert(id, count_by_group(groups, slots));
@@ -130,12 +143,6 @@ impl GroupTier {
         self.tier.in_use.hold(&keys);
         self.copies.write(keys.clone(), blocks, &keys)
     }
-}
-
-fn keys_at(manager: &GroupManager, request: u32, slots: &[GroupSlot]) -> Vec<u64> {
-    let keys = slots.iter();
-    keys.map(|&(group, block)| key_of(manager, group, request, block))
-        .collect()
 }
 
 fn count_by_group(groups: usize, slots: &[GroupSlot]) -> Vec<u64> {

@@ -1,18 +1,18 @@
 //! Look-up of a prompt in the tier, behind the pool's joint hit (`OffloadingConnectorScheduler`).
 
-use super::presence::key_of;
 use super::GroupTier;
 use crate::convert::fit;
 use crate::engines::groups::manager::GroupManager;
 use crate::engines::groups::{Group, Kind};
 
-/// Returns the consecutive blocks that a group needs before a hit's end in the tier
+/// Returns the consecutive chunks of so many blocks that a group needs before a hit's end in the tier
 /// (`get_sliding_window_size_in_chunks`); `None` for full attention, which needs all.
-pub fn edge_blocks(group: &Group) -> Option<u32> {
+fn edge_chunks(group: &Group, chunk_blocks: u32) -> Option<u32> {
     match group.kind {
         Kind::Full => None,
-        Kind::Sliding(window) => Some(group.blocks(window)),
-        Kind::Chunked(chunk) => Some(group.blocks(chunk)),
+        Kind::Sliding(reach) | Kind::Chunked(reach) => {
+            Some(group.blocks(reach).div_ceil(chunk_blocks))
+        }
         Kind::Linear => Some(1),
     }
 }
@@ -31,7 +31,7 @@ impl GroupTier {
         let mut groups: Vec<(usize, Option<u32>)> = manager
             .groups()
             .iter()
-            .map(edge_blocks)
+            .map(|group| edge_chunks(group, self.chunks.blocks))
             .enumerate()
             .collect();
         groups.sort_by_key(|&(_, need)| std::cmp::Reverse(need.unwrap_or(u32::MAX)));
@@ -39,7 +39,8 @@ impl GroupTier {
             let before = hit;
             for &(number, need) in &groups {
                 hit = self.of_group(manager, (request, number, need), (in_pool, hit));
-                if hit <= in_pool {
+                let chunk = manager.groups()[number].block_size * u64::from(self.chunks.blocks);
+                if hit < in_pool + chunk {
                     return in_pool;
                 }
             }
@@ -49,7 +50,7 @@ impl GroupTier {
         }
     }
 
-    /// Returns the end of the last run of enough blocks of a group that ends at an aligned position, at most at
+    /// Returns the end of the last run of enough chunks of a group that ends at an aligned position, at most at
     /// `limit`. A run that begins at the pool's hit is long enough.
     fn of_group(
         &self,
@@ -58,18 +59,22 @@ impl GroupTier {
         (in_pool, limit): (u64, u64),
     ) -> u64 {
         let (group, align) = (&manager.groups()[number], manager.align());
-        let has = |block| self.tier.contains(key_of(manager, number, request, block));
-        let (start, mut end) = (group.whole(in_pool), group.whole(limit));
-        let tokens = |blocks: u32| u64::from(blocks) * group.block_size;
+        let per = self.chunks.blocks;
+        let has = |chunk| {
+            let key = self.chunk_key(manager, request, (number, chunk * per));
+            self.tier.contains(key)
+        };
+        let (start, mut end) = (group.whole(in_pool) / per, group.whole(limit) / per);
+        let tokens = |chunks: u32| u64::from(chunks * per) * group.block_size;
         let Some(need) = need else {
-            let run = (start..end).find(|&block| !has(block)).unwrap_or(end);
+            let run = (start..end).find(|&chunk| !has(chunk)).unwrap_or(end);
             return tokens(run) / align * align;
         };
         while end > start {
             let run = match tokens(end) % align {
                 0 => (start..end)
                     .rev()
-                    .take_while(|&block| has(block))
+                    .take_while(|&chunk| has(chunk))
                     .take(need as usize)
                     .count(),
                 _ => 0,
@@ -88,12 +93,14 @@ impl GroupTier {
 mod tests {
     use std::sync::Arc;
 
+    use super::super::presence::key_of;
     use super::super::GroupWrites;
     use super::*;
     use crate::engines::groups::rules::needed_blocks;
     use crate::engines::groups::{Limits, Reuse};
     use crate::engines::offload_lru::OffloadLru;
     use crate::engines::offload_tier::OffloadTier;
+    use crate::engines::tier_chunks::TierChunks;
     use crate::engines::used_tier::UsedTier;
     use crate::keys::{BlockKeys, NO_REQUEST};
 
@@ -125,6 +132,7 @@ mod tests {
         let tier = OffloadTier::new(Box::<OffloadLru>::default(), 8, 0);
         let mut tier = UsedTier::new(tier, 8, 1);
         tier.put(&keys);
+        let tier = (tier, TierChunks::new(1, (8, 0)));
         let tier = GroupTier::new(tier, GroupWrites::Engine, 8, vec![13]);
         tier.reached(&manager, 0, (in_pool, 12))
     }
@@ -152,7 +160,7 @@ mod tests {
             let manager = manager(Kind::Sliding(window));
             let group = &manager.groups()[1];
             assert_eq!(
-                (needed_blocks(group), edge_blocks(group)),
+                (needed_blocks(group), edge_chunks(group, 1)),
                 (in_pool, Some(in_tier))
             );
         }

@@ -1,6 +1,7 @@
 //! Offers of the prompt blocks that steps have computed: under vLLM's rules each state alone, then the blocks of the
 //! other groups together.
 
+use std::collections::BTreeSet;
 use std::ops::Range;
 
 use super::presence::key_of;
@@ -10,17 +11,24 @@ use crate::engines::groups::pool::{Given, NULL};
 use crate::engines::groups::Kind;
 use crate::store::STAGING;
 
-/// A block of the pool with its position in a prompt.
-type Held = (GroupSlot, u32);
+/// A block of the pool, with its position in a prompt.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+struct Held {
+    slot: GroupSlot,
+    block: u32,
+    /// True if its chunk is not offered without it.
+    is_needed: bool,
+}
 
 /// Prompt blocks of a running request that are still to be offered.
 #[derive(Debug, Clone)]
 pub(super) struct ToOffer {
     /// For each group, the first block that was not offered yet.
     starts: Vec<u32>,
-    /// Blocks of a refused offer. Under vLLM's rules a block that has left a window stays among them until it is
-    /// allocated again.
+    /// Blocks of a refused offer, and those of chunks that are not complete. Under vLLM's rules a block that has left a
+    /// window stays among them until it is allocated again.
     refused: Vec<Held>,
+    begun: Vec<Held>,
 }
 
 impl From<Vec<u32>> for ToOffer {
@@ -29,6 +37,7 @@ impl From<Vec<u32>> for ToOffer {
         Self {
             starts,
             refused: Vec::new(),
+            begun: Vec::new(),
         }
     }
 }
@@ -40,6 +49,7 @@ impl GroupTier {
         let Some(ToOffer {
             mut starts,
             refused,
+            begun,
         }) = self.to_offer[request as usize].take()
         else {
             return;
@@ -49,30 +59,39 @@ impl GroupTier {
             records,
             now_ns,
         } = site;
-        let align = manager.align();
-        let whole = self.prompt_tokens[request as usize] / align * align;
-        let computed = computed.min(whole);
+        let per = self.chunks.blocks;
+        let align = manager.align() * u64::from(per);
+        let prompt = self.prompt_tokens[request as usize];
+        let (whole, so_far) = (prompt / align * align, computed.min(prompt));
+        let computed = so_far / align * align;
         let is_engine = self.writes == GroupWrites::Engine;
         let mut together = refused;
         if !is_engine {
-            for ((group, at), block) in &mut together {
-                *block = manager.block_at(request, *group, *at);
+            for held in &mut together {
+                held.block = manager.block_at(request, held.slot.0, held.slot.1);
             }
-            together.retain(|&(_, block)| block != NULL);
+            together.retain(|held| held.block != NULL);
         }
-        let mut evicted = 0;
+        let (mut evicted, mut now_begun) = (0, Vec::new());
         for (number, start) in starts.iter_mut().enumerate() {
             let group = &manager.groups()[number];
             let end = group.whole(computed).max(*start);
-            let blocks = held(manager, request, number, *start..end);
+            let blocks = *start..end;
             *start = end;
             if is_engine && group.kind == Kind::Linear {
                 // A state that is refused is not offered again.
-                for one in blocks {
+                for one in states(manager, request, (number, blocks), per) {
                     evicted += self.give(manager, request, &[one]).unwrap_or(0);
                 }
             } else {
-                together.extend(blocks);
+                let of = Table {
+                    manager,
+                    request,
+                    number,
+                    begun: &begun,
+                };
+                of.chunks(blocks, per, &mut together);
+                now_begun.extend(of.blocks(end..group.whole(so_far)));
             }
         }
         together.sort_unstable();
@@ -84,55 +103,155 @@ impl GroupTier {
         records.evicted_from(STAGING, evicted, now_ns);
         if stored.is_some() {
             together.clear();
-            self.refused.remove(&request);
+        }
+        if together.is_empty() && now_begun.is_empty() {
+            self.watched.remove(&request);
         } else {
-            self.refused.insert(request);
+            self.watched.insert(request);
         }
         self.to_offer[request as usize] = match stored.is_some() && computed == whole {
             true => None,
             false => Some(ToOffer {
                 starts,
                 refused: together,
+                begun: now_begun,
             }),
         };
     }
 
-    /// Removes blocks that were allocated again from refused offers.
+    /// Removes blocks that were allocated again from what is still to be offered, and the chunks that need them.
     pub(super) fn reallocated(&mut self, given: &[Given]) {
-        for &request in &self.refused {
+        for &request in &self.watched {
             if let Some(to_offer) = &mut self.to_offer[request as usize] {
-                let is_taken = |block| given.iter().any(|&(taken, _)| taken == block);
-                to_offer.refused.retain(|&(_, block)| !is_taken(block));
+                let per = self.chunks.blocks;
+                let chunk = |held: &Held| (held.slot.0, held.slot.1 / per);
+                let is_taken = |held: &Held| given.iter().any(|&(taken, _)| taken == held.block);
+                let refused = &mut to_offer.refused;
+                let lost = refused
+                    .iter()
+                    .filter(|held| held.is_needed && is_taken(held));
+                let lost: BTreeSet<(usize, u32)> = lost.map(chunk).collect();
+                refused.retain(|held| !is_taken(held) && !lost.contains(&chunk(held)));
+                to_offer.begun.retain(|held| !is_taken(held));
             }
         }
     }
 
     /// Offers blocks and copies those that are new in the tier. Returns the number of evictions, `None` if refused.
     fn give(&mut self, manager: &GroupManager, request: u32, blocks: &[Held]) -> Option<u64> {
-        let key = |&((group, block), _): &Held| key_of(manager, group, request, block);
-        let slotted = blocks
+        let mut chunks: Vec<GroupSlot> = blocks
             .iter()
-            .map(|held| (self.slot(manager, held.0), key(held)));
+            .map(|held| self.chunk_end(held.slot))
+            .collect();
+        chunks.dedup();
+        let key = |&slot: &GroupSlot| self.chunk_key(manager, request, slot);
+        let slotted = chunks
+            .iter()
+            .map(|slot| (self.slot(manager, *slot), key(slot)));
         let slotted: Vec<(u32, u64)> = slotted.collect();
         let stored = self.tier.offer(request, &slotted)?;
+        self.chunks.forget(&stored.evicted, |_| false);
+        let new = chunks.into_iter().zip(stored.is_new);
+        let new: BTreeSet<GroupSlot> = new
+            .filter(|&(_, is_new)| is_new)
+            .map(|(chunk, _)| chunk)
+            .collect();
         let sent = blocks
             .iter()
-            .zip(&stored.is_new)
-            .filter(|(_, &is_new)| is_new);
-        let sent: Vec<Held> = sent.map(|(&held, _)| held).collect();
+            .filter(|held| new.contains(&self.chunk_end(held.slot)));
+        let sent: Vec<Held> = sent.copied().collect();
         if !sent.is_empty() {
-            let slots: Vec<GroupSlot> = sent.iter().map(|held| held.0).collect();
-            let keys = sent.iter().map(key).collect();
-            let id = self.send(keys, sent.iter().map(|held| held.1).collect());
+            for &chunk in &new {
+                self.note_blocks(manager, request, chunk);
+            }
+            let slots: Vec<GroupSlot> = sent.iter().map(|held| held.slot).collect();
+            let keys = self.keys_at(manager, request, &slots);
+            let id = self.send(keys, sent.iter().map(|held| held.block).collect());
             self.note_counts(id, manager.groups().len(), &slots);
         }
-        Some(stored.evicted)
+        Some(stored.evicted.len() as u64 * u64::from(self.chunks.blocks))
+    }
+
+    /// Remembers the keys of a chunk's blocks, of which the last one is given.
+    fn note_blocks(&mut self, manager: &GroupManager, request: u32, (group, last): GroupSlot) {
+        let blocks = last + 1 - self.chunks.blocks..=last;
+        let key = |block| key_of(manager, group, request, block);
+        let chunk = key(last);
+        self.chunks
+            .has_blocks(chunk, || blocks.clone().map(key).collect());
     }
 }
 
-/// Returns the blocks of a range of a group's positions that are kept and that the request holds.
-fn held(manager: &GroupManager, request: u32, number: usize, of: Range<u32>) -> Vec<Held> {
-    let kept = manager.kept_blocks(request, number, of).into_iter();
-    let blocks = kept.map(|at| ((number, at), manager.block_at(request, number, at)));
-    blocks.filter(|held| held.1 != NULL).collect()
+/// Blocks of a request in a group: those that it holds, and those of begun chunks that it held.
+#[derive(Clone, Copy)]
+struct Table<'a> {
+    manager: &'a GroupManager,
+    request: u32,
+    number: usize,
+    begun: &'a [Held],
+}
+
+impl<'a> Table<'a> {
+    /// Returns the blocks of a range of positions that are there.
+    fn blocks(self, of: Range<u32>) -> impl Iterator<Item = Held> + use<'a> {
+        let blocks = of.map(move |at| {
+            let slot = (self.number, at);
+            let had = self.begun.iter().find(|held| held.slot == slot);
+            let block = match self.manager.block_at(self.request, self.number, at) {
+                NULL => had.map_or(NULL, |held| held.block),
+                block => block,
+            };
+            Held {
+                slot,
+                block,
+                is_needed: false,
+            }
+        });
+        blocks.filter(|held| held.block != NULL)
+    }
+
+    /// Adds the blocks of chunks of `per` blocks, of which any block is kept. A chunk without its last block, or without
+    /// a block that is kept, is not offered.
+    fn chunks(self, of: Range<u32>, per: u32, offered: &mut Vec<Held>) {
+        let align = self.manager.align() * u64::from(per);
+        let kept = self
+            .manager
+            .kept_blocks(self.request, self.number, of, align);
+        for kept in kept.chunk_by(|a, b| a / per == b / per) {
+            let start = kept[0] / per * per;
+            let needs = |at: u32| at + 1 == start + per || kept.binary_search(&at).is_ok();
+            let needed = (start..start + per).filter(|&at| needs(at)).count();
+            let before = offered.len();
+            offered.extend(self.blocks(start..start + per).map(|held| Held {
+                is_needed: needs(held.slot.1),
+                ..held
+            }));
+            if offered[before..]
+                .iter()
+                .filter(|held| held.is_needed)
+                .count()
+                < needed
+            {
+                offered.truncate(before);
+            }
+        }
+    }
+}
+
+/// Returns the states of a range of positions that are kept at the ends of chunks of `per` blocks.
+fn states(
+    manager: &GroupManager,
+    request: u32,
+    (number, of): (usize, Range<u32>),
+    per: u32,
+) -> Vec<Held> {
+    let kept = manager
+        .kept_blocks(request, number, of, manager.align())
+        .into_iter();
+    let states = kept.filter(|at| (at + 1) % per == 0).map(|at| Held {
+        slot: (number, at),
+        block: manager.block_at(request, number, at),
+        is_needed: true,
+    });
+    states.filter(|held| held.block != NULL).collect()
 }

@@ -233,12 +233,13 @@ impl GroupManager {
         table.block(position)
     }
 
-    /// Returns the positions of a group, within a range, whose blocks get a key; ascending.
-    pub fn kept_blocks(&self, request: u32, number: usize, of: Range<u32>) -> Vec<u32> {
+    /// Returns the positions of a group, within a range, whose blocks get a key where hits are multiples of `align`
+    /// tokens; ascending.
+    pub fn kept_blocks(&self, request: u32, number: usize, of: Range<u32>, align: u64) -> Vec<u32> {
         let (held, interval) = (&self.held[request as usize], self.limits.retention_interval);
         let mut kept = Vec::new();
         let group = &self.groups[number];
-        retained(group, of, self.align, interval, &held.boundaries, |range| {
+        retained(group, of, align, interval, &held.boundaries, |range| {
             kept.extend(range)
         });
         kept.sort_unstable();
