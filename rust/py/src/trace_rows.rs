@@ -2,6 +2,7 @@
 
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
+use kvsim_core::replay::blocks::end_of;
 use kvsim_core::trace::columns::Columns;
 use kvsim_core::trace::jsonl::{Batch, RowReader};
 use kvsim_core::trace::sampler::Sampler;
@@ -183,11 +184,7 @@ impl TraceRows {
                 None => columns.block_ids.len() as u64,
             };
             references.fetch_add(all, Relaxed);
-            let last = columns
-                .block_ids
-                .iter()
-                .max()
-                .map_or(0, |&id| u64::from(id) + 1);
+            let last = u64::from(end_of(&columns.block_ids));
             distinct.fetch_max(last, Relaxed);
             consume(columns, sampler);
         };

@@ -66,6 +66,10 @@ impl QueueRule<4> for Arc {
         queues.move_to(T2, block);
     }
 
+    fn on_hits(&mut self, queues: &mut Queues<4>, blocks: &[u32]) {
+        queues.move_all_to(T2, blocks);
+    }
+
     fn on_miss(&mut self, queues: &mut Queues<4>, block: u32) {
         self.ghost = queues.queue_of(block);
         let (b1, b2) = (queues.len(B1) as f64, queues.len(B2) as f64);

@@ -35,6 +35,8 @@ pub mod twoq;
 pub mod wtinylfu;
 
 #[cfg(test)]
+mod queues_tests;
+#[cfg(test)]
 mod worked_examples;
 
 use leaf::LeafPolicy;

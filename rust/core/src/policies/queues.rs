@@ -17,6 +17,24 @@ struct Node {
     mark: u8,
 }
 
+/// Neighbors in a queue, from the back to the front.
+#[derive(Clone, Copy)]
+struct Chain {
+    back: u32,
+    front: u32,
+    len: usize,
+}
+
+impl Chain {
+    fn of(node: u32) -> Self {
+        Self {
+            back: node,
+            front: node,
+            len: 1,
+        }
+    }
+}
+
 /// `N` queues; a block is in at most one of them. 4 bytes per block of the universe, which grows with the
 /// highest number queued; 16 bytes per queued block.
 #[derive(Debug)]
@@ -94,33 +112,29 @@ impl<const N: usize> Queues<N> {
             self.node_of.resize(block as usize + 1, NONE);
         }
         self.node_of[block as usize] = node;
-        self.attach(queue, node);
+        self.attach(queue, Chain::of(node));
     }
 
-    /// Make a node without neighbors the front of a queue.
-    fn attach(&mut self, queue: usize, node: u32) {
-        let behind = std::mem::replace(&mut self.front[queue], node);
+    /// Make a chain of nodes of a queue, which has no neighbors, its front.
+    fn attach(&mut self, queue: usize, chain: Chain) {
+        let behind = std::mem::replace(&mut self.front[queue], chain.front);
         match behind {
-            NONE => self.back[queue] = node,
-            front => self.nodes[front as usize].front_neighbor = node,
+            NONE => self.back[queue] = chain.back,
+            front => self.nodes[front as usize].front_neighbor = chain.back,
         }
-        let own = &mut self.nodes[node as usize];
-        (own.front_neighbor, own.behind, own.queue) = (NONE, behind, queue as u8);
+        self.nodes[chain.front as usize].front_neighbor = NONE;
+        self.nodes[chain.back as usize].behind = behind;
         if self.searched[queue] == END {
-            self.searched[queue] = node;
+            self.searched[queue] = chain.back;
         }
-        self.len[queue] += 1;
+        self.len[queue] += chain.len;
     }
 
-    /// Take a node from between its neighbors; its links stay.
-    fn detach(&mut self, node: u32) {
-        let Node {
-            front_neighbor,
-            behind,
-            queue,
-            ..
-        } = self.nodes[node as usize];
-        let queue = usize::from(queue);
+    /// Take a chain of nodes from between its neighbors; its outer links stay. `holds_searched`: the node before which
+    /// no block may go is one of them.
+    fn detach(&mut self, queue: usize, chain: Chain, holds_searched: bool) {
+        let front_neighbor = self.nodes[chain.front as usize].front_neighbor;
+        let behind = self.nodes[chain.back as usize].behind;
         match front_neighbor {
             NONE => self.front[queue] = behind,
             a => self.nodes[a as usize].behind = behind,
@@ -129,27 +143,56 @@ impl<const N: usize> Queues<N> {
             NONE => self.back[queue] = front_neighbor,
             b => self.nodes[b as usize].front_neighbor = front_neighbor,
         }
-        self.len[queue] -= 1;
-        if self.searched[queue] == node {
+        self.len[queue] -= chain.len;
+        if holds_searched {
             self.searched[queue] = front_neighbor.min(END);
         }
     }
 
     /// Move a queued block to the front of a queue; its mark is 0 again.
     pub fn move_to(&mut self, queue: usize, block: u32) {
-        let node = self.node_of[block as usize];
-        self.detach(node);
-        self.nodes[node as usize].mark = 0;
-        self.attach(queue, node);
+        self.move_all_to(queue, &[block]);
+    }
+
+    /// Move queued blocks to the front of a queue as `move_to`, the last one first: those that stand in this order
+    /// move together.
+    pub fn move_all_to(&mut self, queue: usize, mut blocks: &[u32]) {
+        while let Some((&last, before)) = blocks.split_last() {
+            let back = self.node_of[last as usize];
+            let from = usize::from(self.nodes[back as usize].queue);
+            let (searched, mut holds_searched) = (self.searched[from], false);
+            let (mut node, mut len) = (back, 1);
+            blocks = before;
+            loop {
+                holds_searched |= node == searched;
+                let own = &mut self.nodes[node as usize];
+                if from != queue || own.mark != 0 {
+                    (own.queue, own.mark) = (queue as u8, 0);
+                }
+                let next = own.front_neighbor;
+                match blocks.split_last() {
+                    Some((&block, before)) if self.block(next) == Some(block) => blocks = before,
+                    _ => break,
+                }
+                (node, len) = (next, len + 1);
+            }
+            let chain = Chain {
+                back,
+                front: node,
+                len,
+            };
+            self.detach(from, chain, holds_searched);
+            self.attach(queue, chain);
+        }
     }
 
     /// Move the block at the back of a queue to the front, with a mark.
     pub fn turn(&mut self, queue: usize, mark: u8) {
         let node = self.back[queue];
         if node != NONE {
-            self.detach(node);
+            self.detach(queue, Chain::of(node), node == self.searched[queue]);
             self.nodes[node as usize].mark = mark;
-            self.attach(queue, node);
+            self.attach(queue, Chain::of(node));
         }
     }
 
@@ -169,7 +212,8 @@ impl<const N: usize> Queues<N> {
     /// Remove a queued block from its queue.
     pub fn unlink(&mut self, block: u32) {
         let node = std::mem::replace(&mut self.node_of[block as usize], NONE);
-        self.detach(node);
+        let queue = usize::from(self.nodes[node as usize].queue);
+        self.detach(queue, Chain::of(node), node == self.searched[queue]);
         self.nodes[node as usize].front_neighbor = self.free;
         self.free = node;
     }
@@ -246,6 +290,12 @@ pub trait QueueRule<const N: usize>: Send + Sync {
     /// Record a use of a resident block.
     fn on_hit(&mut self, queues: &mut Queues<N>, block: u32);
 
+    /// Record a use of each of these resident blocks, the last one first.
+    fn on_hits(&mut self, queues: &mut Queues<N>, blocks: &[u32]) {
+        let blocks = blocks.iter().rev();
+        blocks.for_each(|&block| self.on_hit(queues, block));
+    }
+
     /// Record a miss before capacity is freed for the block.
     fn on_miss(&mut self, _queues: &mut Queues<N>, _block: u32) {}
 
@@ -289,6 +339,10 @@ impl<R: QueueRule<N>, const N: usize> ObjectPolicy for QueuePolicy<R, N> {
         self.rule.on_hit(&mut self.queues, block);
     }
 
+    fn on_hits(&mut self, blocks: &[u32]) {
+        self.rule.on_hits(&mut self.queues, blocks);
+    }
+
     fn on_miss(&mut self, block: u32) {
         self.rule.on_miss(&mut self.queues, block);
     }
@@ -309,27 +363,5 @@ impl<R: QueueRule<N>, const N: usize> ObjectPolicy for QueuePolicy<R, N> {
         if self.contains(block) {
             self.rule.remove(&mut self.queues, block);
         }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_block_moves_between_queues_and_loses_its_mark() {
-        let mut queues = Queues::<2>::new(0);
-        queues.push_front(0, 7);
-        queues.push_front(0, 3);
-        *queues.mark(7) = 1;
-        assert_eq!(
-            (queues.back(0), queues.front_neighbor(7)),
-            (Some(7), Some(3))
-        );
-        queues.unlink(7);
-        queues.push_front(1, 7);
-        assert_eq!((queues.len(0), queues.len(1)), (1, 1));
-        assert_eq!((queues.queue_of(7), *queues.mark(7)), (Some(1), 0));
-        assert_eq!(queues.queue_of(99), None);
     }
 }

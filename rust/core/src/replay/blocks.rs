@@ -120,26 +120,27 @@ impl Blocks {
 
     /// Number the blocks of ids that are new.
     fn know(&mut self, ids: &[u32]) -> Result<(), PromptError> {
-        let (Some(known), Some(&highest)) = (self.ids, ids.iter().max()) else {
+        let Some(known) = self.ids else {
             return Ok(());
         };
-        for _ in known..=highest {
+        let end = end_of(ids);
+        for _ in known..end {
             let from = self.take_numbers(self.per_id)?;
             if let Some(first) = &mut self.first {
                 first.push(from);
             }
         }
-        self.ids = Some(known.max(highest + 1));
+        self.ids = Some(known.max(end));
         Ok(())
     }
 
     /// Start a request with these blocks, root first, and hold them.
     pub fn take(&mut self, row: &[u32]) {
         self.request += 1;
-        let highest = row.iter().max().map_or(0, |&block| block as usize);
-        if self.links.len() <= highest {
-            self.links.resize(highest + 1, UNSEEN);
-            self.resident.resize(highest / 64 + 1, 0);
+        let end = end_of(row) as usize;
+        if self.links.len() < end {
+            self.links.resize(end, UNSEEN);
+            self.resident.resize(end.div_ceil(64), 0);
         }
         let mut before = NONE;
         for &block in row {
@@ -228,4 +229,9 @@ impl Blocks {
             above => self.links.get_mut(above as usize),
         }
     }
+}
+
+/// The number after the highest one; a fold of copies compares many at once, unlike `max`.
+pub fn end_of(numbers: &[u32]) -> u32 {
+    numbers.iter().copied().fold(0, |end, n| end.max(n + 1))
 }
