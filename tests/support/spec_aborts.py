@@ -18,6 +18,7 @@ from kvcache_sim.spec.scheduler import Scheduler
 from kvcache_sim.spec.simulator import Machine, Simulator
 from kvcache_sim.workload.trace import NOT_GIVEN
 
+from support.spec_read_buffers import BufferedChannel
 from support.spec_routers import CostMilestones, expected_tokens
 
 ABORTED: Any = SimpleNamespace(value=STATUSES.index("aborted"))
@@ -125,7 +126,11 @@ class _Scheduler(Scheduler):
 
     def _join_all_loaded(self, now: int) -> None:
         for loading in [own for own in self.loaded if own.sequence.request in self._aborted]:
-            if not any(self.mover.transfers.get(own.move) is own for own in loading.transfers):
+            coming = [own for own in loading.transfers if self.mover.transfers.get(own.move) is own]
+            for load in coming:  # no step will use it, nor free its buffers
+                if load.job is not None and isinstance(load.channel, BufferedChannel):
+                    load.channel.allow(load.job, self.mover.layers)
+            if not coming:
                 self.loaded.remove(loading)
                 self._leave_later.pop(loading.sequence.request, None)
                 self._release_aborted(loading.sequence, now)
