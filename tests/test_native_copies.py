@@ -8,6 +8,7 @@ from examples import examples
 from hypothesis import given
 from hypothesis import strategies as st
 from kvcache_sim.serving.settings import HandoverSettings
+from kvcache_sim.simulation import simulate
 from pools import pools
 from support.agreement import agree
 from support.clusters import cluster, varied
@@ -70,3 +71,14 @@ def test_hand_overs_cost_the_same_steps(path, transfer, roles, charge, seed):
     tiers = (80, 50) if path == "via-cpu" else (80,)
     settings = pools(roles, HandoverSettings(path=path, transfer=transfer), tiers=tiers)
     agree(charged(settings, charge), random_trace(seed, requests=40, sessions=7))
+
+
+@examples(20)
+@given(st.sampled_from([(60, 40), (90, 60, 400)]), st.sampled_from([1, 2]), st.integers(1, 99))
+def test_copies_of_no_cost_change_nothing(shape, layers, seed):
+    """Even with read buffers, where a step's begin is known later: copies that leave meanwhile are beside it."""
+    plain = cluster(shape)
+    settings = replace(plain, movement=replace(plain.movement, read_buffer_layers=layers))
+    trace = random_trace(seed, requests=60, sessions=7)
+    free = simulate(charged(settings, (0, 0.0)), trace)
+    assert simulate(charged(settings, (0, 1e-300)), trace).digest_events == free.digest_events

@@ -15,6 +15,8 @@ from kvcache_sim.spec.mover import Transfer
 from kvcache_sim.spec.simulator import Machine, Simulator
 from kvcache_sim.tiers import COMPUTE
 
+BEYOND_TIME = 1 << 64
+
 
 def charge_copies(simulator: Simulator) -> None:
     """Let the copies of each machine cost its steps what its settings say."""
@@ -32,7 +34,11 @@ class _CopyCost:
         self._owed_ns = self._owed_if_soon_ns = self._soon_ns = 0
         hooked: Any = machine
         hooked.mover._send = self._send
-        hooked._next._begin, hooked._next._start = self._begin, self._start
+        hooked._next._settle, hooked._next._begin, hooked._next._start = (
+            self._settle,
+            self._begin,
+            self._start,
+        )
         self._copies_ns = 0
 
     def _send(self, transfer: Transfer, feed: Transfer | None) -> None:
@@ -50,10 +56,15 @@ class _CopyCost:
                 self._soon_ns = max(self._soon_ns, now) + on_link_ns
         type(mover)._send(mover, transfer, feed)
 
-    def _begin(self, begin_ns: int) -> None:
+    def _settle(self, begin_ns: int) -> None:
         owed_ns = self._owed_ns + (self._owed_if_soon_ns if begin_ns < self._soon_ns else 0)
         self._owed_ns = self._owed_if_soon_ns = 0
         self._copies_ns = max(self._submits_until_ns - begin_ns, 0) + owed_ns
+        self._step_end_ns = BEYOND_TIME  # not known yet
+        step = self._machine._next
+        type(step)._settle(step, begin_ns)
+
+    def _begin(self, begin_ns: int) -> None:
         step = self._machine._next
         type(step)._begin(step, begin_ns + self._copies_ns)
 

@@ -14,6 +14,8 @@ pub(super) struct ComposedStep {
     pub unsettled: Vec<TransferId>,
     /// Start of its wait.
     pub since_ns: u64,
+    /// What the copies submitted until it began cost it.
+    pub copies_ns: u64,
 }
 
 impl ComposedStep {
@@ -77,6 +79,11 @@ impl Replica {
     /// Starts the step once the times of all its arriving transfers are final; none of these times is past its end.
     fn settle(&mut self, now: &mut Now<'_>) -> Answer<()> {
         self.composed.since_ns = now.ns;
+        // copies that leave from here on do so beside the step, whose end may not be known yet
+        self.composed.copies_ns = self.copies().map_or(0, |copies| {
+            copies.step_started(u64::MAX);
+            copies.take(now.ns)
+        });
         if !self.loads.late.is_empty() {
             let late = self.loads.late.iter();
             for &id in late.flat_map(|&id| &self.loads[id].transfers) {
@@ -109,7 +116,7 @@ impl Replica {
     /// Starts the step, possibly at a time in the past.
     fn start_step(&mut self, now: &mut Now<'_>, begin_ns: u64) -> Answer<()> {
         // The GPU begins once the CPU has submitted the copies: KV may arrive in between.
-        let copies_ns = self.copies().map_or(0, |copies| copies.take(begin_ns));
+        let copies_ns = self.composed.copies_ns;
         let stall_ns = if self.loads.late.is_empty() {
             0
         } else {
