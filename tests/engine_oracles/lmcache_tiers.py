@@ -128,6 +128,7 @@ class AtOnce:
     def try_insert_put_task(self, key: Key) -> bool:
         return True
 
+    def insert_put_task(self, key: Key) -> None: ...  # of 0.4
     def remove_put_task(self, key: Key) -> None: ...
     def submit_task(self, kind: str, task: Any, **reported: Any) -> None:
         task(**reported)
