@@ -19,7 +19,7 @@ from kvcache_sim.metrics.columns import TTFT_PARTS
 from kvcache_sim.metrics.tier_use import TierUse, summarize_tiers
 from kvcache_sim.report.explain.break_even import break_even_tokens, compute_ns, load_ns
 from kvcache_sim.report.explain.case import Case
-from kvcache_sim.report.explain.explanation import explanation
+from kvcache_sim.report.explain.explanation import Moment, explanation
 from kvcache_sim.report.explain.latency import rejections
 from kvcache_sim.report.explain.sentences import SENTENCES, explain
 from kvcache_sim.report.finished import open_runs
@@ -360,6 +360,44 @@ def test_a_planted_cause_says_it_and_its_absence_does_not(name):
     cause, absence, words = CAUSES[name]
     assert words in said(cause).get(name, "")
     assert name not in said(absence)
+
+
+@pytest.mark.parametrize("tier", ["cpu", "disk", "remote"])
+def test_the_source_with_the_longest_waits_is_named(tier):
+    text = f"30.0 % of TTFT waits for KV from {tier}"
+    assert text in said(tail(f"fetch_{tier}_ns", 0.3))["fetching"]
+
+
+@pytest.mark.parametrize(
+    ("window", "rejected"), [(None, "more blocks"), (2050, "more blocks"), (2049, "(2,049)"), (9, "(9)")]
+)
+def test_a_rejected_request_is_explained_by_its_context_or_its_blocks(window, rejected):
+    rows = {"request": [0], "arrival_ns": [7], "input_tokens": [2049], "output_tokens": [3], "status": [1]}
+    scenario = {} if window is None else {"replica": {"max_model_len": window}}
+    run = SimpleNamespace(requests={name: np.array(own) for name, own in rows.items()}, scenario=scenario)
+    (arrives, end), reasons = explanation(run, 0)
+    assert arrives == Moment(0, "arrives: 2,049 prompt tokens, 3 to generate")
+    assert (end.since_arrival_ns, reasons, rejected in end.text) == (0, [], True)
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_reuse_is_that_of_the_prompts_before(seed):
+    """Prompts are paths of a tree, of whole blocks or a token more, in which the last block may not be found whole."""
+    draw, planted = np.random.default_rng(seed), Planted()
+    for n in range(COUNT):
+        path = "".join(draw.choice(["0", "1"], draw.integers(1, 5)))
+        ids = [int("1" + path[: k + 1], 2) for k in range(len(path))]
+        tokens = 512 * len(ids) + int(draw.integers(2))
+        planted.rows[n] = (planted.rows[n][0], tokens, ids)
+        planted.columns["input_tokens"][n] = tokens
+    reuse, ends = planted.case().reuse, planted.columns["finish_ns"]
+    for n, (arrival_ns, tokens, ids) in enumerate(planted.rows):
+        held = [max((m for m in range(n) if block in planted.rows[m][2]), default=-1) for block in ids]
+        found = held.index(-1) if -1 in held else len(held)
+        last = held[found - 1] if found else -1
+        assert reuse.seen[n] == min(512 * found, (tokens - 1) // 512 * 512)
+        assert reuse.last_user[n] == last
+        assert reuse.idle_ns[n] == (max(arrival_ns - ends[last], 0) if found else -1)
 
 
 def test_a_tier_that_was_written_to_and_never_read_says_so():

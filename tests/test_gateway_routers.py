@@ -384,10 +384,14 @@ def test_dynamo(seed, scale):
 
 @pytest.mark.parametrize(
     ("found", "expected", "shares"),
-    [([3, 0], [0, 0], [0.731, 0.269]), ([3, 0, 0], [0, 0, 42], [0.434, 0.406, 0.160])],
+    [
+        ([3, 0], [0, 0], [0.731, 0.269]),
+        ([3, 0, 0], [0, 0, 42], [0.434, 0.406, 0.160]),
+        ([2, 2, 2], [0, 0, 0], [1 / 3, 1 / 3, 1 / 3]),
+    ],
 )
 def test_a_temperature_spreads_by_the_range_of_costs(found, expected, shares):
-    """Costs 5 and 8 and, with a third machine that has 42 blocks to compute, 50."""
+    """Costs 5 and 8 and, with a third machine that has 42 blocks to compute, 50; equal ones are drawn evenly."""
     fleet = Fleet(0, [Machine(expected_prefill_tokens=blocks * BLOCK) for blocks in expected])
     fleet.tokens[1] = 4 * BLOCK
     made = fleet.router("dynamo-kv", temperature=1.0)

@@ -294,8 +294,8 @@ def test_a_ticket_keeps_its_first_and_its_longest_lag():
 @examples(60)
 @given(st.data())
 def test_rows_and_lags_are_logged_in_order_of_arrival_once_all_before_have_left(data):
-    file, tables = io.BytesIO(), []
-    file.close = lambda: None
+    file, tables, closings = io.BytesIO(), [], []
+    file.close = lambda: closings.append(1)
     log = ArrivalLog(file, SimpleNamespace(write=tables.append, close=lambda: tables.append(None)))
     open_rows: dict[int, Ticket] = {}
     rows, left = list[dict[str, object]](), set[int]()
@@ -330,7 +330,7 @@ def test_rows_and_lags_are_logged_in_order_of_arrival_once_all_before_have_left(
         leave(number)
     log.close()
     assert [json.loads(line) for line in file.getvalue().splitlines()] == rows
-    assert log.requests == len(rows)
+    assert (log.requests, closings) == (len(rows), [1])
     *lags, closed = tables
     assert closed is None
     assert [number for table in lags for number in table["request"].tolist()] == list(range(len(rows)))

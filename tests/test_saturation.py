@@ -7,8 +7,11 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from examples import examples
+from hypothesis import given
+from hypothesis import strategies as st
 from kvcache_sim.metrics.percentiles import describe
-from kvcache_sim.metrics.saturation import servers_of, summarize_saturation
+from kvcache_sim.metrics.saturation import _Arrivals, _thinned, servers_of, summarize_saturation
 from kvcache_sim.metrics.windows import Windows
 from kvcache_sim.scenario.execute import execute
 from kvcache_sim.scenario.load import scenario_from_text
@@ -223,3 +226,33 @@ def test_a_closed_loop_says_that_clients_wait(tmp_path, capsys, monkeypatch):
         == 0
     )
     assert "saturated" not in capsys.readouterr().out
+
+
+@examples(60)
+@given(
+    st.lists(st.floats(0, 9), min_size=1, max_size=30),
+    st.integers(1, 40),
+    st.integers(1, 5),
+    st.sampled_from([1.0, 0.25]),
+)
+def test_waits_are_those_of_equal_services_in_order(gaps, weight, lanes, speed):
+    """An arrival of several requests takes as many of the servers, and as long as all of them after one another."""
+    times_s, served_per_s = np.cumsum(gaps), 3.0
+    for servers in (lanes * weight, lanes * weight + 0.4 * weight):
+        arrivals = _Arrivals(times_s, weight, 1.0, servers)
+        own = min(lanes, len(gaps))
+        expected = waits_s((times_s / speed).tolist(), own * weight / served_per_s, own)
+        assert arrivals._waits_ms(served_per_s, speed) == pytest.approx(1000 * np.array(expected), abs=1e-6)
+
+
+def test_many_arrivals_are_thinned_evenly_and_their_rate_stays():
+    arrival_ns = np.arange(100_001)[::-1] * 10**7
+    thinned = _thinned(arrival_ns, 3, 1.0)
+    step = np.diff(thinned._times_s)
+    assert (len(step) < 50_000, step.min(), thinned._weight) == (
+        True,
+        pytest.approx(step.max()),
+        3 * round(step[0] / 0.01),
+    )
+    assert thinned.rate_per_s == pytest.approx(300)
+    assert _thinned(np.zeros(9), 1, 1.0) is _thinned(np.zeros(1), 1, 1.0) is None

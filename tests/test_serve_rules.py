@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import re
 from types import SimpleNamespace
 from unittest.mock import Mock
 
@@ -17,8 +18,9 @@ pytest.importorskip("uvicorn")
 import uvicorn
 from kvcache_sim.live import app, protocol
 from kvcache_sim.live.answers import Answer, _stopped
-from kvcache_sim.live.generation import Generations, prompts_of
-from kvcache_sim.live.parsing import Chat, Completion, Message
+from kvcache_sim.live.chunks import DONE, Wording, encoded
+from kvcache_sim.live.generation import Generation, Generations, prompts_of
+from kvcache_sim.live.parsing import Chat, Completion, Message, StreamOptions
 from kvcache_sim.live.refusals import Refusal
 from kvcache_sim.live.server import Ports
 from kvcache_sim.live.tokenizer import ByteTokenizer
@@ -110,6 +112,64 @@ def test_an_answer_ends_before_the_first_stop_that_ends_behind_its_least_tokens(
     count = next(n for n in range(1, len(texts) + 1) if len("".join(texts[:n])) >= ends[0])
     assert ("".join(found.texts), len(found.texts)) == (whole[:cut], count)
     assert (found.tokens, found.finish_reason) == ([*range(count)], "stop")
+
+
+@examples(80)
+@given(st.booleans(), st.booleans(), st.booleans(), st.booleans(), st.integers(0, 9), st.integers(0, 99),
+       st.integers(0, 99), st.none() | st.sampled_from(["stop", "length"]), st.text(max_size=5), st.sampled_from(["", "r7"]))  # fmt: skip
+def test_chunks_and_whole_answers_are_openais(
+    chat, each, include, cached, choice, out, found, finish, text, name
+):
+    options = StreamOptions(include_usage=include, continuous_usage_stats=each)
+    wording = Wording(Generation(chat, [], 40, True, options, []), "m", name, 5, cached)
+    kind = "chatcmpl" if chat else "cmpl"
+    assert re.fullmatch(f"{kind}-{name}" if name else f"{kind}-[0-9a-f]{{32}}", wording.id)
+
+    def usage(tokens, known):
+        counts = {"prompt_tokens": 40, "total_tokens": 40 + tokens, "completion_tokens": tokens}
+        return counts | (
+            {"prompt_tokens_details": {"cached_tokens": known}} if cached and known is not None else {}
+        )
+
+    def event(said, reason, tokens):
+        part = {"delta": said} if chat else said
+        choices = [{"index": choice, **part, "logprobs": None, "finish_reason": reason}] if said else []
+        head = {
+            "id": wording.id,
+            "object": "chat.completion.chunk" if chat else "text_completion",
+            "created": 5,
+            "model": "m",
+        }
+        return head | {"choices": choices} | ({"usage": usage(tokens, None)} if each else {})
+
+    def read(data):
+        assert data.endswith(b"\n\n")
+        return json.loads(data.removeprefix(b"data: "))
+
+    if chat:
+        assert read(wording.opening(choice)) == event({"role": "assistant", "content": ""}, None, 0)
+    else:
+        assert wording.opening(choice) == b""
+    said = {"content" if chat else "text": text}
+    assert read(wording.chunk(choice, text, finish, out)) == event(said, finish, out)
+    frame = wording.plain(choice)
+    assert (frame is None) == each
+    if frame is not None:
+        assert frame[0] + encoded(text) + frame[1] == wording.chunk(choice, text, None, out)
+    *last, end = wording.last(out, found).split(b"data: ")[1:]
+    assert b"data: " + end == DONE
+    assert [json.loads(own) for own in last] == (
+        [event({}, None, 0) | {"usage": usage(out, found)}] if include else []
+    )
+    whole = wording.whole([(text, "stop"), ("b", "abort")], out, found)
+    assert whole["object"] == ("chat.completion" if chat else "text_completion")
+    assert whole["usage"] == usage(out, found)
+    assert [
+        (c["index"], c["message"] if chat else c["text"], c["finish_reason"]) for c in whole["choices"]
+    ] == [
+        (n, {"role": "assistant", "content": own} if chat else own, reason)
+        for n, (own, reason) in enumerate([(text, "stop"), ("b", "abort")])
+    ]
 
 
 # --- who may do what ---------------------------------------------------------------------------------------

@@ -56,6 +56,12 @@ def test_every_full_name_finds_itself(name):
     assert resolve_metric(name) == name
 
 
+@pytest.mark.parametrize("value", ["", "1e400", "-1e400", "nan", "inf", "1e9999", "0x1", "1 2", "."])
+def test_a_number_of_a_threshold_is_finite(value):
+    with pytest.raises(UsageError, match="threshold"):
+        parse_threshold(f"cache.hit_blocks > {value}")
+
+
 @given(st.text(max_size=40))
 def test_any_text_is_parsed_or_refused(text):
     with contextlib.suppress(UsageError):

@@ -80,6 +80,20 @@ def test_what_another_machine_has_and_what_is_kept_out():
     assert causes_of(off, requests(*rows), kept=False)["not_admitted"] == 256
 
 
+def test_the_summary_is_of_the_measured_requests_and_idle_times_are_in_ms():
+    columns = {f"miss_{cause}_tokens": np.array([1, 10 + k, 100]) for k, cause in enumerate(MISS_CAUSES)}
+    for idle_ns, idle in (
+        ([5, 3_000_000, -1], (1, 3.0, 3.0)),
+        ([-1, 0, 9_000_000], (2, 4.5, 9.0)),
+        ([7, -1, -1], (0, None, None)),
+    ):
+        columns["evicted_idle_ns"] = np.array(idle_ns)
+        found = summarize_misses(columns, np.array([False, True, True]), ["lru on gpu"])
+        assert tuple(found.pop("evicted_idle_ms").values()) == idle
+        by_cause = {cause: 110 + k for k, cause in enumerate(MISS_CAUSES)}
+        assert found == {"tokens": sum(by_cause.values()), **by_cause, "evicted_by": ["lru on gpu"]}
+
+
 def test_the_command_prints_miss_causes_and_writes_them(tmp_path: Path):
     rows = [
         {"timestamp": 100 * k, "input_length": 1100, "output_length": 3, "hash_ids": [0, k + 1, k + 50]}

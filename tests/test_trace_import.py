@@ -317,6 +317,73 @@ def test_sglangs_requests_arrive_when_they_were_received_or_their_latency_before
         assert sum(count for count, _ in notes.left_out.values()) == left
 
 
+@examples(80)
+@given(st.lists(st.tuples(
+    st.sampled_from([None, "error", "cancelled", "warmup", "profiling"]), st.tuples(counts, counts), st.tuples(counts, counts),
+    st.none() | st.integers(0, 80), st.tuples(counts, counts), st.none() | st.integers(0, 9), st.none() | st.floats(0, 99),
+), max_size=5))  # fmt: skip
+def test_aiperfs_requests_have_the_counts_of_usage_then_of_sequences_then_of_their_payload(
+    tmp_path_factory, drawn
+):
+    drawn = [*drawn, ("profiling", (40, None), (None, 6), None, (None, None), None, None)]
+    lines, expected, left = [], [], 0
+    for n, (phase, usage, sequence, size, limits, cached, ttft) in enumerate(drawn):
+        start_ns = 10**18 + n * 10**9
+        metadata = {
+            "request_start_ns": start_ns,
+            "benchmark_phase": phase,
+            "was_cancelled": phase == "cancelled",
+        }
+        names = (
+            "usage_prompt_tokens",
+            "usage_completion_tokens",
+            "input_sequence_length",
+            "output_sequence_length",
+        )
+        metrics = {
+            name: {"value": own}
+            for name, own in zip(names, (*usage, *sequence), strict=True)
+            if own is not None
+        }
+        metrics |= {} if cached is None else {"usage_prompt_cache_read_tokens": {"value": cached}}
+        metrics |= {} if ttft is None else {"time_to_first_token": {"value": ttft, "unit": "ms"}}
+        payload = {"prompt": "x" * (size or 0), "max_completion_tokens": limits[0], "max_tokens": limits[1]}
+        row_ = {"metadata": metadata, "metrics": metrics} | (
+            {"error": {"code": 5}} if phase == "error" else {}
+        )
+        lines.append(json.dumps(row_ | ({} if size is None else {"payload": payload})))
+        inputs, outputs = (
+            first if first is not None else second for first, second in zip(usage, sequence, strict=True)
+        )
+        if outputs is None and size is not None:
+            outputs = limits[0] if limits[0] is not None else limits[1]
+        if phase in ("error", "cancelled", "warmup") or outputs is None or (inputs is None and size is None):
+            left += 1
+            continue
+        tokens = -(-(size or 0) // 4)
+        more = ({} if cached is None else {"cached_tokens": cached}) | (
+            {} if ttft is None else {"ttft_ms": pytest.approx(ttft)}
+        )
+        inputs = tokens if inputs is None else inputs
+        expected.append(
+            {
+                "timestamp": start_ns / 1e6,
+                "input_length": inputs,
+                "output_length": outputs,
+                "blocks": min(tokens, inputs) // 16,
+            }
+            | more
+        )
+    path = tmp_path_factory.mktemp("log") / "a.jsonl"
+    path.write_text("\n".join(lines))
+    _, rows, notes = imported(path, "aiperf")
+    for own in rows:
+        own["blocks"] = len(own.pop("hash_ids", []))
+        own["timestamp"] += expected[0]["timestamp"]
+    assert rows == expected
+    assert sum(count for count, _ in notes.left_out.values()) == left
+
+
 # -- metrics
 
 

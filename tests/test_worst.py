@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from kvcache_sim.cli.main import run as kvsim
 from kvcache_sim.metrics.columns import OUTCOMES
 from kvcache_sim.report.explain.worst import ttft_ns, worst_rows
-from kvcache_sim.report.explain.worst_text import find_spike, spike_sentences
+from kvcache_sim.report.explain.worst_text import _cell, find_spike, spike_sentences
 from kvcache_sim.report.finished import open_runs
 from kvcache_sim.report.pictures.waterfall import PARTS
 
@@ -131,3 +131,10 @@ def test_the_command_finds_the_spike(tmp_path, capsys):
     assert len(reported["worst"]) == 10
     assert all(6 <= row["arrives, s"] < 7 for row in reported["worst"])
     assert "among these requests" in reported["spike"][0]
+
+
+def test_cells_have_times_in_three_digits_and_counts_in_groups():
+    cells = [("TTFT, ms", 12.345, "12.3"), ("ms of it", 99_999.4, "99,999"), ("TTFT, ms", 99_999.5, "100 s"),
+             ("prompt tokens", 1234, "1,234"), ("cached", 123_456, "123,456"), ("request", 1234, 1234), ("run", "a", "a"),
+             ("times the median", 1234.5, 1234.5), ("TTFT, ms", None, None)]  # fmt: skip
+    assert [_cell(heading, value) for heading, value, _ in cells] == [shown for *_, shown in cells]
