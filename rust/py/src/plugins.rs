@@ -1,5 +1,6 @@
 //! Plug-ins written in Python, as the core calls them; the Python side has checked every answer.
 
+use std::collections::HashMap;
 use std::fmt;
 
 use kvsim_core::machine::fetch::FetchPlan;
@@ -83,7 +84,10 @@ impl PluginRules {
     /// The plug-ins that a replica calls.
     pub fn plugins(self) -> Plugins {
         let mut plugins = Plugins::default();
-        plugins.queue = self.queue.map(|call| Box::new(call) as _);
+        plugins.queue = self.queue.map(|order| {
+            let keys = HashMap::new();
+            Box::new(QueueKeys { order, keys }) as _
+        });
         plugins.admission = self.admission.map(|call| Box::new(call) as _);
         plugins.fetch = self.fetch.map(|call| Box::new(call) as _);
         plugins.prefetch = self.prefetch.map(|call| Box::new(call) as _);
@@ -102,22 +106,45 @@ impl Interrupt for Signals {
     }
 }
 
-impl QueuePlugin for PluginCall {
+/// A queue order, and the last key of each waiting request with what the key was made of: a key is a function of what
+/// the order sees, and is asked for again when that has changed.
+#[derive(Debug)]
+struct QueueKeys {
+    order: PluginCall,
+    keys: HashMap<u32, (Waiting, Py<PyAny>)>,
+}
+
+impl QueueKeys {
+    /// Returns the key of a waiting request.
+    fn key<'py>(&mut self, py: Python<'py>, s: &Waiting) -> PyResult<Bound<'py, PyAny>> {
+        match self.keys.get(&s.request) {
+            Some((seen, key)) if seen == s => return Ok(key.bind(py).clone()),
+            _ => {}
+        }
+        let seen = self.order.view.bind(py).call1((
+            s.request,
+            s.arrival_ns,
+            s.turn,
+            s.tokens,
+            s.cached_tokens,
+            s.passed,
+            s.priority,
+        ))?;
+        let key = self.order.call.bind(py).call1((seen,))?;
+        self.keys.insert(s.request, (*s, key.clone().unbind()));
+        Ok(key)
+    }
+}
+
+impl QueuePlugin for QueueKeys {
     fn first(&mut self, waiting: &[Waiting]) -> Answer<usize> {
+        if self.keys.len() > 2 * waiting.len() + 64 {
+            self.keys.clear(); // most of them have left the queue
+        }
         Python::attach(|py| {
-            let (call, view) = (self.call.bind(py), self.view.bind(py));
             let mut least: Option<(usize, Bound<'_, PyAny>)> = None;
             for (n, s) in waiting.iter().enumerate() {
-                let seen = view.call1((
-                    s.request,
-                    s.arrival_ns,
-                    s.turn,
-                    s.tokens,
-                    s.cached_tokens,
-                    s.passed,
-                    s.priority,
-                ))?;
-                let key = call.call1((seen,))?;
+                let key = self.key(py, s)?;
                 let is_first = match &least {
                     Some((_, other)) => key.lt(other)?,
                     None => true,

@@ -24,7 +24,7 @@ class QueueOrder(Protocol):
     """An order of admission. Ties go to the earliest arrival."""
 
     def key(self, waiting: Waiting) -> tuple[float, ...]:
-        """Return the sort key of a waiting request.
+        """Return the sort key of a waiting request, a function of what it sees: asked for when that changes.
 
         Args:
             waiting: The request: times in ns, lengths in tokens.
