@@ -122,3 +122,32 @@ def test_memory_is_refused_where_it_has_no_bound(tmp_path, capsys, others):
     path.write_text(LINE % "[0, 1, 2, 3]")
     assert run(["curve", str(path), *others]) == 2
     assert "--memory: " in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(("most", "seed"), [(32_768, 0), (40_000, 1), (60_000, 2)])
+def test_a_sample_of_fixed_size_is_the_largest_by_halves_that_fits(tmp_path, capsys, most, seed):
+    path = tmp_path / "t.jsonl"
+    rows = [range(k % 1_500 * 100, k % 1_500 * 100 + 100) for k in range(2_000)]
+    path.write_text("".join(LINE.replace("64", "1600") % list(row) for row in rows))
+    asked = ["curve", str(path), "--trace-block-size", "16", "--format", "json", "--seed", str(seed)]
+    documents = []
+    for sample in (str(most), "0.25", "0.125", "0.0625"):
+        assert run([*asked, "--sample", sample]) == 0
+        documents.append(json.loads(capsys.readouterr().out))
+    fixed, *halves = documents
+    assert fixed["sample"]["ids"] <= most
+    assert fixed == next(half for half in halves if half["sample"]["ids"] <= most)
+
+
+def test_a_sample_of_fixed_size_is_exact_where_all_fits(tmp_path, capsys):
+    path = tmp_path / "t.jsonl"
+    path.write_text(LINE % "[0, 1, 2, 3]" + LINE % "[0, 1, 4, 5]")
+    asked = ["curve", str(path), "--trace-block-size", "16"]
+    assert run([*asked, "--sample", "32768"]) == 0
+    sampled = capsys.readouterr()
+    assert "exact: no more than 32,768 distinct blocks" in sampled.err
+    assert run(asked) == 0
+    assert sampled.out == capsys.readouterr().out
+    for others in (["--sample", "32767"], ["--sample", "40000", "--policy", "lfu"]):
+        assert run([*asked, *others]) == 2
+        assert "--sample: " in capsys.readouterr().err

@@ -54,7 +54,12 @@ def curve(
     every_capacity: Annotated[
         bool, typer.Option("--every-capacity", help="write every corner of the curve (JSON, CSV, picture)")
     ] = False,
-    sample: Annotated[float, typer.Option(help="estimate from this share of the ids, such as 0.01")] = 0.0,
+    sample: Annotated[
+        float,
+        typer.Option(
+            help="estimate from this share of the ids, such as 0.01, or from at most so many, such as 100000"
+        ),
+    ] = 0.0,
     seed: Annotated[int | None, typer.Option(help="seed of the sample (default 0)", min=0)] = None,
     memory: Annotated[
         str, typer.Option(help="such as 4GiB: the exact curve where that is enough, else a sample that fits")
@@ -80,6 +85,7 @@ def curve(
 
     from kvcache_sim.cli.reading import OverMemoryError, Reading, parse_memory
     from kvcache_sim.errors import UsageError
+    from kvcache_sim.replay.curve.sample import LEAST_IDS
     from kvcache_sim.replay.group_settings import group_settings
     from kvcache_sim.replay.request import ReplayRequest
     from kvcache_sim.report.curve.build import CurveAsk, curve_document
@@ -114,8 +120,13 @@ def curve(
         typer.echo(groups_rendered(document, format.value))
         return
     kv_bytes = kv_bytes_per_token(model)
-    cut = block_size not in (0, trace_block_size) and not sample
+    most_ids = int(sample) if sample >= LEAST_IDS else 0
+    rate = 0.0 if most_ids else sample
+    cut = block_size not in (0, trace_block_size) and not rate
     whole = bool(policy or by_session or cut or order is OrderChoice.root)
+    if most_ids and (whole or trace == "-"):
+        hint = "leave out --policy, --by-session, --order root and another --block-size; give a file"
+        raise UsageError("not for this curve", where="--sample", got=f"{most_ids:,} ids", hint=hint)
     if limit and (whole or sample or trace == "-"):
         hint = (
             "leave out --sample, --policy, --by-session, --order root and another --block-size; give a file"
@@ -126,8 +137,8 @@ def curve(
         sampled = replace(reading, sample=(rate, seed or 0)) if 0 < rate < 1 else reading
         return open_rows(trace, sampled)
 
-    def document_of(requests: Trace | RowStream, rate: float = sample, limit: int = 0) -> Document:
-        watch = Reading(trace, limit)
+    def document_of(requests: Trace | RowStream, rate: float, limit: int = 0) -> Document:
+        watch = Reading(trace, limit, most_ids, rate or 1.0)
         if isinstance(requests, RowStream):
             requests.watch(watch)
         size = block_size or requests.block_size
@@ -156,21 +167,29 @@ def curve(
             document = curve_document(ask)
         finally:
             watch.done()
+        watch.check_ids(document["sample"]["ids"] if rate else document["distinct_blocks"])
         for warning in requests.warnings:
             warn(warning)
         return document
 
-    try:
-        document = document_of(read_trace(trace, settings=reading) if whole else by_row(sample), limit=limit)
-        if limit:
-            remark(f"exact: its memory stays below {memory}")
-    except OverMemoryError as over:
-        rate = format_percent(over.rate)
-        remark(f"the exact curve needs more than {memory}: estimated from a sample of {rate} of the ids")
-        document = document_of(by_row(over.rate), over.rate)
-    except NeedsWhole:
-        if trace == "-":
-            raise
-        document = document_of(read_trace(trace, settings=reading))
+    while True:
+        try:
+            requests = read_trace(trace, settings=reading) if whole else by_row(rate)
+            document = document_of(requests, rate, limit)
+            break
+        except OverMemoryError as over:
+            rate = over.rate
+            if limit:
+                share = f"{format_percent(rate)} of the ids"
+                remark(f"the exact curve needs more than {memory}: estimated from a sample of {share}")
+            limit = 0
+        except NeedsWhole:
+            if trace == "-":
+                raise
+            whole, limit = True, 0
+    if limit:
+        remark(f"exact: its memory stays below {memory}")
+    elif most_ids and not rate:
+        remark(f"exact: no more than {most_ids:,} distinct blocks")
     write_outputs(output or [], document, force)
     typer.echo(rendered(document, format.value))

@@ -21,7 +21,7 @@ _COMPRESSED = 8
 
 
 class OverMemoryError(Exception):
-    """The exact curve would take more memory than allowed; ``rate`` is that of a sample that fits."""
+    """A curve would take more memory, or more ids, than allowed; ``rate`` is that of a sample to try next."""
 
     def __init__(self, rate: float) -> None:
         super().__init__(rate)
@@ -43,15 +43,21 @@ def peak_bytes() -> int:
 
 @dataclass
 class Reading:
-    """Watches a replay (``RowStream.watch``): a line on stderr every so often, an end at ``memory`` bytes."""
+    """Watches a replay (``RowStream.watch``): a line on stderr every so often, an end at ``memory`` bytes.
+
+    It also ends beyond ``ids`` distinct ids; ``rate`` is the share of the ids that is read.
+    """
 
     path: str
     memory: int = 0
+    ids: int = 0
+    rate: float = 1.0
     start: float = field(default_factory=time.monotonic)
     shown: float = 0.0
 
     def __call__(self, read: int, references: int, distinct: int) -> None:
         """Take the bytes, references and distinct ids so far; raises ``OverMemoryError``."""
+        self.check_ids(distinct)
         stored = os.path.getsize(self.path) if os.path.isfile(self.path) else 0
         if stored and read > stored:
             stored *= _COMPRESSED
@@ -64,6 +70,11 @@ class Reading:
         if passed - self.shown >= (0.5 if live else 10.0):
             self.shown = passed
             print(self._line(read, references, (part, passed)), end="\r" if live else "\n", file=sys.stderr)
+
+    def check_ids(self, distinct: int) -> None:
+        """Raise ``OverMemoryError`` for more ids than allowed, with a half, quarter … of the share read."""
+        if self.ids and distinct > self.ids:
+            raise OverMemoryError(self.rate / (1 << (distinct // self.ids).bit_length()))
 
     def done(self) -> None:
         """Clear the line of a terminal."""

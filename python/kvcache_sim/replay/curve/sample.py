@@ -19,6 +19,8 @@ from kvcache_sim.workload.readers.stream import RowStream
 #: Disjoint groups of the sampled ids, whose spread gives the error.
 GROUPS = 8
 CONFIDENCE = 0.95
+#: Fewest ids of a sample of fixed size: twice those that are counted exactly.
+LEAST_IDS = 1 << 15
 #: Sizes at which the groups are compared, in blocks that a group's sampled block stands for.
 _NEAR = np.array([-1.0, -0.5, -0.25, 0.0, 0.25, 0.5, 1.0])
 
@@ -43,7 +45,10 @@ def check_rate(rate: float) -> None:
     """Raise ``UsageError`` for a rate that is no share of the ids."""
     if not 0 < rate < 1:
         raise UsageError(
-            "sampling rate out of range", where="--sample", got=str(rate), expected="0 < rate < 1"
+            "sampling rate out of range",
+            where="--sample",
+            got=str(rate),
+            expected=f"0 < rate < 1, or a number of ids from {LEAST_IDS:,}",
         )
 
 
