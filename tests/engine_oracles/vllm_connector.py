@@ -110,6 +110,11 @@ def scheduled_blocks(out: Any) -> Iterator[tuple[str, Any, bool]]:
         yield name, blocks, name in cached.resumed_req_ids
 
 
+def ends(job: Any) -> Any:
+    """Return source and target of a copy; a pair of them in older releases."""
+    return (job.src_spec, job.dst_spec) if hasattr(job, "src_spec") else job.transfer_spec
+
+
 class Engine:
     """The scheduler and the connector of a wheel, and a record of their actions."""
 
@@ -189,8 +194,8 @@ class Engine:
         """Run a step and all its copies."""
         out = self.scheduler.schedule()
         meta = out.kv_connector_metadata
-        self.loaded_blocks += sum(len(job.dst_spec.block_ids) for job in meta.load_jobs.values())
-        self.stored_blocks += sum(len(job.src_spec.block_ids) for job in meta.store_jobs.values())
+        self.loaded_blocks += sum(len(ends(job)[1].block_ids) for job in meta.load_jobs.values())
+        self.stored_blocks += sum(len(ends(job)[0].block_ids) for job in meta.store_jobs.values())
         arrived = {job.req_id for job in meta.load_jobs.values()}
         self.jobs |= dict.fromkeys([*meta.load_jobs, *meta.store_jobs], 1)
         order = list(out.num_scheduled_tokens)

@@ -115,8 +115,7 @@ def differs(real: types.SimpleNamespace, seed: int) -> str | None:
     """Return how a stream differs, None where it is equal."""
     drawn = asked(seed)
     engine = Engine(real, drawn)
-    engine.run()
-    return vllm_schedules.difference(engine.figures(), ours(drawn), str(drawn[1:]))
+    return vllm_schedules.compared(engine, lambda: ours(drawn), str(drawn[1:]))
 
 
 if __name__ == "__main__":
