@@ -76,7 +76,7 @@ def test_hand_overs_cost_the_same_steps(path, transfer, roles, charge, seed):
 @examples(20)
 @given(st.sampled_from([(60, 40), (90, 60, 400)]), st.sampled_from([1, 2]), st.integers(1, 99))
 def test_copies_of_no_cost_change_nothing(shape, layers, seed):
-    """Even with read buffers, where a step's begin is known later: copies that leave meanwhile are beside it."""
+    """Even with read buffers, where a step's times are known after its start: later copies do not delay it."""
     plain = cluster(shape)
     settings = replace(plain, movement=replace(plain.movement, read_buffer_layers=layers))
     trace = random_trace(seed, requests=60, sessions=7)

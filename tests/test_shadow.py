@@ -238,7 +238,8 @@ class SmallEngine:
         self.batches += batches
         self.most = max(self.most, len(self.kept["GPU"]))
 
-    def store(self, medium: str, blocks: list[int], parent: int | None) -> None:
+    def store(self, medium: str, blocks: list[int], parent: int | None) -> int:
+        """Return how many of the blocks the cache below has once there is space for them."""
         kept, first = self.kept[medium], parent
         while len(kept) + len(blocks) > self.sizes[medium]:
             gone, before = kept.popitem(last=False)
@@ -250,12 +251,13 @@ class SmallEngine:
         for block in blocks:
             kept[block], parent = parent, block
         self.tell(stored(self.now_ms, blocks, first, medium))
+        return sum(block in self.kept["CPU"] for block in blocks)
 
     def serve(self, prompt: list[int], answer: list[int], chunk: int, gaps_ms: list[int]) -> tuple:
         """Return what a look-up of the prompt finds: (blocks, found, length of the prompt, found below)."""
         gpu = self.kept["GPU"]
         found = next((n for n, block in enumerate(prompt) if block not in gpu), len(prompt))
-        below = sum(block in self.kept["CPU"] for block in prompt[found:])
+        below = 0
         for block in reversed(prompt[:found]):
             gpu.move_to_end(block)
         first = (len(prompt) - found - 1) % chunk + 1 if chunk > 1 else len(prompt) - found
@@ -264,7 +266,7 @@ class SmallEngine:
         parent = prompt[found - 1] if found else None
         for n, piece in enumerate(pieces):
             self.now_ms += gaps_ms[n % len(gaps_ms)] if n else 0
-            self.store("GPU", piece, parent)
+            below += self.store("GPU", piece, parent)
             parent = piece[-1]
         self.now_ms += 2001
         return [*prompt, *answer], found, len(prompt), below

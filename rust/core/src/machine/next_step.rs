@@ -14,7 +14,7 @@ pub(super) struct ComposedStep {
     pub unsettled: Vec<TransferId>,
     /// Start of its wait.
     pub since_ns: u64,
-    /// What the copies submitted until it began cost it.
+    /// Extra time for the copies submitted before its start.
     pub copies_ns: u64,
 }
 
@@ -79,7 +79,7 @@ impl Replica {
     /// Starts the step once the times of all its arriving transfers are final; none of these times is past its end.
     fn settle(&mut self, now: &mut Now<'_>) -> Answer<()> {
         self.composed.since_ns = now.ns;
-        // copies that leave from here on do so beside the step, whose end may not be known yet
+        // copies that leave from here on do so while the step runs; its end may not be known yet
         self.composed.copies_ns = self.copies().map_or(0, |copies| {
             copies.step_started(u64::MAX);
             copies.take(now.ns)
