@@ -75,6 +75,13 @@ def test_a_time_to_live_counts_from_the_end_of_a_request_unless_it_is_used_again
     assert survives == (gap_s < 3)
 
 
+def test_a_turn_leaves_no_block_that_only_the_next_turn_names(tmp_path):
+    rows = [(1, "b", [3, 7], {}), (1.5, "a", [3], {"retention": 0.25}), (2, "a", [3, 7], {})]
+    run = run_of(tmp_path, rows)
+    assert found(run) == [0, 0, 1], "b's second block stands, and keeps the first one"
+    assert run.counters["retention.dropped_blocks"] == 0
+
+
 def test_time_to_live_by_tool(tmp_path):
     rows = [
         (0, "a", [0, 1], {"tool": "bash"}),

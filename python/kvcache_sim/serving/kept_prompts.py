@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from kvcache_sim.cache.store import ALL_BLOCKS
+import numpy as np
+
 from kvcache_sim.cache.tree_store import MarkingStore
 from kvcache_sim.serving.replica.native import NativeReplica
+from kvcache_sim.workload.trace import Trace, view
 
 
 class KeptPrompts:
@@ -15,10 +17,16 @@ class KeptPrompts:
     ``trees``: None where blocks have no names; a scenario refuses hints and quotas there.
     """
 
-    def __init__(self, replicas: Sequence[NativeReplica], trees: Sequence[MarkingStore | None]) -> None:
+    def __init__(
+        self, replicas: Sequence[NativeReplica], trees: Sequence[MarkingStore | None], trace: Trace
+    ) -> None:
         self.replicas, self._trees = replicas, trees
         self.engine = replicas[0].engine
-        self.block_size_tokens = replicas[0].cache.block_size_tokens
+        cache = replicas[0].cache
+        self.block_size_tokens = cache.block_size_tokens
+        # the KV of an answer's last token is not computed
+        answers = np.maximum(trace.output_tokens - 1, 0) if cache.cache_output else 0
+        self._blocks = view((trace.input_tokens + answers) // cache.block_size_tokens)
 
     def tree(self, machine: int) -> MarkingStore:
         """Return a machine's current tree."""
@@ -27,10 +35,17 @@ class KeptPrompts:
         self.replicas[machine].catch_up(self.engine.now_ns)
         return tree
 
+    def copies(self, machine: int, request: int) -> list[tuple[int, list[int]]]:
+        """Return what a machine still has of the blocks that a request left there, in parts.
+
+        A part is (past the last block, on each tier the move writing it). Blocks with which later turns go on
+        are not among them.
+        """
+        return self.tree(machine).copies(request, self._blocks[request])
+
     def drop(self, machine: int, request: int, first_block: int) -> int:
-        """Drop a prompt's blocks from ``first_block`` on, on every tier; return the number of copies."""
-        tree = self.tree(machine)
-        parts = tree.copies(request, ALL_BLOCKS)
+        """Drop a request's blocks from ``first_block`` on, on every tier; return the number of copies."""
+        tree, parts = self.tree(machine), self.copies(machine, request)
         if not parts or parts[-1][0] <= first_block:
             return 0
         tiers = range(self.replicas[machine].tiers - 1, -1, -1)

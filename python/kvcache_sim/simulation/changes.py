@@ -34,7 +34,7 @@ class RetentionPolicies:
         cluster: Cluster,
         trees: Sequence[MarkingStore | None],
     ) -> None:
-        kept = KeptPrompts(cluster.replicas, trees)
+        kept = KeptPrompts(cluster.replicas, trees, trace)
         self._by_name: dict[str, CacheQuotas | RetentionHints] = {}
         tenants = settings.tenants
         if tenants is not None and len(trace.tenant):

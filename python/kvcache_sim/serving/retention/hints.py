@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from kvcache_sim.cache.store import ALL_BLOCKS, NO_MOVE
+from kvcache_sim.cache.store import NO_MOVE
 from kvcache_sim.engine import MEMBERSHIP, NO_MACHINE, Event
 from kvcache_sim.serving.kept_prompts import KeptPrompts
 from kvcache_sim.tiers import COMPUTE, STAGING
@@ -73,8 +73,7 @@ class RetentionHints:
             self.dropped_blocks += self._kept.drop(machine, request, index * self._per_id)
 
     def _demote(self, request: int, machine: int) -> None:
-        tree = self._kept.tree(machine)
-        parts = tree.copies(request, ALL_BLOCKS)
+        tree, parts = self._kept.tree(machine), self._kept.copies(machine, request)
         if self._kept.replicas[machine].tiers == 1 or not parts:
             return
         start, first = 0, 0
