@@ -38,7 +38,7 @@ class KeptPrompts:
     def copies(self, machine: int, request: int) -> list[tuple[int, list[int]]]:
         """Return what a machine still has of the blocks that a request left there, in parts.
 
-        A part is (past the last block, on each tier the move writing it). Blocks with which later turns go on
+        A part is (past the last block, on each tier the move writing it). Blocks that only a later turn adds
         are not among them.
         """
         return self.tree(machine).copies(request, self._blocks[request])
