@@ -81,7 +81,7 @@ class Pools:
         settings = replace(cluster.router, policy=self.settings.router, index_blocks=None, index_kind="truth")
         # A separate stream of random numbers from that of the prefill router.
         seed = derive_seed(cluster.seed, "decode router")
-        clock = DecodeClock(engine, Promised(len(self.decoding)) if decides else None)
+        self._clock = clock = DecodeClock(engine, Promised(len(self.decoding)) if decides else None)
         look = look_at(self.decoding, clock)
         trees = [r.tree if decides and r.tiers > 1 else None for r in self.decoding]
         self._view = view = views.of(self.decoding, settings, seed, look, trees, clock)
@@ -117,7 +117,12 @@ class Pools:
 
     def route(self, s: Arrival, router: Router) -> NativeReplica:
         """Return the machine that a request is sent to; ``router`` chooses among ``routed``."""
-        return self.routed[router.choose(s)] if self.decision is None else self.decision.route(s, router)
+        if self.decision is None:
+            return self.routed[router.choose(s)]
+        self._clock.at_arrival = True
+        chosen = self.decision.route(s, router)
+        self._clock.at_arrival = False
+        return chosen
 
     def can_serve(self, replica: NativeReplica, prompt_tokens: int, kv_tokens: int) -> bool:
         """Return True if a request fits: its prompt on this machine, all its tokens on a decode machine.

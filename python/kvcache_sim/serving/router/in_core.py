@@ -24,16 +24,17 @@ class Clock(Protocol):
 class DecodeClock:
     """The clock of a choice of decode machines, after all boundaries of this instant.
 
-    ``promised``: as of ``RouterView``.
+    A choice that is made when a request arrives comes before them. ``promised``: as of ``RouterView``.
     """
 
     def __init__(self, engine: Engine, promised: Promised | None = None) -> None:
         self._engine, self.promised = engine, promised
+        self.at_arrival = False
 
     @property
     def now_ns(self) -> int:
         """The first time that machines have not reached."""
-        return self._engine.now_ns + 1
+        return self._engine.now_ns + (not self.at_arrival)
 
 
 def look_at(replicas: Sequence[NativeReplica], clock: Clock) -> FleetLook:
