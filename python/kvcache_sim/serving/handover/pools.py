@@ -119,10 +119,8 @@ class Pools:
         """Return the machine that a request is sent to; ``router`` chooses among ``routed``."""
         if self.decision is None:
             return self.routed[router.choose(s)]
-        self._clock.at_arrival = True
-        chosen = self.decision.route(s, router)
-        self._clock.at_arrival = False
-        return chosen
+        with self._clock.arriving():
+            return self.decision.route(s, router)
 
     def can_serve(self, replica: NativeReplica, prompt_tokens: int, kv_tokens: int) -> bool:
         """Return True if a request fits: its prompt on this machine, all its tokens on a decode machine.

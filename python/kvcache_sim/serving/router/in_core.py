@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import NamedTuple, Protocol
 
 from kvcache_sim import _core
@@ -29,12 +30,21 @@ class DecodeClock:
 
     def __init__(self, engine: Engine, promised: Promised | None = None) -> None:
         self._engine, self.promised = engine, promised
-        self.at_arrival = False
+        self._at_arrival = False
 
     @property
     def now_ns(self) -> int:
         """The first time that machines have not reached."""
-        return self._engine.now_ns + (not self.at_arrival)
+        return self._engine.now_ns + (not self._at_arrival)
+
+    @contextmanager
+    def arriving(self) -> Iterator[None]:
+        """Choose when a request arrives."""
+        self._at_arrival = True
+        try:
+            yield
+        finally:
+            self._at_arrival = False
 
 
 def look_at(replicas: Sequence[NativeReplica], clock: Clock) -> FleetLook:
