@@ -11,18 +11,19 @@ from examples import examples
 from hypothesis import given
 from hypothesis import strategies as st
 from kvcache_sim import _core
-from kvcache_sim.replay.request import REPLAYERS, ReplayRequest
 from kvcache_sim.simulation import RunOptions, simulate
 from small_traces import trace_of, tree_traces
 from support.group_runs import crowded, groups
 from support.offloaded_groups import (
     LOADED,
     PROMPT,
+    SIZES,
     alone,
     core_store_of,
     end_copies,
     newcomer,
     one_full,
+    replayed,
     two_groups,
     with_tier,
 )
@@ -49,13 +50,7 @@ def test_drawn_groups_keep_every_invariant(drawn, gpu, cpu, policy, seed, chunk)
     assert (run.requests["cached_cpu_tokens"].sum() > 0) <= (loaded > 0)
 
 
-@given(
-    tree_traces(4, 15),
-    st.integers(0, 12),
-    st.integers(1, 40),
-    st.sampled_from(["lru", "arc"]),
-    st.sampled_from([1, 2, 3]),
-)
+@given(tree_traces(4, 15), *SIZES)
 @examples(20)
 def test_one_group_of_full_attention_is_no_group_at_all(trace, spare, chunks, policy, per):
     cpu = chunks * per
@@ -64,8 +59,7 @@ def test_one_group_of_full_attention_is_no_group_at_all(trace, spare, chunks, po
     trace = replace(trace, input_tokens=np.maximum(trace.input_tokens, 1))
     gpu = -(-int((trace.input_tokens + trace.output_tokens - 1).max()) // 4) + spare
     run = simulate(alone(one_full(4), gpu, cpu, policy, per), trace, options=CHECKED)
-    request = ReplayRequest(trace, 4, gpu, outputs="computed", cpu_blocks=cpu, cpu_policy=policy)
-    row, block_bytes = REPLAYERS["vllm"](replace(request, chunk_blocks=per), ""), 4 * 131_072
+    row, block_bytes = replayed(trace, gpu, cpu, policy, per), 4 * 131_072
     assert run.requests["cached_gpu_tokens"].sum() == row["hit_tokens"]
     assert run.requests["cached_cpu_tokens"].sum() == row["loaded_tokens"]
     assert run.counters["evictions.gpu"] == row["evictions"]

@@ -9,12 +9,12 @@ from examples import examples
 from hypothesis import given
 from hypothesis import strategies as st
 from kvcache_sim.cache.settings import TierSettings
-from kvcache_sim.replay.request import REPLAYERS, ReplayRequest
 from kvcache_sim.simulation import RunOptions, simulate
 from lower_engine_runs import assert_loads_take_time
 from small_traces import tree_traces
 from support.clusters import cluster
 from support.instant_runs import instant
+from support.offloaded_groups import SIZES, replayed
 from support.traces import random_trace
 
 CHECKED = RunOptions(check="full")
@@ -27,30 +27,22 @@ def scenario(gpu: int, cpu: int, policy: str, chunk_blocks: int, block: int = 4)
     return f"cache: {{block_size: {block}}}\ntiers: {{{capacity}}}\n"
 
 
-@given(
-    tree_traces(4),
-    st.integers(0, 12),
-    st.integers(1, 40),
-    st.sampled_from(["lru", "arc"]),
-    st.sampled_from([1, 2, 3]),
-)
+@given(tree_traces(4), *SIZES)
 @examples(30)
 def test_an_instant_run_gives_the_replays_integers(trace, spare, chunks, policy, chunk_blocks):
     cpu = chunks * chunk_blocks
     longest = int((trace.input_tokens + trace.output_tokens - 1).max())
     gpu = -(-longest // 4) + spare
     done = instant(scenario(gpu, cpu, policy, chunk_blocks), trace, CHECKED)
-    request = ReplayRequest(trace, 4, gpu, outputs="computed", cpu_blocks=cpu, cpu_policy=policy)
-    request = replace(request, chunk_blocks=chunk_blocks)
-    replayed = REPLAYERS["vllm"](request, "")
+    row = replayed(trace, gpu, cpu, policy, chunk_blocks)
     evicted, moved = done.summary["cache"]["evictions"], done.run.counters
     block_bytes = 4 * 131_072
-    assert evicted["gpu"] == replayed["evictions"]
-    assert evicted["cpu"] == replayed["evicted_chunks"] * chunk_blocks
-    assert moved.get("edge.cpu->gpu.bytes", 0) == replayed["loaded_tokens"] // 4 * block_bytes
-    assert moved.get("edge.gpu->cpu.bytes", 0) == replayed["stored_chunks"] * chunk_blocks * block_bytes
-    assert done.run.requests["cached_gpu_tokens"].sum() == replayed["hit_tokens"]
-    assert done.run.requests["cached_cpu_tokens"].sum() == replayed["loaded_tokens"]
+    assert evicted["gpu"] == row["evictions"]
+    assert evicted["cpu"] == row["evicted_chunks"] * chunk_blocks
+    assert moved.get("edge.cpu->gpu.bytes", 0) == row["loaded_tokens"] // 4 * block_bytes
+    assert moved.get("edge.gpu->cpu.bytes", 0) == row["stored_chunks"] * chunk_blocks * block_bytes
+    assert done.run.requests["cached_gpu_tokens"].sum() == row["hit_tokens"]
+    assert done.run.requests["cached_cpu_tokens"].sum() == row["loaded_tokens"]
 
 
 def offloaded(gpu: int, cpu: int, machines: int = 1, policy: str = "lru"):

@@ -234,7 +234,7 @@ class SmallEngine:
         self.batches: list[KvBatch] = []
         self.most, self.evicted = 0, False
 
-    def tell(self, *batches: KvBatch) -> None:
+    def publish(self, *batches: KvBatch) -> None:
         self.batches += batches
         self.most = max(self.most, len(self.kept["GPU"]))
 
@@ -247,10 +247,10 @@ class SmallEngine:
                 self.evicted = True
                 if self.sizes["CPU"] and gone not in self.kept["CPU"]:
                     self.store("CPU", [gone], before)
-            self.tell(removed(self.now_ms, gone, medium=medium))
+            self.publish(removed(self.now_ms, gone, medium=medium))
         for block in blocks:
             kept[block], parent = parent, block
-        self.tell(stored(self.now_ms, blocks, first, medium))
+        self.publish(stored(self.now_ms, blocks, first, medium))
         return sum(block in self.kept["CPU"] for block in blocks)
 
     def serve(self, prompt: list[int], answer: list[int], chunk: int, gaps_ms: list[int]) -> tuple:

@@ -4,15 +4,26 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from hypothesis import strategies as st
 from kvcache_sim import _core
 from kvcache_sim.cache.groups import GroupSettings, Newcomer, native_groups
 from kvcache_sim.cache.settings import CacheSettings, TierSettings
 from kvcache_sim.model.kv_groups import KvGroup, KvLayout
+from kvcache_sim.replay.request import REPLAYERS, ReplayRequest
 from kvcache_sim.serving.settings import ReplicaSettings
 from small_traces import trace_of
 
 from support.clusters import cluster
 from support.group_runs import settings_of
+
+#: Spare GPU blocks, chunks of the CPU tier, its eviction policy, and blocks of a chunk.
+SIZES = (st.integers(0, 12), st.integers(1, 40), st.sampled_from(["lru", "arc"]), st.sampled_from([1, 2, 3]))
+
+
+def replayed(trace, gpu: int, cpu: int, policy: str, chunk_blocks: int):
+    """Return the replay of a trace in blocks of 4 tokens through vLLM's pool and its CPU tier, in blocks."""
+    request = ReplayRequest(trace, 4, gpu, outputs="computed", cpu_blocks=cpu, cpu_policy=policy)
+    return REPLAYERS["vllm"](replace(request, chunk_blocks=chunk_blocks), "")
 
 
 def with_tier(

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-import numpy as np
-
 from kvcache_sim import _core
 from kvcache_sim.cache.groups import GroupSettings, native_groups, states_per_request
 from kvcache_sim.cache.settings import CacheSettings, TierSettings
@@ -49,8 +47,7 @@ def _sglang(cache: CacheSettings, trace: Trace, keys: _core.Keys) -> Callable[[i
 
 def lengths(trace: Trace) -> tuple[list[int], list[int]]:
     """Return by request the tokens of its prompt, and its tokens with KV at its end."""
-    totals = trace.input_tokens + np.maximum(trace.output_tokens, 1) - 1
-    return trace.input_tokens.tolist(), totals.tolist()
+    return trace.input_tokens.tolist(), trace.kv_tokens.tolist()
 
 
 def group_maker(groups: GroupSettings, trace: Trace, cached: bool) -> Callable[[int], _core.GroupStore]:

@@ -124,13 +124,12 @@ def curve(
     rate = 0.0 if most_ids else sample
     cut = block_size not in (0, trace_block_size) and not rate
     whole = bool(policy or by_session or cut or order is OrderChoice.root)
+    other = "--policy, --by-session, --order root and another --block-size; give a file"
     if most_ids and (whole or trace == "-"):
-        hint = "leave out --policy, --by-session, --order root and another --block-size; give a file"
+        hint = f"leave out {other}"
         raise UsageError("not for this curve", where="--sample", got=f"{most_ids:,} ids", hint=hint)
     if limit and (whole or sample or trace == "-"):
-        hint = (
-            "leave out --sample, --policy, --by-session, --order root and another --block-size; give a file"
-        )
+        hint = f"leave out --sample, {other}"
         raise UsageError("not for this curve", where="--memory", got=memory, hint=hint)
 
     def by_row(rate: float) -> Trace | RowStream:

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-import numpy as np
-
 from kvcache_sim.cache.tree_store import MarkingStore
 from kvcache_sim.serving.replica.native import NativeReplica
 from kvcache_sim.workload.trace import Trace, view
@@ -24,9 +22,8 @@ class KeptPrompts:
         self.engine = replicas[0].engine
         cache = replicas[0].cache
         self.block_size_tokens = cache.block_size_tokens
-        # the KV of an answer's last token is not computed
-        answers = np.maximum(trace.output_tokens - 1, 0) if cache.cache_output else 0
-        self._blocks = view((trace.input_tokens + answers) // cache.block_size_tokens)
+        tokens = trace.kv_tokens if cache.cache_output else trace.input_tokens
+        self._blocks = view(tokens // cache.block_size_tokens)
 
     def tree(self, machine: int) -> MarkingStore:
         """Return a machine's current tree."""
@@ -35,17 +32,18 @@ class KeptPrompts:
         self.replicas[machine].catch_up(self.engine.now_ns)
         return tree
 
-    def copies(self, machine: int, request: int) -> list[tuple[int, list[int]]]:
-        """Return what a machine still has of the blocks that a request left there, in parts.
+    def left(self, machine: int, request: int) -> tuple[MarkingStore, list[tuple[int, list[int]]]]:
+        """Return a machine's tree, and what it still has of the blocks that a request left there, in parts.
 
         A part is (past the last block, on each tier the move writing it). Blocks that only a later turn adds
         are not among them.
         """
-        return self.tree(machine).copies(request, self._blocks[request])
+        tree = self.tree(machine)
+        return tree, tree.copies(request, self._blocks[request])
 
     def drop(self, machine: int, request: int, first_block: int) -> int:
         """Drop a request's blocks from ``first_block`` on, on every tier; return the number of copies."""
-        tree, parts = self.tree(machine), self.copies(machine, request)
+        tree, parts = self.left(machine, request)
         if not parts or parts[-1][0] <= first_block:
             return 0
         tiers = range(self.replicas[machine].tiers - 1, -1, -1)

@@ -122,6 +122,11 @@ class Trace(Value):
         return self.session_names[session] if self.session_names else str(session)
 
     @property
+    def kv_tokens(self) -> NDArray[np.int64]:
+        """Tokens with KV at each request's end: the last generated token never gets any."""
+        return self.input_tokens + np.maximum(self.output_tokens, 1) - 1
+
+    @property
     def distinct_ids(self) -> int:
         """Number of distinct block ids of the trace."""
         return int(self.block_ids.max()) + 1 if len(self.block_ids) else 0

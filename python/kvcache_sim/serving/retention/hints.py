@@ -73,7 +73,7 @@ class RetentionHints:
             self.dropped_blocks += self._kept.drop(machine, request, index * self._per_id)
 
     def _demote(self, request: int, machine: int) -> None:
-        tree, parts = self._kept.tree(machine), self._kept.copies(machine, request)
+        tree, parts = self._kept.left(machine, request)
         if self._kept.replicas[machine].tiers == 1 or not parts:
             return
         start, first = 0, 0

@@ -1,11 +1,11 @@
 //! Tier below a pool of several cache groups, in a timed run. Blocks of each group are stored under the pool's
 //! keys.
 //!
-//! Under vLLM's rules (0.33.0, `OffloadingConnectorScheduler`, chunks of one or more blocks of a group) all groups are looked up once
-//! more behind the pool's joint hit, in the tier alone. Blocks of a step are offered at its end, if they are prompt
-//! blocks that are kept. The tier orders a request's blocks by their end in the prompt, across groups. Under the tree's rules a prompt continues from where all groups can, block by block from
-//! pool or tier. Blocks go down when they leave the pool (write-back) or are computed (write-through). A group
-//! loads the blocks that it will read.
+//! Under vLLM's rules (0.33.0, `OffloadingConnectorScheduler`, chunks of one or more blocks of a group) all groups are
+//! looked up once more behind the pool's joint hit, in the tier alone. Blocks of a step are offered at its end, if they
+//! are prompt blocks that are kept. The tier orders a request's blocks by their end in the prompt, across groups. Under
+//! the tree's rules a prompt continues from where all groups can, block by block from pool or tier. Blocks go down when
+//! they leave the pool (write-back) or are computed (write-through). A group loads the blocks that it will read.
 
 mod bring;
 mod demote;

@@ -37,7 +37,7 @@ impl TierChunks {
         [self.capacity_blocks.0, self.capacity_blocks.1][tier - STAGING]
     }
 
-    /// Returns the use of a tier's blocks, from the chunks that are there, those in use, and those of them being written.
+    /// Returns the use of a tier's blocks, from its chunks, those in use, and those of them being written.
     pub fn occupancy(&self, tier: usize, [there, in_use, writing]: [u64; 3]) -> TierOccupancy {
         let per = u64::from(self.blocks);
         TierOccupancy {

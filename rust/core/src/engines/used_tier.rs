@@ -151,11 +151,6 @@ impl UsedTier {
         self.tier.policy.keys()
     }
 
-    /// Returns the number of keys for which a predicate holds.
-    pub fn count(&self, is_so: impl Fn(u64) -> bool) -> u64 {
-        self.keys().filter(|&key| is_so(key)).count() as u64
-    }
-
     /// Checks that the counts add up and that keys in use are present (I2, I3).
     pub fn check(&self) -> Result<(), Violation> {
         let there = self.tier.policy.resident() as u64;

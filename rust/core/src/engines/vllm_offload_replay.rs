@@ -1,10 +1,10 @@
 //! Replay of requests in file order through vLLM's block pool with its CPU offloading tier below (0.33.0), times ignored.
 //!
-//! Behind the pool's hit, the tier is looked up for the prompt's next full chunks of one or more blocks, including the last: the pool
-//! always computes the last token, but the tier may load its block. Found blocks are loaded at once. Then the prompt's
-//! blocks behind the loaded ones are offered to the tier, or all of them if nothing was loaded, step by step as they
-//! are computed (`OffloadingConnectorScheduler`, `offload_prompt_only`); what a step has refused is offered again with
-//! the next. A request's keys count as used once more at its end.
+//! Behind the pool's hit, the tier is looked up for the prompt's next full chunks of one or more blocks, including the
+//! last: the pool always computes the last token, but the tier may load its block. Found blocks are loaded at once. Then
+//! the prompt's blocks behind the loaded ones are offered to the tier, or all of them if nothing was loaded, step by
+//! step as they are computed (`OffloadingConnectorScheduler`, `offload_prompt_only`); what a step has refused is offered
+//! again with the next. A request's keys count as used once more at its end.
 
 use super::block_pool::BlockPool;
 use super::offload_tier::{Access, ArcSizes, KeySet, OffloadTier};

@@ -226,12 +226,8 @@ impl<'a> Table<'a> {
                 is_needed: needs(held.slot.1),
                 ..held
             }));
-            if offered[before..]
-                .iter()
-                .filter(|held| held.is_needed)
-                .count()
-                < needed
-            {
+            let there = offered[before..].iter().filter(|held| held.is_needed);
+            if there.count() < needed {
                 offered.truncate(before);
             }
         }
