@@ -29,7 +29,9 @@ def _fields(cls: type[Struct]) -> dict[str, dataclasses.Field[Any]]:
     for name, value in zip(names, values, strict=True):
         given = "default_factory" if hasattr(value, "factory") else "default"
         listed.append((name, types[name], dataclasses.field(**{given: getattr(value, "factory", value)})))
-    made: Any = dataclasses.make_dataclass(cls.__name__, listed)
+    # Only its fields are read: without methods, and without the signature that a missing docstring would be.
+    bare: dict[str, Any] = {"init": False, "repr": False, "eq": False, "namespace": {"__doc__": cls.__name__}}
+    made: Any = dataclasses.make_dataclass(cls.__name__, listed, **bare)
     fields: dict[str, dataclasses.Field[Any]] = made.__dataclass_fields__
     return fields
 

@@ -2,21 +2,21 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
 from kvcache_sim.model.step_time import StepTime, StepTimeTable
+from kvcache_sim.values import Value
 
 #: Most tokens of a step captured in a CUDA graph by default (vLLM v1).
 CAPTURED_TOKENS = 512
 _FS_PER_NS = 1_000_000
 
 
-@dataclass(frozen=True, slots=True)
-class WithLaunchTime(StepTime):
+class WithLaunchTime(Value, StepTime):
     """A model whose steps of more than ``captured_tokens`` tokens take at least ``launch_ns``.
 
     These steps run without a CUDA graph: the CPU launches each kernel, and a GPU that finishes earlier waits
@@ -33,8 +33,7 @@ class WithLaunchTime(StepTime):
         return replace(table, launch_ns=self.launch_ns, captured_tokens=self.captured_tokens)
 
 
-@dataclass(frozen=True, slots=True)
-class WithSequenceTime(StepTime):
+class WithSequenceTime(Value, StepTime):
     """A model whose steps take ``sequence_ns`` more for each decoding sequence.
 
     A negative value is limited to the model's own cost per sequence, so that more sequences are never faster.
@@ -61,8 +60,7 @@ _SCALED = {
 }
 
 
-@dataclass(frozen=True, slots=True)
-class ScaledStepTime(StepTime):
+class ScaledStepTime(Value, StepTime):
     """A model with pure decode steps scaled by ``decode`` and steps with a prefill chunk scaled by ``chunk``.
 
     ``mixed_kv`` additionally multiplies the cost of reading the decodes' KV in steps with a chunk. The lower

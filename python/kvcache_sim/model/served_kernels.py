@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import cache
 
 import numpy as np
@@ -15,6 +15,7 @@ from kvcache_sim.model.gpus import SUSTAINED_COMPUTE, GpuSpec, load_gpu
 from kvcache_sim.model.model_spec import ModelSpec
 from kvcache_sim.model.step_time import StepTime, StepTimeTable
 from kvcache_sim.model.step_times import measured_on, same_shape_set, step_time_names
+from kvcache_sim.values import Value
 
 _NS_PER_MS, _FS_PER_MS = 1e6, 1e12
 #: ms of the filters of vLLM's sampler on an H100 per million logits (rows × vocabulary). By a sort: the slope
@@ -83,8 +84,7 @@ def served_kernels(
     return ServedKernels(base, factor, dense, row_ms) if factor > 1 or row_ms else base
 
 
-@dataclass(frozen=True, slots=True)
-class ServedKernels(StepTime):
+class ServedKernels(Value, StepTime):
     """A sum of kernels with the filters of a sampler, at clocks under a sustained load.
 
     Compute-bound work takes ``sustained`` times as long once the power cap lowers the clocks: in a dense
