@@ -225,4 +225,4 @@ def test_a_finished_run_has_a_load():
 @pytest.mark.parametrize("arguments", [["--by", "row"], ["--format", "xml"]])
 def test_other_words_are_refused(arguments, capsys):
     assert kvsim(["calibrate", "coverage", *arguments]) == 2
-    assert "expected" in capsys.readouterr().err
+    assert "is not one of" in capsys.readouterr().err

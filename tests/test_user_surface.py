@@ -55,6 +55,8 @@ CHANGED = {
     "flag: cachesim --backend (BackendChoice)",
     "flag: cachesim --capacity (str)",
     "flag: cachesim --policy (str)",
+    "flag: trace check --format (str)",
+    "flag: trace stats --format (str)",
     "key: replica.step_time = h100-llama-3-8b-tp1",
 }
 
@@ -115,8 +117,8 @@ ADDED = {
     "figure: engine.name []",
     "figure: engine.steps []",
     "flag: calibrate coverage",
-    "flag: calibrate coverage --by (str)",
-    "flag: calibrate coverage --format (str)",
+    "flag: calibrate coverage --by (run | deployment)",
+    "flag: calibrate coverage --format (text | json)",
     "flag: cachesim --whole (bool)",
     "flag: explain --plugins (bool)",
     "flag: reproduce --plugins (bool)",

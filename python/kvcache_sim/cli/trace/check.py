@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
-from typing import Annotated
+from typing import Annotated, Literal
 
 import typer
 
@@ -14,7 +14,7 @@ from kvcache_sim.errors import EXIT_OK, EXIT_TRACE, TraceError
 
 def command(
     trace: options.TraceFile,
-    format_: Annotated[str, typer.Option("--format", help="text or json")] = "text",
+    output_format: Annotated[Literal["text", "json"], typer.Option("--format")] = "text",
     trace_block_size: options.TraceBlockSize = None,
     trace_format: options.TraceFormat = None,
 ) -> int:
@@ -33,13 +33,13 @@ def command(
             trace, settings=options.settings(trace_block_size, trace_format, on_bad_row="skip")
         )
     except TraceError as error:
-        if format_ == "json":
+        if output_format == "json":
             print(json.dumps({"problems": [str(error)], "counts": {}, "remarks": []}, indent=2))
         else:
             print(error)
         return EXIT_TRACE
     verdict = judge(report)
-    if format_ == "json":
+    if output_format == "json":
         print(json.dumps(verdict.as_dict(), indent=2))
     else:
         for line in verdict.lines():

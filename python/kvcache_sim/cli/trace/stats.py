@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal
 
 import typer
 
@@ -13,7 +13,7 @@ from kvcache_sim.cli.trace import options
 
 def command(
     trace: options.TraceFile,
-    format_: Annotated[str, typer.Option("--format", help="table or json")] = "table",
+    output_format: Annotated[Literal["table", "json"], typer.Option("--format")] = "table",
     picture: Annotated[Path | None, typer.Option(help="also draw the working set over time: .svg")] = None,
     force: options.Force = False,
     trace_block_size: options.TraceBlockSize = None,
@@ -29,15 +29,12 @@ def command(
       kvsim trace stats conversation_trace.jsonl --format json
       kvsim trace stats conversation_trace.jsonl --picture working_set.svg
     """
-    from kvcache_sim.errors import UsageError
     from kvcache_sim.workload.toolbox.stats import trace_stats
 
-    if format_ not in ("table", "json"):
-        raise UsageError("unknown format", where="--format", got=repr(format_), expected="table | json")
     stats = trace_stats(
         options.load(trace, options.settings(trace_block_size, trace_format, on_bad_row, time_order))
     )
-    if format_ == "json":
+    if output_format == "json":
         print(json.dumps(stats, indent=2))
     else:
         from kvcache_sim.workload.toolbox.stats import table
