@@ -5,19 +5,26 @@ from __future__ import annotations
 import json
 import os
 import random
+from dataclasses import replace
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
+from examples import examples
+from hypothesis import given
+from hypothesis import strategies as st
 from kvcache_sim.scenario.execute import execute
 from kvcache_sim.scenario.load import scenario_from_text
 from kvcache_sim.scenario.presets import preset_path
 from kvcache_sim.scenario.requests import read_requests
+from kvcache_sim.serving.waiting_requests import OneByOne, WaitingRequests
 from kvcache_sim.simulation import RunOptions
 from kvcache_sim.workload.readers.read import read_trace
 from kvcache_sim.workload.readers.settings import ReadSettings
 from kvcache_sim.workload.rows import select_rows
 from kvcache_sim.workload.sessions import job_starts_ns, jobs_of
 from kvcache_sim.workload.toolbox.transforms import merge
+from small_traces import trace_of
 from support.agreement import agree
 
 #: A step takes 1 ms, 1 us a token and 2 us more for one that is decoded; a request of n tokens and an answer of k, alone:
@@ -196,3 +203,84 @@ def test_agents_have_the_published_shape():
     assert (sessions > 1).mean() == pytest.approx(0.44, abs=0.07)
     said_before = 1 - trace.distinct_ids * trace.block_size / trace.input_tokens.sum()
     assert 0.94 <= said_before <= 0.965
+
+
+@st.composite
+def awaited(draw):
+    """Requests of two sessions, each released by the previous turn or another request, and by further ones."""
+    n = draw(st.integers(1, 10))
+    sessions = draw(st.lists(st.integers(-1, 1), min_size=n, max_size=n))
+    closed = draw(st.lists(st.sampled_from((-1, 0, 5)), min_size=n, max_size=n))
+    after = [draw(st.sampled_from((-1, *range(k)))) for k in range(n)]
+    also = [(k, other) for k in range(n) for other in range(k) if draw(st.integers(0, 3)) == 0]
+    return sessions, closed, after, also
+
+
+@examples(80)
+@given(awaited(), st.booleans(), st.randoms(use_true_random=False))
+def test_a_request_comes_once_all_that_it_waits_for_have_finished(case, in_order, random):
+    sessions, closed, after, also = case
+    n, turns, previous, last = len(sessions), [], [], {}
+    for k, session in enumerate(sessions):
+        previous.append(last.get(session, -1) if session >= 0 else -1)
+        turns.append(turns[previous[k]] + 1 if previous[k] >= 0 else 0)
+        last[session] = k
+    first = [-1 if closed[k] < 0 else after[k] if after[k] >= 0 else previous[k] for k in range(n)]
+    # further requests are awaited beside a first one alone
+    also = [(k, other) for k, other in also if first[k] not in (-1, other)]
+    trace = replace(
+        trace_of([[k] for k in range(n)]),
+        session=np.array(sessions, np.int32), turn=np.array(turns, np.int32), think_ns=np.array(closed, np.int64),
+        after=np.array(after, np.int32), also_after=np.array(also, np.int32).reshape(-1, 2),
+    )  # fmt: skip
+    waits_for = {
+        k: set() if in_order else {first[k], *(b for a, b in also if a == k)} - {-1} for k in range(n)
+    }
+    waiting = WaitingRequests(trace, in_order)
+    come = waiting.alone.tolist()
+    assert come == [k for k in range(n) if not waits_for[k]]
+    assert bool(waiting) == (len(come) < n)
+    done, open_requests = set(), list(come)
+    while open_requests:
+        request = open_requests.pop(random.randrange(len(open_requests)))
+        done.add(request)
+        released = list(waiting.pop_followers(request))
+        assert sorted(released) == [k for k in range(n) if request in waits_for[k] and waits_for[k] <= done]
+        come += released
+        open_requests += released
+    assert sorted(come) == list(range(n))
+
+
+@pytest.mark.parametrize("moves", [[0, 0], [2, 0], [1, 1]])
+def test_the_next_request_of_an_instant_run_waits_for_the_moves_of_engines_tiers(moves):
+    """Each event ends some moves; those that the event itself began after the last one ended do not count."""
+    events, queued = [], []
+
+    def replica(count, lower):
+        core = SimpleNamespace(open_moves=count, drained=False)
+        core.take_drained = lambda: core.drained
+        return SimpleNamespace(
+            core=core, cache=SimpleNamespace(lower_semantics=lower), after_each_event=events.append
+        )
+
+    tiered = [replica(count, "vllm") for count in moves]
+    gate = OneByOne([replica(9, None), *tiered], lambda: queued.append(1))
+    assert len(events) == len(tiered)
+    gate.check()
+    events[0](tiered[0])
+    assert not queued  # nobody has left yet
+    gate.closed()
+    gate.check()
+    assert len(queued) == (not any(moves))
+    tiered[0].core.drained = True
+    events[0](tiered[0])
+    assert len(queued) == (not moves[1])
+    tiered[0].core.drained, tiered[1].core.open_moves = False, 0
+    events[1](tiered[1])
+    assert len(queued) == (not moves[0] or not moves[1])
+    tiered[0].core.open_moves = 0
+    events[1](tiered[1])
+    events[1](tiered[1])
+    assert len(queued) == 1
+    OneByOne([replica(9, None)], lambda: queued.append(2)).closed()
+    assert queued == [1, 2]

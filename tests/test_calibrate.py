@@ -1,11 +1,18 @@
 """``kvsim calibrate``: a file of measurements becomes a model a scenario can name; a run meets a real log."""
 
 import json
+import tempfile
+from itertools import product
+from pathlib import Path
 
 import numpy as np
 import pytest
+from examples import examples
+from hypothesis import given
+from hypothesis import strategies as st
 from kvcache_sim.cli.main import run
 from kvcache_sim.errors import TraceError
+from kvcache_sim.metrics.columns import STATUSES
 from kvcache_sim.model.calibration.fit import predict_ms
 from kvcache_sim.model.step_time import StepBatch
 from kvcache_sim.model.step_times import load_step_time, measured_on
@@ -194,52 +201,90 @@ def test_a_vllm_event_may_bring_several_tokens(tmp_path):
     assert read_request_log(path).tpot_s.tolist() == [pytest.approx(0.15)]
 
 
-def test_a_run_is_compared_request_by_request(tmp_path):
-    """TTFT: 1 and 2 s against 1 and 1 s, so the mean is 50 % high and the mean error a request 50 %."""
-    path = tmp_path / "a.jsonl"
-    path.write_text(LOGS["aiperf.jsonl"])
-    found = compare(REQUESTS, read_request_log(path))
-    errors = {(row.metric, row.statistic): row.error_percent for row in found.latencies}
-    assert len(errors) == 12
-    assert errors["ttft", "mean"] == pytest.approx(50)
-    assert found.per_request_mape["ttft"] == pytest.approx(50)
-    assert errors["tpot", "p99"] == pytest.approx(0)
-
-
-def test_rows_in_the_order_of_their_end_are_paired_by_id(tmp_path):
-    """The second request ended first: by position both would be wrong."""
-    path = tmp_path / "sim.csv"
-    path.write_text(
-        "request id,output,arrival,latency,TTFT\n1,1,0,6000000000,2000000000\n0,11,0,2000000000,1000000000\n"
+@st.composite
+def compared(draw):
+    """A run of few requests, some unfinished, and the same requests as a client logged them, some failed."""
+    few, time = st.integers(1, 6), st.integers(0, 9)
+    drawn = draw(st.lists(st.tuples(st.booleans(), time, time, time, few), min_size=1, max_size=8))
+    logged = draw(
+        st.lists(st.tuples(st.sampled_from((True, True, False)), time, time, few), min_size=1, max_size=8)
     )
-    found = compare(REQUESTS, read_request_log(path))
-    assert (found.paired_by, found.paired_requests) == ("request id", 2)
-    assert found.per_request_mape == {"ttft": 0, "tpot": pytest.approx(0), "e2e": 0}
+    return drawn, logged, draw(st.permutations(range(len(logged)))), draw(st.sampled_from(PAIRINGS))
 
 
-def test_aiperf_records_are_paired_by_their_start(tmp_path):
-    """Records come as requests end; the failed request keeps its position among the starts."""
-    path = tmp_path / "profile_export.jsonl"
-    records = [(2, 2000, 6000, 1), (1, 1000, 2000, 11)]
+PAIRINGS = ("request id", "start time", "position")
+
+
+def latencies(ttft, e2e, tokens):
+    """TTFT, TPOT and E2E in s; None: the request has none."""
+    return {"ttft": ttft, "tpot": (e2e - ttft) / (tokens - 1) if tokens > 1 else None, "e2e": e2e}
+
+
+def statistics_of(values):
+    """Mean and percentiles between the two nearest of the sorted values."""
+    values = sorted(value for value in values if value is not None)
+    found = {"mean": sum(values) / len(values) if values else None}
+    for percent in (50, 90, 99):
+        at = (len(values) - 1) * percent / 100
+        low = values[int(at) :][:2]
+        found[f"p{percent}"] = low[0] + (low[-1] - low[0]) * (at % 1) if values else None
+    return found
+
+
+@examples(60)
+@given(compared())
+def test_a_run_is_compared_request_by_request(case):
+    """With requests as plain rows: paired by number, by the rank of their start, or by their position in the log."""
+    drawn, logged, order, pairing = case
+    # simulated: (finished, arrival, wait, answer, tokens); real: (finished, TTFT, rest, tokens) in the order of the trace
+    columns = {
+        "status": np.array([STATUSES.index("finished" if row[0] else "rejected") for row in drawn], np.uint8),
+        "arrival_ns": np.array([row[1] for row in drawn]) * 10**9,
+        "first_token_ns": np.array([row[1] + row[2] if row[0] else -1 for row in drawn]) * 10**9,
+        "finish_ns": np.array([row[1] + row[2] + row[3] if row[0] else -1 for row in drawn]) * 10**9,
+        "output_tokens": np.array([row[4] for row in drawn]),
+    }
+    ranks = sorted(range(len(drawn)), key=lambda k: (drawn[k][1], k))
+    key_of = {k: ranks.index(k) if pairing == "start time" else k for k in range(len(drawn))}
+    ours = {key_of[k]: latencies(row[2], row[2] + row[3], row[4]) for k, row in enumerate(drawn) if row[0]}
+    theirs = {k: latencies(row[1], row[1] + row[2], row[3]) for k, row in enumerate(logged) if row[0]}
     lines = []
-    for start, *latencies in records:
-        record = json.loads(aiperf(*latencies)) | {"metadata": {"request_start_ns": start * 10**9}}
-        lines.append(json.dumps(record))
-    lines.append(json.dumps({"metadata": {"request_start_ns": 0}, "error": {"code": 500}}))
-    path.write_text("\n".join(lines))
-    run = {name: np.concatenate((column[2:], column[:2])) for name, column in REQUESTS.items()}
-    found = compare(run, read_request_log(path))
-    assert (found.paired_by, found.paired_requests) == ("start time", 2)
-    assert found.per_request_mape["ttft"] == 0
-    assert found.per_request_mape["e2e"] == 0
-
-
-def test_only_requests_of_both_are_paired(tmp_path):
-    path = tmp_path / "a.jsonl"
-    path.write_text(aiperf(1000, 2000, 11))
-    found = compare(REQUESTS, read_request_log(path))
-    assert (found.paired_by, found.paired_requests, found.simulated_requests) == ("position", 1, 2)
-    assert found.per_request_mape["ttft"] == 0
+    for k in range(len(logged)) if pairing == "position" else order:
+        finished, ttft, rest, tokens = logged[k]
+        record = json.loads(aiperf(1000 * ttft, 1000 * (ttft + rest), tokens))
+        record["metadata"] = {"request_start_ns": 5 + k} if pairing == "start time" else {}
+        lines.append(json.dumps(record if finished else {**record, "error": {"code": 500}}))
+    if pairing == "request id":
+        rows = [(k, logged[k]) for k in order if logged[k][0]]
+        lines = ["request id,output,latency,TTFT"]
+        lines += [f"{k},{row[3]},{(row[1] + row[2]) * 10**9},{row[1] * 10**9}" for k, row in rows]
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder, "log")
+        path.write_text("\n".join(lines))
+        if not theirs:
+            with pytest.raises(TraceError, match=r"no finished requests|no rows|no requests"):
+                read_request_log(path)
+            return
+        found = compare(columns, read_request_log(path))
+    both = sorted(set(ours) & set(theirs))
+    counts = (found.paired_requests, found.real_requests, found.simulated_requests)
+    assert (found.paired_by, *counts) == (pairing, len(both), len(theirs), len(ours))
+    assert [(row.metric, row.statistic) for row in found.latencies] == [
+        *product(("ttft", "tpot", "e2e"), ("mean", "p50", "p90", "p99"))
+    ]
+    for row in found.latencies:
+        real, made = (
+            statistics_of(one[row.metric] for one in side.values())[row.statistic] for side in (theirs, ours)
+        )
+        error = 100 * (made / real - 1) if real and made is not None else np.nan
+        expected = [np.nan if value is None else value for value in (real, made)] + [error]
+        assert [row.real_s, row.simulated_s, row.error_percent] == pytest.approx(expected, nan_ok=True)
+    for metric in ("ttft", "tpot", "e2e"):
+        pairs = [(ours[k][metric], theirs[k][metric]) for k in both]
+        errors = [abs(made / real - 1) for made, real in pairs if real and made is not None]
+        assert found.per_request_mape.get(metric) == (
+            pytest.approx(100 * sum(errors) / len(errors)) if errors else None
+        )
 
 
 def test_guidellm_and_sglang_logs(tmp_path):

@@ -18,13 +18,17 @@ import msgspec
 import numpy as np
 import pytest
 import zmq
+from examples import examples
+from hypothesis import given
+from hypothesis import strategies as st
 from kvcache_sim.live.clock import WallClock
 from kvcache_sim.live.events.announcer import Announcer, EventSettings
 from kvcache_sim.live.events.hashes import BlockHashes, as_integer
 from kvcache_sim.live.events.layout import AllBlocksCleared, Batch, BlockRemoved, BlockStored, packed
 from kvcache_sim.live.events.publisher import Endpoint
+from kvcache_sim.live.events.source import EventSource, medium_of
 from kvcache_sim.live.fleet import Fleet, Prompt
-from kvcache_sim.live.prompts import BlockNumbers
+from kvcache_sim.live.prompts import Block, BlockNumbers
 from kvcache_sim.scenario.load import load_scenario
 from kvcache_sim.simulation.live import LiveSimulation
 
@@ -306,3 +310,87 @@ def test_what_is_forgotten_changes_nothing(overrides, monkeypatch):
     assert events[0] == events[1]
     runs = [fleet.simulation.end() for fleet in (kept, forgot)]
     assert runs[0].digest_results == runs[1].digest_results
+
+
+class KnownBlocks(dict):
+    """Known blocks by number; the salted first block of each prefix stands for a tenant's."""
+
+    block_size = 2
+
+    def block(self, number: int) -> Block | None:
+        return self.get(number)
+
+
+@examples(100)
+@given(st.data(), st.booleans())
+def test_events_of_drawn_changes_tell_what_each_tier_holds(data, as_bytes):
+    """A model with one hash a block: what is stored in a row on one tier is one event, and a block that is forgotten
+    while tiers hold it is still removed from each."""
+    draw = data.draw
+    known, hashes = KnownBlocks(), BlockHashes("sha256")
+    source = EventSource(known, hashes, as_bytes)
+    digests: dict[int, bytes] = {}
+    blocks: dict[int, Block] = {}
+    held: set[tuple[int, int]] = set()
+    followed: set[tuple[str, object]] = set()
+    for _ in range(draw(st.integers(1, 12))):
+        changes, runs, last = [], [], None
+        for action in draw(
+            st.lists(st.sampled_from(("new", "store", "store", "remove", "private")), max_size=6)
+        ):
+            if action == "new":
+                number = len(blocks)
+                parent = draw(st.sampled_from((-1, *known)))
+                salt = draw(st.sampled_from(("", "tenant"))) if parent < 0 else ""
+                block = Block(number, parent, (number, 7), salt)
+                blocks[number] = known[number] = block
+                above = hashes.root if parent < 0 else digests[parent]
+                digests[number] = hashes.block(above, block.tokens, (salt,) if salt else None)
+            elif action == "store":
+                free = [(tier, key) for key in known for tier in (0, 1, 2) if (tier, key) not in held]
+                if free:
+                    tier, key = draw(st.sampled_from(free))
+                    held.add((tier, key))
+                    changes.append((tier, True, key))
+                    if last == (tier, blocks[key].parent) and last[1] >= 0:
+                        runs[-1].append(key)
+                    else:
+                        runs.append([key])
+                    last = (tier, key)
+            elif action == "remove" and held:
+                tier, key = draw(st.sampled_from(sorted(held)))
+                held.remove((tier, key))
+                changes.append((tier, False, key))
+                last = None
+            else:
+                changes.append((0, draw(st.booleans()), (1 << 63) + draw(st.integers(0, 3))))
+        for event in source.events(changes):
+            if isinstance(event, BlockStored):
+                run = runs.pop(0)
+                parent = blocks[run[0]].parent
+                name = [
+                    digests[key] if as_bytes else as_integer(digests[key]) for key in (*run, max(0, parent))
+                ]
+                salts = [(blocks[key].salt,) if blocks[key].salt else None for key in run]
+                assert event.block_hashes == name[:-1]
+                assert event.parent_block_hash == (None if parent < 0 else name[-1])
+                assert event.token_ids == [token for key in run for token in blocks[key].tokens]
+                assert event.extra_keys == (salts if any(salts) else None)
+                followed |= {(event.medium, one) for one in event.block_hashes}
+            else:
+                followed.remove((event.medium, *event.block_hashes))
+        assert not runs
+        media = {
+            (medium_of(tier), digests[key] if as_bytes else as_integer(digests[key])) for tier, key in held
+        }
+        assert followed == media
+        childless = sorted(set(known) - {block.parent for block in known.values()})
+        for number in draw(st.lists(st.sampled_from(childless), unique=True)) if childless else ():
+            del known[number]
+        source.forget()
+        # as many hashes as blocks that are known or somewhere, once they were published
+        assert set(source._digests) <= set(known) | {key for _, key in held}
+    source.clear()
+    known.clear()
+    source.forget()
+    assert not source._digests

@@ -13,6 +13,7 @@ from kvcache_sim.errors import TraceError, UsageError
 from kvcache_sim.workload.readers import ReadSettings, read_report, read_trace
 from kvcache_sim.workload.readers.csv_rows import SCHEMAS
 from kvcache_sim.workload.readers.format import SIGNS
+from kvcache_sim.workload.readers.json_rows import stated_block
 from kvcache_sim.workload.readers.registry import FORMATS
 from shared_files import shared
 
@@ -189,6 +190,17 @@ def test_weka_rows_by_hand(tmp_path):
     assert trace.arrival_ns.tolist()[:4] == [0, 7_500_000_000, 11_000_000_000, 9_000_000_000]
     assert trace.block_ids.tolist()[:10] == [0, 1, 2, 3, 3, 4, 0, 1, 5, 6]
     assert trace.distinct_ids == 14  # ids are local to their session
+
+
+@pytest.mark.parametrize(
+    ("stated", "size"), [({"block_size": 16}, 16), ({"block_size": 1}, 1), ({"block_size": 0}, 64), ({}, 64)]
+)
+def test_weka_files_state_their_block_size(stated, size):
+    """Anything else, or nothing, leaves the size of the published files."""
+    for text in (json.dumps({"id": "x", **stated}), json.dumps({**stated, "rows": []}, indent=3)):
+        assert stated_block(text.encode(), ReadSettings()) == size
+    assert stated_block(b'{"block_size" :\n 2097152, "block_size": 8}', ReadSettings()) == 1 << 21
+    assert stated_block(b'{"block_size": 20971520}', ReadSettings()) == 64
 
 
 @pytest.mark.parametrize(

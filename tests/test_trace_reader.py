@@ -5,10 +5,16 @@ from __future__ import annotations
 import gzip
 import hashlib
 import json
+import tempfile
+from collections import Counter
+from pathlib import Path
 
 import numpy as np
+from examples import examples
+from hypothesis import given
+from hypothesis import strategies as st
 from kvcache_sim.cli.main import run
-from kvcache_sim.workload.readers import ReadSettings, read_trace
+from kvcache_sim.workload.readers import ReadSettings, read_report, read_trace
 from shared_files import shared
 
 ROWS = [
@@ -73,3 +79,59 @@ def test_sharegpt_rows_keep_their_decimal_milliseconds():
     assert int(trace.arrival_ns[0]) == 46_927_000
     assert len(trace) == 300
     assert trace.warnings == ()
+
+
+_row = st.tuples(
+    st.integers(0, 3),
+    st.integers(1, 80),
+    st.integers(0, 20),
+    st.sampled_from((None, "a", "b")),
+    st.booleans(),
+)
+
+
+@examples(60)
+@given(st.lists(_row, min_size=1, max_size=10), st.sampled_from(("fill", "leave")), st.booleans())
+def test_rows_without_ids_are_named_by_their_session_before_they_are_sorted(drawn, missing, more_keys):
+    """A model in lists of names: unnamed rows repeat their session's last turn if they are longer; all else is new."""
+    rows, expected, past, turns = [], [], {}, Counter()
+    for k, (at, tokens, answer, session, has_ids) in enumerate(drawn):
+        rows.append({"timestamp": at, "input_length": tokens, "output_length": answer})
+        names = []
+        if has_ids:  # whole blocks are those of all rows, the last partial one is its row's own
+            names = [
+                block if 16 * block + 16 <= tokens else 100 * (k + 1) for block in range(-(-tokens // 16))
+            ]
+            rows[-1]["hash_ids"] = names
+        elif missing == "fill":
+            names = [(k, block) for block in range(tokens // 16)]
+        if session is not None:
+            rows[-1] |= {"session_id": session, "turn": turns[session]}
+            turns[session] += 1
+            if not has_ids and missing == "fill":
+                before, length = past.get(session, ([], 0))
+                names = before + names[len(before) :] if tokens > length else names
+                past[session] = (names, tokens + answer)
+        expected.append((at, tokens, names))
+        rows[-1] |= {"secret": "x"} if more_keys else {}
+    bad = '{"timestamp": 0, "input_length": -1, "output_length": 5}'
+    text = "\n".join([json.dumps(rows[0]), bad, *map(json.dumps, rows[1:])])
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder, "t.jsonl")
+        path.write_text(text)
+        settings = ReadSettings(
+            block_size=16, missing_ids=missing, time_order="sort", on_bad_row="skip", format="mooncake"
+        )
+        found = read_report(path, settings=settings)
+    trace, dense = found.trace, {}
+    expected.sort(key=lambda one: one[0])
+    bounds = trace.id_offsets.tolist()
+    assert found.skipped == {"length": 1}
+    assert "1 rows skipped" in trace.warnings[0]
+    assert any("secret" in line for line in trace.warnings) == more_keys
+    assert trace.input_tokens.tolist() == [tokens for _, tokens, _ in expected]
+    for k, (_, _, names) in enumerate(expected):
+        assert trace.block_ids[bounds[k] : bounds[k + 1]].tolist() == [
+            dense.setdefault(one, len(dense)) for one in names
+        ]
+    assert trace.distinct_ids == len(dense) == len(set(np.asarray(trace.id_names).tolist()) or dense)

@@ -19,6 +19,8 @@ from kvcache_sim.workload.toolbox.check import judge
 from kvcache_sim.workload.toolbox.stats import describe, table, trace_stats, unbounded_hits, working_set_svg
 from kvcache_sim.workload.toolbox.transforms import (
     anonymise,
+    check_times,
+    copy_span_ns,
     cut,
     head,
     merge,
@@ -44,6 +46,25 @@ def conversation():
 @pytest.fixture(scope="module")
 def agents():
     return read_trace(shared("traces/miniswe_b256bytes.jsonl"), settings=LEAVE)
+
+
+@examples(60)
+@given(st.integers(1, 10_000), st.integers(0, 1 << 40), st.data())
+def test_copies_end_within_64_bits_of_nanoseconds(times, last_ns, data):
+    """The last arrival of all copies is the span between two, times the copies before it, and the trace's own last."""
+    top = (1 << 63) - 1
+    most = (top - last_ns) // max(1, times - 1) - last_ns
+    gap_ns = data.draw(st.sampled_from((0, most - 1, most, most + 1)))
+    ends = max(last_ns + k * (last_ns + gap_ns) for k in range(times))
+    if ends <= top:
+        assert copy_span_ns(last_ns, gap_ns, times) == last_ns + gap_ns
+    else:
+        with pytest.raises(UsageError, match="292 years"):
+            copy_span_ns(last_ns, gap_ns, times)
+    for outside in (0, 10_001):
+        with pytest.raises(UsageError, match="1 to 10000"):
+            check_times(outside)
+    check_times(times)
 
 
 @st.composite
