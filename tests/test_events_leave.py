@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
+import struct
+
 import numpy as np
 import pytest
+from examples import examples
+from hypothesis import given
+from hypothesis import strategies as st
 from kvcache_sim.errors import InvariantError
 from kvcache_sim.metrics.columns import EVENT_COLUMNS, OUTCOMES
 from kvcache_sim.metrics.event_log import EventLog
@@ -49,3 +54,34 @@ def test_a_row_before_one_that_has_left_is_refused():
     log.leave_to(lambda part: None)
     with pytest.raises(InvariantError, match="I5"):
         backwards(log)
+
+
+@examples(60)
+@given(
+    st.lists(
+        st.tuples(st.integers(0, 2), st.lists(st.tuples(st.integers(0, 3), st.integers(0, 2)), max_size=4)),
+        max_size=12,
+    ),
+    st.integers(1, 5),
+    st.booleans(),
+)
+def test_rows_are_in_time_order_by_machine_and_then_as_they_were_logged(drawn, size, leaves):
+    """Machines report at a time what they did then or, with lookahead, will do later."""
+    logged, left, now = [], [], 0
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("kvcache_sim.metrics.event_log._PART_ROWS", size)
+        log = EventLog()
+        if leaves:
+            log.leave_to(left.append)
+        for later, rows in drawn:
+            now += later
+            packed = b""
+            for ahead, machine in rows:
+                logged.append((now + ahead, machine, len(logged)))
+                packed += struct.pack("9q", now + ahead, 0, machine, 0, len(logged) - 1, 0, 0, 0, 0)
+            log.extend(packed, now)
+        parts = [*left, *log.columns().parts()]
+        assert all(len(part["request"]) <= size for part in parts)
+    names = ("time_ns", "machine", "request")
+    rows = [row for part in parts for row in zip(*(part[name].tolist() for name in names), strict=True)]
+    assert rows == sorted(logged)

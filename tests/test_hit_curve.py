@@ -5,8 +5,10 @@ from __future__ import annotations
 import json
 import random
 import re
+from collections import Counter
 from dataclasses import replace
 from itertools import islice
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -14,7 +16,7 @@ from examples import examples
 from hypothesis import given
 from hypothesis import strategies as st
 from kvcache_sim.cli.main import run
-from kvcache_sim.errors import UsageError
+from kvcache_sim.errors import KvsimError, UsageError
 from kvcache_sim.policies.resolve import parse_variant
 from kvcache_sim.replay.curve.hits import hit_curve
 from kvcache_sim.replay.curve.sample import sampled_curve, student_t7
@@ -22,13 +24,16 @@ from kvcache_sim.replay.curve.sessions import session_hits
 from kvcache_sim.replay.curve.steps import lower_tier, reference_points
 from kvcache_sim.replay.prompt_blocks import blocks_of_prompts
 from kvcache_sim.replay.request import REPLAYERS, ReplayRequest
+from kvcache_sim.report.colours import OTHER
 from kvcache_sim.report.curve.build import CurveAsk, curve_document
 from kvcache_sim.report.curve.text import curve_table
+from kvcache_sim.report.curve.write import check_outputs, curve_picture, draws
+from kvcache_sim.report.time_series import MOST_SERIES
 from kvcache_sim.units import format_percent
 from kvcache_sim.workload.readers.read import read_trace
 from shared_files import shared
 from small_traces import trace_of, tree_traces
-from support.order_replay import replay
+from support.order_replay import path_of, replay
 
 requests = st.builds(
     ReplayRequest,
@@ -102,22 +107,105 @@ def test_a_lower_tier_is_the_next_slice_of_the_recency_list():
     assert tier.inclusive.tolist() == [0, 0, 2]
 
 
-@examples(50)
-@given(requests, st.randoms(use_true_random=False))
-def test_sessions_sum_to_the_whole(request, random):
-    n = len(request.trace)
-    session = np.array([random.randrange(-1, 3) for _ in range(n)], np.int32)
-    session[0] = 0
-    request = replace(request, trace=replace(request.trace, session=session))
-    curve = hit_curve(blocks_of_prompts(request), request.touch_from)
-    sizes = np.array([1, 3, 9])
-    split = session_hits(curve, sizes)
-    assert split.hit_blocks.sum(axis=0).tolist() == [
-        *curve.hit_blocks.at(sizes).tolist(),
-        curve.hit_blocks.top,
-    ]
-    assert split.requests.sum() == n
-    assert (split.own_blocks <= split.hit_blocks.sum(axis=0)).all()
+@examples(40)
+@given(
+    tree_traces(),
+    st.sets(st.integers(1, 20), max_size=3),
+    st.integers(0, 5),
+    st.booleans(),
+    st.randoms(use_true_random=False),
+)
+def test_a_document_splits_hits_by_session_and_is_drawn_as_it_says(trace, sizes, others, has_model, random):
+    """Sessions against a replay of each capacity; of each series, the points, steps and bounds that the document has."""
+    session = [0, *(random.randrange(-1, 3) for _ in range(len(trace) - 1))]
+    request = ReplayRequest(replace(trace, session=np.array(session, np.int32)), 4, 1)
+    policies = ("lfu", "fifo", "arc", "s3fifo", "sieve")[:others]
+    per_token = 1 << 28 if has_model else 0
+    ask = CurveAsk(
+        request, tuple(sorted(sizes)), policies, by_session=True, line=True, kv_bytes_per_token=per_token
+    )
+    document = curve_document(ask)
+    prompts = blocks_of_prompts(request)
+    split = document["sessions"]
+    assert split["capacity_blocks"] == [point["capacity_blocks"] for point in document["points"]]
+    assert not sizes or split["capacity_blocks"] == sorted(sizes)
+    found = []
+    for capacity in [*split["capacity_blocks"], 10**6]:
+        hits = np.minimum(
+            replay(prompts, parse_variant("lru", 4), capacity, "leaf-first").hits, prompts.limits
+        )
+        touched: dict = {}
+        own = 0
+        for r, count in enumerate(hits.tolist()):
+            path = path_of(prompts, r)
+            own += sum(session[touched[key]] == session[r] for key in path[:count])
+            touched.update(dict.fromkeys(path, r))
+        found.append((own, Counter()))
+        for r, count in enumerate(hits.tolist()):
+            found[-1][1][session[r]] += count
+    assert [*split["own_hit_blocks"], split["own_unbounded_hit_blocks"]] == [own for own, _ in found]
+    present = [number for number in (0, 1, 2, -1) if number in session]
+    assert [row["n_requests"] for row in split["rows"]] == [session.count(number) for number in present]
+    for row, number in zip(split["rows"], present, strict=True):
+        assert [*row["hit_blocks"], row["unbounded_hit_blocks"]] == [hits[number] for _, hits in found]
+        assert row["queried_blocks"] == sum(
+            len(path_of(prompts, r)) for r, own in enumerate(session) if own == number
+        )
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("kvcache_sim.report.curve.write.encoded", lambda picture, suffix: (picture, suffix))
+        picture, suffix = curve_picture(document, ".svg")
+    assert suffix == ".svg"
+    scale = 4 * per_token / 2**30 if has_model else 1
+    references = max(1, sum(len(path_of(prompts, r)) for r in range(len(trace))))
+    expected = Counter()
+    for blocks, hits in zip(
+        *(document["line"][name] for name in ("capacity_blocks", "hit_blocks")), strict=True
+    ):
+        expected["lru", "line", round(blocks * scale, 5), round(hits / references, 6)] += 1
+    for point in document["points"]:
+        for name in point.keys() - {"capacity_blocks", "capacity_bytes"}:
+            share = point[name]["block_hit_rate"]
+            expected[name, "point", round(point["capacity_blocks"] * scale, 5), round(share, 6)] += 1
+    bounds = {"upper bound": document["upper_bound"], "prompts alone": document["unbounded"]}
+    bounds = dict([*bounds.items()][: 1 + (document["upper_bound"] != document["unbounded"])])
+    for name, bound in bounds.items():
+        for blocks in (1, document["line"]["capacity_blocks"][-1]):
+            expected[name, "line", round(blocks * scale, 5), round(bound["block_hit_rate"], 6)] += 1
+    knee = document["landmarks"]["knee"]
+    if knee["capacity_blocks"]:
+        expected[
+            "knee", "point", round(knee["capacity_blocks"] * scale, 5), round(knee["block_hit_rate"], 6)
+        ] += 1
+    data = picture.data
+    assert Counter((row["policy"], row["mark"], row["capacity"], row["share"]) for row in data) == expected
+    labels = {row["policy"]: row["label"] for row in data if row["label"]}
+    assert labels == {
+        name: f"{name} {format_percent(bound['block_hit_rate'])}" for name, bound in bounds.items()
+    }
+    series = {row["policy"]: row["series"] for row in data}
+    other = [name for name in (*policies, "belady") if series[name] == OTHER]
+    kept = MOST_SERIES - 2 - len(bounds)
+    assert other == ([] if others + 1 <= kept else [*policies, "belady"][kept - 1 :])
+    assert all(series[name] == name for name in series.keys() - set(other))
+    shown = [row for row in data if row["mark"] == "point" or row["policy"] in bounds]
+    assert list(picture.table.rows) == [(row["policy"], row["capacity"], row["share"]) for row in shown]
+    assert picture.table.headings[1] == ("capacity, GiB" if has_model else "capacity, blocks of 4 tokens")
+
+
+@pytest.mark.parametrize(
+    ("name", "said"), [("c.txt", "unknown kind"), ("no/c.svg", "no such folder"), ("there.csv", "exists")]
+)
+def test_outputs_of_a_curve_are_refused_before_it_is_computed(tmp_path, name, said):
+    (tmp_path / "there.csv").write_text("mine")
+    check_outputs([tmp_path / f"c{suffix}" for suffix in (".json", ".CSV", ".svg", ".png", ".html")], False)
+    check_outputs([tmp_path / "there.csv"], True)
+    with pytest.raises(KvsimError, match=said):
+        check_outputs([tmp_path / "c.json", tmp_path / name], False)
+    with pytest.raises(UsageError, match="without --output"):
+        check_outputs([], True)
+    check_outputs([], False)
+    assert not draws([Path("a.json"), Path("a.csv")])
+    assert draws([Path("a.json"), Path("A.SVG")])
 
 
 def test_a_trace_without_sessions_has_no_split():

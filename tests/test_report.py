@@ -19,6 +19,7 @@ from kvcache_sim.report.pictures import PICTURES
 from kvcache_sim.report.pictures.waterfall import PARTS, bands
 from kvcache_sim.report.render import draw, vega_lite
 from kvcache_sim.report.reuse import reuse_of
+from kvcache_sim.tiers import KV_SOURCES
 from support.report_traces import make_trace
 
 HOSTILE = """</script><script>document.title='owned'</script><img src=x onerror="document.title='owned'">&amp;\u202eevil"""
@@ -103,6 +104,46 @@ def test_hit_classes():
         "miss",
         "miss",
     ]
+
+
+def test_latencies_are_split_by_what_each_request_hit(runs):
+    """Each request of its own, in plain numbers: its class by hit or slowest tier, its TTFT or TPOT in ms."""
+    expected = {kind: {} for kind in ("ttft", "ttft-by-tier", "tpot")}
+    for run in runs:
+        names = ("arrival_ns", "first_token_ns", "finish_ns", "input_tokens", "output_tokens")
+        rows = zip(*(run.finished[name].tolist() for name in names), strict=True)
+        for k, (arrival, first, last, tokens, answer) in enumerate(rows):
+            by_tier = {tier: int(run.finished[f"cached_{tier}_tokens"][k]) for tier in KV_SOURCES}
+            cached = sum(by_tier.values())
+            whole = (tokens - 1) // run.block_size_tokens * run.block_size_tokens
+            hit = "miss" if not cached else "full hit" if cached >= whole else "partial hit"
+            slowest = [tier for tier, found in by_tier.items() if found][-1:] or ["none"]
+            ttft = (first - arrival) / 1e6
+            expected["ttft"].setdefault((run.label, hit), []).append(ttft)
+            expected["ttft-by-tier"].setdefault((run.label, *slowest), []).append(ttft)
+            if answer > 1:
+                expected["tpot"].setdefault((run.label, hit), []).append((last - first) / 1e6 / (answer - 1))
+    for kind, classes in expected.items():
+        picture = draw(kind, runs)
+        assert {row[:2]: row[2] for row in picture.table.rows if row[2]} == {
+            key: len(ms) for key, ms in classes.items()
+        }
+        for label, name, count, *figures in picture.table.rows:
+            if count:
+                ms = classes[label, name]
+                assert figures == pytest.approx(
+                    [np.percentile(ms, share) for share in (50, 75, 90, 99)], abs=6e-4
+                )
+                drawn = [
+                    (row["ms"], row["share"])
+                    for row in picture.data
+                    if (row["run"], row["class"]) == (label, name)
+                ]
+                assert drawn[-1] == (pytest.approx(max(ms), abs=1e-4), 1.0)
+                # a share of the values lies at or below each point, between two ranks where there are many
+                assert all(
+                    abs(np.mean(np.array(ms) <= at + 1e-4) - share) <= 1.01 / count for at, share in drawn
+                )
 
 
 def test_a_distribution_ends_at_its_largest_value():

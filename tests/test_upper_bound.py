@@ -16,6 +16,7 @@ from kvcache_sim.replay.prompt_blocks import blocks_of_prompts, with_answers
 from kvcache_sim.replay.request import ReplayRequest
 from kvcache_sim.report.finished import find_trace, open_runs
 from kvcache_sim.report.render import draw
+from kvcache_sim.report.upper_bound import hit_rates, upper_bound_of
 from kvcache_sim.workload.upper_bound import upper_bound_hit_tokens
 
 INSTANT = {"replica": {"instant": True}, "tiers": {"gpu": {"capacity": "unbounded"}}}
@@ -110,6 +111,14 @@ def test_card_sentence_curve_and_picture_show_one_number(tmp_path, capsys):
     assert find_trace(opened) == ""
     rows = [row for row in draw("hit-curve", [opened]).data if row["line"] == "upper bound"]
     assert {row["share"] for row in rows} == {round(most, 6)}
+    # the summary of an older run has none: it is computed over its requests, while the trace is there
+    rates = hit_rates(opened)
+    del opened.summary["cache"][KEY]
+    assert hit_rates(opened) == pytest.approx(rates)
+    kept, opened.finished = opened.finished, {name: column[:0] for name, column in opened.finished.items()}
+    assert hit_rates(opened) is None
+    opened.finished, opened.trace = kept, None
+    assert hit_rates(opened) is upper_bound_of(opened) is None
 
 
 def test_the_measured_requests_alone_are_counted():
