@@ -258,8 +258,8 @@ def test_a_term_that_falls_as_another_rises_is_not_separated_from_it():
     )
     steps = SimpleNamespace(**{name: np.array(values, float) for name, values in kinds})
 
-    def fitted(d: float):
-        return ParametricStepTime(weights_ms=10 + d, kv_ms_per_thousand=1, pairs_ms_per_million=3 + d), 5 - d
+    def fitted(d: float, kv: float = 1):
+        return ParametricStepTime(weights_ms=10 + d, kv_ms_per_thousand=kv, pairs_ms_per_million=3 + d), 5 - d
 
     terms = terms_of(fitted(0), [fitted(d) for d in (-2, -1, 0, 1, 2)], SimpleNamespace(steps=steps))
     by_name = {term.name: term for term in terms}
@@ -269,3 +269,8 @@ def test_a_term_that_falls_as_another_rises_is_not_separated_from_it():
         == "indistinguishable from: client and queue before the scheduler"
     )
     assert by_name["KV that a decode reads"].unclear == ""
+    # KV that varies whatever the client's time does
+    drawn = [fitted(d, kv) for d, kv in ((-2, 1.9), (-1, 0.1), (0, 1), (1, 0.1), (2, 1.9))]
+    terms = terms_of(fitted(0), drawn, SimpleNamespace(steps=steps))
+    (kv,) = (term for term in terms if term.name == "KV that a decode reads")
+    assert (kv.unclear, kv.value, kv.low, kv.high) == ("poorly determined by the log", 1, 0.1, 1.9)

@@ -97,11 +97,9 @@ def _mean(values: NDArray[np.float64]) -> int:
 
 
 def _unclear(k: int, names: list[str], others: NDArray[np.float64]) -> str:
-    """Return the reason why a term is undetermined, with the other term if one falls as it rises."""
+    """Return why a term that varies is undetermined, with the other term if one falls as it rises."""
     moves = others - others.mean(axis=0)
     size = np.sqrt((moves**2).sum(axis=0))
-    if not size[k]:
-        return "not in the log"
     together = (moves.T @ moves[:, k]) / np.maximum(size * size[k], 1e-300)
     against = int(np.argmin(together))
     if together[against] < _TOGETHER:
