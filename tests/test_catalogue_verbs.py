@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import replace
+from types import SimpleNamespace
 
 import pytest
 from kvcache_sim.cli import main
@@ -12,6 +13,7 @@ from kvcache_sim.model.channels import load_channel
 from kvcache_sim.model.gpus import load_gpu
 from kvcache_sim.model.model_file import load_model, model_names
 from kvcache_sim.model.step_times import load_step_time, measured_on
+from kvcache_sim.report.installation import check_installation
 from kvcache_sim.scenario.load import scenario_from_text
 from shared_files import DATA
 
@@ -123,6 +125,36 @@ def test_the_doctor_says_which_sources_are_usable(capsys):
     assert f"{len(model_names())} models" in out
     assert "aiconfigurator:" in out
     assert "cache " in out
+
+
+@pytest.mark.parametrize(
+    ("what", "verdict", "said", "patch"),
+    [
+        ("python", "ok", "", {"sys.version_info": (3, 11)}),
+        ("python", "broken", "", {"sys.version_info": (3, 10, 9)}),
+        ("aiconfigurator:", "missing", "no wheel", {"sys.version_info": (3, 14)}),
+        ("aiconfigurator:", "ok", "core 9.1", {"sys.version_info": (3, 13, 9), "importlib.metadata.version": lambda name: "9.1"}),
+        ("import name", "broken", "9.1 installs", {"importlib.metadata.version": lambda name: "9.1"}),
+        ("native module", "broken", "is 0.0,", {"kvcache_sim._core.__version__": "0.0"}),
+        ("native module", "warning", "debug build", {"kvcache_sim._core.__release__": False}),
+        ("native module", "ok", "release build", {"kvcache_sim._core.__release__": True}),
+        ("extra report", "missing", "kvcache-sim[report]", {"importlib.util.find_spec": lambda name: None}),
+        ("extra report", "ok", "altair, vl_convert", {"importlib.util.find_spec": lambda name: name}),
+        ("packaged files", "broken", "models: invalid literal", {"kvcache_sim.model.model_file.load_model": lambda name: int("bad")}),
+        ("temporary files", "warning", "free in", {"shutil.disk_usage": lambda folder: SimpleNamespace(free=(1 << 30) - 1)}),
+        ("temporary files", "ok", "free in", {"shutil.disk_usage": lambda folder: SimpleNamespace(free=1 << 30)}),
+        ("cache", "warning", "no right to write", {"os.access": lambda *asked: False}),
+        ("cache", "ok", "in 0 files", {"os.access": lambda *asked: True}),
+        ("cores", "ok", "2 usable of", {"os.sched_getaffinity": lambda process: {0, 3}}),
+    ],
+)  # fmt: skip
+def test_the_doctor_names_what_is_wrong(tmp_path, monkeypatch, what, verdict, said, patch):
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    for target, value in patch.items():
+        monkeypatch.setattr(target, value)
+    (finding,) = (one for one in check_installation() if one.what == what)
+    assert finding.verdict == verdict
+    assert said in finding.detail
 
 
 def test_formats_of_weights_and_kv_are_said_apart():

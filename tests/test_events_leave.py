@@ -76,9 +76,9 @@ def test_rows_are_in_time_order_by_machine_and_then_as_they_were_logged(drawn, s
         for later, rows in drawn:
             now += later
             packed = b""
-            for ahead, machine in rows:
-                logged.append((now + ahead, machine, len(logged)))
-                packed += struct.pack("9q", now + ahead, 0, machine, 0, len(logged) - 1, 0, 0, 0, 0)
+            for after_ns, machine in rows:
+                logged.append((now + after_ns, machine, len(logged)))
+                packed += struct.pack("9q", now + after_ns, 0, machine, 0, len(logged) - 1, 0, 0, 0, 0)
             log.extend(packed, now)
         parts = [*left, *log.columns().parts()]
         assert all(len(part["request"]) <= size for part in parts)

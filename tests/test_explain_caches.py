@@ -75,6 +75,7 @@ def test_a_session_turn_by_turn(tmp_path, capsys, accounting):
     assert left == sorted(left, key=lambda one: one["last_update_time"])
     for turn in turns:
         assert sum(turn["misses"].values()) == turn["missed_tokens"]
+        assert all(turn["misses"].values())  # causes without tokens are left out
         assert sum(turn["cached_tokens"].values()) == turn["cached_prefix_length"]
 
 
@@ -150,7 +151,7 @@ MOMENTS = {
 
 
 @st.composite
-def told(draw):
+def logged_runs(draw):
     """A run of few requests in parts of TTFT, and its events, logged or not."""
     n = draw(st.integers(1, 5))
     parts = {column: draw(st.lists(st.integers(0, 5), min_size=n, max_size=n)) for column in PARTS.values()}
@@ -175,8 +176,8 @@ def told(draw):
 
 
 @examples(100)
-@given(told(), st.booleans())
-def test_a_request_is_told_moment_by_moment_and_what_made_it_slow(case, has_window):
+@given(logged_runs(), st.booleans())
+def test_a_request_is_explained_moment_by_moment_and_what_made_it_slow(case, has_window):
     rows, events = case
     window_tokens = 1 + rows["input_tokens"][0] // 2 * 2 if has_window else None
     columns = {name: np.array(values, np.int64) for name, values in rows.items()}

@@ -323,7 +323,7 @@ class KnownBlocks(dict):
 
 @examples(100)
 @given(st.data(), st.booleans())
-def test_events_of_drawn_changes_tell_what_each_tier_holds(data, as_bytes):
+def test_events_of_drawn_changes_name_what_each_tier_holds(data, as_bytes):
     """A model with one hash a block: what is stored in a row on one tier is one event, and a block that is forgotten
     while tiers hold it is still removed from each."""
     draw = data.draw

@@ -211,6 +211,24 @@ def test_what_differs_in_a_long_value_is_not_cut(sides):
         assert settings_line(one) == f"1 setting differs: replica.step_time {values[0]} {said}"
 
 
+def test_the_settings_that_matter_most_are_named_first(sides):
+    base = compare([sides["A"]], [sides["unlike"]])
+    names = ["channels.pcie.bandwidth", "seed", "trace.path", "cache.policy", "tiers.cpu.capacity"]
+    for count, said in (
+        (0, None),
+        (1, names[:1]),
+        (2, ["seed", names[0]]),
+        (5, ["tiers.cpu.capacity", "cache.policy", "trace.path"]),
+    ):
+        line = settings_line(replace(base, settings=dict.fromkeys(names[:count], ("a", "b"))))
+        if said is None:
+            assert line == "No setting differs."
+            continue
+        differ = "1 setting differs" if count == 1 else f"{count} settings differ"
+        more = "; … (--settings shows all)" if count > 3 else ""
+        assert line == f"{differ}: {'; '.join(f'{name} a → b' for name in said)}{more}."
+
+
 def test_every_format_opens_with_the_verdict(sides, capsys):
     paths = [str(sides[name].directory) for name in ("A", "slower")]
     assert kvsim(["compare", *paths]) == 0
