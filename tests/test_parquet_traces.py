@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
+from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
@@ -10,13 +12,17 @@ import pyarrow.parquet as pq
 import pytest
 from examples import examples
 from hypothesis import HealthCheck, given
+from hypothesis import strategies as st
 from kvcache_sim.cli.main import run
 from kvcache_sim.errors import KvsimError
+from kvcache_sim.workload.readers import parquet
 from kvcache_sim.workload.readers import read as reading
 from kvcache_sim.workload.readers.read import read_trace
+from kvcache_sim.workload.readers.settings import ReadSettings
 from kvcache_sim.workload.toolbox.write import mooncake_lines
 from small_traces import NAMES, tree_traces
 
+BLOCK = 16
 ROW = {"timestamp": 0, "input_length": 40, "output_length": 1, "hash_ids": [3, 4, 9]}
 
 
@@ -85,6 +91,61 @@ def test_a_table_of_other_tools_is_read(tmp_path):
     trace = read_trace(path)
     assert (trace.block_size, trace.session_names, trace.arrival_ns.tolist()) == (16, ["7"], [5_000_000] * 3)
     assert trace.id_names.tolist() == [3, 4, 9]
+
+
+RUNS = st.tuples(st.integers(0, 1 << 62), st.integers(1, 300), st.integers(1, 1 << 40))
+LISTS = st.lists(st.none() | st.lists(RUNS, max_size=3), min_size=1, max_size=12)
+
+
+def packed(path, lists, refused=None, **how):
+    """Write ids in the form of ``trace convert``, and again in another form; returns both paths."""
+    kind = pa.list_(pa.field("element", how.pop("kind", pa.int64()), nullable=False))
+    rows = [
+        None if runs is None else sorted({a + k * by for a, n, by in runs for k in range(n)})
+        for runs in lists
+    ]
+    columns = {
+        "timestamp": [0.0] * len(rows),
+        "input_length": [BLOCK * max(1, len(ids or [])) for ids in rows],
+        "output_length": [-1 if row == refused else 1 for row in range(len(rows))],
+        "hash_ids": pa.array([ids and [k % (1 << 63) for k in ids] for ids in rows], kind),
+    }
+    same = pa.table(columns).replace_schema_metadata({b"kvsim.block_size": str(BLOCK)})
+    delta = {"hash_ids.list.element": "DELTA_BINARY_PACKED"}
+    pq.write_table(same, path / "p.parquet", use_dictionary=False, column_encoding=delta, **how)
+    pq.write_table(same, path / "q.parquet")
+    return str(path / "p.parquet"), str(path / "q.parquet")
+
+
+@examples(20, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(LISTS, st.sampled_from([60, 2000, 1 << 20]), st.booleans(), st.booleans(), st.integers(0, 12))
+def test_packed_ids_are_read_as_any_others(tmp_path, lists, page_bytes, is_plain, is_unsigned, refused):
+    how = {
+        "kind": pa.uint64() if is_unsigned else pa.int64(),
+        "compression": "NONE" if is_plain else "SNAPPY",
+    }
+    how |= {"data_page_size": page_bytes, "write_batch_size": 5, "row_group_size": 7}
+    mine, theirs = packed(tmp_path, [*lists, None], refused, **how)
+    group, leaf = pq.ParquetFile(mine).metadata.row_group(0), parquet._packed_column(pq.ParquetFile(mine))
+    has_ids = group.column(leaf).statistics.has_min_max
+    assert (parquet._packed(mine, group, leaf) is not None) == has_ids
+    settings = ReadSettings(block_size=BLOCK, on_bad_row="skip")
+    read, wanted = read_trace(mine, settings=settings), read_trace(theirs, settings=settings)
+    for column in ("block_ids", "id_offsets", "id_names", "input_tokens"):
+        assert np.array_equal(getattr(read, column), getattr(wanted, column)), column
+
+
+@examples(40, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(LISTS, st.booleans(), st.lists(st.tuples(st.integers(0, 1 << 16), st.integers(1, 255)), min_size=1))
+def test_damaged_packed_ids_end_in_an_answer(tmp_path, lists, is_plain, changes):
+    path = Path(packed(tmp_path, lists, compression="NONE" if is_plain else "SNAPPY")[0])
+    chunk = pq.ParquetFile(path).metadata.row_group(0).column(3)
+    data = bytearray(path.read_bytes())
+    for at, change in changes:
+        data[chunk.data_page_offset + at % chunk.total_compressed_size] ^= change
+    path.write_bytes(data)
+    with contextlib.suppress(KvsimError):
+        read_trace(path)
 
 
 @pytest.mark.parametrize(

@@ -30,6 +30,7 @@ __all__ = [
     "GatewayRule",
     "GroupStore",
     "HitSteps",
+    "IdLists",
     "Keys",
     "KvGroups",
     "OnlineReplays",
@@ -226,12 +227,25 @@ class RowBatch(TypedDict):
     """Rows as columns: of numbers (``readers.parquet.NUMBERS``; empty: no row has one) and the others."""
 
     numbers: list[NDArray[np.int64]]
-    offsets: NDArray[np.int64]
-    ids: NDArray[np.uint64]
+    ids: IdLists
     sessions: list[str | None]
     extra: list[str | None]
     #: Bytes of the file up to the end of these rows.
     bytes: int
+
+@final
+class IdLists:
+    """The block ids of some rows, read once."""
+
+    @staticmethod
+    def of_values(offsets: NDArray[np.int64], values: NDArray[np.uint64]) -> IdLists:
+        """Return rows with ``values[offsets[r]:offsets[r + 1]]``."""
+    @staticmethod
+    def of_chunk(chunk: bytes, is_snappy: bool, rows: int) -> IdLists | None:
+        """Return the rows of a Parquet column chunk of optional lists of required integers.
+
+        None if it is not DELTA_BINARY_PACKED in pages of the first version, under Snappy or uncompressed.
+        """
 
 @final
 class TraceRows:

@@ -90,7 +90,7 @@ mod _core {
         tokens::{first_randrange, seeds_of_ids, seeds_of_names, write_token_rows},
         trace::TraceSource,
         trace_ids::{id_lists, reuse_distances, unbounded_hits, PyBlockSplit},
-        trace_rows::TraceRows,
+        trace_rows::{IdLists, TraceRows},
     };
 
     #[pymodule_init]

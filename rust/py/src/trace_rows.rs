@@ -2,6 +2,7 @@
 
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
+use kvsim_core::parquet::Lists;
 use kvsim_core::replay::blocks::end_of;
 use kvsim_core::trace::columns::Columns;
 use kvsim_core::trace::jsonl::{Batch, RowReader};
@@ -9,7 +10,7 @@ use kvsim_core::trace::sampler::Sampler;
 use kvsim_core::trace::source::Source;
 use kvsim_core::trace::ReadError;
 use numpy::PyReadonlyArray1;
-use pyo3::exceptions::PyStopIteration;
+use pyo3::exceptions::{PyStopIteration, PyValueError};
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyList};
 
@@ -19,19 +20,43 @@ use crate::trace::{
 };
 use crate::trace_ids::names_of;
 
+/// The block ids of some rows.
+#[pyclass(module = "kvcache_sim._core")]
+pub struct IdLists {
+    lists: Lists,
+}
+
+#[pymethods]
+impl IdLists {
+    /// The ids of rows one after another, and where each row's begin.
+    #[staticmethod]
+    fn of_values(
+        offsets: PyReadonlyArray1<'_, i64>,
+        values: PyReadonlyArray1<'_, u64>,
+    ) -> PyResult<Self> {
+        let lists = Lists::of_values(offsets.as_slice()?.to_vec(), values.as_slice()?.to_vec());
+        Ok(Self { lists })
+    }
+
+    /// So many rows of a column chunk; see `_core.pyi`.
+    #[staticmethod]
+    fn of_chunk(chunk: &[u8], is_snappy: bool, rows: usize) -> Option<Self> {
+        Lists::of_chunk(chunk, is_snappy, rows).map(|lists| Self { lists })
+    }
+}
+
 /// The next columns of an iterator of dicts.
 fn next_batch(batches: &Bound<'_, PyAny>) -> PyResult<Option<Batch>> {
     let columns = match batches.call_method0("__next__") {
         Err(error) if error.is_instance_of::<PyStopIteration>(batches.py()) => return Ok(None),
         next => next?.cast_into::<PyDict>()?,
     };
+    let mut ids: PyRefMut<IdLists> = get(&columns, "ids")?;
+    if ids.lists.offsets.is_empty() {
+        return Err(PyValueError::new_err("ids read twice"));
+    }
     let mut batch = Batch {
-        offsets: get::<PyReadonlyArray1<i64>>(&columns, "offsets")?
-            .as_slice()?
-            .to_vec(),
-        ids: get::<PyReadonlyArray1<u64>>(&columns, "ids")?
-            .as_slice()?
-            .to_vec(),
+        ids: std::mem::take(&mut ids.lists),
         sessions: get(&columns, "sessions")?,
         extra: get(&columns, "extra")?,
         bytes: get(&columns, "bytes")?,

@@ -16,7 +16,7 @@ from kvcache_sim.workload.readers.format import TraceFormat
 from kvcache_sim.workload.readers.json_rows import MOONCAKE, MOONCAKE_ROWS, fitting_block, raw_settings
 
 if TYPE_CHECKING:
-    from kvcache_sim._core import RawColumns, RowBatch, TraceRows, TraceSource
+    from kvcache_sim._core import IdLists, RawColumns, RowBatch, TraceRows, TraceSource
     from kvcache_sim.workload.readers.settings import ReadSettings
 
 #: First bytes of a Parquet file.
@@ -96,45 +96,79 @@ def _batches(path: str, members: bool) -> Iterator[RowBatch]:
     import pyarrow as pa
 
     file = _file(path)
-    names = file.schema_arrow.names
-    wanted = [name for name in (*NUMBERS, "session_id", "hash_ids") if name in names]
-    wanted += [MEMBERS] if members and MEMBERS in names else []
-    leaves = sum(
-        group.column(k).num_values
-        for group in map(file.metadata.row_group, range(file.num_row_groups))
-        for k in range(group.num_columns)
-        if group.column(k).path_in_schema.startswith("hash_ids.")
-    )
-    stored, done = os.path.getsize(path), 0
-    size = max(1, _BATCH_IDS * file.metadata.num_rows // max(1, leaves))
+    names, meta = file.schema_arrow.names, file.metadata
+    others = [name for name in (*NUMBERS, "session_id") if name in names]
+    others += [MEMBERS] if members and MEMBERS in names else []
+    wanted = [*others, *(["hash_ids"] if "hash_ids" in names else [])]
+    leaf = _packed_column(file) if others else None
+    groups = list(range(meta.num_row_groups))
+    size, stored, done = _fitting_rows(meta), os.path.getsize(path), 0
     try:
-        for batch in file.iter_batches(min(size, 1 << 16), columns=wanted, use_threads=False):
-            done += len(batch)
-            yield _columns(path, batch, stored * done // file.metadata.num_rows)
+        for group in [groups] if leaf is None else [[k] for k in groups]:
+            ids = None if leaf is None else _packed(path, meta.row_group(group[0]), leaf)
+            rows, columns = (max(1, meta.row_group(group[0]).num_rows), others) if ids else (size, wanted)
+            for batch in file.iter_batches(rows, group, columns=columns, use_threads=False):
+                done += len(batch)
+                yield _columns(path, batch, stored * done // meta.num_rows, ids)
     except pa.ArrowException as error:
         raise _damaged(path, error) from None
 
 
-def _columns(path: str, batch: Any, end_bytes: int) -> RowBatch:
+def _fitting_rows(meta: Any) -> int:
+    """Return the rows with about ``_BATCH_IDS`` ids."""
+    groups = map(meta.row_group, range(meta.num_row_groups))
+    columns = [group.column(k) for group in groups for k in range(group.num_columns)]
+    leaves: int = sum(
+        column.num_values for column in columns if column.path_in_schema.startswith("hash_ids.")
+    )
+    rows: int = meta.num_rows
+    return min(max(1, _BATCH_IDS * rows // max(1, leaves)), 1 << 16)
+
+
+def _packed_column(file: Any) -> int | None:
+    """Return the number of the column of ids if it has the types that the core reads by itself."""
+    for k, column in enumerate(map(file.schema.column, range(len(file.schema)))):
+        if column.path == "hash_ids.list.element":
+            levels = (column.max_definition_level, column.max_repetition_level, column.physical_type)
+            is_nullable: bool = file.schema_arrow.field("hash_ids").type.value_field.nullable
+            return k if levels == (2, 1, "INT64") and not is_nullable else None
+    return None
+
+
+def _packed(path: str, group: Any, leaf: int) -> IdLists | None:
+    """Return the ids of a row group if they are packed differences of integers from 0 on."""
+    from kvcache_sim._core import IdLists
+
+    chunk = group.column(leaf)
+    least = chunk.statistics.min if chunk.statistics and chunk.statistics.has_min_max else -1
+    if least < 0 or chunk.compression not in ("SNAPPY", "UNCOMPRESSED") or chunk.has_dictionary_page:
+        return None
+    with open(path, "rb") as raw:
+        raw.seek(chunk.data_page_offset)
+        pages = raw.read(chunk.total_compressed_size)
+    return IdLists.of_chunk(pages, chunk.compression == "SNAPPY", group.num_rows)
+
+
+def _columns(path: str, batch: Any, end_bytes: int, ids: IdLists | None) -> RowBatch:
     columns = dict(zip(batch.schema.names, batch.columns, strict=True))
-    offsets, ids = np.zeros(len(batch) + 1, np.int64), np.empty(0, np.uint64)
-    if "hash_ids" in columns:
-        offsets, ids = _ids(path, columns["hash_ids"])
     texts = {name: columns[name].to_pylist() if name in columns else [] for name in ("session_id", MEMBERS)}
     sessions = [None if name is None else str(name) for name in texts["session_id"]]
     return {
         "numbers": [_numbers(path, name, columns.get(name)) for name in NUMBERS],
-        "offsets": offsets,
-        "ids": ids,
+        "ids": ids or _ids(path, columns.get("hash_ids"), len(batch)),
         "sessions": sessions,
         "extra": texts[MEMBERS],
         "bytes": end_bytes,
     }
 
 
-def _ids(path: str, column: Any) -> tuple[NDArray[np.int64], NDArray[np.uint64]]:
+def _ids(path: str, column: Any, rows: int) -> IdLists:
     import pyarrow as pa
 
+    from kvcache_sim._core import IdLists
+
+    if column is None:
+        return IdLists.of_values(np.zeros(rows + 1, np.int64), np.empty(0, np.uint64))
     values = column.values if isinstance(column, pa.ListArray | pa.LargeListArray) else None
     if values is None or not pa.types.is_integer(values.type) or values.null_count:
         raise TraceError("hash_ids of another type", where=path, got=str(column.type), expected="list<int64>")
@@ -142,7 +176,21 @@ def _ids(path: str, column: Any) -> tuple[NDArray[np.int64], NDArray[np.uint64]]
     if values.type != pa.uint64() and len(ids) and ids.min() < 0:
         raise TraceError("a block id below 0", where=path, got=str(ids.min()), expected="0 or more")
     ids = ids.view(np.uint64) if ids.dtype == np.int64 else ids.astype(np.uint64, copy=False)
-    return column.offsets.to_numpy().astype(np.int64, copy=False), ids
+    return IdLists.of_values(column.offsets.to_numpy().astype(np.int64, copy=False), ids)
+
+
+def _buffers(column: Any) -> tuple[NDArray[np.bool_], NDArray[Any]]:
+    """Return which rows have a number, and the numbers, 0 for the others, without ``pyarrow.compute``."""
+
+    def bits(buffer: Any) -> NDArray[np.bool_]:
+        return np.unpackbits(np.frombuffer(buffer, np.uint8), bitorder="little").astype(np.bool_)
+
+    valid, data = column.buffers()
+    rows = slice(column.offset, column.offset + len(column))
+    given = np.ones(len(column), np.bool_) if valid is None else bits(valid)[rows]
+    is_bool = str(column.type) == "bool"
+    values = bits(data) if is_bool else np.frombuffer(data, column.type.to_pandas_dtype())
+    return given, np.where(given, values[rows], 0)
 
 
 def _numbers(path: str, name: str, column: Any) -> NDArray[np.int64]:
@@ -158,8 +206,7 @@ def _numbers(path: str, name: str, column: Any) -> NDArray[np.int64]:
     ):
         expected = "a number of ms" if is_time else "integers"
         raise TraceError(f"{name} of another type", where=path, got=str(kind), expected=expected)
-    given = np.asarray(column.is_valid())
-    values = np.asarray(column.fill_null(False if pa.types.is_boolean(kind) else 0))
+    given, values = _buffers(column)
     if is_time:
         whole = values if pa.types.is_integer(kind) else np.rint(values * NS_PER_MS)
         most = (1 << 63) // (NS_PER_MS if pa.types.is_integer(kind) else 1)

@@ -1,6 +1,8 @@
 //! Thrift's compact protocol, as far as Parquet's headers use it.
 
 /// Field types, as the compact protocol numbers them.
+const TRUE: u8 = 1;
+const FALSE: u8 = 2;
 const I16: u8 = 4;
 const I32: u8 = 5;
 const I64: u8 = 6;
@@ -115,5 +117,70 @@ impl Struct {
     pub fn bytes(mut self) -> Vec<u8> {
         self.out.push(0);
         self.out
+    }
+}
+
+/// The bytes not read yet; every reading fails at their end.
+pub struct Reader<'a> {
+    pub bytes: &'a [u8],
+}
+
+impl<'a> Reader<'a> {
+    /// The next bytes.
+    pub fn take(&mut self, count: usize) -> Option<&'a [u8]> {
+        let (taken, rest) = self.bytes.split_at_checked(count)?;
+        self.bytes = rest;
+        Some(taken)
+    }
+
+    /// The next byte.
+    pub fn byte(&mut self) -> Option<u8> {
+        self.take(1).map(|bytes| bytes[0])
+    }
+
+    /// A number in groups of seven bits.
+    pub fn varint(&mut self) -> Option<u64> {
+        let mut value = 0;
+        for shift in (0..64).step_by(7) {
+            let byte = self.byte()?;
+            value |= u64::from(byte & 0x7f) << shift;
+            if byte < 0x80 {
+                return Some(value);
+            }
+        }
+        None
+    }
+
+    /// A number with its sign in the lowest bit.
+    pub fn signed(&mut self) -> Option<i64> {
+        let value = self.varint()?;
+        Some((value >> 1) as i64 ^ -((value & 1) as i64))
+    }
+
+    /// Reads a struct and appends its integers with their fields: field 2 of a struct in field 5 is 502.
+    pub fn structure(&mut self, outer: i64, integers: &mut Vec<(i64, i64)>) -> Option<()> {
+        let mut last = 0;
+        loop {
+            let head = self.byte()?;
+            last = match head >> 4 {
+                0 if head == 0 => return Some(()),
+                0 => self.signed()?,
+                step => last + i64::from(step),
+            };
+            if !(1..100).contains(&last) {
+                return None;
+            }
+            let field = 100 * outer + last;
+            match head & 15 {
+                TRUE | FALSE => {}
+                I16 | I32 | I64 => integers.push((field, self.signed()?)),
+                BINARY => {
+                    let size = self.varint()?;
+                    self.take(usize::try_from(size).ok()?)?;
+                }
+                STRUCT if outer < 100 => self.structure(field, integers)?,
+                _ => return None,
+            }
+        }
     }
 }

@@ -114,9 +114,10 @@ impl<R: Read> RowReader<R> {
             let Some(batch) = next()? else {
                 return Ok(false);
             };
-            self.rows.push_batch(&batch).map_err(ReadError::Trace)?;
-            self.reader.number += batch.rows() as u64;
-            if !pulse(batch.bytes) {
+            let (rows, bytes) = (batch.rows() as u64, batch.bytes);
+            self.rows.push_batch(batch).map_err(ReadError::Trace)?;
+            self.reader.number += rows;
+            if !pulse(bytes) {
                 return Err(ReadError::Stopped);
             }
         }

@@ -7,10 +7,11 @@ use super::super::super::json::Cursor;
 use super::super::super::lines::Rows;
 use super::super::super::problem::Refusal;
 use super::super::super::sampler::Sampler;
-use super::super::block_ids::{no_number, WINDOW};
+use super::super::block_ids::no_number;
 use super::super::row::{Destination, Row};
 use super::super::Schema;
 use super::JsonRows;
+use crate::parquet::Lists;
 
 /// Columns of integers: time, delay, input, output, turn, label, after, history, priority, named, abort.
 pub const NUMBERS: usize = 11;
@@ -22,10 +23,8 @@ pub const ABSENT: i64 = i64::MIN;
 pub struct Batch {
     /// Numbers by row, times in ns; empty if no row has one.
     pub numbers: [Vec<i64>; NUMBERS],
-    /// Row r has the ids `ids[offsets[r]..offsets[r + 1]]`.
-    pub offsets: Vec<i64>,
-    /// Block ids of all rows.
-    pub ids: Vec<u64>,
+    /// Block ids by row.
+    pub ids: Lists,
     /// Sessions by row; empty if no row has one.
     pub sessions: Vec<Option<String>>,
     /// Members without a column, as JSON; empty if no row has one.
@@ -37,12 +36,7 @@ pub struct Batch {
 impl Batch {
     /// Number of rows.
     pub fn rows(&self) -> usize {
-        self.offsets.len().saturating_sub(1)
-    }
-
-    /// The block ids of a row.
-    pub fn ids(&self, row: usize) -> &[u64] {
-        &self.ids[self.offsets[row] as usize..self.offsets[row + 1] as usize]
+        self.ids.offsets.len().saturating_sub(1)
     }
 
     /// The values of a row; refuses numbers out of range. `ordinal` are the rows above it.
@@ -89,11 +83,12 @@ impl Batch {
 
 impl JsonRows {
     /// Reads the rows of a batch, as lines are read.
-    pub fn push_batch(&mut self, batch: &Batch) -> Result<(), Refusal> {
-        for row in 0..batch.rows() {
+    pub fn push_batch(&mut self, mut batch: Batch) -> Result<(), Refusal> {
+        let (rows, mut ids) = (batch.rows(), std::mem::take(&mut batch.ids));
+        for row in 0..rows {
             let line = self.ordinal + 1;
-            let result =
-                self.settled(|rows| rows.row_of(batch, row, &Cursor::new(b"", line, false)));
+            let c = Cursor::new(b"", line, false);
+            let result = self.settled(|rows| rows.row_of(&batch, &mut ids, row, &c));
             if let Err(problem) = result {
                 self.refuse(problem)?;
             }
@@ -101,7 +96,13 @@ impl JsonRows {
         Ok(())
     }
 
-    fn row_of(&mut self, batch: &Batch, at: usize, c: &Cursor) -> Result<(), Refusal> {
+    fn row_of(
+        &mut self,
+        batch: &Batch,
+        ids: &mut Lists,
+        at: usize,
+        c: &Cursor,
+    ) -> Result<(), Refusal> {
         let row = batch.row(at, c, &self.schema, self.ordinal)?;
         self.sampler.iter_mut().for_each(Sampler::start_row);
         let mut into = Destination {
@@ -110,9 +111,10 @@ impl JsonRows {
             sampler: self.sampler.as_mut(),
             ordinal: self.ordinal,
         };
-        for ids in batch.ids(at).chunks(WINDOW) {
-            into.take(ids).map_err(|_| no_number(c, 0, into.ids))?;
-        }
+        let taken = ids.list(at, |ids| into.take(ids));
+        taken
+            .ok_or_else(|| c.problem(0, "truncated", "damaged Parquet data"))?
+            .map_err(|_| no_number(c, 0, into.ids))?;
         self.accept(c, &row)?;
         if self.settings.keep_unknown {
             let extra = batch.extra.get(at).cloned().flatten();
