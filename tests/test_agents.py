@@ -226,7 +226,7 @@ def test_a_request_comes_once_all_that_it_waits_for_have_finished(case, in_order
         turns.append(turns[previous[k]] + 1 if previous[k] >= 0 else 0)
         last[session] = k
     first = [-1 if closed[k] < 0 else after[k] if after[k] >= 0 else previous[k] for k in range(n)]
-    # further requests are awaited beside a first one alone
+    # further requests are awaited together with a first one alone
     also = [(k, other) for k, other in also if first[k] not in (-1, other)]
     trace = replace(
         trace_of([[k] for k in range(n)]),
@@ -268,7 +268,7 @@ def test_the_next_request_of_an_instant_run_waits_for_the_moves_of_engines_tiers
     assert len(events) == len(tiered)
     gate.check()
     events[0](tiered[0])
-    assert not queued  # nobody has left yet
+    assert not queued  # no request has left
     gate.closed()
     gate.check()
     assert len(queued) == (not any(moves))
