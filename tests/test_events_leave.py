@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import struct
+from collections import Counter
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -15,6 +17,10 @@ from kvcache_sim.metrics.event_log import EventLog
 from kvcache_sim.metrics.parts import Parts
 from kvcache_sim.metrics.prefix_cache import outcomes_of
 from kvcache_sim.metrics.run import CodedText
+from kvcache_sim.scenario.execute import execute
+from kvcache_sim.scenario.load import scenario_from_text
+from kvcache_sim.scenario.requests import read_requests
+from kvcache_sim.simulation import RunOptions
 
 ROWS = 100_000
 
@@ -85,3 +91,39 @@ def test_rows_are_in_time_order_by_machine_and_then_as_they_were_logged(drawn, s
     names = ("time_ns", "machine", "request")
     rows = [row for part in parts for row in zip(*(part[name].tolist() for name in names), strict=True)]
     assert rows == sorted(logged)
+
+
+def test_a_window_records_what_begins_in_it():
+    """Its start belongs to it, its end does not; what every run records is there whatever the window."""
+    text = """cache: {block_size: 16}
+workload: {kind: conversational, requests: 40, arrivals: {process: poisson, rate_per_s: 9}, block_size: 16}
+tiers: {gpu: {capacity: 200 blocks}, cpu: {capacity: 900 blocks}}
+cluster: {machines: 2}
+"""
+    scenario = scenario_from_text(text, "s", Path())
+    trace = read_requests(scenario)
+
+    def recorded(window):
+        events = execute(scenario, trace, RunOptions(record_window_ns=window)).run.events
+        columns = [
+            column.codes if isinstance(column, CodedText) else column
+            for column in map(events.__getitem__, EVENT_COLUMNS)
+        ]
+        kinds = events["kind"]
+        return Counter(zip(*(column.tolist() for column in columns), strict=True)), kinds.words
+
+    always, _ = recorded(None)
+    whole, kinds = recorded((0, 1 << 62))
+    optional = whole - always
+    at, kind = (list(EVENT_COLUMNS).index(name) for name in ("time_ns", "kind"))
+    seen = {}
+    for row in sorted(optional):
+        seen.setdefault(kinds[row[kind]], []).append(row[at])
+    assert {"arrive", "admit", "transfer", "finish"} <= seen.keys()
+    for times in seen.values():
+        start, end = times[len(times) // 3], times[2 * len(times) // 3]
+        if start < end:
+            found, _ = recorded((start, end))
+            assert found == always + Counter(
+                {row: n for row, n in optional.items() if start <= row[at] < end}
+            )

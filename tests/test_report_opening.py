@@ -189,6 +189,10 @@ def test_without_prices_and_trace_no_figure_is_made_up(tmp_path):
     cards = {card.key: card for card in headlines([Case(run)], [])}
     assert "cost.per_million_tokens" not in cards
     assert cards["cache.upper_bound_token_hit_rate"].values == ("–",)
+    for ms, said in ((9_990.0, "9,990 ms"), (10_000.0, "10 s"), (0.25, "0.25 ms")):
+        run.summary["latency"]["ttft"]["p50"] = ms
+        cards = {card.key: card for card in headlines([Case(run)], [])}
+        assert cards["latency.ttft.p50"].values == (said,)
 
 
 def test_run_tags_are_a_to_z_then_aa():

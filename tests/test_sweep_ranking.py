@@ -14,7 +14,7 @@ import pytest
 from kvcache_sim.cli.main import run
 from kvcache_sim.metrics.batches import batch_figures
 from kvcache_sim.metrics.objectives import Objective
-from kvcache_sim.report.ranking import against, merge_seeds, rank_cells
+from kvcache_sim.report.ranking import against, merge_seeds, rank_all, rank_cells
 from kvcache_sim.report.ranking_text import verdict
 from kvcache_sim.workload.toolbox.write import mooncake_lines
 
@@ -107,6 +107,8 @@ def test_cells_alike_in_all_figures_are_not_ranked():
     assert ranking.order == ()
     assert verdict(ranking) == ["no cell is better than another: TTFT p99 and hit rate are equal in all"]
     assert verdict(rank_cells([cell(0, 10.0)])) == []
+    (alone,) = verdict(rank_all([cell(0, 10.0)], Objective(P99, True)))
+    assert alone == "cell 0 has the lowest TTFT p99, 10 ms: router.policy=router-0"
 
 
 def test_shares_differ_by_points_and_zeros_have_no_ratio():
