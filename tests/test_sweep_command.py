@@ -3,11 +3,17 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 
 import pytest
 from browser import page
+from examples import examples
+from hypothesis import given
+from hypothesis import strategies as st
+from kvcache_sim.cli.cells import cell_runner, parse_shard
 from kvcache_sim.cli.main import run as kvsim
+from kvcache_sim.errors import UsageError
 from sweep_driver import Silent, plan_of
 
 TRACE = "".join(
@@ -156,3 +162,36 @@ def test_a_lost_ray_node_costs_nothing_but_time(tmp_path, monkeypatch):
     stop.close()
     for name in ("results.csv", "results.parquet"):
         assert (tmp_path / "ray" / name).read_bytes() == (tmp_path / "local" / name).read_bytes()
+
+
+@examples(100)
+@given(
+    st.from_regex(r"[01٣x]{0,3}/?[0-4]{0,3}", fullmatch=True)
+    | st.sampled_from(("7/100000", "7/100001", "1/2/3", "-1/2"))
+)
+def test_a_shard_is_one_of_as_many_as_there_are(text):
+    found = re.fullmatch(r"(\d+)/(\d+)", text)
+    part = (int(found[1]), int(found[2])) if found else (0, 0)
+    if text and not 1 <= part[0] <= part[1] <= 100_000:
+        with pytest.raises(UsageError, match="not a shard"):
+            parse_shard(text)
+    else:
+        assert parse_shard(text) == (part if text else (1, 1))
+
+
+@pytest.mark.parametrize(
+    ("on", "made"),
+    [("local", "LocalRunner"), ("ray", "RayRunner"), ("ray:a:1", "RayRunner"), ("x", ""), ("local:a", "")],
+)
+def test_the_runner_is_the_one_named(monkeypatch, on, made):
+    asked = []
+    for name in ("supervisor.LocalRunner", "ray_runner.RayRunner"):
+        monkeypatch.setattr(
+            f"kvcache_sim.sweeps.{name}", lambda *given, name=name: asked.append((name.split(".")[1], *given))
+        )
+    if made:
+        cell_runner(on, 3, "limits")
+        assert asked == [(made, *([on.partition(":")[2]] if made == "RayRunner" else []), 3, "limits")]
+    else:
+        with pytest.raises(UsageError, match="--on"):
+            cell_runner(on, 3, "limits")
