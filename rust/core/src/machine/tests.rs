@@ -196,3 +196,61 @@ fn a_lookahead_step_sees_arrivals_before_the_running_step_began() {
     let second: Vec<i64> = rows.chunks(7).find(|row| row[0] == 3).unwrap().to_vec();
     assert_eq!(second[1], 24, "it waits for the step from 29");
 }
+
+/// Faults that the assertion alone notices: each breaks one field of a run that is otherwise right.
+#[cfg(debug_assertions)]
+mod invariants {
+    use super::*;
+
+    /// A run of one request of five tokens, broken at 119 ns, when its first token is there.
+    fn broken(fault: impl FnOnce(&mut Replica, &mut Store)) {
+        let (mut replica, mut store) = (replica(|_| {}), store(10));
+        comes(&mut replica, &mut store, 0, 5, 100);
+        for now_ns in [100, 119] {
+            boundary(&mut replica, &mut store, now_ns);
+        }
+        fault(&mut replica, &mut store);
+        run(&mut replica, &mut store);
+    }
+
+    fn change(replica: &mut Replica, change: impl FnOnce(&mut super::super::request::Request)) {
+        let slot = replica.running.slots[0];
+        change(&mut replica.requests[slot]);
+    }
+
+    #[test]
+    #[should_panic(expected = "I1")]
+    fn a_request_that_has_left_does_not_leave_again() {
+        broken(|replica, _| change(replica, |request| request.is_closed = true));
+    }
+
+    #[test]
+    #[should_panic(expected = "I5")]
+    fn the_clock_does_not_go_back() {
+        broken(|replica, store| {
+            replica.happen(&mut Now::alone(store, 160)).unwrap();
+        });
+    }
+
+    #[test]
+    #[should_panic(expected = "I6 or I8")]
+    fn a_part_of_ttft_is_not_counted_twice() {
+        broken(|replica, _| change(replica, |request| request.queue_ns += 1));
+    }
+
+    #[test]
+    #[should_panic(expected = "I6 or I8")]
+    fn a_prompt_is_cached_or_prefilled() {
+        broken(|replica, _| change(replica, |request| request.left_tokens -= 1));
+    }
+
+    #[test]
+    #[should_panic(expected = "I12")]
+    fn an_idle_engine_does_not_refuse() {
+        broken(|replica, store| {
+            run(replica, store);
+            replica.arrivals.refused = true;
+            boundary(replica, store, 200);
+        });
+    }
+}
