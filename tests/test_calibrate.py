@@ -95,6 +95,37 @@ def test_what_cannot_be_fitted_is_refused(iterations, tmp_path, capsys, options,
     assert not out.exists()
 
 
+@pytest.mark.parametrize(
+    ("rows", "options", "said"),
+    [
+        ("attention,1,a,g", ["--gpu", "h100"], "kernel times need --model and --gpu"),
+        ("attention,1,a,g", ["--model", "llama-3-8b"], "kernel times need --model and --gpu"),
+        (
+            "attention,1,a,g\nattention,2,a,g",
+            ["--model", "llama-3-8b", "--gpu", "h100"],
+            "kernels of several TP degrees",
+        ),
+        (
+            "attention,1,a,g\nattention,1,b,g",
+            [],
+            "rows of several values of model; got a, b; choose one with --only model=",
+        ),
+        (
+            "attention,1,a,g\nattention,1,a,h",
+            [],
+            "rows of several values of gpu; got g, h; choose one with --only gpu=",
+        ),
+        ("attention,1,a,g", ["--model", "llama-3-8b", "--gpu", "h100"], "no column op"),
+        (",1,a,g", ["--dp", "2"], "ranks and unequal lengths are composed of kernels"),
+    ],
+)
+def test_kernels_of_one_deployment_alone_are_composed(tmp_path, capsys, rows, options, said):
+    path = tmp_path / "kernels.csv"
+    path.write_text(f"kind,tp,model,gpu\n{rows}\n")
+    assert run(["calibrate", "fit", str(path), "-o", str(tmp_path / "m.toml"), *options]) in (2, 3)
+    assert said in " ".join(capsys.readouterr().err.split())
+
+
 def test_one_phase_alone_is_fitted_and_the_same_rows_give_the_same_file(tmp_path, capsys):
     head = "iter_ms,prefill_tokens,decode_requests,decode_kv_tokens\n"
     for name, line in (("decode", "{ms},0,{n},{kv}"), ("prefill", "{ms},{kv},0,0")):

@@ -81,6 +81,8 @@ def test_the_split_search_finds_the_one_maximum(count, data):
         return None if far > reach else 1000.0 - far * slopes[split > peak]
 
     tried = {}
+    first = {2: [1], 3: [1, 2], 4: [1, 2, 3], 9: [2, 4, 6], 16: [4, 8, 12]}
+    assert {n: next_splits({}, n) for n in first} == first  # the quarters, as far as there are machines
     while splits := next_splits(tried, count):
         assert not set(splits) & set(tried)
         assert all(0 < split < count for split in splits)

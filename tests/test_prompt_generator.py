@@ -200,7 +200,10 @@ def test_no_code_of_an_id_begins_another(ids):
     from kvcache_sim.workload.tokens.corpus import Corpus
 
     for corpus in (Corpus(3), Corpus(1000), PromptConfig([5, 5, 9, 2, 7]).source):
-        names = {rng.hash_id_text(hash_id) for hash_id in ids}
+        # and the numbers that a text's bytes are, which other ids may have
+        near = [int.from_bytes(b"\1" + one.encode()) for one in ids if isinstance(one, str)]
+        near = [sign * number - down for number in near for sign in (1, -1) for down in (0, 1)]
+        names = {rng.hash_id_text(hash_id) for hash_id in [*ids, *near]}
         codes = sorted(tuple(IdCode(corpus).tokens(name).tolist()) for name in names)
         assert all(after[: len(before)] != before for before, after in itertools.pairwise(codes))
 

@@ -17,6 +17,7 @@ from kvcache_sim.report.finished import FinishedRun, open_runs
 from kvcache_sim.report.picture import NothingToDraw
 from kvcache_sim.report.pictures import PICTURES
 from kvcache_sim.report.pictures.waterfall import PARTS, bands
+from kvcache_sim.report.plotting import encoded
 from kvcache_sim.report.render import draw, vega_lite
 from kvcache_sim.report.reuse import reuse_of
 from kvcache_sim.tiers import KV_SOURCES
@@ -264,6 +265,14 @@ def test_without_the_extra_the_command_names_it(directories, monkeypatch, capsys
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None if name == "altair" else found(name))
     assert kvsim(["report", str(directories[0])]) == 2
     assert "kvcache-sim[report]" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("named", ["", "run A"])
+def test_a_page_of_one_picture_is_named_after_it(runs, monkeypatch, named):
+    monkeypatch.setattr("kvcache_sim.report.render.subject", lambda picture: named)
+    page_of = encoded(draw("ttft", runs), ".html").decode()
+    title = "Time to first token, by hit" + (": run A" if named else "")
+    assert f"<title>{title}</title>" in page_of
 
 
 def test_labels_differ(tmp_path):

@@ -8,8 +8,10 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
+from examples import examples
 from hypothesis import given
 from hypothesis import strategies as st
+from kvcache_sim.engine import ARRIVAL, NO_MACHINE, SAMPLE, Engine
 from kvcache_sim.errors import UsageError
 from kvcache_sim.metrics.summary import summarize
 from kvcache_sim.metrics.summary_text import summary_text
@@ -18,6 +20,7 @@ from kvcache_sim.serving.router.contract import Look, RouterView
 from kvcache_sim.serving.router.in_core import FleetLook, look_at
 from kvcache_sim.serving.router.prefix import Ties, equally_long
 from kvcache_sim.serving.router.registry import ROUTERS, router_maker
+from kvcache_sim.serving.router.views import Scrapes
 from kvcache_sim.serving.sequence import Arrival
 from kvcache_sim.serving.settings import RouterSettings
 from kvcache_sim.simulation import RunOptions, Simulation, simulate
@@ -324,3 +327,52 @@ def test_no_prefix_aware_router_leaves_one_of_four_machines_out():
 
     assert machines("longest-prefix")["max_over_mean"] < 1.2
     assert machines("prefill-cost")["max_over_mean"] < 1.2
+
+
+@examples(60)
+@given(
+    st.lists(st.integers(0, 25), min_size=1, max_size=12),
+    st.integers(1, 9),
+    st.booleans(),
+    st.integers(0, 60),
+)
+def test_loads_are_those_of_the_last_poll_before_an_arrival(gaps, interval, arrivals_only, open_until):
+    """A poll at each multiple of the interval that an arrival needs; at each of them while requests are open."""
+    engine, open_load = Engine(), SimpleNamespace(requests=0)
+    scrapes = Scrapes(engine, [SimpleNamespace(load=open_load)], interval)
+    live = SimpleNamespace(
+        requests=lambda: [engine.now_ns, 0],
+        queued_tokens=lambda: [0, engine.now_ns],
+        occupancy=lambda: ("at", engine.now_ns),
+    )
+    polled_loads = scrapes.of(live, 2)
+    assert (polled_loads.requests(), polled_loads.queued_tokens(), polled_loads.looks) == ([0, 0], [0, 0], 0)
+    if arrivals_only:
+        scrapes.for_arrivals_only()
+    times = [sum(gaps[: k + 1]) for k in range(len(gaps))]
+    needed = set()
+
+    def expect(k):
+        if k < len(times):
+            engine.schedule(times[k], ARRIVAL, NO_MACHINE, arrive, k)
+            scrapes.expect(times[k])
+
+    def arrive(k):
+        polled = times[k] // interval * interval
+        needed.add(polled)
+        assert polled_loads.requests() == [polled, 0]
+        assert polled_loads.queued_tokens() == [0, polled]
+        assert polled_loads.occupancy() == ("at", polled)
+        if arrivals_only:
+            assert polled_loads.looks == len(needed)
+        open_load.requests = int(times[k] < open_until)
+        expect(k + 1)
+
+    expect(0)
+    engine.schedule(
+        max(open_until, times[-1]), SAMPLE, NO_MACHINE, lambda _: setattr(open_load, "requests", 0)
+    )
+    engine.run()
+    if not arrivals_only and times[0] < open_until <= times[-1]:
+        between = range(times[0] // interval * interval, open_until, interval)
+        assert polled_loads.looks >= len(needed | {at for at in between if at >= times[0]})

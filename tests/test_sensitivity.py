@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -15,6 +16,8 @@ from kvcache_sim.model.run_intervals import source_kind, step_interval
 from kvcache_sim.model.stated_errors import stated_step_errors
 from kvcache_sim.model.step_time import StepBatch
 from kvcache_sim.model.step_times import load_step_time, step_time_names
+from kvcache_sim.report.sensitivity.moves import ANSWERS, Move, Sensitivity
+from kvcache_sim.report.sensitivity.text import _moves_table, sentences
 from support.sensitivity_runs import asked
 
 
@@ -220,3 +223,72 @@ def test_a_roofline_states_what_whole_runs_were_off_by(name, is_measured):
     assert errors.decode == errors.chunk == step_interval(source_kind(name)).factors
     assert ("was measured" in errors.source) != is_measured
     assert np.isfinite(errors.mixed_kv).all()
+
+
+_value = st.sampled_from((None, 0.0, 0.25, 1.0, 1.0005, 4.0))
+_words = [words for words, _, _ in ANSWERS]
+_answers = st.tuples(*[_value] * len(_words)).map(lambda values: dict(zip(_words, values, strict=True)))
+
+
+@examples(100)
+@given(_answers, st.lists(st.tuples(_answers, _answers, st.booleans()), max_size=3), st.booleans())
+def test_changes_are_told_from_the_answers_alone(answers, drawn, together):
+    """Points of the hit rate, per cent of all else, a dash for what has no figure; the largest change decides."""
+    moves = tuple(
+        Move(SimpleNamespace(name=f"a{k}", interval="1 … 2", stated="by hand", is_stated=stated), slow, fast)
+        for k, (slow, fast, stated) in enumerate(drawn)
+    )
+    both = Move(None, answers, answers) if together and moves else None
+    found = Sensitivity(answers, moves, None, both, {})
+
+    def change(word, value):
+        was = answers[word]
+        if was is None or value is None or (word != "hit rate" and not was):
+            return None
+        return value - was if word == "hit rate" else value / was - 1
+
+    def cell(word, move):
+        ends = [change(word, values[word]) for values in (move.slow, move.fast)]
+        if None in ends:
+            return "–"
+        return f"{100 * ends[0] + 0.0:+.1f} … {100 * ends[1] + 0.0:+.1f} {'points' if word == 'hit rate' else '%'}"
+
+    def size(word, move):
+        ends = [change(word, values[word]) for values in (move.slow, move.fast)]
+        return max((abs(end) for end in ends if end is not None), default=0.0)
+
+    table = _moves_table(found)
+    assert table.headings == ("", *answers)
+    assert [row[0] for row in table.rows] == [
+        "as simulated",
+        *(f"a{k}" for k in range(len(moves))),
+        *["together (independent)"] * bool(both),
+    ]
+    for row, move in zip(table.rows[1:], [*moves, *([both] if both else [])], strict=True):
+        assert list(row[1:]) == [cell(word, move).replace("-0.0", "+0.0") for word in answers]
+    said = sentences(found)
+    totals = [sum(size(word, move) for word in answers) for move in moves]
+    if not moves:
+        assert said[0].startswith("This run assumes nothing")
+        return
+    if max(totals) < 0.001:
+        assert said == ["No assumption is decisive: none moves an answer by 0.1 % within its interval."]
+        return
+    expected = [f"Decisive assumption: a{totals.index(max(totals))}."]
+    for word in answers:
+        sizes = [size(word, move) for move in moves]
+        first = sizes.index(max(sizes))
+        if max(sizes) >= 0.001:
+            expected.append(
+                f"{word} depends most on a{first}: {cell(word, moves[first]).replace('-0.0', '+0.0')}."
+            )
+        elif answers[word] is not None:
+            expected.append(f"{word} depends on none of them.")
+    unstated = "; ".join(f"a{k}" for k, (*_, stated) in enumerate(drawn) if not stated)
+    expected += [f"No error is stated for {unstated}: the intervals are assumed."] if unstated else []
+    expected += (
+        ["All at their worst at once is not a 90 % interval; together, as independent errors, is."]
+        if both
+        else []
+    )
+    assert said == expected

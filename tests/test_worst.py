@@ -95,6 +95,55 @@ def test_two_spikes_the_window_chooses():
     assert find_spike(Rows(columns), (21 * 10**9, 30 * 10**9)) is None
 
 
+@examples(80)
+@given(
+    st.integers(3, 14),
+    st.integers(0, 30),
+    st.lists(st.tuples(*[st.integers(0, 3)] * 4), min_size=45, max_size=45),
+)
+def test_what_is_unusual_about_a_spike_is_said(length, after, drawn):
+    """Rates of ten arrivals and more, hit rates, preemptions and the heaviest request, counted one by one."""
+    columns = flat(len(drawn))
+    columns["request"] += 100
+    columns["arrival_ns"] = np.cumsum([1 + gap * gap for gap, *_ in drawn]) * 100 * MS
+    columns["input_tokens"] = np.array(
+        [1000 * (1 + 2 * (k in range(after, after + length))) for k in range(len(drawn))]
+    )
+    columns["cached_prefix_length_used"] = np.array([250 * cached for _, cached, *_ in drawn])
+    columns["num_tokens_actually_prefilled"] = columns["input_tokens"] - columns["cached_prefix_length_used"]
+    columns["preemptions"] = np.array([max(0, times - 1) for *_, times, _ in drawn])
+    columns["first_token_ns"] = columns["arrival_ns"] + 20 * MS
+    run = Rows(delayed(columns, "queue", np.arange(after, min(after + length, len(drawn))), 9000 * MS))
+    spike = find_spike(run)
+    inside = spike.rows.tolist()
+    rest = sorted({*range(len(drawn))} - {*inside})
+    at = columns["arrival_ns"] / 1e9
+    tokens, cached = columns["input_tokens"], columns["cached_prefix_length_used"]
+    span, whole = at[inside[-1]] - at[inside[0]], at[-1] - at[0]
+    said = []
+    if len(inside) >= 10 and span > 0:
+        rates = sum(tokens[inside]) / span, sum(tokens[rest]) / (whole - span)
+        if rates[0] > 1.5 * rates[1]:
+            said.append(
+                f"{rates[0]:,.0f} prompt tokens/s arrive, against {rates[1]:,.0f}/s in the rest of the run."
+            )
+    hits = [sum(cached[rows]) / sum(tokens[rows]) for rows in (inside, rest)]
+    if hits[1] - hits[0] > 0.1:
+        figures = [f"{100 * hit:.1f} %" for hit in hits]
+        said.append(
+            f"{figures[0]} of their prompt tokens are cached, against {figures[1]} in the rest of the run."
+        )
+    preempted = int(sum(columns["preemptions"][inside]))
+    if preempted:
+        said.append(f"They are preempted {preempted} time{'s' * (preempted != 1)}.")
+    heaviest = max(inside, key=lambda row: (tokens[row] - cached[row], -row))
+    computed = tokens[heaviest] - cached[heaviest]
+    said.append(
+        f"Request {100 + heaviest} has the most to compute: {computed:,} tokens, arriving at {at[heaviest]:,.3f} s."
+    )
+    assert [" ".join(line.split()) for line in spike_sentences(run)[2:]] == said
+
+
 def test_a_flat_run_has_no_spike():
     assert spike_sentences(Rows(flat(100))) == [
         "TTFT has no spike: no consecutive arrivals wait 2 times the run's mean."

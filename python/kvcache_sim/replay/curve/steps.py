@@ -33,10 +33,7 @@ class ReferencePoints:
 
 def reference_points(curve: HitSteps) -> ReferencePoints:
     """Return the reference points of a curve; all are 0 for a trace without reuse."""
-    top = curve.top
-    if top == 0:
-        return ReferencePoints(0, 0, 0)
-    return ReferencePoints(curve.knee, curve.reaching(WORKING_SET_SHARE * top), curve.last)
+    return ReferencePoints(curve.knee, curve.reaching(WORKING_SET_SHARE * curve.top), curve.last)
 
 
 @dataclass(frozen=True, slots=True)
