@@ -232,7 +232,7 @@ _answers = st.tuples(*[_value] * len(_words)).map(lambda values: dict(zip(_words
 
 @examples(100)
 @given(_answers, st.lists(st.tuples(_answers, _answers, st.booleans()), max_size=3), st.booleans())
-def test_changes_are_told_from_the_answers_alone(answers, drawn, together):
+def test_changes_are_those_of_the_answers_alone(answers, drawn, together):
     """Points of the hit rate, per cent of all else, a dash for what has no figure; the largest change decides."""
     moves = tuple(
         Move(SimpleNamespace(name=f"a{k}", interval="1 … 2", stated="by hand", is_stated=stated), slow, fast)
