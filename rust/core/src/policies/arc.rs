@@ -79,7 +79,7 @@ impl QueueRule<4> for Arc {
             // case III
             Some(_) => self.target = (self.target - (b1 / b2).max(1.0)).max(0.0),
             // case IV: the directory forgets
-            None if queues.len(T1) + queues.len(B1) >= self.capacity => queues.drop_last(B1),
+            None if queues.len(T1) + queues.len(B1) >= self.capacity => drop(queues.drop_last(B1)),
             None => {
                 let known: usize = (T1..=B2).map(|list| queues.len(list)).sum();
                 if known >= 2 * self.capacity {

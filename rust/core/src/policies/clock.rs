@@ -17,14 +17,8 @@ impl QueueRule<1> for Clock {
     }
 
     fn evict(&mut self, queues: &mut Queues<1>, may_go: &MayGo) -> Option<u32> {
-        for _ in 0..3 * queues.len(0) {
-            let (at, used) = queues.last(0)?;
-            if used == 0 && may_go(at) {
-                queues.unlink(at);
-                return Some(at);
-            }
-            queues.turn(0, 0);
-        }
-        None
+        queues.take_unturned(0, 3, |block, used| {
+            (used > 0 || !may_go(block)).then_some(0)
+        })
     }
 }

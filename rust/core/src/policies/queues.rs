@@ -186,14 +186,47 @@ impl<const N: usize> Queues<N> {
         }
     }
 
-    /// Move the block at the back of a queue to the front, with a mark.
-    pub fn turn(&mut self, queue: usize, mark: u8) {
-        let node = self.back[queue];
-        if node != NONE {
-            self.detach(queue, Chain::of(node), node == self.searched[queue]);
-            self.nodes[node as usize].mark = mark;
-            self.attach(queue, Chain::of(node));
+    /// Move at most so many blocks at the back of a queue to the front, one after another, each with the mark that
+    /// `turned` gives for it and its mark; up to the first for which it gives none. Returns how many moved.
+    pub fn turn(
+        &mut self,
+        queue: usize,
+        most: usize,
+        turned: impl Fn(u32, u8) -> Option<u8>,
+    ) -> usize {
+        let (back, searched) = (self.back[queue], self.searched[queue]);
+        let (mut node, mut holds_searched) = (back, false);
+        let mut chain = Chain::of(back);
+        chain.len = 0;
+        while chain.len < most && node != NONE {
+            let own = &mut self.nodes[node as usize];
+            let Some(mark) = turned(own.block, own.mark) else {
+                break;
+            };
+            own.mark = mark;
+            holds_searched |= node == searched;
+            chain.len += 1;
+            (chain.front, node) = (node, own.front_neighbor);
         }
+        if node == NONE {
+            self.searched[queue] = NONE; // a whole queue stands as it stood
+        } else if chain.len > 0 {
+            self.detach(queue, chain, holds_searched);
+            self.attach(queue, chain);
+        }
+        chain.len
+    }
+
+    /// Turn a queue at most so many times around, up to a block for which `turned` gives no mark; remove and return it.
+    pub fn take_unturned(
+        &mut self,
+        queue: usize,
+        rounds: u8,
+        turned: impl Fn(u32, u8) -> Option<u8>,
+    ) -> Option<u32> {
+        let stops = |_: &u8| self.turn(queue, self.len[queue], &turned) < self.len[queue];
+        (0..rounds).find(stops)?;
+        self.drop_last(queue)
     }
 
     /// Return the block at the back of a queue, and its mark.
@@ -218,11 +251,11 @@ impl<const N: usize> Queues<N> {
         self.free = node;
     }
 
-    /// Remove the block at the back of a queue.
-    pub fn drop_last(&mut self, queue: usize) {
-        if let Some(block) = self.back(queue) {
-            self.unlink(block);
-        }
+    /// Remove the block at the back of a queue, and return it.
+    pub fn drop_last(&mut self, queue: usize) -> Option<u32> {
+        let block = self.back(queue)?;
+        self.unlink(block);
+        Some(block)
     }
 
     /// Return the block at the back of a queue.

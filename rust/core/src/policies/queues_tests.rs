@@ -62,7 +62,12 @@ fn blocks_moved_together_end_where_each_alone_would() {
             both.iter_mut().for_each(|q| q.freed(Some(first)));
         }
         if below(8) == 0 {
-            both.iter_mut().for_each(|q| q.turn(queue, 1));
+            let (most, stays) = (below(8) as usize, below(1 << 12));
+            let turned = |block: u32, mark: u8| (stays >> block & 1 == 0).then_some(1 - mark);
+            let together = both[0].turn(queue, most, turned);
+            let alone = (0..most.min(both[1].len(queue)))
+                .take_while(|_| both[1].turn(queue, 1, turned) > 0);
+            assert_eq!(alone.count(), together, "step {step}");
         }
     }
 }

@@ -43,10 +43,12 @@ impl S3Fifo {
     }
 
     fn evict_small(&self, queues: &mut Queues<3>, may_go: &MayGo) -> Option<u32> {
-        for _ in 0..queues.len(SMALL) {
+        let mut left = queues.len(SMALL);
+        while left > 0 {
             let (at, uses) = queues.last(SMALL)?;
             if uses >= PROMOTE {
                 queues.move_to(MAIN, at);
+                left -= 1;
             } else if may_go(at) {
                 queues.move_to(GHOST, at);
                 if queues.len(GHOST) > self.ghosts {
@@ -54,22 +56,18 @@ impl S3Fifo {
                 }
                 return Some(at);
             } else {
-                queues.turn(SMALL, uses);
+                let held = |block, uses| (uses < PROMOTE && !may_go(block)).then_some(uses);
+                left -= queues.turn(SMALL, left, held);
             }
         }
         None
     }
 
     fn evict_main(queues: &mut Queues<3>, may_go: &MayGo) -> Option<u32> {
-        for _ in 0..(usize::from(MOST_USES) + 2) * queues.len(MAIN) {
-            let (at, uses) = queues.last(MAIN)?;
-            if uses == 0 && may_go(at) {
-                queues.unlink(at);
-                return Some(at);
-            }
-            queues.turn(MAIN, uses.min(MOST_USES).saturating_sub(1));
-        }
-        None
+        queues.take_unturned(MAIN, MOST_USES + 2, |block, uses| {
+            let stays = uses > 0 || !may_go(block);
+            stays.then(|| uses.min(MOST_USES).saturating_sub(1))
+        })
     }
 }
 
