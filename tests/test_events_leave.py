@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from examples import examples
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 from kvcache_sim.errors import InvariantError
 from kvcache_sim.metrics.columns import EVENT_COLUMNS, OUTCOMES
@@ -71,6 +71,8 @@ def test_a_row_before_one_that_has_left_is_refused():
     st.integers(1, 5),
     st.booleans(),
 )
+@example([(0, [(0, 1), (0, 0)])], 5, False)
+@example([(0, [(1, 0), (0, 1)]), (1, [(0, 0)])], 5, True)
 def test_rows_are_in_time_order_by_machine_and_then_as_they_were_logged(drawn, size, leaves):
     """Machines report at a time what they did then or, with lookahead, will do later."""
     logged, left, now = [], [], 0
