@@ -6,6 +6,7 @@ import json
 from collections import Counter
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from kvcache_sim.errors import InvariantError
@@ -80,6 +81,28 @@ def test_a_plug_in_raises_at_its_turn():
     assert own["by_use"](Block, 0) == 3
     with pytest.raises(ValueError, match="raises"):
         own["by_use"](Block, 0)
+
+
+def test_three_of_four_scenarios_have_about_the_space_of_their_longest_request():
+    drawn = [scenarios.draw(seed).settings["tiers.gpu.capacity"] for seed in range(40)]
+    tight = [int(own[:-3]) for own in drawn if own.endswith("MiB")]
+    assert 20 <= len(tight) <= 38
+    assert len(set(tight)) > 10
+
+
+def test_a_test_of_a_range_of_seeds_gets_a_new_one(tmp_path):
+    name = "test_spec_views.py::test_simplified_accounting_counts_as_in_the_core"
+    own = properties.tests().index(name)
+    collected = properties._Collected(own)
+    items = [
+        SimpleNamespace(callspec=SimpleNamespace(params={"seed": seed, "of": of}))
+        for seed in (1, 2)
+        for of in "ab"
+    ]
+    collected.pytest_collection_modifyitems(items)
+    assert sorted(item.callspec.params["of"] for item in items) == ["a", "b"]
+    assert all(item.callspec.params["seed"] > 2 for item in items)
+    assert properties.run((name, own), tmp_path) == "properties"
 
 
 def test_properties_are_those_of_the_suite():

@@ -1,4 +1,7 @@
-"""Property tests of the suite on fresh seeds: the models of engines, caches, channels and replays as oracles."""
+"""Property tests of the suite on fresh seeds: the models of engines, caches, channels and replays as oracles.
+
+Property tests draw new examples; tests of a range of seeds get new ones.
+"""
 
 from __future__ import annotations
 
@@ -9,6 +12,7 @@ import re
 from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
+from typing import Any
 
 import examples
 import pytest
@@ -17,42 +21,10 @@ from vopr.finding import Finding
 
 TESTS = Path(__file__).resolve().parents[1]
 #: Beginnings of files whose property tests are of commands, texts and inputs, not of what is simulated.
-_OTHERS = tuple(
-    f"test_{name}"
-    for name in (
-        *(
-            "border",
-            "break_even",
-            "capacity",
-            "certainty",
-            "context_window",
-            "extra_keys",
-            "generated",
-            "hash_id",
-        ),
-        *(
-            "launch",
-            "measurement",
-            "mersenne",
-            "models_and_engines",
-            "pairs",
-            "plain_lines",
-            "prompt",
-            "report",
-        ),
-        *(
-            "roofline",
-            "scenario.",
-            "sensitivity",
-            "slo",
-            "step_times",
-            "summary",
-            "sweep",
-            "synthetic",
-            "terminal",
-        ),
-        *("thresholds", "timeline", "token_seq", "trace_", "vopr", "worst"),
-    )
+_OTHERS = re.compile(
+    "test_(agents|aiperf|border|break_even|capacity|certainty|context|explain|generated|launch|measurement"
+    "|models_and_engines|pairs|plain_lines|prompt|report|roofline|scenario[.]|sensitivity|slo|step_times|summary|sweep"
+    "|synthetic|terminal|thresholds|timeline|trace_import|vopr|worst|wrong)"
 )
 #: Tests of stores against a plain store, which drive hypothesis's state machines.
 _MACHINES = (
@@ -61,12 +33,17 @@ _MACHINES = (
     "test_engine_store_machine.py::test_a_store_answers_as_it_must",
     "test_hicache_store_machine.py::test_capacities_evictions_and_look_ups_add_up",
 )
-#: Examples of a test in one case, and variants of a parametrized test.
-_EXAMPLES, _VARIANTS = 10, 2
+#: The decorators of a test that draws, up to its name: examples of its own, or a range of seeds.
+_DRAWN = re.compile(
+    r'(?m)^@(?:examples\(|given\(|pytest\.mark\.parametrize\("seed", .*(?:range\(|SEEDS)).*'
+    r"(?:\n(?!def|class).*)*?\ndef (test_\w+)\("
+)
+#: Examples of a test in one case; the least variants of a parametrized test, and their least share.
+_EXAMPLES, _VARIANTS, _SHARE = 10, 2, 0.25
 
 
 class _Collected:
-    """A plug-in of pytest that chooses variants of a test and keeps the failures' texts."""
+    """A plug-in of pytest that chooses variants of a test and new seeds, and keeps the failures' texts."""
 
     def __init__(self, seed: int) -> None:
         self.failures: list[str] = []
@@ -74,8 +51,18 @@ class _Collected:
 
     @pytest.hookimpl(trylast=True)
     def pytest_collection_modifyitems(self, items: list[pytest.Item]) -> None:
-        """Keep some variants of a parametrized test."""
-        items[:] = self._draw.sample(items, min(len(items), _VARIANTS))
+        """Keep some variants of a parametrized test, each with a new seed if it takes one."""
+        variants: dict[str, Any] = {}
+        for item in items:
+            given = getattr(item, "callspec", None)
+            named = {} if given is None else {k: v for k, v in given.params.items() if k != "seed"}
+            variants.setdefault(repr(named), item)
+        count = min(len(variants), max(_VARIANTS, round(len(variants) * _SHARE)))
+        items[:] = self._draw.sample(list(variants.values()), count)
+        for item in items:
+            given = getattr(item, "callspec", None)
+            if given is not None and "seed" in given.params:
+                given.params["seed"] = self._draw.randrange(1 << 30)
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
         """Keep the text of a failure."""
@@ -88,12 +75,10 @@ def tests() -> list[str]:
     """Return the property tests as ``file::name``, sorted."""
     found = list(_MACHINES)
     for path in sorted(TESTS.glob("test_*.py")):
-        if path.name.startswith(_OTHERS):
+        if _OTHERS.match(path.name):
             continue
-        for block in re.findall(
-            r"(?m)^@(?:examples|given)\(.*(?:\n.*)*?\ndef (test_\w+)\(", path.read_text()
-        ):
-            found.append(f"{path.name}::{block}")
+        for name in _DRAWN.findall(path.read_text()):
+            found.append(f"{path.name}::{name}")
     return sorted(set(found))
 
 

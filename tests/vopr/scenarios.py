@@ -14,6 +14,7 @@ from kvcache_sim.errors import KvsimError, UsageError
 from kvcache_sim.scenario.load import scenario_from_text
 from kvcache_sim.scenario.requests import read_requests
 from support import scenarios as drawing
+from support.draft import TOKEN_BYTES
 from support.scenarios import Scenario
 
 from vopr.finding import oracle
@@ -38,21 +39,43 @@ def _tick():
 
 
 def draw(seed: int) -> Scenario:
-    """Return a random scenario: half of the draws have a fault, a third only what the specification covers."""
+    """Return a random scenario: half of the draws have a fault, two of five only what the specification covers."""
     choice = random.Random(f"vopr {seed}")
-    only_spec = choice.random() < 0.35
+    only_spec = choice.random() < 0.4
     features: list[str] = []
     if choice.random() < 0.35:
         features.append(choice.choice(FAULTS[2:3] if only_spec else FAULTS))
     raises = not only_spec and choice.random() < 0.08
     if raises:
         features.append(choice.choice(PLUGINS))
-    elif not only_spec and choice.random() < 0.5:
+    elif not only_spec:
         features.append(choice.choice(list(drawing.FEATURES)))
     own = drawing.drawn(seed, features, only_spec)
+    if choice.random() < 0.75:
+        tighten(own, choice)
     if raises and "own.py" in own.files:
         own.files["own.py"] = raising(own.files["own.py"], choice.choice([0, 1, 5, 40]))
     return own
+
+
+def tighten(own: Scenario, choice: random.Random) -> None:
+    """Give the tiers of a scenario about as much space as its longest request takes, so that they evict."""
+    longest = _longest_tokens(own)
+    for name, shares in (("gpu", (1.05, 1.3, 2, 4)), ("cpu", (0.2, 0.7, 1.5, 4)), ("disk", (0.3, 1, 3, 9))):
+        key = f"tiers.{name}.capacity"
+        if key in own.settings:
+            own.settings[key] = f"{max(1, round(choice.choice(shares) * longest * TOKEN_BYTES / 2**20))}MiB"
+
+
+def _longest_tokens(own: Scenario) -> int:
+    """Return the tokens of the longest request of a scenario with its answer."""
+    if "trace.jsonl" in own.files:
+        rows = map(json.loads, own.files["trace.jsonl"].splitlines())
+        return max(row["input_length"] + row["output_length"] for row in rows)
+    named = {key: value for key, value in own.settings.items() if key == "seed" or key.startswith("workload")}
+    requests = scenario_from_text("", "s.yaml", Path(), Scenario(named, {}, ()).arguments()[1::2])
+    trace = read_requests(requests)
+    return int((trace.input_tokens + trace.output_tokens).max())
 
 
 def raising(text: str, after: int) -> str:
