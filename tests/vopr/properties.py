@@ -26,20 +26,25 @@ _OTHERS = re.compile(
     "|models_and_engines|pairs|plain_lines|prompt|report|roofline|scenario[.]|sensitivity|slo|step_times|summary|sweep"
     "|synthetic|terminal|thresholds|timeline|trace_import|vopr|worst|wrong)"
 )
-#: Tests of stores against a plain store, which drive hypothesis's state machines.
+#: Tests of stores against small models, which drive hypothesis's state machines.
 _MACHINES = (
     "test_store_machine.py::test_the_core_store_is_the_plain_store",
-    "test_store_machine.py::test_it_is_so",
+    "test_store_machine.py::test_it_is_so_where_blocks_are_evicted_in_batches",
+    "test_store_machine.py::test_it_is_so_in_the_other_orders_of_the_specification",
+    "test_store_machine.py::test_it_is_so_in_every_order_of_the_table",
+    "test_store_machine.py::test_it_is_so_where_tiers_have_orders_of_their_own",
+    "test_store_machine.py::test_it_is_so_without_writing_victims_down",
     "test_engine_store_machine.py::test_a_store_answers_as_it_must",
     "test_hicache_store_machine.py::test_capacities_evictions_and_look_ups_add_up",
+    "test_native_tiered_pool.py::test_the_store_is_its_model",
 )
 #: The decorators of a test that draws, up to its name: examples of its own, or a range of seeds.
 _DRAWN = re.compile(
     r'(?m)^@(?:examples\(|given\(|pytest\.mark\.parametrize\("seed", .*(?:range\(|SEEDS)).*'
     r"(?:\n(?!def|class).*)*?\ndef (test_\w+)\("
 )
-#: Examples of a test in one case; the least variants of a parametrized test, and their least share.
-_EXAMPLES, _VARIANTS, _SHARE = 10, 2, 0.25
+#: Examples of a test in one case; a quarter of the variants of a parametrized test, but at least and at most so many.
+_EXAMPLES, _LEAST, _MOST = 10, 2, 6
 
 
 class _Collected:
@@ -57,7 +62,7 @@ class _Collected:
             given = getattr(item, "callspec", None)
             named = {} if given is None else {k: v for k, v in given.params.items() if k != "seed"}
             variants.setdefault(repr(named), item)
-        count = min(len(variants), max(_VARIANTS, round(len(variants) * _SHARE)))
+        count = min(len(variants), max(_LEAST, min(len(variants) // 4, _MOST)))
         items[:] = self._draw.sample(list(variants.values()), count)
         for item in items:
             given = getattr(item, "callspec", None)
@@ -107,7 +112,7 @@ def run(case: tuple[str, int], folder: Path) -> str:
     ]
     options += [f"--hypothesis-seed={seed}", f"--basetemp={folder / 'pytest'}", f"--rootdir={TESTS.parent}"]
     with contextlib.redirect_stdout(said), contextlib.redirect_stderr(said):
-        code = pytest.main([*options, "-k", name, str(TESTS / file)], plugins=[collected])
+        code = pytest.main([*options, f"{TESTS / file}::{name}"], plugins=[collected])
     if code not in (pytest.ExitCode.OK, pytest.ExitCode.TESTS_FAILED):
         raise Finding(test, said.getvalue()[-2000:])
     if collected.failures:

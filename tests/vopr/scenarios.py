@@ -59,11 +59,14 @@ def draw(seed: int) -> Scenario:
 
 
 def tighten(own: Scenario, choice: random.Random) -> None:
-    """Give the tiers of a scenario about as much space as its longest request takes, so that they evict."""
+    """Give the tiers of a scenario about as much space as its longest request takes, so that they evict.
+
+    Capacities in blocks, which features draw, stay.
+    """
     longest = _longest_tokens(own)
     for name, shares in (("gpu", (1.05, 1.3, 2, 4)), ("cpu", (0.2, 0.7, 1.5, 4)), ("disk", (0.3, 1, 3, 9))):
         key = f"tiers.{name}.capacity"
-        if key in own.settings:
+        if key in own.settings and not str(own.settings[key]).endswith("blocks"):
             own.settings[key] = f"{max(1, round(choice.choice(shares) * longest * TOKEN_BYTES / 2**20))}MiB"
 
 
