@@ -106,7 +106,7 @@ def test_memory_chooses_the_exact_curve_or_a_sample(tmp_path, capsys, monkeypatc
     asked = ["curve", path, "--format", "json"]
     for peak, said in (
         (0, "exact: its memory stays below 1GiB"),
-        (1 << 40, "estimated from a sample of 50.0 % of the ids"),
+        (1 << 40, "estimated from a sample of 50.0 % of the ids, at most 3,303,820"),
     ):
         monkeypatch.setattr("kvcache_sim.cli.reading.peak_bytes", lambda peak=peak: peak)
         assert run([*asked, "--memory", "1GiB"]) == 0
@@ -122,6 +122,23 @@ def test_memory_is_refused_where_it_has_no_bound(tmp_path, capsys, others):
     path.write_text(LINE % "[0, 1, 2, 3]")
     assert run(["curve", str(path), *others]) == 2
     assert "--memory: " in capsys.readouterr().err
+
+
+def test_a_sample_for_a_memory_is_halved_until_it_fits(tmp_path, capsys, monkeypatch):
+    source, path = tmp_path / "t.jsonl", str(tmp_path / "t.parquet")
+    rows = [list(range(k % 1_500 * 100, k % 1_500 * 100 + 100)) for k in range(2_000)]
+    source.write_text("".join(LINE.replace("64", "1600") % row for row in rows))
+    assert run(["trace", "convert", str(source), "--trace-block-size", "16", "-o", path]) == 0
+    monkeypatch.setattr("kvcache_sim.cli.reading.peak_bytes", lambda: 1 << 40)
+    monkeypatch.setattr("kvcache_sim.cli.reading._SAMPLED_BYTES", (2 << 30) / 5 / 40_000)
+    capsys.readouterr()
+    assert run(["curve", path, "--format", "json", "--memory", "1GiB"]) == 0
+    chosen = capsys.readouterr()
+    sample = json.loads(chosen.out)["sample"]
+    assert sample["ids"] <= 40_000
+    assert f"{sample['rate'] * 100:.1f} % of the ids, at most 40,000" in " ".join(chosen.err.split())
+    assert run(["curve", path, "--format", "json", "--sample", str(sample["rate"])]) == 0
+    assert capsys.readouterr().out == chosen.out
 
 
 @pytest.mark.parametrize(("most", "seed"), [(32_768, 0), (40_000, 1), (60_000, 2)])

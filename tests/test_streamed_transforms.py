@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import json
 import random
+import time
+from types import SimpleNamespace
 
 import pytest
 from examples import examples
 from hypothesis import HealthCheck, given
 from hypothesis import strategies as st
+from kvcache_sim.cli import reading as progress
 from kvcache_sim.cli.main import run
 from kvcache_sim.errors import TraceError
 from kvcache_sim.workload import rows as row_parts
@@ -98,3 +101,18 @@ def test_a_file_that_changes_while_it_is_repeated_is_refused(tmp_path, windows):
     assert len([*windowed.repeated(read(200), lambda: read(200), 2, 0).lines()]) == 400
     with pytest.raises(TraceError, match="the file changed while it was repeated"):
         [*windowed.repeated(read(200), lambda: read(199), 2, 0).lines()]
+
+
+def test_progress_is_shown_where_a_file_is_written(tmp_path, capsys, windows, monkeypatch):
+    source, path = tmp_path / "a.jsonl", str(tmp_path / "a.parquet")
+    source.write_text("".join(made(random.Random(1), NAMES["numbers"])))
+    windows(64)
+    assert run(["trace", "convert", str(source), "-o", path]) == 0
+    monkeypatch.setattr(progress, "time", SimpleNamespace(monotonic=lambda: time.monotonic() + 20))
+    for verb, *own in VERBS:
+        capsys.readouterr()
+        assert run(["trace", verb, path, *own, "-o", str(tmp_path / "b.jsonl"), "--force"]) == 0
+        copies = capsys.readouterr().err.count("M references, 0.0 M/s")
+        assert copies == (3 if verb == "repeat" else 1)
+        assert run(["trace", verb, path, *own]) == 0
+        assert "M references" not in capsys.readouterr().err

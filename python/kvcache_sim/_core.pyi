@@ -259,9 +259,9 @@ class TraceRows:
     ) -> TraceRows:
         """Return a reader of rows that come as columns; ``source`` is kept for its digest only."""
     def watch(self, watch: Callable[[int, int, int], None]) -> None:
-        """Call ``watch`` at intervals of a replay with the bytes, references and distinct ids so far.
+        """Call ``watch`` at intervals with the bytes, references and, in a replay, distinct ids so far.
 
-        An error that it raises ends the replay.
+        An error that it raises ends the reading.
         """
     def read(self, most: int) -> bool:
         """Read until ``most`` rows are buffered; return True if the source may have more rows.

@@ -83,7 +83,7 @@ def curve(
     """
     from dataclasses import replace
 
-    from kvcache_sim.cli.reading import OverMemoryError, Reading, parse_memory
+    from kvcache_sim.cli.reading import OverMemoryError, Reading, parse_memory, sample_ids
     from kvcache_sim.errors import UsageError
     from kvcache_sim.replay.curve.sample import LEAST_IDS
     from kvcache_sim.replay.group_settings import group_settings
@@ -178,16 +178,16 @@ def curve(
             break
         except OverMemoryError as over:
             rate = over.rate
-            if limit:
-                share = f"{format_percent(rate)} of the ids"
-                remark(f"the exact curve needs more than {memory}: estimated from a sample of {share}")
-            limit = 0
+            most_ids, limit = sample_ids(limit) if limit else most_ids, 0
         except NeedsWhole:
             if trace == "-":
                 raise
             whole, limit = True, 0
     if limit:
         remark(f"exact: its memory stays below {memory}")
+    elif memory and rate:
+        share = f"{format_percent(rate)} of the ids, at most {most_ids:,}"
+        remark(f"the exact curve needs more than {memory}: estimated from a sample of {share}")
     elif most_ids and not rate:
         remark(f"exact: no more than {most_ids:,} distinct blocks")
     write_outputs(output or [], document, force)

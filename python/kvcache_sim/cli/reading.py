@@ -1,4 +1,4 @@
-"""A long trace while it is replayed: progress on stderr, and the memory that its exact curve may take."""
+"""A long trace while it is read: progress on stderr, and the memory that its exact curve may take."""
 
 from __future__ import annotations
 
@@ -36,14 +36,25 @@ def parse_memory(text: str) -> int:
     return limit
 
 
+def sample_ids(memory: int) -> int:
+    """Return the most ids of a sample in so many bytes."""
+    return int(_SAMPLE * memory / _SAMPLED_BYTES)
+
+
 def peak_bytes() -> int:
     """Return the most memory that this process has had."""
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * (1 if sys.platform == "darwin" else 1024)
 
 
+def clear_line() -> None:
+    """Clear the line of a terminal."""
+    if sys.stderr.isatty():
+        print(" " * 79, end="\r", file=sys.stderr)
+
+
 @dataclass
 class Reading:
-    """Watches a replay (``RowStream.watch``): a line on stderr every so often, an end at ``memory`` bytes.
+    """Watches rows (``RowStream.watch``): a line on stderr every so often, an end at ``memory`` bytes.
 
     It also ends beyond ``ids`` distinct ids; ``rate`` is the share of the ids that is read.
     """
@@ -63,7 +74,7 @@ class Reading:
             stored *= _COMPRESSED
         part = min(1.0, read / stored) if stored else 0.0
         if self.memory and peak_bytes() > _EXACT * self.memory:
-            fit = _SAMPLE * self.memory / _SAMPLED_BYTES / max(1, distinct) * (part or 0.1)
+            fit = sample_ids(self.memory) / max(1, distinct) * (part or 0.1)
             raise OverMemoryError(1 / max(2, math.ceil(1 / fit)))
         passed = time.monotonic() - self.start
         live = sys.stderr.isatty()
@@ -78,8 +89,8 @@ class Reading:
 
     def done(self) -> None:
         """Clear the line of a terminal."""
-        if self.shown and sys.stderr.isatty():
-            print(" " * 79, end="\r", file=sys.stderr)
+        if self.shown:
+            clear_line()
 
     def _line(self, read: int, references: int, at: tuple[float, float]) -> str:
         part, passed = at

@@ -74,6 +74,8 @@ fn next_batch(batches: &Bound<'_, PyAny>) -> PyResult<Option<Batch>> {
 pub struct TraceRows {
     reader: Option<RowReader<Source>>,
     watch: Option<Py<PyAny>>,
+    /// Block ids of the rows taken so far.
+    taken: u64,
 }
 
 #[pymethods]
@@ -89,6 +91,7 @@ impl TraceRows {
         Ok(TraceRows {
             reader: Some(RowReader::new(source, schema, settings)),
             watch: None,
+            taken: 0,
         })
     }
 
@@ -114,25 +117,26 @@ impl TraceRows {
         Ok(TraceRows {
             reader: Some(reader),
             watch: None,
+            taken: 0,
         })
     }
 
-    /// Calls `watch` at intervals while a replay takes the rows; see `_core.pyi`.
+    /// Calls `watch` at intervals while rows are read; see `_core.pyi`.
     fn watch(&mut self, watch: Py<PyAny>) {
         self.watch = Some(watch);
     }
 
     /// Reads until `most` rows are buffered; returns true if there may be more.
     fn read(&mut self, py: Python<'_>, most: usize) -> PyResult<bool> {
-        let reader = open(self.reader.as_mut())?;
-        py.detach(|| reader.read(most, |_| signals_are_quiet()))
+        let (reader, pulse) = (open(self.reader.as_mut())?, pulse(&self.watch, self.taken));
+        py.detach(|| reader.read(most, pulse))
             .map_err(|e| read_error(py, e))
     }
 
     /// Reads until so many block ids are buffered; returns true if there may be more.
     fn buffer(&mut self, py: Python<'_>, references: usize) -> PyResult<bool> {
-        let reader = open(self.reader.as_mut())?;
-        py.detach(|| reader.buffer(references, |_| signals_are_quiet()))
+        let (reader, pulse) = (open(self.reader.as_mut())?, pulse(&self.watch, self.taken));
+        py.detach(|| reader.buffer(references, pulse))
             .map_err(|e| read_error(py, e))
     }
 
@@ -172,6 +176,7 @@ impl TraceRows {
     /// The buffered rows, in the form of `TraceSource`, without findings and names of sessions.
     fn take<'py>(&mut self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
         let taken = open(self.reader.as_mut())?.take();
+        self.taken += taken.block_ids.len() as u64;
         let out = PyDict::new(py);
         row_columns(py, &out, taken)?;
         Ok(out)
@@ -221,6 +226,12 @@ impl TraceRows {
             .map_err(|e| read_error(py, e))?;
         Ok(reader.needs_whole().is_none())
     }
+}
+
+/// The pulse of a reading whose rows are taken afterwards; so many block ids were taken before.
+fn pulse(watch: &Option<Py<PyAny>>, taken: u64) -> impl FnMut(u64) -> bool + Send + '_ {
+    let told = move |bytes, watch: &Py<PyAny>| watched(watch, (bytes, taken, 0));
+    move |bytes| signals_are_quiet() && watch.as_ref().is_none_or(|watch| told(bytes, watch))
 }
 
 /// Calls a watcher with bytes, references and distinct ids; false if it raised, which ends the reading.

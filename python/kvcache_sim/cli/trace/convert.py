@@ -45,5 +45,5 @@ def command(
     if fill_ids:
         options.save(fill_missing_ids(options.load(trace, reading)), output, force)
         return
-    given = options.load_windows(trace, reading)
+    given = options.load_windows(trace, reading, output)
     options.save(given if isinstance(given, Trace) else converted(given), output, force)

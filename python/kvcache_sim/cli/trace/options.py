@@ -68,19 +68,27 @@ def load(path: str, reading: ReadSettings) -> Trace:
     return trace
 
 
-def load_windows(path: str, reading: ReadSettings) -> Trace | RowWindows:
-    """Return a trace as ``load``, a long one in windows: its warnings are printed after it is written."""
+def load_windows(path: str, reading: ReadSettings, output: str) -> Trace | RowWindows:
+    """Return a trace as ``load``, a long one in windows: its warnings are printed after it is written.
+
+    While it is written to a file, stderr shows how far it is read.
+    """
+    from kvcache_sim.cli.reading import Reading
     from kvcache_sim.workload.readers.read import open_windows
     from kvcache_sim.workload.trace import Trace
 
     trace = open_windows(path, reading)
-    for warning in trace.warnings if isinstance(trace, Trace) else ():
-        warn(warning)
+    if isinstance(trace, Trace):
+        for warning in trace.warnings:
+            warn(warning)
+    elif output != "-":
+        trace.watch(Reading(path))
     return trace
 
 
 def save(trace: Trace | Windowed, output: str, force: bool) -> None:
     """Write a trace as Mooncake JSONL or Parquet, whole or not at all; prints the next command on stderr."""
+    from kvcache_sim.cli.reading import clear_line
     from kvcache_sim.workload.toolbox.write import mooncake_lines, named_parts, write_lines
     from kvcache_sim.workload.trace import Trace
 
@@ -94,8 +102,10 @@ def save(trace: Trace | Windowed, output: str, force: bool) -> None:
     else:
         lines = mooncake_lines(trace) if isinstance(trace, Trace) else trace.lines()
         write_lines(Path(output), lines, force)
-    for warning in () if isinstance(trace, Trace) else trace.warnings:
-        warn(warning)
+    if not isinstance(trace, Trace):
+        clear_line()
+        for warning in trace.warnings:
+            warn(warning)
     if output != "-":
         requests = len(trace) if isinstance(trace, Trace) else trace.requests
         print_written(requests, output, trace.block_size)

@@ -20,8 +20,8 @@ if TYPE_CHECKING:
 class Read:
     """Reads the trace that the command line names."""
 
-    def __init__(self, path: str, settings: ReadSettings) -> None:
-        self.path, self._settings = path, settings
+    def __init__(self, path: str, settings: ReadSettings, output: str) -> None:
+        self.path, self._settings, self._output = path, settings, output
 
     def __call__(self) -> Trace:
         """Return it whole."""
@@ -29,7 +29,7 @@ class Read:
 
     def windows(self) -> Trace | RowWindows:
         """Return it some rows at a time if it is long."""
-        return options.load_windows(self.path, self._settings)
+        return options.load_windows(self.path, self._settings, self._output)
 
 
 def _both_ends(
@@ -42,7 +42,7 @@ def _both_ends(
     time_order: options.TimeOrder = "error",
 ) -> tuple[Read, Callable[[Trace | Windowed], None]]:
     reading = options.settings(trace_block_size, trace_format, on_bad_row, time_order)
-    return Read(trace, reading), lambda changed: options.save(changed, output, force)
+    return Read(trace, reading, output), lambda changed: options.save(changed, output, force)
 
 
 #: Types that are imported with the first use of a trace.

@@ -33,24 +33,29 @@ class NeedsWhole(TraceError):
     """A row that cannot be replayed without rows after it, in a trace that is read row by row."""
 
 
-class RowStream:
+class _Rows:
+    """Rows that are read once; ``warnings`` are available afterwards."""
+
+    def __init__(self, where: str, rows: TraceRows, block_size: int, guessed: bool) -> None:
+        self._rows, self._guessed = rows, guessed
+        self.source, self.block_size = where, block_size
+        self.warnings: tuple[str, ...] = ()
+
+    def watch(self, watch: Callable[[int, int, int], None]) -> None:
+        """Call ``watch`` at intervals with the bytes, references and, in a replay, distinct ids so far.
+
+        Bytes are decompressed ones. An error that it raises ends the reading.
+        """
+        self._rows.watch(watch)
+
+
+class RowStream(_Rows):
     """The requests of a trace for a replay that takes them row by row; rows are not stored.
 
     ``sha256`` and ``warnings`` are available after the replay.
     """
 
-    def __init__(self, where: str, rows: TraceRows, block_size: int, guessed: bool) -> None:
-        self._rows, self._guessed = rows, guessed
-        self.source, self.block_size = where, block_size
-        self.sha256 = ""
-        self.warnings: tuple[str, ...] = ()
-
-    def watch(self, watch: Callable[[int, int, int], None]) -> None:
-        """Call ``watch`` at intervals of a replay with the bytes, references and distinct ids so far.
-
-        Bytes are decompressed ones. An error that it raises ends the replay.
-        """
-        self._rows.watch(watch)
+    sha256 = ""
 
     @property
     def header(self) -> Trace:
@@ -86,18 +91,14 @@ def _notes(where: str, raw: RawColumns, block: tuple[bool, int, int]) -> tuple[s
     return tuple(line_of(where, finding) for finding in findings)
 
 
-class RowWindows:
+class RowWindows(_Rows):
     """The rows of a trace for a transform that writes them as they come: some rows at a time, once.
 
     Ids are numbered as in the whole trace; ``after`` counts its rows. ``requests``, ``last_ns`` (the last
     arrival), ``distinct_ids`` and ``warnings`` are of the rows so far, complete after the last.
     """
 
-    def __init__(self, where: str, rows: TraceRows, block_size: int, guessed: bool) -> None:
-        self._rows, self._guessed = rows, guessed
-        self.source, self.block_size = where, block_size
-        self.requests = self.last_ns = self.distinct_ids = 0
-        self.warnings: tuple[str, ...] = ()
+    requests = last_ns = distinct_ids = 0
 
     def __iter__(self) -> Iterator[Trace]:
         """Yield the rows in order; raises as ``read_trace``."""
