@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -39,17 +40,18 @@ _BATCH_IDS, _FIRST_ROWS = 1 << 18, 256
 
 def parquet_format(path: str) -> TraceFormat:
     """Return the format of one Parquet file, which is read from its path."""
-
     file = _file(path)
-    stated = (file.schema_arrow.metadata or {}).get(BLOCK_SIZE_KEY, b"")
+    with _undamaged(path):
+        stated = (file.schema_arrow.metadata or {}).get(BLOCK_SIZE_KEY, b"")
     own = int(stated) if stated.isdigit() and int(stated) > 0 else 0
 
     def block(_: bytes, settings: ReadSettings) -> int:
         del settings
         rows: list[dict[str, Any]] = []
-        if not own and {"hash_ids", "input_length"} <= set(file.schema_arrow.names):
-            batches = file.iter_batches(_FIRST_ROWS, columns=["hash_ids", "input_length"])
-            rows = next(batches).to_pylist() if file.metadata.num_rows else []
+        with _undamaged(path):
+            if not own and {"hash_ids", "input_length"} <= set(file.schema_arrow.names):
+                batches = file.iter_batches(_FIRST_ROWS, columns=["hash_ids", "input_length"])
+                rows = next(batches).to_pylist() if file.metadata.num_rows else []
         head = "".join(json.dumps(row) + "\n" for row in rows).encode()
         return own or fitting_block(head, MOONCAKE.block_size)
 
@@ -76,77 +78,92 @@ def parquet_format(path: str) -> TraceFormat:
 
 
 def _file(path: str) -> Any:
-    import pyarrow as pa
     import pyarrow.parquet as pq
 
     if path == "standard input":
         raise TraceError("Parquet from a pipe", where=path, expected="a file: its end is read first")
-    try:
+    with _undamaged(path):
         return pq.ParquetFile(path, memory_map=True, pre_buffer=False)
-    except pa.ArrowException as error:
-        raise _damaged(path, error) from None
 
 
-def _damaged(path: str, error: Exception) -> TraceError:
-    return TraceError("damaged Parquet data", where=path, got=str(error).splitlines()[0][:120])
+@contextmanager
+def _undamaged(path: str) -> Iterator[None]:
+    """Raise ``TraceError`` for data that pyarrow cannot read, names that are not UTF-8 among them."""
+    import pyarrow as pa
+
+    try:
+        yield
+    except (pa.ArrowException, UnicodeDecodeError, OSError) as error:
+        if isinstance(error, OSError) and error.errno is not None:
+            raise  # the system's: of the file, not of its data
+        raise TraceError("damaged Parquet data", where=path, got=str(error).splitlines()[0][:120]) from None
 
 
 def _batches(path: str, members: bool) -> Iterator[RowBatch]:
     """Yield the rows as columns; raises ``TraceError``."""
-    import pyarrow as pa
-
     file = _file(path)
-    names, meta = file.schema_arrow.names, file.metadata
-    others = [name for name in (*NUMBERS, "session_id") if name in names]
-    others += [MEMBERS] if members and MEMBERS in names else []
-    wanted = [*others, *(["hash_ids"] if "hash_ids" in names else [])]
-    leaf = _packed_column(file) if others else None
-    groups = list(range(meta.num_row_groups))
-    size, stored, done = _fitting_rows(meta), os.path.getsize(path), 0
-    try:
+    with _undamaged(path):
+        names, meta = file.schema_arrow.names, file.metadata
+        others = [name for name in (*NUMBERS, "session_id") if name in names]
+        others += [MEMBERS] if members and MEMBERS in names else []
+        wanted = [*others, *(["hash_ids"] if "hash_ids" in names else [])]
+        leaf = _packed_column(file) if others else None
+        groups = list(range(meta.num_row_groups))
+        size, stored, done = _fitting_rows(file), os.path.getsize(path), 0
         for group in [groups] if leaf is None else [[k] for k in groups]:
-            ids = None if leaf is None else _packed(path, meta.row_group(group[0]), leaf)
+            ids = None if leaf is None else _packed(path, file, group[0], leaf)
             rows, columns = (max(1, meta.row_group(group[0]).num_rows), others) if ids else (size, wanted)
             for batch in file.iter_batches(rows, group, columns=columns, use_threads=False):
                 done += len(batch)
-                yield _columns(path, batch, stored * done // meta.num_rows, ids)
-    except pa.ArrowException as error:
-        raise _damaged(path, error) from None
+                yield _columns(path, batch, min(stored, stored * done // max(1, meta.num_rows)), ids)
 
 
-def _fitting_rows(meta: Any) -> int:
+def _chunk(file: Any, group: int, leaf: int) -> Any:
+    """Return the metadata of the ids of a row group.
+
+    A first row is read before: pyarrow ends the process over damaged metadata of a chunk that was not read.
+    """
+    next(file.iter_batches(1, [group], columns=["hash_ids"], use_threads=False), None)
+    return file.metadata.row_group(group).column(leaf)
+
+
+def _fitting_rows(file: Any) -> int:
     """Return the rows with about ``_BATCH_IDS`` ids."""
-    groups = map(meta.row_group, range(meta.num_row_groups))
-    columns = [group.column(k) for group in groups for k in range(group.num_columns)]
-    leaves: int = sum(
-        column.num_values for column in columns if column.path_in_schema.startswith("hash_ids.")
-    )
-    rows: int = meta.num_rows
-    return min(max(1, _BATCH_IDS * rows // max(1, leaves)), 1 << 16)
+    leaves = [k for k in range(len(file.schema)) if file.schema.column(k).path.startswith("hash_ids.")]
+    groups = range(file.metadata.num_row_groups)
+    ids: int = sum(_chunk(file, group, leaf).num_values for group in groups for leaf in leaves)
+    rows: int = file.metadata.num_rows
+    return min(max(1, _BATCH_IDS * rows // max(1, ids)), 1 << 16)
 
 
 def _packed_column(file: Any) -> int | None:
     """Return the number of the column of ids if it has the types that the core reads by itself."""
+    lists = [field.type for field in file.schema_arrow if field.name == "hash_ids"]
+    values = getattr(lists[0], "value_field", None) if lists else None
+    if values is None or values.nullable:
+        return None
     for k, column in enumerate(map(file.schema.column, range(len(file.schema)))):
         if column.path == "hash_ids.list.element":
             levels = (column.max_definition_level, column.max_repetition_level, column.physical_type)
-            is_nullable: bool = file.schema_arrow.field("hash_ids").type.value_field.nullable
-            return k if levels == (2, 1, "INT64") and not is_nullable else None
+            return k if levels == (2, 1, "INT64") else None
     return None
 
 
-def _packed(path: str, group: Any, leaf: int) -> IdLists | None:
+def _packed(path: str, file: Any, group: int, leaf: int) -> IdLists | None:
     """Return the ids of a row group if they are packed differences of integers from 0 on."""
     from kvcache_sim._core import IdLists
 
-    chunk = group.column(leaf)
+    chunk = _chunk(file, group, leaf)
     least = chunk.statistics.min if chunk.statistics and chunk.statistics.has_min_max else -1
     if least < 0 or chunk.compression not in ("SNAPPY", "UNCOMPRESSED") or chunk.has_dictionary_page:
         return None
+    begin, size = chunk.data_page_offset, chunk.total_compressed_size
+    if not 0 <= begin <= begin + size <= os.path.getsize(path):
+        return None
     with open(path, "rb") as raw:
-        raw.seek(chunk.data_page_offset)
-        pages = raw.read(chunk.total_compressed_size)
-    return IdLists.of_chunk(pages, chunk.compression == "SNAPPY", group.num_rows)
+        raw.seek(begin)
+        pages = raw.read(size)
+    return IdLists.of_chunk(pages, chunk.compression == "SNAPPY", file.metadata.row_group(group).num_rows)
 
 
 def _columns(path: str, batch: Any, end_bytes: int, ids: IdLists | None) -> RowBatch:
@@ -208,7 +225,8 @@ def _numbers(path: str, name: str, column: Any) -> NDArray[np.int64]:
         raise TraceError(f"{name} of another type", where=path, got=str(kind), expected=expected)
     given, values = _buffers(column)
     if is_time:
-        whole = values if pa.types.is_integer(kind) else np.rint(values * NS_PER_MS)
+        with np.errstate(over="ignore"):  # infinite times are refused
+            whole = values if pa.types.is_integer(kind) else np.rint(values * NS_PER_MS)
         most = (1 << 63) // (NS_PER_MS if pa.types.is_integer(kind) else 1)
         if not bool(np.all((whole >= 0) & (whole < most))):
             raise TraceError(f"{name} is no time", where=path, expected="finite numbers of ms ≥ 0")
