@@ -209,3 +209,25 @@ def test_a_footer_with_a_changed_byte_is_read_or_refused(tmp_path, capsys):
     assert run(["trace", "convert", str(source), "--trace-block-size", "16", "-o", str(written)]) == 0
     done = subprocess.run([sys.executable, "-c", EACH_BYTE, str(written)], capture_output=True, text=True)
     assert (done.returncode, done.stderr) == (0, "")
+
+
+def test_the_written_columns_are_those_that_the_page_of_formats_names(tmp_path, capsys):
+    """Times are doubles of ms, counts integers of 64 bits, ids a list without gaps; the block size stands in the file."""
+    source, written = tmp_path / "a.jsonl", tmp_path / "b.parquet"
+    source.write_text(json.dumps(ROW) + "\n")
+    assert (
+        run(["trace", "convert", str(source), "-o", str(written), "--trace-block-size", str(BLOCK)]) == 0
+    ), capsys.readouterr().err
+    schema = pq.read_schema(written)
+    (ids,) = (field for field in schema if pa.types.is_list(field.type))
+    assert ids.name == "hash_ids"
+    assert (ids.type.value_field.nullable, pa.types.is_integer(ids.type.value_type)) == (False, True)
+    kinds = {field.name: str(field.type) for field in schema if field.name != "hash_ids"}
+    times = ("timestamp", "delay", "abort_after")
+    assert {name for name, kind in kinds.items() if kind == "double"} == {*times}
+    assert (kinds["session_id"], kinds["is_conversational_turn"]) == ("string", "bool")
+    assert {
+        kinds[name]
+        for name in ("input_length", "output_length", "turn", "after", "history_length", "priority")
+    } == {"int64"}
+    assert schema.metadata[b"kvsim.block_size"] == str(BLOCK).encode()

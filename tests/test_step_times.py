@@ -22,10 +22,12 @@ from kvcache_sim.model.step_time import StepBatch, StepTimeTable
 from kvcache_sim.model.step_times import (
     DEFAULT_STEP_TIME,
     MeasuredOn,
+    files_named_in,
     load_step_time,
     measured_on,
     nearest_source,
     step_time_names,
+    with_absolute_files,
 )
 from kvcache_sim.serving.step_tables import step_table
 from kvcache_sim.simulation import simulate
@@ -310,3 +312,25 @@ def test_a_set_serves_the_models_of_its_shapes_under_their_names():
         assert (both[0].hidden_size, both[0].vocab_size) == (both[1].hidden_size, both[1].vocab_size)
     with pytest.raises(UsageError, match="unknown step time"):
         load_step_time("h100-llama-3.2-8b-tp1")
+
+
+@pytest.mark.parametrize(
+    ("name", "files"),
+    [
+        ("roofline:m.toml@h100:tp2", ["m.toml"]),
+        ("roofline:./m.toml@g.toml:tp2,fp8", ["./m.toml", "g.toml"]),
+        ("roofline:llama-3-8b@h100:tp2", []),
+        ("aiconfigurator:llama-3.1-70b@h100:vllm:tp2", []),
+        ("mine.toml", ["mine.toml"]),
+        ("rows.csv", ["rows.csv"]),
+        ("rows.csv.gz", ["rows.csv.gz"]),
+        ("h100-llama-3-8b-tp1", []),
+        ("linear:base=1ms", []),
+    ],
+)
+def test_the_files_in_a_name_are_found_and_made_absolute(name, files):
+    assert list(files_named_in(name)) == files
+    absolute = name
+    for file in files:
+        absolute = absolute.replace(file, f"/there/{file}")
+    assert with_absolute_files(name, "/there/{}".format) == absolute

@@ -197,7 +197,10 @@ def test_weka_rows_by_hand(tmp_path):
 )
 def test_weka_files_state_their_block_size(stated, size):
     """Anything else, or nothing, leaves the size of the published files."""
-    for text in (json.dumps({"id": "x", **stated}), json.dumps({**stated, "rows": []}, indent=3)):
+    for text in (
+        json.dumps({"page_size": 3, **stated, "size": 5}),
+        json.dumps({**stated, "rows": []}, indent=3),
+    ):
         assert stated_block(text.encode(), ReadSettings()) == size
     assert stated_block(b'{"block_size" :\n 2097152, "block_size": 8}', ReadSettings()) == 1 << 21
     assert stated_block(b'{"block_size": 20971520}', ReadSettings()) == 64
