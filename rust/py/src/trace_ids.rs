@@ -1,5 +1,6 @@
 //! Block ids of traces that are written again, and the reuse of ids.
 
+use kvsim_core::replay::newer::distances;
 use kvsim_core::trace::decimal::push_list;
 use kvsim_core::trace::intern::{IdTable, Names};
 use kvsim_core::trace::reuse;
@@ -133,6 +134,6 @@ pub fn reuse_distances<'py>(
     ids: PyReadonlyArray1<'py, u32>,
 ) -> PyResult<Bound<'py, PyArray1<i64>>> {
     let ids = ids.as_slice()?;
-    let out = py.detach(|| reuse::distances(ids));
+    let out = py.detach(|| distances(ids));
     Ok(PyArray1::from_vec(py, out))
 }

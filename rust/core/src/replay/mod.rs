@@ -23,7 +23,7 @@ pub mod growing;
 pub mod holds;
 pub mod leaf_tier;
 pub mod leaves;
-mod newer;
+pub mod newer;
 pub mod objects;
 pub mod online;
 pub mod recency;

@@ -86,3 +86,32 @@ impl Newer {
 
 /// Least number of touches after a renumbering.
 pub const LEAST: usize = 1 << 12;
+
+/// The distance of each reference, −1 at a block's first. Ids are dense, and fewer than 2³² references. Cost: n log n.
+pub fn distances(ids: &[u32]) -> Vec<i64> {
+    let distinct = ids.iter().max().map_or(0, |&m| m as usize + 1);
+    let mut last = vec![NONE; distinct];
+    let mut newer = Newer::new(ids.len());
+    let distance = |(id, now): (&u32, u32)| {
+        let before = std::mem::replace(&mut last[*id as usize], now);
+        let found = (before != NONE).then(|| {
+            let blocks = newer.after(before) as i64;
+            newer.remove(before, 1);
+            blocks
+        });
+        newer.add(now, 1);
+        found.unwrap_or(-1)
+    };
+    ids.iter().zip(0..).map(distance).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::distances;
+
+    #[test]
+    fn distances_count_distinct_blocks_between() {
+        assert_eq!(distances(&[0, 1, 1, 2, 0, 1]), [-1, -1, 0, -1, 2, 2]);
+        assert_eq!(distances(&[]), []);
+    }
+}
