@@ -184,7 +184,7 @@ def test_damaged_files_and_other_ids_are_refused(tmp_path, capsys):
     assert not (tmp_path / "o.parquet").exists()
 
 
-#: Reads a file with each byte of its footer changed in two ways; pyarrow may end the process, hence one of its own.
+#: Reads a file with each byte of its footer replaced by two others; pyarrow may end the process, hence one of its own.
 EACH_BYTE = """
 import sys
 from pathlib import Path
