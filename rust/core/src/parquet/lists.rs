@@ -9,8 +9,10 @@ const RLE: i64 = 3;
 const PRESENT: u64 = 2;
 /// Values read together.
 const WINDOW: usize = 32;
-/// More bytes in a page than this are no page of a trace.
-const MOST_PAGE_BYTES: usize = 1 << 30;
+/// More bytes or entries in a page than this are no page of a trace, and more lists no group of its rows: a few bytes
+/// may state any number of equal levels.
+const MOST_IN_PAGE: usize = 1 << 30;
+const MOST_LISTS: usize = 1 << 22;
 
 /// Lists of integers that are never absent, unlike the lists themselves.
 #[derive(Default)]
@@ -39,6 +41,9 @@ impl Lists {
     pub fn of_chunk(chunk: &[u8], is_snappy: bool, count: usize) -> Option<Self> {
         let mut lists = Self::default();
         let mut reader = Reader { bytes: chunk };
+        if count > MOST_LISTS {
+            return None;
+        }
         while !reader.bytes.is_empty() {
             let mut fields = Vec::new();
             reader.structure(0, &mut fields)?;
@@ -47,15 +52,19 @@ impl Lists {
                 return None;
             }
             let stored = reader.take(usize::try_from(field(3)?).ok()?)?;
-            let plain = usize::try_from(field(2)?).ok()?;
-            if plain > MOST_PAGE_BYTES {
+            let plain = match is_snappy {
+                true => snap::raw::decompress_len(stored).ok()?,
+                false => stored.len(),
+            };
+            let entries = usize::try_from(field(501)?).ok()?;
+            if plain.max(entries) > MOST_IN_PAGE || usize::try_from(field(2)?) != Ok(plain) {
                 return None;
             }
             let page = match is_snappy {
                 true => snap::raw::Decoder::new().decompress_vec(stored).ok()?,
                 false => stored.to_vec(),
             };
-            lists.page(page, u64::try_from(field(501)?).ok()?, count as u64)?;
+            lists.page(page, entries as u64, count as u64)?;
         }
         lists.pages.reverse();
         let whole = lists.offsets.len() == count + 1 && lists.offsets[0] == 0;
