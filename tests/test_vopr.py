@@ -90,19 +90,13 @@ def test_three_of_four_scenarios_have_about_the_space_of_their_longest_request()
     assert len(set(tight)) > 10
 
 
-def test_a_test_of_a_range_of_seeds_gets_a_new_one(tmp_path):
-    name = "test_spec_views.py::test_simplified_accounting_counts_as_in_the_core"
-    own = properties.tests().index(name)
-    collected = properties._Collected(own)
-    items = [
-        SimpleNamespace(callspec=SimpleNamespace(params={"seed": seed, "of": of}))
-        for seed in (1, 2)
-        for of in "ab"
-    ]
-    collected.pytest_collection_modifyitems(items)
+def test_a_test_of_a_range_of_seeds_gets_a_new_one():
+    params = [{"seed": seed, "of": of} for seed in (1, 2) for of in "ab"]
+    items = [SimpleNamespace(callspec=SimpleNamespace(params=own)) for own in params]
+    properties._Collected(7).pytest_collection_modifyitems(items)
     assert sorted(item.callspec.params["of"] for item in items) == ["a", "b"]
     assert all(item.callspec.params["seed"] > 2 for item in items)
-    assert properties.run((name, own), tmp_path) == "properties"
+    assert "test_spec_views.py::test_simplified_accounting_counts_as_in_the_core" in properties.tests()
 
 
 def test_properties_are_those_of_the_suite():

@@ -13,6 +13,7 @@ from pathlib import Path
 from kvcache_sim.errors import KvsimError, UsageError
 from kvcache_sim.scenario.load import scenario_from_text
 from kvcache_sim.scenario.requests import read_requests
+from setting_effects import CHANGES
 from support import scenarios as drawing
 from support.draft import TOKEN_BYTES
 from support.scenarios import Scenario
@@ -26,6 +27,18 @@ FAULTS = ("fleet-plan", "copies-lost", "slowed-channels", "aborts")
 PLUGINS = tuple(name for name in drawing.FEATURES if name.endswith("-plugin"))
 #: Settings without effect that are taken out of a draw before it is given up.
 _MOST_REPAIRS = 8
+#: Settings that no feature draws, from the table of what each setting does; those that are refused are taken out.
+MORE = sorted(
+    {
+        (key, value)
+        for key, _, value in (row.assignment.partition("=") for row in CHANGES)
+        if key.partition(".")[0]
+        in ("cache", "session_view", "tiers", "replica", "router", "handover", "channels")
+        or key.partition(".")[0]
+        in ("cluster", "write", "fetch", "prefetch", "fleet", "tenants", "channel_choice")
+        if "{folder}" not in value and "null" not in value
+    }
+)
 #: Makes each call of a plug-in from the n-th on raise.
 _RAISING = """
 _calls = [{0}]
@@ -53,6 +66,8 @@ def draw(seed: int) -> Scenario:
     own = drawing.drawn(seed, features, only_spec)
     if choice.random() < 0.75:
         tighten(own, choice)
+    for key, value in choice.sample(MORE, choice.choice([0, 0, 1, 2, 4])):
+        own.settings.setdefault(key, value)
     if raises and "own.py" in own.files:
         own.files["own.py"] = raising(own.files["own.py"], choice.choice([0, 1, 5, 40]))
     return own
@@ -111,9 +126,12 @@ def run(case: Scenario, folder: Path) -> str:
 
 
 def _repair(case: Scenario, refused: UsageError) -> bool:
-    """Take a setting without effect out of a scenario; False if the refusal has another reason."""
+    """Take a setting without effect out of a scenario, or one of ``MORE``; False if there is none."""
     key = refused.where.removeprefix("--set ")
-    return "has no effect" in str(refused) and case.settings.pop(key, None) is not None
+    if "has no effect" in str(refused) and case.settings.pop(key, None) is not None:
+        return True
+    more = [own for own in case.settings.items() if own in MORE]
+    return bool(more) and case.settings.pop(more[-1][0]) is not None
 
 
 def smaller(case: Scenario) -> Iterator[Scenario]:
