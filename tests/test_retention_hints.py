@@ -9,7 +9,7 @@ from itertools import accumulate
 
 import pytest
 from examples import examples
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 from kvcache_sim.errors import KvsimError
 from kvcache_sim.scenario.execute import execute
@@ -132,6 +132,7 @@ PATHS = st.lists(st.booleans(), min_size=1, max_size=4)
     ),
     st.integers(1, 2),
 )  # fmt: skip
+@example([(1.0, None, [False] * 2, hint) for hint in (None, "close", None)], 1)
 def test_what_is_left_is_what_a_set_of_blocks_keeps(tmp_path_factory, drawn, machines):
     """Machines in turn, none of which ever evicts; requests end before the next ones come and expire in between."""
     drawn = [*drawn, (1.0, "b", [False], "close")]
