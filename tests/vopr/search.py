@@ -19,7 +19,7 @@ from vopr.shrink import found, shortest
 #: Files of findings.
 KEPT = Path(__file__).resolve().parents[2] / "target" / "vopr"
 #: Longest time of one case, in seconds; a machine with other work takes some for ten seconds.
-LONGEST_S = 300
+LONGEST_S = 100
 
 
 class Limits(NamedTuple):
