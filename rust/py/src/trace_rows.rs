@@ -230,8 +230,8 @@ impl TraceRows {
 
 /// The pulse of a reading whose rows are taken afterwards; so many block ids were taken before.
 fn pulse(watch: &Option<Py<PyAny>>, taken: u64) -> impl FnMut(u64) -> bool + Send + '_ {
-    let told = move |bytes, watch: &Py<PyAny>| watched(watch, (bytes, taken, 0));
-    move |bytes| signals_are_quiet() && watch.as_ref().is_none_or(|watch| told(bytes, watch))
+    let call = move |bytes, watch: &Py<PyAny>| watched(watch, (bytes, taken, 0));
+    move |bytes| signals_are_quiet() && watch.as_ref().is_none_or(|watch| call(bytes, watch))
 }
 
 /// Calls a watcher with bytes, references and distinct ids; false if it raised, which ends the reading.
