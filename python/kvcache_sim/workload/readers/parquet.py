@@ -109,9 +109,10 @@ def _batches(path: str, members: bool) -> Iterator[RowBatch]:
         wanted = [*others, *(["hash_ids"] if "hash_ids" in names else [])]
         leaf = _packed_column(file) if others else None
         groups = list(range(meta.num_row_groups))
-        size, stored, done = _fitting_rows(file), os.path.getsize(path), 0
+        size, stored, done = 0, os.path.getsize(path), 0
         for group in [groups] if leaf is None else [[k] for k in groups]:
             ids = None if leaf is None else _packed(path, file, group[0], leaf)
+            size = size or (0 if ids else _fitting_rows(file))
             rows, columns = (max(1, meta.row_group(group[0]).num_rows), others) if ids else (size, wanted)
             for batch in file.iter_batches(rows, group, columns=columns, use_threads=False):
                 done += len(batch)
