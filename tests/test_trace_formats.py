@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import csv
+import io
 import json
+from datetime import datetime, timedelta, timezone
+from decimal import Decimal
 
 import numpy as np
 import pytest
 from examples import examples
-from hypothesis import given
+from hypothesis import HealthCheck, given
 from hypothesis import strategies as st
 from kvcache_sim.errors import TraceError, UsageError
 from kvcache_sim.workload.readers import ReadSettings, read_report, read_trace
@@ -117,6 +121,57 @@ def test_csv_rows_get_blocks_of_their_own(tmp_path, name):
     assert int(trace.arrival_ns[1]) == second
     assert trace.id_offsets.tolist() == [0, 0, 2]
     assert trace.block_ids.tolist() == [0, 1]
+
+
+#: Times of a CSV in ns since 1970, in order: some before the year 2000 and some in leap years.
+TIMES = st.lists(st.integers(2 * 86_400 * 10**9, 9_000 * 10**15), min_size=1, max_size=6).map(sorted)
+ROWS = st.tuples(
+    st.integers(1, 1 << 20), st.integers(0, 1 << 20), st.sampled_from(["", "a", "b", "a b", "é,x"])
+)
+
+
+def date(at_ns, offset_min, short):
+    """Return a time as a date with an offset from UTC, by Python's own calendar; ``short``: without what is 0."""
+    zone = timezone(timedelta(minutes=offset_min))
+    whole = datetime.fromtimestamp(at_ns // 10**9, zone)
+    fraction = f".{at_ns % 10**9:09}".rstrip("0" if short else "").rstrip(".")
+    return f"{whole:%Y-%m-%d %H:%M:%S}{fraction}" + (
+        "Z" if short and not offset_min else whole.isoformat()[-6:]
+    )
+
+
+@examples(60, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(st.sampled_from(sorted(SCHEMAS)), TIMES, st.data())
+def test_rows_that_were_written_as_csv_are_read_back(tmp_path, name, times, data):
+    schema = SCHEMAS[name]
+    given_rows = [data.draw(ROWS) for _ in times]
+    names = [schema["time"], schema["input"], schema["output"]]
+    names += [schema["session"]] if schema["session"] and data.draw(st.booleans()) else []
+    order = data.draw(st.permutations([*names, "Log Type"]))
+    zone, short = data.draw(st.sampled_from([0, 0, 330, -480, 1439])), data.draw(st.booleans())
+    text = io.StringIO()
+    quoting = data.draw(st.sampled_from([csv.QUOTE_MINIMAL, csv.QUOTE_ALL]))
+    rows = csv.DictWriter(
+        text, order, quoting=quoting, lineterminator=data.draw(st.sampled_from(["\n", "\r\n"]))
+    )
+    rows.writeheader()
+    for at_ns, (inputs, outputs, session) in zip(times, given_rows, strict=True):
+        unit_ns = schema["time_unit_ns"]
+        time = date(at_ns, zone, short) if not unit_ns else f"{Decimal(at_ns) / unit_ns:f}"
+        cells = {schema["time"]: time, schema["input"]: f"{inputs}{'.0' * short}", schema["output"]: outputs}
+        rows.writerow(
+            {"Log Type": "x,y", **cells} | ({schema["session"]: session} if len(names) == 4 else {})
+        )
+    trace = read_trace(written(tmp_path / "t.csv", text.getvalue()), settings=ReadSettings(format=name))
+    first = times[0] if not schema["time_unit_ns"] else 0
+    assert trace.arrival_ns.tolist() == [at_ns - first for at_ns in times]
+    assert trace.input_tokens.tolist() == [row[0] for row in given_rows]
+    assert trace.output_tokens.tolist() == [row[1] for row in given_rows]
+    sessions = [row[2] if len(names) == 4 else "" for row in given_rows]
+    known = list(dict.fromkeys(filter(None, sessions)))
+    assert trace.session_names == known
+    assert trace.session.tolist() == [known.index(one) if one else -1 for one in sessions]
+    assert trace.turn.tolist() == [sessions[:k].count(one) if one else 0 for k, one in enumerate(sessions)]
 
 
 @pytest.mark.parametrize(

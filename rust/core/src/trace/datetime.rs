@@ -36,8 +36,11 @@ fn offset(time: &str) -> Option<(&str, i64)> {
     let Some(at) = time.find(['+', '-']) else {
         return Some((time, 0));
     };
-    let (hours, minutes) = time[at + 1..].split_once(':')?;
-    let seconds = hours.parse::<i64>().ok()? * 3_600 + minutes.parse::<i64>().ok()? * 60;
+    let (hours, minutes, _) = three(&format!("{}:0", &time[at + 1..]), ':')?;
+    if hours > 23 || minutes > 59 {
+        return None;
+    }
+    let seconds = hours * 3_600 + minutes * 60;
     let sign = if time.as_bytes()[at] == b'-' { -1 } else { 1 };
     Some((&time[..at], sign * seconds))
 }
@@ -98,6 +101,9 @@ mod tests {
             "2023-11-16",
             "2023-11-16 25:00:00",
             "2023-13-01 00:00:00",
+            "2023-11-16 00:00:00+24:00",
+            "2023-11-16 00:00:00+9223372036854775807:00",
+            "2023-11-16 00:00:00+-1:00",
             "x y",
         ] {
             assert_eq!(nanoseconds(bad), None, "{bad}");
