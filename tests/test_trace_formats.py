@@ -11,7 +11,7 @@ from decimal import Decimal
 import numpy as np
 import pytest
 from examples import examples
-from hypothesis import HealthCheck, given
+from hypothesis import HealthCheck, example, given
 from hypothesis import strategies as st
 from kvcache_sim.errors import TraceError, UsageError
 from kvcache_sim.workload.readers import ReadSettings, read_report, read_trace
@@ -245,6 +245,117 @@ def test_weka_rows_by_hand(tmp_path):
     assert trace.arrival_ns.tolist()[:4] == [0, 7_500_000_000, 11_000_000_000, 9_000_000_000]
     assert trace.block_ids.tolist()[:10] == [0, 1, 2, 3, 3, 4, 0, 1, 5, 6]
     assert trace.distinct_ids == 14  # ids are local to their session
+
+
+HASHES = st.lists(st.tuples(st.integers(0, 30), st.integers(0, 4)), max_size=3)
+SECONDS = st.integers(0, 40).map(lambda quarters: quarters / 4)
+#: A row of the session or of a sub-agent, or the launch of one.
+ELEMENTS = st.one_of(
+    st.fixed_dictionaries(
+        {
+            "path": st.sampled_from(["", "/a", "/b"]),
+            "t": SECONDS,
+            "api": SECONDS,
+            "think": st.none() | SECONDS,
+            "in": st.integers(1, 900),
+            "out": st.integers(0, 9),
+            "hash": HASHES,
+        }
+    ),
+    st.fixed_dictionaries(
+        {"launch": st.sampled_from("ab"), "path": st.sampled_from(["", "/a"]), "t": SECONDS}
+    ),
+)
+
+
+def weka_element(element):
+    """Return an element as it stands in a file, with as many distinct ids as its prompt has blocks."""
+    if "launch" in element:
+        meta = {"t": element["t"], "agent_id": element["launch"]}
+        return {"t": element["t"], "path": element["path"], "type": "subagent", "meta": meta}
+    ranges, seen, left = [], set(), -(-element["in"] // 64)
+    for low, more in element["hash"]:
+        high = min(low + more, low + left - 1)
+        if high >= low and not seen & set(range(low, high + 1)):
+            seen |= set(range(low, high + 1))
+            left -= high - low + 1
+            ranges.append(f"{low}-{high}" if more else f"{low}")
+    return {
+        **element,
+        "type": "n",
+        "hash": ",".join(ranges or ["40"]),
+    }  # a prompt without ids is another rule's
+
+
+def weka_rows(sessions):
+    """Return what each request becomes: (session, turn, arrival, think time, awaited row, ids), a small model."""
+    found, names = [], {}
+    for s, elements in enumerate(sessions):
+        row_of, turns = {}, {}
+        for k, one in enumerate(elements):
+            if one["type"] == "subagent":
+                continue
+            agent = one["path"].strip("/")
+
+            def earlier(until, path, elements=elements):
+                rows = [j for j in range(until) if elements[j]["path"] == path and elements[j]["type"] == "n"]
+                return rows[-1] if rows else None
+
+            def gap(to, row, elements=elements):
+                return max(0.0, to - elements[row]["t"] - elements[row]["api"])
+
+            launches = (
+                j for j, other in enumerate(elements) if other.get("meta", {}).get("agent_id") == agent
+            )
+            launch = next(launches, None)
+            began = 0.0 if launch is None else elements[launch]["t"]
+            turn = turns[agent] = turns.get(agent, -1) + 1
+            sender = earlier(launch, elements[launch]["path"]) if turn == 0 and launch is not None else None
+            before = earlier(k, one["path"])
+            after, think = -1, one["think"]
+            if sender in row_of:
+                after, think = row_of[sender], gap(began, sender) + one["t"]
+            elif turn == 0:
+                think = -1e-9
+            elif think is None:
+                think = gap(one["t"], before)
+            row_of[k] = len(found)
+            name = names.setdefault((s, agent), len(names))
+            ids = [(s, i) for part in one["hash"].split(",") if part for i in weka_range(part)]
+            found.append((name, turn, round((began + one["t"]) * 1e9), round(think * 1e9), after, ids))
+    return found
+
+
+def weka_range(part):
+    low, _, high = part.partition("-")
+    return range(int(low), int(high or low) + 1)
+
+
+@examples(60, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(st.lists(st.lists(ELEMENTS, min_size=1, max_size=7), min_size=1, max_size=3))
+@example([[{"path": "/a", "t": 0.5, "api": 1.0, "think": None, "in": 64, "out": 5, "hash": []},
+           {"path": "", "t": 0.0, "api": 2.0, "think": None, "in": 64, "out": 5, "hash": []},
+           {"path": "", "t": 7.0, "launch": "a"}]])  # fmt: skip
+def test_weka_rows_become_what_the_model_says(tmp_path, drawn):
+    sessions = []
+    for elements in drawn:
+        launched = {one["launch"] for one in elements if "launch" in one}
+        kept = [one for one in elements if "launch" in one or one["path"].strip("/") in {"", *launched}]
+        sessions.append([weka_element(one) for one in kept])
+    if not weka_rows(sessions):
+        return
+    named = [{"session": f"s{k}", "block_size": 64, "rows": rows} for k, rows in enumerate(sessions)]
+    trace = read_trace(lines(tmp_path / "t.jsonl", named), settings=ReadSettings(time_order="keep"))
+    expected = weka_rows(sessions)
+    # a column that no row needs is empty
+    after = trace.after if len(trace.after) else np.full(len(trace), -1)
+    columns = trace.session, trace.turn, trace.arrival_ns, trace.think_ns, after
+    read = [tuple(int(value) for value in row) for row in zip(*columns, strict=True)]
+    assert read == [row[:5] for row in expected]
+    ids = [row[5] for row in expected]
+    assert np.diff(trace.id_offsets).tolist() == [len(own) for own in ids]
+    numbers = {}
+    assert trace.block_ids.tolist() == [numbers.setdefault(one, len(numbers)) for own in ids for one in own]
 
 
 @pytest.mark.parametrize(

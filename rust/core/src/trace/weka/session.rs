@@ -149,10 +149,11 @@ impl File {
         let launched_at = launch
             .and_then(|l| l.agent.as_ref())
             .map_or(0, |(_, at)| *at);
-        // A sub-agent waits for the row of its parent that launched it, if the file's times allow it.
+        // A sub-agent waits for the row of its parent that launched it, if that stands above.
         let sender = launch.filter(|_| number == 0).and_then(|launch| {
             let at = before(launch, all).map(|(at, _)| at)?;
-            Some((self.written[at]?, (launched_at - ended(&all[at])).max(0)))
+            let above = (*self.written.get(at)?)?;
+            Some((above, (launched_at - ended(&all[at])).max(0)))
         });
         let think = match sender {
             Some((_, gap)) => gap.saturating_add(t),
