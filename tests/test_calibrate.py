@@ -2,6 +2,7 @@
 
 import json
 import tempfile
+from dataclasses import astuple
 from itertools import product
 from pathlib import Path
 
@@ -18,7 +19,8 @@ from kvcache_sim.model.step_time import StepBatch
 from kvcache_sim.model.step_times import load_step_time, measured_on
 from kvcache_sim.report.fidelity import compare
 from kvcache_sim.report.fit_picture import fit_picture
-from kvcache_sim.report.request_log.read import read_request_log
+from kvcache_sim.report.request_log.read import logged_requests, read_request_log
+from kvcache_sim.report.request_log.record import LoggedRequest
 from support.timed_rows import TRUE, random_rows
 
 
@@ -204,6 +206,110 @@ def test_every_log_format_gives_the_same_latencies(tmp_path, name):
     assert log.failed == (0 if name == "sim.csv" else 1)
 
 
+MISSED = LoggedRequest(failed=True)
+_AIPERF = {
+    "time_to_first_token": {"value": 5, "unit": "us"},
+    "request_latency": {"value": 7, "unit": "s"},
+    "output_token_count": {"value": 3},
+}
+_LISTS = {"ttfts": [1.0, 2.0], "itls": [[0.5, 0.25], []]}
+
+
+def _guidellm(**requests):
+    return {"benchmarks": [{"requests": requests}]}
+
+
+def _finished(rid, **meta):
+    return {
+        "event": "request.finished",
+        "rid": rid,
+        "out": {"meta_info": {"e2e_latency": 2, "completion_tokens": 3, **meta}},
+    }
+
+
+def _received(rid):
+    return {"event": "request.received", "rid": rid}
+
+
+#: Rows of a log, and the requests that they are: (ttft_s, e2e_s, output, number, start, failed, input, cached).
+RECORDS = [
+    ([_LISTS], [(1, 1.75, 3, 0), (2, 2, 1, 1)]),
+    (
+        [{**_LISTS, "output_lens": [9, 8], "start_times": [4.5, 0], "input_lens": [7, 6], "cached_tokens": [5, 0]}],
+        [(1, 1.75, 9, 0, 4.5, False, 7, 5), (2, 2, 8, 1, 0, False, 6, 0)],
+    ),
+    ([{**_LISTS, "errors": ["gone", ""]}], [LoggedRequest(number=0, failed=True), (2, 2, 1, 1)]),
+    ([{"metrics": _AIPERF}], [(5e-6, 7, 3)]),
+    ([{"metrics": {**_AIPERF, "output_sequence_length": {"value": 4}}}], [(5e-6, 7, 4)]),
+    (
+        [
+            {"metadata": {"request_start_ns": 25 * 10**8}, "metrics": {**_AIPERF, "input_sequence_length": {"value": 6}}},
+            {"metadata": {"request_start_ns": 0}, "metrics": _AIPERF, "error": "gone"},
+            {"metrics": None},
+        ],
+        [(5e-6, 7, 3, None, 2.5, False, 6), LoggedRequest(started_s=0, failed=True), MISSED],
+    ),
+    (
+        [_received("b"), _finished("a", prompt_tokens=8, cached_tokens=6), _finished("b"), _received("c"), _received("b")],
+        [(None, 2, 3), (None, 2, 3, None, None, False, 8, 6), MISSED],
+    ),
+    (
+        [
+            _received("a"),
+            _finished("a", finish_reason={"type": "abort"}),
+            _finished("b", finish_reason={"type": "stop"}),
+            _finished("c", finish_reason=None),
+        ],
+        [MISSED, (None, 2, 3), (None, 2, 3)],
+    ),
+    (
+        [
+            _guidellm(
+                successful=[
+                    {"time_to_first_token_ms": 1500, "request_latency": 7, "output_tokens": 3, "prompt_tokens": 6},
+                    {"time_to_first_token_ms": 500, "request_latency": 7, "output_tokens": 3, "info": {"timings": {"request_start": 0}}},
+                ],
+                incomplete=[{"info": {"timings": {"request_start": 2}}}],
+                errored=None,
+            )
+        ],
+        [
+            (1.5, 7, 3, None, None, False, 6),
+            (0.5, 7, 3, None, 0),
+            LoggedRequest(started_s=2, failed=True),
+        ],
+    ),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("rows", "found"), RECORDS)
+def test_each_format_gives_what_its_rows_have(tmp_path, rows, found):
+    """Every member of every request; blank lines between rows say nothing, and a missing member is unknown."""
+    path = tmp_path / "log"
+    path.write_text("\n\n".join(map(json.dumps, rows)) + "\n")
+    expected = [
+        one
+        if isinstance(one, LoggedRequest)
+        else LoggedRequest(*(np.nan if each is None and at < 2 else each for at, each in enumerate(one)))
+        for one in found
+    ]
+    made, wanted = ([astuple(one) for one in side] for side in (logged_requests(path), expected))
+    for one, other in zip(made, wanted, strict=True):
+        numbers = [np.nan if each is None else float(each) for each in one]
+        assert numbers == pytest.approx(
+            [np.nan if each is None else float(each) for each in other], nan_ok=True
+        )
+
+
+def test_rows_of_a_simulators_log(tmp_path):
+    path = tmp_path / "log.csv"
+    path.write_text("request id,output,latency,TTFT,arrival,input,cached\n3,7,2e9,5e8,0,9,4\n1,6,1e9,0,,,\n")
+    first, second = map(astuple, logged_requests(path))
+    assert first == (0.5, 2, 7, 3, 0, False, 9, 4)
+    assert second[:6] == (0, 1, 6, 1, None, False)
+    assert np.isnan(second[6:]).all()
+
+
 _RUN = '{"mean_ttft_ms": 1.0, "ttfts": [1.0], "itls": [[]]}'
 
 
@@ -214,12 +320,23 @@ _RUN = '{"mean_ttft_ms": 1.0, "ttfts": [1.0], "itls": [[]]}'
         (f"{_RUN}\n{_RUN}\n", "got 2 runs"),
         ('{"ttfts": [1.0], "itls": []}', "not a benchmark of vLLM or SGLang"),
         ('{"benchmarks": [{}, {}], "time_to_first_token_ms": 1}', "one benchmark a file"),
-        ("request id,latency\n0,1\n", "no column output"),
+        (f"{_RUN}5", "got 2 runs"),
+        (f"{_RUN}\n", ""),
+        ("request id,latency\n0,1\n", "log:1: no column output"),
+        ("request id,output,latency,TTFT\n0,1,1,1\n1,x,1,1\n", "log:3: not a number"),
+        (
+            '{"event": "request.received", "rid": "a"}\n\n{"event": "request.finished"}',
+            "log:3: not an SGLang log",
+        ),
+        ('{"metrics": {}}\n\n[]', "log:3: not an AIPerf record"),
     ],
 )
 def test_other_files_of_benchmarks_are_refused_in_one_line(tmp_path, text, says):
     path = tmp_path / "log"
     path.write_text(text)
+    if not says:
+        assert len(logged_requests(path)) == 1
+        return
     with pytest.raises(TraceError, match=says) as refused:
         read_request_log(path)
     assert "\n" not in str(refused.value)

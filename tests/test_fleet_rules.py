@@ -8,11 +8,17 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 from examples import examples
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 from kvcache_sim.cache.store import NO_MOVE
 from kvcache_sim.cache.tree_store import NO_COPY
 from kvcache_sim.engine import Engine
+from kvcache_sim.errors import UsageError
+from kvcache_sim.scenario import fleet_events as events_of
+from kvcache_sim.scenario.cluster_sections import FaultSection, FleetEventSection, FleetSection
+from kvcache_sim.scenario.fleet_events import Fault, drawn_faults, event_texts, fleet_events
+from kvcache_sim.scenario.schema import ClusterSection, ScenarioModel
+from kvcache_sim.scenario.yaml_tree import Tree as YamlTree
 from kvcache_sim.serving.membership import losses, scaling
 from kvcache_sim.serving.membership.losses import Losses, empty_caches, lose_tier
 from kvcache_sim.serving.membership.membership import Membership
@@ -255,3 +261,196 @@ def test_a_policy_gets_the_arrivals_since_the_last_decision(monkeypatch):
         members.chosen = chosen
         assert own._state().arrived == arrived
         engine.run(at_ns)
+
+
+# --- a plan and faults in order of time ---------------------------------------------------------------------
+
+_AT = st.integers(0, 5)
+PLANNED = st.builds(
+    FleetEventSection,
+    at=_AT,
+    do=st.sampled_from(("join", "drain", "lose", "lose-tier", "lose-index", "slow", "flush")),
+    machine=st.none() | st.integers(0, 3),
+    lasts=st.none() | st.integers(1, 3),
+)
+FAULTS = st.builds(
+    lambda do, at, slot, lasts: Fault(
+        at, FaultSection(do=do, mtbf=1, channel="c", tier="cpu"), slot, None if lasts is None else at + lasts
+    ),
+    *(st.sampled_from(("lose", "slow", "lose-index")), _AT, st.integers(0, 1), st.none() | st.integers(1, 3)),
+)
+
+
+def fleet_of(plan, startup=0, machines=2, **more):
+    fleet = FleetSection(plan=list(plan), startup=startup, **more)
+    return ScenarioModel(fleet=fleet, cluster=ClusterSection(machines=machines))
+
+
+def by_hand(plan, faults, startup):
+    """Each event as (time, what, machine, end) with machines as rows that change; None: an event of no machine."""
+    rows = [{"serves": True, "there": True, "failed": False} for _ in range(2)]
+    holder = {0: 0, 1: 1}
+    moments = [(own.at + startup * (own.do == "join"), "plan", own) for own in plan]
+    for fault in faults:
+        moments.append((fault.at_ns, "fault", fault))
+        if fault.kind.do == "lose" and fault.until_ns is not None:
+            moments.append((fault.until_ns + startup, "again", fault))
+    found = []
+    for at, kind, what in sorted(moments, key=lambda moment: moment[0]):
+        if kind == "plan":
+            machine, own = what.machine, what.do
+            if machine is not None and machine < len(rows) and rows[machine]["failed"]:
+                continue
+            if own == "join":
+                if machine is not None:
+                    return None
+                machine = len(rows)
+                rows.append({"serves": True, "there": True, "failed": False})
+            elif own in ("drain", "lose", "lose-tier") or (own == "flush" and machine is not None):
+                if (
+                    machine is None
+                    or machine >= len(rows)
+                    or not rows[machine]["serves" if own == "drain" else "there"]
+                ):
+                    return None
+                if own in ("drain", "lose"):
+                    rows[machine]["serves"] = False
+                    rows[machine]["there"] &= own == "drain"
+            found.append((at, own, machine, None if what.lasts is None else at + what.lasts))
+        elif what.kind.do == "lose-index":
+            found.append((at, "lose-index", None, None))
+        elif kind == "again":
+            if holder[what.slot] is None:
+                holder[what.slot] = len(rows)
+                found.append((at, "join", len(rows), None))
+                rows.append({"serves": True, "there": True, "failed": False})
+        elif (machine := holder[what.slot]) is not None and rows[machine]["there"]:
+            if what.kind.do == "lose":
+                rows[machine].update(serves=False, there=False, failed=True)
+                holder[what.slot] = None
+            found.append((at, what.kind.do, machine, what.until_ns))
+    return found
+
+
+def _event(do, at=1, machine=None):
+    return FleetEventSection(at=at, do=do, machine=machine)
+
+
+def _fault(at, slot=0, until=None, do="lose"):
+    return Fault(at, FaultSection(do=do, mtbf=1, channel="c", tier="cpu"), slot, until)
+
+
+@examples(200)
+@given(st.lists(PLANNED, max_size=4), st.lists(FAULTS, max_size=4), st.integers(0, 2))
+@example([_event("lose", 2, 0), _event("slow", 3, 0)], [_fault(1)], 0)
+@example([_event("lose", 1, 0)], [_fault(2, until=3), _fault(4)], 0)
+@example([_event("drain", 1, 0), _event("lose", 2, 0), _event("lose-tier", 3, 0)], [], 0)
+@example([_event("drain", 1, 0), _event("drain", 2, 0)], [], 0)
+@example([_event("join", 1), _event("drain", 2, 2)], [], 1)
+@example([_event("join", 1), _event("drain", 2, 2)], [], 2)
+@example([_event("join", 3), _event("flush", 4, 3)], [_fault(1, until=2), _fault(5)], 1)
+@example([_event("lose", 0, 1)], [_fault(1, 1, do="slow"), _fault(1, 0, 2, "slow")], 0)
+def test_the_events_of_a_plan_and_of_faults_against_rows_of_machines(plan, faults, startup):
+    expected = by_hand(plan, faults, startup)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(events_of, "drawn_faults", lambda *_: faults)
+        if expected is None and (plan or faults):
+            with pytest.raises(UsageError, match=r"a join names a machine|no such machine to"):
+                fleet_events(fleet_of(plan, startup, faults=[one.kind for one in faults]), YamlTree())
+            return
+        found = fleet_events(fleet_of(plan, startup, faults=[one.kind for one in faults]), YamlTree())
+    assert [
+        (one.at_ns, one.do, one.machine, one.until_ns if one.do != "lose" else None) for one in found
+    ] == [(*one[:3], one[3] if one[1] != "lose" else None) for one in expected]
+    assert [one.path for one in found if one.path] == sorted(
+        (one.path for one in found if one.path),
+        key=lambda path: plan[path[2]].at + startup * (plan[path[2]].do == "join"),
+    )
+
+
+@pytest.mark.parametrize(("machines", "listed"), [(6, "0, 1, 2, 3, 4, 5$"), (7, "0, 1, 2, 3, 4, 5, …$")])
+def test_machines_that_an_event_could_name_are_listed(machines, listed):
+    with pytest.raises(
+        UsageError, match=f"to drain; got 9; expected machine: one that exists at that time, {listed}"
+    ):
+        fleet_events(fleet_of([_event("drain", 1, 9)], machines=machines), YamlTree())
+    gone = [_event("lose", 1, 0), _event("lose", 2, 0)]
+    with pytest.raises(UsageError, match=r"exists at that time, none$"):
+        fleet_events(fleet_of(gone, machines=1), YamlTree())
+
+
+SAID = [
+    ({"at": "1s", "do": "join"}, "machine 2 joins"),
+    ({"at": "2s", "do": "drain", "machine": 2}, "machine 2 drains"),
+    ({"at": "3s", "do": "lose", "machine": 2}, "machine 2 is lost"),
+    ({"at": "4s", "do": "lose-tier", "tier": "cpu", "machine": 0}, "cpu of machine 0 lost"),
+    ({"at": "5s", "do": "lose-index"}, "the router's index lost"),
+    ({"at": "6s", "do": "lose-pool"}, "the shared pool lost"),
+    ({"at": "7s", "do": "flush"}, "caches emptied"),
+    ({"at": "8s", "do": "flush", "machine": 1}, "caches of machine 1 emptied"),
+    ({"at": "9s", "do": "slow", "channel": "nic", "share": 0.25}, "nic at 25% of its rate"),
+    (
+        {"at": "10s", "do": "slow", "channel": "nic", "share": 0, "machine": 0, "lasts": "2500ms"},
+        "nic of machine 0 at 0% of its rate until 12.5 s",
+    ),
+]
+
+
+@pytest.mark.parametrize("last", range(len(SAID) + 1))
+def test_events_in_words_up_to_a_time(last):
+    scenario = {"fleet": {"plan": [event for event, _ in SAID]}, "cluster": {"machines": 2}}
+    texts = [((n + 1) * 10**9, text) for n, (_, text) in enumerate(SAID)]
+    assert event_texts(scenario, last * 10**9) == texts[:last]
+    assert event_texts(scenario, last * 10**9 - 1) == texts[: max(last - 1, 0)]
+    assert event_texts({}, 10**9) == []
+
+
+class Every:
+    """Draws the same time between faults each time; notes the mean and the name of each stream."""
+
+    def __init__(self, gap: float) -> None:
+        self.gap, self.names, self.means = gap, [], []
+
+    def __call__(self, seed: int, name: str) -> Every:
+        self.names.append((seed, name))
+        return self
+
+    def exponential(self, mean: float) -> float:
+        self.means.append(mean)
+        return self.gap
+
+
+@pytest.mark.parametrize(
+    ("do", "repair", "gap", "until", "times"),
+    [
+        ("lose", 3, 2.4, 12, [(2, 5), (7, 10)]),
+        ("lose", 3, 2.4, 13, [(2, 5), (7, 10), (12, 15)]),
+        ("lose", None, 2, 9, [(2, None)]),
+        ("slow", None, 2, 9, [(2, None)]),
+        ("lose-tier", None, 2, 7, [(2, None), (4, None), (6, None)]),
+        ("slow", 1, 0.2, 4, [(1, 2), (3, 4)]),
+        ("slow", 1, 5, 5, []),
+        ("slow", 1, 5, 6, [(5, 6)]),
+    ],
+)
+def test_faults_until_a_time_by_hand(monkeypatch, do, repair, gap, until, times):
+    """Each begins a drawn time, of 1 ns at least, after the end of the one before it."""
+    draws = Every(gap)
+    monkeypatch.setattr(events_of, "stream", draws)
+    kind = FaultSection(do=do, mtbf=7, repair=repair, tier="cpu", channel="c")
+    found = drawn_faults(FleetSection(faults=[kind], faults_until=until), 2, 11)
+    assert found == sorted(
+        (Fault(at, kind, slot, end) for slot in (0, 1) for at, end in times), key=lambda fault: fault.at_ns
+    )
+    assert draws.names == [(11, f"fleet.faults.0.{do}.{slot}") for slot in (0, 1)]
+    assert set(draws.means) == {7}
+
+
+def test_the_faults_of_a_run_are_bounded(monkeypatch):
+    monkeypatch.setattr(events_of, "stream", Every(1))
+    monkeypatch.setattr(events_of, "_MOST", 6)
+    index, tier = (FaultSection(do=do, mtbf=1, tier="cpu") for do in ("lose-index", "lose-tier"))
+    assert len(drawn_faults(FleetSection(faults=[index, tier], faults_until=3), 2, 0)) == 6
+    assert drawn_faults(FleetSection(faults=[index, tier]), 2, 0) == []
+    with pytest.raises(UsageError, match=r"too many faults.*at most 6 of them"):
+        drawn_faults(FleetSection(faults=[tier], faults_until=8), 1, 0)

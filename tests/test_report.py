@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 from pathlib import Path
+from xml.etree import ElementTree
 
 import numpy as np
 import pytest
@@ -14,7 +15,18 @@ from kvcache_sim.cli.main import run as kvsim
 from kvcache_sim.metrics.columns import REQUEST_COLUMNS
 from kvcache_sim.report.distributions import HIT_CLASSES, distribution, hit_class
 from kvcache_sim.report.finished import FinishedRun, open_runs
-from kvcache_sim.report.picture import NothingToDraw
+from kvcache_sim.report.page import build_page, safe_json
+from kvcache_sim.report.parts import (
+    Asked,
+    Disclosure,
+    Section,
+    Sentences,
+    TextSection,
+    body,
+    heading,
+    table_html,
+)
+from kvcache_sim.report.picture import NothingToDraw, Picture, Table
 from kvcache_sim.report.pictures import PICTURES
 from kvcache_sim.report.pictures.waterfall import PARTS, bands
 from kvcache_sim.report.plotting import encoded
@@ -278,3 +290,107 @@ def test_a_page_of_one_picture_is_named_after_it(runs, monkeypatch, named):
 def test_labels_differ(tmp_path):
     same = [write_run(tmp_path / d / "run", request_columns(5)) for d in ("x", "y")]
     assert [run.label for run in open_runs(same)] == ["run (1)", "run (2)"]
+
+
+def parsed(html):
+    """The elements of a piece of a page, each as (tag, attributes, text before its first child)."""
+    root = ElementTree.fromstring(f"<root>{html}</root>")
+    return [(one.tag, dict(one.attrib), one.text) for one in list(root.iter())[1:]]
+
+
+ANY = 'a<b> & "c"'
+CELLS = [(None, {"data-value": ""}, "–"), (ANY, {"class": "text"}, ANY), (1234567, {"data-value": "1234567"}, "1,234,567"), (1234.5, {"data-value": "1234.5"}, "1,234.5"), (0, {"data-value": "0"}, "0")]  # fmt: skip
+
+
+@pytest.mark.parametrize(("kind", "attributes"), [("", {}), ("explained", {"class": "explained"})])
+def test_a_table_of_a_page_has_each_value_under_its_heading(kind, attributes):
+    headings = (ANY, "n")
+    table = Table(headings, tuple((value, 7) for value, _, _ in CELLS))
+    found = parsed(table_html(table, "s3", kind))
+    assert [one for one in found if one[0] == "table"] == [("table", {**attributes, "id": "s3-table"}, None)]
+    assert [text for tag, _, text in found if tag == "button"] == [*headings, "copy as CSV"]
+    assert found[-1][1] == {"type": "button", "class": "copy", "data-table": "s3-table"}
+    cells = [(attributes, text) for tag, attributes, text in found if tag == "td"]
+    assert cells == [
+        cell
+        for _, attributes, text in CELLS
+        for cell in (
+            ({"data-column": ANY, **attributes}, text),
+            ({"data-column": "n", "data-value": "7"}, "7"),
+        )
+    ]
+    with pytest.raises(ValueError, match="argument"):
+        table_html(Table(headings, ((1,),)), "s")
+
+
+TABLE = Table(("x",), ((5,),))
+PICTURE = Picture("waterfall", ANY, "a sum", [], None, TABLE)
+PARTS_OF_A_PAGE = [
+    (TextSection(ANY, "1 < 2"), ANY, [("details", {}), ("summary", {}, "show"), ("pre", {}, "1 < 2")]),
+    (Section(ANY, "a & b", TABLE), ANY, [("p", {"class": "definition"}, "a & b"), "table"]),
+    (Disclosure(ANY, "more & less", TABLE), ANY, [("details", {}), ("summary", {}, "more & less"), "explained"]),
+    (NothingToDraw("misses", ANY, "no <trace>"), ANY, [("p", {"class": "reason"}, f"{ANY}: not drawn, no <trace>.")]),
+    (
+        Sentences(ANY, {"A": {"hits": ("one", "two & 3"), "waits": ()}, "B": {}}),
+        ANY,
+        [
+            ("div", {"class": "sides"}),
+            *(("div", {}), ("h3", {}, "A"), ("h4", {}, "hits"), ("ul", {}), ("li", {}, "one"), ("li", {}, "two & 3")),
+            *(("h4", {}, "waits"), ("ul", {}), ("div", {}), ("h3", {}, "B")),
+        ],
+    ),
+    (
+        PICTURE,
+        ANY,
+        [
+            ("figure", {"aria-label": f"{ANY}. a sum The table below says the same in numbers."}),
+            ("div", {"class": "chart", "data-chart": "waterfall"}),
+            ("p", {"class": "definition"}, "a sum"),
+            *(("details", {}), ("summary", {}, "in numbers"), "table"),
+        ],
+    ),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("part", "title", "elements"), PARTS_OF_A_PAGE)
+def test_each_part_of_a_page_is_escaped_text(part, title, elements):
+    expected = []
+    for one in elements:
+        if isinstance(one, str):
+            expected += parsed(table_html(TABLE, "s1", one if one == "explained" else ""))
+        else:
+            expected.append((*one, None)[:3])
+    assert (heading(part), parsed(body(part, "s1"))) == (title, expected)
+    if isinstance(part, (Picture, NothingToDraw)):
+        asked = Asked("why?", part)
+        assert (heading(asked), body(asked, "s1")) == ("why?", body(part, "s1"))
+
+
+def test_a_page_numbers_its_parts_and_lists_them_where_there_are_several(monkeypatch):
+    from kvcache_sim.report import render
+
+    monkeypatch.setattr(render, "vega", lambda picture: {"of": picture.kind})
+    monkeypatch.setattr(render, "columns_of", lambda _: 2)
+    monkeypatch.setattr(render, "vega_script", lambda: "run('</script>')")
+    note, picture = TextSection("a & b", "text"), Asked("why <this>?", PICTURE)
+    one = build_page(ANY, [], [note], "<p>first</p>")
+    several = build_page("t", ["w < 1", "w2"], [note, picture, NothingToDraw("misses", "m", "r")])
+    assert re.findall(r'<section id="(s\d)">', one) == ["s0"]
+    assert re.findall(r'<section id="(s\d)">(?:<h2><a href="#(s\d)">(.*?)</a>)?', several) == [
+        ("s0", "s0", "a &amp; b"),
+        ("s1", "s1", "why &lt;this&gt;?"),
+        ("s2", "s2", "m"),
+    ]
+    assert ("<h2>" in one, "<nav>" in one, 'class="warnings"' in one) == (False, False, False)
+    links = '<nav><a href="#s0">a &amp; b</a> <a href="#s1">why &lt;this&gt;?</a> <a href="#s2">m</a></nav>'
+    assert several.count(links) == 1
+    assert '<ul class="warnings"><li>w &lt; 1</li><li>w2</li></ul>' in several
+    assert (f"<title>{'a&lt;b&gt; &amp; &quot;c&quot;'}</title>" in one, "<p>first</p>" in one) == (
+        True,
+        True,
+    )
+    charts = '{"waterfall":{"columns":2,"vega":{"of":"waterfall"}}}'
+    assert f'id="specifications">{charts}</script>' in several
+    assert 'id="specifications">{}</script>' in one
+    assert ("run('<\\/script>')" in several, "run('" in one) == (True, False)
+    assert safe_json({"b": "</script>&é", "a": 1}) == '{"a":1,"b":"\\u003c/script\\u003e\\u0026\\u00e9"}'
