@@ -12,11 +12,12 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 from kvcache_sim.cache.store import NO_MOVE
 from kvcache_sim.cache.tree_store import NO_COPY
+from kvcache_sim.channels.settings import ChannelSettings
 from kvcache_sim.engine import Engine
 from kvcache_sim.errors import UsageError
 from kvcache_sim.scenario import fleet_events as events_of
 from kvcache_sim.scenario.cluster_sections import FaultSection, FleetEventSection, FleetSection
-from kvcache_sim.scenario.fleet_events import Fault, drawn_faults, event_texts, fleet_events
+from kvcache_sim.scenario.fleet_events import Fault, FleetEvent, drawn_faults, event_texts, fleet_events
 from kvcache_sim.scenario.schema import ClusterSection, ScenarioModel
 from kvcache_sim.scenario.yaml_tree import Tree as YamlTree
 from kvcache_sim.serving.membership import losses, scaling
@@ -26,6 +27,7 @@ from kvcache_sim.serving.membership.plan import Flush, MembershipEvent, Membersh
 from kvcache_sim.serving.membership.scaling_policy.settings import ScalingSettings
 from kvcache_sim.serving.router.contract import Occupancy
 from kvcache_sim.serving.sequence import Arrival
+from kvcache_sim.units import LAST_NS
 
 TIERS = 4
 
@@ -362,6 +364,11 @@ def test_the_events_of_a_plan_and_of_faults_against_rows_of_machines(plan, fault
     assert [
         (one.at_ns, one.do, one.machine, one.until_ns if one.do != "lose" else None) for one in found
     ] == [(*one[:3], one[3] if one[1] != "lose" else None) for one in expected]
+    for one in found:
+        if one.path or one.do in ("join", "lose-index"):
+            assert (one.tier, one.channel) == ("", "")
+        else:
+            assert (one.tier, one.channel) == ("cpu", "c")
     assert [one.path for one in found if one.path] == sorted(
         (one.path for one in found if one.path),
         key=lambda path: plan[path[2]].at + startup * (plan[path[2]].do == "join"),
@@ -403,6 +410,51 @@ def test_events_in_words_up_to_a_time(last):
     assert event_texts(scenario, last * 10**9) == texts[:last]
     assert event_texts(scenario, last * 10**9 - 1) == texts[: max(last - 1, 0)]
     assert event_texts({}, 10**9) == []
+    random = {"fleet": {"faults": [{"do": "lose-index", "mtbf": "1s"}], "faults_until": "30s"}}
+    assert event_texts(random, 10**11) == event_texts({**random, "seed": 0}, 10**11) != []
+
+
+@examples(100)
+@given(
+    st.lists(
+        st.tuples(st.integers(0, 6), st.none() | st.integers(1, 6), st.sampled_from((0, 0.25, 0.5))),
+        max_size=4,
+    )
+)
+@example([(1, 2, 0.5), (3, 1, 0.25), (3, None, 0.5)])
+@example([(1, 3, 0.5), (2, 1, 0.25)])
+@example([(1, 3, 0.25), (2, 1, 0.5), (4, 2, 0.0)])
+def test_the_lowest_share_applies_at_each_time(slow):
+    """Spans in order of time, without overlap, of what every event says by itself."""
+    events = [
+        FleetEvent(at, "slow", channel="c", share=share, until_ns=None if lasts is None else at + lasts)
+        for at, lasts, share in slow
+    ]
+    spans = events_of._slowed(ChannelSettings("c", 1), events).slowdowns
+    for at in range(14):
+        shares = [
+            share for start, lasts, share in slow if start <= at and (lasts is None or at < start + lasts)
+        ]
+        found = [one.share_ppm for one in spans if one.from_ns <= at < one.until_ns]
+        assert found == ([round(min(shares) * 1e6)] if shares else [])
+    assert all(one.until_ns <= other.from_ns for one, other in pairwise(spans))
+    forever = [one for one in slow if one[1] is None]
+    assert bool(forever) == any(one.until_ns == LAST_NS for one in spans)
+
+
+@pytest.mark.parametrize(
+    ("scope", "machine", "names"),
+    [
+        (None, 1, {"c"}),
+        ("cluster", 1, {"c"}),
+        ("machine", 1, {"c", "c-1"}),
+        ("machine", None, {"c", "c-0", "c-1", "c-2"}),
+    ],
+)
+def test_the_channels_of_an_event(scope, machine, names):
+    sections = {} if scope is None else {"c": SimpleNamespace(scope=scope)}
+    wiring = SimpleNamespace(sections=sections, edge_channels=[{}] * 3)
+    assert events_of._instances(FleetEvent(0, "slow", machine, channel="c"), wiring) == names
 
 
 class Every:

@@ -382,6 +382,8 @@ def test_a_page_numbers_its_parts_and_lists_them_where_there_are_several(monkeyp
         ("s2", "s2", "m"),
     ]
     assert ("<h2>" in one, "<nav>" in one, 'class="warnings"' in one) == (False, False, False)
+    two = build_page("t", [], [note, note])
+    assert (two.count("<h2>"), two.count("<nav>")) == (2, 1)
     links = '<nav><a href="#s0">a &amp; b</a> <a href="#s1">why &lt;this&gt;?</a> <a href="#s2">m</a></nav>'
     assert several.count(links) == 1
     assert '<ul class="warnings"><li>w &lt; 1</li><li>w2</li></ul>' in several
