@@ -232,6 +232,20 @@ def test_every_format_has_times_and_lengths(tmp_path, name):
     assert (log.prompt_tokens.tolist(), log.output_tokens.tolist()) == ([1000.0] * 2, [10.0] * 2)
 
 
+@pytest.mark.parametrize("most", [1, 2])
+def test_the_requests_sent_first_are_taken_of_a_long_log(tmp_path, monkeypatch, most):
+    from kvcache_sim.report.request_log import timed
+
+    monkeypatch.setattr(timed, "MOST_REQUESTS", most)
+    path = tmp_path / "log.csv"
+    header, *rows = FORMATS["sim.csv"].splitlines()
+    path.write_text("\n".join([header + ",cached", rows[1] + ",4", rows[0] + ",3"]))
+    log, said = timed.timed_requests(path)
+    assert log.cached_tokens.tolist() == [3, 4][:most]
+    assert log.sent_s.tolist() == [0, 1][:most]
+    assert said == (("the first 1 of 2 requests",) if most == 1 else ())
+
+
 def test_logs_that_cannot_be_fitted_are_one_line(tmp_path, capsys):
     meta = {"e2e_latency": 1.0, "completion_tokens": 5, "prompt_tokens": 7}
     events = [

@@ -1,4 +1,4 @@
-"""A cluster of machines that serve each request for a given time: who arrives when, and who hears that it left."""
+"""A cluster of machines that serve each request for a given time: when requests arrive, and what is notified of their ends."""
 
 from __future__ import annotations
 
@@ -132,8 +132,8 @@ def noted(log, what):
 @example([(1, 2, None, 1), (0, 2, None, 1), (2, 2, None, 1)], [2] * 7, None)
 def test_requests_arrive_when_they_should(rows, service, lead_ns):
     trace = trace_of(rows)
-    heard, dropped = [], []
-    cluster, log = cluster_of(trace, service, lead_ns, when_closed=[heard.append])
+    notified, dropped = [], []
+    cluster, log = cluster_of(trace, service, lead_ns, when_closed=[notified.append])
     now = cluster.engine
     cluster.drop_by(SimpleNamespace(closed=lambda *row: dropped.append((now.now_ns, *row))))
     sessions = [row[0] for row in rows]
@@ -152,7 +152,7 @@ def test_requests_arrive_when_they_should(rows, service, lead_ns):
     assert noted(log, "digest") == {
         r: (at, (r % MACHINES, 1, int(trace.input_tokens[r]))) for r, at in enumerate(arrives)
     }
-    assert sorted(heard) == list(range(len(rows)))
+    assert sorted(notified) == list(range(len(rows)))
     assert sorted(dropped) == sorted((ends[r], r, r % MACHINES) for r in range(len(rows)))
     assert (cluster.arrived, cluster.closed, cluster.open_requests) == (len(rows), len(rows), 0)
     expected = {}
@@ -228,13 +228,13 @@ def test_requests_wait_at_a_gate_and_keep_their_first_arrival():
     assert (expected[0], sorted(expected[1:])) == ("alone", [0, 2, 2, 2, 4])
 
 
-def test_members_hear_of_each_request_and_of_the_last():
+def test_members_are_notified_of_each_request_and_of_the_last():
     cluster, log = cluster_of(trace_of(PLAIN), [1] * 4)
-    heard = []
+    notified = []
     membership = SimpleNamespace(
-        start=lambda own: heard.append(own is cluster),
+        start=lambda own: notified.append(own is cluster),
         choose=lambda arrival: None if arrival.request == 1 else cluster.replicas[0],
-        closed=lambda request, last: heard.append((request, last)),
+        closed=lambda request, last: notified.append((request, last)),
     )
     assert cluster.is_plain
     cluster.change_members_by(membership)
@@ -243,7 +243,7 @@ def test_members_hear_of_each_request_and_of_the_last():
     cluster.engine.run()
     assert [request for _, kind, request, _ in log if kind == "arrives"] == [0, 2, 3]
     cluster.fail(1)
-    assert heard == [True, (0, False), (2, False), (3, False), (1, True)]
+    assert notified == [True, (0, False), (2, False), (3, False), (1, True)]
     assert log[-1] == (5, Status.FAILED, 1, (-1, 2))
 
 

@@ -14,6 +14,7 @@ from collections import deque
 from functools import partial
 from itertools import accumulate
 from pathlib import Path
+from types import SimpleNamespace
 
 import openai
 import pytest
@@ -344,3 +345,27 @@ def test_a_dead_upstream_closes_the_connection(tmp_path):
         api = openai.OpenAI(base_url=f"{url}/v1", api_key="any", max_retries=0, timeout=10)
         with pytest.raises(openai.APIConnectionError):
             api.models.list()
+
+
+def test_kept_texts_have_their_times_since_1970(tmp_path, monkeypatch):
+    from kvcache_sim.live.record import texts
+
+    monkeypatch.setattr(texts.time, "time_ns", lambda: 1000)
+    monkeypatch.setattr(texts.time, "monotonic_ns", lambda: 400)
+    kept = texts.Texts(tmp_path / "t.jsonl", force=False)
+    for body, tokens_ns in ((b'{"n": 1}', [7, 9]), (b"no JSON", [])):
+        kept.add(SimpleNamespace(body=bytearray(body), arrival_ns=5, status=200, tokens_ns=tokens_ns, said=["a", "b"], usage={}))  # fmt: skip
+    kept.close()
+    first, second = map(json.loads, (tmp_path / "t.jsonl").read_text().splitlines())
+    response = {"choices": [{"text": "ab"}], "usage": {}}
+    assert first == {
+        "time": 605,
+        "status": 200,
+        "request": {"n": 1},
+        "first_token_time": 607,
+        "response": response,
+    }
+    assert second == {"time": 605, "status": 200, "request": None, "response": response}
+    with pytest.raises(OutputExistsError):
+        texts.Texts(tmp_path / "t.jsonl", force=False)
+    texts.Texts(tmp_path / "t.jsonl", force=True).close()
