@@ -1,4 +1,4 @@
-"""What ``kvsim calibrate`` asks of its parts, and how it prints what they found."""
+"""The parts that ``kvsim calibrate`` asks with its options, and the lines in which it prints their answers."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ REACHED = UsageError("reached the fit")
 
 @pytest.fixture
 def asked(monkeypatch):
-    """What a fit is asked for; it ends there."""
+    """The calls of a fit, which ends at the first."""
     seen = []
 
     def fit(name):
