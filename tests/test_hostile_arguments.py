@@ -108,9 +108,10 @@ def test_a_panic_of_the_core_fails_one_cell_and_is_an_exception_of_the_api(monke
 def test_a_cell_that_is_no_file_is_damaged(tmp_path: Path, make):
     store = CellStore(tmp_path)
     store.create()
-    make(store.cells / "a.json")
-    assert store.peek(["a"]) == ({}, [store.cells / "a.json"])
-    assert store.load(["a"])[1] == [str(tmp_path / "quarantine" / "a.json.0")]
+    for number in range(3):
+        make(store.cells / "a.json")
+        assert store.peek(["a"]) == ({}, [store.cells / "a.json"])
+        assert store.load(["a"])[1] == [str(tmp_path / "quarantine" / f"a.json.{number}")]
 
 
 @pytest.mark.parametrize("name", ["../../../xx", "/tmp/xx", "a/b", "", "x" * 65, "\ud800", 3.5])

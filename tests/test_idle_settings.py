@@ -7,10 +7,21 @@ make a cell that cannot use it and the change's one that does.
 
 from __future__ import annotations
 
+import random
+from types import SimpleNamespace
+
 import pytest
 from kvcache_sim.errors import KvsimError, UsageError
+from kvcache_sim.scenario import effects
 from kvcache_sim.scenario.idle import IdleError
 from kvcache_sim.scenario.load import varied_from_text
+from kvcache_sim.scenario.schema import (
+    ClusterSection,
+    FetchSection,
+    PrefetchSection,
+    ScenarioModel,
+    WriteSection,
+)
 from kvcache_sim.scenario.yaml_tree import read_tree
 from kvcache_sim.sweeps.cell import Limits
 from kvcache_sim.sweeps.simulation import plan_sweep
@@ -179,3 +190,97 @@ def test_a_sweep_runs_where_the_other_cell_uses_it(row: Refusal, given: tuple[st
 
 def test_pairs_are_many():
     assert len({key(row.assignment) for row, _ in pairs()}) > 20
+
+
+# --- every reason of a section at once ----------------------------------------------------------------------
+
+CHOICES = {
+    "there": [("gpu",), ("gpu", "cpu"), ("gpu", "cpu", "disk")],
+    "machines": [1, 2],
+    "pool": [False, True],
+    "fetch": ["always", "never", "timeout", "best-effort"],
+    "lookup": ["local", "cluster"],
+    "remote_disk": ["direct", "via-cpu"],
+    "pipelined": [True, False],
+    "buffer": [None, 2],
+    "timeout": [None, 5],
+    "exclusive": [(), ("cpu->gpu", "disk->cpu")],
+    "prefetch": ["none", "queued", "session"],
+    "share": [0.5, 0.4],
+    "lead": [10**9, 7],
+    "write": ["back", "through", "selective", {"gpu": "selective", "cpu": "back"}, {"gpu": "back", "cpu": "through-sync"}],
+    "uses": [2, 3],
+}  # fmt: skip
+#: A setting → when it has no effect; each reason is a row of its own.
+REASONS = [
+    ("write.policy", lambda c: isinstance(c.write, str) and c.write != "back" and not c.lower),
+    ("write.policy.gpu", lambda c: c.by_tier.get("gpu") == "selective" and "cpu" not in c.there),
+    ("write.policy.cpu", lambda c: c.by_tier.get("cpu") == "through-sync" and "disk" not in c.there),
+    ("write.policy.cpu", lambda c: c.by_tier.get("cpu") == "through-sync"),
+    ("write.selective_uses", lambda c: c.uses == 3 and "selective" not in (c.write, c.by_tier.get("gpu"))),
+    ("fetch.policy", lambda c: c.fetch != "always" and not c.lower),
+    ("fetch.policy", lambda c: c.fetch in ("timeout", "best-effort") and c.prefetch != "queued"),
+    ("prefetch.policy", lambda c: c.prefetch != "none" and c.there == ("gpu", "cpu") and not c.elsewhere),
+    ("prefetch.policy", lambda c: c.prefetch != "none" and c.fetch == "never"),
+    ("prefetch.policy", lambda c: c.prefetch != "none" and not c.lower),
+    ("prefetch.share", lambda c: c.share == 0.4 and c.prefetch == "none"),
+    ("prefetch.lead", lambda c: c.lead == 7 and c.prefetch != "session"),
+    ("fetch.lookup", lambda c: c.cluster and (c.machines == 1 or not c.lower or c.fetch == "never")),
+    ("fetch.remote_disk", lambda c: c.remote_disk == "via-cpu" and not (c.cluster and "disk" in c.there)),
+    ("fetch.layer_pipelining", lambda c: not c.pipelined and not c.lower),
+    ("fetch.read_buffer_layers", lambda c: c.buffer == 2 and not (c.lower and c.pipelined and c.fetch != "never")),
+    ("fetch.timeout", lambda c: c.timeout == 5 and c.fetch != "timeout"),
+    ("fetch.exclusive.0", lambda c: bool(c.exclusive) and ("cpu" not in c.there or c.fetch == "never")),
+    ("fetch.exclusive.1", lambda c: bool(c.exclusive) and ("disk" not in c.there or c.fetch == "never")),
+]  # fmt: skip
+
+
+def movement_case(draw: random.Random) -> SimpleNamespace:
+    c = SimpleNamespace(**{name: draw.choice(values) for name, values in CHOICES.items()})
+    c.lower, c.cluster = len(c.there) > 1, c.lookup == "cluster"
+    c.by_tier = c.write if isinstance(c.write, dict) else {}
+    c.elsewhere = c.cluster or c.pool
+    return c
+
+
+@pytest.mark.parametrize("seed", range(500))
+def test_every_reason_why_nothing_moves(seed: int):
+    c = movement_case(random.Random(seed))
+    fetch = FetchSection(
+        policy=c.fetch, lookup=c.lookup, remote_disk=c.remote_disk, layer_pipelining=c.pipelined,
+        read_buffer_layers=c.buffer, timeout=c.timeout, exclusive=list(c.exclusive),
+    )  # fmt: skip
+    model = ScenarioModel(
+        fetch=fetch,
+        write=WriteSection(policy=c.write, selective_uses=c.uses),
+        prefetch=PrefetchSection(policy=c.prefetch, share=c.share, lead=c.lead),
+        cluster=ClusterSection(machines=c.machines, pool=object() if c.pool else None),
+    )
+    tiers = SimpleNamespace(present=dict.fromkeys(c.there), lower=dict.fromkeys(c.there[1:]))
+    found = sorted(
+        ".".join(map(str, path)) for path, _ in effects._movement(model, [SimpleNamespace(tiers=tiers)])
+    )
+    assert found == sorted(name for name, holds in REASONS if holds(c))
+
+
+@pytest.mark.parametrize("edges", [("gpu->cpu",), ("cpu->gpu",), ("gpu->cpu", "cpu->gpu"), ("0: disk->cpu",)])
+@pytest.mark.parametrize("name", ["cpu-to-gpu", "own"])
+@pytest.mark.parametrize("fetch", ["never", "always"])
+@pytest.mark.parametrize("path", ["via-cpu", "gpu-to-gpu"])
+@pytest.mark.parametrize("sharing", ["fair", "fifo"])
+@pytest.mark.parametrize(("occupies", "latency"), [(False, 0), (True, 0), (True, 5)])
+@pytest.mark.parametrize("priority", ["loads-first", "in-order"])
+def test_every_reason_why_a_channel_has_no_use(
+    edges, name, fetch, path, sharing, occupies, latency, priority
+):
+    channel = SimpleNamespace(
+        edges=list(edges), sharing=sharing, latency_occupies=occupies, latency=latency, priority=priority
+    )
+    model = SimpleNamespace(
+        channels={name: channel}, fetch=SimpleNamespace(policy=fetch), handover=SimpleNamespace(path=path)
+    )
+    expected = [("latency_occupies",)] if occupies and (sharing == "fair" or latency == 0) else []
+    loads = [edge for edge in edges if edge != "gpu->cpu"]
+    expected += [()] if len(loads) == len(edges) and fetch == "never" and path != "via-cpu" else []
+    expected += [("priority",)] if priority == "loads-first" and len(edges) == 1 else []
+    assert [where[2:] for where, _ in effects._channels(model)] == expected

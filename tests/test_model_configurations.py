@@ -148,6 +148,15 @@ def test_an_unknown_class_gives_a_draft_with_every_value_marked(tmp_path, more):
         new_model(str(path))
 
 
+@pytest.mark.parametrize("start", ["llama-3-8b", str(FOLDER / "kimi-k2.json")])
+def test_a_file_started_from_a_known_model_is_no_draft(tmp_path, start):
+    text = new_model(start)
+    assert "check" not in text
+    made = tmp_path / "made.toml"
+    made.write_text(text)
+    assert load_model(str(made)).groups == load_model(start).groups
+
+
 @pytest.mark.parametrize("name", NAMES)
 @pytest.mark.parametrize("length", [1024, 8192, 131_072])
 def test_a_sequence_keeps_what_its_layers_add_up_to(name, length):
