@@ -151,7 +151,7 @@ def test_an_unknown_class_gives_a_draft_with_every_value_marked(tmp_path, more):
 @pytest.mark.parametrize("start", ["llama-3-8b", str(FOLDER / "kimi-k2.json")])
 def test_a_file_started_from_a_known_model_is_no_draft(tmp_path, start):
     text = new_model(start)
-    assert "check" not in text
+    assert not any(line.endswith("# check") for line in text.splitlines())
     made = tmp_path / "made.toml"
     made.write_text(text)
     assert load_model(str(made)).groups == load_model(start).groups
