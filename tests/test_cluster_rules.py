@@ -39,12 +39,12 @@ class Machine(SimpleNamespace):
         self.log.append((self.engine.now_ns, "prefetched", request, (self.machine, tokens, why)))
 
     def catch_up(self, until_ns):
-        pass
+        self.log.append((self.engine.now_ns, "ends steps", self.machine, until_ns))
 
 
 def cluster_of(trace, service, lead_ns=None, fits=lambda request: True, instant=False, **views):
     """Return a cluster over such machines, request r on machine r % 2, and what they note."""
-    engine, log = Engine(MACHINES), []
+    engine, log, judged = Engine(MACHINES), [], []
     machines = [
         Machine(
             machine=n, engine=engine, log=log, service=service, records_all=False, prefetch_lead_ns=lead_ns,
@@ -56,13 +56,18 @@ def cluster_of(trace, service, lead_ns=None, fits=lambda request: True, instant=
     pools = SimpleNamespace(
         views=SimpleNamespace(scrapes=views.get("scrapes"), when_closed=views.get("when_closed", [])),
         decoding=(),
+        judged=judged,
         route=lambda arrival, router: machines[arrival.request % MACHINES],
-        can_serve=lambda machine, prompt, total: fits(prompt),
+        can_serve=lambda machine, prompt, total: (
+            judged.append((machine.machine, prompt, total)),
+            fits(prompt),
+        )[1],
     )
     recorder = SimpleNamespace(
         close_unserved=lambda arrival, status, machine: log.append(
             (engine.now_ns, status, arrival.request, (machine, arrival.arrival_ns))
         ),
+        log_milestone=lambda what, arrival, *rest: log.append((engine.now_ns, what, arrival.request, rest)),
         starts_again=lambda request, first_ns: log.append((engine.now_ns, "again", request, first_ns)),
     )
     digests = [
@@ -167,6 +172,16 @@ def test_requests_arrive_when_they_should(rows, service, lead_ns):
         assert order == sorted(range(len(rows)), key=lambda r: (arrives[r], r))
 
 
+@pytest.mark.parametrize(("machine", "first"), [(0, []), (1, [(2, "ends steps", 0, 3)])])
+def test_machines_before_the_one_whose_step_ended_end_theirs_before_a_request_arrives(machine, first):
+    rows = [(n, 0, None, 1) for n in range(2)] + [(machine, 0, 0, 1)]
+    cluster, log = cluster_of(trace_of(rows), [2 if n == machine else 9 for n in range(2)] + [1])
+    cluster.start()
+    cluster.engine.run(until_ns=2)
+    assert log[4:] == [*first, (2, "digest", 2, (0, 1, 2)), log[-1]]
+    assert log[-1][:3] == (2, "arrives", 2)
+
+
 PLAIN = [(0, 0, None, 5), (1, 2, None, 1), (2, 2, None, 5), (3, 4, None, 1)]
 
 
@@ -180,6 +195,15 @@ def test_a_request_that_fits_no_machine_is_closed_at_its_arrival():
     assert (cluster.arrived, cluster.closed) == (3, 3)
     cluster.reject(2, 1, 7)
     assert log[-1] == (7, Status.REJECTED, 2, (1, 7))
+
+
+def test_machines_are_asked_for_prompt_and_answer_and_milestones_are_kept_on_those_that_record_all():
+    cluster, log = cluster_of(trace_of(PLAIN), [1] * 4)
+    cluster.replicas[1].records_all = True
+    cluster.start()
+    cluster.engine.run()
+    assert cluster.pools.judged == [(0, 5, 5), (1, 1, 1), (0, 5, 6), (1, 1, 3)]
+    assert noted(log, "arrive") == {1: (2, (1, 2)), 3: (4, (1, 4))}
 
 
 def test_clients_leave_a_time_after_their_arrival():
@@ -238,6 +262,8 @@ def test_members_are_notified_of_each_request_and_of_the_last():
     )
     assert cluster.is_plain
     cluster.change_members_by(membership)
+    dropped = []
+    cluster.drop_by(SimpleNamespace(closed=lambda *row: dropped.append(row)))
     assert not cluster.is_plain
     cluster.start()
     cluster.engine.run()
@@ -245,10 +271,18 @@ def test_members_are_notified_of_each_request_and_of_the_last():
     cluster.fail(1)
     assert notified == [True, (0, False), (2, False), (3, False), (1, True)]
     assert log[-1] == (5, Status.FAILED, 1, (-1, 2))
+    cluster.engine.run()
+    assert dropped == [(0, 0), (2, 0), (3, 0)]
 
 
 def test_windows_continue_a_trace_with_the_requests_that_are_open():
-    first, second = trace_of(PLAIN[:2]), trace_of([(0, 5, None, 2), (1, 5, None, 3), (2, 8, None, 4)])
+    first, second = (
+        replace(trace, abort_after_ns=np.array(after))
+        for trace, after in (
+            (trace_of(PLAIN[:2]), [-1, 1]),
+            (trace_of([(0, 5, None, 2), (1, 5, None, 3), (2, 8, None, 4)]), [3, -1, -1]),
+        )
+    )
     cluster, log = cluster_of(first, [9, 1, 2, 2, 2])
     asked, windows = [], [second]
 
@@ -262,6 +296,7 @@ def test_windows_continue_a_trace_with_the_requests_that_are_open():
     assert {r: at for r, (at, _) in noted(log, "arrives").items()} == {0: 0, 1: 2, 2: 5, 3: 5, 4: 8}
     assert [arrival.prompt_num_tokens for _, kind, _, arrival in log if kind == "arrives"] == [5, 1, 2, 3, 4]
     assert asked == [(2, [0, 1]), (8, [0, 4])]
+    assert noted(log, "aborted") == {1: (3, 1), 2: (8, 0)}
 
 
 def test_requests_that_are_fed_can_be_aborted_once_they_are_sent():

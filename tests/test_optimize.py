@@ -74,6 +74,23 @@ def test_a_search_resumes_where_it_stopped(tmp_path):
     assert len({str(t.settings) for t in again}) > 15
 
 
+def test_a_search_that_is_stopped_ends_with_what_it_has(tmp_path, monkeypatch):
+    save, asked = CellStore.save, []
+
+    def stopping(store, record):
+        save(store, record)
+        if not asked:
+            asked.append(store)
+            stop.ask(1, 130)
+
+    monkeypatch.setattr(CellStore, "save", stopping)
+    stop = StopRequest()
+    study, wanted = Study("sweep_cells:priced", str(tmp_path)), Search(SPACE, 12, 0, 1, Limits())
+    assert optimize(study, resolved, wanted, Goal(COST, ()), tmp_path / "out", stop) == []
+    stop.close()
+    assert len(search(tmp_path / "out", 12)) > 5
+
+
 def test_a_cell_that_failed_is_simulated_again(tmp_path):
     store, rows = CellStore(tmp_path), [{"x": 3.0, "kind": "good"}]
     store.create()

@@ -8,6 +8,7 @@ import subprocess
 import sys
 import textwrap
 from dataclasses import replace
+from types import SimpleNamespace
 
 import pytest
 from examples import examples
@@ -18,8 +19,10 @@ from kvcache_sim.errors import KvsimError, UsageError
 from kvcache_sim.policies.definition import definition_of, policy_rules
 from kvcache_sim.policies.plugins.open import open_policy
 from kvcache_sim.policies.plugins.priority import reads_second_argument
+from kvcache_sim.policies.plugins.watchdog import Watchdog
 from kvcache_sim.policies.resolve import resolve_policy
 from kvcache_sim.policies.table import EVICTION_POLICIES
+from kvcache_sim.policies.tier_orders import Orders
 from kvcache_sim.replay.policy_check import check_policy
 from kvcache_sim.replay.request import REPLAYERS, ReplayRequest
 from kvcache_sim.workload.readers.read import read_trace
@@ -399,6 +402,18 @@ def test_a_promise_broken_later_ends_the_run_with_its_time(tmp_path, monkeypatch
     assert "policy P" in str(caught.value)
     if "held" in words:
         assert "at 2100 ns" in str(caught.value)
+
+
+def test_tiers_are_watched_from_their_first_plug_in_on(files):
+    dog = Watchdog(watches=False)
+    orders = Orders(16, dog)
+    tier = SimpleNamespace(name="gpu", capacity_blocks=9, policy="lfu")
+    lower = SimpleNamespace(name="cpu", capacity_blocks=None, policy="lru")
+    [(name, _, blocks), order] = orders.native([tier, lower])
+    assert (name, blocks, order, dog.watches) == ("lfu", 9, None, False)
+    tier.policy = f"{files}/good.py:Fifo"
+    orders.native([tier])
+    assert dog.watches
 
 
 def test_an_import_that_never_ends_is_named(tmp_path, monkeypatch):

@@ -95,6 +95,60 @@ def test_the_work_of_a_body_is_that_of_its_answers_one_by_one(body):
     assert made.echo == [bytes(prompt).decode() if echoes else "" for prompt, _ in expected]
 
 
+class Thrice(ByteTokenizer):
+    """Three tokens a character, of which only one is known before the text is tokenized."""
+
+    def encode(self, text):
+        return [7] * (3 * len(text))
+
+    def least_tokens(self, text):
+        return 1
+
+
+CONTEXT, STOPS, LEAST = "total of at least 11 tokens", "stop takes 1 to 64 texts", "min_tokens must be"
+
+
+@pytest.mark.parametrize(
+    ("fields", "line"),
+    [
+        ({"max_tokens": 4}, ""),
+        ({"max_tokens": 5}, CONTEXT),
+        ({"prompt": ["a", "ab"], "max_tokens": 5}, CONTEXT),
+        ({"prompt": [[1, 2], [3] * 6], "max_tokens": 5}, CONTEXT),
+        ({"max_tokens": 4, "stop": ["x"] * 64}, ""),
+        ({"max_tokens": 4, "stop": ["x"] * 65}, STOPS),
+        ({"max_tokens": 4, "stop": ["x", ""]}, STOPS),
+        ({"max_tokens": 4, "stop": ""}, STOPS),
+        ({"max_tokens": 1}, ""),
+        ({"max_tokens": 0}, "must be at least 1, got 0"),
+        ({"max_tokens": 4, "min_tokens": 4}, ""),
+        ({"max_tokens": 4, "min_tokens": 5}, LEAST),
+    ],
+)
+def test_a_body_is_looked_at_again_when_it_is_tokenized(fields, line):
+    generations = Generations(Thrice(), Drawn(), 10, 1000)
+    body = Completion(**{"prompt": "ab", **fields})
+    if line:
+        with pytest.raises(Refusal, match=line):
+            made_of(generations, body)
+        return
+    _, made = made_of(generations, body)
+    assert (made.prompt_tokens, len(made.choices[0].answer.tokens)) == (6, fields["max_tokens"])
+
+
+@pytest.mark.parametrize(
+    ("window", "most"), [(TEMPLATE * 3 + 5, 5), (TEMPLATE * 3 + 1, 1), (TEMPLATE * 3, None)]
+)
+def test_a_chat_may_fill_its_context(window, most):
+    body = Chat(messages=[Message("user", "")])
+    generations = Generations(Thrice(), Drawn(), window, 1000)
+    if most is None:
+        with pytest.raises(Refusal, match="maximum context length"):
+            made_of(generations, body)
+        return
+    assert len(made_of(generations, body)[1].choices[0].answer.tokens) == most
+
+
 @examples(150)
 @given(
     st.lists(st.text("abc", min_size=1, max_size=3), min_size=1, max_size=12),

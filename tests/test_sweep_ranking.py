@@ -141,6 +141,36 @@ def test_five_seeds_are_compared_in_pairs():
     assert "means of 5 seeds" in verdict(rank_cells(rows))[-1]
 
 
+@pytest.mark.parametrize(
+    ("pairs", "quantile"),
+    [
+        ([(1, 2), (1, 3)], 12.706),
+        ([(2, 3), (2, 2), (5, 4)], 4.303),
+        ([(n, n + 2 + n % 3) for n in range(2, 24)], 2.093),
+    ],
+)
+def test_the_interval_over_seeds_is_students(pairs, quantile):
+    """Ratios by the logarithms of each pair, and shares by their differences."""
+    rates = "cache.token_hit_rate"
+    rows = [
+        {
+            P99: 7.0,
+            rates: 0.5,
+            "seeds": {P99: [pair[k] for pair in pairs], rates: [pair[k] / 100 for pair in pairs]},
+        }
+        for k in (0, 1)
+    ]
+    for metric, changes in (
+        (P99, [math.log(b / a) for a, b in pairs]),
+        (rates, [(b - a) / 100 for a, b in pairs]),
+    ):
+        found = against(*rows, metric)
+        half = quantile * np.std(changes, ddof=1) / math.sqrt(len(pairs))
+        ends = [np.mean(changes) + k * half for k in (-1, 0, 1)]
+        expected = ends if metric == rates else [math.exp(end) for end in ends]
+        assert (found.low, found.value, found.high) == pytest.approx(expected, rel=2e-3)
+
+
 @pytest.mark.parametrize(("seeds", "saturated"), [((True, False), False), ((True, True, False), True)])
 def test_settings_are_saturated_if_most_of_their_seeds_are(seeds, saturated):
     [merged], _ = merge_seeds([cell(0, 9.0, repeat=n, saturated=own) for n, own in enumerate(seeds)])

@@ -7,16 +7,21 @@ import json
 from collections import defaultdict
 from pathlib import Path
 
+import numpy as np
 import pytest
 from browser import page, served
 from fake_run import made_up_run
 from hypothesis import given
 from hypothesis import strategies as st
 from kvcache_sim.cli.main import run as kvsim
+from kvcache_sim.metrics.run import CodedText
 from kvcache_sim.report.finished import open_runs
 from kvcache_sim.report.timeline import build
 from kvcache_sim.report.timeline.build import Selection, timeline
+from kvcache_sim.report.timeline.machinery import CHANNELS_PID, counter_records, machinery_records
 from kvcache_sim.report.timeline.requests import lanes
+from kvcache_sim.report.timeline.trace_json import Track
+from kvcache_sim.tiers import TIERS
 
 
 @pytest.fixture(scope="module")
@@ -197,3 +202,102 @@ def test_perfetto_opens_it(directory, tmp_path):
         ]
         names = query(browser, "select name as n from process where name is not null order by name", n="str")
         assert names == [["channels"], ["machine 0"], ["machine 1"]]
+
+
+def coded(words):
+    names = tuple(dict.fromkeys(words))
+    return CodedText(np.array([names.index(word) for word in words], np.int32), names)
+
+
+SAMPLES = {
+    (0, "queue"): [(10, 3), (20, 0)],
+    (1, "queue"): [(10, 4)],
+    (0, "running"): [(10, 1)],
+    (2, "loading"): [(15, 7)],
+    (0, "gpu.held"): [(10, 5), (20, 6)],
+    (0, "gpu.cached"): [(10, 1), (20, 2)],
+    (1, "gpu.cached"): [(10, 9)],
+    (0, "input_tokens"): [(10, 0), (20, 80), (30, 80), (40, 90)],
+    (0, "cached_tokens"): [(10, 0), (20, 20), (30, 20), (40, 25)],
+    (1, "input_tokens"): [(10, 5)],
+    (-1, "channel.nic.busy_ns"): [(10, 0), (20, 5), (40, 15), (40, 20)],
+}
+
+
+def test_each_series_is_a_counter_of_its_machine():
+    """Machine m is process m + 1; rates are those of the samples between which they were asked."""
+    rows = [(name, machine, *one) for (machine, name), found in reversed(SAMPLES.items()) for one in found]
+    machine, time_ns, value = (np.array([row[at] for row in rows]) for at in (1, 2, 3))
+    series = {"name": coded([row[0] for row in rows]), "machine": machine, "time_ns": time_ns, "value": value}
+    found = defaultdict(list)
+    for record in map(json.loads, counter_records(series)):
+        assert record["ph"] == "C"
+        found[record["pid"], record["name"]].append((round(record["ts"] * 1000), record["args"]))
+    cached, held = (f"gpu blocks, {state}" for state in ("cached", "held"))
+    assert found == {
+        (1, "queue"): [(10, {"queue": 3}), (20, {"queue": 0})],
+        (2, "queue"): [(10, {"queue": 4})],
+        (1, "running"): [(10, {"running": 1})],
+        (3, "loading"): [(15, {"loading": 7})],
+        (1, held): [(10, {"held": 5}), (20, {"held": 6})],
+        (1, cached): [(10, {"cached": 1}), (20, {"cached": 2})],
+        (1, "hit rate, %"): [(20, {"hit rate": 25.0}), (40, {"hit rate": 50.0})],
+        (CHANNELS_PID, "nic use, %"): [(10, {"use": 50.0}), (20, {"use": 50.0}), (40, {"use": 500.0})],
+    }
+
+
+#: Kind, detail, start, duration, machine, request, tokens, blocks.
+EVENTS = [
+    ("step", "", 10, 10, 0, -1, 64, 3),
+    ("step", "", 20, 15, 0, -1, 0, 2),
+    ("transfer", "cpu->gpu", 12, 6, 0, 5, 0, 8),
+    ("transfer", "cpu->gpu", 14, 6, 0, 6, 0, 9),
+    ("transfer", "disk->cpu", 12, 2, 0, 7, 0, 1),
+    ("transfer", "cpu->gpu", 30, 5, 0, 5, 0, 4),
+    ("transfer", "cpu->gpu", 12, 3, 1, 5, 0, 2),
+    ("evict", "cpu", 13, 0, 0, -1, 0, 6),
+    ("evict", "pool", 13, 1, 1, -1, 0, 7),
+    ("other", "", 1, 1, 0, -1, 0, 1),
+]
+
+
+def test_steps_transfers_and_evictions_by_hand():
+    """An arrow from a request, where it is drawn, over its transfer into the first step that ends later."""
+    names = ("time_ns", "duration_ns", "machine", "request", "tokens", "blocks")
+    events = {name: np.array([row[at + 2] for row in EVENTS]) for at, name in enumerate(names)}
+    events |= {name: coded([row[at] for row in EVENTS]) for at, name in enumerate(("kind", "detail"))}
+    lane_of = {5: Track(9, 1), 6: Track(9, 2)}
+    records, rows = machinery_records(events, {5: 11, 6: 99}, lane_of)
+    shown, arrows = [], defaultdict(list)
+    for record in map(json.loads, records):
+        at = (record["pid"], record["tid"], round(record["ts"] * 1000))
+        if record["ph"] == "X":
+            shown.append((*at, round(record["dur"] * 1000), record["name"], record.get("args")))
+        else:
+            arrows[record["id"]].append((record["ph"], *at))
+    cpu = 10 + TIERS.index("cpu")
+    assert shown == [
+        (1, 1, 10, 10, "step 64 prefill tokens, 3 decoding", None),
+        (1, 1, 20, 15, "step 2 decoding", None),
+        (1, 100, 12, 6, "8 blocks", {"blocks": 8, "request": 5}),
+        (1, 101, 14, 6, "9 blocks", {"blocks": 9, "request": 6}),
+        (1, 102, 12, 2, "1 blocks", {"blocks": 1, "request": 7}),
+        (1, 100, 30, 5, "4 blocks", {"blocks": 4, "request": 5}),
+        (2, 103, 12, 3, "2 blocks", {"blocks": 2, "request": 5}),
+        (1, cpu, 13, 0, "evict 6 blocks", None),
+        (2, 99, 13, 1, "evict 7 blocks", None),
+    ]
+    assert list(arrows.values()) == [
+        [("s", 9, 1, 11), ("t", 1, 100, 12), ("f", 1, 1, 18)],
+        [("s", 9, 2, 14), ("t", 1, 101, 14), ("f", 1, 1, 20)],
+    ]
+    assert rows == {
+        Track(1, 1): "steps",
+        Track(1, 100): "cpu->gpu",
+        Track(1, 101): "cpu->gpu 1",
+        Track(1, 102): "disk->cpu",
+        Track(2, 103): "cpu->gpu",
+        Track(1, cpu): "cpu moves",
+        Track(2, 99): "pool moves",
+    }
+    assert machinery_records({**events, "kind": coded(["none"] * len(EVENTS))}, {}, {}) == ([], {})
