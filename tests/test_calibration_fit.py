@@ -9,7 +9,7 @@ import pytest
 from docs_data import figures
 from kvcache_sim.cli.main import run as kvsim
 from kvcache_sim.errors import UsageError
-from kvcache_sim.model.calibration.design import form_for, padded_rows
+from kvcache_sim.model.calibration.design import Form, form_for, padded_rows
 from kvcache_sim.model.calibration.fit import fit_step_time, predict_ms
 from kvcache_sim.model.calibration.kernels import read_kernels, with_all_reduces, with_spreads
 from kvcache_sim.model.calibration.model_file import Provenance, model_text
@@ -53,6 +53,56 @@ def test_prediction_reads_the_table_of_the_simulator():
         n, kv = int(rows.decode_sequences[i]), int(rows.decode_kv_tokens[i])
         exact = table.step(StepBatch(chunks, n, kv, kv // n if n else 0))
         assert predicted * 1e6 == pytest.approx(exact, abs=1.0)
+
+
+#: Tokens and chunks of prompts, their past, decode sequences, KV of them, and of the longest.
+STEPS = np.array(
+    [(0, 0, 0, 3, 90, 30), (0, 0, 0, 7, 100, 60), (40, 1, 0, 0, 0, 0), (40, 2, 600, 0, 0, 0), (8, 2, 90, 5, 500, 200), (615, 3, 900, 9, 90, 10)],
+    float,
+)  # fmt: skip
+FORMS = {
+    "one base": Form((1.0, 8.0, 600.0), (), 16),
+    "tiles": Form((1.0, 700.0), (), 16, least_kv_tokens=32, least_query_tokens=16),
+    "two bases": Form((1.0, 40.0), (), 16, decode_knots=(1.0, 4.0, 16.0)),
+    "measured": Form((), (), 16, measured=((1.0, 4.0), (300.0, 9.0))),
+}
+
+
+@pytest.mark.parametrize("name", FORMS)
+def test_the_matrix_times_coefficients_is_the_time_of_their_model(name):
+    """No sequence alone and no scan: then a step's time is the sum of its columns."""
+    form = FORMS[name]
+    columns = [STEPS[:, at] for at in range(6)]
+    rows = IterationRows(*columns, np.ones(len(STEPS)), np.ones(len(STEPS)))
+    matrix = form.columns(rows)
+    coefficients = 1 + np.arange(matrix.shape[1]) / 8
+    coefficients[form.floors.scan[0] - 1 : form.floors.scan[0] + 1] = 0  # of forms that scan alone
+    model = form.model(coefficients)
+    expected = predict_ms(model, rows)
+    if not (form.decode_knots or form.measured):
+        assert matrix @ coefficients == pytest.approx(expected, rel=1e-4)
+    for at, (new, chunks, past, n, kv, _) in enumerate(STEPS.tolist()):
+        each = max(chunks, 1)
+        pairs = each * (
+            max(new / each, form.least_query_tokens * (new > 0)) * past / each + (new / each) ** 2 / 2
+        )
+        assert matrix[at, form.floors.pairs[0]] == pytest.approx(pairs / 1e6)
+        assert matrix[at, form.floors.shared].tolist() == pytest.approx(
+            [max(kv, form.least_kv_tokens * n) / 1e3 * holds for holds in (1, new > 0)]
+        )
+
+
+def test_a_scan_reads_the_longest_kv_of_a_step_with_a_chunk():
+    rows = IterationRows(*(STEPS[:, at] for at in range(6)), np.ones(len(STEPS)), np.ones(len(STEPS)))
+    matrix = Form((1.0,), (1.0, 8.0, 16.0), 16, scans=True).columns(rows)
+    floors = Form((1.0,), (1.0, 8.0, 16.0), 16, scans=True).floors
+    longest = [
+        max((new + past) / max(chunks, 1), most) / 1e3 * (new > 0) for new, chunks, past, _, _, most in STEPS
+    ]
+    assert matrix[:, floors.scan[0]] == pytest.approx(longest)
+    alone = [most / 1e3 for *_, most in STEPS]
+    assert matrix[:, floors.alone[0]] == pytest.approx(alone)
+    assert (floors.rest(matrix.shape[1]).tolist(), matrix.shape[1]) == ([0, 6, 7, 9, 10], 12)
 
 
 def test_the_longest_sequence_alone_is_found_where_it_shows():

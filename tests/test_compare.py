@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from contextlib import ExitStack
 
 import numpy as np
 import pytest
@@ -11,8 +12,10 @@ from kvcache_sim.cli.main import run as kvsim
 from kvcache_sim.metrics.resampling import DRAWS, resampled_rows
 from kvcache_sim.report.compare.comparison import compare, differing_settings
 from kvcache_sim.report.compare.samples import STATISTICS, samples_of
+from kvcache_sim.report.compare.sides import open_sides
 from kvcache_sim.report.compare.text import sentences
 from kvcache_sim.report.finished import open_runs
+from kvcache_sim.rng.root import repeat_seed
 
 
 @pytest.fixture(scope="module")
@@ -164,3 +167,16 @@ def test_json_is_pure(runs, capsys):
     same, later = json.loads(capsys.readouterr().out)
     assert same["identical"] is True
     assert later["numbers"]["latency.ttft.avg"]["change"] > 1
+
+
+@pytest.mark.parametrize("repeats", [1, 3])
+def test_a_scenarios_first_run_has_its_own_seed_and_the_others_those_of_repeats(tmp_path, repeats):
+    for name in ("a", "b"):
+        (tmp_path / f"{name}.yaml").write_text(
+            f"seed: 5\nname: {name}\nworkload: {{kind: diverse, requests: 4}}\n"
+        )
+    with ExitStack() as stack:
+        sides = open_sides([tmp_path / "a.yaml", tmp_path / "b.yaml"], repeats, stack)
+        seeds = [[run.scenario["seed"] for run in side] for side in sides]
+    assert seeds == [[5, *(repeat_seed(5, n) for n in range(1, repeats))]] * 2
+    assert [run.label for side in sides for run in side] == ["a"] * repeats + ["b"] * repeats

@@ -190,6 +190,19 @@ def test_stop_ends_the_conversation_and_summarise_starts_it_again():
     assert allowance.input_tokens.max() == 176
 
 
+@pytest.mark.parametrize(
+    ("window", "kept"), [(174, [60, 117, 174]), (173, [60, 117]), (60, [60]), (175, [60, 117, 174])]
+)
+def test_a_prompt_that_fills_its_window_is_within_it(window, kept):
+    stop = small("overflow", on_overflow="stop", window_tokens=window)
+    whole = [rows for s in range(len(stop.session_names)) if (rows := conversation(stop, s))]
+    assert stop.input_tokens[whole[0]].tolist() == kept
+    for how in ("slide", "summarise"):
+        other = small("overflow", on_overflow=how, window_tokens=max(window, 120), summary_tokens=30)
+        rows = conversation(other, 0)
+        assert other.input_tokens[rows].tolist()[: len(kept)] == kept
+
+
 def test_a_sub_agent_extends_its_parents_prompt_and_waits_for_it():
     trace = small("agentic", loop="closed")
     waits_for = predecessors(trace)

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 from examples import examples
 from hypothesis import given
 from hypothesis import strategies as st
+from kvcache_sim.cache.settings import StoragePrefetch
 from kvcache_sim.errors import UsageError
 from kvcache_sim.replay.request import REPLAYERS, ReplayRequest, StorageCapacity
+from kvcache_sim.scenario.engine_tiers import storage_prefetch
 from kvcache_sim.scenario.execute import execute
 from kvcache_sim.scenario.load import scenario_from_text
 from kvcache_sim.simulation import simulate
@@ -189,3 +192,27 @@ def test_without_a_storage_nothing_is_worth_a_prefetch():
     text = without_storage(100, 100, "lru", "through", 512) + "prefetch: {threshold: 9}\n"
     with pytest.raises(UsageError, match=r"no disk lies below tiers\.cpu\.semantics hicache"):
         scenario_from_text(text, "s.yaml", ROOT, [])
+
+
+@pytest.mark.parametrize(
+    ("semantics", "disk", "own", "fetch", "prefetch", "expected"),
+    [
+        ("hicache", True, [], {}, {}, ("wait", 10**9, 25 * 10**7, 256, 0.5)),
+        ("hicache", True, [{}], {"timeout": 0}, {"threshold": 7}, ("wait", 0, 25 * 10**7, 7, 0.5)),
+        ("hicache", False, [{}, {"disk": 1}], {"timeout_per_ki_token": 3}, {}, ("wait", 10**9, 3, 256, 0.5)),
+        ("hicache", True, [{"cpu": 1}], {"policy": "timeout", "timeout": 5}, {"share": 0.1}, ("timeout", 5, 25 * 10**7, 256, 0.1)),
+        ("hicache", False, [{"disk": None}, {}], {}, {}, None),
+        ("hicache", False, [], {}, {}, None),
+        ("lmcache", True, [], {}, {}, None),
+    ],
+)  # fmt: skip
+def test_a_prefetch_from_storage_has_sglangs_defaults(semantics, disk, own, fetch, prefetch, expected):
+    lower = {"cpu": SimpleNamespace(semantics=semantics)} | ({"disk": object()} if disk else {})
+    model = SimpleNamespace(
+        tiers=SimpleNamespace(lower=lower),
+        machines=[{"tiers": tiers} if tiers else {"tiers": None} for tiers in own],
+        cache=SimpleNamespace(semantics="sglang", layer_groups="as-full"),
+        fetch=SimpleNamespace(**{"policy": "wait", "timeout": None, "timeout_per_ki_token": None, **fetch}),
+        prefetch=SimpleNamespace(**{"threshold": None, "share": 0.5, **prefetch}),
+    )
+    assert storage_prefetch(model) == (None if expected is None else StoragePrefetch(*expected))

@@ -15,7 +15,7 @@ from fake_run import request_columns, write_run
 from hypothesis import given
 from hypothesis import strategies as st
 from kvcache_sim.cli import main
-from kvcache_sim.cli.progress import state_line, time_line
+from kvcache_sim.cli.progress import _Paced, state_line, time_line
 from kvcache_sim.metrics.prefix_cache import LEAST_COMPARED, _sentence, medians_of_equal_length
 from kvcache_sim.metrics.run import Progress
 from kvcache_sim.report.compare.comparison import compare
@@ -227,3 +227,20 @@ def test_the_next_command_of_a_sweep_takes_back_what_the_scenario_sets(tmp_path,
     record = json.loads(Path(f"cells/cells/{first[0]}.json").read_text())
     digest = json.loads(capsys.readouterr().out)["digest"]["results"]
     assert digest in json.dumps(record)
+
+
+def test_progress_is_drawn_once_in_an_interval_and_phases_after_the_first_drawing(monkeypatch):
+    now, drawn = [100.0], []
+    monkeypatch.setattr("kvcache_sim.cli.progress.time.monotonic", lambda: now[0])
+    monkeypatch.setattr("kvcache_sim.cli.progress.time_line", lambda _, wall_s: f"after {wall_s:g} s")
+    monkeypatch.setattr("kvcache_sim.cli.progress.state_line", str)
+    paced = _Paced(lambda *lines: drawn.append(lines), 10.0)
+    for now[0] in (109.5, 110.0, 119.5, 121.0, 130.5):
+        paced.update(now[0])
+    assert [first for first, _ in drawn] == ["after 10 s", "after 21 s"]
+    paced.phase("writing")
+    assert drawn[2:] == [("simulated 100 %", "writing, 30 s so far")]
+    short = _Paced(lambda *lines: drawn.append(lines), 10.0)
+    for now[0], count in ((140.0, 3), (140.5, 4)):
+        short.phase("writing")
+        assert len(drawn) == count

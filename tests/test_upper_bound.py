@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import json
 import re
+from dataclasses import replace
 
 import kvcache_sim
+import numpy as np
 import pytest
 from examples import examples
 from hypothesis import given
@@ -55,6 +57,15 @@ def test_the_last_token_is_computed_unless_a_whole_prompt_may_hit():
 def test_a_partial_id_is_found_as_far_as_an_earlier_prompt_filled_it():
     trace = made([("a", 11, 1, [0, 1]), ("b", 14, 1, [0, 1]), ("c", 16, 1, [0, 1])])
     assert upper_bound_hit_tokens(trace, block_size_tokens=2).tolist() == [0, 10, 14]
+
+
+@pytest.mark.parametrize(
+    ("named", "answer", "held"), [(24, 17, 24), (32, 17, 32), (32, 16, 24), (0, 17, 16), (8, 17, 16)]
+)
+def test_ids_that_cover_the_answer_are_left_as_far_as_it_is_computed(named, answer, held):
+    trace = made([("a", 32, answer, [0, 1, 2, 3]), ("b", 40, 1, [0, 1, 2, 3, 4])])
+    trace = replace(trace, named_tokens=np.array([named, 0]), input_tokens=np.array([16, 40]))
+    assert upper_bound_hit_tokens(trace).tolist() == [0, held]
 
 
 @st.composite
