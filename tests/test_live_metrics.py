@@ -117,3 +117,12 @@ def test_a_percentile_is_no_longer_than_the_longest_lag():
     lags = TokenLags()
     lags.add(1_234_567, 3)
     assert {lags.percentile_ms(part) for part in (0.1, 0.5, 1.0)} == {1.234567}
+
+
+def test_a_percentile_is_that_of_the_first_step_with_as_many_lags():
+    lags = TokenLags()
+    for lag_ns in (10_000, 60_000, 110_000, -5):
+        lags.add(lag_ns, 1)
+    assert [lags.percentile_ms(part) for part in (0.25, 0.5, 0.75, 0.76)] == [0.05, 0.05, 0.1, 0.11]
+    lags.add(5 * 10**9, 1)
+    assert lags.percentile_ms(1.0) == 1000.05

@@ -16,6 +16,7 @@ from kvcache_sim.model.run_intervals import source_kind, step_interval
 from kvcache_sim.model.stated_errors import stated_step_errors
 from kvcache_sim.model.step_time import StepBatch
 from kvcache_sim.model.step_times import load_step_time, step_time_names
+from kvcache_sim.report.sensitivity import assumptions
 from kvcache_sim.report.sensitivity.moves import ANSWERS, Move, Sensitivity
 from kvcache_sim.report.sensitivity.text import _moves_table, sentences
 from support.sensitivity_runs import asked
@@ -121,6 +122,49 @@ def test_a_presets_submission_moves_within_its_measured_range(tmp_path, capsys):
     assert submission["stated"] == "range of pcie5-h100-batched-h2d"
     moved = submission["slow"]["TTFT p50"] - submission["fast"]["TTFT p50"]
     assert moved == pytest.approx(12 * 32 * (952 - 577) / 1e6, abs=0.002)
+
+
+def test_links_that_submit_pieces_alike_move_together(monkeypatch):
+    """Within the range of their preset, the usual error without one; pieces that only take a time, up to twice."""
+    rows = {
+        "a": (10, 0),
+        "b": (10, 3),
+        "c": (20, 0),
+        "d": (0, 3),
+        "e": (0, 0),
+        "": (10, 1),
+        "f": (0, 7),
+        "g": (30, 1),
+    }
+    channels = [
+        SimpleNamespace(name=name, piece_submit_ns=submit, piece_overhead_ns=overhead)
+        for name, (submit, overhead) in (*rows.items(), ("a", (10, 0)), ("d", (0, 3)))
+    ]
+    presets = {
+        10: SimpleNamespace(name="wide", piece_submit_ns=10, piece_submit_range_ns=(5, 40)),
+        20: SimpleNamespace(name="plain", piece_submit_ns=20, piece_submit_range_ns=None),
+    }
+    monkeypatch.setattr(assumptions, "channels_of", lambda _: channels)
+    monkeypatch.setattr(assumptions, "section_of", lambda name, _: name)
+    monkeypatch.setattr(assumptions, "figures_of", lambda channel: channel.piece_submit_ns)
+    monkeypatch.setattr(assumptions, "preset_of", presets.get)
+    scenario = SimpleNamespace(resolved={"channels": {}}, settings=None)
+    usual = "as given it states no error: ±20 % assumed"
+    found = [
+        (
+            one.name.removeprefix("submission of pieces: "),
+            one.factors,
+            one.stated.split(" (")[0],
+            one.is_stated,
+        )
+        for one in assumptions.copy_assumptions(scenario, ())
+    ]
+    assert found == [
+        ("d, f", (1, 2), "pieces submitted while others go", True),
+        ("a, b", (0.5, 4), "range of wide", True),
+        ("c", pytest.approx((1 / 1.2, 1.2)), usual, False),
+        ("g", pytest.approx((1 / 1.2, 1.2)), usual, False),
+    ]
 
 
 def test_copies_that_cost_steps_move_within_their_hosts_range(tmp_path, capsys):
