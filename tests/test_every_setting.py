@@ -11,16 +11,17 @@ from typing import get_origin
 import pytest
 from kvcache_sim.errors import KvsimError
 from kvcache_sim.metrics.names import flatten
-from kvcache_sim.scenario.execute import summarized
+from kvcache_sim.metrics.run_directory import open_run_directory
+from kvcache_sim.scenario.execute import execute, summarized
 from kvcache_sim.scenario.key_list import key_lines
 from kvcache_sim.scenario.measure import measured_requests
 from kvcache_sim.scenario.requests import read_requests
 from kvcache_sim.scenario.schema import MachineSection, ScenarioModel
 from kvcache_sim.scenario.section import Section, defaults, keys, parts, section_in
-from kvcache_sim.simulation import simulate
+from kvcache_sim.simulation import RunOptions, simulate
 from kvcache_sim.workload.generate.build import KINDS
 from msgspec import Meta
-from setting_effects import CHANGES, GENERATED, REFUSALS, Change, Refusal
+from setting_effects import CHANGES, GENERATED, REFUSALS, Change, Refusal, _settings
 from support.setting_traces import filled
 from tiered_scenario import load
 
@@ -62,6 +63,17 @@ def test_a_setting_that_cannot_matter_is_refused_with_the_reason(row: Refusal, f
     with pytest.raises(KvsimError, match=re.escape(row.words)) as refused:
         figures(filled((*row.given, row.assignment), folder))
     assert "\n" not in str(refused.value)
+
+
+@pytest.mark.parametrize("causes", [False, True])
+@pytest.mark.parametrize("group", ["TENANTS", "MODELS", "TEAMS"])
+def test_a_run_that_is_written_meanwhile_has_the_same_summary(group, causes, folder, tmp_path):
+    scenario = load(*filled(tuple(_settings([group])), folder))
+    trace, options = read_requests(scenario), RunOptions(causes=causes)
+    kept = execute(scenario, trace, options).summary
+    with open_run_directory(tmp_path / "run", False) as directory:
+        written = execute(scenario, trace, options, directory=directory).summary
+    assert {**kept, "wall": None} == {**written, "wall": None}
 
 
 # --- every key and every choice has a row ------------------------------------------------------------------
