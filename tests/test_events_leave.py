@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from kvcache_sim.errors import InvariantError
 from kvcache_sim.metrics.columns import EVENT_COLUMNS, OUTCOMES
 from kvcache_sim.metrics.event_log import EventLog
-from kvcache_sim.metrics.parts import Parts
+from kvcache_sim.metrics.parts import Parts, arrays_of, cut, joined, rows_of
 from kvcache_sim.metrics.prefix_cache import outcomes_of
 from kvcache_sim.metrics.run import CodedText
 from kvcache_sim.scenario.execute import execute
@@ -129,3 +129,15 @@ cluster: {machines: 2}
             assert found == always + Counter(
                 {row: n for row, n in optional.items() if start <= row[at] < end}
             )
+
+
+def test_columns_in_pieces_by_hand():
+    first, second = CodedText(np.array([0, 1]), ("a", "b")), CodedText(np.array([2, 0]), ("a", "b", "c"))
+    text = joined([first, second])
+    assert (text.codes.tolist(), text.words) == ([0, 1, 2, 0], ("a", "b", "c"))
+    numbers = joined([np.array([1, 2]), np.array([3])])
+    assert numbers.tolist() == [1, 2, 3]
+    assert joined([first]) is first
+    assert (rows_of(text), rows_of(numbers)) == (4, 3)
+    assert (cut(text, 1, 3).codes.tolist(), cut(numbers, 1, 3).tolist()) == ([1, 2], [2, 3])
+    assert list(arrays_of({"text": text, "n": numbers})) == ["n"]
