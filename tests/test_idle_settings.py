@@ -12,16 +12,31 @@ from types import SimpleNamespace
 
 import pytest
 from kvcache_sim.errors import KvsimError, UsageError
-from kvcache_sim.scenario import effects
+from kvcache_sim.scenario import effects, engine_effects, request_effects
+from kvcache_sim.scenario.cluster_sections import (
+    AdaptersSection,
+    FaultSection,
+    FleetEventSection,
+    FleetSection,
+    ModelsSection,
+    ServedModelSection,
+    TenantSection,
+    TenantsSection,
+)
 from kvcache_sim.scenario.idle import IdleError
 from kvcache_sim.scenario.load import varied_from_text
+from kvcache_sim.scenario.replica_section import ReplicaSection
+from kvcache_sim.scenario.router_section import RouterIndexSection, RouterSection, RouterViewSection
 from kvcache_sim.scenario.schema import (
+    CacheSection,
     ClusterSection,
     FetchSection,
+    PoolsSection,
     PrefetchSection,
     ScenarioModel,
     WriteSection,
 )
+from kvcache_sim.scenario.trace_section import RetentionSection
 from kvcache_sim.scenario.yaml_tree import read_tree
 from kvcache_sim.sweeps.cell import Limits
 from kvcache_sim.sweeps.simulation import plan_sweep
@@ -284,3 +299,97 @@ def test_every_reason_why_a_channel_has_no_use(
     expected += [()] if len(loads) == len(edges) and fetch == "never" and path != "via-cpu" else []
     expected += [("priority",)] if priority == "loads-first" and len(edges) == 1 else []
     assert [where[2:] for where, _ in effects._channels(model)] == expected
+
+
+def paths_of(findings) -> list[str]:
+    return [".".join(map(str, path)) for path, _ in findings]
+
+
+@pytest.mark.parametrize("seed", range(200))
+def test_every_reason_of_tenants_retention_and_adapters(seed: int):
+    draw = random.Random(seed)
+    name = {"weight": draw.choice([1.0, 3.0]), "priority": draw.choice([0, 1]), "tokens_per_s": draw.choice([None, 9]), "burst": draw.choice([None, 5]), "cache_blocks": draw.choice([None, 0, 4])}  # fmt: skip
+    own = {"max_in_flight": draw.choice([None, 2]), "order": draw.choice(["in-turn", "random"]), "isolate": draw.choice([False, True])}  # fmt: skip
+    of = {"a": TenantSection(**name)} if draw.random() < 0.8 else {}
+    enabled, instant, polled, tree, given = (draw.random() < 0.5 for _ in range(5))
+    model = ScenarioModel(
+        cache=CacheSection(enabled=enabled, semantics="tree" if tree else "vllm"),
+        replica=ReplicaSection(instant=instant),
+        router=RouterSection(view=RouterViewSection(interval=7 if polled else 0)),
+        tenants=TenantsSection(of=of, **own) if given else None,
+        retention=RetentionSection() if given else None,
+        adapters=AdaptersSection() if given else None,
+    )
+    waits = own["max_in_flight"] is not None
+    holds_back = waits or bool(of and name["tokens_per_s"])
+    expected = []
+    if given:
+        expected += ["tenants.order"] * (own["order"] == "random" and not holds_back)
+        if of:
+            expected += ["tenants.of.a.weight"] * (name["weight"] != 1 and not waits)
+            expected += ["tenants.of.a.priority"] * (name["priority"] != 0 and not waits)
+            expected += ["tenants.of.a.burst"] * (name["burst"] is not None and name["tokens_per_s"] is None)
+        expected += ["tenants"] * (holds_back and instant)
+        expected += ["tenants"] * (bool(of) and name["cache_blocks"] is not None and not (tree and enabled))
+        expected += ["tenants"] * (holds_back and polled)
+        expected += ["tenants.isolate"] * (own["isolate"] and not enabled)
+    assert paths_of(request_effects.of_tenants(model)) == expected
+    refused = ["retention"] * (not (tree and enabled)) + ["retention"] * instant
+    assert paths_of(request_effects.of_retention(model)) == (refused if given else [])
+    assert paths_of(request_effects.of_models(model, ())) == (["adapters"] if given and not enabled else [])
+
+
+@pytest.mark.parametrize("seed", range(200))
+def test_every_reason_of_models(seed: int):
+    draw = random.Random(seed)
+    machines, counted = draw.choice(
+        [(3, {"a": 1, "b": 2}), (3, {"a": 1, "b": 1}), (2, {"a": 1, "b": 1}), (2, {})]
+    )
+    joins, repairs, handed, elsewhere, ranks, pool, index = (draw.random() < 0.3 for _ in range(7))
+    kind = draw.choice(["truth", "gateway-tree"])
+    plan = [FleetEventSection(at=1, do=draw.choice(["join", "drain"]))]
+    faults = [FaultSection(do=draw.choice(["lose", "slow"]), mtbf=5, repair=draw.choice([None, 3]))]
+    model = ScenarioModel(
+        models=ModelsSection(of={name: ServedModelSection(machines=count) for name, count in counted.items()}),
+        cluster=ClusterSection(machines=machines, pool=object() if pool else None),
+        fleet=FleetSection(
+            plan=plan if joins else [], faults=faults if repairs else [],
+            scaling=object() if draw.random() < 0.2 else None,
+        ),
+        fetch=FetchSection(lookup="cluster" if elsewhere else "local"),
+        replica=ReplicaSection(dp=2 if ranks else 1),
+        router=RouterSection(index=RouterIndexSection(kind=kind), index_blocks=9 if index else None),
+    )  # fmt: skip
+    roles = [SimpleNamespace(role=role) for role in ("both", "prefill" if handed else "both")]
+    reasons = [
+        sum(counted.values()) != machines,
+        model.fleet.scaling is not None or (joins and plan[0].do == "join"),
+        repairs and faults[0].do == "lose" and faults[0].repair == 3,
+        *(handed, elsewhere, ranks, pool, index and kind == "truth"),
+    ]
+    expected = ["models"] * (sum(reasons) if counted else 1)
+    assert paths_of(request_effects.of_models(model, roles)) == expected
+
+
+@pytest.mark.parametrize("seed", range(200))
+def test_every_reason_of_ranks_and_stages(seed: int):
+    draw = random.Random(seed)
+    named, own, lower, prefill, decode = (draw.random() < 0.4 for _ in range(5))
+    settings = {"dp": draw.choice([1, 2]), "pp": draw.choice([None, 1, 2]), "instant": draw.random() < 0.3, "scheduler": draw.choice(["kvsim", "vllm"]), "async_scheduling": draw.choice(["none", "length"])}  # fmt: skip
+    replica = ReplicaSection(**settings)
+    machine = SimpleNamespace(replica=replica, tiers=SimpleNamespace(lower={"cpu": 1} if lower else {}))
+    model = ScenarioModel(
+        replica=replica,
+        machines=[{"replica": {"dp": 2} if named else {"pp": 2} if own else None}],
+        pools=PoolsSection(prefill=int(prefill), decode=int(decode)),
+    )
+    expected = ["machines.0.replica.dp"] * named
+    if settings["dp"] > 1:
+        reasons = (settings["instant"], lower, prefill or decode, settings["scheduler"] != "kvsim")
+        expected += ["replica.dp"] * sum(reasons)
+    assert paths_of(engine_effects.of_ranks(model, (machine,))) == expected
+    staged = settings["pp"] == 2 and (
+        settings["scheduler"] != "vllm" or settings["async_scheduling"] != "none" or lower
+    )
+    where = "machines.0.replica.pp" if own and not named else "replica.pp"
+    assert paths_of(engine_effects.of_parallel(model, (machine,))) == [where] * staged
