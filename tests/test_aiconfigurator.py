@@ -3,6 +3,7 @@ cache."""
 
 import json
 import socket
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -371,3 +372,12 @@ def test_an_unknown_model_is_refused_as_step_times_show_refuses_it(capsys):
     setting = f"replica.step_time={name}"
     assert kvsim(["simulate", "--set", setting, "--set", "workload.kind=conversational"]) == 2
     assert shown in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("mixed", "said"), [(2.0, ""), (1.99, "cost 50% of"), (1.0, "cost 25% of"), (9.0, "")]
+)
+def test_kv_that_costs_less_than_half_in_steps_with_a_chunk_is_said(mixed, said):
+    model = SimpleNamespace(kv_mixed_ms_per_thousand=mixed, kv_ms_per_thousand=4.0)
+    found = source._cheap_kv(SimpleNamespace(model=model))
+    assert (len(found), said in "".join(found)) == (int(said != ""), True)

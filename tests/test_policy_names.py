@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 from kvcache_sim.cli.main import run as kvsim
 from kvcache_sim.errors import EXIT_INTERNAL, EXIT_USAGE, KvsimError, UsageError
+from kvcache_sim.policies.resolve import parse_variant
 from kvcache_sim.scenario.load import load_scenario, scenario_from_text
 from kvcache_sim.scenario.policy_names import POLICY_KINDS
 from kvcache_sim.scenario.requests import read_requests
@@ -274,3 +275,36 @@ def test_a_scenario_file_names_a_plugin_in_its_directory(own, tmp_path_factory, 
     monkeypatch.chdir(tmp_path_factory.mktemp("elsewhere"))
     (own / "s.yaml").write_text(BASE + 'fetch: {policy: "own.py:HalfOf"}\n')
     assert load_scenario(own / "s.yaml").settings.movement.fetch == f"{own}/own.py:HalfOf"
+
+
+@pytest.mark.parametrize(
+    ("text", "blocks"), [("1", 1 / 16), ("32768", 2048), ("0", None), ("-1", None), ("", None), ("1.5", None)]
+)
+def test_a_context_of_attention_is_at_least_a_token(text, blocks):
+    if blocks is None:
+        with pytest.raises(UsageError, match=r"tokens of context, such as pgdsf:32768"):
+            parse_variant(f"pgdsf:{text}", 16)
+    else:
+        assert parse_variant(f"pgdsf:{text}", 16).attention_blocks == blocks
+
+
+@pytest.mark.parametrize(
+    ("text", "ranges"),
+    [
+        ("0-1024=90@30s, 1024-=20", [(0, 64, 90, 30 * 10**9), (64, None, 20, None)]),
+        ("0-1=100", [(0, 1, 100, None)]),
+        ("1-17=0", [(1, 2, 0, None)]),
+        ("1-16=0", None),
+        ("0-0=5", None),
+        ("0-16=101", None),
+        ("16-=5,", None),
+        ("5", None),
+    ],
+)
+def test_ranges_of_priorities_hold_the_blocks_that_begin_in_them(text, ranges):
+    if ranges is None:
+        with pytest.raises(UsageError, match="policy setting not understood"):
+            parse_variant(f"priority:{text}", 16)
+        return
+    found = parse_variant(f"priority:{text}", 16).ranges
+    assert [(a, end if end < 2**32 - 1 else None, *rest) for a, end, *rest in found] == ranges

@@ -6,10 +6,12 @@ import json
 import math
 from functools import cache
 from importlib.resources import files
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 from kvcache_sim.cli.main import run as kvsim
+from kvcache_sim.model import stated_errors
 from kvcache_sim.model.calibration.coverage import GROUPS, LEAST_HELD, MOST_RATIO, Judged, cell, cells, judged
 from kvcache_sim.model.run_errors import FIGURES, LOADS, RATE, Factors, Kind, MeasuredRun, measured_runs
 from kvcache_sim.model.run_intervals import (
@@ -226,3 +228,21 @@ def test_a_finished_run_has_a_load():
 def test_other_words_are_refused(arguments, capsys):
     assert kvsim(["calibrate", "coverage", *arguments]) == 2
     assert "is not one of" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("coefficients", "expected"),
+    [
+        ({"kv_ms_per_thousand": 2, "kv_mixed_ms_per_thousand": 3}, (0.8 / 1.5, 2.4 / 1.5)),
+        ({"kv_ms_per_thousand": 2, "kv_mixed_ms_per_thousand": 1}, (1.0, 4.8)),
+        ({"kv_ms_per_thousand": 2, "kv_mixed_ms_per_thousand": 8}, (0.2, 1.0)),
+        ({"kv_ms_per_thousand": 2}, (0.8, 2.4)),
+        ({"kv_mixed_ms_per_thousand": 2}, (0.8, 2.4)),
+        ({}, (0.8, 2.4)),
+    ],
+)
+def test_an_assumed_cost_of_kv_in_mixed_steps_has_the_range_of_its_gpu(monkeypatch, coefficients, expected):
+    kernels = SimpleNamespace(mixed_kv_range=(0.8, 2.4))
+    monkeypatch.setattr(stated_errors, "load_gpu", lambda name: SimpleNamespace(kernels=kernels))
+    found = stated_errors._assumed_mixed_kv({"coefficients": coefficients, "gpu": "g"})
+    assert found == pytest.approx(expected)
