@@ -23,7 +23,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from kvcache_sim.live.clock import WallClock
 from kvcache_sim.live.events.announcer import Announcer, EventSettings
-from kvcache_sim.live.events.hashes import BlockHashes, as_integer
+from kvcache_sim.live.events.hashes import BlockHashes, as_integer, cbor
 from kvcache_sim.live.events.layout import AllBlocksCleared, Batch, BlockRemoved, BlockStored, packed
 from kvcache_sim.live.events.publisher import Endpoint
 from kvcache_sim.live.events.source import EventSource, medium_of
@@ -394,3 +394,38 @@ def test_events_of_drawn_changes_name_what_each_tier_holds(data, as_bytes):
     known.clear()
     source.forget()
     assert not source._digests
+
+
+@pytest.mark.parametrize(
+    ("value", "found"),
+    [
+        (0, "00"),
+        (23, "17"),
+        (24, "1818"),
+        (255, "18ff"),
+        (256, "190100"),
+        (65_535, "19ffff"),
+        (65_536, "1a00010000"),
+        (2**32 - 1, "1affffffff"),
+        (2**32, "1b0000000100000000"),
+        (2**64 - 1, "1bffffffffffffffff"),
+        (-1, "20"),
+        (-24, "37"),
+        (-25, "3818"),
+        (-256, "38ff"),
+        (-257, "390100"),
+        (None, "f6"),
+        (b"", "40"),
+        (b"\x01" * 24, "5818" + "01" * 24),
+        ("é", "62c3a9"),
+        ((), "80"),
+        ((1, (b"a", None)), "8201824161f6"),
+    ],
+)
+def test_canonical_cbor_has_the_shortest_head_of_rfc_8949(value, found):
+    assert cbor(value).hex() == found
+
+
+def test_a_number_beyond_64_bits_has_no_head():
+    with pytest.raises(OverflowError):
+        cbor(2**64)

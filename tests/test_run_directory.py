@@ -300,3 +300,12 @@ def test_a_table_reads_back_and_equal_columns_give_equal_bytes(tmp_path):
     assert again["kind"].codes.tolist() == columns["kind"].codes.tolist()
     assert again["time_ns"].dtype == np.int64
     assert again["machine"].dtype == np.int16
+
+
+@pytest.mark.parametrize("value", [float("nan"), float("inf")])
+def test_a_number_that_is_not_finite_is_written_to_no_file(tmp_path, value):
+    with open_run_directory(tmp_path / "out", False) as directory:
+        with pytest.raises(ValueError, match="Out of range"):
+            directory.write_json("run.json", {"x": value})
+        directory.write_json("run.json", {"é": [1.5, None]})
+        assert (directory.part / "run.json").read_text() == '{\n  "é": [\n    1.5,\n    null\n  ]\n}\n'

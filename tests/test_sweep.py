@@ -9,9 +9,12 @@ import pytest
 from examples import examples
 from hypothesis import given
 from hypothesis import strategies as st
+from kvcache_sim.cli.reading import LEAST_BYTES, parse_memory
 from kvcache_sim.errors import UsageError
 from kvcache_sim.metrics.objectives import pareto_front, parse_objectives
+from kvcache_sim.report.best_cell import best_row
 from kvcache_sim.rng.root import repeat_seed
+from kvcache_sim.sweeps import study as studies
 from kvcache_sim.sweeps.cell import Cell, CellRecord, Limits, Study
 from kvcache_sim.sweeps.coordinator import merge_shards, run_sweep
 from kvcache_sim.sweeps.plan import Plan, Resolved, keep_plan, lay_out
@@ -234,3 +237,91 @@ def test_files_of_models_and_gpus_are_inputs_of_a_sweep(tmp_path):
     prepared, resolve = prepare(read_sweep_file(study))
     resolve({"seed": 1})
     assert {Path(path).name for path in prepared.files} == {"m.toml", "g.toml", "l.csv"}
+
+
+@pytest.mark.parametrize(
+    ("low", "high", "scale", "found"),
+    [
+        (1, 2, "linear", (1, 2, False, "", True)),
+        (1, 2.5, "linear", (1, 2.5, False, "", False)),
+        (0.1, 2, "log", (0.1, 2, True, "", False)),
+        (-1, 0, "linear", (-1, 0, False, "", True)),
+        ("1KiB", "2KiB", "linear", (1024, 2048, False, "B", True)),
+        ("1ms", "1s", "log", (10**6, 10**9, True, "ns", True)),
+        ("3 blocks", "4 blocks", "linear", (3, 4, False, " blocks", True)),
+        (2, 2, "linear", "empty range.*expected low < high$"),
+        (0, 2, "log", "empty range.*expected low < high, both above zero$"),
+        (1, "2KiB", "linear", "bounds with different units"),
+        (1, 2, "root", "unknown scale"),
+        ("3 block", "4 blocks", "linear", "not a bound"),
+        ("x blocks", "4 blocks", "linear", "not a bound"),
+        (True, 2, "linear", "not a bound"),
+        (1, float("inf"), "linear", "not a bound"),
+    ],
+)
+def test_a_range_is_read_by_its_bounds(low, high, scale, found):
+    if isinstance(found, str):
+        with pytest.raises(UsageError, match=found):
+            interval(low, high, scale, "w")
+    else:
+        one = interval(low, high, scale, "w")
+        assert (one.low, one.high, one.logarithmic, one.unit, one.whole) == found
+
+
+@pytest.mark.parametrize(
+    ("read", "value", "found"),
+    [
+        (studies._points, None, []),
+        (studies._points, [{"seed": 1}], [{"seed": 1}]),
+        (studies._points, [], "not a list of settings"),
+        (studies._points, {"seed": 1}, "not a list of settings"),
+        (studies._dimension, {"choice": [1, 2]}, Choice((1, 2))),
+        (studies._dimension, {"choice": []}, "not a choice"),
+        (studies._dimension, {"choice": 3}, "not a choice"),
+        (studies._dimension, {"choice": [1], "low": 2}, "not a choice"),
+        (studies._dimension, {"low": 1}, "no range"),
+        (studies._dimension, {"high": 1}, "no range"),
+        (studies._dimension, {"low": 1, "high": 2}, interval(1, 2, "linear", "w")),
+        (studies._dimension, {"low": 1, "high": 2, "scale": "log"}, interval(1, 2, "log", "w")),
+    ],
+)
+def test_parts_of_a_study_are_read_or_refused(read, value, found):
+    if isinstance(found, str):
+        with pytest.raises(UsageError, match=found):
+            read(value, "w")
+    else:
+        assert read(value, "w") == found
+
+
+@pytest.mark.parametrize(
+    ("space", "line"),
+    [
+        (Space(grid={"a": [1]}, columns={"b": [1, 2], "c": [3, 4]}, points=[{"d": 1}]), ""),
+        (Space(columns={"b": [1, 2], "c": [3]}), "zipped lists differ in length"),
+        (Space(grid={"a": [1]}, columns={"a": [1]}), "a is set twice; got grid and zip"),
+        (Space(grid={"a": [1]}, points=[{"b": 1}, {"a": 2}]), "a is set twice; got grid and list"),
+        (
+            Space(points=[{"b": 1}], draws={"b": Choice((1,))}, draw_count=1),
+            "b is set twice; got list and random",
+        ),
+    ],
+)
+def test_a_setting_comes_from_one_part_of_a_space(space, line):
+    if line:
+        with pytest.raises(UsageError, match=line):
+            studies._check_space(space, "w")
+    else:
+        studies._check_space(space, "w")
+
+
+def test_the_best_row_is_the_first_of_the_least_or_the_most():
+    rows = [{"n": 1, "x": None}, {"n": 2, "x": 5}, {"n": 3, "x": 4.0}, {"n": 4, "x": 4}, {"n": 5, "x": 5.0}]
+    assert [best_row(rows, "x", largest)["n"] for largest in (False, True)] == [3, 2]
+    with pytest.raises(UsageError, match="no cell has this figure; got y"):
+        best_row(rows, "y")
+
+
+def test_the_memory_of_a_curve_is_at_least_what_python_takes():
+    assert [parse_memory(text) for text in ("", f"{LEAST_BYTES}B", "4GiB")] == [0, LEAST_BYTES, 4 << 30]
+    with pytest.raises(UsageError, match="--memory: too little memory"):
+        parse_memory(f"{LEAST_BYTES - 1}B")
