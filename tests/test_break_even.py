@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from kvcache_sim.cache.settings import CacheSettings, MovementSettings, TierSettings
 from kvcache_sim.channels.settings import ChannelSettings
-from kvcache_sim.model.step_time import StepTimeTable
+from kvcache_sim.model.step_time import StepBatch, StepTimeTable
 from kvcache_sim.report.explain import break_even as explained
 from kvcache_sim.serving.settings import ClusterSettings, MachineSettings, ReplicaSettings
 from kvcache_sim.simulation import simulate
@@ -152,3 +152,16 @@ def test_hits_of_the_length_itself_are_not_shorter(monkeypatch):
     )
     said = explained.break_even("cpu", case)
     assert said.endswith("from 48 tokens, on an idle channel; 25.0 % of its hits were shorter.")
+
+
+@pytest.mark.parametrize(
+    ("tokens", "chunks"),
+    [(40, [(40, 0)]), (41, [(40, 0), (1, 40)]), (100, [(40, 0), (40, 40), (20, 80)]), (1, [(1, 0)]), (0, [])],
+)
+def test_a_prefix_is_computed_in_chunks_of_the_budget_without_decodes(tokens, chunks):
+    batches = []
+    table = SimpleNamespace(step=lambda batch: (batches.append(batch), 7 + len(batches))[1])
+    machine = SimpleNamespace(replica=SimpleNamespace(max_num_batched_tokens=40), step_time=table)
+    found = explained.compute_ns(SimpleNamespace(machines=[machine]), tokens)
+    assert batches == [StepBatch((chunk,), 0, 0, 0) for chunk in chunks]
+    assert found == sum(8 + n for n in range(len(chunks)))

@@ -3,6 +3,7 @@
 from dataclasses import replace
 from importlib.resources import files
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -10,7 +11,7 @@ from docs_data import figures
 from kvcache_sim.cli.main import run as kvsim
 from kvcache_sim.errors import UsageError
 from kvcache_sim.model.calibration.design import Form, form_for, padded_rows
-from kvcache_sim.model.calibration.fit import fit_step_time, predict_ms
+from kvcache_sim.model.calibration.fit import chunk_base_ns, fit_step_time, predict_ms
 from kvcache_sim.model.calibration.kernels import read_kernels, with_all_reduces, with_spreads
 from kvcache_sim.model.calibration.model_file import Provenance, model_text
 from kvcache_sim.model.calibration.rows import (
@@ -90,6 +91,14 @@ def test_the_matrix_times_coefficients_is_the_time_of_their_model(name):
         assert matrix[at, form.floors.shared].tolist() == pytest.approx(
             [max(kv, form.least_kv_tokens * n) / 1e3 * holds for holds in (1, new > 0)]
         )
+
+
+def test_a_chunk_with_any_past_has_the_base_of_those_with_a_past():
+    tokens, rows = np.array([0, 1, 2]), SimpleNamespace(past_tokens=np.array([0.0, 1.0, 9.0]))
+    table = SimpleNamespace(base_ns=np.array([10, 11, 12]), past_base_ns=np.array([20, 21, 22]))
+    assert chunk_base_ns(table, tokens, rows).tolist() == [10, 21, 22]
+    table.past_base_ns = np.zeros(0, np.int64)
+    assert chunk_base_ns(table, tokens, rows).tolist() == [10, 11, 12]
 
 
 def test_a_scan_reads_the_longest_kv_of_a_step_with_a_chunk():

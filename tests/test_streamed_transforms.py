@@ -13,6 +13,7 @@ from hypothesis import HealthCheck, given
 from hypothesis import strategies as st
 from kvcache_sim.cli import reading as progress
 from kvcache_sim.cli.main import run
+from kvcache_sim.cli.trace.options import load_windows
 from kvcache_sim.errors import TraceError
 from kvcache_sim.workload import rows as row_parts
 from kvcache_sim.workload.readers import ReadSettings, stream
@@ -116,3 +117,12 @@ def test_progress_is_shown_where_a_file_is_written(tmp_path, capsys, windows, mo
         assert copies == (3 if verb == "repeat" else 1)
         assert run(["trace", verb, path, *own]) == 0
         assert "M references" not in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(("output", "watched"), [("out.jsonl", 1), ("-", 0)])
+def test_the_reading_of_a_long_trace_is_shown_where_its_rows_are_not(monkeypatch, output, watched):
+    watches = []
+    rows = SimpleNamespace(watch=watches.append, warnings=("later",))
+    monkeypatch.setattr("kvcache_sim.workload.readers.read.open_windows", lambda path, reading: rows)
+    assert load_windows("trace.jsonl", None, output) is rows
+    assert len(watches) == watched
