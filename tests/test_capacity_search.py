@@ -12,8 +12,12 @@ from examples import examples
 from hypothesis import given
 from hypothesis import strategies as st
 from kvcache_sim.cli.main import run
+from kvcache_sim.sizing import candidate
 from kvcache_sim.sizing.counts import count_sentences, next_count, smallest_holding
 from kvcache_sim.sizing.splits import best_split, next_splits, split_sentences
+from kvcache_sim.sweeps.cell import Limits
+from kvcache_sim.sweeps.space import Space
+from kvcache_sim.sweeps.study import SweepFile
 from support.one_by_one import ONE_BY_ONE, service_times, unwrapped, write_trace
 
 
@@ -191,3 +195,27 @@ def test_pools_need_two_machines_that_are_not_split_yet(tmp_path, monkeypatch, c
     assert "one machine cannot be split" in capsys.readouterr().err
     assert run([*common, "--set", "pools.prefill=1", "--set", "pools.decode=1"]) == 2
     assert "pools are set already" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("named", [True, False])
+@pytest.mark.parametrize(
+    ("own", "limits", "measure", "slo"),
+    [
+        ({}, {}, candidate._WARMUP, None),
+        ({"measure": {"warmup": 3}, "slo": {"ttft": "1s"}}, {}, {"warmup": 3}, {"ttft": "1s"}),
+        ({"measure": None, "slo": None}, {"tpot": "9ms"}, candidate._WARMUP, {"tpot": "9ms"}),
+        (
+            {"slo": {"ttft": "1s", "tpot": "5ms"}},
+            {"tpot": "9ms"},
+            candidate._WARMUP,
+            {"ttft": "1s", "tpot": "9ms"},
+        ),
+    ],
+)
+def test_a_study_is_measured_with_the_limits_of_the_question(tmp_path, named, own, limits, measure, slo):
+    (tmp_path / "s.yaml").write_text(json.dumps({"seed": 4, **own}))
+    scenario = "s.yaml" if named else {"seed": 4, **own}
+    file = SweepFile(tmp_path / "study.yaml", "s", scenario, Space(), 1, 0, Limits())
+    found = candidate._measured(file, limits)
+    assert found.path == tmp_path / ("s.yaml" if named else "study.yaml")
+    assert (found.scenario["seed"], found.scenario["measure"], found.scenario.get("slo")) == (4, measure, slo)

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from fake_run import SCENARIO, made_up_run, request_columns, write_run
 from kvcache_sim.cli.main import run as kvsim
+from kvcache_sim.errors import UsageError
 from kvcache_sim.metrics.resampling import DRAWS, resampled_rows
 from kvcache_sim.report.compare.comparison import compare, differing_settings
 from kvcache_sim.report.compare.samples import STATISTICS, samples_of
@@ -180,3 +181,25 @@ def test_a_scenarios_first_run_has_its_own_seed_and_the_others_those_of_repeats(
         seeds = [[run.scenario["seed"] for run in side] for side in sides]
     assert seeds == [[5, *(repeat_seed(5, n) for n in range(1, repeats))]] * 2
     assert [run.label for side in sides for run in side] == ["a"] * repeats + ["b"] * repeats
+
+
+@pytest.mark.parametrize(
+    ("sides", "repeats", "line"),
+    [
+        (("run", "run"), 1, ""),
+        (("run", "run"), 2, "--repeats: finished runs cannot be repeated"),
+        (("run", "s.yaml"), 2, "run: a finished run cannot be repeated"),
+        (("s.yaml", "s.yaml"), 2, ""),
+    ],
+)
+def test_only_scenarios_are_repeated(tmp_path, sides, repeats, line):
+    write_run(tmp_path / "run", request_columns(5))
+    (tmp_path / "s.yaml").write_text("workload: {kind: diverse, requests: 3}\n")
+    with ExitStack() as stack:
+        if line:
+            with pytest.raises(UsageError, match=line):
+                open_sides([tmp_path / side for side in sides], repeats, stack)
+            return
+        found = open_sides([tmp_path / side for side in sides], repeats, stack)
+    assert [len(side) for side in found] == [repeats if side == "s.yaml" else 1 for side in sides]
+    assert [side[0].label for side in found] == [f"{sides[0].removesuffix('.yaml')} ({n})" for n in (1, 2)]

@@ -505,3 +505,33 @@ def test_hops_of_a_load_overlap_and_the_slowest_counts_whole():
     machine = SimpleNamespace(edge_channels={name: name for name in wires})
     settings = SimpleNamespace(machines=[machine], cache=cache, channels=wires)
     assert load_ns(settings, "disk", 1600) == 1600 * 1000 * 10 + 7 + 8
+
+
+ASKED = {
+    "--request": ["--request", "0"],
+    "--session": ["--session", "0"],
+    "--prefixes": ["--prefixes"],
+    "--sensitivity": ["--sensitivity"],
+    "--regret": ["--regret"],
+    "--worst, --between": ["--worst", "1"],
+}
+
+
+@pytest.mark.parametrize("first", ASKED)
+@pytest.mark.parametrize("second", ASKED)
+def test_a_run_is_asked_one_question_at_a_time(tmp_path, capsys, first, second):
+    """An answer needs the run, which is not there; two questions are refused before it is opened."""
+    options = ASKED[first] if first == second else [*ASKED[first], *ASKED[second]]
+    assert kvsim(["explain", str(tmp_path / "none"), *options]) != 0
+    line = capsys.readouterr().err
+    names = [name for name in ASKED if name in (first, second)]
+    refused = f"{', '.join(names)}: one at a time" in line
+    assert refused == (first != second), line
+    if first == second and "--sensitivity" not in names and "--regret" not in names:
+        assert kvsim(["explain", str(tmp_path / "none"), *options, "--plugins"]) == 2
+        assert "has no effect without --sensitivity or --regret" in capsys.readouterr().err
+
+
+def test_worst_and_a_window_are_one_question(tmp_path, capsys):
+    assert kvsim(["explain", str(tmp_path / "none"), "--worst", "3", "--between", "1s", "2s"]) != 0
+    assert "one at a time" not in capsys.readouterr().err
