@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from contextlib import ExitStack
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -12,6 +13,7 @@ from kvcache_sim.cli.main import run as kvsim
 from kvcache_sim.errors import UsageError
 from kvcache_sim.metrics.resampling import DRAWS, resampled_rows
 from kvcache_sim.report.compare.comparison import compare, differing_settings
+from kvcache_sim.report.compare.printed import comparison_text
 from kvcache_sim.report.compare.samples import STATISTICS, samples_of
 from kvcache_sim.report.compare.sides import open_sides
 from kvcache_sim.report.compare.text import sentences
@@ -203,3 +205,13 @@ def test_only_scenarios_are_repeated(tmp_path, sides, repeats, line):
         found = open_sides([tmp_path / side for side in sides], repeats, stack)
     assert [len(side) for side in found] == [repeats if side == "s.yaml" else 1 for side in sides]
     assert [side[0].label for side in found] == [f"{sides[0].removesuffix('.yaml')} ({n})" for n in (1, 2)]
+
+
+def test_settings_that_differ_are_a_table_on_request(runs):
+    comparison = compared(runs, "same")
+    short, long = comparison_text(comparison), comparison_text(comparison, all_settings=True)
+    table = [part for part in long.split("\n\n") if part not in short.split("\n\n")]
+    assert len(table) == 1
+    assert table[0].splitlines()[-1].split() == ["tiers.cpu.capacity", "512GiB", "1TiB"]
+    alike = replace(comparison, settings={})
+    assert comparison_text(alike, all_settings=True) == comparison_text(alike)

@@ -17,6 +17,7 @@ from examples import examples
 from hypothesis import given
 from hypothesis import strategies as st
 from kvcache_sim.cli.main import run
+from kvcache_sim.errors import UsageError
 from kvcache_sim.metrics import measurement
 from kvcache_sim.metrics.channel_use import ChannelUse, later_use
 from kvcache_sim.metrics.load_run import load_run
@@ -436,3 +437,10 @@ def test_tiers_are_full_when_the_last_bounded_one_is_near_its_most(data):
     with pytest.MonkeyPatch.context() as patched:
         patched.setattr(measurement, "parts_of", lambda _: parts)
         assert measurement._full_from_ns(run) == max(fulls)
+
+
+def test_without_requests_all_are_measured_unless_a_part_is_left_out():
+    empty = trace_of([])
+    assert MeasuredRequests(4, Measure(), empty).marks_ns == ()
+    with pytest.raises(UsageError):
+        MeasuredRequests(4, Measure(Edge(requests=1)), empty)

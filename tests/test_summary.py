@@ -19,6 +19,7 @@ from kvcache_sim.metrics.prefix_cache import Medians
 from kvcache_sim.metrics.run import COUNTERS, CodedText, CountedTimes, EngineUse, Run
 from kvcache_sim.metrics.summary import DEFINITIONS, summarize
 from kvcache_sim.metrics.summary_text import brief_text, percent, summary_text, time_cell
+from kvcache_sim.metrics.ttft_parts import ROWS
 from kvcache_sim.units import format_time_ms
 
 WALL = {"cpu_s": 12345.678, "peak_rss_bytes": 3 << 40}
@@ -319,3 +320,21 @@ def test_a_time_has_its_unit_from_a_hundred_seconds_on(ms, cell):
     assert prefix_cache._sentence(Counter(admitted=2), None) == "no request was admitted"
     none = Counter(prompts=8, admitted=2)
     assert prefix_cache._sentence(none, None) == "0 requests hit, in full or in part, 2 missed"
+
+
+@pytest.mark.parametrize("every", [False, True])
+def test_the_parts_of_ttft_stand_below_their_names(every):
+    """In columns of eight, or of six where all parts are there."""
+    summary = {**summarize(example(), 512), "wall": WALL}
+    shown = {part.name: float(n + 1) for n, part in enumerate(ROWS) if every or not part.only_if_any}
+    parts = {part.name: {"avg": shown.get(part.name, 0.0)} for part in ROWS}
+    summary["latency"] = summary["latency"] | {"ttft_parts": parts}
+    lines = summary_text(summary, "run        x").splitlines()
+    at = next(n for n, line in enumerate(lines) if line.startswith("TTFT avg = "))
+    widths = [max(len(name), 6 if every else 8) for name in shown]
+    names, values = (
+        " + ".join(f"{one:>{width}}" for one, width in zip(row, widths, strict=True))
+        for row in (shown, [f"{value:g}" for value in shown.values()])
+    )
+    ttft = time_cell(summary["latency"]["ttft"]["avg"])
+    assert lines[at : at + 2] == [f"TTFT avg = {names}", f"{ttft:>8} = {values}"]
