@@ -591,3 +591,26 @@ def test_an_engine_whose_size_is_unknown_has_no_shadows_but_the_unbounded_one(ca
 def test_an_event_whose_type_is_no_text_is_of_an_unknown_type(tag: object):
     batch = batch_of([1.0, [[tag, [1]], {"type": tag}], 0])
     assert (batch.events, batch.unknown) == ((), 2)
+
+
+@pytest.mark.parametrize(
+    ("options", "line"),
+    [
+        ("", "one of the two is needed"),
+        ("none.jsonl --kv-events tcp://127.0.0.1:1", "one of the two is needed"),
+        (
+            "none.jsonl --kv-events-replay tcp://127.0.0.1:1",
+            "--kv-events-replay: has no effect with a capture",
+        ),
+        ("none.jsonl --salt-file salt", "--salt-file: has no effect without --capture"),
+        ("none.jsonl --force", "--force: has no effect without --capture"),
+        ("none.jsonl --every inf", "--every: not a finite number"),
+        ("none.jsonl --times 1.5 --every 3 --pause 2", "none.jsonl"),
+    ],
+)
+def test_options_of_the_verb_that_cannot_hold(tmp_path, monkeypatch, capsys, options, line):
+    monkeypatch.chdir(tmp_path)
+    assert run(["shadow", *options.split()]) != 0
+    shown = capsys.readouterr().err
+    assert line in shown
+    assert shown.count("\n") == 1
