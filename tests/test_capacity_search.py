@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 from itertools import pairwise
+from types import SimpleNamespace
 
 import kvcache_sim as kv
 import pytest
@@ -13,6 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from kvcache_sim.cli.main import run
 from kvcache_sim.sizing import candidate
+from kvcache_sim.sizing import text as sizing_text
 from kvcache_sim.sizing.counts import count_sentences, next_count, smallest_holding
 from kvcache_sim.sizing.splits import best_split, next_splits, split_sentences
 from kvcache_sim.sweeps.cell import Limits
@@ -219,3 +221,31 @@ def test_a_study_is_measured_with_the_limits_of_the_question(tmp_path, named, ow
     found = candidate._measured(file, limits)
     assert found.path == tmp_path / ("s.yaml" if named else "study.yaml")
     assert (found.scenario["seed"], found.scenario["measure"], found.scenario.get("slo")) == (4, measure, slo)
+
+
+def row_of(machines, rate, status="ok", **settings):
+    own = {f"set.{name}": value for name, value in settings.items()}
+    return {"status": status, "capacity.machines": machines, "capacity.rate_per_s": rate, **own}
+
+
+POOLED = [
+    row_of(5, 10.0, **{"pools.prefill": None, "pools.decode": None}),
+    *(row_of(5, rate, **{"pools.prefill": n, "pools.decode": 5 - n}) for n, rate in ((1, 4.0), (2, 12.0))),
+]
+
+
+def test_sentences_on_splits_and_counts_are_there_where_they_were_searched_for():
+    def said(rows, pools=False, need=None, unit=None, cheapest=None):
+        asked = {"pools": pools, "need_per_s": need, "unit": unit, "cheapest": cheapest}
+        return sizing_text._searched(SimpleNamespace(rows=rows, **asked))
+
+    assert said(POOLED, pools=True) == split_sentences({1: 4.0, 2: 12.0}, 10.0, 5)
+    assert said(POOLED) == []
+    assert said([*POOLED, row_of(5, None, status="failed")], pools=True) == []
+    counts = [row_of(n, 4.0 * n, **{"cluster.machines": n}) for n in (1, 2, 4)]
+    expected = count_sentences({1: 4.0, 2: 8.0, 4: 16.0}, 7.0)
+    assert said(counts, need=7.0, unit=1) == expected
+    assert said(counts, need=7.0) == said(counts, unit=1) == []
+    one = counts[:1]
+    assert said(one, need=7.0, unit=1) == count_sentences({1: 4.0}, 7.0)
+    assert said(one, need=3.0, unit=1, cheapest=object()) == []
