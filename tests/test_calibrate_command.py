@@ -146,11 +146,12 @@ def test_a_fit_is_written_with_what_it_was_fitted_to(monkeypatch, tmp_path, caps
 
 def test_packaged_sets_are_listed_with_their_errors(monkeypatch, tmp_path, capsys):
     made = [("one", 'source = "a log"\n', ERRORS), ("two", 'source = "a guess"\n', [])]
-    (tmp_path / "sets").mkdir()
     monkeypatch.setattr(shipped, "shipped_texts", lambda folder: made if folder == tmp_path else [])
     assert run(["calibrate", "shipped", str(tmp_path), "-o", str(tmp_path / "sets")]) == 0
     assert capsys.readouterr().out.splitlines() == ["one: a log", *SHOWN, "two: a guess, never measured"]
     assert (tmp_path / "sets" / "two.toml").read_text() == made[1][1]
+    assert run(["calibrate", "shipped", str(tmp_path), "-o", str(tmp_path / "sets" / "two.toml")]) == 7
+    assert "two.toml: cannot be made" in capsys.readouterr().err
 
 
 def test_servers_are_shown_with_and_without_fitted_costs(monkeypatch, capsys):

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 import typer
 
 from kvcache_sim.cli.verb import verb_app
-from kvcache_sim.errors import UsageError
+from kvcache_sim.errors import InputOutputError, UsageError
 
 if TYPE_CHECKING:
     from kvcache_sim.model.calibration.command import Measured
@@ -200,6 +200,10 @@ def shipped(
     from kvcache_sim.output import write_new
 
     for name, text, errors in shipped_texts(folder):
+        try:
+            output.mkdir(exist_ok=True)
+        except OSError as error:
+            raise InputOutputError(f"cannot be made: {error.strerror}", where=str(output)) from None
         write_new(output / f"{name}.toml", text.encode(), force)
         typer.echo(f"{name}: {tomllib.loads(text)['source']}" + ("" if errors else ", never measured"))
         if errors:
