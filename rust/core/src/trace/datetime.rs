@@ -3,10 +3,10 @@
 /// `2023-11-16 18:15:46.6805900`, also with `T` and with an offset such as `+00:00` or `Z`.
 pub fn nanoseconds(text: &str) -> Option<i64> {
     let (date, time) = text.split_once([' ', 'T'])?;
-    let (year, month, day) = three(date, '-')?;
+    let [year, month, day] = numbers(date, '-')?;
     let (time, offset_s) = offset(time)?;
     let (clock, fraction) = time.split_once('.').unwrap_or((time, "0"));
-    let (hour, minute, second) = three(clock, ':')?;
+    let [hour, minute, second] = numbers(clock, ':')?;
     if !(1970..2262).contains(&year) || hour > 23 || minute > 59 || second > 60 {
         return None;
     }
@@ -19,13 +19,18 @@ pub fn nanoseconds(text: &str) -> Option<i64> {
     seconds.checked_mul(1_000_000_000)?.checked_add(ns)
 }
 
-fn three(text: &str, by: char) -> Option<(i64, i64, i64)> {
-    let mut parts = text.split(by).map(|p| {
-        let digits = (1..=4).contains(&p.len()) && p.bytes().all(|b| b.is_ascii_digit());
-        digits.then(|| p.parse::<i64>().ok()).flatten()
-    });
-    let three = (parts.next()??, parts.next()??, parts.next()??);
-    parts.next().is_none().then_some(three)
+/// So many numbers of one to four digits.
+fn numbers<const N: usize>(text: &str, by: char) -> Option<[i64; N]> {
+    let mut parts = text.split(by);
+    let mut found = [0; N];
+    for number in &mut found {
+        let part = parts.next()?;
+        if !(1..=4).contains(&part.len()) || !part.bytes().all(|b| b.is_ascii_digit()) {
+            return None;
+        }
+        *number = part.parse().ok()?;
+    }
+    parts.next().is_none().then_some(found)
 }
 
 /// The time of day without its offset from UTC, and that offset in seconds.
@@ -36,7 +41,7 @@ fn offset(time: &str) -> Option<(&str, i64)> {
     let Some(at) = time.find(['+', '-']) else {
         return Some((time, 0));
     };
-    let (hours, minutes, _) = three(&format!("{}:0", &time[at + 1..]), ':')?;
+    let [hours, minutes] = numbers(&time[at + 1..], ':')?;
     if hours > 23 || minutes > 59 {
         return None;
     }
