@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 from pathlib import Path
+from types import SimpleNamespace
 from xml.etree import ElementTree
 
 import numpy as np
@@ -13,6 +14,7 @@ from browser import page
 from fake_run import made_up_run, request_columns, write_run
 from kvcache_sim.cli.main import run as kvsim
 from kvcache_sim.metrics.columns import REQUEST_COLUMNS
+from kvcache_sim.report.colours import OTHER
 from kvcache_sim.report.distributions import HIT_CLASSES, distribution, hit_class
 from kvcache_sim.report.finished import FinishedRun, open_runs
 from kvcache_sim.report.page import build_page, safe_json
@@ -99,10 +101,75 @@ def test_the_waterfall_sums_to_ttft(runs):
     rows = runs[0].finished
     total = sum(rows[column] for column in PARTS.values())
     assert (total == rows["first_token_ns"] - rows["arrival_ns"]).all()
-    chosen = bands(rows)
-    ttft = rows["first_token_ns"] - rows["arrival_ns"]
-    assert ttft[chosen["p50"]].mean() < ttft[chosen["p90"]].mean() < ttft[chosen["p99"]].mean()
-    assert len(chosen["avg"]) == len(ttft)
+
+
+@pytest.mark.parametrize(
+    ("count", "bounds"),
+    [
+        (1000, [(490, 510), (890, 910), (985, 995)]),
+        (100, [(49, 51), (89, 91), (98, 100)]),
+        (10, [(4, 6), (8, 10), (9, 10)]),
+        (2, [(0, 2), (1, 2), (1, 2)]),
+        (1, [(0, 1)] * 3),
+    ],
+)
+def test_the_bands_of_a_waterfall_are_ranks_by_ttft(count, bounds):
+    """TTFT falls by a unit a row, whenever the request came."""
+    arrival = np.arange(count) * 17 % 5
+    chosen = bands({"arrival_ns": arrival, "first_token_ns": arrival + 5000 - np.arange(count)})
+    expected = {"avg": (0, count), **dict(zip(("p50", "p90", "p99"), bounds, strict=True))}
+    assert {name: sorted(rows.tolist()) for name, rows in chosen.items()} == {
+        name: list(range(count - high, count - low)) for name, (low, high) in expected.items()
+    }
+
+
+def waiting(label, **parts):
+    """A run whose requests spend the named parts (ms, one a request) before their first token."""
+    count = max(map(len, parts.values()), default=0)
+    rows = {column: np.zeros(count, np.int64) for column in PARTS.values()}
+    for name, spent in parts.items():
+        rows[name] = np.array(spent, np.int64) * 1_000_000
+    ttft = sum(rows.values())
+    return SimpleNamespace(
+        label=label,
+        finished=rows | {"request": np.arange(count), "arrival_ns": 0 * ttft, "first_token_ns": ttft},
+    )
+
+
+def test_a_waterfall_by_hand():
+    """Means in ms; of seven parts the two smallest are drawn as one, in all bands of all runs."""
+    names = [
+        "client_ns",
+        "queue_ns",
+        "lookup_ns",
+        "fetch_cpu_ns",
+        "prefill_ns",
+        "first_decode_ns",
+        "handover_ns",
+    ]
+    first = waiting("A", **dict(zip(names, ([30], [50], [1], [20], [60], [10], [2]), strict=True)))
+    second = waiting("B", queue_ns=[0, 8], prefill_ns=[4, 4])
+    picture = draw("waterfall", [first, second, waiting("C")])
+    columns = dict(zip(PARTS.values(), range(2, 99), strict=False))
+    table = {(row[0], row[1]): row[2:] for row in picture.table.rows}
+    assert list(table) == [(run, band) for run in "AB" for band in ("avg", "p50", "p90", "p99")]
+    assert table["A", "p99"][-1] == 173 == sum(table["A", "p99"][:-1])
+    assert table["B", "avg"][columns["queue_ns"] - 2] == 4
+    assert table["B", "avg"][-1] == 8
+    assert table["B", "p90"][columns["queue_ns"] - 2] == 8
+    assert table["B", "p90"][-1] == 12
+    assert picture.table.headings == ("run", "TTFT", *(f"{part}, ms" for part in PARTS), "sum, ms")
+    bars = {(bar["run"], bar["band"], bar["part"]): (bar["order"], bar["ms"]) for bar in picture.data}
+    assert [bars["A", "p50", part] for part in ("client", "queue", "fetch cpu", "prefill", "first decode", OTHER)] == [
+        (0, 30), (1, 50), (2, 20), (3, 60), (4, 10), (5, 3)
+    ]  # fmt: skip
+    assert bars["B", "avg", "queue"] == (1, 4)
+    assert bars["B", "avg", OTHER] == (5, 0)
+    assert draw("waterfall", [waiting("C")]).reason == "no request finished"
+    assert (
+        draw("waterfall", [waiting("C"), waiting("D", queue_ns=[0])]).reason
+        == "no time passed before the first token"
+    )
 
 
 def test_hit_classes():

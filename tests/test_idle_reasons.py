@@ -1,0 +1,289 @@
+"""Why settings of an engine, a cache, a router and a context window have no effect, each judged alone.
+
+Drawn settings; what is found is compared with tables of (setting, condition), one row a reason, in order.
+"""
+
+from __future__ import annotations
+
+import random
+from types import SimpleNamespace as Any
+
+import pytest
+from kvcache_sim.scenario import effects, engine_effects
+from kvcache_sim.scenario.quantities import Capacity
+from kvcache_sim.scenario.replica_section import ReplicaSection
+from kvcache_sim.scenario.request_effects import idle_of_router
+from kvcache_sim.scenario.router_section import RouterIndexSection, RouterSection, RouterViewSection
+from kvcache_sim.scenario.schema import CacheSection, HandoverSection, PoolsSection, ScenarioModel
+from kvcache_sim.scenario.tiers_section import TierSection, TiersSection
+
+UNBOUNDED, SIZED, BLOCKS = Capacity(), Capacity(size_bytes=1 << 30), Capacity(blocks=9)
+
+
+def drawn(seed: int, choices: dict) -> Any:
+    draw = random.Random(seed)
+    return Any(**{name: draw.choice(values) for name, values in choices.items()})
+
+
+def paths_of(findings) -> list[str]:
+    return sorted(".".join(map(str, path)) for path, *_ in findings)
+
+
+def due(reasons: list, c: Any) -> list[str]:
+    return sorted(name for name, holds in reasons if holds(c))
+
+
+def machine(replica: ReplicaSection, *lower: str, role: str = "both", gpu: TierSection | None = None):
+    gpu = gpu or TierSection(capacity=BLOCKS)
+    tiers = TiersSection(gpu=gpu, **{name: TierSection(capacity=BLOCKS) for name in lower})
+    return Any(replica=replica, tiers=tiers, role=role)
+
+
+ENGINE = {
+    "instant": [False, False, True],
+    "scheduler": ["kvsim", "vllm", "sglang"],
+    "semantics": ["tree", "vllm", "sglang"],
+    "accounting": ["detailed", "detailed", "simplified"],
+    "enabled": [True, True, False],
+    "output": [True, False],
+    "order": ["fcfs", "priority", "longest-prefix", "ragcache"],
+    "wait": [False, True],
+    "launch": [False, True],
+    "budget": [512, 513],
+    "per_sequence": [False, True],
+    "lookahead": [False, True],
+    "kernels": [False, True],
+    "sampling": ["model", "plain"],
+    "clocks": [True, False],
+    "copies": [False, True],
+    "lower": [(), ("cpu",)],
+    "prefill": [0, 0, 1],
+    "decode": [0, 0, 1],
+    "role": [None, None, "both", "decode"],
+    "mixed": [False, True],
+    "most": [16384, 16385],
+    "watermark": [0.0, 0.1],
+}  # fmt: skip
+#: Keys that time alone uses, by the choice that sets them.
+TIMED = {"step_overhead_per_sequence": "per_sequence", "launch_per_layer": "launch", "async_scheduling": "lookahead", "copy_submit": "copies"}  # fmt: skip
+ENGINE_REASONS = [
+    *((f"replica.{key}", lambda c, on=on: c.instant and getattr(c, on)) for key, on in TIMED.items()),
+    ("replica.sampling", lambda c: c.instant and c.sampling == "plain"),
+    ("replica.sustained_clocks", lambda c: c.instant and not c.clocks),
+    ("replica.duplicate_prefill", lambda c: c.instant and c.wait),
+    ("replica.queue_order", lambda c: c.instant and c.order != "fcfs"),
+    ("replica.scheduler", lambda c: c.instant and c.scheduler != "kvsim"),
+    ("replica.step_overhead_per_sequence", lambda c: c.per_sequence and c.lookahead),
+    ("replica.launch_per_layer", lambda c: c.launch and c.budget == 512),
+    ("replica.sampling", lambda c: not c.instant and c.sampling == "plain" and not c.kernels),
+    ("replica.sustained_clocks", lambda c: not c.instant and not c.clocks and not c.kernels),
+    ("replica.watermark", lambda c: c.watermark and c.scheduler != "vllm"),
+    ("replica.max_prefill_tokens", lambda c: c.most != 16384 and c.scheduler != "sglang"),
+    ("replica.enable_mixed_chunk", lambda c: c.mixed and c.scheduler != "sglang"),
+    ("replica.scheduler", lambda c: c.engine and (c.semantics, c.accounting) != (c.engine, "detailed")),
+    ("replica.scheduler", lambda c: c.engine and (c.prefill or c.decode or c.role == "decode")),
+    ("replica.queue_order", lambda c: c.engine == "sglang" and c.order != "fcfs"),
+    ("replica.queue_order", lambda c: c.engine == "vllm" and c.order not in ("fcfs", "priority")),
+    ("replica.duplicate_prefill", lambda c: c.engine and c.wait),
+    ("replica.scheduler", lambda c: c.engine == "sglang" and not (c.enabled and c.output)),
+    ("replica.duplicate_prefill", lambda c: c.wait and not c.enabled),
+    ("replica.queue_order", lambda c: c.order in ("longest-prefix", "ragcache") and not c.enabled),
+    ("replica.copy_submit", lambda c: c.copies and not (c.instant or c.prefill or c.lower)),
+]
+
+
+@pytest.mark.parametrize("seed", range(400))
+def test_every_reason_of_an_engine(seed: int):
+    c = drawn(seed, ENGINE)
+    c.engine = None if c.scheduler == "kvsim" else c.scheduler
+    replica = ReplicaSection(
+        instant=c.instant, scheduler=c.scheduler, queue_order=c.order, sampling=c.sampling,
+        duplicate_prefill="wait" if c.wait else "recompute", launch_per_layer=3 * c.launch,
+        max_num_batched_tokens=c.budget, step_overhead_per_sequence=2 * c.per_sequence,
+        async_scheduling="length" if c.lookahead else "none", sustained_clocks=c.clocks,
+        step_time="roofline:llama-3-8b@h100" if c.kernels else "h100-llama-3.1-8b-tp1",
+        copy_submit=5 * c.copies, enable_mixed_chunk=c.mixed, max_prefill_tokens=c.most,
+        watermark=c.watermark,
+    )  # fmt: skip
+    model = ScenarioModel(
+        replica=replica,
+        cache=CacheSection(
+            enabled=c.enabled, cache_output=c.output, semantics=c.semantics, accounting=c.accounting
+        ),
+        machines=[] if c.role is None else [{"role": c.role}],
+        pools=PoolsSection(prefill=c.prefill, decode=c.decode),
+    )
+    findings = list(engine_effects.of_engine(model, (machine(replica, *c.lower),)))
+    assert paths_of(findings) == due(ENGINE_REASONS, c)
+    ruled_out = {type(one).__name__ for one in findings if one[0][-1] == "scheduler"}
+    assert ruled_out <= {"tuple" if c.instant else "Contradiction"}
+    assert {type(one).__name__ for one in findings if one[0][-1] != "scheduler"} <= {"tuple"}
+
+
+@pytest.mark.parametrize("seed", range(120))
+def test_every_reason_of_a_context_window(seed: int):
+    """The model of the default step times has 131,072 tokens of context."""
+    c = drawn(seed, {
+        "common": [None, 100, 131_072, 131_073], "own": [None, 100, 200], "named": [False, True],
+        "long": [False, True], "slide": [False, True], "kind": [None, "rag", "agentic", "no-such"],
+        "models": [None, object()],
+    })  # fmt: skip
+    settings = {"allow_long_max_model_len": c.long, "on_overflow": "slide" if c.slide else "reject"}
+    replica = ReplicaSection(max_model_len=c.common, **settings)
+    own = {"max_model_len": c.own, "on_overflow": "reject"}
+    model = ScenarioModel(
+        model="llama-3.1-8b", replica=replica, machines=[{"replica": own if c.named else {}}], models=c.models,
+        workload={} if c.kind is None else {"kind": c.kind},
+    )  # fmt: skip
+    here = ReplicaSection(max_model_len=c.own, allow_long_max_model_len=c.long) if c.named else replica
+    found = engine_effects.of_context_window(model, (machine(here), machine(replica)))
+    reasons = [
+        ("machines.0.replica.max_model_len", lambda c: c.named and c.own != c.common),
+        ("machines.0.replica.on_overflow", lambda c: c.named and c.slide),
+        ("replica.allow_long_max_model_len", lambda c: c.long and not c.models and c.common != 131_073),
+        ("replica.on_overflow", lambda c: c.slide and (c.common is None or c.kind == "rag")),
+    ]
+    assert paths_of(found) == due(reasons, c)
+
+
+CACHE = {
+    "enabled": [True, True, False],
+    "semantics": ["tree", "vllm"],
+    "instant": [False, True],
+    "gpu": [UNBOUNDED, BLOCKS, SIZED],
+    "cpu": [None, BLOCKS, UNBOUNDED],
+    "own": [None, "lru", "fifo"],
+    "window": [False, True],
+    "admission": ["all", "prompt"],
+    "discard": [False, True],
+    "output": [True, False],
+    "scheduler": ["kvsim", "vllm"],
+    "full": ["prefill-remainder", "decode"],
+    "touch": ["release", "admission"],
+    "batch": [1, 2],
+    "overflow": ["wait", "drop"],
+    "role": ["both", "prefill"],
+    "kv": [None, 131_072, 999],
+}
+#: Keys that need a cache; the semantics are also those of vLLM's allocations.
+OF_A_CACHE = {"admission": "all", "touch": "release", "batch": 1, "overflow": "wait", "full": "prefill-remainder", "discard": False, "window": False, "output": True}  # fmt: skip
+WRITTEN = {"batch": "eviction_batch_blocks", "full": "full_hit", "discard": "discard_on_finish", "window": "scheduler_aware_window", "output": "cache_output"}  # fmt: skip
+CACHE_REASONS = [
+    ("tiers.cpu", lambda c: c.cpu is not None and not c.enabled),
+    ("tiers.cpu", lambda c: c.cpu is not None and c.semantics == "vllm"),
+    ("tiers.gpu.capacity", lambda c: c.gpu is UNBOUNDED and c.semantics == "vllm"),
+    ("tiers.gpu.policy", lambda c: c.own == "fifo" and (not c.enabled or c.semantics == "vllm" or c.gpu is UNBOUNDED)),
+    ("cache.scheduler_aware_window", lambda c: c.window and c.instant),
+    ("cache.admission", lambda c: c.admission == "prompt" and c.discard),
+    ("cache.admission", lambda c: c.admission == "prompt" and not c.output),
+    ("cache.full_hit", lambda c: c.full == "decode" and c.scheduler != "kvsim"),
+    ("cache.semantics", lambda c: not c.enabled and c.semantics != "tree" and c.scheduler != "vllm"),
+    *(
+        (f"cache.{WRITTEN.get(name, name)}", lambda c, name=name, usual=usual: not c.enabled and getattr(c, name) != usual)
+        for name, usual in OF_A_CACHE.items()
+    ),
+    ("cache.touch", lambda c: c.touches and c.instant and c.cpu is None),
+    ("cache.touch", lambda c: c.touches and c.own == "fifo"),
+    ("cache.touch", lambda c: c.touches and c.gpu is UNBOUNDED and c.cpu in (None, UNBOUNDED)),
+    ("cache.eviction_batch_blocks", lambda c: c.enabled and c.batch > 1 and c.gpu is UNBOUNDED and c.cpu in (None, UNBOUNDED)),
+    ("cache.overflow", lambda c: c.enabled and c.overflow == "drop" and c.semantics == "tree" and c.cpu in (None, UNBOUNDED)),
+    ("cache.kv_bytes_per_token", lambda c: c.kv == 999 and c.cpu is None and c.role == "both" and c.gpu is not SIZED),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("seed", range(400))
+def test_every_reason_of_a_cache(seed: int):
+    """KV of the model has 131,072 bytes a token."""
+    c = drawn(seed, CACHE)
+    c.touches = c.enabled and c.touch == "admission"
+    replica = ReplicaSection(instant=c.instant, scheduler=c.scheduler)
+    cache = CacheSection(
+        enabled=c.enabled, semantics=c.semantics, scheduler_aware_window=c.window, admission=c.admission,
+        discard_on_finish=c.discard, cache_output=c.output, full_hit=c.full, touch=c.touch,
+        eviction_batch_blocks=c.batch, overflow=c.overflow, kv_bytes_per_token=c.kv,
+    )  # fmt: skip
+    tiers = TiersSection(
+        gpu=TierSection(capacity=c.gpu, policy=c.own),
+        cpu=None if c.cpu is None else TierSection(capacity=c.cpu),
+    )
+    model = ScenarioModel(model="llama-3.1-8b", replica=replica, cache=cache, tiers=tiers)
+    machines = (Any(replica=replica, tiers=tiers, role=c.role),)
+    rules = (effects._tiers, effects._touch, effects._eviction_batch, effects._kv_size)
+    assert paths_of(one for rule in rules for one in rule(model, machines)) == due(CACHE_REASONS, c)
+
+
+#: By policy: the keys that it reads; whether it reads caches, or the loads that the engines report.
+READS = {
+    "round-robin": ((), False, False),
+    "least-loaded": ((), False, True),
+    "weighted": (("scorers",), True, True),
+    "cache-aware": (("cache_threshold",), True, False),
+    "longest-prefix": (("load_threshold",), True, True),
+    "prefill-time": ((), True, False),
+    "overlap-cost": (("overlap_weight",), True, False),
+    "lmetric": (("hotspot_detection", "class_prefix_blocks", "window_requests"), True, False),
+    "dynamo-kv": (("overlap_weight",), True, False),
+    "own.py:Rule": None,
+}
+ROUTER = {
+    "policy": list(READS), "second": ["least-loaded", "weighted", "own.py:Rule"], "handed": [False, False, True],
+    "routed": [1, 2, 2], "kind": ["truth", "estimated", "gateway-tree"], "blocks": [None, 20],
+    "simplified": [False, True], "instant": [False, True], "enabled": [True, False],
+    "scorers": [{"queue": 1.0}, {"queue": 0.0}], "hotspot_detection": [True, False],
+    "class_prefix_blocks": [4, 5], "window_requests": [1000, 9], "load_threshold": [2.0, 3.0],
+    "overlap_weight": [1.0, 2.0], "cache_threshold": [0.3, 0.4], "evicts": [False, True], "delay": [0, 7],
+    "interval": [0, 5],
+}  # fmt: skip
+USUAL = {"hotspot_detection": True, "class_prefix_blocks": 4, "window_requests": 1000, "load_threshold": 2.0, "overlap_weight": 1.0, "cache_threshold": 0.3}  # fmt: skip
+
+
+def reasons_of_a_router(c: Any) -> list[str]:
+    """The reasons one by one; a plug-in may read whatever is there."""
+    policies = [c.policy, c.second] if c.handed else [c.policy]
+    own = any(READS.get(policy) is None for policy in policies)
+    given = ["scorers", *(key for key, usual in USUAL.items() if getattr(c, key) != usual)]
+    named = {"view": c.interval, "index_blocks": c.blocks, "index_delay": c.delay, "index": c.kind != "truth" or c.evicts, "policy": c.policy != "round-robin"}  # fmt: skip
+    found = []
+    if c.routed == 1:
+        found += [f"router.{key}" for key in given]
+        found += [f"router.{key}" for key, on in named.items() if on and not (key == "view" and c.handed)]
+    if not own:
+        read = {key for policy in policies for key in READS[policy][0]}
+        found += [f"router.{key}" for key in given if key not in read]
+    if not c.hotspot_detection:
+        found += [f"router.{key}" for key in ("class_prefix_blocks", "window_requests") if key in given]
+    found += ["router.scorers"] * (c.scorers == {"queue": 0.0})
+    supported = {"weighted": "estimated", "cache-aware": "gateway-tree"}.get(c.policy)
+    found += ["router.index.kind"] * (c.kind not in ("truth", supported))
+    found += ["router.index.eviction_interval"] * (c.evicts and c.kind != "gateway-tree")
+    _, caches, loads = READS[c.policy] or ((), False, False)
+    if c.blocks:
+        found += ["router.index_blocks"] * (
+            c.policy == "prefill-time" or not (caches or READS[c.policy] is None)
+        )
+        found += ["router.index_blocks"] * c.simplified
+    found += ["router.index_delay"] * (c.delay > 0 and c.blocks is None)
+    found += ["router.index_delay"] * (c.delay > 0 and c.kind != "truth")
+    polled = own or loads or (c.handed and c.second in ("least-loaded", "weighted"))
+    if c.interval:
+        found += ["router.view.interval"] * (c.instant or (c.routed > 1 and not polled))
+    found += ["router.policy"] * (c.policy == "least-loaded" and c.instant)
+    found += ["router.policy"] * (caches and not c.enabled)
+    return found + ["router.policy"] * (c.policy in ("lmetric", "dynamo-kv") and c.simplified)
+
+
+@pytest.mark.parametrize("seed", range(400))
+def test_every_reason_of_a_router(seed: int):
+    c = drawn(seed, ROUTER)
+    router = RouterSection(
+        policy=c.policy, scorers=c.scorers, index_blocks=c.blocks, index_delay=c.delay,
+        view=RouterViewSection(interval=c.interval),
+        index=RouterIndexSection(kind=c.kind, **({"eviction_interval": 5} if c.evicts else {})),
+        **{key: getattr(c, key) for key in USUAL},
+    )  # fmt: skip
+    model = ScenarioModel(
+        router=router, handover=HandoverSection(router=c.second), pools=PoolsSection(prefill=int(c.handed)),
+        cache=CacheSection(enabled=c.enabled, accounting="simplified" if c.simplified else "detailed"),
+        replica=ReplicaSection(instant=c.instant),
+    )  # fmt: skip
+    assert paths_of(idle_of_router(model, c.routed)) == sorted(reasons_of_a_router(c))
