@@ -1,6 +1,6 @@
-"""Why settings of an engine, a cache, a router and a context window have no effect, each judged alone.
+"""Why settings of an engine, a cache, a router, pools, a fleet or limits have no effect, each judged alone.
 
-Drawn settings; what is found is compared with tables of (setting, condition), one row a reason, in order.
+Drawn settings; what is found is compared with tables of (setting, condition), one row a reason.
 """
 
 from __future__ import annotations
@@ -9,13 +9,33 @@ import random
 from types import SimpleNamespace as Any
 
 import pytest
-from kvcache_sim.scenario import effects, engine_effects
+from kvcache_sim.scenario import effects, engine_effects, fleet, objectives, pools, shared_pool
+from kvcache_sim.scenario.cluster_sections import (
+    FaultSection,
+    FleetEventSection,
+    FleetSection,
+    PoolChannelsSection,
+    ScalingSection,
+    SharedPoolSection,
+)
 from kvcache_sim.scenario.quantities import Capacity
 from kvcache_sim.scenario.replica_section import ReplicaSection
 from kvcache_sim.scenario.request_effects import idle_of_router
 from kvcache_sim.scenario.router_section import RouterIndexSection, RouterSection, RouterViewSection
-from kvcache_sim.scenario.schema import CacheSection, HandoverSection, PoolsSection, ScenarioModel
+from kvcache_sim.scenario.schema import (
+    CacheSection,
+    ChannelSection,
+    ClusterSection,
+    FetchSection,
+    HandoverSection,
+    PoolsSection,
+    PrefetchSection,
+    ScenarioModel,
+    SloClassSection,
+    SloSection,
+)
 from kvcache_sim.scenario.tiers_section import TierSection, TiersSection
+from kvcache_sim.serving.handover.rules import RULES
 
 UNBOUNDED, SIZED, BLOCKS = Capacity(), Capacity(size_bytes=1 << 30), Capacity(blocks=9)
 
@@ -287,3 +307,211 @@ def test_every_reason_of_a_router(seed: int):
         replica=ReplicaSection(instant=c.instant),
     )  # fmt: skip
     assert paths_of(idle_of_router(model, c.routed)) == sorted(reasons_of_a_router(c))
+
+
+SHARED = {
+    "pool": [None, None, "auto", "blocks"], "own": [None, "ttl:5s", "fifo"], "policy": ["lru", "ttl:9s"],
+    "enabled": [True, True, False], "semantics": ["tree", "tree", "vllm"], "lower": [(), ("cpu",), ("disk",)],
+    "fetch": ["always", "never"], "limit": [None, 5], "instant": [False, True],
+    "named": ["", "a", "others", "9a", "a" * 32, "a" * 33], "classed": [None, 7],
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("seed", range(150))
+def test_every_reason_of_a_pool_and_of_limits(seed: int):
+    c = drawn(seed, SHARED)
+    capacity = Capacity(auto=True) if c.pool == "auto" else BLOCKS
+    pool = None if c.pool is None else SharedPoolSection(capacity=capacity, policy=c.own)
+    classes = {c.named: SloClassSection(when=None, e2e=c.classed)} if c.named else {}
+    model = ScenarioModel(
+        cluster=ClusterSection(pool=pool), fetch=FetchSection(policy=c.fetch),
+        cache=CacheSection(enabled=c.enabled, semantics=c.semantics, policy=c.policy),
+        slo=SloSection(ttft=c.limit, classes=classes), replica=ReplicaSection(instant=c.instant),
+    )  # fmt: skip
+    reasons = [
+        ("cluster.pool.capacity", lambda c: c.pool == "auto"),
+        ("cluster.pool.policy", lambda c: c.pool and (c.own or c.policy).startswith("ttl")),
+        ("cluster.pool", lambda c: c.pool and not (c.enabled and c.semantics == "tree" and c.lower == ("cpu",) and c.fetch == "always")),
+    ]  # fmt: skip
+    other = machine(model.replica)
+    found = list(shared_pool.findings(model, [other, machine(model.replica, *c.lower)]))
+    assert paths_of(found) == due(reasons, c)
+    ruled = {"auto is for the tier that computes", "the pool does not support a time to live", "only blocks of the tree are stored there: set cache.semantics tree"}  # fmt: skip
+    assert all((type(one).__name__ == "Contradiction") == (one[1] in ruled) for one in found)
+    expected = ["slo"] * (c.limit is None and not (c.named and c.classed)) + ["slo"] * c.instant
+    expected += [f"slo.classes.{c.named}"] * (c.named in ("others", "9a", "a" * 33))
+    assert paths_of(objectives.findings(model)) == expected
+
+
+HANDED = {
+    "roles": [("both",), ("prefill",), ("decode",), ("prefill", "decode"), ("prefill", "both"), ("decode", "both"), ("prefill", "decode", "decode")],
+    "named": [False, True], "prefill": [0, 1], "instant": [False, True], "simplified": [False, True],
+    "first": ["round-robin", "dynamo-kv", "lmetric"], "second": ["least-loaded", "dynamo-kv", "lmetric"],
+    "decide": ["always", *RULES], "path": ["gpu-direct", "via-cpu"], "threshold_tokens": [None, 5],
+    "threshold_share": [0.7, 0.5], "min_prompt_tokens": [0, 9], "prefill_busy": [None, 0.5], "lower": [(), ("cpu",)],
+}  # fmt: skip
+#: By rule: the figures that it reads; whether it asks the first router, or the second one again.
+DECIDES = {
+    "always": ((), False, False),
+    "threshold": (("threshold_tokens",), False, False),
+    "shorter-wait": ((), True, False),
+    "llm-d": (("threshold_tokens", "min_prompt_tokens"), False, False),
+    "dynamo-isl-bounding": (("threshold_tokens", "threshold_share"), False, True),
+    "dynamo-prefill-load": (("prefill_busy",), True, True),
+    "dynamo-isl-or-load": (("threshold_tokens", "threshold_share", "prefill_busy"), True, True),
+}
+FIGURES = {"threshold_tokens": None, "threshold_share": 0.7, "min_prompt_tokens": 0, "prefill_busy": None}
+
+
+def reasons_of_pools(c: Any) -> list[tuple[str, bool]]:
+    """Each (setting, whether others rule it out); only ``lmetric`` counts each machine that it names."""
+    ends = [
+        role
+        for role, other in (("prefill", "decode"), ("decode", "prefill"))
+        if role in c.roles and other not in c.roles
+    ]
+    found = []
+    if ends and not (ends == ["prefill"] and "both" in c.roles):
+        found.append((f"machines.{c.roles.index(ends[0])}.role" if c.named else f"pools.{ends[0]}", True))
+    given = [key for key, usual in FIGURES.items() if getattr(c, key) != usual]
+    changed = [
+        *given,
+        *(["path"] if c.path == "via-cpu" else []),
+        *(["router"] if c.second != "least-loaded" else []),
+    ]
+    changed += ["decide"] if c.decide != "always" else []
+    if "prefill" not in c.roles:
+        return found + [(f"handover.{key}", False) for key in changed]
+    section = "pools" if c.prefill else "machines"
+    found += [(section, True)] * (c.instant + c.simplified)
+    others = len([role for role in c.roles if role != "prefill"])
+    found += [("handover.router", False)] * (c.second != "least-loaded" and others == 1)
+    keys, first, second = DECIDES[c.decide]
+    found += [(f"handover.{key}", False) for key in given if key not in keys]
+    found += [("handover.decide", True)] * ("prefill_busy" in keys and c.prefill_busy is None)
+    found += [("handover.decide", True)] * (
+        (second and c.second == "lmetric") + (first and c.first == "lmetric")
+    )
+    return found + [("handover.path", False)] * (c.path == "via-cpu" and not c.lower)
+
+
+@pytest.mark.parametrize("seed", range(300))
+def test_every_reason_of_pools_and_handovers(seed: int):
+    c = drawn(seed, HANDED)
+    model = ScenarioModel(
+        handover=HandoverSection(path=c.path, router=c.second, decide=c.decide, **{key: getattr(c, key) for key in FIGURES}),
+        router=RouterSection(policy=c.first), pools=PoolsSection(prefill=c.prefill),
+        cache=CacheSection(accounting="simplified" if c.simplified else "detailed"),
+        replica=ReplicaSection(instant=c.instant), machines=[{"role": role} for role in c.roles] if c.named else [],
+    )  # fmt: skip
+    found = pools.findings(model, [machine(model.replica, *c.lower, role=role) for role in c.roles])
+    own = [(".".join(map(str, one[0])), type(one).__name__ == "Contradiction") for one in found]
+    assert sorted(own) == sorted(reasons_of_pools(c))
+
+
+KINDS = ["join", "drain", "lose", "lose-tier", "lose-index", "lose-pool", "slow", "flush"]
+FLEET = {
+    "kinds": [(), ("join",), ("drain",), ("lose",), ("slow",), ("flush",), ("lose-index", "lose"), ("lose-pool", "slow"), ("lose-tier",)],
+    "fault": [None, None, "lose", "slow", "lose-index"], "repair": [None, 3], "until": [None, 9], "startup": [0, 2],
+    "fails": [False, True], "scaling": [False, False, True], "machines": [False, True], "role": ["both", "prefill"],
+    "lookup": ["local", "cluster"], "pool": [None, "fifo", "fair"], "buffer": [None, 2], "prefetch": ["none", "session"],
+    "blocks": [None, 20], "kind": ["truth", "estimated"], "interval": [0, 5], "dp": [1, 1, 2], "instant": [False, True],
+    "channel": [None, "plain", "fair", "loads-first", "cluster"], "simplified": [False, True], "engine": [False, True],
+}  # fmt: skip
+
+
+def reasons_of_a_fleet(c: Any) -> list[str]:
+    """The reasons one by one; events of their own are one row each."""
+    happens = {*c.kinds, c.fault} - {None}
+    moves = bool(happens & {"join", "drain", "lose"})
+    found = ["fleet.faults"] * (c.fault is not None and c.until is None)
+    found += ["fleet.faults_until"] * (c.fault is None and c.until is not None)
+    emptied = c.simplified + c.engine
+    if c.scaling:
+        found += ["fleet.scaling"] * (moves + c.machines + emptied)
+    joins = "join" in happens or (c.fault == "lose" and c.repair)
+    found += ["fleet.startup"] * (c.startup > 0 and not joins and not c.scaling)
+    found += ["fleet.in_flight"] * (c.fails and "lose" not in happens)
+    for n, do in enumerate(c.kinds):
+        here = [
+            do == "lose-pool" and c.pool is None,
+            do == "lose-index" and not c.blocks and c.kind == "truth",
+        ]
+        here += [
+            do == "lose-tier" and c.simplified,
+            do == "flush" and c.simplified,
+            do == "flush" and c.engine,
+        ]
+        found += [f"fleet.plan.{n}"] * sum(here)
+    found += ["fleet.faults.0"] * (c.fault == "lose-index" and not c.blocks and c.kind == "truth")
+    found += ["fleet.faults.0.repair"] * (c.fault == "lose-index" and c.repair is not None)
+    whole = "fleet." + ("plan" if c.kinds else "faults" if c.fault else "scaling")
+    by_event = c.channel in ("fair", "loads-first")
+    found += [whole] * ("slow" in happens and (by_event or c.pool == "fair"))
+    found += [whole] * ("slow" in happens and c.buffer is not None)
+    found += [whole] * ((bool(happens) or c.scaling) and c.instant)
+    if not (moves or c.scaling):
+        return found
+    return found + [whole] * sum((
+        c.role != "both", c.lookup == "cluster", c.pool is not None, c.buffer is not None, c.prefetch == "session",
+        bool(c.blocks or c.kind != "truth"), c.interval > 0, by_event or c.channel == "cluster",
+        c.dp > 1 and (bool(happens & {"join", "lose"}) or c.scaling),
+    ))  # fmt: skip
+
+
+@pytest.mark.parametrize("seed", range(400))
+def test_every_reason_of_a_fleet(seed: int):
+    c = drawn(seed, FLEET)
+    to = {"lose-tier": {"machine": 0, "tier": "cpu"}, "slow": {"channel": "cpu-to-gpu"}, "drain": {"machine": 0}, "lose": {"machine": 1}}  # fmt: skip
+    channel = {"bandwidth": 9, "edges": ["cpu->gpu"], "sharing": "fair" if c.channel == "fair" else "fifo"}
+    channel |= {"priority": "loads-first" if c.channel == "loads-first" else "in-order", "scope": "cluster" if c.channel == "cluster" else "machine"}  # fmt: skip
+    on = {"channel": "cpu-to-gpu"} if c.fault == "slow" else {}
+    model = ScenarioModel(
+        fleet=FleetSection(
+            plan=[FleetEventSection(at=1, do=do, **to.get(do, {})) for do in c.kinds],
+            faults=[FaultSection(do=c.fault, mtbf=5, repair=c.repair, **on)] if c.fault else [],
+            faults_until=c.until, startup=c.startup, in_flight="fail" if c.fails else "retry",
+            scaling=ScalingSection() if c.scaling else None,
+        ),
+        machines=[{}] if c.machines else [], fetch=FetchSection(lookup=c.lookup, read_buffer_layers=c.buffer),
+        cluster=ClusterSection(machines=2, pool=c.pool and SharedPoolSection(capacity=BLOCKS, channels=PoolChannelsSection(sharing=c.pool))),
+        prefetch=PrefetchSection(policy=c.prefetch), channels={} if c.channel is None else {"wire": ChannelSection(**channel)},
+        router=RouterSection(index_blocks=c.blocks, index=RouterIndexSection(kind=c.kind), view=RouterViewSection(interval=c.interval)),
+        replica=ReplicaSection(dp=c.dp, instant=c.instant), cache=CacheSection(accounting="simplified" if c.simplified else "detailed"),
+        tiers=TiersSection(gpu=TierSection(capacity=BLOCKS), cpu=TierSection(capacity=BLOCKS, semantics="lmcache" if c.engine else None)),
+    )  # fmt: skip
+    machines = (machine(model.replica, "cpu"), machine(model.replica, "cpu", role=c.role))
+    assert paths_of(fleet.findings(model, machines)) == sorted(reasons_of_a_fleet(c))
+
+
+def found_of(event, **settings) -> list[str]:
+    model = ScenarioModel(**settings)
+    return paths_of(fleet._of_one(model, (machine(model.replica, "cpu"),) * 2, ("e",), event))
+
+
+@pytest.mark.parametrize("do", KINDS)
+def test_each_event_takes_its_own_keys(do: str):
+    """A join that names a machine is refused elsewhere."""
+    takes = {"join": {"machine", "tier", "channel", "share", "lasts"}, "drain": {"machine"}, "lose": {"machine"}, "lose-tier": {"machine", "tier"}, "slow": {"machine", "channel", "share", "lasts"}, "flush": {"machine"}}  # fmt: skip
+    given = {"machine": 0, "tier": "disk", "channel": "cpu-to-gpu", "share": 0.5, "lasts": 5}
+    pool = ClusterSection(pool=SharedPoolSection(capacity=BLOCKS))
+    found = found_of(
+        FleetEventSection(at=1, do=do, **given), cluster=pool, router=RouterSection(index_blocks=9)
+    )
+    refused = [f"e.{key}" for key in given if key not in takes.get(do, set())]
+    assert found == sorted(refused + ["e"] * (do == "lose-tier"))  # not every machine has a disk
+    if do == "lose-tier":
+        assert not found_of(FleetEventSection(at=1, do=do, machine=0, tier="cpu"))
+        assert found_of(FleetEventSection(at=1, do=do, machine=0, tier="gpu")) == ["e"]
+
+
+@pytest.mark.parametrize(
+    ("channel", "number", "found"),
+    [("cpu-to-gpu", 1, []), ("cpu-to-gpu", 2, ["e.machine"]), ("cpu-to-gpu", None, []), ("pool-read", None, ["e"]),
+     ("wire", 0, ["e.machine"]), ("wire", None, []), (None, None, ["e"]), ("none", 5, ["e", "e.machine"])],
+)  # fmt: skip
+def test_a_slow_channel_is_one_that_is_there(channel, number, found):
+    wire = {"wire": ChannelSection(bandwidth=9, edges=["cpu->gpu"], scope="cluster")}
+    event = FleetEventSection(at=1, do="slow", channel=channel, machine=number)
+    assert found_of(event, channels=wire) == found
+    assert not found_of(FleetEventSection(at=1, do="slow", channel="pool-read"), cluster=ClusterSection(pool=SharedPoolSection(capacity=BLOCKS)))  # fmt: skip
