@@ -83,6 +83,7 @@ ENGINE = {
     "mixed": [False, True],
     "most": [16384, 16385],
     "watermark": [0.0, 0.1],
+    "own": [None, None, "scheduler", "copy_submit", "queue_order", "instant"],
 }  # fmt: skip
 #: Keys that time alone uses, by the choice that sets them.
 TIMED = {"step_overhead_per_sequence": "per_sequence", "launch_per_layer": "launch", "async_scheduling": "lookahead", "copy_submit": "copies"}  # fmt: skip
@@ -130,11 +131,15 @@ def test_every_reason_of_an_engine(seed: int):
         cache=CacheSection(
             enabled=c.enabled, cache_output=c.output, semantics=c.semantics, accounting=c.accounting
         ),
-        machines=[] if c.role is None else [{"role": c.role}],
+        machines=[{"role": c.role or "both", "replica": c.own and {c.own: 1}}] if c.role or c.own else [],
         pools=PoolsSection(prefill=c.prefill, decode=c.decode),
     )
     findings = list(engine_effects.of_engine(model, (machine(replica, *c.lower),)))
-    assert paths_of(findings) == due(ENGINE_REASONS, c)
+    here = f"replica.{c.own}"
+    expected = [f"machines.0.{name}" if name == here else name for name in due(ENGINE_REASONS, c)]
+    expected += ["machines.0.replica.instant"] * (c.own == "instant")
+    assert paths_of(findings) == sorted(expected)
+    findings = [one for one in findings if one[0][-1] != "instant"]
     ruled_out = {type(one).__name__ for one in findings if one[0][-1] == "scheduler"}
     assert ruled_out <= {"tuple" if c.instant else "Contradiction"}
     assert {type(one).__name__ for one in findings if one[0][-1] != "scheduler"} <= {"tuple"}
@@ -515,3 +520,26 @@ def test_a_slow_channel_is_one_that_is_there(channel, number, found):
     event = FleetEventSection(at=1, do="slow", channel=channel, machine=number)
     assert found_of(event, channels=wire) == found
     assert not found_of(FleetEventSection(at=1, do="slow", channel="pool-read"), cluster=ClusterSection(pool=SharedPoolSection(capacity=BLOCKS)))  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("name", "gpus", "cp", "block", "fits"),
+    [
+        ("llama-3.1-8b", 8, 2, 16, False),  # 8 KV heads: no copies on 8 GPUs
+        ("llama-3.1-8b", 16, 2, 16, True),
+        ("llama-3.1-8b", 16, 4, 16, False),
+        ("qwen2.5-7b", 16, 4, 16, True),  # 4 KV heads: 4 copies on 16 GPUs
+        ("qwen2.5-7b", 16, 8, 16, False),
+        ("deepseek-v3", 8, 8, 16, True),  # a latent: a copy a GPU
+        ("deepseek-v3", 8, 3, 15, False),  # 8 GPUs are no multiple
+        ("deepseek-v3", 8, 3, 16, False),
+        ("deepseek-v3", 8, 1, 16, True),
+        ("deepseek-v3", 8, None, 16, True),
+    ],
+)
+def test_gpus_that_hold_copies_of_kv_can_share_tokens_out(name, gpus, cp, block, fits):
+    replica = ReplicaSection(cp=cp, step_time=f"roofline:{name}@h100:tp{gpus}")
+    model = ScenarioModel(model=name, replica=replica, cache=CacheSection(block_size=block))
+    found = list(engine_effects.of_parallel(model, (machine(replica),)))
+    assert paths_of(found) == ["replica.cp"] * (not fits)
+    assert all(("no multiple of it" in one.why) == bool(cp and block % cp) for one in found)

@@ -6,7 +6,9 @@ import json
 import random
 from collections import defaultdict
 from itertools import accumulate
+from types import SimpleNamespace
 
+import numpy as np
 import pytest
 from examples import examples
 from hypothesis import example, given
@@ -15,6 +17,7 @@ from kvcache_sim.errors import KvsimError
 from kvcache_sim.scenario.execute import execute
 from kvcache_sim.scenario.load import scenario_from_text
 from kvcache_sim.scenario.requests import read_requests
+from kvcache_sim.serving.kept_prompts import KeptPrompts
 from kvcache_sim.simulation import RunOptions
 from support.lookahead import by_the_clock
 
@@ -236,3 +239,33 @@ def test_a_time_to_live_beyond_the_run_is_no_hint(tmp_path):
 def test_times_to_live_do_not_prolong_the_run(tmp_path):
     run = run_of(tmp_path, [(0, "a", [0, 1], {"retention": 32400})])
     assert run.end_ns < 10 * 10**9
+
+
+@pytest.mark.parametrize(("keeps_answers", "blocks"), [(True, [2, 1]), (False, [2, 0])])
+@pytest.mark.parametrize(("first", "last", "dropped"), [(0, 3, 3), (2, 3, 3), (3, 3, 0), (0, None, 0)])
+def test_what_a_request_left_is_dropped_from_the_slowest_tier_up(keeps_answers, blocks, first, last, dropped):
+    """Whole blocks of 16 tokens of a prompt, and of its answer where answers are kept."""
+    calls = []
+
+    class Tree:
+        def copies(self, request, count):
+            calls.append((request, int(count)))
+            return [] if last is None else [(1, [0]), (last, [0, 0])]
+
+        def remove(self, request, part, tier):
+            calls.append((request, part, tier))
+            return tier
+
+    cache = SimpleNamespace(block_size_tokens=16, cache_output=keeps_answers)
+    engine, caught_up = SimpleNamespace(now_ns=7), []
+    replicas = [
+        SimpleNamespace(engine=engine, cache=cache, tiers=3, catch_up=caught_up.append) for _ in range(2)
+    ]
+    trace = SimpleNamespace(kv_tokens=np.array([47, 31]), input_tokens=np.array([32, 15]))
+    kept = KeptPrompts(replicas, [None, Tree()], trace)
+    for request in (0, 1):
+        assert kept.drop(1, request, first) == dropped
+        gone = [(request, (first, last), tier) for tier in (2, 1, 0)] if dropped else []
+        assert calls == [(request, blocks[request]), *gone]
+        calls.clear()
+    assert caught_up == [7, 7]
