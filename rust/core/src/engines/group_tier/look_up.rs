@@ -138,6 +138,16 @@ mod tests {
     }
 
     #[test]
+    fn a_move_of_other_blocks_than_its_groups_count_is_found() {
+        let tier = OffloadTier::new(Box::<OffloadLru>::default(), 8, 0);
+        let tier = (UsedTier::new(tier, 8, 1), TierChunks::new(1, (8, 0)));
+        let mut tier = GroupTier::new(tier, GroupWrites::Engine, 8, vec![13]);
+        assert_eq!(tier.check(&[0; 8]), Ok(()));
+        tier.by_group.insert(3, vec![1, 1]);
+        assert!(tier.check(&[0; 8]).unwrap_err().starts_with("I9"));
+    }
+
+    #[test]
     fn a_chunk_needs_all_its_blocks_wherever_the_hit_ends_in_it() {
         let chunk = Kind::Chunked(8);
         assert_eq!(

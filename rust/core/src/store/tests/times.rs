@@ -81,3 +81,30 @@ fn times_of_accesses_that_nothing_remembers_are_forgotten() {
     assert_eq!(reported(&store, 0), [(2, 1, 1, 59_999)]);
     assert!(store.accessed_ns.len() < 100_000, "of 200,000");
 }
+
+/// A store of a ready and an arriving copy that a fault breaks, and what its check then says.
+fn said(fault: impl FnOnce(&mut Store, NodeId)) -> String {
+    let mut store = tiers(&[4, 4], true);
+    cached(&mut store, 2, 1, 5);
+    let mv = store.receive(0, (0, 2), 5).unwrap().unwrap();
+    store.set_times(mv, Times::at(9)).unwrap();
+    assert_eq!(store.check(), Ok(()));
+    let live = store.live_nodes();
+    let ready = |&id: &NodeId| store.copy(id, GPU).state == State::Ready;
+    let id = live.into_iter().find(ready).unwrap();
+    fault(&mut store, id);
+    store.check().unwrap_err()
+}
+
+#[test]
+fn a_copy_that_is_ready_before_its_time_is_found() {
+    let ahead = said(|store, id| store.copy_mut(id, GPU).times = Times::at(6));
+    assert!(ahead.starts_with("I7"), "{ahead}");
+    let backwards = said(|store, id| store.copy_mut(id, GPU).times.first_layer_ns = 6);
+    assert!(backwards.starts_with("I7"), "{backwards}");
+    let late = said(|store, _| store.now_ns = 10);
+    assert!(
+        late.starts_with("I7"),
+        "a move that should have ended: {late}"
+    );
+}
