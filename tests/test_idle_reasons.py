@@ -6,9 +6,11 @@ Drawn settings; what is found is compared with tables of (setting, condition), o
 from __future__ import annotations
 
 import random
+from contextlib import nullcontext
 from types import SimpleNamespace as Any
 
 import pytest
+from kvcache_sim.errors import UsageError
 from kvcache_sim.scenario import effects, engine_effects, fleet, objectives, pools, shared_pool
 from kvcache_sim.scenario.cluster_sections import (
     FaultSection,
@@ -35,6 +37,7 @@ from kvcache_sim.scenario.schema import (
     SloSection,
 )
 from kvcache_sim.scenario.tiers_section import TierSection, TiersSection
+from kvcache_sim.scenario.yaml_tree import Tree
 from kvcache_sim.serving.handover.rules import RULES
 
 UNBOUNDED, SIZED, BLOCKS = Capacity(), Capacity(size_bytes=1 << 30), Capacity(blocks=9)
@@ -543,3 +546,24 @@ def test_gpus_that_hold_copies_of_kv_can_share_tokens_out(name, gpus, cp, block,
     found = list(engine_effects.of_parallel(model, (machine(replica),)))
     assert paths_of(found) == ["replica.cp"] * (not fits)
     assert all(("no multiple of it" in one.why) == bool(cp and block % cp) for one in found)
+
+
+@pytest.mark.parametrize("given", [None, 2, 3, 4, 6])
+@pytest.mark.parametrize(("prefill", "decode", "dp"), [(0, 0, 1), (1, 2, 1), (2, 2, 1), (0, 0, 2), (0, 0, 3)])
+@pytest.mark.parametrize("policy", [None, "random"])
+def test_pools_and_ranks_have_their_machines(given, prefill, decode, dp, policy):
+    """As many as are needed unless the number is given: then no fewer than pools have, and whole engines."""
+    model = ScenarioModel(
+        pools=PoolsSection(prefill=prefill, decode=decode), replica=ReplicaSection(dp=dp),
+        cluster=ClusterSection(machines=given or 1), router=RouterSection(policy=policy or "least-loaded"),
+    )  # fmt: skip
+    tree = Tree(
+        {"cluster": {"machines": given} if given else {}, "router": {"policy": policy} if policy else {}}
+    )
+    fewer, ragged = given and given < prefill + decode, given and given % dp
+    with pytest.raises(UsageError) if fewer or ragged else nullcontext():
+        made = pools.with_machines_of_ranks(pools.with_machines_of_pools(model, tree), tree)
+        assert made.cluster.machines == (given or max(prefill + decode, dp))
+        assert made.router.policy == (policy or ("least-loaded" if dp == 1 else "vllm-dp"))
+        role = ["prefill"] * prefill + ["decode"] * decode + ["both"]
+        assert [pools.pool_role(made, index) for index in range(len(role))] == role

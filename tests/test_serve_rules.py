@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 pytest.importorskip("uvicorn")
 
 import uvicorn
-from kvcache_sim.live import app, protocol
+from kvcache_sim.live import app, protocol, serving
 from kvcache_sim.live.answers import Answer, _stopped
 from kvcache_sim.live.chunks import DONE, Wording, encoded
 from kvcache_sim.live.generation import Generation, Generations, prompts_of
@@ -448,3 +448,27 @@ def test_a_head_has_five_seconds_and_a_body_a_minute(sent, closed_at, status):
     assert transport.written[:13] == (b"HTTP/1.1 %d " % status if status else b"")
     connection.connection_lost(None)
     assert not any(timer.on for timer in loop.timers)
+
+
+@pytest.mark.parametrize(
+    ("stated", "held", "window"),
+    [
+        ([100, None], [900, 900], 100),
+        ([None, None], [700, 333], 333),
+        ([50, 40], [41, 60], 40),
+        ([50, 42], [41, 60], 41),
+        ([None, None], [1 << 30, 1 << 30], 1 << 20),
+        ([None, 99], [7, 7], 16),
+    ],
+)
+def test_a_window_fits_every_machine(stated, held, window):
+    """The longest that all may have and hold, at least a block."""
+    replicas = [
+        SimpleNamespace(
+            settings=SimpleNamespace(max_model_len=most),
+            cache=SimpleNamespace(block_size_tokens=16),
+            can_ever_hold=lambda tokens, holds=holds: tokens <= holds,
+        )
+        for most, holds in zip(stated, held, strict=True)
+    ]
+    assert serving._window(SimpleNamespace(simulation=SimpleNamespace(replicas=replicas))) == window

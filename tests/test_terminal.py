@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 import re
 import shlex
@@ -16,6 +17,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from kvcache_sim.cli import main
 from kvcache_sim.cli.progress import _Paced, state_line, time_line
+from kvcache_sim.cli.trace.counting import counting
 from kvcache_sim.metrics.prefix_cache import LEAST_COMPARED, _sentence, medians_of_equal_length
 from kvcache_sim.metrics.run import Progress
 from kvcache_sim.report.compare.comparison import compare
@@ -244,3 +246,40 @@ def test_progress_is_drawn_once_in_an_interval_and_phases_after_the_first_drawin
     for now[0], count in ((140.0, 3), (140.5, 4)):
         short.phase("writing")
         assert len(drawn) == count
+
+
+@pytest.mark.parametrize(
+    ("is_terminal", "environment", "shown"),
+    [
+        (False, {}, "lines"),
+        (True, {"CI": "1"}, "lines"),
+        (True, {"NO_COLOR": "1"}, "lines"),
+        (True, {}, "bar"),
+    ],
+)
+def test_work_on_a_trace_is_counted_in_a_bar_or_in_lines(monkeypatch, is_terminal, environment, shown):
+    """A line every ten seconds; the time left is that of the rest at the speed so far."""
+    now, told = [100.0], io.StringIO()
+    for name in ("CI", "NO_COLOR"):
+        monkeypatch.delenv(name, raising=False)
+    for name, value in environment.items():
+        monkeypatch.setenv(name, value)
+    monkeypatch.setattr(told, "isatty", lambda: is_terminal)
+    monkeypatch.setattr("sys.stderr", told)
+    monkeypatch.setattr("kvcache_sim.cli.trace.counting.time.monotonic", lambda: now[0])
+    with counting(2000, "rows", quiet=True) as silent:
+        silent(5)
+    assert told.getvalue() == ""
+    with counting(2000, "rows", quiet=False) as done:
+        for at_s, count in ((105, 300), (110, 200), (119, 500), (120.5, 0), (130, 500)):
+            now[0] = at_s
+            done(count)
+    if shown == "bar":
+        assert "rows" in told.getvalue()
+        assert "75%" in told.getvalue()
+        assert told.getvalue().endswith("\x1b[2K"), "the line is cleared at the end"
+        return
+    assert told.getvalue().splitlines() == [
+        "500 of 2,000 rows, ETA 30 s",
+        "1,000 of 2,000 rows, ETA 20 s",
+    ]
