@@ -32,7 +32,9 @@ from kvcache_sim.scenario.schema import (
     HandoverSection,
     PoolsSection,
     PrefetchSection,
+    PrefixViewSection,
     ScenarioModel,
+    SessionViewSection,
     SloClassSection,
     SloSection,
 )
@@ -567,3 +569,21 @@ def test_pools_and_ranks_have_their_machines(given, prefill, decode, dp, policy)
         assert made.router.policy == (policy or ("least-loaded" if dp == 1 else "vllm-dp"))
         role = ["prefill"] * prefill + ["decode"] * decode + ["both"]
         assert [pools.pool_role(made, index) for index in range(len(role))] == role
+
+
+@pytest.mark.parametrize("enabled", [True, False])
+@pytest.mark.parametrize("semantics", ["tree", "sglang"])
+@pytest.mark.parametrize("view", ["session_view", "prefix_view"])
+@pytest.mark.parametrize("given", [(), ("max_tokens",), ("max_tokens", "first")])
+def test_views_need_the_tree_of_a_cache(enabled, semantics, view, given):
+    """But for the most tokens of a session, which shorten prompts."""
+    section, first = (
+        (SessionViewSection, "ttl") if view == "session_view" else (PrefixViewSection, "min_seen")
+    )
+    names = [first if name == "first" else name for name in given]
+    model = ScenarioModel(
+        cache=CacheSection(enabled=enabled, semantics=semantics), **{view: section(**dict.fromkeys(names, 9))}
+    )
+    judged = [name for name in names if (view, name) != ("session_view", "max_tokens")]
+    expected = sorted(f"{view}.{name}" for name in judged * ((not enabled) + (semantics != "tree")))
+    assert paths_of(effects._views(model)) == expected
