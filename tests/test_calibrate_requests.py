@@ -4,20 +4,23 @@ separate are named."""
 from __future__ import annotations
 
 import json
+from dataclasses import astuple
 from types import SimpleNamespace
 
 import kvcache_sim as kv
 import numpy as np
 import pytest
 from kvcache_sim.cli.main import run as kvsim
+from kvcache_sim.model.calibration import request_fit
 from kvcache_sim.model.calibration.fit import predict_ms
-from kvcache_sim.model.calibration.request_fit import fit_requests, terms_of
+from kvcache_sim.model.calibration.request_fit import _Solver, fit_requests, terms_of
 from kvcache_sim.model.calibration.request_steps import TimedRequests, measured_sums
 from kvcache_sim.model.parametric import ParametricStepTime
 from kvcache_sim.model.served_kernels import is_sum_of_kernels
 from kvcache_sim.model.step_time import StepBatch
 from kvcache_sim.model.step_times import load_step_time
 from kvcache_sim.report.request_log.timed import timed_requests
+from scipy.optimize import least_squares
 
 BUDGET = 4096
 KNOWN = """
@@ -288,3 +291,64 @@ def test_a_term_that_falls_as_another_rises_is_not_separated_from_it():
     terms = terms_of(fitted(0), drawn, SimpleNamespace(steps=steps))
     (kv,) = (term for term in terms if term.name == "KV that a decode reads")
     assert (kv.unclear, kv.value, kv.low, kv.high) == ("poorly determined by the log", 1, 0.1, 1.9)
+
+
+def test_the_solver_minimises_what_scipy_does():
+    """Soft L1 of relative errors, coefficients of at least 0; outliers and terms of no use are among them."""
+    draw = np.random.default_rng(5)
+    rows = draw.uniform(0.1, 1.0, (80, 3))
+    measured = (rows @ [2.0, 0.0, 5.0]) * draw.normal(1, 0.03, 80) * np.where(np.arange(80) % 8, 1, 3)
+    relative = np.insert(rows / measured[:, None], 1, 0.0, axis=1)
+    found = _Solver(relative).solve(np.ones(80))
+    expected = least_squares(
+        lambda x: relative @ x - 1, np.ones(4), bounds=(0, np.inf), loss="soft_l1", f_scale=0.05, x_scale=[1, 1, 1, 1]
+    ).x  # fmt: skip
+    assert found[1] == 0
+    assert found[[0, 2, 3]] == pytest.approx(expected[[0, 2, 3]], rel=2e-3, abs=2e-3)
+    assert np.abs(rows @ found[[0, 2, 3]] / measured - 1)[np.arange(80) % 8 > 0].mean() < 0.04
+
+
+def test_weights_are_of_rows():
+    """A row of no weight counts for nothing, one of weight √2 as if it were there twice."""
+    draw = np.random.default_rng(6)
+    relative = draw.uniform(0.4, 0.6, (20, 2))
+    relative[3] *= 30
+    counts = np.array([0 if row == 3 else 1 + row % 2 for row in range(20)])
+    again = np.repeat(relative, counts, axis=0)
+    found = _Solver(relative).solve(np.sqrt(counts))
+    assert found == pytest.approx(_Solver(again).solve(np.ones(len(again))), rel=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("seen", "knots"),
+    [
+        (range(1, 201), (4.98, 32, 128, 200)),  # four steps up to 8 are too few
+        (range(1, 154), (4.04, 32, 128)),  # 153 is not 1.2 times 128
+        (range(1, 155), (4.06, 32, 128, 154)),
+        ([1] * 50 + [8] * 8, (1, 8)),
+        ([1] * 50 + [8] * 7, (1,)),
+        ([1] * 50 + [40] * 7 + [100] * 3, (1, 100)),
+        ([0.2] * 9, (1,)),
+    ],
+)
+def test_knots_have_eight_steps_below_and_a_distance(seen, knots):
+    found = request_fit._knots((8.0, 32.0, 128.0), np.array(seen, float))
+    assert found == pytest.approx(knots)
+
+
+def test_errors_of_held_out_sums_by_hand(monkeypatch):
+    """Four sums, of which the last is fitted; a client of 5 ms counts up to the first token alone."""
+    monkeypatch.setattr(request_fit, "predict_ms", lambda model, steps: np.array([90.0, 115.0, 60.0, 1.0]))
+    sums = SimpleNamespace(
+        sums=lambda columns: columns, steps=None, to_first=np.array([False, True, False, True]),
+        measured_ms=np.array([100.0, 100.0, 50.0, 100.0]),
+    )  # fmt: skip
+    decode, prefill = request_fit._errors(None, 5.0, sums, np.array([True, True, True, False]))
+    assert (decode.phase, decode.rows, prefill.phase, prefill.rows) == ("decode", 2, "prefill", 1)
+    assert astuple(decode)[2:] == pytest.approx((15.0, 19.5, 5.0))
+    assert astuple(prefill)[2:] == pytest.approx((20.0, 20.0, 20.0))
+    [alone] = request_fit._errors(None, 5.0, sums, np.array([True, False, False, False]))
+    assert alone.phase == "decode"
+    form = request_fit.Form((1.0, 2.0, 3.0), (), decode_knots=(1.0, 2.0))
+    names = [*["client"], *["base"] * len(form.base_knots), *request_fit.LINEAR]
+    assert {names[at] for at in request_fit._left_out(form)} == {*request_fit.LINEAR} - {"kv", "pairs"}
