@@ -31,6 +31,7 @@ from kvcache_sim.live.reply import Reply
 from kvcache_sim.live.ticket import Ticket
 from kvcache_sim.live.tokenizer import ByteTokenizer
 from kvcache_sim.serving.replica.native import NativeReplica
+from kvcache_sim.serving.sequence import Status
 from kvcache_sim.simulation.options import DEFAULT_OPTIONS, RunOptions
 from support.live_fleets import fleet_of, turns, wait
 
@@ -354,3 +355,140 @@ def test_the_lags_of_the_last_answers_wait_for_their_clients():
     first, worst = (np.concatenate([table[name] for table in tables]).tolist() for name in names)
     assert first == [-1] * 512 + [7] * 988
     assert worst == [0] * 512 + [9 + number for number in range(512, 1500)]
+
+
+class Scripted:
+    """A simulation, its blocks and a witness in one, which note what they are asked."""
+
+    def __init__(self, **answers):
+        self.calls: list[tuple] = []
+        self.answers = answers
+        self.engine = SimpleNamespace(next_ns=None)
+        self.fed, self.last_machine, self.ids_kept, self.given, self.block_size = 3, 2, 0, 50, 4
+        self.at_ns = 100
+
+    def __getattr__(self, name):
+        if name.startswith("_"):
+            raise AttributeError(name)
+        return lambda *given: self.calls.append((name, *given)) or self.answers.get(name)
+
+    def number(self, tokens, salt):
+        return [len(tokens), len(salt)]
+
+    def now_ns(self):
+        return self.at_ns
+
+    def feed(self, window, given, machine):
+        row = (window.arrival_ns.tolist(), window.input_tokens.tolist(), window.output_tokens.tolist())
+        self.calls.append(("feed", *row, given, machine))
+
+
+def scripted(**answers):
+    own = Scripted(**answers)
+    fleet = Fleet(lambda _: own, own, own)
+    fleet.witnesses.append(own)
+    return own, fleet
+
+
+def test_a_request_is_announced_fed_and_run_to_and_its_abort_is_run_to_at_once():
+    own, fleet = scripted()
+    ticket = fleet.submit(Prompt([1] * 5, [2] * 3, "stop", salt="salt", machine=1))
+    assert (ticket.number, ticket.arrival_ns, ticket.machine, ticket.finish_reason) == (3, 100, 2, "stop")
+    assert own.calls[0] == ("arrived", ticket, [8, 4])
+    assert own.calls[1:] == [("feed", [100], [5], [3], 50, 1), ("run_to", 100), ("advanced", 100)]
+    own.calls.clear()
+    fleet.abort(ticket)
+    fleet.abort(ticket)  # no effect
+    assert own.calls == [("on_abort", ticket, 101), ("abort", 3, 101), ("run_to", 101), ("advanced", 101)]
+    own.at_ns = 90
+    own.calls.clear()
+    fleet.advance()  # the clock has not caught up
+    assert own.calls == [("run_to", 101), ("advanced", 101)]
+    closed = fleet.submit(Prompt([1], [2]), 95)
+    assert closed.arrival_ns == 102
+    closed.closed = True
+    own.calls.clear()
+    fleet.abort(closed)
+    assert own.calls == []
+
+
+@pytest.mark.parametrize("is_idle", [True, False])
+def test_caches_are_emptied_as_of_the_time_that_was_run_to(is_idle):
+    own, fleet = scripted(clear=is_idle)
+    fleet.ran_to_ns = 70
+    assert fleet.reset() is is_idle
+    assert own.calls == [("advanced", 70), ("clear",), *([("cleared", 70)] if is_idle else [])]
+
+
+def test_tokens_of_a_step_are_counted_with_their_gaps_by_machine():
+    own, fleet = scripted()
+    gaps, told = [], []
+    for number, (machine, last_ns, streams) in enumerate([(0, 60, True), (0, 60, False), (1, 60, True), (1, 40, False), (1, -1, True)]):  # fmt: skip
+        ticket = fleet.open[number] = Ticket(
+            number, 0, 5, 9, machine=machine, last_ns=last_ns, streams=streams
+        )
+        ticket.on_progress = lambda number=number: told.append(number)
+    fleet.open[2].due_ns = 55  # its client has not taken the token before
+    fleet.gap = lambda *gap: gaps.append(gap)
+    fleet.tokens([0, 1, 2, 3, 4], 90)
+    assert gaps == [(0, 30, 2), (1, 30, 1), (1, 50, 1)]
+    assert [(t.tokens_out, t.last_ns, t.due_ns) for t in fleet.open.values()] == [
+        (1, 90, 90), (1, 90, -1), (1, 90, 55), (1, 90, -1), (1, 90, 90)
+    ]  # fmt: skip
+    left = SimpleNamespace(request=3, cached_prefix_length_used=-1, status=Status.ABORTED)
+    ticket, first = fleet.open[3], fleet.open[0]
+    fleet.closed(SimpleNamespace(request=0, cached_prefix_length_used=4, status=Status.FINISHED), 92)
+    assert (first.closed, first.aborted, first.cached_tokens) == (True, False, 4)
+    own.calls.clear()
+    fleet.closed(left, 95)
+    assert (ticket.closed, ticket.aborted, ticket.cached_tokens, 3 in fleet.open) == (True, True, 0, False)
+    assert own.calls == [("closed", ticket, left, 95)]
+    assert told == []
+    fleet.advance()
+    fleet.advance()
+    assert told == [0, 4, 0, 3]
+
+
+@pytest.mark.parametrize(("kept", "ids", "forgets"), [(0, 1 << 14, False), (0, (1 << 14) + 1, True), (5, (1 << 14) + 10, False), (5, (1 << 14) + 11, True)])  # fmt: skip
+def test_ids_of_finished_requests_are_forgotten_from_time_to_time(kept, ids, forgets):
+    own, fleet = scripted(forget=[7, 8, 9])
+    fleet._kept, own.ids_kept, fleet.open[9] = kept, ids, Ticket(9, 0, 1, 1)
+    fleet.submit(Prompt([1], [2]))
+    asked = [call for call in own.calls if call[0] in ("forget", "keep")]
+    assert asked == ([("forget", [3, 9]), ("keep", [7, 8, 9])] if forgets else [])
+    assert fleet._kept == (3 if forgets else kept)
+
+
+def test_one_timer_wakes_a_fleet_and_stops_with_it(monkeypatch):
+    own, fleet = scripted(seconds_until=-2.0)
+    timers: list = []
+
+    def call_later(delay, call):
+        timers.append((delay, call))
+        return SimpleNamespace(cancel=lambda number=len(timers): timers.append(("cancelled", number)))
+
+    monkeypatch.setattr(
+        "kvcache_sim.live.fleet.asyncio.get_running_loop", lambda: SimpleNamespace(call_later=call_later)
+    )
+    fleet.advance()
+    assert timers == []
+    own.engine.next_ns = 500
+    fleet.advance()
+    assert ("seconds_until", 500) in own.calls
+    own.answers["seconds_until"] = 0.25
+    fleet.advance()
+    assert timers == [(0.0, fleet.advance), ("cancelled", 1), (0.25, fleet.advance)]
+    own.engine.next_ns = None
+    fleet.advance()
+    assert timers[3:] == [("cancelled", 3)]
+    own.engine.next_ns = 600
+    fleet.advance()
+    fleet.open[9] = ticket = Ticket(9, 0, 1, 1)
+    own.engine.next_ns = None
+    fleet.stop()
+    assert ticket.aborted
+    assert timers[4:] == [(0.25, fleet.advance), ("cancelled", 5)]
+    own.engine.next_ns = 700
+    fleet.advance()
+    fleet.stop()
+    assert timers[6:] == [(0.25, fleet.advance), ("cancelled", 7)]

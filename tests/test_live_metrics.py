@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections import defaultdict
 from types import SimpleNamespace
 
 import pytest
@@ -15,7 +16,7 @@ pytest.importorskip("prometheus_client")
 from kvcache_sim.live import clock
 from kvcache_sim.live.gaps import GapHistogram
 from kvcache_sim.live.lags import TokenLags
-from kvcache_sim.live.metrics import Metrics
+from kvcache_sim.live.metrics import Metrics, _one_two_five
 from kvcache_sim.live.ticket import Ticket
 from kvcache_sim.serving.router.contract import Occupancy
 
@@ -73,6 +74,63 @@ def test_a_request_counts_by_closed_forms(own):
     assert {name: found[name if "total:" in name else f"{name}_total"] for name in totals} == totals
     gauges = {"num_requests_running": 5, "num_requests_waiting": 14, "kv_cache_usage_perc": 0.25}
     assert {name: found[name] for name in gauges} == gauges
+
+
+def test_buckets_are_vllms(own):
+    """Of tokens 1, 2, 5 times powers of ten up to the context, 300 here; of seconds those of 0.33.0."""
+    found = defaultdict(list)
+    for name, edge in re.findall(r'^vllm:(\w+)_bucket{[^}]*le="([^"]+)"', own.text().decode(), re.MULTILINE):
+        found[name].append(float(edge))
+    tokens = [1, 2, 5, 10, 20, 50, 100, 200]
+    spans = [0.3, 0.5, 0.8, 1, 1.5, 2, 2.5, 5, 10, 15, 20, 30, 40, 50, 60, 120, 240, 480, 960, 1920, 7680]
+    between = [0.01, 0.025, 0.05, 0.075, 0.1, 0.15, 0.2, 0.3, 0.4, 0.5, 0.75, 1, 2.5, 5, 7.5, 10, 20, 40, 80]
+    first = [
+        0.001,
+        0.005,
+        0.01,
+        0.02,
+        0.04,
+        0.06,
+        0.08,
+        0.1,
+        0.25,
+        0.5,
+        0.75,
+        1,
+        2.5,
+        5,
+        7.5,
+        10,
+        20,
+        40,
+        80,
+        160,
+    ]
+    of = {
+        "time_to_first": [*first, 640, 2560],
+        "per_output": between,
+        "inter_token": between,
+        "params_n": [1, 2, 5, 10, 20],
+    }
+    of |= {
+        "preemptions": [1, 2, 3, 4, 5, 10, 20],
+        "_tokens": tokens,
+        "computed": tokens,
+        "_time_": spans,
+        "latency": spans,
+    }
+    assert len(found) == 15
+    for name, edges in found.items():
+        expected = next(own for word, own in of.items() if word in name)
+        assert edges == [*expected, float("inf")], name
+    assert _one_two_five(200) == tokens
+    assert _one_two_five(1000)[-2:] == [500, 1000]
+
+
+def test_a_request_that_no_machine_served_counts_for_the_first(own):
+    request = SimpleNamespace(machine=-1, first_token_ns=-1, preemptions=0, cached_tokens_by_source=[0] * 4)
+    own.closed(Ticket(0, S, 7, 9, aborted=True), request, S)
+    assert values(own)["prompt_tokens_total"] == 7
 
 
 def test_a_request_without_a_token_has_no_times(own):
