@@ -465,7 +465,8 @@ def test_one_timer_wakes_a_fleet_and_stops_with_it(monkeypatch):
 
     def call_later(delay, call):
         timers.append((delay, call))
-        return SimpleNamespace(cancel=lambda number=len(timers): timers.append(("cancelled", number)))
+        number = len(timers)
+        return SimpleNamespace(cancel=lambda: timers.append(("cancelled", number)))
 
     monkeypatch.setattr(
         "kvcache_sim.live.fleet.asyncio.get_running_loop", lambda: SimpleNamespace(call_later=call_later)

@@ -95,6 +95,21 @@ def test_the_work_of_a_body_is_that_of_its_answers_one_by_one(body):
     assert made.echo == [bytes(prompt).decode() if echoes else "" for prompt, _ in expected]
 
 
+@pytest.mark.parametrize("prompt", [[], ["a", [1]], [1, [2]], ["a", 1], [[1], 2], [[1], "a"]])
+def test_prompts_of_several_kinds_are_refused(prompt):
+    with pytest.raises(Refusal, match="prompt takes a text") as refused:
+        prompts_of(Completion(prompt=prompt))
+    assert refused.value.status == 400
+
+
+@pytest.mark.parametrize(
+    ("prompt", "several"),
+    [("a", ["a"]), (["a", ""], ["a", ""]), ([1, 2], [[1, 2]]), ([[1], [2, 3]], [[1], [2, 3]]), ([[]], [[]])],
+)
+def test_prompts_of_one_kind_are_one_or_several(prompt, several):
+    assert prompts_of(Completion(prompt=prompt)) == several
+
+
 class Thrice(ByteTokenizer):
     """Three tokens a character, of which only one is known before the text is tokenized."""
 
