@@ -110,6 +110,32 @@ def test_prompts_of_one_kind_are_one_or_several(prompt, several):
     assert prompts_of(Completion(prompt=prompt)) == several
 
 
+@pytest.mark.parametrize(
+    ("fields", "answers"),
+    [
+        ({"prompt": [1] * 10, "max_tokens": 14}, 1),
+        ({"prompt": [1] * 10, "max_tokens": 15}, "maximum context length"),
+        ({"prompt": "abcde", "max_tokens": 14}, 1),
+        ({"prompt": "abcde", "max_tokens": 15}, "maximum context length"),
+        ({"prompt": "abcd"}, 1),  # 16 tokens of answer
+        ({"prompt": "abcde"}, "maximum context length"),
+        ({"prompt": [[1], [1] * 10], "max_tokens": 14, "n": 2}, 4),  # 78 tokens
+        ({"prompt": [[1, 1], [1] * 10], "max_tokens": 14, "n": 2}, "4 answers and their prompts have up to 80 tokens"),
+        ({"prompt": ["a", "b", "c"], "max_tokens": 11, "n": 2}, 6),
+        ({"prompt": ["a", "b", "c"], "max_tokens": 12, "n": 2}, "6 answers and their prompts have up to 84 tokens"),
+    ],
+)  # fmt: skip
+def test_work_is_counted_by_lengths_alone(fields, answers):
+    """A window of 24 tokens, 78 tokens a body; a character is at least two tokens."""
+    counts = SimpleNamespace(least_tokens=lambda text: 2 * len(text))
+    generations, body = Generations(counts, None, 24, 78), Completion(**fields)
+    if isinstance(answers, int):
+        assert generations.refuse_too_much(body, prompts_of(body)) == answers
+        return
+    with pytest.raises(Refusal, match=answers):
+        generations.refuse_too_much(body, prompts_of(body))
+
+
 class Thrice(ByteTokenizer):
     """Three tokens a character, of which only one is known before the text is tokenized."""
 
