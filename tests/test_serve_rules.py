@@ -17,13 +17,14 @@ pytest.importorskip("uvicorn")
 
 import uvicorn
 from kvcache_sim.live import app, protocol, serving
-from kvcache_sim.live.answers import Answer, _stopped
+from kvcache_sim.live.answers import Answer, Answers, _stopped
 from kvcache_sim.live.chunks import DONE, Wording, encoded
 from kvcache_sim.live.generation import Generation, Generations, prompts_of
 from kvcache_sim.live.parsing import Chat, Completion, Message, StreamOptions
 from kvcache_sim.live.refusals import Refusal
 from kvcache_sim.live.server import Ports
 from kvcache_sim.live.tokenizer import ByteTokenizer
+from kvcache_sim.rng import stream
 from kvcache_sim.workload.chat_template import chat_prompt
 from support.live_fleets import fleet_of, turns, wait
 from uvicorn.server import ServerState
@@ -134,6 +135,27 @@ def test_work_is_counted_by_lengths_alone(fields, answers):
         return
     with pytest.raises(Refusal, match=answers):
         generations.refuse_too_much(body, prompts_of(body))
+
+
+@pytest.mark.parametrize("lengths", [[5, 1], [60_000, 3, 25_000], [24_000] * 9])
+def test_answers_are_parts_of_one_text_without_end(lengths):
+    """From where the seed says, round and round; an element, a slice and the length are those of a list."""
+    answers, starts = Answers(ByteTokenizer(), 11), stream(11, "live/answers")
+    text = answers._tokens[:]
+    for length in lengths:
+        start = int(starts.integers(0, len(text)))
+        own = [text[(start + at) % len(text)] for at in range(length)]
+        drawn = answers.draw(length, [], 0)
+        assert (len(drawn.tokens), len(drawn.texts), drawn.finish_reason) == (length, length, "length")
+        assert drawn.tokens[:] == own
+        assert drawn.texts[1:] == [chr(token) for token in own[1:]]
+        assert [drawn.tokens[at] for at in (0, length // 2, length - 1)] == [
+            own[at] for at in (0, length // 2, -1)
+        ]
+        assert drawn.tokens[-3:length:2] == own[-3:length:2]
+        for outside in (-1, length):
+            with pytest.raises(IndexError):
+                drawn.texts[outside]
 
 
 class Thrice(ByteTokenizer):

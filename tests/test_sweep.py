@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 import math
+import os
+import resource
+import signal
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from examples import examples
@@ -15,6 +19,7 @@ from kvcache_sim.metrics.objectives import pareto_front, parse_objectives
 from kvcache_sim.report.best_cell import best_row
 from kvcache_sim.rng.root import repeat_seed
 from kvcache_sim.sweeps import study as studies
+from kvcache_sim.sweeps import worker
 from kvcache_sim.sweeps.cell import Cell, CellRecord, Limits, Study
 from kvcache_sim.sweeps.coordinator import merge_shards, run_sweep
 from kvcache_sim.sweeps.plan import Plan, Resolved, keep_plan, lay_out
@@ -325,3 +330,61 @@ def test_the_memory_of_a_curve_is_at_least_what_python_takes():
     assert [parse_memory(text) for text in ("", f"{LEAST_BYTES}B", "4GiB")] == [0, LEAST_BYTES, 4 << 30]
     with pytest.raises(UsageError, match="--memory: too little memory"):
         parse_memory(f"{LEAST_BYTES - 1}B")
+
+
+@pytest.mark.parametrize(("parent", "ends"), [(70, []), (71, [1])])
+def test_a_worker_whose_parent_died_before_it_asked_ends(monkeypatch, parent, ends):
+    asked, ended = [], []
+    monkeypatch.setattr(
+        worker.ctypes, "CDLL", lambda _: SimpleNamespace(prctl=lambda *given: asked.append(given))
+    )
+    monkeypatch.setattr(worker.os, "getppid", lambda: parent)
+    monkeypatch.setattr(worker.os, "_exit", ended.append)
+    worker.die_with_parent(70)
+    assert asked == [(1, signal.SIGKILL)]
+    assert ended == ends
+
+
+@pytest.mark.parametrize(
+    ("hard", "limits"), [(resource.RLIM_INFINITY, (90, -1)), (80, (80, 80)), (100, (90, 100))]
+)
+def test_memory_is_limited_up_to_what_a_process_may_have(monkeypatch, hard, limits):
+    given = []
+    monkeypatch.setattr(resource, "getrlimit", lambda _: (5, hard))
+    monkeypatch.setattr(resource, "setrlimit", lambda *own: given.append(own))
+    worker.limit_memory(90)
+    assert given == [(resource.RLIMIT_AS, limits)]
+
+
+@pytest.mark.parametrize(
+    ("raised", "status", "error"),
+    [
+        (None, "ok", ""),
+        (MemoryError(), "oom", "out of memory: the cell's limit was reached"),
+        (UsageError("wrong", where="here"), "failed", str(UsageError("wrong", where="here"))),
+        (ValueError("a\n  b" + "c" * 600), "failed", "ValueError: a b" + "c" * 497),
+        ({"x": object()}, "failed", None),
+    ],
+)
+def test_each_end_of_a_cell_is_a_status(raised, status, error):
+    def function(study, cell):
+        if isinstance(raised, Exception):
+            raise raised
+        return raised or {"rate": 3}
+
+    found = worker.run_cell(function, None, None)
+    assert found["status"] == status
+    assert found["summary"] == ({"rate": 3} if status == "ok" else {})
+    assert error is None or found["error"] == error
+
+
+def test_messages_of_a_worker_are_whole_or_none():
+    reader, writer = os.pipe()
+    worker.send(writer, {"a": [1, "é"]})
+    worker.send(writer, 5)
+    assert (worker.receive(reader), worker.receive(reader)) == ({"a": [1, "é"]}, 5)
+    os.write(writer, b"\x00\x00\x00\x09half")
+    os.close(writer)
+    assert worker.receive(reader) is None
+    assert worker.receive(reader) is None
+    os.close(reader)
