@@ -1,18 +1,23 @@
-//! A few doubly linked queues of blocks in one arena, with a mark on every block.
+//! A few doubly linked queues of blocks, with a mark on every block.
 
 use super::object::{MayGo, ObjectPolicy};
 
-/// No node.
+/// No block.
 const NONE: u32 = u32::MAX;
-/// No node of a queue may go.
+/// No block of a queue may go.
 const END: u32 = NONE - 1;
+/// The queue of a block that is in none.
+const OUT: u8 = u8::MAX;
 
 #[derive(Debug, Clone, Copy)]
-struct Node {
-    block: u32,
-    /// Towards the front; the next free node while the node is free.
-    front_neighbor: u32,
+struct Neighbors {
+    /// Towards the front.
+    front: u32,
     behind: u32,
+}
+
+#[derive(Debug, Clone, Copy)]
+struct Tag {
     queue: u8,
     mark: u8,
 }
@@ -26,36 +31,43 @@ struct Chain {
 }
 
 impl Chain {
-    fn of(node: u32) -> Self {
+    fn of(block: u32) -> Self {
         Self {
-            back: node,
-            front: node,
+            back: block,
+            front: block,
             len: 1,
         }
     }
 }
 
-/// `N` queues; a block is in at most one of them. 4 bytes per block of the universe, which grows with the
-/// highest number queued; 16 bytes per queued block.
+/// `N` queues; a block is in at most one of them. 10 bytes per block of the universe, which grows with the highest
+/// number queued: blocks that were new together stay together in memory, wherever they are queued.
 #[derive(Debug)]
 pub struct Queues<const N: usize> {
-    nodes: Vec<Node>,
-    free: u32,
-    node_of: Vec<u32>,
+    links: Vec<Neighbors>,
+    tags: Vec<Tag>,
     front: [u32; N],
     back: [u32; N],
     len: [usize; N],
-    /// The node before which no block of a queue may go, from the last search; `NONE`: unknown.
+    /// The block before which no block of a queue may go, from the last search; `NONE`: unknown.
     searched: [u32; N],
 }
+
+const UNLINKED: Neighbors = Neighbors {
+    front: NONE,
+    behind: NONE,
+};
+const UNQUEUED: Tag = Tag {
+    queue: OUT,
+    mark: 0,
+};
 
 impl<const N: usize> Queues<N> {
     /// Empty queues.
     pub fn new(universe: usize) -> Self {
         Self {
-            nodes: Vec::new(),
-            free: NONE,
-            node_of: vec![NONE; universe],
+            links: vec![UNLINKED; universe],
+            tags: vec![UNQUEUED; universe],
             front: [NONE; N],
             back: [NONE; N],
             len: [0; N],
@@ -66,10 +78,8 @@ impl<const N: usize> Queues<N> {
     /// Return the queue that contains a block.
     #[inline]
     pub fn queue_of(&self, block: u32) -> Option<usize> {
-        match self.node_of.get(block as usize) {
-            None | Some(&NONE) => None,
-            Some(&node) => Some(usize::from(self.nodes[node as usize].queue)),
-        }
+        let queue = self.tags.get(block as usize)?.queue;
+        (queue != OUT).then_some(usize::from(queue))
     }
 
     /// Blocks in a queue.
@@ -80,68 +90,54 @@ impl<const N: usize> Queues<N> {
     /// Return the mark of a queued block, which is 0 when the block is pushed.
     #[inline]
     pub fn mark(&mut self, block: u32) -> &mut u8 {
-        &mut self.nodes[self.node_of[block as usize] as usize].mark
+        &mut self.tags[block as usize].mark
     }
 
     /// Return the mark of a queued block.
     pub fn mark_of(&self, block: u32) -> u8 {
-        self.nodes[self.node_of[block as usize] as usize].mark
+        self.tags[block as usize].mark
     }
 
     /// Put a block that is in no queue at the front of a queue.
     pub fn push_front(&mut self, queue: usize, block: u32) {
-        let fresh = Node {
-            block,
-            front_neighbor: NONE,
-            behind: NONE,
+        if self.tags.len() <= block as usize {
+            self.links.resize(block as usize + 1, UNLINKED);
+            self.tags.resize(block as usize + 1, UNQUEUED);
+        }
+        self.tags[block as usize] = Tag {
             queue: queue as u8,
             mark: 0,
         };
-        let node = match self.free {
-            NONE => {
-                self.nodes.push(fresh);
-                (self.nodes.len() - 1) as u32
-            }
-            node => {
-                self.free = self.nodes[node as usize].front_neighbor;
-                self.nodes[node as usize] = fresh;
-                node
-            }
-        };
-        if self.node_of.len() <= block as usize {
-            self.node_of.resize(block as usize + 1, NONE);
-        }
-        self.node_of[block as usize] = node;
-        self.attach(queue, Chain::of(node));
+        self.attach(queue, Chain::of(block));
     }
 
-    /// Make a chain of nodes of a queue, which has no neighbors, its front.
+    /// Make a chain of blocks of a queue, which has no neighbors, its front.
     fn attach(&mut self, queue: usize, chain: Chain) {
         let behind = std::mem::replace(&mut self.front[queue], chain.front);
         match behind {
             NONE => self.back[queue] = chain.back,
-            front => self.nodes[front as usize].front_neighbor = chain.back,
+            front => self.links[front as usize].front = chain.back,
         }
-        self.nodes[chain.front as usize].front_neighbor = NONE;
-        self.nodes[chain.back as usize].behind = behind;
+        self.links[chain.front as usize].front = NONE;
+        self.links[chain.back as usize].behind = behind;
         if self.searched[queue] == END {
             self.searched[queue] = chain.back;
         }
         self.len[queue] += chain.len;
     }
 
-    /// Take a chain of nodes from between its neighbors; its outer links stay. `holds_searched`: the node before which
+    /// Take a chain of blocks from between its neighbors; its outer links stay. `holds_searched`: the block before which
     /// no block may go is one of them.
     fn detach(&mut self, queue: usize, chain: Chain, holds_searched: bool) {
-        let front_neighbor = self.nodes[chain.front as usize].front_neighbor;
-        let behind = self.nodes[chain.back as usize].behind;
+        let front_neighbor = self.links[chain.front as usize].front;
+        let behind = self.links[chain.back as usize].behind;
         match front_neighbor {
             NONE => self.front[queue] = behind,
-            a => self.nodes[a as usize].behind = behind,
+            a => self.links[a as usize].behind = behind,
         }
         match behind {
             NONE => self.back[queue] = front_neighbor,
-            b => self.nodes[b as usize].front_neighbor = front_neighbor,
+            b => self.links[b as usize].front = front_neighbor,
         }
         self.len[queue] -= chain.len;
         if holds_searched {
@@ -157,30 +153,25 @@ impl<const N: usize> Queues<N> {
     /// Move queued blocks to the front of a queue as `move_to`, the last one first: those that stand in this order
     /// move together.
     pub fn move_all_to(&mut self, queue: usize, mut blocks: &[u32]) {
-        while let Some((&last, before)) = blocks.split_last() {
-            let back = self.node_of[last as usize];
-            let from = usize::from(self.nodes[back as usize].queue);
+        while let Some((&back, before)) = blocks.split_last() {
+            let from = usize::from(self.tags[back as usize].queue);
             let (searched, mut holds_searched) = (self.searched[from], false);
-            let (mut node, mut len) = (back, 1);
+            let (mut front, mut len) = (back, 1);
             blocks = before;
             loop {
-                holds_searched |= node == searched;
-                let own = &mut self.nodes[node as usize];
+                holds_searched |= front == searched;
+                let own = &mut self.tags[front as usize];
                 if from != queue || own.mark != 0 {
                     (own.queue, own.mark) = (queue as u8, 0);
                 }
-                let next = own.front_neighbor;
+                let next = self.links[front as usize].front;
                 match blocks.split_last() {
-                    Some((&block, before)) if self.block(next) == Some(block) => blocks = before,
+                    Some((&block, before)) if next == block => blocks = before,
                     _ => break,
                 }
-                (node, len) = (next, len + 1);
+                (front, len) = (next, len + 1);
             }
-            let chain = Chain {
-                back,
-                front: node,
-                len,
-            };
+            let chain = Chain { back, front, len };
             self.detach(from, chain, holds_searched);
             self.attach(queue, chain);
         }
@@ -195,20 +186,20 @@ impl<const N: usize> Queues<N> {
         turned: impl Fn(u32, u8) -> Option<u8>,
     ) -> usize {
         let (back, searched) = (self.back[queue], self.searched[queue]);
-        let (mut node, mut holds_searched) = (back, false);
+        let (mut block, mut holds_searched) = (back, false);
         let mut chain = Chain::of(back);
         chain.len = 0;
-        while chain.len < most && node != NONE {
-            let own = &mut self.nodes[node as usize];
-            let Some(mark) = turned(own.block, own.mark) else {
+        while chain.len < most && block != NONE {
+            let own = &mut self.tags[block as usize].mark;
+            let Some(mark) = turned(block, *own) else {
                 break;
             };
-            own.mark = mark;
-            holds_searched |= node == searched;
+            *own = mark;
+            holds_searched |= block == searched;
             chain.len += 1;
-            (chain.front, node) = (node, own.front_neighbor);
+            (chain.front, block) = (block, self.links[block as usize].front);
         }
-        if node == NONE {
+        if block == NONE {
             self.searched[queue] = NONE; // a whole queue stands as it stood
         } else if chain.len > 0 {
             self.detach(queue, chain, holds_searched);
@@ -231,8 +222,8 @@ impl<const N: usize> Queues<N> {
 
     /// Return the block at the back of a queue, and its mark.
     pub fn last(&self, queue: usize) -> Option<(u32, u8)> {
-        let node = self.nodes.get(self.back[queue] as usize)?;
-        Some((node.block, node.mark))
+        let block = self.back(queue)?;
+        Some((block, self.mark_of(block)))
     }
 
     /// Remove and return the last evictable block of a queue.
@@ -244,11 +235,9 @@ impl<const N: usize> Queues<N> {
 
     /// Remove a queued block from its queue.
     pub fn unlink(&mut self, block: u32) {
-        let node = std::mem::replace(&mut self.node_of[block as usize], NONE);
-        let queue = usize::from(self.nodes[node as usize].queue);
-        self.detach(queue, Chain::of(node), node == self.searched[queue]);
-        self.nodes[node as usize].front_neighbor = self.free;
-        self.free = node;
+        let queue = std::mem::replace(&mut self.tags[block as usize], UNQUEUED).queue;
+        let queue = usize::from(queue);
+        self.detach(queue, Chain::of(block), block == self.searched[queue]);
     }
 
     /// Remove the block at the back of a queue, and return it.
@@ -260,12 +249,12 @@ impl<const N: usize> Queues<N> {
 
     /// Return the block at the back of a queue.
     pub fn back(&self, queue: usize) -> Option<u32> {
-        self.block(self.back[queue])
+        some(self.back[queue])
     }
 
     /// Return the neighbor of a queued block towards the front.
     pub fn front_neighbor(&self, block: u32) -> Option<u32> {
-        self.block(self.nodes[self.node_of[block as usize] as usize].front_neighbor)
+        some(self.links[block as usize].front)
     }
 
     /// Return the block nearest to the back of a queue for which the test holds.
@@ -283,16 +272,16 @@ impl<const N: usize> Queues<N> {
     /// Return the last evictable block of a queue, as `last_that`; those found not to be so are not asked again until
     /// `freed` says so.
     pub fn last_free(&mut self, queue: usize, may_go: &MayGo) -> Option<u32> {
-        let mut node = match self.searched[queue] {
+        let mut block = match self.searched[queue] {
             NONE => self.back[queue],
             END => NONE,
-            node => node,
+            block => block,
         };
-        while node != NONE && !may_go(self.nodes[node as usize].block) {
-            node = self.nodes[node as usize].front_neighbor;
+        while block != NONE && !may_go(block) {
+            block = self.links[block as usize].front;
         }
-        self.searched[queue] = node.min(END);
-        self.block(node)
+        self.searched[queue] = block.min(END);
+        some(block)
     }
 
     /// Take note that a block, or any block, may have become evictable.
@@ -302,15 +291,15 @@ impl<const N: usize> Queues<N> {
             return;
         };
         if let Some(queue) = self.queue_of(block) {
-            if self.searched[queue] != self.node_of[block as usize] {
+            if self.searched[queue] != block {
                 self.searched[queue] = NONE;
             }
         }
     }
+}
 
-    fn block(&self, node: u32) -> Option<u32> {
-        (node != NONE).then(|| self.nodes[node as usize].block)
-    }
+fn some(block: u32) -> Option<u32> {
+    (block != NONE).then_some(block)
 }
 
 /// The rule of a policy whose blocks, and ghosts (names of evicted blocks), are in `N` queues.
