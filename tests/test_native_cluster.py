@@ -61,7 +61,8 @@ def test_the_next_event_is_queued_once(monkeypatch):
 @pytest.mark.parametrize("lookahead", [False, True])
 @pytest.mark.parametrize("together", [None, 1, 2])
 @pytest.mark.parametrize("priority", [BOUNDARY, ARRIVAL])
-def test_an_event_asks_notes_and_tells_in_order(monkeypatch, lookahead, together, priority):
+@pytest.mark.parametrize("then", [12, 14, 15])
+def test_an_event_asks_notes_and_tells_in_order(monkeypatch, lookahead, together, priority, then):
     """A hand-over is chosen and the core goes on, until its next event is at or after the others'."""
     asked = []
 
@@ -72,7 +73,7 @@ def test_an_event_asks_notes_and_tells_in_order(monkeypatch, lookahead, together
     question = (2, (31, 400), (90, 8), ("session", 5, 6, "tail"))
     answers = [(None, question, [(3, 30), (1, 29)], b"first"), ((20, ARRIVAL, 1), None, None, b"second")]
     own, engine, calls, replicas = cluster(
-        monkeypatch, choose=choose, woken=[(10, priority, 2)], run=answers, assign=[(12, BOUNDARY, 1)]
+        monkeypatch, choose=choose, woken=[(10, priority, 2)], run=answers, assign=[(then, BOUNDARY, 1)]
     )
     if lookahead:
         own.enable_lookahead()
@@ -86,20 +87,20 @@ def test_an_event_asks_notes_and_tells_in_order(monkeypatch, lookahead, together
     own.woken(2)
     engine.run(until_ns=19)
     assert asked == [(2, Arrival(31, 400, 90, 8, "session", 5, 6, 0, "tail"))]
-    until = 15 if lookahead else 10
+    until, goes_on = 15 if lookahead else 10, lookahead and then < 15
     first = [("woken", 2), ("run", 10, until), ("add_events", b"first", 10)]
     first += [("3.notify_closed", (30,)), ("1.notify_closed", (29,)), ("assign", 1, [], 7)]
     again = [("run", 10, 15), ("add_events", b"second", 10)]
     ended = [("1.notify_prefilled",), ("3.event_ended",)]
     checks = [(f"{machine}.check",) for machine in range(2, 2 + together)] if priority == BOUNDARY else []
     later = [
-        ("run", 12, 12),
-        ("add_events", b"second", 12),
+        ("run", then, then),
+        ("add_events", b"second", then),
         *ended,
         ("1.check",),
         *[("2.check",)] * (together - 1),
     ]
-    assert calls == [*first, *(again if lookahead else []), *ended, *checks, *([] if lookahead else later)]
+    assert calls == [*first, *(again if goes_on else []), *ended, *checks, *([] if goes_on else later)]
 
 
 def test_requests_are_fed_when_the_core_has_none_left(monkeypatch):
