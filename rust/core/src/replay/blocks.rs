@@ -14,19 +14,17 @@ struct Link {
     above: u32,
     /// Resident blocks behind it.
     live_children: u32,
-    /// The last request that took it.
-    request: u32,
 }
 
 const UNSEEN: Link = Link {
     above: NONE,
     live_children: 0,
-    request: NONE,
 };
 
 /// Blocks of rows: block k of id d is `d × blocks_per_id + k`; blocks of one row alone have numbers between.
 ///
-/// 12 bytes and a bit a block; 8 more an id where rows have blocks of their own.
+/// 12 bytes and a bit a block, in a cache without prefixes 4 or none and a bit; 4 more an id where rows have blocks of
+/// their own.
 #[derive(Debug)]
 pub struct Blocks {
     per_id: u32,
@@ -36,7 +34,12 @@ pub struct Blocks {
     ids: Option<u32>,
     /// The number of the next block.
     next: u32,
+    /// Empty in a cache without prefixes.
     links: Vec<Link>,
+    /// The last request that took a block; empty if requests in flight alone hold blocks.
+    requests: Vec<u32>,
+    has_links: bool,
+    has_requests: bool,
     resident: Vec<u64>,
     /// Number of the current request.
     request: u32,
@@ -55,6 +58,9 @@ impl Blocks {
             ids: Some(0),
             next: 0,
             links: Vec::new(),
+            requests: Vec::new(),
+            has_links: true,
+            has_requests: true,
             resident: Vec::new(),
             request: 0,
             holds: (window > 0).then(|| Holds::new(window, 0)),
@@ -75,6 +81,12 @@ impl Blocks {
         let mut blocks = Self::new(prompts.blocks_per_id, window);
         (blocks.ids, blocks.next) = (None, shared as u32);
         Ok((blocks, all as usize))
+    }
+
+    /// Keep no parents of blocks; unless `holds_current`, the current request holds none either.
+    pub fn without_links(mut self, holds_current: bool) -> Self {
+        (self.has_links, self.has_requests) = (false, holds_current);
+        self
     }
 
     /// Write the blocks of a row, root first; `ids` are those that its blocks reach into.
@@ -138,17 +150,21 @@ impl Blocks {
     pub fn take(&mut self, row: &[u32]) {
         self.request += 1;
         let end = end_of(row) as usize;
-        if self.links.len() < end {
-            self.links.resize(end, UNSEEN);
+        if self.resident.len() * 64 < end {
             self.resident.resize(end.div_ceil(64), 0);
         }
+        if self.has_links && self.links.len() < end {
+            self.links.resize(end, UNSEEN);
+        }
+        if self.has_requests && self.requests.len() < end {
+            self.requests.resize(end, NONE);
+        }
         let mut before = NONE;
-        for &block in row {
-            let link = &mut self.links[block as usize];
-            if link.request == NONE {
-                link.above = before;
+        for &block in row.iter().filter(|_| self.has_requests) {
+            let known = std::mem::replace(&mut self.requests[block as usize], self.request);
+            if known == NONE && self.has_links {
+                self.links[block as usize].above = before;
             }
-            link.request = self.request;
             before = block;
         }
         if let Some(mut holds) = self.holds.take() {
@@ -194,7 +210,7 @@ impl Blocks {
     pub fn is_held(&self, block: u32) -> bool {
         match &self.holds {
             Some(holds) => holds.is_held(block),
-            None => self.links[block as usize].request == self.request,
+            None => self.requests[block as usize] == self.request,
         }
     }
 
@@ -217,14 +233,14 @@ impl Blocks {
     /// Remove a resident block from the tier; returns the block before it if that is a leaf now.
     pub fn leave(&mut self, block: u32) -> Option<u32> {
         self.resident[block as usize / 64] &= !(1 << (block % 64));
-        let number = self.links[block as usize].above;
+        let number = self.links.get(block as usize)?.above;
         let above = self.above(block)?;
         above.live_children -= 1;
         (above.live_children == 0).then_some(number)
     }
 
     fn above(&mut self, block: u32) -> Option<&mut Link> {
-        match self.links[block as usize].above {
+        match self.links.get(block as usize)?.above {
             NONE => None,
             above => self.links.get_mut(above as usize),
         }

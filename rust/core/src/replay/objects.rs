@@ -44,6 +44,11 @@ impl Objects<'_> {
         policy: Box<dyn ObjectPolicy>,
         discipline: Discipline,
     ) -> Self {
+        let blocks = match discipline {
+            Discipline::LeafFirst => blocks,
+            Discipline::Queue => blocks.without_links(true),
+            Discipline::Objects(_) => blocks.without_links(false),
+        };
         Self {
             blocks,
             aborts: policy.aborts(),
