@@ -8,10 +8,13 @@ from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 
+import numpy as np
 import pytest
+from kvcache_sim import make_trace
 from kvcache_sim.errors import InvariantError
 from kvcache_sim.simulation import simulation
-from vopr import properties, scenarios
+from tiered_scenario import load
+from vopr import properties, relations, scenarios
 from vopr.cases import KINDS, Case, case_of, outcome
 from vopr.finding import Finding, oracle
 from vopr.search import explain
@@ -58,6 +61,22 @@ def test_a_fault_is_found_and_shrunk(monkeypatch, capsys, tmp_path):
     short = json.loads((tmp_path / f"scenarios:{seed}-short" / "settings.json").read_text())
     assert short.get("workload.requests", 4) < 20
     assert len(short) < len(scenarios.draw(seed).settings)
+
+
+@pytest.mark.parametrize(
+    "relation", [relations.later, relations.not_yet, relations.patience, relations.doubled]
+)
+def test_each_relation_bites(relation):
+    """It concerns an engine's run, and fails for a run of which one time is 1 ns off."""
+    ids = [[n % 3, 3 + n] for n in range(8)]
+    columns = {"timestamp": [900 * n for n in range(8)], "hash_ids": ids, "input_length": [900] * 8}
+    trace = make_trace({**columns, "output_length": [3] * 8})
+    settings = load(text="replica: {scheduler: vllm}\ncache: {semantics: vllm}").settings
+    run = simulation.simulate(settings, trace)
+    assert relation(settings, trace, run)
+    first_token_ns = run.requests["first_token_ns"] + (np.arange(8) == 1)
+    with pytest.raises(AssertionError):
+        relation(settings, trace, replace(run, requests={**run.requests, "first_token_ns": first_token_ns}))
 
 
 def test_a_broken_invariant_is_a_finding_and_a_refusal_is_none():

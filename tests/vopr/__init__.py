@@ -5,6 +5,7 @@
 - ``faulty``      a disk that fills up or whose process is killed, an event loop on a simulated clock
 - ``scenarios``   simulated scenarios: draws, faults inside the simulation, smaller scenarios
 - ``oracles``     what must hold of each run
+- ``relations``   what must hold between two runs of one scenario
 - ``coordinator`` sweeps on simulated processes, clock and disk
 - ``live``        live runs on a simulated clock
 - ``properties``  property tests of the suite on fresh seeds

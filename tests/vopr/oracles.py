@@ -22,6 +22,7 @@ from support.agreement import ENGINES, assert_same, beyond_spec, by_spec, column
 from support.conserved import check_never_idle, check_the_end
 from support.lookahead import LOOKAHEAD, SINGLE_ARRIVALS
 
+from vopr import relations
 from vopr.finding import oracle
 
 EVER = (0, 1 << 62)
@@ -53,6 +54,7 @@ def judge(scenario: Scenario, trace: Trace, folder: Path, has_plugins: bool) -> 
         with oracle(f"I11: {other}"), patch(name, return_value=False):
             assert_same(plain, Simulation(scenario.settings, trace, RunOptions(check="full")).run())
     said = ["invariants", *_by_specification(scenario, trace, plain)]
+    said += relations.judge(scenario.settings, trace, plain)
     return ", ".join(said + _of_two_runs(scenario, trace, made.run, has_plugins))
 
 

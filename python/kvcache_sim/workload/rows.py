@@ -10,6 +10,9 @@ from numpy.typing import NDArray
 
 from kvcache_sim.workload.trace import COLUMNS, NO_REQUEST, NO_SESSION, WHERE_EMPTY, Trace
 
+#: Further optional columns of one entry a request.
+_OTHERS = ("dropped_tokens", "tenant", "model", "retention", "live_ns")
+
 
 def flat_positions(starts: NDArray[np.int64], counts: NDArray[np.int64]) -> NDArray[np.int64]:
     """Return the concatenation of ``arange(start, start + count)`` over all pairs."""
@@ -57,7 +60,7 @@ def select_rows(trace: Trace, rows: NDArray[np.int64]) -> Trace:
     dense, old_session = first_appearance(session[named].astype(np.uint32), len(trace.session_names))
     session = session.copy()
     session[named] = dense.astype(np.int32)
-    given = [name for name in (*WHERE_EMPTY, "tenant") if len(getattr(trace, name))]
+    given = [name for name in (*WHERE_EMPTY, *_OTHERS) if len(getattr(trace, name))]
     return replace(
         trace,
         **{name: getattr(trace, name)[rows] for name in (*COLUMNS, *given)},
