@@ -10,7 +10,7 @@ import pytest
 from hardware_extra import needs_library
 from kvcache_sim.cli.main import run as kvsim
 from kvcache_sim.errors import UsageError
-from kvcache_sim.model.aiconfigurator import library, source
+from kvcache_sim.model.aiconfigurator import library, other_links, source
 from kvcache_sim.model.aiconfigurator.deployment import LABEL_REPAIRS, REPAIRS, Dtypes, parse_deployment
 from kvcache_sim.model.aiconfigurator.sampled import cache_folder, read_table, table_key
 from kvcache_sim.model.aiconfigurator.sampling import breakpoints
@@ -381,3 +381,25 @@ def test_kv_that_costs_less_than_half_in_steps_with_a_chunk_is_said(mixed, said)
     model = SimpleNamespace(kv_mixed_ms_per_thousand=mixed, kv_ms_per_thousand=4.0)
     found = source._cheap_kv(SimpleNamespace(model=model))
     assert (len(found), said in "".join(found)) == (int(said != ""), True)
+
+
+@pytest.mark.parametrize(
+    ("parallel", "shares", "names", "refused"),
+    [
+        ((1, 1), False, ("m", "h100", 1), "links have no effect here"),
+        ((2, 2), False, ("m", "h100", 1), "links have no effect here"),
+        ((2, 1), False, (None, "h100", 1), "links need the model's shape and its GPU"),
+        ((2, 1), True, ("m", None, 1), "links need the model's shape and its GPU"),
+        ((1, 2), True, (None, None, 1), "links need the model's shape and its GPU"),
+        ((2, 1), False, ("m", None, 1), "all-reduces are inside other figures"),
+    ],
+)
+def test_links_need_something_to_replace(monkeypatch, parallel, shares, names, refused):
+    monkeypatch.setattr(other_links, "deployed_names", lambda text: names)
+    monkeypatch.setattr(other_links, "load_model", lambda name: None)
+    monkeypatch.setattr(other_links, "_named", lambda links, text: None)
+    deployment = SimpleNamespace(tensor_parallel=parallel[0], data_parallel=parallel[1], model="m")
+    kernels = SimpleNamespace(deployment=deployment, all_reduces_ms=lambda tokens: np.array([1.0, 0.0]))
+    table = SimpleNamespace(model=SimpleNamespace(shared_ranks=1 + shares))
+    with pytest.raises(UsageError, match=refused):
+        other_links.with_other_links(table, kernels, "text", "nvlink")

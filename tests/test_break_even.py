@@ -165,3 +165,16 @@ def test_a_prefix_is_computed_in_chunks_of_the_budget_without_decodes(tokens, ch
     found = explained.compute_ns(SimpleNamespace(machines=[machine]), tokens)
     assert batches == [StepBatch((chunk,), 0, 0, 0) for chunk in chunks]
     assert found == sum(8 + n for n in range(len(chunks)))
+
+
+@pytest.mark.parametrize("shortest", [*range(1, 20), 63, 64, 65, None])
+def test_the_shortest_prefix_is_that_of_trying_each(monkeypatch, shortest):
+    """A load of 90 ns and 3 a token loses at every length but from the shortest on."""
+    settings = SimpleNamespace(cache=SimpleNamespace(block_size_tokens=BLOCK))
+    monkeypatch.setattr(
+        explained, "load_ns", lambda _, tier, tokens: 90 + 3 * tokens if tier == "disk" else None
+    )
+    gains = 0 if shortest is None else 90 / (BLOCK * (shortest - 0.5))
+    monkeypatch.setattr(explained, "compute_ns", lambda _, tokens: (3 + gains) * tokens)
+    assert explained.break_even_tokens(settings, "disk") == (None if shortest is None else shortest * BLOCK)
+    assert explained.break_even_tokens(settings, "cpu") is None

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import shlex
+from types import SimpleNamespace
 
 import kvcache_sim as kv
 import pytest
@@ -11,8 +12,10 @@ from examples import examples
 from hypothesis import given
 from hypothesis import strategies as st
 from kvcache_sim.cli import main
+from kvcache_sim.scenario.launch.making import Making
 from kvcache_sim.scenario.launch.to_line import launch_of_scenario
-from kvcache_sim.scenario.launch.to_scenario import model_of, scenario_of_launch
+from kvcache_sim.scenario.launch.to_scenario import _allow_long, model_of, scenario_of_launch
+from kvcache_sim.scenario.yaml_tree import Tree
 
 VLLM = (
     "CUDA_VISIBLE_DEVICES=0 vllm serve meta-llama/Llama-3.1-70B-Instruct -tp 4 --max-num-seqs=128 "
@@ -303,3 +306,20 @@ def test_the_engines_own_defaults_and_a_run(tmp_path, capsys, monkeypatch):
 )
 def test_models_by_their_names_on_hugging_face(name, known):
     assert model_of(name) == known
+
+
+@pytest.mark.parametrize("given", [None, "auto", 131_071, 131_072, 131_073, 200_000])
+@pytest.mark.parametrize("environment", [(), ("VLLM_ALLOW_LONG_MAX_MODEL_LEN=1",), ("OTHER=1",)])
+@pytest.mark.parametrize("named", ["meta-llama/Llama-3.1-8B", "Org/Llama-3.1-8B-2507"])
+def test_a_context_above_the_models_needs_a_word_or_a_release(given, environment, named):
+    """The model has 131,072 tokens of context; another release may have more, and that is said."""
+    line = SimpleNamespace(environment=environment, model=named)
+    made = Making(line, Tree({"replica": {} if given is None else {"max_model_len": given}}))
+    _allow_long(made, "llama-3.1-8b")
+    beyond = isinstance(given, int) and given > 131_072
+    allowed, release = environment[:1] == ("VLLM_ALLOW_LONG_MAX_MODEL_LEN=1",), named.endswith("2507")
+    assert made.tree.values["replica"].get("allow_long_max_model_len", False) is (
+        beyond and (allowed or release)
+    )
+    said = f"{named} has a context of {given:,} tokens; llama-3.1-8b has 131,072" if beyond else ""
+    assert made.assumed == [said] * (beyond and release and not allowed)

@@ -7,6 +7,7 @@ import json
 import re
 import shlex
 from collections import Counter
+from itertools import pairwise
 from pathlib import Path
 
 import kvcache_sim as kv
@@ -123,6 +124,14 @@ def test_hits_and_misses_are_compared_at_equal_prompt_length():
     assert (found.hits, found.misses) == (int(inside[hit == 1].sum()), int(inside[hit == 0].sum()))
     assert min(found.hits, found.misses) >= LEAST_COMPARED
     assert found.miss_ms > 1.2 * found.hit_ms
+    of_all = [
+        medians_of_equal_length(np.full(60, n), np.arange(60) % 2, np.full(60, 5)) for n in range(1, 400)
+    ]
+    assert all(one.least <= n <= one.most for n, one in enumerate(of_all, 1))
+    buckets = list(dict.fromkeys((one.least, one.most) for one in of_all))
+    assert all(before[1] + 1 == after[0] for before, after in pairwise(buckets)), (
+        "no length between two buckets"
+    )
     short = np.where(hit, 5000, 500)
     assert medians_of_equal_length(short, hit, ttft_ns) is None
 
