@@ -43,7 +43,7 @@ def _held_rows(trace: Trace, block: int, cache_output: bool) -> tuple[Int64s, In
     own, source = trace.input_tokens, np.arange(len(trace))
     if not cache_output:
         return source, np.minimum(own // block * block, counts * size), counts
-    computed = own + trace.output_tokens - 1
+    computed = trace.kv_tokens
     if len(trace.named_tokens):
         own = np.maximum(own, np.minimum(trace.named_tokens, computed))
     tokens = np.minimum(own // block * block, counts * size)
