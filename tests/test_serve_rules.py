@@ -21,7 +21,7 @@ from kvcache_sim.live.answers import Answer, Answers, _stopped
 from kvcache_sim.live.chunks import DONE, Wording, encoded
 from kvcache_sim.live.generation import Generation, Generations, prompts_of
 from kvcache_sim.live.parsing import Chat, Completion, Message, StreamOptions
-from kvcache_sim.live.refusals import Refusal
+from kvcache_sim.live.refusals import Refusal, refusal_of
 from kvcache_sim.live.server import Ports
 from kvcache_sim.live.tokenizer import ByteTokenizer
 from kvcache_sim.rng import stream
@@ -156,6 +156,21 @@ def test_answers_are_parts_of_one_text_without_end(lengths):
         for outside in (-1, length):
             with pytest.raises(IndexError):
                 drawn.texts[outside]
+
+
+@pytest.mark.parametrize(
+    ("error", "status", "kind", "message"),
+    [
+        (Refusal(429, "busy"), 429, "RateLimitError", "busy"),
+        (Refusal(418, "tea", "pot"), 418, "BadRequestError", "tea"),
+        (ValueError("x"), 500, "InternalServerError", "the simulation failed: ValueError: x"),
+    ],
+)
+def test_an_error_is_a_refusal_with_its_status(error, status, kind, message):
+    found = refusal_of(error)
+    assert (found is error) is isinstance(error, Refusal)
+    param = getattr(error, "param", None)
+    assert found.body() == {"error": {"message": message, "type": kind, "param": param, "code": status}}
 
 
 class Thrice(ByteTokenizer):
