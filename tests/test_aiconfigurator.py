@@ -2,6 +2,7 @@
 cache."""
 
 import json
+import re
 import socket
 from types import SimpleNamespace
 
@@ -10,7 +11,7 @@ import pytest
 from hardware_extra import needs_library
 from kvcache_sim.cli.main import run as kvsim
 from kvcache_sim.errors import UsageError
-from kvcache_sim.model.aiconfigurator import library, other_links, source
+from kvcache_sim.model.aiconfigurator import kernels, library, other_links, source
 from kvcache_sim.model.aiconfigurator.deployment import LABEL_REPAIRS, REPAIRS, Dtypes, parse_deployment
 from kvcache_sim.model.aiconfigurator.sampled import cache_folder, read_table, table_key
 from kvcache_sim.model.aiconfigurator.sampling import breakpoints
@@ -403,3 +404,52 @@ def test_links_need_something_to_replace(monkeypatch, parallel, shares, names, r
     table = SimpleNamespace(model=SimpleNamespace(shared_ranks=1 + shares))
     with pytest.raises(UsageError, match=refused):
         other_links.with_other_links(table, kernels, "text", "nvlink")
+
+
+@pytest.mark.parametrize("ranks", [1, 3])
+def test_a_step_is_asked_of_the_library_once_a_rank(ranks):
+    """A chunk of any length is one request; rows have the means of what was asked."""
+    asked = []
+
+    def estimate(given):
+        asked.append(given)
+        return 2.5 + len(asked)
+
+    deployment = SimpleNamespace(data_parallel=ranks, model="m")
+    own = kernels.MeasuredKernels(
+        SimpleNamespace(estimate_forward_pass_time_ms=estimate), deployment, None, (), 0, False
+    )
+    rows = own.rows(np.array([[0, 0, 4, 400], [1, 7, 0, 0], [512, 9, 3, 60]]))
+    names = ("num_prefill_requests", "sum_prefill_tokens", "sum_prefill_kv_tokens", "num_decode_requests", "sum_decode_kv_tokens")  # fmt: skip
+    steps = [(0, 0, 0, 4, 400), (1, 1, 7, 0, 0), (1, 512, 9, 3, 60)]
+    assert asked == [
+        [{"version": 1, "scheduled_requests": dict(zip(names, step, strict=True))}] * ranks for step in steps
+    ]
+    columns = (
+        rows.prefill_tokens,
+        rows.prefill_requests,
+        rows.past_tokens,
+        rows.decode_sequences,
+        rows.decode_kv_tokens,
+    )
+    assert [tuple(column[n] for column in columns) for n in range(3)] == [
+        (0, 0, 0, 4, 400), (1, 1, 7, 0, 0), (512, 1, 9, 3, 60)
+    ]  # fmt: skip
+    assert rows.iter_ms.tolist() == [3.5, 4.5, 5.5]
+
+
+def test_operations_and_shares_are_those_of_a_step_by_its_size(monkeypatch):
+    """Up to 512 tokens a decode step's, above a prompt's; shares are the mean of both steps."""
+    asked = []
+    decode = [("gemm", 3.0, 0, "measured"), ("ar_1", 1.0, 0, "guessed")]
+    prompt = [("ar_2", 2.0, 0, "measured"), ("ar_3", 6.0, 0, "guessed"), ("gemm", 2.0, 0, "guessed")]
+    handle = SimpleNamespace(
+        decode_step_per_op=lambda *given: asked.append(given) or decode,
+        run_static_per_op=lambda **given: asked.append(given["isl"]) or [prompt],
+    )
+    monkeypatch.setattr(kernels.MeasuredKernels, "_handle", lambda self: handle)
+    own = kernels.MeasuredKernels(None, None, None, (), 0, False)
+    assert own.operations_ms((1, 512, 513), re.compile("^ar")).tolist() == [1.0, 1.0, 8.0]
+    assert asked == [(1, 128, 2), (512, 128, 2), 513]
+    assert own.shares() == pytest.approx({"guessed": (1 / 4 + 8 / 10) / 2, "measured": (3 / 4 + 2 / 10) / 2})
+    assert list(own.shares()) == ["guessed", "measured"]
