@@ -108,6 +108,61 @@ def test_each_kind_of_log_becomes_its_requests(name, tmp_path):
         assert [(first, count) for count, first in notes.left_out.values()] == left
 
 
+#: What is said of each log, by its first words.
+REMARKS = {
+    "openai.jsonl": ["answers that the log does not have", "texts are hashed in blocks of 16 tokens"],
+    "vllm.log": ["answers without --enable-log-outputs", "the log's clock has whole seconds"],
+    "sglang.jsonl": ["requests without a whole text or input_ids"],
+    "aiperf.jsonl": ["without payloads"],
+    "kv_events.jsonl": ["requests are what events show of them"],
+}
+
+
+@pytest.mark.parametrize("name", EXPECTED)
+def test_what_a_log_lacks_is_said_once(name):
+    said = list(imported(LOGS / name)[2].remarks)
+    expected = REMARKS.get(name, [])
+    assert len(said) == len(expected)
+    assert all(text.startswith(words) for text, words in zip(said, expected, strict=True))
+
+
+@pytest.mark.parametrize(
+    ("lines", "rows", "said"),
+    [
+        (["details", "received", "output"], [(0, 3, 2)], []),
+        (["details", "received"], [(0, 3, 9)], ["answers without --enable-log-outputs"]),
+        (["details", "received", "output", "aborted"], [(0, 3, 2)], ["requests that were aborted"]),
+        (["details", "received", "delta", "delta"], [(0, 3, 4)], []),
+        (["received", "output"], [], []),
+        (["details", "output"], [], []),
+        (["details", "pooling"], [], []),
+        (["output", "aborted", "details", "received"], [(0, 3, 9)], ["answers without --enable-log-outputs"]),
+    ],
+)
+def test_lines_of_vllms_log_make_a_request_together(tmp_path, lines, rows, said):
+    """What is said of a request before it is known counts for nothing."""
+    text = {
+        "details": "Request cmpl-1 details: prompt: 'x', prompt_token_ids: [5, 6, 7], prompt_embeds shape: None.",
+        "received": "Received request cmpl-1: params: SamplingParams(n=1, max_tokens=9, x), lora_request: None.",
+        "pooling": "Received request cmpl-1: params: PoolingParams(x), lora_request: None.",
+        "output": "Generated response cmpl-1 details: output_token_ids: [8, 9]",
+        "delta": "Generated response cmpl-1 (streaming delta) details: output_token_ids: [8, 9]",
+        "aborted": "Request cmpl-1 aborted.",
+    }
+    path = tmp_path / "v.log"
+    whole = [text[line].replace("cmpl-1", "cmpl-0") for line in ("details", "received", "output")]
+    path.write_text("".join(f"INFO 12-31 23:59:58 [x] {line}\n" for line in [*whole, *map(text.get, lines)]))
+    _, found, notes = imported(path, "vllm")
+    assert [(row["timestamp"], row["input_length"], row["output_length"]) for row in found] == [
+        (0, 3, 2),
+        *rows,
+    ]
+    others = [remark for remark in notes.remarks if not remark.startswith("the log's clock")]
+    assert [remark.startswith(words) for remark, words in zip(others, said, strict=True)] == [True] * len(
+        said
+    )
+
+
 def test_every_kind_has_a_log_here():
     assert {kind for kind, _, _ in EXPECTED.values()} | {"prometheus"} == set(KINDS)
 
