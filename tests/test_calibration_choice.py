@@ -128,5 +128,5 @@ def test_the_command_says_which_form_it_took_and_why(tmp_path, capsys):
     rows = shared("calibration/iter_b300_qwen3_32b.csv")
     assert kvsim(["calibrate", "fit", str(rows), "--tp", "8", "-o", str(tmp_path / "set.toml")]) == 0
     printed = capsys.readouterr().err
-    assert "fitted, one base (5 folds held out: one base " in printed
+    assert "fitted, bases apart (5 folds held out: one base " in printed
     assert "one base" in (tmp_path / "set.toml").read_text()

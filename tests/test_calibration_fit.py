@@ -254,7 +254,7 @@ def test_the_packaged_files_are_made_of_the_train_files_byte_for_byte(tmp_path):
         else:
             found, kept = load_step_time(str(tmp_path / name)), load_step_time(name.removesuffix(".toml"))
             apart = [abs(found.step(batch) / kept.step(batch) - 1) for batch in MANY_BATCHES]
-            assert sum(apart) / len(apart) < 0.04, name
+            assert sum(apart) / len(apart) < 0.06, name
 
 
 @pytest.mark.parametrize("name", [entry.name for entry in SHIPPED])

@@ -14,6 +14,12 @@ from kvcache_sim.model.parametric import ParametricStepTime, padded_tokens, six_
 #: The columns after the ramps, in order.
 LINEAR = ("kv", "kv_mixed_extra", "sequence", "sequence_mixed_extra", "pairs", "past", "idle", "scan")
 
+#: The columns of a launched base: a line up to the largest graph, then a constant or a line; slopes are per
+#: thousand tokens.
+_LAUNCHED = ("held", "held_slope", "launch", "fixed", "slope")
+#: The last point of a launched base, past all real steps: further points are on the line through it.
+_LAST_TOKENS = 32_768.0
+
 _LONGEST_KNOTS = (1.0, 4.0, 8.0, 16.0, 24.0, 32.0, 64.0, 128.0, 256.0)
 _KNOT_RATIO = 1.08
 _ROWS_PER_KNOT = 8
@@ -24,18 +30,21 @@ class Floors:
     """Columns of which only the larger sum counts: attention is max(max(shared, alone) + pairs, scan).
 
     ``shared`` is all KV on all cores, ``alone`` the longest sequence on its share of the cores, ``scan`` a
-    single core that reads the longest KV to its end.
+    single core that reads the longest KV to its end. The base of steps without a CUDA graph is max(launch,
+    kernels).
     """
 
     shared: NDArray[np.intp]
     alone: NDArray[np.intp]
     pairs: NDArray[np.intp]
     scan: NDArray[np.intp]
+    launch: NDArray[np.intp]
+    kernels: NDArray[np.intp]
 
     @property
     def parts(self) -> tuple[NDArray[np.intp], ...]:
-        """The four groups of columns, in order."""
-        return self.shared, self.alone, self.pairs, self.scan
+        """The six groups of columns, in order."""
+        return self.shared, self.alone, self.pairs, self.scan, self.launch, self.kernels
 
     def rest(self, columns: int) -> NDArray[np.intp]:
         """Return the columns, of ``columns`` in total, that belong to none of the groups."""
@@ -50,7 +59,8 @@ class Form:
     rows can identify a scan. ``measured`` holds (tokens, ms) points of a base that was measured separately.
     Then only a constant on top of it is fitted, and the additional time of decode steps in a last column;
     there are no knots. ``decode_knots``, if any, belong to a base of pure decode steps, separate from steps
-    with a prefill chunk.
+    with a prefill chunk. If these are ``launched``, their base has no knots: up to ``graph_tokens`` tokens it
+    is a line, above them the larger of a constant, the launch of all kernels, and a line, the kernels.
     """
 
     base_knots: tuple[float, ...]
@@ -61,6 +71,7 @@ class Form:
     scans: bool = False
     decode_knots: tuple[float, ...] = ()
     measured: tuple[tuple[float, float], ...] = ()
+    launched: bool = False
 
     def columns(self, rows: IterationRows) -> NDArray[np.float64]:
         """Return the matrix that ``FormSolver`` multiplies by the coefficients to get ms.
@@ -73,7 +84,10 @@ class Form:
         kv = np.maximum(rows.decode_kv_tokens, self.least_kv_tokens * n)
         chunks = np.maximum(rows.prefill_requests, 1)
         mixed = new > 0
-        base = ramp(tokens, self.base_knots or (1.0,), extrapolates=True)
+        if self.launched:
+            base = _launch_columns(tokens, self.graph_tokens)
+        else:
+            base = ramp(tokens, self.base_knots or (1.0,), extrapolates=True)
         if self.decode_knots:
             base *= mixed[:, None]
         parts = [base]
@@ -101,23 +115,32 @@ class Form:
         return np.asarray(np.interp(padded_rows(rows, self.graph_tokens)[0], x, y), np.float64)
 
     @property
+    def breakpoints(self) -> int:
+        """The number of columns of the base of steps with a chunk."""
+        return len(_LAUNCHED) if self.launched else len(self.base_knots) or 1
+
+    @property
     def floors(self) -> Floors:
-        """The columns of the parts of attention."""
-        breakpoints, levels = len(self.base_knots) or 1, len(self.longest_knots)
+        """The columns of the parts of attention, and of a launched base."""
+        breakpoints, levels = self.breakpoints, len(self.longest_knots)
         at = {name: breakpoints + levels + position for position, name in enumerate(LINEAR)}
         shared = np.array([at["kv"], at["kv_mixed_extra"]])
         alone = np.arange(breakpoints, breakpoints + levels)
-        return Floors(shared, alone, np.array([at["pairs"]]), np.array([at["scan"]]))
+        own = [_LAUNCHED.index(name) for name in ("launch", "fixed", "slope")] if self.launched else []
+        launch, kernels = np.array(own[:1], np.intp), np.array(own[1:], np.intp)
+        return Floors(shared, alone, np.array([at["pairs"]]), np.array([at["scan"]]), launch, kernels)
 
     def model(self, coefficients: NDArray[np.float64]) -> ParametricStepTime:
         """Return the step-time model of fitted coefficients."""
-        breakpoints = len(self.base_knots) or 1
+        breakpoints = self.breakpoints
         rises, longest = (
             coefficients[:breakpoints],
             coefficients[breakpoints : breakpoints + len(self.longest_knots)],
         )
         on_top = float(rises[0])
         base = tuple((tokens, six_digits(ms + on_top)) for tokens, ms in self.measured)
+        if self.launched:
+            base = _launched_points(rises, float(self.graph_tokens))
         linear_at = breakpoints + len(self.longest_knots)
         linear = coefficients[linear_at : linear_at + len(LINEAR)]
         value = dict(zip(LINEAR, linear.tolist(), strict=True))
@@ -179,6 +202,14 @@ def form_apart(rows: IterationRows, graph_tokens: int = 512) -> Form:
     )
 
 
+def form_launched(rows: IterationRows, graph_tokens: int = 512) -> Form:
+    """Return ``form_apart`` with the base of chunk steps as the launch of kernels or the kernels themselves.
+
+    It has five coefficients whatever the rows: a few tens of rows determine them.
+    """
+    return replace(form_apart(rows, graph_tokens), base_knots=(), launched=True)
+
+
 def form_through(rows: IterationRows, graph_tokens: int = 512) -> Form:
     """Return the form with a knot at every measured token count."""
     tokens, _ = padded_rows(rows, graph_tokens)
@@ -223,6 +254,28 @@ def padded_rows(rows: IterationRows, graph_tokens: int) -> tuple[NDArray[np.floa
     tokens = (rows.prefill_tokens + rows.decode_sequences).astype(np.int64)
     padded = padded_tokens(graph_tokens, int(tokens.max(initial=1))).astype(np.float64)
     return padded[tokens], padded[rows.decode_sequences.astype(np.int64)]
+
+
+def _launch_columns(tokens: NDArray[np.float64], graph_tokens: int) -> NDArray[np.float64]:
+    held, long = tokens <= graph_tokens, tokens > graph_tokens
+    thousands = tokens / 1e3
+    return np.stack((held, held * thousands, long, long, long * thousands), axis=1, dtype=np.float64)
+
+
+def _launched_points(rises: NDArray[np.float64], border: float) -> tuple[tuple[float, float], ...]:
+    """Return the points of a launched base; of a side without rows there are none."""
+    held, held_slope, launch, fixed, slope = rises.tolist()
+    points = [(n, held + held_slope * n / 1e3) for n in (1.0, border) if held or held_slope]
+    meets = 1e3 * (launch - fixed) / slope if slope else 0.0
+    longer = (
+        border + 1,
+        *((round(meets),) if border + 1 < round(meets) < _LAST_TOKENS else ()),
+        _LAST_TOKENS,
+    )
+    if launch or fixed or slope:
+        points += [(float(n), max(launch, fixed + slope * n / 1e3)) for n in longer]
+    ms = np.maximum.accumulate([y for _, y in points] or [0.0]).tolist()
+    return tuple((n, six_digits(y)) for (n, _), y in zip(points or [(1.0, 0.0)], ms, strict=True))
 
 
 def _points(knots: tuple[float, ...], rises: NDArray[np.float64]) -> tuple[tuple[float, float], ...]:

@@ -9,16 +9,17 @@ from typing import Any
 import numpy as np
 
 from kvcache_sim.errors import UsageError
-from kvcache_sim.model.calibration.transfer import Topology, TopologyFit, joined, nearest_topology
+from kvcache_sim.model.calibration.transfer import Topology, TopologyFit
 from kvcache_sim.model.catalog import entry_names, read_entry
-from kvcache_sim.model.parametric import ParametricStepTime, parametric_step_time
+from kvcache_sim.model.parametric import ParametricStepTime
 
 
 def family_entry(name: str) -> dict[str, Any]:
-    """Return a topology's set as a model file: decode steps of the family, chunk steps of the nearest set.
+    """Return a topology's set as a model file: the steps of its family.
 
-    A topology that was measured is its packaged set. ``held_out`` are the family's errors on topologies left
-    out. Raises UsageError for an unknown family, degrees that do not fit, or an ``ep`` without a set.
+    A topology that was measured is its packaged set. ``held_out`` are the errors on topologies left out, of
+    one rank or of several. Raises UsageError for an unknown family, degrees that do not fit, or more GPUs
+    than any measured topology has.
     """
     family, _, options = name.lower().partition(":")
     table = read_entry("families", "family of topologies", family)
@@ -26,24 +27,20 @@ def family_entry(name: str) -> dict[str, Any]:
     sets = {_measured(own): own for own in entry_names("step_times") if own.startswith(f"{family}-tp")}
     if wanted in sets:
         return read_entry("step_times", "step time", sets[wanted])
-    alike = [topology for topology in sets if topology.expert_parallel == wanted.expert_parallel]
-    if not alike:
-        known = ", ".join(sorted({str(topology.expert_parallel) for topology in sets}))
-        raise UsageError("no measured topology of that ep", got=name, expected=f"ep {known}")
-    nearest = nearest_topology(alike, wanted)
-    chunk = read_entry("step_times", "step time", sets[nearest])
-    fit = TopologyFit(np.array(table["split"]), np.array(table["base"]))
-    model = joined(fit.model(wanted), parametric_step_time(chunk["coefficients"], sets[nearest]))
+    gpus = wanted.tensor_parallel * wanted.data_parallel
+    if gpus > table["gpus"]:
+        raise UsageError("no measured topology of as many GPUs", got=name, expected=f"up to {table['gpus']}")
+    costs = {share: np.array(coefficients) for share, coefficients in table["costs"].items()}
     degrees = {
         "tensor": wanted.tensor_parallel,
         "expert": wanted.expert_parallel,
         "data": wanted.data_parallel,
     }
     return {
-        **{key: table[key] for key in ("model", "gpu", "held_out")},
+        **{key: table[key] for key in ("model", "gpu", "source")},
+        "held_out": table["held_out_ranks" if wanted.data_parallel > 1 else "held_out"],
         **{f"{kind}_parallel": degree for kind, degree in degrees.items()},
-        "source": f"{table['source']}; chunk steps of {nearest.suffix}",
-        "coefficients": _coefficients(model),
+        "coefficients": _coefficients(TopologyFit(costs).model(wanted)),
     }
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from itertools import product
 
 import numpy as np
 from numpy.typing import NDArray
@@ -27,6 +28,8 @@ _PHASE_WEIGHT = 0.25
 _START_UNEVENNESS = (1.5, 2.5, 3.5, np.inf)
 #: The longest sequence's KV counts as a scan if it exceeds the mean's share by this factor; none: never.
 _START_SCANS = (0.0, 1.0, 5.0)
+#: A step without a graph takes as long as its launch below this number of tokens.
+_START_LAUNCHED = (1000.0, 3000.0, 6000.0)
 #: Tile sizes of attention kernels that are tried: keys of a decode sequence, queries of a chunk.
 _KEY_TILES = (32, 64, 96, 128)
 _QUERY_TILES = (64, 128)
@@ -66,7 +69,7 @@ def _against_own(form: Form, rows: IterationRows, runs: Runs, found: Solution) -
     """Return a new solution with errors relative to the solution's own times."""
     columns, known_ms = form.columns(rows), form.known_ms(rows)
     for _ in range(_OWN_ROUNDS):
-        own_ms = runs.sums(known_ms + _taken_ms(columns, form.floors, found.coefficients))
+        own_ms = runs.sums(known_ms + _taken(columns, form.floors, found.coefficients)[0])
         problem = _problem(columns, rows, form.floors, known_ms, runs)
         found = _descend(problem.relative_to(own_ms / runs.totals(rows).iter_ms, _RUNS_SCALE), found.shown)
     return found
@@ -115,10 +118,11 @@ def interpolate_step_time(rows: IterationRows) -> ParametricStepTime:
 
 @dataclass(frozen=True, slots=True)
 class Shown:
-    """Active lower bound of attention in each row: the longest sequence alone, or the scan."""
+    """Active lower bounds in each row: of attention, the longest sequence alone or the scan; the launch."""
 
     alone: NDArray[np.bool_]
     scanned: NDArray[np.bool_]
+    launched: NDArray[np.bool_]
 
 
 @dataclass(frozen=True, slots=True)
@@ -183,9 +187,13 @@ def _guesses(columns: NDArray[np.float64], rows: IterationRows, floors: Floors) 
     n, kv = np.maximum(rows.decode_sequences, 1), np.maximum(rows.decode_kv_tokens, 1)
     unevenness = n * rows.decode_max_kv_tokens / kv
     scan = columns[:, floors.scan[0]] * 1e3
-    limits = _START_UNEVENNESS if len(floors.alone) else (np.inf,)
-    scans = _START_SCANS if scan.any() else (0.0,)
-    return [Shown(unevenness > limit, share * scan > kv) for limit in limits for share in scans]
+    tokens = rows.prefill_tokens + rows.decode_sequences
+    choices = (
+        [unevenness > limit for limit in (_START_UNEVENNESS if len(floors.alone) else (np.inf,))],
+        [share * scan > kv for share in (_START_SCANS if scan.any() else (0.0,))],
+        [tokens < limit for limit in (_START_LAUNCHED if len(floors.launch) else (0.0,))],
+    )
+    return [Shown(*choice) for choice in product(*choices)]
 
 
 def _descend(problem: _Problem, shown: Shown) -> Solution:
@@ -194,24 +202,23 @@ def _descend(problem: _Problem, shown: Shown) -> Solution:
     matrix, goal, floors, runs = problem.matrix, problem.goal, problem.floors, problem.runs
     best = Solution(np.inf, np.zeros(matrix.shape[1]), shown)
     weight, idle = np.ones(len(goal)), 0
-    parts, rest = floors.parts, floors.rest(matrix.shape[1])
+    parts = floors.parts
     for _ in range(_ROUNDS):
         chosen = matrix.copy()
         unscanned = ~shown.scanned
-        counts = (~shown.alone & unscanned, shown.alone & unscanned, unscanned, shown.scanned)
+        of_attention = (~shown.alone & unscanned, shown.alone & unscanned, unscanned, shown.scanned)
+        counts = (*of_attention, shown.launched, ~shown.launched)
         for part, count in zip(parts, counts, strict=True):
             chosen[:, part] *= count[:, None]
         # The triangle of a QR decomposition has the same least-squares problem in few rows.
         weighted = np.column_stack((runs.sums(chosen) * weight[:, None], goal * weight))
         triangle: NDArray[np.float64] = np.asarray(np.linalg.qr(weighted, mode="r"))
         solution = nnls(triangle[:, :-1], triangle[:, -1], maxiter=50 * matrix.shape[1])[0]
-        shared, alone, pairs, scan = (matrix[:, part] @ solution[part] for part in parts)
-        attention = np.maximum(shared, alone) + pairs
-        taken = runs.sums(matrix[:, rest] @ solution[rest] + np.maximum(attention, scan))
-        error = (taken - goal) / problem.scale
+        taken, active = _taken(matrix, floors, solution)
+        error = (runs.sums(taken) - goal) / problem.scale
         loss = float(np.sum(np.sqrt(1 + error**2) - 1))
         idle = 0 if loss < best.loss * (1 - _SETTLED) else idle + 1
-        shown = Shown(alone > shared, scan > attention)
+        shown = active
         if loss < best.loss:
             best = Solution(loss, solution, shown)
         if idle == _PATIENCE:
@@ -220,14 +227,17 @@ def _descend(problem: _Problem, shown: Shown) -> Solution:
     return best
 
 
-def _taken_ms(
+def _taken(
     columns: NDArray[np.float64], floors: Floors, coefficients: NDArray[np.float64]
-) -> NDArray[np.float64]:
-    """Return the coefficients' time of each row, without the known part."""
+) -> tuple[NDArray[np.float64], Shown]:
+    """Return the coefficients' time of each row, without the known part, and the active bounds."""
     rest = floors.rest(columns.shape[1])
-    shared, alone, pairs, scan = (columns[:, part] @ coefficients[part] for part in floors.parts)
-    attention = np.maximum(np.maximum(shared, alone) + pairs, scan)
-    return np.asarray(columns[:, rest] @ coefficients[rest] + attention, np.float64)
+    shared, alone, pairs, scan, launch, kernels = (
+        columns[:, part] @ coefficients[part] for part in floors.parts
+    )
+    attention = np.maximum(shared, alone) + pairs
+    taken = columns[:, rest] @ coefficients[rest] + np.maximum(attention, scan) + np.maximum(launch, kernels)
+    return np.asarray(taken, np.float64), Shown(alone > shared, scan > attention, launch > kernels)
 
 
 def _phase_weights(rows: IterationRows) -> NDArray[np.float64]:

@@ -8,17 +8,11 @@ from kvcache_sim.errors import UsageError
 from kvcache_sim.model.calibration.command import FittedRows, Measured, transfer_rows
 from kvcache_sim.model.calibration.csv_table import column_values, read_table
 from kvcache_sim.model.calibration.rows import IterationRows, read_iterations
-from kvcache_sim.model.calibration.runs import compiles, runs_of, seen_late, single_steps
-from kvcache_sim.model.calibration.transfer import (
-    Topology,
-    fit_deployment,
-    fit_topologies,
-    joined,
-    nearest_topology,
-)
+from kvcache_sim.model.calibration.runs import compiles, single_steps
+from kvcache_sim.model.calibration.transfer import Topology, fit_topologies
 
 #: Fewest topologies that separate a step's shared, split and exchanged parts.
-_FEWEST = 3
+FEWEST = 3
 
 
 def measured_topologies(measured: Measured) -> dict[Topology, IterationRows]:
@@ -44,21 +38,16 @@ def transferred(measured: Measured, wanted: Topology) -> FittedRows:
 def transfer_topology(measured: Measured, wanted: Topology) -> FittedRows:
     """Return the model of a topology from the rows of all others; its own rows are held out.
 
-    Pure decode steps are those of the family over all topologies. Steps with a chunk are those of the nearest
-    TP degree of the same expert parallelism: a chunk's tokens fill the experts of one topology otherwise than
-    those of another. Raises UsageError for fewer than three other topologies, or none of that ``ep``.
+    They are those of the family over these. Raises UsageError for fewer than three others.
     """
     known = measured_topologies(measured)
     unseen = known.pop(wanted, None)
     found = ", ".join(topology.suffix for topology in known)
-    alike = [topology for topology in known if topology.expert_parallel == wanted.expert_parallel]
-    if len(known) < _FEWEST or not alike:
-        expected = f"{_FEWEST} other topologies, one of ep {wanted.expert_parallel}"
+    if len(known) < FEWEST:
+        expected = f"{FEWEST} other topologies"
         raise UsageError("too few topologies to transfer from", str(measured.path), found, expected)
-    nearest = nearest_topology(alike, wanted)
-    rows = known[nearest]
-    runs = runs_of(rows) if seen_late(rows) else single_steps(rows)
-    model = joined(fit_topologies(known).model(wanted), fit_deployment(rows, runs))
+    model = fit_topologies(known).model(wanted)
+    rows = next(iter(known.values()))
     unseen = rows.take(np.zeros(0, np.intp)) if unseen is None else unseen
-    how = f"transferred to {wanted.suffix}: decode steps from {found}, chunk steps from {nearest.suffix}"
+    how = f"transferred to {wanted.suffix} from {found}"
     return FittedRows(model, unseen, single_steps(unseen), wanted.tensor_parallel, how)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, fields, replace
 from math import log2
 
@@ -10,10 +10,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from kvcache_sim.errors import UsageError
-from kvcache_sim.model.calibration.design import Form, form_apart, padded_rows, ramp
-from kvcache_sim.model.calibration.fit import Shown, solve
+from kvcache_sim.model.calibration.design import Floors, Form, form_launched, padded_rows, ramp
+from kvcache_sim.model.calibration.fit import Shown, predict_ms, solve
 from kvcache_sim.model.calibration.rows import IterationRows
-from kvcache_sim.model.calibration.runs import Runs
+from kvcache_sim.model.calibration.runs import Runs, seen_late
 from kvcache_sim.model.catalog import topology_suffix
 from kvcache_sim.model.parametric import ParametricStepTime, capture_sizes, padded_tokens, six_digits
 
@@ -98,18 +98,25 @@ def fit_tensor_parallel(rows: IterationRows, kv: SplitKv | None = None) -> Tenso
 
 #: Most rows of one topology that the family is fitted to: pure decode steps are thinned to this number.
 _DECODES_A_TOPOLOGY = 300
-#: In the family the longest sequence is visible if it exceeds the mean by this factor.
+#: In the family the longest sequence is visible if it exceeds the mean by this factor, and a step without a
+#: graph takes at first as long as its launch below this number of tokens.
 _UNEVENNESS = 2.5
+_LAUNCHED_BELOW = 4000
 _FAMILY = Form(
-    base_knots=(1.0, 128.0, 512.0, 513.0, 1024.0, 2048.0, 4096.0, 8192.0),
+    base_knots=(),
     longest_knots=(0.0, 24.0),
     decode_knots=(1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 64.0),
+    launched=True,
 )
-#: Index of the experts among ``Topology.shares``. In a decode step the sequences of all ranks, assumed
-#: equally many per rank, reach the experts together: this part of the base depends on all of them. The parts
-#: after it, of the exchange, do not depend on the number of sequences: with so few tokens its time is
-#: constant.
-_EXPERTS = 1
+#: The shares of ``Topology.shares`` that a cost of the form has: those of the base of chunk steps, in its
+#: order, of decode steps of one sequence, and of more; all others are split. A launch takes longer where more
+#: GPUs wait for each other, and where ranks exchange tokens. The exchange of decode steps does not depend on
+#: their sequences: they are few.
+_LAUNCH = ("once", "ranks", "ranks_of_several", "doublings")
+_KERNELS = ("split", "once", "ranks")
+_CHUNK = (_LAUNCH, ("split",), _LAUNCH, _KERNELS, _KERNELS)
+_DECODE = ("split", "once", "experts", "ranks", "crossed", "others")
+_RISE = _DECODE[:3]
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -128,39 +135,25 @@ class Topology:
         """The suffix of a set's name: ``tp2-ep4-dp2``, without degrees of 1 except the TP degree."""
         return topology_suffix(self.tensor_parallel, self.expert_parallel, self.data_parallel)
 
-    def shares(self) -> tuple[float, ...]:
-        """Return the factors of the parts of a step's base, apart from 1/TP.
+    def shares(self) -> dict[str, float]:
+        """Return the factors of a step's costs in this topology.
 
-        In order: launches and host work; the part of the experts on a GPU; the exchange between data-parallel
-        ranks:
-        once, again for each doubling of the tensor parallelism that it crosses, and again for each other
-        rank.
+        Of what TP splits; what each step has once; the experts on a GPU; the exchange between data-parallel
+        ranks: once, again if a rank has several GPUs, again for each doubling of these, and again for each
+        other rank; the waits of GPUs for each other, for each doubling of all.
         """
-        ranks = self.data_parallel > 1
-        gpus = self.tensor_parallel * self.data_parallel
-        return (1.0, 1 / gpus, float(ranks), ranks * log2(self.tensor_parallel), self.data_parallel - 1.0)
-
-
-def nearest_topology(alike: Sequence[Topology], wanted: Topology) -> Topology:
-    """Return the topology of the nearest TP degree; of two degrees as near the larger has fewer waits."""
-
-    def distance(topology: Topology) -> tuple[float, int]:
-        degree = topology.tensor_parallel
-        return abs(log2(degree / wanted.tensor_parallel)), -degree
-
-    return min(alike, key=distance)
-
-
-def joined(decode: ParametricStepTime, chunk: ParametricStepTime) -> ParametricStepTime:
-    """Return the pure decode steps of one model with the chunk steps of another."""
-    return replace(
-        chunk,
-        decode_points=decode.decode_points,
-        longest_points=decode.longest_points,
-        kv_ms_per_thousand=decode.kv_ms_per_thousand,
-        sequence_ms=decode.sequence_ms,
-        least_kv_tokens=decode.least_kv_tokens,
-    )
+        degree, ranks = self.tensor_parallel, float(self.data_parallel > 1)
+        gpus = degree * self.data_parallel
+        return {
+            "split": 1 / degree,
+            "once": 1.0,
+            "experts": 1 / gpus,
+            "ranks": ranks,
+            "ranks_of_several": ranks * (degree > 1),
+            "crossed": ranks * log2(degree),
+            "others": self.data_parallel - 1.0,
+            "doublings": log2(gpus),
+        }
 
 
 def fit_deployment(rows: IterationRows, runs: Runs | None = None) -> ParametricStepTime:
@@ -168,33 +161,32 @@ def fit_deployment(rows: IterationRows, runs: Runs | None = None) -> ParametricS
 
     With ``runs``, their sums are fitted instead of single rows.
     """
-    form = form_apart(rows)
+    form = form_launched(rows)
     found = solve(form.columns(rows), rows, form.floors, form.known_ms(rows), runs=runs)
     return form.model(found.coefficients)
 
 
 @dataclass(frozen=True, slots=True)
 class TopologyFit:
-    """A model family over topologies: the costs that TP splits, and the shared parts of the base."""
+    """A model family over topologies: the coefficients of its form for each of ``Topology.shares``."""
 
-    split: NDArray[np.float64]
-    base: NDArray[np.float64]
+    costs: Mapping[str, NDArray[np.float64]]
 
     def model(self, topology: Topology) -> ParametricStepTime:
         """Return the model at one topology.
 
         Its decode base has the family's knots, and knots where the total sequences of all ranks reach one of
-        them, since the experts receive all these sequences.
+        them, since the experts receive all these sequences, assumed equally many per rank.
         """
-        coefficients = self.split / topology.tensor_parallel
-        coefficients[_base_columns()] += np.array(topology.shares()) @ self.base
+        shares = topology.shares()
+        coefficients = np.sum([shares[name] * costs for name, costs in self.costs.items()], axis=0)
         knots = np.array(_FAMILY.decode_knots)
         gathered = knots / topology.data_parallel
         form = replace(
             _FAMILY, decode_knots=tuple(sorted({*knots.tolist(), *gathered[gathered > 1].tolist()}))
         )
         own = len(coefficients) - len(knots)
-        experts = self.base[_EXPERTS, len(_FAMILY.base_knots) :] * topology.shares()[_EXPERTS]
+        experts = self.costs["experts"][own:] * shares["experts"]
         n = np.array(form.decode_knots)
         ms = ramp(n, _FAMILY.decode_knots, extrapolates=True) @ (coefficients[own:] - experts)
         ms += ramp(n * topology.data_parallel, _FAMILY.decode_knots, extrapolates=True) @ experts
@@ -202,49 +194,67 @@ class TopologyFit:
 
 
 def fit_topologies(measured: Mapping[Topology, IterationRows]) -> TopologyFit:
-    """Return the family fitted to the rows of several topologies."""
+    """Return the family fitted to the rows of several topologies.
+
+    Of a topology whose steps are seen late only pure decode steps are used.
+    """
     thin = {topology: _thinned(rows) for topology, rows in measured.items()}
     parts = [_columns(topology, rows) for topology, rows in thin.items()]
-    rows = _joined(thin.values())
+    rows, costs = _joined(thin.values()), _costs()
     unevenness = rows.decode_max_kv_tokens * rows.decode_sequences > _UNEVENNESS * rows.decode_kv_tokens
-    start = Shown(unevenness, np.zeros(len(rows), np.bool_))
-    found = solve(np.concatenate(parts), rows, _FAMILY.floors, _FAMILY.known_ms(rows), start).coefficients
-    used = _shared_columns()
-    size = len(found) - int(used.sum())
-    base = np.zeros(len(used))
-    base[used] = found[size:]
-    return TopologyFit(found[:size], base.reshape(len(Topology(1).shares()), -1))
+    launched = rows.prefill_tokens + rows.decode_sequences < _LAUNCHED_BELOW
+    start = Shown(unevenness, np.zeros(len(rows), np.bool_), launched)
+    column = np.array([at for _, at in costs])
+    floors = Floors(*(np.flatnonzero(np.isin(column, part)) for part in _FAMILY.floors.parts))
+    found = solve(np.concatenate(parts), rows, floors, _FAMILY.known_ms(rows), start).coefficients
+    family = {name: np.zeros(column.max() + 1) for name in Topology(1).shares()}
+    for (name, at), value in zip(costs, found.tolist(), strict=True):
+        family[name][at] = value
+    return TopologyFit(family)
 
 
-def _shared_columns() -> NDArray[np.bool_]:
-    """Return the existing columns of each share's bases: the exchange does not rise with sequences."""
-    used = np.ones((len(Topology(1).shares()), len(_base_columns())), np.bool_)
-    used[_EXPERTS + 1 :, len(_FAMILY.base_knots) + 1 :] = False
-    return used.ravel()
+def of_sibling(
+    measured: Mapping[Topology, IterationRows], known: Iterable[Topology], sibling: TopologyFit
+) -> dict[Topology, IterationRows]:
+    """Return the rows of all ``known`` topologies of a model that was measured in few of them.
+
+    A row of another topology takes as much longer or shorter as in a sibling, the family of another model.
+    """
+    thin = {topology: _thinned(rows) for topology, rows in measured.items()}
+    ms = {topology: predict_ms(sibling.model(topology), rows) for topology, rows in thin.items()}
+    return thin | {
+        topology: _joined(
+            replace(rows, iter_ms=rows.iter_ms * predict_ms(sibling.model(topology), rows) / ms[own])
+            for own, rows in thin.items()
+        )
+        for topology in known
+        if topology not in measured
+    }
+
+
+def _costs() -> list[tuple[str, int]]:
+    """Return the pairs of a share and a column of the form that has it."""
+    columns, rises = _FAMILY.columns(_EMPTY).shape[1], len(_FAMILY.decode_knots) - 1
+    attention = columns - len(_CHUNK) - 1 - rises
+    shares = (*_CHUNK, *([("split",)] * attention), _DECODE, *([_RISE] * rises))
+    return [(name, at) for at, names in enumerate(shares) for name in names]
 
 
 def _columns(topology: Topology, rows: IterationRows) -> NDArray[np.float64]:
-    """Return the columns that TP splits, then each share of the two bases."""
-    columns, base, own = _FAMILY.columns(rows), _base_columns(), len(_FAMILY.base_knots)
-    shared = [share * columns[:, base] for share in topology.shares()]
+    """Return the form's columns times each share; the experts receive the padded sequences of all ranks."""
     padded = padded_tokens(_FAMILY.graph_tokens, int(rows.decode_sequences.max(initial=1)))
     sequences = padded[rows.decode_sequences.astype(np.intp)] * topology.data_parallel
     everyone = replace(rows, decode_sequences=np.asarray(sequences, np.float64))
-    share = topology.shares()[_EXPERTS]
-    shared[_EXPERTS][:, own:] = share * _FAMILY.columns(everyone)[:, base[own:]]
-    return np.hstack((columns / topology.tensor_parallel, np.hstack(shared)[:, _shared_columns()]))
-
-
-def _base_columns() -> NDArray[np.intp]:
-    """Return the columns of the two bases; the other columns are attention and cost per sequence."""
-    one = _FAMILY.columns(_EMPTY).shape[1]
-    return np.concatenate(
-        (np.arange(len(_FAMILY.base_knots)), np.arange(one - len(_FAMILY.decode_knots), one))
-    )
+    own, gathered = _FAMILY.columns(rows), _FAMILY.columns(everyone)
+    shares = topology.shares()
+    columns = [(gathered if name == "experts" else own)[:, at] * shares[name] for name, at in _costs()]
+    return np.stack(columns, axis=1)
 
 
 def _thinned(rows: IterationRows) -> IterationRows:
     decode = rows.phases()["decode"]
+    if seen_late(rows):
+        rows, decode = rows.take(decode), decode[decode]
     every = max(1, int(decode.sum()) // _DECODES_A_TOPOLOGY)
     return rows.take(~decode | (decode & (np.cumsum(decode) % every == 0)))
 
