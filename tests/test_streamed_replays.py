@@ -47,7 +47,7 @@ def possible(asked, policy):
 
 
 @examples(400)
-@given(tree_traces(most_requests=40), st.sampled_from(STREAMED), requests)
+@given(tree_traces(most_requests=40), st.sampled_from(STREAMED + ["lru"] * len(STREAMED)), requests)
 def test_figures_are_those_of_the_whole_trace(tmp_path_factory, trace, policy, asked):
     path = tmp_path_factory.getbasetemp() / "t.jsonl"
     path.write_text("".join(mooncake_lines(trace)))

@@ -87,8 +87,13 @@ impl OnlineReplays {
         settings: &ReplayPolicySettings,
         window: u32,
     ) -> PyResult<()> {
-        let how = plain_discipline(discipline)?;
-        self.add_blocks(policy, (capacity_of(capacity)?, how), settings, window)
+        let (how, capacity) = (plain_discipline(discipline)?, capacity_of(capacity)?);
+        if native_policy(policy)?.name != "lru" || window > 0 {
+            return self.add_blocks(policy, (capacity, how), settings, window);
+        }
+        let tier = Recency::plain(TierRuns::Owned(Runs::default()), capacity, how);
+        self.online.add(Box::new(Growing::new(tier, self.per_id)));
+        Ok(())
     }
 
     /// Take every row; false if one cannot be replayed alone.

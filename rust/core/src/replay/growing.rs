@@ -21,6 +21,11 @@ pub trait RunTier: Send + Sync {
     /// Takes note that `upper`, which was appended, now has the leading blocks of `run`.
     fn split(&mut self, run: u32, upper: u32);
 
+    /// A run of a path that a request would leave with blocks at both ends, by position, and the blocks before the gap.
+    fn cut(&self, _path: &[u32]) -> Option<(usize, u32)> {
+        None
+    }
+
     /// Replays a request by its path, and returns its hits in blocks.
     fn request(&mut self, path: &[u32], arrival_ns: i64) -> u32;
 
@@ -41,6 +46,8 @@ pub struct Growing<T> {
     /// The run that begins with a block, by the block's number.
     begins: HashMap<u64, u32, BuildHasherDefault<IdHash>>,
     path: Vec<u32>,
+    /// The number of the first block of each run of the path; none for blocks of the row alone.
+    numbers: Vec<Option<u64>>,
 }
 
 impl<T: RunTier> Growing<T> {
@@ -51,13 +58,13 @@ impl<T: RunTier> Growing<T> {
             per_id: u64::from(per_id),
             begins: HashMap::default(),
             path: Vec::new(),
+            numbers: Vec::new(),
         }
     }
 
     fn push(&mut self, len: u32, depth: u32, parent: u32) -> u32 {
         let run = self.tier.runs().push(len, depth, parent);
         self.tier.added();
-        self.path.push(run);
         run
     }
 
@@ -68,20 +75,25 @@ impl<T: RunTier> Growing<T> {
             self.begins.insert(number, new);
             return new;
         };
-        let runs = self.tier.runs();
-        if runs.len[run as usize] <= most {
-            self.path.push(run);
+        if self.tier.runs().len[run as usize] <= most {
             return run;
         }
-        let upper = runs.push(most, depth, parent);
+        self.split(run, Some(number), most)
+    }
+
+    /// Give the first blocks of a run, which begins with block `number`, a run of their own, and return it.
+    fn split(&mut self, run: u32, number: Option<u64>, most: u32) -> u32 {
+        let runs = self.tier.runs();
+        let upper = runs.push(most, runs.depth[run as usize], runs.parent[run as usize]);
         runs.len[run as usize] -= most;
         runs.depth[run as usize] += most;
         runs.parent[run as usize] = upper;
         self.tier.added();
         self.tier.split(run, upper);
-        self.begins.insert(number, upper);
-        self.begins.insert(number + u64::from(most), run);
-        self.path.push(upper);
+        if let Some(number) = number {
+            self.begins.insert(number, upper);
+            self.begins.insert(number + u64::from(most), run);
+        }
         upper
     }
 }
@@ -95,6 +107,7 @@ impl<T: RunTier> RowReplay for Growing<T> {
     ) -> Result<u32, PromptError> {
         blocks.check()?;
         self.path.clear();
+        self.numbers.clear();
         let (mut depth, mut parent, mut left) = (0, NONE, blocks.named);
         while left > 0 {
             let pairs = ids.iter().zip(&ids[1..]);
@@ -106,13 +119,21 @@ impl<T: RunTier> RowReplay for Growing<T> {
             while number < end {
                 let run = self.run_at(number, (end - number) as u32, depth, parent);
                 let len = self.tier.runs().len[run as usize];
+                self.path.push(run);
+                self.numbers.push(Some(number));
                 number += u64::from(len);
                 depth += len;
                 parent = run;
             }
         }
         if blocks.private > 0 {
-            self.push(blocks.private as u32, depth, parent);
+            let run = self.push(blocks.private as u32, depth, parent);
+            self.path.push(run);
+            self.numbers.push(None);
+        }
+        if let Some((at, most)) = self.tier.cut(&self.path) {
+            let upper = self.split(self.path[at], self.numbers[at], most);
+            self.path.insert(at, upper);
         }
         Ok(self.tier.request(&self.path, arrival_ns))
     }

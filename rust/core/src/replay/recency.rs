@@ -1,6 +1,7 @@
 //! Least recently used on runs: one list of runs in recency order, trimmed from its old end.
 
 use super::growing::{RunTier, TierRuns};
+use super::objects::Discipline;
 use super::runs::Runs;
 use super::{Decisions, Totals, TouchFrom};
 use crate::causes::known_misses::{run_key, EvictedMisses, RUN_LENGTH};
@@ -27,6 +28,7 @@ const ABSENT: RunLinks = RunLinks {
 pub struct Recency<'a> {
     runs: TierRuns<'a>,
     touch_from: TouchFrom,
+    discipline: Discipline,
     capacity: u64,
     ages: Option<EvictedMisses<'a>>,
     slots: Vec<RunLinks>,
@@ -43,6 +45,7 @@ impl<'a> Recency<'a> {
         Self {
             runs,
             touch_from,
+            discipline: Discipline::LeafFirst,
             capacity,
             ages: None,
             slots,
@@ -50,6 +53,18 @@ impl<'a> Recency<'a> {
             oldest: NONE,
             size: 0,
             evictions: 0,
+        }
+    }
+
+    /// The same as a plain cache of blocks, or as a queue behind a prefix look-up.
+    pub fn plain(runs: TierRuns<'a>, capacity: u64, discipline: Discipline) -> Self {
+        let touch_from = match discipline {
+            Discipline::Objects(end) => end,
+            _ => TouchFrom::Root,
+        };
+        Self {
+            discipline,
+            ..Self::new(runs, capacity, touch_from)
         }
     }
 
@@ -135,6 +150,45 @@ impl<'a> Recency<'a> {
         }
         removed
     }
+
+    /// Access the blocks of a run one by one in a plain cache; return those found.
+    ///
+    /// They were touched together: what is left of a run in part is the oldest, and leaves before it is reached.
+    fn access(&mut self, run: u32) -> u32 {
+        let (have, len) = (
+            self.slots[run as usize].resident,
+            self.runs.len[run as usize],
+        );
+        let found = if have == len { len } else { 0 };
+        self.touch(run, len);
+        self.evictions += u64::from(have - found) + self.trim(0);
+        found
+    }
+
+    /// Capacity that the resident blocks of a path leave, all others evicted.
+    fn free(&self, path: &[u32]) -> u64 {
+        let resident = path.iter().map(|&run| self.slots[run as usize].resident);
+        self.capacity - resident.map(u64::from).sum::<u64>()
+    }
+
+    /// Missing blocks of a run, which are its first ones.
+    fn missing(&self, run: u32) -> u64 {
+        u64::from(self.runs.len[run as usize] - self.slots[run as usize].resident)
+    }
+
+    /// Put a path into a queue: its missing blocks, the first ones if not all fit, for which others leave.
+    fn queue(&mut self, path: &[u32]) {
+        let mut free = self.free(path);
+        for &run in path {
+            let admitted = Some(self.missing(run)).filter(|&m| m <= free).unwrap_or(0);
+            free -= admitted;
+            let resident = self.slots[run as usize].resident + admitted as u32;
+            if resident > 0 {
+                self.touch(run, resident);
+            }
+        }
+        self.evictions += self.trim(0);
+    }
 }
 
 impl RunTier for Recency<'_> {
@@ -163,7 +217,31 @@ impl RunTier for Recency<'_> {
         }
     }
 
+    fn cut(&self, path: &[u32]) -> Option<(usize, u32)> {
+        if self.discipline != Discipline::Queue {
+            return None;
+        }
+        let mut free = self.free(path);
+        for (at, &run) in path.iter().enumerate() {
+            let missing = self.missing(run);
+            if missing > free {
+                return (free > 0).then_some((at, free as u32));
+            }
+            free -= missing;
+        }
+        None
+    }
+
     fn request(&mut self, path: &[u32], _arrival_ns: i64) -> u32 {
+        match self.discipline {
+            Discipline::Objects(TouchFrom::Tail) => {
+                return path.iter().rev().map(|&run| self.access(run)).sum()
+            }
+            Discipline::Objects(TouchFrom::Root) => {
+                return path.iter().map(|&run| self.access(run)).sum()
+            }
+            _ => {}
+        }
         let mut hits = 0;
         for &run in path {
             let (have, len) = (
@@ -178,6 +256,10 @@ impl RunTier for Recency<'_> {
             if have < len {
                 break;
             }
+        }
+        if self.discipline == Discipline::Queue {
+            self.queue(path);
+            return hits;
         }
         self.note_missed(path);
         let (mut prompt, touch_from, capacity) = (0, self.touch_from, self.capacity);
