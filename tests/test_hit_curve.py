@@ -9,6 +9,7 @@ from collections import Counter
 from dataclasses import replace
 from itertools import islice
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -25,6 +26,7 @@ from kvcache_sim.replay.curve.steps import lower_tier, reference_points
 from kvcache_sim.replay.prompt_blocks import blocks_of_prompts
 from kvcache_sim.replay.request import REPLAYERS, ReplayRequest
 from kvcache_sim.report.colours import OTHER
+from kvcache_sim.report.curve import groups
 from kvcache_sim.report.curve.build import CurveAsk, curve_document
 from kvcache_sim.report.curve.text import curve_table
 from kvcache_sim.report.curve.write import check_outputs, curve_picture, draws
@@ -457,3 +459,16 @@ def test_options_of_the_verb_that_exclude_each_other(tmp_path, capsys, options, 
     code = run(["curve", str(path), *size, *options.split()])
     said = " ".join(capsys.readouterr().err.split())
     assert (code == 0, line in said) == (line == "", True), said
+
+
+@pytest.mark.parametrize(
+    ("answers", "blocks"), [([3, 0], (9 + 3) + (4 + 1)), ([0, 0], 9 + 1 + 4 + 1), ([90, 1], None)]
+)
+def test_the_ceiling_of_groups_has_a_block_for_every_position(monkeypatch, answers, blocks):
+    """A position is a token of a prompt or of its answer, of which there is at least one."""
+    monkeypatch.setattr(groups, "total_positions", lambda layout, tokens: int(tokens.sum()))
+    monkeypatch.setattr(groups, "_hits", lambda ask, layout, blocks: blocks)
+    monkeypatch.setattr(groups, "_MOST_UPPER_BOUND_BLOCKS", 100)
+    trace = SimpleNamespace(input_tokens=np.array([9, 4]), output_tokens=np.array(answers))
+    ask = SimpleNamespace(settings=SimpleNamespace(layout=None), request=SimpleNamespace(trace=trace))
+    assert groups._upper_bound(ask) == (None if blocks is None else {"groups": blocks})

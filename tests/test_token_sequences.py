@@ -224,6 +224,7 @@ def test_a_pool_raises_a_workers_exception_and_continues():
     from kvcache_sim.workload.tokens.pool import fork
 
     with fork.Pool(2) as pool:
+        assert all(worker.process.daemon for worker in pool._workers), "none outlives its parent"
         with pytest.raises(TraceError, match="here: three"):
             pool.map(fail, range(6))
         assert pool.map(fail, [7, 8, 9]) == [7, 8, 9]
