@@ -21,6 +21,7 @@ from kvcache_sim.live.answers import Answer, Answers, _stopped
 from kvcache_sim.live.chunks import DONE, Wording, encoded
 from kvcache_sim.live.generation import Generation, Generations, prompts_of
 from kvcache_sim.live.parsing import Chat, Completion, Message, StreamOptions
+from kvcache_sim.live.prompts import BlockNumbers
 from kvcache_sim.live.refusals import Refusal, refusal_of
 from kvcache_sim.live.server import Ports
 from kvcache_sim.live.tokenizer import ByteTokenizer
@@ -171,6 +172,54 @@ def test_an_error_is_a_refusal_with_its_status(error, status, kind, message):
     assert (found is error) is isinstance(error, Refusal)
     param = getattr(error, "param", None)
     assert found.body() == {"error": {"message": message, "type": kind, "param": param, "code": status}}
+
+
+@examples(60)
+@given(
+    st.lists(
+        st.tuples(st.lists(st.integers(0, 1), max_size=11), st.sampled_from(["", "s", "t"])), max_size=12
+    ),
+    st.integers(1, 3),
+    st.booleans(),
+    st.frozensets(st.integers(0, 9)),
+)
+def test_blocks_are_numbered_by_all_tokens_up_to_their_end(prompts, size, keeps, kept):
+    """Against a table of whole prefixes by salt; what is forgotten half way gets new numbers."""
+    own, table, given_numbers = BlockNumbers(size, keeps), {}, 0
+    for at, (tokens, salt) in enumerate(prompts):
+        if at == 6:
+            own.keep(kept)
+            table = {key: number for key, number in table.items() if number in kept}
+        expected = []
+        for end in range(size, len(tokens) + 1, size):
+            key = (salt, tuple(tokens[:end]))
+            if key not in table:
+                table[key], given_numbers = given_numbers, given_numbers + 1
+            expected.append(table[key])
+        assert own.number(tokens, salt) == expected
+        for index, number in enumerate(expected):
+            found = own.block(number)
+            assert (found is not None) is keeps
+            if found is not None:
+                here = tuple(tokens[index * size : (index + 1) * size])
+                assert (found.number, found.tokens, found.salt) == (number, here, "" if index else salt)
+                assert found.parent == (expected[index - 1] if index else -1)
+    assert (len(own), own.given) == (len(table), given_numbers)
+
+
+@pytest.mark.parametrize(
+    ("status", "headers", "said"),
+    [
+        (404, None, "no route /v1/x"),
+        (405, {"Allow": "GET, HEAD"}, "/v1/x takes GET, HEAD"),
+        (405, None, "/v1/x takes "),
+    ],
+)
+def test_a_route_that_is_not_there_is_named(status, headers, said):
+    request = SimpleNamespace(url=SimpleNamespace(path="/v1/x"))
+    answer = asyncio.run(app._no_route(request, app.HTTPException(status, headers=headers)))
+    assert answer.status_code == status
+    assert json.loads(answer.body)["error"]["message"] == said
 
 
 class Thrice(ByteTokenizer):
