@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import re
+from contextlib import nullcontext
 from types import SimpleNamespace
 from unittest.mock import Mock
 
@@ -16,7 +17,8 @@ from hypothesis import strategies as st
 pytest.importorskip("uvicorn")
 
 import uvicorn
-from kvcache_sim.live import app, protocol, serving
+from kvcache_sim.errors import UsageError
+from kvcache_sim.live import app, protocol, server, serving
 from kvcache_sim.live.answers import Answer, Answers, _stopped
 from kvcache_sim.live.chunks import DONE, Wording, encoded
 from kvcache_sim.live.generation import Generation, Generations, prompts_of
@@ -560,9 +562,10 @@ def test_a_head_has_five_seconds_and_a_body_a_minute(sent, closed_at, status):
     config = uvicorn.Config(
         lambda: None, http=protocol.Connection, timeout_keep_alive=75, log_level="critical"
     )
-    connection = protocol.Connection(config, ServerState(), {}, loop)
-    transport = Transport(loop)
+    state, transport = ServerState(), Transport(loop)
+    connection = protocol.Connection(config, state, {}, loop)
     connection.connection_made(transport)
+    assert state.connections == {connection}
     for at, data in sent:
         loop.run_to(at)
         if data is SERVED:
@@ -574,7 +577,28 @@ def test_a_head_has_five_seconds_and_a_body_a_minute(sent, closed_at, status):
     assert transport.closed_at == closed_at
     assert transport.written[:13] == (b"HTTP/1.1 %d " % status if status else b"")
     connection.connection_lost(None)
+    assert state.connections == set()
     assert not any(timer.on for timer in loop.timers)
+
+
+@pytest.mark.parametrize(
+    ("host", "family"), [("127.0.0.1", "AF_INET"), ("localhost", "AF_INET"), ("::1", "AF_INET6")]
+)
+@pytest.mark.parametrize("taken", [False, True])
+def test_a_server_listens_or_says_why_not(monkeypatch, host, family, taken):
+    made = Mock()
+    made.return_value.bind.side_effect = OSError(98, "Address already in use") if taken else None
+    monkeypatch.setattr(server.socket, "socket", made)
+    with (
+        pytest.raises(UsageError, match=r"cannot listen there.*Address already in use")
+        if taken
+        else nullcontext()
+    ):
+        assert server._listening(host, 80) is made.return_value
+    made.assert_called_once_with(getattr(server.socket, family), server.socket.SOCK_STREAM)
+    made.return_value.bind.assert_called_once_with((host, 80))
+    assert made.return_value.listen.called is not taken
+    assert made.return_value.close.called is taken
 
 
 @pytest.mark.parametrize(
