@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import json
 import pickle
+from hashlib import sha256
 from math import inf, nan
 from pathlib import Path
 
 import pytest
+from kvcache_sim.cache.settings import CacheSettings, MovementSettings
 from kvcache_sim.scenario.cluster_sections import ScalingSection
+from kvcache_sim.scenario.json_schema import json_schema
 from kvcache_sim.scenario.load import load_scenario
 from kvcache_sim.scenario.quantities import Capacity
 from kvcache_sim.scenario.replica_section import ReplicaSection, SpeculationSection
@@ -15,6 +19,7 @@ from kvcache_sim.scenario.router_section import RouterSection
 from kvcache_sim.scenario.schema import (
     CacheSection,
     ChannelSection,
+    FetchSection,
     HandoverSection,
     MachineSection,
     PoolsSection,
@@ -25,8 +30,10 @@ from kvcache_sim.scenario.schema import (
 from kvcache_sim.scenario.section import Section, changed, converted, defaults, keys, parts, plain_values
 from kvcache_sim.scenario.tiers_section import TierSection, TiersSection
 from kvcache_sim.scenario.trace_section import RetentionSection
-from msgspec import ValidationError
-from msgspec.structs import replace
+from kvcache_sim.serving.membership.scaling_policy.settings import ScalingSettings
+from kvcache_sim.serving.settings import HandoverSettings, ReplicaSettings, RouterSettings
+from msgspec import NODEFAULT, ValidationError
+from msgspec.structs import fields, replace
 
 SCENARIOS = sorted((Path(__file__).parent.parent / "scenarios").glob("*.yaml"))
 
@@ -153,3 +160,73 @@ def test_the_tiers_are_those_of_the_table():
     others = ("policy", "semantics", "chunk_tokens", "kv_ratio", "encode", "decode")
     assert plain_values(tiers)["disk"] == {"capacity": "4TiB"} | dict.fromkeys(others)
     assert TiersSection.__doc__ == TiersSection.__mro__[1].__doc__
+
+
+def digests() -> dict[str, str]:
+    """By section a digest of its keys with their types, limits and defaults, without their meanings."""
+    schema, found = json_schema(), {}
+    for name, part in {"Scenario": schema, **schema["$defs"]}.items():
+        keys = {
+            key: {word: own[word] for word in own if word != "description"}
+            for key, own in part.get("properties", {}).items()
+        }
+        found[name] = sha256(json.dumps(keys, sort_keys=True).encode()).hexdigest()[:8]
+    return found
+
+
+DIGESTS = """
+Scenario:c70f6fce TraceSection:7c66bb1d PrefixSection:b346befd CacheSection:c6e16d72
+SessionViewSection:8aa32855 PrefixViewSection:b709e239 TiersSection:84ed274a TierSection:c071bd9e
+ReplicaSection:2844f65c SpeculationSection:bbebcffb ClusterSection:37a794fd SharedPoolSection:86b31927
+PoolChannelsSection:4737dc30 PoolsSection:9b83948e RouterSection:5ef9dea8 RouterViewSection:f5f4c55c
+RouterIndexSection:9750b2f4 HandoverSection:e8534808 ChannelSection:ef011b91 FetchSection:957c6c7f
+WriteSection:73fb7172 PrefetchSection:52add8d8 FleetSection:46dd992a FleetEventSection:eba4125d
+FaultSection:8683071a ScalingSection:1205d2b1 ScheduleSection:20b6b31d WarmupSection:8c875f44
+MeasureSection:9180340a SloSection:228cda0f SloClassSection:9937e293 RetentionSection:91fe275a
+TenantsSection:2b243ce0 TenantSection:dd7e2037 ModelsSection:d5a3f25f ServedModelSection:a20f2221
+AdaptersSection:6c1a498b CostSection:59ee0158 MachineSection:80e9a839
+"""
+
+
+def test_limits_and_defaults_change_on_purpose_alone():
+    """A changed limit or default changes what users may write and get: put the new digest here if it is meant."""
+    kept = dict(one.split(":") for one in DIGESTS.split())
+    assert {name: digest for name, digest in digests().items() if kept.get(name) != digest} == {}
+
+
+PAIRS = {
+    RouterSettings: RouterSection,
+    ReplicaSettings: ReplicaSection,
+    HandoverSettings: HandoverSection,
+    ScalingSettings: ScalingSection,
+    CacheSettings: CacheSection,
+    MovementSettings: FetchSection,
+}
+#: Set by other keys: whole prompts of instant replicas, the served model, a time from on and off, no lists.
+BY_OTHERS = {
+    "max_num_batched_tokens",
+    "kv_bytes_per_token",
+    "scheduler_aware_window",
+    "schedule",
+    "exclusive",
+}
+
+
+@pytest.mark.parametrize("settings", PAIRS)
+def test_a_setting_has_one_default_in_python_and_in_scenarios(settings):
+    written, compared = defaults(PAIRS[settings]), 0
+    for field in fields(settings):
+        key = next(
+            (
+                k
+                for k in (field.name, *map(field.name.removesuffix, ("_ns", "_tokens")))
+                if hasattr(written, k)
+            ),
+            None,
+        )
+        if key is None or field.required or key in BY_OTHERS:
+            continue
+        own = field.default_factory() if field.default is NODEFAULT else field.default
+        assert getattr(written, key) == own, key
+        compared += 1
+    assert compared > 3
