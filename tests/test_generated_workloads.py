@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import io
 import json
-from dataclasses import replace
+from dataclasses import fields, replace
 
 import numpy as np
 import pytest
@@ -379,3 +379,52 @@ def test_a_prompt_longer_than_the_turn_before_it_repeats_it(tokens, shared):
     trace = trace_of([[], []], 16, [32, tokens], output_tokens=[16, 1])
     filled = fill_missing_ids(replace(trace, session=np.zeros(2, np.int32), turn=np.array([0, 1], np.int32)))
     assert filled.block_ids.tolist() == [0, 1, *range(2 - shared, 5 - shared)]
+
+
+#: What each kind draws unless it is told otherwise; times in ns.
+COMMON = "requests=1000 block_size=512 arrivals=Poisson(rate_per_s=1.0) output_tokens=128 loop=open concurrency=0 tenants=1"
+OWN = {
+    "conversational": "conversational_probability=0.9 turns=Uniform(min=2,max=8) think_time=Constant(value=10000000000) system_prompt_tokens=0 first_input_tokens=Constant(value=1024) new_input_tokens=Constant(value=128) prompt_structure=full_history_plus_new_input target_hit_ratio=None",
+    "repetitive": "instructions=4 instruction_tokens=Constant(value=2048) variable_tokens=Constant(value=256) shared_probability=1.0 target_hit_ratio=None",
+    "diverse": "prompt_tokens=1024",
+    "few-shot": "pool_size=8 prefix_tokens=Constant(value=2048) query_tokens=Constant(value=128) shared_probability=1.0 target_hit_ratio=None",
+    "overflow": "window_tokens=8192 session_kv_tokens=0 on_overflow=slide kept_head_tokens=0 summary_tokens=512 turns=Constant(value=16) think_time=Constant(value=10000000000) first_input_tokens=Constant(value=1024) new_input_tokens=Constant(value=512)",
+    "agentic": "turns=Uniform(min=4,max=24) think_time=Lognormal(median=2000000000,sigma=1.0,min=0,max=600000000000) system_prompt_tokens=8192 first_input_tokens=Constant(value=512) new_input_tokens=Lognormal(median=600,sigma=1.0,min=1,max=16384) subagent_probability=0.05 subagent_turns=Uniform(min=2,max=8) subagent_input_tokens=Constant(value=256)",
+    "rag": "documents=1000 documents_per_prompt=4 zipf_exponent=1.0 document_order=ordered document_tokens=Constant(value=1024) question_tokens=Constant(value=128) system_prompt_tokens=512 target_hit_ratio=None",
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_kinds_have_the_defaults_that_they_had(kind):
+    found = [f"{field.name}={str(field.default).replace(' ', '')}" for field in fields(KINDS[kind])]
+    assert " ".join(found) == f"{COMMON} {OWN[kind]}"
+
+
+@pytest.mark.parametrize(
+    ("kind", "name", "least", "most"),
+    [
+        ("rag", "requests", 1, 10**9),
+        ("rag", "block_size", 1, 2**20),
+        ("diverse", "concurrency", 0, 2**31 - 1),
+        ("diverse", "tenants", 1, 10**6),
+        ("conversational", "conversational_probability", 0.0, 1.0),
+        ("conversational", "system_prompt_tokens", 0, 2**31 - 1),
+        ("agentic", "subagent_probability", 0.0, 1.0),
+        ("overflow", "window_tokens", 1, 2**31 - 1),
+        ("overflow", "kept_head_tokens", 0, 2**31 - 1),
+        ("few-shot", "pool_size", 1, 10**6),
+        ("repetitive", "instructions", 1, 10**6),
+        ("repetitive", "shared_probability", 0.0, 1.0),
+        ("rag", "documents", 1, 10**7),
+        ("rag", "documents_per_prompt", 1, 64),
+        ("rag", "zipf_exponent", 0.0, 3.0),
+    ],
+)
+def test_numbers_of_a_kind_have_bounds(kind, name, least, most):
+    parse = next(field.metadata["parse"] for field in fields(KINDS[kind]) if field.name == name)
+    step = 1 if isinstance(least, int) else 1e-9
+    for value in (least, most):
+        assert parse("here", value) == value
+    for value in (least - step, most + step, True, "1", None):
+        with pytest.raises(UsageError):
+            parse("here", value)
