@@ -162,6 +162,13 @@ def test_late_is_more_than_twice_as_long_before_a_chunk_past_the_graphs_by_hand(
     assert not seen_late_of([0, 600] * 3 + [0], [1, 9, 1, 9, 100, 9, 1])
 
 
+def test_late_is_a_tenth_of_long_chunks_that_appear_shorter_than_a_decode_step():
+    usual = [*[9.0] * 9, 0.5]
+    for times, late in ((usual, False), ([*usual[1:], 0.5], True), ([*usual[1:], 1.0], False)):
+        assert seen_late_of([0, *[600] * 10], [1, *times]) is late
+        assert not seen_late_of([0, *[400] * 10], [1, *times])
+
+
 def test_no_runs_of_no_rows():
     assert len(Runs(np.zeros(0, np.intp), 0)) == 0
 

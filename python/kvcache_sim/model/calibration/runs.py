@@ -19,9 +19,11 @@ from kvcache_sim.model.calibration.rows import IterationRows
 MOST_STEPS = 8
 
 #: A file's steps are observed late if the median decode step before a chunk of more than this many tokens (no
-#: CUDA graph) takes more than this multiple of the median of other decode steps.
+#: CUDA graph) takes more than this multiple of the median of other decode steps, or if more than this share
+#: of such chunks appears to take less than the median decode step, which computes less.
 LAUNCHED_TOKENS = 512
 LATE_RATIO = 2.0
+_SHORT_SHARE = 0.1
 
 #: The column of an asynchronous engine's file: the observed time, before any correction.
 SEEN_COLUMN = "seen_ms"
@@ -93,6 +95,10 @@ def seen_late(rows: IterationRows) -> bool:
     launched = chunk & (rows.prefill_tokens + rows.decode_sequences > LAUNCHED_TOKENS)
     before, followed = np.append(launched[1:], False) & ~chunk, np.append(chunk[1:], False)
     others = ~chunk & ~followed
+    if launched.any() and not chunk.all():
+        short = rows.iter_ms[launched] < np.median(rows.iter_ms[~chunk])
+        if short.mean() > _SHORT_SHARE:
+            return True
     if not before.any() or not others.any():
         return False
     return bool(np.median(rows.iter_ms[before]) > LATE_RATIO * np.median(rows.iter_ms[others]))
