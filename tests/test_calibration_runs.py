@@ -1,5 +1,7 @@
 """Fits to the sums of runs: how rows are cut, and a model found again behind times that are seen late."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from kvcache_sim.cli.main import run as kvsim
@@ -7,11 +9,11 @@ from kvcache_sim.model.calibration import fit
 from kvcache_sim.model.calibration.command import Measured, fit_rows
 from kvcache_sim.model.calibration.fit import fit_runs, fit_step_time, predict_ms
 from kvcache_sim.model.calibration.rows import IterationRows, phase_errors, read_iterations
-from kvcache_sim.model.calibration.runs import Runs, runs_of, seen_late, single_steps
+from kvcache_sim.model.calibration.runs import Runs, runs_of, seen_late, single_steps, usual_ms
 from kvcache_sim.model.parametric import ParametricStepTime
 from kvcache_sim.model.step_times import load_step_time
 from kvcache_sim.rng import stream
-from support.timed_rows import timed
+from support.timed_rows import random_rows, timed
 
 #: Decode steps replay a graph; a chunk of more than 512 tokens takes 30 ms to launch.
 LAUNCHED = ParametricStepTime(
@@ -190,3 +192,20 @@ def test_times_that_scatter_are_met_in_their_mean(monkeypatch):
     assert abs(off()) < 0.01
     monkeypatch.setattr(fit, "_OWN_ROUNDS", 0)
     assert off() < -0.02
+
+
+@pytest.mark.parametrize("count", [1, 2, 30, 31, 32, 33, 90])
+def test_the_usual_time_is_the_median_of_the_nearest_of_the_same_kind(count):
+    """31 rows around one's own by tokens, then KV; at both ends the outermost 31."""
+    rows = replace(random_rows(count), iter_ms=np.random.default_rng(count).permutation(count) + 1.0)
+    found = usual_ms(rows)
+    for chunked in (True, False):
+        own = np.flatnonzero((rows.prefill_tokens > 0) == chunked).tolist()
+        own.sort(
+            key=lambda k: (
+                rows.prefill_tokens[k] + rows.decode_sequences[k], rows.decode_kv_tokens[k], rows.past_tokens[k]
+            )
+        )  # fmt: skip
+        for at, k in enumerate(own):
+            first = min(max(at - min(31, len(own)) // 2, 0), max(len(own) - 31, 0))
+            assert found[k] == np.median(rows.iter_ms[own[first : first + 31]])

@@ -23,6 +23,7 @@ from kvcache_sim.metrics.certainty import (
     figure_text,
     intervals_text,
     source_line,
+    source_lines_of,
 )
 from kvcache_sim.metrics.names import metric_value
 from kvcache_sim.metrics.request_intervals import LEAST_REQUESTS, request_intervals
@@ -373,3 +374,14 @@ def test_both_options_at_once_are_refused(folder, capsys):
     arguments = ["-c", str(folder / "fitted.yaml"), "--sensitivity", "--no-sensitivity"]
     assert kvsim(["simulate", *arguments]) == 2
     assert "one at a time" in capsys.readouterr().err
+
+
+def test_sources_of_several_rows_are_said_once_and_none_of_no_source():
+    rows = [
+        {"step_times.source": "roofline", "step_times.factor_low": 0.5, "step_times.factor_high": 2.0},
+        {"step_times.source": "given: x.toml"}, {"other": 3}, {"step_times.source": None}, {"step_times.source": "measured"},
+        {"step_times.source": "roofline", "step_times.factor_low": 0.5, "step_times.factor_high": 2.0},
+    ]  # fmt: skip
+    assert source_lines_of(rows) == [
+        "step times: roofline: ×0.50–2.00", "step times: given: x.toml", "step times: measured: no error stated"
+    ]  # fmt: skip
