@@ -493,3 +493,21 @@ def test_one_timer_wakes_a_fleet_and_stops_with_it(monkeypatch):
     fleet.advance()
     fleet.stop()
     assert timers[6:] == [(0.25, fleet.advance), ("cancelled", 7)]
+
+
+def test_events_that_were_published_are_forgotten_from_time_to_time(monkeypatch):
+    pytest.importorskip("zmq")
+    from kvcache_sim.live.events import announcer
+
+    monkeypatch.setattr(announcer, "_FORGET_BATCHES", 3)
+    monkeypatch.setattr(announcer, "packed", lambda batch, layout: (batch.events, batch.ts, layout))
+    own, sent, forgotten = announcer.Announcer.__new__(announcer.Announcer), [], []
+    own._fleet = SimpleNamespace(clock=SimpleNamespace(date_s=lambda now_ns: now_ns / 2))
+    own._settings, own._batches = SimpleNamespace(layout="map"), 0
+    own.publishers = [None, SimpleNamespace(publish=sent.append)]
+    own._sources = [SimpleNamespace(forget=lambda: forgotten.append(len(sent)))] * 2
+    own._publish(1, [], 5)
+    for number in range(7):
+        own._publish(1, [number], 10 * number)
+    assert sent == [([number], 5.0 * number, "map") for number in range(7)]
+    assert forgotten == [3, 3, 6, 6]

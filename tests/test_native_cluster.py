@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from types import SimpleNamespace
 
+import numpy as np
 import pytest
 from kvcache_sim.engine import ARRIVAL, BOUNDARY, Engine
 from kvcache_sim.serving import native_cluster
+from kvcache_sim.serving.native_arrivals import FrontDoor
 from kvcache_sim.serving.native_cluster import NativeCluster
 from kvcache_sim.serving.sequence import Arrival
 
@@ -169,3 +171,32 @@ def test_a_shared_pool_counts_the_hits_of_all_machines(monkeypatch):
     assert calls == [("pool count", 1 + 2 + 3 + 4), ("pool_counts",), ("node count", (5, 6, 7, 10), 800)]
     own.decode_by("rule", [(2, 90), (3, 80)], "between")
     assert calls[-1] == ("decode_by", "rule", [2, 3], [90, 80], "between")
+
+
+@pytest.mark.parametrize("windows", [False, True])
+def test_requests_that_have_left_are_open_no_longer(windows):
+    """What is open is asked for only where a trace is read in windows: their ids are kept."""
+    calls: list = []
+    door = FrontDoor.__new__(FrontDoor)
+    door._cluster, door._open, door._first, door._at_ns = (
+        Told(calls),
+        {4, 5, 6, 7},
+        3,
+        np.array([10, 20, 30, 40]),
+    )
+    kept: list = []
+    window = type("Window", (), {"arrival_ns": np.array([50, 60]), "__len__": lambda self: 2})()
+    door._trace = [0, 0, 0, 0]
+    door._read_on = (
+        (lambda ids: kept.append(ids) or (window if len(kept) == 1 else None)) if windows else None
+    )
+    door.closed([4, 6])
+    door.rejected(5, 1)
+    assert calls == [("count", 0, 2), ("reject", 5, 1, 30)]
+    assert door._open == ({7} if windows else {4, 5, 6, 7})
+    assert door._next_window() is windows
+    if windows:
+        assert kept == [[7]]
+        assert (door._first, door._position, door._order.tolist()) == (7, 0, [7, 8])
+        assert calls[2] == ("look_at", window, 7, window.arrival_ns)
+        assert not door._next_window()

@@ -13,6 +13,7 @@ import pytest
 from examples import examples
 from hypothesis import given
 from hypothesis import strategies as st
+from kvcache_sim.api.sweeping import settings_space
 from kvcache_sim.cli.reading import LEAST_BYTES, parse_memory
 from kvcache_sim.errors import UsageError
 from kvcache_sim.metrics.objectives import pareto_front, parse_objectives
@@ -388,3 +389,24 @@ def test_messages_of_a_worker_are_whole_or_none():
     assert worker.receive(reader) is None
     assert worker.receive(reader) is None
     os.close(reader)
+
+
+@pytest.mark.parametrize("values", ["1", "", 5, [], {}, {1: 2}, None])
+def test_values_of_a_grid_in_python_are_a_list(values):
+    with pytest.raises(UsageError, match="not values to try") as refused:
+        settings_space({"a.b": values}, [])
+    assert refused.value.where == "grid: a.b"
+
+
+def test_a_grid_in_python_names_a_tiers_capacity_by_its_tier():
+    grid = {
+        "tiers.cpu": ["1GiB", "2GiB"],
+        "tiers.disk": [None, "1TB"],
+        "tiers.cpu.policy": ["lru"],
+        "cluster.machines": (1, 2),
+    }
+    space = settings_space(grid, [{"a": {"b": 1}, "c": "x"}])
+    assert space.grid == {
+        "tiers.cpu.capacity": ["1GiB", "2GiB"], "tiers.disk": [None, "1TB"], "tiers.cpu.policy": ["lru"], "cluster.machines": [1, 2]
+    }  # fmt: skip
+    assert space.points == [{"a.b": 1, "c": "x"}]

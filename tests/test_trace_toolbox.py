@@ -7,6 +7,7 @@ import subprocess
 import sys
 from dataclasses import replace
 from fractions import Fraction
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -14,6 +15,7 @@ from examples import examples
 from hypothesis import HealthCheck, given
 from hypothesis import strategies as st
 from kvcache_sim.cli import main
+from kvcache_sim.cli.trace.options import save
 from kvcache_sim.errors import InvariantError, TraceError, UsageError
 from kvcache_sim.workload.readers import ReadSettings, read_report, read_trace
 from kvcache_sim.workload.toolbox.check import judge
@@ -328,3 +330,21 @@ def test_the_command_line(tmp_path):
 def test_standard_input_is_merged_once(tmp_path, capsys, traces, said):
     assert main.run(["trace", "merge", *traces, "-o", str(tmp_path / "m.jsonl")]) != 0
     assert said in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("windowed", [False, True])
+@pytest.mark.parametrize("block", [512, 16])
+@pytest.mark.parametrize("name", ["-", "t.jsonl"])
+def test_a_trace_is_written_and_the_next_command_said_unless_it_goes_on(
+    tmp_path, capsys, windowed, block, name
+):
+    trace = replace(trace_of([["a", "b"], ["a"]]), block_size=block)
+    lines = list(mooncake_lines(trace))
+    windows = SimpleNamespace(lines=lambda: iter(lines), warnings=["odd"], requests=2, block_size=block)
+    output = name if name == "-" else str(tmp_path / name)
+    save(windows if windowed else trace, output, False)
+    told = capsys.readouterr()
+    assert (told.out if name == "-" else (tmp_path / name).read_text()) == "".join(lines)
+    assert ("odd" in told.err) is windowed
+    assert (f"2 requests in {output}" in told.err) is (name != "-")
+    assert ("trace.block_size=16" in told.err.replace("\\\n", "")) is (name != "-" and block == 16)
