@@ -11,6 +11,7 @@ import re
 import subprocess
 import sys
 import threading
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -31,6 +32,7 @@ from kvcache_sim.metrics.resampling import resampled_rows
 from kvcache_sim.model.run_errors import LOADS
 from kvcache_sim.model.run_intervals import run_factors, source_kind, step_interval
 from kvcache_sim.model.stated_errors import Factors
+from kvcache_sim.report import certainty
 from kvcache_sim.report.sensitivity.assumption import Assumption
 from kvcache_sim.report.sensitivity.together import loading_share, together
 from support.sensitivity_runs import SET
@@ -385,3 +387,12 @@ def test_sources_of_several_rows_are_said_once_and_none_of_no_source():
     assert source_lines_of(rows) == [
         "step times: roofline: ×0.50–2.00", "step times: given: x.toml", "step times: measured: no error stated"
     ]  # fmt: skip
+
+
+def test_kinds_of_sources_are_by_steps_engine_and_machines(monkeypatch):
+    """Machines without service time have no source; the same source counts once."""
+    own = [("b", "vllm", False), ("a", "sglang", False), ("b", "kvsim", False), ("c", "sglang", True)]
+    machines = [SimpleNamespace(replica=SimpleNamespace(step_time=name, scheduler=engine, instant=instant)) for name, engine, instant in own]  # fmt: skip
+    monkeypatch.setattr(certainty, "build_machines", lambda model, tree: machines)
+    monkeypatch.setattr(certainty, "source_kind", lambda *given: given)
+    assert certainty._kinds(SimpleNamespace(model=None, tree=None)) == [("a", "sglang", 4), ("b", "", 4)]

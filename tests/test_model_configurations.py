@@ -5,7 +5,7 @@ from __future__ import annotations
 import importlib.util
 import json
 import tomllib
-from dataclasses import replace
+from dataclasses import astuple, replace
 from pathlib import Path
 
 import pytest
@@ -13,6 +13,8 @@ from kvcache_sim.errors import UsageError
 from kvcache_sim.model.attention import HeadAttention
 from kvcache_sim.model.hugging_face.architectures import ARCHITECTURES
 from kvcache_sim.model.hugging_face.configuration import model_of
+from kvcache_sim.model.hugging_face.quantization import kv_dtype as format_of_kv
+from kvcache_sim.model.hugging_face.quantization import weight_dtypes
 from kvcache_sim.model.model_file import load_model, model_text, parse_model
 from kvcache_sim.model.templates import new_model
 from shared_files import DATA, ROOT
@@ -425,3 +427,62 @@ def test_every_configuration_of_the_hardware_wheel_reads_or_names_what_is_missin
     assert set(refused.values()) <= {"no architectures and no model_type; is it a config.json?"}
     assert all(name.endswith("hf_quant_config.json") for name in refused)
     assert min(read) > 1000
+
+
+def compressed(*groups, **more):
+    """A config of compressed-tensors: (targets, bits, type, group size) of each group."""
+    made = {
+        str(n): {"targets": targets, "weights": {"num_bits": bits, "type": kind, "group_size": size}}
+        for n, (targets, bits, kind, size) in enumerate(groups)
+    }
+    return {"quant_method": "compressed-tensors", "config_groups": made, **more}
+
+
+LINEAR, ATTN = ["Linear"], ["re:.*attn.*"]
+EACH = [f"model.layers.{n}.self_attn.q_proj" for n in range(11)]
+
+
+@pytest.mark.parametrize(
+    ("quantization", "formats"),
+    [
+        ({}, "fp16 fp16 fp16"),
+        ({"quant_method": "mxfp4"}, "fp16 fp16 mxfp4"),
+        ({"quant_method": "fp8"}, "fp8 fp8 fp8"),
+        ({"quant_method": "fbgemm_fp8"}, "fp8 fp8 fp8"),
+        ({"quant_method": "modelopt", "quant_algo": "nvfp4"}, "nvfp4 nvfp4 nvfp4"),
+        ({"quant_method": "modelopt", "quant_algo": "FP8", "moe_quant_algo": "W4A16_NVFP4"}, "nvfp4 nvfp4 nvfp4"),
+        ({"quant_method": "awq", "bits": 4}, "int4-g128 int4-g128 int4-g128"),
+        ({"quant_method": "gptq", "bits": 8}, "int8 int8 int8"),
+        (compressed((LINEAR, 8, "float", None)), "fp8 fp8 fp8"),
+        (compressed((LINEAR, 8, "int", None)), "int8 int8 int8"),
+        (compressed((LINEAR, 4, "float", 16)), "nvfp4 nvfp4 nvfp4"),
+        (compressed((LINEAR, 4, "float", 32)), "mxfp4 mxfp4 mxfp4"),
+        (compressed((LINEAR, 4, "int", 32)), "int4-g32 int4-g32 int4-g32"),
+        (compressed((LINEAR, 4, "int", 128)), "int4-g128 int4-g128 int4-g128"),
+        (compressed((LINEAR, 4, "int", 32), (ATTN, 8, "float", None)), "fp8 int4-g32 int4-g32"),
+        (compressed((ATTN, 4, "int", 32), (LINEAR, 8, "float", None)), "int4-g32 int4-g32 int4-g32"),
+        (compressed((LINEAR, 8, "float", None), ignore=["re:.*self_attn.*"]), "fp16 fp8 fp8"),
+        ({"quant_method": "fp8", "modules_to_not_convert": EACH}, "fp16 fp8 fp8"),
+        ({"quant_method": "fp8", "modules_to_not_convert": EACH[:10]}, "fp8 fp8 fp8"),
+        ({"quant_method": "fp8", "exclude_modules": ["*shared_experts*"]}, "fp8 fp16 fp8"),
+        ({"quant_method": "mixed", "quantized_layers": {"attn": {"quant_algo": "FP8"}, "mlp": {"quant_algo": "NVFP4"}}}, "fp8 nvfp4 nvfp4"),
+    ],
+)  # fmt: skip
+def test_formats_of_attention_dense_layers_and_experts(quantization, formats):
+    found = weight_dtypes(quantization, "fp16", "config.json")
+    assert astuple(found) == (*formats.split(), "fp16")
+
+
+@pytest.mark.parametrize(
+    ("quantization", "dtype"),
+    [
+        ({}, "bf16"),
+        ({"kv_cache_scheme": {"num_bits": 8, "type": "float"}}, "fp8"),
+        ({"kv_cache_scheme": {"num_bits": 8, "type": "int"}}, "int8"),
+        ({"kv_cache_scheme": {"num_bits": 4, "type": "int"}}, "bf16"),
+        ({"kv_cache_quant_algo": "NVFP4"}, "nvfp4"),
+        ({"kv_cache_scheme": "FP8"}, "fp8"),
+    ],
+)
+def test_the_cache_has_a_format_of_its_own_where_one_is_stated(quantization, dtype):
+    assert format_of_kv(quantization) == dtype

@@ -17,6 +17,7 @@ from hypothesis import strategies as st
 from kvcache_sim.cli.main import run as kvsim
 from kvcache_sim.errors import KvsimError, UsageError
 from kvcache_sim.policies.definition import definition_of, policy_rules
+from kvcache_sim.policies.plugins.host import PolicyTier
 from kvcache_sim.policies.plugins.open import open_policy
 from kvcache_sim.policies.plugins.priority import reads_second_argument
 from kvcache_sim.policies.plugins.watchdog import Watchdog
@@ -485,3 +486,28 @@ def test_check_compares_with_lru_and_belady(files):
     report = check_policy(f"{files}/good.py:Lru", seed=3, rounds=3)
     for row in report.comparisons:
         assert row.policy == row.lru <= row.belady
+
+
+@examples(80)
+@given(st.integers(1, 12), st.data())
+def test_a_victim_with_children_gives_way_to_its_deepest_descendant(count, data):
+    """Of equally deep ones the path of the smallest blocks; a block that was taken counts as gone."""
+    parent = {block: data.draw(st.integers(0, block - 1)) for block in range(1, count)} | {0: -1}
+    own = PolicyTier.__new__(PolicyTier)
+    own.records = {block: SimpleNamespace(parent=above) for block, above in parent.items()}
+    own.below = {block: {child for child, above in parent.items() if above == block} for block in parent}
+    own.redirects = 0
+    victims = data.draw(st.lists(st.sampled_from(sorted(parent)), max_size=count, unique=True))
+
+    def path(block):
+        return (*path(parent[block]), block) if block >= 0 else ()
+
+    gone, expected = set(), []
+    for victim in victims:
+        at = next(block for block in reversed(path(victim)) if block not in gone)
+        there = [path(block) for block in parent if block not in gone and at in path(block)]
+        deepest = min(there, key=lambda one: (-len(one), one))[-1]
+        expected.append(deepest)
+        gone.add(deepest)
+    assert own._redirected(victims, set()) == expected
+    assert own.redirects == sum(a != b for a, b in zip(expected, victims, strict=True))
