@@ -146,3 +146,38 @@ def test_a_trace_that_is_no_tree_is_read_whole(tmp_path, capsys):
 @pytest.mark.parametrize("policy", ["wtinylfu", "belady", "vllm"])
 def test_a_policy_that_needs_the_whole_trace_replays_no_rows(policy):
     assert not can_stream(policy)
+
+
+def weka_line(name, rows):
+    """Return a session in blocks of 8 tokens; a row is its path, its hash ranges and its ids."""
+    written = [
+        {"t": k, "path": path, "in": 8 * ids + 3, "out": 5, "hash": text} for k, (path, text, ids) in rows
+    ]
+    agent = {"type": "subagent", "t": 1, "path": "", "meta": {"agent_id": "a", "t": 1}}
+    return json.dumps({"session": name, "block_size": 8, "rows": [written[0], agent, *written[1:]]}) + "\n"
+
+
+def test_weka_sessions_are_replayed_row_by_row(tmp_path, capsys):
+    """Turns that grow, return to an earlier one and leave gaps in their ids, and a sub-agent between them."""
+    turns = [("", "1-5", 5), ("a", "9-12", 4), ("", "1-7", 7), ("a", "9-14", 6), ("", "1-3,20-29", 13)]
+    path = tmp_path / "t.jsonl"
+    sessions = [weka_line(f"s{k}", enumerate(turns[: 1 + k % 5])) for k in range(1, 40)]
+    path.write_text("".join(sessions))
+    settings = ReadSettings()
+    whole = reading.read_trace(path, settings=settings)
+    for policy in ("lru", "lfu", "s3fifo"):
+        for asked in ({}, {"discipline": "flat"}, {"window": 2}):
+            rows = reading.open_rows(path, settings)
+            assert isinstance(rows, RowStream)
+            assert rows.block_size == whole.block_size == 8
+            request = ReplayRequest(whole, whole.block_size, 20, **asked)
+            (found,) = replay_rows(rows, [(request, policy)])
+            del found["not_computed"]
+            expected = simulate_cache(request, policy)
+            assert found == {name: expected[name] for name in found}
+            assert found.get("hit_blocks", 1)
+    assert run(["curve", str(path), "--format", "json"]) == 0
+    assert json.loads(capsys.readouterr().out)["queried_blocks"] == len(whole.block_ids)
+    path.write_text("".join(sessions) + weka_line("unnamed", enumerate([("", "", 0)])))
+    assert run(["cachesim", str(path), "--capacity", "20", "--format", "json"]) == 0
+    assert "upper_bounds" in json.loads(capsys.readouterr().out)

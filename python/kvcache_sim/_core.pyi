@@ -258,6 +258,9 @@ class TraceRows:
         source: TraceSource, schema: JsonlSchema, settings: RawSettings, batches: Iterator[RowBatch]
     ) -> TraceRows:
         """Return a reader of rows that come as columns; ``source`` is kept for its digest only."""
+    @staticmethod
+    def of_weka(source: TraceSource, settings: RawSettings) -> TraceRows:
+        """Return a reader of WEKA sessions; ``block_size`` 0 takes the file's own."""
     def watch(self, watch: Callable[[int, int, int], None]) -> None:
         """Call ``watch`` at intervals with the bytes, references and, in a replay, distinct ids so far.
 
@@ -281,6 +284,9 @@ class TraceRows:
     @property
     def alone(self) -> bool:
         """True if no row so far has a session, a pause or a predecessor, and all rows have block ids."""
+    @property
+    def block_size(self) -> int:
+        """Tokens per id that the file states so far, else 0."""
     @property
     def new_input_only(self) -> bool:
         """True if rows hold the new input of their turn only."""

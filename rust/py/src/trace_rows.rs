@@ -121,6 +121,18 @@ impl TraceRows {
         })
     }
 
+    /// A reader of WEKA sessions; see `_core.pyi`.
+    #[staticmethod]
+    fn of_weka(source: &mut TraceSource, settings: &Bound<'_, PyDict>) -> PyResult<Self> {
+        let settings = settings_from(settings)?;
+        let source = open(source.source.take())?;
+        Ok(TraceRows {
+            reader: Some(RowReader::of_weka(source, &settings)),
+            watch: None,
+            taken: 0,
+        })
+    }
+
     /// Calls `watch` at intervals while rows are read; see `_core.pyi`.
     fn watch(&mut self, watch: Py<PyAny>) {
         self.watch = Some(watch);
@@ -150,6 +162,12 @@ impl TraceRows {
     #[getter]
     fn alone(&mut self) -> PyResult<bool> {
         Ok(open(self.reader.as_mut())?.alone())
+    }
+
+    /// Tokens per id that the file states so far, else 0.
+    #[getter]
+    fn block_size(&mut self) -> PyResult<u64> {
+        Ok(open(self.reader.as_mut())?.block_size())
     }
 
     /// True if rows hold the new input of their turn only.

@@ -31,6 +31,8 @@ class TraceFormat(Value):
     detect_block: Callable[[bytes, ReadSettings], int] | None = None
     #: Opens the source to read its rows in windows; None if the format does not support it.
     rows: Callable[[TraceSource, ReadSettings], TraceRows] | None = None
+    #: The same for replays of all ids alone; the file states its tokens per id.
+    replay_rows: Callable[[TraceSource, ReadSettings], TraceRows] | None = None
 
     def block_of(self, head: bytes, settings: ReadSettings) -> int:
         """Return the tokens per id of a file that begins with ``head``; raises like the reader."""

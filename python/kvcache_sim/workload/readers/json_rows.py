@@ -223,6 +223,12 @@ def _read_weka(source: TraceSource, settings: ReadSettings) -> RawColumns:
     return source.read_weka(raw_settings(settings, 0))
 
 
+def _weka_rows(source: TraceSource, settings: ReadSettings) -> TraceRows:
+    from kvcache_sim._core import TraceRows
+
+    return TraceRows.of_weka(source, raw_settings(settings, 0))
+
+
 def stated_block(head: bytes, settings: ReadSettings) -> int:
     """Return the tokens per block stated in the head of a file, else those of the published files."""
     del settings
@@ -237,4 +243,5 @@ WEKA = TraceFormat(
     _read_weka,
     WEKA_BLOCK_SIZE,
     stated_block,
+    replay_rows=_weka_rows,
 )

@@ -125,6 +125,18 @@ pub struct Reading {
     pub new_input_only: bool,
     /// True if a row with an arrival earlier than the row before was accepted.
     pub unordered: bool,
+    /// Rows that were taken before the end.
+    pub taken: u64,
+}
+
+impl Reading {
+    /// Returns the rows read since the last call, without names of sessions; `after` counts rows of the whole trace.
+    pub fn take(&mut self) -> Columns {
+        self.taken += self.columns.len() as u64;
+        let taken = std::mem::take(&mut self.columns);
+        self.columns.id_offsets.push(0);
+        taken
+    }
 }
 
 /// Value of `after` and `history_tokens` for a row without one.

@@ -13,6 +13,7 @@ use super::columns::{Columns, Reading};
 use super::intern::IdTable;
 use super::lines::{Reader, Rows};
 use super::sampler::Sampler;
+use super::weka::WekaRows;
 use super::{ReadError, Settings};
 pub use rows::batch::{Batch, ABSENT, NUMBERS};
 use rows::JsonRows;
@@ -76,8 +77,30 @@ pub fn read<R: Read>(
 /// A reader that returns a part of the rows at a time. Memory: the rows not taken yet, and the table of ids.
 pub struct RowReader<R> {
     reader: Reader<R>,
-    rows: JsonRows,
+    rows: FormatRows,
     batches: Option<Batches>,
+}
+
+/// The rows of a format so far.
+enum FormatRows {
+    Json(Box<JsonRows>),
+    Weka(Box<WekaRows>),
+}
+
+impl FormatRows {
+    fn out(&self) -> &Reading {
+        match self {
+            Self::Json(rows) => &rows.out,
+            Self::Weka(rows) => &rows.out,
+        }
+    }
+
+    fn out_mut(&mut self) -> &mut Reading {
+        match self {
+            Self::Json(rows) => &mut rows.out,
+            Self::Weka(rows) => &mut rows.out,
+        }
+    }
 }
 
 /// Returns the next rows, None after the last ones.
@@ -88,7 +111,16 @@ impl<R: Read> RowReader<R> {
     pub fn new(source: R, schema: Schema, settings: Settings) -> Self {
         Self {
             reader: Reader::new(source),
-            rows: JsonRows::new(schema, settings),
+            rows: FormatRows::Json(Box::new(JsonRows::new(schema, settings))),
+            batches: None,
+        }
+    }
+
+    /// A reader of WEKA sessions.
+    pub fn of_weka(source: R, settings: &Settings) -> Self {
+        Self {
+            reader: Reader::new(source),
+            rows: FormatRows::Weka(Box::new(WekaRows::new(settings))),
             batches: None,
         }
     }
@@ -107,16 +139,18 @@ impl<R: Read> RowReader<R> {
         most: usize,
         mut pulse: impl FnMut(u64) -> bool,
     ) -> Result<bool, ReadError> {
-        let Some(next) = &mut self.batches else {
-            return self.reader.read(&mut self.rows, most, pulse);
+        let (rows, next) = match (&mut self.rows, &mut self.batches) {
+            (FormatRows::Weka(rows), _) => return self.reader.read(&mut **rows, most, pulse),
+            (FormatRows::Json(rows), None) => return self.reader.read(&mut **rows, most, pulse),
+            (FormatRows::Json(rows), Some(next)) => (rows, next),
         };
-        while self.rows.waiting() < most {
+        while rows.waiting() < most {
             let Some(batch) = next()? else {
                 return Ok(false);
             };
-            let (rows, bytes) = (batch.rows() as u64, batch.bytes);
-            self.rows.push_batch(batch).map_err(ReadError::Trace)?;
-            self.reader.number += rows;
+            let (read, bytes) = (batch.rows() as u64, batch.bytes);
+            rows.push_batch(batch).map_err(ReadError::Trace)?;
+            self.reader.number += read;
             if !pulse(bytes) {
                 return Err(ReadError::Stopped);
             }
@@ -130,8 +164,8 @@ impl<R: Read> RowReader<R> {
         references: usize,
         mut pulse: impl FnMut(u64) -> bool,
     ) -> Result<bool, ReadError> {
-        while self.rows.references() < references {
-            let most = self.rows.waiting() + BATCH_ROWS;
+        while self.rows.out().columns.block_ids.len() < references {
+            let most = self.rows.out().columns.len() + BATCH_ROWS;
             if !self.read(most, &mut pulse)? {
                 return Ok(false);
             }
@@ -141,7 +175,10 @@ impl<R: Read> RowReader<R> {
 
     /// The first reason why the rows so far cannot be replayed one by one.
     pub fn needs_whole(&self) -> Option<&'static str> {
-        self.rows.needs_whole()
+        match &self.rows {
+            FormatRows::Json(rows) => rows.needs_whole(),
+            FormatRows::Weka(rows) => rows.needs_whole(),
+        }
     }
 
     /// Gives all rows to `consume`, some at a time, up to the end or to a row that cannot be replayed alone.
@@ -152,10 +189,21 @@ impl<R: Read> RowReader<R> {
     ) -> Result<(), ReadError> {
         loop {
             let more = self.read(BATCH_ROWS, &mut pulse)?;
-            if self.rows.needs_whole().is_some() {
+            if self.needs_whole().is_some() {
                 return Ok(());
             }
-            self.rows.consume(&mut consume);
+            let mut sampler = match &mut self.rows {
+                FormatRows::Json(rows) => rows.sampler.take(),
+                FormatRows::Weka(_) => None,
+            };
+            let out = self.rows.out_mut();
+            out.taken += out.columns.len() as u64;
+            consume(&out.columns, sampler.as_ref());
+            out.columns.truncate(0);
+            sampler.iter_mut().for_each(Sampler::clear);
+            if let FormatRows::Json(rows) = &mut self.rows {
+                rows.sampler = sampler;
+            }
             if !more {
                 return Ok(());
             }
@@ -164,36 +212,48 @@ impl<R: Read> RowReader<R> {
 
     /// True if no row so far has a session, a pause or a predecessor, and all rows have ids.
     pub fn alone(&self) -> bool {
-        self.rows.alone()
+        matches!(&self.rows, FormatRows::Json(rows) if rows.alone())
+    }
+
+    /// Tokens per id that the file states so far, else 0.
+    pub fn block_size(&self) -> u64 {
+        self.rows.out().block_size
     }
 
     /// True if rows hold the new input of their turn only.
     pub fn new_input_only(&self) -> bool {
-        self.rows.new_input_only()
+        self.rows.out().new_input_only
     }
 
     /// The ids of the trace by number.
     pub fn ids(&self) -> &IdTable {
-        self.rows.ids()
+        &self.rows.out().ids
     }
 
     /// The names of sessions by number.
     pub fn session_names(&self) -> &[Arc<str>] {
-        self.rows.session_names()
+        match &self.rows {
+            FormatRows::Json(rows) => rows.session_names(),
+            FormatRows::Weka(rows) => &rows.sessions.names,
+        }
     }
 
     /// Returns the rows read since the last call; ids and rows continue to be numbered.
     pub fn take(&mut self) -> Columns {
-        self.rows.take()
+        self.rows.out_mut().take()
     }
 
     /// Forgets all block ids except `numbers`; a forgotten id that recurs gets a new number.
     pub fn keep_ids(&mut self, numbers: &[u32]) {
-        self.rows.keep_ids(numbers);
+        self.rows.out_mut().ids.keep(numbers);
     }
 
     /// Returns the rows not taken yet, with every finding, and the source.
     pub fn finish(self) -> (Reading, R) {
-        self.reader.finish(self.rows.finish())
+        let reading = match self.rows {
+            FormatRows::Json(rows) => rows.finish(),
+            FormatRows::Weka(rows) => rows.finish(),
+        };
+        self.reader.finish(reading)
     }
 }

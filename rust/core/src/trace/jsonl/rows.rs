@@ -3,8 +3,7 @@
 use std::borrow::Cow;
 use std::sync::Arc;
 
-use super::super::columns::{push_rare, Columns, Reading, NOT_GIVEN, NO_SESSION, OPEN_LOOP};
-use super::super::intern::IdTable;
+use super::super::columns::{push_rare, Reading, NOT_GIVEN, NO_SESSION, OPEN_LOOP};
 use super::super::json::Cursor;
 use super::super::lines::{Line, Rows};
 use super::super::problem::Refusal;
@@ -24,7 +23,7 @@ pub mod batch;
 pub struct JsonRows {
     schema: Schema,
     settings: Settings,
-    out: Reading,
+    pub out: Reading,
     slots: SessionTurns,
     remarks: Remarks,
     last_time: i64,
@@ -32,13 +31,11 @@ pub struct JsonRows {
     /// Rows read, bad rows included, and the column index of each good row; `after` counts these rows.
     ordinal: u64,
     went: Vec<i32>,
-    /// Rows taken before the end.
-    taken: u64,
     /// True if no row so far has a session, a pause or a predecessor, and all rows have ids.
     alone: bool,
     /// True if a row of a session has no ids.
     unnamed_turn: bool,
-    sampler: Option<Sampler>,
+    pub sampler: Option<Sampler>,
 }
 
 impl JsonRows {
@@ -55,7 +52,6 @@ impl JsonRows {
             last_time_line: 0,
             ordinal: 0,
             went: Vec::new(),
-            taken: 0,
             alone: true,
             unnamed_turn: false,
             sampler: settings.sample.map(Sampler::new),
@@ -303,43 +299,8 @@ impl JsonRows {
         }
     }
 
-    pub fn new_input_only(&self) -> bool {
-        self.out.new_input_only
-    }
-
-    pub fn ids(&self) -> &IdTable {
-        &self.out.ids
-    }
-
     pub fn session_names(&self) -> &[Arc<str>] {
         &self.slots.sessions.names
-    }
-
-    /// Block ids of the rows not taken yet.
-    pub fn references(&self) -> usize {
-        self.out.columns.block_ids.len()
-    }
-
-    /// The rows not taken yet, which `consume` takes.
-    pub fn consume(&mut self, consume: impl FnOnce(&Columns, Option<&Sampler>)) {
-        self.taken += self.waiting() as u64;
-        consume(&self.out.columns, self.sampler.as_ref());
-        self.out.columns.truncate(0);
-        self.sampler.iter_mut().for_each(Sampler::clear);
-    }
-
-    /// Returns the rows read since the last call, without names of sessions; `after` counts rows of the whole
-    /// trace.
-    pub fn take(&mut self) -> Columns {
-        self.taken += self.waiting() as u64;
-        let taken = std::mem::take(&mut self.out.columns);
-        self.out.columns.id_offsets.push(0);
-        taken
-    }
-
-    /// Forgets all block ids except `numbers`.
-    pub fn keep_ids(&mut self, numbers: &[u32]) {
-        self.out.ids.keep(numbers);
     }
 
     /// Returns all rows with every finding.
@@ -350,7 +311,7 @@ impl JsonRows {
                 |row: &mut i32| *row = self.went.get(*row as usize).copied().unwrap_or(NOT_GIVEN);
             out.columns.after.iter_mut().for_each(went);
         }
-        let rows = self.taken + out.columns.len() as u64;
+        let rows = out.taken + out.columns.len() as u64;
         self.remarks
             .findings(&self.settings, rows, &mut out.findings);
         out.columns.session_names = self.slots.sessions.names;

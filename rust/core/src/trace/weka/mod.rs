@@ -10,7 +10,7 @@ use std::io::Read;
 use super::columns::Reading;
 use super::lines::Reader;
 use super::{ReadError, Settings};
-use session::File;
+pub use session::WekaRows;
 
 /// Reads every session. A sub-agent's rows are a session of their own that starts at its launch. Within a
 /// session each row but the first waits its think time after the row before it.
@@ -20,7 +20,7 @@ pub fn read<R: Read>(
     pulse: impl FnMut(u64) -> bool,
 ) -> Result<(Reading, R), ReadError> {
     let mut reader = Reader::new(source);
-    let mut file = File::new(settings);
-    reader.read(&mut file, usize::MAX, pulse)?;
-    Ok(reader.finish(file.finish()))
+    let mut rows = WekaRows::new(settings);
+    reader.read(&mut rows, usize::MAX, pulse)?;
+    Ok(reader.finish(rows.finish()))
 }

@@ -26,27 +26,32 @@ const IGNORED: [&str; 6] = [
 
 /// The sessions read so far.
 #[derive(Default)]
-pub struct File {
+pub struct WekaRows {
+    /// What was read.
     pub out: Reading,
-    sessions: Sessions,
+    /// The sessions by name.
+    pub sessions: Sessions,
     audit: ChainAudit,
     unknown: UnknownKeys,
     silent: Counter,
     fewer: Counter,
-    /// Column index of each element of the current session.
+    /// True if a row has no ids.
+    unnamed: bool,
+    /// Number in the trace of each element of the current session.
     written: Vec<Option<i32>>,
     local: LocalIds,
     /// True if refused sessions are skipped.
     skip: bool,
 }
 
-impl File {
+impl WekaRows {
+    /// No session yet.
     pub fn new(settings: &Settings) -> Self {
-        let mut file = File::default();
-        file.out.columns.id_offsets.push(0);
-        file.out.block_size = settings.block_size;
-        file.skip = settings.skip;
-        file
+        let mut rows = WekaRows::default();
+        rows.out.columns.id_offsets.push(0);
+        rows.out.block_size = settings.block_size;
+        rows.skip = settings.skip;
+        rows
     }
 
     fn session(&mut self, c: &mut Cursor) -> Result<(), Refusal> {
@@ -133,6 +138,7 @@ impl File {
             c.problem(turn.hash_at, "repeated-id", what)
                 .got(format!("at position {at}"))
         })?;
+        self.unnamed |= ids.is_empty();
         if (ids.len() as u64) < input / size {
             self.fewer.hit(c.line, String::new);
         }
@@ -162,8 +168,9 @@ impl File {
                 .think
                 .unwrap_or_else(|| before(turn, all).map_or(t, |(_, o)| (t - ended(o)).max(0))),
         };
-        let row = self.out.columns.arrival_ns.len();
-        self.written.push(Some(row as i32));
+        let row = self.out.columns.len();
+        self.written
+            .push(Some((self.out.taken as usize + row) as i32));
         let after = sender.map(|(row, _)| row);
         let columns = &mut self.out.columns;
         push_rare(&mut columns.after, row, after, NOT_GIVEN);
@@ -171,6 +178,16 @@ impl File {
         let tokens = (input as i64, output as i64);
         columns.push(times, tokens, (session, number), number > 0);
         Ok(())
+    }
+
+    /// The first reason why the rows so far cannot be replayed one by one.
+    pub fn needs_whole(&self) -> Option<&'static str> {
+        if self.audit.is_broken() {
+            Some("block ids that form no prefix tree")
+        } else {
+            self.unnamed
+                .then_some("a row of a session without block ids")
+        }
     }
 
     /// Returns all rows with every finding.
@@ -188,7 +205,7 @@ impl File {
     }
 }
 
-impl Rows for File {
+impl Rows for WekaRows {
     /// Reads one line, a session.
     fn line(&mut self, line: &Line) -> Result<(), Refusal> {
         let text = line.text.strip_prefix(b"\xef\xbb\xbf").unwrap_or(line.text);
