@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from functools import cache
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -12,6 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from kvcache_sim import _core
 from kvcache_sim.errors import StoreError, UsageError
+from kvcache_sim.replay import engines
 from kvcache_sim.replay.cachesim import simulate_cache
 from kvcache_sim.replay.engine_requests import block_keys
 from kvcache_sim.replay.miss_causes import MISS_CAUSES, reported_by
@@ -266,3 +268,34 @@ def test_outputs_have_the_ids_of_the_next_turn():
     keys = block_keys(ReplayRequest(trace, 4, 9, reuse_outputs=True))
     assert keys.key(0, 1) == keys.key(2, 1) == (2, 0)
     assert keys.key(0, 2) == ("o", 0, 2)
+
+
+def test_figures_of_a_tier_are_those_of_its_chunks(monkeypatch):
+    """Three chunks of four blocks; a prompt's last token is computed, and one that was rejected has none."""
+    told = []
+    monkeypatch.setattr(engines, "pool_figures", lambda request, answer, hits: {"pool": hits.tolist()})
+    monkeypatch.setattr(engines, "miss_figures", lambda *given: told.append(given) or {"missed": 1})
+    request = SimpleNamespace(
+        trace=SimpleNamespace(input_tokens=np.array([20, 9, 30])), cpu_blocks=13, capacity_blocks=40, chunk_blocks=4,
+        block_size_tokens=16, cpu_policy="arc", store_threshold=2, step_tokens=99,
+    )  # fmt: skip
+    answer = {
+        "hits": [8, REJECTED, 28],
+        "loaded": [8, 0, 4],
+        "stored": 5,
+        "tier_evicted": 6,
+        "refused": 7,
+        "resident": 2,
+    }
+    found = engines.offloading_figures(request, answer | {"arc": (1, 2, 3, 4, 5)})
+    assert (found.pop("system"), len(found.pop("per_request_loaded_tokens_sha256"))) == (
+        "vLLM V1 KVCacheManager + CPUOffloadingManager", 64
+    )  # fmt: skip
+    assert found == {
+        "pool": [8, REJECTED, 28], "cpu_chunks": 3, "chunk_tokens": 64, "cpu_policy": "arc", "store_threshold": 2,
+        "max_num_batched_tokens": 99, "loaded_tokens": 12, "cached_tokens": 16 + 29, "stored_chunks": 5, "evicted_chunks": 6,
+        "refused_stores": 7, "final_cpu_chunks": 2, "t1": 1, "t2": 2, "b1": 3, "b2": 4, "target_t1": 5, "missed": 1,
+    }  # fmt: skip
+    assert told[0][1] == "vllm"
+    assert told[0][2].tolist() == [16, REJECTED, 32]
+    assert engines.arc_figures(()) == {}
