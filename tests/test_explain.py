@@ -17,6 +17,7 @@ from kvcache_sim.cli.main import run as kvsim
 from kvcache_sim.errors import UsageError
 from kvcache_sim.metrics.columns import TTFT_PARTS
 from kvcache_sim.metrics.tier_use import TierUse, summarize_tiers
+from kvcache_sim.report.explain import hit_rate as causes
 from kvcache_sim.report.explain.break_even import break_even_tokens, compute_ns, load_ns
 from kvcache_sim.report.explain.case import Case
 from kvcache_sim.report.explain.explanation import Moment, explanation
@@ -556,3 +557,76 @@ def test_machines_of_a_scaled_fleet_are_counted_from_what_they_do():
     )
     settings.membership.scaling = None
     assert scaled_fleet(case) is None
+
+
+@pytest.mark.parametrize(
+    ("cause", "least", "words"),
+    [
+        ("never_seen", 5, "are requested for the first time"),
+        ("diverged", 5, "diverge from every earlier request"),
+        ("evicted", 5, "were evicted on their machine before reuse (median idle time 3.00 s)"),
+        ("elsewhere", 5, "the router (own-rule) sent the request elsewhere"),
+        ("not_ready", 5, "were still being computed by an earlier request"),
+        ("shorter", 20, "fill no block of 16 tokens"),
+        ("not_admitted", 5, "not cached or not visible"),
+        ("window_moved_on", 5, "sliding-window layers had released"),
+        ("no_checkpoint", 5, "no state checkpoint was kept"),
+    ],
+)
+def test_a_cause_of_misses_is_said_from_half_a_per_cent_on(cause, least, words):
+    """Of a thousand prompt tokens; what lies behind the last whole block from two per cent on."""
+    settings = SimpleNamespace(router=SimpleNamespace(policy="own-rule"))
+    for missed in (least - 1, least):
+        reuse = SimpleNamespace(
+            missed={cause: np.array([0, missed - 1, 1])}, evicted_idle_ns=np.array([9, 2 * 10**9, 4 * 10**9])
+        )
+        case = SimpleNamespace(
+            reuse=reuse, prompt_tokens=1000, run=SimpleNamespace(trace=None, block_size_tokens=16),
+            scenario=SimpleNamespace(settings=settings),
+        )  # fmt: skip
+        said = getattr(causes, cause)(case)
+        assert (said is None) is (missed < least)
+        assert said is None or (said.startswith(f"{missed / 10:.1f} % of prompt tokens") and words in said)
+    case.reuse = None
+    assert getattr(causes, cause)(case) is None
+
+
+@pytest.mark.parametrize(
+    ("rates", "bound", "full", "none"),
+    [(None, None, False, False), ((0.0, 0.0), None, False, True), ((0.4, 0.5), "80.0 %", False, False), ((0.474, 0.5), "94.8 %", False, False), ((0.475, 0.5), "95.0 %", True, False)],
+)  # fmt: skip
+def test_the_hit_rate_against_its_bound_in_words(monkeypatch, rates, bound, full, none):
+    monkeypatch.setattr(causes, "hit_rates", lambda run: rates)
+    case = SimpleNamespace(run=SimpleNamespace(trace=None), reuse=None)
+    said = causes.upper_bound(case)
+    assert (
+        said is None
+        if bound is None
+        else f"{100 * rates[0]:.1f} %, {bound} of the upper bound of 50.0 %" in said
+    )
+    assert (causes.at_upper_bound(case) is not None) is full
+    assert (causes.nothing_repeats(case) is not None) is none
+    assert causes.no_trace(case).startswith("Causes of misses are unknown")
+
+
+def test_what_others_wrote_while_a_context_was_idle():
+    """Requests 0 to 4 in order on machine 1, of 48 tokens each but the third; 5 on another."""
+    rows = {
+        "machine": np.array([1, 1, 1, 1, 1, 0]), "arrival_ns": np.array([0, 1, 2, 3, 4, 2]),
+        "num_tokens_actually_prefilled": np.array([40, 40, 90, 40, 40, 999]), "output_tokens": np.array([8, 8, 6, 8, 8, 1]),
+    }  # fmt: skip
+    reuse = SimpleNamespace(
+        missed={"evicted": np.array([0, 0, 0, 0, 16, 0])}, last_user=np.array([-1, -1, -1, -1, 0, -1])
+    )
+    tiers = [SimpleNamespace(capacity_blocks=7), SimpleNamespace(capacity_blocks=None)]
+    settings = SimpleNamespace(machines=[SimpleNamespace(tiers=tiers)])
+    case = SimpleNamespace(
+        reuse=reuse, prompt_tokens=100, run=SimpleNamespace(finished=rows, block_size_tokens=16),
+        scenario=SimpleNamespace(settings=settings),
+    )  # fmt: skip
+    assert causes.evictors(case) == (
+        "While an evicted context was idle, other requests wrote a median of 12 blocks on its machine, whose tiers hold "
+        "7. The largest request wrote 50.0 % of them."
+    )
+    reuse.last_user[4] = 3
+    assert causes.evictors(case) is None, "nobody wrote in between"
