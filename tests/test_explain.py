@@ -564,7 +564,7 @@ def test_machines_of_a_scaled_fleet_are_counted_from_what_they_do():
     [
         ("never_seen", 5, "are requested for the first time"),
         ("diverged", 5, "diverge from every earlier request"),
-        ("evicted", 5, "were evicted on their machine before reuse (median idle time 3.00 s)"),
+        ("evicted", 5, "were evicted on their machine before reuse (median idle time 3 s)"),
         ("elsewhere", 5, "the router (own-rule) sent the request elsewhere"),
         ("not_ready", 5, "were still being computed by an earlier request"),
         ("shorter", 20, "fill no block of 16 tokens"),

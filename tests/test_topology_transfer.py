@@ -10,7 +10,7 @@ from kvcache_sim.model.calibration.command import Measured
 from kvcache_sim.model.calibration.rows import phase_errors
 from kvcache_sim.model.calibration.topologies import measured_topologies, transferred
 from kvcache_sim.model.calibration.transfer import Topology
-from kvcache_sim.model.catalog import read_toml
+from kvcache_sim.model.catalog import read_toml, topology_suffix
 from kvcache_sim.model.step_time import StepBatch
 from kvcache_sim.model.step_times import load_step_time, step_time_entry
 from shared_files import shared
@@ -139,3 +139,17 @@ def test_a_model_measured_in_two_topologies_has_others_by_a_siblings_ratios():
     held = step_time_entry("b300-deepseek-v4-flash:tp2,ep4,dp2")["held_out"]
     found = [held[phase]["mape_percent"] for phase in ("decode", "mixed")]
     assert found == pytest.approx([float(cell) for cell in row[1:3]], abs=0.06)
+
+
+@pytest.mark.parametrize(
+    ("degrees", "suffix"),
+    [
+        ((1,), "tp1"),
+        ((2, 1, 1), "tp2"),
+        ((2, 4), "tp2-ep4"),
+        ((1, 1, 2), "tp1-dp2"),
+        ((8, 2, 4), "tp8-ep2-dp4"),
+    ],
+)
+def test_a_topology_is_named_by_its_degrees_above_one(degrees, suffix):
+    assert topology_suffix(*degrees) == suffix

@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 from fake_run import SCENARIO, request_columns, write_run
 from kvcache_sim.cli.main import run as kvsim
+from kvcache_sim.report.compare import text
 from kvcache_sim.report.compare.comparison import compare
 from kvcache_sim.report.compare.printed import as_json, comparison_text
 from kvcache_sim.report.compare.text import settings_line
@@ -253,3 +254,25 @@ def test_an_interval_of_the_model_that_ends_at_no_difference_is_not_certain(low,
     comparison = SimpleNamespace(model=SimpleNamespace(intervals={"ttft": (low, high)}))
     difference = SimpleNamespace(statistic=SimpleNamespace(metric="ttft"), is_clear=True)
     assert is_certain(comparison, difference) is certain
+
+
+@pytest.mark.parametrize(
+    ("is_share", "low", "high", "said"),
+    [
+        (False, 0.4567, 0.9996, "×0.457–1.000"),
+        (False, 1.0, 1.234, "×1–1.23"),
+        (False, 12.34, 250.4, "×12.3–250"),
+        (True, 0.012, -0.034, "+1.2…-3.4 points"),
+    ],
+)
+def test_an_interval_of_a_change_in_words(is_share, low, high, said):
+    assert text.ratio_interval(SimpleNamespace(is_share=is_share), low, high) == said
+
+
+@pytest.mark.parametrize(
+    ("value", "unit", "said"),
+    [(99_999.4, "ms", "99,999"), (99_999.5, "ms", "100 s"), (99_999.5, "1/s", "100,000")],
+)
+def test_long_times_have_their_unit(value, unit, said):
+    assert text._cell(value, unit) == said
+    assert [text._ratio(ratio) for ratio in (0.99951, 9.9994, 10.04)] == ["0.9995", "9.999", "10"]
