@@ -63,7 +63,8 @@ def test_figures_are_those_of_the_whole_trace(tmp_path_factory, trace, policy, a
     assert set(expected) - set(found) <= {"upper_bounds", "share_of_possible"}
 
 
-def test_a_first_row_without_ids_has_blocks_of_its_own(tmp_path, capsys):
+@pytest.mark.parametrize("partial", ["drop", "keep"])
+def test_a_first_row_without_ids_has_blocks_of_its_own(tmp_path, capsys, partial):
     path = tmp_path / "t.jsonl"
     path.write_text(LINE % "[]" + LINE % "[0, 1]" + LINE % "[0, 1]")
     command = [
@@ -71,6 +72,7 @@ def test_a_first_row_without_ids_has_blocks_of_its_own(tmp_path, capsys):
         str(path),
         "--trace-block-size=16",
         "--policy=sieve",
+        f"--last-partial={partial}",
         "--capacity=6",
         "--format=json",
     ]
@@ -78,7 +80,7 @@ def test_a_first_row_without_ids_has_blocks_of_its_own(tmp_path, capsys):
     for options in ([], ["--whole"]):
         assert run([*command, *options]) == 0
         document = json.loads(capsys.readouterr().out)
-        found.append([document[name] for name in ("hit_blocks", "evictions", "resident_blocks")])
+        found.append([document[name] for name in ("queried_blocks", "hit_blocks", "resident_blocks")])
     assert found[0] == found[1]
 
 

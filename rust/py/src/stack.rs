@@ -120,7 +120,7 @@ impl CurveStack {
                 let ids = columns.ids(row);
                 let (input, output) = (columns.input_tokens[row], columns.output_tokens[row]);
                 let (input, output) = (input as u64, output as u64);
-                let blocks = self.cut.row(input, output, ids.len() as u64);
+                let blocks = self.cut.row(input, output, ids.len() as u64, 1);
                 self.stack.row(ids, blocks, input);
                 self.requests += 1;
                 self.input_tokens += input;

@@ -72,8 +72,8 @@ impl Online {
         for row in 0..columns.len() {
             let ids = columns.ids(row);
             let (input, output) = (columns.input_tokens[row], columns.output_tokens[row]);
-            let (input, named) = (input as u64, ids.len() as u64 * self.per_id);
-            let blocks = self.cut.row(input, output as u64, named);
+            let (input, named) = (input as u64, ids.len() as u64);
+            let blocks = self.cut.row(input, output as u64, named, self.per_id);
             let limit = if self.all_count {
                 blocks.named
             } else {

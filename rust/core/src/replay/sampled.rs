@@ -91,8 +91,8 @@ impl SampledCurve {
             let (from, to) = (columns.id_offsets[k], columns.id_offsets[k + 1]);
             let taken = &sampler.taken[from as usize..to as usize];
             let (input, output) = (columns.input_tokens[k], columns.output_tokens[k]);
-            let all = u64::from(row.ids) * self.per_id;
-            let blocks = self.cut.row(input as u64, output as u64, all);
+            let all = u64::from(row.ids);
+            let blocks = self.cut.row(input as u64, output as u64, all, self.per_id);
             self.row(blocks, columns.ids(k), taken, row.exact);
             self.input_tokens += input as u64;
         }

@@ -38,12 +38,18 @@ pub struct Cut {
 }
 
 impl Cut {
-    /// The blocks of a row by its tokens and the blocks that its ids name.
-    pub fn row(&self, input: u64, output: u64, ids: u64) -> RowBlocks {
+    /// The blocks of a row by its tokens and the number of its ids, each `per_id` blocks.
+    pub fn row(&self, input: u64, output: u64, ids: u64, per_id: u64) -> RowBlocks {
+        let whole = if ids == 0 {
+            input / (self.block_size * per_id)
+        } else {
+            0
+        };
+        let ids = ids * per_id;
         if self.keep_partial {
             return RowBlocks {
                 named: ids,
-                private: 0,
+                private: whole * per_id,
                 limit: ids,
             };
         }
