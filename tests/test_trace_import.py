@@ -163,6 +163,34 @@ def test_lines_of_vllms_log_make_a_request_together(tmp_path, lines, rows, said)
     )
 
 
+@pytest.mark.parametrize(
+    ("change", "counts"),
+    [
+        ({}, (40, 4)),
+        ({"request_received_ms": None}, None),
+        ({"request_received_ms": -1}, None),
+        ({"request_received_ms": 0}, (40, 4)),
+        ({"output_tokens": None}, None),
+        ({"output_tokens": 0}, (40, 0)),
+        ({"replay": None}, None),
+        ({"replay": None, "input_tokens": 7}, (7, 4)),
+        ({"replay": None, "input_tokens": 0}, None),
+        ({"input_tokens": 7}, (40, 4)),
+        ({"replay": {"input_length": 0}}, None),
+    ],
+)
+def test_a_request_of_dynamo_needs_an_arrival_and_both_counts(tmp_path, change, counts):
+    row = json.loads((LOGS / "dynamo.jsonl").read_text().splitlines()[0])
+    path = tmp_path / "d.jsonl"
+    path.write_text(
+        json.dumps(row) + "\n" + json.dumps({**row, "request": {**row["request"], **change}}) + "\n"
+    )
+    _, rows, notes = imported(path)
+    found = [(row["input_length"], row["output_length"]) for row in rows]
+    assert sorted(found) == sorted([(40, 4), counts] if counts else [(40, 4)])
+    assert list(notes.left_out.values()) == ([] if counts else [(1, 2)])
+
+
 def test_every_kind_has_a_log_here():
     assert {kind for kind, _, _ in EXPECTED.values()} | {"prometheus"} == set(KINDS)
 
