@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import json
 from dataclasses import fields, replace
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -12,7 +13,7 @@ from examples import examples
 from hypothesis import given
 from hypothesis import strategies as st
 from kvcache_sim.errors import TraceError, UsageError
-from kvcache_sim.workload.generate import KINDS, build, settings_of, write_jsonl
+from kvcache_sim.workload.generate import KINDS, build, settings_of, singles, write_jsonl
 from kvcache_sim.workload.missing_ids import fill_missing_ids, with_history
 from kvcache_sim.workload.rows import select_rows
 from kvcache_sim.workload.sessions import predecessors, previous_turns
@@ -428,3 +429,18 @@ def test_numbers_of_a_kind_have_bounds(kind, name, least, most):
     for value in (least - step, most + step, True, "1", None):
         with pytest.raises(UsageError):
             parse("here", value)
+
+
+@pytest.mark.parametrize(("documents", "exponent"), [(4, 0.0), (4, 1.0), (5, 3.0), (8, 0.5)])
+def test_documents_are_drawn_by_zipfs_law(monkeypatch, documents, exponent):
+    """Of evenly spaced draws as many fall on a document as its share; the second of a prompt is another one."""
+    monkeypatch.setattr(singles, "UNITS", 20_000)
+    even = SimpleNamespace(random=lambda count: (np.arange(count) + 0.5) / count)
+    own = KINDS["rag"](documents=documents, documents_per_prompt=1, zipf_exponent=exponent)
+    shares = np.bincount(own._draw_documents(even)[:, 0], minlength=documents) / 20_000
+    weights = [rank**-exponent for rank in range(1, documents + 1)]
+    assert shares.tolist() == pytest.approx([weight / sum(weights) for weight in weights], abs=1e-4)
+    if documents == 8:
+        several = KINDS["rag"](documents=documents, documents_per_prompt=2, zipf_exponent=exponent)
+        picks = several._draw_documents(np.random.default_rng(1))
+        assert (picks[:, 0] != picks[:, 1]).all()
