@@ -334,3 +334,24 @@ def test_the_files_in_a_name_are_found_and_made_absolute(name, files):
     for file in files:
         absolute = absolute.replace(file, f"/there/{file}")
     assert with_absolute_files(name, "/there/{}".format) == absolute
+
+
+@pytest.mark.parametrize(
+    ("name", "subject"),
+    [
+        ("roofline:llama-3-8b@h100", ("llama-3-8b", "h100", 1)),
+        ("roofline:llama-3-8b@h100:tp4", ("llama-3-8b", "h100", 4)),
+        ("h100-llama-3.1-8b-tp1", ("llama-3.1-8b", "h100", 1)),
+        ("x.csv", (None, None, 1)),
+        ("x.csv.gz", (None, None, 1)),
+        ('gpu = "l4"', (None, "l4", 1)),
+        ('model = "own"\ntensor_parallel = 8', ("own", None, 8)),
+    ],
+)
+def test_a_source_of_step_times_says_what_it_is_of(tmp_path, name, subject):
+    """A file of one's own may leave out model, GPU and degree."""
+    if "=" in name:
+        (tmp_path / "own.toml").write_text(f"{name}\n[coefficients]\n")
+        name = str(tmp_path / "own.toml")
+    found = measured_on(name)
+    assert (found.model, found.gpu, found.tensor_parallel) == subject
