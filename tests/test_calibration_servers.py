@@ -1,12 +1,15 @@
 """Real servers: repeats and the half that is never looked at are left out; costs are fitted on other configurations."""
 
 import csv
+from contextlib import nullcontext
 from dataclasses import replace
+from types import SimpleNamespace
 
 import pytest
 from docs_data import figures
 from hardware_extra import needs_library
 from kvcache_sim.model.aiconfigurator.deployment import parse_deployment
+from kvcache_sim.model.calibration import servers
 from kvcache_sim.model.calibration.server_runs import (
     Launch,
     ServerRun,
@@ -263,3 +266,19 @@ def test_the_page_states_what_the_command_finds():
     assert [figure for cell in row[1:] for figure in cell] == pytest.approx(
         [found[i] for i in (0, 1, 4, 5, 2, 3, 6, 7)], abs=0.051
     )
+
+
+def test_steps_are_asked_for_once_with_kv_in_three_digits(monkeypatch):
+    asked = []
+    kernels = SimpleNamespace(asked=lambda: nullcontext(lambda *step: asked.append(step) or float(step[3])))
+    steps = [
+        (8, 1, 2, 7),
+        (8, 1, 2, 999),
+        (8, 1, 2, 1001),
+        (8, 1, 2, 1009),
+        (8, 1, 2, 12_345),
+        (8, 1, 2, 12_399),
+    ]
+    monkeypatch.setattr(servers, "loop_parts", lambda times, run: [times(*step) for step in steps])
+    assert servers._parts(kernels, ["run"]) == [[7.0, 999.0, 1000.0, 1000.0, 12_300.0, 12_300.0]]
+    assert [step[3] for step in asked] == [7, 999, 1000, 12_300]

@@ -10,6 +10,7 @@ from kvcache_sim.metrics.run import CodedText
 from kvcache_sim.report.colours import OTHER
 from kvcache_sim.report.picture import NothingToDraw
 from kvcache_sim.report.pictures import fleet, machines, misses, survival
+from kvcache_sim.report.pictures.split_distribution import draw_split
 from kvcache_sim.report.render import draw
 from kvcache_sim.report.time_series import MAX_POINTS, drawn_as, thinned
 
@@ -185,3 +186,18 @@ def test_windows_of_a_fleet_against_each_request(limited):
             )
             assert (window["requests"], window["hit_rate"], window["attainment"]) == expected
     assert fleet.windows_of(SimpleNamespace(requests={"arrival_ns": np.array([])})) == []
+
+
+def test_percentiles_of_a_split_are_in_thousandths_of_a_ms():
+    values = np.array([1.23456, 5.0, 2.5])
+    picture = draw_split(
+        ("k", "t", "d"), [SimpleNamespace(label="A")], ["a", "b"], lambda run: (values, np.array([0, 0, 1]))
+    )
+    (_, first, count, median, *_), (_, second, alone, *others) = picture.table.rows
+    assert (first, count, second, alone) == ("a", 2, "b", 1)
+    assert median in (1.235, 3.117)
+    assert set(others) == {2.5}
+    empty = draw_split(
+        ("k", "t", "d"), [SimpleNamespace(label="A")], ["a"], lambda run: (values[:0], values[:0])
+    )
+    assert (empty.kind, empty.reason) == ("k", "no request finished")
