@@ -419,3 +419,20 @@ def test_a_short_chunk_fills_its_tile_in_the_batches_of_unequal_lengths_too(tmp_
     path.write_text("\n".join(lines) + "\n")
     found = with_spreads(model, path, {}, 20_000)
     assert (found.spread, found.spread_mixed) == (0.05, 0.1)
+
+
+def test_predicted_rows_take_as_long_as_the_steps_of_a_run():
+    """Kernels, or a launch and its tail where that is longer, of each kind; a chunk a step."""
+    model = replace(
+        TRUE, launch_ms=70.0, launch_pieces_ms=40.0, launch_graph_ms=20.0, launch_sequence_ms=0.31,
+        tail_ms=3.7, tail_sequence_ms=0.17, graph_tokens=512,
+    )  # fmt: skip
+    rows = random_rows(400)
+    table, launched = model.table(8192, 256), 0
+    for k, ms in enumerate(predict_ms(model, rows)):
+        new, n = int(rows.prefill_tokens[k]), int(rows.decode_sequences[k])
+        chunks = ((new, int(rows.past_tokens[k])),) if new else ()
+        batch = StepBatch(chunks, n, int(rows.decode_kv_tokens[k]), int(rows.decode_max_kv_tokens[k]))
+        assert ms == pytest.approx(table.step(batch) / 1e6, rel=1e-6)
+        launched += table.kernels(batch) < table.launch(batch)
+    assert 50 < launched < 350
