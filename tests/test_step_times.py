@@ -355,3 +355,39 @@ def test_a_source_of_step_times_says_what_it_is_of(tmp_path, name, subject):
         name = str(tmp_path / "own.toml")
     found = measured_on(name)
     assert (found.model, found.gpu, found.tensor_parallel) == subject
+
+
+@pytest.mark.parametrize(
+    ("given", "terms"),
+    [
+        ({}, {}),
+        ({"launch_ms": 5.0}, {"launch_ns": 5_000_000, "captured_tokens": 64}),
+        ({"launch_pieces_ms": 2.5}, {"pieces_launch_ns": 2_500_000, "captured_tokens": 64}),
+        ({"launch_graph_ms": 1.5}, {"graph_launch_ns": 1_500_000, "captured_tokens": 64}),
+        ({"launch_sequence_ms": 0.25}, {"launch_sequence_ns": 250_000, "captured_tokens": 64}),
+        ({"tail_ms": 0.5}, {"tail_ns": 500_000, "captured_tokens": 64}),
+        ({"tail_sequence_ms": 0.125}, {"tail_sequence_ns": 125_000, "captured_tokens": 64}),
+        ({"pairs_ms_per_million": 3.0}, {"pair_half_fs": 1_500_000}),
+        ({"kv_ms_per_thousand": 0.5}, {"kv_decode_fs": 500_000_000, "kv_mixed_fs": 500_000_000}),
+        ({"kv_mixed_ms_per_thousand": 0.5}, {"kv_mixed_fs": 500_000_000}),
+        ({"past_ms_per_thousand": 2.0}, {"past_fs": 2_000_000_000}),
+        ({"kv_ms_per_thousand": 0.5, "spread": 0.4}, {"kv_decode_fs": 500_000_000, "kv_mixed_fs": 500_000_000, "spread_decode_fs": 200_000_000}),
+        ({"kv_mixed_ms_per_thousand": 0.5, "spread_mixed": 0.4}, {"kv_mixed_fs": 500_000_000, "spread_mixed_fs": 200_000_000}),
+        ({"idle_ms_per_million": 7.0}, {"idle_fs": 7_000_000}),
+        ({"beside_ms": 2.0}, {"alongside_fs": 2 * 10**12}),
+        ({"scan_ms_per_thousand": 2.0}, {"scan_fs": 2 * 10**9}),
+        ({"sequence_ms": 0.5}, {"sequence_fs": 5 * 10**11}),
+    ],
+)  # fmt: skip
+def test_each_coefficient_is_a_term_of_the_table_in_its_unit(given, terms):
+    """Of a model of nothing but weights; every other term stays at nought."""
+    model = ParametricStepTime(weights_ms=1.0, graph_tokens=64, **given)
+    table = model.table(128, 16)
+    names = ["launch_ns", "pieces_launch_ns", "graph_launch_ns", "launch_sequence_ns", "tail_ns", "tail_sequence_ns", "pair_half_fs", "kv_decode_fs", "kv_mixed_fs", "past_fs", "spread_decode_fs", "spread_mixed_fs", "idle_fs", "alongside_fs", "scan_fs", "sequence_fs"]  # fmt: skip
+    found = {name: getattr(table, name) for name in names if getattr(table, name)}
+    launches = (
+        {"captured_tokens": table.captured_tokens}
+        if any("launch" in name or "tail" in name for name in found)
+        else {}
+    )
+    assert found | launches == terms
