@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from docs_data import figures
 from kvcache_sim.cli.main import run as kvsim
-from kvcache_sim.errors import UsageError
+from kvcache_sim.errors import TraceError, UsageError
 from kvcache_sim.model.calibration.design import Form, form_for, padded_rows
 from kvcache_sim.model.calibration.fit import chunk_base_ns, fit_step_time, predict_ms
 from kvcache_sim.model.calibration.kernels import read_kernels, with_all_reduces, with_spreads
@@ -364,6 +364,14 @@ def test_kernels_are_summed_over_layers_their_repeats_averaged(tmp_path):
     assert kernels.dense_ms == pytest.approx([32 * 0.21, 32 * 0.53, 32 * 0.85])
     assert kernels.base_points()[0] == (1.0, pytest.approx(32 * 0.21 + 0.01))
     assert len(kernels.iterations(10**6)) == 9
+
+
+@pytest.mark.parametrize("kind", ["dense", "per_sequence", "attention"])
+def test_a_table_of_kernels_has_every_kind(tmp_path, kind):
+    path = tmp_path / "k.csv"
+    path.write_text("".join(line for line in kernel_lines().splitlines(True) if not line.startswith(kind)))
+    with pytest.raises(TraceError, match="not a full kernel table"):
+        read_kernels(path, load_model("llama-3-8b"), {})
 
 
 def test_above_one_gpu_kernels_get_their_all_reduces(tmp_path):

@@ -8,6 +8,7 @@ times, ``design`` is the form, ``fit`` solves it, ``shipped`` creates the packag
 - ``command``        the fits of ``kvsim calibrate``
 - ``coverage``       measured runs left out one by one: how often stated intervals hold the truth
 - ``csv_table``      columns of a CSV of measurements, with checks of rows and numbers
+- ``families``       the packaged families of topologies, judged on topologies left out
 - ``family``         sets of unmeasured topologies by name
 - ``model_file``     the model file: coefficients, the fitted measurements, and the error on held-out rows
 - ``request_fit``    a step-time set from requests alone
