@@ -246,3 +246,15 @@ def test_an_assumed_cost_of_kv_in_mixed_steps_has_the_range_of_its_gpu(monkeypat
     monkeypatch.setattr(stated_errors, "load_gpu", lambda name: SimpleNamespace(kernels=kernels))
     found = stated_errors._assumed_mixed_kv({"coefficients": coefficients, "gpu": "g"})
     assert found == pytest.approx(expected)
+
+
+@pytest.mark.parametrize(
+    ("true", "simulated", "held", "half", "error"),
+    [(100, 80, True, 0.24, 0.2), (64, 80, True, 0.375, 0.25), (63.9, 80, False, 0.3756, 0.252), (112, 80, True, 0.2143, 0.2857), (113, 80, False, 0.2124, 0.292)],
+)  # fmt: skip
+def test_a_figure_is_judged_by_its_factors(true, simulated, held, half, error):
+    """An interval from 0.8 to 1.4 of the simulated value, over the true one."""
+    run = SimpleNamespace(values={"ttft": (true, simulated)})
+    own = Judged(run, "ttft", SimpleNamespace(low=0.8, high=1.4))
+    assert own.held is held
+    assert (own.half_width, own.error) == (pytest.approx(half, rel=1e-3), pytest.approx(error, rel=1e-2))
