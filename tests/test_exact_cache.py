@@ -272,9 +272,9 @@ def test_outputs_have_the_ids_of_the_next_turn():
 
 def test_figures_of_a_tier_are_those_of_its_chunks(monkeypatch):
     """Three chunks of four blocks; a prompt's last token is computed, and one that was rejected has none."""
-    told = []
+    given_figures = []
     monkeypatch.setattr(engines, "pool_figures", lambda request, answer, hits: {"pool": hits.tolist()})
-    monkeypatch.setattr(engines, "miss_figures", lambda *given: told.append(given) or {"missed": 1})
+    monkeypatch.setattr(engines, "miss_figures", lambda *given: given_figures.append(given) or {"missed": 1})
     request = SimpleNamespace(
         trace=SimpleNamespace(input_tokens=np.array([20, 9, 30])), cpu_blocks=13, capacity_blocks=40, chunk_blocks=4,
         block_size_tokens=16, cpu_policy="arc", store_threshold=2, step_tokens=99,
@@ -296,6 +296,6 @@ def test_figures_of_a_tier_are_those_of_its_chunks(monkeypatch):
         "max_num_batched_tokens": 99, "loaded_tokens": 12, "cached_tokens": 16 + 29, "stored_chunks": 5, "evicted_chunks": 6,
         "refused_stores": 7, "final_cpu_chunks": 2, "t1": 1, "t2": 2, "b1": 3, "b2": 4, "target_t1": 5, "missed": 1,
     }  # fmt: skip
-    assert told[0][1] == "vllm"
-    assert told[0][2].tolist() == [16, REJECTED, 32]
+    assert given_figures[0][1] == "vllm"
+    assert given_figures[0][2].tolist() == [16, REJECTED, 32]
     assert engines.arc_figures(()) == {}

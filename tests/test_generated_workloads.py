@@ -382,7 +382,7 @@ def test_a_prompt_longer_than_the_turn_before_it_repeats_it(tokens, shared):
     assert filled.block_ids.tolist() == [0, 1, *range(2 - shared, 5 - shared)]
 
 
-#: What each kind draws unless it is told otherwise; times in ns.
+#: Draws of each kind by default; times in ns.
 COMMON = "requests=1000 block_size=512 arrivals=Poisson(rate_per_s=1.0) output_tokens=128 loop=open concurrency=0 tenants=1"
 OWN = {
     "conversational": "conversational_probability=0.9 turns=Uniform(min=2,max=8) think_time=Constant(value=10000000000) system_prompt_tokens=0 first_input_tokens=Constant(value=1024) new_input_tokens=Constant(value=128) prompt_structure=full_history_plus_new_input target_hit_ratio=None",

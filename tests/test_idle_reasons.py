@@ -1,4 +1,4 @@
-"""Why settings of an engine, a cache, a router, pools, a fleet or limits have no effect, each judged alone.
+"""Reasons for which settings of an engine, a cache, a router, pools, a fleet or limits have no effect, each alone.
 
 Drawn settings; what is found is compared with tables of (setting, condition), one row a reason.
 """

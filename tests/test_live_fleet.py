@@ -422,12 +422,12 @@ def test_caches_are_emptied_as_of_the_time_that_was_run_to(is_idle):
 
 def test_tokens_of_a_step_are_counted_with_their_gaps_by_machine():
     own, fleet = scripted()
-    gaps, told = [], []
+    gaps, noted = [], []
     for number, (machine, last_ns, streams) in enumerate([(0, 60, True), (0, 60, False), (1, 60, True), (1, 40, False), (1, -1, True)]):  # fmt: skip
         ticket = fleet.open[number] = Ticket(
             number, 0, 5, 9, machine=machine, last_ns=last_ns, streams=streams
         )
-        ticket.on_progress = lambda number=number: told.append(number)
+        ticket.on_progress = lambda number=number: noted.append(number)
     fleet.open[2].due_ns = 55  # its client has not taken the token before
     fleet.gap = lambda *gap: gaps.append(gap)
     fleet.tokens([0, 1, 2, 3, 4], 90)
@@ -443,10 +443,10 @@ def test_tokens_of_a_step_are_counted_with_their_gaps_by_machine():
     fleet.closed(left, 95)
     assert (ticket.closed, ticket.aborted, ticket.cached_tokens, 3 in fleet.open) == (True, True, 0, False)
     assert own.calls == [("closed", ticket, left, 95)]
-    assert told == []
+    assert noted == []
     fleet.advance()
     fleet.advance()
-    assert told == [0, 4, 0, 3]
+    assert noted == [0, 4, 0, 3]
 
 
 @pytest.mark.parametrize(("kept", "ids", "forgets"), [(0, 1 << 14, False), (0, (1 << 14) + 1, True), (5, (1 << 14) + 10, False), (5, (1 << 14) + 11, True)])  # fmt: skip

@@ -13,7 +13,7 @@ from kvcache_sim.serving.native_cluster import NativeCluster
 from kvcache_sim.serving.sequence import Arrival
 
 
-class Told:
+class Scripted:
     """Answers calls from lists by name, and notes each call in a common list."""
 
     def __init__(self, calls: list, who: str = "", **answers):
@@ -34,14 +34,14 @@ def cluster(monkeypatch, machines: int = 4, choose=None, rows: int = 3, **core):
     """Return a cluster, its engine, and the calls to its core, replicas (``0.``), recorder and door."""
     calls: list = []
     monkeypatch.setattr(
-        native_cluster._core, "Cluster", lambda *given: made.append(given) or Told(calls, **core)
+        native_cluster._core, "Cluster", lambda *given: made.append(given) or Scripted(calls, **core)
     )
     made: list = []
     engine = Engine(machines)
-    replicas = [Told(calls, f"{machine}.") for machine in range(machines)]
+    replicas = [Scripted(calls, f"{machine}.") for machine in range(machines)]
     for machine, replica in enumerate(replicas):
         replica.engine, replica.core = engine, SimpleNamespace(number=machine, pool_hit_blocks=machine + 1)
-    own = NativeCluster(replicas, choose, None, Told(calls, rows_at_a_time=rows))
+    own = NativeCluster(replicas, choose, None, Scripted(calls, rows_at_a_time=rows))
     assert [given[2] for given in made] == [choose is None]
     assert [call[0] for call in calls] == [f"{machine}.share_time" for machine in range(machines)]
     calls.clear()
@@ -49,7 +49,7 @@ def cluster(monkeypatch, machines: int = 4, choose=None, rows: int = 3, **core):
 
 
 def test_the_next_event_is_queued_once(monkeypatch):
-    """The same event again changes nothing; another one takes its place, and none leaves none."""
+    """The same event again changes nothing; another one replaces it, and none leaves none."""
     answers = [(5, BOUNDARY, 0), (5, BOUNDARY, 0), (3, ARRIVAL, 1), (9, BOUNDARY, 2), None, (4, BOUNDARY, 3)]
     own, engine, calls, _ = cluster(monkeypatch, woken=answers, run=[(None, None, None, None)])
     for n, alive in enumerate([True, True, True, True, False, True]):
@@ -64,8 +64,8 @@ def test_the_next_event_is_queued_once(monkeypatch):
 @pytest.mark.parametrize("together", [None, 1, 2])
 @pytest.mark.parametrize("priority", [BOUNDARY, ARRIVAL])
 @pytest.mark.parametrize("then", [12, 14, 15])
-def test_an_event_asks_notes_and_tells_in_order(monkeypatch, lookahead, together, priority, then):
-    """A hand-over is chosen and the core goes on, until its next event is at or after the others'."""
+def test_an_event_asks_and_notes_in_order(monkeypatch, lookahead, together, priority, then):
+    """A hand-over is chosen and the core continues until its next event is at or after the others'."""
     asked = []
 
     def choose(machine, arrival):
@@ -89,7 +89,7 @@ def test_an_event_asks_notes_and_tells_in_order(monkeypatch, lookahead, together
     own.woken(2)
     engine.run(until_ns=19)
     assert asked == [(2, Arrival(31, 400, 90, 8, "session", 5, 6, 0, "tail"))]
-    until, goes_on = 15 if lookahead else 10, lookahead and then < 15
+    until, continues = 15 if lookahead else 10, lookahead and then < 15
     first = [("woken", 2), ("run", 10, until), ("add_events", b"first", 10)]
     first += [("3.notify_closed", (30,)), ("1.notify_closed", (29,)), ("assign", 1, [], 7)]
     again = [("run", 10, 15), ("add_events", b"second", 10)]
@@ -102,7 +102,7 @@ def test_an_event_asks_notes_and_tells_in_order(monkeypatch, lookahead, together
         ("1.check",),
         *[("2.check",)] * (together - 1),
     ]
-    assert calls == [*first, *(again if goes_on else []), *ended, *checks, *([] if goes_on else later)]
+    assert calls == [*first, *(again if continues else []), *ended, *checks, *([] if continues else later)]
 
 
 def test_requests_are_fed_when_the_core_has_none_left(monkeypatch):
@@ -121,7 +121,7 @@ def test_requests_are_fed_when_the_core_has_none_left(monkeypatch):
         feed=[(5, ARRIVAL, 0), (6, ARRIVAL, 0)],
         take_rows=[b"rows"],
     )
-    door = Told(calls, "door ", next=[b"one", b"two", None])
+    door = Scripted(calls, "door ", next=[b"one", b"two", None])
     own.open(door, "rule", [0, 1], ([2], [3]))
     assert calls == [("open", "rule", [0, 1], [2], [3]), ("door next",), ("feed", b"one")]
     calls.clear()
@@ -153,8 +153,8 @@ def test_news_of_a_call(monkeypatch, call, given, sent):
     assert not engine.idle
     getattr(own, call)(*given)
     assert engine.idle
-    told = [("add_events", b"events", 7), ("1.notify_closed", (30,)), ("0.event_ended",)]
-    assert calls == [(call, *sent), *told, (call, *sent), ("0.event_ended",)]
+    written = [("add_events", b"events", 7), ("1.notify_closed", (30,)), ("0.event_ended",)]
+    assert calls == [(call, *sent), *written, (call, *sent), ("0.event_ended",)]
     assert own.longest(1, 30, (4, 9)) == 19
     assert calls[-1] == ("longest", (1, (30, 4, 9)), 7)
 
@@ -162,9 +162,9 @@ def test_news_of_a_call(monkeypatch, call, given, sent):
 def test_a_shared_pool_counts_the_hits_of_all_machines(monkeypatch):
     own, _, calls, _ = cluster(monkeypatch)
     own.count_pool()
-    own._pool = Told(calls, "pool ")
+    own._pool = Scripted(calls, "pool ")
     own.count_pool()
-    node, core = Told(calls, "node "), Told(calls, pool_counts=[(5, 6, 7, 800)])
+    node, core = Scripted(calls, "node "), Scripted(calls, pool_counts=[(5, 6, 7, 800)])
     pool = native_cluster.SharedPool.__new__(native_cluster.SharedPool)
     pool._node, pool.core = node, core
     pool.count(10)
@@ -175,11 +175,11 @@ def test_a_shared_pool_counts_the_hits_of_all_machines(monkeypatch):
 
 @pytest.mark.parametrize("windows", [False, True])
 def test_requests_that_have_left_are_open_no_longer(windows):
-    """What is open is asked for only where a trace is read in windows: their ids are kept."""
+    """Open requests are asked for only where a trace is read in windows: their ids are kept."""
     calls: list = []
     door = FrontDoor.__new__(FrontDoor)
     door._cluster, door._open, door._first, door._at_ns = (
-        Told(calls),
+        Scripted(calls),
         {4, 5, 6, 7},
         3,
         np.array([10, 20, 30, 40]),

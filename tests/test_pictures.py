@@ -1,4 +1,4 @@
-"""What pictures draw, by hand: made-up series and requests, and the numbers that follow from them."""
+"""Contents of pictures by hand: made-up series and requests, and the numbers that follow from them."""
 
 from __future__ import annotations
 

@@ -494,7 +494,7 @@ def test_check_compares_with_lru_and_belady(files):
 
 @examples(80)
 @given(st.integers(1, 12), st.data())
-def test_a_victim_with_children_gives_way_to_its_deepest_descendant(count, data):
+def test_a_victim_with_children_is_replaced_by_its_deepest_descendant(count, data):
     """Of equally deep ones the path of the smallest blocks; a block that was taken counts as gone."""
     parent = {block: data.draw(st.integers(0, block - 1)) for block in range(1, count)} | {0: -1}
     own = PolicyTier.__new__(PolicyTier)

@@ -186,7 +186,7 @@ def test_an_error_is_a_refusal_with_its_status(error, status, kind, message):
     st.frozensets(st.integers(0, 9)),
 )
 def test_blocks_are_numbered_by_all_tokens_up_to_their_end(prompts, size, keeps, kept):
-    """Against a table of whole prefixes by salt; what is forgotten half way gets new numbers."""
+    """Against a table of whole prefixes by salt; what is forgotten in between gets new numbers."""
     own, table, given_numbers = BlockNumbers(size, keeps), {}, 0
     for at, (tokens, salt) in enumerate(prompts):
         if at == 6:

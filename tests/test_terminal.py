@@ -268,27 +268,27 @@ def test_progress_is_drawn_once_in_an_interval_and_phases_after_the_first_drawin
 )
 def test_work_on_a_trace_is_counted_in_a_bar_or_in_lines(monkeypatch, is_terminal, environment, shown):
     """A line every ten seconds; the time left is that of the rest at the speed so far."""
-    now, told = [100.0], io.StringIO()
+    now, written = [100.0], io.StringIO()
     for name in ("CI", "NO_COLOR"):
         monkeypatch.delenv(name, raising=False)
     for name, value in environment.items():
         monkeypatch.setenv(name, value)
-    monkeypatch.setattr(told, "isatty", lambda: is_terminal)
-    monkeypatch.setattr("sys.stderr", told)
+    monkeypatch.setattr(written, "isatty", lambda: is_terminal)
+    monkeypatch.setattr("sys.stderr", written)
     monkeypatch.setattr("kvcache_sim.cli.trace.counting.time.monotonic", lambda: now[0])
     with counting(2000, "rows", quiet=True) as silent:
         silent(5)
-    assert told.getvalue() == ""
+    assert written.getvalue() == ""
     with counting(2000, "rows", quiet=False) as done:
         for at_s, count in ((105, 300), (110, 200), (119, 500), (120.5, 0), (130, 500)):
             now[0] = at_s
             done(count)
     if shown == "bar":
-        assert "rows" in told.getvalue()
-        assert "75%" in told.getvalue()
-        assert told.getvalue().endswith("\x1b[2K"), "the line is cleared at the end"
+        assert "rows" in written.getvalue()
+        assert "75%" in written.getvalue()
+        assert written.getvalue().endswith("\x1b[2K"), "the line is cleared at the end"
         return
-    assert told.getvalue().splitlines() == [
+    assert written.getvalue().splitlines() == [
         "500 of 2,000 rows, ETA 30 s",
         "1,000 of 2,000 rows, ETA 20 s",
     ]

@@ -140,7 +140,7 @@ def test_what_a_log_lacks_is_said_once(name):
     ],
 )
 def test_lines_of_vllms_log_make_a_request_together(tmp_path, lines, rows, said):
-    """What is said of a request before it is known counts for nothing."""
+    """Lines about a request before the one that introduces it count for nothing."""
     text = {
         "details": "Request cmpl-1 details: prompt: 'x', prompt_token_ids: [5, 6, 7], prompt_embeds shape: None.",
         "received": "Received request cmpl-1: params: SamplingParams(n=1, max_tokens=9, x), lora_request: None.",

@@ -335,7 +335,7 @@ def test_standard_input_is_merged_once(tmp_path, capsys, traces, said):
 @pytest.mark.parametrize("windowed", [False, True])
 @pytest.mark.parametrize("block", [512, 16])
 @pytest.mark.parametrize("name", ["-", "t.jsonl"])
-def test_a_trace_is_written_and_the_next_command_said_unless_it_goes_on(
+def test_a_trace_is_written_with_the_next_command_unless_it_goes_to_stdout(
     tmp_path, capsys, windowed, block, name
 ):
     trace = replace(trace_of([["a", "b"], ["a"]]), block_size=block)
@@ -343,8 +343,8 @@ def test_a_trace_is_written_and_the_next_command_said_unless_it_goes_on(
     windows = SimpleNamespace(lines=lambda: iter(lines), warnings=["odd"], requests=2, block_size=block)
     output = name if name == "-" else str(tmp_path / name)
     save(windows if windowed else trace, output, False)
-    told = capsys.readouterr()
-    assert (told.out if name == "-" else (tmp_path / name).read_text()) == "".join(lines)
-    assert ("odd" in told.err) is windowed
-    assert (f"2 requests in {output}" in told.err) is (name != "-")
-    assert ("trace.block_size=16" in told.err.replace("\\\n", "")) is (name != "-" and block == 16)
+    written = capsys.readouterr()
+    assert (written.out if name == "-" else (tmp_path / name).read_text()) == "".join(lines)
+    assert ("odd" in written.err) is windowed
+    assert (f"2 requests in {output}" in written.err) is (name != "-")
+    assert ("trace.block_size=16" in written.err.replace("\\\n", "")) is (name != "-" and block == 16)

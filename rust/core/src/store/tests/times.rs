@@ -98,8 +98,8 @@ fn said(fault: impl FnOnce(&mut Store, NodeId)) -> String {
 
 #[test]
 fn a_copy_that_is_ready_before_its_time_is_found() {
-    let ahead = said(|store, id| store.copy_mut(id, GPU).times = Times::at(6));
-    assert!(ahead.starts_with("I7"), "{ahead}");
+    let too_early = said(|store, id| store.copy_mut(id, GPU).times = Times::at(6));
+    assert!(too_early.starts_with("I7"), "{too_early}");
     let backwards = said(|store, id| store.copy_mut(id, GPU).times.first_layer_ns = 6);
     assert!(backwards.starts_with("I7"), "{backwards}");
     let late = said(|store, _| store.now_ns = 10);

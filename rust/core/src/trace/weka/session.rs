@@ -27,7 +27,7 @@ const IGNORED: [&str; 6] = [
 /// The sessions read so far.
 #[derive(Default)]
 pub struct WekaRows {
-    /// What was read.
+    /// The rows so far.
     pub out: Reading,
     /// The sessions by name.
     pub sessions: Sessions,
