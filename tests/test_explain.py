@@ -21,9 +21,7 @@ from kvcache_sim.report.explain import hit_rate as causes
 from kvcache_sim.report.explain.break_even import break_even_tokens, compute_ns, load_ns
 from kvcache_sim.report.explain.case import Case
 from kvcache_sim.report.explain.explanation import Moment, explanation
-from kvcache_sim.report.explain.latency import rejections
 from kvcache_sim.report.explain.sentences import SENTENCES, explain
-from kvcache_sim.report.explain.tiers import scaled_fleet
 from kvcache_sim.report.finished import open_runs
 from support.report_traces import make_trace
 
@@ -483,20 +481,6 @@ def test_evicted_blocks_were_idle_from_their_last_use_to_the_admission_that_miss
         assert median_ms == pytest.approx(idle["avg"], rel=0.2), "the time of the request between"
 
 
-def test_a_prompt_as_long_as_the_context_is_beyond_it():
-    rows = {
-        "status": np.array([1, 1, 0]),
-        "input_tokens": np.array([100, 99, 9]),
-        "machine": np.zeros(3, int),
-    }
-    machine = SimpleNamespace(replica=SimpleNamespace(max_model_len=100))
-    settings = SimpleNamespace(machines=[machine])
-    said = rejections(
-        SimpleNamespace(run=SimpleNamespace(requests=rows), scenario=SimpleNamespace(settings=settings))
-    )
-    assert said.count("1 request was rejected: ") == 2
-
-
 def test_hops_of_a_load_overlap_and_the_slowest_counts_whole():
     wires = {
         name: ChannelSettings(name, 10**9, latency_ns=n)
@@ -537,26 +521,6 @@ def test_a_run_is_asked_one_question_at_a_time(tmp_path, capsys, first, second):
 def test_worst_and_a_window_are_one_question(tmp_path, capsys):
     assert kvsim(["explain", str(tmp_path / "none"), "--worst", "3", "--between", "1s", "2s"]) != 0
     assert "one at a time" not in capsys.readouterr().err
-
-
-def test_machines_of_a_scaled_fleet_are_counted_from_what_they_do():
-    """Machines that are ordered or switched off serve nothing: two at first, one more, then two fewer."""
-    changes = [
-        {"change": word} for word in ("ordered", "serves", "drains", "off", "drains", "off", "ordered")
-    ]
-    summary = {"fleet": {"changes": changes, "machine_s": 30.0, "ordered": 2, "released": 2}}
-    rows = {"arrival_ns": np.array([5, 2]) * 10**9, "finish_ns": np.array([17, 9]) * 10**9}
-    scaling = SimpleNamespace(first=2, most=4, policy="queue")
-    settings = SimpleNamespace(membership=SimpleNamespace(scaling=scaling))
-    case = SimpleNamespace(
-        run=SimpleNamespace(summary=summary, requests=rows), scenario=SimpleNamespace(settings=settings)
-    )
-    assert scaled_fleet(case) == (
-        "The scaling policy (queue) kept 1 to 3 machines in service: 2 ordered, 2 released, 30 machine-seconds, "
-        "50.0 % of keeping 4."
-    )
-    settings.membership.scaling = None
-    assert scaled_fleet(case) is None
 
 
 @pytest.mark.parametrize(
