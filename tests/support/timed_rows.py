@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import fields
+
 import numpy as np
 from kvcache_sim.model.calibration.fit import predict_ms
 from kvcache_sim.model.calibration.rows import IterationRows
@@ -43,3 +45,10 @@ def random_rows(count: int, tensor_parallel: int = 1) -> IterationRows:
 def timed(rows: IterationRows, model: ParametricStepTime) -> IterationRows:
     values = {name: getattr(rows, name) for name in rows.__dataclass_fields__}
     return IterationRows(**values | {"iter_ms": predict_ms(model, rows)})
+
+
+def rows_of(count: int, **columns: object) -> IterationRows:
+    """Rows of 1 ms on one GPU with these columns; all others are 0."""
+    zero = {field.name: np.zeros(count) for field in fields(IterationRows)}
+    given = {name: np.asarray(value, float) for name, value in columns.items()}
+    return IterationRows(**zero | {"tensor_parallel": np.ones(count), "iter_ms": np.ones(count)} | given)
