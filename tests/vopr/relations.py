@@ -10,6 +10,7 @@ from dataclasses import replace
 import numpy as np
 from kvcache_sim.channels.settings import NetworkSettings
 from kvcache_sim.metrics.run import Run
+from kvcache_sim.policies.plugins.contract import PolicyViolation
 from kvcache_sim.serving.settings import ClusterSettings
 from kvcache_sim.simulation import RunOptions, Simulation
 from kvcache_sim.workload.rows import select_rows
@@ -29,7 +30,7 @@ def judge(settings: ClusterSettings, trace: Trace, run: Run) -> list[str]:
     """Raise Finding if a relation does not hold; return in a word whether one concerned the scenario."""
     concerned = False
     for relation in (later, not_yet, patience, doubled):
-        with oracle(relation.__name__):
+        with oracle(relation.__name__, (PolicyViolation,)):  # of a plug-in whose calls raise from a number on
             concerned |= relation(settings, trace, run)
     return ["relations"] if concerned else []
 

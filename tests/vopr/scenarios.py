@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import math
 import random
 import re
 import shlex
@@ -24,6 +25,8 @@ from vopr.shrink import without_parts
 
 #: Faults inside the simulation, by the features that have them.
 FAULTS = ("fleet-plan", "copies-lost", "slowed-channels", "aborts")
+#: Caches and schedulers of engines, which the specification does not cover.
+ENGINES = tuple(name for name, own in drawing.FEATURES.items() if own.is_cache and not own.spec)
 PLUGINS = tuple(name for name in drawing.FEATURES if name.endswith("-plugin"))
 #: Settings without effect that are taken out of a draw before it is given up.
 _MOST_REPAIRS = 8
@@ -52,7 +55,10 @@ def _tick():
 
 
 def draw(seed: int) -> Scenario:
-    """Return a random scenario: half of the draws have a fault, two of five only what the specification covers."""
+    """Return a random scenario: a third of the draws have a fault, two of five only what the specification covers.
+
+    Most of the others have an engine's cache or scheduler.
+    """
     choice = random.Random(f"vopr {seed}")
     only_spec = choice.random() < 0.4
     features: list[str] = []
@@ -62,7 +68,7 @@ def draw(seed: int) -> Scenario:
     if raises:
         features.append(choice.choice(PLUGINS))
     elif not only_spec:
-        features.append(choice.choice(list(drawing.FEATURES)))
+        features.append(choice.choice(ENGINES if choice.random() < 0.6 else list(drawing.FEATURES)))
     own = drawing.drawn(seed, features, only_spec)
     if choice.random() < 0.75:
         tighten(own, choice)
@@ -76,16 +82,22 @@ def draw(seed: int) -> Scenario:
 def tighten(own: Scenario, choice: random.Random) -> None:
     """Give the tiers of a scenario about as much space as its longest request takes, so that they evict.
 
-    Capacities in blocks, which features draw, stay.
+    Those of a model whose layers keep unequal KV stay.
     """
-    longest = _longest_tokens(own)
+    try:
+        longest = longest_tokens(own)
+    except UsageError:  # refused as it is
+        return
     for name, shares in (("gpu", (1.05, 1.3, 2, 4)), ("cpu", (0.2, 0.7, 1.5, 4)), ("disk", (0.3, 1, 3, 9))):
-        key = f"tiers.{name}.capacity"
-        if key in own.settings and not str(own.settings[key]).endswith("blocks"):
-            own.settings[key] = f"{max(1, round(choice.choice(shares) * longest * TOKEN_BYTES / 2**20))}MiB"
+        key, tokens = f"tiers.{name}.capacity", choice.choice(shares) * longest
+        if str(own.settings.get(key)).endswith("blocks") and "model" not in own.settings:
+            blocks = math.ceil(tokens / own.settings.get("cache.block_size", 512)) + 1
+            own.settings[key] = f"{min(blocks, int(own.settings[key].split()[0]))} blocks"
+        elif key in own.settings and "model" not in own.settings:
+            own.settings[key] = f"{max(1, round(tokens * TOKEN_BYTES / 2**20))}MiB"
 
 
-def _longest_tokens(own: Scenario) -> int:
+def longest_tokens(own: Scenario) -> int:
     """Return the tokens of the longest request of a scenario with its answer."""
     if "trace.jsonl" in own.files:
         rows = map(json.loads, own.files["trace.jsonl"].splitlines())
