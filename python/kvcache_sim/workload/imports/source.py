@@ -27,7 +27,8 @@ def lines_of(source: TraceSource) -> Iterator[tuple[int, str]]:
         try:
             rest += utf8.decode(data, final=not data)
         except UnicodeDecodeError as error:
-            raise TraceProblem(number + 1, 0, "encoding", "not UTF-8", error.reason, "", "") from None
+            line = number + 1 + error.object.count(b"\n", 0, error.start)
+            raise TraceProblem(line, 0, "encoding", "not UTF-8", error.reason, "", "") from None
         *whole, rest = rest.split("\n")
         if not data and rest:
             whole, rest = [*whole, rest], ""
