@@ -226,6 +226,8 @@ def test_degrees_that_no_machine_has_are_put_right_where_their_rule_is_known(sys
         ("sglang", "", ("Qwen/Qwen3.5-397B-A17B", "b200_sxm", "fp4", 4, 4), True, (32768, False, True, 30)),
         ("sglang", "", ("Qwen/Qwen3.5-397B-A17B", "b200_sxm", "bf16", 4, 4), True, (32768, False, True, 10)),
         ("sglang", "", ("Qwen/Qwen3.5-397B-A17B", "b300_sxm", "fp8", 4, 64), True, (16384, False, True, 10)),
+        ("sglang", "", ("Qwen/Qwen3.5-397B-A17B", "b300_sxm", "bf16", 4, 64), True, (32768, False, True, 30)),
+        ("sglang", "", ("Qwen/Qwen3.5-397B-A17B", "b200_sxm", "fp8", 4, 4), True, (32768, False, True, 10)),
         ("sglang", "", ("zhipuai/GLM-5", "b200_sxm", "fp8", 8, 64), True, (32768, False, True, 1)),
         ("sglang", "", ("zhipuai/GLM-5", "h200_sxm", "fp8", 8, 64), True, (8192, False, True, 1)),
     ],

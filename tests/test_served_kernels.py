@@ -198,7 +198,8 @@ def test_a_models_own_sampling_is_read_and_written(tmp_path):
         ({"top_p": 0.9}, "top-p"),
         ({"top_k": 20, "top_p": 1.0}, "top-k"),
         ({"top_k": 20, "top_p": 0.8}, "top-k top-p"),
-        ({"temperature": 0.6}, ""),
+        ({"top_k": 1, "top_p": 0.0}, "top-k"),
+        ({"top_k": 0, "top_p": "0.9"}, ""),
     ):
         (tmp_path / "generation_config.json").write_text(json.dumps(given))
         assert load_model(str(tmp_path)).sampling == expected
