@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from dataclasses import replace
-from itertools import pairwise
 
 import numpy as np
 import pytest
@@ -12,16 +11,20 @@ from examples import examples
 from hypothesis import given
 from hypothesis import strategies as st
 from kvcache_sim.errors import UsageError
-from kvcache_sim.model.adjusted import ScaledStepTime
 from kvcache_sim.model.attention import HeadAttention, LayerCache, LinearAttention, heads_per_gpu
-from kvcache_sim.model.calibration.fit import predict_ms
 from kvcache_sim.model.gpus import load_gpu
-from kvcache_sim.model.kv_capacity import EngineMemory, default_engine, kv_capacity, loaded_weights_bytes
+from kvcache_sim.model.kv_capacity import (
+    EngineMemory,
+    default_engine,
+    kv_blocks,
+    kv_capacity,
+    kv_capacity_bytes,
+    loaded_weights_bytes,
+)
 from kvcache_sim.model.kv_groups import kv_layout
 from kvcache_sim.model.latent_attention import CompressedAttention, Indexer, LatentAttention
 from kvcache_sim.model.layer_group import (
     DenseFeedForward,
-    LayerGroup,
     MoeFeedForward,
     WeightDtypes,
     count_weights,
@@ -32,11 +35,7 @@ from kvcache_sim.model.layer_group import (
 from kvcache_sim.model.links import AllReduces, all_reduce_ms, exchange_ms, load_links
 from kvcache_sim.model.model_spec import ModelSpec
 from kvcache_sim.model.rank_work import AGREEMENT_MS, exchanged_ms, expert_layers
-from kvcache_sim.model.residual_grid import ResidualGrid, Residuals
 from kvcache_sim.model.roofline import attention_work, linear_layers, moved_bytes_per_token
-from kvcache_sim.model.shared_time import SharedTime
-from kvcache_sim.model.step_time import StepBatch, StepTimeTable
-from support.timed_rows import rows_of
 
 
 def test_caches_weights_and_operations_of_each_kind_of_attention():
@@ -65,6 +64,7 @@ def test_caches_weights_and_operations_of_each_kind_of_attention():
 
     latent = LatentAttention(4, 20, 6, 10, 8)
     assert [latent.kind, latent.flops_per_pair, latent.scan_flops_per_pair] == ["latent", 2 * 4 * 24, 0]
+    assert latent.chosen_entries == latent.attended_tokens == 0
     assert latent.params(7) == 7 * 4 * 16 + 7 * 26 + 20 * 4 * 18 + 4 * 8 * 7
     assert latent.caches("bf16", 8) == (LayerCache("latent", 52),)
     sparse = replace(latent, query_rank=5, indexer=Indexer(64, 3, 12))
@@ -141,6 +141,7 @@ def test_weights_of_layers_and_their_bytes_by_hand():
     assert expert_layers(one)[0] == 3
     assert [mlp.widest_size for mlp in (DenseFeedForward(30), MoeFeedForward(8, 2, 16, 6, 9))] == [30, 9]
     assert MoeFeedForward(8, 2, 16, 6, 9).expert_params(64) == 3 * 64 * 16
+    assert MoeFeedForward(8, 2, 16, 6, 9, 5).shared_params(64) == 64 * (3 * 15 + 8 + 10)
 
     linears = list(linear_layers(one, 2, 4))
     assert [(each.count, each.weights, each.gemms) for each in linears] == [
@@ -198,6 +199,18 @@ def test_the_memory_that_an_engine_leaves_for_kv_by_hand():
     )
     assert loaded_weights_bytes(packed) == packed.weights_bytes + int(3 * 24 * expert / 2)
     assert loaded_weights_bytes(one) == one.weights_bytes
+    assert kv_capacity_bytes(one, gpu, 2) == int(gpu.memory_bytes * 0.9) - one.weights_bytes // 2
+    least = replace(gpu, memory_bytes=one.weights_bytes + 1)
+    assert kv_capacity_bytes(one, least, 1, 1.0) == 1
+    with pytest.raises(UsageError, match="does not fit"):
+        kv_capacity_bytes(one, replace(gpu, memory_bytes=one.weights_bytes), 1, 1.0)
+    assert [kv_blocks("m", found, size) for size in (found.kv_bytes, found.kv_bytes // 2, 0)] == [
+        1,
+        2,
+        found.kv_bytes,
+    ]
+    with pytest.raises(UsageError, match="no memory for a KV block"):
+        kv_blocks("m", found, found.kv_bytes + 1)
     with pytest.raises(UsageError, match="does not fit"):
         kv_capacity(one, gpu, 1, EngineMemory(one.weights_bytes / gpu.usable_bytes))
 
@@ -210,6 +223,15 @@ def test_groups_of_layers_in_one_pool_by_hand():
     alone = spec(*[full] * 6)
     assert [(g.kind, len(g.layers), g.name) for g in alone.groups] == [("full", 6, "full")]
     assert alone.bytes_per_block == 6 * 16 * 128
+    # latents and index keys of two layers: entries of 20 and 16 bytes, as one page a layer
+    latent = LatentAttention(4, 20, 0, 10, 8, 5, Indexer(64, 3, 12))
+    both = spec(latent, latent, block=4)
+    assert [both.groups[0].layers, both.page_bytes, both.layers_per_group] == [(0, 1), 4 * 56, 2]
+    mixed = spec(HeadAttention(8, 1, 1), HeadAttention(8, 1, 1), HeadAttention(8, 1, 2), block=1)
+    assert [mixed.page_bytes, mixed.layers_per_group, len(mixed.groups)] == [16, 1, 1]
+    for kinds in ((replace(latent, indexer=None), CompressedAttention(4, 10, 32, 5, 2, 3, ratio=4)),):
+        with pytest.raises(UsageError, match="cannot be grouped"):
+            spec(*kinds)
     # two and five: groups of two, the last of one; three and four: 4 < 1.5 x 3, so groups of four
     found = spec(full, window, window, window, full, window, window)
     assert [g.layers for g in found.groups] == [(0, 4), (1, 5), (2, 6), (3,)]
@@ -257,6 +279,8 @@ def test_times_between_gpus_by_hand(tmp_path):
             gathered = exchange_ms(apart, rate, tp, each / dp) / 2
             wanted = wanted + np.maximum(gathered - all_reduce_ms(apart, rate, tp, each / dp), 0)
         assert exchanged_ms(one, gpu, (tp, dp), each / 128, apart) == pytest.approx(AGREEMENT_MS + 3 * wanted)
+    with pytest.raises(UsageError, match="no all-reduce among 9 GPUs"):
+        table.ms(9, sizes)
     path = tmp_path / "l.csv"
     for row in ("1,9,9", "2,0,1", "2,1,0", "2,inf,1", "2,1,inf", "2,x,1", "2,9"):
         path.write_text(f"num_gpus,message_bytes,time_ms\n2,8,1\n{row}\n")
@@ -268,113 +292,3 @@ def test_times_between_gpus_by_hand(tmp_path):
     path.write_text("num_gpus,message_bytes,time_ms\n2,8,1\n2,8,2\n")
     with pytest.raises(UsageError, match="two times"):
         load_links(str(path))
-
-
-def a_table() -> StepTimeTable:
-    """Every term of a step, with numbers of different size."""
-    base = np.arange(600, dtype=np.int64) * 1_000 + 3_000_000
-    grid = ResidualGrid(
-        (1, 4, 16), (10, 100, 400), ((5_000, -3_000, 9_000), (1_000, 2_000, 7_000), (0, 4_000, 90))
-    )
-    residuals = Residuals(grid, grid.times(2.0), grid.times(-3.0))
-    return StepTimeTable(
-        base, base[:64] - 1_000_000, pair_half_fs=7 * 10**5, kv_decode_fs=4 * 10**8, kv_mixed_fs=5 * 10**8,
-        sequence_fs=2 * 10**9, past_fs=3 * 10**7, spread_decode_fs=10**8, spread_mixed_fs=3 * 10**8, scan_fs=2 * 10**9,
-        idle_fs=10**6, alongside_fs=10**10, least_kv_tokens=64, least_query_tokens=32,
-        longest_fs=np.arange(64, dtype=np.int64) * 10**8, unsplit_sequences=9, unsplit_fs=2 * 10**9,
-        unsplit_hidden_fs=6 * 10**9, past_base_ns=base + 500_000, residuals=residuals, launch_ns=4_200_000,
-        captured_tokens=256, pieces_launch_ns=3_600_000, graph_launch_ns=2_200_000, launch_sequence_ns=9_000,
-        tail_ns=30_000, tail_sequence_ns=2_000,
-    )  # fmt: skip
-
-
-def test_rows_take_as_long_as_steps_with_every_term_of_a_table():
-    draw, count = np.random.default_rng(11), 500
-    new = draw.integers(1, 500, count) * (draw.random(count) < 0.6)
-    past = draw.integers(1, 500, count) * (new > 0) * (draw.random(count) < 0.6)
-    n = np.where(new > 0, draw.integers(0, 40, count), draw.integers(1, 40, count))
-    each = draw.integers(1, 300, count)
-    longest = (each * draw.choice([1, 3, 12], count)) * (n > 0)
-    kv = np.where(n > 1, n * each, longest)
-    rows = rows_of(count, prefill_tokens=new, prefill_requests=new > 0, past_tokens=past, decode_sequences=n,
-                   decode_kv_tokens=kv, decode_max_kv_tokens=longest)  # fmt: skip
-    table = a_table()
-    for shown in (table, replace(table, launch_ns=0, pieces_launch_ns=0, graph_launch_ns=0, tail_ns=0),
-                  replace(table, scan_fs=0, longest_fs=np.zeros(0, np.int64), past_base_ns=np.zeros(0, np.int64))):  # fmt: skip
-        found = predict_ms(shown, rows)
-        wanted = []
-        for k in range(count):
-            chunks = ((int(new[k]), int(past[k])),) if new[k] else ()
-            wanted.append(shown.step(StepBatch(chunks, int(n[k]), int(kv[k]), int(longest[k]))) / 1e6)
-        assert found == pytest.approx(wanted, abs=2e-5)
-
-
-@pytest.mark.parametrize("part", ["decode", "chunk", "mixed_kv", "launch"])
-def test_a_factor_scales_its_part_of_a_step_alone(part):
-    table = replace(
-        a_table(), residuals=Residuals(), shared=SharedTime(2, np.zeros(0, np.int64), np.zeros(1, np.int64))
-    )
-    scaled = ScaledStepTime(table).times(part, 3.0).table(500, 63)
-    decodes, both = StepBatch((), 7, 900, 200), StepBatch(((40, 60),), 7, 900, 200)
-    alone = StepBatch(((40, 60),))
-    kernels = {batch: scaled.kernels(batch) / table.kernels(batch) for batch in (decodes, both, alone)}
-    launches = [scaled.launch(batch) / table.launch(batch) for batch in (decodes, both)]
-    assert launches == [3 if part == "launch" else 1] * 2
-    assert kernels[decodes] == pytest.approx(3 if part == "decode" else 1, abs=1e-5)
-    assert kernels[alone] == pytest.approx(3 if part == "chunk" else 1, abs=1e-5)
-    if part == "chunk":
-        assert kernels[both] == pytest.approx(3, abs=1e-5)
-    if part == "mixed_kv":
-        assert scaled.kernels(both) - table.kernels(both) == pytest.approx(2 * (900 * 500 + 500 * 300), abs=2)
-    assert scaled.tail(both) == table.tail(both)
-
-
-def test_residuals_lie_on_straight_lines_and_stay_past_the_borders():
-    grid = a_table().residuals.kv
-    for count, tokens in (
-        (1, 10),
-        (4, 100),
-        (16, 400),
-        (2, 10),
-        (4, 37),
-        (9, 250),
-        (0, 5),
-        (99, 999),
-        (16, 11),
-    ):
-        c, t = min(max(count, 1), 16), min(max(tokens, 10), 400)
-        (c0, c1), (t0, t1) = (
-            next(pair for pair in pairwise(axis) if pair[0] <= at <= pair[1])
-            for at, axis in ((c, grid.counts), (t, grid.tokens))
-        )
-        i, j, u, v = grid.counts.index(c0), grid.tokens.index(t0), (c - c0) / (c1 - c0), (t - t0) / (t1 - t0)
-        low, high = (row[j] * (1 - v) + row[j + 1] * v for row in (grid.ns[i], grid.ns[i + 1]))
-        wanted = low * (1 - u) + high * u
-        assert grid.at(count, tokens) == math.floor(wanted + 1e-9)
-        assert grid.each(np.array([float(count)]), np.array([float(tokens)]))[0] == pytest.approx(wanted)
-    assert [grid.axes_and_ns()[2][:4], grid.times(0.5).ns[0]] == [
-        [5000, -3000, 9000, 1000],
-        (2500, -1500, 4500),
-    ]
-    both = Residuals(grid, grid.times(2.0), grid).times(3.0, 0.5)
-    assert [own.ns[1][0] for own in (both.kv, both.beside, both.past)] == [3000, 1000, 500]
-    assert [both.of_decodes(n, 40, chunk) for n, chunk in ((0, True), (4, False), (4, True))] == [
-        0,
-        3000,
-        1000,
-    ]
-    assert [ResidualGrid().at(3, 3), ResidualGrid().each(np.ones(2), np.ones(2)).tolist()] == [0, [0, 0]]
-    shared = SharedTime(2, np.array([0, 7, 8]), np.array([0, 10, 20, 30, 40, 50]))
-    assert shared.even(5).tolist() == [0, 7, 8, 50, 50]
-    assert SharedTime(2, total_ns=np.array([0, 10, 20])).even(3).tolist() == [0, 20, 20]
-    assert [ns.tolist() for ns in (shared.times(0.5).padded_ns, shared.times(2.0).total_ns)] == [
-        [0, 4, 4], [0, 20, 40, 60, 80, 100]
-    ]  # fmt: skip
-
-
-def test_groups_of_layers_keep_their_numbers():
-    kinds = [(None, DenseFeedForward(1)), (None, DenseFeedForward(2)), (None, DenseFeedForward(1))]
-    assert grouped(kinds) == (
-        LayerGroup((0, 2), None, DenseFeedForward(1)),
-        LayerGroup((1,), None, DenseFeedForward(2)),
-    )
