@@ -20,6 +20,7 @@ from kvcache_sim.replay.curve.hits import Reuses
 from kvcache_sim.replay.curve.sample import check_rate, student_t7
 from kvcache_sim.replay.curve.sessions import session_hits
 from kvcache_sim.replay.curve.steps import lower_tier
+from kvcache_sim.replay.engine_tiers import _strategy
 from kvcache_sim.replay.miss_tables import _quantiles, miss_summary, requests_table
 from kvcache_sim.replay.prefix import _window, check_policy_settings, flat_figures, head, overlap
 from kvcache_sim.replay.prompt_blocks import blocks_of_prompts, cut_ids, hit_tokens_sha256
@@ -149,6 +150,19 @@ def test_the_figures_of_a_flat_cache_add_up(window, order, name):
     assert head(asked, "own", 3, 44, 50) == {
         "policy": "own", "discipline": "prefix", "n_requests": 3, "block_size": 4, "capacity_blocks": 9, "queried_tokens": 44, "queried_blocks": 50,
     }  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("variant", "found"),
+    [("lru", ("lru", 0, 0)), ("tlru", ("tlru", 0, 0)), ("tlru:5", ("tlru", 5, 0)), ("tlru:5:6", ("tlru", 5, 6)), ("tlru:0:2147483646", ("tlru", 0, 2**31 - 2)), ("tlru:2147483647", "too many tokens"),
+     ("tlru:1:2147483647", "too many tokens"), ("tlru:5:6:7", "not understood"), ("lru:5", "not understood"), ("tlru:-1", "not understood"), ("tlru:5:", "not understood")],
+)  # fmt: skip
+def test_the_strategy_of_a_tree_has_two_numbers_of_tokens(variant, found):
+    if isinstance(found, tuple):
+        assert _strategy(variant) == found
+        return
+    with pytest.raises(UsageError, match=found):
+        _strategy(variant)
 
 
 # -- upper bounds
