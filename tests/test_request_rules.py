@@ -1,191 +1,180 @@
-"""Rules that choose requests, and the rows of a sweep's space, against a model in a few lines."""
+"""Steps behind a log of requests, and the parts of a correction, by small independent models."""
 
 from __future__ import annotations
 
-import itertools
-import math
-import operator
-from types import SimpleNamespace
+from itertools import pairwise
 
 import numpy as np
 import pytest
-from examples import examples
-from hypothesis import given
-from hypothesis import strategies as st
 from kvcache_sim.errors import UsageError
-from kvcache_sim.metrics.request_rule import PRIORITY, Condition, parse_request_rule, trace_fields
-from kvcache_sim.rng import stream
-from kvcache_sim.sweeps.space import MAX_CELLS, Choice, Space, interval
-
-COMPARE = {
-    ">=": operator.ge,
-    "<=": operator.le,
-    "==": operator.eq,
-    "!=": operator.ne,
-    ">": operator.gt,
-    "<": operator.lt,
-}
+from kvcache_sim.model.calibration import command, request_fit
+from kvcache_sim.model.calibration.command import Correction, fit_correction
+from kvcache_sim.model.calibration.request_steps import TimedRequests, measured_sums
+from kvcache_sim.model.step_time import StepTimeTable
+from support.timed_rows import rows_of
 
 
-@pytest.mark.parametrize(
-    ("text", "conditions"),
-    [("input_tokens > 3", [("input_tokens", ">", 3.0)]), (" turn>=-1.5 and a_1 == gold ", [("turn", ">=", -1.5), ("a_1", "==", "gold")]),
-     ("is_conversational_turn == true", [("is_conversational_turn", "==", 1.0)]), ("is_conversational_turn != false and turn < 2", [("is_conversational_turn", "!=", 0.0), ("turn", "<", 2.0)]),
-     ("is_conversational_turn > 0", [("is_conversational_turn", ">", 0.0)]), ("x != 'a b'", [("x", "!=", "a b")]), ('x == "5"', [("x", "==", 5.0)]), ("priority <= 3", [("priority", "<=", 3.0)]),
-     ("x == 1234567890123456", [("x", "==", "1234567890123456")]), ("x == true", [("x", "==", "true")]), ("x == " + "y" * 100, [("x", "==", "y" * 100)])],
-)  # fmt: skip
-def test_a_rule_is_its_conditions(text, conditions):
-    rule = parse_request_rule(text)
-    assert [(one.field, one.comparison, one.value) for one in rule.conditions] == conditions
-    assert str(rule) == text
-    own = {"input_tokens", "output_tokens", "turn", "is_conversational_turn"}
-    assert rule.trace_fields == {name for name, *_ in conditions} - own
+def spans(log: TimedRequests, a: float, b: float) -> list[tuple[float, float, float]]:
+    """Stretches from a to b in which the same requests decode: their length, number, and mean KV."""
+    first, last = log.sent_s + log.ttft_s, log.sent_s + log.e2e_s
+    edges = sorted({a, b, *(t for t in (*first, *last) if a < t < b)})
+    found = []
+    for left, right in pairwise(edges):
+        at = (left + right) / 2
+        on = [k for k in range(len(log)) if first[k] <= at < last[k]]
+        kv = sum(
+            log.prompt_tokens[k] + (log.output_tokens[k] - 1) * (at - first[k]) / (last[k] - first[k])
+            for k in on
+        )
+        found.append((right - left, len(on), kv))
+    return found
 
 
-@pytest.mark.parametrize(
-    ("text", "line"),
-    [("", "not a rule"), ("turn", "not a rule"), ("turn = 3", "not a rule"), ("turn > 3 and", "not a number"), ("5 > turn", "not a rule"), ("x == " + "y" * 101, "not a rule"), ("turn > 1 and " * 40 + "turn > 1", "not a rule"),
-     ("turn == x", "not a number"), ("priority == high", "not a number"), ("x > y", "not a number"), ("x >= true", "not a number"), ("is_conversational_turn == yes", "not a number"), ("turn == true", "not a number")],
-)  # fmt: skip
-def test_what_is_no_rule_is_refused(text, line):
-    with pytest.raises(UsageError, match=line):
-        parse_request_rule(text)
-
-
-MEMBERS = [3, 3.5, "gold", "3", None, True]
-
-
-@pytest.mark.parametrize("comparison", COMPARE)
-@pytest.mark.parametrize("value", [3.0, "gold"])
-def test_texts_and_numbers_are_never_equal_nor_ordered(comparison, value):
-    if isinstance(value, str) and comparison not in ("==", "!="):
-        return
-    members = np.array([*MEMBERS, None], object)[:-1]
-    alike = [isinstance(own, str) == isinstance(value, str) and own is not None for own in MEMBERS]
-    expected = [
-        COMPARE[comparison](own, value) if same else comparison == "!="
-        for own, same in zip(MEMBERS, alike, strict=True)
+def test_the_steps_behind_a_log_by_a_loop_over_its_requests():
+    """Five prompts: two end together, one is computed while they decode, one waits for it, one comes alone."""
+    log = TimedRequests(
+        sent_s=np.array([0.0, 0.1, 2.0, 2.5, 9.0]),
+        ttft_s=np.array([1.0, 0.9002, 1.0, 1.5, 0.5]),
+        e2e_s=np.array([5.0, 4.0, 1.0, 3.5, 1.5]),
+        prompt_tokens=np.array([100.0, 300.0, 500.0, 40.0, 64.0]),
+        output_tokens=np.array([41.0, 31.0, 1.0, 21.0, 11.0]),
+        cached_tokens=np.array([0.0, 100.0, 250.0, 40.0, 0.0]),
+    )
+    found = measured_sums(log, 128)
+    first, last = log.sent_s + log.ttft_s, log.sent_s + log.e2e_s
+    # prompts that end within half a millisecond: begin, end, chunks, new, past, number
+    prompts = [
+        (0.0, 1.0002, 3, 300, 100, 2),
+        (2.0, 3.0, 2, 250, 250, 1),
+        (3.0, 4.0, 1, 1, 40, 1),
+        (9.0, 9.5, 1, 64, 0, 1),
     ]
-    assert Condition("x", comparison, value).holds(members).tolist() == expected
-    numbers = np.array([2, 3, 4])
-    compared = (
-        [comparison == "!="] * 3
-        if isinstance(value, str)
-        else [COMPARE[comparison](own, value) for own in (2, 3, 4)]
-    )
-    assert Condition("x", comparison, value).holds(numbers).tolist() == compared
-
-
-@pytest.mark.parametrize(("first", "second"), itertools.product(["turn > 1", "turn <= 1"], ["customer == gold", "customer != gold"]))  # fmt: skip
-def test_all_conditions_hold_for_the_requests_of_the_rows(first, second):
-    """Rows are some requests of the trace, in any order; members are by request."""
-    customers = ["gold", None, "iron", "gold"]
-    rows = {"request": np.array([3, 1, 0]), "turn": np.array([1, 2, 3])}
-    members = {"customer": np.array([*customers, None], object)[:-1]}
-    found = parse_request_rule(f"{first} and {second}").holds(rows, members).tolist()
-    assert found == [
-        (turn > 1) == (">" in first) and (customers[k] == "gold") == ("==" in second) for k, turn in ((3, 1), (1, 2), (0, 3))
-    ]  # fmt: skip
-
-
-@pytest.mark.parametrize("ranked", [True, False])
-def test_fields_of_a_trace_are_numbers_and_texts(ranked):
-    extra = ['"a": 5, "b": true', "", '"a": "x", "b": false, "c": [1]', '"a": {"d": 1}, "c": null']
-    trace = SimpleNamespace(
-        priority=np.array([4, 3, 2, 1] if ranked else []), extra=extra, source="t.jsonl", __len__=lambda: 4
-    )
-    trace = type("Rows", (), {**vars(trace), "__len__": lambda self: 4})()
-    found = trace_fields(trace, frozenset({"a", "b", PRIORITY}))
-    assert found["a"].tolist() == [5, None, "x", None]
-    assert found["b"].tolist() == ["true", None, "false", None]
-    assert found[PRIORITY].tolist() == ([4, 3, 2, 1] if ranked else [0] * 4)
-    assert [*trace_fields(trace, frozenset({PRIORITY}))] == [PRIORITY]
-    assert trace_fields(trace, frozenset()) == {}
-    for none in ("c", "z"):
-        with pytest.raises(UsageError, match=rf"t.jsonl: no request has a field '{none}'"):
-            trace_fields(trace, frozenset({none, "a"}))
-    trace.extra = []
-    with pytest.raises(UsageError, match="no request has a field 'a'"):
-        trace_fields(trace, frozenset({"a"}))
-
-
-# -- the rows of a sweep
-
-
-@examples(40)
-@given(st.integers(0, 3), st.integers(0, 3), st.integers(0, 2), st.integers(0, 2), st.integers(0, 2))
-def test_the_rows_of_a_space_are_the_product_of_its_parts(first, second, zipped, listed, drawn):
-    grid = {name: list(range(size)) for name, size in (("a", first), ("b", second)) if size}
-    columns = {"c": [10, 20][:zipped], "d": ["x", "y"][:zipped]} if zipped else {}
-    points = [{"e": 1, "f": 2}, {"e": 3}][:listed]
-    draws = {"g": interval(0, 1000, "linear", "g"), "h": Choice(("u", "v", "w"))} if drawn else {}
-    space = Space(grid, columns, points, draws, drawn)
-    generator = stream(5, "sweep.random")
-    random_rows = [{name: one.draw(generator) for name, one in draws.items()} for _ in range(drawn)]
-    parts = [[{"a": k} for k in range(first)]] * bool(first) + [[{"b": k} for k in range(second)]] * bool(
-        second
-    )
-    parts += [[{"c": c, "d": d} for c, d in zip(*columns.values(), strict=True)]] * bool(zipped) + [
-        points
-    ] * bool(listed)
-    parts += [random_rows] * bool(drawn)
-    expected = [
-        {name: value for part in row for name, value in part.items()} for row in itertools.product(*parts)
+    decodes = [0, 1, 3, 4]
+    shares = [
+        [
+            min(max((min(last[k], end) - max(first[k], begin)) / (end - begin), 0), 1)
+            for begin, end, *_ in prompts
+        ]
+        for k in decodes
     ]
-    assert [*space.rows(5)] == expected
-    assert space.size() == len(expected) == math.prod(map(len, parts))
-    assert space.factors() == {
-        **{f"grid {name}": len(own) for name, own in grid.items()}, **({"zip": zipped} if zipped else {}),
-        **({"list": listed} if listed else {}), **({"random": drawn} if drawn else {}),
-    }  # fmt: skip
+    assert found.shares == pytest.approx(np.array(shares))
+    chunks = np.array([one[2] for one in prompts])
+    counts = [max(log.output_tokens[k] - 1 - chunks @ own, 0) for k, own in zip(decodes, shares, strict=True)]
+    assert found.decode_counts.tolist() == pytest.approx(counts)
+    assert found.prompt_of_chunk.tolist() == [0, 0, 0, 1, 1, 2, 3]
+    # the third prompt met two decoding requests; the fourth waited; the last met none
+    assert [found.first_prompts.tolist(), found.met.tolist()] == [[1, 3], [1, 0]]
+    assert found.request.tolist() == [*decodes, 2, 4]
+    assert found.measured_ms == pytest.approx(1e3 * np.array([4, 3.0998, 2, 1, 1, 0.5]), rel=1e-6)
+    assert found.to_first.tolist() == [False] * 4 + [True] * 2
 
-
-@pytest.mark.parametrize(("first", "second", "fits"), [(MAX_CELLS, 1, True), (MAX_CELLS // 2, 2, True), (MAX_CELLS + 1, 1, False), (MAX_CELLS // 2 + 1, 2, False)])  # fmt: skip
-def test_a_space_has_a_most_of_cells(first, second, fits):
-    space = Space({"a": range(first), "b": range(second)})
-    if fits:
-        assert space.size() == first * second
-        return
-    with pytest.raises(
-        UsageError,
-        match=rf"too many cells; got {first} × {second} = {first * second:,}; expected at most 100,000",
+    steps = found.steps
+    means = []
+    for k in decodes:
+        own = spans(log, first[k], last[k])
+        means.append([sum(t * each[j] for t, *each in own) / (last[k] - first[k]) for j in (0, 1)])
+    assert steps.decode_sequences[:4].tolist() == [round(n) for n, _ in means]
+    assert steps.decode_kv_tokens[:4] == pytest.approx([kv for _, kv in means])
+    assert steps.prefill_tokens.tolist() == [0] * 4 + [100] * 3 + [125] * 2 + [1, 64] + [0] * 2
+    assert steps.prefill_requests.tolist() == [0] * 4 + [2] * 3 + [1] * 4 + [0] * 2
+    assert steps.past_tokens.tolist() == [0] * 4 + [100, 200, 300, 250, 375, 40, 0] + [0] * 2
+    before = 1e-9  # a chunk runs with those that decode right before its prompt ends
+    for at, time in (
+        (4, 1.0002),
+        (7, 3.0),
+        (9, 4.0),
+        (10, 9.5),
+        (11, 2.0 + 2 * before),
+        (12, 9.0 + 2 * before),
     ):
-        space.size()
-    with pytest.raises(UsageError, match="too many cells"):
-        next(space.rows(0))
+        ((_, n, kv),) = spans(log, time - 2 * before, time - before)
+        assert [steps.decode_sequences[at], steps.decode_kv_tokens[at]] == pytest.approx([n, kv], abs=1e-3)
+    n = steps.decode_sequences
+    assert steps.decode_max_kv_tokens == pytest.approx(steps.decode_kv_tokens / np.maximum(n, 1))
+    values = np.arange(2.0 * len(n)).reshape(-1, 2) + 1
+    of_prompt = [
+        sum(values[4 + k] for k, own in enumerate(found.prompt_of_chunk) if own == p) for p in range(4)
+    ]
+    answers = [
+        count * values[k] + sum(share * own for share, own in zip(shares[k], of_prompt, strict=True))
+        for k, count in enumerate(counts)
+    ]
+    wanted = [*answers, of_prompt[1] + values[11] / 2, of_prompt[3]]
+    assert found.sums(values) == pytest.approx(np.array(wanted))
 
 
-@pytest.mark.parametrize(
-    ("space", "kinds"),
-    [(Space({"a": [1, 2]}), False), (Space({"a": ["x"]}), False), (Space({"a": ["x", "y"]}), True), (Space({"a": ["1GiB", "2 blocks", "3s", "4GB/s", 5]}), False), (Space({"a": [1, True]}), True), (Space({"a": [1, None]}), True),
-     (Space(columns={"a": ["x", "y"]}), True), (Space(points=[{"a": "x"}, {"b": "y"}]), False), (Space(points=[{"a": "x"}, {"a": "y"}]), True), (Space({"a": ["x"]}, points=[{"a": "y"}]), True),
-     (Space(draws={"a": Choice(("x", "y"))}), True), (Space(draws={"a": Choice((1, 2))}), False), (Space(draws={"a": interval(1, 2, "log", "a")}), False), (Space(), False)],
-)  # fmt: skip
-def test_kinds_are_compared_where_a_setting_has_words(space, kinds):
-    assert space.compares_kinds() is kinds
+@pytest.mark.parametrize("name", ["decode", "chunked"])
+def test_the_parts_of_a_correction_by_hand(name, monkeypatch):
+    base = np.arange(1, 16_386, dtype=np.int64) * 1_000 + 5_000_000
+    table = StepTimeTable(
+        base, base[:513] - 2_000_000, pair_half_fs=3 * 10**6, kv_decode_fs=4 * 10**8, kv_mixed_fs=5 * 10**8,
+        sequence_fs=2 * 10**9, past_fs=3 * 10**7, scan_fs=1, idle_fs=10**5, alongside_fs=10**12, spread_decode_fs=10**8,
+        spread_mixed_fs=6 * 10**8, least_kv_tokens=64, least_query_tokens=32, past_base_ns=2 * base,
+        unsplit_sequences=9, unsplit_fs=2 * 10**9, unsplit_hidden_fs=6 * 10**9,
+    )  # fmt: skip
+    draw = np.random.default_rng(3)
+    n, new = draw.integers(1, 400, 60), np.where(name == "chunked", draw.integers(1, 4000, 60), 0)
+    past = np.where(draw.random(60) < 0.5, draw.integers(1, 20_000, 60), 0) * (new > 0)
+    kv = n * draw.integers(8, 3000, 60)
+    rows = rows_of(60, prefill_tokens=new, prefill_requests=new > 0, past_tokens=past, decode_sequences=n,
+                   decode_kv_tokens=kv, decode_max_kv_tokens=kv / n)  # fmt: skip
+    own = 2e-3 * n
+    heads = np.maximum(kv, 64 * n)
+    if name == "decode":
+        parts = [3.002, (base[n] - 2_000_000) / 1e6 + own, heads * 4e-4, n * 3.002 / 100]
+    else:
+        pairs = (2 * np.maximum(new, 32) * past + new * new) * 3e-6 + 3e-5 * past + 1e-7 * n * new
+        parts = [
+            5.129,
+            np.where(past > 0, 2, 1) * base[new + n] / 1e6 + 1 + own,
+            heads * 5e-4,
+            n * 5.129 / 100,
+            pairs,
+        ]
+    judged = []
+    monkeypatch.setattr(command, "_scales", lambda columns, ms: judged.append((columns, ms)) or (1.0, 2.0))
+    assert fit_correction(table, rows) == Correction((1.0, 2.0), (1.0, 2.0))
+    found, left = judged if name == "decode" else judged[::-1]
+    assert found[0] == pytest.approx(np.stack([part + np.zeros(60) for part in parts], axis=1))
+    assert [found[1].tolist(), len(left[1])] == [rows.iter_ms.tolist(), 0]
+    for most in ({"prefill_tokens": [16_384], "decode_sequences": [1]}, {"decode_sequences": [513]}):
+        with pytest.raises(UsageError, match="more than 16384 tokens or 512 sequences"):
+            fit_correction(table, rows_of(1, **most))
+    fit_correction(table, rows_of(1, prefill_tokens=[15_872], decode_sequences=[512]))
+
+    twice = Correction((1.0, 2.0, 3.0, 4.0), (0.5, 2.0, 3.0, 4.0, 5.0)).apply(table)
+    assert dict(twice.base_points)[1024.0] == pytest.approx(0.5 * 5.129 + 2 * 6.025, rel=1e-5)
+    assert dict(twice.past_points)[1024.0] == pytest.approx(0.5 * 5.129 + 2 * 12.05, rel=1e-5)
+    assert dict(twice.decode_points)[64.0] == pytest.approx(3.002 + 2 * 3.065, rel=1e-5)
+    assert [twice.base_points[-1][0], twice.decode_points[-1][0]] == [16_384, 512]
+    found = {
+        "beside_ms": 2.0, "pairs_ms_per_million": 30.0, "past_ms_per_thousand": 0.15, "scan_ms_per_thousand": 5e-9,
+        "kv_ms_per_thousand": 1.2, "kv_mixed_ms_per_thousand": 1.5, "sequence_ms": 4e-3 + 4 * 0.03002,
+        "sequence_mixed_ms": 4e-3 + 4 * 0.05129, "idle_ms_per_million": 0.5, "spread": 0.25, "spread_mixed": 1.0,
+        "unsplit_sequences": 9, "unsplit_ms_per_thousand": 6.0, "unsplit_hidden": 3.0, "least_kv_tokens": 64,
+        "least_query_tokens": 32, "graph_tokens": 0,
+    }  # fmt: skip
+    assert {key: getattr(twice, key) for key in found} == pytest.approx(found, rel=1e-5)
+    low = Correction((0.0, 1.0, 2.0, 1.0), (0.0, 1.0, 1.0, 0.0, 1.0)).apply(table)
+    assert low.kv_mixed_ms_per_thousand == low.kv_ms_per_thousand == pytest.approx(0.8)
+    assert low.sequence_mixed_ms == low.sequence_ms == pytest.approx(0.03202)
+    falling = np.array([3, 1, 2, 5, 4, 4])
+    assert command._never_falling(falling).tolist() == [2, 2, 2, 4, 4, 4]
 
 
-@pytest.mark.parametrize(
-    ("low", "high", "scale", "line"),
-    [(1, 1, "linear", "empty range"), (2, 1, "linear", "empty range; got 2 to 1; expected low < high$"), (0, 1, "log", "empty range.*both above zero"), (-1, 1, "log", "empty range"), (0, 1, "linear", ""), (-1, 1, "linear", ""), ("1GiB", "2GiB", "log", ""),
-     ("1GiB", "2s", "linear", "bounds with different units"), (1, "2s", "linear", "bounds with different units"), ("1 blocks", "2 blocks", "linear", ""), ("x", 1, "linear", "not a bound"), (True, 2, "linear", "not a bound"), (0, math.inf, "linear", "not a bound"), (1, 2, "cubic", "unknown scale")],
-)  # fmt: skip
-def test_the_bounds_of_a_draw(low, high, scale, line):
-    if line:
-        with pytest.raises(UsageError, match=line):
-            interval(low, high, scale, "a")
-        return
-    drawn = interval(low, high, scale, "a")
-    ends = [drawn.value(share) for share in (0.0, 1.0)]
-    generator = np.random.default_rng(0)
-    assert all(type(drawn.draw(generator)) is type(ends[0]) for _ in range(5))
+def test_scales_are_found_and_a_wrong_row_moves_them_little():
+    columns = np.random.default_rng(5).random((80, 5))
+    true = np.array([0.5, 2.0, 0.25, 1.0, 3.0])
+    assert command._scales(columns, columns @ true) == pytest.approx(true, abs=0.03)
+    one_off = columns @ true
+    one_off[7] *= 10
+    assert command._scales(columns, one_off) == pytest.approx(true, abs=0.05)
+    for width, own in ((4, (0, 1, 1, 0)), (5, (0, 1, 1, 0, 1))):
+        assert command._scales(np.zeros((0, width)), np.zeros(0)) == own
 
 
-@pytest.mark.parametrize(
-    ("low", "high", "scale", "values"),
-    [(0, 10, "linear", [0, 2, 5, 10]), (0.0, 10, "linear", [0.0, 2.5, 5.0, 10.0]), (1, 10**4, "log", [1, 10, 100, 10**4]), ("1KiB", "5KiB", "linear", ["1024B", "2048B", "3072B", "5120B"]), ("1s", "5s", "linear", ["1000000000ns", "2000000000ns", "3000000000ns", "5000000000ns"]),
-     ("1GB/s", "2GB/s", "linear", ["1000000000B/s", "1250000000B/s", "1500000000B/s", "2000000000B/s"]), ("4 blocks", "8 blocks", "linear", ["4 blocks", "5 blocks", "6 blocks", "8 blocks"]), (1, 2.0, "linear", [1.0, 1.25, 1.5, 2.0])],
-)  # fmt: skip
-def test_the_values_of_an_interval_at_its_quarters(low, high, scale, values):
-    drawn = interval(low, high, scale, "a")
-    assert [drawn.value(share) for share in (0.0, 0.25, 0.5, 1.0)] == values
+def test_steps_of_a_fit_to_requests_are_those_of_the_log():
+    values = np.arange(1.0, 102)
+    assert request_fit._percentiles(values) == [11, 51, 91]
+    assert request_fit._percentiles(values / 1000) == [1]
+    assert [request_fit._mean(np.array(one)) for one in ([0.1], [2.0, 3.2])] == [1, 3]
