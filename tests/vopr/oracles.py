@@ -54,7 +54,7 @@ def judge(scenario: Scenario, trace: Trace, folder: Path, has_plugins: bool) -> 
         with oracle(f"I11: {other}"), patch(name, return_value=False):
             assert_same(plain, Simulation(scenario.settings, trace, RunOptions(check="full")).run())
     said = ["invariants", *_by_specification(scenario, trace, plain)]
-    said += relations.judge(scenario.settings, trace, plain)
+    said += relations.judge(scenario.settings, trace, plain, has_plugins)
     return ", ".join(said + _of_two_runs(scenario, trace, made.run, has_plugins))
 
 
@@ -70,6 +70,12 @@ def check_rows(made: Execution) -> None:
     ttft = (np.asarray(rows["first_token_ns"]) - np.asarray(rows["arrival_ns"]))[done]
     e2e = (np.asarray(rows["finish_ns"]) - np.asarray(rows["arrival_ns"]))[done]
     assert (ttft >= 0).all(), "I6"
+    plain = done & (np.asarray(rows["preemptions"]) == 0) & (np.asarray(rows["decode_machine"]) < 0)
+    computed = np.asarray(rows["num_tokens_actually_prefilled"]) > 0
+    assert (rows["first_decode_ns"][plain & computed] == 0).all(), (
+        "a prefill that is counted as a decode step"
+    )
+    assert (rows["prefill_ns"][plain & ~computed] == 0).all(), "a decode step that is counted as a prefill"
     for name, values in (("ttft_ms", ttft), ("e2e_ms", e2e)):
         if len(values) and name in made.summary.get("latency", {}):
             mean = made.summary["latency"][name]["mean"]

@@ -26,10 +26,11 @@ MOMENTS = ("arrival_ns", "first_token_ns", "finish_ns")
 NAMES = {"request", "session", "machine", "decode_machine"}
 
 
-def judge(settings: ClusterSettings, trace: Trace, run: Run) -> list[str]:
+def judge(settings: ClusterSettings, trace: Trace, run: Run, has_plugins: bool) -> list[str]:
     """Raise Finding if a relation does not hold; return in a word whether one concerned the scenario."""
     concerned = False
-    for relation in (later, not_yet, patience, doubled):
+    twice = () if has_plugins else (doubled,)  # plug-ins see the numbers of requests
+    for relation in (later, not_yet, patience, *twice):
         with oracle(relation.__name__, (PolicyViolation,)):  # of a plug-in whose calls raise from a number on
             concerned |= relation(settings, trace, run)
     return ["relations"] if concerned else []
