@@ -2,6 +2,7 @@
 
 import csv
 import json
+from dataclasses import replace
 from functools import cache
 from pathlib import Path
 
@@ -9,12 +10,13 @@ import numpy as np
 import pytest
 from kvcache_sim.model.calibration.fit import predict_ms
 from kvcache_sim.model.calibration.rows import read_iterations
-from kvcache_sim.model.gpus import load_gpu
+from kvcache_sim.model.gpus import SUSTAINED_COMPUTE, load_gpu
 from kvcache_sim.model.model_file import load_model, model_names, model_text, parse_model
 from kvcache_sim.model.served_kernels import (
     CAPPED_SHARE,
     FILTER_MS,
     UNCAPPED_MS,
+    clocks_measured,
     is_sum_of_kernels,
     served_kernels,
 )
@@ -177,6 +179,13 @@ def test_a_sequence_that_samples_takes_its_share_of_the_vocabulary():
     assert served(mixtral, "mixtral-8x7b", "sorting") == served(mixtral, "mixtral-8x7b"), (
         "it asks for no filter"
     )
+
+
+def test_clocks_are_an_h100s_unless_a_gpu_states_its_own():
+    gpu = load_gpu("h100")
+    cases = (("h100", SUSTAINED_COMPUTE, True), ("x", SUSTAINED_COMPUTE, False), ("x", 1.01, True))
+    for name, sustained, measured in cases:
+        assert clocks_measured(replace(gpu, name=name, sustained_compute=sustained)) is measured
 
 
 def test_a_models_own_sampling_is_read_and_written(tmp_path):
