@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+from hashlib import blake2b
+from zlib import crc32
 
 import pytest
 from kvcache_sim._core import TraceProblem
@@ -11,7 +13,7 @@ from kvcache_sim.workload.chat_template import chat_prompt
 from kvcache_sim.workload.imports import source as values
 from kvcache_sim.workload.imports.kv_batch import KvBatch, KvEvent, batch_of
 from kvcache_sim.workload.imports.messages import answer_of, counted, prompt_of, text_of
-from kvcache_sim.workload.imports.naming import Imported, Notes, salt_of, salted_names
+from kvcache_sim.workload.imports.naming import Imported, Naming, Notes, salt_of, salted_ids, salted_names
 from kvcache_sim.workload.imports.write import ImportedLog, _text, kind_named, kind_of
 
 
@@ -239,3 +241,31 @@ def test_salts_and_names(tmp_path):
     assert all(0 <= name < 1 << 63 for name in names)
     assert max(salted_names(map(str, range(100)), b"x")).bit_length() == 63
     assert names[:2] != salted_names(["a", "b"], b"y")
+
+
+def test_names_are_chained_keyed_hashes_of_whole_blocks():
+    """63 bits of BLAKE2b over the block before and the tokens as 32-bit numbers; a name is hashed alone."""
+    key = blake2b(b"salt", digest_size=32).digest()
+    parent, expected = b"", []
+    for block in ([1, 2**32 - 1], [3, 4], [1, 2]):
+        packed = b"".join(token.to_bytes(4, "little") for token in block)
+        parent = blake2b(parent + packed, digest_size=16, key=key).digest()
+        expected.append(int.from_bytes(parent[:8], "big") // 2)
+    assert salted_ids([1, 2**32 - 1, 3, 4, 1, 2, 9], 2, b"salt") == expected
+    alone = blake2b(b"n", digest_size=16, key=key).digest()
+    assert salted_names(["n"], b"salt") == [int.from_bytes(alone[:8], "big") // 2]
+    assert salted_ids([1], 2, b"salt") == salted_ids([], 2, b"salt") == []
+
+
+@pytest.mark.parametrize(("bytes_per_token", "pieces"), [(None, ["abcd", "efgh", "ij"]), (3, ["abc", "def", "ghi", "j"]), (10, ["abcdefghij"])])  # fmt: skip
+def test_bytes_are_tokens_piece_by_piece(bytes_per_token, pieces):
+    naming = Naming(4, b"s", bytes_per_token=bytes_per_token)
+    assert naming.tokens("") == naming.tokens(None) == []
+    assert naming.tokens([7, 8]) == [7, 8]
+    assert not naming.met_text
+    assert naming.tokens("abcdefghij") == [crc32(piece.encode()) for piece in pieces]
+    assert naming.met_text
+    assert naming.tokens("") == []
+    assert naming.met_text
+    assert naming.session("") == ""
+    assert naming.session("x") == f"s{salted_names(['x'], b's')[0]:x}"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from dataclasses import replace
+from itertools import pairwise
 from types import SimpleNamespace
 
 import numpy as np
@@ -22,10 +23,12 @@ from kvcache_sim.replay.curve.sessions import session_hits
 from kvcache_sim.replay.curve.steps import lower_tier
 from kvcache_sim.replay.engine_tiers import _strategy
 from kvcache_sim.replay.miss_tables import _quantiles, miss_summary, requests_table
+from kvcache_sim.replay.policy_check import branching_trace
 from kvcache_sim.replay.prefix import _window, check_policy_settings, flat_figures, head, overlap
 from kvcache_sim.replay.prompt_blocks import blocks_of_prompts, cut_ids, hit_tokens_sha256
 from kvcache_sim.replay.request import REPLAYERS, ReplayRequest, StorageCapacity, refuse_lower_tiers
 from kvcache_sim.replay.upper_bounds import share, upper_bounds
+from kvcache_sim.rng import stream
 from small_traces import trace_of
 
 rows_of_ids = st.lists(
@@ -366,3 +369,22 @@ def test_a_sampling_rate_is_a_share(rate, fits):
         return
     with pytest.raises(UsageError, match="--sample: sampling rate out of range"):
         check_rate(rate)
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_requests_of_a_check_continue_an_earlier_one_and_part_from_it(seed):
+    """Ids are counted as they appear, one to six new ones a request behind a start of an earlier request."""
+    trace = branching_trace(stream(seed, "t"), 60)
+    rows = [trace.block_ids[a:b].tolist() for a, b in pairwise(trace.id_offsets)]
+    fresh = 0
+    for k, row in enumerate(rows):
+        new = [block for block in row if block >= fresh]
+        assert new == [*range(fresh, fresh + len(new))] == row[len(row) - len(new) :]
+        assert 1 <= len(new) <= 6
+        shared = row[: len(row) - len(new)]
+        assert not shared or any(earlier[: len(shared)] == shared for earlier in rows[:k])
+        fresh += len(new)
+    assert sum(rows[k][:1] == rows[0][:1] for k in range(60)) > 1
+    assert trace.input_tokens.tolist() == [16 * len(row) for row in rows]
+    assert trace.arrival_ns.tolist() == [k // 3 * 1_000_000 for k in range(60)]
+    assert len(trace) == 60
