@@ -1,6 +1,6 @@
 """Property tests of the suite on fresh seeds: the models of engines, caches, channels and replays as oracles.
 
-Property tests draw new examples; tests of a range of seeds get new ones.
+Property tests draw new examples; tests of a range of seeds get new ones; of recorded rows of engines some are drawn.
 """
 
 from __future__ import annotations
@@ -37,6 +37,11 @@ _MACHINES = (
     "test_engine_store_machine.py::test_a_store_answers_as_it_must",
     "test_hicache_store_machine.py::test_capacities_evictions_and_look_ups_add_up",
     "test_native_tiered_pool.py::test_the_store_is_its_model",
+)
+#: Files whose tests compare schedulers and caches of engines with rows of the engines' own classes: all their tests are
+#: cases, since few drawn scenarios have a model that judges an engine's decisions.
+_RECORDED = re.compile(
+    "test_(engine_(streams|tiers)|instant|kv_groups|(pool|radix)_semantics|(sglang|vllm)_schedule|vllm_groups)[.]"
 )
 #: The decorators of a test that draws, up to its name: examples of its own, or a range of seeds.
 _DRAWN = re.compile(
@@ -77,12 +82,13 @@ class _Collected:
 
 @cache
 def tests() -> list[str]:
-    """Return the property tests as ``file::name``, sorted."""
+    """Return the tests as ``file::name``, sorted."""
     found = list(_MACHINES)
     for path in sorted(TESTS.glob("test_*.py")):
         if _OTHERS.match(path.name):
             continue
-        for name in _DRAWN.findall(path.read_text()):
+        own = re.compile(r"(?m)^def (test_\w+)\(") if _RECORDED.match(path.name) else _DRAWN
+        for name in own.findall(path.read_text()):
             found.append(f"{path.name}::{name}")
     return sorted(set(found))
 
