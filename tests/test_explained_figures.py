@@ -147,9 +147,9 @@ def test_drive_writes_are_reported_from_one_a_day(mean, hottest, words):
 
 @pytest.mark.parametrize(
     ("reason", "evicted", "dropped", "missed", "words"),
-    [(None, 5, 5, 0, None), ("no", 0, 0, 9, "no."), ("no", 0, 1200, 9, "no. 1,200 blocks were dropped before they reached it."),
-     ("no", 1200, 9, 1, "no (1,200 blocks evicted from cpu)."), ("no", 1, 9, None, "no (1 blocks evicted from cpu)."),
-     ("no", 1, 9, 0, "no (1 blocks evicted from cpu). None of these blocks was requested again: no tier of any size would have served them.")],
+    [(None, 5, 5, 0, None), ("no", 0, 0, 9, "no."), ("no", 0, 1200, 9, "no. 1,200 blocks were dropped before reaching it."),
+     ("no", 1200, 9, 1, "no (1,200 blocks evicted from cpu)."), ("no", 1, 9, None, "no (1 block evicted from cpu)."),
+     ("no", 1, 9, 0, "no (1 block evicted from cpu). None of these blocks was requested again: no tier of any size would have served them.")],
 )  # fmt: skip
 def test_a_tier_without_effect_has_its_reason(reason, evicted, dropped, missed, words):
     summary = {
@@ -163,7 +163,7 @@ def test_a_tier_without_effect_has_its_reason(reason, evicted, dropped, missed, 
 @pytest.mark.parametrize(
     ("blocks", "overflow", "words"),
     [(0, "wait", None), (1, "wait", "1 block was dropped: not written down, or behind a block that left. A larger tier below keeps them."),
-     (2000, "drop", "2,000 blocks were dropped: not written down, or behind a block that left. Cache.overflow=wait or a larger tier below keeps them.")],
+     (2000, "drop", "2,000 blocks were dropped: not written down, or behind a block that left. A larger tier below or cache.overflow=wait keeps them.")],
 )  # fmt: skip
 def test_dropped_blocks_have_their_remedy(blocks, overflow, words):
     scenario = machines(("gpu",), cache=SimpleNamespace(overflow=overflow))

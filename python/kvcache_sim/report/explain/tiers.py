@@ -47,9 +47,13 @@ def unused(tier: str, case: Case) -> str | None:
     evicted = case.evictions(above)
     if not evicted:
         blocks = case.dropped_blocks
-        lost = f" {blocks:,} blocks were dropped before they reached it." if blocks else ""
+        lost = (
+            f" {_blocks(blocks)} {'was' if blocks == 1 else 'were'} dropped before reaching it."
+            if blocks
+            else ""
+        )
         return f"{reason}.{lost}"
-    sentence = f"{reason} ({evicted:,} blocks evicted from {above})."
+    sentence = f"{reason} ({_blocks(evicted)} evicted from {above})."
     if case.reuse is not None and not case.reuse.missed["evicted"].sum():
         sentence += " None of these blocks was requested again: no tier of any size would have served them."
     return sentence
@@ -61,11 +65,13 @@ def dropped(case: Case) -> str | None:
     if not blocks:
         return None
     waits = case.scenario.settings.cache.overflow == "wait"
-    remedy = "a larger tier below" if waits else "cache.overflow=wait or a larger tier below"
-    said = f"{blocks:,} block{'s were' if blocks != 1 else ' was'} dropped"
-    return (
-        f"{said}: not written down, or behind a block that left. {remedy[0].upper()}{remedy[1:]} keeps them."
-    )
+    remedy = "A larger tier below" if waits else "A larger tier below or cache.overflow=wait"
+    said = f"{_blocks(blocks)} {'was' if blocks == 1 else 'were'} dropped"
+    return f"{said}: not written down, or behind a block that left. {remedy} keeps them."
+
+
+def _blocks(count: int) -> str:
+    return f"{count:,} block{'s' if count != 1 else ''}"
 
 
 def used(tier: str, case: Case) -> str | None:
