@@ -115,7 +115,8 @@ def test_ray_is_started_and_ended_by_the_runner_unless_it_is_there(address):
     (name, options), remote, last = ray.calls
     assert (name, remote, last) == ("init", ("remote", {"max_retries": 5, "num_cpus": 1}), ("shutdown", {}))
     assert sys.path[-1] in options.pop("runtime_env")["env_vars"]["PYTHONPATH"].split(":")
-    where = {"address": address} if address else {"num_cpus": 3, "include_dashboard": False}
+    alone = {"address": "local", "num_cpus": 3, "include_dashboard": False}
+    where = {"address": address} if address else alone
     assert options == {"log_to_driver": False, "logging_level": "ERROR", **where}
     there = FakeRay([0], up=True)
     run(there, [Cell(0, "c0", {})], stop, address)

@@ -58,7 +58,9 @@ class RayRunner:
     def _connect(self, ray: Any) -> None:
         environment = {"env_vars": {"PYTHONPATH": os.pathsep.join(filter(None, sys.path))}}
         try:
-            where = {"address": self._address} if self._address else {"num_cpus": self._jobs}
+            where = (
+                {"address": self._address} if self._address else {"address": "local", "num_cpus": self._jobs}
+            )
             quiet = {"log_to_driver": False, "logging_level": "ERROR", "include_dashboard": False}
             if self._address:
                 del quiet["include_dashboard"]
