@@ -108,7 +108,7 @@ fuzz: build      ## give readers mutated files for MINUTES=1 each; TARGETS="json
 	$(INSTALL) requirements/fuzz.txt
 	cd rust/fuzz && RUSTFLAGS="$(COVERAGE)" cargo build --release --locked --quiet --target-dir ../../target/fuzz \
 	  --target $$(rustc -vV | sed -n 's/^host: //p')
-	for target in $(or $(TARGETS),jsonl csv weka compressed parquet kv_events); do \
+	for target in $(or $(TARGETS),jsonl csv weka compressed parquet lists kv_events); do \
 	  mkdir -p target/fuzz/corpus/$$target; \
 	  if [ $$target = kv_events ]; then set -- $(BIN)/python tests/fuzz/kv_events.py; else set -- target/fuzz/*/release/kvsim-fuzz; fi; \
 	  echo "$$target:"; KVSIM_FUZZ=$$target "$$@" -max_total_time=$$((60 * $(or $(MINUTES),1))) -timeout=20 -rss_limit_mb=4096 -verbosity=0 \

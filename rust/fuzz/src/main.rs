@@ -6,7 +6,7 @@
 use std::io::{Cursor, Read};
 use std::sync::OnceLock;
 
-use kvsim_core::parquet::{Cells, Field, Kind, TableWriter};
+use kvsim_core::parquet::{Cells, Field, Kind, Lists, TableWriter};
 use kvsim_core::trace::columns::{Columns, Reading};
 use kvsim_core::trace::csv::{CsvSchema, TimeForm};
 use kvsim_core::trace::jsonl::{RowReader, Schema};
@@ -26,10 +26,11 @@ fuzz_target!(|data: &[u8]| {
     match target.as_str() {
         "jsonl" => rows(rest, choice),
         "csv" => lines(rest, choice),
-        "weka" => checked(weka::read(rest, &settings(choice), |_| true).map(|(read, _)| read)),
+        "weka" => sessions(rest, choice),
         "compressed" => compressed(data),
         "parquet" => table(choice, rest),
-        _ => panic!("KVSIM_FUZZ: jsonl, csv, weka, compressed or parquet"),
+        "lists" => lists(rest, choice),
+        _ => panic!("KVSIM_FUZZ: jsonl, csv, weka, compressed, parquet or lists"),
     }
 });
 
@@ -40,6 +41,7 @@ fn settings(choice: u8) -> Settings {
         skip: choice & 1 != 0,
         order: [Order::Error, Order::Sort, Order::Keep, Order::Sort][usize::from(choice >> 1 & 3)],
         keep_unknown: choice & 8 != 0,
+        ..Settings::default()
     }
 }
 
@@ -90,7 +92,18 @@ fn rows(data: &[u8], choice: u8) {
         per_token: 1,
     };
     let whole = jsonl::read(data, &schema, settings, |_| true).map(|(reading, _)| reading);
-    let mut windows = RowReader::new(data, schema, *settings);
+    in_windows(RowReader::new(data, schema, *settings), whole);
+}
+
+/// WEKA sessions, at once and in windows of two rows.
+fn sessions(data: &[u8], choice: u8) {
+    let settings = &settings(choice);
+    let whole = weka::read(data, settings, |_| true).map(|(reading, _)| reading);
+    in_windows(RowReader::of_weka(data, settings), whole);
+}
+
+/// Windows of two rows give the same arrivals as a whole reading, or are refused with it.
+fn in_windows(mut windows: RowReader<&[u8]>, whole: Result<Reading, ReadError>) {
     let mut arrivals = Vec::new();
     let refused = loop {
         let more = windows.read(2, |_| true);
@@ -106,6 +119,26 @@ fn rows(data: &[u8], choice: u8) {
         assert_eq!(arrivals, reading.columns.arrival_ns);
     }
     checked(whole);
+}
+
+/// Lists of ids of a column chunk, read to the end: a damaged chunk has none, or some before the damage.
+fn lists(data: &[u8], choice: u8) {
+    let count = usize::from(choice >> 1);
+    let Some(mut lists) = Lists::of_chunk(data, choice & 1 != 0, count) else {
+        return;
+    };
+    assert!(lists.offsets.windows(2).all(|pair| pair[0] <= pair[1]));
+    for row in 0..count {
+        let (mut ids, asked) = (0, lists.offsets[row + 1] - lists.offsets[row]);
+        let read = lists.list(row, |values| {
+            ids += values.len() as i64;
+            Ok::<(), ()>(())
+        });
+        match read {
+            Some(_) => assert_eq!(ids, asked),
+            None => return,
+        }
+    }
 }
 
 fn lines(data: &[u8], choice: u8) {

@@ -180,6 +180,7 @@ impl<'a> Levels<'a> {
                     continue;
                 }
                 self.packed = (head >> 1).checked_mul(8)?;
+                continue; // there may be no group
             }
             if self.packed % 8 == 0 {
                 let group = self.reader.take(width as usize)?.iter().rev();
@@ -190,5 +191,22 @@ impl<'a> Levels<'a> {
             self.packed -= 1;
         }
         Some(self.left)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_run_of_no_packed_groups_is_passed_over() {
+        let mut levels = Levels::of(&[1, 3, 0b1110_0100, 0b0001_1011, 6, 2]);
+        let mut found = Vec::new();
+        while let Some(same) = levels.same(2) {
+            found.push((levels.value, same));
+            levels.left = 0;
+        }
+        let packed = [0, 1, 2, 3, 3, 2, 1, 0].map(|level| (level, 1));
+        assert_eq!(found, [&packed[..], &[(2, 3)]].concat());
     }
 }
