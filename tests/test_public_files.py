@@ -76,6 +76,7 @@ def test_files_of_a_public_host_are_yaml_with_what_it_needs(path):
 
 def test_a_workflow_runs_the_projects_own_check():
     assert "run: .ci/run" in (GITHUB / "workflows" / "ci.yml").read_text()
+    assert "run: make fuzz" in (GITHUB / "workflows" / "fuzz.yml").read_text()
     wheels = (GITHUB / "workflows" / "wheels.yml").read_text()
     assert all(name in wheels for name in ("linux-x86_64", "linux-aarch64", "macos"))
 
