@@ -167,7 +167,10 @@ fn compressed(data: &[u8]) {
     let mut pieces = Vec::new();
     let again = (&mut source).take(MOST).read_to_end(&mut pieces);
     assert_eq!(ended.is_ok(), again.is_ok());
-    assert!(pieces.starts_with(&head) && whole == pieces);
+    // before an error as many bytes come as a decoder had given out
+    let both = whole.len().min(pieces.len());
+    assert!(pieces.starts_with(&head) && whole[..both] == pieces[..both]);
+    assert!(again.is_err() || whole == pieces);
     assert!(again.is_err() || source.finish().is_ok_and(|digest| digest.len() == 64));
 }
 
