@@ -593,4 +593,4 @@ def test_what_others_wrote_while_a_context_was_idle():
         "7. The largest request wrote 50.0 % of them."
     )
     reuse.last_user[4] = 3
-    assert causes.evictors(case) is None, "nobody wrote in between"
+    assert causes.evictors(case) is None, "no other request wrote in between"

@@ -58,13 +58,9 @@ class RayRunner:
     def _connect(self, ray: Any) -> None:
         environment = {"env_vars": {"PYTHONPATH": os.pathsep.join(filter(None, sys.path))}}
         try:
-            where = (
-                {"address": self._address} if self._address else {"address": "local", "num_cpus": self._jobs}
-            )
-            quiet = {"log_to_driver": False, "logging_level": "ERROR", "include_dashboard": False}
-            if self._address:
-                del quiet["include_dashboard"]
-            ray.init(**where, **quiet, runtime_env=environment)
+            own = {} if self._address else {"num_cpus": self._jobs, "include_dashboard": False}
+            quiet = {"log_to_driver": False, "logging_level": "ERROR"}
+            ray.init(address=self._address or "local", **own, **quiet, runtime_env=environment)
         except (ConnectionError, ValueError, RuntimeError) as error:
             reason = " ".join(str(error).split())[:200]
             raise InputOutputError(f"cannot reach Ray: {reason}", where=f"--on ray:{self._address}") from None

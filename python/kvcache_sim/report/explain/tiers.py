@@ -47,11 +47,7 @@ def unused(tier: str, case: Case) -> str | None:
     evicted = case.evictions(above)
     if not evicted:
         blocks = case.dropped_blocks
-        lost = (
-            f" {_blocks(blocks)} {'was' if blocks == 1 else 'were'} dropped before reaching it."
-            if blocks
-            else ""
-        )
+        lost = f" {_dropped(blocks)} before reaching it." if blocks else ""
         return f"{reason}.{lost}"
     sentence = f"{reason} ({_blocks(evicted)} evicted from {above})."
     if case.reuse is not None and not case.reuse.missed["evicted"].sum():
@@ -66,12 +62,15 @@ def dropped(case: Case) -> str | None:
         return None
     waits = case.scenario.settings.cache.overflow == "wait"
     remedy = "A larger tier below" if waits else "A larger tier below or cache.overflow=wait"
-    said = f"{_blocks(blocks)} {'was' if blocks == 1 else 'were'} dropped"
-    return f"{said}: not written down, or behind a block that left. {remedy} keeps them."
+    return f"{_dropped(blocks)}: not written down, or behind a block that left. {remedy} keeps them."
 
 
 def _blocks(count: int) -> str:
     return f"{count:,} block{'s' if count != 1 else ''}"
+
+
+def _dropped(count: int) -> str:
+    return f"{_blocks(count)} {'were' if count != 1 else 'was'} dropped"
 
 
 def used(tier: str, case: Case) -> str | None:
