@@ -95,10 +95,11 @@ impl FormatRows {
         }
     }
 
-    fn out_mut(&mut self) -> &mut Reading {
+    /// The rows and, of JSON rows that are sampled, the sampler.
+    fn parts(&mut self) -> (&mut Reading, Option<&mut Sampler>) {
         match self {
-            Self::Json(rows) => &mut rows.out,
-            Self::Weka(rows) => &mut rows.out,
+            Self::Json(rows) => (&mut rows.out, rows.sampler.as_mut()),
+            Self::Weka(rows) => (&mut rows.out, None),
         }
     }
 }
@@ -192,18 +193,11 @@ impl<R: Read> RowReader<R> {
             if self.needs_whole().is_some() {
                 return Ok(());
             }
-            let mut sampler = match &mut self.rows {
-                FormatRows::Json(rows) => rows.sampler.take(),
-                FormatRows::Weka(_) => None,
-            };
-            let out = self.rows.out_mut();
+            let (out, sampler) = self.rows.parts();
             out.taken += out.columns.len() as u64;
-            consume(&out.columns, sampler.as_ref());
+            consume(&out.columns, sampler.as_deref());
             out.columns.truncate(0);
-            sampler.iter_mut().for_each(Sampler::clear);
-            if let FormatRows::Json(rows) = &mut self.rows {
-                rows.sampler = sampler;
-            }
+            sampler.into_iter().for_each(Sampler::clear);
             if !more {
                 return Ok(());
             }
@@ -240,12 +234,12 @@ impl<R: Read> RowReader<R> {
 
     /// Returns the rows read since the last call; ids and rows continue to be numbered.
     pub fn take(&mut self) -> Columns {
-        self.rows.out_mut().take()
+        self.rows.parts().0.take()
     }
 
     /// Forgets all block ids except `numbers`; a forgotten id that recurs gets a new number.
     pub fn keep_ids(&mut self, numbers: &[u32]) {
-        self.rows.out_mut().ids.keep(numbers);
+        self.rows.parts().0.ids.keep(numbers);
     }
 
     /// Returns the rows not taken yet, with every finding, and the source.
