@@ -1,10 +1,11 @@
 """Time a GPU's sampler by vocabulary and rows, and its GEMMs alone and without a pause.
 
-    python benches/record_sampler.py FOLDER sampler gemms mixes
+    python benches/record_sampler.py FOLDER sampler fused gemms mixes
 
 Needs torch and a GPU; nothing else of kvsim. ``sampler.csv``: median ms of vLLM's PyTorch paths (``greedy``,
-the ``draw`` by exponential noise, ``top_p`` and ``top_k_top_p`` by a sort, ``top_k``). ``gemms.csv``: ms of
-the GEMMs of 32 layers of Llama-3.1-8B by tokens, in one CUDA graph, after a pause and after seconds without
+the ``draw`` by exponential noise, ``top_p`` and ``top_k_top_p`` by a sort, ``top_k``). ``fused.csv`` needs
+vllm and flashinfer too: the filters of vLLM's Triton kernel, and FlashInfer's, which draw as well.
+``gemms.csv``: ms of the GEMMs of 32 layers of Llama-3.1-8B by tokens, in one CUDA graph, after a pause and after seconds without
 one, with the SM clock and the power then. ``mixes.csv``: the same, each followed by steps of few tokens.
 benches/measured has them with a column for the GPU (``sampler``, ``sustained-gemms``, ``sustained-mixes``).
 """
@@ -73,6 +74,43 @@ def sampler(out):
                 print(f"{vocab},{rows},{name},{median_ms(work, 21):.4f}", file=out, flush=True)
 
 
+def flashinfer(x, k, p):
+    from flashinfer.sampling import (
+        top_k_sampling_from_probs,
+        top_k_top_p_sampling_from_logits,
+        top_p_sampling_from_probs,
+    )
+
+    if k is not None and p is not None:
+        return top_k_top_p_sampling_from_logits(x, k, p, deterministic=True)
+    probs = x.softmax(-1, dtype=F)
+    if k is None:
+        return top_p_sampling_from_probs(probs, p, deterministic=True)
+    return top_k_sampling_from_probs(probs, k, deterministic=True)
+
+
+def fused(out):
+    from vllm.v1.sample.ops.topk_topp_triton import apply_top_k_top_p_triton as triton
+
+    print("vocabulary,rows,path,ms", file=out)
+    for vocab in (32000, 128256, 151936, 262144):
+        for rows in (1, 2, 4, 8, 16, 32, 64, 128, 256, 512):
+            k, p = torch.full((rows,), 20, device="cuda"), torch.full((rows,), 0.95, device="cuda")
+            k = k.to(torch.int32)
+            for name, (by_k, by_p) in {
+                "top_p": (None, p),
+                "top_k_top_p": (k, p),
+                "top_k": (k, None),
+            }.items():
+                for kind, work in {"triton": triton, "flashinfer": flashinfer}.items():
+                    # The Triton filter works in place: each round gets logits of its own.
+                    found = []
+                    for _ in range(24):
+                        x = torch.randn(rows, vocab, device="cuda") * 4
+                        found.append(median_ms(partial(work, x, by_k, by_p), 1))
+                    print(f"{vocab},{rows},{kind}_{name},{sorted(found[3:])[10]:.4f}", file=out, flush=True)
+
+
 def layers(tokens, w):
     graph = torch.cuda.CUDAGraph()
     x = {k: torch.randn(tokens, k, device="cuda", dtype=torch.bfloat16) for k in (4096, 14336)}
@@ -121,7 +159,7 @@ def mixes(out):
                 print(f"{m},{light},{many},{a:.3f},{b:.3f}", file=out, flush=True)
 
 
-for job in (sampler, gemms, mixes):
+for job in (sampler, fused, gemms, mixes):
     if job.__name__ in sys.argv[2:]:
         with open(f"{sys.argv[1]}/{job.__name__}.csv", "w") as out, torch.inference_mode():
             job(out)

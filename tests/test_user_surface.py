@@ -46,6 +46,7 @@ ROUTERS = (
 #: The same name, shown otherwise: words are listed now, ``--backend`` names its replacement, another default,
 #: ``cachesim`` takes several.
 CHANGED = {
+    "key: replica.sampler = sorting (sorting | fused)",
     "key: tiers.cpu.semantics = null (vllm-offload | hicache | lmcache | groups)",
     f"key: router.policy = round-robin ({ROUTERS})",
     f"key: handover.router = least-loaded ({ROUTERS})",

@@ -51,7 +51,7 @@ def other_ranks_bytes(model: ModelSpec, data_parallel: int) -> int:
 #: Bytes per logit of the engine's sampler warm-up, with top-k and top-p on every sequence. Sorting: the logit
 #: in two formats, and a sort's keys and indices twice (38.1 to 39.9 in seven logs of vLLM 0.11). Fused
 #: (FlashInfer's sampler, and vLLM of 2026): the logit in two formats.
-SAMPLER_BYTES_PER_LOGIT = {"sorting": 38.4, "fused": 6.0}
+SAMPLER_BYTES_PER_LOGIT = {"sorting": 38.4, "triton": 6.0, "fused": 6.0}
 #: Memory of CUDA, NCCL and kernels outside PyTorch on one GPU, and additionally on each of several (the same
 #: logs).
 NON_TORCH_BYTES = 140_000_000

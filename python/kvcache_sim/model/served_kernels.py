@@ -19,14 +19,16 @@ from kvcache_sim.values import Value
 
 _NS_PER_MS, _FS_PER_MS = 1e6, 1e12
 #: ms of the filters of vLLM's sampler on an H100 per million logits (rows × vocabulary). By a sort: the slope
-#: of benches/measured/sampler.csv, whose constant is launches that an engine hides under the step. Fused:
-#: FlashInfer's in vLLM's pull request 40376.
+#: of benches/measured/sampler.csv, whose constant is launches that an engine hides under the step. Triton:
+#: the same of vLLM 0.20's kernel. Fused: of FlashInfer 0.7's, which draw as well.
 FILTER_MS = {
     "sorting": {"top-k": 0.018, "top-p": 0.129, "top-k top-p": 0.131},
-    "fused": {"top-k": 0.0082, "top-p": 0.0082, "top-k top-p": 0.0082},
+    "triton": {"top-k": 0.0097, "top-p": 0.027, "top-k top-p": 0.0103},
+    "fused": {"top-k": 0.0089, "top-p": 0.0073, "top-k top-p": 0.0147},
 }
 #: Memory bandwidth of the H100 that the filters were timed on. Other GPUs' times are assumed to go with the
-#: root of the ratio: an H200's is 0.86 of the H100's (root 0.84).
+#: root of the ratio: 0.84 for an H200, where a sort takes 0.83 to 0.89, FlashInfer 0.74 to 0.81 and Triton
+#: 0.9 to 1.0 of an H100's time.
 _TIMED_ON_BYTES_PER_S = 3.35e12
 #: Share of ``sustained_compute`` by the tokens of steps without a pause: up to 64 an H100 stays below its
 #: power cap (benches/measured/sustained-gemms.csv).

@@ -52,8 +52,8 @@ class ReplicaSection(Section):
         float, about("share of the GPU's memory that the engine uses, for capacity: auto", gt=0, le=1)
     ] = 0.9
     sampler: Annotated[
-        Literal["sorting", "fused"],
-        about("for capacity: auto, and sums of kernels; fused: FlashInfer's, and vLLM's from 0.17 on"),
+        Literal["sorting", "triton", "fused"],
+        about("of capacity: auto and sums of kernels; sorting: vLLM to 0.16, triton: to 0.20, fused: later"),
     ] = "sorting"
     sampling: Annotated[
         Literal["model", "plain"],
