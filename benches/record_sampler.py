@@ -5,8 +5,9 @@
 Needs torch and a GPU; nothing else of kvsim. ``sampler.csv``: median ms of vLLM's PyTorch paths (``greedy``,
 the ``draw`` by exponential noise, ``top_p`` and ``top_k_top_p`` by a sort, ``top_k``). ``fused.csv`` needs
 vllm and flashinfer too: the filters of vLLM's Triton kernel, and FlashInfer's, which draw as well.
-``gemms.csv``: ms of the GEMMs of 32 layers of Llama-3.1-8B by tokens, in one CUDA graph, after a pause and after seconds without
-one, with the SM clock and the power then. ``mixes.csv``: the same, each followed by steps of few tokens.
+``gemms.csv``: ms of the GEMMs of 32 layers of Llama-3.1-8B by tokens, in one CUDA graph, after a pause and
+after seconds without one, with the SM clock and the power then. ``mixes.csv``: the same, each followed by
+steps of few tokens.
 benches/measured has them with a column for the GPU (``sampler``, ``sustained-gemms``, ``sustained-mixes``).
 """
 
