@@ -22,7 +22,6 @@
 - ``cache_groups`` the KV cache groups of a hybrid model
 - ``engine_effects`` engine, context-window, stage and rank settings without effect, on each machine
 - ``engine_tiers`` tiers below the GPU with an engine's own semantics
-- ``block_forms`` narrower KV below the GPU and on the wire: settings without effect
 - ``execute``     from a checked scenario to a finished run in its directory
 - ``fleet``       the ``fleet`` section as settings, and its conflicts with other sections
 - ``fleet_events`` fleet events in order of time

@@ -56,10 +56,8 @@ class TenantsSection(Section):
     )
 
 
-def tenancy(own: TenantsSection | None) -> TenancySettings | None:
-    """Return the tenants' settings; None without the section."""
-    if own is None:
-        return None
+def tenancy(own: TenantsSection) -> TenancySettings:
+    """Return the tenants' settings."""
     named = {
         name: lowered(TenantSettings, each, burst_tokens=each.burst or each.tokens_per_s or 0)
         for name, each in own.of.items()
@@ -254,27 +252,15 @@ class AdaptersSection(Section):
     field: Annotated[str, about("member of the trace's rows that names a request's adapter")] = "lora"
 
 
-def models_settings(own: ModelsSection | None) -> ModelsSettings | None:
-    """Return the fleet's models; None without the section."""
-    if own is None:
-        return None
+def models_settings(own: ModelsSection) -> ModelsSettings:
+    """Return the fleet's models."""
     return ModelsSettings(tuple(ServedModel(name, each.machines) for name, each in own.of.items()))
 
 
-def own_settings(own: ModelsSection | None, machine: int) -> dict[str, Any]:
-    """Return a machine's settings that its model overrides."""
-    served = model_of_machine(own, machine)
-    if served is None or served.step_time is None:
-        return {}
-    return {"replica": {"step_time": served.step_time}}
-
-
-def model_of_machine(own: ModelsSection | None, machine: int) -> ServedModelSection | None:
-    """Return the model that a machine serves; None if the fleet has no ``models`` section."""
-    if own is None:
-        return None
+def model_of_machine(own: ModelsSection, machine: int) -> ServedModelSection:
+    """Return the model that a machine serves."""
     for each in own.of.values():
         if machine < each.machines:
             return each
         machine -= each.machines
-    return None
+    return ServedModelSection()  # beyond all models: refused later

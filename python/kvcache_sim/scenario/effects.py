@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator, Sequence
 from itertools import pairwise
 
+from kvcache_sim.cache.block_form import FORM_KEYS
 from kvcache_sim.cache.store_kinds import WITH_LOWER, Ability, beyond_store, store_kind
 from kvcache_sim.errors import UsageError
 from kvcache_sim.scenario import (
-    block_forms,
     cache_groups,
     engine_effects,
     engine_tiers,
@@ -18,45 +18,68 @@ from kvcache_sim.scenario import (
     request_effects,
     shared_pool,
 )
+from kvcache_sim.scenario.cache_groups import has_groups
 from kvcache_sim.scenario.channels import DEFAULT_CHANNELS, default_channel
 from kvcache_sim.scenario.idle import Contradiction, Finding, IdleError
 from kvcache_sim.scenario.request_effects import idle_of_router
+from kvcache_sim.scenario.router_section import RouterSection
 from kvcache_sim.scenario.schema import MachineSection, ScenarioModel
 from kvcache_sim.scenario.section import changed
 from kvcache_sim.scenario.served_model import served_model
 from kvcache_sim.scenario.yaml_tree import Path, Tree
 from kvcache_sim.tiers import COMPUTE, LOAD_EDGES, STAGING, TIERS, WRITE_EDGES
 
+_AS_ON_GPU = f"as they are on the {TIERS[COMPUTE]}"
 _NEVER_EVICTED = "nothing is ever evicted from an unbounded tier"
 
 
-def _findings(model: ScenarioModel, machines: tuple[MachineSection, ...]) -> Iterator[Finding]:
+def _findings(
+    model: ScenarioModel, machines: tuple[MachineSection, ...], written: Collection[str]
+) -> Iterator[Finding]:
+    """Yield the findings in the order of their refusal; ``written``: the sections that the scenario has.
+
+    A section that is left out has nothing without an effect.
+    """
+    of_engine = "replica" in written or "machines" in written
     yield from _tiers(model, machines)
     yield from engine_tiers.findings(model, machines)
-    yield from _touch(model, machines)
-    yield from _eviction_batch(model, machines)
-    yield from (_of_cache(key, why) for key, why in beyond_store(model.cache))
-    yield from _views(model)
-    yield from _movement(model, machines)
-    yield from shared_pool.findings(model, machines)
-    yield from _channels(model)
-    yield from _requests(model)
+    if "cache" in written:
+        yield from _touch(model, machines)
+        yield from _eviction_batch(model, machines)
+        yield from (_of_cache(key, why) for key, why in beyond_store(model.cache))
+    if "session_view" in written or "prefix_view" in written:
+        yield from _views(model)
+    if "write" in written or "fetch" in written or "prefetch" in written:
+        yield from _movement(model, machines)
+    if model.cluster.pool is not None:
+        yield from shared_pool.findings(model, machines)
+    if model.channels:
+        yield from _channels(model)
+    if "workload" in written:
+        yield from _requests(model)
     if model.slo is not None:
         yield from objectives.findings(model)
-    if changed(model.fleet):
+    if "fleet" in written:
         yield from fleet.findings(model, machines)
-    yield from request_effects.of_tenants(model)
-    yield from request_effects.of_models(model, machines)
-    yield from request_effects.of_retention(model)
-    yield from engine_effects.of_context_window(model, machines)
+    if model.tenants is not None:
+        yield from request_effects.of_tenants(model)
+    if model.models is not None or model.adapters is not None:
+        yield from request_effects.of_models(model, machines)
+    if model.retention is not None:
+        yield from request_effects.of_retention(model)
+    if of_engine:
+        yield from engine_effects.of_context_window(model, machines)
     yield from _kv_size(model, machines)
     yield from cache_groups.findings(model, machines)
-    yield from engine_effects.of_ranks(model, machines)
-    yield from engine_effects.of_parallel(model, machines)
-    yield from engine_effects.of_engine(model, machines)
-    yield from pools.findings(model, machines)
-    yield from block_forms.findings(model, machines)
-    yield from idle_of_router(model, sum(machine.role != "decode" for machine in machines))
+    if of_engine:
+        yield from engine_effects.of_ranks(model, machines)
+        yield from engine_effects.of_parallel(model, machines)
+        yield from engine_effects.of_engine(model, machines)
+    if "pools" in written or "handover" in written or "machines" in written:
+        yield from pools.findings(model, machines)
+    yield from _forms(model, machines)
+    if model.router != RouterSection():
+        yield from idle_of_router(model, sum(machine.role != "decode" for machine in machines))
 
 
 def refuse_without_effect(model: ScenarioModel, machines: tuple[MachineSection, ...], tree: Tree) -> None:
@@ -64,7 +87,7 @@ def refuse_without_effect(model: ScenarioModel, machines: tuple[MachineSection, 
 
     Raises UsageError if other settings rule it out.
     """
-    for finding in _findings(model, machines):
+    for finding in _findings(model, machines, tree.values.keys()):
         path, why = finding
         what, where = f"{'.'.join(map(str, path))} has no effect", tree.location(path)
         if isinstance(finding, Contradiction):
@@ -299,6 +322,36 @@ def _kv_size(model: ScenarioModel, machines: tuple[MachineSection, ...]) -> Iter
     own = model.cache.kv_bytes_per_token
     if own and not (moves or sized) and own != served_model(model).kv_bytes_per_token:
         yield ("cache", "kv_bytes_per_token"), "no KV moves, and no capacity is in bytes"
+
+
+def _forms(model: ScenarioModel, machines: Sequence[MachineSection]) -> Iterator[Finding]:
+    """Yield settings of narrower KV, below the GPU or on the wire, that have no effect or conflict."""
+    for key in FORM_KEYS:
+        if getattr(model.tiers.compute, key) is not None:
+            hint = f"the {TIERS[COMPUTE]}'s blocks are the measure: set it on a tier below"
+            yield ("tiers", TIERS[COMPUTE], key), hint
+    own_forms = {
+        name: own
+        for machine in machines
+        for name, own in machine.tiers.lower.items()
+        if own.kv_ratio is not None or own.encode is not None or own.decode is not None
+    }
+    for name, own in own_forms.items():
+        where = ("tiers", name)
+        if model.replica.instant:
+            for key in ("encode", "decode"):
+                if getattr(own, key) is not None:
+                    yield (*where, key), "replica.instant is true: no time passes"
+        if has_groups(model):
+            yield Contradiction(where, f"cache groups send pages of their layers {_AS_ON_GPU}")
+        if model.cluster.pool is not None:
+            yield Contradiction(where, f"cluster.pool holds blocks {_AS_ON_GPU}")
+        if model.handover.path == "via-cpu":
+            yield Contradiction(("handover", "path"), f"hand-overs cross memory {_AS_ON_GPU}")
+    if model.handover.path == "via-cpu":
+        for key in changed(model.handover):
+            if key in FORM_KEYS:
+                yield ("handover", key), "hand-overs cross memory (handover.path)"
 
 
 def _requests(model: ScenarioModel) -> Iterator[Finding]:

@@ -88,7 +88,8 @@ def _without_effect(model: ScenarioModel, replica: ReplicaSection) -> Iterator[t
         if not replica.sustained_clocks:
             yield "sustained_clocks", why
     yield from _scheduler(model, replica)
-    yield from speculation.findings(model, replica)
+    if replica.speculation is not None:
+        yield from speculation.findings(model, replica, replica.speculation)
     if not model.cache.enabled:
         if replica.duplicate_prefill == "wait":
             yield "duplicate_prefill", "cache.enabled is false"

@@ -17,13 +17,13 @@ from kvcache_sim.scenario.context_length import CONTEXT, refuse_small_gpu, with_
 from kvcache_sim.scenario.gpu_memory import GPU_CAPACITY, with_gpu_capacity
 from kvcache_sim.scenario.pools import with_machines_of_pools, with_machines_of_ranks
 from kvcache_sim.scenario.read_settings import with_trace_block
+from kvcache_sim.scenario.router_section import RouterSection
 from kvcache_sim.scenario.schema import MachineSection, ScenarioModel
 from kvcache_sim.scenario.served_model import served_model
 from kvcache_sim.scenario.setting_files import setting_file
 from kvcache_sim.scenario.trace_section import TraceChanges
 from kvcache_sim.scenario.validation import at_location, check
 from kvcache_sim.scenario.yaml_tree import Tree
-from kvcache_sim.serving.router.contract import Needs
 from kvcache_sim.serving.router.registry import needs_of
 
 
@@ -35,11 +35,8 @@ def fill(model: ScenarioModel, directory: Path, tree: Tree) -> ScenarioModel:
     """
     model = with_trace_block(with_machines_of_pools(_absolute(model, directory, tree), tree), tree)
     model = with_machines_of_ranks(model, tree)
-    router = decode = needs_of(model.router.policy)
-    if "handover" in tree.values:
-        decode = needs_of(model.handover.router)
-    if router.defaults or decode.defaults:
-        model = _with_router_defaults(model, tree, router, decode)
+    if model.router != RouterSection() or "handover" in tree.values:
+        model = _with_router_defaults(model, tree)
     model = replace(model, workload=_workload(model, tree))
     step_time = model.replica.step_time
     named = model.model or at_location(tree, ("replica", "step_time"), lambda: measured_on(step_time).model)
@@ -56,8 +53,11 @@ def fill(model: ScenarioModel, directory: Path, tree: Tree) -> ScenarioModel:
     return replace(model, tiers=common.tiers, replica=common.replica)
 
 
-def _with_router_defaults(model: ScenarioModel, tree: Tree, router: Needs, decode: Needs) -> ScenarioModel:
+def _with_router_defaults(model: ScenarioModel, tree: Tree) -> ScenarioModel:
     """Return the scenario with the routers' own defaults of the keys that it leaves open."""
+    router = decode = needs_of(model.router.policy)
+    if "handover" in tree.values:
+        decode = needs_of(model.handover.router)
     given = tree.values.get("router")
     of_decode = {key: value for key, value in decode.defaults.items() if key not in router.keys}
     own = of_decode | dict(router.defaults)

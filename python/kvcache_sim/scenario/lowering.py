@@ -27,7 +27,12 @@ from kvcache_sim.model.step_time import StepTime, zero_step_time
 from kvcache_sim.model.step_times import load_step_time
 from kvcache_sim.scenario.cache_groups import cache_groups
 from kvcache_sim.scenario.channels import Wiring
-from kvcache_sim.scenario.cluster_sections import model_of_machine, models_settings, tenancy
+from kvcache_sim.scenario.cluster_sections import (
+    FleetSection,
+    model_of_machine,
+    models_settings,
+    tenancy,
+)
 from kvcache_sim.scenario.engine_tiers import chunk_tokens, lower_semantics, lower_write, storage_prefetch
 from kvcache_sim.scenario.fleet import membership_plan
 from kvcache_sim.scenario.fleet_events import fleet_events, with_slow_channels
@@ -42,7 +47,7 @@ from kvcache_sim.scenario.shared_pool import pool_settings, with_pool
 from kvcache_sim.scenario.speculation import speculation
 from kvcache_sim.scenario.validation import at_location
 from kvcache_sim.scenario.yaml_tree import Tree
-from kvcache_sim.serving.queue import served_as
+from kvcache_sim.serving.membership.plan import MembershipPlan
 from kvcache_sim.serving.settings import (
     ClusterSettings,
     HandoverSettings,
@@ -61,8 +66,11 @@ def lower(
     ``model.model`` must be set. Raises UsageError for an unknown model or step-time set and for a tier
     smaller than one block.
     """
-    wiring = with_pool(wiring, model.cluster.pool, tree)
-    wiring = with_slow_channels(wiring, fleet_events(model, tree))
+    pool, fleet = model.cluster.pool, model.fleet
+    if pool is not None:
+        wiring = with_pool(wiring, pool, tree)
+    if fleet.plan or fleet.faults:
+        wiring = with_slow_channels(wiring, fleet_events(model, tree))
     cache = _cache(model, tree)
     block_bytes = cache.block_bytes
     step_times: dict[tuple[str, ...], StepTime] = {}
@@ -102,10 +110,12 @@ def lower(
         movement=_movement(model),
         router=_router(model.router),
         handover=_handover(model.handover, wiring.handovers),
-        pool=pool_settings(model.cluster.pool, model.cache.policy, block_bytes, tree),
-        membership=membership_plan(model, tree, (block_bytes, cache.block_size_tokens)),
-        tenants=tenancy(model.tenants),
-        models=models_settings(model.models),
+        pool=None if pool is None else pool_settings(pool, model.cache.policy, block_bytes, tree),
+        membership=MembershipPlan()
+        if fleet == FleetSection()
+        else membership_plan(model, tree, (block_bytes, cache.block_size_tokens)),
+        tenants=None if model.tenants is None else tenancy(model.tenants),
+        models=None if model.models is None else models_settings(model.models),
         seed=model.seed,
     )
 
@@ -131,8 +141,7 @@ def with_host(replica: ReplicaSection) -> ReplicaSection:
 
 def _named(model: ScenarioModel, machine: int) -> str | None:
     """Return the name of a machine's own model; None if it serves the scenario's."""
-    own = model_of_machine(model.models, machine)
-    return None if own is None else own.model
+    return None if model.models is None else model_of_machine(model.models, machine).model
 
 
 def _served(model: ScenarioModel, machine: int) -> ModelSpec:
@@ -230,10 +239,9 @@ def _replica(replica: ReplicaSection, seed: int) -> ReplicaSettings:
     return lowered(
         ReplicaSettings,
         replica,
-        queue_order=served_as(replica.queue_order),
         ranks=replica.dp,
         stages=replica.pp or 1,
-        speculation=speculation(replica.speculation, seed),
+        speculation=None if replica.speculation is None else speculation(replica.speculation, seed),
     )
 
 

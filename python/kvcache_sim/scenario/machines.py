@@ -7,7 +7,7 @@ from typing import Any
 from msgspec.structs import replace
 
 from kvcache_sim.errors import UsageError
-from kvcache_sim.scenario.cluster_sections import model_of_machine, own_settings
+from kvcache_sim.scenario.cluster_sections import model_of_machine
 from kvcache_sim.scenario.context_length import CONTEXT, refuse_small_gpu, with_context_length
 from kvcache_sim.scenario.fleet_events import fleet_events
 from kvcache_sim.scenario.gpu_memory import GPU_CAPACITY, with_gpu_capacity
@@ -32,13 +32,16 @@ def build_machines(model: ScenarioModel, tree: Tree) -> tuple[MachineSection, ..
         )
     written: dict[str, Any] = {k: tree.values[k] for k in ("tiers", "replica") if k in tree.values}
     machines = []
-    joining = sum(event.do == "join" for event in fleet_events(model, tree))
-    scaling = model.fleet.scaling
+    fleet, joining = model.fleet, 0
+    if fleet.plan or fleet.faults:
+        joining = sum(event.do == "join" for event in fleet_events(model, tree))
+    scaling = fleet.scaling
     for index in range(max(count + joining, 0 if scaling is None else scaling.most)):
         own = model.machines[index] if index < len(model.machines) else {}
-        own = _overlay(own_settings(model.models, index), own)
         role = pool_role(model, index)
-        served = model_of_machine(model.models, index)
+        served = None if model.models is None else model_of_machine(model.models, index)
+        if served is not None and served.step_time is not None:
+            own = _overlay({"replica": {"step_time": served.step_time}}, own)
         its = model if served is None else replace(model, model=served.model or model.model)
         if own or its.model != model.model:
             base = {**written, "role": role}

@@ -82,8 +82,9 @@ def refuse_broken_plugins(tree: Tree) -> None:
 
     Where a run is read nothing is imported.
     """
-    if may_load():
-        for path, name in plugins_of(tree):
+    named = plugins_of(tree)
+    if named and may_load():
+        for path, name in named:
             at_location(tree, path, partial(_kind_of(path).maker, name))
 
 

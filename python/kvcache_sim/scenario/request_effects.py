@@ -22,9 +22,10 @@ from kvcache_sim.serving.router.registry import ROUTERS, needs_of, readers_of
 
 def of_tenants(model: ScenarioModel) -> Iterator[Finding]:
     """Yield tenant settings without effect or in conflict with other settings, and the reason."""
-    own, settings = model.tenants, tenancy(model.tenants)
-    if own is None or settings is None:
+    own = model.tenants
+    if own is None:
         return
+    settings = tenancy(own)
     for key, why in _idle_of_tenants(own):
         yield ("tenants", *key), why
     if settings.holds_back and model.replica.instant:
@@ -42,7 +43,7 @@ def of_tenants(model: ScenarioModel) -> Iterator[Finding]:
 def _idle_of_tenants(own: TenantsSection) -> Iterator[tuple[tuple[Any, ...], str]]:
     """Yield keys of the section without effect, and the reason."""
     settings = tenancy(own)
-    if own.order != "in-turn" and settings is not None and not settings.holds_back:
+    if own.order != "in-turn" and not settings.holds_back:
         yield ("order",), "no request waits for its turn: set tenants.max_in_flight"
     for name, each in own.of.items():
         if own.max_in_flight is None:

@@ -71,7 +71,7 @@ class RouterSection(Section):
     ] = 1.5
     scorers: Annotated[
         dict[ScorerName, Annotated[float, Meta(ge=0, le=MAX_COUNT)]], about("weighted: weight by scorer")
-    ] = field(default_factory=lambda: RouterSettings().scorers)
+    ] = field(default_factory=RouterSettings().scorers.copy)
     kv_aware_threshold: Annotated[CountOrZero, about("kvaware: most uncached tokens of a prompt")] = 2000
     load_weight: Annotated[
         float, about("loadaware: weight of load relative to the cached share", ge=0, le=1e6)

@@ -21,13 +21,11 @@ from kvcache_sim.tiers import STAGING, TIERS
 _PATH = "cluster", "pool"
 
 
-def with_pool(wiring: Wiring, pool: SharedPoolSection | None, tree: Tree) -> Wiring:
+def with_pool(wiring: Wiring, pool: SharedPoolSection, tree: Tree) -> Wiring:
     """Return the wiring with the channels between each machine and the pool, which has the next index.
 
     Raises UsageError if a channel of the scenario has the name of one of them.
     """
-    if pool is None:
-        return wiring
     channels, pairs = dict(wiring.channels), dict(wiring.network.pairs)
     own, number = pool.channels, len(wiring.edge_channels)
     for name in POOL_CHANNELS:
@@ -42,12 +40,8 @@ def with_pool(wiring: Wiring, pool: SharedPoolSection | None, tree: Tree) -> Wir
     return replace(wiring, channels=channels, network=replace(wiring.network, pairs=pairs))
 
 
-def pool_settings(
-    own: SharedPoolSection | None, policy: str, block_bytes: int, tree: Tree
-) -> PoolSettings | None:
+def pool_settings(own: SharedPoolSection, policy: str, block_bytes: int, tree: Tree) -> PoolSettings:
     """Return the pool's capacity and policy; UsageError if it is smaller than one block."""
-    if own is None:
-        return None
     capacity: Capacity = own.capacity
     blocks = capacity.blocks if capacity.size_bytes is None else capacity.size_bytes // block_bytes
     if blocks == 0:

@@ -16,14 +16,12 @@ from kvcache_sim.serving.speculation import SpeculationSettings
 _WHERE = "replica.speculation"
 
 
-def speculation(section: SpeculationSection | None, seed: int) -> SpeculationSettings | None:
+def speculation(section: SpeculationSection, seed: int) -> SpeculationSettings:
     """Return the settings of speculative decoding, drawn from the seed's stream ``speculation``.
 
-    None without the section. Raises UsageError unless exactly one of ``acceptance`` and ``mean_length`` is
+    Raises UsageError unless exactly one of ``acceptance`` and ``mean_length`` is
     given.
     """
-    if section is None:
-        return None
     key = int(stream(seed, "speculation").integers(1 << 63))
     return SpeculationSettings(_rates(section), section.draft_time, section.eagle, key)
 
@@ -59,10 +57,10 @@ def _share(accepted: float, k: int) -> float:
     return high if accepted else 0.0
 
 
-def findings(model: ScenarioModel, replica: ReplicaSection) -> Iterator[tuple[str, str]]:
+def findings(
+    model: ScenarioModel, replica: ReplicaSection, drafts: SpeculationSection
+) -> Iterator[tuple[str, str]]:
     """Yield (key of the replica, reason) if drafts conflict with other settings."""
-    if replica.speculation is None:
-        return
     if replica.instant:
         yield "speculation", "replica.instant is true: no step takes time"
     elif replica.scheduler != "kvsim":
@@ -72,10 +70,10 @@ def findings(model: ScenarioModel, replica: ReplicaSection) -> Iterator[tuple[st
     elif model.pools.prefill or model.pools.decode:
         yield "speculation", "drafts are not handed over between machines"
     elif (groups := cache_groups(model)) is not None and (
-        why := _with_groups(groups, replica.speculation, lower_semantics(model) is not None)
+        why := _with_groups(groups, drafts, lower_semantics(model) is not None)
     ):
         yield "speculation", why
-    elif replica.speculation.eagle and not model.cache.enabled:
+    elif drafts.eagle and not model.cache.enabled:
         yield "speculation", "cache.enabled is false: no hit loses its last block"
 
 

@@ -158,7 +158,7 @@ class RouterSettings(Value):
     #: The engines' figures are those of the last multiple of this; 0: current.
     view_interval_ns: int = 0
     #: Of ``weighted``: weight by scorer.
-    scorers: dict[str, float] = field(default_factory=lambda: {"prefix": 3.0, "kv-use": 2.0, "queue": 2.0})
+    scorers: dict[str, float] = field(default_factory={"prefix": 3.0, "kv-use": 2.0, "queue": 2.0}.copy)
     #: Of ``dynamo-kv``: 0 chooses the least cost, larger values spread requests.
     temperature: float = 0.0
     #: Of ``kvaware``: most tokens of a prompt that may be missing on its machine.
