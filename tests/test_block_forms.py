@@ -10,8 +10,7 @@ import pytest
 from examples import examples
 from hypothesis import given
 from hypothesis import strategies as st
-from kvcache_sim.cache.block_form import BlockForm
-from kvcache_sim.cache.settings import MovementSettings
+from kvcache_sim.cache.settings import BlockForm, MovementSettings
 from kvcache_sim.channels.settings import NetworkSettings
 from kvcache_sim.metrics.run import Run
 from kvcache_sim.scenario.load import scenario_from_text

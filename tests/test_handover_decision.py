@@ -11,8 +11,7 @@ from examples import examples
 from fleets import Fleet, Machine
 from hypothesis import given
 from hypothesis import strategies as st
-from kvcache_sim.cache.block_form import BlockForm
-from kvcache_sim.cache.settings import TierSettings
+from kvcache_sim.cache.settings import BlockForm, TierSettings
 from kvcache_sim.channels.settings import NetworkSettings
 from kvcache_sim.errors import UsageError
 from kvcache_sim.metrics.run import Run

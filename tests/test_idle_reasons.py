@@ -11,7 +11,8 @@ from types import SimpleNamespace as Any
 
 import pytest
 from kvcache_sim.errors import UsageError
-from kvcache_sim.scenario import effects, engine_effects, fleet, objectives, pools, shared_pool
+from kvcache_sim.scenario import effects, engine_effects, fleet, objectives, shared_pool
+from kvcache_sim.scenario import machines as of_machines
 from kvcache_sim.scenario.cluster_sections import (
     FaultSection,
     FleetEventSection,
@@ -20,8 +21,8 @@ from kvcache_sim.scenario.cluster_sections import (
     ScalingSection,
     SharedPoolSection,
 )
+from kvcache_sim.scenario.machine_sections import ReplicaSection, TierSection, TiersSection
 from kvcache_sim.scenario.quantities import Capacity
-from kvcache_sim.scenario.replica_section import ReplicaSection
 from kvcache_sim.scenario.request_effects import idle_of_router
 from kvcache_sim.scenario.router_section import RouterIndexSection, RouterSection, RouterViewSection
 from kvcache_sim.scenario.schema import (
@@ -38,7 +39,6 @@ from kvcache_sim.scenario.schema import (
     SloClassSection,
     SloSection,
 )
-from kvcache_sim.scenario.tiers_section import TierSection, TiersSection
 from kvcache_sim.scenario.yaml_tree import Tree
 from kvcache_sim.serving.handover.rules import RULES
 
@@ -414,7 +414,7 @@ def test_every_reason_of_pools_and_handovers(seed: int):
         cache=CacheSection(accounting="simplified" if c.simplified else "detailed"),
         replica=ReplicaSection(instant=c.instant), machines=[{"role": role} for role in c.roles] if c.named else [],
     )  # fmt: skip
-    found = pools.findings(model, [machine(model.replica, *c.lower, role=role) for role in c.roles])
+    found = of_machines.of_roles(model, [machine(model.replica, *c.lower, role=role) for role in c.roles])
     own = [(".".join(map(str, one[0])), type(one).__name__ == "Contradiction") for one in found]
     assert sorted(own) == sorted(reasons_of_pools(c))
 
@@ -564,11 +564,11 @@ def test_pools_and_ranks_have_their_machines(given, prefill, decode, dp, policy)
     )
     fewer, ragged = given and given < prefill + decode, given and given % dp
     with pytest.raises(UsageError) if fewer or ragged else nullcontext():
-        made = pools.with_machines_of_ranks(pools.with_machines_of_pools(model, tree), tree)
+        made = of_machines.with_machines_of_ranks(of_machines.with_machines_of_pools(model, tree), tree)
         assert made.cluster.machines == (given or max(prefill + decode, dp))
         assert made.router.policy == (policy or ("least-loaded" if dp == 1 else "vllm-dp"))
         role = ["prefill"] * prefill + ["decode"] * decode + ["both"]
-        assert [pools.pool_role(made, index) for index in range(len(role))] == role
+        assert [of_machines.pool_role(made, index) for index in range(len(role))] == role
 
 
 @pytest.mark.parametrize("enabled", [True, False])

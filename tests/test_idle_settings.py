@@ -25,7 +25,7 @@ from kvcache_sim.scenario.cluster_sections import (
 )
 from kvcache_sim.scenario.idle import IdleError
 from kvcache_sim.scenario.load import varied_from_text
-from kvcache_sim.scenario.replica_section import ReplicaSection
+from kvcache_sim.scenario.machine_sections import ReplicaSection
 from kvcache_sim.scenario.router_section import RouterIndexSection, RouterSection, RouterViewSection
 from kvcache_sim.scenario.schema import (
     CacheSection,

@@ -12,7 +12,7 @@ from kvcache_sim.cli.main import run as kvsim
 from kvcache_sim.errors import EXIT_INTERNAL, EXIT_USAGE, KvsimError, UsageError
 from kvcache_sim.policies.resolve import parse_variant
 from kvcache_sim.scenario.load import load_scenario, scenario_from_text
-from kvcache_sim.scenario.policy_names import POLICY_KINDS
+from kvcache_sim.scenario.policy_kinds import POLICY_KINDS
 from kvcache_sim.scenario.requests import read_requests
 from kvcache_sim.scenario.resolved import to_yaml
 from kvcache_sim.simulation import simulate

@@ -13,8 +13,13 @@ from kvcache_sim.cache.settings import CacheSettings, MovementSettings
 from kvcache_sim.scenario.cluster_sections import ScalingSection
 from kvcache_sim.scenario.json_schema import json_schema
 from kvcache_sim.scenario.load import load_scenario
+from kvcache_sim.scenario.machine_sections import (
+    ReplicaSection,
+    SpeculationSection,
+    TierSection,
+    TiersSection,
+)
 from kvcache_sim.scenario.quantities import Capacity
-from kvcache_sim.scenario.replica_section import ReplicaSection, SpeculationSection
 from kvcache_sim.scenario.router_section import RouterSection
 from kvcache_sim.scenario.schema import (
     CacheSection,
@@ -28,7 +33,6 @@ from kvcache_sim.scenario.schema import (
     WriteSection,
 )
 from kvcache_sim.scenario.section import Section, changed, converted, defaults, keys, parts, plain_values
-from kvcache_sim.scenario.tiers_section import TierSection, TiersSection
 from kvcache_sim.scenario.trace_section import RetentionSection
 from kvcache_sim.serving.membership.scaling_policy.settings import ScalingSettings
 from kvcache_sim.serving.settings import HandoverSettings, ReplicaSettings, RouterSettings

@@ -16,9 +16,8 @@ from hypothesis import strategies as st
 from kvcache_sim.errors import TraceError, UsageError
 from kvcache_sim.workload.readers import ReadSettings, read_report, read_trace
 from kvcache_sim.workload.readers.csv_rows import SCHEMAS
-from kvcache_sim.workload.readers.format import SIGNS
+from kvcache_sim.workload.readers.format import FORMATS, SIGNS
 from kvcache_sim.workload.readers.json_rows import stated_block
-from kvcache_sim.workload.readers.registry import FORMATS
 from shared_files import shared
 
 

@@ -20,7 +20,7 @@ from kvcache_sim.policies.table import POLICIES
 from kvcache_sim.scenario.key_list import key_lines
 from kvcache_sim.scenario.presets import preset_names
 from kvcache_sim.workload.generate import KINDS
-from kvcache_sim.workload.readers.registry import FORMATS
+from kvcache_sim.workload.readers.format import FORMATS
 
 
 def surface() -> list[str]:

@@ -5,11 +5,18 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from kvcache_sim import _core
-from kvcache_sim.cache.block_form import BlockForm, FormsInCore, forms_in_core
 from kvcache_sim.cache.pool import PoolNode
 from kvcache_sim.cache.prefetch import PREFETCH, PREFETCHES
 from kvcache_sim.cache.prefetch.policy import PrefetchPolicy
-from kvcache_sim.cache.settings import CacheSettings, MovementSettings, PoolSettings, TierSettings
+from kvcache_sim.cache.settings import (
+    BlockForm,
+    CacheSettings,
+    FormsInCore,
+    MovementSettings,
+    PoolSettings,
+    TierSettings,
+    forms_in_core,
+)
 from kvcache_sim.cache.store import SharesPrefixes
 from kvcache_sim.cache.store_kinds import store_kind
 from kvcache_sim.cache.stores import CoreStore, StoreMaker

@@ -6,10 +6,10 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from kvcache_sim import _core
-from kvcache_sim.cache.block_form import FormsInCore
 from kvcache_sim.cache.fetch import FETCHES
 from kvcache_sim.cache.machine import Machine
 from kvcache_sim.cache.prefetch import PREFETCHES
+from kvcache_sim.cache.settings import FormsInCore
 from kvcache_sim.cache.write import WRITES
 from kvcache_sim.cache.write.edge import EdgeWrites
 from kvcache_sim.channels.choice.policy import Sending

@@ -26,7 +26,7 @@ def list_policies(as_json: AsJson = False) -> None:
     """
     from kvcache_sim.policies.plugins.load import entry_point_names
     from kvcache_sim.policies.table import POLICIES
-    from kvcache_sim.scenario.policy_names import POLICY_KINDS
+    from kvcache_sim.scenario.policy_kinds import POLICY_KINDS
 
     kinds = {".".join(map(str, key)): kind for key, kind in POLICY_KINDS.items()}
     if as_json:

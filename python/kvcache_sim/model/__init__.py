@@ -8,7 +8,6 @@
 - ``calibration``          step-time models fitted to measured iterations and kernels, with their errors
 - ``catalog``              the packaged data files, by folder and name
 - ``channels``             channel presets: latency, cost per piece and bandwidth of real links
-- ``context_length``       the context that a model's configuration states
 - ``dtypes``               number formats of weights and KV
 - ``hosts``                host presets: CPU time around the steps of a real deployment
 - ``hugging_face``         models from Hugging Face configurations
@@ -21,7 +20,7 @@
 - ``rank_work``            what data-parallel ranks share in a step: experts, exchange, agreement
 - ``shared_time``          that time by the tokens of the ranks, as the core takes it
 - ``model_file``           models by name or file
-- ``model_spec``           a language model as a list of layer groups
+- ``model_spec``           a language model as a list of layer groups, and the context that it states
 - ``parametric``           the parametric source: step time from a few fitted coefficients
 - ``residual_grid``        residuals of a table's linear terms, sampled on a grid of two counts
 - ``roofline``             the roofline source: step time for any model on any GPU

@@ -5,11 +5,12 @@ A kernel also has a fixed cost, however small it is.
 
 from __future__ import annotations
 
-from dataclasses import MISSING, fields, replace
+from dataclasses import MISSING, fields
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+from msgspec.structs import replace
 from numpy.typing import NDArray
 
 from kvcache_sim.errors import UsageError
@@ -80,7 +81,7 @@ def kernel_rates(table: dict[str, Any] | None, where: str) -> KernelRates:
     """
     if table is None:
         return UNMEASURED
-    number: dict[str, type | tuple[type, ...]] = dict.fromkeys(KernelRates.__dataclass_fields__, (int, float))
+    number: dict[str, type | tuple[type, ...]] = dict.fromkeys(KernelRates.__struct_fields__, (int, float))
     check_keys(table, number | {"source": str, "mixed_kv_range": list}, where)
     for key, value in table.items():
         if isinstance(value, (int, float)) and not _allowed(key, value):

@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import re
-from dataclasses import MISSING, Field, fields
 from functools import cache
 from itertools import chain
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
+
+from msgspec.structs import FieldInfo, fields
 
 from kvcache_sim.errors import UsageError
 from kvcache_sim.model.attention import Attention, HeadAttention, LinearAttention
 from kvcache_sim.model.catalog import check_keys, entry_names, read_entry, read_toml, unknown_name
-from kvcache_sim.model.context_length import LENGTH_KEYS, ContextLength, context_length
 from kvcache_sim.model.dtypes import KV_DTYPES, check_dtype
 from kvcache_sim.model.latent_attention import CompressedAttention, Indexer, LatentAttention
 from kvcache_sim.model.layer_group import (
@@ -24,7 +24,7 @@ from kvcache_sim.model.layer_group import (
     layers_text,
     parse_layers,
 )
-from kvcache_sim.model.model_spec import SAMPLING, ModelSpec
+from kvcache_sim.model.model_spec import LENGTH_KEYS, SAMPLING, ContextLength, ModelSpec, context_length
 
 _ATTENTION: dict[str, type[Any]] = {
     "full": HeadAttention,
@@ -65,7 +65,7 @@ def parse_model(table: dict[str, Any], name: str, where: str) -> ModelSpec:
         if not table.get(key):
             raise UsageError(f"no {key}", where=where, hint="kvsim models new writes a file to start from")
     weights = table.get("weights", {})
-    check_keys(weights, {field.name: str for field in fields(WeightDtypes)}, f"{where} [weights]")
+    check_keys(weights, dict.fromkeys(WeightDtypes.__struct_fields__, str), f"{where} [weights]")
     for dtype in weights.values():
         check_dtype(dtype, f"{where} [weights]")
     stated = table.get("params_total")
@@ -135,20 +135,18 @@ def _filled(made: type[Any], table: dict[str, Any], where: str) -> Any:
     own = {field.name: field for field in fields(made)}
     check_keys(table, {name: _type(field) for name, field in own.items()}, where)
     for name, field in own.items():
-        needed = field.default is MISSING
-        if needed and name not in table:
+        if field.required and name not in table:
             raise UsageError(f"no {name}", where=where)
-        least = 1 if needed else 0
+        least = 1 if field.required else 0
         if isinstance(table.get(name), int) and table[name] < least:
             raise UsageError(f"{name} is too small", where=where, got=str(table[name]))
     return made(**table)
 
 
-def _type(field: Field[Any]) -> type | tuple[type, ...]:
-    named = str(field.type)
-    if named.startswith("Indexer"):
+def _type(field: FieldInfo) -> type | tuple[type, ...]:
+    if Indexer in get_args(field.type):
         return (Indexer, dict)
-    return str if named == "str" else int
+    return str if field.type is str else int
 
 
 def model_text(model: ModelSpec) -> str:

@@ -236,7 +236,7 @@ def parametric_step_time(coefficients: dict[str, Any], where: str) -> Parametric
     finite, an exponent below 1, or base points that do not rise.
     """
     number = (int, float)
-    known: dict[str, type | tuple[type, ...]] = dict.fromkeys(ParametricStepTime.__dataclass_fields__, number)
+    known: dict[str, type | tuple[type, ...]] = dict.fromkeys(ParametricStepTime.__struct_fields__, number)
     known |= dict.fromkeys(_WHOLE, int)
     known |= {key: list for key in known if key.endswith("_points")}
     check_keys(coefficients, known, where)

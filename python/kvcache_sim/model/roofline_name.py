@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
-from dataclasses import replace
 
 from kvcache_sim.errors import UsageError
 from kvcache_sim.model.dtypes import DTYPES, KV_DTYPES
-from kvcache_sim.model.layer_group import WeightDtypes
 from kvcache_sim.model.model_file import load_model, names_model_file
 from kvcache_sim.model.model_spec import ModelSpec
 from kvcache_sim.values import Value
@@ -56,21 +54,13 @@ class RooflineName(Value):
 
     def spec(self) -> ModelSpec:
         """Return the model with the formats of the name; raises UsageError as ``load_model``."""
-        return with_dtypes(load_model(self.model), self.weight_dtype, self.kv_dtype)
+        return load_model(self.model).with_dtypes(self.weight_dtype, self.kv_dtype)
 
     def absolute(self, absolute: Callable[[str], str]) -> str:
         """Return the name with its files replaced by ``absolute``."""
         model = absolute(self.model) if names_model_file(self.model) else self.model
         gpu = absolute(self.gpu) if self.gpu.endswith(".toml") else self.gpu
         return f"{model}@{gpu}" + (f":{','.join(self.options)}" if self.options else "")
-
-
-def with_dtypes(model: ModelSpec, weight_dtype: str, kv_dtype: str) -> ModelSpec:
-    """Return a model with other formats of weights and KV; an empty name keeps the model's own format."""
-    if weight_dtype:
-        weights = WeightDtypes(weight_dtype, weight_dtype, weight_dtype, model.weights.embedding)
-        model = replace(model, weights=weights)
-    return replace(model, kv_dtype=kv_dtype) if kv_dtype else model
 
 
 def parse_roofline(text: str) -> RooflineName:

@@ -3,18 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from functools import cache
 
 import numpy as np
 from numpy.typing import NDArray
 
 from kvcache_sim.errors import UsageError
-from kvcache_sim.model.aiconfigurator.deployment import PREFIX
-from kvcache_sim.model.catalog import read_entry
 from kvcache_sim.model.gpus import SUSTAINED_COMPUTE, GpuSpec, load_gpu
 from kvcache_sim.model.model_spec import ModelSpec
 from kvcache_sim.model.step_time import StepTime, StepTimeTable
-from kvcache_sim.model.step_times import measured_on, same_shape_set, step_time_names
+from kvcache_sim.model.step_times import is_sum_of_kernels, measured_on
 from kvcache_sim.values import Value
 
 _NS_PER_MS, _FS_PER_MS = 1e6, 1e12
@@ -38,24 +35,6 @@ UNCAPPED_MS = 42.0
 #: Decodes alongside chunks from which these find the clocks down (sustained-mixes.csv: 32 no, 128 yes).
 CAPPED_DECODES = 256
 _SLOPE_TOKENS = 8192
-
-
-@cache
-def is_sum_of_kernels(name: str) -> bool:
-    """Return True for rooflines, kernel tables and sets composed of these: kernels that were timed alone.
-
-    Kernels of the RTX sets were timed inside vLLM with its sampler; sets of iterations have all of a step.
-    """
-    if name.startswith(("roofline:", PREFIX)):
-        return True
-    packaged = name
-    if name not in step_time_names():
-        same = same_shape_set(name)
-        if same is None:
-            return False
-        packaged = same[0]
-    entry = read_entry("step_times", "step time", packaged)
-    return "iter_composed_a100_h100" in str(entry.get("source"))
 
 
 def clocks_measured(gpu: GpuSpec) -> bool:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import tomllib
 from collections.abc import Callable
 from functools import cache
 from pathlib import Path
@@ -11,7 +10,14 @@ from typing import Any
 
 from kvcache_sim.errors import UsageError
 from kvcache_sim.model.aiconfigurator.deployment import PREFIX, deployed_dtypes, deployed_names, is_local
-from kvcache_sim.model.catalog import entry_names, near_names, read_entry, topology_suffix, unknown_name
+from kvcache_sim.model.catalog import (
+    entry_names,
+    near_names,
+    read_entry,
+    read_toml,
+    topology_suffix,
+    unknown_name,
+)
 from kvcache_sim.model.gpus import load_gpu
 from kvcache_sim.model.linear import LINEAR, LINEAR_MODEL, parse_linear
 from kvcache_sim.model.parametric import parametric_step_time
@@ -222,12 +228,7 @@ def _from_file(path: Path) -> StepTime:
 
 
 def _read_file(path: Path) -> dict[str, Any]:
-    try:
-        entry = tomllib.loads(path.read_text(encoding="utf-8"))
-    except OSError:
-        raise UsageError("step-time file not found", where=str(path)) from None
-    except (ValueError, RecursionError) as error:
-        raise UsageError(f"not a step-time file: {error}", where=str(path)) from None
+    entry = read_toml(path, "step-time")
     if not isinstance(entry.get("coefficients"), dict):
         raise UsageError("step-time file without a [coefficients] table", where=str(path))
     return entry
@@ -269,3 +270,21 @@ def _packaged_measured_on(name: str) -> MeasuredOn:
 
 def _measured_on(entry: dict[str, Any]) -> MeasuredOn:
     return MeasuredOn(entry.get("model"), entry.get("gpu"), int(entry.get("tensor_parallel", 1)))
+
+
+@cache
+def is_sum_of_kernels(name: str) -> bool:
+    """Return True for rooflines, kernel tables and sets composed of these: kernels that were timed alone.
+
+    Kernels of the RTX sets were timed inside vLLM with its sampler; sets of iterations have all of a step.
+    """
+    if name.startswith(("roofline:", PREFIX)):
+        return True
+    packaged = name
+    if name not in step_time_names():
+        same = same_shape_set(name)
+        if same is None:
+            return False
+        packaged = same[0]
+    entry = read_entry("step_times", "step time", packaged)
+    return "iter_composed_a100_h100" in str(entry.get("source"))

@@ -1,25 +1,21 @@
 """Scenarios: strict YAML, validated and lowered to the settings of the simulation.
 
 - ``load``        entry point: file, ``--set`` values and a trace → ``Scenario``
-- ``yaml_tree``   strict YAML with the line and column of every key
-- ``overrides``   ``--set a.b=c``
+- ``yaml_tree``   strict YAML with the line and column of every key, and ``--set a.b=c``
 - ``schema``      every key, its type, default and meaning
 - ``section``     base of all sections: frozen structs, checked by msgspec
 - ``quantities``  fields with units
 - ``validation``  the first error of a scenario, as one line with its location
-- ``machines``    ``machines[k]`` merged over the common settings
-- ``filling``     defaults that depend on other keys: paths, generator defaults, model
-- ``gpu_memory``    ``capacity: auto``
+- ``machines``    number and roles of machines, and ``machines[k]`` merged over the common settings
+- ``filling``     defaults that depend on other keys: paths, trace, generator and router defaults, model
+- ``gpu_memory``  blocks and context that GPU memory holds: ``capacity: auto``, ``max_model_len``
 - ``channels``    assignment of channels to edges
 - ``effects``     refusal of settings that could not have an effect
-- ``eviction``    the eviction policies available under each cache semantics
 - ``lowering``    to ``ClusterSettings``
 - ``resolved``    every default written out, and the hash of the settings that decide a run
 - ``cost``        the cost of a run at given prices
 - ``requests``    the trace or the generated workload
 - ``launch``      engines' launch lines as scenarios, and scenarios as launch lines
-- ``context_length`` most tokens of a prompt and its answer
-- ``cache_groups`` the KV cache groups of a hybrid model
 - ``engine_effects`` engine, context-window, stage and rank settings without effect, on each machine
 - ``engine_tiers`` tiers below the GPU with an engine's own semantics
 - ``execute``     from a checked scenario to a finished run in its directory
@@ -32,21 +28,18 @@
 - ``measure``     the ``measure`` section as settings of the metrics package
 - ``objectives``  the ``slo`` section as the limits of the summary
 - ``key_suggestions`` suggestions for an unknown key: an engine's flag, or a key of another section
-- ``policy_names`` settings that name a policy
-- ``pools``       prefill and decode pools, and settings that need both
+- ``policy_kinds`` keys that name a policy
+- ``policy_names`` policies that a scenario names: plug-ins' files, unknown and broken ones
+- ``machine_sections`` the sections ``tiers`` and ``replica`` of a machine
 - ``presets``     scenarios that come with the package
-- ``read_settings`` the ``trace`` section as the reader's settings, and the block size of its file
 - ``request_effects`` tenants, models, adapters and hints of rows that could not have an effect
 - ``record_window`` ``--record all[:FROM..TO]``: the part of a run that is recorded in full
-- ``replica_section`` the section ``replica`` of a machine
 - ``router_section`` the section ``router`` of a scenario
-- ``setting_files`` absolute paths of the files that settings name
-- ``served_model`` the language model that a scenario serves, compared with the model of its step times
+- ``served_model`` the language model that a scenario serves: formats, cache groups, and its step times' model
 - ``shared_pool`` a shared pool node of a scenario as settings
 - ``speculation`` ``replica.speculation``
 - ``step_time_source`` the source of a run's step times and its stated error
 - ``subject``     a one-line summary of a scenario: model, GPUs, tiers, block, requests, router
-- ``tiers_section`` the section ``tiers``: the tiers of a machine
 - ``trace_section`` the section ``trace``: requests from a file, and changes to them
 - ``workload_defaults`` a generated workload with every default of its kind written out
 """

@@ -26,12 +26,10 @@ from kvcache_sim.channels.settings import ChannelSettings, NetworkSettings
 from kvcache_sim.errors import UsageError
 from kvcache_sim.model.channels import load_channel
 from kvcache_sim.scenario.idle import IdleError
-from kvcache_sim.scenario.pools import hands_over
 from kvcache_sim.scenario.schema import ChannelSection, MachineSection, ScenarioModel
 from kvcache_sim.scenario.section import lowered
-from kvcache_sim.scenario.setting_files import setting_file
 from kvcache_sim.scenario.validation import at_location
-from kvcache_sim.scenario.yaml_tree import Tree
+from kvcache_sim.scenario.yaml_tree import Tree, setting_file
 from kvcache_sim.tier_table import ROWS
 from kvcache_sim.tiers import (
     COMPUTE,
@@ -220,11 +218,18 @@ def _figures(preset: str) -> dict[str, int]:
     }
 
 
+def _hands_over(machines: Sequence[MachineSection]) -> list[tuple[int, int]]:
+    """Return the ordered pairs (source, target) of machines between which requests are handed over."""
+    sources = [m for m, machine in enumerate(machines) if machine.role == "prefill"]
+    targets = [m for m, machine in enumerate(machines) if machine.role != "prefill"]
+    return [(source, target) for source in sources for target in targets]
+
+
 def networks_of(model: ScenarioModel, machines: tuple[MachineSection, ...]) -> dict[str, NetworkClaims]:
     """Return the traffic between machines by tier: reads of other machines' KV, and hand-overs."""
     readers = range(len(machines)) if model.fetch.lookup == "cluster" else ()
     reads = [(owner, reader) for owner in readers for reader in readers if owner != reader]
-    pairs = {TIERS[STAGING]: reads, TIERS[COMPUTE]: hands_over(machines)}
+    pairs = {TIERS[STAGING]: reads, TIERS[COMPUTE]: _hands_over(machines)}
     return {tier: NetworkClaims(some) for tier, some in pairs.items() if some}
 
 

@@ -5,7 +5,7 @@ from typing import Annotated, Any, Literal
 
 from msgspec import Meta
 
-from kvcache_sim.scenario.policy_names import ScalingName
+from kvcache_sim.scenario.policy_kinds import ScalingName
 from kvcache_sim.scenario.quantities import (
     CapacityField,
     Count,

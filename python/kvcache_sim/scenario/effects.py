@@ -5,27 +5,25 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator, Sequence
 from itertools import pairwise
 
-from kvcache_sim.cache.block_form import FORM_KEYS
+from kvcache_sim.cache.settings import FORM_KEYS
 from kvcache_sim.cache.store_kinds import WITH_LOWER, Ability, beyond_store, store_kind
 from kvcache_sim.errors import UsageError
 from kvcache_sim.scenario import (
-    cache_groups,
     engine_effects,
     engine_tiers,
     fleet,
     objectives,
-    pools,
     request_effects,
     shared_pool,
 )
-from kvcache_sim.scenario.cache_groups import has_groups
 from kvcache_sim.scenario.channels import DEFAULT_CHANNELS, default_channel
 from kvcache_sim.scenario.idle import Contradiction, Finding, IdleError
+from kvcache_sim.scenario.machines import of_roles
 from kvcache_sim.scenario.request_effects import idle_of_router
 from kvcache_sim.scenario.router_section import RouterSection
 from kvcache_sim.scenario.schema import MachineSection, ScenarioModel
 from kvcache_sim.scenario.section import changed
-from kvcache_sim.scenario.served_model import served_model
+from kvcache_sim.scenario.served_model import has_groups, of_groups, served_model
 from kvcache_sim.scenario.yaml_tree import Path, Tree
 from kvcache_sim.tiers import COMPUTE, LOAD_EDGES, STAGING, TIERS, WRITE_EDGES
 
@@ -70,13 +68,13 @@ def _findings(
     if of_engine:
         yield from engine_effects.of_context_window(model, machines)
     yield from _kv_size(model, machines)
-    yield from cache_groups.findings(model, machines)
+    yield from of_groups(model, machines)
     if of_engine:
         yield from engine_effects.of_ranks(model, machines)
         yield from engine_effects.of_parallel(model, machines)
         yield from engine_effects.of_engine(model, machines)
     if "pools" in written or "handover" in written or "machines" in written:
-        yield from pools.findings(model, machines)
+        yield from of_roles(model, machines)
     yield from _forms(model, machines)
     if model.router != RouterSection():
         yield from idle_of_router(model, sum(machine.role != "decode" for machine in machines))

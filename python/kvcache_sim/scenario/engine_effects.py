@@ -5,15 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from kvcache_sim.model.adjusted import CAPTURED_TOKENS
-from kvcache_sim.model.served_kernels import is_sum_of_kernels
-from kvcache_sim.model.step_times import measured_on
+from kvcache_sim.model.step_times import is_sum_of_kernels, measured_on
 from kvcache_sim.scenario import speculation
-from kvcache_sim.scenario.cache_groups import cache_groups
 from kvcache_sim.scenario.idle import Contradiction, Finding
-from kvcache_sim.scenario.replica_section import ReplicaSection
+from kvcache_sim.scenario.machine_sections import ReplicaSection
 from kvcache_sim.scenario.schema import MachineSection, ScenarioModel
 from kvcache_sim.scenario.section import changed
-from kvcache_sim.scenario.served_model import served_model
+from kvcache_sim.scenario.served_model import cache_groups, served_model
 from kvcache_sim.scenario.yaml_tree import Path
 
 #: Settings that apply to a single engine's scheduler.

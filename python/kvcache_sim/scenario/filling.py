@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import Any
 
@@ -13,17 +14,20 @@ from kvcache_sim.model.aiconfigurator.deployment import PREFIX
 from kvcache_sim.model.model_file import names_model_file
 from kvcache_sim.model.step_times import load_step_time, measured_on, with_absolute_files
 from kvcache_sim.scenario import engine_tiers
-from kvcache_sim.scenario.context_length import CONTEXT, refuse_small_gpu, with_context_length
-from kvcache_sim.scenario.gpu_memory import GPU_CAPACITY, with_gpu_capacity
-from kvcache_sim.scenario.pools import with_machines_of_pools, with_machines_of_ranks
-from kvcache_sim.scenario.read_settings import with_trace_block
+from kvcache_sim.scenario.gpu_memory import (
+    CONTEXT,
+    GPU_CAPACITY,
+    refuse_small_gpu,
+    with_context_length,
+    with_gpu_capacity,
+)
+from kvcache_sim.scenario.machines import with_machines_of_pools, with_machines_of_ranks
 from kvcache_sim.scenario.router_section import RouterSection
 from kvcache_sim.scenario.schema import MachineSection, ScenarioModel
 from kvcache_sim.scenario.served_model import served_model
-from kvcache_sim.scenario.setting_files import setting_file
 from kvcache_sim.scenario.trace_section import TraceChanges
 from kvcache_sim.scenario.validation import at_location, check
-from kvcache_sim.scenario.yaml_tree import Tree
+from kvcache_sim.scenario.yaml_tree import Tree, setting_file
 from kvcache_sim.serving.router.registry import needs_of
 
 
@@ -33,7 +37,7 @@ def fill(model: ScenarioModel, directory: Path, tree: Tree) -> ScenarioModel:
     Raises UsageError for settings that a generator refuses, for an unknown model or step-time set, and if the
     model or the GPU's capacity cannot be determined.
     """
-    model = with_trace_block(with_machines_of_pools(_absolute(model, directory, tree), tree), tree)
+    model = _with_trace_block(with_machines_of_pools(_absolute(model, directory, tree), tree), tree)
     model = with_machines_of_ranks(model, tree)
     if model.router != RouterSection() or "handover" in tree.values:
         model = _with_router_defaults(model, tree)
@@ -51,6 +55,33 @@ def fill(model: ScenarioModel, directory: Path, tree: Tree) -> ScenarioModel:
     if model.tiers.compute.capacity.auto:
         refuse_small_gpu(common, model, tree, CONTEXT)
     return replace(model, tiers=common.tiers, replica=common.replica)
+
+
+def _with_trace_block(model: ScenarioModel, tree: Tree) -> ScenarioModel:
+    """Return the model with ``cache.block_size`` filled in if it is not written.
+
+    A trace's block size is detected from the first bytes of its file. The default stays for a pipe, a missing
+    file and a file that is not a trace; the reader reports the error later.
+    """
+    given = tree.values.get("cache")
+    if isinstance(given, dict) and "block_size" in given:
+        return model
+    block = _block_of(model)
+    if block is None:
+        return model
+    return replace(model, cache=replace(model.cache, block_size=block))
+
+
+def _block_of(model: ScenarioModel) -> int | None:
+    section = model.trace
+    if section is None:
+        block = model.workload.get("block_size") if "kind" in model.workload else None
+        return block if isinstance(block, int) and block > 0 else None
+    if not os.path.isfile(section.path):
+        return section.block_size
+    from kvcache_sim.workload.readers.format import block_of_file
+
+    return block_of_file(section.path, section.read_settings())
 
 
 def _with_router_defaults(model: ScenarioModel, tree: Tree) -> ScenarioModel:

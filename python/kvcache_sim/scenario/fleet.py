@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator
 
 from kvcache_sim.cache.store_kinds import Ability, store_kind
-from kvcache_sim.scenario.cache_groups import cache_groups
 from kvcache_sim.scenario.channels import DEFAULT_CHANNELS
 from kvcache_sim.scenario.cluster_sections import (
     POOL_CHANNELS,
@@ -20,6 +19,7 @@ from kvcache_sim.scenario.idle import Contradiction, Finding
 from kvcache_sim.scenario.request_effects import keeps_an_index
 from kvcache_sim.scenario.schema import MachineSection, ScenarioModel
 from kvcache_sim.scenario.section import changed
+from kvcache_sim.scenario.served_model import cache_groups
 from kvcache_sim.scenario.yaml_tree import Path, Tree
 from kvcache_sim.serving.membership.plan import Flush, MembershipEvent, MembershipPlan, PoolLoss, TierLoss
 from kvcache_sim.tiers import STAGING, TIERS

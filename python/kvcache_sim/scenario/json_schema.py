@@ -8,9 +8,9 @@ from typing import Any
 import msgspec
 
 from kvcache_sim.scenario.key_list import PRESET
+from kvcache_sim.scenario.machine_sections import TierSection
 from kvcache_sim.scenario.schema import ChannelSection, MachineSection, ScenarioModel
 from kvcache_sim.scenario.section import Section, defaults, plain_values
-from kvcache_sim.scenario.tiers_section import TierSection
 from kvcache_sim.scenario.trace_section import TraceChanges
 from kvcache_sim.workload.generate import KINDS
 

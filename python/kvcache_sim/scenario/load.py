@@ -10,33 +10,27 @@ from typing import Any
 from kvcache_sim.errors import InputOutputError, UsageError
 from kvcache_sim.model.step_times import step_time_facts
 from kvcache_sim.policies.plugins.permission import names_only
-from kvcache_sim.scenario.cache_groups import taken_as_full
 from kvcache_sim.scenario.channels import wire, with_presets
 from kvcache_sim.scenario.effects import refuse_without_effect
-from kvcache_sim.scenario.eviction import (
-    eviction_plugins_of,
-    refuse_unknown_eviction,
-    with_absolute_eviction,
-)
 from kvcache_sim.scenario.filling import fill
 from kvcache_sim.scenario.gpu_memory import GpuCapacity, gpu_capacity
 from kvcache_sim.scenario.idle import IdleError, Tolerates, leave_out, of_one_run, varied
 from kvcache_sim.scenario.lowering import lower
 from kvcache_sim.scenario.machines import build_machines
-from kvcache_sim.scenario.overrides import apply_override, set_value
 from kvcache_sim.scenario.policy_names import (
+    eviction_plugins_of,
     plugins_of,
     refuse_broken_plugins,
+    refuse_unknown_eviction,
     refuse_unknown_policies,
     with_absolute_plugins,
 )
 from kvcache_sim.scenario.presets import folder_of, scenario_file
 from kvcache_sim.scenario.resolved import resolve
 from kvcache_sim.scenario.schema import ScenarioModel
-from kvcache_sim.scenario.served_model import other_kv_timed, other_model_timed
-from kvcache_sim.scenario.setting_files import absolute
+from kvcache_sim.scenario.served_model import other_kv_timed, other_model_timed, taken_as_full
 from kvcache_sim.scenario.validation import check
-from kvcache_sim.scenario.yaml_tree import MAX_BYTES, Tree, read_tree
+from kvcache_sim.scenario.yaml_tree import MAX_BYTES, Tree, absolute, apply_override, read_tree, set_value
 from kvcache_sim.serving.settings import ClusterSettings
 from kvcache_sim.spelling import close_matches
 from kvcache_sim.values import Value
@@ -169,7 +163,6 @@ def scenario_from_tree(tree: Tree, directory: Path) -> Scenario:
 
 def _scenario(tree: Tree, directory: Path, tolerates: Tolerates) -> Scenario:
     with_absolute_plugins(tree, directory)
-    with_absolute_eviction(tree, directory)
     tree.values["channels"] = with_presets(tree.values.get("channels", {}), tree, directory)
     idle: list[IdleError] = []
     while True:

@@ -8,9 +8,9 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from kvcache_sim.cache.block_form import BlockForm
 from kvcache_sim.cache.settings import (
     WRITE_BACK,
+    BlockForm,
     CacheSettings,
     MovementSettings,
     PrefixViewSettings,
@@ -22,10 +22,9 @@ from kvcache_sim.errors import UsageError
 from kvcache_sim.model.adjusted import WithLaunchTime, WithSequenceTime
 from kvcache_sim.model.hosts import load_host
 from kvcache_sim.model.model_spec import ModelSpec
-from kvcache_sim.model.served_kernels import is_sum_of_kernels, served_kernels
+from kvcache_sim.model.served_kernels import served_kernels
 from kvcache_sim.model.step_time import StepTime, zero_step_time
-from kvcache_sim.model.step_times import load_step_time
-from kvcache_sim.scenario.cache_groups import cache_groups
+from kvcache_sim.model.step_times import is_sum_of_kernels, load_step_time
 from kvcache_sim.scenario.channels import Wiring
 from kvcache_sim.scenario.cluster_sections import (
     FleetSection,
@@ -36,13 +35,13 @@ from kvcache_sim.scenario.cluster_sections import (
 from kvcache_sim.scenario.engine_tiers import chunk_tokens, lower_semantics, lower_write, storage_prefetch
 from kvcache_sim.scenario.fleet import membership_plan
 from kvcache_sim.scenario.fleet_events import fleet_events, with_slow_channels
+from kvcache_sim.scenario.machine_sections import ReplicaSection
 from kvcache_sim.scenario.machines import own_path
 from kvcache_sim.scenario.quantities import Capacity
-from kvcache_sim.scenario.replica_section import ReplicaSection
 from kvcache_sim.scenario.router_section import RouterSection
 from kvcache_sim.scenario.schema import HandoverSection, MachineSection, ScenarioModel
 from kvcache_sim.scenario.section import changed, lowered
-from kvcache_sim.scenario.served_model import served_model
+from kvcache_sim.scenario.served_model import cache_groups, served_model
 from kvcache_sim.scenario.shared_pool import pool_settings, with_pool
 from kvcache_sim.scenario.speculation import speculation
 from kvcache_sim.scenario.validation import at_location

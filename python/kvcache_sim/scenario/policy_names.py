@@ -1,55 +1,24 @@
-"""Settings that name a policy: a built-in one, ``file.py:Name``, ``pkg.mod:Name`` or an entry point."""
+"""Policies that a scenario names: plug-ins' files made absolute, unknown and broken ones refused."""
 
 from __future__ import annotations
 
 from functools import partial
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Any
 
-from msgspec import Meta
-
-from kvcache_sim.cache.admission import ADMISSION
-from kvcache_sim.cache.fetch import FETCH
-from kvcache_sim.cache.prefetch import PREFETCH
-from kvcache_sim.cache.write import WRITE
-from kvcache_sim.channels.choice import CHANNEL_CHOICE
+from kvcache_sim.cache.store_kinds import store_kind
+from kvcache_sim.errors import UsageError
 from kvcache_sim.policies.plugins.choice import Kind
 from kvcache_sim.policies.plugins.permission import may_load
+from kvcache_sim.policies.resolve import resolve_policy
+from kvcache_sim.policies.tier_orders import choose_eviction
+from kvcache_sim.scenario.policy_kinds import POLICY_KINDS
+from kvcache_sim.scenario.schema import ScenarioModel
 from kvcache_sim.scenario.validation import at_location
 from kvcache_sim.scenario.yaml_tree import Path as KeyPath
 from kvcache_sim.scenario.yaml_tree import Tree
-from kvcache_sim.serving.membership.scaling_policy import SCALING
-from kvcache_sim.serving.queue import QUEUE_ORDER
-from kvcache_sim.serving.router.registry import ROUTER
-
-
-def _named(kind: Kind) -> Meta:
-    """Return the metadata of a key that names a policy; ``refuse_unknown_policies`` checks the name."""
-    known: list[Any] = [{"enum": list(kind.names)}, {"type": "string"}]
-    return Meta(extra={"kind": kind}, extra_json_schema={"anyOf": known})
-
-
-AdmissionName = Annotated[str, _named(ADMISSION)]
-ChannelChoiceName = Annotated[str, _named(CHANNEL_CHOICE)]
-FetchName = Annotated[str, _named(FETCH)]
-PrefetchName = Annotated[str, _named(PREFETCH)]
-QueueOrderName = Annotated[str, _named(QUEUE_ORDER)]
-RouterName = Annotated[str, _named(ROUTER)]
-ScalingName = Annotated[str, _named(SCALING)]
-WriteName = Annotated[str, _named(WRITE)]
-
-#: Every setting that names a policy → its kind, as ``kvsim policies list`` prints them.
-POLICY_KINDS: dict[KeyPath, Kind] = {
-    ("write", "policy"): WRITE,
-    ("fetch", "policy"): FETCH,
-    ("prefetch", "policy"): PREFETCH,
-    ("cache", "admission"): ADMISSION,
-    ("replica", "queue_order"): QUEUE_ORDER,
-    ("router", "policy"): ROUTER,
-    ("handover", "router"): ROUTER,
-    ("channel_choice",): CHANNEL_CHOICE,
-    ("fleet", "scaling", "policy"): SCALING,
-}
+from kvcache_sim.spelling import close_matches
+from kvcache_sim.tiers import TIERS
 
 
 def with_absolute_plugins(tree: Tree, directory: Path) -> None:
@@ -57,11 +26,11 @@ def with_absolute_plugins(tree: Tree, directory: Path) -> None:
 
     A run that is repeated elsewhere finds the files again.
     """
-    for path, plugin in _policies(tree.values):
-        plugin[path[-1]] = absolute_plugin(plugin[path[-1]], path, tree, directory)
+    for path, plugin in (*_policies(tree.values), *_eviction_policies(tree.values)):
+        plugin[path[-1]] = _absolute_plugin(plugin[path[-1]], path, tree, directory)
 
 
-def absolute_plugin(text: str, path: KeyPath, tree: Tree, directory: Path) -> str:
+def _absolute_plugin(text: str, path: KeyPath, tree: Tree, directory: Path) -> str:
     """Return the policy name at ``path``, with a plug-in's file made absolute."""
     location, colon, name = text.partition(".py:")
     adapter, between, file = location.rpartition(":")
@@ -120,3 +89,55 @@ def _policies(values: dict[str, Any]) -> list[tuple[KeyPath, dict[Any, Any]]]:
             elif isinstance(value, str):
                 found.append((path, plugin))
     return found
+
+
+def refuse_unknown_eviction(model: ScenarioModel, tree: Tree) -> None:
+    """Raise UsageError for an eviction policy unknown, broken, or not part of ``cache.semantics``."""
+    known = store_kind(model.cache).policies
+    name = model.cache.policy
+    if known is None:
+        names = {path: section["policy"] for path, section in _eviction_policies(tree.values)}
+        for path, text in names.items():
+            if not may_load() and _is_plugin(text):
+                continue  # a name of a run that is read
+            at_location(tree, path, partial(choose_eviction, text, model.cache.block_size))
+    elif name not in known:
+        close = close_matches(name, known, n=1)
+        raise UsageError(
+            f"cache.policy: no such policy under semantics {model.cache.semantics}",
+            where=tree.location(("cache", "policy")),
+            got=repr(name),
+            expected=f"did you mean {close[0]}?" if close else f"one of {', '.join(known)}",
+        )
+
+
+def eviction_plugins_of(tree: Tree) -> list[tuple[KeyPath, str]]:
+    """Return (path, name) of every eviction policy that is a plug-in."""
+    named = [(path, section["policy"]) for path, section in _eviction_policies(tree.values)]
+    return [(path, text) for path, text in named if _is_plugin(text)]
+
+
+def _is_plugin(text: str) -> bool:
+    try:
+        return resolve_policy(text)[0] == "plugin"
+    except UsageError:
+        return False
+
+
+def _eviction_policies(values: dict[str, Any]) -> list[tuple[KeyPath, dict[Any, Any]]]:
+    """Return (path, the mapping that holds it) of every eviction policy that is named."""
+    sections: list[tuple[KeyPath, Any]] = [(("cache",), values.get("cache"))]
+    cluster, machines = values.get("cluster"), values.get("machines")
+    if isinstance(cluster, dict):
+        sections.append((("cluster", "pool"), cluster.get("pool")))
+    roots: list[tuple[KeyPath, Any]] = [((), values)]
+    roots += [(("machines", k), own) for k, own in enumerate(machines)] if isinstance(machines, list) else []
+    for root, inside in roots:
+        tiers = inside.get("tiers") if isinstance(inside, dict) else None
+        if isinstance(tiers, dict):
+            sections += [((*root, "tiers", tier), tiers.get(tier)) for tier in TIERS]
+    return [
+        ((*path, "policy"), section)
+        for path, section in sections
+        if isinstance(section, dict) and isinstance(section.get("policy"), str)
+    ]

@@ -11,11 +11,11 @@ from typing import Any
 from msgspec.structs import replace
 
 from kvcache_sim.cache.store_kinds import TREE, Ability, store_kind
-from kvcache_sim.scenario.cache_groups import has_groups
 from kvcache_sim.scenario.cluster_sections import ModelsSection, TenantsSection, tenancy
 from kvcache_sim.scenario.idle import Contradiction, Finding
 from kvcache_sim.scenario.schema import MachineSection, ScenarioModel
 from kvcache_sim.scenario.section import changed
+from kvcache_sim.scenario.served_model import has_groups
 from kvcache_sim.scenario.yaml_tree import Path
 from kvcache_sim.serving.router.registry import ROUTERS, needs_of, readers_of
 

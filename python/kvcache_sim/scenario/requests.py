@@ -12,7 +12,6 @@ from kvcache_sim.errors import UsageError
 from kvcache_sim.metrics.request_rule import PRIORITY
 from kvcache_sim.scenario.load import Scenario
 from kvcache_sim.scenario.objectives import trace_fields_of
-from kvcache_sim.scenario.read_settings import read_settings
 from kvcache_sim.scenario.trace_section import TraceSection
 from kvcache_sim.serving.queue import PROGRAM_FCFS
 from kvcache_sim.simulation import RunOptions
@@ -52,7 +51,7 @@ def open_requests(scenario: Scenario, options: RunOptions) -> Trace | TraceStrea
     changed = changed or (section is not None and section.synthesise_prefixes is not None)
     if section is None or changed or not can_stream(scenario.settings, options):
         return read_requests(scenario)
-    found = readers.open_trace(section.path, read_settings(section))
+    found = readers.open_trace(section.path, section.read_settings())
     if isinstance(found, TraceStream):
         _check_block_size(scenario, found.first)
         return found
@@ -146,7 +145,7 @@ def keeps_unknown(scenario: Scenario) -> bool:
 
 
 def _from_file(section: TraceSection, keep_unknown: bool) -> Trace:
-    return readers.read_trace(section.path, settings=read_settings(section, keep_unknown))
+    return readers.read_trace(section.path, settings=section.read_settings(keep_unknown))
 
 
 def _generated(section: Mapping[str, Any], seed: int) -> Trace:

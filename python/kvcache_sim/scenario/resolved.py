@@ -7,7 +7,7 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
-from kvcache_sim.scenario.pools import pool_role
+from kvcache_sim.scenario.machines import pool_role
 from kvcache_sim.scenario.schema import ChannelSection, MachineSection, ScenarioModel
 from kvcache_sim.scenario.section import plain_values
 

@@ -4,7 +4,7 @@ from typing import TYPE_CHECKING, Annotated, Literal, TypeAlias
 
 from msgspec import Meta, field
 
-from kvcache_sim.scenario.policy_names import RouterName
+from kvcache_sim.scenario.policy_kinds import RouterName
 from kvcache_sim.scenario.quantities import MAX_COUNT, MAX_FLOAT, Count, CountOrZero, DurationNs, PositiveNs
 from kvcache_sim.scenario.section import Section, about
 from kvcache_sim.serving.router.scorers import SCORERS

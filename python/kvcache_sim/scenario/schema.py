@@ -21,7 +21,8 @@ from kvcache_sim.scenario.cluster_sections import (
     SharedPoolSection,
     TenantsSection,
 )
-from kvcache_sim.scenario.policy_names import (
+from kvcache_sim.scenario.machine_sections import LoadEdge, ReplicaSection, TiersSection, UpperTier
+from kvcache_sim.scenario.policy_kinds import (
     AdmissionName,
     ChannelChoiceName,
     FetchName,
@@ -41,10 +42,8 @@ from kvcache_sim.scenario.quantities import (
     RateBytesPerS,
     RequestRuleField,
 )
-from kvcache_sim.scenario.replica_section import ReplicaSection
 from kvcache_sim.scenario.router_section import RouterSection
 from kvcache_sim.scenario.section import Section, about, extended
-from kvcache_sim.scenario.tiers_section import LoadEdge, TiersSection, UpperTier
 from kvcache_sim.scenario.trace_section import RetentionSection, TraceSection
 from kvcache_sim.scenario.validation import NAME_PATTERN
 from kvcache_sim.serving.handover.rules import RULES

@@ -7,10 +7,10 @@ from collections.abc import Iterator
 from kvcache_sim.cache.groups import GroupSettings
 from kvcache_sim.errors import UsageError
 from kvcache_sim.rng import stream
-from kvcache_sim.scenario.cache_groups import cache_groups
 from kvcache_sim.scenario.engine_tiers import lower_semantics
-from kvcache_sim.scenario.replica_section import ReplicaSection, SpeculationSection
+from kvcache_sim.scenario.machine_sections import ReplicaSection, SpeculationSection
 from kvcache_sim.scenario.schema import ScenarioModel
+from kvcache_sim.scenario.served_model import cache_groups
 from kvcache_sim.serving.speculation import SpeculationSettings
 
 _WHERE = "replica.speculation"

@@ -7,7 +7,8 @@ from msgspec import Meta
 from kvcache_sim.scenario.quantities import Count, Finite, PositiveNs
 from kvcache_sim.scenario.section import Section, about
 from kvcache_sim.units import NS_PER_S
-from kvcache_sim.workload.readers.settings import OnBadRow, TimeOrder
+from kvcache_sim.workload.readers.settings import OnBadRow, ReadSettings, TimeOrder
+from kvcache_sim.workload.synthetic_prefixes import PrefixAssumption
 
 
 class PrefixSection(Section):
@@ -40,6 +41,22 @@ class TraceSection(Section):
     synthesise_prefixes: Annotated[
         PrefixSection | None, about("without block ids: assumed prefix sharing; null: none")
     ] = None
+
+    def read_settings(self, keep_unknown: bool = False) -> ReadSettings:
+        """Return the reader's settings; with ``keep_unknown`` members without a column are kept."""
+        assumed = self.synthesise_prefixes
+        prefixes = None if assumed is None else PrefixAssumption(assumed.turns, assumed.pause, assumed.seed)
+        return ReadSettings(
+            block_size=self.block_size,
+            on_bad_row=self.on_bad_row,
+            format=self.format,
+            time_order=self.time_order,
+            bytes_per_token=self.bytes_per_token,
+            tokenizer=self.tokenizer,
+            keep_unknown=keep_unknown,
+            extra_keys=tuple(self.extra_keys),
+            prefixes=prefixes,
+        )
 
 
 class TraceChanges(Section):

@@ -5,8 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Literal
 
-from kvcache_sim.cache.block_form import BlockForm
-from kvcache_sim.cache.settings import CacheSettings, MovementSettings, PoolSettings, TierSettings
+from kvcache_sim.cache.settings import BlockForm, CacheSettings, MovementSettings, PoolSettings, TierSettings
 from kvcache_sim.channels.settings import ChannelSettings, NetworkSettings
 from kvcache_sim.model.step_time import StepTime
 from kvcache_sim.serving.membership.plan import MembershipPlan

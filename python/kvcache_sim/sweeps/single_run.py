@@ -9,7 +9,7 @@ from pathlib import Path
 from kvcache_sim.errors import KvsimError
 from kvcache_sim.scenario.idle import IdleError
 from kvcache_sim.scenario.load import load_scenario
-from kvcache_sim.scenario.overrides import parse_path
+from kvcache_sim.scenario.yaml_tree import parse_path
 from kvcache_sim.sweeps.cell import Setting
 
 

@@ -10,10 +10,9 @@ from typing import Any
 
 from kvcache_sim.errors import InputOutputError, UsageError
 from kvcache_sim.scenario.load import nearest_names
-from kvcache_sim.scenario.overrides import apply_override
 from kvcache_sim.scenario.presets import folder_of, scenario_file
 from kvcache_sim.scenario.validation import NAME_EXPECTED, NAME_PATTERN
-from kvcache_sim.scenario.yaml_tree import Tree, parse_value, read_tree
+from kvcache_sim.scenario.yaml_tree import Tree, apply_override, parse_value, read_tree
 from kvcache_sim.spelling import close_matches
 from kvcache_sim.sweeps.cell import Limits, Setting
 from kvcache_sim.sweeps.space import Choice, Interval, Space, interval

@@ -33,8 +33,7 @@ def command(
     """
     from dataclasses import replace
 
-    from kvcache_sim.scenario.overrides import apply_override
-    from kvcache_sim.scenario.yaml_tree import Tree
+    from kvcache_sim.scenario.yaml_tree import Tree, apply_override
     from kvcache_sim.workload.generate import settings_of, write_jsonl
     from kvcache_sim.workload.generate.build import SEARCH_REQUESTS, assemble, at_target, has_target, reached
 

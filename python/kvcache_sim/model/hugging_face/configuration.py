@@ -10,7 +10,6 @@ from typing import Any
 
 from kvcache_sim.errors import UsageError
 from kvcache_sim.model.catalog import unknown_name
-from kvcache_sim.model.context_length import context_length
 from kvcache_sim.model.hugging_face.architectures import (
     ARCHITECTURES,
     USUAL,
@@ -20,7 +19,7 @@ from kvcache_sim.model.hugging_face.architectures import (
 from kvcache_sim.model.hugging_face.fields import Fields
 from kvcache_sim.model.hugging_face.quantization import kv_dtype, plain_dtype, weight_dtypes
 from kvcache_sim.model.layer_group import grouped
-from kvcache_sim.model.model_spec import ModelSpec
+from kvcache_sim.model.model_spec import ModelSpec, context_length
 
 #: Fields in which multimodal models keep their language model.
 _NESTED = ("text_config", "language_config", "llm_config")

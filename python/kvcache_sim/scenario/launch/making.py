@@ -10,8 +10,7 @@ from pathlib import Path
 from kvcache_sim.errors import UsageError
 from kvcache_sim.scenario.launch.line import LaunchLine
 from kvcache_sim.scenario.load import Scenario, scenario_from_tree
-from kvcache_sim.scenario.overrides import parse_path, set_value
-from kvcache_sim.scenario.yaml_tree import Tree, parse_value
+from kvcache_sim.scenario.yaml_tree import Tree, parse_path, parse_value, set_value
 
 
 @dataclass

@@ -7,7 +7,6 @@ from collections.abc import Mapping
 from typing import Any
 
 from kvcache_sim.model.model_file import load_model
-from kvcache_sim.model.roofline_name import with_dtypes
 from kvcache_sim.scenario.launch.making import Making
 from kvcache_sim.scenario.quantities import render_size
 from kvcache_sim.units import parse_size_bytes
@@ -21,7 +20,7 @@ def settings_of_one_kind(model: str, kv_dtype: str) -> dict[str, str] | None:
 
     Empty if all layers keep every block anyway; None if the engine refuses the model: a state is not a block.
     """
-    kept = with_dtypes(load_model(model), "", kv_dtype).caches()
+    kept = load_model(model).with_dtypes("", kv_dtype).caches()
     if any(cache.reach == "state" or cache.tokens_per_entry != 1 for cache in kept):
         return None
     if all(cache.reach == "all" for cache in kept):

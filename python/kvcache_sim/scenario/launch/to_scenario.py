@@ -13,10 +13,9 @@ from kvcache_sim.scenario.launch.drafts import drafts_of
 from kvcache_sim.scenario.launch.line import LaunchLine, parse_launch
 from kvcache_sim.scenario.launch.making import Making
 from kvcache_sim.scenario.launch.one_kind import as_one_kind
-from kvcache_sim.scenario.overrides import parse_path, set_value
 from kvcache_sim.scenario.quantities import render_size
 from kvcache_sim.scenario.resolved import to_yaml
-from kvcache_sim.scenario.yaml_tree import Tree
+from kvcache_sim.scenario.yaml_tree import Tree, parse_path, set_value
 from kvcache_sim.spelling import close_matches
 from kvcache_sim.units import parse_size_bytes
 

@@ -20,7 +20,7 @@ from kvcache_sim.workload.imports import (
 )
 from kvcache_sim.workload.imports.kind import LogKind, Reading
 from kvcache_sim.workload.imports.naming import Imported
-from kvcache_sim.workload.readers.json_rows import read_head
+from kvcache_sim.workload.readers.format import read_head
 from kvcache_sim.workload.readers.problems import located_errors, opened
 from kvcache_sim.workload.toolbox.write import ms
 

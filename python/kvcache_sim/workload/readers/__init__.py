@@ -8,7 +8,6 @@
 - ``aiperf_multi_turn``  AIPerf's conversations
 - ``aiperf_weka``        traces of agents as kv-cache-tester writes and AIPerf replays them
 - ``answers_unknown``    placeholder tokens for answers that the file lacks
-- ``block``              block size of a trace file, detected from its first bytes
 - ``chained_text``       text to chained block ids
 - ``conversations``      conversations as requests, one per answer: ShareGPT, OpenAI chats
 - ``csv_rows``           rows of CSV: Azure, BurstGPT, Vidur
@@ -19,7 +18,6 @@
 - ``json_stream``        the objects of a JSON array, or of JSON lines, one at a time
 - ``parquet``            rows of Parquet with Mooncake's columns
 - ``problems``           errors of a trace with their location
-- ``registry``           every format by name
 - ``stream``             a trace that is read while it is simulated
 """
 

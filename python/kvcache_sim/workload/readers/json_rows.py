@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from kvcache_sim.errors import UsageError
 from kvcache_sim.units import NS_PER_MS, NS_PER_S
-from kvcache_sim.workload.readers.format import SIGNS, TraceFormat
+from kvcache_sim.workload.readers.format import SIGNS, TraceFormat, read_head
 
 if TYPE_CHECKING:
     from kvcache_sim._core import JsonlSchema, RawColumns, RawSettings, TraceRows, TraceSource
@@ -68,12 +68,14 @@ def fitting_block(head: bytes, own: int) -> int:
     fits all rows, or several do, the result is the format's own.
     """
     rows = _counted(head)
-    fits = [
-        block
-        for block in (own, *_POWERS)
-        if not [tokens for ids, tokens in rows if ids not in (tokens // block, -(-tokens // block))]
-    ]
-    return fits[0] if rows and (own in fits or len(fits) == 1) else own
+    if not rows or _fits(rows, own):
+        return own
+    powers = [block for block in _POWERS if _fits(rows, block)]
+    return powers[0] if len(powers) == 1 else own
+
+
+def _fits(rows: list[tuple[int, int]], block: int) -> bool:
+    return not [tokens for ids, tokens in rows if ids not in (tokens // block, -(-tokens // block))]
 
 
 def guessed_block(block: int, rows: int) -> tuple[str, int, int, str]:
@@ -95,21 +97,6 @@ def _counted(head: bytes) -> list[tuple[int, int]]:
         if isinstance(ids, list) and ids and isinstance(tokens, int) and tokens > 0:
             found.append((len(ids), tokens))
     return found
-
-
-#: Bytes of a file used for detection, after its blank lines; of these no more than the second number.
-HEAD_BYTES, MOST_BLANK_BYTES = 1 << 16, 1 << 24
-_BLANK = b" \t\r\n\v\f"
-
-
-def read_head(source: TraceSource) -> bytes:
-    """Return the first bytes of a source without consuming them: more if it begins with blank lines."""
-    size = HEAD_BYTES
-    head = source.head(size)
-    while len(head) == size and not head.strip(_BLANK) and size < MOST_BLANK_BYTES:
-        size *= 4
-        head = source.head(size)
-    return head
 
 
 def _read_mooncake(source: TraceSource, settings: ReadSettings) -> RawColumns:

@@ -13,9 +13,9 @@ from kvcache_sim.errors import InputOutputError, TraceError, UsageError
 from kvcache_sim.spelling import close_matches
 from kvcache_sim.values import Value
 from kvcache_sim.workload.readers.findings import Finding, line_of, nothing_to_share, odd_times
-from kvcache_sim.workload.readers.json_rows import guessed_block, read_head
+from kvcache_sim.workload.readers.format import format_of, read_head
+from kvcache_sim.workload.readers.json_rows import guessed_block
 from kvcache_sim.workload.readers.problems import located_errors, opened, trace_error
-from kvcache_sim.workload.readers.registry import format_of
 from kvcache_sim.workload.readers.settings import ReadSettings
 from kvcache_sim.workload.readers.stream import RowStream, RowWindows, TraceStream
 from kvcache_sim.workload.rows import PART_REFERENCES
