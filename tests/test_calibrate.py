@@ -19,8 +19,8 @@ from kvcache_sim.model.step_time import StepBatch
 from kvcache_sim.model.step_times import load_step_time, measured_on
 from kvcache_sim.report.fidelity import compare
 from kvcache_sim.report.fit_picture import fit_picture
+from kvcache_sim.report.request_log.formats import LoggedRequest
 from kvcache_sim.report.request_log.read import logged_requests, read_request_log
-from kvcache_sim.report.request_log.record import LoggedRequest
 from support.timed_rows import TRUE, random_rows
 
 

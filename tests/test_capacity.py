@@ -25,8 +25,7 @@ from kvcache_sim.scenario.requests import read_requests
 from kvcache_sim.sizing import candidate
 from kvcache_sim.sizing.candidate import search_candidate
 from kvcache_sim.sizing.question import Answer, Question
-from kvcache_sim.sizing.rate_interval import rate_spread
-from kvcache_sim.sizing.search import STEP, Found, Outcome, Probe, highest_attaining, speed_of
+from kvcache_sim.sizing.search import STEP, Found, Outcome, Probe, highest_attaining, rate_spread, speed_of
 from kvcache_sim.sizing.text import answer_text, candidate_table
 from kvcache_sim.units import significant
 from kvcache_sim.workload.toolbox.transforms import scale

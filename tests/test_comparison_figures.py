@@ -12,8 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from kvcache_sim.report.compare import comparison as comparing
 from kvcache_sim.report.compare import text
-from kvcache_sim.report.compare.certainties import Certainties, certainties
-from kvcache_sim.report.compare.comparison import Comparison, Difference, States
+from kvcache_sim.report.compare.comparison import Certainties, Comparison, Difference, States, certainties
 from kvcache_sim.report.compare.model_ratio import ModelRatios, model_ratios
 from kvcache_sim.report.compare.printed import as_json, comparison_text
 from kvcache_sim.report.compare.samples import RATE, STATISTICS, common_requests, samples_of, statistics_of

@@ -22,8 +22,7 @@ from kvcache_sim.metrics.saturation import servers_of, summarize_saturation
 from kvcache_sim.metrics.tier_use import TierUse, summarize_tiers
 from kvcache_sim.sizing import candidate
 from kvcache_sim.sizing.further import MACHINES, Further, Tried, rates_by_count
-from kvcache_sim.sizing.rate_interval import rate_spread
-from kvcache_sim.sizing.search import Outcome, arrival_rate, highest_attaining
+from kvcache_sim.sizing.search import Outcome, arrival_rate, highest_attaining, rate_spread
 from kvcache_sim.sizing.splits import best_split
 from kvcache_sim.sweeps.cell import Cell, CellRecord
 

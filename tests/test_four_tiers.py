@@ -216,7 +216,6 @@ EXCEPTIONS = {
     "policies/table.py": "tiers of LMCache",
     "replay/engine_requests.py": "an option of cachesim for LMCache",
     "replay/engine_tiers.py": "tiers of LMCache",
-    "replay/lmcache_server.py": "figures of LMCache",
     "replay/request.py": "an option of cachesim for LMCache",
     "report/cachesim.py": "options of cachesim for LMCache",
     "api/replays.py": "tiers of LMCache",

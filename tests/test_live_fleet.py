@@ -23,9 +23,8 @@ pytest.importorskip("uvicorn")
 from kvcache_sim.live.answers import Answers
 from kvcache_sim.live.arrivals import ArrivalLog
 from kvcache_sim.live.chunks import Wording
-from kvcache_sim.live.fleet import Fleet, Prompt
+from kvcache_sim.live.fleet import Fleet, Prompt, TokenLags
 from kvcache_sim.live.generation import Generations, prompts_of
-from kvcache_sim.live.lags import TokenLags
 from kvcache_sim.live.parsing import Chat, parsed
 from kvcache_sim.live.reply import Reply
 from kvcache_sim.live.ticket import Ticket

@@ -14,9 +14,8 @@ from hypothesis import strategies as st
 pytest.importorskip("prometheus_client")
 
 from kvcache_sim.live import clock
-from kvcache_sim.live.gaps import GapHistogram
-from kvcache_sim.live.lags import TokenLags
-from kvcache_sim.live.metrics import Metrics, _one_two_five
+from kvcache_sim.live.fleet import TokenLags
+from kvcache_sim.live.metrics import GapHistogram, Metrics, _one_two_five
 from kvcache_sim.live.ticket import Ticket
 from kvcache_sim.serving.router.contract import Occupancy
 

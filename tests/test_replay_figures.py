@@ -16,11 +16,11 @@ from kvcache_sim._core import HitSteps
 from kvcache_sim.errors import UsageError
 from kvcache_sim.policies.resolve import parse_variant
 from kvcache_sim.replay import cachesim
-from kvcache_sim.replay.block_keys import BlockKeys
 from kvcache_sim.replay.curve.hits import Reuses
 from kvcache_sim.replay.curve.sample import check_rate, student_t7
 from kvcache_sim.replay.curve.sessions import session_hits
 from kvcache_sim.replay.curve.steps import lower_tier
+from kvcache_sim.replay.engine_requests import BlockKeys
 from kvcache_sim.replay.engine_tiers import _strategy
 from kvcache_sim.replay.miss_tables import _quantiles, miss_summary, requests_table
 from kvcache_sim.replay.policy_check import branching_trace

@@ -34,10 +34,9 @@ from kvcache_sim.live.events.publisher import Endpoint
 from kvcache_sim.live.fleet import Fleet, Prompt
 from kvcache_sim.live.prompts import BlockNumbers
 from kvcache_sim.live.shadow.caches import OtherCache, Share, engine_share, other_shares
-from kvcache_sim.live.shadow.capture import Capture
+from kvcache_sim.live.shadow.capture import Capture, captured
 from kvcache_sim.live.shadow.feed import Source
 from kvcache_sim.live.shadow.following import Following
-from kvcache_sim.live.shadow.read_capture import captured
 from kvcache_sim.live.shadow.watch import Compared, Watched, heading, line, remarks, replay, watch
 from kvcache_sim.scenario.load import load_scenario
 from kvcache_sim.simulation.live import LiveSimulation

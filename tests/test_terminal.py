@@ -18,7 +18,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from kvcache_sim.cli import main
 from kvcache_sim.cli.progress import _Paced, state_line, time_line
-from kvcache_sim.cli.trace.counting import counting
+from kvcache_sim.cli.trace.tokens import counting
 from kvcache_sim.metrics.prefix_cache import LEAST_COMPARED, _sentence, medians_of_equal_length
 from kvcache_sim.metrics.run import Progress
 from kvcache_sim.report.compare.comparison import compare
@@ -275,7 +275,7 @@ def test_work_on_a_trace_is_counted_in_a_bar_or_in_lines(monkeypatch, is_termina
         monkeypatch.setenv(name, value)
     monkeypatch.setattr(written, "isatty", lambda: is_terminal)
     monkeypatch.setattr("sys.stderr", written)
-    monkeypatch.setattr("kvcache_sim.cli.trace.counting.time.monotonic", lambda: now[0])
+    monkeypatch.setattr("kvcache_sim.cli.trace.tokens.time.monotonic", lambda: now[0])
     with counting(2000, "rows", quiet=True) as silent:
         silent(5)
     assert written.getvalue() == ""

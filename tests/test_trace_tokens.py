@@ -13,7 +13,7 @@ import pyarrow.parquet as pq
 import pytest
 from kvcache_sim import rng
 from kvcache_sim.cli.main import run
-from kvcache_sim.cli.trace import counting
+from kvcache_sim.cli.trace import tokens
 from kvcache_sim.output import new_file
 from kvcache_sim.workload.tokens import PromptConfig, token_batches, token_source
 from kvcache_sim.workload.tokens.collisions import shared_blocks
@@ -81,7 +81,7 @@ def test_every_file_holds_the_same_tokens_from_any_number_of_workers(trace_file,
 
 
 def test_lines_on_standard_output_are_pure(trace_file, capsysbinary, monkeypatch):
-    monkeypatch.setattr(counting, "_PLAIN_S", 0)
+    monkeypatch.setattr(tokens, "_PLAIN_S", 0)
     assert kvsim(trace_file, "-o", "-") == 0
     shown = capsysbinary.readouterr()
     assert [json.loads(line)["row"] for line in shown.out.splitlines()] == list(range(40))
@@ -90,7 +90,7 @@ def test_lines_on_standard_output_are_pure(trace_file, capsysbinary, monkeypatch
 
 
 def test_quiet_shows_no_progress(trace_file, capsys, monkeypatch):
-    monkeypatch.setattr(counting, "_PLAIN_S", 0)
+    monkeypatch.setattr(tokens, "_PLAIN_S", 0)
     assert kvsim(trace_file, "--quiet") == 0
     assert "ETA" not in capsys.readouterr().err
 

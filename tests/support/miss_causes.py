@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from itertools import pairwise
 
 import numpy as np
-from kvcache_sim.replay.block_keys import Key
+from kvcache_sim.replay.engine_requests import Key
 from kvcache_sim.replay.miss_causes import MISS_CAUSES
 from numpy.typing import NDArray
 

@@ -103,7 +103,7 @@ def shadow(
     print(heading(compared), flush=True)
     try:
         if file:
-            from kvcache_sim.live.shadow.read_capture import captured
+            from kvcache_sim.live.shadow.capture import captured
 
             replay(captured(file), watched, compared, every)
         else:

@@ -22,10 +22,10 @@ from kvcache_sim.policies.engine_modes import engine_mode
 from kvcache_sim.report.plotting import next_step
 from kvcache_sim.scenario.execute import execute, resolved_with_trace, store
 from kvcache_sim.scenario.load import load_scenario
-from kvcache_sim.scenario.record_window import parse_record
 from kvcache_sim.scenario.resolved import config_hash
 from kvcache_sim.scenario.subject import subject_line
 from kvcache_sim.simulation import RunOptions
+from kvcache_sim.units import parse_time_ns
 from kvcache_sim.workload.readers.stream import TraceStream
 
 if TYPE_CHECKING:
@@ -193,3 +193,24 @@ def _own_threshold(text: str, baseline: str) -> Threshold:
             hint="name one with --baseline RUN",
         )
     return threshold
+
+
+_EXPECTED = "all, or all:FROM..TO with times, such as all:60s..90s"
+
+
+def parse_record(text: str) -> tuple[int, int] | None:
+    """Return the window [from, to) in ns that is recorded in full; None for the empty text: no part."""
+    if not text:
+        return None
+    word, colon, window = text.partition(":")
+    if word != "all":
+        raise UsageError("not a recording", where="--record", got=repr(text), expected=_EXPECTED)
+    if not colon:
+        return (0, 2**63 - 1)
+    start, dots, end = window.partition("..")
+    if not dots:
+        raise UsageError("not a window", where="--record", got=repr(text), expected=_EXPECTED)
+    bounds = (parse_time_ns(start), parse_time_ns(end))
+    if bounds[0] >= bounds[1]:
+        raise UsageError("empty window", where="--record", got=repr(text), expected=_EXPECTED)
+    return bounds

@@ -6,13 +6,12 @@
 - ``parsing``    bodies, ``generation``: their prompts and answers, ``refusals``: error responses
 - ``answers``    texts, ``chunks``: their JSON, ``reply``: each token when due, over ``event_stream``
 - ``app``        routes, keys and limits of the Starlette application
-- ``metrics``    ``/metrics`` under vLLM's names, ``gaps``: times between tokens
+- ``metrics``    ``/metrics`` under vLLM's names
 - ``events``     KV events as vLLM publishes them
 - ``arrivals``   the log of arrivals, ``run_output``: the run directory of a live run
 - ``serving``    a scenario on its ports, ``server``: the HTTP server until a signal
 - ``shadow``     a real engine's events compared with other caches
 - ``record``     a proxy in front of a real server that writes a trace
-- ``lags``       wall-clock delay of tokens after their simulated time
 - ``protocol``   HTTP on a connection, for uvicorn
 
 Only this package reads the wall clock. Its dependencies (extra ``serve``) are imported on first use.

@@ -37,7 +37,6 @@
 - ``schedule``          the schedule of an engine's own scheduler
 - ``session_survival``  the share of a session's prefix still cached at its next turn
 - ``slo``               service level objectives: the limits of requests, and their attainment
-- ``summary_form``      the form of ``summary.json`` that its readers take for granted
 - ``summary_text``      the summary for people, in at most 80 columns
 - ``tables``            columns in memory to Parquet and back
 - ``tenants``           each tenant's tokens, hits and latencies, and their fairness

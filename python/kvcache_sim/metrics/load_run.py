@@ -1,4 +1,4 @@
-"""Reading of a finished run directory, with a check that it is complete.
+"""Reading of a finished run directory, with a check that it is complete and its summary has its form.
 
 A file that was changed and sealed again is refused in one line.
 """
@@ -7,8 +7,9 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -16,9 +17,10 @@ import numpy as np
 
 from kvcache_sim.errors import InputOutputError, UsageError
 from kvcache_sim.metrics.columns import EVENT_COLUMNS, REQUEST_COLUMNS, SERIES_COLUMNS, Column
+from kvcache_sim.metrics.figures import FIGURES
+from kvcache_sim.metrics.names import STABLE_METRICS
 from kvcache_sim.metrics.run import CodedText, ColumnData
 from kvcache_sim.metrics.run_directory import COMPLETE, sha256_of
-from kvcache_sim.metrics.summary_form import misfits
 from kvcache_sim.metrics.tables import read_table
 from kvcache_sim.regular_files import open_regular
 
@@ -171,3 +173,60 @@ def load_run(path: Path) -> StoredRun:
         return StoredRun(path, manifest, summary, contents["scenario.yaml"].decode())
     except (KeyError, ValueError):
         raise InputOutputError("not a run directory of this version", where=str(path)) from None
+
+
+#: Figures without a unit that readers take for a list or a text.
+_OTHERS: dict[str, type] = {
+    "machines.requests": list,
+    "machines.prefilled_tokens": list,
+    "handover.machines": list,
+    "prefix_cache.ttft_hit_vs_miss.sentence": str,
+    "saturation.sentence": str,
+    "step_times.source": str,
+    "step_times.error_from": str,
+    "engine.name": str,
+    "digest.events": str,
+    "digest.results": str,
+}
+_NUMBER = (int, float)
+
+
+@dataclass(slots=True)
+class _Part:
+    """A part of a dotted name: a figure, a group of figures, or both; a family's members are ``*``."""
+
+    forms: type | tuple[type, ...] | None = None
+    members: dict[str, _Part] = field(default_factory=dict)
+
+
+@cache
+def _root() -> _Part:
+    root = _Part()
+    for figure in FIGURES:
+        part = root
+        for word in figure.name.split("."):
+            part = part.members.setdefault("*" if word.startswith("<") else word, _Part())
+        is_number = figure.unit or figure.name in STABLE_METRICS
+        part.forms = _NUMBER if is_number else _OTHERS.get(figure.name, (int, float, str, list))
+    return root
+
+
+def misfits(summary: Any) -> Iterator[str]:
+    """Yield ``name: value`` of each member that its figure's form does not fit; null fits each."""
+    yield from _misfits(summary, _root(), "")
+
+
+def _misfits(value: Any, part: _Part, name: str) -> Iterator[str]:
+    inner = part.members
+    if isinstance(value, dict) and inner:
+        for key, member in value.items():
+            if known := inner.get(key) or inner.get("*"):
+                yield from _misfits(member, known, f"{name}.{key}".lstrip("."))
+    elif isinstance(value, list) and (row := inner.get("row") or inner.get("*")):
+        for at, member in enumerate(value):
+            yield from _misfits(member if isinstance(member, dict) else "no row", row, f"{name}.{at}")
+    elif isinstance(value, list) and part.forms == _NUMBER:
+        if any(type(member) not in _NUMBER for member in value):
+            yield f"{name}: {value!r}"
+    elif value is not None and not (part.forms and isinstance(value, part.forms)):
+        yield f"{name}: {value!r}"

@@ -1,12 +1,10 @@
 """Caches without time: engines' own caches, prefix replays, the hit curve, causes of misses.
 
-- ``block_keys``       block keys: the names of a request's blocks
 - ``cachesim``         one policy at one capacity, with its upper bounds
-- ``engine_requests``  requests of an engine replay in the form that the core takes
-- ``engine_tiers``     replays of engines with lower tiers of their own
+- ``engine_requests``  requests of an engine replay in the core's form; block keys: names of their blocks
+- ``engine_tiers``     replays of engines with lower tiers of their own, and of LMCache's server
 - ``group_settings``   KV cache groups of a replay of vLLM's pool, from the options of the user
 - ``kv_groups``        replays of vLLM's manager of several KV cache groups
-- ``lmcache_server``   the memory of LMCache's server, whose loop evicts by the trace's clock
 - ``miss_causes``      the causes of a miss: the list of them, each with its meaning
 - ``miss_tables``      the misses of a replay by cause: its summary, and its table of requests
 - ``policy_check``     ``kvsim policies check``

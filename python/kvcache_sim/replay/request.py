@@ -119,7 +119,7 @@ REPLAYERS: dict[str, Replayer] = {
     "sglang": _deferred("kvcache_sim.replay.engines", "replay_sglang"),
     "sglang-unified": _deferred("kvcache_sim.replay.engine_tiers", "replay_sglang_unified"),
     "lmcache": _deferred("kvcache_sim.replay.engine_tiers", "replay_lmcache"),
-    "lmcache-server": _deferred("kvcache_sim.replay.lmcache_server", "replay_lmcache_server"),
+    "lmcache-server": _deferred("kvcache_sim.replay.engine_tiers", "replay_lmcache_server"),
     "vllm-offload": _deferred("kvcache_sim.replay.engines", "replay_offload"),
     "prefix": _deferred("kvcache_sim.replay.prefix", "replay_prefix"),
     "plugin": _deferred("kvcache_sim.replay.policy_check", "replay_plugin"),

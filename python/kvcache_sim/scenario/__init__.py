@@ -33,7 +33,6 @@
 - ``machine_sections`` the sections ``tiers`` and ``replica`` of a machine
 - ``presets``     scenarios that come with the package
 - ``request_effects`` tenants, models, adapters and hints of rows that could not have an effect
-- ``record_window`` ``--record all[:FROM..TO]``: the part of a run that is recorded in full
 - ``router_section`` the section ``router`` of a scenario
 - ``served_model`` the language model that a scenario serves: formats, cache groups, and its step times' model
 - ``shared_pool`` a shared pool node of a scenario as settings

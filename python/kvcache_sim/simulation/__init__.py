@@ -7,9 +7,8 @@
 - ``measured``    counters and resource use of a finished cluster
 - ``changes``     machines that join and leave, and copies that are lost, during a run
 - ``live``        a simulation that receives its requests while it runs
-- ``marks``       snapshots of counters at given times: a part of a run is the difference of two snapshots
+- ``marks``       snapshots of counters at given times, and usage shares for a progress bar
 - ``prefixes``    the prefixes that requests share, with their resident tokens at the end
-- ``progress``    usage shares for a progress bar
 - ``routing``     the routers of one simulation and their view of the caches
 - ``schedule``    recording of an engine's schedule, and its figures
 - ``spec_keys``   the settings of a scenario that the specification covers, one row per key

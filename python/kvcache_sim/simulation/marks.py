@@ -1,12 +1,18 @@
-"""Snapshots of a run's counters at given times: a part of a run is the difference of two snapshots."""
+"""Snapshots of a run's counters at given times, and usage shares of tiers and channels for a progress bar.
+
+A part of a run is the difference of two snapshots.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
+from kvcache_sim.channels.channel import Link
 from kvcache_sim.engine import NO_MACHINE, SAMPLE, Engine
 from kvcache_sim.metrics.run import Mark
 from kvcache_sim.metrics.sampler import Sampler
+from kvcache_sim.serving.replica.contract import MeasuredReplica
+from kvcache_sim.tiers import TIERS
 
 
 class Marks:
@@ -28,3 +34,19 @@ class Marks:
     def _note(self, _: object) -> None:
         self._sampler.catch_up()
         self.noted[self._engine.now_ns] = self._counted()
+
+
+def used_shares(replicas: Sequence[MeasuredReplica]) -> dict[str, float]:
+    """Return by tier the used share of all machines' bounded capacity."""
+    used: dict[str, float] = {}
+    for level, tier in enumerate(TIERS):
+        occupancies = [replica.store.occupancy(level) for replica in replicas if replica.tiers > level]
+        capacity = sum(occupancy.capacity_blocks for occupancy in occupancies)
+        if occupancies and capacity < 1 << 60:
+            used[tier] = 1 - sum(occupancy.free_blocks for occupancy in occupancies) / capacity
+    return used
+
+
+def busy_shares(channels: Mapping[str, Link], now_ns: int) -> dict[str, float]:
+    """Return by channel the share of the time until now in which it was sending."""
+    return {name: min(channel.busy_ns / max(now_ns, 1), 1.0) for name, channel in channels.items()}

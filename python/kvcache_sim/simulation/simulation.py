@@ -30,7 +30,7 @@ from kvcache_sim.serving.store_limits import refuse_beyond_store
 from kvcache_sim.simulation.changes import Changes, RetentionPolicies
 from kvcache_sim.simulation.context import answers_in_context
 from kvcache_sim.simulation.end_checks import check_channels, check_pool, check_rows, check_stores
-from kvcache_sim.simulation.marks import Marks
+from kvcache_sim.simulation.marks import Marks, busy_shares, used_shares
 from kvcache_sim.simulation.measured import (
     channel_use,
     counters,
@@ -40,7 +40,6 @@ from kvcache_sim.simulation.measured import (
 )
 from kvcache_sim.simulation.options import DEFAULT_OPTIONS, RunOptions
 from kvcache_sim.simulation.prefixes import resident_prefixes
-from kvcache_sim.simulation.progress import busy_shares, used_shares
 from kvcache_sim.simulation.routing import Routing
 from kvcache_sim.simulation.windows import Windows
 from kvcache_sim.workload.readers.stream import TraceStream

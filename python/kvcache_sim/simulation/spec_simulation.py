@@ -20,7 +20,7 @@ from kvcache_sim.serving.replica.contract import MeasuredReplica
 from kvcache_sim.serving.settings import ClusterSettings
 from kvcache_sim.simulation.context import answers_in_context
 from kvcache_sim.simulation.end_checks import check_channels, check_rows, check_stores
-from kvcache_sim.simulation.marks import Marks
+from kvcache_sim.simulation.marks import Marks, busy_shares, used_shares
 from kvcache_sim.simulation.measured import (
     channel_use,
     counters,
@@ -28,7 +28,6 @@ from kvcache_sim.simulation.measured import (
     tier_uses,
 )
 from kvcache_sim.simulation.options import RunOptions
-from kvcache_sim.simulation.progress import busy_shares, used_shares
 from kvcache_sim.simulation.spec_demand import MeasuredSimulator, records_into
 from kvcache_sim.simulation.spec_invariants import CheckedStore, CheckedTokens
 from kvcache_sim.spec.keys import Keys

@@ -1,7 +1,6 @@
 """The capacity of a configuration: the highest rate at which enough requests meet their objectives.
 
-- ``search``     bisection over steps of 2 % between a rate that attains and one that does not; one run
-- ``rate_interval`` the interval of the rate over requests
+- ``search``     bisection over steps of 2 % between a rate that attains and one that does not; its interval
 - ``candidate``  the candidates as cells of a study, and the search of each
 - ``counts``     the smallest number of machines that holds a rate
 - ``splits``     the best split into prefill and decode machines

@@ -1,6 +1,5 @@
 """``kvsim trace``: every subcommand, by the function that ``SUBCOMMANDS`` names.
 
-- ``counting``   progress of work on a trace
 - ``options``    the options that every subcommand on trace files shares, and the two ends
 - ``transform``  trace to trace: the subcommands of one transform
 """

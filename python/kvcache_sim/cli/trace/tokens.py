@@ -13,12 +13,15 @@ from typing import IO, TYPE_CHECKING, Annotated
 
 import typer
 
-from kvcache_sim.cli.trace.counting import counting
 from kvcache_sim.errors import UsageError
 
 if TYPE_CHECKING:
     from kvcache_sim.workload.tokens.output import TokenSink
     from kvcache_sim.workload.tokens.parallel import TokenSource
+
+
+import os
+import time
 
 
 class Scope(StrEnum):
@@ -180,3 +183,38 @@ def _binary(output: str | None, force: bool) -> Iterator[IO[bytes]]:
     else:
         with new_file(Path(output), force) as file:
             yield file
+
+
+_PLAIN_S = 10.0
+
+
+@contextmanager
+def counting(total: int, unit: str, quiet: bool) -> Iterator[Callable[[int], None]]:
+    """Yield a function to call with the number of further items done; it draws on stderr unless ``quiet``."""
+    if quiet:
+        yield lambda count: None
+    elif not sys.stderr.isatty() or os.environ.get("CI") or os.environ.get("NO_COLOR"):
+        yield _plain(total, unit)
+    else:
+        from rich.console import Console
+        from rich.progress import Progress
+
+        with Progress(console=Console(stderr=True), transient=True, refresh_per_second=5) as bar:
+            task = bar.add_task(unit, total=total)
+            yield lambda count: bar.advance(task, count)
+
+
+def _plain(total: int, unit: str) -> Callable[[int], None]:
+    done, start = 0, time.monotonic()
+    due = start + _PLAIN_S
+
+    def advance(count: int) -> None:
+        nonlocal done, due
+        done += count
+        now = time.monotonic()
+        if now >= due:
+            due = now + _PLAIN_S
+            left = (now - start) * (total - done) / max(1, done)
+            print(f"{done:,} of {total:,} {unit}, ETA {left:.0f} s", file=sys.stderr)
+
+    return advance

@@ -1,16 +1,19 @@
-"""Batches of KV events on disk: one line of JSON each, without tokens, hashes salted."""
+"""Batches of KV events on disk, written and read: one line of JSON each, without tokens, hashes salted."""
 
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
 from pathlib import Path
 from typing import IO
 
 from kvcache_sim.errors import InputOutputError
 from kvcache_sim.output import refuse_existing
 from kvcache_sim.units import NS_PER_S
-from kvcache_sim.workload.imports.kv_batch import KvBatch, KvEvent, Name
+from kvcache_sim.workload.imports.kv_batch import KvBatch, KvEvent, Name, batch_of
 from kvcache_sim.workload.imports.naming import salted_names
+from kvcache_sim.workload.imports.source import json_line, lines_of, member, problem
+from kvcache_sim.workload.readers.problems import located_errors, opened
 
 _TYPES = {"stored": "BlockStored", "removed": "BlockRemoved", "cleared": "AllBlocksCleared"}
 
@@ -57,3 +60,20 @@ class Capture:
     def close(self) -> None:
         """Close the file."""
         self._file.close()
+
+
+def captured(path: str) -> Iterator[tuple[str, KvBatch]]:
+    """Yield (source, batch) of each line.
+
+    Raises UsageError for a missing file, InputOutputError for an unreadable one, TraceError for a bad line.
+    """
+    source = opened(path, "capture")
+    with located_errors(path):
+        for number, text in lines_of(source):
+            row = json_line(number, text)
+            try:
+                yield str(member(row, "source") or "engine"), batch_of(row)
+            except ValueError as error:
+                raise problem(
+                    number, f"not a batch of KV events: {error}", text, "[date, events, rank]"
+                ) from None

@@ -2,7 +2,6 @@
 
 - ``samples``     each request's numbers, paired where both runs served the same trace
 - ``comparison``  the whole answer as values
-- ``certainties`` the sources of step times, and figures with their intervals
 - ``model_ratio`` ratios at the same bound of the model's errors
 - ``text``        the differences as tables and sentences
 - ``verdict``     the better run, by how much, and if that is certain

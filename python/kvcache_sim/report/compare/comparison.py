@@ -13,10 +13,10 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from kvcache_sim.metrics.certainty import CERTAIN, intervals_text, source_line, value_text
 from kvcache_sim.metrics.names import flatten
 from kvcache_sim.metrics.resampling import interval, resampled_rows
 from kvcache_sim.metrics.saturation import saturation_sentence
-from kvcache_sim.report.compare.certainties import Certainties, certainties
 from kvcache_sim.report.compare.model_ratio import ModelRatios, model_ratios
 from kvcache_sim.report.compare.samples import (
     Column,
@@ -28,6 +28,37 @@ from kvcache_sim.report.compare.samples import (
 )
 from kvcache_sim.report.finished import FinishedRun
 from kvcache_sim.rng import stream
+
+
+class Certainties(NamedTuple):
+    """The certainty of two runs in words."""
+
+    #: The source of the step times, once if both runs share it.
+    sources: tuple[str, ...]
+    #: Metric → the figure of both runs with their intervals, of figures that have intervals.
+    values: dict[str, str]
+
+
+def certainties(first: FinishedRun, second: FinishedRun) -> Certainties:
+    """Return the sources and figures of two runs."""
+    lines = [source_line(run.summary) for run in (first, second)]
+    said = [f"{line}." for line in lines[:1] if line]
+    if lines[0] != lines[1]:
+        said = [
+            f"{run.label}: {line or 'no time passes'}."
+            for run, line in zip((first, second), lines, strict=True)
+        ]
+    values = {}
+    for key, (metric, words) in CERTAIN.items():
+        bands = [intervals_text(run.summary, key) for run in (first, second)]
+        if all(bands):
+            own = [
+                f"{run.label} {value_text(run.summary, key)} ({band})"
+                for run, band in zip((first, second), bands, strict=True)
+            ]
+            values[metric] = f"{words}: {', '.join(own)}."
+    return Certainties(tuple(said), values)
+
 
 _LABELS = ("name",)
 

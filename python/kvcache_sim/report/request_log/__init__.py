@@ -1,7 +1,6 @@
 """Real per-request logs.
 
-- ``record``   one real request, with the key of its simulated request
-- ``formats``  ``vllm bench serve``, SGLang's ``bench_serving`` and requests, AIPerf, GuideLLM, LLMServingSim
+- ``formats``  a real request; ``vllm bench serve``, SGLang, AIPerf, GuideLLM, LLMServingSim
 - ``read``     a file of any of them
 - ``timed``    a log as times and lengths, where it has all that a fit of step times needs
 """

@@ -14,13 +14,13 @@ from numpy.typing import NDArray
 
 from kvcache_sim.errors import InputOutputError, TraceError, UsageError
 from kvcache_sim.report.request_log.formats import (
+    LoggedRequest,
     read_aiperf,
     read_guidellm,
     read_serving_sim,
     read_sglang,
     read_vllm,
 )
-from kvcache_sim.report.request_log.record import LoggedRequest
 
 #: Match between a log's requests and the trace's: the log's own numbers, start times, or positions.
 Pairing = Literal["request id", "start time", "position"]

@@ -1,10 +1,11 @@
-"""One prompt at a time: the interface of seed 002's `PromptGenerator`."""
+"""One prompt at a time: the interfaces of seed 002's `PromptGenerator` and of its tokenizer."""
 
 from __future__ import annotations
 
 import math
 import multiprocessing
 from collections.abc import Sequence
+from typing import Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,7 +16,26 @@ from kvcache_sim.rng.hash_id import HashId
 from kvcache_sim.workload.tokens.collisions import IdCode
 from kvcache_sim.workload.tokens.corpus import PromptConfig
 from kvcache_sim.workload.tokens.row_key import RowKey, block_sizes, row_generator, row_key_text
-from kvcache_sim.workload.tokens.tokenizer import TextTokenizer
+
+
+class TextTokenizer(Protocol):
+    """Interface of a converter from token ids to text, such as the tokenizer of a published model."""
+
+    def decode(self, token_ids: Sequence[int]) -> str:
+        """Return the text of token ids."""
+
+
+class Tokenizer:
+    """The tokenizer without a model: a token id is its decimal digits, separated by spaces."""
+
+    def decode(self, token_ids: Sequence[int]) -> str:
+        """Return the ids as words."""
+        return " ".join(map(str, token_ids))
+
+    def encode(self, text: str) -> list[int]:
+        """Return the ids of words written by `decode`; ValueError for other words."""
+        return [int(word) for word in text.split()]
+
 
 #: Draws of a length before an error: the ids and the standard deviation are then incompatible.
 _MAX_LENGTH_DRAWS = 10_000
