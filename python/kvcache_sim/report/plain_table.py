@@ -28,12 +28,12 @@ def plain_table(table: Table, width: int | None = None) -> str:
     return "\n\n".join(_lines([columns[k] for k in group]) for group in groups)
 
 
-def plain_sentences(sentences: Sequence[str], indent: str = "", width: int | None = None) -> str:
-    """Return sentences below each other, in lines of at most ``width`` (the terminal's, or 80).
+def plain_sentences(sentences: Sequence[str], indent: str = "") -> str:
+    """Return sentences below each other, in lines that fit the terminal.
 
     Further lines of a sentence are indented by two columns.
     """
-    limit = width or terminal_width()
+    limit = terminal_width()
     return "\n".join(
         line
         for sentence in sentences

@@ -26,13 +26,13 @@ class HeldIds(NamedTuple):
     tokens: Int64s
 
 
-def held_ids(trace: Trace, block: int, cache_output: bool = True) -> HeldIds:
-    """Return the ids of each request's blocks of ``block`` tokens, answers included with ``cache_output``.
+def held_ids(trace: Trace, block: int) -> HeldIds:
+    """Return the ids of each request's blocks of ``block`` tokens, answers included.
 
     The whole blocks of an answer, its last token excepted, have the ids that the session's next prompt shows
     for them if it continues this one: floor((prompt + output − 1)/block). Source: semantics 1.
     """
-    source, tokens, counts = _held_rows(trace, block, cache_output)
+    source, tokens, counts = _held_rows(trace, block, cache_output=True)
     offsets = np.concatenate([[0], np.cumsum(counts)])
     return HeldIds(offsets, trace.block_ids[flat_positions(trace.id_offsets[source], counts)], tokens)
 

@@ -202,18 +202,19 @@ def form_apart(rows: IterationRows, graph_tokens: int = 512) -> Form:
     )
 
 
-def form_launched(rows: IterationRows, graph_tokens: int = 512) -> Form:
+def form_launched(rows: IterationRows) -> Form:
     """Return ``form_apart`` with the base of chunk steps as the launch of kernels or the kernels themselves.
 
     It has five coefficients whatever the rows: a few tens of rows determine them.
     """
-    return replace(form_apart(rows, graph_tokens), base_knots=(), launched=True)
+    return replace(form_apart(rows), base_knots=(), launched=True)
 
 
-def form_through(rows: IterationRows, graph_tokens: int = 512) -> Form:
+def form_through(rows: IterationRows) -> Form:
     """Return the form with a knot at every measured token count."""
-    tokens, _ = padded_rows(rows, graph_tokens)
-    return Form(tuple(np.unique(tokens).tolist()), form_for(rows, graph_tokens).longest_knots, graph_tokens)
+    form = form_for(rows)
+    tokens, _ = padded_rows(rows, form.graph_tokens)
+    return Form(tuple(np.unique(tokens).tolist()), form.longest_knots, form.graph_tokens)
 
 
 def ramp(x: NDArray[np.float64], knots: tuple[float, ...], extrapolates: bool) -> NDArray[np.float64]:

@@ -180,12 +180,12 @@ def check_train_file(name: str) -> None:
         )
 
 
-def held_out(rows: int, share: float = HELD_OUT_SHARE, seed: int = SPLIT_SEED) -> NDArray[np.bool_]:
+def held_out(rows: int, share: float = HELD_OUT_SHARE) -> NDArray[np.bool_]:
     """Return the mask of held-out rows: each with probability ``share``, by its index alone."""
-    return stream(seed, "calibration.held-out").random(rows) < share
+    return stream(SPLIT_SEED, "calibration.held-out").random(rows) < share
 
 
-def held_out_blocks(rows: int, seed: int = SPLIT_SEED) -> NDArray[np.bool_]:
+def held_out_blocks(rows: int) -> NDArray[np.bool_]:
     """Return the mask of five of fifty contiguous blocks of a file of ``rows`` rows."""
-    chosen = stream(seed, "calibration.held-out-blocks").choice(BLOCKS, BLOCKS_HELD_OUT, replace=False)
+    chosen = stream(SPLIT_SEED, "calibration.held-out-blocks").choice(BLOCKS, BLOCKS_HELD_OUT, replace=False)
     return np.isin(np.arange(rows) * BLOCKS // max(rows, 1), chosen)

@@ -73,9 +73,9 @@ class TensorParallelFit:
         return replace(model, longest_points=tuple((n, six_digits(ms)) for n, ms in points))
 
 
-def fit_tensor_parallel(rows: IterationRows, kv: SplitKv | None = None) -> TensorParallelFit:
+def fit_tensor_parallel(rows: IterationRows) -> TensorParallelFit:
     """Return the family fitted to rows of at least two TP degrees; UsageError if there is only one."""
-    kv = kv or SplitKv()
+    kv = SplitKv()
     if len(np.unique(rows.tensor_parallel)) < 2:
         raise UsageError(
             "one TP degree in the rows", expected="two or more, to separate split and shared costs"
