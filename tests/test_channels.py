@@ -214,18 +214,13 @@ def test_fair_sharing_is_processor_sharing(jobs):
     assert channel.busy_ns <= max(t.completion_ns for t in times)
 
 
-def test_two_equal_jobs_share_a_fair_channel_in_half_the_time_a_third():
-    times, _ = served([(0, 100, 1, True), (0, 100, 1, True)], sharing="fair")
-    assert [t.completion_ns for t in times] == [200, 200]
-    times, _ = served([(0, 300, 3, True), (100, 100, 1, True)], sharing="fair")
-    assert [t.completion_ns for t in times] == [400, 300]
-
-
-def test_loads_pass_stores_at_the_next_layer():
+def test_loads_pass_stores_at_the_next_layer_and_go_in_turn_among_themselves():
     jobs = [(0, 400, 4, False), (10, 100, 1, True)]
     assert [t.completion_ns for t in served(jobs)[0]] == [400, 500]
     assert [t.completion_ns for t in served(jobs, priority="loads-first")[0]] == [500, 200]
     assert [t.completion_ns for t in served(jobs, priority="loads-first", sharing="fair")[0]] == [500, 110]
+    jobs = [(0, 100, 1, False), (0, 100, 1, False), (0, 300, 1, True), (0, 200, 1, True)]
+    assert [t.completion_ns for t in served(jobs, priority="loads-first")[0]] == [600, 700, 300, 500]
 
 
 def test_what_a_job_was_given_too_much_of_is_lost_while_it_waits_for_its_next_layer():
@@ -364,21 +359,3 @@ def test_waiting_on_a_channel_is_that_of_m_d_1(load):
     for at in np.cumsum(gaps).astype(np.int64).tolist():
         transmit(channel, (work, 0, 1), at)
     assert channel.queued_ns / jobs == pytest.approx(load * work / (2 * (1 - load)), rel=0.05)
-
-
-def test_loads_go_before_stores_and_among_themselves_in_turn():
-    engine = Engine()
-    settings = ChannelSettings("c", 10**9, priority="loads-first")
-    channel = SubmittedLayered(settings, engine)
-    jobs = [(100, False), (100, False), (300, True), (200, True)]
-    sent = []
-    for size, is_load in jobs:
-        engine.schedule(
-            0,
-            ARRIVAL,
-            -1,
-            lambda job: sent.append(submit(channel, (job[0], 0, 1), is_load=job[1])),
-            (size, is_load),
-        )
-    engine.run()
-    assert [job.times.completion_ns for job in sent] == [600, 700, 300, 500]

@@ -207,25 +207,6 @@ def test_what_left_the_host_comes_back_from_storage(write, host, storage, brough
     assert alone["loaded_tokens"] == 0
 
 
-def test_without_pressure_the_default_tree_hits_as_the_classic_one():
-    """Nothing is evicted, so what differs in their times cannot matter."""
-    request = ReplayRequest(stream(1), 4, 100_000, window=4, outputs="computed")
-    names = ("hit_tokens", "per_request_hit_tokens_sha256", "final_tree_tokens", "evicted_tokens")
-    classic, default = (REPLAYERS[family](request, "fifo") for family in ("sglang", "sglang-unified"))
-    assert [classic[name] for name in names] == [default[name] for name in names]
-
-
-def test_a_split_inherits_its_time_of_making():
-    """The third prompt splits the first: its upper part is new to the classic tree, as old as it was to
-    this."""
-    rows = [["a", "b"], ["c"], ["a", "x"], ["e", "f"], ["g"], ["c", "y"]]
-    request = ReplayRequest(trace_of(rows, 4, [8, 4, 5, 8, 4, 5]), 4, 5)
-    last = {
-        family: REPLAYERS[family](request, "fifo")["hit_tokens"] for family in ("sglang", "sglang-unified")
-    }
-    assert last == {"sglang": 4, "sglang-unified": 8}
-
-
 # what each mode equals
 
 #: Where each mode's rows are.

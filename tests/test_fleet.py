@@ -21,7 +21,6 @@ from kvcache_sim.scenario.load import scenario_from_text
 from kvcache_sim.scenario.requests import read_requests
 from kvcache_sim.serving.membership.membership import Membership
 from kvcache_sim.simulation import RunOptions, simulate
-from kvcache_sim.tiers import TIERS
 from support.agreement import columns
 from support.conserved import check_conserved
 from support.lookahead import by_the_clock
@@ -254,12 +253,6 @@ def test_a_silenced_machine_receives_no_events():
     assert notified == [1, 1]
 
 
-def test_machines_that_join_have_the_same_tiers():
-    scenario = load("fleet={plan: [{at: 3s, do: join}]}")
-    assert len(scenario.settings.machines) == 3
-    assert [tier.name for tier in scenario.settings.machines[2].tiers] == list(TIERS)
-
-
 # --- what else fails ---------------------------------------------------------------------------------------
 
 FAULTS = "fleet={faults_until: 9s, faults: [%s]}"
@@ -392,23 +385,6 @@ def test_the_cores_slow_channel_is_that_of_the_specification(seed):
         before = sent[0]
     for figure in ("busy_ns", "queued_ns", "sent_bytes", "jobs", "last_call_ns"):
         assert getattr(one, figure) == getattr(other, figure), figure
-
-
-def test_a_channel_that_is_never_slow_is_a_plain_one():
-    draw = random.Random(1)
-    plain = _core.Channel(ChannelSettings("c", 10**9, 5))
-    slowed = _core.Channel(ChannelSettings("c", 10**9, 5, slowdowns=(Slowdown(10**6, 2 * 10**6, 0),)))
-    now, before = 0, None
-    for _ in range(50):
-        now += draw.randint(0, 60)
-        size, layers = draw.randint(1, 200), draw.randint(1, 4)
-        if before is not None and draw.random() < 0.3 and before.first_layer_ns >= now:
-            now = before.first_layer_ns
-            sent = [channel.forward(size, 1, layers, before) for channel in (plain, slowed)]
-        else:
-            sent = [channel.transmit(size, 1, layers, now) for channel in (plain, slowed)]
-        assert sent[0] == sent[1]
-        before = sent[0]
 
 
 def test_nothing_passes_a_channel_that_is_down_and_waiting_requests_resume_when_it_is_back():

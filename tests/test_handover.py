@@ -36,10 +36,6 @@ def run(cluster: ClusterSettings, trace: Trace) -> Run:
     return simulate(cluster, trace, options=RunOptions(check="full"))
 
 
-def ttft(run: Run) -> list[int]:
-    return (run.requests["first_token_ns"] - run.requests["arrival_ns"]).tolist()
-
-
 # -- closed forms
 
 
@@ -351,38 +347,6 @@ def test_a_resolved_scenario_with_pools_runs_again():
     again = scenario_from_text(to_yaml(once.resolved), "", Path.cwd())
     assert again.settings == once.settings
     assert again.resolved == once.resolved
-
-
-def test_every_option_changes_its_figure():
-    plain = summary(*POOLS)["handover"]
-    wait = {"plain": plain["wait"]["avg"]}
-    for option in (
-        "handover.path=via-cpu",
-        "handover.transfer=layer-by-layer",
-        "channels.handover.bandwidth=1GB/s",
-        "channels.handover.latency=50ms",
-        "channels.handover.piece_overhead=1ms",
-    ):
-        wait[option] = summary(*POOLS, option)["handover"]["wait"]["avg"]
-    assert wait.pop("handover.transfer=layer-by-layer") < wait["plain"]
-    assert all(figure > wait["plain"] for option, figure in wait.items() if option != "plain")
-
-    prefill, decode = (summary(*POOLS, f"handover.first_token={who}") for who in ("prefill", "decode"))
-    assert prefill["latency"]["ttft"]["avg"] < decode["latency"]["ttft"]["avg"]
-    assert prefill["handover"]["share_of_ttft"] == 0 < decode["handover"]["share_of_ttft"]
-    assert prefill["latency"]["tpot"]["avg"] > decode["latency"]["tpot"]["avg"]
-
-    turns = summary(*POOLS, "handover.router=round-robin")["handover"]["machines"]
-    assert turns[:2] == [0, 0]
-    assert abs(turns[2] - turns[3]) <= 1
-
-    slow = "channels.handover.bandwidth=1GB/s"
-    own, one = (
-        summary(*POOLS, slow, f"channels.handover.scope={s}")["handover"] for s in ("pair", "cluster")
-    )
-    assert one["wait"]["avg"] > own["wait"]["avg"]
-    one_pair = ("channels.slow.bandwidth=100MB/s", 'channels.slow.edges=["0:gpu->2:gpu"]')
-    assert summary(*POOLS, *one_pair)["handover"]["wait"]["avg"] > plain["wait"]["avg"]
 
 
 def test_hand_overs_and_remote_reads_contend_on_one_channel():

@@ -130,29 +130,6 @@ def test_more_checkpoints_never_hit_less_without_a_bound(request):
         assert some <= dense
 
 
-def test_a_joint_hit_by_hand():
-    """A prompt again: full attention has it all, the window its last blocks, the state its last aligned
-    end."""
-    trace = trace_of(
-        [range(8), range(8), [*range(4), 20, 21, 22, 23]], block_size=4, input_tokens=[32, 32, 32]
-    )
-
-    def hits(*kinds: tuple[str, int], interval: int | None) -> list[int]:
-        groups = [KvGroup("full", 4, 0, (0,)), *(KvGroup(kind, 4, reach, (1,)) for kind, reach in kinds)]
-        settings = GroupSettings("", KvLayout(tuple(groups), 1, 1), retention_interval=interval)
-        request = ReplayRequest(trace, 4, 1000, outputs="computed", groups=settings)
-        return replay_groups(request, settings)[FIRST]
-
-    # The last token is computed again, so 28 of 32; the third prompt parts after 16.
-    assert hits(interval=0) == [0, 28, 16]
-    assert hits(("sliding", 9), interval=None) == [0, 28, 16]
-    # Only the two blocks before the prompt's end are kept: nothing ends where the third one parts.
-    assert hits(("sliding", 9), interval=0) == [0, 28, 0]
-    # A state is kept where a chunk ends: at 28, the last aligned end of a prompt.
-    assert hits(("linear", 0), interval=None) == [0, 28, 0]
-    assert hits(("linear", 0), ("sliding", 9), interval=0) == [0, 28, 0]
-
-
 @pytest.mark.parametrize("kind", [("sliding", 9), ("linear", 0)])
 def test_what_a_group_lost_by_hand(kind):
     """Full attention has 16 tokens of the third prompt, the other group nothing there: not kept, or
@@ -189,18 +166,6 @@ def test_without_a_bound_nothing_is_lost_to_eviction(request):
     got = replay_groups(unbounded(request), request.groups)
     assert not any(got["lost_tokens_evicted"])
     assert any(got["lost_tokens_not_kept"]) == (got["shared_prefix_junctions"] > 0)
-
-
-def test_a_junction_is_kept_for_the_next():
-    """The third and fourth prompt part at 16 tokens: the third keeps its state there, the fourth continues
-    from it."""
-    rows = [[*range(4), *range(10 * i, 10 * i + 4)] for i in range(1, 5)]
-    trace = trace_of(rows, block_size=4, input_tokens=[32] * 4)
-    layout = KvLayout((KvGroup("linear", 4, 0, (0,)), KvGroup("full", 4, 0, (1,))), 1, 1)
-    settings = GroupSettings("", layout)
-    got = replay_groups(ReplayRequest(trace, 4, 1000, groups=settings), settings)
-    assert got[FIRST] == [0, 0, 16, 16]
-    assert got["shared_prefix_junctions"] == 1
 
 
 # layouts

@@ -71,23 +71,6 @@ def test_longest_prefix_by_hand():
     assert choose([1, 5, 4], [2, 5, 2], load_threshold=3.0) == 1
 
 
-def test_cache_aware_by_hand():
-    """Ten blocks of prompt: more than three are enough to go where they are; 64 requests are even."""
-
-    def choose(found, pending, **settings):
-        return router("cache-aware", loads(*pending), found, **settings).choose(request())
-
-    assert choose([1, 5, 4], [0, 64, 0]) == 1  # 64 apart is not above 64
-    assert choose([1, 5, 4], [0, 65, 0]) == 0  # 65 is, and more than 1.5 times nothing
-    assert choose([1, 5, 4], [200, 299, 300]) == 1  # 100 apart, but not more than 1.5 times
-    assert choose([1, 5, 4], [0, 2, 1], balance_abs_threshold=1) == 0
-    assert choose([1, 5, 4], [2, 4, 3], balance_abs_threshold=1, balance_rel_threshold=2.0) == 1
-    assert choose([0, 3, 0], [0, 1, 0]) == 0  # a share of 0.3 is not above 0.3
-    assert choose([0, 3, 0], [0, 1, 0], cache_threshold=0.2) == 1
-    assert choose([6, 6, 6], [9, 3, 4]) == 1  # equally much: the least loaded
-    assert choose([0, 0, 0], [4, 4, 4]) == 0
-
-
 @given(
     st.integers(1, 6).flatmap(
         lambda machines: st.lists(
@@ -197,12 +180,6 @@ def test_the_overlap_router_credits_lower_tiers_with_a_part():
         waiting[sent[-1]].expected_prefill_tokens += one.expected_prefill_tokens
     assert sent == [1, 1, 0]
     assert waiting[1].expected_prefill_tokens == 2 * 6.75 * BLOCK
-
-
-def test_the_overlap_router_records_the_tokens_it_expects_to_compute():
-    sequence = request()
-    router("overlap-cost", loads(0, 0), [0, 6], [0, 0]).choose(sequence)
-    assert sequence.expected_prefill_tokens == 4 * BLOCK
 
 
 @given(st.lists(st.integers(-1, 6), max_size=60))

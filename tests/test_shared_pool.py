@@ -22,11 +22,9 @@ from kvcache_sim.serving.membership.plan import MembershipPlan, PoolLoss
 from kvcache_sim.serving.settings import ClusterSettings, MachineSettings
 from kvcache_sim.simulation import simulate
 from small_traces import trace_of, tree_traces
-from support.agreement import agree, by_spec
-from support.clusters import READ, WRITE, cluster
-from support.lookahead import assert_same_by_the_clock
+from support.agreement import by_spec
+from support.clusters import READ, WRITE
 from support.spec_pool import Pool
-from support.traces import random_trace
 from tiered_scenario import run_with
 
 SECOND = 10**9
@@ -188,32 +186,6 @@ def test_a_pool_of_nothing_is_no_pool_and_one_without_end_gives_as_much_as_one_c
     assert (cached >= without.requests["cached_prefix_length_used"]).all()
 
 
-def with_pool(tiers: tuple[int, ...], blocks: int | None, **kwargs) -> ClusterSettings:
-    """Return three machines of random traces with a pool."""
-    made = cluster(tiers, 3, **kwargs)
-    nic = {name: ChannelSettings(name, 3 * 10**9, 30_000) for name in (READ, WRITE)}
-    pairs = {(3, m): READ for m in range(3)} | {(m, 3): WRITE for m in range(3)}
-    return replace(
-        made, channels=made.channels | nic, network=NetworkSettings(pairs), pool=PoolSettings(blocks)
-    )
-
-
-@pytest.mark.parametrize(
-    ("tiers", "blocks", "through", "movement"),
-    [
-        ((90, 60), 300, True, {}),
-        ((90, 60), 300, False, {"layer_pipelining": False}),
-        ((90, 60, 200), 120, True, {"prefetch": "queued"}),
-        ((90, 60), None, False, {"lookup": "cluster", "fetch": "cheaper"}),
-    ],
-)
-def test_pools_agree(tiers, blocks, through, movement):
-    made = with_pool(tiers, blocks, through=through)
-    run = agree(replace(made, movement=replace(made.movement, **movement)), random_trace(6, 70))
-    assert run.counters["pool.read_blocks"] > 0
-    assert (run.counters["pool.evicted_blocks"] > 0) == (blocks is not None)
-
-
 def test_a_lost_pool_is_empty_and_fills_again():
     rows = [["a", "b", f"x{k}"] for k in range(4)]
     plan = MembershipPlan(pool_losses=(PoolLoss(int(0.5 * SECOND)),))
@@ -221,16 +193,6 @@ def test_a_lost_pool_is_empty_and_fills_again():
     assert run.requests["cached_remote_tokens"].tolist() == [0, 0, 8, 8]
     assert run.counters["pool.lost_blocks"] == run.counters["membership.blocks_lost"] == 2
     assert run.counters["pool.put_blocks"] == 4
-
-
-def test_losses_at_any_moment_leave_every_block_accounted_for():
-    """Blocks read or put at that moment stay; the recount of the pool at the end raises otherwise."""
-    made = with_pool((90, 60), 200, through=True)
-    trace = random_trace(6, 60)
-    span = int(trace.arrival_ns.max())
-    plan = MembershipPlan(pool_losses=tuple(PoolLoss(span * k // 7) for k in range(1, 7)))
-    run = assert_same_by_the_clock(replace(made, membership=plan), trace)
-    assert run.counters["pool.lost_blocks"] > 0
 
 
 def test_the_end_of_a_run_recounts_the_pool(monkeypatch):

@@ -99,20 +99,6 @@ def test_shares_of_tenants_that_always_have_something_to_send(weights):
         assert [first.count(n) for n in range(count)] == [8 * weight for weight in weights]
 
 
-def test_a_tenant_that_rested_begins_with_the_least_that_others_have():
-    """Without the lift tenant 1, idle for ten seconds, would get the ten that follow."""
-    arrivals = [(0, 0, 100)] * 30 + [(10 * S + 5, 1, 100)] * 10
-    run = Served(TenancySettings({}, 1), arrivals)
-    after = [request >= 30 for at_ns, request in run.admit if at_ns > 10 * S]
-    assert sum(after[:10]) == 5
-
-
-def test_classes_go_before_weights():
-    named = {"0": TenantSettings(weight=100), "1": TenantSettings(weight=1, priority=-1)}
-    run = Served(TenancySettings(named, 1), [(0, n % 2, 50) for n in range(20)])
-    assert [request % 2 for _, request in run.admit] == [1] * 10 + [0] * 10
-
-
 @pytest.mark.parametrize(("burst", "tokens"), [(1000, 400), (300, 400), (1, 7)])
 def test_tokens_a_second(burst, tokens):
     """Waiting request k is admitted once the tokens of k + 1 requests have accrued in addition to the
@@ -123,12 +109,6 @@ def test_tokens_a_second(burst, tokens):
     need = min(tokens, burst)
     due = [max(0, -(-(k * tokens + need - burst) * S // rate)) for k in range(9)]
     assert [at_ns for at_ns, _ in run.admit] == due
-
-
-def test_a_bucket_holds_no_more_than_its_burst():
-    named = {"0": TenantSettings(tokens_per_s=100, burst_tokens=200)}
-    run = Served(TenancySettings(named), [(100 * S, 0, 100)] * 4)
-    assert [at_ns for at_ns, _ in run.admit] == [100 * S, 100 * S, 101 * S, 102 * S]
 
 
 @pytest.mark.parametrize("seed", range(int(os.environ.get("KVSIM_EXAMPLES", "40"))))

@@ -16,9 +16,8 @@ from kvcache_sim.serving.settings import ClusterSettings
 from kvcache_sim.simulation import RunOptions, simulate
 from kvcache_sim.workload.trace import NO_SESSION, OPEN_LOOP, Trace
 from support.agreement import agree
-from support.clusters import BLOCK, SHAPES, cluster
+from support.clusters import BLOCK, cluster
 from support.instant_runs import B, as_trace, chained_prompts
-from support.traces import random_trace
 
 TOUCH = get_args(Touch)
 
@@ -70,14 +69,6 @@ def test_an_admission_renews_what_it_finds_and_its_end_does_not(touch, returns, 
     trace = requests((0, A, 1), (5_000, A, 40), (5_001, BB, 1), (15_000, C, 1), (20_000, returns, 1))
     run = agree(touched_at(touch, cluster((9,)), cache_output=False), trace)
     assert run.requests["cached_prefix_length_used"].tolist() == [0, 32, 0, 0, hit_tokens]
-
-
-@pytest.mark.parametrize(("tiers", "through"), SHAPES)
-def test_core_and_specification_agree(tiers, through):
-    trace = random_trace(2)
-    by_admission = agree(touched_at("admission", cluster(tiers, 2, through)), trace)
-    by_release = simulate(cluster(tiers, 2, through), trace)
-    assert by_admission.digest_events != by_release.digest_events
 
 
 def least_recent(
