@@ -17,6 +17,7 @@ import pytest
 from examples import examples
 from hypothesis import given
 from hypothesis import strategies as st
+from kvcache_sim.api.sizing import Capacity
 from kvcache_sim.cli.main import run
 from kvcache_sim.errors import UsageError
 from kvcache_sim.metrics.certainty import band
@@ -374,6 +375,12 @@ def test_the_cheapest_and_the_frontier():
     assert Answer(rows, 2.5).cheapest["cell"] == 1
     assert Answer(rows, 8.5).cheapest["cell"] == 2
     assert Answer(rows, 9.5).cheapest is None
+    shown, asked = Capacity(rows, 0.99), Capacity(rows, 0.99, Answer(rows, 2.5))
+    assert [shown.cheapest()["cell"], shown.cheapest(2.5)["cell"], asked.cheapest()["cell"]] == [2, 1, 1]
+    assert [own["cell"] for own in shown.frontier] == [1, 2]
+    assert (shown.cheapest(9.5), shown.rate_per_s, len(shown)) == (None, 9.0, 5)
+    assert repr(shown) == "<Capacity of 5 candidates: at most 9 requests/s>"
+    assert repr(Capacity(rows[4:], 0.99)) == "<Capacity of 1 candidates: none holds the limits>"
     unpriced = Answer(tuple(row(n, 2.0 * n, None, n) for n in (1, 2)))
     assert not unpriced.is_priced
     assert [unpriced.price(own) for own in unpriced.rows] == [1.0, 2.0]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from contextlib import ExitStack
 from dataclasses import replace
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -173,16 +174,78 @@ def test_json_is_pure(runs, capsys):
 
 
 @pytest.mark.parametrize("repeats", [1, 3])
-def test_a_scenarios_first_run_has_its_own_seed_and_the_others_those_of_repeats(tmp_path, repeats):
-    for name in ("a", "b"):
-        (tmp_path / f"{name}.yaml").write_text(
-            f"seed: 5\nname: {name}\nworkload: {{kind: diverse, requests: 4}}\n"
-        )
+@pytest.mark.parametrize("intervals", [True, False])
+def test_scenarios_are_simulated_with_their_own_seed_then_those_of_repeats(
+    tmp_path, monkeypatch, repeats, intervals
+):
+    """One run that takes at most 20 s of CPU and has step times also gets its intervals, if these are asked for.
+
+    A scenario is labeled by its file, that of a finished run by the run; equal labels are numbered.
+    """
+    for name in (
+        "a.yaml",
+        "once/scenario.yaml",
+        "run/scenario.yaml",
+        "run/run.json",
+        "run/b.yaml",
+        "two/a.yaml",
+    ):
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_text("")
+    clock, stored = [100.0], []
+
+    def load_varied(file, more=()):
+        return SimpleNamespace(file=file, more=[*more], settings=SimpleNamespace(seed=5))
+
+    def execute(scenario, trace, options):
+        assert trace is scenario
+        clock[0] += {"a": 20.0, "scenario": 20.5, "b": 1.0}[scenario.file.stem]
+        times = {"b": False}.get(scenario.file.stem, True)
+        return SimpleNamespace(summary={"step_times": times}, said=[scenario.more, options.times, "plain"])
+
+    def with_certainty(done, trace):
+        return SimpleNamespace(said=[*done.said[:2], "with intervals"]), 0, ""
+
+    def store(done, target, argv):
+        stored.append((argv, *done.said))
+        (target.part / "asked").write_text(str(len(stored)))
+        target.commit()
+
+    for name, value in (
+        ("scenario.load.load_varied", load_varied), ("scenario.requests.read_requests", lambda scenario: scenario),
+        ("scenario.execute.execute", execute), ("scenario.execute.store", store),
+        ("report.certainty.with_certainty", with_certainty),
+        ("report.compare.sides.load_run", lambda path: SimpleNamespace(path=path, manifest=0, summary=0, scenario="")),
+    ):  # fmt: skip
+        monkeypatch.setattr(f"kvcache_sim.{name}", value)
+
+    monkeypatch.setattr(
+        "kvcache_sim.report.compare.sides.time", SimpleNamespace(process_time=lambda: clock[0])
+    )
+    files = [
+        tmp_path / name
+        for name in ("a.yaml", "once/scenario.yaml", "run/scenario.yaml", "run/b.yaml", "two/a.yaml")
+    ]
     with ExitStack() as stack:
-        sides = open_sides([tmp_path / "a.yaml", tmp_path / "b.yaml"], repeats, stack)
-        seeds = [[run.scenario["seed"] for run in side] for side in sides]
-    assert seeds == [[5, *(repeat_seed(5, n) for n in range(1, repeats))]] * 2
-    assert [run.label for side in sides for run in side] == ["a"] * repeats + ["b"] * repeats
+        sides = open_sides(files, repeats, stack, intervals)
+        folders = {run.directory for side in sides for run in side}
+        assert len(folders) == 5 * repeats
+        assert all((folder / "asked").exists() for folder in folders)
+    assert not any(folder.exists() for folder in folders)
+    labels = ("a (1)", "scenario", "run", "b", "a (5)")
+    assert [[run.label for run in side] for side in sides] == [[label] * repeats for label in labels]
+    once = intervals and repeats == 1
+    seeds = [[], *([f"seed={repeat_seed(5, n)}"] for n in range(1, repeats))]
+    assert stored == [
+        (
+            ["kvsim", "compare", str(file)],
+            seed,
+            once,
+            "with intervals" if once and file.stem == "a" else "plain",
+        )
+        for file in files
+        for seed in seeds
+    ]
 
 
 @pytest.mark.parametrize(

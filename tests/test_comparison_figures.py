@@ -188,6 +188,37 @@ def test_a_side_is_saturated_if_one_of_its_replications_is(asked):
     assert comparing._states(sides[1], sides[1], "request", asked).rank_latency
 
 
+def one_request(ttft_ms, cached, digest):
+    rows = {"request": 0, "arrival_ns": 0, "first_token_ns": ttft_ms * MS, "finish_ns": 9 * MS * 2, "queue_ns": 0,
+            "input_tokens": 10, "cached_prefix_length_used": cached, "output_tokens": 3}  # fmt: skip
+    own = run_of()
+    own.finished = {name: np.array([value], np.int64) for name, value in rows.items()}
+    own.summary |= {"step_times": None, "certainty": None, "latency": {}}
+    own.label, own.scenario, own.directory, own.trace = "A", {}, SimpleNamespace(), None
+    own.manifest = {"argv": [], "digest": {"results": digest}}
+    return own
+
+
+@pytest.mark.parametrize("count", [1, 2, 3])
+@pytest.mark.parametrize("digests", [(None, None), ("a", "a"), ("a", "b")])
+def test_replications_are_paired_by_their_number_and_averaged(count, digests, monkeypatch):
+    """Of times the mean of the ratios, none from zero on; of shares the mean of the differences."""
+    monkeypatch.setattr(comparing, "common_requests", lambda first, second: np.array([0]))
+    pairs = [((2, 1), (3, 4)), ((4, 2), (10, 2)), ((0, 3), (1, 9))][:count]
+    sides = [[one_request(*pair[side], digests[side]) for pair in pairs] for side in (0, 1)]
+    found = comparing.compare(*sides)
+    paired = "request" if count == 1 else "replication"
+    assert (found.paired_by, found.replications, found.requests) == (paired, count, 1)
+    assert found.identical is (digests == ("a", "a"))
+    by_metric = {own.statistic.metric: own for own in found.differences}
+    ttft, hits = by_metric["latency.ttft.avg"], by_metric["cache.token_hit_rate"]
+    assert (ttft.baseline, ttft.value, ttft.change) == ((2, 3, 1.5), (3, 6.5, 2), (2, 14 / 3, None))[
+        count - 1
+    ]
+    shares = (hits.baseline, hits.value, hits.change)
+    assert shares == pytest.approx(((0.1, 0.4, 0.3), (0.15, 0.3, 0.15), (0.2, 0.5, 0.3))[count - 1])
+
+
 # -- the model and the certainty of two runs
 
 

@@ -88,6 +88,39 @@ def test_a_long_trace_is_read_in_windows(tmp_path, windows, capsys, monkeypatch)
     assert printed.err.count("requests/s on average") == 3
 
 
+HOUR_MS, YEAR_MS = 3_600_000, 31_557_600_000
+
+
+@pytest.mark.parametrize(
+    ("times_ms", "note"),
+    [
+        ([5] * 70, "all 70 requests arrive at the same time"),
+        ([5], ""),
+        (range(1, 100), ""),
+        (range(1, 101), "1,000 requests/s on average: the times look like seconds read as ms"),
+        (range(10, 1020, 10), ""),
+        (range(HOUR_MS, 101 * HOUR_MS, HOUR_MS), ""),
+        (range(5, 5 + 100 * (HOUR_MS + 9), HOUR_MS + 9), "one request in 3,600 s on average: the times look like us or ns read as ms"),
+        ([YEAR_MS, YEAR_MS + 1], ""),
+        ([2 * YEAR_MS, 2 * YEAR_MS + 1], "the first request arrives 2.0 years after time 0: the times look like dates"),
+    ],
+)  # fmt: skip
+def test_odd_arrivals_are_named_alike_whole_and_in_parts(tmp_path, windows, times_ms, note):
+    path, line = (
+        tmp_path / "t.jsonl",
+        '{"timestamp": %d, "input_length": 9, "output_length": 1, "hash_ids": [1]}\n',
+    )
+    path.write_text("".join(line % at for at in times_ms))
+    notes = [f"{path}: {note}"] if note else []
+    assert list(reading.read_trace(path).warnings) == notes
+    windows(3)
+    rows = reading.open_windows(path, ReadSettings())
+    if len(times_ms) > 3:
+        assert sum(len(part) for part in rows) == rows.requests == len(times_ms)
+        assert rows.last_ns == max(times_ms) * 10**6
+    assert list(rows.warnings) == notes
+
+
 def test_a_file_that_changes_while_it_is_repeated_is_refused(tmp_path, windows):
     path, line = (
         tmp_path / "t.jsonl",

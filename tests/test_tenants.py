@@ -216,6 +216,15 @@ def test_waiting_at_the_gateway_counts_from_the_first_arrival(tmp_path):
         assert found["queue_ns"][after] == found["finish_ns"][before]
 
 
+def test_a_request_takes_its_prompt_and_its_answer_from_the_bucket(tmp_path):
+    """1,000 tokens a second accrue: request k waits until its prompts' and answers' before it have."""
+    rows = [(0, "a", list(range(10 * n, 10 * n + blocks))) for n, blocks in enumerate((1, 3, 2, 1))]
+    made = runs(tmp_path, rows, "tenants: {of: {a: {tokens_per_s: 1000, burst: 2000}}}", again=False)
+    spent = list(itertools.accumulate(512 * len(ids) + 4 for _, _, ids in rows))
+    due_ns = [max(0, (tokens - 2000) * S // 1000) for tokens in spent]
+    assert made.run.requests["queue_ns"].tolist() == due_ns
+
+
 @pytest.mark.parametrize("seed", [1, 2])
 def test_weights_count_by_their_ratio_and_names_do_not(tmp_path, seed):
     more = "cluster: {machines: 2}\ntenants: {max_in_flight: 3, of: {gold: {weight: %s}, free: {weight: %s}}}"
