@@ -97,7 +97,7 @@ def test_the_page_has_every_name_with_its_signature(name):
 def test_the_page_has_what_an_object_offers(holder):
     kind = getattr(kv, holder)
     own = {name for name in vars(kind) if not name.startswith("_")}
-    hidden = {"checked", "finished", "labelled", "written", "directory", "for_given_requests"}
+    hidden = {"checked", "finished", "labelled", "written", "directory", "for_given_requests", "for_trace"}
     missing = [name for name in own - hidden if not re.search(rf"\b{name}\b", PAGE)]
     assert not missing
 

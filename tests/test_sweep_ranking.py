@@ -12,9 +12,18 @@ import kvcache_sim as kv
 import numpy as np
 import pytest
 from kvcache_sim.cli.main import run
+from kvcache_sim.errors import UsageError
 from kvcache_sim.metrics.batches import batch_figures
 from kvcache_sim.metrics.objectives import Objective
-from kvcache_sim.report.ranking import against, merge_seeds, rank_all, rank_cells
+from kvcache_sim.report.best_cell import (
+    against_text,
+    axis_title,
+    best_row,
+    figure_text,
+    number_table,
+    ranked_table,
+)
+from kvcache_sim.report.ranking import Against, Ranked, Ranking, against, merge_seeds, rank_all, rank_cells
 from kvcache_sim.report.ranking_text import verdict
 from kvcache_sim.workload.toolbox.write import mooncake_lines
 
@@ -320,3 +329,68 @@ def test_a_trace_has_batches_of_its_time(tmp_path, capsys, monkeypatch):
     (first, _) = json.loads(Path("out/plan.json").read_text())["cells"]
     kept = json.loads(Path(f"out/cells/{first[0]}.json").read_text())["record"]["summary"]["batches"]
     assert kept == rows[0]["batches"]
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "title", "text"),
+    [
+        ("latency.ttft.p99", 1234.56, "TTFT p99 [ms]", "1.23 s"),
+        ("cache.token_hit_rate", 0.5, "hit rate [share]", "50.0 %"),
+        ("throughput.output_tokens_per_s", 1234.0, "output tokens/s", "1,234"),
+        ("cost.per_million_output_tokens", 0.1234, "cost/M output tokens", "0.123"),
+        ("requests.finished", 7, "requests.finished", "7"),
+        ("latency.ttft.p99", None, "TTFT p99 [ms]", "–"),
+    ],
+)
+def test_a_figure_has_its_unit_in_its_title_and_its_text(name, value, title, text):
+    assert (axis_title(name), figure_text(name, value)) == (title, text)
+
+
+@pytest.mark.parametrize(
+    ("against", "text"),
+    [
+        (None, "–"),
+        (Against(0.01, -0.02, 0.04, True), "equal (-2.0 to +4.0 points)"),
+        (Against(0.03, 0.02, 0.04, True), "+3.0 points (+2.0 to +4.0)"),
+        (Against(1.001, 0.9996, 1.0004, False), "equal within 0.5 %"),
+        (Against(1.0, 0.97, 1.08, False), "equal (0.97–1.08 ×)"),
+        (Against(1.0, 0.9999, 1.08, False), "equal (1–1.08 ×)"),
+        (Against(1.18, 1.05, 1.3, False), "1.18 × (1.05–1.3)"),
+    ],
+)
+def test_a_figure_against_the_best_in_words(against, text):
+    assert against_text(against) == text
+
+
+def test_the_table_of_a_ranking_has_the_best_its_distance_and_its_figures():
+    """Stars for those of rank 1; of saturated cells no distance, unless all are; other figures as they are had."""
+    goal = Objective("latency.ttft.p99", True)
+    rows = [{"cell": n, "set.a": a, "latency.ttft.p99": 10.0 * n, "x.y": 1.0, "slo.attainment": None} for n, a in enumerate([1.23456789, True, "b", None])]  # fmt: skip
+    order = tuple(
+        Ranked(rows[n], rank, Against(n, n, n, False) if n else None) for n, rank in ((0, 1), (1, 1), (2, 2))
+    )
+
+    def table(*saturated, order=order, chosen=None, make=ranked_table):
+        found = make(Ranking(tuple(rows), goal, order, 1, saturated), chosen, (Objective("x.y", True),))
+        return found.headings, found.rows
+
+    headings, found = table(rows[2])
+    assert headings == ("cell", "a", "TTFT p99", "against the best", "x.y")
+    assert found == (
+        ("0 *", 1.2346, "0 ns", "best", "1"),
+        ("1 *", "True", "10 ms", against_text(order[1].against), "1"),
+        (2, "b", "20 ms", "saturated", "1"),
+        (3, None, "30 ms", "–", "1"),
+    )
+    assert table(*rows, chosen=rows[2:3])[1] == ((2, "b", "20 ms", "2 × (2–2)", "1"),)
+    plain = tuple(Ranked(one.row, one.rank, None) for one in order)
+    headings, found = table(order=plain, make=number_table)
+    assert headings == ("cell", "a", "TTFT p99 [ms]", "x.y")
+    assert found[1] == ("1 *", "True", 10.0, 1.0)
+    assert table(chosen=[])[0] == ("cell", "against the best") or table(chosen=[], order=plain)[0] == (
+        "cell",
+    )
+    assert best_row(rows, "latency.ttft.p99", largest=True) is rows[3]
+    assert best_row(rows, "x.y") is rows[0]
+    with pytest.raises(UsageError, match="no cell has this figure"):
+        best_row(rows, "slo.attainment")

@@ -97,16 +97,31 @@ class Scenario:
         Raises:
             UsageError: A setting is wrong.
         """
-        tree = deepcopy(self._written)
+        tree = self._without_generator()
         tree.values.pop("trace", None)
-        workload = tree.values.get("workload")
-        if isinstance(workload, dict) and "kind" in workload:
-            del tree.values["workload"]
         lay_over(tree, settings)
         cache = tree.values.get("cache") or {}
         if isinstance(cache, dict) and "block_size" not in cache:
             tree.values["cache"] = {**cache, "block_size": block_size}
         return self._made(tree, self.directory, {})
+
+    def for_trace(self, path: str, settings: Mapping[str, Any]) -> Scenario:
+        """Return the scenario for a trace file; its own generator is left out.
+
+        Args:
+            path: The trace file.
+            settings: Keys that replace those of the scenario.
+
+        Raises:
+            UsageError: A setting is wrong.
+        """
+        return self._made(self._without_generator(), self.directory, {"trace.path": path, **settings})
+
+    def _without_generator(self) -> Tree:
+        tree = deepcopy(self._written)
+        if "kind" in (tree.values.get("workload") or {}):
+            del tree.values["workload"]
+        return tree
 
     @property
     def written(self) -> dict[str, Any]:

@@ -72,7 +72,7 @@ def resolve_requests(
     if isinstance(requests, (str, os.PathLike)):
         path = os.fspath(requests)
         located = path if path == "-" else os.path.abspath(path)
-        return scenario.with_(**{"workload.kind": None, "trace.path": located, **settings}), None
+        return scenario.for_trace(located, settings), None
     if isinstance(requests, Mapping) and "kind" in requests:
         return scenario.with_(**{"trace": None, "workload": dict(requests), **settings}), None
     trace = requests if isinstance(requests, Trace) else make_trace(requests)

@@ -51,8 +51,8 @@ def reuse_of(run: FinishedRun) -> Reuse | None:
     covered = np.minimum(full, np.maximum(cached, seen_blocks * trace.block_size))
     seen = np.maximum(cached, covered // block * block if block <= trace.block_size else covered)
     users = np.where(last >= 0, references.owner[np.maximum(last, 0)], -1)
-    idle = np.where(last >= 0, rows["arrival_ns"] - rows["finish_ns"][np.maximum(users, 0)], -1)
-    idle = np.where(last >= 0, np.maximum(idle, 0), -1)
+    since_ns = rows["arrival_ns"] - rows["finish_ns"][np.maximum(users, 0)]
+    idle = np.where(last >= 0, np.maximum(since_ns, 0), -1)
     missed, evicted_idle_ns = _missed(run, trace)
     return Reuse(cached, missed, np.where(last >= 0, seen, 0), idle, users, evicted_idle_ns)
 

@@ -1,0 +1,152 @@
+"""What is read of a trace's first bytes, and what is shown and bounded while a long one is read, by hand."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+
+import pytest
+from kvcache_sim.cli import reading
+from kvcache_sim.cli.reading import (
+    LEAST_BYTES,
+    OverMemoryError,
+    Reading,
+    parse_memory,
+    peak_bytes,
+    sample_ids,
+)
+from kvcache_sim.errors import UsageError
+from kvcache_sim.workload.readers.format import SIGNS, TraceFormat, first_row, header
+from kvcache_sim.workload.readers.settings import ReadSettings
+
+
+@pytest.mark.parametrize(
+    ("head", "signs"),
+    [
+        (b' [{"conversations": [{"value": "a"}]}]', "sharegpt"),
+        (b'{"conversations": [{"value": 1', "sharegpt"),
+        (b'x "conversations" "value"', ""),
+        (b'[{"conversations": [{"text": "a"}]}]', ""),
+        (b'[{"other": [{"value": "a"}]}]', ""),
+        (b'{"session_id": 1, "turns": [{"messages": [', "aiperf-dag"),
+        (b'{"session_id": 1, "turns": []}\n{"spawns": 1}', "aiperf-dag"),
+        (b'{"session_id": 1, "turns": [], "text": 1}\n{"forks": 1}', "aiperf-dag aiperf-multi-turn"),
+        (b'{"session_id": 1, "orchestrator": 1}', "aiperf-dag"),
+        (b'{"session_id": 1, "turns": []}', ""),
+        (b'{"session_id": 1, "forks": []}', ""),
+        (b'{"turns": [], "forks": 1, "orchestrator": 1}', ""),
+        (b'{"turns": [{"texts": [1]}]}', "aiperf-multi-turn"),
+        (b'{"texts": [1]}', ""),
+        (b'\n{"messages": [{"role": "user"}]}', "openai"),
+        (b'[{"messages": [{"role": ', "openai"),
+        (b'x {"messages": [{"role": ', ""),
+        (b'{"messages": []}', ""),
+        (b'{"chat_id": 1, "parent_chat_id": -1}', "bailian"),
+        (b'{"chat_id": 1}', ""),
+        (b'{"input_bytes": 1, "output_bytes": 2', "lmcache"),
+        (b'{"input_bytes": 1}', ""),
+        (b'{"session": 1, "rows": [', "weka"),
+        (b'{"rows": [1]}', ""),
+        (b'{"requests": [], "hash_id_scope": 1}', "aiperf-weka"),
+        (b'{"requests": []}', ""),
+        (b'{"hash_id_scope": 1}', ""),
+        (b'{"request_id": 1, "hash_ids": [], "wait_for": 1}', "dynamo-agentic mooncake"),
+        (b'{"request_id": 1, "hash_ids": []}\n{"branches": 1}', "dynamo-agentic mooncake"),
+        (b'{"request_id": 1, "hash_ids": []}', "mooncake"),
+        (b'{"request_id": 1, "tool_events": 1}', ""),
+        (b'{"hash_ids": [], "wait_for": 1}', "mooncake"),
+        (b'\xef\xbb\xbf \n{"input_length": 4}\n', "mooncake"),
+        (b'{"output_length": 4}', "mooncake"),
+        (b'[{"input_length": 4}]', ""),
+        (b'TIMESTAMP,"ContextTokens", GeneratedTokens,more\r\n1', "azure"),
+        (b"TIMESTAMP,ContextTokens\n", ""),
+        (b"\xef\xbb\xbfTimestamp,Request tokens,Response tokens", "burstgpt"),
+        (b"arrived_at,num_prefill_tokens,num_decode_tokens", "vidur"),
+        (b"", ""),
+    ],
+)
+def test_the_signs_of_a_files_first_bytes(head, signs):
+    assert [name for name, sign in SIGNS.items() if sign(head)] == signs.split()
+
+
+def test_the_first_row_is_whole_or_the_names_that_are_there():
+    assert first_row(b'\xef\xbb\xbf\n {"a": {"b": [1]}}\n{"c"') == {"a": {"b": [1]}}
+    assert first_row(b'{"a b": 1, "c" : "x"}, "d-e": 1, "f') == {"a b": None, "c": None}
+    assert first_row(b"[1]") is first_row(b'"a"') is None
+    assert header(b'\xef\xbb\xbfa, "b c" ,d\r\ne,f') == ["a", "b c", "d"]
+    given, open_size = ReadSettings(block_size=7), ReadSettings()
+    own = TraceFormat("x", "", bool, len, 9)
+    asked = TraceFormat("x", "", bool, len, 9, lambda head, settings: len(head))
+    assert [form.block_of(b"abc", chosen) for form in (own, asked) for chosen in (given, open_size)] == [
+        7,
+        9,
+        7,
+        3,
+    ]
+
+
+def test_memory_is_bounded_from_half_a_gibibyte(monkeypatch):
+    assert (parse_memory(""), parse_memory("512MiB"), parse_memory("2GiB")) == (0, LEAST_BYTES, 2 << 30)
+    with pytest.raises(UsageError, match="too little memory"):
+        parse_memory("511MiB")
+    assert sample_ids(1300) == 4
+    monkeypatch.setattr(
+        reading,
+        "resource",
+        SimpleNamespace(RUSAGE_SELF=0, getrusage=lambda who: SimpleNamespace(ru_maxrss=3)),
+    )
+    for platform, size in (("linux", 3072), ("darwin", 3)):
+        monkeypatch.setattr(reading, "sys", SimpleNamespace(platform=platform))
+        assert peak_bytes() == size
+
+
+@pytest.mark.parametrize(
+    ("ids", "distinct", "rate"),
+    [(0, 99, None), (10, 10, None), (10, 11, 2), (10, 20, 4), (10, 39, 4), (10, 40, 8)],
+)
+def test_more_ids_than_allowed_are_halved_until_they_fit(ids, distinct, rate):
+    own = Reading("-", ids=ids, rate=0.5)
+    if rate is None:
+        return own.check_ids(distinct)
+    with pytest.raises(OverMemoryError) as over:
+        own(0, 0, distinct)
+    assert over.value.rate == 0.5 / rate
+    return None
+
+
+@pytest.mark.parametrize(
+    ("read", "distinct", "peak", "rate"),
+    [(500, 1000, 800, None), (500, 1000, 801, 1 / 650), (0, 0, 801, 1 / 4), (0, 1000, 801, 1 / 3334), (4000, 10, 801, 1 / 7), (8000, 1, 801, 1 / 2)],
+)  # fmt: skip
+def test_a_sample_that_fits_follows_from_the_part_read(tmp_path, monkeypatch, read, distinct, peak, rate):
+    """A sample's ids in 1,000 bytes are 3; past the file's size it is compressed, to an eighth."""
+    (tmp_path / "t").write_bytes(bytes(1000))
+    monkeypatch.setattr(reading, "peak_bytes", lambda: peak)
+    own = Reading(str(tmp_path / "t"), memory=1000)
+    if rate is None:
+        return own(read, 0, distinct)
+    with pytest.raises(OverMemoryError) as over:
+        own(read, 0, distinct)
+    part = (read / 1000 if read <= 1000 else min(1.0, read / 8000)) or 0.1
+    assert over.value.rate == 1 / max(2, -(-max(1, distinct) // (3 * part)))
+    return None
+
+
+@pytest.mark.parametrize(("live", "every", "end"), [(True, 0.5, "\r"), (False, 10.0, "\n")])
+def test_progress_is_shown_every_so_often(tmp_path, monkeypatch, capsys, live, every, end):
+    (tmp_path / "t").write_bytes(bytes(4000))
+    monkeypatch.setattr("sys.stderr.isatty", lambda: live)
+    clock = {"s": 100.0}
+    monkeypatch.setattr(reading, "time", SimpleNamespace(monotonic=lambda: clock["s"]))
+    own = Reading(str(tmp_path / "t"), start=100.0)
+    own.done()
+    lines = []
+    for at_s in (every - 0.01, every, 1.9 * every, 2 * every):
+        clock["s"] = 100 + at_s
+        own(1000, 8_000_000, 1)
+        lines.append(capsys.readouterr().err)
+    left = f"read 1000 B, 25%, {3 * every:,.0f} s left, 8 M references, {8 / every:,.1f} M/s".ljust(79)
+    assert lines[:3] == ["", left + end, ""]
+    assert lines[3].endswith(end)
+    own.done()
+    assert capsys.readouterr().err == (" " * 79 + "\r" if live else "")
+    assert Reading("-")._line(3, 0, (0.0, 2.0)).strip() == "read 3 B, 0 M references, 0.0 M/s"
