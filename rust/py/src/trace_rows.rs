@@ -5,7 +5,8 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use kvsim_core::parquet::Lists;
 use kvsim_core::replay::blocks::end_of;
 use kvsim_core::trace::columns::Columns;
-use kvsim_core::trace::jsonl::{Batch, RowReader};
+use kvsim_core::trace::jsonl::Batch;
+use kvsim_core::trace::row_reader::RowReader;
 use kvsim_core::trace::sampler::Sampler;
 use kvsim_core::trace::source::Source;
 use kvsim_core::trace::ReadError;
@@ -88,11 +89,7 @@ impl TraceRows {
     ) -> PyResult<Self> {
         let (schema, settings) = (schema_from(schema)?, settings_from(settings)?);
         let source = open(source.source.take())?;
-        Ok(TraceRows {
-            reader: Some(RowReader::new(source, schema, settings)),
-            watch: None,
-            taken: 0,
-        })
+        Ok(Self::of(RowReader::new(source, schema, settings)))
     }
 
     /// A reader of rows that come as columns; see `_core.pyi`.
@@ -113,12 +110,10 @@ impl TraceRows {
                 })
             })
         };
-        let reader = RowReader::of_batches(source, schema, settings, Box::new(next));
-        Ok(TraceRows {
-            reader: Some(reader),
-            watch: None,
-            taken: 0,
-        })
+        let next = Box::new(next);
+        Ok(Self::of(RowReader::of_batches(
+            source, schema, settings, next,
+        )))
     }
 
     /// A reader of WEKA sessions; see `_core.pyi`.
@@ -126,11 +121,7 @@ impl TraceRows {
     fn of_weka(source: &mut TraceSource, settings: &Bound<'_, PyDict>) -> PyResult<Self> {
         let settings = settings_from(settings)?;
         let source = open(source.source.take())?;
-        Ok(TraceRows {
-            reader: Some(RowReader::of_weka(source, &settings)),
-            watch: None,
-            taken: 0,
-        })
+        Ok(Self::of(RowReader::of_weka(source, &settings)))
     }
 
     /// Calls `watch` at intervals while rows are read; see `_core.pyi`.
@@ -217,6 +208,14 @@ impl TraceRows {
 }
 
 impl TraceRows {
+    fn of(reader: RowReader<Source>) -> Self {
+        TraceRows {
+            reader: Some(reader),
+            watch: None,
+            taken: 0,
+        }
+    }
+
     /// Gives all rows to `consume`; returns false if a row cannot be replayed alone.
     pub fn each(
         &mut self,

@@ -213,7 +213,9 @@ def _read_weka(source: TraceSource, settings: ReadSettings) -> RawColumns:
 def _weka_rows(source: TraceSource, settings: ReadSettings) -> TraceRows:
     from kvcache_sim._core import TraceRows
 
-    return TraceRows.of_weka(source, raw_settings(settings, 0))
+    rows = TraceRows.of_weka(source, raw_settings(settings, 0))
+    rows.read(1)  # it states the tokens per block
+    return rows
 
 
 def stated_block(head: bytes, settings: ReadSettings) -> int:

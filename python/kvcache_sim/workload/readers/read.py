@@ -121,16 +121,13 @@ def _opened(
         chosen = _format_of(source, where, settings)
         strict = settings.on_bad_row == "error" and settings.time_order == "error"
         stated = chosen.replay_rows if stream is RowStream and settings.sample is None else None
-        if (chosen.rows is None and stated is None) or not strict:
+        row_reader = chosen.rows or stated
+        if row_reader is None or not strict:
             raw = chosen.read(source, replace(settings, sample=None))
             return _report(where, chosen.name, raw, settings, source.sha256()).trace
         block_size = chosen.block_of(read_head(source), settings)
         guessed = settings.block_size is None and block_size != chosen.block_size and stated is None
-        if chosen.rows is not None:
-            rows = chosen.rows(source, replace(settings, block_size=block_size))
-        elif stated is not None:
-            rows = stated(source, settings)
-            rows.read(1)
+        rows = row_reader(source, settings if stated else replace(settings, block_size=block_size))
         if is_long(rows):
             return stream(where, rows, rows.block_size or block_size, guessed)
         rows.read(ALL_ROWS)

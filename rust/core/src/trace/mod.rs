@@ -15,6 +15,7 @@ pub mod lines;
 pub mod number_index;
 pub mod problem;
 pub mod reuse;
+pub mod row_reader;
 pub mod sampler;
 pub mod source;
 pub mod split;
