@@ -7,8 +7,7 @@ from os import PathLike, fspath
 from typing import Any
 
 from kvcache_sim.errors import UsageError
-from kvcache_sim.scenario.validation import dotted
-from kvcache_sim.scenario.yaml_tree import Path, Tree, parse_path, set_value
+from kvcache_sim.scenario.yaml_tree import Path, Tree, dotted, parse_path, set_value
 
 #: Section → the key that a bare value stands for; ``*`` is any name.
 MAIN_KEYS = {

@@ -7,12 +7,12 @@
 - ``quantities``  fields with units
 - ``validation``  the first error of a scenario, as one line with its location
 - ``machines``    number and roles of machines, and ``machines[k]`` merged over the common settings
-- ``filling``     defaults that depend on other keys: paths, trace, generator and router defaults, model
+- ``filling``     defaults that depend on other keys: paths, trace, router, model; every value written out
 - ``gpu_memory``  blocks and context that GPU memory holds: ``capacity: auto``, ``max_model_len``
 - ``channels``    assignment of channels to edges
 - ``effects``     refusal of settings that could not have an effect
 - ``lowering``    to ``ClusterSettings``
-- ``resolved``    every default written out, and the hash of the settings that decide a run
+- ``resolved``    the scenario with every default as YAML, and the hash of the settings that decide a run
 - ``cost``        the cost of a run at given prices
 - ``requests``    the trace or the generated workload
 - ``launch``      engines' launch lines as scenarios, and scenarios as launch lines

@@ -28,8 +28,7 @@ from kvcache_sim.model.channels import load_channel
 from kvcache_sim.scenario.idle import IdleError
 from kvcache_sim.scenario.schema import ChannelSection, MachineSection, ScenarioModel
 from kvcache_sim.scenario.section import lowered
-from kvcache_sim.scenario.validation import at_location
-from kvcache_sim.scenario.yaml_tree import Tree, setting_file
+from kvcache_sim.scenario.yaml_tree import Tree, at_location, setting_file
 from kvcache_sim.tier_table import ROWS
 from kvcache_sim.tiers import (
     COMPUTE,

@@ -1,8 +1,9 @@
-"""Values that a scenario leaves open: absolute paths, a generator's defaults, the model, GPU capacity."""
+"""Values that a scenario leaves open: paths, defaults, the model, GPU capacity; all values written out."""
 
 from __future__ import annotations
 
 import os
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -21,13 +22,14 @@ from kvcache_sim.scenario.gpu_memory import (
     with_context_length,
     with_gpu_capacity,
 )
-from kvcache_sim.scenario.machines import with_machines_of_pools, with_machines_of_ranks
+from kvcache_sim.scenario.machines import pool_role, with_machines_of_pools, with_machines_of_ranks
 from kvcache_sim.scenario.router_section import RouterSection
-from kvcache_sim.scenario.schema import MachineSection, ScenarioModel
+from kvcache_sim.scenario.schema import ChannelSection, MachineSection, ScenarioModel
+from kvcache_sim.scenario.section import plain_values
 from kvcache_sim.scenario.served_model import served_model
 from kvcache_sim.scenario.trace_section import TraceChanges
-from kvcache_sim.scenario.validation import at_location, check
-from kvcache_sim.scenario.yaml_tree import Tree, setting_file
+from kvcache_sim.scenario.validation import check
+from kvcache_sim.scenario.yaml_tree import Tree, at_location, setting_file
 from kvcache_sim.serving.router.registry import needs_of
 
 
@@ -80,8 +82,10 @@ def _block_of(model: ScenarioModel) -> int | None:
     if not os.path.isfile(section.path):
         return section.block_size
     from kvcache_sim.workload.readers.format import block_of_file
+    from kvcache_sim.workload.readers.settings import ReadSettings
 
-    return block_of_file(section.path, section.read_settings())
+    known = ReadSettings(section.block_size, format=section.format, bytes_per_token=section.bytes_per_token)
+    return block_of_file(section.path, known)
 
 
 def _with_router_defaults(model: ScenarioModel, tree: Tree) -> ScenarioModel:
@@ -176,3 +180,37 @@ def _absolute(model: ScenarioModel, directory: Path, tree: Tree) -> ScenarioMode
     if model.model is not None and names_model_file(model.model):
         update["model"] = located(model.model, "model")
     return replace(model, **update)
+
+
+def resolve(
+    model: ScenarioModel, machines: tuple[MachineSection, ...], channels: Mapping[str, ChannelSection]
+) -> dict[str, Any]:
+    """Return the scenario as plain values in the schema's order, defaults included, units written out."""
+    plain = plain_values(model)
+    plain["channels"] = {name: plain_values(section) for name, section in channels.items()}
+    own = [_own(model, plain, index, machine) for index, machine in enumerate(machines)]
+    while own and not own[-1]:
+        own.pop()
+    plain["machines"] = own
+    return {key: value for key, value in plain.items() if value is not None}
+
+
+def _own(model: ScenarioModel, plain: dict[str, Any], index: int, machine: MachineSection) -> dict[str, Any]:
+    """Return a machine's differences from the common settings; ``plain``: the scenario's plain values."""
+    role = pool_role(model, index)
+    if machine.tiers is model.tiers and machine.replica is model.replica and machine.role == role:
+        return {}
+    return _difference(
+        plain_values(machine), {"tiers": plain["tiers"], "replica": plain["replica"], "role": role}
+    )
+
+
+def _difference(value: dict[str, Any], base: dict[str, Any]) -> dict[str, Any]:
+    """Return the settings that, merged over ``base``, give ``value``."""
+    result: dict[str, Any] = {}
+    for key, own in value.items():
+        if own == base[key]:
+            continue
+        inner = base[key]
+        result[key] = _difference(own, inner) if isinstance(own, dict) and isinstance(inner, dict) else own
+    return result

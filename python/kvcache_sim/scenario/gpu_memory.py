@@ -18,8 +18,7 @@ from kvcache_sim.scenario.machine_sections import ReplicaSection
 from kvcache_sim.scenario.quantities import AUTO_CONTEXT, Capacity
 from kvcache_sim.scenario.schema import MachineSection, ScenarioModel
 from kvcache_sim.scenario.served_model import block_bytes, cache_groups, served_model
-from kvcache_sim.scenario.validation import at_location
-from kvcache_sim.scenario.yaml_tree import Path, Tree
+from kvcache_sim.scenario.yaml_tree import Path, Tree, at_location
 from kvcache_sim.tiers import COMPUTE, TIERS
 from kvcache_sim.values import Value
 

@@ -12,7 +12,7 @@ from kvcache_sim.model.step_times import step_time_facts
 from kvcache_sim.policies.plugins.permission import names_only
 from kvcache_sim.scenario.channels import wire, with_presets
 from kvcache_sim.scenario.effects import refuse_without_effect
-from kvcache_sim.scenario.filling import fill
+from kvcache_sim.scenario.filling import fill, resolve
 from kvcache_sim.scenario.gpu_memory import GpuCapacity, gpu_capacity
 from kvcache_sim.scenario.idle import IdleError, Tolerates, leave_out, of_one_run, varied
 from kvcache_sim.scenario.lowering import lower
@@ -26,7 +26,6 @@ from kvcache_sim.scenario.policy_names import (
     with_absolute_plugins,
 )
 from kvcache_sim.scenario.presets import folder_of, scenario_file
-from kvcache_sim.scenario.resolved import resolve
 from kvcache_sim.scenario.schema import ScenarioModel
 from kvcache_sim.scenario.served_model import other_kv_timed, other_model_timed, taken_as_full
 from kvcache_sim.scenario.validation import check

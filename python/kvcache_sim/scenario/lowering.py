@@ -44,8 +44,7 @@ from kvcache_sim.scenario.section import changed, lowered
 from kvcache_sim.scenario.served_model import cache_groups, served_model
 from kvcache_sim.scenario.shared_pool import pool_settings, with_pool
 from kvcache_sim.scenario.speculation import speculation
-from kvcache_sim.scenario.validation import at_location
-from kvcache_sim.scenario.yaml_tree import Tree
+from kvcache_sim.scenario.yaml_tree import Tree, at_location
 from kvcache_sim.serving.membership.plan import MembershipPlan
 from kvcache_sim.serving.settings import (
     ClusterSettings,

@@ -14,9 +14,8 @@ from kvcache_sim.policies.resolve import resolve_policy
 from kvcache_sim.policies.tier_orders import choose_eviction
 from kvcache_sim.scenario.policy_kinds import POLICY_KINDS
 from kvcache_sim.scenario.schema import ScenarioModel
-from kvcache_sim.scenario.validation import at_location
 from kvcache_sim.scenario.yaml_tree import Path as KeyPath
-from kvcache_sim.scenario.yaml_tree import Tree
+from kvcache_sim.scenario.yaml_tree import Tree, at_location
 from kvcache_sim.spelling import close_matches
 from kvcache_sim.tiers import TIERS
 

@@ -1,4 +1,4 @@
-"""The resolved scenario: every setting with its default filled in, as YAML that reproduces the run."""
+"""The resolved scenario as YAML that reproduces the run, and the hash of what decides it."""
 
 from __future__ import annotations
 
@@ -7,46 +7,8 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
-from kvcache_sim.scenario.machines import pool_role
-from kvcache_sim.scenario.schema import ChannelSection, MachineSection, ScenarioModel
-from kvcache_sim.scenario.section import plain_values
-
 #: Keys that name or locate a run without changing it.
 _LABELS = ("name", "cost")
-
-
-def resolve(
-    model: ScenarioModel, machines: tuple[MachineSection, ...], channels: Mapping[str, ChannelSection]
-) -> dict[str, Any]:
-    """Return the scenario as plain values in the schema's order, defaults included, units written out."""
-    plain = plain_values(model)
-    plain["channels"] = {name: plain_values(section) for name, section in channels.items()}
-    own = [_own(model, plain, index, machine) for index, machine in enumerate(machines)]
-    while own and not own[-1]:
-        own.pop()
-    plain["machines"] = own
-    return {key: value for key, value in plain.items() if value is not None}
-
-
-def _own(model: ScenarioModel, plain: dict[str, Any], index: int, machine: MachineSection) -> dict[str, Any]:
-    """Return a machine's differences from the common settings; ``plain``: the scenario's plain values."""
-    role = pool_role(model, index)
-    if machine.tiers is model.tiers and machine.replica is model.replica and machine.role == role:
-        return {}
-    return _difference(
-        plain_values(machine), {"tiers": plain["tiers"], "replica": plain["replica"], "role": role}
-    )
-
-
-def _difference(value: dict[str, Any], base: dict[str, Any]) -> dict[str, Any]:
-    """Return the settings that, merged over ``base``, give ``value``."""
-    result: dict[str, Any] = {}
-    for key, own in value.items():
-        if own == base[key]:
-            continue
-        inner = base[key]
-        result[key] = _difference(own, inner) if isinstance(own, dict) and isinstance(inner, dict) else own
-    return result
 
 
 def config_hash(resolved: Mapping[str, Any], trace_sha256: str) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from math import isfinite
 from types import UnionType
 from typing import Annotated, Any, Literal, TypeVar, Union, get_args, get_origin
@@ -12,12 +12,11 @@ from msgspec import ValidationError
 
 from kvcache_sim.errors import UsageError
 from kvcache_sim.scenario.section import Section, converted, keys
-from kvcache_sim.scenario.yaml_tree import Path, Tree
+from kvcache_sim.scenario.yaml_tree import Path, Tree, dotted
 from kvcache_sim.spelling import close_matches
 from kvcache_sim.tiers import LOAD_EDGES
 
 M = TypeVar("M", bound=Section)
-T = TypeVar("T")
 
 #: The name of a run or a sweep, part of its directory's name, and the words for it.
 NAME_PATTERN = r"^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$"
@@ -151,25 +150,6 @@ def _expected(said: str, value: object) -> str:
         ),
         wanted,
     )
-
-
-def at_location(tree: Tree, path: Path, make: Callable[[], T]) -> T:
-    """Return ``make()``; its UsageError is raised again with the location of ``path``."""
-    try:
-        return make()
-    except UsageError as error:
-        own = error.where and error.where != dotted(path)
-        where = tree.location(path)
-        what = f"{error.where}: {error.what}" if own else f"{dotted(path)}: {error.what}"
-        raise UsageError(what, where, error.got, error.expected, error.hint) from None
-
-
-def dotted(path: Path) -> str:
-    """Return a path in dotted syntax: ``machines[0].tiers.cpu``."""
-    text = ""
-    for step in path:
-        text += f"[{step}]" if isinstance(step, int) else f".{step}"
-    return text.removeprefix(".")
 
 
 def _near(word: str, known: list[str]) -> str:

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path as FilePath
-from typing import Any
+from typing import Any, TypeVar
 
 from kvcache_sim.errors import UsageError
 
+_T = TypeVar("_T")
 #: Path of a value inside a tree: keys and list indices.
 Path = tuple[str | int, ...]
 
@@ -46,6 +48,25 @@ class Tree:
                 if known[:length] == path[:length]:
                     return location
         return self.source
+
+
+def at_location(tree: Tree, path: Path, make: Callable[[], _T]) -> _T:
+    """Return ``make()``; its UsageError is raised again with the location of ``path``."""
+    try:
+        return make()
+    except UsageError as error:
+        own = error.where and error.where != dotted(path)
+        where = tree.location(path)
+        what = f"{error.where}: {error.what}" if own else f"{dotted(path)}: {error.what}"
+        raise UsageError(what, where, error.got, error.expected, error.hint) from None
+
+
+def dotted(path: Path) -> str:
+    """Return a path in dotted syntax: ``machines[0].tiers.cpu``."""
+    text = ""
+    for step in path:
+        text += f"[{step}]" if isinstance(step, int) else f".{step}"
+    return text.removeprefix(".")
 
 
 def read_tree(data: bytes, source: str) -> Tree:
