@@ -3,40 +3,16 @@
 from __future__ import annotations
 
 import json
-from enum import StrEnum
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal
 
 import typer
 
 from kvcache_sim.cli import replay_options
 from kvcache_sim.cli.notices import warn
-from kvcache_sim.cli.replay_options import LastPartialChoice, OrderChoice
 from kvcache_sim.cli.verb import verb_app
 
 app = verb_app()
-
-
-class OutputFormat(StrEnum):
-    """The format of the output."""
-
-    table = "table"
-    json = "json"
-
-
-class WritePolicyChoice(StrEnum):
-    """HiCache's policy of writes to the host."""
-
-    write_through = "write_through"
-    write_through_selective = "write_through_selective"
-    write_back = "write_back"
-
-
-class CpuPolicyChoice(StrEnum):
-    """Eviction policies of vLLM's CPU offloading."""
-
-    lru = "lru"
-    arc = "arc"
 
 
 @app.command()
@@ -63,8 +39,8 @@ def cachesim(
     ] = 0,
     window: Annotated[int, typer.Option(help="requests that overlap (0: one after another)", min=0)] = 0,
     outputs: replay_options.OutputsOrDefault = None,
-    order: replay_options.Order = OrderChoice.tail,
-    last_partial: replay_options.LastPartial = LastPartialChoice.drop,
+    order: replay_options.Order = "tail",
+    last_partial: replay_options.LastPartial = "drop",
     flat: Annotated[bool, typer.Option("--flat", help="a plain cache of blocks, no prefixes")] = False,
     reuse_outputs: Annotated[
         bool, typer.Option("--reuse-outputs", help="outputs have the ids of the session's next turn")
@@ -95,7 +71,7 @@ def cachesim(
         str, typer.Option(help="sglang-unified: HiCache's host capacity, as --capacity")
     ] = "",
     write_policy: Annotated[
-        WritePolicyChoice | None,
+        Literal["write_through", "write_through_selective", "write_back"] | None,
         typer.Option(
             help="sglang-unified: when HiCache writes to the host",
             show_default="write_through with --host-capacity",
@@ -116,7 +92,7 @@ def cachesim(
         typer.Option(help="lmcache, -server: chunks of the CPU; vllm: those of its CPU offloading", min=0),
     ] = 0,
     cpu_policy: Annotated[
-        CpuPolicyChoice | None,
+        Literal["lru", "arc"] | None,
         typer.Option(help="vllm: policy of its CPU offloading", show_default="lru with --cpu-chunks"),
     ] = None,
     disk_chunks: Annotated[int, typer.Option(help="lmcache, -server: chunks of the disk tier", min=0)] = 0,
@@ -127,7 +103,7 @@ def cachesim(
         int, typer.Option(help="the same as a number of bytes", min=0, metavar="BYTES")
     ] = 0,
     backend: Annotated[str, typer.Option(hidden=True)] = "",
-    format: Annotated[OutputFormat, typer.Option(help="what to print")] = OutputFormat.table,
+    format: Annotated[Literal["table", "json"], typer.Option(help="what to print")] = "table",
     requests: Annotated[
         Path | None,
         typer.Option("--requests", help="also write a row a request: hits, misses by cause (.csv)"),
@@ -204,12 +180,12 @@ def cachesim(
         "",
         block_size,
         host_capacity,
-        write_policy.value if write_policy else "",
+        write_policy or "",
         storage,
         prefetch_threshold,
         chunk_tokens,
         cpu_chunks,
-        cpu_policy.value if cpu_policy else "",
+        cpu_policy or "",
         disk_chunks,
         secondary_tier,
     )
@@ -230,9 +206,9 @@ def cachesim(
             read.header if isinstance(read, RowStream) else read,
             **capacity_of(name, family, one, read.block_size, (token_bytes, group_bytes)),
             window=window,
-            outputs=outputs.value if outputs else default,
-            touch_from=order.value,
-            last_partial=last_partial.value,
+            outputs=outputs or default,
+            touch_from=order,
+            last_partial=last_partial,
             store_threshold=store_threshold,
             reuse_outputs=reuse_outputs,
             explain=not flat and not isinstance(read, RowStream),
@@ -295,7 +271,7 @@ def cachesim(
             raise UsageError("this policy keeps no table of requests", where="--requests", got=names[0])
         write_new(requests, requests_csv(columns[0]), force)
     document = results[0] if len(results) == 1 else results
-    if format.value == "json":
+    if format == "json":
         typer.echo(json.dumps(document, indent=2))
     elif len(results) == 1:
         typer.echo(cachesim_text(names[0], results[0]))

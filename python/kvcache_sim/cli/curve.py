@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from enum import StrEnum
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
 from kvcache_sim.cli import replay_options
 from kvcache_sim.cli.notices import remark, warn
-from kvcache_sim.cli.replay_options import LastPartialChoice, OrderChoice, OutputsChoice
 from kvcache_sim.cli.verb import verb_app
 
 if TYPE_CHECKING:
@@ -18,14 +16,6 @@ if TYPE_CHECKING:
     from kvcache_sim.workload.trace import Trace
 
 app = verb_app()
-
-
-class OutputFormat(StrEnum):
-    """The format of the output."""
-
-    table = "table"
-    json = "json"
-    csv = "csv"
 
 
 @app.command()
@@ -48,9 +38,9 @@ def curve(
     ] = None,
     by_session: Annotated[bool, typer.Option("--by-session", help="split the hits by session")] = False,
     model: Annotated[str, typer.Option(help="a model whose KV bytes put sizes on the axis")] = "",
-    order: replay_options.Order = OrderChoice.tail,
-    outputs: replay_options.Outputs = OutputsChoice.prompt,
-    last_partial: replay_options.LastPartial = LastPartialChoice.drop,
+    order: replay_options.Order = "tail",
+    outputs: replay_options.Outputs = "prompt",
+    last_partial: replay_options.LastPartial = "drop",
     every_capacity: Annotated[
         bool, typer.Option("--every-capacity", help="write every corner of the curve (JSON, CSV, picture)")
     ] = False,
@@ -64,7 +54,7 @@ def curve(
     memory: Annotated[
         str, typer.Option(help="such as 4GiB: the exact curve where that is enough, else a sample that fits")
     ] = "",
-    format: Annotated[OutputFormat, typer.Option(help="what to print")] = OutputFormat.table,
+    format: Annotated[Literal["table", "json", "csv"], typer.Option(help="what to print")] = "table",
     output: Annotated[
         list[Path] | None,
         typer.Option("-o", "--output", help="also write .json, .csv, .svg, .png or .html; repeatable"),
@@ -102,7 +92,7 @@ def curve(
         block_size=trace_block_size,
         extra_keys=tuple(extra_key or []),
         prefixes=PrefixAssumption() if synthesise_prefixes else None,
-        digest=bool(output) or format is OutputFormat.json,
+        digest=bool(output) or format == "json",
     )
     limit = parse_memory(memory)
     if seed is not None and not sample and not limit:
@@ -110,20 +100,20 @@ def curve(
     check_outputs(output or [], force)
     groups = group_settings("vllm", model, block_size, None, "")
     if groups is not None:
-        others = (policy, given, by_session, every_capacity, sample, output, order.value != "tail")
-        if any((*others, last_partial.value != "drop", outputs is OutputsChoice.all)):
+        others = (policy, given, by_session, every_capacity, sample, output, order != "tail")
+        if any((*others, last_partial != "drop", outputs == "all")):
             what = "a model of windows or states has --capacity, --block-size and --format only"
             raise UsageError(what, where="--model", got=model)
         read = read_trace(trace, settings=reading)
         asked = ReplayRequest(read, block_size or read.block_size, 1, outputs="computed")
         document = groups_document(GroupsAsk(asked, groups, tuple(capacity or [])))
-        typer.echo(groups_rendered(document, format.value))
+        typer.echo(groups_rendered(document, format))
         return
     kv_bytes = kv_bytes_per_token(model)
     most_ids = int(sample) if sample >= LEAST_IDS else 0
     rate = 0.0 if most_ids else sample
     cut = block_size not in (0, trace_block_size) and not rate
-    whole = bool(policy or by_session or cut or order is OrderChoice.root)
+    whole = bool(policy or by_session or cut or order == "root")
     other = "--policy, --by-session, --order root and another --block-size; give a file"
     if most_ids and (whole or trace == "-"):
         hint = f"leave out {other}"
@@ -147,9 +137,9 @@ def curve(
                 requests.header if isinstance(requests, RowStream) else requests,
                 size,
                 1,
-                outputs=outputs.value,
-                touch_from=order.value,
-                last_partial=last_partial.value,
+                outputs=outputs,
+                touch_from=order,
+                last_partial=last_partial,
             ),
             capacities=tuple(parse_capacity(text, size * kv_bytes, "--capacity") for text in capacity or []),
             policies=tuple(policy or []),
@@ -191,4 +181,4 @@ def curve(
     elif most_ids and not rate:
         remark(f"exact: no more than {most_ids:,} distinct blocks")
     write_outputs(output or [], document, force)
-    typer.echo(rendered(document, format.value))
+    typer.echo(rendered(document, format))

@@ -2,35 +2,11 @@
 
 from __future__ import annotations
 
-from enum import StrEnum
-from typing import Annotated
+from typing import Annotated, Literal
 
 import typer
 
 from kvcache_sim.cli.run_options import SYNTHESISE_PREFIXES
-
-
-class OrderChoice(StrEnum):
-    """The end of a request that is released first."""
-
-    tail = "tail"
-    root = "root"
-
-
-class OutputsChoice(StrEnum):
-    """Blocks that a request fills beyond its prompt."""
-
-    prompt = "prompt"
-    computed = "computed"
-    all = "all"
-
-
-class LastPartialChoice(StrEnum):
-    """Use of a partial last id: not a block, or a block."""
-
-    drop = "drop"
-    keep = "keep"
-
 
 TraceFile = Annotated[str, typer.Argument(help="trace file, - for standard input", metavar="TRACE")]
 TraceBlockSize = Annotated[
@@ -40,16 +16,18 @@ ExtraKeys = Annotated[
     list[str] | None,
     typer.Option("--extra-key", help="member of rows in every block's key, such as cache_salt; repeatable"),
 ]
-Order = Annotated[OrderChoice, typer.Option(help="which end of a request is released first")]
-Outputs = Annotated[
-    OutputsChoice, typer.Option(help="a request fills its prompt, n + output - 1, or all tokens")
-]
+Order = Annotated[Literal["tail", "root"], typer.Option(help="which end of a request is released first")]
+#: Blocks that a request fills beyond its prompt.
+_Filled = Literal["prompt", "computed", "all"]
+Outputs = Annotated[_Filled, typer.Option(help="a request fills its prompt, n + output - 1, or all tokens")]
 OutputsOrDefault = Annotated[
-    OutputsChoice | None,
+    _Filled | None,
     typer.Option(
         help="a request fills its prompt, n + output - 1, or all tokens",
         show_default="prompt; computed with sglang-unified or a model of windows or states",
     ),
 ]
-LastPartial = Annotated[LastPartialChoice, typer.Option(help="drop or keep a partial last id as a block")]
+LastPartial = Annotated[
+    Literal["drop", "keep"], typer.Option(help="drop or keep a partial last id as a block")
+]
 SynthesisePrefixes = Annotated[bool, SYNTHESISE_PREFIXES.for_typer()]

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
 import sys
+import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
-from enum import StrEnum
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, Annotated
+from typing import IO, TYPE_CHECKING, Annotated, Literal
 
 import typer
 
@@ -20,37 +21,21 @@ if TYPE_CHECKING:
     from kvcache_sim.workload.tokens.parallel import TokenSource
 
 
-import os
-import time
-
-
-class Scope(StrEnum):
-    """The text between the base seed and a hash id."""
-
-    document = "document"
-    aiperf = "aiperf"
-
-
-class Content(StrEnum):
-    """The kind of a block's tokens."""
-
-    parity = "parity"
-    collision_free = "collision-free"
-
-
 def command(
     trace: Annotated[str, typer.Argument(metavar="TRACE", help="trace file, - for standard input")],
     seed: Annotated[str, typer.Option(help="root seed; none draws one and prints it")] = "42",
     workers: Annotated[int, typer.Option(min=1, max=1024, help="worker processes")] = 1,
     scope: Annotated[
-        Scope, typer.Option(help="seed formula: seed 002's, or AIPerf's (per trace)")
-    ] = Scope.document,
+        Literal["document", "aiperf"], typer.Option(help="seed formula: seed 002's, or AIPerf's (per trace)")
+    ] = "document",
     corpus_size: Annotated[
         int | None, typer.Option(help="corpus of the token ids 0 to N-1 [default: 1000000]")
     ] = None,
     corpus: Annotated[Path | None, typer.Option(help="file of token ids: .npy, or integers as text")] = None,
     separator: Annotated[int | None, typer.Option(min=0, help="token id put first in every block")] = None,
-    content: Annotated[Content, typer.Option(help="windows alone, or led by the id itself")] = Content.parity,
+    content: Annotated[
+        Literal["parity", "collision-free"], typer.Option(help="windows alone, or led by the id itself")
+    ] = "parity",
     trace_block_size: Annotated[
         int | None, typer.Option(min=1, help="tokens an id [default: the format's]")
     ] = None,
@@ -90,7 +75,7 @@ def command(
         raise UsageError(
             "a separator does not move the offsets", where="--separator", hint="drop it, or --offsets"
         )
-    if offsets and content is not Content.parity:
+    if offsets and content != "parity":
         raise UsageError(
             "the content does not move the offsets", where="--content", hint="drop it, or --offsets"
         )
@@ -110,9 +95,9 @@ def command(
         if corpus_size is None
         else corpus_size,
         block_size=requests.block_size,
-        trace_id=requests.sha256[:16] if scope is Scope.aiperf else None,
+        trace_id=requests.sha256[:16] if scope == "aiperf" else None,
         separator=separator,
-        content=content.value,
+        content=content,
     )
     base_seed = derive_seed(root_seed, "dataset.prompt.corpus")
     with ExitStack() as opened:
