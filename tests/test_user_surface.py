@@ -150,6 +150,20 @@ RENAMED = {
     r"flag: trace rechunk --to\b": "flag: trace rechunk --to --block-size",
     r"flag: trace tokens --quiet\b": "flag: trace tokens --quiet -q",
     r"flag: sweep --trace\b": "flag: sweep trace",
+    **{  # names of classes, now the choices themselves
+        rf" \({named}\)": f" ({choices})"
+        for named, choices in {
+            "OrderChoice": "tail | root",
+            "OutputsChoice": "prompt | computed | all",
+            "LastPartialChoice": "drop | keep",
+            "WritePolicyChoice": "write_through | write_through_selective | write_back",
+            "CpuPolicyChoice": "lru | arc",
+            "Scope": "document | aiperf",
+            "Content": "parity | collision-free",
+        }.items()
+    },
+    r"(flag: cachesim --format) \(OutputFormat\)": r"\1 (table | json)",
+    r"(flag: curve --format) \(OutputFormat\)": r"\1 (table | json | csv)",
 }
 
 
