@@ -149,11 +149,14 @@ def test_weights_of_layers_and_their_bytes_by_hand():
         (3, expert / 8, 2), (1, 32_000, 1),
     ]  # fmt: skip
     assert [(each.experts, each.active) for each in linears] == [(1, 1)] * 4 + [(8, 2), (1, 1)]
+    assert [each.moved_values for each in linears] == [0] * 4 + [(2 * 3 + 3 * 16) / 8, 0]
+    assert [each.moved_values for each in linear_layers(one, 2)][4] == 2 * 3 + 3 * 16 / 2
+    assert MoeFeedForward(8, 2, 16, 6, 9, 5, 2).moved_values(64, 1, 1) == 2 * 5 + 2 * 16
     assert linears[4].read_bytes(np.array([1.0, 3.0])) == pytest.approx(
         [2 * 2 * expert / 8, 8 * (1 - 0.75**3) * 2 * expert / 8]
     )
     assert moved_bytes_per_token(one.groups[0], one, 2) == (2 * (384 + 45), 160 + 2 * 20 * 2)
-    assert moved_bytes_per_token(one.groups[1], one, 2)[0] == 2 * (384 + 3 * (2 * 16 + 6) / 2)
+    assert moved_bytes_per_token(one.groups[1], one, 2)[0] == 2 * (384 + 3 * 6 / 2)
     assert moved_bytes_per_token(one.groups[2], one, 1) == (768, 0)
     work = attention_work(replace(one, kv_dtype="fp8"), 2)
     assert [work.flops_per_pair, work.flops_per_token, work.read_bytes_per_past_token] == [4 * 320, 0, 4 * 40]

@@ -121,21 +121,21 @@ def test_the_roofline_is_near_every_fitted_set_of_a_dense_model(shipped):
 
 @pytest.mark.parametrize("shipped", MIXTURES)
 def test_the_roofline_of_a_mixture_is_no_more_than_a_bound(shipped):
-    """Between a ninth of the engine's time and 1.6 of it: it has the kernels alone, and evenly chosen
+    """Between an eighth of the engine's time and 1.4 of it: it has the kernels alone, and evenly chosen
     experts.
 
     A roofline has all experts on its TP group. With eight ranks that share them it reads eight times as many.
     """
     rough, fitted = roofline_of(shipped), load_step_time(shipped)
-    most = 2.6 if shipped.endswith("-dp8") else 1.6
+    most = 1.7 if shipped.endswith("-dp8") else 1.4
     for batch in BATCHES:
-        assert 1 / 9 < rough.step(batch) / fitted.step(batch) < most, batch
+        assert 1 / 8 < rough.step(batch) / fitted.step(batch) < most, batch
 
 
 def test_a_mixture_reads_more_experts_as_its_batch_grows():
     moe, dense = (load_step_time(f"roofline:{name}@h100") for name in ("qwen3-30b-a3b", "qwen3-32b"))
     growth = [m.step(StepBatch((), 64, 64, 1)) / m.step(StepBatch((), 1, 1, 1)) for m in (moe, dense)]
-    assert growth[0] > 5 > 1.2 > growth[1]
+    assert growth[0] > 4 > 1.2 > growth[1]
 
 
 def test_the_table_source_reads_measured_iterations_through(tmp_path):

@@ -1,6 +1,8 @@
-"""Rates that a GPU's kernels reach, fitted to measured kernels: the ``[kernels]`` table of a GPU file."""
+"""Rates that a GPU's kernels reach, fitted to measured kernels: ``[kernels]`` and ``[experts]`` of a GPU file."""
 
 from __future__ import annotations
+
+from typing import NamedTuple
 
 import numpy as np
 from kvcache_sim.model.calibration.rows import scipy_optimize
@@ -70,6 +72,37 @@ def prefill_attention_rates(
 
     _, share, io = _fitted(relative, [0.005, 0.7, 1.0], 0.1, ([0, 0.1, 0], [0.1, 1.5, 5]))
     return {"attention_efficiency": share, "attention_io": io}
+
+
+class ExpertRows(NamedTuple):
+    """Measured layers of experts: what each reads, computes and moves, in ms at peak rates, and its time."""
+
+    read_ms: _Column
+    compute_ms: _Column
+    moved_ms: _Column
+    time_ms: _Column
+
+
+def expert_rates(rows: ExpertRows) -> dict[str, float]:
+    """Return the five rates of experts in one format (needs scipy).
+
+    Robust least squares of the relative error (soft L1, scale 10 %).
+    """
+
+    def relative(x: _Column) -> _Column:
+        computed = rows.compute_ms * x[2] + rows.moved_ms * x[3]
+        joined = ((rows.read_ms * x[1]) ** x[4] + computed ** x[4]) ** (1 / x[4])
+        return np.asarray((x[0] + joined) / rows.time_ms - 1, np.float64)
+
+    bounds = ([0, 0.01, 0.01, 0, 1], [1, 20, 40, 40, 10])
+    fixed_ms, reads, computes, io, exponent = _fitted(relative, [0.03, 1.1, 1.0, 2.0, 1.5], 0.1, bounds)
+    return {
+        "fixed_us": fixed_ms * 1e3,
+        "weights": 1 / reads,
+        "compute": 1 / computes,
+        "io": io,
+        "exponent": exponent,
+    }
 
 
 def _fitted(relative: object, start: list[float], scale: float, bounds: object) -> list[float]:

@@ -28,9 +28,16 @@ def print_figures(figures: dict[str, Any], as_json: bool) -> None:
     if as_json:
         typer.echo(json.dumps(figures, indent=2))
         return
-    print_rows(
-        (key, f"{value:,}" if isinstance(value, int) else str(value)) for key, value in figures.items()
-    )
+    print_rows((key, _cell(value)) for key, value in figures.items())
+
+
+def _cell(value: Any) -> str:
+    """Return a figure as text; of values of several parts each part with its name."""
+    if isinstance(value, dict):
+        return ", ".join(f"{key} {_cell(part)}" for key, part in value.items())
+    if isinstance(value, tuple):
+        return "; ".join(_cell(part) for part in value)
+    return f"{value:,}" if isinstance(value, int) else str(value)
 
 
 def print_next(*settings: str) -> None:

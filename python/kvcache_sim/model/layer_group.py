@@ -30,6 +30,11 @@ class DenseFeedForward(Value):
         del hidden_size
         return 0
 
+    def moved_values(self, hidden_size: int, tensor_parallel: int, data_parallel: int) -> float:
+        """Return 0: there are no experts."""
+        del hidden_size, tensor_parallel, data_parallel
+        return 0.0
+
     @property
     def widest_size(self) -> int:
         """The widest activation of a token."""
@@ -61,6 +66,16 @@ class MoeFeedForward(Value):
     def expert_params(self, hidden_size: int) -> int:
         """Return the weights of one expert."""
         return self.matrices * (self.latent_size or hidden_size) * self.expert_intermediate_size
+
+    def moved_values(self, hidden_size: int, tensor_parallel: int, data_parallel: int) -> float:
+        """Return the values that a GPU reads and writes around its experts, per token and active expert.
+
+        Tensor parallelism splits experts, data-parallel ranks hold whole ones and get the tokens of these.
+        """
+        ends, inside = 2 * (self.latent_size or hidden_size), self.matrices * self.expert_intermediate_size
+        if data_parallel > 1:
+            return (ends + inside) / (tensor_parallel * data_parallel)
+        return ends + inside / tensor_parallel
 
     @property
     def widest_size(self) -> int:

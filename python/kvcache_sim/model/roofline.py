@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from kvcache_sim.errors import UsageError
 from kvcache_sim.model.dtypes import bits_per_value
+from kvcache_sim.model.expert_rates import rates_of_format
 from kvcache_sim.model.gpus import GpuSpec
 from kvcache_sim.model.kv_capacity import kv_capacity_bytes
 from kvcache_sim.model.layer_group import DenseFeedForward, FeedForward, LayerGroup
@@ -70,7 +71,8 @@ _ATTENTION_GEMMS = {"latent": 4, "latent-sparse": 5, "compressed": 5}
 class Linear:
     """Identical linear layers: ``count`` of them, each with ``weights`` in ``gemms`` GEMMs.
 
-    ``weights`` are those of one expert if there are ``experts``, of which each token uses ``active``.
+    ``weights`` are those of one expert if there are ``experts``, of which each token uses ``active``, with
+    ``moved_values`` read and written for each.
     """
 
     count: int
@@ -79,6 +81,7 @@ class Linear:
     dtype: str
     experts: int = 1
     active: int = 1
+    moved_values: float = 0.0
 
     def read_bytes(self, tokens: NDArray[np.float64]) -> NDArray[np.float64]:
         """Return the bytes of weights of one layer that a step of ``tokens`` tokens reads.
@@ -106,7 +109,8 @@ def linear_layers(model: ModelSpec, tensor_parallel: int, data_parallel: int = 1
             yield Linear(count, shared / tensor_parallel, 1 if router_alone else 2, dtypes.feed_forward)
             if mlp.experts:
                 expert = mlp.expert_params(hidden) / (tensor_parallel * data_parallel)
-                yield Linear(count, expert, 2, dtypes.experts, mlp.experts, mlp.experts_active)
+                moved = mlp.moved_values(hidden, tensor_parallel, data_parallel)
+                yield Linear(count, expert, 2, dtypes.experts, mlp.experts, mlp.experts_active, moved)
     yield Linear(1, model.vocab_size * hidden / tensor_parallel, 1, dtypes.embedding)
 
 
@@ -126,12 +130,12 @@ def moved_bytes_per_token(group: LayerGroup, model: ModelSpec, tensor_parallel: 
 
 
 def _intermediate_size(mlp: FeedForward | None) -> int:
+    """Return the width of the activation outside of experts, whose rates include their own."""
     if mlp is None:
         return 0
     if isinstance(mlp, DenseFeedForward):
         return mlp.intermediate_size
-    always = mlp.shared_intermediate_size + mlp.dense_intermediate_size
-    return mlp.experts_active * mlp.expert_intermediate_size + always
+    return mlp.shared_intermediate_size + mlp.dense_intermediate_size
 
 
 #: Head and sampler of one more sequence.
@@ -213,9 +217,14 @@ def _linear_ms(linear: Linear, gpu: GpuSpec, tokens: NDArray[np.float64]) -> NDA
     """
     rates = gpu.kernels
     operations = 2 * tokens * linear.active * linear.weights
-    joined = rates.joined_ms(
-        linear.read_bytes(tokens) / gpu.memory_bytes_per_s * 1e3, operations / gpu.flops(linear.dtype) * 1e3
-    )
+    read_ms = linear.read_bytes(tokens) / gpu.memory_bytes_per_s * 1e3
+    compute_ms = operations / gpu.flops(linear.dtype) * 1e3
+    if linear.experts > 1:
+        moved_bytes = 2 * tokens * linear.active * linear.moved_values
+        moved_ms = moved_bytes / gpu.memory_bytes_per_s * 1e3
+        rates_of_experts = rates_of_format(gpu.experts, linear.dtype)
+        return linear.count * rates_of_experts.layer_ms(read_ms, compute_ms, moved_ms)
+    joined = rates.joined_ms(read_ms, compute_ms)
     return linear.count * (joined + linear.gemms * (rates.gemm_us + rates.gap_us) / 1e3)
 
 
@@ -224,9 +233,11 @@ def _other_ms(
 ) -> NDArray[np.float64]:
     """Return the ms per step of small kernels, and of attention apart from its KV and its products."""
     rates = gpu.kernels
-    fixed_us = _SMALL_KERNELS * (rates.small_us + rates.gap_us) + rates.attention_us + rates.gap_us
+    small_us, attention_us = rates.small_us + rates.gap_us, rates.attention_us + rates.gap_us
     ms = 0 * tokens
     for group in model.groups:
+        experts_alone = group.feed_forward is not None and not _intermediate_size(group.feed_forward)
+        fixed_us = (_SMALL_KERNELS - experts_alone) * small_us + attention_us
         small, attention = moved_bytes_per_token(group, model, tensor_parallel)
         moved = tokens * (small / rates.weights_efficiency + rates.attention_io * attention)
         ms += len(group.layers) * (fixed_us / 1e3 + moved / gpu.memory_bytes_per_s * 1e3)
