@@ -91,9 +91,9 @@ def test_formats_without_rows_have_the_medians_of_the_measured_gpus():
     for dtype, rates in UNMEASURED_EXPERTS.items():
         own = [asdict(each) for gpu in gpu_names() for each in load_gpu(gpu).experts if each.dtype == dtype]
         for key, value in asdict(rates).items():
-            assert key == "dtype" or value == pytest.approx(
-                np.median([one[key] for one in own]), abs=0.06
-            ), key
+            assert key == "dtype" or value == pytest.approx(np.median([one[key] for one in own]), abs=0.06), (
+                key
+            )
     assert [rates_of_format((), dtype).dtype for dtype in ("fp16", "mxfp8", "int8", "int4-g128", "fp4", "nvfp4")] == [
         "bf16", "fp8", "fp8", "int4", "mxfp4", "mxfp4",
     ]  # fmt: skip

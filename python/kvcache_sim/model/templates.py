@@ -35,8 +35,8 @@ _KERNELS_HEAD = """\
 # KV in steps with a prefill chunk, relative to pure decode steps (FlashAttention 3: about 1, 2: about 2).
 """
 _EXPERTS_HEAD = """\
-# Experts of a mixture, by the format of their weights: fixed microseconds of a layer, shares of the rates,
-# and how often their input and output are moved. Other formats have the medians of the measured GPUs.
+# Experts of a mixture by the format of their weights. io: how often their input and output are moved. Other
+# formats have the medians of the measured GPUs.
 """
 _CHANNEL_HEAD = """\
 # A link in one direction: t = latency + pieces * piece_submit
