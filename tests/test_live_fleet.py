@@ -284,13 +284,6 @@ def test_an_answer_is_not_done_before_its_end_was_taken():
     asyncio.run(go())
 
 
-def test_a_ticket_keeps_its_first_and_its_longest_lag():
-    ticket = Ticket(0, 0, 1, 3)
-    for lag in (5, 9, 3):
-        ticket.late(lag)
-    assert (ticket.first_lag_ns, ticket.worst_lag_ns) == (5, 9)
-
-
 @examples(60)
 @given(st.data())
 def test_rows_and_lags_are_logged_in_order_of_arrival_once_all_before_have_left(data):

@@ -9,7 +9,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 from examples import examples
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 from kvcache_sim.engine import ARRIVAL, NO_MACHINE, SAMPLE, Engine
 from kvcache_sim.errors import UsageError
@@ -87,6 +87,8 @@ def test_longest_prefix_by_hand():
     st.sampled_from([1.0, 1.5, 3.0]),
     st.sampled_from([0.0, 0.3, 0.5, 1.0]),
 )
+@example([([1, 5, 4], pending, 10 * BLOCK) for pending in ([0, 64, 0], [0, 65, 0], [200, 299, 300], [200, 300, 301])]
+         + [([0, 3, 0], [0, 1, 0], 10 * BLOCK), ([6, 6, 6], [9, 3, 4], 10 * BLOCK)], 64, 1.5, 0.3)  # fmt: skip
 def test_cache_aware_is_the_gateways_rule(requests, balance_abs_threshold, balance_rel_threshold, threshold):
     """Choice by choice against the steps of cache_aware.rs, written down from their description."""
     machines = loads(*requests[0][1])

@@ -107,14 +107,6 @@ def test_prompts_of_several_kinds_are_refused(prompt):
 
 
 @pytest.mark.parametrize(
-    ("prompt", "several"),
-    [("a", ["a"]), (["a", ""], ["a", ""]), ([1, 2], [[1, 2]]), ([[1], [2, 3]], [[1], [2, 3]]), ([[]], [[]])],
-)
-def test_prompts_of_one_kind_are_one_or_several(prompt, several):
-    assert prompts_of(Completion(prompt=prompt)) == several
-
-
-@pytest.mark.parametrize(
     ("fields", "answers"),
     [
         ({"prompt": [1] * 10, "max_tokens": 14}, 1),

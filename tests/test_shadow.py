@@ -166,28 +166,6 @@ def seen(*batches: KvBatch) -> list[tuple[list[int | str], int, int, int]]:
     return [(each.blocks, each.found, each.prompt, each.found_below) for each in found]
 
 
-def test_chunks_and_answers_continue_their_request():
-    batches = [stored(0, [1, 2]), stored(100, [3, 4], 2), stored(200, [5], 4), stored(900, [6], 5)]
-    assert seen(*batches) == [([1, 2, 3, 4, 5, 6], 0, 4, 0)]
-
-
-def test_two_blocks_at_once_are_no_prompt_once_an_answer_has_begun():
-    assert seen(stored(0, [1]), stored(9, [2], 1), stored(10, [3, 4], 2)) == [([1, 2, 3, 4], 0, 1, 0)]
-
-
-def test_a_pause_or_another_parent_begins_a_look_up():
-    first, late = stored(0, [1, 2, 3]), stored(2001, [4, 5], 3)
-    assert seen(first, late)[1] == ([1, 2, 3, 4, 5], 3, 5, 0)
-    assert len(seen(first, stored(2000, [4, 5], 3))) == 1
-    assert seen(first, stored(1, [9], 2))[1] == ([1, 2, 9], 2, 3, 0)
-
-
-def test_what_another_medium_has_was_found_there():
-    batches = [stored(0, [1, 2, 3]), stored(1, [2, 3], 1, "CPU"), removed(2, 3), removed(3, 2)]
-    assert seen(*batches, stored(9, [2, 3, 4], 1))[1] == ([1, 2, 3, 4], 1, 4, 2)
-    assert seen(*batches, removed(4, 3, medium="CPU"), stored(9, [2, 3, 4], 1))[1][3] == 1
-
-
 def test_copies_are_counted_and_an_unknown_beginning_is_said():
     state = LookUps()
     for batch in (stored(0, [1, 2]), stored(1, [1, 2]), removed(2, 2), removed(3, 1, 7)):
@@ -584,12 +562,6 @@ def test_an_engine_whose_size_is_unknown_has_no_shadows_but_the_unbounded_one(ca
     assert "+ CPU 100" in heading
     assert [len(rates(line)) for line in lines] == [2, 2, 7]
     assert "1 lookups are not counted" in done.err
-
-
-@pytest.mark.parametrize("tag", [["BlockStored"], {"type": 1}, None, 7])
-def test_an_event_whose_type_is_no_text_is_of_an_unknown_type(tag: object):
-    batch = batch_of([1.0, [[tag, [1]], {"type": tag}], 0])
-    assert (batch.events, batch.unknown) == ((), 2)
 
 
 @pytest.mark.parametrize(

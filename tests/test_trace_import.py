@@ -18,8 +18,7 @@ from hypothesis import strategies as st
 from kvcache_sim.cli.main import run
 from kvcache_sim.workload.chat_template import chat_prompt
 from kvcache_sim.workload.imports.kind import Reading
-from kvcache_sim.workload.imports.naming import Logged, Naming, Notes, salted_ids
-from kvcache_sim.workload.imports.source import log_clock_ns, time_ns
+from kvcache_sim.workload.imports.naming import Logged, Naming, Notes
 from kvcache_sim.workload.imports.write import KINDS, import_log
 from kvcache_sim.workload.readers import read_trace
 
@@ -213,14 +212,6 @@ def test_no_text_reaches_the_trace_and_a_salt_keeps_the_ids(name, tmp_path, caps
     capsys.readouterr()
 
 
-def test_sessions_stay_apart_without_their_names(tmp_path):
-    found = import_log(str(LOGS / "openai.jsonl"), "", Reading(Naming(16, b"x"), Notes()))
-    assert found is not None
-    sessions = [json.loads(line).get("session_id", "") for line in found.lines()]
-    assert sessions[0] == sessions[1] != ""
-    assert sessions[2:] == ["", ""]
-
-
 BODIES = {
     "top": lambda body: body,
     "body": lambda body: {"body": body},
@@ -321,18 +312,6 @@ def test_the_head_of_a_log_says_its_kind(kind):
     assert [KINDS[kind].detect(head.encode()) for head in (*yes, *no)] == [True] * len(yes) + [False] * len(
         no
     )
-
-
-@pytest.mark.parametrize("message", ["x", {"content": "x"}, {"role": 1}, None])
-def test_a_message_without_a_role_is_a_bad_row(tmp_path, message):
-    good = {"time": 5, "prompt": "x", "max_tokens": 3}
-    rows = [good, {"time": 6, "messages": [message]}, {"time": 6, "messages": []}]
-    (tmp_path / "l").write_text("".join(json.dumps(row) + "\n" for row in rows))
-    _, kept, notes = imported(tmp_path / "l", "openai", skips=True)
-    assert len(kept) == 1
-    assert {reason: first for reason, (_, first) in notes.left_out.items()} == {
-        "a bad row: not a message": 2, "a bad row: not a chat": 3,
-    }  # fmt: skip
 
 
 @examples(60)
@@ -470,16 +449,6 @@ def test_aiperfs_requests_have_the_counts_of_usage_then_of_sequences_then_of_the
 # -- metrics
 
 
-def test_scrapes_are_a_load_curve(tmp_path):
-    kind, rows, notes = imported(LOGS / "metrics.txt")
-    assert kind == "prometheus"
-    # 10 finished, and 5 are open where 2 were: 13 came; then 4 finish of the 5 that were open, and none comes
-    assert len(rows) == 13
-    assert {(r["input_length"], r["output_length"]) for r in rows} == {(1200, 50)}
-    assert all(0 <= r["timestamp"] < 15_000 for r in rows)
-    assert any("50.0%" in text for text in notes.remarks)
-
-
 def test_an_answer_of_prometheus_gives_the_same_curve(tmp_path):
     series: dict[str, list[list[object]]] = {}
     date = 0
@@ -605,49 +574,7 @@ def test_a_trace_is_taken_as_it_is(tmp_path, capsys):
     assert "is a trace already" in capsys.readouterr().err
 
 
-def test_rows_come_in_order_of_arrival(tmp_path):
-    path = tmp_path / "log"
-    times = [5, 3, 4, 3]
-    path.write_text(
-        "".join(
-            f'{{"time": {t}, "prompt": "{"x" * (k + 1)}", "max_tokens": {k + 1}}}\n'
-            for k, t in enumerate(times)
-        )
-    )
-    _, rows, _ = imported(path)
-    assert [(r["timestamp"], r["output_length"]) for r in rows] == [(0, 2), (0, 4), (1000, 3), (2000, 1)]
-
-
 # -- times and names
-
-
-def test_dates_are_read_by_size_and_form():
-    second = 1_795_428_000 * 10**9
-    same = [1795428000, 1795428000.0, "1795428000", 1795428000000, 1795428000000000, second]
-    same += ["2026-11-23T10:00:00Z", "2026-11-23 10:00:00", "2026-11-23T12:00:00+02:00"]
-    assert {time_ns(value) for value in same} == {second}
-    assert time_ns("2026-11-23T10:00:00.000001Z") == second + 1000
-    assert [time_ns(value) for value in (None, True, "soon", -1, [], float("nan"))] == [None] * 6
-
-
-def test_a_log_clock_without_a_year_continues_across_new_year():
-    before = log_clock_ns("12-31 23:59:59", 0)
-    assert log_clock_ns("01-01 00:00:01", before) - before == 2 * 10**9
-    assert log_clock_ns("12-31 23:59:58", before) - before == -(10**9)
-    leap = log_clock_ns("02-28 00:00:00", 0)
-    assert log_clock_ns("02-29 00:00:00", leap) - leap == 86_400 * 10**9
-
-
-def test_a_token_count_that_the_server_reports_is_used():
-    naming = Naming(4, b"s")
-    tokens = list(range(10))
-    assert naming.named(Logged(0, tokens, [90, 91, 92])).named_tokens == 13
-    assert naming.named(Logged(0, tokens, [90, 91, 92])).ids == salted_ids([*tokens, 90, 91, 92], 4, b"s")
-    other = naming.named(Logged(0, tokens, [90, 91, 92], input_tokens=9))
-    assert (other.input_tokens, other.output_tokens, other.named_tokens) == (9, 3, 0)
-    assert other.ids == salted_ids(tokens[:9], 4, b"s")
-    longer = naming.named(Logged(0, tokens, None, input_tokens=40, output_tokens=2))
-    assert (longer.input_tokens, len(longer.ids)) == (40, 2)
 
 
 def test_bytes_that_stand_for_tokens_count_on_into_the_answer():
