@@ -1,4 +1,4 @@
-"""The workloads of seed 000 section 4, held against their closed forms on an unbounded cache."""
+"""Generated workloads, held against closed forms on an unbounded cache; ``test_seed_000_workloads.py`` runs them."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from kvcache_sim.errors import TraceError, UsageError
 from kvcache_sim.workload.generate import KINDS, build, settings_of, singles, write_jsonl
 from kvcache_sim.workload.missing_ids import fill_missing_ids, with_history
 from kvcache_sim.workload.rows import select_rows
-from kvcache_sim.workload.sessions import predecessors, previous_turns
+from kvcache_sim.workload.sessions import predecessors
 from kvcache_sim.workload.upper_bound import upper_bound_hit_tokens
 from small_traces import trace_of
 from unbounded_replay import prompt_ids, replay
@@ -109,71 +109,6 @@ def test_a_longer_workload_begins_with_the_shorter_one(kind):
     assert not np.array_equal(
         short.output_tokens, small(kind, seed=4, requests=1100, **more).output_tokens
     ) or (not np.array_equal(short.arrival_ns, small(kind, seed=4, requests=1100, **more).arrival_ns))
-
-
-@pytest.mark.parametrize("instructions", [1, 3, 10])
-@pytest.mark.parametrize("variable", [1, 37])
-@pytest.mark.parametrize("length", [100, 128])
-def test_repetitive_misses_each_instruction_once(instructions, variable, length):
-    trace = small(
-        "repetitive", instructions=instructions, instruction_tokens=length, variable_tokens=variable
-    )
-    hits = replay(trace)
-    assert hits.count(0) == instructions
-    assert set(hits[instructions:]) == {length // 16 * 16}
-
-
-@pytest.mark.parametrize("pool", [1, 8, 40])
-def test_few_shot_misses_each_prefix_once(pool):
-    trace = small("few-shot", pool_size=pool, prefix_tokens=90, shared_probability=1.0, query_tokens=7)
-    hits = replay(trace)
-    drawn = len({prompt_ids(trace, i)[0] for i in range(len(trace))})
-    assert hits.count(0) == drawn == pool
-    assert set(hits) == {0, 80}
-
-
-def test_diverse_prompts_share_nothing():
-    assert set(replay(small("diverse"))) == {0}
-
-
-@pytest.mark.parametrize("new_input", [1, 16, 45])
-@pytest.mark.parametrize("output", [1, 17, 32])
-def test_a_conversation_reuses_prompt_and_answer(new_input, output):
-    trace = small(
-        "conversational", system_prompt_tokens=0, new_input_tokens=new_input, output_tokens=output,
-        conversational_probability=1.0,
-    )  # fmt: skip
-    hits = replay(trace)
-    before = previous_turns(trace)
-    for i in range(len(trace)):
-        if trace.turn[i] == 0:
-            assert hits[i] == 0
-        else:
-            held = int(trace.input_tokens[before[i]] + trace.output_tokens[before[i]])
-            assert trace.input_tokens[i] == held + new_input
-            assert trace.history_tokens[i] == held
-            assert hits[i] == (held - 1) // 16 * 16
-
-
-@pytest.mark.parametrize("window", [160, 200, 333])
-@pytest.mark.parametrize("head", [0, 15, 50, 96])
-def test_a_sliding_window_keeps_the_head_alone(window, head):
-    trace = small("overflow", window_tokens=window, kept_head_tokens=head)
-    hits = replay(trace)
-    before = previous_turns(trace)
-    over = 0
-    for i in range(len(trace)):
-        if trace.turn[i] == 0:
-            continue
-        full = int(trace.input_tokens[before[i]] + trace.output_tokens[before[i]]) + 40
-        if full > window:
-            over += 1
-            assert trace.input_tokens[i] == window
-            assert trace.history_tokens[i] == window - 40
-            assert hits[i] == head // 16 * 16
-        else:
-            assert trace.input_tokens[i] == full
-    assert over > 100
 
 
 def test_stop_ends_the_conversation_and_summarise_starts_it_again():

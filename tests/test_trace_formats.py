@@ -221,31 +221,6 @@ def test_lmcache_counts_bytes(tmp_path):
         read_trace(path, settings=ReadSettings(bytes_per_token=3))
 
 
-def test_weka_rows_by_hand(tmp_path):
-    session = {
-        "session": "s", "models": [], "block_size": 64,
-        "rows": [
-            {"t": 0.0, "path": "", "type": "n", "in": 200, "out": 5, "api": 2.0, "think": 0.0, "hash": "1-3"},
-            {"t": 7.0, "path": "", "type": "subagent", "meta": {"t": 7.0, "agent_id": "agent_1"}},
-            {"t": 0.5, "path": "/agent_1", "type": "n", "in": 64, "out": 5, "api": 1.0, "think": 0.0, "hash": "9"},
-            {"t": 4.0, "path": "/agent_1", "type": "n", "in": 128, "out": 5, "api": 1.0, "think": None, "hash": "9,11"},
-            {"t": 9.0, "path": "", "type": "s", "in": 260, "out": 0, "api": 1.0, "think": 6.25, "hash": "1-2,12-13"},
-        ],
-    }  # fmt: skip
-    path = lines(tmp_path / "t.jsonl", [session, {**session, "session": "u"}])
-    trace = read_trace(path)
-    assert trace.block_size == 64
-    assert trace.session_names == ["s", "s/agent_1", "u", "u/agent_1"]
-    assert trace.session.tolist() == [0, 1, 1, 0, 2, 3, 3, 2]
-    assert trace.turn.tolist() == [0, 0, 1, 1] * 2
-    # The sub-agent starts 0.5 s behind its launch, which came 5 s after its parent's answer.
-    assert trace.think_ns.tolist() == [-1, 5_500_000_000, 2_500_000_000, 6_250_000_000] * 2
-    assert trace.after.tolist() == [-1, 0, -1, -1, -1, 4, -1, -1]
-    assert trace.arrival_ns.tolist()[:4] == [0, 7_500_000_000, 11_000_000_000, 9_000_000_000]
-    assert trace.block_ids.tolist()[:10] == [0, 1, 2, 3, 3, 4, 0, 1, 5, 6]
-    assert trace.distinct_ids == 14  # ids are local to their session
-
-
 HASHES = st.lists(st.tuples(st.integers(0, 30), st.integers(0, 4)), max_size=3)
 SECONDS = st.integers(0, 40).map(lambda quarters: quarters / 4)
 #: A row of the session or of a sub-agent, or the launch of one.
