@@ -111,21 +111,6 @@ def test_the_hosts_time_is_hidden_behind_a_longer_step(tmp_path, flat):
     assert moments_ms(run(path, *asynchronous, "replica.step_overhead=12ms"))[1] == [60]
 
 
-@pytest.mark.parametrize("mode", ["length", "stop-token"])
-def test_lookahead_with_a_cpu_tier_agrees_with_the_specification(mode):
-    scenario = load_scenario(
-        SCENARIO.parent / "cpu-offload.yaml",
-        [
-            "workload.requests=40",
-            "tiers.gpu.capacity=2GiB",
-            "tiers.cpu.capacity=3GiB",
-            f"replica.async_scheduling={mode}",
-        ],
-    )
-    run = agree(scenario.settings, read_requests(scenario))
-    assert run.requests["cached_cpu_tokens"].sum() > 0
-
-
 def test_the_clients_offset_is_a_part_of_ttft_and_of_e2e_alone(tmp_path):
     path = write_rows(tmp_path, crowded_rows(30))
     without, offset = run(path).requests, run(path, "replica.client_offset=7ms").requests

@@ -207,6 +207,17 @@ def test_what_left_the_host_comes_back_from_storage(write, host, storage, brough
     assert alone["loaded_tokens"] == 0
 
 
+def test_a_split_inherits_its_time_of_making():
+    """The third prompt splits the first: its upper part is new to the classic tree, as old as it was to
+    this."""
+    rows = [["a", "b"], ["c"], ["a", "x"], ["e", "f"], ["g"], ["c", "y"]]
+    request = ReplayRequest(trace_of(rows, 4, [8, 4, 5, 8, 4, 5]), 4, 5)
+    last = {
+        family: REPLAYERS[family](request, "fifo")["hit_tokens"] for family in ("sglang", "sglang-unified")
+    }
+    assert last == {"sglang": 4, "sglang-unified": 8}
+
+
 # what each mode equals
 
 #: Where each mode's rows are.
@@ -307,51 +318,15 @@ def test_the_verb_prints_a_row_under_its_names(tmp_path, capsys):
         (["--policy", "sglang-unified"], "did you mean sglang-unified:lru?"),
         (["--policy", "lmcache"], "did you mean lmcache:lru?"),
         (["--policy", "lmcache:lru"], "--cpu-chunks: chunks of the CPU tier are missing"),
-        (["--policy", "lmcache:lru", "--cpu-chunks", "3", "--capacity", "3"], "--capacity: has no effect"),
-        (["--policy", "lru", "--capacity", "3", "--cpu-chunks", "3"], "--cpu-chunks: has no effect"),
-        (
-            ["--policy", "vllm", "--capacity", "3", "--cpu-policy", "arc"],
-            "--cpu-policy: has no effect without",
-        ),
-        (
-            ["--policy", "vllm", "--capacity", "3", "--secondary-tier"],
-            "--secondary-tier: has no effect without --cpu-chunks",
-        ),
-        (
-            [
-                "--policy",
-                "vllm",
-                "--capacity",
-                "3",
-                "--cpu-chunks",
-                "3",
-                "--secondary-tier",
-                "--store-threshold",
-                "2",
-            ],
-            "--store-threshold: has no effect with --secondary-tier",
-        ),
-        (["--policy", "lru", "--capacity", "3", "--secondary-tier"], "--secondary-tier: has no effect"),
-        (["--policy", "lru", "--capacity", "3", "--host-capacity", "3"], "--host-capacity: has no effect"),
-        (["--policy", "sglang-unified:lru"], "--capacity: a capacity is missing"),
-        (
-            ["--policy", "sglang-unified:lru", "--capacity", "3", "--write-policy", "write_back"],
-            "--write-policy: has no effect without --host-capacity",
-        ),
-        (
-            ["--policy", "sglang-unified:lru", "--capacity", "3", "--storage", "9"],
-            "--storage: has no effect without --host-capacity",
-        ),
-        (
-            ["--policy", "sglang-unified:lru", "--capacity", "3", "--prefetch-threshold", "9"],
-            "--prefetch-threshold: has no effect without --storage",
-        ),
+        (["--policy", "vllm", "--capacity", "3", "--cpu-chunks", "3", "--secondary-tier", "--store-threshold", "2"],
+         "--store-threshold: has no effect with --secondary-tier"),
         (["--policy", "lru", "--capacity", "3", "--storage", "unbounded"], "--storage: has no effect"),
         (["--policy", "sglang-unified:tlru:x", "--capacity", "3"], "policy setting not understood"),
         (["--policy", "sglang-unified:lru:3", "--capacity", "3"], "unknown policy"),
     ],
-)
+)  # fmt: skip
 def test_what_the_verb_refuses(options, refusal, capsys):
+    """Options of each family are in ``test_cachesim.py``."""
     trace = shared("traces/sharegpt_llama31_8b_300_b16.jsonl")
     assert main.run(["cachesim", str(trace), "--trace-block-size", "16", *options]) == 2
     assert refusal in capsys.readouterr().err

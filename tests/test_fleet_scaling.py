@@ -238,16 +238,6 @@ def test_nothing_is_lost_at_any_scale(seed):
         assert any(a <= arrival and (b is None or arrival <= b) for a, b in spans[machine])
 
 
-def test_a_plug_in_scales(tmp_path):
-    (tmp_path / "own.py").write_text(
-        "class Two:\n    def __init__(self, settings):\n        pass\n"
-        "    def wanted(self, state):\n        return 2 + (state.arrived < 0)\n"
-    )
-    fleet = f"{{scaling: {{policy: '{tmp_path}/own.py:Two', most: 2, interval: 1s}}}}"
-    _, runs = at_times(tmp_path, [(1, 0), (3, 0)], fleet)
-    assert runs[0].summary["fleet"]["ordered"] == 1
-
-
 def test_explain_and_the_chart_show_the_changes():
     scenario = load(*drawn(3))
     made = execute(scenario, read_requests(scenario), RunOptions())

@@ -1,9 +1,8 @@
-"""Policies of KV movement and orders of the queue do what they say, and come from a file."""
+"""Policies of KV movement and orders of the queue do what they say."""
 
 from __future__ import annotations
 
 from dataclasses import replace
-from pathlib import Path
 from types import SimpleNamespace
 
 import numpy as np
@@ -16,18 +15,11 @@ from kvcache_sim.simulation import simulate
 from pools import pools, requests
 from small_traces import trace_of
 from support.clusters import cluster, moving
-from support.lookahead import assert_same_by_the_clock
 from support.traces import random_trace
 
 
 def run(settings: ClusterSettings, seed: int = 8):
     return simulate(settings, random_trace(seed))
-
-
-def sent(result, edge: str) -> int:
-    return sum(
-        v for k, v in result.counters.items() if k.startswith(f"channel.{edge}") and k.endswith(".bytes")
-    )
 
 
 def test_a_request_that_finds_the_batch_empty_waits_for_the_last_synchronous_write_too():
@@ -102,46 +94,6 @@ def test_queue_orders_do_what_they_say():
         return float(result.requests["queue_ns"][late].mean() / result.requests["queue_ns"].mean())
 
     assert wait_of_late_turns(runs["later-turns"]) < wait_of_late_turns(runs["fcfs"])
-
-
-OWN = """
-class Never:
-    def reuse(self, plan):
-        return plan.ready
-
-class DeepFirst:
-    def key(self, waiting):
-        return (-waiting.tokens,)
-
-class Quiet:
-    writes_back = False
-    at_commit = False
-    delays_step = False
-
-    def __init__(self, upper, settings):
-        pass
-
-    def committed(self, store, lease, blocks, now_ns):
-        return None
-
-    def used(self, store, lease, now_ns):
-        return None
-
-    def arrived(self, store, move, now_ns):
-        return None
-"""
-
-
-def test_policies_come_from_a_file_without_touching_the_package(tmp_path: Path):
-    file = tmp_path / "own.py"
-    file.write_text(OWN)
-    own = assert_same_by_the_clock(moving(fetch=f"{file}:Never"), random_trace(8))
-    assert own.requests["cached_cpu_tokens"].sum() == 0
-    assert own.digest_events == run(moving(fetch="never")).digest_events
-    quiet = assert_same_by_the_clock(moving(write={"gpu": f"{file}:Quiet"}), random_trace(8))
-    assert sent(quiet, "gpu->cpu") == 0
-    deep = assert_same_by_the_clock(ordered(f"{file}:DeepFirst"), random_trace(8))
-    assert deep.digest_events != run(ordered("fcfs")).digest_events
 
 
 @pytest.mark.parametrize(

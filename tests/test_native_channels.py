@@ -104,27 +104,6 @@ def test_a_write_that_waited_chooses_its_channel_when_it_is_sent():
     )
 
 
-def test_a_choice_of_ones_own_is_made_in_the_core(tmp_path):
-    own = tmp_path / "own.py"
-    own.write_text(
-        "class Last:\n    def choose(self, sending, channels):\n        return list(channels)[-1]\n"
-    )
-    settings = on_rails(cluster((110, 300), 2), 2, "edge", (3, 1), {})
-    plugin = replace(settings, movement=replace(settings.movement, channel_choice=f"{own}:Last"))
-    last = [{edge: rails[-1] for edge, rails in machine.edge_rails.items()} for machine in settings.machines]
-    assigned = replace(
-        settings,
-        machines=tuple(
-            replace(machine, edge_channels=edges, edge_rails={})
-            for machine, edges in zip(settings.machines, last, strict=True)
-        ),
-    )
-    run, as_assigned = simulate(plugin, random_trace(1)), simulate(assigned, random_trace(1))
-    assert run.engine.name == "native"
-    assert run.plugins[0].calls > 0
-    assert run.digest_events == as_assigned.digest_events != simulate(settings, random_trace(1)).digest_events
-
-
 @examples(40)
 @given(
     replica=replicas,

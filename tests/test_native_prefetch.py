@@ -11,7 +11,6 @@ from hypothesis import strategies as st
 from kvcache_sim.cache.prefetch import PREFETCHES
 from kvcache_sim.cache.settings import MovementSettings
 from kvcache_sim.serving.settings import HandoverSettings, RouterSettings
-from kvcache_sim.simulation import simulate
 from pools import pools
 from support.agreement import agree
 from support.clusters import cluster, uneven, varied
@@ -134,17 +133,3 @@ def test_each_policy_has_something_to_bring_up():
             counters = agree(settings, turns(4, closed_loop=True, requests=120)).counters
             assert counters["prefetched_blocks"] > 100
             assert (counters.get("edge.remote->cpu.bytes", 0) > 0) == (lookup == "cluster")
-
-
-def test_a_policy_of_ones_own_is_called_from_the_core(tmp_path):
-    own = tmp_path / "own.py"
-    own.write_text(
-        "class Own:\n    occasions = ('queued',)\n    def blocks(self, candidate):\n        return candidate.blocks\n"
-    )
-    runs = []
-    for prefetch in (f"{own}:Own", "queued"):
-        settings = replace(cluster((90, 60, 400)), movement=MovementSettings(prefetch=prefetch))
-        runs.append(simulate(settings, turns(2, closed_loop=False)))
-    assert runs[0].plugins[0].calls > 0
-    assert runs[0].counters["prefetched_blocks"] > 0
-    assert runs[0].digest_events == runs[1].digest_events

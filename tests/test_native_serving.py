@@ -12,8 +12,7 @@ from hypothesis import strategies as st
 from kvcache_sim.cache.settings import CacheSettings
 from kvcache_sim.channels.settings import ChannelSettings, Slowdown
 from kvcache_sim.model.step_times import load_step_time
-from kvcache_sim.serving.settings import HandoverSettings, ReplicaSettings, RouterSettings
-from kvcache_sim.simulation import simulate
+from kvcache_sim.serving.settings import HandoverSettings, RouterSettings
 from pools import pools
 from support.agreement import agree
 from support.clusters import BLOCK, cluster, uneven, varied
@@ -127,21 +126,6 @@ def test_requests_wait_for_a_block_of_one_that_loads(seed, shape, pipelined):
     settings, trace = waiting_for_duplicates(cluster(shape, pipelined=pipelined), seed)
     run = agree(settings, trace)
     assert run.requests["fetch_ns"].sum() > 0
-
-
-def test_an_order_of_ones_own_is_called_from_the_core(tmp_path):
-    own = tmp_path / "own.py"
-    own.write_text(
-        "class Own:\n    def key(self, waiting):\n        return (waiting.tokens - waiting.cached_tokens,)\n"
-    )
-    settings, trace = cluster((110,)), random_trace(1)
-    runs = []
-    for order in (f"{own}:Own", "shortest-first", "fcfs"):
-        machine = replace(settings.machines[0], replica=ReplicaSettings(512, 8, queue_order=order))
-        runs.append(simulate(replace(settings, machines=(machine,)), trace))
-    assert runs[0].plugins[0].calls > 0
-    assert runs[0].engine.name == "native"
-    assert runs[0].digest_events == runs[1].digest_events != runs[2].digest_events
 
 
 @examples(25)

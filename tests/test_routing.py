@@ -1,4 +1,4 @@
-"""Routers: each rule in closed form, balance of load, plug-ins, and queries that change nothing."""
+"""Routers: each rule in closed form, balance of load, and queries that change nothing."""
 
 from __future__ import annotations
 
@@ -12,14 +12,13 @@ from examples import examples
 from hypothesis import example, given
 from hypothesis import strategies as st
 from kvcache_sim.engine import ARRIVAL, NO_MACHINE, SAMPLE, Engine
-from kvcache_sim.errors import UsageError
 from kvcache_sim.metrics.summary import summarize
 from kvcache_sim.metrics.summary_text import summary_text
 from kvcache_sim.scenario.load import scenario_from_text
 from kvcache_sim.serving.router.contract import Look, RouterView
 from kvcache_sim.serving.router.in_core import FleetLook, look_at
 from kvcache_sim.serving.router.prefix import Ties, equally_long
-from kvcache_sim.serving.router.registry import ROUTERS, router_maker
+from kvcache_sim.serving.router.registry import ROUTERS
 from kvcache_sim.serving.router.views import Scrapes
 from kvcache_sim.serving.sequence import Arrival
 from kvcache_sim.serving.settings import RouterSettings
@@ -273,26 +272,6 @@ def test_the_summary_counts_machines_that_got_nothing():
     alike = replace(trace, block_ids=np.zeros_like(trace.block_ids))  # every prompt begins alike
     even = replace(settings, router=RouterSettings("longest-prefix"))
     assert summarize(simulate(even, alike), BLOCK)["machines"]["jain"] > 0.95
-
-
-def test_a_router_from_a_file(tmp_path):
-    file = tmp_path / "last.py"
-    file.write_text(
-        "class Last:\n"
-        "    def __init__(self, view, back=1):\n"
-        "        self.machine = len(view.replicas) - back\n"
-        "    def choose(self, sequence):\n"
-        "        return self.machine\n"
-        "class Not:\n    pass\n"
-    )
-    scenario = load("cluster: {machines: 3}", f"router.policy={file}:Last(back=2)")
-    assert scenario.settings.router.policy.endswith("Last(back=2)")
-    settings = replace(cluster((90,), 3), router=scenario.settings.router)
-    assert set(simulate(settings, random_trace(1)).requests["machine"]) == {1}
-    with pytest.raises(UsageError, match="not a router: it has no choose"):
-        load("cluster: {machines: 3}", f"router.policy={file}:Not")
-    with pytest.raises(UsageError, match="no such router"):
-        router_maker("Last")
 
 
 def test_no_prefix_aware_router_leaves_one_of_four_machines_out():

@@ -107,21 +107,15 @@ def test_completions_take_tokens_texts_n_and_stop(served):
 @pytest.mark.parametrize(
     ("path", "body", "status"),
     [
-        ("/v1/chat/completions", b"{", 400),
-        ("/v1/chat/completions", b"\xff\xfe\x00", 400),
-        ("/v1/chat/completions", b"[" * 100_000, 400),
         ("/v1/chat/completions", b'{"messages": []}', 400),
         ("/v1/chat/completions", b'{"messages": [{"role": "user"}], "max_tokens": 0}', 400),
         ("/v1/chat/completions", b'{"messages": [{"role": "user"}], "max_tokens": -1}', 400),
         ("/v1/chat/completions", b'{"messages": [{"role": "user"}], "max_tokens": 1e99}', 400),
         ("/v1/chat/completions", b'{"messages": [{"role": "user"}], "max_tokens": 99999}', 400),
-        ("/v1/chat/completions", b'{"messages": [{"role": "user"}], "n": 1000000}', 400),
         ("/v1/chat/completions", b'{"messages": [{"role": "user"}], "stop": [""]}', 400),
         ("/v1/chat/completions", b'{"model": "other", "messages": [{"role": "user"}]}', 404),
         ("/v1/completions", b'{"prompt": []}', 400),
-        ("/v1/completions", b'{"prompt": [1, "a"]}', 400),
         ("/v1/completions", b'{"prompt": [[]]}', 400),
-        ("/v1/completions", b'{"prompt": [-1]}', 400),
         ("/v1/completions", b'{"prompt": "a", "min_tokens": 17}', 400),
         ("/v1/completions", b'{"prompt": "' + b"a" * 10_000_000 + b'"}', 400),
         ("/v1/completions", b'{"prompt": "' + b"a" * 40_000_000 + b'"}', 413),
@@ -131,6 +125,7 @@ def test_completions_take_tokens_texts_n_and_stop(served):
     ],
 )
 def test_what_cannot_be_served_is_refused_as_openai_does(served, path, body, status):
+    """Bytes that are no request are in ``test_serve_hostile.py``."""
     got, answer = exchange(served.url, "POST", path, body)
     error = json.loads(answer)["error"]
     assert (got, error["code"]) == (status, status)
