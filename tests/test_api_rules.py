@@ -41,7 +41,7 @@ def test_settings_are_laid_over_those_there_are(settings, values):
     assert tree.values == values
 
 
-def test_a_value_that_no_setting_has_names_its_place():
+def test_a_value_that_no_setting_has_is_named_by_its_key():
     for value, where, got in (
         ({"a": [0, {"b": {1}}]}, "k.a[1].b", "set"),
         (np.zeros(2), "k", "ndarray"),
@@ -50,12 +50,7 @@ def test_a_value_that_no_setting_has_names_its_place():
         with pytest.raises(UsageError, match="not a setting") as refused:
             plain(value, "k")
         assert (refused.value.where, refused.value.got) == (where, got)
-    assert plain([np.float32(0.5), True, None, {"a": np.bool_(False)}], "k") == [
-        0.5,
-        True,
-        None,
-        {"a": False},
-    ]
+    assert plain([np.float32(0.5), True, None, {"a": np.bool_(False)}], "k") == [0.5, True, None, {"a": False}]  # fmt: skip
 
 
 def test_settings_to_try_are_columns_and_whole_sets():
@@ -63,16 +58,8 @@ def test_settings_to_try_are_columns_and_whole_sets():
         {"tiers.cpu": ["1GiB", "2GiB"], "tiers.gpu": [{"capacity": "1GiB"}], "tiers.cpu.policy": ["lru"], "seed": (1, 2)},
         [{"tiers": {"gpu": "4GiB"}, "fleet": {"scaling": "queue"}}, {"router": "random"}],
     )  # fmt: skip
-    assert space.grid == {
-        "tiers.cpu.capacity": ["1GiB", "2GiB"],
-        "tiers.gpu": [{"capacity": "1GiB"}],
-        "tiers.cpu.policy": ["lru"],
-        "seed": [1, 2],
-    }
-    assert space.points == [
-        {"tiers.gpu.capacity": "4GiB", "fleet.scaling.policy": "queue"},
-        {"router.policy": "random"},
-    ]
+    assert space.grid == {"tiers.cpu.capacity": ["1GiB", "2GiB"], "tiers.gpu": [{"capacity": "1GiB"}], "tiers.cpu.policy": ["lru"], "seed": [1, 2]}  # fmt: skip
+    assert space.points == [{"tiers.gpu.capacity": "4GiB", "fleet.scaling.policy": "queue"}, {"router.policy": "random"}]  # fmt: skip
     for values in ("ab", [], 3, {1: 2}):
         with pytest.raises(UsageError, match="not values to try"):
             sweeping.settings_space({"seed": values}, ())
@@ -114,17 +101,14 @@ def test_cells_run_here_in_turn_or_by_processes_in_a_directory(monkeypatch):
     assert len(ran) == 4
 
 
-@pytest.mark.parametrize(
-    ("directory", "jobs", "where"),
-    [(None, 1, None), (None, 2, "folder"), ("own", 1, "own"), ("own", 2, "own")],
-)
+@pytest.mark.parametrize(("directory", "jobs", "where"), [(None, 1, None), (None, 2, "folder"), ("own", 1, "own"), ("own", 2, "own")])  # fmt: skip
 def test_several_processes_need_a_directory(monkeypatch, tmp_path, directory, jobs, where):
     @contextmanager
     def requests_in_a_file(asked, given):
         yield SimpleNamespace(directory=tmp_path, written=[asked, given]), "folder"
 
-    def run_cells(plan, *place):
-        assert place == (where, jobs)
+    def run_cells(plan, *asked):
+        assert asked == (where, jobs)
         assert plan.space == sweeping.Space(grid={"seed": [1, 2]}, points=[])
         assert (plan.scenario, plan.repeats, plan.seed) == (["scenario", "trace"], 3, 0)
         return [{"status": "failed"}, {"status": "ok"}]
@@ -161,10 +145,7 @@ def test_the_requests_of_a_run_are_those_given_or_the_scenarios(tmp_path, monkey
         return {name: scenario.written.get(name) for name in ("trace", "workload", "cache")}, trace
 
     same, none = resolved(None)
-    assert (same, none) == (
-        {"trace": None, "workload": {"kind": "diverse", "requests": 3}, "cache": {"policy": "fifo"}},
-        None,
-    )
+    assert (same, none) == ({"trace": None, "workload": {"kind": "diverse", "requests": 3}, "cache": {"policy": "fifo"}}, None)  # fmt: skip
     for path, located in (
         ("t.jsonl", str(tmp_path / "t.jsonl")),
         (Path("t.jsonl"), str(tmp_path / "t.jsonl")),
@@ -175,12 +156,7 @@ def test_the_requests_of_a_run_are_those_given_or_the_scenarios(tmp_path, monkey
     assert resolved("t.jsonl", workload={"output_tokens": 2})[0]["workload"] == {"output_tokens": 2}
     found, none = resolved({"kind": "diverse", "requests": 9})
     assert (found["trace"], found["workload"], none) == (None, {"kind": "diverse", "requests": 9}, None)
-    columns = {
-        "arrival_s": [0.0, 1.0],
-        "input_tokens": [512] * 2,
-        "output_tokens": [1] * 2,
-        "block_ids": [[1]] * 2,
-    }
+    columns = {"arrival_s": [0.0, 1.0], "input_tokens": [512] * 2, "output_tokens": [1] * 2, "block_ids": [[1]] * 2}  # fmt: skip
     for requests in (columns, kv.make_trace(columns)):
         found, trace = resolved(requests)
         assert (found["trace"], found["workload"], len(trace)) == (None, None, 2)

@@ -77,10 +77,7 @@ def test_a_call_that_does_not_end_is_interrupted_at_the_second_tick(monkeypatch)
         dog.tick(0, None)
         with pytest.raises(PolicyViolation) as raised:
             dog.tick(0, None)
-        assert (raised.value.where, raised.value.got) == (
-            "policy mine",
-            "no answer within 10 s at hook call 2",
-        )
+        assert (raised.value.where, raised.value.got) == ("policy mine", "no answer within 10 s at hook call 2")  # fmt: skip
         dog.asked = ""
         dog.tick(0, None)
         del set_to[:]
@@ -106,15 +103,7 @@ def test_names_of_packages_that_are_missing_are_there_for_an_import_alone(monkey
         added = set(sys.modules) - before
         assert sys.modules["vllm.v1.kv_offload.base"].CachePolicy(3).cache_capacity == 3
         assert sys.modules["libcachesim"].PluginCache is object
-    kv_offload = (
-        "",
-        ".abstract",
-        ".base",
-        ".cpu",
-        ".cpu.policies",
-        ".cpu.policies.abstract",
-        ".cpu.policies.base",
-    )
+    kv_offload = ("", ".abstract", ".base", ".cpu", ".cpu.policies", ".cpu.policies.abstract", ".cpu.policies.base")  # fmt: skip
     above = ("", ".logger", ".v1", ".v1.core", ".v1.core.kv_cache_utils")
     own = {*(f"vllm{name}" for name in above), *(f"vllm.v1.kv_offload{name}" for name in kv_offload)}
     assert added == {*own, "libcachesim"}
@@ -129,13 +118,7 @@ def test_a_block_has_the_names_of_sglang_and_cannot_be_changed():
     record = a_block(7, 2, 6)
     record.hits, record.last_use, record.last_use_ns = 3, 9, 90
     node, view = NodeView(record.view), record.view
-    assert (node.last_access_time, node.creation_time, node.hit_count, node.priority, node.id) == (
-        9,
-        4,
-        3,
-        0,
-        7,
-    )
+    assert (node.last_access_time, node.creation_time, node.hit_count, node.priority, node.id) == (9, 4, 3, 0, 7)  # fmt: skip
     assert (view.depth, view.parent, view.hits, view.last_use, view.last_use_ns) == (2, 6, 3, 9, 90)
     tier = TierView("gpu", 1, 2)
     assert (tier.name, tier.capacity_blocks, tier.block_size_tokens) == ("gpu", 1, 2)

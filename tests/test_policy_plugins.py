@@ -22,7 +22,6 @@ from kvcache_sim.policies.plugins.choice import Guarded
 from kvcache_sim.policies.plugins.contract import PolicyViolation
 from kvcache_sim.policies.plugins.host import PolicyTier
 from kvcache_sim.policies.plugins.open import open_policy
-from kvcache_sim.policies.plugins.priority import reads_second_argument
 from kvcache_sim.policies.plugins.watchdog import Watchdog
 from kvcache_sim.policies.resolve import resolve_policy
 from kvcache_sim.policies.table import EVICTION_POLICIES
@@ -271,11 +270,6 @@ def test_arguments_stand_behind_the_name(files):
     from kvcache_sim.policies.plugins.views import TierView
 
     assert maker(TierView("gpu", 8, 16)).p == 0.5
-
-
-def test_a_function_that_reads_now_is_asked_at_every_eviction():
-    assert reads_second_argument(lambda b, now: b.last_use - now)
-    assert not reads_second_argument(lambda b, now: (b.hits, b.last_use))
 
 
 def test_a_module_and_an_entry_point(files, monkeypatch):

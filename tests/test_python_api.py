@@ -309,11 +309,6 @@ def test_a_refusal_is_the_line_of_the_command(settings, tmp_path, capsys, trace,
     assert refused.value.where == key
 
 
-def test_a_value_that_no_setting_has():
-    with pytest.raises(kv.UsageError, match=r"tiers.cpu: not a setting; got object; expected text"):
-        kv.Scenario(tiers={"cpu": object()})
-
-
 def test_scenarios_are_values(tmp_path):
     base = kv.Scenario(tiers={"gpu": "64 blocks"})
     other = base.with_(tiers={"cpu": "1GiB"}, seed=4)
@@ -326,18 +321,6 @@ def test_scenarios_are_values(tmp_path):
     (tmp_path / "s.yaml").write_text("sed: 1\n")
     with pytest.raises(kv.UsageError, match=r"s.yaml:.*unknown key"):
         kv.Scenario.load(tmp_path / "s.yaml")
-
-
-def test_requests_that_are_given_stand_for_the_scenarios(trace):
-    scenario = kv.Scenario(workload={"kind": "agentic", "requests": 30}, cache={"block_size": 256})
-    assert kv.simulate(scenario=scenario).summary["requests"]["arrived"] == 30
-    assert kv.simulate(trace, scenario).summary["requests"]["arrived"] == 60
-    of_workload = kv.simulate({"kind": "diverse", "requests": 20}, scenario)
-    assert of_workload.summary["requests"]["arrived"] == 20
-    with pytest.raises(kv.UsageError, match="requests are given already"):
-        kv.simulate(trace, workload={"kind": "agentic"})
-    fixed = kv.simulate(trace, workload={"output_tokens": 3})
-    assert set(fixed.requests["output_tokens"].to_pylist()) == {3}
 
 
 def test_blocks_of_requests_at_hand_are_the_caches():

@@ -1,4 +1,4 @@
-"""What is read of a trace's first bytes, and what is shown and bounded while a long one is read, by hand."""
+"""Formats by a trace's first bytes, and what is shown and bounded while a long one is read, by hand."""
 
 from __future__ import annotations
 
@@ -76,12 +76,7 @@ def test_the_first_row_is_whole_or_the_names_that_are_there():
     given, open_size = ReadSettings(block_size=7), ReadSettings()
     own = TraceFormat("x", "", bool, len, 9)
     asked = TraceFormat("x", "", bool, len, 9, lambda head, settings: len(head))
-    assert [form.block_of(b"abc", chosen) for form in (own, asked) for chosen in (given, open_size)] == [
-        7,
-        9,
-        7,
-        3,
-    ]
+    assert [form.block_of(b"abc", chosen) for form in (own, asked) for chosen in (given, open_size)] == [7, 9, 7, 3]  # fmt: skip
 
 
 def test_memory_is_bounded_from_half_a_gibibyte(monkeypatch):
@@ -89,20 +84,13 @@ def test_memory_is_bounded_from_half_a_gibibyte(monkeypatch):
     with pytest.raises(UsageError, match="too little memory"):
         parse_memory("511MiB")
     assert sample_ids(1300) == 4
-    monkeypatch.setattr(
-        reading,
-        "resource",
-        SimpleNamespace(RUSAGE_SELF=0, getrusage=lambda who: SimpleNamespace(ru_maxrss=3)),
-    )
+    monkeypatch.setattr(reading, "resource", SimpleNamespace(RUSAGE_SELF=0, getrusage=lambda who: SimpleNamespace(ru_maxrss=3)))  # fmt: skip
     for platform, size in (("linux", 3072), ("darwin", 3)):
         monkeypatch.setattr(reading, "sys", SimpleNamespace(platform=platform))
         assert peak_bytes() == size
 
 
-@pytest.mark.parametrize(
-    ("ids", "distinct", "rate"),
-    [(0, 99, None), (10, 10, None), (10, 11, 2), (10, 20, 4), (10, 39, 4), (10, 40, 8)],
-)
+@pytest.mark.parametrize(("ids", "distinct", "rate"), [(0, 99, None), (10, 10, None), (10, 11, 2), (10, 20, 4), (10, 39, 4), (10, 40, 8)])  # fmt: skip
 def test_more_ids_than_allowed_are_halved_until_they_fit(ids, distinct, rate):
     own = Reading("-", ids=ids, rate=0.5)
     if rate is None:

@@ -493,12 +493,3 @@ def test_each_sign_is_of_the_format_of_its_name():
     for name, sign in SIGNS.items():
         assert FORMATS[name].name == name
         assert FORMATS[name].detect is sign
-
-
-@pytest.mark.parametrize("format_name", SCHEMAS)
-def test_the_sign_of_csv_is_the_columns_that_its_rows_need(format_name):
-    columns = [SCHEMAS[format_name][name] for name in ("time", "input", "output")]
-    sign = SIGNS[format_name]
-    assert sign(",".join(columns).encode())
-    for left_out in columns:
-        assert not sign(",".join(column for column in columns if column != left_out).encode())

@@ -95,11 +95,11 @@ def junctions_of(
     """
     number, machine = np.asarray(requests["request"]), np.asarray(requests["machine"])
     tokens, is_state = np.zeros(len(number), np.int64), np.zeros(len(number), np.bool_)
-    if junctions is None or not len(junctions["request"]):
+    if junctions is None or not len(junctions["request"]) or not len(number):
         return tokens, is_state
     order = np.argsort(number, kind="stable")
     asked = np.asarray(junctions["request"])
-    positions = np.searchsorted(number[order], asked).clip(max=max(len(number) - 1, 0))
+    positions = np.searchsorted(number[order], asked).clip(max=len(number) - 1)
     rows = order[positions]
     here = (number[rows] == asked) & (machine[rows] == np.asarray(junctions["machine"]))
     tokens[rows[here]] = np.asarray(junctions["junction_tokens"])[here]

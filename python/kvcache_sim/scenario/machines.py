@@ -173,8 +173,6 @@ def _of_decision(model: ScenarioModel) -> Iterator[Finding]:
     for key in changed(own):
         if key in _FIGURES and key not in rule.keys:
             yield ("handover", key), f"handover.decide is not {' or '.join(_readers(key))}"
-    if rule is ALWAYS:
-        return
     where: Path = ("handover", "decide")
     if "prefill_busy" in rule.keys and own.prefill_busy is None:
         yield Contradiction(where, "add handover.prefill_busy")
