@@ -27,19 +27,23 @@ from support.report_traces import make_trace
 
 COUNT = 40
 #: Sentences whose function has another name.
-NAMED = {"waiting-for-room": "waiting_for_capacity", "channel-too-slow": "too_slow"}
+NAMED = {"channel-too-slow": "too_slow"}
+SAID = {name: say for group in SENTENCES.values() for name, say in group.items()}
+PARTS = {"queueing": "queue_ns", "prefilling": "prefill_ns", "waiting-for-room": "fetch_room_ns"}
 
 
 def test_every_sentence_is_the_function_of_its_name():
     """Each is at its threshold in ``test_explained_figures``; what of the hit rate is not there is below."""
-    said = {name: say for group in SENTENCES.values() for name, say in group.items()}
-    for name, say in said.items():
+    for name, say in SAID.items():
         if isinstance(say, partial):
-            (tier,), own = say.args, say.func.__name__.replace("_", "-")
-            assert name in (f"{tier}-{own}", f"{own}-{tier}")
+            (of,), own = say.args, say.func.__name__.replace("_", "-")
+            if say.func in (causes.missed, latency.tail_of):
+                assert of == PARTS.get(name, name.replace("-", "_"))
+            else:
+                assert name in (f"{of}-{own}", f"{own}-{of}")
         else:
             assert NAMED.get(name, name.replace("-", "_")) == say.__name__
-    assert len(said) == 40
+    assert len(SAID) == 40
 
 
 def test_what_a_run_and_its_trace_say_of_themselves():
@@ -220,11 +224,11 @@ def test_a_cause_of_misses_is_said_from_half_a_per_cent_on(cause, least, words):
             reuse=reuse, prompt_tokens=1000, run=SimpleNamespace(trace=None, block_size_tokens=16),
             scenario=SimpleNamespace(settings=settings),
         )  # fmt: skip
-        said = getattr(causes, cause)(case)
+        said = SAID[cause.replace("_", "-")](case)
         assert (said is None) is (missed < least)
         assert said is None or (said.startswith(f"{missed / 10:.1f} % of prompt tokens") and words in said)
     case.reuse = None
-    assert getattr(causes, cause)(case) is None
+    assert SAID[cause.replace("_", "-")](case) is None
 
 
 @pytest.mark.parametrize(

@@ -15,10 +15,12 @@ from kvcache_sim.report.explain import break_even as loading
 from kvcache_sim.report.explain import latency, prefixes, session_cache, tiers
 from kvcache_sim.report.explain.case import Case, percent
 from kvcache_sim.report.explain.certainty import TOPIC, certain_figures, missing_intervals
+from kvcache_sim.report.explain.sentences import SENTENCES
 from kvcache_sim.report.pictures.waterfall import PARTS
 
 MS = 1_000_000
 FIRST = "queue_ns"
+SAID = {name: say for group in SENTENCES.values() for name, say in group.items()}
 
 
 def case_of(count=1, **columns):
@@ -39,17 +41,17 @@ def case_of(count=1, **columns):
         ("queueing", {"queue_ns": 500}, {"queue_ns": 499.9}, "At p99, 50.0 % of TTFT is queueing"),
         ("prefilling", {"prefill_ns": 500}, {"prefill_ns": 499.9}, "At p99, 50.0 % of TTFT is prefill"),
         ("fetching", {"fetch_cpu_ns": 250, "fetch_disk_ns": 240}, {"fetch_cpu_ns": 249, "fetch_disk_ns": 249}, "25.0 % of TTFT waits for KV from cpu"),
-        ("waiting_for_capacity", {"fetch_room_ns": 50}, {"fetch_room_ns": 49.9}, "At p99, 5.0 % of TTFT waits for the write-back"),
-        ("batch_stalls", {"batch_stall_ns": 5, "prefill_ns": 100}, {"batch_stall_ns": 4.9, "prefill_ns": 100}, "5.0 % of prefill time"),
-        ("batch_stalls", {"batch_stall_ns": 200, "prefill_ns": 400}, {"batch_stall_ns": 9}, "50.0 % of prefill time"),
+        ("waiting-for-room", {"fetch_room_ns": 50}, {"fetch_room_ns": 49.9}, "At p99, 5.0 % of TTFT waits for the write-back"),
+        ("batch-stalls", {"batch_stall_ns": 5, "prefill_ns": 100}, {"batch_stall_ns": 4.9, "prefill_ns": 100}, "5.0 % of prefill time"),
+        ("batch-stalls", {"batch_stall_ns": 200, "prefill_ns": 400}, {"batch_stall_ns": 9}, "50.0 % of prefill time"),
         ("handovers", {"handover_ns": 50, "handover_room_ns": 10}, {"handover_ns": 49.9}, "takes 5.0 % of the mean TTFT; 20.0 % of it"),
     ],
 )  # fmt: skip
 @pytest.mark.parametrize("count", [1, 3])
 def test_a_part_of_ttft_is_named_from_its_least_share_on(say, columns, less, words, count):
-    assert words in getattr(latency, say)(case_of(count, **columns))
-    assert getattr(latency, say)(case_of(count, **less)) is None
-    assert getattr(latency, say)(case_of(0, **columns)) is None
+    assert words in SAID[say](case_of(count, **columns))
+    assert SAID[say](case_of(count, **less)) is None
+    assert SAID[say](case_of(0, **columns)) is None
 
 
 def test_the_tail_is_that_of_the_slowest_and_not_of_the_mean():
@@ -57,9 +59,9 @@ def test_the_tail_is_that_of_the_slowest_and_not_of_the_mean():
     rows = case.run.finished
     rows["queue_ns"][98:] = 9000 * MS
     rows["first_token_ns"][98:] += 9000 * MS
-    assert latency.queueing(case).startswith("At p99, 90.0 % of TTFT is queueing")
+    assert latency.tail_of("queue_ns", case).startswith("At p99, 90.0 % of TTFT is queueing")
     rows["queue_ns"][98:], rows["queue_ns"][:98] = 0, 900 * MS
-    assert latency.queueing(case) is None
+    assert latency.tail_of("queue_ns", case) is None
     assert latency.parts(case_of(0)) is None
 
 

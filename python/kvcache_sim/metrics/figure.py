@@ -28,3 +28,8 @@ class Figure(NamedTuple):
 def definitions(figures: Iterable[Figure]) -> dict[str, str]:
     """Return the meaning of each figure by its key."""
     return {figure.key: figure.meaning for figure in figures}
+
+
+def share_of(part: int, whole: int) -> float | None:
+    """Return a part's share of a whole; None if there is nothing."""
+    return part / whole if whole else None

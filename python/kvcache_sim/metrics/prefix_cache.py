@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from kvcache_sim.metrics.columns import OUTCOMES
 from kvcache_sim.metrics.durations import EXACT_DURATIONS, Durations
-from kvcache_sim.metrics.figure import Figure
+from kvcache_sim.metrics.figure import Figure, share_of
 from kvcache_sim.metrics.parts import Parts
 from kvcache_sim.metrics.run import CodedText, ColumnData
 from kvcache_sim.units import format_time_ms, significant
@@ -110,12 +110,12 @@ class PrefixCacheTotals:
             "events": _count_events(events),
             "eligible": n["eligible"],
             "conversational_turns": n["follow_ups"],
-            "overall_hit_rate": _share(n["conversational"] + n["cross_request"], n["eligible"]),
-            "conversational_hit_rate": _share(n["conversational"], n["follow_ups"]),
-            "cross_request_hit_rate": _share(n["cross_request"], n["eligible"] - n["conversational"]),
-            "avg_cached_prefix_length_on_hit": _share(n["cached"], n["hits"]),
-            "avg_tokens_prefilled": _share(n["prefilled"], n["admitted"]),
-            "prefill_ratio": _share(n["prefilled"], n["prompts"]),
+            "overall_hit_rate": share_of(n["conversational"] + n["cross_request"], n["eligible"]),
+            "conversational_hit_rate": share_of(n["conversational"], n["follow_ups"]),
+            "cross_request_hit_rate": share_of(n["cross_request"], n["eligible"] - n["conversational"]),
+            "avg_cached_prefix_length_on_hit": share_of(n["cached"], n["hits"]),
+            "avg_tokens_prefilled": share_of(n["prefilled"], n["admitted"]),
+            "prefill_ratio": share_of(n["prefilled"], n["prompts"]),
             "ttft_hit_vs_miss": {
                 "hit": hits,
                 "miss": misses,
@@ -150,10 +150,6 @@ def outcomes_of(events: Mapping[str, ColumnData]) -> dict[str, int]:
     logged = details.codes[kinds.codes == kinds.words.index("prefix_cache_event")]
     counts = np.bincount(logged, minlength=len(details.words)).tolist()
     return {details.words[code]: count for code, count in enumerate(counts) if count}
-
-
-def _share(part: int, whole: int) -> float | None:
-    return part / whole if whole else None
 
 
 #: Medians of fewer requests than this are not compared.
@@ -197,7 +193,7 @@ def medians_of_equal_length(
 
 def _sentence(counts: Counter[str], equal: Medians | None) -> str:
     """Return the number of hits and misses, the prefill saved, and the medians at equal prompt length."""
-    saved = _share(counts["cached"], counts["prompts"])
+    saved = share_of(counts["cached"], counts["prompts"])
     if saved is None:
         return "no request was admitted"
     hits, misses = counts["hits"], counts["admitted"] - counts["hits"]

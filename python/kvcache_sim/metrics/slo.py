@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from kvcache_sim.metrics.columns import STATUSES
-from kvcache_sim.metrics.figure import Figure
+from kvcache_sim.metrics.figure import Figure, share_of
 from kvcache_sim.metrics.request_rule import RequestRule, trace_fields
 from kvcache_sim.units import NS_PER_S
 from kvcache_sim.values import Value, field
@@ -161,15 +161,15 @@ class AttainmentTotals:
         seconds = makespan_ns / NS_PER_S
         tokens = self._output_tokens + self._input_tokens
         classes = {
-            name: {"judged": n, "attained": own, "attainment": _share(own, n)}
+            name: {"judged": n, "attained": own, "attainment": share_of(own, n)}
             for name, (n, own) in self._by_class.items()
         }
-        limits = {name: _share(own, n) for name, (n, own) in self._by_limit.items()}
+        limits = {name: share_of(own, n) for name, (n, own) in self._by_limit.items()}
         return {
             "slo": {
                 "judged": judged,
                 "attained": attained,
-                "attainment": _share(attained, judged),
+                "attainment": share_of(attained, judged),
                 **{f"{name}_attainment": limits.get(name) for name in LIMITED},
                 "classes": classes if self._objectives.classes else {},
             },
@@ -186,7 +186,3 @@ def _count(
 ) -> None:
     judged, attained = counts.get(name, (0, 0))
     counts[name] = judged + int(np.count_nonzero(chosen)), attained + int(np.count_nonzero(within))
-
-
-def _share(part: int, whole: int) -> float | None:
-    return part / whole if whole else None

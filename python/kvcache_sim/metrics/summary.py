@@ -7,6 +7,7 @@ from typing import Any
 
 from kvcache_sim.metrics.cache_groups import summarize_groups
 from kvcache_sim.metrics.channel_use import summarize_channels
+from kvcache_sim.metrics.figure import share_of
 from kvcache_sim.metrics.figures import DEFINITIONS
 from kvcache_sim.metrics.machine_loads import summarize_loads
 from kvcache_sim.metrics.optional_groups import (
@@ -50,9 +51,9 @@ def summarize(run: Run, block_size_tokens: int, totals: RequestTotals | None = N
         "cache": {
             "block_refs": sums["block_refs"],
             "hit_blocks": sums["hit_blocks"],
-            "token_hit_rate": _share(sums["cached"], sums["input"]),
+            "token_hit_rate": share_of(sums["cached"], sums["input"]),
             "upper_bound_token_hit_rate": requests.upper_bound_token_hit_rate,
-            "block_hit_rate": _share(sums["hit_blocks"], sums["block_refs"]),
+            "block_hit_rate": share_of(sums["hit_blocks"], sums["block_refs"]),
             "request_hit_rate": requests.request_hit_rate,
             "hit_tokens": hit_tokens,
             "evictions": {tier: run.counters[f"evictions.{tier}"] for tier in TIERS},
@@ -101,7 +102,3 @@ def totals_of(requests: Mapping[str, ColumnData], block_size_tokens: int) -> Req
     for start in range(0, len(columns["status"]), GROUP_ROWS):
         totals.add({name: column[start : start + GROUP_ROWS] for name, column in columns.items()})
     return totals
-
-
-def _share(part: int, whole: int) -> float | None:
-    return part / whole if whole else None

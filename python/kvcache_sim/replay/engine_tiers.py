@@ -15,7 +15,7 @@ from kvcache_sim.replay.engine_requests import (
     native_requests,
     refuse_without_effect,
 )
-from kvcache_sim.replay.engines import head, hit_figures, how_replayed, miss_figures
+from kvcache_sim.replay.engines import head, hit_figures, how_replayed, joined_sha256, miss_figures
 from kvcache_sim.replay.request import REJECTED, ReplayRequest, ReplayResult, StorageCapacity
 from kvcache_sim.workload.trace import OPEN_LOOP
 
@@ -81,7 +81,7 @@ def _host_figures(request: ReplayRequest, answer: dict[str, Any]) -> dict[str, A
         "write_policy": request.write_policy,
         "host_capacity_tokens": request.host_blocks * page,
         "loaded_tokens": int(loaded.sum()),
-        "per_request_loaded_tokens_sha256": _joined_sha256(map(str, loaded.tolist())),
+        "per_request_loaded_tokens_sha256": joined_sha256(map(str, loaded.tolist())),
         "first_20_loaded": loaded[:_FIRST].tolist(),
         "written_tokens": answer["written_pages"] * page,
         "host_evicted_tokens": answer["host_evicted_pages"] * page,
@@ -101,7 +101,7 @@ def _storage_figures(
         "storage_capacity_tokens": None if storage.blocks is None else storage.blocks * page,
         "prefetch_threshold_tokens": storage.prefetch_threshold_tokens,
         "prefetched_tokens": int(prefetched.sum()),
-        "per_request_prefetched_tokens_sha256": _joined_sha256(map(str, prefetched.tolist())),
+        "per_request_prefetched_tokens_sha256": joined_sha256(map(str, prefetched.tolist())),
         "first_20_prefetched": prefetched[:_FIRST].tolist(),
         "storage_written_tokens": answer["storage_written_pages"] * page,
         "storage_evicted_tokens": answer["storage_evicted_pages"] * page,
@@ -150,7 +150,7 @@ def replay_lmcache(request: ReplayRequest, variant: str) -> ReplayResult:
         "first_20_hits": hits[:_FIRST].tolist(),
         "cpu_hit_chunks": answer["cpu_hits"],
         "disk_hit_chunks": int(from_disk.sum()),
-        "per_request_disk_chunks_sha256": _joined_sha256(map(str, from_disk.tolist())),
+        "per_request_disk_chunks_sha256": joined_sha256(map(str, from_disk.tolist())),
         "stored_chunks": answer["stored"],
         "short_stores": answer["short_stores"],
         "cpu_evictions": answer["cpu_evictions"],
@@ -161,10 +161,6 @@ def replay_lmcache(request: ReplayRequest, variant: str) -> ReplayResult:
         "final_disk_order_sha256": _lines_sha256(on_disk) if disk else None,
         **miss_figures(request, policy, hits, answer),
     }
-
-
-def _joined_sha256(words: Iterable[str]) -> str:
-    return hashlib.sha256("\n".join(words).encode()).hexdigest()
 
 
 def _lines_sha256(lines: Iterable[str]) -> str:

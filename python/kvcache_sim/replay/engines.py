@@ -94,7 +94,7 @@ def offloading_figures(request: ReplayRequest, answer: dict[str, Any]) -> Replay
         "store_threshold": request.store_threshold,
         "max_num_batched_tokens": request.step_tokens,
         "loaded_tokens": int(loaded.sum()),
-        "per_request_loaded_tokens_sha256": _sha256(map(str, loaded.tolist())),
+        "per_request_loaded_tokens_sha256": joined_sha256(map(str, loaded.tolist())),
         "cached_tokens": int(cached[hits != REJECTED].sum()),
         "stored_chunks": answer["stored"],
         "evicted_chunks": answer["tier_evicted"],
@@ -176,7 +176,7 @@ def replay_sglang(request: ReplayRequest, variant: str) -> ReplayResult:
         "final_tree_nodes": answer["device_nodes"],
         "final_leaves": len(leaves),
         "final_free_tokens": answer["free_tokens"],
-        "final_leaf_eviction_order_sha256": _sha256(leaves),
+        "final_leaf_eviction_order_sha256": joined_sha256(leaves),
         "final_leaf_first5": leaves[:5],
         **miss_figures(request, f"sglang:{variant}", hits, answer),
     }
@@ -222,7 +222,7 @@ def hit_figures(request: ReplayRequest, hits: NDArray[np.int64]) -> dict[str, An
         "queried_tokens_not_rejected": int(request.trace.input_tokens[hits != REJECTED].sum()),
         "hit_tokens": hit,
         "hit_rate": hit / queried,
-        "per_request_hit_tokens_sha256": _sha256(map(str, hits.tolist())),
+        "per_request_hit_tokens_sha256": joined_sha256(map(str, hits.tolist())),
     }
 
 
@@ -240,7 +240,8 @@ def miss_figures(
     }
 
 
-def _sha256(lines: Iterable[str]) -> str:
+def joined_sha256(lines: Iterable[str]) -> str:
+    """Return the SHA-256 of lines joined by line feeds, without one at the end."""
     return hashlib.sha256("\n".join(lines).encode()).hexdigest()
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 import re
 from collections.abc import Mapping
@@ -14,6 +13,7 @@ from kvcache_sim.errors import UsageError
 from kvcache_sim.metrics.objectives import pareto_front
 from kvcache_sim.metrics.slo import LIMITED
 from kvcache_sim.sizing.search import STEP
+from kvcache_sim.sweeps.single_run import typed
 from kvcache_sim.units import parse_time_ns
 
 #: Speeds tried at most: a thousand times slower and faster than recorded.
@@ -216,11 +216,6 @@ def settings_text(row: Row) -> str:
 def _no_pool(name: str, value: object) -> bool:
     """Return True for the size of a pool that a candidate does not have."""
     return name.startswith("set.pools.") and not value
-
-
-def typed(value: object) -> str:
-    """Return a setting as text of the command line."""
-    return value if isinstance(value, str) else json.dumps(value)
 
 
 def _plain(row: Row) -> dict[str, Any]:

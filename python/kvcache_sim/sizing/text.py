@@ -17,8 +17,9 @@ from kvcache_sim.sizing.further import (
     rates_by_count,
     tried_of_row,
 )
-from kvcache_sim.sizing.question import Answer, Row, settings_text, typed
+from kvcache_sim.sizing.question import Answer, Row, settings_text
 from kvcache_sim.sizing.splits import split_sentences
+from kvcache_sim.sweeps.single_run import typed
 from kvcache_sim.units import format_time_ms, format_time_ns, parse_time_ns, significant
 
 _SLOW = "step_times.factor_high"

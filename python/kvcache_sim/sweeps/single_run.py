@@ -21,7 +21,7 @@ def single_run(
     A setting that only other cells use is left out, since it is refused in a run of its own. Cost: the
     scenario is read once, and once more for each of these.
     """
-    settings = [*fixed, *(f"{name}={_typed(value)}" for name, value in chosen.items())]
+    settings = [*fixed, *(f"{name}={typed(value)}" for name, value in chosen.items())]
     while (idle := _idle(trace, scenario, settings)) is not None:
         settings.remove(idle)
     words = ["kvsim", "simulate", *([str(trace)] if trace is not None else [])]
@@ -29,7 +29,8 @@ def single_run(
     return [*words, *(word for one in settings for word in ("--set", one))]
 
 
-def _typed(value: Setting) -> str:
+def typed(value: object) -> str:
+    """Return a setting as text of the command line."""
     return value if isinstance(value, str) else json.dumps(value)
 
 

@@ -10,7 +10,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from kvcache_sim.errors import UsageError
-from kvcache_sim.policies.resolve import resolve_policy, row_of
 from kvcache_sim.replay.curve.hits import (
     CurveTotals,
     HitCurve,
@@ -25,6 +24,7 @@ from kvcache_sim.replay.curve.sessions import session_hits
 from kvcache_sim.replay.curve.steps import lower_tier, reference_points
 from kvcache_sim.replay.prompt_blocks import blocks_of_prompts
 from kvcache_sim.replay.request import ReplayRequest
+from kvcache_sim.replay.streamed import needs_future
 from kvcache_sim.workload.readers.stream import RowStream
 from kvcache_sim.workload.upper_bound import upper_bound_hit_tokens
 
@@ -75,7 +75,7 @@ def curve_document(ask: CurveAsk) -> Document:
     for policy in dict.fromkeys((*ask.policies, "belady")):
         if policy != "lru":
             # upper bounds use the future, whichever end is released first
-            asked = replace(ask.request, touch_from="tail") if _needs_future(policy) else ask.request
+            asked = replace(ask.request, touch_from="tail") if needs_future(policy) else ask.request
             columns[policy] = policy_points(prompts, asked, policy, capacities)
     document = exact_document(ask, curve, columns) | {"upper_bound": _upper_bound(curve)}
     if ask.by_session:
@@ -117,11 +117,6 @@ def exact_document(
 
 def _capacities(ask: CurveAsk, curve: HitCurve | StreamedCurve) -> list[int]:
     return list(ask.capacities) or _powers_of_two(curve.hit_blocks.last)
-
-
-def _needs_future(policy: str) -> bool:
-    family, variant = resolve_policy(policy)
-    return family == "prefix" and row_of(variant).is_upper_bound
 
 
 def _head(ask: CurveAsk, totals: CurveTotals) -> Document:

@@ -77,12 +77,8 @@ def curve_csv(document: Document) -> str:
 
 def _cell(found: dict[str, Any]) -> str:
     rate = found.get("block_hit_rate", found.get("hit_rate", 0.0))
-    error = f" ± {_percent(found['error_rate'])}" if "error_rate" in found else ""
-    return f"{_percent(rate)}{error}"
-
-
-def _percent(share: float) -> str:
-    return format_percent(share)
+    error = f" ± {format_percent(found['error_rate'])}" if "error_rate" in found else ""
+    return f"{format_percent(rate)}{error}"
 
 
 def _reference_lines(document: Document) -> list[str]:
@@ -110,13 +106,15 @@ def _reference_lines(document: Document) -> list[str]:
     for name, meaning in said.items():
         point = document["landmarks"][name]
         size = f" = {format_bytes(point['capacity_bytes'])}" if "capacity_bytes" in point else ""
-        where_text = f"{point['capacity_blocks']:,} blocks{size}: {_percent(point['block_hit_rate'])}"
+        where_text = f"{point['capacity_blocks']:,} blocks{size}: {format_percent(point['block_hit_rate'])}"
         lines += labelled(name.replace("_", " "), f"{where_text}, {meaning}", _LABEL)
     return lines
 
 
 def _rates(found: Document) -> str:
-    return f"{_percent(found['block_hit_rate'])} of blocks, {_percent(found['hit_rate'])} of tokens"
+    return (
+        f"{format_percent(found['block_hit_rate'])} of blocks, {format_percent(found['hit_rate'])} of tokens"
+    )
 
 
 def _lower_tier_lines(tier: Document) -> list[str]:
@@ -125,15 +123,15 @@ def _lower_tier_lines(tier: Document) -> list[str]:
         [
             f"{point['capacity_blocks']:,}",
             *([format_bytes(point["capacity_bytes"])] if "capacity_bytes" in point else []),
-            f"+{_percent(point['exclusive_rate'])}",
-            f"+{_percent(point['inclusive_rate'])}",
+            f"+{format_percent(point['exclusive_rate'])}",
+            f"+{format_percent(point['inclusive_rate'])}",
         ]
         for point in tier["points"]
     ]
     sized = ["size"] if tier["points"] and "capacity_bytes" in tier["points"][0] else []
-    found = _percent(tier["above_block_hit_rate"])
+    found = format_percent(tier["above_block_hit_rate"])
     if len(tier["above_blocks"]) > 1:
-        found += f", {_percent(tier['above_inclusive_block_hit_rate'])} if inclusive"
+        found += f", {format_percent(tier['above_inclusive_block_hit_rate'])} if inclusive"
     return [
         *wrap(f"hits added by a tier below {above} blocks (hit rate {found}):", terminal_width()),
         *_aligned([["blocks", *sized, "exclusive", "inclusive"], *rows]),

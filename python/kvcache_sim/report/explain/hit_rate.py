@@ -11,6 +11,18 @@ from kvcache_sim.units import format_time_ns
 #: Least share of all prompt tokens that earns a cause its sentence.
 _WORTH_SAYING = 0.005
 _NEAR_UPPER_BOUND = 0.95
+#: Cause of misses → what the sentence says after their share of prompt tokens.
+_OF_CAUSE = {
+    "diverged": "follow a shared prefix but diverge from every earlier request: no cache could serve them.",
+    "not_ready": "were still being computed by an earlier request: requests with a common prefix arrive "
+    "together.",
+    "not_admitted": "were computed on the same machine but not cached or not visible: see cache.enabled, "
+    "cache.admission, cache.discard_on_finish and prefix_view.",
+    "window_moved_on": "were cached in other layers, but sliding-window layers had released their blocks: "
+    "cache.retention_interval keeps windows in between.",
+    "no_checkpoint": "were cached in other layers, but no state checkpoint was kept there: "
+    "cache.retention_interval keeps states in between.",
+}
 
 
 def _missed(case: Case, cause: str) -> float:
@@ -84,17 +96,6 @@ def never_seen(case: Case) -> str | None:
     return f"{percent(share)} of prompt tokens are requested for the first time: no cache could serve them."
 
 
-def diverged(case: Case) -> str | None:
-    """Compulsory misses behind a shared prefix."""
-    share = _missed(case, "diverged")
-    if share < _WORTH_SAYING:
-        return None
-    return (
-        f"{percent(share)} of prompt tokens follow a shared prefix but diverge from every earlier request: "
-        "no cache could serve them."
-    )
-
-
 def evicted(case: Case) -> str | None:
     """Capacity misses, and the median time that the blocks had been idle when they were missed."""
     share = _missed(case, "evicted")
@@ -155,17 +156,6 @@ def elsewhere(case: Case) -> str | None:
     )
 
 
-def not_ready(case: Case) -> str | None:
-    """Misses on prefixes that were still being computed."""
-    share = _missed(case, "not_ready")
-    if share < _WORTH_SAYING:
-        return None
-    return (
-        f"{percent(share)} of prompt tokens were still being computed by an earlier request: requests with a "
-        "common prefix arrive together."
-    )
-
-
 def shorter(case: Case) -> str | None:
     """Block granularity."""
     share = _missed(case, "shorter")
@@ -177,34 +167,7 @@ def shorter(case: Case) -> str | None:
     )
 
 
-def not_admitted(case: Case) -> str | None:
-    """Misses because a setting kept blocks out of the cache."""
-    share = _missed(case, "not_admitted")
-    if share < _WORTH_SAYING:
-        return None
-    return (
-        f"{percent(share)} of prompt tokens were computed on the same machine but not cached or not visible: "
-        "see cache.enabled, cache.admission, cache.discard_on_finish and prefix_view."
-    )
-
-
-def window_moved_on(case: Case) -> str | None:
-    """Misses because layers with a window kept no blocks where other layers had a hit."""
-    share = _missed(case, "window_moved_on")
-    if share < _WORTH_SAYING:
-        return None
-    return (
-        f"{percent(share)} of prompt tokens were cached in other layers, but sliding-window layers had "
-        "released their blocks: cache.retention_interval keeps windows in between."
-    )
-
-
-def no_checkpoint(case: Case) -> str | None:
-    """Misses because no state was kept where other layers had a hit."""
-    share = _missed(case, "no_checkpoint")
-    if share < _WORTH_SAYING:
-        return None
-    return (
-        f"{percent(share)} of prompt tokens were cached in other layers, but no state checkpoint was kept "
-        "there: cache.retention_interval keeps states in between."
-    )
+def missed(cause: str, case: Case) -> str | None:
+    """Misses of a cause in ``_OF_CAUSE``."""
+    share = _missed(case, cause)
+    return None if share < _WORTH_SAYING else f"{percent(share)} of prompt tokens {_OF_CAUSE[cause]}"

@@ -14,16 +14,30 @@ _MOST = 0.5
 _MUCH = 0.25
 _SOME = 0.05
 _LITTLE = 0.005
+#: Part of TTFT → its least share at p99 that is worth saying, and what the sentence says after that share.
+_OF_PART = {
+    "queue_ns": (
+        _MOST,
+        "is queueing: more machines or a larger batch would shorten it. A larger cache helps only as far as "
+        "it shortens the queue.",
+    ),
+    "prefill_ns": (_MOST, "is prefill of uncached tokens: more reuse or faster prefill would shorten it."),
+    "fetch_room_ns": (
+        _SOME,
+        "waits for the write-back of evicted blocks; write.policy=through or a faster channel would remove "
+        "it.",
+    ),
+}
 
 
-def _tail(case: Case, columns: tuple[str, ...]) -> float:
-    """Return the share that some parts have of TTFT around its 99th percentile."""
+def _tail(case: Case, part: str) -> float:
+    """Return the share that a part has of TTFT around its 99th percentile."""
     rows = case.run.finished
     if not len(rows["request"]):
         return 0.0
     tail = bands(rows)["p99"]
     total = sum(int(rows[column][tail].sum()) for column in PARTS.values())
-    return sum(int(rows[column][tail].sum()) for column in columns) / total if total else 0.0
+    return int(rows[part][tail].sum()) / total if total else 0.0
 
 
 def parts(case: Case) -> str | None:
@@ -45,48 +59,21 @@ def saturated(case: Case) -> str | None:
     return f"Saturated: {sentence}." if sentence else None
 
 
-def queueing(case: Case) -> str | None:
-    """Waiting for machines dominates the tail."""
-    share = _tail(case, ("queue_ns",))
-    if share < _MOST:
-        return None
-    return (
-        f"At p99, {percent(share)} of TTFT is queueing: more machines or a larger batch would shorten it. "
-        "A larger cache helps only as far as it shortens the queue."
-    )
-
-
-def prefilling(case: Case) -> str | None:
-    """Computing misses dominates the tail."""
-    share = _tail(case, ("prefill_ns",))
-    if share < _MOST:
-        return None
-    return (
-        f"At p99, {percent(share)} of TTFT is prefill of uncached tokens: more reuse or faster prefill would "
-        "shorten it."
-    )
+def tail_of(part: str, case: Case) -> str | None:
+    """A part in ``_OF_PART`` takes much of the tail."""
+    share, (least, said) = _tail(case, part), _OF_PART[part]
+    return None if share < least else f"At p99, {percent(share)} of TTFT {said}"
 
 
 def fetching(case: Case) -> str | None:
     """Loading KV takes a large part of the tail."""
-    tiers = {tier: _tail(case, (f"fetch_{tier}_ns",)) for tier in KV_SOURCES[COMPUTE + 1 :]}
+    tiers = {tier: _tail(case, f"fetch_{tier}_ns") for tier in KV_SOURCES[COMPUTE + 1 :]}
     worst = max(tiers, key=lambda tier: tiers[tier])
     if tiers[worst] < _MUCH:
         return None
     return (
         f"At p99, {percent(tiers[worst])} of TTFT waits for KV from {worst}: a faster channel would "
         "shorten it."
-    )
-
-
-def waiting_for_capacity(case: Case) -> str | None:
-    """Waits for the write-back of evicted blocks."""
-    share = _tail(case, ("fetch_room_ns",))
-    if share < _SOME:
-        return None
-    return (
-        f"At p99, {percent(share)} of TTFT waits for the write-back of evicted blocks; "
-        "write.policy=through or a faster channel would remove it."
     )
 
 
