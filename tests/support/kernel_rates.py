@@ -6,6 +6,7 @@ from typing import NamedTuple
 
 import numpy as np
 from kvcache_sim.model.calibration.rows import scipy_optimize
+from kvcache_sim.model.dtypes import bits_per_value
 from kvcache_sim.model.gpus import GpuSpec
 from numpy.typing import NDArray
 
@@ -21,22 +22,25 @@ _STREAMED_BYTES = 512 * 2**20
 _LEAST_PREFILL_MS = 0.01
 
 
-def gemm_rates(gpu: GpuSpec, m: _Column, n: _Column, k: _Column, time_ms: _Column) -> dict[str, float]:
-    """Return the four GEMM rates of 16-bit products of ``m`` × ``k`` with ``k`` × ``n`` (needs scipy).
+def gemm_rates(
+    gpu: GpuSpec, m: _Column, n: _Column, k: _Column, time_ms: _Column, dtype: str = "bf16"
+) -> dict[str, float]:
+    """Return the four GEMM rates of products of ``m`` × ``k`` with ``k`` × ``n`` in a format (needs scipy).
 
     Robust least squares of the relative error (soft L1, scale 5 %).
     """
     kept = (n * k >= _LEAST_WEIGHTS) & (n < _MOST_COLUMNS)
     m, n, k, time_ms = m[kept], n[kept], k[kept], time_ms[kept]
-    read_ms = 2 * (n * k + m * k + m * n) / gpu.memory_bytes_per_s * 1e3
-    compute_ms = 2 * m * n * k / gpu.bf16_flops * 1e3
+    read_bytes = float(bits_per_value(dtype)) / 8 * (n * k + m * k) + 2 * m * n
+    read_ms = read_bytes / gpu.memory_bytes_per_s * 1e3
+    compute_ms = 2 * m * n * k / gpu.flops(dtype) * 1e3
 
     def relative(x: _Column) -> _Column:
         p = x[3]
         joined = ((read_ms / x[1]) ** p + (compute_ms / x[2]) ** p) ** (1 / p)
         return np.asarray((x[0] + joined) / time_ms - 1, np.float64)
 
-    bounds = ([0, 0.2, 0.2, 1], [0.05, 1.5, 1.3, 20])
+    bounds = ([0, 0.1, 0.05, 1], [0.05, 1.5, 6, 20])
     fixed_ms, weights, compute, exponent = _fitted(relative, [0.003, 0.8, 0.75, 3.0], 0.05, bounds)
     return {
         "gemm_us": fixed_ms * 1e3,

@@ -23,7 +23,7 @@
 - ``model_spec``           a language model as a list of layer groups, and the context that it states
 - ``parametric``           the parametric source: step time from a few fitted coefficients
 - ``residual_grid``        residuals of a table's linear terms, sampled on a grid of two counts
-- ``expert_rates``         rates that the experts of a mixture reach on a GPU
+- ``format_rates``         rates that GEMMs and experts reach on a GPU, by format
 - ``roofline``             the roofline source: step time for any model on any GPU
 - ``roofline_name``        parser of a roofline's name
 - ``run_errors``           whole runs that were measured, each with a simulation of it

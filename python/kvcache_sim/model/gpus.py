@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from kvcache_sim.errors import UsageError
 from kvcache_sim.model.catalog import check_keys, entry_names, read_entry, read_toml
-from kvcache_sim.model.expert_rates import ExpertRates, expert_rates
+from kvcache_sim.model.format_rates import FormatRates, format_rates
 from kvcache_sim.values import Value
 
 
@@ -107,7 +107,7 @@ SUSTAINED_COMPUTE = 1.12
 class GpuSpec(Value):
     """One GPU by its vendor's figures: dense rates, and links in one direction (0: no such link).
 
-    ``kernels`` has the rates that its kernels reach, ``experts`` those of mixtures by format; ``links`` names
+    ``kernels`` has the rates that its kernels reach, ``formats`` those by format; ``links`` names
     measured all-reduces among several GPUs.
     """
 
@@ -120,7 +120,7 @@ class GpuSpec(Value):
     pcie_bytes_per_s: int
     nvlink_bytes_per_s: int
     kernels: KernelRates = UNMEASURED
-    experts: tuple[ExpertRates, ...] = ()
+    formats: FormatRates = FormatRates()
     links: str = ""
     #: Total memory reported by CUDA; 0: unknown.
     reported_memory_bytes: int = 0
@@ -159,12 +159,12 @@ def load_gpu(name: str) -> GpuSpec:
     if not name.endswith(".toml"):
         entry = read_entry("gpus", "GPU", name)
         kernels = kernel_rates(entry.pop("kernels", None), f"[kernels] of {name}")
-        experts = expert_rates(entry.pop("experts", {}), f"[experts] of {name}")
-        return GpuSpec(name=name.lower(), kernels=kernels, experts=experts, **entry)
+        formats = format_rates(entry.pop("gemms", {}), entry.pop("experts", {}), f"{name}: ")
+        return GpuSpec(name=name.lower(), kernels=kernels, formats=formats, **entry)
     table = read_toml(Path(name), "GPU")
     kernels = kernel_rates(table.pop("kernels", None), f"{name}: [kernels]")
-    experts = expert_rates(table.pop("experts", {}), f"{name}: [experts]")
-    own = ("name", "kernels", "experts")
+    formats = format_rates(table.pop("gemms", {}), table.pop("experts", {}), f"{name}: ")
+    own = ("name", "kernels", "formats")
     known = {field.name: field for field in fields(GpuSpec) if field.name not in own}
     types: dict[str, type | tuple[type, ...]] = {key: _TYPES[str(field.type)] for key, field in known.items()}
     check_keys(table, types, name)
@@ -174,7 +174,7 @@ def load_gpu(name: str) -> GpuSpec:
         least = 0 if key.startswith(_MAY_BE_ZERO) else 1
         if isinstance(table.get(key), int) and table[key] < least:
             raise UsageError(f"{key} is too small", where=name, got=str(table[key]))
-    return GpuSpec(name=Path(name).stem, kernels=kernels, experts=experts, **{"source": name, **table})
+    return GpuSpec(name=Path(name).stem, kernels=kernels, formats=formats, **{"source": name, **table})
 
 
 #: A GPU may have no NVLink.

@@ -11,7 +11,6 @@ from numpy.typing import NDArray
 
 from kvcache_sim.errors import UsageError
 from kvcache_sim.model.dtypes import bits_per_value
-from kvcache_sim.model.expert_rates import rates_of_format
 from kvcache_sim.model.gpus import GpuSpec
 from kvcache_sim.model.kv_capacity import kv_capacity_bytes
 from kvcache_sim.model.layer_group import DenseFeedForward, FeedForward, LayerGroup
@@ -215,17 +214,16 @@ def _linear_ms(linear: Linear, gpu: GpuSpec, tokens: NDArray[np.float64]) -> NDA
     GEMMs of one layer have the same operations per byte, so the total of their smooth maxima is that of the
     layer.
     """
-    rates = gpu.kernels
     operations = 2 * tokens * linear.active * linear.weights
     read_ms = linear.read_bytes(tokens) / gpu.memory_bytes_per_s * 1e3
     compute_ms = operations / gpu.flops(linear.dtype) * 1e3
     if linear.experts > 1:
         moved_bytes = 2 * tokens * linear.active * linear.moved_values
         moved_ms = moved_bytes / gpu.memory_bytes_per_s * 1e3
-        rates_of_experts = rates_of_format(gpu.experts, linear.dtype)
-        return linear.count * rates_of_experts.layer_ms(read_ms, compute_ms, moved_ms)
+        return linear.count * gpu.formats.expert(linear.dtype).layer_ms(read_ms, compute_ms, moved_ms)
+    rates = gpu.formats.gemm(linear.dtype) or gpu.kernels
     joined = rates.joined_ms(read_ms, compute_ms)
-    return linear.count * (joined + linear.gemms * (rates.gemm_us + rates.gap_us) / 1e3)
+    return linear.count * (joined + linear.gemms * (rates.gemm_us + gpu.kernels.gap_us) / 1e3)
 
 
 def _other_ms(

@@ -9,7 +9,7 @@ from typing import Any
 from kvcache_sim.model.calibration.model_file import Provenance
 from kvcache_sim.model.calibration.model_file import model_text as step_time_text
 from kvcache_sim.model.channels import ChannelSpec, load_channel
-from kvcache_sim.model.expert_rates import ExpertRates
+from kvcache_sim.model.format_rates import ExpertRates, GemmRates
 from kvcache_sim.model.gpus import GpuSpec, KernelRates, load_gpu
 from kvcache_sim.model.hugging_face.configuration import read_configuration, unknown_architecture
 from kvcache_sim.model.model_file import load_model, model_text
@@ -34,9 +34,9 @@ _KERNELS_HEAD = """\
 # Shares of these rates that kernels reach, and fixed times in microseconds. mixed_kv_factor: cost of reading
 # KV in steps with a prefill chunk, relative to pure decode steps (FlashAttention 3: about 1, 2: about 2).
 """
-_EXPERTS_HEAD = """\
-# Experts of a mixture by the format of their weights. io: how often their input and output are moved. Other
-# formats have the medians of the measured GPUs.
+_FORMATS_HEAD = """\
+# GEMMs, and experts of a mixture, by the format of their weights. io: how often input and output are moved.
+# Other formats have the medians of the measured GPUs.
 """
 _CHANNEL_HEAD = """\
 # A link in one direction: t = latency + pieces * piece_submit
@@ -64,10 +64,13 @@ def new_model(start: str) -> str:
 def new_gpu(start: str) -> str:
     """Return a GPU file to edit, based on a GPU by name or file."""
     gpu = load_gpu(start)
-    plain = _fields_text(gpu, without=("kernels", "experts"))
-    experts = [f"\n[experts.{each.dtype}]\n{_fields_text(each, ('dtype',))}" for each in gpu.experts]
-    mixtures = f"\n{_EXPERTS_HEAD}{''.join(experts).lstrip()}" if experts else ""
-    return f"{_GPU_HEAD}{plain}\n{_KERNELS_HEAD}[kernels]\n{_fields_text(gpu.kernels)}{mixtures}"
+    plain = _fields_text(gpu, without=("kernels", "formats"))
+    rows = [("gemms", each) for each in gpu.formats.gemms] + [
+        ("experts", each) for each in gpu.formats.experts
+    ]
+    formats = [f"\n[{part}.{each.dtype}]\n{_fields_text(each, ('dtype',))}" for part, each in rows]
+    by_format = f"\n{_FORMATS_HEAD}{''.join(formats).lstrip()}" if formats else ""
+    return f"{_GPU_HEAD}{plain}\n{_KERNELS_HEAD}[kernels]\n{_fields_text(gpu.kernels)}{by_format}"
 
 
 def new_channel(start: str) -> str:
@@ -93,7 +96,7 @@ def new_step_time(start: str) -> str:
 
 
 def _fields_text(
-    spec: GpuSpec | ChannelSpec | KernelRates | ExpertRates, without: tuple[str, ...] = ()
+    spec: GpuSpec | ChannelSpec | KernelRates | GemmRates | ExpertRates, without: tuple[str, ...] = ()
 ) -> str:
     values = {field.name: getattr(spec, field.name) for field in fields(spec)}
     shown = {key: own for key, own in values.items() if key not in ("name", *without) and own is not None}
