@@ -567,19 +567,12 @@ def test_an_engine_whose_size_is_unknown_has_no_shadows_but_the_unbounded_one(ca
 @pytest.mark.parametrize(
     ("options", "line"),
     [
-        ("", "one of the two is needed"),
-        ("none.jsonl --kv-events tcp://127.0.0.1:1", "one of the two is needed"),
-        (
-            "none.jsonl --kv-events-replay tcp://127.0.0.1:1",
-            "--kv-events-replay: has no effect with a capture",
-        ),
         ("none.jsonl --salt-file salt", "--salt-file: has no effect without --capture"),
-        ("none.jsonl --force", "--force: has no effect without --capture"),
-        ("none.jsonl --every inf", "--every: not a finite number"),
         ("none.jsonl --times 1.5 --every 3 --pause 2", "none.jsonl"),
     ],
 )
 def test_options_of_the_verb_that_cannot_hold(tmp_path, monkeypatch, capsys, options, line):
+    """The others are in ``wrong_input_tables``."""
     monkeypatch.chdir(tmp_path)
     assert run(["shadow", *options.split()]) != 0
     shown = capsys.readouterr().err

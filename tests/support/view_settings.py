@@ -9,8 +9,6 @@ import numpy as np
 from hypothesis import strategies as st
 from kvcache_sim.cache.settings import PrefixViewSettings, SessionViewSettings
 from kvcache_sim.metrics.run import Run
-from kvcache_sim.serving.settings import ClusterSettings
-from kvcache_sim.simulation import RunOptions, Simulation
 from kvcache_sim.workload.trace import Trace
 
 from support.traces import random_trace
@@ -53,14 +51,6 @@ def traces(draw, requests: int = 40) -> Trace:
         after = draws.integers(0, 60, requests) * draws.choice([MS, 10 * MS], requests)
         columns["abort_after_ns"] = np.where(draws.random(requests) < 0.3, after, -1).astype(np.int64)
     return replace(trace, **columns)
-
-
-def simulation_of(
-    settings: ClusterSettings, trace: Trace, **options: Any
-) -> tuple[Simulation, dict[Any, Any]]:
-    """Return a finished simulation and all that its run says, in plain values."""
-    simulation = Simulation(settings, trace, RunOptions(**options))
-    return simulation, said_by(simulation.run())
 
 
 def said_by(run: Run) -> dict[Any, Any]:
