@@ -135,12 +135,6 @@ def test_causes_by_hand(capsys, small):
     assert misses["evicted_before_requests"] == {"p50": 1, "p90": 1, "max": 1}
 
 
-def test_a_prompt_larger_than_the_cache_is_rejected(capsys, small):
-    got = figures(capsys, small, "--policy", "vllm", "--capacity", 4, "--trace-block-size", 8)
-    assert (got["rejected_requests"], got["rejected_prompt_tokens"]) == (1, 40)
-    assert got["misses"]["missed_tokens"] == got["queried_tokens"] - 40 - got["hit_tokens"]
-
-
 def test_capacity_beyond_any_need_costs_nothing(capsys, small):
     some = figures(capsys, small, "--policy", "vllm", "--capacity", 1000, "--trace-block-size", 8)
     assert some["evictions"] == 0

@@ -93,20 +93,6 @@ def test_the_interval_covers_the_truth_as_often_as_it_says():
     assert 0.86 <= covered / 200 <= 0.995
 
 
-def test_equal_decisions_are_called_the_same(runs):
-    comparison = compared(runs, "same")
-    assert comparison.identical
-    assert comparison.settings == {"tiers.cpu.capacity": ("512GiB", "1TiB")}
-    (only,) = sentences(comparison)
-    assert "the settings that differ have no effect" in only
-
-
-def test_another_trace_is_not_paired(runs):
-    comparison = compared(runs, "other-trace")
-    assert comparison.paired_by == "none"
-    assert comparison.differences
-
-
 def test_replications_give_the_interval(runs):
     random = np.random.default_rng(2)
 
@@ -132,12 +118,6 @@ def test_replications_give_the_interval(runs):
     assert ttft.change == pytest.approx(2.0, abs=1e-6)
     assert ttft.high - ttft.low < 1e-6
     assert sentences(comparison)[2] == "x's mean TTFT is 2.00 ± 0.00 times higher than x's (n = 200)."
-
-
-def test_settings_differ_wherever_one_lacks_them():
-    assert differing_settings([{"name": "a", "x": {"y": 1}}, {"name": "b", "x": {"y": 1, "z": [2]}}]) == {
-        "x.z": (None, [2])
-    }
 
 
 def test_a_channel_that_one_side_lacks_is_one_row():

@@ -91,15 +91,6 @@ def test_between_corners_the_curve_is_a_straight_line(request):
     assert (np.diff(exact) >= 0).all()
 
 
-def test_distances_by_hand():
-    """a b, then c, then a b: b needs a and c in between, and itself."""
-    request = ReplayRequest(trace_of([["a", "b"], ["c"], ["a", "b"]]), 4, 1, last_partial="keep")
-    tail = hit_curve(blocks_of_prompts(request), "tail").hit_blocks.at(np.arange(5))
-    root = hit_curve(blocks_of_prompts(request), "root").hit_blocks.at(np.arange(5))
-    assert tail.tolist() == [0, 0, 1, 2, 2]  # c, a, b from new to old
-    assert root.tolist() == [0, 0, 0, 2, 2]  # c, b, a: without a nothing of the prompt is found
-
-
 def test_a_lower_tier_is_the_next_slice_of_the_recency_list():
     request = ReplayRequest(trace_of([["a"], ["b"], ["c"], ["a"], ["b"]]), 4, 1, last_partial="keep")
     curve = hit_curve(blocks_of_prompts(request), "tail").hit_blocks
@@ -355,22 +346,6 @@ def trace_file(tmp_path):
 
 
 BLOCK = ["--trace-block-size", "16", "--last-partial", "keep"]
-
-
-def test_the_command_prints_pure_json(trace_file, capsys):
-    assert (
-        run(["curve", str(trace_file), *BLOCK, "--capacity", "2", "--policy", "lfu", "--format", "json"]) == 0
-    )
-    document = json.loads(capsys.readouterr().out)
-    point = document["points"][0]
-    assert point["capacity_blocks"] == 2
-    assert (
-        point["lru"]["hit_blocks"]
-        <= point["belady"]["hit_blocks"]
-        <= document["unbounded"]["hit_blocks"]
-        == 7
-    )
-    assert "lfu" in point
 
 
 @pytest.mark.parametrize("upper_bound", [[], ["--policy", "unbounded"]])
