@@ -98,7 +98,7 @@ def format_rates(gemms: dict[str, Any], experts: dict[str, Any], where: str) -> 
 def _rows(table: dict[str, Any], kind: type[Value], formats: tuple[str, ...], where: str) -> tuple[Any, ...]:
     known: dict[str, type | tuple[type, ...]] = dict.fromkeys(formats, dict)
     check_keys(table, known | {"source": str}, where)
-    numbers = [key for key in kind.__dataclass_fields__ if key != "dtype"]
+    numbers = [key for key in kind.__struct_fields__ if key != "dtype"]
     rows = {dtype: row for dtype, row in table.items() if dtype != "source"}
     for dtype, row in rows.items():
         check_keys(row, dict.fromkeys(numbers, (int, float)), f"{where} {dtype}")

@@ -6,6 +6,7 @@ A kernel also has a fixed cost, however small it is.
 from __future__ import annotations
 
 from dataclasses import MISSING, fields
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -157,10 +158,7 @@ def load_gpu(name: str) -> GpuSpec:
     missing key.
     """
     if not name.endswith(".toml"):
-        entry = read_entry("gpus", "GPU", name)
-        kernels = kernel_rates(entry.pop("kernels", None), f"[kernels] of {name}")
-        formats = format_rates(entry.pop("gemms", {}), entry.pop("experts", {}), f"{name}: ")
-        return GpuSpec(name=name.lower(), kernels=kernels, formats=formats, **entry)
+        return _packaged(name)
     table = read_toml(Path(name), "GPU")
     kernels = kernel_rates(table.pop("kernels", None), f"{name}: [kernels]")
     formats = format_rates(table.pop("gemms", {}), table.pop("experts", {}), f"{name}: ")
@@ -175,6 +173,14 @@ def load_gpu(name: str) -> GpuSpec:
         if isinstance(table.get(key), int) and table[key] < least:
             raise UsageError(f"{key} is too small", where=name, got=str(table[key]))
     return GpuSpec(name=Path(name).stem, kernels=kernels, formats=formats, **{"source": name, **table})
+
+
+@cache
+def _packaged(name: str) -> GpuSpec:
+    entry = read_entry("gpus", "GPU", name)
+    kernels = kernel_rates(entry.pop("kernels", None), f"[kernels] of {name}")
+    formats = format_rates(entry.pop("gemms", {}), entry.pop("experts", {}), f"{name}: ")
+    return GpuSpec(name=name.lower(), kernels=kernels, formats=formats, **entry)
 
 
 #: A GPU may have no NVLink.
