@@ -10,12 +10,14 @@ from types import SimpleNamespace
 import kvcache_sim as kv
 import numpy as np
 import pytest
+from examples import examples
+from hypothesis import given
+from hypothesis import strategies as st
 from kvcache_sim.cli.main import run as kvsim
 from kvcache_sim.model.calibration import request_fit
 from kvcache_sim.model.calibration.fit import predict_ms
 from kvcache_sim.model.calibration.request_fit import _Solver, fit_requests, terms_of
 from kvcache_sim.model.calibration.request_steps import TimedRequests, measured_sums
-from kvcache_sim.model.parametric import ParametricStepTime
 from kvcache_sim.model.served_kernels import is_sum_of_kernels
 from kvcache_sim.model.step_time import StepBatch
 from kvcache_sim.model.step_times import load_step_time
@@ -266,31 +268,72 @@ def test_logs_that_cannot_be_fitted_are_one_line(tmp_path, capsys):
     assert not (tmp_path / "x.toml").exists()
 
 
-def test_a_term_that_falls_as_another_rises_is_not_separated_from_it():
-    """Fits that trade the client's time for a step's fixed one; products of tokens move with the step."""
-    kinds = (
-        ("prefill_tokens", (0, 0, 0, 512)),
-        ("decode_sequences", (1, 4, 9, 0)),
-        ("decode_kv_tokens", (9, 9, 9, 0)),
-    )
-    steps = SimpleNamespace(**{name: np.array(values, float) for name, values in kinds})
+def log_of(decodes, kv, chunks):
+    """The steps of a log: decode steps of so many sequences and KV tokens, then chunks of so many tokens."""
+    names = ("prefill_tokens", "decode_sequences", "decode_kv_tokens")
+    rows = [
+        *((0, n, tokens) for n, tokens in zip(decodes, kv, strict=True)),
+        *((new, 0, 0) for new in chunks),
+    ]
+    return SimpleNamespace(steps=SimpleNamespace(**dict(zip(names, np.array(rows, float).T, strict=True))))
 
-    def fitted(d: float, kv: float = 1):
-        return ParametricStepTime(weights_ms=10 + d, kv_ms_per_thousand=kv, pairs_ms_per_million=3 + d), 5 - d
 
-    terms = terms_of(fitted(0), [fitted(d) for d in (-2, -1, 0, 1, 2)], SimpleNamespace(steps=steps))
-    by_name = {term.name: term for term in terms}
-    assert by_name["client and queue before the scheduler"].unclear.startswith("indistinguishable from: ")
-    assert (
-        by_name["a prompt's attention to itself"].unclear
-        == "indistinguishable from: client and queue before the scheduler"
-    )
-    assert by_name["KV that a decode reads"].unclear == ""
-    # KV that varies whatever the client's time does
-    drawn = [fitted(d, kv) for d, kv in ((-2, 1.9), (-1, 0.1), (0, 1), (1, 0.1), (2, 1.9))]
-    terms = terms_of(fitted(0), drawn, SimpleNamespace(steps=steps))
-    (kv,) = (term for term in terms if term.name == "KV that a decode reads")
-    assert (kv.unclear, kv.value, kv.low, kv.high) == ("poorly determined by the log", 1, 0.1, 1.9)
+def fit_of(step_ms=0.0, kv=1.0, pairs=2.0, client=3.0):
+    def step(batch):
+        (new, past), *_ = *batch.prefill_chunks, (0, 0)
+        n, kv_tokens, longest = batch.decode_sequences, batch.decode_kv_tokens, batch.decode_max_kv_tokens
+        return 1e6 * (step_ms + new + 1e5 * past + 10 * n + kv_tokens / 1e3 + longest / 1e6)
+
+    return SimpleNamespace(step=step, kv_ms_per_thousand=kv, pairs_ms_per_million=pairs), client
+
+
+SINGLE = ("KV that a decode reads", "a prompt's attention to itself", "client and queue before the scheduler")
+
+
+@pytest.mark.parametrize(
+    ("decodes", "kv", "chunks", "sequences", "each", "new"),
+    [
+        (range(1, 12), [n * (1230 + n) for n in range(1, 12)], range(100, 1200, 100), (2, 6, 10), 1236, (200, 600, 1000)),
+        ([1] * 3 + [4] * 5 + [8] * 3, [100, 0, 0, *[400] * 8], [0.2] * 5, (1, 4, 8), 68, (1,)),
+        ([0.2] * 2, [0.3] * 2, [5], (1,), 1, (5,)),
+    ],
+)  # fmt: skip
+def test_terms_are_steps_at_percentiles_of_the_log_and_single_costs(
+    decodes, kv, chunks, sequences, each, new
+):
+    """Their intervals are the middle 90 % of those redrawn: of -5 to 5 around the value, 4.5 on both sides."""
+    redrawn = [fit_of(d, 1 + d, 2, 3 - d) for d in range(-5, 6)]
+    found = {term.name: term for term in terms_of(fit_of(), redrawn, log_of(decodes, kv, chunks))}
+    steps = {
+        f"decode step, {n} sequences of {each:,} tokens": 10 * n + n * each / 1e3 + each / 1e6
+        for n in sequences
+    }
+    steps |= {f"step of a chunk of {tokens:,} tokens": float(tokens) for tokens in new}
+    assert list(found) == [*steps, *SINGLE]
+    units = ["ms per 1,000 tokens", "ms per million token pairs", "ms"]
+    assert [term.unit for term in found.values()] == ["ms"] * len(steps) + units
+    for (name, term), value in zip(found.items(), [*steps.values(), 1, 2, 3], strict=True):
+        wide = 0 if name == SINGLE[1] else 4.5
+        assert (term.value, term.low, term.high) == pytest.approx((value, value - wide, value + wide)), name
+
+
+@examples(40)
+@given(st.lists(st.tuples(*[st.integers(-9, 9)] * 3), min_size=3, max_size=6))
+def test_a_term_is_indistinguishable_from_the_one_that_falls_most_as_it_rises(moves):
+    """By Pearson's correlation below -0.5; an interval of half the value or less determines the term."""
+    singles = np.array(moves, float)
+    terms = terms_of(fit_of(), [fit_of(0, *one) for one in moves], log_of([1], [1], [1]))[-3:]
+    low, high = np.percentile(singles, [5, 95], axis=0)
+    for k, (term, value) in enumerate(zip(terms, (1, 2, 3), strict=True)):
+        if high[k] - low[k] <= value / 2:
+            assert term.unclear == ""
+            continue
+        with np.errstate(invalid="ignore"):
+            falls = np.nan_to_num(np.corrcoef(singles.T)[k]).tolist()
+        if abs(min(falls) + 0.5) < 1e-9 or sorted(falls)[1] - min(falls) < 1e-9:
+            continue
+        expected = f"indistinguishable from: {SINGLE[int(np.argmin(falls))]}"
+        assert term.unclear == (expected if min(falls) < -0.5 else "poorly determined by the log")
 
 
 def test_the_solver_minimises_what_scipy_does():

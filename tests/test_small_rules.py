@@ -18,7 +18,7 @@ from kvcache_sim.live.record import proxy, recording, texts, trace_file
 from kvcache_sim.live.shadow import capture as shadow_capture
 from kvcache_sim.live.shadow import feed as shadow_feed
 from kvcache_sim.live.shadow import watch as shadow_watch
-from kvcache_sim.metrics import glossary
+from kvcache_sim.metrics import event_log, glossary
 from kvcache_sim.metrics.cache_groups import junctions_of
 from kvcache_sim.model.calibration import family
 from kvcache_sim.model.model_file import load_model, model_names, model_text, parse_model
@@ -310,3 +310,37 @@ def test_shadow_caches_follow_events_and_close_what_they_keep(
     ]  # fmt: skip
     assert ("a remark" in printed) is not breaks
     assert (f"1,234 batches in {out}" in printed) is (captures and not breaks)
+
+
+@pytest.mark.parametrize("packed", [False, True])
+def test_events_leave_once_a_part_is_full(monkeypatch, packed):
+    """Of four rows those before the time of the last, which others may still share."""
+    monkeypatch.setattr(event_log, "_PART_ROWS", 4)
+    own, taken, left = event_log.EventLog(), [], []
+    own.leave_to(lambda part: taken.extend(part["time_ns"].tolist()))
+    for time_ns in (10, 11, 11, 12, 13, 13, 13, 14):
+        if packed:
+            own.extend(event_log._ROW.pack(time_ns, 0, 0, 0, 0, 0, 0, 0, 0), time_ns)
+        else:
+            own.add("evict", "", (time_ns, 0, 0, 0, 0, 0, 0))
+        left.append(len(taken))
+    assert left == [0, 0, 0, 3, 3, 3, 4, 7]
+    assert taken == [10, 11, 11, 12, 13, 13, 13]
+
+
+def test_a_trace_that_cannot_be_read_is_a_problem_in_text_and_json(tmp_path, capsys):
+    path = tmp_path / "t.jsonl"
+    path.write_text("")
+    assert kvsim(["trace", "check", str(path)]) == 3
+    (line,) = capsys.readouterr().out.splitlines()
+    assert line.startswith(f"{path}: ")
+    assert kvsim(["trace", "check", str(path), "--format", "json"]) == 3
+    assert json.loads(capsys.readouterr().out) == {"problems": [line], "counts": {}, "remarks": []}
+    path.write_text('{"timestamp": 0, "input_length": 9, "output_length": 1, "hash_ids": [1]}\n')
+    assert kvsim(["trace", "check", str(path), "--format", "json"]) == 0
+    printed = capsys.readouterr()
+    assert json.loads(printed.out)["problems"] == []
+    assert printed.err.startswith(f"{path}: ")
+    path.write_text(path.read_text() + "{}\n")
+    assert kvsim(["trace", "check", str(path)]) == 3
+    assert f"{path}:2" in capsys.readouterr().out
