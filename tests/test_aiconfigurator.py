@@ -14,7 +14,7 @@ from kvcache_sim.errors import UsageError
 from kvcache_sim.model.aiconfigurator import kernels, library, other_links, source
 from kvcache_sim.model.aiconfigurator.deployment import LABEL_REPAIRS, REPAIRS, Dtypes, parse_deployment
 from kvcache_sim.model.aiconfigurator.sampled import cache_folder, read_table, table_key
-from kvcache_sim.model.aiconfigurator.sampling import breakpoints
+from kvcache_sim.model.aiconfigurator.sampling import _random_steps, breakpoints
 from kvcache_sim.model.aiconfigurator.source import aiconfigurator_step_time
 from kvcache_sim.model.rank_work import AGREEMENT_MS
 from kvcache_sim.model.residual_grid import Residuals
@@ -453,3 +453,30 @@ def test_operations_and_shares_are_those_of_a_step_by_its_size(monkeypatch):
     assert asked == [(1, 128, 2), (512, 128, 2), 513]
     assert own.shares() == pytest.approx({"guessed": (1 / 4 + 8 / 10) / 2, "measured": (3 / 4 + 2 / 10) / 2})
     assert list(own.shares()) == ["guessed", "measured"]
+
+
+@pytest.mark.parametrize("counts", [(9000, 0, 0), (0, 9000, 0), (0, 0, 9000), (2000, 4000, 6000)])
+def test_random_steps_are_decodes_prompts_and_both(counts):
+    """Log-uniform: half of the values lie below the geometric middle; half of the prompts have a past."""
+    steps = _random_steps("a", counts)
+    new, past, n, kv = steps.T
+    decodes, prompts, _ = counts
+    assert len(steps) == sum(counts)
+    assert ((new > 0) == (np.arange(len(steps)) >= decodes)).all()
+    assert (
+        (n > 0) == ((np.arange(len(steps)) < decodes) | (np.arange(len(steps)) >= decodes + prompts))
+    ).all()
+    chunk, batch = new > 0, n > 0
+    for values, least, most in ((new[chunk], 8, 8192), (n[batch], 1, 256), (past[past > 0], 64, 32_768)):
+        if len(values):
+            assert values.min() == least
+            assert 0.9 * most < values.max() <= most
+            assert 0.45 < (values < (least * most) ** 0.5).mean() < 0.55
+    assert (past <= 512 * new).all()
+    assert not past[~chunk].any()
+    if chunk.any():
+        assert 0.47 < (past[chunk] > 0).mean() < 0.53
+    assert not batch.any() or (kv[batch] // n[batch]).min() == 16
+    assert ((kv >= 16 * n) & (kv <= np.minimum(2_000_000, 32_768 * n))).all()
+    assert (steps == _random_steps("a", counts)).all()
+    assert (steps != _random_steps("b", counts)).any()

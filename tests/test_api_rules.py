@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from types import SimpleNamespace
 
 import kvcache_sim as kv
 import numpy as np
 import pytest
-from kvcache_sim.api import simulate, sweeping
+from kvcache_sim.api import simulate, sizing, sweeping
 from kvcache_sim.api.settings import lay_over, plain
 from kvcache_sim.errors import UsageError
 from kvcache_sim.report import plot
 from kvcache_sim.report.picture import NothingToDraw
 from kvcache_sim.scenario.yaml_tree import Tree
+from kvcache_sim.sizing.question import Answer, Question
 from kvcache_sim.sweeps.cell import CellRecord
 
 
@@ -118,6 +119,36 @@ def test_several_processes_need_a_directory(monkeypatch, tmp_path, directory, jo
         monkeypatch.setattr(sweeping, name, own)
     found = kv.sweep("trace", "scenario", grid={"seed": [1, 2]}, repeats=3, jobs=jobs, directory=directory)
     assert repr(found) == "<Sweep of 2 cells, 1 failed>"
+
+
+@pytest.mark.parametrize(
+    ("directory", "jobs", "where"), [(None, 1, None), (None, 2, "folder"), ("own", 1, "own")]
+)
+@pytest.mark.parametrize(("need", "pools"), [("", ""), ("2.5/s", "auto")])
+def test_a_capacity_is_asked_for_what_its_settings_say(monkeypatch, directory, jobs, where, need, pools):
+    further = SimpleNamespace(plan="plan", answer=lambda rows: Answer(tuple(rows), 7.0))
+    asked = []
+    for name, own in (
+        ("as_scenario", str), ("resolve_requests", lambda *given: (given[1], given[0])), ("settings_space", lambda *given: given),
+        ("requests_in_a_file", lambda *given: nullcontext((given, "folder"))), ("study_of", lambda *given: given),
+        ("plan_capacity", lambda *given: asked.append(given) or further), ("run_cells", lambda *given: asked.append(given) or [{"cell": 3}]),
+    ):  # fmt: skip
+        monkeypatch.setattr(sizing, name, own)
+    found = kv.capacity(
+        "trace",
+        "scenario",
+        slo={"ttft": "1s"},
+        attain="90%",
+        need=need,
+        pools=pools,
+        grid={"seed": [1]},
+        jobs=jobs,
+        directory=directory,
+    )
+    study = (("scenario", "trace"), ({"seed": [1]}, ()))
+    rate = 2.5 if need else None
+    assert asked == [(study, Question(0.9), {"ttft": "1s"}, (1, 1), rate, bool(pools)), ("plan", where, jobs, further)]  # fmt: skip
+    assert (found.rows, found.attain, found._answer().need_per_s) == ([{"cell": 3}], 0.9, 7.0)
 
 
 def test_given_requests_are_written_for_other_processes():

@@ -52,11 +52,7 @@ def served(folder, step_time, rate, count, lengths=(50, 6000), offset_ms=0):
         rows.append(json.dumps(row))
     trace = folder / "trace.jsonl"
     trace.write_text("\n".join(rows) + "\n")
-    replica = {
-        "step_time": step_time,
-        "max_num_batched_tokens": BUDGET,
-        "client_offset": f"{offset_ms}ms",
-    }
+    replica = {"step_time": step_time, "max_num_batched_tokens": BUDGET, "client_offset": f"{offset_ms}ms"}  # fmt: skip
     if is_sum_of_kernels(step_time):  # the set's own steps, so that it can be found again
         replica |= {"sustained_clocks": False, "sampling": "plain"}
     found = kv.simulate(trace, replica=replica, **{"tiers.gpu.capacity": "unbounded"}).finished.requests
@@ -71,10 +67,7 @@ def by_name(fitted):
 
 def vllm_log(log):
     """Return what ``vllm bench serve --save-detailed`` writes of these requests."""
-    gaps = [
-        [(e2e - ttft) / (n - 1)] * int(n - 1)
-        for e2e, ttft, n in zip(log.e2e_s, log.ttft_s, log.output_tokens, strict=True)
-    ]
+    gaps = [[(e2e - ttft) / (n - 1)] * int(n - 1) for e2e, ttft, n in zip(log.e2e_s, log.ttft_s, log.output_tokens, strict=True)]  # fmt: skip
     return json.dumps(
         {
             "ttfts": log.ttft_s.tolist(),
@@ -117,10 +110,7 @@ def test_the_true_set_gives_the_sums_that_were_measured(tmp_path):
 
 def test_a_known_set_is_found_again(known_log):
     fitted = fit_requests(known_log, BUDGET)
-    truth = {
-        "KV that a decode reads": (0.05, 0.15),
-        "client and queue before the scheduler": (5.0, 0.35),
-    }
+    truth = {"KV that a decode reads": (0.05, 0.15), "client and queue before the scheduler": (5.0, 0.35)}  # fmt: skip
     found = by_name(fitted)
     for name, (value, tolerance) in truth.items():
         assert found[name].value == pytest.approx(value, rel=tolerance), name
@@ -253,10 +243,7 @@ def test_the_requests_sent_first_are_taken_of_a_long_log(tmp_path, monkeypatch, 
 
 def test_logs_that_cannot_be_fitted_are_one_line(tmp_path, capsys):
     meta = {"e2e_latency": 1.0, "completion_tokens": 5, "prompt_tokens": 7}
-    events = [
-        {"event": "request.received", "rid": "a"},
-        {"event": "request.finished", "rid": "a", "out": {"meta_info": meta}},
-    ]
+    events = [{"event": "request.received", "rid": "a"}, {"event": "request.finished", "rid": "a", "out": {"meta_info": meta}}]  # fmt: skip
     sglang, few = tmp_path / "sglang.jsonl", tmp_path / "few.csv"
     sglang.write_text("\n".join(map(json.dumps, events)) + "\n")
     few.write_text(FORMATS["sim.csv"])
@@ -271,10 +258,7 @@ def test_logs_that_cannot_be_fitted_are_one_line(tmp_path, capsys):
 def log_of(decodes, kv, chunks):
     """The steps of a log: decode steps of so many sequences and KV tokens, then chunks of so many tokens."""
     names = ("prefill_tokens", "decode_sequences", "decode_kv_tokens")
-    rows = [
-        *((0, n, tokens) for n, tokens in zip(decodes, kv, strict=True)),
-        *((new, 0, 0) for new in chunks),
-    ]
+    rows = [*((0, n, tokens) for n, tokens in zip(decodes, kv, strict=True)), *((new, 0, 0) for new in chunks)]  # fmt: skip
     return SimpleNamespace(steps=SimpleNamespace(**dict(zip(names, np.array(rows, float).T, strict=True))))
 
 
@@ -304,10 +288,7 @@ def test_terms_are_steps_at_percentiles_of_the_log_and_single_costs(
     """Their intervals are the middle 90 % of those redrawn: of -5 to 5 around the value, 4.5 on both sides."""
     redrawn = [fit_of(d, 1 + d, 2, 3 - d) for d in range(-5, 6)]
     found = {term.name: term for term in terms_of(fit_of(), redrawn, log_of(decodes, kv, chunks))}
-    steps = {
-        f"decode step, {n} sequences of {each:,} tokens": 10 * n + n * each / 1e3 + each / 1e6
-        for n in sequences
-    }
+    steps = {f"decode step, {n} sequences of {each:,} tokens": 10 * n + n * each / 1e3 + each / 1e6 for n in sequences}  # fmt: skip
     steps |= {f"step of a chunk of {tokens:,} tokens": float(tokens) for tokens in new}
     assert list(found) == [*steps, *SINGLE]
     units = ["ms per 1,000 tokens", "ms per million token pairs", "ms"]

@@ -270,3 +270,58 @@ def test_what_others_wrote_while_a_context_was_idle():
     )
     reuse.last_user[4] = 3
     assert causes.evictors(case) is None, "no other request wrote in between"
+
+
+@pytest.mark.parametrize("as_json", [False, True])
+@pytest.mark.parametrize(
+    ("options", "called", "text", "body"),
+    [
+        ("--worst 3", ("worst", "run", 3, None), "worst!", None),
+        ("--between 1s 2.5s", ("worst", "run", 10, (10**9, 2_500_000_000)), "worst!", None),
+        ("--session 17", ("session", "run", "17"), "17 of turns", ["17", "turns"]),
+        ("--prefixes", ("prefixes", "run"), "rows!", {"prefixes": "rows"}),
+        ("--request 4", ("request", "run", 4), "Request 4\n         0.001 ms  a\n     2,000.000 ms  b\nwhy.",
+         {"request": 4, "events": [{"since_arrival_ns": 1000, "text": "a"}, {"since_arrival_ns": 2 * 10**9, "text": "b"}], "reasons": ["why."]}),
+        ("--sensitivity", ("sensitivity", "run", False), "moved!", ["moved"]),
+        ("--sensitivity --plugins", ("sensitivity", "run", True), "moved!", ["moved"]),
+        ("--regret", ("regret", "run", False), "sums, mine, 2", "sums"),
+    ],
+)  # fmt: skip
+def test_explain_prints_what_its_option_asks_for(
+    tmp_path, monkeypatch, capsys, options, called, text, body, as_json
+):
+    calls = []
+
+    def noting(name, answer):
+        return lambda *asked: calls.append((name, *(own for own in asked if not callable(own)))) or answer
+
+    moments = [
+        SimpleNamespace(since_arrival_ns=ns, text=text) for ns, text in ((1000, "a"), (2 * 10**9, "b"))
+    ]
+    machines = [SimpleNamespace(role=role) for role in ("both", "decode", "prefill")]
+    settings = SimpleNamespace(machines=machines, router=SimpleNamespace(policy="mine"))
+    report = "kvcache_sim.report."
+    for name, own in (
+        ("finished.open_runs", lambda runs: ["run"]), ("explain.worst_text.worst_requests", lambda *asked: noting("worst", "worst!")(*asked[:3])),
+        ("explain.session_cache.session_turns", noting("session", "turns")), ("explain.session_cache.session_json", lambda *own: own),
+        ("explain.session_cache.session_text", "{} of {}".format), ("explain.prefixes.prefix_rows", noting("prefixes", "rows")),
+        ("explain.prefixes.prefixes_text", "{}!".format), ("explain.explanation.explanation", noting("request", (moments, ["why."]))),
+        ("sensitivity.moves.sensitivity", noting("sensitivity", "moved")), ("sensitivity.text.sensitivity_json", lambda moved: [moved]),
+        ("sensitivity.text.sensitivity_text", "{}!".format), ("explain.case.Case", lambda run: SimpleNamespace(scenario=SimpleNamespace(settings=settings))),
+        ("routing_regret.routing_regret", noting("regret", "sums")), ("routing_regret.regret_text", "{}, {}, {}".format),
+    ):  # fmt: skip
+        monkeypatch.setattr(report + name, own)
+    asked = ["explain", str(tmp_path), *options.split(), *["--format", "json"] * as_json]
+    assert kvsim(asked) == 0
+    printed = capsys.readouterr().out
+    assert calls == [called]
+    if as_json and body is not None:
+        assert json.loads(printed) == body
+    else:
+        assert printed.rstrip("\n") == text
+    assert (kvsim([*asked, "--prefixes" if "--request" in options else "--request", *["5"] * ("--request" not in options)]) == 2)  # fmt: skip
+    assert "one at a time" in capsys.readouterr().err
+    if "--regret" in options:
+        del machines[2]
+        assert kvsim(asked) == 2
+        assert "no choice to regret" in capsys.readouterr().err

@@ -20,11 +20,13 @@ from kvcache_sim.metrics.request_totals import RequestTotals, beyond_context
 from kvcache_sim.metrics.run import CodedText
 from kvcache_sim.metrics.saturation import servers_of, summarize_saturation
 from kvcache_sim.metrics.tier_use import TierUse, summarize_tiers
+from kvcache_sim.report import certainty as intervals
 from kvcache_sim.sizing import candidate
 from kvcache_sim.sizing.further import MACHINES, Further, Tried, rates_by_count
 from kvcache_sim.sizing.search import Outcome, arrival_rate, highest_attaining, rate_spread
 from kvcache_sim.sizing.splits import best_split
-from kvcache_sim.sweeps.cell import Cell, CellRecord
+from kvcache_sim.sweeps.cell import Cell, CellRecord, canonical_json
+from small_traces import trace_of
 
 S = 10**9
 NO_WORDS = CodedText(np.zeros(0, np.int32), ())
@@ -227,3 +229,40 @@ def test_an_answer_holds_just_below_and_not_just_above(monkeypatch, judged, is_f
     assert rate == pytest.approx(1.0 if fails_below else float(step))  # 1 and the step: what fails is between
     interval = found["requests_low_per_s"], found["requests_high_per_s"]
     assert interval == ((None, None) if fails_below else (rate / 1.5, rate * 1.5))
+
+
+@pytest.mark.parametrize(
+    ("ends", "requests", "expected"),
+    [
+        ([], None, (None, None, None, None, None, None)), ([30, 10], (15, 25), (9, 31, 15, 25, 30, 10)), ([10, 30], (21, 25), (9, 31, 20, 25, 10, 30)),
+        ([None, 10], (15, 19), (9, 11, 15, 20, None, 10)), ([30, None], None, (29, 31, None, None, 30, None)), ([None, None], None, (None,) * 6),
+    ],
+)  # fmt: skip
+def test_the_ends_of_a_figure_are_its_requests_and_its_models(monkeypatch, ends, requests, expected):
+    """An interval over requests holds the value; that of the model lies around the ends that have the figure."""
+    done = SimpleNamespace(
+        scenario=None, measured=SimpleNamespace(times=SimpleNamespace(chosen=str), is_inside=0),
+        summary={"requests": {"finished": 1}, "latency": {"ttft": {"p99": 20}}},
+    )  # fmt: skip
+    monkeypatch.setattr(intervals, "_kinds", lambda scenario: "kinds")
+    monkeypatch.setattr(intervals, "load_of_summary", lambda summary: "load")
+    monkeypatch.setattr(
+        intervals, "request_intervals", lambda times: {"ttft_p99": requests} if requests else {}
+    )
+    monkeypatch.setattr(
+        intervals, "model_interval", lambda figure, value, high, low, *of: (low - 1, high + 1)
+    )
+    found = intervals.certainty(done, [{"latency": {"ttft": {"p99": end}}} for end in ends])
+    names = ("model_low", "model_high", "requests_low", "requests_high", "slow", "fast")
+    assert found == {"ttft_p99": dict(zip(names, expected, strict=True))}
+    done.summary["requests"]["finished"] = 0
+    assert intervals.certainty(done, [])["ttft_p99"]["requests_low"] is None
+
+
+def test_a_value_has_one_text_and_a_request_kv_but_for_its_last_token():
+    assert canonical_json({"b": [1, "é"], "a": None}) == '{"a":null,"b":[1,"\\u00e9"]}'
+    for value in (math.nan, -math.inf):
+        with pytest.raises(ValueError, match="JSON"):
+            canonical_json({"a": value})
+    trace = trace_of([["a"], ["a"], ["b"]], 16, [5, 6, 7], None, [0, 1, 4])
+    assert trace.kv_tokens.tolist() == [5, 6, 10]
