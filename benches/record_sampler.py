@@ -1,14 +1,16 @@
 """Time a GPU's sampler by vocabulary and rows, and its GEMMs alone and without a pause.
 
-    python benches/record_sampler.py FOLDER sampler fused gemms mixes
+    python benches/record_sampler.py FOLDER sampler fused formats gemms mixes
 
 Needs torch and a GPU; nothing else of kvsim. ``sampler.csv``: median ms of vLLM's PyTorch paths (``greedy``,
 the ``draw`` by exponential noise, ``top_p`` and ``top_k_top_p`` by a sort, ``top_k``). ``fused.csv`` needs
 vllm and flashinfer too: the filters of vLLM's Triton kernel, and FlashInfer's, which draw as well.
+``formats.csv``: ms of GEMMs with 8 and 16 bits (``torch._scaled_mm``), in a CUDA graph over eight weights.
 ``gemms.csv``: ms of the GEMMs of 32 layers of Llama-3.1-8B by tokens, in one CUDA graph, after a pause and
 after seconds without one, with the SM clock and the power then. ``mixes.csv``: the same, each followed by
 steps of few tokens.
-benches/measured has them with a column for the GPU (``sampler``, ``sustained-gemms``, ``sustained-mixes``).
+benches/measured has them with a column for the GPU (``sampler``, ``gemm-formats``, ``sustained-gemms``,
+``sustained-mixes``).
 """
 
 import subprocess
@@ -112,6 +114,44 @@ def fused(out):
                     print(f"{vocab},{rows},{kind}_{name},{sorted(found[3:])[10]:.4f}", file=out, flush=True)
 
 
+def products(x, weights):
+    return [torch.mm(x, w.T) for w in weights]
+
+
+def scaled_products(x, weights, by_token, by_row):
+    return [torch._scaled_mm(x, w.T, by_token, by_row, out_dtype=torch.bfloat16) for w in weights]
+
+
+def formats(out):
+    print("m,n,k,dtype,ms", file=out)
+    fp8, bf16 = torch.float8_e4m3fn, torch.bfloat16
+    for n, k in (
+        (6144, 4096),
+        (4096, 4096),
+        (28672, 4096),
+        (4096, 14336),
+        (10240, 8192),
+        (57344, 8192),
+        (8192, 28672),
+    ):
+        plain = [torch.randn(n, k, device="cuda", dtype=bf16) for _ in range(8)]
+        small = [each.to(fp8) for each in plain]
+        by_row = torch.rand(1, n, device="cuda")
+        for m in (1, 8, 16, 32, 64, 128, 256, 512, 1024, 2048, 4096, 8192):
+            x = torch.randn(m, k, device="cuda", dtype=bf16)
+            y, scale = x.to(fp8), torch.rand(m, 1, device="cuda")
+            for dtype, work in {
+                "bf16": partial(products, x, plain),
+                "fp8": partial(scaled_products, y, small, scale, by_row),
+            }.items():
+                work()
+                graph = torch.cuda.CUDAGraph()
+                with torch.cuda.graph(graph):
+                    _kept = work()
+                median_ms(graph.replay, 3, 0.05)
+                print(f"{m},{n},{k},{dtype},{median_ms(graph.replay, 7, 0.05) / 8:.5f}", file=out, flush=True)
+
+
 def layers(tokens, w):
     graph = torch.cuda.CUDAGraph()
     x = {k: torch.randn(tokens, k, device="cuda", dtype=torch.bfloat16) for k in (4096, 14336)}
@@ -160,7 +200,7 @@ def mixes(out):
                 print(f"{m},{light},{many},{a:.3f},{b:.3f}", file=out, flush=True)
 
 
-for job in (sampler, fused, gemms, mixes):
+for job in (sampler, fused, formats, gemms, mixes):
     if job.__name__ in sys.argv[2:]:
         with open(f"{sys.argv[1]}/{job.__name__}.csv", "w") as out, torch.inference_mode():
             job(out)

@@ -19,6 +19,7 @@ class GemmRates(Value):
 
     B is the memory bandwidth and F the peak rate of the GPU (for four bits that of 16: ``compute`` may exceed
     1). ``dtype`` is the format of the weights: fp8 or nvfp4; those of 16 bits are the GPU's ``KernelRates``.
+    The time is that of vLLM's layer, which also brings its input into the format.
     """
 
     dtype: str
