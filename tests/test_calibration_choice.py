@@ -1,6 +1,7 @@
 """The form of step times that `kvsim calibrate fit` takes: the form with the lower cross-validated error."""
 
 from dataclasses import replace
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -130,3 +131,11 @@ def test_the_command_says_which_form_it_took_and_why(tmp_path, capsys):
     printed = capsys.readouterr().err
     assert "fitted, bases apart (5 folds held out: one base " in printed
     assert "one base" in (tmp_path / "set.toml").read_text()
+
+
+@pytest.mark.parametrize(("rows", "mean"), [(FOLDS - 1, 10), (FOLDS, 30)])
+def test_a_phase_of_as_many_rows_as_stretches_is_judged(monkeypatch, rows, mean):
+    judged = [SimpleNamespace(mape=10, rows=99), SimpleNamespace(mape=50, rows=rows)]
+    monkeypatch.setattr(choice, "phase_errors", lambda *given: judged)
+    monkeypatch.setattr(choice, "predict_ms", lambda model, of: of.iter_ms)
+    assert choice._fold_error(lambda of: None, made(chunk_ms=40)) == mean
