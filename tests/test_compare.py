@@ -191,10 +191,11 @@ def test_scenarios_are_simulated_with_their_own_seed_then_those_of_repeats(
         (target.part / "asked").write_text(str(len(stored)))
         target.commit()
 
+    # First, as its import takes ``execute``.
     for name, value in (
+        ("report.certainty.with_certainty", with_certainty),
         ("scenario.load.load_varied", load_varied), ("scenario.requests.read_requests", lambda scenario: scenario),
         ("scenario.execute.execute", execute), ("scenario.execute.store", store),
-        ("report.certainty.with_certainty", with_certainty),
         ("report.compare.sides.load_run", lambda path: SimpleNamespace(path=path, manifest=0, summary=0, scenario="")),
     ):  # fmt: skip
         monkeypatch.setattr(f"kvcache_sim.{name}", value)
