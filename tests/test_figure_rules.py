@@ -9,6 +9,8 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
+from kvcache_sim.channels.settings import ChannelSettings
+from kvcache_sim.errors import UsageError
 from kvcache_sim.metrics.batches import batch_figures
 from kvcache_sim.metrics.columns import REQUEST_COLUMNS
 from kvcache_sim.metrics.handover_summary import HandoverTotals
@@ -21,11 +23,13 @@ from kvcache_sim.metrics.run import CodedText
 from kvcache_sim.metrics.saturation import servers_of, summarize_saturation
 from kvcache_sim.metrics.tier_use import TierUse, summarize_tiers
 from kvcache_sim.report import certainty as intervals
+from kvcache_sim.report.sensitivity import links
 from kvcache_sim.sizing import candidate
 from kvcache_sim.sizing.further import MACHINES, Further, Tried, rates_by_count
 from kvcache_sim.sizing.search import Outcome, arrival_rate, highest_attaining, rate_spread
 from kvcache_sim.sizing.splits import best_split
 from kvcache_sim.sweeps.cell import Cell, CellRecord, canonical_json
+from kvcache_sim.workload.generate.lengths import given_keys
 from small_traces import trace_of
 
 S = 10**9
@@ -266,3 +270,29 @@ def test_a_value_has_one_text_and_a_request_kv_but_for_its_last_token():
             canonical_json({"a": value})
     trace = trace_of([["a"], ["a"], ["b"]], 16, [5, 6, 7], None, [0, 1, 4])
     assert trace.kv_tokens.tolist() == [5, 6, 10]
+
+
+def test_a_slower_link_takes_so_many_times_as_long_in_each_of_its_terms(monkeypatch):
+    monkeypatch.setattr(links, "with_channels", lambda settings, names, sections, slower: slower(settings))
+    channel = ChannelSettings(
+        "c", bandwidth_bytes_per_s=1000, latency_ns=10, piece_overhead_ns=30, piece_gap_ns=70
+    )
+    for factor, expected in (
+        (2.0, (500, 20, 60, 140)),
+        (0.5, (2000, 5, 15, 35)),
+        (3000.0, (1, 30_000, 90_000, 210_000)),
+    ):
+        found = links._with_links([], (), channel, factor)
+        assert (
+            found.bandwidth_bytes_per_s,
+            found.latency_ns,
+            found.piece_overhead_ns,
+            found.piece_gap_ns,
+        ) == expected
+
+
+def test_keys_of_a_kind_are_all_given_and_no_others():
+    assert given_keys("here", "a", ("x", "y"), {"y": 1, "x": 2}) == {"y": 1, "x": 2}
+    for given in ({"x": 1}, {"x": 1, "y": 2, "z": 3}, {}):
+        with pytest.raises(UsageError, match="keys of a"):
+            given_keys("here", "a", ("x", "y"), given)
