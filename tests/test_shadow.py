@@ -179,6 +179,9 @@ def test_copies_are_counted_and_an_unknown_beginning_is_said():
     assert state.held == 0
     [gone] = state.take(stored(7001, [8], 2))
     assert gone.beginning_unknown
+    state.take(stored(7100, [9], 9))
+    [circle] = state.take(stored(9000, [10], 9))
+    assert (circle.blocks, circle.beginning_unknown) == ([9, 10], True)
 
 
 def test_a_restart_forgets_the_blocks_of_each_rank_of_its_engine():

@@ -115,12 +115,15 @@ class LookUps:
         return held is not None and _GPU not in held.copies and bool(held.copies)
 
     def _path(self, last: Name | None) -> tuple[list[Name], bool]:
-        """Return the blocks up to one, root first, and True if the first of them is a root."""
-        path, at = list[Name](), last
-        while at is not None and at in self._blocks:
-            path.append(at)
+        """Return the blocks up to one, root first, and True if the first of them is a root.
+
+        A block that a stranger's body has follow itself has no root.
+        """
+        path, at = dict[Name, None](), last
+        while at is not None and at in self._blocks and at not in path:
+            path[at] = None
             at = self._blocks[at].parent
-        return path[::-1], at is None
+        return [*path][::-1], at is None
 
     def _stored(self, event: KvEvent) -> None:
         parent = event.parent
