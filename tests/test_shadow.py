@@ -180,7 +180,7 @@ def test_copies_are_counted_and_an_unknown_beginning_is_said():
     [gone] = state.take(stored(7001, [8], 2))
     assert gone.beginning_unknown
     state.take(stored(7100, [9], 9))
-    [circle] = state.take(stored(9000, [10], 9))
+    [circle] = state.take(stored(90_000, [10], 9))
     assert (circle.blocks, circle.beginning_unknown) == ([9, 10], True)
 
 
