@@ -10,8 +10,6 @@ from pathlib import Path
 
 import pytest
 from kvcache_sim.errors import UsageError
-from kvcache_sim.model.attention import HeadAttention
-from kvcache_sim.model.hugging_face.architectures import ARCHITECTURES
 from kvcache_sim.model.hugging_face.configuration import model_of
 from kvcache_sim.model.hugging_face.quantization import kv_dtype as format_of_kv
 from kvcache_sim.model.hugging_face.quantization import weight_dtypes
@@ -309,35 +307,6 @@ def test_layers_with_a_state_are_where_the_configuration_has_them(name, values, 
     } == {numbers}
 
 
-MIXED = {**BAMBA, "layer_types": ["mamba"] * 4 + ["attention"]}
-
-
-@pytest.mark.parametrize(
-    ("name", "values", "expected"),
-    [
-        (
-            "nemotron_h",
-            {**NEMOTRON, "hybrid_override_pattern": "M*E-M"},
-            ["", "", "2 of 8, 24", "40 x 2", ""],
-        ),
-        ("jamba", JAMBA, ["40 x 3", "2 of 8, 40"] * 2 + ["40 x 3"]),
-        ("granitemoehybrid", MIXED, ["24 x 3"] * 5),
-        ("granitemoehybrid", {**MIXED, "num_local_experts": 4, "num_experts_per_tok": 3}, ["3 of 4, 40"] * 5),
-    ],
-)
-def test_feed_forwards_of_models_with_states(name, values, expected):
-    """A mixture by its experts and their width, a dense one by its width and its matrices."""
-    found = []
-    for _, one in layers_of(name, **values):
-        if one is None:
-            found.append("")
-        elif one.kind == "moe":
-            found.append(f"{one.experts_active} of {one.experts}, {one.expert_intermediate_size}")
-        else:
-            found.append(f"{one.intermediate_size} x {one.matrices}")
-    assert found == expected
-
-
 @pytest.mark.parametrize(
     ("name", "values", "line"),
     [
@@ -403,12 +372,6 @@ def test_a_model_of_ones_own_needs_its_layers_once():
             parse_model(table, "mine", "mine.toml")
 
 
-def test_a_window_is_a_kind_of_its_own():
-    assert HeadAttention(8, 8, 64).kind == "full"
-    assert HeadAttention(8, 8, 64, window_tokens=128).kind == "sliding"
-    assert len({id(architecture) for architecture in ARCHITECTURES.values()}) > 15
-
-
 def test_every_configuration_of_the_hardware_wheel_reads_or_names_what_is_missing(capsys):
     """All that the wheel ``aiconfigurator-core`` has; skipped without it."""
     found = importlib.util.find_spec("aiconfigurator_core")
@@ -458,6 +421,7 @@ EACH = [f"model.layers.{n}.self_attn.q_proj" for n in range(11)]
         (compressed((LINEAR, 4, "float", 16)), "nvfp4 nvfp4 nvfp4"),
         (compressed((LINEAR, 4, "float", 32)), "mxfp4 mxfp4 mxfp4"),
         (compressed((LINEAR, 4, "int", 32)), "int4-g32 int4-g32 int4-g32"),
+        ({"quant_method": "compressed-tensors", "config_groups": {"0": {"targets": LINEAR}}}, "bf16 bf16 bf16"),
         (compressed((LINEAR, 4, "int", 128)), "int4-g128 int4-g128 int4-g128"),
         (compressed((LINEAR, 4, "int", 32), (ATTN, 8, "float", None)), "fp8 int4-g32 int4-g32"),
         (compressed((ATTN, 4, "int", 32), (LINEAR, 8, "float", None)), "int4-g32 int4-g32 int4-g32"),

@@ -62,9 +62,9 @@ def llama4(fields: Fields) -> list[HeadAttention]:
     """Return chunks in all layers except those without positions (every fourth)."""
     full = head_attention(fields)
     chunk = replace(full, chunk_tokens=fields.number("attention_chunk_size"))
-    rope = fields.each_layer("no_rope_layers")
-    if rope:
-        return [chunk if uses else full for uses in rope]
+    # an empty list is as none, in the vendor's code too
+    if fields.items("no_rope_layers"):
+        return [chunk if uses else full for uses in fields.each_layer("no_rope_layers") or ()]
     every = fields.number("no_rope_layer_interval", default=4)
     return [full if (i + 1) % every == 0 else chunk for i in range(fields.layers)]
 

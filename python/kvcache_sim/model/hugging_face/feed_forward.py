@@ -16,6 +16,7 @@ _ACTIVE = (
     "moe_topk",
     "moe_top_k",
 )
+_EVERY = ("decoder_sparse_step", "interleave_moe_layer_step", "moe_layer_interval")
 _EXPERT_SIZE = ("moe_intermediate_size", "expert_intermediate_size", "intermediate_size")
 #: Nemotron's activation has no gate: two matrices instead of three.
 _UNGATED = "relu2"
@@ -74,11 +75,17 @@ def _is_mixed(fields: Fields, layer: int) -> bool:
     pattern = fields.values.get("moe_layer_freq")
     if isinstance(pattern, list):
         return layer < len(pattern) and bool(pattern[layer])
-    if layer < fields.number("first_k_dense_replace", default=0):
+    if layer < fields.number("first_k_dense_replace", "moe_layer_start_index", default=0):
+        return False
+    last = fields.values.get("moe_layer_end_index")
+    if isinstance(last, int) and 0 <= last < layer:
         return False
     if layer in (fields.items("mlp_only_layers") or ()):
         return False
-    every = fields.number("decoder_sparse_step", "interleave_moe_layer_step", default=1) or fields.layers + 1
+    # DeepSeek counts layers from 0, all others from 1
+    if layer % (fields.number("moe_layer_freq", default=1) or 1):
+        return False
+    every = fields.number(*_EVERY, default=1) or fields.layers + 1
     return (layer + 1) % every == 0
 
 
