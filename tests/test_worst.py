@@ -7,14 +7,14 @@ import json
 import numpy as np
 import pytest
 from examples import examples
-from fake_run import MS, made_up_run, request_columns, write_run
+from fake_run import MS, request_columns, write_run
 from hypothesis import given
 from hypothesis import strategies as st
 from kvcache_sim.cli.main import run as kvsim
-from kvcache_sim.metrics.columns import OUTCOMES
-from kvcache_sim.report.explain.worst import ttft_ns, worst_rows
-from kvcache_sim.report.explain.worst_text import _cell, find_spike, spike_sentences
-from kvcache_sim.report.finished import open_runs
+from kvcache_sim.errors import UsageError
+from kvcache_sim.metrics.columns import OUTCOMES, STATUSES
+from kvcache_sim.report.explain.worst import ttft_ns, worst_rows, worst_table
+from kvcache_sim.report.explain.worst_text import _cell, find_spike, spike_sentences, worst_requests
 from kvcache_sim.report.pictures.waterfall import PARTS
 
 
@@ -62,12 +62,6 @@ def test_a_planted_spike_is_found_whole(count, data, part, wait_ms):
     assert spike.rows.tolist() == rows.tolist()
     assert spike.part == part
     assert (spike.from_ns, spike.to_ns) == (columns["arrival_ns"][rows[0]], columns["arrival_ns"][rows[-1]])
-
-
-def test_the_usual_wait_is_that_of_the_run_whatever_the_window():
-    columns = delayed(flat(10), "queue", np.arange(8, 10), 180 * MS)
-    [row] = worst_rows(Rows(columns), 1, (800 * MS, 1000 * MS))
-    assert row[2:5] == (200.0, 10.0, "queue")
 
 
 @examples(80)
@@ -150,18 +144,69 @@ def test_a_flat_run_has_no_spike():
     ]
 
 
-def test_the_worst_are_the_longest_with_their_words(tmp_path):
-    (run,) = open_runs([made_up_run(tmp_path / "run", 200)])
-    ttft = ttft_ns(run.finished)
-    rows = worst_rows(run, 7)
-    assert [row[0] for row in rows] == np.argsort(-ttft, kind="stable")[:7].tolist()
-    assert [row[2] for row in rows] == [round(float(v) / MS, 3) for v in np.sort(ttft)[::-1][:7]]
-    words = {name.replace("_", " ").lower() for name in OUTCOMES}
-    assert all(row[8] in words and row[9] == "finished" for row in rows)
-    low, high = 10**9, 3 * 10**9
-    inside = worst_rows(run, 1000, (low, high))
-    arrival = run.finished["arrival_ns"]
-    assert len(inside) == int(((arrival >= low) & (arrival < high)).sum())
+@examples(80)
+@given(st.integers(1, 9), st.integers(0, 6), st.integers(0, 9), st.integers(1, 4), st.data())
+def test_the_worst_are_the_longest_waits_of_a_window_against_the_run(count, low, high, most, data):
+    """Each cell by hand; ties by request; medians of the whole run whatever the window."""
+    columns = flat(count)
+    columns["request"] = np.array(data.draw(st.permutations(range(100, 100 + count))))
+    columns["machine"] = np.arange(count) % 2
+    for name in ("preemptions", "status", "outcome", "cached_prefix_length_used"):
+        columns[name] = np.array(data.draw(st.lists(st.integers(0, 2), min_size=count, max_size=count)))
+    for part in ("queue", "handover"):
+        waits = data.draw(st.lists(st.integers(0, 3), min_size=count, max_size=count))
+        delayed(columns, part, np.arange(count), np.array(waits) * 7_000_123)
+    window = (low * 100 * MS, high * 100 * MS)
+    inside = [row for row in range(count) if low <= row < high]
+    run = Rows(columns)
+    if not inside:
+        with pytest.raises(
+            UsageError, match=f"got {low / 10:g} s to {high / 10:g} s; .*is at {(count - 1) / 10:.3f} s"
+        ):
+            worst_rows(run, most, window)
+        return
+    ttft = [int(columns["first_token_ns"][row]) - row * 100 * MS for row in range(count)]
+    usual = {part: float(np.median(columns[name])) for part, name in PARTS.items()}
+    expected = []
+    for row in sorted(inside, key=lambda row: (-ttft[row], columns["request"][row]))[:most]:
+        grew = {part: columns[name][row] - usual[part] for part, name in PARTS.items()}
+        part = next(part for part in PARTS if grew[part] == max(grew.values()))
+        own = {name: int(columns[name][row]) for name in columns}
+        expected.append((
+            own["request"], row / 10, round(ttft[row] / 1e6, 3), round(ttft[row] / float(np.median(ttft)), 1), part,
+            round(own[PARTS[part]] / 1e6, 3), 1000, own["cached_prefix_length_used"],
+            OUTCOMES[own["outcome"]].replace("_", " ").lower(), STATUSES[own["status"]], row % 2, own["preemptions"],
+        ))  # fmt: skip
+    assert worst_rows(run, most, window) == expected
+    assert worst_rows(run, count) == worst_rows(run, count, (0, count * 100 * MS))
+    table = worst_table([run, Rows(flat(0))], most, window)
+    assert table.rows == tuple(("made up", *row) for row in expected)
+    listed = json.loads(worst_requests(run, most, window, "json"))
+    assert listed == {
+        "spike": spike_sentences(run, window), "worst": [dict(zip(table.headings[1:], row, strict=True)) for row in expected]
+    }  # fmt: skip
+    text = worst_requests(run, most, window, "table").splitlines()
+    assert [int(line.split()[0]) for line in text[-len(expected) :]] == [row[0] for row in expected]
+
+
+@pytest.mark.parametrize(
+    ("length", "after", "found"), [(2, 9, False), (3, 9, True), (3, 0, True), (3, 27, True)]
+)
+def test_three_requests_are_a_spike_and_its_growth_is_against_the_rest(length, after, found):
+    rows = np.arange(after, after + length)
+    columns = delayed(flat(30), "queue", rows, 600 * MS)
+    columns["first_token_ns"][rows[0]] += 5 * MS
+    said = spike_sentences(Rows(columns))
+    if not found:
+        assert "no spike" in said[0]
+        return
+    mean, times = 20 + 600 + 5 / 3, (620 + 5 / 3) / (20 + (1800 + 5) / 30)
+    assert (
+        f"3 requests arriving from {after / 10:.3f} s to {(after + 2) / 10:.3f} s wait {mean:.0f} ms"
+        in said[0]
+    )
+    assert f", {times:.2f} times the run's mean of {20 + 1805 / 30:.1f} ms." in said[0]
+    assert said[1].startswith("Largest growth: queue, 600 ms on average against 0 ")
 
 
 def test_the_command_finds_the_spike(tmp_path, capsys):
