@@ -111,7 +111,7 @@ WIDE = {"intermediate_size": 40}
 DENSE, MIXED = DenseFeedForward(40), MoeFeedForward(8, 2, 24)
 MOE = {"n_routed_experts": 8, "num_experts_per_tok": 2, "moe_intermediate_size": 24, **WIDE}
 MAVERICK = {"num_local_experts": 8, "num_experts_per_tok": 2, "intermediate_size_mlp": 50, **WIDE}
-BESIDE, MLP = MoeFeedForward(8, 2, 40, 40), DenseFeedForward(50)
+PAIRED, MLP = MoeFeedForward(8, 2, 40, 40), DenseFeedForward(50)
 
 FEED_FORWARD = [
     ("dense", WIDE, [DENSE] * 5),
@@ -132,9 +132,9 @@ FEED_FORWARD = [
     ("moe", {**MOE, "decoder_sparse_step": 2, "intermediate_size_mlp": 50}, [MLP, MIXED] * 2 + [MLP]),
     ("moe", {**MOE, "decoder_sparse_step": 0}, [DENSE] * 5),
     ("moe", {**MOE, "moe_layer_freq": [0, 1, 1, 0]}, [DENSE, MIXED, MIXED, DENSE, DENSE]),
-    ("llama4", MAVERICK, [BESIDE] * 5),
-    ("llama4", {**MAVERICK, "interleave_moe_layer_step": 2}, [MLP, BESIDE] * 2 + [MLP]),
-    ("llama4", {**MAVERICK, "moe_layers": [1, 2]}, [MLP, BESIDE, BESIDE, MLP, MLP]),
+    ("llama4", MAVERICK, [PAIRED] * 5),
+    ("llama4", {**MAVERICK, "interleave_moe_layer_step": 2}, [MLP, PAIRED] * 2 + [MLP]),
+    ("llama4", {**MAVERICK, "moe_layers": [1, 2]}, [MLP, PAIRED, PAIRED, MLP, MLP]),
     ("gemma4", MOE, [DENSE] * 5),
     ("gemma4", {**MOE, "enable_moe_block": True}, [replace(MIXED, dense_intermediate_size=40)] * 5),
     ("granite4", {**MOE, "shared_intermediate_size": 9}, [DenseFeedForward(9)] * 5),
@@ -160,7 +160,7 @@ def test_feed_forward_of_each_layer(reader, values, expected):
         assert list(read(fields)) == expected
 
 
-def test_a_configuration_and_the_files_beside_it(tmp_path):
+def test_a_configuration_and_the_files_next_to_it(tmp_path):
     """Names, formats, sampling, and the language model of a model of several kinds of input."""
     values = {**OWN, **MOE, "tie_word_embeddings": None, "model_type": "qwen3_moe"}
     path = tmp_path / "config.json"
