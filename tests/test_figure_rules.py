@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from dataclasses import replace
-from fractions import Fraction
 from types import SimpleNamespace
 
 import numpy as np
@@ -24,9 +23,8 @@ from kvcache_sim.metrics.saturation import servers_of, summarize_saturation
 from kvcache_sim.metrics.tier_use import TierUse, summarize_tiers
 from kvcache_sim.report import certainty as intervals
 from kvcache_sim.report.sensitivity import links
-from kvcache_sim.sizing import candidate
 from kvcache_sim.sizing.further import MACHINES, Further, Tried, rates_by_count
-from kvcache_sim.sizing.search import Outcome, arrival_rate, highest_attaining, rate_spread
+from kvcache_sim.sizing.search import arrival_rate, highest_attaining, rate_spread
 from kvcache_sim.sizing.splits import best_split
 from kvcache_sim.sweeps.cell import Cell, CellRecord, canonical_json
 from kvcache_sim.workload.generate.lengths import given_keys
@@ -200,39 +198,6 @@ def test_counts_are_added_once_all_candidates_have_ended():
     further = Further(SimpleNamespace(shard=(1, 1)), laid_out, 3.0, 1, False, {})
     assert further(cells, {name: records[name] for name in "14"}) == []
     assert [(cell.index, cell.settings) for cell in further(cells, records)] == [(3, {MACHINES: 2})]
-
-
-class Runs:
-    """Outcomes of a scenario that attains up to a rate of 2 a second, except where the test says so."""
-
-    def __init__(self, but: tuple[Fraction, ...], judged: int) -> None:
-        self.but, self.judged, self.runs = but, judged, 0
-
-    def at(self, speed: Fraction, whole: bool = False) -> Outcome:
-        self.runs += 1
-        summary = {"slo": {"attainment": 0.5, "judged": self.judged}, "machines": {"requests": [1, 1]}}
-        attains = speed <= 2 and speed not in self.but
-        return Outcome(speed, attains, float(speed), {**summary, "cost": {"per_hour": 72.0}}, 1.5)
-
-
-@pytest.mark.parametrize(("judged", "is_few"), [(199, True), (200, False)])
-@pytest.mark.parametrize("fails_below", [True, False])
-def test_an_answer_holds_just_below_and_not_just_above(monkeypatch, judged, is_few, fails_below):
-    step = candidate.speed_of(35)  # 1.02 to the power of 35 is 1.9999
-    runs = Runs((step * Fraction(97, 100),) if fails_below else (), judged)
-    monkeypatch.setattr(candidate, "Probe", lambda *_: runs)
-    monkeypatch.setattr(candidate, "objectives_of", lambda _: True)
-    trace = SimpleNamespace(think_ns=np.full(3, -1), arrival_ns=np.array([0, S, 2 * S]), __len__=None)
-    trace = type("Three", (), {**vars(trace), "__len__": lambda _: 3})()
-    question = SimpleNamespace(attain=0.9, steps=lambda own: (-40, 40))
-    found = candidate.search_candidate(SimpleNamespace(model=None), trace, question)["capacity"]
-    assert found["verdict"] == ("not monotone" if fails_below else "found")
-    assert (found["own_rate_per_s"], found["judged"], found["is_few"]) == (1.0, judged, is_few)
-    rate = found["rate_per_s"]
-    assert found["cost_per_million_requests"] == pytest.approx(72 / 3600 / rate * 1e6)
-    assert rate == pytest.approx(1.0 if fails_below else float(step))  # 1 and the step: what fails is between
-    interval = found["requests_low_per_s"], found["requests_high_per_s"]
-    assert interval == ((None, None) if fails_below else (rate / 1.5, rate * 1.5))
 
 
 @pytest.mark.parametrize(

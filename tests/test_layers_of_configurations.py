@@ -13,6 +13,7 @@ from kvcache_sim.model.hugging_face.configuration import model_of, read_configur
 from kvcache_sim.model.hugging_face.fields import Fields
 from kvcache_sim.model.latent_attention import CompressedAttention, Indexer, LatentAttention
 from kvcache_sim.model.layer_group import DenseFeedForward, MoeFeedForward
+from kvcache_sim.model.model_file import load_model
 
 OWN = {"num_hidden_layers": 5, "hidden_size": 96, "num_attention_heads": 6, "vocab_size": 50}
 FULL = HeadAttention(6, 6, 16)
@@ -91,20 +92,9 @@ ATTENTION = [
     ("latent", {**MLA, **INDEX, "q_lora_rank": 13, "indexer_types": ["full", "shared"] * 3}, [OWN_INDEX, SHARED] * 2 + [OWN_INDEX]),
     ("compressed", SQUEEZE, [replace(NO_RATIO, ratio=ratio, indexer=Indexer(64, 2, 12) if ratio == 4 else None) for ratio in (0, 4, 128, 4, 0)]),
     ("searched", {"block_configs": [{"attention": own} for own in SEARCHED]}, [HeadAttention(6, 3, 16), None, HeadAttention(6, 2, 16, window_tokens=7), None, HeadAttention(6, 1, 16)]),
-    ("searched", {"block_configs": [{"ffn": own} for own in SEARCHED]}, UsageError),
+    ("searched", {"block_configs": [*[{"attention": own} for own in SEARCHED[1:]], {"ffn": {}}]}, UsageError),
     ("searched", {}, UsageError),
 ]  # fmt: skip
-
-
-@pytest.mark.parametrize(("reader", "values", "expected"), ATTENTION)
-def test_attention_of_each_layer(reader, values, expected):
-    read = searched.attention if reader == "searched" else getattr(attention, reader)
-    fields = Fields({**OWN, **values}, "c")
-    if expected is UsageError:
-        with pytest.raises(UsageError):
-            read(fields)
-    else:
-        assert list(read(fields)) == expected
 
 
 WIDE = {"intermediate_size": 40}
@@ -149,9 +139,13 @@ FEED_FORWARD = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize(("reader", "values", "expected"), FEED_FORWARD)
-def test_feed_forward_of_each_layer(reader, values, expected):
-    read = searched.feed_forward if reader == "searched" else getattr(feed_forward, reader)
+@pytest.mark.parametrize(
+    ("part", "reader", "values", "expected"),
+    [("attention", *row) for row in ATTENTION] + [("feed_forward", *row) for row in FEED_FORWARD],
+)
+def test_the_parts_of_each_layer(part, reader, values, expected):
+    module = {"attention": attention, "feed_forward": feed_forward}[part]
+    read = getattr(searched, part) if reader == "searched" else getattr(module, reader)
     fields = Fields({**OWN, **values}, "c")
     if expected is UsageError:
         with pytest.raises(UsageError):
@@ -162,7 +156,7 @@ def test_feed_forward_of_each_layer(reader, values, expected):
 
 def test_a_configuration_and_the_files_next_to_it(tmp_path):
     """Names, formats, sampling, and the language model of a model of several kinds of input."""
-    values = {**OWN, **MOE, "tie_word_embeddings": None, "model_type": "qwen3_moe"}
+    values = {**OWN, **MOE, "tie_word_embeddings": None, "torch_dtype": None, "model_type": "qwen3_moe"}
     path = tmp_path / "config.json"
 
     def read(generation=None, quantization=None, **more):
@@ -189,11 +183,13 @@ def test_a_configuration_and_the_files_next_to_it(tmp_path):
     assert read(tie_word_embeddings=True).tied_embeddings
     stated = {"quantization": {"quant_algo": "NVFP4", "kv_cache_quant_algo": "FP8"}}
     assert [read(None, stated).weights.experts, read(None, stated).kv_dtype] == ["nvfp4", "fp8"]
-    own = {"quant_algo": "MXFP8", "kv_cache_quant_algo": None}
-    assert [read(None, stated, quantization_config=own).weights.experts, read(None, stated).kv_dtype] == [
+    mixed = read(None, stated, quantization_config={"quant_algo": "MXFP8", "kv_cache_quant_algo": None})
+    assert [mixed.weights.experts, mixed.kv_dtype, load_model(str(tmp_path)).kv_dtype] == [
         "mxfp8",
         "fp8",
+        "fp8",
     ]
+    assert [read(quantization_config={"quant_method": "fp8"}).kv_dtype, read().kv_dtype] == ["bf16", "bf16"]
     four = read(expert_dtype="fp4", quantization_config={"quant_method": "fp8"}).weights
     assert [four.attention, four.feed_forward, four.experts, four.embedding] == [
         "fp8",
