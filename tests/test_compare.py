@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from contextlib import ExitStack
 from dataclasses import replace
 from types import SimpleNamespace
@@ -10,7 +9,6 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 from fake_run import SCENARIO, made_up_run, request_columns, write_run
-from kvcache_sim.cli.main import run as kvsim
 from kvcache_sim.errors import UsageError
 from kvcache_sim.metrics.resampling import DRAWS, resampled_rows
 from kvcache_sim.report.compare.comparison import compare, differing_settings
@@ -131,26 +129,6 @@ def test_a_channel_that_one_side_lacks_is_one_row():
 def test_draws_are_the_same_each_time():
     assert resampled_rows(100).shape == (DRAWS, 100)
     assert (resampled_rows(100) == resampled_rows(100)).all()
-
-
-@pytest.mark.parametrize(
-    ("condition", "code"),
-    [("ttft.p99 > +5%", 4), ("ttft.p99 > +90%", 0), ("ttft.p99 > 10h", 0), ("hit_rate < 99%", 4)],
-)
-def test_thresholds_decide_the_exit_code(runs, capsys, condition, code):
-    paths = [str(runs[name].directory) for name in ("A", "later")]
-    assert kvsim(["compare", *paths, "--fail-if", condition]) == code
-    out, err = capsys.readouterr()
-    assert "later's mean TTFT is" in out
-    assert ("threshold breached" in err) == (code == 4)
-
-
-def test_json_is_pure(runs, capsys):
-    paths = [str(runs[name].directory) for name in ("A", "same", "later")]
-    assert kvsim(["compare", *paths, "--format", "json"]) == 0
-    same, later = json.loads(capsys.readouterr().out)
-    assert same["identical"] is True
-    assert later["numbers"]["latency.ttft.avg"]["change"] > 1
 
 
 @pytest.mark.parametrize("repeats", [1, 3])

@@ -159,41 +159,6 @@ def test_conditions_that_nothing_meets(tmp_path):
     assert best(trials, COST) is None
 
 
-SWEEP = """scenario:
-  workload: {kind: conversational, requests: 40}
-  tiers: {gpu: {capacity: 2000 blocks}, cpu: {capacity: 2000 blocks}}
-  cache: {block_size: 16}
-  cost: {gpu_hour: 2.0, dram_gib_month: 3.0}
-random:
-  draws: 4
-  space: {tiers.cpu.capacity: {low: 100 blocks, high: 8000 blocks, scale: log}}
-"""
-
-
-def test_the_command(tmp_path, monkeypatch, capsys):
-    monkeypatch.chdir(tmp_path)
-    (tmp_path / "sweep.yaml").write_text(SWEEP)
-    arguments = ["optimize", "-c", "sweep.yaml", "-o", "out", "-j", "1"]
-    assert kvsim([*arguments, "--minimize", "cost", "--subject-to", "ttft.p99 < 10h"]) == 0
-    out = capsys.readouterr().out
-    assert re.match(r"trials? \d.* cost.per_million_tokens", out)
-    assert "\nno interval: fewer than 50 finished requests in a trial, or no figure by batch\n" in out
-    assert "\nstep times: fitted set h100-llama-3.1-8b-tp1: ×" in out
-    assert "\nsettings: --set 'tiers.cpu.capacity=" in out
-    assert kvsim([*arguments, "--minimize", "cost", "--subject-to", "ttft.p99 < 1ns"]) == 4
-    for wrong, says in (
-        ([], "one goal"),
-        (["--minimize", "cost", "--maximize", "cost"], "one goal"),
-        (["--minimize", "cots"], "cots"),
-        (["--minimize", "cost", "--subject-to", "ttft.p99 < +5%"], "no baseline"),
-    ):
-        assert kvsim([*arguments, *wrong]) == 2
-        assert says in capsys.readouterr().err
-    (tmp_path / "sweep.yaml").write_text("scenario: {}\ngrid: {seed: [1]}\n")
-    assert kvsim([*arguments, "--minimize", "cost"]) == 2
-    assert "random.space" in capsys.readouterr().err
-
-
 CHOICE = """scenario: base.yaml
 random:
   draws: 4

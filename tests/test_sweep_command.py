@@ -97,24 +97,6 @@ def test_the_report_of_a_sweep(study):
         assert trouble == []
 
 
-def test_a_small_study_needs_no_file(study, capsys):
-    vary = [
-        "--grid",
-        "tiers.gpu.capacity=12 blocks, 40 blocks",
-        "--grid",
-        "tiers.cpu=null,{capacity: 64 blocks}",
-    ]
-    assert kvsim(["sweep", "-q", "trace.jsonl", "--set", "cache.policy=lru", *vary, "-o", "out"]) == 0
-    out = capsys.readouterr().out.splitlines()
-    assert out[0].split()[:3] == ["cell", "tiers.gpu.capacity", "tiers.cpu"]
-    assert [line.split()[0] for line in out[1:5]] == ["0", "1", "2", "3"]
-    assert max(map(len, out[:15])) <= 80
-    (following,) = (n for n, line in enumerate(out) if line.startswith("next: "))
-    assert out[following].startswith("next: kvsim simulate trace.jsonl --set cache.policy=lru")
-    assert all(line.endswith(" \\") for line in out[following:-1])
-    assert max(map(len, out)) <= 80
-
-
 def test_without_ray_the_command_names_the_extra(study, monkeypatch, capsys):
     import importlib.util
 

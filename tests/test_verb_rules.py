@@ -18,25 +18,6 @@ from kvcache_sim.sizing.question import Question
 from kvcache_sim.sweeps.optimize import Goal, Search
 
 
-@pytest.fixture
-def calls(monkeypatch):
-    """Replace functions by name, each with what it returns (a function: what that returns); list the calls."""
-    log = []
-
-    def replace(**results):
-        for where, result in results.items():
-
-            def own(*given, where=where, result=result, **named):
-                name = where.rpartition("__")[2]
-                log.append((name, *given, *named.items()))
-                return result(*given, **named) if callable(result) else result
-
-            monkeypatch.setattr("kvcache_sim." + where.replace("__", "."), own)
-        return log
-
-    return replace
-
-
 def as_text(paths):
     return [f"run {path}" for path in paths]
 
@@ -239,7 +220,7 @@ def test_a_sweep_is_run_and_ranked(calls, capsys, ends, ranks, full, timed, monk
     assert ("stopped" in printed.err) is (ends == 130)
     del log[:]
     assert kvsim(["sweep", *words, "--dry-run"]) == 0
-    assert log[len(begun) :] == [("estimate", plan, target, 3 if full else 7)]
+    assert log[len(begun) :] == [("_estimate", plan, target, 3 if full else 7)]
     if full:
         for more in (["t"], ["--scenario", "s"], ["--set", "a=1"], ["--grid", "a=1,2"]):
             assert kvsim(["sweep", "-c", "f", *more]) == 2
@@ -311,7 +292,7 @@ def test_the_best_settings_are_searched_for(calls, capsys, stopped, meets, code,
         assert (after, printed.out) == ([], "")
     else:
         assert after == [
-            ("tried", "study", "resolve", trials[:1], target), ("rank_all", "rows", objective), ("intervals", "study", cells[1], objective.metric),
+            ("tried", "study", "resolve", trials[:1], target), ("rank_all", "rows", objective), ("_intervals", "study", cells[1], objective.metric),
             ("verdict", ranking, "trial", intervals), ("single_run", None, None if inside else Path("d/s.yaml"), [], {"b": 2}),
         ]  # fmt: skip
         last = "settings: --set b=2" if inside else "next: kvsim simulate --set b=2" + " --sensitivity" * (intervals is None)  # fmt: skip
