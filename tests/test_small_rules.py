@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 from kvcache_sim.cli.main import run as kvsim
 from kvcache_sim.errors import UsageError
 from kvcache_sim.live.record import proxy, recording, texts, trace_file
+from kvcache_sim.live.shadow import caches as shadow_caches
 from kvcache_sim.live.shadow import capture as shadow_capture
 from kvcache_sim.live.shadow import feed as shadow_feed
 from kvcache_sim.live.shadow import watch as shadow_watch
@@ -30,6 +31,7 @@ from kvcache_sim.replay.policy_check import CheckReport, Comparison
 from kvcache_sim.scenario.load import load_served
 from kvcache_sim.scenario.policy_kinds import POLICY_KINDS
 from kvcache_sim.serving.router.uncomputed import Uncomputed
+from kvcache_sim.workload.imports.kv_lookups import LookUp
 
 
 def test_policies_are_listed_each_with_its_paper(monkeypatch, capsys):
@@ -310,6 +312,27 @@ def test_shadow_caches_follow_events_and_close_what_they_keep(
     ]  # fmt: skip
     assert ("a remark" in printed) is not breaks
     assert (f"1,234 batches in {out}" in printed) is (captures and not breaks)
+
+
+# fmt: off
+def test_lookups_are_replayed_as_prompts_and_their_answers_are_no_hits():
+    """Two blocks of a prompt and three of its answer; the same prompt with one block; one block of another; 4 tokens each."""
+    each = [LookUp(at_ns, blocks, 1, prompt, 2) for at_ns, blocks, prompt in ((5, ["a", "b", 7, 8, 9], 2), (6, ["a", "b", 7], 2), (9, ["x"], 1))]
+    found = shadow_caches._prompts(each, 4)
+    trace = found.trace
+    assert [trace.arrival_ns.tolist(), trace.input_tokens.tolist(), trace.output_tokens.tolist()] == [[5, 6, 9], [9, 9, 5], [12, 4, 1]]
+    assert [trace.id_offsets.tolist(), trace.block_ids.tolist()] == [[0, 5, 8, 9], [0, 1, 2, 3, 4, 0, 1, 2, 5]]
+    assert [found.limits.tolist(), found.blocks.tolist(), found.private_blocks.tolist()] == [[2, 2, 1], [5, 3, 1], [0, 0, 0]]
+    assert {*trace.session.tolist(), *trace.think_ns.tolist()} == {-1}
+    assert [found.block_size_tokens, found.blocks_per_id, trace.block_size, trace.turn.any(), trace.is_conversational_turn.any()] == [4, 1, 4, False, False]
+    engine = SimpleNamespace(look_ups=each, warming=1, state=SimpleNamespace(block_size=4))
+    others = [shadow_caches.OtherCache("one", times=0.5), shadow_caches.OtherCache("all", more_blocks=9, policy="unbounded")]
+    share = shadow_caches.Share
+    assert shadow_caches.other_shares(engine, 1, others) == [share(1, 3), share(2, 3)]  # the root, of one block; the prompt
+    assert [shadow_caches.engine_share(engine), shadow_caches.engine_share(engine, below=True)] == [share(2, 3), share(4, 3)]
+    assert [share(1, 2) + share(3, 4), share(1, 4).rate, share().rate] == [share(4, 6), 0.25, None]
+    assert [own.blocks(5) for own in others] == [2, 14]
+# fmt: on
 
 
 @pytest.mark.parametrize("packed", [False, True])
