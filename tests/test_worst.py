@@ -93,15 +93,16 @@ def test_two_spikes_the_window_chooses():
 @given(
     st.integers(3, 14),
     st.integers(0, 30),
+    st.sampled_from([0, 2]),
     st.lists(st.tuples(*[st.integers(0, 3)] * 4), min_size=45, max_size=45),
 )
-def test_what_is_unusual_about_a_spike_is_said(length, after, drawn):
+def test_what_is_unusual_about_a_spike_is_said(length, after, more, drawn):
     """Rates of ten arrivals and more, hit rates, preemptions and the heaviest request, counted one by one."""
     columns = flat(len(drawn))
     columns["request"] += 100
     columns["arrival_ns"] = np.cumsum([1 + gap * gap for gap, *_ in drawn]) * 100 * MS
     columns["input_tokens"] = np.array(
-        [1000 * (1 + 2 * (k in range(after, after + length))) for k in range(len(drawn))]
+        [1000 * (1 + more * (k in range(after, after + length))) for k in range(len(drawn))]
     )
     columns["cached_prefix_length_used"] = np.array([250 * cached for _, cached, *_ in drawn])
     columns["num_tokens_actually_prefilled"] = columns["input_tokens"] - columns["cached_prefix_length_used"]
