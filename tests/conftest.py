@@ -57,7 +57,7 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
 def calls():
     """Replace functions by name, each with what it returns (a function: what that returns); list the calls.
 
-    A class takes a name's place itself. Afterwards each module that took a stand-in as it was first
+    A class replaces what a name is. Afterwards each module that took a stand-in as it was first
     imported has the original, too.
     """
     log, originals = [], {}
@@ -70,9 +70,9 @@ def calls():
         return called
 
     def replace(**results):
-        places = [f"kvcache_sim.{where.replace('__', '.')}".rpartition(".") for where in results]
-        modules = [import_module(module) for module, _, _ in places]
-        for module, (_, _, name), result in zip(modules, places, results.values(), strict=True):
+        found = [f"kvcache_sim.{where.replace('__', '.')}".rpartition(".") for where in results]
+        modules = [import_module(module) for module, _, _ in found]
+        for module, (_, _, name), result in zip(modules, found, results.values(), strict=True):
             own = result if isinstance(result, type) else stand_in(name, result)
             originals[id(own)] = (
                 own,
