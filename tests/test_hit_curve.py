@@ -387,55 +387,6 @@ def test_the_command_writes_csv_and_pictures(trace_file, tmp_path, capsys):
     assert run(["curve", str(trace_file), *BLOCK, *outs]) == 6
 
 
-NOT_HERE = "not for this curve"
-ALONE = "has --capacity, --block-size and --format only"
-
-
-@pytest.mark.parametrize(
-    ("options", "line"),
-    [
-        ("", ""),
-        ("--memory 1GiB", ""),
-        ("--memory 1GiB --block-size 8", ""),
-        ("--memory 1GiB --block-size 4", f"--memory: {NOT_HERE}"),
-        ("--memory 1GiB --sample 0.5", f"--memory: {NOT_HERE}"),
-        ("--memory 1GiB --by-session", f"--memory: {NOT_HERE}"),
-        ("--memory 1GiB --order root", f"--memory: {NOT_HERE}"),
-        ("--memory 1GiB --policy lfu", f"--memory: {NOT_HERE}"),
-        ("--sample 32768", ""),
-        ("--sample 32768 --block-size 4", f"--sample: {NOT_HERE}"),
-        ("--sample 32768 --order root", f"--sample: {NOT_HERE}; got 32,768 ids"),
-        ("--sample 32768 --by-session", f"--sample: {NOT_HERE}"),
-        ("--sample 0.5 --order root", "--order root: not known from a sample"),
-        ("--seed 3", "--seed: a seed has no effect without --sample; got 3"),
-        ("--seed 0", "--seed: a seed has no effect"),
-        ("--seed 3 --sample 0.5", ""),
-        ("--seed 3 --memory 1GiB", ""),
-        ("--model gpt-oss-20b --capacity 1GiB", ""),
-        ("--model gpt-oss-20b --capacity 1GiB --policy lfu", ALONE),
-        ("--model gpt-oss-20b --capacity 1GiB --given 4", ALONE),
-        ("--model gpt-oss-20b --capacity 1GiB --by-session", ALONE),
-        ("--model gpt-oss-20b --capacity 1GiB --every-capacity", ALONE),
-        ("--model gpt-oss-20b --capacity 1GiB --sample 0.5", ALONE),
-        ("--model gpt-oss-20b --capacity 1GiB --order root", ALONE),
-        ("--model gpt-oss-20b --capacity 1GiB --last-partial keep", ALONE),
-        ("--model gpt-oss-20b --capacity 1GiB --outputs all", ALONE),
-        ("--model gpt-oss-20b --capacity 1GiB --outputs computed", ""),
-    ],
-)
-def test_options_of_the_verb_that_exclude_each_other(tmp_path, capsys, options, line):
-    path = tmp_path / "t.jsonl"
-    rows = [
-        {"timestamp": n, "input_length": 32, "output_length": 2, "hash_ids": [0, 1 + n % 3, 4 + n % 5, 9 + n]}
-        for n in range(40)
-    ]
-    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
-    size = [] if "--model" in options else ["--trace-block-size", "8"]
-    code = run(["curve", str(path), *size, *options.split()])
-    said = " ".join(capsys.readouterr().err.split())
-    assert (code == 0, line in said) == (line == "", True), said
-
-
 @pytest.mark.parametrize(
     ("answers", "blocks"), [([3, 0], (9 + 3) + (4 + 1)), ([0, 0], 9 + 1 + 4 + 1), ([90, 1], None)]
 )

@@ -116,14 +116,6 @@ def test_memory_chooses_the_exact_curve_or_a_sample(tmp_path, capsys, monkeypatc
         assert capsys.readouterr().out == chosen.out
 
 
-@pytest.mark.parametrize("others", [["--memory", "1MiB"], ["--memory", "1GiB", "--policy", "lfu"]])
-def test_memory_is_refused_where_it_has_no_bound(tmp_path, capsys, others):
-    path = tmp_path / "t.jsonl"
-    path.write_text(LINE % "[0, 1, 2, 3]")
-    assert run(["curve", str(path), *others]) == 2
-    assert "--memory: " in capsys.readouterr().err
-
-
 def test_a_sample_for_a_memory_is_halved_until_it_fits(tmp_path, capsys, monkeypatch):
     source, path = tmp_path / "t.jsonl", str(tmp_path / "t.parquet")
     rows = [list(range(k % 1_500 * 100, k % 1_500 * 100 + 100)) for k in range(2_000)]
@@ -168,3 +160,5 @@ def test_a_sample_of_fixed_size_is_exact_where_all_fits(tmp_path, capsys):
     for others in (["--sample", "32767"], ["--sample", "40000", "--policy", "lfu"]):
         assert run([*asked, *others]) == 2
         assert "--sample: " in capsys.readouterr().err
+    assert run([*asked, "--sample", "0.5", "--order", "root"]) == 2
+    assert "--order root: not known from a sample" in capsys.readouterr().err
