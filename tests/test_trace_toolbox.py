@@ -14,7 +14,6 @@ import pytest
 from examples import examples
 from hypothesis import HealthCheck, given
 from hypothesis import strategies as st
-from kvcache_sim.cli import main
 from kvcache_sim.cli.trace.options import save
 from kvcache_sim.errors import InvariantError, TraceError, UsageError
 from kvcache_sim.workload.readers import ReadSettings, read_report, read_trace
@@ -322,14 +321,6 @@ def test_the_command_line(tmp_path):
     assert f"{path}:2:13: unterminated JSON" in done.stdout
     assert kvsim("head", path, "-o", tmp_path / "bad.jsonl").returncode == 3
     assert sorted(p.name for p in tmp_path.iterdir()) == ["out.jsonl.gz", "t.jsonl"]  # nothing half-written
-
-
-@pytest.mark.parametrize(
-    ("traces", "said"), [(["-", "-"], "standard input can be read once"), (["no", "-"], "not found")]
-)
-def test_standard_input_is_merged_once(tmp_path, capsys, traces, said):
-    assert main.run(["trace", "merge", *traces, "-o", str(tmp_path / "m.jsonl")]) != 0
-    assert said in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("windowed", [False, True])
