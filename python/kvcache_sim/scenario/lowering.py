@@ -81,6 +81,8 @@ def lower(
         _step_time_kind(replica, launches[index], model, index) for index, replica in enumerate(replicas)
     ]
     for index, (replica, kind) in enumerate(zip(replicas, kinds, strict=True)):
+        if replica.scheduler == "sglang":
+            _refuse_less_than_a_page(replica, cache, tree, index)
         if kind not in step_times:
             path = own_path(tree, index, ("replica", "step_time"))
             own = partial(_step_time, replica, launches[index], partial(_served, model, index))
@@ -116,6 +118,18 @@ def lower(
         models=None if model.models is None else models_settings(model.models),
         seed=model.seed,
     )
+
+
+def _refuse_less_than_a_page(replica: ReplicaSection, cache: CacheSettings, tree: Tree, index: int) -> None:
+    """Raise UsageError if no chunk fits the budget: SGLang's end with a page, and it refuses to start."""
+    if replica.max_num_batched_tokens < cache.block_size_tokens:
+        raise UsageError(
+            "max_num_batched_tokens is below a page of SGLang's tree",
+            where=tree.location(own_path(tree, index, ("replica", "max_num_batched_tokens"))),
+            got=str(replica.max_num_batched_tokens),
+            expected=f"at least {cache.block_size_tokens} tokens",
+            hint="set a smaller cache.block_size",
+        )
 
 
 def with_host(replica: ReplicaSection) -> ReplicaSection:
