@@ -15,6 +15,8 @@ from hypothesis import strategies as st
 from kvcache_sim.errors import UsageError
 from kvcache_sim.metrics.request_rule import PRIORITY, Condition, parse_request_rule, trace_fields
 from kvcache_sim.rng import stream
+from kvcache_sim.scenario.load import load_scenario
+from kvcache_sim.sweeps.simulation import _RequestsKey
 from kvcache_sim.sweeps.space import MAX_CELLS, Choice, Space, interval
 
 COMPARE = {
@@ -189,3 +191,19 @@ def test_the_bounds_of_a_draw(low, high, scale, line):
 def test_the_values_of_an_interval_at_its_quarters(low, high, scale, values):
     drawn = interval(low, high, scale, "a")
     assert [drawn.value(share) for share in (0.0, 0.25, 0.5, 1.0)] == values
+
+
+def test_cells_share_requests_that_their_settings_leave_the_same(tmp_path):
+    """A seed draws a generator's requests and none of a file's; blocks and tiers may change either."""
+    trace = tmp_path / "t.jsonl"
+    trace.write_text('{"timestamp": 0, "input_length": 100, "output_length": 5, "hash_ids": [1]}\n')
+
+    def key(own, *changes):
+        return _RequestsKey(load_scenario(None, [*own, *changes], trace if not own else None))
+
+    drawn = ("workload.kind=diverse", "workload.requests=3")
+    for own, seed_matters in (((), False), (drawn, True)):
+        first = key(own)
+        assert first == key(own, "replica.max_num_seqs=7")
+        assert (first == key(own, "seed=9")) is not seed_matters
+        assert first != key(own, "tiers.gpu.capacity=77 blocks")

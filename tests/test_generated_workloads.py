@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import itertools
 import json
 from dataclasses import fields, replace
 from types import SimpleNamespace
@@ -241,6 +242,20 @@ def test_output_lengths_stay_within_their_bounds(low, span, seed, kind):
     )
     assert trace.output_tokens.min() >= low
     assert trace.output_tokens.max() <= low + span
+
+
+@pytest.mark.parametrize("seed", [1, 2, 3])
+def test_a_first_turn_has_no_history_and_later_ones_have_that_of_their_session(seed):
+    """Of agents and of what they start: those begin with the agent's prompt, and it is not their own history."""
+    trace = small("agentic", seed=seed)
+    assert len(set(trace.session.tolist())) > 20
+    for session in set(trace.session.tolist()):
+        rows = conversation(trace, session)
+        rows.sort(key=lambda row: trace.turn[row])
+        assert [trace.history_tokens[row] > 0 for row in rows] == [trace.turn[row] > 0 for row in rows]
+        for before, after in itertools.pairwise(rows):
+            held = trace.input_tokens[before] + trace.output_tokens[before]
+            assert trace.history_tokens[after] == held < trace.input_tokens[after]
 
 
 def test_rows_chosen_anew_still_wait_for_the_same_requests():

@@ -246,6 +246,15 @@ def test_a_model_is_read_as_it_was_written(name, changes):
     assert parse_model(tomllib.loads(model_text(model)), name, "here") == model
 
 
+@pytest.mark.parametrize("weights", [{"atention": "bf16"}, {"experts": 8}, {"experts": "bf17"}])
+def test_formats_of_weights_are_refused_by_name(weights):
+    table = tomllib.loads(model_text(load_model("qwen3-8b"))) | {"weights": weights}
+    with pytest.raises(
+        UsageError, match=next(str(key if key == "atention" else own) for key, own in weights.items())
+    ):
+        parse_model(table, "mine", "here")
+
+
 def test_a_server_has_its_scenario_without_its_requests(tmp_path):
     """Block ids of arrivals are of the cache's blocks, whatever the file's trace has."""
     arrivals, file = tmp_path / "arrivals.jsonl", tmp_path / "s.yaml"
