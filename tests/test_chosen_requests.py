@@ -204,6 +204,6 @@ def test_cells_share_requests_that_their_settings_leave_the_same(tmp_path):
     drawn = ("workload.kind=diverse", "workload.requests=3")
     for own, seed_matters in (((), False), (drawn, True)):
         first = key(own)
-        assert first == key(own, "replica.max_num_seqs=7")
+        assert first == key(own, "replica.step_overhead=1ms")
         assert (first == key(own, "seed=9")) is not seed_matters
         assert first != key(own, "tiers.gpu.capacity=77 blocks")
