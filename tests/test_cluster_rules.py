@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from kvcache_sim.engine import BOUNDARY, Engine
 from kvcache_sim.errors import UsageError
 from kvcache_sim.serving.cluster import Cluster
+from kvcache_sim.serving.router.contract import RouterView
 from kvcache_sim.serving.sequence import Status
 from kvcache_sim.workload.trace import OPEN_LOOP, Trace
 
@@ -328,3 +329,10 @@ def test_an_instant_run_goes_through_its_requests_in_file_order():
         (7, 2),
         (9, 3),
     ]
+
+
+def test_a_router_sees_what_a_prompt_lacks_on_each_machine():
+    """Whole blocks are found, so more tokens may be than a prompt has."""
+    view = SimpleNamespace(block_size_tokens=16)
+    arrival = SimpleNamespace(prompt_num_tokens=40)
+    assert RouterView.new_prefill_tokens(view, arrival, [0, 1, 2, 3, 4]) == [40, 24, 8, 0, 0]

@@ -14,6 +14,7 @@ from kvcache_sim.policies.plugins.contract import PolicyViolation, violation
 from kvcache_sim.policies.plugins.hosted import HostedOrder, HostedPriority, function_alone
 from kvcache_sim.policies.plugins.priority import PriorityPolicy, reads_second_argument
 from kvcache_sim.policies.plugins.stand_ins import BlockStatus, stand_ins
+from kvcache_sim.policies.plugins.template import skeleton
 from kvcache_sim.policies.plugins.uses import PluginUse, WatchedCalls, begin_uses, note_use, summed
 from kvcache_sim.policies.plugins.views import BlockRecord, TierView
 
@@ -255,3 +256,10 @@ def test_a_function_that_cannot_be_compared_is_a_broken_contract():
     cases = {plain: False, timed: True, len: True, (lambda b: b): False}
     assert {own: reads_second_argument(own) for own in cases} == cases
     assert reads_second_argument(lambda b, now: [now for _ in b])
+
+
+@pytest.mark.parametrize("name", ["", "1x", "-a", "_a", "a b", "a.b", "x" * 41])
+def test_a_new_policy_has_a_plain_name(name):
+    with pytest.raises(UsageError, match="not a name for a policy"):
+        skeleton(name)
+    assert skeleton("My_own-2").class_name == "MyOwn2"

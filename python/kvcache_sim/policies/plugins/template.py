@@ -92,7 +92,7 @@ class Skeleton:
 def skeleton(name: str) -> Skeleton:
     """Return the files of a new policy; raises ``UsageError`` for an invalid name."""
     words = re.findall(r"[a-z0-9]+", name.lower())
-    if not re.fullmatch(r"[A-Za-z][A-Za-z0-9_-]{0,39}", name) or not words:
+    if not re.fullmatch(r"[A-Za-z][A-Za-z0-9_-]{0,39}", name):
         raise UsageError(
             "not a name for a policy", where="NAME", got=repr(name), expected="such as two-queue"
         )
