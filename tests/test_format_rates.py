@@ -42,18 +42,12 @@ def measured(gpu: str, dtype: str) -> tuple[ExpertRows, np.ndarray]:
     """
     release = "0.14.0" if gpu == "a100" else "0.24.0"
     path = installed_folder() / "systems/data" / GPUS[gpu] / "moe/vllm" / release / "moe_perf.parquet"
-    table = pq.read_table(path).to_pydict()
     even = "power_law_1.01" if gpu == "a100" else "balanced"
-    kept = [
-        i
-        for i, of in enumerate(
-            zip(table["moe_dtype"], table["moe_ep_size"], table["distribution"], strict=True)
-        )
-        if of == (FORMATS[dtype][0], 1, even)
-    ]
-    names = ("num_tokens", "hidden_size", "inter_size", "topk", "num_experts", "moe_tp_size", "latency")
+    only = {"moe_dtype": FORMATS[dtype][0], "moe_ep_size": 1, "distribution": even}
+    names = ["num_tokens", "hidden_size", "inter_size", "topk", "num_experts", "moe_tp_size", "latency"]
+    table = pq.read_table(path, columns=names, filters=[(key, "=", own) for key, own in only.items()])
     tokens, hidden, inter, active, experts, tp, ms = (
-        np.array([table[k][i] for i in kept], float) for k in names
+        column.to_numpy().astype(float) for column in table.columns
     )
     needed = np.minimum(experts, tokens * active)
     if gpu == "a100":

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -12,6 +13,25 @@ from kvcache_sim.model.catalog import check_keys
 from kvcache_sim.values import Value
 
 Times = NDArray[np.float64]
+
+
+def smooth_maximum(a: Times, b: Times, exponent: float) -> Times:
+    """Return ``(a^p + b^p)^1/p``: the sum at an exponent of 1, the maximum at a large one."""
+    return np.asarray((a**exponent + b**exponent) ** (1 / exponent), np.float64)
+
+
+def refuse_small(rates: Mapping[str, Any], where: str) -> None:
+    """Raise UsageError, naming ``where``, for the first number among ``rates`` that is too small.
+
+    That is an exponent below 1, a time or a factor of moved bytes below 0, or another share or factor that
+    is not above 0.
+    """
+    for key, value in rates.items():
+        if not isinstance(value, (int, float)):
+            continue
+        least = 1 if key == "exponent" else 0
+        if value < least or (value == 0 and not key.endswith(("_us", "io"))):
+            raise UsageError(f"{key} is too small", where=where, got=str(value))
 
 
 class GemmRates(Value):
@@ -30,8 +50,7 @@ class GemmRates(Value):
 
     def joined_ms(self, read_ms: Times, compute_ms: Times) -> Times:
         """Return the ms of GEMMs that at peak rates read and compute for these ms, without ``gemm_us``."""
-        p = self.exponent
-        return np.asarray(((read_ms / self.weights) ** p + (compute_ms / self.compute) ** p) ** (1 / p))
+        return smooth_maximum(read_ms / self.weights, compute_ms / self.compute, self.exponent)
 
 
 class ExpertRates(Value):
@@ -50,8 +69,8 @@ class ExpertRates(Value):
 
     def layer_ms(self, read_ms: Times, compute_ms: Times, moved_ms: Times) -> Times:
         """Return the ms of a layer whose experts at peak rates read, compute and move values for these ms."""
-        p, computed_ms = self.exponent, compute_ms / self.compute + self.io * moved_ms
-        joined_ms = ((read_ms / self.weights) ** p + computed_ms**p) ** (1 / p)
+        computed_ms = compute_ms / self.compute + self.io * moved_ms
+        joined_ms = smooth_maximum(read_ms / self.weights, computed_ms, self.exponent)
         return np.asarray(self.fixed_us / 1e3 + joined_ms, np.float64)
 
 
@@ -106,6 +125,5 @@ def _rows(table: dict[str, Any], kind: type[Value], formats: tuple[str, ...], wh
         for key in numbers:
             if key not in row:
                 raise UsageError(f"no {key}", where=f"{where} {dtype}")
-            if row[key] < (key == "exponent") or (row[key] == 0 and key in ("weights", "compute")):
-                raise UsageError(f"{key} is too small", where=f"{where} {dtype}", got=str(row[key]))
+        refuse_small(row, f"{where} {dtype}")
     return tuple([kind(dtype, **row) for dtype, row in rows.items()])

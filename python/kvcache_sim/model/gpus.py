@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from kvcache_sim.errors import UsageError
 from kvcache_sim.model.catalog import check_keys, entry_names, read_entry, read_toml
-from kvcache_sim.model.format_rates import FormatRates, format_rates
+from kvcache_sim.model.format_rates import FormatRates, format_rates, refuse_small, smooth_maximum
 from kvcache_sim.values import Value
 
 
@@ -54,9 +54,8 @@ class KernelRates(Value):
 
     def joined_ms(self, read_ms: NDArray[np.float64], compute_ms: NDArray[np.float64]) -> NDArray[np.float64]:
         """Return the ms of GEMMs that at peak rates read for ``read_ms`` and compute for ``compute_ms``."""
-        p = self.exponent
-        read, compute = read_ms / self.weights_efficiency, compute_ms / self.compute_efficiency
-        return np.asarray((read**p + compute**p) ** (1 / p), np.float64)
+        read_ms, compute_ms = read_ms / self.weights_efficiency, compute_ms / self.compute_efficiency
+        return smooth_maximum(read_ms, compute_ms, self.exponent)
 
 
 #: For GPUs without measured kernels: the medians of the seven measured ones.
@@ -85,20 +84,12 @@ def kernel_rates(table: dict[str, Any] | None, where: str) -> KernelRates:
         return UNMEASURED
     number: dict[str, type | tuple[type, ...]] = dict.fromkeys(KernelRates.__struct_fields__, (int, float))
     check_keys(table, number | {"source": str, "mixed_kv_range": list}, where)
-    for key, value in table.items():
-        if isinstance(value, (int, float)) and not _allowed(key, value):
-            raise UsageError(f"{key} is too small", where=where, got=str(value))
+    refuse_small(table, where)
     limits = table.get("mixed_kv_range", list(UNMEASURED.mixed_kv_range))
     numbers = all(isinstance(limit, (int, float)) for limit in limits)
     if not numbers or len(limits) != 2 or not 0 < limits[0] <= limits[1]:
         raise UsageError("not a range", where=where, got=f"mixed_kv_range = {limits}", expected="[low, high]")
     return replace(UNMEASURED, **{**table, "mixed_kv_range": (float(limits[0]), float(limits[1]))})
-
-
-def _allowed(key: str, value: float) -> bool:
-    if key == "exponent":
-        return value >= 1
-    return value >= 0 if key.endswith(("_us", "_io")) else value > 0
 
 
 #: ``sustained_compute`` of GPUs without rows: the H100's.
