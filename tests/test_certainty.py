@@ -35,6 +35,7 @@ from kvcache_sim.model.stated_errors import Factors
 from kvcache_sim.report import certainty
 from kvcache_sim.report.sensitivity.assumption import Assumption
 from kvcache_sim.report.sensitivity.together import loading_share, together
+from shared_files import ROOT
 from support.sensitivity_runs import SET
 
 ENDS = ("model_low", "model_high", "requests_low", "requests_high")
@@ -316,6 +317,15 @@ def test_a_terminal_has_the_intervals_unasked(folder, certain, form):
         assert lines[0] in printed
         assert "(requests " not in printed
         assert f"intervals: kvsim explain {folder / 'tty'} --sensitivity" in printed
+
+
+def test_the_readme_shows_what_the_first_run_prints(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    printed = on_a_terminal(["simulate", "-c", "preset:quickstart"]).splitlines()
+    block = (ROOT / "README.md").read_text().split("`make demo` prints:\n\n```\n")[1].split("\n```")[0]
+    shown = [line for line in block.splitlines() if not line.startswith("took ")]
+    assert len(shown) == 32
+    assert [line for line in shown if line not in printed] == []
 
 
 @pytest.mark.parametrize("form", ["table", "brief", "json"])
