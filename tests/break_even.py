@@ -1,7 +1,5 @@
 """The break-even length of fetching against recomputing, in closed form."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 

@@ -1,7 +1,5 @@
 """A real headless browser for tests: the system's chromium, driven offline."""
 
-from __future__ import annotations
-
 import functools
 import http.server
 import shutil

@@ -1,7 +1,5 @@
 """Outcome of a call to a store: its answer, or the line of its refusal."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from kvcache_sim.errors import StoreError

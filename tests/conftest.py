@@ -1,7 +1,5 @@
 """The profile of the property tests, the seed of new examples, and what the processes of tests inherit."""
 
-from __future__ import annotations
-
 import os
 import secrets
 import signal

@@ -1,7 +1,5 @@
 """The tables of ``docs/data``, from which the site makes its appendix of measured errors."""
 
-from __future__ import annotations
-
 import re
 import sys
 from pathlib import Path

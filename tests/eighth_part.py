@@ -1,7 +1,5 @@
 """kvsim with an eighth part of TTFT: one row more in the table, then the command line as it is."""
 
-from __future__ import annotations
-
 import sys
 
 from kvcache_sim.metrics.ttft_parts import ROWS, TtftPart

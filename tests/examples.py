@@ -4,8 +4,6 @@
 report names the seed that tries the same ones again.
 """
 
-from __future__ import annotations
-
 import os
 from typing import Any
 

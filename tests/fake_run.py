@@ -1,7 +1,5 @@
 """A finished run made up in a moment: plausible columns whose parts sum, written as a run directory."""
 
-from __future__ import annotations
-
 import hashlib
 from pathlib import Path
 

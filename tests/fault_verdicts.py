@@ -1,7 +1,5 @@
 """Verdicts on planted faults, kept between runs with a digest of their inputs, and a table of changes."""
 
-from __future__ import annotations
-
 import ast
 import hashlib
 import json

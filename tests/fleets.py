@@ -1,8 +1,6 @@
 """Random fleets for routers: machines without engines, with ties, idle machines, and prompts that share
 prefixes."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass, field
 from types import SimpleNamespace
 

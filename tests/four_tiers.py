@@ -1,7 +1,5 @@
 """kvsim with a fourth tier: one row more in the table, then the command line as it is."""
 
-from __future__ import annotations
-
 import sys
 
 from kvcache_sim.tier_table import ROWS, Tier

@@ -1,7 +1,5 @@
 """Examples of every verb's help, by verb."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator
 

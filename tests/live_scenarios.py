@@ -1,7 +1,5 @@
 """Random live runs: a scenario, and what clients do to it, from one seed; what came out of each."""
 
-from __future__ import annotations
-
 import json
 import random
 from dataclasses import replace

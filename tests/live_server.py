@@ -1,7 +1,5 @@
 """A `kvsim serve` of a test's own: started on a free loopback port, stopped and read back."""
 
-from __future__ import annotations
-
 import contextlib
 import json
 import os

@@ -3,8 +3,6 @@
 Source: guides/tiered-prefix-cache/cpu of github.com/llm-d/llm-d (README and manifests/inferencepool/values.yaml).
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 import kvcache_sim as kv

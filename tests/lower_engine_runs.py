@@ -1,7 +1,5 @@
 """Clusters with an engine's own lower tiers, and checks of their runs: loads take the time of their channels."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 from kvcache_sim.cache.settings import TierSettings

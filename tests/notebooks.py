@@ -1,7 +1,5 @@
 """Runs the notebooks of ``docs/`` without Jupyter: ``python tests/notebooks.py`` writes their outputs anew."""
 
-from __future__ import annotations
-
 import ast
 import contextlib
 import io

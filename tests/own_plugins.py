@@ -6,8 +6,6 @@ was
 last emptied: two runs that call plug-ins alike leave the same.
 """
 
-from __future__ import annotations
-
 import random
 from typing import Any
 

@@ -5,8 +5,6 @@ prompt has blocks, the last partial one included. A row is then its time, its tw
 is not new; four columns of small numbers compress well.
 """
 
-from __future__ import annotations
-
 import json
 import lzma
 

@@ -3,8 +3,6 @@
 A block of ``sh`` that is followed by a block of ``text`` shows what its last command prints.
 """
 
-from __future__ import annotations
-
 import contextlib
 import hashlib
 import io

@@ -10,8 +10,6 @@ and share the file. ``--before`` prints each fault's verdict next to its verdict
 1: one survived; 2: a test file fails without any, or a fault does not build.
 """
 
-from __future__ import annotations
-
 import argparse
 import hashlib
 import os

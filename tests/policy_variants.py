@@ -1,7 +1,5 @@
 """Every eviction policy of the table as tests name it: a new row is in all of them at once."""
 
-from __future__ import annotations
-
 from kvcache_sim.policies.table import EVICTION_POLICIES
 
 #: The policies that mean something by themselves.

@@ -1,7 +1,5 @@
 """A small cluster of prefill and decode machines, for tests."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from functools import cache
 from itertools import pairwise

@@ -3,8 +3,6 @@
 The examples ask for three ids in 1,000 tokens, so an id has 400 tokens here (with 512 two would do).
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from types import EllipsisType
 

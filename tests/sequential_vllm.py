@@ -15,8 +15,6 @@ is, and
 what a request holds is given back when its last token has come (``EngineCore.step_with_batch_queue``).
 """
 
-from __future__ import annotations
-
 from collections import OrderedDict, deque
 from dataclasses import dataclass, field
 

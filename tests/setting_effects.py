@@ -1,7 +1,5 @@
 """The rows of ``setting_effects.toml``: for each key of a scenario what its values do, or why they are refused."""
 
-from __future__ import annotations
-
 import tomllib
 from collections.abc import Iterable, Iterator
 from pathlib import Path

@@ -1,8 +1,6 @@
 """kvsim with one router more: its file among the others, its row in the table, then the command line as it
 is."""
 
-from __future__ import annotations
-
 import sys
 from importlib.util import module_from_spec, spec_from_file_location
 from pathlib import Path

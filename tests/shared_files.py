@@ -4,8 +4,6 @@
 them; some of it compressed. What is too large lies in ``../shared`` only, and its tests are skipped without.
 """
 
-from __future__ import annotations
-
 import lzma
 import tempfile
 from functools import cache

@@ -1,7 +1,5 @@
 """Small traces for tests: from rows of ids, from random prefix trees, and the streams of an oracle."""
 
-from __future__ import annotations
-
 import numpy as np
 from hypothesis import strategies as st
 from kvcache_sim.workload.trace import Trace

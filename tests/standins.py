@@ -1,7 +1,5 @@
 """Small stand-ins for the files and runs that pages and help texts name."""
 
-from __future__ import annotations
-
 import contextlib
 import json
 import shutil

@@ -1,7 +1,5 @@
 """Cell functions that stand in for the simulator: quick, hungry, endless, deadly."""
 
-from __future__ import annotations
-
 import os
 import signal
 import time

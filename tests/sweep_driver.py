@@ -1,7 +1,5 @@
 """A small sweep as a process of its own, so that tests can kill it: DIRECTORY CELLS JOBS FUNCTION BASE."""
 
-from __future__ import annotations
-
 import sys
 from pathlib import Path
 

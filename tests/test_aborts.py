@@ -1,8 +1,6 @@
 """Requests aborted by their clients: they leave, their blocks are freed, and other requests are
 unaffected."""
 
-from __future__ import annotations
-
 import json
 from dataclasses import replace
 

@@ -1,7 +1,5 @@
 """The study of routers on agents: its rows are valid, its intervals closed forms, its tables have all rows."""
 
-from __future__ import annotations
-
 import json
 import math
 import sys

@@ -1,7 +1,5 @@
 """Agents: requests that wait for several others, tool calls between them, and the order of jobs."""
 
-from __future__ import annotations
-
 import json
 import os
 import random

@@ -5,8 +5,6 @@ Runs where `KVSIM_AIPERF` names its program, on a machine that does nothing else
 tests/test_aiperf.py``
 """
 
-from __future__ import annotations
-
 import json
 import os
 import random

@@ -1,7 +1,5 @@
 """AIPerf's traces of agents: dependencies, prompts and refusals, on small hand-written traces."""
 
-from __future__ import annotations
-
 import json
 import random
 

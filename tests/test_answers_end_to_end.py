@@ -1,7 +1,5 @@
 """Scenario files to answers: compare with replications, cost, reproduce, doctor."""
 
-from __future__ import annotations
-
 import json
 from importlib import metadata
 from importlib.resources import files

@@ -1,7 +1,5 @@
 """Block ids are integers of any size and sign: names alone, whose values change no result."""
 
-from __future__ import annotations
-
 import json
 
 import kvcache_sim

@@ -1,7 +1,5 @@
 """Docstrings and short forms of the Python API, one name at a time."""
 
-from __future__ import annotations
-
 import inspect
 import re
 from typing import Any

@@ -1,7 +1,5 @@
 """The Python interface by hand: how settings are laid over one another, what is a trace, where cells run."""
 
-from __future__ import annotations
-
 from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from types import SimpleNamespace

@@ -1,7 +1,5 @@
 """Operations and bytes of attention in a step, by kind, in closed form, and a roofline that follows them."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import pytest

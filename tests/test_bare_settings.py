@@ -1,7 +1,5 @@
 """A section given as a bare value in Python sets its main key, in every section that has one."""
 
-from __future__ import annotations
-
 import kvcache_sim as kv
 import pytest
 from kvcache_sim.api.settings import MAIN_KEYS

@@ -1,7 +1,5 @@
 """Each function of the quick benchmarks runs once, unmeasured: one that has stopped working is seen here."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys

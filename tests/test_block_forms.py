@@ -1,7 +1,5 @@
 """KV of another width below the GPU and on the wire: times on paper, and links that must be worth the same."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from pathlib import Path
 

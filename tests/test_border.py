@@ -4,8 +4,6 @@ Hypothesis calls keys, digests, token functions, batches, fleets and the stores 
 has the right type; a panic of the core would be no `Exception`, and fails the test.
 """
 
-from __future__ import annotations
-
 import inspect
 from collections.abc import Callable
 from types import SimpleNamespace

@@ -1,7 +1,5 @@
 """Fetch or recompute: the closed form, the plan that a policy sees, and the switch in whole runs."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from types import SimpleNamespace
 

@@ -1,7 +1,5 @@
 """``kvsim cachesim``: the oracle rows through the command line, its tables, and what it refuses."""
 
-from __future__ import annotations
-
 import csv
 import json
 

@@ -1,7 +1,5 @@
 """The parts that ``kvsim calibrate`` asks with its options, and the lines in which it prints their answers."""
 
-from __future__ import annotations
-
 import json
 from collections import Counter
 from types import SimpleNamespace

@@ -1,8 +1,6 @@
 """Step times from a log of requests alone: known sets are found again, and terms that a log cannot
 separate are named."""
 
-from __future__ import annotations
-
 import json
 from dataclasses import astuple
 from types import SimpleNamespace

@@ -1,7 +1,5 @@
 """Rules of calibration by hand and by small independent models, one module a test."""
 
-from __future__ import annotations
-
 import math
 import tomllib
 from dataclasses import replace

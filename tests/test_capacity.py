@@ -1,7 +1,5 @@
 """The highest rate that attains: the search against every step, known service times, and the verb's edges."""
 
-from __future__ import annotations
-
 import json
 import math
 import re

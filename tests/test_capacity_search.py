@@ -1,7 +1,5 @@
 """The numbers of machines and the splits into pools that a search for capacity adds: models, closed forms, exhaustion."""
 
-from __future__ import annotations
-
 import json
 import re
 from itertools import pairwise

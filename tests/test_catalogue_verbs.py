@@ -1,7 +1,5 @@
 """``kvsim models | gpus | step-times | channels``: list, show, new; and names that are not known."""
 
-from __future__ import annotations
-
 import json
 from dataclasses import replace
 from types import SimpleNamespace

@@ -1,7 +1,5 @@
 """Certainty of a run's figures: two intervals, the rule that combines errors, and the one printed form."""
 
-from __future__ import annotations
-
 import html
 import json
 import math

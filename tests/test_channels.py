@@ -1,7 +1,5 @@
 """Channels of the core and of the specification against closed forms: FIFO, fair, two hops, compute, M/D/1."""
 
-from __future__ import annotations
-
 from fractions import Fraction
 from itertools import pairwise
 

@@ -1,7 +1,5 @@
 """Rules that choose requests, and the rows of a sweep's space, against a model in a few lines."""
 
-from __future__ import annotations
-
 import itertools
 import math
 import operator

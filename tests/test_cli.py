@@ -1,7 +1,5 @@
 """The command line's promises: one line on stderr and a documented code, whatever goes wrong."""
 
-from __future__ import annotations
-
 import os
 import re
 import signal

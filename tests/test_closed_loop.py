@@ -1,7 +1,5 @@
 """A closed loop in step runs equals a step-by-step loop with a record per request, and closed forms."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 import numpy as np

@@ -6,8 +6,6 @@ here;
 no parameter that is a tuple of several of the project's classes; at most six parameters a function.
 """
 
-from __future__ import annotations
-
 import ast
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """A cluster of machines that serve each request for a given time: when requests arrive, and what is notified of their ends."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from types import SimpleNamespace
 

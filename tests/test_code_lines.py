@@ -1,7 +1,5 @@
 """The count of code lines leaves out blank lines, comments and docstrings, and nothing else."""
 
-from __future__ import annotations
-
 import sys
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Comparison: what differs is found, what does not is called chance, and thresholds decide the exit code."""
 
-from __future__ import annotations
-
 from contextlib import ExitStack
 from dataclasses import replace
 from types import SimpleNamespace

@@ -1,7 +1,5 @@
 """The figures, words and verdict of a comparison on numbers made by hand: each rule at its border."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from types import SimpleNamespace
 

@@ -1,7 +1,5 @@
 """The context of a model, from its configuration, and ``replica.max_model_len``, which defaults to it."""
 
-from __future__ import annotations
-
 import json
 import re
 

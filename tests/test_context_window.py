@@ -1,7 +1,5 @@
 """``replica.max_model_len``: prompts beyond it are rejected or lose history, answers end at it; cases by hand."""
 
-from __future__ import annotations
-
 import json
 import re
 from dataclasses import replace

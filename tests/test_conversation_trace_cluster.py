@@ -1,7 +1,5 @@
 """Reuse on the conversation trace against other simulators' published figures (issue of seed 001)."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

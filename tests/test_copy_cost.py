@@ -1,7 +1,5 @@
 """Copies to and from the gpu take time from the steps: by the piece, exactly, so that a cpu tier can lose."""
 
-from __future__ import annotations
-
 import json
 
 import kvcache_sim as kv

@@ -1,7 +1,5 @@
 """The site that ``make docs`` builds: strictly, each page in the navigation, pictures and links inside it there."""
 
-from __future__ import annotations
-
 import os
 import re
 import subprocess

@@ -1,8 +1,6 @@
 """Random scenarios by feature: each can be drawn; its runs agree with the specification, or with runs
 without lookahead."""
 
-from __future__ import annotations
-
 import os
 from itertools import count, islice
 

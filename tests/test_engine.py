@@ -1,7 +1,5 @@
 """The order of events, and the time before which nothing happens but machines' own work."""
 
-from __future__ import annotations
-
 from kvcache_sim.engine import ARRIVAL, BOUNDARY, TRANSFER, Engine
 
 

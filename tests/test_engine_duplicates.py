@@ -1,8 +1,6 @@
 """``replica.duplicate_prefill: wait`` over engines' own caches: a request with the same prompt waits for
 it, once."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

@@ -6,8 +6,6 @@ while nothing was evicted; which leaves go, the rows of SGLang's own classes jud
 (``test_engine_streams.py``). A session counts as a test only if the hard cases occurred in some run of it.
 """
 
-from __future__ import annotations
-
 from collections import Counter
 from typing import Any, ClassVar
 

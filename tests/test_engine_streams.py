@@ -1,7 +1,5 @@
 """Random streams that engines' own classes, from their wheels, were driven over: every figure of every row."""
 
-from __future__ import annotations
-
 import json
 import re
 

@@ -1,7 +1,5 @@
 """SGLang's default tree with HiCache, and LMCache's tiers: every row, capacities that hold, closed forms."""
 
-from __future__ import annotations
-
 import json
 from dataclasses import replace
 from functools import cache

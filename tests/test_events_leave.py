@@ -1,7 +1,5 @@
 """Events written during a run equal those that a run keeps in memory."""
 
-from __future__ import annotations
-
 import struct
 from collections import Counter
 from pathlib import Path

@@ -1,8 +1,6 @@
 """Every kind of page that kvsim writes, in a real browser: nothing overflows, and charts have distinct
 colours."""
 
-from __future__ import annotations
-
 import re
 from itertools import combinations
 from pathlib import Path

@@ -1,8 +1,6 @@
 """Each key of the schema by ``--set`` alone: it changes a figure in the expected direction, or says why it
 cannot."""
 
-from __future__ import annotations
-
 import dataclasses
 import functools
 import re

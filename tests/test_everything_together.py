@@ -3,8 +3,6 @@ prefetching, remote reads and eviction, on several machines. No crash, no broken
 the end; the core equals the specification, or, with routers that the specification lacks, its own run
 without lookahead."""
 
-from __future__ import annotations
-
 import numpy as np
 from examples import examples
 from hypothesis import HealthCheck, event, given

@@ -1,8 +1,6 @@
 """Eviction in batches: closed forms of simple streams, runs of core and specification, and what one block at
 once comes to."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from kvcache_sim import _core

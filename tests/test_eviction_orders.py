@@ -1,7 +1,5 @@
 """The core's replays of every eviction policy against the small models of ``support/eviction_orders.py``."""
 
-from __future__ import annotations
-
 from collections import Counter
 from dataclasses import replace
 

@@ -1,7 +1,5 @@
 """Engines' caches: every oracle row to the integer, small models and invariants on random workloads."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from functools import cache
 from types import SimpleNamespace

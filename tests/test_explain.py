@@ -1,7 +1,5 @@
 """``kvsim explain``: the sentences on the hit rate, reuse, single requests, and the command."""
 
-from __future__ import annotations
-
 import json
 import re
 from dataclasses import replace

@@ -1,7 +1,5 @@
 """``kvsim explain --session``, ``--prefixes`` and ``--request``: seed 000's structures of a finished run, and moments."""
 
-from __future__ import annotations
-
 import json
 import statistics
 from types import SimpleNamespace

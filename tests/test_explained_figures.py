@@ -1,7 +1,5 @@
 """Each sentence of ``explain`` at its threshold, figure by figure, on columns made by hand."""
 
-from __future__ import annotations
-
 from types import SimpleNamespace
 
 import numpy as np

@@ -1,8 +1,6 @@
 """Adapters, salts and images in a block's key: requests that differ never share, equal ones share as
 before."""
 
-from __future__ import annotations
-
 import json
 from collections import defaultdict
 from dataclasses import replace

@@ -1,7 +1,5 @@
 """Figures that one function computes, by closed forms on a few rows."""
 
-from __future__ import annotations
-
 import math
 from dataclasses import replace
 from types import SimpleNamespace

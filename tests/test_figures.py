@@ -1,8 +1,6 @@
 """Every figure of ``summary.json`` has a definition in its table, and the page that the site makes has all of
 them."""
 
-from __future__ import annotations
-
 import json
 import sys
 import tempfile

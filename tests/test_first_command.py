@@ -1,8 +1,6 @@
 """First commands of a new user: every format without a setting, reported lengths and blocks, varied
 presets."""
 
-from __future__ import annotations
-
 import json
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Machines that come and go: random plans, known service times, drains, what is refused."""
 
-from __future__ import annotations
-
 import itertools
 import json
 import os

@@ -1,7 +1,5 @@
 """Fleets that grow and shrink by a policy: the rules, known times and machine-seconds, caches emptied."""
 
-from __future__ import annotations
-
 import json
 import math
 import os

@@ -1,7 +1,5 @@
 """Imports go down only: a package may import itself and the packages of lower layers."""
 
-from __future__ import annotations
-
 import ast
 from graphlib import CycleError, TopologicalSorter
 from pathlib import Path

@@ -1,8 +1,6 @@
 """A tier is a row of the table: a machine of gpu, cpu, disk and object, end to end; and no name stands
 elsewhere."""
 
-from __future__ import annotations
-
 import ast
 import gzip
 import json

@@ -1,7 +1,5 @@
 """Requests that arrive in batches: the core routes, queues and hands over as with an event for each."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import pytest

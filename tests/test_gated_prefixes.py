@@ -3,8 +3,6 @@
 Seed 000, 3.4; semantics 6. ``test_seed_000_narrated`` has the rule by hand.
 """
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import numpy as np

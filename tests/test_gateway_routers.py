@@ -6,8 +6,6 @@ among
 equals the choice has to be one of them, and all of them have to come up.
 """
 
-from __future__ import annotations
-
 import math
 from collections import Counter
 

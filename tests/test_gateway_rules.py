@@ -1,7 +1,5 @@
 """Dynamo's and llm-d's rules of 2026: cases worked by hand (``routers.md`` 8), and small models on random fleets."""
 
-from __future__ import annotations
-
 import math
 import statistics
 from collections import Counter

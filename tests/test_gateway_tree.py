@@ -1,8 +1,6 @@
 """The gateway's tree against a tree without edges: a table of the machines that were sent each whole
 prefix."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from fleets import ID_TOKENS, Fleet

@@ -1,7 +1,5 @@
 """Generated workloads, held against closed forms on an unbounded cache; ``test_seed_000_workloads.py`` runs them."""
 
-from __future__ import annotations
-
 import io
 import itertools
 import json

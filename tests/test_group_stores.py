@@ -1,8 +1,6 @@
 """Timed runs over several KV cache groups: the manager's integers, invariants, closed forms, one-line
 refusals."""
 
-from __future__ import annotations
-
 import json
 import subprocess
 import sys

@@ -1,8 +1,6 @@
 """Hand-overs between prefill and decode machines: closed forms, rules, and agreement of core and
 specification."""
 
-from __future__ import annotations
-
 import math
 from dataclasses import replace
 from fractions import Fraction

@@ -1,7 +1,5 @@
 """Hand-overs decided per request: hand-worked cases of each rule, and clusters that must come out the same."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from pathlib import Path
 

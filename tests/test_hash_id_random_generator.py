@@ -3,8 +3,6 @@
 The pinned integers were computed with AIPerf 0.13 and with the document's formula (golden vectors).
 """
 
-from __future__ import annotations
-
 import hashlib
 import multiprocessing
 import os

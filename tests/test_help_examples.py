@@ -1,7 +1,5 @@
 """Every example in the help of every verb runs outside the checkout, and so does every command printed next."""
 
-from __future__ import annotations
-
 import contextlib
 import gzip
 import json

@@ -1,7 +1,5 @@
 """``kvsim help metrics`` and ``glossary`` say every figure and word; shells complete verbs and options."""
 
-from __future__ import annotations
-
 import shutil
 import subprocess
 

@@ -1,8 +1,6 @@
 """``tiers.cpu.semantics: hicache``: SGLang's default tree with HiCache's host tier, in runs with and without
 time."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 from examples import examples

@@ -1,7 +1,5 @@
 """A storage below HiCache's host in timed runs: what waits comes from it, by SGLang's stop policies."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from types import SimpleNamespace
 

@@ -7,8 +7,6 @@ own classes judge (``test_engine_streams.py``), through the runs of ``test_hicac
 ``test_hicache_storage.py``.
 """
 
-from __future__ import annotations
-
 from collections import Counter
 from random import Random
 from typing import Any, ClassVar

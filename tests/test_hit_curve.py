@@ -1,7 +1,5 @@
 """The one-pass curve against replays at each capacity, and what is read off it."""
 
-from __future__ import annotations
-
 import json
 import random
 import re

@@ -1,7 +1,5 @@
 """SGLang's hits per token (pull request 30300): its order by hand, and the sign of its claim on mixed traffic."""
 
-from __future__ import annotations
-
 import json
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Names, closed standard files and failures that no message of a verb covers: one line and an exit code."""
 
-from __future__ import annotations
-
 import gzip
 import json
 import os

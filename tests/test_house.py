@@ -1,7 +1,5 @@
 """Rules of the code base: files of one idea, and packages whose docstring describes each of their files."""
 
-from __future__ import annotations
-
 import ast
 import re
 from pathlib import Path

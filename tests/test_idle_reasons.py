@@ -3,8 +3,6 @@
 Drawn settings; what is found is compared with tables of (setting, condition), one row a reason.
 """
 
-from __future__ import annotations
-
 import random
 from contextlib import nullcontext
 from types import SimpleNamespace as Any

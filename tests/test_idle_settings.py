@@ -5,8 +5,6 @@ refusal's settings
 make a cell that cannot use it and the change's one that does.
 """
 
-from __future__ import annotations
-
 import random
 from types import SimpleNamespace
 

@@ -1,7 +1,5 @@
 """Values of imported logs one by one: lines, dates, counts, events and messages, each at the borders of its type."""
 
-from __future__ import annotations
-
 import json
 from hashlib import blake2b
 from zlib import crc32

@@ -7,8 +7,6 @@ two
 copies of the last block where a tree keeps one.
 """
 
-from __future__ import annotations
-
 import hashlib
 import json
 from collections import OrderedDict

@@ -1,7 +1,5 @@
 """The numbered invariants of docs/invariants.md that a run's own tables show: each is raised, each is held."""
 
-from __future__ import annotations
-
 from types import SimpleNamespace
 
 import numpy as np

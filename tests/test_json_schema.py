@@ -1,7 +1,5 @@
 """``kvsim help schema``: every key is in it, and it takes the scenarios that we take."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 

@@ -1,8 +1,6 @@
 """A key that a section does not have leads to the one that was meant: an engine's word, or another section's
 key."""
 
-from __future__ import annotations
-
 import pytest
 from kvcache_sim.errors import UsageError
 from kvcache_sim.scenario.key_list import key_lines

@@ -1,8 +1,6 @@
 """KV capacity from memory: by rule, against logs of real engines; every row is in
 docs/data/kv-capacity-logs.toml."""
 
-from __future__ import annotations
-
 import csv
 import tomllib
 from dataclasses import replace

@@ -1,8 +1,6 @@
 """KV events: vLLM's hashes and bytes, a socket's frames and replays, and indexers that end with what the
 caches hold."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 import logging

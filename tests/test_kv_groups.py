@@ -1,7 +1,5 @@
 """vLLM's KV cache groups: every oracle row, closed forms; ``test_engine_streams.py`` has random streams."""
 
-from __future__ import annotations
-
 import json
 from dataclasses import replace
 from itertools import pairwise

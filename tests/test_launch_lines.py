@@ -1,7 +1,5 @@
 """Engines' launch lines become scenarios that run, and scenarios launch lines."""
 
-from __future__ import annotations
-
 import re
 import shlex
 from types import SimpleNamespace

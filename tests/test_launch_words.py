@@ -1,8 +1,6 @@
 """Launch lines word by word: what a scenario's line says and leaves out, and how a line's words belong
 together."""
 
-from __future__ import annotations
-
 import kvcache_sim as kv
 import pytest
 from kvcache_sim.scenario.launch.drafts import drafts_of, flags_of_drafts

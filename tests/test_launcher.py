@@ -1,7 +1,5 @@
 """The command with another distribution of the same import name installed: both orders, and its removal."""
 
-from __future__ import annotations
-
 import os
 import shutil
 import subprocess

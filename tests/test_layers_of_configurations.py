@@ -1,7 +1,5 @@
 """Each layer that a reader of a Hugging Face configuration returns, written out by hand."""
 
-from __future__ import annotations
-
 import json
 from dataclasses import replace
 

@@ -1,8 +1,6 @@
 """Inputs beyond a limit are refused in one line: quantities, the clock, memory, names and paths that
 cannot exist."""
 
-from __future__ import annotations
-
 import gzip
 import json
 import os

@@ -1,7 +1,5 @@
 """The fleet behind `kvsim serve` and its answers, without sockets: when tokens come, and slow clients."""
 
-from __future__ import annotations
-
 import asyncio
 import gc
 import io

@@ -1,7 +1,5 @@
 """The figures of `/metrics` and of lags by closed forms: one request, its times between tokens, and the clock."""
 
-from __future__ import annotations
-
 import re
 from collections import defaultdict
 from types import SimpleNamespace

@@ -1,8 +1,6 @@
 """Live runs of the core on random scenarios: a replay of the arrivals agrees, by the core and by the
 specification."""
 
-from __future__ import annotations
-
 from examples import examples
 from hypothesis import assume, event, given
 from hypothesis import strategies as st

@@ -1,7 +1,5 @@
 """llm-d's guide on 16 H100: the page has the simulated figures of each router, and the measured ones."""
 
-from __future__ import annotations
-
 import pytest
 from docs_data import figures
 from llm_d_guide import ROUTERS, served

@@ -1,8 +1,6 @@
 """``tiers.cpu.semantics: lmcache``: vLLM's pool with LMCache's CPU and disk below, in runs with and without
 time."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from itertools import takewhile
 from pathlib import Path

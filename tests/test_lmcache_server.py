@@ -1,7 +1,5 @@
 """LMCache's server without time: the worked case, a model from its rules, and what is refused."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import numpy as np

@@ -1,7 +1,5 @@
 """``tiers.cpu.semantics: lmcache-server``: vLLM's pool above the memory of LMCache's server, with and without time."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from pathlib import Path
 

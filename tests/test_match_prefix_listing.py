@@ -1,7 +1,5 @@
 """Listing a hit: each block's key, id, tokens, and every copy on every machine with its ready times."""
 
-from __future__ import annotations
-
 from collections import Counter
 from dataclasses import replace
 

@@ -1,7 +1,5 @@
 """Copies between an H100 and its host as they were measured: the page's figures, the hosts, the presets."""
 
-from __future__ import annotations
-
 import csv
 
 import pytest

@@ -1,7 +1,5 @@
 """Tables of measured errors: each is on one page, packaged sets have their rows, and the page on trust states them."""
 
-from __future__ import annotations
-
 import re
 
 import pytest

@@ -1,8 +1,6 @@
 """Streams that a real vLLM served on an H100: what was said before they ran, and what its sweep makes of
 them."""
 
-from __future__ import annotations
-
 import csv
 import gzip
 import importlib.util

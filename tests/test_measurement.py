@@ -1,8 +1,6 @@
 """The part of a run that is measured: against the rows themselves, the rule written out, and planted
 transients."""
 
-from __future__ import annotations
-
 import json
 import math
 from collections import defaultdict

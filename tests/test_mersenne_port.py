@@ -1,7 +1,5 @@
 """The native first draw equals CPython's, whatever the seeds and the range; so does the native seed."""
 
-from __future__ import annotations
-
 import random
 
 import numpy as np

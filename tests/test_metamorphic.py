@@ -1,7 +1,5 @@
 """Runs whose answers are known from other runs: scaled, relabelled, unbounded, with a tier more."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import numpy as np

@@ -1,7 +1,5 @@
 """The list of miss causes is complete, and the native rules agree with small models."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import numpy as np

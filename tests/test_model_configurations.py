@@ -1,7 +1,5 @@
 """Models from Hugging Face configurations: what a sequence keeps, by hand and by a library; and bad files."""
 
-from __future__ import annotations
-
 import importlib.util
 import json
 import tomllib

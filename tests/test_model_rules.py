@@ -1,7 +1,5 @@
 """Rules of models, GPUs and step times in closed form, one module a test."""
 
-from __future__ import annotations
-
 import math
 from dataclasses import replace
 

@@ -4,8 +4,6 @@ Capacities are so small that requests are preempted and readmitted with partial 
 next turn names.
 """
 
-from __future__ import annotations
-
 from examples import examples
 from hypothesis import HealthCheck, given
 from hypothesis import strategies as st

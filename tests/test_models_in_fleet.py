@@ -1,7 +1,5 @@
 """Several models and adapters in one fleet: routing by model, keys by adapter."""
 
-from __future__ import annotations
-
 from functools import partial
 
 import pytest

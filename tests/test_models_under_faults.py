@@ -1,8 +1,6 @@
 """Several models and adapters in one fleet whose machines, tiers and channels fail: every request is
 accounted for."""
 
-from __future__ import annotations
-
 import json
 import os
 import random

@@ -1,7 +1,5 @@
 """Policies of KV movement and orders of the queue do what they say."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from types import SimpleNamespace
 

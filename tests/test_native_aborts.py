@@ -3,8 +3,6 @@
 Under an engine's own scheduler an abort is an answer cut short: all other requests fare alike.
 """
 
-from __future__ import annotations
-
 from bisect import bisect_left
 from dataclasses import replace
 

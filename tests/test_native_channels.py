@@ -1,7 +1,5 @@
 """Channels that are chosen, shared or served layer by layer: the core moves KV as the specification does."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import numpy as np

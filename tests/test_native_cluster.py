@@ -1,7 +1,5 @@
 """The machines of the core as Python drives them, with a core that answers what a test says."""
 
-from __future__ import annotations
-
 from types import SimpleNamespace
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Copies that cost the steps: the core charges them as a model over the specification does."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 from examples import examples

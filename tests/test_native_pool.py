@@ -1,7 +1,5 @@
 """A shared pool: the core puts blocks there and reads them as the specification does."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Prefetching: the core loads blocks before their requests need them, as the specification does."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import pytest

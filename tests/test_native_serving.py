@@ -1,7 +1,5 @@
 """The life of a request in the core, as the specification has it: settings drawn at random."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import numpy as np

@@ -1,7 +1,5 @@
 """State machines of the stores of vLLM's pool with an engine's tiers below, compared with small models."""
 
-from __future__ import annotations
-
 from collections import Counter
 
 import numpy as np

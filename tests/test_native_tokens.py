@@ -3,8 +3,6 @@
 Seed 000, 3.5. The store by hand: ``test_token_store.py``.
 """
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import numpy as np

@@ -1,7 +1,5 @@
 """The shape of a published study: TTFT over network bandwidth falls steeply, then flattens (Mooncake, FAST'25)."""
 
-from __future__ import annotations
-
 from itertools import pairwise
 
 import pytest

@@ -5,8 +5,6 @@ Done in a copy of the tree, whose core is built without optimisation below ``tar
 build takes a CPU minute, later ones some seconds.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import shutil

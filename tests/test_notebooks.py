@@ -1,7 +1,5 @@
 """Every cell of the notebooks in ``docs/`` runs, and shows the figures that are kept in it."""
 
-from __future__ import annotations
-
 import json
 
 import notebooks

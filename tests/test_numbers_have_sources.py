@@ -1,7 +1,5 @@
 """No headline number without its source, nor without the intervals that exist: every verb, every format."""
 
-from __future__ import annotations
-
 import html
 import json
 import re

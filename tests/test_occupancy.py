@@ -1,7 +1,5 @@
 """Occupancy of tiers: blocks held, cached, in flight and free sum to the capacity, as vLLM counts use."""
 
-from __future__ import annotations
-
 import kvcache_sim
 import numpy as np
 import pytest

@@ -1,8 +1,6 @@
 """Cache groups with vLLM's CPU offloading tier below their pool: what is kept, found, loaded, and when it
 comes."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import numpy as np

@@ -1,8 +1,6 @@
 """``tiers.cpu.semantics: vllm-offload``: vLLM's pool with its CPU offloading below, in runs with and without
 time."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 from examples import examples

@@ -4,8 +4,6 @@ nothing.
 ``test_seed_001_walkthrough`` has an example of each operation.
 """
 
-from __future__ import annotations
-
 from collections import Counter
 
 import pytest

@@ -1,7 +1,5 @@
 """Manual cache operations under plug-ins for writes and channels: equal to the built-in policies."""
 
-from __future__ import annotations
-
 import pytest
 from kvcache_sim.cache.operations import MachineTiers, open_machines
 from kvcache_sim.cache.settings import CacheSettings, MovementSettings, TierSettings

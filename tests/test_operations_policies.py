@@ -1,7 +1,5 @@
 """Manual cache operations use a tier's named eviction policy: the machine is the simulation's own."""
 
-from __future__ import annotations
-
 import pytest
 from kvcache_sim.cache.operations import MachineTiers, open_machines
 from kvcache_sim.cache.settings import CacheSettings, MovementSettings, TierSettings

@@ -1,7 +1,5 @@
 """The search: finds a known answer, keeps its conditions, and resumes where it stopped."""
 
-from __future__ import annotations
-
 import json
 import os
 import re

@@ -1,7 +1,5 @@
 """Semantics 6, rule by rule: which of the five events a request logs, in which order."""
 
-from __future__ import annotations
-
 from functools import partial
 from types import SimpleNamespace
 

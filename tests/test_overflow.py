@@ -3,8 +3,6 @@
 The narrated example: a GPU of 6 blocks, a CPU of 9 and a disk of 100, write back, prompts A B C A of 5 blocks.
 """
 
-from __future__ import annotations
-
 import json
 import random
 from pathlib import Path

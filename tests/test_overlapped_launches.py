@@ -1,7 +1,5 @@
 """Launches that overlap the step before: closed forms and a plain recursion, of one request and of many."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass, field, replace
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Every command of README and ``docs/`` runs, with small stand-ins for the files and runs it names."""
 
-from __future__ import annotations
-
 import re
 import shutil
 from importlib.util import find_spec

@@ -1,7 +1,5 @@
 """Tables of ``docs/data`` that stand in hand-written pages: the pages show them, and runs give their figures."""
 
-from __future__ import annotations
-
 import contextlib
 import io
 import json

@@ -1,7 +1,5 @@
 """The pages of the project name paths that exist, and links lead from README to every page of docs/."""
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Any two settings together end in one line, or in one run, the specification's where it covers them."""
 
-from __future__ import annotations
-
 from examples import examples
 from hypothesis import HealthCheck, given
 from hypothesis import strategies as st

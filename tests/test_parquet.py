@@ -1,7 +1,5 @@
 """Tables that the core writes are read by pyarrow as what they were, whatever the values."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from tempfile import TemporaryDirectory
 

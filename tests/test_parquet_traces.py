@@ -1,7 +1,5 @@
 """Traces in Parquet: they read as the rows of JSON that they were written from, whole and a part at a time."""
 
-from __future__ import annotations
-
 import contextlib
 import json
 import subprocess

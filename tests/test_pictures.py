@@ -1,7 +1,5 @@
 """Contents of pictures by hand: made-up series and requests, and the numbers that follow from them."""
 
-from __future__ import annotations
-
 from types import SimpleNamespace
 
 import numpy as np

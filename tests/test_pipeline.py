@@ -1,7 +1,5 @@
 """Pipeline stages and context parallelism: closed forms for two stages, one stage as none, shared blocks."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from pathlib import Path
 

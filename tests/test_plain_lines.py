@@ -1,7 +1,5 @@
 """Plain command lines are read without typer: the same values as typer's, or none of a line that is not plain."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys

@@ -4,8 +4,6 @@
 offence of one rule. The words and limits are in ``tests/support/words.toml``.
 """
 
-from __future__ import annotations
-
 import argparse
 import ast
 import io

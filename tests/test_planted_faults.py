@@ -1,7 +1,5 @@
 """The list of planted faults stays applicable: each of its texts occurs once in the file that it names."""
 
-from __future__ import annotations
-
 import pytest
 from fault_verdicts import CAUGHT, SURVIVED, Verdict, Verdicts, digest_of_tests, product_digest, table
 from plant import ROOT, faults, part_of

@@ -3,8 +3,6 @@
 Each plug-in leaves a mark when it is imported.
 """
 
-from __future__ import annotations
-
 import contextlib
 import os
 from pathlib import Path

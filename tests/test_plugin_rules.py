@@ -1,7 +1,5 @@
 """Rules of plug-ins by hand: what a broken contract says, calls that are counted, and other projects' names."""
 
-from __future__ import annotations
-
 import signal
 import sys
 from types import ModuleType, SimpleNamespace

@@ -1,7 +1,5 @@
 """Plug-ins of every kind in the core: they see and decide what the built-in policy of the same rule does."""
 
-from __future__ import annotations
-
 import signal
 from dataclasses import replace
 from typing import Any

@@ -1,7 +1,5 @@
 """A policy of every kind comes from a file, a module or an entry point, named in YAML or by --set alone."""
 
-from __future__ import annotations
-
 import importlib.metadata
 import json
 import types

@@ -1,7 +1,5 @@
 """``cache.semantics: vllm`` in timed runs: the pool's own rules, to the integer."""
 
-from __future__ import annotations
-
 import json
 import subprocess
 import sys

@@ -1,7 +1,5 @@
 """The router that charges loads: its times against bytes over bandwidth and steps, and the choice they decide."""
 
-from __future__ import annotations
-
 import json
 
 import pytest

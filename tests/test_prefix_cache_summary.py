@@ -1,7 +1,5 @@
 """The seven figures of seed 000, section 5, on eight requests that can be counted by hand."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from kvcache_sim.metrics.columns import OUTCOMES

@@ -1,7 +1,5 @@
 """Scenarios inside the package: every one that needs no file of the repository, by name wherever a file may stand."""
 
-from __future__ import annotations
-
 import importlib.util
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Priority functions on tiers of timed runs: the core's index of blocks that may go decides as the plain heap does."""
 
-from __future__ import annotations
-
 import contextlib
 import heapq
 import io

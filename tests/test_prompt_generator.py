@@ -1,7 +1,5 @@
 """One prompt at a time: windows, the length rule, keys of rows, and what is refused."""
 
-from __future__ import annotations
-
 import itertools
 import pickle
 

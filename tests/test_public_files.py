@@ -1,7 +1,5 @@
 """Files of a public project: sizes of README and CHANGELOG, placeholders of addresses, workflows and issue forms."""
 
-from __future__ import annotations
-
 import re
 import subprocess
 import tomllib

@@ -1,8 +1,6 @@
 """The API of ``import kvcache_sim``: the command line's own figures, one line for every refusal, cheap to
 import."""
 
-from __future__ import annotations
-
 import ast
 import importlib
 import inspect

@@ -1,7 +1,5 @@
 """The thirteen questions of ``docs/how-to/questions.md``: each within three commands and one screen, all of them run."""
 
-from __future__ import annotations
-
 import re
 import shlex
 from pathlib import Path

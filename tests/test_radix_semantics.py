@@ -1,7 +1,5 @@
 """``cache.semantics: sglang`` in timed runs: the radix tree's own rules, to the integer."""
 
-from __future__ import annotations
-
 import json
 import subprocess
 import sys

@@ -1,8 +1,6 @@
 """Data-parallel ranks: in lock step with the slowest, one rank as no ranks, balanced as vLLM's
 coordinator."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Cells on Ray: which calls reach it, in which order, and what a stop, a lost node or a missing file does."""
 
-from __future__ import annotations
-
 import importlib.machinery
 import sys
 import types

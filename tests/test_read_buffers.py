@@ -1,8 +1,6 @@
 """Read buffers bound the layers loaded before compute needs them; checked by the recurrence, a closed form
 and runs."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from itertools import pairwise
 from types import SimpleNamespace

@@ -1,7 +1,5 @@
 """Formats by a trace's first bytes, and what is shown and bounded while a long one is read, by hand."""
 
-from __future__ import annotations
-
 from types import SimpleNamespace
 
 import pytest

@@ -1,7 +1,5 @@
 """`kvsim record` before `kvsim serve`: what was sent stands in the trace, and no text stands anywhere."""
 
-from __future__ import annotations
-
 import contextlib
 import json
 import os

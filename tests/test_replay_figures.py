@@ -1,7 +1,5 @@
 """Figures of replays without time: cuts of prompts, shares, quantiles, keys and refusals against closed forms."""
 
-from __future__ import annotations
-
 import hashlib
 from dataclasses import replace
 from itertools import pairwise

@@ -1,7 +1,5 @@
 """The report and its pictures: whole, safe, the same bytes, and right in a real browser."""
 
-from __future__ import annotations
-
 import json
 import re
 from pathlib import Path

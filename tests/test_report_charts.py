@@ -1,8 +1,6 @@
 """Rules of every chart: colours that differ, six series at most, log axes that say so, steps and no
 guesses."""
 
-from __future__ import annotations
-
 import json
 from collections import defaultdict
 from itertools import combinations

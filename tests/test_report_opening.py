@@ -1,8 +1,6 @@
 """A report opens with the answer: measured in a real browser, wide and narrow, on light and on dark
 ground."""
 
-from __future__ import annotations
-
 import re
 from itertools import product
 

@@ -1,7 +1,5 @@
 """Faults that were reported once, each with the tests that would see it again: its own input, or a rule of its own."""
 
-from __future__ import annotations
-
 import ast
 from functools import cache
 from pathlib import Path

@@ -1,8 +1,6 @@
 """Figures of hops, channels and tiers: exact sums, definitions in closed form, and reasons of a tier
 without traffic."""
 
-from __future__ import annotations
-
 from types import SimpleNamespace
 
 import numpy as np

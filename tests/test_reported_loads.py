@@ -1,7 +1,5 @@
 """The loads that engines publish: of their last schedule, against the finished run's own steps and rows."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Steps behind a log of requests, and the parts of a correction, by small independent models."""
 
-from __future__ import annotations
-
 from itertools import pairwise
 
 import numpy as np

@@ -4,8 +4,6 @@ admitted.
 ``test_eviction_orders.py`` compares such replays with the models.
 """
 
-from __future__ import annotations
-
 import json
 from dataclasses import replace
 

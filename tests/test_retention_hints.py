@@ -1,7 +1,5 @@
 """Hints of a trace's rows: what a closed session leaves, TTL by tool, copies that wait below."""
 
-from __future__ import annotations
-
 import json
 import random
 from collections import defaultdict

@@ -1,7 +1,5 @@
 """The router's own index: late and bounded, its errors counted, the same run with and without lookahead."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import pytest

@@ -1,7 +1,5 @@
 """A router is one file and one row: its class declares its inputs, and every setting follows from them."""
 
-from __future__ import annotations
-
 import json
 import subprocess
 import sys

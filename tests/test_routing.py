@@ -1,7 +1,5 @@
 """Routers: each rule in closed form, balance of load, and queries that change nothing."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass, replace
 from pathlib import Path
 from types import SimpleNamespace

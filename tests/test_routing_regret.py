@@ -1,8 +1,6 @@
 """Routing regret: in closed form to the nanosecond, against a recount from the run, and without effect on
 the run."""
 
-from __future__ import annotations
-
 import json
 from dataclasses import replace
 

@@ -1,7 +1,5 @@
 """The public routing study: a short ladder comes out as measured, and the page has the measured rows."""
 
-from __future__ import annotations
-
 import sys
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Rows of requests written during a run: same tables, digests and figures as of rows kept in memory."""
 
-from __future__ import annotations
-
 import io
 import struct
 from pathlib import Path

@@ -1,7 +1,5 @@
 """A run directory is whole or absent, never replaced unasked, and reads back as it was."""
 
-from __future__ import annotations
-
 import contextlib
 import os
 import subprocess

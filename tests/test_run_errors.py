@@ -1,7 +1,5 @@
 """Intervals from whole runs: the rule on drawn errors, runs left out, the printed coverage, a source's own."""
 
-from __future__ import annotations
-
 import json
 import math
 from functools import cache

@@ -1,7 +1,5 @@
 """Verbs that simulate, serve or read a trace, over stand-ins of all that they call."""
 
-from __future__ import annotations
-
 import json
 from contextlib import nullcontext
 from dataclasses import replace

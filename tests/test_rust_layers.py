@@ -1,8 +1,6 @@
 """Imports of the Rust core go down only: a package imports those before it in one order, never those
 after."""
 
-from __future__ import annotations
-
 import re
 from collections import defaultdict
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Rules of sampled tables, of a channel's file, and of stated intervals, by hand; no library is asked."""
 
-from __future__ import annotations
-
 import math
 
 import numpy as np

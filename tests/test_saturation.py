@@ -1,7 +1,5 @@
 """The state ``saturated``: against queues whose waits are known, and runs either side of their knee."""
 
-from __future__ import annotations
-
 from fractions import Fraction
 from pathlib import Path
 

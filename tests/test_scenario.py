@@ -1,8 +1,6 @@
 """A scenario is read strictly, refused with a position and a remedy, and written out so that it runs
 again."""
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 from typing import Literal, get_args, get_origin

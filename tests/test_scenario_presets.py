@@ -1,7 +1,5 @@
 """Every packaged scenario runs, uses its subject, and is listed on its page."""
 
-from __future__ import annotations
-
 import sys
 from pathlib import Path
 

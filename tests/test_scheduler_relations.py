@@ -4,8 +4,6 @@ Each turns settings that no recorded row has into settings that rows, closed for
 classes judge.
 """
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Rules of the scheduler that hardly change a total, each against a closed form or a count of its own."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import pytest

@@ -4,8 +4,6 @@ Key by key its rules stand in the core's own tests (``rust/core/src/engines/tier
 ``TieringOffloadingManager`` are among the rows of ``test_engine_streams.py``.
 """
 
-from __future__ import annotations
-
 from dataclasses import replace
 from itertools import takewhile
 

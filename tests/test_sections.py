@@ -1,7 +1,5 @@
 """Sections of a scenario: what they take and refuse, their defaults, and how they are written out."""
 
-from __future__ import annotations
-
 import json
 import pickle
 from hashlib import sha256

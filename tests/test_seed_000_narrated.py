@@ -5,8 +5,6 @@ Blocks hold 16 tokens. A step costs 1 ms plus 10 µs a prefilled token, a decode
 can be added up on paper.
 """
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import numpy as np

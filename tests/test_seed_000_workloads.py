@@ -1,7 +1,5 @@
 """Seed 000, section 4: each shipped workload behaves as the seed expects, in numbers, and as it is varied."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from pathlib import Path
 

@@ -12,8 +12,6 @@ Two machines of GPU, CPU and disk. A block holds 4 tokens, a token 1,000 bytes o
 | machine 1 -> 0 | 1 | 4,000 ns | 1,000 ns | 300 ns |
 """
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Every code example of seed 002 runs with only its imports changed."""
 
-from __future__ import annotations
-
 import re
 import textwrap
 from typing import Any

@@ -1,7 +1,5 @@
 """docs/seeds.md and docs/invariants.md name tests that exist and run: pytest collects each of them."""
 
-from __future__ import annotations
-
 import ast
 import re
 from pathlib import Path

@@ -1,7 +1,5 @@
 """``kvsim explain --sensitivity``: moves of known size in closed form, and planted causes that it names."""
 
-from __future__ import annotations
-
 import json
 from types import SimpleNamespace
 

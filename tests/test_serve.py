@@ -1,7 +1,5 @@
 """`kvsim serve` as its clients see it, and what it leaves: the openai package and plain HTTP, on loopback."""
 
-from __future__ import annotations
-
 import asyncio
 import http.client
 import json

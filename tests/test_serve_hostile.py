@@ -1,7 +1,5 @@
 """`kvsim serve` with hostile clients and clients that hang up or do not read: refusals, and no leaks."""
 
-from __future__ import annotations
-
 import contextlib
 import json
 import re

@@ -1,7 +1,5 @@
 """The rules of `kvsim serve` without sockets: what a body asks for, who may do what, how long a connection may take."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 import re

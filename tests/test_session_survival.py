@@ -1,7 +1,5 @@
 """The survival curve, on turns that can be followed by hand (blocks of 16 tokens)."""
 
-from __future__ import annotations
-
 import numpy as np
 from kvcache_sim.metrics.session_survival import SessionSurvival
 

@@ -1,7 +1,5 @@
 """A setting passes few functions before it reaches the core (``benches/setting_path.py``)."""
 
-from __future__ import annotations
-
 import re
 import subprocess
 import sys

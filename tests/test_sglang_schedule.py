@@ -3,8 +3,6 @@
 ``tests/engine_oracles/sglang_passes.py`` compares passes over the queue with SGLang's own classes.
 """
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import pytest

@@ -1,8 +1,6 @@
 """`kvsim shadow`: an engine's cache seen through its events, other caches for comparison, and a live
 server."""
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 import json

@@ -4,8 +4,6 @@ In the closed forms a block is 4,000 bytes in 4 layers, a prompt's two blocks 8,
 20,000 ns over the pool's channel after 300 ns, then 2,000 ns over ``cpu->gpu`` after 100 ns.
 """
 
-from __future__ import annotations
-
 from dataclasses import replace
 from functools import partial
 

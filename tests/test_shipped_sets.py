@@ -1,7 +1,5 @@
 """Packaged sets of step times: which rows each is fitted to and judged on, and what it says of itself."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from itertools import takewhile
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Steps with a chunk of at most 512 tokens: what they take a layer, and whether one deployment's time serves another."""
 
-from __future__ import annotations
-
 import csv
 import gzip
 

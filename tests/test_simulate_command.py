@@ -1,7 +1,5 @@
 """``kvsim simulate`` end to end: its run directory, its printed forms, its refusals."""
 
-from __future__ import annotations
-
 import json
 import os
 import signal

@@ -1,7 +1,5 @@
 """Routers choose in the core as in the specification, and channels served layer by layer change no result (I11)."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from typing import Any
 

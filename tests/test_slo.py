@@ -1,7 +1,5 @@
 """Objectives: attainment and goodput against each row judged by itself, and where service times are known."""
 
-from __future__ import annotations
-
 import json
 from fractions import Fraction
 

@@ -1,7 +1,5 @@
 """Small rules of several packages on values made by hand: what verbs print and write, topologies, junctions."""
 
-from __future__ import annotations
-
 import json
 import tomllib
 from dataclasses import astuple, replace

@@ -1,8 +1,6 @@
 """The specification against the core: random scenarios over all that it covers, its refusals, its readers'
 promises."""
 
-from __future__ import annotations
-
 import json
 import os
 import random

@@ -1,7 +1,5 @@
 """The plain store's recount detects errors: each count that it compares, made wrong alone, is named."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any
 

@@ -1,7 +1,5 @@
 """The specification's sessions against a plain list, and its simplified accounting against the core's, op by op."""
 
-from __future__ import annotations
-
 import os
 import random
 

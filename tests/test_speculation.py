@@ -1,7 +1,5 @@
 """Speculative decoding: a plain model of requests that come at once, closed forms, nothing where nothing is accepted."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from pathlib import Path
 

@@ -10,8 +10,6 @@ two blocks are 8,000 bytes and a layer of both 2,000. A layer of both takes, lat
 | cpu->gpu | 100 ns | 2,000 ns | 8,000 ns |
 """
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from kvcache_sim.cache.settings import CacheSettings, MovementSettings, TierSettings

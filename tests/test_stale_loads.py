@@ -1,7 +1,5 @@
 """Loads that are polled: what a router saw against what the finished run says, and the order that staleness gives."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Step tables and their residuals in closed form: rows, factors, and straight lines between points."""
 
-from __future__ import annotations
-
 import math
 from dataclasses import replace
 from itertools import pairwise

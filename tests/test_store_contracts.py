@@ -1,8 +1,6 @@
 """Classes that declare a contract of stores have every method of it, with its parameters by name and
 order."""
 
-from __future__ import annotations
-
 import inspect
 from typing import Any
 

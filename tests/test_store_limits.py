@@ -1,7 +1,5 @@
 """Settings that a store cannot apply are refused in one line, the same from Python as from YAML."""
 
-from __future__ import annotations
-
 import re
 from dataclasses import replace
 from pathlib import Path

@@ -6,8 +6,6 @@ plain store takes the small models of ``support/eviction_orders.py``. A session 
 hard cases occurred.
 """
 
-from __future__ import annotations
-
 from typing import get_args
 
 import pytest

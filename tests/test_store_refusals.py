@@ -4,8 +4,6 @@ Stale and foreign handles, second releases, numbers that name nothing, and calls
 state. No panic of the native core reaches Python: hypothesis calls everything with anything.
 """
 
-from __future__ import annotations
-
 import inspect
 from collections.abc import Callable
 from typing import Any

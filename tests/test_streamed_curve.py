@@ -1,7 +1,5 @@
 """The curve of a long trace, read row by row: equal to the curve of the same trace read whole."""
 
-from __future__ import annotations
-
 import json
 
 import numpy as np

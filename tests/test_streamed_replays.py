@@ -1,7 +1,5 @@
 """Replays of a long trace, read row by row: every figure is that of the same trace read whole."""
 
-from __future__ import annotations
-
 import json
 
 import pytest

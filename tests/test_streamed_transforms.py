@@ -1,7 +1,5 @@
 """Traces written while they are read: byte for byte what is written of the same trace read whole."""
 
-from __future__ import annotations
-
 import json
 import random
 import time

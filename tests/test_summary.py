@@ -1,7 +1,5 @@
 """The summary's numbers against plain definitions, on made-up runs."""
 
-from __future__ import annotations
-
 import dataclasses
 import itertools
 import json

@@ -1,7 +1,5 @@
 """Cells and output of a sweep: spaces, addresses, limits, shards, equal tables for any number of workers."""
 
-from __future__ import annotations
-
 import math
 import os
 import resource

@@ -1,7 +1,5 @@
 """``kvsim sweep`` with real simulations: plan, run, resume, refuse, merge, report; and on a Ray cluster."""
 
-from __future__ import annotations
-
 import json
 import re
 from pathlib import Path

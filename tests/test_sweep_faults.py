@@ -1,7 +1,5 @@
 """Faults of a sweep: killed, interrupted, out of disk, with damaged files; it always resumes where it was."""
 
-from __future__ import annotations
-
 import os
 import random
 import signal

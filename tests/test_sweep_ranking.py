@@ -1,7 +1,5 @@
 """Cells of a sweep against the best: intervals over batches and seeds, equal cells, saturated cells, units."""
 
-from __future__ import annotations
-
 import csv
 import json
 import math

@@ -1,7 +1,5 @@
 """Tables of docs/data that sweeps over the public conversation trace make; ``python tests/test_sweep_tables.py`` writes them anew."""
 
-from __future__ import annotations
-
 import json
 import re
 import tomllib

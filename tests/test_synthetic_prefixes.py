@@ -1,7 +1,5 @@
 """Prefixes that are assumed for traces without block ids: the rule of each turn, its mean, and where it is said."""
 
-from __future__ import annotations
-
 import json
 
 import numpy as np

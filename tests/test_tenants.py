@@ -1,8 +1,6 @@
 """Tenants: weighted shares, classes, tokens a second, quotas of cache, isolation, and what fairness is
 called."""
 
-from __future__ import annotations
-
 import itertools
 import json
 import os

@@ -1,7 +1,5 @@
 """Output in a terminal of 80 columns: progress, tables, comparisons with their numbers, next steps."""
 
-from __future__ import annotations
-
 import io
 import json
 import re

@@ -1,7 +1,5 @@
 """The threshold grammar: short names, units, signs, and refusals that say what to write instead."""
 
-from __future__ import annotations
-
 import contextlib
 
 import pytest

@@ -1,7 +1,5 @@
 """A tree of cache groups with a tier below: writes, the states that a prompt continues from, and loads."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from pathlib import Path
 

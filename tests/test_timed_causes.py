@@ -1,7 +1,5 @@
 """Every token that a timed run missed stands under one cause."""
 
-from __future__ import annotations
-
 import json
 import subprocess
 import sys

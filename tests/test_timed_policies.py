@@ -1,7 +1,5 @@
 """Eviction policies and plug-ins as the eviction order of a tier of timed runs."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from pathlib import Path
 

@@ -1,8 +1,6 @@
 """T-LRU as the policy of a timed tier: block for block as in a model of it, and its paper's sign under
 load."""
 
-from __future__ import annotations
-
 import json
 import os
 import random

@@ -1,7 +1,5 @@
 """The timeline: slices that nest, arrows with both ends, a window, a size limit; and Perfetto itself opens it."""
 
-from __future__ import annotations
-
 import gzip
 import json
 from collections import defaultdict

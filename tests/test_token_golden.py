@@ -4,8 +4,6 @@
 are no targets.
 """
 
-from __future__ import annotations
-
 import hashlib
 import json
 from typing import Any

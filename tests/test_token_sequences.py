@@ -1,7 +1,5 @@
 """Whole traces: equal to one prompt at a time, on any number of real processes, in any order."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from hypothesis import given

@@ -1,7 +1,5 @@
 """Simplified accounting in the core and in the specification, on small examples (blocks of 16 tokens)."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from examples import examples

@@ -1,7 +1,5 @@
 """``cache.touch``: whether a block is as recent as its last release or as the last admission that uses it."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from pathlib import Path
 from typing import get_args

@@ -1,7 +1,5 @@
 """Bad traces: every bad file gives its one line, or a counted skip."""
 
-from __future__ import annotations
-
 import gzip
 import json
 import os

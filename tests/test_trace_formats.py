@@ -1,7 +1,5 @@
 """Each published format: what its rows become."""
 
-from __future__ import annotations
-
 import csv
 import io
 import json

@@ -1,7 +1,5 @@
 """``kvsim trace generate``: what lands on disk, on stdout, and what is refused."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 import os

@@ -1,7 +1,5 @@
 """`kvsim trace import`: what each kind of log becomes, what is left out and counted, and where a bad line is."""
 
-from __future__ import annotations
-
 import gzip
 import json
 import re

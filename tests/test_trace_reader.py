@@ -1,7 +1,5 @@
 """The Mooncake reader: exact columns of good files, and the traces' known integers."""
 
-from __future__ import annotations
-
 import gzip
 import hashlib
 import json

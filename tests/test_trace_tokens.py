@@ -1,7 +1,5 @@
 """``kvsim trace tokens``: files, summaries and refusals; the same bytes from any number of workers."""
 
-from __future__ import annotations
-
 import contextlib
 import hashlib
 import json

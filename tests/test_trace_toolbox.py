@@ -1,7 +1,5 @@
 """The toolbox: statistics to the integer, and metamorphic tests of every transform."""
 
-from __future__ import annotations
-
 import json
 import subprocess
 import sys

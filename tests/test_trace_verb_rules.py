@@ -1,7 +1,5 @@
 """Verbs on traces over stand-ins of reading, changing and writing: what their options hand on."""
 
-from __future__ import annotations
-
 import io
 import json
 from contextlib import nullcontext

@@ -1,7 +1,5 @@
 """A trace that is read in windows while it is simulated gives what the same trace read whole gives."""
 
-from __future__ import annotations
-
 import gzip
 import io
 import json

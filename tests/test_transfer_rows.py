@@ -1,7 +1,5 @@
 """Every row of kv_transfer.csv is on the page with the error of the preset that stands for its link."""
 
-from __future__ import annotations
-
 import pytest
 from docs_data import figures
 from shared_files import shared

@@ -1,7 +1,5 @@
 """The tree's rules over several cache groups: a small model of its own, invariants, closed forms."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from dataclasses import replace
 from itertools import count

@@ -1,7 +1,5 @@
 """A part of TTFT is a row of the table: a run with one more has it in its columns, sums, pictures and lanes."""
 
-from __future__ import annotations
-
 import json
 import subprocess
 import sys

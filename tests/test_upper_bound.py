@@ -1,7 +1,5 @@
 """The upper bound of the token hit rate: an unbounded cache, answers included, in one number everywhere."""
 
-from __future__ import annotations
-
 import json
 import re
 from dataclasses import replace

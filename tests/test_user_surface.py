@@ -1,7 +1,5 @@
 """Keys, verbs, flags, formats, policies, figures and columns against those of commit 091aed3."""
 
-from __future__ import annotations
-
 import re
 
 from shared_files import vendored

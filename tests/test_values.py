@@ -1,7 +1,5 @@
 """``kvcache_sim.values.Value`` is used as the standard library's frozen dataclasses are."""
 
-from __future__ import annotations
-
 import copy
 import dataclasses
 import pickle

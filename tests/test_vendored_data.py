@@ -1,7 +1,5 @@
 """Vendored data equals its sources, is small, and is read as plain readings of the text say."""
 
-from __future__ import annotations
-
 import csv
 import json
 from datetime import datetime

@@ -1,7 +1,5 @@
 """The same option means the same in every verb, and former spellings still run."""
 
-from __future__ import annotations
-
 import json
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Verbs over stand-ins of all that they call: what options hand on, what is printed first, and exit codes."""
 
-from __future__ import annotations
-
 import json
 from contextlib import nullcontext
 from pathlib import Path

@@ -1,7 +1,5 @@
 """The verdict that opens a comparison: equal, better, uncertain, saturated and unlike runs, in every format."""
 
-from __future__ import annotations
-
 import json
 import re
 from dataclasses import replace

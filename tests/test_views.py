@@ -1,8 +1,6 @@
 """The specification's sessions and shared prefixes by themselves: small examples, and against a plain
 list."""
 
-from __future__ import annotations
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st

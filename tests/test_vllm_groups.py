@@ -1,7 +1,5 @@
 """vLLM's own scheduler over several KV cache groups: books of drawn schedules, one group as before, real rows."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 from dataclasses import replace

@@ -1,7 +1,5 @@
 """vLLM's own scheduler: given rows of the real one, and the books of drawn schedules."""
 
-from __future__ import annotations
-
 import json
 from dataclasses import replace
 from functools import cache

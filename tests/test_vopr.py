@@ -1,7 +1,5 @@
 """The simulation tester itself: a fixed seed finds nothing, a planted fault is found and shrunk."""
 
-from __future__ import annotations
-
 import json
 import re
 from collections import Counter

@@ -1,7 +1,5 @@
 """A worker process of a sweep: its last words, its end, and what is ready to be received."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import tempfile

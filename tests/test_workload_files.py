@@ -1,7 +1,5 @@
 """Generated files come back as they were made; the WEKA sessions give their published figure."""
 
-from __future__ import annotations
-
 import gzip
 import json
 

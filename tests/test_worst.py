@@ -1,7 +1,5 @@
 """The worst requests and the spike: a planted one is found, with its part; a flat run has none."""
 
-from __future__ import annotations
-
 import json
 
 import numpy as np

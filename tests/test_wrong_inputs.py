@@ -1,8 +1,6 @@
 """Wrong inputs end with their exit code and one line that names the position; new mutations are tried on
 request, by number."""
 
-from __future__ import annotations
-
 import os
 
 import examples

@@ -1,7 +1,5 @@
 """A small scenario in which everything happens: two machines of three tiers, sessions that pause and return."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 from kvcache_sim.metrics.run import Run

@@ -1,7 +1,5 @@
 """Small traces for the tests of tokens: columns from plain rows."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass, field
 
 import numpy as np

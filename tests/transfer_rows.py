@@ -1,7 +1,5 @@
 """Every row of kv_transfer.csv compared with the preset for its link: the preset's error in %."""
 
-from __future__ import annotations
-
 import csv
 from collections.abc import Iterator
 from pathlib import Path

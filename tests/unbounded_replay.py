@@ -1,7 +1,5 @@
 """The smallest replay there is: no time, no capacity, one request after another (semantics 1)."""
 
-from __future__ import annotations
-
 from kvcache_sim.workload.trace import Trace
 
 

@@ -1,7 +1,5 @@
 """A tokenizer.json of whole words, as a user of the package ``tokenizers`` would have one."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 

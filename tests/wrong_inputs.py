@@ -7,8 +7,6 @@ it is
 committed. A line that ends with ``…`` continues with names that others add to.
 """
 
-from __future__ import annotations
-
 import contextlib
 import io
 import json

@@ -1,7 +1,5 @@
 """Emptiest: the machine of which running requests hold the smallest share of the GPU."""
 
-from __future__ import annotations
-
 from kvcache_sim.serving.router.contract import Needs, RouterView
 from kvcache_sim.serving.sequence import Arrival
 

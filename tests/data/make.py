@@ -1,7 +1,5 @@
 """Makes the files of this folder from the shared folder beside the checkout: ``python tests/data/make.py``."""
 
-from __future__ import annotations
-
 import gzip
 import json
 import lzma

@@ -8,8 +8,6 @@ does
 not cover a setting both raise ``BeyondSpec``: a test of such settings needs another judge.
 """
 
-from __future__ import annotations
-
 import dataclasses
 from collections.abc import Callable, Iterator
 from dataclasses import replace

@@ -1,7 +1,5 @@
 """Clusters with every option of a tree's cache, its movement, channels, hand-over and scheduler, at random."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 from hypothesis import strategies as st

@@ -1,7 +1,5 @@
 """The sections that every drawn scenario has: requests, cache, tiers, machines, movement."""
 
-from __future__ import annotations
-
 from support.draft import Draft
 
 ROUTERS = ["random", "least-loaded", "session-affinity", "longest-prefix", "prefill-cost", "overlap-cost"]

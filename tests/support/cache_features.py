@@ -1,7 +1,5 @@
 """Features that decide what a machine's cache is: engines' pools, trees and tiers, groups, simplified accounting."""
 
-from __future__ import annotations
-
 from support.draft import TOKEN_BYTES, Draft
 
 

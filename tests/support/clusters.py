@@ -1,7 +1,5 @@
 """Small clusters under pressure: a table of step times, one to three tiers, machines that read each other."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Distances between colours."""
 
-from __future__ import annotations
-
 import numpy as np
 
 

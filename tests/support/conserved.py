@@ -1,8 +1,6 @@
 """Conservation: every request has a row, every token is accounted for, nothing is held at the end, and no
 engine is idle while a request waits."""
 
-from __future__ import annotations
-
 import math
 
 import numpy as np

@@ -1,7 +1,5 @@
 """A scenario while it is drawn: its settings, its files, and the changes that a feature requires."""
 
-from __future__ import annotations
-
 import json
 import random
 from typing import Any

@@ -1,7 +1,5 @@
 """Settings of drafts, at random."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 from support.clusters import table

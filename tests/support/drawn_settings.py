@@ -1,7 +1,5 @@
 """Settings of caches, replicas, channels and movement drawn at random, for tests of serving."""
 
-from __future__ import annotations
-
 from hypothesis import strategies as st
 from kvcache_sim.cache.fetch import FETCHES
 from kvcache_sim.cache.prefetch import PREFETCHES

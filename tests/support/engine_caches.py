@@ -1,7 +1,5 @@
 """Settings of every engine's cache, by what it is called; ``{cpu}`` stands for the blocks of its CPU tier."""
 
-from __future__ import annotations
-
 #: An engine's cache, alone or with tiers of its own.
 CACHES = {
     "tree": (),

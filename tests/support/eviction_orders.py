@@ -4,8 +4,6 @@ Each scans what it has; a class is one policy, with the paper it follows above i
 traces over them.
 """
 
-from __future__ import annotations
-
 import math
 from collections import deque
 from collections.abc import Callable, Hashable

@@ -1,7 +1,5 @@
 """Rows of an exact cache simulator, by what made them."""
 
-from __future__ import annotations
-
 import json
 
 from shared_files import shared

@@ -1,7 +1,5 @@
 """Runs of flat step times, and the moments of their tokens."""
 
-from __future__ import annotations
-
 import json
 
 from kvcache_sim.scenario.load import load_scenario

@@ -1,7 +1,5 @@
 """Requests whose prompts share prefixes: the block ids of each, and the request that shows its answer."""
 
-from __future__ import annotations
-
 import numpy as np
 from kvcache_sim.workload.key_arrays import NO_NEXT_TURN, KeyArrays
 

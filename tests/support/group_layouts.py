@@ -1,7 +1,5 @@
 """Layouts of cache groups, and requests of the recorded rows."""
 
-from __future__ import annotations
-
 import json
 from dataclasses import replace
 from functools import cache

@@ -1,7 +1,5 @@
 """Crowded runs of models with cache groups."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 from hypothesis import strategies as st

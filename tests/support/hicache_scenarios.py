@@ -1,7 +1,5 @@
 """Scenarios of HiCache over one machine."""
 
-from __future__ import annotations
-
 from kvcache_sim.simulation import RunOptions
 
 CHECKED = RunOptions(check="full")

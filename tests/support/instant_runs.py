@@ -1,7 +1,5 @@
 """Runs without service time, and prompts along branching texts for them."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Rates that a GPU's kernels reach, fitted to measured kernels: ``[kernels]`` and ``[experts]`` of a GPU file."""
 
-from __future__ import annotations
-
 from typing import NamedTuple
 
 import numpy as np

@@ -1,7 +1,5 @@
 """The keys of a few requests, as stores take them."""
 
-from __future__ import annotations
-
 import numpy as np
 from kvcache_sim.workload.key_arrays import NO_NEXT_TURN
 

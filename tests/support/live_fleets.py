@@ -1,7 +1,5 @@
 """A live fleet on a clock that a test sets, without sockets."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Sequence
 

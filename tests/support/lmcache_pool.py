@@ -1,7 +1,5 @@
 """A small model of LMCache's CPU and disk tiers below vLLM's pool (LMCache 0.5.6); a chunk is some blocks."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from itertools import takewhile

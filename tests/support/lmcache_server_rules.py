@@ -1,7 +1,5 @@
 """LMCache's server by its rules, one call after another, and prompts with times for it."""
 
-from __future__ import annotations
-
 from collections import OrderedDict
 from itertools import takewhile
 

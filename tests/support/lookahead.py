@@ -4,8 +4,6 @@ The same settings run three times by the core: as it chooses; with an event for 
 in Python decide; and with machines that wait for the clock, too.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from pathlib import Path
 from typing import TypeVar

@@ -1,7 +1,5 @@
 """The plain store of ``spec/`` with the marks that manual cache operations set on the core's store."""
 
-from __future__ import annotations
-
 from kvcache_sim.cache.tree_store import NO_COPY
 from kvcache_sim.spec.blocks import ABSENT, GPU, IN_FLIGHT, READY, Block, Move
 

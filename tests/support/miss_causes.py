@@ -5,8 +5,6 @@ what
 ``_core.timed_miss_tokens`` does.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise

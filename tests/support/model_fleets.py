@@ -1,7 +1,5 @@
 """Runs of fleets of several models and adapters, and random requests that name them."""
 
-from __future__ import annotations
-
 import json
 import random
 

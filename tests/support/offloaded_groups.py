@@ -1,7 +1,5 @@
 """Cache groups above a tier, with copies that the test completes."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 from hypothesis import strategies as st

@@ -1,7 +1,5 @@
 """A machine that serves one request at a time, so that its capacity is known; and answers as single lines."""
 
-from __future__ import annotations
-
 import json
 from fractions import Fraction
 

@@ -1,7 +1,5 @@
 """Replays of a trace over the small models of eviction orders, block by block."""
 
-from __future__ import annotations
-
 from collections import deque
 from collections.abc import Hashable
 

@@ -1,7 +1,5 @@
 """Elements of a page that exceed its width."""
 
-from __future__ import annotations
-
 
 def overflowing(browser):
     """Return the elements drawn beyond the right edge of the page, or wider than their container."""

@@ -4,8 +4,6 @@ A block enters a tier's order when a request that held it there ends, or else wh
 end is a use of it. A block may leave when its copy is ready and unused, and no child has a copy on the tier.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 from kvcache_sim.policies.resolve import parse_variant, resolve_policy

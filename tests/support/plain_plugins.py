@@ -1,7 +1,5 @@
 """Eviction plug-ins over the plain store, block by block: the calls that the core makes, in the same order."""
 
-from __future__ import annotations
-
 from collections.abc import Container
 
 from kvcache_sim.policies.plugins.hosted import HostedOrder

@@ -1,7 +1,5 @@
 """Plug-ins of each kind, several variants of each: written to a file of the run and named by settings."""
 
-from __future__ import annotations
-
 from support.draft import Draft
 
 OWN = "own.py"

@@ -1,7 +1,5 @@
 """Runs of the core under any eviction policy or plug-in, against the specification over small models."""
 
-from __future__ import annotations
-
 from kvcache_sim.metrics.run import Run
 from kvcache_sim.serving.settings import ClusterSettings
 from kvcache_sim.simulation import RunOptions, simulate

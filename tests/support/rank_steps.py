@@ -1,7 +1,5 @@
 """Shared work of data-parallel ranks, by a small model of the core's rule (``cluster/ranks.rs``)."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 from kvcache_sim.model.shared_time import SharedTime

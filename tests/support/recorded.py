@@ -1,7 +1,5 @@
 """All tables of a run whose every event is recorded, as lists."""
 
-from __future__ import annotations
-
 import numpy as np
 from kvcache_sim.simulation import RunOptions
 from kvcache_sim.simulation.simulation import Simulation

@@ -3,8 +3,6 @@
 Named as ``support.repeated_policies:Fetch(policy='split')``.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any

@@ -1,7 +1,5 @@
 """Random requests of engine replays, and the causes of their misses that the prompts alone decide."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from hypothesis import strategies as st

@@ -1,7 +1,5 @@
 """Traces whose reports are looked at."""
 
-from __future__ import annotations
-
 import numpy as np
 from kvcache_sim.workload.trace import NO_SESSION, OPEN_LOOP, Trace
 

@@ -1,7 +1,5 @@
 """Features of requests, fleets and movement: arrivals, machines, and the channels of KV."""
 
-from __future__ import annotations
-
 from support.base import ROUTERS, SPEC_ROUTERS, in_sessions, link
 from support.draft import Draft
 

@@ -4,8 +4,6 @@
 callers then draw again. Add a row to FEATURES for each feature that a scenario can have.
 """
 
-from __future__ import annotations
-
 import json
 import random
 from collections.abc import Callable, Collection

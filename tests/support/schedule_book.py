@@ -1,7 +1,5 @@
 """Consistency of a schedule: steps do not overlap, tokens add up, and requests' times are ends of steps."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from typing import Any
 

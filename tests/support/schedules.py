@@ -1,7 +1,5 @@
 """The machines of a run whose schedule is watched."""
 
-from __future__ import annotations
-
 from hypothesis import strategies as st
 from kvcache_sim.serving.settings import ReplicaSettings
 

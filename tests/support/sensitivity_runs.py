@@ -1,7 +1,5 @@
 """Output of `kvsim explain --sensitivity` for hand-written requests."""
 
-from __future__ import annotations
-
 import json
 
 from kvcache_sim.cli.main import run as kvsim

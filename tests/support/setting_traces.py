@@ -1,7 +1,5 @@
 """Small traces that settings are tried on."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 

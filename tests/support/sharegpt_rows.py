@@ -1,7 +1,5 @@
 """Rows of one machine under ShareGPT conversations."""
 
-from __future__ import annotations
-
 import numpy as np
 from shared_files import ROOT
 

@@ -1,7 +1,5 @@
 """Pages that requests have shown to a cache: bounds of a look-up's hit under any eviction."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from itertools import takewhile
 

@@ -5,8 +5,6 @@ boundary after all its KV has come; one that is handed over at the end of its fi
 decodes it. Its turn leaves no answer for the next one.
 """
 
-from __future__ import annotations
-
 from types import SimpleNamespace
 from typing import Any
 

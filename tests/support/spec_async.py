@@ -6,8 +6,6 @@ a stop token, its request also runs in that step, which brings no token. The hos
 step, which takes at least so long.
 """
 
-from __future__ import annotations
-
 from dataclasses import replace
 from itertools import count
 from typing import Any

@@ -5,8 +5,6 @@ copy made by a kernel takes a share of the GPU for as long as it occupies the li
 pays for it, unless the copy ended while no step ran. Copies below the CPU cost nothing.
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 from kvcache_sim.serving.settings import ReplicaSettings

@@ -5,8 +5,6 @@ front block by block (``split``). Estimates come from the queues of the channels
 layers that are loaded hide under compute (semantics 4).
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 
 from kvcache_sim.model.step_time import StepBatch, StepTime

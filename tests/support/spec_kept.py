@@ -3,8 +3,6 @@
 Admission keeps all blocks, or those of the prompt alone; ``discard_on_finish`` keeps none.
 """
 
-from __future__ import annotations
-
 from kvcache_sim.serving.settings import ClusterSettings
 from kvcache_sim.spec.request import SequenceState
 from kvcache_sim.spec.scheduler import Scheduler

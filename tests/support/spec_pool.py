@@ -4,8 +4,6 @@ A shared pool is memory without a GPU: what a machine writes down from its GPU i
 pool's own, and every machine reads it like another's CPU.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from types import SimpleNamespace
 from typing import Any

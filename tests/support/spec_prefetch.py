@@ -8,8 +8,6 @@ reuse
 what is ready on GPU or CPU (HiCache).
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 from kvcache_sim.cache.settings import MovementSettings

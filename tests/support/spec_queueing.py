@@ -9,8 +9,6 @@ what the next requests of the queue will reuse the most recently used, so that i
 wait for it (``duplicate_prefill: wait``).
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable
 from itertools import islice, takewhile
 from typing import Any

@@ -5,8 +5,6 @@ k - 1 is computed, in the share 1 / L of the step; it frees the buffer of layer 
 has no buffer is passed. All channels are served layer by layer. Source: CachedAttention (ATC 2024).
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from typing import Any
 

@@ -7,8 +7,6 @@ expects
 to be prefilled weigh on a machine until they are, or until a hand-over has come.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Random scenarios over all that ``spec/`` covers: settings by dotted key, most of which a build takes."""
 
-from __future__ import annotations
-
 import random
 from typing import Any
 

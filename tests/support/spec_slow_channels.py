@@ -3,8 +3,6 @@
 A slowed channel has a share of its rate in some spans of time.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 
 from kvcache_sim.channels.settings import Slowdown

@@ -6,8 +6,6 @@ eviction takes ``eviction_batch_blocks`` at least. A tier that does not write ba
 for a moment, ``touch`` makes recent. ``moved_paths`` and ``residency`` list.
 """
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from itertools import count

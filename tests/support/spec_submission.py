@@ -4,8 +4,6 @@ Where an edge has several channels (rails), a transfer takes the one that it wou
 CPU submits pieces, a job's bytes wait until all of its pieces are submitted, after those of earlier jobs.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Any
 

@@ -6,8 +6,6 @@ block down at its n-th use; what was never written is discarded at its eviction.
 lower copy is dropped once it has been read.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from functools import partial
 from typing import Any

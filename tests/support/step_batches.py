@@ -1,7 +1,5 @@
 """Steps of many shapes."""
 
-from __future__ import annotations
-
 from hypothesis import strategies as st
 from kvcache_sim.model.step_time import StepBatch
 

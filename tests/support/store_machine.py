@@ -1,7 +1,5 @@
 """The state machine of the core's store and a plain one: after every step both give the same answers."""
 
-from __future__ import annotations
-
 from hypothesis.stateful import invariant
 from kvcache_sim.cache.store import NO_MOVE
 

@@ -6,8 +6,6 @@ it touches, discards, expires, writes what is used often, writes on, lends, rece
 by hand.
 """
 
-from __future__ import annotations
-
 from collections import Counter
 from typing import ClassVar
 

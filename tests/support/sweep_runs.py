@@ -1,7 +1,5 @@
 """Sweeps run in this process."""
 
-from __future__ import annotations
-
 from kvcache_sim.sweeps.cell import Limits
 from kvcache_sim.sweeps.coordinator import run_sweep
 from kvcache_sim.sweeps.stop import StopRequest

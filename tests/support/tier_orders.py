@@ -4,8 +4,6 @@ policies.
 They share no code with the core. A tier answers ``key in tier`` and ``len(tier)``.
 """
 
-from __future__ import annotations
-
 from collections.abc import Collection, Iterable, Sequence
 
 #: Outcome of a request for a key: stored, found there, or refused because the tier was full.

@@ -5,8 +5,6 @@ compared with what ``PoolModel`` (no tier), ``OffloadModel`` (vLLM's CPU offload
 ``lmcache_pool.LmcacheModel`` answer. Moves are numbered from 1 in the order in which they start.
 """
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field

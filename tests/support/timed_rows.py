@@ -1,7 +1,5 @@
 """Rows of iterations timed by a known model."""
 
-from __future__ import annotations
-
 from dataclasses import fields
 
 import numpy as np

@@ -1,7 +1,5 @@
 """The core's and the specification's cache under simplified accounting, behind the same calls."""
 
-from __future__ import annotations
-
 from types import SimpleNamespace
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Random traces of sessions that grow turn by turn, for tests of serving."""
 
-from __future__ import annotations
-
 from dataclasses import fields, replace
 
 import numpy as np

@@ -4,8 +4,6 @@
 commit's ``python/`` first on the path.
 """
 
-from __future__ import annotations
-
 import importlib
 import re
 from collections.abc import Iterator

@@ -1,7 +1,5 @@
 """Every verb and subcommand as typer's parser sees it."""
 
-from __future__ import annotations
-
 import importlib
 from collections.abc import Iterator
 from typing import Any

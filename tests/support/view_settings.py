@@ -1,7 +1,5 @@
 """Sessions and shared prefixes drawn at random: settings of both views, traces that use them, and runs compared whole."""
 
-from __future__ import annotations
-
 from dataclasses import fields, is_dataclass, replace
 from typing import Any
 

@@ -3,8 +3,6 @@
 Rules: vLLM 0.33.0, ``vllm/v1/core/block_pool.py`` and ``kv_cache_manager.py`` (watermark 0, one full-attention group).
 """
 
-from __future__ import annotations
-
 from collections import deque
 from collections.abc import Callable
 

@@ -6,8 +6,6 @@ Prints the seed first. A finding is printed with the line that runs its case aga
 the shortest scenario that has it; the exit code is then 1. Equal seeds give equal cases, whatever the jobs.
 """
 
-from __future__ import annotations
-
 import argparse
 import os
 import sys

@@ -1,7 +1,5 @@
 """Cases by number: the kinds with their shares, and one case run to its outcome."""
 
-from __future__ import annotations
-
 import random
 import tempfile
 from collections.abc import Collection

@@ -1,7 +1,5 @@
 """Findings of the simulation tester: what an oracle says against a case."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Live runs on a simulated clock: clients that stream, read slowly and hang up, resets, jumps of the clock."""
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 import gc

@@ -1,7 +1,5 @@
 """Oracles of one simulated scenario: invariants, the specification, equal runs, its files."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from pathlib import Path
 from typing import Any

@@ -3,8 +3,6 @@
 Property tests draw new examples; tests of a range of seeds get new ones; of recorded rows of engines some are drawn.
 """
 
-from __future__ import annotations
-
 import contextlib
 import io
 import random

@@ -3,8 +3,6 @@
 Each returns False for a scenario that it does not concern, and fails an assertion where it does not hold.
 """
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Simulated scenarios over every section, with faults inside the simulation."""
 
-from __future__ import annotations
-
 import contextlib
 import json
 import math

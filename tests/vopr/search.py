@@ -1,7 +1,5 @@
 """The search: cases in worker processes until the time is up; the first finding is shrunk and printed."""
 
-from __future__ import annotations
-
 import multiprocessing
 import subprocess
 import sys

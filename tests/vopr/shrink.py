@@ -1,7 +1,5 @@
 """Shrinking: the smallest case that still has the same finding."""
 
-from __future__ import annotations
-
 import tempfile
 import time
 from collections.abc import Iterator, Sequence
