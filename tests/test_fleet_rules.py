@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from kvcache_sim.cache.store import NO_MOVE
 from kvcache_sim.cache.tree_store import NO_COPY
 from kvcache_sim.channels.settings import ChannelSettings
-from kvcache_sim.engine import Engine
+from kvcache_sim.engine import NO_MACHINE, SAMPLE, Engine
 from kvcache_sim.errors import UsageError
 from kvcache_sim.scenario import fleet_events as events_of
 from kvcache_sim.scenario.cluster_sections import FaultSection, FleetEventSection, FleetSection
@@ -23,7 +23,7 @@ from kvcache_sim.scenario.yaml_tree import Tree as YamlTree
 from kvcache_sim.serving.membership import losses, scaling
 from kvcache_sim.serving.membership.losses import Losses, empty_caches, lose_tier
 from kvcache_sim.serving.membership.membership import Membership
-from kvcache_sim.serving.membership.plan import Flush, MembershipEvent, MembershipPlan, TierLoss
+from kvcache_sim.serving.membership.plan import Flush, MembershipEvent, MembershipPlan, PoolLoss, TierLoss
 from kvcache_sim.serving.membership.scaling_policy.settings import ScalingSettings
 from kvcache_sim.serving.router.contract import Occupancy
 from kvcache_sim.serving.sequence import Arrival
@@ -33,17 +33,20 @@ TIERS = 4
 
 
 class Tree:
-    """The copies of one prompt: by block the tiers that have it."""
+    """The copies of the prompt of one request: by block the tiers that have it."""
 
-    def __init__(self, blocks: list[set[int]]) -> None:
-        self.blocks = blocks
+    def __init__(self, blocks: list[set[int]], request: int = 0) -> None:
+        self.blocks, self.request = blocks, request
 
     def copies(self, request: int, limit: int) -> list[tuple[int, list[int]]]:
         moves = [[NO_MOVE if tier in own else NO_COPY for tier in range(TIERS)] for own in self.blocks]
+        if request != self.request:
+            return []
         ends = [n for n in range(1, len(moves) + 1) if n == len(moves) or moves[n] != moves[n - 1]]
         return [(end, moves[end - 1]) for end in ends]
 
     def remove(self, request: int, part: tuple[int, int], tier: int) -> int:
+        assert (request, 0 <= tier < TIERS) == (self.request, True)
         gone = [own for own in self.blocks[slice(*part)] if tier in own]
         for own in gone:
             own.discard(tier)
@@ -58,6 +61,11 @@ def replica(engine: Engine, machine: int = 0, **more: object) -> SimpleNamespace
     )  # fmt: skip
 
 
+def run_to(engine: Engine, at_ns: int) -> None:
+    engine.schedule(at_ns, SAMPLE, NO_MACHINE, lambda _: None)
+    engine.run(at_ns)
+
+
 @examples(100)
 @given(st.lists(st.sets(st.integers(0, TIERS - 1), min_size=1), max_size=7), st.integers(0, TIERS - 1))
 def test_a_lost_tier_takes_what_no_lookup_reaches_without_it(blocks, lost):
@@ -70,18 +78,38 @@ def test_a_lost_tier_takes_what_no_lookup_reaches_without_it(blocks, lost):
     assert gone == sum(map(len, blocks)) - sum(map(len, kept))
 
 
-def test_a_flush_empties_the_named_machine_or_all():
-    engine = Engine(0)
+def test_losses_happen_in_order_of_time_until_all_requests_are_finished():
+    engine, made, done = Engine(0), [], []
     machines = [replica(engine, machine) for machine in range(3)]
-    trees = [Tree([{0, 2}, {1}]) for _ in machines]
-    plan = MembershipPlan(flushes=(Flush(9, 1), Flush(15, None)))
-    lost = Losses(plan, machines, trees, engine, lambda: False, 1)
+    trees = [Tree([{0, 3}, {1}], 6) for _ in machines]
+    plan = MembershipPlan(
+        flushes=(Flush(9, 1), Flush(15, None)), tier_losses=(TierLoss(5, 2, 3),),
+        index_losses_ns=(5, 20, 30), pool_losses=(PoolLoss(9),),
+    )  # fmt: skip
+    lost = Losses(plan, machines, trees, engine, lambda: bool(done), 7)
+    lost.of_pool(SimpleNamespace(lose=lambda requests: 100 * requests))
+
+    def make():
+        made.append(engine.now_ns)
+        count = len(made)
+        return SimpleNamespace(choose=lambda arrival: count)
+
+    router = lost.around(make, lambda: made.append("index"))
     lost.start()
-    engine.run(10)
-    assert [sum(map(len, tree.blocks)) for tree in trees] == [3, 0, 3]
+    for until_ns, left, choice in ((5, [3, 3, 2], 3), (10, [3, 0, 2], 3), (15, [0] * 3, 3), (20, [0] * 3, 5)):
+        engine.run(until_ns)
+        lost.closed(0)
+        assert [sum(map(len, tree.blocks)) for tree in trees] == left
+        assert router.choose(None) == choice
+    assert made == [0, "index", 5, "index", 20]
+    assert [one.called for one in machines] == [[15], [9, 15], [5, 15]]
+    assert lost.counts == {"tiers_lost": 1, "blocks_lost": 709, "index_lost": 2, "flushes": 2}
+    done.append(True)
+    lost.closed(0)
     engine.run()
-    assert [one.called for one in machines] == [[15], [9, 15], [15]]
-    assert lost.counts == {"tiers_lost": 0, "blocks_lost": 9, "index_lost": 0, "flushes": 2}
+    assert (engine.now_ns, lost.counts["index_lost"]) == (20, 2)
+    Losses(MembershipPlan(), machines, trees, engine, bool, 7).start()
+    assert engine.idle
 
 
 @pytest.mark.parametrize("counts", [(1, 0, 0, 0), (0, 1, 0, 0), (0, 0, 1, 0)])
@@ -89,42 +117,141 @@ def test_an_engine_with_a_request_that_waits_runs_or_loads_keeps_its_cache(count
     assert empty_caches(replica(Engine(0), counts=lambda: counts), None, 1) == 0  # it has no store to empty
 
 
-@pytest.mark.parametrize(("keeps", "block", "kept"), [(True, 16, 1), (True, 1, 0), (False, 16, 0)])
+@pytest.mark.parametrize(("keeps", "block", "kept"), [(True, 2, 1), (True, 1, 0), (False, 16, 0)])
 def test_an_emptied_cache_keeps_the_page_that_its_engine_keeps_free(monkeypatch, keeps, block, kept):
     taken = []
     store = SimpleNamespace(
         occupancy=lambda tier: SimpleNamespace(free_blocks=4, cached_blocks=5),
-        acquire=lambda *_: None, release=lambda *_: None, reserve=lambda _, blocks, now_ns: taken.append(blocks) or [],
+        acquire=lambda *asked: asked, release=lambda *asked: taken.append(asked), reserve=lambda *asked: taken.append(asked) or [],
     )  # fmt: skip
-    own = replica(Engine(0), store=store, counts=lambda: (0, 0, 0, 0))
+    own = replica(Engine(0), store=store, counts=lambda: (0, 0, 0, 7))
     own.cache.block_size_tokens = block
     monkeypatch.setattr(losses, "store_kind", lambda _: SimpleNamespace(keeps_page_free=keeps))
-    assert (empty_caches(own, None, 1), taken) == (5, [9 - kept])
+    assert (empty_caches(own, None, 1), taken) == (5, [((0, 0), 9 - kept, 0), ((0, 0), 0)])
 
 
-@pytest.mark.parametrize(("in_flight", "left"), [("retry", [4, 0]), ("fail", [2, 0])])
-def test_a_lost_machine_has_no_requests(in_flight, left):
-    engine = Engine(0)
-    plan = MembershipPlan(events=(MembershipEvent(5, "lose", 1),), in_flight=in_flight)
-    router = SimpleNamespace(choose=lambda arrival: arrival.request % 2)
-    alone = SimpleNamespace(choose=lambda _: 0)
-    members = Membership(
-        plan, [replica(engine, 0), replica(engine, 1)], lambda own: router if len(own) > 1 else alone, engine
-    )
-    still_open = {0, 1, 2, 3}
+class Requests:
+    """The open requests of a fleet, and what becomes of them as (time, what, request)."""
 
-    class Requests:
-        send = staticmethod(lambda request: members.choose(Arrival(request, 0, 1, 1)))
-        fail = staticmethod(still_open.discard)
-        open_requests = property(lambda _: len(still_open))
+    def __init__(self, members, count, engine):
+        self.members, self.count, self.engine = members, count, engine
+        self.open, self.closed, self.log = set(), 0, []
 
-    members.start(Requests())
-    for request in range(4):
-        members.choose(Arrival(request, 0, 1, 1))
-    assert members.requests_by_machine == [2, 2]
+    open_requests = property(lambda self: len(self.open))
+
+    def send(self, request):
+        self.open.add(request)
+        replica = self.members.choose(Arrival(request, 0, 1, 1))
+        if replica is not None:
+            self.log.append((self.engine.now_ns, replica.machine, request))
+
+    def leave(self, request):
+        self.open.discard(request)
+        self.closed += 1
+        self.members.closed(request, self.closed == self.count)
+
+    def fail(self, request):
+        self.log.append((self.engine.now_ns, "fails", request))
+        self.leave(request)
+
+
+@examples(200)
+@given(
+    st.lists(st.tuples(st.sampled_from(("join", "drain", "lose")), st.integers(0, 3)), max_size=7),
+    st.lists(st.tuples(st.integers(0, 7), st.none() | st.integers(0, 9)), max_size=14),
+    st.sampled_from(("retry", "fail")),
+)
+@example([("drain", 0), ("lose", 0)], [(0, None)] * 4, "retry")
+@example([("lose", 0), ("lose", 2), ("join", 1), ("join", 3)], [(1, None), (0, None), (1, None)] * 2, "retry")
+@example([("join", 3), ("join", 2), ("lose", 0)], [(2, None)] * 3, "retry")
+@example([("lose", 1), ("lose", 2)], [(0, None), (0, None), (0, 0), (0, 0)], "retry")
+@example([("lose", 1), ("lose", 3)], [(0, None)] * 3, "fail")
+def test_machines_come_and_go_as_planned_and_their_requests_are_sent_again(changes, steps, in_flight):
+    """Changes at odd times; at even ones a request comes to machine r modulo those that serve, or one leaves."""
+    engine, routers, left, lost = Engine(4), [], [], []
+    plan = MembershipPlan(
+        events=tuple(MembershipEvent(2 * n + 1, *change) for n, change in enumerate(changes)), in_flight=in_flight
+    )  # fmt: skip
+
+    def router(own):
+        routers.append((engine.now_ns, [one.machine for one in own]))
+        return SimpleNamespace(choose=lambda arrival: arrival.request % len(own))
+
+    machines = [replica(engine, n) for n in range(4)]
+    members = Membership(plan, machines, router, engine)
+    members.when_left(lambda *row: left.append(row))
+    members.when_lost.append(lost.append)
+    requests = Requests(members, sum(picked is None for _, picked in steps), engine)
+    members.start(requests)
+    # the same by hand
+    serving = [n for n in range(4) if ("join", n) not in changes]
+    here, held, log, made, gone, ended, came = {}, [], [], [(0, [*serving])] * bool(serving), [], 0, 0
+    counts, chosen, losses, first_ns = dict.fromkeys(members.counts, 0), 0, [], None
+
+    def close(request):
+        nonlocal ended
+        ended += 1
+        if (machine := here.pop(request, None)) is not None:
+            gone.append((machine, request, sum(own == machine for own in here.values())))
+
+    def send(request, now, after):
+        nonlocal chosen
+        if serving:
+            here[request] = serving[request % len(serving)]
+            chosen += 1
+            log.append((now, here[request], request))
+        elif any(what == "join" for what, _ in changes[after:]):
+            held.append(request)
+        else:
+            log.append((now, "fails", request))
+            counts["failed"] += 1
+            close(request)
+
+    def change(n):
+        nonlocal held
+        (what, machine), now = changes[n], 2 * n + 1
+        counts[{"join": "joined", "drain": "drained", "lose": "lost"}[what]] += 1
+        serving[:] = sorted({*serving, machine}) if what == "join" else [m for m in serving if m != machine]
+        made.extend([(now, [*serving])] * bool(serving))
+        again, held = held, []
+        if what == "lose":
+            losses.append(machine)
+            own = sorted(request for request, at in here.items() if at == machine)
+            for request in own:
+                del here[request]
+            if in_flight == "retry":
+                counts["retried"] += len(own)
+                again += own
+            for request in own if in_flight == "fail" else ():
+                log.append((now, "fails", request))
+                counts["failed"] += 1
+                close(request)
+        for request in again:
+            send(request, now, n + 1)
+
+    done = 0
+    for at, picked in sorted(steps, key=lambda step: step[0]):
+        run_to(engine, 2 * at)
+        while done < min(at, len(changes)) and not (ended == requests.count and ended):
+            change(done)
+            done += 1
+        if picked is None:
+            first_ns = 2 * at if first_ns is None else first_ns
+            requests.send(came)
+            send(came, 2 * at, done)
+            came += 1
+        elif here:
+            request = sorted(here)[picked % len(here)]
+            requests.leave(request)
+            close(request)
     engine.run()
-    assert members.requests_by_machine == left
-    assert members.counts["retried"] + members.counts["failed"] == 2
+    while done < len(changes) and not (ended == requests.count and ended):
+        change(done)
+        done += 1
+    assert (requests.log, routers, left, lost) == (log, made, gone, losses)
+    assert (members.counts, members.chosen, members.first_ns) == (counts, chosen, first_ns)
+    assert members.requests_by_machine == [sum(own == n for own in here.values()) for n in range(4)]
+    assert members.lost == set(losses)
 
 
 # --- copies of a peer --------------------------------------------------------------------------------------
@@ -222,18 +349,125 @@ def fleet(monkeypatch, schedule, first, here, **more):
     return own, members, engine, peeked
 
 
-def test_the_machine_that_was_ordered_last_is_released_first(monkeypatch):
-    own, _, engine, _ = fleet(monkeypatch, ((10, 2), (20, 4), (30, 3), (40, 2)), 1, [0] * 4, startup_ns=99)
-    engine.run(40)
-    assert own.changes == [
-        (10, "ordered", 1), (20, "ordered", 2), (20, "ordered", 3), (30, "off", 3), (40, "off", 2),
-    ]  # fmt: skip
+@examples(200)
+@given(
+    st.lists(
+        st.tuples(st.integers(0, 5), st.lists(st.tuples(st.booleans(), st.integers(0, 3)), max_size=4)),
+        max_size=9,
+    ),
+    st.integers(1, 4),
+    st.sampled_from((0, 10, 25)),
+    st.sampled_from(((3, 0), (14, 0), (14, 3))),
+    st.sampled_from((None, 0, 4, 31)),
+)
+@example([(3, [(True, 0), (False, 0)]), (1, []), (2, []), (1, [])], 1, 0, (14, 3), 0)
+@example([(2, [(False, 1), (True, 1)]), (2, []), (1, [(True, 0)]), (3, []), (1, [])], 3, 0, (3, 0), 4)
+@example(
+    [(2, [(True, 0), (True, 0), (True, 1), (True, 1)]), (1, [(False, 1)]), (1, [(False, 1)])], 2, 0, (3, 0), 0
+)
+def test_a_fleet_follows_its_policy_by_hand(drawn, first, hold_ns, start, first_ns):
+    """A decision each 10 ns; 5 ns later requests come (True) and leave; machines boot, and copy blocks of 4 ns."""
+    (startup_ns, blocks), count, states, emptied = start, 4, [], []
+    here, asked = [0] * count, iter(drawn)
+    engine = Engine(0)
+    report = Occupancy(
+        [2**n for n in range(count)], [3 * n + 1 for n in range(count)], [n / 8 for n in range(count)]
+    )
+    policy = SimpleNamespace(wanted=lambda state: (states.append(state), next(asked, (first,))[0])[1])
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(scaling, "published_by", lambda replicas: lambda: report)
+        patch.setattr(scaling, "SCALING", SimpleNamespace(make=lambda *_: policy))
+        patch.setattr(
+            scaling, "empty_caches", lambda replica, *_: emptied.append((engine.now_ns, replica.machine))
+        )
+        patch.setattr(scaling, "worth_copying", lambda *_: [scaling.Copied(0, blocks)] * bool(blocks))
+        patch.setattr(scaling, "insert_copies", lambda _, copies, now_ns: sum(own.blocks for own in copies))
+        machines = [replica(engine, n, store=None) for n in range(count)]
+        members = Members(list(range(first)), here)
+        members.first_ns = first_ns
+        settings = ScalingSettings(
+            "policy", first, 1, 3, interval_ns=10, hold_ns=hold_ns, startup_ns=startup_ns, warm_blocks=9, warm_block_ns=4
+        )  # fmt: skip
+        own = scaling.Scaling(
+            settings, members, machines, [None] * count, SimpleNamespace(input_tokens=np.full(9, 40)), engine
+        )
+        own.start()
+        # the same by hand: of each machine since when it is paid for, when it serves, and whether it drains
+        paid, ready, draining, used = (
+            dict.fromkeys(range(first), 0),
+            dict.fromkeys(range(first), 0),
+            set(),
+            set(),
+        )
+        expected, changes, cleared, wanted_at, total_ns = [], [], [], [], 0
+        counts = {"ordered": 0, "released": 0, "warmed_blocks": 0}
 
+        def off(machine, now):
+            nonlocal total_ns
+            draining.discard(machine)
+            del ready[machine]
+            counts["released"] += 1
+            changes.append((now, "off", machine))
+            since = paid.pop(machine)
+            total_ns += 0 if first_ns is None else now - max(since, first_ns)
 
-def test_of_those_that_serve_the_least_used_goes_of_equals_the_highest_number(monkeypatch):
-    own, _, engine, _ = fleet(monkeypatch, ((10, 3), (20, 2), (30, 1)), 4, [0, 1, 1, 2])
-    engine.run(30)
-    assert own.changes == [(10, "drains", 0), (10, "off", 0), (20, "drains", 2), (30, "drains", 1)]
+        def come(since, until):
+            for machine in sorted(ready, key=ready.get):
+                boot_ns = ready[machine] - 4 * blocks
+                if since < boot_ns <= until and machine in used:
+                    cleared.append((boot_ns, machine))
+                if since < ready[machine] <= until:
+                    counts["warmed_blocks"] += blocks
+                    changes.append((ready[machine], "serves", machine))
+                    used.add(machine)
+
+        for k, (wanted, steps) in enumerate(drawn):
+            now = 10 * (k + 1)
+            members.chosen = k * k
+            engine.run(now)
+            come(now - 5, now)
+            serving = [n for n in sorted(ready) if ready[n] <= now and n not in draining]
+            starting = sorted((n for n in ready if ready[n] > now), key=lambda n: (paid[n], n))
+            load = [sum(own[n] for n in serving) for own in report]
+            expected.append(
+                (now, len(serving), len(starting), *load[:2], load[2] / len(serving), max(2 * k - 1, 0))
+            )
+            wanted_at.append((now, min(max(wanted, 1), 3)))
+            held = max(most for at, most in wanted_at if at >= now - hold_ns)
+            there = len(serving) + len(starting)
+            for machine in [n for n in range(count) if n not in ready][: max(wanted_at[-1][1] - there, 0)]:
+                counts["ordered"] += 1
+                changes.append((now, "ordered", machine))
+                paid[machine], ready[machine] = now, now + startup_ns + 4 * blocks
+            release = max(there - held, 0) if wanted_at[-1][1] <= there else 0
+            for machine in reversed(starting[-release:] if release else []):
+                off(machine, now)
+            for machine in sorted(serving, key=lambda n: (here[n], -n))[: max(release - len(starting), 0)]:
+                changes.append((now, "drains", machine))
+                used.add(machine)
+                draining.add(machine)
+                if not here[machine]:
+                    off(machine, now)
+            run_to(engine, now + 5)
+            come(now, now + 5)
+            for comes, machine in steps:
+                if comes and machine in members.serving:
+                    here[machine] += 1
+                elif not comes and here[machine]:
+                    here[machine] -= 1
+                    members.left(machine, 0, here[machine])
+                    if machine in draining and not here[machine]:
+                        off(machine, now + 5)
+        assert own.changes == changes
+        assert (list(map(tuple, states)), emptied) == (expected, cleared)
+        end = engine.now_ns
+        for unpaid_ns in [
+            0 if first_ns is None else sum(end - max(since, first_ns) for since in paid.values())
+        ] * 2:
+            assert own.counts == {**counts, "machine_ns": total_ns + unpaid_ns}
+            own.over()
+            run_to(engine, end + 50)
+        assert own.changes == changes, "nothing is decided any more"
 
 
 @pytest.mark.parametrize(("left", "peer"), [([(2, 5), (1, 4)], 1), ([(2, 5), (1, 4), (2, 6)], 2), ([], 0)])
@@ -255,14 +489,6 @@ def test_a_machine_that_comes_again_has_finished_nothing(monkeypatch):
         members.left(machine, request, 0)
     engine.run(30)
     assert peeked == [(1, 4), (1, 4)], "machine 2 leaves at 10 and comes again at 20"
-
-
-def test_a_policy_gets_the_arrivals_since_the_last_decision(monkeypatch):
-    own, members, engine, _ = fleet(monkeypatch, (), 1, [0])
-    for at_ns, chosen, arrived in ((10, 3, 3), (20, 5, 2), (30, 5, 0)):
-        members.chosen = chosen
-        assert own._state().arrived == arrived
-        engine.run(at_ns)
 
 
 # --- a plan and faults in order of time ---------------------------------------------------------------------
