@@ -15,17 +15,14 @@ import pytest
 from examples import examples
 from hypothesis import given
 from hypothesis import strategies as st
-from kvcache_sim.api.sizing import Capacity
 from kvcache_sim.cli.main import run
-from kvcache_sim.errors import UsageError
 from kvcache_sim.metrics.certainty import band
 from kvcache_sim.scenario.load import scenario_from_text
 from kvcache_sim.scenario.requests import read_requests
 from kvcache_sim.sizing import candidate
 from kvcache_sim.sizing.candidate import search_candidate
-from kvcache_sim.sizing.question import Answer, Question
+from kvcache_sim.sizing.question import Question
 from kvcache_sim.sizing.search import STEP, Found, Outcome, Probe, highest_attaining, rate_spread, speed_of
-from kvcache_sim.sizing.text import answer_text, candidate_table
 from kvcache_sim.units import significant
 from kvcache_sim.workload.toolbox.transforms import scale
 from kvcache_sim.workload.toolbox.write import mooncake_lines
@@ -362,29 +359,6 @@ def test_ray_gives_the_answer_of_any_number_of_workers(tmp_path, monkeypatch, ca
     assert (tmp_path / "local/results.csv").read_bytes() == (tmp_path / "ray/results.csv").read_bytes()
 
 
-def row(cell, rate, cost, machines=1):
-    return {"cell": cell, "status": "ok", "capacity.rate_per_s": rate, "capacity.cost_per_hour": cost, "capacity.machines": machines}  # fmt: skip
-
-
-def test_the_cheapest_and_the_frontier():
-    rows = (row(0, 2.0, 4.0), row(1, 3.0, 4.0), row(2, 9.0, 8.0), row(3, 8.0, 9.0), row(4, None, 1.0))
-    answer = Answer(rows)
-    assert [own["cell"] for own in answer.frontier] == [1, 2]
-    assert answer.cheapest["cell"] == 2  # 8/9 an hour for a request a second
-    assert Answer(rows, 2.5).cheapest["cell"] == 1
-    assert Answer(rows, 8.5).cheapest["cell"] == 2
-    assert Answer(rows, 9.5).cheapest is None
-    shown, asked = Capacity(rows, 0.99), Capacity(rows, 0.99, Answer(rows, 2.5))
-    assert [shown.cheapest()["cell"], shown.cheapest(2.5)["cell"], asked.cheapest()["cell"]] == [2, 1, 1]
-    assert [own["cell"] for own in shown.frontier] == [1, 2]
-    assert (shown.cheapest(9.5), shown.rate_per_s, len(shown)) == (None, 9.0, 5)
-    assert repr(shown) == "<Capacity of 5 candidates: at most 9 requests/s>"
-    assert repr(Capacity(rows[4:], 0.99)) == "<Capacity of 1 candidates: none holds the limits>"
-    unpriced = Answer(tuple(row(n, 2.0 * n, None, n) for n in (1, 2)))
-    assert not unpriced.is_priced
-    assert [unpriced.price(own) for own in unpriced.rows] == [1.0, 2.0]
-
-
 # --- edges -------------------------------------------------------------------------------------------------
 
 
@@ -441,48 +415,6 @@ def test_requests_that_wait_for_others_are_named(capsys, tmp_path, monkeypatch):
     )  # fmt: skip
     assert "wait for others (closed loop)" in found[-1]
     assert found[0].startswith("every rate")
-
-
-def test_attainment_that_is_not_monotone_is_reported():
-    found = [row(0, 1.0, None)]
-    found[0] |= {
-        "capacity.verdict": "not monotone",
-        "capacity.holds_to_per_s": 1.0,
-        "capacity.attains_to_per_s": 3.0,
-    }
-    found[0] |= {"capacity.judged": 900, "capacity.waits": 0, "capacity.is_few": False}
-    said = unwrapped(answer_text(Answer(tuple(found)), 0.99))
-    assert said == (
-        "attainment of 99 % is not monotone in the rate: every rate tried up to 1 requests/s attains, "
-        "the highest that attains is 3 requests/s"
-    )
-
-
-def test_several_candidates_are_reported_with_the_cheapest_and_the_doubtful():
-    odd = {
-        "capacity.verdict": "not monotone",
-        "capacity.holds_to_per_s": 1.0,
-        "capacity.attains_to_per_s": 3.0,
-    }
-    known = {"capacity.judged": 250, "capacity.waits": 0, "capacity.is_few": True, "status": "ok"}
-    money = [{"cost.per_million_output_tokens": each} for each in (12.5, 6.0)]
-    rows = (row(0, 1.0, 3.6) | known | odd | money[0], row(1, 4.0, 7.2) | known | money[1])
-    said = unwrapped(answer_text(Answer(rows), 0.99)).splitlines()
-    assert "cell 0: attainment of 99 % is not monotone in the rate" in "\n".join(said)
-    assert any(line.startswith("cheapest per request: cell 1, 4 requests/s for 7.2 an hour") for line in said)
-    assert said[-1].endswith("250 requests are measured, 2 may miss: use a longer trace")
-    shown = candidate_table(Answer(rows))
-    assert [line[0] for line in shown.rows] == ["0", "1 *"]
-    cost = shown.headings.index("cost/M output tokens")
-    assert [line[cost - 1 : cost + 1] for line in shown.rows] == [("3.6", "12.5"), ("7.2", "6")]
-    none = unwrapped(answer_text(Answer(rows, 9.0), 0.99))
-    assert "no candidate holds 9 requests/s at 99 %" in none
-
-
-def test_a_range_without_a_step_is_refused():
-    with pytest.raises(UsageError, match="no rate to try"):
-        Question(0.9, 5.01, 5.02).steps(1.0)
-    assert Question(0.9, 1.0, 1.0).steps(1.0) == (0, 0)
 
 
 def test_the_commands_of_the_page_run(tmp_path, monkeypatch, capsys):

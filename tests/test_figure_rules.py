@@ -1,69 +1,123 @@
 """Figures that one function computes, by closed forms on a few rows."""
 
 import math
+from collections import Counter
 from dataclasses import replace
 from types import SimpleNamespace
 
 import numpy as np
 import pytest
+from examples import examples
+from hypothesis import example, given
+from hypothesis import strategies as st
 from kvcache_sim.channels.settings import ChannelSettings
 from kvcache_sim.errors import UsageError
 from kvcache_sim.metrics.batches import batch_figures
-from kvcache_sim.metrics.columns import REQUEST_COLUMNS
 from kvcache_sim.metrics.handover_summary import HandoverTotals
 from kvcache_sim.metrics.jobs import JobTotals
 from kvcache_sim.metrics.machine_loads import summarize_loads
 from kvcache_sim.metrics.percentiles import describe
 from kvcache_sim.metrics.prefix_cache import PrefixCacheTotals
-from kvcache_sim.metrics.request_totals import RequestTotals, beyond_context
+from kvcache_sim.metrics.request_totals import RequestTotals
 from kvcache_sim.metrics.run import CodedText
 from kvcache_sim.metrics.saturation import servers_of, summarize_saturation
+from kvcache_sim.metrics.slo import Limits, Objectives
 from kvcache_sim.metrics.tier_use import TierUse, summarize_tiers
 from kvcache_sim.report import certainty as intervals
 from kvcache_sim.report.sensitivity import links
-from kvcache_sim.sizing.further import MACHINES, Further, Tried, rates_by_count
+from kvcache_sim.sizing.further import Tried, rates_by_count
 from kvcache_sim.sizing.search import arrival_rate, highest_attaining, rate_spread
 from kvcache_sim.sizing.splits import best_split
-from kvcache_sim.sweeps.cell import Cell, CellRecord, canonical_json
+from kvcache_sim.sweeps.cell import canonical_json
 from kvcache_sim.workload.generate.lengths import given_keys
 from small_traces import trace_of
+from support.request_rows import rows
 
 S = 10**9
 NO_WORDS = CodedText(np.zeros(0, np.int32), ())
 DAY = 86_400 * S
 
 
-def rows(count: int, **given: object) -> dict[str, np.ndarray]:
-    """Return rows of requests: zeros, but for the columns that are given."""
-    found = {name: np.zeros(count, column.dtype) for name, column in REQUEST_COLUMNS.items()}
-    found["request"] = np.arange(count, dtype=np.int32)
-    found["session"] -= 1
-    found["decode_machine"] -= 1
-    return found | {name: np.array(value, REQUEST_COLUMNS[name].dtype) for name, value in given.items()}
-
-
 # --- requests ----------------------------------------------------------------------------------------------
 
 
-def test_latencies_of_finished_requests():
-    """TPOT 5 ns / 3 and 4 ns / 3 are 2 and 1; waits are the queue and the blocks of a hand-over; one failed."""
-    totals = RequestTotals(4, reusable_tokens=np.array([4, 12, 0]))
-    totals.add(
-        rows(3, status=[0, 0, 3], first_token_ns=[10, 20, -1], finish_ns=[15, 24, -1], output_tokens=[4, 4, 9],
-             input_tokens=[8, 16, 99], cached_prefix_length_used=[8, 4, 0], queue_ns=[3, 1, 0],
-             handover_room_ns=[4, 2, 0], preemptions=[0, 1, 2])
+#: Columns of a request that are drawn; those of 9 are tokens.
+DRAWN = ("status", "machine", "arrival_ns", "first_token_ns", "finish_ns", "input_tokens", "output_tokens",
+         "cached_prefix_length_used", "preemptions", "queue_ns", "handover_room_ns", "recomputed_tokens")  # fmt: skip
+drawn_requests = st.lists(
+    st.tuples(st.sampled_from((0, 0, 0, 1, 3)), st.integers(0, 1), *[st.integers(0, 30)] * 3, st.integers(1, 12),
+              st.integers(1, 5), st.integers(0, 12), *[st.integers(0, 4)] * 4), max_size=20,
+)  # fmt: skip
+
+
+@examples(60)
+@example(
+    [
+        (0, 0, 9, 1, 5, 8, 4, 8, 0, 3, 4, 0),
+        (0, 1, 3, 4, 4, 8, 4, 4, 1, 1, 2, 0),
+        (3, 0, 0, 0, 0, 9, 9, 0, 2, 0, 0, 0),
+    ],
+    1,
+    [4] * 20,
+)
+@given(drawn_requests, st.integers(1, 5), st.lists(st.integers(0, 12), min_size=20, max_size=20))
+def test_totals_are_those_of_each_request_by_itself(drawn, step, reusable):
+    """Rows come ``step`` at a time; contexts are 9 and 11 tokens, blocks 4; TTFT may be 10 ns."""
+    contexts, size = np.array([9, 11]), 4
+    own = [dict(zip(DRAWN, row, strict=True)) for row in drawn]
+    for one in own:
+        one["first_token_ns"] = one["arrival_ns"] + one["first_token_ns"] if not one["status"] else -1
+        one["finish_ns"] = one["first_token_ns"] + one["finish_ns"] if not one["status"] else -1
+        one["cached_prefix_length_used"] = min(one["cached_prefix_length_used"], one["input_tokens"])
+    columns = rows(len(own), **{name: [one[name] for one in own] for name in DRAWN})
+    totals = RequestTotals(size, Objectives(Limits(10)), None, np.array(reusable), contexts)
+    for start in range(0, len(own) + step, step):
+        totals.add({name: column[start : start + step] for name, column in columns.items()})
+    done = [one for one in own if not one["status"]]
+    beyond = [one for one in own if one["status"] == 1 and one["input_tokens"] >= contexts[one["machine"]]]
+    full = [one for one in done if one["input_tokens"] + one["output_tokens"] == contexts[one["machine"]]]
+
+    def sum_of(name):
+        return sum(one[name] for one in done)
+
+    assert (totals.arrived, totals.finished) == (len(own), len(done))
+    assert (totals.rejected, totals.failed) == tuple(sum(one["status"] == n for one in own) for n in (1, 3))
+    assert (totals.rejected_beyond_context, totals.answers_at_context) == (len(beyond), len(full))
+    assert totals.attainment.figures(1)["slo"]["judged"] == len(own) - len(beyond)
+    inputs, cached = sum_of("input_tokens"), sum_of("cached_prefix_length_used")
+    assert +totals.sums == +Counter(
+        input=inputs, cached=cached, output=sum_of("output_tokens"), recomputed=sum_of("recomputed_tokens"),
+        preemptions=sum(one["preemptions"] for one in own), block_refs=sum(one["input_tokens"] // size for one in done),
+        hit_blocks=sum(one["cached_prefix_length_used"] // size for one in done), prefilled=0,
+        reusable=sum(max(reusable[n], one["cached_prefix_length_used"]) for n, one in enumerate(own) if not one["status"]),
     )  # fmt: skip
+    if not done:
+        assert (totals.request_hit_rate, totals.upper_bound_token_hit_rate, totals.makespan_ns) == (
+            None,
+            None,
+            0,
+        )
+        return
+    shares = [one["cached_prefix_length_used"] / one["input_tokens"] for one in done]
+    assert totals.request_hit_rate == pytest.approx(sum(shares) / len(done))
+    assert totals.upper_bound_token_hit_rate == totals.sums["reusable"] / inputs
+    assert totals.makespan_ns == max(one["finish_ns"] for one in done) - min(one["arrival_ns"] for one in own)
+    spans = {
+        "ttft": [one["first_token_ns"] - one["arrival_ns"] for one in done],
+        "e2e": [one["finish_ns"] - one["arrival_ns"] for one in done],
+        "queue": [one["queue_ns"] for one in done],
+        "tpot": [
+            round((one["finish_ns"] - one["first_token_ns"]) / (one["output_tokens"] - 1))
+            for one in done if one["output_tokens"] > 1
+        ],
+    }  # fmt: skip
     latencies = totals.latencies()
-    assert (latencies["tpot"]["max"], latencies["tpot"]["min"]) == (2e-6, 1e-6)
-    assert (totals.wait()["max"], totals.wait()["min"]) == (7e-6, 3e-6)
-    assert totals.request_hit_rate == (1 + 1 / 4) / 2
-    assert totals.upper_bound_token_hit_rate == (8 + 12) / 24, "at least what was served"
-    assert (totals.finished, totals.makespan_ns, totals.sums["preemptions"]) == (2, 24, 3)
-
-
-def test_a_prompt_that_leaves_no_token_of_the_context_is_beyond_it():
-    columns = rows(4, status=[1, 1, 1, 0], input_tokens=[9, 10, 11, 10], machine=[0, 0, 0, 0])
-    assert beyond_context(columns, np.array([10])).tolist() == [False, True, True, False]
+    assert {name: latencies[name] for name in spans} == {
+        name: describe(np.array(times, np.int64)) for name, times in spans.items()
+    }
+    assert latencies["ttft_parts"]["queue"] == latencies["queue"]
+    waits = [one["queue_ns"] + one["handover_room_ns"] for one in done]
+    assert totals.wait() == describe(np.array(waits))
 
 
 def test_shares_of_hits():
@@ -184,20 +238,6 @@ def test_of_equal_splits_the_one_with_fewest_prefill_machines_and_of_counts_the_
     assert rates_by_count(tried) == {4: 2.0, 2: None}
 
 
-def test_counts_are_added_once_all_candidates_have_ended():
-    def laid_out(settings):
-        return [Cell(0, f"{own[MACHINES]}", own, 0, 1.0) for own in settings]
-
-    cells = laid_out([{MACHINES: 1}, {MACHINES: 4}, {MACHINES: 8}])
-    records = {
-        f"{n}": CellRecord(f"{n}", "ok", {"capacity": {"machines": n, "rate_per_s": float(n)}})
-        for n in (1, 4, 8)
-    }
-    further = Further(SimpleNamespace(shard=(1, 1)), laid_out, 3.0, 1, False, {})
-    assert further(cells, {name: records[name] for name in "14"}) == []
-    assert [(cell.index, cell.settings) for cell in further(cells, records)] == [(3, {MACHINES: 2})]
-
-
 @pytest.mark.parametrize(
     ("ends", "requests", "expected"),
     [
@@ -256,6 +296,6 @@ def test_a_slower_link_takes_so_many_times_as_long_in_each_of_its_terms(monkeypa
 
 def test_keys_of_a_kind_are_all_given_and_no_others():
     assert given_keys("here", "a", ("x", "y"), {"y": 1, "x": 2}) == {"y": 1, "x": 2}
-    for given in ({"x": 1}, {"x": 1, "y": 2, "z": 3}, {}):
+    for keys in ({"x": 1}, {"x": 1, "y": 2, "z": 3}, {}):
         with pytest.raises(UsageError, match="keys of a"):
-            given_keys("here", "a", ("x", "y"), given)
+            given_keys("here", "a", ("x", "y"), keys)

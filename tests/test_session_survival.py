@@ -1,6 +1,11 @@
 """The survival curve, on turns that can be followed by hand (blocks of 16 tokens)."""
 
+from fractions import Fraction
+
 import numpy as np
+from examples import examples
+from hypothesis import example, given
+from hypothesis import strategies as st
 from kvcache_sim.metrics.session_survival import SessionSurvival
 
 S = 10**9
@@ -67,3 +72,50 @@ def test_a_gap_at_a_bound_begins_the_longer_range():
 
 def test_no_sessions_no_curve():
     assert curve([(-1, 0, 100, 5, 9.0, 10.0, 0, 0, 0)]) == []
+
+
+_prompts, _found = (st.sampled_from(own) for own in ((1, 16, 17, 32, 33, 48, 49, 80), (0, 0, 15, 16, 32, 64)))
+_turns = st.lists(
+    st.tuples(st.sampled_from((-1, 0, 0, 1, 1)), st.sampled_from((1, 1, 1, 2)), _prompts, st.sampled_from((1, 15, 16, 17)),
+              st.sampled_from((0, 0.5, 1, 2, 3, 9, 16_385, 40_000)), st.integers(0, 2), _found, _found, _found),
+    min_size=2, max_size=16,
+)  # fmt: skip
+
+
+@examples(60)
+@example([(0, 1, 48, 16, 0, 1, 0, 0, 0), (0, 1, 48, 16, 2, 1, 16, 0, 0)])  # the first session alone
+@given(_turns)
+def test_the_curve_is_that_of_each_pair_of_turns_by_itself(drawn):
+    """A turn follows the one before of its number; what is found counts from the fastest tier on, up to all."""
+    rows, last, pairs = [], {}, {}
+    for session, more, prompt, answer, gap_s, served_s, *found in drawn:
+        before = last.get(session)
+        turn = 0 if before is None else before[1] + more
+        arrival_s = 0.0 if before is None else max(before[5] + gap_s - 1, 0)
+        row = (session, turn, prompt, answer, arrival_s, arrival_s + served_s, *found)
+        rows.append(row)
+        last[session] = row
+        if before is None or session < 0 or more > 1:
+            continue
+        could = min((before[2] + before[3] - 1) // 16, (prompt - 1) // 16) * 16
+        pause_s = arrival_s - before[5]
+        if not could or pause_s < 0:
+            continue
+        least = max((2.0**k for k in range(14, -1, -1) if 2.0**k <= pause_s), default=0.0)
+        kept, left = [], could
+        for tokens in found:
+            kept.append(min(tokens, left))
+            left -= kept[-1]
+        pairs.setdefault(least, []).append((could, kept, left))
+    expected = []
+    for least, own in sorted(pairs.items()):
+        whole = sum(could for could, _, _ in own)
+        shares = [float(Fraction(sum(kept[tier] for _, kept, _ in own), whole)) for tier in range(3)]
+        expected.append({
+            "gap_from_s": least, "gap_to_s": None if least == 2.0**14 else max(2 * least, 1.0), "turns": len(own),
+            "survived": sum(not left for *_, left in own) / len(own),
+            "partly": sum(0 < left < could for could, _, left in own) / len(own),
+            **dict(zip(("gpu", "cpu", "disk"), shares, strict=True)), "remote": 0.0,
+            "lost": float(Fraction(sum(left for *_, left in own), whole)),
+        })  # fmt: skip
+    assert curve(rows) == expected

@@ -49,18 +49,17 @@ def table(rows) -> dict[str, np.ndarray]:
     }
 
 
-def judged(row, own: Limits) -> bool | None:
-    """Return whether one request met its limits, by fractions; None where nothing is asked of it."""
+def judged(row, own: Limits) -> dict[str, bool]:
+    """Return by limit whether one request is within it, by fractions."""
     done, _, ttft, later, outputs, _ = row
-    if own == Limits():
-        return None
     tpot = Fraction(later, outputs - 1) if outputs > 1 else Fraction(0)
-    times = ((own.ttft_ns, ttft), (own.tpot_ns, tpot), (own.e2e_ns, ttft + later))
-    return done and all(limit is None or time <= limit for limit, time in times)
+    times = {"ttft": (own.ttft_ns, ttft), "tpot": (own.tpot_ns, tpot), "e2e": (own.e2e_ns, ttft + later)}
+    return {name: done and time <= limit for name, (limit, time) in times.items() if limit is not None}
 
 
 @examples(200)
 @example([(True, 3, 7, 20, 3, 1), (True, 3, 8, 21, 3, 1)], Limits(7, 10, 27), Limits(), 9, 1)  # at each limit
+@example([(True, 3, 7, 20, 6, 1)], Limits(None, 1 << 61), Limits(), 9, 1)  # beyond 64 bits if multiplied
 @given(rows_of_requests, limits, limits, st.integers(0, 9), st.integers(1, 7))
 def test_attainment_is_that_of_each_request_by_itself(rows, others, of_long, bound, step):
     rule = parse_request_rule(f"input_tokens >= {bound}")
@@ -68,17 +67,34 @@ def test_attainment_is_that_of_each_request_by_itself(rows, others, of_long, bou
     totals, columns = AttainmentTotals(objectives), table(rows)
     for start in range(0, len(rows), step):
         totals.add({name: own[start : start + step] for name, own in columns.items()})
-    reported = [judged(row, of_long if row[5] >= bound else others) for row in rows]
+    by_row = [judged(row, of_long if row[5] >= bound else others) for row in rows]
+    reported = [all(own.values()) if own else None for own in by_row]
     found = totals.figures(2_000_000_000)
-    assert found["slo"]["judged"] == sum(own is not None for own in reported)
-    assert found["slo"]["attained"] == sum(own is True for own in reported)
-    assert totals.missed == sum(own is False for own in reported)
+    assert totals.missed == reported.count(False)
     assert objectives.within(columns).tolist() == [-1 if own is None else int(own) for own in reported]
-    tokens = sum(row[4] for row, own in zip(rows, reported, strict=True) if own)
-    assert found["goodput"]["output_tokens_per_s"] == tokens / 2
-    of_class = [own for row, own in zip(rows, reported, strict=True) if row[5] >= bound and own is not None]
-    named = found["slo"]["classes"].get("long", {"judged": 0, "attained": 0})
-    assert (named["judged"], named["attained"]) == (len(of_class), sum(of_class))
+
+    def counted(verdicts):
+        kept = [own for own in verdicts if own is not None]
+        return {
+            "judged": len(kept),
+            "attained": sum(kept),
+            "attainment": sum(kept) / len(kept) if kept else None,
+        }
+
+    limited = {name: [own.get(name) for own in by_row] for name in ("ttft", "tpot", "e2e")}
+    parts = {"long": (of_long, lambda row: row[5] >= bound), "others": (others, lambda row: row[5] < bound)}
+    assert found["slo"] == {
+        **counted(reported),
+        **{f"{name}_attainment": counted(own)["attainment"] for name, own in limited.items()},
+        "classes": {
+            name: counted(own for row, own in zip(rows, reported, strict=True) if holds(row))
+            for name, (limits, holds) in parts.items() if limits != Limits()
+        },
+    }  # fmt: skip
+    outputs, inputs = (sum(row[n] for row, own in zip(rows, reported, strict=True) if own) for n in (4, 5))
+    assert found["goodput"] == {
+        "requests_per_s": reported.count(True) / 2, "output_tokens_per_s": outputs / 2, "tokens_per_s": (outputs + inputs) / 2,
+    }  # fmt: skip
 
 
 ONE_BY_ONE = (

@@ -54,7 +54,7 @@ class Condition(Value):
         return np.array(
             [
                 bool(compare(own, self.value))
-                if (isinstance(own, (int, float)) == number and own is not None)
+                if isinstance(own, (int, float)) == number
                 else self.comparison == "!="
                 for own in values
             ],

@@ -226,7 +226,7 @@ def _with_steps(
 
 def _capacity(scenario: Scenario, machines: tuple[MachineSection, ...]) -> Iterator[Assumption]:
     """Yield the capacity of the GPUs, equal ones together; an unbounded GPU has no interval."""
-    alike: dict[tuple[float | None, bool], list[int]] = {}
+    alike: dict[float | None, list[int]] = {}
     for index, (section, settings) in enumerate(zip(machines, scenario.settings.machines, strict=True)):
         blocks = settings.tiers[0].capacity_blocks
         if blocks is None:
@@ -235,8 +235,8 @@ def _capacity(scenario: Scenario, machines: tuple[MachineSection, ...]) -> Itera
         if not section.replica.instant:
             is_given = gives_tokens(scenario.tree)
             share = capacity_uncertainty(scenario.model, section.replica, blocks, is_given)
-        alike.setdefault((share, share is not None), []).append(index)
-    for (share, _), indices in alike.items():
+        alike.setdefault(share, []).append(index)
+    for share, indices in alike.items():
         of = f" of machines {indices[0]}, …" if len(alike) > 1 else ""
         source = "found from memory" if share is not None else "blocks as given state no error"
         stated = None if share is None else around(100 * share)
