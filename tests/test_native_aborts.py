@@ -19,7 +19,7 @@ from kvcache_sim.workload.trace import NOT_GIVEN
 from pools import pools
 from support.agreement import agree, columns
 from support.clusters import BLOCK, cluster, varied
-from support.drawn_settings import NATIVE, engines, kinds, movements, replicas, trees
+from support.drawn_settings import NATIVE, engines, replicas, trees
 from support.lookahead import assert_same_by_the_clock
 from support.traces import only, random_trace, with_aborts
 
@@ -161,33 +161,6 @@ def test_a_client_leaves_before_who_comes_at_its_instant():
     assert chosen == [[0, 1, 1, 0, 1], [0, 1, 1, 0, 1], [0, 1, 1, 0, 0]]
 
 
-@examples(40)
-@given(
-    replica=replicas,
-    cache=trees,
-    movement=movements,
-    shape=st.sampled_from([(90, 200), (90, 60, 400), (100, 40, 60)]),
-    kind=st.one_of(st.just({}), kinds),
-    machines=st.sampled_from([1, 3]),
-    seed=st.integers(1, 99),
-)
-def test_aborts_agree_while_kv_arrives(replica, cache, movement, shape, kind, machines, seed):
-    plain = cluster(shape, machines, latency_occupies=seed % 2 == 0)
-    settings = varied(plain, replica, kind, cache=cache, movement=movement)
-    agree(settings, with_aborts(seed))
-
-
-@examples(15)
-@given(
-    movement=movements,
-    wire=st.sampled_from([(3 * 10**9, 30_000), (5 * 10**8, 2_000_000)]),
-    seed=st.integers(1, 99),
-)
-def test_aborts_agree_where_machines_read_each_other(movement, wire, seed):
-    settings = varied(cluster((90, 60, 400), 3), wire=wire, movement=replace(movement, lookup="cluster"))
-    agree(settings, with_aborts(seed))
-
-
 handovers = st.builds(
     HandoverSettings,
     path=st.sampled_from(["gpu-direct", "gpu-direct", "via-cpu"]),
@@ -195,26 +168,6 @@ handovers = st.builds(
     first_token=st.sampled_from(["decode", "prefill"]),
     router=st.sampled_from([*NATIVE, "random"]),
 )
-
-
-@examples(60)
-@given(
-    handover=handovers,
-    roles=st.sampled_from(["pd", "ppd", "pdd", "ppddd", "pbd"]),
-    lookahead=st.sampled_from(["none", "length", "stop-token"]),
-    budget=st.sampled_from([128, 512]),
-    blocks=st.lists(st.sampled_from([40, 80, 300]), min_size=5, max_size=5),
-    seed=st.integers(1, 99),
-)
-def test_aborts_agree_in_a_hand_over(handover, roles, lookahead, budget, blocks, seed):
-    tiers = (300, 50) if handover.path == "via-cpu" else (300,)
-    replica = {"async_scheduling": lookahead, "max_num_batched_tokens": budget}
-    settings = pools(roles, handover, tiers=tiers, **replica)
-    machines = [
-        replace(machine, tiers=(replace(machine.tiers[0], capacity_blocks=own), *machine.tiers[1:]))
-        for machine, own in zip(settings.machines, blocks, strict=False)
-    ]
-    agree(replace(settings, machines=tuple(machines)), with_aborts(seed))
 
 
 @examples(40)

@@ -7,70 +7,25 @@ import pytest
 from examples import examples
 from hypothesis import given
 from hypothesis import strategies as st
-from kvcache_sim.cache.prefetch import PREFETCHES
 from kvcache_sim.cache.settings import MovementSettings, PoolSettings
-from kvcache_sim.channels.settings import ChannelSettings, NetworkSettings
 from kvcache_sim.serving.membership.plan import Flush, MembershipPlan, PoolLoss
-from kvcache_sim.serving.settings import HandoverSettings, RouterSettings
+from kvcache_sim.serving.settings import RouterSettings
 from kvcache_sim.simulation import simulate
-from pools import pools
 from support.agreement import agree, columns
-from support.clusters import READ, WRITE, cluster, uneven, varied
-from support.drawn_settings import NATIVE, kinds, lookahead, replicas, trees
+from support.clusters import cluster
+from support.drawn_settings import NATIVE, pool_moves, shared_pools, wires
 from support.lookahead import assert_same_by_the_clock
-from support.traces import only, random_trace, turns, with_aborts
+from support.shared_pool import sharing
+from support.traces import only, random_trace, turns
 
-shared = st.builds(
-    PoolSettings,
-    capacity_blocks=st.sampled_from([0, 40, 300, 300, None]),
-    policy=st.sampled_from(["lru", "lru", "fifo", "lfu"]),
-)
-wires = st.sampled_from([(3 * 10**9, 30_000), (10**11, 0), (5 * 10**8, 2_000_000)])
-moves = st.tuples(lookahead, st.sampled_from(["none", "none", *PREFETCHES])).map(
-    lambda drawn: replace(drawn[0], prefetch=drawn[1])
-)
 lookups = st.sampled_from(["local", "local", "cluster"])
-
-
-def sharing(settings, pool, wire, kind=None):
-    """The same machines with a pool behind two channels."""
-    count = len(settings.machines)
-    link = replace(ChannelSettings("net", *wire), **(kind or {}))
-    nic = {name: replace(link, name=name) for name in (READ, WRITE)}
-    pairs = {(count, m): READ for m in range(count)} | {(m, count): WRITE for m in range(count)}
-    channels = {name: replace(one, **(kind or {})) for name, one in settings.channels.items()} | nic
-    return replace(settings, channels=channels, network=NetworkSettings(pairs, default=link), pool=pool)
-
-
-@examples(40)
-@given(
-    replica=replicas,
-    cache=trees,
-    movement=moves,
-    lookup=lookups,
-    remote_disk=st.sampled_from(["direct", "staged"]),
-    shapes=st.lists(
-        st.sampled_from([(90, 60), (90, 200), (90, 60, 400), (100, 40, 60)]), min_size=1, max_size=3
-    ),
-    pool=shared,
-    wire=wires,
-    kind=st.one_of(st.just({}), st.just({}), kinds),
-    closed_loop=st.booleans(),
-    seed=st.integers(1, 10**6),
-)
-def test_machines_that_share_a_pool_agree(
-    replica, cache, movement, lookup, remote_disk, shapes, pool, wire, kind, closed_loop, seed
-):
-    movement = replace(movement, lookup=lookup, remote_disk=remote_disk)
-    settings = varied(uneven(shapes), replica, cache=cache, movement=movement)
-    agree(sharing(settings, pool, wire, kind), turns(seed, closed_loop))
 
 
 @examples(20)
 @given(
-    movement=moves,
+    movement=pool_moves,
     lookup=lookups,
-    pool=shared,
+    pool=shared_pools,
     wire=wires,
     losses=st.lists(st.integers(1, 99), max_size=4, unique=True),
     seed=st.integers(1, 10**6),
@@ -109,34 +64,12 @@ def test_all_that_is_lost_at_rest_leaves_a_fresh_cluster(lookup, seed):
     assert sum(columns(whole.requests)[hits][20:]) > sum(alone[hits])
 
 
-@examples(20)
-@given(movement=moves, lookup=lookups, pool=shared, closed_loop=st.booleans(), seed=st.integers(1, 99))
-def test_aborts_with_a_shared_pool_agree(movement, lookup, pool, closed_loop, seed):
-    settings = replace(cluster((90, 60, 400), 2), movement=replace(movement, lookup=lookup))
-    agree(sharing(settings, pool, (3 * 10**9, 30_000)), with_aborts(seed, closed_loop=closed_loop))
-
-
-@examples(20)
-@given(
-    movement=moves,
-    path=st.sampled_from(["gpu-direct", "via-cpu"]),
-    transfer=st.sampled_from(["at-end", "layer-by-layer"]),
-    roles=st.sampled_from(["pd", "ppd", "pbd"]),
-    pool=shared,
-    seed=st.integers(1, 10**6),
-)
-def test_machines_that_hand_over_share_a_pool_too(movement, path, transfer, roles, pool, seed):
-    settings = pools(roles, HandoverSettings(path=path, transfer=transfer), tiers=(80, 50, 400))
-    settings = replace(settings, movement=movement)
-    agree(sharing(settings, pool, (3 * 10**9, 30_000)), turns(seed, closed_loop=False, requests=40))
-
-
 @examples(25)
 @given(
-    movement=moves,
+    movement=pool_moves,
     router=st.sampled_from(NATIVE),
     lookup=lookups,
-    pool=shared,
+    pool=shared_pools,
     machines=st.integers(2, 4),
     size=st.sampled_from([1, 7, 60]),
     seed=st.integers(1, 10**6),

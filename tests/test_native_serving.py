@@ -13,7 +13,7 @@ from kvcache_sim.model.step_times import load_step_time
 from kvcache_sim.serving.settings import HandoverSettings, RouterSettings
 from pools import pools
 from support.agreement import agree
-from support.clusters import BLOCK, cluster, uneven, varied
+from support.clusters import BLOCK, cluster, varied
 from support.drawn_settings import NATIVE, engines, kinds, movements, replicas, trees
 from support.lookahead import assert_same_by_the_clock
 from support.recorded import assert_recording_changes_nothing
@@ -67,24 +67,6 @@ def test_lower_tiers_agree(replica, cache, movement, shape, machines, seed):
     trace = random_trace(seed, requests=40, sessions=7)
     agree(settings, trace)
     assert_recording_changes_nothing(settings, trace)
-
-
-@examples(15)
-@given(
-    replica=replicas,
-    cache=trees,
-    movement=movements,
-    shapes=st.lists(st.sampled_from([(90,), (90, 70), (90, 60, 400), (100, 40, 60)]), min_size=2, max_size=4),
-    remote_disk=st.sampled_from(["direct", "staged"]),
-    wire=st.sampled_from([(3 * 10**9, 30_000), (10**11, 0), (5 * 10**8, 2_000_000)]),
-    kind=st.one_of(st.just({}), kinds),
-    seed=st.integers(1, 9),
-)
-def test_machines_that_read_each_other_agree(replica, cache, movement, shapes, remote_disk, wire, kind, seed):
-    machines = uneven(shapes, latency_occupies=seed % 2 == 0)
-    movement = replace(movement, lookup="cluster", remote_disk=remote_disk)
-    settings = varied(machines, replica, kind, wire, cache=cache, movement=movement)
-    agree(settings, random_trace(seed, requests=40, sessions=7))
 
 
 def waiting_for_duplicates(settings, seed, share=0.0):

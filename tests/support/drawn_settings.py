@@ -1,9 +1,11 @@
 """Settings of caches, replicas, channels and movement drawn at random, for tests of serving."""
 
+from dataclasses import replace
+
 from hypothesis import strategies as st
 from kvcache_sim.cache.fetch import FETCHES
 from kvcache_sim.cache.prefetch import PREFETCHES
-from kvcache_sim.cache.settings import CacheSettings, MovementSettings, SessionViewSettings
+from kvcache_sim.cache.settings import CacheSettings, MovementSettings, PoolSettings, SessionViewSettings
 from kvcache_sim.cache.write import WRITES
 from kvcache_sim.serving.queue import ORDERS
 from kvcache_sim.serving.settings import ReplicaSettings
@@ -76,3 +78,14 @@ lookahead = st.builds(
     prefetch_share=st.sampled_from([0.03, 0.2, 0.5, 1.0]),
     prefetch_lead_ns=st.sampled_from([0, 50 * MS, 10**9]),
 )
+shared_pools = st.builds(
+    PoolSettings,
+    capacity_blocks=st.sampled_from([0, 40, 300, 300, None]),
+    policy=st.sampled_from(["lru", "lru", "fifo", "lfu"]),
+)
+#: Movements beside a pool that machines share: half without prefetches.
+pool_moves = st.tuples(lookahead, st.sampled_from(["none", "none", *PREFETCHES])).map(
+    lambda drawn: replace(drawn[0], prefetch=drawn[1])
+)
+#: Bytes per second and latency in nanoseconds of a network.
+wires = st.sampled_from([(3 * 10**9, 30_000), (10**11, 0), (5 * 10**8, 2_000_000)])
