@@ -1,6 +1,6 @@
-"""Features of serving wherever machines serve: the core agrees with the specification, at random.
+"""Features of serving on machines of every kind: the core agrees with the specification, at random.
 
-Places: machines with lower tiers, machines that read each other, machines that hand over. What the core has and no
+Kinds: machines with lower tiers, machines that read each other, machines that hand over. What the core has and no
 seed asks for (copies that cost the steps, prefetches, clients that abort, a pool that machines share) is added to the
 specification by models.
 """
@@ -69,7 +69,7 @@ def handing_over(draw, movement):
     )
 
 
-PLACES = {"tiers": tiered, "other machines": reading_each_other, "hand-overs": handing_over}
+MACHINES = {"tiers": tiered, "other machines": reading_each_other, "hand-overs": handing_over}
 
 
 def charged(settings, charge):
@@ -96,12 +96,12 @@ FEATURES = {
 
 
 @pytest.mark.parametrize("feature", FEATURES)
-@pytest.mark.parametrize("place", PLACES)
+@pytest.mark.parametrize("machines", MACHINES)
 @examples(20)
 @given(data=st.data())
-def test_a_feature_agrees_in_every_place(place, feature, data):
+def test_a_feature_agrees_on_machines_of_every_kind(machines, feature, data):
     moves, aborts = FEATURES[feature]
-    settings = data.draw(PLACES[place](data.draw(moves)))
+    settings = data.draw(MACHINES[machines](data.draw(moves)))
     if feature == "costly copies":
         settings = charged(settings, data.draw(charges))
     if "pool" in feature and all(len(machine.tiers) > 1 for machine in settings.machines):

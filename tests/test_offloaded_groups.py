@@ -8,7 +8,6 @@ import pytest
 from examples import examples
 from hypothesis import given
 from hypothesis import strategies as st
-from kvcache_sim import _core
 from kvcache_sim.simulation import RunOptions, simulate
 from small_traces import trace_of, tree_traces
 from support.group_runs import crowded, groups
@@ -22,6 +21,7 @@ from support.offloaded_groups import (
     newcomer,
     one_full,
     replayed,
+    serve,
     two_groups,
     with_tier,
 )
@@ -130,15 +130,6 @@ def test_a_chunk_is_stored_without_blocks_that_left_its_window_if_none_of_them_i
         stored[gpu] = run.counters["edge.gpu->cpu.bytes"] // settings.cache.block_bytes
     assert stored[20] == 2 * 24
     assert stored[17] == 2 * 24 - 2
-
-
-def serve(store: _core.GroupStore, request: int, tokens: int) -> int:
-    """Admit a request and compute its first step, whose blocks are sent down; return its lease."""
-    lease, _, end = store.admit(newcomer(request, tokens), 0)
-    assert lease is not None
-    store.commit(lease, end // 4)
-    store.step_computed([lease], 0)
-    return lease
 
 
 @pytest.mark.parametrize("arrived", [False, True])

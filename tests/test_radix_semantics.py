@@ -33,15 +33,19 @@ def two_strangers(prompt: int, output: int) -> Trace:
     return Trace(*both, offsets, blocks, 64, *none)
 
 
-def sglang(tiers: tuple[int, ...], machines: int = 1, strategy: str = "lru") -> ClusterSettings:
+def sglang(
+    tiers: tuple[int, ...], machines: int = 1, strategy: str = "lru", semantics: str = "sglang"
+) -> ClusterSettings:
     settings = cluster(tiers, machines)
-    return replace(settings, cache=replace(settings.cache, semantics="sglang", policy=strategy))
+    return replace(settings, cache=replace(settings.cache, semantics=semantics, policy=strategy))
 
 
-@pytest.mark.parametrize("strategy", STRATEGIES)
+@pytest.mark.parametrize(
+    ("strategy", "semantics"), [*((one, "sglang") for one in STRATEGIES), ("lru", "vllm")]
+)
 @pytest.mark.parametrize("seed", [1, 3])
-def test_a_run_that_evicts_is_the_same_with_checks_and_with_lookahead(seed, strategy):
-    settings, trace = sglang((160,), 2 if seed == 3 else 1, strategy), random_trace(seed)
+def test_a_run_that_evicts_is_the_same_with_checks_and_with_lookahead(seed, strategy, semantics):
+    settings, trace = sglang((160,), 2 if seed == 3 else 1, strategy, semantics), random_trace(seed)
     checked, lookahead = (simulate(settings, trace, options=RunOptions(check=c)) for c in ("full", "cheap"))
     assert checked.digest_events == lookahead.digest_events
     assert checked.digest_results == lookahead.digest_results

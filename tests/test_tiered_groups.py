@@ -23,6 +23,7 @@ from support.offloaded_groups import (
     end_copies,
     newcomer,
     one_full,
+    serve,
     two_groups,
     with_tier,
 )
@@ -119,15 +120,6 @@ def store_of(
     """Return a machine's store for requests of blocks of 4 tokens, which writes down its victims, or all
     blocks."""
     return core_store_of(replace(drawn, rules="tree"), rows, gpu, cpu, write)
-
-
-def serve(store: _core.GroupStore, request: int, tokens: int) -> int:
-    """Admit a request and compute its first step; return its lease."""
-    lease, _, end = store.admit(newcomer(request, tokens), 0)
-    assert lease is not None
-    store.commit(lease, end // 4)
-    store.step_computed([lease], 0)
-    return lease
 
 
 def test_admission_waits_for_blocks_that_are_written_down():

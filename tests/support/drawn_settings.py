@@ -83,7 +83,7 @@ shared_pools = st.builds(
     capacity_blocks=st.sampled_from([0, 40, 300, 300, None]),
     policy=st.sampled_from(["lru", "lru", "fifo", "lfu"]),
 )
-#: Movements beside a pool that machines share: half without prefetches.
+#: Movements of machines that share a pool: half without prefetches.
 pool_moves = st.tuples(lookahead, st.sampled_from(["none", "none", *PREFETCHES])).map(
     lambda drawn: replace(drawn[0], prefetch=drawn[1])
 )

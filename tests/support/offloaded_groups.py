@@ -99,6 +99,15 @@ def newcomer(request: int, tokens: int, step: int | None = None) -> Newcomer:
     return Newcomer(request, tokens, tokens, (tokens - 1) // 4, given, given, whole=step is None)
 
 
+def serve(store: _core.GroupStore, request: int, tokens: int) -> int:
+    """Admit a request and compute its first step; return its lease."""
+    lease, _, end = store.admit(newcomer(request, tokens), 0)
+    assert lease is not None
+    store.commit(lease, end // 4)
+    store.step_computed([lease], 0)
+    return lease
+
+
 def end_copies(store: _core.GroupStore) -> None:
     """Let every copy arrive that has been ordered."""
     for move, *_ in store.take_orders():
