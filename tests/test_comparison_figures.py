@@ -15,6 +15,8 @@ from kvcache_sim.report.compare.model_ratio import ModelRatios, model_ratios
 from kvcache_sim.report.compare.printed import as_json, comparison_text
 from kvcache_sim.report.compare.samples import RATE, STATISTICS, common_requests, samples_of, statistics_of
 from kvcache_sim.report.compare.verdict import ranking_difference, verdict
+from kvcache_sim.report.curve.text import curve_csv
+from kvcache_sim.report.headline import _FIGURES, Change, _change
 
 BY_METRIC = {one.metric: one for one in STATISTICS}
 TTFT, QUEUE, OUTPUT, HITS = (
@@ -435,3 +437,62 @@ def test_the_interval_of_the_model_or_its_absence(interval, reason, said):
         verdict(compared(replace(difference(), change=None))).sentences[0]
         == "B and A are equal in every figure."
     )
+
+
+# -- cards of a report, and the curve as CSV
+
+
+@pytest.mark.parametrize(
+    ("metric", "base", "value", "told", "ranked", "expected"),
+    [
+        ("latency.ttft.p99", None, 5.0, None, True, None), ("latency.ttft.p99", 5.0, None, None, True, None),
+        ("latency.ttft.p99", 100.0, 150.0, (1.5, 1.4, 1.6), True, ("+50.0 %", "+40.0 to +60.0 %", False)),
+        ("latency.ttft.p99", 100.0, 50.0, (0.5, 0.4, 0.6), True, ("−50.0 %", "−60.0 to −40.0 %", True)),
+        ("latency.ttft.p99", 100.0, 150.0, (1.5, 0.9, 1.6), True, ("+50.0 %", "may be chance: −10.0 to +60.0 %", None)),
+        ("latency.ttft.p99", 100.0, 150.0, (1.5, 1.4, 1.6), False, ("+50.0 %", "saturated: not ranked", None)),
+        ("latency.ttft.p99", 100.0, 210.0, (None, 1.4, 1.6), True, ("+110 %", "one figure a run: no interval", False)),
+        ("latency.ttft.p99", 0.0, 5.0, None, True, None), ("latency.ttft.p99", 5.0, 5.0, None, True, ("the same", "", None)),
+        ("latency.ttft.p99", 100.0, 100.09, None, True, ("the same within 0.1 %", "", None)),
+        ("latency.ttft.p99", 1000.0, 999.0, None, True, ("−0.1 %", "one figure a run: no interval", True)),
+        ("cache.token_hit_rate", 0.25, 0.75, (0.5, 0.25, 0.625), True, ("+50.0 points", "+25.0 to +62.5 points", True)),
+        ("slo.attainment", 0.0, 0.25, None, True, ("+25.0 points", "one figure a run: no interval", True)),
+        ("cache.upper_bound_token_hit_rate", 0.5, 0.25, None, True, ("−25.0 points", "a property of the requests", False)),
+        ("goodput.requests_per_s", 4.0, 2.0, None, True, ("−50.0 %", "one figure a run: no interval", False)),
+    ],
+)  # fmt: skip
+def test_a_change_on_a_card(metric, base, value, told, ranked, expected):
+    figure = next(one for one in _FIGURES if one.metric == metric)
+    others = [difference(QUEUE), *([difference(BY_METRIC[metric], base, value, *told)] if told else [])]
+    made = compared(*others, states=("", "", True, ranked))
+    assert _change(figure, made, base, value) == (None if expected is None else Change(*expected))
+
+
+@pytest.mark.parametrize("every", [False, True])
+def test_a_curve_as_csv(every):
+    points = [
+        {"capacity_blocks": 4, "capacity_bytes": 64, "lru": {"hit_blocks": 2, "block_hit_rate": 0.25}, "belady": {"hit_blocks": 3, "block_hit_rate": 0.375}},
+        {"capacity_blocks": 8, "lru": {"hit_rate": 0.5}},
+    ]  # fmt: skip
+    document = {
+        "block_size": 16,
+        "kv_bytes_per_token": 1 if every else None,
+        "points": points,
+        "queried_blocks": 8,
+    }
+    corners = {"capacity_blocks": [3, 5], "hit_blocks": [1, 4]}
+    found = curve_csv(document | {"every_capacity": corners} if every else document).splitlines()
+    lru = ["lru,3,48,1,0.125", "lru,5,80,4,0.5"] if every else ["lru,4,64,2,0.25", "lru,8,,,0.5"]
+    expected = [*lru, "belady,4,64,3,0.375"] if every else [lru[0], "belady,4,64,3,0.375", lru[1]]
+    assert found == ["policy,capacity_blocks,capacity_bytes,hit_blocks,block_hit_rate", *expected]
+    if not every:
+        del document["kv_bytes_per_token"]
+        without = curve_csv(
+            {
+                **document,
+                "kv_bytes_per_token": None,
+                "every_capacity": corners,
+                "points": [],
+                "queried_blocks": 0,
+            }
+        )
+        assert without.splitlines()[1:] == ["lru,3,,1,1.0", "lru,5,,4,4.0"]

@@ -3,6 +3,7 @@
 import struct
 from collections import Counter
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -10,14 +11,17 @@ from examples import examples
 from hypothesis import example, given
 from hypothesis import strategies as st
 from kvcache_sim.errors import InvariantError
-from kvcache_sim.metrics.columns import EVENT_COLUMNS, OUTCOMES
+from kvcache_sim.metrics.columns import EVENT_COLUMNS, OUTCOMES, REQUEST_COLUMNS, STATUSES
 from kvcache_sim.metrics.event_log import EventLog
 from kvcache_sim.metrics.parts import Parts, arrays_of, cut, joined, rows_of
 from kvcache_sim.metrics.prefix_cache import outcomes_of
+from kvcache_sim.metrics.recorder import RunRecorder
 from kvcache_sim.metrics.run import CodedText
+from kvcache_sim.metrics.sampler import LEAST_INTERVAL_NS, Sampler
 from kvcache_sim.scenario.execute import execute
 from kvcache_sim.scenario.load import scenario_from_text
 from kvcache_sim.scenario.requests import read_requests
+from kvcache_sim.serving.sequence import Status
 from kvcache_sim.simulation import RunOptions
 
 ROWS = 100_000
@@ -139,3 +143,102 @@ def test_columns_in_pieces_by_hand():
     assert (rows_of(text), rows_of(numbers)) == (4, 3)
     assert (cut(text, 1, 3).codes.tolist(), cut(numbers, 1, 3).tolist()) == ([1, 2], [2, 3])
     assert list(arrays_of({"text": text, "n": numbers})) == ["n"]
+
+
+@pytest.mark.parametrize("window", [None, (5, 8)])
+def test_events_and_unserved_requests_as_they_are_recorded(window):
+    recorder = RunRecorder(window, lambda part: None)
+    for at_ns in (4, 5, 7, 8):
+        recorder.log_milestone("admit", SimpleNamespace(request=11), 2, at_ns)
+        recorder.log_step(2, (at_ns, 30, 40, 50))
+        recorder.log_eviction(2, "cpu", at_ns, 60)
+    events = recorder.event_columns()
+    names = [name for name, column in EVENT_COLUMNS.items() if column.dtype != "str"]
+    rows = list(zip(*(events[name].tolist() for name in names), strict=True))
+    each = ((0, 2, 11, 0, 0, 0), (30, 2, -1, 40, 50, 0), (0, 2, -1, 0, 60, 0))
+    assert rows == [(at_ns, *own) for at_ns in ((5, 7) if window else ()) for own in each]
+    said = [[events[name].words[code] for code in events[name].codes] for name in ("kind", "detail")]
+    times = 2 if window else 0
+    assert said == [["admit", "step", "evict"] * times, ["", "", "cpu"] * times]
+    arrival = SimpleNamespace(
+        request=0,
+        session=4,
+        turn=3,
+        is_conversational_turn=True,
+        arrival_ns=9,
+        prompt_num_tokens=70,
+        output_tokens=8,
+    )
+    recorder.close_unserved(arrival, Status.FAILED, 6)
+    recorder.end()
+    expected = dict.fromkeys(REQUEST_COLUMNS, 0) | {
+        "machine": 6, "session": 4, "turn": 3, "is_conversational_turn": 1, "status": STATUSES.index("failed"), "arrival_ns": 9,
+        "input_tokens": 70, "output_tokens": 8, "decode_machine": -1, "first_token_ns": -1, "finish_ns": -1,
+    }  # fmt: skip
+    assert {name: int(column[0]) for name, column in recorder.request_columns().items()} == expected
+
+
+class Machine:
+    """A machine whose counts tell itself and the time."""
+
+    load = None
+
+    def __init__(self, machine, tiers):
+        self.machine, self.tiers, self.now = machine, tiers, None
+        self.store = SimpleNamespace(
+            occupancy=lambda level: [1000 * machine + 100 * level + n + self.now for n in range(9)]
+        )
+
+    def catch_up(self, now_ns):
+        self.now = now_ns - 1  # a sample sees all that happens at its time
+
+    def counts(self):
+        return [10 * self.machine + n + self.now for n in range(4)]
+
+
+def test_samples_of_machines_and_channels_by_hand():
+    """A lost machine reads nought from then on; a channel that was created later has no earlier rows."""
+    queued, channels, machines = [], {}, [Machine(0, 1), Machine(1, 2), Machine(2, 1)]
+    engine = SimpleNamespace(
+        now_ns=0, idle=False, schedule=lambda at_ns, *rest: queued.append((at_ns, rest[-1]))
+    )
+    sampler = Sampler(engine, machines, channels, 3, lambda: engine.now_ns >= 3 * LEAST_INTERVAL_NS)
+    sampler.start()
+    expected = []
+    for k in range(4):
+        at_ns, sample = queued.pop()
+        assert (at_ns, queued) == (k * LEAST_INTERVAL_NS, [])
+        engine.now_ns = at_ns
+        if k == 1:
+            channels["a"] = SimpleNamespace(busy_ns=at_ns + 5, queued_ns=7, sent_bytes=8)
+        if k == 2:
+            sampler.leave_out(1)
+            channels["a"].busy_ns = 9
+        sample(None)
+        for own in machines:
+            names = [("queue", "running", "loading", "output_tokens")] + [
+                [f"{tier}.{what}" for what in ("free", "held", "cached", "in_flight")] for tier in ("gpu", "cpu")[: own.tiers]
+            ]  # fmt: skip
+            values = [10 * own.machine + n for n in range(4)] + [
+                1000 * own.machine + 100 * level + n for level in range(own.tiers) for n in range(4)
+            ]  # fmt: skip
+            gone = own.machine == 1 and k >= 2
+            rows = zip([name for part in names for name in part], values, strict=True)
+            expected += [(at_ns, own.machine, name, 0 if gone else value + at_ns) for name, value in rows]
+        if k:
+            busy = (0, at_ns, 9, 9)[k]
+            links = zip(("busy_ns", "queued_ns", "bytes"), (busy, 7, 8), strict=True)
+            expected += [(at_ns, -1, f"channel.a.{name}", value) for name, value in links]
+    assert queued == []
+    found = []
+    for part in sampler.columns().parts():
+        names = [part["name"].words[code] for code in part["name"].codes]
+        found += zip(
+            part["time_ns"].tolist(), part["machine"].tolist(), names, part["value"].tolist(), strict=True
+        )
+    assert found == expected
+    sampler.catch_up()
+    assert machines[0].now == engine.now_ns
+    sampler.wake()
+    sampler.wake()
+    assert [at_ns for at_ns, _ in queued] == [4 * LEAST_INTERVAL_NS]

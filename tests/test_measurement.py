@@ -442,3 +442,19 @@ def test_without_requests_all_are_measured_unless_a_part_is_left_out():
     assert MeasuredRequests(4, Measure(), empty).marks_ns == ()
     with pytest.raises(UsageError):
         MeasuredRequests(4, Measure(Edge(requests=1)), empty)
+
+
+@pytest.mark.parametrize("count", [7, 32, 100])
+def test_auto_may_leave_out_up_to_the_first_half_and_a_part_of_a_run_has_no_jobs(monkeypatch, count):
+    """The starts are every sixteenth; the marks are the arrivals at these, and the first one behind the end."""
+    arrivals = [10 * n for n in range(count)]
+    trace = trace_of([[k] for k in range(count)], arrival_ns=arrivals)
+    monkeypatch.setattr(measurement, "jobs_of", lambda trace: np.zeros(len(trace), np.int32))
+    auto = MeasuredRequests(4, Measure(Edge(auto=True), Edge(requests=2)), trace)
+    starts = sorted({count * part // 16 for part in range(9)})
+    assert list(auto._totals) == starts
+    assert auto.is_measured({"request": np.arange(count)}) is None
+    assert auto.marks_ns == tuple(sorted({10 * start for start in starts} | {10 * (count - 2)}))
+    assert all(totals.jobs is None for totals in auto._totals.values())
+    assert MeasuredRequests(4, Measure(), trace)._totals[0].jobs is not None
+    assert MeasuredRequests(4, Measure(), trace).marks_ns == ()

@@ -1,6 +1,7 @@
 """``kvsim explain --sensitivity``: moves of known size in closed form, and planted causes that it names."""
 
 import json
+from dataclasses import dataclass, replace
 from types import SimpleNamespace
 
 import numpy as np
@@ -8,15 +9,19 @@ import pytest
 from examples import examples
 from hypothesis import given
 from hypothesis import strategies as st
+from kvcache_sim.cache.settings import TierSettings
+from kvcache_sim.channels.settings import ChannelSettings
 from kvcache_sim.cli.main import run as kvsim
-from kvcache_sim.model.adjusted import ScaledStepTime
+from kvcache_sim.model.adjusted import ScaledStepTime, WithSequenceTime
+from kvcache_sim.model.channels import load_channel
 from kvcache_sim.model.run_intervals import source_kind, step_interval
-from kvcache_sim.model.stated_errors import stated_step_errors
-from kvcache_sim.model.step_time import StepBatch
+from kvcache_sim.model.stated_errors import Factors, stated_step_errors
+from kvcache_sim.model.step_time import StepBatch, StepTime
 from kvcache_sim.model.step_times import load_step_time, step_time_names
-from kvcache_sim.report.sensitivity import assumptions
+from kvcache_sim.report.sensitivity import assumptions, links
 from kvcache_sim.report.sensitivity.moves import ANSWERS, Move, Sensitivity
 from kvcache_sim.report.sensitivity.text import _moves_table, sentences
+from kvcache_sim.serving.settings import MachineSettings, ReplicaSettings
 from support.sensitivity_runs import asked
 
 
@@ -163,6 +168,179 @@ def test_links_that_submit_pieces_alike_move_together(monkeypatch):
         ("c", pytest.approx((1 / 1.2, 1.2)), usual, False),
         ("g", pytest.approx((1 / 1.2, 1.2)), usual, False),
     ]
+
+
+@dataclass
+class Chosen:
+    """A machine's section, and the host that adds to it."""
+
+    host: str = ""
+    instant: bool = False
+    step_time: str = "a"
+    async_scheduling: str = "none"
+    copy_submit: int = 0
+    copy_gpu_share: float = 0.0
+    launch_per_layer: int = 0
+    step_overhead_per_sequence: int = 0
+
+
+@dataclass
+class Cluster:
+    """Settings of a cluster, as far as assumptions of machines change them."""
+
+    machines: tuple
+
+
+class Base(StepTime):
+    def table(self, max_tokens, max_sequences):
+        raise NotImplementedError
+
+
+def test_assumptions_of_machines_by_hand(monkeypatch):
+    """Each is of the machines that have it, alike ones together, and changes only these, by its factor."""
+    machines = [
+        Chosen(host="h", copy_submit=40, copy_gpu_share=0.8, launch_per_layer=5, step_overhead_per_sequence=100),
+        Chosen(step_time="b", copy_submit=40, async_scheduling="vllm", step_overhead_per_sequence=100),
+        Chosen(host="h", instant=True, copy_submit=40, copy_gpu_share=0.8, launch_per_layer=5),
+        Chosen(host="h", copy_gpu_share=0.8, step_overhead_per_sequence=100, step_time="none"),
+    ]  # fmt: skip
+    base = Base()
+    settings = Cluster(
+        tuple(
+            MachineSettings((TierSettings("gpu", blocks, "lru"), TierSettings("cpu", 9, "lru")), base, ReplicaSettings(copy_submit_ns=40, copy_gpu_share=0.8))
+            for blocks in (100, 100, None, 3)
+        ),
+    )  # fmt: skip
+    sections = tuple(SimpleNamespace(replica=own) for own in machines)
+    errors = {
+        "a": SimpleNamespace(decode=Factors(0.5, 2.0), chunk=None, source="runs", mixed_kv=Factors(0.9, 1.1)),
+        "b": SimpleNamespace(decode=None, chunk=None, source="runs", mixed_kv=Factors(1.0, 1.0)),
+    }
+    ranges = SimpleNamespace(copy_submit_range_ns=(20, 80), copy_submit_ns=40, step_overhead_per_sequence_ns=90, step_overhead_per_sequence_range_ns=(1, 2))  # fmt: skip
+    for name, value in {
+        "with_host": lambda replica: replica, "stated_step_errors": errors.get, "gives_tokens": lambda tree: False, "link_assumptions": lambda scenario: (),
+        "_submissions": lambda scenario: (), "build_machines": lambda model, tree: sections,
+        "capacity_uncertainty": lambda model, replica, blocks, given: 0.25 if blocks == 100 else None,
+    }.items():  # fmt: skip
+        monkeypatch.setattr(assumptions, name, value)
+    monkeypatch.setattr("kvcache_sim.report.sensitivity.assumption.load_host", lambda host: ranges)
+    scenario = SimpleNamespace(settings=settings, model=None, tree=None)
+    found = {}
+    for one in assumptions.assumptions(scenario):
+        changed = one.apply(settings, 4.0).machines
+        found[one.name] = (
+            one.factors,
+            one.is_stated,
+            [n for n, own in enumerate(changed) if own != settings.machines[n]],
+            changed,
+        )
+
+    def scaled(**parts):
+        return ScaledStepTime(base, **parts)
+
+    usual = pytest.approx((1 / 1.1, 1.1))
+    steps = {
+        "step time: decode steps of a": ((0.5, 2.0), True, [0], scaled(decode=4.0)),
+        "step time: steps with a prefill chunk of a": (usual, False, [0], scaled(chunk=4.0)),
+        "step time: KV read alongside a chunk of a": ((0.9, 1.1), True, [0], scaled(mixed_kv=4.0)),
+        "step time: decode steps of b": (usual, False, [1], scaled(decode=4.0)),
+        "step time: steps with a prefill chunk of b": (usual, False, [1], scaled(chunk=4.0)),
+        "host time a sequence": (usual, False, [0, 3], WithSequenceTime(base, 300)),
+        "launch of a step past its graphs": (usual, False, [0], scaled(launch=4.0)),
+    }
+    for name, (factors, stated, changed, step_time) in steps.items():
+        assert found[name][:3] == (factors, stated, changed), name
+        assert all(found[name][3][n].step_time == step_time for n in changed), name
+    copies = pytest.approx((1 / 1.2, 1.2))
+    others = {
+        "KV capacity of the gpu of machines 0, …": (pytest.approx((0.8, 1.25)), True, [0, 1], (400, 40, 0.8)),
+        "KV capacity of the gpu of machines 3, …": (usual, False, [3], (12, 40, 0.8)),
+        "CPU time to submit copies of h": ((0.5, 2.0), True, [0], (100, 160, 0.8)),
+        "CPU time to submit copies of other machines": (copies, False, [1], (100, 160, 0.8)),
+        "GPU share of copies": (copies, False, [0, 3], (None, 40, 1.0)),
+    }
+    for name, (factors, stated, changed, figures) in others.items():
+        assert found[name][:3] == (factors, stated, changed), name
+        for n in changed:
+            own = found[name][3][n]
+            blocks = own.tiers[0].capacity_blocks if figures[0] else None
+            assert (blocks, own.replica.copy_submit_ns, own.replica.copy_gpu_share) == figures, name
+            assert own.tiers[1] == settings.machines[n].tiers[1]
+    assert found.keys() == steps.keys() | others.keys()
+    assert assumptions._with_capacity([3], settings, 0.1).machines[3].tiers[0].capacity_blocks == 1
+
+
+def test_channels_of_sections_change_wherever_they_stand(monkeypatch):
+    """One a machine is called NAME-0; the longest name that fits is a channel's section."""
+
+    def channel(name, rate=100):
+        return ChannelSettings(name, rate, latency_ns=10, piece_overhead_ns=30, piece_submit_ns=8)
+
+    cluster = SimpleNamespace
+    own = {name: channel(name) for name in ("up-0", "up-0-1", "ups", "down")}
+    settings = cluster(
+        channels=own,
+        network=cluster(default=channel("net")),
+        handover=cluster(network=cluster(default=channel("up-1", 200))),
+    )
+    monkeypatch.setattr(links, "replace", lambda was, **new: cluster(**{**vars(was), **new}))
+    sections = ("up", "up-0", "down", "net")
+
+    def changed(apply, *given):
+        made = apply(*given, settings, 1.25)
+        found = {**made.channels, "net": made.network.default, "up-1": made.handover.network.default}
+        was = {**own, "net": settings.network.default, "up-1": settings.handover.network.default}
+        assert {name: one.name for name, one in found.items()} == {name: name for name in was}
+        return {
+            name: (one.piece_submit_ns, one.piece_overhead_ns)
+            for name, one in found.items()
+            if one != was[name]
+        }
+
+    assert changed(assumptions._with_submission, ["up"], sections) == {"up-1": (10, 30)}
+    assert changed(assumptions._with_submission, ["up-0", "net"], sections) == dict.fromkeys(
+        ("up-0", "up-0-1", "net"), (10, 30)
+    )
+    assert changed(assumptions._with_submission_first, ["down"], sections) == {"down": (16, 22)}
+    assert [links.section_of(name, sections) for name in ("ups", "up", "up-3", "up-0-1", "x")] == [
+        "",
+        "up",
+        "up",
+        "up-0",
+        "",
+    ]
+    named = {
+        one.name: (one.factors, one.is_stated)
+        for one in links.link_assumptions(
+            SimpleNamespace(settings=settings, resolved={"channels": dict.fromkeys(sections)})
+        )
+    }
+    usual = (pytest.approx((1 / 1.2, 1.2)), False)
+    assert named == {"link: up-0, down, net": usual, "link: up": usual}
+    spec = load_channel("pcie5-h100-batched-h2d")
+    settings.channels = {
+        "down": replace(
+            channel("down"),
+            **dict(
+                zip(
+                    (
+                        "bandwidth_bytes_per_s",
+                        "latency_ns",
+                        "piece_overhead_ns",
+                        "piece_gap_ns",
+                        "piece_submit_ns",
+                    ),
+                    links.figures_of(spec),
+                    strict=True,
+                )
+            ),
+        )
+    }
+    first, *_ = links.link_assumptions(
+        SimpleNamespace(settings=settings, resolved={"channels": dict.fromkeys(sections)})
+    )
+    assert (first.name, first.is_stated) == ("link: down", spec.error_percent is not None)
+    assert links.preset_of(links.figures_of(spec)).name == spec.name
 
 
 def test_copies_that_cost_steps_move_within_their_hosts_range(tmp_path, capsys):
