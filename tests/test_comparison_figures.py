@@ -443,7 +443,7 @@ def test_the_interval_of_the_model_or_its_absence(interval, reason, said):
 
 
 @pytest.mark.parametrize(
-    ("metric", "base", "value", "told", "ranked", "expected"),
+    ("metric", "base", "value", "known", "ranked", "expected"),
     [
         ("latency.ttft.p99", None, 5.0, None, True, None), ("latency.ttft.p99", 5.0, None, None, True, None),
         ("latency.ttft.p99", 100.0, 150.0, (1.5, 1.4, 1.6), True, ("+50.0 %", "+40.0 to +60.0 %", False)),
@@ -460,9 +460,9 @@ def test_the_interval_of_the_model_or_its_absence(interval, reason, said):
         ("goodput.requests_per_s", 4.0, 2.0, None, True, ("−50.0 %", "one figure a run: no interval", False)),
     ],
 )  # fmt: skip
-def test_a_change_on_a_card(metric, base, value, told, ranked, expected):
+def test_a_change_on_a_card(metric, base, value, known, ranked, expected):
     figure = next(one for one in _FIGURES if one.metric == metric)
-    others = [difference(QUEUE), *([difference(BY_METRIC[metric], base, value, *told)] if told else [])]
+    others = [difference(QUEUE), *([difference(BY_METRIC[metric], base, value, *known)] if known else [])]
     made = compared(*others, states=("", "", True, ranked))
     assert _change(figure, made, base, value) == (None if expected is None else Change(*expected))
 

@@ -179,7 +179,7 @@ def test_events_and_unserved_requests_as_they_are_recorded(window):
 
 
 class Machine:
-    """A machine whose counts tell itself and the time."""
+    """A machine whose counts follow from its number and the time."""
 
     load = None
 
