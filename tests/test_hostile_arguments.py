@@ -81,7 +81,7 @@ def test_a_closed_standard_input_has_no_scenario(folder: Path):
         ["sh", "-c", f"{sys.executable} -m kvcache_sim simulate -c - <&-"], capture_output=True, check=False
     )
     assert done.returncode == EXIT_USAGE
-    assert done.stderr.startswith(b"-: no requests; ")
+    assert done.stderr.startswith(b"-: an empty scenario; expected settings, ")
 
 
 def test_a_panic_of_the_core_is_one_line(monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]):

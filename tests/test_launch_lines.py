@@ -10,6 +10,7 @@ from examples import examples
 from hypothesis import given
 from hypothesis import strategies as st
 from kvcache_sim.cli import main
+from kvcache_sim.model.step_times import measured_on
 from kvcache_sim.scenario.launch.making import Making
 from kvcache_sim.scenario.launch.to_line import launch_of_scenario
 from kvcache_sim.scenario.launch.to_scenario import _allow_long, model_of, scenario_of_launch
@@ -66,6 +67,51 @@ def test_a_line_of_a_measured_deployment_has_its_own_iterations():
         ),
     ):
         assert kv.Scenario.from_yaml(scenario_of_launch(text, gpu))["replica.step_time"] == expected
+
+
+#: Words of a line after ``vllm serve`` → the format in its source of step times; "" for the model's own.
+WEIGHTS = {
+    "Qwen/Qwen3-32B": "",
+    "Qwen/Qwen3-32B-FP8": "fp8",
+    "Qwen/Qwen3-32B -q fp8": "fp8",
+    "RedHatAI/Llama-3.1-8B-Instruct-FP8-dynamic": "fp8",
+    "x/Llama-3.1-8B-Instruct-quantized.w4a16": "int4-g128",
+    "Qwen/Qwen2.5-7B-Instruct-AWQ --quantization awq_marlin": "int4-g128",
+    "Qwen/Qwen2.5-7B-Instruct-GPTQ-Int8 -q gptq_marlin": "int8",
+    "nvidia/Llama-3.1-8B-Instruct-NVFP4 -q modelopt_fp4": "nvfp4",
+    "x/Qwen3_8B_bf16": "",
+    "deepseek-ai/DeepSeek-V3 -tp 16 -q fp8": "",
+    "x/DeepSeek-V3-BF16 -tp 32": "bf16",
+    "openai/gpt-oss-20b -q mxfp4": "",
+}
+
+
+@pytest.mark.parametrize(("words", "dtype"), WEIGHTS.items())
+def test_the_format_of_weights_is_the_flags_or_the_names(words: str, dtype: str):
+    text = scenario_of_launch(f"vllm serve {words} --max-model-len 4096", "h200")
+    scenario = kv.Scenario.from_yaml(text)
+    assert measured_on(scenario["replica.step_time"]).weight_dtype == dtype
+    assert "# not simulated" not in text
+    assert bool(dtype) == (f"# assumed: all weights but the embeddings are {dtype}, as " in text)
+    line = launch_of_scenario(scenario.settings, "vllm")
+    again = kv.Scenario.from_yaml(scenario_of_launch(line.line, "h200"))
+    assert measured_on(again["replica.step_time"]).weight_dtype == (
+        dtype if "--quantization" in line.line else ""
+    )
+    assert ("--quantization" in line.line) == (dtype not in ("", "bf16"))
+    assert (f"weights in {dtype} (replica.step_time)" in line.without_flag) == (dtype == "bf16")
+
+
+def test_formats_that_only_a_checkpoint_states_are_left():
+    for flags in ("-q gguf", "-q compressed-tensors"):
+        assert f"# not simulated: --quantization {flags[3:]}\n" in scenario_of_launch(
+            f"vllm serve Qwen/Qwen3-8B {flags}", "h200"
+        )
+    named = scenario_of_launch("vllm serve Qwen/Qwen3-8B-FP8 -q compressed-tensors", "h200")
+    assert "not simulated" not in named
+    other = scenario_of_launch("vllm serve Qwen/Qwen3-8B-FP8 -q awq", "h200")
+    assert "# not simulated: --quantization awq\n" in other
+    assert "roofline:qwen3-8b@h200:fp8" in other
 
 
 def test_an_sglang_line_is_its_scenario():

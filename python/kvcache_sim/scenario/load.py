@@ -189,16 +189,26 @@ def _settled(tree: Tree, directory: Path, idle: tuple[IdleError, ...]) -> Scenar
 
 
 def read_scenario(path: Path) -> bytes:
-    """Return a scenario's bytes, at most one byte over the limit; ``-`` is standard input."""
+    """Return a scenario's bytes, at most one byte over the limit; ``-`` is standard input.
+
+    An empty file raises UsageError: it is what a shell leaves of a command that failed (``kvsim init > FILE``).
+    """
     try:
         if str(path) == "-":
-            return sys.stdin.buffer.read(MAX_BYTES + 1)
-        with path.open("rb") as file:
-            return file.read(MAX_BYTES + 1)
+            data = sys.stdin.buffer.read(MAX_BYTES + 1)
+        else:
+            with path.open("rb") as file:
+                data = file.read(MAX_BYTES + 1)
     except FileNotFoundError:
         raise UsageError(f"scenario not found: {path}", hint=nearest_names(path)) from None
     except OSError as error:
         raise InputOutputError(f"cannot read the scenario: {error.strerror}", where=str(path)) from None
+    if not data:
+        hint = "did the command that wrote it fail? Without a scenario the defaults are simulated"
+        raise UsageError(
+            "an empty scenario", where=str(path), expected="settings, such as 'seed: 0'", hint=hint
+        )
+    return data
 
 
 def nearest_names(path: Path) -> str:

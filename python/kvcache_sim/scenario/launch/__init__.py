@@ -4,6 +4,7 @@
 - ``flags``     tables of each engine's flags and the settings that they correspond to
 - ``making``    a scenario under construction, and the flags without a setting
 - ``one_kind``  vLLM without its hybrid KV cache manager
+- ``weights``   the format of the weights, by flag or by the checkpoint's name
 - ``to_scenario``  a launch line as a commented scenario
 - ``to_line``   a resolved scenario as a launch line
 - ``drafts``    flags of speculative decoding to ``replica.speculation``, and back

@@ -14,6 +14,7 @@ from kvcache_sim.model.step_times import measured_on
 from kvcache_sim.scenario.launch import one_kind
 from kvcache_sim.scenario.launch.drafts import flags_of_drafts
 from kvcache_sim.scenario.launch.flags import ENGINES, Engine
+from kvcache_sim.scenario.launch.weights import flags_of_weights
 from kvcache_sim.scenario.load import scenario_from_text
 from kvcache_sim.units import parse_size_bytes
 
@@ -88,9 +89,10 @@ def launch_of_scenario(resolved: Mapping[str, Any], engine_name: str) -> Launch:
     drafts = resolved.get("replica", {}).get("speculation")
     if drafts:
         flags += flags_of_drafts(engine.name, drafts)
-    return Launch(
-        shlex.join([*words, *flags]), tuple(_without_flag(settings, {*used, *_router(engine, settings)}))
-    )
+    weights = flags_of_weights(subject.weight_dtype, model)
+    without = _without_flag(settings, {*used, *_router(engine, settings)})
+    without += [] if weights is not None else [f"weights in {subject.weight_dtype} (replica.step_time)"]
+    return Launch(shlex.join([*words, *flags, *(weights or [])]), tuple(without))
 
 
 def _router(engine: Engine, settings: Mapping[str, Any]) -> list[str]:

@@ -13,14 +13,15 @@ from kvcache_sim.scenario.launch.drafts import drafts_of
 from kvcache_sim.scenario.launch.line import LaunchLine, parse_launch
 from kvcache_sim.scenario.launch.making import Making
 from kvcache_sim.scenario.launch.one_kind import as_one_kind
+from kvcache_sim.scenario.launch.weights import NAMED, has_experts, weights_of
 from kvcache_sim.scenario.quantities import render_size
 from kvcache_sim.scenario.resolved import to_yaml
 from kvcache_sim.scenario.yaml_tree import Tree, parse_path, set_value
 from kvcache_sim.spelling import close_matches
 from kvcache_sim.units import parse_size_bytes
 
-#: Suffixes of names that give a model's tuning or format, not its architecture.
-_TUNED = re.compile(r"-(instruct|chat|it|hf|base|fp8|awq|gptq|int4|bf16|thinking|\d{4})(?=-|$)")
+#: Suffixes of names that give a model's tuning, not its architecture.
+_TUNED = re.compile(r"-(instruct|chat|it|hf|base|thinking|\d{4})(?=-|$)")
 
 #: The date of a later release, such as 2507, whose context may differ from the first one's.
 _RELEASE = re.compile(r"-[0-9]{4}(?=-|$)")
@@ -35,7 +36,8 @@ def model_of(name: str) -> str:
         return name
     plain = name.rpartition("/")[2].lower().replace("_", "-")
     known = model_names()
-    tried = [plain, _TUNED.sub("", plain), _TUNED.sub("", plain).removeprefix("meta-")]
+    tuned = _TUNED.sub("", NAMED.sub("", plain))
+    tried = [plain, tuned, tuned.removeprefix("meta-")]
     for candidate in tried:
         if candidate in known:
             return candidate
@@ -107,9 +109,11 @@ def scenario_of_launch(text: str, gpu: str, model: str = "") -> str:
     spread_experts = ranks > 1 and made.left.pop("--enable-expert-parallel", None) is not None
     degrees = {"tp": degree, "ep": degree * ranks if spread_experts else 1, "dp": ranks}
     options = [*(f"{kind}{count}" for kind, count in degrees.items() if count > 1)]
-    options += [f"kv-{kv}"] if kv else []
+    weights = weights_of(made, named)
+    options += [*([weights] if weights else []), *([f"kv-{kv}"] if kv else [])]
     # Packaged sets of own iterations are of vLLM, with the model's own formats.
-    own = own_set(named, gpu, *degrees.values()) if line.engine.name == "vllm" and not kv else None
+    as_published = line.engine.name == "vllm" and not kv and not weights
+    own = own_set(named, gpu, *degrees.values()) if as_published else None
     step_time = own or f"roofline:{named}@{gpu}" + (f":{','.join(options)}" if options else "")
     made.write("replica.step_time", step_time, "--from")
     made.write("model", named, "--from")
@@ -159,7 +163,7 @@ def _ranks(made: Making, model: str, degree: int) -> int:
     if count == 1:
         return degree
     sglang = line.engine.name == "sglang"
-    together = "--enable-dp-attention" in line.flags if sglang else _has_experts(model)
+    together = "--enable-dp-attention" in line.flags if sglang else has_experts(load_model(model))
     own = max(degree // count, 1) if sglang and together else degree
     lower = any(line.engine.sized.get(one, ("",))[0] == "tiers.cpu.capacity" for one in line.flags)
     if together and not lower:
@@ -172,10 +176,6 @@ def _ranks(made: Making, model: str, degree: int) -> int:
     if not sglang:
         made.write("router.policy", "vllm-dp", flag)
     return own
-
-
-def _has_experts(model: str) -> bool:
-    return any(group.feed_forward and group.feed_forward.experts for group in load_model(model).groups)
 
 
 def _with_lower_tier(made: Making, flags: dict[str, str]) -> None:

@@ -1,0 +1,86 @@
+"""The format of a line's weights: what ``--quantization`` says, else what the checkpoint's name says."""
+
+from __future__ import annotations
+
+import re
+
+from kvcache_sim.model.model_file import load_model, names_model_file
+from kvcache_sim.model.model_spec import ModelSpec
+from kvcache_sim.scenario.launch.making import Making
+
+FLAG = "--quantization"
+#: Words of the engines' flag → format; the first word of a format is printed. Others (``compressed-tensors``,
+#: ``gguf``, ``bitsandbytes``, …) stand for formats that only the checkpoint states.
+_METHODS = {
+    "fp8": "fp8",
+    "fbgemm_fp8": "fp8",
+    "fp8_per_tensor": "fp8",
+    "fp8_per_block": "fp8",
+    "ptpc_fp8": "fp8",
+    "w8a8_fp8": "fp8",
+    "modelopt": "fp8",
+    "modelopt_fp8": "fp8",
+    "w8a8_int8": "int8",
+    "awq": "int4-g128",
+    "awq_marlin": "int4-g128",
+    "gptq": "int4-g128",
+    "gptq_marlin": "int4-g128",
+    "moe_wna16": "int4-g128",
+    "modelopt_fp4": "nvfp4",
+    "petit_nvfp4": "nvfp4",
+    "modelopt_mxfp8": "mxfp8",
+    "mxfp4": "mxfp4",
+    "mxfp8": "mxfp8",
+}
+#: Parts of checkpoints' names → format; of several the last one counts (``GPTQ-Int8``).
+_NAMES = {
+    **{name: name for name in ("bf16", "fp8", "mxfp8", "nvfp4", "mxfp4", "int8")},
+    **dict.fromkeys(("fp4", "nvfp4a16"), "nvfp4"),
+    **dict.fromkeys(("w8a8", "w8a16"), "int8"),
+    **dict.fromkeys(("awq", "gptq", "int4", "4bit", "w4a16"), "int4-g128"),
+}
+#: A part of a name that states a format; ``dynamic``, ``block`` and ``g128`` say more about it.
+NAMED = re.compile(rf"-(?:quantized\.)?({'|'.join(_NAMES)}|dynamic|block|g128|bnb)(?=-|$)")
+
+
+def dtype_of_name(name: str) -> str:
+    """Return the format that a checkpoint's name states, such as ``Qwen3-32B-FP8``; "" if it states none."""
+    plain = name.rpartition("/")[2].lower().replace("_", "-")
+    parts = [part for part in NAMED.findall(plain) if part in _NAMES]
+    return _NAMES[parts[-1]] if parts else ""
+
+
+def weights_of(made: Making, model: str) -> str:
+    """Return the format of all weights but the embeddings; "" for the formats of ``model`` itself.
+
+    Takes the flag off those without a setting if a run has its format, and notes what stated the format.
+    """
+    spec, flag = load_model(model), made.left.get(FLAG, "")
+    stated = "" if names_model_file(model) else dtype_of_name(made.line.model)
+    dtype = stated or _METHODS.get(flag, "")
+    # Most methods read what the checkpoint has; GPTQ's has 4 or 8 bits.
+    if dtype and (_METHODS.get(flag, dtype) == dtype or (flag.startswith("gptq") and dtype == "int8")):
+        made.left.pop(FLAG, None)
+    if dtype in ("", _own(spec)):
+        return ""
+    source = f"the name {made.line.model}" if stated else f"{FLAG} {flag}"
+    made.assumed.append(f"all weights but the embeddings are {dtype}, as {source} says")
+    return dtype
+
+
+def has_experts(spec: ModelSpec) -> bool:
+    """Return True for a mixture."""
+    return any(group.feed_forward and group.feed_forward.experts for group in spec.groups)
+
+
+def flags_of_weights(dtype: str, model: str) -> list[str] | None:
+    """Return the flag for a format of weights; [] for the formats of ``model`` itself, None for no such flag."""
+    if dtype in ("", _own(load_model(model))):
+        return []
+    method = next((word for word, each in _METHODS.items() if each == dtype), None)
+    return None if method is None else [FLAG, method]
+
+
+def _own(spec: ModelSpec) -> str:
+    """Return the format of most weights of a model."""
+    return spec.weights.experts if has_experts(spec) else spec.weights.feed_forward
