@@ -13,7 +13,7 @@ pub(super) struct RunningSet {
     pub stepping: bool,
     /// Time of the next boundary.
     pub boundary_ns: Option<u64>,
-    joined: u64,
+    pub joined: u64,
 }
 
 impl RunningSet {
