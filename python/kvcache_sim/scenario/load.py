@@ -191,7 +191,7 @@ def _settled(tree: Tree, directory: Path, idle: tuple[IdleError, ...]) -> Scenar
 def read_scenario(path: Path) -> bytes:
     """Return a scenario's bytes, at most one byte over the limit; ``-`` is standard input.
 
-    An empty file raises UsageError: it is what a shell leaves of a command that failed (``kvsim init > FILE``).
+    An empty file raises UsageError: a shell leaves it of a command that failed (``kvsim init > FILE``).
     """
     try:
         if str(path) == "-":

@@ -74,7 +74,7 @@ def has_experts(spec: ModelSpec) -> bool:
 
 
 def flags_of_weights(dtype: str, model: str) -> list[str] | None:
-    """Return the flag for a format of weights; [] for the formats of ``model`` itself, None for no such flag."""
+    """Return the flag for a format of weights; [] for those of ``model`` itself, None for no such flag."""
     if dtype in ("", _own(load_model(model))):
         return []
     method = next((word for word, each in _METHODS.items() if each == dtype), None)
