@@ -13,17 +13,17 @@ from typing import Any
 import numpy as np
 import pytest
 from examples import NEW_EXAMPLES, examples
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 pytest.importorskip("uvicorn")
 
-from kvcache_sim.live.answers import Answers
+from kvcache_sim.live.answers import Answer, Answers
 from kvcache_sim.live.arrivals import ArrivalLog
 from kvcache_sim.live.chunks import Wording
 from kvcache_sim.live.fleet import Fleet, Prompt, TokenLags
-from kvcache_sim.live.generation import Generations, prompts_of
-from kvcache_sim.live.parsing import Chat, parsed
+from kvcache_sim.live.generation import Choice, Generation, Generations, prompts_of
+from kvcache_sim.live.parsing import Chat, StreamOptions, parsed
 from kvcache_sim.live.reply import Reply
 from kvcache_sim.live.ticket import Ticket
 from kvcache_sim.live.tokenizer import ByteTokenizer
@@ -126,7 +126,7 @@ class Client:
         if message["type"] == "http.response.body":
             assert not self.ended
             self.pieces.append(message["body"])
-            self.ended = not message["more_body"]
+            self.ended = not message.get("more_body")
 
     def texts(self, choice: int = 0) -> list[str]:
         events = b"".join(self.pieces).split(b"\n\n")
@@ -234,7 +234,10 @@ def test_a_failing_write_ends_its_own_answer_and_no_other():
     async def go() -> None:
         fleet = fleet_of([])
         fleet.start()
-        (bad, failing), (good, other) = asked(fleet, 20), asked(fleet, 20)
+        ends: list[bool] = []
+        (bad, failing), (good, other) = (
+            asked(fleet, 20, ended=lambda _, failed: ends.append(failed)) for _ in range(2)
+        )
         await turns()
         bad.fails = True
         wait(fleet, 60 * 10**9)
@@ -244,6 +247,7 @@ def test_a_failing_write_ends_its_own_answer_and_no_other():
         await other
         assert len("".join(good.texts())) == 20
         assert not bad.ended
+        assert sorted(ends) == [False, True]
 
     asyncio.run(go())
 
@@ -263,21 +267,159 @@ def test_percentiles_of_lags_are_those_of_a_sorted_list():
     assert "500" not in TokenLags().text
 
 
-def test_an_answer_is_not_done_before_its_end_was_taken():
+class Script:
+    """A fleet whose tickets a test advances; notes what was written late and what was aborted."""
+
+    def __init__(self, early):
+        self.early, self.tickets, self.lags, self.aborted, self.now_ns = early, [], [], [], 5
+
+    def submit(self, prompt, arrival_ns):
+        self.tickets.append(ticket := Ticket(len(self.tickets), arrival_ns, 9, len(prompt.answer)))
+        self.come(ticket, self.early[ticket.number])
+        return ticket
+
+    def come(self, ticket, tokens):
+        """Let tokens come at the current time, as ``Fleet.tokens`` notes them."""
+        tokens = min(tokens, ticket.output_tokens - ticket.tokens_out)
+        if ticket.closed or not tokens:
+            return
+        ticket.tokens_out, ticket.last_ns = ticket.tokens_out + tokens, self.now_ns
+        if ticket.due_ns < 0 and ticket.streams:
+            ticket.due_ns = self.now_ns
+
+    def close(self, ticket):
+        if not ticket.closed:
+            ticket.closed, ticket.cached_tokens = True, 10 + ticket.number
+            ticket.aborted = ticket.tokens_out < ticket.output_tokens
+
+    def wrote(self, ticket, since_ns, tokens):
+        self.lags.append((ticket.number, since_ns, tokens))
+        ticket.due_ns = -1
+
+    def abort(self, ticket):
+        self.aborted.append(ticket.number)
+
+
+class Said:
+    """By hand what a stream says: each choice's tokens so far, and since when the first waits to be sent."""
+
+    def __init__(self, wording, script, total):
+        self.wording, self.script, self.total = wording, script, total
+        self.sent, self.since, self.ended = [0] * len(total), [-1] * len(total), [False] * len(total)
+        self.lags, self.over = [], False
+
+    def came(self):
+        for n, ticket in enumerate(self.script.tickets):
+            if ticket.tokens_out > self.sent[n] and self.since[n] < 0:
+                self.since[n] = self.script.now_ns
+
+    def piece(self):
+        """Return the next piece; b"" if there is nothing to say."""
+        own, said, wording = b"", self.lags, self.wording
+        for n, ticket in enumerate(self.script.tickets):
+            answer, out = wording.generation.choices[n].answer, ticket.tokens_out
+            if out > self.sent[n]:
+                if not self.sent[n]:
+                    own += wording.opening(n)
+                    if wording.generation.echo[n]:
+                        own += wording.chunk(n, wording.generation.echo[n], None, 0)
+                reason = answer.finish_reason if out == self.total[n] else None
+                own += wording.chunk(n, "".join(answer.texts[self.sent[n] : out]), reason, out)
+                said.append((n, self.since[n], out - self.sent[n]))
+                self.sent[n], self.since[n] = out, -1
+            if ticket.closed and not self.ended[n]:
+                self.ended[n] = True
+                own += wording.chunk(n, "", "abort", out) if out < self.total[n] else b""
+        if all(self.ended) and not self.over:
+            self.over = True
+            own += wording.last(sum(self.sent), sum(10 + n for n in range(len(self.total))))
+        return own
+
+
+ANSWERS = st.lists(st.tuples(st.integers(1, 4), st.integers(0, 2)), min_size=1, max_size=3)
+STEPS = st.lists(
+    st.tuples(st.lists(st.tuples(st.integers(0, 2), st.integers(0, 2)), max_size=3), st.sampled_from((None, None, 0, 1, 2)), st.booleans()),
+    max_size=8,
+)  # fmt: skip
+
+
+@examples(150)
+@given(ANSWERS, STEPS, st.booleans(), st.booleans(), st.booleans(), st.booleans())
+@example(
+    [(4, 0), (2, 0)], [([(0, 1)], None, True), *([([(0, 1)], None, False)] * 3)], True, True, False, True
+)
+@example([(2, 0)], [([(0, 2)], 0, False)], True, True, False, False)
+@example([(3, 0), (2, 1)], [([(0, 2)], 1, True), ([], 0, True)], False, True, False, False)
+def test_a_reply_says_what_its_tickets_have(answers, steps, streams, chat, each, echoes):
+    """Tokens of several answers come and are cut off; a client that does not read gets the rest in one piece."""
+    total = [tokens for tokens, _ in answers]
+    choices = [
+        Choice(n, Prompt([], own), Answer(own, [f"{n}{k} " for k in own], ("stop", "length")[n % 2]))
+        for n, own in enumerate(map(range, total))
+    ]
+    echo = ["" if chat or not echoes else f"prompt {n}: " for n in range(len(total))]
+    options = StreamOptions(include_usage=True, continuous_usage_stats=each)
+    wording = Wording(Generation(chat, choices, 40, streams, options, echo), "m", "r", 5, True)
+
     async def go() -> None:
-        fleet = fleet_of([])
-        fleet.start()
-        client, task = asked(fleet, 1)
+        script, client, ends = Script([early for _, early in answers]), Client(), []
+        said, expected, blocked = Said(wording, script, total), [], False
+        reply = Reply(script, wording, 3, lambda *end: ends.append(end))
+        task = asyncio.create_task(reply({"type": "http"}, client.receive, client.send))
+
+        def next_piece(reads):
+            nonlocal blocked
+            if not blocked and streams and (piece := said.piece()):
+                expected.append(piece)
+                blocked = not reads
+
         await turns()
-        client.reads.clear()
-        wait(fleet, 60 * 10**9)  # the only token and the end share a piece, which waits
-        await turns()
-        assert not task.done()
-        assert not client.ended
-        client.reads.set()
-        await turns()
-        assert task.done()
-        assert len("".join(client.texts())) == 1
+        said.came()
+        next_piece(True)
+        for comes, closes, reads in [*steps, ([(n, 4) for n in range(3)], None, True), ([], None, True)]:
+            script.now_ns, reads = script.now_ns + 10, reads or not streams
+            if reads and not client.reads.is_set():
+                client.reads.set()
+                await turns()
+                blocked = False
+                next_piece(True)
+            elif not reads:
+                client.reads.clear()
+            for n, tokens in comes:
+                if n < len(total):
+                    script.come(script.tickets[n], tokens)
+            said.came()
+            for n, ticket in enumerate(script.tickets):
+                if closes == n or ticket.tokens_out == ticket.output_tokens:
+                    script.close(ticket)
+            for ticket in script.tickets:
+                if ticket.on_progress is not None:
+                    ticket.on_progress()
+            next_piece(reads)
+            await turns()
+            assert client.pieces == (expected[:-1] if blocked else expected) or not streams
+            assert task.done() == (all(own.closed for own in script.tickets) and not blocked)
+        await task
+        assert ends == [(reply, False)]
+        assert script.aborted == list(range(len(total)))
+        assert all(own.on_progress is None for own in script.tickets)
+        out = sum(own.tokens_out for own in script.tickets)
+        cached = sum(10 + n for n in range(len(total)))
+        if streams:
+            assert script.lags == said.lags
+        else:
+            texts = [
+                (echo[n] + "".join(choices[n].answer.texts[: own.tokens_out]), "abort" if own.aborted else choices[n].answer.finish_reason)
+                for n, own in enumerate(script.tickets)
+            ]  # fmt: skip
+            assert json.loads(b"".join(client.pieces)) == wording.whole(texts, out, cached)
+            assert script.lags == [
+                (n, own.last_ns, 1) for n, own in enumerate(script.tickets) if own.tokens_out
+            ]
+        record = reply.record_in(SimpleNamespace())
+        first = script.tickets[0].tokens_out
+        assert (record.status, record.said) == (200, choices[0].answer.texts[:first])
+        assert record.usage == wording.usage(out, cached)
 
     asyncio.run(go())
 

@@ -73,6 +73,17 @@ def test_a_request_counts_by_closed_forms(own):
     assert {name: found[name] for name in gauges} == gauges
 
 
+@pytest.mark.parametrize(("tokens", "per_token"), [(1, []), (2, [6]), (3, [3])])
+def test_a_token_after_the_first_has_a_time(own, tokens, per_token):
+    request = SimpleNamespace(
+        machine=0, arrival_ns=S, client_ns=0, queue_ns=0, lookup_ns=0, first_token_ns=16 * S, preemptions=0,
+        cached_tokens_by_source=[0] * 4,
+    )  # fmt: skip
+    own.closed(Ticket(0, S, 7, 9, tokens_out=tokens, last_ns=22 * S), request, 22 * S)
+    found, name = values(own), "request_time_per_output_token_seconds"
+    assert (found[f"{name}_count"], found[f"{name}_sum"]) == (len(per_token), sum(per_token))
+
+
 def test_buckets_are_vllms(own):
     """Of tokens 1, 2, 5 times powers of ten up to the context, 300 here; of seconds those of 0.33.0."""
     found = defaultdict(list)

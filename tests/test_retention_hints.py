@@ -11,12 +11,19 @@ import pytest
 from examples import examples
 from hypothesis import example, given
 from hypothesis import strategies as st
+from kvcache_sim.cache.store import NO_MOVE
+from kvcache_sim.cache.tree_store import NO_COPY
+from kvcache_sim.engine import HANDOVER, NO_MACHINE, Engine
 from kvcache_sim.errors import KvsimError
 from kvcache_sim.scenario.execute import execute
 from kvcache_sim.scenario.load import scenario_from_text
 from kvcache_sim.scenario.requests import read_requests
 from kvcache_sim.serving.kept_prompts import KeptPrompts
+from kvcache_sim.serving.retention.hints import RetentionHints
 from kvcache_sim.simulation import RunOptions
+from kvcache_sim.workload.members import CLOSE as CLOSED
+from kvcache_sim.workload.members import DEMOTE as DEMOTED
+from kvcache_sim.workload.trace import NOT_GIVEN
 from support.lookahead import by_the_clock
 
 
@@ -43,6 +50,17 @@ def run_of(tmp_path, rows, more="", section="retention: {}", again=True):
 def found(run):
     """Return the leading blocks that each request found; of a whole prompt the last token is computed again."""
     return [-(-own // 512) for own in run.requests["cached_prefix_length_used"].tolist()]
+
+
+class Sized:
+    """Columns of a trace, and its length."""
+
+    def __init__(self, columns, count):
+        self.__dict__.update(vars(columns))
+        self.count = count
+
+    def __len__(self):
+        return self.count
 
 
 CLOSE, DEMOTE = {"retention": "close"}, {"retention": "demote"}
@@ -178,6 +196,78 @@ def test_what_is_left_is_what_a_set_of_blocks_keeps(tmp_path_factory, drawn, mac
             expiries.append((run.requests["finish_ns"][n] / 1e9 + hint, n, machine))
     assert found(run) == expected
     assert run.counters.get("retention.dropped_blocks", 0) == dropped
+
+
+@examples(80)
+@given(
+    st.lists(
+        st.tuples(st.integers(1, 4), st.integers(-1, 2), PATHS, st.sampled_from([NOT_GIVEN, CLOSED, DEMOTED]),
+                  st.sampled_from([NOT_GIVEN, NOT_GIVEN, 0, 3, 9])),
+        min_size=1,
+        max_size=14,
+    ),
+    st.sampled_from((1, 4)),
+)  # fmt: skip
+def test_what_is_dropped_and_when(drawn, per_id):
+    """Two machines in turn; a block of the trace has one or four of the cache, and three tiers that write moves."""
+    ids = [
+        [int("1" + "".join("01"[t] for t in path[: k + 1]), 2) for k in range(len(path))]
+        for *_, path, _, _ in drawn
+    ]
+    engine, dropped, expected, demoted = Engine(0), [], [], []
+    parts = [
+        (2, [NO_MOVE, 7, NO_COPY]),
+        (3, [NO_MOVE, NO_MOVE, NO_COPY]),
+        (5, [NO_MOVE, NO_COPY, NO_COPY]),
+        (8, [NO_MOVE] * 3),
+    ]
+    tree = SimpleNamespace(remove=lambda *asked: demoted.append((engine.now_ns, *asked)) or 3)
+    kept = SimpleNamespace(
+        block_size_tokens=512 // per_id, engine=engine, replicas=[SimpleNamespace(tiers=3), SimpleNamespace(tiers=1)],
+        drop=lambda machine, request, first: dropped.append((engine.now_ns, machine, request, first)) or 2,
+        left=lambda machine, request: (tree, parts[: 1 + request // 2 % 4]),
+    )  # fmt: skip
+    columns = {"session": 1, "retention": 3, "live_ns": 4}
+    trace = SimpleNamespace(
+        block_size=512, block_ids=np.array([b for own in ids for b in own]),
+        id_offsets=np.array([0, *accumulate(map(len, ids))]), **{n: np.array([row[c] for row in drawn]) for n, c in columns.items()},
+    )  # fmt: skip
+    hints = RetentionHints(Sized(trace, len(drawn)), kept)
+    users, last, expiries, marked = defaultdict(list), {}, [], []
+
+    def drop(at, machine, request, holds):
+        """Note the first of the blocks for which it holds, if there is one."""
+        expected.extend([(at, machine, request, k * per_id) for k, own in enumerate(holds) if own][:1])
+
+    def expire(until):
+        while expiries and min(expiries)[0] <= until:
+            at, request, machine = due = min(expiries)
+            expiries.remove(due)
+            drop(at, machine, request, [last[machine, name] == request for name in ids[request]])
+
+    now = 0
+    for request, (gap_ns, session, _, hint, live_ns) in enumerate(drawn):
+        now, machine = now + gap_ns, request % 2
+        expire(now)
+        engine.schedule(now, HANDOVER, NO_MACHINE, lambda row: hints.closed(*row), (request, machine))
+        engine.run(now)
+        own = ("session", session) if session >= 0 else request
+        for name in ids[request]:
+            users[machine, name].append(own)
+            last[machine, name] = request
+        if hint == CLOSED:
+            drop(now, machine, request, [{*users[machine, name]} == {own} for name in ids[request]])
+        elif hint == DEMOTED and machine == 0:
+            # blocks 2 to the last whose copy on the tier below is ready
+            begin, end = {0: (2, 2), 1: (2, 3), 2: (5, 5), 3: (5, 8)}[request // 2 % 4]
+            marked.extend([(now, request, (begin, end), 0)] * (begin < end))
+        if live_ns != NOT_GIVEN:
+            expiries.append((now + live_ns, request, machine))
+    engine.run()
+    expire(now - 1)  # after the last request nothing expires
+    assert (dropped, demoted) == (expected, marked)
+    assert hints.dropped_blocks == 2 * len(expected) + 3 * len(marked)
+    assert engine.now_ns == now
 
 
 @pytest.mark.parametrize("seed", range(3))

@@ -348,8 +348,10 @@ def test_chunks_and_whole_answers_are_openais(
 # --- who may do what ---------------------------------------------------------------------------------------
 
 
-async def asked(application, path, body=b"", method="POST", client="127.0.0.1", pieces=1, **headers):
-    """Return the status and the JSON of an answer; the client stays until it has come."""
+async def asked(
+    application, path, body=b"", method="POST", client="127.0.0.1", pieces=1, fails=False, **headers
+):
+    """Return the status and the JSON of an answer; the client stays until it has come, or its connection fails."""
     size, sent = -(-len(body) // pieces) or 1, []
     queue = [body[at : at + size] for at in range(0, len(body), size)] or [b""]
 
@@ -359,6 +361,8 @@ async def asked(application, path, body=b"", method="POST", client="127.0.0.1", 
         return {"type": "http.request", "body": queue.pop(0), "more_body": bool(queue)}
 
     async def send(message):
+        if fails:
+            raise ConnectionError
         sent.append(message)
 
     lines = [(name.replace("_", "-").encode(), value.encode()) for name, value in headers.items()]
@@ -463,6 +467,96 @@ def test_as_many_answers_are_served_at_a_time_as_the_limit_says():
         fleet.abort(*fleet.open.values())
         wait(fleet, 10**10)
         assert json.loads((await last)[1])["choices"][0]["finish_reason"] == "abort"
+
+    asyncio.run(go())
+
+
+@pytest.mark.parametrize(
+    ("body", "answer"),
+    [
+        ({"prompt": "abcdef"}, [97, 98, 99, 100, 101, 102]),
+        ({"prompt": "ab", "return_token_strs": True, "model": "also"}, [97, 98]),
+        ({"prompt": "abcdefg"}, "more than 6 tokens"),
+        ({"prompt": ""}, []),
+        ({"prompt": "a", "messages": [{"role": "user", "content": "a"}]}, "one of prompt and messages"),
+        ({}, "one of prompt and messages"),
+        ({"prompt": "a", "model": "n" * 201}, f"`{'n' * 200}` does not exist"),
+        ({"messages": [{"role": "user", "content": "a"}]}, "more than 6 tokens"),
+    ],
+)
+def test_a_text_is_tokenized_up_to_the_most_tokens(body, answer):
+    generations = Generations(ByteTokenizer(), Drawn(), 4096, 6)
+    served = app.Served(("m", "also"), idle(), generations, lambda: b"", True, SimpleNamespace(), None)
+    own = app.application(served, app.Limits(1000, 1, ""))
+    status, found = asyncio.run(asked(own, "/tokenize", json.dumps(body).encode()))
+    if isinstance(answer, str):
+        assert answer in json.loads(found)["error"]["message"]
+        assert status == (404 if "model" in body else 400)
+        return
+    strings = [chr(token) for token in answer] if body.get("return_token_strs") else None
+    assert json.loads(found) == {
+        "count": len(answer),
+        "max_model_len": 4096,
+        "tokens": answer,
+        "token_strs": strings,
+    }
+
+
+def test_an_answer_has_its_name_and_its_date_and_is_kept_unless_it_failed():
+    async def go():
+        fleet, kept, may_go = fleet_of([]), [], asyncio.Event()
+        fleet.start()
+
+        class Waits(Generations):
+            async def of(self, *given):
+                await may_go.wait()
+                return await super().of(*given)
+
+        texts = SimpleNamespace(add=kept.append)
+        generations = Waits(ByteTokenizer(), Drawn(), 4096)
+        served = app.Served(("m", "also"), fleet, generations, lambda: b"", True, texts, None)
+        own = app.application(served, app.Limits(1000, 4, ""))
+
+        def ask(n, tokens, **more):
+            body = json.dumps({"prompt": "a", "n": n, "max_tokens": tokens, "model": "also"}).encode()
+            return asyncio.create_task(asked(own, "/v1/completions", body, **more))
+
+        async def load():
+            return json.loads((await asked(own, "/load", method="GET"))[1])["server_load"]
+
+        long, more, last = ask(1, 900), ask(3, 900), ask(1, 900)
+        await turns()
+        assert await load() == 0
+        may_go.set()  # all three have come before one is tokenized
+        await turns()
+        assert (last.done() and (await last)[0], await load()) == (429, 4)
+        fleet.abort(*(ticket for number, ticket in fleet.open.items() if number == 1))
+        wait(fleet, 2 * 10**9)
+        more.cancel()
+        await turns()
+        assert await load() == 1
+        wait(fleet, 10**9)
+        date = int(fleet.clock.date_s(fleet.ran_to_ns))
+        named, failing = ask(2, 3, x_request_id="x" * 130), ask(1, 3, fails=True)
+        await turns()
+        assert (await load(), date > fleet.clock.started_s) == (4, True)
+        wait(fleet, 10**9)
+        await turns()
+        with pytest.raises(ConnectionError):
+            await failing
+        answer = json.loads((await named)[1])
+        assert (answer["id"], answer["created"], answer["model"]) == ("cmpl-" + "x" * 128, date, "m")
+        assert (await load(), [record.said for record in kept]) == (1, [["x"] * 3])
+        listed = json.loads((await asked(own, "/v1/models", method="GET"))[1])["data"]
+        assert [(row["id"], row["root"], row["max_model_len"]) for row in listed] == [
+            (n, n, 4096) for n in ("m", "also")
+        ]
+        assert {row["created"] for row in listed} == {int(fleet.clock.started_s)}
+        fleet.abort(*fleet.open.values())
+        wait(fleet, 10**9)
+        await turns()
+        assert (await long)[0] == 200
+        assert await load() == 0
 
     asyncio.run(go())
 

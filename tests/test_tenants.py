@@ -56,6 +56,10 @@ def test_a_tenant_sends_a_request_at_random():
     arrivals = [(0, 0, 9)] * 2 + [(S // 2, 0, 9)]
     run = Served(TenancySettings(slow, None, "random"), arrivals, pick=lambda count: count - 1)
     assert run.admit == [(0, 1), (S, 0), (2 * S, 2)]
+    # without a rate the pick is made when the tenant's turn has come, among all that wait by then
+    arrivals = [(0, 0, 9), (0, 1, 9), (0, 1, 9), (S // 2, 1, 9)]
+    run = Served(TenancySettings({}, 1, "random"), arrivals, pick=lambda count: count - 1)
+    assert [request for _, request in run.admit] == [0, 3, 2, 1]
 
 
 def test_random_picks_are_those_of_the_seed_and_uniform():
