@@ -237,8 +237,9 @@ def test_samples_of_machines_and_channels_by_hand():
             part["time_ns"].tolist(), part["machine"].tolist(), names, part["value"].tolist(), strict=True
         )
     assert found == expected
+    engine.now_ns += 5
     sampler.catch_up()
     assert machines[0].now == engine.now_ns
     sampler.wake()
     sampler.wake()
-    assert [at_ns for at_ns, _ in queued] == [4 * LEAST_INTERVAL_NS]
+    assert [at_ns for at_ns, _ in queued] == [4 * LEAST_INTERVAL_NS + 5]

@@ -339,8 +339,13 @@ def test_channels_of_sections_change_wherever_they_stand(monkeypatch):
     first, *_ = links.link_assumptions(
         SimpleNamespace(settings=settings, resolved={"channels": dict.fromkeys(sections)})
     )
-    assert (first.name, first.is_stated) == ("link: down", spec.error_percent is not None)
-    assert links.preset_of(links.figures_of(spec)).name == spec.name
+    said = "on its own measurements" if spec.error_percent is not None else "states no error"
+    assert (first.name, said in first.stated) == ("link: down", True)
+    figures = links.figures_of(spec)
+    assert links.preset_of(figures).name == spec.name
+    assert all(
+        links.preset_of((*figures[:n], own + 1, *figures[n + 1 :])) is None for n, own in enumerate(figures)
+    )
 
 
 def test_copies_that_cost_steps_move_within_their_hosts_range(tmp_path, capsys):
