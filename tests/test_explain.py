@@ -256,7 +256,11 @@ def test_what_others_wrote_while_a_context_was_idle():
     reuse = SimpleNamespace(
         missed={"evicted": np.array([0, 0, 0, 0, 16, 0])}, last_user=np.array([-1, -1, -1, -1, 0, -1])
     )
-    tiers = [SimpleNamespace(capacity_blocks=7), SimpleNamespace(capacity_blocks=None)]
+    tiers = [
+        SimpleNamespace(capacity_blocks=7),
+        SimpleNamespace(capacity_blocks=None),
+        SimpleNamespace(capacity_blocks=5),
+    ]
     settings = SimpleNamespace(machines=[SimpleNamespace(tiers=tiers)])
     case = SimpleNamespace(
         reuse=reuse, prompt_tokens=100, run=SimpleNamespace(finished=rows, block_size_tokens=16),
@@ -264,7 +268,7 @@ def test_what_others_wrote_while_a_context_was_idle():
     )  # fmt: skip
     assert causes.evictors(case) == (
         "While an evicted context was idle, other requests wrote a median of 12 blocks on its machine, whose tiers hold "
-        "7. The largest request wrote 50.0 % of them."
+        "12. The largest request wrote 50.0 % of them."
     )
     reuse.last_user[4] = 3
     assert causes.evictors(case) is None, "no other request wrote in between"

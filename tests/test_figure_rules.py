@@ -12,7 +12,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 from kvcache_sim.channels.settings import ChannelSettings
 from kvcache_sim.errors import UsageError
-from kvcache_sim.metrics.batches import batch_figures
+from kvcache_sim.metrics.batches import batch_count, batch_figures
 from kvcache_sim.metrics.handover_summary import HandoverTotals
 from kvcache_sim.metrics.jobs import JobTotals
 from kvcache_sim.metrics.machine_loads import summarize_loads
@@ -25,6 +25,7 @@ from kvcache_sim.metrics.slo import Limits, Objectives
 from kvcache_sim.metrics.tier_use import TierUse, summarize_tiers
 from kvcache_sim.report import certainty as intervals
 from kvcache_sim.report.sensitivity import links
+from kvcache_sim.scenario import cost
 from kvcache_sim.sizing.further import Tried, rates_by_count
 from kvcache_sim.sizing.search import arrival_rate, highest_attaining, rate_spread
 from kvcache_sim.sizing.splits import best_split
@@ -152,6 +153,10 @@ def test_a_hand_over_waits_before_and_behind_the_first_token():
     assert (found["share_of_ttft"], found["share_of_e2e"]) == (4 / 20, 10 / 50)
     assert (found["requests"], found["blocks"], found["machines"]) == (2, 8, [1, 0, 1, 0])
     assert (found["wait"]["max"], found["room"]["max"]) == (6e-6, 2e-6)
+
+
+def test_batches_of_few_and_of_many_requests():
+    assert [batch_count(n) for n in (0, 49, 50, 999, 1000)] == [0, 0, 10, 10, 20]
 
 
 def test_without_a_batch_the_rate_is_that_of_the_rest_of_the_time():
@@ -299,3 +304,85 @@ def test_keys_of_a_kind_are_all_given_and_no_others():
     for keys in ({"x": 1}, {"x": 1, "y": 2, "z": 3}, {}):
         with pytest.raises(UsageError, match="keys of a"):
             given_keys("here", "a", ("x", "y"), keys)
+
+
+# --- cost --------------------------------------------------------------------------------------------------
+
+
+def scenario_with(prices, tiers, own=(), scaling=None, replica=None):
+    """Return a stand-in of a scenario; blocks of machine n have n GiB, twice that where ``tiers`` say so."""
+    machines = [SimpleNamespace(tiers=[SimpleNamespace(name=name, capacity_blocks=blocks, form=SimpleNamespace(bytes_of=lambda n, times=times: times * n))
+                                       for name, blocks, times in each]) for each in tiers]  # fmt: skip
+    settings = SimpleNamespace(
+        machines=machines, membership=SimpleNamespace(scaling=scaling),
+        cache_of=lambda number: SimpleNamespace(block_bytes=(number + 1) << 30),
+    )  # fmt: skip
+    common = {"step_time": "a", "pp": None} | (replica or {})
+    return SimpleNamespace(
+        model=SimpleNamespace(cost=prices), settings=settings, resolved={"replica": common, "machines": list(own)},
+        tree=SimpleNamespace(location=lambda path: ".".join(path)),
+    )  # fmt: skip
+
+
+PRICES = SimpleNamespace(gpus_per_machine=None, gpu_hour=3.0, dram_gib_month=730.0, nvme_gib_month=73.0)
+SUMMARY = {
+    "tokens": {"input": 3000, "output": 1000}, "throughput": {"output_tokens_per_s": 5.0}, "fleet": {"machine_s": 90.0},
+    "latency": {},
+}  # fmt: skip
+
+
+def test_the_cost_of_a_run_by_hand(monkeypatch):
+    """GPUs of each machine's step times and stages, and GiB of the lower tiers by the month of 730 hours."""
+    degrees = {"a": 2, "b": 8}
+    monkeypatch.setattr(cost, "measured_on", lambda name: SimpleNamespace(tensor_parallel=degrees[name]))
+    tiers = [
+        [("gpu", None, 1), ("cpu", 10, 1), ("disk", 20, 2)],
+        [("gpu", None, 1), ("cpu", 10, 1)],
+        [("gpu", 5, 1)],
+    ]
+    own = ({}, {"replica": {"step_time": "b", "pp": 3}})
+    hourly = 3.0 * (2 + 24 + 2) + 10 + 0.1 * 20 * 2 + 2 * 10
+    found = cost.cost_of(scenario_with(PRICES, tiers, own), SUMMARY)
+    total = hourly * 200 / 3600
+    assert found == pytest.approx({
+        "per_hour": hourly, "total": total, "per_million_tokens": total / 4000 * 1e6, "per_million_output_tokens": total / 1000 * 1e6,
+    })  # fmt: skip
+    given = SimpleNamespace(**{**vars(PRICES), "gpus_per_machine": 4})
+    assert cost.cost_of(scenario_with(given, tiers, own), SUMMARY)["per_hour"] == pytest.approx(
+        hourly + 3.0 * (12 - 28)
+    )
+    staged = cost.cost_of(scenario_with(PRICES, tiers[2:], replica={"pp": 4}), SUMMARY)
+    assert staged["per_hour"] == 24.0
+    scaled = cost.cost_of(scenario_with(PRICES, tiers, own, scaling="queue"), SUMMARY)
+    assert (scaled["per_hour"], scaled["total"]) == pytest.approx((hourly, hourly / 3 * 90 / 3600))
+    idle = SUMMARY | {"tokens": {"input": 0, "output": 0}, "throughput": {"output_tokens_per_s": None}}
+    assert cost.cost_of(scenario_with(PRICES, tiers, own), idle) == {
+        "per_hour": pytest.approx(hourly), "total": None, "per_million_tokens": None, "per_million_output_tokens": None,
+    }  # fmt: skip
+    assert cost.cost_of(scenario_with(None, tiers), SUMMARY) is None
+    assert cost.with_cost(scenario_with(None, tiers), SUMMARY) is SUMMARY
+    assert list(cost.with_cost(scenario_with(PRICES, tiers), SUMMARY)) == [
+        "tokens",
+        "throughput",
+        "cost",
+        "fleet",
+        "latency",
+    ]
+    with pytest.raises(UsageError, match="an unbounded disk tier has no price"):
+        cost.cost_of(scenario_with(PRICES, [[("gpu", None, 1), ("disk", None, 1)]]), SUMMARY)
+    free = SimpleNamespace(**{**vars(PRICES), "nvme_gib_month": 0.0})
+    assert (
+        cost.cost_of(scenario_with(free, [[("gpu", None, 1), ("disk", None, 1)]]), SUMMARY)["per_hour"] == 6.0
+    )
+
+
+def test_without_a_batch_a_token_costs_the_more_the_fewer_are_made():
+    summary = {
+        "cost": {"per_million_tokens": 2.0, "per_million_output_tokens": None},
+        "throughput": {"output_tokens_per_s": 6.0},
+    }
+    rates = {"throughput.output_tokens_per_s": [3.0, 12.0]}
+    assert cost.costs_by_batch(summary, rates) == {"cost.per_million_tokens": [4.0, 1.0]}
+    for none in ({}, {"throughput.output_tokens_per_s": [3.0, 0.0]}):
+        assert cost.costs_by_batch(summary, none) == {}
+    assert cost.costs_by_batch(summary | {"cost": None}, rates) == {}

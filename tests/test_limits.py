@@ -16,8 +16,11 @@ from fake_run import made_up_run
 from kvcache_sim.cli.main import run
 from kvcache_sim.errors import InputOutputError, TraceError, UsageError
 from kvcache_sim.metrics.load_run import load_run
+from kvcache_sim.metrics.measure_settings import Edge
 from kvcache_sim.metrics.run_directory import COMPLETE, sha256_of
+from kvcache_sim.scenario import quantities
 from kvcache_sim.scenario.load import load_scenario
+from kvcache_sim.scenario.quantities import Capacity
 from kvcache_sim.sweeps.cell import Study
 from kvcache_sim.sweeps.coordinator import merge_shards
 from kvcache_sim.sweeps.plan import Plan, Resolved, lay_out
@@ -66,6 +69,39 @@ def test_quantities_end_where_sums_of_them_would_not_fit(parse, good, bad):
     assert 0 < parse(good) < LAST_NS
     with pytest.raises(UsageError, match=r"out of range; got .*; expected at most"):
         parse(bad)
+
+
+COUNT = 2**31 - 1
+
+
+@pytest.mark.parametrize(
+    ("kind", "good", "bad"),
+    [
+        (quantities.CapacityField,
+         {"16384 blocks": Capacity(blocks=16384), f"{COUNT} blocks": Capacity(blocks=COUNT), "80GiB": Capacity(size_bytes=80 << 30),
+          "unbounded": Capacity(), "auto": Capacity(auto=True)},
+         ("0 blocks", "0B", f"{COUNT + 1} blocks", "-1 blocks", 5, None, True)),
+        (quantities.EdgeField,
+         {"auto": Edge(auto=True), "10%": Edge(share=0.1), "2.5%": Edge(share=0.025), "0%": Edge(share=0.0), "300s": Edge(time_ns=300 * 10**9), "1000 requests": Edge(requests=1000)},
+         ("100%", "101%", "requests", "5", 5)),
+        (quantities.ContextField, {"auto": -1, 2: 2, 1 << 31: 1 << 31}, (1, (1 << 31) + 1, 0, -2, True, "2", 2.0)),
+        (quantities.DurationNs, {"0ns": 0, "1ns": 1, "1500us": 1_500_000, "7ms": 7_000_000, "3s": 3 * 10**9}, ("-1s", 5, "5")),
+        (quantities.PositiveNs, {"1ns": 1}, ("0ns",)),
+        (quantities.IntervalNs, {"1ms": 10**6}, ("999us", "999999ns")),
+        (quantities.PositiveBytes, {"1B": 1, "1000B": 1000, "1KiB": 1024, "128KiB": 1 << 17, "3MB": 3 * 10**6, "2TiB": 1 << 41}, ("0B",)),
+        (quantities.RateBytesPerS, {"1B/s": 1, "25GB/s": 25 * 10**9, "1500MB/s": 15 * 10**8}, ("25GB", 5)),
+        (quantities.RequestRuleField, {}, ("turn >", 5)),
+    ],
+)  # fmt: skip
+def test_quantities_as_they_are_written_and_shown(kind, good, bad):
+    assert {text: kind.parse(text) for text in good} == good
+    assert [kind.parse(kind.render(value)) for value in good.values()] == list(good.values())
+    written = [text for text in good if text not in ("1000B", -1)]
+    assert [kind.render(good[text]) for text in written] == written
+    for value in bad:
+        with pytest.raises(UsageError):
+            kind.parse(value)
+    assert (kind.parse("1_000 blocks").blocks if kind is quantities.CapacityField else 1000) == 1000
 
 
 @pytest.mark.parametrize("setting", SLOW)

@@ -26,7 +26,6 @@ from kvcache_sim.metrics.tier_use import TierUse, later_tier_use
 from kvcache_sim.metrics.windows import Windows, between_marks, steady_from
 from kvcache_sim.scenario.execute import execute
 from kvcache_sim.scenario.load import scenario_from_text
-from kvcache_sim.scenario.quantities import parse_edge
 from kvcache_sim.scenario.requests import read_requests
 from kvcache_sim.simulation import RunOptions
 from kvcache_sim.simulation.spec_demand import Demand
@@ -196,14 +195,6 @@ def test_rows_that_leave_give_the_same_summary(tmp_path, monkeypatch, capsys):
     stored = load_run(tmp_path / "out").summary
     for group in ("measure", "requests", "tokens", "cache", "latency", "throughput"):
         assert stored[group] == json.loads(json.dumps(kept[group]))
-
-
-@pytest.mark.parametrize(
-    ("text", "field", "value"),
-    [("auto", "auto", True), ("10%", "share", 0.1), ("2.5 %", "share", 0.025), ("5m", "time_ns", 300 * 10**9), ("1000 requests", "requests", 1000)],
-)  # fmt: skip
-def test_parts_of_a_run_as_they_are_written(text, field, value):
-    assert getattr(parse_edge(text), field) == pytest.approx(value)
 
 
 OPEN = """

@@ -1,10 +1,17 @@
 """The seven figures of seed 000, section 5, on eight requests that can be counted by hand."""
 
+from itertools import pairwise
+
 import numpy as np
 import pytest
+from examples import examples
+from hypothesis import given
+from hypothesis import strategies as st
 from kvcache_sim.metrics.columns import OUTCOMES
 from kvcache_sim.metrics.prefix_cache import PrefixCacheTotals
+from kvcache_sim.metrics.prefix_entries import prefix_entries
 from kvcache_sim.metrics.run import CodedText
+from small_traces import trace_of
 
 CONVERSATIONAL, CROSS, MISS, FULL, UNEXPECTED = range(5)
 
@@ -88,3 +95,50 @@ def test_nothing_admitted_gives_no_figures():
     figures = figures_of(none, empty, empty)
     assert figures["overall_hit_rate"] is None
     assert figures["ttft_hit_vs_miss"]["sentence"] == "no request was admitted"
+
+
+@examples(80)
+@given(
+    st.lists(st.tuples(st.lists(st.integers(0, 1), max_size=4), st.booleans(), st.integers(0, 1), st.integers(0, 9),
+                       st.integers(0, 4), st.integers(0, 17)), min_size=1, max_size=10),
+)  # fmt: skip
+def test_entries_of_the_prefix_store_are_those_of_a_plain_tree(drawn):
+    """A path counts up to what its machine still holds; of nested paths of equal use the longest stays."""
+    trace = trace_of([ids for ids, *_ in drawn], 4)
+    names = trace.block_ids.tolist()
+    paths = [names[a:b] for a, b in pairwise(trace.id_offsets.tolist())]
+
+    def users(path):
+        return len(path) // 2 % 2
+
+    def resident(machine, request):
+        path = paths[request][: drawn[request][4]]
+        found = []
+        for k in range(1, len(path) + 1):
+            if found and found[-1][1] == users(path[:k]):
+                found.pop()
+            found.append((4 * k, users(path[:k])))
+        return found
+
+    requests = {
+        "status": [0 if row[1] else 1 for row in drawn], "machine": [row[2] for row in drawn],
+        "finish_ns": [row[3] for row in drawn], "cached_prefix_length_used": [row[5] for row in drawn],
+    }  # fmt: skip
+    tree = {}
+    for request, (_, done, machine, finish, depth, cached) in enumerate(drawn):
+        path = tuple(paths[request][:depth]) if done else ()
+        for k in range(1, len(path) + 1):
+            own = tree.setdefault((machine, path[:k]), [users(path[:k]), -1, 0, request])
+            own[1], own[2] = max(own[1], finish), own[2] + (cached >= 4 * k)
+    expected = []
+    for (machine, path), own in tree.items():
+        longer = [
+            other for (where, deeper), other in tree.items() if where == machine and deeper[:-1] == path
+        ]
+        if len(longer) != 1 or longer[0][:3] != own[:3]:
+            expected.append((machine, 4 * len(path), path[-1], *own))
+    expected.sort(key=lambda row: row[:3])
+    found = prefix_entries(requests, trace, resident, 2)
+    columns = ("machine", "length", "prefix_hash", "reference_count", "last_access_ns", "hits", "request")
+    assert list(zip(*(found[name].tolist() for name in columns), strict=True)) == expected
+    assert found["blocks"].tolist() == [row[1] // 2 for row in expected]

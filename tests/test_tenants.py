@@ -378,13 +378,45 @@ def test_jain_and_the_service_gap_by_hand():
     }  # fmt: skip
 
 
-def test_even_tokens_have_the_index_one_and_only_finished_requests_count():
-    rows = rows_of((0, 9, 5), (0, 9, 5), (0, 9, 7))
-    rows["status"][2] = 1
-    even = summarize_tenants(rows, np.array([0, 1, 1], np.int32), ["a", "b"], [1.0, 1.0], {})["tenants"]
-    assert even["jain"] == 1
-    assert even["by_name"]["b"]["requests"] == 1
-    assert even["by_name"]["b"]["tokens"] == 5
+_named = st.tuples(
+    st.integers(0, 2),
+    st.booleans(),
+    *[st.integers(0, 9)] * 2,
+    st.integers(1, 9),
+    st.integers(0, 9),
+    st.integers(0, 5),
+)
+
+
+@examples(60)
+@given(st.lists(_named, min_size=1, max_size=12))
+def test_figures_of_each_name_by_themselves(drawn):
+    """Of finished requests alone; a name without one has no mean. Jain's index is that of tokens by weight."""
+    number, done, arrival, ttft, prompt, answer, cached = (np.array(own) for own in zip(*drawn, strict=True))
+    rows = {
+        "request": np.arange(len(drawn)), "status": np.where(done, 0, 1), "arrival_ns": arrival * 10**6,
+        "first_token_ns": (arrival + ttft) * 10**6, "finish_ns": np.where(done, 99 * 10**6, -1),
+        "input_tokens": prompt, "output_tokens": answer, "cached_prefix_length_used": np.minimum(cached, prompt),
+    }  # fmt: skip
+    names, weights = ["a", "b", "c"], [1.0, 2.0, 4.0]
+    found = summarize_tenants(
+        rows, number.astype(np.int32), names, weights, {"tenants.dropped_blocks": 7, "x": 1}
+    )["tenants"]
+    shares = []
+    for n, name in enumerate(names):
+        own = [row for row in drawn if row[0] == n and row[1]]
+        times, prompts = [row[3] for row in own], sum(row[4] for row in own)
+        tokens = sum(row[4] + row[5] for row in own)
+        shares.append(tokens / weights[n])
+        assert found["by_name"][name] == {
+            "requests": len(own), "tokens": tokens,
+            "token_hit_rate": sum(min(row[6], row[4]) for row in own) / prompts if own else None,
+            "ttft_avg": pytest.approx(sum(times) / len(own)) if own else None,
+            "ttft_p99": pytest.approx(float(np.percentile(times, 99))) if own else None,
+        }  # fmt: skip
+    squares = sum(share**2 for share in shares)
+    assert found["jain"] == (pytest.approx(sum(shares) ** 2 / 3 / squares) if squares else None)
+    assert found["dropped_blocks"] == 7
 
 
 def gap_of_pair(requests, one, other, weights):

@@ -5,10 +5,12 @@ import subprocess
 import sys
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
-from kvcache_sim.metrics.miss_causes import miss_causes, summarize_misses
+from kvcache_sim.cache.settings import PrefixViewSettings
+from kvcache_sim.metrics.miss_causes import keeps_all_blocks, miss_causes, summarize_misses
 from kvcache_sim.replay.miss_causes import MISS_CAUSES as CAUSES
 from kvcache_sim.simulation import simulate
 from kvcache_sim.workload.trace import Trace
@@ -117,3 +119,18 @@ def test_the_command_prints_miss_causes_and_writes_them(tmp_path: Path):
     from kvcache_sim.metrics.tables import read_table
 
     assert read_table(tmp_path / "out" / "requests.parquet")["miss_diverged_tokens"].sum() > 0
+
+
+@pytest.mark.parametrize(
+    ("changes", "keeps"),
+    [({}, True), ({"enabled": False}, False), ({"admission": "second-use"}, False), ({"discard_on_finish": True}, False),
+     ({"prefix_view": PrefixViewSettings(min_seen=2)}, False)],
+)  # fmt: skip
+def test_a_cache_keeps_all_blocks_unless_a_setting_leaves_some_out(changes, keeps):
+    usual = {
+        "enabled": True,
+        "admission": "all",
+        "prefix_view": PrefixViewSettings(),
+        "discard_on_finish": False,
+    }
+    assert keeps_all_blocks(SimpleNamespace(**usual | changes)) is keeps

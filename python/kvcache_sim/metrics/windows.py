@@ -93,7 +93,6 @@ class Windows:
         #: By window: requests, then the sums of ``_SUMS``.
         self.sums = np.zeros((0, 1 + len(_SUMS)), np.int64)
         self.first_arrival_ns = np.zeros(0, np.int64)
-        self.last_finish_ns = 0
 
     def add(self, rows: Mapping[str, NDArray[Any]]) -> None:
         """Add the columns of some rows of ``requests``."""
@@ -108,7 +107,6 @@ class Windows:
         values = [np.ones(len(number), np.int64), *(rows[name][done] for name in _SUMS)]
         np.add.at(self.sums, number, np.stack(values, axis=1))
         np.minimum.at(self.first_arrival_ns, number, rows["arrival_ns"][done])
-        self.last_finish_ns = max(self.last_finish_ns, int(rows["finish_ns"].max()))
 
     def _grow(self, count: int) -> None:
         more = count - len(self.sums)
