@@ -114,6 +114,76 @@ def test_formats_that_only_a_checkpoint_states_are_left():
     assert "roofline:qwen3-8b@h200:fp8" in other
 
 
+LMCACHE = "LMCACHE_MAX_LOCAL_CPU_SIZE=20 {} vllm serve Qwen/Qwen3-8B -tp 2 --kv-transfer-config '{}'"
+LMCACHE_CONNECTOR = '{"kv_connector": "LMCacheConnectorV1", "kv_role": "kv_both"}'
+
+
+@pytest.mark.parametrize(
+    ("variables", "expected"),
+    [
+        ("", ("40GiB", 256, None)),
+        ("LMCACHE_CHUNK_SIZE=512 LMCACHE_MAX_LOCAL_DISK_SIZE=1.5", ("40GiB", 512, "3GiB")),
+    ],
+)
+def test_variables_of_lmcache_are_tiers(variables: str, expected: tuple[object, ...]):
+    text = scenario_of_launch(LMCACHE.format(variables, LMCACHE_CONNECTOR), "h200")
+    scenario = kv.Scenario.from_yaml(text)
+    cpu, disk = (scenario.settings["tiers"].get(tier) or {} for tier in ("cpu", "disk"))
+    assert (cpu["capacity"], cpu["chunk_tokens"], disk.get("capacity")) == expected
+    assert scenario["tiers.cpu.semantics"] == "lmcache"
+    assert "not simulated" not in text
+    assert ("# assumed: LMCache's defaults LMCACHE_CHUNK_SIZE=256\n" in text) == (not variables)
+
+
+def test_what_is_no_lmcache_is_left():
+    for config in ('{"kv_connector": "NixlConnector"}', "[1]", "{"):
+        text = scenario_of_launch(LMCACHE.format("", config), "h200")
+        assert f"# not simulated: --kv-transfer-config {config}\n" in text
+        assert "# not simulated: LMCACHE_MAX_LOCAL_CPU_SIZE=20\n" in text
+        assert "\ntiers:" not in text
+    with pytest.raises(kv.UsageError, match="LMCACHE_CHUNK_SIZE: no size; got 'x'; expected 0 to 1000000"):
+        scenario_of_launch(LMCACHE.format("LMCACHE_CHUNK_SIZE=x", LMCACHE_CONNECTOR), "h200")
+    refused = scenario_of_launch(LMCACHE.format("LMCACHE_CHUNK_SIZE=100", LMCACHE_CONNECTOR), "h200")
+    assert "(a chunk is whole blocks, and cache.block_size is 16)\n" in refused
+
+
+def test_sglangs_ratio_is_one_of_the_gpus_blocks():
+    line = (
+        "python -m sglang.launch_server --model-path Qwen/Qwen3-8B --page-size 64 --enable-hierarchical-cache"
+    )
+    for more, ratio in (("", 2), (" --hicache-ratio 3.5", 3.5)):
+        text = scenario_of_launch(line + more, "h200")
+        scenario = kv.Scenario.from_yaml(text)
+        gpu, cpu = (
+            int(scenario[f"tiers.{tier}.capacity"].removesuffix(" blocks")) for tier in ("gpu", "cpu")
+        )
+        assert cpu == int(ratio * gpu)
+        assert "not simulated" not in text
+        assert f"# assumed: the CPU tier holds {ratio if more else '2.0'} times the blocks of the GPU" in text
+    own = scenario_of_launch(f"{line} --schedule-policy lpm", "h200")
+    assert "# not simulated: --enable-hierarchical-cache (" in own
+
+
+def test_a_containers_line_is_that_of_its_engine():
+    inside = scenario_of_launch("vllm serve --model Qwen/Qwen3-8B -tp 2", "h100")
+    for image in ("vllm/vllm-openai", "docker.io/vllm/vllm-openai:v0.11.0", "vllm/vllm-openai@sha256:0f"):
+        text = scenario_of_launch(
+            f"docker run --gpus all -p 8000:8000 {image} --model Qwen/Qwen3-8B -tp 2", "h100"
+        )
+        assert text.partition("\n")[2] == inside.partition("\n")[2]
+
+
+def test_secrets_of_a_line_stay_out_of_its_scenario():
+    text = scenario_of_launch(
+        "HF_TOKEN=hidden AWS_SECRET=hidden vllm serve --api-key hidden hidden2 --hf-token=hidden "
+        "--model Qwen/Qwen3-8B --ssl-keyfile-password hidden --max-num-batched-tokens 4096",
+        "h200",
+    )
+    assert "hidden" not in text
+    assert text.count("***") == 10
+    assert "--max-num-batched-tokens 4096\n" in text
+
+
 def test_an_sglang_line_is_its_scenario():
     scenario = kv.Scenario.from_yaml(scenario_of_launch(SGLANG, "h100"))
     expected = {
@@ -165,7 +235,7 @@ def test_drafts_ranks_and_the_engines_own_schedulers():
     assert scenario["replica.step_time"] == "roofline:qwen3-30b-a3b@h200:dp4", (
         "a rank's attention is on one GPU"
     )
-    assert "# not simulated: SGLANG_ENABLE_X=1\n# not simulated: --enable-hierarchical-cache\n" in ranks
+    assert "# not simulated: SGLANG_ENABLE_X=1\n# not simulated: --enable-hierarchical-cache (" in ranks
     assert "# not simulated: --hicache-ratio 2\n" in ranks
     own = kv.Scenario.from_yaml(scenario_of_launch(SGLANG_OWN, "h200"))
     assert (own["replica.scheduler"], own["replica.schedule_policy"]) == ("sglang", "lpm")

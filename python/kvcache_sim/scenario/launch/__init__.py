@@ -5,6 +5,7 @@
 - ``making``    a scenario under construction, and the flags without a setting
 - ``one_kind``  vLLM without its hybrid KV cache manager
 - ``weights``   the format of the weights, by flag or by the checkpoint's name
+- ``lower_tiers``  the tiers of LMCache's variables and of SGLang's ratio
 - ``to_scenario``  a launch line as a commented scenario
 - ``to_line``   a resolved scenario as a launch line
 - ``drafts``    flags of speculative decoding to ``replica.speculation``, and back

@@ -50,7 +50,7 @@ _ON = {"true": "true", "false": "false", "": "true"}
 
 VLLM = Engine(
     "vllm",
-    (("vllm", "serve"), ("-m", "vllm.entrypoints.openai.api_server")),
+    (("vllm", "serve"), ("-m", "vllm.entrypoints.openai.api_server"), ("vllm/vllm-openai",)),
     ("--model", ""),
     "--tensor-parallel-size",
     "--data-parallel-size",

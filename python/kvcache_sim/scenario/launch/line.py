@@ -13,6 +13,13 @@ _WHERE = "--from"
 #: An assignment of an environment variable before the engine's command.
 _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*=")
 _NUMBER = re.compile(r"-[0-9.]+$")
+#: A container image whose entry point is the engine's command, with its tag.
+_IMAGE = re.compile(r"(?:docker\.io/)?(vllm/vllm-openai)(?:[:@].*)?$")
+#: Values that give access: of variables and of flags, which may take several.
+_SECRET = re.compile(
+    r"(\b[A-Z][A-Z0-9_]*(?:TOKEN|KEY|SECRET|PASSWORD)=)\S+"
+    r"|(--[a-z-]*(?:api-key|token|password)(?:=|\s+))(?!-)\S+(?:\s+(?!-)\S+)*"
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,6 +44,7 @@ def parse_launch(text: str) -> LaunchLine:
         words = shlex.split(text.replace("\\\n", " "))
     except ValueError as error:
         raise UsageError("not a command line", where=_WHERE, got=str(error)) from None
+    words = [_IMAGE.sub(r"\1", word) for word in words]
     for engine in ENGINES:
         for start in engine.starts:
             locations = [k for k in range(len(words)) if words[k : k + len(start)] == list(start)]
@@ -46,6 +54,11 @@ def parse_launch(text: str) -> LaunchLine:
                 return replace(parts, environment=before)
     known = " or ".join(f"'{' '.join(engine.starts[0])} …'" for engine in ENGINES)
     raise UsageError("not a launch line", where=_WHERE, got=repr(text)[:60], expected=known)
+
+
+def without_secrets(text: str) -> str:
+    """Return a line or a comment without the values of keys, tokens and passwords."""
+    return _SECRET.sub(lambda found: f"{found[1] or found[2]}***", text)
 
 
 def _parts(engine: Engine, words: list[str]) -> LaunchLine:

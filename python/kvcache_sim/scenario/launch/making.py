@@ -22,6 +22,8 @@ class Making:
     #: Flags without a setting, or in conflict with the others, with their values and reasons.
     left: dict[str, str] = field(default_factory=dict)
     assumed: list[str] = field(default_factory=list)
+    #: Environment variables with a setting.
+    used: set[str] = field(default_factory=set)
 
     def write(self, key: str, text: str, flag: str) -> None:
         """Write a setting from its text; ``flag`` is its location in messages."""

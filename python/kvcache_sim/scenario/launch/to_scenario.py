@@ -10,7 +10,8 @@ from kvcache_sim.model.model_file import load_model, model_names, names_model_fi
 from kvcache_sim.model.step_times import own_set
 from kvcache_sim.scenario.idle import leave_out
 from kvcache_sim.scenario.launch.drafts import drafts_of
-from kvcache_sim.scenario.launch.line import LaunchLine, parse_launch
+from kvcache_sim.scenario.launch.line import LaunchLine, parse_launch, without_secrets
+from kvcache_sim.scenario.launch.lower_tiers import write_lower_tiers
 from kvcache_sim.scenario.launch.making import Making
 from kvcache_sim.scenario.launch.one_kind import as_one_kind
 from kvcache_sim.scenario.launch.weights import NAMED, has_experts, weights_of
@@ -121,14 +122,18 @@ def scenario_of_launch(text: str, gpu: str, model: str = "") -> str:
     _leave_out_unusable(made)
     as_one_kind(made)
     spread(made)
+    write_lower_tiers(made, degree * stages_of(line))
+    left = [
+        one for one in line.environment if one not in _ALLOWS_LONG and one.partition("=")[0] not in made.used
+    ]
     head = [
         f"# Made from: {' '.join(text.split())}",
         f"# The GPU is not in the line: {gpu} (--gpu NAME). Run it with  kvsim simulate TRACE -c FILE",
         *(f"# assumed: {one}" for one in made.assumed),
-        *(f"# not simulated: {one}" for one in line.environment if one not in _ALLOWS_LONG),
+        *(f"# not simulated: {one}" for one in left),
         *_left(made),
     ]
-    return "\n".join(head) + "\n" + to_yaml(made.tree.values)
+    return "\n".join(map(without_secrets, head)) + "\n" + to_yaml(made.tree.values)
 
 
 def _allow_long(made: Making, named: str) -> None:
