@@ -4,7 +4,6 @@ import json
 import math
 import re
 import resource
-import shlex
 from dataclasses import replace
 from fractions import Fraction
 from pathlib import Path
@@ -415,17 +414,3 @@ def test_requests_that_wait_for_others_are_named(capsys, tmp_path, monkeypatch):
     )  # fmt: skip
     assert "wait for others (closed loop)" in found[-1]
     assert found[0].startswith("every rate")
-
-
-def test_the_commands_of_the_page_run(tmp_path, monkeypatch, capsys):
-    monkeypatch.chdir(tmp_path)
-    page = (Path(__file__).resolve().parents[1] / "docs" / "how-to" / "capacity.md").read_text()
-    outputs = []
-    for block in re.findall(r"```sh\n(.*?)```", page, re.S):
-        for line in block.replace("\\\n", " ").splitlines():
-            capsys.readouterr()
-            assert run([*shlex.split(line)[1:], *(["-q"] if " capacity " in line else [])]) == 0
-            outputs.append(capsys.readouterr().out.strip())
-    assert outputs[1] == re.findall(r"```text\n(.*?)\n```", page, re.S)[0]
-    assert "cheapest that holds 20 requests/s" in unwrapped(outputs[2])
-    assert (tmp_path / "frontier.svg").read_text().startswith("<svg")

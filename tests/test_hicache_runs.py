@@ -9,15 +9,9 @@ from hypothesis import strategies as st
 from kvcache_sim.cache.settings import CacheSettings, TierSettings
 from kvcache_sim.cache.stores import StoreMaker
 from kvcache_sim.replay.request import REPLAYERS, ReplayRequest
-from kvcache_sim.simulation import simulate
-from lower_engine_runs import assert_loads_take_time
 from small_traces import trace_of, tree_traces
-from support.clusters import cluster
-from support.drawn_settings import kinds, replicas
 from support.hicache_scenarios import CHECKED, WRITES, scenario
 from support.instant_runs import instant
-from support.recorded import recorded
-from support.traces import random_trace
 
 
 @given(
@@ -47,65 +41,6 @@ def test_an_instant_run_gives_the_replays_integers(trace, page, spare, host, pol
     assert evicted["cpu"] * page == replayed["host_evicted_tokens"]
     assert moved.get("edge.cpu->gpu.bytes", 0) == replayed["loaded_tokens"] * token_bytes
     assert moved.get("edge.gpu->cpu.bytes", 0) == replayed["written_tokens"] * token_bytes
-
-
-def with_host(gpu: int, cpu: int, machines: int = 1, write: str = "through"):
-    settings = cluster((gpu, cpu), machines)
-    cache = replace(settings.cache, semantics="sglang", lower_semantics="hicache", lower_write=write)
-    tiers = (TierSettings("gpu", gpu), TierSettings("cpu", cpu))
-    return replace(
-        settings, cache=cache, machines=tuple(replace(machine, tiers=tiers) for machine in settings.machines)
-    )
-
-
-def check_moved(run, block_bytes: int) -> None:
-    """Check that whole blocks are loaded where requests found some below, and there alone."""
-    loaded = run.counters.get("edge.cpu->gpu.bytes", 0)
-    assert loaded % block_bytes == 0
-    # a load that several requests wait for uses its channel once; loads after a preemption count nowhere
-    found = run.requests["cached_cpu_tokens"].sum()
-    assert loaded > 0 if found else loaded == 0 or run.requests["preemptions"].sum()
-
-
-@examples(40)
-@given(
-    replica=replicas,
-    capacities=st.sampled_from([(60, 30), (70, 200), (110, 60), (110, 1), (400, 900)]),
-    policy=st.sampled_from(["lru", "lfu", "fifo", "slru", "mru"]),
-    write=st.sampled_from(list(WRITES)),
-    machines=st.sampled_from([1, 1, 2]),
-    kind=st.one_of(st.just({}), kinds),
-    pipelined=st.booleans(),
-    seed=st.integers(1, 99),
-)
-def test_drawn_runs_keep_every_invariant(replica, capacities, policy, write, machines, kind, pipelined, seed):
-    """Check that a run with every check and record equals a run with lookahead and without them."""
-    settings = with_host(*capacities, machines, write)
-    built = [
-        replace(m, replica=replica, tiers=tuple(replace(tier, policy=policy) for tier in m.tiers))
-        for m in settings.machines
-    ]
-    settings = replace(
-        settings,
-        cache=replace(settings.cache, policy=policy),
-        movement=replace(settings.movement, layer_pipelining=pipelined),
-        machines=tuple(built),
-        channels={name: replace(one, **kind) for name, one in settings.channels.items()},
-    )
-    trace = random_trace(seed, 40, 7)
-    _, checked = recorded(settings, trace)
-    lookahead = simulate(settings, trace)
-    assert [
-        lookahead.digest_events,
-        lookahead.digest_results,
-        lookahead.counters,
-        lookahead.end_ns,
-    ] == checked["digests"]
-    check_moved(lookahead, settings.cache.block_bytes)
-
-
-def test_loads_take_the_time_of_their_channel():
-    assert_loads_take_time(with_host(60, 400), random_trace(3, 40, 5), "cpu", "cpu->gpu")
 
 
 def store_of(write: str):

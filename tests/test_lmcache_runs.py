@@ -15,10 +15,8 @@ from kvcache_sim.replay.engine_requests import block_keys, native_requests
 from kvcache_sim.replay.request import ReplayRequest
 from kvcache_sim.scenario.load import scenario_from_text
 from kvcache_sim.simulation import RunOptions, simulate
-from lower_engine_runs import assert_loads_take_time, below_a_pool
 from small_traces import trace_of, tree_traces
 from support.instant_runs import instant
-from support.traces import random_trace
 
 CHECKED = RunOptions(check="full")
 POLICIES = ("lru", "lfu", "fifo", "mru")
@@ -205,23 +203,3 @@ def test_an_instant_run_with_a_disk_is_lists(trace, spare, cpu, disk):
     counted["cpu->disk"] = lists.disk_stores
     assert {edge: moved.get(f"edge.{edge}.bytes", 0) // BLOCK_BYTES for edge in counted} == counted
     assert [evicted["cpu"], evicted["disk"]] == lists.lost
-
-
-@given(
-    st.integers(0, 10_000), st.sampled_from([40, 60]), st.sampled_from([20, 100]), st.sampled_from([30, 400])
-)
-@examples(3)
-def test_timed_runs_keep_every_invariant(seed, gpu, cpu, disk):
-    settings = below_a_pool(gpu, cpu, disk, 1 + seed % 2, POLICIES[seed % 4])
-    run = simulate(settings, random_trace(seed, 12, 4), options=CHECKED)
-    size = settings.cache.block_bytes
-    moved = {
-        edge: run.counters.get(f"edge.{edge}.bytes", 0) for edge in ("disk->cpu", "cpu->gpu", "gpu->cpu")
-    }
-    assert not any(n % size for n in moved.values())
-    # chunks loaded from the disk are copied on to the GPU
-    assert moved["disk->cpu"] <= moved["cpu->gpu"]
-
-
-def test_loads_take_the_time_of_their_channels():
-    assert_loads_take_time(below_a_pool(60, 40, 400), random_trace(3, 30, 4), "disk", "disk->cpu")

@@ -13,11 +13,9 @@ from kvcache_sim.replay.engine_requests import native_requests
 from kvcache_sim.replay.request import REPLAYERS, ReplayRequest
 from kvcache_sim.scenario.execute import execute
 from kvcache_sim.scenario.load import scenario_from_text
-from kvcache_sim.simulation import RunOptions, simulate
-from lower_engine_runs import below_a_pool
+from kvcache_sim.simulation import RunOptions
 from small_traces import trace_of
 from support.lmcache_server_rules import DRAWN, SECOND, modelled, rows_and_times
-from support.traces import random_trace
 
 CHECKED = RunOptions(check="full")
 BLOCK = 4
@@ -130,22 +128,6 @@ def test_chunks_that_are_written_are_not_found_and_not_dropped(policy):
     assert done.run.requests["cached_cpu_tokens"].tolist() == [0, 0, 4, 0]
     assert done.summary["cache"]["evictions"]["cpu"] == 3
     assert done.run.counters["edge.gpu->cpu.bytes"] == 10 * BLOCK_BYTES
-
-
-@given(
-    st.integers(0, 10_000),
-    st.sampled_from([40, 60]),
-    st.sampled_from([6, 20, 100]),
-    st.sampled_from([0, 30, 400]),
-)
-@examples(3)
-def test_timed_runs_keep_every_invariant(seed, gpu, cpu, disk):
-    run = simulate(
-        below_a_pool(gpu, cpu, disk, 1 + seed % 2, POLICIES[seed % 2], "lmcache-server"),
-        random_trace(seed, 12, 4),
-        options=CHECKED,
-    )
-    assert run.counters["machines"] == 1 + seed % 2
 
 
 def test_the_policy_has_no_default():

@@ -116,25 +116,17 @@ def test_time_to_live_by_tool(tmp_path):
     assert found(run)[4:] == [0, 2, 2, 2]
 
 
-def test_demoted_copies_are_found_below(tmp_path):
-    more = "write: {policy: through}"
-    rows = [(0, "a", [0, 1, 2], DEMOTE), (5, "a", [0, 1, 2, 3], {}), (9, "b", [50], {})]
-    lower = "retention: {}\ntiers: {gpu: {capacity: 64 blocks}, cpu: {capacity: 90 blocks}}"
-    lines = [
-        {
-            "timestamp": 1000 * at,
-            "input_length": 512 * len(ids),
-            "output_length": 400,
-            "hash_ids": ids,
-            **members,
-        }
-        for at, _, ids, members in rows
-    ]
-    (tmp_path / "t.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
-    scenario = scenario_from_text(f"trace: {{path: t.jsonl}}\n{lower}\n{more}", "s", tmp_path)
-    made = [execute(scenario, read_requests(scenario), RunOptions(check="full")).run]
-    assert made[0].requests["cached_gpu_tokens"][1] == 0
-    assert made[0].requests["cached_cpu_tokens"][1] == 1536
+@pytest.mark.parametrize(
+    ("write", "gpu", "cpu"), [("through", [0, 0], [0, 1536]), ("back", [0, 1536], [0, 0])]
+)
+def test_what_has_a_copy_below_is_demoted(tmp_path, write, gpu, cpu):
+    """Written back only when it is evicted, a prompt has no copy on the tier below."""
+    rows = [(0, None, [0, 1, 2], DEMOTE | {"output_length": 400}), (5, None, [0, 1, 2, 3], {})]
+    tiers = "tiers: {gpu: {capacity: 64 blocks}, cpu: {capacity: 90 blocks}}"
+    run = run_of(tmp_path, rows, f"{tiers}\nwrite: {{policy: {write}}}")
+    assert run.requests["cached_gpu_tokens"].tolist() == gpu
+    assert run.requests["cached_cpu_tokens"].tolist() == cpu
+    assert (run.counters["retention.dropped_blocks"] == 0) is (write == "back")
 
 
 #: A prompt as the turns that it takes from the root of a binary tree; each of its blocks is named by its path.
@@ -290,28 +282,6 @@ def test_pins_are_refused_with_the_version_that_dropped_them(tmp_path):
         run_of(tmp_path, [(0, "a", [0], {"retention": {"pin": 30}})])
     with pytest.raises(KvsimError, match=r"unknown key 'retention\.pin_s'; pins were dropped in 0\.2"):
         run_of(tmp_path, [(0, "a", [0], {"tool": "bash"})], section="retention: {pin_s: {bash: 4.0}}")
-
-
-def test_what_is_nowhere_below_is_not_demoted(tmp_path):
-    """Written back only when it is evicted, a prompt has no copy on the tier below."""
-    rows = [(0, "a", [0, 1, 2], DEMOTE), (5, "a", [0, 1, 2, 3], {})]
-    section = "retention: {}\nwrite: {policy: back}"
-    lines = [
-        {
-            "timestamp": 1000 * at,
-            "input_length": 512 * len(ids),
-            "output_length": 2,
-            "hash_ids": ids,
-            **members,
-        }
-        for at, _, ids, members in rows
-    ]
-    (tmp_path / "t.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
-    tiers = "tiers: {gpu: {capacity: 64 blocks}, cpu: {capacity: 90 blocks}}"
-    scenario = scenario_from_text(f"trace: {{path: t.jsonl}}\n{tiers}\n{section}", "s", tmp_path)
-    run = execute(scenario, read_requests(scenario), RunOptions()).run
-    assert run.requests["cached_gpu_tokens"].tolist() == [0, 1536]
-    assert run.counters["retention.dropped_blocks"] == 0
 
 
 def test_a_time_to_live_beyond_the_run_is_no_hint(tmp_path):

@@ -5,10 +5,9 @@ import json
 import numpy as np
 import pytest
 from examples import examples
-from fake_run import MS, request_columns, write_run
+from fake_run import MS, request_columns
 from hypothesis import given
 from hypothesis import strategies as st
-from kvcache_sim.cli.main import run as kvsim
 from kvcache_sim.errors import UsageError
 from kvcache_sim.metrics.columns import OUTCOMES, STATUSES
 from kvcache_sim.report.explain.worst import ttft_ns, worst_rows, worst_table
@@ -200,24 +199,6 @@ def test_three_requests_are_a_spike_and_its_growth_is_against_the_rest(length, a
     )
     assert f", {times:.2f} times the run's mean of {20 + 1805 / 30:.1f} ms." in said[0]
     assert said[1].startswith("Largest growth: queue, 600 ms on average against 0 ")
-
-
-def test_the_command_finds_the_spike(tmp_path, capsys):
-    columns = request_columns(400)
-    chosen = (columns["arrival_ns"] >= 6 * 10**9) & (columns["arrival_ns"] < 7 * 10**9)
-    delayed(columns, "queue", chosen, 20 * 10**9)
-    columns["finish_ns"][chosen] += 20 * 10**9
-    directory = str(write_run(tmp_path / "run", columns))
-    assert kvsim(["explain", directory, "--worst", "3"]) == 0
-    out = capsys.readouterr().out
-    assert f"TTFT spike: {int(chosen.sum())} requests arriving from 6." in out
-    assert "Largest growth: queue" in out
-    assert len(out.strip().splitlines()) < 24
-    assert kvsim(["explain", directory, "--between", "6s", "7s", "--format", "json"]) == 0
-    reported = json.loads(capsys.readouterr().out)
-    assert len(reported["worst"]) == 10
-    assert all(6 <= row["arrives, s"] < 7 for row in reported["worst"])
-    assert "among these requests" in reported["spike"][0]
 
 
 def test_cells_have_times_in_three_digits_and_counts_in_groups():
