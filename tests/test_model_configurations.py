@@ -13,6 +13,7 @@ from kvcache_sim.model.hugging_face.quantization import kv_dtype as format_of_kv
 from kvcache_sim.model.hugging_face.quantization import weight_dtypes
 from kvcache_sim.model.model_file import load_model, model_text, parse_model
 from kvcache_sim.model.templates import new_model
+from kvcache_sim.scenario.launch.weights import dtype_of_most, dtype_of_name
 from shared_files import DATA, ROOT
 
 FOLDER = DATA / "model_configurations"
@@ -337,19 +338,24 @@ def test_every_configuration_of_the_hardware_wheel_reads_or_names_what_is_missin
     found = importlib.util.find_spec("aiconfigurator_core")
     if found is None or found.origin is None:
         pytest.skip("aiconfigurator-core is not installed")
-    read, refused = [], {}
+    read, refused, named = [], {}, 0
     for path in sorted((Path(found.origin).parent / "model_configs").glob("*.json")):
         line = refusal_of(path)
         if line:
             refused[path.name] = line.removeprefix(f"{path}: ")
         else:
-            read.append(load_model(str(path)).kv_bytes_per_token)
+            spec = load_model(str(path))
+            read.append(spec.kv_bytes_per_token)
+            stated = dtype_of_name(path.name.removesuffix("_config.json").replace("--", "/"))
+            assert stated in ("", dtype_of_most(spec)), path.name
+            named += stated != ""
     with capsys.disabled():
         print(f"\n{len(read)} configurations read, {len(refused)} refused: {sorted(set(refused.values()))}")
     # Refused folders have formats of weights only; they count if they hold a configuration as well.
     assert set(refused.values()) <= {"no architectures and no model_type; is it a config.json?"}
     assert all(name.endswith("hf_quant_config.json") for name in refused)
     assert min(read) > 1000
+    assert named > 30
 
 
 def compressed(*groups, **more):

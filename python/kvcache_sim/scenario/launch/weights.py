@@ -61,7 +61,7 @@ def weights_of(made: Making, model: str) -> str:
     # Most methods read what the checkpoint has; GPTQ's has 4 or 8 bits.
     if dtype and (_METHODS.get(flag, dtype) == dtype or (flag.startswith("gptq") and dtype == "int8")):
         made.left.pop(FLAG, None)
-    if dtype in ("", _own(spec)):
+    if dtype in ("", dtype_of_most(spec)):
         return ""
     source = f"the name {made.line.model}" if stated else f"{FLAG} {flag}"
     made.assumed.append(f"all weights but the embeddings are {dtype}, as {source} says")
@@ -75,12 +75,12 @@ def has_experts(spec: ModelSpec) -> bool:
 
 def flags_of_weights(dtype: str, model: str) -> list[str] | None:
     """Return the flag for a format of weights; [] for those of ``model`` itself, None for no such flag."""
-    if dtype in ("", _own(load_model(model))):
+    if dtype in ("", dtype_of_most(load_model(model))):
         return []
     method = next((word for word, each in _METHODS.items() if each == dtype), None)
     return None if method is None else [FLAG, method]
 
 
-def _own(spec: ModelSpec) -> str:
+def dtype_of_most(spec: ModelSpec) -> str:
     """Return the format of most weights of a model."""
     return spec.weights.experts if has_experts(spec) else spec.weights.feed_forward
