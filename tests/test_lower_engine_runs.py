@@ -14,7 +14,7 @@ from support.recorded import recorded
 from support.traces import random_trace
 
 TREE = ("lru", "lfu", "fifo", "slru", "mru")
-#: Semantics of the CPU tier: those of the cache above, policies of the tier, and ways to write.
+#: By semantics of the CPU tier: semantics of the cache above, policies of the tier, and its write policies.
 ENGINES = {
     "hicache": ("sglang", TREE, ("through", "back", "selective")),
     "vllm-offload": ("vllm", ("lru", "arc"), (None,)),
