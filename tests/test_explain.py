@@ -79,7 +79,8 @@ def test_reuse_is_that_of_the_prompts_before(seed):
     columns = {name: np.zeros_like(values) for name, values in request_columns(COUNT).items()}
     columns["request"] = np.arange(COUNT)
     columns["arrival_ns"], columns["input_tokens"] = (np.array([row[k] for row in rows]) for k in (0, 1))
-    ends = columns["finish_ns"] = columns["arrival_ns"] + 109 * 10**6
+    lasts = draw.choice([109, 3000], COUNT)  # some prompts come before the one that they repeat has ended
+    ends = columns["finish_ns"] = columns["arrival_ns"] + lasts * 10**6
     run = SimpleNamespace(requests=columns, finished=columns, trace=make_trace(rows), block_size_tokens=512)
     run.scenario_text, run.directory, run.junctions = "", Path("/planted"), None
     reuse = Case(run).reuse

@@ -7,7 +7,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 from examples import examples
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 from kvcache_sim.cache.settings import TierSettings
 from kvcache_sim.channels.settings import ChannelSettings
@@ -455,7 +455,11 @@ _words = [words for words, _, _ in ANSWERS]
 _answers = st.tuples(*[_value] * len(_words)).map(lambda values: dict(zip(_words, values, strict=True)))
 
 
+_none = dict.fromkeys(_words, 0.0)
+
+
 @examples(100)
+@example(_none, [(_none | {"hit rate": 0.001}, _none, True)], False)  # at the least change that counts
 @given(_answers, st.lists(st.tuples(_answers, _answers, st.booleans()), max_size=3), st.booleans())
 def test_changes_are_those_of_the_answers_alone(answers, drawn, together):
     """Points of the hit rate, per cent of all else, a dash for what has no figure; the largest change decides."""
