@@ -252,3 +252,12 @@ def test_a_prompt_that_is_all_history_keeps_a_token_as_new():
     for excess, dropped in ((31, [31]), (32, [])):
         slid = slide(replace(trace, history_tokens=np.array([32])), 33 - excess)
         assert slid.dropped_tokens.tolist() == dropped
+
+
+def test_what_was_dropped_adds_up():
+    trace = replace(trace_of([[0, 1, 2, 3], [4]], 4), history_tokens=np.array([12, -1]))
+    once = slide(trace, 14)
+    assert once.dropped_tokens.tolist() == [3, 0]
+    twice = slide(once, 10)
+    assert (twice.dropped_tokens.tolist(), twice.history_tokens.tolist()) == ([7, 0], [5, -1])
+    assert twice.input_tokens.tolist() == [9, 4]

@@ -25,7 +25,7 @@ from kvcache_sim.metrics.slo import Limits, Objectives
 from kvcache_sim.metrics.tier_use import TierUse, summarize_tiers
 from kvcache_sim.report import certainty as intervals
 from kvcache_sim.report.sensitivity import links
-from kvcache_sim.scenario import cost
+from kvcache_sim.scenario import cost, measure
 from kvcache_sim.sizing.further import Tried, rates_by_count
 from kvcache_sim.sizing.search import arrival_rate, highest_attaining, rate_spread
 from kvcache_sim.sizing.splits import best_split
@@ -386,3 +386,56 @@ def test_without_a_batch_a_token_costs_the_more_the_fewer_are_made():
     for none in ({}, {"throughput.output_tokens_per_s": [3.0, 0.0]}):
         assert cost.costs_by_batch(summary, none) == {}
     assert cost.costs_by_batch(summary | {"cost": None}, rates) == {}
+
+
+# --- what a run's figures are made of ----------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("handed_over", [0, 1])
+@pytest.mark.parametrize("began", [False, True])
+def test_a_summary_is_of_all_rows_and_pools_have_one_server(monkeypatch, handed_over, began):
+    asked, added = [], []
+    ttft, wait = {"avg": 9.0}, {"avg": 4.0}
+    made = {
+        "latency": {"ttft": ttft, "itl": {"avg": 5.0}},
+        "handover": {"requests": handed_over},
+        "throughput": {"requests_per_s": 3.0},
+    }
+    monkeypatch.setattr(measure, "summarize", lambda part, size, totals: dict(made) | {"of": (part, size)})
+    monkeypatch.setattr(measure, "servers_of", lambda latency, wait_ms, rate: 100 * wait_ms + rate)
+    monkeypatch.setattr(
+        measure, "summarize_saturation", lambda *own: asked.append(own) or {"saturated": True}
+    )
+    monkeypatch.setattr(measure, "GROUP_ROWS", 2)
+    totals = SimpleNamespace(wait=lambda: wait)
+    requests = SimpleNamespace(began=began, add=lambda part: added.append(part["request"].tolist()), arrivals_ns=lambda: "arrivals",
+                               chosen=lambda run: ("part", totals, {"settled": True} if began else None, ("remark",)))  # fmt: skip
+    scenario = SimpleNamespace(model=SimpleNamespace(cache=SimpleNamespace(block_size=16)))
+    monkeypatch.setattr(measure, "replace", lambda run, warnings: warnings)
+    run = SimpleNamespace(requests=rows(5), warnings=("first",))
+    warnings, summary, own = measure.measured_summary(scenario, run, requests)
+    assert added == ([] if began else [[0, 1], [2, 3], [4]])
+    assert (warnings, own, summary["of"], summary["saturated"]) == (
+        ("first", "remark"),
+        totals,
+        ("part", 16),
+        True,
+    )
+    assert summary.get("measure") == ({"settled": True} if began else None)
+    assert asked == [(wait, ttft, 5.0, "arrivals", 1.0 if handed_over else 403.0)]
+
+
+@pytest.mark.parametrize(("full_hit", "skips"), [("skip-prefill", True), ("recompute", False)])
+@pytest.mark.parametrize("context", [None, 8])
+def test_what_could_be_reused_follows_the_cache_and_the_context(monkeypatch, full_hit, skips, context):
+    asked = []
+    monkeypatch.setattr(measure, "upper_bound_hit_tokens", lambda *own: asked.append(own))
+    monkeypatch.setattr(measure, "context_tokens", lambda settings, trace: context)
+    cache = SimpleNamespace(cache_output="outputs", block_size=4, full_hit=full_hit)
+    trace = SimpleNamespace(input_tokens=np.array([7, 8, 9]))
+    measure.reusable_tokens(SimpleNamespace(model=SimpleNamespace(cache=cache), settings=None), trace)
+    ((*own, rejected),) = asked
+    assert own == [trace, "outputs", 4, skips]
+    assert (None if rejected is None else rejected.tolist()) == (
+        None if context is None else [False, True, True]
+    )

@@ -392,3 +392,20 @@ def test_documents_are_drawn_by_zipfs_law(monkeypatch, documents, exponent):
         several = KINDS["rag"](documents=documents, documents_per_prompt=2, zipf_exponent=exponent)
         picks = several._draw_documents(np.random.default_rng(1))
         assert (picks[:, 0] != picks[:, 1]).all()
+
+
+@pytest.mark.parametrize(
+    ("names", "new"),
+    [
+        ([5, -3], [6, 7]), ([7, 2**70], [2**70 + 1, 2**70 + 2]), (["a", "b"], ["private:0", "private:1"]),
+        (["private:x", "b"], ["_private:0", "_private:1"]), (np.array([9, 4], np.uint64), [10, 11]),
+        (np.array([2**64 - 6, 4], np.uint64), [2**64 - 5, 2**64 - 4]), (np.array([2**64 - 5, 9], np.uint64), [0, 1]),
+        (np.array([2**64 - 1, 3], np.uint64), [4, 5]),
+    ],
+)  # fmt: skip
+def test_new_ids_have_names_that_no_other_has(names, new):
+    """After the largest number; from the least on that leave none twice where these end, and texts of their own."""
+    trace = replace(trace_of([["x"], [], ["y"]], 4, [4, 8, 4]), id_names=names)
+    filled = fill_missing_ids(trace)
+    own = list(names) if isinstance(names, list) else names.tolist()
+    assert [filled.id_names[k] for k in filled.block_ids] == [own[0], *new, own[1]]

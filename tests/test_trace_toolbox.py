@@ -337,3 +337,15 @@ def test_a_trace_is_written_with_the_next_command_unless_it_goes_to_stdout(
     assert ("odd" in written.err) is windowed
     assert (f"2 requests in {output}" in written.err) is (name != "-")
     assert ("trace.block_size=16" in written.err.replace("\\\n", "")) is (name != "-" and block == 16)
+
+
+def test_statistics_of_few_requests():
+    """A prompt without blocks is of no group; the requests of two seconds are enough for their spread."""
+    trace = trace_of([[], [0, 1], [0, 2], [5], []], 4, [4, 8, 8, 4, 3], [0, 0, 0, 10**9, 10**9])
+    found = trace_stats(trace)
+    assert found["blocks"]["prefix_groups"] == 2
+    assert found["arrivals"]["dispersion_per_s"] == 0.25 / 2.5
+    assert trace_stats(replace(trace, arrival_ns=np.arange(5)))["arrivals"]["dispersion_per_s"] is None
+    check_times(10_000)
+    with pytest.raises(UsageError):
+        check_times(10_001)
