@@ -7,6 +7,7 @@ import shlex
 from collections import Counter
 from itertools import pairwise
 from pathlib import Path
+from types import SimpleNamespace
 
 import kvcache_sim as kv
 import numpy as np
@@ -14,9 +15,10 @@ import pytest
 from fake_run import request_columns, write_run
 from hypothesis import given
 from hypothesis import strategies as st
-from kvcache_sim.cli import main
-from kvcache_sim.cli.progress import _Paced, state_line, time_line
+from kvcache_sim.cli import main, sweep_progress
+from kvcache_sim.cli.progress import _clock, _Paced, _short, state_line, time_line
 from kvcache_sim.cli.trace.tokens import counting
+from kvcache_sim.metrics.objectives import Objective
 from kvcache_sim.metrics.prefix_cache import LEAST_COMPARED, _sentence, medians_of_equal_length
 from kvcache_sim.metrics.run import Progress
 from kvcache_sim.report.compare.comparison import compare
@@ -290,3 +292,38 @@ def test_work_on_a_trace_is_counted_in_a_bar_or_in_lines(monkeypatch, is_termina
         "500 of 2,000 rows, ETA 30 s",
         "1,000 of 2,000 rows, ETA 20 s",
     ]
+
+
+@pytest.mark.parametrize(
+    ("write", "value", "expected"),
+    [
+        (_short, 9_999, "9,999"), (_short, 10_000, "10 k"), (_short, 9_999_499, "9,999 k"), (_short, 10**7, "10 M"), (_short, 10**10, "10 G"),
+        (_short, 10**13 - 10**9, "9,999 G"), (_short, 10**13, "1e+13"), (_short, 0.4, "0"),
+        (_clock, -5, "00:00:00"), (_clock, 59.6, "00:01:00"), (_clock, 3_599, "00:59:59"), (_clock, 359_999, "99:59:59"),
+        (_clock, 360_000, "4.2 d"), (_clock, 999_999_999, "11,574.1 d"), (_clock, 10**9, "1.2e+04 d"), (_clock, 1e300, "1.2e+10 d"),
+    ],
+)  # fmt: skip
+def test_numbers_and_times_of_a_live_line(write, value, expected):
+    assert write(value) == expected
+
+
+def test_a_line_of_a_sweep(monkeypatch, capsys):
+    """Every ten seconds where it is no terminal; the best so far, the last error, and the time left at this pace."""
+    times = iter([0.0, 5.0, 10.0, 15.0, 20.0])
+    monkeypatch.setattr(sweep_progress.time, "monotonic", lambda: next(times))
+    monkeypatch.setattr(sweep_progress, "_PLAIN_S", 10)
+    line = sweep_progress.SweepLine(Objective("cache.token_hit_rate", False), False)
+    line.begin(8, 2, ["x.json"])
+    assert "damaged file set aside, its cell runs again: x.json" in capsys.readouterr().err
+    found = []
+    for index, (rate, error) in enumerate([(0.25, ""), (0.5, ""), (None, "broken"), (0.125, "")]):
+        summary = {"cache": {"token_hit_rate": rate}}
+        line.cell_ended(
+            SimpleNamespace(index=index),
+            SimpleNamespace(status="failed" if error else "ok", error=error, summary=summary),
+        )
+        found.append(capsys.readouterr().err)
+    assert found == [
+        "", "4/8 cells, 0 failed, 2 cached, ETA 20 s, best cache.token_hit_rate 0.5\n", "",
+        "6/8 cells, 1 failed, 2 cached, ETA 10 s, best cache.token_hit_rate 0.5, last error: cell 2: broken\n",
+    ]  # fmt: skip

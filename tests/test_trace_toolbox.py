@@ -347,5 +347,6 @@ def test_statistics_of_few_requests():
     assert found["arrivals"]["dispersion_per_s"] == 0.25 / 2.5
     assert trace_stats(replace(trace, arrival_ns=np.arange(5)))["arrivals"]["dispersion_per_s"] is None
     check_times(10_000)
-    with pytest.raises(UsageError):
-        check_times(10_001)
+    for apply in (lambda: check_times(10_001), lambda: cut(trace, 5, 5)):
+        with pytest.raises(UsageError):
+            apply()
