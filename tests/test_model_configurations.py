@@ -122,6 +122,12 @@ def test_an_unknown_class_gives_a_draft_with_every_value_marked(tmp_path, more):
     path.write_text(json.dumps({key: value for key, value in UNKNOWN.items() if key != "hidden_size"}))
     with pytest.raises(UsageError, match="hidden_size"):
         new_model(str(path))
+    lacks = {key: value for key, value in known.items() if key != "hidden_size"}
+    nested = {"architectures": known["architectures"], "text_config": lacks}
+    for own, where in ((lacks, "here"), (nested, "here text_config")):
+        with pytest.raises(UsageError) as refused:
+            model_of(own, "made", "here")
+        assert str(refused.value).startswith(f"{where}: ")
 
 
 @pytest.mark.parametrize("start", ["llama-3-8b", str(FOLDER / "kimi-k2.json")])
