@@ -11,7 +11,8 @@ from hypothesis import strategies as st
 from kvcache_sim.engine import BOUNDARY, Engine
 from kvcache_sim.errors import UsageError
 from kvcache_sim.serving.cluster import Cluster
-from kvcache_sim.serving.router.contract import RouterView
+from kvcache_sim.serving.handover.pools import Pools
+from kvcache_sim.serving.router.contract import Promised, RouterView
 from kvcache_sim.serving.sequence import Status
 from kvcache_sim.workload.trace import OPEN_LOOP, Trace
 
@@ -334,3 +335,45 @@ def test_a_router_sees_what_a_prompt_lacks_on_each_machine():
     view = SimpleNamespace(block_size_tokens=16)
     arrival = SimpleNamespace(prompt_num_tokens=40)
     assert RouterView.new_prefill_tokens(view, arrival, [0, 1, 2, 3, 4]) == [40, 24, 8, 0, 0]
+
+
+@examples(150)
+@given(
+    st.lists(
+        st.tuples(st.booleans(), st.integers(0, 12), st.none() | st.integers(1, 12)), min_size=1, max_size=4
+    ),
+    st.integers(1, 12),
+    st.integers(0, 12),
+)
+@example([(True, 12, None), (False, 9, None)], 5, 4)
+@example([(True, 12, None), (False, 9, None)], 5, 5)
+@example([(True, 7, None), (False, 3, None)], 7, 0)
+@example([(False, 12, 6)], 6, 0)
+def test_a_request_fits_where_its_prompt_does_and_all_of_it_where_it_is_decoded(machines, prompt, answer):
+    """Machines that hand their prompts over or not, with the tokens they hold and their context."""
+    replicas = [
+        SimpleNamespace(
+            machine=n, settings=SimpleNamespace(max_model_len=context), can_ever_hold=lambda tokens, most=holds: tokens <= most
+        )
+        for n, (_, holds, context) in enumerate(machines)
+    ]  # fmt: skip
+    pools = Pools.__new__(Pools)
+    pools._replicas, pools._sends = replicas, [sends for sends, *_ in machines]
+    pools.decoding = [own for own, (sends, *_) in zip(replicas, machines, strict=True) if not sends]
+    decoded = max((holds for sends, holds, _ in machines if not sends), default=0)
+    bounds = pools.most_tokens(40)
+    for own, (sends, holds, context), (most_prompt, most) in zip(replicas, machines, bounds, strict=True):
+        fits = prompt < (99 if context is None else context) and prompt <= holds
+        fits &= (answer == 0 or prompt + answer <= decoded) if sends else prompt + answer <= holds
+        assert pools.can_serve(own, prompt, prompt + answer) is fits
+        assert answer == 0 or fits is (prompt <= most_prompt and prompt + answer <= most)
+
+
+def test_promises_count_until_their_machine_is_asked_for():
+    own = Promised(3)
+    for request, machine, tokens in ((4, 1, 30), (5, 1, 7), (6, 2, 9)):
+        own.add(SimpleNamespace(request=request, prompt_num_tokens=tokens), machine)
+    assert (own.requests, own.tokens) == ([0, 2, 1], [0, 37, 9])
+    assert [own.machine_of(request) for request in (4, 4, 8)] == [1, None, None]
+    own.closed(6)
+    assert (own.requests, own.tokens) == ([0, 1, 0], [0, 7, 0])

@@ -10,6 +10,7 @@ import pytest
 from examples import examples
 from hypothesis import given
 from hypothesis import strategies as st
+from kvcache_sim.cache import lower_engines
 from kvcache_sim.cli.main import run as kvsim
 from kvcache_sim.errors import UsageError
 from kvcache_sim.live.record import proxy, recording, texts, trace_file
@@ -374,3 +375,20 @@ def test_a_trace_that_cannot_be_read_is_a_problem_in_text_and_json(tmp_path, cap
     path.write_text(path.read_text() + "{}\n")
     assert kvsim(["trace", "check", str(path)]) == 3
     assert f"{path}:2" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("threshold", "tiers", "storage"),
+    [(200, (5, 7, 30), (30, 2, 350)), (201, (5, 7, None), (None, 3, 350)), (201, (5, 7), None)],
+)
+def test_pages_worth_a_prefetch_are_rounded_up(monkeypatch, threshold, tiers, storage):
+    """Pages of 100 tokens; half of the CPU's tokens may be in flight."""
+    monkeypatch.setattr(lower_engines._core, "RadixStore", lambda *asked: asked)
+    own = SimpleNamespace(
+        policy="lru", lower_write="through", block_size_tokens=100,
+        lower_prefetch=SimpleNamespace(threshold_tokens=threshold, share=0.5),
+    )  # fmt: skip
+    trace = SimpleNamespace(input_tokens=np.array([3]), kv_tokens=np.array([4]))
+    make = lower_engines.lower_engine_maker("hicache", own, trace, "keys")
+    found = make([SimpleNamespace(capacity_blocks=blocks) for blocks in tiers])
+    assert found == ("keys", ("lru", "write_through"), 100, (5, 7), ([3], [4]), storage)

@@ -145,10 +145,10 @@ def test_a_sweep_has_at_most_as_many_cells_as_the_limit(monkeypatch):
 
 
 class Runs:
-    """A runner whose cells end as said, and what an observer was told."""
+    """A runner whose cells end as said, and what began."""
 
     def __init__(self, **statuses):
-        self.statuses, self.ran, self.told = statuses, [], []
+        self.statuses, self.ran, self.begun = statuses, [], []
 
     def run(self, study, cells, stop):
         for cell in cells:
@@ -156,7 +156,7 @@ class Runs:
             yield CellRecord(cell.cell_id, self.statuses[cell.cell_id])
 
     def begin(self, total, cached, damaged):
-        self.told.append((total, cached))
+        self.begun.append((total, cached))
 
     def cell_ended(self, cell, record):
         pass
@@ -174,10 +174,10 @@ def test_finished_cells_never_run_again_and_failed_ones_do(tmp_path, stop):
         return [Cell(2, "c", {})] if len(cells) == 2 else ()
 
     runs, outcome = swept(tmp_path / "s", stop, third, a="ok", b="failed", c="ok")
-    assert (runs.ran, runs.told) == (["a", "b", "c"], [(2, 0), (3, 0)])
+    assert (runs.ran, runs.begun) == (["a", "b", "c"], [(2, 0), (3, 0)])
     assert (outcome.cached, outcome.failed, outcome.missing) == (0, 1, 0)
     runs, outcome = swept(tmp_path / "s", stop, third, b="ok")
-    assert (runs.ran, runs.told) == (["b"], [(2, 1), (3, 2)])
+    assert (runs.ran, runs.begun) == (["b"], [(2, 1), (3, 2)])
     assert (outcome.cached, outcome.failed, outcome.missing, outcome.exit_code) == (2, 0, 0, 0)
 
 
