@@ -3,6 +3,7 @@
 import gzip
 import json
 import os
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -110,6 +111,20 @@ def test_a_cell_that_is_no_file_is_damaged(tmp_path: Path, make):
         make(store.cells / "a.json")
         assert store.peek(["a"]) == ({}, [store.cells / "a.json"])
         assert store.load(["a"])[1] == [str(tmp_path / "quarantine" / f"a.json.{number}")]
+
+
+@pytest.mark.parametrize("make", [os.mkfifo, lambda path: path.symlink_to("/dev/zero"), Path.mkdir])
+def test_a_run_or_a_sweep_is_not_read_from_pipes_and_devices(folder: Path, capsys, make):
+    for command, file in (
+        (["init", "--flags", "made"], "made/scenario.yaml"),
+        (["sweep", "t.jsonl", "--grid", "seed=1,2", "-o", "made", "-q"], "made/plan.json"),
+        (["sweep", "merge", "made", "-o", "out"], "made/plan.json"),
+    ):
+        Path("made").mkdir()
+        make(Path(file))
+        assert main.run(command) not in (EXIT_OK, EXIT_INTERNAL)
+        assert len(capsys.readouterr().err.splitlines()) == 1
+        shutil.rmtree("made")
 
 
 @pytest.mark.parametrize("name", ["../../../xx", "/tmp/xx", "a/b", "", "x" * 65, "\ud800", 3.5])

@@ -65,7 +65,10 @@ def init(
 
 def _launch(source: Path, engine: str) -> Launch:
     from kvcache_sim.scenario.launch.to_line import launch_of_scenario
-    from kvcache_sim.scenario.load import load_scenario
+    from kvcache_sim.scenario.load import load_scenario, read_scenario, scenario_of_run
 
-    scenario = load_scenario(source / "scenario.yaml" if source.is_dir() else source)
+    if source.is_dir():
+        scenario = scenario_of_run(read_scenario(source / "scenario.yaml", regular=True), source)
+    else:
+        scenario = load_scenario(source)
     return launch_of_scenario(scenario.resolved, engine)

@@ -10,6 +10,7 @@ from typing import Any
 from kvcache_sim.errors import InputOutputError, UsageError
 from kvcache_sim.model.step_times import step_time_facts
 from kvcache_sim.policies.plugins.permission import names_only
+from kvcache_sim.regular_files import open_regular
 from kvcache_sim.scenario.channels import wire, with_presets
 from kvcache_sim.scenario.effects import refuse_without_effect
 from kvcache_sim.scenario.filling import fill, resolve
@@ -113,7 +114,7 @@ def scenario_from_text(
     return scenario_from_tree(tree, directory)
 
 
-def scenario_of_run(text: str, directory: Path) -> Scenario:
+def scenario_of_run(text: str | bytes, directory: Path) -> Scenario:
     """Return the scenario of a run's directory, for reading the run: names of plug-ins stay text."""
     with names_only():
         return scenario_from_text(text, str(directory / "scenario.yaml"), directory)
@@ -188,8 +189,10 @@ def _settled(tree: Tree, directory: Path, idle: tuple[IdleError, ...]) -> Scenar
     return Scenario(model, settings, resolved, tree, gpu_capacity(written, model, tree), idle)
 
 
-def read_scenario(path: Path) -> bytes:
+def read_scenario(path: Path, regular: bool = False) -> bytes:
     """Return a scenario's bytes, at most one byte over the limit; ``-`` is standard input.
+
+    With ``regular`` the file of a run's directory, in which nothing but a regular file is read.
 
     An empty file raises UsageError: a shell leaves it of a command that failed (``kvsim init > FILE``).
     """
@@ -197,7 +200,7 @@ def read_scenario(path: Path) -> bytes:
         if str(path) == "-":
             data = sys.stdin.buffer.read(MAX_BYTES + 1)
         else:
-            with path.open("rb") as file:
+            with open_regular(path) if regular else path.open("rb") as file:
                 data = file.read(MAX_BYTES + 1)
     except FileNotFoundError:
         raise UsageError(f"scenario not found: {path}", hint=nearest_names(path)) from None
