@@ -9,7 +9,7 @@ from pathlib import Path
 
 import numpy as np
 from examples import examples
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 from kvcache_sim.cli.main import run
 from kvcache_sim.workload.readers import ReadSettings, read_report, read_trace
@@ -88,6 +88,10 @@ _row = st.tuples(
 )
 
 
+_GAPS = [(0, 1, 0, None, True), (0, 32, 0, "a", False), (0, 48, 0, "a", False)]
+
+
+@example(_GAPS, "fill", False)
 @examples(60)
 @given(st.lists(_row, min_size=1, max_size=10), st.sampled_from(("fill", "leave")), st.booleans())
 def test_rows_without_ids_are_named_by_their_session_before_they_are_sorted(drawn, missing, more_keys):

@@ -101,12 +101,14 @@ def _names(
     if not len(trace.id_names):
         same = bool(np.array_equal(old, np.arange(len(old))))
         return np.empty(0, np.int64) if same else old
+    # A repeated history replaces ids that no row has then: they have names here all the same.
+    new = int(old.max(initial=named - 1)) + 1 - named
     top = int(trace.id_names.max()) + 1
-    if top + len(old) >= 1 << 64:
+    if top + new >= 1 << 64:
         top = 0
-        while bool(np.any((trace.id_names >= top) & (trace.id_names < top + len(old)))):
-            top += len(old)
+        while bool(np.any((trace.id_names >= top) & (trace.id_names < top + new))):
+            top += new
     extended = np.concatenate(
-        [trace.id_names.astype(np.uint64), np.arange(len(old), dtype=np.uint64) + np.uint64(top)]
+        [trace.id_names.astype(np.uint64), np.arange(new, dtype=np.uint64) + np.uint64(top)]
     )
     return extended[old]
