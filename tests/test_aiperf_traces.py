@@ -261,6 +261,12 @@ def test_rounds_of_conversations_without_a_request_of_their_own(tmp_path):
     assert trace.input_tokens[8] == 2  # all of its prompt in one turn
 
 
+def test_turns_without_a_limit_are_counted_in_a_note(tmp_path):
+    turns = [said("a", max_tokens=None), said("b"), said("c", max_tokens=None)]
+    made = read(tmp_path, [conversation("x", *turns)], CHARACTERS)
+    assert "2 turns do not limit their answers: 256 tokens are assumed" in " ".join(made.trace.warnings)
+
+
 @pytest.mark.parametrize("seed", range(10))
 def test_drawn_graphs_against_a_walk_of_their_own(tmp_path, seed):
     """Every conversation is of a tree: a request comes after its turn before, what it joins, or the

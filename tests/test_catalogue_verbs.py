@@ -166,6 +166,8 @@ def test_formats_of_weights_and_kv_are_said_apart():
     measured = measured_on("aiconfigurator:llama-3.1-70b@h100:vllm:tp2,fp8,kv-fp8")
     assert (measured.kv_dtype, measured.weight_dtype) == ("fp8", "fp8")
     assert measured_on("aiconfigurator:llama-3.1-70b@h100:vllm:tp2").kv_dtype == ""
+    for name in ("linear:base=5ms", "iterations.csv", "iterations.csv.gz"):
+        assert measured_on(name).tensor_parallel == 1
     for wrong in (":tp1000", ":fp7", ":tp2,kv-fp7", ":", ":tp2:fp8"):
         with pytest.raises(UsageError, match="not a roofline"):
             load_step_time(f"roofline:llama-3.1-70b@h100{wrong}")

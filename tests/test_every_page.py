@@ -15,6 +15,8 @@ from kvcache_sim.report.finished import open_runs
 from kvcache_sim.report.fit_picture import fit_picture
 from kvcache_sim.report.plot import picture_of
 from kvcache_sim.report.plotting import encoded
+from kvcache_sim.report.ranking import rank_cells
+from kvcache_sim.report.ranking_text import verdict
 from kvcache_sim.report.sweep_report import write_sweep_report
 from kvcache_sim.report.time_series import MOST_SERIES
 from kvcache_sim.sizing.question import Answer
@@ -151,6 +153,9 @@ def test_a_sweep_opens_with_its_best_cell(written):
     assert first < text.index("Every finished cell")
     best = "The best: cell 2 has the lowest TTFT p99, 80 ms: tiers.cpu.capacity=800 blocks, replica.max_num_seqs=8."
     assert best in text
+    found = verdict(rank_cells(CELLS))
+    assert all(f"{line[0].upper()}{line[1:]}." in text for line in found[1:])
+    assert len(found) > 1
     assert f"{len(CELLS)} cells finished, 0 failed" in text
 
 
