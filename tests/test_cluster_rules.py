@@ -13,6 +13,7 @@ from kvcache_sim.errors import UsageError
 from kvcache_sim.serving.cluster import Cluster
 from kvcache_sim.serving.handover.pools import Pools
 from kvcache_sim.serving.router.contract import Promised, RouterView
+from kvcache_sim.serving.router.in_core import DecodeClock
 from kvcache_sim.serving.sequence import Status
 from kvcache_sim.workload.trace import OPEN_LOOP, Trace
 
@@ -377,3 +378,11 @@ def test_promises_count_until_their_machine_is_asked_for():
     assert [own.machine_of(request) for request in (4, 4, 8)] == [1, None, None]
     own.closed(6)
     assert (own.requests, own.tokens) == ([0, 1, 0], [0, 7, 0])
+
+
+def test_decode_machines_are_read_after_this_instant_and_at_an_arrival_before_it():
+    clock = DecodeClock(SimpleNamespace(now_ns=7))
+    assert clock.now_ns == 8
+    with clock.arriving():
+        assert clock.now_ns == 7
+    assert clock.now_ns == 8

@@ -11,12 +11,14 @@ from collections import Counter
 
 import numpy as np
 import pytest
-from fleets import BLOCK, Fleet, Machine
+from fleets import BLOCK, ID_TOKENS, Fleet, Machine
 from hypothesis import given
 from hypothesis import strategies as st
 from kvcache_sim.rng import stream
 from kvcache_sim.serving.router.contract import Occupancy
 from kvcache_sim.serving.router.production_stack import VIRTUAL_NODES, HashRing, position
+from kvcache_sim.serving.router.prompt_blocks import PromptBlocks
+from kvcache_sim.serving.sequence import Arrival
 from msgspec.structs import force_setattr
 
 seeds = st.integers(0, 2**32 - 1)
@@ -26,6 +28,14 @@ def order(fleet):
     """Yield the numbers of the requests that come, some of them again and again."""
     for _ in range(80):
         yield int(fleet.draw.integers(len(fleet.rows)))
+
+
+@given(seeds, st.integers(1, 200))
+def test_a_part_of_a_prompt_has_the_ids_that_it_reaches(seed, tokens):
+    fleet = Fleet(seed)
+    for number, row in enumerate(fleet.rows):
+        part = Arrival(number, 0, min(tokens, fleet.tokens[number]), 5, -1)
+        assert PromptBlocks(fleet.trace).ids(part) == row[: math.ceil(part.prompt_num_tokens / ID_TOKENS)]
 
 
 # --- power of two choices, consistent hashing

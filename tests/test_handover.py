@@ -15,6 +15,7 @@ from kvcache_sim.cache.settings import MovementSettings
 from kvcache_sim.channels.settings import NetworkSettings
 from kvcache_sim.metrics.run import Run
 from kvcache_sim.metrics.summary import summarize
+from kvcache_sim.rng import derive_seed, stream
 from kvcache_sim.scenario.load import Scenario, load_scenario, scenario_from_text
 from kvcache_sim.scenario.requests import read_requests
 from kvcache_sim.scenario.resolved import to_yaml
@@ -235,6 +236,16 @@ def test_every_router_chooses_decode_machines(router):
     assert set(chosen.tolist()) <= {2, 3, 4}
     if router not in ("longest-prefix", "session-affinity"):
         assert len(set(chosen.tolist())) == 3
+
+
+def test_decode_machines_are_drawn_from_a_stream_of_their_own():
+    """In the order of hand-overs; the prefill machines' draws come from the run's own seed."""
+    cluster = replace(pools("pppddd", HandoverSettings(router="random")), seed=5)
+    cluster = replace(cluster, router=replace(cluster.router, policy="random"))
+    done = run(cluster, requests(*((1000 * i, 64, 3) for i in range(12)))).requests
+    own, other = stream(5, "router"), stream(derive_seed(5, "decode router"), "router")
+    assert done["machine"].tolist() == own.integers(3, size=12).tolist()
+    assert done["decode_machine"].tolist() == (3 + other.integers(3, size=12)).tolist()
 
 
 def test_the_least_loaded_decode_machine_is_that_with_the_fewest_tokens_to_hold():

@@ -74,7 +74,15 @@ def test_no_more_batches_are_in_flight_than_stages():
     at_once = flow_shop([chunk(64)] * 3, [0] * 3, 2)
     assert run.requests["first_token_ns"].tolist()[:2] == [end for _, end in at_once[:2]]
     assert run.requests["first_token_ns"][2] > at_once[2][1]
-    assert [ReplicaSettings(stages=stages).steps_in_flight for stages in (1, 3)] == [1, 3]
+
+
+@pytest.mark.parametrize(
+    ("scheduler", "ends", "stages", "most"),
+    [("kvsim", "length", 1, 1), ("vllm", "none", 1, 1), ("vllm", "length", 1, 2), ("vllm", "stop-token", 1, 2), ("vllm", "length", 3, 3), ("kvsim", "none", 3, 3)],
+)  # fmt: skip
+def test_vllm_launches_a_step_ahead_or_one_for_each_stage(scheduler, ends, stages, most):
+    replica = ReplicaSettings(scheduler=scheduler, async_scheduling=ends, stages=stages)
+    assert replica.steps_in_flight == most
 
 
 def flow_shop(durations: list[int], times: list[int], stages: int) -> list[tuple[int, int]]:

@@ -4,10 +4,12 @@ import signal
 import sys
 from types import ModuleType, SimpleNamespace
 
+import numpy as np
 import pytest
 from kvcache_sim.errors import UsageError
 from kvcache_sim.policies.plugins import uses, watchdog
 from kvcache_sim.policies.plugins.adapters import LibCacheSimHooks, NodeView, VllmPolicy, hooks_of
+from kvcache_sim.policies.plugins.choice import whole_number
 from kvcache_sim.policies.plugins.contract import PolicyViolation, violation
 from kvcache_sim.policies.plugins.hosted import HostedOrder, HostedPriority, function_alone
 from kvcache_sim.policies.plugins.priority import PriorityPolicy, reads_second_argument
@@ -261,3 +263,20 @@ def test_a_new_policy_has_a_plain_name(name):
     with pytest.raises(UsageError, match="not a name for a policy"):
         skeleton(name)
     assert skeleton("My_own-2").class_name == "MyOwn2"
+
+
+WHOLE = [2, 5, np.int64(3), np.uint8(5)]
+OTHER = [1, 6, np.int64(6), True, False, np.bool_(True), 3.0, "3", None]
+
+
+@pytest.mark.parametrize("given", [*WHOLE, *OTHER], ids=repr)
+def test_an_answer_is_a_whole_number_of_any_kind_within_its_range(given):
+    if any(given is one for one in WHOLE):
+        found = whole_number(given, 2, 5)
+        assert (type(found), found) == (int, given)
+    else:
+        with pytest.raises(ValueError, match="a whole number from 2 to 5"):
+            whole_number(given, 2, 5)
+    for flag in (True, False):
+        with pytest.raises(ValueError, match="a whole number"):
+            whole_number(flag, 0, 5)

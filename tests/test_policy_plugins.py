@@ -8,6 +8,7 @@ import subprocess
 import sys
 import textwrap
 from dataclasses import replace
+from hashlib import sha256
 from types import SimpleNamespace
 
 import numpy as np
@@ -15,12 +16,14 @@ import pytest
 from examples import examples
 from hypothesis import HealthCheck, given
 from hypothesis import strategies as st
+from kvcache_sim.cache.settings import TierSettings
 from kvcache_sim.cli.main import run as kvsim
 from kvcache_sim.errors import KvsimError, UsageError
 from kvcache_sim.policies.definition import definition_of, policy_rules
 from kvcache_sim.policies.plugins.choice import Guarded
 from kvcache_sim.policies.plugins.contract import PolicyViolation
 from kvcache_sim.policies.plugins.host import PolicyTier
+from kvcache_sim.policies.plugins.load import load_plugin
 from kvcache_sim.policies.plugins.open import open_policy
 from kvcache_sim.policies.plugins.watchdog import Watchdog
 from kvcache_sim.policies.resolve import resolve_policy
@@ -288,6 +291,20 @@ def test_a_module_and_an_entry_point(files, monkeypatch):
     offered = types.SimpleNamespace(entry_points=lambda group: [point] if group == "kvsim.eviction" else [])
     monkeypatch.setattr("kvcache_sim.policies.plugins.load.entry_points", offered.entry_points)
     assert replay(request, "mine")["hit_blocks"] == 1
+    file = files / "made_alone.py"
+    for name in (f"{file}:Lru", "made_alone:Lru"):
+        plugin = load_plugin(name)
+        assert (plugin.source, plugin.source_sha256) == (str(file), sha256(GOOD.encode()).hexdigest())
+    plugin = load_plugin("itertools:count")  # built in: no file
+    assert (plugin.source, plugin.source_sha256) == ("", "")
+
+
+@pytest.mark.parametrize("tiers", [["gpu"], ["gpu", "cpu"], ["gpu", "cpu", "disk"]])
+def test_victims_of_the_lowest_tier_below_the_gpu_are_leaves(files, tiers):
+    orders = Orders(16, Watchdog(watches=False))
+    made = orders.native([TierSettings(name, 8, policy=f"{files}/good.py:Lru") for name in tiers])
+    lowest_below = [False] * (len(tiers) - 1) + [len(tiers) > 1]
+    assert [order.mode for order in made] == ["leaves" if lowest else "redirect" for lowest in lowest_below]
 
 
 # --- broken promises -------------------------------------------------------------------------------------

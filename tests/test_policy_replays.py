@@ -174,6 +174,22 @@ def test_why_a_prompt_missed():
 
 
 @pytest.mark.parametrize(
+    ("by", "ages", "admitted"), [(-1, (None, None), 0), (0, (3, 30), 2), (1, (2, 20), 2), (2, (1, 10), 2)]
+)
+def test_a_block_is_evicted_by_a_demand_or_was_never_admitted(by, ages, admitted):
+    """Of a record made by hand: the second a b misses both, or finds that they never came in."""
+    trace = trace_of([["a", "b"], ["c"], ["d"], ["a", "b"]], arrival_ns=[0, 10, 20, 30])
+    request = ReplayRequest(trace, 4, 2, last_partial="keep", explain=True)
+    misses = explained(
+        request, blocks_of_prompts(request), "lru", np.zeros(4, np.uint32), np.array([3, by, 2])
+    )
+    found = [misses["misses"].get(f"evicted_before_{unit}", {}).get("max") for unit in ("requests", "ns")]
+    assert tuple(found) == ages
+    rows = misses["requests"]
+    assert (rows["evicted_tokens"][3], rows["not_admitted_tokens"][3]) == (4 * admitted, 8 - 4 * admitted)
+
+
+@pytest.mark.parametrize(
     ("variant", "changes", "words"),
     [
         ("lru", {"block_size_tokens": 3}, "divide"),

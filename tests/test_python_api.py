@@ -477,6 +477,8 @@ def test_what_a_notebook_shows_is_escaped_and_has_the_figures(trace):
     assert "llama-3.1-8b on 1 × h100 · 1 machine · tiers gpu 64 blocks" in shown
     assert "TTFT p99" in shown
     assert format_percent(run.summary["cache"]["token_hit_rate"]) in shown
+    instant = kv.simulate(trace, tiers={"gpu": "64 blocks"}, replica={"instant": True})._repr_html_()
+    assert "<div></div>" not in instant, "without step times there is no line on their source"
     for result in (kv.compare(run, run), kv.explain(run), kv.curve(trace), kv.cachesim(trace, capacity=9)):
         assert "<" in result._repr_html_()
         assert str(result)

@@ -278,6 +278,16 @@ def test_remote_cpu_and_remote_disk_come_to_the_local_cpu(tier, first_layer, rea
     assert one.mark_absent(A, (0, 1), tier) == 1
 
 
+def test_what_follows_the_own_run_is_fetched_wherever_the_run_is():
+    """The own disk has the first block: the remote run is read from the second on."""
+    zero, one = machines()
+    on_disk(zero, A, 1)
+    on_disk(one, A, 3)
+    assert [fetched.blocks for fetched in zero.fetch_from_remote(A, 3)] == [2]
+    assert where(zero, A) == [["disk 0", "disk 1"], ["cpu 0", "disk 1"], ["cpu 0", "disk 1"]]
+    assert zero.fetch_from_remote(A, 3) == []
+
+
 def test_two_hops_behind_other_jobs_are_known_at_once_by_the_closed_form():
     """last = latency + max(f1 + L p2, f1 + (L - 1) p1 + p2, s2 + L p2) of the ``semantics.md``, section 4."""
     zero, one = machines()
@@ -410,6 +420,9 @@ def test_on_the_lowest_layer_it_is_discarded_and_cannot_be_found_anymore():
     assert zero.discard(A, 3) == 1
     assert zero.match_prefix(A, 3) == ()
     assert zero.store.occupancy(0) == (4, 0, 0, 0, 0)
+    [zero] = machines(count=1)
+    on_disk(zero, A, 3)
+    assert (zero.discard(A, 2), zero.discard(A, 3), zero.match_prefix(A, 3)) == (0, 3, ())
 
 
 # -- Contention

@@ -17,7 +17,7 @@ pytest.importorskip("uvicorn")
 import uvicorn
 from kvcache_sim.errors import UsageError
 from kvcache_sim.live import app, protocol, server, serving
-from kvcache_sim.live.answers import Answer, Answers, _stopped
+from kvcache_sim.live.answers import Answer, Answers, _pieces, _stopped
 from kvcache_sim.live.chunks import DONE, Wording, encoded
 from kvcache_sim.live.generation import Generation, Generations, prompts_of
 from kvcache_sim.live.parsing import Chat, Completion, Message, StreamOptions
@@ -128,6 +128,14 @@ def test_work_is_counted_by_lengths_alone(fields, answers):
         return
     with pytest.raises(Refusal, match=answers):
         generations.refuse_too_much(body, prompts_of(body))
+
+
+def test_the_text_of_a_token_depends_on_the_four_before_it():
+    """A tokenizer that writes a token as its sum with the tokens decoded before it."""
+    sums = SimpleNamespace(
+        decode=lambda tokens: "".join(f"{sum(tokens[: n + 1])}," for n in range(len(tokens)))
+    )
+    assert _pieces(sums, [1, 2, 4, 8, 16, 32, 64]) == ["1,", "3,", "7,", "15,", "31,", "62,", "124,"]
 
 
 @pytest.mark.parametrize("lengths", [[5, 1], [60_000, 3, 25_000], [24_000] * 9])

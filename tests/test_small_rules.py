@@ -24,6 +24,7 @@ from kvcache_sim.model.calibration import family
 from kvcache_sim.model.model_file import load_model, model_names, model_text, parse_model
 from kvcache_sim.model.parametric import ParametricStepTime
 from kvcache_sim.policies.plugins import load
+from kvcache_sim.policies.resolve import resolve_policy
 from kvcache_sim.policies.table import POLICIES
 from kvcache_sim.replay import policy_check
 from kvcache_sim.replay.policy_check import CheckReport, Comparison
@@ -46,6 +47,9 @@ def test_policies_are_listed_each_with_its_paper(monkeypatch, capsys):
         (row.name, row.setting and row.setting.form) for row in POLICIES
     ]
     assert body["entry_points"] == ["a", "b"]
+    assert resolve_policy("a") == ("plugin", "a")
+    with pytest.raises(UsageError, match="unknown policy"):
+        resolve_policy("c")
     kinds = {".".join(map(str, key)): (*kind.names, *kind.offered()) for key, kind in POLICY_KINDS.items()}
     assert {key: (*row["names"], *row["entry_points"]) for key, row in body["other_kinds"].items()} == kinds
     longest = max(map(len, kinds))

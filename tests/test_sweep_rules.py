@@ -12,6 +12,7 @@ from kvcache_sim.sweeps import optimize, plan, space, study, tables
 from kvcache_sim.sweeps.cell import Cell, CellRecord, Limits, Study
 from kvcache_sim.sweeps.coordinator import merge_shards, run_sweep
 from kvcache_sim.sweeps.plan import Plan, Resolved, lay_out
+from kvcache_sim.sweeps.simulation import refuse_unused
 from kvcache_sim.sweeps.space import Interval, Space, interval
 from kvcache_sim.sweeps.stop import StopRequest
 from kvcache_sim.sweeps.supervisor import LocalRunner
@@ -278,3 +279,14 @@ def test_limits_are_above_zero(said, limits):
 def test_a_column_has_one_type(values, column):
     found = tables._column(values)
     assert (found, [type(one) for one in found]) == (column, [type(one) for one in column])
+
+
+@pytest.mark.parametrize(("rows", "refused"), [(["ab"], "a"), (["ab", "b"], "b"), (["a", "b"], ""), (["b", ""], ""), ([""], "")])  # fmt: skip
+def test_a_setting_is_refused_if_no_row_uses_it(rows, refused):
+    """Each row names the settings that it does not use; of several the first row's first is named."""
+    idle = [{name: UsageError(name) for name in row} for row in rows]
+    if not refused:
+        return refuse_unused(idle)
+    with pytest.raises(UsageError) as raised:
+        refuse_unused(idle)
+    assert raised.value is idle[0][refused]
