@@ -120,12 +120,60 @@ def test_a_weka_trace_runs_to_the_nanosecond(tmp_path):
     assert rows["finish_ns"].tolist() == [first_end, sub_end, last + MS + 64_000]
 
 
+@pytest.mark.parametrize("seed", range(12))
+def test_drawn_sessions_against_a_walk_of_their_own(tmp_path, seed):
+    """Times are whole us, of which one counts as none: a turn comes after the turn before it and each
+    sub-agent that was done when it came; requests of a sub-agent come one after the other."""
+    draw = random.Random(seed)
+    entries, expected, running = [], [], []
+    now, before = draw.randrange(3), None
+
+    def row(at, lasts):
+        return asked(at / 1e6, 1, [at], 0, api_time=lasts / 1e6)
+
+    for turn in range(6):
+        lasts = draw.randrange(5)
+        done = [one for one in running if one[0] <= now + 1]
+        running = [one for one in running if one[0] > now + 1]
+        ends = [before[1] if before else 0, *(one[2] for one in done)]
+        after = [before[0], *(one[1] for one in done)] if before else []
+        before = len(expected), now + lasts
+        expected.append(("x", now, after, max(0, now - max(ends))))
+        entries.append(row(now, lasts))
+        for k in range(draw.randrange(4)):
+            marker, name = now + draw.randrange(4), f"{turn}.{k}"
+            inner = [(draw.randrange(12), draw.randrange(5)) for _ in range(draw.randrange(4))]
+            duration = draw.choice([None, 0, 3, 9])
+            lasting = {} if duration is None else {"duration_ms": duration / 1e3}
+            entries.append(agent(marker / 1e6, name, [row(*one) for one in inner], **lasting))
+            timed = sorted(
+                ((at + marker if at + 1 < marker else at, own) for at, own in inner), key=lambda one: one[0]
+            )
+            last, end = before
+            for at, own in timed:
+                expected.append((f"x::sa:{name}", at, [last], max(0, at - end)))
+                last, end = len(expected) - 1, at + own
+            if timed:
+                recorded = max(at + own for at, own in timed) if duration is None else marker + duration
+                running.append((recorded, last, end))
+        now += draw.randrange(5)
+    trace = read(tmp_path, [weka(entries, block_size=1)]).trace
+    found = zip(
+        trace.session.tolist(), trace.arrival_ns.tolist(), waits(trace), trace.think_ns.tolist(), strict=True
+    )
+    named = [(trace.session_id(one), *rest) for one, *rest in found]
+    assert named == [
+        (name, at * 1000, after, gap * 1000 if after else OPEN_LOOP) for name, at, after, gap in expected
+    ]
+
+
 def test_ids_are_local_to_a_trace_and_orphans_are_reported(tmp_path):
     one, two = weka([asked(0, 64, [1])]), weka([agent(0, "A", []), asked(1, 64, [1], out=0)], "y")
+    assert read(tmp_path, [one]).findings == ()
     made = read(tmp_path, [one, two])
     assert shared(made.trace, 0, 1) == 0
     assert made.trace.arrival_ns.tolist() == [0, S]
-    assert any("1 sub-agents come before any turn" in line for line in made.trace.warnings)
+    assert [(own.kind, own.count, own.line) for own in made.findings] == [("orphans", 1, 0)]
     kept = read(tmp_path, [one], ReadSettings(keep_unknown=True)).trace
     assert kept.extra == ['"model": "m"']
 

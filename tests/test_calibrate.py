@@ -20,7 +20,7 @@ from kvcache_sim.model.step_times import load_step_time, measured_on
 from kvcache_sim.report.fidelity import compare
 from kvcache_sim.report.fit_picture import fit_picture
 from kvcache_sim.report.request_log.formats import LoggedRequest
-from kvcache_sim.report.request_log.read import logged_requests, read_request_log
+from kvcache_sim.report.request_log.read import _log, logged_requests, read_request_log
 from support.timed_rows import TRUE, random_rows
 
 
@@ -264,6 +264,25 @@ def test_rows_of_a_simulators_log(tmp_path):
     assert first == (0.5, 2, 7, 3, 0, False, 9, 4)
     assert second[:6] == (0, 1, 6, 1, None, False)
     assert np.isnan(second[6:]).all()
+
+
+@pytest.mark.parametrize(
+    ("numbers", "starts", "pairs"),
+    [
+        ((5, 0, 3), (None, 1, 2), ([5, 0, 3], "request id")),
+        ((5, None, 3), (3, 1, 1), ([2, 0, 1], "start time")),
+        ((None, None, None), (3, 0, 1), ([2, 0, 1], "start time")),
+        ((None, None, None), (3, None, 1), ([0, 1, 2], "position")),
+    ],
+)
+def test_requests_are_paired_by_what_each_of_them_has(tmp_path, numbers, starts, pairs):
+    """By their own number, else by their start, equal starts in the file's order, else by position."""
+    requests = [
+        LoggedRequest(1.0, 2.0, 3, number=number, started_s=start)
+        for number, start in zip(numbers, starts, strict=True)
+    ]
+    log = _log(requests, tmp_path)
+    assert (log.numbers.tolist(), log.pairing) == pairs
 
 
 _RUN = '{"mean_ttft_ms": 1.0, "ttfts": [1.0], "itls": [[]]}'

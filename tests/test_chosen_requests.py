@@ -32,7 +32,8 @@ COMPARE = {
     [("input_tokens > 3", [("input_tokens", ">", 3.0)]), (" turn>=-1.5 and a_1 == gold ", [("turn", ">=", -1.5), ("a_1", "==", "gold")]),
      ("is_conversational_turn == true", [("is_conversational_turn", "==", 1.0)]), ("is_conversational_turn != false and turn < 2", [("is_conversational_turn", "!=", 0.0), ("turn", "<", 2.0)]),
      ("is_conversational_turn > 0", [("is_conversational_turn", ">", 0.0)]), ("x != 'a b'", [("x", "!=", "a b")]), ('x == "5"', [("x", "==", 5.0)]), ("priority <= 3", [("priority", "<=", 3.0)]),
-     ("x == 1234567890123456", [("x", "==", "1234567890123456")]), ("x == true", [("x", "==", "true")]), ("x == " + "y" * 100, [("x", "==", "y" * 100)])],
+     ("x == 1234567890123456", [("x", "==", "1234567890123456")]), ("x == true", [("x", "==", "true")]), ("x == " + "y" * 100, [("x", "==", "y" * 100)]),
+     ("turn > 1 and " * 37 + "turn > 123456789012", [("turn", ">", 1.0)] * 37 + [("turn", ">", 123456789012.0)])],
 )  # fmt: skip
 def test_a_rule_is_its_conditions(text, conditions):
     rule = parse_request_rule(text)
@@ -44,7 +45,7 @@ def test_a_rule_is_its_conditions(text, conditions):
 
 @pytest.mark.parametrize(
     ("text", "line"),
-    [("", "not a rule"), ("turn", "not a rule"), ("turn = 3", "not a rule"), ("turn > 3 and", "not a number"), ("5 > turn", "not a rule"), ("x == " + "y" * 101, "not a rule"), ("turn > 1 and " * 40 + "turn > 1", "not a rule"),
+    [("", "not a rule"), ("turn", "not a rule"), ("turn = 3", "not a rule"), ("turn > 3 and", "not a number"), ("5 > turn", "not a rule"), ("x == " + "y" * 101, "not a rule"), ("turn > 1 and " * 37 + "turn > 1234567890123", "not a rule"),
      ("turn == x", "not a number"), ("priority == high", "not a number"), ("x > y", "not a number"), ("x >= true", "not a number"), ("is_conversational_turn == yes", "not a number"), ("turn == true", "not a number")],
 )  # fmt: skip
 def test_what_is_no_rule_is_refused(text, line):
@@ -104,6 +105,8 @@ def test_fields_of_a_trace_are_numbers_and_texts(ranked):
     for none in ("c", "z"):
         with pytest.raises(UsageError, match=rf"t.jsonl: no request has a field '{none}'"):
             trace_fields(trace, frozenset({none, "a"}))
+    with pytest.raises(UsageError, match="no request has a field 'q'"):
+        trace_fields(trace, frozenset("zyxwvutsrqa"))
     trace.extra = []
     with pytest.raises(UsageError, match="no request has a field 'a'"):
         trace_fields(trace, frozenset({"a"}))

@@ -13,8 +13,10 @@ from kvcache_sim.cli.reading import (
     sample_ids,
 )
 from kvcache_sim.errors import UsageError
+from kvcache_sim.workload.readers.chained_text import TextRows, lengths_said
 from kvcache_sim.workload.readers.format import SIGNS, TraceFormat, first_row, header
 from kvcache_sim.workload.readers.settings import ReadSettings
+from kvcache_sim.workload.trace import OPEN_LOOP
 
 
 @pytest.mark.parametrize(
@@ -86,6 +88,28 @@ def test_memory_is_bounded_from_half_a_gibibyte(monkeypatch):
     for platform, size in (("linux", 3072), ("darwin", 3)):
         monkeypatch.setattr(reading, "sys", SimpleNamespace(platform=platform))
         assert peak_bytes() == size
+
+
+@pytest.mark.parametrize("length", range(26))
+def test_texts_have_an_id_for_each_full_block(length):
+    """Blocks of 4 tokens of 2 bytes: a prompt's id is of all its text up to the block's end."""
+    rows = TextRows(ReadSettings(bytes_per_token=2), 4)
+    text = b"abcdefgh" * 4
+    rows.add(text[:length], 3, 0, 0)
+    rows.add(b"-" + text[:length], 3, 0, 1)
+    rows.add(text[:24], 3, 0, 2)
+    assert rows.offsets.tolist() == [
+        0,
+        length // 8,
+        length // 8 + (length + 1) // 8,
+        3 + length // 8 + (length + 1) // 8,
+    ]
+    assert rows.ids[-3:].tolist()[: length // 8] == rows.ids[: length // 8].tolist()
+    assert len(rows.dense) == (length + 1) // 8 + 3
+    assert rows.inputs.tolist() == [max(1, (length + 1) // 2), length // 2 + 1, 12]
+    assert rows.think.tolist() == [OPEN_LOOP, 0, 0]
+    said = lengths_said(ReadSettings(bytes_per_token=length or None), 4)
+    assert ("(a tokenizer.json) counts them" in said) == (length == 0)
 
 
 @pytest.mark.parametrize(("ids", "distinct", "rate"), [(0, 99, None), (10, 10, None), (10, 11, 2), (10, 20, 4), (10, 39, 4), (10, 40, 8)])  # fmt: skip

@@ -33,7 +33,7 @@ def test_the_steps_behind_a_log_by_a_loop_over_its_requests():
     log = TimedRequests(
         sent_s=np.array([0.0, 0.1, 2.0, 2.5, 9.0]),
         ttft_s=np.array([1.0, 0.9002, 1.0, 1.5, 0.5]),
-        e2e_s=np.array([5.0, 4.0, 1.0, 3.5, 1.5]),
+        e2e_s=np.array([5.0, 4.0, 1.2, 3.5, 1.5]),
         prompt_tokens=np.array([100.0, 300.0, 500.0, 40.0, 64.0]),
         output_tokens=np.array([41.0, 31.0, 1.0, 21.0, 11.0]),
         cached_tokens=np.array([0.0, 100.0, 250.0, 40.0, 0.0]),

@@ -7,7 +7,7 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
-from kvcache_sim.cli.intervals import Wanted
+from kvcache_sim.cli.intervals import Wanted, opened_requests
 from kvcache_sim.cli.main import run as kvsim
 from kvcache_sim.cli.reading import OverMemoryError, sample_ids
 from kvcache_sim.cli.serve import needed
@@ -83,6 +83,16 @@ def test_a_run_is_made_kept_and_printed(calls, capsys, monkeypatch, words, setti
         equals = ["equals     vLLM, in instant runs of whole prompts"] * rich
         assert printed.out.splitlines() == ["brief" if kind == "brief" else "table", *later, *equals, following]  # fmt: skip
     assert kvsim(["simulate", "t", "--fail-if", "x"]) == kvsim(["simulate", "-", "-c", "-"]) == 2
+
+
+@pytest.mark.parametrize("choice", Wanted)
+@pytest.mark.parametrize("path", ["-", "t", None])
+def test_requests_of_standard_input_are_kept_where_replays_are_certain(calls, choice, path):
+    scenario = SimpleNamespace(model=SimpleNamespace(trace=path and SimpleNamespace(path=path)))
+    log = calls(cli__intervals__read_requests="kept", cli__intervals__open_requests="opened")
+    kept = choice is Wanted.ALWAYS and path == "-"
+    assert opened_requests(scenario, "options", choice) == ("kept" if kept else "opened")
+    assert log == [("read_requests", scenario) if kept else ("open_requests", scenario, "options")]
 
 
 ALL = (

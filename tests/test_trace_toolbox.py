@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from kvcache_sim.cli.trace.options import save
 from kvcache_sim.errors import InvariantError, TraceError, UsageError
 from kvcache_sim.workload.readers import ReadSettings, read_report, read_trace
-from kvcache_sim.workload.toolbox.check import judge
+from kvcache_sim.workload.toolbox.check import duplicate_rows, judge
 from kvcache_sim.workload.toolbox.stats import describe, table, trace_stats, unbounded_hits, working_set_svg
 from kvcache_sim.workload.toolbox.transforms import (
     anonymise,
@@ -289,6 +289,30 @@ def test_check_counts_problems_by_kind(tmp_path):
     ]
     assert any("1 rows repeat another row" in r for r in verdict.remarks)
     assert judge(read_report(shared("traces/conversation_trace.jsonl"))).counts == {}
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_repeated_rows_are_those_of_equal_times_lengths_and_outer_blocks(seed):
+    """Rows of no, one or two blocks, the last row of no block."""
+    random = np.random.default_rng(seed)
+    rows = [
+        (*random.integers(0, 2, 5).tolist(), random.integers(0, 2, random.integers(0, 3)).tolist())
+        for _ in range(40)
+    ]
+    rows.append((0, 0, 0, 0, 0, []))
+    at, think, inputs, outputs, session = np.array([row[:5] for row in rows]).T
+    ids = [row[5] for row in rows]
+    trace = SimpleNamespace(
+        arrival_ns=at,
+        think_ns=think,
+        input_tokens=inputs,
+        output_tokens=outputs,
+        session=session,
+        id_offsets=np.cumsum([0, *map(len, ids)]),
+        block_ids=np.array([own for row in ids for own in row], np.uint32),
+    )
+    assert duplicate_rows(trace) == len(rows) - len({(*row[:5], *row[5][:1], *row[5][-1:]) for row in rows})
+    assert duplicate_rows(SimpleNamespace(block_ids=[])) == 0
 
 
 def kvsim(*arguments, **options):

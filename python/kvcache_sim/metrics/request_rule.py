@@ -46,8 +46,6 @@ class Condition(Value):
         """Return a mask of the requests for which it is true; texts and numbers are not ordered."""
         compare = _COMPARE[self.comparison]
         if values.dtype != object:
-            if isinstance(self.value, str):
-                return np.full(len(values), self.comparison == "!=")
             found: NDArray[np.bool_] = np.asarray(compare(values, self.value), np.bool_)
             return found
         number = not isinstance(self.value, str)
