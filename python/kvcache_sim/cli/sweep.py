@@ -79,9 +79,8 @@ def sweep(
     objectives = parse_objectives(pareto) if pareto else ()
     if config is not None:
         if scenario or trace or settings or grid:
-            raise UsageError(
-                "a sweep file says it all", where="-c", hint="leave TRACE, --scenario, --set, --grid"
-            )
+            hint = "leave TRACE, --set, --grid; a scenario goes with --scenario"
+            raise UsageError("a sweep file says it all", where="-c", hint=hint)
         file = read_sweep_file(config)
     elif grid:
         file = inline_sweep(scenario, trace, settings or [], grid)
