@@ -90,11 +90,11 @@ def _name(value: object, where: str) -> str:
     return str(value)
 
 
-def _mapping(value: object, where: str) -> Mapping[str, Any]:
+def _mapping(value: object, where: str, expected: str = "key: value lines") -> Mapping[str, Any]:
     if value is None:
         return {}
     if not isinstance(value, Mapping):
-        raise UsageError("not a mapping", where=where, got=repr(value)[:80], expected="key: value lines")
+        raise UsageError("not a mapping", where=where, got=repr(value)[:80], expected=expected)
     return value
 
 
@@ -147,7 +147,7 @@ def _points(value: object, where: str) -> list[dict[str, Setting]]:
 
 
 def _dimension(value: object, where: str) -> Interval | Choice:
-    content = _mapping(value, where)
+    content = _mapping(value, where, "{low: A, high: B} or {choice: [A, B, …]}")
     _known(content, ("low", "high", "scale", "choice"), where)
     if "choice" in content:
         choices = content["choice"]
