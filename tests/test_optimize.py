@@ -12,6 +12,7 @@ import pytest
 pytest.importorskip("optuna", reason="pip install 'kvcache-sim[search]'")
 
 from kvcache_sim.cli.main import run as kvsim
+from kvcache_sim.errors import UsageError
 from kvcache_sim.metrics.objectives import Objective
 from kvcache_sim.metrics.thresholds import parse_threshold
 from kvcache_sim.sweeps import optimize as optimization
@@ -86,7 +87,38 @@ def test_a_search_that_is_stopped_ends_with_what_it_has(tmp_path, monkeypatch):
     study, wanted = Study("sweep_cells:priced", str(tmp_path)), Search(SPACE, 12, 0, 1, Limits())
     assert optimize(study, resolved, wanted, Goal(COST, ()), tmp_path / "out", stop) == []
     stop.close()
-    assert len(search(tmp_path / "out", 12)) > 5
+    whole, again = search(tmp_path / "whole", 12), search(tmp_path / "out", 12)
+    assert [trial.number for trial in again] == list(range(12))
+    assert [trial.settings for trial in again[:4]] == [trial.settings for trial in whole[:4]]
+
+
+def test_trials_of_a_search_that_could_not_start_are_proposed_again(tmp_path, monkeypatch):
+    def refused(*_):
+        raise UsageError("no requests")
+
+    answers = optimization._answers
+    monkeypatch.setattr(optimization, "_answers", refused)
+    for _ in range(2):
+        with pytest.raises(UsageError, match="no requests"):
+            search(tmp_path / "out", 6)
+    monkeypatch.setattr(optimization, "_answers", answers)
+    trials = search(tmp_path / "out", 6)
+    assert [trial.settings for trial in trials[:4]] == [t.settings for t in search(tmp_path / "whole", 6)[:4]]
+    assert len(trials) == 6
+    assert all(trial.value is not None for trial in trials)
+
+
+@pytest.mark.parametrize("cut", [0, 1, 5, 300])
+def test_a_journal_whose_writer_was_killed_is_read_to_its_last_line(tmp_path, cut):
+    """It ends within a line, and Optuna's own lock stays behind."""
+    search(tmp_path / "out", 8)
+    journal = tmp_path / "out" / "journal.log"
+    os.truncate(journal, journal.stat().st_size - cut)
+    journal.with_name("journal.log.lock").symlink_to("nowhere")
+    for trials in (8, 12):
+        again = search(tmp_path / "out", trials)
+        assert len(again) == trials
+        assert all(trial.value is not None for trial in again)
 
 
 def test_a_cell_that_failed_is_simulated_again(tmp_path):

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import importlib.util
+import os
 import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, cast
 
 from kvcache_sim.errors import UsageError
 from kvcache_sim.metrics.names import metric_value
@@ -25,6 +26,8 @@ from kvcache_sim.sweeps.tables import Row, result_rows
 _BATCH = 4
 #: Distance of a failed cell from every condition: farther than any finished cell.
 _FAILED = 1e30
+#: The journal's entry with the numbers of trials that were proposed again.
+_AGAIN = "proposed again"
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,8 +78,9 @@ def optimize(
         store = CellStore(directory)
         store.create()
         proposals = _open_journal(directory, search, goal)
-        while len(proposals.trials) < search.trials and stop.level == 0:
-            count = min(_BATCH, search.trials - len(proposals.trials))
+        _propose_again(proposals)
+        while (left := search.trials - len(_trials(proposals, goal))) > 0 and stop.level == 0:
+            count = min(_BATCH, left)
             asked = [proposals.ask() for _ in range(count)]
             rows = [{n: _suggest(trial, n, d) for n, d in search.space.items()} for trial in asked]
             records = _answers(study, resolve, search, rows, store, stop)
@@ -91,6 +95,24 @@ def best(trials: Sequence[Trial], objective: Objective) -> Trial | None:
     """Return the best trial that meets all conditions, the earliest among equals, or None."""
     feasible = [trial for trial in trials if trial.is_feasible and trial.value is not None]
     return min(feasible, key=lambda trial: objective.loss(trial.value or 0.0), default=None)
+
+
+class _NoLock:
+    """Stands in for Optuna's lock of the journal, which a killed process keeps: the directory is locked."""
+
+    def acquire(self) -> bool:
+        """Return True."""
+        return True
+
+    def release(self) -> None:
+        """Do nothing."""
+
+
+def _drop_torn_line(journal: Path) -> None:
+    """Drop the end of a line whose writer was killed; Optuna would append to it."""
+    if journal.exists():
+        data = journal.read_bytes()
+        os.truncate(journal, data.rfind(b"\n") + 1)
 
 
 def _open_journal(directory: Path, search: Search, goal: Goal) -> Any:
@@ -119,13 +141,27 @@ def _open_journal(directory: Path, search: Search, goal: Goal) -> Any:
     conditions = [condition.text for condition in goal.conditions]
     space = {name: repr(dimension) for name, dimension in search.space.items()}
     asked = content_address([space, goal.objective.metric, direction, conditions])
+    journal, lock = directory / "journal.log", cast(Any, _NoLock())
+    _drop_torn_line(journal)
     return optuna.create_study(
-        storage=JournalStorage(JournalFileBackend(str(directory / "journal.log"))),
+        storage=JournalStorage(JournalFileBackend(str(journal), lock)),
         study_name=f"kvsim-{asked}",
         sampler=sampler,
         direction=direction,
         load_if_exists=True,
     )
+
+
+def _propose_again(proposals: Any) -> None:
+    """Propose the settings of unfinished trials first: their search ended or was killed meanwhile."""
+    from optuna.trial import TrialState
+
+    unfinished = proposals.get_trials(states=(TrialState.RUNNING,))
+    again = [*proposals.user_attrs.get(_AGAIN, ()), *(trial.number for trial in unfinished)]
+    proposals.set_user_attr(_AGAIN, again)
+    for trial in unfinished:
+        proposals.enqueue_trial(trial.params)
+        proposals.tell(trial.number, state=TrialState.FAIL)
 
 
 def _suggest(trial: Any, name: str, dimension: Interval | Choice) -> Setting:
@@ -195,13 +231,14 @@ def _report(proposals: Any, trial: Any, row: Suggested, record: CellRecord, goal
 
 
 def _trials(proposals: Any, goal: Goal) -> list[Trial]:
-    trials = []
+    """Return the trials with an answer, numbered without those that were proposed again."""
+    trials: list[Trial] = []
     for trial in proposals.trials:
-        if "settings" not in trial.user_attrs:  # proposed but never finished: the search was killed meanwhile
+        if trial.number in proposals.user_attrs[_AGAIN] or not trial.state.is_finished():
             continue
         violations = trial.user_attrs["violations"]
         feasible = trial.value is not None and all(v <= 0 for v in violations)
-        trials.append(Trial(trial.number, trial.user_attrs["settings"], trial.value, feasible))
+        trials.append(Trial(len(trials), trial.user_attrs["settings"], trial.value, feasible))
     return trials
 
 
