@@ -399,8 +399,8 @@ def test_documents_are_drawn_by_zipfs_law(monkeypatch, documents, exponent):
     [
         ([5, -3], [6, 7]), ([7, 2**70], [2**70 + 1, 2**70 + 2]), (["a", "b"], ["private:0", "private:1"]),
         (["private:x", "b"], ["_private:0", "_private:1"]), (np.array([9, 4], np.uint64), [10, 11]),
-        (np.array([2**64 - 6, 4], np.uint64), [2**64 - 5, 2**64 - 4]), (np.array([2**64 - 5, 9], np.uint64), [0, 1]),
-        (np.array([2**64 - 1, 3], np.uint64), [4, 5]),
+        (np.array([2**64 - 4, 4], np.uint64), [2**64 - 3, 2**64 - 2]), (np.array([2**64 - 3, 9], np.uint64), [0, 1]),
+        (np.array([2**64 - 1, 2], np.uint64), [0, 1]), (np.array([2**64 - 1, 1], np.uint64), [2, 3]), (np.array([0, 2**64 - 1], np.uint64), [2, 3]),
     ],
 )  # fmt: skip
 def test_new_ids_have_names_that_no_other_has(names, new):
