@@ -10,6 +10,7 @@ import pytest
 from docs_data import figures
 from kvcache_sim.cli.main import run as kvsim
 from kvcache_sim.errors import TraceError, UsageError
+from kvcache_sim.model.calibration import design
 from kvcache_sim.model.calibration.design import Form, form_for, padded_rows
 from kvcache_sim.model.calibration.fit import chunk_base_ns, fit_step_time, predict_ms
 from kvcache_sim.model.calibration.kernels import read_kernels, with_all_reduces, with_spreads
@@ -183,10 +184,31 @@ def test_without_mixed_rows_their_kv_factor_is_assumed():
     )
 
 
-def test_knots_stand_where_rows_are():
-    form = form_for(random_rows(50))
-    assert len(form.base_knots) <= 50 / 8 + 1
-    assert form.longest_knots == ()
+@pytest.mark.parametrize(
+    ("counts", "knots"),
+    [
+        ({5: 30}, (5,)), ({100: 1, 108: 8}, (100, 108)), ({100: 9, 108: 7}, (100,)), ({100: 1, 107: 8}, (100,)),
+        ({100: 1, 107: 8, 108: 1}, (100, 108)), ({1: 1, 10: 8, 20: 7}, (1, 20)), ({1: 1, 10: 8, 20: 8}, (1, 10, 20)),
+        ({1: 1, 10: 8, 20: 4, 30: 4}, (1, 10, 30)), ({1: 1, 10: 3, 20: 5, 30: 7, 40: 1, 41: 2}, (1, 20, 41)),
+    ],
+)  # fmt: skip
+def test_knots_have_eight_rows_and_a_distance_and_the_last_is_the_last_row(counts, knots):
+    tokens = np.repeat([float(n) for n in counts], [*counts.values()])
+    assert design._knots(tokens) == knots
+    assert form_for(random_rows(50)).longest_knots == ()
+
+
+@pytest.mark.parametrize(
+    ("knots", "rows", "moved"),
+    [
+        ((1, 100, 300), [200] * 8, (1, 128, 129, 300)), ((1, 100, 300), [200] * 7 + [128] * 9, (1, 100, 300)),
+        ((1, 100, 300), [128] * 9 + [129] * 8, (1, 128, 129, 300)), ((128, 300), [300] * 8, (128, 129, 300)),
+        ((100, 300), [300] * 8, (100, 128, 129, 300)), ((1, 128, 300), [300] * 8, (1, 128, 129, 300)),
+        ((1, 129), [129] * 8, (1, 129)), ((1, 129, 130), [130] * 8, (1, 128, 129, 130)), ((130, 200), [200] * 8, (130, 200)),
+    ],
+)  # fmt: skip
+def test_a_knot_moves_to_the_largest_graph_where_eight_rows_are_beyond_it(knots, rows, moved):
+    assert design._with_border(knots, 128, np.array(rows, float)) == moved
 
 
 def test_a_family_over_tp_degrees_needs_two():

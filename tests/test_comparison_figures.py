@@ -8,6 +8,8 @@ import pytest
 from examples import examples
 from hypothesis import given
 from hypothesis import strategies as st
+from kvcache_sim.metrics.certainty import CERTAIN
+from kvcache_sim.report import headline
 from kvcache_sim.report.compare import comparison as comparing
 from kvcache_sim.report.compare import text
 from kvcache_sim.report.compare.comparison import Certainties, Comparison, Difference, States, certainties
@@ -16,7 +18,7 @@ from kvcache_sim.report.compare.printed import as_json, comparison_text
 from kvcache_sim.report.compare.samples import RATE, STATISTICS, common_requests, samples_of, statistics_of
 from kvcache_sim.report.compare.verdict import ranking_difference, verdict
 from kvcache_sim.report.curve.text import curve_csv
-from kvcache_sim.report.headline import _FIGURES, Change, _change
+from kvcache_sim.report.headline import _FIGURES, Change, _change, headlines
 
 BY_METRIC = {one.metric: one for one in STATISTICS}
 TTFT, QUEUE, OUTPUT, HITS = (
@@ -465,6 +467,37 @@ def test_a_change_on_a_card(metric, base, value, known, ranked, expected):
     others = [difference(QUEUE), *([difference(BY_METRIC[metric], base, value, *known)] if known else [])]
     made = compared(*others, states=("", "", True, ranked))
     assert _change(figure, made, base, value) == (None if expected is None else Change(*expected))
+
+
+@pytest.mark.parametrize("optional", [False, True])
+def test_cards_have_the_figures_of_each_run_in_words(monkeypatch, optional):
+    """A figure of prices or objectives that no run has is left out; any other that a run lacks reads "–"."""
+    monkeypatch.setattr(headline, "upper_bound_of", lambda run: run.bound)
+    monkeypatch.setattr(headline, "intervals_text", lambda summary, name: f"{name} of {len(summary)}")
+    monkeypatch.setattr(headline, "_change", lambda figure, *given: (figure.metric, *given))
+    first = {
+        "cache": {"token_hit_rate": 0.5},
+        "latency": {"ttft": {"p50": 2, "p99": 10_000}, "tpot": {"avg": 9999}},
+        "throughput": {"output_tokens_per_s": 1234},
+    }
+    second = {"cost": {"per_million_tokens": 0.5}} if optional else {}
+    runs = [SimpleNamespace(summary=first, bound=0.75), SimpleNamespace(summary=second, bound=None)]
+    cards = headlines([SimpleNamespace(run=run) for run in runs], ["compared"])
+    shown = {
+        "cache.token_hit_rate": "50.0 %", "cache.upper_bound_token_hit_rate": "75.0 %", "latency.ttft.p50": "2 ms",
+        "latency.ttft.p99": "10 s", "latency.tpot.avg": "9,999 ms", "throughput.output_tokens_per_s": "1,234 tok/s",
+    }  # fmt: skip
+    own = {"cost.per_million_tokens": ("–", "0.5")} if optional else {}
+    assert {card.key: card.values for card in cards} == {
+        key: (text, "–") for key, text in shown.items()
+    } | own
+    names = {figure.metric: name for name, figure in CERTAIN.items()}
+    for card in cards:
+        name = names.get(card.key)
+        assert card.certain == (("", "") if name is None else (f"{name} of 3", f"{name} of {len(second)}"))
+        assert card.changes[0] is None
+        assert [change[:2] for change in card.changes[1:]] == [(card.key, "compared")]
+    assert cards[1].changes[1][2:] == (0.75, None)
 
 
 @pytest.mark.parametrize("every", [False, True])
