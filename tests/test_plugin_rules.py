@@ -9,14 +9,16 @@ import pytest
 from kvcache_sim.errors import UsageError
 from kvcache_sim.policies.plugins import uses, watchdog
 from kvcache_sim.policies.plugins.adapters import LibCacheSimHooks, NodeView, VllmPolicy, hooks_of
-from kvcache_sim.policies.plugins.choice import whole_number
+from kvcache_sim.policies.plugins.choice import Guarded, whole_number
 from kvcache_sim.policies.plugins.contract import PolicyViolation, violation
+from kvcache_sim.policies.plugins.host import PolicyTier
 from kvcache_sim.policies.plugins.hosted import HostedOrder, HostedPriority, function_alone
 from kvcache_sim.policies.plugins.priority import PriorityPolicy, reads_second_argument
 from kvcache_sim.policies.plugins.stand_ins import BlockStatus, stand_ins
 from kvcache_sim.policies.plugins.template import skeleton
 from kvcache_sim.policies.plugins.uses import PluginUse, WatchedCalls, begin_uses, note_use, summed
 from kvcache_sim.policies.plugins.views import BlockRecord, TierView
+from kvcache_sim.serving.router.registry import ROUTER
 
 
 def test_a_broken_contract_names_policy_block_and_time():
@@ -280,3 +282,77 @@ def test_an_answer_is_a_whole_number_of_any_kind_within_its_range(given):
     for flag in (True, False):
         with pytest.raises(ValueError, match="a whole number"):
             whole_number(flag, 0, 5)
+
+
+def test_answers_of_a_plug_in_are_checked_and_counted():
+    """Whole numbers up to the last machine; an error or another answer names the router and its method."""
+    answers = iter([1, np.int64(0), ValueError("x"), 2, True, "1" * 58, "1" * 59])
+
+    class Rule:
+        def choose(self, arrival):
+            given = next(answers)
+            return raising(given) if isinstance(given, Exception) else given
+
+    dog = watchdog.Watchdog(watches=False)
+    own = Guarded(ROUTER, "mine", Rule(), (SimpleNamespace(replicas=[0, 1]),))
+    with watchdog.watching(dog):
+        assert [own.choose(None), own.choose(None)] == [1, 0]
+        line = f"{__file__}:{raising.__code__.co_firstlineno + 1}"
+        for said, got in (
+            ("choose raised ValueError: x", line),
+            *(
+                ("choose gave no usable answer", got)
+                for got in ("2", "True", f"'{'1' * 58}'", f"'{'1' * 56}...")
+            ),
+        ):
+            with pytest.raises(PolicyViolation) as broken:
+                own.choose(None)
+            assert (broken.value.what, broken.value.where, broken.value.got) == (said, "router mine", got)
+    assert (own._use.calls, dog.calls, dog.asked) == (7, 7, "")
+    assert own._use.ns > 0
+
+
+@pytest.mark.parametrize(
+    ("mode", "after", "evicted"),
+    [
+        ("closed", [(1, 2), (1, 4)], [3]),
+        ("redirect", [(1, 2), (1, 4)], [3]),
+        ("leaves", [(0, 0), (0, 2)], [3, 2, 1, 6]),
+    ],
+)
+def test_each_call_of_a_hook_and_each_refusal_is_counted(mode, after, evicted):
+    """A policy that refuses two victims at once, with room for three blocks.
+
+    The last request holds three resident blocks, or two where leaves are asked for one by one; blocks that
+    then have no room are not admitted.
+    """
+    log, there = [], []
+
+    class Policy:
+        def victims(self, n, now, pinned):
+            log.append("victims")
+            return None if n > 1 else [[b for b in there if b not in pinned][-1]]
+
+        def on_insert(self, b, now):
+            log.append("on_insert")
+            there.insert(0, b.id)  # the deepest comes first: a parent stands before its children
+
+        def on_remove(self, b, now):
+            log.append("on_remove")
+            there.remove(b.id)
+
+        def on_hit(self, b, now):
+            log.append("on_hit")
+
+        def end(self, path, new, now):
+            log.append("end")
+
+    policy, dog = Policy(), SimpleNamespace(calls=0)
+    policy.mode = mode
+    tier = PolicyTier(policy, "mine", 3, dog)
+    counts = []
+    for number, path in enumerate([(1, 2, 3), (1, 2, 3), (4,), (5, 6), (1, 2, 3, 4, 5)]):
+        tier.request(path, 10 * number)
+        assert dog.calls == len(log)
+        counts.append((tier.refusals, tier.not_admitted))
+    assert (counts, tier.evictions) == ([(0, 0)] * 3 + after, evicted)

@@ -11,7 +11,6 @@ from dataclasses import replace
 from hashlib import sha256
 from types import SimpleNamespace
 
-import numpy as np
 import pytest
 from examples import examples
 from hypothesis import HealthCheck, given
@@ -20,8 +19,6 @@ from kvcache_sim.cache.settings import TierSettings
 from kvcache_sim.cli.main import run as kvsim
 from kvcache_sim.errors import KvsimError, UsageError
 from kvcache_sim.policies.definition import definition_of, policy_rules
-from kvcache_sim.policies.plugins.choice import Guarded
-from kvcache_sim.policies.plugins.contract import PolicyViolation
 from kvcache_sim.policies.plugins.host import PolicyTier
 from kvcache_sim.policies.plugins.load import load_plugin
 from kvcache_sim.policies.plugins.open import open_policy
@@ -31,7 +28,6 @@ from kvcache_sim.policies.table import EVICTION_POLICIES
 from kvcache_sim.policies.tier_orders import Orders
 from kvcache_sim.replay.policy_check import check_policy
 from kvcache_sim.replay.request import REPLAYERS, ReplayRequest
-from kvcache_sim.serving.router.registry import ROUTER
 from kvcache_sim.workload.readers.read import read_trace
 from shared_files import ROOT, shared
 from small_traces import trace_of, tree_traces
@@ -526,25 +522,3 @@ def test_a_victim_with_children_is_replaced_by_its_deepest_descendant(count, dat
         gone.add(deepest)
     assert own._redirected(victims, set()) == expected
     assert own.redirects == sum(a != b for a, b in zip(expected, victims, strict=True))
-
-
-def test_answers_of_a_plug_in_are_checked_and_counted():
-    """Whole numbers up to the last machine; an error or another answer names the router and its method."""
-    answers = iter([1, np.int64(0), ValueError("x"), 2, True, "1"])
-
-    class Rule:
-        def choose(self, arrival):
-            given = next(answers)
-            if isinstance(given, Exception):
-                raise given
-            return given
-
-    view = SimpleNamespace(replicas=[0, 1])
-    own = Guarded(ROUTER, "mine", Rule(), (view,))
-    assert [own.choose(None), own.choose(None)] == [1, 0]
-    for said in ("choose raised ValueError: x", *["choose gave no usable answer"] * 3):
-        with pytest.raises(PolicyViolation, match=said) as broken:
-            own.choose(None)
-        assert broken.value.where == "router mine"
-    assert own._use.calls == 6
-    assert own._use.ns > 0
