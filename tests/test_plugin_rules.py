@@ -13,11 +13,13 @@ from kvcache_sim.policies.plugins.choice import Guarded, whole_number
 from kvcache_sim.policies.plugins.contract import PolicyViolation, violation
 from kvcache_sim.policies.plugins.host import PolicyTier
 from kvcache_sim.policies.plugins.hosted import HostedOrder, HostedPriority, function_alone
+from kvcache_sim.policies.plugins.load import load_plugin
 from kvcache_sim.policies.plugins.priority import PriorityPolicy, reads_second_argument
 from kvcache_sim.policies.plugins.stand_ins import BlockStatus, stand_ins
 from kvcache_sim.policies.plugins.template import skeleton
 from kvcache_sim.policies.plugins.uses import PluginUse, WatchedCalls, begin_uses, note_use, summed
 from kvcache_sim.policies.plugins.views import BlockRecord, TierView
+from kvcache_sim.policies.resolve import resolve_policy
 from kvcache_sim.serving.router.registry import ROUTER
 
 
@@ -321,10 +323,10 @@ def test_answers_of_a_plug_in_are_checked_and_counted():
     ],
 )
 def test_each_call_of_a_hook_and_each_refusal_is_counted(mode, after, evicted):
-    """A policy that refuses two victims at once, with room for three blocks.
+    """A policy that refuses two victims at once, on a tier of three blocks.
 
     The last request holds three resident blocks, or two where leaves are asked for one by one; blocks that
-    then have no room are not admitted.
+    then do not fit are not admitted.
     """
     log, there = [], []
 
@@ -356,3 +358,33 @@ def test_each_call_of_a_hook_and_each_refusal_is_counted(mode, after, evicted):
         assert dog.calls == len(log)
         counts.append((tier.refusals, tier.not_admitted))
     assert (counts, tier.evictions) == ([(0, 0)] * 3 + after, evicted)
+
+
+@pytest.mark.parametrize(
+    ("text", "family"),
+    [
+        ("lru", "prefix"), ("ttl:300s", "prefix"), ("sglang:lru", "sglang lru"), ("vllm", "vllm "),
+        ("sglang-unified:tlru:4096:256", "sglang-unified tlru:4096:256"), ("a.py:B", "plugin"),
+        ("vllm:a.py:B", "plugin"), ("vllm:m:N", "plugin"), ("m:N", "plugin"), ("p.m:N(a=1)", "plugin"),
+        ("libcachesim:f.py", "plugin"), ("vllm:lru", ""), ("lru2", ""), ("1m:N", ""), ("m:1", ""),
+    ],
+)  # fmt: skip
+def test_a_name_is_a_row_a_row_with_a_setting_or_a_plug_in(text, family):
+    if not family:
+        with pytest.raises(UsageError, match="unknown policy"):
+            resolve_policy(text)
+        return
+    kind, _, variant = family.partition(" ")
+    assert resolve_policy(text) == (kind, variant if " " in family else text)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "read"),
+    [("", {}), ("()", {}), ("( )", {}), ("(a=1, b='x)')", {"a": 1, "b": "x)"}), ("(1)", None), ("(a=b)", None), ("(a=)", None), ("(a=1)(b=2)", None), ("(**{'a': 1})", None), ("(a=1, a=2)", None)],
+)  # fmt: skip
+def test_arguments_of_a_plug_in_are_literals_by_name_each_once(arguments, read):
+    if read is None:
+        with pytest.raises(UsageError, match="arguments not understood"):
+            load_plugin(f"collections:Counter{arguments}")
+    else:
+        assert load_plugin(f"collections:Counter{arguments}").arguments == read

@@ -156,9 +156,12 @@ def _arguments(text: str, where: str) -> dict[str, Any]:
         return {}
     try:
         call = ast.parse(f"f({text})", mode="eval").body
-        if not isinstance(call, ast.Call) or call.args:
+        if not isinstance(call, ast.Call) or not isinstance(call.func, ast.Name) or call.args:
             raise ValueError("only keyword arguments")
-        return {str(keyword.arg): ast.literal_eval(keyword.value) for keyword in call.keywords}
+        given = {one.arg: ast.literal_eval(one.value) for one in call.keywords if one.arg is not None}
+        if len(given) < len(call.keywords):
+            raise ValueError("only keyword arguments, each once")
+        return given
     except (SyntaxError, ValueError) as error:
         raise UsageError(
             f"arguments not understood: {error}",
