@@ -102,6 +102,16 @@ def test_without_rows_of_both_kinds_the_simpler_form_is_taken(kept):
     assert chosen.how == chosen.form == "one base"
 
 
+@pytest.mark.parametrize(("chunks", "both"), [(FOLDS - 1, False), (FOLDS, True)])
+def test_both_forms_are_tried_with_a_row_of_each_kind_in_each_stretch(monkeypatch, chunks, both):
+    monkeypatch.setattr(choice, "_fold_error", lambda fit, rows: float(len(rows)))
+    rows = made(chunk_ms=40)
+    decode = rows.phases()["decode"]
+    few = rows.take(np.concatenate([np.flatnonzero(decode), np.flatnonzero(~decode)[:chunks]]))
+    assert (fit_best(few).errors == dict.fromkeys(FORMS, float(len(few)))) == both
+    assert spread_rows(rows, np.zeros(len(rows), np.bool_), 9).tolist() == []
+
+
 def test_a_phase_of_fewer_rows_than_stretches_is_not_judged():
     """Two prompts alone, timed a hundred times too long, are fitted but not counted."""
     rows = made(chunk_ms=40)

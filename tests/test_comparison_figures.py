@@ -453,6 +453,8 @@ def test_the_interval_of_the_model_or_its_absence(interval, reason, said):
         ("latency.ttft.p99", 100.0, 150.0, (1.5, 0.9, 1.6), True, ("+50.0 %", "may be chance: −10.0 to +60.0 %", None)),
         ("latency.ttft.p99", 100.0, 150.0, (1.5, 1.4, 1.6), False, ("+50.0 %", "saturated: not ranked", None)),
         ("latency.ttft.p99", 100.0, 210.0, (None, 1.4, 1.6), True, ("+110 %", "one figure a run: no interval", False)),
+        ("latency.ttft.p99", 100.0, 200.0, None, True, ("+100 %", "one figure a run: no interval", False)),
+        ("latency.ttft.p99", 100.0, 200.75, None, True, ("+101 %", "one figure a run: no interval", False)),
         ("latency.ttft.p99", 0.0, 5.0, None, True, None), ("latency.ttft.p99", 5.0, 5.0, None, True, ("the same", "", None)),
         ("latency.ttft.p99", 100.0, 100.09, None, True, ("the same within 0.1 %", "", None)),
         ("latency.ttft.p99", 1000.0, 999.0, None, True, ("−0.1 %", "one figure a run: no interval", True)),

@@ -156,6 +156,21 @@ def test_a_sub_agent_extends_its_parents_prompt_and_waits_for_it():
         assert hits[i] >= len(own) * 16 - 16
 
 
+def test_request_i_has_instruction_i_modulo_their_number():
+    """Also past the 1,024 requests that are made at once, which 7 does not divide."""
+    more = {"requests": 2100, "instructions": 7, "instruction_tokens": 16, "variable_tokens": 5}
+    trace = small("repetitive", **more)
+    first = trace.block_ids[trace.id_offsets[:-1]]
+    assert np.array_equal(first[7:], first[:-7])
+    assert len(set(first.tolist())) == 7
+    assert set(trace.input_tokens.tolist()) == {21}
+
+
+def test_questions_come_after_their_documents():
+    more = {"documents_per_prompt": 3, "document_tokens": 40, "question_tokens": 9}
+    assert set(small("rag", **more).input_tokens.tolist()) == {30 + 3 * 40 + 9}
+
+
 def test_ordered_documents_share_more_than_shuffled_ones():
     ordered, shuffled = (
         sum(replay(small("rag", requests=2000, document_order=order))) for order in ("ordered", "shuffled")
