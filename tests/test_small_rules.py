@@ -264,9 +264,13 @@ def test_a_server_has_its_scenario_without_its_requests(tmp_path):
     file.write_text(
         "name: own\ntrace: {path: none, block_size: 4}\nmeasure: {from: 1s}\ncache: {block_size: 32}\n"
     )
+    generated = tmp_path / "g.yaml"
+    generated.write_text("workload: {kind: conversational, block_size: 64}\n")
     for path, name, size, more in (
         (file, "own", 32, []),
-        (None, None, 512, []),
+        (None, None, 16, []),
+        (generated, None, 64, []),
+        (generated, None, 4, ["trace.block_size=4", "workload.block_size=null"]),
         (file, "x", 8, ["name=x", "cache.block_size=8"]),
     ):
         found = load_served(path, more, arrivals)

@@ -64,6 +64,10 @@ class Scenario(Value):
         return (*assumptions, *((found.sentence,) if found is not None and found.exceeds else ()), *idle)
 
 
+#: Tokens per block of vLLM.
+ENGINE_BLOCK_TOKENS = 16
+
+
 def load_scenario(path: Path | None, overrides: Sequence[str] = (), trace: Path | None = None) -> Scenario:
     """Return the scenario of a file (None: all defaults) with overrides and a trace applied.
 
@@ -79,15 +83,18 @@ def load_scenario(path: Path | None, overrides: Sequence[str] = (), trace: Path 
 def load_served(path: Path | None, overrides: Sequence[str], arrivals: Path) -> Scenario:
     """Return the scenario of a file for serving external requests, which are written to a trace.
 
-    Requests of the file are left out. Raises as ``load_scenario``.
+    Requests of the file are left out; without ``cache.block_size`` blocks have the size of theirs, else 16
+    tokens. Raises as ``load_scenario``.
     """
     source = None if path is None else scenario_file(path)
     text, directory = (b"", Path.cwd()) if source is None else (read_scenario(source), folder_of(source))
     block_size: int | None = None
     while True:
         tree = _tree(text, str(source or ""), overrides)
-        for section in ("workload", "trace", "measure"):
-            tree.values.pop(section, None)
+        left_out = [tree.values.pop(section, None) for section in ("workload", "trace", "measure")]
+        if "block_size" not in (tree.values.get("cache") or {}):
+            sizes = [section.get("block_size") for section in left_out if isinstance(section, dict)]
+            set_value(tree, ("cache", "block_size"), next(filter(None, sizes), ENGINE_BLOCK_TOKENS), "serve")
         set_value(tree, ("trace", "path"), str(arrivals), str(arrivals))
         set_value(tree, ("trace", "format"), "mooncake", "mooncake")
         if block_size is not None:
