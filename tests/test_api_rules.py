@@ -8,10 +8,11 @@ import kvcache_sim as kv
 import numpy as np
 import pytest
 from kvcache_sim.api import simulate, sizing, sweeping
+from kvcache_sim.api.html import html_list, html_table
 from kvcache_sim.api.settings import lay_over, plain
 from kvcache_sim.errors import UsageError
 from kvcache_sim.report import plot
-from kvcache_sim.report.picture import NothingToDraw
+from kvcache_sim.report.picture import NothingToDraw, Table
 from kvcache_sim.scenario.yaml_tree import Tree
 from kvcache_sim.sizing.question import Answer, Question
 from kvcache_sim.sweeps.cell import CellRecord
@@ -27,6 +28,7 @@ from kvcache_sim.sweeps.cell import CellRecord
         ({"channels": {"net": "ib"}, "fetch": None, "write": False}, {"channels": {"net": {"preset": "ib"}}, "fetch": None, "write": False}),
         ({"workload": {"kind": "a", "x": 1}, "workload.x": 2}, {"workload": {"kind": "a", "x": 2}}),
         ({"workload": {"y": 1}}, {"workload": {"x": 0, "y": 1}}),
+        ({"slo.x": 1, "slo": {"kind": "a"}}, {"slo": {"x": 1, "kind": "a"}}),
         ({"cache": {}, "seed": np.int64(7)}, {"cache": {}, "seed": 7}),
         ({"trace": Path("t.jsonl"), "slo": {"a": (1, 2)}}, {"trace": {"path": "t.jsonl"}, "slo": {"a": [1, 2]}}),
     ],
@@ -210,3 +212,18 @@ def test_a_picture_is_drawn_of_runs_with_their_traces(monkeypatch):
     drawn = NothingToDraw("misses", "Misses", "no sample")
     with pytest.raises(UsageError, match="nothing to draw for misses: no sample"):
         plot.picture_of("misses", [])
+
+
+def test_cells_of_a_notebook_are_texts_at_the_left_and_figures_at_the_right():
+    row = html_table(Table(("a", "b", "c", "d"), (("<x>", None, 1234567, 1234.56789),)))
+    assert row.partition("<tbody>")[2] == (
+        '<tr><td style="text-align:left">&lt;x&gt;</td><td style="text-align:right">–</td>'
+        '<td style="text-align:right">1,234,567</td><td style="text-align:right">1,234.57</td></tr></tbody></table>'
+    )
+    assert (html_list([]), html_list(["a", "<"])) == ("", "<ul><li>a</li><li>&lt;</li></ul>")
+
+
+def test_a_capacity_is_the_highest_rate_that_a_candidate_holds():
+    rows = [{"capacity.rate_per_s": rate} for rate in (2.0, 5.0, None, 3.0)]
+    assert sizing.Capacity(rows, 0.9).rate_per_s == 5.0
+    assert sizing.Capacity(rows[2:3], 0.9).rate_per_s is None
