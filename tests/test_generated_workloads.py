@@ -147,6 +147,9 @@ def test_a_sub_agent_extends_its_parents_prompt_and_waits_for_it():
     assert 20 < len(forks) < 100
     without = small("agentic", loop="closed", subagent_probability=0)
     assert not ((without.turn == 0) & (predecessors(without) >= 0)).any()
+    heads = [tuple(prompt_ids(trace, i)[:7]) for i in np.flatnonzero(waits_for < 0)]
+    assert len({head[:6] for head in heads}) == 1
+    assert len(set(heads)) == len(heads) > 1
     hits = replay(trace)
     for i in forks:
         parent = waits_for[i]
