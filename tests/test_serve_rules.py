@@ -174,6 +174,7 @@ def test_an_error_is_a_refusal_with_its_status(error, status, kind, message):
     assert found.body() == {"error": {"message": message, "type": kind, "param": param, "code": status}}
 
 
+@example([([], "")] * 5 + [([0, 0], "")] * 2, 1, True, frozenset([1]))
 @examples(60)
 @given(
     st.lists(

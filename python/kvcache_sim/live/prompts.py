@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from array import array
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from hashlib import blake2b
 
 _ROOT = b"kvsim"
@@ -49,6 +49,9 @@ class BlockNumbers:
                 if self._blocks is not None:
                     own = tuple(tokens[start : start + size])
                     self._blocks[number] = Block(number, before, own, "" if start else salt)
+            elif self._blocks is not None and self._blocks[number].parent != before:
+                # The block before was forgotten meanwhile and has a new number.
+                self._blocks[number] = replace(self._blocks[number], parent=before)
             numbers.append(number)
             before = number
         return numbers
