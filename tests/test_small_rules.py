@@ -11,6 +11,8 @@ from examples import examples
 from hypothesis import given
 from hypothesis import strategies as st
 from kvcache_sim.cache import lower_engines
+from kvcache_sim.cache.operations.transfer import NativeTransfer, latest
+from kvcache_sim.channels.channel import NOT_YET
 from kvcache_sim.cli.main import run as kvsim
 from kvcache_sim.errors import UsageError
 from kvcache_sim.live.record import proxy, recording, texts, trace_file
@@ -400,3 +402,23 @@ def test_pages_worth_a_prefetch_are_rounded_up(monkeypatch, threshold, tiers, st
     make = lower_engines.lower_engine_maker("hicache", own, trace, "keys")
     found = make([SimpleNamespace(capacity_blocks=blocks) for blocks in tiers])
     assert found == ("keys", ("lru", "write_through"), 100, (5, 7), ([3], [4]), storage)
+
+
+@pytest.mark.parametrize(
+    ("times_ns", "found"),
+    [([], 5), ([3], 3), ([3, 7, 2], 7), ([7, 3], 7), ([1, None, 9], None), ([None], None), ([0, 0], 0)],
+)
+def test_the_latest_of_some_times_and_none_if_one_is_unknown(times_ns, found):
+    assert latest(iter(times_ns), 5) == found
+
+
+def test_a_move_is_ready_when_its_own_layer_is_there():
+    first, last = (getattr(NativeTransfer, name).fget for name in ("first_layer_ready_at_ns", "ready_at_ns"))
+    for times, expected in (
+        (None, (None, None)),
+        (SimpleNamespace(first_layer_ns=3, completion_ns=8), (3, 8)),
+        (SimpleNamespace(first_layer_ns=3, completion_ns=NOT_YET), (3, None)),
+        (SimpleNamespace(first_layer_ns=NOT_YET - 1, completion_ns=NOT_YET + 1), (NOT_YET - 1, None)),
+        (SimpleNamespace(first_layer_ns=NOT_YET, completion_ns=NOT_YET), (None, None)),
+    ):
+        assert (first(SimpleNamespace(times=times)), last(SimpleNamespace(times=times))) == expected
