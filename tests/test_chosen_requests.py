@@ -77,7 +77,7 @@ def test_texts_and_numbers_are_never_equal_nor_ordered(comparison, value):
     assert Condition("x", comparison, value).holds(numbers).tolist() == compared
 
 
-@pytest.mark.parametrize(("first", "second"), itertools.product(["turn > 1", "turn <= 1"], ["customer == gold", "customer != gold"]))  # fmt: skip
+@pytest.mark.parametrize(("first", "second"), list(itertools.product(["turn > 1", "turn <= 1"], ["customer == gold", "customer != gold"])))  # fmt: skip
 def test_all_conditions_hold_for_the_requests_of_the_rows(first, second):
     """Rows are some requests of the trace, in any order; members are by request."""
     customers = ["gold", None, "iron", "gold"]

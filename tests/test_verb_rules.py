@@ -104,7 +104,7 @@ def test_each_side_is_held_against_the_first(calls, capsys, breaks, as_json):
     [
         ("", 0, "starter"), ("--preset p", 0, "packaged\n"), ("--preset p --from l", 2, "--from, --preset: one at a time"), ("--flags f --preset p", 2, "--flags, --preset: one at a time"),
         ("--from l", 0, "of l h100 "), ("--from l --gpu g --model m", 0, "of l g m"), ("--flags f", 0, "own vllm f\nno flag of vllm: a.b\n"),
-        ("--flags . --engine sglang", 0, "own sglang scenario.yaml\nno flag of sglang: a.b\n"),
+        ("--flags . --engine sglang", 0, "own sglang scenario.yaml True .\nno flag of sglang: a.b\n"),
     ],
 )  # fmt: skip
 def test_a_scenario_to_start_from(calls, capsys, tmp_path, monkeypatch, words, code, expected):
@@ -114,6 +114,8 @@ def test_a_scenario_to_start_from(calls, capsys, tmp_path, monkeypatch, words, c
         scenario__presets__preset_path=lambda name, where: tmp_path / name, scenario__presets__starter_text="starter",
         scenario__launch__to_scenario__scenario_of_launch=lambda *asked: "of " + " ".join(asked),
         scenario__load__load_scenario=lambda path: SimpleNamespace(resolved=path),
+        scenario__load__read_scenario=lambda path, regular: f"{path} {regular}",
+        scenario__load__scenario_of_run=lambda text, folder: SimpleNamespace(resolved=f"{text} {folder}"),
         scenario__launch__to_line__launch_of_scenario=lambda path, engine: SimpleNamespace(line=f"own {engine} {path}", without_flag=["a.b"]),
     )  # fmt: skip
     assert kvsim(["init", *words.split()]) == code
