@@ -140,7 +140,7 @@ class PoolSimulation(SpecSimulation):
         own = {name: getattr(simulator.pool, name) for name in counts}
         mover = simulator.pool.mover
         own |= {"written_bytes": mover.written_bytes[STAGING], "block_bytes": mover.block_bytes}
-        return SimpleNamespace(tree=mover.store, lost_blocks=0, **own)
+        return SimpleNamespace(tree=mover.store, lost_blocks=0, cleared_blocks=0, **own)
 
     def _check_end(self) -> None:
         check_stores(self.replicas)

@@ -25,6 +25,8 @@ class PoolNode:
         self.hit_blocks = 0
         #: Blocks lost with the pool.
         self.lost_blocks = 0
+        #: Blocks discarded while a live run emptied its caches.
+        self.cleared_blocks = 0
         #: Bytes received over the pool's channel.
         self.written_bytes = 0
 

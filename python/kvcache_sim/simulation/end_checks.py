@@ -45,7 +45,7 @@ def check_pool(pool: PoolNode) -> None:
     occupancy, lost = pool.tree.occupancy(STAGING), pool.tree.eviction_counts(STAGING)
     if occupancy.in_flight_blocks or occupancy.held_blocks:
         raise InvariantError("I3: blocks are held after the end", "cluster.pool")
-    left = lost.evicted_blocks + lost.orphaned_blocks + pool.lost_blocks
+    left = lost.evicted_blocks + lost.orphaned_blocks + pool.lost_blocks + pool.cleared_blocks
     if pool.put_blocks != occupancy.cached_blocks + left:
         raise InvariantError(
             "I2: the pool's blocks are not those that were put there",

@@ -23,7 +23,7 @@ from kvcache_sim.serving.sequence import Arrival, ClosedRequest, Status
 from kvcache_sim.serving.settings import ClusterSettings
 from kvcache_sim.simulation.options import DEFAULT_OPTIONS, RunOptions
 from kvcache_sim.simulation.simulation import Simulation
-from kvcache_sim.tiers import KV_SOURCES
+from kvcache_sim.tiers import KV_SOURCES, STAGING
 from kvcache_sim.units import NS_PER_S
 from kvcache_sim.workload.key_arrays import key_arrays
 from kvcache_sim.workload.trace import NO_SESSION, OPEN_LOOP, Trace
@@ -203,7 +203,11 @@ class LiveSimulation(Simulation):
     def clear(self) -> bool:
         """Empty every cache; False, and no change, if a cache is in use."""
         busy = any(cache.occupancy(0).private_blocks for cache in self._caches)
-        return not (busy or self._is_moving) and all([cache.clear() for cache in self._caches])
+        pooled = 0 if self._pool is None else self._pool.tree.occupancy(STAGING).cached_blocks
+        cleared = not (busy or self._is_moving) and all([cache.clear() for cache in self._caches])
+        if self._pool is not None and cleared:
+            self._pool.cleared_blocks += pooled
+        return cleared
 
     @property
     def _is_moving(self) -> bool:
