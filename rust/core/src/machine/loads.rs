@@ -44,12 +44,12 @@ impl Replica {
             part.end = part.end.min(depth);
         }
         let mut held: Vec<Held> = Vec::new();
-        for part in parts.iter().take(here).filter(|part| part.tier > GPU) {
+        for part in parts.iter().take(here).filter(|part| part.end > ready) {
             let hold = loading(now.store).protect(request, part.end, part.tier)?;
             held.push((part.end, part.tier, hold));
         }
-        // Blocks that another request is loading are reserved already.
-        let joined = parts.iter().filter(|p| p.tier == GPU && p.by != NO_MOVE);
+        // Blocks that another request is loading are reserved already, as are those computed behind them.
+        let joined = parts.iter().filter(|p| p.tier == GPU && p.end > ready);
         let joined: u64 = joined.map(|part| u64::from(part.end - part.start)).sum();
         let lacking = total_blocks - u64::from(ready) - joined;
         let Some((lease, freeing_moves)) = now.reserve_lease((request, ready), lacking)? else {
