@@ -61,10 +61,10 @@ class Admitter:
         ready = found[0].end if found and found[0].tier == COMPUTE and found[0].by == NO_MOVE else 0
         if found and found[-1].end > ready:
             found = _cut(found, self._reused(Plan(found, ready, tokens)))
-        below = [part for part in found if COMPUTE < part.tier < REMOTE]
-        held = [(part.end, store.lend(request, part.end, part.tier)) for part in below]
-        # Blocks that another request is loading are reserved already.
-        joined = sum(part.end - part.start for part in found if part.tier == COMPUTE and part.by != NO_MOVE)
+        here = [part for part in found if part.end > ready and part.tier < REMOTE]
+        held = [(part.end, store.lend(request, part.end, part.tier)) for part in here]
+        # Blocks that another request is loading are reserved already, as are those computed behind them.
+        joined = sum(part.end - part.start for part in here if part.tier == COMPUTE)
         lease = store.acquire(request, ready)
         freeing_moves = store.reserve(lease, total - ready - joined, now)
         admission = None
