@@ -22,6 +22,12 @@ def open_regular(path: Path) -> BufferedReader:
     return os.fdopen(handle, "rb")
 
 
+def read_regular(path: Path) -> bytes:
+    """Return the bytes of a regular file; raises as ``open_regular``."""
+    with open_regular(path) as file:
+        return file.read()
+
+
 def exchange(first: Path, second: Path) -> bool:
     """Exchange the names of two directories in one step; False where the system cannot.
 

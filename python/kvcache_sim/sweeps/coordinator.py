@@ -10,7 +10,7 @@ from typing import Any, Protocol
 
 from kvcache_sim.disk import LOCAL_DISK, Disk
 from kvcache_sim.errors import EXIT_OK, EXIT_SWEEP_FAILED, UsageError
-from kvcache_sim.regular_files import open_regular
+from kvcache_sim.regular_files import read_regular
 from kvcache_sim.sweeps.cell import Cell, CellRecord, Study
 from kvcache_sim.sweeps.plan import Plan, distinct, is_sound_plan, keep_plan
 from kvcache_sim.sweeps.stop import StopRequest
@@ -154,8 +154,7 @@ def merge_shards(shards: Sequence[Path], directory: Path) -> tuple[Plan, dict[st
 def read_plan(directory: Path) -> Plan:
     """Return the plan kept in a sweep directory; raises ``UsageError`` where there is none."""
     try:
-        with open_regular(directory / "plan.json") as file:
-            content: dict[str, Any] = json.loads(file.read())
+        content: dict[str, Any] = json.loads(read_regular(directory / "plan.json"))
         names = content["settings"]  # JSON objects are written in the order of the alphabet
         cells = tuple(
             Cell(index, cell_id, {name: settings[name] for name in names if name in settings}, repeat)

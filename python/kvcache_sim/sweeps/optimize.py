@@ -79,7 +79,7 @@ def optimize(
         store.create()
         proposals = _open_journal(directory, search, goal)
         _propose_again(proposals)
-        while (left := search.trials - len(_trials(proposals, goal))) > 0 and stop.level == 0:
+        while (left := search.trials - len(_trials(proposals))) > 0 and stop.level == 0:
             count = min(_BATCH, left)
             asked = [proposals.ask() for _ in range(count)]
             rows = [{n: _suggest(trial, n, d) for n, d in search.space.items()} for trial in asked]
@@ -88,7 +88,7 @@ def optimize(
                 break
             for trial, row, record in zip(asked, rows, records, strict=True):
                 _report(proposals, trial, row, record, goal)
-        return _trials(proposals, goal)
+        return _trials(proposals)
 
 
 def best(trials: Sequence[Trial], objective: Objective) -> Trial | None:
@@ -230,7 +230,7 @@ def _report(proposals: Any, trial: Any, row: Suggested, record: CellRecord, goal
         proposals.tell(trial, value)
 
 
-def _trials(proposals: Any, goal: Goal) -> list[Trial]:
+def _trials(proposals: Any) -> list[Trial]:
     """Return the trials with an answer, numbered without those that were proposed again."""
     trials: list[Trial] = []
     for trial in proposals.trials:

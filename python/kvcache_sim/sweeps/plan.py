@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 from kvcache_sim.disk import LOCAL_DISK, Disk
 from kvcache_sim.errors import InputOutputError, OutputExistsError, TraceError, UsageError
-from kvcache_sim.regular_files import open_regular
+from kvcache_sim.regular_files import read_regular
 from kvcache_sim.rng.root import repeat_seed
 from kvcache_sim.sweeps.cell import Cell, CellRecord, Setting, Study, canonical_json, content_address
 from kvcache_sim.sweeps.space import MAX_CELLS, Space
@@ -139,8 +139,7 @@ def is_sound_plan(path: Path) -> bool:
 
 def _read_plan(path: Path) -> dict[str, Any] | None:
     try:
-        with open_regular(path) as file:
-            content = json.loads(file.read())
+        content = json.loads(read_regular(path))
         if content["digest"] != content_address([cell[0] for cell in content["cells"]]):
             raise ValueError("digest")
         return {key: content[key] for key in ("digest", "name", "files")}

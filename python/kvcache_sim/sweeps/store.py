@@ -13,7 +13,7 @@ from kvcache_sim.disk import LOCAL_DISK, Disk
 from kvcache_sim.errors import InputOutputError, OutputExistsError
 from kvcache_sim.file_lock import FileLock
 from kvcache_sim.output import write_new
-from kvcache_sim.regular_files import open_regular
+from kvcache_sim.regular_files import read_regular
 from kvcache_sim.sweeps.cell import CellRecord, canonical_json
 
 
@@ -95,8 +95,7 @@ class CellStore:
 
 def _read(path: Path, cell_id: str) -> CellRecord | None:
     try:
-        with open_regular(path) as file:
-            content = json.loads(file.read())
+        content = json.loads(read_regular(path))
         body = content["record"]
         if hashlib.sha256(canonical_json(body).encode()).hexdigest() != content["sha256"]:
             return None

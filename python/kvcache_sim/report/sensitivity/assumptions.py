@@ -98,6 +98,11 @@ def _with_submission(
     return with_channels(settings, names, sections, changed)
 
 
+def _of_host(host: str, hosts: int) -> str:
+    """Return the words for the machines of a host preset; "" where all machines are of one."""
+    return f" of {host or 'other machines'}" if hosts > 1 else ""
+
+
 def _costs(machines: tuple[MachineSection, ...]) -> Iterator[Assumption]:
     for key, what, unit in _OF_STEPS:
         found: dict[tuple[str, float], list[int]] = {}
@@ -108,7 +113,7 @@ def _costs(machines: tuple[MachineSection, ...]) -> Iterator[Assumption]:
         for (host, value), indices in found.items():
             source = f"between both directions and sizes of {host}"
             measured = host_interval(host, (key, unit), value, (source, USUAL_COPY_PERCENT))
-            of = f" of {host or 'other machines'}" if len(found) > 1 else ""
+            of = _of_host(host, len(found))
             apply = partial(_with_cost, indices, key)
             yield Assumption(f"{what}{of}", *measured, apply, kind="step part")
 
@@ -180,7 +185,7 @@ def _host_times(machines: tuple[MachineSection, ...]) -> Iterator[Assumption]:
             key = (machine.replica.host or "", replica.step_overhead_per_sequence)
             found.setdefault(key, []).append(index)
     for (host, each_ns), indices in found.items():
-        of = f" of {host or 'other machines'}" if len(found) > 1 else ""
+        of = _of_host(host, len(found))
         known_by = "slopes of the measured batches", USUAL_STEP_PERCENT
         measured = host_interval(host, ("step_overhead_per_sequence", "_ns"), each_ns, known_by)
         apply = partial(_with_sequence_time, indices, each_ns)
@@ -195,7 +200,7 @@ def _launch_times(machines: tuple[MachineSection, ...]) -> Iterator[Assumption]:
         if layer_ns and not machine.replica.instant:
             found.setdefault((machine.replica.host or "", layer_ns), []).append(index)
     for (host, layer_ns), indices in found.items():
-        of = f" of {host or 'other machines'}" if len(found) > 1 else ""
+        of = _of_host(host, len(found))
         known_by = "what single steps showed", USUAL_STEP_PERCENT
         measured = host_interval(host, ("launch_per_layer", "_ns"), layer_ns, known_by)
         apply = partial(_with_steps, indices, "launch")

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 
 from kvcache_sim.errors import UsageError
-from kvcache_sim.metrics.names import flatten
 from kvcache_sim.scenario.launch.making import Making
 
 CONNECTOR = "--kv-transfer-config"
@@ -60,10 +59,10 @@ def _write_lmcache(made: Making, gpus: int) -> None:
 def _write_ratio(made: Making) -> None:
     """Write SGLang's host memory: so many times the tokens of the GPU."""
     text = made.left.get(RATIO, _DEFAULT_RATIO)
-    blocks = str(flatten(made.check().resolved)["tiers.gpu.capacity"]).removesuffix(" blocks")
-    if not blocks.isdecimal():
+    blocks = made.check().settings.machines[0].tiers[0].capacity_blocks
+    if blocks is None:
         return
-    host_blocks = int(_number(text, RATIO) * int(blocks))
+    host_blocks = int(_number(text, RATIO) * blocks)
     if made.attempt({"tiers.cpu.capacity": f"{host_blocks} blocks"}, HIERARCHICAL):
         made.left.pop(HIERARCHICAL, None)
         made.left.pop(RATIO, None)

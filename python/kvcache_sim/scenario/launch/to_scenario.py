@@ -14,7 +14,7 @@ from kvcache_sim.scenario.launch.line import LaunchLine, parse_launch, without_s
 from kvcache_sim.scenario.launch.lower_tiers import write_lower_tiers
 from kvcache_sim.scenario.launch.making import Making
 from kvcache_sim.scenario.launch.one_kind import as_one_kind
-from kvcache_sim.scenario.launch.weights import NAMED, has_experts, weights_of
+from kvcache_sim.scenario.launch.weights import NAMED, has_experts, plain_name, weights_of
 from kvcache_sim.scenario.quantities import render_size
 from kvcache_sim.scenario.resolved import to_yaml
 from kvcache_sim.scenario.yaml_tree import Tree, parse_path, set_value
@@ -35,7 +35,7 @@ def model_of(name: str) -> str:
     """
     if names_model_file(name):
         return name
-    plain = name.rpartition("/")[2].lower().replace("_", "-")
+    plain = plain_name(name)
     known = model_names()
     tuned = _TUNED.sub("", NAMED.sub("", plain))
     tried = [plain, tuned, tuned.removeprefix("meta-")]

@@ -43,10 +43,14 @@ _NAMES = {
 NAMED = re.compile(rf"-(?:quantized\.)?({'|'.join(_NAMES)}|dynamic|block|g128|bnb)(?=-|$)")
 
 
+def plain_name(name: str) -> str:
+    """Return the last part of a name in lower case, with dashes for underscores."""
+    return name.rpartition("/")[2].lower().replace("_", "-")
+
+
 def dtype_of_name(name: str) -> str:
     """Return the format that a checkpoint's name states, such as ``Qwen3-32B-FP8``; "" if it states none."""
-    plain = name.rpartition("/")[2].lower().replace("_", "-")
-    parts = [part for part in NAMED.findall(plain) if part in _NAMES]
+    parts = [part for part in NAMED.findall(plain_name(name)) if part in _NAMES]
     return _NAMES[parts[-1]] if parts else ""
 
 
