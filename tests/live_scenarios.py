@@ -207,7 +207,9 @@ class Driven:
                     self._blocks.keep(kept)
                 self.said.append(("forget", None if kept is None else sorted(kept)))
             if clears and draw.random() < 0.2:
+                held = [cache.occupancy(0) for cache in self.simulation.caches]
                 cleared = self.simulation.clear()
+                assert cleared or held == [cache.occupancy(0) for cache in self.simulation.caches]
                 self.can_replay &= not cleared
                 self.said.append(("clear", cleared))
         self._wait(draw.choice([10**8, 10**11]))

@@ -202,7 +202,7 @@ class LiveSimulation(Simulation):
 
     def clear(self) -> bool:
         """Empty every cache; False, and no change, if a cache is in use."""
-        busy = any(cache.occupancy(0).private_blocks for cache in self._caches)
+        busy = any(cache.occupancy(0).held_blocks for cache in self._caches)
         pooled = 0 if self._pool is None else self._pool.tree.occupancy(STAGING).cached_blocks
         cleared = not (busy or self._is_moving) and all([cache.clear() for cache in self._caches])
         if self._pool is not None and cleared:
