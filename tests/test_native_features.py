@@ -11,11 +11,13 @@ import pytest
 from examples import examples
 from hypothesis import given
 from hypothesis import strategies as st
+from kvcache_sim.cache.settings import PoolSettings
 from kvcache_sim.serving.settings import HandoverSettings
 from kvcache_sim.simulation import simulate
 from pools import pools
 from support.agreement import agree
 from support.clusters import cluster, uneven, varied
+from support.clusters import reading_each_other as reading
 from support.drawn_settings import NATIVE, kinds, movements, pool_moves, replicas, shared_pools, trees, wires
 from support.drawn_settings import lookahead as prefetching
 from support.shared_pool import sharing
@@ -119,3 +121,16 @@ def test_copies_of_no_cost_change_nothing(shape, layers, seed):
     trace = random_trace(seed, requests=60, sessions=7)
     free = simulate(charged(settings, (0, 0.0)), trace)
     assert simulate(charged(settings, (0, 1e-300)), trace).digest_events == free.digest_events
+
+
+@pytest.mark.parametrize(
+    ("machines", "pooled", "seed"), [(2, True, 150), (2, True, 487), (3, False, 958), (3, True, 1094)]
+)
+def test_a_prefetch_ends_where_space_for_its_first_part_has_evicted_the_rest(machines, pooled, seed):
+    """What another machine has then follows blocks that are gone."""
+    settings = reading((90, 60, 60), machines, prefetch="queued", prefetch_share=1.0)
+    if pooled:
+        settings = replace(settings, movement=replace(settings.movement, lookup="local"))
+        settings = sharing(settings, PoolSettings(capacity_blocks=None), (10**11, 0))
+    for closed_loop in (False, True):
+        agree(settings, turns(seed, closed_loop, 40))

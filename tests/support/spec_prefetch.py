@@ -81,6 +81,9 @@ class Prefetcher:
         moves: set[int] = set()
         for part in parts:
             if part.tier > STAGING and part.by == NO_MOVE:
+                still = [Part(*own) for own in store.match_prefix(request, part.end) if own[2] > part.start]
+                if not still or still[-1].end < part.end or {own[::3] for own in still} != {part[:4:3]}:
+                    break  # making space for an earlier part has evicted this one
                 end = self._bounded(part)
                 source = part.tier, part.by
                 copies = (
@@ -90,7 +93,9 @@ class Prefetcher:
                     break
                 self._count(copies[-1][1], end - part.start, moves)
         else:
-            run = self.remote.longest(request, found, limit) if self.remote and found < limit else []
+            is_whole = store.peek(request, found)[0] == found
+            reads = is_whole and self.remote and found < limit
+            run = self.remote.longest(request, found, limit) if self.remote and reads else []
             for part in run:
                 end = self._bounded(part)
                 assert self.remote is not None

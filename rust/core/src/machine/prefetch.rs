@@ -5,6 +5,7 @@ use super::plugins::{Candidate, Occasion};
 use super::remote::{is_staged, stage_up};
 use super::{Now, Replica};
 use crate::convert::fit;
+use crate::store::contract::BlockStore;
 use crate::store::{Answer, MoveId, Part, NO_MOVE, STAGING};
 use crate::transfers::HoldBack;
 
@@ -82,10 +83,16 @@ impl Replica {
         let found = parts.last().map_or(0, |part| part.end);
         let lower = |part: &&Part| part.tier > STAGING && part.by == NO_MOVE;
         for part in parts.iter().filter(lower) {
+            if !is_still_there(now.store, request, part) {
+                return Ok(moves); // making space for an earlier part has evicted this one
+            }
             let Some(id) = self.bring_up(now, request, part)? else {
                 return Ok(moves);
             };
             moves.push(id);
+        }
+        if now.store.peek(request, found)?.0 < found {
+            return Ok(moves);
         }
         let run = self.longest_elsewhere(now, request, (found, limit))?;
         let Some(run) = run else {
@@ -161,4 +168,15 @@ impl Replica {
             }
         }
     }
+}
+
+/// True if a part that was found is still whole on its tier.
+fn is_still_there(store: &mut dyn BlockStore, request: u32, part: &Part) -> bool {
+    let found = store
+        .tiered()
+        .map(|tree| tree.match_prefix(request, part.end));
+    let found = found.unwrap_or_default();
+    let mut own = found.iter().filter(|own| own.end > part.start);
+    own.all(|own| (own.tier, own.by) == (part.tier, part.by))
+        && found.last().is_some_and(|own| own.end == part.end)
 }
