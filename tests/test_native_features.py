@@ -127,7 +127,7 @@ def test_copies_of_no_cost_change_nothing(shape, layers, seed):
     ("machines", "pooled", "seed"), [(2, True, 150), (2, True, 487), (3, False, 958), (3, True, 1094)]
 )
 def test_a_prefetch_ends_where_space_for_its_first_part_has_evicted_the_rest(machines, pooled, seed):
-    """What another machine has then follows blocks that are gone."""
+    """The blocks that another machine has then follow blocks that are gone."""
     settings = reading((90, 60, 60), machines, prefetch="queued", prefetch_share=1.0)
     if pooled:
         settings = replace(settings, movement=replace(settings.movement, lookup="local"))
