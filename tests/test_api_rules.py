@@ -12,7 +12,7 @@ from kvcache_sim.api.html import html_list, html_table
 from kvcache_sim.api.settings import lay_over, plain
 from kvcache_sim.errors import UsageError
 from kvcache_sim.report import plot
-from kvcache_sim.report.picture import NothingToDraw, Table
+from kvcache_sim.report.picture import NothingToDraw, Picture, Table
 from kvcache_sim.scenario.yaml_tree import Tree
 from kvcache_sim.sizing.question import Answer, Question
 from kvcache_sim.sweeps.cell import CellRecord
@@ -149,6 +149,19 @@ def test_a_capacity_is_asked_for_what_its_settings_say(monkeypatch, directory, j
     rate = 2.5 if need else None
     assert asked == [(study, Question(0.9), {"ttft": "1s"}, (1, 1), rate, bool(pools)), ("plan", where, jobs, further)]  # fmt: skip
     assert (found.rows, found.attain, found._answer().need_per_s) == ([{"cell": 3}], 0.9, 7.0)
+
+
+def test_a_capacity_is_drawn_where_a_candidate_holds_a_rate(monkeypatch):
+    steps = []
+    monkeypatch.setattr(sizing, "require_plotting", lambda: steps.append("library"))
+    monkeypatch.setattr(sizing.text, "draw", lambda answer: steps.append(answer) or drawn)
+    found = sizing.Capacity([{"capacity.rate_per_s": 2.0}], 0.9)
+    drawn = Picture("capacity", "Capacity", "rates", [{"rate": 2.0}], None, Table((), ()))
+    assert found.plot().data == [{"rate": 2.0}]
+    assert steps == ["library", found._answer()]
+    drawn = NothingToDraw("capacity", "Capacity", "no rate")
+    with pytest.raises(UsageError, match="nothing to draw: no rate"):
+        found.plot()
 
 
 def test_given_requests_are_written_for_other_processes():

@@ -2,7 +2,9 @@
 
 import math
 from collections import Counter
+from contextlib import nullcontext
 from dataclasses import replace
+from pathlib import Path
 from types import SimpleNamespace
 
 import numpy as np
@@ -11,11 +13,13 @@ from examples import examples
 from hypothesis import example, given
 from hypothesis import strategies as st
 from kvcache_sim.channels.settings import ChannelSettings
-from kvcache_sim.errors import UsageError
+from kvcache_sim.errors import InputOutputError, UsageError
 from kvcache_sim.metrics.batches import batch_count, batch_figures
+from kvcache_sim.metrics.columns import Column
 from kvcache_sim.metrics.handover_summary import HandoverTotals
 from kvcache_sim.metrics.jobs import JobTotals
-from kvcache_sim.metrics.machine_loads import summarize_loads
+from kvcache_sim.metrics.load_run import check_columns
+from kvcache_sim.metrics.machine_loads import added, summarize_loads
 from kvcache_sim.metrics.percentiles import describe
 from kvcache_sim.metrics.prefix_cache import PrefixCacheTotals
 from kvcache_sim.metrics.request_totals import RequestTotals
@@ -191,6 +195,8 @@ def test_machines_that_only_decode_are_no_part_of_the_balance():
         np.array([6, 2, 0]), {"machines": 4, "machine.2.routed": 0, "machine.3.routed": 0}
     )
     assert found == {"requests": [6, 2, 0, 0], "max_over_mean": 1.5, "jain": 64 / 2 / 40}
+    for machines, counts in (([], [6, 2, 0]), ([0, 2, 2], [7, 2, 2]), ([4, 1], [6, 3, 0, 0, 1])):
+        assert added(np.array([6, 2, 0]), np.array(machines, np.int16)).tolist() == counts
 
 
 @pytest.mark.parametrize(("mean_ms", "servers"), [(19, 12.0), (20, 12.0), (21, 1.0)])
@@ -207,6 +213,26 @@ def test_waits_saturate_at_the_mean_and_at_the_median(waits, saturated):
     wait = np.array(waits) * S
     found = summarize_saturation(describe(wait), describe(wait + S), 2000.0, None)
     assert found["saturated"] is saturated
+
+
+@pytest.mark.parametrize(
+    ("stored", "dtype", "is_read"),
+    [
+        (np.zeros(2, np.int32), "int64", True),
+        (np.zeros(2, np.int64), "int64", True),
+        (np.zeros(2), "int64", False),
+        (np.zeros(2, np.int16), "float64", False),
+        (NO_WORDS, "str", True),
+        (NO_WORDS, "int64", False),
+        (np.zeros(2, np.int64), "str", False),
+    ],
+)
+def test_a_stored_column_has_the_kind_of_its_schema(stored, dtype, is_read):
+    """Whole numbers of another width are read; what is not asked for is never looked at."""
+    with nullcontext() if is_read else pytest.raises(InputOutputError, match="column a has another type"):
+        check_columns({"a": stored, "b": NO_WORDS}, {"a": Column(dtype, "")}, Path("x"))
+    with pytest.raises(InputOutputError, match="lacks a column; got no c"):
+        check_columns({"a": stored}, {"c": Column(dtype, "")}, Path("x"))
 
 
 # --- sizing ------------------------------------------------------------------------------------------------

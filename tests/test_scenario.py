@@ -15,10 +15,12 @@ from kvcache_sim.model.kv_capacity import EngineMemory, kv_capacity
 from kvcache_sim.model.model_file import load_model
 from kvcache_sim.scenario.key_list import key_lines
 from kvcache_sim.scenario.load import load_scenario, scenario_from_text
+from kvcache_sim.scenario.policy_names import eviction_plugins_of, with_absolute_plugins
 from kvcache_sim.scenario.presets import starter_text
 from kvcache_sim.scenario.resolved import config_hash, to_yaml
 from kvcache_sim.scenario.schema import ScenarioModel
 from kvcache_sim.scenario.section import keys, parts, section_in
+from kvcache_sim.scenario.yaml_tree import Tree
 
 
 def load(text: str = "", *overrides: str):
@@ -195,6 +197,45 @@ def test_channels_are_shared_as_named_and_unknown_policies_are_refused():
     assert fair.settings.channels["c-0"].sharing == "fair"
     with pytest.raises(UsageError, match=r"unknown policy; got 'lruu'; .* did you mean lru\?"):
         load("cache: {policy: lruu}")
+
+
+@pytest.mark.parametrize(
+    "path",
+    ["cache", "tiers.cpu", "cluster.pool", "machines[1].tiers.cpu", "machines[1].tiers.disk"],
+)
+def test_eviction_policies_are_known_wherever_they_are_named(path):
+    """An unknown one is refused, and the file of a plug-in starts from the scenario."""
+    text = """
+cluster: {machines: 2, pool: {capacity: 1GiB}}
+machines: [{}, {tiers: {cpu: {capacity: 1GiB}, disk: {capacity: 1GiB}}}]
+tiers: {cpu: {capacity: 1GiB}}
+"""
+    with pytest.raises(UsageError, match="unknown policy; got 'lruu'") as refused:
+        load(text, f"{path}.policy=lruu")
+    assert refused.value.where == f"--set {path}.policy"
+    tree = Tree({"machines": [{}, {}]})
+    section = tree.values if not path.startswith("machines") else tree.values["machines"][1]
+    for step in path.removeprefix("machines[1].").split("."):
+        section = section.setdefault(step, {})
+    section["policy"] = "own.py:Mine"
+    with_absolute_plugins(tree, Path("/d"))
+    assert section == {"policy": "/d/own.py:Mine"}
+    keys = ("machines", 1, *path.split(".")[1:]) if "[1]" in path else tuple(path.split("."))
+    assert eviction_plugins_of(tree) == [((*keys, "policy"), "/d/own.py:Mine")]
+
+
+@pytest.mark.parametrize(
+    ("fleet", "is_slow"),
+    [
+        ("plan: [{at: 1s, do: slow, channel: c, share: 0.5}]", True),
+        ("faults: [{do: slow, channel: c, share: 0.5, mtbf: 1s}], faults_until: 1000s", True),
+        ("faults: [{do: lose-tier, tier: cpu, mtbf: 1s}], faults_until: 9s", False),
+    ],
+)
+def test_channels_are_slow_as_planned_and_by_faults(fleet, is_slow):
+    text = f"tiers: {{cpu: {{capacity: 1GiB}}}}\nchannels: {{c: {{bandwidth: 1GB/s, edges: [cpu->gpu]}}}}\nfleet: {{{fleet}}}"
+    channels = load(text).settings.channels
+    assert [bool(channels[name].slowdowns) for name in ("c-0", "gpu-to-cpu-0")] == [is_slow, False]
 
 
 def test_reads_between_machines_share_the_channels_that_the_scenario_names():

@@ -21,7 +21,7 @@ from kvcache_sim.live.shadow import capture as shadow_capture
 from kvcache_sim.live.shadow import feed as shadow_feed
 from kvcache_sim.live.shadow import watch as shadow_watch
 from kvcache_sim.metrics import event_log, glossary
-from kvcache_sim.metrics.cache_groups import junctions_of
+from kvcache_sim.metrics.cache_groups import JUNCTION_COLUMNS, junction_rows, junctions_of
 from kvcache_sim.model.calibration import family
 from kvcache_sim.model.model_file import load_model, model_names, model_text, parse_model
 from kvcache_sim.model.parametric import ParametricStepTime
@@ -240,6 +240,10 @@ def test_a_junction_counts_on_the_machine_that_served_its_request(rows, junction
     found = [own.tolist() for own in junctions_of(requests, named)]
     assert found == [[tokens for tokens, _ in expected], [bool(is_state) for _, is_state in expected]]
     assert not any(map(np.any, junctions_of(requests, None)))
+    stores = {machine: SimpleNamespace(junctions=lambda machine=machine: [(key[0], *own) for key, own in junctions.items() if key[1] == machine]) for machine in (1, 0)}  # fmt: skip
+    written = junction_rows(stores)
+    assert list(zip(*(own.tolist() for own in written.values()), strict=True)) == sorted(columns)
+    assert {name: own.dtype for name, own in written.items()} == {name: column.dtype for name, column in JUNCTION_COLUMNS.items()}  # fmt: skip
 
 
 @pytest.mark.parametrize(

@@ -21,6 +21,7 @@ from kvcache_sim.report.best_cell import (
     number_table,
     ranked_table,
 )
+from kvcache_sim.report.parallel import parallel_picture
 from kvcache_sim.report.ranking import Against, Ranked, Ranking, against, merge_seeds, rank_all, rank_cells
 from kvcache_sim.report.ranking_text import verdict
 from kvcache_sim.workload.toolbox.write import mooncake_lines
@@ -392,3 +393,26 @@ def test_the_table_of_a_ranking_has_the_best_its_distance_and_its_figures():
     assert best_row(rows, "x.y") is rows[0]
     with pytest.raises(UsageError, match="no cell has this figure"):
         best_row(rows, "slo.attainment")
+
+
+@pytest.mark.parametrize(
+    ("goals", "marked"), [((), [0, 2]), ((Objective(P99, True), Objective("x.y", False)), [0, 3])]
+)
+def test_cells_in_parallel_coordinates_run_from_the_least_to_the_greatest(goals, marked):
+    """Text is in the order of the sweep, one value has one end, and a figure that is missing has no point."""
+    values = [(1, "x", 10.0, 5.0), (3, "y", 30.0, None), (2, "x", 10.0, 4.0), (9, "z", 20.0, 6.0)]
+    rows = tuple({"cell": n, "set.a": a, "set.b": b, "set.c": 7, P99: t, "x.y": y} for n, (a, b, t, y) in enumerate(values))  # fmt: skip
+    order = tuple(Ranked(rows[n], rank, None) for n, rank in ((0, 1), (2, 1), (3, 3), (1, 4)))
+    picture = parallel_picture(Ranking(rows, Objective(P99, True), order, 1), goals, "s")
+    found: dict[str, list[tuple[object, ...]]] = {}
+    for one in picture.data:
+        found.setdefault(str(one["axis"]), []).append((one["cell"], one["position"], one["value"], one["least"], one["most"]))  # fmt: skip
+        assert one["group"] == (("on the front" if goals else "best") if int(str(one["cell"])) in marked else "other")  # fmt: skip
+    assert found.pop("a") == [("0", 0.0, "1", "1", "9"), ("1", 0.25, "3", "", ""), ("2", 0.125, "2", "", ""), ("3", 1.0, "9", "", "")]  # fmt: skip
+    assert found.pop("b") == [("0", 0.0, "x", "x", "z"), ("1", 0.5, "y", "", ""), ("2", 0.0, "x", "", ""), ("3", 1.0, "z", "", "")]  # fmt: skip
+    assert found.pop("c") == [("0", 0.0, "7", "7", ""), *((str(n), 0.0, "7", "", "") for n in (1, 2, 3))]
+    assert found.pop("TTFT p99 [ms]") == [("0", 0.0, "10 ms", "10 ms", "30 ms"), ("1", 1.0, "30 ms", "", ""), ("2", 0.0, "10 ms", "", ""), ("3", 0.5, "20 ms", "", "")]  # fmt: skip
+    assert found == ({"x.y": [("0", 0.5, "5", "4", "6"), ("2", 0.0, "4", "", ""), ("3", 1.0, "6", "", "")]} if goals else {})  # fmt: skip
+    lines, least, most = picture.chart.to_dict()["layer"]
+    assert lines["encoding"]["x"]["sort"] == list(dict.fromkeys(one["axis"] for one in picture.data))
+    assert [least["encoding"]["y"]["datum"], most["encoding"]["y"]["datum"]] == [0, 1]
