@@ -61,6 +61,8 @@ def test_a_replay_equals_the_rules(drawn, chunks, policy, window, step_chunks, d
     assert got["first_20_hits"] == [4 * found for found in want.pop("hits")[:20]]
     assert got.get("disk_hit_chunks", 0) == sum(want.pop("from_disk"))
     assert {name: got[name] for name in want} == want
+    echoed = ("cpu_chunks", "chunk_tokens", "step_tokens", "disk_chunks")
+    assert [got.get(name, 0) for name in echoed] == [chunks, 4, 4 * step_chunks, disk]
     assert got["misses"]["missed_tokens"] == got["queried_tokens"] - got["hit_tokens"]
 
 

@@ -28,7 +28,9 @@ from kvcache_sim.scenario.execute import execute
 from kvcache_sim.scenario.load import scenario_from_text
 from kvcache_sim.scenario.requests import read_requests
 from kvcache_sim.simulation import RunOptions
+from kvcache_sim.simulation.measured import channel_use, counters, tier_uses
 from kvcache_sim.simulation.spec_demand import Demand
+from kvcache_sim.tiers import TIERS
 from small_traces import trace_of
 
 
@@ -103,6 +105,71 @@ def test_what_is_measured_is_decided_request_by_request(arrivals, warmup, cooldo
 def test_the_use_of_a_tier_in_a_part_is_the_difference():
     first, last, whole = (TierUse("cpu", 9, n, 2 * n, 3 * n, 4 * n, True) for n in (10, 25, 40))
     assert later_tier_use(last, first, whole) == TierUse("cpu", 9, 15, 30, 45, 100, True, whole)
+
+
+@pytest.mark.parametrize(("by_layer", "wait_ns", "busy_ns"), [(True, 9, 30), (False, 9, 21), (False, 31, 0)])
+def test_the_use_of_a_channel_until_now(by_layer, wait_ns, busy_ns):
+    """Jobs in a queue are busy time once queued: what a job of now would wait for is not sent yet."""
+    link = SimpleNamespace(
+        settings=SimpleNamespace(bandwidth_bytes_per_s=7), sent_bytes=50, jobs=4, busy_ns=30, queued_ns=11,
+        demand=SimpleNamespace(hiding=[1, 2], offered=[3]), by_layer=by_layer,
+        wait_ns=lambda now_ns: wait_ns if now_ns == 40 else None,
+    )  # fmt: skip
+    use = channel_use("link", link, 40)
+    assert (use.name, use.bandwidth_bytes_per_s, use.sent_bytes, use.jobs) == ("link", 7, 50, 4)
+    assert (use.busy_ns, use.queued_ns, [*use.needed], [*use.offered]) == (busy_ns, 11, [1, 2], [3])
+
+
+def a_machine(machine, evicted, *, speculates=False, prefetched=None):
+    """A machine of as many tiers as it has rows of evicted, overflowed and orphaned blocks."""
+    losses = [
+        SimpleNamespace(evicted_blocks=e, overflowed_blocks=o, orphaned_blocks=n) for e, o, n in evicted
+    ]
+    store = SimpleNamespace(eviction_counts=losses.__getitem__, merged_blocks=10 * machine + 1)
+    return SimpleNamespace(
+        machine=machine, tiers=len(evicted), store=store, steps=20 + machine, prefetched_blocks=prefetched,
+        accepted=lambda: (5 + machine, 7 + machine, [3, machine]), duplicates=lambda level: 60 + level,
+        settings=SimpleNamespace(speculation=1 if speculates else None),
+        moved=SimpleNamespace(edge_bytes={"gpu->cpu": 4, f"{machine}": 8}, written_bytes=[1, 2, 3], read_bytes=[4, 5, 6]),
+    )  # fmt: skip
+
+
+def test_counters_are_sums_over_the_machines():
+    machines = [
+        a_machine(0, [(1, 2, 4), (8, 16, 32)], prefetched=2),
+        a_machine(1, [(100, 1, 1), (200, 0, 0), (300, 0, 0)], speculates=True, prefetched=3),
+        a_machine(2, [(5, 0, 0)], speculates=True),
+    ]
+    index = SimpleNamespace(false_hit_blocks=6, missed_hit_blocks=9)
+    link = SimpleNamespace(sent_bytes=51, busy_ns=52, queued_ns=53)
+    found = counters(machines, machines[:2], index, {"link": link})
+    assert {name: found[f"evictions.{name}"] for name in TIERS[:3]} == dict(zip(TIERS, (106, 208, 300)))
+    assert sum(found[f"evictions.{name}"] for name in TIERS) == 106 + 208 + 300
+    assert {name: count for name, count in found.items() if not name.startswith("evictions.")} == {
+        "dropped_blocks": 56, "machines": 3, "machine.2.routed": 0, "merged_blocks": 33, "steps": 63,
+        "router.false_hit_blocks": 6, "router.missed_hit_blocks": 9, "prefetched_blocks": 5,
+        "speculation.steps": 13, "speculation.drafted": 17, "speculation.accepted.0": 6, "speculation.accepted.1": 3,
+        "edge.gpu->cpu.bytes": 12, "edge.0.bytes": 8, "edge.1.bytes": 8, "edge.2.bytes": 8,
+        "channel.link.bytes": 51, "channel.link.busy_ns": 52, "channel.link.queued_ns": 53,
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize("fetch", ["never", "on_demand"])
+def test_the_use_of_each_tier_of_a_machine(fetch):
+    """Only lower tiers have copies of blocks above them; a tier without a limit has no capacity."""
+    form = SimpleNamespace(bytes_of=lambda block: 2 * block)
+    tiers = [SimpleNamespace(name=f"t{n}", capacity_blocks=n or None, form=form) for n in range(3)]
+    settings = SimpleNamespace(
+        cache_of=lambda machine: SimpleNamespace(block_bytes=10 + machine),
+        machines=[None, SimpleNamespace(tiers=tiers)],
+        movement=SimpleNamespace(fetch=fetch),
+    )
+    loads = fetch != "never"
+    assert tier_uses(settings, a_machine(1, [(7, 1, 1), (8, 1, 1), (9, 1, 1)])) == [
+        TierUse("t0", None, 1, 4, 7, 0, loads),
+        TierUse("t1", 22, 2, 5, 8, 61, loads),
+        TierUse("t2", 44, 3, 6, 9, 62, loads),
+    ]
 
 
 @examples(60)

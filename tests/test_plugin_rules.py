@@ -177,15 +177,16 @@ def test_a_policy_of_vllm_stores_blocks_that_are_readable_once_touched(context):
 
 def test_hooks_of_libcachesim_get_victims_back_that_are_pinned():
     """A queue of objects: the eviction hook takes the first, the miss hook adds at the end."""
-    asked = []
+    asked, inits = [], []
     hooks = {
-        "init": lambda parameters: [parameters.cache_size],
+        "init": lambda parameters: inits.append(vars(parameters)) or [parameters.cache_size],
         "miss": lambda data, request: data.append(request.obj_id),
         "hit": lambda data, request: data.append(-request.obj_id),
         "eviction": lambda data, request: asked.append((request.obj_id, request.clock_time)) or data.pop(1),
     }
     own = LibCacheSimHooks(hooks, TierView("gpu", 9, 16))
     assert own.data == [9]
+    assert inits == [{"cache_size": 9, "default_ttl": 0, "hashpower": 0, "consider_obj_metadata": False}]
     for block in (3, 4, 5, 6):
         own.on_insert(a_block(block).view, 1)
     own.begin((12, 13), 2)
