@@ -19,6 +19,7 @@ import zmq
 from examples import examples
 from hypothesis import given
 from hypothesis import strategies as st
+from kvcache_sim.errors import UsageError
 from kvcache_sim.live.clock import WallClock
 from kvcache_sim.live.events.announcer import Announcer, EventSettings
 from kvcache_sim.live.events.hashes import BlockHashes, as_integer, cbor
@@ -261,6 +262,31 @@ def of_dynamo(event: dict[str, Any], core: Any) -> Any:
         for block, tokens in zip(event["block_hashes"], local, strict=True)
     ]
     return {"stored": {"parent_hash": event["parent_block_hash"], "blocks": blocks}}
+
+
+@pytest.mark.parametrize(
+    ("endpoint", "machine", "found"),
+    [
+        ("tcp://*:5557", 0, "tcp://*:5557"),
+        ("tcp://*:5557", 3, "tcp://*:5560"),
+        ("tcp://[::1]:5557", 1, "tcp://[::1]:5558"),
+        ("tcp://*:0", 3, "tcp://*:0"),  # any free port
+        ("tcp://*:65534", 1, "tcp://*:65535"),
+        ("tcp://*:65534", 2, None),
+        ("tcp://*:*", 2, "tcp://*:*_dp2"),
+        ("ipc:///tmp/a:7", 0, "ipc:///tmp/a:7"),
+        ("ipc:///tmp/a:7", 2, "ipc:///tmp/a:7_dp2"),
+    ],
+)
+def test_each_machine_has_an_endpoint_of_its_own(endpoint, machine, found):
+    """The next port for each machine; sockets that have none are numbered."""
+    for replay in ("", endpoint):
+        own = Endpoint(endpoint, replay, "kv", 7, 9)
+        if found is None:
+            with pytest.raises(UsageError, match=f"no such port.*{65_535}"):
+                own.of_machine(machine)
+            continue
+        assert own.of_machine(machine) == Endpoint(found, replay and found, "kv", 7, 9)
 
 
 def test_a_subscriber_gets_three_frames_and_a_replay_what_it_missed():

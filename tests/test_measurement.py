@@ -28,6 +28,7 @@ from kvcache_sim.scenario.execute import execute
 from kvcache_sim.scenario.load import scenario_from_text
 from kvcache_sim.scenario.requests import read_requests
 from kvcache_sim.simulation import RunOptions
+from kvcache_sim.simulation.marks import busy_shares, used_shares
 from kvcache_sim.simulation.measured import channel_use, counters, tier_uses
 from kvcache_sim.simulation.spec_demand import Demand
 from kvcache_sim.tiers import TIERS
@@ -143,8 +144,7 @@ def test_counters_are_sums_over_the_machines():
     index = SimpleNamespace(false_hit_blocks=6, missed_hit_blocks=9)
     link = SimpleNamespace(sent_bytes=51, busy_ns=52, queued_ns=53)
     found = counters(machines, machines[:2], index, {"link": link})
-    assert {name: found[f"evictions.{name}"] for name in TIERS[:3]} == dict(zip(TIERS, (106, 208, 300)))
-    assert sum(found[f"evictions.{name}"] for name in TIERS) == 106 + 208 + 300
+    assert [found[f"evictions.{name}"] for name in TIERS] == [106, 208, 300, *[0] * (len(TIERS) - 3)]
     assert {name: count for name, count in found.items() if not name.startswith("evictions.")} == {
         "dropped_blocks": 56, "machines": 3, "machine.2.routed": 0, "merged_blocks": 33, "steps": 63,
         "router.false_hit_blocks": 6, "router.missed_hit_blocks": 9, "prefetched_blocks": 5,
@@ -152,6 +152,26 @@ def test_counters_are_sums_over_the_machines():
         "edge.gpu->cpu.bytes": 12, "edge.0.bytes": 8, "edge.1.bytes": 8, "edge.2.bytes": 8,
         "channel.link.bytes": 51, "channel.link.busy_ns": 52, "channel.link.queued_ns": 53,
     }  # fmt: skip
+
+
+def test_shares_of_tiers_and_channels_for_a_progress_bar():
+    """Over the machines that have a tier; a tier without a limit and one of no machine are left out."""
+    endless = 1 << 60
+
+    def machine(*tiers):
+        held = [SimpleNamespace(capacity_blocks=capacity, free_blocks=free) for capacity, free in tiers]
+        return SimpleNamespace(tiers=len(tiers), store=SimpleNamespace(occupancy=held.__getitem__))
+
+    fleet = [
+        machine((10, 4), (20, 20), (endless, endless)),
+        machine((30, 8), (endless - 21, 1)),
+        machine((8, 0)),
+    ]
+    assert used_shares(fleet) == {TIERS[0]: 1 - 12 / 48, TIERS[1]: 1 - 21 / (endless - 1)}
+    assert used_shares([]) == {}
+    links = {name: SimpleNamespace(busy_ns=busy) for name, busy in (("a", 5), ("b", 40), ("c", 0))}
+    assert busy_shares(links, 20) == {"a": 0.25, "b": 1.0, "c": 0.0}
+    assert busy_shares(links, 0) == {"a": 1.0, "b": 1.0, "c": 0.0}
 
 
 @pytest.mark.parametrize("fetch", ["never", "on_demand"])

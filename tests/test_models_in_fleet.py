@@ -1,9 +1,12 @@
 """Several models and adapters in one fleet: routing by model, keys by adapter."""
 
 from functools import partial
+from types import SimpleNamespace
 
 import pytest
+from kvcache_sim.engine import NO_MACHINE
 from kvcache_sim.errors import KvsimError
+from kvcache_sim.serving.models.by_model import ByModel
 from kvcache_sim.serving.models.settings import ModelsSettings, ServedModel
 from support.lookahead import by_the_clock
 from support.model_fleets import columns, random_rows, run
@@ -37,6 +40,27 @@ def test_models_on_machines_of_their_own_are_as_two_fleets(tmp_path, policy):
         assert found["requests"] == len(own)
         assert found["token_hit_rate"] == alone.summary["tokens"]["cached"] / alone.summary["tokens"]["input"]
         assert found["ttft_avg"] == pytest.approx(alone.summary["latency"]["ttft"]["avg"])
+
+
+def test_a_request_goes_where_the_router_of_its_model_says():
+    """Machines 4, 7 and 9 serve, the last of the other model; machine 2 and its model do not."""
+    made = []
+
+    class Last:
+        def __init__(self, members):
+            made.append([one.machine for one in members])
+            self.members = members
+
+        def choose(self, sequence):
+            return len(self.members) - 1 - sequence.turn
+
+    members = [SimpleNamespace(machine=machine) for machine in (4, 9, 7)]
+    of_machine = [None, None, 5, None, 3, None, None, 3, None, 1]
+    router = ByModel(members, [3, 1, 5, 3], of_machine, Last)
+    assert made == [[4, 7], [9]]
+    asked = [(0, 0), (0, 1), (1, 0), (2, 0), (3, 0)]
+    found = [router.choose(SimpleNamespace(request=request, turn=turn)) for request, turn in asked]
+    assert found == [2, 0, 1, NO_MACHINE, 2]
 
 
 def test_a_model_has_its_own_step_times_and_size_of_kv(tmp_path):

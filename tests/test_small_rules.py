@@ -408,6 +408,37 @@ def test_pages_worth_a_prefetch_are_rounded_up(monkeypatch, threshold, tiers, st
     assert found == ("keys", ("lru", "write_through"), 100, (5, 7), ([3], [4]), storage)
 
 
+@pytest.mark.parametrize("blocks", [(5, 7), (5, 7, 30), (5, 7, None)])
+@pytest.mark.parametrize("engine", ["vllm-offload", "lmcache", "lmcache-server"])
+def test_a_store_below_an_engine_gets_its_blocks_and_its_own_policy(monkeypatch, engine, blocks):
+    """A tier below without a limit is none: a scenario refuses it."""
+    offload, lmcache = (lambda *asked: ("offload", *asked)), (lambda *asked: ("lmcache", *asked))
+    own = SimpleNamespace(with_offload=offload, with_lmcache=lmcache)
+    monkeypatch.setattr(lower_engines._core, "TieredPoolStore", own)
+    cache = SimpleNamespace(block_size_tokens=16, lower_chunk_blocks=4, lower_semantics=engine, policy="no")
+    trace = SimpleNamespace(input_tokens=np.array([3, 9]), kv_tokens=np.array([4, 11]))
+    make = lower_engines.lower_engine_maker(engine, cache, trace, "keys")
+    tiers = [SimpleNamespace(capacity_blocks=n, policy=f"p{at}") for at, n in enumerate(blocks)]
+    if engine == "vllm-offload":
+        assert make(tiers) == ("offload", "keys", 5, 7, 4, "p1", ([3, 9], 16))
+        return
+    disk = (*blocks, None)[2] or 0
+    assert make(tiers) == ("lmcache", "keys", 5, (7, disk), 4, f"{engine}:p1", ([3, 9], 16))
+
+
+@pytest.mark.parametrize(("rules", "writes"), [("tree", "back"), ("vllm", "engine")])
+def test_cache_groups_with_a_tier_write_as_their_engine_or_as_the_setting_says(monkeypatch, rules, writes):
+    monkeypatch.setattr(lower_engines, "native_groups", lambda *asked, **more: (*asked, more))
+    monkeypatch.setattr(lower_engines._core, "GroupStore", SimpleNamespace(with_tier=lambda *asked: asked))
+    groups = SimpleNamespace(layout="layout", rules=rules, limits="limits")
+    cache = SimpleNamespace(lower_write="back", lower_chunk_blocks=4)
+    trace = SimpleNamespace(input_tokens=np.array([3, 9]))
+    make = lower_engines.groups_with_tier_maker(groups, cache, trace)
+    found = make([SimpleNamespace(capacity_blocks=n, policy=f"p{n}") for n in (5, 7)])
+    keys = ("layout", trace, {"answers_shared": True})
+    assert found == (keys, "limits", 5, rules, (7, 4, "p7", writes), [3, 9])
+
+
 @pytest.mark.parametrize(
     ("times_ns", "found"),
     [([], 5), ([3], 3), ([3, 7, 2], 7), ([7, 3], 7), ([1, None, 9], None), ([None], None), ([0, 0], 0)],

@@ -1,12 +1,14 @@
 """Properties of every step-time model, and of how a model is named."""
 
 import math
-from dataclasses import replace
+from dataclasses import fields, replace
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from kvcache_sim import _core
 from kvcache_sim.errors import StoreError, UsageError
 from kvcache_sim.model.adjusted import ScaledStepTime
 from kvcache_sim.model.model_file import load_model
@@ -221,6 +223,29 @@ def test_a_chunks_past_and_the_decodes_in_its_step_in_closed_form():
     assert native is not None
     with pytest.raises(StoreError, match="a base of another length"):
         step_table(replace(table, past_base_ns=past[:2]))
+
+
+def test_every_integer_of_a_table_reaches_the_core(monkeypatch):
+    """Each field has a value of its own: none may be read for another."""
+    monkeypatch.setattr(_core, "StepTable", lambda *given: given)
+    numbers = {field.name: n for n, field in enumerate(fields(StepTimeTable)) if field.type == "int"}
+    base, decode, past, longest = (np.array([n, n + 1]) for n in (100, 200, 300, 400))
+    table = StepTimeTable(base, decode, **numbers, past_base_ns=past, longest_fs=longest)
+    n = SimpleNamespace(**numbers)
+    bases, coefficients, least, found, unsplit, grids, launch = step_table(table)
+    assert bases == (base, past, decode) and found is longest and grids == Residuals().in_order()  # noqa: PT018
+    assert coefficients == [
+        n.pair_half_fs, n.kv_decode_fs, n.kv_mixed_fs, n.sequence_fs, n.past_fs, n.spread_decode_fs,
+        n.spread_mixed_fs, n.scan_fs, n.idle_fs, n.alongside_fs,
+    ]  # fmt: skip
+    assert (least, unsplit) == (
+        (n.least_kv_tokens, n.least_query_tokens),
+        [n.unsplit_sequences, n.unsplit_fs, n.unsplit_hidden_fs],
+    )
+    assert launch == [
+        n.launch_ns, n.captured_tokens, n.pieces_launch_ns, n.graph_launch_ns, n.launch_sequence_ns,
+        n.tail_ns, n.tail_sequence_ns,
+    ]  # fmt: skip
 
 
 GRID = ResidualGrid((2, 4, 8), (0, 3), ((-9, 0), (3, 6), (30, 33)))

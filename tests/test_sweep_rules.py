@@ -241,6 +241,31 @@ def test_a_drawn_value_stays_within_its_bounds_and_is_whole_if_both_are():
 # --- texts and tables --------------------------------------------------------------------------------------
 
 
+@pytest.mark.parametrize(
+    ("seconds", "shard", "found"),
+    [
+        ({}, (1, 1), (5, 4, 0, 150 * 60e-6, False)),
+        ({"a": 5.0}, (1, 1), (5, 4, 1, 140 * 0.5, True)),
+        ({"a": 5.0, "b": 2.0}, (1, 1), (5, 4, 2, 120 * 0.3, True)),  # the median of both
+        ({"a": 5.0, "d": 9.0}, (1, 1), (5, 4, 2, 140 * 0.5, True)),  # a cell without work has no rate
+        ({"a": None}, (1, 1), (5, 4, 0, 150 * 60e-6, False)),  # a failed cell runs again
+        ({"b": 2.0}, (2, 2), (2, 2, 1, 0.0, True)),
+    ],
+)
+def test_the_rest_of_a_sweep_takes_as_long_as_its_cells_did(seconds, shard, found):
+    """Cells a to d of 10, 20, 120 and 0 units; a row that comes to cell a again is not run twice."""
+    cells = (*cells_of(10.0, 20.0, 120.0, 0.0), Cell(4, "a", {}, 0, 10.0))
+    records = {
+        name: CellRecord(name, "failed" if s is None else "ok", elapsed_s=s or 1.0)
+        for name, s in seconds.items()
+    }
+    own = plan.estimate(Plan("p", Study("m:f", ""), cells, shard), records)
+    assert (own.rows, own.distinct, own.finished, own.is_measured) == (*found[:3], found[4])
+    assert own.cpu_s == pytest.approx(found[3])
+    left = own.distinct - own.finished
+    assert [own.wall_s(jobs) for jobs in (1, 2, 9)] == [own.cpu_s / max(1, min(n, left)) for n in (1, 2, 9)]
+
+
 def test_commas_within_brackets_belong_to_a_value():
     assert study._parts("a,{b: 1, c: [2, 3]},[d,e],f") == ["a", "{b: 1, c: [2, 3]}", "[d,e]", "f"]
 
