@@ -1,13 +1,14 @@
 """The Python interface by hand: how settings are laid over one another, what is a trace, where cells run."""
 
 from contextlib import contextmanager, nullcontext
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 
 import kvcache_sim as kv
 import numpy as np
 import pytest
-from kvcache_sim.api import simulate, sizing, sweeping
+from kvcache_sim.api import replays, simulate, sizing, sweeping
 from kvcache_sim.api.html import html_list, html_table
 from kvcache_sim.api.settings import lay_over, plain
 from kvcache_sim.errors import UsageError
@@ -16,6 +17,7 @@ from kvcache_sim.report.picture import NothingToDraw, Picture, Table
 from kvcache_sim.scenario.yaml_tree import Tree
 from kvcache_sim.sizing.question import Answer, Question
 from kvcache_sim.sweeps.cell import CellRecord
+from kvcache_sim.sweeps.study import read_sweep_file
 
 
 @pytest.mark.parametrize(
@@ -151,6 +153,15 @@ def test_a_capacity_is_asked_for_what_its_settings_say(monkeypatch, directory, j
     assert (found.rows, found.attain, found._answer().need_per_s) == ([{"cell": 3}], 0.9, 7.0)
 
 
+def test_a_study_runs_each_row_of_one_scenario_once(tmp_path):
+    """Its first seed and its limits are those of a study file that states none."""
+    scenario = SimpleNamespace(directory=tmp_path, written={"seed": 3})
+    (tmp_path / "sweep").write_text("scenario: {seed: 3}\ngrid: {cache.policy: [lru, fifo]}\n")
+    found = read_sweep_file(tmp_path / "sweep")
+    space = sweeping.Space(grid={"cache.policy": ["lru", "fifo"]}, points=[])
+    assert sweeping.study_of(scenario, space) == replace(found, repeats=1)
+
+
 def test_a_capacity_is_drawn_where_a_candidate_holds_a_rate(monkeypatch):
     steps = []
     monkeypatch.setattr(sizing, "require_plotting", lambda: steps.append("library"))
@@ -240,3 +251,34 @@ def test_a_capacity_is_the_highest_rate_that_a_candidate_holds():
     rows = [{"capacity.rate_per_s": rate} for rate in (2.0, 5.0, None, 3.0)]
     assert sizing.Capacity(rows, 0.9).rate_per_s == 5.0
     assert sizing.Capacity(rows[2:3], 0.9).rate_per_s is None
+
+
+@pytest.mark.parametrize("kinds", [("groups",), ("groups", "full_attention")])
+def test_a_curve_of_groups_has_a_row_for_each_of_its_kinds(kinds):
+    points = [
+        {"capacity_blocks": n, "capacity_bytes": 9 * n} | {kind: {"hit_rate": n / 8} for kind in kinds}
+        for n in (2, 4)
+    ]
+    curve = replays.GroupCurve({"points": points, "model": "m"})
+    assert curve.to_arrow().to_pylist() == [
+        {"kind": kind, "capacity_blocks": n, "capacity_bytes": 9 * n, "hit_rate": n / 8}
+        for n in (2, 4) for kind in kinds
+    ]  # fmt: skip
+    assert repr(curve) == f"<GroupCurve of 2 capacities: {', '.join(kinds)}>"
+    cells = curve._repr_html_().partition("<tbody>")[2]
+    assert [cell.partition("<")[0] for cell in cells.split('">')[1:]] == [
+        text for n in (2, 4) for text in (str(n), *[f"{100 * n / 8:.1f} %"] * len(kinds))
+    ]
+    with pytest.raises(UsageError, match="no knee; got m"):
+        _ = curve.knee
+    assert repr(replays.Curve({"points": []})) == "<Curve of 0 capacities: >"
+
+
+def test_a_replay_shows_its_figures_and_its_rows():
+    columns = {"request": np.array([0, 1]), "missed": [3, 4]}
+    replay = replays.CacheReplay("lru", {"hit_rate": 0.5, "hits": 4, "causes": {"cold": 2}}, columns)
+    assert replay.requests.to_pylist() == [{"request": 0, "missed": 3}, {"request": 1, "missed": 4}]
+    assert repr(replay) == "<CacheReplay lru: 50.0 % of tokens hit, 3 figures>"
+    assert replays.CacheReplay("lru", {"hits": 4}, None).requests is None
+    assert repr(replays.CacheReplay("lru", {"hits": 4}, None)) == "<CacheReplay lru, 1 figures>"
+    assert ("hits" in replay._repr_html_(), "causes" in replay._repr_html_()) == (True, False)

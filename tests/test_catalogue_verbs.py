@@ -10,6 +10,7 @@ from kvcache_sim.errors import UsageError
 from kvcache_sim.model.channels import load_channel
 from kvcache_sim.model.gpus import load_gpu
 from kvcache_sim.model.model_file import load_model, model_names
+from kvcache_sim.model.run_intervals import COMPOSED
 from kvcache_sim.model.step_times import load_step_time, measured_on
 from kvcache_sim.report.installation import check_installation
 from kvcache_sim.scenario.load import scenario_from_text
@@ -17,6 +18,26 @@ from shared_files import DATA
 
 VERBS = {"models": "llama-3-8b", "gpus": "h100", "step-times": "h100-llama-3-8b-tp1", "channels": "pcie5-x16"}
 CONFIG = DATA / "model_configurations" / "gpt-oss-120b.json"
+
+
+def test_step_times_are_listed_the_nearest_to_real_runs_first(monkeypatch, capsys):
+    """Sets composed of kernels come last, and a set without an error says why."""
+    errors = {"made-a": "3 %", "own-b": "", "made-c": "", "own-d": "4 %"}
+    monkeypatch.setattr("kvcache_sim.model.step_times.step_time_names", lambda: tuple(errors))
+    monkeypatch.setattr("kvcache_sim.report.step_time_sheet.held_out_error", errors.get)
+    monkeypatch.setattr(
+        "kvcache_sim.model.run_intervals.source_kind",
+        lambda name: SimpleNamespace(source=COMPOSED) if name.startswith("made") else None,
+    )
+    assert main.run(["step-times", "list"]) == 0
+    fitted, _, composed = capsys.readouterr().out.split("\n\n")
+    for text, own in ((fitted, ("own-b", "own-d")), (composed, ("made-a", "made-c"))):
+        rows = [line.split(None, 1) for line in text.splitlines() if line.split(None, 1)[0] in errors]
+        assert rows == [[name, errors[name] or "transferred: no rows of its own"] for name in own]
+    assert main.run(["step-times", "list", "--json"]) == 0
+    assert list(json.loads(capsys.readouterr().out)["step_times"].items()) == [
+        (name, errors[name]) for name in ("own-b", "own-d", "made-a", "made-c")
+    ]
 
 
 @pytest.mark.parametrize("verb", VERBS)

@@ -96,6 +96,9 @@ def test_another_figure_distinguishes_equal_cells():
     assert said[1].startswith(
         "TTFT mean distinguishes them: cell 1 has the lowest, 3 ms (requests ±1.1 %) (next is cell 0: 1.67 × ("
     )
+    for k in range(2):
+        less = [row | {MEAN: None} if n == k else row for n, row in enumerate(rows)]
+        assert not any("distinguishes" in line for line in verdict(rank_cells(less)))
 
 
 def test_without_batches_nothing_is_said_to_be_certain():

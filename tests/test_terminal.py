@@ -16,6 +16,7 @@ from fake_run import request_columns, write_run
 from hypothesis import given
 from hypothesis import strategies as st
 from kvcache_sim.cli import main, sweep_progress
+from kvcache_sim.cli.notices import remark, warn
 from kvcache_sim.cli.progress import _clock, _Paced, _short, state_line, time_line
 from kvcache_sim.cli.trace.tokens import counting
 from kvcache_sim.metrics.objectives import Objective
@@ -327,3 +328,18 @@ def test_a_line_of_a_sweep(monkeypatch, capsys):
         "", "4/8 cells, 0 failed, 2 cached, ETA 20 s, best cache.token_hit_rate 0.5\n", "",
         "6/8 cells, 1 failed, 2 cached, ETA 10 s, best cache.token_hit_rate 0.5, last error: cell 2: broken\n",
     ]  # fmt: skip
+
+
+@pytest.mark.parametrize(("live", "columns", "width"), [(True, 60, 60), (True, 20, 40), (False, 60, 80)])
+@pytest.mark.parametrize(("say", "head"), [(warn, "warning: "), (remark, "note: ")])
+def test_notices_fit_the_terminal(monkeypatch, capsys, live, columns, width, say, head):
+    """Without a terminal they have 80 columns, and 40 at least; later lines are indented."""
+    monkeypatch.setattr("sys.stderr.isatty", lambda: live)
+    monkeypatch.setattr("shutil.get_terminal_size", lambda: SimpleNamespace(columns=columns))
+    say(" ".join(["a-b"] * 60))
+    out, err = capsys.readouterr()
+    first, *others = err.splitlines()
+    assert (out, first[: len(head)]) == ("", head)
+    assert all(line.startswith("  a-b") for line in others)
+    assert all(width - 4 < len(line) <= width for line in (first, *others[:-1]))
+    assert " ".join(err[len(head) :].split()) == " ".join(["a-b"] * 60)
