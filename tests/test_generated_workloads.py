@@ -12,7 +12,7 @@ from examples import examples
 from hypothesis import given
 from hypothesis import strategies as st
 from kvcache_sim.errors import TraceError, UsageError
-from kvcache_sim.workload.generate import KINDS, build, settings_of, singles, write_jsonl
+from kvcache_sim.workload.generate import KINDS, arrivals, build, settings_of, singles, write_jsonl
 from kvcache_sim.workload.missing_ids import fill_missing_ids, with_history
 from kvcache_sim.workload.rows import select_rows
 from kvcache_sim.workload.sessions import predecessors
@@ -237,6 +237,26 @@ def test_arrivals_come_at_their_rate(arrivals, mean_ms):
     assert gaps.mean() / 1e6 == pytest.approx(mean_ms, rel=0.05)
     spread = {"constant": 0.0, "gamma": 2.0}.get(arrivals["process"], 1.0)
     assert gaps.std() / gaps.mean() == pytest.approx(spread, abs=0.1)
+
+
+@pytest.mark.parametrize("rates", [(10.0, 50.0), (50.0, 10.0), (0.5, 8.0), (4.0, 4.0)])
+def test_a_ramp_integrates_its_rate_and_stays_at_the_second(rates):
+    (a, b), seconds = rates, 8.0
+    t = np.array([0.0, 0.5, 3.0, 8.0, 8.5, 20.0])
+    on = np.minimum(t, seconds)
+    exposure = a * on + (b - a) * on * on / (2 * seconds) + b * (t - on)
+    found = arrivals.Ramp(a, b, 8 * 10**9).times_ns(exposure)
+    assert found == pytest.approx(t * 1e9, abs=2)
+
+
+def test_arrivals_at_the_rate_of_a_trace_start_again_at_its_end(monkeypatch):
+    """Bins of 2 s from the first arrival hold 3, 0, 1: time goes on evenly in each, over the one without any."""
+    read = SimpleNamespace(arrival_ns=np.array([5, 5, 6, 10]) * 10**9)
+    monkeypatch.setattr("kvcache_sim.workload.readers.read_trace", lambda path, settings: read)
+    process = arrivals.TraceRate("four arrivals", 2 * 10**9)
+    exposure = np.array([0.0, 1.0, 1.5, 2.9999999999, 3.5, 4.0, 5.0, 7.5, 8.0])
+    seconds = np.array([0, 2 / 3, 1, 2, 5, 6, 6 + 2 / 3, 11, 12])
+    assert process.times_ns(exposure) / 1e9 == pytest.approx(seconds, abs=1e-8)
 
 
 def test_a_ramp_reaches_its_second_rate():

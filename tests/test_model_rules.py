@@ -174,6 +174,16 @@ def test_an_engine_has_its_releases_batch(gpu, release, batch):
     assert bool(engine.source) == (release != "0.9.0")
 
 
+def test_what_a_gpu_has_is_as_reported_or_estimated():
+    gpu = replace(load_gpu("h100"), memory_bytes=1000, reported_memory_bytes=0, pcie_bytes_per_s=2, bf16_flops=3, fp8_flops=5)  # fmt: skip
+    assert (gpu.usable_bytes, replace(gpu, reported_memory_bytes=970).usable_bytes) == (985, 970)
+    links = [replace(gpu, nvlink_bytes_per_s=own).link_bytes_per_s for own in (0, 1)]
+    assert links == [2, 1]
+    assert {dtype: gpu.flops(dtype) for dtype in ("bf16", "mxfp4", "int4", "fp8", "mxfp8", "int8")} == {
+        "bf16": 3, "mxfp4": 3, "int4": 3, "fp8": 5, "mxfp8": 5, "int8": 5
+    }  # fmt: skip
+
+
 def test_the_memory_that_an_engine_leaves_for_kv_by_hand():
     one, gpu = model(), load_gpu("h100")
     expert = 3 * 3 * 16

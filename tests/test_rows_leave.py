@@ -20,6 +20,8 @@ from kvcache_sim.scenario.execute import execute, store
 from kvcache_sim.scenario.load import scenario_from_text
 from kvcache_sim.scenario.requests import read_requests
 from kvcache_sim.simulation import RunOptions
+from kvcache_sim.tiers import KV_SOURCES
+from support.request_rows import rows as request_rows_of
 
 WIDTH = len(REQUEST_COLUMNS)
 SCENARIO = """
@@ -70,6 +72,30 @@ def run(directory: Path, options: RunOptions, leaves: bool):
         execution = execute(scenario, requests, options, directory=index if leaves else None)
         store(execution, index, [])
     return execution, load_run(directory)
+
+
+def test_shares_of_hits_and_first_arrivals_are_of_the_rows_so_far():
+    """Of finished requests alone; a request that started again keeps its first arrival, and waited since."""
+    columns = request_rows_of(
+        4, arrival_ns=[10, 20, 30, 40], queue_ns=[1, 2, 3, 4], finish_ns=[0, 90, -1, 80], input_tokens=[3, 5, 100, 8],
+        **{f"cached_{source}_tokens": [at, 1, 50, 2] for at, source in enumerate(KV_SOURCES)},
+    )  # fmt: skip
+    packed = np.column_stack([column.astype(np.int64) for column in columns.values()])
+    left: list = []
+    seen: list = []
+    rows = RequestRows(left.append)
+    assert set(rows.hit_shares().values()) == {0.0}
+    rows.watch(lambda part: seen.extend(part["request"].tolist()))
+    rows.first_arrivals = {1: 7, 2: 4, 9: 0}
+    rows.add(packed[3].tobytes())
+    assert rows.hit_shares() == dict.fromkeys(KV_SOURCES, 2 / 8)
+    rows.add(packed[:3].tobytes())
+    assert rows.hit_shares() == {source: (at + 3) / 16 for at, source in enumerate(KV_SOURCES)}
+    rows.end()
+    assert (seen, rows.first_arrivals) == ([3, 0, 1, 2], {9: 0})
+    assert left[0]["arrival_ns"].tolist() == [10, 7, 4, 40]
+    assert left[0]["queue_ns"].tolist() == [1, 15, 3, 4]
+    assert left[0]["cached_gpu_tokens"].tolist() == columns["cached_gpu_tokens"].tolist()
 
 
 def test_a_run_whose_rows_leave_is_the_run_whose_rows_stay(tmp_path, monkeypatch):
