@@ -1,8 +1,9 @@
 """``kvsim calibrate``: a file of measurements becomes a model a scenario can name; a run meets a real log."""
 
 import json
+import math
 import tempfile
-from dataclasses import astuple
+from dataclasses import astuple, replace
 from itertools import product
 from pathlib import Path
 
@@ -19,6 +20,7 @@ from kvcache_sim.model.step_time import StepBatch
 from kvcache_sim.model.step_times import load_step_time, measured_on
 from kvcache_sim.report.fidelity import compare
 from kvcache_sim.report.fit_picture import fit_picture
+from kvcache_sim.report.request_log import read
 from kvcache_sim.report.request_log.formats import LoggedRequest
 from kvcache_sim.report.request_log.read import _log, logged_requests, read_request_log
 from support.timed_rows import TRUE, random_rows
@@ -419,3 +421,29 @@ def test_lengths_and_times_that_no_request_has_are_refused(tmp_path, row, said):
     log.write_text(f"request id,input,output,latency,TTFT\n{row}\n")
     with pytest.raises(TraceError, match=f"log.csv: request 1: {said}; expected a number from 0 on"):
         read_request_log(log)
+
+
+@pytest.mark.parametrize("has_ttft", [True, False])
+@pytest.mark.parametrize(
+    ("name", "field", "may_lack"),
+    [
+        ("latency", "e2e_s", False),
+        ("output tokens", "output_tokens", False),
+        ("TTFT", "ttft_s", None),
+        ("input tokens", "input_tokens", True),
+        ("cached tokens", "cached_tokens", True),
+    ],
+)
+def test_a_request_has_times_and_lengths_from_zero_on(name, field, may_lack, has_ttft):
+    """A log without the time to the first token has none for any; what a failed request says is not read."""
+    sound = LoggedRequest(0.5, 1.0, 3, input_tokens=4.0, cached_tokens=0.0)
+    for value in (0.0, 7.0):
+        read._refuse_impossible(replace(sound, **{field: value}), "w", has_ttft)
+    may_lack = may_lack if may_lack is not None else not has_ttft
+    for value in (-1.0, math.inf, *(() if may_lack else (math.nan,))):
+        wrong = replace(sound, **{field: value})
+        read._refuse_impossible(replace(wrong, failed=True), "w", has_ttft)
+        with pytest.raises(TraceError, match=f"^w: no {name}; got {value}"):
+            read._refuse_impossible(wrong, "w", has_ttft)
+    if may_lack:
+        read._refuse_impossible(replace(sound, **{field: math.nan}), "w", has_ttft)

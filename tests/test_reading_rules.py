@@ -3,6 +3,10 @@
 from types import SimpleNamespace
 
 import pytest
+from examples import examples
+from hypothesis import given
+from hypothesis import strategies as st
+from kvcache_sim._core import TraceProblem
 from kvcache_sim.cli import reading
 from kvcache_sim.cli.reading import (
     LEAST_BYTES,
@@ -13,6 +17,7 @@ from kvcache_sim.cli.reading import (
     sample_ids,
 )
 from kvcache_sim.errors import UsageError
+from kvcache_sim.workload.readers import json_stream
 from kvcache_sim.workload.readers.chained_text import TextRows, lengths_said
 from kvcache_sim.workload.readers.format import SIGNS, TraceFormat, first_row, header
 from kvcache_sim.workload.readers.settings import ReadSettings
@@ -160,3 +165,53 @@ def test_progress_is_shown_every_so_often(tmp_path, monkeypatch, capsys, live, e
     own.done()
     assert capsys.readouterr().err == (" " * 79 + "\r" if live else "")
     assert Reading("-")._line(3, 0, (0.0, 2.0)).strip() == "read 3 B, 0 M references, 0.0 M/s"
+
+
+class Pieces:
+    """A file whose reads end after so many bytes each, whatever is asked for."""
+
+    def __init__(self, data: bytes, sizes: list[int]) -> None:
+        self.data, self.sizes, self.asked = data, sizes, []
+
+    def read(self, want: int) -> bytes:
+        self.asked.append(want)
+        size = self.sizes[(len(self.asked) - 1) % len(self.sizes)]
+        piece, self.data = self.data[:size], self.data[size:]
+        return piece
+
+
+@examples(60)
+@given(st.lists(st.integers(1, 9), min_size=1, max_size=4), st.sampled_from(("", "[", "\ufeff[\n")))
+def test_elements_of_a_json_file_are_read_whole_however_it_is_cut(sizes, head):
+    """A number at the end of a piece may go on; each element has the line of its first sign."""
+    written = [123, "a\nä€", {"b": [1, 2]}, True, None, -67]
+    parts = ["123,\n", '"a\\nä€"\n', '\n{"b": [1,\n2]},', "true\t", "null\r\n", "-67"]
+    source = Pieces((head + "".join(parts)).encode(), sizes)
+    first = 1 + head.count("\n")
+    lines = [first, first + 1, first + 3, first + 4, first + 4, first + 5]
+    assert list(json_stream.objects(source)) == list(zip(lines, written, strict=True))
+    early = Pieces(b"1 2 " * 50, [8])
+    found = json_stream.objects(early)
+    assert [next(found) for _ in range(5)] == [(1, 1 + n % 2) for n in range(5)]
+    assert early.asked == [json_stream._CHUNK] * 2
+
+
+@pytest.mark.parametrize(
+    ("text", "problem"),
+    [
+        ('[1,\n2, {"a": 1', (2, "unterminated JSON (file may be truncated)")),
+        ('1\n "ab', (2, "unterminated JSON (file may be truncated)")),
+        ("1\n\n x 2", (3, "not JSON")),
+        ("[NaN]", (1, "not JSON")),
+        ('1 "' + "a" * 30, (1, "an element too long")),
+        ('[1] {"a":' + "[" * 100_000, (1, "JSON nested too deep")),
+        (b"1\n23\xff", (2, "not UTF-8")),
+    ],
+)
+def test_json_that_cannot_be_read_names_its_line(monkeypatch, text, problem):
+    monkeypatch.setattr(json_stream, "LONGEST_ELEMENT", 20 if "too long" in problem[1] else 1 << 20)
+    data = text if isinstance(text, bytes) else text.encode()
+    with pytest.raises(TraceProblem) as raised:
+        list(json_stream.objects(Pieces(data, [4] if len(data) < 99 else [1 << 20])))
+    assert raised.value.args[0] == problem[0]
+    assert problem[1] in raised.value.args
