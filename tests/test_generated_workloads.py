@@ -250,7 +250,7 @@ def test_a_ramp_integrates_its_rate_and_stays_at_the_second(rates):
 
 
 def test_arrivals_at_the_rate_of_a_trace_start_again_at_its_end(monkeypatch):
-    """Bins of 2 s from the first arrival hold 3, 0, 1: time goes on evenly in each, over the one without any."""
+    """Bins of 2 s from the first arrival hold 3, 0, 1: time passes evenly in each, and in the one without any."""
     read = SimpleNamespace(arrival_ns=np.array([5, 5, 6, 10]) * 10**9)
     monkeypatch.setattr("kvcache_sim.workload.readers.read_trace", lambda path, settings: read)
     process = arrivals.TraceRate("four arrivals", 2 * 10**9)

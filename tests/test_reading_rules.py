@@ -183,7 +183,7 @@ class Pieces:
 @examples(60)
 @given(st.lists(st.integers(1, 9), min_size=1, max_size=4), st.sampled_from(("", "[", "\ufeff[\n")))
 def test_elements_of_a_json_file_are_read_whole_however_it_is_cut(sizes, head):
-    """A number at the end of a piece may go on; each element has the line of its first sign."""
+    """A number may be cut at the end of a piece; each element has the line of its first sign."""
     written = [123, "a\nä€", {"b": [1, 2]}, True, None, -67]
     parts = ["123,\n", '"a\\nä€"\n', '\n{"b": [1,\n2]},', "true\t", "null\r\n", "-67"]
     source = Pieces((head + "".join(parts)).encode(), sizes)
