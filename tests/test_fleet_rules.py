@@ -117,14 +117,24 @@ def test_an_engine_with_a_request_that_waits_runs_or_loads_keeps_its_cache(count
     assert empty_caches(replica(Engine(0), counts=lambda: counts), None, 1) == 0  # it has no store to empty
 
 
+def test_an_engine_keeps_its_cache_while_another_machine_reads_a_request_of_it():
+    store = SimpleNamespace(occupancy=lambda tier: SimpleNamespace(held_blocks=1))
+    assert (
+        empty_caches(replica(Engine(0), counts=lambda: [0] * 4, hands_over=True, store=store), None, 1) == 0
+    )
+
+
 @pytest.mark.parametrize(("keeps", "block", "kept"), [(True, 2, 1), (True, 1, 0), (False, 16, 0)])
-def test_an_emptied_cache_keeps_the_page_that_its_engine_keeps_free(monkeypatch, keeps, block, kept):
+@pytest.mark.parametrize("hands_over", [True, False])
+def test_an_emptied_cache_keeps_the_page_that_its_engine_keeps_free(
+    monkeypatch, keeps, block, kept, hands_over
+):
     taken = []
     store = SimpleNamespace(
-        occupancy=lambda tier: SimpleNamespace(free_blocks=4, cached_blocks=5),
+        occupancy=lambda tier: SimpleNamespace(free_blocks=4, cached_blocks=5, held_blocks=3 * (not hands_over)),
         acquire=lambda *asked: asked, release=lambda *asked: taken.append(asked), reserve=lambda *asked: taken.append(asked) or [],
     )  # fmt: skip
-    own = replica(Engine(0), store=store, counts=lambda: (0, 0, 0, 7))
+    own = replica(Engine(0), store=store, counts=lambda: (0, 0, 0, 7), hands_over=hands_over)
     own.cache.block_size_tokens = block
     monkeypatch.setattr(losses, "store_kind", lambda _: SimpleNamespace(keeps_page_free=keeps))
     assert (empty_caches(own, None, 1), taken) == (5, [((0, 0), 9 - kept, 0), ((0, 0), 0)])

@@ -12,7 +12,7 @@ from examples import examples
 from hypothesis import given
 from hypothesis import strategies as st
 from kvcache_sim.cache.settings import PoolSettings
-from kvcache_sim.serving.settings import HandoverSettings
+from kvcache_sim.serving.settings import HandoverSettings, ReplicaSettings
 from kvcache_sim.simulation import simulate
 from pools import pools
 from support.agreement import agree
@@ -134,3 +134,11 @@ def test_a_prefetch_ends_where_space_for_its_first_part_has_evicted_the_rest(mac
         settings = sharing(settings, PoolSettings(capacity_blocks=None), (10**11, 0))
     for closed_loop in (False, True):
         agree(settings, turns(seed, closed_loop, 40))
+
+
+@pytest.mark.parametrize("seed", [554, 1148])
+def test_a_run_that_waits_for_space_gets_the_space_of_blocks_that_are_not_loaded(seed):
+    """Blocks behind the run are held at first, on the tier that it is staged on."""
+    settings = varied(cluster((70, 20, 100), 3), ReplicaSettings(512, 1))
+    write = {"gpu": "selective", "cpu": "back"}
+    agree(replace(settings, movement=replace(settings.movement, write=write)), turns(seed, False, 40))

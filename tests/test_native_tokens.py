@@ -10,7 +10,6 @@ from examples import examples
 from hypothesis import HealthCheck, event, given
 from hypothesis import strategies as st
 from kvcache_sim.cache.settings import CacheSettings
-from kvcache_sim.errors import InvariantError
 from kvcache_sim.serving.queue import ORDERS
 from kvcache_sim.serving.router.registry import ROUTERS
 from kvcache_sim.serving.settings import ReplicaSettings, RouterSettings
@@ -32,7 +31,6 @@ caches = st.builds(
     session_view=session_views,
     prefix_view=st.one_of(st.just(CacheSettings().prefix_view), prefix_views()),
 )
-LEFT_BEHIND = "I1: requests were left behind"
 #: Many requests do not fit, few do, all do.
 capacities = st.sampled_from([40, 70, 110, 200, 400, None])
 
@@ -79,32 +77,13 @@ def windowed(trace, seed):
     return replace(trace, history_tokens=left)
 
 
-def outcome(run):
-    """Return a run; the line of one in which requests are left behind.
-
-    A turn that is admitted after a later one of its session keeps from eviction what the session has, used or
-    not: where little else fits it waits for ever, in the specification as in the core.
-    """
-    try:
-        return run()
-    except InvariantError as error:
-        if error.what != LEFT_BEHIND:
-            raise
-        return LEFT_BEHIND
-
-
 @examples(80, suppress_health_check=[HealthCheck.too_slow])
 @given(clusters(), traces(), st.sampled_from([None, None, 1, 2]))
 def test_the_core_counts_tokens_as_the_specification(settings, trace, window):
     trace = trace if window is None else windowed(trace, window)
-    native = outcome(lambda: simulate(settings, trace, options=RunOptions(check="full")))
-    spec = outcome(lambda: by_spec(settings, trace, "spec-plain"))
-    if native == LEFT_BEHIND:
-        assert spec == LEFT_BEHIND
-        event("a turn out of order cannot be admitted again")
-        return
+    native = simulate(settings, trace, options=RunOptions(check="full"))
     assert native.engine.name == "native"
-    assert_same(native, spec)
+    assert_same(native, by_spec(settings, trace, "spec-plain"))
     for what, there in (
         ("preemptions", native.requests["preemptions"].any()),
         ("hits", native.requests["cached_prefix_length_used"].any()),
@@ -118,8 +97,8 @@ def test_the_core_counts_tokens_as_the_specification(settings, trace, window):
 @given(clusters(drafts=True), traces(), st.booleans())
 def test_drafts_and_ranks_count_tokens_at_any_time(settings, trace, records):
     """Runs that the specification does not cover: equal with and without lookahead, and with all recorded."""
-    run = outcome(lambda: assert_same_by_the_clock(settings, trace))
-    if records and run != LEFT_BEHIND:
+    run = assert_same_by_the_clock(settings, trace)
+    if records:
         full = simulate(settings, trace, options=RunOptions(check="full", record_window_ns=EVER))
         assert full.digest_events == run.digest_events
         assert columns(full.requests) == columns(run.requests)

@@ -188,6 +188,25 @@ def test_a_session_in_use_stays_however_few_blocks_are_free(kind):
 
 
 @both
+@pytest.mark.parametrize(("capacity", "other"), [(80, False), (95, False), (110, True)])
+def test_a_lone_turn_replaces_its_session_where_both_do_not_fit(kind, capacity, other):
+    """The session keeps the block c, instead of which its next turn has x: both would take 95 tokens."""
+    rows = [("s", 40, 10, "abc"), ("s", 70, 10, "abxyz"), (None, 16, 1, "m")]
+    machine = Machine(kind, rows, capacity)
+    machine.serve(0)
+    if other:
+        running = machine.admit(2)[1]
+        assert machine.admit(1) == (50, None)
+        assert machine.knows("s")
+        machine.store.release(running, 0)
+    found, lease = machine.admit(1)
+    both_fit = capacity >= 95
+    assert (found, machine.knows("s"), machine.store.used) == (50, both_fit, 95 if both_fit else 79)
+    machine.finish(1, lease)
+    assert machine.knows("s")
+
+
+@both
 def test_prefixes_enter_by_how_often_they_were_seen_and_within_their_limit(kind):
     rows = [(None, 40, 1, "ab"), (None, 40, 1, "ab"), (None, 40, 1, "ab")]
     seen = Machine(kind, rows, view=PrefixViewSettings(min_seen=2))

@@ -74,12 +74,12 @@ class Admitter:
             from_source = [ready] + [0] * (len(KV_SOURCES) - 1)
             admission = Admission(lease, ready, total, from_source, freeing_moves, [])
             self._load_parts(s, admission, [part for part in found if part.end > ready], now)
-            if admission.rest_end:
-                admission.held = held
-                self.load_rest(request, admission, now)
-                return admission
-        for _, hold in held:
+        rest_end = 0 if admission is None else admission.rest_end
+        for _, hold in [own for own in held if own[0] > rest_end]:  # it keeps space from what waits
             store.finish_move(hold)
+        if admission is not None and rest_end:
+            admission.held = [own for own in held if own[0] <= rest_end]
+            self.load_rest(request, admission, now)
         return admission
 
     def _reused(self, plan: Plan) -> int:
@@ -125,9 +125,9 @@ class Admitter:
         A run waits for tiers faster than the one it reads next, and holds blocks on that one and slower ones.
         """
         start = self._load_more(request, admission, now)
-        for hold in [hold for end, hold in admission.held if not start < end <= admission.rest_end]:
+        for hold in [hold for end, hold in admission.held if end <= start]:
             self.store.finish_move(hold)
-        admission.held = [held for held in admission.held if start < held[0] <= admission.rest_end]
+        admission.held = [held for held in admission.held if held[0] > start]
         if start == admission.rest_end:
             admission.rest_end = 0
 

@@ -63,8 +63,6 @@ class SimplifiedStore:
         self._remainders = self._private = self._evicted = 0
         self._digest = RollingDigest()
 
-    # -- lookups
-
     def peek(self, request: int, limit: int) -> tuple[int, int]:
         """Return the tokens found, and ready, up to ``limit``: the session's, else of a shared prefix."""
         prefixes = self._prefixes(request, limit // self._block)
@@ -87,8 +85,6 @@ class SimplifiedStore:
 
     def _session_id(self, request: int) -> str | None:
         return self.trace.session_id(int(self.trace.session[request]))
-
-    # -- leases
 
     def _lease(self, lease: int) -> _Lease:
         if lease not in self._leases:
@@ -146,7 +142,8 @@ class SimplifiedStore:
 
     def reserve_many(self, wanted: list[tuple[int, int]], now_ns: int) -> list[int] | None:
         """Reserve memory for several (lease, tokens), all or nothing."""
-        if not self._make_space(sum(tokens + self._lease(lease).owed for lease, tokens in wanted)):
+        lacking = sum(tokens + self._lease(lease).owed for lease, tokens in wanted)
+        if not self._make_space(lacking) and not (self._forget_own() and self._make_space(lacking)):
             return None
         for lease, tokens in wanted:
             held = self._lease(lease)
@@ -172,8 +169,6 @@ class SimplifiedStore:
         """Return the number of tokens that the lease reuses or has shared."""
         return self._lease(lease).depth
 
-    # -- sessions
-
     def keep_session(self, request: int, session_id: str, tokens: int) -> bool:
         """Keep a finished turn's tokens in place of the last turn's; return True if there is space."""
         self._drop_session(session_id)
@@ -189,14 +184,22 @@ class SimplifiedStore:
         self._remainders += remainder
         return True
 
+    def _forget_own(self) -> bool:
+        """Forget the session of a lone request: tokens that both count would keep it from ever fitting."""
+        held, before = next(iter(self._leases.values())), self.used
+        session_id = self._session_id(held.request) or ""
+        if len(self._leases) > 1 or held.kept is None or self._kept.get(session_id) is not held.kept:
+            return False
+        self.sessions.forget(session_id)
+        self._evicted += before - self.used
+        return True
+
     def _drop_session(self, session_id: str) -> None:
         kept = self._kept.pop(session_id, None)
         if kept is not None:
             self._remainders -= kept.remainder
             if kept.last is not None:
                 self.prefixes.release(kept.last)
-
-    # -- space
 
     @property
     def used(self) -> int:
@@ -227,11 +230,10 @@ class SimplifiedStore:
         """Evict the shortfall, the oldest unused entry first; False, and no change, if it is too much."""
         if self.capacity is None or self.used + tokens <= self.capacity:
             return True
-        if self._private + self._in_use() + tokens > self.capacity:
-            return False
-        while self.used + tokens > self.capacity:
+        fits = self._private + self._in_use() + tokens <= self.capacity
+        while fits and self.used + tokens > self.capacity:
             self._evict_oldest()
-        return True
+        return fits
 
     def _evict_oldest(self) -> None:
         before, prefix = self.used, self.prefixes.oldest_unused()
@@ -246,8 +248,6 @@ class SimplifiedStore:
     def eviction_counts(self, tier: int) -> EvictionCounts:
         """Return the tokens that have left the tier so far."""
         return EvictionCounts(self._evicted + self.prefixes.evicted_blocks * self._block, 0, 0)
-
-    # -- records
 
     def note(self, kind: int, now_ns: int, subject: int, value: int) -> None:
         """Add a record to the digest."""

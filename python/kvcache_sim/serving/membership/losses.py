@@ -20,12 +20,12 @@ def empty_caches(replica: NativeReplica, tree: MarkingStore | None, requests: in
     """Drop every copy without a lease on every tier; return the number of dropped blocks.
 
     Blocks that running requests hold or that are being read or written stay. An engine's own cache is emptied
-    only while no request waits or runs there, as in vLLM's ``reset_prefix_cache`` and SGLang's
+    only while no request waits, runs or is handed over, as in vLLM's ``reset_prefix_cache`` and SGLang's
     ``flush_cache``; its blocks count as evicted. Cost: one walk per request of the trace, or one call.
     """
     replica.catch_up(replica.engine.now_ns)
     if tree is None:
-        if any(replica.counts()[:3]):
+        if any(replica.counts()[:3]) or (replica.hands_over and replica.store.occupancy(COMPUTE).held_blocks):
             return 0
         kept = int(store_kind(replica.cache).keeps_page_free and replica.cache.block_size_tokens > 1)
         return _evict_all(replica.store, kept, replica.engine.now_ns)

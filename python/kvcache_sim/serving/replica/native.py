@@ -80,6 +80,8 @@ class NativeReplica:
         #: True if it reads other machines, or the pool.
         self.reads_others = machine.reads_others
         self.pool = machine.pool
+        #: True if it computes prompts for other machines, or decodes theirs.
+        self.hands_over = handover is not None
         #: Number of the machine's tiers.
         self.tiers = len(machine.tiers)
         self._occasions = machine.occasions

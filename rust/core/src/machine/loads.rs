@@ -58,9 +58,12 @@ impl Replica {
         };
         let mut admission = Admission::of(ready, total_blocks, freeing_moves);
         self.load_parts(now, (request, lease), (&parts, here, away), &mut admission)?;
-        match &mut admission.rest {
-            Some(rest) => rest.held = held,
-            None => release_all(loading(now.store), held)?,
+        // what is not waited for must not keep space from what is
+        let end = admission.rest.as_ref().map_or(0, |rest| rest.end);
+        let (held, over) = held.into_iter().partition(|&(to, ..)| to <= end);
+        release_all(loading(now.store), over)?;
+        if let Some(rest) = &mut admission.rest {
+            rest.held = held;
         }
         self.load_rest(now, request, &mut admission)?;
         Ok(Some((lease, admission)))
@@ -209,10 +212,7 @@ impl Replica {
                 break;
             }
         }
-        let (held, over) = rest
-            .held
-            .into_iter()
-            .partition(|&(end, ..)| start < end && end <= rest.end);
+        let (held, over) = rest.held.into_iter().partition(|&(end, ..)| start < end);
         if start < rest.end {
             admission.rest = Some(Rest { held, ..rest });
         }

@@ -22,7 +22,12 @@ impl BatchStore for TokenStore {
             total = total.saturating_add(tokens).saturating_add(owed);
         }
         if !self.evict_for(total, now_ns) {
-            return Ok(Reservation::Refused);
+            let forgets = wanted
+                .iter()
+                .any(|&(lease, _)| self.forget_own(lease, now_ns));
+            if !(forgets && self.evict_for(total, now_ns)) {
+                return Ok(Reservation::Refused);
+            }
         }
         for &(lease, tokens) in wanted {
             let lease = &mut self.leases[lease];

@@ -1,6 +1,7 @@
 //! Tokens that a completed turn keeps for the session's next turn, and that a lease returns to its session.
 
 use super::{Lease, TokenStore};
+use crate::ids::LeaseId;
 use crate::views::NO_ENTRY;
 
 impl TokenStore {
@@ -40,6 +41,22 @@ impl TokenStore {
         if self.sessions.forget(session) {
             self.drop_kept(session);
         }
+    }
+
+    /// Forgets the session of a request that is alone: tokens that both count would keep it from ever fitting. Returns
+    /// false if there is another request, or nothing to forget.
+    pub(super) fn forget_own(&mut self, lease: LeaseId, now_ns: u64) -> bool {
+        let (request, kept) = (self.leases[lease].request, self.leases[lease].kept);
+        let session = self
+            .session_of(request)
+            .filter(|&session| self.kept.same(session, kept).is_some());
+        let (Some(session), 1) = (session, self.leases.iter().count()) else {
+            return false;
+        };
+        let before = self.used();
+        self.forget_session(session);
+        self.count_eviction(before - self.used(), now_ns);
+        true
     }
 
     /// Frees the tokens kept by a session; prefixes that it shares become evictable.
