@@ -189,6 +189,21 @@ def test_a_block_is_evicted_by_a_demand_or_was_never_admitted(by, ages, admitted
     assert (rows["evicted_tokens"][3], rows["not_admitted_tokens"][3]) == (4 * admitted, 8 - 4 * admitted)
 
 
+@pytest.mark.parametrize(("capacity", "admitted"), [(1, 1), (2, 2), (3, 2)])
+def test_without_a_record_a_block_as_deep_as_the_cache_was_never_admitted(capacity, admitted):
+    trace = trace_of([["a", "b"], ["c"], ["a", "b"]], arrival_ns=[0, 10, 20])
+    request = ReplayRequest(trace, 4, capacity, last_partial="keep", explain=True)
+    prompts, hits = blocks_of_prompts(request), np.zeros(3, np.uint32)
+    found = explained(request, prompts, "belady", hits)
+    rows = found["requests"]
+    assert (rows["evicted_tokens"], rows["not_admitted_tokens"]) == (
+        [0, 0, 4 * admitted],
+        [0, 0, 8 - 4 * admitted],
+    )
+    assert not [name for name in found["misses"] if name.startswith("evicted_b")]
+    assert explained(replace(request, explain=False), prompts, "belady", hits) == {}
+
+
 @pytest.mark.parametrize(
     ("variant", "changes", "words"),
     [

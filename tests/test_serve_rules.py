@@ -24,11 +24,12 @@ from kvcache_sim.live.parsing import Chat, Completion, Message, StreamOptions
 from kvcache_sim.live.prompts import BlockNumbers
 from kvcache_sim.live.refusals import Refusal, refusal_of
 from kvcache_sim.live.server import Ports
-from kvcache_sim.live.tokenizer import ByteTokenizer
+from kvcache_sim.live.tokenizer import ByteTokenizer, tokenizer_of
 from kvcache_sim.rng import stream
 from kvcache_sim.workload.chat_template import chat_prompt
 from support.live_fleets import fleet_of, turns, wait
 from uvicorn.server import ServerState
+from word_tokenizer import write_tokenizer
 
 # --- what a body asks for ----------------------------------------------------------------------------------
 
@@ -136,6 +137,23 @@ def test_the_text_of_a_token_depends_on_the_four_before_it():
         decode=lambda tokens: "".join(f"{sum(tokens[: n + 1])}," for n in range(len(tokens)))
     )
     assert _pieces(sums, [1, 2, 4, 8, 16, 32, 64]) == ["1,", "3,", "7,", "15,", "31,", "62,", "124,"]
+
+
+@pytest.mark.parametrize(
+    ("words", "text", "least"),
+    [(["ab", "a", "b"], "ab ab", 0), (["a", "bb"], "a" * 59, 2), (["a"], "a" * 60, 3)],
+)
+def test_a_text_has_a_token_for_each_four_times_the_longest_token(tmp_path, words, text, least):
+    """The longest token is the one for unknown words, of five characters."""
+    write_tokenizer(tmp_path / "tokenizer.json", words)
+    for path in (tmp_path, tmp_path / "tokenizer.json"):
+        own = tokenizer_of(path)
+        assert own.name == str(tmp_path / "tokenizer.json")
+        assert own.least_tokens(text) == least
+        assert own.encode("a b a") == own.encode("a b a") == [own.encode(word)[0] for word in "aba"]
+        assert own.decode(own.encode("a")) == "a"
+    with pytest.raises(UsageError, match="no tokenizer there"):
+        tokenizer_of(tmp_path / "none")
 
 
 @pytest.mark.parametrize("lengths", [[5, 1], [60_000, 3, 25_000], [24_000] * 9])

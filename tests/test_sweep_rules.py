@@ -3,19 +3,31 @@
 from __future__ import annotations
 
 import math
+from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
 from kvcache_sim.errors import UsageError
 from kvcache_sim.metrics.objectives import Objective
-from kvcache_sim.sweeps import optimize, plan, space, study, tables
+from kvcache_sim.scenario.idle import IdleError
+from kvcache_sim.sweeps import optimize, plan, simulation, space, study, tables
 from kvcache_sim.sweeps.cell import Cell, CellRecord, Limits, Study
 from kvcache_sim.sweeps.coordinator import merge_shards, run_sweep
 from kvcache_sim.sweeps.plan import Plan, Resolved, lay_out
 from kvcache_sim.sweeps.simulation import refuse_unused
+from kvcache_sim.sweeps.single_run import single_run
 from kvcache_sim.sweeps.space import Interval, Space, interval
 from kvcache_sim.sweeps.stop import StopRequest
 from kvcache_sim.sweeps.supervisor import LocalRunner
+
+
+class TenRequests:
+    """As much of a trace as its work depends on: twelve ids."""
+
+    block_ids, block_size = range(12), 64
+
+    def __len__(self):
+        return 10
 
 
 def cells_of(*works):
@@ -264,6 +276,47 @@ def test_the_rest_of_a_sweep_takes_as_long_as_its_cells_did(seconds, shard, foun
     assert own.cpu_s == pytest.approx(found[3])
     left = own.distinct - own.finished
     assert [own.wall_s(jobs) for jobs in (1, 2, 9)] == [own.cpu_s / max(1, min(n, left)) for n in (1, 2, 9)]
+
+
+def test_a_cell_alone_has_no_setting_that_only_others_use(monkeypatch):
+    """Each refused setting is left out in turn, and a setting of a whole section with it; what else is wrong stays."""
+    refused = [("a", "b"), ("c", "d", "e"), None]
+    loads = []
+
+    def load(scenario, settings, trace):
+        loads.append((scenario, list(settings), trace))
+        path = refused.pop(0)
+        raise UsageError("wrong") if path is None else IdleError("idle", path=path)
+
+    monkeypatch.setattr("kvcache_sim.sweeps.single_run.load_scenario", load)
+    chosen = {"c.d": {"e": 1}, "c.x": None, "a.c": 2.5, "f": "text"}
+    words = single_run(Path("t"), Path("s"), ["a.b=1", "a.b.c=2"], chosen)
+    left = ["a.b.c=2", "c.x=null", "a.c=2.5", "f=text"]
+    assert words == ["kvsim", "simulate", "t", "-c", "s", *(word for one in left for word in ("--set", one))]
+    assert [len(settings) for _, settings, _ in loads] == [6, 5, 4]
+    assert {(scenario, trace) for scenario, _, trace in loads} == {(Path("s"), Path("t"))}
+    refused[:] = [("z",)]  # a setting of the file, which no word sets
+    assert single_run(None, None, [], {"a": True}) == ["kvsim", "simulate", "--set", "a=true"]
+
+
+@pytest.mark.parametrize(("machines", "work"), [(1, 10 + 0.02 * 48), (3, (10 + 0.02 * 48) * 1.1)])
+def test_the_work_of_a_cell_is_that_of_its_requests_on_its_machines(monkeypatch, machines, work):
+    """Ids of 64 tokens are four blocks of 16; requests are read once for each trace and workload."""
+    read = []
+    monkeypatch.setattr(simulation, "read_requests", lambda scenario: read.append(scenario) or TenRequests())
+
+    def scenario(**resolved):
+        return SimpleNamespace(
+            model=SimpleNamespace(cache=SimpleNamespace(block_size=16)), resolved=resolved,
+            settings=SimpleNamespace(machines=[None] * machines),
+        )  # fmt: skip
+
+    reader, own = simulation._Requests(), scenario(trace="a", cache=1)
+    assert simulation._work(own, reader.of(own)) == pytest.approx(work)
+    assert [reader.of(scenario(**one)) for one in ({"trace": "a"}, {"trace": "b"}, {"workload": "a"})] == [
+        (10, 48)
+    ] * 3
+    assert len(read) == 3
 
 
 def test_commas_within_brackets_belong_to_a_value():

@@ -4,19 +4,24 @@ import gzip
 import io
 import json
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
+from kvcache_sim.cache.settings import PrefixViewSettings, TierSettings
 from kvcache_sim.cli.main import run
 from kvcache_sim.errors import TraceError
 from kvcache_sim.metrics.load_run import load_run
+from kvcache_sim.model.step_time import StepTimeTable
 from kvcache_sim.report.finished import find_trace, open_runs
 from kvcache_sim.report.upper_bound import upper_bound_of
 from kvcache_sim.scenario.execute import execute
 from kvcache_sim.scenario.load import scenario_from_text
 from kvcache_sim.scenario.requests import open_requests, read_requests
+from kvcache_sim.serving.settings import ClusterSettings, MachineSettings
 from kvcache_sim.simulation import RunOptions
+from kvcache_sim.simulation.windows import can_stream
 from kvcache_sim.workload.readers import read, stream
 from kvcache_sim.workload.readers.stream import NotAlone, TraceStream
 from kvcache_sim.workload.trace import Trace
@@ -123,6 +128,39 @@ def test_what_needs_all_of_the_trace_reads_it_whole(tmp_path, setting):
 def test_options_that_ask_for_the_trace_again_read_it_whole(tmp_path, options):
     ours = scenario(written(tmp_path / "t.jsonl", rows()), "tiers.gpu.capacity=40 blocks")
     assert isinstance(open_requests(ours, RunOptions(**options)), Trace)
+
+
+PLAIN = MachineSettings((TierSettings("gpu", 9),), StepTimeTable(np.array([0, 1]), np.array([0, 1])))
+
+
+@pytest.mark.parametrize(
+    ("section", "changed", "streams"),
+    [
+        (None, {}, True), ("cache", {"admission": "prompt"}, True), ("replica", {"queue_order": "priority"}, True),
+        ("router", {"policy": "least-loaded"}, True), ("options", {"check": "full", "times": True}, True),
+        ("cache", {"semantics": "vllm"}, False), ("cache", {"accounting": "simplified"}, False),
+        ("cache", {"groups": object()}, False), ("cache", {"prefix_view": PrefixViewSettings(min_tokens=5)}, False),
+        ("cache", {"admission": "own.py:Mine"}, False), ("router", {"index_blocks": 5}, False),
+        ("router", {"index_kind": "estimated"}, False), ("router", {"policy": "own.py:Mine"}, False),
+        ("router", {"policy": "dynamo-kv"}, False), ("options", {"engine": "spec"}, False),
+        ("options", {"causes": True}, False), ("options", {"prefixes": True}, False),
+        ("membership", {"scaling": object()}, False),
+        ("machine", {"tiers": (TierSettings("gpu", 9), TierSettings("cpu", 9))}, False),
+        ("machine", {"tiers": (TierSettings("gpu", 9, "arc"),)}, False), ("machine", {"role": "prefill"}, False),
+        ("replica", {"instant": True}, False), ("replica", {"speculation": object()}, False),
+        ("replica", {"duplicate_prefill": "wait"}, False), ("replica", {"queue_order": "own.py:Mine"}, False),
+    ],
+)  # fmt: skip
+def test_each_part_that_remembers_requests_needs_all_of_the_trace(section, changed, streams):
+    """One setting at a time; the second of two machines differs."""
+    machine = replace(PLAIN, **changed) if section == "machine" else PLAIN
+    if section == "replica":
+        machine = replace(PLAIN, replica=replace(PLAIN.replica, **changed))
+    settings = ClusterSettings((PLAIN, machine), {})
+    if section in ("cache", "router", "membership"):
+        settings = replace(settings, **{section: replace(getattr(settings, section), **changed)})
+    options = RunOptions(**changed) if section == "options" else RunOptions()
+    assert can_stream(settings, options) is streams
 
 
 def test_a_short_trace_and_one_of_sessions_are_read_whole(tmp_path):

@@ -33,11 +33,6 @@ class Occupancy(NamedTuple):
         """All blocks of the tier."""
         return sum(self[:4])
 
-    @property
-    def use(self) -> float:
-        """Share of the blocks that can serve no other request now: vLLM's ``kv_cache_usage_perc``."""
-        return 1 - (self.free_blocks + self.cached_blocks) / self.capacity_blocks
-
 
 class EvictionCounts(NamedTuple):
     """Blocks that have left a tier so far, by reason."""
