@@ -3,6 +3,8 @@
 from dataclasses import replace
 
 import pytest
+from kvcache_sim.serving.settings import ReplicaSettings
+from kvcache_sim.serving.speculation import SpeculationRules, SpeculationSettings
 from kvcache_sim.simulation import RunOptions, simulate
 from pools import MS, pools, requests
 from small_traces import trace_of
@@ -14,6 +16,32 @@ from support.traces import random_trace, turns
 WINDOW = (0, 2**62)
 #: The core, and the specification over its own store.
 both = pytest.mark.parametrize("engine", ["native", "spec-plain"])
+
+
+@pytest.mark.parametrize(
+    ("scheduler", "launches", "stages", "steps"),
+    [
+        ("vllm", "none", 1, 1), ("vllm", "length", 1, 2), ("vllm", "stop-token", 1, 2), ("vllm", "length", 2, 2),
+        ("vllm", "length", 4, 4), ("vllm", "none", 3, 3), ("sglang", "length", 1, 1), ("kvsim", "length", 1, 1),
+    ],
+)  # fmt: skip
+def test_steps_in_flight_are_those_of_the_stages_or_the_next_launch(scheduler, launches, stages, steps):
+    settings = ReplicaSettings(scheduler=scheduler, async_scheduling=launches, stages=stages)
+    assert settings.steps_in_flight == steps
+
+
+@pytest.mark.parametrize("loses", [False, True])
+def test_settings_of_an_engine_that_follow_from_others(loses):
+    plain = ReplicaSettings(max_num_seqs=5, client_offset_ns=7, client_offset_per_token_ns=3)
+    assert (plain.drafted_tokens, plain.most_decode_tokens, plain.lost_blocks) == (0, 5, 0)
+    drafts = replace(plain, speculation=SpeculationSettings((1.0, 0.5, 0.0), loses_last_block=loses))
+    assert (drafts.drafted_tokens, drafts.most_decode_tokens, drafts.lost_blocks) == (3, 20, int(loses))
+    assert SpeculationRules.of(drafts.speculation).thresholds == (2**64 - 1, 2**63, 0)
+    assert (plain.client_ns(0), plain.client_ns(10)) == (7, 37)
+    charged = [
+        replace(plain, **own).charges_copies for own in ({"copy_submit_ns": 1}, {"copy_gpu_share": 0.1}, {})
+    ]
+    assert charged == [True, True, False]
 
 
 @both

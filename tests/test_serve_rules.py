@@ -20,7 +20,7 @@ from kvcache_sim.live import app, protocol, server, serving
 from kvcache_sim.live.answers import Answer, Answers, _pieces, _stopped
 from kvcache_sim.live.chunks import DONE, Wording, encoded
 from kvcache_sim.live.generation import Generation, Generations, prompts_of
-from kvcache_sim.live.parsing import Chat, Completion, Message, StreamOptions
+from kvcache_sim.live.parsing import Chat, Completion, Message, Part, StreamOptions, pairs
 from kvcache_sim.live.prompts import BlockNumbers
 from kvcache_sim.live.refusals import Refusal, refusal_of
 from kvcache_sim.live.server import Ports
@@ -129,6 +129,20 @@ def test_work_is_counted_by_lengths_alone(fields, answers):
         return
     with pytest.raises(Refusal, match=answers):
         generations.refuse_too_much(body, prompts_of(body))
+
+
+@pytest.mark.parametrize(
+    ("content", "text"),
+    [
+        ("a", "a"),
+        ("", ""),
+        (None, ""),
+        ([], ""),
+        ([Part("text", "a"), Part("image_url"), Part("text", "b")], "ab"),
+    ],
+)
+def test_a_message_has_the_text_of_all_its_parts(content, text):
+    assert pairs([Message("user", content), Message("tool", "c")]) == [("user", text), ("tool", "c")]
 
 
 def test_the_text_of_a_token_depends_on_the_four_before_it():

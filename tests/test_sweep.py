@@ -17,8 +17,8 @@ from kvcache_sim.errors import UsageError
 from kvcache_sim.metrics.objectives import pareto_front, parse_objectives
 from kvcache_sim.report.best_cell import best_row
 from kvcache_sim.rng.root import repeat_seed
+from kvcache_sim.sweeps import simulation, worker
 from kvcache_sim.sweeps import study as studies
-from kvcache_sim.sweeps import worker
 from kvcache_sim.sweeps.cell import CellRecord, Limits, Study
 from kvcache_sim.sweeps.coordinator import merge_shards, run_sweep
 from kvcache_sim.sweeps.plan import Plan, Resolved, keep_plan, lay_out
@@ -228,6 +228,31 @@ def test_files_of_models_and_gpus_are_inputs_of_a_sweep(tmp_path):
     prepared, resolve = prepare(read_sweep_file(study))
     resolve({"seed": 1})
     assert {Path(path).name for path in prepared.files} == {"m.toml", "g.toml", "l.csv"}
+
+
+def test_texts_and_their_tokenizer_and_a_policy_of_ones_own_are_inputs_of_a_sweep(tmp_path):
+    """A checkpoint's folder stands for its configuration; a name of the catalogue is no file."""
+    (tmp_path / "checkpoint").mkdir()
+
+    def inputs(**changed):
+        model = {
+            "trace": SimpleNamespace(path="t", tokenizer="w.json"), "replica": SimpleNamespace(step_time="", links=None),
+            "model": None, "cache": SimpleNamespace(policy="lru"),
+        }  # fmt: skip
+        return simulation._inputs(SimpleNamespace(model=SimpleNamespace(**model | changed)))
+
+    assert inputs() == ["t", "w.json"]
+    assert inputs(trace=SimpleNamespace(path="t", tokenizer=None)) == ["t"]
+    assert inputs(trace=None) == []
+    own = inputs(
+        replica=SimpleNamespace(step_time="", links="l.csv"), model=str(tmp_path / "checkpoint"),
+        cache=SimpleNamespace(policy="libcachesim:own.py:Mine"),
+    )  # fmt: skip
+    assert own == ["t", "w.json", "l.csv", str(tmp_path / "checkpoint" / "config.json"), "own.py"]
+    named = inputs(
+        replica=SimpleNamespace(step_time="", links="nvlink"), cache=SimpleNamespace(policy="own.py:Mine")
+    )
+    assert named == ["t", "w.json", "own.py"]
 
 
 @pytest.mark.parametrize(
