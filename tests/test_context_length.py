@@ -2,7 +2,9 @@
 
 import json
 import re
+from types import SimpleNamespace
 
+import numpy as np
 import pytest
 from kvcache_sim.errors import UsageError
 from kvcache_sim.model.hugging_face.configuration import model_of
@@ -11,7 +13,10 @@ from kvcache_sim.model.model_spec import ContextLength, context_length
 from kvcache_sim.scenario.execute import execute
 from kvcache_sim.scenario.load import scenario_from_text
 from kvcache_sim.scenario.requests import read_requests
+from kvcache_sim.serving.models.settings import ModelsSettings, ServedModel
 from kvcache_sim.simulation import RunOptions
+from kvcache_sim.simulation.context import answers_in_context, context_tokens
+from kvcache_sim.workload.readers.stream import TraceStream
 from shared_files import DATA
 
 LLAMA = {
@@ -202,6 +207,33 @@ def test_each_model_of_a_fleet_has_its_own_context(tmp_path):
     assert done.run.requests["status"].tolist() == [1, 0, 0, 0]
     assert done.run.requests["output_tokens"].tolist()[1:] == [64, 32, 64]
     assert done.summary["requests"]["rejected_beyond_context"] == 1
+
+
+@pytest.mark.parametrize(
+    ("lengths", "of", "found"),
+    [
+        ((None, None), None, None), ((9, None, 7), None, 7), ((9, 9), (2, 1), 9), ((None, None), (1, 1), None),
+        ((9, 9, 7), (2, 1), [9, 7, 7]), ((None, 7, 7), (1, 2), [2**63 - 1, 7, 7]),
+    ],
+)  # fmt: skip
+def test_an_answer_ends_at_the_least_context_or_at_that_of_its_model(lengths, of, found):
+    """Models 0, 1 and 1 of three requests; ``of``: the machines of each model. A trace in windows is told."""
+    models = of and ModelsSettings(tuple(ServedModel(f"m{n}", machines) for n, machines in enumerate(of)))
+    machines = [SimpleNamespace(replica=SimpleNamespace(max_model_len=length)) for length in lengths]
+    settings = SimpleNamespace(machines=machines, models=models)
+    trace, told = SimpleNamespace(model=np.array([0, 1, 1])), []
+    own = context_tokens(settings, trace)
+    assert (own.tolist() if isinstance(found, list) else own) == found
+
+    class Windows(TraceStream):
+        first = trace
+
+        def __init__(self):
+            self.end_answers_at = told.append
+
+    windows = Windows()
+    assert answers_in_context(settings, windows) is windows
+    assert [np.asarray(one).tolist() for one in told] == [found] * (found is not None)
 
 
 def test_a_context_that_the_model_does_not_have_is_one_line():

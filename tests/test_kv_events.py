@@ -306,7 +306,8 @@ def test_a_subscriber_gets_three_frames_and_a_replay_what_it_missed():
             publisher.publish(payload)
         assert subscriber.recv_multipart() == [b"kv@pod@model", (0).to_bytes(8, "big"), b"a"]
         dealer.send_multipart([b"", (2).to_bytes(8, "big")])
-        dealer.send_multipart([b"", b"nonsense?"])
+        for nonsense in ([b"nonsense?"], [b"seven b"], [(2).to_bytes(8, "big"), b""], []):
+            dealer.send_multipart([b"", *nonsense])
         for _ in range(20):
             publisher.serve_replay()
             if dealer.poll(50):
@@ -317,6 +318,8 @@ def test_a_subscriber_gets_three_frames_and_a_replay_what_it_missed():
             [(3).to_bytes(8, "big"), b"d"],
         ]
         assert got[2] == [b"", b"", b"\xff" * 8, b""]
+        publisher.serve_replay()
+        assert not dealer.poll(50), "what is no request is not answered"
     finally:
         subscriber.close(0)
         dealer.close(0)

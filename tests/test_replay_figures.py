@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from kvcache_sim._core import HitSteps
 from kvcache_sim.errors import UsageError
 from kvcache_sim.policies.resolve import parse_variant
-from kvcache_sim.replay import cachesim
+from kvcache_sim.replay import cachesim, engines
 from kvcache_sim.replay.curve.hits import Reuses
 from kvcache_sim.replay.curve.sample import check_rate, student_t7
 from kvcache_sim.replay.curve.sessions import session_hits
@@ -225,6 +225,30 @@ def test_quantiles_count_each_block(drawn):
     }
     values, weights = (np.array(own, np.int64) for own in zip(*drawn, strict=True))
     assert _quantiles(values, weights) == expected
+
+
+@pytest.mark.parametrize("chunk", [5, 7, 8, 1 << 18])
+def test_a_free_queue_has_a_line_a_block_in_whatever_parts_it_is_written(monkeypatch, chunk):
+    """Eight of ten blocks can have no effect: their lines come first, then those of the two that can."""
+    monkeypatch.setattr(engines, "_CHUNK", chunk)
+    trace = trace_of([["a"], ["b"]], 4, [4, 4])
+    answer = REPLAYERS["vllm"](ReplayRequest(trace, 4, 10), "")
+    lines = ["-"] * 8 + ["0:0", "1:0"]
+    assert answer["final_free_queue_first5"] == lines[:5]
+    text = "".join(f"{line}\n" for line in lines)
+    assert answer["final_free_queue_sha256"] == hashlib.sha256(text.encode()).hexdigest()
+    assert [sum(map(len, engines._idle_chunks(blocks))) for blocks in range(9)] == [*range(0, 18, 2)]
+
+
+def test_hits_of_a_replay_leave_rejected_requests_out():
+    request = ReplayRequest(trace_of([["a"], ["b"], ["c"]], 4, [4, 3, 2]), 4, 10)
+    found = engines.hit_figures(request, np.array([2, -1, 1]))
+    assert [found[name] for name in ("queried_tokens", "queried_tokens_not_rejected", "hit_tokens")] == [
+        9,
+        6,
+        3,
+    ]
+    assert found["hit_rate"] == 3 / 9
 
 
 @pytest.mark.parametrize("evicted", [[], [(3, 1, 5), (2, 0, 1)]])
