@@ -164,7 +164,7 @@ def test_the_doctor_says_which_sources_are_usable(capsys):
         ("temporary files", "ok", "free in", {"shutil.disk_usage": lambda folder: SimpleNamespace(free=1 << 30)}),
         ("cache", "warning", "no right to write", {"os.access": lambda *asked: False}),
         ("cache", "ok", "in 0 files", {"os.access": lambda *asked: True}),
-        ("cores", "ok", "2 usable of", {"os.sched_getaffinity": lambda process: {0, 3}}),
+        ("cores", "ok", "3 usable of 8", {"os.sched_getaffinity": lambda process: {0, 3, 4}, "os.cpu_count": lambda: 8}),
     ],
 )  # fmt: skip
 def test_the_doctor_names_what_is_wrong(tmp_path, monkeypatch, what, verdict, said, patch):

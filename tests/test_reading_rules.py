@@ -19,6 +19,7 @@ from kvcache_sim.cli.reading import (
 from kvcache_sim.errors import UsageError
 from kvcache_sim.workload.readers import json_stream
 from kvcache_sim.workload.readers.chained_text import TextRows, lengths_said
+from kvcache_sim.workload.readers.findings import odd_span
 from kvcache_sim.workload.readers.format import SIGNS, TraceFormat, first_row, header
 from kvcache_sim.workload.readers.settings import ReadSettings
 from kvcache_sim.workload.trace import OPEN_LOOP
@@ -165,6 +166,31 @@ def test_progress_is_shown_every_so_often(tmp_path, monkeypatch, capsys, live, e
     own.done()
     assert capsys.readouterr().err == (" " * 79 + "\r" if live else "")
     assert Reading("-")._line(3, 0, (0.0, 2.0)).strip() == "read 3 B, 0 M references, 0.0 M/s"
+
+
+_YEAR_S = 31_557_600
+
+
+@pytest.mark.parametrize(
+    ("count", "first_s", "last_s", "found"),
+    [
+        (0, 9 * _YEAR_S, 0, []),
+        (1, 5, 5, []),
+        (2, 5, 5, [("equal-times", 2, "all 2 requests arrive")]),
+        (99, 5, 5.001, []),
+        (101, 5, 6, []),
+        (101, 5, 5.8, [("units", 101, "125 requests/s")]),
+        (100, 0, 99 * 3599, []),
+        (100, 0, 99 * 3700, [("units", 100, "one request in 3,700 s")]),
+        (3, _YEAR_S, 2 * _YEAR_S, []),
+        (3, 1.5 * _YEAR_S, 2 * _YEAR_S, [("units", 1, "arrives 1.5 years after time 0")]),
+        (200, 2 * _YEAR_S, 2 * _YEAR_S, [("equal-times", 200, "all 200"), ("units", 1, "arrives 2.0 years")]),
+    ],
+)
+def test_arrivals_that_look_like_another_unit(count, first_s, last_s, found):
+    said = odd_span(count, int(first_s * 10**9), int(last_s * 10**9))
+    assert [(one.kind, one.count, one.line) for one in said] == [(*own[:2], 0) for own in found]
+    assert all(own[2] in one.text for one, own in zip(said, found, strict=True))
 
 
 class Pieces:
