@@ -17,10 +17,11 @@ from kvcache_sim.cli.reading import (
     sample_ids,
 )
 from kvcache_sim.errors import UsageError
-from kvcache_sim.workload.readers import json_stream
+from kvcache_sim.workload.readers import json_stream, stream
 from kvcache_sim.workload.readers.chained_text import TextRows, lengths_said
 from kvcache_sim.workload.readers.findings import odd_span
 from kvcache_sim.workload.readers.format import SIGNS, TraceFormat, first_row, header
+from kvcache_sim.workload.readers.json_rows import guessed_block
 from kvcache_sim.workload.readers.settings import ReadSettings
 from kvcache_sim.workload.trace import OPEN_LOOP
 
@@ -191,6 +192,15 @@ def test_arrivals_that_look_like_another_unit(count, first_s, last_s, found):
     said = odd_span(count, int(first_s * 10**9), int(last_s * 10**9))
     assert [(one.kind, one.count, one.line) for one in said] == [(*own[:2], 0) for own in found]
     assert all(own[2] in one.text for one, own in zip(said, found, strict=True))
+
+
+@pytest.mark.parametrize("is_guessed", [True, False])
+def test_a_guessed_block_size_is_noted_behind_what_the_reader_found(is_guessed):
+    raw = {"findings": [("a", 2, 3, "noted"), ("b", 2, 0, "of all")]}
+    guess = "t: ids and lengths of the first rows fit blocks of 16 tokens alone: they are taken as such"
+    notes = ("t:3: noted", "t: of all")
+    assert stream._notes("t", raw, (is_guessed, 16, 7)) == ((*notes, guess) if is_guessed else notes)
+    assert guessed_block(16, 7)[:3] == ("block-size", 7, 0)
 
 
 class Pieces:
