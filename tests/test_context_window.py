@@ -7,15 +7,17 @@ from itertools import pairwise
 
 import numpy as np
 import pytest
+from examples import examples
 from hypothesis import given
 from hypothesis import strategies as st
 from kvcache_sim.cli.main import run as kvsim
+from kvcache_sim.metrics.optional_groups import summarize_context_window
 from kvcache_sim.report.finished import number_column, text_column
 from kvcache_sim.scenario.execute import execute
 from kvcache_sim.scenario.load import scenario_from_text
 from kvcache_sim.scenario.requests import read_requests
 from kvcache_sim.simulation import RunOptions
-from kvcache_sim.workload.context_window import slide
+from kvcache_sim.workload.context_window import slide, with_answers_in_context
 from kvcache_sim.workload.sessions import continues_prompt, previous_turns
 from small_traces import trace_of
 
@@ -261,3 +263,19 @@ def test_what_was_dropped_adds_up():
     twice = slide(once, 10)
     assert (twice.dropped_tokens.tolist(), twice.history_tokens.tolist()) == ([7, 0], [5, -1])
     assert twice.input_tokens.tolist() == [9, 4]
+
+
+@examples(60)
+@given(
+    st.lists(st.tuples(st.integers(1, 12), st.integers(1, 12), st.integers(1, 14)), min_size=1, max_size=8)
+)
+def test_an_answer_ends_where_the_context_does_and_a_prompt_that_fills_it_keeps_it(rows):
+    prompts, answers, contexts = (np.array(own) for own in zip(*rows, strict=True))
+    trace = trace_of([["a"]] * len(rows), 16, prompts.tolist(), None, answers.tolist())
+    expected = [min(o, c - p) if p < c else o for p, o, c in rows]
+    found = with_answers_in_context(trace, contexts)
+    assert found.output_tokens.tolist() == expected
+    assert (found is trace) == (expected == answers.tolist())
+    assert summarize_context_window(3, 4, replace(found, dropped_tokens=np.array([0, 2, 5])), 9) == {
+        "max_model_len": 9, "shortened": 2, "dropped_tokens": 7, "rejected": 3, "answers_ended": 4,
+    }  # fmt: skip

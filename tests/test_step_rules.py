@@ -3,6 +3,7 @@
 import math
 from dataclasses import replace
 from itertools import pairwise
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -10,7 +11,9 @@ from kvcache_sim.model.adjusted import ScaledStepTime
 from kvcache_sim.model.calibration.fit import predict_ms
 from kvcache_sim.model.residual_grid import ResidualGrid, Residuals
 from kvcache_sim.model.shared_time import SharedTime
+from kvcache_sim.model.stated_errors import Factors, StepErrors
 from kvcache_sim.model.step_time import StepBatch, StepTimeTable
+from kvcache_sim.scenario import step_time_source as sources
 from support.timed_rows import rows_of
 
 
@@ -114,3 +117,42 @@ def test_residuals_lie_on_straight_lines_and_stay_past_the_borders():
     assert [ns.tolist() for ns in (shared.times(0.5).padded_ns, shared.times(2.0).total_ns)] == [
         [0, 4, 4], [0, 20, 40, 60, 80, 100]
     ]  # fmt: skip
+
+
+def test_the_sources_of_a_runs_step_times_and_the_errors_that_they_state(monkeypatch):
+    """The farther end of a factor is its error; of several sources one without an error leaves none."""
+    parts = {
+        "linear:base=5ms": None,
+        "x/c.csv.gz": StepErrors(Factors(0.8, 1.1), Factors(0.9, 1.3), None, "rows"),
+        "x/own": StepErrors(None, Factors(0.5, 1.2), None, "chunks"),
+        "roofline:llama-3-8b@h100:tp2": StepErrors(None, None, None, "none"),
+    }
+    monkeypatch.setattr(sources, "stated_step_errors", parts.get)
+    found = [sources.step_time_source(name) for name in parts]
+    assert [own.words for own in found] == [
+        "given costs linear:base=5ms", "measured iterations c.csv.gz", "fitted set own",
+        "roofline (no measurement of H100 TP2)",
+    ]  # fmt: skip
+    factors = [own.factors and (own.factors.low, own.factors.high) for own in found]
+    assert factors == [None, (0.8, 1.3), (0.5, 1.2), None]
+    assert [own.error_percent for own in found] == [None, pytest.approx(30), pytest.approx(100), None]
+
+    def summary(*names, instant=()):
+        machines = [SimpleNamespace(replica=SimpleNamespace(step_time=name, instant=name in instant)) for name in names]  # fmt: skip
+        monkeypatch.setattr(sources, "build_machines", lambda model, tree: machines)
+        return sources.summarize_step_times(SimpleNamespace(model=None, tree=None)).get("step_times")
+
+    no_error, csv, own, _ = parts
+    assert summary(csv, instant=(csv,)) is None
+    assert summary(csv, csv, no_error, instant=(no_error,)) == {
+        "source": "measured iterations c.csv.gz", "error_percent": pytest.approx(30), "error_from": "rows",
+        "factor_low": 0.8, "factor_high": 1.3,
+    }  # fmt: skip
+    both = "measured iterations c.csv.gz (×0.8–1.3): rows; fitted set own (×0.5–1.2): chunks"
+    assert summary(csv, own) == {
+        "source": "measured iterations c.csv.gz; fitted set own", "error_percent": pytest.approx(100),
+        "error_from": both, "factor_low": 0.5, "factor_high": 1.3,
+    }  # fmt: skip
+    some = summary(csv, no_error)
+    assert some["error_from"].endswith("; given costs linear:base=5ms: given, not measured: no error")
+    assert (some["error_percent"], some["factor_low"], some["factor_high"]) == (None, None, None)
