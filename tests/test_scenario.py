@@ -2,6 +2,7 @@
 again."""
 
 import re
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Literal, get_args, get_origin
 
@@ -222,6 +223,28 @@ tiers: {cpu: {capacity: 1GiB}}
     assert section == {"policy": "/d/own.py:Mine"}
     keys = ("machines", 1, *path.split(".")[1:]) if "[1]" in path else tuple(path.split("."))
     assert eviction_plugins_of(tree) == [((*keys, "policy"), "/d/own.py:Mine")]
+
+
+@pytest.mark.parametrize(
+    ("channels", "choice", "error"),
+    [
+        ("a: {edges: [cpu->gpu]}, b: {edges: [cpu->gpu]}", "assigned", "'cpu->gpu' is on two channels; got 'a' and 'b'"),
+        ("a: {edges: [cpu->gpu]}, b: {edges: [cpu->gpu]}", "emptiest", ""),
+        ("a: {edges: [cpu->gpu]}, b: {edges: [gpu->cpu]}", "assigned", ""),
+        ("a: {edges: [cpu->gpu]}, b: {edges: [gpu->cpu]}", "emptiest", "channel_choice has no effect"),
+        ("a: {edges: [cpu->gpu], priority: loads-first}", "assigned", "channels.a.priority has no effect"),
+        ("a: {edges: [gpu->cpu], priority: loads-first}", "assigned", "channels.a.priority has no effect"),
+        ("a: {edges: [gpu->cpu, cpu->gpu], priority: loads-first}", "assigned", ""),
+        ("a: {edges: [cpu->gpu], latency_occupies: true}", "assigned", "channels.a.latency_occupies has no effect"),
+        ("a: {edges: [cpu->gpu], latency_occupies: true, latency: 1us}", "assigned", ""),
+        ("a: {edges: [cpu->gpu], latency_occupies: true, latency: 1us, sharing: fair}", "assigned", "latency_occupies has no effect"),
+    ],
+)  # fmt: skip
+def test_channels_are_chosen_where_there_are_several_and_have_an_effect(channels, choice, error):
+    text = f"tiers: {{cpu: {{capacity: 1GiB}}}}\nchannel_choice: {choice}\nchannels: {{{channels}}}"
+    text = text.replace("edges", "bandwidth: 1GB/s, edges")
+    with pytest.raises(UsageError, match=error) if error else nullcontext():
+        load(text)
 
 
 @pytest.mark.parametrize(
