@@ -217,11 +217,11 @@ def test_each_model_of_a_fleet_has_its_own_context(tmp_path):
     ],
 )  # fmt: skip
 def test_an_answer_ends_at_the_least_context_or_at_that_of_its_model(lengths, of, found):
-    """Models 0, 1 and 1 of three requests; ``of``: the machines of each model. A trace in windows is told."""
+    """Models 0, 1 and 1 of three requests; ``of``: the machines of each model. A trace in windows gets the limit."""
     models = of and ModelsSettings(tuple(ServedModel(f"m{n}", machines) for n, machines in enumerate(of)))
     machines = [SimpleNamespace(replica=SimpleNamespace(max_model_len=length)) for length in lengths]
     settings = SimpleNamespace(machines=machines, models=models)
-    trace, told = SimpleNamespace(model=np.array([0, 1, 1])), []
+    trace, limits = SimpleNamespace(model=np.array([0, 1, 1])), []
     own = context_tokens(settings, trace)
     assert (own.tolist() if isinstance(found, list) else own) == found
 
@@ -229,11 +229,11 @@ def test_an_answer_ends_at_the_least_context_or_at_that_of_its_model(lengths, of
         first = trace
 
         def __init__(self):
-            self.end_answers_at = told.append
+            self.end_answers_at = limits.append
 
     windows = Windows()
     assert answers_in_context(settings, windows) is windows
-    assert [np.asarray(one).tolist() for one in told] == [found] * (found is not None)
+    assert [np.asarray(one).tolist() for one in limits] == [found] * (found is not None)
 
 
 def test_a_context_that_the_model_does_not_have_is_one_line():
