@@ -16,6 +16,7 @@ from kvcache_sim.workload.generate import KINDS, arrivals, build, settings_of, s
 from kvcache_sim.workload.missing_ids import fill_missing_ids, with_history
 from kvcache_sim.workload.rows import select_rows
 from kvcache_sim.workload.sessions import predecessors
+from kvcache_sim.workload.trace import NOT_GIVEN
 from kvcache_sim.workload.upper_bound import upper_bound_hit_tokens
 from small_traces import trace_of
 from unbounded_replay import prompt_ids, replay
@@ -50,6 +51,8 @@ def test_every_kind_makes_a_sound_trace(kind, loop):
     assert (np.diff(trace.arrival_ns) >= 0).all()
     counts = np.diff(trace.id_offsets)
     assert (counts == -(-trace.input_tokens // 16)).all()
+    if len(trace.history_tokens):
+        assert ((trace.history_tokens == NOT_GIVEN) == (trace.turn == 0)).all()
     # dense in order of first appearance
     _, first = np.unique(trace.block_ids, return_index=True)
     assert (np.diff(first) > 0).all()

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from kvcache_sim.errors import UsageError
 from kvcache_sim.model.gpus import load_gpu
 from kvcache_sim.model.kv_capacity import EngineMemory, default_engine
-from kvcache_sim.scenario import gpu_memory, requests
+from kvcache_sim.scenario import gpu_memory, lowering, requests
 from kvcache_sim.scenario.machine_sections import ReplicaSection
 from kvcache_sim.scenario.quantities import AUTO_CONTEXT
 from kvcache_sim.scenario.schema import MachineSection, ScenarioModel
@@ -108,6 +108,25 @@ def test_a_gpu_holds_a_request_of_the_context(monkeypatch, asked, blocks, accoun
         gpu_memory.refuse_small_gpu(machine, model, Tree(), ("replica",))
     assert refused.value.got == "65 tokens, which need 5 blocks (2.5 GiB), and 4 blocks (2 GiB) there"
     assert refused.value.expected == f"at most {most} tokens"
+
+
+def test_machines_share_step_times_that_are_alike_in_all_that_is_added(monkeypatch):
+    monkeypatch.setattr(lowering, "_sequence_ns", lambda replica: replica.max_num_seqs)
+    monkeypatch.setattr(lowering, "_named", lambda model, machine: model)
+    monkeypatch.setattr(lowering, "_sampler", lambda replica: replica.scheduler)
+
+    def kind(launch_ns=0, model="m", **own):
+        return lowering._step_time_kind(ReplicaSection(**own), launch_ns, model, 0)
+
+    roofline = {"step_time": "roofline:llama-3-8b@h100"}
+    apart = [
+        kind(), kind(links="a"), kind(links="b"), kind(5), kind(max_num_seqs=7), kind(**roofline), kind(**roofline, model="o"),
+        kind(**roofline, scheduler="sglang"), kind(**roofline, sustained_clocks=not ReplicaSection().sustained_clocks),
+        kind(instant=True), kind(instant=True, max_num_seqs=7), kind(instant=True, max_num_batched_tokens=9),
+    ]  # fmt: skip
+    assert len(set(apart)) == len(apart)
+    assert kind() == kind(model="o") == kind(max_num_batched_tokens=9)
+    assert kind(instant=True) == kind(5, instant=True, links="a")
 
 
 # --- requests ----------------------------------------------------------------------------------------------
