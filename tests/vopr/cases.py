@@ -11,8 +11,8 @@ from vopr import properties
 from vopr.finding import Finding, Kind
 
 #: Modules of the kinds of cases, as they follow each other. The models of engines, routers and links that scenarios
-#: do not reach are property tests: two of three cases are such.
-_TURNS = (*("properties", "scenarios", "properties") * 4, "live", "coordinator")
+#: do not reach are property tests: about half of the cases are such.
+_TURNS = (*("properties", "scenarios", "properties", "tight") * 4, "live", "coordinator")
 KINDS = tuple(dict.fromkeys(_TURNS))
 
 
