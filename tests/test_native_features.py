@@ -123,17 +123,22 @@ def test_copies_of_no_cost_change_nothing(shape, layers, seed):
     assert simulate(charged(settings, (0, 1e-300)), trace).digest_events == free.digest_events
 
 
-@pytest.mark.parametrize(
-    ("machines", "pooled", "seed"), [(2, True, 150), (2, True, 487), (3, False, 958), (3, True, 1094)]
-)
-def test_a_prefetch_ends_where_space_for_its_first_part_has_evicted_the_rest(machines, pooled, seed):
-    """The blocks that another machine has then follow blocks that are gone."""
+@pytest.mark.parametrize(("machines", "pooled", "seed"), [(2, True, 150), (3, False, 958), (3, True, 1094)])
+def test_a_prefetch_ends_where_space_for_its_first_part_has_evicted_the_next(machines, pooled, seed):
     settings = reading((90, 60, 60), machines, prefetch="queued", prefetch_share=1.0)
     if pooled:
         settings = replace(settings, movement=replace(settings.movement, lookup="local"))
         settings = sharing(settings, PoolSettings(capacity_blocks=None), (10**11, 0))
     for closed_loop in (False, True):
         agree(settings, turns(seed, closed_loop, 40))
+
+
+@pytest.mark.parametrize("seed", [61, 221])
+def test_a_prefetch_reads_no_other_machine_behind_blocks_that_it_has_evicted(seed):
+    movement = {"prefetch": "session", "prefetch_lead_ns": 0, "fetch": "wait"}
+    settings = reading((90, 60, 400), 3, write={"gpu": "back", "cpu": "selective"}, **movement)
+    settings = replace(settings, movement=replace(settings.movement, lookup="local"))
+    agree(sharing(settings, PoolSettings(capacity_blocks=None), (10**11, 0)), turns(seed, False, 40))
 
 
 @pytest.mark.parametrize("seed", [554, 1148])
