@@ -142,8 +142,8 @@ impl Replica {
     }
 
     /// Estimated time to load and compute a prompt of `tokens` here: its uncached tokens, and the blocks that the fetch
-    /// policy reuses (a plug-in is not called: all), over the channels and their queues. `parts`: the blocks found here, of which `ready` are on the
-    /// GPU.
+    /// policy reuses (all under a plug-in, which is not called), over the channels and their queues. `parts`: the
+    /// blocks found here, of which `ready` are on the GPU.
     pub fn prefill_time_ns(
         &self,
         parts: Vec<Part>,

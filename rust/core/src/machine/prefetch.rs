@@ -83,7 +83,7 @@ impl Replica {
         let found = parts.last().map_or(0, |part| part.end);
         let lower = |part: &&Part| part.tier > STAGING && part.by == NO_MOVE;
         for part in parts.iter().filter(lower) {
-            if !is_still_there(now.store, request, part) {
+            if !moves.is_empty() && !is_still_there(now.store, request, part) {
                 return Ok(moves); // making space for an earlier part has evicted this one
             }
             let Some(id) = self.bring_up(now, request, part)? else {
@@ -91,7 +91,7 @@ impl Replica {
             };
             moves.push(id);
         }
-        if now.store.peek(request, found)?.0 < found {
+        if !moves.is_empty() && now.store.peek(request, found)?.0 < found {
             return Ok(moves);
         }
         let run = self.longest_elsewhere(now, request, (found, limit))?;
