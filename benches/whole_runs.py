@@ -30,7 +30,7 @@ import llm_d_guide  # noqa: E402
 import routing_study  # noqa: E402
 import vllm_streams  # noqa: E402
 import whole_runs_servers  # noqa: E402
-from kvcache_sim.errors import UsageError  # noqa: E402
+from kvcache_sim.base.errors import UsageError  # noqa: E402
 from kvcache_sim.model.adjusted import ScaledStepTime  # noqa: E402
 from kvcache_sim.model.calibration.command import Measured, fit_rows  # noqa: E402
 from kvcache_sim.model.calibration.fit import predict_ms  # noqa: E402

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
-from kvcache_sim.errors import UsageError
+from kvcache_sim.base.errors import UsageError
 from kvcache_sim.model.aiconfigurator.deployment import Deployment
 from kvcache_sim.model.aiconfigurator.kernels import is_mixture
 from kvcache_sim.model.aiconfigurator.library import model_configuration

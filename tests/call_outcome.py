@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from kvcache_sim.errors import StoreError
+from kvcache_sim.base.errors import StoreError
 
 
 def call(store: Any, name: str, arguments: tuple[Any, ...]) -> Any:

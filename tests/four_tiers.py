@@ -2,7 +2,7 @@
 
 import sys
 
-from kvcache_sim.tier_table import ROWS, Tier
+from kvcache_sim.base.tier_table import ROWS, Tier
 
 ROWS.append(Tier("object", "a store of objects", "#5b6abf", link="nvme", price="object_gib_month"))
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
-from kvcache_sim.rng import stream
+from kvcache_sim.base.rng import stream
 from kvcache_sim.scenario.load import load_scenario
 from kvcache_sim.scenario.requests import read_requests
 from kvcache_sim.simulation import simulate

@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import Any
 
 import numpy as np
-from kvcache_sim.live.prompts import BlockNumbers
+from kvcache_sim.extras.live.prompts import BlockNumbers
 from kvcache_sim.metrics.run import Run
 from kvcache_sim.scenario.load import load_scenario
 from kvcache_sim.serving.settings import ClusterSettings

@@ -5,11 +5,11 @@ from functools import cache
 from itertools import pairwise
 
 import numpy as np
+from kvcache_sim.base.tiers import TIERS
 from kvcache_sim.cache.settings import CacheSettings, TierSettings
 from kvcache_sim.channels.settings import ChannelSettings, NetworkSettings
 from kvcache_sim.model.step_time import StepTimeTable
 from kvcache_sim.serving.settings import ClusterSettings, HandoverSettings, MachineSettings, ReplicaSettings
-from kvcache_sim.tiers import TIERS
 from kvcache_sim.workload.trace import Trace
 
 BLOCK, LAYERS, BLOCK_BYTES = 16, 4, 16_000

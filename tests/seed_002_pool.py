@@ -3,7 +3,7 @@
 ``mp`` is set by the test to the spawning or the forking pool.
 """
 
-from kvcache_sim import rng
+from kvcache_sim.base import rng
 from kvcache_sim.workload.tokens import PromptGenerator
 from kvcache_sim.workload.tokens.pool import spawn as mp
 from seed_002_filled_in import config, tokenizer, traces

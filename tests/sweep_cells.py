@@ -5,8 +5,8 @@ import signal
 import time
 from pathlib import Path
 
-from kvcache_sim.errors import UsageError
-from kvcache_sim.sweeps.cell import Cell, Study
+from kvcache_sim.base.errors import UsageError
+from kvcache_sim.extras.study.sweeps.cell import Cell, Study
 
 
 def quick(study: Study, cell: Cell) -> dict[str, object]:

@@ -3,13 +3,13 @@
 import sys
 from pathlib import Path
 
-from kvcache_sim.errors import KvsimError
-from kvcache_sim.sweeps.cell import Limits, Study
-from kvcache_sim.sweeps.coordinator import run_sweep
-from kvcache_sim.sweeps.plan import Resolved, lay_out
-from kvcache_sim.sweeps.space import Space
-from kvcache_sim.sweeps.stop import stop_on_signals
-from kvcache_sim.sweeps.supervisor import LocalRunner
+from kvcache_sim.base.errors import KvsimError
+from kvcache_sim.extras.study.sweeps.cell import Limits, Study
+from kvcache_sim.extras.study.sweeps.coordinator import run_sweep
+from kvcache_sim.extras.study.sweeps.plan import Resolved, lay_out
+from kvcache_sim.extras.study.sweeps.space import Space
+from kvcache_sim.extras.study.sweeps.stop import stop_on_signals
+from kvcache_sim.extras.study.sweeps.supervisor import LocalRunner
 
 
 class Silent:

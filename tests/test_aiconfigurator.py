@@ -9,8 +9,8 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 from hardware_extra import needs_library
+from kvcache_sim.base.errors import UsageError
 from kvcache_sim.cli.main import run as kvsim
-from kvcache_sim.errors import UsageError
 from kvcache_sim.model.aiconfigurator import kernels, library, other_links, source
 from kvcache_sim.model.aiconfigurator.deployment import LABEL_REPAIRS, REPAIRS, Dtypes, parse_deployment
 from kvcache_sim.model.aiconfigurator.sampled import cache_folder, read_table, table_key

@@ -6,8 +6,8 @@ from importlib.resources import files
 from pathlib import Path
 
 import pytest
+from kvcache_sim.base.errors import UsageError
 from kvcache_sim.cli.main import run as kvsim
-from kvcache_sim.errors import UsageError
 from kvcache_sim.metrics.load_run import load_run
 from kvcache_sim.report import installation
 from kvcache_sim.scenario.cost import cost_of

@@ -11,13 +11,13 @@ import pytest
 from kvcache_sim.api import replays, simulate, sizing, sweeping
 from kvcache_sim.api.html import html_list, html_table
 from kvcache_sim.api.settings import lay_over, plain
-from kvcache_sim.errors import UsageError
+from kvcache_sim.base.errors import UsageError
+from kvcache_sim.extras.study.sizing.question import Answer, Question
+from kvcache_sim.extras.study.sweeps.cell import CellRecord
+from kvcache_sim.extras.study.sweeps.study import read_sweep_file
 from kvcache_sim.report import plot
 from kvcache_sim.report.picture import NothingToDraw, Picture, Table
 from kvcache_sim.scenario.yaml_tree import Tree
-from kvcache_sim.sizing.question import Answer, Question
-from kvcache_sim.sweeps.cell import CellRecord
-from kvcache_sim.sweeps.study import read_sweep_file
 
 
 @pytest.mark.parametrize(

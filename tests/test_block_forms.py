@@ -8,13 +8,13 @@ import pytest
 from examples import examples
 from hypothesis import given
 from hypothesis import strategies as st
+from kvcache_sim.base.tiers import TIERS
 from kvcache_sim.cache.settings import BlockForm, MovementSettings
 from kvcache_sim.channels.settings import NetworkSettings
 from kvcache_sim.metrics.run import Run
 from kvcache_sim.scenario.load import scenario_from_text
 from kvcache_sim.serving.settings import ClusterSettings, HandoverSettings
 from kvcache_sim.simulation import RunOptions, simulate
-from kvcache_sim.tiers import TIERS
 from kvcache_sim.workload.trace import OPEN_LOOP, Trace
 from pools import BLOCK, BLOCK_BYTES, MS, TOKEN_NS, channel, pools, requests
 from support.traces import random_trace

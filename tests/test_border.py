@@ -15,8 +15,8 @@ from examples import examples
 from hypothesis import HealthCheck, given
 from hypothesis import strategies as st
 from kvcache_sim import _core
+from kvcache_sim.base.errors import StoreError
 from kvcache_sim.cache.store import GpuStore, LoadingStore
-from kvcache_sim.errors import StoreError
 from support.key_arrays import arrays
 
 SMALL = st.integers(-2, 9)

@@ -8,6 +8,7 @@ import pytest
 from break_even import FetchCosts, break_even_blocks
 from hypothesis import given
 from hypothesis import strategies as st
+from kvcache_sim.base.tiers import STAGING
 from kvcache_sim.cache.settings import CacheSettings, MovementSettings, TierSettings
 from kvcache_sim.channels.settings import ChannelSettings
 from kvcache_sim.model.step_time import StepBatch, StepTimeTable
@@ -16,7 +17,6 @@ from kvcache_sim.serving.settings import ClusterSettings, MachineSettings, Repli
 from kvcache_sim.simulation import simulate
 from kvcache_sim.spec.blocks import NO_MOVE
 from kvcache_sim.spec.mover import Part
-from kvcache_sim.tiers import STAGING
 from small_traces import trace_of
 from support.spec_fetch import Plan, fetch_cheaper
 

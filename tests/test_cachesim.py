@@ -4,8 +4,8 @@ import csv
 import json
 
 import pytest
+from kvcache_sim.base.errors import UsageError
 from kvcache_sim.cli import main
-from kvcache_sim.errors import UsageError
 from kvcache_sim.replay.request import StorageCapacity
 from kvcache_sim.report.cachesim import (
     CapacityOptions,

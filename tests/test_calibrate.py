@@ -12,8 +12,8 @@ import pytest
 from examples import examples
 from hypothesis import given
 from hypothesis import strategies as st
+from kvcache_sim.base.errors import TraceError
 from kvcache_sim.cli.main import run
-from kvcache_sim.errors import TraceError
 from kvcache_sim.metrics.columns import STATUSES
 from kvcache_sim.model.calibration.fit import predict_ms
 from kvcache_sim.model.step_time import StepBatch

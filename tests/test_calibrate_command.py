@@ -6,8 +6,8 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
+from kvcache_sim.base.errors import UsageError
 from kvcache_sim.cli.main import run
-from kvcache_sim.errors import UsageError
 from kvcache_sim.model.calibration import command, rows, server_runs, servers, shipped, topologies
 from kvcache_sim.model.calibration.rows import PhaseError
 from kvcache_sim.report import fidelity

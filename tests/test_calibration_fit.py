@@ -8,8 +8,9 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 from docs_data import figures
+from kvcache_sim.base.errors import TraceError, UsageError
+from kvcache_sim.base.rng import stream
 from kvcache_sim.cli.main import run as kvsim
-from kvcache_sim.errors import TraceError, UsageError
 from kvcache_sim.model.calibration import design
 from kvcache_sim.model.calibration.design import Form, form_for, padded_rows
 from kvcache_sim.model.calibration.fit import chunk_base_ns, fit_step_time, predict_ms
@@ -32,7 +33,6 @@ from kvcache_sim.model.model_file import load_model
 from kvcache_sim.model.parametric import ParametricStepTime
 from kvcache_sim.model.step_time import StepBatch
 from kvcache_sim.model.step_times import load_step_time, step_time_names
-from kvcache_sim.rng import stream
 from processor import AS_PACKAGED
 from shared_files import ROOT, shared
 from support.timed_rows import TRUE, random_rows, timed

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from kvcache_sim.errors import TraceError
+from kvcache_sim.base.errors import TraceError
 from kvcache_sim.model.calibration.coverage import Cell, Judged, cells
 from kvcache_sim.model.calibration.csv_table import CsvTable, column_values, read_table
 from kvcache_sim.model.calibration.kernels import KernelTimes, with_shared_apart

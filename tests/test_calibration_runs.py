@@ -4,6 +4,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from kvcache_sim.base.rng import stream
 from kvcache_sim.cli.main import run as kvsim
 from kvcache_sim.model.calibration import fit
 from kvcache_sim.model.calibration.command import Measured, fit_rows
@@ -12,7 +13,6 @@ from kvcache_sim.model.calibration.rows import IterationRows, phase_errors, read
 from kvcache_sim.model.calibration.runs import Runs, runs_of, seen_late, single_steps, usual_ms
 from kvcache_sim.model.parametric import ParametricStepTime
 from kvcache_sim.model.step_times import load_step_time
-from kvcache_sim.rng import stream
 from support.timed_rows import random_rows, timed
 
 #: Decode steps replay a graph; a chunk of more than 512 tokens takes 30 ms to launch.

@@ -8,7 +8,7 @@ from types import SimpleNamespace
 import pytest
 from docs_data import figures
 from hardware_extra import needs_library
-from kvcache_sim.errors import UsageError
+from kvcache_sim.base.errors import UsageError
 from kvcache_sim.model.aiconfigurator.deployment import parse_deployment
 from kvcache_sim.model.calibration import servers
 from kvcache_sim.model.calibration.closed_loop import Load

@@ -14,15 +14,23 @@ import pytest
 from examples import examples
 from hypothesis import given
 from hypothesis import strategies as st
+from kvcache_sim.base.units import significant
 from kvcache_sim.cli.main import run
+from kvcache_sim.extras.study.sizing import candidate
+from kvcache_sim.extras.study.sizing.candidate import search_candidate
+from kvcache_sim.extras.study.sizing.question import Question
+from kvcache_sim.extras.study.sizing.search import (
+    STEP,
+    Found,
+    Outcome,
+    Probe,
+    highest_attaining,
+    rate_spread,
+    speed_of,
+)
 from kvcache_sim.metrics.certainty import band
 from kvcache_sim.scenario.load import scenario_from_text
 from kvcache_sim.scenario.requests import read_requests
-from kvcache_sim.sizing import candidate
-from kvcache_sim.sizing.candidate import search_candidate
-from kvcache_sim.sizing.question import Question
-from kvcache_sim.sizing.search import STEP, Found, Outcome, Probe, highest_attaining, rate_spread, speed_of
-from kvcache_sim.units import significant
 from kvcache_sim.workload.toolbox.transforms import scale
 from kvcache_sim.workload.toolbox.write import mooncake_lines
 from kvcache_sim.workload.trace import OPEN_LOOP

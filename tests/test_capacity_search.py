@@ -11,13 +11,13 @@ from examples import examples
 from hypothesis import given
 from hypothesis import strategies as st
 from kvcache_sim.cli.main import run
-from kvcache_sim.sizing import candidate
-from kvcache_sim.sizing import text as sizing_text
-from kvcache_sim.sizing.counts import count_sentences, next_count, smallest_holding
-from kvcache_sim.sizing.splits import best_split, next_splits, split_sentences
-from kvcache_sim.sweeps.cell import Limits
-from kvcache_sim.sweeps.space import Space
-from kvcache_sim.sweeps.study import SweepFile
+from kvcache_sim.extras.study.sizing import candidate
+from kvcache_sim.extras.study.sizing import text as sizing_text
+from kvcache_sim.extras.study.sizing.counts import count_sentences, next_count, smallest_holding
+from kvcache_sim.extras.study.sizing.splits import best_split, next_splits, split_sentences
+from kvcache_sim.extras.study.sweeps.cell import Limits
+from kvcache_sim.extras.study.sweeps.space import Space
+from kvcache_sim.extras.study.sweeps.study import SweepFile
 from support.one_by_one import ONE_BY_ONE, service_times, unwrapped, write_trace
 
 

@@ -5,8 +5,8 @@ from dataclasses import replace
 from types import SimpleNamespace
 
 import pytest
+from kvcache_sim.base.errors import UsageError
 from kvcache_sim.cli import main
-from kvcache_sim.errors import UsageError
 from kvcache_sim.model.channels import load_channel
 from kvcache_sim.model.gpus import load_gpu
 from kvcache_sim.model.model_file import load_model, model_names

@@ -30,9 +30,9 @@ from kvcache_sim.metrics.resampling import resampled_rows
 from kvcache_sim.model.run_errors import LOADS
 from kvcache_sim.model.run_intervals import run_factors, source_kind, step_interval
 from kvcache_sim.model.stated_errors import Factors
-from kvcache_sim.report import certainty
-from kvcache_sim.report.sensitivity.assumption import Assumption
-from kvcache_sim.report.sensitivity.together import loading_share, together
+from kvcache_sim.report.intervals import certainty
+from kvcache_sim.report.intervals.assumption import Assumption
+from kvcache_sim.report.intervals.together import loading_share, together
 from shared_files import ROOT
 from support.sensitivity_runs import SET
 

@@ -10,12 +10,12 @@ import pytest
 from examples import examples
 from hypothesis import given
 from hypothesis import strategies as st
-from kvcache_sim.errors import UsageError
+from kvcache_sim.base.errors import UsageError
+from kvcache_sim.base.rng import stream
+from kvcache_sim.extras.study.sweeps.simulation import _RequestsKey
+from kvcache_sim.extras.study.sweeps.space import MAX_CELLS, Choice, Space, interval
 from kvcache_sim.metrics.request_rule import PRIORITY, Condition, parse_request_rule, trace_fields
-from kvcache_sim.rng import stream
 from kvcache_sim.scenario.load import load_scenario
-from kvcache_sim.sweeps.simulation import _RequestsKey
-from kvcache_sim.sweeps.space import MAX_CELLS, Choice, Space, interval
 
 COMPARE = {
     ">=": operator.ge,

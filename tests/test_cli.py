@@ -9,9 +9,7 @@ import types
 from pathlib import Path
 
 import pytest
-from kvcache_sim.cli import VERBS, main
-from kvcache_sim.cli.verb import verb_app
-from kvcache_sim.errors import (
+from kvcache_sim.base.errors import (
     EXIT_CODES,
     InputOutputError,
     InvariantError,
@@ -20,6 +18,8 @@ from kvcache_sim.errors import (
     TraceError,
     UsageError,
 )
+from kvcache_sim.cli import VERBS, main
+from kvcache_sim.cli.verb import verb_app
 
 KVSIM = [sys.executable, "-m", "kvcache_sim"]
 

@@ -11,8 +11,8 @@ from pathlib import Path
 
 import kvcache_sim
 import pytest
+from kvcache_sim.base.errors import UsageError
 from kvcache_sim.cache.operations import Active
-from kvcache_sim.errors import UsageError
 from kvcache_sim.serving.sequence import Arrival
 
 PACKAGE = Path(kvcache_sim.__file__).parent

@@ -8,8 +8,8 @@ import pytest
 from examples import examples
 from hypothesis import example, given
 from hypothesis import strategies as st
+from kvcache_sim.base.errors import UsageError
 from kvcache_sim.engine import BOUNDARY, Engine
-from kvcache_sim.errors import UsageError
 from kvcache_sim.serving.cluster import Cluster
 from kvcache_sim.serving.handover.pools import Pools
 from kvcache_sim.serving.router.contract import Promised, RouterView

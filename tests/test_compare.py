@@ -7,7 +7,8 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 from fake_run import SCENARIO, made_up_run, request_columns, write_run
-from kvcache_sim.errors import UsageError
+from kvcache_sim.base.errors import UsageError
+from kvcache_sim.base.rng.root import repeat_seed
 from kvcache_sim.metrics.resampling import resampled_rows
 from kvcache_sim.report.compare.comparison import compare, differing_settings
 from kvcache_sim.report.compare.printed import comparison_text
@@ -15,7 +16,6 @@ from kvcache_sim.report.compare.samples import STATISTICS, samples_of
 from kvcache_sim.report.compare.sides import open_sides
 from kvcache_sim.report.compare.text import sentences
 from kvcache_sim.report.finished import open_runs
-from kvcache_sim.rng.root import repeat_seed
 
 
 @pytest.fixture(scope="module")
@@ -148,7 +148,7 @@ def test_scenarios_are_simulated_with_their_own_seed_then_those_of_repeats(
 
     # First, as its import takes ``execute``.
     for name, value in (
-        ("report.certainty.with_certainty", with_certainty),
+        ("report.intervals.certainty.with_certainty", with_certainty),
         ("scenario.load.load_varied", load_varied), ("scenario.requests.read_requests", lambda scenario: scenario),
         ("scenario.execute.execute", execute), ("scenario.execute.store", store),
         ("report.compare.sides.load_run", lambda path: SimpleNamespace(path=path, manifest=0, summary=0, scenario="")),

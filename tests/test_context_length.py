@@ -6,7 +6,7 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
-from kvcache_sim.errors import UsageError
+from kvcache_sim.base.errors import UsageError
 from kvcache_sim.model.hugging_face.configuration import model_of
 from kvcache_sim.model.model_file import load_model, model_names, model_text, parse_model
 from kvcache_sim.model.model_spec import ContextLength, context_length

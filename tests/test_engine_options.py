@@ -5,7 +5,7 @@ import json
 
 import numpy as np
 import pytest
-from kvcache_sim.errors import UsageError
+from kvcache_sim.base.errors import UsageError
 from kvcache_sim.model.step_times import load_step_time
 from kvcache_sim.scenario.load import load_scenario
 from kvcache_sim.scenario.requests import read_requests

@@ -10,8 +10,8 @@ from examples import examples
 from hypothesis import given
 from hypothesis import strategies as st
 from kvcache_sim import _core
+from kvcache_sim.base.errors import UsageError
 from kvcache_sim.cli import main
-from kvcache_sim.errors import UsageError
 from kvcache_sim.policies.engine_modes import ENGINE_MODES, with_engines
 from kvcache_sim.replay.engine_requests import native_requests
 from kvcache_sim.replay.engine_tiers import WRITE_POLICIES

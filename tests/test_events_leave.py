@@ -10,7 +10,7 @@ import pytest
 from examples import examples
 from hypothesis import example, given
 from hypothesis import strategies as st
-from kvcache_sim.errors import InvariantError
+from kvcache_sim.base.errors import InvariantError
 from kvcache_sim.metrics.columns import EVENT_COLUMNS, OUTCOMES, REQUEST_COLUMNS, STATUSES
 from kvcache_sim.metrics.event_log import EventLog
 from kvcache_sim.metrics.parts import Parts, arrays_of, cut, joined, rows_of

@@ -9,6 +9,8 @@ import numpy as np
 import pytest
 from browser import page
 from kvcache_sim.cli.main import run as kvsim
+from kvcache_sim.extras.study.sizing.question import Answer
+from kvcache_sim.extras.study.sizing.text import draw as draw_capacity
 from kvcache_sim.metrics.objectives import parse_objectives
 from kvcache_sim.model.calibration.fit import predict_ms
 from kvcache_sim.report.finished import open_runs
@@ -19,8 +21,6 @@ from kvcache_sim.report.ranking import rank_cells
 from kvcache_sim.report.ranking_text import verdict
 from kvcache_sim.report.sweep_report import write_sweep_report
 from kvcache_sim.report.time_series import MOST_SERIES
-from kvcache_sim.sizing.question import Answer
-from kvcache_sim.sizing.text import draw as draw_capacity
 from support.colour_distance import lab
 from support.page_overflow import overflowing
 from support.timed_rows import TRUE, random_rows

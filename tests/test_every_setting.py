@@ -7,7 +7,7 @@ import re
 from typing import get_origin
 
 import pytest
-from kvcache_sim.errors import KvsimError
+from kvcache_sim.base.errors import KvsimError
 from kvcache_sim.metrics.names import flatten
 from kvcache_sim.metrics.run_directory import open_run_directory
 from kvcache_sim.scenario.execute import execute, summarized

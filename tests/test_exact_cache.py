@@ -10,7 +10,7 @@ from examples import examples
 from hypothesis import given
 from hypothesis import strategies as st
 from kvcache_sim import _core
-from kvcache_sim.errors import StoreError, UsageError
+from kvcache_sim.base.errors import StoreError, UsageError
 from kvcache_sim.replay import engines
 from kvcache_sim.replay.cachesim import simulate_cache
 from kvcache_sim.replay.engine_requests import block_keys

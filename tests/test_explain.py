@@ -10,10 +10,10 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 from fake_run import made_up_run, request_columns, write_run
+from kvcache_sim.base.errors import UsageError
 from kvcache_sim.cache.settings import CacheSettings
 from kvcache_sim.channels.settings import ChannelSettings
 from kvcache_sim.cli.main import run as kvsim
-from kvcache_sim.errors import UsageError
 from kvcache_sim.report.explain import hit_rate as causes
 from kvcache_sim.report.explain import latency
 from kvcache_sim.report.explain.break_even import load_ns

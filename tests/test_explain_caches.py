@@ -9,12 +9,12 @@ import pytest
 from examples import examples
 from hypothesis import given
 from hypothesis import strategies as st
+from kvcache_sim.base.errors import UsageError
+from kvcache_sim.base.units import format_time_ns
 from kvcache_sim.cli.main import run as kvsim
-from kvcache_sim.errors import UsageError
 from kvcache_sim.metrics.run import CodedText
 from kvcache_sim.report.explain.explanation import explanation
 from kvcache_sim.report.pictures.waterfall import PARTS
-from kvcache_sim.units import format_time_ns
 
 #: The conversation of test_seed_000_narrated: blocks of 16 tokens, one request a second.
 CHAT = [

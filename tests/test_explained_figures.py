@@ -4,7 +4,7 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
-from kvcache_sim.errors import UsageError
+from kvcache_sim.base.errors import UsageError
 from kvcache_sim.metrics.columns import OUTCOMES, miss_column
 from kvcache_sim.metrics.run import CodedText
 from kvcache_sim.model.step_time import StepBatch

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from kvcache_sim.errors import KvsimError, UsageError
+from kvcache_sim.base.errors import KvsimError, UsageError
 from kvcache_sim.simulation import simulate
 from kvcache_sim.workload.generate import build, settings_of, write_jsonl
 from kvcache_sim.workload.members import with_extra_keys

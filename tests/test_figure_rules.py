@@ -12,8 +12,12 @@ import pytest
 from examples import examples
 from hypothesis import example, given
 from hypothesis import strategies as st
+from kvcache_sim.base.errors import InputOutputError, UsageError
 from kvcache_sim.channels.settings import ChannelSettings
-from kvcache_sim.errors import InputOutputError, UsageError
+from kvcache_sim.extras.study.sizing.further import Tried, rates_by_count
+from kvcache_sim.extras.study.sizing.search import arrival_rate, highest_attaining, rate_spread
+from kvcache_sim.extras.study.sizing.splits import best_split
+from kvcache_sim.extras.study.sweeps.cell import canonical_json
 from kvcache_sim.metrics.batches import batch_count, batch_figures
 from kvcache_sim.metrics.columns import Column
 from kvcache_sim.metrics.handover_summary import HandoverTotals
@@ -27,13 +31,9 @@ from kvcache_sim.metrics.run import CodedText
 from kvcache_sim.metrics.saturation import servers_of, summarize_saturation
 from kvcache_sim.metrics.slo import Limits, Objectives
 from kvcache_sim.metrics.tier_use import TierUse, summarize_tiers
-from kvcache_sim.report import certainty as intervals
-from kvcache_sim.report.sensitivity import links
+from kvcache_sim.report.intervals import certainty as intervals
+from kvcache_sim.report.intervals import links
 from kvcache_sim.scenario import cost, measure
-from kvcache_sim.sizing.further import Tried, rates_by_count
-from kvcache_sim.sizing.search import arrival_rate, highest_attaining, rate_spread
-from kvcache_sim.sizing.splits import best_split
-from kvcache_sim.sweeps.cell import canonical_json
 from kvcache_sim.workload.generate.lengths import given_keys
 from small_traces import trace_of
 from support.request_rows import rows

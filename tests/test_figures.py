@@ -10,17 +10,17 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from kvcache_sim.base.tiers import KV_SOURCES, TIERS
 from kvcache_sim.metrics.columns import FETCH_PARTS, OUTCOMES, TTFT_PARTS
 from kvcache_sim.metrics.figure import Figure
 from kvcache_sim.metrics.figures import DEFINITIONS, FIGURES
 from kvcache_sim.metrics.names import STABLE_METRICS
 from kvcache_sim.metrics.percentiles import STATISTICS
 from kvcache_sim.replay.miss_causes import reported_by
-from kvcache_sim.report.certainty import certainty
+from kvcache_sim.report.intervals.certainty import certainty
 from kvcache_sim.scenario.execute import execute, wall
 from kvcache_sim.scenario.requests import read_requests
 from kvcache_sim.simulation import RunOptions
-from kvcache_sim.tiers import KV_SOURCES, TIERS
 from tiered_scenario import load
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "docs" / "site"))

@@ -5,8 +5,8 @@ import json
 
 import numpy as np
 import pytest
+from kvcache_sim.base.errors import TraceError, UsageError
 from kvcache_sim.cli.main import run
-from kvcache_sim.errors import TraceError, UsageError
 from kvcache_sim.metrics.load_run import load_run
 from kvcache_sim.scenario.load import load_scenario, scenario_from_text, varied_from_text
 from kvcache_sim.scenario.subject import subject_line

@@ -10,11 +10,12 @@ import pytest
 from examples import examples
 from hypothesis import example, given
 from hypothesis import strategies as st
+from kvcache_sim.base.errors import UsageError
+from kvcache_sim.base.units import LAST_NS
 from kvcache_sim.cache.store import NO_MOVE
 from kvcache_sim.cache.tree_store import NO_COPY
 from kvcache_sim.channels.settings import ChannelSettings
 from kvcache_sim.engine import NO_MACHINE, SAMPLE, Engine
-from kvcache_sim.errors import UsageError
 from kvcache_sim.scenario import fleet_events as events_of
 from kvcache_sim.scenario.cluster_sections import FaultSection, FleetEventSection, FleetSection
 from kvcache_sim.scenario.fleet_events import Fault, FleetEvent, drawn_faults, event_texts, fleet_events
@@ -27,7 +28,6 @@ from kvcache_sim.serving.membership.plan import Flush, MembershipEvent, Membersh
 from kvcache_sim.serving.membership.scaling_policy.settings import ScalingSettings
 from kvcache_sim.serving.router.contract import Occupancy
 from kvcache_sim.serving.sequence import Arrival
-from kvcache_sim.units import LAST_NS
 
 TIERS = 4
 

@@ -7,7 +7,7 @@ import numpy as np
 import pyarrow.parquet as pq
 import pytest
 from hardware_extra import needs_library
-from kvcache_sim.errors import UsageError
+from kvcache_sim.base.errors import UsageError
 from kvcache_sim.model.aiconfigurator.library import installed_folder
 from kvcache_sim.model.format_rates import (
     UNMEASURED_EXPERTS,

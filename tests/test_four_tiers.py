@@ -12,8 +12,8 @@ from pathlib import Path
 import numpy as np
 import pyarrow.parquet as pq
 import pytest
-from kvcache_sim.tier_table import ROWS
-from kvcache_sim.tiers import TIERS
+from kvcache_sim.base.tier_table import ROWS
+from kvcache_sim.base.tiers import TIERS
 from tiered_scenario import BASE
 
 PACKAGE = Path(__file__).resolve().parents[1] / "python" / "kvcache_sim"
@@ -193,9 +193,9 @@ def test_a_three_tier_run_is_the_same_whether_or_not_the_table_has_a_fourth_row(
 
 #: Text in which a tier's name has another meaning, or is an example: by file, with the reason.
 EXCEPTIONS = {
-    "tier_table.py": "the table",
+    "base/tier_table.py": "the table",
     "model/": "a GPU as a product, not as a tier",
-    "errors.py": "a full disk of the machine that simulates",
+    "base/errors.py": "a full disk of the machine that simulates",
     "cli/main.py": "an example",
     "cli/channels.py": "an example",
     "cli/models.py": "a GPU as a product, not as a tier",
@@ -220,8 +220,8 @@ EXCEPTIONS = {
     "cli/cachesim.py": "tiers of LMCache",
     "metrics/glossary.py": "examples of tiers",
     "scenario/launch/": "options of vLLM and SGLang, and the keys that they become",
-    "live/metrics.py": "a label of vLLM's metrics",
-    "live/events/layout.py": "tiers as vLLM's KV events name them",
+    "extras/live/metrics.py": "a label of vLLM's metrics",
+    "extras/live/events/layout.py": "tiers as vLLM's KV events name them",
     "serving/router/prefix_index.py": "tiers as llm-d weighs them",
     "simulation/spec_keys.py": "a key named when there was one such tier",
 }

@@ -14,7 +14,7 @@ import pytest
 from fleets import BLOCK, ID_TOKENS, Fleet, Machine
 from hypothesis import given
 from hypothesis import strategies as st
-from kvcache_sim.rng import stream
+from kvcache_sim.base.rng import stream
 from kvcache_sim.serving.router.contract import Occupancy
 from kvcache_sim.serving.router.production_stack import VIRTUAL_NODES, HashRing, position
 from kvcache_sim.serving.router.prompt_blocks import PromptBlocks

@@ -13,7 +13,7 @@ from fleets import BLOCK, ID_TOKENS, Fleet, Machine
 from hypothesis import given
 from hypothesis import strategies as st
 from kvcache_sim import _core
-from kvcache_sim.errors import StoreError
+from kvcache_sim.base.errors import StoreError
 from kvcache_sim.scenario.load import scenario_from_text
 from kvcache_sim.serving.settings import RouterSettings
 from msgspec.structs import force_setattr

@@ -11,7 +11,7 @@ import pytest
 from examples import examples
 from hypothesis import given
 from hypothesis import strategies as st
-from kvcache_sim.errors import TraceError, UsageError
+from kvcache_sim.base.errors import TraceError, UsageError
 from kvcache_sim.workload.generate import KINDS, arrivals, build, settings_of, singles, write_jsonl
 from kvcache_sim.workload.missing_ids import fill_missing_ids, with_history
 from kvcache_sim.workload.rows import select_rows

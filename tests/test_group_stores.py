@@ -12,9 +12,9 @@ import pytest
 from examples import examples
 from hypothesis import given
 from hypothesis import strategies as st
+from kvcache_sim.base.errors import KvsimError
 from kvcache_sim.cache.groups import GroupSettings
 from kvcache_sim.cache.settings import CacheSettings
-from kvcache_sim.errors import KvsimError
 from kvcache_sim.metrics.cache_groups import junctions_of, summarize_groups
 from kvcache_sim.metrics.columns import STATUSES
 from kvcache_sim.metrics.load_run import load_run

@@ -11,11 +11,11 @@ import pytest
 from examples import examples
 from hypothesis import given
 from hypothesis import strategies as st
+from kvcache_sim.base.rng import derive_seed, stream
 from kvcache_sim.cache.settings import MovementSettings
 from kvcache_sim.channels.settings import NetworkSettings
 from kvcache_sim.metrics.run import Run
 from kvcache_sim.metrics.summary import summarize
-from kvcache_sim.rng import derive_seed, stream
 from kvcache_sim.scenario.load import Scenario, load_scenario, scenario_from_text
 from kvcache_sim.scenario.requests import read_requests
 from kvcache_sim.scenario.resolved import to_yaml

@@ -9,9 +9,9 @@ from examples import examples
 from fleets import Fleet, Machine
 from hypothesis import given
 from hypothesis import strategies as st
+from kvcache_sim.base.errors import UsageError
 from kvcache_sim.cache.settings import BlockForm, TierSettings
 from kvcache_sim.channels.settings import NetworkSettings
-from kvcache_sim.errors import UsageError
 from kvcache_sim.metrics.run import Run
 from kvcache_sim.metrics.summary import summarize
 from kvcache_sim.scenario.load import scenario_from_text

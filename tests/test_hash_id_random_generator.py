@@ -13,9 +13,9 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from kvcache_sim import rng
-from kvcache_sim.errors import KvsimError, UsageError
-from kvcache_sim.rng import HashIdRandomGenerator, RandomGenerator
+from kvcache_sim.base import rng
+from kvcache_sim.base.errors import KvsimError, UsageError
+from kvcache_sim.base.rng import HashIdRandomGenerator, RandomGenerator
 
 CORPUS = 1_000_000
 BASE_42 = 10558974911300946294  # rng.init(42); rng.derive("dataset.prompt.corpus").seed

@@ -8,8 +8,8 @@ import pytest
 from examples import examples
 from hypothesis import given
 from hypothesis import strategies as st
+from kvcache_sim.base.errors import UsageError
 from kvcache_sim.cache.settings import StoragePrefetch
-from kvcache_sim.errors import UsageError
 from kvcache_sim.replay.request import REPLAYERS, ReplayRequest, StorageCapacity
 from kvcache_sim.scenario.engine_tiers import storage_prefetch
 from kvcache_sim.scenario.execute import execute

@@ -18,8 +18,8 @@ from examples import examples
 from hypothesis import given
 from hypothesis import strategies as st
 from kvcache_sim import _core
+from kvcache_sim.base.tiers import COMPUTE, STAGING
 from kvcache_sim.cache.store import NO_MOVE
-from kvcache_sim.tiers import COMPUTE, STAGING
 from support.forests import random_forest
 from support.shown import Shown
 from support.tiered_pool import namer

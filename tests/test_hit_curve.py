@@ -14,8 +14,9 @@ import pytest
 from examples import examples
 from hypothesis import given
 from hypothesis import strategies as st
+from kvcache_sim.base.errors import KvsimError, UsageError
+from kvcache_sim.base.units import format_percent
 from kvcache_sim.cli.main import run
-from kvcache_sim.errors import KvsimError, UsageError
 from kvcache_sim.policies.resolve import parse_variant
 from kvcache_sim.replay.curve.hits import hit_curve
 from kvcache_sim.replay.curve.sample import sampled_curve, student_t7
@@ -29,7 +30,6 @@ from kvcache_sim.report.curve.build import CurveAsk, curve_document
 from kvcache_sim.report.curve.text import curve_table
 from kvcache_sim.report.curve.write import check_outputs, curve_picture, draws
 from kvcache_sim.report.time_series import MOST_SERIES
-from kvcache_sim.units import format_percent
 from kvcache_sim.workload.readers.read import read_trace
 from shared_files import shared
 from small_traces import trace_of, tree_traces

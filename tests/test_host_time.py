@@ -1,7 +1,7 @@
 """The host's time a sequence: on top of any source, in decode and mixed steps; named presets of A100 and H100."""
 
 import pytest
-from kvcache_sim.errors import UsageError
+from kvcache_sim.base.errors import UsageError
 from kvcache_sim.model.adjusted import WithSequenceTime
 from kvcache_sim.model.hosts import load_host
 from kvcache_sim.model.step_time import StepBatch

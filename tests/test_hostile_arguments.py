@@ -11,8 +11,7 @@ from pathlib import Path
 import kvcache_sim as kv
 import pytest
 from kvcache_sim import _core
-from kvcache_sim.cli import main
-from kvcache_sim.errors import (
+from kvcache_sim.base.errors import (
     EXIT_INTERNAL,
     EXIT_OK,
     EXIT_OUTPUT_EXISTS,
@@ -20,8 +19,9 @@ from kvcache_sim.errors import (
     EXIT_USAGE,
     InvariantError,
 )
-from kvcache_sim.sweeps import worker
-from kvcache_sim.sweeps.store import CellStore
+from kvcache_sim.cli import main
+from kvcache_sim.extras.study.sweeps import worker
+from kvcache_sim.extras.study.sweeps.store import CellStore
 
 ROWS = '{"timestamp": 0, "input_length": 1024, "output_length": 1, "hash_ids": [1, 2]}\n'
 BAD_NAME = b"bad\xff.jsonl"

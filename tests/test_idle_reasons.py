@@ -8,7 +8,7 @@ from contextlib import nullcontext
 from types import SimpleNamespace as Any
 
 import pytest
-from kvcache_sim.errors import UsageError
+from kvcache_sim.base.errors import UsageError
 from kvcache_sim.scenario import effects, engine_effects, fleet, objectives, shared_pool
 from kvcache_sim.scenario import machines as of_machines
 from kvcache_sim.scenario.cluster_sections import (

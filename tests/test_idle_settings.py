@@ -9,7 +9,11 @@ import random
 from types import SimpleNamespace
 
 import pytest
-from kvcache_sim.errors import KvsimError, UsageError
+from kvcache_sim.base.errors import KvsimError, UsageError
+from kvcache_sim.extras.study.sweeps.cell import Limits
+from kvcache_sim.extras.study.sweeps.simulation import plan_sweep
+from kvcache_sim.extras.study.sweeps.space import Space
+from kvcache_sim.extras.study.sweeps.study import SweepFile
 from kvcache_sim.scenario import effects, engine_effects, request_effects
 from kvcache_sim.scenario.cluster_sections import (
     AdaptersSection,
@@ -36,10 +40,6 @@ from kvcache_sim.scenario.schema import (
 )
 from kvcache_sim.scenario.trace_section import RetentionSection
 from kvcache_sim.scenario.yaml_tree import read_tree
-from kvcache_sim.sweeps.cell import Limits
-from kvcache_sim.sweeps.simulation import plan_sweep
-from kvcache_sim.sweeps.space import Space
-from kvcache_sim.sweeps.study import SweepFile
 from setting_effects import CHANGES, REFUSALS, Refusal
 from tiered_scenario import BASE, load
 

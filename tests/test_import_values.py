@@ -6,7 +6,7 @@ from zlib import crc32
 
 import pytest
 from kvcache_sim._core import TraceProblem
-from kvcache_sim.errors import TraceError
+from kvcache_sim.base.errors import TraceError
 from kvcache_sim.workload.chat_template import chat_prompt
 from kvcache_sim.workload.imports import source as values
 from kvcache_sim.workload.imports.kv_batch import KvBatch, KvEvent, batch_of

@@ -7,8 +7,8 @@ import pytest
 from examples import examples
 from hypothesis import given
 from hypothesis import strategies as st
+from kvcache_sim.base.errors import InvariantError
 from kvcache_sim.channels.settings import ChannelSettings
-from kvcache_sim.errors import InvariantError
 from kvcache_sim.metrics.columns import REQUEST_COLUMNS
 from kvcache_sim.metrics.run import Run
 from kvcache_sim.simulation.end_checks import check_channels, check_rows

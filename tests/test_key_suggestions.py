@@ -2,7 +2,7 @@
 key."""
 
 import pytest
-from kvcache_sim.errors import UsageError
+from kvcache_sim.base.errors import UsageError
 from kvcache_sim.scenario.key_list import key_lines
 from kvcache_sim.scenario.key_suggestions import meant_by
 from kvcache_sim.scenario.launch.flags import ENGINES

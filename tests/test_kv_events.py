@@ -19,15 +19,15 @@ import zmq
 from examples import examples
 from hypothesis import given
 from hypothesis import strategies as st
-from kvcache_sim.errors import UsageError
-from kvcache_sim.live.clock import WallClock
-from kvcache_sim.live.events.announcer import Announcer, EventSettings
-from kvcache_sim.live.events.hashes import BlockHashes, as_integer, cbor
-from kvcache_sim.live.events.layout import AllBlocksCleared, Batch, BlockRemoved, BlockStored, packed
-from kvcache_sim.live.events.publisher import Endpoint
-from kvcache_sim.live.events.source import EventSource, medium_of
-from kvcache_sim.live.fleet import Fleet, Prompt
-from kvcache_sim.live.prompts import Block, BlockNumbers
+from kvcache_sim.base.errors import UsageError
+from kvcache_sim.extras.live.clock import WallClock
+from kvcache_sim.extras.live.events.announcer import Announcer, EventSettings
+from kvcache_sim.extras.live.events.hashes import BlockHashes, as_integer, cbor
+from kvcache_sim.extras.live.events.layout import AllBlocksCleared, Batch, BlockRemoved, BlockStored, packed
+from kvcache_sim.extras.live.events.publisher import Endpoint
+from kvcache_sim.extras.live.events.source import EventSource, medium_of
+from kvcache_sim.extras.live.fleet import Fleet, Prompt
+from kvcache_sim.extras.live.prompts import Block, BlockNumbers
 from kvcache_sim.scenario.load import load_scenario
 from kvcache_sim.simulation.live import LiveSimulation
 
@@ -290,7 +290,7 @@ def test_each_machine_has_an_endpoint_of_its_own(endpoint, machine, found):
 
 
 def test_a_subscriber_gets_three_frames_and_a_replay_what_it_missed():
-    from kvcache_sim.live.events.publisher import Publisher
+    from kvcache_sim.extras.live.events.publisher import Publisher
 
     context = zmq.Context()
     publisher = Publisher(
@@ -330,7 +330,7 @@ def test_a_subscriber_gets_three_frames_and_a_replay_what_it_missed():
 @pytest.mark.parametrize("overrides", [TIERS, ["tiers.gpu.capacity=300 blocks"]], ids=["tiers", "gpu"])
 def test_what_is_forgotten_changes_nothing(overrides, monkeypatch):
     kept, before = drive(overrides, published(), 400)
-    monkeypatch.setattr("kvcache_sim.live.fleet._FORGET_EACH", 64)
+    monkeypatch.setattr("kvcache_sim.extras.live.fleet._FORGET_EACH", 64)
     forgot, after = drive(overrides, published(), 400)
     assert len(forgot.blocks) < len(kept.blocks) / 2
     events = [[msgspec.msgpack.decode(payload)[1] for _, payload in own] for own in (before, after)]

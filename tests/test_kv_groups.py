@@ -10,8 +10,8 @@ from examples import examples
 from hypothesis import given
 from hypothesis import strategies as st
 from kvcache_sim import _core
+from kvcache_sim.base.errors import StoreError, UsageError
 from kvcache_sim.cache.groups import GroupSettings, native_groups
-from kvcache_sim.errors import StoreError, UsageError
 from kvcache_sim.model.kv_groups import KvGroup, KvLayout, kv_layout
 from kvcache_sim.model.model_file import load_model, model_names
 from kvcache_sim.replay.cachesim import simulate_cache

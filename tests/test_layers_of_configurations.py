@@ -4,7 +4,7 @@ import json
 from dataclasses import replace
 
 import pytest
-from kvcache_sim.errors import UsageError
+from kvcache_sim.base.errors import UsageError
 from kvcache_sim.model.attention import HeadAttention
 from kvcache_sim.model.hugging_face import attention, feed_forward, searched
 from kvcache_sim.model.hugging_face.configuration import model_of, read_configuration, unknown_architecture

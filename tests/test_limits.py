@@ -13,21 +13,21 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from fake_run import made_up_run
+from kvcache_sim.base.errors import InputOutputError, TraceError, UsageError
+from kvcache_sim.base.units import LAST_NS, parse_rate_bytes_per_s, parse_size_bytes, parse_time_ns
 from kvcache_sim.cli.main import run
-from kvcache_sim.errors import InputOutputError, TraceError, UsageError
+from kvcache_sim.extras.study.sweeps.cell import Study
+from kvcache_sim.extras.study.sweeps.coordinator import merge_shards
+from kvcache_sim.extras.study.sweeps.plan import Plan, Resolved, lay_out
+from kvcache_sim.extras.study.sweeps.space import Space
+from kvcache_sim.extras.study.sweeps.store import CellStore
+from kvcache_sim.extras.study.sweeps.tables import export, result_rows
 from kvcache_sim.metrics.load_run import load_run
 from kvcache_sim.metrics.measure_settings import Edge
 from kvcache_sim.metrics.run_directory import COMPLETE, sha256_of
 from kvcache_sim.scenario import quantities
 from kvcache_sim.scenario.load import load_scenario
 from kvcache_sim.scenario.quantities import Capacity
-from kvcache_sim.sweeps.cell import Study
-from kvcache_sim.sweeps.coordinator import merge_shards
-from kvcache_sim.sweeps.plan import Plan, Resolved, lay_out
-from kvcache_sim.sweeps.space import Space
-from kvcache_sim.sweeps.store import CellStore
-from kvcache_sim.sweeps.tables import export, result_rows
-from kvcache_sim.units import LAST_NS, parse_rate_bytes_per_s, parse_size_bytes, parse_time_ns
 from kvcache_sim.workload.generate import build
 from kvcache_sim.workload.readers import read_trace
 from support.sweep_runs import sweep, tables

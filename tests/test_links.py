@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from kvcache_sim.errors import UsageError
+from kvcache_sim.base.errors import UsageError
 from kvcache_sim.model.catalog import entry_names
 from kvcache_sim.model.gpus import gpu_names, load_gpu
 from kvcache_sim.model.links import all_reduce_ms, exchange_ms, load_links

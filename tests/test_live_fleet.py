@@ -18,15 +18,15 @@ from hypothesis import strategies as st
 
 pytest.importorskip("uvicorn")
 
-from kvcache_sim.live.answers import Answer, Answers
-from kvcache_sim.live.arrivals import ArrivalLog
-from kvcache_sim.live.chunks import Wording
-from kvcache_sim.live.fleet import Fleet, Prompt, TokenLags
-from kvcache_sim.live.generation import Choice, Generation, Generations, prompts_of
-from kvcache_sim.live.parsing import Chat, StreamOptions, parsed
-from kvcache_sim.live.reply import Reply
-from kvcache_sim.live.ticket import Ticket
-from kvcache_sim.live.tokenizer import ByteTokenizer
+from kvcache_sim.extras.live.answers import Answer, Answers
+from kvcache_sim.extras.live.arrivals import ArrivalLog
+from kvcache_sim.extras.live.chunks import Wording
+from kvcache_sim.extras.live.fleet import Fleet, Prompt, TokenLags
+from kvcache_sim.extras.live.generation import Choice, Generation, Generations, prompts_of
+from kvcache_sim.extras.live.parsing import Chat, StreamOptions, parsed
+from kvcache_sim.extras.live.reply import Reply
+from kvcache_sim.extras.live.ticket import Ticket
+from kvcache_sim.extras.live.tokenizer import ByteTokenizer
 from kvcache_sim.serving.replica.native import NativeReplica
 from kvcache_sim.serving.sequence import Status
 from kvcache_sim.simulation.options import DEFAULT_OPTIONS, RunOptions
@@ -601,7 +601,8 @@ def test_one_timer_wakes_a_fleet_and_stops_with_it(monkeypatch):
         return SimpleNamespace(cancel=lambda: timers.append(("cancelled", number)))
 
     monkeypatch.setattr(
-        "kvcache_sim.live.fleet.asyncio.get_running_loop", lambda: SimpleNamespace(call_later=call_later)
+        "kvcache_sim.extras.live.fleet.asyncio.get_running_loop",
+        lambda: SimpleNamespace(call_later=call_later),
     )
     fleet.advance()
     assert timers == []
@@ -629,7 +630,7 @@ def test_one_timer_wakes_a_fleet_and_stops_with_it(monkeypatch):
 
 def test_events_that_were_published_are_forgotten_from_time_to_time(monkeypatch):
     pytest.importorskip("zmq")
-    from kvcache_sim.live.events import announcer
+    from kvcache_sim.extras.live.events import announcer
 
     monkeypatch.setattr(announcer, "_FORGET_BATCHES", 3)
     monkeypatch.setattr(announcer, "packed", lambda batch, layout: (batch.events, batch.ts, layout))

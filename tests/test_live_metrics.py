@@ -11,10 +11,10 @@ from hypothesis import strategies as st
 
 pytest.importorskip("prometheus_client")
 
-from kvcache_sim.live import clock
-from kvcache_sim.live.fleet import TokenLags
-from kvcache_sim.live.metrics import GapHistogram, Metrics, _one_two_five
-from kvcache_sim.live.ticket import Ticket
+from kvcache_sim.extras.live import clock
+from kvcache_sim.extras.live.fleet import TokenLags
+from kvcache_sim.extras.live.metrics import GapHistogram, Metrics, _one_two_five
+from kvcache_sim.extras.live.ticket import Ticket
 from kvcache_sim.serving.router.contract import Occupancy
 
 S = 10**9
@@ -24,7 +24,7 @@ S = 10**9
 def own(monkeypatch) -> Metrics:
     """Return the metrics of a machine that published five running and 14 waiting requests."""
     published = Occupancy([14], [5], [0.25])
-    monkeypatch.setattr("kvcache_sim.live.metrics.published_by", lambda replicas: lambda: published)
+    monkeypatch.setattr("kvcache_sim.extras.live.metrics.published_by", lambda replicas: lambda: published)
     replica = SimpleNamespace(
         machine=0,
         cache=SimpleNamespace(block_size_tokens=16),

@@ -4,7 +4,7 @@ specification."""
 from examples import examples
 from hypothesis import assume, event, example, given
 from hypothesis import strategies as st
-from kvcache_sim.errors import UsageError
+from kvcache_sim.base.errors import UsageError
 from kvcache_sim.metrics.run import Run
 from kvcache_sim.simulation import RunOptions, simulate
 from live_scenarios import Driven, settings_of

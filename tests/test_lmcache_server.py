@@ -7,8 +7,8 @@ import pytest
 from examples import examples
 from hypothesis import given
 from hypothesis import strategies as st
+from kvcache_sim.base.errors import UsageError
 from kvcache_sim.cli import main
-from kvcache_sim.errors import UsageError
 from kvcache_sim.replay.request import REPLAYERS, ReplayRequest
 from kvcache_sim.workload.trace import Trace
 from small_traces import trace_of

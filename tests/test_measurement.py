@@ -14,8 +14,9 @@ import pytest
 from examples import examples
 from hypothesis import given
 from hypothesis import strategies as st
+from kvcache_sim.base.errors import UsageError
+from kvcache_sim.base.tiers import TIERS
 from kvcache_sim.cli.main import run
-from kvcache_sim.errors import UsageError
 from kvcache_sim.metrics import measurement
 from kvcache_sim.metrics.channel_use import ChannelUse, later_use
 from kvcache_sim.metrics.load_run import load_run
@@ -31,7 +32,6 @@ from kvcache_sim.simulation import RunOptions
 from kvcache_sim.simulation.marks import busy_shares, used_shares
 from kvcache_sim.simulation.measured import channel_use, counters, tier_uses
 from kvcache_sim.simulation.spec_demand import Demand
-from kvcache_sim.tiers import TIERS
 from small_traces import trace_of
 
 

@@ -8,7 +8,7 @@ from statistics import median
 import numpy as np
 import pytest
 from docs_data import figures, read_table
-from kvcache_sim.errors import UsageError
+from kvcache_sim.base.errors import UsageError
 from kvcache_sim.model.calibration.families import family_texts, fit_family, left_out
 from kvcache_sim.model.calibration.fit import predict_ms
 from kvcache_sim.model.calibration.rows import (

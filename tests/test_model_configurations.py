@@ -7,7 +7,7 @@ from dataclasses import astuple, replace
 from pathlib import Path
 
 import pytest
-from kvcache_sim.errors import UsageError
+from kvcache_sim.base.errors import UsageError
 from kvcache_sim.model.hugging_face.configuration import model_of
 from kvcache_sim.model.hugging_face.quantization import kv_dtype as format_of_kv
 from kvcache_sim.model.hugging_face.quantization import weight_dtypes

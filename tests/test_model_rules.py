@@ -8,7 +8,7 @@ import pytest
 from examples import examples
 from hypothesis import given
 from hypothesis import strategies as st
-from kvcache_sim.errors import UsageError
+from kvcache_sim.base.errors import UsageError
 from kvcache_sim.model.attention import HeadAttention, LayerCache, LinearAttention, heads_per_gpu
 from kvcache_sim.model.gpus import load_gpu
 from kvcache_sim.model.kv_capacity import (

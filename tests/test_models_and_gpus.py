@@ -3,7 +3,7 @@
 from dataclasses import replace
 
 import pytest
-from kvcache_sim.errors import UsageError
+from kvcache_sim.base.errors import UsageError
 from kvcache_sim.model.gpus import UNMEASURED, gpu_names, load_gpu
 from kvcache_sim.model.layer_group import MoeFeedForward
 from kvcache_sim.model.model_file import load_model, model_names

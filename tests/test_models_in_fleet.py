@@ -4,8 +4,8 @@ from functools import partial
 from types import SimpleNamespace
 
 import pytest
+from kvcache_sim.base.errors import KvsimError
 from kvcache_sim.engine import NO_MACHINE
-from kvcache_sim.errors import KvsimError
 from kvcache_sim.serving.models.by_model import ByModel
 from kvcache_sim.serving.models.settings import ModelsSettings, ServedModel
 from support.lookahead import by_the_clock

@@ -15,9 +15,9 @@ from hypothesis.stateful import (
     run_state_machine_as_test,
 )
 from kvcache_sim import _core
+from kvcache_sim.base.errors import StoreError
+from kvcache_sim.base.tiers import COMPUTE
 from kvcache_sim.cache.store import NO_MOVE
-from kvcache_sim.errors import StoreError
-from kvcache_sim.tiers import COMPUTE
 from support.forests import random_forest
 from support.lmcache_pool import LmcacheModel
 from support.tiered_pool import READY, OffloadModel, namer

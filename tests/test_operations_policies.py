@@ -1,10 +1,10 @@
 """Manual cache operations use a tier's named eviction policy: the machine is the simulation's own."""
 
 import pytest
+from kvcache_sim.base.errors import UsageError
 from kvcache_sim.cache.operations import MachineTiers, open_machines
 from kvcache_sim.cache.settings import CacheSettings, MovementSettings, TierSettings
 from kvcache_sim.channels.settings import ClusterChannels
-from kvcache_sim.errors import UsageError
 from small_traces import trace_of
 
 A, B, C, D = range(4)

@@ -8,8 +8,8 @@ import re
 import kvcache_sim.cache.operations as operations
 import pytest
 from docs_data import cells, figures_of, on_pages, read_table, rows_text
+from kvcache_sim.base.units import format_percent
 from kvcache_sim.cli.main import run as kvsim
-from kvcache_sim.units import format_percent
 from shared_files import ROOT, shared
 
 TRACE = "traces/conversation_trace.jsonl"

@@ -13,8 +13,8 @@ import pytest
 from examples import examples
 from hypothesis import HealthCheck, given
 from hypothesis import strategies as st
+from kvcache_sim.base.errors import KvsimError
 from kvcache_sim.cli.main import run
-from kvcache_sim.errors import KvsimError
 from kvcache_sim.workload.readers import parquet
 from kvcache_sim.workload.readers import read as reading
 from kvcache_sim.workload.readers.read import read_trace
@@ -186,7 +186,7 @@ def test_damaged_files_and_other_ids_are_refused(tmp_path, capsys):
 EACH_BYTE = """
 import sys
 from pathlib import Path
-from kvcache_sim.errors import KvsimError
+from kvcache_sim.base.errors import KvsimError
 from kvcache_sim.workload.readers.read import read_trace
 
 path = Path(sys.argv[1])

@@ -8,8 +8,8 @@ import pytest
 from examples import examples
 from hypothesis import given
 from hypothesis import strategies as st
+from kvcache_sim.base.errors import UsageError
 from kvcache_sim.cache.settings import CacheSettings
-from kvcache_sim.errors import UsageError
 from kvcache_sim.model.step_time import StepBatch
 from kvcache_sim.scenario.load import scenario_from_text
 from kvcache_sim.serving.settings import ReplicaSettings

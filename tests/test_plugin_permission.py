@@ -9,9 +9,9 @@ from pathlib import Path
 
 import kvcache_sim as kv
 import pytest
+from kvcache_sim.base.errors import UsageError
 from kvcache_sim.cli import VERBS
 from kvcache_sim.cli.main import run as command
-from kvcache_sim.errors import UsageError
 from kvcache_sim.policies.plugins import permission
 from kvcache_sim.policies.plugins.load import load_plugin
 from kvcache_sim.policies.plugins.permission import names_only, refused

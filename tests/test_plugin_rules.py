@@ -6,7 +6,7 @@ from types import ModuleType, SimpleNamespace
 
 import numpy as np
 import pytest
-from kvcache_sim.errors import UsageError
+from kvcache_sim.base.errors import UsageError
 from kvcache_sim.policies.plugins import uses, watchdog
 from kvcache_sim.policies.plugins.adapters import LibCacheSimHooks, NodeView, VllmPolicy, hooks_of
 from kvcache_sim.policies.plugins.choice import Guarded, whole_number

@@ -9,7 +9,7 @@ import pytest
 from examples import examples
 from hypothesis import HealthCheck, assume, event, given
 from hypothesis import strategies as st
-from kvcache_sim.errors import KvsimError
+from kvcache_sim.base.errors import KvsimError
 from kvcache_sim.metrics.run import Run
 from kvcache_sim.policies.plugins.contract import PolicyViolation
 from kvcache_sim.serving.settings import ClusterSettings

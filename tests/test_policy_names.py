@@ -6,8 +6,8 @@ import types
 from pathlib import Path
 
 import pytest
+from kvcache_sim.base.errors import EXIT_INTERNAL, EXIT_USAGE, KvsimError, UsageError
 from kvcache_sim.cli.main import run as kvsim
-from kvcache_sim.errors import EXIT_INTERNAL, EXIT_USAGE, KvsimError, UsageError
 from kvcache_sim.policies.resolve import parse_variant
 from kvcache_sim.scenario.load import load_scenario, scenario_from_text
 from kvcache_sim.scenario.policy_kinds import POLICY_KINDS

@@ -15,9 +15,9 @@ import pytest
 from examples import examples
 from hypothesis import HealthCheck, given
 from hypothesis import strategies as st
+from kvcache_sim.base.errors import KvsimError, UsageError
 from kvcache_sim.cache.settings import TierSettings
 from kvcache_sim.cli.main import run as kvsim
-from kvcache_sim.errors import KvsimError, UsageError
 from kvcache_sim.policies.definition import definition_of, policy_rules
 from kvcache_sim.policies.plugins.host import PolicyTier
 from kvcache_sim.policies.plugins.load import load_plugin

@@ -12,7 +12,7 @@ from examples import examples
 from hypothesis import given
 from hypothesis import strategies as st
 from kvcache_sim import _core
-from kvcache_sim.errors import TraceError, UsageError
+from kvcache_sim.base.errors import TraceError, UsageError
 from kvcache_sim.policies import table
 from kvcache_sim.policies.page import with_policies
 from kvcache_sim.policies.resolve import parse_variant

@@ -6,9 +6,9 @@ import pickle
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from kvcache_sim import rng
-from kvcache_sim.errors import UsageError
-from kvcache_sim.rng import RandomGenerator
+from kvcache_sim.base import rng
+from kvcache_sim.base.errors import UsageError
+from kvcache_sim.base.rng import RandomGenerator
 from kvcache_sim.workload.tokens import PromptConfig, PromptGenerator, Tokenizer
 
 

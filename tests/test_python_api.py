@@ -18,10 +18,10 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from kvcache_sim.api import replays
+from kvcache_sim.base.units import format_percent
 from kvcache_sim.cli import main
 from kvcache_sim.replay.request import ReplayRequest, StorageCapacity
 from kvcache_sim.report.curve.build import CurveAsk
-from kvcache_sim.units import format_percent
 from kvcache_sim.workload.toolbox.write import mooncake_lines
 
 ROOT = Path(__file__).resolve().parents[1]

@@ -9,11 +9,11 @@ import pytest
 from examples import examples
 from hypothesis import given
 from hypothesis import strategies as st
-from kvcache_sim.errors import InputOutputError
-from kvcache_sim.sweeps import ray_runner
-from kvcache_sim.sweeps.cell import Cell, CellRecord, Limits, Study
-from kvcache_sim.sweeps.ray_runner import RayRunner
-from kvcache_sim.sweeps.stop import StopRequest
+from kvcache_sim.base.errors import InputOutputError
+from kvcache_sim.extras.study.sweeps import ray_runner
+from kvcache_sim.extras.study.sweeps.cell import Cell, CellRecord, Limits, Study
+from kvcache_sim.extras.study.sweeps.ray_runner import RayRunner
+from kvcache_sim.extras.study.sweeps.stop import StopRequest
 
 
 class FakeRay(types.ModuleType):

@@ -7,6 +7,7 @@ from examples import examples
 from hypothesis import given
 from hypothesis import strategies as st
 from kvcache_sim._core import TraceProblem
+from kvcache_sim.base.errors import UsageError
 from kvcache_sim.cli import reading
 from kvcache_sim.cli.reading import (
     LEAST_BYTES,
@@ -16,7 +17,6 @@ from kvcache_sim.cli.reading import (
     peak_bytes,
     sample_ids,
 )
-from kvcache_sim.errors import UsageError
 from kvcache_sim.workload.readers import json_stream, stream
 from kvcache_sim.workload.readers.chained_text import TextRows, lengths_said
 from kvcache_sim.workload.readers.findings import odd_span

@@ -19,12 +19,12 @@ import pytest
 from examples import examples
 from hypothesis import given
 from hypothesis import strategies as st
-from kvcache_sim.errors import OutputExistsError, UsageError
-from kvcache_sim.live.parsing import Chat, Completion
-from kvcache_sim.live.record.observed import Observed
-from kvcache_sim.live.record.proxy import Upstream, _Answers, _Requests
-from kvcache_sim.live.record.trace_file import TraceFile
-from kvcache_sim.live.tokenizer import ByteTokenizer
+from kvcache_sim.base.errors import OutputExistsError, UsageError
+from kvcache_sim.extras.live.parsing import Chat, Completion
+from kvcache_sim.extras.live.record.observed import Observed
+from kvcache_sim.extras.live.record.proxy import Upstream, _Answers, _Requests
+from kvcache_sim.extras.live.record.trace_file import TraceFile
+from kvcache_sim.extras.live.tokenizer import ByteTokenizer
 from kvcache_sim.workload.chat_template import chat_prompt
 from kvcache_sim.workload.imports.naming import salted_ids
 from live_server import LONGEST, live_server
@@ -346,7 +346,7 @@ def test_a_dead_upstream_closes_the_connection(tmp_path):
 
 
 def test_kept_texts_have_their_times_since_1970(tmp_path, monkeypatch):
-    from kvcache_sim.live.record import texts
+    from kvcache_sim.extras.live.record import texts
 
     monkeypatch.setattr(texts.time, "time_ns", lambda: 1000)
     monkeypatch.setattr(texts.time, "monotonic_ns", lambda: 400)

@@ -11,7 +11,8 @@ from examples import examples
 from hypothesis import given
 from hypothesis import strategies as st
 from kvcache_sim._core import HitSteps
-from kvcache_sim.errors import UsageError
+from kvcache_sim.base.errors import UsageError
+from kvcache_sim.base.rng import stream
 from kvcache_sim.policies.resolve import parse_variant
 from kvcache_sim.replay import cachesim, engines
 from kvcache_sim.replay.curve.hits import Reuses
@@ -26,7 +27,6 @@ from kvcache_sim.replay.prefix import _window, check_policy_settings, flat_figur
 from kvcache_sim.replay.prompt_blocks import blocks_of_prompts, cut_ids, hit_tokens_sha256
 from kvcache_sim.replay.request import REPLAYERS, ReplayRequest, StorageCapacity, refuse_lower_tiers
 from kvcache_sim.replay.upper_bounds import share, upper_bounds
-from kvcache_sim.rng import stream
 from small_traces import trace_of
 
 rows_of_ids = st.lists(

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 from browser import page
 from fake_run import made_up_run, request_columns, write_run
+from kvcache_sim.base.tiers import KV_SOURCES
 from kvcache_sim.cli.main import run as kvsim
 from kvcache_sim.metrics.columns import REQUEST_COLUMNS
 from kvcache_sim.report.colours import OTHER
@@ -32,7 +33,6 @@ from kvcache_sim.report.pictures.waterfall import PARTS, bands
 from kvcache_sim.report.plotting import encoded
 from kvcache_sim.report.render import draw, vega_lite
 from kvcache_sim.report.reuse import reuse_of
-from kvcache_sim.tiers import KV_SOURCES
 from support.report_traces import make_trace
 
 HOSTILE = """</script><script>document.title='owned'</script><img src=x onerror="document.title='owned'">&amp;\u202eevil"""

@@ -7,6 +7,8 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from kvcache_sim.base.tiers import HOPS
+from kvcache_sim.base.units import NS_PER_S
 from kvcache_sim.metrics.channel_use import ChannelUse, summarize_channels
 from kvcache_sim.metrics.summary_text import summary_text
 from kvcache_sim.metrics.tier_use import TierUse, no_effect, summarize_tiers
@@ -14,8 +16,6 @@ from kvcache_sim.simulation.spec_demand import Demand
 from kvcache_sim.spec import ttft
 from kvcache_sim.spec.channels import Transmission
 from kvcache_sim.spec.mover import HOP, Transfer
-from kvcache_sim.tiers import HOPS
-from kvcache_sim.units import NS_PER_S
 from support.agreement import agree_on
 from tiered_scenario import run_with, summary_with
 

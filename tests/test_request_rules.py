@@ -4,7 +4,7 @@ from itertools import pairwise
 
 import numpy as np
 import pytest
-from kvcache_sim.errors import UsageError
+from kvcache_sim.base.errors import UsageError
 from kvcache_sim.model.calibration import command, request_fit
 from kvcache_sim.model.calibration.command import Correction, fit_correction
 from kvcache_sim.model.calibration.request_steps import TimedRequests, measured_sums

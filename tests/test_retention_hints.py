@@ -11,10 +11,10 @@ import pytest
 from examples import examples
 from hypothesis import example, given
 from hypothesis import strategies as st
+from kvcache_sim.base.errors import KvsimError
 from kvcache_sim.cache.store import NO_MOVE
 from kvcache_sim.cache.tree_store import NO_COPY
 from kvcache_sim.engine import HANDOVER, NO_MACHINE, Engine
-from kvcache_sim.errors import KvsimError
 from kvcache_sim.scenario.execute import execute
 from kvcache_sim.scenario.load import scenario_from_text
 from kvcache_sim.scenario.requests import read_requests

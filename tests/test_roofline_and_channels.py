@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
-from kvcache_sim.errors import UsageError
+from kvcache_sim.base.errors import UsageError
 from kvcache_sim.model.channels import channel_names, load_channel
 from kvcache_sim.model.gpus import gpu_names, load_gpu
 from kvcache_sim.model.kv_capacity import EngineMemory, kv_blocks, kv_capacity

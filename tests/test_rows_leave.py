@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from kvcache_sim.base.tiers import KV_SOURCES
 from kvcache_sim.metrics import durations, request_rows, tables
 from kvcache_sim.metrics.columns import REQUEST_COLUMNS
 from kvcache_sim.metrics.digests import ResultsDigest, digest_of_results
@@ -20,7 +21,6 @@ from kvcache_sim.scenario.execute import execute, store
 from kvcache_sim.scenario.load import scenario_from_text
 from kvcache_sim.scenario.requests import read_requests
 from kvcache_sim.simulation import RunOptions
-from kvcache_sim.tiers import KV_SOURCES
 from support.request_rows import rows as request_rows_of
 
 WIDTH = len(REQUEST_COLUMNS)

@@ -7,14 +7,14 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from kvcache_sim.errors import InputOutputError, KvsimError, OutputExistsError, UsageError
+from kvcache_sim.base.errors import InputOutputError, KvsimError, OutputExistsError, UsageError
+from kvcache_sim.base.regular_files import exchange
 from kvcache_sim.metrics import run_directory
 from kvcache_sim.metrics.columns import EVENT_COLUMNS
 from kvcache_sim.metrics.load_run import load_run
 from kvcache_sim.metrics.run import CodedText
 from kvcache_sim.metrics.run_directory import COMPLETE, open_numbered_directory, open_run_directory
 from kvcache_sim.metrics.tables import read_table, write_table
-from kvcache_sim.regular_files import exchange
 
 
 def write_run(target: Path, force: bool = False, seed: int = 0) -> None:

@@ -7,15 +7,15 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
+from kvcache_sim.base.errors import UsageError
 from kvcache_sim.cli.intervals import Wanted, opened_requests
 from kvcache_sim.cli.main import run as kvsim
 from kvcache_sim.cli.reading import OverMemoryError, sample_ids
 from kvcache_sim.cli.serve import needed
-from kvcache_sim.errors import UsageError
-from kvcache_sim.live.events.announcer import EventSettings
-from kvcache_sim.live.events.publisher import Endpoint
-from kvcache_sim.live.run_output import Asked
-from kvcache_sim.live.serving import Serving
+from kvcache_sim.extras.live.events.announcer import EventSettings
+from kvcache_sim.extras.live.events.publisher import Endpoint
+from kvcache_sim.extras.live.run_output import Asked
+from kvcache_sim.extras.live.serving import Serving
 from kvcache_sim.report.curve.groups import GroupsAsk
 from kvcache_sim.simulation import RunOptions
 from kvcache_sim.workload.readers.settings import ReadSettings
@@ -109,9 +109,9 @@ def test_a_server_is_started_as_its_options_say(calls, capsys, full):
     scenario = SimpleNamespace(model=SimpleNamespace(name="own"), resolved="resolved")
     directory = SimpleNamespace(target=Path("d/e f"))
     log = calls(
-        cli__serve__needed=None, live__run_output__live_scenario=scenario, cli__serve__open_run_directory=nullcontext(directory), cli__serve__open_numbered_directory=nullcontext(directory),
-        cli__serve__config_hash="hash", live__record__texts__Texts="texts", cli__serve__subject_line="subject", cli__serve__summary_text="summary", cli__serve__next_step="next",
-        live__serving__serve_fleet=lambda scenario, directory, serving, typed, say: say("listening") or {"requests": {"arrived": 3}},
+        cli__serve__needed=None, extras__live__run_output__live_scenario=scenario, cli__serve__open_run_directory=nullcontext(directory), cli__serve__open_numbered_directory=nullcontext(directory),
+        cli__serve__config_hash="hash", extras__live__record__texts__Texts="texts", cli__serve__subject_line="subject", cli__serve__summary_text="summary", cli__serve__next_step="next",
+        extras__live__serving__serve_fleet=lambda scenario, directory, serving, typed, say: say("listening") or {"requests": {"arrived": 3}},
     )  # fmt: skip
     line = ["serve", *(ALL.split() if full else [])]
     assert kvsim(line) == 0

@@ -4,7 +4,7 @@ import math
 
 import numpy as np
 import pytest
-from kvcache_sim.errors import UsageError
+from kvcache_sim.base.errors import UsageError
 from kvcache_sim.model.aiconfigurator import other_links, sampling
 from kvcache_sim.model.aiconfigurator.sampled import SampledStepTime
 from kvcache_sim.model.channels import load_channel

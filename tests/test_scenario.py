@@ -9,8 +9,8 @@ from typing import Literal, get_args, get_origin
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from kvcache_sim.base.errors import KvsimError, UsageError
 from kvcache_sim.cache.settings import TierSettings
-from kvcache_sim.errors import KvsimError, UsageError
 from kvcache_sim.model.gpus import load_gpu
 from kvcache_sim.model.kv_capacity import EngineMemory, kv_capacity
 from kvcache_sim.model.model_file import load_model

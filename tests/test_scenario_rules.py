@@ -7,7 +7,7 @@ import pytest
 from examples import examples
 from hypothesis import given
 from hypothesis import strategies as st
-from kvcache_sim.errors import UsageError
+from kvcache_sim.base.errors import UsageError
 from kvcache_sim.model.gpus import load_gpu
 from kvcache_sim.model.kv_capacity import EngineMemory, default_engine
 from kvcache_sim.scenario import gpu_memory, lowering, requests

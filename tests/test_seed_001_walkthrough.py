@@ -16,11 +16,11 @@ import re
 from pathlib import Path
 
 import pytest
+from kvcache_sim.base.errors import UsageError
 from kvcache_sim.cache.operations import BlockCopy, BlockTokens, MachineTiers, open_machines
 from kvcache_sim.cache.settings import CacheSettings, MovementSettings, TierSettings
 from kvcache_sim.channels.channel import Transmission
 from kvcache_sim.channels.settings import ChannelSettings, ClusterChannels, NetworkSettings
-from kvcache_sim.errors import UsageError
 from small_traces import trace_of
 
 A, B, C = range(3)

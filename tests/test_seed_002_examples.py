@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 import seed_002_pool
-from kvcache_sim import rng
-from kvcache_sim.errors import UsageError
-from kvcache_sim.rng import HashIdRandomGenerator
+from kvcache_sim.base import rng
+from kvcache_sim.base.errors import UsageError
+from kvcache_sim.base.rng import HashIdRandomGenerator
 from kvcache_sim.workload.tokens import PromptConfig, PromptGenerator, Tokenizer
 from kvcache_sim.workload.tokens.pool import fork, spawn
 from seed_002_filled_in import traces
@@ -17,8 +17,8 @@ from shared_files import ROOT, shared
 DOCUMENT = "seeds/002_12ba65b286563868.txt"
 #: The only change made to an example: where its names come from.
 IMPORTS = {
-    "from aiperf.common import random_generator as rng": "from kvcache_sim import rng",
-    "from aiperf.common.hash_id_random_generator import": "from kvcache_sim.rng import",
+    "from aiperf.common import random_generator as rng": "from kvcache_sim.base import rng",
+    "from aiperf.common.hash_id_random_generator import": "from kvcache_sim.base.rng import",
     "from aiperf.dataset.generator.prompt import": "from kvcache_sim.workload.tokens import",
     "from aiperf.common.config import": "from seed_002_filled_in import",
     "from aiperf.common.tokenizer import": "from seed_002_filled_in import",

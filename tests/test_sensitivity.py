@@ -12,15 +12,15 @@ from hypothesis import strategies as st
 from kvcache_sim.cache.settings import TierSettings
 from kvcache_sim.channels.settings import ChannelSettings
 from kvcache_sim.cli.main import run as kvsim
+from kvcache_sim.extras.study.sensitivity.moves import ANSWERS, Move, Sensitivity
+from kvcache_sim.extras.study.sensitivity.text import _moves_table, sentences
 from kvcache_sim.model.adjusted import ScaledStepTime, WithSequenceTime
 from kvcache_sim.model.channels import load_channel
 from kvcache_sim.model.run_intervals import source_kind, step_interval
 from kvcache_sim.model.stated_errors import Factors, stated_step_errors
 from kvcache_sim.model.step_time import StepBatch, StepTime
 from kvcache_sim.model.step_times import load_step_time, step_time_names
-from kvcache_sim.report.sensitivity import assumptions, links
-from kvcache_sim.report.sensitivity.moves import ANSWERS, Move, Sensitivity
-from kvcache_sim.report.sensitivity.text import _moves_table, sentences
+from kvcache_sim.report.intervals import assumptions, links
 from kvcache_sim.serving.settings import MachineSettings, ReplicaSettings
 from support.sensitivity_runs import asked
 
@@ -223,7 +223,7 @@ def test_assumptions_of_machines_by_hand(monkeypatch):
         "capacity_uncertainty": lambda model, replica, blocks, given: 0.25 if blocks == 100 else None,
     }.items():  # fmt: skip
         monkeypatch.setattr(assumptions, name, value)
-    monkeypatch.setattr("kvcache_sim.report.sensitivity.assumption.load_host", lambda host: ranges)
+    monkeypatch.setattr("kvcache_sim.report.intervals.assumption.load_host", lambda host: ranges)
     scenario = SimpleNamespace(settings=settings, model=None, tree=None)
     found = {}
     for one in assumptions.assumptions(scenario):

@@ -15,17 +15,17 @@ from hypothesis import strategies as st
 pytest.importorskip("uvicorn")
 
 import uvicorn
-from kvcache_sim.errors import UsageError
-from kvcache_sim.live import app, protocol, server, serving
-from kvcache_sim.live.answers import Answer, Answers, _pieces, _stopped
-from kvcache_sim.live.chunks import DONE, Wording, encoded
-from kvcache_sim.live.generation import Generation, Generations, prompts_of
-from kvcache_sim.live.parsing import Chat, Completion, Message, Part, StreamOptions, pairs
-from kvcache_sim.live.prompts import BlockNumbers
-from kvcache_sim.live.refusals import Refusal, refusal_of
-from kvcache_sim.live.server import Ports
-from kvcache_sim.live.tokenizer import ByteTokenizer, tokenizer_of
-from kvcache_sim.rng import stream
+from kvcache_sim.base.errors import UsageError
+from kvcache_sim.base.rng import stream
+from kvcache_sim.extras.live import app, protocol, server, serving
+from kvcache_sim.extras.live.answers import Answer, Answers, _pieces, _stopped
+from kvcache_sim.extras.live.chunks import DONE, Wording, encoded
+from kvcache_sim.extras.live.generation import Generation, Generations, prompts_of
+from kvcache_sim.extras.live.parsing import Chat, Completion, Message, Part, StreamOptions, pairs
+from kvcache_sim.extras.live.prompts import BlockNumbers
+from kvcache_sim.extras.live.refusals import Refusal, refusal_of
+from kvcache_sim.extras.live.server import Ports
+from kvcache_sim.extras.live.tokenizer import ByteTokenizer, tokenizer_of
 from kvcache_sim.workload.chat_template import chat_prompt
 from support.live_fleets import fleet_of, turns, wait
 from uvicorn.server import ServerState

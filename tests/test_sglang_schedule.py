@@ -9,8 +9,8 @@ import pytest
 from examples import examples
 from hypothesis import given
 from hypothesis import strategies as st
+from kvcache_sim.base.errors import KvsimError
 from kvcache_sim.cache.settings import CacheSettings
-from kvcache_sim.errors import KvsimError
 from kvcache_sim.scenario.load import load_scenario
 from kvcache_sim.serving.settings import ReplicaSettings
 from kvcache_sim.simulation import RunOptions, simulate

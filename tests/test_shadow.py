@@ -24,18 +24,18 @@ import pytest
 from examples import examples
 from hypothesis import given
 from hypothesis import strategies as st
+from kvcache_sim.base.errors import OutputExistsError
 from kvcache_sim.cli.main import run
-from kvcache_sim.errors import OutputExistsError
-from kvcache_sim.live.clock import WallClock
-from kvcache_sim.live.events.announcer import Announcer, EventSettings
-from kvcache_sim.live.events.publisher import Endpoint
-from kvcache_sim.live.fleet import Fleet, Prompt
-from kvcache_sim.live.prompts import BlockNumbers
-from kvcache_sim.live.shadow.caches import OtherCache, Share, engine_share, other_shares
-from kvcache_sim.live.shadow.capture import Capture, captured
-from kvcache_sim.live.shadow.feed import Source
-from kvcache_sim.live.shadow.following import Following
-from kvcache_sim.live.shadow.watch import Compared, Watched, heading, line, remarks, replay, watch
+from kvcache_sim.extras.live.clock import WallClock
+from kvcache_sim.extras.live.events.announcer import Announcer, EventSettings
+from kvcache_sim.extras.live.events.publisher import Endpoint
+from kvcache_sim.extras.live.fleet import Fleet, Prompt
+from kvcache_sim.extras.live.prompts import BlockNumbers
+from kvcache_sim.extras.live.shadow.caches import OtherCache, Share, engine_share, other_shares
+from kvcache_sim.extras.live.shadow.capture import Capture, captured
+from kvcache_sim.extras.live.shadow.feed import Source
+from kvcache_sim.extras.live.shadow.following import Following
+from kvcache_sim.extras.live.shadow.watch import Compared, Watched, heading, line, remarks, replay, watch
 from kvcache_sim.scenario.load import load_scenario
 from kvcache_sim.simulation.live import LiveSimulation
 from kvcache_sim.workload.imports.kv_batch import KvBatch, KvEvent, batch_of
@@ -528,7 +528,7 @@ def test_a_live_server_is_followed_until_a_signal(tmp_path):
 
 def test_a_feed_says_what_never_came(tmp_path):
     import zmq
-    from kvcache_sim.live.shadow.feed import Feed
+    from kvcache_sim.extras.live.shadow.feed import Feed
 
     context = zmq.Context()
     with contextlib.closing(context.socket(zmq.PUB)) as engine:

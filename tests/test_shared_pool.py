@@ -13,16 +13,16 @@ import pytest
 from examples import examples
 from hypothesis import given
 from hypothesis import strategies as st
+from kvcache_sim.base.errors import InvariantError
+from kvcache_sim.base.tiers import STAGING
 from kvcache_sim.cache.pool import PoolNode
 from kvcache_sim.cache.settings import CacheSettings, MovementSettings, PoolSettings, TierSettings
 from kvcache_sim.cache.store import ALL_BLOCKS
 from kvcache_sim.channels.settings import ChannelSettings, NetworkSettings
-from kvcache_sim.errors import InvariantError
 from kvcache_sim.model.step_time import StepTimeTable
 from kvcache_sim.serving.membership.plan import MembershipPlan, PoolLoss
 from kvcache_sim.serving.settings import ClusterSettings, MachineSettings
 from kvcache_sim.simulation import simulate
-from kvcache_sim.tiers import STAGING
 from small_traces import trace_of, tree_traces
 from support.agreement import by_spec
 from support.clusters import READ, WRITE

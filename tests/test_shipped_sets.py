@@ -7,7 +7,7 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
-from kvcache_sim.errors import UsageError
+from kvcache_sim.base.errors import UsageError
 from kvcache_sim.model.calibration import shipped
 from kvcache_sim.model.calibration.model_file import Provenance
 from kvcache_sim.model.calibration.rows import IterationRows

@@ -9,8 +9,8 @@ import time
 from pathlib import Path
 
 import pytest
+from kvcache_sim.base.errors import UsageError
 from kvcache_sim.cli import main
-from kvcache_sim.errors import UsageError
 from kvcache_sim.metrics.columns import EVENT_COLUMNS, REQUEST_COLUMNS, SERIES_COLUMNS
 from kvcache_sim.metrics.load_run import load_run
 from kvcache_sim.simulation import RunOptions

@@ -8,12 +8,18 @@ from examples import examples
 from hypothesis import given
 from hypothesis import strategies as st
 from kvcache_sim.api.sizing import Capacity
-from kvcache_sim.errors import UsageError
-from kvcache_sim.metrics.slo import Limits, Objectives
-from kvcache_sim.report.picture import NothingToDraw
-from kvcache_sim.sizing import search
-from kvcache_sim.sizing.further import DECODE, MACHINES, PREFILL, Further, Tried, groups_of, tried_of_row
-from kvcache_sim.sizing.question import (
+from kvcache_sim.base.errors import UsageError
+from kvcache_sim.extras.study.sizing import search
+from kvcache_sim.extras.study.sizing.further import (
+    DECODE,
+    MACHINES,
+    PREFILL,
+    Further,
+    Tried,
+    groups_of,
+    tried_of_row,
+)
+from kvcache_sim.extras.study.sizing.question import (
     Answer,
     Question,
     parse_attain,
@@ -21,9 +27,11 @@ from kvcache_sim.sizing.question import (
     parse_rate,
     settings_text,
 )
-from kvcache_sim.sizing.search import STEP
-from kvcache_sim.sizing.text import answer_text, candidate_table, draw
-from kvcache_sim.sweeps.cell import Cell, CellRecord
+from kvcache_sim.extras.study.sizing.search import STEP
+from kvcache_sim.extras.study.sizing.text import answer_text, candidate_table, draw
+from kvcache_sim.extras.study.sweeps.cell import Cell, CellRecord
+from kvcache_sim.metrics.slo import Limits, Objectives
+from kvcache_sim.report.picture import NothingToDraw
 from support.one_by_one import unwrapped
 from support.request_rows import rows as request_rows
 

@@ -10,16 +10,16 @@ import pytest
 from examples import examples
 from hypothesis import given
 from hypothesis import strategies as st
+from kvcache_sim.base.errors import UsageError
 from kvcache_sim.cache import lower_engines
 from kvcache_sim.cache.operations.transfer import NativeTransfer, latest
 from kvcache_sim.channels.channel import NOT_YET
 from kvcache_sim.cli.main import run as kvsim
-from kvcache_sim.errors import UsageError
-from kvcache_sim.live.record import proxy, recording, texts, trace_file
-from kvcache_sim.live.shadow import caches as shadow_caches
-from kvcache_sim.live.shadow import capture as shadow_capture
-from kvcache_sim.live.shadow import feed as shadow_feed
-from kvcache_sim.live.shadow import watch as shadow_watch
+from kvcache_sim.extras.live.record import proxy, recording, texts, trace_file
+from kvcache_sim.extras.live.shadow import caches as shadow_caches
+from kvcache_sim.extras.live.shadow import capture as shadow_capture
+from kvcache_sim.extras.live.shadow import feed as shadow_feed
+from kvcache_sim.extras.live.shadow import watch as shadow_watch
 from kvcache_sim.metrics import event_log, glossary
 from kvcache_sim.metrics.cache_groups import JUNCTION_COLUMNS, junction_rows, junctions_of
 from kvcache_sim.model.calibration import family

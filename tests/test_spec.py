@@ -12,8 +12,8 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from kvcache_sim.base.errors import UsageError
 from kvcache_sim.cli.main import run as kvsim
-from kvcache_sim.errors import UsageError
 from kvcache_sim.metrics.run import Run
 from kvcache_sim.scenario.key_list import key_lines
 from kvcache_sim.scenario.load import Scenario, load_scenario

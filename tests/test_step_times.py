@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from kvcache_sim import _core
-from kvcache_sim.errors import StoreError, UsageError
+from kvcache_sim.base.errors import StoreError, UsageError
 from kvcache_sim.model.adjusted import ScaledStepTime
 from kvcache_sim.model.model_file import load_model
 from kvcache_sim.model.parametric import (

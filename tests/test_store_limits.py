@@ -5,6 +5,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from kvcache_sim.base.errors import UsageError
 from kvcache_sim.cache.settings import (
     CacheSettings,
     MovementSettings,
@@ -12,7 +13,6 @@ from kvcache_sim.cache.settings import (
     SessionViewSettings,
 )
 from kvcache_sim.channels.settings import ChannelSettings
-from kvcache_sim.errors import UsageError
 from kvcache_sim.scenario.load import scenario_from_text
 from kvcache_sim.serving.membership.plan import MembershipEvent, MembershipPlan
 from kvcache_sim.serving.settings import ClusterSettings, HandoverSettings

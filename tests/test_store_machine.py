@@ -12,13 +12,13 @@ import pytest
 from examples import examples
 from hypothesis import HealthCheck, Phase, settings
 from hypothesis.stateful import run_state_machine_as_test
+from kvcache_sim.base.errors import UsageError
+from kvcache_sim.base.tiers import STAGING
 from kvcache_sim.cache.settings import Touch
 from kvcache_sim.cache.tree_store import NO_COPY
-from kvcache_sim.errors import UsageError
 from kvcache_sim.spec import blocks
 from kvcache_sim.spec.eviction import EvictionOrder
 from kvcache_sim.spec.store import Store
-from kvcache_sim.tiers import STAGING
 from kvcache_sim.workload.key_arrays import NO_NEXT_TURN
 from policy_variants import VARIANTS
 from support.forests import comb_tree

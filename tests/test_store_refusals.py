@@ -12,7 +12,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from kvcache_sim import _core
-from kvcache_sim.errors import StoreError, UsageError
+from kvcache_sim.base.errors import StoreError, UsageError
 from support.key_arrays import arrays
 
 

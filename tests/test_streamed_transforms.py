@@ -9,10 +9,10 @@ import pytest
 from examples import examples
 from hypothesis import HealthCheck, given
 from hypothesis import strategies as st
+from kvcache_sim.base.errors import TraceError
 from kvcache_sim.cli import reading as progress
 from kvcache_sim.cli.main import run
 from kvcache_sim.cli.trace.options import load_windows
-from kvcache_sim.errors import TraceError
 from kvcache_sim.workload import rows as row_parts
 from kvcache_sim.workload.readers import ReadSettings, stream
 from kvcache_sim.workload.readers import read as reading

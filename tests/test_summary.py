@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from kvcache_sim.base.units import format_time_ms
 from kvcache_sim.metrics import prefix_cache
 from kvcache_sim.metrics.columns import EVENT_COLUMNS, OUTCOMES, REQUEST_COLUMNS
 from kvcache_sim.metrics.names import STABLE_METRICS, flatten
@@ -18,7 +19,6 @@ from kvcache_sim.metrics.run import COUNTERS, CodedText, CountedTimes, EngineUse
 from kvcache_sim.metrics.summary import DEFINITIONS, summarize
 from kvcache_sim.metrics.summary_text import brief_text, percent, summary_text, time_cell
 from kvcache_sim.metrics.ttft_parts import ROWS
-from kvcache_sim.units import format_time_ms
 
 WALL = {"cpu_s": 12345.678, "peak_rss_bytes": 3 << 40}
 

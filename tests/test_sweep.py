@@ -12,22 +12,22 @@ from examples import examples
 from hypothesis import given
 from hypothesis import strategies as st
 from kvcache_sim.api.sweeping import settings_space
+from kvcache_sim.base.errors import UsageError
+from kvcache_sim.base.rng.root import repeat_seed
 from kvcache_sim.cli.reading import LEAST_BYTES, parse_memory
-from kvcache_sim.errors import UsageError
+from kvcache_sim.extras.study.sweeps import simulation, worker
+from kvcache_sim.extras.study.sweeps import study as studies
+from kvcache_sim.extras.study.sweeps.cell import CellRecord, Limits, Study
+from kvcache_sim.extras.study.sweeps.coordinator import merge_shards, run_sweep
+from kvcache_sim.extras.study.sweeps.plan import Plan, Resolved, keep_plan, lay_out
+from kvcache_sim.extras.study.sweeps.simulation import prepare
+from kvcache_sim.extras.study.sweeps.space import Choice, Space, interval
+from kvcache_sim.extras.study.sweeps.stop import StopRequest
+from kvcache_sim.extras.study.sweeps.store import CellStore, claim
+from kvcache_sim.extras.study.sweeps.study import read_sweep_file
+from kvcache_sim.extras.study.sweeps.supervisor import LocalRunner
 from kvcache_sim.metrics.objectives import pareto_front, parse_objectives
 from kvcache_sim.report.best_cell import best_row
-from kvcache_sim.rng.root import repeat_seed
-from kvcache_sim.sweeps import simulation, worker
-from kvcache_sim.sweeps import study as studies
-from kvcache_sim.sweeps.cell import CellRecord, Limits, Study
-from kvcache_sim.sweeps.coordinator import merge_shards, run_sweep
-from kvcache_sim.sweeps.plan import Plan, Resolved, keep_plan, lay_out
-from kvcache_sim.sweeps.simulation import prepare
-from kvcache_sim.sweeps.space import Choice, Space, interval
-from kvcache_sim.sweeps.stop import StopRequest
-from kvcache_sim.sweeps.store import CellStore, claim
-from kvcache_sim.sweeps.study import read_sweep_file
-from kvcache_sim.sweeps.supervisor import LocalRunner
 from support.sweep_runs import sweep, tables
 from sweep_driver import Silent, plan_of
 

@@ -9,9 +9,9 @@ from browser import page
 from examples import examples
 from hypothesis import given
 from hypothesis import strategies as st
+from kvcache_sim.base.errors import UsageError
 from kvcache_sim.cli.cells import cell_runner, parse_shard
 from kvcache_sim.cli.main import run as kvsim
-from kvcache_sim.errors import UsageError
 from sweep_driver import Silent, plan_of
 
 TRACE = "".join(
@@ -111,11 +111,11 @@ def test_a_lost_ray_node_costs_nothing_but_time(tmp_path, monkeypatch):
     monkeypatch.setenv("PYTHONPATH", str(Path(__file__).parent))
     monkeypatch.setenv("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")
     import ray
-    from kvcache_sim.sweeps.cell import Limits
-    from kvcache_sim.sweeps.coordinator import run_sweep
-    from kvcache_sim.sweeps.ray_runner import RayRunner
-    from kvcache_sim.sweeps.stop import StopRequest
-    from kvcache_sim.sweeps.supervisor import LocalRunner
+    from kvcache_sim.extras.study.sweeps.cell import Limits
+    from kvcache_sim.extras.study.sweeps.coordinator import run_sweep
+    from kvcache_sim.extras.study.sweeps.ray_runner import RayRunner
+    from kvcache_sim.extras.study.sweeps.stop import StopRequest
+    from kvcache_sim.extras.study.sweeps.supervisor import LocalRunner
     from ray.cluster_utils import Cluster
 
     plan = plan_of(12, "slow", str(tmp_path))
@@ -167,7 +167,8 @@ def test_the_runner_is_the_one_named(monkeypatch, on, made):
     asked = []
     for name in ("supervisor.LocalRunner", "ray_runner.RayRunner"):
         monkeypatch.setattr(
-            f"kvcache_sim.sweeps.{name}", lambda *given, name=name: asked.append((name.split(".")[1], *given))
+            f"kvcache_sim.extras.study.sweeps.{name}",
+            lambda *given, name=name: asked.append((name.split(".")[1], *given)),
         )
     if made:
         cell_runner(on, 3, "limits")

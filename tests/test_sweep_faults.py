@@ -237,8 +237,8 @@ def test_a_disk_full_at_each_write(tmp_path, full_disk, monkeypatch):
 
 
 def test_an_input_that_changed_is_refused(tmp_path):
-    from kvcache_sim.errors import OutputExistsError, TraceError
-    from kvcache_sim.sweeps.plan import keep_plan
+    from kvcache_sim.base.errors import OutputExistsError, TraceError
+    from kvcache_sim.extras.study.sweeps.plan import keep_plan
 
     path = tmp_path / "plan.json"
     keep_plan(plan_of(3, "quick", files={"/trace.jsonl": "aa" * 32}), path)

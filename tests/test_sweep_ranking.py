@@ -9,8 +9,8 @@ from pathlib import Path
 import kvcache_sim as kv
 import numpy as np
 import pytest
+from kvcache_sim.base.errors import UsageError
 from kvcache_sim.cli.main import run
-from kvcache_sim.errors import UsageError
 from kvcache_sim.metrics.batches import batch_figures
 from kvcache_sim.metrics.objectives import Objective
 from kvcache_sim.report.best_cell import (

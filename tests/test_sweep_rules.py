@@ -7,18 +7,18 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
-from kvcache_sim.errors import UsageError
+from kvcache_sim.base.errors import UsageError
+from kvcache_sim.extras.study.sweeps import optimize, plan, simulation, space, study, tables
+from kvcache_sim.extras.study.sweeps.cell import Cell, CellRecord, Limits, Study
+from kvcache_sim.extras.study.sweeps.coordinator import merge_shards, run_sweep
+from kvcache_sim.extras.study.sweeps.plan import Plan, Resolved, lay_out
+from kvcache_sim.extras.study.sweeps.simulation import refuse_unused
+from kvcache_sim.extras.study.sweeps.single_run import single_run
+from kvcache_sim.extras.study.sweeps.space import Interval, Space, interval
+from kvcache_sim.extras.study.sweeps.stop import StopRequest
+from kvcache_sim.extras.study.sweeps.supervisor import LocalRunner
 from kvcache_sim.metrics.objectives import Objective
 from kvcache_sim.scenario.idle import IdleError
-from kvcache_sim.sweeps import optimize, plan, simulation, space, study, tables
-from kvcache_sim.sweeps.cell import Cell, CellRecord, Limits, Study
-from kvcache_sim.sweeps.coordinator import merge_shards, run_sweep
-from kvcache_sim.sweeps.plan import Plan, Resolved, lay_out
-from kvcache_sim.sweeps.simulation import refuse_unused
-from kvcache_sim.sweeps.single_run import single_run
-from kvcache_sim.sweeps.space import Interval, Space, interval
-from kvcache_sim.sweeps.stop import StopRequest
-from kvcache_sim.sweeps.supervisor import LocalRunner
 
 
 class TenRequests:
@@ -288,7 +288,7 @@ def test_a_cell_alone_has_no_setting_that_only_others_use(monkeypatch):
         path = refused.pop(0)
         raise UsageError("wrong") if path is None else IdleError("idle", path=path)
 
-    monkeypatch.setattr("kvcache_sim.sweeps.single_run.load_scenario", load)
+    monkeypatch.setattr("kvcache_sim.extras.study.sweeps.single_run.load_scenario", load)
     chosen = {"c.d": {"e": 1}, "c.x": None, "a.c": 2.5, "f": "text"}
     words = single_run(Path("t"), Path("s"), ["a.b=1", "a.b.c=2"], chosen)
     left = ["a.b.c=2", "c.x=null", "a.c=2.5", "f=text"]

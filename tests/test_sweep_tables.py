@@ -7,8 +7,8 @@ from pathlib import Path
 
 import kvcache_sim as kv
 import pytest
-from kvcache_sim.sweeps.cell import Cell, CellRecord
-from kvcache_sim.sweeps.tables import result_rows
+from kvcache_sim.extras.study.sweeps.cell import Cell, CellRecord
+from kvcache_sim.extras.study.sweeps.tables import result_rows
 from shared_files import ROOT, shared
 
 DATA = ROOT / "docs" / "data"

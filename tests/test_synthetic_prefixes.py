@@ -7,8 +7,8 @@ import pytest
 from examples import examples
 from hypothesis import given
 from hypothesis import strategies as st
+from kvcache_sim.base.errors import UsageError
 from kvcache_sim.cli.main import run
-from kvcache_sim.errors import UsageError
 from kvcache_sim.workload.missing_ids import fill_missing_ids
 from kvcache_sim.workload.readers import ReadSettings, read_trace
 from kvcache_sim.workload.synthetic_prefixes import PrefixAssumption, with_synthetic_prefixes

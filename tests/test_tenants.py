@@ -12,8 +12,8 @@ import pytest
 from examples import examples
 from hypothesis import given
 from hypothesis import strategies as st
+from kvcache_sim.base.errors import UsageError
 from kvcache_sim.engine import ARRIVAL, NO_MACHINE, Engine
-from kvcache_sim.errors import UsageError
 from kvcache_sim.metrics.tenants import summarize_tenants
 from kvcache_sim.scenario.execute import execute
 from kvcache_sim.scenario.load import scenario_from_text

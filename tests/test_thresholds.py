@@ -5,7 +5,7 @@ import contextlib
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from kvcache_sim.errors import UsageError
+from kvcache_sim.base.errors import UsageError
 from kvcache_sim.metrics.names import STABLE_METRICS, flatten, resolve_metric
 from kvcache_sim.metrics.thresholds import parse_threshold
 

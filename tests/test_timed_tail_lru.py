@@ -8,7 +8,7 @@ import random
 import kvcache_sim as kv
 import numpy as np
 import pytest
-from kvcache_sim.errors import KvsimError
+from kvcache_sim.base.errors import KvsimError
 from kvcache_sim.scenario.execute import execute
 from kvcache_sim.scenario.load import scenario_from_text
 from kvcache_sim.scenario.requests import read_requests

@@ -11,6 +11,7 @@ from browser import page, served
 from fake_run import made_up_run
 from hypothesis import given
 from hypothesis import strategies as st
+from kvcache_sim.base.tiers import TIERS
 from kvcache_sim.cli.main import run as kvsim
 from kvcache_sim.metrics.run import CodedText
 from kvcache_sim.report.finished import open_runs
@@ -19,7 +20,6 @@ from kvcache_sim.report.timeline.build import Selection, timeline
 from kvcache_sim.report.timeline.machinery import CHANNELS_PID, counter_records, machinery_records
 from kvcache_sim.report.timeline.requests import lanes
 from kvcache_sim.report.timeline.trace_json import Track
-from kvcache_sim.tiers import TIERS
 
 
 @pytest.fixture(scope="module")

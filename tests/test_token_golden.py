@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 from kvcache_sim import _core, rng
-from kvcache_sim.rng import HashIdRandomGenerator, RandomGenerator
+from kvcache_sim.base.rng import HashIdRandomGenerator, RandomGenerator
 from kvcache_sim.workload.readers import read_trace
 from kvcache_sim.workload.tokens import PromptConfig, PromptGenerator, Tokenizer, TokenWorkers, block_starts
 from shared_files import shared

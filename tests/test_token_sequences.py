@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from kvcache_sim import rng
-from kvcache_sim.errors import KvsimError, TraceError, UsageError
+from kvcache_sim.base import rng
+from kvcache_sim.base.errors import KvsimError, TraceError, UsageError
 from kvcache_sim.workload.readers import ReadSettings, read_trace
 from kvcache_sim.workload.tokens import (
     PromptConfig,

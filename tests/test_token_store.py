@@ -5,8 +5,8 @@ import pytest
 from examples import examples
 from hypothesis import given
 from hypothesis import strategies as st
+from kvcache_sim.base.errors import StoreError
 from kvcache_sim.cache.settings import PrefixViewSettings, SessionViewSettings
-from kvcache_sim.errors import StoreError
 from support.token_stores import BLOCK, STORES, arrays_of
 
 both = pytest.mark.parametrize("kind", STORES)

@@ -4,8 +4,8 @@ from math import log2
 
 import pytest
 from docs_data import read_table
+from kvcache_sim.base.errors import UsageError
 from kvcache_sim.cli.main import run as kvsim
-from kvcache_sim.errors import UsageError
 from kvcache_sim.model.calibration.command import Measured
 from kvcache_sim.model.calibration.rows import phase_errors
 from kvcache_sim.model.calibration.topologies import measured_topologies, transferred

@@ -8,7 +8,7 @@ import signal
 import threading
 
 import pytest
-from kvcache_sim.errors import InputOutputError, KvsimError, TraceError, UsageError
+from kvcache_sim.base.errors import InputOutputError, KvsimError, TraceError, UsageError
 from kvcache_sim.workload.readers import ReadSettings, read_report, read_trace
 
 GOOD = b'{"timestamp": 0, "input_length": 1024, "output_length": 5, "hash_ids": [1, 2]}\n'

@@ -11,7 +11,7 @@ import pytest
 from examples import examples
 from hypothesis import HealthCheck, example, given
 from hypothesis import strategies as st
-from kvcache_sim.errors import TraceError, UsageError
+from kvcache_sim.base.errors import TraceError, UsageError
 from kvcache_sim.workload.readers import ReadSettings, read_report, read_trace
 from kvcache_sim.workload.readers.csv_rows import SCHEMAS
 from kvcache_sim.workload.readers.format import FORMATS, SIGNS

@@ -9,10 +9,10 @@ import tracemalloc
 import numpy as np
 import pyarrow.parquet as pq
 import pytest
-from kvcache_sim import rng
+from kvcache_sim.base import rng
+from kvcache_sim.base.output import new_file
 from kvcache_sim.cli.main import run
 from kvcache_sim.cli.trace import tokens
-from kvcache_sim.output import new_file
 from kvcache_sim.workload.tokens import PromptConfig, token_batches, token_source
 from kvcache_sim.workload.tokens.collisions import shared_blocks
 from kvcache_sim.workload.tokens.output import JsonlSink

@@ -12,8 +12,8 @@ import pytest
 from examples import examples
 from hypothesis import HealthCheck, given
 from hypothesis import strategies as st
+from kvcache_sim.base.errors import InvariantError, TraceError, UsageError
 from kvcache_sim.cli.trace.options import save
-from kvcache_sim.errors import InvariantError, TraceError, UsageError
 from kvcache_sim.workload.readers import ReadSettings, read_report, read_trace
 from kvcache_sim.workload.toolbox.check import duplicate_rows, judge
 from kvcache_sim.workload.toolbox.stats import describe, table, trace_stats, unbounded_hits, working_set_svg

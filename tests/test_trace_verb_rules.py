@@ -200,7 +200,7 @@ def test_one_cache_is_replayed_by_rows_where_that_is_enough(calls, capsys, tmp_p
         workload__trace__Trace=Whole, workload__readers__stream__RowStream=Rows, workload__readers__read__open_rows=Rows(("w",)), workload__readers__read_trace=Whole(("w",)), report__cachesim__capacity_of={"capacity_blocks": 3},
         replay__request__ReplayRequest=lambda *given, **named: SimpleNamespace(block_size_tokens=16, capacity_blocks=3, given=given, named=named),
         replay__streamed__replay_rows=replayed, replay__cachesim__simulate_cache=lambda request, name: {"whole": name, "requests": "table"}, replay__streamed__memory_note="much memory",
-        report__cachesim__cachesim_text="one", report__cachesim__policies_text="several", report__cachesim__requests_csv=b"csv", output__write_new=None,
+        report__cachesim__cachesim_text="one", report__cachesim__policies_text="several", report__cachesim__requests_csv=b"csv", base__output__write_new=None,
         workload__sessions__unseen_changes=1234, cli__reading__Reading=SimpleNamespace(done=lambda: log.append(("done",))),
     )  # fmt: skip
     code = kvsim(["cachesim", *words.split(), "--kv-bytes-per-token", "10", *["--format", "json"] * as_json])

@@ -9,9 +9,9 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from kvcache_sim.base.errors import TraceError
 from kvcache_sim.cache.settings import PrefixViewSettings, TierSettings
 from kvcache_sim.cli.main import run
-from kvcache_sim.errors import TraceError
 from kvcache_sim.metrics.load_run import load_run
 from kvcache_sim.model.step_time import StepTimeTable
 from kvcache_sim.report.finished import find_trace, open_runs

@@ -1,4 +1,4 @@
-"""``kvcache_sim.values.Value`` is used as the standard library's frozen dataclasses are."""
+"""``kvcache_sim.base.values.Value`` is used as the standard library's frozen dataclasses are."""
 
 import copy
 import dataclasses
@@ -6,7 +6,7 @@ import pickle
 from typing import ClassVar
 
 import pytest
-from kvcache_sim.values import Value
+from kvcache_sim.base.values import Value
 from msgspec import field
 
 

@@ -8,12 +8,12 @@ from types import SimpleNamespace
 import pytest
 from kvcache_sim.cli import optimize, sweep
 from kvcache_sim.cli.main import run as kvsim
+from kvcache_sim.extras.study.sizing.question import Question
+from kvcache_sim.extras.study.sweeps.optimize import Goal, Search
 from kvcache_sim.metrics.objectives import Objective
 from kvcache_sim.report.picture import NothingToDraw
 from kvcache_sim.report.timeline.build import Selection
 from kvcache_sim.simulation import RunOptions
-from kvcache_sim.sizing.question import Question
-from kvcache_sim.sweeps.optimize import Goal, Search
 
 
 def as_text(paths):
@@ -38,7 +38,7 @@ MADE = [
 @pytest.mark.parametrize(("words", "expected"), MADE)
 def test_files_are_made_of_finished_runs(calls, capsys, words, expected):
     log = calls(
-        output__write_new=None, report__finished__open_runs=as_text, report__plotting__require_plotting=None,
+        base__output__write_new=None, report__finished__open_runs=as_text, report__plotting__require_plotting=None,
         report__run_report__report_page="page", report__plot__picture_bytes=b"drawn",
         report__timeline__build__timeline=lambda opened, selection, warn: warn("a line") or b"line",
     )  # fmt: skip
@@ -124,11 +124,11 @@ def test_a_scenario_to_start_from(calls, capsys, tmp_path, monkeypatch, words, c
 
 
 STUDY = {
-    "sweeps__study__read_sweep_file": lambda path: SimpleNamespace(limits="limits", scenario="s.yaml"),
-    "sweeps__study__inline_sweep": lambda *asked: SimpleNamespace(limits="limits", scenario={}),
-    "sweeps__stop__stop_on_signals": lambda: nullcontext("stop"),
+    "extras__study__sweeps__study__read_sweep_file": lambda path: SimpleNamespace(limits="limits", scenario="s.yaml"),
+    "extras__study__sweeps__study__inline_sweep": lambda *asked: SimpleNamespace(limits="limits", scenario={}),
+    "extras__study__sweeps__stop__stop_on_signals": lambda: nullcontext("stop"),
     "cli__sweep_progress__shown_sweep": lambda *asked: nullcontext("observer"),
-    "output__write_new": None, "output__refuse_existing": None,
+    "base__output__write_new": None, "base__output__refuse_existing": None,
 }  # fmt: skip
 
 
@@ -141,10 +141,10 @@ def test_a_capacity_is_asked_and_answered(calls, capsys, ends, holds, code, draw
     answer = SimpleNamespace(cheapest="c" if holds else None, as_json=lambda asked: {"of": asked})
     further = SimpleNamespace(plan=SimpleNamespace(name="own", digest=lambda: "0123456789"), answer=lambda rows: log.append(rows) or answer)  # fmt: skip
     log = calls(
-        **STUDY, sizing__candidate__plan_capacity=further, cli__capacity__cell_runner="runner", cli__capacity__usable_cores=7,
-        sweeps__coordinator__run_sweep=SimpleNamespace(cells="cells", records="records", exit_code=ends), sweeps__tables__result_rows="rows",
+        **STUDY, extras__study__sizing__candidate__plan_capacity=further, cli__capacity__cell_runner="runner", cli__capacity__usable_cores=7,
+        extras__study__sweeps__coordinator__run_sweep=SimpleNamespace(cells="cells", records="records", exit_code=ends), extras__study__sweeps__tables__result_rows="rows",
         report__plotting__require_plotting=None, report__plotting__check_file=None, report__plotting__encoded=b"bytes",
-        sizing__text__answer_text="the answer", sizing__text__draw=drawn,
+        extras__study__sizing__text__answer_text="the answer", extras__study__sizing__text__draw=drawn,
     )  # fmt: skip
     words = ["t", "-c", "s", "--set", "a=1", "--grid", "b=1,2"]
     file = SimpleNamespace(limits="limits", scenario={})
@@ -190,10 +190,10 @@ def test_a_sweep_is_run_and_ranked(calls, capsys, ends, ranks, full, timed, monk
     row = SimpleNamespace(row={"cell": 2, "step_times.source": "x" if timed else None})
     monkeypatch.setattr("kvcache_sim.cli.sweep.replace", lambda file, repeats: (file, repeats))
     log = calls(
-        **STUDY, sweeps__simulation__plan_sweep=plan, cli__sweep__cell_runner="runner", cli__sweep__usable_cores=7, cli__sweep___estimate=None,
-        sweeps__coordinator__run_sweep=SimpleNamespace(cached=1, failed=2, missing=1234, records="abc", exit_code=ends), sweeps__tables__result_rows="rows",
+        **STUDY, extras__study__sweeps__simulation__plan_sweep=plan, cli__sweep__cell_runner="runner", cli__sweep__usable_cores=7, cli__sweep___estimate=None,
+        extras__study__sweeps__coordinator__run_sweep=SimpleNamespace(cached=1, failed=2, missing=1234, records="abc", exit_code=ends), extras__study__sweeps__tables__result_rows="rows",
         report__ranking__rank_cells=SimpleNamespace(order=[row] if ranks else []), report__sweep_report__rows_text="text",
-        report__sweep_report__write_sweep_report=None, sweeps__single_run__single_run=["kvsim", "simulate"],
+        report__sweep_report__write_sweep_report=None, extras__study__sweeps__single_run__single_run=["kvsim", "simulate"],
         metrics__objectives__parse_objectives=("first", "second"),
     )  # fmt: skip
     words, goals = ["t", "--scenario", "s", "--set", "a=1", "--grid", "b=1,2"], ()
@@ -237,7 +237,7 @@ def test_a_sweep_file_with_its_scenario_is_reported_next():
 def test_shards_are_put_together(calls, capsys, missing, failed):
     records = {str(at): SimpleNamespace(status="failed" if at < failed else "ok") for at in range(1200)}
     plan = SimpleNamespace(unique_cells=lambda: range(1200 + missing))
-    log = calls(sweeps__coordinator__merge_shards=(plan, records, ["bad"]))
+    log = calls(extras__study__sweeps__coordinator__merge_shards=(plan, records, ["bad"]))
     assert kvsim(["sweep", "merge", "a", "b", "-o", "w"]) == (5 if missing or failed else 0)
     assert log == [("merge_shards", [Path("a"), Path("b")], Path("w"))]
     said = f"warning: damaged, left out: bad\n1,200 cells, {failed} failed, {missing} missing; tables in w\n"
@@ -248,7 +248,9 @@ def test_shards_are_put_together(calls, capsys, missing, failed):
 def test_a_sweep_is_estimated(calls, capsys, measured):
     store = SimpleNamespace(peek=lambda ids: (list(ids), "damaged"))
     estimated = SimpleNamespace(rows=5000, distinct=3000, finished=1000, is_measured=measured, cpu_s=60.0, wall_s=lambda jobs: 90.0 / jobs)  # fmt: skip
-    log = calls(sweeps__plan__estimate=estimated, sweeps__store__CellStore=store)
+    log = calls(
+        extras__study__sweeps__plan__estimate=estimated, extras__study__sweeps__store__CellStore=store
+    )
     plan = SimpleNamespace(unique_cells=lambda: [SimpleNamespace(cell_id="x")])
     sweep._estimate(plan, Path("d"), 3)
     assert log == [("CellStore", Path("d")), ("estimate", plan, ["x"])]
@@ -270,9 +272,9 @@ def test_the_best_settings_are_searched_for(calls, capsys, stopped, meets, code,
     ranking = SimpleNamespace(order=[row])
     log = calls(
         metrics__names__resolve_metric=lambda name, where: f"{name} of {where}", metrics__thresholds__parse_threshold=lambda text, where: SimpleNamespace(text=text, needs_baseline="base" in text),
-        report__ranking__rank_all=ranking, report__ranking_text__verdict=["best"], sweeps__optimize__tried=(cells, "rows"), sweeps__optimize__optimize=trials,
-        sweeps__simulation__prepare=("study", "resolve"), sweeps__single_run__single_run=["kvsim", "simulate", "--set", "b=2"], cli__optimize__usable_cores=7,
-        sweeps__stop__stop_on_signals=nullcontext(SimpleNamespace(exit_code=stopped)), sweeps__study__read_sweep_file=file, cli__optimize___intervals=intervals,
+        report__ranking__rank_all=ranking, report__ranking_text__verdict=["best"], extras__study__sweeps__optimize__tried=(cells, "rows"), extras__study__sweeps__optimize__optimize=trials,
+        extras__study__sweeps__simulation__prepare=("study", "resolve"), extras__study__sweeps__single_run__single_run=["kvsim", "simulate", "--set", "b=2"], cli__optimize__usable_cores=7,
+        extras__study__sweeps__stop__stop_on_signals=nullcontext(SimpleNamespace(exit_code=stopped)), extras__study__sweeps__study__read_sweep_file=file, cli__optimize___intervals=intervals,
     )  # fmt: skip
     words = ["-c", "d/f", "--minimize", "ttft"]
     if inside:
@@ -310,8 +312,8 @@ def test_intervals_of_a_cell_are_those_of_a_short_run(calls, monkeypatch, capsys
     scenario, clock = SimpleNamespace(model=SimpleNamespace(replica=SimpleNamespace(instant=instant))), iter([3, 3 + took_s])  # fmt: skip
     monkeypatch.setattr(optimize, "time", SimpleNamespace(process_time=lambda: next(clock)))
     log = calls(
-        sweeps__simulation__requests_of_cell=(scenario, "trace"), scenario__execute__execute="done",
-        report__certainty__with_certainty=(SimpleNamespace(summary="s"), 0, "missing" if text else ""), metrics__certainty__intervals_text=text,
+        extras__study__sweeps__simulation__requests_of_cell=(scenario, "trace"), scenario__execute__execute="done",
+        report__intervals__certainty__with_certainty=(SimpleNamespace(summary="s"), 0, "missing" if text else ""), metrics__certainty__intervals_text=text,
     )  # fmt: skip
     monkeypatch.setattr("kvcache_sim.metrics.certainty.CERTAIN", {"a": SimpleNamespace(metric="x"), "b": SimpleNamespace(metric="ttft.p99")})  # fmt: skip
     found = optimize._intervals("study", "cell", metric)

@@ -4,8 +4,8 @@ list."""
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from kvcache_sim.base.errors import UsageError
 from kvcache_sim.cache.settings import PrefixViewSettings, SessionViewSettings
-from kvcache_sim.errors import UsageError
 from kvcache_sim.spec.lookups import SessionCacheInfo, Sessions
 from kvcache_sim.spec.prefix_store import GlobalPrefixStore, PrefixCriteria
 

@@ -10,7 +10,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 from kvcache_sim import make_trace
-from kvcache_sim.errors import InvariantError
+from kvcache_sim.base.errors import InvariantError
 from kvcache_sim.simulation import simulation
 from support.draft import TOKEN_BYTES
 from tiered_scenario import load

@@ -6,7 +6,7 @@ import tempfile
 from types import SimpleNamespace
 
 import pytest
-from kvcache_sim.sweeps.processes import LocalProcess, LocalProcesses
+from kvcache_sim.extras.study.sweeps.processes import LocalProcess, LocalProcesses
 
 
 def process_of(code, log=b""):

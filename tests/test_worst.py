@@ -8,7 +8,7 @@ from examples import examples
 from fake_run import MS, request_columns
 from hypothesis import given
 from hypothesis import strategies as st
-from kvcache_sim.errors import UsageError
+from kvcache_sim.base.errors import UsageError
 from kvcache_sim.metrics.columns import OUTCOMES, STATUSES
 from kvcache_sim.report.explain.worst import ttft_ns, worst_rows, worst_table
 from kvcache_sim.report.explain.worst_text import _cell, find_spike, spike_sentences, worst_requests

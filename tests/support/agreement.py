@@ -15,8 +15,8 @@ from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
+from kvcache_sim.base.errors import InvariantError, KvsimError, UsageError
 from kvcache_sim.cache.settings import BlockForm, CacheSettings, MovementSettings
-from kvcache_sim.errors import InvariantError, KvsimError, UsageError
 from kvcache_sim.metrics.run import Run
 from kvcache_sim.scenario.requests import read_requests
 from kvcache_sim.serving.settings import (

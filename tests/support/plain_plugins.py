@@ -2,12 +2,12 @@
 
 from collections.abc import Container
 
+from kvcache_sim.base.tiers import TIERS
 from kvcache_sim.policies.plugins.hosted import HostedOrder
 from kvcache_sim.policies.plugins.views import TierView
 from kvcache_sim.policies.plugins.watchdog import Watchdog
 from kvcache_sim.policies.tier_orders import choose_eviction
 from kvcache_sim.spec.blocks import Block
-from kvcache_sim.tiers import TIERS
 
 from support.plain_orders import PolicyStore
 

@@ -7,8 +7,8 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
+from kvcache_sim.base.tiers import COMPUTE, STAGING
 from kvcache_sim.serving.settings import ClusterSettings
-from kvcache_sim.tiers import COMPUTE, STAGING
 
 QUEUES: dict[str, Callable[[Any], tuple[float, ...]]] = {
     "fcfs": lambda w: (),

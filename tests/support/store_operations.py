@@ -14,9 +14,9 @@ from hypothesis import reject
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition, rule
 from kvcache_sim import _core
+from kvcache_sim.base.errors import StoreError
 from kvcache_sim.cache.store import NO_MOVE
 from kvcache_sim.cache.tree_store import NO_COPY
-from kvcache_sim.errors import StoreError
 from kvcache_sim.policies.tier_orders import choose_eviction
 from kvcache_sim.spec.keys import Keys
 

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
+from kvcache_sim.base.errors import InputOutputError, UsageError
 from kvcache_sim.cli.verb import verb_app
-from kvcache_sim.errors import InputOutputError, UsageError
 
 if TYPE_CHECKING:
     from kvcache_sim.model.calibration.command import Measured
@@ -68,12 +68,12 @@ def fit(
       kvsim calibrate fit kernels.csv --only tp=1 --ep 2 --dp 2 --model qwen3-30b-a3b --gpu rtx-pro-6000
       kvsim simulate -c s.yaml --set replica.step_time=mine.toml
     """
+    from kvcache_sim.base.output import write_new
     from kvcache_sim.model.calibration.command import Measured, fit_rows
     from kvcache_sim.model.calibration.model_file import Provenance, model_text
     from kvcache_sim.model.calibration.rows import phase_errors
     from kvcache_sim.model.calibration.topologies import transferred
     from kvcache_sim.model.calibration.transfer import Topology
-    from kvcache_sim.output import write_new
 
     if transfer and tensor_parallel is None:
         raise UsageError("--transfer needs the degree to predict", where="--tp")
@@ -130,9 +130,9 @@ def requests(
       kvsim calibrate requests profile_export.jsonl -o mine.toml
       kvsim calibrate requests bench.json --max-num-batched-tokens 2048 --model qwen3-8b --gpu l40s
     """
+    from kvcache_sim.base.output import write_new
     from kvcache_sim.model.calibration.model_file import Provenance, model_text
     from kvcache_sim.model.calibration.request_fit import fit_requests
-    from kvcache_sim.output import write_new
     from kvcache_sim.report.request_log.timed import timed_requests
 
     timed, said = timed_requests(log)
@@ -196,8 +196,8 @@ def shipped(
     """
     import tomllib
 
+    from kvcache_sim.base.output import write_new
     from kvcache_sim.model.calibration.shipped import shipped_texts
-    from kvcache_sim.output import write_new
 
     for name, text, errors in shipped_texts(folder):
         try:

@@ -11,7 +11,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from kvcache_sim.errors import UsageError
+from kvcache_sim.base.errors import UsageError
 from kvcache_sim.model.aiconfigurator.deployment import PREFIX
 from kvcache_sim.model.linear import LINEAR
 from kvcache_sim.model.model_file import load_model

@@ -8,7 +8,9 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from kvcache_sim.errors import UsageError
+from kvcache_sim.base.errors import UsageError
+from kvcache_sim.base.spelling import close_matches
+from kvcache_sim.base.values import Value
 from kvcache_sim.model.aiconfigurator.deployment import PREFIX, deployed_dtypes, deployed_names, is_local
 from kvcache_sim.model.catalog import (
     entry_names,
@@ -23,8 +25,6 @@ from kvcache_sim.model.linear import LINEAR, LINEAR_MODEL, parse_linear
 from kvcache_sim.model.parametric import parametric_step_time
 from kvcache_sim.model.roofline_name import parse_roofline
 from kvcache_sim.model.step_time import StepTime
-from kvcache_sim.spelling import close_matches
-from kvcache_sim.values import Value
 
 #: Sources other than the packaged sets: syntax and description.
 SPELLINGS = (

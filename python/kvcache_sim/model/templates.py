@@ -83,7 +83,7 @@ def new_step_time(start: str) -> str:
 
     Raises UsageError for a table (measured iterations).
     """
-    from kvcache_sim.errors import UsageError
+    from kvcache_sim.base.errors import UsageError
 
     found = load_step_time(start)
     if not isinstance(found, ParametricStepTime):

@@ -9,8 +9,8 @@ without a row, or a row names no policy of the core.
 from __future__ import annotations
 
 from kvcache_sim import _core
+from kvcache_sim.base.values import Value
 from kvcache_sim.policies.settings import ATTENTION, PRIORITIES, TAIL_BUDGET, TIME_TO_LIVE, SettingGrammar
-from kvcache_sim.values import Value
 
 #: Name → kind of each policy that the core runs: ``ranked`` (a key of each leaf) or ``queue``.
 NATIVE_KINDS = dict(_core.native_policies())

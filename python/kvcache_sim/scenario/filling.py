@@ -9,8 +9,8 @@ from typing import Any
 
 from msgspec.structs import replace
 
+from kvcache_sim.base.errors import UsageError
 from kvcache_sim.cache.store_kinds import WITH_LOWER
-from kvcache_sim.errors import UsageError
 from kvcache_sim.model.aiconfigurator.deployment import PREFIX
 from kvcache_sim.model.model_file import names_model_file
 from kvcache_sim.model.step_times import load_step_time, measured_on, with_absolute_files

@@ -5,13 +5,13 @@ from __future__ import annotations
 from pathlib import PurePath
 from typing import Any
 
+from kvcache_sim.base.values import Value
 from kvcache_sim.model.aiconfigurator.deployment import PREFIX
 from kvcache_sim.model.linear import LINEAR
 from kvcache_sim.model.stated_errors import Factors, stated_step_errors
 from kvcache_sim.model.step_times import measured_on
 from kvcache_sim.scenario.load import Scenario
 from kvcache_sim.scenario.machines import build_machines
-from kvcache_sim.values import Value
 
 _ROOFLINE = "roofline:"
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from enum import Enum
 
-from kvcache_sim.tiers import KV_SOURCES
-from kvcache_sim.values import Struct
+from kvcache_sim.base.tiers import KV_SOURCES
+from kvcache_sim.base.values import Struct
 
 
 class Status(Enum):

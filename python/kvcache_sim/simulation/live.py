@@ -12,8 +12,10 @@ from typing import Protocol, cast
 import numpy as np
 
 from kvcache_sim import _core
+from kvcache_sim.base.errors import UsageError
+from kvcache_sim.base.tiers import KV_SOURCES, STAGING
+from kvcache_sim.base.units import NS_PER_S
 from kvcache_sim.engine import ARRIVAL, NO_MACHINE
-from kvcache_sim.errors import UsageError
 from kvcache_sim.metrics.columns import STATUSES
 from kvcache_sim.metrics.run import Run
 from kvcache_sim.policies.plugins.watchdog import watching
@@ -23,8 +25,6 @@ from kvcache_sim.serving.sequence import Arrival, ClosedRequest, Status
 from kvcache_sim.serving.settings import ClusterSettings
 from kvcache_sim.simulation.options import DEFAULT_OPTIONS, RunOptions
 from kvcache_sim.simulation.simulation import Simulation
-from kvcache_sim.tiers import KV_SOURCES, STAGING
-from kvcache_sim.units import NS_PER_S
 from kvcache_sim.workload.key_arrays import key_arrays
 from kvcache_sim.workload.trace import NO_SESSION, OPEN_LOOP, Trace
 

@@ -11,6 +11,7 @@ from collections import Counter
 from struct import Struct
 from typing import Any
 
+from kvcache_sim.base.units import NS_PER_S
 from kvcache_sim.metrics.columns import EVENT_COLUMNS, EVENT_KINDS, OUTCOMES, REQUEST_COLUMNS
 from kvcache_sim.metrics.recorder import RunRecorder
 from kvcache_sim.spec.batch import NextStep
@@ -26,7 +27,6 @@ from kvcache_sim.spec.channels import (
 from kvcache_sim.spec.mover import Transfer
 from kvcache_sim.spec.records import Event, Records
 from kvcache_sim.spec.simulator import Machine, Simulator
-from kvcache_sim.units import NS_PER_S
 
 _ROW = Struct(f"{len(REQUEST_COLUMNS)}q")
 _EVENT = Struct(f"{len(EVENT_COLUMNS)}q")

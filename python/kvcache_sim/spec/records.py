@@ -13,8 +13,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, NamedTuple
 
+from kvcache_sim.base.tiers import HOPS, KV_SOURCES, hop_name
 from kvcache_sim.spec.request import Load, SequenceState, Status
-from kvcache_sim.tiers import HOPS, KV_SOURCES, hop_name
 
 if TYPE_CHECKING:
     from kvcache_sim._core import Store

@@ -6,8 +6,8 @@ import re
 from dataclasses import replace
 from pathlib import Path
 
-from kvcache_sim.errors import UsageError
-from kvcache_sim.values import Value
+from kvcache_sim.base.errors import UsageError
+from kvcache_sim.base.values import Value
 
 #: kvsim's model name → the library's.
 MODELS = {

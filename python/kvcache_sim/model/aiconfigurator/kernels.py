@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from kvcache_sim.errors import UsageError
+from kvcache_sim.base.errors import UsageError
 from kvcache_sim.model.aiconfigurator.deployment import REPAIRS, Deployment, Dtypes, Repair
 from kvcache_sim.model.aiconfigurator.library import (
     check_system,

@@ -9,7 +9,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-from kvcache_sim.errors import UsageError
+from kvcache_sim.base.errors import UsageError
 
 #: Installation command.
 INSTALL = "pip install 'kvcache-sim[hardware]' (aiconfigurator-core; Python 3.11 to 3.13)"

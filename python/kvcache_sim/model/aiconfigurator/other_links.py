@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from kvcache_sim.errors import UsageError
+from kvcache_sim.base.errors import UsageError
 from kvcache_sim.model.aiconfigurator.deployment import deployed_names
 from kvcache_sim.model.aiconfigurator.kernels import EXCHANGE, SHARED, MeasuredKernels
 from kvcache_sim.model.aiconfigurator.sampled import SampledStepTime

@@ -14,6 +14,7 @@ from itertools import pairwise
 import numpy as np
 from numpy.typing import NDArray
 
+from kvcache_sim.base.rng import stream
 from kvcache_sim.model.aiconfigurator.kernels import MeasuredKernels
 from kvcache_sim.model.aiconfigurator.sampled import SampledStepTime
 from kvcache_sim.model.calibration.design import LINEAR, Form
@@ -22,7 +23,6 @@ from kvcache_sim.model.calibration.rows import IterationRows, PhaseError, phase_
 from kvcache_sim.model.parametric import ParametricStepTime, six_digits
 from kvcache_sim.model.residual_grid import ResidualGrid, Residuals
 from kvcache_sim.model.step_time import StepTime
-from kvcache_sim.rng import stream
 
 #: Largest relative deviation of the source from the line between two breakpoints, at the sampled counts.
 _CLOSE = 0.004

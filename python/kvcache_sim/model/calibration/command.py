@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from kvcache_sim.errors import TraceError, UsageError
+from kvcache_sim.base.errors import TraceError, UsageError
 from kvcache_sim.model.calibration.choice import fit_best, spread_rows
 from kvcache_sim.model.calibration.csv_table import column_values, read_table
 from kvcache_sim.model.calibration.fit import chunk_base_ns, fit_runs, fit_step_time, predict_ms

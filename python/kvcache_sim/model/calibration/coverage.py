@@ -11,9 +11,9 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from statistics import median
 
+from kvcache_sim.base.values import Value
 from kvcache_sim.model.run_errors import Factors, MeasuredRun
 from kvcache_sim.model.run_rule import Rule, run_interval
-from kvcache_sim.values import Value
 
 #: Least share of truths held, and largest ratio of the half-width to the error, of which the goal speaks.
 LEAST_HELD, MOST_RATIO = 0.85, 2.5

@@ -16,7 +16,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from kvcache_sim.errors import TraceError, UsageError
+from kvcache_sim.base.errors import TraceError, UsageError
 
 #: Larger numbers are refused: tokens or sequences of one step, KV tokens, times in ms or µs.
 LARGEST_STEP = 2**22

@@ -8,7 +8,7 @@ from itertools import product
 import numpy as np
 from numpy.typing import NDArray
 
-from kvcache_sim.errors import UsageError
+from kvcache_sim.base.errors import UsageError
 from kvcache_sim.model.calibration.design import Floors, Form, form_apart, form_for, form_through
 from kvcache_sim.model.calibration.rows import IterationRows, scipy_optimize
 from kvcache_sim.model.calibration.runs import Runs, single_steps

@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from kvcache_sim.errors import TraceError, UsageError
+from kvcache_sim.base.errors import TraceError, UsageError
 from kvcache_sim.model.calibration.csv_table import CsvTable, read_table
 from kvcache_sim.model.calibration.rows import IterationRows
 from kvcache_sim.model.gpus import GpuSpec

@@ -9,9 +9,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from kvcache_sim.errors import TraceError, UsageError
+from kvcache_sim.base.errors import TraceError, UsageError
+from kvcache_sim.base.rng import stream
 from kvcache_sim.model.calibration.csv_table import CsvTable, read_table
-from kvcache_sim.rng import stream
 
 #: If a file gives only the spread of the KV lengths, the longest is assumed to be this many standard
 #: deviations above the mean, but at most √(n−1) of them: more is impossible for n lengths.

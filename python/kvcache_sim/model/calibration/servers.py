@@ -15,14 +15,14 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from kvcache_sim.errors import UsageError
+from kvcache_sim.base.errors import UsageError
+from kvcache_sim.base.rng import stream
 from kvcache_sim.model.aiconfigurator.deployment import LABEL_REPAIRS, REPAIRS, Deployment, Dtypes
 from kvcache_sim.model.aiconfigurator.kernels import MeasuredKernels, measured_kernels
 from kvcache_sim.model.aiconfigurator.library import model_configuration
 from kvcache_sim.model.calibration.closed_loop import Load, StepTimes, closed_loop
 from kvcache_sim.model.calibration.rows import scipy_optimize
 from kvcache_sim.model.calibration.server_runs import ServerRun
-from kvcache_sim.rng import stream
 
 _HOPPER = ("h100", "h200", "h20")
 #: A run whose prediction is off by more than this factor, up or down, is listed by its label.

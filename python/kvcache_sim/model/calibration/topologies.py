@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from kvcache_sim.errors import UsageError
+from kvcache_sim.base.errors import UsageError
 from kvcache_sim.model.calibration.command import FittedRows, Measured, transfer_rows
 from kvcache_sim.model.calibration.csv_table import column_values, read_table
 from kvcache_sim.model.calibration.rows import IterationRows, read_iterations

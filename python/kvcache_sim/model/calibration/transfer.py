@@ -9,7 +9,7 @@ from math import log2
 import numpy as np
 from numpy.typing import NDArray
 
-from kvcache_sim.errors import UsageError
+from kvcache_sim.base.errors import UsageError
 from kvcache_sim.model.calibration.design import Floors, Form, form_launched, padded_rows, ramp
 from kvcache_sim.model.calibration.fit import Shown, predict_ms, solve
 from kvcache_sim.model.calibration.rows import IterationRows

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import numpy as np
 
-from kvcache_sim.errors import TraceError
+from kvcache_sim.base.errors import TraceError
 from kvcache_sim.model.calibration.request_steps import TimedRequests
 from kvcache_sim.report.request_log.read import logged_requests
 

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from kvcache_sim.errors import UsageError
+from kvcache_sim.base.errors import UsageError
 from kvcache_sim.metrics.run import CodedText
 from kvcache_sim.report.finished import FinishedRun
 from kvcache_sim.report.timeline.machinery import CHANNELS_PID, counter_records, machinery_records

@@ -1,0 +1,5 @@
+"""What is built on finished runs and on scenarios; nothing below ``cli`` and ``api`` imports it.
+
+- ``live``   a simulated cluster in real time: HTTP, metrics, KV events; recording, shadow caches
+- ``study``  execution of many runs: sweeps, sizing, the experiments of ``--sensitivity``
+"""
