@@ -25,8 +25,6 @@ import numpy as np
 
 ROOT = Path(__file__).resolve().parents[1]
 sys.path[:0] = [str(ROOT / "tests"), str(ROOT / "benches")]
-import h100_stages  # noqa: E402
-import llm_d_guide  # noqa: E402
 import routing_study  # noqa: E402
 import vllm_streams  # noqa: E402
 import whole_runs_servers  # noqa: E402
@@ -46,6 +44,7 @@ from kvcache_sim.model.step_times import load_step_time  # noqa: E402
 from kvcache_sim.scenario.load import load_scenario  # noqa: E402
 from kvcache_sim.scenario.requests import read_requests  # noqa: E402
 from kvcache_sim.simulation import simulate  # noqa: E402
+from support import h100_stages, llm_d_guide  # noqa: E402
 
 SHARED = ROOT.parent / "shared"
 STEPS = (0.7, 0.8, 0.9, 0.95, 1.05, 1.1, 1.2, 1.35, 1.6)

@@ -29,11 +29,11 @@ from kvcache_sim.serving.settings import (
 from kvcache_sim.simulation import RunOptions, simulate
 from kvcache_sim.simulation.spec_keys import Only, coverage
 from kvcache_sim.workload.trace import NOT_GIVEN, Trace
-from tiered_scenario import BASE, load
 
 from support.spec_aborts import allow_aborts
 from support.spec_copies import charge_copies
 from support.spec_models import MODELED, simulation_class
+from support.tiered_scenario import BASE, load
 
 #: The specification over the core's store and over its own.
 ENGINES: tuple[Literal["spec", "spec-plain"], ...] = ("spec", "spec-plain")

@@ -4,7 +4,8 @@ from kvcache_sim.extras.study.sweeps.cell import Limits
 from kvcache_sim.extras.study.sweeps.coordinator import run_sweep
 from kvcache_sim.extras.study.sweeps.stop import StopRequest
 from kvcache_sim.extras.study.sweeps.supervisor import LocalRunner
-from sweep_driver import Silent
+
+from support.sweep_driver import Silent
 
 
 def sweep(plan, directory, jobs=1, limits=None):

@@ -15,7 +15,7 @@ from kvcache_sim.extras.study.sweeps.processes import Process
 from kvcache_sim.extras.study.sweeps.stop import StopRequest
 from kvcache_sim.extras.study.sweeps.store import CellStore
 from kvcache_sim.extras.study.sweeps.supervisor import LocalRunner
-from sweep_driver import plan_of
+from support.sweep_driver import plan_of
 
 from vopr.faulty import FaultyDisk, Killed
 from vopr.finding import oracle

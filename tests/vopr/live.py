@@ -21,8 +21,8 @@ from kvcache_sim.metrics.run_directory import open_run_directory
 from kvcache_sim.scenario.load import scenario_to_repeat
 from kvcache_sim.scenario.requests import read_requests
 from kvcache_sim.simulation import simulate
-from live_scenarios import drawn as drawn_settings
 from support.agreement import beyond_spec, by_spec
+from support.live_scenarios import drawn as drawn_settings
 
 from vopr.faulty import FaultyDisk, Killed, SimulatedLoop
 from vopr.finding import oracle

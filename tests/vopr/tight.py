@@ -20,9 +20,9 @@ from kvcache_sim.serving.settings import ClusterSettings, HandoverSettings, Repl
 from kvcache_sim.simulation import RunOptions, simulate
 from kvcache_sim.workload.rows import select_rows
 from kvcache_sim.workload.trace import Trace
-from pools import pools
 from support.agreement import BeyondSpec, agree
 from support.clusters import BLOCK, uneven, varied
+from support.pools import pools
 from support.shared_pool import sharing
 from support.traces import turns, with_aborts
 

@@ -1,7 +1,7 @@
 """Every policy of ``--policy``, one row each: the only table of them.
 
 A row of the family ``prefix`` that is not an upper bound is an eviction policy, implemented in
-``rust/core/src/policies/NAME.rs`` and checked against a small model in ``tests/support/eviction_orders.py``.
+``rust/core/src/policies/NAME.rs`` and checked against a small model in ``tests/core/eviction_orders.py``.
 Its kind (``PolicyRow.kind``) comes from the core; importing this module fails if the core runs a policy
 without a row, or a row names no policy of the core.
 """

@@ -1,6 +1,6 @@
 """Colors of pictures: a quantity has the same color in all of them.
 
-No two parts of a picture have similar colors: ``tests/test_report_charts.py`` measures the distances.
+No two parts of a picture have similar colors: ``tests/report/test_report_charts.py`` measures the distances.
 """
 
 from __future__ import annotations
