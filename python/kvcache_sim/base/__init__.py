@@ -1,10 +1,10 @@
-"""The ground floor: what every other package may use, and what uses none of them.
+"""The ground floor: modules that every other package may use, and that use none of them.
 
 - ``errors``         refusals of one line, with position and exit code
 - ``values``         frozen dataclasses
 - ``units``          quantities with their unit: sizes, rates, times
 - ``output``         output files that appear whole or not at all
-- ``disk``           every change of a file, in one place
+- ``disk``           every change of a file
 - ``file_lock``      a lock between processes, on a file
 - ``regular_files``  reading of regular files alone, whole
 - ``rows``           registries whose rows are imported when they are chosen
