@@ -10,13 +10,15 @@ times, ``design`` is the form, ``fit`` solves it, ``shipped`` creates the packag
 - ``csv_table``      columns of a CSV of measurements, with checks of rows and numbers
 - ``families``       the packaged families of topologies, judged on topologies left out
 - ``family``         sets of unmeasured topologies by name
-- ``model_file``     the model file: coefficients, the fitted measurements, and the error on held-out rows
+- ``fit_picture``    the picture of a fit: each iteration's predicted time against its measured one
 - ``request_fit``    a step-time set from requests alone
 - ``request_steps``  the steps behind a log of requests
 - ``runs``           runs of steps of which only the total time is measured, compilation, and waits
 - ``server_runs``    real servers listed by ``aiconfigurator-core``
 - ``servers``        real servers compared with measured kernels, with fitted host costs
+- ``timed``          a log as times and lengths, where it has all that a fit of step times needs
 - ``topologies``     a set of an unmeasured topology, from a file of several
 - ``transfer``       models of unmeasured deployments from measured ones
+- ``aiconfigurator``  step times from the measured kernels of ``aiconfigurator-core``
 - ``unsplit_kv``     FlashAttention 2's threshold of split KV, and the cost of the longest sequence from there
 """

@@ -16,14 +16,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from kvcache_sim.base.errors import UsageError
-from kvcache_sim.model.aiconfigurator.deployment import REPAIRS, Deployment, Dtypes, Repair
-from kvcache_sim.model.aiconfigurator.library import (
+from kvcache_sim.extras.calibrate.aiconfigurator.deployment import REPAIRS, Deployment, Dtypes, Repair
+from kvcache_sim.extras.calibrate.aiconfigurator.library import (
     check_system,
     is_mixture,
     model_configuration,
     read_packaged_alone,
 )
-from kvcache_sim.model.calibration.rows import IterationRows
+from kvcache_sim.extras.calibrate.rows import IterationRows
 
 #: The library's operations that are all-reduces among the GPUs of one tensor-parallel group.
 _ALL_REDUCE = re.compile(r"_ar(_\d+)?$|_(pre|post)_dispatch$")

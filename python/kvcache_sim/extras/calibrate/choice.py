@@ -8,9 +8,9 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from kvcache_sim.model.calibration.fit import fit_step_time, predict_ms, with_mixed_kv
-from kvcache_sim.model.calibration.rows import IterationRows, phase_errors
-from kvcache_sim.model.calibration.transfer import fit_deployment
+from kvcache_sim.extras.calibrate.fit import fit_step_time, predict_ms, with_mixed_kv
+from kvcache_sim.extras.calibrate.rows import IterationRows, phase_errors
+from kvcache_sim.extras.calibrate.transfer import fit_deployment
 from kvcache_sim.model.gpus import UNMEASURED, KernelRates
 from kvcache_sim.model.parametric import ParametricStepTime
 

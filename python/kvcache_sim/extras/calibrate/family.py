@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from kvcache_sim.base.errors import UsageError
-from kvcache_sim.model.calibration.transfer import Topology, TopologyFit
+from kvcache_sim.extras.calibrate.transfer import Topology, TopologyFit
 from kvcache_sim.model.catalog import entry_names, read_entry
 from kvcache_sim.model.parametric import ParametricStepTime
 

@@ -10,12 +10,13 @@ from numpy.typing import NDArray
 
 from kvcache_sim.base.errors import UsageError
 from kvcache_sim.base.rng import stream
-from kvcache_sim.model.calibration.design import LINEAR, Form
-from kvcache_sim.model.calibration.fit import predict_ms
-from kvcache_sim.model.calibration.request_steps import MeasuredSums, TimedRequests, measured_sums
-from kvcache_sim.model.calibration.rows import PhaseError, held_out, scipy_optimize
+from kvcache_sim.extras.calibrate.design import LINEAR, Form
+from kvcache_sim.extras.calibrate.fit import predict_ms
+from kvcache_sim.extras.calibrate.request_steps import MeasuredSums, TimedRequests, measured_sums
+from kvcache_sim.extras.calibrate.rows import held_out, scipy_optimize
 from kvcache_sim.model.parametric import ParametricStepTime
 from kvcache_sim.model.step_time import StepBatch
+from kvcache_sim.model.step_time_file import PhaseError
 
 _LOW, _HIGH = 5.0, 95.0
 #: An interval wider than this share of the value means that the log does not determine the term.

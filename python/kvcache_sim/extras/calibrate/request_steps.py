@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from kvcache_sim.model.calibration.rows import IterationRows
+from kvcache_sim.extras.calibrate.rows import IterationRows
 
 #: First tokens closer than this, in s, came from one step: the resolution of the client's clock.
 _TOGETHER_S = 0.5e-3

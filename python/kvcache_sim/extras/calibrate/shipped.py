@@ -12,27 +12,26 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from kvcache_sim.model.calibration.command import Measured, fit_rows
-from kvcache_sim.model.calibration.fit import fit_step_time, predict_ms
-from kvcache_sim.model.calibration.kernels import Points, read_kernels, with_all_reduces, with_spreads
-from kvcache_sim.model.calibration.model_file import Provenance, model_text
-from kvcache_sim.model.calibration.rows import (
+from kvcache_sim.extras.calibrate.command import Measured, fit_rows
+from kvcache_sim.extras.calibrate.fit import fit_step_time, predict_ms
+from kvcache_sim.extras.calibrate.kernels import Points, read_kernels, with_all_reduces, with_spreads
+from kvcache_sim.extras.calibrate.rows import (
     IterationRows,
-    PhaseError,
     check_train_file,
     held_out,
     held_out_blocks,
     phase_errors,
     read_iterations,
 )
-from kvcache_sim.model.calibration.runs import compiles, runs_of, seen_late, single_steps, waits
-from kvcache_sim.model.calibration.transfer import Topology, fit_deployment, fit_tensor_parallel
-from kvcache_sim.model.calibration.unsplit_kv import with_unsplit_kv
+from kvcache_sim.extras.calibrate.runs import compiles, runs_of, seen_late, single_steps, waits
+from kvcache_sim.extras.calibrate.transfer import Topology, fit_deployment, fit_tensor_parallel
+from kvcache_sim.extras.calibrate.unsplit_kv import with_unsplit_kv
 from kvcache_sim.model.gpus import load_gpu
 from kvcache_sim.model.kv_capacity import kv_capacity_bytes
 from kvcache_sim.model.links import load_links
 from kvcache_sim.model.model_file import load_model
 from kvcache_sim.model.parametric import ParametricStepTime
+from kvcache_sim.model.step_time_file import PhaseError, Provenance, model_text
 
 MIXTURE_FILE = "iter_b300_moe.csv.gz"
 #: Share of rows held out individually; the blocks held out in addition make it a fifth.

@@ -5,11 +5,11 @@ from __future__ import annotations
 import numpy as np
 
 from kvcache_sim.base.errors import UsageError
-from kvcache_sim.model.calibration.command import FittedRows, Measured, transfer_rows
-from kvcache_sim.model.calibration.csv_table import column_values, read_table
-from kvcache_sim.model.calibration.rows import IterationRows, read_iterations
-from kvcache_sim.model.calibration.runs import compiles, single_steps
-from kvcache_sim.model.calibration.transfer import Topology, fit_topologies
+from kvcache_sim.extras.calibrate.command import FittedRows, Measured, transfer_rows
+from kvcache_sim.extras.calibrate.csv_table import column_values, read_table
+from kvcache_sim.extras.calibrate.rows import IterationRows, read_iterations
+from kvcache_sim.extras.calibrate.runs import compiles, single_steps
+from kvcache_sim.extras.calibrate.transfer import Topology, fit_topologies
 
 #: Fewest topologies that separate a step's shared, split and exchanged parts.
 FEWEST = 3

@@ -18,10 +18,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from kvcache_sim.base.errors import TraceError, UsageError
-from kvcache_sim.model.calibration.choice import fit_best, spread_rows
-from kvcache_sim.model.calibration.csv_table import column_values, read_table
-from kvcache_sim.model.calibration.fit import chunk_base_ns, fit_runs, fit_step_time, predict_ms
-from kvcache_sim.model.calibration.kernels import (
+from kvcache_sim.extras.calibrate.choice import fit_best, spread_rows
+from kvcache_sim.extras.calibrate.csv_table import column_values, read_table
+from kvcache_sim.extras.calibrate.fit import chunk_base_ns, fit_runs, fit_step_time, predict_ms
+from kvcache_sim.extras.calibrate.kernels import (
     Points,
     read_kernels,
     with_all_reduces,
@@ -29,17 +29,17 @@ from kvcache_sim.model.calibration.kernels import (
     with_shared_apart,
     with_spreads,
 )
-from kvcache_sim.model.calibration.model_file import Provenance, model_text
-from kvcache_sim.model.calibration.rows import IterationRows, held_out, phase_errors, read_iterations
-from kvcache_sim.model.calibration.runs import SEEN_COLUMN, Runs, compiles, runs_of, seen_late, single_steps
-from kvcache_sim.model.calibration.transfer import fit_tensor_parallel
-from kvcache_sim.model.calibration.unsplit_kv import with_unsplit_kv
+from kvcache_sim.extras.calibrate.rows import IterationRows, held_out, phase_errors, read_iterations
+from kvcache_sim.extras.calibrate.runs import SEEN_COLUMN, Runs, compiles, runs_of, seen_late, single_steps
+from kvcache_sim.extras.calibrate.transfer import fit_tensor_parallel
+from kvcache_sim.extras.calibrate.unsplit_kv import with_unsplit_kv
 from kvcache_sim.model.gpus import UNMEASURED, load_gpu
 from kvcache_sim.model.kv_capacity import kv_capacity_bytes
 from kvcache_sim.model.links import load_links
 from kvcache_sim.model.model_file import load_model
 from kvcache_sim.model.parametric import ParametricStepTime, six_digits
 from kvcache_sim.model.step_time import StepTime, StepTimeTable
+from kvcache_sim.model.step_time_file import Provenance, model_text
 from kvcache_sim.model.step_times import load_step_time, measured_on, step_time_entry
 
 #: Numbers of rows at which errors with and without the source are reported.

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from dataclasses import replace
-from pathlib import Path
 
 from kvcache_sim.base.errors import UsageError
 from kvcache_sim.base.values import Value
@@ -112,8 +111,6 @@ LABEL_REPAIRS = (
 )
 
 
-#: Prefix of names of this source.
-PREFIX = "aiconfigurator:"
 _EXPECTED = "MODEL@SYSTEM[:vllm|sglang|trtllm][:tp2,pp1,dp1,ep1,fp8,kv-fp8]"
 _WEIGHTS = ("bf16", "fp8", "fp8_static", "fp8_block", "nvfp4", "int4_wo", "int8_wo")
 _EXPERTS = ("bf16", "fp8", "fp8_block", "nvfp4", "int4_wo", "w4afp8", "w4a16_mxfp4", "w4a8_mxfp4_mxfp8")
@@ -195,7 +192,7 @@ def deployed_names(text: str) -> tuple[str | None, str | None, int]:
     A model that is not packaged is identified by its configuration: a given one, or the library's. None: no
     packaged model or GPU matches.
     """
-    from kvcache_sim.model.aiconfigurator.library import configuration_path
+    from kvcache_sim.extras.calibrate.aiconfigurator.library import configuration_path
     from kvcache_sim.model.catalog import entry_names
 
     found = parse_deployment(text)
@@ -209,11 +206,6 @@ def deployed_names(text: str) -> tuple[str | None, str | None, int]:
     gpus = {theirs: ours for ours, theirs in SYSTEMS.items()}
     gpu = gpus.get(found.system)
     return model, gpu if gpu in entry_names("gpus") else None, found.tensor_parallel
-
-
-def is_local(model: str) -> bool:
-    """True if a model's name is a folder with a configuration."""
-    return (Path(model) / "config.json").is_file()
 
 
 #: The library's words for weight formats.

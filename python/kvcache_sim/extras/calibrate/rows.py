@@ -11,7 +11,8 @@ from numpy.typing import NDArray
 
 from kvcache_sim.base.errors import TraceError, UsageError
 from kvcache_sim.base.rng import stream
-from kvcache_sim.model.calibration.csv_table import CsvTable, read_table
+from kvcache_sim.extras.calibrate.csv_table import CsvTable, read_table
+from kvcache_sim.model.step_time_file import PhaseError
 
 #: If a file gives only the spread of the KV lengths, the longest is assumed to be this many standard
 #: deviations above the mean, but at most √(n−1) of them: more is impossible for n lengths.
@@ -114,17 +115,6 @@ def _to_rows(c: dict[str, NDArray[np.float64]]) -> IterationRows:
         tensor_parallel=np.maximum(c["tp"], 1),
         iter_ms=c["iter_ms"],
     )
-
-
-@dataclass(frozen=True, slots=True)
-class PhaseError:
-    """The relative error of one phase in percent: mean of |e|, 95th percentile of |e|, mean of e."""
-
-    phase: str
-    rows: int
-    mape: float
-    p95: float
-    bias: float
 
 
 def phase_errors(rows: IterationRows, predicted_ms: NDArray[np.float64]) -> list[PhaseError]:

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from itertools import product
+from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
 
 from kvcache_sim.base.errors import UsageError
-from kvcache_sim.model.calibration.design import Floors, Form, form_apart, form_for, form_through
-from kvcache_sim.model.calibration.rows import IterationRows, scipy_optimize
-from kvcache_sim.model.calibration.runs import Runs, single_steps
+from kvcache_sim.extras.calibrate.design import Floors, Form, form_apart, form_for, form_through
+from kvcache_sim.extras.calibrate.rows import IterationRows, read_iterations, scipy_optimize
+from kvcache_sim.extras.calibrate.runs import Runs, single_steps
 from kvcache_sim.model.gpus import UNMEASURED, KernelRates
 from kvcache_sim.model.parametric import ParametricStepTime
 from kvcache_sim.model.step_time import StepTime, StepTimeTable
@@ -101,6 +102,14 @@ def with_mixed_kv(model: ParametricStepTime, rows: IterationRows, rates: KernelR
     if rows.phases()["mixed"].any():
         return model
     return replace(model, kv_mixed_ms_per_thousand=round(rates.mixed_kv_factor * model.kv_ms_per_thousand, 6))
+
+
+def read_step_time(path: Path) -> ParametricStepTime:
+    """Return the step times of a file of measured iterations.
+
+    The entry point ``iterations`` of ``kvsim.step_times``.
+    """
+    return interpolate_step_time(read_iterations(path))
 
 
 def interpolate_step_time(rows: IterationRows) -> ParametricStepTime:

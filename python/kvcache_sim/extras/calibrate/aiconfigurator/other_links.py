@@ -9,9 +9,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from kvcache_sim.base.errors import UsageError
-from kvcache_sim.model.aiconfigurator.deployment import deployed_names
-from kvcache_sim.model.aiconfigurator.kernels import EXCHANGE, SHARED, MeasuredKernels
-from kvcache_sim.model.aiconfigurator.sampled import SampledStepTime
+from kvcache_sim.extras.calibrate.aiconfigurator.deployment import deployed_names
+from kvcache_sim.extras.calibrate.aiconfigurator.kernels import EXCHANGE, SHARED, MeasuredKernels
+from kvcache_sim.extras.calibrate.aiconfigurator.sampled import SampledStepTime
 from kvcache_sim.model.gpus import load_gpu
 from kvcache_sim.model.links import AllReduces, load_links
 from kvcache_sim.model.model_file import load_model

@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 
 from kvcache_sim.base.errors import TraceError
-from kvcache_sim.model.calibration.request_steps import TimedRequests
+from kvcache_sim.extras.calibrate.request_steps import TimedRequests
 from kvcache_sim.report.request_log.read import logged_requests
 
 #: Most requests that a fit takes of a log: the first ones sent.

@@ -17,12 +17,12 @@ from numpy.typing import NDArray
 
 from kvcache_sim.base.errors import UsageError
 from kvcache_sim.base.rng import stream
-from kvcache_sim.model.aiconfigurator.deployment import LABEL_REPAIRS, REPAIRS, Deployment, Dtypes
-from kvcache_sim.model.aiconfigurator.kernels import MeasuredKernels, measured_kernels
-from kvcache_sim.model.aiconfigurator.library import model_configuration
-from kvcache_sim.model.calibration.closed_loop import Load, StepTimes, closed_loop
-from kvcache_sim.model.calibration.rows import scipy_optimize
-from kvcache_sim.model.calibration.server_runs import ServerRun
+from kvcache_sim.extras.calibrate.aiconfigurator.deployment import LABEL_REPAIRS, REPAIRS, Deployment, Dtypes
+from kvcache_sim.extras.calibrate.aiconfigurator.kernels import MeasuredKernels, measured_kernels
+from kvcache_sim.extras.calibrate.aiconfigurator.library import model_configuration
+from kvcache_sim.extras.calibrate.closed_loop import Load, StepTimes, closed_loop
+from kvcache_sim.extras.calibrate.rows import scipy_optimize
+from kvcache_sim.extras.calibrate.server_runs import ServerRun
 
 _HOPPER = ("h100", "h200", "h20")
 #: A run whose prediction is off by more than this factor, up or down, is listed by its label.

@@ -15,14 +15,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from kvcache_sim.base.rng import stream
-from kvcache_sim.model.aiconfigurator.kernels import MeasuredKernels
-from kvcache_sim.model.aiconfigurator.sampled import SampledStepTime
-from kvcache_sim.model.calibration.design import LINEAR, Form
-from kvcache_sim.model.calibration.fit import predict_ms, solve
-from kvcache_sim.model.calibration.rows import IterationRows, PhaseError, phase_errors
+from kvcache_sim.extras.calibrate.aiconfigurator.kernels import MeasuredKernels
+from kvcache_sim.extras.calibrate.aiconfigurator.sampled import SampledStepTime
+from kvcache_sim.extras.calibrate.design import LINEAR, Form
+from kvcache_sim.extras.calibrate.fit import predict_ms, solve
+from kvcache_sim.extras.calibrate.rows import IterationRows, phase_errors
 from kvcache_sim.model.parametric import ParametricStepTime, six_digits
 from kvcache_sim.model.residual_grid import ResidualGrid, Residuals
 from kvcache_sim.model.step_time import StepTime
+from kvcache_sim.model.step_time_file import PhaseError
 
 #: Largest relative deviation of the source from the line between two breakpoints, at the sampled counts.
 _CLOSE = 0.004

@@ -8,8 +8,8 @@ import re
 from dataclasses import dataclass
 from pathlib import Path
 
-from kvcache_sim.model.aiconfigurator.deployment import Deployment, Dtypes, library_model
-from kvcache_sim.model.aiconfigurator.library import installed_folder
+from kvcache_sim.extras.calibrate.aiconfigurator.deployment import Deployment, Dtypes, library_model
+from kvcache_sim.extras.calibrate.aiconfigurator.library import installed_folder
 
 #: Decode steps between two polls for new requests, with at least this many clients, and with fewer.
 _MANY_CLIENTS, _POLL_MANY, _POLL_FEW = 16, 30, 10

@@ -9,12 +9,12 @@ from pathlib import Path
 
 import numpy as np
 
-from kvcache_sim.model.calibration.fit import predict_ms
-from kvcache_sim.model.calibration.rows import IterationRows, phase_errors
-from kvcache_sim.model.calibration.runs import runs_of, seen_late, single_steps
-from kvcache_sim.model.calibration.shipped import MIXTURE_FILE, MIXTURES, mixture_rows
-from kvcache_sim.model.calibration.topologies import FEWEST
-from kvcache_sim.model.calibration.transfer import Topology, TopologyFit, fit_topologies, of_sibling
+from kvcache_sim.extras.calibrate.fit import predict_ms
+from kvcache_sim.extras.calibrate.rows import IterationRows, phase_errors
+from kvcache_sim.extras.calibrate.runs import runs_of, seen_late, single_steps
+from kvcache_sim.extras.calibrate.shipped import MIXTURE_FILE, MIXTURES, mixture_rows
+from kvcache_sim.extras.calibrate.topologies import FEWEST
+from kvcache_sim.extras.calibrate.transfer import Topology, TopologyFit, fit_topologies, of_sibling
 from kvcache_sim.model.parametric import six_digits
 
 

@@ -10,10 +10,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from kvcache_sim.base.errors import UsageError
-from kvcache_sim.model.calibration.design import Floors, Form, form_launched, padded_rows, ramp
-from kvcache_sim.model.calibration.fit import Shown, predict_ms, solve
-from kvcache_sim.model.calibration.rows import IterationRows
-from kvcache_sim.model.calibration.runs import Runs, seen_late
+from kvcache_sim.extras.calibrate.design import Floors, Form, form_launched, padded_rows, ramp
+from kvcache_sim.extras.calibrate.fit import Shown, predict_ms, solve
+from kvcache_sim.extras.calibrate.rows import IterationRows
+from kvcache_sim.extras.calibrate.runs import Runs, seen_late
 from kvcache_sim.model.catalog import topology_suffix
 from kvcache_sim.model.parametric import ParametricStepTime, capture_sizes, padded_tokens, six_digits
 

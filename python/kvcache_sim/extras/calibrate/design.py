@@ -8,7 +8,7 @@ from itertools import pairwise
 import numpy as np
 from numpy.typing import NDArray
 
-from kvcache_sim.model.calibration.rows import IterationRows
+from kvcache_sim.extras.calibrate.rows import IterationRows
 from kvcache_sim.model.parametric import ParametricStepTime, padded_tokens, six_digits
 
 #: The columns after the ramps, in order.

@@ -5,9 +5,20 @@ from __future__ import annotations
 from dataclasses import replace
 from functools import lru_cache
 
-from kvcache_sim.model.aiconfigurator.deployment import Deployment, parse_deployment
-from kvcache_sim.model.aiconfigurator.library import installed_folder
-from kvcache_sim.model.aiconfigurator.sampled import SampledStepTime, keep_table, read_table, table_key
+from kvcache_sim.extras.calibrate.aiconfigurator.deployment import (
+    Deployment,
+    deployed_dtypes,
+    deployed_names,
+    parse_deployment,
+)
+from kvcache_sim.extras.calibrate.aiconfigurator.library import installed_folder
+from kvcache_sim.extras.calibrate.aiconfigurator.sampled import (
+    SampledStepTime,
+    keep_table,
+    read_table,
+    table_key,
+)
+from kvcache_sim.model.computed_source import MeasuredOn
 
 #: Meanings of the library's words for a figure's source.
 _SOURCES = {
@@ -21,6 +32,19 @@ _SOURCES = {
 
 #: Relative cost of KV in mixed steps, compared with decode steps, below which it is reported.
 _CHEAP_KV = 0.5
+
+
+def step_time(text: str, links: str | None) -> SampledStepTime:
+    """Return the step times of a deployment name without its prefix, over other links where given.
+
+    The entry point ``aiconfigurator`` of ``kvsim.step_times``. Raises as ``aiconfigurator_step_time``.
+    """
+    return aiconfigurator_step_time(text) if links is None else over_links(text, links)
+
+
+def measured_on(text: str) -> MeasuredOn:
+    """Return the subject of a deployment name without its prefix."""
+    return MeasuredOn(*deployed_names(text), *deployed_dtypes(text))
 
 
 @lru_cache(maxsize=16)
@@ -46,17 +70,17 @@ def over_links(text: str, links: str) -> SampledStepTime:
 
     Raises as ``aiconfigurator_step_time`` and ``with_other_links``.
     """
-    from kvcache_sim.model.aiconfigurator.kernels import measured_kernels
-    from kvcache_sim.model.aiconfigurator.other_links import with_other_links
+    from kvcache_sim.extras.calibrate.aiconfigurator.kernels import measured_kernels
+    from kvcache_sim.extras.calibrate.aiconfigurator.other_links import with_other_links
 
     table = aiconfigurator_step_time(text)
     return with_other_links(table, measured_kernels(parse_deployment(text)), links, text)
 
 
 def _made(deployment: Deployment) -> SampledStepTime:
-    from kvcache_sim.model.aiconfigurator.kernels import measured_kernels
-    from kvcache_sim.model.aiconfigurator.other_links import with_shared_work
-    from kvcache_sim.model.aiconfigurator.sampling import sampled_step_time
+    from kvcache_sim.extras.calibrate.aiconfigurator.kernels import measured_kernels
+    from kvcache_sim.extras.calibrate.aiconfigurator.other_links import with_shared_work
+    from kvcache_sim.extras.calibrate.aiconfigurator.sampling import sampled_step_time
 
     kernels = measured_kernels(deployment)
     table, errors = sampled_step_time(kernels)

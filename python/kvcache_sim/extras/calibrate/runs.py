@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from kvcache_sim.model.calibration.rows import IterationRows
+from kvcache_sim.extras.calibrate.rows import IterationRows
 
 #: Runs are cut after this many steps: of a hundred consecutive chunks a single sum has too little
 #: information, and the time that the cut assigns to the wrong side is small compared with eight steps.

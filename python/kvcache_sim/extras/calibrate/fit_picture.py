@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from kvcache_sim.model.calibration.rows import IterationRows, phase_errors
+from kvcache_sim.extras.calibrate.rows import IterationRows, phase_errors
 from kvcache_sim.report.colours import colour_scale
 from kvcache_sim.report.picture import Picture, Table, Value
 from kvcache_sim.report.plotting import check_suffix, encoded, require_plotting

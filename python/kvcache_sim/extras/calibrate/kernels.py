@@ -9,8 +9,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from kvcache_sim.base.errors import TraceError, UsageError
-from kvcache_sim.model.calibration.csv_table import CsvTable, read_table
-from kvcache_sim.model.calibration.rows import IterationRows
+from kvcache_sim.extras.calibrate.csv_table import CsvTable, read_table
+from kvcache_sim.extras.calibrate.rows import IterationRows
 from kvcache_sim.model.gpus import GpuSpec
 from kvcache_sim.model.links import AllReduces
 from kvcache_sim.model.model_spec import ModelSpec

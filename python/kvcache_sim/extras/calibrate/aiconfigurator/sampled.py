@@ -14,8 +14,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from kvcache_sim.model.aiconfigurator.deployment import Deployment
-from kvcache_sim.model.aiconfigurator.library import configuration_path, content_hash
+from kvcache_sim.extras.calibrate.aiconfigurator.deployment import Deployment
+from kvcache_sim.extras.calibrate.aiconfigurator.library import configuration_path, content_hash
 from kvcache_sim.model.parametric import ParametricStepTime, points_ms
 from kvcache_sim.model.residual_grid import ResidualGrid, Residuals
 from kvcache_sim.model.step_time import StepTime, StepTimeTable

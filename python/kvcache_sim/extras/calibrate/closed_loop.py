@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
-from kvcache_sim.model.calibration.server_runs import Launch
+from kvcache_sim.extras.calibrate.server_runs import Launch
 
 #: (prompt tokens, past, decodes, their KV) → ms.
 StepTimes = Callable[[int, int, int, int], float]

@@ -6,8 +6,18 @@ import json
 from collections.abc import Sequence
 from dataclasses import dataclass, fields
 
-from kvcache_sim.model.calibration.rows import PhaseError
 from kvcache_sim.model.parametric import ParametricStepTime
+
+
+@dataclass(frozen=True, slots=True)
+class PhaseError:
+    """The relative error of one phase in percent: mean of |e|, 95th percentile of |e|, mean of e."""
+
+    phase: str
+    rows: int
+    mape: float
+    p95: float
+    bias: float
 
 
 @dataclass(frozen=True, slots=True)
