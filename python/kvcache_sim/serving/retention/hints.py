@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from kvcache_sim.base.tiers import COMPUTE, STAGING
-from kvcache_sim.cache.store import NO_MOVE
+from kvcache_sim.cache.store import NO_MOVE, BlockRange
 from kvcache_sim.engine import MEMBERSHIP, NO_MACHINE, Event
 from kvcache_sim.serving.kept_prompts import KeptPrompts
 from kvcache_sim.workload.members import CLOSE, DEMOTE
@@ -81,4 +81,4 @@ class RetentionHints:
             if copies[STAGING] != NO_MOVE:
                 first = end  # only the blocks after this one can be dropped
             start = end
-        self.dropped_blocks += tree.remove(request, (first, start), COMPUTE) if first < start else 0
+        self.dropped_blocks += tree.remove(request, BlockRange(first, start), COMPUTE) if first < start else 0
