@@ -136,8 +136,8 @@ class SpecSimulation:
 
     def _make_store(self, tiers: Sequence[Any], lookups: LookUps) -> Any:
         assert self._stores is not None
-        own = [TierSettings(tier.name, tier.capacity_blocks, tier.policy) for tier in tiers]
-        return self._stores.make(own, self._write_back(tiers)).gpu
+        settings = [TierSettings(tier.name, tier.capacity_blocks, tier.policy) for tier in tiers]
+        return self._stores.make(settings, self._write_back(tiers)).gpu
 
     def _write_back(self, tiers: Sequence[Any]) -> list[bool]:
         """Return for each tier True if it writes its victims to the tier below."""

@@ -89,8 +89,10 @@ class MachineCache(OperatedStore):
             return listed
         if at_ns < self.now_ns:
             raise UsageError("a time that has passed", "at_ns", str(at_ns), f"{self.now_ns} or later")
-        own, gpu = self.mover.machine, TIERS[COMPUTE]
-        return ready_by(listed, at_ns, lambda c: c.machine == own or (reads_others and c.tier != gpu))
+        this_machine, gpu = self.mover.machine, TIERS[COMPUTE]
+        return ready_by(
+            listed, at_ns, lambda c: c.machine == this_machine or (reads_others and c.tier != gpu)
+        )
 
     def _looked_up(
         self,

@@ -178,7 +178,7 @@ class Scaling:
     def _order(self, count: int) -> None:
         """Order machines, up to the fleet's size including those that still drain."""
         now = self._engine.now_ns
-        for machine in [m for m, own in enumerate(self._standing) if own == "off"][:count]:
+        for machine in [m for m, state in enumerate(self._standing) if state == "off"][:count]:
             self._change("ordered", machine)
             self._standing[machine] = "starting"
             self._counts["ordered"] += 1

@@ -38,14 +38,14 @@ class RetentionHints:
         """Apply the hints of a request that finished on a machine."""
         last, only = self._last[machine], self._only[machine]
         session = self._session[request]
-        own = session if session != NO_SESSION else -2 - request
+        owner = session if session != NO_SESSION else -2 - request
         for index in range(self._offsets[request], self._offsets[request + 1]):
             name = self._ids[index]
             last[name] = request
-            only[name] = own if only.setdefault(name, own) == own else None
+            only[name] = owner if only.setdefault(name, owner) == owner else None
         hint, live_ns = self._hints[request], self._live_ns[request]
         if hint == CLOSE:
-            self._drop(request, machine, self._first(request, lambda name: only[name] == own))
+            self._drop(request, machine, self._first(request, lambda name: only[name] == owner))
         elif hint == DEMOTE:
             self._demote(request, machine)
         if live_ns != NOT_GIVEN:
