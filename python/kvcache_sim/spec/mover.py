@@ -29,7 +29,7 @@ HOP = -1
 
 
 class Staged(NamedTuple):
-    """A copy that is read from a tier to the next one up, on its way to the GPU."""
+    """A copy that is read from a tier to the next one up, towards the GPU."""
 
     from_tier: int
     move: int
