@@ -2,7 +2,7 @@
 
 use kvsim_core::cluster::Cluster;
 use kvsim_core::machine::messages::{Operated, Operation, Task};
-use kvsim_core::machine::{ReadsConfig, Replica, ReplicaConfig};
+use kvsim_core::machine::{MovementConfig, ReadsConfig, Replica, ReplicaConfig};
 use kvsim_core::store::Part;
 use kvsim_core::transfers::{Mover, Projection, TransferId, Transmission};
 use pyo3::gc::{PyTraverseError, PyVisit};
@@ -155,7 +155,10 @@ impl PyOperatedMachines {
             let config = ReplicaConfig {
                 machine: rules.machine.into(),
                 sources: rules.sources as i64,
-                reads: rules.reads.0,
+                movement: MovementConfig {
+                    reads: rules.reads.0,
+                    ..MovementConfig::default()
+                },
                 ..ReplicaConfig::default()
             };
             let mover = rules.mover(py, &store)?;

@@ -7,7 +7,10 @@ use kvsim_core::machine::prefetch::PrefetchPolicy;
 use kvsim_core::machine::queue::QueueOrder;
 use kvsim_core::machine::sglang::SglangConfig;
 use kvsim_core::machine::vllm::VllmConfig;
-use kvsim_core::machine::{AsyncScheduling, ReadsConfig, ReplicaConfig, MOST_TIERS};
+use kvsim_core::machine::{
+    AsyncScheduling, MovementConfig, ReadsConfig, ReplicaConfig, ReuseConfig, SchedulingConfig,
+    SessionLimits, MOST_TIERS,
+};
 use kvsim_core::transfers::{
     BlockForm, CopyRates, Edge, HoldBack, LayerPages, Mover, MoverConfig, PrefetchConfig,
     WritePolicy,
@@ -35,11 +38,10 @@ from_attributes! {
     HandoverConfig { layer_by_layer, first_token_at_prefill, remote }
     PrefetchConfig { prefetch_blocks, hold_back, storage_per_ki_token_ns }
     MoverConfig { machine, remote, block_bytes, layers, layer_pipelining, ..Self }
-    ReplicaConfig {
-        machine, max_num_seqs, waits_for_duplicates, queue_order, async_scheduling, skips_full_prefill,
-        discard_on_finish, admits_prompts_only, lost_blocks, reads, expires, lookahead, max_sessions, session_ttl_ns,
-        record_window_ns, ..Self
-    }
+    ReplicaConfig { machine, record_window_ns, ..Self }
+    SchedulingConfig { max_num_seqs, waits_for_duplicates, queue_order, async_scheduling, lookahead }
+    ReuseConfig { skips_full_prefill, lost_blocks, discard_on_finish, admits_prompts_only, expires, ..Self }
+    SessionLimits { max_sessions, session_ttl_ns }
 }
 
 from_names! {
@@ -246,14 +248,23 @@ pub fn config(
     batch: &BatchConfig,
     rules: &ServingRules,
 ) -> PyResult<ReplicaConfig> {
-    let Arg(config): Arg<ReplicaConfig> = given_rules.extract()?;
+    let (Arg(config), Arg(scheduling)) = (given_rules.extract()?, given_rules.extract()?);
+    let (Arg(reuse), Arg(sessions)) = (given_rules.extract()?, given_rules.extract()?);
     Ok(ReplicaConfig {
         sources: rules.sources.len() as i64,
         block_size_tokens: batch.block_size_tokens,
-        cache_enabled: batch.cache_enabled,
-        cache_output: batch.cache_output,
-        fetch: rules.tiers.fetch.0,
-        prefetch: rules.tiers.prefetch.as_ref().map(|own| own.policy.0),
+        scheduling,
+        reuse: ReuseConfig {
+            cache_enabled: batch.cache_enabled,
+            cache_output: batch.cache_output,
+            ..reuse
+        },
+        movement: MovementConfig {
+            fetch: rules.tiers.fetch.0,
+            prefetch: rules.tiers.prefetch.as_ref().map(|own| own.policy.0),
+            reads: rules.reads.0,
+        },
+        sessions,
         role: rules.handover.0.unwrap_or_default(),
         ..config
     })

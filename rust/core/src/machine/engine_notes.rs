@@ -26,7 +26,7 @@ impl<S: BlockStore> Desk<'_, S> {
     #[inline]
     pub(super) fn queued(&mut self, slot: Slot) {
         let request = &mut self.replica.requests[slot];
-        request.lookup_ns += self.now_ns - request.since_ns;
+        request.ttft.lookup_ns += self.now_ns - request.since_ns;
         request.since_ns = self.now_ns;
     }
 
@@ -36,7 +36,7 @@ impl<S: BlockStore> Desk<'_, S> {
         let (replica, mut now) = self.at_work();
         replica.admitted(&mut now, slot, cached.blocks);
         let request = &mut replica.requests[slot];
-        request.prefilling = true;
+        request.scheduling.prefilling = true;
         let arrival = request.arrival;
         if cached.is_first {
             let mut from_blocks = [0; MOST_TIERS];
@@ -44,7 +44,7 @@ impl<S: BlockStore> Desk<'_, S> {
             replica.first_admitted(&mut now, slot, &from_blocks, cached.tokens);
             replica.prefill_starts(slot, arrival.prompt_tokens - cached.tokens, now.ns);
         } else {
-            request.recomputed_tokens -= fit::<i64>(cached.tokens);
+            request.cached.recomputed_tokens -= fit::<i64>(cached.tokens);
         }
         if let Some(log) = log {
             log.admitted(arrival.request, cached.tokens, cached.is_first);
@@ -72,10 +72,15 @@ impl<S: BlockStore> Desk<'_, S> {
         replica.finished(&mut now, slot);
         if let Some(log) = log {
             let r = &replica.requests[slot];
-            let first_ns = r.first_token_ns.unwrap_or(now.ns);
+            let first_ns = r.generated.first_token_ns.unwrap_or(now.ns);
             let request = r.arrival.request;
-            log.requests
-                .push((request, first_ns, now.ns, r.cached_tokens, r.preemptions));
+            log.requests.push((
+                request,
+                first_ns,
+                now.ns,
+                r.cached.tokens,
+                r.scheduling.preemptions,
+            ));
         }
     }
 

@@ -270,23 +270,23 @@ impl Replica {
         let mover = &self.mover;
         let loading = &self.loads[id];
         let s = &mut self.requests[loading.slot];
-        if s.first_token_ns.is_some() {
+        if s.generated.first_token_ns.is_some() {
             return; // readmitted after a preemption: its TTFT is over
         }
         let mut at = s.since_ns.max(loading.freed_end_ns);
-        s.fetch_room_ns += at - s.since_ns;
+        s.ttft.fetch_room_ns += at - s.since_ns;
         for (tier, &end) in loading.ends_ns.iter().enumerate() {
             if end > at {
                 // a joined load of another request counts for the tier below the GPU
-                s.fetch_from_ns[tier.max(1)] += end - at;
+                s.ttft.fetch_from_ns[tier.max(1)] += end - at;
                 let (transfer, layer) = loading.last[tier];
                 for (hop, ns) in mover.split_by_hop(transfer, (at, end), layer) {
-                    s.stall_from_ns[hop] += ns;
+                    s.stalls.from_ns[hop] += ns;
                 }
                 at = end;
             }
         }
-        s.fetch_room_ns += now_ns - at; // blocks that waited for space were loaded by others
+        s.ttft.fetch_room_ns += now_ns - at; // blocks that waited for space were loaded by others
         s.since_ns = now_ns;
     }
 
@@ -330,15 +330,15 @@ impl Replica {
     pub(super) fn charge_stall(&mut self, id: LoadingId, stall_ns: u64) {
         let (mover, loading) = (&self.mover, &self.loads[id]);
         let s = &mut self.requests[loading.slot];
-        if s.first_token_ns.is_some() {
+        if s.generated.first_token_ns.is_some() {
             return;
         }
-        s.fetch_from_ns[loading.slowest_source()] += stall_ns;
+        s.ttft.fetch_from_ns[loading.slowest_source()] += stall_ns;
         s.since_ns += stall_ns;
         if let (1.., Some((transfer, layer, arrival))) = (stall_ns, loading.latest) {
             let span = (arrival - stall_ns, arrival);
             for (hop, ns) in mover.split_by_hop(transfer, span, layer) {
-                s.stall_from_ns[hop] += ns;
+                s.stalls.from_ns[hop] += ns;
             }
         }
     }

@@ -107,7 +107,7 @@ impl Replica {
             admission.loads.push(load);
             let blocks = u64::from(part.end - part.start);
             admission.from_blocks[part.tier] += blocks;
-            let pool = self.config.reads.and_then(|reads| reads.pool);
+            let pool = self.config.movement.reads.and_then(|reads| reads.pool);
             if source.is_some_and(|run| Some(run.owner) == pool) {
                 admission.pool_blocks += blocks;
             }
@@ -151,7 +151,7 @@ impl Replica {
         now_ns: u64,
     ) -> u64 {
         let plan = self.plan(parts, (ready, tokens), now_ns);
-        plan.done_ns(self.config.fetch.reuse(&plan).max(ready))
+        plan.done_ns(self.config.movement.fetch.reuse(&plan).max(ready))
     }
 
     /// Leaves parts of this machine for when there is space to load them, fast to slow.
@@ -226,7 +226,7 @@ impl Replica {
         (parts, away): (&[Part], Option<&RemoteRun>),
         (ready, tokens): (u32, u64),
     ) -> Answer<u32> {
-        let (number, policy) = (self.machine(), self.config.fetch);
+        let (number, policy) = (self.machine(), self.config.movement.fetch);
         let estimates = matches!(
             policy,
             FetchPolicy::Cheaper | FetchPolicy::Split | FetchPolicy::Plugin

@@ -108,7 +108,10 @@ pub use prefill_load::PrefillLoad;
 pub use replica::{Phase, Replica};
 pub use reports::Reports;
 pub use request::{Arrival, Request, MOST_TIERS};
-pub use settings::{AsyncScheduling, ReadsConfig, ReplicaConfig};
+pub use settings::{
+    AsyncScheduling, MovementConfig, ReadsConfig, ReplicaConfig, ReuseConfig, SchedulingConfig,
+    SessionLimits,
+};
 
 /// Slot of a request in the replica while it is served.
 pub type Slot = u32;

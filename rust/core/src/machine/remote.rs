@@ -39,7 +39,7 @@ impl Replica {
         request: u32,
         (start, limit): (u32, u32),
     ) -> Answer<Option<RemoteRun>> {
-        let reads = self.config.reads.filter(|_| start < limit);
+        let reads = self.config.movement.reads.filter(|_| start < limit);
         let (Some(peers), Some(reads)) = (now.peers.as_deref_mut(), reads) else {
             return Ok(None);
         };
@@ -105,7 +105,7 @@ impl Replica {
         request: u32,
         (owner, part): (u32, Part),
     ) -> Answer<Option<MoveId>> {
-        let Some(staged) = self.config.reads.map(|reads| reads.staged) else {
+        let Some(staged) = self.config.movement.reads.map(|reads| reads.staged) else {
             return Ok(None);
         };
         if let Some(peers) = now.peers.as_deref_mut().filter(|_| staged) {

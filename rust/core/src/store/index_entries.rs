@@ -19,7 +19,7 @@ impl Store {
     /// runs.
     pub fn add_index_entry(&mut self, index_entry: IndexEntry) {
         for id in self.found_runs() {
-            let Node { start, end, .. } = self.nodes[id as usize];
+            let Node { start, end, .. } = self.trie.nodes[id as usize];
             self.enter(&index_entry, id, (start, end), true);
         }
         self.index_entries.push(index_entry);
@@ -33,7 +33,7 @@ impl Store {
     }
 
     fn enter(&self, index_entry: &IndexEntry, id: NodeId, blocks: (u32, u32), has: bool) {
-        let owner = self.nodes[id as usize].owner;
+        let owner = self.trie.nodes[id as usize].owner;
         for mark in marks(blocks) {
             index_entry.has_prefix(mark, self.keys.key(owner, mark - 1), has);
         }
@@ -53,7 +53,7 @@ impl Store {
         for id in self.found_runs() {
             let Node {
                 owner, start, end, ..
-            } = self.nodes[id as usize];
+            } = self.trie.nodes[id as usize];
             entries.extend(marks((start, end)).map(|mark| (mark, self.keys.key(owner, mark - 1))));
         }
         entries.sort_unstable();

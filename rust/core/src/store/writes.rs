@@ -45,10 +45,10 @@ impl Store {
     /// Splits the path that ends with `tail` so that a run begins at block `start`; returns that run.
     pub(super) fn cut_above(&mut self, tail: NodeId, start: u32) -> NodeId {
         let mut at = tail;
-        while at != ROOT && self.nodes[at as usize].start > start {
-            at = self.nodes[at as usize].parent;
+        while at != ROOT && self.trie.nodes[at as usize].start > start {
+            at = self.trie.nodes[at as usize].parent;
         }
-        if at != ROOT && self.nodes[at as usize].start < start {
+        if at != ROOT && self.trie.nodes[at as usize].start < start {
             self.split(at, start);
         }
         tail
@@ -69,7 +69,7 @@ impl Store {
         }
         let mut missing = self.missing_below(tier, &[(tail, 0)]);
         missing.retain(|&(run, _)| {
-            let node = &self.nodes[run as usize];
+            let node = &self.trie.nodes[run as usize];
             node.uses >= uses && self.copy(run, tier).state == State::Ready
         });
         let source = missing.first().map(|part| part.0);
@@ -93,7 +93,7 @@ impl Store {
     fn missing_below(&self, tier: usize, parts: &[(NodeId, u32)]) -> Vec<(NodeId, u32)> {
         let runs = parts.iter().flat_map(|&part| self.path(part));
         runs.filter(|&run| self.copy(run, tier + 1).state == State::Absent)
-            .map(|run| (run, self.nodes[run as usize].start))
+            .map(|run| (run, self.trie.nodes[run as usize].start))
             .collect()
     }
 
@@ -106,7 +106,7 @@ impl Store {
     ) -> Option<MoveId> {
         let below = tier + 1;
         let span =
-            |&(last, first): &(NodeId, u32)| u64::from(self.nodes[last as usize].end - first);
+            |&(last, first): &(NodeId, u32)| u64::from(self.trie.nodes[last as usize].end - first);
         let blocks: u64 = parts.iter().map(span).sum();
         if blocks == 0 {
             return None;
@@ -147,7 +147,7 @@ impl Store {
         }
         let tail = self.part(request, (start, end))?;
         for run in self.runs_from(tail, start) {
-            let node = &self.nodes[run as usize];
+            let node = &self.trie.nodes[run as usize];
             let mut copies = self.copies_of(run).iter();
             let in_flight = copies.any(|c| c.state == State::InFlight);
             if node.pins > 0 || node.first_child != NONE || in_flight {

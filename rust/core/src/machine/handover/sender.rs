@@ -48,8 +48,8 @@ impl Replica {
         }
         self.prefill_load.remove();
         let s = &mut self.requests[slot];
-        s.sent_on = true;
-        s.prefill_machine = Some(self.config.machine);
+        s.handover.sent_on = true;
+        s.handover.prefill_machine = Some(self.config.machine);
         let request = Box::new(s.clone());
         if !how.layer_by_layer {
             self.announce_prompt(slot, None);

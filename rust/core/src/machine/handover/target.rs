@@ -70,7 +70,7 @@ impl Replica {
         let Some(&first) = self.handover.target.asking.front() else {
             return false;
         };
-        let preempted = head.is_some_and(|head| self.requests[head].preemptions > 0);
+        let preempted = head.is_some_and(|head| self.requests[head].scheduling.preemptions > 0);
         !preempted
             && self
                 .arrivals
@@ -89,7 +89,7 @@ impl Replica {
             arrival.prompt_tokens.div_ceil(block),
             arrival.prompt_tokens / block,
         );
-        let here = if self.config.cache_enabled {
+        let here = if self.config.reuse.cache_enabled {
             now.store.peek(arrival.request, fit::<u32>(full))?.1
         } else {
             0
@@ -212,13 +212,13 @@ impl Replica {
         let mut s = *request.expect("its prompt is computed before its KV is here");
         let lease = lease.expect("blocks were reserved for it");
         s.lease = lease;
-        s.sent_on = false;
+        s.handover.sent_on = false;
         s.pending_aborts |= incoming.pending_aborts;
-        s.handover_blocks = incoming.sent_blocks;
-        s.handover_room_ns = incoming.reserved_ns.saturating_sub(s.since_ns);
+        s.handover.blocks = incoming.sent_blocks;
+        s.handover.room_ns = incoming.reserved_ns.saturating_sub(s.since_ns);
         let (prompt_tokens, since_ns) = (s.arrival.prompt_tokens, s.since_ns);
         let slot = self.requests.keep(s);
-        if self.config.cache_enabled {
+        if self.config.reuse.cache_enabled {
             let blocks = fit::<u32>(prompt_tokens / self.config.block_size_tokens);
             self.share(now, slot, blocks)?;
         }
@@ -229,9 +229,9 @@ impl Replica {
         let records = now.store.records_mut();
         records.note(Record::Handover as u8, now.ns, request, sent);
         if how.first_token_at_prefill {
-            s.handover_gap_ns = waited;
+            s.handover.gap_ns = waited;
         } else {
-            s.handover_ns = waited;
+            s.ttft.handover_ns = waited;
             self.show_first_token(now, slot);
         }
         self.handover.target.arriving -= 1;
@@ -266,7 +266,7 @@ impl Replica {
                 computed: prompt_tokens,
                 prefill_target: prompt_tokens,
                 blocks,
-                last_token_ns: s.first_token_ns,
+                last_token_ns: s.generated.first_token_ns,
                 ..Sequence::default()
             };
             self.add_to_batch(now, slot, sequence)?;

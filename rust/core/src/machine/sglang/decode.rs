@@ -69,7 +69,7 @@ impl SglangScheduler {
         slots: &[Slot],
         (step, now_ns): (&mut Step, u64),
     ) -> Answer<()> {
-        debug_assert!(desk.config.max_num_seqs >= slots.len() as u64);
+        debug_assert!(desk.config.scheduling.max_num_seqs >= slots.len() as u64);
         store.evict_until_free(slots.len() as u64 * self.config.page_size, now_ns);
         for &slot in slots {
             let s = &mut self.sequences[slot];
