@@ -9,6 +9,15 @@ pub const NO_MOVE: MoveId = u32::MAX as u64;
 /// The handle of a hold ([`crate::store::Store::protect`]).
 pub type HoldId = u64;
 
+/// Consecutive blocks of a request, by their positions in it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct BlockRange {
+    /// The first block.
+    pub start: u32,
+    /// The block after the last one.
+    pub end: u32,
+}
+
 /// Index of a node in the arena of a trie. A split gives the upper part a new id, so stored ids still name the same
 /// last block.
 pub type NodeId = u32;

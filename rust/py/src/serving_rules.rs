@@ -18,7 +18,7 @@ use kvsim_core::transfers::{
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 
-use crate::argument::{from_attributes, from_names, Arg, FromPython};
+use crate::argument::{from_attributes, from_names, tuple_structs, Arg, FromPython};
 use crate::channel::{lane, PyLane};
 use crate::machine_store::PyMachineStore;
 use crate::plugins::PluginRules;
@@ -93,15 +93,15 @@ impl ServingRules {
         layers: u64,
         store: &Py<PyMachineStore>,
     ) -> PyResult<Mover> {
-        let slot = (self.machine as u32, self.remote());
-        let Some(mut config) = mover_config(&self.tiers, slot, layers, self.handover.0.is_some())?
-        else {
+        let (machine, receives) = (self.machine as u32, self.handover.0.is_some());
+        let config = mover_config(&self.tiers, machine, self.remote(), layers, receives)?;
+        let Some(mut config) = config else {
             return Ok(Mover::default());
         };
         config.copies = self.copies();
         config.pool = self.reads.0.and_then(|reads| reads.pool);
         let writes = self.plugins.take_writes();
-        with_writers(py, (config, writes), &mut self.tiers.channels, store)
+        with_writers(py, config, writes, &mut self.tiers.channels, store)
     }
 
     fn copies(&self) -> Option<CopyRates> {
@@ -113,12 +113,20 @@ impl ServingRules {
     }
 }
 
+tuple_structs! {
+    /// The channels that write KV over an edge, and the channels that read it.
+    pub struct EdgeChannels {
+        down: PyLane,
+        up: PyLane,
+    }
+}
+
 /// `cache.tier_rules.TierRules`, attribute by attribute.
 #[derive(FromPyObject)]
 pub struct TierRules {
     pub names: Vec<String>,
-    /// By edge, from the GPU down: the channels that write KV, and the channels that read it.
-    pub channels: Vec<(PyLane, PyLane)>,
+    /// By edge, from the GPU down.
+    pub channels: Vec<EdgeChannels>,
     block_bytes: u64,
     layer_pipelining: bool,
     read_buffer_layers: Option<u64>,
@@ -165,7 +173,8 @@ impl FromPython for HoldBack {
 /// The settings that the transfers of a machine share; `None` if it has one tier and receives nothing.
 pub fn mover_config(
     rules: &TierRules,
-    (machine, remote): (u32, usize),
+    machine: u32,
+    remote: usize,
     layers: u64,
     receives: bool,
 ) -> PyResult<Option<MoverConfig>> {
@@ -219,8 +228,9 @@ pub fn mover_config(
 /// A mover that takes over these channels, with the write policies that are plug-ins.
 pub fn with_writers(
     py: Python<'_>,
-    (mut config, calls): (MoverConfig, Vec<Option<WriteCall>>),
-    channels: &mut Vec<(PyLane, PyLane)>,
+    mut config: MoverConfig,
+    calls: Vec<Option<WriteCall>>,
+    channels: &mut Vec<EdgeChannels>,
     store: &Py<PyMachineStore>,
 ) -> PyResult<Mover> {
     for (policy, plugin) in config.writes.iter_mut().zip(&calls) {
@@ -234,9 +244,9 @@ pub fn with_writers(
 }
 
 /// The channels of each edge, from the GPU down.
-fn edges(channels: Vec<(PyLane, PyLane)>) -> PyResult<Vec<Edge>> {
-    let edges = channels.into_iter().map(|(down, up)| {
-        let (down, up) = (lane(down)?, lane(up)?);
+fn edges(channels: Vec<EdgeChannels>) -> PyResult<Vec<Edge>> {
+    let edges = channels.into_iter().map(|edge| {
+        let (down, up) = (lane(edge.down)?, lane(edge.up)?);
         Ok(Edge { down, up })
     });
     edges.collect()

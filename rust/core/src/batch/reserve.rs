@@ -4,7 +4,12 @@ use super::{Batch, Sequence};
 use crate::store::contract::BatchStore;
 use crate::store::{Answer, LeaseId, Reservation};
 
-type Wanted = (LeaseId, u64);
+/// Blocks that a sequence requests, and its position in the batch.
+struct BlockNeed {
+    order: u64,
+    lease: LeaseId,
+    blocks: u64,
+}
 
 impl Batch {
     /// Reserves the blocks that decoding sequences lack for the composed step, all or nothing.
@@ -25,12 +30,16 @@ impl Batch {
             return Ok(Reservation::Ready);
         }
         let wanted = in_batch_order(
-            next.iter()
-                .map(|&(member, lease)| (member.order, (lease, 1))),
-            self.others
-                .iter()
-                .filter(|s| asks(s))
-                .map(|s| (s.order, (s.lease, lacking(s)))),
+            next.iter().map(|&(member, lease)| BlockNeed {
+                order: member.order,
+                lease,
+                blocks: 1,
+            }),
+            self.others.iter().filter(|s| asks(s)).map(|s| BlockNeed {
+                order: s.order,
+                lease: s.lease,
+                blocks: lacking(s),
+            }),
         );
         let reservation = store.reserve(&wanted, now_ns)?;
         if reservation != Reservation::Refused {
@@ -94,10 +103,11 @@ impl Batch {
 
 /// Merges the needs of two groups, each in batch order, to the order of the whole batch.
 fn in_batch_order(
-    some: impl Iterator<Item = (u64, Wanted)>,
-    others: impl Iterator<Item = (u64, Wanted)>,
-) -> Vec<Wanted> {
-    let mut wanted: Vec<(u64, Wanted)> = some.chain(others).collect();
-    wanted.sort_unstable_by_key(|&(order, _)| order);
-    wanted.into_iter().map(|(_, wanted)| wanted).collect()
+    some: impl Iterator<Item = BlockNeed>,
+    others: impl Iterator<Item = BlockNeed>,
+) -> Vec<(LeaseId, u64)> {
+    let mut wanted: Vec<BlockNeed> = some.chain(others).collect();
+    wanted.sort_unstable_by_key(|need| need.order);
+    let needs = wanted.into_iter();
+    needs.map(|need| (need.lease, need.blocks)).collect()
 }

@@ -6,6 +6,7 @@ use super::loading::{Admission, LoadingId};
 use super::{Now, Replica, Slot};
 use crate::batch::Sequence;
 use crate::convert::fit;
+use crate::ids::BlockRange;
 use crate::store::{Answer, LeaseId};
 
 impl Replica {
@@ -47,14 +48,18 @@ impl Replica {
             None
         } else {
             let limit = self.config.matchable_blocks(target);
-            self.longest_elsewhere(now, request, (found, limit))?
+            let blocks = BlockRange {
+                start: found,
+                end: limit,
+            };
+            self.longest_elsewhere(now, request, blocks)?
         };
         let everywhere = away.as_ref().map_or(found, |run| run.end());
         let reusable = self.reusable_blocks(now, slot, everywhere);
         let (found, ready) = (found.min(reusable), ready.min(reusable));
         let away = away.and_then(|run| run.before(reusable));
         let (lease, admission) = if found > ready || away.is_some() {
-            match self.acquire_with_loads(now, slot, (found, away))? {
+            match self.acquire_with_loads(now, slot, found, away)? {
                 Some(acquired) => acquired,
                 None => return Ok(false),
             }
@@ -91,7 +96,7 @@ impl Replica {
         self.issue(now, None)?;
         let waits = !admission.freeing_moves.is_empty() || admission.rest.is_some();
         if !waits && admission.loads.is_empty() {
-            return self.join(now, slot, (cached, admission.total_blocks));
+            return self.join(now, slot, cached, admission.total_blocks);
         }
         self.requests[slot].scheduling.prefilling = false;
         let id = self.load(slot, admission, now.ns);
@@ -112,13 +117,13 @@ impl Replica {
         let loading = &self.loads[id];
         let (slot, admission) = (loading.slot, &loading.admission);
         let cached = self.cached_tokens(slot, admission.reused_blocks);
-        let held = (cached, admission.total_blocks);
+        let total_blocks = admission.total_blocks;
         if loading.transfers.is_empty() {
             self.loading_over(id);
         } else {
             self.loads.late.push(id);
         }
-        self.join(now, slot, held)
+        self.join(now, slot, cached, total_blocks)
     }
 
     /// Copies down the blocks that a request has used often enough, if an edge's write policy does so.
@@ -129,13 +134,8 @@ impl Replica {
         }
     }
 
-    /// Adds an admitted request to the step; `held`: its cached tokens, and its blocks.
-    fn join(
-        &mut self,
-        now: &mut Now<'_>,
-        slot: Slot,
-        (mut cached, blocks): (u64, u64),
-    ) -> Answer<()> {
+    /// Adds an admitted request to the step, with its cached tokens and the number of its blocks.
+    fn join(&mut self, now: &mut Now<'_>, slot: Slot, mut cached: u64, blocks: u64) -> Answer<()> {
         let mut target = self.requests[slot].prefill_target_tokens();
         if cached == target {
             // a full hit under skip-prefill: its first step is a decode step

@@ -55,10 +55,10 @@ impl<S: BlockStore> Desk<'_, S> {
     #[inline]
     pub(super) fn token(&mut self, slot: Slot, before_ns: Option<u64>) {
         let (replica, mut now) = self.at_work();
-        replica.batch.generated_tokens += 1;
+        replica.batch.counts.generated_tokens += 1;
         match before_ns {
             Some(before_ns) => {
-                replica.batch.itl.add(now.ns - before_ns, 1);
+                replica.batch.counts.itl.add(now.ns - before_ns, 1);
                 let request = replica.requests[slot].arrival.request;
                 replica.log_token(request, now.ns);
             }
@@ -102,7 +102,8 @@ impl<S: BlockStore> Desk<'_, S> {
 
 impl Replica {
     /// Counts a finished step of an engine's own scheduler.
-    pub(super) fn step_of_engine(&mut self, shape: &StepShape, span_ns: (u64, u64)) {
-        self.batch.record_step(StepRecord::of(shape, span_ns));
+    pub(super) fn step_of_engine(&mut self, shape: &StepShape, begin_ns: u64, end_ns: u64) {
+        self.batch
+            .record_step(StepRecord::of(shape, begin_ns, end_ns));
     }
 }

@@ -23,8 +23,8 @@ pub(super) struct Admission {
     pub pool_blocks: u64,
     /// Moves that free its blocks.
     pub freeing_moves: Vec<MoveId>,
-    /// Moves that load its KV, each with the tier it comes from.
-    pub loads: Vec<(MoveId, usize)>,
+    /// Moves that load its KV.
+    pub loads: Vec<PartLoad>,
     /// Reused blocks that no move loads yet.
     pub rest: Option<Rest>,
 }
@@ -36,11 +36,24 @@ pub(super) struct Rest {
     /// The block after the last one.
     pub end: u32,
     /// Holds that keep the blocks on their tiers.
-    pub held: Vec<Held>,
+    pub held: Vec<HeldPart>,
 }
 
-/// A path part kept on a tier until its load is ordered: (the block after the last one, tier, hold).
-pub(super) type Held = (u32, usize, HoldId);
+/// A path part kept on a tier until its load is ordered.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct HeldPart {
+    /// The block after the last one.
+    pub end: u32,
+    pub tier: usize,
+    pub hold: HoldId,
+}
+
+/// A move to the GPU, and the tier it comes from.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct PartLoad {
+    pub id: MoveId,
+    pub source: usize,
+}
 
 impl Admission {
     /// An admission that reuses `reused_blocks` blocks of the GPU, out of `total_blocks`; `freeing_moves` free the
@@ -91,8 +104,8 @@ impl Loading {
     }
 
     /// Adds the transfers of loads; waits for those that have not begun to arrive.
-    fn await_loads(&mut self, mover: &mut Mover, loads: &[(MoveId, usize)], now_ns: u64) {
-        for &(id, _) in loads {
+    fn await_loads(&mut self, mover: &mut Mover, loads: &[PartLoad], now_ns: u64) {
+        for &PartLoad { id, .. } in loads {
             let Some(transfer) = mover.in_flight(id) else {
                 continue;
             };
@@ -109,12 +122,12 @@ impl Loading {
 
     fn source(&self, id: MoveId) -> usize {
         let loads = self.admission.loads.iter().rev();
-        let found = loads.clone().find(|load| load.0 == id);
-        found.map_or(1, |load| load.1)
+        let found = loads.clone().find(|load| load.id == id);
+        found.map_or(1, |load| load.source)
     }
 
     fn slowest_source(&self) -> usize {
-        let sources = self.admission.loads.iter().map(|load| load.1);
+        let sources = self.admission.loads.iter().map(|load| load.source);
         sources.max().unwrap_or(1).max(1)
     }
 }
@@ -228,7 +241,8 @@ impl Replica {
     /// Handles an arrival that a loading request waits for: a transfer's first layer, or all of it.
     pub(super) fn on_load_transfer(
         &mut self,
-        (id, number): (LoadingId, u64),
+        id: LoadingId,
+        number: u64,
         transfer: TransferId,
         complete: bool,
         now_ns: u64,

@@ -182,10 +182,8 @@ impl Replica {
                 let (from, to) = (fit::<i64>(record.edge.0), fit::<i64>(record.edge.1));
                 let detail = NO_DETAIL + 1 + from * self.config.sources + to;
                 let machine = self.config.machine;
-                let span = (start_ns, end_ns);
-                self.reports
-                    .rows
-                    .transfer(machine, detail, record.blocks, span);
+                let rows = &mut self.reports.rows;
+                rows.transfer(machine, detail, record.blocks, start_ns, end_ns);
             }
         }
     }

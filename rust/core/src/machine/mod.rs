@@ -105,6 +105,7 @@ pub use crate::transfers::Now;
 pub use load_report::LoadReport;
 pub use outputs::{Output, OutputLog};
 pub use prefill_load::PrefillLoad;
+pub use remote::RemoteRun;
 pub use replica::{Phase, Replica};
 pub use reports::Reports;
 pub use request::{Arrival, Request, MOST_TIERS};

@@ -1,6 +1,7 @@
 //! Access of a machine to the other machines of its cluster, in the middle of its own work.
 
 use super::{Now, Replica};
+use crate::ids::BlockRange;
 use crate::store::{Answer, MoveId, Part, Store};
 use crate::transfers::{Brought, Came, FarTransfer, Lent, Mover, Peers, SharedChannel, Source};
 
@@ -45,7 +46,9 @@ impl<N: Neighbours> Peers for N {
         now_ns: u64,
     ) -> Answer<Option<Source>> {
         visited(self, owner, |replica, store| {
-            replica.lend(store, request, part, now_ns).map(Some)
+            replica
+                .lend(store, request, part.0, part.1, now_ns)
+                .map(Some)
         })
     }
 
@@ -74,13 +77,17 @@ impl<N: Neighbours> Peers for N {
         now_ns: u64,
     ) -> Answer<bool> {
         visited(self, pool, |replica, store| {
+            let blocks = BlockRange {
+                start: blocks.0,
+                end: blocks.1,
+            };
             replica.reserve_in_pool(store, request, blocks, now_ns)
         })
     }
 
     fn take_in(&mut self, pool: u32, from: (Source, &SharedChannel), now_ns: u64) -> Answer<()> {
         self.visit(pool, &mut |replica, store| {
-            replica.take_in(store, from, now_ns)
+            replica.take_in(store, from.0, from.1, now_ns)
         })
     }
 

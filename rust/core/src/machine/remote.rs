@@ -2,13 +2,16 @@
 //! (the rules of `spec/remote.py`). Reads are always copies, to the staging tier of this machine. The source is
 //! pinned until it has been read.
 
+use super::messages::PartOn;
 use super::{Now, Replica};
+use crate::ids::BlockRange;
 use crate::store::{Answer, MoveId, Part, Store, NO_MOVE, STAGING};
 use crate::transfers::{Brought, Came, Lent, Source};
 
 /// The continuation, on one other machine, of a run of this machine.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct RemoteRun {
+pub struct RemoteRun {
+    /// The machine.
     pub owner: u32,
     /// Its parts, by the tiers there.
     pub parts: Vec<Part>,
@@ -31,15 +34,19 @@ impl RemoteRun {
 }
 
 impl Replica {
-    /// The longest run of blocks from `start` on that one other machine has below its GPU, if this machine reads
+    /// The longest run from the first of these blocks on that one other machine has below its GPU, if this machine reads
     /// others. Ties: the earlier estimated arrival, then the lower machine number.
     pub(super) fn longest_elsewhere(
         &self,
         now: &mut Now<'_>,
         request: u32,
-        (start, limit): (u32, u32),
+        blocks: BlockRange,
     ) -> Answer<Option<RemoteRun>> {
-        let reads = self.config.movement.reads.filter(|_| start < limit);
+        let reads = self
+            .config
+            .movement
+            .reads
+            .filter(|_| blocks.start < blocks.end);
         let (Some(peers), Some(reads)) = (now.peers.as_deref_mut(), reads) else {
             return Ok(None);
         };
@@ -47,7 +54,7 @@ impl Replica {
         let others = 0..peers.machines();
         for owner in others.filter(|&owner| owner != self.machine() && reads.reads(owner)) {
             peers.look(owner, &mut |_, theirs| {
-                let parts = theirs.match_below(request, start, limit);
+                let parts = theirs.match_below(request, blocks.start, blocks.end);
                 let run = RemoteRun { owner, parts };
                 let reach = longest.first().map_or(0, RemoteRun::end);
                 if run.end() > reach {
@@ -103,7 +110,7 @@ impl Replica {
         &mut self,
         now: &mut Now<'_>,
         request: u32,
-        (owner, part): (u32, Part),
+        PartOn { owner, part }: PartOn,
     ) -> Answer<Option<MoveId>> {
         let Some(staged) = self.config.movement.reads.map(|reads| reads.staged) else {
             return Ok(None);
@@ -141,21 +148,25 @@ impl Replica {
         &mut self,
         store: &mut Store,
         request: u32,
-        (part, staged): (Part, bool),
+        part: Part,
+        staged: bool,
         now_ns: u64,
     ) -> Answer<Source> {
         self.catch_up(&mut Now::alone(store, now_ns), now_ns)?;
         let (mut tier, mut by) = (part.tier, part.by);
         if staged && tier > STAGING {
-            let blocks = (part.start, part.end);
-            let copies = stage_up(store, request, blocks, (tier, by), now_ns)?;
+            let copies = stage_up(store, request, &part, now_ns)?;
             self.issue(&mut Now::alone(store, now_ns), None)?;
-            if let Some(&(_, copy)) = copies.last().filter(|_| is_staged(&copies)) {
-                (tier, by) = (STAGING, copy);
+            if let Some(copy) = copies.last().filter(|_| is_staged(&copies)) {
+                (tier, by) = (STAGING, copy.id);
             }
         }
         let lent = store.lend(request, part.end, tier)?;
-        self.was_read(store, request, (part.start, part.end))?;
+        let blocks = BlockRange {
+            start: part.start,
+            end: part.end,
+        };
+        self.was_read(store, request, blocks)?;
         Ok(Source {
             owner: self.machine(),
             tier,
@@ -192,30 +203,40 @@ impl Replica {
     }
 }
 
-/// Copies blocks up to the tier they are loaded from, each copy fed by the one below; returns (tier it reads, move)
-/// for each. If a tier has too few free blocks, the copies end below it.
+/// A copy from a tier to the tier above.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct StagedCopy {
+    /// The tier it reads.
+    pub from: usize,
+    pub id: MoveId,
+}
+
+/// Copies a part up to the tier that blocks are loaded from, each copy fed by the one below. If a tier has too few free
+/// blocks, the copies end below it.
 pub(super) fn stage_up(
     store: &mut Store,
     request: u32,
-    blocks: (u32, u32),
-    (mut level, mut by): (usize, MoveId),
+    part: &Part,
     now_ns: u64,
-) -> Answer<Vec<(usize, MoveId)>> {
+) -> Answer<Vec<StagedCopy>> {
+    let (mut level, mut by) = (part.tier, part.by);
     let mut copies = Vec::new();
     while level > STAGING {
         let ready = (by != NO_MOVE).then_some(by);
-        let Some(copy) = store.stage(request, blocks, level - 1, ready, now_ns)? else {
+        let Some(copy) = store.stage(request, (part.start, part.end), level - 1, ready, now_ns)?
+        else {
             break;
         };
-        copies.push((level, copy));
+        copies.push(StagedCopy {
+            from: level,
+            id: copy,
+        });
         (level, by) = (level - 1, copy);
     }
     Ok(copies)
 }
 
 /// True if the copies reach the tier that blocks are loaded from.
-pub(super) fn is_staged(copies: &[(usize, MoveId)]) -> bool {
-    copies
-        .last()
-        .is_some_and(|&(level, _)| level == STAGING + 1)
+pub(super) fn is_staged(copies: &[StagedCopy]) -> bool {
+    copies.last().is_some_and(|copy| copy.from == STAGING + 1)
 }

@@ -11,11 +11,11 @@ use super::reports::Reports;
 use super::rows::Rows;
 use super::running_set::RunningSet;
 use super::{Arrival, Now, ReplicaConfig, Request, Slot};
-use crate::batch::Batch;
+use crate::batch::{Batch, Committed};
 use crate::convert::fit;
 use crate::slab::Slab;
 use crate::store::contract::{BlockStore, TierOccupancy};
-use crate::store::{Answer, Violation, GPU};
+use crate::store::{Answer, Times, Violation, GPU};
 use crate::transfers::Mover;
 use crate::views::Sessions;
 
@@ -118,14 +118,14 @@ impl Replica {
         let s = &mut self.requests[slot];
         s.ttft.lookup_ns += now.ns - s.since_ns;
         s.since_ns = now.ns;
-        let wanted = (s.arrival.request, s.arrival.prompt_tokens);
+        let (request, tokens) = (s.arrival.request, s.arrival.prompt_tokens);
         if self
             .config
             .movement
             .prefetch
             .is_some_and(PrefetchPolicy::is_queued)
         {
-            self.prefetch(now, wanted, Occasion::Queued)?;
+            self.prefetch(now, request, tokens, Occasion::Queued)?;
         }
         self.arrivals.queue.push_back(slot);
         if self.config.scheduling.lookahead > 0 {
@@ -260,12 +260,16 @@ impl Replica {
         self.log_later_tokens(now.ns);
         self.offer_computed(now)?;
         if offers || !ended.committed.is_empty() {
-            for &(slot, start, end) in &ended.committed {
-                self.write_committed(now, slot, (start, end))?;
+            for &Committed { sequence, blocks } in &ended.committed {
+                self.write_committed(now, sequence, blocks)?;
             }
             let started_ns = now.ns - compute_ns;
             let first_ns = started_ns + compute_ns / self.batch.num_layers().max(1);
-            self.issue(now, Some((first_ns, now.ns)))?;
+            let computed = Times {
+                first_layer_ns: first_ns,
+                ready_ns: now.ns,
+            };
+            self.issue(now, Some(computed))?;
         }
         for slot in ended.first_token {
             if self.hands_over(slot) {

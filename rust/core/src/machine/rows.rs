@@ -198,7 +198,8 @@ impl Rows {
         machine: i64,
         detail: i64,
         blocks: u64,
-        (start_ns, end_ns): (u64, u64),
+        start_ns: u64,
+        end_ns: u64,
     ) {
         self.events.extend([
             fit::<i64>(start_ns),

@@ -11,7 +11,8 @@ impl Replica {
     pub(super) fn start_from_storage(
         &mut self,
         now: &mut Now<'_>,
-        (request, limit): (u32, u32),
+        request: u32,
+        limit: u32,
     ) -> Answer<bool> {
         let Some(storage) = now.store.prefetching() else {
             return Ok(false);

@@ -1,13 +1,15 @@
 //! Between boundaries: orders are sent, and arrivals change the store and let requests continue.
 
 use super::{Now, Replica, Slot};
-use crate::store::Answer;
+use crate::ids::BlockRange;
+use crate::store::{Answer, Times};
 use crate::transfers::{Arrival, TransferId, Watcher};
 
 impl Replica {
     /// Sends the store's new orders; `computed`: times at which a step had the first and the last layer of the blocks
     /// that are written through.
-    pub(super) fn issue(&mut self, now: &mut Now<'_>, computed: Option<(u64, u64)>) -> Answer<()> {
+    pub(super) fn issue(&mut self, now: &mut Now<'_>, computed: Option<Times>) -> Answer<()> {
+        let computed = computed.map(|times| (times.first_layer_ns, times.ready_ns));
         self.mover.issue(now, computed)?;
         self.log_transfers();
         Ok(())
@@ -44,7 +46,8 @@ impl Replica {
     pub(super) fn layer_came(
         &mut self,
         now: &mut Now<'_>,
-        (transfer, layers): (TransferId, u64),
+        transfer: TransferId,
+        layers: u64,
     ) -> Answer<()> {
         if !self.loads.buffers.is_empty() {
             self.on_buffer_transfer(transfer);
@@ -82,7 +85,7 @@ impl Replica {
         while let Some(watcher) = self.mover.watcher(transfer, n) {
             match watcher {
                 Watcher::Loading(id, number) => {
-                    self.on_load_transfer((id, number), transfer, complete, now.ns);
+                    self.on_load_transfer(id, number, transfer, complete, now.ns);
                 }
                 Watcher::Times if complete => self.times_settled(now, transfer)?,
                 Watcher::Step if complete => self.on_step_transfer(now, transfer)?,
@@ -122,11 +125,14 @@ impl Replica {
         &mut self,
         now: &mut Now<'_>,
         slot: Slot,
-        blocks: (u32, u32),
+        blocks: BlockRange,
     ) -> Answer<()> {
         let lease = self.requests[slot].lease;
         match now.store.tiered() {
-            Some(tree) => self.mover.write_committed(tree, lease, blocks, now.ns),
+            Some(tree) => {
+                self.mover
+                    .write_committed(tree, lease, (blocks.start, blocks.end), now.ns)
+            }
             None => Ok(()),
         }
     }

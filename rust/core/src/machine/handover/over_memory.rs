@@ -1,7 +1,7 @@
 //! Hand-overs over the memory of both machines (the rules of `spec/handover.py`). KV goes down on the machine that
 //! computed the prompt, over the wire, and up on the machine that decodes.
 
-use crate::machine::messages::{IncomingId, Message, SourceSide, Task};
+use crate::machine::messages::{IncomingId, Message, SlotOn, SourceSide, Task};
 use crate::machine::{Now, Replica};
 use crate::store::{Answer, MoveId, GPU, STAGING};
 use crate::transfers::{Computed, FarTransfer, Feed, Hop, SharedChannel, TransferId, Transmission};
@@ -12,7 +12,8 @@ impl Replica {
     pub(in crate::machine) fn depart_over_memory(
         &mut self,
         id: IncomingId,
-        (down, up): (SharedChannel, SharedChannel),
+        down: SharedChannel,
+        up: SharedChannel,
         freeing_moves: &[MoveId],
     ) {
         let Some(how) = self.config.role.receives() else {
@@ -31,7 +32,7 @@ impl Replica {
         let wire = self.mover.reserve_hop(hop, ((how.remote, GPU), blocks));
         let up = self.mover.reserve_hop(last, ((STAGING, GPU), blocks));
         self.mover.wait_for(up, wire);
-        let (machine, slot) = incoming.source;
+        let SlotOn { machine, slot } = incoming.source;
         let onwards = FarTransfer {
             machine: self.machine(),
             id: wire,
@@ -74,7 +75,7 @@ impl Replica {
         let hop = FarTransfer { machine, id };
         if let Some(step) = step {
             let number = Some(self.mover.take_number());
-            self.await_step(machine, id, (step, number));
+            self.await_step(machine, id, step, number);
         }
         let mut awaits = 0;
         if let Some(peers) = now.peers.as_deref_mut() {
@@ -103,7 +104,8 @@ impl Replica {
         &mut self,
         now: &mut Now<'_>,
         hop: TransferId,
-        (step, computed): (Transmission, Computed),
+        step: Transmission,
+        computed: Computed,
     ) -> Answer<bool> {
         if !matches!(computed, Computed::Layers(_)) {
             self.catch_up(now, now.ns)?;

@@ -6,7 +6,8 @@ use std::collections::VecDeque;
 use crate::batch::Sequence;
 use crate::convert::fit;
 use crate::digest::Record;
-use crate::machine::messages::{Computing, Incoming, IncomingId, Message, Task};
+use crate::ids::BlockRange;
+use crate::machine::messages::{Computing, Incoming, IncomingId, Message, SlotOn, Task};
 use crate::machine::{Now, Replica, Request, Slot};
 use crate::slab::Slab;
 use crate::store::{Answer, MoveId, Times, GPU};
@@ -109,7 +110,7 @@ impl Replica {
         if lacking > 0 {
             self.depart(now, id, &freeing_moves)?;
         } else if self.handover.target.of(id).request.is_some() {
-            let (machine, slot) = self.handover.target.of(id).source;
+            let SlotOn { machine, slot } = self.handover.target.of(id).source;
             let release = Task::Release(slot, true);
             self.handover.messages.push(Message::Send(machine, release));
             self.kv_received(now, id)?;
@@ -137,8 +138,8 @@ impl Replica {
                 now_ns: now.ns,
             };
             let down = down.chosen(&sending)?.clone();
-            let memory = (down, up.chosen(&sending)?.clone());
-            self.depart_over_memory(id, memory, freeing_moves);
+            let up = up.chosen(&sending)?.clone();
+            self.depart_over_memory(id, down, up, freeing_moves);
             return Ok(());
         }
         let step = incoming.computed.filter(|step| now.ns < step.completion_ns);
@@ -148,11 +149,11 @@ impl Replica {
             is_last: true,
             ..Hop::over((id, incoming.route.wire.clone()), how.layer_by_layer)
         };
-        let (source, _) = incoming.source;
+        let source = incoming.source.machine;
         let route = ((how.remote, GPU), incoming.sent_blocks);
         let wire = self.mover.send_hop(now, hop, route, freeing_moves)?;
         if let Some(step) = step {
-            self.await_step(source, wire, (step, None));
+            self.await_step(source, wire, step, None);
         }
         self.log_transfers();
         Ok(())
@@ -164,7 +165,8 @@ impl Replica {
         &mut self,
         machine: u32,
         hop: TransferId,
-        (step, number): (Transmission, Option<u64>),
+        step: Transmission,
+        number: Option<u64>,
     ) {
         self.handover.messages.push(Message::Awaits {
             machine,
@@ -247,7 +249,8 @@ impl Replica {
         if blocks > start {
             now.store.commit(lease, blocks, Times::at(now.ns))?;
             if self.writes_at_commit() {
-                self.write_committed(now, slot, (start, blocks))?;
+                let blocks = BlockRange { start, end: blocks };
+                self.write_committed(now, slot, blocks)?;
                 self.issue(now, None)?;
             }
         }
@@ -286,18 +289,18 @@ impl Replica {
     }
 
     /// The machine and the slot there of a request whose KV has been read with the next arrival.
-    pub fn source_read_next(&self) -> Option<(u32, Slot)> {
+    pub fn source_read_next(&self) -> Option<SlotOn> {
         let (transfer, complete) = self.mover.peek_arrival()?;
         self.source_read(transfer).filter(|_| complete)
     }
 
     /// The machine and the slot there of a request whose KV has been read with these layers of a transfer.
-    pub fn source_read_with(&self, (id, layers): (TransferId, u64)) -> Option<(u32, Slot)> {
+    pub fn source_read_with(&self, id: TransferId, layers: u64) -> Option<SlotOn> {
         let source = self.source_read(self.mover.transfer(id));
         source.filter(|_| layers == self.mover.config().layers)
     }
 
-    fn source_read(&self, transfer: &Transfer) -> Option<(u32, Slot)> {
+    fn source_read(&self, transfer: &Transfer) -> Option<SlotOn> {
         let id = transfer.reads_source_of()?;
         Some(self.handover.target.of(id).source)
     }
