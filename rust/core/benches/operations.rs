@@ -11,7 +11,7 @@ use kvsim_core::batch::{Batch, BatchConfig, Sequence};
 use kvsim_core::cluster::routing::longest_prefix;
 use kvsim_core::digest::Digest;
 use kvsim_core::keys::{BlockKeys, NO_REQUEST};
-use kvsim_core::step_time::StepTimeTable;
+use kvsim_core::step_time::{StepBases, StepCoefficients, StepTimeTable};
 use kvsim_core::store::{Store, TierConfig, Times};
 
 const REQUESTS: u32 = 2_000;
@@ -99,9 +99,15 @@ fn step_run(keys: &Arc<BlockKeys>) {
         late_ends: false,
     };
     let table = StepTimeTable {
-        base_ns: vec![5_000_000; 8_193],
-        decode_base_ns: vec![5_000_000; 8_193],
-        kv_decode_fs: 80_000_000,
+        bases: StepBases {
+            chunk_ns: vec![5_000_000; 8_193],
+            decode_ns: vec![5_000_000; 8_193],
+            ..StepBases::default()
+        },
+        coefficients: StepCoefficients {
+            kv_decode_fs: 80_000_000,
+            ..StepCoefficients::default()
+        },
         ..StepTimeTable::default()
     };
     let mut composed: Vec<(Batch, Store)> = (0..ROUNDS)

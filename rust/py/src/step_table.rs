@@ -3,7 +3,9 @@
 use std::sync::Arc;
 
 use kvsim_core::residual_grid::ResidualGrid;
-use kvsim_core::step_time::StepTimeTable;
+use kvsim_core::step_time::{
+    LaunchTimes, LeastTokens, StepBases, StepCoefficients, StepResiduals, StepTimeTable, UnsplitKv,
+};
 use numpy::PyReadonlyArray1;
 use pyo3::prelude::*;
 
@@ -58,35 +60,44 @@ impl PyStepTable {
         let (kv_residuals, mixed_residuals, past_residuals) =
             (kv_residuals?, mixed_residuals?, past_residuals?);
         Ok(Self(Arc::new(StepTimeTable {
-            base_ns,
-            past_base_ns,
-            decode_base_ns: bases_ns.decode.as_slice()?.to_vec(),
-            alongside_fs,
-            pair_half_fs,
-            kv_decode_fs,
-            kv_mixed_fs,
-            sequence_fs,
-            past_fs,
-            spread_decode_fs,
-            spread_mixed_fs,
-            scan_fs,
-            idle_fs,
-            least_kv_tokens: least_tokens.0.kv,
-            least_query_tokens: least_tokens.0.query,
+            bases: StepBases {
+                chunk_ns: base_ns,
+                past_chunk_ns: past_base_ns,
+                decode_ns: bases_ns.decode.as_slice()?.to_vec(),
+            },
+            coefficients: StepCoefficients {
+                alongside_fs,
+                pair_half_fs,
+                kv_decode_fs,
+                kv_mixed_fs,
+                sequence_fs,
+                past_fs,
+                spread_decode_fs,
+                spread_mixed_fs,
+                scan_fs,
+                idle_fs,
+            },
+            least: least_tokens.0,
+            unsplit: UnsplitKv {
+                sequences: unsplit_sequences,
+                fs: unsplit_fs,
+                hidden_fs: unsplit_hidden_fs,
+            },
+            residuals: StepResiduals {
+                kv: kv_residuals,
+                mixed: mixed_residuals,
+                past: past_residuals,
+            },
+            launch: LaunchTimes {
+                eager_ns: launch_ns,
+                captured_tokens,
+                pieces_ns: pieces_launch_ns,
+                graph_ns: graph_launch_ns,
+                sequence_ns: launch_sequence_ns,
+                tail_ns,
+                tail_sequence_ns,
+            },
             longest_fs: unsigned(longest_fs)?,
-            unsplit_sequences,
-            unsplit_fs,
-            unsplit_hidden_fs,
-            kv_residuals,
-            mixed_residuals,
-            past_residuals,
-            launch_ns,
-            captured_tokens,
-            pieces_launch_ns,
-            graph_launch_ns,
-            launch_sequence_ns,
-            tail_ns,
-            tail_sequence_ns,
         })))
     }
 }
@@ -107,16 +118,8 @@ tuple_structs! {
     }
 }
 
-/// Least counts of tokens that a step's cost depends on.
-pub struct LeastTokens {
-    /// KV tokens of a sequence.
-    kv: u64,
-    /// Tokens of a chunk against its past.
-    query: u64,
-}
-
 from_tuples! {
-    LeastTokens { kv, query }
+    LeastTokens { kv_tokens, query_tokens }
 }
 
 fn residual_grid(grid: GridArg) -> PyResult<ResidualGrid> {

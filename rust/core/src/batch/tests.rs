@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 
 use super::{Batch, BatchConfig, Ended, Sequence};
-use crate::step_time::StepTimeTable;
+use crate::step_time::{StepBases, StepCoefficients, StepTimeTable};
 use crate::store::contract::BatchStore;
 use crate::store::{Answer, LeaseId, Reservation, Times};
 
@@ -55,12 +55,18 @@ impl BatchStore for Diary {
 
 fn table() -> StepTimeTable {
     StepTimeTable {
-        base_ns: (0..200).map(|tokens| 1_000 + 7 * tokens).collect(),
-        decode_base_ns: (0..50).map(|sequences| 900 + 11 * sequences).collect(),
-        kv_decode_fs: 3_000_000,
-        kv_mixed_fs: 5_000_000,
+        bases: StepBases {
+            chunk_ns: (0..200).map(|tokens| 1_000 + 7 * tokens).collect(),
+            decode_ns: (0..50).map(|sequences| 900 + 11 * sequences).collect(),
+            ..StepBases::default()
+        },
+        coefficients: StepCoefficients {
+            kv_decode_fs: 3_000_000,
+            kv_mixed_fs: 5_000_000,
+            pair_half_fs: 500_000,
+            ..StepCoefficients::default()
+        },
         longest_fs: vec![9_000_000; 50],
-        pair_half_fs: 500_000,
         ..StepTimeTable::default()
     }
 }

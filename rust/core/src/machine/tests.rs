@@ -5,7 +5,7 @@ use super::rows::Rows;
 use super::{Arrival, AsyncScheduling, Now, Replica, ReplicaConfig, ReuseConfig, SchedulingConfig};
 use crate::batch::{Batch, BatchConfig};
 use crate::keys::BlockKeys;
-use crate::step_time::StepTimeTable;
+use crate::step_time::{StepBases, StepTimeTable};
 use crate::store::{Store, TierConfig};
 
 /// A store with blocks of 4 tokens. Requests 0 to 2 have the blocks a b; requests 3 and 4 have c d, and e f.
@@ -48,8 +48,11 @@ fn replica(change: impl FnOnce(&mut ReplicaConfig)) -> Replica {
         ..BatchConfig::default()
     };
     let table = StepTimeTable {
-        base_ns: (0..32).map(|tokens| 10 + tokens).collect(),
-        decode_base_ns: vec![10; 8],
+        bases: StepBases {
+            chunk_ns: (0..32).map(|tokens| 10 + tokens).collect(),
+            decode_ns: vec![10; 8],
+            ..StepBases::default()
+        },
         ..StepTimeTable::default()
     };
     let columns = [
