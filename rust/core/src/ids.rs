@@ -1,4 +1,4 @@
-//! Handles and indices, as integers.
+//! Handles and indices, as integers; ranges of them.
 
 /// The handle of a lease ([`crate::store::Slots`]).
 pub type LeaseId = u64;
@@ -16,3 +16,29 @@ pub type NodeId = u32;
 pub const ROOT: NodeId = 0;
 /// No node, no run, no block, no request: an index that names nothing.
 pub const NONE: u32 = u32::MAX;
+
+/// Blocks [start, end) of a request.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct BlockRange {
+    /// The first block.
+    pub start: u32,
+    /// The block after the last.
+    pub end: u32,
+}
+
+impl BlockRange {
+    /// Returns blocks [start, end).
+    pub fn new(start: u32, end: u32) -> Self {
+        Self { start, end }
+    }
+
+    /// Returns the number of blocks.
+    pub fn len(&self) -> u32 {
+        self.end - self.start
+    }
+
+    /// Returns true if there are none.
+    pub fn is_empty(&self) -> bool {
+        self.start == self.end
+    }
+}

@@ -129,8 +129,8 @@ impl PyReplica {
     /// A pool's blocks written, blocks read, blocks refused and bytes written.
     fn pool_counts(&self) -> (u64, u64, u64, u64) {
         let counts = self.replica.pool().unwrap_or_default();
-        let written = self.replica.mover.moved_bytes.get(STAGING);
-        let written = written.map_or(0, |moved| moved.1);
+        let written = self.replica.mover.traffic.tiers.get(STAGING);
+        let written = written.map_or(0, |tier| tier.written);
         (
             counts.put_blocks,
             counts.read_blocks,
@@ -344,20 +344,22 @@ impl PyReplica {
     fn edge_bytes(&self) -> Vec<(usize, usize, u64)> {
         self.replica
             .mover
-            .edge_bytes
+            .traffic
+            .edges
             .iter()
-            .map(|&((from, to), bytes)| (from, to, bytes))
+            .map(|edge| (edge.route.from, edge.route.to, edge.bytes))
             .collect()
     }
 
     /// By tier, bytes that transfers have read from it, and written to it.
     fn moved_bytes(&self) -> Vec<(u64, u64)> {
-        self.replica.mover.moved_bytes.clone()
+        let tiers = self.replica.mover.traffic.tiers.iter();
+        tiers.map(|tier| (tier.read, tier.written)).collect()
     }
 
     /// True if no move was in flight at some moment since the last call, or since a request last finished.
     fn take_drained(&mut self) -> bool {
-        self.replica.mover.take_drained()
+        self.replica.mover.completions.take_drained()
     }
 
     /// Number of moves in flight.

@@ -227,7 +227,7 @@ pub fn with_writers(
         }
     }
     let mut mover = Mover::new(config, edges(std::mem::take(channels))?);
-    mover.writers = writers(py, calls, store)?;
+    mover.writes.plugins = writers(py, calls, store)?;
     Ok(mover)
 }
 

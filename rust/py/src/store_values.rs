@@ -1,6 +1,17 @@
 //! Conversions of the values that all stores take and return.
 
+use kvsim_core::ids::BlockRange;
 use kvsim_core::store::{Order, Part, Reservation, Times};
+use pyo3::prelude::*;
+
+use crate::argument::FromPython;
+
+impl FromPython for BlockRange {
+    /// Reads a pair: the first block, and the block after the last.
+    fn read(given: Borrowed<'_, '_, PyAny>) -> PyResult<Self> {
+        <(u32, u32)>::read(given).map(|(start, end)| Self { start, end })
+    }
+}
 
 /// A transmission: (move, from tier, to tier, blocks, moves that must finish first).
 pub type PyOrder = (u64, usize, usize, u64, Vec<u64>);

@@ -60,7 +60,7 @@ impl Replica {
             }
         } else {
             let lacking = total_blocks - u64::from(ready);
-            let Some((lease, freeing_moves)) = now.reserve_lease((request, ready), lacking)? else {
+            let Some((lease, freeing_moves)) = now.reserve_lease(request, ready, lacking)? else {
                 return Ok(false);
             };
             (lease, Admission::of(ready, total_blocks, freeing_moves))
@@ -124,7 +124,7 @@ impl Replica {
     /// Copies down the blocks that a request has used often enough, if an edge's write policy does so.
     fn write_used(&mut self, now: &mut Now<'_>, lease: LeaseId) -> Answer<()> {
         match now.store.tiered() {
-            Some(tree) => self.mover.write_used(tree, lease, now.ns),
+            Some(tree) => self.mover.writes.write_used(tree, lease, now.ns),
             None => Ok(()),
         }
     }

@@ -280,7 +280,7 @@ impl Replica {
                 // a joined load of another request counts for the tier below the GPU
                 s.fetch_from_ns[tier.max(1)] += end - at;
                 let (transfer, layer) = loading.last[tier];
-                for (hop, ns) in mover.split_by_hop(transfer, (at, end), layer) {
+                for (hop, ns) in mover.split_by_hop(transfer, at, end, layer) {
                     s.stall_from_ns[hop] += ns;
                 }
                 at = end;
@@ -337,7 +337,7 @@ impl Replica {
         s.since_ns += stall_ns;
         if let (1.., Some((transfer, layer, arrival))) = (stall_ns, loading.latest) {
             let span = (arrival - stall_ns, arrival);
-            for (hop, ns) in mover.split_by_hop(transfer, span, layer) {
+            for (hop, ns) in mover.split_by_hop(transfer, span.0, span.1, layer) {
                 s.stall_from_ns[hop] += ns;
             }
         }

@@ -3,11 +3,13 @@
 
 use super::fetch::{FetchPlan, FetchPolicy, PlanFacts};
 use super::loading::{Admission, Held, Rest};
-use super::remote::{is_staged, stage_up, RemoteRun};
+use super::remote::RemoteRun;
+use super::staging::{is_staged, stage_up};
 use super::{Now, Replica, Slot};
 use crate::convert::fit;
 use crate::store::contract::{BlockStore, LoadingStore};
 use crate::store::{Answer, LeaseId, MoveId, Part, GPU, NO_MOVE, STAGING};
+use crate::transfers::TierCopy;
 
 impl Replica {
     /// Reserves blocks for a request and loads the part of its prefix that is not ready. The first `found` blocks are
@@ -52,7 +54,7 @@ impl Replica {
         let joined = parts.iter().filter(|p| p.tier == GPU && p.end > ready);
         let joined: u64 = joined.map(|part| u64::from(part.end - part.start)).sum();
         let lacking = total_blocks - u64::from(ready) - joined;
-        let Some((lease, freeing_moves)) = now.reserve_lease((request, ready), lacking)? else {
+        let Some((lease, freeing_moves)) = now.reserve_lease(request, ready, lacking)? else {
             release_all(loading(now.store), held)?;
             return Ok(None);
         };
@@ -261,7 +263,11 @@ impl Replica {
         freeing_moves: &[MoveId],
     ) -> Answer<Option<(MoveId, usize)>> {
         let mover = &mut self.mover;
-        let blocks = (part.start, part.end);
+        let copy_on = |tier| TierCopy {
+            request,
+            blocks: part.blocks(),
+            tier,
+        };
         if part.tier == GPU {
             loading(now.store).join(lease, part.end)?;
             let by = mover.in_flight(part.by);
@@ -272,9 +278,9 @@ impl Replica {
         let mut by = part.by;
         // an engine's own tiers stage what is loaded
         if let (true, Some(tree)) = (part.tier > STAGING, now.store.tiered()) {
-            let copies = stage_up(tree, request, blocks, (part.tier, by), now.ns)?;
+            let copies = stage_up(tree, request, part.blocks(), (part.tier, by), now.ns)?;
             for &(lower, copy) in &copies {
-                mover.drop_on_complete(copy, request, blocks, (lower - 1, lower));
+                mover.drop_on_complete(copy, copy_on(lower));
                 by = copy;
             }
             if !is_staged(&copies) {
@@ -285,7 +291,7 @@ impl Replica {
             after.push(by);
         }
         let load = loading(now.store).load(lease, part.end, &after)?;
-        mover.drop_on_complete(load, request, blocks, (GPU, STAGING));
+        mover.drop_on_complete(load, copy_on(STAGING));
         Ok(Some((load, part.tier)))
     }
 
@@ -303,8 +309,12 @@ impl Replica {
         };
         let after = [freeing_moves, &[landed]].concat();
         let load = loading(now.store).load(lease, part.end, &after)?;
-        self.mover
-            .drop_on_complete(load, request, (part.start, part.end), (GPU, STAGING));
+        let copy = TierCopy {
+            request,
+            blocks: part.blocks(),
+            tier: STAGING,
+        };
+        self.mover.drop_on_complete(load, copy);
         Ok(Some((load, self.config.remote())))
     }
 }

@@ -95,6 +95,7 @@ mod scheduler;
 mod settings;
 pub mod sglang;
 mod shared_prefixes;
+mod staging;
 mod storage_prefetch;
 #[cfg(test)]
 mod tests;

@@ -29,7 +29,7 @@ impl Replica {
     /// Starts the composed step once these moves have ended, in addition to those that it waits for already.
     pub(super) fn prepare_step(&mut self, now: &mut Now<'_>, mut moves: Vec<MoveId>) -> Answer<()> {
         self.composed.since_ns = now.ns;
-        moves.extend_from_slice(&self.mover.written);
+        moves.extend_from_slice(&self.mover.completions.written);
         self.composed.freeing_moves.clear();
         for id in moves {
             if let (Some(transfer), false) = (

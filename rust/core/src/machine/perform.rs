@@ -32,10 +32,10 @@ impl Replica {
             Task::PromptCame(id, request) => done.answer = self.prompt_came(id, request),
             Task::NothingToSend(id) => self.nothing_to_send(now, id)?,
             Task::Computed(hop, step, computed) => {
-                done.answer = self.step_computed(now, hop, (step, computed))?;
+                done.answer = self.step_computed(now, hop, step, computed)?;
             }
             Task::Depart(source_side) => self.depart_down(now, &source_side)?,
-            Task::LayerCame(id, layers) => self.layer_came(now, (id, layers))?,
+            Task::LayerCame(id, layers) => self.layer_came(now, id, layers)?,
             Task::Enqueue(slot) if self.is_aborted(slot) => self.leave(now, slot),
             Task::Enqueue(slot) => self.enqueue(now, slot)?,
             Task::Prefetch(request, tokens) => {

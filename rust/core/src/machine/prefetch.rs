@@ -2,7 +2,7 @@
 //! `spec/movement_policies.py`).
 
 use super::plugins::{Candidate, Occasion};
-use super::remote::{is_staged, stage_up};
+use super::staging::{is_staged, stage_up};
 use super::{Now, Replica};
 use crate::convert::fit;
 use crate::store::contract::BlockStore;
@@ -125,8 +125,8 @@ impl Replica {
         let (Some(part), Some(tree)) = (self.within_limit(part), now.store.tiered()) else {
             return Ok(None);
         };
-        let (blocks, source) = ((part.start, part.end), (part.tier, part.by));
-        let copies = stage_up(tree, request, blocks, source, now.ns)?;
+        let source = (part.tier, part.by);
+        let copies = stage_up(tree, request, part.blocks(), source, now.ns)?;
         let Some(&(_, id)) = copies.last().filter(|_| is_staged(&copies)) else {
             return Ok(None);
         };
@@ -164,7 +164,7 @@ impl Replica {
             HoldBack::For(wait_ns) => {
                 let until_ns = now_ns.saturating_add(wait_ns);
                 prefetch_state.await_moves(request, moves, until_ns);
-                mover.set_alarm(until_ns);
+                mover.arrivals.set_alarm(until_ns);
             }
         }
     }

@@ -85,7 +85,7 @@ impl Replica {
         }
         let (since_ns, first) = buffers.since;
         let end_ns = since_ns + spans_ns(layer + 1 - first);
-        buffers.at_work = Some((end_ns, mover.take_number()));
+        buffers.at_work = Some((end_ns, mover.arrivals.take_number()));
     }
 
     /// Time at which the next layer of a step is computed, and its number among this machine's transfers.

@@ -2,8 +2,10 @@
 //! (the rules of `spec/remote.py`). Reads are always copies, to the staging tier of this machine. The source is
 //! pinned until it has been read.
 
+use super::staging::{is_staged, stage_up};
 use super::{Now, Replica};
-use crate::store::{Answer, MoveId, Part, Store, NO_MOVE, STAGING};
+use crate::store::{Answer, MoveId, Part, Store, STAGING};
+use crate::tiers::Route;
 use crate::transfers::{Brought, Came, Lent, Source};
 
 /// The continuation, on one other machine, of a run of this machine.
@@ -82,15 +84,17 @@ impl Replica {
         let wire = peers.wire(run.owner, self.machine())?;
         let first = run.parts.first().map_or(0, |part| part.start);
         let mover = &self.mover;
-        let wire = (&wire, (self.config.remote(), STAGING));
-        let mut total_ns = mover.estimate_ns(wire, u64::from(run.end() - first), now.ns);
+        let read = Route::new(self.config.remote(), STAGING);
+        let blocks = u64::from(run.end() - first);
+        let mut total_ns = mover.estimate_ns(&wire, read, blocks, now.ns);
         peers.look(run.owner, &mut |theirs, _| {
             for level in STAGING + 1..theirs.tiers() {
                 let below = run.parts.iter().filter(|part| part.tier >= level);
                 let below: u64 = below.map(|part| u64::from(part.end - part.start)).sum();
                 if below > 0 {
-                    let up = (theirs.edge(level).up.assigned(), (level, level - 1));
-                    total_ns = total_ns.max(mover.estimate_ns(up, below, now.ns));
+                    let channel = theirs.edge(level).up.assigned();
+                    let up = Route::up_from(level);
+                    total_ns = total_ns.max(mover.estimate_ns(channel, up, below, now.ns));
                 }
             }
         });
@@ -120,11 +124,11 @@ impl Replica {
         let Some(here) = now.store.tiered() else {
             return Ok(None);
         };
-        let Some(landed) = here.receive(request, (part.start, part.end), now.ns)? else {
+        let Some(landed) = here.receive(request, part.blocks(), now.ns)? else {
             return Ok(None);
         };
         let source = match now.peers.as_deref_mut() {
-            Some(peers) => peers.lend(owner, request, (part, staged), now.ns)?,
+            Some(peers) => peers.lend(owner, request, part, staged, now.ns)?,
             None => None,
         };
         if let Some(source) = source {
@@ -147,15 +151,14 @@ impl Replica {
         self.catch_up(&mut Now::alone(store, now_ns), now_ns)?;
         let (mut tier, mut by) = (part.tier, part.by);
         if staged && tier > STAGING {
-            let blocks = (part.start, part.end);
-            let copies = stage_up(store, request, blocks, (tier, by), now_ns)?;
+            let copies = stage_up(store, request, part.blocks(), (tier, by), now_ns)?;
             self.issue(&mut Now::alone(store, now_ns), None)?;
             if let Some(&(_, copy)) = copies.last().filter(|_| is_staged(&copies)) {
                 (tier, by) = (STAGING, copy);
             }
         }
         let lent = store.lend(request, part.end, tier)?;
-        self.was_read(store, request, (part.start, part.end))?;
+        self.was_read(store, request, part.blocks())?;
         Ok(Source {
             owner: self.machine(),
             tier,
@@ -190,32 +193,4 @@ impl Replica {
         store.finish_move(lent)?;
         self.resume(&mut Now::alone(store, now_ns), now_ns)
     }
-}
-
-/// Copies blocks up to the tier they are loaded from, each copy fed by the one below; returns (tier it reads, move)
-/// for each. If a tier has too few free blocks, the copies end below it.
-pub(super) fn stage_up(
-    store: &mut Store,
-    request: u32,
-    blocks: (u32, u32),
-    (mut level, mut by): (usize, MoveId),
-    now_ns: u64,
-) -> Answer<Vec<(usize, MoveId)>> {
-    let mut copies = Vec::new();
-    while level > STAGING {
-        let ready = (by != NO_MOVE).then_some(by);
-        let Some(copy) = store.stage(request, blocks, level - 1, ready, now_ns)? else {
-            break;
-        };
-        copies.push((level, copy));
-        (level, by) = (level - 1, copy);
-    }
-    Ok(copies)
-}
-
-/// True if the copies reach the tier that blocks are loaded from.
-pub(super) fn is_staged(copies: &[(usize, MoveId)]) -> bool {
-    copies
-        .last()
-        .is_some_and(|&(level, _)| level == STAGING + 1)
 }

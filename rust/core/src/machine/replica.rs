@@ -13,10 +13,11 @@ use super::running_set::RunningSet;
 use super::{Arrival, Now, ReplicaConfig, Request, Slot};
 use crate::batch::Batch;
 use crate::convert::fit;
+use crate::ids::BlockRange;
 use crate::slab::Slab;
 use crate::store::contract::{BlockStore, TierOccupancy};
 use crate::store::{Answer, Violation, GPU};
-use crate::transfers::Mover;
+use crate::transfers::{ComputedSpan, Mover};
 use crate::views::Sessions;
 
 /// Order of events at one instant.
@@ -86,7 +87,7 @@ impl Replica {
 
     /// Adds lower tiers.
     pub fn with_mover(mut self, mut mover: Mover) -> Self {
-        mover.log = self.config.record_window_ns.map(|_| Vec::new());
+        mover.traffic.log = self.config.record_window_ns.map(|_| Vec::new());
         self.mover = mover;
         self
     }
@@ -256,11 +257,14 @@ impl Replica {
         self.offer_computed(now)?;
         if offers || !ended.committed.is_empty() {
             for &(slot, start, end) in &ended.committed {
-                self.write_committed(now, slot, (start, end))?;
+                self.write_committed(now, slot, BlockRange::new(start, end))?;
             }
             let started_ns = now.ns - compute_ns;
-            let first_ns = started_ns + compute_ns / self.batch.num_layers().max(1);
-            self.issue(now, Some((first_ns, now.ns)))?;
+            let computed = ComputedSpan {
+                first_layer_ns: started_ns + compute_ns / self.batch.num_layers().max(1),
+                last_layer_ns: now.ns,
+            };
+            self.issue(now, Some(computed))?;
         }
         for slot in ended.first_token {
             if self.hands_over(slot) {

@@ -6,7 +6,7 @@ use super::node::State;
 use super::reserve::moves_of;
 use super::times::{Times, NOT_YET};
 use super::{Answer, Store, StoreError, GPU};
-use crate::ids::{HoldId, LeaseId, MoveId, NodeId};
+use crate::ids::{BlockRange, HoldId, LeaseId, MoveId, NodeId};
 
 /// A transfer to send over the channel of its edge, once the moves in `after` have finished.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -171,18 +171,19 @@ impl Store {
         Ok(())
     }
 
-    /// Stages blocks `[start, end)` of a request one tier up to `to_tier` (disk → cpu), freeing blocks there
+    /// Stages blocks of a request one tier up to `to_tier` (disk → cpu), freeing blocks there
     /// first. Returns the move, or `None` if too few blocks can be freed.
     ///
     /// `ready` is the move that is still writing the source, if any.
     pub fn stage(
         &mut self,
         request: u32,
-        (start, end): (u32, u32),
+        blocks: BlockRange,
         to_tier: usize,
         ready: Option<MoveId>,
         now_ns: u64,
     ) -> Answer<Option<MoveId>> {
+        let BlockRange { start, end } = blocks;
         self.known_tier(to_tier)?;
         if to_tier == GPU || to_tier + 1 == self.tiers.len() {
             return Err(StoreError::WrongTier);

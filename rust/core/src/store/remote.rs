@@ -5,7 +5,7 @@ use super::node::State;
 use super::reserve::moves_of;
 use super::trie::{add_part, Part};
 use super::{Answer, Store, StoreError, REMOTE, STAGING};
-use crate::ids::MoveId;
+use crate::ids::{BlockRange, MoveId};
 
 impl Store {
     /// Returns the parts of a request's consecutive blocks from `start`, at most to `limit`, below the GPU:
@@ -44,15 +44,16 @@ impl Store {
         }))
     }
 
-    /// Receives blocks `[start, end)` of a request from another machine on the CPU tier, freeing blocks there
+    /// Receives blocks of a request from another machine on the CPU tier, freeing blocks there
     /// first. The blocks before must be cached here. Returns `None` if too few blocks can be freed, or if a
     /// reader still pins the run of a removed block.
     pub fn receive(
         &mut self,
         request: u32,
-        (start, end): (u32, u32),
+        blocks: BlockRange,
         now_ns: u64,
     ) -> Answer<Option<MoveId>> {
+        let BlockRange { start, end } = blocks;
         self.known_tier(STAGING)?;
         if start >= end {
             return Err(StoreError::NoBlocks);

@@ -5,7 +5,7 @@ use std::iter::successors;
 use super::node::{Copy, Node, Run, State};
 use super::{Answer, Store, StoreError, GPU};
 use crate::convert::fit;
-use crate::ids::{MoveId, NodeId, NONE, NO_MOVE, ROOT};
+use crate::ids::{BlockRange, MoveId, NodeId, NONE, NO_MOVE, ROOT};
 
 /// Consecutive blocks of a request's path that are found on one tier in one state.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -18,6 +18,13 @@ pub struct Part {
     pub end: u32,
     /// The move that is still writing it, or [`NO_MOVE`] if it is ready.
     pub by: MoveId,
+}
+
+impl Part {
+    /// Returns its blocks.
+    pub fn blocks(&self) -> BlockRange {
+        BlockRange::new(self.start, self.end)
+    }
 }
 
 /// Appends blocks on a tier, written by move `by` or ready ([`NO_MOVE`]), extending the last part if that is

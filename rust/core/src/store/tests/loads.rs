@@ -1,6 +1,7 @@
 //! Copies to faster tiers: load, join, stage; and the protection or removal of the lower copies.
 
 use super::*;
+use crate::ids::BlockRange;
 
 /// Returns a store with two blocks of request 0 on the CPU, and a lease of it that has reserved GPU blocks
 /// for them.
@@ -55,11 +56,14 @@ fn join_holds_what_another_request_is_loading() {
 fn stage_brings_blocks_one_tier_up() {
     let mut store = store(&[4, 4, 4]);
     put(&mut store, DISK, 0, (0, 2));
-    let staged = store.stage(0, (0, 2), CPU, None, 1).unwrap().unwrap();
+    let staged = store
+        .stage(0, BlockRange::new(0, 2), CPU, None, 1)
+        .unwrap()
+        .unwrap();
     assert_eq!(store.match_prefix(0, 4)[0].by, staged);
     store.finish_move(staged).unwrap();
     assert_eq!(store.copies(0, 4), [(2, vec![NO_COPY, NO_MOVE, NO_MOVE])]);
-    let to_gpu = store.stage(0, (0, 2), GPU, None, 1);
+    let to_gpu = store.stage(0, BlockRange::new(0, 2), GPU, None, 1);
     assert_eq!(to_gpu, Err(StoreError::WrongTier));
 }
 
@@ -69,9 +73,15 @@ fn stage_is_refused_if_held_blocks_leave_too_few() {
     put(&mut store, DISK, 0, (0, 1));
     put(&mut store, CPU, 2, (0, 1));
     let hold = store.protect(2, 1, CPU).unwrap();
-    assert_eq!(store.stage(0, (0, 1), CPU, None, 1), Ok(None));
+    assert_eq!(
+        store.stage(0, BlockRange::new(0, 1), CPU, None, 1),
+        Ok(None)
+    );
     store.unprotect(CPU, hold).unwrap();
-    assert!(store.stage(0, (0, 1), CPU, None, 1).unwrap().is_some());
+    assert!(store
+        .stage(0, BlockRange::new(0, 1), CPU, None, 1)
+        .unwrap()
+        .is_some());
 }
 
 #[test]
