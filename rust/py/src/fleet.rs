@@ -199,7 +199,13 @@ impl PyFleet {
         let equal = match board {
             Some((board, keys)) => {
                 answered(keys.known_request(wanted.0))?;
-                let found = board.found(&keys, wanted, candidates(&loads, threshold), look);
+                let found = board.found(
+                    &keys,
+                    wanted.0,
+                    wanted.1,
+                    candidates(&loads, threshold),
+                    look,
+                );
                 longest_prefix(&loads, threshold, |machine| found[machine])
             }
             None if self.keeps_sessions(py) => {

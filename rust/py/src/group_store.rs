@@ -164,7 +164,7 @@ store_calls! {
             tokens: Arg<(u64, u64)>,
             now_ns: Arg<u64>,
         ) -> PyResult<bool> {
-            Self::call(slf, |store| store.grow_to(lease.0, tokens.0, now_ns.0))
+            Self::call(slf, |store| store.grow_to(lease.0, tokens.0 .0, tokens.0 .1, now_ns.0))
         }
 
         /// By group: blocks that got a key, blocks that lost it, tokens lost since nothing was kept, tokens

@@ -1,7 +1,7 @@
 //! Conversions of the values that all stores take and return.
 
 use kvsim_core::ids::BlockRange;
-use kvsim_core::store::{Order, Part, Reservation, Times};
+use kvsim_core::store::{LeaseBlocks, Order, Part, Reservation, Times};
 use pyo3::prelude::*;
 
 use crate::argument::FromPython;
@@ -10,6 +10,13 @@ impl FromPython for BlockRange {
     /// Reads a pair: the first block, and the block after the last.
     fn read(given: Borrowed<'_, '_, PyAny>) -> PyResult<Self> {
         <(u32, u32)>::read(given).map(|(start, end)| Self { start, end })
+    }
+}
+
+impl FromPython for LeaseBlocks {
+    /// Reads a pair: the lease, and the number of blocks.
+    fn read(given: Borrowed<'_, '_, PyAny>) -> PyResult<Self> {
+        <(u64, u64)>::read(given).map(|(lease, blocks)| Self { lease, blocks })
     }
 }
 

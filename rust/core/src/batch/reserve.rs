@@ -2,9 +2,7 @@
 
 use super::{Batch, Sequence};
 use crate::store::contract::BatchStore;
-use crate::store::{Answer, LeaseId, Reservation};
-
-type Wanted = (LeaseId, u64);
+use crate::store::{Answer, LeaseBlocks, Reservation};
 
 impl Batch {
     /// Reserves the blocks that decoding sequences lack for the composed step, all or nothing.
@@ -26,11 +24,11 @@ impl Batch {
         }
         let wanted = in_batch_order(
             next.iter()
-                .map(|&(member, lease)| (member.order, (lease, 1))),
+                .map(|&(member, lease)| (member.order, LeaseBlocks::new(lease, 1))),
             self.others
                 .iter()
                 .filter(|s| asks(s))
-                .map(|s| (s.order, (s.lease, lacking(s)))),
+                .map(|s| (s.order, LeaseBlocks::new(s.lease, lacking(s)))),
         );
         let reservation = store.reserve(&wanted, now_ns)?;
         if reservation != Reservation::Refused {
@@ -54,7 +52,7 @@ impl Batch {
         for s in self.others.iter_mut().filter(|s| s.chunk > 0) {
             let end = s.computed + s.chunk;
             if end > s.blocks {
-                if !store.grow_to(s.lease, (s.computed, end), now_ns)? {
+                if !store.grow_to(s.lease, s.computed, end, now_ns)? {
                     return Ok(Reservation::Refused);
                 }
                 s.blocks = end;
@@ -75,9 +73,9 @@ impl Batch {
         }
         let lacking = |s: &Sequence| (s.computed + s.chunk).saturating_sub(s.blocks);
         let asks = self.others.iter().filter(|s| s.chunk > 0);
-        let wanted: Vec<(LeaseId, u64)> = asks
-            .map(|s| (s.lease, lacking(s)))
-            .filter(|&(_, tokens)| tokens > 0)
+        let wanted: Vec<LeaseBlocks> = asks
+            .map(|s| LeaseBlocks::new(s.lease, lacking(s)))
+            .filter(|asked| asked.blocks > 0)
             .collect();
         if wanted.is_empty() {
             return Ok(Reservation::Ready);
@@ -94,10 +92,10 @@ impl Batch {
 
 /// Merges the needs of two groups, each in batch order, to the order of the whole batch.
 fn in_batch_order(
-    some: impl Iterator<Item = (u64, Wanted)>,
-    others: impl Iterator<Item = (u64, Wanted)>,
-) -> Vec<Wanted> {
-    let mut wanted: Vec<(u64, Wanted)> = some.chain(others).collect();
+    some: impl Iterator<Item = (u64, LeaseBlocks)>,
+    others: impl Iterator<Item = (u64, LeaseBlocks)>,
+) -> Vec<LeaseBlocks> {
+    let mut wanted: Vec<(u64, LeaseBlocks)> = some.chain(others).collect();
     wanted.sort_unstable_by_key(|&(order, _)| order);
     wanted.into_iter().map(|(_, wanted)| wanted).collect()
 }

@@ -4,6 +4,7 @@
 //! Blocks released while they are still being copied down can be allocated again; their new owner waits for the
 //! copy. Blocks are tracked individually, since two blocks of one key may be in different copies.
 
+use crate::store::LeaseBlocks;
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
@@ -13,7 +14,7 @@ use super::groups::{Group, Kind};
 use super::leases::EngineLeases;
 use crate::convert::fit;
 use crate::keys::BlockKeys;
-use crate::store::{Answer, LeaseId, MoveId, StoreError, Violation, NO_MOVE};
+use crate::store::{Answer, MoveId, StoreError, Violation, NO_MOVE};
 
 /// Pool, its leases, and the copies in flight.
 #[derive(Debug)]
@@ -116,16 +117,18 @@ impl CopiedPool {
 
     /// Takes new blocks for several leases, all or nothing. Returns the moves that still read them, ascending,
     /// or `None` if refused.
-    pub fn reserve(&mut self, wanted: &[(LeaseId, u64)]) -> Answer<Option<Vec<MoveId>>> {
+    pub fn reserve(&mut self, wanted: &[LeaseBlocks]) -> Answer<Option<Vec<MoveId>>> {
         let found = |request, blocks| self.found(request, blocks);
         let first = self.leases.asked(wanted, found)?;
         let free = u64::from(self.pool.free_blocks());
-        let sum = wanted.iter().try_fold(0u64, |sum, w| sum.checked_add(w.1));
+        let sum = wanted
+            .iter()
+            .try_fold(0u64, |sum, w| sum.checked_add(w.blocks));
         if sum.is_none_or(|sum| sum > free) {
             return Ok(None);
         }
         let mut waits = BTreeSet::new();
-        if let (Some(lease), &[(id, blocks)]) = (first, wanted) {
+        if let (Some(lease), &[LeaseBlocks { lease: id, blocks }]) = (first, wanted) {
             let keys = self.keys_of(lease.request, (0, lease.hits));
             let hits: Vec<u32> = keys.iter().map(|&key| self.pool.find(0, key).0).collect();
             let idle = hits.iter().filter(|&&hit| self.pool.is_idle(hit)).count();
@@ -138,7 +141,7 @@ impl CopiedPool {
             self.leases.admit(id);
             self.take(lease.request, fit::<u32>(blocks), &mut waits);
         } else {
-            for &(lease, blocks) in wanted {
+            for &LeaseBlocks { lease, blocks } in wanted {
                 let request = self.leases.request(lease);
                 self.take(request, fit::<u32>(blocks), &mut waits);
             }

@@ -14,6 +14,7 @@ use super::key_index::KeyMap;
 use super::lmcache_tiers::{Tier, Tiers};
 use super::tier_chunks::TierChunks;
 use crate::convert::fit;
+use crate::ids::BlockRange;
 use crate::records::Records;
 use crate::store::contract::{EvictionCounts, TierOccupancy};
 use crate::store::{add_part, MoveId, Part, Violation, NO_MOVE, STAGING};
@@ -111,13 +112,14 @@ impl Below for LmcacheBelow {
         for block in start..limit.min(below * self.chunks.blocks) {
             let chunk = block / self.chunks.blocks;
             let key = prompt.chunk_key(chunk);
-            let part = if chunk < on_cpu {
+            let (tier, by) = if chunk < on_cpu {
                 (STAGING, pool.copies.written_by(key))
             } else {
                 let by = self.to_disk.get(&key);
                 (DISK, by.copied().unwrap_or(NO_MOVE))
             };
-            add_part(&mut parts, part, (block, block + 1));
+            let block = BlockRange::new(block, block + 1);
+            add_part(&mut parts, Part::of(tier, by, block));
         }
         parts
     }

@@ -6,6 +6,7 @@ use super::copies::Copy;
 use super::held_keys::HeldKeys;
 use super::tier_chunks::TierChunks;
 use super::used_tier::UsedTier;
+use crate::ids::BlockRange;
 use crate::store::contract::{EvictionCounts, TierOccupancy};
 use crate::store::{add_part, MoveId, Part, Violation, STAGING};
 
@@ -54,8 +55,9 @@ impl Below for OffloadBelow {
         let mut parts = Vec::new();
         let end = self.found(prompt, start, limit);
         for (block, chunk) in (start..end).zip(prompt.chunk_keys_of_blocks((start, end))) {
-            let part = (STAGING, pool.copies.written_by(chunk));
-            add_part(&mut parts, part, (block, block + 1));
+            let by = pool.copies.written_by(chunk);
+            let block = BlockRange::new(block, block + 1);
+            add_part(&mut parts, Part::of(STAGING, by, block));
         }
         parts
     }

@@ -28,6 +28,8 @@ mod storage_tests;
 #[cfg(test)]
 mod tests;
 
+use super::radix_pool::in_time::RequestPages;
+use crate::store::LeaseBlocks;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::Arc;
 
@@ -185,9 +187,12 @@ impl RadixStore {
     }
 
     /// Allocates the next page to each decoding request that lacks a page, all or nothing.
-    fn extend(&mut self, wanted: &[(LeaseId, u64)]) -> bool {
-        let of = |&(lease, pages): &(LeaseId, u64)| (self.leases.request(lease), pages);
-        let wanted: Vec<(u32, u64)> = wanted.iter().map(of).collect();
+    fn extend(&mut self, wanted: &[LeaseBlocks]) -> bool {
+        let of = |asked: &LeaseBlocks| RequestPages {
+            request: self.leases.request(asked.lease),
+            pages: asked.blocks,
+        };
+        let wanted: Vec<RequestPages> = wanted.iter().map(of).collect();
         self.pool.extend_all(&wanted)
     }
 
@@ -227,16 +232,16 @@ impl RadixStore {
 }
 
 impl BatchStore for RadixStore {
-    fn reserve(&mut self, wanted: &[(LeaseId, u64)], now_ns: u64) -> Answer<Reservation> {
+    fn reserve(&mut self, wanted: &[LeaseBlocks], now_ns: u64) -> Answer<Reservation> {
         let (tree, copies) = (&self.pool.tree, &self.copies);
         let found = |request, pages| lookup::found(tree, copies, request, pages);
         let first = self.leases.asked(wanted, found)?;
         let (before, orders) = (self.evictions(), self.copies.orders.len());
         let got = match (first, wanted) {
-            (Some(lease), &[(id, pages)]) => {
-                let got = self.admit(lease, pages);
+            (Some(lease), [asked]) => {
+                let got = self.admit(lease, asked.blocks);
                 if got {
-                    self.leases.admit(id);
+                    self.leases.admit(asked.lease);
                 }
                 got
             }

@@ -16,6 +16,7 @@ use super::offload_tier::KeySet;
 use super::server_level::ServerLevel;
 use super::tier_chunks::TierChunks;
 use crate::convert::fit;
+use crate::ids::BlockRange;
 use crate::records::Records;
 use crate::store::contract::{EvictionCounts, TierOccupancy};
 use crate::store::{add_part, MoveId, Part, Violation, GPU, NO_MOVE, STAGING};
@@ -178,7 +179,10 @@ impl Below for ServerBelow {
             } else {
                 DISK
             };
-            add_part(&mut parts, (tier, NO_MOVE), (block, block + 1));
+            add_part(
+                &mut parts,
+                Part::of(tier, NO_MOVE, BlockRange::new(block, block + 1)),
+            );
         }
         parts
     }

@@ -11,6 +11,7 @@ use super::tiered_pool::TieredPool;
 use super::used_tier::UsedTier;
 use crate::keys::BlockKeys;
 use crate::store::contract::{BatchStore, BlockStore, MovingStore, OffersComputed};
+use crate::store::LeaseBlocks;
 use crate::store::{LeaseId, MoveId, Reservation, Times};
 
 /// Requests of three full blocks of two tokens and one more token: 0 and 1 are equal, 2 and 3 differ.
@@ -25,7 +26,10 @@ fn offloading(gpu: u32, cpu: usize) -> TieredPool {
 /// Admits a request without a hit, with capacity for four blocks.
 fn admit(store: &mut TieredPool, request: u32) -> (LeaseId, Reservation) {
     let lease = store.acquire(request, 0).unwrap();
-    (lease, store.reserve(&[(lease, 4)], 0).unwrap())
+    (
+        lease,
+        store.reserve(&[LeaseBlocks::new(lease, 4)], 0).unwrap(),
+    )
 }
 
 /// Computes a prompt and ends the step. Returns the moves started.
@@ -80,8 +84,11 @@ fn a_chunk_is_offered_once_it_is_whole_and_its_own_blocks_are_copied() {
     store.release(lease, 0).unwrap();
     // two blocks were never used, and the prompt's last two are not in the chunk
     let lease = store.acquire(1, 0).unwrap();
-    assert_eq!(store.reserve(&[(lease, 4)], 0).unwrap(), Reservation::Ready);
-    let waits = store.reserve(&[(lease, 1)], 0).unwrap();
+    assert_eq!(
+        store.reserve(&[LeaseBlocks::new(lease, 4)], 0).unwrap(),
+        Reservation::Ready
+    );
+    let waits = store.reserve(&[LeaseBlocks::new(lease, 1)], 0).unwrap();
     assert!(
         matches!(waits, Reservation::Pending(_)),
         "the chunk's last block is still read"

@@ -54,9 +54,12 @@ pub mod newcomer;
 mod node;
 mod orders;
 mod orphans;
+mod pending;
+mod ready;
 mod remote;
 mod reserve;
 mod served;
+mod shared_prefixes;
 mod slots;
 #[cfg(test)]
 mod tests;
@@ -78,10 +81,11 @@ pub use lease::Lease;
 pub use marks::{CopyRun, NO_COPY};
 pub use moves::Order;
 pub use node::State;
-pub use reserve::Reservation;
+pub use ready::{Times, NOT_YET};
+pub use reserve::{LeaseBlocks, Reservation};
 pub use slots::Slots;
 pub use tier::{Tier, TierConfig, UNBOUNDED};
-pub use times::{Residency, Times, NOT_YET};
+pub use times::Residency;
 pub use touch::Touch;
 pub(crate) use trie::add_part;
 pub use trie::Part;
@@ -96,7 +100,9 @@ use crate::views::{PrefixStore, PrefixViewConfig};
 use moves::{Hold, Move};
 use node::{Copy, Node, Run};
 use orders::Orders;
-use times::{TimeSpan, MANY_ACCESSES};
+use ready::TimeSpan;
+use shared_prefixes::SharedPrefixes;
+use times::MANY_ACCESSES;
 
 /// Children by (parent, key of the child's first block). Looked up, never iterated.
 type Children = HashMap<(NodeId, u64), NodeId, BuildHasherDefault<PairHasher>>;
@@ -107,7 +113,7 @@ type Children = HashMap<(NodeId, u64), NodeId, BuildHasherDefault<PairHasher>>;
 /// use std::sync::Arc;
 ///
 /// use kvsim_core::keys::{BlockKeys, NO_REQUEST};
-/// use kvsim_core::store::{Reservation, Store, TierConfig, Times, GPU};
+/// use kvsim_core::store::{LeaseBlocks, Reservation, Store, TierConfig, Times, GPU};
 ///
 /// // Two requests of three blocks that share the first two, on a GPU of four blocks.
 /// let (offsets, ids) = (vec![0, 3, 6], vec![0, 1, 2, 0, 1, 3]);
@@ -116,14 +122,14 @@ type Children = HashMap<(NodeId, u64), NodeId, BuildHasherDefault<PairHasher>>;
 /// let mut store = Store::new(Arc::new(keys), &[gpu]);
 ///
 /// let first = store.acquire(0, 0)?; // nothing is cached yet
-/// assert_eq!(store.reserve(&[(first, 3)], 0)?, Reservation::Ready);
+/// assert_eq!(store.reserve(&[LeaseBlocks::new(first, 3)], 0)?, Reservation::Ready);
 /// store.commit(first, 3, Times::at(1_000))?;
 /// store.release(first, 1_000)?;
 ///
 /// let (found, ready) = store.peek(1, 3);
 /// assert_eq!((found, ready), (2, 2));
 /// let second = store.acquire(1, ready)?;
-/// assert_eq!(store.reserve(&[(second, 2)], 2_000)?, Reservation::Ready); // one free, one evicted
+/// assert_eq!(store.reserve(&[LeaseBlocks::new(second, 2)], 2_000)?, Reservation::Ready); // one free, one evicted
 /// assert_eq!(store.tier(GPU).evictions, 1);
 /// # Ok::<(), kvsim_core::store::StoreError>(())
 /// ```
@@ -168,8 +174,8 @@ pub struct Store {
     eviction: Option<Box<Orders>>,
     /// Entries in routers' indexes.
     index_entries: Vec<IndexEntry>,
-    /// Prefixes that may be shared, and the tokens of their blocks; `None`: all.
-    shared: Option<Box<(PrefixStore, u64)>>,
+    /// Prefixes that may be shared; `None`: all.
+    shared: Option<Box<SharedPrefixes>>,
 }
 
 impl Store {
@@ -209,7 +215,10 @@ impl Store {
     /// Sets which prefixes are shared between requests, of blocks of a number of tokens.
     pub fn share_prefixes(&mut self, config: PrefixViewConfig, block_size_tokens: u64) {
         let prefixes = PrefixStore::new(config, block_size_tokens);
-        self.shared = Some(Box::new((prefixes, block_size_tokens)));
+        self.shared = Some(Box::new(SharedPrefixes {
+            prefixes,
+            block_size_tokens,
+        }));
     }
 
     /// Returns a tier's counters.

@@ -1,8 +1,9 @@
 //! Reads by other machines, and copies received from them, which are written to the CPU tier.
 
 use super::moves::Move;
+use super::node::PathPart;
 use super::node::State;
-use super::reserve::moves_of;
+use super::pending::moves_of;
 use super::trie::{add_part, Part};
 use super::{Answer, Store, StoreError, REMOTE, STAGING};
 use crate::ids::{BlockRange, MoveId};
@@ -24,7 +25,8 @@ impl Store {
             };
             reached = end;
             let by = run.copies[tier].by;
-            add_part(&mut parts, (tier, by), (first.max(start), end));
+            let blocks = BlockRange::new(first.max(start), end);
+            add_part(&mut parts, Part::of(tier, by, blocks));
         });
         parts
     }
@@ -83,7 +85,7 @@ impl Store {
             self.copy_mut(run, STAGING).access = access;
             self.set_state(run, STAGING, State::InFlight, id);
         }
-        self.moves[id].parts = vec![(run, start)];
+        self.moves[id].parts = vec![PathPart { tail: run, start }];
         self.hold(STAGING, run);
         self.order(id, REMOTE, moves_of(&pending));
         Ok(Some(id))

@@ -6,6 +6,7 @@ use super::mover::Mover;
 use super::remote_read::{Brought, Came, Lent, Source};
 use crate::ids::BlockRange;
 use crate::store::contract::BlockStore;
+use crate::store::LeaseBlocks;
 use crate::store::{Answer, LeaseId, MoveId, Part, Reservation, Store, StoreError};
 
 /// A machine's blocks, its access to the other machines, and the time.
@@ -34,14 +35,19 @@ impl<'a> Now<'a> {
         blocks: u64,
     ) -> Answer<Option<(LeaseId, Vec<MoveId>)>> {
         let lease = self.store.acquire(request, held_blocks)?;
-        Ok(match self.store.reserve(&[(lease, blocks)], self.ns)? {
-            Reservation::Refused => {
-                self.store.abandon(lease)?;
-                None
-            }
-            Reservation::Ready => Some((lease, Vec::new())),
-            Reservation::Pending(moves) => Some((lease, moves)),
-        })
+        Ok(
+            match self
+                .store
+                .reserve(&[LeaseBlocks::new(lease, blocks)], self.ns)?
+            {
+                Reservation::Refused => {
+                    self.store.abandon(lease)?;
+                    None
+                }
+                Reservation::Ready => Some((lease, Vec::new())),
+                Reservation::Pending(moves) => Some((lease, moves)),
+            },
+        )
     }
 }
 

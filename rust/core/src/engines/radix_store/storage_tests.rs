@@ -1,5 +1,6 @@
 //! HiCache's store above a storage, step by step: writes, pages that stay meanwhile, and prefetches.
 
+use crate::store::LeaseBlocks;
 use std::ops::Range;
 
 use super::storage::DISK;
@@ -97,7 +98,7 @@ fn a_page_written_back_reaches_the_storage_after_the_host() {
     run(&mut store, 0, 4);
     let lease = store.acquire(2, 0).unwrap();
     store.peek(2, 3).unwrap();
-    store.reserve(&[(lease, 3)], 2).unwrap();
+    store.reserve(&[LeaseBlocks::new(lease, 3)], 2).unwrap();
     let [down, on] = &store.take_orders()[..] else {
         panic!("two orders");
     };

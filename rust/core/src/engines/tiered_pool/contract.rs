@@ -4,19 +4,21 @@ use super::{prompt, TieredPool, NOTHING};
 use crate::convert::fit;
 use crate::engines::below::{Prompt, Site};
 use crate::engines::leases::EngineLease;
+use crate::ids::BlockRange;
 use crate::store::contract::{
     own_records, BatchStore, BlockStore, EvictionCounts, LoadingStore, MachineStore, MovingStore,
     OffersComputed, TierOccupancy,
 };
+use crate::store::LeaseBlocks;
 use crate::store::{
     add_part, Answer, HoldId, LeaseId, MoveId, Order, Part, Reservation, StoreError, Times,
     Violation, GPU,
 };
 
 impl BatchStore for TieredPool {
-    fn reserve(&mut self, wanted: &[(LeaseId, u64)], now_ns: u64) -> Answer<Reservation> {
+    fn reserve(&mut self, wanted: &[LeaseBlocks], now_ns: u64) -> Answer<Reservation> {
         let first = match *wanted {
-            [(lease, _)] => Some(self.pool.leases.get(lease)?).filter(|lease| !lease.admitted),
+            [asked] => Some(self.pool.leases.get(asked.lease)?).filter(|lease| !lease.admitted),
             _ => None,
         };
         let before = self.pool.evictions();
@@ -110,8 +112,9 @@ impl LoadingStore for TieredPool {
         }
         let mut parts = Vec::new();
         for block in 0..in_pool {
-            let part = (GPU, self.pool.move_of(request, block));
-            add_part(&mut parts, part, (block, block + 1));
+            let by = self.pool.move_of(request, block);
+            let block = BlockRange::new(block, block + 1);
+            add_part(&mut parts, Part::of(GPU, by, block));
         }
         let below = self.below.parts(&self.pool, prompt, (in_pool, limit));
         parts.extend(below);

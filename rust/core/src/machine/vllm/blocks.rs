@@ -8,6 +8,7 @@ use crate::engines::pool_store::PoolStore;
 use crate::store::contract::{BatchStore, BlockStore, GroupAdmission};
 use crate::store::newcomer::{Entry, Newcomer};
 use crate::store::Answer;
+use crate::store::LeaseBlocks;
 
 /// Action of a running request at a boundary of a step run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -69,7 +70,8 @@ impl Blocks for PoolStore {
             return Ok(Entry::NoCapacity);
         }
         let lease = self.acquire(asked.request, hits)?;
-        self.reserve(&[(lease, blocks - u64::from(hits))], now_ns)?;
+        let lacking = LeaseBlocks::new(lease, blocks - u64::from(hits));
+        self.reserve(&[lacking], now_ns)?;
         Ok(Entry::Admitted {
             lease,
             hit_blocks: hits,
@@ -89,7 +91,7 @@ impl Blocks for PoolStore {
             return Ok(false);
         }
         if blocks > 0 {
-            self.reserve(&[(s.lease, blocks)], now_ns)?;
+            self.reserve(&[LeaseBlocks::new(s.lease, blocks)], now_ns)?;
             s.blocks += blocks;
         }
         Ok(true)
@@ -126,7 +128,7 @@ impl Blocks for PoolStore {
         now_ns: u64,
     ) -> Answer<u64> {
         if turn == Turn::TakesBlock {
-            self.reserve(&[(s.lease, 1)], now_ns)?;
+            self.reserve(&[LeaseBlocks::new(s.lease, 1)], now_ns)?;
             s.blocks += 1;
         } else {
             s.key_step(config, self, s.known + boundary)?;
@@ -158,7 +160,7 @@ impl Blocks for GroupStore {
         now_ns: u64,
     ) -> Answer<bool> {
         let ended = s.computed - s.in_flight;
-        self.grow_to(s.lease, (ended, end), now_ns)
+        self.grow_to(s.lease, ended, end, now_ns)
     }
 
     fn growth(&self, s: &Sequence, tokens: u64, _config: &VllmConfig) -> Answer<u64> {
@@ -182,7 +184,7 @@ impl Blocks for GroupStore {
         now_ns: u64,
     ) -> Answer<u64> {
         let end = s.computed + boundary;
-        self.grow_to(s.lease, (end - s.in_flight, end), now_ns)?;
+        self.grow_to(s.lease, end - s.in_flight, end, now_ns)?;
         s.key_step(config, self, s.known + boundary)?;
         Ok(next_boundary(self, s, boundary + 1))
     }

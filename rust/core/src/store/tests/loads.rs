@@ -7,7 +7,7 @@ use crate::ids::BlockRange;
 /// for them.
 fn about_to_load() -> (Checked, LeaseId) {
     let mut store = store(&[4, 4, 4]);
-    put(&mut store, CPU, 0, (0, 2));
+    put(&mut store, CPU, 0, BlockRange::new(0, 2));
     let lease = reserved(&mut store, 0, 2, 1);
     (store, lease)
 }
@@ -55,7 +55,7 @@ fn join_holds_what_another_request_is_loading() {
 #[test]
 fn stage_brings_blocks_one_tier_up() {
     let mut store = store(&[4, 4, 4]);
-    put(&mut store, DISK, 0, (0, 2));
+    put(&mut store, DISK, 0, BlockRange::new(0, 2));
     let staged = store
         .stage(0, BlockRange::new(0, 2), CPU, None, 1)
         .unwrap()
@@ -70,8 +70,8 @@ fn stage_brings_blocks_one_tier_up() {
 #[test]
 fn stage_is_refused_if_held_blocks_leave_too_few() {
     let mut store = store(&[4, 1, 4]);
-    put(&mut store, DISK, 0, (0, 1));
-    put(&mut store, CPU, 2, (0, 1));
+    put(&mut store, DISK, 0, BlockRange::new(0, 1));
+    put(&mut store, CPU, 2, BlockRange::new(0, 1));
     let hold = store.protect(2, 1, CPU).unwrap();
     assert_eq!(
         store.stage(0, BlockRange::new(0, 1), CPU, None, 1),
@@ -87,7 +87,7 @@ fn stage_is_refused_if_held_blocks_leave_too_few() {
 #[test]
 fn protected_blocks_stay_until_the_hold_ends() {
     let mut store = store(&[2, 2]);
-    put(&mut store, CPU, 0, (0, 2));
+    put(&mut store, CPU, 0, BlockRange::new(0, 2));
     let hold = store.protect(0, 1, CPU).unwrap();
     assert_eq!(store.tier(CPU).evictable, 1);
     assert_eq!(store.claim(CPU, 2, 1), Ok(None));

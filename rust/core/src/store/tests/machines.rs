@@ -6,7 +6,7 @@ use crate::ids::BlockRange;
 #[test]
 fn lent_blocks_stay_until_the_reader_is_done() {
     let mut store = store(&[4, 2]);
-    put(&mut store, CPU, 0, (0, 2));
+    put(&mut store, CPU, 0, BlockRange::new(0, 2));
     let read = store.lend(0, 1, CPU).unwrap();
     assert_eq!(store.tier(CPU).evictable, 1);
     store.finish_move(read).unwrap();
@@ -38,7 +38,7 @@ fn received_blocks_are_found_on_the_cpu_and_ready_when_they_have_arrived() {
 #[test]
 fn nothing_is_received_if_held_blocks_leave_too_few() {
     let mut store = store(&[4, 2]);
-    put(&mut store, CPU, 2, (0, 2));
+    put(&mut store, CPU, 2, BlockRange::new(0, 2));
     let hold = store.protect(2, 2, CPU).unwrap();
     assert_eq!(store.receive(0, BlockRange::new(0, 1), 1), Ok(None));
     store.unprotect(CPU, hold).unwrap();
