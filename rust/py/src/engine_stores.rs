@@ -9,10 +9,10 @@ use kvsim_core::engines::offload_below::OffloadBelow;
 use kvsim_core::engines::offload_tier::{AnyPolicy, OffloadTier};
 use kvsim_core::engines::pool_store::PoolStore;
 use kvsim_core::engines::radix_store::{Lengths, RadixConfig, RadixStore, StorageConfig};
-use kvsim_core::engines::radix_tree::host::WritePolicy;
+use kvsim_core::engines::radix_tree::host_tier::WritePolicy;
 use kvsim_core::engines::radix_tree::worth::LeafStrategy;
 use kvsim_core::engines::server_below::ServerBelow;
-use kvsim_core::engines::tier_chunks::TierChunks;
+use kvsim_core::engines::tier_chunks::{TierBlocks, TierChunks};
 use kvsim_core::engines::tiered_pool::TieredPool;
 use kvsim_core::engines::used_tier::UsedTier;
 use kvsim_core::store::contract::PrefetchingStore;
@@ -86,8 +86,14 @@ impl PyTieredPoolStore {
         policy: &str,
         prompts: Arg<(Vec<u64>, u64)>,
     ) -> PyResult<Py<Self>> {
-        let chunks = chunks_of(chunk_blocks.0, (cpu_blocks.0, 0))?;
-        let capacity = chunks.capacities().0;
+        let chunks = chunks_of(
+            chunk_blocks.0,
+            TierBlocks {
+                cpu: cpu_blocks.0,
+                disk: 0,
+            },
+        )?;
+        let capacity = chunks.capacities().cpu;
         let policy = offload_policy(policy, capacity as usize)?;
         let below = OffloadBelow::new(offload_tier(capacity, policy, keys.0.requests())?, chunks);
         Self::above(py, Box::new(below), keys, capacity_blocks.0, prompts.0)
@@ -105,7 +111,8 @@ impl PyTieredPoolStore {
         policy: &str,
         prompts: Arg<(Vec<u64>, u64)>,
     ) -> PyResult<Py<Self>> {
-        let chunks = chunks_of(chunk_blocks.0, blocks.0)?;
+        let (cpu, disk) = blocks.0;
+        let chunks = chunks_of(chunk_blocks.0, TierBlocks { cpu, disk })?;
         let unknown = || no_such_policy(policy);
         let (mode, variant) = policy.split_once(':').ok_or_else(unknown)?;
         let below: Box<dyn Below> = if mode == "lmcache-server" {
@@ -121,10 +128,10 @@ impl PyTieredPoolStore {
 }
 
 /// Chunks of tiers of given blocks.
-pub fn chunks_of(blocks: u32, capacity_blocks: (u64, u64)) -> PyResult<TierChunks> {
+pub fn chunks_of(blocks: u32, capacity_blocks: TierBlocks) -> PyResult<TierChunks> {
     at_least_one(u64::from(blocks), "blocks of a chunk")?;
     let chunks = TierChunks::new(blocks, capacity_blocks);
-    at_least_one(chunks.capacities().0, "chunks of the CPU")?;
+    at_least_one(chunks.capacities().cpu, "chunks of the CPU")?;
     Ok(chunks)
 }
 

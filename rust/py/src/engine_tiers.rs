@@ -2,8 +2,9 @@
 
 use kvsim_core::engines::chunk_order::ChunkPolicy;
 use kvsim_core::engines::l1_order::L1Policy;
-use kvsim_core::engines::radix_tree::host::{HostTier, WritePolicy};
-use kvsim_core::engines::radix_tree::storage::Storage;
+use kvsim_core::engines::lmcache_server::LevelChunks;
+use kvsim_core::engines::radix_tree::host_tier::{HostTier, WritePolicy};
+use kvsim_core::engines::radix_tree::stored_pages::Storage;
 use kvsim_core::engines::radix_tree::worth::LeafStrategy;
 use kvsim_core::engines::radix_tree::TreeRules;
 use kvsim_core::engines::{lmcache, lmcache_server, radix_replay};
@@ -59,8 +60,8 @@ pub fn replay_sglang<'py>(
             Some(HostTier::new(write, host_pages).above(storage))
         }
     };
-    let rules = (rules, strategy);
-    let done = py.detach(|| radix_replay::replay(&requests, rules, capacity_tokens, host));
+    let done =
+        py.detach(|| radix_replay::replay(&requests, rules, strategy, capacity_tokens, host));
     let answer = PyDict::new(py);
     let (keys, pages): (Vec<u64>, Vec<u32>) = done.leaves.into_iter().unzip();
     set_arrays!(answer, done => hits, loaded, prefetched);
@@ -115,6 +116,10 @@ pub fn replay_lmcache_server<'py>(
     at_least_one(chunks.0 as u64, "chunks")?;
     at_least_one(step_tokens, "tokens of a step")?;
     let policy = L1Policy::from_name(policy).ok_or_else(|| no_such_policy(policy))?;
+    let chunks = LevelChunks {
+        memory: chunks.0,
+        storage: chunks.1,
+    };
     let (requests, times) = (requests.requests(), times_ns.as_slice()?);
     if times.len() != requests.input_tokens.len() {
         return Err(PyValueError::new_err("times must be one a request"));

@@ -1,5 +1,6 @@
 //! `KvGroups`: vLLM's KV cache groups, and whole replays through their manager.
 
+use kvsim_core::engines::groups::GroupKey;
 use kvsim_core::engines::groups::{replay, Group, Kind, Limits, Reuse};
 use kvsim_core::engines::labels::{self, GroupUnits};
 use numpy::{IntoPyArray, PyReadonlyArray1};
@@ -135,8 +136,11 @@ impl KvGroups {
                 unit_tokens: group.block_size / u64::from(group.units),
             })
             .collect();
-        let queue = groups.iter().copied().zip(keys.iter().copied());
-        Ok(py.detach(|| labels::group_lines(queue, &units, (hash_block, trace_block), &names)))
+        let queue = groups.iter().zip(keys).map(|(&group, &key)| GroupKey {
+            group: usize::from(group),
+            key,
+        });
+        Ok(py.detach(|| labels::group_lines(queue, &units, hash_block, trace_block, &names)))
     }
 }
 

@@ -11,8 +11,8 @@ use pyo3::exceptions::PyRuntimeError;
 use pyo3::prelude::*;
 
 use crate::argument::Arg;
+use crate::failure::{raised, Failure};
 use crate::named;
-use crate::order::{raised, Failure};
 use crate::refusal::answered;
 use crate::store_values::{orders_to_py, parts_to_py, reservation_to_py, times, PyOrder, PyPart};
 

@@ -7,9 +7,10 @@ use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 
 use crate::argument::Arg;
+use crate::failure::Failure;
 use crate::keys::PyKeys;
 use crate::machine_store::{own_store, store_calls, AnyStore, PyMachineStore};
-use crate::order::{order, Failure, OrderChoice};
+use crate::order::{order, OrderChoice};
 use crate::store_values::{parts_to_py, PyPart};
 
 /// The block store of one machine.

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use super::messages::Event;
-use super::ranks::Ranks;
+use super::rank_groups::Ranks;
 use super::Question;
 use crate::machine::messages::{Done, IncomingId, Key, Task};
 use crate::machine::{Replica, Request, Slot};

@@ -15,16 +15,18 @@
 //! | `counts` | capacities, evictions and checks |
 //! | `in_tokens` | operations for SGLang's own scheduler, without leases |
 //! | `lookup` | the pages found, and their tiers |
-//! | `storage` | a storage below the host |
+//! | `storage_tier`, `storage` | a storage below the host: its pages and moves, and the store's use of it |
 
 mod contract;
 mod copies;
 mod counts;
 mod in_tokens;
 mod lookup;
+mod prefix;
 mod storage;
 #[cfg(test)]
 mod storage_tests;
+mod storage_tier;
 #[cfg(test)]
 mod tests;
 
@@ -35,7 +37,7 @@ use std::sync::Arc;
 
 use super::leases::{EngineLease, EngineLeases};
 use super::radix_pool::RadixPool;
-use super::radix_tree::host::{HostTier, WritePolicy};
+use super::radix_tree::host_tier::{HostTier, WritePolicy};
 use super::radix_tree::worth::LeafStrategy;
 use super::radix_tree::{RadixTree, TreeRules};
 use crate::keys::BlockKeys;
@@ -43,9 +45,9 @@ use crate::records::Records;
 use crate::store::contract::BatchStore;
 use crate::store::{Answer, LeaseId, MoveId, Reservation, StoreError, Times};
 use copies::Copies;
-pub use in_tokens::Prefix;
-pub use storage::StorageConfig;
-use storage::StorageTier;
+pub use prefix::Prefix;
+pub use storage_tier::StorageConfig;
+use storage_tier::StorageTier;
 
 /// Bound on a cache's tokens, so that sums of lengths and pages do not overflow.
 const MOST_TOKENS: u64 = 1 << 62;
@@ -141,8 +143,8 @@ impl RadixStore {
             None => TreeRules::Classic,
             Some(_) => TreeRules::Unified,
         };
-        let (rules, host) = ((rules, config.strategy), host.map(HostTier::in_time));
-        let tree = RadixTree::new(keys.clone(), rules, config.page, host);
+        let host = host.map(HostTier::in_time);
+        let tree = RadixTree::new(keys.clone(), rules, config.strategy, config.page, host);
         let page = u64::from(config.page);
         let prompts = lengths.prompt_tokens.clone();
         Ok(Self {

@@ -128,7 +128,7 @@ impl GroupStore {
             found,
             pool_tokens: found.tokens,
         };
-        if !self.hold(lease, admission_limits, (running, known), looked, now_ns) {
+        if !self.hold(lease, admission_limits, running, known, looked, now_ns) {
             return Ok(Reservation::Refused);
         }
         let brought = self.below.as_ref().map(|tier| tier.capacity_of(lease));

@@ -84,7 +84,7 @@ impl LoadingStore for RadixStore {
     fn load(&mut self, lease: LeaseId, to: u32, after: &[MoveId]) -> Answer<MoveId> {
         let request = self.ensure_capacity(lease, to)?;
         let progress = &mut self.progress[request as usize];
-        let pages = (progress.full.min(to), to);
+        let pages = BlockRange::new(progress.full.min(to), to);
         progress.full = to;
         Ok(self.copies.load(request, pages, after))
     }

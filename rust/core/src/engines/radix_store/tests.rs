@@ -1,4 +1,4 @@
-use super::storage::DISK;
+use super::storage_tier::DISK;
 use super::*;
 use crate::store::contract::{
     BlockStore, LoadingStore, MachineStore, MovingStore, OffersComputed, PrefetchingStore,

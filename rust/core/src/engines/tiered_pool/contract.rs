@@ -116,14 +116,16 @@ impl LoadingStore for TieredPool {
             let block = BlockRange::new(block, block + 1);
             add_part(&mut parts, Part::of(GPU, by, block));
         }
-        let below = self.below.parts(&self.pool, prompt, (in_pool, limit));
+        let below = self
+            .below
+            .parts(&self.pool, prompt, BlockRange::new(in_pool, limit));
         parts.extend(below);
         parts
     }
 
     fn protect(&mut self, request: u32, end: u32, tier: usize) -> Answer<HoldId> {
         self.known_tier(tier)?;
-        let keys = self.pool.keys_of(request, (0, end));
+        let keys = self.pool.keys_of(request, BlockRange::new(0, end));
         Ok(self.holds.insert(self.below.protect(keys)))
     }
 
@@ -140,18 +142,19 @@ impl LoadingStore for TieredPool {
         if to < depth {
             return Err(StoreError::NoBlocks);
         }
-        let blocks = self.pool.blocks(request, (depth, to));
+        let range = BlockRange::new(depth, to);
+        let blocks = self.pool.blocks(request, range);
         if blocks.len() < (to - depth) as usize {
             return Err(StoreError::NotReserved);
         }
         let prompt = prompt!(self, request);
-        let keys = prompt.chunk_keys_of_blocks((depth, to));
+        let keys = prompt.chunk_keys_of_blocks(range);
         let site = Site {
             pool: &mut self.pool,
             records: &mut self.records,
             now_ns: self.now_ns,
         };
-        let after = self.below.load(site, prompt, (depth, to), after);
+        let after = self.below.load(site, prompt, range, after);
         self.below.in_use().hold(&keys);
         let id = self.pool.copies.read(keys, blocks, &after);
         self.pool.give_keys(request, to)?;
