@@ -138,7 +138,7 @@ fn step_run(keys: &Arc<BlockKeys>) {
         let (mut batch, mut store) = composed.pop().expect("one for each round");
         batch.start(&store, 0, 0).unwrap();
         batch.advance(&mut store, 1 << 62).unwrap();
-        assert!(batch.steps >= 990);
+        assert!(batch.counts.steps >= 990);
     });
 }
 

@@ -9,20 +9,12 @@ pub const NO_MOVE: MoveId = u32::MAX as u64;
 /// The handle of a hold ([`crate::store::Store::protect`]).
 pub type HoldId = u64;
 
-/// Index of a node in the arena of a trie. A split gives the upper part a new id, so stored ids still name the same
-/// last block.
-pub type NodeId = u32;
-/// The node above all others: no block.
-pub const ROOT: NodeId = 0;
-/// No node, no run, no block, no request: an index that names nothing.
-pub const NONE: u32 = u32::MAX;
-
-/// Blocks [start, end) of a request.
+/// Consecutive blocks of a request, by their positions in it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct BlockRange {
     /// The first block.
     pub start: u32,
-    /// The block after the last.
+    /// The block after the last one.
     pub end: u32,
 }
 
@@ -42,3 +34,11 @@ impl BlockRange {
         self.start == self.end
     }
 }
+
+/// Index of a node in the arena of a trie. A split gives the upper part a new id, so stored ids still name the same
+/// last block.
+pub type NodeId = u32;
+/// The node above all others: no block.
+pub const ROOT: NodeId = 0;
+/// No node, no run, no block, no request: an index that names nothing.
+pub const NONE: u32 = u32::MAX;

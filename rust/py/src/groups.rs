@@ -8,13 +8,42 @@ use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
 
-use crate::argument::Arg;
+use crate::argument::{tuple_structs, Arg};
 use crate::keys::PyKeys;
 use crate::named::{set_arrays, set_entries};
 use crate::refusal::refused;
 
 /// An upper bound on the blocks, and on the tokens of a request, of any pool.
 const MOST: u64 = 1 << 31;
+
+tuple_structs! {
+    /// One cache group.
+    pub struct GroupArg<'py> {
+        kind: String,
+        /// Tokens of a block.
+        block_size: u64,
+        /// Window or chunk in tokens.
+        reach: u64,
+        keys: PyRef<'py, PyKeys>,
+        /// Units of a block.
+        units: u32,
+    }
+
+    /// Requests that run at once.
+    pub struct WindowArg {
+        requests: Arg<u32>,
+        /// True if tokens that each group alone could have continued from are counted.
+        alone: bool,
+    }
+
+    /// The limits of the scheduler.
+    pub struct LimitsArg {
+        step_tokens: u64,
+        retention_interval: Option<u64>,
+        /// Longest sequence.
+        longest_tokens: u64,
+    }
+}
 
 /// Layers that share block tables, one entry per group, and the tokens of which every hit is a multiple.
 #[pyclass(frozen, module = "kvcache_sim._core")]
@@ -27,15 +56,15 @@ pub struct KvGroups {
 impl KvGroups {
     /// `groups`: kind, tokens per block, window or chunk in tokens, keys of units, units per block.
     #[new]
-    fn new(groups: Vec<(String, u64, u64, PyRef<'_, PyKeys>, u32)>, align: u64) -> PyResult<Self> {
+    fn new(groups: Vec<GroupArg<'_>>, align: u64) -> PyResult<Self> {
         let groups: Vec<Group> = groups
             .into_iter()
-            .map(|(kind, block_size, reach, keys, units)| {
+            .map(|group| {
                 Ok(Group {
-                    kind: kind_of(&kind, reach)?,
-                    block_size,
-                    keys: keys.0.clone(),
-                    units,
+                    kind: kind_of(&group.kind, group.reach)?,
+                    block_size: group.block_size,
+                    keys: group.keys.0.clone(),
+                    units: group.units,
                 })
             })
             .collect::<PyResult<_>>()?;
@@ -62,8 +91,8 @@ impl KvGroups {
         py: Python<'py>,
         input_tokens: PyReadonlyArray1<'_, u64>,
         total_tokens: PyReadonlyArray1<'_, u64>,
-        window: (Arg<u32>, bool),
-        limits: (u64, Option<u64>, u64),
+        window: WindowArg,
+        limits: LimitsArg,
         capacity_blocks: Arg<u32>,
     ) -> PyResult<Bound<'py, PyDict>> {
         let (input_tokens, total_tokens) = (input_tokens.as_slice()?, total_tokens.as_slice()?);
@@ -81,8 +110,8 @@ impl KvGroups {
         let requests = replay::GroupRequests {
             input_tokens,
             total_tokens,
-            window: window.0 .0,
-            alone: window.1,
+            window: window.requests.0,
+            alone: window.alone,
         };
         let done = py
             .detach(|| replay::replay(requests, self.groups.clone(), self.align, limits, capacity));
@@ -167,7 +196,12 @@ fn kind_of(name: &str, reach: u64) -> PyResult<Kind> {
 }
 
 /// The engine's settings from Python.
-pub fn limits_of((step, retention_interval, longest): (u64, Option<u64>, u64)) -> PyResult<Limits> {
+pub fn limits_of(limits: LimitsArg) -> PyResult<Limits> {
+    let LimitsArg {
+        step_tokens: step,
+        retention_interval,
+        longest_tokens: longest,
+    } = limits;
     if step == 0 || step >= MOST || longest >= MOST || retention_interval.is_some_and(|r| r >= MOST)
     {
         return Err(refused(

@@ -1,10 +1,12 @@
 //! The Python binding: one file per package of `kvsim-core`; it converts values and decides nothing.
 
 mod argument;
+mod arrival;
 mod bytes;
 mod causes;
 mod channel;
 mod cluster;
+mod cluster_values;
 mod digest;
 mod engine_of;
 mod engine_rules;

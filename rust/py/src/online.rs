@@ -72,7 +72,7 @@ impl OnlineReplays {
             }
             Kind::Queue(_) => {
                 let how = Discipline::LeafFirst;
-                return self.add_blocks(policy, (capacity, how), settings, window);
+                return self.add_blocks(policy, capacity, how, settings, window);
             }
         };
         self.online.add(tier);
@@ -90,7 +90,7 @@ impl OnlineReplays {
     ) -> PyResult<()> {
         let (how, capacity) = (plain_discipline(discipline)?, capacity_of(capacity)?);
         if native_policy(policy)?.name != "lru" || window > 0 {
-            return self.add_blocks(policy, (capacity, how), settings, window);
+            return self.add_blocks(policy, capacity, how, settings, window);
         }
         let tier = Recency::plain(TierRuns::Owned(Runs::default()), capacity, how);
         self.online.add(Box::new(Growing::new(tier, self.per_id)));
@@ -140,7 +140,8 @@ impl OnlineReplays {
     fn add_blocks(
         &mut self,
         policy: &str,
-        (capacity, how): (u64, Discipline),
+        capacity: u64,
+        how: Discipline,
         settings: &ReplayPolicySettings,
         window: u32,
     ) -> PyResult<()> {

@@ -6,7 +6,7 @@ use kvsim_core::views::PrefixViewConfig;
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 
-use crate::argument::Arg;
+use crate::argument::{from_tuples, Arg};
 use crate::failure::Failure;
 use crate::keys::PyKeys;
 use crate::machine_store::{own_store, store_calls, AnyStore, PyMachineStore};
@@ -21,6 +21,16 @@ own_store!(PyStore, Tree(Store));
 
 /// A run up to a block, with its copies: (tier, move writing it, first layer ready, whole ready, last access), times in ns.
 type PyResidencies = (u32, Vec<(usize, u64, u64, u64, u64)>);
+
+/// Which prefixes are shared between requests, and the tokens of a block.
+pub struct SharedPrefixes {
+    view: PrefixViewConfig,
+    block_size_tokens: u64,
+}
+
+from_tuples! {
+    SharedPrefixes { view, block_size_tokens }
+}
 
 /// A claim, and the moves that must finish before its capacity is free.
 type PyClaim = (u64, Vec<u64>);
@@ -41,7 +51,7 @@ store_calls! {
             orders: Option<Vec<Option<OrderChoice<'_>>>>,
             touch: &str,
             eviction_batch_blocks: u64,
-            shared: Option<Arg<(PrefixViewConfig, u64)>>,
+            shared: Option<Arg<SharedPrefixes>>,
             overflow: &str,
         ) -> PyResult<(Self, PyMachineStore)> {
             if capacities_blocks.is_empty() || capacities_blocks.len() != write_back.len() {
@@ -79,8 +89,8 @@ store_calls! {
                 .with_eviction_batch(eviction_batch_blocks)
                 .with_overflow(overflow)
                 .with_orders(orders);
-            if let Some(Arg((view, block_size_tokens))) = shared {
-                store.share_prefixes(view, block_size_tokens);
+            if let Some(Arg(shared)) = shared {
+                store.share_prefixes(shared.view, shared.block_size_tokens);
             }
             Ok(Self::over(store, failure))
         }

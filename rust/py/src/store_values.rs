@@ -2,23 +2,8 @@
 
 use kvsim_core::ids::BlockRange;
 use kvsim_core::store::{LeaseBlocks, Order, Part, Reservation, Times};
-use pyo3::prelude::*;
 
-use crate::argument::FromPython;
-
-impl FromPython for BlockRange {
-    /// Reads a pair: the first block, and the block after the last.
-    fn read(given: Borrowed<'_, '_, PyAny>) -> PyResult<Self> {
-        <(u32, u32)>::read(given).map(|(start, end)| Self { start, end })
-    }
-}
-
-impl FromPython for LeaseBlocks {
-    /// Reads a pair: the lease, and the number of blocks.
-    fn read(given: Borrowed<'_, '_, PyAny>) -> PyResult<Self> {
-        <(u64, u64)>::read(given).map(|(lease, blocks)| Self { lease, blocks })
-    }
-}
+use crate::argument::from_tuples;
 
 /// A transmission: (move, from tier, to tier, blocks, moves that must finish first).
 pub type PyOrder = (u64, usize, usize, u64, Vec<u64>);
@@ -35,12 +20,10 @@ pub fn reservation_to_py(reservation: Reservation) -> Option<Vec<u64>> {
     }
 }
 
-/// The times at which the first layer and all layers are ready.
-pub fn times((first_layer_ns, ready_ns): (u64, u64)) -> Times {
-    Times {
-        first_layer_ns,
-        ready_ns,
-    }
+from_tuples! {
+    Times { first_layer_ns, ready_ns }
+    BlockRange { start, end }
+    LeaseBlocks { lease, blocks }
 }
 
 /// Transmissions as Python values.

@@ -2,7 +2,14 @@
 
 use super::{Batch, Sequence};
 use crate::store::contract::BatchStore;
-use crate::store::{Answer, LeaseBlocks, Reservation};
+use crate::store::{Answer, LeaseBlocks, LeaseId, Reservation};
+
+/// Blocks that a sequence requests, and its position in the batch.
+struct BlockNeed {
+    order: u64,
+    lease: LeaseId,
+    blocks: u64,
+}
 
 impl Batch {
     /// Reserves the blocks that decoding sequences lack for the composed step, all or nothing.
@@ -23,12 +30,16 @@ impl Batch {
             return Ok(Reservation::Ready);
         }
         let wanted = in_batch_order(
-            next.iter()
-                .map(|&(member, lease)| (member.order, LeaseBlocks::new(lease, 1))),
-            self.others
-                .iter()
-                .filter(|s| asks(s))
-                .map(|s| (s.order, LeaseBlocks::new(s.lease, lacking(s)))),
+            next.iter().map(|&(member, lease)| BlockNeed {
+                order: member.order,
+                lease,
+                blocks: 1,
+            }),
+            self.others.iter().filter(|s| asks(s)).map(|s| BlockNeed {
+                order: s.order,
+                lease: s.lease,
+                blocks: lacking(s),
+            }),
         );
         let reservation = store.reserve(&wanted, now_ns)?;
         if reservation != Reservation::Refused {
@@ -92,10 +103,13 @@ impl Batch {
 
 /// Merges the needs of two groups, each in batch order, to the order of the whole batch.
 fn in_batch_order(
-    some: impl Iterator<Item = (u64, LeaseBlocks)>,
-    others: impl Iterator<Item = (u64, LeaseBlocks)>,
+    some: impl Iterator<Item = BlockNeed>,
+    others: impl Iterator<Item = BlockNeed>,
 ) -> Vec<LeaseBlocks> {
-    let mut wanted: Vec<(u64, LeaseBlocks)> = some.chain(others).collect();
-    wanted.sort_unstable_by_key(|&(order, _)| order);
-    wanted.into_iter().map(|(_, wanted)| wanted).collect()
+    let mut wanted: Vec<BlockNeed> = some.chain(others).collect();
+    wanted.sort_unstable_by_key(|need| need.order);
+    let needs = wanted.into_iter();
+    needs
+        .map(|need| LeaseBlocks::new(need.lease, need.blocks))
+        .collect()
 }

@@ -181,9 +181,16 @@ impl Pair {
         let ((one, diary), (other, also)) = (&self.batched, &self.single);
         assert_eq!(diary.reported, also.reported);
         assert_eq!(one.len(), other.len());
-        assert_eq!(one.steps, other.steps);
-        assert_eq!(one.generated_tokens, other.generated_tokens);
-        let of = |b: &Batch| (b.itl.buckets(), b.itl.sum, b.itl.min, b.itl.max);
+        assert_eq!(one.counts.steps, other.counts.steps);
+        assert_eq!(one.counts.generated_tokens, other.counts.generated_tokens);
+        let of = |b: &Batch| {
+            (
+                b.counts.itl.buckets(),
+                b.counts.itl.sum,
+                b.counts.itl.min,
+                b.counts.itl.max,
+            )
+        };
         assert_eq!(of(one), of(other));
         for id in 0..200 {
             assert_eq!(one.computed_tokens(id), other.computed_tokens(id));

@@ -13,15 +13,6 @@ pub struct SharedTime {
     pub total_ns: Vec<u64>,
 }
 
-impl From<(Vec<u64>, Vec<u64>)> for SharedTime {
-    fn from((padded_ns, total_ns): (Vec<u64>, Vec<u64>)) -> Self {
-        Self {
-            padded_ns,
-            total_ns,
-        }
-    }
-}
-
 impl SharedTime {
     /// Returns the time of a step of these ranks in ns; the last entry holds beyond the table.
     pub(super) fn of(&self, ranks: &[RankStep]) -> u64 {

@@ -3,7 +3,7 @@
 
 use super::event_loop::{Cluster, Machines};
 use super::rank_groups::{Ranks, SharedTime};
-use crate::machine::messages::{Key, Task};
+use crate::machine::messages::{EventKey, Task};
 use crate::machine::Phase;
 use crate::step_time::RankStep;
 
@@ -22,13 +22,13 @@ impl Cluster {
 
     /// Ensures that a step is composed for a rank with work: now if no step runs, else at the end of the running
     /// step.
-    pub(super) fn rank_changed(&mut self, machine: u32, next: Option<Key>) {
-        let Some(((now_ns, ..), ranks)) = next.zip(self.ranks.as_ref()) else {
+    pub(super) fn rank_changed(&mut self, machine: u32, next: Option<EventKey>) {
+        let Some((next, ranks)) = next.zip(self.ranks.as_ref()) else {
             return;
         };
         let engine = machine / ranks.size;
         if ranks.boundaries_ns[engine as usize].is_none() {
-            self.step_ends(engine, now_ns);
+            self.step_ends(engine, next.time_ns);
         }
     }
 
@@ -37,9 +37,9 @@ impl Cluster {
     pub(super) fn step_of_ranks<M: Machines>(
         &mut self,
         machines: &mut M,
-        key: Key,
+        key: EventKey,
     ) -> Result<(), M::Error> {
-        let (now_ns, _, first, _) = key;
+        let (now_ns, first) = (key.time_ns, key.machine);
         let Some(ranks) = &mut self.ranks else {
             return Ok(());
         };
@@ -84,9 +84,18 @@ impl Cluster {
         if let Some(ranks) = &mut self.ranks {
             ranks.boundaries_ns[engine as usize] = Some(at_ns);
             let first = engine * ranks.size;
-            self.due
-                .insert((at_ns, Phase::Boundary.priority(), first, 0));
+            self.due.insert(boundary_key(at_ns, first));
         }
+    }
+}
+
+/// The boundary of an engine, by its first machine.
+fn boundary_key(time_ns: u64, machine: u32) -> EventKey {
+    EventKey {
+        time_ns,
+        priority: Phase::Boundary.priority(),
+        machine,
+        number: 0,
     }
 }
 
@@ -95,8 +104,6 @@ mod tests {
     use super::*;
     use crate::machine::messages::Done;
     use crate::machine::Replica;
-
-    const BOUNDARY: u8 = 2;
 
     /// Ranks that record their tasks, with the durations of their next steps.
     #[derive(Default)]
@@ -119,7 +126,7 @@ mod tests {
             Ok(done)
         }
 
-        fn take_visited(&mut self) -> Vec<(u32, Option<Key>)> {
+        fn take_visited(&mut self) -> Vec<(u32, Option<EventKey>)> {
             Vec::new()
         }
 
@@ -165,10 +172,10 @@ mod tests {
             ..Asked::default()
         };
         for machine in [1, 3] {
-            cluster.changed(machine, Some((10, BOUNDARY, machine, 0)));
+            cluster.changed(machine, Some(boundary_key(10, machine)));
         }
-        assert_eq!(cluster.next(), Some((10, BOUNDARY, 0, 0)));
-        assert!(cluster.run(&mut machines, (10, 11)).is_ok());
+        assert_eq!(cluster.next(), Some(boundary_key(10, 0)));
+        assert!(cluster.run(&mut machines, 10, 11).is_ok());
         let of_first = [
             (0, "end", 10),
             (1, "end", 10),
@@ -178,10 +185,10 @@ mod tests {
         let of_second = [(2, "end", 10), (3, "end", 10), (3, "start", 7)];
         assert_eq!(machines.delivered, [&of_first[..], &of_second[..]].concat());
         // An arrival in between waits for the end of its engine's step, at an idle rank too.
-        cluster.changed(2, Some((12, BOUNDARY, 2, 0)));
-        assert_eq!(cluster.next(), Some((17, BOUNDARY, 2, 0)));
+        cluster.changed(2, Some(boundary_key(12, 2)));
+        assert_eq!(cluster.next(), Some(boundary_key(17, 2)));
         machines.alone = [None; 4];
-        assert!(cluster.run(&mut machines, (17, 30)).is_ok());
+        assert!(cluster.run(&mut machines, 17, 30).is_ok());
         assert_eq!(cluster.next(), None);
     }
 }

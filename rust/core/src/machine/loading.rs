@@ -23,8 +23,8 @@ pub(super) struct Admission {
     pub pool_blocks: u64,
     /// Moves that free its blocks.
     pub freeing_moves: Vec<MoveId>,
-    /// Moves that load its KV, each with the tier it comes from.
-    pub loads: Vec<(MoveId, usize)>,
+    /// Moves that load its KV.
+    pub loads: Vec<PartLoad>,
     /// Reused blocks that no move loads yet.
     pub rest: Option<Rest>,
 }
@@ -36,11 +36,24 @@ pub(super) struct Rest {
     /// The block after the last one.
     pub end: u32,
     /// Holds that keep the blocks on their tiers.
-    pub held: Vec<Held>,
+    pub held: Vec<HeldPart>,
 }
 
-/// A path part kept on a tier until its load is ordered: (the block after the last one, tier, hold).
-pub(super) type Held = (u32, usize, HoldId);
+/// A path part kept on a tier until its load is ordered.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct HeldPart {
+    /// The block after the last one.
+    pub end: u32,
+    pub tier: usize,
+    pub hold: HoldId,
+}
+
+/// A move to the GPU, and the tier it comes from.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct PartLoad {
+    pub id: MoveId,
+    pub source: usize,
+}
 
 impl Admission {
     /// An admission that reuses `reused_blocks` blocks of the GPU, out of `total_blocks`; `freeing_moves` free the
@@ -91,8 +104,8 @@ impl Loading {
     }
 
     /// Adds the transfers of loads; waits for those that have not begun to arrive.
-    fn await_loads(&mut self, mover: &mut Mover, loads: &[(MoveId, usize)], now_ns: u64) {
-        for &(id, _) in loads {
+    fn await_loads(&mut self, mover: &mut Mover, loads: &[PartLoad], now_ns: u64) {
+        for &PartLoad { id, .. } in loads {
             let Some(transfer) = mover.in_flight(id) else {
                 continue;
             };
@@ -109,12 +122,12 @@ impl Loading {
 
     fn source(&self, id: MoveId) -> usize {
         let loads = self.admission.loads.iter().rev();
-        let found = loads.clone().find(|load| load.0 == id);
-        found.map_or(1, |load| load.1)
+        let found = loads.clone().find(|load| load.id == id);
+        found.map_or(1, |load| load.source)
     }
 
     fn slowest_source(&self) -> usize {
-        let sources = self.admission.loads.iter().map(|load| load.1);
+        let sources = self.admission.loads.iter().map(|load| load.source);
         sources.max().unwrap_or(1).max(1)
     }
 }
@@ -228,7 +241,8 @@ impl Replica {
     /// Handles an arrival that a loading request waits for: a transfer's first layer, or all of it.
     pub(super) fn on_load_transfer(
         &mut self,
-        (id, number): (LoadingId, u64),
+        id: LoadingId,
+        number: u64,
         transfer: TransferId,
         complete: bool,
         now_ns: u64,
@@ -270,23 +284,23 @@ impl Replica {
         let mover = &self.mover;
         let loading = &self.loads[id];
         let s = &mut self.requests[loading.slot];
-        if s.first_token_ns.is_some() {
+        if s.generated.first_token_ns.is_some() {
             return; // readmitted after a preemption: its TTFT is over
         }
         let mut at = s.since_ns.max(loading.freed_end_ns);
-        s.fetch_room_ns += at - s.since_ns;
+        s.ttft.fetch_room_ns += at - s.since_ns;
         for (tier, &end) in loading.ends_ns.iter().enumerate() {
             if end > at {
                 // a joined load of another request counts for the tier below the GPU
-                s.fetch_from_ns[tier.max(1)] += end - at;
+                s.ttft.fetch_from_ns[tier.max(1)] += end - at;
                 let (transfer, layer) = loading.last[tier];
                 for (hop, ns) in mover.split_by_hop(transfer, at, end, layer) {
-                    s.stall_from_ns[hop] += ns;
+                    s.stalls.from_ns[hop] += ns;
                 }
                 at = end;
             }
         }
-        s.fetch_room_ns += now_ns - at; // blocks that waited for space were loaded by others
+        s.ttft.fetch_room_ns += now_ns - at; // blocks that waited for space were loaded by others
         s.since_ns = now_ns;
     }
 
@@ -330,15 +344,15 @@ impl Replica {
     pub(super) fn charge_stall(&mut self, id: LoadingId, stall_ns: u64) {
         let (mover, loading) = (&self.mover, &self.loads[id]);
         let s = &mut self.requests[loading.slot];
-        if s.first_token_ns.is_some() {
+        if s.generated.first_token_ns.is_some() {
             return;
         }
-        s.fetch_from_ns[loading.slowest_source()] += stall_ns;
+        s.ttft.fetch_from_ns[loading.slowest_source()] += stall_ns;
         s.since_ns += stall_ns;
         if let (1.., Some((transfer, layer, arrival))) = (stall_ns, loading.latest) {
-            let span = (arrival - stall_ns, arrival);
-            for (hop, ns) in mover.split_by_hop(transfer, span.0, span.1, layer) {
-                s.stall_from_ns[hop] += ns;
+            let from_ns = arrival - stall_ns;
+            for (hop, ns) in mover.split_by_hop(transfer, from_ns, arrival, layer) {
+                s.stalls.from_ns[hop] += ns;
             }
         }
     }

@@ -106,10 +106,14 @@ pub use crate::transfers::Now;
 pub use load_report::LoadReport;
 pub use outputs::{Output, OutputLog};
 pub use prefill_load::PrefillLoad;
+pub use remote::RemoteRun;
 pub use replica::{Phase, Replica};
 pub use reports::Reports;
 pub use request::{Arrival, Request, MOST_TIERS};
-pub use settings::{AsyncScheduling, ReadsConfig, ReplicaConfig};
+pub use settings::{
+    AsyncScheduling, MovementConfig, ReadsConfig, ReplicaConfig, ReuseConfig, SchedulingConfig,
+    SessionLimits,
+};
 
 /// Slot of a request in the replica while it is served.
 pub type Slot = u32;

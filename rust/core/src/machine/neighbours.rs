@@ -47,9 +47,7 @@ impl<N: Neighbours> Peers for N {
         now_ns: u64,
     ) -> Answer<Option<Source>> {
         visited(self, owner, |replica, store| {
-            replica
-                .lend(store, request, (part, stage), now_ns)
-                .map(Some)
+            replica.lend(store, request, part, stage, now_ns).map(Some)
         })
     }
 

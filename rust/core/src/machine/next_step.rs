@@ -68,8 +68,8 @@ impl Replica {
         let waited = now.ns - self.composed.since_ns;
         for &slot in &self.running.slots {
             let s = &mut self.requests[slot];
-            if s.first_token_ns.is_none() {
-                s.fetch_room_ns += waited;
+            if s.generated.first_token_ns.is_none() {
+                s.ttft.fetch_room_ns += waited;
                 s.since_ns += waited;
             }
         }
@@ -169,8 +169,8 @@ impl Replica {
             let own = late.iter().position(|&id| self.loads[id].slot == slot);
             let own_ns = own.map_or(0, |at| excess[at]);
             let s = &mut self.requests[slot];
-            if s.first_token_ns.is_none() {
-                s.batch_stall_ns += stall_ns - own_ns;
+            if s.generated.first_token_ns.is_none() {
+                s.stalls.batch_ns += stall_ns - own_ns;
             }
         }
         for id in late {

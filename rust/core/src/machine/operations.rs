@@ -19,11 +19,11 @@ impl Replica {
         Ok(match operation {
             Operation::Load(of, part, freeing_moves) => {
                 let loaded = self.load_part(now, *of, part, freeing_moves)?;
-                Operated::Moved(loaded.map(|(id, _)| id))
+                Operated::Moved(loaded.map(|load| load.id))
             }
             Operation::Longest(request, blocks) => {
                 let run = self.longest_elsewhere(now, *request, *blocks)?;
-                Operated::Found(run.map(|run| (run.owner, run.parts)))
+                Operated::Found(run)
             }
             Operation::Fetch(request, source) => {
                 Operated::Moved(self.fetch_from(now, *request, *source)?)

@@ -1,6 +1,6 @@
 //! Execution of a replica's tasks.
 
-use super::messages::{Done, Key, Task};
+use super::messages::{Done, EventKey, Task};
 use super::plugins::Occasion;
 use super::{Now, Phase, Replica};
 use crate::store::Answer;
@@ -39,7 +39,7 @@ impl Replica {
             Task::Enqueue(slot) if self.is_aborted(slot) => self.leave(now, slot),
             Task::Enqueue(slot) => self.enqueue(now, slot)?,
             Task::Prefetch(request, tokens) => {
-                self.prefetch(now, (request, tokens), Occasion::Session)?;
+                self.prefetch(now, request, tokens, Occasion::Session)?;
             }
             Task::Operate(operation) => {
                 done.operated = self.operate(now, &operation)?;
@@ -75,13 +75,17 @@ impl Replica {
     }
 
     /// The next event of the machine itself, in the order of all machines' events.
-    pub fn next_key(&self) -> Option<Key> {
+    pub fn next_key(&self) -> Option<EventKey> {
         let (time_ns, phase) = self.next()?;
         let number = match phase {
             Phase::Transfer => self.next_arrival()?.1,
             Phase::Boundary => 0,
         };
-        let machine = self.machine();
-        Some((time_ns, phase.priority(), machine, number))
+        Some(EventKey {
+            time_ns,
+            priority: phase.priority(),
+            machine: self.machine(),
+            number,
+        })
     }
 }

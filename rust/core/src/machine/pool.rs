@@ -47,10 +47,10 @@ impl Replica {
     ) -> Answer<bool> {
         let landed = store.receive(request, blocks, now_ns)?;
         if let Some(pool) = &mut self.reports.pool {
-            let blocks = u64::from(blocks.len());
+            let number = u64::from(blocks.len());
             match landed {
-                Some(_) => pool.put_blocks += blocks,
-                None => pool.refused_blocks += blocks,
+                Some(_) => pool.put_blocks += number,
+                None => pool.refused_blocks += number,
             }
         }
         Ok(landed.is_some())
@@ -92,7 +92,7 @@ mod tests {
     use crate::store::{NO_MOVE, STAGING};
     use crate::transfers::{Channel, ChannelConfig};
 
-    const BOTH: BlockRange = BlockRange { start: 0, end: 2 };
+    const TWO_BLOCKS: BlockRange = BlockRange { start: 0, end: 2 };
 
     /// A pool behind a channel on which a block takes 10 ns.
     struct Pool {
@@ -130,7 +130,7 @@ mod tests {
             let (store, now_ns) = (&mut self.store, self.now_ns);
             let reserved = self
                 .node
-                .reserve_in_pool(store, request, BOTH, now_ns)
+                .reserve_in_pool(store, request, TWO_BLOCKS, now_ns)
                 .unwrap();
             if reserved {
                 let source = Source {
@@ -192,7 +192,7 @@ mod tests {
             pool.put(request);
             pool.run();
         }
-        pool.node.was_read(&mut pool.store, 1, BOTH).unwrap();
+        pool.node.was_read(&mut pool.store, 1, TWO_BLOCKS).unwrap();
         pool.put(4);
         assert_eq!((pool.found(0), pool.found(3), pool.found(4)), (2, 0, 2));
         assert_eq!(pool.node.pool().unwrap().read_blocks, 2);

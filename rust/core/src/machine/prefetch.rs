@@ -1,10 +1,12 @@
 //! Prefetching: blocks move up to the tier they are loaded from before they are requested (the rules of
 //! `spec/movement_policies.py`).
 
+use super::messages::PartOn;
 use super::plugins::{Candidate, Occasion};
-use super::staging::{is_staged, stage_up};
+use super::staging::{is_staged, stage_up, StagedCopy};
 use super::{Now, Replica};
 use crate::convert::fit;
+use crate::ids::BlockRange;
 use crate::store::contract::BlockStore;
 use crate::store::{Answer, MoveId, Part, NO_MOVE, STAGING};
 use crate::transfers::HoldBack;
@@ -47,7 +49,8 @@ impl Replica {
     pub fn prefetch(
         &mut self,
         now: &mut Now<'_>,
-        (request, tokens): (u32, u64),
+        request: u32,
+        tokens: u64,
         occasion: Occasion,
     ) -> Answer<()> {
         self.catch_up(now, now.ns)?;
@@ -61,8 +64,8 @@ impl Replica {
                 now_ns: now.ns,
             })?;
         }
-        if limit > 0 && !self.start_from_storage(now, (request, limit))? {
-            let moves = self.start_prefetch(now, (request, limit))?;
+        if limit > 0 && !self.start_from_storage(now, request, limit)? {
+            let moves = self.start_prefetch(now, request, limit)?;
             self.issue(now, None)?;
             self.stays_for(request, moves, now.ns);
         }
@@ -73,7 +76,8 @@ impl Replica {
     fn start_prefetch(
         &mut self,
         now: &mut Now<'_>,
-        (request, limit): (u32, u32),
+        request: u32,
+        limit: u32,
     ) -> Answer<Vec<MoveId>> {
         let mut moves = Vec::new();
         let Some(tree) = now.store.tiered() else {
@@ -94,12 +98,17 @@ impl Replica {
         if !moves.is_empty() && now.store.peek(request, found)?.0 < found {
             return Ok(moves);
         }
-        let run = self.longest_elsewhere(now, request, (found, limit))?;
+        let rest = BlockRange {
+            start: found,
+            end: limit,
+        };
+        let run = self.longest_elsewhere(now, request, rest)?;
         let Some(run) = run else {
             return Ok(moves);
         };
-        for part in &run.parts {
-            let Some(id) = self.bring_here(now, request, (run.owner, part))? else {
+        for &part in &run.parts {
+            let owner = run.owner;
+            let Some(id) = self.bring_here(now, request, PartOn { owner, part })? else {
                 break;
             };
             moves.push(id);
@@ -125,9 +134,8 @@ impl Replica {
         let (Some(part), Some(tree)) = (self.within_limit(part), now.store.tiered()) else {
             return Ok(None);
         };
-        let source = (part.tier, part.by);
-        let copies = stage_up(tree, request, part.blocks(), source, now.ns)?;
-        let Some(&(_, id)) = copies.last().filter(|_| is_staged(&copies)) else {
+        let copies = stage_up(tree, request, &part, now.ns)?;
+        let Some(&StagedCopy { id, .. }) = copies.last().filter(|_| is_staged(&copies)) else {
             return Ok(None);
         };
         self.in_transit(id, request, &part);
@@ -139,12 +147,12 @@ impl Replica {
         &mut self,
         now: &mut Now<'_>,
         request: u32,
-        (owner, part): (u32, &Part),
+        there: PartOn,
     ) -> Answer<Option<MoveId>> {
-        let Some(part) = self.within_limit(part) else {
+        let Some(part) = self.within_limit(&there.part) else {
             return Ok(None);
         };
-        let landed = self.fetch_from(now, request, (owner, part))?;
+        let landed = self.fetch_from(now, request, PartOn { part, ..there })?;
         if let Some(id) = landed {
             self.in_transit(id, request, &part);
         }

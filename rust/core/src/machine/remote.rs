@@ -2,15 +2,18 @@
 //! (the rules of `spec/remote.py`). Reads are always copies, to the staging tier of this machine. The source is
 //! pinned until it has been read.
 
+use super::messages::PartOn;
 use super::staging::{is_staged, stage_up};
 use super::{Now, Replica};
+use crate::ids::BlockRange;
 use crate::store::{Answer, MoveId, Part, Store, STAGING};
 use crate::tiers::Route;
 use crate::transfers::{Brought, Came, Lent, Source};
 
 /// The continuation, on one other machine, of a run of this machine.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct RemoteRun {
+pub struct RemoteRun {
+    /// The machine.
     pub owner: u32,
     /// Its parts, by the tiers there.
     pub parts: Vec<Part>,
@@ -33,15 +36,19 @@ impl RemoteRun {
 }
 
 impl Replica {
-    /// The longest run of blocks from `start` on that one other machine has below its GPU, if this machine reads
+    /// The longest run from the first of these blocks on that one other machine has below its GPU, if this machine reads
     /// others. Ties: the earlier estimated arrival, then the lower machine number.
     pub(super) fn longest_elsewhere(
         &self,
         now: &mut Now<'_>,
         request: u32,
-        (start, limit): (u32, u32),
+        blocks: BlockRange,
     ) -> Answer<Option<RemoteRun>> {
-        let reads = self.config.reads.filter(|_| start < limit);
+        let reads = self
+            .config
+            .movement
+            .reads
+            .filter(|_| blocks.start < blocks.end);
         let (Some(peers), Some(reads)) = (now.peers.as_deref_mut(), reads) else {
             return Ok(None);
         };
@@ -49,7 +56,7 @@ impl Replica {
         let others = 0..peers.machines();
         for owner in others.filter(|&owner| owner != self.machine() && reads.reads(owner)) {
             peers.look(owner, &mut |_, theirs| {
-                let parts = theirs.match_below(request, start, limit);
+                let parts = theirs.match_below(request, blocks.start, blocks.end);
                 let run = RemoteRun { owner, parts };
                 let reach = longest.first().map_or(0, RemoteRun::end);
                 if run.end() > reach {
@@ -107,9 +114,9 @@ impl Replica {
         &mut self,
         now: &mut Now<'_>,
         request: u32,
-        (owner, part): (u32, Part),
+        PartOn { owner, part }: PartOn,
     ) -> Answer<Option<MoveId>> {
-        let Some(staged) = self.config.reads.map(|reads| reads.staged) else {
+        let Some(staged) = self.config.movement.reads.map(|reads| reads.staged) else {
             return Ok(None);
         };
         if let Some(peers) = now.peers.as_deref_mut().filter(|_| staged) {
@@ -145,16 +152,17 @@ impl Replica {
         &mut self,
         store: &mut Store,
         request: u32,
-        (part, staged): (Part, bool),
+        part: Part,
+        staged: bool,
         now_ns: u64,
     ) -> Answer<Source> {
         self.catch_up(&mut Now::alone(store, now_ns), now_ns)?;
         let (mut tier, mut by) = (part.tier, part.by);
         if staged && tier > STAGING {
-            let copies = stage_up(store, request, part.blocks(), (tier, by), now_ns)?;
+            let copies = stage_up(store, request, &part, now_ns)?;
             self.issue(&mut Now::alone(store, now_ns), None)?;
-            if let Some(&(_, copy)) = copies.last().filter(|_| is_staged(&copies)) {
-                (tier, by) = (STAGING, copy);
+            if let Some(copy) = copies.last().filter(|_| is_staged(&copies)) {
+                (tier, by) = (STAGING, copy.id);
             }
         }
         let lent = store.lend(request, part.end, tier)?;

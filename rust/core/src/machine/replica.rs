@@ -11,13 +11,12 @@ use super::reports::Reports;
 use super::rows::Rows;
 use super::running_set::RunningSet;
 use super::{Arrival, Now, ReplicaConfig, Request, Slot};
-use crate::batch::Batch;
+use crate::batch::{Batch, Committed};
 use crate::convert::fit;
-use crate::ids::BlockRange;
 use crate::slab::Slab;
 use crate::store::contract::{BlockStore, TierOccupancy};
-use crate::store::{Answer, Violation, GPU};
-use crate::transfers::{ComputedSpan, Mover};
+use crate::store::{Answer, Times, Violation, GPU};
+use crate::transfers::Mover;
 use crate::views::Sessions;
 
 /// Order of events at one instant.
@@ -64,10 +63,10 @@ impl Replica {
     pub fn new(config: ReplicaConfig, batch: Batch, rows: Rows) -> Self {
         Self {
             arrivals: ArrivalQueue {
-                queue: Queue::new(config.queue_order),
+                queue: Queue::new(config.scheduling.queue_order),
                 ..ArrivalQueue::default()
             },
-            sessions: Sessions::new(config.max_sessions, config.session_ttl_ns),
+            sessions: Sessions::new(config.sessions.max_sessions, config.sessions.session_ttl_ns),
             config,
             batch,
             reports: Reports {
@@ -110,21 +109,26 @@ impl Replica {
     /// Ends a request's transit from the client to the scheduler.
     pub fn received(&mut self, slot: Slot, now_ns: u64) {
         let s = &mut self.requests[slot];
-        s.client_ns += now_ns - s.since_ns;
+        s.ttft.client_ns += now_ns - s.since_ns;
         s.since_ns = now_ns;
     }
 
     /// Queues a request that has been looked up.
     pub fn enqueue(&mut self, now: &mut Now<'_>, slot: Slot) -> Answer<()> {
         let s = &mut self.requests[slot];
-        s.lookup_ns += now.ns - s.since_ns;
+        s.ttft.lookup_ns += now.ns - s.since_ns;
         s.since_ns = now.ns;
-        let wanted = (s.arrival.request, s.arrival.prompt_tokens);
-        if self.config.prefetch.is_some_and(PrefetchPolicy::is_queued) {
-            self.prefetch(now, wanted, Occasion::Queued)?;
+        let (request, tokens) = (s.arrival.request, s.arrival.prompt_tokens);
+        if self
+            .config
+            .movement
+            .prefetch
+            .is_some_and(PrefetchPolicy::is_queued)
+        {
+            self.prefetch(now, request, tokens, Occasion::Queued)?;
         }
         self.arrivals.queue.push_back(slot);
-        if self.config.lookahead > 0 {
+        if self.config.scheduling.lookahead > 0 {
             self.catch_up(now, now.ns)?;
             self.protect_waiting(now, None)?;
         }
@@ -239,7 +243,7 @@ impl Replica {
             self.end_step(now)?;
         }
         self.release_aborted(now)?;
-        if has_ended && !self.config.async_scheduling.has_lookahead() {
+        if has_ended && !self.config.scheduling.async_scheduling.has_lookahead() {
             self.publish(self.running(), now.store)?;
         }
         Ok(())
@@ -256,13 +260,14 @@ impl Replica {
         self.log_later_tokens(now.ns);
         self.offer_computed(now)?;
         if offers || !ended.committed.is_empty() {
-            for &(slot, start, end) in &ended.committed {
-                self.write_committed(now, slot, BlockRange::new(start, end))?;
+            for &Committed { sequence, blocks } in &ended.committed {
+                self.write_committed(now, sequence, blocks)?;
             }
             let started_ns = now.ns - compute_ns;
-            let computed = ComputedSpan {
-                first_layer_ns: started_ns + compute_ns / self.batch.num_layers().max(1),
-                last_layer_ns: now.ns,
+            let first_ns = started_ns + compute_ns / self.batch.num_layers().max(1);
+            let computed = Times {
+                first_layer_ns: first_ns,
+                ready_ns: now.ns,
             };
             self.issue(now, Some(computed))?;
         }

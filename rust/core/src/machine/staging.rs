@@ -1,32 +1,40 @@
 //! Copies of a machine's blocks up its tiers, to the one that the GPU and the network read.
 
-use crate::ids::BlockRange;
-use crate::store::{Answer, MoveId, Store, NO_MOVE, STAGING};
+use crate::store::{Answer, MoveId, Part, Store, NO_MOVE, STAGING};
 
-/// Copies blocks up to the tier they are loaded from, each copy fed by the one below; returns (tier it reads, move)
-/// for each. If a tier has too few free blocks, the copies end below it.
+/// A copy from a tier to the tier above.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct StagedCopy {
+    /// The tier it reads.
+    pub from: usize,
+    pub id: MoveId,
+}
+
+/// Copies a part up to the tier that blocks are loaded from, each copy fed by the one below. If a tier has too few free
+/// blocks, the copies end below it.
 pub(super) fn stage_up(
     store: &mut Store,
     request: u32,
-    blocks: BlockRange,
-    (mut level, mut by): (usize, MoveId),
+    part: &Part,
     now_ns: u64,
-) -> Answer<Vec<(usize, MoveId)>> {
+) -> Answer<Vec<StagedCopy>> {
+    let (mut level, mut by) = (part.tier, part.by);
     let mut copies = Vec::new();
     while level > STAGING {
         let ready = (by != NO_MOVE).then_some(by);
-        let Some(copy) = store.stage(request, blocks, level - 1, ready, now_ns)? else {
+        let Some(copy) = store.stage(request, part.blocks(), level - 1, ready, now_ns)? else {
             break;
         };
-        copies.push((level, copy));
+        copies.push(StagedCopy {
+            from: level,
+            id: copy,
+        });
         (level, by) = (level - 1, copy);
     }
     Ok(copies)
 }
 
 /// True if the copies reach the tier that blocks are loaded from.
-pub(super) fn is_staged(copies: &[(usize, MoveId)]) -> bool {
-    copies
-        .last()
-        .is_some_and(|&(level, _)| level == STAGING + 1)
+pub(super) fn is_staged(copies: &[StagedCopy]) -> bool {
+    copies.last().is_some_and(|copy| copy.from == STAGING + 1)
 }

@@ -11,7 +11,8 @@ impl Replica {
     pub(super) fn start_from_storage(
         &mut self,
         now: &mut Now<'_>,
-        (request, limit): (u32, u32),
+        request: u32,
+        limit: u32,
     ) -> Answer<bool> {
         let Some(storage) = now.store.prefetching() else {
             return Ok(false);
@@ -34,7 +35,11 @@ impl Replica {
     pub(super) fn held_back(&mut self, now: &mut Now<'_>) -> Answer<Option<Vec<u32>>> {
         let mover = &mut self.mover;
         if mover.prefetch_state.is_none()
-            || !self.config.prefetch.is_some_and(PrefetchPolicy::is_queued)
+            || !self
+                .config
+                .movement
+                .prefetch
+                .is_some_and(PrefetchPolicy::is_queued)
         {
             return Ok(None);
         }
@@ -45,12 +50,13 @@ impl Replica {
             if !self.arrivals.queue.can_see(s) {
                 continue;
             }
-            let (request, was_preempted) = (s.arrival.request, s.preemptions > 0);
+            let (request, was_preempted) = (s.arrival.request, s.scheduling.preemptions > 0);
             if stays(mover, now, request)? {
                 held.push(request);
                 continue;
             }
-            let goes_first = self.config.queue_order == QueueOrder::Fcfs || was_preempted;
+            let goes_first =
+                self.config.scheduling.queue_order == QueueOrder::Fcfs || was_preempted;
             if std::mem::take(&mut is_first) && goes_first {
                 break;
             }

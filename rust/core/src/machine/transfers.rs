@@ -2,17 +2,13 @@
 
 use super::{Now, Replica, Slot};
 use crate::ids::BlockRange;
-use crate::store::Answer;
-use crate::transfers::{Arrival, ComputedSpan, TransferId, Watcher};
+use crate::store::{Answer, Times};
+use crate::transfers::{Arrival, TransferId, Watcher};
 
 impl Replica {
     /// Sends the store's new orders; `computed`: times at which a step had the first and the last layer of the blocks
     /// that are written through.
-    pub(super) fn issue(
-        &mut self,
-        now: &mut Now<'_>,
-        computed: Option<ComputedSpan>,
-    ) -> Answer<()> {
+    pub(super) fn issue(&mut self, now: &mut Now<'_>, computed: Option<Times>) -> Answer<()> {
         self.mover.issue(now, computed)?;
         self.log_transfers();
         Ok(())
@@ -88,7 +84,7 @@ impl Replica {
         while let Some(watcher) = self.mover.watcher(transfer, n) {
             match watcher {
                 Watcher::Loading(id, number) => {
-                    self.on_load_transfer((id, number), transfer, complete, now.ns);
+                    self.on_load_transfer(id, number, transfer, complete, now.ns);
                 }
                 Watcher::Times if complete => self.times_settled(now, transfer)?,
                 Watcher::Step if complete => self.on_step_transfer(now, transfer)?,

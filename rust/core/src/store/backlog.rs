@@ -43,7 +43,7 @@ impl Store {
     /// Sets the fate of victims that the tier below cannot store now; without, they wait.
     #[must_use]
     pub fn with_overflow(mut self, overflow: Overflow) -> Self {
-        self.overflow = overflow;
+        self.rules.overflow = overflow;
         self
     }
 
@@ -63,7 +63,7 @@ impl Store {
             self.set_state(run, below, State::Waiting, id);
             parts.push_back(PathPart {
                 tail: run,
-                start: self.nodes[run as usize].start,
+                start: self.trie.nodes[run as usize].start,
             });
         }
         self.tiers[below].backlogs.push_back(Backlog {
@@ -79,7 +79,7 @@ impl Store {
 
     /// Returns true if loads wait for space on the tier below the GPU, which has blocks at all.
     pub fn loads_wait(&self) -> bool {
-        self.overflow == Overflow::Wait && self.tiers[STAGING].capacity > 0
+        self.rules.overflow == Overflow::Wait && self.tiers[STAGING].capacity > 0
     }
 
     /// Returns true if blocks wait for space.
@@ -107,7 +107,7 @@ impl Store {
             if blocks == 0 {
                 return;
             }
-            let Some(freed_by) = self.evict_for(tier, blocks, self.now_ns) else {
+            let Some(freed_by) = self.evict_for(tier, blocks, self.clock.now_ns) else {
                 return;
             };
             let mut after = moves_of(&freed_by);
@@ -144,12 +144,12 @@ impl Store {
             else {
                 break;
             };
-            let end = self.nodes[tail as usize].end;
+            let end = self.trie.nodes[tail as usize].end;
             let cut = start.max(end.saturating_sub(left));
             if cut > start {
                 self.cut_above(tail, cut);
                 let first = self.path(tail, cut).last().unwrap_or(tail);
-                let upper = self.nodes[first as usize].parent;
+                let upper = self.trie.nodes[first as usize].parent;
                 self.pin(upper, 1);
                 self.tiers[tier].backlogs[0]
                     .parts
@@ -192,7 +192,8 @@ impl Store {
             return others.iter().any(|&other| uses(&self.moves[other]));
         }
         let is_lent = mv.claimed || (mv.parts.is_empty() && !mv.sources.is_empty());
-        let is_lent = is_lent || (mv.lease.is_some() && self.overflow == Overflow::WaitForWrites);
+        let is_lent =
+            is_lent || (mv.lease.is_some() && self.rules.overflow == Overflow::WaitForWrites);
         let is_over =
             |before: &MoveId| others.contains(before) || self.moves.get(*before).is_none();
         !is_lent && mv.after.iter().all(is_over)
@@ -217,7 +218,7 @@ impl Store {
     /// Pins a run and all before it: they stay in the trie, wherever their copies are.
     fn pin(&mut self, id: NodeId, by: i32) {
         self.each_run(id, 0, |store, run| {
-            let pins = &mut store.nodes[run as usize].pins;
+            let pins = &mut store.trie.nodes[run as usize].pins;
             *pins = pins.wrapping_add_signed(by);
             store.refresh_last(run, GPU);
         });

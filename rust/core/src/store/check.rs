@@ -28,9 +28,9 @@ impl Store {
         self.check_index_entries()?;
         let gone = live.iter().filter(|&&id| self.is_gone(id)).count();
         violated!(
-            gone != self.gone,
+            gone != self.trie.gone,
             "I4: {gone} runs have no copy, counted {}",
-            self.gone
+            self.trie.gone
         );
         for &id in &live {
             self.check_node(id)?;
@@ -66,7 +66,7 @@ impl Store {
             );
             let ready = |id: &&NodeId| self.copy(**id, t).state == State::Ready;
             let sum = |ids: &mut dyn Iterator<Item = &NodeId>| -> u64 {
-                ids.map(|&id| u64::from(self.nodes[id as usize].blocks()))
+                ids.map(|&id| u64::from(self.trie.nodes[id as usize].blocks()))
                     .sum()
             };
             let cached = sum(&mut live.iter().filter(ready));
@@ -145,12 +145,12 @@ impl Store {
     }
 
     fn check_holds(&self, live: &[NodeId]) -> Result<(), Violation> {
-        let mut holds = vec![vec![0u32; self.tiers.len()]; self.nodes.len()];
-        let mut pins = vec![0u32; self.nodes.len()]; // of backlogs alone
+        let mut holds = vec![vec![0u32; self.tiers.len()]; self.trie.nodes.len()];
+        let mut pins = vec![0u32; self.trie.nodes.len()]; // of backlogs alone
         let mut walk = |tier: usize, mut at: NodeId| {
             while at != ROOT && at != NONE {
                 holds[at as usize][tier] += 1;
-                at = self.nodes[at as usize].parent;
+                at = self.trie.nodes[at as usize].parent;
             }
         };
         for (_, lease) in self.leases.iter().filter(|(_, lease)| lease.live) {
@@ -174,7 +174,7 @@ impl Store {
             }
         }
         for &id in live {
-            let node = &self.nodes[id as usize];
+            let node = &self.trie.nodes[id as usize];
             for (t, &expected) in holds[id as usize].iter().enumerate() {
                 let counted = self.copy(id, t).holds;
                 violated!(
@@ -195,7 +195,7 @@ impl Store {
     /// Checks that what waits for a tier is its backlogs, each block once.
     fn check_backlogs(&self, live: &[NodeId]) -> Result<(), Violation> {
         for (t, tier) in self.tiers.iter().enumerate() {
-            let blocks = |&id: &NodeId| u64::from(self.nodes[id as usize].blocks());
+            let blocks = |&id: &NodeId| u64::from(self.trie.nodes[id as usize].blocks());
             let waits = |&&id: &&NodeId| self.copy(id, t).state == State::Waiting;
             let waiting: u64 = live.iter().filter(waits).map(blocks).sum();
             let mut listed = 0;
@@ -218,16 +218,17 @@ impl Store {
     }
 
     fn check_node(&self, id: NodeId) -> Result<(), Violation> {
-        let node = &self.nodes[id as usize];
+        let node = &self.trie.nodes[id as usize];
         violated!(node.start >= node.end, "run {id} is empty");
-        let parent = &self.nodes[node.parent as usize];
+        let parent = &self.trie.nodes[node.parent as usize];
         violated!(
             parent.end != node.start && node.parent != ROOT
                 || node.parent == ROOT && node.start != 0,
             "run {id} does not follow its parent"
         );
         violated!(
-            self.children
+            self.trie
+                .children
                 .get(&(node.parent, self.keys.key(node.owner, node.start)))
                 != Some(&id),
             "run {id} is not found by its key"
@@ -272,7 +273,7 @@ impl Store {
 
     /// I7: nothing is ready before its time, and a first layer no later than the whole.
     fn check_times(&self, id: NodeId, tier: usize) -> Result<(), Violation> {
-        let (node, copy) = (&self.nodes[id as usize], self.copy(id, tier));
+        let (node, copy) = (&self.trie.nodes[id as usize], self.copy(id, tier));
         let time_spans = &self.time_spans_of(id)[tier];
         let ends: Vec<u32> = time_spans.iter().map(|s| s.end).collect();
         let inside = |end: &u32| node.start < *end && *end < node.end;
@@ -291,19 +292,19 @@ impl Store {
         let ready = copy.state == State::Ready;
         for time in times {
             let wrong = if ready {
-                time.ready_ns > self.now_ns
+                time.ready_ns > self.clock.now_ns
             } else {
-                time != Times::UNKNOWN && time.ready_ns < self.now_ns
+                time != Times::UNKNOWN && time.ready_ns < self.clock.now_ns
             };
             violated!(
                 wrong || time.first_layer_ns > time.ready_ns,
                 "I7: run {id} on tier {tier} is {:?} with {time:?} at {}",
                 copy.state,
-                self.now_ns
+                self.clock.now_ns
             );
         }
         violated!(
-            copy.access > self.access,
+            copy.access > self.clock.access,
             "run {id} on tier {tier} is used in the future"
         );
         Ok(())

@@ -44,7 +44,7 @@ impl Store {
                 id
             };
             left -= 1;
-            let blocks = u64::from(self.nodes[id as usize].blocks());
+            let blocks = u64::from(self.trie.nodes[id as usize].blocks());
             let lower = *self.copy(id, below);
             if lower.state == State::Absent {
                 self.hold(below, id);
@@ -68,7 +68,7 @@ impl Store {
 
     /// Removes the copy of a whole run from a tier; the caller accounts for its blocks.
     fn take_off(&mut self, tier: usize, id: NodeId, now_ns: u64) {
-        let node = &self.nodes[id as usize];
+        let node = &self.trie.nodes[id as usize];
         let blocks = u64::from(node.blocks());
         self.note_evicted(tier, id, node.start, node.end, now_ns);
         self.set_state(id, tier, State::Absent, NO_MOVE);
@@ -85,7 +85,8 @@ impl Store {
         now_ns: u64,
     ) {
         let below = tier + 1;
-        let blocks_of = |store: &Self, id: NodeId| u64::from(store.nodes[id as usize].blocks());
+        let blocks_of =
+            |store: &Self, id: NodeId| u64::from(store.trie.nodes[id as usize].blocks());
         let wanted: u64 = victims.iter().map(|&id| blocks_of(self, id)).sum();
         let fits = if self.tiers[tier].write_back {
             self.tiers[below].available()
@@ -93,7 +94,7 @@ impl Store {
             0
         };
         let mut excess = wanted.saturating_sub(fits);
-        let waits = self.overflow != Overflow::Drop && self.tiers[tier].write_back;
+        let waits = self.rules.overflow != Overflow::Drop && self.tiers[tier].write_back;
         if waits && (excess > 0 || !self.tiers[below].backlogs.is_empty()) {
             let id = self.wait_below(tier, victims);
             pending.push(PendingFree { id, blocks: wanted });
@@ -103,7 +104,7 @@ impl Store {
         let mut kept: Vec<PathPart> = Vec::new();
         for id in victims {
             let blocks = blocks_of(self, id);
-            let start = self.nodes[id as usize].start;
+            let start = self.trie.nodes[id as usize].start;
             if excess == 0 {
                 // An eviction below may cut this run (a copy further down is dropped): keep its first block
                 // too.
@@ -111,12 +112,12 @@ impl Store {
                 continue;
             }
             if blocks > excess {
-                let upper = self.split(id, self.nodes[id as usize].end - fit::<u32>(excess));
+                let upper = self.split(id, self.trie.nodes[id as usize].end - fit::<u32>(excess));
                 self.hold(below, upper);
                 kept.push(PathPart { tail: upper, start });
             }
             excess -= blocks.min(excess);
-            self.drop_blocks(tier, id, self.nodes[id as usize].start);
+            self.drop_blocks(tier, id, self.trie.nodes[id as usize].start);
         }
         let freed_by = if written > 0 {
             self.evict_for(below, written, now_ns)
@@ -150,8 +151,8 @@ impl Store {
         self.unhold(tier + 1, tail);
         let mut above = tail;
         for run in self.runs_from(tail, start) {
-            above = self.nodes[run as usize].parent;
-            let blocks = u64::from(self.nodes[run as usize].blocks());
+            above = self.trie.nodes[run as usize].parent;
+            let blocks = u64::from(self.trie.nodes[run as usize].blocks());
             self.tiers[tier].free += blocks;
             self.tiers[tier].overflowed += blocks;
             self.discard_if_gone(run);

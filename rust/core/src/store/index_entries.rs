@@ -20,7 +20,7 @@ impl Store {
     /// runs.
     pub fn add_index_entry(&mut self, index_entry: IndexEntry) {
         for id in self.found_runs() {
-            let Node { start, end, .. } = self.nodes[id as usize];
+            let Node { start, end, .. } = self.trie.nodes[id as usize];
             self.enter(&index_entry, id, BlockRange::new(start, end), true);
         }
         self.index_entries.push(index_entry);
@@ -34,7 +34,7 @@ impl Store {
     }
 
     fn enter(&self, index_entry: &IndexEntry, id: NodeId, blocks: BlockRange, has: bool) {
-        let owner = self.nodes[id as usize].owner;
+        let owner = self.trie.nodes[id as usize].owner;
         for mark in marks(blocks) {
             index_entry.has_prefix(mark, self.keys.key(owner, mark - 1), has);
         }
@@ -54,7 +54,7 @@ impl Store {
         for id in self.found_runs() {
             let Node {
                 owner, start, end, ..
-            } = self.nodes[id as usize];
+            } = self.trie.nodes[id as usize];
             let blocks = BlockRange::new(start, end);
             entries.extend(marks(blocks).map(|mark| (mark, self.keys.key(owner, mark - 1))));
         }

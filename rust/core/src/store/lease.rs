@@ -94,7 +94,7 @@ impl Store {
         if ready.first_layer_ns > ready.ready_ns {
             return Err(StoreError::LastLayerFirst);
         }
-        self.now_ns = self.now_ns.max(ready.ready_ns);
+        self.clock.now_ns = self.clock.now_ns.max(ready.ready_ns);
         let by = Computed {
             request,
             access,
@@ -102,13 +102,14 @@ impl Store {
         };
         while depth < to {
             let taken = match self
+                .trie
                 .children
                 .get(&(tail, self.keys.key(request, depth)))
                 .copied()
             {
                 Some(child) => {
                     tail = self.commit_into(child, by, depth, to);
-                    self.nodes[tail as usize].blocks()
+                    self.trie.nodes[tail as usize].blocks()
                 }
                 None => {
                     tail = self.commit_new(tail, by, depth, to);
@@ -129,7 +130,7 @@ impl Store {
 
     /// Commits the matching part of an existing run; returns that part.
     fn commit_into(&mut self, child: NodeId, by: Computed, depth: u32, to: u32) -> NodeId {
-        let node = &self.nodes[child as usize];
+        let node = &self.trie.nodes[child as usize];
         let same = self
             .keys
             .common(node.owner, by.request, depth, node.end.min(to));
@@ -163,7 +164,7 @@ impl Store {
                 self.add_run(above, by, block, block + 1)
             });
         }
-        let (own, gpu) = (&self.nodes[tail as usize], self.copy(tail, GPU));
+        let (own, gpu) = (&self.trie.nodes[tail as usize], self.copy(tail, GPU));
         if tail != ROOT
             && own.owner == by.request
             && own.pins == 1
@@ -193,8 +194,8 @@ impl Store {
     pub(super) fn hold_one(&mut self, run: NodeId, access: u64) {
         self.used(run, access);
         self.copy_mut(run, GPU).holds += 1;
-        self.nodes[run as usize].pins += 1;
-        self.nodes[run as usize].uses += 1;
+        self.trie.nodes[run as usize].pins += 1;
+        self.trie.nodes[run as usize].uses += 1;
         self.refresh(run);
     }
 
@@ -225,8 +226,8 @@ impl Store {
         }
         self.each_run(tail, 0, |store, run| {
             store.copy_mut(run, GPU).holds -= 1;
-            store.nodes[run as usize].pins -= 1;
-            if store.touch == Touch::Release {
+            store.trie.nodes[run as usize].pins -= 1;
+            if store.rules.touch == Touch::Release {
                 store.renew(run);
             }
             store.released(run, release);
@@ -247,7 +248,7 @@ impl Store {
 
     fn count_use(&mut self, tail: NodeId, times: i32) {
         self.each_run(tail, 0, |store, run| {
-            let uses = &mut store.nodes[run as usize].uses;
+            let uses = &mut store.trie.nodes[run as usize].uses;
             *uses = uses.wrapping_add_signed(times);
         });
     }

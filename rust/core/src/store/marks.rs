@@ -49,13 +49,13 @@ impl Store {
         let continued: HashSet<NodeId> = parts
             .iter()
             .filter_map(|part| self.path(part.tail, part.start).last())
-            .map(|run| self.nodes[run as usize].parent)
+            .map(|run| self.trie.nodes[run as usize].parent)
             .collect();
         let mut paths: Vec<(u32, u64, u32)> = parts
             .iter()
             .filter(|part| !continued.contains(&part.tail))
             .map(|part| {
-                let node = &self.nodes[part.tail as usize];
+                let node = &self.trie.nodes[part.tail as usize];
                 (
                     node.end,
                     self.keys.key(node.owner, node.end - 1),
@@ -166,7 +166,7 @@ impl Store {
         }
         self.next_access(); // like an admission: no two paths tie
         for run in self.runs_from(tail, start) {
-            let access = source.map_or(self.access, |from| self.copy(run, from).access);
+            let access = source.map_or(self.clock.access, |from| self.copy(run, from).access);
             self.copy_mut(run, tier).access = access;
             self.set_state(run, tier, State::InFlight, claim);
         }
@@ -195,7 +195,7 @@ impl Store {
         let tail = self.part(request, BlockRange::new(start, end))?;
         let mut removed = 0;
         for run in self.runs_from(tail, start) {
-            let node = &self.nodes[run as usize];
+            let node = &self.trie.nodes[run as usize];
             let copy = self.copy(run, tier);
             let free = copy.state == State::Ready && copy.holds == 0 && copy.children == 0;
             if !free || (self.only_on(run, tier) && node.pins > 0) {

@@ -214,7 +214,7 @@ impl Store {
         after: &[MoveId],
         lease: Option<LeaseId>,
     ) -> MoveId {
-        let end = self.nodes[tail as usize].end;
+        let end = self.trie.nodes[tail as usize].end;
         let blocks = u64::from(end - start);
         let new = Move {
             to,
@@ -288,9 +288,9 @@ impl Store {
             ..
         } = self.moves.remove(id).unwrap_or_default();
         if times.ready_ns == NOT_YET {
-            times = Times::at(self.now_ns); // no caller set its times
+            times = Times::at(self.clock.now_ns); // no caller set its times
         }
-        self.now_ns = self.now_ns.max(times.ready_ns);
+        self.clock.now_ns = self.clock.now_ns.max(times.ready_ns);
         for part in &parts {
             self.each_run(part.tail, part.start, |store, run| {
                 store.ready_at(run, to, times)

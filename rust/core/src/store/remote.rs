@@ -62,7 +62,7 @@ impl Store {
         }
         let parent = self.node_at(request, start)?;
         let first_key = self.keys.key(request, start);
-        if self.children.contains_key(&(parent, first_key)) {
+        if self.trie.children.contains_key(&(parent, first_key)) {
             return Ok(None);
         }
         let blocks = u64::from(end - start);

@@ -94,7 +94,7 @@ impl Store {
     /// Sets the minimum number of blocks that an eviction frees at once.
     #[must_use]
     pub fn with_eviction_batch(mut self, blocks: u64) -> Self {
-        self.eviction_batch_blocks = blocks;
+        self.rules.batch_blocks = blocks;
         self
     }
 
@@ -129,7 +129,7 @@ impl Store {
     /// Evicts the shortfall, or a batch if that is more. Returns how many of the evicted blocks are free now;
     /// the others are being freed. `None`, nothing done, if too few are evictable.
     fn evict(&mut self, tier: usize, shortfall: u64, now_ns: u64) -> Option<u64> {
-        let wanted = shortfall.max(self.eviction_batch_blocks);
+        let wanted = shortfall.max(self.rules.batch_blocks);
         if tier + 1 == self.tiers.len() {
             return Some(self.discard_victims(tier, wanted, now_ns));
         }
@@ -153,15 +153,15 @@ impl Store {
             let Some(id) = self.next_victim(tier, left) else {
                 break;
             };
-            let blocks = u64::from(self.nodes[id as usize].blocks());
+            let blocks = u64::from(self.trie.nodes[id as usize].blocks());
             let take = blocks.min(left);
-            let cut = self.nodes[id as usize].end - fit::<u32>(take);
+            let cut = self.trie.nodes[id as usize].end - fit::<u32>(take);
             left -= take;
             discarded += take;
-            self.note_evicted(tier, id, cut, self.nodes[id as usize].end, now_ns);
+            self.note_evicted(tier, id, cut, self.trie.nodes[id as usize].end, now_ns);
             self.tiers[tier].cached -= take;
             self.tiers[tier].free += take;
-            let node = &self.nodes[id as usize];
+            let node = &self.trie.nodes[id as usize];
             if take < blocks && node.first_child == NONE && self.only_on(id, tier) {
                 self.trim(tier, id, cut);
                 continue;
@@ -180,7 +180,7 @@ impl Store {
         debug_assert!(self.only_on(id, tier));
         let (_, times) = self.cut_time_spans(id, tier, cut);
         self.copy_mut(id, tier).times = times;
-        let end = std::mem::replace(&mut self.nodes[id as usize].end, cut);
+        let end = std::mem::replace(&mut self.trie.nodes[id as usize].end, cut);
         let blocks = BlockRange::new(cut, end);
         self.log_change(id, tier, false, blocks);
         self.notify(id, blocks, false);

@@ -75,7 +75,8 @@ impl Store {
                 tier,
                 by,
                 times,
-                last_access_ns: self.accessed_ns[fit::<usize>(copy.access - self.accessed_from)],
+                last_access_ns: self.clock.accessed_ns
+                    [fit::<usize>(copy.access - self.clock.accessed_from)],
             });
         }
         found
@@ -83,19 +84,20 @@ impl Store {
 
     /// Returns the latest time that a caller passed.
     pub fn now_ns(&self) -> u64 {
-        self.now_ns
+        self.clock.now_ns
     }
 
     /// Counts an access that makes blocks recent, at the latest time passed.
     pub(super) fn next_access(&mut self) -> u64 {
-        if self.accessed_ns.len() >= self.accessed_limit {
+        if self.clock.accessed_ns.len() >= self.clock.accessed_limit {
             self.forget_accesses();
             // the walk over all runs is amortized over as many accesses
-            self.accessed_limit = MANY_ACCESSES.max(self.nodes.len()) + self.accessed_ns.len();
+            self.clock.accessed_limit =
+                MANY_ACCESSES.max(self.trie.nodes.len()) + self.clock.accessed_ns.len();
         }
-        self.access += 1;
-        self.accessed_ns.push(self.now_ns);
-        self.access
+        self.clock.access += 1;
+        self.clock.accessed_ns.push(self.clock.now_ns);
+        self.clock.access
     }
 
     /// Drops the times of accesses that no run or lease refers to. Cost: a walk over all runs.
@@ -105,23 +107,23 @@ impl Store {
         let resident = copies.filter(|copy| copy.state != State::Absent);
         let accesses = resident.map(|copy| copy.access);
         let leases = self.leases.iter().map(|(_, lease)| lease.access);
-        let oldest = accesses.chain(leases).min().unwrap_or(self.access);
-        let forgotten = oldest.saturating_sub(self.accessed_from);
-        self.accessed_ns.drain(..fit::<usize>(forgotten));
-        self.accessed_from += forgotten;
+        let oldest = accesses.chain(leases).min().unwrap_or(self.clock.access);
+        let forgotten = oldest.saturating_sub(self.clock.accessed_from);
+        self.clock.accessed_ns.drain(..fit::<usize>(forgotten));
+        self.clock.accessed_from += forgotten;
     }
 
     /// Records the time of an admission: that of its reservation.
     pub(super) fn admitted_at(&mut self, lease: LeaseId, now_ns: u64) {
         let lease = &self.leases[lease];
         if !lease.admitted {
-            self.accessed_ns[fit::<usize>(lease.access - self.accessed_from)] = now_ns;
+            self.clock.accessed_ns[fit::<usize>(lease.access - self.clock.accessed_from)] = now_ns;
         }
     }
 
     /// Advances the store's time to the caller's: the store never reads a clock.
     pub(super) fn notify_time(&mut self, now_ns: u64) {
-        self.now_ns = self.now_ns.max(now_ns);
+        self.clock.now_ns = self.clock.now_ns.max(now_ns);
         self.notify_orders(now_ns);
     }
 
@@ -134,7 +136,7 @@ impl Store {
     /// Extends a run to `end` by blocks computed at the given times.
     pub(super) fn grow(&mut self, run: NodeId, end: u32, times: Times) {
         let before = std::mem::replace(&mut self.copy_mut(run, GPU).times, times);
-        let node = &self.nodes[run as usize];
+        let node = &self.trie.nodes[run as usize];
         if before != times {
             let time_span = TimeSpan {
                 end: node.end,
@@ -142,7 +144,7 @@ impl Store {
             };
             self.time_spans_mut(run, GPU).push(time_span);
         }
-        let node = &mut self.nodes[run as usize];
+        let node = &mut self.trie.nodes[run as usize];
         let from = std::mem::replace(&mut node.end, end);
         let blocks = BlockRange::new(from, end);
         self.log_change(run, GPU, true, blocks);

@@ -112,10 +112,10 @@ impl Store {
     ) {
         let (mut at, mut block) = (ROOT, 0);
         while block < limit {
-            let Some(&child) = self.children.get(&(at, self.keys.key(request, block))) else {
+            let Some(&child) = self.trie.children.get(&(at, self.keys.key(request, block))) else {
                 return;
             };
-            let Node { owner, end, .. } = self.nodes[child as usize];
+            let Node { owner, end, .. } = self.trie.nodes[child as usize];
             let same = self.keys.common(owner, request, block, end.min(limit));
             if !passes(self.run(child), block, block + same) || block + same < end {
                 return;
@@ -131,8 +131,12 @@ impl Store {
         let (mut at, mut block) = (ROOT, 0);
         while block < depth {
             let key = self.keys.key(request, block);
-            let child = *self.children.get(&(at, key)).ok_or(StoreError::NotFound)?;
-            let Node { owner, end, .. } = self.nodes[child as usize];
+            let child = *self
+                .trie
+                .children
+                .get(&(at, key))
+                .ok_or(StoreError::NotFound)?;
+            let Node { owner, end, .. } = self.trie.nodes[child as usize];
             let to = end.min(depth);
             if self.keys.common(owner, request, block, to) < to - block {
                 return Err(StoreError::NotFound);
@@ -163,18 +167,20 @@ impl Store {
     /// Returns the runs of a path part, from its last run up to the run that starts at block `start`.
     pub(super) fn path(&self, tail: NodeId, start: u32) -> impl Iterator<Item = NodeId> + '_ {
         let within = move |run: NodeId| {
-            (run != ROOT && self.nodes[run as usize].start >= start).then_some(run)
+            (run != ROOT && self.trie.nodes[run as usize].start >= start).then_some(run)
         };
         successors(within(tail), move |&run| {
-            within(self.nodes[run as usize].parent)
+            within(self.trie.nodes[run as usize].parent)
         })
     }
 
     /// Returns the runs that follow a run.
     pub(super) fn children_of(&self, id: NodeId) -> impl Iterator<Item = NodeId> + '_ {
         let some = |child: NodeId| (child != NONE).then_some(child);
-        let first = some(self.nodes[id as usize].first_child);
-        successors(first, move |&child| some(self.nodes[child as usize].next))
+        let first = some(self.trie.nodes[id as usize].first_child);
+        successors(first, move |&child| {
+            some(self.trie.nodes[child as usize].next)
+        })
     }
 
     /// Returns the runs of a path part in a vector, for callers that change the trie meanwhile.
@@ -192,7 +198,9 @@ impl Store {
         let mut next = self.path(tail, start).next();
         while let Some(run) = next {
             act(self, run);
-            next = self.path(self.nodes[run as usize].parent, start).next();
+            next = self
+                .path(self.trie.nodes[run as usize].parent, start)
+                .next();
         }
     }
 
@@ -206,7 +214,7 @@ impl Store {
 
     /// Cuts a run before block `at`; returns the new upper part. The lower part keeps its id.
     pub(super) fn split(&mut self, id: NodeId, at: u32) -> NodeId {
-        let lower = &self.nodes[id as usize];
+        let lower = &self.trie.nodes[id as usize];
         debug_assert!(lower.start < at && at < lower.end);
         let (parent, owner) = (lower.parent, lower.owner);
         let first_key = self.keys.key(owner, lower.start);
@@ -216,7 +224,7 @@ impl Store {
             ..*lower
         };
         let (previous, next) = (upper.previous, upper.next);
-        self.gone += usize::from(self.is_gone(id));
+        self.trie.gone += usize::from(self.is_gone(id));
         let upper_id = self.push_node(upper);
         for tier in 0..self.tiers.len() {
             let copy = *self.copy(id, tier);
@@ -232,12 +240,13 @@ impl Store {
             self.copy_mut(upper_id, tier).times = times;
         }
         self.stands_between(parent, upper_id, previous, next);
-        self.children.insert((parent, first_key), upper_id);
-        let lower = &mut self.nodes[id as usize];
+        self.trie.children.insert((parent, first_key), upper_id);
+        let lower = &mut self.trie.nodes[id as usize];
         lower.start = at;
         lower.parent = upper_id;
         (lower.next, lower.previous) = (NONE, NONE);
-        self.children
+        self.trie
+            .children
             .insert((upper_id, self.keys.key(owner, at)), id);
         self.refresh(id);
         self.refresh(upper_id);
@@ -253,24 +262,25 @@ impl Store {
         next: NodeId,
     ) {
         if previous == NONE {
-            self.nodes[parent as usize].first_child = id;
+            self.trie.nodes[parent as usize].first_child = id;
         } else {
-            self.nodes[previous as usize].next = id;
+            self.trie.nodes[previous as usize].next = id;
         }
         if next != NONE {
-            self.nodes[next as usize].previous = id;
+            self.trie.nodes[next as usize].previous = id;
         }
-        let node = &mut self.nodes[id as usize];
+        let node = &mut self.trie.nodes[id as usize];
         (node.parent, node.previous, node.next) = (parent, previous, next);
     }
 
     /// Adds a run below `parent`.
     pub(super) fn link(&mut self, parent: NodeId, owner: u32, start: u32, end: u32) -> NodeId {
         let id = self.push_node(Node::new(parent, owner, start, end));
-        self.gone += 1; // until it has a copy
-        let next = self.nodes[parent as usize].first_child;
+        self.trie.gone += 1; // until it has a copy
+        let next = self.trie.nodes[parent as usize].first_child;
         self.stands_between(parent, id, NONE, next);
-        self.children
+        self.trie
+            .children
             .insert((parent, self.keys.key(owner, start)), id);
         self.number_block(id);
         id
@@ -289,41 +299,42 @@ impl Store {
 
     /// Removes a run without children and copies from the trie.
     pub(super) fn unlink(&mut self, id: NodeId) {
-        let node = &self.nodes[id as usize];
+        let node = &self.trie.nodes[id as usize];
         debug_assert!(node.first_child == NONE && node.pins == 0 && self.is_gone(id));
         let (parent, previous, next) = (node.parent, node.previous, node.next);
-        self.children
+        self.trie
+            .children
             .remove(&(parent, self.keys.key(node.owner, node.start)));
         if previous == NONE {
-            self.nodes[parent as usize].first_child = next;
+            self.trie.nodes[parent as usize].first_child = next;
         } else {
-            self.nodes[previous as usize].next = next;
+            self.trie.nodes[previous as usize].next = next;
         }
         if next != NONE {
-            self.nodes[next as usize].previous = previous;
+            self.trie.nodes[next as usize].previous = previous;
         }
         self.free(id);
-        self.gone -= 1;
+        self.trie.gone -= 1;
     }
 
     /// Frees a record's slot. An empty run marks a free slot.
     pub(super) fn free(&mut self, id: NodeId) {
-        let node = &mut self.nodes[id as usize];
+        let node = &mut self.trie.nodes[id as usize];
         (node.start, node.end) = (0, 0);
-        self.free_nodes.push(id);
+        self.trie.free_nodes.push(id);
     }
 
     fn push_node(&mut self, node: Node) -> NodeId {
-        if let Some(id) = self.free_nodes.pop() {
-            self.nodes[id as usize] = node;
+        if let Some(id) = self.trie.free_nodes.pop() {
+            self.trie.nodes[id as usize] = node;
             self.copies_mut(id).fill(Copy::default());
             return id;
         }
-        self.nodes.push(node);
-        let copies = self.nodes.len() * self.tiers.len();
-        self.copies.resize(copies, Copy::default());
-        self.time_spans.resize(copies, Vec::new());
-        fit::<NodeId>(self.nodes.len() - 1)
+        self.trie.nodes.push(node);
+        let copies = self.trie.nodes.len() * self.tiers.len();
+        self.trie.copies.resize(copies, Copy::default());
+        self.trie.time_spans.resize(copies, Vec::new());
+        fit::<NodeId>(self.trie.nodes.len() - 1)
     }
 
     /// Sets the state of a run's copy on a tier; the caller accounts for its blocks.
@@ -332,12 +343,12 @@ impl Store {
         let copy = self.copy_mut(id, tier);
         let before = std::mem::replace(&mut copy.state, state);
         copy.by = by;
-        let Node { start, end, .. } = self.nodes[id as usize];
+        let Node { start, end, .. } = self.trie.nodes[id as usize];
         let blocks = BlockRange::new(start, end);
         if (before == State::Ready) != (state == State::Ready) {
             self.log_change(id, tier, state == State::Ready, blocks);
         }
-        let parent = self.nodes[id as usize].parent;
+        let parent = self.trie.nodes[id as usize].parent;
         if before.is_resident() != state.is_resident() {
             let children = &mut self.copy_mut(parent, tier).children;
             let by = if state.is_resident() { 1 } else { -1 };
@@ -348,9 +359,9 @@ impl Store {
             if state == State::Absent {
                 *self.time_spans_mut(id, tier) = Vec::new();
                 self.left(id, tier);
-                self.gone += usize::from(self.is_gone(id));
+                self.trie.gone += usize::from(self.is_gone(id));
             } else if self.only_on(id, tier) {
-                self.gone -= 1;
+                self.trie.gone -= 1;
             }
         }
         let is_found = self.run(id).fastest().is_some();
@@ -366,7 +377,7 @@ impl Store {
 
     /// Removes the ready copy of a run from a tier and frees its blocks. Returns their number.
     pub(super) fn vacate(&mut self, id: NodeId, tier: usize) -> u64 {
-        let blocks = u64::from(self.nodes[id as usize].blocks());
+        let blocks = u64::from(self.trie.nodes[id as usize].blocks());
         self.set_state(id, tier, State::Absent, NO_MOVE);
         self.tiers[tier].cached -= blocks;
         self.tiers[tier].free += blocks;
@@ -380,7 +391,7 @@ impl Store {
             return;
         }
         let BlockRange { start, end } = blocks;
-        let owner = self.nodes[id as usize].owner;
+        let owner = self.trie.nodes[id as usize].owner;
         for at in start..end {
             let block = if stored { at } else { start + end - 1 - at };
             let key = self.keys.key(owner, block);

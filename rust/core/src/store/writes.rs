@@ -48,10 +48,10 @@ impl Store {
     /// Splits the path that ends with `tail` so that a run begins at block `start`; returns that run.
     pub(super) fn cut_above(&mut self, tail: NodeId, start: u32) -> NodeId {
         let mut at = tail;
-        while at != ROOT && self.nodes[at as usize].start > start {
-            at = self.nodes[at as usize].parent;
+        while at != ROOT && self.trie.nodes[at as usize].start > start {
+            at = self.trie.nodes[at as usize].parent;
         }
-        if at != ROOT && self.nodes[at as usize].start < start {
+        if at != ROOT && self.trie.nodes[at as usize].start < start {
             self.split(at, start);
         }
         tail
@@ -72,7 +72,7 @@ impl Store {
         }
         let mut missing = self.missing_below(tier, &[PathPart { tail, start: 0 }]);
         missing.retain(|part| {
-            let node = &self.nodes[part.tail as usize];
+            let node = &self.trie.nodes[part.tail as usize];
             node.uses >= uses && self.copy(part.tail, tier).state == State::Ready
         });
         let source = missing.first().map(|part| part.tail);
@@ -100,7 +100,7 @@ impl Store {
         runs.filter(|&run| self.copy(run, tier + 1).state == State::Absent)
             .map(|tail| PathPart {
                 tail,
-                start: self.nodes[tail as usize].start,
+                start: self.trie.nodes[tail as usize].start,
             })
             .collect()
     }
@@ -113,7 +113,8 @@ impl Store {
         now_ns: u64,
     ) -> Option<MoveId> {
         let below = tier + 1;
-        let span = |part: &PathPart| u64::from(self.nodes[part.tail as usize].end - part.start);
+        let span =
+            |part: &PathPart| u64::from(self.trie.nodes[part.tail as usize].end - part.start);
         let blocks: u64 = parts.iter().map(span).sum();
         if blocks == 0 {
             return None;
@@ -154,7 +155,7 @@ impl Store {
         }
         let tail = self.part(request, BlockRange::new(start, end))?;
         for run in self.runs_from(tail, start) {
-            let node = &self.nodes[run as usize];
+            let node = &self.trie.nodes[run as usize];
             let mut copies = self.copies_of(run).iter();
             let in_flight = copies.any(|c| c.state == State::InFlight);
             if node.pins > 0 || node.first_child != NONE || in_flight {

@@ -107,5 +107,5 @@ pub use slowed::Slowdown;
 pub use storage_wait::{HoldBack, StorageWaits, WaitNow};
 pub use timeline::{SharedTimeline, Timeline};
 pub use traffic::{EdgeBytes, TierBytes, Traffic};
-pub use transfer::{ComputedSpan, Transfer, Watcher};
+pub use transfer::{Transfer, Watcher};
 pub use write::{WritePolicy, Writes};

@@ -7,7 +7,7 @@ use super::mover::Mover;
 use super::peers::Now;
 use super::plugins::Sending;
 use super::traffic::SentRecord;
-use super::transfer::{ComputedSpan, Transfer};
+use super::transfer::Transfer;
 use crate::digest::Record;
 use crate::store::{Answer, MoveId, Order, Times, GPU, REMOTE};
 use crate::tiers::Route;
@@ -15,7 +15,7 @@ use crate::tiers::Route;
 impl Mover {
     /// Sends the store's new orders, or queues them behind their dependencies. `computed`: the times at which
     /// a step had computed the first and the last layer of the blocks now written through.
-    pub fn issue(&mut self, now: &mut Now<'_>, computed: Option<ComputedSpan>) -> Answer<()> {
+    pub fn issue(&mut self, now: &mut Now<'_>, computed: Option<Times>) -> Answer<()> {
         let moving = now.store.moving().filter(|moving| moving.has_orders());
         let Some(moving) = moving else {
             return Ok(());
@@ -26,12 +26,7 @@ impl Mover {
         Ok(())
     }
 
-    fn accept(
-        &mut self,
-        now: &mut Now<'_>,
-        order: &Order,
-        computed: Option<ComputedSpan>,
-    ) -> Answer<()> {
+    fn accept(&mut self, now: &mut Now<'_>, order: &Order, computed: Option<Times>) -> Answer<()> {
         let from = if order.from == REMOTE {
             self.config.remote
         } else {

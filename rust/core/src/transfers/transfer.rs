@@ -6,7 +6,7 @@ use super::hop::Hop;
 use super::job::Transmission;
 use super::pages::Carried;
 use super::remote_read::Read;
-use crate::store::MoveId;
+use crate::store::{MoveId, Times};
 use crate::tiers::Route;
 
 /// A watcher to notify of a transfer's arrival.
@@ -22,15 +22,6 @@ pub enum Watcher {
     HandOverTarget(u32),
 }
 
-/// Times at which a step had computed the first and the last layer of blocks.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct ComputedSpan {
-    /// Time of the first layer.
-    pub first_layer_ns: u64,
-    /// Time of the last layer.
-    pub last_layer_ns: u64,
-}
-
 /// A copy from one tier to the next over one channel.
 #[derive(Clone, Debug, Default)]
 pub struct Transfer {
@@ -43,7 +34,7 @@ pub struct Transfer {
     /// Number of blocks.
     pub blocks: u64,
     /// Times at which a step computed its layers, if it writes through.
-    pub(super) computed: Option<ComputedSpan>,
+    pub(super) computed: Option<Times>,
     /// Index of its channel in the edge's lane.
     pub(super) rail: usize,
     /// The hop that brings the blocks it sends on.

@@ -1,7 +1,7 @@
 //! Hand-overs over the memory of both machines (the rules of `spec/handover.py`). KV goes down on the machine that
 //! computed the prompt, over the wire, and up on the machine that decodes.
 
-use crate::machine::messages::{IncomingId, Message, SourceSide, Task};
+use crate::machine::messages::{IncomingId, Message, SlotOn, SourceSide, Task};
 use crate::machine::{Now, Replica};
 use crate::store::{Answer, MoveId, GPU, STAGING};
 use crate::tiers::Route;
@@ -13,7 +13,8 @@ impl Replica {
     pub(in crate::machine) fn depart_over_memory(
         &mut self,
         id: IncomingId,
-        (down, up): (SharedChannel, SharedChannel),
+        down: SharedChannel,
+        up: SharedChannel,
         freeing_moves: &[MoveId],
     ) {
         let Some(how) = self.config.role.receives() else {
@@ -36,7 +37,7 @@ impl Replica {
             .mover
             .reserve_hop(last, Route::up_from(STAGING), blocks);
         self.mover.wait_for(up, wire);
-        let (machine, slot) = incoming.source;
+        let SlotOn { machine, slot } = incoming.source;
         let onwards = FarTransfer {
             machine: self.machine(),
             id: wire,
@@ -78,7 +79,7 @@ impl Replica {
         let hop = FarTransfer { machine, id };
         if let Some(step) = step {
             let number = Some(self.mover.arrivals.take_number());
-            self.await_step(machine, id, (step, number));
+            self.await_step(machine, id, step, number);
         }
         let mut awaits = 0;
         if let Some(peers) = now.peers.as_deref_mut() {

@@ -80,7 +80,7 @@ fn times_of_accesses_that_nothing_remembers_are_forgotten() {
         use_one(&mut store, 2, now_ns);
     }
     assert_eq!(reported(&store, 0), [(2, 1, 1, 59_999)]);
-    assert!(store.accessed_ns.len() < 100_000, "of 200,000");
+    assert!(store.clock.accessed_ns.len() < 100_000, "of 200,000");
 }
 
 /// A store of a ready and an arriving copy that a fault breaks, and what its check then says.
@@ -103,7 +103,7 @@ fn a_copy_that_is_ready_before_its_time_is_found() {
     assert!(too_early.starts_with("I7"), "{too_early}");
     let backwards = said(|store, id| store.copy_mut(id, GPU).times.first_layer_ns = 6);
     assert!(backwards.starts_with("I7"), "{backwards}");
-    let late = said(|store, _| store.now_ns = 10);
+    let late = said(|store, _| store.clock.now_ns = 10);
     assert!(
         late.starts_with("I7"),
         "a move that should have ended: {late}"
