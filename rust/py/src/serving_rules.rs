@@ -3,7 +3,7 @@
 use kvsim_core::batch::{BatchConfig, Speculation};
 use kvsim_core::machine::fetch::FetchPolicy;
 use kvsim_core::machine::handover::{HandoverConfig, Role};
-use kvsim_core::machine::prefetch::PrefetchPolicy;
+use kvsim_core::machine::prefetch_policy::PrefetchPolicy;
 use kvsim_core::machine::queue::QueueOrder;
 use kvsim_core::machine::sglang::SglangConfig;
 use kvsim_core::machine::vllm::VllmConfig;

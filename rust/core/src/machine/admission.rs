@@ -1,8 +1,8 @@
 //! Admission: match the prefix and reserve blocks for the rest, all or nothing; then the request joins the step.
 
+use super::admitted::{Admission, LoadingId};
 use super::fetch::FetchPolicy;
 use super::groups::Asked;
-use super::loading::{Admission, LoadingId};
 use super::{Now, Replica, Slot};
 use crate::batch::Sequence;
 use crate::convert::fit;

@@ -1,10 +1,10 @@
 //! Admission with loads: blocks on lower tiers are planned, protected, and loaded part by part (the rules of
 //! `spec/admission.py` and `spec/mover.py`).
 
+use super::admitted::{Admission, HeldPart, PartLoad, Rest};
 use super::fetch::{FetchPlan, FetchPolicy, PlanFacts};
-use super::loading::{Admission, HeldPart, PartLoad, Rest};
 use super::messages::{PartOn, RequestLease};
-use super::remote::RemoteRun;
+use super::remote_run::RemoteRun;
 use super::staging::{is_staged, stage_up, StagedCopy};
 use super::{Now, Replica, Slot};
 use crate::convert::fit;

@@ -1,5 +1,6 @@
 //! A shared pool: a machine without a GPU that all other machines write and read (the rules of `spec/remote.py`).
 
+use super::pool_counts::PoolCounts;
 use super::rows::Rows;
 use super::{Replica, ReplicaConfig};
 use crate::batch::Batch;
@@ -7,17 +8,6 @@ use crate::convert::fit;
 use crate::ids::BlockRange;
 use crate::store::{Answer, Store};
 use crate::transfers::{Mover, MoverConfig, SharedChannel, Source};
-
-/// Counts of blocks written to and read from a pool so far.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct PoolCounts {
-    /// Blocks that machines wrote to the pool, including blocks in transit.
-    pub put_blocks: u64,
-    /// Blocks that machines read from the pool.
-    pub read_blocks: u64,
-    /// Blocks refused for lack of capacity.
-    pub refused_blocks: u64,
-}
 
 impl Replica {
     /// A pool, which receives no requests.

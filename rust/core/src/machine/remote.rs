@@ -3,37 +3,13 @@
 //! pinned until it has been read.
 
 use super::messages::PartOn;
+use super::remote_run::RemoteRun;
 use super::staging::{is_staged, stage_up};
 use super::{Now, Replica};
 use crate::ids::BlockRange;
 use crate::store::{Answer, MoveId, Part, Store, STAGING};
 use crate::tiers::Route;
 use crate::transfers::{Brought, Came, Lent, Source};
-
-/// The continuation, on one other machine, of a run of this machine.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct RemoteRun {
-    /// The machine.
-    pub owner: u32,
-    /// Its parts, by the tiers there.
-    pub parts: Vec<Part>,
-}
-
-impl RemoteRun {
-    /// The blocks of the run before a block; `None` if there are none.
-    pub fn before(mut self, end: u32) -> Option<Self> {
-        self.parts.retain(|part| part.start < end);
-        if let Some(last) = self.parts.last_mut() {
-            last.end = last.end.min(end);
-        }
-        (!self.parts.is_empty()).then_some(self)
-    }
-
-    /// The block after its last one.
-    pub fn end(&self) -> u32 {
-        self.parts.last().map_or(0, |part| part.end)
-    }
-}
 
 impl Replica {
     /// The longest run from the first of these blocks on that one other machine has below its GPU, if this machine reads

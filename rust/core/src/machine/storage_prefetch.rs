@@ -1,8 +1,9 @@
 //! Prefetches from an engine's storage while a request waits, and the requests of the queue that are held back for
 //! them.
 
+use super::prefetch_policy::PrefetchPolicy;
 use super::queue::QueueOrder;
-use super::{prefetch::PrefetchPolicy, Now, Replica};
+use super::{Now, Replica};
 use crate::store::Answer;
 use crate::transfers::Mover;
 
