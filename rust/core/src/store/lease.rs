@@ -122,8 +122,8 @@ impl Store {
         let lease = &mut self.leases[id];
         (lease.tail, lease.depth) = (tail, depth);
         if let Some(prefixes) = limited(&mut self.shared) {
-            let holder = (request, lease.prefix);
-            lease.prefix = prefixes.enter(&self.keys, holder, depth).0;
+            let (prefix, _) = prefixes.enter(&self.keys, request, lease.prefix, depth);
+            lease.prefix = prefix;
         }
         Ok(())
     }

@@ -92,6 +92,7 @@ pub use touch::Touch;
 pub(crate) use trie::add_part;
 pub use trie::Part;
 
+use crate::ids::BlockRange;
 use std::hash::Hasher;
 use std::sync::Arc;
 
@@ -273,7 +274,8 @@ impl Store {
         let owner = self.trie.nodes[node as usize].owner;
         let records = &mut self.records;
         let notify = |key| records.evicted_key(tier, key, now_ns);
-        self.keys.each_back(owner, (from, to), notify);
+        self.keys
+            .each_back(owner, BlockRange::new(from, to), notify);
         let blocks = u64::from(to - from);
         self.tiers[tier].evictions += blocks;
         self.records.log_eviction(tier, blocks, now_ns);

@@ -58,9 +58,10 @@ impl BatchStore for TokenStore {
         if shared + size > u64::from(to) {
             return Ok(());
         }
-        let holder = (held.request, held.last);
         let blocks = (u64::from(to) / size) as u32;
-        let (last, entered) = self.prefixes.enter(&self.keys, holder, blocks);
+        let (last, entered) = self
+            .prefixes
+            .enter(&self.keys, held.request, held.last, blocks);
         let now_shared = u64::from(self.prefixes.length(last)) * size;
         (held.last, held.blocks) = (last, self.prefixes.length(last));
         held.private -= now_shared - shared;
