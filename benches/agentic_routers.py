@@ -17,8 +17,8 @@ from typing import Any
 
 import numpy as np
 import yaml
-from kvcache_sim.report.sensitivity.assumptions import assumptions
-from kvcache_sim.report.sensitivity.together import together
+from kvcache_sim.report.intervals.assumptions import assumptions
+from kvcache_sim.report.intervals.together import together
 from kvcache_sim.scenario.load import Scenario, scenario_from_text
 from kvcache_sim.scenario.requests import read_requests
 from kvcache_sim.simulation import simulate

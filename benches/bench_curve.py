@@ -19,7 +19,7 @@ from kvcache_sim.replay.curve.hits import hit_curve
 from kvcache_sim.replay.prompt_blocks import blocks_of_prompts
 from kvcache_sim.replay.request import ReplayRequest
 from kvcache_sim.workload.readers.read import read_trace
-from shared_files import shared
+from support.shared_files import shared
 
 #: A command that parses its options and does nothing: the cost of start-up.
 START = (sys.executable, "-m", "kvcache_sim", "help", "units")

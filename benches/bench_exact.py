@@ -20,7 +20,7 @@ from kvcache_sim.replay.engine_requests import native_requests
 from kvcache_sim.replay.request import ReplayRequest
 from kvcache_sim.workload.readers import read_trace
 from round_times import round_s
-from shared_files import shared
+from support.shared_files import shared
 
 CAPACITY = 524_288
 MANAGERS = ("sglang:lru", "sglang:lfu", "vllm-offload:lru", "vllm-offload:arc")

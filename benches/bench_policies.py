@@ -19,7 +19,7 @@ from kvcache_sim.replay.prompt_blocks import blocks_of_prompts
 from kvcache_sim.replay.request import ReplayRequest
 from kvcache_sim.workload.readers.read import read_trace
 from round_times import round_s
-from shared_files import shared
+from support.shared_files import shared
 
 CAPACITY = 524_288
 #: lru is measured separately.

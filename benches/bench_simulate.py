@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pytest
 from round_times import round_s
-from shared_files import shared
+from support.shared_files import shared
 
 KVSIM = [sys.executable, "-m", "kvcache_sim"]
 OLD = os.environ.get("KVSIM_BENCH_OLD", "")

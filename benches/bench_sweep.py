@@ -6,11 +6,11 @@ import os
 from pathlib import Path
 
 import pytest
-from kvcache_sim.sweeps.cell import Limits
-from kvcache_sim.sweeps.coordinator import run_sweep
-from kvcache_sim.sweeps.stop import StopRequest
-from kvcache_sim.sweeps.supervisor import LocalRunner
-from sweep_driver import Silent, plan_of
+from kvcache_sim.extras.study.sweeps.cell import Limits
+from kvcache_sim.extras.study.sweeps.coordinator import run_sweep
+from kvcache_sim.extras.study.sweeps.stop import StopRequest
+from kvcache_sim.extras.study.sweeps.supervisor import LocalRunner
+from support.sweep_driver import Silent, plan_of
 
 TESTS = Path(__file__).resolve().parents[1] / "tests"
 CELLS = 1000

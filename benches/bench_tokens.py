@@ -14,8 +14,8 @@ from kvcache_sim import _core, rng
 from kvcache_sim.workload.readers import read_trace
 from kvcache_sim.workload.tokens import PromptConfig, token_batches
 from kvcache_sim.workload.trace import Trace
-from shared_files import ROOT
-from token_rows import Row, trace_of
+from support.shared_files import ROOT
+from support.token_rows import Row, trace_of
 
 BASE_SEED = rng.derive_seed(42, "dataset.prompt.corpus")
 IDS = 182_790

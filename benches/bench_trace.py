@@ -14,7 +14,7 @@ from kvcache_sim.workload.toolbox.stats import trace_stats
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests"))
 from round_times import round_s
-from shared_files import shared
+from support.shared_files import shared
 
 
 @pytest.fixture(scope="module")

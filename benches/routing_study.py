@@ -17,7 +17,7 @@ from typing import Any
 
 import kvcache_sim as kv
 import numpy as np
-from kvcache_sim.rng import stream
+from kvcache_sim.base.rng import stream
 
 _BLOCK_TOKENS = 64
 _OUTPUT_TOKENS = 1000

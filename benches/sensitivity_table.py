@@ -15,8 +15,8 @@ import tempfile
 from pathlib import Path
 
 from kvcache_sim.cli.main import run as kvsim
+from kvcache_sim.extras.study.sensitivity.moves import Sensitivity, Values, sensitivity
 from kvcache_sim.report.finished import open_runs
-from kvcache_sim.report.sensitivity.moves import Sensitivity, Values, sensitivity
 
 ROOT = Path(__file__).resolve().parents[1]
 SCENARIOS = ("vllm-rtx4090", "quickstart", "agentic", "pd-disagg", "cpu-offload", "mooncake-pool")

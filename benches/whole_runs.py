@@ -25,27 +25,26 @@ import numpy as np
 
 ROOT = Path(__file__).resolve().parents[1]
 sys.path[:0] = [str(ROOT / "tests"), str(ROOT / "benches")]
-import h100_stages  # noqa: E402
-import llm_d_guide  # noqa: E402
 import routing_study  # noqa: E402
 import vllm_streams  # noqa: E402
 import whole_runs_servers  # noqa: E402
-from kvcache_sim.errors import UsageError  # noqa: E402
+from kvcache_sim.base.errors import UsageError  # noqa: E402
+from kvcache_sim.extras.calibrate.command import Measured, fit_rows  # noqa: E402
+from kvcache_sim.extras.calibrate.fit import predict_ms  # noqa: E402
+from kvcache_sim.extras.calibrate.rows import read_iterations  # noqa: E402
+from kvcache_sim.extras.calibrate.runs import compiles  # noqa: E402
+from kvcache_sim.extras.calibrate.shipped import MIXTURES  # noqa: E402
 from kvcache_sim.model.adjusted import ScaledStepTime  # noqa: E402
-from kvcache_sim.model.calibration.command import Measured, fit_rows  # noqa: E402
-from kvcache_sim.model.calibration.fit import predict_ms  # noqa: E402
-from kvcache_sim.model.calibration.model_file import Provenance, model_text  # noqa: E402
-from kvcache_sim.model.calibration.rows import read_iterations  # noqa: E402
-from kvcache_sim.model.calibration.runs import compiles  # noqa: E402
-from kvcache_sim.model.calibration.shipped import MIXTURES  # noqa: E402
 from kvcache_sim.model.model_file import load_model  # noqa: E402
 from kvcache_sim.model.run_errors import RATE  # noqa: E402
 from kvcache_sim.model.served_kernels import is_sum_of_kernels, served_kernels  # noqa: E402
 from kvcache_sim.model.step_time import StepTime  # noqa: E402
+from kvcache_sim.model.step_time_file import Provenance, model_text  # noqa: E402
 from kvcache_sim.model.step_times import load_step_time  # noqa: E402
 from kvcache_sim.scenario.load import load_scenario  # noqa: E402
 from kvcache_sim.scenario.requests import read_requests  # noqa: E402
 from kvcache_sim.simulation import simulate  # noqa: E402
+from support import h100_stages, llm_d_guide  # noqa: E402
 
 SHARED = ROOT.parent / "shared"
 STEPS = (0.7, 0.8, 0.9, 0.95, 1.05, 1.1, 1.2, 1.35, 1.6)

@@ -10,9 +10,9 @@ from importlib import import_module
 # Before numpy is imported: two workers on two cores whose products each wait for two threads take many times longer.
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 
-import examples
 import pytest
 from hypothesis.internal.conjecture import engine
+from support import examples
 from support.setting_traces import folder  # noqa: F401  (a fixture)
 
 # A shell that starts the suite in the background has it ignore Ctrl-C, and all processes that tests start inherit that.

@@ -76,18 +76,18 @@ def digest_of_tests(root: Path, tests: str) -> str:
 
 
 def _modules(folder: Path, first: Path) -> list[Path]:
-    """Return a file and every module of a folder that it imports, directly or not, in order."""
+    """Return a file and every module of its own or of a folder that it imports, directly or not, in order."""
     found, open_files = {first}, [first]
     while open_files:
         file = open_files.pop()
         if file.suffix != ".py":
             continue
         for name in _imported(ast.parse(file.read_text())):
-            base = folder.joinpath(*name.split("."))
-            for path in (base.with_suffix(".py"), base / "__init__.py"):
-                if path.exists() and path not in found:
-                    found.add(path)
-                    open_files.append(path)
+            for base in (parent.joinpath(*name.split(".")) for parent in (folder, file.parent)):
+                for path in (base.with_suffix(".py"), base / "__init__.py"):
+                    if path.exists() and path not in found:
+                        found.add(path)
+                        open_files.append(path)
     return sorted(found)
 
 

@@ -16,7 +16,7 @@ from kvcache_sim.scenario.execute import execute
 from kvcache_sim.scenario.load import read_scenario, varied_from_text
 from kvcache_sim.scenario.requests import read_requests
 from kvcache_sim.simulation import RunOptions
-from kvcache_sim.units import format_time_ms
+from kvcache_sim.base.units import format_time_ms
 
 FOLDER = Path(__file__).resolve().parents[2] / "scenarios"
 PAGE = FOLDER / "README.md"

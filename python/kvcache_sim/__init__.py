@@ -7,9 +7,8 @@ The layers of the package, top to bottom; imports only go down:
 
 - ``cli``         one file per verb: parse, call, print
 - ``api``         the Python API: scenarios, runs, sweeps, replays
-- ``sizing``      the load that a configuration sustains
-- ``live``        a simulated cluster in real time: HTTP, metrics, KV events; recording, shadow caches
-- ``report``, ``sweeps``  reports of finished runs; execution of many runs
+- ``extras``      a simulated cluster in real time; sweeps, sizing and experiments
+- ``report``      reports of finished runs
 - ``scenario``, ``simulation``  validated YAML in, a finished ``Run`` out
 - ``metrics``     measurements: columns with units, recorder, summary
 - ``serving``     sequences, batch, scheduler, replica, router, cluster
@@ -19,9 +18,7 @@ The layers of the package, top to bottom; imports only go down:
 - ``channels``, ``policies``  transfers of KV and their times; eviction, plug-ins of every kind
 - ``workload``, ``model``  requests; times and sizes of the hardware and models
 - ``engine``      the event loop
-- ``errors``, ``units``, ``rng``, ``tiers`` and their table ``tier_table``, ``values`` (frozen dataclasses)
-- ``rows``, ``spelling``  registries with rows imported on demand; suggestions for unknown names
-- ``output``, ``disk``, ``file_lock``, ``regular_files``  atomic writes, changes of files, locks, reads
+- ``base``        the ground floor: errors, units, values, output, tiers, random streams
 """
 
 __version__ = "0.2.0"
@@ -33,17 +30,17 @@ _NAMES = {
     "CacheReplay": "api.replays",
     "Curve": "api.replays",
     "Explanation": "api.explaining",
-    "InputOutputError": "errors",
-    "KvsimError": "errors",
-    "OutputExistsError": "errors",
+    "InputOutputError": "base.errors",
+    "KvsimError": "base.errors",
+    "OutputExistsError": "base.errors",
     "Plot": "api.plot",
     "Run": "api.run",
     "RunOptions": "simulation.options",
     "Scenario": "api.scenario",
     "Sweep": "api.sweeping",
     "Trace": "workload.trace",
-    "TraceError": "errors",
-    "UsageError": "errors",
+    "TraceError": "base.errors",
+    "UsageError": "base.errors",
     "cachesim": "api.replays",
     "capacity": "api.sizing",
     "compare": "api.comparing",

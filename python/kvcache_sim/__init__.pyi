@@ -20,11 +20,11 @@ from kvcache_sim.api.sweeping import sweep as sweep
 from kvcache_sim.api.traces import generate as generate
 from kvcache_sim.api.traces import make_trace as make_trace
 from kvcache_sim.api.traces import read_trace as read_trace
-from kvcache_sim.errors import InputOutputError as InputOutputError
-from kvcache_sim.errors import KvsimError as KvsimError
-from kvcache_sim.errors import OutputExistsError as OutputExistsError
-from kvcache_sim.errors import TraceError as TraceError
-from kvcache_sim.errors import UsageError as UsageError
+from kvcache_sim.base.errors import InputOutputError as InputOutputError
+from kvcache_sim.base.errors import KvsimError as KvsimError
+from kvcache_sim.base.errors import OutputExistsError as OutputExistsError
+from kvcache_sim.base.errors import TraceError as TraceError
+from kvcache_sim.base.errors import UsageError as UsageError
 from kvcache_sim.simulation.options import RunOptions as RunOptions
 from kvcache_sim.workload.trace import Trace as Trace
 

@@ -6,8 +6,8 @@ from collections.abc import Callable
 from heapq import heappop, heappush
 from typing import Any
 
-from kvcache_sim.errors import InvariantError, UsageError
-from kvcache_sim.units import LAST_NS
+from kvcache_sim.base.errors import InvariantError, UsageError
+from kvcache_sim.base.units import LAST_NS
 
 # Priorities of events at the same time, each with its reason.
 MEMBERSHIP = -1  # a lost machine does nothing at that time; a joining machine exists

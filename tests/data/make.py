@@ -9,7 +9,7 @@ from pathlib import Path
 HERE = Path(__file__).resolve().parent
 sys.path.insert(0, str(HERE.parent))
 
-from packed_trace import pack  # noqa: E402  # from the folder above
+from support.packed_trace import pack  # noqa: E402  # from the folder above
 
 #: As they are, a row a line.
 ORACLES = [

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 from kvcache_sim.workload.trace import Trace
-from small_traces import trace_of
+from support.small_traces import trace_of
 
 
 def stream(draw: random.Random, longest: tuple[int, ...] = (60, 200, 480)) -> Trace:

@@ -20,8 +20,8 @@ from typing import Any
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 import numpy as np
+from kvcache_sim.base.errors import StoreError
 from kvcache_sim.cache.settings import CacheSettings
-from kvcache_sim.errors import StoreError
 from kvcache_sim.model.step_times import load_step_time
 from kvcache_sim.serving.settings import ReplicaSettings
 from kvcache_sim.simulation import RunOptions

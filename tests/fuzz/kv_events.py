@@ -7,10 +7,10 @@ import sys
 
 import atheris
 
-with atheris.instrument_imports(include=["kvcache_sim.workload.imports", "kvcache_sim.live.shadow"]):
+with atheris.instrument_imports(include=["kvcache_sim.workload.imports", "kvcache_sim.extras.live.shadow"]):
     import msgspec
-    from kvcache_sim.errors import TraceError
-    from kvcache_sim.live.shadow.feed import Feed, Source
+    from kvcache_sim.base.errors import TraceError
+    from kvcache_sim.extras.live.shadow.feed import Feed, Source
     from kvcache_sim.workload.imports.kv_batch import KvBatch, batch_of
     from kvcache_sim.workload.imports.kv_lookups import LookUps
     from kvcache_sim.workload.imports.source import json_line

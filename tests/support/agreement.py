@@ -15,8 +15,8 @@ from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
+from kvcache_sim.base.errors import InvariantError, KvsimError, UsageError
 from kvcache_sim.cache.settings import BlockForm, CacheSettings, MovementSettings
-from kvcache_sim.errors import InvariantError, KvsimError, UsageError
 from kvcache_sim.metrics.run import Run
 from kvcache_sim.scenario.requests import read_requests
 from kvcache_sim.serving.settings import (
@@ -29,11 +29,11 @@ from kvcache_sim.serving.settings import (
 from kvcache_sim.simulation import RunOptions, simulate
 from kvcache_sim.simulation.spec_keys import Only, coverage
 from kvcache_sim.workload.trace import NOT_GIVEN, Trace
-from tiered_scenario import BASE, load
 
 from support.spec_aborts import allow_aborts
 from support.spec_copies import charge_copies
 from support.spec_models import MODELED, simulation_class
+from support.tiered_scenario import BASE, load
 
 #: The specification over the core's store and over its own.
 ENGINES: tuple[Literal["spec", "spec-plain"], ...] = ("spec", "spec-plain")

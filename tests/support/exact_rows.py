@@ -2,7 +2,7 @@
 
 import json
 
-from shared_files import shared
+from support.shared_files import shared
 
 OUTPUTS = {"P": "prompt", "PO1": "computed", "PO": "all"}
 

@@ -11,8 +11,9 @@ from kvcache_sim.replay.group_settings import group_settings
 from kvcache_sim.replay.request import ReplayRequest
 from kvcache_sim.workload.readers import read_trace
 from kvcache_sim.workload.toolbox.transforms import head
-from shared_files import DATA, shared
-from small_traces import trace_of
+
+from support.shared_files import DATA, shared
+from support.small_traces import trace_of
 
 
 @cache

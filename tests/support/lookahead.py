@@ -15,9 +15,9 @@ from kvcache_sim.serving.settings import ClusterSettings
 from kvcache_sim.simulation import RunOptions, simulate
 from kvcache_sim.simulation.simulation import Simulation
 from kvcache_sim.workload.trace import Trace
-from tiered_scenario import BASE, load
 
 from support.agreement import BeyondSpec, agree_on, assert_same, run_or_refusal
+from support.tiered_scenario import BASE, load
 
 SINGLE_ARRIVALS = "kvcache_sim.simulation.simulation.open_front_door"
 LOOKAHEAD = "kvcache_sim.simulation.simulation.Simulation._allows_lookahead"

@@ -9,10 +9,10 @@ from kvcache_sim.cache.settings import CacheSettings, TierSettings
 from kvcache_sim.model.kv_groups import KvGroup, KvLayout
 from kvcache_sim.replay.request import REPLAYERS, ReplayRequest
 from kvcache_sim.serving.settings import ReplicaSettings
-from small_traces import trace_of
 
 from support.clusters import cluster
 from support.group_runs import settings_of
+from support.small_traces import trace_of
 
 #: Spare GPU blocks, chunks of the CPU tier, its eviction policy, and blocks of a chunk.
 SIZES = (st.integers(0, 12), st.integers(1, 40), st.sampled_from(["lru", "arc"]), st.sampled_from([1, 2, 3]))

@@ -5,7 +5,8 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from word_tokenizer import write_tokenizer
+
+from support.word_tokenizer import write_tokenizer
 
 
 @pytest.fixture(scope="session")

@@ -1,7 +1,8 @@
 """Rows of one machine under ShareGPT conversations."""
 
 import numpy as np
-from shared_files import ROOT
+
+from support.shared_files import ROOT
 
 SCENARIO = ROOT / "scenarios" / "vllm-rtx4090.yaml"
 

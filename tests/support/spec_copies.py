@@ -7,11 +7,11 @@ pays for it, unless the copy ended while no step ran. Copies below the CPU cost 
 
 from typing import Any
 
+from kvcache_sim.base.tiers import COMPUTE
 from kvcache_sim.serving.settings import ReplicaSettings
 from kvcache_sim.spec.channels import layer_ns
 from kvcache_sim.spec.mover import Transfer
 from kvcache_sim.spec.simulator import Machine, Simulator
-from kvcache_sim.tiers import COMPUTE
 
 BEYOND_TIME = 1 << 64
 

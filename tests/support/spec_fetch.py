@@ -7,13 +7,13 @@ layers that are loaded hide under compute (semantics 4).
 
 from collections.abc import Callable, Sequence
 
+from kvcache_sim.base.tiers import COMPUTE, KV_SOURCES, REMOTE, STAGING, load_edge
 from kvcache_sim.model.step_time import StepBatch, StepTime
 from kvcache_sim.spec import movement_policies
 from kvcache_sim.spec.admission import Admitter
 from kvcache_sim.spec.channels import Channel
 from kvcache_sim.spec.mover import Mover, Part
 from kvcache_sim.spec.remote import RemoteReads
-from kvcache_sim.tiers import COMPUTE, KV_SOURCES, REMOTE, STAGING, load_edge
 
 #: Number of evenly spread cuts that ``split`` tries: the estimate is smooth.
 _CUTS = 32

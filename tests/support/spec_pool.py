@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from types import SimpleNamespace
 from typing import Any
 
+from kvcache_sim.base.tiers import COMPUTE, REMOTE, REMOTE_READ, STAGING, TIERS
 from kvcache_sim.cache.settings import TierSettings
 from kvcache_sim.simulation.end_checks import check_channels, check_pool, check_stores
 from kvcache_sim.simulation.measured import pool_counters
@@ -19,7 +20,6 @@ from kvcache_sim.spec.mover import Mover, Part, Transfer
 from kvcache_sim.spec.remote import RemoteReads
 from kvcache_sim.spec.request import SequenceState
 from kvcache_sim.spec.simulator import Machine, Simulator
-from kvcache_sim.tiers import COMPUTE, REMOTE, REMOTE_READ, STAGING, TIERS
 
 
 class Pool:

@@ -10,6 +10,7 @@ what is ready on GPU or CPU (HiCache).
 
 from typing import Any
 
+from kvcache_sim.base.tiers import STAGING
 from kvcache_sim.cache.settings import MovementSettings
 from kvcache_sim.engine import ARRIVAL, TRANSFER
 from kvcache_sim.serving.settings import ClusterSettings, MachineSettings
@@ -22,7 +23,6 @@ from kvcache_sim.spec.remote import RemoteReads
 from kvcache_sim.spec.request import SequenceState
 from kvcache_sim.spec.scheduler import Scheduler
 from kvcache_sim.spec.simulator import Machine, Simulator
-from kvcache_sim.tiers import STAGING
 from kvcache_sim.workload.sessions import continuations
 from kvcache_sim.workload.trace import NO_REQUEST, OPEN_LOOP
 

@@ -8,11 +8,11 @@ has no buffer is passed. All channels are served layer by layer. Source: CachedA
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from kvcache_sim.base.tiers import COMPUTE
 from kvcache_sim.engine import TRANSFER
 from kvcache_sim.spec.batch import NextStep
 from kvcache_sim.spec.channels import Channels, LayeredChannel, LayeredJob
 from kvcache_sim.spec.mover import HOP, Mover, Transfer
-from kvcache_sim.tiers import COMPUTE
 
 
 class BufferedChannel(LayeredChannel):

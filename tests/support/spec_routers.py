@@ -10,11 +10,11 @@ to be prefilled weigh on a machine until they are, or until a hand-over has come
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from kvcache_sim.base.tiers import COMPUTE, ROUTER_CREDITS
 from kvcache_sim.serving.settings import ClusterSettings
 from kvcache_sim.spec.records import Milestones
 from kvcache_sim.spec.request import SequenceState
 from kvcache_sim.spec.routers import ROUTERS, Policy, Router
-from kvcache_sim.tiers import COMPUTE, ROUTER_CREDITS
 
 
 def _expected(s: Any, decodes: bool) -> list[int]:

@@ -5,10 +5,10 @@ A slowed channel has a share of its rate in some spans of time.
 
 from collections.abc import Iterable
 
+from kvcache_sim.base.units import LAST_NS
 from kvcache_sim.channels.settings import Slowdown
 from kvcache_sim.engine import beyond_time
 from kvcache_sim.spec.channels import FifoChannel, Times, Transmission
-from kvcache_sim.units import LAST_NS
 
 _WHOLE_PPM = 1_000_000
 

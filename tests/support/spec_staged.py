@@ -3,9 +3,9 @@
 A part on another machine's disk is first copied to that machine's CPU, if it has free blocks, and read there.
 """
 
+from kvcache_sim.base.tiers import STAGING
 from kvcache_sim.spec.mover import Mover, Part, is_staged, stage_up
 from kvcache_sim.spec.remote import RemoteReads
-from kvcache_sim.tiers import STAGING
 
 
 class StagedReads(RemoteReads):

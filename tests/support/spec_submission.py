@@ -7,6 +7,7 @@ CPU submits pieces, a job's bytes wait until all of its pieces are submitted, af
 from collections.abc import Sequence
 from typing import Any
 
+from kvcache_sim.base.units import LAST_NS
 from kvcache_sim.engine import NO_MACHINE, TRANSFER, beyond_time
 from kvcache_sim.serving.settings import ClusterSettings, MachineSettings
 from kvcache_sim.spec.channels import (
@@ -20,7 +21,6 @@ from kvcache_sim.spec.channels import (
 )
 from kvcache_sim.spec.mover import Mover
 from kvcache_sim.spec.simulator import Machine, Simulator
-from kvcache_sim.units import LAST_NS
 
 
 class _Submitted(Link):

@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from functools import partial
 from typing import Any
 
+from kvcache_sim.base.tiers import COMPUTE, STAGING, TIERS
 from kvcache_sim.serving.settings import ClusterSettings, MachineSettings
 from kvcache_sim.spec.admission import Admission, Admitter
 from kvcache_sim.spec.movement_policies import WritePolicies
@@ -17,7 +18,6 @@ from kvcache_sim.spec.mover import Mover, Part
 from kvcache_sim.spec.request import SequenceState
 from kvcache_sim.spec.scheduler import Scheduler
 from kvcache_sim.spec.simulator import Machine, Simulator
-from kvcache_sim.tiers import COMPUTE, STAGING, TIERS
 
 
 def has_writes(settings: ClusterSettings) -> bool:

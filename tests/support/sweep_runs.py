@@ -1,10 +1,11 @@
 """Sweeps run in this process."""
 
-from kvcache_sim.sweeps.cell import Limits
-from kvcache_sim.sweeps.coordinator import run_sweep
-from kvcache_sim.sweeps.stop import StopRequest
-from kvcache_sim.sweeps.supervisor import LocalRunner
-from sweep_driver import Silent
+from kvcache_sim.extras.study.sweeps.cell import Limits
+from kvcache_sim.extras.study.sweeps.coordinator import run_sweep
+from kvcache_sim.extras.study.sweeps.stop import StopRequest
+from kvcache_sim.extras.study.sweeps.supervisor import LocalRunner
+
+from support.sweep_driver import Silent
 
 
 def sweep(plan, directory, jobs=1, limits=None):

@@ -14,7 +14,7 @@ from pathlib import Path
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-import examples
+from support import examples
 
 from vopr.cases import KINDS, Case
 from vopr.search import Limits, explain, search

@@ -8,14 +8,14 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from kvcache_sim.errors import EXIT_SIGINT, InputOutputError
-from kvcache_sim.sweeps.cell import Limits
-from kvcache_sim.sweeps.coordinator import SweepOutcome, run_sweep
-from kvcache_sim.sweeps.processes import Process
-from kvcache_sim.sweeps.stop import StopRequest
-from kvcache_sim.sweeps.store import CellStore
-from kvcache_sim.sweeps.supervisor import LocalRunner
-from sweep_driver import plan_of
+from kvcache_sim.base.errors import EXIT_SIGINT, InputOutputError
+from kvcache_sim.extras.study.sweeps.cell import Limits
+from kvcache_sim.extras.study.sweeps.coordinator import SweepOutcome, run_sweep
+from kvcache_sim.extras.study.sweeps.processes import Process
+from kvcache_sim.extras.study.sweeps.stop import StopRequest
+from kvcache_sim.extras.study.sweeps.store import CellStore
+from kvcache_sim.extras.study.sweeps.supervisor import LocalRunner
+from support.sweep_driver import plan_of
 
 from vopr.faulty import FaultyDisk, Killed
 from vopr.finding import oracle

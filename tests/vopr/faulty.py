@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import IO, Any, cast
 
-from kvcache_sim.disk import LocalDisk
+from kvcache_sim.base.disk import LocalDisk
 
 
 class Killed(SystemExit):

@@ -5,7 +5,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Protocol
 
-from kvcache_sim.errors import InvariantError, KvsimError, panics_as_errors
+from kvcache_sim.base.errors import InvariantError, KvsimError, panics_as_errors
 
 
 class Finding(Exception):

@@ -10,19 +10,19 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from kvcache_sim.disk import LOCAL_DISK, Disk
-from kvcache_sim.errors import InputOutputError, UsageError
-from kvcache_sim.live.app import application
-from kvcache_sim.live.clock import WallClock
-from kvcache_sim.live.run_output import Asked, live_scenario
-from kvcache_sim.live.serving import Parts, Serving, assembled
+from kvcache_sim.base.disk import LOCAL_DISK, Disk
+from kvcache_sim.base.errors import InputOutputError, UsageError
+from kvcache_sim.extras.live.app import application
+from kvcache_sim.extras.live.clock import WallClock
+from kvcache_sim.extras.live.run_output import Asked, live_scenario
+from kvcache_sim.extras.live.serving import Parts, Serving, assembled
 from kvcache_sim.metrics.load_run import load_run
 from kvcache_sim.metrics.run_directory import open_run_directory
 from kvcache_sim.scenario.load import scenario_to_repeat
 from kvcache_sim.scenario.requests import read_requests
 from kvcache_sim.simulation import simulate
-from live_scenarios import drawn as drawn_settings
 from support.agreement import beyond_spec, by_spec
+from support.live_scenarios import drawn as drawn_settings
 
 from vopr.faulty import FaultyDisk, Killed, SimulatedLoop
 from vopr.finding import oracle

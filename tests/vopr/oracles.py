@@ -6,7 +6,7 @@ from typing import Any
 from unittest.mock import patch
 
 import numpy as np
-from kvcache_sim.errors import KvsimError, UsageError
+from kvcache_sim.base.errors import KvsimError, UsageError
 from kvcache_sim.metrics.columns import REQUEST_COLUMNS, STATUSES
 from kvcache_sim.metrics.load_run import load_run
 from kvcache_sim.metrics.run import Run

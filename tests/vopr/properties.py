@@ -12,8 +12,8 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-import examples
 import pytest
+from support import examples
 
 from vopr.finding import Finding
 
@@ -26,15 +26,15 @@ _OTHERS = re.compile(
 )
 #: Tests of stores against small models, which drive hypothesis's state machines.
 _MACHINES = (
-    "test_store_machine.py::test_the_core_store_is_the_plain_store",
-    "test_store_machine.py::test_it_is_so_where_blocks_are_evicted_in_batches",
-    "test_store_machine.py::test_it_is_so_in_the_other_orders_of_the_specification",
-    "test_store_machine.py::test_it_is_so_in_every_order_of_the_table",
-    "test_store_machine.py::test_it_is_so_where_tiers_have_orders_of_their_own",
-    "test_store_machine.py::test_it_is_so_without_writing_victims_down",
-    "test_engine_store_machine.py::test_a_store_answers_as_it_must",
-    "test_hicache_store_machine.py::test_capacities_evictions_and_look_ups_add_up",
-    "test_native_tiered_pool.py::test_the_store_is_its_model",
+    "core/test_store_machine.py::test_the_core_store_is_the_plain_store",
+    "core/test_store_machine.py::test_it_is_so_where_blocks_are_evicted_in_batches",
+    "core/test_store_machine.py::test_it_is_so_in_the_other_orders_of_the_specification",
+    "core/test_store_machine.py::test_it_is_so_in_every_order_of_the_table",
+    "core/test_store_machine.py::test_it_is_so_where_tiers_have_orders_of_their_own",
+    "core/test_store_machine.py::test_it_is_so_without_writing_victims_down",
+    "engines/test_engine_store_machine.py::test_a_store_answers_as_it_must",
+    "engines/test_hicache_store_machine.py::test_capacities_evictions_and_look_ups_add_up",
+    "engines/test_native_tiered_pool.py::test_the_store_is_its_model",
 )
 #: Files whose tests compare schedulers and caches of engines with rows of the engines' own classes: all their tests are
 #: cases, since few drawn scenarios have a model that judges an engine's decisions.
@@ -80,14 +80,14 @@ class _Collected:
 
 @cache
 def tests() -> list[str]:
-    """Return the tests as ``file::name``, sorted."""
+    """Return the tests as ``folder/file::name``, sorted."""
     found = list(_MACHINES)
-    for path in sorted(TESTS.glob("test_*.py")):
+    for path in sorted(TESTS.glob("*/test_*.py")):
         if _OTHERS.match(path.name):
             continue
         own = re.compile(r"(?m)^def (test_\w+)\(") if _RECORDED.match(path.name) else _DRAWN
         for name in own.findall(path.read_text()):
-            found.append(f"{path.name}::{name}")
+            found.append(f"{path.relative_to(TESTS)}::{name}")
     return sorted(set(found))
 
 

@@ -9,13 +9,13 @@ import shlex
 from collections.abc import Iterator
 from pathlib import Path
 
-from kvcache_sim.errors import KvsimError, UsageError
+from kvcache_sim.base.errors import KvsimError, UsageError
 from kvcache_sim.scenario.load import scenario_from_text
 from kvcache_sim.scenario.requests import read_requests
-from setting_effects import CHANGES
 from support import scenarios as drawing
 from support.draft import TOKEN_BYTES
 from support.scenarios import Scenario
+from support.setting_effects import CHANGES
 
 from vopr.finding import oracle
 from vopr.oracles import judge

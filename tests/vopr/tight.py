@@ -11,18 +11,18 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
+from kvcache_sim.base.errors import UsageError
 from kvcache_sim.cache.fetch import FETCHES
 from kvcache_sim.cache.prefetch import PREFETCHES
 from kvcache_sim.cache.settings import CacheSettings, MovementSettings, PoolSettings
 from kvcache_sim.cache.write import WRITES
-from kvcache_sim.errors import UsageError
 from kvcache_sim.serving.settings import ClusterSettings, HandoverSettings, ReplicaSettings
 from kvcache_sim.simulation import RunOptions, simulate
 from kvcache_sim.workload.rows import select_rows
 from kvcache_sim.workload.trace import Trace
-from pools import pools
 from support.agreement import BeyondSpec, agree
 from support.clusters import BLOCK, uneven, varied
+from support.pools import pools
 from support.shared_pool import sharing
 from support.traces import turns, with_aborts
 

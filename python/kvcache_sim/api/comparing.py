@@ -11,7 +11,7 @@ from typing import Any
 from kvcache_sim.api.html import html_list, html_page, html_table
 from kvcache_sim.api.plot import Plot, draw_plot
 from kvcache_sim.api.run import Run, load_run
-from kvcache_sim.errors import UsageError
+from kvcache_sim.base.errors import UsageError
 from kvcache_sim.report.compare import comparison, printed, text
 from kvcache_sim.report.compare.verdict import verdict
 from kvcache_sim.report.finished import FinishedRun

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from kvcache_sim.output import write_new
+from kvcache_sim.base.output import write_new
 from kvcache_sim.report.finished import FinishedRun
 from kvcache_sim.report.picture import Picture
 from kvcache_sim.report.pictures import PICTURES

@@ -13,8 +13,10 @@ import numpy as np
 from kvcache_sim.api.arrow import arrow_table
 from kvcache_sim.api.html import html_page, html_table
 from kvcache_sim.api.traces import make_trace, read_trace
+from kvcache_sim.base.errors import UsageError, panics_as_errors
+from kvcache_sim.base.spelling import close_matches
+from kvcache_sim.base.units import format_percent
 from kvcache_sim.cache.groups import GroupSettings
-from kvcache_sim.errors import UsageError, panics_as_errors
 from kvcache_sim.metrics.columns import Column
 from kvcache_sim.policies.resolve import resolve_policy
 from kvcache_sim.replay.cachesim import simulate_cache
@@ -34,8 +36,6 @@ from kvcache_sim.report.curve.sizes import kv_bytes_per_token as kv_bytes_of
 from kvcache_sim.report.curve.sizes import parse_capacity
 from kvcache_sim.report.curve.text import curve_csv, curve_table
 from kvcache_sim.report.picture import Table
-from kvcache_sim.spelling import close_matches
-from kvcache_sim.units import format_percent
 from kvcache_sim.workload.trace import Trace
 
 Size = int | str

@@ -15,7 +15,8 @@ from kvcache_sim.api.html import html_line, html_list, html_page, html_table
 from kvcache_sim.api.plot import Plot, draw_plot
 from kvcache_sim.api.scenario import Scenario
 from kvcache_sim.api.unsaved import UnsavedRun
-from kvcache_sim.errors import UsageError
+from kvcache_sim.base.errors import UsageError
+from kvcache_sim.base.units import format_percent, format_time_ms, significant
 from kvcache_sim.metrics import load_run as stored
 from kvcache_sim.metrics.certainty import CERTAIN, intervals_text, source_line
 from kvcache_sim.metrics.columns import (
@@ -34,7 +35,6 @@ from kvcache_sim.report.finished import FinishedRun, RunSource
 from kvcache_sim.report.picture import Table
 from kvcache_sim.scenario.execute import Execution, store
 from kvcache_sim.scenario.subject import subject_line
-from kvcache_sim.units import format_percent, format_time_ms, significant
 from kvcache_sim.workload.toolbox.write import mooncake_lines
 from kvcache_sim.workload.trace import Trace
 

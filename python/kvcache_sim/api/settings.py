@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from os import PathLike, fspath
 from typing import Any
 
-from kvcache_sim.errors import UsageError
+from kvcache_sim.base.errors import UsageError
 from kvcache_sim.scenario.yaml_tree import Path, Tree, dotted, parse_path, set_value
 
 #: Section → the key that a bare value stands for; ``*`` is any name.

@@ -11,7 +11,7 @@ from kvcache_sim.api.run import Run
 from kvcache_sim.api.scenario import Scenario, ScenarioLike, as_scenario
 from kvcache_sim.api.traces import make_trace
 from kvcache_sim.api.unsaved import UnsavedRun
-from kvcache_sim.errors import UsageError, panics_as_errors
+from kvcache_sim.base.errors import UsageError, panics_as_errors
 from kvcache_sim.scenario.execute import execute
 from kvcache_sim.scenario.requests import prepared, read_requests
 from kvcache_sim.simulation import RunOptions
@@ -54,7 +54,7 @@ def simulate(
     trace = read_requests(checked) if given is None else prepared(checked, given)
     if not sensitivity:
         return Run(UnsavedRun(execute(checked, trace, options), given), trace=trace)
-    from kvcache_sim.report.certainty import refuse_instant, with_certainty
+    from kvcache_sim.report.intervals.certainty import refuse_instant, with_certainty
 
     refuse_instant(checked, "sensitivity")
     done, _, missing = with_certainty(execute(checked, trace, replace(options, times=True)), trace)

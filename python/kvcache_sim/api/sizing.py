@@ -12,14 +12,14 @@ from kvcache_sim.api.plot import Plot
 from kvcache_sim.api.scenario import ScenarioLike, as_scenario
 from kvcache_sim.api.simulate import resolve_requests
 from kvcache_sim.api.sweeping import requests_in_a_file, run_cells, settings_space, study_of
-from kvcache_sim.errors import UsageError
+from kvcache_sim.base.errors import UsageError
+from kvcache_sim.base.units import significant
+from kvcache_sim.extras.study.sizing import text
+from kvcache_sim.extras.study.sizing.candidate import plan_capacity
+from kvcache_sim.extras.study.sizing.question import Answer, Question, parse_attain, parse_rate
+from kvcache_sim.extras.study.sweeps.tables import Row
 from kvcache_sim.report.picture import NothingToDraw
 from kvcache_sim.report.plotting import require_plotting
-from kvcache_sim.sizing import text
-from kvcache_sim.sizing.candidate import plan_capacity
-from kvcache_sim.sizing.question import Answer, Question, parse_attain, parse_rate
-from kvcache_sim.sweeps.tables import Row
-from kvcache_sim.units import significant
 
 
 class Capacity:
@@ -72,7 +72,7 @@ class Capacity:
 
     def to_arrow(self) -> Any:
         """Return a ``pyarrow.Table`` of a row a candidate."""
-        from kvcache_sim.sweeps.tables import arrow_rows
+        from kvcache_sim.extras.study.sweeps.tables import arrow_rows
 
         return arrow_rows(self.rows)
 

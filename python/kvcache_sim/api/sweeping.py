@@ -14,23 +14,23 @@ from kvcache_sim.api.html import html_page, html_table
 from kvcache_sim.api.scenario import Scenario, ScenarioLike, as_scenario
 from kvcache_sim.api.settings import lay_over, plain
 from kvcache_sim.api.simulate import resolve_requests
-from kvcache_sim.errors import UsageError
+from kvcache_sim.base.errors import UsageError
+from kvcache_sim.base.output import write_new
+from kvcache_sim.extras.study.sweeps.cell import Cell, CellRecord, Limits, Setting
+from kvcache_sim.extras.study.sweeps.coordinator import FurtherCells, run_sweep
+from kvcache_sim.extras.study.sweeps.plan import Plan, distinct
+from kvcache_sim.extras.study.sweeps.simulation import plan_sweep
+from kvcache_sim.extras.study.sweeps.space import Space
+from kvcache_sim.extras.study.sweeps.stop import stop_on_signals
+from kvcache_sim.extras.study.sweeps.study import SweepFile, as_setting
+from kvcache_sim.extras.study.sweeps.supervisor import LocalRunner
+from kvcache_sim.extras.study.sweeps.tables import Row, result_rows
+from kvcache_sim.extras.study.sweeps.worker import CellFunction, load_cell_function, run_cell
 from kvcache_sim.metrics.names import resolve_metric
-from kvcache_sim.output import write_new
 from kvcache_sim.report.best_cell import best_row, ranked_table
 from kvcache_sim.report.ranking import rank_cells
 from kvcache_sim.report.sweep_report import rows_text
 from kvcache_sim.scenario.yaml_tree import Tree
-from kvcache_sim.sweeps.cell import Cell, CellRecord, Limits, Setting
-from kvcache_sim.sweeps.coordinator import FurtherCells, run_sweep
-from kvcache_sim.sweeps.plan import Plan, distinct
-from kvcache_sim.sweeps.simulation import plan_sweep
-from kvcache_sim.sweeps.space import Space
-from kvcache_sim.sweeps.stop import stop_on_signals
-from kvcache_sim.sweeps.study import SweepFile, as_setting
-from kvcache_sim.sweeps.supervisor import LocalRunner
-from kvcache_sim.sweeps.tables import Row, result_rows
-from kvcache_sim.sweeps.worker import CellFunction, load_cell_function, run_cell
 from kvcache_sim.workload.toolbox.write import mooncake_lines
 from kvcache_sim.workload.trace import Trace
 
@@ -52,7 +52,7 @@ class Sweep:
 
     def to_arrow(self) -> Any:
         """Return a ``pyarrow.Table`` of a row a cell."""
-        from kvcache_sim.sweeps.tables import arrow_rows
+        from kvcache_sim.extras.study.sweeps.tables import arrow_rows
 
         return arrow_rows(self.rows)
 

@@ -10,9 +10,9 @@ from dataclasses import replace
 from typing import Any, NamedTuple
 
 from kvcache_sim.api.settings import lay_over
-from kvcache_sim.errors import KvsimError, UsageError, panics_as_errors
+from kvcache_sim.base.errors import KvsimError, UsageError, panics_as_errors
+from kvcache_sim.base.spelling import close_matches
 from kvcache_sim.scenario.yaml_tree import Tree
-from kvcache_sim.spelling import close_matches
 from kvcache_sim.workload import readers
 from kvcache_sim.workload.generate import build
 from kvcache_sim.workload.readers.settings import OnBadRow, ReadSettings, TimeOrder

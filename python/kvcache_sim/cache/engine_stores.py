@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from kvcache_sim import _core
+from kvcache_sim.base.errors import UsageError
+from kvcache_sim.base.tiers import COMPUTE, TIERS
 from kvcache_sim.cache.groups import GroupSettings, native_groups, states_per_request
 from kvcache_sim.cache.settings import CacheSettings, TierSettings
-from kvcache_sim.errors import UsageError
-from kvcache_sim.tiers import COMPUTE, TIERS
 from kvcache_sim.workload.trace import Trace
 
 #: vLLM's pool, or SGLang's tree.

@@ -9,8 +9,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from kvcache_sim import _core
+from kvcache_sim.base.values import Value
 from kvcache_sim.model.kv_groups import GroupKind, KvLayout
-from kvcache_sim.values import Value
 from kvcache_sim.workload.key_arrays import NO_NEXT_TURN, next_turns
 from kvcache_sim.workload.trace import Trace
 

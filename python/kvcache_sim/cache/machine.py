@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from kvcache_sim import _core
+from kvcache_sim.base.tiers import COMPUTE, LOAD_EDGES, STAGING, TIERS, WRITE_EDGES
+from kvcache_sim.base.values import Value, field
 from kvcache_sim.cache.pool import PoolNode
 from kvcache_sim.cache.prefetch import PREFETCH, PREFETCHES
 from kvcache_sim.cache.prefetch.policy import PrefetchPolicy
@@ -25,8 +27,6 @@ from kvcache_sim.cache.write.edge import EdgeWrites, edge_writes
 from kvcache_sim.channels.choice import CHANNEL_CHOICE, CHOICES
 from kvcache_sim.channels.cluster import Channels, Edges
 from kvcache_sim.engine import Engine
-from kvcache_sim.tiers import COMPUTE, LOAD_EDGES, STAGING, TIERS, WRITE_EDGES
-from kvcache_sim.values import Value, field
 
 
 class MachineTiers(Value):

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from kvcache_sim.tiers import KV_SOURCES, TIERS
-from kvcache_sim.values import Struct, field
+from kvcache_sim.base.tiers import KV_SOURCES, TIERS
+from kvcache_sim.base.values import Struct, field
 
 
 class MovedBytes(Struct):

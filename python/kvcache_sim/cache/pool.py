@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+from kvcache_sim.base.tiers import STAGING
 from kvcache_sim.cache.settings import CacheSettings
 from kvcache_sim.cache.store import ALL_BLOCKS
 from kvcache_sim.cache.tree_store import MarkingStore
-from kvcache_sim.tiers import STAGING
 
 
 class PoolNode:

@@ -6,11 +6,11 @@ import math
 from collections.abc import Sequence
 from typing import Literal
 
+from kvcache_sim.base.errors import UsageError
+from kvcache_sim.base.tiers import WRITE_EDGES
+from kvcache_sim.base.units import NS_PER_S
+from kvcache_sim.base.values import Value, field
 from kvcache_sim.cache.groups import GroupSettings
-from kvcache_sim.errors import UsageError
-from kvcache_sim.tiers import WRITE_EDGES
-from kvcache_sim.units import NS_PER_S
-from kvcache_sim.values import Value, field
 
 #: The keys of a form in a scenario.
 FORM_KEYS = ("kv_ratio", "encode", "decode")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import NamedTuple, Protocol
 
-from kvcache_sim.errors import InvariantError
+from kvcache_sim.base.errors import InvariantError
 
 #: No move: a block that is ready.
 NO_MOVE = 0xFFFF_FFFF

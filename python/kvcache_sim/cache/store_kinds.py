@@ -7,6 +7,9 @@ from dataclasses import replace
 from enum import Enum, auto
 from typing import Any, Protocol
 
+from kvcache_sim.base.errors import UsageError
+from kvcache_sim.base.tiers import COMPUTE, TIERS
+from kvcache_sim.base.values import Value, field
 from kvcache_sim.cache.settings import (
     Accounting,
     CacheSettings,
@@ -14,10 +17,7 @@ from kvcache_sim.cache.settings import (
     LowerEngine,
     Semantics,
 )
-from kvcache_sim.errors import UsageError
 from kvcache_sim.policies.table import POLICIES
-from kvcache_sim.tiers import COMPUTE, TIERS
-from kvcache_sim.values import Value, field
 
 
 class Ability(Enum):

@@ -11,6 +11,7 @@ from dataclasses import replace
 import numpy as np
 
 from kvcache_sim import _core
+from kvcache_sim.base.values import Value
 from kvcache_sim.cache.groups import GroupSettings
 from kvcache_sim.cache.settings import CacheSettings, LowerEngine, PrefixViewSettings, TierSettings
 from kvcache_sim.cache.store import SharesPrefixes
@@ -18,7 +19,6 @@ from kvcache_sim.cache.store_kinds import TOKENS, store_kind
 from kvcache_sim.cache.tree_store import MarkingStore
 from kvcache_sim.policies.plugins.watchdog import Watchdog
 from kvcache_sim.policies.tier_orders import Orders
-from kvcache_sim.values import Value
 from kvcache_sim.workload.key_arrays import key_arrays
 from kvcache_sim.workload.trace import NOT_GIVEN, Trace
 

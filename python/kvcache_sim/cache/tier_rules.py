@@ -6,6 +6,8 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from kvcache_sim import _core
+from kvcache_sim.base.tiers import LOAD_EDGES, STAGING, WRITE_EDGES
+from kvcache_sim.base.values import Value
 from kvcache_sim.cache.fetch import FETCHES
 from kvcache_sim.cache.machine import Machine
 from kvcache_sim.cache.prefetch import PREFETCHES
@@ -14,8 +16,6 @@ from kvcache_sim.cache.write import WRITES
 from kvcache_sim.cache.write.edge import EdgeWrites
 from kvcache_sim.channels.choice.policy import Sending
 from kvcache_sim.channels.cluster import Edges
-from kvcache_sim.tiers import LOAD_EDGES, STAGING, WRITE_EDGES
-from kvcache_sim.values import Value
 
 #: The core's name of every plug-in.
 PLUGIN = "plug-in"

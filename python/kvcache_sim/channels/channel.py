@@ -8,8 +8,8 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from kvcache_sim.base.values import Struct
 from kvcache_sim.channels.settings import ChannelSettings
-from kvcache_sim.values import Struct
 
 #: An unknown time, in ns: later than any other.
 NOT_YET = 1 << 62

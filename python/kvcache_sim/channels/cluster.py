@@ -6,9 +6,9 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 from kvcache_sim import _core
+from kvcache_sim.base.values import Value
 from kvcache_sim.channels.choice.policy import ChannelChoice
 from kvcache_sim.channels.settings import ChannelSettings, NetworkSettings
-from kvcache_sim.values import Value
 
 
 class Edges(Value):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Literal
 
-from kvcache_sim.values import Value, field
+from kvcache_sim.base.values import Value, field
 
 
 class Slowdown(Value):

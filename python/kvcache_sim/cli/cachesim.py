@@ -132,9 +132,9 @@ def cachesim(
     """
     from dataclasses import replace
 
+    from kvcache_sim.base.errors import UsageError
+    from kvcache_sim.base.output import refuse_existing, write_new
     from kvcache_sim.cli.reading import Reading
-    from kvcache_sim.errors import UsageError
-    from kvcache_sim.output import refuse_existing, write_new
     from kvcache_sim.policies.resolve import resolve_policy
     from kvcache_sim.replay.cachesim import simulate_cache
     from kvcache_sim.replay.group_settings import group_settings

@@ -9,9 +9,9 @@ from typing import Annotated, Literal
 
 import typer
 
+from kvcache_sim.base.errors import EXIT_OK, EXIT_SWEEP_FAILED, EXIT_THRESHOLD, UsageError
 from kvcache_sim.cli.cells import cell_runner, parse_shard, usable_cores
 from kvcache_sim.cli.verb import verb_app
-from kvcache_sim.errors import EXIT_OK, EXIT_SWEEP_FAILED, EXIT_THRESHOLD, UsageError
 
 app = verb_app()
 
@@ -78,17 +78,17 @@ def capacity(
       kvsim capacity -c my.yaml --slo ttft=2s --grid cluster.machines=4,16 --need 10/s --plot frontier.svg
       kvsim capacity -c my.yaml --slo ttft=2s --set cluster.machines=8 --pools auto
     """
+    from kvcache_sim.base.output import refuse_existing, write_new
     from kvcache_sim.cli.sweep_progress import shown_sweep
-    from kvcache_sim.output import refuse_existing, write_new
+    from kvcache_sim.extras.study.sizing.candidate import plan_capacity
+    from kvcache_sim.extras.study.sizing.question import Question, parse_attain, parse_limits, parse_rate
+    from kvcache_sim.extras.study.sizing.text import answer_text, draw
+    from kvcache_sim.extras.study.sweeps.coordinator import run_sweep
+    from kvcache_sim.extras.study.sweeps.stop import stop_on_signals
+    from kvcache_sim.extras.study.sweeps.study import inline_sweep, read_sweep_file
+    from kvcache_sim.extras.study.sweeps.tables import result_rows
     from kvcache_sim.report.picture import NothingToDraw
     from kvcache_sim.report.plotting import check_file, encoded, require_plotting
-    from kvcache_sim.sizing.candidate import plan_capacity
-    from kvcache_sim.sizing.question import Question, parse_attain, parse_limits, parse_rate
-    from kvcache_sim.sizing.text import answer_text, draw
-    from kvcache_sim.sweeps.coordinator import run_sweep
-    from kvcache_sim.sweeps.stop import stop_on_signals
-    from kvcache_sim.sweeps.study import inline_sweep, read_sweep_file
-    from kvcache_sim.sweeps.tables import result_rows
 
     question = Question(
         parse_attain(attain),

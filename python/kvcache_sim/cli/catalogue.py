@@ -50,7 +50,7 @@ def print_next(*settings: str) -> None:
 
 def write_template(name: str, force: bool, text: Callable[[], str]) -> Path:
     """Write a file to edit, ``NAME.toml`` here; an existing one is refused without ``force``."""
-    from kvcache_sim.output import refuse_existing, write_new
+    from kvcache_sim.base.output import refuse_existing, write_new
 
     path = Path(name if name.endswith(".toml") else f"{name}.toml")
     refuse_existing(path, force)

@@ -5,11 +5,11 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING
 
-from kvcache_sim.errors import UsageError
+from kvcache_sim.base.errors import UsageError
 
 if TYPE_CHECKING:
-    from kvcache_sim.sweeps.cell import Limits
-    from kvcache_sim.sweeps.coordinator import CellRunner
+    from kvcache_sim.extras.study.sweeps.cell import Limits
+    from kvcache_sim.extras.study.sweeps.coordinator import CellRunner
 
 
 def usable_cores() -> int:
@@ -29,13 +29,13 @@ def parse_shard(text: str) -> tuple[int, int]:
 
 def cell_runner(on: str, jobs: int, limits: Limits) -> CellRunner:
     """Return the runner of ``--on``: this machine's workers, or Ray."""
-    from kvcache_sim.sweeps.supervisor import LocalRunner
+    from kvcache_sim.extras.study.sweeps.supervisor import LocalRunner
 
     kind, _, address = on.partition(":")
     if on == "local":
         return LocalRunner(jobs, limits)
     if kind == "ray":
-        from kvcache_sim.sweeps.ray_runner import RayRunner
+        from kvcache_sim.extras.study.sweeps.ray_runner import RayRunner
 
         return RayRunner(address, jobs, limits)
     raise UsageError("nowhere to run cells", where="--on", got=repr(on), expected="local or ray[:ADDRESS]")

@@ -9,8 +9,8 @@ from typing import Annotated, Literal
 
 import typer
 
+from kvcache_sim.base.errors import EXIT_OK, EXIT_THRESHOLD, UsageError
 from kvcache_sim.cli.verb import verb_app
-from kvcache_sim.errors import EXIT_OK, EXIT_THRESHOLD, UsageError
 
 app = verb_app()
 

@@ -73,8 +73,9 @@ def curve(
     """
     from dataclasses import replace
 
+    from kvcache_sim.base.errors import UsageError
+    from kvcache_sim.base.units import format_percent
     from kvcache_sim.cli.reading import OverMemoryError, Reading, parse_memory, sample_ids
-    from kvcache_sim.errors import UsageError
     from kvcache_sim.replay.curve.sample import LEAST_IDS
     from kvcache_sim.replay.group_settings import group_settings
     from kvcache_sim.replay.request import ReplayRequest
@@ -82,7 +83,6 @@ def curve(
     from kvcache_sim.report.curve.groups import GroupsAsk, groups_document, groups_rendered
     from kvcache_sim.report.curve.sizes import kv_bytes_per_token, parse_capacity
     from kvcache_sim.report.curve.write import check_outputs, draws, rendered, write_outputs
-    from kvcache_sim.units import format_percent
     from kvcache_sim.workload.readers.read import open_rows, read_trace
     from kvcache_sim.workload.readers.settings import ReadSettings
     from kvcache_sim.workload.readers.stream import NeedsWhole, RowStream

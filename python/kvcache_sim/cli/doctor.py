@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from kvcache_sim.base.errors import EXIT_OK, EXIT_USAGE
 from kvcache_sim.cli.verb import verb_app
-from kvcache_sim.errors import EXIT_OK, EXIT_USAGE
 
 app = verb_app()
 

@@ -8,10 +8,10 @@ from typing import Annotated, Literal
 
 import typer
 
+from kvcache_sim.base.errors import UsageError
 from kvcache_sim.cli.notices import warn
 from kvcache_sim.cli.run_options import RUN_PLUGINS, refuse_idle
 from kvcache_sim.cli.verb import verb_app
-from kvcache_sim.errors import UsageError
 
 app = verb_app()
 
@@ -86,8 +86,8 @@ def explain(
         print(worst_requests(opened, _MOST if worst is None else worst, _window(between), output_format))
         return
     if sensitive:
-        from kvcache_sim.report.sensitivity.moves import sensitivity
-        from kvcache_sim.report.sensitivity.text import sensitivity_json, sensitivity_text
+        from kvcache_sim.extras.study.sensitivity.moves import sensitivity
+        from kvcache_sim.extras.study.sensitivity.text import sensitivity_json, sensitivity_text
 
         moved = sensitivity(opened, lambda what: typer.echo(f"again: {what}", err=True), plugins)
         as_json = output_format == "json"
@@ -139,7 +139,7 @@ def explain(
 
 def _window(between: tuple[str, str] | None) -> tuple[int, int] | None:
     """Return the two times of ``--between`` in ns; raises ``UsageError`` where the second is not later."""
-    from kvcache_sim.units import parse_time_ns
+    from kvcache_sim.base.units import parse_time_ns
 
     if between is None:
         return None

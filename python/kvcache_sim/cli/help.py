@@ -8,9 +8,9 @@ from typing import Annotated
 
 import typer
 
+from kvcache_sim.base.errors import EXIT_CODES, UsageError
 from kvcache_sim.cli import VERBS
 from kvcache_sim.cli.verb import verb_app
-from kvcache_sim.errors import EXIT_CODES, UsageError
 
 app = verb_app()
 

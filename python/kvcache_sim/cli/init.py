@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from kvcache_sim.base.errors import UsageError
 from kvcache_sim.cli.verb import verb_app
-from kvcache_sim.errors import UsageError
 
 if TYPE_CHECKING:
     from kvcache_sim.scenario.launch.to_line import Launch

@@ -6,8 +6,8 @@ import sys
 import time
 from enum import Enum
 
+from kvcache_sim.base.errors import UsageError
 from kvcache_sim.cli.notices import warn
-from kvcache_sim.errors import UsageError
 from kvcache_sim.metrics.run import Observer
 from kvcache_sim.scenario.execute import Execution
 from kvcache_sim.scenario.load import Scenario
@@ -34,7 +34,7 @@ def wanted(scenario: Scenario, asked: bool, refused: bool, for_people: bool) -> 
     if asked and refused:
         raise UsageError("one at a time", where="--sensitivity, --no-sensitivity")
     if asked:
-        from kvcache_sim.report.certainty import refuse_instant
+        from kvcache_sim.report.intervals.certainty import refuse_instant
 
         refuse_instant(scenario, "--sensitivity")
         return Wanted.ALWAYS
@@ -61,7 +61,7 @@ def with_intervals(
     """
     if choice is Wanted.NEVER or not done.options.times:
         return done, 0.0
-    from kvcache_sim.report.certainty import MOST_CPU_S, with_certainty
+    from kvcache_sim.report.intervals.certainty import MOST_CPU_S, with_certainty
 
     trace = requests if isinstance(requests, Trace) else None
     if choice is Wanted.SHORT_RUNS:

@@ -11,10 +11,7 @@ import sys
 from types import FrameType
 
 from kvcache_sim import __version__
-from kvcache_sim.cli import DROPPED, LOADS_PLUGINS, VERBS
-from kvcache_sim.cli.declared import Verb, typer_app
-from kvcache_sim.cli.former import current_words
-from kvcache_sim.errors import (
+from kvcache_sim.base.errors import (
     EXIT_INTERNAL,
     EXIT_IO,
     EXIT_OK,
@@ -26,8 +23,11 @@ from kvcache_sim.errors import (
     UsageError,
     panics_as_errors,
 )
+from kvcache_sim.base.spelling import close_matches
+from kvcache_sim.cli import DROPPED, LOADS_PLUGINS, VERBS
+from kvcache_sim.cli.declared import Verb, typer_app
+from kvcache_sim.cli.former import current_words
 from kvcache_sim.policies.plugins import permission
-from kvcache_sim.spelling import close_matches
 
 _EXAMPLES = """\
 Examples:

@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from kvcache_sim.base.errors import EXIT_OK, EXIT_THRESHOLD, UsageError
 from kvcache_sim.cli.cells import usable_cores
 from kvcache_sim.cli.notices import warn
 from kvcache_sim.cli.verb import verb_app
-from kvcache_sim.errors import EXIT_OK, EXIT_THRESHOLD, UsageError
 
 if TYPE_CHECKING:
-    from kvcache_sim.sweeps.cell import Cell, Study
+    from kvcache_sim.extras.study.sweeps.cell import Cell, Study
 
 app = verb_app()
 
@@ -44,18 +44,18 @@ def optimize(
     Example (cost: prices in the scenario give cost per million tokens):
       kvsim optimize -c sweep.yaml --minimize cost --subject-to 'ttft.p99 < 2s' --trials 60
     """
+    from kvcache_sim.extras.study.sweeps.optimize import Goal, Search, tried
+    from kvcache_sim.extras.study.sweeps.optimize import optimize as search_for
+    from kvcache_sim.extras.study.sweeps.simulation import prepare
+    from kvcache_sim.extras.study.sweeps.single_run import single_run
+    from kvcache_sim.extras.study.sweeps.stop import stop_on_signals
+    from kvcache_sim.extras.study.sweeps.study import read_sweep_file
     from kvcache_sim.metrics.names import resolve_metric
     from kvcache_sim.metrics.objectives import Objective
     from kvcache_sim.metrics.thresholds import parse_threshold
     from kvcache_sim.report.plain_table import plain_sentences, shell_lines
     from kvcache_sim.report.ranking import rank_all
     from kvcache_sim.report.ranking_text import verdict
-    from kvcache_sim.sweeps.optimize import Goal, Search, tried
-    from kvcache_sim.sweeps.optimize import optimize as search_for
-    from kvcache_sim.sweeps.simulation import prepare
-    from kvcache_sim.sweeps.single_run import single_run
-    from kvcache_sim.sweeps.stop import stop_on_signals
-    from kvcache_sim.sweeps.study import read_sweep_file
 
     if bool(minimize) == bool(maximize):
         raise UsageError("one goal is needed", expected="--minimize METRIC or --maximize METRIC")
@@ -106,11 +106,11 @@ def _intervals(study: Study, cell: Cell, metric: str) -> str | None:
 
     None for a figure without intervals of the model, and for a cell of more than 20 CPU s.
     """
+    from kvcache_sim.extras.study.sweeps.simulation import requests_of_cell
     from kvcache_sim.metrics.certainty import CERTAIN, intervals_text
-    from kvcache_sim.report.certainty import MOST_CPU_S, with_certainty
+    from kvcache_sim.report.intervals.certainty import MOST_CPU_S, with_certainty
     from kvcache_sim.scenario.execute import execute
     from kvcache_sim.simulation import RunOptions
-    from kvcache_sim.sweeps.simulation import requests_of_cell
 
     figure = next((name for name, own in CERTAIN.items() if own.metric == metric), None)
     if figure is None:

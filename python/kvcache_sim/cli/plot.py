@@ -7,8 +7,8 @@ from typing import Annotated
 
 import typer
 
+from kvcache_sim.base.errors import UsageError
 from kvcache_sim.cli.verb import verb_app
-from kvcache_sim.errors import UsageError
 
 app = verb_app()
 
@@ -26,7 +26,7 @@ def plot(
       kvsim plot runs/1-quickstart-3fa9c1 waterfall -o waterfall.svg
       kvsim plot runs/1-small runs/2-large ttft -o ttft.png
     """
-    from kvcache_sim.output import write_new
+    from kvcache_sim.base.output import write_new
     from kvcache_sim.report.finished import open_runs
     from kvcache_sim.report.pictures import PICTURES
     from kvcache_sim.report.plot import picture_bytes

@@ -87,8 +87,8 @@ def new(
       kvsim policies new two-queue
       kvsim policies check two_queue.py:TwoQueue
     """
-    from kvcache_sim.errors import UsageError
-    from kvcache_sim.output import refuse_existing, write_new
+    from kvcache_sim.base.errors import UsageError
+    from kvcache_sim.base.output import refuse_existing, write_new
     from kvcache_sim.policies.plugins.template import skeleton
     from kvcache_sim.report.plain_table import next_line
 

@@ -9,8 +9,8 @@ import sys
 import time
 from dataclasses import dataclass, field
 
-from kvcache_sim.errors import UsageError
-from kvcache_sim.units import format_bytes, parse_size_bytes
+from kvcache_sim.base.errors import UsageError
+from kvcache_sim.base.units import format_bytes, parse_size_bytes
 
 #: Least memory: the interpreter, buffers and pyarrow take half of it.
 LEAST_BYTES = 512 << 20

@@ -8,8 +8,8 @@ from typing import Annotated
 
 import typer
 
+from kvcache_sim.base.errors import EXIT_OK, KvsimError
 from kvcache_sim.cli.verb import verb_app
-from kvcache_sim.errors import EXIT_OK, KvsimError
 
 app = verb_app()
 
@@ -45,12 +45,12 @@ def record(
     from kvcache_sim.cli.serve import needed
 
     needed("kvsim record", "httptools", "uvloop", "msgspec")
-    from kvcache_sim.live.record.proxy import Upstream
-    from kvcache_sim.live.record.recording import Recording
-    from kvcache_sim.live.record.recording import record as recorded
-    from kvcache_sim.live.record.texts import Texts
-    from kvcache_sim.live.record.trace_file import TraceFile
-    from kvcache_sim.live.tokenizer import tokenizer_of
+    from kvcache_sim.extras.live.record.proxy import Upstream
+    from kvcache_sim.extras.live.record.recording import Recording
+    from kvcache_sim.extras.live.record.recording import record as recorded
+    from kvcache_sim.extras.live.record.texts import Texts
+    from kvcache_sim.extras.live.record.trace_file import TraceFile
+    from kvcache_sim.extras.live.tokenizer import tokenizer_of
     from kvcache_sim.report.plain_table import next_line
     from kvcache_sim.workload.imports.naming import salt_of
 

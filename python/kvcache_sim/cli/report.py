@@ -25,7 +25,7 @@ def report(
       kvsim report runs/1-quickstart-3fa9c1
       kvsim report runs/1-small runs/2-large -o sizes.html
     """
-    from kvcache_sim.output import write_new
+    from kvcache_sim.base.output import write_new
     from kvcache_sim.report.finished import open_runs
     from kvcache_sim.report.plotting import require_plotting
     from kvcache_sim.report.run_report import report_page

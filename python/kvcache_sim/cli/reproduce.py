@@ -7,10 +7,10 @@ from typing import Annotated
 
 import typer
 
+from kvcache_sim.base.errors import EXIT_INTERNAL, EXIT_OK
 from kvcache_sim.cli.notices import remark
 from kvcache_sim.cli.run_options import RUN_PLUGINS
 from kvcache_sim.cli.verb import verb_app
-from kvcache_sim.errors import EXIT_INTERNAL, EXIT_OK
 
 app = verb_app()
 

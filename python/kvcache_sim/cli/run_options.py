@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Annotated
 
+from kvcache_sim.base.errors import UsageError
 from kvcache_sim.cli.declared import Option
-from kvcache_sim.errors import UsageError
 
 Config = Annotated[str, Option("-c", "--config", metavar="FILE", help="scenario, - for stdin")]
 Settings = Annotated[

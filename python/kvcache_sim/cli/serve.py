@@ -9,11 +9,11 @@ from typing import Annotated, Literal
 
 import typer
 
+from kvcache_sim.base.errors import EXIT_OK, UsageError
 from kvcache_sim.cli import run_options
 from kvcache_sim.cli.declared import for_typer
 from kvcache_sim.cli.run_options import refuse_idle
 from kvcache_sim.cli.verb import verb_app
-from kvcache_sim.errors import EXIT_OK, UsageError
 from kvcache_sim.metrics.run_directory import open_numbered_directory, open_run_directory
 from kvcache_sim.metrics.summary_text import summary_text
 from kvcache_sim.report.plotting import next_step
@@ -90,8 +90,8 @@ def serve(
       kvsim serve -c preset:two-machines --port 8000 --port-per-machine
     """
     needed("kvsim serve", "starlette", "uvicorn", "msgspec", "prometheus_client")
-    from kvcache_sim.live.run_output import Asked, live_scenario
-    from kvcache_sim.live.serving import Serving, serve_fleet
+    from kvcache_sim.extras.live.run_output import Asked, live_scenario
+    from kvcache_sim.extras.live.serving import Serving, serve_fleet
 
     asked = Asked(Path(config) if config else None, settings or [], context.obj)
     location = (
@@ -116,15 +116,15 @@ def serve(
         )
     else:
         needed("--kv-events", "zmq")
-        from kvcache_sim.live.events.announcer import EventSettings
-        from kvcache_sim.live.events.publisher import Endpoint
+        from kvcache_sim.extras.live.events.announcer import EventSettings
+        from kvcache_sim.extras.live.events.publisher import Endpoint
 
         endpoint = Endpoint(kv_events, kv_events_replay, kv_events_topic)
         events = EventSettings(endpoint, kv_events_hash, kv_events_layout, kv_events_bytes)
     names = tuple(served_model_name or ())
     texts = None
     if keep_text is not None:
-        from kvcache_sim.live.record.texts import Texts
+        from kvcache_sim.extras.live.record.texts import Texts
 
         texts = Texts(keep_text, force)
     serving = Serving(

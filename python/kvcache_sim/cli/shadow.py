@@ -13,10 +13,10 @@ from typing import Annotated
 
 import typer
 
+from kvcache_sim.base.errors import EXIT_OK, UsageError
 from kvcache_sim.cli.notices import remark
 from kvcache_sim.cli.run_options import refuse_idle
 from kvcache_sim.cli.verb import verb_app
-from kvcache_sim.errors import EXIT_OK, UsageError
 
 app = verb_app()
 
@@ -67,12 +67,12 @@ def shadow(
     from kvcache_sim.cli.serve import needed
 
     needed("kvsim shadow", "zmq", "msgspec")
-    from kvcache_sim.live.shadow.caches import OtherCache, checked_policy
-    from kvcache_sim.live.shadow.capture import Capture
-    from kvcache_sim.live.shadow.feed import Feed
-    from kvcache_sim.live.shadow.following import Following
-    from kvcache_sim.live.shadow.watch import Compared, Watched, heading, remarks, replay, watch
-    from kvcache_sim.units import NS_PER_S
+    from kvcache_sim.base.units import NS_PER_S
+    from kvcache_sim.extras.live.shadow.caches import OtherCache, checked_policy
+    from kvcache_sim.extras.live.shadow.capture import Capture
+    from kvcache_sim.extras.live.shadow.feed import Feed
+    from kvcache_sim.extras.live.shadow.following import Following
+    from kvcache_sim.extras.live.shadow.watch import Compared, Watched, heading, remarks, replay, watch
     from kvcache_sim.workload.imports.naming import salt_of
 
     endpoints = kv_events or []
@@ -103,7 +103,7 @@ def shadow(
     print(heading(compared), flush=True)
     try:
         if file:
-            from kvcache_sim.live.shadow.capture import captured
+            from kvcache_sim.extras.live.shadow.capture import captured
 
             replay(captured(file), watched, compared, every)
         else:

@@ -9,12 +9,13 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
+from kvcache_sim.base.errors import EXIT_OK, EXIT_THRESHOLD, UsageError
+from kvcache_sim.base.units import parse_time_ns
 from kvcache_sim.cli import run_options
 from kvcache_sim.cli.declared import Argument, CommandLine, Option, Verb
 from kvcache_sim.cli.intervals import Wanted, opened_requests, wanted, with_intervals
 from kvcache_sim.cli.notices import remark, warn
 from kvcache_sim.cli.progress import shown_progress
-from kvcache_sim.errors import EXIT_OK, EXIT_THRESHOLD, UsageError
 from kvcache_sim.metrics.certainty import intervals_command
 from kvcache_sim.metrics.run_directory import open_numbered_directory, open_run_directory
 from kvcache_sim.metrics.summary_text import brief_text, summary_text
@@ -25,7 +26,6 @@ from kvcache_sim.scenario.load import load_scenario
 from kvcache_sim.scenario.resolved import config_hash
 from kvcache_sim.scenario.subject import subject_line
 from kvcache_sim.simulation import RunOptions
-from kvcache_sim.units import parse_time_ns
 from kvcache_sim.workload.readers.stream import TraceStream
 
 if TYPE_CHECKING:

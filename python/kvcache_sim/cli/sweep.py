@@ -9,14 +9,14 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from kvcache_sim.base.errors import EXIT_OK, EXIT_SWEEP_FAILED, UsageError
 from kvcache_sim.cli.cells import cell_runner, parse_shard, usable_cores
 from kvcache_sim.cli.notices import warn
 from kvcache_sim.cli.verb import TraceGroup, verb_app
-from kvcache_sim.errors import EXIT_OK, EXIT_SWEEP_FAILED, UsageError
 
 if TYPE_CHECKING:
-    from kvcache_sim.sweeps.plan import Plan
-    from kvcache_sim.sweeps.study import SweepFile
+    from kvcache_sim.extras.study.sweeps.plan import Plan
+    from kvcache_sim.extras.study.sweeps.study import SweepFile
 
 app = verb_app()
 
@@ -72,9 +72,9 @@ def sweep(
         return EXIT_OK
     if backend:
         raise UsageError("renamed", where="--backend", got=backend, expected=f"--on {backend}")
+    from kvcache_sim.extras.study.sweeps.simulation import plan_sweep
+    from kvcache_sim.extras.study.sweeps.study import inline_sweep, read_sweep_file
     from kvcache_sim.metrics.objectives import parse_objectives
-    from kvcache_sim.sweeps.simulation import plan_sweep
-    from kvcache_sim.sweeps.study import inline_sweep, read_sweep_file
 
     objectives = parse_objectives(pareto) if pareto else ()
     if config is not None:
@@ -93,12 +93,12 @@ def sweep(
         _estimate(plan, directory, workers)
         return EXIT_OK
     from kvcache_sim.cli.sweep_progress import shown_sweep
+    from kvcache_sim.extras.study.sweeps.coordinator import run_sweep
+    from kvcache_sim.extras.study.sweeps.single_run import single_run
+    from kvcache_sim.extras.study.sweeps.stop import stop_on_signals
+    from kvcache_sim.extras.study.sweeps.tables import result_rows
     from kvcache_sim.report.ranking import rank_cells
     from kvcache_sim.report.sweep_report import rows_text, write_sweep_report
-    from kvcache_sim.sweeps.coordinator import run_sweep
-    from kvcache_sim.sweeps.single_run import single_run
-    from kvcache_sim.sweeps.stop import stop_on_signals
-    from kvcache_sim.sweeps.tables import result_rows
 
     runner = cell_runner(on, workers, file.limits)
     with stop_on_signals() as stop, shown_sweep(quiet, objectives[0] if objectives else None) as observer:
@@ -132,7 +132,7 @@ def merge(
     Example:
       kvsim sweep merge part-1 part-2 -o whole
     """
-    from kvcache_sim.sweeps.coordinator import merge_shards
+    from kvcache_sim.extras.study.sweeps.coordinator import merge_shards
 
     plan, records, damaged = merge_shards(shards, output)
     for path in damaged:
@@ -155,9 +155,9 @@ def _next(file: SweepFile, config: Path | None, words: list[str]) -> str:
 
 
 def _estimate(plan: Plan, directory: Path, jobs: int) -> None:
-    from kvcache_sim.sweeps.plan import estimate
-    from kvcache_sim.sweeps.store import CellStore
-    from kvcache_sim.units import format_time_ns
+    from kvcache_sim.base.units import format_time_ns
+    from kvcache_sim.extras.study.sweeps.plan import estimate
+    from kvcache_sim.extras.study.sweeps.store import CellStore
 
     records, _ = CellStore(directory).peek(cell.cell_id for cell in plan.unique_cells())
     estimated = estimate(plan, records)

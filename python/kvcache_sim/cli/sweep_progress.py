@@ -9,13 +9,13 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
+from kvcache_sim.base.units import format_time_ns, significant
 from kvcache_sim.cli.notices import warn
 from kvcache_sim.metrics.names import metric_value
-from kvcache_sim.units import format_time_ns, significant
 
 if TYPE_CHECKING:
+    from kvcache_sim.extras.study.sweeps.cell import Cell, CellRecord
     from kvcache_sim.metrics.objectives import Objective
-    from kvcache_sim.sweeps.cell import Cell, CellRecord
 
 _PLAIN_S = 10.0
 

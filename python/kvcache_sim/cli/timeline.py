@@ -7,9 +7,9 @@ from typing import Annotated
 
 import typer
 
+from kvcache_sim.base.errors import UsageError
 from kvcache_sim.cli.notices import warn
 from kvcache_sim.cli.verb import verb_app
-from kvcache_sim.errors import UsageError
 
 app = verb_app()
 
@@ -31,7 +31,7 @@ def timeline(
       kvsim simulate -c preset:quickstart --record all -o runs/q && kvsim timeline runs/q
       kvsim timeline runs/q --window 10s..20s -o ten-seconds.json.gz
     """
-    from kvcache_sim.output import write_new
+    from kvcache_sim.base.output import write_new
     from kvcache_sim.report.finished import open_runs
     from kvcache_sim.report.timeline.build import Selection
     from kvcache_sim.report.timeline.build import timeline as build
@@ -44,7 +44,7 @@ def timeline(
 
 
 def _window(text: str) -> tuple[int, int] | None:
-    from kvcache_sim.units import parse_time_ns
+    from kvcache_sim.base.units import parse_time_ns
 
     if not text:
         return None

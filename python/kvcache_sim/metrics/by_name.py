@@ -8,9 +8,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from kvcache_sim.base.units import NS_PER_MS
 from kvcache_sim.metrics.columns import STATUSES
 from kvcache_sim.metrics.figure import Figure
-from kvcache_sim.units import NS_PER_MS
 
 FINISHED = STATUSES.index("finished")
 

@@ -10,8 +10,8 @@ import shlex
 from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
 
+from kvcache_sim.base.units import format_time_ms, significant
 from kvcache_sim.metrics.figure import Figure
-from kvcache_sim.units import format_time_ms, significant
 
 FIGURES = (
     Figure("step_times.source", "", "sources of the step times, in words; instant runs have no such group"),

@@ -9,9 +9,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from kvcache_sim.base.units import NS_PER_S
+from kvcache_sim.base.values import Value
 from kvcache_sim.metrics.figure import Figure
-from kvcache_sim.units import NS_PER_S
-from kvcache_sim.values import Value
 
 FIGURES = (
     Figure("channels.<channel>.bytes", "bytes", "what it carried"),

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import NamedTuple
 
+from kvcache_sim.base.tiers import COMPUTE, HOPS, KV_SOURCES, REMOTE, TIERS, hop_name
 from kvcache_sim.metrics.ttft_parts import ROWS
 from kvcache_sim.replay.miss_causes import MissCause, reported_by
-from kvcache_sim.tiers import COMPUTE, HOPS, KV_SOURCES, REMOTE, TIERS, hop_name
 
 
 class Column(NamedTuple):

@@ -8,12 +8,12 @@ from struct import Struct
 import numpy as np
 from numpy.typing import NDArray
 
-from kvcache_sim.errors import InvariantError
+from kvcache_sim.base.errors import InvariantError
+from kvcache_sim.base.tiers import KV_SOURCES
 from kvcache_sim.metrics.columns import EVENT_COLUMNS, EVENT_KINDS, OUTCOMES
 from kvcache_sim.metrics.parts import Part, Parts
 from kvcache_sim.metrics.prefix_cache import outcomes_of
 from kvcache_sim.metrics.run import CodedText, ColumnData
-from kvcache_sim.tiers import KV_SOURCES
 
 _ROW = Struct(f"{len(EVENT_COLUMNS)}q")
 #: Rows converted to columns at a time.

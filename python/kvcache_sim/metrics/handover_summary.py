@@ -9,10 +9,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from kvcache_sim.base.tiers import HAND_OVER
 from kvcache_sim.metrics.durations import Durations
 from kvcache_sim.metrics.figure import Figure
 from kvcache_sim.metrics.machine_loads import added
-from kvcache_sim.tiers import HAND_OVER
 
 FIGURES = (
     Figure("handover.requests", "", "finished requests whose KV was handed to a decode machine"),

@@ -15,14 +15,14 @@ from typing import Any
 
 import numpy as np
 
-from kvcache_sim.errors import InputOutputError, UsageError
+from kvcache_sim.base.errors import InputOutputError, UsageError
+from kvcache_sim.base.regular_files import open_regular
 from kvcache_sim.metrics.columns import EVENT_COLUMNS, REQUEST_COLUMNS, SERIES_COLUMNS, Column
 from kvcache_sim.metrics.figures import FIGURES
 from kvcache_sim.metrics.names import STABLE_METRICS
 from kvcache_sim.metrics.run import CodedText, ColumnData
 from kvcache_sim.metrics.run_directory import COMPLETE, sha256_of
 from kvcache_sim.metrics.tables import read_table
-from kvcache_sim.regular_files import open_regular
 
 #: A line of the completeness marker, as ``sha256sum`` writes it: a file of the directory itself.
 _LISTED = re.compile(r"([0-9a-f]{64})  ([\w-][\w.-]*)")

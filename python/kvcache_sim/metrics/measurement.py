@@ -8,14 +8,14 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from kvcache_sim.errors import UsageError
+from kvcache_sim.base.errors import UsageError
+from kvcache_sim.base.units import significant
 from kvcache_sim.metrics.measure_settings import Measure
 from kvcache_sim.metrics.parts import Part, arrays_of, parts_of
 from kvcache_sim.metrics.request_totals import RequestTotals
 from kvcache_sim.metrics.run import CodedText, Run
 from kvcache_sim.metrics.slo import Objectives
 from kvcache_sim.metrics.windows import Windows, between_marks
-from kvcache_sim.units import significant
 from kvcache_sim.workload.sessions import jobs_of
 from kvcache_sim.workload.trace import OPEN_LOOP, Trace
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 
-from kvcache_sim.errors import UsageError
+from kvcache_sim.base.errors import UsageError
+from kvcache_sim.base.spelling import close_matches
+from kvcache_sim.base.tiers import COMPUTE, KV_SOURCES, TIERS, WEARING
 from kvcache_sim.metrics.columns import FETCH_PARTS, TTFT_PARTS
-from kvcache_sim.spelling import close_matches
-from kvcache_sim.tiers import COMPUTE, KV_SOURCES, TIERS, WEARING
 
 _STATISTICS = ("avg", "min", "max", "p99", "p90", "p75", "p50", "std")
 

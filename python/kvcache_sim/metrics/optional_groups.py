@@ -12,10 +12,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from kvcache_sim.base.units import NS_PER_S
 from kvcache_sim.metrics.by_name import figures_by_name, summarize_by_name
 from kvcache_sim.metrics.figure import Figure
 from kvcache_sim.policies.plugins.uses import PluginUse
-from kvcache_sim.units import NS_PER_S
 from kvcache_sim.workload.trace import Trace
 
 MODELS = (

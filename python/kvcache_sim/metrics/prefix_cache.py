@@ -10,12 +10,12 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from kvcache_sim.base.units import format_time_ms, significant
 from kvcache_sim.metrics.columns import OUTCOMES
 from kvcache_sim.metrics.durations import EXACT_DURATIONS, Durations
 from kvcache_sim.metrics.figure import Figure, share_of
 from kvcache_sim.metrics.parts import Parts
 from kvcache_sim.metrics.run import CodedText, ColumnData
-from kvcache_sim.units import format_time_ms, significant
 
 FIGURES = (
     Figure("prefix_cache.events.<outcome>", "", "how often the event was logged"),

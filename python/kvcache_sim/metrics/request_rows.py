@@ -8,10 +8,10 @@ from collections.abc import Callable
 import numpy as np
 from numpy.typing import NDArray
 
+from kvcache_sim.base.tiers import KV_SOURCES
 from kvcache_sim.metrics.columns import REQUEST_COLUMNS
 from kvcache_sim.metrics.parts import GROUP_ROWS, Part, joined
 from kvcache_sim.metrics.run import ColumnData
-from kvcache_sim.tiers import KV_SOURCES
 
 _NAMES = tuple(REQUEST_COLUMNS)
 _WIDTH = len(_NAMES)

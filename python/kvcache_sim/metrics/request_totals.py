@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from kvcache_sim.base.tiers import KV_SOURCES
 from kvcache_sim.metrics.columns import FETCH_PARTS, STATUSES, TTFT_PARTS
 from kvcache_sim.metrics.durations import Durations
 from kvcache_sim.metrics.handover_summary import HandoverTotals
@@ -20,7 +21,6 @@ from kvcache_sim.metrics.percentiles import Distribution
 from kvcache_sim.metrics.prefix_cache import PrefixCacheTotals
 from kvcache_sim.metrics.session_survival import SessionSurvival
 from kvcache_sim.metrics.slo import AttainmentTotals, Objectives
-from kvcache_sim.tiers import KV_SOURCES
 
 
 class ChosenRows(Mapping[str, NDArray[Any]]):

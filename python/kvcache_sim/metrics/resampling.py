@@ -10,7 +10,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from kvcache_sim.rng import stream
+from kvcache_sim.base.rng import stream
 
 DRAWS = 300
 _LOW, _HIGH = 2.5, 97.5

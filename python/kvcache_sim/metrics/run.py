@@ -8,11 +8,11 @@ from typing import Any, NamedTuple, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from kvcache_sim.base.tiers import TIERS
+from kvcache_sim.base.values import Value, field
 from kvcache_sim.metrics.channel_use import ChannelUse
 from kvcache_sim.metrics.tier_use import TierUse
 from kvcache_sim.policies.plugins.uses import PluginUse
-from kvcache_sim.tiers import TIERS
-from kvcache_sim.values import Value, field
 
 
 class CodedText(NamedTuple):

@@ -17,12 +17,12 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import IO, Any
 
-from kvcache_sim.disk import LOCAL_DISK, Disk
-from kvcache_sim.errors import InputOutputError, OutputExistsError
-from kvcache_sim.file_lock import FileLock
+from kvcache_sim.base.disk import LOCAL_DISK, Disk
+from kvcache_sim.base.errors import InputOutputError, OutputExistsError
+from kvcache_sim.base.file_lock import FileLock
+from kvcache_sim.base.regular_files import exchange, open_regular
 from kvcache_sim.metrics.columns import Column
 from kvcache_sim.metrics.tables import TableFile
-from kvcache_sim.regular_files import exchange, open_regular
 
 COMPLETE = "COMPLETE"
 #: Names of the files of a run directory, finished or not.

@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from kvcache_sim import _core
+from kvcache_sim.base.tiers import TIERS
 from kvcache_sim.channels.channel import Link
 from kvcache_sim.engine import NO_MACHINE, SAMPLE, Engine
 from kvcache_sim.metrics.columns import SERIES_COLUMNS
@@ -16,7 +17,6 @@ from kvcache_sim.metrics.event_log import TextCoder
 from kvcache_sim.metrics.parts import Parts
 from kvcache_sim.metrics.run import CodedText, ColumnData
 from kvcache_sim.serving.replica.contract import MeasuredReplica
-from kvcache_sim.tiers import TIERS
 
 #: Samples of a run of known length.
 SAMPLES = 500

@@ -15,9 +15,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from kvcache_sim.base.units import NS_PER_S, format_time_ms, significant
 from kvcache_sim.metrics.figure import Figure
 from kvcache_sim.metrics.percentiles import Distribution
-from kvcache_sim.units import NS_PER_S, format_time_ms, significant
 
 FIGURES = (
     Figure(

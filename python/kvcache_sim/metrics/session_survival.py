@@ -8,9 +8,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from kvcache_sim.base.tiers import KV_SOURCES
+from kvcache_sim.base.units import NS_PER_S
 from kvcache_sim.metrics.figure import Figure
-from kvcache_sim.tiers import KV_SOURCES
-from kvcache_sim.units import NS_PER_S
 
 FIGURES = (
     Figure("session_survival.<gap>.gap_from_s", "s", "least pause from a turn's last token to the next turn"),

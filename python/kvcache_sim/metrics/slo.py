@@ -8,11 +8,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from kvcache_sim.base.units import NS_PER_S
+from kvcache_sim.base.values import Value, field
 from kvcache_sim.metrics.columns import STATUSES
 from kvcache_sim.metrics.figure import Figure, share_of
 from kvcache_sim.metrics.request_rule import RequestRule, trace_fields
-from kvcache_sim.units import NS_PER_S
-from kvcache_sim.values import Value, field
 from kvcache_sim.workload.trace import Trace
 
 #: Latencies that can have a limit, in order of output.

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from kvcache_sim.base.tiers import KV_SOURCES, TIERS
+from kvcache_sim.base.units import NS_PER_S
 from kvcache_sim.metrics.cache_groups import summarize_groups
 from kvcache_sim.metrics.channel_use import summarize_channels
 from kvcache_sim.metrics.figure import share_of
@@ -23,8 +25,6 @@ from kvcache_sim.metrics.prefix_cache import with_left
 from kvcache_sim.metrics.request_totals import RequestTotals
 from kvcache_sim.metrics.run import ColumnData, Run
 from kvcache_sim.metrics.tier_use import summarize_tiers
-from kvcache_sim.tiers import KV_SOURCES, TIERS
-from kvcache_sim.units import NS_PER_S
 
 
 def summarize(run: Run, block_size_tokens: int, totals: RequestTotals | None = None) -> dict[str, Any]:

@@ -6,12 +6,12 @@ from collections.abc import Mapping, Sequence
 from textwrap import wrap
 from typing import Any
 
+from kvcache_sim.base.units import format_bytes, format_percent, format_time_ms, significant
 from kvcache_sim.metrics.certainty import certainty_lines, source_line
 from kvcache_sim.metrics.percentiles import STATISTICS
 from kvcache_sim.metrics.saturation import saturation_sentence
 from kvcache_sim.metrics.ttft_parts import ROWS
 from kvcache_sim.replay.miss_causes import reported_by
-from kvcache_sim.units import format_bytes, format_percent, format_time_ms, significant
 
 _LATENCIES = ("ttft", "tpot", "itl", "e2e", "queue")
 _JOB_TIMES = {"mean": "avg", "p50": "p50", "p99": "p99"}

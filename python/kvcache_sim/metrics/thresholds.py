@@ -9,9 +9,9 @@ from dataclasses import dataclass
 from math import isfinite
 from typing import Literal
 
-from kvcache_sim.errors import UsageError
+from kvcache_sim.base.errors import UsageError
+from kvcache_sim.base.units import NS_PER_MS, NS_PER_S, parse_size_bytes, parse_time_ns
 from kvcache_sim.metrics.names import metric_value, resolve_metric, unit_of
-from kvcache_sim.units import NS_PER_MS, NS_PER_S, parse_size_bytes, parse_time_ns
 
 Against = Literal["limit", "baseline share", "baseline difference"]
 

@@ -6,10 +6,10 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
+from kvcache_sim.base.tiers import COMPUTE, KV_SOURCES, REMOTE, TIERS, WEARING
+from kvcache_sim.base.units import NS_PER_S
+from kvcache_sim.base.values import Value
 from kvcache_sim.metrics.figure import Figure
-from kvcache_sim.tiers import COMPUTE, KV_SOURCES, REMOTE, TIERS, WEARING
-from kvcache_sim.units import NS_PER_S
-from kvcache_sim.values import Value
 
 FIGURES = (
     Figure("tiers.<tier>.present", "", "machines that have the tier"),

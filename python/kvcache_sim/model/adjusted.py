@@ -8,8 +8,8 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
+from kvcache_sim.base.values import Value
 from kvcache_sim.model.step_time import StepTime, StepTimeTable
-from kvcache_sim.values import Value
 
 #: Most tokens of a step captured in a CUDA graph by default (vLLM v1).
 CAPTURED_TOKENS = 512

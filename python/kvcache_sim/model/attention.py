@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Literal
 
+from kvcache_sim.base.values import Value
 from kvcache_sim.model.dtypes import size_bytes
-from kvcache_sim.values import Value
 
 #: ``all``: entries stay as long as the sequence; ``window``: only entries of the last tokens; ``chunk``: only
 #: entries of the current chunk; ``state``: one entry, for any length.

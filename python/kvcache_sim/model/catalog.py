@@ -9,8 +9,8 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from kvcache_sim.errors import UsageError
-from kvcache_sim.spelling import close_matches
+from kvcache_sim.base.errors import UsageError
+from kvcache_sim.base.spelling import close_matches
 
 _DATA = Path(__file__).parent / "data"
 #: Folder → the command that lists its entries.

@@ -5,9 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from kvcache_sim.errors import UsageError
+from kvcache_sim.base.errors import UsageError
+from kvcache_sim.base.values import Value
 from kvcache_sim.model.catalog import check_keys, entry_names, read_entry, read_toml
-from kvcache_sim.values import Value
 
 
 class ChannelSpec(Value):

@@ -8,9 +8,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from kvcache_sim.errors import UsageError
+from kvcache_sim.base.errors import UsageError
+from kvcache_sim.base.values import Value
 from kvcache_sim.model.catalog import check_keys
-from kvcache_sim.values import Value
 
 Times = NDArray[np.float64]
 

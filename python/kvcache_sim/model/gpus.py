@@ -14,10 +14,10 @@ import numpy as np
 from msgspec.structs import replace
 from numpy.typing import NDArray
 
-from kvcache_sim.errors import UsageError
+from kvcache_sim.base.errors import UsageError
+from kvcache_sim.base.values import Value
 from kvcache_sim.model.catalog import check_keys, entry_names, read_entry, read_toml
 from kvcache_sim.model.format_rates import FormatRates, format_rates, refuse_small, smooth_maximum
-from kvcache_sim.values import Value
 
 
 class KernelRates(Value):

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from fractions import Fraction
 
-from kvcache_sim.errors import UsageError
+from kvcache_sim.base.errors import UsageError
+from kvcache_sim.base.values import Value
 from kvcache_sim.model.dtypes import bits_per_value
 from kvcache_sim.model.gpus import GpuSpec
 from kvcache_sim.model.model_spec import ModelSpec
-from kvcache_sim.values import Value
 
 #: Share of a GPU's memory that an engine uses (vLLM's ``gpu_memory_utilization``).
 MEMORY_UTILISATION = 0.9

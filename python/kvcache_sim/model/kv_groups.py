@@ -10,10 +10,10 @@ from __future__ import annotations
 import math
 from typing import Literal
 
-from kvcache_sim.errors import UsageError
+from kvcache_sim.base.errors import UsageError
+from kvcache_sim.base.values import Value
 from kvcache_sim.model.attention import LayerCache
 from kvcache_sim.model.model_spec import ModelSpec
-from kvcache_sim.values import Value
 
 #: Retention of a group: every block, blocks of a window, blocks of the current chunk, or the last state.
 GroupKind = Literal["full", "sliding", "chunked", "linear"]

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+from kvcache_sim.base.values import Value
 from kvcache_sim.model.attention import Attention, LayerCache
 from kvcache_sim.model.dtypes import FP8_DS_MLA, size_bytes
-from kvcache_sim.values import Value
 
 #: FlashMLA stores 512 + 64 numbers as 512 FP8, four fp32 scales and 64 bf16 (656 bytes), and the 448 + 64 of
 #: compressed latents as 448 FP8, 64 bf16 and eight bytes of scales (584).

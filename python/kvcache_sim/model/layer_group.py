@@ -9,10 +9,10 @@ import re
 from collections.abc import Iterable, Sequence
 from typing import ClassVar
 
-from kvcache_sim.errors import UsageError
+from kvcache_sim.base.errors import UsageError
+from kvcache_sim.base.values import Value
 from kvcache_sim.model.attention import Attention
 from kvcache_sim.model.dtypes import bits_per_value
-from kvcache_sim.values import Value
 
 
 class DenseFeedForward(Value):

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 
-from kvcache_sim.errors import UsageError
+from kvcache_sim.base.errors import UsageError
+from kvcache_sim.base.units import parse_time_ns
+from kvcache_sim.base.values import Value
 from kvcache_sim.model.step_time import StepTime, StepTimeTable
-from kvcache_sim.units import parse_time_ns
-from kvcache_sim.values import Value
 
 #: Prefix of the name of a linear step time.
 LINEAR = "linear:"

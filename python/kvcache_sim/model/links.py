@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from kvcache_sim.errors import UsageError
+from kvcache_sim.base.errors import UsageError
 from kvcache_sim.model.catalog import read_entry
 
 #: Without measurements: the time of a small all-reduce among 2–8 GPUs in a CUDA graph (4.3–5.7 µs measured

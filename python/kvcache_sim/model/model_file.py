@@ -10,7 +10,7 @@ from typing import Any, get_args
 
 from msgspec.structs import FieldInfo, fields
 
-from kvcache_sim.errors import UsageError
+from kvcache_sim.base.errors import UsageError
 from kvcache_sim.model.attention import Attention, HeadAttention, LinearAttention
 from kvcache_sim.model.catalog import check_keys, entry_names, read_entry, read_toml, unknown_name
 from kvcache_sim.model.dtypes import KV_DTYPES, check_dtype

@@ -8,11 +8,11 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from kvcache_sim.errors import UsageError
+from kvcache_sim.base.errors import UsageError
+from kvcache_sim.base.values import Value
 from kvcache_sim.model.attention import Attention, LayerCache
 from kvcache_sim.model.dtypes import bits_per_value
 from kvcache_sim.model.layer_group import LayerGroup, WeightCount, WeightDtypes, count_weights
-from kvcache_sim.values import Value
 
 #: Fields that state a length; the smallest one holds.
 LENGTH_KEYS = (

@@ -9,11 +9,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from kvcache_sim.errors import UsageError
+from kvcache_sim.base.errors import UsageError
+from kvcache_sim.base.values import Value
 from kvcache_sim.model.catalog import check_keys
 from kvcache_sim.model.shared_time import SharedTime
 from kvcache_sim.model.step_time import StepTime, StepTimeTable
-from kvcache_sim.values import Value
 
 
 def capture_sizes(largest: int) -> NDArray[np.int64]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from kvcache_sim.errors import UsageError
+from kvcache_sim.base.errors import UsageError
 from kvcache_sim.model.gpus import GpuSpec
 from kvcache_sim.model.layer_group import FeedForward
 from kvcache_sim.model.links import AllReduces, all_reduce_ms, exchange_ms, load_links

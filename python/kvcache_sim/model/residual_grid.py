@@ -8,7 +8,7 @@ from itertools import chain
 import numpy as np
 from numpy.typing import NDArray
 
-from kvcache_sim.values import Value
+from kvcache_sim.base.values import Value
 
 
 class ResidualGrid(Value):

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from kvcache_sim.errors import UsageError
+from kvcache_sim.base.errors import UsageError
 from kvcache_sim.model.dtypes import bits_per_value
 from kvcache_sim.model.gpus import GpuSpec
 from kvcache_sim.model.kv_capacity import kv_capacity_bytes

@@ -5,11 +5,11 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 
-from kvcache_sim.errors import UsageError
+from kvcache_sim.base.errors import UsageError
+from kvcache_sim.base.values import Value
 from kvcache_sim.model.dtypes import DTYPES, KV_DTYPES
 from kvcache_sim.model.model_file import load_model, names_model_file
 from kvcache_sim.model.model_spec import ModelSpec
-from kvcache_sim.values import Value
 
 _PARTS = r"([^@:]+)@([^@:]+)(?::([^@:]*))?"
 

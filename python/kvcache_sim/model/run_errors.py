@@ -13,7 +13,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from kvcache_sim.values import Value
+from kvcache_sim.base.values import Value
 
 RATE = "output_tokens_per_s"
 #: Figures with intervals, as in ``certainty`` of a summary.

@@ -10,8 +10,8 @@ import math
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 
+from kvcache_sim.base.values import Value
 from kvcache_sim.model.run_errors import LOADS, RATE, Factors, Kind, MeasuredRun
-from kvcache_sim.values import Value
 
 #: Runs from which quantiles are taken, and from which a pool of runs is used at all.
 _MANY, _FEWEST = 19, 3

@@ -7,12 +7,12 @@ from dataclasses import replace
 import numpy as np
 from numpy.typing import NDArray
 
-from kvcache_sim.errors import UsageError
+from kvcache_sim.base.errors import UsageError
+from kvcache_sim.base.values import Value
 from kvcache_sim.model.gpus import SUSTAINED_COMPUTE, GpuSpec, load_gpu
 from kvcache_sim.model.model_spec import ModelSpec
 from kvcache_sim.model.step_time import StepTime, StepTimeTable
 from kvcache_sim.model.step_times import is_sum_of_kernels, measured_on
-from kvcache_sim.values import Value
 
 _NS_PER_MS, _FS_PER_MS = 1e6, 1e12
 #: ms of the filters of vLLM's sampler on an H100 per million logits (rows × vocabulary). By a sort: the slope

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from typing import Any
 
-from kvcache_sim.errors import UsageError
+from kvcache_sim.base.errors import UsageError
+from kvcache_sim.base.values import Value
 from kvcache_sim.model.gpus import UNMEASURED, load_gpu
 from kvcache_sim.model.run_errors import Factors, Kind
 from kvcache_sim.model.run_intervals import COMPOSED, OWN, ROOFLINE, source_kind, step_interval
 from kvcache_sim.model.served_kernels import clocks_measured
 from kvcache_sim.model.step_times import is_sum_of_kernels, measured_on, same_shape_set, step_time_entry
-from kvcache_sim.values import Value
 
 __all__ = ["Factors", "StepErrors", "around", "stated_step_errors"]
 

@@ -7,9 +7,9 @@ from dataclasses import replace
 import numpy as np
 from numpy.typing import NDArray
 
+from kvcache_sim.base.values import Value, field
 from kvcache_sim.model.residual_grid import Residuals
 from kvcache_sim.model.shared_time import SharedTime
-from kvcache_sim.values import Value, field
 
 _FS_PER_NS = 1_000_000
 #: Least number of tokens of a table for single steps, so that few tables are created.

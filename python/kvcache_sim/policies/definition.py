@@ -6,7 +6,7 @@ import hashlib
 import tomllib
 from pathlib import Path
 
-from kvcache_sim.errors import UsageError
+from kvcache_sim.base.errors import UsageError
 from kvcache_sim.policies.resolve import resolve_policy, row_of
 
 

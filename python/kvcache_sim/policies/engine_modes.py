@@ -5,8 +5,8 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
-from kvcache_sim.output import write_new
-from kvcache_sim.values import Value
+from kvcache_sim.base.output import write_new
+from kvcache_sim.base.values import Value
 
 _BEGIN = "<!-- engines: written by python -m kvcache_sim.policies.engine_modes -->\n"
 _END = "<!-- end of engines -->\n"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
-from kvcache_sim.output import write_new
+from kvcache_sim.base.output import write_new
 from kvcache_sim.policies.table import POLICIES, PolicyRow
 
 _BEGIN = "<!-- policies: written by python -m kvcache_sim.policies.page -->\n"

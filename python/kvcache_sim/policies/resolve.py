@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import re
 
-from kvcache_sim.errors import UsageError
+from kvcache_sim.base.errors import UsageError
+from kvcache_sim.base.spelling import close_matches
 from kvcache_sim.policies.settings import DEFAULT_ATTENTION_TOKENS, Variant, setting_refused
 from kvcache_sim.policies.table import POLICIES, PolicyRow
-from kvcache_sim.spelling import close_matches
 
 _ROWS = {row.name: row for row in POLICIES}
 

@@ -8,9 +8,9 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from kvcache_sim import _core
-from kvcache_sim.errors import UsageError
-from kvcache_sim.units import parse_time_ns
-from kvcache_sim.values import Value
+from kvcache_sim.base.errors import UsageError
+from kvcache_sim.base.units import parse_time_ns
+from kvcache_sim.base.values import Value
 
 if TYPE_CHECKING:
     import numpy as np

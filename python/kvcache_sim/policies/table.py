@@ -1,7 +1,7 @@
 """Every policy of ``--policy``, one row each: the only table of them.
 
 A row of the family ``prefix`` that is not an upper bound is an eviction policy, implemented in
-``rust/core/src/policies/NAME.rs`` and checked against a small model in ``tests/support/eviction_orders.py``.
+``rust/core/src/policies/NAME.rs`` and checked against a small model in ``tests/core/eviction_orders.py``.
 Its kind (``PolicyRow.kind``) comes from the core; importing this module fails if the core runs a policy
 without a row, or a row names no policy of the core.
 """
@@ -9,8 +9,8 @@ without a row, or a row names no policy of the core.
 from __future__ import annotations
 
 from kvcache_sim import _core
+from kvcache_sim.base.values import Value
 from kvcache_sim.policies.settings import ATTENTION, PRIORITIES, TAIL_BUDGET, TIME_TO_LIVE, SettingGrammar
-from kvcache_sim.values import Value
 
 #: Name → kind of each policy that the core runs: ``ranked`` (a key of each leaf) or ``queue``.
 NATIVE_KINDS = dict(_core.native_policies())

@@ -6,7 +6,7 @@
 
 from __future__ import annotations
 
-from kvcache_sim.errors import UsageError
+from kvcache_sim.base.errors import UsageError
 from kvcache_sim.policies.plugins.priority import PriorityPolicy
 from kvcache_sim.policies.plugins.views import BlockView, TierView
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Protocol
 
-from kvcache_sim.errors import UsageError
+from kvcache_sim.base.errors import UsageError
+from kvcache_sim.base.values import Value
 from kvcache_sim.policies.resolve import parse_variant, resolve_policy, row_of
-from kvcache_sim.values import Value
 
 if TYPE_CHECKING:
     from kvcache_sim import _core

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from kvcache_sim import _core
-from kvcache_sim.errors import UsageError
+from kvcache_sim.base.errors import UsageError
 from kvcache_sim.replay.request import ReplayRequest
 from kvcache_sim.workload.key_arrays import NO_NEXT_TURN
 from kvcache_sim.workload.sessions import continuations

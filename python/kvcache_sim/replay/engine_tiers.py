@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from kvcache_sim import _core
-from kvcache_sim.errors import UsageError
+from kvcache_sim.base.errors import UsageError
 from kvcache_sim.replay.engine_requests import (
     block_keys,
     native_requests,

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from kvcache_sim.base.errors import UsageError
 from kvcache_sim.cache.groups import GroupSettings
-from kvcache_sim.errors import UsageError
 from kvcache_sim.model.kv_groups import kv_layout
 from kvcache_sim.model.model_file import load_model
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Literal
 
-from kvcache_sim.values import Value
+from kvcache_sim.base.values import Value
 
 #: Reporters of causes: replays without time (``kvsim cachesim``), or timed runs (``kvsim simulate --causes``,
 #: ``kvsim explain``).

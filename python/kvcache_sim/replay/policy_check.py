@@ -11,7 +11,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from kvcache_sim.errors import KvsimError, TraceError, UsageError
+from kvcache_sim.base.errors import KvsimError, TraceError, UsageError
+from kvcache_sim.base.rng import stream
+from kvcache_sim.base.tiers import COMPUTE, TIERS
 from kvcache_sim.policies.plugins.host import PolicyTier
 from kvcache_sim.policies.plugins.load import Plugin
 from kvcache_sim.policies.plugins.open import PolicyMaker, open_policy
@@ -21,8 +23,6 @@ from kvcache_sim.replay.policy_misses import explained
 from kvcache_sim.replay.prompt_blocks import PromptBlocks, blocks_of_prompts, hit_tokens_sha256
 from kvcache_sim.replay.request import ReplayRequest, ReplayResult, refuse_lower_tiers
 from kvcache_sim.replay.upper_bounds import share, upper_bounds
-from kvcache_sim.rng import stream
-from kvcache_sim.tiers import COMPUTE, TIERS
 from kvcache_sim.workload.trace import Trace
 
 

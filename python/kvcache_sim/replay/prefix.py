@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from kvcache_sim import _core
-from kvcache_sim.errors import TraceError, UsageError
+from kvcache_sim.base.errors import TraceError, UsageError
 from kvcache_sim.policies.resolve import parse_variant, row_of
 from kvcache_sim.policies.settings import Variant
 from kvcache_sim.replay.policy_misses import explained

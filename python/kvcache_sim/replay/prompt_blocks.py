@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from kvcache_sim import _core
-from kvcache_sim.errors import UsageError
+from kvcache_sim.base.errors import UsageError
 from kvcache_sim.replay.request import Outputs, ReplayRequest
 from kvcache_sim.workload.trace import Trace
 from kvcache_sim.workload.upper_bound import held_ids

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from importlib import import_module
 from typing import Any, Literal
 
+from kvcache_sim.base.errors import UsageError
 from kvcache_sim.cache.groups import GroupSettings
-from kvcache_sim.errors import UsageError
 from kvcache_sim.workload.trace import Trace
 
 #: Tokens that a request of n prompt tokens fills: the prompt (n), what an engine computes

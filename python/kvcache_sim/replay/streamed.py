@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from kvcache_sim._core import OnlineReplays
-from kvcache_sim.errors import TraceError
+from kvcache_sim.base.errors import TraceError
+from kvcache_sim.base.units import format_bytes
 from kvcache_sim.policies.resolve import parse_variant, resolve_policy, row_of
 from kvcache_sim.replay.curve.hits import output_less
 from kvcache_sim.replay.prefix import check_policy_settings, flat_figures, head, overlap
 from kvcache_sim.replay.prompt_blocks import cut_ids
 from kvcache_sim.replay.request import ReplayRequest, ReplayResult
-from kvcache_sim.units import format_bytes
 from kvcache_sim.workload.readers.stream import RowStream
 
 #: Hits, hits that count, their tokens, evictions, expired and resident blocks, digest of the hit tokens.

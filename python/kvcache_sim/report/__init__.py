@@ -2,7 +2,7 @@
 
 - ``best_cell``        the cells of a sweep as a table, and the best of them
 - ``cachesim``         a cache replay for people, and its requests as CSV
-- ``certainty``        the intervals of a run's main figures, computed when it is simulated
+- ``intervals``        the intervals of a run's main figures, and the assumptions that they follow from
 - ``colours``          the colors of pictures
 - ``compare``          two or more runs compared
 - ``curve``            ``kvsim curve``: the hit rate at every capacity
@@ -10,7 +10,6 @@
 - ``explain``          the main causes of a run's results, in sentences with numbers
 - ``fidelity``         a finished run compared with the real requests it imitates: the error of every latency
 - ``finished``         a finished run as reports see it
-- ``fit_picture``      the picture of a fit: each iteration's predicted time against its measured one
 - ``headline``         the figures a report opens with
 - ``installation``     the checks of ``kvsim doctor``, one a part of the installation
 - ``model_sheet``      the weights and KV cache of a model, as ``kvsim models show`` prints them
@@ -29,7 +28,6 @@
 - ``reuse``            the tokens that could have been reused, from the trace, and the causes of misses
 - ``routing_regret``   routing regret of a finished run
 - ``run_report``       the report of finished runs: its sections in order
-- ``sensitivity``      the change of a run's answers within the stated errors of its assumptions
 - ``step_time_sheet``  a source of step times, as ``kvsim step-times show`` prints it
 - ``sweep_report``     the results of a sweep as a page and as lines
 - ``time_series``      samples over time, thinned to what a picture can show

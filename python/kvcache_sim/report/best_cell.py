@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from kvcache_sim.errors import UsageError
+from kvcache_sim.base.errors import UsageError
+from kvcache_sim.base.units import format_percent, format_time_ms, significant
 from kvcache_sim.metrics.certainty import band
 from kvcache_sim.metrics.names import unit_of
 from kvcache_sim.metrics.objectives import Objective
 from kvcache_sim.report.picture import Table, Value
 from kvcache_sim.report.ranking import Against, Ranking, requests_interval
-from kvcache_sim.units import format_percent, format_time_ms, significant
 
 Row = Mapping[str, Any]
 

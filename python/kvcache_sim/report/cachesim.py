@@ -8,13 +8,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from kvcache_sim.errors import UsageError
+from kvcache_sim.base.errors import UsageError
+from kvcache_sim.base.units import format_bytes, format_percent, format_time_ns, significant
 from kvcache_sim.replay.miss_causes import reported_by
 from kvcache_sim.replay.request import StorageCapacity
 from kvcache_sim.report.curve.sizes import parse_capacity
 from kvcache_sim.report.picture import Table
 from kvcache_sim.report.plain_table import labelled, plain_sentences, plain_table
-from kvcache_sim.units import format_bytes, format_percent, format_time_ns, significant
 
 #: LMCache's own default.
 _CHUNK_TOKENS = 256

@@ -1,6 +1,6 @@
 """Colors of pictures: a quantity has the same color in all of them.
 
-No two parts of a picture have similar colors: ``tests/test_report_charts.py`` measures the distances.
+No two parts of a picture have similar colors: ``tests/report/test_report_charts.py`` measures the distances.
 """
 
 from __future__ import annotations
@@ -9,9 +9,9 @@ from collections.abc import Sequence
 from itertools import cycle
 from typing import Any
 
+from kvcache_sim.base.tier_table import ROWS
+from kvcache_sim.base.tiers import KV_SOURCES, REMOTE
 from kvcache_sim.metrics.ttft_parts import ROWS as TTFT_ROWS
-from kvcache_sim.tier_table import ROWS
-from kvcache_sim.tiers import KV_SOURCES, REMOTE
 
 #: Series of a picture that are not drawn by name.
 OTHER = "other"

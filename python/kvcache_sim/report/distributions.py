@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from kvcache_sim.tiers import KV_SOURCES
+from kvcache_sim.base.tiers import KV_SOURCES
 
 #: Positions at which a distribution curve is drawn: 200 points, denser at the tail.
 _POSITIONS = np.unique(np.concatenate([np.linspace(0, 0.98, 150), 1 - np.geomspace(0.02, 1e-4, 50), [1.0]]))

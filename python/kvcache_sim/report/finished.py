@@ -10,7 +10,7 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from kvcache_sim.errors import KvsimError
+from kvcache_sim.base.errors import KvsimError
 from kvcache_sim.metrics.load_run import load_run
 from kvcache_sim.metrics.run import CodedText, ColumnData
 from kvcache_sim.scenario.load import scenario_of_run

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
+from kvcache_sim.base.units import format_time_ms, significant
 from kvcache_sim.metrics.certainty import CERTAIN, intervals_text
 from kvcache_sim.metrics.names import metric_value
 from kvcache_sim.report.compare.comparison import Comparison, Difference
 from kvcache_sim.report.explain.case import Case
 from kvcache_sim.report.upper_bound import UPPER_BOUND, upper_bound_of
-from kvcache_sim.units import format_time_ms, significant
 
 
 class Change(NamedTuple):

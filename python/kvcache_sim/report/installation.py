@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Literal, NamedTuple
 
 from kvcache_sim import __version__
-from kvcache_sim.units import format_bytes
+from kvcache_sim.base.units import format_bytes
 
 _LEAST_FREE_BYTES = 1 << 30
 #: A package of another project that installs a package of our import name over ours.

@@ -7,7 +7,8 @@ from dataclasses import dataclass, replace
 from fractions import Fraction
 from typing import Any
 
-from kvcache_sim.errors import UsageError
+from kvcache_sim.base.errors import UsageError
+from kvcache_sim.base.units import format_bytes
 from kvcache_sim.model.dtypes import KV_DTYPES, check_dtype
 from kvcache_sim.model.gpus import load_gpu
 from kvcache_sim.model.kv_capacity import default_engine, kv_capacity
@@ -15,7 +16,6 @@ from kvcache_sim.model.kv_groups import kv_layout
 from kvcache_sim.model.layer_group import layers_text
 from kvcache_sim.model.model_file import load_model
 from kvcache_sim.model.model_spec import ModelSpec
-from kvcache_sim.units import format_bytes
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from kvcache_sim.errors import UsageError
+from kvcache_sim.base.errors import UsageError
 from kvcache_sim.report.finished import FinishedRun, find_trace
 from kvcache_sim.report.picture import NothingToDraw, Picture
 from kvcache_sim.report.plotting import check_suffix, encoded, require_plotting

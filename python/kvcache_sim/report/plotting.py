@@ -6,7 +6,7 @@ import importlib.util
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from kvcache_sim.errors import UsageError
+from kvcache_sim.base.errors import UsageError
 
 if TYPE_CHECKING:  # a run prints its next step and draws nothing
     from kvcache_sim.report.picture import Picture

@@ -9,11 +9,11 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from kvcache_sim.errors import UsageError
+from kvcache_sim.base.errors import UsageError
+from kvcache_sim.base.spelling import close_matches
 from kvcache_sim.report.finished import FinishedRun
 from kvcache_sim.report.picture import NothingToDraw, Picture
 from kvcache_sim.report.pictures import PICTURES
-from kvcache_sim.spelling import close_matches
 
 #: Text and rules take the page's own colour, so that one picture serves light, dark and paper.
 _CONFIG: dict[str, Any] = {

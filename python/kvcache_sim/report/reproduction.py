@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from kvcache_sim import __version__
-from kvcache_sim.errors import InputOutputError, TraceError
+from kvcache_sim.base.errors import InputOutputError, TraceError
 from kvcache_sim.metrics.load_run import load_run
 from kvcache_sim.scenario.execute import execute
 from kvcache_sim.scenario.load import scenario_to_repeat

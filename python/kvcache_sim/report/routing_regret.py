@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from kvcache_sim.errors import TraceError
+from kvcache_sim.base.errors import TraceError
+from kvcache_sim.base.units import format_percent, format_time_ms
 from kvcache_sim.report.finished import FinishedRun
 from kvcache_sim.scenario.load import scenario_to_repeat
 from kvcache_sim.scenario.requests import open_requests
 from kvcache_sim.simulation import RunOptions, simulate
-from kvcache_sim.units import format_percent, format_time_ms
 
 _PREFIX = "regret."
 

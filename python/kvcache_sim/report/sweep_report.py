@@ -6,8 +6,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from kvcache_sim.base.output import write_new
 from kvcache_sim.metrics.objectives import Objective, losses, pareto_front
-from kvcache_sim.output import write_new
 from kvcache_sim.report.best_cell import axis_title, number_table, ranked_table, shown
 from kvcache_sim.report.colours import colour_scale
 from kvcache_sim.report.parallel import parallel_picture

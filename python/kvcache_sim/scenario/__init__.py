@@ -43,4 +43,4 @@
 - ``workload_defaults`` a generated workload with every default of its kind written out
 """
 
-import kvcache_sim.values  # noqa: F401 - msgspec, before any section is defined
+import kvcache_sim.base.values  # noqa: F401 - msgspec, before any section is defined

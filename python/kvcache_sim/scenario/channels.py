@@ -22,15 +22,9 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from kvcache_sim.channels.settings import ChannelSettings, NetworkSettings
-from kvcache_sim.errors import UsageError
-from kvcache_sim.model.channels import load_channel
-from kvcache_sim.scenario.idle import IdleError
-from kvcache_sim.scenario.schema import ChannelSection, MachineSection, ScenarioModel
-from kvcache_sim.scenario.section import lowered
-from kvcache_sim.scenario.yaml_tree import Tree, at_location, setting_file
-from kvcache_sim.tier_table import ROWS
-from kvcache_sim.tiers import (
+from kvcache_sim.base.errors import UsageError
+from kvcache_sim.base.tier_table import ROWS
+from kvcache_sim.base.tiers import (
     COMPUTE,
     EDGES,
     HAND_OVER,
@@ -41,7 +35,13 @@ from kvcache_sim.tiers import (
     TIERS,
     WRITE_EDGES,
 )
-from kvcache_sim.values import Value
+from kvcache_sim.base.values import Value
+from kvcache_sim.channels.settings import ChannelSettings, NetworkSettings
+from kvcache_sim.model.channels import load_channel
+from kvcache_sim.scenario.idle import IdleError
+from kvcache_sim.scenario.schema import ChannelSection, MachineSection, ScenarioModel
+from kvcache_sim.scenario.section import lowered
+from kvcache_sim.scenario.yaml_tree import Tree, at_location, setting_file
 
 #: Tiers that exchange KV with the same tier of another machine.
 _ENDS = f"({TIERS[STAGING]}|{TIERS[COMPUTE]})"

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from kvcache_sim.errors import UsageError
+from kvcache_sim.base.errors import UsageError
+from kvcache_sim.base.tier_table import ROWS
 from kvcache_sim.model.step_times import measured_on
 from kvcache_sim.scenario.load import Scenario
-from kvcache_sim.tier_table import ROWS
 
 _RATE = "output_tokens_per_s"
 _HOURS_A_MONTH = 730.0

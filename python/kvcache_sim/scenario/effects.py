@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator, Sequence
 from itertools import pairwise
 
+from kvcache_sim.base.errors import UsageError
+from kvcache_sim.base.tiers import COMPUTE, LOAD_EDGES, STAGING, TIERS, WRITE_EDGES
 from kvcache_sim.cache.settings import FORM_KEYS
 from kvcache_sim.cache.store_kinds import WITH_LOWER, Ability, beyond_store, store_kind
-from kvcache_sim.errors import UsageError
 from kvcache_sim.scenario import (
     engine_effects,
     engine_tiers,
@@ -25,7 +26,6 @@ from kvcache_sim.scenario.schema import MachineSection, ScenarioModel
 from kvcache_sim.scenario.section import changed
 from kvcache_sim.scenario.served_model import has_groups, of_groups, served_model
 from kvcache_sim.scenario.yaml_tree import Path, Tree
-from kvcache_sim.tiers import COMPUTE, LOAD_EDGES, STAGING, TIERS, WRITE_EDGES
 
 _AS_ON_GPU = f"as they are on the {TIERS[COMPUTE]}"
 _NEVER_EVICTED = "nothing is ever evicted from an unbounded tier"

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from kvcache_sim.base.tiers import COMPUTE, STAGING, TIERS
 from kvcache_sim.cache.settings import LowerEngine, StoragePrefetch
 from kvcache_sim.cache.store_kinds import WITH_LOWER
 from kvcache_sim.scenario.idle import Contradiction, Finding
 from kvcache_sim.scenario.schema import MachineSection, ScenarioModel
-from kvcache_sim.tiers import COMPUTE, STAGING, TIERS
 
 _OWN, _DISK = TIERS[STAGING], TIERS[STAGING + 1]
 #: Semantics whose tiers store chunks of several blocks.

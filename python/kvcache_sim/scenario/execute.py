@@ -15,6 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from kvcache_sim import __version__, _core
+from kvcache_sim.base.values import Value
 from kvcache_sim.metrics.columns import (
     MISS_COLUMNS,
     REQUEST_COLUMNS,
@@ -36,7 +37,6 @@ from kvcache_sim.scenario.requests import read_requests, refuse_beyond_spec
 from kvcache_sim.scenario.resolved import config_hash, to_yaml
 from kvcache_sim.scenario.step_time_source import summarize_step_times
 from kvcache_sim.simulation import RunOptions, simulate
-from kvcache_sim.values import Value
 from kvcache_sim.workload.readers.stream import NotAlone, TraceStream
 from kvcache_sim.workload.trace import Trace
 

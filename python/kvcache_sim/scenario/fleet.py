@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator
 
+from kvcache_sim.base.tiers import STAGING, TIERS
 from kvcache_sim.cache.store_kinds import Ability, store_kind
 from kvcache_sim.scenario.channels import DEFAULT_CHANNELS
 from kvcache_sim.scenario.cluster_sections import (
@@ -22,7 +23,6 @@ from kvcache_sim.scenario.section import changed
 from kvcache_sim.scenario.served_model import cache_groups
 from kvcache_sim.scenario.yaml_tree import Path, Tree
 from kvcache_sim.serving.membership.plan import Flush, MembershipEvent, MembershipPlan, PoolLoss, TierLoss
-from kvcache_sim.tiers import STAGING, TIERS
 
 #: Keys of each kind of event; ``share`` of a channel and the times of each kind are separate.
 _TAKES: dict[str, frozenset[str]] = {

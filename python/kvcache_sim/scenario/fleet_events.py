@@ -9,16 +9,16 @@ from typing import Any
 
 from msgspec import Struct, field
 
+from kvcache_sim.base.errors import UsageError
+from kvcache_sim.base.rng.root import stream
+from kvcache_sim.base.units import LAST_NS
+from kvcache_sim.base.values import Value
 from kvcache_sim.channels.settings import ChannelSettings, NetworkSettings, Slowdown
-from kvcache_sim.errors import UsageError
-from kvcache_sim.rng.root import stream
 from kvcache_sim.scenario.channels import Wiring
 from kvcache_sim.scenario.cluster_sections import FaultSection, FleetChange, FleetEventSection, FleetSection
 from kvcache_sim.scenario.schema import ClusterSection, ScenarioModel
 from kvcache_sim.scenario.section import converted
 from kvcache_sim.scenario.yaml_tree import Path, Tree
-from kvcache_sim.units import LAST_NS
-from kvcache_sim.values import Value
 
 #: Most faults of one run, over all kinds.
 _MOST = 20_000

@@ -10,7 +10,9 @@ from collections.abc import Callable
 
 from msgspec.structs import replace
 
-from kvcache_sim.errors import UsageError
+from kvcache_sim.base.errors import UsageError
+from kvcache_sim.base.tiers import COMPUTE, TIERS
+from kvcache_sim.base.values import Value
 from kvcache_sim.model.gpus import GpuSpec, load_gpu
 from kvcache_sim.model.kv_capacity import EngineMemory, KvCapacity, default_engine, kv_blocks, kv_capacity
 from kvcache_sim.model.step_times import measured_on
@@ -19,8 +21,6 @@ from kvcache_sim.scenario.quantities import AUTO_CONTEXT, Capacity
 from kvcache_sim.scenario.schema import MachineSection, ScenarioModel
 from kvcache_sim.scenario.served_model import block_bytes, cache_groups, served_model
 from kvcache_sim.scenario.yaml_tree import Path, Tree, at_location
-from kvcache_sim.tiers import COMPUTE, TIERS
-from kvcache_sim.values import Value
 
 GPU_CAPACITY: Path = ("tiers", TIERS[COMPUTE], "capacity")
 

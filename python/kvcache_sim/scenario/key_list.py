@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from msgspec import Meta
 from msgspec.structs import FieldInfo
 
+from kvcache_sim.base.tiers import COMPUTE, STAGING, TIERS
 from kvcache_sim.cache.settings import FORM_KEYS
 from kvcache_sim.scenario.cluster_sections import (
     FaultSection,
@@ -20,7 +21,6 @@ from kvcache_sim.scenario.machine_sections import TierSection
 from kvcache_sim.scenario.schema import ChannelSection, ScenarioModel, SloClassSection
 from kvcache_sim.scenario.section import Section, defaults, keys, parts, plain_values, section_in
 from kvcache_sim.scenario.trace_section import TraceChanges
-from kvcache_sim.tiers import COMPUTE, STAGING, TIERS
 
 PRESET = (
     "channels.NAME.preset",

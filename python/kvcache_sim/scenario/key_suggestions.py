@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import get_origin
 
+from kvcache_sim.base.spelling import close_matches
+from kvcache_sim.base.tiers import COMPUTE, STAGING, TIERS
 from kvcache_sim.scenario.section import Section, keys, parts, section_in
 from kvcache_sim.scenario.yaml_tree import Path
-from kvcache_sim.spelling import close_matches
-from kvcache_sim.tiers import COMPUTE, STAGING, TIERS
 
 _DEGREE = "replica.step_time names it: roofline:llama-3.1-8b@h100:tp2; kvsim step-times list"
 _GPU = "replica.step_time names the GPU: roofline:llama-3.1-8b@h100; kvsim gpus list"

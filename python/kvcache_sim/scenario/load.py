@@ -7,10 +7,12 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from kvcache_sim.errors import InputOutputError, UsageError
+from kvcache_sim.base.errors import InputOutputError, UsageError
+from kvcache_sim.base.regular_files import open_regular
+from kvcache_sim.base.spelling import close_matches
+from kvcache_sim.base.values import Value
 from kvcache_sim.model.step_times import step_time_facts
 from kvcache_sim.policies.plugins.permission import names_only
-from kvcache_sim.regular_files import open_regular
 from kvcache_sim.scenario.channels import wire, with_presets
 from kvcache_sim.scenario.effects import refuse_without_effect
 from kvcache_sim.scenario.filling import fill, resolve
@@ -32,8 +34,6 @@ from kvcache_sim.scenario.served_model import other_kv_timed, other_model_timed,
 from kvcache_sim.scenario.validation import check
 from kvcache_sim.scenario.yaml_tree import MAX_BYTES, Tree, absolute, apply_override, read_tree, set_value
 from kvcache_sim.serving.settings import ClusterSettings
-from kvcache_sim.spelling import close_matches
-from kvcache_sim.values import Value
 
 
 class Scenario(Value):

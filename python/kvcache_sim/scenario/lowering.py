@@ -8,6 +8,8 @@ from typing import Any
 
 from msgspec.structs import replace
 
+from kvcache_sim.base.errors import UsageError
+from kvcache_sim.base.tiers import COMPUTE, TIERS
 from kvcache_sim.cache.settings import (
     WRITE_BACK,
     BlockForm,
@@ -18,7 +20,6 @@ from kvcache_sim.cache.settings import (
     TierSettings,
 )
 from kvcache_sim.channels.settings import NetworkSettings
-from kvcache_sim.errors import UsageError
 from kvcache_sim.model.adjusted import WithLaunchTime, WithSequenceTime
 from kvcache_sim.model.hosts import load_host
 from kvcache_sim.model.model_spec import ModelSpec
@@ -53,7 +54,6 @@ from kvcache_sim.serving.settings import (
     ReplicaSettings,
     RouterSettings,
 )
-from kvcache_sim.tiers import COMPUTE, TIERS
 
 
 def lower(

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Literal, TypeAlias
 from msgspec import Meta
 from msgspec.structs import force_setattr
 
+from kvcache_sim.base.tiers import COMPUTE, LOAD_EDGES, STAGING, TIERS
 from kvcache_sim.cache.settings import BlockForm, LowerEngine
 from kvcache_sim.scenario.policy_kinds import QueueOrderName
 from kvcache_sim.scenario.quantities import (
@@ -22,7 +23,6 @@ from kvcache_sim.scenario.quantities import (
 )
 from kvcache_sim.scenario.section import Section, about, extended
 from kvcache_sim.serving.settings import AsyncScheduling, DuplicatePrefill, SchedulePolicy, SchedulerName
-from kvcache_sim.tiers import COMPUTE, LOAD_EDGES, STAGING, TIERS
 
 
 class TierSection(Section, kw_only=True):

@@ -7,8 +7,9 @@ from typing import Any
 
 from msgspec.structs import replace
 
+from kvcache_sim.base.errors import UsageError
+from kvcache_sim.base.tiers import STAGING, TIERS
 from kvcache_sim.cache.store_kinds import Ability, store_kind
-from kvcache_sim.errors import UsageError
 from kvcache_sim.scenario.cluster_sections import model_of_machine
 from kvcache_sim.scenario.fleet_events import fleet_events
 from kvcache_sim.scenario.gpu_memory import (
@@ -26,7 +27,6 @@ from kvcache_sim.scenario.yaml_tree import Path, Tree
 from kvcache_sim.serving.handover.rules import ALWAYS, RULES
 from kvcache_sim.serving.router.registry import can_advise, needs_of
 from kvcache_sim.serving.settings import Role
-from kvcache_sim.tiers import STAGING, TIERS
 
 #: The figures of ``handover.decide``.
 _FIGURES = tuple(dict.fromkeys(key for rule in RULES.values() for key in rule.keys))

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from kvcache_sim.errors import UsageError
+from kvcache_sim.base.errors import UsageError
 from kvcache_sim.metrics.measure_settings import Edge, Measure
 from kvcache_sim.metrics.measurement import MeasuredRequests
 from kvcache_sim.metrics.parts import GROUP_ROWS, arrays_of

@@ -6,8 +6,10 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from kvcache_sim.base.errors import UsageError
+from kvcache_sim.base.spelling import close_matches
+from kvcache_sim.base.tiers import TIERS
 from kvcache_sim.cache.store_kinds import store_kind
-from kvcache_sim.errors import UsageError
 from kvcache_sim.policies.plugins.choice import Kind
 from kvcache_sim.policies.plugins.permission import may_load
 from kvcache_sim.policies.resolve import resolve_policy
@@ -16,8 +18,6 @@ from kvcache_sim.scenario.policy_kinds import POLICY_KINDS
 from kvcache_sim.scenario.schema import ScenarioModel
 from kvcache_sim.scenario.yaml_tree import Path as KeyPath
 from kvcache_sim.scenario.yaml_tree import Tree, at_location
-from kvcache_sim.spelling import close_matches
-from kvcache_sim.tiers import TIERS
 
 
 def with_absolute_plugins(tree: Tree, directory: Path) -> None:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from kvcache_sim.errors import UsageError
-from kvcache_sim.spelling import close_matches
+from kvcache_sim.base.errors import UsageError
+from kvcache_sim.base.spelling import close_matches
 
 _PREFIX = "preset:"
 _FOLDER = Path(__file__).parent / "presets"

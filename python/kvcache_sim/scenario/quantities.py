@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING, Annotated, NamedTuple, TypeAlias
 
 from msgspec import Meta
 
-from kvcache_sim.errors import UsageError
+from kvcache_sim.base.errors import UsageError
+from kvcache_sim.base.units import parse_rate_bytes_per_s, parse_size_bytes, parse_time_ns
 from kvcache_sim.metrics.measure_settings import Edge
 from kvcache_sim.metrics.request_rule import RequestRule, parse_request_rule
 from kvcache_sim.scenario.section import Quantity, quantity
-from kvcache_sim.units import parse_rate_bytes_per_s, parse_size_bytes, parse_time_ns
 
 _BLOCKS = r"\s*([0-9][0-9_]*)\s*blocks?\s*"
 #: Most tokens, sequences or blocks: 2³¹ − 1, so that sums stay within 64-bit arithmetic.

@@ -8,7 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from kvcache_sim.errors import UsageError
+from kvcache_sim.base.errors import UsageError
+from kvcache_sim.base.tiers import COMPUTE, TIERS
 from kvcache_sim.metrics.request_rule import PRIORITY
 from kvcache_sim.scenario.load import Scenario
 from kvcache_sim.scenario.objectives import trace_fields_of
@@ -17,7 +18,6 @@ from kvcache_sim.serving.queue import PROGRAM_FCFS
 from kvcache_sim.simulation import RunOptions
 from kvcache_sim.simulation.context import context_tokens
 from kvcache_sim.simulation.windows import can_stream
-from kvcache_sim.tiers import COMPUTE, TIERS
 from kvcache_sim.workload import readers
 from kvcache_sim.workload.readers.stream import TraceStream
 from kvcache_sim.workload.trace import NO_SESSION, Trace

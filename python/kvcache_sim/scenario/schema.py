@@ -4,6 +4,8 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeAlias
 
 from msgspec import Meta
 
+from kvcache_sim.base.tier_table import ROWS
+from kvcache_sim.base.tiers import COMPUTE, LOAD_EDGES, READ_OF_ONE, STAGING, TIERS
 from kvcache_sim.cache.settings import (
     Accounting,
     FullHit,
@@ -53,8 +55,6 @@ from kvcache_sim.serving.settings import (
     HandoverTransfer,
     Role,
 )
-from kvcache_sim.tier_table import ROWS
-from kvcache_sim.tiers import COMPUTE, LOAD_EDGES, READ_OF_ONE, STAGING, TIERS
 
 if TYPE_CHECKING:
     HandoverDecision: TypeAlias = str

@@ -14,7 +14,7 @@ from typing import Any, TypeVar, dataclass_transform, get_args
 import msgspec
 from msgspec import Meta
 
-from kvcache_sim.errors import UsageError
+from kvcache_sim.base.errors import UsageError
 
 S = TypeVar("S", bound="Section")
 T = TypeVar("T")

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 
+from kvcache_sim.base.errors import KvsimError
+from kvcache_sim.base.tiers import STAGING, TIERS
 from kvcache_sim.cache.groups import GroupSettings
-from kvcache_sim.errors import KvsimError
 from kvcache_sim.model.dtypes import KV_DTYPES, bits_per_value, check_dtype
 from kvcache_sim.model.kv_groups import kv_layout
 from kvcache_sim.model.model_file import load_model
@@ -16,7 +17,6 @@ from kvcache_sim.scenario.engine_tiers import chunk_tokens, lower_semantics
 from kvcache_sim.scenario.idle import Contradiction, Finding
 from kvcache_sim.scenario.machine_sections import ReplicaSection
 from kvcache_sim.scenario.schema import MachineSection, ScenarioModel
-from kvcache_sim.tiers import STAGING, TIERS
 
 
 def served_model(model: ScenarioModel) -> ModelSpec:

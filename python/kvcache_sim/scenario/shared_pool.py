@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
+from kvcache_sim.base.errors import UsageError
+from kvcache_sim.base.tiers import STAGING, TIERS
 from kvcache_sim.cache.settings import PoolSettings
 from kvcache_sim.cache.store_kinds import TREE, store_kind
 from kvcache_sim.channels.settings import ChannelSettings
-from kvcache_sim.errors import UsageError
 from kvcache_sim.scenario.channels import Wiring
 from kvcache_sim.scenario.cluster_sections import POOL_CHANNELS, SharedPoolSection
 from kvcache_sim.scenario.engine_tiers import lower_semantics
@@ -16,7 +17,6 @@ from kvcache_sim.scenario.idle import Contradiction, Finding
 from kvcache_sim.scenario.quantities import Capacity
 from kvcache_sim.scenario.schema import MachineSection, ScenarioModel
 from kvcache_sim.scenario.yaml_tree import Tree
-from kvcache_sim.tiers import STAGING, TIERS
 
 _PATH = "cluster", "pool"
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from kvcache_sim.base.errors import UsageError
+from kvcache_sim.base.rng import stream
 from kvcache_sim.cache.groups import GroupSettings
-from kvcache_sim.errors import UsageError
-from kvcache_sim.rng import stream
 from kvcache_sim.scenario.engine_tiers import lower_semantics
 from kvcache_sim.scenario.machine_sections import ReplicaSection, SpeculationSection
 from kvcache_sim.scenario.schema import ScenarioModel

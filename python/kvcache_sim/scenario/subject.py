@@ -6,10 +6,10 @@ from collections.abc import Mapping
 from pathlib import PurePath
 from typing import Any
 
-from kvcache_sim.errors import KvsimError
+from kvcache_sim.base.errors import KvsimError
+from kvcache_sim.base.units import format_bytes, parse_size_bytes
 from kvcache_sim.model.step_times import measured_on
 from kvcache_sim.scenario.quantities import parse_capacity
-from kvcache_sim.units import format_bytes, parse_size_bytes
 
 
 def subject_line(resolved: Mapping[str, Any], requests: int | None = None) -> str:

@@ -4,9 +4,9 @@ from typing import Annotated
 
 from msgspec import Meta
 
+from kvcache_sim.base.units import NS_PER_S
 from kvcache_sim.scenario.quantities import Count, Finite, PositiveNs
 from kvcache_sim.scenario.section import Section, about
-from kvcache_sim.units import NS_PER_S
 from kvcache_sim.workload.readers.settings import OnBadRow, ReadSettings, TimeOrder
 from kvcache_sim.workload.synthetic_prefixes import PrefixAssumption
 

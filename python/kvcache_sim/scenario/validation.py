@@ -10,11 +10,11 @@ from typing import Annotated, Any, Literal, TypeVar, Union, get_args, get_origin
 
 from msgspec import ValidationError
 
-from kvcache_sim.errors import UsageError
+from kvcache_sim.base.errors import UsageError
+from kvcache_sim.base.spelling import close_matches
+from kvcache_sim.base.tiers import LOAD_EDGES
 from kvcache_sim.scenario.section import Section, converted, keys
 from kvcache_sim.scenario.yaml_tree import Path, Tree, dotted
-from kvcache_sim.spelling import close_matches
-from kvcache_sim.tiers import LOAD_EDGES
 
 M = TypeVar("M", bound=Section)
 

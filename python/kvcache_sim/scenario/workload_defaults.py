@@ -6,7 +6,7 @@ import dataclasses
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from kvcache_sim.errors import UsageError
+from kvcache_sim.base.errors import UsageError
 from kvcache_sim.scenario.quantities import render_time
 from kvcache_sim.workload.generate import KINDS, settings_of
 from kvcache_sim.workload.generate.arrivals import ARRIVALS

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path as FilePath
 from typing import Any, TypeVar
 
-from kvcache_sim.errors import UsageError
+from kvcache_sim.base.errors import UsageError
 
 _T = TypeVar("_T")
 #: Path of a value inside a tree: keys and list indices.

@@ -9,8 +9,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from kvcache_sim import _core
+from kvcache_sim.base.errors import UsageError
 from kvcache_sim.engine import ARRIVAL, BOUNDARY, HANDOVER, NO_MACHINE
-from kvcache_sim.errors import UsageError
 from kvcache_sim.serving.handover.pools import Pools
 from kvcache_sim.serving.recorder import Recorder
 from kvcache_sim.serving.replica.native import NativeReplica

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from kvcache_sim.base.values import Value
 from kvcache_sim.serving.settings import ReplicaSettings, SchedulePolicy
-from kvcache_sim.values import Value
 
 
 class VllmRules(Value):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from kvcache_sim.values import Struct, field
+from kvcache_sim.base.values import Struct, field
 
 
 class ScheduleCounts(Struct):

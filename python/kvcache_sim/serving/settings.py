@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Literal
 
+from kvcache_sim.base.values import Value, field
 from kvcache_sim.cache.settings import BlockForm, CacheSettings, MovementSettings, PoolSettings, TierSettings
 from kvcache_sim.channels.settings import ChannelSettings, NetworkSettings
 from kvcache_sim.model.step_time import StepTime
@@ -12,7 +13,6 @@ from kvcache_sim.serving.membership.plan import MembershipPlan
 from kvcache_sim.serving.models.settings import ModelsSettings
 from kvcache_sim.serving.speculation import SpeculationSettings
 from kvcache_sim.serving.tenants.settings import TenancySettings
-from kvcache_sim.values import Value, field
 
 #: Asynchronous scheduling: a step is scheduled while the previous step runs; the end of an answer.
 AsyncScheduling = Literal["none", "length", "stop-token"]

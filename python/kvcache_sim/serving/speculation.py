@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from kvcache_sim.values import Value
+from kvcache_sim.base.values import Value
 
 _MASK = (1 << 64) - 1
 

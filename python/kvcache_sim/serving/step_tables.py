@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from kvcache_sim.errors import UsageError
+from kvcache_sim.base.errors import UsageError
 from kvcache_sim.model.step_time import StepBatch, StepTimeTable
 from kvcache_sim.serving.settings import MachineSettings
 

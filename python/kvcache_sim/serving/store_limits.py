@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import get_args
 
+from kvcache_sim.base.errors import UsageError
+from kvcache_sim.base.tiers import COMPUTE, TIERS
 from kvcache_sim.cache.settings import CacheSettings, FullHit, PrefixViewSettings, SessionViewSettings, Touch
 from kvcache_sim.cache.store_kinds import TREE, Ability, beyond_store, store_kind
 from kvcache_sim.channels.cluster import plain
-from kvcache_sim.errors import UsageError
 from kvcache_sim.serving.settings import ClusterSettings, MachineSettings
-from kvcache_sim.tiers import COMPUTE, TIERS
 
 
 def refuse_beyond_store(cluster: ClusterSettings) -> None:

@@ -6,14 +6,14 @@ from collections.abc import Iterable, Mapping
 
 import numpy as np
 
+from kvcache_sim.base.errors import InvariantError
+from kvcache_sim.base.tiers import COMPUTE, KV_SOURCES, STAGING
 from kvcache_sim.cache.pool import PoolNode
 from kvcache_sim.channels.channel import Link
-from kvcache_sim.errors import InvariantError
 from kvcache_sim.metrics.columns import FETCH_PARTS, TTFT_PARTS
 from kvcache_sim.metrics.run import ColumnData
 from kvcache_sim.serving.replica.contract import MeasuredReplica
 from kvcache_sim.simulation.measured import busy_until_ns
-from kvcache_sim.tiers import COMPUTE, KV_SOURCES, STAGING
 
 
 def check_rows(rows: Mapping[str, ColumnData]) -> None:

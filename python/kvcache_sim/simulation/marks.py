@@ -7,12 +7,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 
+from kvcache_sim.base.tiers import TIERS
 from kvcache_sim.channels.channel import Link
 from kvcache_sim.engine import NO_MACHINE, SAMPLE, Engine
 from kvcache_sim.metrics.run import Mark
 from kvcache_sim.metrics.sampler import Sampler
 from kvcache_sim.serving.replica.contract import MeasuredReplica
-from kvcache_sim.tiers import TIERS
 
 
 class Marks:

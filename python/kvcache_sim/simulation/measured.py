@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
+from kvcache_sim.base.tiers import STAGING, TIERS
 from kvcache_sim.cache.pool import PoolNode
 from kvcache_sim.channels.channel import Link
 from kvcache_sim.metrics.channel_use import ChannelUse
@@ -14,7 +15,6 @@ from kvcache_sim.metrics.tier_use import TierUse
 from kvcache_sim.serving.replica.contract import MeasuredReplica
 from kvcache_sim.serving.router.index import RouterIndex
 from kvcache_sim.serving.settings import ClusterSettings
-from kvcache_sim.tiers import STAGING, TIERS
 
 
 def tier_uses(settings: ClusterSettings, replica: MeasuredReplica) -> list[TierUse]:

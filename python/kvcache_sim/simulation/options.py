@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, Literal, get_args
 
-from kvcache_sim.errors import UsageError
+from kvcache_sim.base.errors import UsageError
 
 #: Engines: the core, or the specification over the core's store or over its own store.
 Engine = Literal["native", "spec", "spec-plain"]

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
+from kvcache_sim.base.tiers import COMPUTE, TIERS
 from kvcache_sim.cache.machine import Machine
 from kvcache_sim.cache.settings import TierSettings
 from kvcache_sim.cache.store import GpuStore
@@ -19,7 +20,6 @@ from kvcache_sim.serving.router.index import RouterIndex
 from kvcache_sim.serving.router.registry import router_maker
 from kvcache_sim.serving.sequence import Arrival
 from kvcache_sim.serving.settings import ClusterSettings
-from kvcache_sim.tiers import COMPUTE, TIERS
 
 if TYPE_CHECKING:
     from kvcache_sim.serving.router.regret import Watched

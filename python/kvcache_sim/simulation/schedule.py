@@ -6,10 +6,10 @@ from collections.abc import Sequence
 from typing import Any
 
 from kvcache_sim import _core
-from kvcache_sim.errors import UsageError
+from kvcache_sim.base.errors import UsageError
+from kvcache_sim.base.tiers import COMPUTE
 from kvcache_sim.metrics.schedule import free_queue_figures, schedule_figures
 from kvcache_sim.serving.replica.native import NativeReplica
-from kvcache_sim.tiers import COMPUTE
 from kvcache_sim.workload.trace import Trace
 
 

@@ -5,12 +5,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from kvcache_sim import _core
+from kvcache_sim.base.errors import InvariantError, UsageError
 from kvcache_sim.cache.machine import Machine, MachineBuilder, MachineTiers
 from kvcache_sim.cache.pool import PoolNode
 from kvcache_sim.cache.stores import StoreMaker
 from kvcache_sim.channels.cluster import Channels
 from kvcache_sim.engine import Engine, beyond_time
-from kvcache_sim.errors import InvariantError, UsageError
 from kvcache_sim.metrics.cache_groups import group_counters, junction_rows
 from kvcache_sim.metrics.digests import digest_of_events
 from kvcache_sim.metrics.recorder import RunRecorder

@@ -11,11 +11,11 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator
 
+from kvcache_sim.base.tiers import TIERS
 from kvcache_sim.spec.blocks import ABSENT, GPU, IN_FLIGHT, READY, WAITING, Block, Tier
 from kvcache_sim.spec.residency import Residency
 from kvcache_sim.spec.simplified_store import SimplifiedStore
 from kvcache_sim.spec.store import Store
-from kvcache_sim.tiers import TIERS
 
 
 class CheckedStore(Store):

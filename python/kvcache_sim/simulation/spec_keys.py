@@ -9,11 +9,11 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
 
+from kvcache_sim.base.errors import UsageError
+from kvcache_sim.base.tiers import COMPUTE, STAGING, TIERS
 from kvcache_sim.cache.settings import FORM_KEYS
-from kvcache_sim.errors import UsageError
 from kvcache_sim.spec.movement_policies import FETCH
 from kvcache_sim.spec.routers import ROUTERS
-from kvcache_sim.tiers import COMPUTE, STAGING, TIERS
 
 
 class Only(NamedTuple):

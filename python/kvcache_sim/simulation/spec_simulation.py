@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from kvcache_sim.base.errors import InvariantError, UsageError
+from kvcache_sim.base.tiers import COMPUTE
 from kvcache_sim.cache.moved import MovedBytes
 from kvcache_sim.cache.settings import TierSettings
 from kvcache_sim.cache.store import check_store
 from kvcache_sim.cache.stores import StoreMaker
 from kvcache_sim.engine import beyond_time
-from kvcache_sim.errors import InvariantError, UsageError
 from kvcache_sim.metrics.digests import digest_of_events
 from kvcache_sim.metrics.recorder import RunRecorder
 from kvcache_sim.metrics.run import EngineUse, Mark, Observer, Progress, Run
@@ -34,7 +35,6 @@ from kvcache_sim.spec.keys import Keys
 from kvcache_sim.spec.lookups import LookUps
 from kvcache_sim.spec.simulator import Machine, MakeStore, Simulator
 from kvcache_sim.spec.store import Store
-from kvcache_sim.tiers import COMPUTE
 from kvcache_sim.workload.key_arrays import key_arrays
 from kvcache_sim.workload.trace import NOT_GIVEN, Trace
 

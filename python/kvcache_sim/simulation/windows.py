@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from kvcache_sim import _core
+from kvcache_sim.base.errors import InvariantError
 from kvcache_sim.cache.settings import PrefixViewSettings
 from kvcache_sim.cache.store_kinds import TOKENS, store_kind
 from kvcache_sim.cache.stores import StoreMaker
-from kvcache_sim.errors import InvariantError
 from kvcache_sim.serving.queue import ORDERS
 from kvcache_sim.serving.replica.native import NativeReplica
 from kvcache_sim.serving.router.registry import needs_of

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 
 from msgspec import Struct
 
+from kvcache_sim.base.tiers import COMPUTE, KV_SOURCES, REMOTE, STAGING
 from kvcache_sim.cache.settings import CacheSettings, MovementSettings
 from kvcache_sim.cache.store import NO_MOVE
 from kvcache_sim.spec.batch import Batch
@@ -24,7 +25,6 @@ from kvcache_sim.spec.mover import Mover, Part, is_staged, stage_up
 from kvcache_sim.spec.records import Milestones
 from kvcache_sim.spec.remote import RemoteReads
 from kvcache_sim.spec.request import Admission, SequenceState
-from kvcache_sim.tiers import COMPUTE, KV_SOURCES, REMOTE, STAGING
 
 if TYPE_CHECKING:
     from kvcache_sim._core import Store

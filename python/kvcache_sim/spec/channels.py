@@ -17,9 +17,9 @@ from dataclasses import replace
 
 from msgspec import Struct, field
 
+from kvcache_sim.base.units import LAST_NS, NS_PER_S
 from kvcache_sim.channels.settings import ChannelSettings, NetworkSettings
 from kvcache_sim.engine import NO_MACHINE, TRANSFER, Engine, Event, beyond_time
-from kvcache_sim.units import LAST_NS, NS_PER_S
 
 #: An unknown time: later than any other.
 NOT_YET = 1 << 62

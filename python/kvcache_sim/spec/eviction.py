@@ -16,9 +16,9 @@ from dataclasses import dataclass
 from heapq import heappop, heappush
 from itertools import count
 
-from kvcache_sim.errors import UsageError
+from kvcache_sim.base.errors import UsageError
+from kvcache_sim.base.units import NS_PER_S, parse_time_ns
 from kvcache_sim.spec.blocks import Block
-from kvcache_sim.units import NS_PER_S, parse_time_ns
 
 #: Prompt caches of hosted models keep a prefix for five minutes after its last use.
 _DEFAULT_TTL_NS = 300 * NS_PER_S

@@ -17,6 +17,7 @@ from collections.abc import Callable, Sequence
 from itertools import pairwise
 from typing import TYPE_CHECKING, Protocol
 
+from kvcache_sim.base.tiers import COMPUTE, REMOTE, STAGING
 from kvcache_sim.cache.settings import CacheSettings
 from kvcache_sim.engine import HANDOVER, Engine
 from kvcache_sim.serving.settings import HandoverSettings
@@ -27,7 +28,6 @@ from kvcache_sim.spec.records import Milestones
 from kvcache_sim.spec.request import SequenceState, Status
 from kvcache_sim.spec.routers import Router
 from kvcache_sim.spec.scheduler import Scheduler
-from kvcache_sim.tiers import COMPUTE, REMOTE, STAGING
 
 if TYPE_CHECKING:
     from kvcache_sim._core import Store

@@ -16,13 +16,13 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from kvcache_sim.base.units import NS_PER_S
 from kvcache_sim.cache.settings import CacheSettings, PrefixViewSettings
 from kvcache_sim.engine import Engine
 from kvcache_sim.spec.keys import Keys
 from kvcache_sim.spec.prefix_store import GlobalPrefixStore, PrefixCriteria, PrefixHash
 from kvcache_sim.spec.records import Records
 from kvcache_sim.spec.request import SequenceState
-from kvcache_sim.units import NS_PER_S
 from kvcache_sim.workload.key_arrays import key_arrays
 from kvcache_sim.workload.trace import Trace
 

@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
+from kvcache_sim.base.tiers import COMPUTE
 from kvcache_sim.spec.mover import Part
-from kvcache_sim.tiers import COMPUTE
 
 if TYPE_CHECKING:
     from kvcache_sim._core import Store

@@ -16,12 +16,12 @@ from collections.abc import Callable, Mapping
 from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
+from kvcache_sim.base.tiers import COMPUTE, KV_SOURCES, REMOTE, STAGING, TIERS
 from kvcache_sim.cache.settings import CacheSettings, MovementSettings
 from kvcache_sim.cache.store import NO_MOVE, Order
 from kvcache_sim.engine import TRANSFER, Engine
 from kvcache_sim.spec.channels import NOT_YET, Channel, LayeredChannel, LayeredJob, Size, Transmission
 from kvcache_sim.spec.records import TRANSFER as TRANSFER_RECORD
-from kvcache_sim.tiers import COMPUTE, KV_SOURCES, REMOTE, STAGING, TIERS
 
 if TYPE_CHECKING:
     from kvcache_sim._core import Store

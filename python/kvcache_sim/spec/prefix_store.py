@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from heapq import heappop, heappush
 from typing import TYPE_CHECKING, Any
 
-from kvcache_sim.units import NS_PER_S
+from kvcache_sim.base.units import NS_PER_S
 
 if TYPE_CHECKING:
     from kvcache_sim._core import Store

@@ -13,9 +13,9 @@ from collections.abc import Mapping
 from functools import partial
 from typing import NamedTuple
 
+from kvcache_sim.base.tiers import LOAD_EDGES, REMOTE, STAGING, load_edge
 from kvcache_sim.spec.channels import Channel, Channels
 from kvcache_sim.spec.mover import HOP, Mover, Part, Transfer
-from kvcache_sim.tiers import LOAD_EDGES, REMOTE, STAGING, load_edge
 
 
 class _Source(NamedTuple):

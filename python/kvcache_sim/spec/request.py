@@ -16,8 +16,8 @@ from enum import Enum
 
 from msgspec import Struct
 
-from kvcache_sim.tiers import HOPS, KV_SOURCES
-from kvcache_sim.units import NS_PER_S
+from kvcache_sim.base.tiers import HOPS, KV_SOURCES
+from kvcache_sim.base.units import NS_PER_S
 from kvcache_sim.workload.trace import Trace
 
 

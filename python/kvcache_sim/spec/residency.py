@@ -14,8 +14,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from itertools import count, takewhile
 
+from kvcache_sim.base.errors import StoreError
 from kvcache_sim.cache.store import NO_MOVE, EvictionCounts, Occupancy, Order
-from kvcache_sim.errors import StoreError
 from kvcache_sim.spec.blocks import ABSENT, GPU, READY, WAITING, Block, Copy, Lease, Move, Tier, Times
 from kvcache_sim.spec.eviction import EvictionOrder
 from kvcache_sim.spec.keys import Keys

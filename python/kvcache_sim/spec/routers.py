@@ -12,8 +12,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Protocol
 
+from kvcache_sim.base.rng import stream
 from kvcache_sim.cache.settings import CacheSettings
-from kvcache_sim.rng import stream
 from kvcache_sim.serving.settings import RouterSettings
 from kvcache_sim.spec.request import Load, SequenceState
 

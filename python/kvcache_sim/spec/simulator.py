@@ -18,9 +18,10 @@ from typing import TYPE_CHECKING, cast
 
 import numpy as np
 
+from kvcache_sim.base.rng import derive_seed
+from kvcache_sim.base.tiers import COMPUTE
 from kvcache_sim.cache.settings import TierSettings
 from kvcache_sim.engine import ARRIVAL, BOUNDARY, NO_MACHINE, Engine, Event
-from kvcache_sim.rng import derive_seed
 from kvcache_sim.serving.settings import ClusterSettings, MachineSettings, ReplicaSettings
 from kvcache_sim.spec.admission import Parts
 from kvcache_sim.spec.batch import Batch, NextStep
@@ -35,7 +36,6 @@ from kvcache_sim.spec.remote import RemoteReads
 from kvcache_sim.spec.request import Load, SequenceState, Status
 from kvcache_sim.spec.routers import Router
 from kvcache_sim.spec.scheduler import Scheduler
-from kvcache_sim.tiers import COMPUTE
 from kvcache_sim.workload.sessions import predecessors
 from kvcache_sim.workload.trace import NO_REQUEST, OPEN_LOOP, Trace
 

@@ -14,10 +14,10 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from kvcache_sim.base.tiers import COMPUTE, KV_SOURCES, STAGING
 from kvcache_sim.spec.channels import Transmission
 from kvcache_sim.spec.mover import Mover, Transfer
 from kvcache_sim.spec.request import Admission, SequenceState
-from kvcache_sim.tiers import COMPUTE, KV_SOURCES, STAGING
 
 
 class Loading:

@@ -13,9 +13,9 @@ from typing import Any
 
 import numpy as np
 
-from kvcache_sim.errors import TraceError, UsageError
-from kvcache_sim.units import NS_PER_S
-from kvcache_sim.values import Value, field
+from kvcache_sim.base.errors import TraceError, UsageError
+from kvcache_sim.base.units import NS_PER_S
+from kvcache_sim.base.values import Value, field
 from kvcache_sim.workload.rows import by_first_appearance
 from kvcache_sim.workload.trace import NOT_GIVEN, Trace
 

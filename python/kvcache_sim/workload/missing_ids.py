@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from kvcache_sim.errors import TraceError
+from kvcache_sim.base.errors import TraceError
 from kvcache_sim.workload.rows import first_appearance, flat_positions
 from kvcache_sim.workload.sessions import previous_turns
 from kvcache_sim.workload.trace import NO_REQUEST, NO_SESSION, NOT_GIVEN, Trace

@@ -7,10 +7,10 @@ from dataclasses import replace
 import numpy as np
 from numpy.typing import NDArray
 
-from kvcache_sim.errors import UsageError
-from kvcache_sim.rng import stream
-from kvcache_sim.units import NS_PER_S
-from kvcache_sim.values import Value
+from kvcache_sim.base.errors import UsageError
+from kvcache_sim.base.rng import stream
+from kvcache_sim.base.units import NS_PER_S
+from kvcache_sim.base.values import Value
 from kvcache_sim.workload.trace import NO_SESSION, Trace
 
 #: Number of earlier requests considered as predecessors of a request.

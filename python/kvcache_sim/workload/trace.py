@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from kvcache_sim.values import Value, field
+from kvcache_sim.base.values import Value, field
 
 NO_SESSION = -1
 OPEN_LOOP = -1

@@ -1,4 +1,4 @@
-//! Refusals of the core as the exceptions of `kvcache_sim.errors`.
+//! Refusals of the core as the exceptions of `kvcache_sim.base.errors`.
 
 use std::cell::RefCell;
 
@@ -6,12 +6,12 @@ use kvsim_core::store::{Answer, StoreError};
 use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
 
-/// `kvcache_sim.errors.StoreError`.
+/// `kvcache_sim.base.errors.StoreError`.
 static STORE_ERROR: PyOnceLock<Py<PyAny>> = PyOnceLock::new();
 
 fn store_error(py: Python<'_>, what: &str, slot: &str, expected: &str) -> PyErr {
     let class = STORE_ERROR.get_or_try_init(py, || {
-        let errors = py.import("kvcache_sim.errors")?;
+        let errors = py.import("kvcache_sim.base.errors")?;
         errors.getattr("StoreError").map(Bound::unbind)
     });
     let made = class.and_then(|class| class.call1(py, (what, slot, "", expected)));

@@ -10,10 +10,10 @@ from dataclasses import dataclass, replace
 from functools import cache
 
 from kvcache_sim import _core
+from kvcache_sim.base.tiers import TIERS
 from kvcache_sim.cache.operations.marking import marking
 from kvcache_sim.cache.tree_store import MarkingStore
 from kvcache_sim.channels.channel import NOT_YET, Transmission
-from kvcache_sim.tiers import TIERS
 from kvcache_sim.workload.block_names import BlockNames, BlockTokens
 
 

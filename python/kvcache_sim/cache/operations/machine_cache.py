@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from functools import partial
 
+from kvcache_sim.base.errors import UsageError
+from kvcache_sim.base.tiers import COMPUTE, REMOTE, STAGING, TIERS
 from kvcache_sim.cache.fetch.policy import Part
 from kvcache_sim.cache.operations.listing import (
     ListedBlock,
@@ -18,8 +20,6 @@ from kvcache_sim.cache.operations.transfer import Active, NativeTransfer, Space,
 from kvcache_sim.cache.store import NO_MOVE
 from kvcache_sim.channels.channel import Transmission
 from kvcache_sim.engine import NO_MACHINE, SAMPLE
-from kvcache_sim.errors import UsageError
-from kvcache_sim.tiers import COMPUTE, REMOTE, STAGING, TIERS
 from kvcache_sim.workload.block_names import BlockTokens
 
 #: As a limit, more blocks than any path has.

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from kvcache_sim.base.errors import UsageError
 from kvcache_sim.cache.tree_store import MarkingStore
-from kvcache_sim.errors import UsageError
 
 
 def marking(tree: MarkingStore | None) -> MarkingStore:

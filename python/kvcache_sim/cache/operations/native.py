@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Mapping, Sequence
 
 from kvcache_sim import _core
+from kvcache_sim.base.tiers import KV_SOURCES
+from kvcache_sim.base.values import Value
 from kvcache_sim.cache.fetch.policy import Part
 from kvcache_sim.cache.machine import Machine
 from kvcache_sim.cache.operations.transfer import NativeTransfer
@@ -12,8 +14,6 @@ from kvcache_sim.cache.tier_rules import ReadsRules, TierRules, WriteCall, write
 from kvcache_sim.channels.channel import Transmission
 from kvcache_sim.channels.cluster import Channels
 from kvcache_sim.engine import Event
-from kvcache_sim.tiers import KV_SOURCES
-from kvcache_sim.values import Value
 
 #: A part of a run on another machine: (tier there, first block, past the last, move still writing it).
 RemotePart = tuple[int, int, int, int]

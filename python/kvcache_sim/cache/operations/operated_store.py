@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
+from kvcache_sim.base.errors import UsageError
+from kvcache_sim.base.tiers import TIERS
 from kvcache_sim.cache.machine import Machine
 from kvcache_sim.cache.operations.marking import marking
 from kvcache_sim.cache.operations.native import NativeMovement
 from kvcache_sim.cache.operations.transfer import NativeTransfer
 from kvcache_sim.cache.tree_store import NO_COPY
-from kvcache_sim.errors import UsageError
-from kvcache_sim.tiers import TIERS
 from kvcache_sim.workload.block_names import BlockNames
 
 

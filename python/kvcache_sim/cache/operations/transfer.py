@@ -6,8 +6,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from kvcache_sim import _core
+from kvcache_sim.base.tiers import KV_SOURCES
 from kvcache_sim.channels.channel import NOT_YET, Transmission
-from kvcache_sim.tiers import KV_SOURCES
 
 
 class NativeTransfer:

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from kvcache_sim.base.values import Value
 from kvcache_sim.cache.settings import MovementSettings
 from kvcache_sim.cache.tree_store import TieredStore
 from kvcache_sim.cache.write import WRITE, WRITES
 from kvcache_sim.cache.write.policy import WritePolicy
-from kvcache_sim.values import Value
 
 
 class EdgeWrites(Value):

@@ -12,8 +12,8 @@ from typing import Any
 from typer.core import TyperGroup
 from typer.main import get_command
 
+from kvcache_sim.base.rows import Rows
 from kvcache_sim.cli.verb import verb_app
-from kvcache_sim.rows import Rows
 
 #: Subcommand → its function.
 SUBCOMMANDS: Rows[Callable[..., Any]] = Rows(

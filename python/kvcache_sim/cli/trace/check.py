@@ -8,8 +8,8 @@ from typing import Annotated, Literal
 
 import typer
 
+from kvcache_sim.base.errors import EXIT_OK, EXIT_TRACE, TraceError
 from kvcache_sim.cli.trace import options
-from kvcache_sim.errors import EXIT_OK, EXIT_TRACE, TraceError
 
 
 def command(

@@ -9,8 +9,8 @@ from typing import Annotated
 
 import typer
 
+from kvcache_sim.base.output import new_file
 from kvcache_sim.cli.trace import options
-from kvcache_sim.output import new_file
 
 
 def command(

@@ -41,7 +41,7 @@ def command(
       kvsim trace import vllm.log -o mine.jsonl
       kvsim trace import scrapes.txt -o curve.jsonl
     """
-    from kvcache_sim.errors import UsageError
+    from kvcache_sim.base.errors import UsageError
     from kvcache_sim.workload.imports.kind import Reading
     from kvcache_sim.workload.imports.naming import Naming, Notes, salt_of
     from kvcache_sim.workload.imports.write import import_log

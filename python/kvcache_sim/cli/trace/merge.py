@@ -24,7 +24,7 @@ def command(
     Examples:
       kvsim trace merge chat.jsonl tools.jsonl -o both.jsonl
     """
-    from kvcache_sim.errors import UsageError
+    from kvcache_sim.base.errors import UsageError
     from kvcache_sim.workload.toolbox.transforms import merge
 
     if traces.count("-") > 1:

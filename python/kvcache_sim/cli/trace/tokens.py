@@ -14,7 +14,7 @@ from typing import IO, TYPE_CHECKING, Annotated, Literal
 
 import typer
 
-from kvcache_sim.errors import UsageError
+from kvcache_sim.base.errors import UsageError
 
 if TYPE_CHECKING:
     from kvcache_sim.workload.tokens.output import TokenSink
@@ -62,7 +62,7 @@ def command(
       kvsim trace tokens trace.jsonl --seed 42 --scope aiperf --offsets | sha256sum
       kvsim trace tokens trace.jsonl --seed 42 --corpus corpus.npy -o - | head -1
     """
-    from kvcache_sim.rng import derive_seed
+    from kvcache_sim.base.rng import derive_seed
     from kvcache_sim.workload.readers import ReadSettings, read_trace
     from kvcache_sim.workload.tokens import Corpus, PromptConfig, block_starts, token_source
     from kvcache_sim.workload.tokens.collisions import shared_blocks
@@ -140,7 +140,7 @@ def _root_seed(text: str) -> int:
         raise UsageError(
             "not a seed", where="--seed", got=repr(text), expected="an integer from 0 on, or none"
         )
-    from kvcache_sim.rng import RandomGenerator
+    from kvcache_sim.base.rng import RandomGenerator
 
     drawn = RandomGenerator().getrandbits(64)
     typer.echo(f"this run is --seed {drawn}", err=True)
@@ -160,7 +160,7 @@ def _drain(source: TokenSource, sink: TokenSink | None, advance: Callable[[int],
 
 @contextmanager
 def _binary(output: str | None, force: bool) -> Iterator[IO[bytes]]:
-    from kvcache_sim.output import new_file
+    from kvcache_sim.base.output import new_file
 
     if output in (None, "-"):
         yield sys.stdout.buffer

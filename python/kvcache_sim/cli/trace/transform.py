@@ -98,7 +98,7 @@ def slice_(
     Examples:
       kvsim trace slice conversation_trace.jsonl --from 10min --to 20min -o window.jsonl
     """
-    from kvcache_sim.units import parse_time_ns
+    from kvcache_sim.base.units import parse_time_ns
     from kvcache_sim.workload.toolbox import transforms
 
     start, end = parse_time_ns(from_), parse_time_ns(to)
@@ -172,7 +172,7 @@ def repeat(
     Examples:
       kvsim trace repeat conversation_trace.jsonl -n 3 --gap 3s -o three.jsonl
     """
-    from kvcache_sim.units import parse_time_ns
+    from kvcache_sim.base.units import parse_time_ns
     from kvcache_sim.workload.toolbox import transforms, windowed
     from kvcache_sim.workload.trace import Trace
 

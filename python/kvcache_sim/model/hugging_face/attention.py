@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from kvcache_sim.errors import UsageError
+from kvcache_sim.base.errors import UsageError
 from kvcache_sim.model.attention import HeadAttention
 from kvcache_sim.model.hugging_face.fields import Fields
 from kvcache_sim.model.latent_attention import CompressedAttention, Indexer, LatentAttention

@@ -8,7 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from kvcache_sim.errors import UsageError
+from kvcache_sim.base.errors import UsageError
 from kvcache_sim.model.catalog import unknown_name
 from kvcache_sim.model.hugging_face.architectures import (
     ARCHITECTURES,

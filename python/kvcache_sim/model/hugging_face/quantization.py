@@ -6,7 +6,7 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-from kvcache_sim.errors import UsageError
+from kvcache_sim.base.errors import UsageError
 from kvcache_sim.model.layer_group import WeightDtypes
 
 _PLAIN = {"bfloat16": "bf16", "float16": "fp16", "float32": "fp32"}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from kvcache_sim.errors import UsageError
+from kvcache_sim.base.errors import UsageError
 from kvcache_sim.model.attention import Attention, LinearAttention
 from kvcache_sim.model.hugging_face.attention import head_attention, latent_attention
 from kvcache_sim.model.hugging_face.fields import Fields

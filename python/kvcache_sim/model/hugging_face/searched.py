@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from kvcache_sim.errors import UsageError
+from kvcache_sim.base.errors import UsageError
 from kvcache_sim.model.attention import HeadAttention
 from kvcache_sim.model.hugging_face.fields import Fields
 from kvcache_sim.model.layer_group import DenseFeedForward, FeedForward

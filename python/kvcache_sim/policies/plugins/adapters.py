@@ -6,7 +6,7 @@ import inspect
 from collections.abc import Container, Sequence
 from typing import Any
 
-from kvcache_sim.errors import UsageError
+from kvcache_sim.base.errors import UsageError
 from kvcache_sim.policies.plugins.stand_ins import BlockStatus
 from kvcache_sim.policies.plugins.views import BlockView, TierView
 

@@ -7,9 +7,9 @@ from numbers import Integral
 from time import perf_counter_ns
 from typing import Any
 
-from kvcache_sim.errors import KvsimError, UsageError
-from kvcache_sim.spelling import close_matches
-from kvcache_sim.values import Value
+from kvcache_sim.base.errors import KvsimError, UsageError
+from kvcache_sim.base.spelling import close_matches
+from kvcache_sim.base.values import Value
 
 #: Checks an answer and returns it in the form used. Arguments: the answer, the arguments of the call, the
 #: arguments of the constructor. Raises ValueError with the expected answer.

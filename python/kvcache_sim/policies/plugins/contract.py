@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Container, Sequence
 from typing import Protocol
 
-from kvcache_sim.errors import EXIT_INTERNAL, KvsimError
+from kvcache_sim.base.errors import EXIT_INTERNAL, KvsimError
 from kvcache_sim.policies.plugins.views import BlockView
 
 #: ``closed``: victims include all resident blocks below them. ``leaves``: one victim at a time; a block with

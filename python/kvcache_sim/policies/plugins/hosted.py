@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Container
 from typing import Any
 
-from kvcache_sim.errors import KvsimError
+from kvcache_sim.base.errors import KvsimError
 from kvcache_sim.policies.plugins.contract import violation
 from kvcache_sim.policies.plugins.host import NO_PARENT, PolicyTier
 from kvcache_sim.policies.plugins.priority import PriorityFunction, PriorityPolicy

@@ -15,12 +15,12 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from kvcache_sim.errors import UsageError
+from kvcache_sim.base.errors import UsageError
+from kvcache_sim.base.spelling import close_matches
 from kvcache_sim.policies.plugins.contract import PolicyViolation
 from kvcache_sim.policies.plugins.permission import announce, ask_to_load
 from kvcache_sim.policies.plugins.stand_ins import stand_ins
 from kvcache_sim.policies.plugins.watchdog import watched
-from kvcache_sim.spelling import close_matches
 
 ENTRY_POINT_GROUP = "kvsim.eviction"
 ADAPTERS = ("vllm", "sglang", "libcachesim")

@@ -6,7 +6,9 @@ import inspect
 from collections.abc import Callable
 from typing import Any
 
-from kvcache_sim.errors import UsageError
+from kvcache_sim.base.errors import UsageError
+from kvcache_sim.base.rng import stream
+from kvcache_sim.base.tiers import COMPUTE, TIERS
 from kvcache_sim.policies.plugins.adapters import LibCacheSimHooks, VllmPolicy, hooks_of, priority_of
 from kvcache_sim.policies.plugins.contract import HOOKS, MODES, PolicyViolation
 from kvcache_sim.policies.plugins.host import PolicyTier
@@ -14,8 +16,6 @@ from kvcache_sim.policies.plugins.load import Plugin, load_plugin
 from kvcache_sim.policies.plugins.priority import PriorityPolicy
 from kvcache_sim.policies.plugins.views import TierView
 from kvcache_sim.policies.plugins.watchdog import watched
-from kvcache_sim.rng import stream
-from kvcache_sim.tiers import COMPUTE, TIERS
 
 #: Requests and capacity of the self-test: small enough that nearly every request evicts.
 SELF_TEST_REQUESTS = 200

@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 
-from kvcache_sim.errors import UsageError
+from kvcache_sim.base.errors import UsageError
 
 #: Set to anything but ``0`` or nothing: no plug-in is loaded.
 NO_PLUGINS = "KVSIM_NO_PLUGINS"

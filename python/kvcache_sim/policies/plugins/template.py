@@ -6,7 +6,7 @@ import re
 from dataclasses import dataclass
 from string import Template
 
-from kvcache_sim.errors import UsageError
+from kvcache_sim.base.errors import UsageError
 
 _POLICY = Template('''"""$title: $class_name for kvsim.
 

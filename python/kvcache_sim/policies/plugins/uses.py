@@ -7,10 +7,10 @@ from collections.abc import Callable
 from time import perf_counter_ns
 from typing import Any
 
-from kvcache_sim.errors import KvsimError
+from kvcache_sim.base.errors import KvsimError
+from kvcache_sim.base.values import Struct
 from kvcache_sim.policies.plugins.contract import PolicyViolation, violation
 from kvcache_sim.policies.plugins.watchdog import Watchdog
-from kvcache_sim.values import Struct
 
 
 class PluginUse(Struct, eq=False):

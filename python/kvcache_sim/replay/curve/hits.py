@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from kvcache_sim._core import CurveStack, HitSteps
-from kvcache_sim.errors import TraceError
+from kvcache_sim.base.errors import TraceError
 from kvcache_sim.replay.curve.steps import Int64s
 from kvcache_sim.replay.prompt_blocks import PromptBlocks, refuse_outputs
 from kvcache_sim.replay.request import PromptEnd, ReplayRequest

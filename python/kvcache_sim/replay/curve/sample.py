@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from kvcache_sim._core import CurveSample
-from kvcache_sim.errors import UsageError
+from kvcache_sim.base.errors import UsageError
 from kvcache_sim.replay.curve.hits import CurveTotals, output_less
 from kvcache_sim.replay.curve.steps import Int64s
 from kvcache_sim.replay.prompt_blocks import PromptBlocks, cut_ids

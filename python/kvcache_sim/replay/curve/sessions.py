@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from kvcache_sim.errors import UsageError
+from kvcache_sim.base.errors import UsageError
 from kvcache_sim.replay.curve.hits import HitCurve, Reuses
 from kvcache_sim.replay.curve.steps import Int64s
 from kvcache_sim.workload.trace import NO_SESSION

@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from kvcache_sim.base.rng import stream
 from kvcache_sim.metrics.certainty import CERTAIN, intervals_text, source_line, value_text
 from kvcache_sim.metrics.names import flatten
 from kvcache_sim.metrics.resampling import interval, resampled_rows
@@ -27,7 +28,6 @@ from kvcache_sim.report.compare.samples import (
     statistics_of,
 )
 from kvcache_sim.report.finished import FinishedRun
-from kvcache_sim.rng import stream
 
 
 class Certainties(NamedTuple):

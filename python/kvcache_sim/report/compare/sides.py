@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from contextlib import ExitStack
 from pathlib import Path
 
-from kvcache_sim.errors import UsageError
+from kvcache_sim.base.errors import UsageError
 from kvcache_sim.metrics.load_run import load_run
 from kvcache_sim.report.finished import FinishedRun, open_runs
 from kvcache_sim.scenario.presets import scenario_file
@@ -50,9 +50,9 @@ def open_sides(
 
 
 def _simulated(scenario_file: Path, directory: Path, repeat: int, intervals: bool) -> FinishedRun:
+    from kvcache_sim.base.rng.root import repeat_seed
     from kvcache_sim.metrics.run_directory import open_run_directory
-    from kvcache_sim.report.certainty import MOST_CPU_S, with_certainty
-    from kvcache_sim.rng.root import repeat_seed
+    from kvcache_sim.report.intervals.certainty import MOST_CPU_S, with_certainty
     from kvcache_sim.scenario.execute import execute, store
     from kvcache_sim.scenario.load import load_varied
     from kvcache_sim.scenario.requests import read_requests

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from kvcache_sim.base.units import format_time_ms, significant
 from kvcache_sim.metrics.prefix_cache import LEAST_COMPARED
 from kvcache_sim.report.compare.comparison import Comparison, Difference
 from kvcache_sim.report.compare.samples import Statistic
 from kvcache_sim.report.picture import Table, Value
-from kvcache_sim.units import format_time_ms, significant
 
 
 def sentence(comparison: Comparison, difference: Difference) -> str:

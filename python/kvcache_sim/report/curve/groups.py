@@ -11,12 +11,12 @@ from typing import Any
 
 import numpy as np
 
+from kvcache_sim.base.errors import UsageError
+from kvcache_sim.base.units import format_bytes, format_percent, parse_size_bytes
 from kvcache_sim.cache.groups import GroupSettings
-from kvcache_sim.errors import UsageError
 from kvcache_sim.model.kv_groups import KvGroup, KvLayout
 from kvcache_sim.replay.kv_groups import replay_groups, total_positions
 from kvcache_sim.replay.request import ReplayRequest
-from kvcache_sim.units import format_bytes, format_percent, parse_size_bytes
 
 #: Most blocks of a pool for which an upper bound is computed; each takes some 25 bytes.
 _MOST_UPPER_BOUND_BLOCKS = 1 << 25

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from kvcache_sim.errors import UsageError
-from kvcache_sim.units import parse_size_bytes
+from kvcache_sim.base.errors import UsageError
+from kvcache_sim.base.units import parse_size_bytes
 
 
 def kv_bytes_per_token(model: str) -> int:

@@ -7,10 +7,10 @@ import io
 from textwrap import wrap
 from typing import Any
 
-from kvcache_sim.output import csv_field
+from kvcache_sim.base.output import csv_field
+from kvcache_sim.base.units import format_bytes, format_percent
 from kvcache_sim.report.curve.build import Document
 from kvcache_sim.report.plain_table import labelled, side_by_side, terminal_width
-from kvcache_sim.units import format_bytes, format_percent
 
 _SESSIONS_SHOWN = 10
 #: Columns of the labels of the reference points.

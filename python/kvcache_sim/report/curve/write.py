@@ -6,15 +6,15 @@ import json
 from pathlib import Path, PurePath
 from typing import Any
 
-from kvcache_sim.errors import UsageError
-from kvcache_sim.output import refuse_existing, write_new
+from kvcache_sim.base.errors import UsageError
+from kvcache_sim.base.output import refuse_existing, write_new
+from kvcache_sim.base.units import format_percent
 from kvcache_sim.report.colours import colours_of
 from kvcache_sim.report.curve.build import Document
 from kvcache_sim.report.curve.text import curve_csv, curve_table
 from kvcache_sim.report.picture import Picture, Table, Value
 from kvcache_sim.report.plotting import GIB_LABELS, SUFFIXES, encoded, require_plotting
 from kvcache_sim.report.time_series import MOST_SERIES
-from kvcache_sim.units import format_percent
 
 _GIB = 2**30
 _BOUNDS = ("upper bound", "prompts alone")

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
+from kvcache_sim.base.tiers import LOAD_EDGES, TIERS
+from kvcache_sim.base.units import format_time_ns
 from kvcache_sim.model.step_time import StepBatch
 from kvcache_sim.report.explain.case import Case, percent
 from kvcache_sim.serving.settings import ClusterSettings
 from kvcache_sim.spec.channels import layer_ns
-from kvcache_sim.tiers import LOAD_EDGES, TIERS
-from kvcache_sim.units import format_time_ns
 
 _LONGEST_BLOCKS = 1 << 12
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 from functools import cached_property
 from typing import Any
 
+from kvcache_sim.base.tiers import TIERS
 from kvcache_sim.report.finished import FinishedRun
 from kvcache_sim.report.reuse import Reuse, reuse_of
 from kvcache_sim.scenario.load import Scenario, scenario_of_run
-from kvcache_sim.tiers import TIERS
 
 
 class Case:

@@ -6,11 +6,11 @@ from typing import NamedTuple
 
 import numpy as np
 
-from kvcache_sim.errors import UsageError
+from kvcache_sim.base.errors import UsageError
+from kvcache_sim.base.tiers import COMPUTE, TIERS
+from kvcache_sim.base.units import format_time_ns
 from kvcache_sim.report.finished import FinishedRun, number_column, text_column
 from kvcache_sim.report.pictures.waterfall import PARTS
-from kvcache_sim.tiers import COMPUTE, TIERS
-from kvcache_sim.units import format_time_ns
 
 
 class Moment(NamedTuple):

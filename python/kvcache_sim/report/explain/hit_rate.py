@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 
+from kvcache_sim.base.units import format_time_ns
 from kvcache_sim.report.explain.case import Case, percent
 from kvcache_sim.report.upper_bound import hit_rates
-from kvcache_sim.units import format_time_ns
 
 #: Least share of all prompt tokens that earns a cause its sentence.
 _WORTH_SAYING = 0.005

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import numpy as np
 
+from kvcache_sim.base.tiers import COMPUTE, KV_SOURCES, TIERS
+from kvcache_sim.base.units import format_time_ms
 from kvcache_sim.metrics.saturation import saturation_sentence
 from kvcache_sim.report.explain.case import Case, percent
 from kvcache_sim.report.pictures.waterfall import PARTS, bands
-from kvcache_sim.tiers import COMPUTE, KV_SOURCES, TIERS
-from kvcache_sim.units import format_time_ms
 
 _MOST = 0.5
 _MUCH = 0.25

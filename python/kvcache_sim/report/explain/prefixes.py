@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from kvcache_sim.errors import UsageError
+from kvcache_sim.base.errors import UsageError
+from kvcache_sim.base.units import NS_PER_S
 from kvcache_sim.report.finished import FinishedRun, find_trace, number_column
-from kvcache_sim.units import NS_PER_S
 from kvcache_sim.workload.tokens.row_key import id_name
 
 #: Entries that the text shows.

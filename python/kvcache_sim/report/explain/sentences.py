@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from functools import partial
 
+from kvcache_sim.base.tiers import COMPUTE, KV_SOURCES, REMOTE, TIERS
 from kvcache_sim.report.explain import hit_rate, latency, tiers
 from kvcache_sim.report.explain.break_even import break_even
 from kvcache_sim.report.explain.case import Case
-from kvcache_sim.tiers import COMPUTE, KV_SOURCES, REMOTE, TIERS
 
 Sentence = Callable[[Case], str | None]
 

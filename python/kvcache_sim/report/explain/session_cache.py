@@ -8,13 +8,13 @@ from typing import Any
 
 import numpy as np
 
-from kvcache_sim.errors import UsageError
+from kvcache_sim.base.errors import UsageError
+from kvcache_sim.base.spelling import close_matches
+from kvcache_sim.base.tiers import KV_SOURCES
 from kvcache_sim.metrics.columns import OUTCOMES, STATUSES, miss_column
 from kvcache_sim.replay.miss_causes import reported_by
 from kvcache_sim.report.finished import FinishedRun, find_trace, text_column
 from kvcache_sim.spec.lookups import SessionCacheInfo
-from kvcache_sim.spelling import close_matches
-from kvcache_sim.tiers import KV_SOURCES
 from kvcache_sim.workload.tokens.row_key import id_name
 
 _UNEXPECTED = "CONVERSATIONAL_MISS_UNEXPECTED_PROMPT"

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+from kvcache_sim.base.tiers import TIERS, WEARING
+from kvcache_sim.base.units import format_time_ms, significant
 from kvcache_sim.report.explain.case import Case, percent
-from kvcache_sim.tiers import TIERS, WEARING
-from kvcache_sim.units import format_time_ms, significant
 
 
 def too_slow(case: Case) -> str | None:

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from kvcache_sim.errors import UsageError
+from kvcache_sim.base.errors import UsageError
 from kvcache_sim.metrics.columns import OUTCOMES, STATUSES
 from kvcache_sim.report.finished import FinishedRun
 from kvcache_sim.report.picture import Table, Value

@@ -9,13 +9,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from kvcache_sim.base.units import format_time_ms, significant
 from kvcache_sim.report.explain.case import percent
 from kvcache_sim.report.explain.worst import Window, arriving, ttft_ns, worst_table
 from kvcache_sim.report.finished import FinishedRun
 from kvcache_sim.report.picture import Table, Value
 from kvcache_sim.report.pictures.waterfall import PARTS
 from kvcache_sim.report.plain_table import plain_sentences, plain_table
-from kvcache_sim.units import format_time_ms, significant
 
 #: Multiple of the run's mean TTFT above which waiting belongs to a spike.
 _TIMES = 2.0

@@ -7,6 +7,8 @@ from typing import Any
 
 import numpy as np
 
+from kvcache_sim.base.tiers import TIERS
+from kvcache_sim.base.units import format_percent
 from kvcache_sim.replay.curve.hits import hit_curve
 from kvcache_sim.replay.curve.others import policy_points
 from kvcache_sim.replay.curve.steps import reference_points
@@ -19,8 +21,6 @@ from kvcache_sim.report.picture import NothingToDraw, Picture, Table, Value, sid
 from kvcache_sim.report.plotting import GIB_LABELS
 from kvcache_sim.report.upper_bound import upper_bound_of
 from kvcache_sim.scenario.load import scenario_of_run
-from kvcache_sim.tiers import TIERS
-from kvcache_sim.units import format_percent
 
 _TITLE = "Hit rate over cache size"
 _DEFINITION = (

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from kvcache_sim.base.tiers import KV_SOURCES
 from kvcache_sim.replay.miss_causes import reported_by
 from kvcache_sim.report.colours import OTHER, colour_scale
 from kvcache_sim.report.finished import FinishedRun
 from kvcache_sim.report.picture import NothingToDraw, Picture, Table, Value
 from kvcache_sim.report.reuse import reuse_of
 from kvcache_sim.report.time_series import drawn_as
-from kvcache_sim.tiers import KV_SOURCES
 
 _CAUSES = {cause.name.replace("_", " "): cause.meaning for cause in reported_by("timed")}
 _TITLE = "Where the prompt's tokens came from"

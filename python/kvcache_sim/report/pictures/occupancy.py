@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from kvcache_sim.base.tiers import TIERS
 from kvcache_sim.report.colours import colour_scale
 from kvcache_sim.report.finished import FinishedRun
 from kvcache_sim.report.picture import NothingToDraw, Picture, Table, Value
 from kvcache_sim.report.time_series import series_names, summed_over_machines, thinned
-from kvcache_sim.tiers import TIERS
 
 _STATES = {"held": "held", "cached": "cached", "in_flight": "in flight", "free": "free"}
 _TITLE = "Occupancy of each tier"

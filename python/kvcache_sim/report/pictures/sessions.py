@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from kvcache_sim.base.tiers import KV_SOURCES
 from kvcache_sim.report.colours import colour_scale
 from kvcache_sim.report.finished import FinishedRun
 from kvcache_sim.report.picture import NothingToDraw, Picture, Table, Value, side_by_side
-from kvcache_sim.tiers import KV_SOURCES
 
 _TITLE = "Survival of sessions"
 _DEFINITION = (

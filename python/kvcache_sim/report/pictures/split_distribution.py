@@ -8,11 +8,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from kvcache_sim.base.tiers import KV_SOURCES
 from kvcache_sim.report.colours import colour_scale
 from kvcache_sim.report.distributions import HIT_CLASSES, distribution, hit_class, percentile, slowest_tier
 from kvcache_sim.report.finished import FinishedRun
 from kvcache_sim.report.picture import NothingToDraw, Picture, Table, Value, side_by_side
-from kvcache_sim.tiers import KV_SOURCES
 
 _PERCENTILES = (50, 75, 90, 99)
 

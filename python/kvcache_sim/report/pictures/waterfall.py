@@ -8,12 +8,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from kvcache_sim.base.tiers import COMPUTE, KV_SOURCES
 from kvcache_sim.metrics.ttft_parts import ROWS
 from kvcache_sim.report.colours import OTHER, colour_scale
 from kvcache_sim.report.finished import FinishedRun
 from kvcache_sim.report.picture import NothingToDraw, Picture, Table, Value, side_by_side
 from kvcache_sim.report.time_series import drawn_as
-from kvcache_sim.tiers import COMPUTE, KV_SOURCES
 
 #: Drawn part → its column. All sum to TTFT.
 PARTS: dict[str, str] = {}

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from kvcache_sim.errors import TraceError
+from kvcache_sim.base.errors import TraceError
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,7 +12,7 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from kvcache_sim.errors import InputOutputError, TraceError, UsageError
+from kvcache_sim.base.errors import InputOutputError, TraceError, UsageError
 from kvcache_sim.report.request_log.formats import (
     LoggedRequest,
     read_aiperf,

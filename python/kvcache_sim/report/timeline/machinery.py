@@ -7,10 +7,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from kvcache_sim.base.tiers import TIERS
 from kvcache_sim.metrics.run import CodedText
 from kvcache_sim.report.timeline.requests import lanes
 from kvcache_sim.report.timeline.trace_json import Track, counter_record, flow_record, slice_record
-from kvcache_sim.tiers import TIERS
 
 #: Counters of channels, which belong to no machine, are drawn in a process of their own.
 CHANNELS_PID = 100_000

@@ -8,9 +8,9 @@ from typing import Any
 
 from numpy.typing import NDArray
 
+from kvcache_sim.base.tiers import KV_SOURCES
 from kvcache_sim.metrics.ttft_parts import ROWS
 from kvcache_sim.report.timeline.trace_json import Track, slice_record
-from kvcache_sim.tiers import KV_SOURCES
 
 #: Rows of a machine: requests begin here, below its steps, channels and tiers.
 FIRST_LANE = 1000

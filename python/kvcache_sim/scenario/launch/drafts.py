@@ -6,7 +6,7 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
-from kvcache_sim.errors import UsageError
+from kvcache_sim.base.errors import UsageError
 
 #: Assumed acceptance probability of each draft: no flag gives it.
 ASSUMED_ACCEPTANCE = 0.7

@@ -6,7 +6,7 @@ import re
 import shlex
 from dataclasses import dataclass, replace
 
-from kvcache_sim.errors import UsageError
+from kvcache_sim.base.errors import UsageError
 from kvcache_sim.scenario.launch.flags import ENGINES, Engine
 
 _WHERE = "--from"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 
-from kvcache_sim.errors import UsageError
+from kvcache_sim.base.errors import UsageError
 from kvcache_sim.scenario.launch.making import Making
 
 CONNECTOR = "--kv-transfer-config"

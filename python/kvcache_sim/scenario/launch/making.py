@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from kvcache_sim.errors import UsageError
+from kvcache_sim.base.errors import UsageError
 from kvcache_sim.scenario.launch.line import LaunchLine
 from kvcache_sim.scenario.load import Scenario, scenario_from_tree
 from kvcache_sim.scenario.yaml_tree import Tree, parse_path, parse_value, set_value

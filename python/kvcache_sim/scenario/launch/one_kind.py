@@ -6,10 +6,10 @@ import math
 from collections.abc import Mapping
 from typing import Any
 
+from kvcache_sim.base.units import parse_size_bytes
 from kvcache_sim.model.model_file import load_model
 from kvcache_sim.scenario.launch.making import Making
 from kvcache_sim.scenario.quantities import render_size
-from kvcache_sim.units import parse_size_bytes
 
 FLAG = "--disable-hybrid-kv-cache-manager"
 KEY = "cache.layer_groups"

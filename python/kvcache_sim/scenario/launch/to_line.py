@@ -8,7 +8,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from kvcache_sim.errors import UsageError
+from kvcache_sim.base.errors import UsageError
+from kvcache_sim.base.units import parse_size_bytes
 from kvcache_sim.metrics.names import flatten
 from kvcache_sim.model.step_times import measured_on
 from kvcache_sim.scenario.launch import one_kind
@@ -16,7 +17,6 @@ from kvcache_sim.scenario.launch.drafts import flags_of_drafts
 from kvcache_sim.scenario.launch.flags import ENGINES, Engine
 from kvcache_sim.scenario.launch.weights import flags_of_weights
 from kvcache_sim.scenario.load import scenario_from_text
-from kvcache_sim.units import parse_size_bytes
 
 #: Sections that describe the engine; the others describe requests, hardware and prices.
 _THE_ENGINE = (

@@ -5,7 +5,9 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from kvcache_sim.errors import UsageError
+from kvcache_sim.base.errors import UsageError
+from kvcache_sim.base.spelling import close_matches
+from kvcache_sim.base.units import parse_size_bytes
 from kvcache_sim.model.model_file import load_model, model_names, names_model_file
 from kvcache_sim.model.step_times import own_set
 from kvcache_sim.scenario.idle import leave_out
@@ -18,8 +20,6 @@ from kvcache_sim.scenario.launch.weights import NAMED, has_experts, plain_name, 
 from kvcache_sim.scenario.quantities import render_size
 from kvcache_sim.scenario.resolved import to_yaml
 from kvcache_sim.scenario.yaml_tree import Tree, parse_path, set_value
-from kvcache_sim.spelling import close_matches
-from kvcache_sim.units import parse_size_bytes
 
 #: Suffixes of names that give a model's tuning, not its architecture.
 _TUNED = re.compile(r"-(instruct|chat|it|hf|base|thinking|\d{4})(?=-|$)")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
+from kvcache_sim.base.units import NS_PER_S
 from kvcache_sim.channels.cluster import Channels
 from kvcache_sim.model.step_time import StepTime
 from kvcache_sim.serving.handover.rules import RULES, Asked
@@ -13,7 +14,6 @@ from kvcache_sim.serving.router.in_core import FleetLook, look_at
 from kvcache_sim.serving.router.uncomputed import Uncomputed
 from kvcache_sim.serving.sequence import Arrival
 from kvcache_sim.serving.settings import HandoverSettings
-from kvcache_sim.units import NS_PER_S
 
 
 class Adviser:

@@ -6,10 +6,11 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from kvcache_sim.base.rng import derive_seed
+from kvcache_sim.base.tiers import COMPUTE, LOAD_EDGES, WRITE_EDGES
 from kvcache_sim.cache.tier_rules import lane
 from kvcache_sim.channels.cluster import Channels
 from kvcache_sim.engine import Engine
-from kvcache_sim.rng import derive_seed
 from kvcache_sim.serving.recorder import Recorder
 from kvcache_sim.serving.replica.native import NativeReplica
 from kvcache_sim.serving.router.contract import Promised, Router, RouterView
@@ -19,7 +20,6 @@ from kvcache_sim.serving.router.views import Views
 from kvcache_sim.serving.sequence import Arrival
 from kvcache_sim.serving.settings import ClusterSettings
 from kvcache_sim.serving.step_tables import dummy_step_ns, shared_ns
-from kvcache_sim.tiers import COMPUTE, LOAD_EDGES, WRITE_EDGES
 
 if TYPE_CHECKING:
     from kvcache_sim.serving.handover.decision import Decision

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
+from kvcache_sim.base.tiers import COMPUTE
 from kvcache_sim.cache.pool import PoolNode
 from kvcache_sim.cache.store import ALL_BLOCKS, GpuStore
 from kvcache_sim.cache.store_kinds import store_kind
@@ -13,7 +14,6 @@ from kvcache_sim.serving.membership.plan import Flush, MembershipPlan, PoolLoss,
 from kvcache_sim.serving.replica.native import NativeReplica
 from kvcache_sim.serving.router.contract import Router
 from kvcache_sim.serving.sequence import Arrival
-from kvcache_sim.tiers import COMPUTE
 
 
 def empty_caches(replica: NativeReplica, tree: MarkingStore | None, requests: int) -> int:

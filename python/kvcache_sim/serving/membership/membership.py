@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Protocol
 
+from kvcache_sim.base.errors import InvariantError
 from kvcache_sim.engine import MEMBERSHIP, NO_MACHINE, Engine, Event
-from kvcache_sim.errors import InvariantError
 from kvcache_sim.serving.membership.plan import MembershipEvent, MembershipPlan
 from kvcache_sim.serving.replica.native import NativeReplica
 from kvcache_sim.serving.router.contract import Router

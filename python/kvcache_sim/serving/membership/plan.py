@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Literal
 
+from kvcache_sim.base.values import Value
 from kvcache_sim.serving.membership.scaling_policy.settings import ScalingSettings
-from kvcache_sim.values import Value
 
 MembershipChange = Literal["join", "drain", "lose"]
 InFlight = Literal["retry", "fail"]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from kvcache_sim.values import Value
+from kvcache_sim.base.values import Value
 
 
 class ServedModel(Value):

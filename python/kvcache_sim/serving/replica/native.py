@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Protocol
 
 from kvcache_sim import _core
+from kvcache_sim.base.tiers import TIERS
 from kvcache_sim.cache.machine import Machine
 from kvcache_sim.cache.moved import MovedBytes
 from kvcache_sim.cache.settings import CacheSettings
@@ -17,7 +18,6 @@ from kvcache_sim.serving.replica.contract import Load
 from kvcache_sim.serving.replica.native_rules import HandoverRules, serving_rules
 from kvcache_sim.serving.sequence import Arrival
 from kvcache_sim.serving.settings import ReplicaSettings
-from kvcache_sim.tiers import TIERS
 
 if TYPE_CHECKING:
     from kvcache_sim.serving.schedule_log import ScheduleLog

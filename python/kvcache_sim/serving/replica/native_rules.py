@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
+from kvcache_sim.base.tiers import KV_SOURCES
+from kvcache_sim.base.values import Value
 from kvcache_sim.cache.admission import ADMISSION, ADMISSIONS
 from kvcache_sim.cache.fetch import FETCH, FETCHES
 from kvcache_sim.cache.machine import Machine
@@ -14,8 +16,6 @@ from kvcache_sim.cache.tier_rules import ReadsRules, TierRules, WriteCall, core_
 from kvcache_sim.serving.queue import ORDERS, QUEUE_ORDER, served_as
 from kvcache_sim.serving.recorder import Recorder
 from kvcache_sim.serving.settings import HandoverSettings, ReplicaSettings, Role
-from kvcache_sim.tiers import KV_SOURCES
-from kvcache_sim.values import Value
 
 if TYPE_CHECKING:
     from kvcache_sim.serving.engine_rules import SglangRules, VllmRules

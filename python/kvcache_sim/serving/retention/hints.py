@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from kvcache_sim.base.tiers import COMPUTE, STAGING
 from kvcache_sim.cache.store import NO_MOVE
 from kvcache_sim.engine import MEMBERSHIP, NO_MACHINE, Event
 from kvcache_sim.serving.kept_prompts import KeptPrompts
-from kvcache_sim.tiers import COMPUTE, STAGING
 from kvcache_sim.workload.members import CLOSE, DEMOTE
 from kvcache_sim.workload.trace import NO_SESSION, NOT_GIVEN, Trace, view
 

@@ -7,13 +7,13 @@ from operator import add, attrgetter
 from types import MappingProxyType
 from typing import Any, NamedTuple, Protocol
 
+from kvcache_sim.base.tiers import ROUTER_CREDITS
+from kvcache_sim.base.values import Value, field
 from kvcache_sim.cache.tree_store import TieredStore
 from kvcache_sim.serving.replica.native import NativeReplica
 from kvcache_sim.serving.router.prompt_blocks import PromptBlocks
 from kvcache_sim.serving.sequence import Arrival
 from kvcache_sim.serving.settings import RouterSettings
-from kvcache_sim.tiers import ROUTER_CREDITS
-from kvcache_sim.values import Value, field
 
 # Figures that routers need of every machine at every decision, read without a Python call per machine.
 _REQUESTS = attrgetter("load.requests")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from kvcache_sim.rng import stream
+from kvcache_sim.base.rng import stream
 from kvcache_sim.serving.router.contract import Needs, RouterView
 from kvcache_sim.serving.router.prompt_blocks import PromptBlocks
 from kvcache_sim.serving.sequence import Arrival

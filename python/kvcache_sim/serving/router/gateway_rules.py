@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from kvcache_sim import _core
-from kvcache_sim.rng import stream
+from kvcache_sim.base.rng import stream
 from kvcache_sim.serving.router.contract import Needs, RouterView
 from kvcache_sim.serving.sequence import Arrival
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from kvcache_sim.rng import stream
+from kvcache_sim.base.rng import stream
 from kvcache_sim.serving.router.contract import Needs, RouterView
 from kvcache_sim.serving.router.in_core import CoreRule, FleetLook, seen_by_core
 from kvcache_sim.serving.sequence import Arrival

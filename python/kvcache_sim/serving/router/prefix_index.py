@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections import OrderedDict
 from typing import NamedTuple, Protocol
 
+from kvcache_sim.base.tiers import COMPUTE, TIERS
 from kvcache_sim.serving.router.contract import RouterView
 from kvcache_sim.serving.sequence import Arrival
-from kvcache_sim.tiers import COMPUTE, TIERS
 
 #: Least tokens of a block of the estimate, and most tokens of a prompt that it covers.
 LEAST_BLOCK_TOKENS, MOST_TOKENS = 64, 131_072

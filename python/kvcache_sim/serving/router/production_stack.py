@@ -10,10 +10,10 @@ from collections import deque
 from collections.abc import Iterator
 from hashlib import blake2b
 
-from kvcache_sim.rng import stream
+from kvcache_sim.base.rng import stream
+from kvcache_sim.base.units import NS_PER_S
 from kvcache_sim.serving.router.contract import Needs, RouterView
 from kvcache_sim.serving.sequence import Arrival
-from kvcache_sim.units import NS_PER_S
 
 #: Positions of one machine on the ring (hash_ring.rs of lightseekorg/smg at 73da68ca9).
 VIRTUAL_NODES = 150

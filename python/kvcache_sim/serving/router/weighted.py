@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from kvcache_sim.rng import stream
+from kvcache_sim.base.rng import stream
 from kvcache_sim.serving.router.contract import Needs, RouterView
 from kvcache_sim.serving.router.prefix_index import EstimatedIndex, PreciseIndex
 from kvcache_sim.serving.router.scorers import SCORERS, Decision

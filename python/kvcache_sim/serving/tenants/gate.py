@@ -15,9 +15,9 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from fractions import Fraction
 
+from kvcache_sim.base.units import NS_PER_S
 from kvcache_sim.engine import HANDOVER, NO_MACHINE, Engine, Event
 from kvcache_sim.serving.tenants.settings import TenancySettings, TenantSettings
-from kvcache_sim.units import NS_PER_S
 
 #: Picks one of so many waiting requests.
 Pick = Callable[[int], int]
@@ -25,7 +25,7 @@ Pick = Callable[[int], int]
 
 def random_pick(seed: int) -> Pick:
     """Return uniform picks from the stream ``tenants.order`` of a seed."""
-    from kvcache_sim.rng import stream
+    from kvcache_sim.base.rng import stream
 
     draws = stream(seed, "tenants.order")
     return lambda count: int(draws.integers(count))

@@ -16,9 +16,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from kvcache_sim.errors import UsageError
-from kvcache_sim.units import LAST_NS, NS_PER_S, parse_time_ns
-from kvcache_sim.values import Value
+from kvcache_sim.base.errors import UsageError
+from kvcache_sim.base.units import LAST_NS, NS_PER_S, parse_time_ns
+from kvcache_sim.base.values import Value
 from kvcache_sim.workload.generate.lengths import file_name, given_keys
 
 #: A time after the end of simulated time.

@@ -9,8 +9,8 @@ from typing import Any, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from kvcache_sim.errors import UsageError
-from kvcache_sim.spelling import close_matches
+from kvcache_sim.base.errors import UsageError
+from kvcache_sim.base.spelling import close_matches
 from kvcache_sim.workload.generate.dialogues import Agentic, Conversational, Overflow
 from kvcache_sim.workload.generate.requests import Requests, make_requests
 from kvcache_sim.workload.generate.settings import Workload, from_mapping

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from kvcache_sim.values import Value
+from kvcache_sim.base.values import Value
 
 ROOT = -1
 #: Base of a text whose own blocks get new ids.

@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from kvcache_sim.rng import stream
-from kvcache_sim.values import Value
+from kvcache_sim.base.rng import stream
+from kvcache_sim.base.values import Value
 from kvcache_sim.workload.generate.chains import Chains
 from kvcache_sim.workload.trace import NO_REQUEST, NO_SESSION
 

@@ -9,8 +9,8 @@ from typing import ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from kvcache_sim.errors import UsageError
-from kvcache_sim.values import Value
+from kvcache_sim.base.errors import UsageError
+from kvcache_sim.base.values import Value
 from kvcache_sim.workload.generate.chains import Chains
 from kvcache_sim.workload.generate.chunk import UNITS, Chunk, Draws
 from kvcache_sim.workload.generate.lengths import Constant, Lengths, Lognormal, Uniform

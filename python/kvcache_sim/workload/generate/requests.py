@@ -7,10 +7,10 @@ from collections.abc import Iterator
 import numpy as np
 from numpy.typing import NDArray
 
-from kvcache_sim.errors import UsageError
-from kvcache_sim.rng import stream
-from kvcache_sim.units import LAST_NS
-from kvcache_sim.values import Value
+from kvcache_sim.base.errors import UsageError
+from kvcache_sim.base.rng import stream
+from kvcache_sim.base.units import LAST_NS
+from kvcache_sim.base.values import Value
 from kvcache_sim.workload.generate.chains import expand
 from kvcache_sim.workload.generate.chunk import UNITS, Chunk, Draws
 from kvcache_sim.workload.generate.settings import Workload

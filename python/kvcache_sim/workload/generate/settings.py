@@ -11,9 +11,9 @@ from typing import Any, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from kvcache_sim.errors import UsageError
-from kvcache_sim.spelling import close_matches
-from kvcache_sim.units import parse_time_ns
+from kvcache_sim.base.errors import UsageError
+from kvcache_sim.base.spelling import close_matches
+from kvcache_sim.base.units import parse_time_ns
 from kvcache_sim.workload.generate.arrivals import Arrivals, Poisson, arrivals_from
 from kvcache_sim.workload.generate.chains import Chains, shared_texts
 from kvcache_sim.workload.generate.chunk import Chunk, Draws

@@ -8,8 +8,8 @@ from typing import ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from kvcache_sim.errors import UsageError
-from kvcache_sim.rng import derive_seed, stream
+from kvcache_sim.base.errors import UsageError
+from kvcache_sim.base.rng import derive_seed, stream
 from kvcache_sim.workload.generate.chains import ROOT, Chains
 from kvcache_sim.workload.generate.chunk import UNITS, Chunk, Draws, singles
 from kvcache_sim.workload.generate.lengths import Constant, Lengths

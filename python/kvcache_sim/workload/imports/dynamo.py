@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from kvcache_sim.units import NS_PER_MS
+from kvcache_sim.base.units import NS_PER_MS
 from kvcache_sim.workload.imports.kind import LogKind, Reading, Requests, each_line
 from kvcache_sim.workload.imports.naming import Imported, salted_names
 from kvcache_sim.workload.imports.source import count_of, json_line, member, problem

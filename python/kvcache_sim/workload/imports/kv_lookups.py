@@ -18,7 +18,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from kvcache_sim.units import NS_PER_S
+from kvcache_sim.base.units import NS_PER_S
 from kvcache_sim.workload.imports.kv_batch import KvBatch, KvEvent, Name
 
 #: Longest time between two runs of blocks of one request: steps take less, the next turn more.

@@ -10,7 +10,7 @@ from hashlib import blake2b
 from pathlib import Path
 from zlib import crc32
 
-from kvcache_sim.errors import InputOutputError
+from kvcache_sim.base.errors import InputOutputError
 from kvcache_sim.workload.readers.chained_text import encoder, token_bytes
 from kvcache_sim.workload.readers.settings import ReadSettings
 

@@ -10,7 +10,7 @@ import ast
 import re
 from typing import TYPE_CHECKING, Any
 
-from kvcache_sim.units import NS_PER_S
+from kvcache_sim.base.units import NS_PER_S
 from kvcache_sim.workload.imports.kind import LogKind, Reading, Requests, each_line
 from kvcache_sim.workload.imports.naming import Imported, Logged
 from kvcache_sim.workload.imports.source import count_of, json_line, member, problem, time_ns, tokens_of

@@ -9,7 +9,7 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 from kvcache_sim._core import TraceProblem
-from kvcache_sim.units import NS_PER_MS, NS_PER_S
+from kvcache_sim.base.units import NS_PER_MS, NS_PER_S
 
 if TYPE_CHECKING:
     from kvcache_sim._core import TraceSource

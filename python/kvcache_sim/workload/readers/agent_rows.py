@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from kvcache_sim._core import TraceProblem
-from kvcache_sim.units import LAST_NS
+from kvcache_sim.base.units import LAST_NS
 from kvcache_sim.workload.trace import NO_REQUEST, NO_SESSION, OPEN_LOOP
 
 if TYPE_CHECKING:

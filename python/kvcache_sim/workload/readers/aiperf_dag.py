@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from kvcache_sim.units import NS_PER_MS
+from kvcache_sim.base.units import NS_PER_MS
 from kvcache_sim.workload.readers.agent_rows import problem, time_ns, whole
 from kvcache_sim.workload.readers.answers_unknown import ANSWER_TOKENS, columns_without_answers, stand_in
 from kvcache_sim.workload.readers.chained_text import TextRows

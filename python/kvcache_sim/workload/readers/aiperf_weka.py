@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from kvcache_sim.units import NS_PER_MS, NS_PER_S
+from kvcache_sim.base.units import NS_PER_MS, NS_PER_S
 from kvcache_sim.workload.readers.agent_rows import (
     AgentRequest,
     AgentRows,

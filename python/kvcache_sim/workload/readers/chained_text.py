@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from kvcache_sim.errors import UsageError
+from kvcache_sim.base.errors import UsageError
 from kvcache_sim.workload.readers.agent_rows import AgentRequest, RequestRows
 from kvcache_sim.workload.trace import OPEN_LOOP
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from kvcache_sim.units import NS_PER_S
+from kvcache_sim.base.units import NS_PER_S
 from kvcache_sim.workload.readers.format import SIGNS, TraceFormat
 from kvcache_sim.workload.readers.json_rows import raw_settings
 

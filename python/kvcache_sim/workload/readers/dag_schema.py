@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from kvcache_sim.units import NS_PER_MS
+from kvcache_sim.base.units import NS_PER_MS
 from kvcache_sim.workload.readers.agent_rows import in_turn, problem, time_ns
 from kvcache_sim.workload.readers.answers_unknown import text_of
 from kvcache_sim.workload.readers.json_stream import objects

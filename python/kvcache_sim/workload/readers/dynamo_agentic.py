@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from kvcache_sim.units import NS_PER_MS
+from kvcache_sim.base.units import NS_PER_MS
 from kvcache_sim.workload.readers.agent_rows import (
     AgentRequest,
     AgentRows,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from kvcache_sim.values import Value
+from kvcache_sim.base.values import Value
 from kvcache_sim.workload.trace import NO_SESSION, Trace
 
 

@@ -9,10 +9,10 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from kvcache_sim._core import TraceProblem, TraceSource
-from kvcache_sim.errors import KvsimError, TraceError, UsageError
-from kvcache_sim.rows import Rows
-from kvcache_sim.spelling import close_matches
-from kvcache_sim.values import Value
+from kvcache_sim.base.errors import KvsimError, TraceError, UsageError
+from kvcache_sim.base.rows import Rows
+from kvcache_sim.base.spelling import close_matches
+from kvcache_sim.base.values import Value
 from kvcache_sim.workload.readers.settings import ReadSettings
 
 if TYPE_CHECKING:

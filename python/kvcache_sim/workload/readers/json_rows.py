@@ -6,8 +6,8 @@ import json
 import re
 from typing import TYPE_CHECKING
 
-from kvcache_sim.errors import UsageError
-from kvcache_sim.units import NS_PER_MS, NS_PER_S
+from kvcache_sim.base.errors import UsageError
+from kvcache_sim.base.units import NS_PER_MS, NS_PER_S
 from kvcache_sim.workload.readers.format import SIGNS, TraceFormat, read_head
 
 if TYPE_CHECKING:

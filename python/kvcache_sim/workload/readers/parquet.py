@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from kvcache_sim.errors import TraceError
-from kvcache_sim.units import NS_PER_MS
+from kvcache_sim.base.errors import TraceError
+from kvcache_sim.base.units import NS_PER_MS
 from kvcache_sim.workload.readers.format import TraceFormat
 from kvcache_sim.workload.readers.json_rows import MOONCAKE, MOONCAKE_ROWS, fitting_block, raw_settings
 

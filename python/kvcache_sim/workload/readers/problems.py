@@ -8,7 +8,7 @@ import shlex
 from collections.abc import Iterator
 
 from kvcache_sim._core import TraceProblem, TraceSource
-from kvcache_sim.errors import InputOutputError, TraceError, UsageError
+from kvcache_sim.base.errors import InputOutputError, TraceError, UsageError
 
 
 @contextlib.contextmanager

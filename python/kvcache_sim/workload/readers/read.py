@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import numpy as np
 
 from kvcache_sim._core import TraceSource
-from kvcache_sim.errors import InputOutputError, TraceError, UsageError
-from kvcache_sim.spelling import close_matches
-from kvcache_sim.values import Value
+from kvcache_sim.base.errors import InputOutputError, TraceError, UsageError
+from kvcache_sim.base.spelling import close_matches
+from kvcache_sim.base.values import Value
 from kvcache_sim.workload.readers.findings import Finding, line_of, nothing_to_share, odd_times
 from kvcache_sim.workload.readers.format import format_of, read_head
 from kvcache_sim.workload.readers.json_rows import guessed_block

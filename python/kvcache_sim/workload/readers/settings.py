@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Literal
 
-from kvcache_sim.errors import UsageError
-from kvcache_sim.values import Value
+from kvcache_sim.base.errors import UsageError
+from kvcache_sim.base.values import Value
 from kvcache_sim.workload.synthetic_prefixes import PrefixAssumption
 
 OnBadRow = Literal["error", "skip"]

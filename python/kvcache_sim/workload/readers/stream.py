@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from kvcache_sim.errors import TraceError
+from kvcache_sim.base.errors import TraceError
 from kvcache_sim.workload.context_window import ContextTokens, with_answers_in_context
 from kvcache_sim.workload.readers.findings import Finding, line_of, odd_span, odd_times, open_span
 from kvcache_sim.workload.readers.json_rows import guessed_block

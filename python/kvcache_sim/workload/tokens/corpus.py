@@ -9,8 +9,8 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from kvcache_sim.errors import InputOutputError, UsageError
-from kvcache_sim.rng import DOCUMENT_SCOPE
+from kvcache_sim.base.errors import InputOutputError, UsageError
+from kvcache_sim.base.rng import DOCUMENT_SCOPE
 
 MAX_TOKEN = 2**32 - 1
 

@@ -10,8 +10,8 @@ from typing import IO, TYPE_CHECKING, Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from kvcache_sim.errors import UsageError
-from kvcache_sim.output import new_file
+from kvcache_sim.base.errors import UsageError
+from kvcache_sim.base.output import new_file
 from kvcache_sim.workload.tokens.row_key import id_name, trace_row_key
 from kvcache_sim.workload.tokens.sequences import TokenBatch
 from kvcache_sim.workload.trace import Trace

@@ -18,7 +18,7 @@ from pickle import PicklingError
 from types import TracebackType
 from typing import Any
 
-from kvcache_sim.errors import KvsimError, UsageError
+from kvcache_sim.base.errors import KvsimError, UsageError
 from kvcache_sim.workload.tokens.prompt import PromptGenerator
 
 #: This process's ends of its workers' pipes: a forked worker closes its copies; otherwise no worker would see

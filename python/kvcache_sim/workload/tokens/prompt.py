@@ -10,9 +10,9 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from kvcache_sim import rng
-from kvcache_sim.errors import UsageError
-from kvcache_sim.rng.hash_id import HashId
+from kvcache_sim.base import rng
+from kvcache_sim.base.errors import UsageError
+from kvcache_sim.base.rng.hash_id import HashId
 from kvcache_sim.workload.tokens.collisions import IdCode
 from kvcache_sim.workload.tokens.corpus import PromptConfig
 from kvcache_sim.workload.tokens.row_key import RowKey, block_sizes, row_generator, row_key_text

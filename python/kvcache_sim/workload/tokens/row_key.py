@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from kvcache_sim.errors import TraceError, UsageError
-from kvcache_sim.rng import HashIdRandomGenerator, derive_seed
+from kvcache_sim.base.errors import TraceError, UsageError
+from kvcache_sim.base.rng import HashIdRandomGenerator, derive_seed
 from kvcache_sim.workload.trace import NO_SESSION, Trace
 
 #: (session, turn), or a row's number in its trace if it has no session.

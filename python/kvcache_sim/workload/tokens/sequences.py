@@ -9,8 +9,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from kvcache_sim import _core
-from kvcache_sim.errors import UsageError
-from kvcache_sim.rng import hash_id_text
+from kvcache_sim.base.errors import UsageError
+from kvcache_sim.base.rng import hash_id_text
 from kvcache_sim.workload.tokens.collisions import IdCode
 from kvcache_sim.workload.tokens.corpus import PromptConfig
 from kvcache_sim.workload.tokens.row_key import (

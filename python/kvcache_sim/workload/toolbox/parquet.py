@@ -9,9 +9,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from kvcache_sim.errors import UsageError
-from kvcache_sim.output import new_file
-from kvcache_sim.units import NS_PER_MS
+from kvcache_sim.base.errors import UsageError
+from kvcache_sim.base.output import new_file
+from kvcache_sim.base.units import NS_PER_MS
 from kvcache_sim.workload.readers.parquet import BLOCK_SIZE_KEY, MEMBERS, NUMBERS, TIMES
 from kvcache_sim.workload.toolbox.write import Part
 from kvcache_sim.workload.trace import NO_REQUEST, NO_SESSION, NOT_GIVEN, OPEN_LOOP, Trace

@@ -10,8 +10,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from kvcache_sim._core import BlockSplit
-from kvcache_sim.errors import InvariantError, TraceError, UsageError
-from kvcache_sim.rng import derive_seed
+from kvcache_sim.base.errors import InvariantError, TraceError, UsageError
+from kvcache_sim.base.rng import derive_seed
 from kvcache_sim.workload.readers.findings import open_span
 from kvcache_sim.workload.rows import select_rows
 from kvcache_sim.workload.sessions import predecessors

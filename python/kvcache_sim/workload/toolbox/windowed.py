@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from kvcache_sim._core import BlockSplit
-from kvcache_sim.errors import TraceError
+from kvcache_sim.base.errors import TraceError
 from kvcache_sim.workload.readers.stream import RowWindows
 from kvcache_sim.workload.rows import PART_REFERENCES, parts
 from kvcache_sim.workload.toolbox.transforms import check_divisor, check_times, copy_span_ns, split

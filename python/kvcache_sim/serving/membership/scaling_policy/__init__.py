@@ -12,8 +12,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from kvcache_sim.base.rows import Rows
 from kvcache_sim.policies.plugins.choice import Kind, whole_number
-from kvcache_sim.rows import Rows
 from kvcache_sim.serving.membership.scaling_policy.contract import ScalingPolicy
 from kvcache_sim.serving.membership.scaling_policy.settings import ScalingSettings
 

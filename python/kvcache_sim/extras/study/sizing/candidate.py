@@ -1,0 +1,244 @@
+"""Candidates of a search for capacity: laid out as cells of a study, and the search of each."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from fractions import Fraction
+from typing import Any
+
+import numpy as np
+
+from kvcache_sim.base.errors import UsageError
+from kvcache_sim.extras.study.sizing.further import Further
+from kvcache_sim.extras.study.sizing.question import Question
+from kvcache_sim.extras.study.sizing.search import Outcome, Probe, highest_attaining, speed_of
+from kvcache_sim.extras.study.sweeps.cell import Cell, Setting, Study
+from kvcache_sim.extras.study.sweeps.plan import Plan, Resolved, lay_out
+from kvcache_sim.extras.study.sweeps.simulation import load_cell, prepare, refuse_unused, requests_of_cell
+from kvcache_sim.extras.study.sweeps.space import Space
+from kvcache_sim.extras.study.sweeps.study import SweepFile, load_mapping
+from kvcache_sim.scenario.load import Scenario
+from kvcache_sim.scenario.objectives import objectives_of
+from kvcache_sim.scenario.schema import ScenarioModel
+from kvcache_sim.workload.trace import OPEN_LOOP, Trace
+
+#: The cell function of every search for capacity.
+CELL_FUNCTION = "kvcache_sim.extras.study.sizing.candidate:search_cell"
+#: Speeds that confirm an answer: 3 % below must attain, 5 % above must not.
+BELOW, ABOVE = Fraction(97, 100), Fraction(105, 100)
+#: Figures of the run at the answer, kept in the candidate's row.
+_KEPT = (
+    "requests",
+    "tokens",
+    "cache",
+    "latency",
+    "throughput",
+    "slo",
+    "goodput",
+    "cost",
+    "machines",
+    "step_times",
+)
+#: Fewest measured requests for a reliable share of 99 %.
+_FEW = 200
+
+
+def search_cell(study: Study, cell: Cell) -> dict[str, Any]:
+    """Return the capacity of a cell's scenario, and the figures of the run at it."""
+    scenario, trace = requests_of_cell(study, cell)
+    return search_candidate(scenario, trace, Question.from_parameters(study.parameters))
+
+
+def search_candidate(scenario: Scenario, trace: Trace, question: Question) -> dict[str, Any]:
+    """Return the highest rate at which a scenario attains, the runs that confirm it, and its figures.
+
+    ``capacity.verdict`` is ``found``, ``not monotone``, ``every rate`` (the highest tried attains too) or
+    ``no rate``. Raises UsageError for requests whose rate cannot be scaled, and what a run raises.
+    """
+    if objectives_of(scenario.model) is None:
+        hint = "--slo ttft=2s,tpot=50ms, or slo in the scenario"
+        raise UsageError("no limits to attain", where="slo", hint=hint)
+    probe = Probe(scenario, trace, question.attain)
+    tried: dict[Fraction, Outcome] = {}
+
+    def at(speed: Fraction, whole: bool = False) -> Outcome:
+        if speed not in tried or (whole and tried[speed].summary is None):
+            tried[speed] = probe.at(speed, whole)
+        return tried[speed]
+
+    own_rate = at(Fraction(1), whole=True).rate_per_s if waits(trace) else _own_rate(trace)
+    if own_rate is None:
+        raise _no_arrivals(trace)
+    found = highest_attaining(lambda step: at(speed_of(step)).attains, *question.steps(own_rate))
+    if found.attains is None:
+        assert found.fails is not None
+        slowest = at(speed_of(found.fails), whole=True)
+        return _answer("no rate", None, None, (tried, own_rate, probe.runs, waits(trace)), slowest)
+    speed = speed_of(found.attains)
+    below = at(speed * BELOW, whole=True)
+    above = at(speed * ABOVE, whole=True) if found.fails is not None else None
+    confirmed = below.attains and (above is None or not above.attains)
+    verdict = "not monotone" if not confirmed else "found" if above is not None else "every rate"
+    if not confirmed:
+        speed = _holds_to(tried) or speed
+    return _answer(verdict, below, above, (tried, own_rate, probe.runs, waits(trace)), at(speed, whole=True))
+
+
+def _own_rate(trace: Trace) -> float | None:
+    """Return the requests a second of a trace whose arrivals are known; None where no time passes."""
+    span = int(trace.arrival_ns.max() - trace.arrival_ns.min()) if len(trace) else 0
+    return (len(trace) - 1) * 1e9 / span if span else None
+
+
+def _no_arrivals(trace: Trace) -> UsageError:
+    return UsageError(
+        "no arrivals to scale",
+        where=trace.source or "trace",
+        got=f"{len(trace)} requests, all at once" if len(trace) else "no requests",
+        expected="requests that arrive over some time",
+    )
+
+
+def _holds_to(tried: Mapping[Fraction, Outcome]) -> Fraction | None:
+    """Return the highest tried speed up to which every tried speed attains."""
+    held = None
+    for speed in sorted(tried):
+        if not tried[speed].attains:
+            break
+        held = speed
+    return held
+
+
+def _answer(
+    verdict: str,
+    below: Outcome | None,
+    above: Outcome | None,
+    searched: tuple[Mapping[Fraction, Outcome], float, int, int],
+    chosen: Outcome,
+) -> dict[str, Any]:
+    tried, own_rate, runs, waiting = searched
+    summary = chosen.summary
+    assert summary is not None
+    attaining = [speed for speed, own in tried.items() if own.attains]
+    held, last = _holds_to(tried), max(attaining, default=None)
+
+    def rate_of(speed: Fraction | None) -> float | None:
+        if speed is None:
+            return None
+        own = tried[speed].rate_per_s
+        return float(speed) * own_rate if own is None else own
+
+    def said(own: Outcome | None) -> dict[str, Any]:
+        return {
+            "rate_per_s": None if own is None else own.rate_per_s,
+            "attainment": None if own is None else own.attainment,
+        }
+
+    cost = summary.get("cost")
+    rate = None if verdict == "no rate" else chosen.rate_per_s
+    spread = None if below is None or verdict != "found" else below.spread
+    hourly = None if cost is None else cost["per_hour"]
+    machines = len(summary["machines"]["requests"])
+    price = machines if hourly is None else hourly
+    capacity = {
+        "verdict": verdict,
+        "rate_per_s": rate,
+        "requests_low_per_s": None if spread is None or rate is None else rate / spread,
+        "requests_high_per_s": None if spread is None or rate is None else rate * spread,
+        "speed": None if rate is None else float(chosen.speed),
+        "attainment": chosen.attainment,
+        "below": said(below),
+        "above": said(above),
+        "holds_to_per_s": rate_of(held),
+        "attains_to_per_s": rate_of(last),
+        "lowest_tried_per_s": rate_of(min(tried)),
+        "highest_tried_per_s": rate_of(max(tried)),
+        "own_rate_per_s": own_rate,
+        "judged": summary["slo"]["judged"],
+        "waits": waiting,
+        "is_few": summary["slo"]["judged"] < _FEW,
+        "runs": runs,
+        "machines": machines,
+        "cost_per_hour": hourly,
+        "cost_per_million_requests": None if rate is None else price / 3600 / rate * 1e6,
+    }
+    return {"capacity": capacity, **{name: summary[name] for name in _KEPT if name in summary}}
+
+
+def waits(trace: Trace) -> int:
+    """Return the number of requests that wait for other requests."""
+    return int(np.count_nonzero(trace.think_ns != OPEN_LOOP))
+
+
+#: Approximate number of runs per candidate.
+_RUNS = 10
+#: Default warm-up, left out of the measurement because caches are cold.
+_WARMUP: dict[str, Any] = {"warmup": "10%"}
+
+
+def plan_capacity(
+    file: SweepFile,
+    question: Question,
+    limits: Mapping[str, str],
+    shard: tuple[int, int] = (1, 1),
+    need_per_s: float | None = None,
+    pools: bool = False,
+) -> Further:
+    """Return the candidates of a study, each checked as a scenario before anything runs, and those to add.
+
+    ``limits`` are laid over the ``slo`` of the scenario. ``need_per_s`` is the rate to hold, between whose
+    neighbors further counts of machines are tried; ``pools`` adds splits into pools. Raises UsageError where
+    a candidate has no limits, a setting that no scenario accepts, or machines that cannot be split.
+    """
+    unused: list[dict[str, UsageError]] = []
+    study, resolve = prepare(_measured(file, limits), unused)
+    study = replace(study, cell_function=CELL_FUNCTION, parameters=question.parameters())
+    units: set[int] = set()
+
+    def resolve_candidate(settings: Mapping[str, Setting]) -> Resolved:
+        model = load_cell(study.base, study.directory, settings).model
+        if model.replica.instant:
+            raise UsageError("takes no time to limit", where="replica.instant", got="true", expected="false")
+        if model.slo is None:
+            hint = "--slo ttft=2s,tpot=50ms, or slo in the scenario"
+            raise UsageError("no limits to attain", where="--slo", hint=hint)
+        units.add(model.replica.dp)
+        configuration, work = resolve(settings)
+        return Resolved([configuration, study.parameters], _RUNS * work)
+
+    def planned(space: Space, repeats: int) -> tuple[Cell, ...]:
+        fresh = replace(study, files={})  # as before any file was read: equal settings are equal cells
+        return lay_out(file.name, fresh, space, (repeats, file.seed), resolve_candidate).cells
+
+    cells = planned(file.space if file.space.factors() else Space(points=[{}]), file.repeats or 1)
+    refuse_unused(unused)
+    plan = Plan(file.name, study, cells, shard)
+    for cell in plan.cells if pools else ():
+        _refuse_pools(load_cell(study.base, study.directory, cell.settings).model)
+
+    def further(settings: Sequence[Mapping[str, Setting]]) -> Sequence[Cell]:
+        return planned(Space(points=settings), 1)
+
+    return Further(plan, further, need_per_s, max(units), pools, limits)
+
+
+def _refuse_pools(model: ScenarioModel) -> None:
+    """Raise UsageError for a scenario whose machines are too few to split, or are split already."""
+    if model.pools.prefill or model.pools.decode:
+        raise UsageError("pools are set already", where="--pools", got="auto", hint="leave pools")
+    if model.cluster.machines < 2:
+        hint = "--set cluster.machines=8, or --grid cluster.machines=4,8"
+        raise UsageError("one machine cannot be split", where="--pools", got="auto", hint=hint)
+
+
+def _measured(file: SweepFile, limits: Mapping[str, str]) -> SweepFile:
+    """Return the study with the limits, and with the default warm-up if its scenario names none."""
+    path, scenario = file.path, file.scenario
+    if isinstance(scenario, str):
+        path = path.parent / scenario
+        scenario = load_mapping(path)
+    values = {**scenario, "measure": scenario.get("measure") or _WARMUP}
+    if limits:
+        values["slo"] = {**(values.get("slo") or {}), **limits}
+    return replace(file, path=path, scenario=values)

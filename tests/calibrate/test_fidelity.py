@@ -1,0 +1,67 @@
+"""The table of errors by kind of source and load: made of the measured runs, and its check notices a worse row."""
+
+import importlib
+import sys
+import tomllib
+
+from kvcache_sim.model.run_errors import measured_runs
+from support.docs_data import read_table
+from support.shared_files import ROOT
+
+sys.path.append(str(ROOT / "benches"))
+fidelity = importlib.import_module("fidelity")
+ROWS = read_table("fidelity").rows
+
+
+def test_the_table_is_that_of_the_measured_runs():
+    assert fidelity.table_rows(measured_runs()) == ROWS
+    assert fidelity.TABLE.read_text() == fidelity.file_text(ROWS)
+    assert {row[0] for row in ROWS} == set(fidelity.whole_runs.GROUPS)
+
+
+def test_a_worse_a_missing_and_a_shorter_row_fail():
+    assert fidelity.worse(ROWS, ROWS) == []
+    for at, cell in ((5, "99.0"), (5, "not measured"), (4, "0")):
+        changed = [list(row) for row in ROWS]
+        changed[0][at] = cell
+        assert len(fidelity.worse(changed, ROWS)) == 1
+        assert ROWS[0][1] in fidelity.worse(changed, ROWS)[0]
+    better = [[*row[:5], *("0.0" if cell != "not measured" else cell for cell in row[5:])] for row in ROWS]
+    assert fidelity.worse(better, ROWS) == []
+    assert len(fidelity.worse(ROWS[1:], ROWS)) == 1
+
+
+def test_a_group_is_simulated_again_from_the_given_data():
+    """The quickest group of all: one run, two sources."""
+    stated = [row for row in ROWS if row[0] == "sharegpt"]
+    again = fidelity.table_rows(fidelity.simulated(("sharegpt",)), ("sharegpt",))
+    assert fidelity.worse(again, stated) == []
+    [own] = [row for row in again if row[1] == "composed set"]
+    assert all(float(cell) <= 1 for cell in own[5:])
+
+
+def test_every_stream_of_the_page_on_clocks_is_that_of_its_measured_run():
+    names = {
+        "`h100-llama-3-8b-tp1`, %": "composed set",
+        "aiconfigurator, %": "kernel tables",
+        "roofline, %": "roofline",
+    }
+    table = read_table("h100-clocks")
+    runs = {(run.kind.source, run.run): run.values for run in measured_runs() if run.group == "streams"}
+    for row in table.rows:
+        for column, cell in zip(table.columns[1:], row[1:], strict=True):
+            if cell != "none":
+                pairs = [
+                    runs[names[column], row[0].strip("`")][name]
+                    for name in ("ttft_mean", "tpot_mean", "e2e_mean")
+                ]
+                stated = [float(each.replace("−", "-")) for each in cell.split(" / ")]
+                assert all(
+                    abs(100 * (ours / real - 1) - one) < 0.06
+                    for (real, ours), one in zip(pairs, stated, strict=True)
+                )
+
+
+def test_make_names_it():
+    assert "fidelity" in (ROOT / "Makefile").read_text().split(".PHONY:")[1].splitlines()[0]
+    assert tomllib.loads(fidelity.TABLE.read_text())["test"] == "test_fidelity.py"

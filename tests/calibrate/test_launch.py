@@ -1,0 +1,186 @@
+"""Steps that no CUDA graph holds take at least as long as their launch: by hand, in runs, and as measured."""
+
+import csv
+import gzip
+import json
+from itertools import pairwise
+from statistics import median
+
+import numpy as np
+import pytest
+from kvcache_sim.extras.calibrate.fit import predict_ms
+from kvcache_sim.extras.calibrate.rows import read_iterations
+from kvcache_sim.model.adjusted import CAPTURED_TOKENS, ScaledStepTime, WithLaunchTime
+from kvcache_sim.model.hosts import load_host
+from kvcache_sim.model.step_time import StepBatch, StepTimeTable
+from kvcache_sim.model.step_times import load_step_time
+from support.docs_data import figures
+from support.flat_steps import FLAT, moments_ms, row, run, write_rows
+from support.sensitivity_runs import asked
+from support.shared_files import ROOT, shared
+
+#: Qwen3.6-35B-A3B on B300: tensor, expert and data parallel degrees; one GPU alone charges a step's time to
+#: the one before it.
+ALONE = ((2, 1, 1), (2, 2, 1), (4, 1, 1), (8, 8, 1))
+RANKS = ((1, 2, 2), (1, 4, 4), (1, 8, 8), (2, 4, 2), (4, 8, 2))
+
+
+def test_the_native_table_agrees_on_figures_by_hand():
+    table = StepTimeTable(
+        np.array([0, 10, 20, 30, 40]), np.array([0, 5, 6, 7]), launch_ns=35, captured_tokens=2
+    )
+    assert [table.step(StepBatch(((1, 0),), 1)), table.step(StepBatch(((2, 0),)))] == [20, 20]
+    assert table.step(StepBatch((), 2)) == 6
+    assert [table.step(StepBatch(((2, 0),), 1)), table.step(StepBatch((), 3))] == [35, 35]
+    assert table.step(StepBatch(((4, 0),))) == 40
+
+
+@pytest.mark.parametrize("launch_ns", [0, 1, 20_000_000, 90_000_000])
+def test_it_is_a_floor_under_long_steps_alone(launch_ns):
+    base = load_step_time("roofline:llama-3-8b@h100")
+    found = WithLaunchTime(base, launch_ns)
+    table = found.table(4096, 700)
+    for chunks, n in (
+        ((), 0),
+        ((), 512),
+        ((), 513),
+        (((512, 0),), 0),
+        (((512, 9),), 1),
+        (((300, 9), (3000, 0)), 40),
+    ):
+        batch = StepBatch(chunks, n, 700 * n, 900 * min(n, 1))
+        own, tokens = base.step(batch), n + sum(new for new, _ in chunks)
+        expected = max(own, launch_ns) if tokens > CAPTURED_TOKENS else own
+        assert [found.step(batch), table.step(batch)] == [expected, expected], batch
+    twice = ScaledStepTime(found).times("launch", 2.0)
+    assert twice.step(StepBatch(((600, 0),))) == max(base.step(StepBatch(((600, 0),))), 2 * launch_ns)
+    kernels = ScaledStepTime(base).times("chunk", 0.5).step(StepBatch(((600, 0),)))
+    assert ScaledStepTime(found).times("chunk", 0.5).step(StepBatch(((600, 0),))) == max(kernels, launch_ns)
+
+
+def test_a_long_prompt_waits_for_its_launch_and_a_short_one_does_not(tmp_path):
+    """Steps of 10 ms; 32 layers of 0.75 ms make 24: a prompt of 1,024 takes 24, one of 512 takes 10."""
+    (tmp_path / "flat.toml").write_text(FLAT)
+    path = write_rows(tmp_path, [row(0, 1024, 3, 0), row(200, 512, 3, 100), row(400, 512, 3, 0)])
+    settings = (f"replica.step_time={tmp_path / 'flat.toml'}", "replica.launch_per_layer=750us")
+    whole = (*settings, "replica.max_num_batched_tokens=2048")
+    assert moments_ms(run(path, *whole)) == ([24, 210, 410], [44, 230, 430])
+    chunks = (*settings, "replica.max_num_batched_tokens=768")
+    assert moments_ms(run(path, *chunks)) == ([34, 210, 410], [54, 230, 430])
+
+
+def test_machines_with_and_without_it_each_have_their_own(tmp_path):
+    """Two prompts at once, one a machine: 24 ms where launches are slow, 10 ms where nothing is said."""
+    (tmp_path / "flat.toml").write_text(FLAT)
+    path = write_rows(tmp_path, [row(0, 1024, 3, 0), row(0, 1024, 3, 100)])
+    settings = (f"replica.step_time={tmp_path / 'flat.toml'}", "replica.max_num_batched_tokens=2048")
+    two = ("cluster.machines=2", "router.policy=round-robin", "machines[0].replica.launch_per_layer=750us")
+    first, _ = moments_ms(run(path, *settings, *two))
+    assert sorted(first) == [10, 24]
+
+
+def test_a_host_brings_it_and_its_interval(tmp_path, capsys):
+    rows = [(0, 640, 3, list(range(1, 41)))]
+    scenario = (
+        "tiers: {gpu: {capacity: unbounded}}\nreplica: {step_time: set.toml, host: h100-launch-dense}\n"
+    )
+    found, printed = asked(tmp_path, capsys, rows, scenario, weights=10.0)
+    one = next(one for one in found["assumptions"] if one["name"] == "launch of a step past its graphs")
+    assert "what single steps showed" in printed
+    assert one["slow"]["TTFT p50"] == pytest.approx(32 * 1.13, abs=0.01)
+    assert one["fast"]["TTFT p50"] == pytest.approx(32 * 0.8, abs=0.01)
+
+
+def launches_ms(model: str, segment: str) -> list[float]:
+    """Decode steps during which the host launched a chunk of 513 to 4,096 tokens, which took most of it."""
+    path = ROOT / "benches" / "measured" / f"h100-{model}-iterations.csv.gz"
+    with gzip.open(path, "rt") as file:
+        rows = [one for one in csv.DictReader(file) if one["segment"] == segment]
+    found = []
+    for one, after in pairwise(rows):
+        tokens = int(after["prefill_tokens"]) + int(after["decode_requests"])
+        seen = float(one["seen_ms"])
+        launched = not int(one["prefill_tokens"]) and int(after["prefill_tokens"]) and 512 < tokens <= 4096
+        if launched and seen > 2 * float(one["iter_ms"]):
+            found.append(seen)
+    return found
+
+
+@pytest.mark.parametrize(
+    ("model", "layers", "host", "stream"),
+    [
+        ("llama-3.1-8b", 32, "h100-launch-dense", "talks"),
+        ("qwen3-30b-a3b", 48, "h100-launch-mixture", "moe-talks"),
+    ],
+)
+def test_a_preset_of_the_h100_is_what_half_of_its_rows_show(model, layers, host, stream):
+    """Even rows of the sweep give the preset; odd ones and those of a stream are as the page says."""
+    found = launches_ms(model, "sweep")
+    even, odd = (median(found[half::2]) / layers for half in (0, 1))
+    spec = load_host(host)
+    low, high = (each / 1e6 for each in spec.launch_per_layer_range_ns)
+    quarters = np.percentile(found, (25, 75)) / layers
+    assert [low, high] == pytest.approx(quarters.tolist(), abs=0.006)
+    assert spec.launch_per_layer_ns / 1e6 == pytest.approx(even, rel=0.02)
+    streamed = median(launches_ms(model, stream)) / layers
+    stated = figures("launch-hosts", f"`{host}`")
+    assert stated[0] == [spec.launch_per_layer_ns / 1e6, low, high]
+    assert stated[1] == [round(even, 2), round(odd, 2), round(streamed, 2)]
+
+
+def long_rows(file: str, only: dict[str, str], most: int):
+    rows = read_iterations(shared("calibration") / file, only)
+    tokens = rows.prefill_tokens + rows.decode_sequences
+    return rows.take((rows.prefill_tokens > 0) & (tokens > 512) & (tokens <= most))
+
+
+def off(predicted, rows) -> float:
+    return round(100 * float(np.median(np.abs(predicted / rows.iter_ms - 1))), 1)
+
+
+@pytest.mark.parametrize("topology", [*ALONE, *RANKS])
+def test_other_topologies_say_what_a_launch_takes_in_one(topology):
+    """Median errors of a roofline on the topology's long steps: alone, with the others' launch, the preset's."""
+
+    def of(one):
+        names = dict(zip(("tp", "ep", "dp"), map(str, one), strict=True))
+        return long_rows("iter_b300_moe.csv.gz", {"model": "Qwen3.6-35B-A3B", **names}, 2048)
+
+    rows, kind = of(topology), ALONE if topology in ALONE else RANKS
+    source = load_step_time(f"roofline:qwen3.6-35b-a3b@b300:tp{min(topology[0], 2)}")
+    alone = off(predict_ms(source, rows), rows)
+    others = median(float(np.median(of(one).iter_ms)) for one in kind if one != topology)
+    left_out = off(predict_ms(WithLaunchTime(source, round(others * 1e6)), rows), rows)
+    preset = 40 * load_host("b300-launch-mixture").launch_per_layer_ns
+    with_preset = off(predict_ms(WithLaunchTime(source, preset), rows), rows)
+    tp, ep, dp = topology
+    name = f"tp{tp}" + (f"-ep{ep}" if ep > 1 else "") + (f"-dp{dp}" if dp > 1 else "")
+    stated = figures("launch-topologies", f"`{name}`")
+    per_layer = round(float(np.median(rows.iter_ms)) / 40, 2)
+    assert stated == [[float(len(rows))], [per_layer], [alone], [left_out], [with_preset]]
+
+
+def test_the_preset_of_dense_models_on_b300_is_that_of_its_fastest_degree():
+    """Half of the rows of TP 8 give it, the other half is judged; TP 1 and 2 wait for kernels, not launches."""
+    rows = long_rows("iter_b300_qwen3_32b.csv", {"tp": "8", "artefact": "0"}, 1024)
+    even, odd = (float(np.median(rows.iter_ms[half::2])) / 64 for half in (0, 1))
+    spec = load_host("b300-launch-dense")
+    assert spec.launch_per_layer_ns / 1e6 == pytest.approx((even + odd) / 2, rel=0.01)
+    assert figures("launch-hosts", "`b300-launch-dense`")[1] == [round(even, 2), round(odd, 2)]
+    source = load_step_time("roofline:qwen3-32b@b300:tp8")
+    found = [
+        off(predict_ms(one, rows), rows)
+        for one in (source, WithLaunchTime(source, 64 * spec.launch_per_layer_ns))
+    ]
+    assert json.dumps(found) == json.dumps(figures("launch-hosts", "`b300-launch-dense`")[2])
+
+
+@pytest.mark.parametrize(("topology", "errors"), [((2, 1, 1), [64.7, 2.2]), ((4, 1, 1), [74.3, 3.7])])
+def test_measured_kernels_lack_the_launch_too(topology, errors):
+    pytest.importorskip("aiconfigurator_core")
+    tp = topology[0]
+    only = {"model": "Qwen3.6-35B-A3B", "tp": str(tp), "ep": "1", "dp": "1"}
+    rows = long_rows("iter_b300_moe.csv.gz", only, 2048)
+    source = load_step_time(f"aiconfigurator:qwen3.6-35b-a3b@b300:vllm:tp{tp}")
+    launch = WithLaunchTime(source, 40 * load_host("b300-launch-mixture").launch_per_layer_ns)
+    assert [off(predict_ms(one, rows), rows) for one in (source, launch)] == errors

@@ -1,0 +1,97 @@
+"""All-reduce tables: packaged, custom, interpolated between measurements, and refused."""
+
+import numpy as np
+import pytest
+from kvcache_sim.base.errors import UsageError
+from kvcache_sim.model.catalog import entry_names
+from kvcache_sim.model.gpus import gpu_names, load_gpu
+from kvcache_sim.model.links import all_reduce_ms, exchange_ms, load_links
+from kvcache_sim.model.rank_work import AGREEMENT_MS
+from kvcache_sim.model.step_time import StepBatch
+from kvcache_sim.model.step_times import load_step_time
+from rank_steps import shared_ns
+
+
+@pytest.mark.parametrize("name", entry_names("links"))
+def test_a_packaged_table_names_its_source_and_rises_where_messages_are_large(name):
+    table = load_links(name)
+    assert "aiconfigurator-core" in table.source
+    for gpus, points in table.points:
+        large = [ms for size, ms in points if size >= 2**23]
+        assert large == sorted(large), gpus
+
+
+def test_every_gpu_s_table_exists():
+    for name in gpu_names():
+        if links := load_gpu(name).links:
+            assert links in entry_names("links")
+
+
+def test_sizes_and_numbers_of_gpus_between_measured_ones(tmp_path):
+    """Straight lines between sizes; past the last at its rate; three GPUs between two and four by logarithm."""
+    path = tmp_path / "links.csv"
+    path.write_text("num_gpus,message_elements,time_ms\n2,50,1\n2,100,3\n4,50,2\n4,100,5\n")
+    table = load_links(str(path))
+    assert table.ms(2, np.array([1.0, 100.0, 150.0, 200.0, 400.0])).tolist() == [1, 1, 2, 3, 6]
+    share = np.log2(1.5)
+    assert table.ms(3, np.array([100.0]))[0] == pytest.approx(1 + share)
+    with pytest.raises(UsageError, match="no all-reduce among 8 GPUs"):
+        table.ms(8, np.array([100.0]))
+
+
+def test_exchanges_are_an_all_gather_and_a_reduce_scatter_of_one_buffer(tmp_path):
+    """NCCL's own rows: elements of two bytes, several operations; others of one byte are left out."""
+    path = tmp_path / "nccl.csv"
+    ops = {"all_gather": 2, "reduce_scatter": 3, "all_reduce": 4, "alltoall": 9}
+    rows = [
+        f"{op},2,{kind},{n},{ms}" for op, ms in ops.items() for kind in ("half", "int8") for n in (50, 100)
+    ]
+    path.write_text("\n".join(["op,num_gpus,dtype,message_elements,time_ms", *rows]) + "\n")
+    table, sizes = load_links(str(path)), np.array([100.0, 200.0])
+    assert table.exchange_ms(2, sizes).tolist() == [5, 5]
+    assert table.ms(2, sizes).tolist() == [4, 4]
+    assert (
+        exchange_ms(load_links("pcie4"), 1e9, 2, sizes).tolist() == load_links("pcie4").ms(2, sizes).tolist()
+    )
+    given = exchange_ms(load_links("pcie5"), 1e9, 2, np.array([2.0 * 16_777_216]))
+    assert given == pytest.approx([0.540 + 0.574], abs=0.001)
+    assert load_links("nvlink-h200").exchanges == load_links("nvlink-h100").exchanges
+
+
+def test_a_roofline_of_ranks_shares_its_experts_by_the_tokens_of_all():
+    """A prompt and another rank's decode meet half the experts' work and exchange of two prompts."""
+    table = load_step_time("roofline:qwen3-30b-a3b@rtx-pro-6000:ep2,dp2").table(8192, 256)
+    own, one = table.own_part(), load_step_time("roofline:qwen3-30b-a3b@rtx-pro-6000")
+    prompt, decode = StepBatch(((2048, 0),)), StepBatch((), 64, 64_000, 1000)
+    for batch, tokens in ((prompt, 2048), (decode, 64)):
+        assert own.step(batch) + shared_ns(table.shared, [tokens, tokens]) == table.step(batch)
+    assert shared_ns(table.shared, [2048, 16]) < 0.72 * shared_ns(table.shared, [2048, 2048])
+    assert shared_ns(table.shared, [16, 16]) == shared_ns(table.shared, [9, 16])
+    assert table.step(decode) < 0.7 * one.step(decode), "each GPU reads half of the experts"
+    assert shared_ns(table.shared, [1, 1]) > AGREEMENT_MS * 1e6
+    assert shared_ns(
+        load_step_time("roofline:qwen3-30b-a3b@rtx-pro-6000:dp2").table(8192, 256).shared, [5, 5]
+    ) == (shared_ns(table.shared, [5, 5])), "whole experts or parts of each: a GPU reads as much"
+    slower = load_step_time("roofline:qwen3-30b-a3b@h100:dp2", "pcie5")
+    assert slower.step(prompt) > load_step_time("roofline:qwen3-30b-a3b@h100:dp2").step(prompt)
+    with pytest.raises(UsageError, match="has no experts"):
+        load_step_time("roofline:qwen3-8b@h100:dp2")
+
+
+def test_without_a_table_latency_and_rate_of_the_links_are_assumed():
+    sizes = np.array([0.0, 1e9])
+    assert all_reduce_ms(None, 100e9, 1, sizes).tolist() == [0, 0]
+    assert all_reduce_ms(None, 100e9, 4, sizes) == pytest.approx([0.005, 0.005 + 25.0])
+    assert all_reduce_ms(load_links("nvlink-h100"), 100e9, 16, sizes) == pytest.approx([0.005, 25.005])
+
+
+def test_links_change_a_roofline_by_two_all_reduces_a_layer(tmp_path):
+    """80 layers, every all-reduce a millisecond."""
+    path = tmp_path / "links.csv"
+    path.write_text("num_gpus,message_bytes,time_ms\n4,1,1\n4,1000000000000,1\n")
+    one = StepBatch((), 1, 1000, 1000)
+    slow = load_step_time("roofline:llama-3-70b@h100:tp4", str(path)).step(one)
+    path.write_text("num_gpus,message_bytes,time_ms\n4,1,0.5\n4,1000000000000,0.5\n")
+    assert slow - load_step_time("roofline:llama-3-70b@h100:tp4", str(path)).step(one) == pytest.approx(
+        160 * 500_000, rel=1e-4
+    )

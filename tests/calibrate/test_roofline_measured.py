@@ -1,0 +1,120 @@
+"""The roofline against measurements: its rates fitted anew, and every given stage of real runs."""
+
+import csv
+import gzip
+
+import numpy as np
+import pytest
+from kernel_rates import decode_attention_rates, gemm_rates, prefill_attention_rates
+from kvcache_sim.model.gpus import load_gpu
+from kvcache_sim.model.links import load_links
+from support.docs_data import cells, figures_of, read_table
+from support.h100_stages import Means, measured, simulated, stage_rows
+from support.shared_files import shared
+
+GPUS = {"H100-SXM-80GB": "h100", "A100-SXM-80GB": "a100"}
+HEAD_SIZE = 128
+
+
+def kernel_rows(name: str, **only: str) -> dict[str, np.ndarray]:
+    path = shared(f"calibration/{name}")
+    text = gzip.decompress(path.read_bytes()).decode() if name.endswith(".gz") else path.read_text()
+    rows = [row for row in csv.DictReader(text.splitlines()) if all(row[k] == v for k, v in only.items())]
+    names = [name for name in rows[0] if name not in ("gpu", "engine", "phase", "mode")]
+    return {name: np.array([float(row[name] or 0) for row in rows]) for name in names}
+
+
+@pytest.mark.parametrize("gpu", GPUS)
+def test_the_rates_of_a_gpu_file_are_those_of_its_kernels(gpu):
+    """Fitted anew to the measured kernels, each rate is the packaged one up to its rounding."""
+    pytest.importorskip("scipy")
+    spec = load_gpu(GPUS[gpu])
+    g = kernel_rows("gemm_bf16_h100_a100.csv.gz", gpu=gpu)
+    rates = gemm_rates(spec, g["m"], g["n"], g["k"], g["time_ms"])
+    a = kernel_rows("attention_bf16_h100_a100.csv.gz", gpu=gpu, phase="decode")
+    kv_bytes = 4 * a["batch"] * a["kv_heads"] * HEAD_SIZE * (a["past_kv"] + a["prompt_len"])
+    own = a["head_dim"] == HEAD_SIZE
+    rates |= decode_attention_rates(spec, kv_bytes[own], a["time_ms"][own])
+    p = kernel_rows("attention_bf16_h100_a100.csv.gz", gpu=gpu, phase="prefill")
+    operations = 2 * p["batch"] * p["q_heads"] * HEAD_SIZE * p["prompt_len"] ** 2
+    io = 4 * p["batch"] * p["prompt_len"] * HEAD_SIZE * (p["q_heads"] + p["kv_heads"])
+    own = p["head_dim"] == HEAD_SIZE
+    rates |= prefill_attention_rates(spec, operations[own], io[own], p["time_ms"][own])
+    for name, value in rates.items():
+        assert getattr(spec.kernels, name) == pytest.approx(value, rel=0.02, abs=0.06), name
+
+
+@pytest.mark.parametrize("gpu", GPUS)
+@pytest.mark.parametrize("degree", [2, 4, 8])
+def test_packaged_all_reduces_are_the_measured_ones(gpu, degree):
+    """From the smallest message to those of a step of some thousand tokens."""
+    a = kernel_rows("allreduce_h100_a100.csv", gpu=gpu, num_gpus=str(degree), mode="vllm_graph")
+    usual = a["message_elements"] <= 2**25
+    table = load_links(load_gpu(GPUS[gpu]).links)
+    assert table.ms(degree, a["message_elements"][usual] * 2) == pytest.approx(a["time_ms"][usual], rel=0.01)
+
+
+def test_every_given_stage_is_tried():
+    """Six rows, of which two are the sums of the other four."""
+    with shared("calibration/h100_host_overhead_runs.csv").open() as file:
+        rows = list(csv.DictReader(file))
+    assert len(rows) == 6
+    assert [row["rate_rps"] for row in stage_rows()] == ["5", "10", "8", "20"]
+
+
+@pytest.fixture(scope="module")
+def stages(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("stages")
+    return {row["rate_rps"]: (measured(row), simulated(row, folder)) for row in stage_rows()}
+
+
+@pytest.mark.parametrize("rate_rps", ["5", "8", "10", "20"])
+def test_a_real_stage_on_an_h100_is_met(stages, rate_rps):
+    """Llama-2-7B; of the run itself only the 8 ms between client and scheduler were taken."""
+    real, ours = stages[rate_rps]
+    assert ours.itl_ms == pytest.approx(real.itl_ms, rel=0.03)
+    assert ours.e2e_ms == pytest.approx(real.e2e_ms, rel=0.03)
+    assert ours.ttft_ms == pytest.approx(real.ttft_ms, rel=0.10)
+
+
+def test_the_page_has_each_stage_and_says_what_comes_out(stages):
+    assert {row[0] for row in read_table("h100-stages").rows} == set(stages)
+    for rate_rps, (real, ours) in stages.items():
+        given, errors = (figures_of(cell.replace(",", "")) for cell in cells("h100-stages", rate_rps)[:2])
+        assert given == pytest.approx([real.ttft_ms, real.itl_ms, real.e2e_ms], rel=5e-3)
+        ratios = (ours.ttft_ms / real.ttft_ms, ours.itl_ms / real.itl_ms, ours.e2e_ms / real.e2e_ms)
+        assert errors == pytest.approx([100 * ratio - 100 for ratio in ratios], abs=0.06)
+
+
+def test_the_means_over_the_stages_do_not_lean_to_one_side(stages):
+    """Errors of single stages may cancel in no more than half their size."""
+    leaning = [ours.e2e_ms / real.e2e_ms - 1 for real, ours in stages.values()]
+    assert abs(sum(leaning) / len(leaning)) < 0.015
+
+
+@pytest.mark.parametrize(
+    ("setting", "least"),
+    [("cache.enabled=false", 0.03), ("replica.step_time=roofline:llama-2-7b@a100", 0.5)],
+)
+def test_a_wrong_setting_is_seen(tmp_path, setting, least):
+    """A counterfactual misses the slowest stage by more than the right setting misses any."""
+    row = stage_rows()[0]
+    real, wrong = measured(row), simulated(row, tmp_path, setting)
+    assert abs(wrong.e2e_ms / real.e2e_ms - 1) > least
+
+
+def test_a_mixed_step_factor_of_nearly_two_would_drown_the_fastest_stage(tmp_path):
+    """With a factor once assumed of the H100, 20 requests/s are not served at all."""
+    row = next(row for row in stage_rows() if row["rate_rps"] == "20")
+    text = (shared_gpu_text()).replace("mixed_kv_factor = 1.0", "mixed_kv_factor = 1.95")
+    path = tmp_path / "h100-mixed.toml"
+    path.write_text(text)
+    drowned: Means = simulated(row, tmp_path, f"replica.step_time=roofline:llama-2-7b@{path}")
+    assert drowned.ttft_ms > 20 * measured(row).ttft_ms
+
+
+def shared_gpu_text() -> str:
+    """Return the packaged H100 as the text of a GPU file."""
+    from importlib.resources import files
+
+    return (files("kvcache_sim") / "model/data/gpus/h100.toml").read_text()

@@ -1,0 +1,284 @@
+"""Agents: requests that wait for several others, tool calls between them, and the order of jobs."""
+
+import json
+import os
+import random
+from dataclasses import replace
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from kvcache_sim.scenario.execute import execute
+from kvcache_sim.scenario.load import scenario_from_text
+from kvcache_sim.scenario.presets import preset_path
+from kvcache_sim.scenario.requests import read_requests
+from kvcache_sim.serving.waiting_requests import OneByOne, WaitingRequests
+from kvcache_sim.simulation import RunOptions
+from kvcache_sim.workload.readers.read import read_trace
+from kvcache_sim.workload.readers.settings import ReadSettings
+from kvcache_sim.workload.rows import select_rows
+from kvcache_sim.workload.sessions import job_starts_ns, jobs_of
+from kvcache_sim.workload.toolbox.transforms import merge
+from support.agreement import agree
+from support.examples import examples
+from support.small_traces import trace_of
+
+#: A step takes 1 ms, 1 us a token and 2 us more for one that is decoded; a request of n tokens and an answer of k, alone:
+#: (1 ms + n us) + (k − 1) (1 ms + 3 us).
+CLOCK = "linear:base=1ms,token=1us,decode=2us"
+MS, US = 10**6, 10**3
+
+
+def service_ns(new_tokens: int, output_tokens: int) -> tuple[int, int]:
+    """Return when a request that is served alone has its first token and its last."""
+    first = MS + new_tokens * US
+    return first, first + (output_tokens - 1) * (MS + 3 * US)
+
+
+def run(tmp_path, rows, *, max_num_seqs=8, machines=1, more="", order="fcfs"):
+    path = tmp_path / "agents.jsonl"
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    text = (
+        f"trace: {{path: {path}, block_size: 64, format: dynamo-agentic}}\ncluster: {{machines: {machines}}}\ncache: {{block_size: 64}}\n"
+        f"tiers: {{gpu: {{capacity: 2000 blocks}}}}\n{more}\n"
+        f"replica: {{step_time: '{CLOCK}', max_num_seqs: {max_num_seqs}, queue_order: {order}}}\n"
+    )
+    scenario = scenario_from_text(text, "s", tmp_path)
+    return execute(scenario, read_requests(scenario), RunOptions())
+
+
+def row(name, tokens, output, ids, **members):
+    return {"request_id": name, "input_length": tokens, "output_length": output, "hash_ids": ids, **members}
+
+
+def test_three_agents_with_tool_calls_to_the_nanosecond(tmp_path):
+    """A calls a tool and continues; B starts at 20 ms, runs its sub-agents C and D in parallel, and joins
+    both."""
+    rows = [
+        row("a1", 128, 3, [1, 2], session_id="a", timestamp=0),
+        # a tool of 7.5 ms, then half a millisecond: the first two blocks are cached
+        row("a2", 192, 2, [1, 2, 3], session_id="a", wait_for=["a1"], tool_wait_ms=7.5, delay=0.5),
+        row("b1", 64, 2, [10], session_id="b", timestamp=20),
+        row("c1", 128, 2, [20, 21], session_id="b.c", wait_for=["b1"], tool_wait_ms=1),
+        row("d1", 256, 6, [30, 31, 32, 33], session_id="b.d", wait_for=["b1"], tool_wait_ms=20),
+        row("b2", 128, 1, [10, 11], session_id="b", wait_for=["c1", "d1", "a2"], tool_wait_ms=0.25),
+    ]
+    made = run(tmp_path, rows)
+    found = made.run.requests
+    a1_first, a1_last = service_ns(128, 3)
+    a2 = a1_last + 8 * MS
+    a2_first, a2_last = (a2 + t for t in service_ns(64, 2))
+    b1 = 20 * MS
+    b1_first, b1_last = (b1 + t for t in service_ns(64, 2))
+    c1, d1 = b1_last + MS, b1_last + 20 * MS
+    c1_first, c1_last = (c1 + t for t in service_ns(128, 2))
+    d1_first, d1_last = (d1 + t for t in service_ns(256, 6))
+    assert a2_last < b1
+    assert c1_last < d1
+    b2 = max(c1_last, d1_last, a2_last) + MS // 4
+    b2_first, b2_last = (b2 + t for t in service_ns(64, 1))
+    assert found["arrival_ns"].tolist() == [0, a2, b1, c1, d1, b2]
+    assert found["first_token_ns"].tolist() == [a1_first, a2_first, b1_first, c1_first, d1_first, b2_first]
+    assert found["finish_ns"].tolist() == [a1_last, a2_last, b1_last, c1_last, d1_last, b2_last]
+    assert found["cached_prefix_length_used"].tolist() == [0, 128, 0, 0, 0, 64]
+    # b2 waits for a2, so all are one job
+    jobs = made.summary["jobs"]
+    assert (jobs["count"], jobs["completed"]) == (1, 1)
+    assert jobs["completion"]["max"] == pytest.approx(b2_last / MS)
+    alone = run(tmp_path, rows[:-1]).summary["jobs"]
+    assert alone["count"] == 2
+    times = [a2_last / MS, (d1_last - b1) / MS]
+    assert [alone["completion"]["min"], alone["completion"]["max"]] == pytest.approx(sorted(times))
+
+
+def random_graph(draw: random.Random) -> list[dict]:
+    """Return rows in any order of file: each may wait for some of those drawn before it."""
+    rows: list[dict] = []
+    for n in range(draw.randint(2, 25)):
+        tokens, session = draw.randint(64, 400), f"s{draw.randrange(6)}"
+        ids = [session_id * 100 + k for session_id in [int(session[1:])] for k in range(-(-tokens // 64))]
+        waits = sorted({draw.randrange(n) for _ in range(draw.randint(0, 3))}) if n else []
+        when = {
+            "wait_for": [f"r{k}" for k in waits],
+            "delay": draw.randint(0, 3),
+            "tool_wait_ms": draw.choice([0, 0.5, 9]),
+        }
+        rows.append(
+            row(
+                f"r{n}",
+                tokens,
+                draw.randint(1, 5),
+                ids,
+                session_id=session,
+                **(when if waits else {"timestamp": draw.randint(0, 30)}),
+            )
+        )
+    draw.shuffle(rows)
+    return rows
+
+
+@pytest.mark.parametrize("seed", range(int(os.environ.get("KVSIM_EXAMPLES", "15"))))
+def test_a_request_arrives_after_all_it_waits_for_and_its_tools(tmp_path, seed):
+    draw = random.Random(seed)
+    rows = random_graph(draw)
+    options = {"max_num_seqs": draw.choice([1, 2, 8]), "machines": draw.choice([1, 2])}
+    made = run(tmp_path, rows, **options)
+    found, number = made.run.requests, {r["request_id"]: k for k, r in enumerate(rows)}
+    assert made.summary["requests"]["finished"] == len(rows)
+    for k, one in enumerate(rows):
+        waits = [int(found["finish_ns"][number[name]]) for name in one.get("wait_for", [])]
+        after = round((one.get("delay", 0) + one.get("tool_wait_ms", 0)) * MS)
+        assert found["arrival_ns"][k] == (max(waits) + after if waits else one["timestamp"] * MS)
+    agreed = agree(made.scenario.settings, made.trace)
+    assert agreed.digest_events == made.run.digest_events
+    # jobs against a search of all that are bound to each other
+    bound = {k: {k} for k in range(len(rows))}
+    for k, one in enumerate(rows):
+        same = [j for j, other in enumerate(rows) if other["session_id"] == one["session_id"]]
+        for j in [*same, *(number[name] for name in one.get("wait_for", []))]:
+            together = bound[k] | bound[j]
+            for each in together:
+                bound[each] = together
+    if any("wait_for" in one for one in rows):
+        jobs = jobs_of(made.trace)
+        assert all((jobs[i] == jobs[j]) == (j in bound[i]) for i in bound for j in bound)
+        for k in bound:
+            opens = [rows[j]["timestamp"] * MS for j in bound[k] if "wait_for" not in rows[j]]
+            assert job_starts_ns(made.trace, jobs)[k] == min(opens)
+            first, last = (found[name][sorted(bound[k])] for name in ("arrival_ns", "finish_ns"))
+            assert made.summary["jobs"]["completion"]["max"] >= (last.max() - first.min()) / MS * (1 - 1e-12)
+
+
+def test_the_job_that_began_first_is_served_first(tmp_path):
+    rows = [
+        row("a1", 64, 1, [1], session_id="a", timestamp=0),
+        row("b1", 640, 1, [50 + k for k in range(10)], session_id="b", timestamp=1),
+        row("c1", 640, 1, [70 + k for k in range(10)], session_id="c", timestamp=1),
+        # comes while b1 is served and c1 waits
+        row("a2", 128, 1, [1, 2], session_id="a", wait_for=["a1"], tool_wait_ms=0.5),
+        row("d1", 64, 1, [90], session_id="d", timestamp=90),
+        row("d2", 64, 1, [91], session_id="d", wait_for=["d1"]),
+    ]
+    fcfs, program = (
+        run(tmp_path, rows, max_num_seqs=1, order=order).run.requests for order in ("fcfs", "program-fcfs")
+    )
+    a1 = service_ns(64, 1)[1]
+    arrival = a1 + MS // 2
+    assert fcfs["arrival_ns"][3] == program["arrival_ns"][3] == arrival
+    b1_last = a1 + service_ns(640, 1)[1]
+    assert program["finish_ns"][3] == b1_last + service_ns(64, 1)[1]
+    assert fcfs["finish_ns"][3] == b1_last + service_ns(640, 1)[1] + service_ns(64, 1)[1]
+    assert program["finish_ns"][2] == fcfs["finish_ns"][3]
+
+
+def test_waits_go_along_when_rows_are_chosen_and_traces_joined(tmp_path):
+    rows = [row(f"r{k}", 64, 1, [k], session_id="s", timestamp=k) for k in range(3)]
+    rows.append(row("last", 64, 1, [9], wait_for=["r0", "r1", "r2"]))
+    path = tmp_path / "t.jsonl"
+    path.write_text("".join(json.dumps(one) + "\n" for one in rows))
+    trace = read_trace(path, settings=ReadSettings(block_size=64))
+    assert trace.after.tolist() == [-1, -1, -1, 0]
+    assert trace.also_after.tolist() == [[3, 1], [3, 2]]
+    chosen = select_rows(trace, np.array([1, 3, 2]))
+    assert chosen.also_after.tolist() == [[1, 0], [1, 2]]
+    both = merge([trace, trace])
+    # rows of one arrival in the order of the traces, waiting ones at 0: a0 a3 b0 b3 a1 b1 a2 b2
+    assert sorted(both.also_after.tolist()) == [[1, 4], [1, 6], [3, 5], [3, 7]]
+
+
+def test_agents_have_the_published_shape():
+    """AgentX as vLLM and Mooncake report it: median prompt 142 k, 43 turns, sub-agents in 44 %, 94-96 % said before."""
+    text = preset_path("agentx").read_text()
+    scenario = scenario_from_text(text, "s", preset_path("agentx").parent, ("workload.requests=6000",))
+    trace = read_requests(scenario)
+    jobs = jobs_of(trace)
+    sizes = np.bincount(jobs)
+    sessions = np.array([len(set(trace.session[jobs == job].tolist())) for job in range(len(sizes))])
+    assert np.median(trace.input_tokens) == pytest.approx(142_000, rel=0.1)
+    assert np.median(sizes) == pytest.approx(43, rel=0.1)
+    assert (sessions > 1).mean() == pytest.approx(0.44, abs=0.07)
+    said_before = 1 - trace.distinct_ids * trace.block_size / trace.input_tokens.sum()
+    assert 0.94 <= said_before <= 0.965
+
+
+@st.composite
+def awaited(draw):
+    """Requests of two sessions, each released by the previous turn or another request, and by further ones."""
+    n = draw(st.integers(1, 10))
+    sessions = draw(st.lists(st.integers(-1, 1), min_size=n, max_size=n))
+    closed = draw(st.lists(st.sampled_from((-1, 0, 5)), min_size=n, max_size=n))
+    after = [draw(st.sampled_from((-1, *range(k)))) for k in range(n)]
+    also = [(k, other) for k in range(n) for other in range(k) if draw(st.integers(0, 3)) == 0]
+    return sessions, closed, after, also
+
+
+@examples(80)
+@given(awaited(), st.booleans(), st.randoms(use_true_random=False))
+def test_a_request_comes_once_all_that_it_waits_for_have_finished(case, in_order, random):
+    sessions, closed, after, also = case
+    n, turns, previous, last = len(sessions), [], [], {}
+    for k, session in enumerate(sessions):
+        previous.append(last.get(session, -1) if session >= 0 else -1)
+        turns.append(turns[previous[k]] + 1 if previous[k] >= 0 else 0)
+        last[session] = k
+    first = [-1 if closed[k] < 0 else after[k] if after[k] >= 0 else previous[k] for k in range(n)]
+    # further requests are awaited together with a first one alone
+    also = [(k, other) for k, other in also if first[k] not in (-1, other)]
+    trace = replace(
+        trace_of([[k] for k in range(n)]),
+        session=np.array(sessions, np.int32), turn=np.array(turns, np.int32), think_ns=np.array(closed, np.int64),
+        after=np.array(after, np.int32), also_after=np.array(also, np.int32).reshape(-1, 2),
+    )  # fmt: skip
+    waits_for = {
+        k: set() if in_order else {first[k], *(b for a, b in also if a == k)} - {-1} for k in range(n)
+    }
+    waiting = WaitingRequests(trace, in_order)
+    come = waiting.alone.tolist()
+    assert come == [k for k in range(n) if not waits_for[k]]
+    assert bool(waiting) == (len(come) < n)
+    done, open_requests = set(), list(come)
+    while open_requests:
+        request = open_requests.pop(random.randrange(len(open_requests)))
+        done.add(request)
+        released = list(waiting.pop_followers(request))
+        assert sorted(released) == [k for k in range(n) if request in waits_for[k] and waits_for[k] <= done]
+        come += released
+        open_requests += released
+    assert sorted(come) == list(range(n))
+
+
+@pytest.mark.parametrize("moves", [[0, 0], [2, 0], [1, 1]])
+def test_the_next_request_of_an_instant_run_waits_for_the_moves_of_engines_tiers(moves):
+    """Each event ends some moves; those that the event itself began after the last one ended do not count."""
+    events, queued = [], []
+
+    def replica(count, lower):
+        core = SimpleNamespace(open_moves=count, drained=False)
+        core.take_drained = lambda: core.drained
+        return SimpleNamespace(
+            core=core, cache=SimpleNamespace(lower_semantics=lower), after_each_event=events.append
+        )
+
+    tiered = [replica(count, "vllm") for count in moves]
+    gate = OneByOne([replica(9, None), *tiered], lambda: queued.append(1))
+    assert len(events) == len(tiered)
+    gate.check()
+    events[0](tiered[0])
+    assert not queued  # no request has left
+    gate.closed()
+    gate.check()
+    assert len(queued) == (not any(moves))
+    tiered[0].core.drained = True
+    events[0](tiered[0])
+    assert len(queued) == (not moves[1])
+    tiered[0].core.drained, tiered[1].core.open_moves = False, 0
+    events[1](tiered[1])
+    assert len(queued) == (not moves[0] or not moves[1])
+    tiered[0].core.open_moves = 0
+    events[1](tiered[1])
+    events[1](tiered[1])
+    assert len(queued) == 1
+    OneByOne([replica(9, None)], lambda: queued.append(2)).closed()
+    assert queued == [1, 2]

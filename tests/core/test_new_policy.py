@@ -1,0 +1,128 @@
+"""A new eviction policy is one file in Rust, one row and a small reference model; the rest of the code finds
+it.
+
+Done in a copy of the tree, whose core is built without optimisation below ``target/new-policy``; the first
+build takes a CPU minute, later ones some seconds.
+"""
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+NEW = Path(__file__).parents[1] / "data" / "new_policy"
+INDEX = ROOT / "target" / "new-policy"
+TREE = INDEX / "tree"
+PAGE = "docs/how-to/hit-curve-and-policies.md"
+#: Those that pytest finds only where the table has the policy.
+TESTS_OF_EVERY_POLICY = (
+    "tests/core/test_policy_replays.py::test_every_policy_of_the_table_has_its_file_and_its_model_and_every_file_its_row",
+    "tests/core/test_policy_replays.py::test_the_page_shows_the_table",
+    "tests/core/test_eviction_orders.py::test_leaves_first_equals_the_model[mru]",
+    "tests/core/test_eviction_orders.py::test_a_flat_cache_equals_the_model[mru]",
+    "tests/core/test_store_machine.py::test_it_is_so_in_every_order_of_the_table[mru-three tiers-1]",
+    "tests/core/test_timed_policies.py::test_core_and_specification_agree[mru-tiers0-False]",
+    "tests/core/test_timed_policies.py::test_an_instant_run_decides_as_cachesim_does_with_a_block_more[mru]",
+)
+COPIED = ("Cargo.toml", "Cargo.lock", "pyproject.toml", "README.md", "rust", "python", "tests", "docs")
+
+
+def add_the_policy() -> None:
+    """Write the policy, its row and its model; ``mod.rs`` names the file as a module and as a policy."""
+    shutil.copy(NEW / "mru.rs", TREE / "rust/core/src/policies/mru.rs")
+    insert("rust/core/src/policies/mod.rs", "pub mod object;", "pub mod mru;\n")
+    insert("rust/core/src/policies/mod.rs", "    pgdsf::POLICY,", "    mru::POLICY,\n")
+    insert("python/kvcache_sim/policies/table.py", '    PolicyRow("lfu"', (NEW / "row.txt").read_text())
+    models = "tests/core/eviction_orders.py"
+    insert(models, "# Least frequently used", (NEW / "model.txt").read_text())
+    insert(models, '    "lfu": lambda', '    "mru": lambda variant, capacity: Mru(),\n')
+
+
+def insert(file: str, before: str, lines: str) -> None:
+    text = (TREE / file).read_text()
+    assert text.count(f"\n{before}") == 1, f"{file}: {before}"
+    (TREE / file).write_text(text.replace(f"\n{before}", f"\n{lines}{before}"))
+
+
+def build() -> None:
+    if shutil.which("cargo") is None:
+        pytest.fail("cargo not found: this test builds the core with one policy more", pytrace=False)
+    fast = {"CARGO_PROFILE_DEV_DEBUG": "0", "CARGO_INCREMENTAL": "0", "PYO3_PYTHON": sys.executable}
+    target = {"CARGO_TARGET_DIR": str(INDEX / "build")}
+    cargo = ["cargo", "build", "--locked", "--quiet", "-p", "kvsim-py", "--features", "pyo3/extension-module"]
+    done = subprocess.run(cargo, cwd=TREE, env=os.environ | fast | target, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    shutil.copy(INDEX / "build/debug/lib_core.so", TREE / "python/kvcache_sim/_core.abi3.so")
+
+
+def python(*arguments: str, code: int = 0) -> str:
+    """Run Python on the copy alone and return what it printed."""
+    # compiled once in the copy, in spite of the environment: each of these starts would compile everything
+    # again
+    environment = os.environ | {"PYTHONPATH": str(TREE / "python"), "PYTHONDONTWRITEBYTECODE": ""}
+    command = [sys.executable, *arguments]
+    done = subprocess.run(command, cwd=TREE, env=environment, capture_output=True, text=True)
+    assert done.returncode == code, done.stdout + done.stderr
+    return done.stdout + done.stderr
+
+
+def kvsim(*arguments: str, code: int = 0) -> str:
+    return python("-m", "kvcache_sim", *arguments, code=code)
+
+
+@pytest.fixture
+def trace(tmp_path: Path) -> Path:
+    """Sixty prompts that share a head and diverge into five branches in turn."""
+    path = tmp_path / "trace.jsonl"
+    with path.open("w") as out:
+        for i in range(60):
+            ids = [0, 1, *range(100 * (i % 5) + 2, 100 * (i % 5) + 2 + i % 7), 1000 + i]
+            row = {"timestamp": 40 * i, "input_length": 512 * len(ids), "output_length": 4, "hash_ids": ids}
+            out.write(json.dumps(row) + "\n")
+    return path
+
+
+def test_one_file_one_row_and_a_model_are_a_policy(trace, tmp_path):
+    shutil.rmtree(TREE, ignore_errors=True)
+    TREE.mkdir(parents=True)
+    for name in COPIED:
+        if (ROOT / name).is_dir():
+            shutil.copytree(ROOT / name, TREE / name, ignore=shutil.ignore_patterns("*.so", "__pycache__"))
+        else:
+            shutil.copy2(ROOT / name, TREE / name)
+    add_the_policy()
+    build()
+
+    # the list, the definition, the page
+    listed = [line.split(maxsplit=1) for line in kvsim("policies", "list").splitlines()]
+    assert ["mru", "most recently used (Chou and DeWitt, VLDB 1985)"] in listed
+    shown = kvsim("policies", "show", "mru")
+    assert "from Chou and DeWitt, VLDB 1985" in shown
+    assert "By a key of each block: rust/core/src/policies/mru.rs" in shown
+    python("-m", "kvcache_sim.policies.page", PAGE)
+    assert "| `mru` | ranked | most recently used | Chou" in (TREE / PAGE).read_text()
+
+    # a replay, a curve, and a name that is nearly right
+    asked = ["--policy", "mru", "--capacity", "12", "--format", "json"]
+    replayed = json.loads(kvsim("cachesim", str(trace), *asked))
+    assert replayed["hit_tokens"] != json.loads(kvsim("cachesim", str(trace), *asked[2:]))["hit_tokens"]
+    point = json.loads(kvsim("curve", str(trace), *asked))["points"][0]
+    assert point["mru"]["hit_tokens"] == replayed["hit_tokens"]
+    assert "did you mean mru?" in kvsim("cachesim", str(trace), "--policy", "mruu", *asked[2:], code=2)
+
+    # a tier of a timed run
+    tiers = ["--set", "tiers.gpu.capacity=24 blocks", "--set", "tiers.cpu={capacity: 30 blocks, policy: mru}"]
+    digests = set()
+    for policy in ("mru", "lru"):
+        out = str(tmp_path / policy)
+        kvsim("simulate", str(trace), "--policy", policy, *tiers, "--output", out)
+        digests.add(json.loads((Path(out) / "summary.json").read_text())["digest"]["results"])
+    assert len(digests) == 2
+
+    # the tests of every policy are tests of this one
+    python("-m", "pytest", "-p", "no:cacheprovider", *TESTS_OF_EVERY_POLICY)

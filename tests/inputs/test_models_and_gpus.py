@@ -1,0 +1,85 @@
+"""The packaged models and GPUs: every file loads, and its parameters are what its shape says."""
+
+from dataclasses import replace
+
+import pytest
+from kvcache_sim.base.errors import UsageError
+from kvcache_sim.model.gpus import UNMEASURED, gpu_names, load_gpu
+from kvcache_sim.model.layer_group import MoeFeedForward
+from kvcache_sim.model.model_file import load_model, model_names
+from kvcache_sim.model.templates import new_gpu
+
+
+def test_kv_bytes_a_token_of_the_calibration_notes():
+    assert load_model("llama-3-8b").kv_bytes_per_token == 131_072
+    assert load_model("llama-3-70b").kv_bytes_per_token == 327_680
+    assert load_model("deepseek-v3").kv_bytes_per_token == 61 * 576 * 2
+
+
+def test_tensor_parallel_splits_kv_heads_and_repeats_a_latent():
+    llama, deepseek = load_model("llama-3-8b"), load_model("deepseek-v3")
+    assert llama.kv_bytes_per_token_per_gpu(4) == 131_072 // 4
+    assert llama.kv_bytes_per_token_per_gpu(16) == 131_072 // 8
+    assert deepseek.kv_bytes_per_token_per_gpu(8) == deepseek.kv_bytes_per_token
+
+
+def test_an_unknown_name_is_refused_with_the_nearest_one():
+    with pytest.raises(
+        UsageError, match=r"did you mean llama-3-8b .*\? or a file: \./config\.json"
+    ) as refusal:
+        load_model("lama-3-8b")
+    assert "'kvsim models list' prints" in str(refusal.value)
+    with pytest.raises(UsageError, match="did you mean h100"):
+        load_gpu("h1000")
+
+
+@pytest.mark.parametrize("name", model_names())
+def test_parameters_follow_from_the_shape(name):
+    """Check that the parameters a file states are the sum of its layers, but for norms and biases."""
+    m = load_model(name)
+    counted = replace(m, stated_params=None)
+    assert m.params_total == pytest.approx(counted.params_total, rel=0.005)
+    assert m.params_active == pytest.approx(counted.params_active, rel=0.005)
+
+
+@pytest.mark.parametrize("name", gpu_names())
+def test_every_gpu_loads(name):
+    gpu = load_gpu(name)
+    assert gpu.source
+    assert gpu.memory_bytes > 20e9
+    assert gpu.fp8_flops >= gpu.bf16_flops > 1e14
+    assert gpu.memory_bytes_per_s > gpu.nvlink_bytes_per_s >= 0
+    assert gpu.pcie_bytes_per_s in (31_500_000_000, 63_000_000_000, 126_000_000_000)
+
+
+@pytest.mark.parametrize(
+    ("lines", "says"),
+    [
+        ("weights_efficiency = 0.0", "weights_efficiency is too small"),
+        ("gemm_us = -1.0", "gemm_us is too small"),
+        ("exponent = 0.5", "exponent is too small"),
+        ("gap_us = nan", "gap_us must be finite"),
+        ("small = 1.0", "did you mean small_us"),
+        ("mixed_kv_range = [1.0]", "not a range"),
+        ('mixed_kv_range = ["a", "b"]', "not a range"),
+        ("mixed_kv_range = [2.0, 1.0]", "mixed_kv_range = [2.0, 1.0]"),
+    ],
+)
+def test_rates_of_kernels_that_cannot_be_are_one_line(tmp_path, lines, says):
+    """A custom GPU file with wrong ``[kernels]``; missing rates count as unmeasured."""
+    head = new_gpu("h100").split("[kernels]")[0]
+    path = tmp_path / "mine.toml"
+    path.write_text(f"{head}[kernels]\n")
+    assert load_gpu(str(path)).kernels == UNMEASURED
+    path.write_text(f"{head}[kernels]\n{lines}\n")
+    with pytest.raises(UsageError) as refused:
+        load_gpu(str(path))
+    assert says in str(refused.value)
+
+
+def test_experts_of_a_latent_width_are_narrow_and_their_projections_always_used():
+    """8 experts of 3 × 64 × 96 behind projections of 256 to 64 and back, a shared expert of 128, a router of 8."""
+    mlp = MoeFeedForward(8, 2, 96, shared_intermediate_size=128, latent_size=64)
+    assert mlp.expert_params(256) == 3 * 64 * 96
+    assert mlp.shared_params(256) == 3 * 256 * 128 + 8 * 256 + 256 * 64 + 64 * 256
+    assert MoeFeedForward(8, 2, 96).shared_params(256) == 8 * 256

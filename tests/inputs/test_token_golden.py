@@ -1,0 +1,116 @@
+"""Every published golden vector of seed 002, and the digest of the conversation trace's starts.
+
+``none_mode.base_seed_0_is_falsy`` and ``odd_ids`` of the golden file describe quirks of the other tool and
+are no targets.
+"""
+
+import hashlib
+import json
+from typing import Any
+
+import numpy as np
+import pytest
+from kvcache_sim import _core
+from kvcache_sim.base import rng
+from kvcache_sim.base.rng import HashIdRandomGenerator, RandomGenerator
+from kvcache_sim.workload.readers import read_trace
+from kvcache_sim.workload.tokens import PromptConfig, PromptGenerator, Tokenizer, TokenWorkers, block_starts
+from support.shared_files import shared
+
+#: SHA-256 of "<id>:<start>\n" for the 182,790 ids of the conversation trace, corpus 1,000,000, root seed 42.
+FULL_TRACE = "759fd19322ac68650558eae3847b580ad7540f8f148cad01ee1ae8ad2f65d675"
+
+
+@pytest.fixture(scope="module")
+def golden() -> dict[str, Any]:
+    loaded: dict[str, Any] = json.loads(shared("golden/hash_id_golden.json").read_text())
+    return loaded
+
+
+def check_python(generator: RandomGenerator, vector: dict[str, Any]) -> None:
+    assert [generator.random() for _ in range(4)] == vector["random"]
+    assert [generator.getrandbits(32) for _ in range(4)] == vector["getrandbits32"]
+    assert [generator.randrange(10**6) for _ in range(4)] == vector["randrange_1e6"]
+    assert [generator.randrange(1393287) for _ in range(4)] == vector["randrange_corpus_1393287"]
+    assert [generator.gauss(0, 1) for _ in range(2)] == vector["gauss_0_1"]
+
+
+def check_numpy(generator: RandomGenerator, vector: dict[str, Any]) -> None:
+    assert generator.random_batch(4).tolist() == vector["random"]
+    assert generator.integers(0, 10**6, 4).tolist() == vector["integers_0_1e6"]
+    assert generator.normal(0, 1, 2).tolist() == vector["normal_0_1"]
+    raw = generator._numpy_rng.bit_generator.random_raw(2)
+    assert [str(word) for word in raw] == vector["uint64_raw"]
+
+
+def test_derived_generators(golden):
+    assert len(golden["derive"]) == 12
+    for vector in golden["derive"]:
+        rng.reset()
+        rng.init(int(vector["root_seed"]))
+        generator = rng.derive(vector["identifier"])
+        assert str(generator.seed) == vector["child_seed"]
+        check_python(generator, vector["python"])
+        check_numpy(generator, vector["numpy"])
+    rng.reset()
+
+
+def test_generators_of_hash_ids(golden):
+    documents = 0
+    for vector in golden["hash_id"]:
+        base, hash_id = int(vector["child_seed"]), int(vector["hash_id"])
+        assert str(rng.hash_id_seed(base, hash_id, vector["trace_id"])) == vector["derived_seed"]
+        generator = HashIdRandomGenerator(base, vector["trace_id"])
+        generator.reseed_for_hash_id(hash_id)
+        check_python(generator, vector["python"])
+        if vector["trace_id"] == rng.DOCUMENT_SCOPE:
+            documents += 1
+            generator = HashIdRandomGenerator(base)
+            generator.reseed_for_hash_id(hash_id)
+            assert str(generator.seed) == vector["derived_seed"]
+            check_python(generator, vector["python"])
+            check_numpy(generator, vector["numpy"])
+    assert (len(golden["hash_id"]), documents) == (108, 36)
+
+
+def test_the_native_seeds_and_first_draws(golden):
+    for vector in golden["hash_id"]:
+        prefix = f"{vector['child_seed']}:{vector['trace_id']}:"
+        seeds = _core.seeds_of_names(prefix, [vector["hash_id"]])
+        assert str(seeds[0]) == vector["derived_seed"]
+        drawn = HashIdRandomGenerator(int(vector["child_seed"]), vector["trace_id"])
+        drawn.reseed_for_hash_id(int(vector["hash_id"]))
+        assert _core.first_randrange(seeds, 1393287).tolist() == [drawn.randrange(1393287)]
+
+
+def test_token_synthesis(golden, monkeypatch):
+    for case in golden["token_synthesis"]["cases"]:
+        monkeypatch.setattr(rng, "derive", lambda name, base=int(case["base_seed"]): RandomGenerator(base))
+        size = int(case["corpus"].removeprefix("range(").removesuffix(")"))
+        config = PromptConfig(size, case["block_size"], case["trace_id"], case["sep_token"])
+        generator = PromptGenerator(config, Tokenizer())
+        ids = [int(block["hash_id"]) for block in case["blocks"]]
+        expected = [token for block in case["blocks"] for token in block["tokens"]]
+        assert generator.generate_tokens(len(expected), hash_ids=ids).tolist() == expected
+        assert {block["start"] for block in case["blocks"]} == {
+            start for start, _ in generator._cache.values()
+        }
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+def test_the_whole_trace(golden, workers):
+    trace = read_trace(shared("traces/conversation_trace.jsonl"))
+    full = golden["full_trace"]
+    assert trace.sha256[:16] == full["trace_id"]
+    assert trace.distinct_ids == full["unique_hash_ids"] == 182_790
+    config = PromptConfig(1_000_000, trace.block_size, full["trace_id"])
+    base_seed = rng.derive_seed(42, "dataset.prompt.corpus")
+    if workers == 1:
+        starts = block_starts(trace, config, base_seed)
+    else:
+        with TokenWorkers(trace, config, base_seed, workers) as crew:
+            starts = crew.starts()
+            assert sum(count.ids for count in crew.counts) == trace.distinct_ids
+    names = trace.id_names if len(trace.id_names) else np.arange(trace.distinct_ids)
+    lines = "".join(f"{name}:{start}\n" for name, start in zip(names, starts.tolist(), strict=True))
+    assert hashlib.sha256(lines.encode()).hexdigest() == FULL_TRACE == full["sha256_of_lines"]

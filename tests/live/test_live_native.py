@@ -1,0 +1,45 @@
+"""Live runs of the core on random scenarios: a replay of the arrivals agrees, by the core and by the
+specification."""
+
+from hypothesis import assume, event, example, given
+from hypothesis import strategies as st
+from kvcache_sim.base.errors import UsageError
+from kvcache_sim.metrics.run import Run
+from kvcache_sim.simulation import RunOptions, simulate
+from support.agreement import ENGINES, beyond_spec, by_spec, columns
+from support.examples import examples
+from support.live_scenarios import Driven, settings_of
+
+SEEDS = st.integers(0, 2**40)
+
+
+def served(seed: int, options: RunOptions | None = None) -> tuple[Driven, Run]:
+    """Return a random live run; a scenario that is refused is drawn again."""
+    try:
+        driven = Driven(settings_of(seed), seed, options)
+    except UsageError:
+        assume(False)
+    return driven, driven.go()
+
+
+@example(seed=422)  # its caches and a shared pool are emptied
+@example(seed=6892584)  # computed blocks lie behind blocks in flight, where space is scarce
+@examples(20)
+@given(seed=SEEDS)
+def test_a_replay_of_the_arrivals_gives_the_digests_of_the_live_run(seed):
+    driven, run = served(seed)
+    assert run.engine.name == "native"
+    times = [time for _, time in driven.notified.tokens_came]
+    assert times == sorted(times)
+    for request, (_, _, output, _) in enumerate(driven.rows):
+        came = driven.notified.answers.get(request, 0)
+        assert came == output or (came < output and request in driven.aborted_after)
+    if driven.can_replay:
+        settings, trace = driven.settings, driven.trace()
+        again = [simulate(settings, trace)]
+        if not beyond_spec(settings):
+            event("the specification replays it")
+            again += [by_spec(settings, trace, engine) for engine in ENGINES]
+        for other in again:
+            assert (other.digest_events, other.digest_results) == (run.digest_events, run.digest_results)
+            assert columns(other.requests) == columns(run.requests)

@@ -1,0 +1,406 @@
+"""Certainty of a run's figures: two intervals, the rule that combines errors, and the one printed form."""
+
+import html
+import json
+import math
+import os
+import pty
+import re
+import subprocess
+import sys
+import threading
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+from kvcache_sim.cli.main import run as kvsim
+from kvcache_sim.metrics.certainty import (
+    CERTAIN,
+    RATE,
+    band,
+    certainty_lines,
+    figure_text,
+    intervals_text,
+    source_line,
+    source_lines_of,
+)
+from kvcache_sim.metrics.names import metric_value
+from kvcache_sim.metrics.request_intervals import LEAST_REQUESTS, request_intervals
+from kvcache_sim.metrics.resampling import resampled_rows
+from kvcache_sim.model.run_errors import LOADS
+from kvcache_sim.model.run_intervals import run_factors, source_kind, step_interval
+from kvcache_sim.model.stated_errors import Factors
+from kvcache_sim.report.intervals import certainty
+from kvcache_sim.report.intervals.assumption import Assumption
+from kvcache_sim.report.intervals.together import loading_share, together
+from support.sensitivity_runs import SET
+from support.shared_files import ROOT
+
+ENDS = ("model_low", "model_high", "requests_low", "requests_high")
+ROWS = [(n * 600, 2048 + 512 * (n % 5), 30, [9 * n + k for k in range(4 + n % 5)]) for n in range(40)]
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    """A folder with a trace, a set that states its errors, and scenarios."""
+    home = tmp_path_factory.mktemp("certainty")
+    keys = ("timestamp", "input_length", "output_length", "hash_ids")
+    rows = [dict(zip(keys, row, strict=True)) for row in ROWS]
+    (home / "trace.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    (home / "set.toml").write_text(SET.format(weights=5.0, token=0.01))
+    tiers = "tiers: {gpu: {capacity: unbounded}}"
+    for name, replica in {
+        "fitted": "step_time: set.toml",
+        "roofline": "step_time: 'roofline:llama-3-70b@h100:tp8'",
+        "linear": "step_time: 'linear:base=1ms,token=1us'",
+        "instant": "instant: true",
+    }.items():
+        text = f"trace: {{path: trace.jsonl}}\nreplica: {{{replica}}}\n{tiers}\n"
+        (home / f"{name}.yaml").write_text(text)
+    return home
+
+
+def simulated(folder, name, run, *options):
+    """Simulate a scenario of the folder and return its summary."""
+    target = folder / run
+    assert (
+        kvsim(["simulate", "-c", str(folder / f"{name}.yaml"), "-o", str(target), "--force", *options]) == 0
+    )
+    return json.loads((target / "summary.json").read_text())
+
+
+# -- the rule that combines errors
+
+
+def assumption(high, kind="step", error="", low=None, name="a"):
+    factors = Factors(1 / high if low is None else low, high)
+    return Assumption(f"{name}{high}{kind}", factors, "", True, lambda s, _: s, True, kind, error)
+
+
+def test_independent_errors_of_equal_effect_move_by_their_share_of_the_sum_of_squares():
+    found = [assumption(1.2, name="a"), assumption(1.5, name="b"), assumption(2.0, name="c")]
+    logs = [math.log(1.2), math.log(1.5), math.log(2.0)]
+    length = math.sqrt(sum(s * s for s in logs))
+    slow = [factor for _, factor in together(found, slow=True, loading=0.0)]
+    assert slow == pytest.approx([math.exp(s * s / length) for s in logs])
+    assert [factor for _, factor in together(found, False, 0.0)] == pytest.approx([1 / f for f in slow])
+    total = sum(math.log(factor) for factor in slow)
+    assert total == pytest.approx(length), "the sum of the moves is the 90 % bound of the sum of the errors"
+
+
+def test_drawn_errors_stay_within_the_bounds_in_nine_of_ten_cases():
+    found = [assumption(high, name=str(high)) for high in (1.1, 1.3, 1.35, 1.9)]
+    deviations = np.array([math.log(one.factors.high) / 1.645 for one in found])
+    drawn = np.random.default_rng(5).normal(size=(20_000, 4)) * deviations
+    low, high = (sum(math.log(f) for _, f in together(found, slow, 0.0)) for slow in (False, True))
+    inside = np.mean((drawn.sum(axis=1) >= low) & (drawn.sum(axis=1) <= high))
+    assert inside == pytest.approx(0.9, abs=0.01)
+
+
+def test_one_assumption_alone_stays_at_its_bound_and_those_of_one_error_move_as_one():
+    assert together([assumption(1.4)], True, 0.0)[0][1] == pytest.approx(1.4)
+    pair = [assumption(1.4, error="x", name="a"), assumption(1.4, error="x", name="b")]
+    assert [factor for _, factor in together(pair, True, 0.0)] == pytest.approx([1.4, 1.4])
+
+
+def test_links_that_no_request_waits_for_leave_the_steps_at_their_bound():
+    found = [assumption(1.1), assumption(1.5, "link")]
+    (_, step), (_, link) = together(found, True, 0.0)
+    assert (step, link) == (pytest.approx(1.1), 1.0)
+    (_, step), (_, link) = together(found, True, 1.0)
+    assert (step, link) == (pytest.approx(1.1), pytest.approx(1.5))
+
+
+def test_a_cost_that_is_part_of_a_step_counts_as_a_fifth_of_it():
+    found = [assumption(1.2), assumption(2.0, "step part")]
+    whole, part = math.log(1.2), 0.2 * math.log(2.0)
+    length = math.hypot(whole, part)
+    expected = [1.2 ** (whole / length), 2.0 ** (part / length)]
+    assert [factor for _, factor in together(found, True, 0.0)] == pytest.approx(expected)
+
+
+def test_a_larger_capacity_is_the_fast_bound_and_a_one_sided_range_moves_one_bound():
+    capacity = Assumption("KV", Factors(0.9, 1.1), "", True, lambda s, _: s, False, "capacity")
+    assert together([capacity], True, 0.5)[0][1] == pytest.approx(0.9)
+    assert together([capacity], False, 0.5)[0][1] == pytest.approx(1.1)
+    assert together([assumption(1.5, low=1.0)], False, 0.0)[0][1] == 1.0
+
+
+def test_the_loading_share_leaves_queueing_out():
+    parts = {"queue": 90.0, "fetch": 6.0, "prefill": 3.0, "first_decode": 1.0}
+    summary = {"latency": {"ttft_parts": {name: {"avg": value} for name, value in parts.items()}}}
+    assert loading_share(summary) == pytest.approx(0.6)
+    assert loading_share({}) == 0.0
+
+
+# -- the intervals of a run
+
+
+def test_a_lone_request_at_a_time_has_the_errors_of_whole_runs_as_the_interval(folder):
+    """TTFT is a step with a chunk, TPOT a decode step: they move as the steps do, which whole runs contain."""
+    summary = simulated(folder, "fitted", "run", "--sensitivity", "-q")
+    assert set(summary["certainty"]) == set(CERTAIN)
+    ttft, tpot = summary["latency"]["ttft"]["avg"], summary["latency"]["tpot"]["avg"]
+    whole = run_factors(source_kind(str(folder / "set.toml")), LOADS[0])
+    for name, value in (("ttft_mean", ttft), ("tpot_mean", tpot)):
+        ends, factors = summary["certainty"][name], whole[name].factors
+        assert ends["model_high"] == pytest.approx(factors.high * value, rel=2e-3)
+        assert ends["model_low"] == pytest.approx(factors.low * value, rel=2e-3)
+        assert ends["requests_low"] <= value <= ends["requests_high"]
+
+
+def test_the_digests_are_those_of_the_run_without_intervals(folder):
+    plain = simulated(folder, "fitted", "plain", "-q")
+    certain = simulated(folder, "fitted", "run", "--sensitivity", "-q")
+    assert plain["digest"] == certain["digest"]
+    assert "certainty" not in plain
+    changing = ("wall", "certainty")
+    left, right = ({k: v for k, v in own.items() if k not in changing} for own in (plain, certain))
+    assert left == right
+    assert kvsim(["reproduce", str(folder / "run")]) == 0
+
+
+def test_generated_requests_and_the_run_that_explain_repeats_give_the_same_intervals(folder, capsys):
+    workload = ("--set", "workload.kind=conversational", "--set", "workload.requests=60")
+    run = str(folder / "generated")
+    given = ["--set", "tiers.gpu.capacity=900 blocks", "--sensitivity", "-q", "--force"]
+    assert kvsim(["simulate", *workload, *given, "-o", run]) == 0
+    stored = json.loads((folder / "generated" / "summary.json").read_text())["certainty"]
+    capsys.readouterr()
+    assert kvsim(["explain", run, "--sensitivity", "--format", "json"]) == 0
+    assert json.loads(capsys.readouterr().out)["certainty"] == stored
+
+
+def test_intervals_over_requests_are_those_of_whole_draws():
+    random = np.random.default_rng(3)
+    count = 97
+    arrival = np.sort(random.integers(0, count * 10**8, count))
+    first = arrival + random.integers(10**6, 10**9, count)
+    finish = first + random.integers(10**6, 10**10, count)
+    outputs = random.integers(1, 300, count)
+    rows = {"arrival_ns": arrival, "first_token_ns": first, "finish_ns": finish, "output_tokens": outputs}
+    found = request_intervals(rows)
+    draws = resampled_rows(count)
+    ttft = (first - arrival)[draws] / 1e6
+    for name, values in {
+        "ttft_mean": ttft.mean(axis=1),
+        "ttft_p50": np.percentile(ttft, 50, axis=1),
+        "ttft_p99": np.percentile(ttft, 99, axis=1),
+        "e2e_mean": ((finish - arrival) / 1e6)[draws].mean(axis=1),
+    }.items():
+        assert found[name] == pytest.approx(np.percentile(values, [2.5, 97.5])), name
+    low, high = found["output_tokens_per_s"]
+    assert low < outputs.sum() / (finish.max() - arrival.min()) * 1e9 < high
+    few = {name: column[: LEAST_REQUESTS - 1] for name, column in rows.items()}
+    assert request_intervals(few) == {}
+
+
+def test_a_source_without_an_error_has_no_interval_of_the_model(folder):
+    summary = simulated(folder, "linear", "given", "--sensitivity", "-q")
+    assert summary["step_times"]["error_percent"] is None
+    assert source_line(summary) == "step times: given costs linear:base=1ms,token=1us"
+    assert all(ends["model_low"] is ends["model_high"] is None for ends in summary["certainty"].values())
+    assert "model" not in figure_text(summary, "ttft_mean")
+    assert "requests" in figure_text(summary, "ttft_mean")
+
+
+def test_instant_runs_have_neither_source_nor_intervals(folder, capsys):
+    summary = simulated(folder, "instant", "instant", "-q")
+    assert not {"step_times", "certainty"} & set(summary)
+    printed = capsys.readouterr().out
+    assert "step times" not in printed
+    assert "intervals:" not in printed
+    arguments = ["-c", str(folder / "instant.yaml"), "-o", str(folder / "x"), "--sensitivity"]
+    assert kvsim(["simulate", *arguments]) == 2
+    assert "--sensitivity: has no effect where no time passes" in capsys.readouterr().err
+
+
+def test_several_sources_are_all_named(folder):
+    own = "machines=[{replica: {step_time: 'roofline:llama-3-8b@h100'}}]"
+    summary = simulated(folder, "fitted", "two", "-q", "--set", "cluster.machines=2", "--set", own)
+    found = summary["step_times"]
+    assert found["source"] == "roofline (no measurement of H100 TP1); fitted set set.toml"
+    names = ("roofline:llama-3-8b@h100", str(folder / "set.toml"))
+    stated = [step_interval(source_kind(name)) for name in names]
+    assert found["factor_low"] == min(one.factors.low for one in stated)
+    assert found["factor_high"] == max(one.factors.high for one in stated)
+    for one in stated:
+        assert (
+            f"(×{one.factors.low:.3g}–{one.factors.high:.3g}): {one.runs} whole runs" in found["error_from"]
+        )
+
+
+# -- the printed form
+
+
+def test_an_interval_reads_as_one_number_where_it_is_even():
+    assert band(0.96, 1.04) == "±4 %"
+    assert band(0.77, 2.54) == "−23…+154 %"
+    assert band(1.0, 1.08) == "0…+8 %"
+    assert band(1.0, 1.0) == "±0 %"
+    assert band(0.992, 1.008) == "±0.8 %"
+    assert band(0.5, 13.34) == "−50…+1,234 %"
+
+
+def test_the_form_of_a_figure_and_of_a_source():
+    ends = dict(zip(ENDS, (947.0, 3124.0, 1181.0, 1279.0), strict=True))
+    source = {"source": "roofline (no measurement of H100 TP8)", "factor_low": 1 / 1.21, "factor_high": 5 / 3}
+    summary = {
+        "latency": {"ttft": {"p99": 1230.0}},
+        "certainty": {"ttft_p99": ends},
+        "step_times": source,
+    }
+    assert figure_text(summary, "ttft_p99") == "TTFT p99 1.23 s (requests ±4 %, model −23…+154 %)"
+    assert source_line(summary) == "step times: roofline (no measurement of H100 TP8): ×0.83–1.67"
+
+
+# -- every verb and format that shows a run
+
+
+def on_a_terminal(arguments):
+    """Return what a command prints to a terminal of its own."""
+    parent, child = pty.openpty()
+    chunks = []
+
+    def read():
+        while True:
+            try:
+                data = os.read(parent, 1 << 16)
+            except OSError:
+                return
+            if not data:
+                return
+            chunks.append(data)
+
+    reader = threading.Thread(target=read)
+    reader.start()
+    done = subprocess.run([sys.executable, "-m", "kvcache_sim", *arguments], stdout=child, check=False)
+    os.close(child)
+    reader.join(timeout=10)
+    os.close(parent)
+    assert done.returncode == 0
+    return b"".join(chunks).decode().replace("\r\n", "\n")
+
+
+@pytest.fixture(scope="module")
+def certain(folder):
+    """A run with intervals, its summary, and the lines that every reader prints."""
+    summary = simulated(folder, "roofline", "certain", "--sensitivity", "-q")
+    lines = [source_line(summary), *certainty_lines(summary)]
+    low, high = step_interval(source_kind("roofline:llama-3-70b@h100:tp8")).factors
+    assert lines[0] == f"step times: roofline (no measurement of H100 TP8): ×{low:.2f}–{high:.2f}"
+    assert len(lines) == 1 + len(CERTAIN)
+    assert all("(requests " in line and ", model " in line for line in lines[1:])
+    return folder / "certain", summary, lines
+
+
+@pytest.mark.parametrize("form", ["table", "brief"])
+def test_simulate_prints_each_figure_with_its_intervals(folder, certain, form, capsys):
+    _, _, lines = certain
+    simulated(folder, "roofline", "again", "--sensitivity", "--format", form, "-q")
+    printed = capsys.readouterr().out
+    assert all(line in printed for line in lines)
+    assert "intervals:" not in printed
+    assert max(map(len, printed.splitlines())) <= 80
+
+
+@pytest.mark.parametrize("form", ["table", "brief"])
+def test_a_terminal_has_the_intervals_unasked(folder, certain, form):
+    _, _, lines = certain
+    run = ["simulate", "-c", str(folder / "roofline.yaml"), "-o", str(folder / "tty"), "--force"]
+    printed = on_a_terminal([*run, "--format", form])
+    assert all(line in printed for line in lines)
+    for refused in ("-q", "--no-sensitivity"):
+        printed = on_a_terminal([*run, "--format", form, refused])
+        assert lines[0] in printed
+        assert "(requests " not in printed
+        assert f"intervals: kvsim explain {folder / 'tty'} --sensitivity" in printed
+
+
+def test_the_readme_shows_what_the_first_run_prints(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    printed = on_a_terminal(["simulate", "-c", "preset:quickstart"]).splitlines()
+    block = (ROOT / "README.md").read_text().split("`make demo` prints:\n\n```\n")[1].split("\n```")[0]
+    shown = [line for line in block.splitlines() if not line.startswith("took ")]
+    assert len(shown) == 32
+    assert [line for line in shown if line not in printed] == []
+
+
+@pytest.mark.parametrize("form", ["table", "brief", "json"])
+def test_without_intervals_the_source_appears_with_the_command_that_computes_them(folder, form, capsys):
+    summary = simulated(folder, "roofline", "plain", "--format", form)
+    out, err = capsys.readouterr()
+    command = f"intervals: kvsim explain {folder / 'plain'} --sensitivity"
+    assert command in (err if form == "json" else out)
+    found = json.loads(out)["step_times"] if form == "json" else summary["step_times"]
+    assert found["source"] == "roofline (no measurement of H100 TP8)"
+    stated = step_interval(source_kind("roofline:llama-3-70b@h100:tp8"))
+    assert found["error_percent"] == pytest.approx(100 * stated.factors.high - 100)
+    assert found["error_from"] == f"{stated.runs} whole runs with rooflines of dense models"
+    if form != "json":
+        assert source_line(summary) in out
+
+
+def test_json_has_the_intervals_when_asked(folder, capsys):
+    stored = simulated(folder, "roofline", "again", "--sensitivity", "--format", "json")
+    printed = json.loads(capsys.readouterr().out)
+    assert printed == stored
+    assert set(printed["certainty"]) == set(CERTAIN)
+    for name, ends in printed["certainty"].items():
+        value = metric_value(printed, CERTAIN[name].metric)
+        assert tuple(ends) == (*ENDS, "slow", "fast")
+        assert ends["model_low"] <= value <= ends["model_high"]
+        assert ends["requests_low"] <= value <= ends["requests_high"]
+
+
+@pytest.mark.parametrize("form", ["text", "json"])
+def test_explain_prints_what_the_run_stored_without_simulating(certain, form, capsys, monkeypatch):
+    run, _, lines = certain
+
+    def refuse(*_, **__):
+        raise AssertionError("a reader simulated")
+
+    monkeypatch.setattr("kvcache_sim.scenario.execute.simulate", refuse)
+    assert kvsim(["explain", str(run), "--format", form]) == 0
+    printed = capsys.readouterr().out
+    assert all(line in printed for line in lines)
+
+
+def test_a_report_has_the_stored_intervals_on_its_cards(folder, certain, tmp_path):
+    run, summary, lines = certain
+    simulated(folder, "roofline", "plain", "-q")
+    target = tmp_path / "report.html"
+    assert kvsim(["report", str(run), str(folder / "plain"), "-o", str(target)]) == 0
+    text = re.sub(r"<[^>]*>", " ", target.read_text().partition("<section")[0])
+    text = html.unescape(re.sub(r"\s+", " ", text))
+    assert text.count(lines[0]) == 2
+    assert f"intervals: kvsim explain {folder / 'plain'} --sensitivity" in text
+    cards = [intervals_text(summary, name) for name in ("ttft_p50", "ttft_p99", "tpot_mean", RATE)]
+    for card in cards:
+        assert text.count(card) == cards.count(card), "on the card of the run that stored it"
+
+
+def test_both_options_at_once_are_refused(folder, capsys):
+    arguments = ["-c", str(folder / "fitted.yaml"), "--sensitivity", "--no-sensitivity"]
+    assert kvsim(["simulate", *arguments]) == 2
+    assert "one at a time" in capsys.readouterr().err
+
+
+def test_sources_of_several_rows_are_said_once_and_none_of_no_source():
+    rows = [
+        {"step_times.source": "roofline", "step_times.factor_low": 0.5, "step_times.factor_high": 2.0},
+        {"step_times.source": "given: x.toml"}, {"other": 3}, {"step_times.source": None}, {"step_times.source": "measured"},
+        {"step_times.source": "roofline", "step_times.factor_low": 0.5, "step_times.factor_high": 2.0},
+    ]  # fmt: skip
+    assert source_lines_of(rows) == [
+        "step times: roofline: ×0.50–2.00", "step times: given: x.toml", "step times: measured: no error stated"
+    ]  # fmt: skip
+
+
+def test_kinds_of_sources_are_by_steps_engine_and_machines(monkeypatch):
+    """Machines without service time have no source; the same source counts once."""
+    own = [("b", "vllm", False), ("a", "sglang", False), ("b", "kvsim", False), ("c", "sglang", True)]
+    machines = [SimpleNamespace(replica=SimpleNamespace(step_time=name, scheduler=engine, instant=instant)) for name, engine, instant in own]  # fmt: skip
+    monkeypatch.setattr(certainty, "build_machines", lambda model, tree: machines)
+    monkeypatch.setattr(certainty, "source_kind", lambda *given: given)
+    assert certainty._kinds(SimpleNamespace(model=None, tree=None)) == [("a", "sglang", 4), ("b", "", 4)]

@@ -1,0 +1,245 @@
+"""Events written during a run equal those that a run keeps in memory."""
+
+import struct
+from collections import Counter
+from pathlib import Path
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
+from kvcache_sim.base.errors import InvariantError
+from kvcache_sim.metrics.columns import EVENT_COLUMNS, OUTCOMES, REQUEST_COLUMNS, STATUSES
+from kvcache_sim.metrics.event_log import EventLog
+from kvcache_sim.metrics.parts import Parts, arrays_of, cut, joined, rows_of
+from kvcache_sim.metrics.prefix_cache import outcomes_of
+from kvcache_sim.metrics.recorder import RunRecorder
+from kvcache_sim.metrics.run import CodedText
+from kvcache_sim.metrics.sampler import LEAST_INTERVAL_NS, Sampler
+from kvcache_sim.scenario.execute import execute
+from kvcache_sim.scenario.load import scenario_from_text
+from kvcache_sim.scenario.requests import read_requests
+from kvcache_sim.serving.sequence import Status
+from kvcache_sim.simulation import RunOptions
+from support.examples import examples
+
+ROWS = 100_000
+
+
+def fill(log: EventLog) -> EventLog:
+    for row in range(ROWS):
+        log.add("prefix_cache_event", OUTCOMES[row % 3], (row // 4, 0, 0, row, 7, 0, 9))
+    return log
+
+
+def test_rows_that_leave_and_rows_that_stay_are_all_rows():
+    whole = fill(EventLog()).columns()
+    left: list = []
+    log = EventLog()
+    log.leave_to(left.append)
+    rest = fill(log).columns()
+    assert len(left) > 1
+    parts = Parts(tuple(EVENT_COLUMNS), lambda: iter([*left, *rest.parts()]))
+    for name in EVENT_COLUMNS:
+        mine, all_rows = parts[name], whole[name]
+        if isinstance(all_rows, CodedText):
+            assert isinstance(mine, CodedText)
+            assert mine.words == all_rows.words
+            mine, all_rows = mine.codes, all_rows.codes
+        assert np.array_equal(mine, all_rows), name
+    counted = outcomes_of(rest)
+    assert {o: log.left_outcomes[o] + counted.get(o, 0) for o in OUTCOMES[:3]} == outcomes_of(whole)
+
+
+def backwards(log: EventLog) -> None:
+    for row in range(ROWS, 0, -1):
+        log.add("prefill_start", "", (row, 0, 0, 0, 0, 0, 0))
+
+
+def test_a_row_before_one_that_has_left_is_refused():
+    log = EventLog()
+    log.leave_to(lambda part: None)
+    with pytest.raises(InvariantError, match="I5"):
+        backwards(log)
+
+
+@examples(60)
+@given(
+    st.lists(
+        st.tuples(st.integers(0, 2), st.lists(st.tuples(st.integers(0, 3), st.integers(0, 2)), max_size=4)),
+        max_size=12,
+    ),
+    st.integers(1, 5),
+    st.booleans(),
+)
+@example([(0, [(0, 1), (0, 0)])], 5, False)
+@example([(0, [(1, 0), (0, 1)]), (1, [(0, 0)])], 5, True)
+def test_rows_are_in_time_order_by_machine_and_then_as_they_were_logged(drawn, size, leaves):
+    """Machines report at a time what they did then or, with lookahead, will do later."""
+    logged, left, now = [], [], 0
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("kvcache_sim.metrics.event_log._PART_ROWS", size)
+        log = EventLog()
+        if leaves:
+            log.leave_to(left.append)
+        for later, rows in drawn:
+            now += later
+            packed = b""
+            for after_ns, machine in rows:
+                logged.append((now + after_ns, machine, len(logged)))
+                packed += struct.pack("9q", now + after_ns, 0, machine, 0, len(logged) - 1, 0, 0, 0, 0)
+            log.extend(packed, now)
+        parts = [*left, *log.columns().parts()]
+        assert all(len(part["request"]) <= size for part in parts)
+    names = ("time_ns", "machine", "request")
+    rows = [row for part in parts for row in zip(*(part[name].tolist() for name in names), strict=True)]
+    assert rows == sorted(logged)
+
+
+def test_a_window_records_what_begins_in_it():
+    """Its start belongs to it, its end does not; what every run records is there whatever the window."""
+    text = """cache: {block_size: 16}
+workload: {kind: conversational, requests: 40, arrivals: {process: poisson, rate_per_s: 9}, block_size: 16}
+tiers: {gpu: {capacity: 200 blocks}, cpu: {capacity: 900 blocks}}
+cluster: {machines: 2}
+"""
+    scenario = scenario_from_text(text, "s", Path())
+    trace = read_requests(scenario)
+
+    def recorded(window):
+        events = execute(scenario, trace, RunOptions(record_window_ns=window)).run.events
+        columns = [
+            column.codes if isinstance(column, CodedText) else column
+            for column in map(events.__getitem__, EVENT_COLUMNS)
+        ]
+        kinds = events["kind"]
+        return Counter(zip(*(column.tolist() for column in columns), strict=True)), kinds.words
+
+    always, _ = recorded(None)
+    whole, kinds = recorded((0, 1 << 62))
+    optional = whole - always
+    at, kind = (list(EVENT_COLUMNS).index(name) for name in ("time_ns", "kind"))
+    seen = {}
+    for row in sorted(optional):
+        seen.setdefault(kinds[row[kind]], []).append(row[at])
+    assert {"arrive", "admit", "transfer", "finish"} <= seen.keys()
+    for times in seen.values():
+        start, end = times[len(times) // 3], times[2 * len(times) // 3]
+        if start < end:
+            found, _ = recorded((start, end))
+            assert found == always + Counter(
+                {row: n for row, n in optional.items() if start <= row[at] < end}
+            )
+
+
+def test_columns_in_pieces_by_hand():
+    first, second = CodedText(np.array([0, 1]), ("a", "b")), CodedText(np.array([2, 0]), ("a", "b", "c"))
+    text = joined([first, second])
+    assert (text.codes.tolist(), text.words) == ([0, 1, 2, 0], ("a", "b", "c"))
+    numbers = joined([np.array([1, 2]), np.array([3])])
+    assert numbers.tolist() == [1, 2, 3]
+    assert joined([first]) is first
+    assert (rows_of(text), rows_of(numbers)) == (4, 3)
+    assert (cut(text, 1, 3).codes.tolist(), cut(numbers, 1, 3).tolist()) == ([1, 2], [2, 3])
+    assert list(arrays_of({"text": text, "n": numbers})) == ["n"]
+
+
+@pytest.mark.parametrize("window", [None, (5, 8)])
+def test_events_and_unserved_requests_as_they_are_recorded(window):
+    recorder = RunRecorder(window, lambda part: None)
+    for at_ns in (4, 5, 7, 8):
+        recorder.log_milestone("admit", SimpleNamespace(request=11), 2, at_ns)
+        recorder.log_step(2, (at_ns, 30, 40, 50))
+        recorder.log_eviction(2, "cpu", at_ns, 60)
+    events = recorder.event_columns()
+    names = [name for name, column in EVENT_COLUMNS.items() if column.dtype != "str"]
+    rows = list(zip(*(events[name].tolist() for name in names), strict=True))
+    each = ((0, 2, 11, 0, 0, 0), (30, 2, -1, 40, 50, 0), (0, 2, -1, 0, 60, 0))
+    assert rows == [(at_ns, *own) for at_ns in ((5, 7) if window else ()) for own in each]
+    said = [[events[name].words[code] for code in events[name].codes] for name in ("kind", "detail")]
+    times = 2 if window else 0
+    assert said == [["admit", "step", "evict"] * times, ["", "", "cpu"] * times]
+    arrival = SimpleNamespace(
+        request=0,
+        session=4,
+        turn=3,
+        is_conversational_turn=True,
+        arrival_ns=9,
+        prompt_num_tokens=70,
+        output_tokens=8,
+    )
+    recorder.close_unserved(arrival, Status.FAILED, 6)
+    recorder.end()
+    expected = dict.fromkeys(REQUEST_COLUMNS, 0) | {
+        "machine": 6, "session": 4, "turn": 3, "is_conversational_turn": 1, "status": STATUSES.index("failed"), "arrival_ns": 9,
+        "input_tokens": 70, "output_tokens": 8, "decode_machine": -1, "first_token_ns": -1, "finish_ns": -1,
+    }  # fmt: skip
+    assert {name: int(column[0]) for name, column in recorder.request_columns().items()} == expected
+
+
+class Machine:
+    """A machine whose counts follow from its number and the time."""
+
+    load = None
+
+    def __init__(self, machine, tiers):
+        self.machine, self.tiers, self.now = machine, tiers, None
+        self.store = SimpleNamespace(
+            occupancy=lambda level: [1000 * machine + 100 * level + n + self.now for n in range(9)]
+        )
+
+    def catch_up(self, now_ns):
+        self.now = now_ns - 1  # a sample sees all that happens at its time
+
+    def counts(self):
+        return [10 * self.machine + n + self.now for n in range(4)]
+
+
+def test_samples_of_machines_and_channels_by_hand():
+    """A lost machine reads nought from then on; a channel that was created later has no earlier rows."""
+    queued, channels, machines = [], {}, [Machine(0, 1), Machine(1, 2), Machine(2, 1)]
+    engine = SimpleNamespace(
+        now_ns=0, idle=False, schedule=lambda at_ns, *rest: queued.append((at_ns, rest[-1]))
+    )
+    sampler = Sampler(engine, machines, channels, 3, lambda: engine.now_ns >= 3 * LEAST_INTERVAL_NS)
+    sampler.start()
+    expected = []
+    for k in range(4):
+        at_ns, sample = queued.pop()
+        assert (at_ns, queued) == (k * LEAST_INTERVAL_NS, [])
+        engine.now_ns = at_ns
+        if k == 1:
+            channels["a"] = SimpleNamespace(busy_ns=at_ns + 5, queued_ns=7, sent_bytes=8)
+        if k == 2:
+            sampler.leave_out(1)
+            channels["a"].busy_ns = 9
+        sample(None)
+        for own in machines:
+            names = [("queue", "running", "loading", "output_tokens")] + [
+                [f"{tier}.{what}" for what in ("free", "held", "cached", "in_flight")] for tier in ("gpu", "cpu")[: own.tiers]
+            ]  # fmt: skip
+            values = [10 * own.machine + n for n in range(4)] + [
+                1000 * own.machine + 100 * level + n for level in range(own.tiers) for n in range(4)
+            ]  # fmt: skip
+            gone = own.machine == 1 and k >= 2
+            rows = zip([name for part in names for name in part], values, strict=True)
+            expected += [(at_ns, own.machine, name, 0 if gone else value + at_ns) for name, value in rows]
+        if k:
+            busy = (0, at_ns, 9, 9)[k]
+            links = zip(("busy_ns", "queued_ns", "bytes"), (busy, 7, 8), strict=True)
+            expected += [(at_ns, -1, f"channel.a.{name}", value) for name, value in links]
+    assert queued == []
+    found = []
+    for part in sampler.columns().parts():
+        names = [part["name"].words[code] for code in part["name"].codes]
+        found += zip(
+            part["time_ns"].tolist(), part["machine"].tolist(), names, part["value"].tolist(), strict=True
+        )
+    assert found == expected
+    engine.now_ns += 5
+    sampler.catch_up()
+    assert machines[0].now == engine.now_ns
+    sampler.wake()
+    sampler.wake()
+    assert [at_ns for at_ns, _ in queued] == [4 * LEAST_INTERVAL_NS + 5]

@@ -1,0 +1,463 @@
+"""The report and its pictures: whole, safe, the same bytes, and right in a real browser."""
+
+import json
+import re
+from pathlib import Path
+from types import SimpleNamespace
+from xml.etree import ElementTree
+
+import numpy as np
+import pytest
+from kvcache_sim.base.tiers import KV_SOURCES
+from kvcache_sim.cli.main import run as kvsim
+from kvcache_sim.metrics.columns import REQUEST_COLUMNS
+from kvcache_sim.report.colours import OTHER
+from kvcache_sim.report.distributions import HIT_CLASSES, distribution, hit_class
+from kvcache_sim.report.finished import FinishedRun, open_runs
+from kvcache_sim.report.page import build_page, safe_json
+from kvcache_sim.report.parts import (
+    Asked,
+    Disclosure,
+    Section,
+    Sentences,
+    TextSection,
+    body,
+    heading,
+    table_html,
+)
+from kvcache_sim.report.picture import NothingToDraw, Picture, Table
+from kvcache_sim.report.pictures import PICTURES
+from kvcache_sim.report.pictures.waterfall import PARTS, bands
+from kvcache_sim.report.plotting import encoded
+from kvcache_sim.report.render import draw, vega_lite
+from kvcache_sim.report.reuse import reuse_of
+from report_traces import make_trace
+from support.browser import page
+from support.fake_run import made_up_run, request_columns, write_run
+
+HOSTILE = """</script><script>document.title='owned'</script><img src=x onerror="document.title='owned'">&amp;\u202eevil"""
+HOSTILE_NAME = HOSTILE.replace("/", "∕").replace("<∕", "<")  # as far as a directory's name can go
+
+
+@pytest.fixture(scope="module")
+def directories(tmp_path_factory):
+    root = tmp_path_factory.mktemp("runs")
+    return [
+        made_up_run(root / "small", 300, warnings=[HOSTILE]),
+        made_up_run(root / HOSTILE_NAME, 300, seed=1, slower=2.0),
+    ]
+
+
+def with_trace(run: FinishedRun):
+    """Give a made-up run a trace whose prefixes fit its cached tokens roughly."""
+    random = np.random.default_rng(0)
+    rows = []
+    for tokens, arrival in zip(run.requests["input_tokens"], run.requests["arrival_ns"], strict=True):
+        group, count = int(random.integers(0, 12)), int(tokens) // 512
+        shared = int(random.integers(0, count + 1))
+        own = 1000 + len(rows) * 100
+        rows.append(
+            (int(arrival), int(tokens), [group * 50 + k if k < shared else own + k for k in range(count)])
+        )
+    run.trace = make_trace(rows)
+    return run
+
+
+@pytest.fixture(scope="module")
+def runs(directories):
+    return [with_trace(run) for run in open_runs(directories)]
+
+
+# the fleet's needs a run with a plan: test_fleet draws that
+@pytest.mark.parametrize("kind", [kind for kind in PICTURES if kind != "fleet"])
+def test_every_picture_draws_one_run_and_two(runs, kind):
+    for chosen in (runs[:1], runs):
+        picture = draw(kind, chosen)
+        assert not isinstance(picture, NothingToDraw), picture
+        assert len({frozenset(row) for row in picture.data}) == 1
+        assert all(len(row) == len(picture.table.headings) for row in picture.table.rows)
+        per_series = 2000 * 4 * 3
+        assert 0 < len(picture.data) <= per_series
+        shown = {row["run"] for row in picture.data}
+        assert shown == {run.label for run in chosen}
+        specification = json.loads(json.dumps(vega_lite(picture), allow_nan=False))
+        assert specification.pop("data")["values"] == picture.data
+        assert '"data"' not in json.dumps(specification)  # each part of the chart draws from these rows
+
+
+def test_pictures_without_their_data_say_why(tmp_path):
+    columns = request_columns(3)
+    columns["status"][:] = 1
+    columns["finish_ns"][:] = -1
+    (run,) = open_runs([made_up_run(tmp_path / "run", 3)])
+    run.__dict__["requests"] = columns
+    for kind in ("ttft", "waterfall", "tpot", "misses", "survival", "machines"):
+        assert isinstance(draw(kind, [run]), NothingToDraw), kind
+
+
+def test_the_waterfall_sums_to_ttft(runs):
+    rows = runs[0].finished
+    total = sum(rows[column] for column in PARTS.values())
+    assert (total == rows["first_token_ns"] - rows["arrival_ns"]).all()
+
+
+@pytest.mark.parametrize(
+    ("count", "bounds"),
+    [
+        (1000, [(490, 510), (890, 910), (985, 995)]),
+        (100, [(49, 51), (89, 91), (98, 100)]),
+        (10, [(4, 6), (8, 10), (9, 10)]),
+        (2, [(0, 2), (1, 2), (1, 2)]),
+        (1, [(0, 1)] * 3),
+    ],
+)
+def test_the_bands_of_a_waterfall_are_ranks_by_ttft(count, bounds):
+    """TTFT falls by a unit a row, whenever the request came."""
+    arrival = np.arange(count) * 17 % 5
+    chosen = bands({"arrival_ns": arrival, "first_token_ns": arrival + 5000 - np.arange(count)})
+    expected = {"avg": (0, count), **dict(zip(("p50", "p90", "p99"), bounds, strict=True))}
+    assert {name: sorted(rows.tolist()) for name, rows in chosen.items()} == {
+        name: list(range(count - high, count - low)) for name, (low, high) in expected.items()
+    }
+
+
+def waiting(label, **parts):
+    """A run whose requests spend the named parts (ms, one a request) before their first token."""
+    count = max(map(len, parts.values()), default=0)
+    rows = {column: np.zeros(count, np.int64) for column in PARTS.values()}
+    for name, spent in parts.items():
+        rows[name] = np.array(spent, np.int64) * 1_000_000
+    ttft = sum(rows.values())
+    return SimpleNamespace(
+        label=label,
+        finished=rows | {"request": np.arange(count), "arrival_ns": 0 * ttft, "first_token_ns": ttft},
+    )
+
+
+def test_a_waterfall_by_hand():
+    """Means in ms; of seven parts the two smallest are drawn as one, in all bands of all runs."""
+    names = [
+        "client_ns",
+        "queue_ns",
+        "lookup_ns",
+        "fetch_cpu_ns",
+        "prefill_ns",
+        "first_decode_ns",
+        "handover_ns",
+    ]
+    first = waiting("A", **dict(zip(names, ([30], [50], [1], [20], [60], [10], [2]), strict=True)))
+    second = waiting("B", queue_ns=[0, 8], prefill_ns=[4, 4])
+    picture = draw("waterfall", [first, second, waiting("C")])
+    columns = dict(zip(PARTS.values(), range(2, 99), strict=False))
+    table = {(row[0], row[1]): row[2:] for row in picture.table.rows}
+    assert list(table) == [(run, band) for run in "AB" for band in ("avg", "p50", "p90", "p99")]
+    assert table["A", "p99"][-1] == 173 == sum(table["A", "p99"][:-1])
+    assert table["B", "avg"][columns["queue_ns"] - 2] == 4
+    assert table["B", "avg"][-1] == 8
+    assert table["B", "p90"][columns["queue_ns"] - 2] == 8
+    assert table["B", "p90"][-1] == 12
+    assert picture.table.headings == ("run", "TTFT", *(f"{part}, ms" for part in PARTS), "sum, ms")
+    bars = {(bar["run"], bar["band"], bar["part"]): (bar["order"], bar["ms"]) for bar in picture.data}
+    assert [bars["A", "p50", part] for part in ("client", "queue", "fetch cpu", "prefill", "first decode", OTHER)] == [
+        (0, 30), (1, 50), (2, 20), (3, 60), (4, 10), (5, 3)
+    ]  # fmt: skip
+    assert bars["B", "avg", "queue"] == (1, 4)
+    assert bars["B", "avg", OTHER] == (5, 0)
+    assert draw("waterfall", [waiting("C")]).reason == "no request finished"
+    assert (
+        draw("waterfall", [waiting("C"), waiting("D", queue_ns=[0])]).reason
+        == "no time passed before the first token"
+    )
+
+
+def test_hit_classes():
+    rows = {
+        "input_tokens": np.array([1024, 1025, 1025, 400, 2000]),
+        "cached_prefix_length_used": np.array([512, 1024, 512, 0, 0]),
+    }
+    assert [HIT_CLASSES[c] for c in hit_class(rows, 512)] == [
+        "full hit",
+        "full hit",
+        "partial hit",
+        "miss",
+        "miss",
+    ]
+
+
+def test_latencies_are_split_by_what_each_request_hit(runs):
+    """Each request of its own, in plain numbers: its class by hit or slowest tier, its TTFT or TPOT in ms."""
+    expected = {kind: {} for kind in ("ttft", "ttft-by-tier", "tpot")}
+    for run in runs:
+        names = ("arrival_ns", "first_token_ns", "finish_ns", "input_tokens", "output_tokens")
+        rows = zip(*(run.finished[name].tolist() for name in names), strict=True)
+        for k, (arrival, first, last, tokens, answer) in enumerate(rows):
+            by_tier = {tier: int(run.finished[f"cached_{tier}_tokens"][k]) for tier in KV_SOURCES}
+            cached = sum(by_tier.values())
+            whole = (tokens - 1) // run.block_size_tokens * run.block_size_tokens
+            hit = "miss" if not cached else "full hit" if cached >= whole else "partial hit"
+            slowest = [tier for tier, found in by_tier.items() if found][-1:] or ["none"]
+            ttft = (first - arrival) / 1e6
+            expected["ttft"].setdefault((run.label, hit), []).append(ttft)
+            expected["ttft-by-tier"].setdefault((run.label, *slowest), []).append(ttft)
+            if answer > 1:
+                expected["tpot"].setdefault((run.label, hit), []).append((last - first) / 1e6 / (answer - 1))
+    for kind, classes in expected.items():
+        picture = draw(kind, runs)
+        assert {row[:2]: row[2] for row in picture.table.rows if row[2]} == {
+            key: len(ms) for key, ms in classes.items()
+        }
+        for label, name, count, *figures in picture.table.rows:
+            if count:
+                ms = classes[label, name]
+                assert figures == pytest.approx(
+                    [np.percentile(ms, share) for share in (50, 75, 90, 99)], abs=6e-4
+                )
+                drawn = [
+                    (row["ms"], row["share"])
+                    for row in picture.data
+                    if (row["run"], row["class"]) == (label, name)
+                ]
+                assert drawn[-1] == (pytest.approx(max(ms), abs=1e-4), 1.0)
+                # a share of the values lies at or below each point, between two ranks where there are many
+                assert all(
+                    abs(np.mean(np.array(ms) <= at + 1e-4) - share) <= 1.01 / count for at, share in drawn
+                )
+
+
+def test_a_distribution_ends_at_its_largest_value():
+    values = np.arange(1000.0)
+    points = distribution(values)
+    assert points[-1] == (999.0, 1.0)
+    assert len(points) <= 200
+    assert distribution(np.array([3.0, 1.0])) == [(1.0, 0.5), (3.0, 1.0)]
+    assert distribution(values[:0]) == []
+
+
+def causes_of(rows, cached, machines=None, prefill_ns=10):
+    """Return cause → tokens of the last of some requests that run one after another."""
+    count = len(rows)
+    arrival = np.array([arrival for arrival, _, _ in rows])
+    columns = {name: np.zeros(count, np.int64) for name in REQUEST_COLUMNS}
+    columns |= {
+        "request": np.arange(count),
+        "arrival_ns": arrival,
+        "machine": np.array(machines or [0] * count),
+        "input_tokens": np.array([tokens for _, tokens, _ in rows]),
+        "cached_prefix_length_used": np.array(cached),
+        "prefill_ns": np.full(count, prefill_ns),
+        "first_token_ns": arrival + prefill_ns,
+        "finish_ns": arrival + prefill_ns,
+    }
+
+    class Run:
+        requests = finished = columns
+        trace = make_trace(rows)
+        block_size_tokens = 512
+        directory = Path("/run")
+        junctions = None
+        scenario_text = "tiers: {gpu: {capacity: 9 blocks}}\n"
+
+    reuse = reuse_of(Run)
+    total = sum(reuse.missed.values())
+    assert (total == columns["input_tokens"] - columns["cached_prefix_length_used"]).all()
+    assert all((tokens >= 0).all() for tokens in reuse.missed.values())
+    return {cause: int(tokens[-1]) for cause, tokens in reuse.missed.items() if tokens[-1]}
+
+
+def test_each_cause_of_a_miss_is_distinguished_from_the_others():
+    first = (0, 1536, [0, 1, 2])
+    again = (100, 1536, [0, 1, 2])
+    assert causes_of([first], [0]) == {"shorter": 512, "never_seen": 1024}
+    assert causes_of([first, again], [0, 1024]) == {"shorter": 512}
+    assert causes_of([first, again], [0, 512]) == {"shorter": 512, "evicted": 512}
+    assert causes_of([first, again], [0, 0], [0, 1]) == {"shorter": 512, "elsewhere": 1024}
+    assert causes_of([first, again], [0, 0], prefill_ns=500) == {"shorter": 512, "not_ready": 1024}
+    parted = (100, 1536, [0, 7, 8])
+    assert causes_of([first, parted], [0, 512]) == {"shorter": 512, "diverged": 512}
+
+
+def test_a_report_is_the_same_bytes_each_time(directories, tmp_path, capsys):
+    targets = [tmp_path / "one.html", tmp_path / "two.html"]
+    for target in targets:
+        assert kvsim(["report", str(directories[0]), "-o", str(target)]) == 0
+    assert targets[0].read_bytes() == targets[1].read_bytes()
+    assert targets[0].stat().st_size < 5_000_000
+    assert kvsim(["report", str(directories[0]), "-o", str(targets[0])]) == 6
+    assert "--force" in capsys.readouterr().err
+
+
+def test_a_report_in_a_browser(directories, tmp_path):
+    target = tmp_path / "report.html"
+    assert kvsim(["report", *map(str, directories), "-o", str(target)]) == 0
+    text = target.read_text()
+    assert not re.search(r"(src|href)=[\"']?https?://", text)
+    assert HOSTILE not in text
+    assert HOSTILE_NAME not in text
+    with page(color_scheme="dark") as (browser, trouble):
+        browser.goto(f"file://{target}")
+        drawn = browser.evaluate("window.chartsDrawn")
+        assert drawn == browser.locator(".chart svg").count() >= 7
+        assert not [
+            element for element in browser.locator(".chart svg").all() if element.locator("path").count() < 3
+        ]
+        assert trouble == []
+        assert browser.title() == f"kvsim report: small, {HOSTILE_NAME}"
+        assert browser.locator("ul.warnings li").text_content() == f"small: {HOSTILE}"
+        assert browser.evaluate("getComputedStyle(document.body).backgroundColor") == "rgb(20, 23, 27)"
+        label = browser.locator("figure").first.get_attribute("aria-label")
+        assert "first token − arrival" in label
+        for element in browser.locator(".chart").all():
+            assert element.locator("xpath=../../details//table//td").count() > 0
+        figures = browser.locator("section", has=browser.locator("table.explained"))
+        figures.locator("summary").click()
+        heading = figures.locator("th").first
+        first = figures.locator("tbody tr:first-child td:first-child")
+        heading.locator("button").focus()
+        browser.keyboard.press("Enter")
+        assert heading.get_attribute("aria-sort") == "ascending"
+        ascending = first.text_content()
+        browser.keyboard.press("Space")
+        assert heading.get_attribute("aria-sort") == "descending"
+        assert first.text_content() > ascending
+        button = figures.locator("button.copy")
+        button.click()
+        copied = button.get_attribute("data-copied")
+        assert copied.startswith("number,")
+        assert "requests.arrived,300,300," in copied
+
+
+@pytest.mark.parametrize(
+    ("suffix", "start"), [(".svg", b"<svg"), (".png", b"\x89PNG"), (".html", b"<!doctype")]
+)
+def test_one_picture(directories, tmp_path, suffix, start):
+    target = tmp_path / f"waterfall{suffix}"
+    assert kvsim(["plot", str(directories[0]), "waterfall", "-o", str(target)]) == 0
+    assert target.read_bytes().startswith(start)
+
+
+def test_without_the_extra_the_command_names_it(directories, monkeypatch, capsys):
+    import importlib.util
+
+    found = importlib.util.find_spec
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None if name == "altair" else found(name))
+    assert kvsim(["report", str(directories[0])]) == 2
+    assert "kvcache-sim[report]" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("named", ["", "run A"])
+def test_a_page_of_one_picture_is_named_after_it(runs, monkeypatch, named):
+    monkeypatch.setattr("kvcache_sim.report.render.subject", lambda picture: named)
+    page_of = encoded(draw("ttft", runs), ".html").decode()
+    title = "Time to first token, by hit" + (": run A" if named else "")
+    assert f"<title>{title}</title>" in page_of
+
+
+def test_labels_differ(tmp_path):
+    same = [write_run(tmp_path / d / "run", request_columns(5)) for d in ("x", "y")]
+    assert [run.label for run in open_runs(same)] == ["run (1)", "run (2)"]
+
+
+def parsed(html):
+    """The elements of a piece of a page, each as (tag, attributes, text before its first child)."""
+    root = ElementTree.fromstring(f"<root>{html}</root>")
+    return [(one.tag, dict(one.attrib), one.text) for one in list(root.iter())[1:]]
+
+
+ANY = 'a<b> & "c"'
+CELLS = [(None, {"data-value": ""}, "–"), (ANY, {"class": "text"}, ANY), (1234567, {"data-value": "1234567"}, "1,234,567"), (1234.5, {"data-value": "1234.5"}, "1,234.5"), (0, {"data-value": "0"}, "0")]  # fmt: skip
+
+
+@pytest.mark.parametrize(("kind", "attributes"), [("", {}), ("explained", {"class": "explained"})])
+def test_a_table_of_a_page_has_each_value_under_its_heading(kind, attributes):
+    headings = (ANY, "n")
+    table = Table(headings, tuple((value, 7) for value, _, _ in CELLS))
+    found = parsed(table_html(table, "s3", kind))
+    assert [one for one in found if one[0] == "table"] == [("table", {**attributes, "id": "s3-table"}, None)]
+    assert [text for tag, _, text in found if tag == "button"] == [*headings, "copy as CSV"]
+    assert found[-1][1] == {"type": "button", "class": "copy", "data-table": "s3-table"}
+    cells = [(attributes, text) for tag, attributes, text in found if tag == "td"]
+    assert cells == [
+        cell
+        for _, attributes, text in CELLS
+        for cell in (
+            ({"data-column": ANY, **attributes}, text),
+            ({"data-column": "n", "data-value": "7"}, "7"),
+        )
+    ]
+    with pytest.raises(ValueError, match="argument"):
+        table_html(Table(headings, ((1,),)), "s")
+
+
+TABLE = Table(("x",), ((5,),))
+PICTURE = Picture("waterfall", ANY, "a sum", [], None, TABLE)
+PARTS_OF_A_PAGE = [
+    (TextSection(ANY, "1 < 2"), ANY, [("details", {}), ("summary", {}, "show"), ("pre", {}, "1 < 2")]),
+    (Section(ANY, "a & b", TABLE), ANY, [("p", {"class": "definition"}, "a & b"), "table"]),
+    (Disclosure(ANY, "more & less", TABLE), ANY, [("details", {}), ("summary", {}, "more & less"), "explained"]),
+    (NothingToDraw("misses", ANY, "no <trace>"), ANY, [("p", {"class": "reason"}, f"{ANY}: not drawn, no <trace>.")]),
+    (
+        Sentences(ANY, {"A": {"hits": ("one", "two & 3"), "waits": ()}, "B": {}}),
+        ANY,
+        [
+            ("div", {"class": "sides"}),
+            *(("div", {}), ("h3", {}, "A"), ("h4", {}, "hits"), ("ul", {}), ("li", {}, "one"), ("li", {}, "two & 3")),
+            *(("h4", {}, "waits"), ("ul", {}), ("div", {}), ("h3", {}, "B")),
+        ],
+    ),
+    (
+        PICTURE,
+        ANY,
+        [
+            ("figure", {"aria-label": f"{ANY}. a sum The table below says the same in numbers."}),
+            ("div", {"class": "chart", "data-chart": "waterfall"}),
+            ("p", {"class": "definition"}, "a sum"),
+            *(("details", {}), ("summary", {}, "in numbers"), "table"),
+        ],
+    ),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("part", "title", "elements"), PARTS_OF_A_PAGE)
+def test_each_part_of_a_page_is_escaped_text(part, title, elements):
+    expected = []
+    for one in elements:
+        if isinstance(one, str):
+            expected += parsed(table_html(TABLE, "s1", one if one == "explained" else ""))
+        else:
+            expected.append((*one, None)[:3])
+    assert (heading(part), parsed(body(part, "s1"))) == (title, expected)
+    if isinstance(part, (Picture, NothingToDraw)):
+        asked = Asked("why?", part)
+        assert (heading(asked), body(asked, "s1")) == ("why?", body(part, "s1"))
+
+
+def test_a_page_numbers_its_parts_and_lists_them_where_there_are_several(monkeypatch):
+    from kvcache_sim.report import render
+
+    monkeypatch.setattr(render, "vega", lambda picture: {"of": picture.kind})
+    monkeypatch.setattr(render, "columns_of", lambda _: 2)
+    monkeypatch.setattr(render, "vega_script", lambda: "run('</script>')")
+    note, picture = TextSection("a & b", "text"), Asked("why <this>?", PICTURE)
+    one = build_page(ANY, [], [note], "<p>first</p>")
+    several = build_page("t", ["w < 1", "w2"], [note, picture, NothingToDraw("misses", "m", "r")])
+    assert re.findall(r'<section id="(s\d)">', one) == ["s0"]
+    assert re.findall(r'<section id="(s\d)">(?:<h2><a href="#(s\d)">(.*?)</a>)?', several) == [
+        ("s0", "s0", "a &amp; b"),
+        ("s1", "s1", "why &lt;this&gt;?"),
+        ("s2", "s2", "m"),
+    ]
+    assert ("<h2>" in one, "<nav>" in one, 'class="warnings"' in one) == (False, False, False)
+    two = build_page("t", [], [note, note])
+    assert (two.count("<h2>"), two.count("<nav>")) == (2, 1)
+    links = '<nav><a href="#s0">a &amp; b</a> <a href="#s1">why &lt;this&gt;?</a> <a href="#s2">m</a></nav>'
+    assert several.count(links) == 1
+    assert '<ul class="warnings"><li>w &lt; 1</li><li>w2</li></ul>' in several
+    assert (f"<title>{'a&lt;b&gt; &amp; &quot;c&quot;'}</title>" in one, "<p>first</p>" in one) == (
+        True,
+        True,
+    )
+    charts = '{"waterfall":{"columns":2,"vega":{"of":"waterfall"}}}'
+    assert f'id="specifications">{charts}</script>' in several
+    assert 'id="specifications">{}</script>' in one
+    assert ("run('<\\/script>')" in several, "run('" in one) == (True, False)
+    assert safe_json({"b": "</script>&é", "a": 1}) == '{"a":1,"b":"\\u003c/script\\u003e\\u0026\\u00e9"}'

@@ -1,0 +1,256 @@
+"""The state ``saturated``: against queues whose waits are known, and runs either side of their knee."""
+
+from fractions import Fraction
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from kvcache_sim.metrics.percentiles import describe
+from kvcache_sim.metrics.saturation import _Arrivals, _thinned, servers_of, summarize_saturation
+from kvcache_sim.metrics.windows import Windows
+from kvcache_sim.scenario.execute import execute
+from kvcache_sim.scenario.load import scenario_from_text
+from kvcache_sim.scenario.requests import read_requests
+from kvcache_sim.simulation import RunOptions
+from kvcache_sim.workload.toolbox.transforms import scale
+from support.examples import examples
+
+SERVICE_S = 0.1
+
+
+def waits_s(arrivals_s, service_s, servers=1):
+    """Return the waits of a queue, one request after another, each served by the server that is free first."""
+    free_s, found = [0.0] * servers, []
+    for at_s in arrivals_s:
+        first = min(range(servers), key=free_s.__getitem__)
+        found.append(max(free_s[first] - at_s, 0.0))
+        free_s[first] = max(free_s[first], at_s) + service_s
+    return np.array(found)
+
+
+def state_of(arrivals_s, waits, own_s=SERVICE_S, is_open=True, servers=1):
+    """Return the state of a run with these arrivals and waits (s), and ``own_s`` of TTFT besides."""
+    wait, ttft = (describe(np.rint(1e9 * values).astype(np.int64)) for values in (waits, waits + own_s))
+    arrival_ns = np.rint(1e9 * np.asarray(arrivals_s)).astype(np.int64)
+    found = summarize_saturation(wait, ttft, 1000 * own_s / 10, (arrival_ns, 1) if is_open else None, servers)
+    return found["saturated"], found["saturation"]
+
+
+def poisson(load, count=9000, seed=1):
+    return np.cumsum(np.random.default_rng(seed).exponential(SERVICE_S / load, count))
+
+
+@pytest.mark.parametrize(
+    ("load", "saturated"),
+    [(0.3, False), (0.5, False), (0.6, False), (0.85, True), (0.95, True), (1.2, True), (3, True)],
+)
+def test_a_queue_of_one_server_is_saturated_where_waits_pass_the_service_time(load, saturated):
+    """M/D/1: the mean wait is load / (2 (1 - load)) services, so it passes one service at 2/3."""
+    arrivals = poisson(load)
+    waits = waits_s(arrivals, SERVICE_S)
+    found, figures = state_of(arrivals, waits)
+    assert found is saturated
+    if load < 0.9:
+        assert waits.mean() == pytest.approx(SERVICE_S * load / (2 * (1 - load)), rel=0.15)
+    assert figures["served_per_s"] == pytest.approx(1 / SERVICE_S, rel=1e-3)
+    assert figures["arrived_per_s"] == pytest.approx(load / SERVICE_S, rel=0.05)
+    if not saturated:
+        assert figures["holds_per_s"] is None
+        assert figures["sentence"] == ""
+        return
+    holds = figures["holds_per_s"]
+    assert 0.6 / SERVICE_S < holds < min(0.85, load) / SERVICE_S
+    for factor, expected in ((0.95, False), (1.05, True)):  # the rate that would hold does
+        faster = arrivals * figures["arrived_per_s"] / (factor * holds)
+        assert state_of(faster, waits_s(faster, SERVICE_S))[0] is expected
+
+
+@pytest.mark.parametrize("servers", [4, 16])
+def test_slots_of_a_batch_are_servers_of_the_queue(servers):
+    """A request waits for one of many slots at a higher load than for one server: that rate would hold."""
+    service_s = servers * SERVICE_S
+    arrivals = poisson(1.5)
+    found, figures = state_of(arrivals, waits_s(arrivals, service_s, servers), servers=servers)
+    assert found
+    assert figures["served_per_s"] == pytest.approx(1 / SERVICE_S, rel=0.01)
+    holds = figures["holds_per_s"]
+    assert holds > state_of(arrivals, waits_s(arrivals, service_s, servers))[1]["holds_per_s"]
+    for factor, expected in ((0.95, False), (1.05, True)):
+        faster = arrivals * figures["arrived_per_s"] / (factor * holds)
+        waits = waits_s(faster, service_s, servers)
+        assert state_of(faster, waits, servers=servers)[0] is expected
+
+
+def test_slots_count_where_steps_stay_short():
+    """Little's law: 4 requests/s of 2 s each are 8 in service. Long steps are of a busy GPU: one server."""
+    latency = {"e2e": {"avg": 5000.0}, "itl": {"avg": 9.0, "min": 6.0}}
+    assert servers_of(latency, 3000.0, 4.0) == 8
+    assert servers_of(latency, 3000.0, 0.1) == 1
+    for itl in ({"avg": 13.0, "min": 6.0}, {"avg": None, "min": None}):
+        assert servers_of({**latency, "itl": itl}, 3000.0, 4.0) == 1
+
+
+@pytest.mark.parametrize("load", [2.0, 4.0])
+def test_requests_of_one_instant_hold_at_the_rate_of_service(load):
+    """Ten together wait 4.5 services on average at any rate, so only what is beyond counts."""
+    arrivals = np.repeat(np.arange(400) * 10 * SERVICE_S / load, 10)
+    found, figures = state_of(arrivals, waits_s(arrivals, SERVICE_S))
+    assert found
+    assert figures["served_per_s"] == pytest.approx(1 / SERVICE_S, rel=1e-2)
+    assert figures["holds_per_s"] == pytest.approx(1 / SERVICE_S, rel=0.05)
+    calm = np.repeat(np.arange(400) * 20 * SERVICE_S, 10)
+    found, figures = state_of(calm, waits_s(calm, SERVICE_S))
+    assert found
+    assert "arrive together" in figures["sentence"]
+
+
+def test_demand_beyond_service_is_saturated_though_waiting_is_a_small_part_of_a_long_ttft():
+    arrivals = poisson(1.3)
+    waits = waits_s(arrivals, SERVICE_S)
+    found, figures = state_of(arrivals, waits, own_s=10 * waits.mean())
+    assert not waits.mean() > 0.5 * (11 * waits.mean())
+    assert found
+    assert figures["holds_per_s"] == pytest.approx(1 / SERVICE_S, rel=1e-3)
+    light = poisson(0.8)
+    assert not state_of(light, waits_s(light, SERVICE_S), own_s=1)[0]
+
+
+def test_waits_shorter_than_a_step_are_of_no_queue():
+    arrivals = poisson(0.2)
+    assert not state_of(arrivals, np.full(len(arrivals), 0.009), own_s=0.001 * 90)[0]
+    found = summarize_saturation(*(describe(np.full(9, n)) for n in (8, 9)), 10e-6, None)
+    assert not found["saturated"]
+
+
+def test_bursts_with_idle_time_between_them():
+    """A burst in which most requests wait is saturated, however long the machine rests afterwards."""
+    burst = np.concatenate([start + 0.02 * np.arange(100) for start in range(0, 4000, 400)])
+    found, figures = state_of(burst, waits_s(burst, SERVICE_S))
+    assert found
+    assert figures["holds_per_s"] < figures["arrived_per_s"] < figures["served_per_s"]
+    rare = np.concatenate([np.arange(900.0), 900 + 0.01 * np.arange(100)])  # a tenth of the requests wait
+    assert not state_of(rare, waits_s(rare, SERVICE_S))[0]
+
+
+def test_requests_that_come_at_once_or_wait_for_others_have_no_rate():
+    together = np.zeros(50)
+    for figures in (
+        state_of(together, waits_s(together, SERVICE_S))[1],
+        state_of(poisson(1.5), waits_s(poisson(1.5), SERVICE_S), is_open=False)[1],
+    ):
+        assert figures["arrived_per_s"] is figures["served_per_s"] is figures["holds_per_s"] is None
+        assert figures["sentence"].startswith("clients wait (mean wait ")
+    assert not state_of(np.zeros(0), np.zeros(0))[0]
+    assert not state_of([5.0], np.zeros(1))[0]
+
+
+def test_windows_of_a_stream_give_the_same_state():
+    arrivals = poisson(1.3, count=30_000)
+    waits = waits_s(arrivals, SERVICE_S)
+    windows, arrival_ns = Windows(), np.rint(1e9 * arrivals).astype(np.int64)
+    for start in range(0, len(arrivals), 1000):
+        own = np.arange(start, start + 1000)
+        columns = {"request": own, "arrival_ns": arrival_ns[own], "finish_ns": arrival_ns[own] + 1}
+        windows.add({**columns, "input_tokens": own, "cached_prefix_length_used": own})
+    wait, ttft = (describe(np.rint(1e9 * values).astype(np.int64)) for values in (waits, waits + 0.1))
+    found = summarize_saturation(wait, ttft, 1.0, windows.spread_arrivals_ns())["saturation"]
+    exact = state_of(arrivals, waits)[1]
+    for name in ("arrived_per_s", "served_per_s"):
+        assert found[name] == pytest.approx(exact[name], rel=0.03)
+
+
+RUNS = {
+    # scenario, and the speeds of arrivals clearly below and above what its machines serve
+    "one machine": (
+        "workload: {kind: few-shot, requests: 900, arrivals: {process: poisson, rate_per_s: 10}}", 3, 18),
+    "three machines": (
+        "workload: {kind: diverse, requests: 900, arrivals: {process: poisson, rate_per_s: 10}}\n"
+        "cluster: {machines: 3}", 6, 60),
+    "slots": (
+        "workload: {kind: few-shot, requests: 500, arrivals: {process: poisson, rate_per_s: 1}, output_tokens: 40}\n"
+        "replica: {max_num_seqs: 2}", 2, 9),
+    "decode machines": (
+        "workload: {kind: diverse, requests: 500, arrivals: {process: poisson, rate_per_s: 1}, output_tokens: 60}\n"
+        "cluster: {machines: 3}\npools: {prefill: 2, decode: 1}\nreplica: {max_num_seqs: 3}", 2, 12),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", RUNS)
+def test_runs_either_side_of_their_knee(name):
+    text, below, above = RUNS[name]
+    scenario = scenario_from_text(text, "s", Path.cwd())
+    trace = read_requests(scenario)
+
+    def summary_at(speed):
+        return execute(scenario, scale(trace, Fraction(speed)), RunOptions()).summary
+
+    assert not summary_at(below)["saturated"]
+    crowded = summary_at(above)
+    assert crowded["saturated"]
+    figures = crowded["saturation"]
+    ratio = figures["holds_per_s"] / figures["arrived_per_s"]
+    assert ratio < 1
+    for factor, expected in ((0.75, False), (1.33, True)):  # a quarter off at most
+        speed = Fraction(above * ratio * factor).limit_denominator(1000)
+        assert summary_at(speed)["saturated"] is expected
+    assert f"about {figures['holds_per_s']:.3g}" in figures["sentence"]
+
+
+def test_a_closed_loop_says_that_clients_wait(tmp_path, capsys, monkeypatch):
+    from kvcache_sim.cli.main import run
+
+    monkeypatch.chdir(tmp_path)
+    text = "workload: {kind: conversational, requests: 300, loop: closed, arrivals: {process: poisson, rate_per_s: RATE}}\n"
+    (tmp_path / "s.yaml").write_text(text.replace("RATE", "40") + "replica: {max_num_seqs: 2}\n")
+    assert run(["simulate", "-c", "s.yaml", "-o", "crowded"]) == 0
+    shown = capsys.readouterr().out
+    assert "\nsaturated  clients wait (mean wait " in shown
+    assert (
+        run(
+            [
+                "simulate",
+                "-c",
+                "s.yaml",
+                "-o",
+                "free",
+                "--set",
+                "replica.max_num_seqs=64",
+                "--format",
+                "brief",
+            ]
+        )
+        == 0
+    )
+    assert "saturated" not in capsys.readouterr().out
+
+
+@examples(60)
+@given(
+    st.lists(st.floats(0, 9), min_size=1, max_size=30),
+    st.integers(1, 40),
+    st.integers(1, 5),
+    st.sampled_from([1.0, 0.25]),
+)
+def test_waits_are_those_of_equal_services_in_order(gaps, weight, lanes, speed):
+    """An arrival of several requests takes as many of the servers, and as long as all of them after one another."""
+    times_s, served_per_s = np.cumsum(gaps), 3.0
+    for servers in (lanes * weight, lanes * weight + 0.4 * weight):
+        arrivals = _Arrivals(times_s, weight, 1.0, servers)
+        own = min(lanes, len(gaps))
+        expected = waits_s((times_s / speed).tolist(), own * weight / served_per_s, own)
+        assert arrivals._waits_ms(served_per_s, speed) == pytest.approx(1000 * np.array(expected), abs=1e-6)
+
+
+def test_many_arrivals_are_thinned_evenly_and_their_rate_stays():
+    arrival_ns = np.arange(100_001)[::-1] * 10**7
+    thinned = _thinned(arrival_ns, 3, 1.0)
+    step = np.diff(thinned._times_s)
+    assert (len(step) < 50_000, step.min(), thinned._weight) == (
+        True,
+        pytest.approx(step.max()),
+        3 * round(step[0] / 0.01),
+    )
+    assert thinned.rate_per_s == pytest.approx(300)
+    assert _thinned(np.zeros(9), 1, 1.0) is _thinned(np.zeros(1), 1, 1.0) is None

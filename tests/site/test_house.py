@@ -1,0 +1,44 @@
+"""Rules of the code base: files of one idea, and packages whose docstring describes each of their files."""
+
+import ast
+import re
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+PACKAGE = ROOT / "python" / "kvcache_sim"
+SOURCES = [*PACKAGE.rglob("*.py"), *(ROOT / "rust").rglob("src/**/*.rs")]
+MOST_LINES = 400
+
+
+def test_no_file_is_longer_than_a_person_reads_at_once():
+    lengths = {str(path.relative_to(ROOT)): len(path.read_text().splitlines()) for path in SOURCES}
+    assert len(lengths) > 1_000
+    assert {path: lines for path, lines in lengths.items() if lines > MOST_LINES} == {}
+
+
+def modules(package: Path) -> list[str]:
+    """Return the names of a package's modules and packages."""
+    return [
+        path.stem
+        for path in sorted(package.iterdir())
+        if (path.suffix == ".py" and path.stem not in ("__init__", "__main__"))
+        or (path / "__init__.py").exists()
+    ]
+
+
+@pytest.mark.parametrize(
+    "package", sorted(p.parent for p in PACKAGE.rglob("__init__.py")), ids=lambda p: p.name
+)
+def test_a_package_names_each_of_its_files(package: Path):
+    text = (package / "__init__.py").read_text()
+    assert (ast.get_docstring(ast.parse(text)) or "").strip()
+    missing = [name for name in modules(package) if not re.search(rf"\b{name}\b", text)]
+    assert missing == [], f"{package.relative_to(ROOT)}/__init__.py does not say what lies there"
+
+
+def test_no_test_module_imports_another():
+    pattern = re.compile(r"^\s*(?:from|import) test_\w+", re.MULTILINE)
+    importing = [path.name for path in (ROOT / "tests").rglob("*.py") if pattern.search(path.read_text())]
+    assert importing == [], "what tests share stands in tests/support"

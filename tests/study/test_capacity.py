@@ -1,0 +1,424 @@
+"""The highest rate that attains: the search against every step, known service times, and the verb's edges."""
+
+import json
+import math
+import re
+import resource
+from dataclasses import replace
+from fractions import Fraction
+from pathlib import Path
+
+import kvcache_sim as kv
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from kvcache_sim.base.units import significant
+from kvcache_sim.cli.main import run
+from kvcache_sim.extras.study.sizing import candidate
+from kvcache_sim.extras.study.sizing.candidate import search_candidate
+from kvcache_sim.extras.study.sizing.question import Question
+from kvcache_sim.extras.study.sizing.search import (
+    STEP,
+    Found,
+    Outcome,
+    Probe,
+    highest_attaining,
+    rate_spread,
+    speed_of,
+)
+from kvcache_sim.metrics.certainty import band
+from kvcache_sim.scenario.load import scenario_from_text
+from kvcache_sim.scenario.requests import read_requests
+from kvcache_sim.workload.toolbox.transforms import scale
+from kvcache_sim.workload.toolbox.write import mooncake_lines
+from kvcache_sim.workload.trace import OPEN_LOOP
+from one_by_one import service_times, unwrapped, write_trace
+from support.examples import examples
+from support.small_traces import trace_of
+
+
+@examples(300)
+@given(st.integers(-400, 400), st.integers(-350, 350), st.integers(-350, 350))
+def test_the_search_finds_the_last_step_that_attains(last, a, b):
+    low, high = min(a, b), max(a, b)
+    asked: list[int] = []
+
+    def attains(step: int) -> bool:
+        assert low <= step <= high
+        asked.append(step)
+        return step <= last
+
+    found = highest_attaining(attains, low, high)
+    assert found == Found(
+        None if last < low else min(last, high), None if last >= high else max(last + 1, low)
+    ) or (last < low and found.attains is None)
+    assert len(asked) == len(set(asked)) <= 16
+
+
+def test_neighbouring_steps_are_two_percent_apart():
+    for step in (-350, -36, -1, 0, 1, 35, 349):
+        assert abs(speed_of(step + 1) / speed_of(step) / STEP - 1) < Fraction(1, 10**4)
+    assert speed_of(0) == 1
+
+
+# --- the interval of a rate over requests ---
+
+
+def test_the_interval_of_a_rate_holds_the_truth_in_nineteen_of_twenty_cases():
+    """Arrivals at random, stays of random length: the load is 1 s in the machines for each second."""
+    random, inside, widths = np.random.default_rng(4), 0, []
+    for _ in range(300):
+        arrival_ns = np.cumsum(random.exponential(1e9, 1000))
+        stay_ns = random.gamma(2.0, 0.5e9, 1000)
+        spread = rate_spread({"arrival_ns": arrival_ns, "finish_ns": arrival_ns + stay_ns})
+        load = stay_ns.sum() / (arrival_ns[-1] - arrival_ns[0])
+        inside += 1 / spread <= load <= spread
+        widths.append(spread)
+    assert inside / 300 == pytest.approx(0.95, abs=0.04)
+    expected = 2.093 * math.sqrt((1 + 0.5) / 1000)  # the squared variations of both add up
+    assert math.log(np.median(widths)) == pytest.approx(expected, rel=0.15)
+
+
+def test_a_drift_of_the_rate_widens_the_interval_little():
+    random = np.random.default_rng(4)
+    gaps, stay_ns = random.exponential(1e9, 1000), random.gamma(2.0, 0.5e9, 1000)
+    spreads = []
+    for drift in (1.0, 4.0):  # four times the rate at the end
+        arrival_ns = np.cumsum(gaps * np.geomspace(1, 1 / drift, 1000))
+        spreads.append(rate_spread({"arrival_ns": arrival_ns, "finish_ns": arrival_ns + stay_ns}))
+    assert math.log(spreads[1]) < 1.25 * math.log(spreads[0])
+
+
+def test_few_requests_and_requests_at_once_have_no_interval():
+    arrival_ns = np.arange(49) * 10**9
+    assert rate_spread({"arrival_ns": arrival_ns, "finish_ns": arrival_ns + 1}) is None
+    at_once = np.zeros(60, np.int64)
+    assert rate_spread({"arrival_ns": at_once, "finish_ns": at_once + 1}) is None
+
+
+def test_the_interval_is_printed_and_a_need_within_it_is_not_certain(tmp_path, capsys):
+    trace = kv.generate("few-shot", seed=3, requests=300)
+    (tmp_path / "t.jsonl").write_text("".join(mooncake_lines(trace)))
+    argv = [
+        "capacity",
+        str(tmp_path / "t.jsonl"),
+        "--slo",
+        "ttft=60ms,tpot=12ms",
+        "--attain",
+        "95%",
+        "-j",
+        "1",
+    ]
+    argv += ["-q", "-o", str(tmp_path / "o")]
+    assert run([*argv, "--format", "json"]) == 0
+    (row,) = json.loads(capsys.readouterr().out)["candidates"]
+    low, rate, high = (row[name] for name in ("requests_low_per_s", "rate_per_s", "requests_high_per_s"))
+    assert low < rate < high
+    assert low * high == pytest.approx(rate**2)
+    assert run(argv) == 0
+    shown = band(low / rate, high / rate)
+    assert f"holds {significant(rate)} requests/s (requests {shown}) at 95 %: " in unwrapped(
+        capsys.readouterr().out
+    )
+    argv[-1] += "2"
+    several = [*argv, "--grid", "replica.max_num_seqs=64,128"]
+    for need, is_certain in ((0.9 * low, True), (0.99 * rate, False)):
+        assert run([*several, "--need", f"{need:.3f}/s"]) == 0
+        said = unwrapped(capsys.readouterr().out)
+        assert ("within the interval of the requests" in said) is not is_certain
+        assert f" {shown} " in said
+
+
+# --- known service times -----------------------------------------------------------------------------------
+
+
+def test_capacity_is_one_over_the_service_time(tmp_path):
+    """Equal requests at equal distances, served one by one: none waits up to 1/service, all wait beyond."""
+    path = write_trace(tmp_path / "t.jsonl", 50)
+    alone, service = service_times(path)
+    limits = {"ttft": f"{alone}ns"}
+    found = kv.capacity(
+        str(path), {**scenario_settings(), "slo": limits}, attain="100%", measure={"warmup": "1 requests"}
+    )
+    (row,) = found.rows
+    assert row["capacity.verdict"] == "found"
+    best = 1e9 / service
+    assert best / 1.02 * (1 - 1e-6) <= row["capacity.rate_per_s"] <= best
+    step = max(k for k in range(-350, 350) if 1e9 / float(speed_of(k)) >= service)
+    assert row["capacity.speed"] == pytest.approx(float(speed_of(step)), rel=1e-9)
+    assert row["capacity.below.attainment"] == row["capacity.attainment"] == 1.0
+    assert row["capacity.above.attainment"] < 1.0
+    assert row["capacity.judged"] == 49
+    assert row["capacity.is_few"] is True
+
+
+def scenario_settings() -> dict:
+    return {
+        "cache": {"enabled": False, "block_size": 512},
+        "replica": {"max_num_seqs": 1},
+        "tiers": {"gpu": "1000 blocks"},
+    }
+
+
+def test_the_answer_is_confirmed_by_whole_runs_of_the_scaled_trace(tmp_path):
+    trace = kv.generate("few-shot", seed=5, requests=400, arrivals={"process": "poisson", "rate_per_s": 8})
+    settings = {
+        "slo": {"ttft": "60ms", "tpot": "12ms"},
+        "measure": {"warmup": "10%"},
+        "replica": {"max_num_seqs": 24},
+    }
+    (row,) = kv.capacity(trace, **settings, attain="95%").rows
+    assert row["capacity.verdict"] == "found"
+    speed = Fraction(row["capacity.speed"]).limit_denominator(10**9)
+    for factor, attains in ((Fraction(97, 100), True), (Fraction(1), True), (Fraction(105, 100), False)):
+        share = kv.simulate(scale(trace, speed * factor), **settings).summary["slo"]["attainment"]
+        assert (share >= 0.95) == attains
+    span = (trace.arrival_ns.max() - trace.arrival_ns.min()) / 1e9
+    assert row["capacity.rate_per_s"] == pytest.approx(399 / span * float(speed), rel=1e-6)
+
+
+def test_a_run_that_is_given_up_would_not_have_attained():
+    text = "workload: {kind: few-shot, requests: 300, arrivals: {process: poisson, rate_per_s: 8}}\nslo: {ttft: 40ms}\n"
+    scenario = scenario_from_text(
+        text + "replica: {max_num_seqs: 8}\nmeasure: {warmup: 10%, cooldown: 5%}", "s", None
+    )
+    trace = read_requests(scenario)
+    aborted = 0
+    for speed in (Fraction(1, 2), Fraction(1), Fraction(2), Fraction(5), Fraction(20)):
+        probe = Probe(scenario, trace, 0.95)
+        quick, whole = probe.at(speed), probe.at(speed, whole=True)
+        assert quick.attains == whole.attains
+        aborted += quick.summary is None
+        if quick.summary is not None:
+            assert quick.summary == whole.summary
+    assert aborted
+
+
+class Drawn:
+    """A probe of a scenario that attains at some speeds: every one up to a limit, but for a band below it."""
+
+    def __init__(self, limit: float, band: tuple[float, float], spread: float | None) -> None:
+        self.limit, self.band, self.spread = limit, band, spread
+        self.runs, self.judged, self.asked = 0, 150, {}
+
+    def attains(self, speed: Fraction) -> bool:
+        return speed <= self.limit and not self.band[0] < speed < self.band[1]
+
+    def at(self, speed: Fraction, whole: bool = False) -> Outcome:
+        self.runs += 1
+        attains = self.attains(speed)
+        assert not self.asked.get(speed, False), "a whole run is not taken again"
+        self.asked[speed] = whole or attains
+        if not self.asked[speed]:
+            return Outcome(speed, False, None, None)
+        share = 0.9 if attains else 0.1
+        summary = {
+            "slo": {"attainment": share, "judged": self.judged},
+            "cost": {"per_hour": 7.2},
+            "machines": {"requests": [1, 1]},
+            "x": 1,
+        }
+        return Outcome(speed, attains, 4 * float(speed), summary, self.spread)
+
+
+@examples(80)
+@given(st.floats(1e-4, 1e4), st.just(0.95) | st.floats(0.1, 1), st.just(0.98) | st.floats(0.5, 1.3), st.sampled_from([None, 1.5]), st.booleans(),
+       st.sampled_from([None, 0.5, 3.9]), st.sampled_from([None, 4.1, 300.0]), st.sampled_from([199, 200]))  # fmt: skip
+def test_the_answer_follows_from_what_was_tried(limit, low, high, spread, closed, least, most, judged):
+    probe = Drawn(limit, (low * limit, high * limit), spread)
+    probe.judged = judged
+    scenario = scenario_from_text("workload: {kind: few-shot, requests: 5}\nslo: {ttft: 1s}", "s", None)
+    think_ns = np.where(np.arange(5) % 2, 7, OPEN_LOOP) if closed else np.full(5, OPEN_LOOP)
+    arrival_ns = [10**9 * n // 4 for n in range(5)]
+    trace = replace(trace_of([[n] for n in range(5)], arrival_ns=arrival_ns), think_ns=think_ns)
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(candidate, "Probe", lambda *_: probe)
+        row = search_candidate(scenario, trace, Question(0.8, least, most))
+    found, tried = row.pop("capacity"), sorted(probe.asked)
+    good = [speed for speed in tried if probe.attains(speed)]
+    held = [speed for n, speed in enumerate(tried) if all(map(probe.attains, tried[: n + 1]))]
+    lowest, highest = Question(0.8, least, most).steps(4.0)
+    verdict, chosen = found["verdict"], found["speed"]
+    if verdict == "no rate":
+        assert not any(probe.attains(speed_of(k)) for k in (lowest, min(max(0, lowest), highest)))
+        assert (chosen, found["attainment"]) == (None, 0.1)
+    else:
+        assert (
+            chosen == float(speed_of(round(math.log(chosen) / math.log(1.02)))) or verdict == "not monotone"
+        )
+        below, above = (found[name]["attainment"] for name in ("below", "above"))
+        rates = [found[name]["rate_per_s"] for name in ("below", "above")]
+        if verdict == "every rate":
+            assert (below, above, rates[1]) == (0.9, None, None)
+            assert chosen == float(speed_of(highest))
+        else:
+            assert (verdict == "found") == (below == 0.9 and above == 0.1)
+        if verdict == "not monotone":
+            assert chosen == float(max(held)) if held else chosen
+        else:
+            assert rates == [pytest.approx(4 * chosen * 0.97), above and pytest.approx(4 * chosen * 1.05)]
+        assert found["attainment"] == (
+            0.9 if probe.attains(Fraction(chosen).limit_denominator(10**12)) else 0.1
+        )
+    rate = chosen and pytest.approx(4 * chosen)
+    known = chosen and spread and verdict == "found"
+    assert found["rate_per_s"] == rate
+    assert found["requests_low_per_s"] == (pytest.approx(4 * chosen / 1.5) if known else None)
+    assert found["requests_high_per_s"] == (pytest.approx(4 * chosen * 1.5) if known else None)
+    assert found["holds_to_per_s"] == (4 * float(held[-1]) if held else None)
+    assert found["attains_to_per_s"] == (4 * float(good[-1]) if good else None)
+    assert (found["lowest_tried_per_s"], found["highest_tried_per_s"]) == (
+        4 * float(tried[0]),
+        4 * float(tried[-1]),
+    )
+    own = (
+        found["own_rate_per_s"],
+        found["judged"],
+        found["waits"],
+        found["is_few"],
+        found["runs"],
+        found["machines"],
+    )
+    assert own == (4.0, judged, 2 * closed, judged < 200, probe.runs, 2)
+    assert found["cost_per_million_requests"] == (chosen and pytest.approx(7.2 / 3600 / (4 * chosen) * 1e6))
+    assert row.keys() == {"slo", "cost", "machines"}
+
+
+# --- several candidates ------------------------------------------------------------------------------------
+
+
+def test_any_number_of_workers_and_shards_give_one_answer(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    common = ["--set", "workload={kind: few-shot, requests: 150}", "--slo", "ttft=60ms", "--attain", "98%"]
+    common += [
+        "--grid",
+        "cluster.machines=1,2",
+        "--grid",
+        "replica.max_num_seqs=8,16",
+        "--set",
+        "cost.gpu_hour=2",
+    ]
+    documents = []
+    for name, jobs in (("one", "1"), ("three", "3")):
+        assert run(["capacity", *common, "-j", jobs, "-o", name, "-q", "--format", "json"]) == 0
+        documents.append(json.loads(capsys.readouterr().out))
+    assert documents[0] == documents[1]
+    for number in ("1/2", "2/2"):
+        assert run(["capacity", *common, "--shard", number, "-j", "1", "-o", f"part-{number[0]}", "-q"]) == 0
+    assert run(["sweep", "merge", "part-1", "part-2", "-o", "whole"]) == 0
+    tables = {name: (tmp_path / name / "results.csv").read_bytes() for name in ("one", "three", "whole")}
+    assert len(set(tables.values())) == 1
+    found = documents[0]
+    assert [own["settings"]["cluster.machines"] for own in found["candidates"]] == [1, 1, 2, 2]
+    rates = [own["rate_per_s"] for own in found["candidates"]]
+    assert rates[2] > 1.5 * rates[0]
+    assert rates[3] > 1.5 * rates[1]
+    verdicts = [own["verdict"] for own in found["candidates"]]
+    assert set(verdicts) == {"found", "not monotone"}
+    for own in found["candidates"]:  # what confirms the rate, or that it cannot be confirmed
+        confirmed = own["below.attainment"] >= 0.98 > own["above.attainment"]
+        assert confirmed == (own["verdict"] == "found")
+        assert own["holds_to_per_s"] <= own["attains_to_per_s"]
+    assert found["cost_is"] == "currency an hour"
+    assert found["cheapest"] in found["frontier"]
+
+
+def test_models_are_candidates(tmp_path):
+    """Two models asked for in turn, each on machines of its own, hold twice the rate of one machine's
+    service."""
+    path = write_trace(tmp_path / "t.jsonl", 100)
+    alone, service = service_times(path)
+    rows = [json.loads(line) | {"model": "ab"[n % 2]} for n, line in enumerate(path.read_text().splitlines())]
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    limits = {"ttft": f"{alone}ns"}
+    of = [{"a": {"machines": n}, "b": {"machines": n}} for n in (1, 2)]
+    for machines, models in ((2, of[0]), (4, of[1])):
+        found = kv.capacity(
+            str(path),
+            {
+                **scenario_settings(),
+                "slo": limits,
+                "models": {"of": models},
+                "cluster": {"machines": machines},
+                "router": {"policy": "round-robin"},
+            },
+            attain="100%",
+            measure={"warmup": "4 requests"},
+        )
+        (row,) = found.rows
+        best = machines * 1e9 / service
+        assert best / 1.021 <= row["capacity.rate_per_s"] <= best * (1 + 1e-6), machines
+
+
+def test_ray_gives_the_answer_of_any_number_of_workers(tmp_path, monkeypatch, capsys):
+    pytest.importorskip("ray", reason="pip install 'kvcache-sim[ray]'")
+    if resource.getrlimit(resource.RLIMIT_AS)[0] != resource.RLIM_INFINITY:
+        pytest.skip("Ray's processes need address space (ulimit -v)")
+    monkeypatch.chdir(tmp_path)
+    common = ["--set", "workload={kind: few-shot, requests: 150}", "--slo", "ttft=50ms", "--attain", "95%"]
+    answers = []
+    for on, jobs in (("local", "1"), ("ray", "2")):
+        more = ["--grid", "cluster.machines=1,2", "--on", on, "-j", jobs, "-o", on, "-q", "--format", "json"]
+        assert run(["capacity", *common, *more]) == 0
+        answers.append(json.loads(capsys.readouterr().out))
+    assert answers[0] == answers[1]
+    assert (tmp_path / "local/results.csv").read_bytes() == (tmp_path / "ray/results.csv").read_bytes()
+
+
+# --- edges -------------------------------------------------------------------------------------------------
+
+
+def lines(capsys, *arguments, code=0):
+    capsys.readouterr()
+    assert run(["capacity", *map(str, arguments), "-q"]) == code
+    said = unwrapped(capsys.readouterr().out.strip()).splitlines()
+    return [line for line in said if not line.startswith(("step times: ", "the rate if ", "the answer if "))]
+
+
+@pytest.mark.parametrize("length", [100_000, 2_048])
+def test_prompts_beyond_the_context_hold_no_rate_down(tmp_path, monkeypatch, capsys, length):
+    """A tenth of the prompts has 4,096 tokens: too long for one of the contexts, whatever the rate."""
+    monkeypatch.chdir(tmp_path)
+    row = '{"timestamp": %d, "input_length": %d, "output_length": 1, "hash_ids": %s}'
+    rows = [row % (200 * n, size, list(range(9 * n, 9 * n + size // 512)))
+            for n in range(200) for size in [4096 if n % 10 == 0 else 512]]  # fmt: skip
+    Path("t.jsonl").write_text("\n".join(rows))
+    setting = f"replica.max_model_len={length}"
+    (held,) = lines(capsys, "t.jsonl", "--slo", "ttft=2s", "--set", setting, "--max-rate", "200/s")[:1]
+    assert re.match(r"(holds [\d.]+ requests/s|every rate tried attains 99 %, up to 199 )", held), held
+
+
+def test_edge_cases_are_reported_in_one_line(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    path = write_trace(tmp_path / "t.jsonl", 10)
+    (none, few) = lines(capsys, path, "--slo", "ttft=1ns", code=4)
+    assert none.startswith("no rate attains 99 %: at 0.0009")
+    assert "0.00 % of requests are within their limits (TTFT p50 " in none
+    asked = ("--slo", "ttft=1ns", "--grid", "cluster.machines=1,2")
+    said = lines(capsys, path, *asked, code=4)
+    assert said[-3].startswith("2 candidates attain no rate; nearest is cell 0: no rate attains 99 %")
+    assert few == "note: only 9 requests are measured, none may miss: use a longer trace"
+    (every, few) = lines(capsys, path, "--slo", "ttft=1h")
+    assert every.startswith("every rate tried attains 99 %, up to 1,023 requests/s")
+    (bounded, few) = lines(
+        capsys, path, "--slo", "ttft=1h", "--max-rate", "5/s", "--attain", "80%", "-o", "x"
+    )
+    assert "up to 4.9" in bounded
+    assert "1 may miss" in few
+    assert lines(capsys, path, "--slo", "ttft=1h", "--max-rate", "1/s", "--need", "2/s", code=4)
+    rows = [json.loads(line) for line in path.read_text().splitlines()]
+    path.write_text("".join(json.dumps({**own, "timestamp": 0}) + "\n" for own in rows))
+    (refused,) = lines(capsys, path, "--slo", "ttft=1h", code=5)
+    assert "no arrivals to scale" in refused
+
+
+def test_requests_that_wait_for_others_are_named(capsys, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    found = lines(
+        capsys,
+        "--set", "workload={kind: conversational, requests: 60, loop: closed, concurrency: 6}",
+        "--slo", "ttft=1h",
+    )  # fmt: skip
+    assert "wait for others (closed loop)" in found[-1]
+    assert found[0].startswith("every rate")

@@ -1,0 +1,246 @@
+"""The search: finds a known answer, keeps its conditions, and resumes where it stopped."""
+
+import json
+import os
+import re
+import shlex
+from itertools import chain, product
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("optuna", reason="pip install 'kvcache-sim[search]'")
+
+from kvcache_sim.base.errors import UsageError
+from kvcache_sim.cli.main import run as kvsim
+from kvcache_sim.extras.study.sweeps import optimize as optimization
+from kvcache_sim.extras.study.sweeps.cell import CellRecord, Limits, Study
+from kvcache_sim.extras.study.sweeps.optimize import Goal, Search, Trial, best, optimize, tried
+from kvcache_sim.extras.study.sweeps.plan import Resolved
+from kvcache_sim.extras.study.sweeps.space import Choice, interval
+from kvcache_sim.extras.study.sweeps.stop import StopRequest
+from kvcache_sim.extras.study.sweeps.store import CellStore
+from kvcache_sim.metrics.objectives import Objective
+from kvcache_sim.metrics.thresholds import parse_threshold
+
+SPACE = {"x": interval(0.0, 10.0, "linear", "x"), "kind": Choice(("good", "bad"))}
+COST = Objective("cost.total", True)
+
+
+@pytest.fixture(autouse=True)
+def importable(monkeypatch):
+    monkeypatch.setenv("PYTHONPATH", str(Path(__file__).parents[1]), prepend=os.pathsep)
+
+
+def resolved(row):
+    return Resolved(dict(row), 1.0)
+
+
+def search(directory, trials, jobs=1, conditions=()):
+    stop = StopRequest()
+    goal = Goal(COST, tuple(parse_threshold(text) for text in conditions))
+    study = Study("support.sweep_cells:priced", str(directory.parent))
+    asked = Search(SPACE, trials, 0, jobs, Limits())
+    try:
+        return optimize(study, resolved, asked, goal, directory, stop)
+    finally:
+        stop.close()
+
+
+def test_the_cheapest_that_meets_the_condition(tmp_path):
+    """``priced`` costs x, doubled when bad, and has a TTFT p99 of 10 − x seconds: the answer is x = 6, good."""
+    trials = search(tmp_path / "out", 60, 2, ["ttft.p99 < 4s"])
+    chosen = best(trials, COST)
+    assert chosen.is_feasible
+    assert chosen.settings["kind"] == "good"
+    assert 6.0 <= chosen.settings["x"] < 6.6
+    assert not [t for t in trials if t.is_feasible and t.settings["x"] <= 6.0]
+
+
+def test_without_conditions_the_cheapest_of_all(tmp_path):
+    assert best(search(tmp_path / "out", 40), COST).settings["x"] < 0.5
+    asked = Search(SPACE, 1, 0, 1, Limits())
+    for smaller, direction in ((True, "MINIMIZE"), (False, "MAXIMIZE")):
+        goal = Goal(Objective("cost.total", smaller), ())
+        assert optimization._open_journal(tmp_path / "out", asked, goal).direction.name == direction
+
+
+def test_a_search_resumes_where_it_stopped(tmp_path):
+    first = search(tmp_path / "out", 12)
+    again = search(tmp_path / "out", 20)
+    assert [t.settings for t in again[:12]] == [t.settings for t in first]
+    assert len(again) == 20
+    assert len({str(t.settings) for t in again}) > 15
+
+
+def test_a_search_that_is_stopped_ends_with_what_it_has(tmp_path, monkeypatch):
+    save, asked = CellStore.save, []
+
+    def stopping(store, record):
+        save(store, record)
+        if not asked:
+            asked.append(store)
+            stop.ask(1, 130)
+
+    monkeypatch.setattr(CellStore, "save", stopping)
+    stop = StopRequest()
+    study, wanted = Study("support.sweep_cells:priced", str(tmp_path)), Search(SPACE, 12, 0, 1, Limits())
+    assert optimize(study, resolved, wanted, Goal(COST, ()), tmp_path / "out", stop) == []
+    stop.close()
+    whole, again = search(tmp_path / "whole", 12), search(tmp_path / "out", 12)
+    assert [trial.number for trial in again] == list(range(12))
+    assert [trial.settings for trial in again[:4]] == [trial.settings for trial in whole[:4]]
+
+
+def test_trials_of_a_search_that_could_not_start_are_proposed_again(tmp_path, monkeypatch):
+    def refused(*_):
+        raise UsageError("no requests")
+
+    answers = optimization._answers
+    monkeypatch.setattr(optimization, "_answers", refused)
+    for _ in range(2):
+        with pytest.raises(UsageError, match="no requests"):
+            search(tmp_path / "out", 6)
+    monkeypatch.setattr(optimization, "_answers", answers)
+    trials = search(tmp_path / "out", 6)
+    assert [trial.settings for trial in trials[:4]] == [t.settings for t in search(tmp_path / "whole", 6)[:4]]
+    assert len(trials) == 6
+    assert all(trial.value is not None for trial in trials)
+
+
+@pytest.mark.parametrize("cut", [0, 1, 5, 300])
+def test_a_journal_whose_writer_was_killed_is_read_to_its_last_line(tmp_path, cut):
+    """It ends within a line, and Optuna's own lock stays behind."""
+    search(tmp_path / "out", 8)
+    journal = tmp_path / "out" / "journal.log"
+    os.truncate(journal, journal.stat().st_size - cut)
+    journal.with_name("journal.log.lock").symlink_to("nowhere")
+    for trials in (8, 12):
+        again = search(tmp_path / "out", trials)
+        assert len(again) == trials
+        assert all(trial.value is not None for trial in again)
+
+
+def test_a_cell_that_failed_is_simulated_again(tmp_path):
+    store, rows = CellStore(tmp_path), [{"x": 3.0, "kind": "good"}]
+    store.create()
+    study, asked = Study("support.sweep_cells:priced", "."), Search(SPACE, 1, 0, 1, Limits())
+    [cell] = optimization._cells(study, resolved, dict(enumerate(rows)))
+    store.save(CellRecord(cell.cell_id, "failed", error="the disk was full"))
+    stop = StopRequest()
+    try:
+        [record] = optimization._answers(study, resolved, asked, rows, store, stop)
+    finally:
+        stop.close()
+    assert record.status == "ok"
+
+
+@pytest.mark.parametrize("smaller", [True, False])
+def test_the_best_is_the_first_of_the_best_values_among_those_that_meet_all_conditions(smaller):
+    """Every list of up to three values, of which some are unknown and some miss a condition."""
+    objective, kinds = (
+        Objective("x", smaller),
+        [(v, f) for v in (None, -1.0, 0.0, 0.5) for f in (True, False)],
+    )
+    for drawn in chain.from_iterable(product(kinds, repeat=n) for n in range(4)):
+        trials = [Trial(n, {}, *kind) for n, kind in enumerate(drawn)]
+        able = [
+            (value if smaller else -value, n)
+            for n, (value, meets) in enumerate(drawn)
+            if meets and value is not None
+        ]
+        chosen = best(trials, objective)
+        assert (None if chosen is None else chosen.number) == (min(able)[1] if able else None)
+
+
+@pytest.mark.parametrize(
+    ("condition", "value", "violation"),
+    [("<", 3.0, -0.25), ("<", 4.0, 1e-12), ("<=", 4.0, 0.0), ("<", 5.0, 0.25), (">", 3.0, 0.25), (">", 4.0, 1e-12),
+     (">=", 4.0, 0.0), (">", 6.0, -0.5), (">", None, 1e30)],
+)  # fmt: skip
+def test_a_violation_is_the_distance_from_holding_in_units_of_the_limit(condition, value, violation):
+    goal = Goal(COST, (parse_threshold(f"cost.total {condition} 4"), parse_threshold("cost.total <= 0")))
+    first, at_zero = goal.violations({"cost": {"total": value}})
+    assert first == pytest.approx(violation, rel=1e-9, abs=0)
+    assert at_zero == (1e30 if value is None else value)  # no unit: the distance itself
+
+
+def test_the_table_has_settings_once_under_their_first_trial(tmp_path):
+    study, store = Study("support.sweep_cells:priced", "."), CellStore(tmp_path)
+    store.create()
+    trials = [Trial(n, {"x": x, "kind": "good"}, None, False) for n, x in enumerate((3.0, 5.0, 3.0, 8.0))]
+    cells, _ = tried(study, resolved, trials[1:2], tmp_path)
+    store.save(CellRecord(cells[0].cell_id, "ok", {"cost": {"total": 5.0}}))
+    cells, rows = tried(study, resolved, trials, tmp_path)
+    assert [cell.index for cell in cells] == [0, 1, 3]
+    names = ("cell", "repeat", "status", "set.x", "set.kind", "cost.total")
+    assert [tuple(row[name] for name in names) for row in rows] == [
+        (0, 0, "missing", 3.0, "good", None), (1, 0, "ok", 5.0, "good", 5.0), (3, 0, "missing", 8.0, "good", None),
+    ]  # fmt: skip
+
+
+def test_the_number_of_workers_changes_nothing(tmp_path):
+    one, two = search(tmp_path / "one", 12, 1), search(tmp_path / "two", 12, 2)
+    assert one == two
+
+
+def test_conditions_that_nothing_meets(tmp_path):
+    trials = search(tmp_path / "out", 8, 1, ["ttft.p99 < 1ms"])
+    assert best(trials, COST) is None
+
+
+CHOICE = """scenario: base.yaml
+random:
+  draws: 4
+  space: {NAME: {choice: [VALUES]}}
+"""
+
+
+def searched(folder, capsys, name, values, *goal):
+    """Search a few values of a setting of 200 requests and return the printed lines, those of a sentence joined."""
+    tiers = "{gpu: {capacity: 300 blocks}, cpu: {capacity: 2000 blocks}}"
+    base = f"workload: {{kind: conversational, requests: 200}}\ntiers: {tiers}\n"
+    (folder / "base.yaml").write_text(base + "cost: {gpu_hour: 2.0}\n")
+    (folder / "sweep.yaml").write_text(CHOICE.replace("NAME", name).replace("VALUES", values))
+    assert kvsim(["optimize", "-c", "sweep.yaml", "-o", str(goal), "-j", "1", "--trials", "8", *goal]) == 0
+    return capsys.readouterr().out.replace("\n  ", " ").splitlines()
+
+
+def test_the_best_has_the_intervals_that_simulate_prints(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    values = "20 blocks, 2000 blocks"
+    lines = searched(tmp_path, capsys, "tiers.gpu.capacity", values, "--minimize", "ttft.p99")
+    said, interval, source, following = lines
+    words = shlex.split(following.removeprefix("next: "))[1:]
+    assert kvsim([*words, "--sensitivity", "-q", "-o", "run", "--force"]) == 0
+    printed = capsys.readouterr().out
+    value, bands = re.findall(r" TTFT p99 (.* ms) \((.*)\)\n", printed)[0]
+    assert (
+        f" has the lowest TTFT p99, {value} ({bands}): tiers.gpu.capacity=2000 blocks (next is trial " in said
+    )
+    assert " × (" in said
+    assert interval.startswith("intervals are 95 % over 10 batches of time of the requests, in pairs;")
+    assert source in printed
+
+
+def test_a_runner_up_that_differs_by_chance_is_called_equal(tmp_path, monkeypatch, capsys):
+    """Ninety-nine or a hundred sequences in a batch: no request is ever refused for either."""
+    monkeypatch.chdir(tmp_path)
+    lines = searched(tmp_path, capsys, "replica.max_num_seqs", "99, 100", "--minimize", "e2e.avg")
+    assert re.match(r"trials \d and \d are equal in latency.e2e.avg: their differences are within", lines[0])
+    assert re.search(r" \(requests .* %, model .* %\) of trial \d: replica.max_num_seqs=", lines[0])
+
+
+def test_a_cost_has_the_interval_of_the_rate_and_the_command_for_the_rest(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    lines = searched(tmp_path, capsys, "replica.max_num_seqs", "1, 100", "--minimize", "cost")
+    assert re.search(
+        r"lowest cost.per_million_tokens, [\d.]+ \(requests .* %\): replica.max_num_seqs=100", lines[0]
+    )
+    assert lines[-1].endswith(" --sensitivity")
+    cells = [json.loads(p.read_text())["record"]["summary"] for p in tmp_path.glob("*/cells/*.json")]
+    for own in cells:
+        rates = own["batches"]["throughput.output_tokens_per_s"]
+        costs = own["batches"]["cost.per_million_tokens"]
+        product = own["cost"]["per_million_tokens"] * own["throughput"]["output_tokens_per_s"]
+        assert [a * b for a, b in zip(rates, costs, strict=True)] == pytest.approx([product] * len(rates))

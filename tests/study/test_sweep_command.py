@@ -1,0 +1,178 @@
+"""``kvsim sweep`` with real simulations: plan, run, resume, refuse, merge, report; and on a Ray cluster."""
+
+import json
+import re
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from kvcache_sim.base.errors import UsageError
+from kvcache_sim.cli.cells import cell_runner, parse_shard
+from kvcache_sim.cli.main import run as kvsim
+from support.browser import page
+from support.examples import examples
+from support.sweep_driver import Silent, plan_of
+
+TRACE = "".join(
+    json.dumps(
+        {"timestamp": 50 * n, "input_length": 1024 + 300 * (n % 4), "output_length": 5,
+         "hash_ids": [n % 3, 10 + n % 7, *([100 + n] if (1024 + 300 * (n % 4)) // 512 > 2 else [])]}
+    ) + "\n"
+    for n in range(60)
+)  # fmt: skip
+
+SWEEP = """name: sizes
+scenario: {trace: {path: trace.jsonl}, tiers: {gpu: {capacity: 12 blocks}, cpu: {capacity: 64 blocks}}}
+grid:
+  tiers.gpu.capacity: [12 blocks, 40 blocks]
+  write.policy: [back, through]
+limits: {time: 60s}
+"""
+
+
+@pytest.fixture
+def study(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "trace.jsonl").write_text(TRACE)
+    (tmp_path / "sweep.yaml").write_text(SWEEP)
+    return tmp_path
+
+
+def sweep(*arguments):
+    return kvsim(["sweep", "-c", "sweep.yaml", "-q", *arguments])
+
+
+def test_a_sweep_runs_once_and_is_there_afterwards(study, capsys):
+    assert sweep("-o", "out", "--dry-run") == 0
+    assert "4 distinct, 0 finished, 4 to run" in capsys.readouterr().out
+    assert not (study / "out").exists()
+    assert sweep("-o", "out", "-j", "2", "--pareto", "ttft.p99:min,hit_rate:max") == 0
+    out, err = capsys.readouterr()
+    assert out.startswith("Pareto front (latency.ttft.p99 and cache.token_hit_rate): ")
+    assert "4 cells ended (0 before)" in err
+    first = (study / "out" / "results.csv").read_bytes()
+    assert sweep("-o", "out") == 0
+    assert "4 cells ended (4 before)" in capsys.readouterr().err
+    assert (study / "out" / "results.csv").read_bytes() == first
+    header, *rows = first.decode().splitlines()
+    assert {"set.tiers.gpu.capacity", "cache.token_hit_rate", "digest.events"} <= set(header.split(","))
+    assert not [name for name in header.split(",") if name.startswith("wall.")]
+    assert len(rows) == 4
+
+
+def test_two_spellings_of_one_configuration_run_once(study, capsys):
+    text = SWEEP.replace("[12 blocks, 40 blocks]", "['1GiB', '1024MiB']")
+    (study / "sweep.yaml").write_text(text)
+    assert sweep("-o", "out", "--dry-run") == 0
+    assert "2 distinct" in capsys.readouterr().out
+
+
+def test_a_changed_trace_is_refused(study, capsys):
+    assert sweep("-o", "out") == 0
+    (study / "trace.jsonl").write_text(TRACE + TRACE.splitlines()[-1] + "\n")
+    assert sweep("-o", "out") == 3
+    assert "changed since this sweep was planned" in capsys.readouterr().err
+
+
+def test_shards_merge_into_the_whole(study, capsys):
+    assert sweep("-o", "whole") == 0
+    for number in (1, 2):
+        assert sweep("-o", f"part-{number}", "--shard", f"{number}/2") == 0
+    assert kvsim(["sweep", "merge", "part-1", "-o", "half"]) == 5
+    assert "2 missing" in capsys.readouterr().err
+    assert kvsim(["sweep", "merge", "part-1", "part-2", "-o", "merged"]) == 0
+    for name in ("results.csv", "results.parquet"):
+        assert (study / "merged" / name).read_bytes() == (study / "whole" / name).read_bytes()
+
+
+def test_the_report_of_a_sweep(study):
+    goals = ["--pareto", "ttft.p99:min,hit_rate:max"]
+    assert sweep("-o", "out", *goals, "--report", "sweep.html") == 0
+    with page() as (browser, trouble):
+        browser.goto(f"file://{study}/sweep.html")
+        assert browser.evaluate("window.chartsDrawn") == 2
+        assert trouble == []
+
+
+def test_without_ray_the_command_names_the_extra(study, monkeypatch, capsys):
+    import importlib.util
+
+    found = importlib.util.find_spec
+    monkeypatch.setattr(
+        importlib.util, "find_spec", lambda name, *a: None if name == "ray" else found(name, *a)
+    )
+    assert sweep("--on", "ray") == 2
+    assert "kvcache-sim[ray]" in capsys.readouterr().err
+
+
+def test_a_lost_ray_node_costs_nothing_but_time(tmp_path, monkeypatch):
+    pytest.importorskip("ray", reason="pip install 'kvcache-sim[ray]'")
+    monkeypatch.setenv("PYTHONPATH", str(Path(__file__).parents[1]))
+    monkeypatch.setenv("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")
+    import ray
+    from kvcache_sim.extras.study.sweeps.cell import Limits
+    from kvcache_sim.extras.study.sweeps.coordinator import run_sweep
+    from kvcache_sim.extras.study.sweeps.ray_runner import RayRunner
+    from kvcache_sim.extras.study.sweeps.stop import StopRequest
+    from kvcache_sim.extras.study.sweeps.supervisor import LocalRunner
+    from ray.cluster_utils import Cluster
+
+    plan = plan_of(12, "slow", str(tmp_path))
+    stop = StopRequest()
+    cluster = Cluster(initialize_head=True, head_node_args={"num_cpus": 1, "include_dashboard": False})
+    doomed = cluster.add_node(num_cpus=1)
+
+    class KillNode(Silent):
+        ended = 0
+
+        def cell_ended(self, cell, record):
+            self.ended += 1
+            if self.ended == 2:
+                cluster.remove_node(doomed, allow_graceful=False)
+
+    try:
+        outcome = run_sweep(plan, tmp_path / "ray", RayRunner(cluster.address, 1, Limits()), stop, KillNode())
+        assert outcome.exit_code == 0, outcome
+        assert len(list((tmp_path).glob("ran-*"))) == 12
+    finally:
+        ray.shutdown()
+        cluster.shutdown()
+    assert run_sweep(plan, tmp_path / "local", LocalRunner(2, Limits()), stop, Silent()).exit_code == 0
+    stop.close()
+    for name in ("results.csv", "results.parquet"):
+        assert (tmp_path / "ray" / name).read_bytes() == (tmp_path / "local" / name).read_bytes()
+
+
+@examples(100)
+@given(
+    st.from_regex(r"[01٣x]{0,3}/?[0-4]{0,3}", fullmatch=True)
+    | st.sampled_from(("7/100000", "7/100001", "1/2/3", "-1/2"))
+)
+def test_a_shard_is_one_of_as_many_as_there_are(text):
+    found = re.fullmatch(r"(\d+)/(\d+)", text)
+    part = (int(found[1]), int(found[2])) if found else (0, 0)
+    if text and not 1 <= part[0] <= part[1] <= 100_000:
+        with pytest.raises(UsageError, match="not a shard"):
+            parse_shard(text)
+    else:
+        assert parse_shard(text) == (part if text else (1, 1))
+
+
+@pytest.mark.parametrize(
+    ("on", "made"),
+    [("local", "LocalRunner"), ("ray", "RayRunner"), ("ray:a:1", "RayRunner"), ("x", ""), ("local:a", "")],
+)
+def test_the_runner_is_the_one_named(monkeypatch, on, made):
+    asked = []
+    for name in ("supervisor.LocalRunner", "ray_runner.RayRunner"):
+        monkeypatch.setattr(
+            f"kvcache_sim.extras.study.sweeps.{name}",
+            lambda *given, name=name: asked.append((name.split(".")[1], *given)),
+        )
+    if made:
+        cell_runner(on, 3, "limits")
+        assert asked == [(made, *([on.partition(":")[2]] if made == "RayRunner" else []), 3, "limits")]
+    else:
+        with pytest.raises(UsageError, match="--on"):
+            cell_runner(on, 3, "limits")

@@ -1,0 +1,421 @@
+"""Cells of a sweep against the best: intervals over batches and seeds, equal cells, saturated cells, units."""
+
+import csv
+import json
+import math
+import re
+from pathlib import Path
+
+import kvcache_sim as kv
+import numpy as np
+import pytest
+from kvcache_sim.base.errors import UsageError
+from kvcache_sim.cli.main import run
+from kvcache_sim.metrics.batches import batch_figures
+from kvcache_sim.metrics.objectives import Objective
+from kvcache_sim.report.best_cell import (
+    against_text,
+    axis_title,
+    best_row,
+    figure_text,
+    number_table,
+    ranked_table,
+)
+from kvcache_sim.report.parallel import parallel_picture
+from kvcache_sim.report.ranking import Against, Ranked, Ranking, against, merge_seeds, rank_all, rank_cells
+from kvcache_sim.report.ranking_text import verdict
+from kvcache_sim.workload.toolbox.write import mooncake_lines
+
+P99, MEAN = "latency.ttft.p99", "latency.ttft.avg"
+TPUT = "throughput.output_tokens_per_s"
+
+
+def cell(number, value, batches=None, **more):
+    own = {"cell": number, "status": "ok", "repeat": 0, "set.router.policy": f"router-{number}", P99: value}
+    return {**own, "batches": {P99: batches} if batches else None, **more}
+
+
+def left_out(value, effects):
+    """Return the mean of ``value + effect`` over batches, without each batch in turn."""
+    whole = [value + effect for effect in effects]
+    return [(sum(whole) - one) / (len(whole) - 1) for one in whole]
+
+
+COMMON = [3.0 * math.sin(n) for n in range(20)]
+OWN = [0.4 * math.cos(3 * n) for n in range(20)]
+
+
+def test_what_cells_share_in_a_batch_cancels():
+    """Values vary by ±30 % from batch to batch, alike in both cells: a difference of 10 % is clear."""
+    both = [cell(n, value, left_out(value, COMMON)) for n, value in enumerate((10.0, 11.0))]
+    apart = against(both[0], both[1], P99)
+    assert apart.value == pytest.approx(1.1)
+    assert 1.0 < apart.low < 1.1 < apart.high
+    assert not apart.is_equal
+    alone = [cell(0, 10.0, left_out(10.0, COMMON)), cell(1, 11.0, left_out(11.0, [-c for c in COMMON]))]
+    assert against(*alone, P99).is_equal
+
+
+def test_the_half_width_is_that_of_a_mean_over_batches():
+    """Differences of logarithms of the left-out means are, to first order, those of the batches' means."""
+    rows = [cell(0, 1000.0, left_out(1000.0, [0.0] * 20)), cell(1, 1000.0, left_out(1000.0, OWN))]
+    found = against(*rows, P99)
+    expected = 2.093 * np.std(OWN, ddof=1) / math.sqrt(20) / 1000
+    assert math.log(found.high / found.value) == pytest.approx(expected, rel=1e-2)
+    assert math.log(found.value / found.low) == pytest.approx(expected, rel=1e-2)
+
+
+def test_equal_cells_share_a_rank_and_the_others_are_in_order():
+    noise = [[0.5 * math.sin(7 * n + 2 * k) for n in range(20)] for k in range(5)]
+    values = (12.0, 10.0, 10.1, 15.0, 15.1)
+    rows = [cell(k, value, left_out(value, noise[k])) for k, value in enumerate(values)]
+    ranking = rank_cells(rows)
+    assert [(one.row["cell"], one.rank) for one in ranking.order] == [(1, 1), (2, 1), (0, 3), (3, 4), (4, 4)]
+    assert ranking.goal == Objective(P99, True)
+    said = verdict(ranking)
+    half = 2.093 * np.std(noise[1], ddof=1) / math.sqrt(20) / 10
+    assert said[0] == (
+        "cells 1 and 2 are equal in TTFT p99: their differences are within the interval; the lowest is 10 ms "
+        f"(requests ±{100 * half:.1f} %) of cell 1: router.policy=router-1"
+    )
+    assert "95 % over 20 batches of time" in said[-1]
+    single = verdict(rank_cells([rows[0], rows[3]]))
+    assert single[0].startswith(
+        "cell 0 has the lowest TTFT p99, 12 ms (requests ±1.4 %): router.policy=router-0 (next is cell 3: 1.25 ×"
+    )
+
+
+def test_another_figure_distinguishes_equal_cells():
+    noise = [[5 * math.sin(7 * n + 2 * k) for n in range(20)] for k in range(2)]
+    rows = [cell(k, 10.0 + k, left_out(10.0 + k, noise[k])) for k in range(2)]
+    for k, row in enumerate(rows):
+        row[MEAN] = 5.0 - 2 * k
+        row["batches"][MEAN] = left_out(5.0 - 2 * k, [value / 50 for value in noise[k]])
+    said = verdict(rank_cells(rows))
+    assert said[0].startswith("cells 0 and 1 are equal in TTFT p99")
+    assert said[1].startswith(
+        "TTFT mean distinguishes them: cell 1 has the lowest, 3 ms (requests ±1.1 %) (next is cell 0: 1.67 × ("
+    )
+    for k in range(2):
+        less = [row | {MEAN: None} if n == k else row for n, row in enumerate(rows)]
+        assert not any("distinguishes" in line for line in verdict(rank_cells(less)))
+
+
+def test_without_batches_nothing_is_said_to_be_certain():
+    ranking = rank_cells([cell(0, 10.0), cell(1, 11.0)])
+    assert [one.rank for one in ranking.order] == [1, 2]
+    assert verdict(ranking)[-1].startswith("no interval: fewer than 50 finished requests")
+
+
+def test_a_difference_below_three_digits_is_said_to_be_equal():
+    rows = [cell(k, value, [value] * 20) for k, value in enumerate((10.0, 10.0001))]
+    said = verdict(rank_cells(rows))
+    assert said[0].endswith("router.policy=router-0 (next is cell 1: equal within 0.5 %)")
+
+
+def test_cells_alike_in_all_figures_are_not_ranked():
+    ranking = rank_cells([cell(0, 10.0), cell(1, 10.0)])
+    assert ranking.order == ()
+    assert verdict(ranking) == ["no cell is better than another: TTFT p99 and hit rate are equal in all"]
+    assert verdict(rank_cells([cell(0, 10.0)])) == []
+    (alone,) = verdict(rank_all([cell(0, 10.0)], Objective(P99, True)))
+    assert alone == "cell 0 has the lowest TTFT p99, 10 ms: router.policy=router-0"
+
+
+def test_shares_differ_by_points_and_zeros_have_no_ratio():
+    name = "cache.token_hit_rate"
+    rows = [{**cell(n, 5.0), name: rate, "batches": {name: left_out(rate, [v / 100 for v in OWN]), P99: [0.0] * 20}}
+            for n, rate in enumerate((0.5, 0.6))]  # fmt: skip
+    ranking = rank_cells(rows)
+    assert ranking.goal == Objective(name, False), "all have the same TTFT"
+    found = ranking.order[1].against
+    assert found.is_share
+    assert found.value == pytest.approx(-0.1)
+    half = 100 * 2.093 * np.std(OWN, ddof=1) / 100 / math.sqrt(20)
+    assert f"the highest hit rate, 60.0 % (requests ±{half:.3g} points): " in verdict(ranking)[0]
+    assert against(rows[0], rows[1], P99) is None
+
+
+def test_five_seeds_are_compared_in_pairs():
+    seeds = [10.0, 14.0, 9.0, 12.0, 11.0]
+    rows = [{**cell(5 * k + r, value * factor), "repeat": r, "set.router.policy": f"router-{k}", "set.seed": r or None}
+            for k, factor in enumerate((1.0, 1.03)) for r, value in enumerate(seeds)]  # fmt: skip
+    merged, count = merge_seeds(rows)
+    assert count == 5
+    assert [row["cell"] for row in merged] == [0, 5]
+    assert merged[0][P99] == pytest.approx(sum(seeds) / 5)
+    found = against(*merged, P99)
+    assert (found.low, found.value, found.high) == pytest.approx((1.03, 1.03, 1.03))
+    assert [one.rank for one in rank_cells(rows).order] == [1, 2]
+    rows[5][P99] = 9.0  # one pair the other way round
+    assert [one.rank for one in rank_cells(rows).order] == [1, 1]
+    assert "means of 5 seeds" in verdict(rank_cells(rows))[-1]
+
+
+@pytest.mark.parametrize(
+    ("pairs", "quantile"),
+    [
+        ([(1, 2), (1, 3)], 12.706),
+        ([(2, 3), (2, 2), (5, 4)], 4.303),
+        ([(n, n + 2 + n % 3) for n in range(2, 24)], 2.093),
+    ],
+)
+def test_the_interval_over_seeds_is_students(pairs, quantile):
+    """Ratios by the logarithms of each pair, and shares by their differences."""
+    rates = "cache.token_hit_rate"
+    rows = [
+        {
+            P99: 7.0,
+            rates: 0.5,
+            "seeds": {P99: [pair[k] for pair in pairs], rates: [pair[k] / 100 for pair in pairs]},
+        }
+        for k in (0, 1)
+    ]
+    for metric, changes in (
+        (P99, [math.log(b / a) for a, b in pairs]),
+        (rates, [(b - a) / 100 for a, b in pairs]),
+    ):
+        found = against(*rows, metric)
+        half = quantile * np.std(changes, ddof=1) / math.sqrt(len(pairs))
+        ends = [np.mean(changes) + k * half for k in (-1, 0, 1)]
+        expected = ends if metric == rates else [math.exp(end) for end in ends]
+        assert (found.low, found.value, found.high) == pytest.approx(expected, rel=2e-3)
+
+
+@pytest.mark.parametrize(("seeds", "saturated"), [((True, False), False), ((True, True, False), True)])
+def test_settings_are_saturated_if_most_of_their_seeds_are(seeds, saturated):
+    [merged], _ = merge_seeds([cell(0, 9.0, repeat=n, saturated=own) for n, own in enumerate(seeds)])
+    assert merged["saturated"] is saturated
+
+
+def test_saturated_cells_are_not_ranked_by_latency():
+    own = {"saturated": True}
+    all_full = [cell(0, 9e6, **own, **{TPUT: 500.0}), cell(1, 2e6, **own, **{TPUT: 400.0})]
+    ranking = rank_cells(all_full)
+    assert ranking.goal == Objective(TPUT, False)
+    assert [one.row["cell"] for one in ranking.order] == [0, 1]
+    assert any("all cells are saturated" in line for line in verdict(ranking))
+    alike = [cell(k, 9e6 + k, left_out(9e6, OWN), **own, **{TPUT: 500.0 + k}) for k in range(2)]
+    for k, row in enumerate(alike):
+        row |= {MEAN: 5e6 + k * 1e6}
+        row["batches"] |= {
+            MEAN: left_out(5e6 + k * 1e6, OWN),
+            TPUT: left_out(500.0 + k, [90 * o for o in OWN[k:] + OWN[:k]]),
+        }
+    said = verdict(rank_cells(alike))
+    assert said[0].startswith("cells 1 and 0 are equal in output tokens/s")
+    assert not any("distinguishes" in line for line in said)
+    asked = rank_cells(all_full, [Objective(P99, True)])
+    assert [one.row["cell"] for one in asked.order] == [1, 0]
+    assert asked.saturated == ()
+    rest = [cell(2, 50.0, saturated=False, **{TPUT: 600.0}), cell(3, 40.0, saturated=False, **{TPUT: 600.0})]
+    some = rank_cells([*all_full, *rest])
+    assert [(one.row["cell"], one.rank) for one in some.order] == [(3, 1), (2, 2), (0, 3), (1, 4)]
+    assert (
+        "cells 0 and 1 are saturated: they follow the others by throughput, not ranked by latency"
+        in verdict(some)
+    )
+
+
+def test_figures_without_a_batch_are_those_of_the_other_requests():
+    generator = np.random.default_rng(3)
+    count = 1200
+    arrival = np.sort(generator.integers(0, 10**11, count))
+    rows = {
+        "request": np.arange(count),
+        "status": (generator.random(count) < 0.1).astype(np.int64),
+        "arrival_ns": arrival,
+        "first_token_ns": arrival + generator.integers(10**6, 10**9, count),
+        "input_tokens": generator.integers(1, 5000, count),
+        "output_tokens": generator.integers(1, 9, count),
+    }
+    rows["finish_ns"] = rows["first_token_ns"] + rows["output_tokens"] * 10**7
+    rows["cached_prefix_length_used"] = rows["input_tokens"] // 3
+    found = batch_figures(rows)
+    done = [n for n in range(count) if rows["status"][n] == 0]
+    batches = [[n for k, n in enumerate(done) if k * 20 // len(done) == b] for b in range(20)]
+    for number, batch in enumerate(batches):
+        rest = [n for n in done if n not in batch]
+        ttft = [(rows["first_token_ns"][n] - rows["arrival_ns"][n]) / 1e6 for n in rest]
+        long = [n for n in rest if rows["output_tokens"][n] > 1]
+        tpot = [
+            (rows["finish_ns"][n] - rows["first_token_ns"][n]) / 1e6 / (rows["output_tokens"][n] - 1)
+            for n in long
+        ]
+        hit = sum(int(rows["cached_prefix_length_used"][n]) for n in rest)
+        for name, value in (
+            (MEAN, np.mean(ttft)),
+            (P99, np.percentile(ttft, 99)),
+            ("latency.ttft.p50", np.percentile(ttft, 50)),
+            ("latency.tpot.avg", np.mean(tpot)),
+            ("cache.token_hit_rate", hit / sum(int(rows["input_tokens"][n]) for n in rest)),
+        ):
+            assert found[name][number] == pytest.approx(value), name
+    span_s = (max(rows["finish_ns"][done]) - arrival[done[0]]) / 1e9
+    whole = sum(int(rows["output_tokens"][n]) for n in done) / span_s
+    assert np.mean(found[TPUT]) == pytest.approx(whole)
+    assert batch_figures({name: own[:40] for name, own in rows.items()}) == {}
+
+
+def test_intervals_hold_the_true_ratio():
+    """Two cells whose requests share half of their variation: 95 % intervals hold the ratio at least 85 times in 100."""
+    generator = np.random.default_rng(11)
+    held = {MEAN: 0, P99: 0}
+    draws, count, ratio = 100, 1500, 1.2
+    ticks = np.arange(count) * 10**9
+    for _ in range(draws):
+        shared = np.convolve(generator.normal(size=count + 24), np.ones(25) / 5, "valid")
+        found, rows = [], []
+        for number, factor in enumerate((1.0, ratio)):
+            ttft = factor * 1e8 * np.exp(0.5 * shared + 0.5 * generator.normal(size=count))
+            table = {"request": np.arange(count), "status": np.zeros(count, int), "arrival_ns": ticks}
+            table |= {"first_token_ns": ticks + ttft.astype(np.int64), "output_tokens": np.full(count, 2)}
+            table |= {"finish_ns": table["first_token_ns"] + 10**7, "input_tokens": np.ones(count, int)}
+            found.append(batch_figures({**table, "cached_prefix_length_used": np.zeros(count, int)}))
+            rows.append(
+                {MEAN: ttft.mean(), P99: np.percentile(ttft, 99), "batches": found[-1], "cell": number}
+            )
+        for name in held:
+            one = against(rows[0], rows[1], name)
+            held[name] += one.low <= ratio <= one.high
+    assert min(held.values()) >= 85, held
+
+
+# --- the verb ----------------------------------------------------------------------------------------------
+
+
+def sweep(capsys, *arguments):
+    capsys.readouterr()
+    assert run(["sweep", *arguments, "-q", "-j", "1"]) == 0
+    return capsys.readouterr().out.replace("\n  ", " ")
+
+
+def table(directory):
+    return list(csv.DictReader(Path(directory, "results.csv").read_text().splitlines()))
+
+
+def test_generated_requests_have_five_seeds_where_kinds_are_compared(tmp_path, capsys, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    common = ["--set", "workload={kind: few-shot, requests: 60}", "--set", "cluster.machines=2"]
+    routers = ["--grid", "router.policy=round-robin,longest-prefix"]
+    said = sweep(capsys, *common, *routers, "-o", "five")
+    assert "figures are means of 5 seeds; intervals are 95 % over these seeds, in pairs" in said
+    assert re.search(r"^step times: .*: ×0\.\d+–1\.\d+$", said, re.M)
+    rows = table("five")
+    assert len(rows) == 10
+    assert len({row["digest.results"] for row in rows if row["set.router.policy"] == "round-robin"}) == 5
+    assert "batches" not in rows[0]
+    values = [float(row[P99]) for row in rows if row["set.router.policy"] == "round-robin"]
+    assert f"{sum(values) / 5:.3g} ms" in re.search(r"^0 .*$", said, re.M)[0]
+    said = sweep(capsys, *common, *routers, "-o", "one", "--repeats", "1")
+    assert "intervals are 95 % over 10 batches of time" in said
+    assert len(table("one")) == 2
+    sizes = ["--grid", "tiers.gpu.capacity=64 blocks,256 blocks"]
+    sweep(capsys, *common, *sizes, "-o", "sizes")
+    assert len(table("sizes")) == 2
+
+
+def test_a_trace_has_batches_of_its_time(tmp_path, capsys, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    trace = kv.generate("conversational", seed=7, requests=300)
+    Path("t.jsonl").write_text("".join(mooncake_lines(trace)))
+    grid = ["--grid", "tiers.gpu.capacity=24 blocks,4096 blocks", "--set", "cost.gpu_hour=2"]
+    said = sweep(capsys, "t.jsonl", *grid, "-o", "out")
+    assert "cell 1 has the lowest TTFT p99" in said
+    assert "cost/h" in said
+    assert "cost/M output tokens" in said
+    rows = kv.sweep("t.jsonl", grid={"tiers.gpu": ["24 blocks", "4096 blocks"]}, cost={"gpu_hour": 2}).rows
+    ratio = against(rows[1], rows[0], P99)
+    assert f"next is cell 0: {ratio.value:.3g} × ({ratio.low:.3g}–{ratio.high:.3g})" in said
+    assert ratio.value == pytest.approx(rows[0][P99] / rows[1][P99])
+    (first, _) = json.loads(Path("out/plan.json").read_text())["cells"]
+    kept = json.loads(Path(f"out/cells/{first[0]}.json").read_text())["record"]["summary"]["batches"]
+    assert kept == rows[0]["batches"]
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "title", "text"),
+    [
+        ("latency.ttft.p99", 1234.56, "TTFT p99 [ms]", "1.23 s"),
+        ("cache.token_hit_rate", 0.5, "hit rate [share]", "50.0 %"),
+        ("throughput.output_tokens_per_s", 1234.0, "output tokens/s", "1,234"),
+        ("cost.per_million_output_tokens", 0.1234, "cost/M output tokens", "0.123"),
+        ("requests.finished", 7, "requests.finished", "7"),
+        ("latency.ttft.p99", None, "TTFT p99 [ms]", "–"),
+    ],
+)
+def test_a_figure_has_its_unit_in_its_title_and_its_text(name, value, title, text):
+    assert (axis_title(name), figure_text(name, value)) == (title, text)
+
+
+@pytest.mark.parametrize(
+    ("against", "text"),
+    [
+        (None, "–"),
+        (Against(0.01, -0.02, 0.04, True), "equal (-2.0 to +4.0 points)"),
+        (Against(0.03, 0.02, 0.04, True), "+3.0 points (+2.0 to +4.0)"),
+        (Against(1.001, 0.9996, 1.0004, False), "equal within 0.5 %"),
+        (Against(1.0, 0.97, 1.08, False), "equal (0.97–1.08 ×)"),
+        (Against(1.0, 0.9999, 1.08, False), "equal (1–1.08 ×)"),
+        (Against(1.18, 1.05, 1.3, False), "1.18 × (1.05–1.3)"),
+    ],
+)
+def test_a_figure_against_the_best_in_words(against, text):
+    assert against_text(against) == text
+
+
+def test_the_table_of_a_ranking_has_the_best_its_distance_and_its_figures():
+    """Stars for those of rank 1; of saturated cells no distance, unless all are; other figures as they are had."""
+    goal = Objective("latency.ttft.p99", True)
+    rows = [{"cell": n, "set.a": a, "latency.ttft.p99": 10.0 * n, "x.y": 1.0, "slo.attainment": None} for n, a in enumerate([1.23456789, True, "b", None])]  # fmt: skip
+    order = tuple(
+        Ranked(rows[n], rank, Against(n, n, n, False) if n else None) for n, rank in ((0, 1), (1, 1), (2, 2))
+    )
+
+    def table(*saturated, order=order, chosen=None, make=ranked_table):
+        found = make(Ranking(tuple(rows), goal, order, 1, saturated), chosen, (Objective("x.y", True),))
+        return found.headings, found.rows
+
+    headings, found = table(rows[2])
+    assert headings == ("cell", "a", "TTFT p99", "against the best", "x.y")
+    assert found == (
+        ("0 *", 1.2346, "0 ns", "best", "1"),
+        ("1 *", "True", "10 ms", against_text(order[1].against), "1"),
+        (2, "b", "20 ms", "saturated", "1"),
+        (3, None, "30 ms", "–", "1"),
+    )
+    assert table(*rows, chosen=rows[2:3])[1] == ((2, "b", "20 ms", "2 × (2–2)", "1"),)
+    plain = tuple(Ranked(one.row, one.rank, None) for one in order)
+    headings, found = table(order=plain, make=number_table)
+    assert headings == ("cell", "a", "TTFT p99 [ms]", "x.y")
+    assert found[1] == ("1 *", "True", 10.0, 1.0)
+    assert table(chosen=[])[0] == ("cell", "against the best") or table(chosen=[], order=plain)[0] == (
+        "cell",
+    )
+    assert best_row(rows, "latency.ttft.p99", largest=True) is rows[3]
+    assert best_row(rows, "x.y") is rows[0]
+    with pytest.raises(UsageError, match="no cell has this figure"):
+        best_row(rows, "slo.attainment")
+
+
+@pytest.mark.parametrize(
+    ("goals", "marked"), [((), [0, 2]), ((Objective(P99, True), Objective("x.y", False)), [0, 3])]
+)
+def test_cells_in_parallel_coordinates_run_from_the_least_to_the_greatest(goals, marked):
+    """Text is in the order of the sweep, one value has one end, and a figure that is missing has no point."""
+    values = [(1, "x", 10.0, 5.0), (3, "y", 30.0, None), (2, "x", 10.0, 4.0), (9, "z", 20.0, 6.0)]
+    rows = tuple({"cell": n, "set.a": a, "set.b": b, "set.c": 7, P99: t, "x.y": y} for n, (a, b, t, y) in enumerate(values))  # fmt: skip
+    order = tuple(Ranked(rows[n], rank, None) for n, rank in ((0, 1), (2, 1), (3, 3), (1, 4)))
+    picture = parallel_picture(Ranking(rows, Objective(P99, True), order, 1), goals, "s")
+    found: dict[str, list[tuple[object, ...]]] = {}
+    for one in picture.data:
+        found.setdefault(str(one["axis"]), []).append((one["cell"], one["position"], one["value"], one["least"], one["most"]))  # fmt: skip
+        assert one["group"] == (("on the front" if goals else "best") if int(str(one["cell"])) in marked else "other")  # fmt: skip
+    assert found.pop("a") == [("0", 0.0, "1", "1", "9"), ("1", 0.25, "3", "", ""), ("2", 0.125, "2", "", ""), ("3", 1.0, "9", "", "")]  # fmt: skip
+    assert found.pop("b") == [("0", 0.0, "x", "x", "z"), ("1", 0.5, "y", "", ""), ("2", 0.0, "x", "", ""), ("3", 1.0, "z", "", "")]  # fmt: skip
+    assert found.pop("c") == [("0", 0.0, "7", "7", ""), *((str(n), 0.0, "7", "", "") for n in (1, 2, 3))]
+    assert found.pop("TTFT p99 [ms]") == [("0", 0.0, "10 ms", "10 ms", "30 ms"), ("1", 1.0, "30 ms", "", ""), ("2", 0.0, "10 ms", "", ""), ("3", 0.5, "20 ms", "", "")]  # fmt: skip
+    assert found == ({"x.y": [("0", 0.5, "5", "4", "6"), ("2", 0.0, "4", "", ""), ("3", 1.0, "6", "", "")]} if goals else {})  # fmt: skip
+    lines, least, most = picture.chart.to_dict()["layer"]
+    assert lines["encoding"]["x"]["sort"] == list(dict.fromkeys(one["axis"] for one in picture.data))
+    assert [least["encoding"]["y"]["datum"], most["encoding"]["y"]["datum"]] == [0, 1]

@@ -1,0 +1,290 @@
+"""Random live runs: a scenario, and what clients do to it, from one seed; what came out of each."""
+
+import json
+import random
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+from kvcache_sim.extras.live.prompts import BlockNumbers
+from kvcache_sim.metrics.run import Run
+from kvcache_sim.scenario.load import load_scenario
+from kvcache_sim.serving.settings import ClusterSettings
+from kvcache_sim.simulation.live import LiveSimulation, requests_of
+from kvcache_sim.simulation.options import RunOptions
+from kvcache_sim.workload.trace import NOT_GIVEN, Trace
+
+BLOCK = 16
+#: What ``live/metrics.py`` reads of a request that has left.
+_READ = (
+    "request", "arrival_ns", "machine", "preemptions", "first_token_ns", "admitted_ns", "queue_ns",
+    "cached_prefix_length_used", "cached_tokens_by_source", "status",
+)  # fmt: skip
+
+
+def drawn(seed: int) -> list[str]:
+    """Return the overrides of one random scenario, most of which can be served."""
+    draw = random.Random(seed)
+    machines = draw.choice([1, 1, 1, 2, 3])
+    own: dict[str, object] = {
+        "seed": seed,
+        "cluster.machines": machines,
+        "cache.block_size": BLOCK,
+        "replica.step_time": "h100-llama-3.1-8b-tp1",
+        "trace.path": "unused",
+        "trace.block_size": BLOCK,
+    }
+    kind = draw.choice(["tree", "tree", "tree", "pool", "vllm"])
+    if kind == "tree":
+        own |= _tree(draw, machines)
+    else:
+        own |= _pool(draw, scheduler=kind == "vllm")
+    own |= _some(
+        draw,
+        {
+            "replica.max_num_batched_tokens": [128, 512, 4096],
+            "replica.max_num_seqs": [1, 4, 16],
+            "replica.client_offset": ["7ms"],
+            "replica.step_overhead": ["50us", "2ms"],
+            "cache.cache_output": [False],
+            "cache.lookup_time": ["100us"],
+        },
+    )
+    if machines > 1 and "pools.decode" not in own:
+        own["router.policy"] = draw.choice(_ROUTERS)
+    return [f"{key}={value if isinstance(value, str) else json.dumps(value)}" for key, value in own.items()]
+
+
+def _some(draw: random.Random, choices: dict[str, list[object]], chance: float = 0.2) -> dict[str, object]:
+    return {key: draw.choice(values) for key, values in choices.items() if draw.random() < chance}
+
+
+def _pool(draw: random.Random, scheduler: bool) -> dict[str, object]:
+    own: dict[str, object] = {
+        "cache.semantics": "vllm",
+        "tiers.gpu.capacity": f"{draw.choice([60, 90, 300, 3000])} blocks",
+    }
+    if scheduler:
+        own["replica.scheduler"] = "vllm"
+        own |= _some(
+            draw,
+            {"replica.async_scheduling": ["length", "stop-token"], "replica.queue_order": ["priority"]},
+            0.5,
+        )
+    else:
+        own |= _some(
+            draw,
+            {"replica.async_scheduling": ["length", "stop-token"], "replica.duplicate_prefill": ["wait"]},
+        )
+    return own
+
+
+def _tree(draw: random.Random, machines: int) -> dict[str, object]:
+    own: dict[str, object] = {"tiers.gpu.capacity": f"{draw.choice([60, 120, 300, 3000])} blocks"}
+    lower = draw.randint(0, 2)
+    for name in ("cpu", "disk")[:lower]:
+        own[f"tiers.{name}.capacity"] = draw.choice(["100 blocks", "400 blocks", "2000 blocks"])
+    own |= _some(
+        draw,
+        {
+            "cache.admission": ["prompt"],
+            "cache.touch": ["admission"],
+            "cache.full_hit": ["skip-prefill"],
+            "cache.scheduler_aware_window": [3],
+            "cache.policy": ["fifo", "lfu", "s3fifo", "arc", "lirs", {"kind": "ttl", "ttl": "1s"}],
+            "replica.queue_order": ["longest-prefix", "shortest-first"],
+            "replica.duplicate_prefill": ["wait"],
+            "replica.async_scheduling": ["length", "stop-token"],
+        },
+    )
+    if lower == 0 and "replica.async_scheduling" not in own:
+        own |= _some(draw, {"replica.speculation": [{"tokens": 3, "mean_length": 2.2}]})
+    if machines > 1 and draw.random() < 0.4:
+        decode = draw.randint(1, machines - 1)
+        own |= {"pools.prefill": machines - decode, "pools.decode": decode}
+        own |= _some(
+            draw, {"handover.transfer": ["layer-by-layer"], "handover.first_token": ["prefill"]}, 0.5
+        )
+        if lower:
+            own |= _some(draw, {"handover.path": ["via-cpu"]}, 0.5)
+    elif machines > 1 and lower == 0 and draw.random() < 0.2:
+        own = {**own, "cluster.machines": 2, "replica.dp": 2}
+    if lower:
+        own |= _movement(draw, machines, lower)
+    return own
+
+
+def _movement(draw: random.Random, machines: int, lower: int) -> dict[str, object]:
+    choices: dict[str, list[object]] = {
+        "write.policy": ["through", "through-sync", "selective"],
+        "fetch.policy": ["never", "cheaper", "split"],
+        "fetch.layer_pipelining": [False],
+        "fetch.exclusive": [["cpu->gpu"]],
+    }
+    if lower > 1:
+        choices["prefetch.policy"] = ["queued"]
+    if machines > 1:
+        choices["fetch.lookup"] = ["cluster"]
+        choices["cluster.pool"] = [{"capacity": "300 blocks"}, {"capacity": "unbounded"}]
+    if draw.random() < 0.5:
+        choices["fetch.read_buffer_layers"] = [1, 4]
+    own = _some(draw, choices, 0.3)
+    if draw.random() < 0.5:
+        edges = ["gpu->cpu", "cpu->gpu", *(["cpu->disk", "disk->cpu"] if lower > 1 else [])]
+        own["channels.link"] = {
+            "bandwidth": draw.choice(["200MB/s", "2GB/s", "20GB/s"]),
+            "edges": edges,
+            "latency": draw.choice(["0s", "20us", "5ms"]),
+            "scope": draw.choice(["machine", "cluster"]),
+            "sharing": draw.choice(["fifo", "fair"]),
+            "priority": draw.choice(["in-order", "loads-first"]),
+        }
+    return own
+
+
+#: Plain policies, and policies that are notified of each request that leaves.
+_ROUTERS = [
+    *("random", "least-loaded", "longest-prefix", "prefill-cost", "overlap-cost", "power-of-two", "kvaware"),
+    *("cache-aware", "consistent-hashing", "loadaware", "weighted", "vllm-dp-waiting"),
+]
+
+
+class Notified:
+    """A listener that records its notifications in order."""
+
+    def __init__(self) -> None:
+        self.tokens_came: list[tuple[int, int]] = []
+        self.left: list[tuple[int, tuple[object, ...]]] = []
+        self.open: set[int] = set()
+        self.answers: dict[int, int] = {}
+
+    def tokens(self, requests: Any, now_ns: int) -> None:
+        for request in requests:
+            assert request in self.open
+            self.answers[request] = self.answers.get(request, 0) + 1
+            self.tokens_came.append((int(request), now_ns))
+
+    def closed(self, sequence: Any, now_ns: int) -> None:
+        self.open.remove(sequence.request)
+        read = [getattr(sequence, name) for name in _READ]
+        self.left.append((now_ns, tuple(getattr(value, "value", value) for value in read)))
+
+
+class Driven:
+    """One live run: its clients' chats, aborts and chosen machines, and what the server does meanwhile."""
+
+    def __init__(self, settings: ClusterSettings, seed: int, options: RunOptions | None = None) -> None:
+        self.notified = Notified()
+        more = () if options is None else (options,)
+        self.settings = settings
+        self.simulation = LiveSimulation(settings, self.notified, *more)
+        self.rows: list[tuple[int, int, int, list[int]]] = []
+        self.aborted_after: dict[int, int] = {}
+        #: Whether a replay of the arrivals can do the same: no machine was chosen, no cache was cleared.
+        self.can_replay = True
+        #: What the simulation answered, and the blocks on each GPU, in order.
+        self.said: list[object] = []
+        self._draw, self._blocks = random.Random(seed), BlockNumbers(BLOCK, keep_tokens=False)
+        self._ran_to = 0
+        replicas = self.simulation.replicas
+        self._most_tokens = max(n for n in range(600, 3000, 50) if all(r.can_ever_hold(n) for r in replicas))
+        self._chats: list[list[int]] = [[] for _ in range(6)]
+        self.simulation.cluster.start()
+        self.simulation.sampler.start()
+
+    def go(self) -> Run:
+        """Process all events and return the run."""
+        draw = self._draw
+        chooses, clears, forgets = (draw.random() < chance for chance in (0.2, 0.1, 0.3))
+        for _ in range(draw.randint(10, 45)):
+            self._wait(draw.choice([1, 1_000_000, 20_000_000, 300_000_000]))
+            self._submit(chooses and draw.random() < 0.5)
+            if draw.random() < 0.25:
+                self._abort()
+            if forgets and draw.random() < 0.3:
+                kept = self.simulation.forget(sorted(self.notified.open))
+                if kept is not None:
+                    self._blocks.keep(kept)
+                self.said.append(("forget", None if kept is None else sorted(kept)))
+            if clears and draw.random() < 0.2:
+                held = [cache.occupancy(0) for cache in self.simulation.caches]
+                cleared = self.simulation.clear()
+                assert cleared or held == [cache.occupancy(0) for cache in self.simulation.caches]
+                self.can_replay &= not cleared
+                self.said.append(("clear", cleared))
+        self._wait(draw.choice([10**8, 10**11]))
+        run = self.simulation.end()
+        assert not self.notified.open
+        return run
+
+    def _wait(self, most_ns: int) -> None:
+        """Run some time on, in one go or from event to event, as the clock has it."""
+        until = self._ran_to + self._draw.randint(0, most_ns)
+        if self._draw.random() < 0.5:
+            while (due := self.simulation.engine.next_ns) is not None and self._ran_to < due <= until:
+                self._run_to(due)
+        self._run_to(until)
+        caches = self.simulation.caches
+        self.said.append([cache.occupancy(0) for cache in caches])
+
+    def _run_to(self, until: int) -> None:
+        self.simulation.run_to(until)
+        self._ran_to = max(self._ran_to, until)
+        assert all(time <= self._ran_to for _, time in self.notified.tokens_came[-1:])
+
+    def _submit(self, chooses: bool) -> None:
+        draw, simulation = self._draw, self.simulation
+        chat = draw.choice(self._chats)
+        if len(chat) > self._most_tokens - 600:  # what does not fit a machine is rejected without a word
+            chat.clear()
+        chat += [draw.randrange(3)] * draw.choice([0, 16, 160]) + [
+            draw.randrange(9) for _ in range(draw.randint(1, 300))
+        ]
+        answer = [draw.randrange(9) for _ in range(draw.randint(1, draw.choice([3, 90])))]
+        number, at = simulation.fed, self._ran_to + draw.choice([1, 1000])
+        ids = self._blocks.number([*chat, *answer])
+        machine = None
+        if chooses:
+            machine = draw.randrange(len(simulation.cluster.pools.routed))
+            self.can_replay = False
+        row = (at, len(chat), len(answer), ids)
+        self.rows.append(row)
+        self.notified.open.add(number)
+        simulation.feed(requests_of(BLOCK, [row], len(chat) + len(answer)), self._blocks.given, machine)
+        self._run_to(at)
+        self.said.append(simulation.last_machine)
+        chat += answer
+
+    def _abort(self) -> None:
+        request = self._draw.randrange(self.simulation.fed)
+        if request in self.notified.open and request not in self.aborted_after:
+            at = self._ran_to + self._draw.choice([1, 5_000_000])
+            self.aborted_after[request] = at - self.rows[request][0]
+            self.simulation.abort(request, at)
+            self._run_to(at)
+
+    def trace(self) -> Trace:
+        """Return the arrivals as a trace, as their log would be read."""
+        parts = requests_of(BLOCK, self.rows, 0)
+        named = np.array([prompt + answer for _, prompt, answer, _ in self.rows], np.int64)
+        after = np.full(len(self.rows), NOT_GIVEN, np.int64)
+        for request, after_ns in self.aborted_after.items():
+            after[request] = after_ns
+        return replace(parts, named_tokens=named, abort_after_ns=after if self.aborted_after else after[:0])
+
+
+def settings_of(seed: int) -> ClusterSettings:
+    """Return the settings of a random scenario; UsageError where there is no such one."""
+    return load_scenario(None, drawn(seed)).settings
+
+
+def result(run: Run) -> dict[str, object]:
+    """Return what a run is compared by: digests, rows, counters, channels and tiers."""
+    return {
+        "digests": (run.digest_events, run.digest_results),
+        "rows": {name: column.tolist() for name, column in run.requests.items()},
+        "counters": {name: value for name, value in run.counters.items()},
+        "itl": (run.itl_ns.values_ns.tolist(), run.itl_ns.counts.tolist()),
+        "channels": [str(use) for use in run.channels],
+        "tiers": [str(use) for use in run.tiers],
+    }
