@@ -9,10 +9,10 @@ use kvsim_core::engines::offload_below::OffloadBelow;
 use kvsim_core::engines::offload_tier::{AnyPolicy, OffloadTier};
 use kvsim_core::engines::pool_store::PoolStore;
 use kvsim_core::engines::radix_store::{Lengths, RadixConfig, RadixStore, StorageConfig};
-use kvsim_core::engines::radix_tree::host::WritePolicy;
+use kvsim_core::engines::radix_tree::host_tier::WritePolicy;
 use kvsim_core::engines::radix_tree::worth::LeafStrategy;
 use kvsim_core::engines::server_below::ServerBelow;
-use kvsim_core::engines::tier_chunks::TierChunks;
+use kvsim_core::engines::tier_chunks::{TierBlocks, TierChunks};
 use kvsim_core::engines::tiered_pool::TieredPool;
 use kvsim_core::engines::used_tier::UsedTier;
 use kvsim_core::store::contract::PrefetchingStore;
@@ -92,8 +92,14 @@ impl PyTieredPoolStore {
         policy: &str,
         prompts: Arg<PromptTokens>,
     ) -> PyResult<Py<Self>> {
-        let chunks = chunks_of(chunk_blocks.0, cpu_blocks.0, 0)?;
-        let capacity = chunks.capacities().0;
+        let chunks = chunks_of(
+            chunk_blocks.0,
+            TierBlocks {
+                cpu: cpu_blocks.0,
+                disk: 0,
+            },
+        )?;
+        let capacity = chunks.capacities().cpu;
         let policy = offload_policy(policy, capacity as usize)?;
         let below = OffloadBelow::new(offload_tier(capacity, policy, keys.0.requests())?, chunks);
         Self::above(py, Box::new(below), keys, capacity_blocks.0, prompts.0)
@@ -111,7 +117,7 @@ impl PyTieredPoolStore {
         policy: &str,
         prompts: Arg<PromptTokens>,
     ) -> PyResult<Py<Self>> {
-        let chunks = chunks_of(chunk_blocks.0, blocks.0.cpu, blocks.0.disk)?;
+        let chunks = chunks_of(chunk_blocks.0, blocks.0)?;
         let unknown = || no_such_policy(policy);
         let (mode, variant) = policy.split_once(':').ok_or_else(unknown)?;
         let below: Box<dyn Below> = if mode == "lmcache-server" {
@@ -126,11 +132,11 @@ impl PyTieredPoolStore {
     }
 }
 
-/// Chunks of a CPU and a disk tier of given blocks.
-pub fn chunks_of(blocks: u32, cpu_blocks: u64, disk_blocks: u64) -> PyResult<TierChunks> {
+/// Chunks of tiers of given blocks.
+pub fn chunks_of(blocks: u32, capacity_blocks: TierBlocks) -> PyResult<TierChunks> {
     at_least_one(u64::from(blocks), "blocks of a chunk")?;
-    let chunks = TierChunks::new(blocks, (cpu_blocks, disk_blocks));
-    at_least_one(chunks.capacities().0, "chunks of the CPU")?;
+    let chunks = TierChunks::new(blocks, capacity_blocks);
+    at_least_one(chunks.capacities().cpu, "chunks of the CPU")?;
     Ok(chunks)
 }
 
@@ -163,12 +169,6 @@ tuple_structs! {
 pub struct TierPages {
     device: u64,
     host: u64,
-}
-
-/// Blocks of the CPU and of the disk.
-pub struct TierBlocks {
-    cpu: u64,
-    disk: u64,
 }
 
 /// Tokens of each prompt, and of a block.

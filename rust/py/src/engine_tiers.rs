@@ -2,8 +2,9 @@
 
 use kvsim_core::engines::chunk_order::ChunkPolicy;
 use kvsim_core::engines::l1_order::L1Policy;
-use kvsim_core::engines::radix_tree::host::{HostTier, WritePolicy};
-use kvsim_core::engines::radix_tree::storage::Storage;
+use kvsim_core::engines::lmcache_server::LevelChunks;
+use kvsim_core::engines::radix_tree::host_tier::{HostTier, WritePolicy};
+use kvsim_core::engines::radix_tree::stored_pages::Storage;
 use kvsim_core::engines::radix_tree::worth::LeafStrategy;
 use kvsim_core::engines::radix_tree::TreeRules;
 use kvsim_core::engines::{lmcache, lmcache_server, radix_replay};
@@ -97,8 +98,8 @@ pub fn replay_sglang<'py>(
             Some(HostTier::new(write, pages).above(storage))
         }
     };
-    let rules = (rules, strategy);
-    let done = py.detach(|| radix_replay::replay(&requests, rules, capacity_tokens, host));
+    let done =
+        py.detach(|| radix_replay::replay(&requests, rules, strategy, capacity_tokens, host));
     let answer = PyDict::new(py);
     let (keys, pages): (Vec<u64>, Vec<u32>) = done.leaves.into_iter().unzip();
     set_arrays!(answer, done => hits, loaded, prefetched);
@@ -157,7 +158,10 @@ pub fn replay_lmcache_server<'py>(
     if times.len() != requests.input_tokens.len() {
         return Err(PyValueError::new_err("times must be one a request"));
     }
-    let chunks = (chunks.memory, chunks.storage);
+    let chunks = LevelChunks {
+        memory: chunks.memory,
+        storage: chunks.storage,
+    };
     let done = py.detach(|| lmcache_server::replay(&requests, times, policy, chunks, step_tokens));
     let answer = PyDict::new(py);
     set_arrays!(answer, done => hits, from_disk, keys, disk_keys);

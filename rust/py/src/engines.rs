@@ -104,11 +104,14 @@ impl EngineRequests {
         let capacity = cpu_chunks as usize;
         let policy = offload_policy(policy, capacity)?;
         let (done, counts) = py.detach(|| {
-            let tier = (
-                OffloadTier::new(policy, capacity, store_threshold),
+            let tier = OffloadTier::new(policy, capacity, store_threshold);
+            vllm_offload_replay::replay(
+                &self.requests(),
+                capacity_blocks,
+                tier,
                 chunk_blocks,
-            );
-            vllm_offload_replay::replay(&self.requests(), capacity_blocks, tier, step_tokens)
+                step_tokens,
+            )
         });
         let answer = pool_answer(py, done)?;
         set_arrays!(answer, counts => loaded);

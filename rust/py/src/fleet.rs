@@ -213,7 +213,8 @@ impl PyFleet {
                 answered(keys.known_request(wanted.request))?;
                 let found = board.found(
                     &keys,
-                    (wanted.request, wanted.limit),
+                    wanted.request,
+                    wanted.limit,
                     candidates(&loads, threshold),
                     look,
                 );

@@ -5,6 +5,7 @@ use kvsim_core::engines::group_tier::{GroupTier, GroupWrites};
 use kvsim_core::engines::groups::{Limits, Reuse};
 use kvsim_core::engines::offload_tier::AnyPolicy;
 use kvsim_core::engines::ranked_lru::RankedLru;
+use kvsim_core::engines::tier_chunks::TierBlocks;
 use kvsim_core::store::contract::{BatchStore, GroupAdmission, MovingStore};
 use kvsim_core::store::newcomer::{Entry, Newcomer};
 use kvsim_core::store::StoreError;
@@ -124,8 +125,8 @@ store_calls! {
                 return answered(Err(StoreError::Lengths(groups.groups[0].keys.requests())));
             }
             let blocks = capacity_of(capacity_blocks.0)?;
-            let chunks = chunks_of(chunk_blocks.0, cpu_blocks.0, 0)?;
-            let capacity = chunks.capacities().0;
+            let chunks = chunks_of(chunk_blocks.0, TierBlocks { cpu: cpu_blocks.0, disk: 0 })?;
+            let capacity = chunks.capacities().cpu;
             let order: Box<AnyPolicy> = match (policy.as_str(), writes) {
                 ("lru", GroupWrites::Engine) => Box::<RankedLru>::default(),
                 _ => offload_policy(&policy, capacity as usize)?,
@@ -134,7 +135,7 @@ store_calls! {
                 (tier, GroupWrites::Engine) => tier.of_groups(groups.groups.len() as u32),
                 (tier, _) => tier,
             };
-            let below = GroupTier::new((tier, chunks), writes, blocks, prompt_tokens.0);
+            let below = GroupTier::new(tier, chunks, writes, blocks, prompt_tokens.0);
             let store = made(groups, limits, capacity_blocks, rules)?;
             let store = AnyStore::Groups(store.above(below));
             Py::new(py, (Self, PyMachineStore::new(store)))
@@ -193,7 +194,7 @@ store_calls! {
             now_ns: Arg<u64>,
         ) -> PyResult<bool> {
             let GrownTokens { computed, end } = tokens.0;
-            Self::call(slf, |store| store.grow_to(lease.0, (computed, end), now_ns.0))
+            Self::call(slf, |store| store.grow_to(lease.0, computed, end, now_ns.0))
         }
 
         /// By group: blocks that got a key, blocks that lost it, tokens lost since nothing was kept, tokens

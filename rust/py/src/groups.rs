@@ -1,5 +1,7 @@
 //! `KvGroups`: vLLM's KV cache groups, and whole replays through their manager.
 
+use kvsim_core::engines::block_pool::NO_KEY;
+use kvsim_core::engines::groups::GroupKey;
 use kvsim_core::engines::groups::{replay, Group, Kind, Limits, Reuse};
 use kvsim_core::engines::labels::{self, GroupUnits};
 use numpy::{IntoPyArray, PyReadonlyArray1};
@@ -128,7 +130,9 @@ impl KvGroups {
         set_entries!(answer, done =>
             forced = forced_frees, junctions, alone = alone_tokens, chunks, peak_used_blocks, heap_bytes
         );
-        let (groups, keys) = self.as_columns(&done.free_queue);
+        let lines = done.free_queue.iter();
+        let lines = lines.map(|line| line.unwrap_or((0, NO_KEY)));
+        let (groups, keys): (Vec<u8>, Vec<u64>) = lines.unzip();
         answer.set_item("queue_groups", groups.into_pyarray(py))?;
         answer.set_item("queue_keys", keys.into_pyarray(py))?;
         Ok(answer)
@@ -164,17 +168,11 @@ impl KvGroups {
                 unit_tokens: group.block_size / u64::from(group.units),
             })
             .collect();
-        let queue = groups.iter().copied().zip(keys.iter().copied());
-        Ok(py.detach(|| labels::group_lines(queue, &units, (hash_block, trace_block), &names)))
-    }
-}
-
-impl KvGroups {
-    fn as_columns(&self, queue: &[Option<(u8, u64)>]) -> (Vec<u8>, Vec<u64>) {
-        queue
-            .iter()
-            .map(|line| line.unwrap_or((0, kvsim_core::engines::block_pool::NO_KEY)))
-            .unzip()
+        let queue = groups.iter().zip(keys).map(|(&group, &key)| GroupKey {
+            group: usize::from(group),
+            key,
+        });
+        Ok(py.detach(|| labels::group_lines(queue, &units, hash_block, trace_block, &names)))
     }
 }
 

@@ -5,14 +5,14 @@ use kvsim_core::engines::pool_store::PoolStore;
 use kvsim_core::engines::radix_store::RadixStore;
 use kvsim_core::engines::tiered_pool::TieredPool;
 use kvsim_core::store::contract::{BlockStore, LoadingStore, MachineStore, MovingStore};
-use kvsim_core::store::{Answer, Store, StoreError, Times, GPU};
+use kvsim_core::store::{Answer, LeaseBlocks, Store, StoreError, Times, GPU};
 use kvsim_core::token_store::TokenStore;
 use pyo3::exceptions::PyRuntimeError;
 use pyo3::prelude::*;
 
 use crate::argument::Arg;
+use crate::failure::{raised, Failure};
 use crate::named;
-use crate::order::{raised, Failure};
 use crate::refusal::answered;
 use crate::store_values::{orders_to_py, parts_to_py, reservation_to_py, PyOrder, PyPart};
 
@@ -112,7 +112,7 @@ impl PyMachineStore {
         occupancy.map(|occupancy| occupancy.private)
     }
 
-    fn reserve_all(&mut self, wanted: &[(u64, u64)], now_ns: u64) -> PyResult<Option<Vec<u64>>> {
+    fn reserve_all(&mut self, wanted: &[LeaseBlocks], now_ns: u64) -> PyResult<Option<Vec<u64>>> {
         let occupancy = self.store.blocks().reserve(wanted, now_ns);
         self.answered(occupancy).map(reservation_to_py)
     }
@@ -139,12 +139,12 @@ impl PyMachineStore {
         blocks: Arg<u64>,
         now_ns: Arg<u64>,
     ) -> PyResult<Option<Vec<u64>>> {
-        self.reserve_all(&[(lease.0, blocks.0)], now_ns.0)
+        self.reserve_all(&[LeaseBlocks::new(lease.0, blocks.0)], now_ns.0)
     }
 
     fn reserve_many(
         &mut self,
-        wanted: Arg<Vec<(u64, u64)>>,
+        wanted: Arg<Vec<LeaseBlocks>>,
         now_ns: Arg<u64>,
     ) -> PyResult<Option<Vec<u64>>> {
         self.reserve_all(&wanted.0, now_ns.0)

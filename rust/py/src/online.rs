@@ -6,14 +6,15 @@ use kvsim_core::replay::growing::{Growing, TierRuns};
 use kvsim_core::replay::leaf_tier::Leaves;
 use kvsim_core::replay::objects::{Discipline, Objects};
 use kvsim_core::replay::online::Online;
+use kvsim_core::replay::prompt_error::PromptError;
 use kvsim_core::replay::recency::Recency;
-use kvsim_core::replay::runs::{PromptError, Runs};
+use kvsim_core::replay::runs::Runs;
 use kvsim_core::replay::stack::Cut;
 use kvsim_core::replay::RowReplay;
 use pyo3::prelude::*;
 
 use crate::policy_settings::{native_policy, ReplayPolicySettings};
-use crate::replay::{capacity_of, refused, touch_end};
+use crate::replay_settings::{capacity_of, plain_discipline, refused, touch_end};
 use crate::trace_rows::TraceRows;
 
 /// Hits, hits that count, their tokens, evictions, expired and resident blocks, digest.
@@ -153,13 +154,5 @@ impl OnlineReplays {
         let tier = Objects::new(blocks, capacity, policy, how);
         self.online.add(Box::new(tier));
         Ok(())
-    }
-}
-
-/// The discipline of a plain cache by its name.
-pub(crate) fn plain_discipline(name: &str) -> PyResult<Discipline> {
-    match name {
-        "queue" => Ok(Discipline::Queue),
-        end => touch_end(end).map(Discipline::Objects),
     }
 }

@@ -368,8 +368,10 @@ impl PyOperatedMachines {
 
     /// Tiers from and to, and bytes sent, of each edge of a machine that sent any.
     fn edge_bytes(&self, py: Python<'_>, machine: u32) -> PyResult<Vec<(usize, usize, u64)>> {
-        let sent = self.with_mover(py, machine, |mover| mover.edge_bytes.clone())?;
+        let sent = self.with_mover(py, machine, |mover| mover.traffic.edges.clone())?;
         let sent = sent.into_iter();
-        Ok(sent.map(|((from, to), bytes)| (from, to, bytes)).collect())
+        Ok(sent
+            .map(|edge| (edge.route.from, edge.route.to, edge.bytes))
+            .collect())
     }
 }

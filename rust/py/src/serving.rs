@@ -18,8 +18,8 @@ use crate::arrival::{arrival, SessionArg, TokensArg};
 use crate::bytes::bytes;
 use crate::engine_of::{scheduled, with_engine, Engine};
 use crate::machine_store::{with_store, PyMachineStore};
+use crate::occupancies::occupancies;
 use crate::outputs::PyOutputLog;
-use crate::samples::occupancies;
 use crate::schedule::{schedule_to_py, PySchedule};
 use crate::serving_rules::{config, ServingRules};
 use crate::step_table::PyStepTable;
@@ -130,8 +130,8 @@ impl PyReplica {
     /// A pool's blocks written, blocks read, blocks refused and bytes written.
     fn pool_counts(&self) -> (u64, u64, u64, u64) {
         let counts = self.replica.pool().unwrap_or_default();
-        let written = self.replica.mover.moved_bytes.get(STAGING);
-        let written = written.map_or(0, |moved| moved.1);
+        let written = self.replica.mover.traffic.tiers.get(STAGING);
+        let written = written.map_or(0, |tier| tier.written);
         (
             counts.put_blocks,
             counts.read_blocks,
@@ -330,20 +330,22 @@ impl PyReplica {
     fn edge_bytes(&self) -> Vec<(usize, usize, u64)> {
         self.replica
             .mover
-            .edge_bytes
+            .traffic
+            .edges
             .iter()
-            .map(|&((from, to), bytes)| (from, to, bytes))
+            .map(|edge| (edge.route.from, edge.route.to, edge.bytes))
             .collect()
     }
 
     /// By tier, bytes that transfers have read from it, and written to it.
     fn moved_bytes(&self) -> Vec<(u64, u64)> {
-        self.replica.mover.moved_bytes.clone()
+        let tiers = self.replica.mover.traffic.tiers.iter();
+        tiers.map(|tier| (tier.read, tier.written)).collect()
     }
 
     /// True if no move was in flight at some moment since the last call, or since a request last finished.
     fn take_drained(&mut self) -> bool {
-        self.replica.mover.take_drained()
+        self.replica.mover.completions.take_drained()
     }
 
     /// Number of moves in flight.

@@ -3,7 +3,7 @@
 use kvsim_core::batch::{BatchConfig, Speculation};
 use kvsim_core::machine::fetch::FetchPolicy;
 use kvsim_core::machine::handover::{HandoverConfig, Role};
-use kvsim_core::machine::prefetch::PrefetchPolicy;
+use kvsim_core::machine::prefetch_policy::PrefetchPolicy;
 use kvsim_core::machine::queue::QueueOrder;
 use kvsim_core::machine::sglang::SglangConfig;
 use kvsim_core::machine::vllm::VllmConfig;
@@ -239,7 +239,7 @@ pub fn with_writers(
         }
     }
     let mut mover = Mover::new(config, edges(std::mem::take(channels))?);
-    mover.writers = writers(py, calls, store)?;
+    mover.writes.plugins = writers(py, calls, store)?;
     Ok(mover)
 }
 

@@ -1,14 +1,16 @@
 //! `Store`: the block store of one machine.
 
+use kvsim_core::ids::BlockRange;
 use kvsim_core::store::{Overflow, Residency, Store, TierConfig, Times, Touch};
 use kvsim_core::views::PrefixViewConfig;
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 
 use crate::argument::{from_tuples, Arg};
+use crate::failure::Failure;
 use crate::keys::PyKeys;
 use crate::machine_store::{own_store, store_calls, AnyStore, PyMachineStore};
-use crate::order::{order, Failure, OrderChoice};
+use crate::order::{order, OrderChoice};
 use crate::store_values::{parts_to_py, PyPart};
 
 /// The block store of one machine.
@@ -145,7 +147,7 @@ store_calls! {
     #[getter]
     plain fn runs() -> usize;
     plain fn clear() -> bool;
-    fallible fn stage(request: u32, part: (u32, u32), to_tier: usize, ready: Option<u64>, now_ns: u64) -> Option<u64>;
+    fallible fn stage(request: u32, part: BlockRange, to_tier: usize, ready: Option<u64>, now_ns: u64) -> Option<u64>;
     fallible fn write_through(lease: u64, start: u32, end: u32, now_ns: u64) -> Option<u64>;
     fallible fn write_selected(lease: u64, tier: usize, uses: u32, now_ns: u64) -> Option<u64>;
     fallible fn write_on(r#move: u64, now_ns: u64) -> Option<u64>;
@@ -154,10 +156,10 @@ store_calls! {
     fallible fn moved_paths(r#move: u64) -> Vec<(u32, u32)>;
     fallible fn claim(tier: usize, blocks: u64, now_ns: u64) -> Option<PyClaim>;
     fallible fn release_claim(claim: u64) -> ();
-    fallible fn fill_claim(claim: u64, request: u32, part: (u32, u32), source: Option<usize>) -> bool;
-    fallible fn remove(request: u32, part: (u32, u32), tier: usize) -> u32;
+    fallible fn fill_claim(claim: u64, request: u32, part: BlockRange, source: Option<usize>) -> bool;
+    fallible fn remove(request: u32, part: BlockRange, tier: usize) -> u32;
     fallible fn lend(request: u32, end: u32, tier: usize) -> u64;
-    fallible fn receive(request: u32, part: (u32, u32), now_ns: u64) -> Option<u64>;
+    fallible fn receive(request: u32, part: BlockRange, now_ns: u64) -> Option<u64>;
     fallible fn drop_copy(request: u32, start: u32, end: u32, tier: usize) -> ();
 }
 

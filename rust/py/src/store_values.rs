@@ -1,6 +1,7 @@
 //! Conversions of the values that all stores take and return.
 
-use kvsim_core::store::{Order, Part, Reservation, Times};
+use kvsim_core::ids::BlockRange;
+use kvsim_core::store::{LeaseBlocks, Order, Part, Reservation, Times};
 
 use crate::argument::from_tuples;
 
@@ -19,9 +20,10 @@ pub fn reservation_to_py(reservation: Reservation) -> Option<Vec<u64>> {
     }
 }
 
-// The times at which the first layer and all layers are ready.
 from_tuples! {
     Times { first_layer_ns, ready_ns }
+    BlockRange { start, end }
+    LeaseBlocks { lease, blocks }
 }
 
 /// Transmissions as Python values.

@@ -51,7 +51,8 @@ store_calls! {
             let made = TokenStore::new(
                 keys.0.clone(),
                 prompts,
-                (block, capacity_tokens.map(|tokens| tokens.0)),
+                block,
+                capacity_tokens.map(|tokens| tokens.0),
                 Sessions::new(session_view.max_sessions, session_view.ttl_ns),
                 PrefixStore::new(prefix_view.0, block),
             );

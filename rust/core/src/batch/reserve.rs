@@ -2,7 +2,7 @@
 
 use super::{Batch, Sequence};
 use crate::store::contract::BatchStore;
-use crate::store::{Answer, LeaseId, Reservation};
+use crate::store::{Answer, LeaseBlocks, LeaseId, Reservation};
 
 /// Blocks that a sequence requests, and its position in the batch.
 struct BlockNeed {
@@ -63,7 +63,7 @@ impl Batch {
         for s in self.others.iter_mut().filter(|s| s.chunk > 0) {
             let end = s.computed + s.chunk;
             if end > s.blocks {
-                if !store.grow_to(s.lease, (s.computed, end), now_ns)? {
+                if !store.grow_to(s.lease, s.computed, end, now_ns)? {
                     return Ok(Reservation::Refused);
                 }
                 s.blocks = end;
@@ -84,9 +84,9 @@ impl Batch {
         }
         let lacking = |s: &Sequence| (s.computed + s.chunk).saturating_sub(s.blocks);
         let asks = self.others.iter().filter(|s| s.chunk > 0);
-        let wanted: Vec<(LeaseId, u64)> = asks
-            .map(|s| (s.lease, lacking(s)))
-            .filter(|&(_, tokens)| tokens > 0)
+        let wanted: Vec<LeaseBlocks> = asks
+            .map(|s| LeaseBlocks::new(s.lease, lacking(s)))
+            .filter(|asked| asked.blocks > 0)
             .collect();
         if wanted.is_empty() {
             return Ok(Reservation::Ready);
@@ -105,9 +105,11 @@ impl Batch {
 fn in_batch_order(
     some: impl Iterator<Item = BlockNeed>,
     others: impl Iterator<Item = BlockNeed>,
-) -> Vec<(LeaseId, u64)> {
+) -> Vec<LeaseBlocks> {
     let mut wanted: Vec<BlockNeed> = some.chain(others).collect();
     wanted.sort_unstable_by_key(|need| need.order);
     let needs = wanted.into_iter();
-    needs.map(|need| (need.lease, need.blocks)).collect()
+    needs
+        .map(|need| LeaseBlocks::new(need.lease, need.blocks))
+        .collect()
 }

@@ -1,6 +1,7 @@
 //! A batch that advances in step runs, with a steady set, compared with a batch that ends every step and visits every
 //! sequence. The store and the scheduler must be notified of the same things in the same order.
 
+use crate::store::LeaseBlocks;
 use std::collections::BTreeMap;
 
 use super::{Batch, BatchConfig, Ended, Sequence};
@@ -27,8 +28,9 @@ struct Diary {
 }
 
 impl BatchStore for Diary {
-    fn reserve(&mut self, wanted: &[(LeaseId, u64)], now_ns: u64) -> Answer<Reservation> {
-        let blocks: u64 = wanted.iter().map(|&(_, blocks)| blocks).sum();
+    fn reserve(&mut self, wanted: &[LeaseBlocks], now_ns: u64) -> Answer<Reservation> {
+        let blocks: u64 = wanted.iter().map(|asked| asked.blocks).sum();
+        let wanted: Vec<(LeaseId, u64)> = wanted.iter().map(|w| (w.lease, w.blocks)).collect();
         self.reported.push(format!("{now_ns}: reserve {wanted:?}"));
         if blocks > self.free {
             return Ok(Reservation::Refused);

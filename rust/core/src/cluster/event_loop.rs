@@ -3,11 +3,11 @@
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use super::messages::{Event, IncomingOn};
-use super::ranks::Ranks;
+use super::rank_groups::Ranks;
 use super::Question;
 use crate::machine::messages::{Done, EventKey, IncomingId, RequestOn, SlotOn, Task};
 use crate::machine::{Replica, Request};
-use crate::transfers::{SharedTimeline, Timeline};
+use crate::transfers::{LayersCame, SharedTimeline, Timeline};
 
 /// Arrivals come first at an instant; messages that machines send at their boundaries come after boundaries.
 pub(super) const TRANSFER: u8 = 0;
@@ -167,7 +167,9 @@ impl Cluster {
     /// Takes the next transfer number of a machine.
     pub(super) fn take_number<M: Machines>(machines: &mut M, of: u32) -> Result<u64, M::Error> {
         let mut number = 0;
-        machines.with_replica(of, &mut |replica| number = replica.mover.take_number())?;
+        machines.with_replica(of, &mut |replica| {
+            number = replica.mover.arrivals.take_number()
+        })?;
         Ok(number)
     }
 
@@ -189,7 +191,7 @@ impl Cluster {
     /// Runs the next event of a channel and notifies the machine whose transfer has arrived.
     fn channel_event<M: Machines>(&mut self, machines: &mut M) -> Result<(), M::Error> {
         let delivered = self.timeline.as_ref().and_then(Timeline::happen);
-        if let Some((of, layers)) = delivered {
+        if let Some(LayersCame { of, layers }) = delivered {
             self.source_read(machines, of.machine, |to| {
                 to.source_read_with(of.id, layers)
             })?;

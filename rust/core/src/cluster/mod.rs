@@ -27,10 +27,11 @@ mod external;
 mod handover;
 pub mod intake;
 mod messages;
+mod rank_groups;
 mod ranks;
 pub mod routing;
 
 pub use crate::machine::messages::Question;
 pub use event_loop::{Cluster, Machines};
 pub use messages::Chosen;
-pub use ranks::SharedTime;
+pub use rank_groups::SharedTime;

@@ -1,5 +1,6 @@
 //! Copies in flight between a pool of blocks and the tiers below it, with the blocks being written and read.
 
+use crate::tiers::Route;
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::key_index::KeyMap;
@@ -107,17 +108,12 @@ impl Copies {
     }
 
     /// Starts a copy between two lower tiers after given moves.
-    pub fn below(
-        &mut self,
-        keys: Vec<u64>,
-        (from, to): (usize, usize),
-        after: &[MoveId],
-    ) -> MoveId {
+    pub fn below(&mut self, keys: Vec<u64>, route: Route, after: &[MoveId]) -> MoveId {
         let copy = Copy {
             keys,
             blocks: Vec::new(),
-            from,
-            to,
+            from: route.from,
+            to: route.to,
         };
         self.start(copy, after)
     }

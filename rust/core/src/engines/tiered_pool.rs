@@ -6,6 +6,7 @@
 
 mod contract;
 
+use crate::ids::BlockRange;
 use std::sync::Arc;
 
 use super::below::{Below, Prompt, Site};
@@ -128,7 +129,7 @@ impl TieredPool {
             records: &mut self.records,
             now_ns,
         };
-        if end > start && self.below.offer(site, prompt, (start, end)) {
+        if end > start && self.below.offer(site, prompt, BlockRange::new(start, end)) {
             self.to_offer[request as usize] = end;
         }
         if self.to_offer[request as usize] == whole {

@@ -7,23 +7,6 @@ use crate::digest::Record;
 use crate::machine::rows::EventKind;
 use crate::store::Answer;
 
-/// Aborted requests that have not left yet: their slots, and their numbers, since slots are reused.
-#[derive(Debug, Default)]
-pub(super) struct PendingAborts(Vec<(Slot, u32)>);
-
-impl PendingAborts {
-    fn note(&mut self, slot: Slot, request: u32) {
-        if !self.0.contains(&(slot, request)) {
-            self.0.push((slot, request));
-        }
-    }
-
-    /// Removes the entry of a slot that is free from now on.
-    fn forget(&mut self, slot: Slot) {
-        self.0.retain(|&(other, _)| other != slot);
-    }
-}
-
 impl Replica {
     /// Marks an open request as aborted by its client and returns its slot. Returns `None` if the request is not here,
     /// has ended, is aborted already, or was handed over.

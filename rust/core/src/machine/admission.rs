@@ -1,8 +1,8 @@
 //! Admission: match the prefix and reserve blocks for the rest, all or nothing; then the request joins the step.
 
+use super::admitted::{Admission, LoadingId};
 use super::fetch::FetchPolicy;
 use super::groups::Asked;
-use super::loading::{Admission, LoadingId};
 use super::{Now, Replica, Slot};
 use crate::batch::Sequence;
 use crate::convert::fit;
@@ -65,7 +65,7 @@ impl Replica {
             }
         } else {
             let lacking = total_blocks - u64::from(ready);
-            let Some((lease, freeing_moves)) = now.reserve_lease((request, ready), lacking)? else {
+            let Some((lease, freeing_moves)) = now.reserve_lease(request, ready, lacking)? else {
                 return Ok(false);
             };
             (lease, Admission::of(ready, total_blocks, freeing_moves))
@@ -129,7 +129,7 @@ impl Replica {
     /// Copies down the blocks that a request has used often enough, if an edge's write policy does so.
     fn write_used(&mut self, now: &mut Now<'_>, lease: LeaseId) -> Answer<()> {
         match now.store.tiered() {
-            Some(tree) => self.mover.write_used(tree, lease, now.ns),
+            Some(tree) => self.mover.writes.write_used(tree, lease, now.ns),
             None => Ok(()),
         }
     }

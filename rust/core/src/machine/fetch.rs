@@ -8,6 +8,7 @@ use crate::convert::fit;
 use crate::names::named_values;
 use crate::step_time::{StepShape, StepTimeTable};
 use crate::store::{Part, Times, GPU, NO_MOVE, STAGING};
+use crate::tiers::Route;
 use crate::transfers::{BlockForm, Channel, Edge, Job, SharedChannel};
 
 /// Number of cuts that `Split` tries, evenly spread: the estimate is smooth.
@@ -172,7 +173,7 @@ impl FetchPlan {
         if let (1.., Some(wire)) = (moved[self.facts.remote], &self.wire) {
             let read = moved[self.facts.remote];
             let wire = wire.lock().unwrap_or_else(PoisonError::into_inner);
-            let below = self.over(&wire, self.facts.remote, STAGING, read);
+            let below = self.over(&wire, Route::new(self.facts.remote, STAGING), read);
             drop(wire);
             up = self.after(below, up, self.hop(STAGING, read));
         }
@@ -209,11 +210,11 @@ impl FetchPlan {
     fn hop(&self, from: usize, blocks: u64) -> Times {
         let up = self.edges[from - 1].up.assigned();
         let up = up.lock().unwrap_or_else(PoisonError::into_inner);
-        self.over(&up, from, from - 1, blocks)
+        self.over(&up, Route::up_from(from), blocks)
     }
 
-    /// Times of the first and the last layer of `blocks` blocks over a channel between two tiers.
-    fn over(&self, channel: &Channel, from: usize, to: usize, blocks: u64) -> Times {
+    /// Times of the first and the last layer of `blocks` blocks over a channel along a route.
+    fn over(&self, channel: &Channel, route: Route, blocks: u64) -> Times {
         let layers = self.facts.layers;
         let job = Job {
             size_bytes: blocks * self.facts.block_bytes,
@@ -221,7 +222,7 @@ impl FetchPlan {
             layers,
             coding_ns: 0,
         };
-        let job = job.along(&self.forms, (from, to), self.facts.remote);
+        let job = job.along(&self.forms, route, self.facts.remote);
         let (first_layer_ns, ready_ns) = channel.expected_ns(&job, self.facts.now_ns);
         Times {
             first_layer_ns,

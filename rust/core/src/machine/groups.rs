@@ -1,6 +1,6 @@
 //! Admission to a pool of several cache groups: the cached prefix of a request, and capacity for its first step.
 
-use super::loading::{Admission, PartLoad};
+use super::admitted::{Admission, PartLoad};
 use super::{Now, Replica, Slot};
 use crate::store::newcomer::{Entry, Newcomer};
 use crate::store::{Answer, GPU, STAGING};

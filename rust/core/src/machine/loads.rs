@@ -1,14 +1,16 @@
 //! Admission with loads: blocks on lower tiers are planned, protected, and loaded part by part (the rules of
 //! `spec/admission.py` and `spec/mover.py`).
 
+use super::admitted::{Admission, HeldPart, PartLoad, Rest};
 use super::fetch::{FetchPlan, FetchPolicy, PlanFacts};
-use super::loading::{Admission, HeldPart, PartLoad, Rest};
 use super::messages::{PartOn, RequestLease};
-use super::remote::{is_staged, stage_up, RemoteRun, StagedCopy};
+use super::remote_run::RemoteRun;
+use super::staging::{is_staged, stage_up, StagedCopy};
 use super::{Now, Replica, Slot};
 use crate::convert::fit;
 use crate::store::contract::{BlockStore, LoadingStore};
 use crate::store::{Answer, LeaseId, MoveId, Part, GPU, NO_MOVE, STAGING};
+use crate::transfers::TierCopy;
 
 /// A found run: parts of this machine, then parts of another one.
 struct FoundParts<'a> {
@@ -66,7 +68,7 @@ impl Replica {
         let joined = parts.iter().filter(|p| p.tier == GPU && p.end > ready);
         let joined: u64 = joined.map(|part| u64::from(part.end - part.start)).sum();
         let lacking = total_blocks - u64::from(ready) - joined;
-        let Some((lease, freeing_moves)) = now.reserve_lease((request, ready), lacking)? else {
+        let Some((lease, freeing_moves)) = now.reserve_lease(request, ready, lacking)? else {
             release_all(loading(now.store), held)?;
             return Ok(None);
         };
@@ -296,7 +298,11 @@ impl Replica {
     ) -> Answer<Option<PartLoad>> {
         let RequestLease { request, lease } = of;
         let mover = &mut self.mover;
-        let blocks = (part.start, part.end);
+        let copy_on = |tier| TierCopy {
+            request,
+            blocks: part.blocks(),
+            tier,
+        };
         if part.tier == GPU {
             loading(now.store).join(lease, part.end)?;
             let by = mover.in_flight(part.by);
@@ -311,13 +317,9 @@ impl Replica {
         // an engine's own tiers stage what is loaded
         if let (true, Some(tree)) = (part.tier > STAGING, now.store.tiered()) {
             let copies = stage_up(tree, request, part, now.ns)?;
-            for &StagedCopy {
-                from: lower,
-                id: copy,
-            } in &copies
-            {
-                mover.drop_on_complete(copy, request, blocks, (lower - 1, lower));
-                by = copy;
+            for &StagedCopy { from, id } in &copies {
+                mover.drop_on_complete(id, copy_on(from));
+                by = id;
             }
             if !is_staged(&copies) {
                 return Ok(None);
@@ -327,7 +329,7 @@ impl Replica {
             after.push(by);
         }
         let load = loading(now.store).load(lease, part.end, &after)?;
-        mover.drop_on_complete(load, request, blocks, (GPU, STAGING));
+        mover.drop_on_complete(load, copy_on(STAGING));
         Ok(Some(PartLoad {
             id: load,
             source: part.tier,
@@ -349,8 +351,12 @@ impl Replica {
         };
         let after = [freeing_moves, &[landed]].concat();
         let load = loading(now.store).load(of.lease, part.end, &after)?;
-        self.mover
-            .drop_on_complete(load, of.request, (part.start, part.end), (GPU, STAGING));
+        let copy = TierCopy {
+            request: of.request,
+            blocks: part.blocks(),
+            tier: STAGING,
+        };
+        self.mover.drop_on_complete(load, copy);
         Ok(Some(PartLoad {
             id: load,
             source: self.config.remote(),

@@ -1,6 +1,6 @@
 //! Tasks of a machine, their results, and the messages between machines: plain data.
 
-use super::remote::RemoteRun;
+use super::remote_run::RemoteRun;
 use super::{Arrival, Request, Slot};
 use crate::ids::BlockRange;
 use crate::step_time::RankStep;

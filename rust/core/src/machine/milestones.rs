@@ -176,10 +176,16 @@ impl Replica {
         let Some((from_ns, to_ns)) = window else {
             return;
         };
-        for record in self.mover.log.iter_mut().flat_map(|log| log.drain(..)) {
+        for record in self
+            .mover
+            .traffic
+            .log
+            .iter_mut()
+            .flat_map(|log| log.drain(..))
+        {
             let (start_ns, end_ns) = (record.sent.start_ns, record.sent.completion_ns);
             if from_ns <= start_ns && start_ns < to_ns {
-                let (from, to) = (fit::<i64>(record.edge.0), fit::<i64>(record.edge.1));
+                let (from, to) = (fit::<i64>(record.route.from), fit::<i64>(record.route.to));
                 let detail = NO_DETAIL + 1 + from * self.config.sources + to;
                 let machine = self.config.machine;
                 let rows = &mut self.reports.rows;

@@ -42,13 +42,12 @@ impl<N: Neighbours> Peers for N {
         &mut self,
         owner: u32,
         request: u32,
-        part: (Part, bool),
+        part: Part,
+        stage: bool,
         now_ns: u64,
     ) -> Answer<Option<Source>> {
         visited(self, owner, |replica, store| {
-            replica
-                .lend(store, request, part.0, part.1, now_ns)
-                .map(Some)
+            replica.lend(store, request, part, stage, now_ns).map(Some)
         })
     }
 
@@ -73,21 +72,24 @@ impl<N: Neighbours> Peers for N {
     fn reserve_in_pool(
         &mut self,
         pool: u32,
-        (request, blocks): (u32, (u32, u32)),
+        request: u32,
+        blocks: BlockRange,
         now_ns: u64,
     ) -> Answer<bool> {
         visited(self, pool, |replica, store| {
-            let blocks = BlockRange {
-                start: blocks.0,
-                end: blocks.1,
-            };
             replica.reserve_in_pool(store, request, blocks, now_ns)
         })
     }
 
-    fn take_in(&mut self, pool: u32, from: (Source, &SharedChannel), now_ns: u64) -> Answer<()> {
+    fn take_in(
+        &mut self,
+        pool: u32,
+        source: Source,
+        wire: &SharedChannel,
+        now_ns: u64,
+    ) -> Answer<()> {
         self.visit(pool, &mut |replica, store| {
-            replica.take_in(store, from.0, from.1, now_ns)
+            replica.take_in(store, source, wire, now_ns)
         })
     }
 
@@ -95,10 +97,11 @@ impl<N: Neighbours> Peers for N {
         &mut self,
         machine: u32,
         freeing_moves: &[MoveId],
-        (handover, hop): (u32, FarTransfer),
+        handover: u32,
+        waiting: FarTransfer,
     ) -> Answer<u32> {
         visited(self, machine, |replica, _| {
-            Ok(replica.mover.relay_freed(freeing_moves, handover, hop))
+            Ok(replica.mover.relay_freed(freeing_moves, handover, waiting))
         })
     }
 }

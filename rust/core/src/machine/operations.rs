@@ -5,6 +5,7 @@ use super::rows::Rows;
 use super::{Now, Replica, ReplicaConfig};
 use crate::batch::Batch;
 use crate::store::Answer;
+use crate::tiers::Route;
 use crate::transfers::Mover;
 
 impl Replica {
@@ -28,7 +29,8 @@ impl Replica {
                 Operated::Moved(self.fetch_from(now, *request, *source)?)
             }
             Operation::Arrive(id, edge, blocks, sent) => {
-                self.mover.arrive(*id, *edge, *blocks, *sent);
+                let route = Route::new(edge.0, edge.1);
+                self.mover.arrive(*id, route, *blocks, *sent);
                 Operated::Moved(Some(*id))
             }
         })

@@ -1,5 +1,6 @@
 //! A shared pool: a machine without a GPU that all other machines write and read (the rules of `spec/remote.py`).
 
+use super::pool_counts::PoolCounts;
 use super::rows::Rows;
 use super::{Replica, ReplicaConfig};
 use crate::batch::Batch;
@@ -7,17 +8,6 @@ use crate::convert::fit;
 use crate::ids::BlockRange;
 use crate::store::{Answer, Store};
 use crate::transfers::{Mover, MoverConfig, SharedChannel, Source};
-
-/// Counts of blocks written to and read from a pool so far.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct PoolCounts {
-    /// Blocks that machines wrote to the pool, including blocks in transit.
-    pub put_blocks: u64,
-    /// Blocks that machines read from the pool.
-    pub read_blocks: u64,
-    /// Blocks refused for lack of capacity.
-    pub refused_blocks: u64,
-}
 
 impl Replica {
     /// A pool, which receives no requests.
@@ -45,9 +35,9 @@ impl Replica {
         blocks: BlockRange,
         now_ns: u64,
     ) -> Answer<bool> {
-        let landed = store.receive(request, (blocks.start, blocks.end), now_ns)?;
+        let landed = store.receive(request, blocks, now_ns)?;
         if let Some(pool) = &mut self.reports.pool {
-            let number = u64::from(blocks.end - blocks.start);
+            let number = u64::from(blocks.len());
             match landed {
                 Some(_) => pool.put_blocks += number,
                 None => pool.refused_blocks += number,
@@ -64,7 +54,7 @@ impl Replica {
         wire: &SharedChannel,
         now_ns: u64,
     ) -> Answer<()> {
-        self.mover.take_in(store, (source, wire), now_ns)
+        self.mover.take_in(store, source, wire, now_ns)
     }
 
     /// Records that a machine reads blocks of a request: in a pool this makes their path recent.
@@ -76,7 +66,7 @@ impl Replica {
     ) -> Answer<()> {
         if let Some(pool) = &mut self.reports.pool {
             store.touch(request, blocks.end)?;
-            pool.read_blocks += u64::from(blocks.end - blocks.start);
+            pool.read_blocks += u64::from(blocks.len());
         }
         Ok(())
     }
@@ -169,7 +159,7 @@ mod tests {
         pool.run();
         assert_eq!(pool.now_ns, 40, "one after the other");
         assert_eq!(pool.store.match_below(1, 0, 2)[0].by, NO_MOVE);
-        let written = pool.node.mover.moved_bytes[STAGING].1;
+        let written = pool.node.mover.traffic.tiers[STAGING].written;
         assert_eq!(written, 40);
         pool.store.check().unwrap();
     }

@@ -2,7 +2,7 @@
 
 use std::collections::VecDeque;
 
-use super::aborts::PendingAborts;
+use super::pending_aborts::PendingAborts;
 use super::plugins::{QueuePlugin, Waiting};
 use super::{Request, Slot};
 use crate::names::named_values;

@@ -3,35 +3,13 @@
 //! pinned until it has been read.
 
 use super::messages::PartOn;
+use super::remote_run::RemoteRun;
+use super::staging::{is_staged, stage_up};
 use super::{Now, Replica};
 use crate::ids::BlockRange;
-use crate::store::{Answer, MoveId, Part, Store, NO_MOVE, STAGING};
+use crate::store::{Answer, MoveId, Part, Store, STAGING};
+use crate::tiers::Route;
 use crate::transfers::{Brought, Came, Lent, Source};
-
-/// The continuation, on one other machine, of a run of this machine.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct RemoteRun {
-    /// The machine.
-    pub owner: u32,
-    /// Its parts, by the tiers there.
-    pub parts: Vec<Part>,
-}
-
-impl RemoteRun {
-    /// The blocks of the run before a block; `None` if there are none.
-    pub fn before(mut self, end: u32) -> Option<Self> {
-        self.parts.retain(|part| part.start < end);
-        if let Some(last) = self.parts.last_mut() {
-            last.end = last.end.min(end);
-        }
-        (!self.parts.is_empty()).then_some(self)
-    }
-
-    /// The block after its last one.
-    pub fn end(&self) -> u32 {
-        self.parts.last().map_or(0, |part| part.end)
-    }
-}
 
 impl Replica {
     /// The longest run from the first of these blocks on that one other machine has below its GPU, if this machine reads
@@ -89,15 +67,17 @@ impl Replica {
         let wire = peers.wire(run.owner, self.machine())?;
         let first = run.parts.first().map_or(0, |part| part.start);
         let mover = &self.mover;
-        let wire = (&wire, (self.config.remote(), STAGING));
-        let mut total_ns = mover.estimate_ns(wire, u64::from(run.end() - first), now.ns);
+        let read = Route::new(self.config.remote(), STAGING);
+        let blocks = u64::from(run.end() - first);
+        let mut total_ns = mover.estimate_ns(&wire, read, blocks, now.ns);
         peers.look(run.owner, &mut |theirs, _| {
             for level in STAGING + 1..theirs.tiers() {
                 let below = run.parts.iter().filter(|part| part.tier >= level);
                 let below: u64 = below.map(|part| u64::from(part.end - part.start)).sum();
                 if below > 0 {
-                    let up = (theirs.edge(level).up.assigned(), (level, level - 1));
-                    total_ns = total_ns.max(mover.estimate_ns(up, below, now.ns));
+                    let channel = theirs.edge(level).up.assigned();
+                    let up = Route::up_from(level);
+                    total_ns = total_ns.max(mover.estimate_ns(channel, up, below, now.ns));
                 }
             }
         });
@@ -127,11 +107,11 @@ impl Replica {
         let Some(here) = now.store.tiered() else {
             return Ok(None);
         };
-        let Some(landed) = here.receive(request, (part.start, part.end), now.ns)? else {
+        let Some(landed) = here.receive(request, part.blocks(), now.ns)? else {
             return Ok(None);
         };
         let source = match now.peers.as_deref_mut() {
-            Some(peers) => peers.lend(owner, request, (part, staged), now.ns)?,
+            Some(peers) => peers.lend(owner, request, part, staged, now.ns)?,
             None => None,
         };
         if let Some(source) = source {
@@ -162,11 +142,7 @@ impl Replica {
             }
         }
         let lent = store.lend(request, part.end, tier)?;
-        let blocks = BlockRange {
-            start: part.start,
-            end: part.end,
-        };
-        self.was_read(store, request, blocks)?;
+        self.was_read(store, request, part.blocks())?;
         Ok(Source {
             owner: self.machine(),
             tier,
@@ -201,42 +177,4 @@ impl Replica {
         store.finish_move(lent)?;
         self.resume(&mut Now::alone(store, now_ns), now_ns)
     }
-}
-
-/// A copy from a tier to the tier above.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct StagedCopy {
-    /// The tier it reads.
-    pub from: usize,
-    pub id: MoveId,
-}
-
-/// Copies a part up to the tier that blocks are loaded from, each copy fed by the one below. If a tier has too few free
-/// blocks, the copies end below it.
-pub(super) fn stage_up(
-    store: &mut Store,
-    request: u32,
-    part: &Part,
-    now_ns: u64,
-) -> Answer<Vec<StagedCopy>> {
-    let (mut level, mut by) = (part.tier, part.by);
-    let mut copies = Vec::new();
-    while level > STAGING {
-        let ready = (by != NO_MOVE).then_some(by);
-        let Some(copy) = store.stage(request, (part.start, part.end), level - 1, ready, now_ns)?
-        else {
-            break;
-        };
-        copies.push(StagedCopy {
-            from: level,
-            id: copy,
-        });
-        (level, by) = (level - 1, copy);
-    }
-    Ok(copies)
-}
-
-/// True if the copies reach the tier that blocks are loaded from.
-pub(super) fn is_staged(copies: &[StagedCopy]) -> bool {
-    copies.last().is_some_and(|copy| copy.from == STAGING + 1)
 }

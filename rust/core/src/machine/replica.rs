@@ -1,10 +1,10 @@
 //! A replica: arrivals, and the work at a step boundary.
 
+use super::admitted::Loads;
+use super::composed_step::ComposedStep;
 use super::handover::HandOver;
-use super::loading::Loads;
-use super::next_step::ComposedStep;
 use super::plugins::{Occasion, Plugins};
-use super::prefetch::PrefetchPolicy;
+use super::prefetch_policy::PrefetchPolicy;
 use super::prefill_load::PrefillLoad;
 use super::queue::{ArrivalQueue, Queue};
 use super::reports::Reports;
@@ -86,7 +86,7 @@ impl Replica {
 
     /// Adds lower tiers.
     pub fn with_mover(mut self, mut mover: Mover) -> Self {
-        mover.log = self.config.record_window_ns.map(|_| Vec::new());
+        mover.traffic.log = self.config.record_window_ns.map(|_| Vec::new());
         self.mover = mover;
         self
     }

@@ -2,7 +2,7 @@
 
 use super::fetch::FetchPolicy;
 use super::handover::Role;
-use super::prefetch::PrefetchPolicy;
+use super::prefetch_policy::PrefetchPolicy;
 use super::queue::QueueOrder;
 use crate::convert::fit;
 use crate::names::named_values;

@@ -1,8 +1,9 @@
 //! Prefetches from an engine's storage while a request waits, and the requests of the queue that are held back for
 //! them.
 
+use super::prefetch_policy::PrefetchPolicy;
 use super::queue::QueueOrder;
-use super::{prefetch::PrefetchPolicy, Now, Replica};
+use super::{Now, Replica};
 use crate::store::Answer;
 use crate::transfers::Mover;
 
@@ -19,8 +20,10 @@ impl Replica {
         };
         let asked = storage.start_prefetch(request, limit, now.ns)?;
         let tokens = u64::from(asked) * self.config.block_size_tokens;
-        if let (true, Some(prefetch_state)) = (asked > 0, &mut self.mover.prefetch_state) {
-            prefetch_state.asked_storage(request, tokens);
+        let state = self.mover.prefetch_state.as_mut();
+        let waits = state.and_then(|state| state.storage.as_mut());
+        if let Some(waits) = waits.filter(|_| asked > 0) {
+            waits.asked(request, tokens);
         }
         self.issue(now, None)?;
         Ok(true)
@@ -68,23 +71,23 @@ fn stays(mover: &mut Mover, now: &mut Now<'_>, request: u32) -> Answer<bool> {
     let Some(prefetch_state) = &mut mover.prefetch_state else {
         return Ok(false);
     };
-    if !prefetch_state.is_from_storage() {
+    let Some(waits) = &mut prefetch_state.storage else {
         return Ok(prefetch_state.holds_back(request, now.ns));
-    }
+    };
     let Some(storage) = now.store.prefetching() else {
         return Ok(false);
     };
     if !storage.is_prefetching(request) {
-        prefetch_state.storage_came(request);
+        waits.came(request);
         return Ok(false);
     }
-    let (waits, until_ns) = prefetch_state.waits_for_storage(request, now.ns);
-    if !waits {
-        prefetch_state.storage_came(request);
+    let wait = waits.wait_now(request, now.ns);
+    if !wait.waits {
+        waits.came(request);
         storage.stop_prefetch(request)?;
     }
-    if let Some(until_ns) = until_ns {
-        mover.set_alarm(until_ns);
+    if let Some(until_ns) = wait.until_ns {
+        mover.arrivals.set_alarm(until_ns);
     }
-    Ok(waits)
+    Ok(wait.waits)
 }

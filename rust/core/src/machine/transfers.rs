@@ -9,7 +9,6 @@ impl Replica {
     /// Sends the store's new orders; `computed`: times at which a step had the first and the last layer of the blocks
     /// that are written through.
     pub(super) fn issue(&mut self, now: &mut Now<'_>, computed: Option<Times>) -> Answer<()> {
-        let computed = computed.map(|times| (times.first_layer_ns, times.ready_ns));
         self.mover.issue(now, computed)?;
         self.log_transfers();
         Ok(())
@@ -17,7 +16,7 @@ impl Replica {
 
     /// Time of the next arrival or the next computed layer, and its number on this machine.
     pub(super) fn next_arrival(&self) -> Option<(u64, u64)> {
-        let arrival = self.mover.next_numbered();
+        let arrival = self.mover.arrivals.next_numbered();
         match (arrival, self.next_computed()) {
             (Some(arrival), Some(computed)) => Some(arrival.min(computed)),
             (arrival, computed) => arrival.or(computed),
@@ -31,7 +30,7 @@ impl Replica {
             self.layer_computed(now.ns);
             return Ok(());
         }
-        let next = self.mover.next_arrival();
+        let next = self.mover.arrivals.pop();
         if next.is_some_and(|next| next.is_alarm()) {
             return self.resume(now, now.ns);
         }
@@ -53,7 +52,7 @@ impl Replica {
             self.on_buffer_transfer(transfer);
         }
         let complete = layers == self.mover.config().layers;
-        if !(complete || self.mover.layer_came(now, (transfer, layers))?) {
+        if !(complete || self.mover.layer_came(now, transfer, layers)?) {
             return Ok(());
         }
         self.catch_up(now, now.ns)?;
@@ -117,7 +116,7 @@ impl Replica {
 
     /// True if the write policy of the GPU's edge acts on computed blocks.
     pub(super) fn writes_at_commit(&self) -> bool {
-        self.mover.gpu_policy().is_at_commit()
+        self.mover.writes.gpu_policy().is_at_commit()
     }
 
     /// Copies down the blocks that a request's step has computed and shared.
@@ -129,10 +128,7 @@ impl Replica {
     ) -> Answer<()> {
         let lease = self.requests[slot].lease;
         match now.store.tiered() {
-            Some(tree) => {
-                self.mover
-                    .write_committed(tree, lease, (blocks.start, blocks.end), now.ns)
-            }
+            Some(tree) => self.mover.write_committed(tree, lease, blocks, now.ns),
             None => Ok(()),
         }
     }

@@ -1,7 +1,7 @@
 //! The hits of least recently used at every capacity, row by row, in memory by distinct blocks.
 
 use super::newer::{Newer, LEAST};
-use super::runs::PromptError;
+use super::prompt_error::PromptError;
 use super::steps::HitSteps;
 use crate::ids::NONE;
 

@@ -3,11 +3,12 @@
 //!
 //! The result equals a split, the eviction of the lower part and its merge with the run below, in one step.
 
+use crate::ids::BlockRange;
 use std::iter::zip;
 
 use super::join::are_alike;
 use super::node::State;
-use super::times::TimeSpan;
+use super::ready::TimeSpan;
 use super::Store;
 use crate::convert::fit;
 use crate::ids::{NodeId, NONE};
@@ -27,7 +28,7 @@ impl Store {
         let end = self.trie.nodes[upper as usize].end;
         let cut = end - fit::<u32>(blocks);
         self.note_evicted(tier, upper, cut, end, now_ns);
-        self.log_change(upper, tier, false, (cut, end));
+        self.log_change(upper, tier, false, BlockRange::new(cut, end));
         self.move_border(upper, lower, cut);
         self.tiers[tier].cached -= blocks;
         self.tiers[tier].free += blocks;

@@ -79,7 +79,7 @@ impl Store {
 
     /// Holds a run and all before it on a tier: none of them is evicted there.
     pub(super) fn hold(&mut self, tier: usize, id: NodeId) {
-        self.each_run((id, 0), |store, run| {
+        self.each_run(id, 0, |store, run| {
             let copy = store.copy_mut(run, tier);
             copy.holds += 1;
             let alone = copy.holds == 1;
@@ -98,7 +98,7 @@ impl Store {
 
     /// Releases a [`Store::hold`].
     pub(super) fn unhold(&mut self, tier: usize, id: NodeId) {
-        self.each_run((id, 0), |store, run| {
+        self.each_run(id, 0, |store, run| {
             let copy = store.copy_mut(run, tier);
             copy.holds -= 1;
             let last = copy.holds == 0;

@@ -39,7 +39,7 @@ impl Store {
         let held = leases.map(|(_, lease)| lease.prefix);
         let held: Vec<_> = held.filter(|&prefix| prefix != NO_ENTRY).collect();
         match self.shared.as_deref() {
-            Some((prefixes, _)) => prefixes.check(&held, &held),
+            Some(shared) => shared.prefixes.check(&held, &held),
             None => Ok(()),
         }
     }
@@ -132,8 +132,8 @@ impl Store {
                 .map(|m| m.blocks);
             let leaving = waits().filter(|_| t == GPU).map(|w| w.blocks);
             let coming = tier.coming.iter();
-            let coming = coming.filter(|pending| self.moves.get(pending.0).is_some());
-            let leaving = leaving.chain(coming.map(|pending| pending.1));
+            let coming = coming.filter(|pending| self.moves.get(pending.id).is_some());
+            let leaving = leaving.chain(coming.map(|pending| pending.blocks));
             let in_flight: u64 = landing.chain(leaving).sum();
             violated!(
                 in_flight != tier.in_flight,
@@ -160,16 +160,16 @@ impl Store {
             walk(hold.tier, hold.tail);
         }
         for (_, mv) in self.moves.iter() {
-            for &(tail, _) in &mv.parts {
-                walk(mv.to, tail);
+            for part in &mv.parts {
+                walk(mv.to, part.tail);
             }
             for &tail in &mv.sources {
                 walk(mv.from, tail);
             }
         }
         let backlogs = self.tiers.iter().flat_map(|tier| &tier.backlogs);
-        for &(tail, _) in backlogs.flat_map(|backlog| &backlog.parts) {
-            for run in self.path((tail, 0)) {
+        for part in backlogs.flat_map(|backlog| &backlog.parts) {
+            for run in self.path(part.tail, 0) {
                 pins[run as usize] += 1;
             }
         }
@@ -200,7 +200,8 @@ impl Store {
             let waiting: u64 = live.iter().filter(waits).map(blocks).sum();
             let mut listed = 0;
             for backlog in &tier.backlogs {
-                let runs = backlog.parts.iter().flat_map(|&part| self.path(part));
+                let parts = backlog.parts.iter();
+                let runs = parts.flat_map(|part| self.path(part.tail, part.start));
                 let own = runs.filter(|&id| self.copy(id, t).by == backlog.id);
                 listed += own
                     .filter(|id| waits(&id))

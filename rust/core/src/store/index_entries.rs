@@ -1,5 +1,6 @@
 //! A store's entries in the routers' index, alongside those of other machines.
 
+use crate::ids::BlockRange;
 use std::sync::Arc;
 
 use super::board::{marks, IndexEntry};
@@ -20,19 +21,19 @@ impl Store {
     pub fn add_index_entry(&mut self, index_entry: IndexEntry) {
         for id in self.found_runs() {
             let Node { start, end, .. } = self.trie.nodes[id as usize];
-            self.enter(&index_entry, id, (start, end), true);
+            self.enter(&index_entry, id, BlockRange::new(start, end), true);
         }
         self.index_entries.push(index_entry);
     }
 
     /// Reports to routers that blocks of a run have their first copy, or have lost their last one.
-    pub(super) fn notify(&self, id: NodeId, blocks: (u32, u32), has: bool) {
+    pub(super) fn notify(&self, id: NodeId, blocks: BlockRange, has: bool) {
         for index_entry in &self.index_entries {
             self.enter(index_entry, id, blocks, has);
         }
     }
 
-    fn enter(&self, index_entry: &IndexEntry, id: NodeId, blocks: (u32, u32), has: bool) {
+    fn enter(&self, index_entry: &IndexEntry, id: NodeId, blocks: BlockRange, has: bool) {
         let owner = self.trie.nodes[id as usize].owner;
         for mark in marks(blocks) {
             index_entry.has_prefix(mark, self.keys.key(owner, mark - 1), has);
@@ -54,7 +55,8 @@ impl Store {
             let Node {
                 owner, start, end, ..
             } = self.trie.nodes[id as usize];
-            entries.extend(marks((start, end)).map(|mark| (mark, self.keys.key(owner, mark - 1))));
+            let blocks = BlockRange::new(start, end);
+            entries.extend(marks(blocks).map(|mark| (mark, self.keys.key(owner, mark - 1))));
         }
         entries.sort_unstable();
         if self

@@ -7,7 +7,7 @@
 use std::iter::zip;
 
 use super::node::{Copy, Node, State};
-use super::times::TimeSpan;
+use super::ready::TimeSpan;
 use super::Store;
 use crate::ids::{NodeId, NONE, ROOT};
 
@@ -124,7 +124,7 @@ impl Store {
             .children
             .insert((parent, self.keys.key(owner, start)), lower);
         self.trie.nodes[lower as usize].start = start;
-        self.stands_between(parent, lower, (previous, next));
+        self.stands_between(parent, lower, previous, next);
         self.refresh(lower);
     }
 

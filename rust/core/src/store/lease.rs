@@ -2,10 +2,11 @@
 
 use super::node::State;
 use super::orders::Release;
-use super::times::Times;
+use super::ready::Times;
+use super::shared_prefixes::limited;
 use super::{Answer, Store, StoreError, Touch, GPU};
 use crate::ids::{LeaseId, NodeId, NONE, ROOT};
-use crate::views::{EntryId, PrefixStore, NO_ENTRY};
+use crate::views::{EntryId, NO_ENTRY};
 
 /// A held path, and private blocks reserved for blocks to compute or load.
 #[derive(Clone, Debug, Default)]
@@ -31,12 +32,6 @@ pub struct Lease {
     pub(super) found: u32,
     /// The longest prefix that it holds, if shared prefixes have a size limit.
     pub(super) prefix: EntryId,
-}
-
-/// Returns the shared prefixes if they have a size limit.
-fn limited(shared: &mut Option<Box<(PrefixStore, u64)>>) -> Option<&mut PrefixStore> {
-    let prefixes = shared.as_deref_mut().map(|shared| &mut shared.0);
-    prefixes.filter(|prefixes| prefixes.is_limited())
 }
 
 /// Provenance of computed blocks: the request, its admission, and the ready times.
@@ -127,8 +122,8 @@ impl Store {
         let lease = &mut self.leases[id];
         (lease.tail, lease.depth) = (tail, depth);
         if let Some(prefixes) = limited(&mut self.shared) {
-            let holder = (request, lease.prefix);
-            lease.prefix = prefixes.enter(&self.keys, holder, depth).0;
+            let (prefix, _) = prefixes.enter(&self.keys, request, lease.prefix, depth);
+            lease.prefix = prefix;
         }
         Ok(())
     }
@@ -229,7 +224,7 @@ impl Store {
         if let Some(prefixes) = limited(&mut self.shared) {
             prefixes.end_use(prefix);
         }
-        self.each_run((tail, 0), |store, run| {
+        self.each_run(tail, 0, |store, run| {
             store.copy_mut(run, GPU).holds -= 1;
             store.trie.nodes[run as usize].pins -= 1;
             if store.rules.touch == Touch::Release {
@@ -252,7 +247,7 @@ impl Store {
     }
 
     fn count_use(&mut self, tail: NodeId, times: i32) {
-        self.each_run((tail, 0), |store, run| {
+        self.each_run(tail, 0, |store, run| {
             let uses = &mut store.trie.nodes[run as usize].uses;
             *uses = uses.wrapping_add_signed(times);
         });

@@ -56,9 +56,12 @@ mod node;
 mod orders;
 mod orphans;
 mod parts;
+mod pending;
+mod ready;
 mod remote;
 mod reserve;
 mod served;
+mod shared_prefixes;
 mod slots;
 #[cfg(test)]
 mod tests;
@@ -80,14 +83,16 @@ pub use lease::Lease;
 pub use marks::{CopyRun, NO_COPY};
 pub use moves::Order;
 pub use node::State;
-pub use reserve::Reservation;
+pub use ready::{Times, NOT_YET};
+pub use reserve::{LeaseBlocks, Reservation};
 pub use slots::Slots;
 pub use tier::{Tier, TierConfig, UNBOUNDED};
-pub use times::{Residency, Times, NOT_YET};
+pub use times::Residency;
 pub use touch::Touch;
 pub(crate) use trie::add_part;
 pub use trie::Part;
 
+use crate::ids::BlockRange;
 use std::hash::Hasher;
 use std::sync::Arc;
 
@@ -97,7 +102,8 @@ use crate::views::{PrefixStore, PrefixViewConfig};
 use moves::{Hold, Move};
 use node::{Copy, Run};
 use parts::{Clock, EvictionRules, Trie};
-use times::TimeSpan;
+use ready::TimeSpan;
+use shared_prefixes::SharedPrefixes;
 
 /// The block store of one machine.
 ///
@@ -105,7 +111,7 @@ use times::TimeSpan;
 /// use std::sync::Arc;
 ///
 /// use kvsim_core::keys::{BlockKeys, NO_REQUEST};
-/// use kvsim_core::store::{Reservation, Store, TierConfig, Times, GPU};
+/// use kvsim_core::store::{LeaseBlocks, Reservation, Store, TierConfig, Times, GPU};
 ///
 /// // Two requests of three blocks that share the first two, on a GPU of four blocks.
 /// let (offsets, ids) = (vec![0, 3, 6], vec![0, 1, 2, 0, 1, 3]);
@@ -114,14 +120,14 @@ use times::TimeSpan;
 /// let mut store = Store::new(Arc::new(keys), &[gpu]);
 ///
 /// let first = store.acquire(0, 0)?; // nothing is cached yet
-/// assert_eq!(store.reserve(&[(first, 3)], 0)?, Reservation::Ready);
+/// assert_eq!(store.reserve(&[LeaseBlocks::new(first, 3)], 0)?, Reservation::Ready);
 /// store.commit(first, 3, Times::at(1_000))?;
 /// store.release(first, 1_000)?;
 ///
 /// let (found, ready) = store.peek(1, 3);
 /// assert_eq!((found, ready), (2, 2));
 /// let second = store.acquire(1, ready)?;
-/// assert_eq!(store.reserve(&[(second, 2)], 2_000)?, Reservation::Ready); // one free, one evicted
+/// assert_eq!(store.reserve(&[LeaseBlocks::new(second, 2)], 2_000)?, Reservation::Ready); // one free, one evicted
 /// assert_eq!(store.tier(GPU).evictions, 1);
 /// # Ok::<(), kvsim_core::store::StoreError>(())
 /// ```
@@ -142,8 +148,8 @@ pub struct Store {
     pub merged_blocks: u64,
     /// Entries in routers' indexes.
     index_entries: Vec<IndexEntry>,
-    /// Prefixes that may be shared, and the tokens of their blocks; `None`: all.
-    shared: Option<Box<(PrefixStore, u64)>>,
+    /// Prefixes that may be shared; `None`: all.
+    shared: Option<Box<SharedPrefixes>>,
 }
 
 impl Store {
@@ -170,7 +176,10 @@ impl Store {
     /// Sets which prefixes are shared between requests, of blocks of a number of tokens.
     pub fn share_prefixes(&mut self, config: PrefixViewConfig, block_size_tokens: u64) {
         let prefixes = PrefixStore::new(config, block_size_tokens);
-        self.shared = Some(Box::new((prefixes, block_size_tokens)));
+        self.shared = Some(Box::new(SharedPrefixes {
+            prefixes,
+            block_size_tokens,
+        }));
     }
 
     /// Returns a tier's counters.
@@ -265,7 +274,8 @@ impl Store {
         let owner = self.trie.nodes[node as usize].owner;
         let records = &mut self.records;
         let notify = |key| records.evicted_key(tier, key, now_ns);
-        self.keys.each_back(owner, (from, to), notify);
+        self.keys
+            .each_back(owner, BlockRange::new(from, to), notify);
         let blocks = u64::from(to - from);
         self.tiers[tier].evictions += blocks;
         self.records.log_eviction(tier, blocks, now_ns);

@@ -5,7 +5,8 @@ use std::hash::BuildHasherDefault;
 
 use super::node::{Copy, Node};
 use super::orders::Orders;
-use super::times::{TimeSpan, MANY_ACCESSES};
+use super::ready::TimeSpan;
+use super::times::MANY_ACCESSES;
 use super::{NodeId, Overflow, PairHasher, Touch};
 
 /// Children by (parent, key of the child's first block). Looked up, never iterated.

@@ -6,47 +6,14 @@
 //! block's own times are known without a split.
 
 use super::node::{Run, State};
+use super::ready::{TimeSpan, Times};
 use super::{Answer, Store, StoreError, GPU};
 use crate::convert::fit;
+use crate::ids::BlockRange;
 use crate::ids::{LeaseId, MoveId, NodeId, NO_MOVE};
 
 /// Number of accesses whose times are kept even if no run or lease refers to them.
 pub(super) const MANY_ACCESSES: usize = 1 << 14;
-/// A time that is not known yet.
-pub const NOT_YET: u64 = 1 << 62;
-
-/// Ready times of a copy, of its first layer and of all layers, in ns.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Times {
-    /// Time at which the first layer is ready.
-    pub first_layer_ns: u64,
-    /// Time at which all layers are ready.
-    pub ready_ns: u64,
-}
-
-impl Times {
-    /// Times of a transmission that are not set yet.
-    pub const UNKNOWN: Self = Self {
-        first_layer_ns: NOT_YET,
-        ready_ns: NOT_YET,
-    };
-
-    /// Returns times at which all layers are ready at one moment.
-    pub fn at(now_ns: u64) -> Self {
-        Self {
-            first_layer_ns: now_ns,
-            ready_ns: now_ns,
-        }
-    }
-}
-
-/// Blocks of a run, up to `end`, whose copy was ready at the same times.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct TimeSpan {
-    pub end: u32,
-    pub times: Times,
-}
-
 /// A copy of a block on a tier, as look-ups report it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Residency {
@@ -179,8 +146,9 @@ impl Store {
         }
         let node = &mut self.trie.nodes[run as usize];
         let from = std::mem::replace(&mut node.end, end);
-        self.log_change(run, GPU, true, (from, end));
-        self.notify(run, (from, end), true);
+        let blocks = BlockRange::new(from, end);
+        self.log_change(run, GPU, true, blocks);
+        self.notify(run, blocks, true);
     }
 
     /// Cuts the time spans of a copy before block `at` and keeps those before it. Returns the spans after it,

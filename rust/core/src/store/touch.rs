@@ -28,7 +28,7 @@ impl Store {
             return;
         }
         let (tail, access) = (lease.tail, lease.access);
-        self.each_run((tail, 0), |store, run| {
+        self.each_run(tail, 0, |store, run| {
             store.used(run, access);
             store.refresh(run);
         });
@@ -48,7 +48,7 @@ impl Store {
     pub fn touch(&mut self, request: u32, end: u32) -> Answer<()> {
         let tail = self.node_at(request, end)?;
         self.next_access();
-        self.each_run((tail, 0), |store, run| {
+        self.each_run(tail, 0, |store, run| {
             store.renew(run);
             store.released(run, store.released_alone(run));
             store.refresh(run);

@@ -5,7 +5,7 @@ use std::iter::successors;
 use super::node::{Copy, Node, Run, State};
 use super::{Answer, Store, StoreError, GPU};
 use crate::convert::fit;
-use crate::ids::{MoveId, NodeId, NONE, NO_MOVE, ROOT};
+use crate::ids::{BlockRange, MoveId, NodeId, NONE, NO_MOVE, ROOT};
 
 /// Consecutive blocks of a request's path that are found on one tier in one state.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -20,21 +20,28 @@ pub struct Part {
     pub by: MoveId,
 }
 
-/// Appends blocks on a tier, written by move `by` or ready ([`NO_MOVE`]), extending the last part if that is
-/// alike.
-pub(crate) fn add_part(
-    parts: &mut Vec<Part>,
-    (tier, by): (usize, MoveId),
-    (start, end): (u32, u32),
-) {
-    match parts.last_mut() {
-        Some(last) if last.tier == tier && last.by == by => last.end = end,
-        _ => parts.push(Part {
+impl Part {
+    /// Returns blocks on a tier, written by a move or ready ([`NO_MOVE`]).
+    pub(crate) fn of(tier: usize, by: MoveId, blocks: BlockRange) -> Self {
+        Self {
             tier,
-            start,
-            end,
+            start: blocks.start,
+            end: blocks.end,
             by,
-        }),
+        }
+    }
+
+    /// Returns its blocks.
+    pub fn blocks(&self) -> BlockRange {
+        BlockRange::new(self.start, self.end)
+    }
+}
+
+/// Appends a part, extending the last one if that is on its tier in its state.
+pub(crate) fn add_part(parts: &mut Vec<Part>, next: Part) {
+    match parts.last_mut() {
+        Some(last) if last.tier == next.tier && last.by == next.by => last.end = next.end,
+        _ => parts.push(next),
     }
 }
 
@@ -45,7 +52,8 @@ impl Store {
         let mut parts: Vec<Part> = Vec::new();
         self.walk(request, limit, |run, start, end| {
             if let Some(tier) = run.fastest() {
-                add_part(&mut parts, (tier, run.copies[tier].by), (start, end));
+                let blocks = BlockRange::new(start, end);
+                add_part(&mut parts, Part::of(tier, run.copies[tier].by, blocks));
             }
         });
         parts
@@ -69,7 +77,7 @@ impl Store {
     pub fn uses(&self, request: u32, limit: u32) -> Vec<(u32, u32, u64)> {
         let mut runs = Vec::new();
         let limit = match self.shared.as_deref() {
-            Some((prefixes, _)) => prefixes.within_limit(&self.keys, request, limit),
+            Some(shared) => shared.prefixes.within_limit(&self.keys, request, limit),
             None => limit,
         };
         self.walk(request, limit, |run, _, end| {
@@ -143,8 +151,9 @@ impl Store {
         Ok(at)
     }
 
-    /// Returns the last run of blocks `[start, end)` of a request's path, after splitting runs at both ends.
-    pub(super) fn part(&mut self, request: u32, (start, end): (u32, u32)) -> Answer<NodeId> {
+    /// Returns the last run of blocks of a request's path, after splitting runs at both ends.
+    pub(super) fn part(&mut self, request: u32, blocks: BlockRange) -> Answer<NodeId> {
+        let BlockRange { start, end } = blocks;
         if start >= end {
             return Err(StoreError::NoBlocks);
         }
@@ -156,7 +165,7 @@ impl Store {
     }
 
     /// Returns the runs of a path part, from its last run up to the run that starts at block `start`.
-    pub(super) fn path(&self, (tail, start): (NodeId, u32)) -> impl Iterator<Item = NodeId> + '_ {
+    pub(super) fn path(&self, tail: NodeId, start: u32) -> impl Iterator<Item = NodeId> + '_ {
         let within = move |run: NodeId| {
             (run != ROOT && self.trie.nodes[run as usize].start >= start).then_some(run)
         };
@@ -176,20 +185,21 @@ impl Store {
 
     /// Returns the runs of a path part in a vector, for callers that change the trie meanwhile.
     pub(super) fn runs_from(&self, tail: NodeId, start: u32) -> Vec<NodeId> {
-        self.path((tail, start)).collect()
+        self.path(tail, start).collect()
     }
 
     /// Calls `act` on each run of a path part, deepest first; `act` must not change the path above.
     pub(super) fn each_run(
         &mut self,
-        (tail, start): (NodeId, u32),
+        tail: NodeId,
+        start: u32,
         mut act: impl FnMut(&mut Self, NodeId),
     ) {
-        let mut next = self.path((tail, start)).next();
+        let mut next = self.path(tail, start).next();
         while let Some(run) = next {
             act(self, run);
             next = self
-                .path((self.trie.nodes[run as usize].parent, start))
+                .path(self.trie.nodes[run as usize].parent, start)
                 .next();
         }
     }
@@ -213,7 +223,7 @@ impl Store {
             first_child: id,
             ..*lower
         };
-        let siblings = (upper.previous, upper.next);
+        let (previous, next) = (upper.previous, upper.next);
         self.trie.gone += usize::from(self.is_gone(id));
         let upper_id = self.push_node(upper);
         for tier in 0..self.tiers.len() {
@@ -229,7 +239,7 @@ impl Store {
             *self.time_spans_mut(upper_id, tier) = before;
             self.copy_mut(upper_id, tier).times = times;
         }
-        self.stands_between(parent, upper_id, siblings);
+        self.stands_between(parent, upper_id, previous, next);
         self.trie.children.insert((parent, first_key), upper_id);
         let lower = &mut self.trie.nodes[id as usize];
         lower.start = at;
@@ -248,7 +258,8 @@ impl Store {
         &mut self,
         parent: NodeId,
         id: NodeId,
-        (previous, next): (NodeId, NodeId),
+        previous: NodeId,
+        next: NodeId,
     ) {
         if previous == NONE {
             self.trie.nodes[parent as usize].first_child = id;
@@ -266,11 +277,8 @@ impl Store {
     pub(super) fn link(&mut self, parent: NodeId, owner: u32, start: u32, end: u32) -> NodeId {
         let id = self.push_node(Node::new(parent, owner, start, end));
         self.trie.gone += 1; // until it has a copy
-        self.stands_between(
-            parent,
-            id,
-            (NONE, self.trie.nodes[parent as usize].first_child),
-        );
+        let next = self.trie.nodes[parent as usize].first_child;
+        self.stands_between(parent, id, NONE, next);
         self.trie
             .children
             .insert((parent, self.keys.key(owner, start)), id);
@@ -336,7 +344,7 @@ impl Store {
         let before = std::mem::replace(&mut copy.state, state);
         copy.by = by;
         let Node { start, end, .. } = self.trie.nodes[id as usize];
-        let blocks = (start, end);
+        let blocks = BlockRange::new(start, end);
         if (before == State::Ready) != (state == State::Ready) {
             self.log_change(id, tier, state == State::Ready, blocks);
         }
@@ -378,16 +386,11 @@ impl Store {
 
     /// Logs, if logging is on, that blocks of a run arrived on a tier, first to last, or left it, last to
     /// first.
-    pub(super) fn log_change(
-        &mut self,
-        id: NodeId,
-        tier: usize,
-        stored: bool,
-        (start, end): (u32, u32),
-    ) {
+    pub(super) fn log_change(&mut self, id: NodeId, tier: usize, stored: bool, blocks: BlockRange) {
         if !self.records.logs_changes() {
             return;
         }
+        let BlockRange { start, end } = blocks;
         let owner = self.trie.nodes[id as usize].owner;
         for at in start..end {
             let block = if stored { at } else { start + end - 1 - at };

@@ -2,10 +2,13 @@
 
 use super::lease::Lease;
 use super::moves::Move;
+use super::node::PathPart;
 use super::node::State;
-use super::reserve::moves_of;
+use super::pending::moves_of;
 use super::{Answer, Store, StoreError, GPU};
+use crate::ids::BlockRange;
 use crate::ids::{LeaseId, MoveId, NodeId, NONE, ROOT};
+use crate::tiers::Route;
 
 impl Store {
     /// Copies blocks `[start, end)` that the lease holds on the GPU to the CPU (write-through). Blocks
@@ -36,9 +39,9 @@ impl Store {
         let tail = if end == depth {
             self.cut_above(tail, start)
         } else {
-            self.part(request, (start, end))?
+            self.part(request, BlockRange::new(start, end))?
         };
-        let missing = self.missing_below(GPU, &[(tail, start)]);
+        let missing = self.missing_below(GPU, &[PathPart { tail, start }]);
         Ok(self.copy_down(GPU, missing, vec![tail], now_ns))
     }
 
@@ -67,12 +70,12 @@ impl Store {
         if tier + 1 == self.tiers.len() {
             return Err(StoreError::WrongTier);
         }
-        let mut missing = self.missing_below(tier, &[(tail, 0)]);
-        missing.retain(|&(run, _)| {
-            let node = &self.trie.nodes[run as usize];
-            node.uses >= uses && self.copy(run, tier).state == State::Ready
+        let mut missing = self.missing_below(tier, &[PathPart { tail, start: 0 }]);
+        missing.retain(|part| {
+            let node = &self.trie.nodes[part.tail as usize];
+            node.uses >= uses && self.copy(part.tail, tier).state == State::Ready
         });
-        let source = missing.first().map(|part| part.0);
+        let source = missing.first().map(|part| part.tail);
         Ok(self.copy_down(tier, missing, source.into_iter().collect(), now_ns))
     }
 
@@ -84,29 +87,34 @@ impl Store {
             return Ok(None);
         }
         let missing = self.missing_below(to, parts);
-        let sources = parts.iter().map(|part| part.0).collect();
+        let sources = parts.iter().map(|part| part.tail).collect();
         Ok(self.copy_down(to, missing, sources, now_ns))
     }
 
     /// Returns the runs of path parts without a copy one tier down, each with its first block. An eviction
     /// below may cut such a run (a copy further down is dropped).
-    fn missing_below(&self, tier: usize, parts: &[(NodeId, u32)]) -> Vec<(NodeId, u32)> {
-        let runs = parts.iter().flat_map(|&part| self.path(part));
+    fn missing_below(&self, tier: usize, parts: &[PathPart]) -> Vec<PathPart> {
+        let runs = parts
+            .iter()
+            .flat_map(|part| self.path(part.tail, part.start));
         runs.filter(|&run| self.copy(run, tier + 1).state == State::Absent)
-            .map(|run| (run, self.trie.nodes[run as usize].start))
+            .map(|tail| PathPart {
+                tail,
+                start: self.trie.nodes[tail as usize].start,
+            })
             .collect()
     }
 
     fn copy_down(
         &mut self,
         tier: usize,
-        parts: Vec<(NodeId, u32)>,
+        parts: Vec<PathPart>,
         sources: Vec<NodeId>,
         now_ns: u64,
     ) -> Option<MoveId> {
         let below = tier + 1;
         let span =
-            |&(last, first): &(NodeId, u32)| u64::from(self.trie.nodes[last as usize].end - first);
+            |part: &PathPart| u64::from(self.trie.nodes[part.tail as usize].end - part.start);
         let blocks: u64 = parts.iter().map(span).sum();
         if blocks == 0 {
             return None;
@@ -129,9 +137,9 @@ impl Store {
             sources,
             ..Move::default()
         });
-        for &(last, first) in &parts {
-            self.in_transit((last, first), (tier, below), id);
-            self.hold(below, last);
+        for &part in &parts {
+            self.in_transit(part, Route::new(tier, below), id);
+            self.hold(below, part.tail);
         }
         self.moves[id].parts = parts;
         self.order(id, tier, moves_of(&pending));
@@ -145,7 +153,7 @@ impl Store {
         if start >= end {
             return Ok(());
         }
-        let tail = self.part(request, (start, end))?;
+        let tail = self.part(request, BlockRange::new(start, end))?;
         for run in self.runs_from(tail, start) {
             let node = &self.trie.nodes[run as usize];
             let mut copies = self.copies_of(run).iter();

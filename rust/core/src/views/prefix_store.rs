@@ -8,6 +8,7 @@
 //! size limit evicts entries, and a prefix that it evicts, or that finds no space, is not shared until it is
 //! entered again; its blocks stay where they are.
 
+use crate::ids::BlockRange;
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 
@@ -112,7 +113,8 @@ impl PrefixStore {
     pub fn enter(
         &mut self,
         keys: &BlockKeys,
-        (request, mut held): (u32, EntryId),
+        request: u32,
+        mut held: EntryId,
         to: u32,
     ) -> (EntryId, Entered) {
         let mut entered = Entered::default();
@@ -126,7 +128,7 @@ impl PrefixStore {
                 None if !self.admission.is_admitted(key) => break,
                 None if !self.evict_for_one(&mut entered.evicted) => {
                     let left = &mut self.left;
-                    keys.each_back(request, (block, to), |key| {
+                    keys.each_back(request, BlockRange::new(block, to), |key| {
                         left.insert(key, ());
                     });
                     break;

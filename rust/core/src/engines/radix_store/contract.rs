@@ -1,6 +1,7 @@
 //! Implementation of the contract of all stores for SGLang's tree.
 
 use super::{lookup, RadixStore};
+use crate::ids::BlockRange;
 use crate::store::contract::{
     BlockStore, LoadingStore, MovingStore, OffersComputed, PrefetchingStore,
 };
@@ -62,7 +63,10 @@ impl LoadingStore for RadixStore {
         for (tier, start, end) in [(GPU, 0, on_device), (STAGING, on_device, pages)] {
             for page in start..end {
                 let by = self.copies.bringing(tier, request, page);
-                add_part(&mut parts, (tier, by), (page, page + 1));
+                add_part(
+                    &mut parts,
+                    Part::of(tier, by, BlockRange::new(page, page + 1)),
+                );
             }
         }
         parts
@@ -80,7 +84,7 @@ impl LoadingStore for RadixStore {
     fn load(&mut self, lease: LeaseId, to: u32, after: &[MoveId]) -> Answer<MoveId> {
         let request = self.ensure_capacity(lease, to)?;
         let progress = &mut self.progress[request as usize];
-        let pages = (progress.full.min(to), to);
+        let pages = BlockRange::new(progress.full.min(to), to);
         progress.full = to;
         Ok(self.copies.load(request, pages, after))
     }

@@ -1,9 +1,11 @@
 //! Copies between device and host while they are in flight, and their pages.
 
+use crate::ids::BlockRange;
+use crate::tiers::Route;
 use std::sync::Arc;
 
 use crate::engines::key_index::KeyMap;
-use crate::engines::radix_tree::in_time::Written;
+use crate::engines::radix_tree::Written;
 use crate::engines::radix_tree::{RadixTree, ROOT};
 use crate::keys::BlockKeys;
 use crate::store::{Answer, MoveId, Order, Slots, StoreError, GPU, NO_MOVE, STAGING};
@@ -78,15 +80,15 @@ impl Copies {
     }
 
     /// Loads a request's pages to the device after given moves.
-    pub fn load(&mut self, request: u32, (start, end): (u32, u32), after: &[MoveId]) -> MoveId {
+    pub fn load(&mut self, request: u32, pages: BlockRange, after: &[MoveId]) -> MoveId {
         let copy = Copy {
             request,
-            start,
-            end,
+            start: pages.start,
+            end: pages.end,
             is_load: true,
             kept: ROOT,
         };
-        self.start(copy, (STAGING, GPU), after)
+        self.start(copy, Route::up_from(STAGING), after)
     }
 
     /// Starts the copy of pages that the tree has written; they stay on the device meanwhile, except under
@@ -103,7 +105,7 @@ impl Copies {
                 written.node
             },
         };
-        let id = self.start(copy, (GPU, STAGING), &[]);
+        let id = self.start(copy, Route::new(GPU, STAGING), &[]);
         tree.lock(copy.kept);
         (id, copy)
     }
@@ -116,7 +118,7 @@ impl Copies {
             .collect()
     }
 
-    fn start(&mut self, copy: Copy, (from, to): (usize, usize), after: &[MoveId]) -> MoveId {
+    fn start(&mut self, copy: Copy, route: Route, after: &[MoveId]) -> MoveId {
         let id = self.moves.insert(copy);
         let moving = &mut self.moving[usize::from(copy.is_load)];
         for page in copy.start..copy.end {
@@ -124,8 +126,8 @@ impl Copies {
         }
         self.orders.push(Order {
             id,
-            from,
-            to,
+            from: route.from,
+            to: route.to,
             blocks: u64::from(copy.end - copy.start),
             after: after.to_vec(),
         });

@@ -11,6 +11,7 @@ use crate::machine::messages::{Computing, Incoming, IncomingId, Message, SlotOn,
 use crate::machine::{Now, Replica, Request, Slot};
 use crate::slab::Slab;
 use crate::store::{Answer, MoveId, Times, GPU};
+use crate::tiers::Route;
 use crate::transfers::plugins::Sending;
 use crate::transfers::{FarTransfer, Feed, Hop, Transfer, TransferId, Transmission};
 
@@ -96,7 +97,7 @@ impl Replica {
             0
         };
         let lacking = total - u64::from(here);
-        let Some((lease, freeing_moves)) = now.reserve_lease((arrival.request, here), lacking)?
+        let Some((lease, freeing_moves)) = now.reserve_lease(arrival.request, here, lacking)?
         else {
             return Ok(false);
         };
@@ -147,11 +148,14 @@ impl Replica {
             feed: Feed::of_step(step, now.ns),
             is_first: true,
             is_last: true,
-            ..Hop::over((id, incoming.route.wire.clone()), how.layer_by_layer)
+            ..Hop::over(id, incoming.route.wire.clone(), how.layer_by_layer)
         };
         let source = incoming.source.machine;
-        let route = ((how.remote, GPU), incoming.sent_blocks);
-        let wire = self.mover.send_hop(now, hop, route, freeing_moves)?;
+        let route = Route::new(how.remote, GPU);
+        let blocks = incoming.sent_blocks;
+        let wire = self
+            .mover
+            .send_hop(now, hop, route, blocks, freeing_moves)?;
         if let Some(step) = step {
             self.await_step(source, wire, step, None);
         }
@@ -249,8 +253,8 @@ impl Replica {
         if blocks > start {
             now.store.commit(lease, blocks, Times::at(now.ns))?;
             if self.writes_at_commit() {
-                let blocks = BlockRange { start, end: blocks };
-                self.write_committed(now, slot, blocks)?;
+                let shared = BlockRange::new(start, blocks);
+                self.write_committed(now, slot, shared)?;
                 self.issue(now, None)?;
             }
         }
@@ -290,7 +294,7 @@ impl Replica {
 
     /// The machine and the slot there of a request whose KV has been read with the next arrival.
     pub fn source_read_next(&self) -> Option<SlotOn> {
-        let (transfer, complete) = self.mover.peek_arrival()?;
+        let (transfer, complete) = self.mover.next_arrival()?;
         self.source_read(transfer).filter(|_| complete)
     }
 

@@ -8,6 +8,7 @@ use crate::engines::pool_store::PoolStore;
 use crate::store::contract::{BatchStore, BlockStore, GroupAdmission};
 use crate::store::newcomer::{Entry, Newcomer};
 use crate::store::Answer;
+use crate::store::LeaseBlocks;
 
 /// Action of a running request at a boundary of a step run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -76,7 +77,8 @@ impl Blocks for PoolStore {
             return Ok(Entry::NoCapacity);
         }
         let lease = self.acquire(asked.request, hits)?;
-        self.reserve(&[(lease, blocks - u64::from(hits))], now_ns)?;
+        let lacking = LeaseBlocks::new(lease, blocks - u64::from(hits));
+        self.reserve(&[lacking], now_ns)?;
         Ok(Entry::Admitted {
             lease,
             hit_blocks: hits,
@@ -96,7 +98,7 @@ impl Blocks for PoolStore {
             return Ok(false);
         }
         if blocks > 0 {
-            self.reserve(&[(s.held.lease, blocks)], now_ns)?;
+            self.reserve(&[LeaseBlocks::new(s.held.lease, blocks)], now_ns)?;
             s.held.blocks += blocks;
         }
         Ok(true)
@@ -139,7 +141,7 @@ impl Blocks for PoolStore {
         now_ns: u64,
     ) -> Answer<u64> {
         if turn == Turn::TakesBlock {
-            self.reserve(&[(s.held.lease, 1)], now_ns)?;
+            self.reserve(&[LeaseBlocks::new(s.held.lease, 1)], now_ns)?;
             s.held.blocks += 1;
         } else {
             s.key_step(config, self, s.known + boundary)?;
@@ -171,7 +173,7 @@ impl Blocks for GroupStore {
         now_ns: u64,
     ) -> Answer<bool> {
         let ended = s.computed - s.flight.tokens;
-        self.grow_to(s.held.lease, (ended, end), now_ns)
+        self.grow_to(s.held.lease, ended, end, now_ns)
     }
 
     fn growth(&self, s: &Sequence, tokens: u64, _config: &VllmConfig) -> Answer<u64> {
@@ -198,7 +200,7 @@ impl Blocks for GroupStore {
         now_ns: u64,
     ) -> Answer<u64> {
         let end = s.computed + boundary;
-        self.grow_to(s.held.lease, (end - s.flight.tokens, end), now_ns)?;
+        self.grow_to(s.held.lease, end - s.flight.tokens, end, now_ns)?;
         s.key_step(config, self, s.known + boundary)?;
         Ok(next_boundary(self, s, boundary + 1))
     }

@@ -1,6 +1,7 @@
 //! Ready times: set for moves, known for computed blocks.
 
 use super::*;
+use crate::ids::BlockRange;
 
 /// First layer, whole, last access of the only copy of each run, after the run's last block.
 fn reported(store: &Store, request: u32) -> Vec<(u32, u64, u64, u64)> {
@@ -29,7 +30,7 @@ fn computed_blocks_know_the_step_that_computed_them() {
 #[test]
 fn a_move_has_the_times_of_its_transmission() {
     let mut store = store(&[4, 4]);
-    let mv = store.receive(0, (0, 2), 1).unwrap().unwrap();
+    let mv = store.receive(0, BlockRange::new(0, 2), 1).unwrap().unwrap();
     assert_eq!(reported(&store, 0)[0].2, NOT_YET);
     let times = Times {
         first_layer_ns: 4,
@@ -45,7 +46,7 @@ fn a_move_has_the_times_of_its_transmission() {
 #[test]
 fn no_copy_is_whole_before_its_first_layer() {
     let mut store = store(&[4, 4]);
-    let mv = store.receive(0, (0, 2), 1).unwrap().unwrap();
+    let mv = store.receive(0, BlockRange::new(0, 2), 1).unwrap().unwrap();
     let backwards = Times {
         first_layer_ns: 9,
         ready_ns: 4,
@@ -86,7 +87,7 @@ fn times_of_accesses_that_nothing_remembers_are_forgotten() {
 fn said(fault: impl FnOnce(&mut Store, NodeId)) -> String {
     let mut store = tiers(&[4, 4], true);
     cached(&mut store, 2, 1, 5);
-    let mv = store.receive(0, (0, 2), 5).unwrap().unwrap();
+    let mv = store.receive(0, BlockRange::new(0, 2), 5).unwrap().unwrap();
     store.set_times(mv, Times::at(9)).unwrap();
     assert_eq!(store.check(), Ok(()));
     let live = store.live_nodes();

@@ -1,6 +1,7 @@
 //! Rows of JSON, one per line, with the member names of various formats: Mooncake, Qwen-Bailian, LMCache.
 
 mod block_ids;
+mod destination;
 mod remarks;
 mod row;
 mod rows;

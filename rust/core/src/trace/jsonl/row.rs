@@ -2,14 +2,13 @@
 
 use std::borrow::Cow;
 
-use super::super::intern::IdTable;
 use super::super::json::field::{
     integer, length, name, optional, signed, time, truth, MOST_TOKENS,
 };
 use super::super::json::Cursor;
 use super::super::problem::Refusal;
-use super::super::sampler::Sampler;
 use super::block_ids::block_ids;
+use super::destination::Destination;
 use super::Schema;
 
 /// The values of one row's known members.
@@ -57,25 +56,6 @@ pub struct RowPositions {
     pub time: usize,
     pub ids: usize,
     pub chat: usize,
-}
-
-/// The destination of a row's block ids, and the number of rows above it.
-pub struct Destination<'o> {
-    pub ids: &'o mut IdTable,
-    pub references: &'o mut Vec<u32>,
-    pub sampler: Option<&'o mut Sampler>,
-    pub ordinal: u64,
-}
-
-impl Destination<'_> {
-    /// Numbers ids, or takes those of the sample; fails with the index of one that gets no number.
-    #[inline]
-    pub fn take(&mut self, values: &[u64]) -> Result<(), usize> {
-        match &mut self.sampler {
-            Some(sampler) => sampler.take(values, self.ids, self.references),
-            None => self.ids.numbers(values, self.references),
-        }
-    }
 }
 
 impl<'a> Row<'a> {

@@ -9,8 +9,9 @@ use super::super::lines::{Line, Rows};
 use super::super::problem::Refusal;
 use super::super::sampler::Sampler;
 use super::super::{Order, Settings};
+use super::destination::Destination;
 use super::remarks::Remarks;
-use super::row::{Destination, Row};
+use super::row::Row;
 use super::session_turns::SessionTurns;
 use super::Schema;
 
