@@ -22,7 +22,7 @@ own_store!(PyStore, Tree(Store));
 /// A run up to a block, with its copies: (tier, move writing it, first layer ready, whole ready, last access), times in ns.
 type PyResidencies = (u32, Vec<(usize, u64, u64, u64, u64)>);
 
-/// Which prefixes are shared between requests, and the tokens of a block.
+/// Settings of shared prefixes, and the tokens of a block.
 pub struct SharedPrefixes {
     view: PrefixViewConfig,
     block_size_tokens: u64,

@@ -114,7 +114,7 @@ struct StepRun {
     stall_ns: u64,
 }
 
-/// What the batch has done so far.
+/// Steps and tokens of a batch so far.
 #[derive(Debug, Default)]
 pub struct BatchCounts {
     /// Time between tokens of one sequence.

@@ -122,7 +122,7 @@ pub(super) struct HandoverRecord {
     /// Wait between the first and the second token.
     pub gap_ns: u64,
     /// Part of the wait in which there were too few free blocks at the target.
-    pub room_ns: u64,
+    pub capacity_wait_ns: u64,
     pub blocks: u64,
 }
 

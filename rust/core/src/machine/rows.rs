@@ -83,7 +83,7 @@ fn column(name: &str, sources: &[String]) -> (Value, usize) {
         "preemptions" => |of, _| of.request.scheduling.preemptions.into(),
         "handover_ns" => |of, _| fit::<i64>(of.request.ttft.handover_ns),
         "handover_gap_ns" => |of, _| fit::<i64>(of.request.handover.gap_ns),
-        "handover_room_ns" => |of, _| fit::<i64>(of.request.handover.room_ns),
+        "handover_room_ns" => |of, _| fit::<i64>(of.request.handover.capacity_wait_ns),
         "handover_blocks" => |of, _| fit::<i64>(of.request.handover.blocks),
         // Columns that the core never fills.
         _ => |_, _| 0,

@@ -221,7 +221,7 @@ impl Replica {
         s.handover.sent_on = false;
         s.pending_aborts |= incoming.pending_aborts;
         s.handover.blocks = incoming.sent_blocks;
-        s.handover.room_ns = incoming.reserved_ns.saturating_sub(s.since_ns);
+        s.handover.capacity_wait_ns = incoming.reserved_ns.saturating_sub(s.since_ns);
         let (prompt_tokens, since_ns) = (s.arrival.prompt_tokens, s.since_ns);
         let slot = self.requests.keep(s);
         if self.config.reuse.cache_enabled {

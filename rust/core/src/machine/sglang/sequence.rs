@@ -6,7 +6,7 @@ use crate::machine::Request;
 /// Upper bound on the expected tokens of an answer (`SGLANG_CLIP_MAX_NEW_TOKENS_ESTIMATION`).
 const MOST_NEW_TOKENS: u64 = 4096;
 
-/// The chunk of a prompt that was decided last, and its place in the prompt.
+/// The chunk of a prompt that was decided last, and its position in the prompt.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Extend {
     /// Leading tokens that have KV before the next chunk (`prefix_len`).

@@ -62,7 +62,7 @@ pub struct TokenMembers {
     pub per_token: u64,
 }
 
-/// Names of the members that place a row in a conversation.
+/// Names of the members that assign a row to a conversation.
 #[derive(Clone, Debug, Default)]
 pub struct ConversationMembers {
     /// Member of the session.

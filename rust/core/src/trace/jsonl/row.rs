@@ -40,7 +40,7 @@ pub struct RowTokens {
     pub named: Option<u64>,
 }
 
-/// The place of a row in a conversation.
+/// The conversation of a row, and its turn there.
 #[derive(Default)]
 pub struct RowConversation<'a> {
     pub session: Option<Cow<'a, str>>,
@@ -50,7 +50,7 @@ pub struct RowConversation<'a> {
     pub parent: Option<Cow<'a, str>>,
 }
 
-/// Where values stand in the row's text, for refusals.
+/// Positions of values in the row's text, for refusals.
 #[derive(Default)]
 pub struct RowPositions {
     pub time: usize,
