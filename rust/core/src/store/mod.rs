@@ -92,10 +92,10 @@ pub use touch::Touch;
 pub(crate) use trie::add_part;
 pub use trie::Part;
 
-use crate::ids::BlockRange;
 use std::hash::Hasher;
 use std::sync::Arc;
 
+use crate::ids::BlockRange;
 use crate::keys::BlockKeys;
 use crate::records::Records;
 use crate::views::{PrefixStore, PrefixViewConfig};
