@@ -2,8 +2,8 @@
 
 use super::moves::Move;
 use super::node::{PathPart, State};
+use super::part::{add_part, Part};
 use super::pending::moves_of;
-use super::trie::{add_part, Part};
 use super::{Answer, Store, StoreError, REMOTE, STAGING};
 use crate::ids::{BlockRange, MoveId};
 
