@@ -4,10 +4,10 @@
 //! blocks are arithmetic and never materialized. A block past the prompt has the key that the session's next
 //! turn has at its position, else a key of its own (semantics 1).
 
-use crate::ids::BlockRange;
 use std::fmt;
 
 use crate::error::{Answer, StoreError};
+use crate::ids::BlockRange;
 
 /// No request: the end of a session, or no session.
 pub const NO_REQUEST: u32 = u32::MAX;

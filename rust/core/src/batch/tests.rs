@@ -1,13 +1,12 @@
 //! A batch that advances in step runs, with a steady set, compared with a batch that ends every step and visits every
 //! sequence. The store and the scheduler must be notified of the same things in the same order.
 
-use crate::store::LeaseBlocks;
 use std::collections::BTreeMap;
 
 use super::{Batch, BatchConfig, Ended, Sequence};
 use crate::step_time::{StepBases, StepCoefficients, StepTimeTable};
 use crate::store::contract::BatchStore;
-use crate::store::{Answer, LeaseId, Reservation, Times};
+use crate::store::{Answer, LeaseBlocks, LeaseId, Reservation, Times};
 
 /// Pseudo-random numbers: the generator of `java.util.Random`.
 pub(super) struct Draws(pub(super) u64);

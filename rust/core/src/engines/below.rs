@@ -1,12 +1,12 @@
 //! Tiers that an engine keeps below vLLM's pool: the prompt blocks they load, and the computed blocks they
 //! store.
 
-use crate::ids::BlockRange;
 use std::ops::Range;
 
 use super::copied_pool::CopiedPool;
 use super::copies::Copy;
 use super::held_keys::HeldKeys;
+use crate::ids::BlockRange;
 use crate::keys::BlockKeys;
 use crate::records::Records;
 use crate::store::contract::{EvictionCounts, TierOccupancy};

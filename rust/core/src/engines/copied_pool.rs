@@ -4,8 +4,6 @@
 //! Blocks released while they are still being copied down can be allocated again; their new owner waits for the
 //! copy. Blocks are tracked individually, since two blocks of one key may be in different copies.
 
-use crate::ids::BlockRange;
-use crate::store::LeaseBlocks;
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
@@ -14,8 +12,9 @@ use super::groups::pool::{Pool, NULL};
 use super::groups::{Group, Kind};
 use super::leases::EngineLeases;
 use crate::convert::fit;
+use crate::ids::BlockRange;
 use crate::keys::BlockKeys;
-use crate::store::{Answer, MoveId, StoreError, Violation, NO_MOVE};
+use crate::store::{Answer, LeaseBlocks, MoveId, StoreError, Violation, NO_MOVE};
 
 /// Pool, its leases, and the copies in flight.
 #[derive(Debug)]

@@ -1,10 +1,10 @@
 //! Copies in flight between a pool of blocks and the tiers below it, with the blocks being written and read.
 
-use crate::tiers::Route;
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::key_index::KeyMap;
 use crate::store::{Answer, MoveId, Order, Slots, StoreError, Violation, GPU, NO_MOVE, STAGING};
+use crate::tiers::Route;
 
 /// A copy between two tiers: its keys, and the blocks of the pool that it writes or reads.
 #[derive(Debug, Clone, Default)]

@@ -1,8 +1,7 @@
 //! Leases of an engine's store: each belongs to one request, from its look-up until its blocks are released.
 
 use crate::convert::fit;
-use crate::store::LeaseBlocks;
-use crate::store::{Answer, LeaseId, Slots, StoreError};
+use crate::store::{Answer, LeaseBlocks, LeaseId, Slots, StoreError};
 
 /// State of a request in an engine's store.
 #[derive(Debug, Clone, Copy, Default)]

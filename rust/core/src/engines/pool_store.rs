@@ -2,7 +2,6 @@
 //!
 //! A request has one lease at a time. Keys exist from scheduling on, so a batch commits when a step begins.
 
-use crate::store::LeaseBlocks;
 use std::sync::Arc;
 
 use super::block_pool::BlockPool;
@@ -13,7 +12,7 @@ use crate::records::{Change, Records};
 use crate::store::contract::{
     gpu_alone, own_records, BatchStore, BlockStore, EvictionCounts, MachineStore, TierOccupancy,
 };
-use crate::store::{Answer, LeaseId, Reservation, StoreError, Times, Violation};
+use crate::store::{Answer, LeaseBlocks, LeaseId, Reservation, StoreError, Times, Violation};
 
 /// Blocks of one GPU under vLLM's rules.
 #[derive(Debug)]

@@ -30,12 +30,11 @@ mod storage_tier;
 #[cfg(test)]
 mod tests;
 
-use super::radix_pool::in_time::RequestPages;
-use crate::store::LeaseBlocks;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::Arc;
 
 use super::leases::{EngineLease, EngineLeases};
+use super::radix_pool::in_time::RequestPages;
 use super::radix_pool::RadixPool;
 use super::radix_tree::host_tier::{HostTier, WritePolicy};
 use super::radix_tree::worth::LeafStrategy;
@@ -43,7 +42,7 @@ use super::radix_tree::{RadixTree, TreeRules};
 use crate::keys::BlockKeys;
 use crate::records::Records;
 use crate::store::contract::BatchStore;
-use crate::store::{Answer, LeaseId, MoveId, Reservation, StoreError, Times};
+use crate::store::{Answer, LeaseBlocks, LeaseId, MoveId, Reservation, StoreError, Times};
 use copies::Copies;
 pub use prefix::Prefix;
 pub use storage_tier::StorageConfig;
@@ -236,7 +235,7 @@ impl RadixStore {
 impl BatchStore for RadixStore {
     fn reserve(&mut self, wanted: &[LeaseBlocks], now_ns: u64) -> Answer<Reservation> {
         let (tree, copies) = (&self.pool.tree, &self.copies);
-        let found = |request, pages| lookup::found(tree, copies, request, pages);
+        let found = |request, pages| copies.found(tree, request, pages);
         let first = self.leases.asked(wanted, found)?;
         let (before, orders) = (self.evictions(), self.copies.orders.len());
         let got = match (first, wanted) {

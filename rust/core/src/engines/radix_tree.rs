@@ -26,13 +26,13 @@ pub mod stored_pages;
 /// Strategies that order leaves.
 pub mod worth;
 
-use crate::ids::BlockRange;
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use super::key_index::KeyMap;
 use crate::causes::eviction_log::EvictionLog;
 use crate::convert::fit;
+use crate::ids::BlockRange;
 use crate::keys::BlockKeys;
 use host_tier::HostTier;
 use node::Node;

@@ -1,10 +1,10 @@
 //! Chunks of an engine's tiers as blocks of the pool above: the size of a chunk, and the blocks of each.
 
-use crate::ids::BlockRange;
 use std::ops::Range;
 
 use super::below::Prompt;
 use super::key_index::KeyMap;
+use crate::ids::BlockRange;
 use crate::store::contract::TierOccupancy;
 use crate::store::STAGING;
 

@@ -6,12 +6,12 @@
 
 mod contract;
 
-use crate::ids::BlockRange;
 use std::sync::Arc;
 
 use super::below::{Below, Prompt, Site};
 use super::copied_pool::CopiedPool;
 use crate::convert::fit;
+use crate::ids::BlockRange;
 use crate::keys::BlockKeys;
 use crate::records::Records;
 use crate::store::{Answer, Slots, StoreError, GPU};

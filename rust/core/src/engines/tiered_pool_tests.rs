@@ -11,8 +11,7 @@ use super::tiered_pool::TieredPool;
 use super::used_tier::{SlotKey, UsedTier};
 use crate::keys::BlockKeys;
 use crate::store::contract::{BatchStore, BlockStore, MovingStore, OffersComputed};
-use crate::store::LeaseBlocks;
-use crate::store::{LeaseId, MoveId, Reservation, Times};
+use crate::store::{LeaseBlocks, LeaseId, MoveId, Reservation, Times};
 
 /// Requests of three full blocks of two tokens and one more token: 0 and 1 are equal, 2 and 3 differ.
 fn offloading(gpu: u32, cpu: usize) -> TieredPool {

@@ -4,16 +4,15 @@
 //! writes the last batch; it waits for itself meanwhile. A backlog is dropped if nothing can make space for it:
 //! the other moves on its tier all wait for backlogs too, as the loads of its own reservation do.
 
-use crate::tiers::Route;
 use std::collections::VecDeque;
 
 use super::moves::Move;
-use super::node::PathPart;
-use super::node::State;
+use super::node::{PathPart, State};
 use super::pending::moves_of;
 use super::{Store, GPU, STAGING};
 use crate::convert::fit;
 use crate::ids::{MoveId, NodeId, NO_MOVE};
+use crate::tiers::Route;
 
 /// Victims of the tier above that wait for blocks.
 #[derive(Debug)]

@@ -3,7 +3,6 @@
 //!
 //! The result equals a split, the eviction of the lower part and its merge with the run below, in one step.
 
-use crate::ids::BlockRange;
 use std::iter::zip;
 
 use super::join::are_alike;
@@ -11,7 +10,7 @@ use super::node::State;
 use super::ready::TimeSpan;
 use super::Store;
 use crate::convert::fit;
-use crate::ids::{NodeId, NONE};
+use crate::ids::{BlockRange, NodeId, NONE};
 
 impl Store {
     /// Evicts the last `blocks` blocks of the least recent run by adding them to its only child. Requires

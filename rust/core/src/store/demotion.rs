@@ -5,8 +5,7 @@
 //! Victims that the tier below cannot take now wait ([`super::backlog`]), or are dropped, oldest first.
 
 use super::moves::Move;
-use super::node::PathPart;
-use super::node::State;
+use super::node::{PathPart, State};
 use super::pending::{moves_of, PendingFree};
 use super::{Overflow, Store};
 use crate::convert::fit;

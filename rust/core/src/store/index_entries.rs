@@ -1,13 +1,12 @@
 //! A store's entries in the routers' index, alongside those of other machines.
 
-use crate::ids::BlockRange;
 use std::sync::Arc;
 
 use super::board::{marks, IndexEntry};
 use super::check::Violation;
 use super::node::Node;
 use super::Store;
-use crate::ids::NodeId;
+use crate::ids::{BlockRange, NodeId};
 use crate::keys::BlockKeys;
 
 impl Store {

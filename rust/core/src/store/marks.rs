@@ -5,7 +5,6 @@
 //! `fill_claim` marks blocks present and not yet ready. `finish_move` makes them ready, and `remove` marks
 //! them absent.
 
-use crate::ids::BlockRange;
 use std::cmp::Reverse;
 use std::collections::HashSet;
 
@@ -14,7 +13,7 @@ use super::node::{PathPart, State};
 use super::pending::moves_of;
 use super::{Answer, Store, StoreError, GPU};
 use crate::convert::fit;
-use crate::ids::{MoveId, NodeId, NO_MOVE, ROOT};
+use crate::ids::{BlockRange, MoveId, NodeId, NO_MOVE, ROOT};
 
 /// In [`Store::copies`]: no copy on a tier. `NO_MOVE` is a ready copy.
 pub const NO_COPY: MoveId = NO_MOVE - 1;

@@ -12,6 +12,10 @@
 //! | `border` | evicting a run's last blocks by moving its border with the run below |
 //! | `candidacy` | eviction candidates, and holds on paths |
 //! | `lease` | the blocks of a running request: acquire, commit, release |
+//! | `part` | blocks of a path on one tier, as look-ups report them |
+//! | `pending` | blocks that are free only when a move finishes |
+//! | `ready` | ready times of a copy, and of the blocks of a run |
+//! | `shared_prefixes` | the prefixes that requests share |
 //! | `times` | ready times and last-access times of copies |
 //! | `index_entries` | entries of this store's prefixes in the router's index |
 //! | `touch` | recency updates |
@@ -55,6 +59,7 @@ pub mod newcomer;
 mod node;
 mod orders;
 mod orphans;
+mod part;
 mod parts;
 mod pending;
 mod ready;
@@ -83,19 +88,19 @@ pub use lease::Lease;
 pub use marks::{CopyRun, NO_COPY};
 pub use moves::Order;
 pub use node::State;
+pub(crate) use part::add_part;
+pub use part::Part;
 pub use ready::{Times, NOT_YET};
 pub use reserve::{LeaseBlocks, Reservation};
 pub use slots::Slots;
 pub use tier::{Tier, TierConfig, UNBOUNDED};
 pub use times::Residency;
 pub use touch::Touch;
-pub(crate) use trie::add_part;
-pub use trie::Part;
 
-use crate::ids::BlockRange;
 use std::hash::Hasher;
 use std::sync::Arc;
 
+use crate::ids::BlockRange;
 use crate::keys::BlockKeys;
 use crate::records::Records;
 use crate::views::{PrefixStore, PrefixViewConfig};

@@ -1,10 +1,9 @@
 //! Reads by other machines, and copies received from them, which are written to the CPU tier.
 
 use super::moves::Move;
-use super::node::PathPart;
-use super::node::State;
+use super::node::{PathPart, State};
+use super::part::{add_part, Part};
 use super::pending::moves_of;
-use super::trie::{add_part, Part};
 use super::{Answer, Store, StoreError, REMOTE, STAGING};
 use crate::ids::{BlockRange, MoveId};
 

@@ -9,8 +9,7 @@ use super::node::{Run, State};
 use super::ready::{TimeSpan, Times};
 use super::{Answer, Store, StoreError, GPU};
 use crate::convert::fit;
-use crate::ids::BlockRange;
-use crate::ids::{LeaseId, MoveId, NodeId, NO_MOVE};
+use crate::ids::{BlockRange, LeaseId, MoveId, NodeId, NO_MOVE};
 
 /// Number of accesses whose times are kept even if no run or lease refers to them.
 pub(super) const MANY_ACCESSES: usize = 1 << 14;

@@ -3,47 +3,10 @@
 use std::iter::successors;
 
 use super::node::{Copy, Node, Run, State};
+use super::part::{add_part, Part};
 use super::{Answer, Store, StoreError, GPU};
 use crate::convert::fit;
 use crate::ids::{BlockRange, MoveId, NodeId, NONE, NO_MOVE, ROOT};
-
-/// Consecutive blocks of a request's path that are found on one tier in one state.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Part {
-    /// The tier, 0 is the GPU.
-    pub tier: usize,
-    /// Its first block.
-    pub start: u32,
-    /// One past its last block.
-    pub end: u32,
-    /// The move that is still writing it, or [`NO_MOVE`] if it is ready.
-    pub by: MoveId,
-}
-
-impl Part {
-    /// Returns blocks on a tier, written by a move or ready ([`NO_MOVE`]).
-    pub(crate) fn of(tier: usize, by: MoveId, blocks: BlockRange) -> Self {
-        Self {
-            tier,
-            start: blocks.start,
-            end: blocks.end,
-            by,
-        }
-    }
-
-    /// Returns its blocks.
-    pub fn blocks(&self) -> BlockRange {
-        BlockRange::new(self.start, self.end)
-    }
-}
-
-/// Appends a part, extending the last one if that is on its tier in its state.
-pub(crate) fn add_part(parts: &mut Vec<Part>, next: Part) {
-    match parts.last_mut() {
-        Some(last) if last.tier == next.tier && last.by == next.by => last.end = next.end,
-        _ => parts.push(next),
-    }
-}
 
 impl Store {
     /// Returns the parts of a request's found leading blocks, at most `limit`, each on its fastest tier.

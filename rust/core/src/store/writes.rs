@@ -2,12 +2,10 @@
 
 use super::lease::Lease;
 use super::moves::Move;
-use super::node::PathPart;
-use super::node::State;
+use super::node::{PathPart, State};
 use super::pending::moves_of;
 use super::{Answer, Store, StoreError, GPU};
-use crate::ids::BlockRange;
-use crate::ids::{LeaseId, MoveId, NodeId, NONE, ROOT};
+use crate::ids::{BlockRange, LeaseId, MoveId, NodeId, NONE, ROOT};
 use crate::tiers::Route;
 
 impl Store {

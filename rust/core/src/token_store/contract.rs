@@ -8,8 +8,7 @@ use crate::store::contract::{
     gpu_alone, own_methods, own_records, BatchStore, BlockStore, EvictionCounts, MachineStore,
     SessionStore, TierOccupancy,
 };
-use crate::store::LeaseBlocks;
-use crate::store::{Reservation, Times, Violation};
+use crate::store::{LeaseBlocks, Reservation, Times, Violation};
 
 /// Capacity of an unbounded tier.
 const UNBOUNDED: u64 = 1 << 60;

@@ -6,8 +6,7 @@ use super::mover::Mover;
 use super::remote_read::{Brought, Came, Lent, Source};
 use crate::ids::BlockRange;
 use crate::store::contract::BlockStore;
-use crate::store::LeaseBlocks;
-use crate::store::{Answer, LeaseId, MoveId, Part, Reservation, Store, StoreError};
+use crate::store::{Answer, LeaseBlocks, LeaseId, MoveId, Part, Reservation, Store, StoreError};
 
 /// A machine's blocks, its access to the other machines, and the time.
 pub struct Now<'a> {

@@ -8,11 +8,11 @@
 //! size limit evicts entries, and a prefix that it evicts, or that finds no space, is not shared until it is
 //! entered again; its blocks stay where they are.
 
-use crate::ids::BlockRange;
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 
 use super::{PrefixAdmission, PrefixViewConfig};
+use crate::ids::BlockRange;
 use crate::key_map::KeyMap;
 use crate::keys::BlockKeys;
 use crate::slab::Slab;

@@ -4,8 +4,7 @@ use super::{GroupStore, Running};
 use crate::engines::group_tier::FoundBelow;
 use crate::engines::groups::admission::AdmissionLimits as Within;
 use crate::store::contract::BatchStore;
-use crate::store::LeaseBlocks;
-use crate::store::{Answer, LeaseId, Reservation, StoreError, Times};
+use crate::store::{Answer, LeaseBlocks, LeaseId, Reservation, StoreError, Times};
 
 impl BatchStore for GroupStore {
     /// Reserves capacity. `wanted` are tokens beyond the capacity that each lease has; all tokens up to there

@@ -1,6 +1,6 @@
 //! Implementation of the contract of all stores for SGLang's tree.
 
-use super::{lookup, RadixStore};
+use super::RadixStore;
 use crate::ids::BlockRange;
 use crate::store::contract::{
     BlockStore, LoadingStore, MovingStore, OffersComputed, PrefetchingStore,
@@ -14,7 +14,7 @@ impl BlockStore for RadixStore {
     /// Records the hit of a request; it is held at its reservation, in one step with it.
     fn acquire(&mut self, request: u32, hits: u32) -> Answer<LeaseId> {
         let (tree, copies) = (&self.pool.tree, &self.copies);
-        let found = |request, pages| lookup::found(tree, copies, request, pages);
+        let found = |request, pages| copies.found(tree, request, pages);
         self.leases.give(request, hits, found)
     }
 

@@ -1,14 +1,14 @@
 //! Copies between device and host while they are in flight, and their pages.
 
-use crate::ids::BlockRange;
-use crate::tiers::Route;
 use std::sync::Arc;
 
+use crate::convert::fit;
 use crate::engines::key_index::KeyMap;
-use crate::engines::radix_tree::Written;
-use crate::engines::radix_tree::{RadixTree, ROOT};
+use crate::engines::radix_tree::{RadixTree, Written, ROOT};
+use crate::ids::BlockRange;
 use crate::keys::BlockKeys;
 use crate::store::{Answer, MoveId, Order, Slots, StoreError, GPU, NO_MOVE, STAGING};
+use crate::tiers::Route;
 
 /// Copy of a request's pages `[start, end)`, and the node whose path stays on the device until it ends.
 #[derive(Debug, Clone, Copy, Default)]
@@ -56,6 +56,20 @@ impl Copies {
         }
         let key = self.keys.key(request, page);
         moving.get(&key).copied().unwrap_or(NO_MOVE)
+    }
+
+    /// Returns the number of a request's leading pages, all on the device, that have arrived.
+    pub fn ready(&self, request: u32, on_device: u32) -> u32 {
+        if self.arriving_pages() == 0 {
+            return on_device;
+        }
+        let has_come = |&page: &u32| self.bringing(GPU, request, page) == NO_MOVE;
+        fit::<u32>((0..on_device).take_while(has_come).count())
+    }
+
+    /// Returns how many of a request's first `limit` pages are ready on the device.
+    pub fn found(&self, tree: &RadixTree, request: u32, limit: u32) -> u32 {
+        self.ready(request, tree.peek(request, limit).device_pages)
     }
 
     /// Returns the number of pages being loaded.

@@ -1,6 +1,5 @@
 //! HiCache's store above a storage, step by step: writes, pages that stay meanwhile, and prefetches.
 
-use crate::store::LeaseBlocks;
 use std::ops::Range;
 
 use super::storage_tier::DISK;
@@ -8,7 +7,7 @@ use super::tests::{finish_all, run, store};
 use super::*;
 use crate::engines::radix_tree::ROOT;
 use crate::store::contract::{BlockStore, MachineStore, MovingStore, PrefetchingStore};
-use crate::store::{Order, STAGING};
+use crate::store::{LeaseBlocks, Order, STAGING};
 
 fn above(write: WritePolicy, host_pages: u64, pages: u64) -> RadixStore {
     store(write, 6, host_pages).above(StorageConfig {

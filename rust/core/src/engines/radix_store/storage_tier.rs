@@ -1,11 +1,11 @@
 //! The storage below the host in a timed store: its pages, and the moves from and to it.
 
-use crate::ids::BlockRange;
 use std::collections::{BTreeMap, BTreeSet};
 
 use crate::engines::radix_tree::host_tier::HostLock;
 use crate::engines::radix_tree::stored_pages::Storage;
 use crate::engines::radix_tree::RadixTree;
+use crate::ids::BlockRange;
 use crate::store::{MoveId, Order, Slots, STAGING, UNBOUNDED};
 
 /// Tier index of the storage.

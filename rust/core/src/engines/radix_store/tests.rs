@@ -3,8 +3,7 @@ use super::*;
 use crate::store::contract::{
     BlockStore, LoadingStore, MachineStore, MovingStore, OffersComputed, PrefetchingStore,
 };
-use crate::store::LeaseBlocks;
-use crate::store::{Part, GPU, NO_MOVE, STAGING};
+use crate::store::{LeaseBlocks, Part, GPU, NO_MOVE, STAGING};
 
 /// Two requests with three common pages of four tokens and a page of their own, and a request of three other
 /// pages.

@@ -9,10 +9,9 @@ use crate::store::contract::{
     own_records, BatchStore, BlockStore, EvictionCounts, LoadingStore, MachineStore, MovingStore,
     OffersComputed, TierOccupancy,
 };
-use crate::store::LeaseBlocks;
 use crate::store::{
-    add_part, Answer, HoldId, LeaseId, MoveId, Order, Part, Reservation, StoreError, Times,
-    Violation, GPU,
+    add_part, Answer, HoldId, LeaseBlocks, LeaseId, MoveId, Order, Part, Reservation, StoreError,
+    Times, Violation, GPU,
 };
 
 impl BatchStore for TieredPool {

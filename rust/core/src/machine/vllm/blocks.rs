@@ -7,8 +7,7 @@ use crate::engines::group_store::GroupStore;
 use crate::engines::pool_store::PoolStore;
 use crate::store::contract::{BatchStore, BlockStore, GroupAdmission};
 use crate::store::newcomer::{Entry, Newcomer};
-use crate::store::Answer;
-use crate::store::LeaseBlocks;
+use crate::store::{Answer, LeaseBlocks};
 
 /// Action of a running request at a boundary of a step run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]

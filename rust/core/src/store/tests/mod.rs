@@ -22,12 +22,12 @@ mod reserving;
 mod times;
 mod writes;
 
-use crate::ids::BlockRange;
-use crate::store::LeaseBlocks;
 use std::ops::{Deref, DerefMut};
 
 use super::*;
+use crate::ids::BlockRange;
 use crate::keys::BlockKeys;
+use crate::store::LeaseBlocks;
 
 const CPU: usize = 1;
 const DISK: usize = 2;

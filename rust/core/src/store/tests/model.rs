@@ -1,11 +1,11 @@
 //! The store against a naive model of single blocks: random walks of a machine's operations over three tiers,
 //! with gaps in the lower ones. `KVSIM_EXAMPLES` walks (default 200), each of 80 operations.
 
-use crate::ids::BlockRange;
-use crate::store::LeaseBlocks;
 use std::collections::BTreeMap;
 
 use super::*;
+use crate::ids::BlockRange;
+use crate::store::LeaseBlocks;
 
 /// Ids of the blocks of requests that share prefixes.
 const ROWS: [&[u32]; 8] = [
