@@ -8,7 +8,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from eviction_orders import ORDERS, Block, make_order
+from eviction_orders import ORDERS, make_order
 from hypothesis import given
 from hypothesis import strategies as st
 from kvcache_sim import _core
@@ -23,6 +23,7 @@ from kvcache_sim.replay.prefix import prefix_answer
 from kvcache_sim.replay.prompt_blocks import blocks_of_prompts
 from kvcache_sim.replay.request import REPLAYERS, ReplayRequest
 from kvcache_sim.workload.readers.read import read_trace
+from order_base import Block
 from order_replay import Tier, leaf_first, path_of, replay
 from policy_variants import VARIANTS
 from support.examples import examples
