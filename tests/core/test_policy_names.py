@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 from kvcache_sim.base.errors import KvsimError, UsageError
 from kvcache_sim.cli.main import run as kvsim
+from kvcache_sim.policies.plugins.load import load_plugin
 from kvcache_sim.policies.resolve import parse_variant, resolve_policy
 from kvcache_sim.scenario.load import load_scenario, scenario_from_text
 from kvcache_sim.scenario.policy_kinds import POLICY_KINDS
@@ -260,6 +261,17 @@ def test_a_name_is_a_row_a_row_with_a_setting_or_a_plug_in(text, family, variant
             resolve_policy(text)
     else:
         assert resolve_policy(text) == (family, variant)
+
+
+@pytest.mark.parametrize("text", ["", "()", "( )", "(a=1, b='x)')"])
+def test_arguments_are_literals_by_name(text):
+    assert load_plugin(f"collections:Counter{text}").arguments == ({"a": 1, "b": "x)"} if "a" in text else {})
+
+
+@pytest.mark.parametrize("text", ["(1)", "(a=b)", "(a=)", "(a=1)(b=2)", "(**{'a': 1})", "(a=1, a=2)"])
+def test_other_arguments_are_refused(text):
+    with pytest.raises(UsageError, match="arguments"):
+        load_plugin(f"collections:Counter{text}")
 
 
 @pytest.mark.parametrize(("text", "blocks"), [("1", 1 / 16), ("32768", 2048)])

@@ -10,7 +10,6 @@ from hashlib import sha256
 import pytest
 from hypothesis import HealthCheck, given
 from hypothesis import strategies as st
-from kvcache_sim.base.errors import UsageError
 from kvcache_sim.cli.main import run as kvsim
 from kvcache_sim.policies.definition import definition_of, policy_rules
 from kvcache_sim.policies.plugins.host import PolicyTier
@@ -23,9 +22,7 @@ from kvcache_sim.policies.table import EVICTION_POLICIES
 from kvcache_sim.replay.policy_check import check_policy
 from kvcache_sim.replay.prompt_blocks import blocks_of_prompts
 from kvcache_sim.replay.request import REPLAYERS, ReplayRequest
-from kvcache_sim.workload.readers.read import read_trace
 from support.examples import examples
-from support.shared_files import shared
 from support.small_traces import trace_of, tree_traces
 
 GOOD = """
@@ -238,28 +235,10 @@ def test_a_plugin_decides_as_the_native_policy(files, plugin, native, request):
     assert found["holes"] == 0
 
 
-def test_two_queues_on_the_conversation_trace(files):
-    """Measured for the interface: 0.1358 at 10,000 blocks."""
-    trace = read_trace(shared("traces/conversation_trace.jsonl"))
-    request = ReplayRequest(trace, 512, 10_000, last_partial="keep")
-    assert round(replay(request, f"{files}/good.py:TwoQueue")["block_hit_rate"], 4) == 0.1358
-
-
 def test_arguments_stand_behind_the_name(files):
     plugin, maker = open_policy(f"{files}/good.py:TwoQueue(probation=0.5)")
     assert plugin.name == "two-queue"
     assert maker(TierView("gpu", 8, 16)).p == 0.5
-
-
-@pytest.mark.parametrize("text", ["", "()", "( )", "(a=1, b='x)')"])
-def test_arguments_are_literals_by_name(text):
-    assert load_plugin(f"collections:Counter{text}").arguments == ({"a": 1, "b": "x)"} if "a" in text else {})
-
-
-@pytest.mark.parametrize("text", ["(1)", "(a=b)", "(a=)", "(a=1)(b=2)", "(**{'a': 1})", "(a=1, a=2)"])
-def test_other_arguments_are_refused(text):
-    with pytest.raises(UsageError, match="arguments"):
-        load_plugin(f"collections:Counter{text}")
 
 
 def test_a_module_and_an_entry_point(files, monkeypatch):
