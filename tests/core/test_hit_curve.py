@@ -157,36 +157,6 @@ def test_no_reuse_has_no_reference_points():
     assert not re.search("knee|working set|footprint", curve_table(document))
 
 
-def test_the_curve_of_the_conversation_trace():
-    trace = read_trace(shared("traces/conversation_trace.jsonl"))
-    whole = hit_curve(blocks_of_prompts(ReplayRequest(trace, 512, 1, last_partial="keep")), "tail").hit_blocks
-    split = hit_curve(blocks_of_prompts(ReplayRequest(trace, 16, 1, last_partial="keep")), "tail").hit_blocks
-    sizes = np.array([1_000, 10_000, 100_000])
-    assert whole.at(sizes).tolist() == [12_847, 61_046, 104_924]
-    assert split.at(32 * sizes).tolist() == [32 * h for h in (12_847, 61_046, 104_924)]
-    for touch_from in ("tail", "root"):
-        prompts = blocks_of_prompts(ReplayRequest(trace, 16, 1))
-        curve = hit_curve(prompts, touch_from).hit_blocks
-        for capacity in (1, 777, 54_321, 524_288, 3_000_000):
-            hits = np.minimum(prompts.native.recency(capacity, touch_from).hits, prompts.limits).sum()
-            assert curve.at(np.array([capacity]))[0] == hits
-
-
-@pytest.mark.parametrize(("block_size", "rate"), [(512, 0.1), (16, 0.1), (512, 0.05)])
-def test_a_sample_comes_within_its_bound(block_size, rate):
-    trace = read_trace(shared("traces/conversation_trace.jsonl"))
-    prompts = blocks_of_prompts(ReplayRequest(trace, block_size, 1))
-    sizes = np.array([10_000, 20_000, 30_000, 60_000, 100_000]) * (512 // block_size)
-    exact = hit_curve(prompts, "tail").hit_blocks.at(sizes)
-    for seed in range(5):
-        found = sampled_curve(prompts, sizes, rate, seed)
-        assert rate < found.sampled_ids / trace.distinct_ids < rate + 0.1
-        off = np.abs(found.hit_blocks - exact)
-        assert (off <= found.error_blocks).mean() > 0.6
-        assert off.max() < 0.01 * prompts.references
-        assert (found.error_blocks < 0.07 * prompts.references).all()
-
-
 def chats(rng):
     """Sessions whose turns repeat them and grow, and end after some 400 blocks."""
     live, fresh = [[] for _ in range(200)], iter(range(10**9))
