@@ -13,6 +13,7 @@ from kvcache_sim.scenario.policy_kinds import POLICY_KINDS
 from kvcache_sim.scenario.requests import read_requests
 from kvcache_sim.scenario.resolved import to_yaml
 from kvcache_sim.simulation import simulate
+from support import own_plugins
 from support.tiered_scenario import BASE
 
 RAILS = """
@@ -21,67 +22,30 @@ channels:
   right: {bandwidth: 1GB/s, edges: [cpu->gpu]}
 """
 
-OWN = '''
-class Nothing:
-    """Writes nothing down."""
-    writes_back = False
-    at_commit = False
-    delays_step = False
-    def __init__(self, upper, settings):
-        pass
-    def committed(self, store, lease, blocks, now_ns):
-        return None
-    used = arrived = lambda self, store, what, now_ns: None
-
-class HalfOf:
-    """Fetches a share of what was found."""
-    def __init__(self, share=0.5):
-        self.share = share
-    def reuse(self, plan):
-        return plan.ready + int((plan.end - plan.ready) * self.share)
-
-class Everybody:
-    """Brings up everything, on both occasions."""
-    occasions = ("queued", "session")
-    def blocks(self, candidate):
-        return candidate.blocks
-
-class FirstTwo:
-    """Keeps two blocks of each finished request."""
-    def kept_blocks(self, finished):
-        return min(2, finished.blocks)
-
-class Newest:
-    """Last come, first served."""
-    def key(self, waiting):
-        return (-waiting.arrival_ns,)
+#: The plug-ins of other tests, and those of machines.
+OWN = (
+    Path(own_plugins.__file__).read_text()
+    + """
 
 class Second:
-    """Sends everything to machine 1."""
     def __init__(self, view):
         pass
     def choose(self, sequence):
         return 1
 
 class Last:
-    """Hands everything over to the last machine."""
     def __init__(self, view):
         self.last = len(view.replicas) - 1
     def choose(self, sequence):
         return self.last
 
-class Right:
-    """Sends everything over one link."""
-    def choose(self, sending, channels):
-        return next(name for name in channels if name.startswith("right"))
-
 class Three:
-    """Three machines, whatever comes."""
     def __init__(self, settings):
         pass
     def wanted(self, state):
         return 3
-'''
+"""
+)
 
 
 def sent(run, channel: str) -> int:
@@ -132,14 +96,14 @@ def three_machines(own, plain):
 
 #: Key → the class in OWN, and its effect on the figures of the plain run.
 KINDS = {
-    "write.policy": ("Nothing", share_of_cpu),
-    "fetch.policy": ("HalfOf(share=0.25)", bytes_up),
-    "prefetch.policy": ("Everybody", prefetches),
-    "cache.admission": ("FirstTwo", keeps_less),
-    "replica.queue_order": ("Newest", waits_longer),
+    "write.policy": ("Write(how='never', flags=(False, False, False))", share_of_cpu),
+    "fetch.policy": ("Fetch(how='half')", bytes_up),
+    "prefetch.policy": ("Prefetch(how='most', occasions=('queued', 'session'))", prefetches),
+    "cache.admission": ("Admission(how='half')", keeps_less),
+    "replica.queue_order": ("Queue(how='newest')", waits_longer),
     "router.policy": ("Second", machine_1_only),
     "handover.router": ("Last", decodes_on_the_last),
-    "channel_choice": ("Right", right_only),
+    "channel_choice": ("Channel(how='most')", right_only),
     "fleet.scaling.policy": ("Three", three_machines),
 }
 
@@ -202,20 +166,20 @@ def test_a_policy_of_each_kind_is_set_from_the_command_line(key, own, monkeypatc
 
 def test_a_policy_of_one_machine_and_of_one_edge(own, monkeypatch):
     monkeypatch.chdir(own)
-    settings = run(BASE, "machines[1].replica.queue_order=own.py:Newest", "write.policy.cpu=own.py:Nothing")[
+    settings = run(BASE, "machines[1].replica.queue_order=own.py:Queue", "write.policy.cpu=own.py:Write")[
         0
     ].settings
     assert settings.machines[0].replica.queue_order == "fcfs"
-    assert settings.machines[1].replica.queue_order == f"{own}/own.py:Newest"
-    assert settings.movement.write == {"gpu": "back", "cpu": f"{own}/own.py:Nothing"}
+    assert settings.machines[1].replica.queue_order == f"{own}/own.py:Queue"
+    assert settings.movement.write == {"gpu": "back", "cpu": f"{own}/own.py:Write"}
 
 
 def test_a_module_and_an_entry_point_name_a_policy(own, monkeypatch):
     monkeypatch.syspath_prepend(str(own))
     (own / "own-1.dist-info").mkdir()
     (own / "own-1.dist-info" / "METADATA").write_text("Name: own\nVersion: 1\n")
-    (own / "own-1.dist-info" / "entry_points.txt").write_text("[kvsim.fetch]\nhalf = own:HalfOf\n")
-    names = (f"{own}/own.py:HalfOf", "own:HalfOf", "half")
+    (own / "own-1.dist-info" / "entry_points.txt").write_text("[kvsim.fetch]\nhalf = own:Fetch\n")
+    names = (f"{own}/own.py:Fetch", "own:Fetch", "half")
     assert len({run(BASE, f"fetch.policy={name}")[1].digest_results for name in names}) == 1
 
 
@@ -238,8 +202,8 @@ def test_the_command_lists_every_kind(capsys):
 
 def test_a_scenario_file_names_a_plugin_in_its_directory(own, tmp_path_factory, monkeypatch):
     monkeypatch.chdir(tmp_path_factory.mktemp("elsewhere"))
-    (own / "s.yaml").write_text(BASE + 'fetch: {policy: "own.py:HalfOf"}\n')
-    assert load_scenario(own / "s.yaml").settings.movement.fetch == f"{own}/own.py:HalfOf"
+    (own / "s.yaml").write_text(BASE + 'fetch: {policy: "own.py:Fetch"}\n')
+    assert load_scenario(own / "s.yaml").settings.movement.fetch == f"{own}/own.py:Fetch"
 
 
 @pytest.mark.parametrize(
