@@ -42,7 +42,6 @@ class Arc(Order):
                 del self.b2[:1]
 
     def insert(self, block: Block) -> None:
-        """Join the list of what came once, or of what came again."""
         (self.t2 if self.ghost else self.t1).append(block)
         self.ghost = ""
 
@@ -60,7 +59,6 @@ class Arc(Order):
         return None
 
     def remove(self, block: Block) -> None:
-        """Leave its queue."""
         take_out(block, self.t1, self.t2)
 
 
@@ -133,7 +131,6 @@ class Lirs(Order):
         return None if victim is None else self._leave_queue(victim)
 
     def remove(self, block: Block) -> None:
-        """Leave the queue or the low ones, and the stack."""
         here = self.low.pop(block.key, None) or self.queue.pop(block.key, None)
         if here is not None and block.key in self.stack:
             self.stack.remove(block.key)

@@ -19,7 +19,6 @@ class Fifo(Ranked):
     """Smallest insertion first."""
 
     def key(self, block: Block) -> tuple[float, ...]:
-        """Return the insertion."""
         return (block.created,)
 
 
@@ -28,7 +27,6 @@ class Lru(Ranked):
     """Smallest last access first."""
 
     def key(self, block: Block) -> tuple[float, ...]:
-        """Return the last access."""
         return (block.last_access,)
 
 
@@ -37,7 +35,6 @@ class Lfu(Ranked):
     """Fewest uses first."""
 
     def key(self, block: Block) -> tuple[float, ...]:
-        """Return uses, then the last access."""
         return (block.hits, block.last_access)
 
 
@@ -64,7 +61,6 @@ class LengthAware(Ranked):
     """Fewest uses first, then the deepest, then the least recent."""
 
     def key(self, block: Block) -> tuple[float, ...]:
-        """Return uses, minus the depth, the last access."""
         return (block.hits, -block.depth, block.last_access)
 
 
@@ -77,7 +73,6 @@ class Gdsf(Ranked):
         self.age = 0.0
 
     def key(self, block: Block) -> tuple[float, ...]:
-        """Return age + uses, then the last access."""
         return (self.age + block.hits, block.last_access)
 
     def learn(self, key: tuple[float, ...]) -> None:
@@ -98,7 +93,6 @@ class Pgdsf(Gdsf):
         self.attention_blocks = attention_blocks
 
     def key(self, block: Block) -> tuple[float, ...]:
-        """Return age + uses × cost, then the last access."""
         context = block.found_blocks + block.computed_blocks / 2.0
         cost = 1.0 + context / self.attention_blocks
         return (self.age + block.hits * cost, block.last_access)
@@ -124,7 +118,6 @@ class Priority(Ranked):
         return DEFAULT_PRIORITY, None
 
     def key(self, block: Block) -> tuple[float, ...]:
-        """Return the priority, then the last access."""
         return (self.range_of(block)[0], block.last_access)
 
     def expire(self, now_ns: int) -> list[Block]:

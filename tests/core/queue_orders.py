@@ -19,7 +19,6 @@ class Clock(Order):
         self.used.add(block.key)
 
     def insert(self, block: Block) -> None:
-        """Join as the newest."""
         self.queue.append(block)
 
     def evict(self, may_go: MayGo) -> Block | None:
@@ -33,7 +32,6 @@ class Clock(Order):
         return None
 
     def remove(self, block: Block) -> None:
-        """Leave its queue."""
         if block in self.queue:
             self.queue.remove(block)
             self.used.discard(block.key)
@@ -54,7 +52,6 @@ class Sieve(Order):
         self.visited.add(block.key)
 
     def insert(self, block: Block) -> None:
-        """Join as the newest."""
         if self.hand >= len(self.queue):
             self.hand = 0
         self.queue.append(block)
@@ -72,7 +69,6 @@ class Sieve(Order):
         return None
 
     def remove(self, block: Block) -> None:
-        """Leave its queue."""
         if block in self.queue:
             at = self.queue.index(block)
             del self.queue[at]
@@ -106,7 +102,6 @@ class TwoQ(Order):
             self.main.append(block)
 
     def insert(self, block: Block) -> None:
-        """Join the main list, or the newcomers."""
         (self.main if self.returned else self.newcomers).append(block)
         self.returned = False
 
@@ -122,7 +117,6 @@ class TwoQ(Order):
         return None
 
     def remove(self, block: Block) -> None:
-        """Leave its list."""
         take_out(block, self.newcomers, self.main)
 
 
@@ -157,7 +151,6 @@ class S3Fifo(Order):
             self.ghosts.remove(key)
 
     def insert(self, block: Block) -> None:
-        """Join the small queue, or the main one."""
         warm_up = not self.has_evicted and len(self.small) >= self.small_blocks
         (self.main if self.was_ghost or warm_up else self.small).append(block)
         self.uses[block.key] = 0
@@ -197,5 +190,4 @@ class S3Fifo(Order):
         return None
 
     def remove(self, block: Block) -> None:
-        """Leave its queue."""
         take_out(block, self.small, self.main)

@@ -22,7 +22,6 @@ class Slru(Order):
             self.probation.append(self.protected.pop(0))
 
     def insert(self, block: Block) -> None:
-        """Join on probation."""
         self.probation.append(block)
 
     def evict(self, may_go: MayGo) -> Block | None:
@@ -30,7 +29,6 @@ class Slru(Order):
         return take_first(self.probation, may_go) or take_first(self.protected, may_go)
 
     def remove(self, block: Block) -> None:
-        """Leave its queue."""
         take_out(block, self.probation, self.protected)
 
 
@@ -72,7 +70,6 @@ class Segments:
         return take_first(self.lists[0], may_go) if self.has_fallen else None
 
     def insert(self, block: Block) -> None:
-        """Insert a block into the lowest segment that is not full, or into the lowest of all."""
         capacities = zip(self.lists, self.segment_blocks, strict=True)
         next((blocks for blocks, bounds in capacities if len(blocks) < bounds), self.lists[0]).append(block)
 
@@ -97,7 +94,6 @@ class S4Lru(Order):
         self.segments.lift(block)
 
     def insert(self, block: Block) -> None:
-        """Insert a block into the lowest segment that is not full."""
         self.segments.insert(block)
 
     def evict(self, may_go: MayGo) -> Block | None:
@@ -112,7 +108,6 @@ class S4Lru(Order):
         return self.segments.spill(may_go)
 
     def remove(self, block: Block) -> None:
-        """Leave its segment."""
         self.segments.remove(block)
 
 
@@ -180,7 +175,6 @@ class WTinyLfu(Order):
             self.uses = 0
 
     def insert(self, block: Block) -> None:
-        """Join the window."""
         self.window.append(block)
         self.sketch.add(block.name)
 
@@ -214,7 +208,6 @@ class WTinyLfu(Order):
         return self.main.spill(may_go)
 
     def remove(self, block: Block) -> None:
-        """Leave the window or the main cache."""
         if block in self.window:
             self.window.remove(block)
         self.main.remove(block)

@@ -33,7 +33,6 @@ class P:
 EVICTION = {
     "import error": ("import no_such_module_at_all", "no_such_module_at_all"),
     "raises at import": ("1 / 0", "ZeroDivisionError"),
-    "exits at import": ("raise SystemExit(3)", "bad.py"),
     "syntax error": ("class P(:\n  pass", "syntax error"),
     "no such name": ("x = 1", "no P"),
     "not callable": ("P = 5", "neither"),
@@ -155,16 +154,13 @@ REFUSED = {
     "does not import": ("fetch.policy", "import no_such_module", "no_such_module"),
     "syntax error": ("write.policy", "class P(:", "syntax error"),
     "no such name": ("prefetch.policy", "x = 1", "no P"),
-    "no class": ("cache.admission", "P = 5", "no class"),
     "no method": ("router.policy", "class P: pass", "choose"),
-    "no method of a queue": ("replica.queue_order", "class P: pass", "key"),
     "no attribute": ("prefetch.policy", "class P:\n  def blocks(self, c): return 0", "occasions"),
     "constructor": ("fetch.policy", f"{FETCH}return 0\n  def __init__(self, a): pass", "made"),
 }
 BROKEN = {
     "no number": ("fetch.policy", f"{FETCH}return 'all'", "reuse"),
     "too much": ("fetch.policy", f"{FETCH}return plan.end + 1", "whole number"),
-    "too few kept": ("cache.admission", "class P:\n  def kept_blocks(self, f): return -1", "kept_blocks"),
     "no machine": (
         "router.policy",
         "class P:\n  def __init__(self, v): pass\n  def choose(self, s): return 2",
@@ -178,7 +174,6 @@ BROKEN = {
     ),
     "no channel": ("channel_choice", "class P:\n  def choose(self, s, c): return 'up'", "channels"),
     "raises": ("fetch.policy", f"{FETCH}return 1 // 0", "ZeroDivisionError"),
-    "leaves": ("fetch.policy", f"{FETCH}raise SystemExit(0)", "SystemExit: 0"),
     "no move": ("write.policy", WRITE, "move"),
     "never returns": ("fetch.policy", f"{FETCH}\n    while True: pass", "did not return"),
     "is never made": (

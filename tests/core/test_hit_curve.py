@@ -18,7 +18,7 @@ from kvcache_sim.policies.resolve import parse_variant
 from kvcache_sim.replay.curve.hits import hit_curve
 from kvcache_sim.replay.curve.sample import sampled_curve, student_t7
 from kvcache_sim.replay.curve.sessions import session_hits
-from kvcache_sim.replay.curve.steps import lower_tier, reference_points
+from kvcache_sim.replay.curve.steps import reference_points
 from kvcache_sim.replay.prompt_blocks import blocks_of_prompts
 from kvcache_sim.replay.request import REPLAYERS, ReplayRequest
 from kvcache_sim.report.curve.build import CurveAsk, curve_document
@@ -81,13 +81,6 @@ def test_between_corners_the_curve_is_a_straight_line(request):
     exact = steps.at(every)
     assert np.array_equal(exact, np.interp(every, steps.corners, steps.at(steps.corners)).astype(np.int64))
     assert (np.diff(exact) >= 0).all()
-
-
-def test_a_lower_tier_is_the_next_slice_of_the_recency_list():
-    tier = lower_tier(curve_of([["a"], ["b"], ["c"], ["a"], ["b"]]), [2], np.array([1, 2, 3]))
-    assert tier.above_hit_blocks == 0
-    assert tier.exclusive.tolist() == [2, 2, 2]
-    assert tier.inclusive.tolist() == [0, 0, 2]
 
 
 @examples(40)

@@ -262,53 +262,24 @@ def test_a_module_and_an_entry_point(files, monkeypatch):
     assert (plugin.source, plugin.source_sha256) == ("", "")
 
 
-class Refuses:
-    """Names one victim at a time, the block used last; keeps children behind their parents."""
+class NamesAny:
+    """Names blocks in a drawn order, and notes which should leave in their place, by scanning all paths."""
 
-    def __init__(self, mode):
-        self.mode, self.there = mode, []
+    mode = "redirect"
 
-    def victims(self, n, now, pinned):
-        return None if n > 1 else [[b for b in self.there if b not in pinned][-1]]
+    def __init__(self, draw):
+        self.draw, self.there, self.parent = draw, set(), {}
+        self.leave, self.redirects = [], 0
 
     def on_insert(self, b, now):
-        self.there.insert(0, b.id)  # the deepest comes first: a parent stands before its children
+        self.there.add(b.id)
+        self.parent[b.id] = b.parent
 
     def on_hit(self, b, now):
         pass
 
     def on_remove(self, b, now):
         self.there.remove(b.id)
-
-
-@pytest.mark.parametrize(
-    ("mode", "refused", "evicted"),
-    [
-        ("closed", [(1, 2), (1, 4)], [3]),
-        ("redirect", [(1, 2), (1, 4)], [3]),
-        ("leaves", [(0, 0), (0, 2)], [3, 2, 1, 6]),
-    ],
-)
-def test_blocks_for_which_no_victims_are_named_are_not_admitted(mode, refused, evicted):
-    """A policy that refuses two victims at once, on a tier of three blocks.
-
-    The last request holds three resident blocks, or two where leaves are asked for one by one; blocks that
-    then do not fit are not admitted.
-    """
-    tier = PolicyTier(Refuses(mode), "mine", 3, Watchdog(watches=False))
-    counts = []
-    for number, path in enumerate([(1, 2, 3), (1, 2, 3), (4,), (5, 6), (1, 2, 3, 4, 5)]):
-        tier.request(path, 10 * number)
-        counts.append((tier.refusals, tier.not_admitted))
-    assert (counts, tier.evictions) == ([(0, 0)] * 3 + refused, evicted)
-
-
-class NamesAny(Refuses):
-    """Names blocks in a drawn order, and notes which should leave in their place, by scanning all paths."""
-
-    def __init__(self, draw):
-        super().__init__("redirect")
-        self.draw, self.parent, self.leave, self.redirects = draw, {}, [], 0
 
     def path(self, block):
         """Return the blocks from the root to a block."""
@@ -328,10 +299,6 @@ class NamesAny(Refuses):
         self.leave += sorted(gone, key=lambda b: (-len(self.path(b)), b))
         self.redirects += sum(a != b for a, b in zip(gone, named, strict=True))
         return named
-
-    def on_insert(self, b, now):
-        super().on_insert(b, now)
-        self.parent[b.id] = b.parent
 
 
 @examples(80)

@@ -126,14 +126,6 @@ def test_no_policy_exceeds_its_ceilings(request, variant):
     assert result["resident_blocks"] <= request.capacity_blocks
 
 
-@examples(60)
-@given(replays, st.sampled_from([v for v in VARIANTS if not v.startswith("ttl")]))
-def test_with_capacity_for_all_blocks_every_policy_is_the_unbounded_cache(request, variant):
-    result = run(request, variant, capacity_blocks=10**6)
-    assert result["hit_blocks"] == result["upper_bounds"]["unbounded"]["hit_blocks"]
-    assert result["evictions"] == 0
-
-
 @examples(80)
 @given(replays, st.sampled_from([*VARIANTS, "belady", "unbounded"]))
 def test_every_missed_token_has_one_cause(request, variant):

@@ -2,7 +2,6 @@
 
 import hashlib
 from dataclasses import replace
-from itertools import pairwise
 
 import numpy as np
 import pytest
@@ -10,13 +9,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from kvcache_sim._core import HitSteps
 from kvcache_sim.base.errors import UsageError
-from kvcache_sim.base.rng import stream
 from kvcache_sim.replay import engines
 from kvcache_sim.replay.cachesim import simulate_cache
 from kvcache_sim.replay.curve.steps import lower_tier
-from kvcache_sim.replay.engine_requests import BlockKeys
 from kvcache_sim.replay.miss_tables import miss_summary, requests_table
-from kvcache_sim.replay.policy_check import branching_trace
 from kvcache_sim.replay.prompt_blocks import blocks_of_prompts, cut_ids, hit_tokens_sha256
 from kvcache_sim.replay.request import ReplayRequest, StorageCapacity
 from kvcache_sim.replay.upper_bounds import share, upper_bounds
@@ -173,49 +169,6 @@ def test_hits_of_a_replay_leave_rejected_requests_out():
     assert [found[name] for name in names] == [9, 6, 3, 3 / 9]
 
 
-# -- keys
-
-
-@examples(60)
-@given(
-    st.sampled_from([1, 2, 4]),
-    st.integers(0, 14),
-    st.integers(0, 14),
-    st.booleans(),
-    st.sampled_from(["", "numbers", "texts"]),
-)
-def test_a_block_is_named_by_its_id_or_by_the_next_turn_or_by_its_request(
-    size, first, second, continues, named
-):
-    """Two turns whose ids cover 4 tokens each; the second has one id more."""
-    trace = trace_of([[5, 6], [5, 6, 7]], 4, [max(first, 1), max(second, 1)])
-    names = {"": [], "numbers": np.array([50, 60, 70], np.int64), "texts": ["a", "b", "c"]}[named]
-    keys = BlockKeys(replace(trace, id_names=names), size, [1 if continues else None, None])
-    per = 4 // size
-
-    def covered(request, block):
-        return size * (block + 1) <= min(int(trace.input_tokens[request]), 4 * (2 + request))
-
-    for request in (0, 1):
-        assert keys.named_blocks(request) == sum(covered(request, block) for block in range(30))
-        for block, key in enumerate(keys.keys(request, 9)):
-            source = next((r for r in (request, 1 if continues else request) if covered(r, block)), None)
-            dense, token, length = block // per, block * size, int(trace.input_tokens[request])
-            shown = [int(names[dense]) if named == "numbers" else dense] if dense < 3 else [None]
-            if source is not None:
-                assert key == (dense, block % per) == keys.decode(dense * per + block % per)
-                assert keys.label(key) == f"{[*names][dense] if named else dense}:{block % per}"
-                value = shown[0] * 4 + block % per * size, shown[0]
-            else:
-                assert key == ("o", request, block) == keys.decode(1 << 63 | request << 32 | block)
-                assert keys.label(key) == f"o{request}:{block}"
-                has_id = token < length and token // 4 < 2 + request
-                value = (1 << 40) + request * 4096 + token - length, -1 - request
-                value = (shown[0] * 4 + token % 4, shown[0]) if has_id else value
-            assert (keys.first_token_label(key), keys.token_value(key)) == value
-    assert keys.label(None) == "-"
-
-
 # -- curves
 
 
@@ -230,20 +183,3 @@ def test_a_lower_tier_adds_what_the_tiers_above_do_not_find(above):
     assert above_all == (total, at[total], at[largest])
     assert found.exclusive.tolist() == [at[own + total] - at[total] for own in sizes]
     assert found.inclusive.tolist() == [at[max(own, largest)] - at[largest] for own in sizes]
-
-
-@pytest.mark.parametrize("seed", range(4))
-def test_requests_of_a_check_continue_an_earlier_one_and_part_from_it(seed):
-    """Ids are counted as they appear, one to six new ones a request behind a start of an earlier request."""
-    trace = branching_trace(stream(seed, "t"), 60)
-    rows = [trace.block_ids[a:b].tolist() for a, b in pairwise(trace.id_offsets)]
-    fresh = 0
-    for k, row in enumerate(rows):
-        new = [block for block in row if block >= fresh]
-        assert new == [*range(fresh, fresh + len(new))] == row[len(row) - len(new) :]
-        assert 1 <= len(new) <= 6
-        shared = row[: len(row) - len(new)]
-        assert not shared or any(earlier[: len(shared)] == shared for earlier in rows[:k])
-        fresh += len(new)
-    assert sum(row[:1] == rows[0][:1] for row in rows) > 1
-    assert trace.input_tokens.tolist() == [16 * len(row) for row in rows]

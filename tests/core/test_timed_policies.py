@@ -64,13 +64,6 @@ def test_an_instant_run_decides_as_cachesim_does_with_a_block_more(policy):
     assert hits > 0 < evictions
 
 
-def test_policies_keep_different_blocks():
-    trace = whole_blocks(6)
-    hits = {policy: instant(policy, trace, 151)[0] for policy in ("lru", *TIMED)}
-    assert hits["length-aware"] > hits["lru"] < hits["lfu"]
-    assert len(set(hits.values())) >= 9
-
-
 def test_every_tier_has_its_own_policy():
     settings, trace = cluster((90, 60, 400)), random_trace(3)
     plain = simulate(under(settings, "lru"), trace)
@@ -134,11 +127,6 @@ def plugins(tmp_path: Path) -> Path:
 @pytest.mark.parametrize("tiers", [(160,), (90, 60, 400)])
 def test_a_plugin_is_called_as_the_plain_store_calls_it(plugins, name, tiers):
     agree(under(cluster(tiers), f"{plugins}:{name}"), random_trace(2))
-
-
-def test_a_plugin_that_is_recency_is_lru(plugins):
-    trace = whole_blocks(6)
-    assert instant(f"{plugins}:Recency", trace, 151) == instant("lru", trace, 151)
 
 
 @pytest.mark.parametrize(
