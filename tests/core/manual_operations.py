@@ -1,4 +1,4 @@
-"""What a machine's life has beside serving: space claimed and filled by hand, copies lent, received and dropped.
+"""Operations that requests do not need: space claimed and filled by hand, copies lent, received and dropped.
 
 Blocks are touched, discarded and expire, and what is used often is written down.
 """
@@ -10,7 +10,7 @@ from store_operations import REQUEST, SEEN, TIER, StoreOperations
 
 
 class ManualOperations(StoreOperations):
-    """Rules over both stores that requests do not need."""
+    """Rules over both stores."""
 
     def claim(self, tier: int, blocks: int):
         """Claim space on both stores; return each claim with the moves that must end first."""

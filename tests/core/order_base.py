@@ -1,4 +1,4 @@
-"""What every small model of an eviction order has: blocks, the hooks, and orders by a key of each block."""
+"""Blocks, hooks and orders by a key of each block, for the small models of eviction orders."""
 
 from collections.abc import Callable, Hashable
 from dataclasses import dataclass

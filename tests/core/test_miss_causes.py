@@ -115,9 +115,9 @@ def test_columns_that_do_not_fit_together_are_refused():
             _core.timed_miss_tokens(*good[:index], value, *good[index + 1 :])
 
 
-def causes_of(settings, trace, kept=True):
+def causes_of(settings, trace, **more):
     run = simulate(settings, trace)
-    columns = miss_causes(run.requests, trace, BLOCK, kept)
+    columns = miss_causes(run.requests, trace, BLOCK, **more)
     missed = run.requests["input_tokens"] - run.requests["cached_prefix_length_used"]
     missed = np.where(run.requests["status"] == 0, missed, 0)
     by_cause = [columns[f"miss_{cause}_tokens"] for cause in CAUSES]

@@ -263,7 +263,7 @@ def test_a_module_and_an_entry_point(files, monkeypatch):
 
 
 class NamesAny:
-    """Names blocks in a drawn order, and notes which should leave in their place, by scanning all paths."""
+    """Names blocks in a drawn order, and notes which should leave instead, by scanning all paths."""
 
     mode = "redirect"
 

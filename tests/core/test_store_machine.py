@@ -64,7 +64,7 @@ def run(session: settings = SHORT, **facts) -> None:
 
 
 def built(capacities: tuple[int, ...], *rows: str) -> StoreMachine:
-    """Return a machine with a letter for each id of its requests."""
+    """Return a machine; each character of a row is an id of its request."""
     forest = staticmethod(lambda: ([[*row] for row in rows], [NO_NEXT_TURN] * len(rows)))
     facts = {"capacities": capacities, "forest": forest, "requests": [*range(len(rows))]}
     machine = type("Machine", (StoreMachine,), facts)()
