@@ -191,7 +191,7 @@ def test_every_row_runs_and_names_its_paper():
             assert run(request, row.example)["hit_blocks"] == 1
 
 
-def test_every_policy_of_the_table_has_its_file_and_its_model_and_every_file_its_row():
+def test_every_policy_of_the_table_has_a_file_and_a_model():
     rows = {row.module for row in EVICTION_POLICIES}
     native = {path.stem for path in NATIVE.glob("*.rs") if "\npub const POLICY:" in path.read_text()}
     assert rows == native == set(ORDERS)
