@@ -12,7 +12,7 @@ from kvcache_sim.model.adjusted import CAPTURED_TOKENS, ScaledStepTime, WithLaun
 from kvcache_sim.model.calibration.fit import predict_ms
 from kvcache_sim.model.calibration.rows import read_iterations
 from kvcache_sim.model.hosts import load_host
-from kvcache_sim.model.step_time import StepBatch, StepTimeTable
+from kvcache_sim.model.step_time import StepBatch
 from kvcache_sim.model.step_times import load_step_time
 from support.docs_data import figures
 from support.flat_steps import FLAT, moments_ms, row, run, write_rows
@@ -23,16 +23,6 @@ from support.shared_files import ROOT, shared
 #: the one before it.
 ALONE = ((2, 1, 1), (2, 2, 1), (4, 1, 1), (8, 8, 1))
 RANKS = ((1, 2, 2), (1, 4, 4), (1, 8, 8), (2, 4, 2), (4, 8, 2))
-
-
-def test_the_native_table_agrees_on_figures_by_hand():
-    table = StepTimeTable(
-        np.array([0, 10, 20, 30, 40]), np.array([0, 5, 6, 7]), launch_ns=35, captured_tokens=2
-    )
-    assert [table.step(StepBatch(((1, 0),), 1)), table.step(StepBatch(((2, 0),)))] == [20, 20]
-    assert table.step(StepBatch((), 2)) == 6
-    assert [table.step(StepBatch(((2, 0),), 1)), table.step(StepBatch((), 3))] == [35, 35]
-    assert table.step(StepBatch(((4, 0),))) == 40
 
 
 @pytest.mark.parametrize("launch_ns", [0, 1, 20_000_000, 90_000_000])
