@@ -165,32 +165,25 @@ def test_the_published_tier_ladder_has_its_shape():
     assert np.argmin([miss[1024] / cpu[1024], miss[65_536] / cpu[65_536]]) == 0
 
 
-def test_a_channels_own_file_has_its_least_figures(tmp_path):
+def own_channel(tmp_path, **changes):
     path = tmp_path / "mine.toml"
-    least = {"bandwidth_bytes_per_s": 1, "latency_ns": 0, "piece_overhead_ns": 0}
-    small = "is too small"
-    wrong = [
-        ({"bandwidth_bytes_per_s": 0}, small),
-        ({"latency_ns": -1}, small),
-        ({"piece_gap_ns": -1}, small),
-    ]
-    for change, said in (
-        *wrong,
-        ({}, ""),
-        ({"latency_ns": None}, "no latency_ns"),
-        ({"piece_gap_ns": 0}, ""),
-    ):
-        values = {key: value for key, value in (least | change).items() if value is not None}
-        path.write_text("".join(f"{key} = {value}\n" for key, value in values.items()))
-        if said:
-            with pytest.raises(UsageError, match=said):
-                load_channel(str(path))
-        else:
-            channel = load_channel(str(path))
-            assert [channel.name, channel.source, channel.piece_submit_range_ns] == ["mine", str(path), None]
-    path.write_text(
-        path.read_text().replace("piece", "latency_ns = 7\npiece", 1)
-        + "piece_gap_ns = 3\npiece_submit_ns = 5\n"
-    )
-    channel = load_channel(str(path))
-    assert [channel.transfer_ns(size, 4) for size in (0, 1)] == [0, 7 + 20 + 10**9 + 12]
+    values = {"bandwidth_bytes_per_s": 1, "latency_ns": 0, "piece_overhead_ns": 0} | changes
+    path.write_text("".join(f"{key} = {value}\n" for key, value in values.items() if value is not None))
+    return load_channel(str(path))
+
+
+def test_a_channels_own_file_says_what_a_transfer_takes(tmp_path):
+    channel = own_channel(tmp_path, piece_gap_ns=0)
+    assert [channel.name, channel.source] == ["mine", str(tmp_path / "mine.toml")]
+    assert channel.piece_submit_range_ns is None
+    channel = own_channel(tmp_path, latency_ns=7, piece_gap_ns=3, piece_submit_ns=5)
+    assert [channel.transfer_ns(size, 4) for size in (0, 1)] == [0, 7 + 4 * 5 + 10**9 + 4 * 3]
+
+
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [("bandwidth_bytes_per_s", 0), ("latency_ns", -1), ("piece_gap_ns", -1), ("latency_ns", None)],
+)
+def test_a_channels_file_without_a_figure_or_with_too_small_a_one_is_refused(tmp_path, key, value):
+    with pytest.raises(UsageError, match=key):
+        own_channel(tmp_path, **{key: value})
