@@ -1,12 +1,10 @@
 """The form of step times that `kvsim calibrate fit` takes: the form with the lower cross-validated error."""
 
 from dataclasses import replace
-from types import SimpleNamespace
 
 import numpy as np
 import pytest
 from kvcache_sim.cli.main import run as kvsim
-from kvcache_sim.model.calibration import choice
 from kvcache_sim.model.calibration.choice import FOLDS, FORMS, fit_best, spread_rows
 from kvcache_sim.model.calibration.fit import predict_ms
 from kvcache_sim.model.calibration.rows import IterationRows, held_out, phase_errors, read_iterations
@@ -60,11 +58,6 @@ def test_chunks_that_cost_a_launch_of_their_own_get_a_base_of_their_own():
     assert max(mape(chosen.model, made(chunk_ms=40), phase) for phase in ("decode", "mixed")) < 2
 
 
-def test_where_both_forms_serve_alike_the_simpler_one_is_taken(monkeypatch):
-    monkeypatch.setattr(choice, "_fold_error", lambda fit, rows: 3.0)
-    assert fit_best(made(chunk_ms=0)).form == "one base"
-
-
 def test_its_errors_are_those_of_stretches_that_the_fit_never_saw():
     """Cross-validation in closed form: every phase's rows in five parts, each predicted by a fit to the
     other four."""
@@ -102,16 +95,6 @@ def test_without_rows_of_both_kinds_the_simpler_form_is_taken(kept):
     assert chosen.how == chosen.form == "one base"
 
 
-@pytest.mark.parametrize(("chunks", "both"), [(FOLDS - 1, False), (FOLDS, True)])
-def test_both_forms_are_tried_with_a_row_of_each_kind_in_each_stretch(monkeypatch, chunks, both):
-    monkeypatch.setattr(choice, "_fold_error", lambda fit, rows: float(len(rows)))
-    rows = made(chunk_ms=40)
-    decode = rows.phases()["decode"]
-    few = rows.take(np.concatenate([np.flatnonzero(decode), np.flatnonzero(~decode)[:chunks]]))
-    assert (fit_best(few).errors == dict.fromkeys(FORMS, float(len(few)))) == both
-    assert spread_rows(rows, np.zeros(len(rows), np.bool_), 9).tolist() == []
-
-
 def test_a_phase_of_fewer_rows_than_stretches_is_not_judged():
     """Two prompts alone, timed a hundred times too long, are fitted but not counted."""
     rows = made(chunk_ms=40)
@@ -141,11 +124,3 @@ def test_the_command_says_which_form_it_took_and_why(tmp_path, capsys):
     printed = capsys.readouterr().err
     assert "fitted, bases apart (5 folds held out: one base " in printed
     assert "one base" in (tmp_path / "set.toml").read_text()
-
-
-@pytest.mark.parametrize(("rows", "mean"), [(FOLDS - 1, 10), (FOLDS, 30)])
-def test_a_phase_of_as_many_rows_as_stretches_is_judged(monkeypatch, rows, mean):
-    judged = [SimpleNamespace(mape=10, rows=99), SimpleNamespace(mape=50, rows=rows)]
-    monkeypatch.setattr(choice, "phase_errors", lambda *given: judged)
-    monkeypatch.setattr(choice, "predict_ms", lambda model, of: of.iter_ms)
-    assert choice._fold_error(lambda of: None, made(chunk_ms=40)) == mean

@@ -1,19 +1,16 @@
 """Fits to the sums of runs: how rows are cut, and a model found again behind times that are seen late."""
 
-from dataclasses import replace
-
 import numpy as np
 import pytest
 from kvcache_sim.base.rng import stream
 from kvcache_sim.cli.main import run as kvsim
-from kvcache_sim.model.calibration import fit
 from kvcache_sim.model.calibration.command import Measured, fit_rows
 from kvcache_sim.model.calibration.fit import fit_runs, fit_step_time, predict_ms
 from kvcache_sim.model.calibration.rows import IterationRows, phase_errors, read_iterations
-from kvcache_sim.model.calibration.runs import Runs, runs_of, seen_late, single_steps, usual_ms
+from kvcache_sim.model.calibration.runs import runs_of, seen_late
 from kvcache_sim.model.parametric import ParametricStepTime
 from kvcache_sim.model.step_times import load_step_time
-from support.timed_rows import random_rows, timed
+from support.timed_rows import timed
 
 #: Decode steps replay a graph; a chunk of more than 512 tokens takes 30 ms to launch.
 LAUNCHED = ParametricStepTime(
@@ -68,14 +65,6 @@ def test_a_step_and_the_chunks_that_follow_it_make_a_run():
 def test_many_chunks_in_a_row_are_cut_and_a_first_chunk_begins_a_run():
     assert runs_of(steps([9] * 17)).begins.tolist() == [0, 8, 16]
     assert runs_of(steps([0, *[9] * 8, 0])).begins.tolist() == [0, 8, 9]
-
-
-def test_runs_of_one_step_are_the_rows_themselves():
-    rows = engine_rows(300, "alone")
-    alone = single_steps(rows)
-    assert alone.sums(rows.iter_ms) is rows.iter_ms
-    same = alone.totals(rows)
-    assert all((getattr(same, name) == getattr(rows, name)).all() for name in rows.__dataclass_fields__)
 
 
 @pytest.mark.parametrize("share", [0.3, 0.9])
@@ -133,19 +122,6 @@ def test_steps_are_seen_late_where_launches_lengthen_the_decode_steps_before_the
     assert not seen_late(rows.take(rows.prefill_tokens > 0))
 
 
-def test_a_run_is_the_sum_of_its_steps_on_the_gpus_of_its_first():
-    chunks = [0, 9, 0, 9, 9]
-    rows = steps(chunks)
-    values = {name: getattr(rows, name) for name in rows.__dataclass_fields__}
-    rows = IterationRows(**values | {"tensor_parallel": np.array([1.0, 1, 2, 2, 2])})
-    total = runs_of(rows).totals(rows)
-    assert total.tensor_parallel.tolist() == [1, 2]
-    assert total.prefill_tokens.tolist() == [9, 18]
-    assert total.decode_sequences.tolist() == [8, 12]
-    assert total.decode_max_kv_tokens.tolist() == [2000, 3000]
-    assert total.iter_ms.tolist() == [2, 3]
-
-
 def seen_late_of(chunks: list[int], times: list[float]) -> bool:
     rows = steps(chunks)
     values = {name: getattr(rows, name) for name in rows.__dataclass_fields__}
@@ -169,43 +145,3 @@ def test_late_is_a_tenth_of_long_chunks_that_appear_shorter_than_a_decode_step()
     for times, late in ((usual, False), ([*usual[1:], 0.5], True), ([*usual[1:], 1.0], False)):
         assert seen_late_of([0, *[600] * 10], [1, *times]) is late
         assert not seen_late_of([0, *[400] * 10], [1, *times])
-
-
-def test_no_runs_of_no_rows():
-    assert len(Runs(np.zeros(0, np.intp), 0)) == 0
-
-
-def test_times_that_scatter_are_met_in_their_mean(monkeypatch):
-    """Errors relative to what was measured weigh the short times of a scatter most: a fit stays below its
-    mean."""
-    rows = seen_late_by(engine_rows(2500, "scattered"), 0.8)
-    values = {name: getattr(rows, name) for name in rows.__dataclass_fields__}
-    scatter = stream(11, "scatter").lognormal(0.0, 0.2, len(rows))
-    rows = IterationRows(**values | {"iter_ms": rows.iter_ms * scatter})
-    monkeypatch.setattr(fit, "_KEY_TILES", ())
-    monkeypatch.setattr(fit, "_QUERY_TILES", ())
-
-    def off() -> float:
-        reported = predict_ms(fit_runs(rows, runs_of(rows)), rows)
-        return float(reported.sum() / rows.iter_ms.sum() - 1)
-
-    assert abs(off()) < 0.01
-    monkeypatch.setattr(fit, "_OWN_ROUNDS", 0)
-    assert off() < -0.02
-
-
-@pytest.mark.parametrize("count", [1, 2, 30, 31, 32, 33, 90])
-def test_the_usual_time_is_the_median_of_the_nearest_of_the_same_kind(count):
-    """31 rows around one's own by tokens, then KV; at both ends the outermost 31."""
-    rows = replace(random_rows(count), iter_ms=np.random.default_rng(count).permutation(count) + 1.0)
-    found = usual_ms(rows)
-    for chunked in (True, False):
-        own = np.flatnonzero((rows.prefill_tokens > 0) == chunked).tolist()
-        own.sort(
-            key=lambda k: (
-                rows.prefill_tokens[k] + rows.decode_sequences[k], rows.decode_kv_tokens[k], rows.past_tokens[k]
-            )
-        )  # fmt: skip
-        for at, k in enumerate(own):
-            first = min(max(at - min(31, len(own)) // 2, 0), max(len(own) - 31, 0))
-            assert found[k] == np.median(rows.iter_ms[own[first : first + 31]])

@@ -1,13 +1,10 @@
 """Real servers: repeats and the half that is never looked at are left out; costs are fitted on other configurations."""
 
 import csv
-from contextlib import nullcontext
 from dataclasses import astuple, replace
-from types import SimpleNamespace
 
 import pytest
 from hardware_extra import needs_library
-from kvcache_sim.base.errors import UsageError
 from kvcache_sim.model.aiconfigurator.deployment import parse_deployment
 from kvcache_sim.model.calibration import servers
 from kvcache_sim.model.calibration.closed_loop import Load
@@ -16,7 +13,6 @@ from kvcache_sim.model.calibration.server_runs import (
     ServerRun,
     Workload,
     configuration_key,
-    degrees_that_fit,
     first_byte_is_odd,
     launch_of,
     server_runs,
@@ -26,7 +22,6 @@ from kvcache_sim.model.calibration.servers import (
     Predicted,
     by_kernels,
     checkpoint_dtypes,
-    far_off,
     loop_parts,
     predict_servers,
     server_errors,
@@ -112,18 +107,6 @@ def test_a_label_without_other_configurations_has_its_engines_first_token_costs(
     assert alone.ttft_ms == pytest.approx(50), "another engine's front end says nothing"
 
 
-def test_the_first_of_ten_rounds_is_a_tenth_of_a_mean():
-    predicted = by_kernels(run_of("k", 8, 1.0, 1.0), Parts(10.0, 2.0, 500.0, 30.0, 20.0, 5.0))
-    assert predicted.ttft_ms == pytest.approx(0.1 * 500 + 0.9 * 55)
-    assert predicted.tpot_ms == pytest.approx(12.0)
-
-
-def test_runs_far_off_are_listed_by_their_label():
-    runs = [made(10.0, 15.0, "0"), made(10.0, 17.0, "1"), made(17.0, 10.0, "2")]
-    assert far_off(runs) == [(("vllm", "1", "m"), "h100_sxm", 2, 3)]
-    assert far_off(runs[:1]) == []
-
-
 def test_the_file_is_read_by_its_header(tmp_path):
     more = {
         "mode": "agg",
@@ -181,22 +164,6 @@ def test_a_checkpoint_scaled_in_blocks_is_so_whatever_its_label_says():
         found = checkpoint_dtypes(deployment, blocks)
         assert (found.weights, found.experts) == (weights, experts)
         assert checkpoint_dtypes(deployment, {}) == deployment.dtypes
-
-
-@pytest.mark.parametrize(
-    ("system", "labelled", "meant"),
-    [
-        ("b200_sxm", (64, 1, 8), (8, 1, 8)),
-        ("b300_sxm", (16, 1, 4), (4, 1, 4)),
-        ("b200_sxm", (4, 4, 16), (1, 4, 4)),
-        ("h200_sxm", (2, 2, 4), (2, 2, 4)),
-        ("h100_sxm", (8, 1, 8), (8, 1, 8)),
-        ("b200_sxm", (16, 1, 8), (16, 1, 8)),
-        ("gb200", (16, 1, 4), (16, 1, 4)),
-    ],
-)
-def test_degrees_that_no_machine_has_are_put_right_where_their_rule_is_known(system, labelled, meant):
-    assert degrees_that_fit(system, *labelled) == meant
 
 
 @pytest.mark.parametrize(
@@ -260,46 +227,3 @@ def test_the_page_states_what_the_command_finds():
     assert [figure for cell in row[1:] for figure in cell] == pytest.approx(
         [found[i] for i in (0, 1, 4, 5, 2, 3, 6, 7)], abs=0.051
     )
-
-
-def test_steps_are_asked_for_once_with_kv_in_three_digits(monkeypatch):
-    asked = []
-    kernels = SimpleNamespace(asked=lambda: nullcontext(lambda *step: asked.append(step) or float(step[3])))
-    steps = [
-        (8, 1, 2, 7),
-        (8, 1, 2, 999),
-        (8, 1, 2, 1001),
-        (8, 1, 2, 1009),
-        (8, 1, 2, 12_345),
-        (8, 1, 2, 12_399),
-    ]
-    monkeypatch.setattr(servers, "loop_parts", lambda times, run: [times(*step) for step in steps])
-    assert servers._parts(kernels, ["run"]) == [[7.0, 999.0, 1000.0, 1000.0, 12_300.0, 12_300.0]]
-    assert [step[3] for step in asked] == [7, 999, 1000, 12_300]
-
-
-# fmt: off
-def test_runs_have_kernels_of_the_checkpoints_formats_or_of_the_labels_or_none(monkeypatch):
-    """Scaled in blocks are those of two GPUs; no kernels of four GPUs, and on two only the label's if asked."""
-    deployments = {tp: parse_deployment(f"qwen3-235b-a22b@h200:tp{tp},fp8") for tp in (1, 2, 4)}
-    asked, lacking = [], {4}
-
-    def measured(deployment, repairs):
-        asked.append((deployment.tensor_parallel, deployment.dtypes.weights, repairs == (*servers.REPAIRS, *servers.LABEL_REPAIRS)))
-        if deployment.tensor_parallel in lacking or (deployment.tensor_parallel, deployment.dtypes.weights) in lacking:
-            raise UsageError("no kernels")
-        return deployment.dtypes.weights
-
-    monkeypatch.setattr(servers, "model_configuration", lambda model: {"quantization_config": {"weight_block_size": [128, 128]}})
-    monkeypatch.setattr(servers, "measured_kernels", measured)
-    monkeypatch.setattr(servers, "_parts", lambda kernels, own: [Parts(len(kernels), n, 0.0, 0.0, 0.0, 0.0) for n, _ in enumerate(own)])
-    lacking.add((2, "fp8_block"))
-    runs = [replace(run_of(f"{k}", 8, 1.0, 1.0), deployment=deployments[tp]) for k, tp in enumerate((1, 4, 2, 1, 4))]
-    found, missing = predict_servers(runs)
-    assert [(one.run, one.tpot_ms) for one in found] == [(runs[0], 9), (runs[3], 10), (runs[2], 3)]
-    assert missing == {"no kernels": 2}
-    assert asked == [(1, "fp8_block", True), (4, "fp8_block", True), (4, "fp8", True), (2, "fp8_block", True), (2, "fp8", True)]
-    monkeypatch.setattr(servers, "model_configuration", lambda model: {})
-    asked.clear()
-    assert servers._kernels(deployments[1]) == "fp8"
-    assert len(asked) == 1
