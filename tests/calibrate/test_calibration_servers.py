@@ -6,13 +6,10 @@ from dataclasses import astuple, replace
 import pytest
 from hardware_extra import needs_library
 from kvcache_sim.model.aiconfigurator.deployment import parse_deployment
-from kvcache_sim.model.calibration import servers
-from kvcache_sim.model.calibration.closed_loop import Load
 from kvcache_sim.model.calibration.server_runs import (
     Launch,
     ServerRun,
     Workload,
-    configuration_key,
     first_byte_is_odd,
     launch_of,
     server_runs,
@@ -21,8 +18,6 @@ from kvcache_sim.model.calibration.servers import (
     Parts,
     Predicted,
     by_kernels,
-    checkpoint_dtypes,
-    loop_parts,
     predict_servers,
     server_errors,
     with_fitted_costs,
@@ -63,12 +58,6 @@ def run_of(key: str, clients: int, ttft_ms: float, tpot_ms: float, prompt: int =
 def made(tpot_ms: float, real_tpot_ms: float, key: str) -> Predicted:
     run = run_of(key, 8, 2 * real_tpot_ms, real_tpot_ms)
     return by_kernels(run, Parts(tpot_ms, 0.0, 2 * tpot_ms, 0.0, 2 * tpot_ms, 0.0))
-
-
-def test_a_configuration_is_named_as_the_split_has_it():
-    key = configuration_key(ROW)
-    assert key == "vllm|Qwen/Qwen3-32B|h100_sxm|fp8|1024|128|2|1||1|1"
-    assert [first_byte_is_odd(text) for text in "abef"] == [False, False, True, True]
 
 
 @needs_library
@@ -153,65 +142,30 @@ def test_known_costs_are_found_again_on_configurations_not_fitted_to():
     assert after.ttft_mean < 4
 
 
-def test_a_checkpoint_scaled_in_blocks_is_so_whatever_its_label_says():
-    blocks = {"quantization_config": {"weight_block_size": [128, 128]}}
-    for spelling, weights, experts in (
-        ("qwen3-235b-a22b@h200:tp4,fp8", "fp8_block", "fp8_block"),
-        ("qwen3-235b-a22b@b200:tp4,fp8", "fp8", "fp8_block"),
-        ("qwen3-235b-a22b@h200:tp4,nvfp4", "nvfp4", "nvfp4"),
-    ):
-        deployment = parse_deployment(spelling)
-        found = checkpoint_dtypes(deployment, blocks)
-        assert (found.weights, found.experts) == (weights, experts)
-        assert checkpoint_dtypes(deployment, {}) == deployment.dtypes
+#: Engine, version, model, GPU, format, TP degree and clients; then whether the script is public, and the launch:
+#: tokens a step, mixed steps, asynchronous scheduling, and steps between two looks for new requests.
+SCRIPTS = """
+vllm 0.12.0 Qwen/Qwen3-32B h100_sxm bf16 1 8 own: 8192 True False 1
+vllm 0.19.0 Qwen/Qwen3-32B h100_sxm bf16 1 8 own: 8192 True True 1
+vllm nightly-5b8 MiniMaxAI/M h200_sxm fp8 4 8 public: 8192 True True 1
+vllm 0.19.0 MiniMaxAI/MiniMax-M2.5 b200_sxm fp4 4 8 public: 2048 True True 1
+sglang 0.5.1 Qwen/Qwen3-32B h100_sxm bf16 1 64 own: 8192 False True 1
+sglang - deepseek-ai/DeepSeek-R1 b200_sxm fp4 8 16 public: 16384 False True 30
+sglang - deepseek-ai/DeepSeek-R1 b200_sxm fp4 8 15 public: 16384 False True 10
+sglang - deepseek-ai/DeepSeek-V3 h200_sxm fp8 8 64 public: 32768 False True 1
+sglang - Qwen/Qwen3.5-397B-A17B b200_sxm fp4 4 4 public: 32768 False True 30
+sglang - zhipuai/GLM-5 h200_sxm fp8 8 64 public: 8192 False True 1
+"""
 
 
-@pytest.mark.parametrize(
-    ("engine", "version", "workload", "public", "launch"),
-    [
-        ("vllm", "0.12.0", ("Qwen/Qwen3-32B", "h100_sxm", "bf16", 1, 8), False, (8192, True, False, 1)),
-        ("vllm", "0.19.0", ("Qwen/Qwen3-32B", "h100_sxm", "bf16", 1, 8), False, (8192, True, True, 1)),
-        ("vllm", "", ("meta-llama/Llama-3.1-70B", "h100_sxm", "fp8", 1, 8), True, (8192, True, True, 1)),
-        ("vllm", "nightly-5b8", ("MiniMaxAI/M", "h200_sxm", "fp8", 4, 8), True, (8192, True, True, 1)),
-        ("vllm", "0.19.0", ("MiniMaxAI/MiniMax-M2.5", "b200_sxm", "fp4", 4, 8), True, (2048, True, True, 1)),
-        ("sglang", "0.5.1", ("Qwen/Qwen3-32B", "h100_sxm", "bf16", 1, 64), False, (8192, False, True, 1)),
-        ("sglang", "", ("deepseek-ai/DeepSeek-R1", "b200_sxm", "fp4", 8, 16), True, (16384, False, True, 30)),
-        ("sglang", "", ("deepseek-ai/DeepSeek-R1", "b200_sxm", "fp4", 8, 15), True, (16384, False, True, 10)),
-        ("sglang", "", ("deepseek-ai/DeepSeek-V3", "b300_sxm", "fp8", 8, 64), True, (32768, False, True, 30)),
-        ("sglang", "", ("deepseek-ai/DeepSeek-V3", "b200_sxm", "fp8", 4, 64), True, (8192, False, True, 10)),
-        ("sglang", "", ("deepseek-ai/DeepSeek-V3", "h200_sxm", "fp8", 8, 64), True, (32768, False, True, 1)),
-        ("sglang", "", ("Qwen/Qwen3.5-397B-A17B", "h200_sxm", "fp8", 8, 64), True, (16384, False, True, 1)),
-        ("sglang", "", ("Qwen/Qwen3.5-397B-A17B", "b200_sxm", "fp4", 4, 4), True, (32768, False, True, 30)),
-        ("sglang", "", ("Qwen/Qwen3.5-397B-A17B", "b200_sxm", "bf16", 4, 4), True, (32768, False, True, 10)),
-        ("sglang", "", ("Qwen/Qwen3.5-397B-A17B", "b300_sxm", "fp8", 4, 64), True, (16384, False, True, 10)),
-        ("sglang", "", ("Qwen/Qwen3.5-397B-A17B", "b300_sxm", "bf16", 4, 64), True, (32768, False, True, 30)),
-        ("sglang", "", ("Qwen/Qwen3.5-397B-A17B", "b200_sxm", "fp8", 4, 4), True, (32768, False, True, 10)),
-        ("sglang", "", ("zhipuai/GLM-5", "b200_sxm", "fp8", 8, 64), True, (32768, False, True, 1)),
-        ("sglang", "", ("zhipuai/GLM-5", "h200_sxm", "fp8", 8, 64), True, (8192, False, True, 1)),
-    ],
-)
-def test_a_server_has_the_rules_that_its_script_gave_it(engine, version, workload, public, launch):
-    assert launch_of(engine, version, Workload(*workload, 1024), public=public) == Launch(*launch)
-
-
-def test_the_parts_of_a_loop_add_up():
-    """A decode step 10 ms, a prompt 50 more, eight clients of a server that looks for requests at each step."""
-
-    def times(new: int, past: int, decodes: int, kv_tokens: int) -> float:
-        return 10.0 * (decodes > 0) + 50.0 * (new > 0)
-
-    client = 8 + 0.0006 * 900
-    parts = loop_parts(times, run_of("k", 8, 1.0, 1.0, together=True))
-    expected = Parts(10.0, 0.0, 50 + client, 0.0, 50.0, client)
-    figures = [getattr(parts, name) for name in Parts.__slots__]
-    assert figures == pytest.approx([getattr(expected, name) for name in Parts.__slots__])
-    assert servers._load(run_of("k", 8, 1.0, 1.0, together=True), 8) == Load(8, [900] * 80, [115] * 80)
-    spread = loop_parts(times, run_of("k", 8, 1.0, 1.0))
-    assert spread.decode_ms == pytest.approx(10.0)
-    assert 50 <= spread.own_ms < 75
-    assert spread.waited_ms == pytest.approx(30), "one that ran, one decided on, and that of the prompt"
-    assert spread.idle_ms == pytest.approx(0)
-    assert by_kernels(run_of("k", 8, 1.0, 1.0), expected).ttft_ms == pytest.approx(50 + client)
+@pytest.mark.parametrize("line", SCRIPTS.strip().splitlines())
+def test_a_server_has_the_rules_that_its_script_gave_it(line):
+    given, _, said = line.partition(": ")
+    engine, version, model, system, precision, degree, clients, script = given.split()
+    workload = Workload(model, system, precision, int(degree), int(clients), 1024)
+    found = launch_of(engine, version.strip("-"), workload, public=script == "public")
+    budget, mixed, asynchronous, every = said.split()
+    assert found == Launch(int(budget), mixed == "True", asynchronous == "True", int(every))
 
 
 @needs_library

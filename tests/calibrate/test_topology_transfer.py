@@ -7,9 +7,9 @@ from kvcache_sim.base.errors import UsageError
 from kvcache_sim.cli.main import run as kvsim
 from kvcache_sim.model.calibration.command import Measured
 from kvcache_sim.model.calibration.rows import phase_errors
-from kvcache_sim.model.calibration.topologies import measured_topologies, transferred
+from kvcache_sim.model.calibration.topologies import transferred
 from kvcache_sim.model.calibration.transfer import Topology
-from kvcache_sim.model.catalog import read_toml, topology_suffix
+from kvcache_sim.model.catalog import read_toml
 from kvcache_sim.model.step_time import StepBatch
 from kvcache_sim.model.step_times import load_step_time, step_time_entry
 from support.docs_data import read_table
@@ -49,13 +49,6 @@ def mixture(tmp_path):
     path = tmp_path / "mixture.csv"
     path.write_text("\n".join([COLUMNS, *(line for topology in KNOWN for line in lines(topology))]) + "\n")
     return path
-
-
-def test_rows_are_read_by_topology(mixture):
-    found = measured_topologies(Measured(mixture, {}))
-    assert list(found) == sorted(KNOWN)
-    assert {len(rows) for rows in found.values()} == {132}
-    assert list(measured_topologies(Measured(mixture, {"ep": "4"}))) == [Topology(1, 4, 4), Topology(2, 4, 2)]
 
 
 @pytest.mark.parametrize("wanted", [Topology(4, 4), Topology(4), Topology(2, 8, 4), Topology(1, 8, 8)])
@@ -139,17 +132,3 @@ def test_a_model_measured_in_two_topologies_has_others_by_a_siblings_ratios():
     held = step_time_entry("b300-deepseek-v4-flash:tp2,ep4,dp2")["held_out"]
     found = [held[phase]["mape_percent"] for phase in ("decode", "mixed")]
     assert found == pytest.approx([float(cell) for cell in row[1:3]], abs=0.06)
-
-
-@pytest.mark.parametrize(
-    ("degrees", "suffix"),
-    [
-        ((1,), "tp1"),
-        ((2, 1, 1), "tp2"),
-        ((2, 4), "tp2-ep4"),
-        ((1, 1, 2), "tp1-dp2"),
-        ((8, 2, 4), "tp8-ep2-dp4"),
-    ],
-)
-def test_a_topology_is_named_by_its_degrees_above_one(degrees, suffix):
-    assert topology_suffix(*degrees) == suffix
