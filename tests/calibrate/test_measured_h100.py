@@ -3,18 +3,15 @@ them."""
 
 import csv
 import gzip
-import importlib.util
+import importlib
 import json
 import sys
 from functools import cache
 from pathlib import Path
 from statistics import fmean
-from types import ModuleType
 
-import numpy as np
 import pytest
 from kvcache_sim.cli.main import run as kvsim
-from kvcache_sim.model.calibration import fit
 from kvcache_sim.model.calibration.command import FittedRows, Measured, fit_rows
 from kvcache_sim.model.calibration.fit import fit_step_time, predict_ms
 from kvcache_sim.model.calibration.model_file import Provenance, model_text
@@ -35,18 +32,9 @@ BENCHES = ROOT / "benches"
 MEASURED = BENCHES / "measured"
 DENSE = ("talks", "talks-salted", "long", "peak")
 MIXTURE = ("moe-talks", "moe-peak")
+sys.path.append(str(BENCHES))
+vllm_streams = importlib.import_module("vllm_streams")
 BLOCKS = {"llama-3.1-8b": 28123, "qwen3-30b-a3b": 8535}
-
-
-def bench(name: str) -> ModuleType:
-    """A module of benches, which are no package."""
-    spec = importlib.util.spec_from_file_location(name, BENCHES / f"{name}.py")
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[name] = module
-    spec.loader.exec_module(module)
-    return module
 
 
 @cache
@@ -146,9 +134,10 @@ def assert_served(
     stream: str, replica: dict[str, object], blocks: int, stated: list[float], folder: Path
 ) -> None:
     """Check a stream's errors against those stated, and its hits against the engine's to the token."""
-    made = bench("vllm_streams")
     trace = folder / "trace.jsonl"
-    trace.write_text("\n".join(made.lines(made.STREAMS[stream.removesuffix("-salted")]())) + "\n")
+    trace.write_text(
+        "\n".join(vllm_streams.lines(vllm_streams.STREAMS[stream.removesuffix("-salted")]())) + "\n"
+    )
     scenario = {
         "model": of(stream),
         "trace": {"path": str(trace), "block_size": 16},
@@ -194,50 +183,3 @@ def test_kernels_with_a_launch_serve_the_streams_as_the_page_says(stream, tmp_pa
     assert_served(
         stream, {"step_time": source, "host": host, "sampling": "plain"}, BLOCKS[model], stated, tmp_path
     )
-
-
-def test_settling_moves_time_to_the_step_that_was_launched_and_keeps_the_sum():
-    settle = bench("vllm_settle").settle
-    at, rows = 0, []
-    for chunk, ms in ((0, 7.0), (0, 7.2), (0, 7.1), (0, 25.0), (512, 4.0), (0, 7.0)):
-        rows.append(
-            {
-                "start_us": str(at),
-                "prefill_tokens": str(chunk),
-                "decode_requests": "4",
-                "decode_kv_tokens": "4000",
-                "seen_ms": str(ms),
-            }
-        )
-        at += int(ms * 1000)
-    times = settle(rows)
-    assert times == pytest.approx([7.0, 7.2, 7.1, 7.1, 21.9, 7.0])
-    assert sum(times) == pytest.approx(sum(float(row["seen_ms"]) for row in rows))
-    rows[4]["start_us"] = str(int(rows[4]["start_us"]) + 5000)
-    assert settle(rows)[3] == 25.0, "a chunk that came later was not launched in that step"
-
-
-def test_cells_of_the_sweep_that_were_held_out_are_met_better_relative_to_the_models_own_time(monkeypatch):
-    """The choice of the page's table, for the quicker sweep: a cell ends when no sequence decodes."""
-    rows = iterations("qwen3-30b-a3b", "sweep")
-    n = rows.decode_sequences
-    begins = (n == 0) & (np.insert(n[:-1], 0, 1) > 0)
-    cell = np.cumsum(begins) - 1
-    assert cell[-1] + 1 == 41
-    monkeypatch.setattr(fit, "_KEY_TILES", ())
-    monkeypatch.setattr(fit, "_QUERY_TILES", ())
-
-    def mean_error() -> float:
-        errors = []
-        for fold in range(5):
-            kept, out = rows.take(cell % 5 != fold), rows.take(cell % 5 == fold)
-            model = fit.fit_runs(kept, runs_of(kept), load_gpu("h100").kernels)
-            reported = np.bincount(cell[cell % 5 == fold], predict_ms(model, out))
-            took = np.bincount(cell[cell % 5 == fold], out.iter_ms)
-            errors += np.abs(reported[took > 0] / took[took > 0] - 1).tolist()
-        return 100 * fmean(errors)
-
-    own = mean_error()
-    monkeypatch.setattr(fit, "_OWN_ROUNDS", 0)
-    measured = mean_error()
-    assert own < 3.7 < 3.9 < measured
