@@ -9,12 +9,12 @@ import pytest
 from hardware_extra import needs_library
 from kvcache_sim.base.errors import UsageError
 from kvcache_sim.cli.main import run as kvsim
-from kvcache_sim.model.aiconfigurator import library
-from kvcache_sim.model.aiconfigurator.deployment import REPAIRS, Dtypes, parse_deployment
-from kvcache_sim.model.aiconfigurator.kernels import measured_kernels
-from kvcache_sim.model.aiconfigurator.sampled import SampledStepTime, cache_folder, table_key
-from kvcache_sim.model.aiconfigurator.sampling import breakpoints
-from kvcache_sim.model.aiconfigurator.source import aiconfigurator_step_time
+from kvcache_sim.extras.calibrate.aiconfigurator import library
+from kvcache_sim.extras.calibrate.aiconfigurator.deployment import REPAIRS, Dtypes, parse_deployment
+from kvcache_sim.extras.calibrate.aiconfigurator.kernels import measured_kernels
+from kvcache_sim.extras.calibrate.aiconfigurator.sampled import SampledStepTime, cache_folder, table_key
+from kvcache_sim.extras.calibrate.aiconfigurator.sampling import breakpoints
+from kvcache_sim.extras.calibrate.aiconfigurator.source import aiconfigurator_step_time
 from kvcache_sim.model.parametric import ParametricStepTime
 from kvcache_sim.model.rank_work import AGREEMENT_MS
 from kvcache_sim.model.residual_grid import Residuals

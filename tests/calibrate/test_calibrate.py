@@ -4,10 +4,10 @@ import json
 
 import pytest
 from kvcache_sim.cli.main import run
-from kvcache_sim.model.calibration.fit import predict_ms
+from kvcache_sim.extras.calibrate.fit import predict_ms
+from kvcache_sim.extras.calibrate.fit_picture import fit_picture
 from kvcache_sim.model.step_time import StepBatch
 from kvcache_sim.model.step_times import load_step_time, measured_on
-from kvcache_sim.report.fit_picture import fit_picture
 from support.timed_rows import TRUE, random_rows
 
 COLUMNS = "tp,prefill_tokens,prefill_requests,prefill_past_kv_tokens,decode_requests,decode_kv_tokens,iter_ms"

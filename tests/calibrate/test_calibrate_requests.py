@@ -8,9 +8,9 @@ import kvcache_sim as kv
 import numpy as np
 import pytest
 from kvcache_sim.cli.main import run as kvsim
-from kvcache_sim.model.calibration.fit import predict_ms
-from kvcache_sim.model.calibration.request_fit import fit_requests
-from kvcache_sim.model.calibration.request_steps import TimedRequests, measured_sums
+from kvcache_sim.extras.calibrate.fit import predict_ms
+from kvcache_sim.extras.calibrate.request_fit import fit_requests
+from kvcache_sim.extras.calibrate.request_steps import TimedRequests, measured_sums
 from kvcache_sim.model.served_kernels import is_sum_of_kernels
 from kvcache_sim.model.step_time import StepBatch
 from kvcache_sim.model.step_times import load_step_time

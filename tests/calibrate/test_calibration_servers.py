@@ -5,8 +5,8 @@ from dataclasses import astuple, replace
 
 import pytest
 from hardware_extra import needs_library
-from kvcache_sim.model.aiconfigurator.deployment import parse_deployment
-from kvcache_sim.model.calibration.server_runs import (
+from kvcache_sim.extras.calibrate.aiconfigurator.deployment import parse_deployment
+from kvcache_sim.extras.calibrate.server_runs import (
     Launch,
     ServerRun,
     Workload,
@@ -14,7 +14,7 @@ from kvcache_sim.model.calibration.server_runs import (
     launch_of,
     server_runs,
 )
-from kvcache_sim.model.calibration.servers import (
+from kvcache_sim.extras.calibrate.servers import (
     Parts,
     Predicted,
     by_kernels,

@@ -9,9 +9,9 @@ from statistics import median
 
 import numpy as np
 import pytest
+from kvcache_sim.extras.calibrate.fit import predict_ms
+from kvcache_sim.extras.calibrate.rows import read_iterations
 from kvcache_sim.model.adjusted import CAPTURED_TOKENS, ScaledStepTime, WithLaunchTime
-from kvcache_sim.model.calibration.fit import predict_ms
-from kvcache_sim.model.calibration.rows import read_iterations
 from kvcache_sim.model.catalog import topology_suffix
 from kvcache_sim.model.hosts import load_host
 from kvcache_sim.model.step_time import StepBatch

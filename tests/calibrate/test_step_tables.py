@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from kvcache_sim.base.errors import StoreError
+from kvcache_sim.extras.calibrate.fit import predict_ms
 from kvcache_sim.model.adjusted import ScaledStepTime
-from kvcache_sim.model.calibration.fit import predict_ms
 from kvcache_sim.model.residual_grid import ResidualGrid, Residuals
 from kvcache_sim.model.shared_time import SharedTime
 from kvcache_sim.model.step_time import StepBatch, StepTimeTable
