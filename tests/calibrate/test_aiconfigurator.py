@@ -10,12 +10,10 @@ from hardware_extra import needs_library
 from kvcache_sim.base.errors import UsageError
 from kvcache_sim.cli.main import run as kvsim
 from kvcache_sim.extras.calibrate.aiconfigurator import library
-from kvcache_sim.extras.calibrate.aiconfigurator.deployment import REPAIRS, Dtypes, parse_deployment
+from kvcache_sim.extras.calibrate.aiconfigurator.deployment import Dtypes, parse_deployment
 from kvcache_sim.extras.calibrate.aiconfigurator.kernels import measured_kernels
-from kvcache_sim.extras.calibrate.aiconfigurator.sampled import SampledStepTime, cache_folder, table_key
-from kvcache_sim.extras.calibrate.aiconfigurator.sampling import breakpoints
+from kvcache_sim.extras.calibrate.aiconfigurator.sampled import cache_folder, table_key
 from kvcache_sim.extras.calibrate.aiconfigurator.source import aiconfigurator_step_time
-from kvcache_sim.model.parametric import ParametricStepTime
 from kvcache_sim.model.rank_work import AGREEMENT_MS
 from kvcache_sim.model.residual_grid import Residuals
 from kvcache_sim.model.step_time import StepBatch
@@ -119,24 +117,6 @@ def test_the_table_is_within_two_per_cent_of_its_source_off_the_grid(name):
     assert np.mean(errors) <= (0.05 if "dp2" in name else 0.02)
 
 
-@pytest.mark.parametrize("jumps", [(), (64,), (64, 65, 512)])
-def test_bends_are_found_where_a_straight_line_misses(jumps):
-    """A fifth more right past each of some counts, which goes to nothing at twice that count."""
-
-    def ms_of(count):
-        asked.append(count)
-        over = [max(0.0, 1 - (count - jump) / jump) for jump in jumps if count > jump]
-        return 10 + count / 50 + 2 * sum(over)
-
-    asked = []
-    found = breakpoints(ms_of, (1, 16, 64, 256, 512, 1024))
-    assert len(asked) == len(set(asked)) == len(found) <= (21 if not jumps else 120)
-    assert list(found) == sorted(found)
-    every = np.arange(1, 1025)
-    line = np.interp(every, list(found), list(found.values()))
-    assert np.abs(line / [ms_of(count) for count in every] - 1).max() < 0.01
-
-
 @needs_library
 @pytest.mark.parametrize("name", ["deepseek-v4-flash@b300:tp4,ep4", "deepseek-v3@h200:tp8"])
 def test_a_source_that_falls_is_followed(name):
@@ -180,22 +160,6 @@ def test_parallelism_dtypes_reproduction_and_sources_are_said():
     assert "experts w4a16_mxfp4, KV cache bfloat16, attention bfloat16" in facts
     assert "off its source" in facts
     assert "% measured" in facts
-
-
-@needs_library
-def test_a_source_whose_mixed_steps_hardly_read_kv_is_named():
-    deepseek = load_step_time("aiconfigurator:deepseek-v3@h200:sglang:tp8")
-    assert "KV reads in steps with a chunk cost 1%" in "\n".join(deepseek.facts)
-    table = deepseek.table(1024, 64)
-    assert table.kv_mixed_fs < table.kv_decode_fs / 50
-    assert "beside a chunk costs" not in "\n".join(load_step_time(DENSE).facts)
-
-
-@needs_library
-def test_a_dtype_without_a_table_is_repaired_with_its_reason():
-    facts = "\n".join(load_step_time("aiconfigurator:deepseek-v4-flash@b300:tp4,ep4").facts)
-    assert "KV cache fp8" in facts
-    assert REPAIRS[0].reason in facts
 
 
 @needs_library
@@ -337,25 +301,3 @@ def test_no_name_server_is_asked(name, tmp_path, monkeypatch):
         with pytest.raises(UsageError, match="unknown model"):
             aiconfigurator_step_time(name)
     assert not asked
-
-
-def test_a_sampled_table_has_its_bases_and_the_work_of_all_ranks():
-    """Bases that fall, and two ranks whose shared work rises by a ms a token, up to 16."""
-    model = ParametricStepTime(
-        base_points=((1.0, 5.0), (8.0, 2.0)),
-        past_points=((1.0, 6.0), (8.0, 9.0)),
-        decode_points=((1.0, 4.0), (4.0, 1.0)),
-        kv_ms_per_thousand=0.5,
-        kv_mixed_ms_per_thousand=0.2,
-        graph_tokens=0,
-        shared_ranks=2,
-        shared_points=((1.0, 1.0), (16.0, 16.0)),
-    )
-    table, at = SampledStepTime(model).table(8, 4), np.arange(9)
-    shared = np.minimum(2 * at, 16) * 10**6
-    base = np.interp(at, [0, 1, 8], [0, 5e6, 2e6])
-    assert table.base_ns == pytest.approx(base + shared, abs=1)
-    assert table.past_base_ns == pytest.approx(np.interp(at, [0, 1, 8], [0, 6e6, 9e6]) + shared, abs=1)
-    decode = np.interp(at[:5], [0, 1, 4], [0, 4e6, 1e6])
-    assert table.decode_base_ns == pytest.approx(decode + shared[:5], abs=1)
-    assert [table.kv_decode_fs, table.kv_mixed_fs] == [5 * 10**8, 2 * 10**8]

@@ -79,17 +79,6 @@ def known_log(tmp_path_factory):
     return served(folder, str(folder / "known.toml"), 6, 500, offset_ms=5)
 
 
-def test_a_lone_request_is_as_many_steps_as_it_has_tokens():
-    """A prompt of 1,000 tokens, then nine steps of one sequence; nothing was met when it was sent."""
-    one, zero = np.ones(1), np.zeros(1)
-    sums = measured_sums(TimedRequests(zero, 0.1 * one, 0.19 * one, 1000 * one, 10 * one, zero), 512)
-    ones = np.ones((len(sums.steps), 1))
-    assert sums.sums(ones)[:, 0].tolist() == [9.0, 2.0]
-    assert sums.measured_ms == pytest.approx([90.0, 100.0])
-    assert sums.sums(sums.steps.prefill_tokens[:, None])[:, 0].tolist() == [0.0, 1000.0]
-    assert sums.sums(sums.steps.decode_sequences[:, None])[0, 0] == 9.0
-
-
 def test_the_true_set_gives_the_sums_that_were_measured(tmp_path):
     """TPOT within 1 %; a TTFT meets half a step on average, which is all that it is off by."""
     name = "h100-llama-3-8b-tp1"
@@ -131,20 +120,6 @@ def test_a_few_answers_of_wrong_times_move_a_fit_little(known_log):
     found, known = (fit_requests(log, BUDGET).model for log in (late, known_log))
     for batch in (StepBatch((), 2, 3000, 1500), StepBatch((), 8, 12000, 1500), StepBatch(((3500, 0),))):
         assert found.step(batch) == pytest.approx(known.step(batch), rel=0.1), batch
-
-
-@pytest.mark.parametrize("name", ["h100-llama-3-8b-tp1", "rtx4090-llama-3.1-8b-tp1"])
-def test_packaged_sets_are_found_again_where_the_log_has_steps(tmp_path, name):
-    log = served(tmp_path, name, 2, 400)
-    model = fit_requests(log, BUDGET).model
-    truth = load_step_time(name)
-    for batch, tolerance in (
-        (StepBatch((), 2, 3000, 1500), 0.03),
-        (StepBatch((), 5, 7500, 1500), 0.03),
-        (StepBatch(((2000, 0),)), 0.05),
-        (StepBatch(((4000, 0),)), 0.05),
-    ):
-        assert model.step(batch) == pytest.approx(truth.step(batch), rel=tolerance), batch
 
 
 def test_more_requests_narrow_the_intervals(known_log):

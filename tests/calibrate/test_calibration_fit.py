@@ -9,9 +9,8 @@ import pytest
 from kvcache_sim.base.errors import UsageError
 from kvcache_sim.base.rng import stream
 from kvcache_sim.cli.main import run as kvsim
-from kvcache_sim.extras.calibrate.design import padded_rows
 from kvcache_sim.extras.calibrate.fit import fit_step_time, predict_ms
-from kvcache_sim.extras.calibrate.kernels import read_kernels, with_all_reduces, with_spreads
+from kvcache_sim.extras.calibrate.kernels import with_spreads
 from kvcache_sim.extras.calibrate.rows import (
     TRAIN_FILES,
     IterationRows,
@@ -20,11 +19,9 @@ from kvcache_sim.extras.calibrate.rows import (
     read_iterations,
 )
 from kvcache_sim.extras.calibrate.shipped import SHIPPED, SWEPT, TRANSFERRED, shipped_rows
-from kvcache_sim.extras.calibrate.transfer import SplitKv, fit_tensor_parallel
+from kvcache_sim.extras.calibrate.transfer import fit_tensor_parallel
 from kvcache_sim.model.catalog import read_entry
 from kvcache_sim.model.gpus import load_gpu
-from kvcache_sim.model.links import load_links
-from kvcache_sim.model.model_file import load_model
 from kvcache_sim.model.parametric import ParametricStepTime
 from kvcache_sim.model.step_time import StepBatch
 from kvcache_sim.model.step_time_file import Provenance, model_text
@@ -199,64 +196,6 @@ def test_a_tp_degree_left_out_is_predicted(left_out):
     stated = figures("tp-left-out", f"TP {left_out}")
     found = [[round(errors[p].mape, 2), round(errors[p].p95, 1)] for p in ("decode", "mixed")]
     assert stated == found
-
-
-def test_a_family_finds_what_a_degree_splits_and_what_it_does_not():
-    """8 ms of weights and the KV are split; 3 ms, 20 µs a sequence and a core's rate for the longest are
-    not."""
-
-    def of(degree: int) -> IterationRows:
-        rows, kv = random_rows(900, degree), SplitKv()
-        rows = rows.take(rows.prefill_tokens == 0)
-        n = padded_rows(rows, 512)[1]
-        longest = 0.2 * kv.share(n, rows.tensor_parallel) * rows.decode_max_kv_tokens / 1e3
-        attention = np.maximum(0.03 / degree * rows.decode_kv_tokens / 1e3, longest)
-        return replace(rows, iter_ms=3 + 8 / degree + 0.02 * rows.decode_sequences + attention)
-
-    parts = [of(degree) for degree in (1, 4)]
-    known = IterationRows(
-        *(np.concatenate([getattr(p, name) for p in parts]) for name in IterationRows.__dataclass_fields__)
-    )
-    for degree in (2, 8):
-        unseen = of(degree)
-        assert predict_ms(fit_tensor_parallel(known).model(degree), unseen) == pytest.approx(
-            unseen.iter_ms, rel=0.02
-        )
-
-
-KERNELS = "kind,op,tokens,sequences,prefill_chunk,kv_prefill,n_decode,kv_decode,time_us\n"
-
-
-def kernel_lines(*more: str) -> str:
-    lines = ["dense,mlp,1,,,,,,100", "dense,mlp,1,,,,,,300", "dense,mlp,65,,,,,,840", "dense,norm,33,,,,,,10"]
-    lines += ["per_sequence,head,,1,,,,,10"]
-    lines += [f"attention,a,,,0,0,{n},{kv},{n * kv / 8 + 5}" for n in (1, 2, 4) for kv in (16, 256, 1024)]
-    return KERNELS + "\n".join((*lines, *more)) + "\n"
-
-
-def test_kernels_are_summed_over_layers_their_repeats_averaged(tmp_path):
-    """mlp: 200 µs at 1 token, 840 at 65, so 520 at 33; norm: 10; 32 layers; the head once."""
-    path = tmp_path / "k.csv"
-    path.write_text(kernel_lines())
-    kernels = read_kernels(path, load_model("llama-3-8b"), {})
-    assert kernels.tokens.tolist() == [1, 33, 65]
-    assert kernels.dense_ms == pytest.approx([32 * 0.21, 32 * 0.53, 32 * 0.85])
-    assert kernels.base_points()[0] == (1.0, pytest.approx(32 * 0.21 + 0.01))
-    assert len(kernels.iterations(10**6)) == 9
-
-
-def test_above_one_gpu_kernels_get_their_all_reduces(tmp_path):
-    path = tmp_path / "k.csv"
-    path.write_text(kernel_lines())
-    model, gpu = load_model("llama-3-8b"), load_gpu("h100")
-    kernels = read_kernels(path, model, {})
-    assert with_all_reduces(kernels, model, gpu, 1, None).dense_ms.tolist() == kernels.dense_ms.tolist()
-    more = with_all_reduces(kernels, model, gpu, 2, None).dense_ms - kernels.dense_ms
-    assert more == pytest.approx(64 * load_links("nvlink-h100").ms(2, kernels.tokens * 4096 * 2))
-    table = tmp_path / "links.csv"
-    table.write_text("num_gpus,message_bytes,time_ms\n2,8192,0.5\n2,1000000000,0.5\n")
-    mine = with_all_reduces(kernels, model, gpu, 2, load_links(str(table))).dense_ms - kernels.dense_ms
-    assert mine == pytest.approx(64 * 0.5)
 
 
 def test_a_model_file_reads_back_equal(tmp_path):

@@ -1,7 +1,6 @@
 """Real servers: repeats and the half that is never looked at are left out; costs are fitted on other configurations."""
 
-import csv
-from dataclasses import astuple, replace
+from dataclasses import astuple
 
 import pytest
 from hardware_extra import needs_library
@@ -9,9 +8,7 @@ from kvcache_sim.extras.calibrate.aiconfigurator.deployment import parse_deploym
 from kvcache_sim.extras.calibrate.server_runs import (
     Launch,
     ServerRun,
-    Workload,
     first_byte_is_odd,
-    launch_of,
     server_runs,
 )
 from kvcache_sim.extras.calibrate.servers import (
@@ -23,20 +20,6 @@ from kvcache_sim.extras.calibrate.servers import (
     with_fitted_costs,
 )
 from support.docs_data import figures
-
-ROW = {
-    "backend": "vllm",
-    "model_path": "Qwen/Qwen3-32B",
-    "system": "h100_sxm",
-    "precision": "fp8",
-    "isl": "1024",
-    "osl": "128",
-    "tp_size": "2.0",
-    "pp_size": "1.0",
-    "attention_dp_size": "",
-    "moe_tp_size": "1.0",
-    "moe_ep_size": "1.0",
-}
 
 
 def run_of(key: str, clients: int, ttft_ms: float, tpot_ms: float, prompt: int = 900, **changes) -> ServerRun:
@@ -81,48 +64,6 @@ def test_costs_come_from_configurations_other_than_those_judged():
     assert with_fitted_costs(alone) == alone, "another load of the same configuration is no other"
 
 
-def test_a_label_without_other_configurations_has_its_engines_first_token_costs():
-    """Eleven labels whose first token takes 100 ms more than kernels say; a twelfth has one run, of 150 ms more."""
-
-    def one(label: int, engine: str, ttft_ms: float) -> Predicted:
-        run = replace(run_of(f"k{label}", 8, ttft_ms, 10.0), label=(engine, "1", f"m{label}"))
-        return by_kernels(run, Parts(10.0, 0.0, 50.0, 0.0, 50.0, 0.0))
-
-    same = [one(label, "vllm", 150.0) for label in range(11)]
-    (*_, other) = with_fitted_costs([*same, one(11, "vllm", 200.0)])
-    assert other.ttft_ms == pytest.approx(150, rel=0.03)
-    assert other.tpot_ms == pytest.approx(10)
-    (*_, alone) = with_fitted_costs([*same, one(11, "sglang", 200.0)])
-    assert alone.ttft_ms == pytest.approx(50), "another engine's front end says nothing"
-
-
-def test_the_file_is_read_by_its_header(tmp_path):
-    more = {
-        "mode": "agg",
-        "gemm_quant_mode": "fp8",
-        "moe_quant_mode": "",
-        "batch_size": "8.0",
-        "backend_version": "1",
-    }
-    more |= {
-        "silicon_ttft_ms": "50",
-        "silicon_tpot_ms": "10",
-        "id": "x",
-        "silicon_data_source": "silicon_concurrency=16;",
-    }
-    path = tmp_path / "sample.csv"
-    with path.open("w", newline="") as file:
-        writer = csv.DictWriter(file, [*ROW, *more])
-        writer.writeheader()
-        for isl in range(1000, 1040):
-            for number in ("a", "b"):
-                writer.writerow({**ROW, **more, "isl": str(isl), "id": number})
-    runs, distinct = server_runs(path)
-    assert distinct == 40, "the same figures under two ids are one run"
-    assert 5 < len(runs) < 35
-    assert {run.concurrency for run in runs} == {16}
-
-
 def test_known_costs_are_found_again_on_configurations_not_fitted_to():
     """Decode 1.3 times too fast, prompts 2 times, 4 ms of host a step; 100 ms of a first token, 3 a client, 0.02 a token."""
     runs = []
@@ -140,32 +81,6 @@ def test_known_costs_are_found_again_on_configurations_not_fitted_to():
     assert before.ttft_mean > 40
     assert after.tpot_mean < 2
     assert after.ttft_mean < 4
-
-
-#: Engine, version, model, GPU, format, TP degree and clients; then whether the script is public, and the launch:
-#: tokens a step, mixed steps, asynchronous scheduling, and steps between two looks for new requests.
-SCRIPTS = """
-vllm 0.12.0 Qwen/Qwen3-32B h100_sxm bf16 1 8 own: 8192 True False 1
-vllm 0.19.0 Qwen/Qwen3-32B h100_sxm bf16 1 8 own: 8192 True True 1
-vllm nightly-5b8 MiniMaxAI/M h200_sxm fp8 4 8 public: 8192 True True 1
-vllm 0.19.0 MiniMaxAI/MiniMax-M2.5 b200_sxm fp4 4 8 public: 2048 True True 1
-sglang 0.5.1 Qwen/Qwen3-32B h100_sxm bf16 1 64 own: 8192 False True 1
-sglang - deepseek-ai/DeepSeek-R1 b200_sxm fp4 8 16 public: 16384 False True 30
-sglang - deepseek-ai/DeepSeek-R1 b200_sxm fp4 8 15 public: 16384 False True 10
-sglang - deepseek-ai/DeepSeek-V3 h200_sxm fp8 8 64 public: 32768 False True 1
-sglang - Qwen/Qwen3.5-397B-A17B b200_sxm fp4 4 4 public: 32768 False True 30
-sglang - zhipuai/GLM-5 h200_sxm fp8 8 64 public: 8192 False True 1
-"""
-
-
-@pytest.mark.parametrize("line", SCRIPTS.strip().splitlines())
-def test_a_server_has_the_rules_that_its_script_gave_it(line):
-    given, _, said = line.partition(": ")
-    engine, version, model, system, precision, degree, clients, script = given.split()
-    workload = Workload(model, system, precision, int(degree), int(clients), 1024)
-    found = launch_of(engine, version.strip("-"), workload, public=script == "public")
-    budget, mixed, asynchronous, every = said.split()
-    assert found == Launch(int(budget), mixed == "True", asynchronous == "True", int(every))
 
 
 @needs_library

@@ -64,4 +64,4 @@ def test_every_stream_of_the_page_on_clocks_is_that_of_its_measured_run():
 
 def test_make_names_it():
     assert "fidelity" in (ROOT / "Makefile").read_text().split(".PHONY:")[1].splitlines()[0]
-    assert tomllib.loads(fidelity.TABLE.read_text())["test"] == "test_fidelity.py"
+    assert tomllib.loads(fidelity.TABLE.read_text())["test"] == "calibrate/test_fidelity.py"

@@ -62,16 +62,6 @@ def test_a_long_prompt_waits_for_its_launch_and_a_short_one_does_not(tmp_path):
     assert moments_ms(run(path, *chunks)) == ([34, 210, 410], [54, 230, 430])
 
 
-def test_machines_with_and_without_it_each_have_their_own(tmp_path):
-    """Two prompts at once, one a machine: 24 ms where launches are slow, 10 ms where nothing is said."""
-    (tmp_path / "flat.toml").write_text(FLAT)
-    path = write_rows(tmp_path, [row(0, 1024, 3, 0), row(0, 1024, 3, 100)])
-    settings = (f"replica.step_time={tmp_path / 'flat.toml'}", "replica.max_num_batched_tokens=2048")
-    two = ("cluster.machines=2", "router.policy=round-robin", "machines[0].replica.launch_per_layer=750us")
-    first, _ = moments_ms(run(path, *settings, *two))
-    assert sorted(first) == [10, 24]
-
-
 def test_a_host_brings_it_and_its_interval(tmp_path, capsys):
     rows = [(0, 640, 3, list(range(1, 41)))]
     scenario = (
@@ -179,10 +169,6 @@ def test_measured_kernels_lack_the_launch_too(topology, errors):
     assert [off(predict_ms(one, rows), rows) for one in (source, launch)] == errors
 
 
-#: What the mixture takes a layer without ranks.
-MIXTURE_MS = 0.41
-
-
 def short(rows, source, layers):
     """Return (measured, simulated) ms a layer of each step with a chunk that has at most 512 tokens."""
     model, found = load_step_time(source), []
@@ -217,14 +203,3 @@ def test_the_mixtures_short_chunks_take_what_its_other_topologies_show(kind):
         assert stated == [
             pytest.approx(own, abs=off) for own, off in zip(measured, (0, 0.006, 0.06, 0.06), strict=True)
         ]
-
-
-def test_other_deployments_do_not():
-    dense = rows_of(shared("calibration/iter_b300_qwen3_32b.csv"), tp="8")
-    on_b300 = short(dense, "roofline:qwen3-32b@b300:tp8", 64)
-    assert [error(on_b300), error(on_b300, MIXTURE_MS)] == pytest.approx([28.8, 154.9], abs=0.1)
-    cases = (("llama-3.1-8b", 32, [13.1, 31.3]), ("qwen3-30b-a3b", 48, [4.7, 4.7]))
-    for model, layers, errors in cases:
-        sweep = rows_of(SWEEPS / f"h100-{model}-iterations.csv.gz", segment="sweep")
-        steps = short(sweep, f"roofline:{model}@h100", layers)
-        assert [error(steps), error(steps, MIXTURE_MS)] == pytest.approx(errors, abs=0.1)

@@ -17,7 +17,7 @@ from kvcache_sim.extras.calibrate.rows import (
 )
 from kvcache_sim.extras.calibrate.runs import runs_of, seen_late, single_steps, waits
 from kvcache_sim.extras.calibrate.shipped import MIXTURE_FILE, MIXTURES, mixture_rows
-from kvcache_sim.extras.calibrate.transfer import Topology, fit_deployment, fit_topologies
+from kvcache_sim.extras.calibrate.transfer import Topology, fit_deployment
 from kvcache_sim.model.catalog import read_entry
 from kvcache_sim.model.parametric import parametric_step_time
 from kvcache_sim.model.step_times import load_step_time
@@ -46,15 +46,6 @@ def test_the_median_topology_meets_the_goals_on_stretches_held_out_and_on_rows()
         stated = [read_entry("step_times", "step time", mixture.name)[group] for mixture in QWEN]
         assert median(held["decode"]["mape_percent"] for held in stated) <= 4.0
         assert median(held["mixed"]["mape_percent"] for held in stated if "mixed" in held) <= 11.0
-
-
-def test_the_set_reproduces_what_it_states():
-    mixture = MIXTURES[5]
-    rows = rows_of(mixture)
-    out = held_out_blocks(len(rows))
-    errors = phase_errors(rows.take(out), predict_ms(load_step_time(mixture.name), rows.take(out)))
-    stated = read_entry("step_times", "step time", mixture.name)["held_out_blocks"]
-    assert {e.phase: round(e.mape, 2) for e in errors} == {p: h["mape_percent"] for p, h in stated.items()}
 
 
 def test_one_gpu_alone_is_seen_late_and_its_set_meets_the_sums_of_runs():
@@ -116,24 +107,6 @@ def test_every_other_block_of_rows_held_out_is_met_as_the_page_says():
             for each in re.findall(r"[\d.]+", cell)
         ]
         assert stated == pytest.approx([*found, error[near].mean()], abs=0.4), mixture.name
-
-
-def test_the_experts_of_a_topology_see_the_sequences_of_all_its_ranks():
-    """A known family: 2 ms, experts of 4 ms and one for each of the first 16 sequences, 0.5 ms a rank."""
-
-    def of(topology: Topology) -> IterationRows:
-        n = np.tile([1.0, 2.0, 4.0, 8.0, 16.0, 24.0, 32.0], 20)
-        one, gpus = np.ones(len(n)), topology.tensor_parallel * topology.data_parallel
-        experts = (4 + np.minimum(n * topology.data_parallel, 16)) / gpus
-        return IterationRows(
-            0 * one, 0 * one, 0 * one, n, n, one, one, 2 + experts + 0.5 * (topology.data_parallel - 1)
-        )
-
-    measured = {t: of(t) for t in (Topology(1), Topology(2), Topology(1, 2, 2), Topology(1, 4, 4))}
-    eight = Topology(1, 8, 8)
-    unseen = of(eight).take(of(eight).decode_sequences <= 8)
-    found = predict_ms(fit_topologies(measured).model(eight), unseen)
-    assert found == pytest.approx(unseen.iter_ms, rel=0.02)
 
 
 def test_a_hundred_rows_spread_over_the_phases_are_enough():

@@ -4,13 +4,12 @@ import json
 import math
 import re
 import tomllib
-from dataclasses import replace
 from importlib.resources import files
 
 import numpy as np
 import pytest
 from kvcache_sim.cli.main import run as kvsim
-from kvcache_sim.extras.calibrate.coverage import GROUPS, LEAST_HELD, MOST_RATIO, Judged, cell, cells, judged
+from kvcache_sim.extras.calibrate.coverage import GROUPS, LEAST_HELD, MOST_RATIO, cell, judged
 from kvcache_sim.model.run_errors import FIGURES, LOADS, RATE, Factors, Kind, MeasuredRun, measured_runs
 from kvcache_sim.model.run_intervals import (
     intervals_text,
@@ -211,12 +210,6 @@ def test_a_finished_run_has_a_load():
     assert load_of_summary({}) == LOADS[0]
 
 
-@pytest.mark.parametrize("arguments", [["--by", "row"], ["--format", "xml"]])
-def test_other_words_are_refused(arguments, capsys):
-    assert kvsim(["calibrate", "coverage", *arguments]) == 2
-    assert "is not one of" in capsys.readouterr().err
-
-
 H100 = (files("kvcache_sim") / "model/data/gpus/h100.toml").read_text()
 
 
@@ -240,33 +233,6 @@ def test_an_assumed_cost_of_kv_in_mixed_steps_has_the_range_of_its_gpu(tmp_path,
     lines += [f"kv_ms_per_thousand = {kv}"] * (kv > 0) + [f"kv_mixed_ms_per_thousand = {mixed}"] * (mixed > 0)
     (tmp_path / "set.toml").write_text("\n".join(lines))
     assert stated_step_errors(str(tmp_path / "set.toml")).mixed_kv == pytest.approx(expected)
-
-
-def a_judged(source: str, queue: float, true: float, low: float, high: float) -> Judged:
-    values = {"ttft_mean": (true, 100.0), "tpot_mean": (true, 100.0)}
-    run = MeasuredRun(Kind(source, "dense"), "group", "deployment", "run", queue, values, (), {})
-    return Judged(run, "ttft_mean", Factors(low, high))
-
-
-def test_coverage_of_figures_by_hand():
-    for low, high, held in ((1.0, 1.5, True), (1.5, 2.0, True), (1.0, 1.49, False), (1.51, 2.0, False)):
-        assert a_judged("a", 0.1, 150.0, low, high).held is held
-    one = a_judged("a", 0.1, 150.0, 0.75, 1.5)
-    assert [one.half_width, one.error] == pytest.approx([0.375 * 100 / 150, 1 - 100 / 150])
-    two = a_judged("a", 0.1, 50.0, 0.75, 1.5)
-    near, other = a_judged("a", 0.5, 150.0, 0.75, 1.5), replace(two, figure="tpot_mean")
-    found = cells([one, two, other, near, a_judged("b", 0.1, 100.0, 1.0, 1.0)])
-    assert [(cell.source, cell.load, cell.figure, cell.count, cell.held) for cell in found] == [
-        ("a", "low", "", 3, pytest.approx(1 / 3)),
-        ("a", "low", "tpot_mean", 1, 0),
-        ("a", "low", "ttft_mean", 2, 0.5),
-        ("a", "near capacity", "", 1, 1),
-        ("a", "near capacity", "ttft_mean", 1, 1),
-        ("b", "low", "", 1, 1),
-        ("b", "low", "ttft_mean", 1, 1),
-    ]
-    assert [found[0].half_width, found[0].error, found[0].ratio] == pytest.approx([0.75, 1, 0.75])
-    assert found[-1].ratio == math.inf
 
 
 def test_what_a_model_leaves_open_by_hand():
