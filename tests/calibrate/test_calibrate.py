@@ -5,7 +5,6 @@ import json
 import pytest
 from kvcache_sim.cli.main import run
 from kvcache_sim.extras.calibrate.fit import predict_ms
-from kvcache_sim.extras.calibrate.fit_picture import fit_picture
 from kvcache_sim.model.step_time import StepBatch
 from kvcache_sim.model.step_times import load_step_time, measured_on
 from support.timed_rows import TRUE, random_rows
@@ -137,13 +136,6 @@ def test_one_phase_alone_is_fitted_and_the_same_rows_give_the_same_file(tmp_path
     assert made[0] == made[1]
     table = load_step_time(str(out)).table(64, 64)
     assert table.step(StepBatch((), 1, 90, 90)) > 0
-
-
-def test_the_picture_has_a_point_a_row_and_the_errors_as_text():
-    rows = random_rows(300)
-    picture = fit_picture(rows, predict_ms(TRUE, rows))
-    assert len(picture.data) == 300
-    assert [row[0] for row in picture.table.rows] == ["decode", "mixed", "prefill"]
 
 
 SCENARIO = """

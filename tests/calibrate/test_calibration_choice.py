@@ -4,7 +4,6 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from kvcache_sim.cli.main import run as kvsim
 from kvcache_sim.extras.calibrate.choice import FOLDS, FORMS, fit_best, spread_rows
 from kvcache_sim.extras.calibrate.fit import predict_ms
 from kvcache_sim.extras.calibrate.rows import IterationRows, held_out, phase_errors, read_iterations
@@ -12,6 +11,7 @@ from kvcache_sim.extras.calibrate.runs import compiles
 from kvcache_sim.extras.calibrate.shipped import MIXTURE_FILE, MIXTURES
 from support.docs_data import figures
 from support.shared_files import shared
+from support.timed_rows import rows_of as steps_of
 
 DENSE = {f"Qwen3-32B, TP {tp}": ("iter_b300_qwen3_32b.csv", {"tp": str(tp)}) for tp in (1, 2, 8)}
 ALL = {**DENSE, **{mixture.name: (MIXTURE_FILE, mixture.only) for mixture in MIXTURES}}
@@ -29,26 +29,14 @@ def mape(model, rows: IterationRows, phase: str) -> float:
 
 
 def made(chunk_ms: float, count: int = 240) -> IterationRows:
-    """Steps of an engine whose decode steps take 5 ms and 0.02 a sequence, and whose chunks take so much
-    more."""
+    """Steps of 5 ms and 0.02 a sequence, and steps with a chunk that take so much more."""
     draw = np.random.default_rng(7)
-    n = draw.integers(1, 65, count).astype(np.float64)
-    kind = np.arange(count) % 3
-    n[kind == 2] = 0
-    new = np.where(kind > 0, draw.integers(16, 2048, count), 0).astype(np.float64)
-    each = draw.integers(100, 4000, count)
+    n = draw.integers(1, 65, count) * (np.arange(count) % 3 < 2)
+    new = np.where(np.arange(count) % 3 > 0, draw.integers(16, 2048, count), 0)
+    each = draw.integers(100, 4000, count) * (n > 0)
     ms = 5 + 0.02 * n + 0.01 * new + n * each * 1e-5 + np.where(new > 0, chunk_ms, 0)
-    chunk = (new > 0).astype(np.float64)
-    return IterationRows(
-        prefill_tokens=new,
-        prefill_requests=chunk,
-        past_tokens=np.zeros(count),
-        decode_sequences=n,
-        decode_kv_tokens=n * each,
-        decode_max_kv_tokens=each * (n > 0),
-        tensor_parallel=np.ones(count),
-        iter_ms=ms,
-    )
+    decodes = {"decode_sequences": n, "decode_kv_tokens": n * each, "decode_max_kv_tokens": each}
+    return steps_of(count, prefill_tokens=new, prefill_requests=new > 0, iter_ms=ms, **decodes)
 
 
 def test_chunks_that_cost_a_launch_of_their_own_get_a_base_of_their_own():
@@ -81,16 +69,13 @@ def test_without_rows_of_both_kinds_the_simpler_form_is_taken(kept):
     """Separate bases need decode steps and chunks, also in each fit that leaves a part out."""
     rows = made(chunk_ms=40)
     phases, number = rows.phases(), np.arange(len(rows))
-    chosen = fit_best(
-        rows.take(
-            {
-                **phases,
-                "four chunks": phases["decode"] | ((number < 6) & ~phases["decode"]),
-                "four decode steps": ~phases["decode"] | (number < 12),
-                "ten": number < 10,
-            }[kept]
-        )
-    )
+    few = {
+        **phases,
+        "four chunks": phases["decode"] | ((number < 6) & ~phases["decode"]),
+        "four decode steps": ~phases["decode"] | (number < 12),
+        "ten": number < 10,
+    }
+    chosen = fit_best(rows.take(few[kept]))
     assert chosen.errors == {}
     assert chosen.how == chosen.form == "one base"
 
@@ -116,11 +101,3 @@ def test_the_page_says_how_far_off_both_forms_are(name):
     chosen = fit_best(few)
     assert taken == (one if chosen.form == "one base" else apart)
     assert mape(chosen.model, unseen, "mixed") < 5.2
-
-
-def test_the_command_says_which_form_it_took_and_why(tmp_path, capsys):
-    rows = shared("calibration/iter_b300_qwen3_32b.csv")
-    assert kvsim(["calibrate", "fit", str(rows), "--tp", "8", "-o", str(tmp_path / "set.toml")]) == 0
-    printed = capsys.readouterr().err
-    assert "fitted, bases apart (5 folds held out: one base " in printed
-    assert "one base" in (tmp_path / "set.toml").read_text()

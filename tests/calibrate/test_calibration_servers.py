@@ -1,7 +1,5 @@
 """Real servers: repeats and the half that is never looked at are left out; costs are fitted on other configurations."""
 
-from dataclasses import astuple
-
 import pytest
 from hardware_extra import needs_library
 from kvcache_sim.extras.calibrate.aiconfigurator.deployment import parse_deployment
@@ -13,7 +11,6 @@ from kvcache_sim.extras.calibrate.server_runs import (
 )
 from kvcache_sim.extras.calibrate.servers import (
     Parts,
-    Predicted,
     by_kernels,
     predict_servers,
     server_errors,
@@ -38,11 +35,6 @@ def run_of(key: str, clients: int, ttft_ms: float, tpot_ms: float, prompt: int =
     )
 
 
-def made(tpot_ms: float, real_tpot_ms: float, key: str) -> Predicted:
-    run = run_of(key, 8, 2 * real_tpot_ms, real_tpot_ms)
-    return by_kernels(run, Parts(tpot_ms, 0.0, 2 * tpot_ms, 0.0, 2 * tpot_ms, 0.0))
-
-
 @needs_library
 def test_only_distinct_runs_of_the_even_half_are_read():
     runs, distinct = server_runs()
@@ -52,16 +44,6 @@ def test_only_distinct_runs_of_the_even_half_are_read():
     assert len(set(runs)) == len(runs)
     tensor_degrees = {run.deployment.tensor_parallel for run in runs}
     assert tensor_degrees == {1, 2, 4, 8, 72}, "one machine has eight GPUs"
-
-
-def test_costs_come_from_configurations_other_than_those_judged():
-    """Runs that are alike get what the others are off by; one without others nothing."""
-    keys = [str(k) for k in range(12)]
-    same = [made(10.0, 15.0, key) for key in keys]
-    assert server_errors(with_fitted_costs(same)).tpot_mean < 1
-    assert [*astuple(server_errors(same))] == pytest.approx([12, *[100 / 3] * 4])
-    alone = [made(10.0, 15.0, "0"), made(10.0, 16.0, "0")]
-    assert with_fitted_costs(alone) == alone, "another load of the same configuration is no other"
 
 
 def test_known_costs_are_found_again_on_configurations_not_fitted_to():

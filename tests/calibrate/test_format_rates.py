@@ -1,6 +1,5 @@
 """Rates of GEMMs and experts by format: fitted anew to the measured kernels, and by hand."""
 
-import csv
 from dataclasses import asdict
 
 import numpy as np
@@ -24,7 +23,6 @@ from kvcache_sim.model.model_file import load_model
 from kvcache_sim.model.roofline import roofline_step_time
 from kvcache_sim.model.step_time import StepBatch
 from msgspec.structs import replace
-from support.shared_files import ROOT
 
 GPUS = ("h100", "h200", "b200", "b300", "a100", "l40s", "rtx-pro-6000")
 #: The library's name of a format, and the bits that a weight takes.
@@ -87,23 +85,6 @@ def test_the_rates_of_a_gpu_file_are_those_of_its_gemms(gpu, dtype):
     table = kernels_of(gpu, "gemm/vllm/0.24.0/gemm_perf.parquet", gemm_dtype=dtype)
     rates = next(rates for rates in load_gpu(gpu).formats.gemms if rates.dtype == dtype)
     assert_best_gemms(load_gpu(gpu), rates, *(table[name] for name in ("m", "n", "k", "latency")))
-
-
-def test_the_product_alone_takes_less_than_a_layer_that_brings_its_input_into_eight_bits():
-    """Rows of torch's own products on an H100: those of 16 bits are the GPU file's, those of FP8 are not all."""
-    gpu = load_gpu("h100")
-    found = {"bf16": [], "fp8": []}
-    with (ROOT / "benches/measured/gemm-formats.csv").open() as file:
-        for row in csv.DictReader(file):
-            m, n, k = (int(row[name]) for name in "mnk")
-            rates, bits = gpu.formats.gemm(row["dtype"]) or gpu.kernels, 8 if row["dtype"] == "fp8" else 16
-            read_ms = (bits / 8 * (n + m) * k + 2 * m * n) / gpu.memory_bytes_per_s * 1e3
-            compute_ms = 2 * m * n * k / gpu.flops(row["dtype"]) * 1e3
-            ours = rates.gemm_us / 1e3 + float(rates.joined_ms(np.array(read_ms), np.array(compute_ms)))
-            if m >= 512:
-                found[row["dtype"]].append(ours / float(row["ms"]))
-    assert len(found["fp8"]) == 35
-    assert [np.median(found[dtype]) for dtype in ("bf16", "fp8")] == pytest.approx([0.96, 1.38], abs=0.01)
 
 
 def test_formats_without_rows_have_the_medians_of_the_measured_gpus():

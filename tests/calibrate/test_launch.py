@@ -18,7 +18,6 @@ from kvcache_sim.model.step_time import StepBatch
 from kvcache_sim.model.step_times import load_step_time
 from support.docs_data import figures
 from support.flat_steps import FLAT, moments_ms, row, run, write_rows
-from support.sensitivity_runs import asked
 from support.shared_files import ROOT, shared
 
 SWEEPS = ROOT / "benches" / "measured"
@@ -60,18 +59,6 @@ def test_a_long_prompt_waits_for_its_launch_and_a_short_one_does_not(tmp_path):
     assert moments_ms(run(path, *whole)) == ([24, 210, 410], [44, 230, 430])
     chunks = (*settings, "replica.max_num_batched_tokens=768")
     assert moments_ms(run(path, *chunks)) == ([34, 210, 410], [54, 230, 430])
-
-
-def test_a_host_brings_it_and_its_interval(tmp_path, capsys):
-    rows = [(0, 640, 3, list(range(1, 41)))]
-    scenario = (
-        "tiers: {gpu: {capacity: unbounded}}\nreplica: {step_time: set.toml, host: h100-launch-dense}\n"
-    )
-    found, printed = asked(tmp_path, capsys, rows, scenario, weights=10.0)
-    one = next(one for one in found["assumptions"] if one["name"] == "launch of a step past its graphs")
-    assert "what single steps showed" in printed
-    assert one["slow"]["TTFT p50"] == pytest.approx(32 * 1.13, abs=0.01)
-    assert one["fast"]["TTFT p50"] == pytest.approx(32 * 0.8, abs=0.01)
 
 
 def rows_of(path: Path, **only: str) -> list[dict[str, str]]:

@@ -30,18 +30,6 @@ def test_every_gpu_s_table_exists():
             assert links in entry_names("links")
 
 
-def test_sizes_and_numbers_of_gpus_between_measured_ones(tmp_path):
-    """Straight lines between sizes; past the last at its rate; three GPUs between two and four by logarithm."""
-    path = tmp_path / "links.csv"
-    path.write_text("num_gpus,message_elements,time_ms\n2,50,1\n2,100,3\n4,50,2\n4,100,5\n")
-    table = load_links(str(path))
-    assert table.ms(2, np.array([1.0, 100.0, 150.0, 200.0, 400.0])).tolist() == [1, 1, 2, 3, 6]
-    share = np.log2(1.5)
-    assert table.ms(3, np.array([100.0]))[0] == pytest.approx(1 + share)
-    with pytest.raises(UsageError, match="no all-reduce among 8 GPUs"):
-        table.ms(8, np.array([100.0]))
-
-
 def test_exchanges_are_an_all_gather_and_a_reduce_scatter_of_one_buffer(tmp_path):
     """NCCL's own rows: elements of two bytes, several operations; others of one byte are left out."""
     path = tmp_path / "nccl.csv"
