@@ -43,7 +43,7 @@ def assert_best(rates: Any, relative: Callable[[Any], NDArray], scale: float, na
 def assert_best_gemms(
     gpu: GpuSpec, rates: GemmRates, m: NDArray, n: NDArray, k: NDArray, time_ms: NDArray
 ) -> None:
-    """Check the rates of products of ``m`` × ``k`` with ``k`` × ``n``: not launch times, not heads of vocabularies."""
+    """Check the rates of products of ``m`` × ``k`` with ``k`` × ``n``, but of launch times and of heads."""
     kept = (n * k >= 8e6) & (n < 60_000)
     m, n, k, time_ms = (np.asarray(column, float)[kept] for column in (m, n, k, time_ms))
     dtype = getattr(rates, "dtype", "bf16")

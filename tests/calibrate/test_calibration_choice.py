@@ -97,7 +97,7 @@ def test_the_page_says_how_far_off_both_forms_are(name):
     one, apart, taken = figures("forms", name)[:3]
     for cell, fit in zip((one, apart), FORMS.values(), strict=True):
         model = fit(few)
-        assert [mape(model, unseen, "decode"), mape(model, unseen, "mixed")] == pytest.approx(cell, abs=0.4)
+        assert [mape(model, unseen, "decode"), mape(model, unseen, "mixed")] == pytest.approx(cell, abs=0.5)
     chosen = fit_best(few)
     assert taken == (one if chosen.form == "one base" else apart)
     assert mape(chosen.model, unseen, "mixed") < 5.2

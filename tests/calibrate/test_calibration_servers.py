@@ -1,4 +1,4 @@
-"""Real servers: repeats and the half that is never looked at are left out; costs are fitted on other configurations."""
+"""Real servers: repeats and the half that is never looked at are left out; costs are fitted on others."""
 
 import pytest
 from hardware_extra import needs_library
@@ -19,20 +19,9 @@ from kvcache_sim.extras.calibrate.servers import (
 from support.docs_data import figures
 
 
-def run_of(key: str, clients: int, ttft_ms: float, tpot_ms: float, prompt: int = 900, **changes) -> ServerRun:
-    deployment = parse_deployment("qwen3-32b@h100:tp2")
-    rest = {"launch": Launch(), "together": False} | changes
-    return ServerRun(
-        deployment=deployment,
-        label=("vllm", "1", "m"),
-        configuration=key,
-        prompt_tokens=prompt,
-        output_tokens=115,
-        concurrency=clients,
-        ttft_ms=ttft_ms,
-        tpot_ms=tpot_ms,
-        **rest,
-    )
+def run_of(key: str, clients: int, ttft_ms: float, tpot_ms: float, prompt: int) -> ServerRun:
+    deployment, label = parse_deployment("qwen3-32b@h100:tp2"), ("vllm", "1", "m")
+    return ServerRun(deployment, Launch(), label, key, prompt, 115, clients, False, ttft_ms, tpot_ms)
 
 
 @needs_library
@@ -47,7 +36,10 @@ def test_only_distinct_runs_of_the_even_half_are_read():
 
 
 def test_known_costs_are_found_again_on_configurations_not_fitted_to():
-    """Decode 1.3 times too fast, prompts 2 times, 4 ms of host a step; 100 ms of a first token, 3 a client, 0.02 a token."""
+    """Decode 1.3 times too fast, prompts 2 times, 4 ms of host a step.
+
+    A first token takes 100 ms more, and 3 a client and 0.02 a token.
+    """
     runs = []
     for number in range(60):
         clients, decode, prompts = 4 << number % 5, 2.0 + number % 13, 0.5 * (number % 11)
@@ -56,7 +48,7 @@ def test_known_costs_are_found_again_on_configurations_not_fitted_to():
         tpot = 1.3 * decode + 2 * prompts + 4
         later = parts.waited_ms * tpot / (decode + prompts) + parts.own_ms + parts.idle_ms
         ttft = 0.1 * 0.7 * parts.first_ms + 0.9 * 1.2 * later + 100 + 3 * clients + 0.02 * prompt
-        run = run_of(f"k{number}", clients, ttft, tpot, prompt=prompt)
+        run = run_of(f"k{number}", clients, ttft, tpot, prompt)
         runs.append(by_kernels(run, parts))
     before, after = server_errors(runs), server_errors(with_fitted_costs(runs))
     assert before.tpot_mean > 25

@@ -1,4 +1,4 @@
-"""Steps that no CUDA graph holds take at least as long as their launch, and short chunks what others show: as measured."""
+"""Steps that no CUDA graph holds take at least as long as their launch: in closed form and as measured."""
 
 import csv
 import gzip

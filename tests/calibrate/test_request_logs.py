@@ -198,9 +198,9 @@ def statistics_of(values):
 @examples(60)
 @given(compared())
 def test_a_run_is_compared_request_by_request(case):
-    """With requests as plain rows: paired by number, by the rank of their start, or by their position in the log."""
+    """With requests as plain rows: paired by number, by the rank of their start, or by position in the log."""
     drawn, logged, order, pairing = case
-    # simulated: (finished, arrival, wait, answer, tokens); real: (finished, TTFT, rest, tokens) in the order of the trace
+    # simulated: (finished, arrival, wait, answer, tokens); real: (finished, TTFT, rest, tokens), as in the trace
     columns = {
         "status": np.array([STATUSES.index("finished" if row[0] else "rejected") for row in drawn], np.uint8),
         "arrival_ns": np.array([row[1] for row in drawn]) * 10**9,
@@ -254,16 +254,15 @@ def test_a_run_is_compared_request_by_request(case):
 @pytest.mark.parametrize(
     ("row", "said"),
     [
-        ("0,5,-1,2000000,1000000", "no output tokens; got -1.0"),
-        ("0,5,nan,2000000,1000000", "no output tokens; got nan"),
-        ("0,5,3,inf,1000000", "no latency; got inf"),
-        ("0,5,3,2000000,nan", "no TTFT; got nan"),
-        ("0,5,3,2000000,-7", "no TTFT; got -7e-09"),
-        ("0,-5,3,2000000,1000000", "no input tokens; got -5.0"),
+        ("0,5,-1,2000000,1000000", "no output tokens"),
+        ("0,5,nan,2000000,1000000", "no output tokens"),
+        ("0,5,3,inf,1000000", "no latency"),
+        ("0,5,3,2000000,nan", "no TTFT"),
+        ("0,5,3,2000000,-7", "no TTFT"),
+        ("0,-5,3,2000000,1000000", "no input tokens"),
     ],
 )
 def test_lengths_and_times_that_no_request_has_are_refused(tmp_path, row, said):
-    log = tmp_path / "log.csv"
-    log.write_text(f"request id,input,output,latency,TTFT\n{row}\n")
-    with pytest.raises(TraceError, match=f"log.csv: request 1: {said}; expected a number from 0 on"):
-        read_request_log(log)
+    (tmp_path / "log.csv").write_text(f"request id,input,output,latency,TTFT\n{row}\n")
+    with pytest.raises(TraceError, match=f"log.csv: request 1: {said}"):
+        read_request_log(tmp_path / "log.csv")
