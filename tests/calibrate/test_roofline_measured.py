@@ -9,7 +9,7 @@ from best_rates import assert_best, assert_best_gemms, robust_loss
 from kvcache_sim.model.gpus import load_gpu
 from kvcache_sim.model.links import load_links
 from support.docs_data import cells, figures_of, read_table
-from support.h100_stages import Means, measured, simulated, stage_rows
+from support.h100_stages import measured, simulated, stage_rows
 from support.shared_files import shared
 
 GPUS = {"H100-SXM-80GB": "h100", "A100-SXM-80GB": "a100"}
@@ -62,14 +62,6 @@ def test_packaged_all_reduces_are_the_measured_ones(gpu, degree):
     assert table.ms(degree, a["message_elements"][usual] * 2) == pytest.approx(a["time_ms"][usual], rel=0.01)
 
 
-def test_every_given_stage_is_tried():
-    """Six rows, of which two are the sums of the other four."""
-    with shared("calibration/h100_host_overhead_runs.csv").open() as file:
-        rows = list(csv.DictReader(file))
-    assert len(rows) == 6
-    assert [row["rate_rps"] for row in stage_rows()] == ["5", "10", "8", "20"]
-
-
 @pytest.fixture(scope="module")
 def stages(tmp_path_factory):
     folder = tmp_path_factory.mktemp("stages")
@@ -109,20 +101,3 @@ def test_a_wrong_setting_is_seen(tmp_path, setting, least):
     row = stage_rows()[0]
     real, wrong = measured(row), simulated(row, tmp_path, setting)
     assert abs(wrong.e2e_ms / real.e2e_ms - 1) > least
-
-
-def test_a_mixed_step_factor_of_nearly_two_would_drown_the_fastest_stage(tmp_path):
-    """With a factor once assumed of the H100, 20 requests/s are not served at all."""
-    row = next(row for row in stage_rows() if row["rate_rps"] == "20")
-    text = (shared_gpu_text()).replace("mixed_kv_factor = 1.0", "mixed_kv_factor = 1.95")
-    path = tmp_path / "h100-mixed.toml"
-    path.write_text(text)
-    drowned: Means = simulated(row, tmp_path, f"replica.step_time=roofline:llama-2-7b@{path}")
-    assert drowned.ttft_ms > 20 * measured(row).ttft_ms
-
-
-def shared_gpu_text() -> str:
-    """Return the packaged H100 as the text of a GPU file."""
-    from importlib.resources import files
-
-    return (files("kvcache_sim") / "model/data/gpus/h100.toml").read_text()

@@ -77,20 +77,14 @@ def test_a_name_may_be_a_topology_without_a_set():
     """Its steps are those of the family; a measured topology is its set."""
     name = "b300-qwen3.6-35b-a3b:tp4,ep4"
     found, near = load_step_time(name), load_step_time("b300-qwen3.6-35b-a3b-tp4")
-    for batch in (
-        StepBatch(((1024, 0),)),
-        StepBatch((), 8, 8000, 1000),
-        StepBatch(((7000, 0),), 8, 8000, 1000),
-    ):
+    decodes = (8, 8000, 1000)
+    for batch in (StepBatch(((1024, 0),)), StepBatch((), *decodes), StepBatch(((7000, 0),), *decodes)):
         assert found.step(batch) == pytest.approx(near.step(batch), rel=0.1)
     entry = step_time_entry(name)
     assert (entry["tensor_parallel"], entry["expert_parallel"], entry["data_parallel"]) == (4, 4, 1)
     with_ranks = step_time_entry("b300-qwen3.6-35b-a3b:tp2,ep8,dp4")
-    rows = {
-        row[0].strip("`"): row[1:3]
-        for row in read_table("topology-left-out").rows
-        if "deepseek" not in row[0]
-    }
+    every = {row[0].strip("`"): row[1:3] for row in read_table("topology-left-out").rows}
+    rows = {degrees: row for degrees, row in every.items() if "deepseek" not in degrees}
     for of_name, several in ((entry, False), (with_ranks, True)):
         stated = [row for degrees, row in rows.items() if ("dp" in degrees) is several]
         means = [sum(float(row[at]) for row in stated) / len(stated) for at in (0, 1)]
