@@ -1,4 +1,4 @@
-"""What a model's shape says, by hand: caches, weights and operations of layers, and the memory left for KV."""
+"""Shapes of models by hand: caches, weights and operations of layers, and the memory that is left for KV."""
 
 import math
 from dataclasses import replace

@@ -176,7 +176,7 @@ def test_a_grid_of_small_numbers_is_rounded_down(count, tokens):
     assert grid.each(np.array([float(count)]), np.array([float(tokens)]))[0] == pytest.approx(wanted)
 
 
-def test_grids_are_scaled_and_told_apart():
+def test_grids_are_scaled_each_by_its_factor():
     grid = every_term().residuals.kv
     assert grid.axes_and_ns()[2][:4] == [5000, -3000, 9000, 1000]
     assert grid.times(0.5).ns[0] == (2500, -1500, 4500)
