@@ -26,7 +26,7 @@ ROWS = st.lists(
     transfer=st.sampled_from(["at-end", "layer-by-layer"]),
     sessions=st.sampled_from([2, 99, 99]),
 )
-@example([(0, 6, 4), (0, 3, 4), (8, 1, 4)], "pd", "random", "at-end", 99)
+@example([(0, 1, 20), (20, 6, 4), (20, 3, 4), (28, 1, 4)], "pd", "random", "at-end", 99)
 def test_events_of_one_instant_keep_their_order(rows, roles, router, transfer, sessions):
     """Chunks of prompts and blocks on the wire end when requests come; turns come as the turn before them ends."""
     wire = NetworkSettings(default=channel(latency_ns=0))
