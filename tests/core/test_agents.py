@@ -9,11 +9,12 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from kvcache_sim.cache.settings import CacheSettings
 from kvcache_sim.scenario.execute import execute
 from kvcache_sim.scenario.load import scenario_from_text
 from kvcache_sim.scenario.presets import preset_path
 from kvcache_sim.scenario.requests import read_requests
-from kvcache_sim.serving.waiting_requests import WaitingRequests
+from kvcache_sim.serving.waiting_requests import OneByOne, WaitingRequests
 from kvcache_sim.simulation import RunOptions
 from kvcache_sim.workload.readers.read import read_trace
 from kvcache_sim.workload.readers.settings import ReadSettings
@@ -179,7 +180,7 @@ def test_waits_go_along_when_rows_are_chosen_and_traces_joined(tmp_path):
 def test_agents_have_the_published_shape():
     """AgentX as vLLM and Mooncake report it: median prompt 142 k, 43 turns, sub-agents in 44 %, 94-96 % said before."""
     text = preset_path("agentx").read_text()
-    scenario = scenario_from_text(text, "s", preset_path("agentx").parent, ("workload.requests=6000",))
+    scenario = scenario_from_text(text, "s", preset_path("agentx").parent, ("workload.requests=3000",))
     trace = read_requests(scenario)
     jobs = jobs_of(trace)
     sizes = np.bincount(jobs)
@@ -238,3 +239,34 @@ def test_a_request_comes_once_all_that_it_waits_for_have_finished(case, in_order
         come += released
         open_requests += released
     assert sorted(come) == list(range(n))
+
+
+class MachineThatMoves:
+    """A machine of an instant run with open moves, some of which its last event began after the others had ended."""
+
+    def __init__(self, open_moves):
+        self.cache = CacheSettings(lower_semantics="hicache")
+        self.core, self.open_moves, self.is_drained = self, open_moves, False
+
+    def after_each_event(self, notify):
+        self.event_ended = lambda: notify(self)
+
+    def take_drained(self):
+        return self.is_drained
+
+
+@pytest.mark.parametrize("moves", [[0, 0], [2, 0], [1, 1]])
+def test_the_next_request_of_an_instant_run_waits_for_the_moves_of_engines_tiers(moves):
+    queued, (first, second) = [], map(MachineThatMoves, moves)
+    gate = OneByOne([first, second], lambda: queued.append(1))
+    first.event_ended()
+    assert not queued, "no request has left"
+    gate.closed()
+    gate.check()
+    assert len(queued) == (not any(moves))
+    first.is_drained = True
+    first.event_ended()
+    assert len(queued) == (not moves[1])
+    second.open_moves, first.is_drained = 0, False
+    second.event_ended()
+    assert len(queued) == (not moves[0] or not moves[1])
