@@ -71,7 +71,7 @@ def test_the_rule_of_the_autoscaler_written_again():
 
 
 def following(startup, most, times, warm_tokens=None, bandwidth=2147483648):
-    """Return a fleet that follows (second, machines); a block of 512 tokens takes 1/32 s to copy, if not said otherwise."""
+    """Return a fleet that follows (second, machines); a block takes 1/32 s to copy, if not said otherwise."""
     schedule = ", ".join(f"{{at: {at}s, machines: {count}}}" for at, count in times)
     warm = "" if warm_tokens is None else f", warmup: {{tokens: {warm_tokens}, bandwidth: {bandwidth}B/s}}"
     return (

@@ -132,7 +132,7 @@ def test_the_shorter_wait_counts_what_is_queued_and_the_wire(latency_ns, handed_
     ],
 )
 def test_the_shorter_wait_counts_the_wire_in_its_form(form, latency_ns):
-    # As above: half a block takes a quarter of a millisecond, a block is decoded in half of one or encoded in a quarter.
+    # As above: half a block takes 0.25 ms, a block is decoded in 0.5 ms or encoded in 0.25 ms.
     trace = requests((0, 400, 5), (0, 100, 5))
     for latency, handed_over in ((latency_ns - 1, True), (latency_ns, False)):
         wire = NetworkSettings(default=channel(bandwidth_bytes_per_s=32_000_000, latency_ns=latency))
