@@ -1,22 +1,18 @@
-"""Dynamo's and llm-d's rules of 2026: cases worked by hand (``routers.md`` 8), and small models on random fleets."""
+"""Dynamo's and llm-d's costs of 2026: cases worked by hand (``routers.md`` 8), and small models on random fleets."""
 
 import math
 import statistics
 from collections import Counter
 from fractions import Fraction
 from pathlib import Path
-from types import SimpleNamespace
 
-import numpy as np
 import pytest
-from fleets import BLOCK, ID_TOKENS, Fleet, Machine
+from fleets import BLOCK, ID_TOKENS, Copies, Fleet, Machine
 from hypothesis import given
 from hypothesis import strategies as st
 from kvcache_sim import _core
 from kvcache_sim.base.errors import StoreError
 from kvcache_sim.scenario.load import scenario_from_text
-from kvcache_sim.serving.settings import RouterSettings
-from msgspec.structs import force_setattr
 
 seeds = st.integers(0, 2**32 - 1)
 MS = 10**6
@@ -36,7 +32,13 @@ def choose(fleet: Fleet, router, found, number: int = 1) -> int:
 
 
 def drawn(fleet: Fleet, router, found) -> set[int]:
-    return {choose(fleet, router, found) for _ in range(40)}
+    """Return the machines that are chosen for the same prompt again and again, each time after it has ended."""
+    chosen = set()
+    for _ in range(40):
+        chosen.add(choose(fleet, router, found))
+        for notify in fleet.closings:
+            notify(1)
+    return chosen
 
 
 # --- LMetric
@@ -67,14 +69,10 @@ def test_llm_ds_scores_are_the_spread_of_the_costs():
 
 def test_llm_d_weighs_a_prefix_on_the_cpu():
     """Ten blocks on the CPU count eight: 2·16 to compute, so the machine without any load serves at equal cost."""
-    fleet = fleet_of(4, 0)
-    view = fleet.view(policy="weighted", scorers={"lmetric": 1.0})
-    on_cpu = SimpleNamespace(match_prefix=lambda request, found: [(1, 0, found, 0)])
-    force_setattr(view, "trees", [on_cpu, None])
-    from kvcache_sim.serving.router.weighted import Weighted
-
-    assert drawn(fleet, Weighted(view), [10, 0]) == {0, 1}
-    assert drawn(fleet, fleet.router("weighted", scorers={"lmetric": 1.0}), [10, 0]) == {0}
+    for parts, chosen in (({"trees": [Copies([(1, 0, 10, 0)]), None]}, {0, 1}), ({}, {0})):
+        fleet = fleet_of(4, 0)
+        fleet.parts = parts
+        assert drawn(fleet, fleet.router("weighted", scorers={"lmetric": 1.0}), [10, 0]) == chosen
 
 
 def test_a_prompt_without_blocks_is_drawn():
@@ -297,52 +295,38 @@ def test_ties_of_aimd_are_drawn_and_a_decode_pool_has_no_cache():
     counts = Counter(choose(fleet, router, [0, 0, 0]) for _ in range(900))
     assert sorted(counts) == [0, 1, 2]
     assert min(counts.values()) > 230
-    from kvcache_sim.serving.router.gateway_rules import Aimd
-
-    view = fleet.view(policy="aimd")
-    force_setattr(view, "decodes", True)
-    assert drawn(fleet, Aimd(view), [10, 0, 0]) == {0, 1, 2}
+    fleet.parts["decodes"] = True
+    assert drawn(fleet, fleet.router("aimd"), [10, 0, 0]) == {0, 1, 2}
 
 
 # --- Dynamo's linear cost
 
 
-@pytest.mark.parametrize(("credit", "costs"), [(1.0, [9, 8, 9]), (1.5, [7, 8, 9]), (2.5, [5, 8, 9])])
-def test_a_credit_above_one_keeps_the_floor(credit, costs):
-    """Eight blocks, four found on the first machine; other prompts hold 5, 0 and 1 blocks."""
-    fleet = fleet_of(0, 0, 0, tokens=8 * BLOCK)
+@pytest.mark.parametrize(("credit", "chosen"), [(1.0, 1), (1.5, 0), (2.5, 0)])
+def test_a_credit_above_one_keeps_the_floor(credit, chosen):
+    """Eight blocks, four on the first machine, where others have five: 9, 7 and 5 to pay there, 8 on the second."""
+    fleet = fleet_of(0, 0, 0)
+    fleet.given([[0], [1, 2], [3, 4], [5]], [1, 8 * BLOCK, 5 * BLOCK, BLOCK])
     router = fleet.router("dynamo-kv", overlap_credit=credit)
-    router._active.counts = np.array([5, 0, 1])
+    for number, machine in ((2, 0), (3, 2)):
+        router.sent(fleet.request(number), machine)
     sequence = fleet.request(1)
-    new = router._active.new_blocks(sequence)
-    assert new.tolist() == [8, 8, 8]
-    extra = (credit - 1) * np.array([4, 0, 0])
-    assert (router._costs(sequence, np.array([4, 0, 0]) + extra) - new).tolist() == costs
     fleet.found = [4, 0, 0]
-    assert router.choose(sequence) == costs.index(min(costs))
-    assert sequence.expected_prefill_tokens == (8 - fleet.found[costs.index(min(costs))]) * BLOCK
+    assert router.choose(sequence) == chosen
+    assert sequence.expected_prefill_tokens == (8 - fleet.found[chosen]) * BLOCK
 
 
-def test_lower_tiers_count_their_part_whatever_the_credit():
-    """Eight blocks: 4 on the GPU; 6 on the CPU; 2 + 4 + 2 on GPU, CPU and disk: 4, 3.5 and 2.5 blocks to pay."""
+@pytest.mark.parametrize(("credit", "chosen"), [(1.0, {2}), (2.5, {0, 2})])
+def test_lower_tiers_count_their_part_whatever_the_credit(credit, chosen):
+    """Eight blocks: 4 on the GPU; 6 on the CPU; 2 + 4 + 2 on GPU, CPU and disk: 4, 3.5 and 2.5 blocks to pay.
+
+    A credit of two and a half leaves 0, 3.5 and 0.
+    """
     parts = [[(0, 0, 4, 0)], [(1, 0, 6, 0)], [(0, 0, 2, 0), (1, 2, 6, 0), (2, 6, 8, 0)]]
-    trees = [SimpleNamespace(match_prefix=lambda request, found, own=own: own) for own in parts]
     fleet = fleet_of(0, 0, 0, tokens=8 * BLOCK)
-    from kvcache_sim.serving.router.contract import Look, RouterView
-    from kvcache_sim.serving.router.dynamo_kv import DynamoKv
-
-    for credit, costs in ((1.0, [4, 3.5, 2.5]), (2.5, [0, 3.5, 0])):
-        given = fleet.view()
-        settings = RouterSettings("dynamo-kv", overlap_credit=credit)
-        look = Look([4, 6, 8], [0] * 3, [4, 0, 2])
-        view = RouterView(
-            fleet.machines, settings, 0, BLOCK, lambda _, look=look: look, trees, prompts=given.prompts
-        )
-        router = DynamoKv(view)
-        asked = []
-        router._pick = lambda found, asked=asked: asked.append(found.tolist()) or 2
-        router.choose(fleet.request(1))
-        assert asked == [[8 + cost for cost in costs]]
+    fleet.parts["trees"] = [Copies(own) for own in parts]
+    fleet.on_gpu = [4, 0, 2]
+    assert drawn(fleet, fleet.router("dynamo-kv", overlap_credit=credit), [4, 6, 8]) == chosen
 
 
 def test_figures_of_unequal_numbers_of_machines_are_refused():
