@@ -53,18 +53,16 @@ TRACE_VERBS = """
     trace tokens t.jsonl --seed 3
     """
 REPLAYS = """
-    cachesim t.jsonl --capacity 4
-    cachesim t.jsonl --capacity 4 --policy lru --policy vllm --policy belady
+    cachesim t.jsonl --capacity 2
+    cachesim t.jsonl --capacity 2 --policy lru --policy vllm --policy belady
     cachesim t.jsonl --capacity 1MiB --kv-bytes-per-token 16384 --policy s3fifo --format json
-    cachesim t.jsonl --capacity 4 --policy belady
-    cachesim t.jsonl --capacity 4 --whole --reuse-outputs --requests r.csv
-    cachesim t.jsonl --capacity 4 --requests r.csv
+    cachesim t.jsonl --capacity 4 --whole --policy vllm --reuse-outputs --requests r.csv
     cachesim - --capacity 4 --policy belady
     cachesim t.jsonl --capacity 4 --requests r.csv --policy lru --policy lfu
     cachesim t.jsonl --capacity 4 --force
     curve t.jsonl
-    curve t.jsonl --capacity 3 --given 4 --outputs all --last-partial keep --every-capacity
-    curve t.jsonl --policy lfu --by-session --order root
+    curve t.jsonl --capacity 3 --given 4 --last-partial keep --every-capacity
+    curve t.jsonl --policy lfu --by-session
     curve t.jsonl --sample 40000
     curve t.jsonl --sample 0.5 --seed 3
     curve t.jsonl --memory 1GiB
