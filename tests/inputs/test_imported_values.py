@@ -83,7 +83,61 @@ EVENTS = f"""
     {{"ts": 1}}
     5
     """
+DYNAMO = """
+    {"request_received_ms": 0, "output_tokens": 4, "input_tokens": 7, "replay": {"input_length": 40}}
+    {"request_received_ms": -1, "output_tokens": 4, "input_tokens": 7}
+    {"request_received_ms": 1900, "input_tokens": 7}
+    {"request_received_ms": 1900, "output_tokens": 0, "input_tokens": 7}
+    {"request_received_ms": 1900, "output_tokens": 4}
+    {"request_received_ms": 1900, "output_tokens": 4, "input_tokens": 0}
+    {"request_received_ms": 1900, "output_tokens": 4, "input_tokens": 7, "replay": {"input_length": 0}}
+    {"output_tokens": 4, "input_tokens": 7}
+    """
+SGLANG = """
+    "event": "request.received", "obj": {"rid": "b", "input_ids": [1, 2]}
+    FINISHED {"rid": "b"}, "out": {"meta_info": {"prompt_tokens": 2, "completion_tokens": 3}}
+    FINISHED {"rid": "a"}, "out": {"meta_info": {"prompt_tokens": 4, "completion_tokens": 3}}
+    FINISHED {"rid": "a"}, "out": {"meta_info": {"completion_tokens": 3, "cached_tokens": 2}}
+    FINISHED {"rid": "a"}, "out": {"output_ids": [7, 8, 9], "meta_info": {"completion_tokens": 3}}
+    FINISHED {"rid": "a"}, "out": {"output_ids": [7, 8], "meta_info": {"completion_tokens": 3}}
+    FINISHED {"rid": "a"}, "out": {"meta_info": {"completion_tokens": 3, "e2e_latency": 9000}}
+    FINISHED {"rid": "b", "input_ids": [5]}, "out": {"meta_info": {"completion_tokens": 3, "e2e_latency": 0.25}}
+    "event": "other"
+    """
+AIPERF = """
+    "metrics": {"PROMPT": {"value": 5}, "ANSWER": {"value": 6}, "input_LENGTH": {"value": 7}}
+    "metrics": {"input_LENGTH": {"value": 7}, "output_LENGTH": {"value": 8}, "time_to_first_token": {"value": 9.5}}
+    "metrics": {"PROMPT": {"value": 5}}, "payload": {"prompt": "xyzzy", "max_tokens": 3}
+    "metrics": {}, "payload": {"prompt": "xyzzy", "max_tokens": 3, "max_completion_tokens": 4}
+    "metrics": {"output_LENGTH": {"value": 8}, "usage_prompt_cache_read_tokens": {"value": 1}}, "payload": {"prompt": "xyzzy"}
+    "metrics": {"output_LENGTH": {"value": 8}}
+    "metrics": {"PROMPT": {"value": 5}}
+    "metrics": {"PROMPT": {"value": 5}, "ANSWER": {"value": 6}}, "error": {"code": 5}
+    """
+REQUEST_END = '{"schema": "dynamo.request.trace.v1", "event_type": "request_end", "request": %s}'
+SGLANG_LINE = '{"timestamp": "2026-11-21T12:00:0%d", %s}'
 VALUES = {
+    "dynamo": (
+        "dynamo",
+        REQUEST_END % '{"request_received_ms": 1000, "output_tokens": 4, "input_tokens": 9}',
+        REQUEST_END,
+        DYNAMO,
+    ),
+    "sglang": (
+        "sglang",
+        SGLANG_LINE % (1, '"event": "request.received", "obj": {"rid": "a", "input_ids": [5, 6]}'),
+        SGLANG_LINE.replace("%d", "4"),
+        SGLANG.replace("FINISHED", '"event": "request.finished", "obj":'),
+    ),
+    "aiperf": (
+        "aiperf",
+        '{"metadata": {"request_start_ns": 1000000000}, "metrics": {"usage_prompt_tokens": {"value": 5}, '
+        '"usage_completion_tokens": {"value": 6}}}',
+        '{"metadata": {"request_start_ns": 2000000000, "benchmark_phase": "profiling"}, %s}',
+        AIPERF.replace("PROMPT", "usage_prompt_tokens")
+        .replace("ANSWER", "usage_completion_tokens")
+        .replace("_LENGTH", "_sequence_length"),
+    ),
     "dates": ("openai", json.dumps(GOOD), '{"prompt": "y", "max_tokens": 2, "time": %s}', DATES.split()),
     "usages": (
         "openai",
@@ -91,7 +145,12 @@ VALUES = {
         '{"time": 1001, "prompt": "y", "max_tokens": 2, "usage": %s}',
         USAGES,
     ),
-    "bodies": ("openai", json.dumps(GOOD), '{"time": 1001, "body": %s, "usage": {"completion_tokens": 2}}', BODIES),
+    "bodies": (
+        "openai",
+        json.dumps(GOOD),
+        '{"time": 1001, "body": %s, "usage": {"completion_tokens": 2}}',
+        BODIES,
+    ),
     "answers": (
         "openai",
         json.dumps(GOOD),
