@@ -109,7 +109,7 @@ AIPERF = """
     "metrics": {"input_LENGTH": {"value": 7}, "output_LENGTH": {"value": 8}, "time_to_first_token": {"value": 9.5}}
     "metrics": {"PROMPT": {"value": 5}}, "payload": {"prompt": "xyzzy", "max_tokens": 3}
     "metrics": {}, "payload": {"prompt": "xyzzy", "max_tokens": 3, "max_completion_tokens": 4}
-    "metrics": {"output_LENGTH": {"value": 8}, "usage_prompt_cache_read_tokens": {"value": 1}}, "payload": {"prompt": "xyzzy"}
+    "metrics": {"output_LENGTH": {"value": 8}, "CACHED": {"value": 1}}, "payload": {"prompt": "xyzzy"}
     "metrics": {"output_LENGTH": {"value": 8}}
     "metrics": {"PROMPT": {"value": 5}}
     "metrics": {"PROMPT": {"value": 5}, "ANSWER": {"value": 6}}, "error": {"code": 5}
@@ -136,7 +136,8 @@ VALUES = {
         '{"metadata": {"request_start_ns": 2000000000, "benchmark_phase": "profiling"}, %s}',
         AIPERF.replace("PROMPT", "usage_prompt_tokens")
         .replace("ANSWER", "usage_completion_tokens")
-        .replace("_LENGTH", "_sequence_length"),
+        .replace("_LENGTH", "_sequence_length")
+        .replace("CACHED", "usage_prompt_cache_read_tokens"),
     ),
     "dates": ("openai", json.dumps(GOOD), '{"prompt": "y", "max_tokens": 2, "time": %s}', DATES.split()),
     "usages": (
