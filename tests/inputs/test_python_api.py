@@ -9,7 +9,6 @@ import os
 import re
 import subprocess
 import sys
-from dataclasses import replace
 from pathlib import Path
 
 import kvcache_sim as kv
@@ -17,11 +16,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from kvcache_sim.api import replays
 from kvcache_sim.base.units import format_percent
 from kvcache_sim.cli import main
-from kvcache_sim.replay.request import ReplayRequest, StorageCapacity
-from kvcache_sim.report.curve.build import CurveAsk
 from kvcache_sim.workload.toolbox.write import mooncake_lines
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -359,47 +355,50 @@ def test_curve_and_cachesim_are_what_the_commands_print(trace, tmp_path, capsys)
         kv.cachesim(trace, capacity=64, windw=3)
 
 
-#: Settings of ``cachesim``, and the members of its replay that they change.
-REPLAYED = [
-    ({"capacity": 9}, {}),
-    ({"capacity": "9", "window": 3, "order": "root", "last_partial": "keep"}, {"window": 3, "touch_from": "root", "last_partial": "keep"}),
-    ({"capacity": 9, "store_threshold": 2, "reuse_outputs": True}, {"store_threshold": 2, "reuse_outputs": True}),
-    ({"capacity": 9, "flat": True}, {"discipline": "flat", "explain": False}),
-    ({"capacity": 9, "outputs": "all"}, {"outputs": "all"}),
-    ({"capacity": 9, "block_size": 256}, {"block_size_tokens": 256}),
-    ({"policy": "sglang-unified:lru", "capacity": 9}, {"outputs": "computed"}),
-    ({"policy": "sglang-unified:lru", "capacity": 9, "outputs": "prompt"}, {}),
-    (
-        {"policy": "sglang-unified:lru", "capacity": 9, "host_capacity": "5", "storage": "unbounded", "write_policy": "write_back"},
-        {"outputs": "computed", "host_blocks": 5, "write_policy": "write_back", "storage": StorageCapacity(None)},
-    ),
-    (
-        {"policy": "lmcache:lru", "cpu_chunks": 9, "disk_chunks": 7, "chunk_tokens": 512},
-        {"disk_blocks": 7},
-    ),
-    ({"policy": "vllm", "capacity": 9, "cpu_chunks": 2, "max_num_batched_tokens": 64}, {"cpu_blocks": 2, "step_tokens": 64}),
-]  # fmt: skip
-
-
-@pytest.mark.parametrize(("settings", "changed"), REPLAYED)
-def test_a_replay_is_asked_for_what_its_settings_say(trace, monkeypatch, settings, changed):
-    asked = []
-
-    def simulate(request, policy):
-        asked.append((request, policy))
-        return {"hits": 5, "requests": {"hit_tokens": [1, 2]}}
-
-    monkeypatch.setattr(replays, "simulate_cache", simulate)
-    found = kv.cachesim(trace, **settings)
-    [(request, policy)] = asked
-    assert (policy, request.trace) == (settings.get("policy", "lru"), trace)
-    plain = ReplayRequest(trace, trace.block_size, 9, explain=True)
-    assert request == replace(plain, **changed)
-    assert (dict(found), found.columns) == ({"hits": 5}, {"hit_tokens": [1, 2]})
-    assert repr(found) == f"<CacheReplay {policy}, 1 figures>"
-    monkeypatch.setattr(replays, "simulate_cache", lambda request, policy: {"hit_rate": 0.25, "hits": 5})
-    bare = kv.cachesim(trace, **settings)
-    assert (bare.requests, repr(bare)) == (None, f"<CacheReplay {policy}: 25.0 % of tokens hit, 2 figures>")
+def test_replays_and_curves_of_any_settings_are_what_the_commands_print(trace, tmp_path, capsys):
+    """Settings of Python and the options that say the same."""
+    file = tmp_path / "t.jsonl"
+    file.write_text("".join(mooncake_lines(trace)))
+    unified = {"policy": "sglang-unified:lru", "capacity": "9"}
+    for verb, settings, line in (
+        (
+            "cachesim",
+            {"order": "root", "last_partial": "keep", "capacity": 9},
+            "--order root --last-partial keep",
+        ),
+        ("cachesim", {"policy": "vllm", "capacity": "9", "window": 3}, ""),
+        ("cachesim", {"capacity": 9, "flat": True}, "--flat"),
+        ("cachesim", {"capacity": 9, "outputs": "all"}, "--outputs all"),
+        ("cachesim", {"capacity": 9, "block_size": 256}, "--block-size 256"),
+        ("cachesim", unified, ""),
+        (
+            "cachesim",
+            {**unified, "host_capacity": "5", "storage": "unbounded", "write_policy": "write_back"},
+            "",
+        ),
+        ("cachesim", {"policy": "lmcache:lru", "cpu_chunks": 9, "disk_chunks": 7, "chunk_tokens": 512}, ""),
+        ("cachesim", {"policy": "vllm", "capacity": 9, "cpu_chunks": 2, "max_num_batched_tokens": 1024}, ""),
+        ("curve", {"order": "root", "outputs": "all"}, "--order root --outputs all"),
+        ("curve", {"block_size": 256}, "--block-size 256"),
+        ("curve", {"policy": ["lfu"], "by_session": True}, "--policy lfu --by-session"),
+        ("curve", {"capacity": [7, "8 blocks"], "given": [2]}, "--capacity 7 --capacity 8 --given 2"),
+    ):
+        words = line.split() or [
+            word for key, value in settings.items() for word in (f"--{key.replace('_', '-')}", str(value))
+        ]
+        for key in ("capacity", "policy", "window"):
+            if isinstance(settings.get(key), (int, str)) and f"--{key}" not in words:
+                words += [f"--{key}", str(settings[key])]
+        reported = json_of(capsys, [verb, str(file), *words, "--format", "json"])
+        found = getattr(kv, verb)(file, **settings)
+        assert (dict(found) if verb == "cachesim" else found.document) == reported, (verb, settings)
+    for wrong, refusal in (
+        ({"seed": 3}, "seed: a seed has no effect without a sample"),
+        ({"polcy": 1}, "did you mean 'policy'"),
+        ({"zzz": 1}, "settings: block_size, "),
+    ):
+        with pytest.raises(kv.UsageError, match=refusal):
+            kv.curve(trace, **wrong)
 
 
 @pytest.mark.parametrize(
@@ -408,42 +407,6 @@ def test_a_replay_is_asked_for_what_its_settings_say(trace, monkeypatch, setting
 )
 def test_a_replays_size_in_bytes_is_known_with_the_bytes_of_a_token(trace, more, size_bytes):
     assert kv.cachesim(trace, capacity=9, **more).get("capacity_bytes") == size_bytes
-
-
-CURVES = [
-    ({}, {}),
-    ({"order": "root", "outputs": "all", "last_partial": "keep"}, {"touch_from": "root", "outputs": "all", "last_partial": "keep"}),
-    ({"block_size": 256}, {"block_size_tokens": 256}),
-]  # fmt: skip
-
-
-@pytest.mark.parametrize(("settings", "changed"), CURVES)
-@pytest.mark.parametrize("model", ["", "llama-3-8b"])
-def test_a_curve_is_asked_for_what_its_settings_say(trace, monkeypatch, settings, changed, model):
-    asked = []
-    monkeypatch.setattr(replays, "curve_document", lambda one: (asked.append(one), {"points": []})[1])
-    block = settings.get("block_size", 512)
-    sizes = [7, f"{block}MiB"] if model else [7, "8 blocks"]
-    more = {"policy": ["lfu"], "by_session": True, "every_capacity": True, "sample": 0.5, "seed": 3}
-    empty = kv.curve(trace, **settings, **more, model=model, capacity=sizes, given=[2])
-    request = replace(ReplayRequest(trace, 512, 1), **changed)
-    held = (7, 8)
-    kv_bytes = 131072 if model else 0
-    assert asked == [
-        CurveAsk(
-            request, held, ("lfu",), (2,), True, True, kv_bytes_per_token=kv_bytes, sample_rate=0.5, seed=3
-        )
-    ]
-    assert (empty.points, repr(empty)) == ([], "<Curve of 0 capacities: >")
-    kv.curve(trace)
-    assert asked[1] == CurveAsk(ReplayRequest(trace, 512, 1))
-    for wrong, line in (
-        ({"seed": 3}, "seed: a seed has no effect without a sample"),
-        ({"polcy": 1}, "did you mean 'policy'"),
-        ({"zzz": 1}, "settings: block_size, "),
-    ):
-        with pytest.raises(kv.UsageError, match=line):
-            kv.curve(trace, **wrong)
 
 
 @pytest.mark.parametrize("jobs", [1, 2])
@@ -482,10 +445,6 @@ def test_what_a_notebook_shows_is_escaped_and_has_the_figures(trace):
     for result in (kv.compare(run, run), kv.explain(run), kv.curve(trace), kv.cachesim(trace, capacity=9)):
         assert "<" in result._repr_html_()
         assert str(result)
-    from kvcache_sim.api.html import html_table
-    from kvcache_sim.report.picture import Table
-
-    assert "<script>" not in html_table(Table(("<script>",), (("<script>",),)))
 
 
 def test_the_curve_of_a_model_of_windows_is_the_verbs(trace, tmp_path, capsys):
