@@ -117,7 +117,9 @@ def test_given_requests_are_written_for_other_processes():
 
 def test_results_are_shown_as_text_and_as_tables(snapshot):
     """Texts at the left and figures at the right, escaped; a curve of groups has a row for each of its kinds."""
-    points = [{"capacity_blocks": n, "capacity_bytes": 9 * n, "full_attention": {"hit_rate": n / 8}} for n in (2, 4)]
+    points = [
+        {"capacity_blocks": n, "capacity_bytes": 9 * n, "full_attention": {"hit_rate": n / 8}} for n in (2, 4)
+    ]
     curve = replays.GroupCurve({"points": points, "model": "m"})
     replay = replays.CacheReplay(
         "lru", {"hit_rate": 0.5, "hits": 4, "causes": {"cold": 2}}, {"request": np.array([0, 1])}
