@@ -13,7 +13,29 @@ from kvcache_sim.scenario.idle import IdleError
 from kvcache_sim.scenario.load import scenario_from_text
 
 BASE = "workload: {kind: conversational, requests: 9}\n"
-DRAWN = 60
+DRAWN = 40
+LOWER = """
+    tiers.cpu.capacity = 900 blocks | 900 blocks | unbounded
+    tiers.disk.capacity = - | 900 blocks | unbounded
+    tiers.cpu.policy = - | - | lru | arc
+    tiers.cpu.chunk_tokens = - | - | 1024 | 700
+    prefetch.policy = - | queued
+    prefetch.threshold = - | 300
+    fetch.policy = - | wait | timeout | best-effort
+    fetch.timeout = - | - | 5ms
+    fetch.timeout_per_ki_token = - | - | 5ms
+    fetch.lookup = - | - | - | cluster
+    fetch.exclusive = - | - | - | [cpu->gpu]
+    write.policy = - | back | through | selective
+    write.selective_uses = - | - | - | 3
+    cache.full_hit = - | - | - | skip-prefill
+    cache.cache_output = - | - | - | false
+    cache.enabled = - | - | - | false
+    replica.scheduler = - | - | - | vllm
+    pools.prefill = - | - | - | 1
+    pools.decode = - | - | - | 1
+    cluster.machines = 2
+    """
 AREAS = {
     "engine": """
         replica.instant = - | - | true
@@ -282,9 +304,19 @@ AREAS = {
         tiers.cpu.capacity = - | 9000 blocks
         cluster.pool.capacity = - | - | - | 9 blocks
         fleet.plan = - | - | - | [{at: 1s, do: join}] | [{at: 1s, do: drain, machine: 0}]
+        fleet.faults = - | - | - | [{do: lose, mtbf: 5s, repair: 3s}] | [{do: lose, mtbf: 5s}]
+            | [{do: lose-tier, tier: cpu, mtbf: 5s}]
         fleet.scaling.policy = - | - | - | - | requests
         replica.dp = - | - | - | 2
         """,
+    "tiers of vLLM": f"""
+        cache.semantics = vllm | vllm | vllm | sglang
+        tiers.cpu.semantics = vllm-offload | lmcache | lmcache-server
+        {LOWER}""",
+    "tiers of SGLang": f"""
+        cache.semantics = sglang | sglang | sglang | vllm
+        tiers.cpu.semantics = hicache
+        {LOWER}""",
 }
 
 
