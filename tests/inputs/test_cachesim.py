@@ -157,7 +157,7 @@ def test_sizes_become_blocks(capsys, small, policy):
     assert by_size == figures(capsys, *ask, "8") == figures(capsys, *ask, "64 tokens")
 
 
-#: Options of a capacity beside those that each family needs, and tokens of a size where it takes one.
+#: Options of a capacity in addition to those that each family needs, and tokens of a size where it takes one.
 OPTIONS = """
     capacity=17 tokens
     capacity=7 tokens

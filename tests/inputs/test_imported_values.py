@@ -1,4 +1,4 @@
-"""Values of imported logs: dates, counts, prompts, answers and events, each in a log of its own beside a good line."""
+"""Values of imported logs: dates, counts, prompts, answers and events, each in a log of its own with a good line."""
 
 import json
 from hashlib import blake2b

@@ -1,4 +1,4 @@
-"""What a GPU's memory becomes in scenarios of drawn settings: blocks, context, and step times that are shared."""
+"""Blocks, context and shared step times of machines in scenarios of drawn settings."""
 
 import random
 
