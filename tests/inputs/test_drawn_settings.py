@@ -1,7 +1,7 @@
 """Scenarios of drawn settings: which of them have no effect, and which rule each other out.
 
 Each area has its settings and their values; ``-`` leaves one out. What a scenario refuses is taken out of it
-until it is accepted, and all that was refused on the way is kept, ``!`` where others rule it out.
+until it is accepted, and all refusals are kept, with ``!`` where others rule a setting out.
 """
 
 import random

@@ -75,10 +75,8 @@ def test_every_kind_makes_a_sound_trace(kind, loop):
     for i in range(len(trace)):
         ids = prompt_ids(trace, i)
         for k, block in enumerate(ids):
-            assert parent.setdefault(block, (k, ids[k - 1] if k else None)) == (
-                k,
-                ids[k - 1] if k else None,
-            )
+            after = (k, ids[k - 1] if k else None)
+            assert parent.setdefault(block, after) == after
     # turns of a session come in file order, from 0
     for session in range(len(trace.session_names)):
         rows = conversation(trace, session)
