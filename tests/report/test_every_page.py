@@ -7,7 +7,6 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from colour_distance import lab
 from kvcache_sim.cli.main import run as kvsim
 from kvcache_sim.extras.study.sizing.question import Answer
 from kvcache_sim.extras.study.sizing.text import draw as draw_capacity
@@ -21,7 +20,8 @@ from kvcache_sim.report.ranking import rank_cells
 from kvcache_sim.report.ranking_text import verdict
 from kvcache_sim.report.sweep_report import write_sweep_report
 from kvcache_sim.report.time_series import MOST_SERIES
-from page_overflow import overflowing
+from report.colour_distance import lab
+from report.page_overflow import overflowing
 from support.browser import page
 from support.timed_rows import TRUE, random_rows
 

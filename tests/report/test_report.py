@@ -31,7 +31,7 @@ from kvcache_sim.report.pictures.waterfall import PARTS, bands
 from kvcache_sim.report.plotting import encoded
 from kvcache_sim.report.render import draw, vega_lite
 from kvcache_sim.report.reuse import reuse_of
-from report_traces import make_trace
+from report.report_traces import make_trace
 from support.browser import page
 from support.fake_run import made_up_run, request_columns, write_run
 

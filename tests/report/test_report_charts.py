@@ -8,7 +8,6 @@ from itertools import combinations
 import kvcache_sim as kv
 import numpy as np
 import pytest
-from colour_distance import lab
 from hypothesis import given
 from hypothesis import strategies as st
 from kvcache_sim.cli.main import run as kvsim
@@ -19,6 +18,7 @@ from kvcache_sim.report.picture import NothingToDraw
 from kvcache_sim.report.pictures import PICTURES
 from kvcache_sim.report.render import draw, vega_lite
 from kvcache_sim.report.time_series import MOST_SERIES, drawn_as
+from report.colour_distance import lab
 from support.browser import page
 from support.examples import examples
 

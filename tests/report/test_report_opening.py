@@ -13,7 +13,7 @@ from kvcache_sim.report.explain.sentences import explain
 from kvcache_sim.report.finished import find_trace, open_runs
 from kvcache_sim.report.headline import headlines
 from kvcache_sim.report.run_report import tag
-from page_overflow import overflowing
+from report.page_overflow import overflowing
 from support.browser import page
 from support.fake_run import made_up_run
 
