@@ -6,11 +6,9 @@ from importlib.resources import files
 from pathlib import Path
 
 import pytest
-from kvcache_sim.base.errors import UsageError
 from kvcache_sim.cli.main import run as kvsim
 from kvcache_sim.metrics.load_run import load_run
 from kvcache_sim.report import installation
-from kvcache_sim.scenario.cost import cost_of
 from kvcache_sim.scenario.load import scenario_from_text
 
 STEP_TIMES = files("kvcache_sim.model") / "data/step_times"
@@ -112,47 +110,6 @@ def test_explain_and_timeline_of_a_real_run(folder, capsys):
     assert "prefill starts" in capsys.readouterr().out
 
 
-def test_cost_by_hand():
-    prices = "cost: {gpu_hour: 3.0, gpus_per_machine: 2, dram_gib_month: 7.3, nvme_gib_month: 0.73}\n"
-    scenario = scenario_from_text(
-        "cache: {kv_bytes_per_token: 1MiB}\ncluster: {machines: 2}\n"
-        "tiers: {gpu: {capacity: 1GiB}, cpu: {capacity: 100GiB}, disk: {capacity: 1000GiB}}\n" + prices, "x", Path(),
-    )  # fmt: skip
-    summary = {
-        "tokens": {"input": 3_000_000, "output": 1_000_000},
-        "throughput": {"output_tokens_per_s": 1000.0},
-    }
-    cost = cost_of(scenario, summary)
-    per_hour = 2 * 2 * 3.0 + 2 * 100 * 7.3 / 730 + 2 * 1000 * 0.73 / 730
-    assert cost["per_hour"] == pytest.approx(per_hour)
-    assert cost["total"] == pytest.approx(per_hour * 1000 / 3600)
-    assert cost["per_million_tokens"] == pytest.approx(cost["total"] / 4)
-    assert cost["per_million_output_tokens"] == pytest.approx(cost["total"])
-    idle = {"tokens": {"input": 0, "output": 0}, "throughput": {"output_tokens_per_s": None}}
-    assert cost_of(scenario, idle)["total"] is None
-
-
-@pytest.mark.parametrize(
-    ("text", "gpus"),
-    [
-        ("replica: {step_time: 'roofline:qwen3-32b@h200:tp2'}", 2),
-        ("replica: {step_time: h100-llama-3-70b-tp4}", 4),
-        ("cluster: {machines: 3}", 3),
-        (
-            "replica: {step_time: 'roofline:qwen3-32b@h200:tp2', pp: 2, scheduler: vllm}\n"
-            "cache: {semantics: vllm}\ntiers: {gpu: {capacity: 900 blocks}}",
-            4,
-        ),
-        ("cluster: {machines: 2}\nmachines: [{}, {replica: {step_time: h100-llama-3-70b-tp4}}]", 5),
-        ("cluster: {machines: 3}\nmodels: {of: {a: {machines: 2}, b: {step_time: h100-llama-3-70b-tp4}}}", 6),
-    ],
-)
-def test_a_machine_costs_the_gpus_of_its_step_times(text, gpus):
-    scenario = scenario_from_text(f"{text}\ncost: {{gpu_hour: 3.0}}\n", "x", Path())
-    idle = {"tokens": {"input": 0, "output": 0}, "throughput": {"output_tokens_per_s": None}}
-    assert cost_of(scenario, idle)["per_hour"] == 3.0 * gpus
-
-
 def test_step_times_of_another_model_are_remarked_on(tmp_path):
     def remarks(text):
         notes = scenario_from_text(text, "x", Path()).notes
@@ -198,26 +155,6 @@ def test_steps_timed_with_another_kv_format_are_remarked_on():
     assert remarks("roofline:qwen3-32b@h200:tp2,kv-fp8", "bf16")
     assert remarks("roofline:qwen3-32b@h200:tp2,kv-fp8") == remarks("h100-llama-3.1-8b-tp1", "fp16") == []
     assert remarks("h100-llama-3.1-8b-tp1", more=", instant: true") == []
-
-
-def test_an_unbounded_tier_has_no_price(tmp_path):
-    text = "tiers: {gpu: {capacity: 1GiB}, cpu: {capacity: unbounded}}\ncost: {gpu_hour: 1.0, dram_gib_month: 1.0}\n"
-    scenario = scenario_from_text(text, "x", tmp_path)
-    with pytest.raises(UsageError, match="no price"):
-        cost_of(scenario, {})
-
-
-def test_prices_are_in_the_summary_and_change_no_digest(folder, capsys):
-    (folder / "priced.yaml").write_text(SCENARIO % ("", "cost: {gpu_hour: 2.0}\n"))
-    simulate("-c", "priced.yaml", "-o", "priced")
-    priced = json.loads(capsys.readouterr().out)
-    simulate("-c", "gpu.yaml", "-o", "free")
-    free = json.loads(capsys.readouterr().out)
-    assert priced["digest"] == free["digest"]
-    assert priced["cost"]["per_million_tokens"] > 0
-    assert "cost" not in free
-    hashes = [load_run(folder / name).manifest["config_hash"] for name in ("priced", "free")]
-    assert hashes[0] == hashes[1]
 
 
 def test_doctor_finds_this_installation_sound(capsys):

@@ -389,18 +389,26 @@ def test_both_options_at_once_are_refused(folder, capsys):
 def test_sources_of_several_rows_are_said_once_and_none_of_no_source():
     rows = [
         {"step_times.source": "roofline", "step_times.factor_low": 0.5, "step_times.factor_high": 2.0},
-        {"step_times.source": "given: x.toml"}, {"other": 3}, {"step_times.source": None}, {"step_times.source": "measured"},
+        {"step_times.source": "given: x.toml"},
+        {"other": 3},
+        {"step_times.source": None},
+        {"step_times.source": "measured"},
         {"step_times.source": "roofline", "step_times.factor_low": 0.5, "step_times.factor_high": 2.0},
-    ]  # fmt: skip
+    ]
     assert source_lines_of(rows) == [
-        "step times: roofline: ×0.50–2.00", "step times: given: x.toml", "step times: measured: no error stated"
-    ]  # fmt: skip
+        "step times: roofline: ×0.50–2.00",
+        "step times: given: x.toml",
+        "step times: measured: no error stated",
+    ]
 
 
 def test_kinds_of_sources_are_by_steps_engine_and_machines(monkeypatch):
     """Machines without service time have no source; the same source counts once."""
     own = [("b", "vllm", False), ("a", "sglang", False), ("b", "kvsim", False), ("c", "sglang", True)]
-    machines = [SimpleNamespace(replica=SimpleNamespace(step_time=name, scheduler=engine, instant=instant)) for name, engine, instant in own]  # fmt: skip
+    machines = [
+        SimpleNamespace(replica=SimpleNamespace(step_time=name, scheduler=engine, instant=instant))
+        for name, engine, instant in own
+    ]
     monkeypatch.setattr(certainty, "build_machines", lambda model, tree: machines)
     monkeypatch.setattr(certainty, "source_kind", lambda *given: given)
     assert certainty._kinds(SimpleNamespace(model=None, tree=None)) == [("a", "sglang", 4), ("b", "", 4)]

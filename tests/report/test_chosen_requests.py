@@ -29,12 +29,27 @@ COMPARE = {
 
 @pytest.mark.parametrize(
     ("text", "conditions"),
-    [("input_tokens > 3", [("input_tokens", ">", 3.0)]), (" turn>=-1.5 and a_1 == gold ", [("turn", ">=", -1.5), ("a_1", "==", "gold")]),
-     ("is_conversational_turn == true", [("is_conversational_turn", "==", 1.0)]), ("is_conversational_turn != false and turn < 2", [("is_conversational_turn", "!=", 0.0), ("turn", "<", 2.0)]),
-     ("is_conversational_turn > 0", [("is_conversational_turn", ">", 0.0)]), ("x != 'a b'", [("x", "!=", "a b")]), ('x == "5"', [("x", "==", 5.0)]), ("priority <= 3", [("priority", "<=", 3.0)]),
-     ("x == 1234567890123456", [("x", "==", "1234567890123456")]), ("x == true", [("x", "==", "true")]), ("x == " + "y" * 100, [("x", "==", "y" * 100)]),
-     ("turn > 1 and " * 37 + "turn > 123456789012", [("turn", ">", 1.0)] * 37 + [("turn", ">", 123456789012.0)])],
-)  # fmt: skip
+    [
+        ("input_tokens > 3", [("input_tokens", ">", 3.0)]),
+        (" turn>=-1.5 and a_1 == gold ", [("turn", ">=", -1.5), ("a_1", "==", "gold")]),
+        ("is_conversational_turn == true", [("is_conversational_turn", "==", 1.0)]),
+        (
+            "is_conversational_turn != false and turn < 2",
+            [("is_conversational_turn", "!=", 0.0), ("turn", "<", 2.0)],
+        ),
+        ("is_conversational_turn > 0", [("is_conversational_turn", ">", 0.0)]),
+        ("x != 'a b'", [("x", "!=", "a b")]),
+        ('x == "5"', [("x", "==", 5.0)]),
+        ("priority <= 3", [("priority", "<=", 3.0)]),
+        ("x == 1234567890123456", [("x", "==", "1234567890123456")]),
+        ("x == true", [("x", "==", "true")]),
+        ("x == " + "y" * 100, [("x", "==", "y" * 100)]),
+        (
+            "turn > 1 and " * 37 + "turn > 123456789012",
+            [("turn", ">", 1.0)] * 37 + [("turn", ">", 123456789012.0)],
+        ),
+    ],
+)
 def test_a_rule_is_its_conditions(text, conditions):
     rule = parse_request_rule(text)
     assert [(one.field, one.comparison, one.value) for one in rule.conditions] == conditions
@@ -45,9 +60,22 @@ def test_a_rule_is_its_conditions(text, conditions):
 
 @pytest.mark.parametrize(
     ("text", "line"),
-    [("", "not a rule"), ("turn", "not a rule"), ("turn = 3", "not a rule"), ("turn > 3 and", "not a number"), ("5 > turn", "not a rule"), ("x == " + "y" * 101, "not a rule"), ("turn > 1 and " * 37 + "turn > 1234567890123", "not a rule"),
-     ("turn == x", "not a number"), ("priority == high", "not a number"), ("x > y", "not a number"), ("x >= true", "not a number"), ("is_conversational_turn == yes", "not a number"), ("turn == true", "not a number")],
-)  # fmt: skip
+    [
+        ("", "not a rule"),
+        ("turn", "not a rule"),
+        ("turn = 3", "not a rule"),
+        ("turn > 3 and", "not a number"),
+        ("5 > turn", "not a rule"),
+        ("x == " + "y" * 101, "not a rule"),
+        ("turn > 1 and " * 37 + "turn > 1234567890123", "not a rule"),
+        ("turn == x", "not a number"),
+        ("priority == high", "not a number"),
+        ("x > y", "not a number"),
+        ("x >= true", "not a number"),
+        ("is_conversational_turn == yes", "not a number"),
+        ("turn == true", "not a number"),
+    ],
+)
 def test_what_is_no_rule_is_refused(text, line):
     with pytest.raises(UsageError, match=line):
         parse_request_rule(text)
@@ -77,7 +105,10 @@ def test_texts_and_numbers_are_never_equal_nor_ordered(comparison, value):
     assert Condition("x", comparison, value).holds(numbers).tolist() == compared
 
 
-@pytest.mark.parametrize(("first", "second"), list(itertools.product(["turn > 1", "turn <= 1"], ["customer == gold", "customer != gold"])))  # fmt: skip
+@pytest.mark.parametrize(
+    ("first", "second"),
+    list(itertools.product(["turn > 1", "turn <= 1"], ["customer == gold", "customer != gold"])),
+)
 def test_all_conditions_hold_for_the_requests_of_the_rows(first, second):
     """Rows are some requests of the trace, in any order; members are by request."""
     customers = ["gold", None, "iron", "gold"]
@@ -85,8 +116,9 @@ def test_all_conditions_hold_for_the_requests_of_the_rows(first, second):
     members = {"customer": np.array([*customers, None], object)[:-1]}
     found = parse_request_rule(f"{first} and {second}").holds(rows, members).tolist()
     assert found == [
-        (turn > 1) == (">" in first) and (customers[k] == "gold") == ("==" in second) for k, turn in ((3, 1), (1, 2), (0, 3))
-    ]  # fmt: skip
+        (turn > 1) == (">" in first) and (customers[k] == "gold") == ("==" in second)
+        for k, turn in ((3, 1), (1, 2), (0, 3))
+    ]
 
 
 @pytest.mark.parametrize("ranked", [True, False])
@@ -138,12 +170,22 @@ def test_the_rows_of_a_space_are_the_product_of_its_parts(first, second, zipped,
     assert [*space.rows(5)] == expected
     assert space.size() == len(expected) == math.prod(map(len, parts))
     assert space.factors() == {
-        **{f"grid {name}": len(own) for name, own in grid.items()}, **({"zip": zipped} if zipped else {}),
-        **({"list": listed} if listed else {}), **({"random": drawn} if drawn else {}),
-    }  # fmt: skip
+        **{f"grid {name}": len(own) for name, own in grid.items()},
+        **({"zip": zipped} if zipped else {}),
+        **({"list": listed} if listed else {}),
+        **({"random": drawn} if drawn else {}),
+    }
 
 
-@pytest.mark.parametrize(("first", "second", "fits"), [(MAX_CELLS, 1, True), (MAX_CELLS // 2, 2, True), (MAX_CELLS + 1, 1, False), (MAX_CELLS // 2 + 1, 2, False)])  # fmt: skip
+@pytest.mark.parametrize(
+    ("first", "second", "fits"),
+    [
+        (MAX_CELLS, 1, True),
+        (MAX_CELLS // 2, 2, True),
+        (MAX_CELLS + 1, 1, False),
+        (MAX_CELLS // 2 + 1, 2, False),
+    ],
+)
 def test_a_space_has_a_most_of_cells(first, second, fits):
     space = Space({"a": range(first), "b": range(second)})
     if fits:
@@ -160,19 +202,46 @@ def test_a_space_has_a_most_of_cells(first, second, fits):
 
 @pytest.mark.parametrize(
     ("space", "kinds"),
-    [(Space({"a": [1, 2]}), False), (Space({"a": ["x"]}), False), (Space({"a": ["x", "y"]}), True), (Space({"a": ["1GiB", "2 blocks", "3s", "4GB/s", 5]}), False), (Space({"a": [1, True]}), True), (Space({"a": [1, None]}), True),
-     (Space(columns={"a": ["x", "y"]}), True), (Space(points=[{"a": "x"}, {"b": "y"}]), False), (Space(points=[{"a": "x"}, {"a": "y"}]), True), (Space({"a": ["x"]}, points=[{"a": "y"}]), True),
-     (Space(draws={"a": Choice(("x", "y"))}), True), (Space(draws={"a": Choice((1, 2))}), False), (Space(draws={"a": interval(1, 2, "log", "a")}), False), (Space(), False)],
-)  # fmt: skip
+    [
+        (Space({"a": [1, 2]}), False),
+        (Space({"a": ["x"]}), False),
+        (Space({"a": ["x", "y"]}), True),
+        (Space({"a": ["1GiB", "2 blocks", "3s", "4GB/s", 5]}), False),
+        (Space({"a": [1, True]}), True),
+        (Space({"a": [1, None]}), True),
+        (Space(columns={"a": ["x", "y"]}), True),
+        (Space(points=[{"a": "x"}, {"b": "y"}]), False),
+        (Space(points=[{"a": "x"}, {"a": "y"}]), True),
+        (Space({"a": ["x"]}, points=[{"a": "y"}]), True),
+        (Space(draws={"a": Choice(("x", "y"))}), True),
+        (Space(draws={"a": Choice((1, 2))}), False),
+        (Space(draws={"a": interval(1, 2, "log", "a")}), False),
+        (Space(), False),
+    ],
+)
 def test_kinds_are_compared_where_a_setting_has_words(space, kinds):
     assert space.compares_kinds() is kinds
 
 
 @pytest.mark.parametrize(
     ("low", "high", "scale", "line"),
-    [(1, 1, "linear", "empty range"), (2, 1, "linear", "empty range; got 2 to 1; expected low < high$"), (0, 1, "log", "empty range.*both above zero"), (-1, 1, "log", "empty range"), (0, 1, "linear", ""), (-1, 1, "linear", ""), ("1GiB", "2GiB", "log", ""),
-     ("1GiB", "2s", "linear", "bounds with different units"), (1, "2s", "linear", "bounds with different units"), ("1 blocks", "2 blocks", "linear", ""), ("x", 1, "linear", "not a bound"), (True, 2, "linear", "not a bound"), (0, math.inf, "linear", "not a bound"), (1, 2, "cubic", "unknown scale")],
-)  # fmt: skip
+    [
+        (1, 1, "linear", "empty range"),
+        (2, 1, "linear", "empty range; got 2 to 1; expected low < high$"),
+        (0, 1, "log", "empty range.*both above zero"),
+        (-1, 1, "log", "empty range"),
+        (0, 1, "linear", ""),
+        (-1, 1, "linear", ""),
+        ("1GiB", "2GiB", "log", ""),
+        ("1GiB", "2s", "linear", "bounds with different units"),
+        (1, "2s", "linear", "bounds with different units"),
+        ("1 blocks", "2 blocks", "linear", ""),
+        ("x", 1, "linear", "not a bound"),
+        (True, 2, "linear", "not a bound"),
+        (0, math.inf, "linear", "not a bound"),
+        (1, 2, "cubic", "unknown scale"),
+    ],
+)
 def test_the_bounds_of_a_draw(low, high, scale, line):
     if line:
         with pytest.raises(UsageError, match=line):
@@ -186,9 +255,17 @@ def test_the_bounds_of_a_draw(low, high, scale, line):
 
 @pytest.mark.parametrize(
     ("low", "high", "scale", "values"),
-    [(0, 10, "linear", [0, 2, 5, 10]), (0.0, 10, "linear", [0.0, 2.5, 5.0, 10.0]), (1, 10**4, "log", [1, 10, 100, 10**4]), ("1KiB", "5KiB", "linear", ["1024B", "2048B", "3072B", "5120B"]), ("1s", "5s", "linear", ["1000000000ns", "2000000000ns", "3000000000ns", "5000000000ns"]),
-     ("1GB/s", "2GB/s", "linear", ["1000000000B/s", "1250000000B/s", "1500000000B/s", "2000000000B/s"]), ("4 blocks", "8 blocks", "linear", ["4 blocks", "5 blocks", "6 blocks", "8 blocks"]), (1, 2.0, "linear", [1.0, 1.25, 1.5, 2.0])],
-)  # fmt: skip
+    [
+        (0, 10, "linear", [0, 2, 5, 10]),
+        (0.0, 10, "linear", [0.0, 2.5, 5.0, 10.0]),
+        (1, 10**4, "log", [1, 10, 100, 10**4]),
+        ("1KiB", "5KiB", "linear", ["1024B", "2048B", "3072B", "5120B"]),
+        ("1s", "5s", "linear", ["1000000000ns", "2000000000ns", "3000000000ns", "5000000000ns"]),
+        ("1GB/s", "2GB/s", "linear", ["1000000000B/s", "1250000000B/s", "1500000000B/s", "2000000000B/s"]),
+        ("4 blocks", "8 blocks", "linear", ["4 blocks", "5 blocks", "6 blocks", "8 blocks"]),
+        (1, 2.0, "linear", [1.0, 1.25, 1.5, 2.0]),
+    ],
+)
 def test_the_values_of_an_interval_at_its_quarters(low, high, scale, values):
     drawn = interval(low, high, scale, "a")
     assert [drawn.value(share) for share in (0.0, 0.25, 0.5, 1.0)] == values

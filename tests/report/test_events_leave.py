@@ -172,9 +172,18 @@ def test_events_and_unserved_requests_as_they_are_recorded(window):
     recorder.close_unserved(arrival, Status.FAILED, 6)
     recorder.end()
     expected = dict.fromkeys(REQUEST_COLUMNS, 0) | {
-        "machine": 6, "session": 4, "turn": 3, "is_conversational_turn": 1, "status": STATUSES.index("failed"), "arrival_ns": 9,
-        "input_tokens": 70, "output_tokens": 8, "decode_machine": -1, "first_token_ns": -1, "finish_ns": -1,
-    }  # fmt: skip
+        "machine": 6,
+        "session": 4,
+        "turn": 3,
+        "is_conversational_turn": 1,
+        "status": STATUSES.index("failed"),
+        "arrival_ns": 9,
+        "input_tokens": 70,
+        "output_tokens": 8,
+        "decode_machine": -1,
+        "first_token_ns": -1,
+        "finish_ns": -1,
+    }
     assert {name: int(column[0]) for name, column in recorder.request_columns().items()} == expected
 
 
@@ -217,11 +226,12 @@ def test_samples_of_machines_and_channels_by_hand():
         sample(None)
         for own in machines:
             names = [("queue", "running", "loading", "output_tokens")] + [
-                [f"{tier}.{what}" for what in ("free", "held", "cached", "in_flight")] for tier in ("gpu", "cpu")[: own.tiers]
-            ]  # fmt: skip
+                [f"{tier}.{what}" for what in ("free", "held", "cached", "in_flight")]
+                for tier in ("gpu", "cpu")[: own.tiers]
+            ]
             values = [10 * own.machine + n for n in range(4)] + [
                 1000 * own.machine + 100 * level + n for level in range(own.tiers) for n in range(4)
-            ]  # fmt: skip
+            ]
             gone = own.machine == 1 and k >= 2
             rows = zip([name for part in names for name in part], values, strict=True)
             expected += [(at_ns, own.machine, name, 0 if gone else value + at_ns) for name, value in rows]

@@ -30,11 +30,19 @@ def simulated(tmp_path, *options, rows=CHAT):
     trace = tmp_path / "chat.jsonl"
     trace.write_text(
         "".join(
-            json.dumps({"timestamp": 1000 * k, "input_length": prompt, "output_length": output,
-                        "hash_ids": ids, "session_id": session}) + "\n"
+            json.dumps(
+                {
+                    "timestamp": 1000 * k,
+                    "input_length": prompt,
+                    "output_length": output,
+                    "hash_ids": ids,
+                    "session_id": session,
+                }
+            )
+            + "\n"
             for k, (session, prompt, output, ids) in enumerate(rows)
         )
-    )  # fmt: skip
+    )
     out = tmp_path / f"run{len(list(tmp_path.iterdir()))}"
     sets = ["--set", "trace.block_size=16", "--set", "cache.block_size=16"]
     assert kvsim(["simulate", str(trace), *sets, *options, "-o", str(out), "--quiet"]) == 0
@@ -65,8 +73,11 @@ def test_a_session_turn_by_turn(tmp_path, capsys, accounting):
     ]
     left = [turn["left"] for turn in turns]
     assert [(one["prompt_part_length"], one["response_part_length"]) for one in left] == [
-        (40, 9), (80, 16), (100, 5), (60, 2),
-    ]  # fmt: skip
+        (40, 9),
+        (80, 16),
+        (100, 5),
+        (60, 2),
+    ]
     assert [one["total_tokens_in_cache"] for one in left] == [49, 96, 105, 62]
     assert left[3]["kv_block_ids"] == [1, 2, 3, 80]
     assert left[3]["associated_sequence_id"] == "3"
@@ -180,8 +191,10 @@ def test_a_request_is_explained_moment_by_moment_and_what_made_it_slow(case, has
     window_tokens = 1 + rows["input_tokens"][0] // 2 * 2 if has_window else None
     columns = {name: np.array(values, np.int64) for name, values in rows.items()}
     done = columns["status"] == 0
-    logged = {name: np.array([event[name] for event in events], np.int64)
-              for name in ("request", "machine", "tokens", "blocks", "duration_ns", "time_ns")}  # fmt: skip
+    logged = {
+        name: np.array([event[name] for event in events], np.int64)
+        for name in ("request", "machine", "tokens", "blocks", "duration_ns", "time_ns")
+    }
     for name in ("kind", "detail"):
         words = tuple(sorted({event[name] for event in events}, reverse=True))
         logged[name] = CodedText(np.array([words.index(event[name]) for event in events], np.int32), words)

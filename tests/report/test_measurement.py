@@ -112,10 +112,15 @@ def test_the_use_of_a_tier_in_a_part_is_the_difference():
 def test_the_use_of_a_channel_until_now(by_layer, wait_ns, busy_ns):
     """Jobs in a queue are busy time once queued: what a job of now would wait for is not sent yet."""
     link = SimpleNamespace(
-        settings=SimpleNamespace(bandwidth_bytes_per_s=7), sent_bytes=50, jobs=4, busy_ns=30, queued_ns=11,
-        demand=SimpleNamespace(hiding=[1, 2], offered=[3]), by_layer=by_layer,
+        settings=SimpleNamespace(bandwidth_bytes_per_s=7),
+        sent_bytes=50,
+        jobs=4,
+        busy_ns=30,
+        queued_ns=11,
+        demand=SimpleNamespace(hiding=[1, 2], offered=[3]),
+        by_layer=by_layer,
         wait_ns=lambda now_ns: wait_ns if now_ns == 40 else None,
-    )  # fmt: skip
+    )
     use = channel_use("link", link, 40)
     assert (use.name, use.bandwidth_bytes_per_s, use.sent_bytes, use.jobs) == ("link", 7, 50, 4)
     assert (use.busy_ns, use.queued_ns, [*use.needed], [*use.offered]) == (busy_ns, 11, [1, 2], [3])
@@ -128,11 +133,18 @@ def a_machine(machine, evicted, *, speculates=False, prefetched=None):
     ]
     store = SimpleNamespace(eviction_counts=losses.__getitem__, merged_blocks=10 * machine + 1)
     return SimpleNamespace(
-        machine=machine, tiers=len(evicted), store=store, steps=20 + machine, prefetched_blocks=prefetched,
-        accepted=lambda: (5 + machine, 7 + machine, [3, machine]), duplicates=lambda level: 60 + level,
+        machine=machine,
+        tiers=len(evicted),
+        store=store,
+        steps=20 + machine,
+        prefetched_blocks=prefetched,
+        accepted=lambda: (5 + machine, 7 + machine, [3, machine]),
+        duplicates=lambda level: 60 + level,
         settings=SimpleNamespace(speculation=1 if speculates else None),
-        moved=SimpleNamespace(edge_bytes={"gpu->cpu": 4, f"{machine}": 8}, written_bytes=[1, 2, 3], read_bytes=[4, 5, 6]),
-    )  # fmt: skip
+        moved=SimpleNamespace(
+            edge_bytes={"gpu->cpu": 4, f"{machine}": 8}, written_bytes=[1, 2, 3], read_bytes=[4, 5, 6]
+        ),
+    )
 
 
 def test_counters_are_sums_over_the_machines():
@@ -146,12 +158,26 @@ def test_counters_are_sums_over_the_machines():
     found = counters(machines, machines[:2], index, {"link": link})
     assert [found[f"evictions.{name}"] for name in TIERS] == [106, 208, 300, *[0] * (len(TIERS) - 3)]
     assert {name: count for name, count in found.items() if not name.startswith("evictions.")} == {
-        "dropped_blocks": 56, "machines": 3, "machine.2.routed": 0, "merged_blocks": 33, "steps": 63,
-        "router.false_hit_blocks": 6, "router.missed_hit_blocks": 9, "prefetched_blocks": 5,
-        "speculation.steps": 13, "speculation.drafted": 17, "speculation.accepted.0": 6, "speculation.accepted.1": 3,
-        "edge.gpu->cpu.bytes": 12, "edge.0.bytes": 8, "edge.1.bytes": 8, "edge.2.bytes": 8,
-        "channel.link.bytes": 51, "channel.link.busy_ns": 52, "channel.link.queued_ns": 53,
-    }  # fmt: skip
+        "dropped_blocks": 56,
+        "machines": 3,
+        "machine.2.routed": 0,
+        "merged_blocks": 33,
+        "steps": 63,
+        "router.false_hit_blocks": 6,
+        "router.missed_hit_blocks": 9,
+        "prefetched_blocks": 5,
+        "speculation.steps": 13,
+        "speculation.drafted": 17,
+        "speculation.accepted.0": 6,
+        "speculation.accepted.1": 3,
+        "edge.gpu->cpu.bytes": 12,
+        "edge.0.bytes": 8,
+        "edge.1.bytes": 8,
+        "edge.2.bytes": 8,
+        "channel.link.bytes": 51,
+        "channel.link.busy_ns": 52,
+        "channel.link.queued_ns": 53,
+    }
 
 
 def test_shares_of_tiers_and_channels_for_a_progress_bar():
@@ -329,11 +355,20 @@ def test_a_part_has_counters_of_its_own():
     _, execution = stepped(OPEN)
     (begin, first), (end, last) = sorted(execution.run.marks.items())
     own = (
-        "evictions.gpu", "dropped_blocks", "merged_blocks", "edge.gpu->cpu.blocks", "speculation.drafts",
-        "groups.0.evicted_blocks", "router.index_evictions", "membership.joined", "tenants.a.tokens",
-        "retention.dropped_blocks", "models.a.tokens", "adapters.a.tokens",
+        "evictions.gpu",
+        "dropped_blocks",
+        "merged_blocks",
+        "edge.gpu->cpu.blocks",
+        "speculation.drafts",
+        "groups.0.evicted_blocks",
+        "router.index_evictions",
+        "membership.joined",
+        "tenants.a.tokens",
+        "retention.dropped_blocks",
+        "models.a.tokens",
+        "adapters.a.tokens",
         *(f"pool.{name}.blocks" for name in ("hit", "put", "read", "refused", "evicted", "lost")),
-    )  # fmt: skip
+    )
     counted = [dict.fromkeys([*own, "machines"], count) for count in (5, 12, 40)]
     marks = {begin: first._replace(counters=counted[0]), end: last._replace(counters=counted[1])}
     part = between_marks(replace(execution.run, counters=counted[2], marks=marks), begin, end)
@@ -479,9 +514,12 @@ def test_a_run_has_settled_once_its_rate_is_steady_and_its_tiers_full_in_its_fir
         for full in range(windows):
             own = MeasuredRequests(4, Measure(), None)
             own.windows = SimpleNamespace(
-                requests=requests, settled_window=lambda own=steady: own, window_at=lambda at_ns: at_ns // 10,
-                size=5, sums=[0] * windows,
-            )  # fmt: skip
+                requests=requests,
+                settled_window=lambda own=steady: own,
+                window_at=lambda at_ns: at_ns // 10,
+                size=5,
+                sums=[0] * windows,
+            )
             monkeypatch.setattr(measurement, "_full_from_ns", lambda run, own=full: 10 * own)
             expected = None if steady is None or max(steady, full) > windows // 2 else 5 * max(steady, full)
             assert own._settled_request(None) == (0 if requests < 40 else expected)

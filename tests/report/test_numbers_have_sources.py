@@ -22,7 +22,11 @@ def folder(tmp_path_factory):
     home = tmp_path_factory.mktemp("sources")
     trace = str(home / "t.jsonl")
     assert kvsim(["trace", "generate", "conversational", "--requests", "120", "-o", trace]) == 0
-    for name, size, option in (("certain", SMALL, "--sensitivity"), ("other", LARGE, "--sensitivity"), ("plain", SMALL, "--no-sensitivity")):  # fmt: skip
+    for name, size, option in (
+        ("certain", SMALL, "--sensitivity"),
+        ("other", LARGE, "--sensitivity"),
+        ("plain", SMALL, "--no-sensitivity"),
+    ):
         assert kvsim(["simulate", trace, "--set", size, option, "-q", "-o", str(home / name)]) == 0
     base = "trace: {path: t.jsonl}\ncost: {gpu_hour: 2.0}\n"
     (home / "base.yaml").write_text(base)

@@ -58,8 +58,11 @@ def test_a_queue_is_summed_over_machines():
     first = sampled("A", queue=[(0, 1, 3), (1, 1, 4), (0, 2, 1)], running=[(0, 1, 2)])
     picture = draw("queue", [first, sampled("B", loading=[(0, 0.5, 9)])])
     assert [tuple(row.values()) for row in picture.data] == [
-        ("A", "queue", 1.0, 7), ("A", "queue", 2.0, 1), ("A", "running", 1.0, 2), ("B", "loading", 0.5, 9)
-    ]  # fmt: skip
+        ("A", "queue", 1.0, 7),
+        ("A", "queue", 2.0, 1),
+        ("A", "running", 1.0, 2),
+        ("B", "loading", 0.5, 9),
+    ]
     assert picture.table.rows == (("A", "queue", 4.0, 7), ("A", "running", 2.0, 2), ("B", "loading", 9.0, 9))
 
 
@@ -79,7 +82,11 @@ def test_channels_are_used_by_the_time_between_samples():
     assert picture.table.rows == tuple(
         ("A", f"c{n}", (9 - n) / 10, float(n), n / 2, 100 * n) for n in range(7)
     )
-    steady = {"channel__c__busy_ns": [(0, 1, 5 * S), (0, 2, 8 * S)], "channel__c__queued_ns": [(0, 2, 0)], "channel__c__bytes": [(0, 2, 1)]}  # fmt: skip
+    steady = {
+        "channel__c__busy_ns": [(0, 1, 5 * S), (0, 2, 8 * S)],
+        "channel__c__queued_ns": [(0, 2, 0)],
+        "channel__c__bytes": [(0, 2, 1)],
+    }
     picture = draw("channels", [sampled("B", **steady)])
     assert [(row["s"], row["use"]) for row in picture.data] == [(2.0, 1.0)], "no more than all of the time"
     assert picture.table.rows == (("B", "c", 3.0, 0.0, 0.0, 1),)
@@ -94,13 +101,18 @@ def test_occupancy_leaves_out_what_has_no_bound_and_fills_the_grid():
         (row["run"], row["tier"], row["state"], row["order"], row["s"], row["blocks"]) for row in picture.data
     ]
     assert drawn == [
-        ("A", "gpu", "held", 0, 1.0, 7), ("A", "gpu", "held", 0, 2.0, 1), ("A", "cpu", "held", 0, 1.0, 6),
-        ("B", "gpu", "held", 0, 1.0, 2), ("B", "cpu", "free", 0, 0.0, 0),
-    ]  # fmt: skip
+        ("A", "gpu", "held", 0, 1.0, 7),
+        ("A", "gpu", "held", 0, 2.0, 1),
+        ("A", "cpu", "held", 0, 1.0, 6),
+        ("B", "gpu", "held", 0, 1.0, 2),
+        ("B", "cpu", "free", 0, 0.0, 0),
+    ]
     nothing = (None, None)
     assert picture.table.rows == (
-        ("A", "gpu", 4.0, 7, *nothing, *nothing, -1.0, -1), ("A", "cpu", 6.0, 6, *nothing * 3), ("B", "gpu", 2.0, 2, *nothing * 3)
-    )  # fmt: skip
+        ("A", "gpu", 4.0, 7, *nothing, *nothing, -1.0, -1),
+        ("A", "cpu", 6.0, 6, *nothing * 3),
+        ("B", "gpu", 2.0, 2, *nothing * 3),
+    )
 
 
 @pytest.mark.parametrize("count", [1, MAX_POINTS, MAX_POINTS + 1, 5 * MAX_POINTS])
@@ -113,7 +125,10 @@ def test_drawn_samples_are_few_and_have_both_ends(count):
     assert count == 1 or gaps.max() - gaps.min() <= 1
 
 
-@pytest.mark.parametrize(("amounts", "other"), [([5, 0, 4], ""), ([6, 5, 4, 3, 2, 1], ""), ([1, 6, 0, 5, 4, 3, 2], ""), ([1, 6, 7, 5, 4, 3, 2], "ag")])  # fmt: skip
+@pytest.mark.parametrize(
+    ("amounts", "other"),
+    [([5, 0, 4], ""), ([6, 5, 4, 3, 2, 1], ""), ([1, 6, 0, 5, 4, 3, 2], ""), ([1, 6, 7, 5, 4, 3, 2], "ag")],
+)
 def test_of_more_than_six_series_the_largest_five_have_names(amounts, other):
     named = dict(zip("abcdefg", amounts, strict=False))
     assert drawn_as(named) == {
@@ -131,8 +146,11 @@ def test_requests_are_grouped_where_no_prefix_has_over_a_third():
     assert machines.prefix_groups(run).tolist() == [0, 0, 1, 1, 5, 5, 9]
     picture = draw("machines", [run])
     assert picture.table.rows == (
-        ("A", "01", 2, 1, 2), ("A", "02", 2, 2, 1), ("A", "03", 2, 1, 2), ("A", "04", 1, 1, 1)
-    )  # fmt: skip
+        ("A", "01", 2, 1, 2),
+        ("A", "02", 2, 2, 1),
+        ("A", "03", 2, 1, 2),
+        ("A", "04", 1, 1, 1),
+    )
     counts = {}
     for row in picture.data:
         counts.setdefault(row["prefix"], []).append(row["requests"])
@@ -144,9 +162,10 @@ def test_requests_are_grouped_where_no_prefix_has_over_a_third():
 def test_survival_is_by_idle_time_and_breaks_where_nothing_came_back(monkeypatch):
     """Served tokens count up to those seen before; a range begins with its edge."""
     reuse = SimpleNamespace(
-        idle_ns=np.array([-1, 0, S // 2, S, 99 * S, 10**6 * S]), seen=np.array([7, 100, 100, 40, 10, 8]),
+        idle_ns=np.array([-1, 0, S // 2, S, 99 * S, 10**6 * S]),
+        seen=np.array([7, 100, 100, 40, 10, 8]),
         cached=np.array([7, 50, 30, 90, 0, 4]),
-    )  # fmt: skip
+    )
     monkeypatch.setattr(survival, "reuse_of", lambda run: reuse)
     picture = draw("survival", [SimpleNamespace(label="A")])
     shares = [(n, tokens, share) for _, _, n, tokens, share in picture.table.rows]

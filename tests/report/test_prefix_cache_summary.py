@@ -87,10 +87,19 @@ def test_the_five_events_are_counted(figures):
 
 
 def test_nothing_admitted_gives_no_figures():
-    none = {name: np.empty(0, np.int64) for name in (
-        "input_tokens", "cached_prefix_length_used", "num_tokens_actually_prefilled", "session", "turn",
-        "outcome", "arrival_ns", "first_token_ns",
-    )}  # fmt: skip
+    none = {
+        name: np.empty(0, np.int64)
+        for name in (
+            "input_tokens",
+            "cached_prefix_length_used",
+            "num_tokens_actually_prefilled",
+            "session",
+            "turn",
+            "outcome",
+            "arrival_ns",
+            "first_token_ns",
+        )
+    }
     empty = CodedText(np.empty(0, np.int32), ())
     figures = figures_of(none, empty, empty)
     assert figures["overall_hit_rate"] is None
@@ -99,9 +108,19 @@ def test_nothing_admitted_gives_no_figures():
 
 @examples(80)
 @given(
-    st.lists(st.tuples(st.lists(st.integers(0, 1), max_size=4), st.booleans(), st.integers(0, 1), st.integers(0, 9),
-                       st.integers(0, 4), st.integers(0, 17)), min_size=1, max_size=10),
-)  # fmt: skip
+    st.lists(
+        st.tuples(
+            st.lists(st.integers(0, 1), max_size=4),
+            st.booleans(),
+            st.integers(0, 1),
+            st.integers(0, 9),
+            st.integers(0, 4),
+            st.integers(0, 17),
+        ),
+        min_size=1,
+        max_size=10,
+    ),
+)
 def test_entries_of_the_prefix_store_are_those_of_a_plain_tree(drawn):
     """A path counts up to what its machine still holds; of nested paths of equal use the longest stays."""
     trace = trace_of([ids for ids, *_ in drawn], 4)
@@ -121,9 +140,11 @@ def test_entries_of_the_prefix_store_are_those_of_a_plain_tree(drawn):
         return found
 
     requests = {
-        "status": [0 if row[1] else 1 for row in drawn], "machine": [row[2] for row in drawn],
-        "finish_ns": [row[3] for row in drawn], "cached_prefix_length_used": [row[5] for row in drawn],
-    }  # fmt: skip
+        "status": [0 if row[1] else 1 for row in drawn],
+        "machine": [row[2] for row in drawn],
+        "finish_ns": [row[3] for row in drawn],
+        "cached_prefix_length_used": [row[5] for row in drawn],
+    }
     tree = {}
     for request, (_, done, machine, finish, depth, cached) in enumerate(drawn):
         path = tuple(paths[request][:depth]) if done else ()

@@ -158,9 +158,9 @@ def test_a_waterfall_by_hand():
     assert table["B", "p90"][-1] == 12
     assert picture.table.headings == ("run", "TTFT", *(f"{part}, ms" for part in PARTS), "sum, ms")
     bars = {(bar["run"], bar["band"], bar["part"]): (bar["order"], bar["ms"]) for bar in picture.data}
-    assert [bars["A", "p50", part] for part in ("client", "queue", "fetch cpu", "prefill", "first decode", OTHER)] == [
-        (0, 30), (1, 50), (2, 20), (3, 60), (4, 10), (5, 3)
-    ]  # fmt: skip
+    assert [
+        bars["A", "p50", part] for part in ("client", "queue", "fetch cpu", "prefill", "first decode", OTHER)
+    ] == [(0, 30), (1, 50), (2, 20), (3, 60), (4, 10), (5, 3)]
     assert bars["B", "avg", "queue"] == (1, 4)
     assert bars["B", "avg", OTHER] == (5, 0)
     assert draw("waterfall", [waiting("C")]).reason == "no request finished"
@@ -364,7 +364,13 @@ def parsed(html):
 
 
 ANY = 'a<b> & "c"'
-CELLS = [(None, {"data-value": ""}, "–"), (ANY, {"class": "text"}, ANY), (1234567, {"data-value": "1234567"}, "1,234,567"), (1234.5, {"data-value": "1234.5"}, "1,234.5"), (0, {"data-value": "0"}, "0")]  # fmt: skip
+CELLS = [
+    (None, {"data-value": ""}, "–"),
+    (ANY, {"class": "text"}, ANY),
+    (1234567, {"data-value": "1234567"}, "1,234,567"),
+    (1234.5, {"data-value": "1234.5"}, "1,234.5"),
+    (0, {"data-value": "0"}, "0"),
+]
 
 
 @pytest.mark.parametrize(("kind", "attributes"), [("", {}), ("explained", {"class": "explained"})])
@@ -393,14 +399,29 @@ PICTURE = Picture("waterfall", ANY, "a sum", [], None, TABLE)
 PARTS_OF_A_PAGE = [
     (TextSection(ANY, "1 < 2"), ANY, [("details", {}), ("summary", {}, "show"), ("pre", {}, "1 < 2")]),
     (Section(ANY, "a & b", TABLE), ANY, [("p", {"class": "definition"}, "a & b"), "table"]),
-    (Disclosure(ANY, "more & less", TABLE), ANY, [("details", {}), ("summary", {}, "more & less"), "explained"]),
-    (NothingToDraw("misses", ANY, "no <trace>"), ANY, [("p", {"class": "reason"}, f"{ANY}: not drawn, no <trace>.")]),
+    (
+        Disclosure(ANY, "more & less", TABLE),
+        ANY,
+        [("details", {}), ("summary", {}, "more & less"), "explained"],
+    ),
+    (
+        NothingToDraw("misses", ANY, "no <trace>"),
+        ANY,
+        [("p", {"class": "reason"}, f"{ANY}: not drawn, no <trace>.")],
+    ),
     (
         Sentences(ANY, {"A": {"hits": ("one", "two & 3"), "waits": ()}, "B": {}}),
         ANY,
         [
             ("div", {"class": "sides"}),
-            *(("div", {}), ("h3", {}, "A"), ("h4", {}, "hits"), ("ul", {}), ("li", {}, "one"), ("li", {}, "two & 3")),
+            *(
+                ("div", {}),
+                ("h3", {}, "A"),
+                ("h4", {}, "hits"),
+                ("ul", {}),
+                ("li", {}, "one"),
+                ("li", {}, "two & 3"),
+            ),
             *(("h4", {}, "waits"), ("ul", {}), ("div", {}), ("h3", {}, "B")),
         ],
     ),
@@ -414,7 +435,7 @@ PARTS_OF_A_PAGE = [
             *(("details", {}), ("summary", {}, "in numbers"), "table"),
         ],
     ),
-]  # fmt: skip
+]
 
 
 @pytest.mark.parametrize(("part", "title", "elements"), PARTS_OF_A_PAGE)

@@ -83,13 +83,40 @@ def test_colours_differ_within_a_picture_and_agree_between_pictures(runs):
 
 #: Names that one picture may show together: the six largest of a group are drawn, so all of a group must differ.
 GROUPS = {
-    "parts of TTFT": ["client", "queue", "lookup", "fetch room", "fetch cpu", "fetch disk", "fetch remote", "prefill", "first decode", "handover", OTHER],
-    "sources of tokens": ["gpu", "cpu", "disk", "remote", "shorter", "never seen", "diverged", "elsewhere", "not admitted", "not ready", "evicted", "window moved on", "no checkpoint", OTHER],
+    "parts of TTFT": [
+        "client",
+        "queue",
+        "lookup",
+        "fetch room",
+        "fetch cpu",
+        "fetch disk",
+        "fetch remote",
+        "prefill",
+        "first decode",
+        "handover",
+        OTHER,
+    ],
+    "sources of tokens": [
+        "gpu",
+        "cpu",
+        "disk",
+        "remote",
+        "shorter",
+        "never seen",
+        "diverged",
+        "elsewhere",
+        "not admitted",
+        "not ready",
+        "evicted",
+        "window moved on",
+        "no checkpoint",
+        OTHER,
+    ],
     "what is left of sessions": ["gpu", "cpu", "disk", "remote", "lost"],
     "states": ["held", "cached", "in flight", "free"],
     "curve": ["lru", "optimum", "upper bound", "prompts alone", "this run", "knee"],
     "unnamed": [f"channel-{n}" for n in range(5)] + [OTHER],
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize("group", GROUPS)
@@ -208,9 +235,13 @@ def test_survival_of_many_runs_has_six_lines_and_none_is_lost():
 def test_a_survival_line_breaks_where_no_session_returned():
     rows = [(0, 0), (2_000, 0), (60_000, 0), (62_000, 1)]
     trace = kv.make_trace(
-        {"arrival_ms": [at for at, _ in rows], "input_tokens": [1024] * 4, "output_tokens": [2] * 4,
-         "block_ids": [[1 + 2 * k, 2 + 2 * k] for _, k in rows]},
-    )  # fmt: skip
+        {
+            "arrival_ms": [at for at, _ in rows],
+            "input_tokens": [1024] * 4,
+            "output_tokens": [2] * 4,
+            "block_ids": [[1 + 2 * k, 2 + 2 * k] for _, k in rows],
+        },
+    )
     drawn = {row["idle"]: row["share"] for row in kv.simulate(trace).plot("survival").data}
     assert list(drawn.values()).count(None) == len(drawn) - 2
     assert drawn["3–10 s"] is None

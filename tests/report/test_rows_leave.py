@@ -77,9 +77,13 @@ def run(directory: Path, options: RunOptions, leaves: bool):
 def test_shares_of_hits_and_first_arrivals_are_of_the_rows_so_far():
     """Of finished requests alone; a request that started again keeps its first arrival, and waited since."""
     columns = request_rows_of(
-        4, arrival_ns=[10, 20, 30, 40], queue_ns=[1, 2, 3, 4], finish_ns=[0, 90, -1, 80], input_tokens=[3, 5, 100, 8],
+        4,
+        arrival_ns=[10, 20, 30, 40],
+        queue_ns=[1, 2, 3, 4],
+        finish_ns=[0, 90, -1, 80],
+        input_tokens=[3, 5, 100, 8],
         **{f"cached_{source}_tokens": [at, 1, 50, 2] for at, source in enumerate(KV_SOURCES)},
-    )  # fmt: skip
+    )
     packed = np.column_stack([column.astype(np.int64) for column in columns.values()])
     left: list = []
     seen: list = []

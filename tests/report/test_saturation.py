@@ -164,17 +164,29 @@ def test_windows_of_a_stream_give_the_same_state():
 RUNS = {
     # scenario, and the speeds of arrivals clearly below and above what its machines serve
     "one machine": (
-        "workload: {kind: few-shot, requests: 900, arrivals: {process: poisson, rate_per_s: 10}}", 3, 18),
+        "workload: {kind: few-shot, requests: 900, arrivals: {process: poisson, rate_per_s: 10}}",
+        3,
+        18,
+    ),
     "three machines": (
         "workload: {kind: diverse, requests: 900, arrivals: {process: poisson, rate_per_s: 10}}\n"
-        "cluster: {machines: 3}", 6, 60),
+        "cluster: {machines: 3}",
+        6,
+        60,
+    ),
     "slots": (
         "workload: {kind: few-shot, requests: 500, arrivals: {process: poisson, rate_per_s: 1}, output_tokens: 40}\n"
-        "replica: {max_num_seqs: 2}", 2, 9),
+        "replica: {max_num_seqs: 2}",
+        2,
+        9,
+    ),
     "decode machines": (
         "workload: {kind: diverse, requests: 500, arrivals: {process: poisson, rate_per_s: 1}, output_tokens: 60}\n"
-        "cluster: {machines: 3}\npools: {prefill: 2, decode: 1}\nreplica: {max_num_seqs: 3}", 2, 12),
-}  # fmt: skip
+        "cluster: {machines: 3}\npools: {prefill: 2, decode: 1}\nreplica: {max_num_seqs: 3}",
+        2,
+        12,
+    ),
+}
 
 
 @pytest.mark.parametrize("name", RUNS)

@@ -88,13 +88,16 @@ def test_attainment_is_that_of_each_request_by_itself(rows, others, of_long, bou
         **{f"{name}_attainment": counted(own)["attainment"] for name, own in limited.items()},
         "classes": {
             name: counted(own for row, own in zip(rows, reported, strict=True) if holds(row))
-            for name, (limits, holds) in parts.items() if limits != Limits()
+            for name, (limits, holds) in parts.items()
+            if limits != Limits()
         },
-    }  # fmt: skip
+    }
     outputs, inputs = (sum(row[n] for row, own in zip(rows, reported, strict=True) if own) for n in (4, 5))
     assert found["goodput"] == {
-        "requests_per_s": reported.count(True) / 2, "output_tokens_per_s": outputs / 2, "tokens_per_s": (outputs + inputs) / 2,
-    }  # fmt: skip
+        "requests_per_s": reported.count(True) / 2,
+        "output_tokens_per_s": outputs / 2,
+        "tokens_per_s": (outputs + inputs) / 2,
+    }
 
 
 ONE_BY_ONE = (

@@ -152,9 +152,14 @@ def test_a_counted_histogram_is_its_values_repeated(counted):
 def test_the_text_fits_a_terminal_of_80_by_25(values, tokens):
     a, b, c, d, e = values
     run = made_run(
-        2, queue_ns=[a, b], first_token_ns=[a + c, b + d], finish_ns=[a + c + e, b + d + e],
-        input_tokens=[tokens, 1], output_tokens=[2, 2], prefill_ns=[c, d],
-    )  # fmt: skip
+        2,
+        queue_ns=[a, b],
+        first_token_ns=[a + c, b + d],
+        finish_ns=[a + c + e, b + d + e],
+        input_tokens=[tokens, 1],
+        output_tokens=[2, 2],
+        prefill_ns=[c, d],
+    )
     text = summary_text({**summarize(run, 16), "wall": WALL}, f"run        runs/{'x' * 90}")
     lines = text.splitlines()
     assert max(map(len, lines)) <= 80
@@ -195,8 +200,16 @@ LENGTH = "of 4,096 tokens or more rejected: replica.on_overflow=slide, or anothe
 WAIT = {"avg": 1.5, "p99": None}
 #: Changed members of a summary, and the lines under a label that follow; none: the label is not there.
 LINES = [
-    ({"fleet": FLEET | {"tiers_lost": 0}}, "fleet", ["1 joined  2 drained  3 lost; 1,234 requests started again"]),
-    ({"fleet": LOST}, "fleet", ["4 times a tier lost its copies, 5,678 blocks; 1 times the router lost its index"]),
+    (
+        {"fleet": FLEET | {"tiers_lost": 0}},
+        "fleet",
+        ["1 joined  2 drained  3 lost; 1,234 requests started again"],
+    ),
+    (
+        {"fleet": LOST},
+        "fleet",
+        ["4 times a tier lost its copies, 5,678 blocks; 1 times the router lost its index"],
+    ),
     ({"fleet": None}, "fleet", []),
     ({"context_window": CONTEXT}, "context", []),
     ({"context_window": CONTEXT | {"rejected": 1}}, "context", [f"1 prompt {LENGTH}"]),
@@ -218,8 +231,16 @@ LINES = [
         ["1 requests, of 0 to 0, not settled"],
     ),
     ({"cache.dropped_blocks": 0}, "dropped", []),
-    ({"cache.dropped_blocks": 1}, "dropped", ["1 block, unwritten or orphaned: a larger lower tier keeps them"]),
-    ({"cache.dropped_blocks": 1000}, "dropped", ["1,000 blocks, unwritten or orphaned: a larger lower tier keeps them"]),
+    (
+        {"cache.dropped_blocks": 1},
+        "dropped",
+        ["1 block, unwritten or orphaned: a larger lower tier keeps them"],
+    ),
+    (
+        {"cache.dropped_blocks": 1000},
+        "dropped",
+        ["1,000 blocks, unwritten or orphaned: a larger lower tier keeps them"],
+    ),
     ({"machines": {"requests": [7]}}, "machines", []),
     (
         {"machines": {"requests": [3, 0], "max_over_mean": 2, "jain": 0.5}},
@@ -253,7 +274,11 @@ LINES = [
         "jobs",
         ["1 of 2,000 completed; time mean 1 ms  p50 2 ms  p99 3 ms"],
     ),
-    ({"throughput": {"requests_per_s": None, "output_tokens_per_s": None}}, "throughput", ["none: no simulated time passed"]),
+    (
+        {"throughput": {"requests_per_s": None, "output_tokens_per_s": None}},
+        "throughput",
+        ["none: no simulated time passed"],
+    ),
     (
         {"throughput": {"requests_per_s": 1.25, "output_tokens_per_s": 20.0}},
         "throughput",
@@ -261,14 +286,26 @@ LINES = [
     ),
     (
         {
-            "slo": {"attainment": 0.5, "judged": 2000, "classes": {"long": {"attainment": None, "judged": 0}}},
+            "slo": {
+                "attainment": 0.5,
+                "judged": 2000,
+                "classes": {"long": {"attainment": None, "judged": 0}},
+            },
             "goodput": {"requests_per_s": 1.0, "output_tokens_per_s": 2.0},
         },
         "slo",
         ["50.0 % of 2,000; goodput 1 requests/s  2 output tokens/s", "   none of 0 long"],
     ),
     (
-        {"requests": {"arrived": 9_999_999, "finished": 10_000_000, "aborted": 0, "failed": 0, "rejected": 0}},
+        {
+            "requests": {
+                "arrived": 9_999_999,
+                "finished": 10_000_000,
+                "aborted": 0,
+                "failed": 0,
+                "rejected": 0,
+            }
+        },
         "requests",
         ["9,999,999 arrived  10.0M finished  0 rejected"],
     ),
@@ -277,7 +314,7 @@ LINES = [
         "requests",
         ["10,000,000.0M arrived  1.00e+13 finished  1 failed"],
     ),
-]  # fmt: skip
+]
 
 
 @pytest.mark.parametrize(("changed", "label", "expected"), LINES)

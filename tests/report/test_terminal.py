@@ -62,10 +62,17 @@ def test_progress_fits_and_never_passes_its_end(glance, wall_s):
 
 def test_progress_says_time_left_speed_queue_and_channels():
     glance = Progress(
-        now_ns=int(4000e9), finished_requests=3008, total_requests=12031, steps=70_000,
-        tiers={"gpu": 1.0, "cpu": 0.5}, token_hit_rate=0.31, queue=12, end_ns=int(3537e9),
-        tier_hit_rates={"gpu": 0.2, "cpu": 0.11}, channels={"pcie": 0.4},
-    )  # fmt: skip
+        now_ns=int(4000e9),
+        finished_requests=3008,
+        total_requests=12031,
+        steps=70_000,
+        tiers={"gpu": 1.0, "cpu": 0.5},
+        token_hit_rate=0.31,
+        queue=12,
+        end_ns=int(3537e9),
+        tier_hit_rates={"gpu": 0.2, "cpu": 0.11},
+        channels={"pcie": 0.4},
+    )
     assert time_line(glance, 10.0) == (
         "▕██      ▏  25 %  ETA 00:00:30  00:58:57 of 00:58:57  301 req/s  7,000 steps/s"
     )
@@ -99,12 +106,16 @@ def test_a_wide_table_repeats_its_first_column():
     ("hits", "misses", "said"),
     [
         (12_021, 10, "12,021 requests hit, in full or in part, 10 missed; 50 % of prefill was saved"),
-        (30, 30, "30 requests hit, in full or in part, 30 missed; 50 % of prefill was saved; of 808 to 1,009 prompt tokens, 30 hits waited 15 ms at the median, 30 misses 194 ms"),
+        (
+            30,
+            30,
+            "30 requests hit, in full or in part, 30 missed; 50 % of prefill was saved; of 808 to 1,009 prompt tokens, 30 hits waited 15 ms at the median, 30 misses 194 ms",
+        ),
         (30, 29, "30 requests hit, in full or in part, 29 missed; 50 % of prefill was saved"),
         (0, 40, "0 requests hit, in full or in part, 40 missed"),
         (40, 0, "40 requests hit, in full or in part, 0 missed; 50 % of prefill was saved"),
     ],
-)  # fmt: skip
+)
 def test_hits_and_misses_are_compared_only_where_there_are_enough_of_both(hits, misses, said):
     counts = Counter(hits=hits, admitted=hits + misses, cached=1, prompts=2)
     hit = np.repeat([1, 0], [hits, misses])
@@ -178,8 +189,13 @@ def test_tpot_is_one_number(trace, tmp_path, capsys):
 def test_the_summary_says_what_was_simulated_and_prices(trace, tmp_path, capsys, monkeypatch):
     monkeypatch.chdir(tmp_path)
     Path("t.jsonl").write_text("".join(mooncake_lines(trace)))
-    sets = ["tiers.gpu.capacity=64 blocks", "tiers.cpu.capacity=4GiB", "cluster.machines=2",
-            "router.policy=longest-prefix", "cost.gpu_hour=2.5"]  # fmt: skip
+    sets = [
+        "tiers.gpu.capacity=64 blocks",
+        "tiers.cpu.capacity=4GiB",
+        "cluster.machines=2",
+        "router.policy=longest-prefix",
+        "cost.gpu_hour=2.5",
+    ]
     assert main.run(["simulate", "t.jsonl", "-q", "-o", "out", *(w for s in sets for w in ("--set", s))]) == 0
     lines = capsys.readouterr().out.splitlines()
     assert max(map(len, lines[:-1])) <= 80
@@ -187,8 +203,15 @@ def test_the_summary_says_what_was_simulated_and_prices(trace, tmp_path, capsys,
     assert [line.split(": ")[0] for line in lines[-2:]] == ["intervals", "next"]
     assert len(lines) - reported <= 26  # with the command that adds the intervals
     first = " ".join(lines[:reported])
-    for part in ("llama-3.1-8b on 1 × h100", "2 machines", "gpu 64 blocks", "cpu 4GiB", "t.jsonl, 80 requests",
-                 "router longest-prefix", "priced"):  # fmt: skip
+    for part in (
+        "llama-3.1-8b on 1 × h100",
+        "2 machines",
+        "gpu 64 blocks",
+        "cpu 4GiB",
+        "t.jsonl, 80 requests",
+        "router longest-prefix",
+        "priced",
+    ):
         assert part in first
     of = {line.split()[0]: line for line in lines}
     assert "CPU s" in of["took"]
@@ -201,8 +224,19 @@ def test_a_sweep_marks_the_best_cell_and_says_what_to_type_next(tmp_path, capsys
     monkeypatch.chdir(tmp_path)
     chats = kv.generate("conversational", seed=7, requests=150)
     Path("t.jsonl").write_text("".join(mooncake_lines(chats)))
-    argv = ["sweep", "t.jsonl", "--grid", "tiers.gpu.capacity=48 blocks,4096 blocks",
-            "--set", "replica.max_num_seqs=8", "-q", "-o", "cells", "-j", "1"]  # fmt: skip
+    argv = [
+        "sweep",
+        "t.jsonl",
+        "--grid",
+        "tiers.gpu.capacity=48 blocks,4096 blocks",
+        "--set",
+        "replica.max_num_seqs=8",
+        "-q",
+        "-o",
+        "cells",
+        "-j",
+        "1",
+    ]
     assert main.run(argv) == 0
     out = capsys.readouterr().out
     assert max(map(len, out.split("\n* ")[0].splitlines())) <= 80
@@ -298,12 +332,24 @@ def test_work_on_a_trace_is_counted_in_a_bar_or_in_lines(monkeypatch, is_termina
 @pytest.mark.parametrize(
     ("write", "value", "expected"),
     [
-        (_short, 9_999, "9,999"), (_short, 10_000, "10 k"), (_short, 9_999_499, "9,999 k"), (_short, 10**7, "10 M"), (_short, 10**10, "10 G"),
-        (_short, 10**13 - 10**9, "9,999 G"), (_short, 10**13, "1e+13"), (_short, 0.4, "0"),
-        (_clock, -5, "00:00:00"), (_clock, 59.6, "00:01:00"), (_clock, 3_599, "00:59:59"), (_clock, 359_999, "99:59:59"),
-        (_clock, 360_000, "4.2 d"), (_clock, 999_999_999, "11,574.1 d"), (_clock, 10**9, "1.2e+04 d"), (_clock, 1e300, "1.2e+10 d"),
+        (_short, 9_999, "9,999"),
+        (_short, 10_000, "10 k"),
+        (_short, 9_999_499, "9,999 k"),
+        (_short, 10**7, "10 M"),
+        (_short, 10**10, "10 G"),
+        (_short, 10**13 - 10**9, "9,999 G"),
+        (_short, 10**13, "1e+13"),
+        (_short, 0.4, "0"),
+        (_clock, -5, "00:00:00"),
+        (_clock, 59.6, "00:01:00"),
+        (_clock, 3_599, "00:59:59"),
+        (_clock, 359_999, "99:59:59"),
+        (_clock, 360_000, "4.2 d"),
+        (_clock, 999_999_999, "11,574.1 d"),
+        (_clock, 10**9, "1.2e+04 d"),
+        (_clock, 1e300, "1.2e+10 d"),
     ],
-)  # fmt: skip
+)
 def test_numbers_and_times_of_a_live_line(write, value, expected):
     assert write(value) == expected
 
@@ -325,9 +371,11 @@ def test_a_line_of_a_sweep(monkeypatch, capsys):
         )
         found.append(capsys.readouterr().err)
     assert found == [
-        "", "4/8 cells, 0 failed, 2 cached, ETA 20 s, best cache.token_hit_rate 0.5\n", "",
+        "",
+        "4/8 cells, 0 failed, 2 cached, ETA 20 s, best cache.token_hit_rate 0.5\n",
+        "",
         "6/8 cells, 1 failed, 2 cached, ETA 10 s, best cache.token_hit_rate 0.5, last error: cell 2: broken\n",
-    ]  # fmt: skip
+    ]
 
 
 @pytest.mark.parametrize(("live", "columns", "width"), [(True, 60, 60), (True, 20, 40), (False, 60, 80)])

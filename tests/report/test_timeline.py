@@ -125,8 +125,9 @@ def test_samples_fill_a_third_of_the_file(monkeypatch, times):
 
 
 @pytest.mark.parametrize(
-    ("most", "samples", "kept"), [(None, 20, 10), (None, 21, 9), (None, 0, 11), (None, 400, 1), (3, 20, 3), (11, 400, 11), (50, 0, 12)]
-)  # fmt: skip
+    ("most", "samples", "kept"),
+    [(None, 20, 10), (None, 21, 9), (None, 0, 11), (None, 400, 1), (3, 20, 3), (11, 400, 11), (50, 0, 12)],
+)
 def test_requests_that_fit_are_chosen_evenly_by_arrival(monkeypatch, most, samples, kept):
     """A request is 7 records, and requests are half of what samples leave; twelve arrive in reversed order."""
     monkeypatch.setattr(build, "_MAX_RECORDS", 160)

@@ -27,9 +27,18 @@ def compared(*differences, states=("", "", True, True), model=(), **changes):
     settings = changes.pop("settings", {})
     requests = changes.pop("requests", 200)
     return Comparison(
-        "A", "B", differences, settings, requests, "request", 1, False, States(*states),
-        ModelRatios(dict(model), ""), Certainties((), {}),
-    )  # fmt: skip
+        "A",
+        "B",
+        differences,
+        settings,
+        requests,
+        "request",
+        1,
+        False,
+        States(*states),
+        ModelRatios(dict(model), ""),
+        Certainties((), {}),
+    )
 
 
 def difference(statistic=TTFT, change=1.5, low=1.4, high=1.6):

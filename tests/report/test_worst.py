@@ -164,19 +164,31 @@ def test_the_worst_are_the_longest_waits_of_a_window_against_the_run(count, low,
         grew = {part: columns[name][row] - usual[part] for part, name in PARTS.items()}
         part = next(part for part in PARTS if grew[part] == max(grew.values()))
         own = {name: int(columns[name][row]) for name in columns}
-        expected.append((
-            own["request"], row / 10, round(ttft[row] / 1e6, 3), round(ttft[row] / float(np.median(ttft)), 1), part,
-            round(own[PARTS[part]] / 1e6, 3), 1000, own["cached_prefix_length_used"],
-            OUTCOMES[own["outcome"]].replace("_", " ").lower(), STATUSES[own["status"]], row % 2, own["preemptions"],
-        ))  # fmt: skip
+        expected.append(
+            (
+                own["request"],
+                row / 10,
+                round(ttft[row] / 1e6, 3),
+                round(ttft[row] / float(np.median(ttft)), 1),
+                part,
+                round(own[PARTS[part]] / 1e6, 3),
+                1000,
+                own["cached_prefix_length_used"],
+                OUTCOMES[own["outcome"]].replace("_", " ").lower(),
+                STATUSES[own["status"]],
+                row % 2,
+                own["preemptions"],
+            )
+        )
     assert worst_rows(run, most, window) == expected
     assert worst_rows(run, count) == worst_rows(run, count, (0, count * 100 * MS))
     table = worst_table([run, Rows(flat(0))], most, window)
     assert table.rows == tuple(("made up", *row) for row in expected)
     listed = json.loads(worst_requests(run, most, window, "json"))
     assert listed == {
-        "spike": spike_sentences(run, window), "worst": [dict(zip(table.headings[1:], row, strict=True)) for row in expected]
-    }  # fmt: skip
+        "spike": spike_sentences(run, window),
+        "worst": [dict(zip(table.headings[1:], row, strict=True)) for row in expected],
+    }
     text = worst_requests(run, most, window, "table").splitlines()
     assert [int(line.split()[0]) for line in text[-len(expected) :]] == [row[0] for row in expected]
 
@@ -202,7 +214,15 @@ def test_three_requests_are_a_spike_and_its_growth_is_against_the_rest(length, a
 
 
 def test_cells_have_times_in_three_digits_and_counts_in_groups():
-    cells = [("TTFT, ms", 12.345, "12.3"), ("ms of it", 99_999.4, "99,999"), ("TTFT, ms", 99_999.5, "100 s"),
-             ("prompt tokens", 1234, "1,234"), ("cached", 123_456, "123,456"), ("request", 1234, 1234), ("run", "a", "a"),
-             ("times the median", 1234.5, 1234.5), ("TTFT, ms", None, None)]  # fmt: skip
+    cells = [
+        ("TTFT, ms", 12.345, "12.3"),
+        ("ms of it", 99_999.4, "99,999"),
+        ("TTFT, ms", 99_999.5, "100 s"),
+        ("prompt tokens", 1234, "1,234"),
+        ("cached", 123_456, "123,456"),
+        ("request", 1234, 1234),
+        ("run", "a", "a"),
+        ("times the median", 1234.5, 1234.5),
+        ("TTFT, ms", None, None),
+    ]
     assert [_cell(heading, value) for heading, value, _ in cells] == [shown for *_, shown in cells]
