@@ -1,6 +1,5 @@
 """Scenario files to answers: compare with replications, cost, reproduce, doctor."""
 
-import json
 from importlib import metadata
 from importlib.resources import files
 from pathlib import Path
@@ -29,26 +28,6 @@ def folder(tmp_path, monkeypatch):
 
 def simulate(*arguments):
     assert kvsim(["simulate", *arguments, "-q", "--format", "json"]) == 0
-
-
-def test_scenarios_are_compared_over_replications(folder, capsys):
-    assert kvsim(["compare", "gpu.yaml", "cpu.yaml", "--repeats", "3", "--format", "json"]) == 0
-    (comparison,) = json.loads(capsys.readouterr().out)
-    assert comparison["paired_by"] == "replication"
-    assert comparison["replications"] == 3
-    assert comparison["settings"]["tiers.cpu.capacity"][0] == "–"
-    assert comparison["numbers"]["cache.token_hit_rate"]["change"] > 0
-    assert sorted(path.name for path in folder.iterdir()) == ["cpu.yaml", "gpu.yaml"]
-
-
-def test_scenarios_that_come_along_are_compared_in_lines_of_a_terminal(folder, capsys):
-    assert kvsim(["compare", "preset:one-gpu", "preset:cpu-offload"]) == 0
-    out = capsys.readouterr().out
-    assert "cpu-offload's TTFT p50 is" in out
-    assert max(map(len, out.splitlines())) <= 80
-    assert out.count("latency.ttft.p99") == 1
-    assert kvsim(["compare", "preset:one-gpu", "preset:cpu-ofload"]) == 2
-    assert "did you mean 'cpu-offload'" in capsys.readouterr().err
 
 
 def test_a_run_and_a_scenario_are_compared(folder, capsys):

@@ -9,7 +9,6 @@ import re
 import subprocess
 import sys
 import threading
-from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -17,12 +16,10 @@ from kvcache_sim.cli.main import run as kvsim
 from kvcache_sim.metrics.certainty import (
     CERTAIN,
     RATE,
-    band,
     certainty_lines,
     figure_text,
     intervals_text,
     source_line,
-    source_lines_of,
 )
 from kvcache_sim.metrics.names import metric_value
 from kvcache_sim.metrics.request_intervals import LEAST_REQUESTS, request_intervals
@@ -30,7 +27,6 @@ from kvcache_sim.metrics.resampling import resampled_rows
 from kvcache_sim.model.run_errors import LOADS
 from kvcache_sim.model.run_intervals import run_factors, source_kind, step_interval
 from kvcache_sim.model.stated_errors import Factors
-from kvcache_sim.report.intervals import certainty
 from kvcache_sim.report.intervals.assumption import Assumption
 from kvcache_sim.report.intervals.together import loading_share, together
 from support.sensitivity_runs import SET
@@ -233,27 +229,6 @@ def test_several_sources_are_all_named(folder):
 # -- the printed form
 
 
-def test_an_interval_reads_as_one_number_where_it_is_even():
-    assert band(0.96, 1.04) == "±4 %"
-    assert band(0.77, 2.54) == "−23…+154 %"
-    assert band(1.0, 1.08) == "0…+8 %"
-    assert band(1.0, 1.0) == "±0 %"
-    assert band(0.992, 1.008) == "±0.8 %"
-    assert band(0.5, 13.34) == "−50…+1,234 %"
-
-
-def test_the_form_of_a_figure_and_of_a_source():
-    ends = dict(zip(ENDS, (947.0, 3124.0, 1181.0, 1279.0), strict=True))
-    source = {"source": "roofline (no measurement of H100 TP8)", "factor_low": 1 / 1.21, "factor_high": 5 / 3}
-    summary = {
-        "latency": {"ttft": {"p99": 1230.0}},
-        "certainty": {"ttft_p99": ends},
-        "step_times": source,
-    }
-    assert figure_text(summary, "ttft_p99") == "TTFT p99 1.23 s (requests ±4 %, model −23…+154 %)"
-    assert source_line(summary) == "step times: roofline (no measurement of H100 TP8): ×0.83–1.67"
-
-
 # -- every verb and format that shows a run
 
 
@@ -292,16 +267,6 @@ def certain(folder):
     assert len(lines) == 1 + len(CERTAIN)
     assert all("(requests " in line and ", model " in line for line in lines[1:])
     return folder / "certain", summary, lines
-
-
-@pytest.mark.parametrize("form", ["table", "brief"])
-def test_simulate_prints_each_figure_with_its_intervals(folder, certain, form, capsys):
-    _, _, lines = certain
-    simulated(folder, "roofline", "again", "--sensitivity", "--format", form, "-q")
-    printed = capsys.readouterr().out
-    assert all(line in printed for line in lines)
-    assert "intervals:" not in printed
-    assert max(map(len, printed.splitlines())) <= 80
 
 
 @pytest.mark.parametrize("form", ["table", "brief"])
@@ -378,37 +343,3 @@ def test_a_report_has_the_stored_intervals_on_its_cards(folder, certain, tmp_pat
     cards = [intervals_text(summary, name) for name in ("ttft_p50", "ttft_p99", "tpot_mean", RATE)]
     for card in cards:
         assert text.count(card) == cards.count(card), "on the card of the run that stored it"
-
-
-def test_both_options_at_once_are_refused(folder, capsys):
-    arguments = ["-c", str(folder / "fitted.yaml"), "--sensitivity", "--no-sensitivity"]
-    assert kvsim(["simulate", *arguments]) == 2
-    assert "one at a time" in capsys.readouterr().err
-
-
-def test_sources_of_several_rows_are_said_once_and_none_of_no_source():
-    rows = [
-        {"step_times.source": "roofline", "step_times.factor_low": 0.5, "step_times.factor_high": 2.0},
-        {"step_times.source": "given: x.toml"},
-        {"other": 3},
-        {"step_times.source": None},
-        {"step_times.source": "measured"},
-        {"step_times.source": "roofline", "step_times.factor_low": 0.5, "step_times.factor_high": 2.0},
-    ]
-    assert source_lines_of(rows) == [
-        "step times: roofline: ×0.50–2.00",
-        "step times: given: x.toml",
-        "step times: measured: no error stated",
-    ]
-
-
-def test_kinds_of_sources_are_by_steps_engine_and_machines(monkeypatch):
-    """Machines without service time have no source; the same source counts once."""
-    own = [("b", "vllm", False), ("a", "sglang", False), ("b", "kvsim", False), ("c", "sglang", True)]
-    machines = [
-        SimpleNamespace(replica=SimpleNamespace(step_time=name, scheduler=engine, instant=instant))
-        for name, engine, instant in own
-    ]
-    monkeypatch.setattr(certainty, "build_machines", lambda model, tree: machines)
-    monkeypatch.setattr(certainty, "source_kind", lambda *given: given)
-    assert certainty._kinds(SimpleNamespace(model=None, tree=None)) == [("a", "sglang", 4), ("b", "", 4)]

@@ -88,18 +88,6 @@ def test_a_session_turn_by_turn(tmp_path, capsys, accounting):
         assert sum(turn["cached_tokens"].values()) == turn["cached_prefix_length"]
 
 
-def test_the_text_of_a_session_fits_a_terminal(tmp_path, capsys):
-    run = simulated(tmp_path)
-    capsys.readouterr()
-    assert kvsim(["explain", str(run), "--session", "chat"]) == 0
-    lines = capsys.readouterr().out.splitlines()
-    assert max(map(len, lines)) <= 80
-    assert lines[0] == "Session chat: 4 turns"
-    assert lines[4].split() == ["1", "1", "1.000", "s", "80", "48", "32", "96", "0"]
-    assert lines[5].strip() == "CONVERSATIONAL_HIT: 48 from gpu"
-    assert lines[-1] == "causes of misses: run 'kvsim simulate' with --causes"
-
-
 @pytest.mark.parametrize("accounting", ["detailed", "simplified"])
 def test_the_global_prefix_store_at_the_end(tmp_path, capsys, accounting):
     run = simulated(tmp_path, "--prefixes", "--set", f"cache.accounting={accounting}")

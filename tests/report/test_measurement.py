@@ -14,7 +14,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from kvcache_sim.base.errors import UsageError
-from kvcache_sim.base.tiers import TIERS
 from kvcache_sim.cli.main import run
 from kvcache_sim.metrics import measurement
 from kvcache_sim.metrics.channel_use import ChannelUse, later_use
@@ -28,8 +27,6 @@ from kvcache_sim.scenario.execute import execute
 from kvcache_sim.scenario.load import scenario_from_text
 from kvcache_sim.scenario.requests import read_requests
 from kvcache_sim.simulation import RunOptions
-from kvcache_sim.simulation.marks import busy_shares, used_shares
-from kvcache_sim.simulation.measured import channel_use, counters, tier_uses
 from kvcache_sim.simulation.spec_demand import Demand
 from support.examples import examples
 from support.small_traces import trace_of
@@ -106,116 +103,6 @@ def test_what_is_measured_is_decided_request_by_request(arrivals, warmup, cooldo
 def test_the_use_of_a_tier_in_a_part_is_the_difference():
     first, last, whole = (TierUse("cpu", 9, n, 2 * n, 3 * n, 4 * n, True) for n in (10, 25, 40))
     assert later_tier_use(last, first, whole) == TierUse("cpu", 9, 15, 30, 45, 100, True, whole)
-
-
-@pytest.mark.parametrize(("by_layer", "wait_ns", "busy_ns"), [(True, 9, 30), (False, 9, 21), (False, 31, 0)])
-def test_the_use_of_a_channel_until_now(by_layer, wait_ns, busy_ns):
-    """Jobs in a queue are busy time once queued: what a job of now would wait for is not sent yet."""
-    link = SimpleNamespace(
-        settings=SimpleNamespace(bandwidth_bytes_per_s=7),
-        sent_bytes=50,
-        jobs=4,
-        busy_ns=30,
-        queued_ns=11,
-        demand=SimpleNamespace(hiding=[1, 2], offered=[3]),
-        by_layer=by_layer,
-        wait_ns=lambda now_ns: wait_ns if now_ns == 40 else None,
-    )
-    use = channel_use("link", link, 40)
-    assert (use.name, use.bandwidth_bytes_per_s, use.sent_bytes, use.jobs) == ("link", 7, 50, 4)
-    assert (use.busy_ns, use.queued_ns, [*use.needed], [*use.offered]) == (busy_ns, 11, [1, 2], [3])
-
-
-def a_machine(machine, evicted, *, speculates=False, prefetched=None):
-    """A machine of as many tiers as it has rows of evicted, overflowed and orphaned blocks."""
-    losses = [
-        SimpleNamespace(evicted_blocks=e, overflowed_blocks=o, orphaned_blocks=n) for e, o, n in evicted
-    ]
-    store = SimpleNamespace(eviction_counts=losses.__getitem__, merged_blocks=10 * machine + 1)
-    return SimpleNamespace(
-        machine=machine,
-        tiers=len(evicted),
-        store=store,
-        steps=20 + machine,
-        prefetched_blocks=prefetched,
-        accepted=lambda: (5 + machine, 7 + machine, [3, machine]),
-        duplicates=lambda level: 60 + level,
-        settings=SimpleNamespace(speculation=1 if speculates else None),
-        moved=SimpleNamespace(
-            edge_bytes={"gpu->cpu": 4, f"{machine}": 8}, written_bytes=[1, 2, 3], read_bytes=[4, 5, 6]
-        ),
-    )
-
-
-def test_counters_are_sums_over_the_machines():
-    machines = [
-        a_machine(0, [(1, 2, 4), (8, 16, 32)], prefetched=2),
-        a_machine(1, [(100, 1, 1), (200, 0, 0), (300, 0, 0)], speculates=True, prefetched=3),
-        a_machine(2, [(5, 0, 0)], speculates=True),
-    ]
-    index = SimpleNamespace(false_hit_blocks=6, missed_hit_blocks=9)
-    link = SimpleNamespace(sent_bytes=51, busy_ns=52, queued_ns=53)
-    found = counters(machines, machines[:2], index, {"link": link})
-    assert [found[f"evictions.{name}"] for name in TIERS] == [106, 208, 300, *[0] * (len(TIERS) - 3)]
-    assert {name: count for name, count in found.items() if not name.startswith("evictions.")} == {
-        "dropped_blocks": 56,
-        "machines": 3,
-        "machine.2.routed": 0,
-        "merged_blocks": 33,
-        "steps": 63,
-        "router.false_hit_blocks": 6,
-        "router.missed_hit_blocks": 9,
-        "prefetched_blocks": 5,
-        "speculation.steps": 13,
-        "speculation.drafted": 17,
-        "speculation.accepted.0": 6,
-        "speculation.accepted.1": 3,
-        "edge.gpu->cpu.bytes": 12,
-        "edge.0.bytes": 8,
-        "edge.1.bytes": 8,
-        "edge.2.bytes": 8,
-        "channel.link.bytes": 51,
-        "channel.link.busy_ns": 52,
-        "channel.link.queued_ns": 53,
-    }
-
-
-def test_shares_of_tiers_and_channels_for_a_progress_bar():
-    """Over the machines that have a tier; a tier without a limit and one of no machine are left out."""
-    endless = 1 << 60
-
-    def machine(*tiers):
-        held = [SimpleNamespace(capacity_blocks=capacity, free_blocks=free) for capacity, free in tiers]
-        return SimpleNamespace(tiers=len(tiers), store=SimpleNamespace(occupancy=held.__getitem__))
-
-    fleet = [
-        machine((10, 4), (20, 20), (endless, endless)),
-        machine((30, 8), (endless - 21, 1)),
-        machine((8, 0)),
-    ]
-    assert used_shares(fleet) == {TIERS[0]: 1 - 12 / 48, TIERS[1]: 1 - 21 / (endless - 1)}
-    assert used_shares([]) == {}
-    links = {name: SimpleNamespace(busy_ns=busy) for name, busy in (("a", 5), ("b", 40), ("c", 0))}
-    assert busy_shares(links, 20) == {"a": 0.25, "b": 1.0, "c": 0.0}
-    assert busy_shares(links, 0) == {"a": 1.0, "b": 1.0, "c": 0.0}
-
-
-@pytest.mark.parametrize("fetch", ["never", "on_demand"])
-def test_the_use_of_each_tier_of_a_machine(fetch):
-    """Only lower tiers have copies of blocks above them; a tier without a limit has no capacity."""
-    form = SimpleNamespace(bytes_of=lambda block: 2 * block)
-    tiers = [SimpleNamespace(name=f"t{n}", capacity_blocks=n or None, form=form) for n in range(3)]
-    settings = SimpleNamespace(
-        cache_of=lambda machine: SimpleNamespace(block_bytes=10 + machine),
-        machines=[None, SimpleNamespace(tiers=tiers)],
-        movement=SimpleNamespace(fetch=fetch),
-    )
-    loads = fetch != "never"
-    assert tier_uses(settings, a_machine(1, [(7, 1, 1), (8, 1, 1), (9, 1, 1)])) == [
-        TierUse("t0", None, 1, 4, 7, 0, loads),
-        TierUse("t1", 22, 2, 5, 8, 61, loads),
-        TierUse("t2", 44, 3, 6, 9, 62, loads),
-    ]
 
 
 @examples(60)

@@ -61,51 +61,6 @@ def bare(text):
     return [found[0] for found in NUMBER.finditer(text) if not found[2].startswith(" (requests")]
 
 
-@pytest.mark.parametrize("form", ["table", "brief"])
-def test_simulate(say, form):
-    text = say(
-        "simulate",
-        "t.jsonl",
-        "--set",
-        SMALL,
-        "--sensitivity",
-        "-q",
-        "-o",
-        "again",
-        "--force",
-        "--format",
-        form,
-    )
-    assert SOURCE.search(text)
-    assert not bare(text)
-    assert len(NUMBER.findall(text)) == len(CERTAIN)
-    text = say("simulate", "t.jsonl", "--set", SMALL, "-q", "-o", "again", "--force", "--format", form)
-    assert SOURCE.search(text)
-    assert "intervals: kvsim explain again --sensitivity" in text
-
-
-def test_simulate_json(say):
-    argv = ["simulate", "t.jsonl", "--set", SMALL, "-q", "-o", "again", "--force", "--format", "json"]
-    for options, figures in (([], set()), (["--sensitivity"], set(CERTAIN))):
-        found = json.loads(say(*argv, *options))
-        assert found["step_times"]["source"]
-        assert found["step_times"]["factor_high"] > 1
-        assert set(found.get("certainty", {})) == figures
-        assert all(None not in ends.values() for ends in found.get("certainty", {}).values())
-
-
-@pytest.mark.parametrize("form", ["text", "json"])
-def test_explain(say, form):
-    text = say("explain", "certain", "--format", form)
-    assert SOURCE.search(text)
-    assert not bare(text)
-    assert len(NUMBER.findall(text)) == len(CERTAIN)
-    text = say("explain", "plain", "--format", form)
-    assert SOURCE.search(text)
-    assert not bare(text)
-    assert "intervals: kvsim explain" in text
-
-
 def test_the_report(say, tmp_path):
     page = tmp_path / "report.html"
     text = say("report", "certain", "-o", page, page=page)
@@ -115,19 +70,6 @@ def test_the_report(say, tmp_path):
     text = say("report", "plain", "-o", page, "--force", page=page)
     assert SOURCE.search(text)
     assert "intervals: kvsim explain" in text
-
-
-def test_compare(say):
-    text = say("compare", "certain", "other")
-    assert SOURCE.search(text)
-    assert not bare(text)
-    assert re.search(
-        r"TTFT p99: certain [\d.]+ ms \(requests .* %, model .* %\), other [\d.]+ ms \(requests", text
-    )
-    assert re.search(r"Intervals of the TTFT p99's change: requests ×[\d.–]+, model ×[\d.–]+", text)
-    text = say("compare", "plain", "other")
-    assert SOURCE.search(text)
-    assert "model not computed: 'kvsim compare plain/scenario.yaml other/scenario.yaml'" in text
 
 
 def test_compare_json(say):

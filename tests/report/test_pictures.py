@@ -7,8 +7,7 @@ import pytest
 from kvcache_sim.metrics.run import CodedText
 from kvcache_sim.report.colours import OTHER
 from kvcache_sim.report.picture import NothingToDraw
-from kvcache_sim.report.pictures import fleet, machines, misses, survival
-from kvcache_sim.report.pictures.split_distribution import draw_split
+from kvcache_sim.report.pictures import fleet, machines
 from kvcache_sim.report.render import draw
 from kvcache_sim.report.time_series import MAX_POINTS, drawn_as, thinned
 
@@ -32,26 +31,6 @@ def sampled(label: str, **series):
         trace=None,
         finished={"request": [], "machine": np.array([0])},
     )
-
-
-NOTHING = {
-    "queue": "the run holds no samples of its queue",
-    "channels": "no channel of the run ever had a job, or none was sampled",
-    "occupancy": "no samples of tiers, or an older version's: simulate again",
-    "sessions": "no session came back: the requests have none, or one turn each",
-    "machines": "one machine served everything, or the trace is not where it was",
-    "survival": "nothing was asked for twice, or the trace is not where it was",
-    "misses": "the run's trace has moved or changed: causes need it",
-}
-
-
-@pytest.mark.parametrize("kind", NOTHING)
-def test_a_picture_of_nothing_says_why(kind, monkeypatch):
-    for module in (survival, misses):
-        monkeypatch.setattr(module, "reuse_of", lambda run: None)
-    picture = draw(kind, [sampled("A", other=[(0, 1, 5)])])
-    assert isinstance(picture, NothingToDraw)
-    assert (picture.kind, picture.reason) == (kind, NOTHING[kind])
 
 
 def test_a_queue_is_summed_over_machines():
@@ -159,21 +138,6 @@ def test_requests_are_grouped_where_no_prefix_has_over_a_third():
     assert isinstance(draw("machines", [alone]), NothingToDraw)
 
 
-def test_survival_is_by_idle_time_and_breaks_where_nothing_came_back(monkeypatch):
-    """Served tokens count up to those seen before; a range begins with its edge."""
-    reuse = SimpleNamespace(
-        idle_ns=np.array([-1, 0, S // 2, S, 99 * S, 10**6 * S]),
-        seen=np.array([7, 100, 100, 40, 10, 8]),
-        cached=np.array([7, 50, 30, 90, 0, 4]),
-    )
-    monkeypatch.setattr(survival, "reuse_of", lambda run: reuse)
-    picture = draw("survival", [SimpleNamespace(label="A")])
-    shares = [(n, tokens, share) for _, _, n, tokens, share in picture.table.rows]
-    assert shares == [(2, 200, 0.4), (1, 40, 1.0), (1, 10, 0.0), (1, 8, 0.5)]
-    assert len({row["idle"] for row in picture.data}) == 10
-    assert sum(row["share"] is None for row in picture.data) == 6
-
-
 @pytest.mark.parametrize("limited", [True, False])
 def test_windows_of_a_fleet_against_each_request(limited):
     draws = np.random.default_rng(3)
@@ -203,18 +167,3 @@ def test_windows_of_a_fleet_against_each_request(limited):
             )
             assert (window["requests"], window["hit_rate"], window["attainment"]) == expected
     assert fleet.windows_of(SimpleNamespace(requests={"arrival_ns": np.array([])})) == []
-
-
-def test_percentiles_of_a_split_are_in_thousandths_of_a_ms():
-    values = np.array([1.23456, 5.0, 2.5])
-    picture = draw_split(
-        ("k", "t", "d"), [SimpleNamespace(label="A")], ["a", "b"], lambda run: (values, np.array([0, 0, 1]))
-    )
-    (_, first, count, median, *_), (_, second, alone, *others) = picture.table.rows
-    assert (first, count, second, alone) == ("a", 2, "b", 1)
-    assert median in (1.235, 3.117)
-    assert set(others) == {2.5}
-    empty = draw_split(
-        ("k", "t", "d"), [SimpleNamespace(label="A")], ["a"], lambda run: (values[:0], values[:0])
-    )
-    assert (empty.kind, empty.reason) == ("k", "no request finished")

@@ -14,7 +14,6 @@ from kvcache_sim.metrics.columns import REQUEST_COLUMNS
 from kvcache_sim.report.colours import OTHER
 from kvcache_sim.report.distributions import HIT_CLASSES, distribution, hit_class
 from kvcache_sim.report.finished import FinishedRun, open_runs
-from kvcache_sim.report.page import build_page, safe_json
 from kvcache_sim.report.parts import (
     Asked,
     Disclosure,
@@ -28,12 +27,11 @@ from kvcache_sim.report.parts import (
 from kvcache_sim.report.picture import NothingToDraw, Picture, Table
 from kvcache_sim.report.pictures import PICTURES
 from kvcache_sim.report.pictures.waterfall import PARTS, bands
-from kvcache_sim.report.plotting import encoded
 from kvcache_sim.report.render import draw, vega_lite
 from kvcache_sim.report.reuse import reuse_of
 from report.report_traces import make_trace
 from support.browser import page
-from support.fake_run import made_up_run, request_columns, write_run
+from support.fake_run import made_up_run, request_columns
 
 HOSTILE = """</script><script>document.title='owned'</script><img src=x onerror="document.title='owned'">&amp;\u202eevil"""
 HOSTILE_NAME = HOSTILE.replace("/", "∕").replace("<∕", "<")  # as far as a directory's name can go
@@ -344,19 +342,6 @@ def test_without_the_extra_the_command_names_it(directories, monkeypatch, capsys
     assert "kvcache-sim[report]" in capsys.readouterr().err
 
 
-@pytest.mark.parametrize("named", ["", "run A"])
-def test_a_page_of_one_picture_is_named_after_it(runs, monkeypatch, named):
-    monkeypatch.setattr("kvcache_sim.report.render.subject", lambda picture: named)
-    page_of = encoded(draw("ttft", runs), ".html").decode()
-    title = "Time to first token, by hit" + (": run A" if named else "")
-    assert f"<title>{title}</title>" in page_of
-
-
-def test_labels_differ(tmp_path):
-    same = [write_run(tmp_path / d / "run", request_columns(5)) for d in ("x", "y")]
-    assert [run.label for run in open_runs(same)] == ["run (1)", "run (2)"]
-
-
 def parsed(html):
     """The elements of a piece of a page, each as (tag, attributes, text before its first child)."""
     root = ElementTree.fromstring(f"<root>{html}</root>")
@@ -450,35 +435,3 @@ def test_each_part_of_a_page_is_escaped_text(part, title, elements):
     if isinstance(part, (Picture, NothingToDraw)):
         asked = Asked("why?", part)
         assert (heading(asked), body(asked, "s1")) == ("why?", body(part, "s1"))
-
-
-def test_a_page_numbers_its_parts_and_lists_them_where_there_are_several(monkeypatch):
-    from kvcache_sim.report import render
-
-    monkeypatch.setattr(render, "vega", lambda picture: {"of": picture.kind})
-    monkeypatch.setattr(render, "columns_of", lambda _: 2)
-    monkeypatch.setattr(render, "vega_script", lambda: "run('</script>')")
-    note, picture = TextSection("a & b", "text"), Asked("why <this>?", PICTURE)
-    one = build_page(ANY, [], [note], "<p>first</p>")
-    several = build_page("t", ["w < 1", "w2"], [note, picture, NothingToDraw("misses", "m", "r")])
-    assert re.findall(r'<section id="(s\d)">', one) == ["s0"]
-    assert re.findall(r'<section id="(s\d)">(?:<h2><a href="#(s\d)">(.*?)</a>)?', several) == [
-        ("s0", "s0", "a &amp; b"),
-        ("s1", "s1", "why &lt;this&gt;?"),
-        ("s2", "s2", "m"),
-    ]
-    assert ("<h2>" in one, "<nav>" in one, 'class="warnings"' in one) == (False, False, False)
-    two = build_page("t", [], [note, note])
-    assert (two.count("<h2>"), two.count("<nav>")) == (2, 1)
-    links = '<nav><a href="#s0">a &amp; b</a> <a href="#s1">why &lt;this&gt;?</a> <a href="#s2">m</a></nav>'
-    assert several.count(links) == 1
-    assert '<ul class="warnings"><li>w &lt; 1</li><li>w2</li></ul>' in several
-    assert (f"<title>{'a&lt;b&gt; &amp; &quot;c&quot;'}</title>" in one, "<p>first</p>" in one) == (
-        True,
-        True,
-    )
-    charts = '{"waterfall":{"columns":2,"vega":{"of":"waterfall"}}}'
-    assert f'id="specifications">{charts}</script>' in several
-    assert 'id="specifications">{}</script>' in one
-    assert ("run('<\\/script>')" in several, "run('" in one) == (True, False)
-    assert safe_json({"b": "</script>&é", "a": 1}) == '{"a":1,"b":"\\u003c/script\\u003e\\u0026\\u00e9"}'

@@ -13,7 +13,6 @@ from kvcache_sim.base.tiers import TIERS
 from kvcache_sim.cli.main import run as kvsim
 from kvcache_sim.metrics.run import CodedText
 from kvcache_sim.report.finished import open_runs
-from kvcache_sim.report.timeline import build
 from kvcache_sim.report.timeline.build import Selection, timeline
 from kvcache_sim.report.timeline.machinery import CHANNELS_PID, counter_records, machinery_records
 from kvcache_sim.report.timeline.requests import lanes
@@ -104,56 +103,6 @@ def test_a_window_keeps_what_overlaps_it(directory):
     assert named == {f"request {i}" for i in rows["request"][overlap]}
     samples = [r["ts"] for r in records if r["ph"] == "C" and "use" not in r["args"]]
     assert all(low / 1e3 <= ts < high / 1e3 for ts in samples)
-
-
-@pytest.mark.parametrize("times", [1, 9, 10, 11, 57])
-def test_samples_fill_a_third_of_the_file(monkeypatch, times):
-    """Of 240 records 80 are samples: those of 10 times, 8 samples each."""
-    monkeypatch.setattr(build, "_MAX_RECORDS", 240)
-    series = {
-        "time_ns": np.repeat(np.arange(times) * 7, 8),
-        "value": np.arange(times * 8),
-        "name": coded(["a", "b"] * times * 4),
-    }
-    said = []
-    kept = build._thinned(series, said.append)
-    chosen = list(range(times)) if times <= 10 else [k * (times - 1) // 9 for k in range(10)]
-    assert kept["time_ns"].tolist() == [7 * k for k in chosen for _ in range(8)]
-    assert kept["value"].tolist() == [8 * k + n for k in chosen for n in range(8)]
-    assert [kept["name"].words[code] for code in kept["name"].codes] == ["a", "b"] * 4 * len(chosen)
-    assert said == ([f"samples of 10 of {times} sampling times drawn"] if times > 10 else [])
-
-
-@pytest.mark.parametrize(
-    ("most", "samples", "kept"),
-    [(None, 20, 10), (None, 21, 9), (None, 0, 11), (None, 400, 1), (3, 20, 3), (11, 400, 11), (50, 0, 12)],
-)
-def test_requests_that_fit_are_chosen_evenly_by_arrival(monkeypatch, most, samples, kept):
-    """A request is 7 records, and requests are half of what samples leave; twelve arrive in reversed order."""
-    monkeypatch.setattr(build, "_MAX_RECORDS", 160)
-    rows = {"request": np.arange(12), "arrival_ns": 100 - np.arange(12)}
-    said = []
-    found = build._sampled(rows, most, samples, said.append)
-    ranks = [int(rank) for rank in np.linspace(0, 11, kept)]
-    assert found["request"].tolist() == sorted(11 - rank for rank in ranks)
-    expected = f"{kept} of 12 requests drawn, evenly chosen, so that a viewer can open the file"
-    assert said == ([expected] if most is None else [])
-
-
-@pytest.mark.parametrize(("taken", "kept"), [(0, 4), (40, 4), (41, 3), (44, 3), (45, 2), (57, 0), (90, 0)])
-def test_steps_and_transfers_are_drawn_up_to_what_fits(monkeypatch, taken, kept):
-    """Each takes 4 records; what is not drawn counts for nothing."""
-    monkeypatch.setattr(build, "_MAX_RECORDS", 56)
-    kinds = ["step", "other", "transfer", "evict", "other", "step"]
-    events = {"kind": coded(kinds), "time_ns": np.arange(6) * 2_500_000_000}
-    said = []
-    found = build._fitting(events, taken, said.append)
-    drawn_rows = [0, 2, 3, 5]
-    assert (found["time_ns"] // 2_500_000_000).tolist() == drawn_rows[:kept]
-    until = f"{2.5 * drawn_rows[kept]:,.3f} s" if kept < 4 else ""
-    assert said == (
-        [f"steps and transfers are drawn up to {until} only: choose a part with --window"] if until else []
-    )
 
 
 def test_without_recorded_steps_it_says_how_to_get_them(tmp_path):

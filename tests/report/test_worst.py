@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from kvcache_sim.base.errors import UsageError
 from kvcache_sim.metrics.columns import OUTCOMES, STATUSES
 from kvcache_sim.report.explain.worst import ttft_ns, worst_rows, worst_table
-from kvcache_sim.report.explain.worst_text import _cell, find_spike, spike_sentences, worst_requests
+from kvcache_sim.report.explain.worst_text import find_spike, spike_sentences, worst_requests
 from kvcache_sim.report.pictures.waterfall import PARTS
 from support.examples import examples
 from support.fake_run import MS, request_columns
@@ -211,18 +211,3 @@ def test_three_requests_are_a_spike_and_its_growth_is_against_the_rest(length, a
     )
     assert f", {times:.2f} times the run's mean of {20 + 1805 / 30:.1f} ms." in said[0]
     assert said[1].startswith("Largest growth: queue, 600 ms on average against 0 ")
-
-
-def test_cells_have_times_in_three_digits_and_counts_in_groups():
-    cells = [
-        ("TTFT, ms", 12.345, "12.3"),
-        ("ms of it", 99_999.4, "99,999"),
-        ("TTFT, ms", 99_999.5, "100 s"),
-        ("prompt tokens", 1234, "1,234"),
-        ("cached", 123_456, "123,456"),
-        ("request", 1234, 1234),
-        ("run", "a", "a"),
-        ("times the median", 1234.5, 1234.5),
-        ("TTFT, ms", None, None),
-    ]
-    assert [_cell(heading, value) for heading, value, _ in cells] == [shown for *_, shown in cells]
