@@ -173,7 +173,7 @@ def filling_tiers(draw):
 
 
 @examples(100)
-@given(st.integers(38, 60), st.integers(0, 40), filling_tiers())
+@given(st.sampled_from([39, 40, 41, 60]), st.integers(0, 40), filling_tiers())
 def test_a_run_has_settled_once_its_rate_is_steady_and_its_tiers_full_in_its_first_half(count, steady, tiers):
     """One request every 10 ns, of which those behind the first ``steady`` hit: a window is one request."""
     series, full_ns = tiers

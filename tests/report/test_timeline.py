@@ -11,14 +11,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 from kvcache_sim.base.tiers import TIERS
 from kvcache_sim.cli.main import run as kvsim
-from kvcache_sim.metrics.run import CodedText
 from kvcache_sim.report.finished import open_runs
 from kvcache_sim.report.timeline.build import Selection, timeline
 from kvcache_sim.report.timeline.machinery import CHANNELS_PID, counter_records, machinery_records
 from kvcache_sim.report.timeline.requests import lanes
 from kvcache_sim.report.timeline.trace_json import Track
+from report.finished_rows import coded
 from support.browser import page, served
 from support.fake_run import made_up_run
+
+IN_A_REQUEST = ("queue", "lookup", "fetch", "prefill", "first decode", "decode")
 
 
 @pytest.fixture(scope="module")
@@ -55,14 +57,7 @@ def test_the_parts_of_a_request_fill_it(directory):
     inside = defaultdict(float)
     spans = sorted(((r["pid"], r["tid"], r["ts"], r["ts"] + r["dur"], n) for n, r in whole.items()))
     for record in records:
-        if record["ph"] == "X" and record["name"] in (
-            "queue",
-            "lookup",
-            "fetch",
-            "prefill",
-            "first decode",
-            "decode",
-        ):
+        if record["ph"] == "X" and record["name"] in IN_A_REQUEST:
             owner = next(
                 n
                 for p, t, a, b, n in spans
@@ -184,11 +179,6 @@ def test_perfetto_opens_it(directory, tmp_path):
         ]
         names = query(browser, "select name as n from process where name is not null order by name", n="str")
         assert names == [["channels"], ["machine 0"], ["machine 1"]]
-
-
-def coded(words):
-    names = tuple(dict.fromkeys(words))
-    return CodedText(np.array([names.index(word) for word in words], np.int32), names)
 
 
 SAMPLES = {
