@@ -1,11 +1,9 @@
 """Certainty of a run's figures: two intervals, the rule that combines errors, and the one printed form."""
 
-import html
 import json
 import math
 import os
 import pty
-import re
 import subprocess
 import sys
 import threading
@@ -15,13 +13,10 @@ import pytest
 from kvcache_sim.cli.main import run as kvsim
 from kvcache_sim.metrics.certainty import (
     CERTAIN,
-    RATE,
     certainty_lines,
     figure_text,
-    intervals_text,
     source_line,
 )
-from kvcache_sim.metrics.names import metric_value
 from kvcache_sim.metrics.request_intervals import LEAST_REQUESTS, request_intervals
 from kvcache_sim.metrics.resampling import resampled_rows
 from kvcache_sim.model.run_errors import LOADS
@@ -226,9 +221,6 @@ def test_several_sources_are_all_named(folder):
         )
 
 
-# -- the printed form
-
-
 # -- every verb and format that shows a run
 
 
@@ -291,33 +283,6 @@ def test_the_readme_shows_what_the_first_run_prints(tmp_path, monkeypatch):
     assert [line for line in shown if line not in printed] == []
 
 
-@pytest.mark.parametrize("form", ["table", "brief", "json"])
-def test_without_intervals_the_source_appears_with_the_command_that_computes_them(folder, form, capsys):
-    summary = simulated(folder, "roofline", "plain", "--format", form)
-    out, err = capsys.readouterr()
-    command = f"intervals: kvsim explain {folder / 'plain'} --sensitivity"
-    assert command in (err if form == "json" else out)
-    found = json.loads(out)["step_times"] if form == "json" else summary["step_times"]
-    assert found["source"] == "roofline (no measurement of H100 TP8)"
-    stated = step_interval(source_kind("roofline:llama-3-70b@h100:tp8"))
-    assert found["error_percent"] == pytest.approx(100 * stated.factors.high - 100)
-    assert found["error_from"] == f"{stated.runs} whole runs with rooflines of dense models"
-    if form != "json":
-        assert source_line(summary) in out
-
-
-def test_json_has_the_intervals_when_asked(folder, capsys):
-    stored = simulated(folder, "roofline", "again", "--sensitivity", "--format", "json")
-    printed = json.loads(capsys.readouterr().out)
-    assert printed == stored
-    assert set(printed["certainty"]) == set(CERTAIN)
-    for name, ends in printed["certainty"].items():
-        value = metric_value(printed, CERTAIN[name].metric)
-        assert tuple(ends) == (*ENDS, "slow", "fast")
-        assert ends["model_low"] <= value <= ends["model_high"]
-        assert ends["requests_low"] <= value <= ends["requests_high"]
-
-
 @pytest.mark.parametrize("form", ["text", "json"])
 def test_explain_prints_what_the_run_stored_without_simulating(certain, form, capsys, monkeypatch):
     run, _, lines = certain
@@ -329,17 +294,3 @@ def test_explain_prints_what_the_run_stored_without_simulating(certain, form, ca
     assert kvsim(["explain", str(run), "--format", form]) == 0
     printed = capsys.readouterr().out
     assert all(line in printed for line in lines)
-
-
-def test_a_report_has_the_stored_intervals_on_its_cards(folder, certain, tmp_path):
-    run, summary, lines = certain
-    simulated(folder, "roofline", "plain", "-q")
-    target = tmp_path / "report.html"
-    assert kvsim(["report", str(run), str(folder / "plain"), "-o", str(target)]) == 0
-    text = re.sub(r"<[^>]*>", " ", target.read_text().partition("<section")[0])
-    text = html.unescape(re.sub(r"\s+", " ", text))
-    assert text.count(lines[0]) == 2
-    assert f"intervals: kvsim explain {folder / 'plain'} --sensitivity" in text
-    cards = [intervals_text(summary, name) for name in ("ttft_p50", "ttft_p99", "tpot_mean", RATE)]
-    for card in cards:
-        assert text.count(card) == cards.count(card), "on the card of the run that stored it"

@@ -10,17 +10,15 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 from kvcache_sim.base.errors import InvariantError
-from kvcache_sim.metrics.columns import EVENT_COLUMNS, OUTCOMES, REQUEST_COLUMNS, STATUSES
+from kvcache_sim.metrics.columns import EVENT_COLUMNS, OUTCOMES
 from kvcache_sim.metrics.event_log import EventLog
 from kvcache_sim.metrics.parts import Parts, arrays_of, cut, joined, rows_of
 from kvcache_sim.metrics.prefix_cache import outcomes_of
-from kvcache_sim.metrics.recorder import RunRecorder
 from kvcache_sim.metrics.run import CodedText
 from kvcache_sim.metrics.sampler import LEAST_INTERVAL_NS, Sampler
 from kvcache_sim.scenario.execute import execute
 from kvcache_sim.scenario.load import scenario_from_text
 from kvcache_sim.scenario.requests import read_requests
-from kvcache_sim.serving.sequence import Status
 from kvcache_sim.simulation import RunOptions
 from support.examples import examples
 
@@ -143,48 +141,6 @@ def test_columns_in_pieces_by_hand():
     assert (rows_of(text), rows_of(numbers)) == (4, 3)
     assert (cut(text, 1, 3).codes.tolist(), cut(numbers, 1, 3).tolist()) == ([1, 2], [2, 3])
     assert list(arrays_of({"text": text, "n": numbers})) == ["n"]
-
-
-@pytest.mark.parametrize("window", [None, (5, 8)])
-def test_events_and_unserved_requests_as_they_are_recorded(window):
-    recorder = RunRecorder(window, lambda part: None)
-    for at_ns in (4, 5, 7, 8):
-        recorder.log_milestone("admit", SimpleNamespace(request=11), 2, at_ns)
-        recorder.log_step(2, (at_ns, 30, 40, 50))
-        recorder.log_eviction(2, "cpu", at_ns, 60)
-    events = recorder.event_columns()
-    names = [name for name, column in EVENT_COLUMNS.items() if column.dtype != "str"]
-    rows = list(zip(*(events[name].tolist() for name in names), strict=True))
-    each = ((0, 2, 11, 0, 0, 0), (30, 2, -1, 40, 50, 0), (0, 2, -1, 0, 60, 0))
-    assert rows == [(at_ns, *own) for at_ns in ((5, 7) if window else ()) for own in each]
-    said = [[events[name].words[code] for code in events[name].codes] for name in ("kind", "detail")]
-    times = 2 if window else 0
-    assert said == [["admit", "step", "evict"] * times, ["", "", "cpu"] * times]
-    arrival = SimpleNamespace(
-        request=0,
-        session=4,
-        turn=3,
-        is_conversational_turn=True,
-        arrival_ns=9,
-        prompt_num_tokens=70,
-        output_tokens=8,
-    )
-    recorder.close_unserved(arrival, Status.FAILED, 6)
-    recorder.end()
-    expected = dict.fromkeys(REQUEST_COLUMNS, 0) | {
-        "machine": 6,
-        "session": 4,
-        "turn": 3,
-        "is_conversational_turn": 1,
-        "status": STATUSES.index("failed"),
-        "arrival_ns": 9,
-        "input_tokens": 70,
-        "output_tokens": 8,
-        "decode_machine": -1,
-        "first_token_ns": -1,
-        "finish_ns": -1,
-    }
-    assert {name: int(column[0]) for name, column in recorder.request_columns().items()} == expected
 
 
 class Machine:

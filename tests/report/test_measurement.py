@@ -177,7 +177,7 @@ def filling_tiers(draw):
 def test_a_run_has_settled_once_its_rate_is_steady_and_its_tiers_full_in_its_first_half(count, steady, tiers):
     """One request every 10 ns, of which those behind the first ``steady`` hit: a window is one request."""
     series, full_ns = tiers
-    hits = [5 * (k >= min(steady, count - 6)) for k in range(count)]
+    hits = [5 * (k >= min(steady, count - 7)) for k in range(count)]
     arrivals = [10 * k for k in range(count)]
     columns = {"arrival_ns": arrivals, "first_token_ns": arrivals, "finish_ns": arrivals}
     run = made_run(count, series, **columns, input_tokens=[10] * count, cached_prefix_length_used=hits)
