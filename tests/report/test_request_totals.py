@@ -34,55 +34,51 @@ NO_WORDS = CodedText(np.zeros(0, np.int32), ())
 DAY = 86_400 * S
 
 
-#: Columns of a request that are drawn; those of 9 are tokens.
-DRAWN = (
-    "status",
-    "machine",
-    "arrival_ns",
-    "first_token_ns",
-    "finish_ns",
-    "input_tokens",
-    "output_tokens",
-    "cached_prefix_length_used",
-    "preemptions",
-    "queue_ns",
-    "handover_room_ns",
-    "recomputed_tokens",
-)
+#: Columns of a request that are drawn, and the most of each.
+DRAWN = {
+    "machine": 1,
+    "arrival_ns": 30,
+    "first_token_ns": 30,
+    "finish_ns": 30,
+    "input_tokens": 12,
+    "output_tokens": 5,
+    "cached_prefix_length_used": 12,
+    "preemptions": 4,
+    "queue_ns": 4,
+    "handover_room_ns": 4,
+    "recomputed_tokens": 4,
+}
+LEAST = {"input_tokens": 1, "output_tokens": 1}
 drawn_requests = st.lists(
-    st.tuples(
-        st.sampled_from((0, 0, 0, 1, 3)),
-        st.integers(0, 1),
-        *[st.integers(0, 30)] * 3,
-        st.integers(1, 12),
-        st.integers(1, 5),
-        st.integers(0, 12),
-        *[st.integers(0, 4)] * 4,
+    st.fixed_dictionaries(
+        {name: st.integers(LEAST.get(name, 0), most) for name, most in DRAWN.items()}
+        | {"status": st.sampled_from((0, 0, 0, 1, 3))}
     ),
     max_size=20,
 )
+#: A hit of a whole prompt, a later row that arrived earlier, and a failed request as long as its context.
+THREE = [
+    dict(zip((*DRAWN, "status"), row, strict=True))
+    for row in (
+        (0, 9, 1, 5, 8, 4, 8, 0, 3, 4, 0, 0),
+        (1, 3, 4, 4, 8, 4, 4, 1, 1, 2, 0, 0),
+        (0, 0, 0, 0, 9, 9, 0, 2, 0, 0, 0, 3),
+    )
+]
 
 
 @examples(60)
-@example(
-    [
-        (0, 0, 9, 1, 5, 8, 4, 8, 0, 3, 4, 0),
-        (0, 1, 3, 4, 4, 8, 4, 4, 1, 1, 2, 0),
-        (3, 0, 0, 0, 0, 9, 9, 0, 2, 0, 0, 0),
-    ],
-    1,
-    [4] * 20,
-)
+@example(THREE, 1, [4] * 20)
 @given(drawn_requests, st.integers(1, 5), st.lists(st.integers(0, 12), min_size=20, max_size=20))
 def test_totals_are_those_of_each_request_by_itself(drawn, step, reusable):
     """Rows come ``step`` at a time; contexts are 9 and 11 tokens, blocks 4; TTFT may be 10 ns."""
     contexts, size = np.array([9, 11]), 4
-    own = [dict(zip(DRAWN, row, strict=True)) for row in drawn]
+    own = [dict(row) for row in drawn]
     for one in own:
         one["first_token_ns"] = one["arrival_ns"] + one["first_token_ns"] if not one["status"] else -1
         one["finish_ns"] = one["first_token_ns"] + one["finish_ns"] if not one["status"] else -1
         one["cached_prefix_length_used"] = min(one["cached_prefix_length_used"], one["input_tokens"])
-    columns = rows(len(own), **{name: [one[name] for one in own] for name in DRAWN})
+    columns = rows(len(own), **{name: [one[name] for one in own] for name in (*DRAWN, "status")})
     totals = RequestTotals(size, Objectives(Limits(10)), None, np.array(reusable), contexts)
     for start in range(0, len(own) + step, step):
         totals.add({name: column[start : start + step] for name, column in columns.items()})
@@ -114,11 +110,8 @@ def test_totals_are_those_of_each_request_by_itself(drawn, step, reusable):
         ),
     )
     if not done:
-        assert (totals.request_hit_rate, totals.upper_bound_token_hit_rate, totals.makespan_ns) == (
-            None,
-            None,
-            0,
-        )
+        assert totals.request_hit_rate is totals.upper_bound_token_hit_rate is None
+        assert totals.makespan_ns == 0
         return
     shares = [one["cached_prefix_length_used"] / one["input_tokens"] for one in done]
     assert totals.request_hit_rate == pytest.approx(sum(shares) / len(done))
