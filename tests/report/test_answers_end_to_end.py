@@ -117,7 +117,5 @@ def test_doctor_names_the_conflicting_package(monkeypatch, capsys):
     ("attribute", "value", "verdict"), [("__version__", "9.9", "broken"), ("__release__", False, "warning")]
 )
 def test_doctor_judges_the_native_build(monkeypatch, attribute, value, verdict):
-    from kvcache_sim import _core
-
-    monkeypatch.setattr(_core, attribute, value)
+    monkeypatch.setattr(f"kvcache_sim._core.{attribute}", value)
     assert {f.verdict for f in installation.check_installation() if f.what == "native module"} == {verdict}

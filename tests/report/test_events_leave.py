@@ -62,37 +62,52 @@ def test_a_row_before_one_that_has_left_is_refused():
         backwards(log)
 
 
+def logged(log: EventLog) -> list[tuple[int, int, int]]:
+    """Return (time, machine, number) of the rows that are still with a log."""
+    names = ("time_ns", "machine", "request")
+    parts = log.columns().parts()
+    return [row for part in parts for row in zip(*(part[name].tolist() for name in names), strict=True)]
+
+
 @examples(60)
 @given(
     st.lists(
         st.tuples(st.integers(0, 2), st.lists(st.tuples(st.integers(0, 3), st.integers(0, 2)), max_size=4)),
         max_size=12,
-    ),
-    st.integers(1, 5),
-    st.booleans(),
+    )
 )
-@example([(0, [(0, 1), (0, 0)])], 5, False)
-@example([(0, [(1, 0), (0, 1)]), (1, [(0, 0)])], 5, True)
-def test_rows_are_in_time_order_by_machine_and_then_as_they_were_logged(drawn, size, leaves):
+@example([(0, [(0, 1), (0, 0)])])
+@example([(0, [(1, 0), (0, 1)]), (1, [(0, 0)])])
+def test_rows_are_in_time_order_by_machine_and_then_as_they_were_logged(drawn):
     """Machines report at a time what they did then or, with lookahead, will do later."""
-    logged, left, now = [], [], 0
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("kvcache_sim.metrics.event_log._PART_ROWS", size)
-        log = EventLog()
-        if leaves:
-            log.leave_to(left.append)
-        for later, rows in drawn:
-            now += later
-            packed = b""
-            for after_ns, machine in rows:
-                logged.append((now + after_ns, machine, len(logged)))
-                packed += struct.pack("9q", now + after_ns, 0, machine, 0, len(logged) - 1, 0, 0, 0, 0)
-            log.extend(packed, now)
-        parts = [*left, *log.columns().parts()]
-        assert all(len(part["request"]) <= size for part in parts)
-    names = ("time_ns", "machine", "request")
-    rows = [row for part in parts for row in zip(*(part[name].tolist() for name in names), strict=True)]
-    assert rows == sorted(logged)
+    expected, now, log = [], 0, EventLog()
+    for later, rows in drawn:
+        now += later
+        packed = b""
+        for after_ns, machine in rows:
+            expected.append((now + after_ns, machine, len(expected)))
+            packed += struct.pack("9q", now + after_ns, 0, machine, 0, len(expected) - 1, 0, 0, 0, 0)
+        log.extend(packed, now)
+    assert logged(log) == sorted(expected)
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_rows_leave_in_that_order_and_those_of_later_times_stay(seed):
+    draw, log, left, now = np.random.default_rng(seed), EventLog(), [], 0
+    log.leave_to(left.append)
+    rows = np.zeros((6, 20_000, 9), np.int64)
+    rows[:, :, 4] = np.arange(rows[:, :, 4].size).reshape(6, -1)
+    for own in rows:
+        now += int(draw.integers(0, 3))
+        own[:, 0], own[:, 2] = now + draw.integers(0, 4, len(own)), draw.integers(0, 3, len(own))
+        log.extend(own.tobytes(), now)
+    assert len(left) > 1
+    parts = [*left, *log.columns().parts()]
+    found = np.stack(
+        [np.concatenate([part[name] for part in parts]) for name in ("time_ns", "machine", "request")]
+    )
+    whole = rows.reshape(-1, 9)[:, [0, 2, 4]]
+    assert np.array_equal(found.T, whole[np.lexsort(whole.T[::-1])])
 
 
 def test_a_window_records_what_begins_in_it():

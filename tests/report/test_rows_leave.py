@@ -44,7 +44,6 @@ def test_rows_in_any_order_leave_in_file_order(order, batches, group):
     left: list = []
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(request_rows, "GROUP_ROWS", group)
-        patch.setattr(request_rows, "_FLUSH_BYTES", 8 * WIDTH * batches[0])
         rows, kept = RequestRows(left.append), KeptRows()
         waiting = list(order)
         while waiting:
@@ -52,6 +51,7 @@ def test_rows_in_any_order_leave_in_file_order(order, batches, group):
                 now, waiting = waiting[:count], waiting[count:]
                 packed = [struct.pack(f"{WIDTH}q", *(int(c[row]) for c in whole.values())) for row in now]
                 rows.add(b"".join(packed))
+                rows.hit_shares()  # puts all rows so far into their groups
         rows.end()
     assert [len(part["request"]) for part in left] == [group] * (23 // group) + [23 % group] * (
         23 % group > 0
