@@ -15,7 +15,8 @@ from kvcache_sim.scenario.requests import read_requests
 from kvcache_sim.simulation import RunOptions
 
 COLD = """\
-workload: {{kind: few-shot, requests: {requests}, pool_size: {pool}, arrivals: {{process: poisson, rate_per_s: {rate}}}}}
+workload: {{kind: few-shot, requests: {requests}, pool_size: {pool},
+           arrivals: {{process: poisson, rate_per_s: {rate}}}}}
 tiers: {{gpu: {{capacity: {gpu}}}}}
 """
 
@@ -171,7 +172,8 @@ def test_where_arrivals_are_not_known_the_whole_run_is_counted():
 
 
 BUSY = """
-workload: {kind: few-shot, pool_size: 40, requests: 240, arrivals: {process: poisson, rate_per_s: 12}, output_tokens: 12}
+workload: {kind: few-shot, pool_size: 40, requests: 240, output_tokens: 12,
+           arrivals: {process: poisson, rate_per_s: 12}}
 cache: {block_size: 64}
 tiers: {gpu: {capacity: 400 blocks}, cpu: {capacity: 4000 blocks}}
 cluster: {machines: 2}

@@ -32,7 +32,8 @@ from support.browser import page
 from support.fake_run import made_up_run, request_columns
 from support.request_rows import rows
 
-HOSTILE = """</script><script>document.title='owned'</script><img src=x onerror="document.title='owned'">&amp;\u202eevil"""
+OWNED = "document.title='owned'"
+HOSTILE = f"""</script><script>{OWNED}</script><img src=x onerror="{OWNED}">&amp;\u202eevil"""
 HOSTILE_NAME = HOSTILE.replace("/", "∕").replace("<∕", "<")  # as far as a directory's name can go
 
 

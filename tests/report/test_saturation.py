@@ -225,8 +225,8 @@ def test_a_closed_loop_says_that_clients_wait(tmp_path, capsys, monkeypatch):
     from kvcache_sim.cli.main import run
 
     monkeypatch.chdir(tmp_path)
-    text = "workload: {kind: conversational, requests: 300, loop: closed, arrivals: {process: poisson, rate_per_s: RATE}}\n"
-    (tmp_path / "s.yaml").write_text(text.replace("RATE", "40") + "replica: {max_num_seqs: 2}\n")
+    text = f"workload: {{kind: conversational, requests: 300, loop: closed, {POISSON}40}}}}\n"
+    (tmp_path / "s.yaml").write_text(text + "replica: {max_num_seqs: 2}\n")
     assert run(["simulate", "-c", "s.yaml", "-o", "crowded"]) == 0
     shown = capsys.readouterr().out
     assert "\nsaturated  clients wait (mean wait " in shown

@@ -144,7 +144,8 @@ def test_goodput_where_service_times_are_known(tmp_path, within):
 
 def test_classes_are_assigned_by_fields_of_the_trace(tmp_path):
     rows = [request(n, customer=("gold", "blue")[n % 2], priority=n % 3, fast=n > 5) for n in range(12)]
-    slo = "slo={ttft: 1h, classes: {vip: {when: customer == gold and priority != 2, e2e: 1ns}, quick: {when: fast == true, tpot: 1ns}}}"
+    vip = "vip: {when: customer == gold and priority != 2, e2e: 1ns}"
+    slo = f"slo={{ttft: 1h, classes: {{{vip}, quick: {{when: fast == true, tpot: 1ns}}}}}}"
     found = summary_of(tmp_path, rows, slo)["slo"]
     vip = [n for n in range(12) if n % 2 == 0 and n % 3 != 2]
     quick = [n for n in range(12) if n > 5 and n not in vip]

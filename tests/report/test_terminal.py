@@ -21,7 +21,6 @@ from kvcache_sim.metrics.prefix_cache import LEAST_COMPARED, medians_of_equal_le
 from kvcache_sim.metrics.run import Progress
 from kvcache_sim.report.picture import Table
 from kvcache_sim.report.plain_table import plain_table
-from kvcache_sim.workload.toolbox.write import mooncake_lines
 from support.printed import Terminal
 
 SHARES = st.floats(0, 3)
@@ -122,27 +121,6 @@ def test_tpot_is_one_number(trace, tmp_path, capsys):
     spans = (run.requests["finish_ns"].to_numpy() - run.requests["first_token_ns"].to_numpy())[later]
     assert expected == pytest.approx(float(np.mean(spans / (outputs[later] - 1))) / 1e6, abs=1e-6)
     assert kv.sweep(trace, grid={"tiers.gpu": ["64 blocks"]}).rows[0]["latency.tpot.avg"] == expected
-
-
-def test_a_sweep_marks_the_best_cell_and_says_what_to_type_next(tmp_path, capsys, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    chats = kv.generate("conversational", seed=7, requests=150)
-    Path("t.jsonl").write_text("".join(mooncake_lines(chats)))
-    grid = ("--grid", "tiers.gpu.capacity=48 blocks,4096 blocks", "--set", "replica.max_num_seqs=8")
-    argv = ["sweep", "t.jsonl", *grid, "-q", "-o", "cells", "-j", "1"]
-    assert main.run(argv) == 0
-    out = capsys.readouterr().out
-    assert max(map(len, out.split("\n* ")[0].splitlines())) <= 80
-    assert "\n1 *" in out
-    assert "* cell 1 has the lowest TTFT p99" in out
-    again = out.rpartition("next: ")[2].replace("\\\n", "")
-    assert max(map(len, out.splitlines())) <= 80
-    assert main.run([*shlex.split(again)[1:], "-q", "-o", "best", "--format", "json"]) == 0
-    best = json.loads(capsys.readouterr().out)
-    rows = kv.sweep(
-        "t.jsonl", grid={"tiers.gpu": ["48 blocks", "4096 blocks"]}, replica={"max_num_seqs": 8}
-    ).rows
-    assert best["digest"]["results"] == rows[1]["digest.results"]
 
 
 def test_the_next_command_of_a_sweep_takes_back_what_the_scenario_sets(tmp_path, capsys, monkeypatch):
