@@ -46,7 +46,7 @@ def values(own: Metrics) -> dict[str, float]:
 def test_a_request_counts_by_closed_forms(own):
     """Arrival at 1 s, 2 s with the client, 4 s queued, 1 s look-up, first token at 16 s, last of four at 22 s."""
     request = SimpleNamespace(
-        machine=0, arrival_ns=S, client_ns=2 * S, queue_ns=4 * S, lookup_ns=S, first_token_ns=16 * S,
+        machine=0, arrival_ns=S, admitted_ns=8 * S, queue_ns=4 * S, first_token_ns=16 * S,
         preemptions=2, cached_tokens_by_source=[48, 16, 0, 0],
     )  # fmt: skip
     ticket = Ticket(0, S, 100, 9, tokens_out=4, last_ns=22 * S, cached_tokens=64)
@@ -76,7 +76,7 @@ def test_a_request_counts_by_closed_forms(own):
 @pytest.mark.parametrize(("tokens", "per_token"), [(1, []), (2, [6]), (3, [3])])
 def test_a_token_after_the_first_has_a_time(own, tokens, per_token):
     request = SimpleNamespace(
-        machine=0, arrival_ns=S, client_ns=0, queue_ns=0, lookup_ns=0, first_token_ns=16 * S, preemptions=0,
+        machine=0, arrival_ns=S, admitted_ns=S, queue_ns=0, first_token_ns=16 * S, preemptions=0,
         cached_tokens_by_source=[0] * 4,
     )  # fmt: skip
     own.closed(Ticket(0, S, 7, 9, tokens_out=tokens, last_ns=22 * S), request, 22 * S)

@@ -11,7 +11,7 @@ from msgspec.structs import replace
 
 from kvcache_sim.base.errors import UsageError
 from kvcache_sim.cache.store_kinds import WITH_LOWER
-from kvcache_sim.model.aiconfigurator.deployment import PREFIX
+from kvcache_sim.model.computed_source import KERNELS_PREFIX
 from kvcache_sim.model.model_file import names_model_file
 from kvcache_sim.model.step_times import load_step_time, measured_on, with_absolute_files
 from kvcache_sim.scenario import engine_tiers
@@ -47,7 +47,7 @@ def fill(model: ScenarioModel, directory: Path, tree: Tree) -> ScenarioModel:
     step_time = model.replica.step_time
     named = model.model or at_location(tree, ("replica", "step_time"), lambda: measured_on(step_time).model)
     if named is None:
-        if step_time.startswith(PREFIX):  # the library knows no such model: its names are nearer
+        if step_time.startswith(KERNELS_PREFIX):  # the library knows no such model: its names are nearer
             at_location(tree, ("replica", "step_time"), lambda: load_step_time(step_time))
         raise UsageError("the step-time file names no model", tree.location(("replica",)), hint="set model")
     model = _with_semantics(_with_model(model, named, tree), tree)

@@ -6,7 +6,7 @@ from pathlib import PurePath
 from typing import Any
 
 from kvcache_sim.base.values import Value
-from kvcache_sim.model.aiconfigurator.deployment import PREFIX
+from kvcache_sim.model.computed_source import KERNELS_PREFIX
 from kvcache_sim.model.linear import LINEAR
 from kvcache_sim.model.stated_errors import Factors, stated_step_errors
 from kvcache_sim.model.step_times import measured_on
@@ -44,7 +44,7 @@ def _words(name: str) -> str:
         subject = measured_on(name)
         gpu = PurePath(subject.gpu or "").name.removesuffix(".toml").upper()
         return f"roofline (no measurement of {gpu} TP{subject.tensor_parallel})"
-    if name.startswith(PREFIX):
+    if name.startswith(KERNELS_PREFIX):
         return f"measured kernels {name}"
     if name.startswith(LINEAR):
         return f"given costs {name}"

@@ -85,8 +85,8 @@ class Records:
         self._take_row(row_of(s))
 
 
-#: Columns of a row that are fields of a request of the same name.
-_FIELDS = (
+#: Columns of a row that are fields of a request of the same name; a part of TTFT is one of them.
+ROW_FIELDS = (
     *("request", "machine", "decode_machine", "session", "turn", "arrival_ns", "client_ns", "queue_ns"),
     *("lookup_ns", "fetch_ns", "fetch_room_ns", "prefill_ns", "batch_stall_ns", "first_decode_ns"),
     *("handover_ns", "handover_gap_ns", "handover_room_ns", "first_token_ns", "finish_ns", "output_tokens"),
@@ -96,7 +96,7 @@ _FIELDS = (
 
 def row_of(s: SequenceState) -> dict[str, int]:
     """Return the row of a closed request by column; times in ns, counts in tokens or blocks."""
-    row: dict[str, int] = {name: getattr(s, name) for name in _FIELDS}
+    row: dict[str, int] = {name: getattr(s, name) for name in ROW_FIELDS}
     row["is_conversational_turn"] = int(s.is_conversational_turn)
     row["status"], row["outcome"] = s.status.value, max(s.outcome, 0)
     row["input_tokens"] = s.prompt_num_tokens

@@ -220,13 +220,12 @@ class Metrics:
         }
         if s.first_token_ns < 0 or last_ns is None:
             return seen
-        scheduled = s.arrival_ns + s.client_ns + s.queue_ns + s.lookup_ns
         spans = {
             "time_to_first_token_seconds": s.first_token_ns - s.arrival_ns,
             "e2e_request_latency_seconds": last_ns - s.arrival_ns,
             "request_queue_time_seconds": s.queue_ns,
-            "request_inference_time_seconds": last_ns - scheduled,
-            "request_prefill_time_seconds": s.first_token_ns - scheduled,
+            "request_inference_time_seconds": last_ns - s.admitted_ns,
+            "request_prefill_time_seconds": s.first_token_ns - s.admitted_ns,
             "request_decode_time_seconds": last_ns - s.first_token_ns,
         }
         if ticket.tokens_out > 1:
