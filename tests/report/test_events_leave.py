@@ -3,7 +3,6 @@
 import struct
 from collections import Counter
 from pathlib import Path
-from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -15,7 +14,6 @@ from kvcache_sim.metrics.event_log import EventLog
 from kvcache_sim.metrics.parts import Parts, arrays_of, cut, joined, rows_of
 from kvcache_sim.metrics.prefix_cache import outcomes_of
 from kvcache_sim.metrics.run import CodedText
-from kvcache_sim.metrics.sampler import LEAST_INTERVAL_NS, Sampler
 from kvcache_sim.scenario.execute import execute
 from kvcache_sim.scenario.load import scenario_from_text
 from kvcache_sim.scenario.requests import read_requests
@@ -156,71 +154,3 @@ def test_columns_in_pieces_by_hand():
     assert (rows_of(text), rows_of(numbers)) == (4, 3)
     assert (cut(text, 1, 3).codes.tolist(), cut(numbers, 1, 3).tolist()) == ([1, 2], [2, 3])
     assert list(arrays_of({"text": text, "n": numbers})) == ["n"]
-
-
-class Machine:
-    """A machine whose counts follow from its number and the time."""
-
-    load = None
-
-    def __init__(self, machine, tiers):
-        self.machine, self.tiers, self.now = machine, tiers, None
-        self.store = SimpleNamespace(
-            occupancy=lambda level: [1000 * machine + 100 * level + n + self.now for n in range(9)]
-        )
-
-    def catch_up(self, now_ns):
-        self.now = now_ns - 1  # a sample sees all that happens at its time
-
-    def counts(self):
-        return [10 * self.machine + n + self.now for n in range(4)]
-
-
-def test_samples_of_machines_and_channels_by_hand():
-    """A lost machine reads nought from then on; a channel that was created later has no earlier rows."""
-    queued, channels, machines = [], {}, [Machine(0, 1), Machine(1, 2), Machine(2, 1)]
-    engine = SimpleNamespace(
-        now_ns=0, idle=False, schedule=lambda at_ns, *rest: queued.append((at_ns, rest[-1]))
-    )
-    sampler = Sampler(engine, machines, channels, 3, lambda: engine.now_ns >= 3 * LEAST_INTERVAL_NS)
-    sampler.start()
-    expected = []
-    for k in range(4):
-        at_ns, sample = queued.pop()
-        assert (at_ns, queued) == (k * LEAST_INTERVAL_NS, [])
-        engine.now_ns = at_ns
-        if k == 1:
-            channels["a"] = SimpleNamespace(busy_ns=at_ns + 5, queued_ns=7, sent_bytes=8)
-        if k == 2:
-            sampler.leave_out(1)
-            channels["a"].busy_ns = 9
-        sample(None)
-        for own in machines:
-            names = [("queue", "running", "loading", "output_tokens")] + [
-                [f"{tier}.{what}" for what in ("free", "held", "cached", "in_flight")]
-                for tier in ("gpu", "cpu")[: own.tiers]
-            ]
-            values = [10 * own.machine + n for n in range(4)] + [
-                1000 * own.machine + 100 * level + n for level in range(own.tiers) for n in range(4)
-            ]
-            gone = own.machine == 1 and k >= 2
-            rows = zip([name for part in names for name in part], values, strict=True)
-            expected += [(at_ns, own.machine, name, 0 if gone else value + at_ns) for name, value in rows]
-        if k:
-            busy = (0, at_ns, 9, 9)[k]
-            links = zip(("busy_ns", "queued_ns", "bytes"), (busy, 7, 8), strict=True)
-            expected += [(at_ns, -1, f"channel.a.{name}", value) for name, value in links]
-    assert queued == []
-    found = []
-    for part in sampler.columns().parts():
-        names = [part["name"].words[code] for code in part["name"].codes]
-        found += zip(
-            part["time_ns"].tolist(), part["machine"].tolist(), names, part["value"].tolist(), strict=True
-        )
-    assert found == expected
-    engine.now_ns += 5
-    sampler.catch_up()
-    assert machines[0].now == engine.now_ns
-    sampler.wake()
-    sampler.wake()
-    assert [at_ns for at_ns, _ in queued] == [4 * LEAST_INTERVAL_NS + 5]
