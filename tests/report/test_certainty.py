@@ -2,11 +2,6 @@
 
 import json
 import math
-import os
-import pty
-import subprocess
-import sys
-import threading
 
 import numpy as np
 import pytest
@@ -24,6 +19,7 @@ from kvcache_sim.model.run_intervals import run_factors, source_kind, step_inter
 from kvcache_sim.model.stated_errors import Factors
 from kvcache_sim.report.intervals.assumption import Assumption
 from kvcache_sim.report.intervals.together import loading_share, together
+from support.printed import normalized, printed
 from support.sensitivity_runs import SET
 from support.shared_files import ROOT
 
@@ -198,9 +194,9 @@ def test_a_source_without_an_error_has_no_interval_of_the_model(folder):
 def test_instant_runs_have_neither_source_nor_intervals(folder, capsys):
     summary = simulated(folder, "instant", "instant", "-q")
     assert not {"step_times", "certainty"} & set(summary)
-    printed = capsys.readouterr().out
-    assert "step times" not in printed
-    assert "intervals:" not in printed
+    text = capsys.readouterr().out
+    assert "step times" not in text
+    assert "intervals:" not in text
     arguments = ["-c", str(folder / "instant.yaml"), "-o", str(folder / "x"), "--sensitivity"]
     assert kvsim(["simulate", *arguments]) == 2
     assert "--sensitivity: has no effect where no time passes" in capsys.readouterr().err
@@ -224,31 +220,6 @@ def test_several_sources_are_all_named(folder):
 # -- every verb and format that shows a run
 
 
-def on_a_terminal(arguments):
-    """Return what a command prints to a terminal of its own."""
-    parent, child = pty.openpty()
-    chunks = []
-
-    def read():
-        while True:
-            try:
-                data = os.read(parent, 1 << 16)
-            except OSError:
-                return
-            if not data:
-                return
-            chunks.append(data)
-
-    reader = threading.Thread(target=read)
-    reader.start()
-    done = subprocess.run([sys.executable, "-m", "kvcache_sim", *arguments], stdout=child, check=False)
-    os.close(child)
-    reader.join(timeout=10)
-    os.close(parent)
-    assert done.returncode == 0
-    return b"".join(chunks).decode().replace("\r\n", "\n")
-
-
 @pytest.fixture(scope="module")
 def certain(folder):
     """A run with intervals, its summary, and the lines that every reader prints."""
@@ -264,33 +235,27 @@ def certain(folder):
 @pytest.mark.parametrize("form", ["table", "brief"])
 def test_a_terminal_has_the_intervals_unasked(folder, certain, form):
     _, _, lines = certain
-    run = ["simulate", "-c", str(folder / "roofline.yaml"), "-o", str(folder / "tty"), "--force"]
-    printed = on_a_terminal([*run, "--format", form])
-    assert all(line in printed for line in lines)
+    run = ["simulate", "-c", "roofline.yaml", "-o", "tty", "--force", "--format", form]
+    text = printed(folder, *run)
+    assert all(line in text for line in lines)
     for refused in ("-q", "--no-sensitivity"):
-        printed = on_a_terminal([*run, "--format", form, refused])
-        assert lines[0] in printed
-        assert "(requests " not in printed
-        assert f"intervals: kvsim explain {folder / 'tty'} --sensitivity" in printed
+        text = printed(folder, *run, refused)
+        assert lines[0] in text
+        assert "(requests " not in text
+        assert "intervals: kvsim explain tty --sensitivity" in text
 
 
-def test_the_readme_shows_what_the_first_run_prints(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    printed = on_a_terminal(["simulate", "-c", "preset:quickstart"]).splitlines()
+def test_the_readme_shows_what_the_first_run_prints(tmp_path):
+    text = printed(tmp_path, "simulate", "-c", "preset:quickstart").splitlines()
     block = (ROOT / "README.md").read_text().split("`make demo` prints:\n\n```\n")[1].split("\n```")[0]
-    shown = [line for line in block.splitlines() if not line.startswith("took ")]
+    shown = normalized(block, tmp_path).splitlines()
     assert len(shown) == 32
-    assert [line for line in shown if line not in printed] == []
+    assert [line for line in shown if line not in text] == []
 
 
 @pytest.mark.parametrize("form", ["text", "json"])
-def test_explain_prints_what_the_run_stored_without_simulating(certain, form, capsys, monkeypatch):
+def test_explain_prints_what_the_run_stored_without_simulating(certain, form, monkeypatch):
     run, _, lines = certain
-
-    def refuse(*_, **__):
-        raise AssertionError("a reader simulated")
-
-    monkeypatch.setattr("kvcache_sim.scenario.execute.simulate", refuse)
-    assert kvsim(["explain", str(run), "--format", form]) == 0
-    printed = capsys.readouterr().out
-    assert all(line in printed for line in lines)
+    monkeypatch.setattr("kvcache_sim.scenario.execute.simulate", None)
+    text = printed(run.parent, "explain", run.name, "--format", form)
+    assert all(line in text for line in lines)

@@ -16,9 +16,10 @@ from kvcache_sim.report.timeline.build import Selection, timeline
 from kvcache_sim.report.timeline.machinery import CHANNELS_PID, counter_records, machinery_records
 from kvcache_sim.report.timeline.requests import lanes
 from kvcache_sim.report.timeline.trace_json import Track
-from report.finished_rows import coded
+from report.finished_rows import coded, written
 from support.browser import page, served
 from support.fake_run import made_up_run
+from support.request_rows import rows
 
 IN_A_REQUEST = ("queue", "lookup", "fetch", "prefill", "first decode", "decode")
 
@@ -181,40 +182,32 @@ def test_perfetto_opens_it(directory, tmp_path):
         assert names == [["channels"], ["machine 0"], ["machine 1"]]
 
 
-SAMPLES = {
-    (0, "queue"): [(10, 3), (20, 0)],
-    (1, "queue"): [(10, 4)],
-    (0, "running"): [(10, 1)],
-    (2, "loading"): [(15, 7)],
-    (0, "gpu.held"): [(10, 5), (20, 6)],
-    (0, "gpu.cached"): [(10, 1), (20, 2)],
-    (1, "gpu.cached"): [(10, 9)],
-    (0, "input_tokens"): [(10, 0), (20, 80), (30, 80), (40, 90)],
-    (0, "cached_tokens"): [(10, 0), (20, 20), (30, 20), (40, 25)],
-    (1, "input_tokens"): [(10, 5)],
-    (-1, "channel.nic.busy_ns"): [(10, 0), (20, 5), (40, 15), (40, 20)],
-}
-
-
-def test_each_series_is_a_counter_of_its_machine():
-    """Machine m is process m + 1; rates are those of the samples between which they were asked."""
-    rows = [(name, machine, *one) for (machine, name), found in reversed(SAMPLES.items()) for one in found]
-    machine, time_ns, value = (np.array([row[at] for row in rows]) for at in (1, 2, 3))
-    series = {"name": coded([row[0] for row in rows]), "machine": machine, "time_ns": time_ns, "value": value}
-    found = defaultdict(list)
-    for record in map(json.loads, counter_records(series)):
-        assert record["ph"] == "C"
-        found[record["pid"], record["name"]].append((round(record["ts"] * 1000), record["args"]))
-    cached, held = (f"gpu blocks, {state}" for state in ("cached", "held"))
-    assert found == {
-        (1, "queue"): [(10, {"queue": 3}), (20, {"queue": 0})],
-        (2, "queue"): [(10, {"queue": 4})],
-        (1, "running"): [(10, {"running": 1})],
-        (3, "loading"): [(15, {"loading": 7})],
-        (1, held): [(10, {"held": 5}), (20, {"held": 6})],
-        (1, cached): [(10, {"cached": 1}), (20, {"cached": 2})],
-        (1, "hit rate, %"): [(20, {"hit rate": 25.0}), (40, {"hit rate": 50.0})],
-        (CHANNELS_PID, "nic use, %"): [(10, {"use": 50.0}), (20, {"use": 50.0}), (40, {"use": 500.0})],
+def test_each_series_is_a_counter_of_its_machine_and_rates_are_those_between_samples():
+    """Machine m is process m + 1; a rate is of the samples between which something was asked."""
+    asked, found = [0, 80, 80, 90], [0, 20, 20, 25]
+    busy_ns = [0, 5, None, 15]
+    samples = [
+        (time_ns, machine, name, values[n])
+        for n, time_ns in enumerate((10, 20, 30, 40))
+        for machine, name, values in (
+            (0, "input_tokens", asked),
+            (0, "cached_tokens", found),
+            (2, "queue", [7, 8, 9, 9]),
+            (1, "gpu.held", [1, 2, 3, 4]),
+            (-1, "channel.nic.busy_ns", busy_ns),
+        )
+        if values[n] is not None
+    ]
+    names = ("time_ns", "machine", "name", "value")
+    run = written(rows(0), sampled=[dict(zip(names, sample, strict=True)) for sample in samples])
+    drawn = defaultdict(list)
+    for record in map(json.loads, counter_records(run.series)):
+        drawn[record["pid"], record["name"]].append((round(record["ts"] * 1000), *record["args"].values()))
+    assert drawn == {
+        (1, "hit rate, %"): [(20, 25.0), (40, 50.0)],
+        (3, "queue"): [(10, 7), (20, 8), (30, 9), (40, 9)],
+        (2, "gpu blocks, held"): [(10, 1), (20, 2), (30, 3), (40, 4)],
+        (CHANNELS_PID, "nic use, %"): [(10, 50.0), (20, 50.0)],
     }
 
 
