@@ -4,9 +4,11 @@ import math
 
 import numpy as np
 import pytest
-from kvcache_sim.extras.study.sizing.further import Tried, rates_by_count
+from kvcache_sim.extras.study.sizing.further import MACHINES, Further, Tried, rates_by_count
 from kvcache_sim.extras.study.sizing.search import arrival_rate, highest_attaining, rate_spread
 from kvcache_sim.extras.study.sizing.splits import best_split
+from kvcache_sim.extras.study.sweeps.cell import Cell, CellRecord, Study
+from kvcache_sim.extras.study.sweeps.plan import Plan
 from report.finished_rows import written
 from support.request_rows import rows
 
@@ -41,3 +43,21 @@ def test_of_equal_splits_the_one_with_fewest_prefill_machines_and_of_counts_the_
     assert best_split({3: 2.0, 1: 2.0, 2: 1.0, 4: None}) == 1
     tried = [Tried({}, 4, 2.0), Tried({}, 4, 1.0), Tried({}, 4, None), Tried({}, 2, None)]
     assert rates_by_count(tried) == {4: 2.0, 2: None}
+
+
+def test_counts_are_tried_only_once_all_candidates_have_ended_well():
+    """One machine holds 1/s, eight hold 8/s: of 3/s the middle, four, is tried next."""
+    plan = Plan("s", Study("", ""), ())
+
+    def laid_out(settings):
+        return [Cell(0, f"{n}", own) for n, own in enumerate(settings)]
+
+    further = Further(plan, laid_out, 3.0, 1, False, {})
+    cells = laid_out([{MACHINES: 1}, {MACHINES: 8}])
+    ended = {
+        f"{n}": CellRecord(f"{n}", "ok", {"capacity": {"machines": m, "rate_per_s": m}})
+        for n, m in ((0, 1), (1, 8))
+    }
+    assert [(cell.index, cell.settings) for cell in further(cells, ended)] == [(2, {MACHINES: 4})]
+    assert further(cells, {"0": ended["0"]}) == []
+    assert further(cells, ended | {"1": CellRecord("1", "failed")}) == []
