@@ -11,6 +11,7 @@ from kvcache_sim.metrics.prefix_cache import PrefixCacheTotals
 from kvcache_sim.metrics.prefix_entries import prefix_entries
 from kvcache_sim.metrics.run import CodedText
 from support.examples import examples
+from support.request_rows import rows
 from support.small_traces import trace_of
 
 CONVERSATIONAL, CROSS, MISS, FULL, UNEXPECTED = range(5)
@@ -37,17 +38,11 @@ def figures_of(admitted, kinds, details):
 
 @pytest.fixture
 def figures():
-    prompt, cached, session, turn, outcome, ttft = (np.asarray(column) for column in zip(*ROWS, strict=True))
-    admitted = {
-        "input_tokens": prompt,
-        "cached_prefix_length_used": cached,
-        "num_tokens_actually_prefilled": prompt - cached,
-        "session": session,
-        "turn": turn,
-        "outcome": outcome,
-        "arrival_ns": np.full(len(ROWS), 7),
-        "first_token_ns": 7 + ttft * 10**6,
-    }
+    prompt, cached, session, turn, outcome, ttft = map(np.array, zip(*ROWS, strict=True))
+    tokens = {"input_tokens": prompt, "cached_prefix_length_used": cached}
+    tokens["num_tokens_actually_prefilled"] = prompt - cached
+    turns = {"session": session, "turn": turn, "outcome": outcome}
+    admitted = rows(len(ROWS), **tokens, **turns, arrival_ns=[7] * len(ROWS), first_token_ns=7 + ttft * 10**6)
     words = ("arrive", "prefix_cache_event")
     kinds = CodedText(np.asarray([0, *[1] * len(EVENTS)], np.int32), words)
     order = ("", *OUTCOMES[::-1])
@@ -87,21 +82,8 @@ def test_the_five_events_are_counted(figures):
 
 
 def test_nothing_admitted_gives_no_figures():
-    none = {
-        name: np.empty(0, np.int64)
-        for name in (
-            "input_tokens",
-            "cached_prefix_length_used",
-            "num_tokens_actually_prefilled",
-            "session",
-            "turn",
-            "outcome",
-            "arrival_ns",
-            "first_token_ns",
-        )
-    }
     empty = CodedText(np.empty(0, np.int32), ())
-    figures = figures_of(none, empty, empty)
+    figures = figures_of(rows(0), empty, empty)
     assert figures["overall_hit_rate"] is None
     assert figures["ttft_hit_vs_miss"]["sentence"] == "no request was admitted"
 

@@ -6,7 +6,7 @@ import pytest
 from kvcache_sim.base.units import NS_PER_S
 from kvcache_sim.metrics.channel_use import ChannelUse, summarize_channels
 from kvcache_sim.metrics.summary_text import summary_text
-from kvcache_sim.metrics.tier_use import TierUse, no_effect, summarize_tiers
+from kvcache_sim.metrics.tier_use import TierUse, no_effect
 from kvcache_sim.simulation.spec_demand import Demand
 from support.agreement import agree_on
 from support.tiered_scenario import run_with, summary_with
@@ -101,19 +101,6 @@ def test_what_the_edges_moved_is_what_the_channels_carried_and_the_tiers_took():
 
 
 # --- tiers -------------------------------------------------------------------------------------------------
-
-
-def test_drive_writes_per_day_by_hand():
-    uses = (
-        TierUse("disk", 1000, 3000, 0, 0, 0, True),
-        TierUse("disk", 1000, 1000, 0, 0, 0, True),
-        TierUse("gpu", 10, 99, 0, 0, 0, True),
-    )
-    reported = summarize_tiers(uses, dict.fromkeys(("gpu", "cpu", "disk", "remote"), 1), 43_200 * NS_PER_S)
-    assert reported["disk"]["drive_writes_per_day"] == 4.0
-    assert reported["disk"]["drive_writes_per_day_hottest"] == 6.0
-    assert reported["gpu"]["drive_writes_per_day"] is None
-    assert (reported["disk"]["present"], reported["cpu"]["present"]) == (2, 0)
 
 
 def test_an_exclusive_edge_leaves_fewer_duplicates():

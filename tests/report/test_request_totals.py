@@ -201,8 +201,12 @@ def test_without_a_batch_the_rate_is_that_of_the_rest_of_the_time():
 
 
 def test_a_drive_wears_by_its_writes_over_its_size_and_days():
-    uses = tuple(TierUse("disk", 100, written, 5, 0, 3, True) for written in (300, 900))
-    found = summarize_tiers(uses, dict.fromkeys(("gpu", "cpu", "disk", "remote"), 0), 2 * DAY)["disk"]
+    uses = [TierUse("disk", 100, written, 5, 0, 3, True) for written in (300, 900)]
+    uses.append(TierUse("gpu", 10, 99, 0, 0, 0, True))
+    of_tier = summarize_tiers(tuple(uses), dict.fromkeys(("gpu", "cpu", "disk", "remote"), 0), 2 * DAY)
+    assert of_tier["gpu"]["drive_writes_per_day"] is None
+    assert [of_tier[tier]["present"] for tier in ("disk", "cpu")] == [2, 0]
+    found = of_tier["disk"]
     assert (found["drive_writes_per_day"], found["drive_writes_per_day_hottest"]) == (3.0, 4.5)
     assert (found["written_bytes"], found["read_bytes"], found["duplicate_blocks"]) == (1200, 10, 6)
     assert found["no_effect"] == "disk had no effect: cpu never evicted a block"
@@ -230,6 +234,8 @@ def test_the_servers_of_a_queue_are_the_requests_in_service(mean_ms, servers):
     """Four a second that take 3 s each, while steps stay below twice the shortest, of 10 ms."""
     latency = {"itl": {"avg": mean_ms, "min": 10}, "e2e": {"avg": 3500.0}}
     assert servers_of(latency, 500.0, 4.0) == servers
+    assert servers_of(latency, 500.0, 0.1) == 1
+    assert servers_of({**latency, "itl": {"avg": None, "min": None}}, 500.0, 4.0) == 1
 
 
 @pytest.mark.parametrize(

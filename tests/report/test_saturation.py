@@ -6,7 +6,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from kvcache_sim.metrics.percentiles import describe
-from kvcache_sim.metrics.saturation import servers_of, summarize_saturation
+from kvcache_sim.metrics.saturation import summarize_saturation
 from kvcache_sim.metrics.windows import Windows
 from kvcache_sim.scenario.execute import execute
 from kvcache_sim.scenario.load import scenario_from_text
@@ -78,15 +78,6 @@ def test_slots_of_a_batch_are_servers_of_the_queue(servers):
         faster = arrivals * figures["arrived_per_s"] / (factor * holds)
         waits = waits_s(faster, service_s, servers)
         assert state_of(faster, waits, servers=servers)[0] is expected
-
-
-def test_slots_count_where_steps_stay_short():
-    """Little's law: 4 requests/s of 2 s each are 8 in service. Long steps are of a busy GPU: one server."""
-    latency = {"e2e": {"avg": 5000.0}, "itl": {"avg": 9.0, "min": 6.0}}
-    assert servers_of(latency, 3000.0, 4.0) == 8
-    assert servers_of(latency, 3000.0, 0.1) == 1
-    for itl in ({"avg": 13.0, "min": 6.0}, {"avg": None, "min": None}):
-        assert servers_of({**latency, "itl": itl}, 3000.0, 4.0) == 1
 
 
 @pytest.mark.parametrize("load", [2.0, 4.0])
