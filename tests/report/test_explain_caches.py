@@ -1,4 +1,4 @@
-"""``kvsim explain --session``, ``--prefixes``, ``--request``: what a finished run tells of its caches and moments."""
+"""Sessions, the prefix store and single requests of a finished run, as ``kvsim explain`` reports them."""
 
 import json
 

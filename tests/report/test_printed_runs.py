@@ -1,4 +1,4 @@
-"""What runs, explanations, comparisons and sweeps print, as reviewed: ``pytest --snapshot-update`` writes it anew."""
+"""Runs, explanations, comparisons and tables as they are printed: ``pytest --snapshot-update`` writes them anew."""
 
 import pytest
 from kvcache_sim.report.compare.comparison import compare

@@ -339,7 +339,7 @@ def test_a_table_of_a_page_has_each_value_under_its_heading():
 
 @pytest.mark.parametrize("part", PARTS_OF_A_PAGE, ids=lambda part: type(part).__name__)
 def test_each_part_of_a_page_is_escaped_text(part):
-    """What is written in a page can be read on it as it is, and is no markup of its own."""
+    """Text can be read on a page as it is, and is no markup of its own."""
     found = parsed(body(part, "s1"))
     assert heading(part) == ANY
     assert any(ANY in (text or "") for _, _, text in found)

@@ -134,11 +134,9 @@ def test_requests_that_come_at_once_or_wait_for_others_have_no_rate():
     assert not state_of([5.0], np.zeros(1))[0]
 
 
-@pytest.mark.parametrize("servers", [1, 8])
-def test_windows_of_a_stream_give_the_same_state(servers):
-    """Arrivals that stand for several requests take as many of the servers as these would."""
+def test_windows_of_a_stream_give_the_same_state():
     arrivals = poisson(1.3, count=30_000)
-    waits = waits_s(arrivals, servers * SERVICE_S, servers)
+    waits = waits_s(arrivals, SERVICE_S)
     windows, arrival_ns = Windows(), np.rint(1e9 * arrivals).astype(np.int64)
     for start in range(0, len(arrivals), 1000):
         own = np.arange(start, start + 1000)
@@ -147,10 +145,20 @@ def test_windows_of_a_stream_give_the_same_state(servers):
     wait, ttft = (describe(np.rint(1e9 * values).astype(np.int64)) for values in (waits, waits + 0.1))
     spread = windows.spread_arrivals_ns()
     assert spread[1] > 1
-    found = summarize_saturation(wait, ttft, 1.0, spread, servers)["saturation"]
-    exact = state_of(arrivals, waits, servers=servers)[1]
+    found = summarize_saturation(wait, ttft, 1.0, spread)["saturation"]
+    exact = state_of(arrivals, waits)[1]
     for name in ("arrived_per_s", "served_per_s"):
         assert found[name] == pytest.approx(exact[name], rel=0.03)
+
+
+@pytest.mark.parametrize(("weight", "lanes"), [(1, 3), (4, 1), (4, 2)])
+def test_an_arrival_of_several_requests_takes_as_many_of_the_servers(weight, lanes):
+    arrivals = np.cumsum(np.random.default_rng(2).exponential(SERVICE_S / lanes / 0.9, 4000))
+    wait = describe(np.rint(1e9 * waits_s(arrivals, SERVICE_S, lanes)).astype(np.int64))
+    known = np.rint(1e9 * arrivals).astype(np.int64), weight
+    found = summarize_saturation(wait, wait, 1.0, known, lanes * weight + 0.4 * weight)["saturation"]
+    assert found["served_per_s"] == pytest.approx(lanes * weight / SERVICE_S, rel=0.01)
+    assert found["arrived_per_s"] == pytest.approx(0.9 * lanes * weight / SERVICE_S, rel=0.05)
 
 
 @pytest.mark.parametrize("servers", [1.0, 2.4, 3.0])

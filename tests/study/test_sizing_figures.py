@@ -1,4 +1,4 @@
-"""What a search for a size works out: the rate of arrivals, the last step that attains, intervals, the best split."""
+"""Figures of a search for a size: the rate of arrivals, the last step that attains, intervals, the best split."""
 
 import math
 

@@ -1,4 +1,4 @@
-"""What commands print, to a terminal of so many columns, without what differs from machine to machine."""
+"""The output of commands on a terminal of so many columns, without all that differs from machine to machine."""
 
 import io
 import os
