@@ -9,14 +9,16 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 from kvcache_sim.base.errors import InvariantError
-from kvcache_sim.metrics.columns import EVENT_COLUMNS, OUTCOMES
+from kvcache_sim.metrics.columns import EVENT_COLUMNS, OUTCOMES, REQUEST_COLUMNS, STATUSES
 from kvcache_sim.metrics.event_log import EventLog
 from kvcache_sim.metrics.parts import Parts, arrays_of, cut, joined, rows_of
 from kvcache_sim.metrics.prefix_cache import outcomes_of
+from kvcache_sim.metrics.recorder import RunRecorder
 from kvcache_sim.metrics.run import CodedText
 from kvcache_sim.scenario.execute import execute
 from kvcache_sim.scenario.load import scenario_from_text
 from kvcache_sim.scenario.requests import read_requests
+from kvcache_sim.serving.sequence import Arrival, Status
 from kvcache_sim.simulation import RunOptions
 from support.examples import examples
 
@@ -154,3 +156,37 @@ def test_columns_in_pieces_by_hand():
     assert (rows_of(text), rows_of(numbers)) == (4, 3)
     assert (cut(text, 1, 3).codes.tolist(), cut(numbers, 1, 3).tolist()) == ([1, 2], [2, 3])
     assert list(arrays_of({"text": text, "n": numbers})) == ["n"]
+
+
+ARRIVAL = Arrival(0, 9, 70, 8, session=4, turn=3, is_conversational_turn=True)
+
+
+@pytest.mark.parametrize("window", [None, (5, 8)])
+def test_optional_events_are_those_of_a_window_and_then_no_event_leaves(window):
+    """They are logged late: with a window, rows stay until the end."""
+    left: list = []
+    recorder = RunRecorder(window, lambda part: None)
+    recorder.stream_events(left.append)
+    for at_ns in (4, 5, 7, 8):
+        recorder.log_milestone("admit", ARRIVAL, 2, at_ns)
+        recorder.log_step(2, (at_ns, 30, 40, 50))
+        recorder.log_eviction(2, "cpu", at_ns, 60)
+    events = recorder.event_columns()
+    names = [name for name, column in EVENT_COLUMNS.items() if column.dtype != "str"]
+    rows = list(zip(*(events[name].tolist() for name in names), strict=True))
+    each = ((0, 2, 0, 0, 0, 0), (30, 2, -1, 40, 50, 0), (0, 2, -1, 0, 60, 0))
+    assert rows == [(at_ns, *own) for at_ns in ((5, 7) if window else ()) for own in each]
+    for at_ns in (9, 10):
+        recorder.add_events(struct.pack("9q", at_ns, *[0] * 8) * 40_000, at_ns)
+    assert bool(left) is (window is None)
+
+
+def test_the_row_of_a_request_that_was_not_served():
+    recorder = RunRecorder(None, lambda part: None)
+    recorder.close_unserved(ARRIVAL, Status.FAILED, 6)
+    recorder.end()
+    known = {"machine": 6, "session": 4, "turn": 3, "is_conversational_turn": 1, "input_tokens": 70}
+    known |= {"status": STATUSES.index("failed"), "arrival_ns": 9, "output_tokens": 8}
+    expected = dict.fromkeys(REQUEST_COLUMNS, 0) | known
+    expected |= dict.fromkeys(("decode_machine", "first_token_ns", "finish_ns"), -1)
+    assert {name: int(column[0]) for name, column in recorder.request_columns().items()} == expected
