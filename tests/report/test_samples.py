@@ -6,7 +6,7 @@ from itertools import pairwise
 import numpy as np
 import pytest
 from kvcache_sim.metrics.parts import parts_of
-from kvcache_sim.metrics.sampler import LEAST_INTERVAL_NS
+from kvcache_sim.metrics.sampler import LEAST_INTERVAL_NS, SAMPLES
 from support.tiered_scenario import load, run_scenario
 
 CAPACITY = {"gpu": 400, "cpu": 500, "disk": 9000}
@@ -39,8 +39,9 @@ def test_samples_are_even_in_time_and_see_all_that_has_happened(overrides, lost_
     times = [*samples]
     gaps = {b - a for a, b in pairwise(times)}
     assert len(gaps) == 1
-    assert min(gaps) >= LEAST_INTERVAL_NS
     rows = run.requests
+    span_ns = int(rows["arrival_ns"].max() - rows["arrival_ns"].min())
+    assert min(gaps) == pytest.approx(max(span_ns / SAMPLES, LEAST_INTERVAL_NS), rel=0.01)
     known, made = set(), {0: 0, 1: 0}
     for at_ns, own in samples.items():
         machines = {key: value for key, value in own.items() if key[0] >= 0}
