@@ -22,18 +22,19 @@ ROW = '    TtftPart("tokenize", "waiting for the tokenizer", "#0b6e4f", False),\
 def with_a_part(tree: ChangedTree) -> None:
     """Add a part between client and queue, in core and specification."""
     tree.insert(TABLE, '    TtftPart(\n        "queue"', ROW)
-    tree.insert(f"{CORE}/request.rs", "    pub(super) queue_ns: u64,", "    pub(super) tokenize_ns: u64,\n")
+    tree.insert(f"{CORE}/request.rs", "    pub queue_ns: u64,", "    pub tokenize_ns: u64,\n")
     tree.replace(
         f"{CORE}/request.rs",
-        "let parts = self.client_ns +",
-        "let parts = self.tokenize_ns + self.client_ns +",
+        "let before_prefill = self.client_ns +",
+        "let before_prefill = self.tokenize_ns + self.client_ns +",
     )
     tree.replace(
         f"{CORE}/replica.rs",
-        "s.client_ns += now_ns - s.since_ns;",
-        "s.tokenize_ns = (now_ns - s.since_ns).min(40_000_000); s.client_ns += now_ns - s.since_ns - s.tokenize_ns;",
+        "s.ttft.client_ns += now_ns - s.since_ns;",
+        "s.ttft.tokenize_ns = (now_ns - s.since_ns).min(40_000_000);\n"
+        "        s.ttft.client_ns += now_ns - s.since_ns - s.ttft.tokenize_ns;",
     )
-    column = '        "tokenize_ns" => |of, _| fit::<i64>(of.request.tokenize_ns),\n'
+    column = '        "tokenize_ns" => |of, _| fit::<i64>(of.request.ttft.tokenize_ns),\n'
     tree.insert(f"{CORE}/rows.rs", '        "queue_ns" =>', column)
 
 

@@ -59,5 +59,5 @@ def test_counts_are_tried_only_once_all_candidates_have_ended_well():
         for n, m in ((0, 1), (1, 8))
     }
     assert [(cell.index, cell.settings) for cell in further(cells, ended)] == [(2, {MACHINES: 4})]
-    assert further(cells, {"0": ended["0"]}) == []
-    assert further(cells, ended | {"1": CellRecord("1", "failed")}) == []
+    more = laid_out([{MACHINES: 1}, {MACHINES: 8}, {MACHINES: 9}])
+    assert further(more, ended) == further(more, ended | {"2": CellRecord("2", "failed")}) == []

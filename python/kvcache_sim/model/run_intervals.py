@@ -102,8 +102,8 @@ def model_interval(
     for position, kind in enumerate(kind for kind in kinds if kind is not None):
         whole = run_factors(kind, load).get(figure)
         if whole is not None and replayed.low > 0:
-            own = combined(figure, whole.factors, step_interval(kind).factors, replayed)
-            low, high = (min(low, own.low), max(high, own.high)) if position else own
+            stepwise = combined(figure, whole.factors, step_interval(kind).factors, replayed)
+            low, high = (min(low, stepwise.low), max(high, stepwise.high)) if position else stepwise
     return value * low, value * high
 
 

@@ -56,10 +56,10 @@ def unknown_step_time(name: str, names: tuple[str, ...]) -> UsageError:
     """
     refusal = unknown_name("step time", name, names, "kvsim step-times list")
     found = near_names(name, names)
-    own, composed = (
+    packaged, composed = (
         " or ".join(near for near in found if is_composed(near) == is_last) for is_last in (False, True)
     )
-    near = f"did you mean {own}? " if own else ""
+    near = f"did you mean {packaged}? " if packaged else ""
     model, gpu, degree = _meant(name.lower())
     subject = f"{model or 'MODEL'}@{gpu or 'GPU'}"
     tail = f":tp{degree}" if degree else "" if model and gpu else ":tpN"
@@ -162,8 +162,8 @@ def _packaged(name: str) -> dict[str, Any]:
     found = same_shape_set(name)
     if found is None:
         raise unknown_step_time(name, step_time_names())
-    own, model = found
-    return {**read_entry("step_times", "step time", own), "model": model}
+    measured, model = found
+    return {**read_entry("step_times", "step time", measured), "model": model}
 
 
 def same_shape_set(name: str) -> tuple[str, str] | None:
@@ -172,9 +172,9 @@ def same_shape_set(name: str) -> tuple[str, str] | None:
         return None
     pairs = [pair for one, other in _SAME_SHAPE for pair in ((one, other), (other, one))]
     for measured, served in pairs:
-        own = name.lower().replace(f"-{served}-", f"-{measured}-")
-        if own != name.lower() and own in step_time_names():
-            return own, served
+        renamed = name.lower().replace(f"-{served}-", f"-{measured}-")
+        if renamed != name.lower() and renamed in step_time_names():
+            return renamed, served
     return None
 
 

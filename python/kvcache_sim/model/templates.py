@@ -99,8 +99,10 @@ def _fields_text(
     spec: GpuSpec | ChannelSpec | KernelRates | GemmRates | ExpertRates, without: tuple[str, ...] = ()
 ) -> str:
     values = {field.name: getattr(spec, field.name) for field in fields(spec)}
-    shown = {key: own for key, own in values.items() if key not in ("name", *without) and own is not None}
-    return "".join(f"{key} = {_value(own)}\n" for key, own in shown.items())
+    shown = {
+        key: value for key, value in values.items() if key not in ("name", *without) and value is not None
+    }
+    return "".join(f"{key} = {_value(value)}\n" for key, value in shown.items())
 
 
 def _value(value: Any) -> str:

@@ -81,10 +81,10 @@ def spread_rows(rows: IterationRows, allowed: NDArray[np.bool_], count: int) -> 
     """Return ``count`` of the allowed rows, evenly spread over phases and file positions."""
     chosen: list[NDArray[np.intp]] = []
     phases = [np.flatnonzero(mask & allowed) for mask in rows.phases().values()]
-    phases = sorted((own for own in phases if len(own)), key=len)
+    phases = sorted((of_phase for of_phase in phases if len(of_phase)), key=len)
     left = count
-    for position, own in enumerate(phases):
-        share = min(len(own), left // (len(phases) - position))
-        chosen.append(own[np.linspace(0, len(own) - 1, share).astype(np.intp)])
+    for position, of_phase in enumerate(phases):
+        share = min(len(of_phase), left // (len(phases) - position))
+        chosen.append(of_phase[np.linspace(0, len(of_phase) - 1, share).astype(np.intp)])
         left -= share
     return np.sort(np.concatenate(chosen)) if chosen else np.zeros(0, np.intp)

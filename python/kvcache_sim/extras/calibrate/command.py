@@ -77,9 +77,9 @@ class Correction:
         past_ns = table.past_base_ns[points] if len(table.past_base_ns) else np.zeros(0)
         past_ms = chunked[0] * on_chunked + chunked[1] * past_ns / 1e6
         kv, kv_mixed = decode[2] * table.kv_decode_fs / 1e9, chunked[2] * table.kv_mixed_fs / 1e9
-        own = table.sequence_fs / 1e12
-        one = decode[1] * own + decode[3] * on_decode / 100
-        one_mixed = chunked[1] * own + chunked[3] * on_chunked / 100
+        sequence_ms = table.sequence_fs / 1e12
+        one = decode[1] * sequence_ms + decode[3] * on_decode / 100
+        one_mixed = chunked[1] * sequence_ms + chunked[3] * on_chunked / 100
         return ParametricStepTime(
             base_points=_rising(points, base_ms),
             decode_points=_rising(sequences, decode_ms),
@@ -113,10 +113,10 @@ def fit_correction(source: StepTime, rows: IterationRows) -> Correction:
     if tokens.max(initial=0) > _SIZE or n.max(initial=0) > _SEQUENCES:
         raise UsageError(f"steps of more than {_SIZE} tokens or {_SEQUENCES} sequences")
     mixed = rows.prefill_tokens > 0
-    one, own = np.ones(len(rows)), table.sequence_fs * n / 1e12
+    one, sequences_ms = np.ones(len(rows)), table.sequence_fs * n / 1e12
     kv_tokens = np.maximum(rows.decode_kv_tokens, table.least_kv_tokens * n)
     chunk_ms = chunk_base_ns(table, tokens, rows) / 1e6 + table.alongside_fs * (n > 0) / 1e12
-    base = np.where(mixed, chunk_ms, table.decode_base_ns[n.astype(np.intp)] / 1e6) + own
+    base = np.where(mixed, chunk_ms, table.decode_base_ns[n.astype(np.intp)] / 1e6) + sequences_ms
     kv = np.where(mixed, table.kv_mixed_fs, table.kv_decode_fs) * kv_tokens / 1e12
     pairs = rows.twice_pairs(table.least_query_tokens) * table.pair_half_fs
     pairs += table.past_fs * rows.past_tokens + table.idle_fs * n * rows.prefill_tokens
@@ -358,9 +358,9 @@ def check_rows(
 def transfer_rows(measured: Measured, tensor_parallel: int) -> FittedRows:
     """Return the model at a TP degree from the rows of all other degrees; its own rows are held out."""
     rows, _, _ = measured_rows(measured)
-    own = rows.tensor_parallel == tensor_parallel
-    model = fit_tensor_parallel(rows.take(~own)).model(tensor_parallel)
-    unseen = rows.take(own)
+    of_degree = rows.tensor_parallel == tensor_parallel
+    model = fit_tensor_parallel(rows.take(~of_degree)).model(tensor_parallel)
+    unseen = rows.take(of_degree)
     how = "transferred from other TP degrees"
     return FittedRows(model, unseen, single_steps(unseen), tensor_parallel, how)
 

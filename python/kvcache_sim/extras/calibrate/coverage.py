@@ -81,11 +81,11 @@ def judged(runs: Sequence[MeasuredRun], by: str = "run") -> Iterator[Judged]:
     groups: dict[tuple[str, ...], list[MeasuredRun]] = defaultdict(list)
     for run in runs:
         groups[GROUPS[by](run)].append(run)
-    for name, own in groups.items():
-        sources = {run.kind.source for run in own}
+    for name, together in groups.items():
+        sources = {run.kind.source for run in together}
         others = [run for other, group in groups.items() if other != name for run in group]
         rule = Rule([run for run in others if run.kind.source in sources])
-        for run in own:
+        for run in together:
             for figure in run.values:
                 factors = run_interval(rule, run, figure)
                 if factors is not None:
@@ -99,7 +99,7 @@ def cells(found: Iterable[Judged]) -> list[Cell]:
         kind = one.run.kind
         for figure in ("", one.figure):
             of[kind.source, kind.family, kind.engine, one.run.load, figure].append(one)
-    return [cell(key, own) for key, own in sorted(of.items())]
+    return [cell(key, judged_runs) for key, judged_runs in sorted(of.items())]
 
 
 def cell(key: tuple[str, str, str, str, str], found: Sequence[Judged]) -> Cell:

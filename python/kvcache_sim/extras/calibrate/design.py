@@ -126,8 +126,8 @@ class Form:
         at = {name: breakpoints + levels + position for position, name in enumerate(LINEAR)}
         shared = np.array([at["kv"], at["kv_mixed_extra"]])
         alone = np.arange(breakpoints, breakpoints + levels)
-        own = [_LAUNCHED.index(name) for name in ("launch", "fixed", "slope")] if self.launched else []
-        launch, kernels = np.array(own[:1], np.intp), np.array(own[1:], np.intp)
+        positions = [_LAUNCHED.index(name) for name in ("launch", "fixed", "slope")] if self.launched else []
+        launch, kernels = np.array(positions[:1], np.intp), np.array(positions[1:], np.intp)
         return Floors(shared, alone, np.array([at["pairs"]]), np.array([at["scan"]]), launch, kernels)
 
     def model(self, coefficients: NDArray[np.float64]) -> ParametricStepTime:

@@ -43,7 +43,7 @@ def left_out(
     """
     errors = {}
     for topology, rows in measured.items():
-        others = {other: own for other, own in measured.items() if other != topology}
+        others = {other: measured_rows for other, measured_rows in measured.items() if other != topology}
         runs = runs_of(rows) if seen_late(rows) else single_steps(rows)
         found = runs.sums(predict_ms(fit_family(others, sibling).fit.model(topology), rows))
         errors[topology] = {error.phase: error.mape for error in phase_errors(runs.totals(rows), found)}
@@ -57,7 +57,7 @@ def family_texts(folder: Path) -> Iterator[tuple[str, str]]:
     """
     first: Family | None = None
     for (gpu, model), mixtures in groupby(MIXTURES, lambda mixture: (mixture.gpu, mixture.model)):
-        measured = {own.topology: mixture_rows(own, folder / MIXTURE_FILE)[0] for own in mixtures}
+        measured = {mixture_set.topology: mixture_rows(mixture_set, folder / MIXTURE_FILE)[0] for mixture_set in mixtures}
         family, errors = fit_family(measured, first), left_out(measured, first)
         known = [*measured, *(first.measured if first else ())]
         source = f"measured iterations of {', '.join(topology.suffix for topology in measured)}"

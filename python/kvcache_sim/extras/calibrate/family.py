@@ -24,7 +24,11 @@ def family_entry(name: str) -> dict[str, Any]:
     family, _, options = name.lower().partition(":")
     table = read_entry("families", "family of topologies", family)
     wanted = _topology(options)
-    sets = {_measured(own): own for own in entry_names("step_times") if own.startswith(f"{family}-tp")}
+    sets = {
+        _measured(set_name): set_name
+        for set_name in entry_names("step_times")
+        if set_name.startswith(f"{family}-tp")
+    }
     if wanted in sets:
         return read_entry("step_times", "step time", sets[wanted])
     gpus = wanted.tensor_parallel * wanted.data_parallel

@@ -281,11 +281,13 @@ def predict_ms(model: StepTime, rows: IterationRows) -> NDArray[np.float64]:
     fs += np.where(mixed, chunk_fs + table.alongside_fs * (n > 0), 0.0)
     base = np.where(mixed, chunk_base_ns(table, tokens, rows), table.decode_base_ns[n])
     each = (rows.decode_kv_tokens // np.maximum(n, 1)).astype(np.float64)
-    own = np.where(
+    decode_ms = np.where(
         mixed,
         *(grid.each(n.astype(np.float64), each) for grid in (table.residuals.beside, table.residuals.kv)),
     )
-    rest = np.where(n > 0, own, 0.0) + np.where(past > 0, chunks * table.residuals.past.each(new, past), 0.0)
+    rest = np.where(n > 0, decode_ms, 0.0) + np.where(
+        past > 0, chunks * table.residuals.past.each(new, past), 0.0
+    )
     computed = np.maximum((base + rest) / 1e6 + fs / 1e12, 0.0)
     held = np.where(mixed, table.pieces_launch_ns, table.graph_launch_ns)
     launched = np.where(tokens > table.captured_tokens, table.launch_ns, held) + table.tail_ns

@@ -60,18 +60,18 @@ class KernelTimes:
         reached = mlp.experts / gpus * (1 - (1 - mlp.experts_active / mlp.experts) ** tokens)
         counts, numbers = (np.unique(self.experts[:, column]) for column in (0, 1))
         by_number = np.stack([self._at_number(number, counts) for number in numbers])
-        own = np.maximum(tokens / gpus, 1.0)
-        at = np.stack([np.interp(own, counts, row) for row in by_number])
+        tokens_each = np.maximum(tokens / gpus, 1.0)
+        at = np.stack([np.interp(tokens_each, counts, row) for row in by_number])
         slope = (by_number[:, -1] - by_number[:, -2]) / (counts[-1] - counts[-2])
-        at += slope[:, None] * np.maximum(own - counts[-1], 0.0)
+        at += slope[:, None] * np.maximum(tokens_each - counts[-1], 0.0)
         micros = [float(np.interp(n, numbers, column)) for n, column in zip(reached, at.T, strict=True)]
         return layers * np.array(micros) / 1e3
 
     def _at_number(self, number: float, counts: NDArray[np.float64]) -> NDArray[np.float64]:
         """Return the µs at each count of tokens that reach this number of experts."""
-        own = self.experts[self.experts[:, 1] == number]
-        own = own[np.argsort(own[:, 0])]
-        return np.asarray(np.interp(counts, own[:, 0], own[:, 2]), np.float64)
+        of_number = self.experts[self.experts[:, 1] == number]
+        of_number = of_number[np.argsort(of_number[:, 0])]
+        return np.asarray(np.interp(counts, of_number[:, 0], of_number[:, 2]), np.float64)
 
     def base_ms(self, tokens: NDArray[np.float64], sequences: NDArray[np.float64]) -> NDArray[np.float64]:
         """Return all but attention, in ms: dense kernels at the padded token count, then head and sampler."""
@@ -144,9 +144,9 @@ def with_shared_apart(model: ParametricStepTime, shared: Points, ranks: int) -> 
     if not shared:
         return model
     tokens, ms = np.array(shared).T
-    own = [(n, y - float(np.interp(n * ranks, tokens, ms))) for n, y in model.base_points]
-    rising = np.maximum.accumulate([max(y, 0.0) for _, y in own]).tolist()
-    base = tuple((n, six_digits(y)) for (n, _), y in zip(own, rising, strict=True))
+    unshared = [(n, y - float(np.interp(n * ranks, tokens, ms))) for n, y in model.base_points]
+    rising = np.maximum.accumulate([max(y, 0.0) for _, y in unshared]).tolist()
+    base = tuple((n, six_digits(y)) for (n, _), y in zip(unshared, rising, strict=True))
     return replace(model, base_points=base, shared_ranks=ranks, shared_points=shared)
 
 
@@ -164,7 +164,8 @@ def read_kernels(path: Path, model: ModelSpec, only: dict[str, str]) -> KernelTi
             expected = "dense, per_sequence, attention or moe"
             raise TraceError("unknown kind of kernel", table.location(row), got=repr(kind), expected=expected)
     dense, per_sequence, batches = (
-        table.take(np.array([own == kind for own in table.cells["kind"]], np.bool_)) for kind in _KINDS
+        table.take(np.array([row_kind == kind for row_kind in table.cells["kind"]], np.bool_))
+        for kind in _KINDS
     )
     ops, heads = _timings(dense, "tokens"), _timings(per_sequence, "sequences")
     attention = np.stack([*(batches.counts(name) for name in _ATTENTION), batches.times("time_us")], axis=1)
@@ -212,8 +213,12 @@ def _summed(
     counts = np.array(sorted(set().union(*kernels.values())))
     total = np.zeros(len(counts))
     for op, timings in kernels.items():
-        own = sorted(timings)
-        total += np.interp(counts, own, [float(np.mean(timings[n])) for n in own]) * runs[op] / 1e3
+        counts_timed = sorted(timings)
+        total += (
+            np.interp(counts, counts_timed, [float(np.mean(timings[n])) for n in counts_timed])
+            * runs[op]
+            / 1e3
+        )
     return counts, total
 
 

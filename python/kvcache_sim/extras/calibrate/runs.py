@@ -120,14 +120,14 @@ def usual_ms(rows: IterationRows) -> NDArray[np.float64]:
     usual = np.empty(len(rows))
     chunked = rows.prefill_tokens > 0
     for mask in (chunked, ~chunked):
-        own = np.flatnonzero(mask)
-        tokens = (rows.prefill_tokens + rows.decode_sequences)[own]
-        own = own[np.lexsort((rows.past_tokens[own], rows.decode_kv_tokens[own], tokens))]
-        width = min(_LIKE_ROWS, len(own))
+        chosen = np.flatnonzero(mask)
+        tokens = (rows.prefill_tokens + rows.decode_sequences)[chosen]
+        chosen = chosen[np.lexsort((rows.past_tokens[chosen], rows.decode_kv_tokens[chosen], tokens))]
+        width = min(_LIKE_ROWS, len(chosen))
         if width:
-            windows = np.lib.stride_tricks.sliding_window_view(rows.iter_ms[own], width)
-            first = np.clip(np.arange(len(own)) - width // 2, 0, len(windows) - 1)
-            usual[own] = np.median(windows, axis=1)[first]
+            windows = np.lib.stride_tricks.sliding_window_view(rows.iter_ms[chosen], width)
+            first = np.clip(np.arange(len(chosen)) - width // 2, 0, len(windows) - 1)
+            usual[chosen] = np.median(windows, axis=1)[first]
     return usual
 
 

@@ -68,12 +68,14 @@ def predict_servers(runs: Iterable[ServerRun]) -> tuple[list[Predicted], Counter
         of[run.deployment].append(run)
     found: list[Predicted] = []
     missing: Counter[str] = Counter()
-    for deployment, own in of.items():
+    for deployment, deployed in of.items():
         try:
             kernels = _kernels(deployment)
-            found += [by_kernels(run, parts) for run, parts in zip(own, _parts(kernels, own), strict=True)]
+            found += [
+                by_kernels(run, parts) for run, parts in zip(deployed, _parts(kernels, deployed), strict=True)
+            ]
         except UsageError as error:
-            missing[str(error)] += len(own)
+            missing[str(error)] += len(deployed)
     return found, missing
 
 
@@ -132,11 +134,11 @@ def loop_parts(times: StepTimes, run: ServerRun) -> Parts:
     clients = max(1, round(run.concurrency / run.deployment.data_parallel))
     load = _load(run, clients)
     found = closed_loop(times, run.launch, load)
-    waited, own, total = found.waits[clients:].mean(axis=0)
+    waited, prefilled, total = found.waits[clients:].mean(axis=0)
     tokens = np.maximum(np.array(load.outputs) - 1, 1)
     decode, prompts, _ = (found.answers / tokens[:, None]).mean(axis=0)
     first = found.waits[:clients, 2].mean()
-    figures = (decode, prompts, first, waited, own, total - waited - own)
+    figures = (decode, prompts, first, waited, prefilled, total - waited - prefilled)
     return Parts(*(float(figure) for figure in figures))
 
 
@@ -207,13 +209,13 @@ def with_fitted_costs(predicted: Sequence[Predicted]) -> list[Predicted]:
     for one in predicted:
         groups[one.run.label].append(one)
     fitted: list[Predicted] = []
-    for label, own in groups.items():
+    for label, labelled in groups.items():
         engine, _, _ = label
         elsewhere = [one for one in predicted if one.run.label[0] == engine and one.run.label != label]
         usual = _ttft_scales(elsewhere, _tpot_scales(elsewhere), _TTFT_KERNELS)
-        for configuration in dict.fromkeys(one.run.configuration for one in own):
-            judged = [one for one in own if one.run.configuration == configuration]
-            train = [one for one in own if one.run.configuration != configuration]
+        for configuration in dict.fromkeys(one.run.configuration for one in labelled):
+            judged = [one for one in labelled if one.run.configuration == configuration]
+            train = [one for one in labelled if one.run.configuration != configuration]
             tpot_scales = _tpot_scales(train)
             fitted += _with_costs(judged, tpot_scales, _ttft_scales(train, tpot_scales, usual))
     return fitted

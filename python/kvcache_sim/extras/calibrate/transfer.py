@@ -89,11 +89,11 @@ def fit_tensor_parallel(rows: IterationRows) -> TensorParallelFit:
     split[:, _LONGEST] = columns[:, _LONGEST] * kv.share(sequences, rows.tensor_parallel)
     joint = np.concatenate((split, columns[:, _BOTH]), axis=1)
     found = solve(joint, rows, form.floors, form.known_ms(rows)).coefficients
-    own, shared = found[:size].copy(), np.zeros(size)
+    split_costs, shared = found[:size].copy(), np.zeros(size)
     shared[[*_BOTH]] = found[size:]
-    shared[[*_SHARED]] = own[[*_SHARED]]
-    own[[*_SHARED, _LONGEST]] = 0.0
-    return TensorParallelFit(form, own, shared, float(found[_LONGEST]), kv)
+    shared[[*_SHARED]] = split_costs[[*_SHARED]]
+    split_costs[[*_SHARED, _LONGEST]] = 0.0
+    return TensorParallelFit(form, split_costs, shared, float(found[_LONGEST]), kv)
 
 
 #: Most rows of one topology that the family is fitted to: pure decode steps are thinned to this number.
@@ -185,12 +185,12 @@ class TopologyFit:
         form = replace(
             _FAMILY, decode_knots=tuple(sorted({*knots.tolist(), *gathered[gathered > 1].tolist()}))
         )
-        own = len(coefficients) - len(knots)
-        experts = self.costs["experts"][own:] * shares["experts"]
+        others = len(coefficients) - len(knots)
+        experts = self.costs["experts"][others:] * shares["experts"]
         n = np.array(form.decode_knots)
-        ms = ramp(n, _FAMILY.decode_knots, extrapolates=True) @ (coefficients[own:] - experts)
+        ms = ramp(n, _FAMILY.decode_knots, extrapolates=True) @ (coefficients[others:] - experts)
         ms += ramp(n * topology.data_parallel, _FAMILY.decode_knots, extrapolates=True) @ experts
-        return form.model(np.concatenate((coefficients[:own], np.diff(ms, prepend=0.0))))
+        return form.model(np.concatenate((coefficients[:others], np.diff(ms, prepend=0.0))))
 
 
 def fit_topologies(measured: Mapping[Topology, IterationRows]) -> TopologyFit:
@@ -224,8 +224,10 @@ def of_sibling(
     ms = {topology: predict_ms(sibling.model(topology), rows) for topology, rows in thin.items()}
     return thin | {
         topology: _joined(
-            replace(rows, iter_ms=rows.iter_ms * predict_ms(sibling.model(topology), rows) / ms[own])
-            for own, rows in thin.items()
+            replace(
+                rows, iter_ms=rows.iter_ms * predict_ms(sibling.model(topology), rows) / ms[known_topology]
+            )
+            for known_topology, rows in thin.items()
         )
         for topology in known
         if topology not in measured
@@ -245,9 +247,9 @@ def _columns(topology: Topology, rows: IterationRows) -> NDArray[np.float64]:
     padded = padded_tokens(_FAMILY.graph_tokens, int(rows.decode_sequences.max(initial=1)))
     sequences = padded[rows.decode_sequences.astype(np.intp)] * topology.data_parallel
     everyone = replace(rows, decode_sequences=np.asarray(sequences, np.float64))
-    own, gathered = _FAMILY.columns(rows), _FAMILY.columns(everyone)
+    of_rank, gathered = _FAMILY.columns(rows), _FAMILY.columns(everyone)
     shares = topology.shares()
-    columns = [(gathered if name == "experts" else own)[:, at] * shares[name] for name, at in _costs()]
+    columns = [(gathered if name == "experts" else of_rank)[:, at] * shares[name] for name, at in _costs()]
     return np.stack(columns, axis=1)
 
 

@@ -184,9 +184,9 @@ class Metrics:
 
     def closed(self, ticket: Ticket, sequence: ClosedRequest, now_ns: int) -> None:
         """Count a request that has left."""
-        own = self._machines[max(sequence.machine, 0)]
+        counts_of = self._machines[max(sequence.machine, 0)]
         last_ns = ticket.last_ns if ticket.last_ns >= 0 else None
-        own.success["abort" if ticket.aborted else ticket.finish_reason].inc()
+        counts_of.success["abort" if ticket.aborted else ticket.finish_reason].inc()
         cached, here = ticket.cached_tokens, sequence.cached_tokens_by_source[COMPUTE]
         counts = {
             "prefix_cache_queries": ticket.prompt_tokens,
@@ -200,13 +200,13 @@ class Metrics:
         }
         for name, count in counts.items():
             if count > 0:
-                own.counters[name].inc(count)
+                counts_of.counters[name].inc(count)
         sources = (ticket.prompt_tokens - cached, here, cached - here)
         for source, count in zip(_SOURCES, sources, strict=True):
             if count > 0:
-                own.sources[source].inc(count)
+                counts_of.sources[source].inc(count)
         for name, value in self._observed(ticket, sequence, last_ns).items():
-            own.histograms[name].observe(value)
+            counts_of.histograms[name].observe(value)
 
     def _observed(self, ticket: Ticket, s: ClosedRequest, last_ns: int | None) -> dict[str, float]:
         seen: dict[str, float] = {

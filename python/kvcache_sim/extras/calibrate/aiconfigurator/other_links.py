@@ -51,11 +51,11 @@ def with_other_links(
         points = _changed(table.model.shared_points, total, change)
         facts = (*table.facts, f"exchange of ranks over {measured.name} in place of the library's")
         return replace(table, model=replace(table.model, shared_points=_never_falling(points)), facts=facts)
-    own = kernels.all_reduces_ms(_TOKENS)
-    if not own.all():
+    kernels_ms = kernels.all_reduces_ms(_TOKENS)
+    if not kernels_ms.all():
         raise UsageError("all-reduces are inside other figures of the library", got=deployment.model)
     each = measured.ms(deployment.tensor_parallel, tokens * model.hidden_size * 2)
-    change = (2 * model.layers + 1) * each - own
+    change = (2 * model.layers + 1) * each - kernels_ms
     corrected = replace(
         table.model,
         base_points=_changed(table.model.base_points, tokens, change),
@@ -77,7 +77,7 @@ def with_shared_work(table: SampledStepTime, kernels: MeasuredKernels) -> Sample
     ranks, tokens = kernels.deployment.data_parallel, np.array(_TOKENS, np.float64)
     ms = np.maximum.accumulate(kernels.operations_ms(_TOKENS, SHARED))
     model = table.model
-    own: dict[str, Any] = {
+    changed: dict[str, Any] = {
         name: _changed(getattr(model, name), tokens, -ms)
         for name in ("base_points", "past_points", "decode_points")
     }
@@ -86,7 +86,9 @@ def with_shared_work(table: SampledStepTime, kernels: MeasuredKernels) -> Sample
         *table.facts,
         f"experts and exchange of {ranks} ranks by the tokens of all, {AGREEMENT_MS} ms agreement",
     )
-    return replace(table, model=replace(model, **own, shared_ranks=ranks, shared_points=points), facts=facts)
+    return replace(
+        table, model=replace(model, **changed, shared_ranks=ranks, shared_points=points), facts=facts
+    )
 
 
 def _never_falling(points: tuple[tuple[float, float], ...]) -> tuple[tuple[float, float], ...]:
@@ -98,10 +100,10 @@ def _named(links: str, text: str) -> AllReduces:
     if links != NVLINK:
         return load_links(links)
     gpu = deployed_names(text)[1]
-    own = load_gpu(gpu).links if gpu is not None else ""
-    if not own.startswith(NVLINK):
+    gpu_links = load_gpu(gpu).links if gpu is not None else ""
+    if not gpu_links.startswith(NVLINK):
         raise UsageError("no NVLink was measured on this GPU", got=gpu or text, hint="name one: nvlink-h100")
-    return load_links(own)
+    return load_links(gpu_links)
 
 
 def _changed(

@@ -196,9 +196,9 @@ def _bases(
     order = np.lexsort((left, counts))
     starts = np.flatnonzero(np.diff(counts[order], prepend=-1.0))
     found = {}
-    for own in np.split(order, starts[1:]):
-        weight = np.cumsum(1 / rows.iter_ms[own])
-        middle = own[int(np.searchsorted(weight, weight[-1] / 2))]
+    for same_count in np.split(order, starts[1:]):
+        weight = np.cumsum(1 / rows.iter_ms[same_count])
+        middle = same_count[int(np.searchsorted(weight, weight[-1] / 2))]
         found[int(counts[middle])] = max(float(left[middle]), 0.0)
     return found
 
@@ -213,8 +213,8 @@ def _prompts(rows: IterationRows) -> NDArray[np.float64]:
 
 def _model(bases: _Bases, found: NDArray[np.float64]) -> ParametricStepTime:
     """Return the coefficients; bases of chunks without the products that the table counts separately."""
-    own = found.copy()
-    own[_MIXED] = 0.0
+    coefficients = found.copy()
+    coefficients[_MIXED] = 0.0
     pairs_ms = found[_AT["pairs"]] / 2e6
 
     def points(base: dict[int, float], each_ms: float) -> tuple[tuple[float, float], ...]:
@@ -222,7 +222,7 @@ def _model(bases: _Bases, found: NDArray[np.float64]) -> ParametricStepTime:
         return tuple((float(n), six_digits(ms)) for n, ms in left)
 
     return replace(
-        _FORM.model(own),
+        _FORM.model(coefficients),
         base_points=points(bases.chunk, pairs_ms),
         past_points=points(bases.past, pairs_ms),
         decode_points=points(bases.decode, 0.0),
