@@ -241,7 +241,7 @@ def test_a_run_whose_scenario_names_no_requests_is_explained_with_a_warning(tmp_
 QUESTIONS = ("--request 0", "--session 0", "--prefixes", "--sensitivity", "--regret", "--worst 1")
 
 
-@pytest.mark.parametrize(("first", "second"), combinations(QUESTIONS, 2))
+@pytest.mark.parametrize(("first", "second"), [*combinations(QUESTIONS, 2)])
 def test_a_run_is_asked_one_question_at_a_time(tmp_path, capsys, first, second):
     """Two questions are refused before the run is opened, which is not there."""
     assert kvsim(["explain", str(tmp_path / "none"), *first.split(), *second.split()]) == 2
