@@ -1,0 +1,144 @@
+"""A fleet on a clock: each token is reported once and in order; arrivals and lags are logged as they end."""
+
+import asyncio
+import json
+from collections import Counter
+from collections.abc import Sequence
+
+import numpy as np
+import pyarrow.parquet as pq
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from kvcache_sim.extras.live.arrivals import LAG_COLUMNS, ArrivalLog
+from kvcache_sim.extras.live.fleet import Prompt
+from kvcache_sim.extras.live.ticket import Ticket
+from kvcache_sim.metrics.run_directory import open_run_directory
+from kvcache_sim.serving.replica.native import NativeReplica
+from live_fleets import fleet_of, wait
+from support.examples import NEW_EXAMPLES, examples
+
+NOTIFIED = {
+    "roomy": [],
+    "preempting": ["tiers.gpu.capacity=90 blocks"],
+    "small steps": ["replica.max_num_batched_tokens=64", "replica.max_num_seqs=7"],
+    "a tier": ["tiers.gpu.capacity=120 blocks", "tiers.cpu.capacity=400 blocks"],
+    "pool": ["cache.semantics=vllm", "tiers.gpu.capacity=150 blocks"],
+    "late ends": ["replica.async_scheduling=stop-token"],
+}
+
+
+async def serve(overrides: Sequence[str], seed: int):
+    """Serve random requests, some of them aborted; return the fleet, its tickets and the gaps by machine."""
+    fleet, random = fleet_of(overrides), np.random.default_rng(seed)
+    gaps: Counter[int] = Counter()
+    fleet.gap = lambda machine, gap_ns, times: gaps.update({gap_ns: times})
+    fleet.start()
+    tickets: list[Ticket] = []
+    for _ in range(40):
+        wait(fleet, int(random.integers(1, 30_000_000)))
+        shared = [int(random.integers(0, 3))] * (16 * int(random.integers(0, 6)))
+        own = random.integers(0, 1000, int(random.integers(1, 600))).tolist()
+        tickets.append(fleet.submit(Prompt([*shared, *own], own[:1] * int(random.integers(1, 90)))))
+        if random.random() < 0.2:
+            fleet.abort(tickets[int(random.integers(len(tickets)))])
+    wait(fleet, 600 * 10**9)
+    return fleet, tickets, gaps
+
+
+@pytest.mark.parametrize("seed", range(max(NEW_EXAMPLES, 1)))
+@pytest.mark.parametrize("name", NOTIFIED)
+def test_each_token_is_reported_once_and_in_order(name, seed):
+    fleet, tickets, gaps = asyncio.run(serve(NOTIFIED[name], seed))
+    assert {type(replica) for replica in fleet.simulation.replicas} == {NativeReplica}
+    assert not fleet.open
+    times = [now for _, now in fleet.came]
+    assert times == sorted(times)
+    by_request = {request: sum(r == request for r, _ in fleet.came) for request, _ in fleet.came}
+    assert [by_request.get(n, 0) for n in range(40)] == [ticket.tokens_out for ticket in tickets]
+    assert all(t.tokens_out == t.output_tokens for t in tickets if not t.aborted)
+    last: dict[int, int] = {}
+    between: Counter[int] = Counter()
+    for request, now in fleet.came:
+        if request in last:
+            between[now - last[request]] += 1
+        last[request] = now
+    assert gaps == between
+    assert [ticket.last_ns for ticket in tickets] == [last.get(n, -1) for n in range(40)]
+
+
+def test_a_long_run_forgets_ids_of_requests_that_are_gone_and_stays_the_same():
+    """More than 16,384 ids have come, on a GPU of 120 blocks."""
+
+    async def go(count: int) -> tuple[int, int, list[int]]:
+        fleet, sizes = fleet_of(["tiers.gpu.capacity=120 blocks"]), []
+        fleet.start()
+        tickets = []
+        for n in range(count):
+            tickets.append(fleet.submit(Prompt([n % 1000] * 1600, [1] * 2)))
+            wait(fleet, 10**9)
+            sizes.append(len(fleet.blocks))
+        return max(sizes), sizes[-1], [ticket.cached_tokens for ticket in tickets]
+
+    most, least, cached = asyncio.run(go(230))
+    assert 16_000 < most < 17_500
+    assert least < 9_000
+    assert set(cached) == {0}
+
+
+@examples(40)
+@given(st.data())
+def test_rows_and_lags_are_logged_in_order_of_arrival_once_all_before_have_left(tmp_path_factory, data):
+    open_rows: dict[int, Ticket] = {}
+    rows, left = list[dict[str, object]](), set[int]()
+    with open_run_directory(tmp_path_factory.mktemp("t") / "run", force=False) as directory:
+        log = ArrivalLog(file := directory.rows("arrivals.jsonl"), directory.table("lag", LAG_COLUMNS))
+
+        def logged() -> list[str]:
+            if not file.closed:
+                file.flush()
+            return (directory.part / "arrivals.jsonl").read_text().splitlines()
+
+        def leave(number: int) -> None:
+            log.closed(open_rows.pop(number), None, 0)
+            left.add(number)
+            assert len(logged()) == next((n for n in range(len(rows)) if n not in left), len(rows))
+
+        for number in range(data.draw(st.integers(0, 8))):
+            at_ns, inputs, outputs = (data.draw(st.integers(1, 10**8)) for _ in range(3))
+            ids = data.draw(st.lists(st.integers(0, 9), max_size=3))
+            gone_ns = data.draw(st.none() | st.just(0) | st.integers(0, 10**8))
+            ticket = open_rows[number] = Ticket(number, at_ns, inputs, outputs)
+            log.arrived(ticket, ids)
+            row = {"timestamp": at_ns / 1e6, "input_length": inputs, "output_length": outputs}
+            row |= {"hash_ids": ids, "named_length": inputs + outputs}
+            if gone_ns is not None:
+                log.on_abort(ticket, at_ns + gone_ns)
+                row["abort_after"] = gone_ns / 1e6
+            rows.append(row)
+            for gone in data.draw(st.lists(st.sampled_from(sorted(open_rows)), unique=True, max_size=2)):
+                leave(gone)
+        for number in data.draw(st.permutations(sorted(open_rows))):
+            leave(number)
+        log.close()
+        assert [json.loads(line) for line in logged()] == rows
+        assert log.requests == len(rows)
+        assert pq.read_table(directory.part / "lag.parquet")["request"].to_pylist() == list(range(len(rows)))
+
+
+def test_the_lags_of_the_last_answers_wait_for_their_clients(tmp_path):
+    """Of 1,500 answers those of the first 512 are written while the run goes on."""
+    with open_run_directory(tmp_path / "run", force=False) as directory:
+        log = ArrivalLog(directory.rows("arrivals.jsonl"), directory.table("lag", LAG_COLUMNS))
+        tickets = [Ticket(number, number, 1, 2) for number in range(1500)]
+        for ticket in tickets:
+            log.arrived(ticket, [])
+            log.closed(ticket, None, 0)
+        tickets[511].late(4)  # written already
+        for ticket in tickets[512:]:
+            ticket.late(7)
+            ticket.late(9 + ticket.number)
+        log.close()
+        table = pq.read_table(directory.part / "lag.parquet").to_pydict()
+    assert table["first_token_lag_ns"] == [-1] * 512 + [7] * 988
+    assert table["worst_token_lag_ns"] == [0] * 512 + [9 + number for number in range(512, 1500)]
