@@ -124,8 +124,9 @@ def test_cells_alike_in_all_figures_are_not_ranked():
 
 def test_shares_differ_by_points_and_zeros_have_no_ratio():
     name = "cache.token_hit_rate"
-    rows = [{**cell(n, 5.0), name: rate, "batches": {name: left_out(rate, [v / 100 for v in OWN]), P99: [0.0] * 20}}
-            for n, rate in enumerate((0.5, 0.6))]  # fmt: skip
+    rows = [cell(n, 5.0) | {name: rate} for n, rate in enumerate((0.5, 0.6))]
+    for row in rows:
+        row["batches"] = {name: left_out(row[name], [v / 100 for v in OWN]), P99: [0.0] * 20}
     ranking = rank_cells(rows)
     assert ranking.goal == Objective(name, False), "all have the same TTFT"
     found = ranking.order[1].against
@@ -138,8 +139,11 @@ def test_shares_differ_by_points_and_zeros_have_no_ratio():
 
 def test_five_seeds_are_compared_in_pairs():
     seeds = [10.0, 14.0, 9.0, 12.0, 11.0]
-    rows = [{**cell(5 * k + r, value * factor), "repeat": r, "set.router.policy": f"router-{k}", "set.seed": r or None}
-            for k, factor in enumerate((1.0, 1.03)) for r, value in enumerate(seeds)]  # fmt: skip
+    rows = []
+    for k, factor in enumerate((1.0, 1.03)):
+        for r, value in enumerate(seeds):
+            own = {"repeat": r, "set.router.policy": f"router-{k}", "set.seed": r or None}
+            rows.append(cell(5 * k + r, value * factor, **own))
     merged, count = merge_seeds(rows)
     assert count == 5
     assert [row["cell"] for row in merged] == [0, 5]
