@@ -38,7 +38,7 @@ def resolved(row):
 def search(directory, trials, jobs=1, conditions=(), **changed):
     """Search in a folder; ``changed``: another space, function of cells, way to resolve or request to stop."""
     stop = changed.get("stop") or StopRequest()
-    goal = Goal(COST, tuple(parse_threshold(text) for text in conditions))
+    goal = Goal(changed.get("objective", COST), tuple(parse_threshold(text) for text in conditions))
     study = Study(f"support.sweep_cells:{changed.get('cells', 'priced')}", str(directory.parent))
     asked = Search(changed.get("space", SPACE), trials, 0, jobs, Limits())
     try:
@@ -57,8 +57,12 @@ def test_the_cheapest_that_meets_the_condition(tmp_path):
     assert not [t for t in trials if t.is_feasible and t.settings["x"] <= 6.0]
 
 
-def test_without_conditions_the_cheapest_of_all(tmp_path):
-    assert best(search(tmp_path / "out", 40), COST).settings["x"] < 0.5
+@pytest.mark.parametrize(("smaller", "kind", "x"), [(True, "good", 0.0), (False, "bad", 10.0)])
+def test_without_conditions_the_best_of_all(tmp_path, smaller, kind, x):
+    objective = Objective("cost.total", smaller)
+    chosen = best(search(tmp_path / "out", 30, objective=objective), objective)
+    assert chosen.settings["kind"] == kind
+    assert chosen.settings["x"] == pytest.approx(x, abs=0.7)
 
 
 def test_a_search_resumes_where_it_stopped(tmp_path):
