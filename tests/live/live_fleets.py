@@ -19,22 +19,10 @@ class Standing(WallClock):
         return self.at_ns
 
 
-class NotedFleet(Fleet):
-    """A fleet that also notes each token as (request, time)."""
-
-    def __init__(self, *given) -> None:
-        self.came: list[tuple[int, int]] = []
-        super().__init__(*given)
-
-    def tokens(self, requests: Sequence[int], now_ns: int) -> None:
-        self.came += [(request, now_ns) for request in requests]
-        super().tokens(requests, now_ns)
-
-
-def fleet_of(overrides: Sequence[str], keep_tokens: bool = False) -> NotedFleet:
+def fleet_of(overrides: Sequence[str], keep_tokens: bool = False) -> Fleet:
     common = ["replica.step_time=h100-llama-3.1-8b-tp1", "trace.path=unused", "trace.block_size=16"]
     scenario = load_scenario(None, ["cache.block_size=16", *common, *overrides])
-    return NotedFleet(
+    return Fleet(
         lambda fleet: LiveSimulation(scenario.settings, fleet), Standing(), BlockNumbers(16, keep_tokens)
     )
 

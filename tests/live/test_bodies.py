@@ -117,8 +117,6 @@ def generations(window, most_tokens):
 @pytest.mark.parametrize(
     ("fields", "answers"),
     [
-        ({"prompt": [1] * 10, "max_tokens": 14}, 1),
-        ({"prompt": [1] * 10, "max_tokens": 15}, None),
         ({"prompt": "abcde", "max_tokens": 14}, 1),
         ({"prompt": "abcde", "max_tokens": 15}, None),
         ({"prompt": [[1], [1] * 10], "max_tokens": 14, "n": 2}, 4),  # 78 tokens

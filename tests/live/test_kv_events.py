@@ -113,7 +113,7 @@ class Indexer:
         self.held: dict[tuple[str, int], int] = {}
         self.blocks: dict[int, tuple[int | None, tuple[int, ...], tuple[str, ...] | None]] = {}
         self.numbers: list[int] = []
-        self.events = 0
+        self.events = self.cleared = 0
 
     def take(self, number: int, payload: bytes) -> None:
         self.numbers.append(number)
@@ -124,6 +124,7 @@ class Indexer:
     def event(self, event: dict[str, Any]) -> None:
         if event["type"] == "AllBlocksCleared":
             self.held.clear()
+            self.cleared += 1
         elif event["type"] == "BlockRemoved":
             [hash_] = event["block_hashes"]
             key = event["medium"], hash_
@@ -212,6 +213,7 @@ def test_who_follows_the_events_ends_with_what_the_cache_holds(overrides, reset,
     for number, payload in payloads:
         indexer.take(number, payload)
     assert indexer.numbers == list(range(len(payloads)))
+    assert indexer.cleared == reset
     held: dict[str, int] = {}
     for (medium, _), count in indexer.held.items():
         held[medium] = held.get(medium, 0) + count

@@ -300,14 +300,6 @@ def test_an_upstream_is_an_address_of_plain_http(url, address):
         assert (Upstream(url).host, Upstream(url).port) == address
 
 
-def test_ids_reveal_nothing_without_the_salt():
-    tokens = list(range(64))
-    assert salted_ids(tokens, 16, b"a") == salted_ids(tokens, 16, b"a")
-    assert not set(salted_ids(tokens, 16, b"a")) & set(salted_ids(tokens, 16, b"b"))
-    assert salted_ids(tokens, 16, b"a")[:2] == salted_ids(tokens[:40], 16, b"a")
-    assert salted_ids([5, *tokens[1:]], 16, b"a")[3] != salted_ids(tokens, 16, b"a")[3]
-
-
 def test_a_crash_leaves_what_had_ended_a_second_before(tmp_path):
     trace = tmp_path / "recorded.jsonl"
     options = ("-c", "preset:one-gpu", "--speed", "20")

@@ -1,70 +1,17 @@
-"""A fleet on a clock: each token is reported once and in order; arrivals and lags are logged as they end."""
+"""A fleet on a clock: what it forgets, and the logs of arrivals and lags that are written as requests end."""
 
 import asyncio
 import json
-from collections import Counter
-from collections.abc import Sequence
 
-import numpy as np
 import pyarrow.parquet as pq
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from kvcache_sim.extras.live.arrivals import LAG_COLUMNS, ArrivalLog
 from kvcache_sim.extras.live.fleet import Prompt
 from kvcache_sim.extras.live.ticket import Ticket
 from kvcache_sim.metrics.run_directory import open_run_directory
-from kvcache_sim.serving.replica.native import NativeReplica
 from live_fleets import fleet_of, wait
-from support.examples import NEW_EXAMPLES, examples
-
-NOTIFIED = {
-    "roomy": [],
-    "preempting": ["tiers.gpu.capacity=90 blocks"],
-    "small steps": ["replica.max_num_batched_tokens=64", "replica.max_num_seqs=7"],
-    "a tier": ["tiers.gpu.capacity=120 blocks", "tiers.cpu.capacity=400 blocks"],
-    "pool": ["cache.semantics=vllm", "tiers.gpu.capacity=150 blocks"],
-    "late ends": ["replica.async_scheduling=stop-token"],
-}
-
-
-async def serve(overrides: Sequence[str], seed: int):
-    """Serve random requests, some of them aborted; return the fleet, its tickets and the gaps by machine."""
-    fleet, random = fleet_of(overrides), np.random.default_rng(seed)
-    gaps: Counter[int] = Counter()
-    fleet.gap = lambda machine, gap_ns, times: gaps.update({gap_ns: times})
-    fleet.start()
-    tickets: list[Ticket] = []
-    for _ in range(40):
-        wait(fleet, int(random.integers(1, 30_000_000)))
-        shared = [int(random.integers(0, 3))] * (16 * int(random.integers(0, 6)))
-        own = random.integers(0, 1000, int(random.integers(1, 600))).tolist()
-        tickets.append(fleet.submit(Prompt([*shared, *own], own[:1] * int(random.integers(1, 90)))))
-        if random.random() < 0.2:
-            fleet.abort(tickets[int(random.integers(len(tickets)))])
-    wait(fleet, 600 * 10**9)
-    return fleet, tickets, gaps
-
-
-@pytest.mark.parametrize("seed", range(max(NEW_EXAMPLES, 1)))
-@pytest.mark.parametrize("name", NOTIFIED)
-def test_each_token_is_reported_once_and_in_order(name, seed):
-    fleet, tickets, gaps = asyncio.run(serve(NOTIFIED[name], seed))
-    assert {type(replica) for replica in fleet.simulation.replicas} == {NativeReplica}
-    assert not fleet.open
-    times = [now for _, now in fleet.came]
-    assert times == sorted(times)
-    by_request = {request: sum(r == request for r, _ in fleet.came) for request, _ in fleet.came}
-    assert [by_request.get(n, 0) for n in range(40)] == [ticket.tokens_out for ticket in tickets]
-    assert all(t.tokens_out == t.output_tokens for t in tickets if not t.aborted)
-    last: dict[int, int] = {}
-    between: Counter[int] = Counter()
-    for request, now in fleet.came:
-        if request in last:
-            between[now - last[request]] += 1
-        last[request] = now
-    assert gaps == between
-    assert [ticket.last_ns for ticket in tickets] == [last.get(n, -1) for n in range(40)]
+from support.examples import examples
 
 
 def test_a_long_run_forgets_ids_of_requests_that_are_gone_and_stays_the_same():
