@@ -22,7 +22,9 @@ from kvcache_sim.extras.live.events.announcer import Announcer, EventSettings
 from kvcache_sim.extras.live.events.hashes import BlockHashes, as_integer, cbor
 from kvcache_sim.extras.live.events.layout import AllBlocksCleared, Batch, BlockRemoved, BlockStored, packed
 from kvcache_sim.extras.live.events.publisher import Endpoint, Publisher
+from kvcache_sim.extras.live.events.source import EventSource
 from kvcache_sim.extras.live.fleet import Fleet, Prompt
+from kvcache_sim.extras.live.prompts import BlockNumbers
 from live_fleets import fleet_of
 
 #: Two blocks of 16 tokens, 0 to 31, with the default seed: the root, and the numbers that are published.
@@ -353,3 +355,21 @@ def test_canonical_cbor_has_the_shortest_head_of_rfc_8949(line):
 def test_a_number_beyond_64_bits_has_no_head():
     with pytest.raises(OverflowError):
         cbor(2**64)
+
+
+def test_a_block_that_is_forgotten_is_still_removed_from_each_tier_that_has_it():
+    blocks = BlockNumbers(2, keep_tokens=True)
+    source = EventSource(blocks, BlockHashes("sha256"), False)
+    [number] = blocks.number([1, 2], "")
+    [first, second] = [*source.events([(0, True, number)]), *source.events([(1, True, number)])]
+    assert first.block_hashes == second.block_hashes
+    assert (first.medium, second.medium) == ("GPU", "CPU")
+    removed = source.events([(0, False, number)])
+    blocks.keep(frozenset())
+    source.forget()
+    removed += source.events([(1, False, number)])
+    assert [(one.block_hashes, one.medium) for one in removed] == [
+        (first.block_hashes, own) for own in ("GPU", "CPU")
+    ]
+    source.forget()
+    assert source.events([(1, False, number)]) == []

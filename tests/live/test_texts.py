@@ -58,7 +58,7 @@ def round_of(answers: Answers) -> int:
 
 
 #: Two that draw the same texts.
-TWINS = Answers(ByteTokenizer(), 0), Answers(ByteTokenizer(), 0)
+SAME_TEXTS = Answers(ByteTokenizer(), 0), Answers(ByteTokenizer(), 0)
 
 
 @examples(60)
@@ -68,7 +68,7 @@ TWINS = Answers(ByteTokenizer(), 0), Answers(ByteTokenizer(), 0)
     st.integers(1, 200),
 )
 def test_an_answer_ends_before_the_first_stop_that_ends_behind_its_least_tokens(stops, least, tokens):
-    texts, found = TWINS[0].draw(tokens, [], 0).texts[:], TWINS[1].draw(tokens, stops, least)
+    texts, found = SAME_TEXTS[0].draw(tokens, [], 0).texts[:], SAME_TEXTS[1].draw(tokens, stops, least)
     whole, free = "".join(texts), len("".join(texts[:least]))
     ends = [end for end in range(free + 1, len(whole) + 1) if whole[:end].endswith(tuple(stops))]
     if not ends:
