@@ -217,6 +217,17 @@ def test_any_number_of_workers_and_shards_give_one_answer(tmp_path, monkeypatch,
     assert found["cheapest"] in found["frontier"]
 
 
+def test_a_rate_is_not_found_if_a_lower_one_fails():
+    """Sixty requests on three machines: 3 % below the highest step that attains, one more of them misses."""
+    trace = kv.generate("few-shot", seed=2, requests=60)
+    settings = {"slo": {"ttft": "60ms"}, "replica": {"max_num_seqs": 12}, "cluster": {"machines": 3}}
+    (row,) = kv.capacity(trace, attain="98%", **settings).rows
+    assert row["capacity.below.attainment"] < 0.98 <= row["capacity.attainment"]
+    assert row["capacity.above.attainment"] < 0.98
+    assert row["capacity.verdict"] == "not monotone"
+    assert row["capacity.requests_low_per_s"] is None
+
+
 def test_models_are_candidates(tmp_path):
     """Two models asked for in turn, each on machines of its own, hold twice the rate of one machine's
     service."""
