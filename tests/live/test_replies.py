@@ -222,7 +222,7 @@ def test_an_answer_is_freed_once_it_was_read(tmp_path):
         assert client.task.done()
         del client
         await turns()
-        assert not [one for one in gc.get_objects() if isinstance(one, Reply)]
+        assert not [one for one in gc.get_objects() if type(one) is Reply]
 
     gc.collect()
     gc.disable()  # else it and its prompt stay until the garbage is looked for
