@@ -3,7 +3,7 @@
 from typing import NamedTuple
 
 import numpy as np
-from kvcache_sim.model.calibration.rows import scipy_optimize
+from kvcache_sim.extras.calibrate.rows import scipy_optimize
 from kvcache_sim.model.dtypes import bits_per_value
 from kvcache_sim.model.gpus import GpuSpec
 from numpy.typing import NDArray

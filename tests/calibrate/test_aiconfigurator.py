@@ -11,11 +11,16 @@ import pytest
 from hardware_extra import needs_library
 from kvcache_sim.base.errors import UsageError
 from kvcache_sim.cli.main import run as kvsim
-from kvcache_sim.model.aiconfigurator import kernels, library, other_links, source
-from kvcache_sim.model.aiconfigurator.deployment import LABEL_REPAIRS, REPAIRS, Dtypes, parse_deployment
-from kvcache_sim.model.aiconfigurator.sampled import cache_folder, read_table, table_key
-from kvcache_sim.model.aiconfigurator.sampling import _random_steps, breakpoints
-from kvcache_sim.model.aiconfigurator.source import aiconfigurator_step_time
+from kvcache_sim.extras.calibrate.aiconfigurator import kernels, library, other_links, source
+from kvcache_sim.extras.calibrate.aiconfigurator.deployment import (
+    LABEL_REPAIRS,
+    REPAIRS,
+    Dtypes,
+    parse_deployment,
+)
+from kvcache_sim.extras.calibrate.aiconfigurator.sampled import cache_folder, read_table, table_key
+from kvcache_sim.extras.calibrate.aiconfigurator.sampling import _random_steps, breakpoints
+from kvcache_sim.extras.calibrate.aiconfigurator.source import aiconfigurator_step_time
 from kvcache_sim.model.rank_work import AGREEMENT_MS
 from kvcache_sim.model.residual_grid import Residuals
 from kvcache_sim.model.step_time import StepBatch
@@ -122,7 +127,7 @@ def test_what_the_library_lacks_is_one_line(name, says, monkeypatch):
     ],
 )
 def test_the_table_is_within_two_per_cent_of_its_source_off_the_grid(name):
-    from kvcache_sim.model.aiconfigurator.kernels import measured_kernels
+    from kvcache_sim.extras.calibrate.aiconfigurator.kernels import measured_kernels
 
     kernels = measured_kernels(parse_deployment(name.removeprefix("aiconfigurator:")))
     table = load_step_time(name).table(16_384, 512)
@@ -163,7 +168,7 @@ def test_bends_are_found_where_a_straight_line_misses(jumps):
 def test_a_source_that_falls_is_followed(name):
     """Kernels change at token counts: 5 sequences take longer than 6, 65 tokens than 80, a past may save
     time."""
-    from kvcache_sim.model.aiconfigurator.kernels import measured_kernels
+    from kvcache_sim.extras.calibrate.aiconfigurator.kernels import measured_kernels
 
     deployment = load_step_time(f"aiconfigurator:{name}")
     table, kernels = deployment.table(16_384, 512), measured_kernels(parse_deployment(name))
@@ -185,7 +190,7 @@ def test_a_source_that_falls_is_followed(name):
 @needs_library
 def test_sparse_attentions_bend_is_followed_and_only_where_lines_miss_it():
     """A sequence's keys are read up to 2,048, then an indexer alone: a line would miss the bend."""
-    from kvcache_sim.model.aiconfigurator.kernels import measured_kernels
+    from kvcache_sim.extras.calibrate.aiconfigurator.kernels import measured_kernels
 
     name = "deepseek-v3.2@h200:tp8"
     source, kernels = load_step_time(f"aiconfigurator:{name}"), measured_kernels(parse_deployment(name))
@@ -308,7 +313,7 @@ def test_a_users_own_table_of_links_is_read(tmp_path):
 @needs_library
 def test_ranks_share_experts_and_exchange_by_the_tokens_of_all():
     """The library's ranks have equal loads, and no agreement; its own exchange is NCCL's of the same system."""
-    from kvcache_sim.model.aiconfigurator.kernels import measured_kernels
+    from kvcache_sim.extras.calibrate.aiconfigurator.kernels import measured_kernels
 
     name = "aiconfigurator:qwen3-30b-a3b@rtx-pro-6000:vllm:dp2,ep2"
     kernels = measured_kernels(parse_deployment(name.removeprefix("aiconfigurator:")))

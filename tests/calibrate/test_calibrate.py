@@ -13,12 +13,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 from kvcache_sim.base.errors import TraceError
 from kvcache_sim.cli.main import run
+from kvcache_sim.extras.calibrate.fit import predict_ms
+from kvcache_sim.extras.calibrate.fit_picture import fit_picture
 from kvcache_sim.metrics.columns import STATUSES
-from kvcache_sim.model.calibration.fit import predict_ms
 from kvcache_sim.model.step_time import StepBatch
 from kvcache_sim.model.step_times import load_step_time, measured_on
 from kvcache_sim.report.fidelity import compare
-from kvcache_sim.report.fit_picture import fit_picture
 from kvcache_sim.report.request_log import read
 from kvcache_sim.report.request_log.formats import LoggedRequest
 from kvcache_sim.report.request_log.read import _log, logged_requests, read_request_log

@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 from kvcache_sim.base.errors import UsageError
 from kvcache_sim.cli.main import run
-from kvcache_sim.model.calibration import command, rows, server_runs, servers, shipped, topologies
-from kvcache_sim.model.calibration.rows import PhaseError
+from kvcache_sim.extras.calibrate import command, rows, server_runs, servers, shipped, topologies
+from kvcache_sim.model.step_time_file import PhaseError
 from kvcache_sim.report import fidelity
 from kvcache_sim.report.fidelity import Fidelity, LatencyError
 
@@ -118,8 +118,7 @@ def test_a_check_says_whether_its_errors_are_of_sums(monkeypatch, tmp_path, caps
 @pytest.mark.parametrize("judged", [True, False])
 @pytest.mark.parametrize("model", ["", "qwen3-8b"])
 def test_a_fit_is_written_with_what_it_was_fitted_to(monkeypatch, tmp_path, capsys, judged, model):
-    from kvcache_sim.model.calibration import model_file
-    from kvcache_sim.report import fit_picture
+    from kvcache_sim.extras.calibrate import fit_picture, model_file
 
     written, drawn = [], []
     fitted = SimpleNamespace(
@@ -223,8 +222,7 @@ def test_a_comparison_with_a_log_is_printed(monkeypatch, tmp_path, capsys, faile
 
 @pytest.mark.parametrize(("client_ms", "said"), [(0.05, "0.1ms"), (0.049, ""), (2.0, "2.0ms"), (0, "")])
 def test_a_fit_to_requests_shows_each_term_with_its_interval(monkeypatch, tmp_path, capsys, client_ms, said):
-    from kvcache_sim.model.calibration import model_file, request_fit
-    from kvcache_sim.report.request_log import timed
+    from kvcache_sim.extras.calibrate import model_file, request_fit, timed
 
     terms = [
         SimpleNamespace(name="fixed", value=9.25, low=9, high=12345.6, unit="ms", unclear=""),

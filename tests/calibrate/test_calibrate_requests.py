@@ -11,10 +11,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from kvcache_sim.cli.main import run as kvsim
-from kvcache_sim.model.calibration import request_fit
-from kvcache_sim.model.calibration.fit import predict_ms
-from kvcache_sim.model.calibration.request_fit import _Solver, fit_requests, terms_of
-from kvcache_sim.model.calibration.request_steps import TimedRequests, measured_sums
+from kvcache_sim.extras.calibrate import request_fit
+from kvcache_sim.extras.calibrate.fit import predict_ms
+from kvcache_sim.extras.calibrate.request_fit import _Solver, fit_requests, terms_of
+from kvcache_sim.extras.calibrate.request_steps import TimedRequests, measured_sums
 from kvcache_sim.model.served_kernels import is_sum_of_kernels
 from kvcache_sim.model.step_time import StepBatch
 from kvcache_sim.model.step_times import load_step_time
@@ -182,7 +182,7 @@ LOG = """request id,arrival,input,output,latency,TTFT
 
 @pytest.mark.parametrize("most", [1, 2])
 def test_the_requests_sent_first_are_taken_of_a_long_log(tmp_path, monkeypatch, most):
-    from kvcache_sim.report.request_log import timed
+    from kvcache_sim.extras.calibrate import timed
 
     monkeypatch.setattr(timed, "MOST_REQUESTS", most)
     path = tmp_path / "log.csv"

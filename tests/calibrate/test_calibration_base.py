@@ -6,11 +6,11 @@ import numpy as np
 import pytest
 from hardware_extra import needs_library
 from kvcache_sim.cli.main import run as kvsim
-from kvcache_sim.model.calibration.choice import spread_rows
-from kvcache_sim.model.calibration.command import Correction, error_curve, fit_correction
-from kvcache_sim.model.calibration.fit import predict_ms
-from kvcache_sim.model.calibration.rows import IterationRows, held_out, phase_errors, read_iterations
-from kvcache_sim.model.calibration.transfer import fit_deployment
+from kvcache_sim.extras.calibrate.choice import spread_rows
+from kvcache_sim.extras.calibrate.command import Correction, error_curve, fit_correction
+from kvcache_sim.extras.calibrate.fit import predict_ms
+from kvcache_sim.extras.calibrate.rows import IterationRows, held_out, phase_errors, read_iterations
+from kvcache_sim.extras.calibrate.transfer import fit_deployment
 from kvcache_sim.model.step_times import load_step_time
 from support.docs_data import figures
 from support.shared_files import shared

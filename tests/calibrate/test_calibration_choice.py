@@ -6,12 +6,12 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 from kvcache_sim.cli.main import run as kvsim
-from kvcache_sim.model.calibration import choice
-from kvcache_sim.model.calibration.choice import FOLDS, FORMS, fit_best, spread_rows
-from kvcache_sim.model.calibration.fit import predict_ms
-from kvcache_sim.model.calibration.rows import IterationRows, held_out, phase_errors, read_iterations
-from kvcache_sim.model.calibration.runs import compiles
-from kvcache_sim.model.calibration.shipped import MIXTURE_FILE, MIXTURES
+from kvcache_sim.extras.calibrate import choice
+from kvcache_sim.extras.calibrate.choice import FOLDS, FORMS, fit_best, spread_rows
+from kvcache_sim.extras.calibrate.fit import predict_ms
+from kvcache_sim.extras.calibrate.rows import IterationRows, held_out, phase_errors, read_iterations
+from kvcache_sim.extras.calibrate.runs import compiles
+from kvcache_sim.extras.calibrate.shipped import MIXTURE_FILE, MIXTURES
 from support.docs_data import figures
 from support.shared_files import shared
 

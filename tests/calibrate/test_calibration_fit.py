@@ -10,12 +10,11 @@ import pytest
 from kvcache_sim.base.errors import TraceError, UsageError
 from kvcache_sim.base.rng import stream
 from kvcache_sim.cli.main import run as kvsim
-from kvcache_sim.model.calibration import design
-from kvcache_sim.model.calibration.design import Form, form_for, padded_rows
-from kvcache_sim.model.calibration.fit import chunk_base_ns, fit_step_time, predict_ms
-from kvcache_sim.model.calibration.kernels import read_kernels, with_all_reduces, with_spreads
-from kvcache_sim.model.calibration.model_file import Provenance, model_text
-from kvcache_sim.model.calibration.rows import (
+from kvcache_sim.extras.calibrate import design
+from kvcache_sim.extras.calibrate.design import Form, form_for, padded_rows
+from kvcache_sim.extras.calibrate.fit import chunk_base_ns, fit_step_time, predict_ms
+from kvcache_sim.extras.calibrate.kernels import read_kernels, with_all_reduces, with_spreads
+from kvcache_sim.extras.calibrate.rows import (
     TRAIN_FILES,
     IterationRows,
     check_train_file,
@@ -23,14 +22,15 @@ from kvcache_sim.model.calibration.rows import (
     phase_errors,
     read_iterations,
 )
-from kvcache_sim.model.calibration.shipped import SHIPPED, SWEPT, TRANSFERRED, shipped_rows
-from kvcache_sim.model.calibration.transfer import SplitKv, fit_tensor_parallel
+from kvcache_sim.extras.calibrate.shipped import SHIPPED, SWEPT, TRANSFERRED, shipped_rows
+from kvcache_sim.extras.calibrate.transfer import SplitKv, fit_tensor_parallel
 from kvcache_sim.model.catalog import read_entry
 from kvcache_sim.model.gpus import load_gpu
 from kvcache_sim.model.links import load_links
 from kvcache_sim.model.model_file import load_model
 from kvcache_sim.model.parametric import ParametricStepTime
 from kvcache_sim.model.step_time import StepBatch
+from kvcache_sim.model.step_time_file import Provenance, model_text
 from kvcache_sim.model.step_times import load_step_time, step_time_names
 from processor import AS_PACKAGED
 from support.docs_data import figures

@@ -9,23 +9,23 @@ from pathlib import Path
 import numpy as np
 import pytest
 from kvcache_sim.base.errors import TraceError
-from kvcache_sim.model.calibration.coverage import Cell, Judged, cells
-from kvcache_sim.model.calibration.csv_table import CsvTable, column_values, read_table
-from kvcache_sim.model.calibration.kernels import KernelTimes, with_shared_apart
-from kvcache_sim.model.calibration.model_file import Provenance, model_text
-from kvcache_sim.model.calibration.rows import (
+from kvcache_sim.extras.calibrate.coverage import Cell, Judged, cells
+from kvcache_sim.extras.calibrate.csv_table import CsvTable, column_values, read_table
+from kvcache_sim.extras.calibrate.kernels import KernelTimes, with_shared_apart
+from kvcache_sim.extras.calibrate.rows import (
     IterationRows,
     PhaseError,
     held_out_blocks,
     phase_errors,
     read_iterations,
 )
-from kvcache_sim.model.calibration.runs import compiles, usual_ms, waits
-from kvcache_sim.model.calibration.transfer import SplitKv, Topology
-from kvcache_sim.model.calibration.unsplit_kv import unsplit_from
+from kvcache_sim.extras.calibrate.runs import compiles, usual_ms, waits
+from kvcache_sim.extras.calibrate.transfer import SplitKv, Topology
+from kvcache_sim.extras.calibrate.unsplit_kv import unsplit_from
 from kvcache_sim.model.layer_group import MoeFeedForward
 from kvcache_sim.model.parametric import ParametricStepTime, parametric_step_time
 from kvcache_sim.model.run_errors import Factors, Kind, MeasuredRun
+from kvcache_sim.model.step_time_file import Provenance, model_text
 from support.timed_rows import rows_of
 
 
@@ -231,7 +231,7 @@ def test_a_model_file_has_every_coefficient_degree_and_error(base):
 
 def test_experts_of_kernels_by_tokens_and_by_experts_reached(monkeypatch):
     """Times are 10 µs a token and 100 µs an expert, in three layers: linear between counts, so in all of it."""
-    from kvcache_sim.model.calibration import kernels
+    from kvcache_sim.extras.calibrate import kernels
 
     monkeypatch.setattr(kernels, "expert_layers", lambda model: (3, MoeFeedForward(8, 2, 16)))
     table = np.array([(n, e, 10.0 * n + 100.0 * e) for n in (1, 4, 16) for e in (1, 2, 8) if e <= 2 * n])

@@ -6,11 +6,11 @@ import numpy as np
 import pytest
 from kvcache_sim.base.rng import stream
 from kvcache_sim.cli.main import run as kvsim
-from kvcache_sim.model.calibration import fit
-from kvcache_sim.model.calibration.command import Measured, fit_rows
-from kvcache_sim.model.calibration.fit import fit_runs, fit_step_time, predict_ms
-from kvcache_sim.model.calibration.rows import IterationRows, phase_errors, read_iterations
-from kvcache_sim.model.calibration.runs import Runs, runs_of, seen_late, single_steps, usual_ms
+from kvcache_sim.extras.calibrate import fit
+from kvcache_sim.extras.calibrate.command import Measured, fit_rows
+from kvcache_sim.extras.calibrate.fit import fit_runs, fit_step_time, predict_ms
+from kvcache_sim.extras.calibrate.rows import IterationRows, phase_errors, read_iterations
+from kvcache_sim.extras.calibrate.runs import Runs, runs_of, seen_late, single_steps, usual_ms
 from kvcache_sim.model.parametric import ParametricStepTime
 from kvcache_sim.model.step_times import load_step_time
 from support.timed_rows import random_rows, timed

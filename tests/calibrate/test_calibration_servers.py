@@ -8,10 +8,10 @@ from types import SimpleNamespace
 import pytest
 from hardware_extra import needs_library
 from kvcache_sim.base.errors import UsageError
-from kvcache_sim.model.aiconfigurator.deployment import parse_deployment
-from kvcache_sim.model.calibration import servers
-from kvcache_sim.model.calibration.closed_loop import Load
-from kvcache_sim.model.calibration.server_runs import (
+from kvcache_sim.extras.calibrate import servers
+from kvcache_sim.extras.calibrate.aiconfigurator.deployment import parse_deployment
+from kvcache_sim.extras.calibrate.closed_loop import Load
+from kvcache_sim.extras.calibrate.server_runs import (
     Launch,
     ServerRun,
     Workload,
@@ -21,7 +21,7 @@ from kvcache_sim.model.calibration.server_runs import (
     launch_of,
     server_runs,
 )
-from kvcache_sim.model.calibration.servers import (
+from kvcache_sim.extras.calibrate.servers import (
     Parts,
     Predicted,
     by_kernels,

@@ -10,7 +10,7 @@ from hardware_extra import needs_library
 from kernel_rates import ExpertRows, gemm_rates
 from kernel_rates import expert_rates as fitted
 from kvcache_sim.base.errors import UsageError
-from kvcache_sim.model.aiconfigurator.library import installed_folder
+from kvcache_sim.extras.calibrate.aiconfigurator.library import installed_folder
 from kvcache_sim.model.format_rates import (
     UNMEASURED_EXPERTS,
     UNMEASURED_GEMMS,

@@ -8,9 +8,9 @@ from statistics import median
 
 import numpy as np
 import pytest
+from kvcache_sim.extras.calibrate.fit import predict_ms
+from kvcache_sim.extras.calibrate.rows import read_iterations
 from kvcache_sim.model.adjusted import CAPTURED_TOKENS, ScaledStepTime, WithLaunchTime
-from kvcache_sim.model.calibration.fit import predict_ms
-from kvcache_sim.model.calibration.rows import read_iterations
 from kvcache_sim.model.hosts import load_host
 from kvcache_sim.model.step_time import StepBatch, StepTimeTable
 from kvcache_sim.model.step_times import load_step_time

@@ -14,20 +14,20 @@ from types import ModuleType
 import numpy as np
 import pytest
 from kvcache_sim.cli.main import run as kvsim
-from kvcache_sim.model.calibration import fit
-from kvcache_sim.model.calibration.command import FittedRows, Measured, fit_rows
-from kvcache_sim.model.calibration.fit import fit_step_time, predict_ms
-from kvcache_sim.model.calibration.model_file import Provenance, model_text
-from kvcache_sim.model.calibration.rows import (
+from kvcache_sim.extras.calibrate import fit
+from kvcache_sim.extras.calibrate.command import FittedRows, Measured, fit_rows
+from kvcache_sim.extras.calibrate.fit import fit_step_time, predict_ms
+from kvcache_sim.extras.calibrate.rows import (
     IterationRows,
     PhaseError,
     held_out,
     phase_errors,
     read_iterations,
 )
-from kvcache_sim.model.calibration.runs import Runs, runs_of
+from kvcache_sim.extras.calibrate.runs import Runs, runs_of
 from kvcache_sim.model.gpus import load_gpu
 from kvcache_sim.model.parametric import ParametricStepTime
+from kvcache_sim.model.step_time_file import Provenance, model_text
 from support.docs_data import cells, figures
 from support.shared_files import ROOT
 

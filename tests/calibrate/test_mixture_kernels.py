@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 from kvcache_sim.cli.main import run as kvsim
-from kvcache_sim.model.calibration.kernels import KernelTimes
+from kvcache_sim.extras.calibrate.kernels import KernelTimes
 from kvcache_sim.model.model_file import load_model
 from kvcache_sim.model.step_time import StepBatch
 from kvcache_sim.model.step_times import load_step_time

@@ -8,18 +8,18 @@ from statistics import median
 import numpy as np
 import pytest
 from kvcache_sim.base.errors import UsageError
-from kvcache_sim.model.calibration.families import family_texts, fit_family, left_out
-from kvcache_sim.model.calibration.fit import predict_ms
-from kvcache_sim.model.calibration.rows import (
+from kvcache_sim.extras.calibrate.families import family_texts, fit_family, left_out
+from kvcache_sim.extras.calibrate.fit import predict_ms
+from kvcache_sim.extras.calibrate.rows import (
     IterationRows,
     held_out,
     held_out_blocks,
     phase_errors,
     read_iterations,
 )
-from kvcache_sim.model.calibration.runs import compiles, runs_of, seen_late, single_steps, waits
-from kvcache_sim.model.calibration.shipped import MIXTURE_FILE, MIXTURES, mixture_rows
-from kvcache_sim.model.calibration.transfer import Topology, fit_deployment, fit_topologies
+from kvcache_sim.extras.calibrate.runs import compiles, runs_of, seen_late, single_steps, waits
+from kvcache_sim.extras.calibrate.shipped import MIXTURE_FILE, MIXTURES, mixture_rows
+from kvcache_sim.extras.calibrate.transfer import Topology, fit_deployment, fit_topologies
 from kvcache_sim.model.catalog import entry_names, read_entry
 from kvcache_sim.model.parametric import parametric_step_time
 from kvcache_sim.model.step_times import load_step_time

@@ -5,9 +5,9 @@ from itertools import pairwise
 import numpy as np
 import pytest
 from kvcache_sim.base.errors import UsageError
-from kvcache_sim.model.calibration import command, request_fit
-from kvcache_sim.model.calibration.command import Correction, fit_correction
-from kvcache_sim.model.calibration.request_steps import TimedRequests, measured_sums
+from kvcache_sim.extras.calibrate import command, request_fit
+from kvcache_sim.extras.calibrate.command import Correction, fit_correction
+from kvcache_sim.extras.calibrate.request_steps import TimedRequests, measured_sums
 from kvcache_sim.model.step_time import StepTimeTable
 from support.timed_rows import rows_of
 

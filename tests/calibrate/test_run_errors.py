@@ -9,8 +9,8 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 from kvcache_sim.cli.main import run as kvsim
+from kvcache_sim.extras.calibrate.coverage import GROUPS, LEAST_HELD, MOST_RATIO, Judged, cell, cells, judged
 from kvcache_sim.model import stated_errors
-from kvcache_sim.model.calibration.coverage import GROUPS, LEAST_HELD, MOST_RATIO, Judged, cell, cells, judged
 from kvcache_sim.model.run_errors import FIGURES, LOADS, RATE, Factors, Kind, MeasuredRun, measured_runs
 from kvcache_sim.model.run_intervals import (
     intervals_text,

@@ -5,8 +5,8 @@ import math
 import numpy as np
 import pytest
 from kvcache_sim.base.errors import UsageError
-from kvcache_sim.model.aiconfigurator import other_links, sampling
-from kvcache_sim.model.aiconfigurator.sampled import SampledStepTime
+from kvcache_sim.extras.calibrate.aiconfigurator import other_links, sampling
+from kvcache_sim.extras.calibrate.aiconfigurator.sampled import SampledStepTime
 from kvcache_sim.model.channels import load_channel
 from kvcache_sim.model.gpus import load_gpu
 from kvcache_sim.model.parametric import ParametricStepTime

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from kvcache_sim.model.calibration.fit import predict_ms
-from kvcache_sim.model.calibration.rows import read_iterations
+from kvcache_sim.extras.calibrate.fit import predict_ms
+from kvcache_sim.extras.calibrate.rows import read_iterations
 from kvcache_sim.model.gpus import SUSTAINED_COMPUTE, load_gpu
 from kvcache_sim.model.model_file import load_model, model_names, model_text, parse_model
 from kvcache_sim.model.served_kernels import (

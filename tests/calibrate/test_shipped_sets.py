@@ -8,13 +8,13 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 from kvcache_sim.base.errors import UsageError
-from kvcache_sim.model.calibration import shipped
-from kvcache_sim.model.calibration.model_file import Provenance
-from kvcache_sim.model.calibration.rows import IterationRows
-from kvcache_sim.model.calibration.shipped import MIXTURES, SHIPPED, SWEPT, TRANSFERRED
+from kvcache_sim.extras.calibrate import shipped
+from kvcache_sim.extras.calibrate.rows import IterationRows
+from kvcache_sim.extras.calibrate.shipped import MIXTURES, SHIPPED, SWEPT, TRANSFERRED
 from kvcache_sim.model.gpus import load_gpu
 from kvcache_sim.model.links import load_links
 from kvcache_sim.model.model_file import load_model
+from kvcache_sim.model.step_time_file import Provenance
 
 # fmt: off
 

@@ -7,8 +7,8 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
+from kvcache_sim.extras.calibrate.fit import predict_ms
 from kvcache_sim.model.adjusted import ScaledStepTime
-from kvcache_sim.model.calibration.fit import predict_ms
 from kvcache_sim.model.residual_grid import ResidualGrid, Residuals
 from kvcache_sim.model.shared_time import SharedTime
 from kvcache_sim.model.stated_errors import Factors, StepErrors

@@ -5,10 +5,10 @@ from math import log2
 import pytest
 from kvcache_sim.base.errors import UsageError
 from kvcache_sim.cli.main import run as kvsim
-from kvcache_sim.model.calibration.command import Measured
-from kvcache_sim.model.calibration.rows import phase_errors
-from kvcache_sim.model.calibration.topologies import measured_topologies, transferred
-from kvcache_sim.model.calibration.transfer import Topology
+from kvcache_sim.extras.calibrate.command import Measured
+from kvcache_sim.extras.calibrate.rows import phase_errors
+from kvcache_sim.extras.calibrate.topologies import measured_topologies, transferred
+from kvcache_sim.extras.calibrate.transfer import Topology
 from kvcache_sim.model.catalog import read_toml, topology_suffix
 from kvcache_sim.model.step_time import StepBatch
 from kvcache_sim.model.step_times import load_step_time, step_time_entry

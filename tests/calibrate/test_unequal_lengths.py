@@ -8,12 +8,12 @@ from functools import cache
 
 import numpy as np
 import pytest
-from kvcache_sim.model.calibration.csv_table import read_table
-from kvcache_sim.model.calibration.fit import predict_ms
-from kvcache_sim.model.calibration.kernels import read_kernels, with_all_reduces
-from kvcache_sim.model.calibration.rows import IterationRows
-from kvcache_sim.model.calibration.shipped import SHIPPED, ShippedSet, _capacity_tokens
-from kvcache_sim.model.calibration.unsplit_kv import HIDDEN_MEANS, unsplit_from
+from kvcache_sim.extras.calibrate.csv_table import read_table
+from kvcache_sim.extras.calibrate.fit import predict_ms
+from kvcache_sim.extras.calibrate.kernels import read_kernels, with_all_reduces
+from kvcache_sim.extras.calibrate.rows import IterationRows
+from kvcache_sim.extras.calibrate.shipped import SHIPPED, ShippedSet, _capacity_tokens
+from kvcache_sim.extras.calibrate.unsplit_kv import HIDDEN_MEANS, unsplit_from
 from kvcache_sim.model.gpus import load_gpu
 from kvcache_sim.model.links import load_links
 from kvcache_sim.model.model_file import load_model

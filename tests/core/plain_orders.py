@@ -103,9 +103,9 @@ class PolicyStore(MarkedStore):
         self.numbers: dict[tuple[int, ...], int] = {}
         #: Leading blocks of each lease that were found rather than computed.
         self.found_blocks: dict[int, int] = {}
-        self.orders = [
+        self.eviction_orders = [
             self._order(n, text, capacities) for n, text in enumerate(policies or ())
-        ] or self.orders
+        ] or self.eviction_orders
 
     def _order(self, tier: int, text: str, capacities: Sequence[int | None]) -> PolicyOrder | EvictionOrder:
         if text == "lru":
@@ -144,6 +144,6 @@ class PolicyStore(MarkedStore):
         self._announce(None)
 
     def _announce(self, found_and_computed: tuple[int, int] | None) -> None:
-        for order in self.orders:
+        for order in self.eviction_orders:
             if isinstance(order, PolicyOrder):
                 order.found_and_computed = found_and_computed

@@ -15,8 +15,8 @@ from kvcache_sim.model.step_time import StepBatch, StepTimeTable
 from kvcache_sim.report.explain import break_even as explained
 from kvcache_sim.serving.settings import ClusterSettings, MachineSettings, ReplicaSettings
 from kvcache_sim.simulation import simulate
+from kvcache_sim.spec.block_store import Part
 from kvcache_sim.spec.blocks import NO_MOVE
-from kvcache_sim.spec.mover import Part
 from support.small_traces import trace_of
 from support.spec_fetch import Plan, fetch_cheaper
 

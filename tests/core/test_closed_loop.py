@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from kvcache_sim.model.calibration.closed_loop import CLIENT_MS, CLIENT_MS_PER_TOKEN, Load, closed_loop
-from kvcache_sim.model.calibration.server_runs import Launch
+from kvcache_sim.extras.calibrate.closed_loop import CLIENT_MS, CLIENT_MS_PER_TOKEN, Load, closed_loop
+from kvcache_sim.extras.calibrate.server_runs import Launch
 from support.examples import examples
 
 

@@ -31,7 +31,7 @@ def step_end(layers, lookahead, per_layer, compute, begin, latency=0):
     mover = SimpleNamespace(
         engine=engine, machine=0, layers=layers, read_buffer_layers=lookahead, pipelining=True
     )
-    load = Transfer(mover, 0, (1, 0), 1)
+    load = Transfer(mover, 0, 1, 0, 1)
     load.channel = channel
 
     def on_layer(count):

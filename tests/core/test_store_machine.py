@@ -208,7 +208,7 @@ class RenewsAtRelease(MarkedStore):
 class ShallowestFirst(MarkedStore):
     def __init__(self, *arguments):
         super().__init__(*arguments)
-        for order in self.orders:
+        for order in self.eviction_orders:
             order._by_rank._rank = lambda b, tier=order.tier: (b.copies[tier].last_access, b.depth, b.key)
 
 

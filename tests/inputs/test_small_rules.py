@@ -14,6 +14,7 @@ from kvcache_sim.cache import lower_engines
 from kvcache_sim.cache.operations.transfer import NativeTransfer, latest
 from kvcache_sim.channels.channel import NOT_YET
 from kvcache_sim.cli.main import run as kvsim
+from kvcache_sim.extras.calibrate import family
 from kvcache_sim.extras.live.record import proxy, recording, texts, trace_file
 from kvcache_sim.extras.live.shadow import caches as shadow_caches
 from kvcache_sim.extras.live.shadow import capture as shadow_capture
@@ -21,7 +22,6 @@ from kvcache_sim.extras.live.shadow import feed as shadow_feed
 from kvcache_sim.extras.live.shadow import watch as shadow_watch
 from kvcache_sim.metrics import event_log, glossary
 from kvcache_sim.metrics.cache_groups import JUNCTION_COLUMNS, junction_rows, junctions_of
-from kvcache_sim.model.calibration import family
 from kvcache_sim.model.model_file import load_model, model_names, model_text, parse_model
 from kvcache_sim.model.parametric import ParametricStepTime
 from kvcache_sim.policies.plugins import load

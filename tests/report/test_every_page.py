@@ -9,12 +9,12 @@ import numpy as np
 import pytest
 from colour_distance import lab
 from kvcache_sim.cli.main import run as kvsim
+from kvcache_sim.extras.calibrate.fit import predict_ms
+from kvcache_sim.extras.calibrate.fit_picture import fit_picture
 from kvcache_sim.extras.study.sizing.question import Answer
 from kvcache_sim.extras.study.sizing.text import draw as draw_capacity
 from kvcache_sim.metrics.objectives import parse_objectives
-from kvcache_sim.model.calibration.fit import predict_ms
 from kvcache_sim.report.finished import open_runs
-from kvcache_sim.report.fit_picture import fit_picture
 from kvcache_sim.report.plot import picture_of
 from kvcache_sim.report.plotting import encoded
 from kvcache_sim.report.ranking import rank_cells

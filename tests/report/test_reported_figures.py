@@ -29,7 +29,7 @@ def variant(*arrivals: tuple[int, int]) -> Transfer:
     below = None
     for (first, last), (from_tier, to_tier) in zip(arrivals, tiers, strict=True):
         move = HOP if from_tier == 2 else 0  # a disk read that feeds the network is no move of its own
-        hop = Transfer(SimpleNamespace(pipelining=True, layers=32), move, (from_tier, to_tier), 1)
+        hop = Transfer(SimpleNamespace(pipelining=True, layers=32), move, from_tier, to_tier, 1)
         hop.sent = Transmission(0, first, last, 0)
         hop.below, below = below, hop
     return below

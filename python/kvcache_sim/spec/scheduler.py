@@ -12,13 +12,16 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable
 from itertools import islice
-from typing import Any
+from typing import TYPE_CHECKING
 
 from kvcache_sim.cache.settings import CacheSettings, MovementSettings
 from kvcache_sim.serving.settings import ReplicaSettings
 from kvcache_sim.spec.admission import Admitter, Parts
 from kvcache_sim.spec.request import SequenceState, Status
 from kvcache_sim.spec.ttft import Loading
+
+if TYPE_CHECKING:
+    from kvcache_sim.spec.handover import Handover
 
 
 class Scheduler:
@@ -48,9 +51,9 @@ class Scheduler:
         #: True if requests decode here.
         self.decodes = True
         #: Hand-overs to this machine: waiting for blocks, in transfer, and arrived.
-        self.asking: deque[Any] = deque()
+        self.asking: deque[Handover] = deque()
         self.coming: set[int] = set()
-        self.arrived: deque[Any] = deque()
+        self.arrived: deque[Handover] = deque()
         #: Reserves blocks for the first of ``asking``, False if refused; adds arrived requests to the step.
         self.take_over: Callable[[int], bool] = lambda now: False
         self.join_arrived: Callable[[], None] = lambda: None
