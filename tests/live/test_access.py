@@ -107,7 +107,7 @@ def test_as_many_answers_are_served_at_a_time_as_the_limit_says(tmp_path):
 
 
 def test_requests_that_come_while_a_text_is_tokenized_are_counted(tmp_path):
-    """A long text is tokenized in a thread: of two of them, both found one place free."""
+    """A long text is tokenized in a thread: of two of them, both found that one more request is served."""
 
     async def go(app: LiveApp) -> None:
         body = {"prompt": "a" * 70_000, "max_tokens": 3}

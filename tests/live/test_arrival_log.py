@@ -74,7 +74,7 @@ def test_rows_and_lags_are_logged_in_order_of_arrival_once_all_before_have_left(
 
 
 def test_the_lags_of_the_last_answers_wait_for_their_clients(tmp_path):
-    """Of 1,500 answers those of the first 512 are written while the run goes on."""
+    """Of 1,500 answers those of the first 512 are written during the run."""
     with open_run_directory(tmp_path / "run", force=False) as directory:
         log = ArrivalLog(directory.rows("arrivals.jsonl"), directory.table("lag", LAG_COLUMNS))
         tickets = [Ticket(number, number, 1, 2) for number in range(1500)]

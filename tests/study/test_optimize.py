@@ -36,7 +36,7 @@ def resolved(row):
 
 
 def search(directory, trials, jobs=1, conditions=(), **changed):
-    """Search in a folder; ``changed``: another space, function of cells, way to resolve or request to stop."""
+    """Search in a folder; ``changed``: another space, function of cells, resolver of settings or request to stop."""
     stop = changed.get("stop") or StopRequest()
     goal = Goal(changed.get("objective", COST), tuple(parse_threshold(text) for text in conditions))
     study = Study(f"support.sweep_cells:{changed.get('cells', 'priced')}", str(directory.parent))
