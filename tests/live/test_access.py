@@ -1,4 +1,4 @@
-"""Who may ask a server for what, how much at a time, and what its other routes answer."""
+"""Access to a server: keys, origins, limits of bodies and of answers at a time, and its other routes."""
 
 import asyncio
 

@@ -1,4 +1,4 @@
-"""What a body asks for: its answers one by one, the work of all of them, and bounds of each."""
+"""Bodies of requests: their answers one by one, the work of all of them, and bounds of each."""
 
 import asyncio
 import json

@@ -1,4 +1,4 @@
-"""How long a connection may take, and how much a head may have, on a loop whose time a test sets."""
+"""Times that a connection may take and bytes that a head may have, on a loop whose time a test sets."""
 
 from dataclasses import dataclass
 

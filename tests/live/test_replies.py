@@ -1,4 +1,4 @@
-"""What clients of `kvsim serve` read, and when: streams and whole answers, slow clients, clients that hang up."""
+"""Answers as clients of `kvsim serve` read them: streams, whole answers, slow clients, clients that hang up."""
 
 import asyncio
 import gc

@@ -1,4 +1,4 @@
-"""The numbers of machines and the splits into pools that a search for capacity adds: models, closed forms, exhaustion."""
+"""The numbers of machines and the splits into pools that a search for capacity adds."""
 
 import json
 import re

@@ -143,7 +143,7 @@ channels:
 
 
 def test_links_of_equal_figures_are_one_assumption_and_change_wherever_they_stand():
-    """On each of two machines; of pieces that are submitted alike their time, of others what is before the first byte."""
+    """On each of two machines; of pieces submitted alike their time, of others what is before the first byte."""
     settings, found = assumed(LINKS + "cluster: {machines: 2}\n")
     links = {name: one for name, one in found.items() if name.startswith(("link", "submission"))}
     usual = {

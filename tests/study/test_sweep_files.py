@@ -1,4 +1,4 @@
-"""What a study's file and a command line say: spaces, ranges, limits and inputs; what is refused, and where."""
+"""Studies as files and command lines: spaces, ranges, limits and inputs, and what is refused."""
 
 import math
 

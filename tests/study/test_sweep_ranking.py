@@ -242,7 +242,7 @@ def test_figures_without_a_batch_are_those_of_the_other_requests():
 
 
 def test_intervals_hold_the_true_ratio():
-    """Two cells whose requests share half of their variation: 95 % intervals hold the ratio at least 85 times in 100."""
+    """Two cells share half of their variation: 95 % intervals hold the ratio at least 85 times in 100."""
     generator = np.random.default_rng(11)
     held = {MEAN: 0, P99: 0}
     draws, count, ratio = 100, 1500, 1.2
