@@ -6,12 +6,13 @@ end is a use of it. A block may leave when its copy is ready and unused, and no 
 
 from collections.abc import Sequence
 
-from eviction_orders import Block as Facts
-from eviction_orders import Order, Ranked, Ttl, make_order
+from eviction_orders import Ttl, make_order
 from kvcache_sim.policies.resolve import parse_variant, resolve_policy
 from kvcache_sim.spec.blocks import Block
 from kvcache_sim.spec.eviction import EvictionOrder
 from marked_store import MarkedStore
+from order_base import Block as Facts
+from order_base import Order, Ranked
 
 _UNBOUNDED = 1 << 40
 

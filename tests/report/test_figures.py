@@ -91,7 +91,7 @@ RUNS: dict[str, tuple[str, ...]] = {
     "one GPU": ("cluster.machines=1", "tiers.cpu=null", "tiers.disk=null"),
     "an engine of ranks": ("tiers.cpu=null", "tiers.disk=null", "replica.dp=2"),
     "agents": ("workload=null", "workload={kind: agentic, requests: 40}"),
-    "a policy that is not built in": ("replica.queue_order=own_plugins:Queue",),
+    "a policy that is not built in": ("replica.queue_order=support.own_plugins:Queue",),
     "no time": ("cluster.machines=1", "tiers.cpu=null", "tiers.disk=null", "replica.instant=true"),
     "SGLang's scheduler": (
         "cluster.machines=1",

@@ -197,7 +197,7 @@ impl StepTimeTable {
 mod tests {
     use super::*;
 
-    /// The same figures as `tests/calibrate/test_step_times.py::test_the_native_table_agrees_on_figures_by_hand`.
+    /// The same figures as `tests/calibrate/test_step_tables.py::test_the_longest_sequence_alone_is_a_floor_under_attention`.
     #[test]
     fn the_longest_sequence_alone_is_a_floor_under_attention() {
         let table = StepTimeTable {
@@ -237,7 +237,7 @@ mod tests {
         assert_eq!(ns, [10 + 20 + 16, 10 + 20]);
     }
 
-    /// The same figures as `tests/calibrate/test_launch.py::test_the_native_table_agrees_on_figures_by_hand`.
+    /// The same figures as `tests/calibrate/test_step_tables.py::test_what_no_graph_holds_takes_as_long_as_its_launch`.
     #[test]
     fn what_no_graph_holds_takes_as_long_as_its_launch() {
         let table = StepTimeTable {
@@ -305,7 +305,7 @@ mod tests {
         assert_eq!(found, [13, 8, 21]);
     }
 
-    /// The same figures as `tests/calibrate/test_step_times.py::test_a_chunks_past_and_the_decodes_in_its_step_in_closed_form`.
+    /// The same figures as `tests/calibrate/test_step_tables.py::test_a_chunks_past_and_the_decodes_in_its_step_in_closed_form`.
     #[test]
     fn a_chunks_past_has_its_base_and_decodes_alongside_a_constant() {
         let table = StepTimeTable {
@@ -332,7 +332,7 @@ mod tests {
         assert_eq!([ns(2, 0, 1), ns(2, 1, 1), ns(2, 1, 2)], [33, 11, 53]);
     }
 
-    /// The same figures as `tests/calibrate/test_step_times.py::test_tiles_and_the_scan_on_figures_by_hand`.
+    /// The same figures as `tests/calibrate/test_step_tables.py::test_tiles_and_the_scan_on_figures_by_hand`.
     #[test]
     fn tiles_and_the_scan_are_floors() {
         let table = StepTimeTable {

@@ -1,4 +1,4 @@
-"""Rules of models, GPUs and step times in closed form, one module a test."""
+"""Shapes of models by hand: caches, weights and operations of layers, and the memory that is left for KV."""
 
 import math
 from dataclasses import replace
@@ -29,10 +29,10 @@ from kvcache_sim.model.layer_group import (
     layers_text,
     parse_layers,
 )
-from kvcache_sim.model.links import AllReduces, all_reduce_ms, exchange_ms, load_links
 from kvcache_sim.model.model_spec import ModelSpec
-from kvcache_sim.model.rank_work import AGREEMENT_MS, exchanged_ms, expert_layers
+from kvcache_sim.model.rank_work import expert_layers
 from kvcache_sim.model.roofline import attention_work, linear_layers, moved_bytes_per_token
+from layer_shapes import five_layers
 from support.examples import examples
 
 
@@ -93,9 +93,8 @@ def test_caches_weights_and_operations_of_each_kind_of_attention():
         LayerCache("x", 8, "window", 6),
         LayerCache("x", 8, "state"),
     )
-    assert [[c.bytes_at(n) for n in (-1, 0, 1, 6, 9)] for c in every] == [
-        [0, 0, 0, 8, 16], [0, 0, 8, 48, 48], [0, 0, 8, 8, 8]
-    ]  # fmt: skip
+    at_tokens = [[c.bytes_at(n) for n in (-1, 0, 1, 6, 9)] for c in every]
+    assert at_tokens == [[0, 0, 0, 8, 16], [0, 0, 8, 48, 48], [0, 0, 8, 8, 8]]
     assert [(c.bytes_per_token, c.fixed_bytes) for c in every] == [(2, 0), (0, 48), (0, 8)]
 
 
@@ -108,16 +107,6 @@ def test_layers_are_written_as_they_are_read(numbers):
     assert text.count(",") < max(len(layers), 1)
 
 
-def model(**changes) -> ModelSpec:
-    moe = MoeFeedForward(8, 2, 16, shared_intermediate_size=6, latent_size=3)
-    layers = [
-        (HeadAttention(8, 4, 10), DenseFeedForward(30)),
-        *[(HeadAttention(8, 4, 10), moe)] * 3,
-        (None, None),
-    ]
-    return ModelSpec("m", "", 64, 1000, grouped(layers), **changes)
-
-
 def test_weights_of_layers_and_their_bytes_by_hand():
     for text, layers in (("0-2, 5, 8-12:2", (0, 1, 2, 5, 8, 10, 12)), ("7", (7,)), ("3, 1", (1, 3))):
         assert parse_layers(text, "") == layers
@@ -125,7 +114,7 @@ def test_weights_of_layers_and_their_bytes_by_hand():
         with pytest.raises(UsageError):
             parse_layers(text, "")
     assert [layers_text(one) for one in ((0, 2), (0, 1), (1, 3, 5), (4,))] == ["0, 2", "0-1", "1-5:2", "4"]
-    one = model()
+    one = five_layers()
     assert [group.layers for group in one.groups] == [(0,), (1, 2, 3), (4,)]
     attention, expert, always = 64 * (80 + 80 + 80), 3 * 3 * 16, 64 * (3 * 6 + 8 + 6)
     found = count_weights(one.groups, 64)
@@ -134,7 +123,7 @@ def test_weights_of_layers_and_their_bytes_by_hand():
     assert found.total == found.attention + found.feed_forward + found.experts
     sizes = found.size_bytes(WeightDtypes("bf16", "fp8", "mxfp4"))
     assert sizes == 2 * found.attention + found.feed_forward + math.floor(found.experts * 17 / 32)
-    assert [one.embedding_params, model(tied_embeddings=True).embedding_params] == [128_000, 64_000]
+    assert [one.embedding_params, five_layers(tied_embeddings=True).embedding_params] == [128_000, 64_000]
     assert one.params_active == found.total + 128_000 - 18 * expert
     assert expert_layers(one)[0] == 3
     assert [mlp.widest_size for mlp in (DenseFeedForward(30), MoeFeedForward(8, 2, 16, 6, 9))] == [30, 9]
@@ -142,10 +131,9 @@ def test_weights_of_layers_and_their_bytes_by_hand():
     assert MoeFeedForward(8, 2, 16, 6, 9, 5).shared_params(64) == 64 * (3 * 15 + 8 + 10)
 
     linears = list(linear_layers(one, 2, 4))
-    assert [(each.count, each.weights, each.gemms) for each in linears] == [
-        (1, attention / 2, 2), (1, 3 * 64 * 30 / 2, 2), (3, attention / 2, 2), (3, always / 2, 2),
-        (3, expert / 8, 2), (1, 32_000, 1),
-    ]  # fmt: skip
+    first = [(1, attention / 2, 2), (1, 3 * 64 * 30 / 2, 2)]
+    others = [(3, attention / 2, 2), (3, always / 2, 2), (3, expert / 8, 2), (1, 32_000, 1)]
+    assert [(each.count, each.weights, each.gemms) for each in linears] == first + others
     assert [(each.experts, each.active) for each in linears] == [(1, 1)] * 4 + [(8, 2), (1, 1)]
     assert [each.moved_values for each in linears] == [0] * 4 + [(2 * 3 + 3 * 16) / 8, 0]
     assert [each.moved_values for each in linear_layers(one, 2)][4] == 2 * 3 + 3 * 16 / 2
@@ -161,31 +149,32 @@ def test_weights_of_layers_and_their_bytes_by_hand():
 
 
 @pytest.mark.parametrize(
-    ("gpu", "release", "batch"),
+    ("batch", "engines"),
     [
-        ("h100", "0.8.0", (8192, 1024)), ("a100", "0.8.0", (2048, 1024)), ("a100", "0.8.4", (2048, 256)),
-        ("b200", "0.8.4", (2048, 256)), ("h200", "0.8.4", (8192, 1024)), ("a100", "0.8.5", (8192, 1024)),
-        ("a100", "0.9.0", (2048, 256)), ("b200", "0.9.0", (8192, 1024)), ("rtx4090", "0.9.0", (2048, 256)),
+        ((8192, 1024), "h100 0.8.0, h200 0.8.4, a100 0.8.5, b200 0.9.0"),
+        ((2048, 1024), "a100 0.8.0"),
+        ((2048, 256), "a100 0.8.4, b200 0.8.4, a100 0.9.0, rtx4090 0.9.0"),
     ],
-)  # fmt: skip
-def test_an_engine_has_its_releases_batch(gpu, release, batch):
-    engine = default_engine(load_gpu(gpu), release)
-    assert (engine.max_num_batched_tokens, engine.max_num_seqs) == batch
-    assert bool(engine.source) == (release != "0.9.0")
+)
+def test_an_engine_has_its_releases_batch(batch, engines):
+    for gpu, release in (each.split() for each in engines.split(", ")):
+        engine = default_engine(load_gpu(gpu), release)
+        assert (engine.max_num_batched_tokens, engine.max_num_seqs) == batch
+        assert bool(engine.source) == (release != "0.9.0")
 
 
 def test_what_a_gpu_has_is_as_reported_or_estimated():
-    gpu = replace(load_gpu("h100"), memory_bytes=1000, reported_memory_bytes=0, pcie_bytes_per_s=2, bf16_flops=3, fp8_flops=5)  # fmt: skip
+    rates = {"pcie_bytes_per_s": 2, "bf16_flops": 3, "fp8_flops": 5}
+    gpu = replace(load_gpu("h100"), memory_bytes=1000, reported_memory_bytes=0, **rates)
     assert (gpu.usable_bytes, replace(gpu, reported_memory_bytes=970).usable_bytes) == (985, 970)
     links = [replace(gpu, nvlink_bytes_per_s=own).link_bytes_per_s for own in (0, 1)]
     assert links == [2, 1]
-    assert {dtype: gpu.flops(dtype) for dtype in ("bf16", "mxfp4", "int4", "fp8", "mxfp8", "int8")} == {
-        "bf16": 3, "mxfp4": 3, "int4": 3, "fp8": 5, "mxfp8": 5, "int8": 5
-    }  # fmt: skip
+    assert {gpu.flops(dtype) for dtype in ("bf16", "mxfp4", "int4")} == {3}
+    assert {gpu.flops(dtype) for dtype in ("fp8", "mxfp8", "int8")} == {5}
 
 
 def test_the_memory_that_an_engine_leaves_for_kv_by_hand():
-    one, gpu = model(), load_gpu("h100")
+    one, gpu = five_layers(), load_gpu("h100")
     expert = 3 * 3 * 16
     for tp, dp, seqs in ((1, 1, 4), (2, 1, 4), (1, 2, 4), (1, 1, 64)):
         found = kv_capacity(one, gpu, tp, EngineMemory(0.5, 16, seqs, "fused"), dp)
@@ -203,7 +192,7 @@ def test_the_memory_that_an_engine_leaves_for_kv_by_hand():
         )
     small = kv_capacity(replace(one, vocab_size=100), gpu, 1, EngineMemory(0.5, 16, 1, "fused"))
     assert small.activation_bytes == 4 * 16 * 2 * 64 + 6 * 16 * 30 + 4 * 16 * 64
-    packed = replace(model(), vocab_size=100, weights=WeightDtypes(experts="mxfp4"))
+    packed = replace(five_layers(), vocab_size=100, weights=WeightDtypes(experts="mxfp4"))
     assert (
         kv_capacity(packed, gpu, 1, EngineMemory(0.5, 16, 1, "fused")).activation_bytes
         == 6 * 16 * 30 + 64 * 64
@@ -264,42 +253,3 @@ def test_groups_of_layers_in_one_pool_by_hand():
         assert [g.block_size_tokens for g in spec(full, kind).groups] == [block, block]
     assert spec(full, state, block=512).groups[0].block_size_tokens == 512
     assert spec(state).groups[0].kind == "linear"
-
-
-def test_times_between_gpus_by_hand(tmp_path):
-    table = AllReduces("t", "", ((2, ((100.0, 1.0), (200.0, 3.0))), (8, ((100.0, 2.0), (200.0, 4.0)))))
-    sizes = np.array([100.0, 400.0])
-    assert all_reduce_ms(table, 1e9, 1, sizes).tolist() == [0, 0]
-    assert all_reduce_ms(table, 1e9, 8, sizes).tolist() == [2, 4 + 200 * 4 / 200]
-    assert all_reduce_ms(table, 1e9, 4, sizes)[0] == pytest.approx(1.5)
-    assumed = 0.005 + 2 * sizes / (1e9 * 0.8) * 1e3
-    for links, gpus in ((table, 9), (None, 2)):
-        assert all_reduce_ms(links, 1e9, gpus, sizes) == pytest.approx(assumed)
-        assert exchange_ms(links, 1e9, gpus, sizes) == pytest.approx(assumed)
-    assert exchange_ms(table, 1e9, 1, sizes).tolist() == [0, 0]
-    assert exchange_ms(table, 1e9, 8, sizes).tolist() == [2, 8]
-    apart = replace(table, exchanges=((2, ((100.0, 5.0),)), (4, ((100.0, 7.0),))))
-    assert exchange_ms(apart, 1e9, 4, sizes) == pytest.approx([7, 28])
-    assert exchange_ms(apart, 1e9, 8, sizes) == pytest.approx(assumed)
-    one, gpu = model(), load_gpu("h100")
-    each = 64 * 2 * np.array([4.0, 8.0])
-    rate = gpu.link_bytes_per_s
-    for tp, dp in ((1, 2), (2, 2)):
-        wanted = exchange_ms(apart, rate, tp * dp, each)
-        if tp > 1:
-            gathered = exchange_ms(apart, rate, tp, each / dp) / 2
-            wanted = wanted + np.maximum(gathered - all_reduce_ms(apart, rate, tp, each / dp), 0)
-        assert exchanged_ms(one, gpu, (tp, dp), each / 128, apart) == pytest.approx(AGREEMENT_MS + 3 * wanted)
-    with pytest.raises(UsageError, match="no all-reduce among 9 GPUs"):
-        table.ms(9, sizes)
-    path = tmp_path / "l.csv"
-    for row in ("1,9,9", "2,0,1", "2,1,0", "2,inf,1", "2,1,inf", "2,x,1", "2,9"):
-        path.write_text(f"num_gpus,message_bytes,time_ms\n2,8,1\n{row}\n")
-        with pytest.raises(UsageError) as refused:
-            load_links(str(path))
-        assert refused.value.where == f"{path}:3"
-    path.write_text("num_gpus,message_bytes,time_ms\n2,8,1\n2,8,1\n2,4,0.5\n")
-    assert load_links(str(path)).points == ((2, ((4.0, 0.5), (8.0, 1.0))),)
-    path.write_text("num_gpus,message_bytes,time_ms\n2,8,1\n2,8,2\n")
-    with pytest.raises(UsageError, match="two times"):
-        load_links(str(path))
