@@ -46,7 +46,7 @@ class Scheduler:
         self.refused = False
         #: True if requests decode here.
         self.decodes = True
-        #: Hand-overs to this machine (set by its ``HandOverTarget``): waiting for blocks, in transfer, arrived.
+        #: Hand-overs to this machine, as its target sets them: waiting for blocks, in transfer, arrived.
         self.asking: Sized = ()
         self.coming: set[int] = set()
         self.arrived: Sized = ()
