@@ -2,7 +2,6 @@
 unaffected."""
 
 import json
-from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -11,7 +10,6 @@ from hypothesis import strategies as st
 from kvcache_sim.scenario.load import load_scenario
 from kvcache_sim.simulation import RunOptions, simulate
 from kvcache_sim.workload.readers import ReadSettings, read_trace
-from kvcache_sim.workload.toolbox.write import mooncake_lines
 from support.examples import examples
 
 ABORTED = 2
@@ -114,15 +112,6 @@ def test_a_load_that_read_buffers_hold_back_is_freed_when_its_request_is_aborted
     assert found.requests["status"].tolist() == [0, 0, ABORTED, 0]
 
 
-@pytest.mark.parametrize("name", ["own", "vllm"])
-def test_an_aborted_requests_blocks_admit_the_next_request(tmp_path, name):
-    large = row(0, 640, 300, [*range(40)])
-    waits = row(10, 640, 10, [*range(100, 140)])
-    kept_out = run(written(tmp_path, [large, waits]), name).requests["first_token_ns"][1]
-    admit = run(written(tmp_path, [{**large, "abort_after": 200}, waits]), name).requests["first_token_ns"][1]
-    assert admit < 400_000_000 < kept_out
-
-
 @pytest.mark.parametrize("engine", ["native", "spec", "spec-plain"])
 def test_named_answers_are_found_by_whoever_repeats_them(tmp_path, engine):
     options = RunOptions(engine=engine)
@@ -135,13 +124,3 @@ def test_named_answers_are_found_by_whoever_repeats_them(tmp_path, engine):
     del unnamed["named_length"]
     found = run(written(tmp_path, [unnamed, again]), options=options)
     assert found.requests["cached_prefix_length_used"][1] == 32
-
-
-def test_a_trace_that_is_written_again_keeps_what_it_says(tmp_path):
-    trace = written(
-        tmp_path, [row(0, 32, 33, [0, 1, 2, 3], named_length=65, abort_after=1.25), row(1, 16, 2, [0])]
-    )
-    lines = [json.loads(line) for line in mooncake_lines(trace)]
-    assert (lines[0]["named_length"], lines[0]["abort_after"]) == (65, 1.25)
-    assert not {"named_length", "abort_after"} & lines[1].keys()
-    assert len(replace(trace).abort_after_ns) == 2

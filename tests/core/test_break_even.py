@@ -1,15 +1,11 @@
 """Fetch or recompute: the closed form, the plan that a policy sees, and the switch in whole runs."""
 
 from dataclasses import replace
-from types import SimpleNamespace
 
 import numpy as np
 import pytest
 from break_even import FetchCosts, break_even_blocks
 from fleet_runs import at_times, found
-from hypothesis import given
-from hypothesis import strategies as st
-from kvcache_sim.base.tiers import STAGING
 from kvcache_sim.cache.settings import CacheSettings, MovementSettings, TierSettings
 from kvcache_sim.channels.settings import ChannelSettings
 from kvcache_sim.cli.main import run as kvsim
@@ -17,61 +13,9 @@ from kvcache_sim.model.step_time import StepTimeTable
 from kvcache_sim.report.explain.break_even import break_even_tokens
 from kvcache_sim.serving.settings import ClusterSettings, MachineSettings, ReplicaSettings
 from kvcache_sim.simulation import simulate
-from kvcache_sim.spec.block_store import Part
-from kvcache_sim.spec.blocks import NO_MOVE
 from support.small_traces import trace_of
-from support.spec_fetch import Plan, fetch_cheaper
 
 BLOCK, LAYERS = 16, 4
-
-COSTS = st.builds(
-    FetchCosts,
-    latency_ns=st.integers(0, 3_000),
-    load_ns_per_block=st.integers(0, 100).map(lambda n: n * LAYERS),
-    compute_ns_per_block=st.integers(0, 400),
-    residual_ns=st.integers(0, 3_000),
-    layers=st.just(LAYERS),
-    pipelining=st.booleans(),
-    submit_ns_per_block=st.sampled_from([0, 0, 8, 60]),
-)
-
-
-def fetched(costs: FetchCosts, blocks: int) -> bool:
-    """Return whether the specification's policy loads the blocks."""
-    load, latency = blocks * costs.load_ns_per_block, costs.latency_ns
-
-    def arrival(parts, n):
-        before = latency + n * costs.submit_ns_per_block
-        return (before + load // LAYERS, before + load) if n else (0, 0)
-
-    def compute(tokens, n):
-        return costs.residual_ns + (blocks - n) * costs.compute_ns_per_block
-
-    mover = SimpleNamespace(pipelining=costs.pipelining, layers=LAYERS)
-    estimates = SimpleNamespace(arrival_ns=arrival, compute_ns=compute, mover=mover)
-    return fetch_cheaper(Plan(estimates, [Part(STAGING, 0, blocks, NO_MOVE)], 0, blocks * BLOCK)) == blocks
-
-
-@given(COSTS)
-def test_the_policy_fetches_exactly_between_the_bounds_of_the_closed_form(costs):
-    bounds = break_even_blocks(costs)
-    for blocks in (*range(1, 40), 1_000, 100_000):
-        inside = bounds is not None and bounds[0] <= blocks and (bounds[1] is None or blocks <= bounds[1])
-        assert fetched(costs, blocks) == inside
-
-
-def test_the_textbook_case():
-    """12 µs of latency; a block loads in 1 µs and is computed in 4: from 12 / (4 − 1) = 4 blocks on."""
-    costs = FetchCosts(12_000, 1_000, 4_000, 0, 4, pipelining=False)
-    assert break_even_blocks(costs) == (4, None)
-    assert break_even_blocks(replace(costs, load_ns_per_block=4_000)) is None, "the link is never faster"
-
-
-def test_a_slow_link_hides_short_prefixes_under_the_rest():
-    # With 9 µs of the rest's 12 overlapped, 4 µs of every block's 8 are not paid for: at most two blocks.
-    costs = FetchCosts(0, 8_000, 4_000, 12_000, 4)
-    assert break_even_blocks(costs) == (1, 2)
-
 
 # -- whole runs
 

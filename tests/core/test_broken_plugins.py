@@ -1,11 +1,9 @@
 """A plug-in that breaks its contract ends the command in one line that names it, with its exit code."""
 
-import numpy as np
 import pytest
 from kvcache_sim.base.errors import EXIT_INTERNAL, EXIT_USAGE, UsageError
 from kvcache_sim.cli.main import run as kvsim
 from kvcache_sim.policies.plugins import watchdog
-from kvcache_sim.policies.plugins.choice import whole_number
 from kvcache_sim.policies.plugins.open import open_policy
 from support.tiered_scenario import BASE
 
@@ -197,15 +195,3 @@ def test_a_broken_plug_in_of_another_kind_is_one_line_and_an_exit_code(
     assert word in line
     assert "bad.py" in line
     assert not (tmp_path / "out").exists()
-
-
-@pytest.mark.parametrize("given", [2, 5, np.int64(3), np.uint8(5)], ids=repr)
-def test_an_answer_is_a_whole_number_of_any_kind(given):
-    found = whole_number(given, 2, 5)
-    assert (type(found), found) == (int, given)
-
-
-@pytest.mark.parametrize("given", [-1, 6, np.int64(6), True, False, np.bool_(True), 3.0, "3", None], ids=repr)
-def test_other_answers_are_refused(given):
-    with pytest.raises(ValueError, match="whole number"):
-        whole_number(given, 0, 5)

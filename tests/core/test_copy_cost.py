@@ -5,7 +5,6 @@ import json
 import kvcache_sim as kv
 import numpy as np
 import pytest
-from kvcache_sim.model.model_file import load_model
 
 LAYERS = 32
 BLOCK = 16
@@ -106,8 +105,3 @@ def test_offload_on_an_l40s_loses_for_a_small_model_and_wins_for_a_large_one(tmp
     charged = ttft(**offload, **{"replica.host": "copies-one-by-one"})
     assert free < 0.7 * alone
     assert (charged > 1.2 * alone) if loses else (charged < 0.6 * alone)
-
-
-def test_the_model_of_these_times_has_these_sizes():
-    model = load_model("llama-3-8b")
-    assert (model.layers, model.kv_bytes_per_token) == (LAYERS, 131072)

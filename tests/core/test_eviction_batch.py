@@ -5,9 +5,7 @@ import pytest
 from kvcache_sim import _core
 from kvcache_sim.spec.keys import Keys
 from kvcache_sim.workload.key_arrays import NO_NEXT_TURN
-from support.agreement import agree_on
 from support.spec_store import WholeStore
-from support.tiered_scenario import run_with
 
 FREE_BLOCKS, REQUESTS = 12, 50
 
@@ -76,33 +74,3 @@ def test_admission_waits_for_blocks_being_freed_before_evicting_more(which):
     store.finish_move(second)
     assert store.occupancy(0)[:4] == (3, 5, FREE_BLOCKS - 8, 0), "three blocks more than requested are free"
     store.check()
-
-
-def digests(run):
-    """Return what happened and what came of it."""
-    return run.digest_events, run.digest_results
-
-
-@pytest.mark.parametrize(
-    "settings",
-    [
-        (),
-        ("write.policy=through",),
-        ("write.policy=selective", "cluster.machines=1"),
-        ("fetch.exclusive=[cpu->gpu]",),
-        ("cache.policy=lfu",),
-        ("tiers.disk=null", "cache.touch=admission"),
-        ("tiers.cpu=null", "tiers.disk=null"),
-        ("channels.gpu-to-cpu.sharing=fair",),
-        ("prefetch.policy=queued",),
-        ("fetch.lookup=cluster", "router.policy=least-loaded"),
-    ],
-)
-def test_core_and_specification_agree(settings):
-    settings = ("workload.requests=60", *settings)
-    run = agree_on("cache.eviction_batch_blocks=7", *settings)
-    assert digests(run) != digests(run_with(*settings))
-
-
-def test_a_batch_of_one_is_the_default():
-    assert digests(run_with("cache.eviction_batch_blocks=1")) == digests(run_with())

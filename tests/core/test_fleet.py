@@ -129,13 +129,6 @@ def test_a_machine_that_goes_before_all_requests_was_never_there(do, router):
     assert gone == rows_of("cluster.machines=2", *more)
 
 
-def test_plans_hit_requests_in_flight():
-    counts = [
-        execute(own := load(*overrides(seed)), read_requests(own), RunOptions()).summary for seed in range(12)
-    ]
-    assert sum(own["fleet"].get("retried", 0) + own["requests"]["failed"] > 0 for own in counts) >= 5
-
-
 # --- known service times -----------------------------------------------------------------------------------
 
 
@@ -201,16 +194,6 @@ def test_a_drained_machine_serves_what_it_has_and_gets_nothing_more():
     assert (rows["arrival_ns"][there] <= 5 * 10**9).all()
     assert rows["finish_ns"][there].max() > 5 * 10**9
     assert made.summary["requests"]["finished"] == len(rows["request"])
-
-
-def test_a_machine_that_joins_is_cold_and_is_used():
-    base = execute(scenario := load(), read_requests(scenario), RunOptions()).summary
-    plan = "fleet={plan: [{at: 8s, do: lose, machine: 0}, {at: 8s, do: join}], startup: 2s}"
-    made = execute(scenario := load(plan), read_requests(scenario), RunOptions())
-    rows = made.run.requests
-    assert (rows["arrival_ns"][rows["machine"] == 2]).max() > 10 * 10**9
-    assert made.summary["cache"]["token_hit_rate"] < base["cache"]["token_hit_rate"]
-    assert made.summary["machines"]["requests"][2] > 0
 
 
 def test_an_unneeded_event_changes_nothing_and_does_not_prolong_the_run():

@@ -2,7 +2,6 @@
 
 from itertools import accumulate, pairwise
 
-import numpy as np
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
@@ -17,7 +16,6 @@ from support.examples import examples
 from support.tiered_scenario import load
 
 S = 10**9
-FAULTS = "fleet={faults_until: 9s, faults: [%s]}"
 
 
 # --- a plan and faults in order of time ---------------------------------------------------------------------
@@ -142,33 +140,6 @@ def test_a_run_has_twenty_thousand_faults_at_most():
     with pytest.raises(UsageError, match="at most 20,000 of them"):
         drawn_faults(FleetSection(faults=[kind], faults_until=times[-1] + 1), 1, 0)
     assert drawn_faults(FleetSection(faults=[kind]), 1, 0) == []
-
-
-def test_faults_are_drawn_from_streams_of_their_own():
-    lose = "{do: lose, mtbf: 5s, repair: 1s}"
-    one = load(FAULTS % lose).settings.membership
-    both = load(FAULTS % f"{lose}, {{do: lose-tier, tier: cpu, mtbf: 2s}}").settings.membership
-    assert one.events == both.events
-    assert both.tier_losses
-    assert load(FAULTS % lose, "seed=4").settings.membership.events != one.events
-    # every loss whose repair ends within the run is followed by a new machine a second later
-    losses, joins = (
-        [event.at_ns for event in one.events if event.change == change] for change in ("lose", "join")
-    )
-    assert joins == [at + S for at in losses]
-
-
-def test_times_between_faults_are_exponential():
-    scenario = load("fleet={faults_until: 4000s, faults: [{do: lose-tier, tier: cpu, mtbf: 2s}]}")
-    by_machine = [[], []]
-    for loss in scenario.settings.membership.tier_losses:
-        by_machine[loss.machine].append(loss.at_ns)
-    for times in by_machine:
-        gaps = np.diff([0, *times]) / 2e9
-        assert len(gaps) == pytest.approx(2000, rel=0.08)
-        assert gaps.mean() == pytest.approx(1, rel=0.08)
-        assert gaps.std() == pytest.approx(1, rel=0.12)
-        assert (gaps > 1).mean() == pytest.approx(np.exp(-1), rel=0.1)
 
 
 # --- slow channels -----------------------------------------------------------------------------------------

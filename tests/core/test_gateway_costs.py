@@ -44,53 +44,6 @@ def drawn(fleet: Fleet, router, found) -> set[int]:
 # --- LMetric
 
 
-@pytest.mark.parametrize(
-    ("found", "active", "dynamo", "llm_d"),
-    [
-        ([0, 8, 4], [0, 3, 1], 1, {1}),  # 160, 32·4 = 128, 96·2 = 192
-        ([0, 8, 4], [0, 4, 1], 0, {0, 1}),  # 160, 160, 192
-        ([10, 10, 0], [3, 1, 0], 1, {0, 1}),  # the floor: 1·4, 1·2, 160; without it 0, 0, 160
-    ],
-)
-def test_lmetric_by_hand(found, active, dynamo, llm_d):
-    fleet = fleet_of(*active)
-    assert drawn(fleet, fleet.router("lmetric", hotspot_detection=False), found) == {dynamo}
-    assert drawn(fleet, fleet.router("weighted", scorers={"lmetric": 1.0}), found) == llm_d
-
-
-def test_llm_ds_scores_are_the_spread_of_the_costs():
-    """Costs 160, 128 and 192 score a half, one and zero: a queue's weight of 0.4 is enough to leave machine 1."""
-    fleet = fleet_of(0, 3, 1)
-    fleet.report = fleet.report._replace(waiting=[0, 9, 9])
-    for weight, chosen in ((0.4, 1), (0.6, 0)):
-        router = fleet.router("weighted", scorers={"lmetric": 1.0, "queue": weight})
-        assert drawn(fleet, router, [0, 8, 4]) == {chosen}
-
-
-def test_llm_d_weighs_a_prefix_on_the_cpu():
-    """Ten blocks on the CPU count eight: 2·16 to compute, so the machine without any load serves at equal cost."""
-    for parts, chosen in (({"trees": [Copies([(1, 0, 10, 0)]), None]}, {0, 1}), ({}, {0})):
-        fleet = fleet_of(4, 0)
-        fleet.parts = parts
-        assert drawn(fleet, fleet.router("weighted", scorers={"lmetric": 1.0}), [10, 0]) == chosen
-
-
-def test_a_prompt_without_blocks_is_drawn():
-    fleet = fleet_of(9, 0, tokens=BLOCK - 1)
-    assert drawn(fleet, fleet.router("weighted", scorers={"lmetric": 1.0}), [0, 0]) == {0, 1}
-    assert drawn(fleet, fleet.router("lmetric"), [0, 0]) == {1}
-
-
-def test_a_hot_prefix_by_hand():
-    fleet = fleet_of(2, 1, 1)
-    router = fleet.router("lmetric", class_prefix_blocks=2, window_requests=4)
-    assert [choose(fleet, router, [10, 0, 0]) for _ in range(3)] == [0, 1, 1]
-    router = fleet.router("lmetric", hotspot_detection=False)
-    assert [choose(fleet, router, [10, 0, 0]) for _ in range(3)] == [0, 0, 0]
-    fleet.tokens[1] = 4 * BLOCK - 1  # three full blocks name no class of four
-    assert [choose(fleet, fleet.router("lmetric"), [3, 0, 0]) for _ in range(9)] == [0] * 9
-
-
 @given(seeds, st.sampled_from([1, 4, 8]), st.sampled_from([1, 3, 1000]))
 def test_lmetric_by_whole_lists(seed, blocks, window):
     """The window as a list, streaks by class, exact fractions; a class without a request in it is forgotten."""
@@ -119,24 +72,6 @@ def test_lmetric_by_whole_lists(seed, blocks, window):
 
 
 # --- the two-tier cost
-
-
-@pytest.mark.parametrize(
-    ("rows", "chosen"),
-    [
-        ([(0, 0), (6, 4), (6, 2)], 2),
-        ([(0, 0), (5, 4), (5, 2)], 0),  # half is not above a half
-        ([(0, 0), (10, 40), (6, 2)], 0),  # uneven: the full hit is ignored
-        ([(0, 640), (10, 704), (0, 650)], 1),  # 704 is not above 1.1 × 640
-        ([(0, 640), (10, 705), (0, 650)], 0),
-        ([(0, 2), (0, 1), (0, 1)], 1),
-    ],
-)
-def test_two_tiers_by_hand(rows, chosen):
-    found, active = zip(*rows, strict=True)
-    fleet = fleet_of(*active)
-    own = {"balance_abs_threshold": 32, "balance_rel_threshold": 1.1, "cache_threshold": 0.5}
-    assert choose(fleet, fleet.router("dynamo-two-tier-cost-fn", **own), found) == chosen
 
 
 @given(seeds, st.sampled_from([0, 2, 32]), st.sampled_from([1.0, 1.5]), st.sampled_from([0.0, 0.5, 1.0]))
@@ -260,33 +195,6 @@ def test_weights_follow_the_loads(seed, policy, scale):
         assert costs[chosen] == pytest.approx(min(costs), abs=1e-9)
         if adaptive and sorted(costs)[:2] != pytest.approx([min(costs)] * 2, abs=1e-9):
             assert chosen == costs.index(min(costs))
-
-
-def test_the_adaptive_mode_by_hand():
-    """Imbalance 0.5 gives weight 0.5: costs 0.5, 0.25, 0.375. At weight 0.1 the first would cost 0.9."""
-    fleet = fleet_of(0, 32, 16)
-    router = fleet.router("dynamo-two-tier-adaptive", load_scale=32.0)
-    assert choose(fleet, router, [0, 10, 5]) == 1
-    assert choose(fleet, router, [5, 10, 5]) == 0  # 0.25 and 0.25: the first of equals
-
-
-def test_aimd_by_hand():
-    """Eight updates leave the weight at 0.1, then 0.2, 0.3, …: machine 0, then 2, then 1."""
-    model = Controller(8.0, False)
-    for weight, imbalance in zip(
-        [0.1] * 8 + [0.2, 0.3],
-        [0.0839, 0.1510, 0.2047, 0.2476, 0.2820, 0.3095, 0.3315, 0.3491, 0.3631, 0.3744],
-        strict=True,
-    ):
-        model.update([8, 0, 1])
-        assert (model.weight, model.imbalance) == pytest.approx((weight, imbalance), abs=5e-5)
-    fleet = fleet_of(8, 0, 1, tokens=4 * BLOCK)
-    router, chosen = fleet.router("aimd"), []
-    for _ in range(18):
-        chosen.append(choose(fleet, router, [2, 0, 1]))
-        fleet.now_ns += 100 * MS
-    # Costs 0.5, 1 − w and 0.75 − 0.6875 w: machine 2 from w = 0.364 on, machine 1 from 0.8 on.
-    assert chosen[:14] + chosen[15:] == [0] * 10 + [2] * 4 + [1] * 3
 
 
 def test_ties_of_aimd_are_drawn_and_a_decode_pool_has_no_cache():

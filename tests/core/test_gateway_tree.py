@@ -2,7 +2,6 @@
 prefix."""
 
 import numpy as np
-import pytest
 from fleets import ID_TOKENS, Fleet
 from hypothesis import given
 from hypothesis import strategies as st
@@ -152,41 +151,3 @@ def test_the_gateways_choices(seed, absolute, threshold, index_blocks):
         table.insert(text, expected)
         processed[expected] += 1
         assert made.choose(sequence) == expected
-
-
-def test_the_first_to_be_sent_a_prefix_is_asked_until_it_is_forgotten():
-    tree = GatewayTree(3)
-    tree.insert([1, 2, 3], 2)
-    tree.insert([1, 2, 3], 0)
-    assert tree.match([1, 2, 3, 4]) == (3, 2)
-    assert tree.match([1, 2, 9]) == (2, 2)  # a part of an edge belongs to the machine that made the edge
-    assert tree.match([8]).ids == 0
-    tree.insert([1, 2, 3], 1)
-    tree.evict(2)  # each had three ids
-    assert tree.sizes == [0, 0, 0]
-
-
-def test_a_share_equal_to_the_threshold_is_a_miss():
-    fleet = Fleet(5)
-    fleet.rows[0], fleet.rows[1] = [1, 2, 3], [1, 7, 8]
-    fleet.tokens[0] = fleet.tokens[1] = 3 * ID_TOKENS
-    fleet.trace.block_ids, fleet.trace.id_offsets = (
-        np.array([1, 2, 3, 1, 7, 8], np.uint32),
-        np.array([0, 3, 6]),
-    )
-    for machine in fleet.machines:
-        machine.requests = 5
-    fleet.machines[-1].requests = 0
-    for threshold in (1 / 3, 0.33):
-        made = fleet.router("cache-aware", index_kind="gateway-tree", cache_threshold=threshold)
-        first = made.choose(fleet.request(0))
-        assert first == fleet.count - 1
-        fleet.machines[first].requests = 9
-        second = made.choose(fleet.request(1))
-        assert (second == first) == (threshold == 0.33 or fleet.count == 1)
-        fleet.machines[first].requests = 0
-
-
-@pytest.mark.parametrize("machines", [1, 4])
-def test_an_empty_tree_matches_no_particular_machine(machines):
-    assert GatewayTree(machines).match([1, 2]) == (0, 0)

@@ -190,12 +190,3 @@ def test_tokens_are_those_of_the_prompt_and_an_answer_has_those_of_the_next_turn
         assert tokens.of(request, past[request]) == tuple(prompts[following[request]][first : first + BLOCK])
     assert shown
     assert tokens.of(0, 10_000) == (), "what no prompt shows has no tokens"
-
-
-def test_stores_of_other_rules_are_refused_with_the_reason():
-    settings = cluster((160,))
-    settings = replace(settings, cache=replace(settings.cache, semantics="vllm"))
-    simulation = Simulation(settings, TRACE, RunOptions())
-    simulation.run()
-    with pytest.raises(UsageError, match="only blocks of the tree"):
-        simulation.match_prefix(0, 5)

@@ -1,14 +1,9 @@
 """Several models and adapters in one fleet: routing by model, keys by adapter."""
 
-from dataclasses import dataclass
 from functools import partial
 
 import pytest
 from kvcache_sim.base.errors import KvsimError
-from kvcache_sim.engine import NO_MACHINE
-from kvcache_sim.serving.models.by_model import ByModel
-from kvcache_sim.serving.models.settings import ModelsSettings, ServedModel
-from kvcache_sim.serving.sequence import Arrival
 from model_fleets import columns, random_rows, run
 from support.lookahead import by_the_clock
 
@@ -41,32 +36,6 @@ def test_models_on_machines_of_their_own_are_as_two_fleets(tmp_path, policy):
         assert found["requests"] == len(own)
         assert found["token_hit_rate"] == alone.summary["tokens"]["cached"] / alone.summary["tokens"]["input"]
         assert found["ttft_avg"] == pytest.approx(alone.summary["latency"]["ttft"]["avg"])
-
-
-@dataclass
-class Member:
-    machine: int
-
-
-def test_a_request_goes_where_the_router_of_its_model_says():
-    """Machines 4, 7 and 9 serve, the last of the other model; machine 2 and its model do not."""
-    made = []
-
-    class Last:
-        def __init__(self, members):
-            made.append([one.machine for one in members])
-            self.members = members
-
-        def choose(self, sequence):
-            return len(self.members) - 1 - sequence.turn
-
-    members = [Member(machine) for machine in (4, 9, 7)]
-    of_machine = [None, None, 5, None, 3, None, None, 3, None, 1]
-    router = ByModel(members, [3, 1, 5, 3], of_machine, Last)
-    assert made == [[4, 7], [9]]
-    asked = [(0, 0), (0, 1), (1, 0), (2, 0), (3, 0)]
-    found = [router.choose(Arrival(request, 0, 1, 1, turn=turn)) for request, turn in asked]
-    assert found == [2, 0, 1, NO_MACHINE, 2]
 
 
 def test_a_model_has_its_own_step_times_and_size_of_kv(tmp_path):
@@ -155,9 +124,3 @@ def test_models_with_cache_groups_must_be_of_one_kind(tmp_path, common, own):
     given = {"cluster.machines": 3, "cache.semantics": "vllm", "replica.scheduler": "vllm", "model": common}
     with pytest.raises(KvsimError, match=r"models\.of\.b\.model .*groups of gpt-oss-120b"):
         run(tmp_path, random_rows(8, count=3, model=["a", "b"]), models={"of": of}, **given)
-
-
-def test_machines_follow_the_models_in_order():
-    settings = ModelsSettings((ServedModel("a", 2), ServedModel("b", 3), ServedModel("c", 2)))
-    assert settings.of_machine == (0, 0, 1, 1, 1, 2, 2)
-    assert settings.names == ("a", "b", "c")
