@@ -104,14 +104,6 @@ def test_who_never_got_in_leaves_no_trace_in_the_others(tmp_path, name):
         )
 
 
-def test_a_load_that_read_buffers_hold_back_is_freed_when_its_request_is_aborted(tmp_path):
-    """Its first layer is still in transit, and no step will compute on it and free the buffer."""
-    before = [row(0, 640, 4, [*range(40)]), row(500, 640, 4, [*range(100, 140)])]
-    again = row(1000, 656, 30, [*range(40), 200], abort_after=1)
-    found = run(written(tmp_path, [*before, again, row(2000, 640, 4, [*range(100, 140)])]), "read buffers")
-    assert found.requests["status"].tolist() == [0, 0, ABORTED, 0]
-
-
 @pytest.mark.parametrize("engine", ["native", "spec", "spec-plain"])
 def test_named_answers_are_found_by_whoever_repeats_them(tmp_path, engine):
     options = RunOptions(engine=engine)

@@ -12,7 +12,6 @@ from kvcache_sim.base.errors import UsageError
 from kvcache_sim.cache.settings import BlockForm, TierSettings
 from kvcache_sim.channels.settings import NetworkSettings
 from kvcache_sim.metrics.run import Run
-from kvcache_sim.metrics.summary import summarize
 from kvcache_sim.scenario.load import scenario_from_text
 from kvcache_sim.serving.handover.rules import RULES, Asked
 from kvcache_sim.serving.router.contract import Promised

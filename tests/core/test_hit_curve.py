@@ -11,7 +11,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from kvcache_sim.base.errors import UsageError
-from kvcache_sim.base.units import format_percent
 from kvcache_sim.cli.main import run
 from kvcache_sim.policies.resolve import parse_variant
 from kvcache_sim.replay.curve.hits import hit_curve

@@ -1,7 +1,6 @@
 """Every missed token stands under one cause: the list is complete, and the core's rules agree with a model."""
 
 import json
-from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -15,33 +14,13 @@ from kvcache_sim.metrics.columns import MISS_COLUMNS, miss_column
 from kvcache_sim.metrics.miss_causes import keeps_all_blocks, miss_causes, summarize_misses
 from kvcache_sim.metrics.tables import read_table
 from kvcache_sim.replay.miss_causes import MISS_CAUSES, reported_by
-from kvcache_sim.report.colours import COLOURS
-from kvcache_sim.report.explain.sentences import SENTENCES
 from kvcache_sim.simulation import simulate
-from kvcache_sim.workload.trace import Trace
 from support.clusters import BLOCK, cluster
 from support.examples import examples
 from support.miss_causes import timed_miss_tokens
-from support.small_traces import trace_of
 from support.traces import random_trace
 
 CAUSES = [cause.name for cause in MISS_CAUSES]
-DOCS = Path(__file__).parents[2] / "docs"
-SENTENCE_NAMES = {name for group in SENTENCES.values() for name in group}
-
-
-@pytest.mark.parametrize("cause", MISS_CAUSES, ids=lambda cause: cause.name)
-def test_a_cause_is_defined_documented_and_shown(cause):
-    words = cause.name.replace("_", " ")
-    assert cause.meaning
-    assert cause.reported_by
-    assert f"\n| {words} |" in (DOCS / "reference" / "miss-causes.md").read_text(), (
-        "a row of docs/reference/miss-causes.md"
-    )
-    if "timed" in cause.reported_by:
-        assert cause.meaning in MISS_COLUMNS[miss_column(cause)].meaning
-        assert cause.name.replace("_", "-") in SENTENCE_NAMES, "a sentence of kvsim explain"
-        assert words in COLOURS, "a colour of its own in pictures"
 
 
 def test_the_core_reports_the_causes_of_the_list():
@@ -127,42 +106,12 @@ def causes_of(settings, trace, **more):
     return summarize_misses(columns, every, ["lru on gpu"])
 
 
-def requests(*rows: tuple[int, list[int], int]) -> Trace:
-    """Return requests (arrival in ms, ids of four blocks, prompt tokens), answers of one token."""
-    arrivals, ids, tokens = zip(*rows, strict=True)
-    return trace_of(ids, 64, tokens, [at * 1_000_000 for at in arrivals])
-
-
 @pytest.mark.parametrize("tiers", [(160,), (5000,), (90, 60, 400)])
 @pytest.mark.parametrize("machines", [1, 2])
 def test_causes_sum_to_the_misses(tiers, machines):
     found = causes_of(cluster(tiers, machines), random_trace(3))
     assert (found["evicted"] > 0) == (tiers != (5000,))
     assert (found["elsewhere"] > 0) == (machines == 2)
-
-
-def test_each_cause_where_it_was_planted():
-    first = (0, [0, 1], 130)
-    cases = {
-        "never_seen": (first, (9000, [2, 3], 129)),
-        "diverged": (first, (9000, [0, 2], 129)),
-        "evicted": (first, (5000, [2, 3], 130), (9000, [0, 1], 129)),
-        "not_ready": (first, first),
-    }
-    for cause, rows in cases.items():
-        capacity = 12 if cause == "evicted" else 1000
-        found = causes_of(cluster((capacity,)), requests(*rows))
-        assert found[cause] > 128 * (cause == "never_seen"), cause
-        others = set(CAUSES) - {cause, "never_seen", "shorter"}
-        assert not any(found[other] for other in others), (cause, found)
-
-
-def test_what_another_machine_has_and_what_is_kept_out():
-    rows = [(0, [0, 1], 130), (5000, [0, 1], 130), (9000, [0, 1], 130)]
-    assert causes_of(cluster((1000,), 2), requests(*rows))["elsewhere"] == 128  # round robin
-    settings = cluster((1000,))
-    off = replace(settings, cache=replace(settings.cache, enabled=False))
-    assert causes_of(off, requests(*rows), kept=False)["not_admitted"] == 256
 
 
 def test_the_summary_is_of_the_measured_requests_and_idle_times_are_in_ms():

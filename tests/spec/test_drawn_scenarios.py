@@ -12,11 +12,14 @@ from kvcache_sim.scenario.requests import read_requests
 from kvcache_sim.simulation import RunOptions
 from kvcache_sim.simulation.simulation import Simulation
 from support.agreement import ENGINES, beyond_spec, by_spec
+from support.conserved import check_conserved
 from support.lookahead import by_the_clock
 from support.scenarios import FEATURES, drawn
 
 #: Scenarios that run, of each feature, and how many draws may be refused before one does.
 EXAMPLES, DRAWS = int(os.environ.get("KVSIM_EXAMPLES", "1")), 60
+#: Features in which machines come and go, or are several fleets: each has many forms.
+OF_FLEETS = ("models", "fleet-plan", "copies-lost", "scaling")
 SEED = int(os.environ.get("KVSIM_SEED", "0"))
 
 
@@ -44,10 +47,13 @@ def accepted(folder, go_to, features, only_spec=False):
 
 @pytest.mark.parametrize("feature", FEATURES)
 def test_each_feature_is_drawn_and_agrees(tmp_path, monkeypatch, feature):
-    for own, (loaded, trace) in islice(accepted(tmp_path, monkeypatch.chdir, [feature]), EXAMPLES):
-        made = by_the_clock(
-            lambda loaded=loaded, trace=trace: execute(loaded, trace, RunOptions(check="full")).run
+    examples = EXAMPLES * (4 if feature in OF_FLEETS else 1)
+    for own, (loaded, trace) in islice(accepted(tmp_path, monkeypatch.chdir, [feature]), examples):
+        executed = by_the_clock(
+            lambda loaded=loaded, trace=trace: execute(loaded, trace, RunOptions(check="full"))
         )
+        check_conserved(loaded, executed[0])
+        made = [one.run for one in executed]
         if not beyond_spec(loaded.settings) and not len(trace.retention):
             made += [by_spec(loaded.settings, trace, engine) for engine in ENGINES]
         assert len({run.digest_results for run in made}) == 1, own.arguments()

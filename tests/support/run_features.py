@@ -132,20 +132,47 @@ def _apart(d: Draft) -> None:
         channel |= {"sharing": "fifo", "priority": "in-order"}
 
 
+def models(d: Draft) -> None:
+    """Have machines of three models, and adapters."""
+    for row in d.trace():
+        row["model"], row["lora"] = d.draw.choice("abc"), d.draw.choice([None, "x", "y"])
+    _certain(d, lora="x")
+    d.tree()
+    d.clear(
+        "pools", "handover", "replica.dp", "replica.instant", "fetch.lookup", "fetch.remote_disk", "fleet"
+    )
+    d.set(cluster__machines=4, models={"of": {"a": {"machines": 2}, "b": {}, "c": {}}})
+    d.maybe(0.6, adapters=[{}])
+
+
 def fleet_plan(d: Draft) -> None:
-    """Let machines join, drain and be lost."""
+    """Let machines join, drain and be lost, also those that joined, also all; or again and again at random."""
     _apart(d)
     d.clear("replica.dp")
-    plan: list[dict[str, object]] = []
-    gone = d.draw.sample(range(d.machines), d.draw.randint(0, d.machines - 1))
-    plan += [{"at": d.moment(), "do": d.draw.choice(["lose", "drain"]), "machine": m} for m in gone]
-    plan += [{"at": d.moment(), "do": "join"} for _ in range(d.draw.randint(0 if plan else 1, 2))]
-    d.settings["fleet.plan"] = sorted(plan, key=lambda event: float(str(event["at"])[:-1]))
-    d.maybe(0.5, fleet__startup=["1s"], fleet__in_flight=["fail"])
-    if not any(event["do"] == "join" for event in plan):
-        d.clear("fleet.startup")
-    if not any(event["do"] == "lose" for event in plan):
-        d.clear("fleet.in_flight")
+    serving, there, plan = set(range(d.machines)), set(range(d.machines)), []
+    number = d.machines
+    for at_s in sorted(d.draw.uniform(0.05, 1.2) * d.span_s for _ in range(d.draw.randint(1, 5))):
+        do = d.draw.choice(["join", "lose", "lose", "drain"])
+        able = sorted({"join": {number}, "lose": there, "drain": serving}[do])
+        machine = d.draw.choice(able or [number])
+        if do == "join" or not able:
+            plan.append({"at": f"{at_s:.3f}s", "do": "join"})
+            serving, there, number = serving | {number}, there | {number}, number + 1
+            continue
+        plan.append({"at": f"{at_s:.3f}s", "do": do, "machine": machine})
+        serving.discard(machine)
+        there -= {machine} if do == "lose" else set()
+    d.settings["fleet.plan"] = plan
+    does = {event["do"] for event in plan}
+    d.maybe("join" in does and 0.3, fleet__startup=["1s"])
+    d.maybe("lose" in does and 0.5, fleet__in_flight=["fail"])
+    _at_random(d, {"do": "lose", "mtbf": "9s", "repair": "1s"})
+
+
+def _at_random(d: Draft, *kinds: dict[str, object]) -> None:
+    """Let faults happen at random, sometimes."""
+    if d.draw.random() < 0.4:
+        d.set(fleet__faults=[d.draw.choice(kinds)], fleet__faults_until=f"{d.span_s:.3f}s")
 
 
 def copies_lost(d: Draft) -> None:
@@ -158,6 +185,7 @@ def copies_lost(d: Draft) -> None:
         tier = d.draw.choice(["cpu", "disk"] if d.has("tiers.disk") else ["cpu"])
         kinds.append({"do": "lose-tier", "machine": d.draw.randrange(d.machines), "tier": tier})
         kinds += _slowed(d)
+        _at_random(d, {"do": "lose-tier", "tier": tier, "mtbf": "3s"})
     plan = [{"at": d.moment(), **d.draw.choice(kinds)} for _ in range(d.draw.randint(1, 3))]
     d.settings["fleet.plan"] = sorted(plan, key=lambda event: float(str(event["at"])[:-1]))
     d.clear("fleet.startup", "fleet.in_flight", "replica.instant")
@@ -183,7 +211,7 @@ def scaling(d: Draft) -> None:
     """Let a policy order and release machines."""
     _apart(d)
     d.tree()
-    d.clear("replica.dp", "fleet.plan", "fleet.in_flight")
+    d.clear("replica.dp", "fleet")
     d.set(cluster__machines=d.draw.choice([1, 2]), fleet__scaling__most=4, fleet__scaling__interval="500ms")
     d.set(fleet__scaling__hold="2s", fleet__scaling__policy=d.draw.choice(["queue", "requests"]))
     d.set(fleet__scaling__target=d.draw.choice([1, 3]))

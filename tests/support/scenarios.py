@@ -67,6 +67,7 @@ FEATURES: dict[str, Feature] = {
     "layered-channels": Feature(run_features.layered_channels, ("channels.link",), True),
     "instant": Feature(run_features.instant, ("replica.instant",), True),
     "ranks": Feature(run_features.ranks, ("replica.dp",)),
+    "models": Feature(run_features.models, ("models",)),
     "fleet-plan": Feature(run_features.fleet_plan, ("fleet.plan",)),
     "copies-lost": Feature(run_features.copies_lost, ("fleet.plan",)),
     "slowed-channels": Feature(run_features.slowed_channels, ("fleet.plan",), True),
