@@ -10,7 +10,6 @@ from typing import Any
 
 import pytest
 from kvcache_sim import _core
-from kvcache_sim.cli.main import run as kvsim
 from kvcache_sim.spec.keys import Keys
 from kvcache_sim.workload.key_arrays import NO_NEXT_TURN
 from spec_scenarios import drawn
@@ -29,10 +28,14 @@ tiers: {{gpu: {{capacity: 6 blocks}}, cpu: {{capacity: {cpu} blocks}}, disk: {{c
 
 def written(path: Path, prompts: list[tuple[int, int]], gap_ms: int = 20_000) -> Path:
     rows = [
-        {"timestamp": k * gap_ms, "input_length": tokens, "output_length": 1,
-         "hash_ids": list(range(first, first + -(-tokens // BLOCK)))}
+        {
+            "timestamp": k * gap_ms,
+            "input_length": tokens,
+            "output_length": 1,
+            "hash_ids": list(range(first, first + -(-tokens // BLOCK))),
+        }
         for k, (first, tokens) in enumerate(prompts)
-    ]  # fmt: skip
+    ]
     path.write_text("".join(json.dumps(row) + "\n" for row in rows))
     return path
 
@@ -164,21 +167,3 @@ def test_two_loads_that_hold_the_cpu_for_each_other_both_end(store: Any):
     assert store.take_orders() == []
     assert store.eviction_counts(0)[1] == 2
     store.check()
-
-
-def test_drops_have_a_line_and_a_cause(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
-    trace = written(tmp_path / "abca.jsonl", ABCA)
-    scenario = tmp_path / "s.yaml"
-    scenario.write_text(TIERS.format(trace=trace, cpu=9, disk=100))
-    for overflow, blocks in (("drop", 6), ("wait", 0)):
-        out = str(tmp_path / overflow)
-        sets = ["--set", f"cache.overflow={overflow}"]
-        assert kvsim(["simulate", "-c", str(scenario), *sets, "-o", out]) == 0
-        said = capsys.readouterr().out
-        assert ("dropped    6 blocks" in said) == bool(blocks)
-        assert kvsim(["explain", out]) == 0
-        said = " ".join(capsys.readouterr().out.split())
-        assert ("6 blocks were dropped" in said) == bool(blocks)
-        assert ("disk had no effect: cpu never evicted a block. 6 blocks were dropped" in said) == bool(
-            blocks
-        )
