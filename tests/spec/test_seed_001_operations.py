@@ -1,4 +1,4 @@
-"""Seed 001 read aloud: its tries and basic operations, to the nanosecond (``seed_001_machines`` has the rates)."""
+"""Seed 001 read aloud: its tries and basic operations, to the nanosecond (rates: ``seed_001_machines``)."""
 
 import pytest
 from kvcache_sim.base.errors import UsageError

@@ -1,4 +1,4 @@
-"""Seed 001 read aloud: moves, generation and deletion of KV, to the nanosecond (``seed_001_machines`` has the rates)."""
+"""Seed 001 read aloud: moves, generation and deletion, to the nanosecond (rates: ``seed_001_machines``)."""
 
 import re
 from pathlib import Path

@@ -64,7 +64,7 @@ def test_a_loading_request_holds_a_slot(engine):
 
 @pytest.mark.parametrize("block", [8, 16])
 def test_only_requests_that_share_a_block_wait_for_it(block):
-    """Ids of two blocks or one; the second and third prompt share one id and two ids with the first: all come at once."""
+    """Ids of two blocks or one, all come at once: the second prompt shares one id with the first, the third two."""
     rows = [list("abcd"), list("axyz"), list("abxy")]
     settings = pools("b", tiers=(100,), duplicate_prefill="wait")
     settings = replace(settings, cache=replace(settings.cache, block_size_tokens=block))
