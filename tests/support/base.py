@@ -76,7 +76,7 @@ def _replica(d: Draft) -> None:
 
 
 def _tiers(d: Draft) -> None:
-    d.set(base__tiers__gpu__capacity=d.draw.choice(["1GiB", "2GiB", "5GiB", "25GiB"]))
+    d.set(tiers__gpu__capacity=d.draw.choice(["1GiB", "2GiB", "5GiB", "25GiB"]))
     if d.has("cache.enabled"):
         return
     for name in ("cpu", "disk")[: d.draw.randint(0, 2)]:
