@@ -25,16 +25,20 @@ WAITING_FETCHES = ["best-effort", "wait", "timeout"]
 #: Every option of the movement of KV, each value as likely.
 movement = st.fixed_dictionaries(
     {
-        "write": st.fixed_dictionaries({"gpu": WRITES, "cpu": st.sampled_from(["back", "through", "selective"])}),
+        "write": st.fixed_dictionaries(
+            {"gpu": WRITES, "cpu": st.sampled_from(["back", "through", "selective"])}
+        ),
         "write_selective_uses": st.integers(2, 3),
         "fetch_timeout_ns": st.sampled_from([0, 3_000_000, 10**9]),
         "prefetch_share": st.sampled_from([0.01, 0.5, 1.0]),
         "prefetch_lead_ns": st.sampled_from([0, 50_000_000, 10**9]),
         "lookup": st.sampled_from(["local", "cluster", "cluster"]),
         "remote_disk": st.sampled_from(["direct", "staged"]),
-        "exclusive": st.sampled_from([frozenset(), frozenset({"gpu"}), frozenset({"cpu"}), frozenset({"gpu", "cpu"})]),
+        "exclusive": st.sampled_from(
+            [frozenset(), frozenset({"gpu"}), frozenset({"cpu"}), frozenset({"gpu", "cpu"})]
+        ),
     }
-)  # fmt: skip
+)
 fetching = st.one_of(
     st.tuples(st.sampled_from(FETCHES), st.sampled_from(["none", "queued", "session"])),
     st.tuples(st.sampled_from(WAITING_FETCHES), st.just("queued")),

@@ -91,7 +91,8 @@ def tenants(d: Draft) -> None:
         own = {"tokens_per_s": d.draw.choice([3000, 20000])}
         section["of"] = {"free": {**own, "burst": 9000} if d.draw.random() < 0.5 else own}
     if not d.has("cache.semantics") and d.draw.random() < 0.4:
-        section.setdefault("of", {}).setdefault("gold", {})["cache_blocks"] = d.draw.choice([4, 40])  # type: ignore[attr-defined]
+        of: dict[str, dict[str, object]] = section.setdefault("of", {})  # type: ignore[assignment]
+        of.setdefault("gold", {})["cache_blocks"] = d.draw.choice([4, 40])
     if d.draw.random() < 0.3 and not d.has("cache.enabled"):
         section["isolate"] = True
     d.set(tenants=section)
