@@ -23,8 +23,8 @@ from kvcache_sim.scenario.requests import read_requests, refuse_beyond_spec
 from kvcache_sim.simulation import RunOptions, simulate, spec_simulation
 from kvcache_sim.simulation.spec_keys import COVERAGE, Only, coverage, uncovered
 from kvcache_sim.workload.trace import NOT_GIVEN, Trace
-from spec_scenarios import drawn
 from support.agreement import ENGINES, assert_same, beyond_spec, by_spec
+from support.scenarios import drawn
 from support.setting_effects import CHANGES
 from support.setting_traces import filled
 from support.tiered_scenario import BASE, load
@@ -38,16 +38,10 @@ BEYOND_SEEDS = ("cachedattention", "mooncake-pool", "nvme", "pd-disagg", "ragcac
 FIRST = random.randrange(10**9) if "KVSIM_EXAMPLES" in os.environ else 0
 
 
-def overrides(settings: dict[str, object]) -> list[str]:
-    return [
-        f"{key}={value if isinstance(value, str) else json.dumps(value)}" for key, value in settings.items()
-    ]
-
-
 def checked(seed: int) -> Iterator[tuple[Scenario, Trace, Run]]:
     """Yield the drawn scenario with its requests and its run by the core, unless a build refuses it."""
     try:
-        scenario = load_scenario(None, overrides(drawn(seed)))
+        scenario = load_scenario(None, drawn(seed, only_spec=True).arguments()[1::2])
         trace = read_requests(scenario)
         yield scenario, trace, simulate(scenario.settings, trace)
     except UsageError:
@@ -55,7 +49,7 @@ def checked(seed: int) -> Iterator[tuple[Scenario, Trace, Run]]:
 
 
 @pytest.mark.parametrize("engine", ENGINES)
-@pytest.mark.parametrize("seed", range(FIRST, FIRST + int(os.environ.get("KVSIM_EXAMPLES", "60"))))
+@pytest.mark.parametrize("seed", range(FIRST, FIRST + int(os.environ.get("KVSIM_EXAMPLES", "80"))))
 def test_the_core_does_what_the_specification_says(seed: int, engine: str):
     for scenario, trace, native in checked(seed):
         assert beyond_spec(scenario.settings) == []
