@@ -21,15 +21,15 @@ SEED, CASES = 38, 70
 IN_PROCESS = [kind for kind in KINDS if kind != "properties"]
 
 
-@pytest.mark.parametrize("part", range(2))
+@pytest.mark.parametrize("part", range(5))
 def test_the_fixed_seed_finds_nothing(part):
     ended = Counter()
-    for number in range(part, CASES, 2):
+    for number in range(part, CASES, 5):
         case = case_of(SEED, number, IN_PROCESS)
         how, text = outcome(case)
         assert not text, f"python tests/vopr --case {case}"
         ended[how] += 1
-    assert ended["refused"] < ended.total() / 3
+    assert ended["refused"] < ended.total() / 2
     assert any("specification" in how for how in ended)
 
 
