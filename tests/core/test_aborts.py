@@ -5,37 +5,21 @@ import json
 
 import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 from kvcache_sim.scenario.load import load_scenario
 from kvcache_sim.simulation import RunOptions, simulate
 from kvcache_sim.workload.readers import ReadSettings, read_trace
-from support.examples import examples
 
 ABORTED = 2
 CHECKED = RunOptions(check="full")
 SETTINGS = {
     "own": ["tiers.gpu.capacity=64 blocks"],
     "tiers": ["tiers.gpu.capacity=48 blocks", "tiers.cpu.capacity=96 blocks"],
-    "read buffers": [
-        "tiers.gpu.capacity=48 blocks",
-        "tiers.cpu.capacity=96 blocks",
-        "fetch.read_buffer_layers=1",
-        "channels.up={bandwidth: 1GB/s, edges: [cpu->gpu]}",
-        "channels.down={bandwidth: 20GB/s, edges: [gpu->cpu]}",
-    ],
     "asynchronous": ["tiers.gpu.capacity=64 blocks", "replica.async_scheduling=length"],
-    "vllm": ["tiers.gpu.capacity=64 blocks", "cache.semantics=vllm", "replica.scheduler=vllm"],
     "vllm lookahead": [
         "tiers.gpu.capacity=64 blocks",
         "cache.semantics=vllm",
         "replica.scheduler=vllm",
         "replica.async_scheduling=stop-token",
-    ],
-    "sglang": [
-        "tiers.gpu.capacity=64 blocks",
-        "replica.scheduler=sglang",
-        "replica.max_num_batched_tokens=64",
     ],
     "sglang lookahead": [
         "tiers.gpu.capacity=64 blocks",
@@ -61,31 +45,6 @@ def row(ms, prompt, output, ids, **more):
 def run(trace, name="own", options=CHECKED):
     scenario = load_scenario(None, [*COMMON, *SETTINGS[name], "trace.path=unused", "trace.block_size=16"])
     return simulate(scenario.settings, trace, None, options)
-
-
-@pytest.mark.parametrize("name", SETTINGS)
-@examples(15)
-@given(data=st.data())
-def test_whatever_is_given_up_everything_is_free_and_accounted_for(tmp_path_factory, name, data):
-    rows, time = [], 0
-    for n in range(data.draw(st.integers(1, 12))):
-        time += data.draw(st.integers(0, 60))
-        blocks = data.draw(st.integers(1, 12))
-        shared = data.draw(st.integers(0, blocks))
-        ids = [*range(shared), *(1000 * (n + 1) + block for block in range(shared, blocks))]
-        aborted = {"abort_after": data.draw(st.integers(0, 400)) / 2} if data.draw(st.booleans()) else {}
-        rows.append(row(time, blocks * 16, data.draw(st.integers(1, 80)), ids, **aborted))
-    trace = written(tmp_path_factory.mktemp("aborts"), rows)
-    found = run(trace, name)  # ends with the checks that nothing is held and every request is closed
-    status = np.asarray(found.requests["status"])
-    for n, own in enumerate(rows):
-        arrived, finish = found.requests["arrival_ns"][n], found.requests["finish_ns"][n]
-        if status[n] == ABORTED:
-            assert "abort_after" in own
-            assert finish == -1
-        elif "abort_after" in own:  # it was done within the step in which it was given up
-            assert finish - arrived <= own["abort_after"] * 1e6 + 60_000_000
-    assert found.requests["request"].tolist() == list(range(len(rows)))
 
 
 @pytest.mark.parametrize("name", SETTINGS)

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from kvcache_sim.base.errors import KvsimError, UsageError
+from kvcache_sim.base.errors import KvsimError
 from kvcache_sim.simulation import simulate
 from kvcache_sim.workload.generate import build, settings_of, write_jsonl
 from kvcache_sim.workload.members import with_extra_keys
@@ -93,11 +93,6 @@ def test_what_is_no_key_is_one_line(rows, members, words):
         with_extra_keys(replace(trace, extra=[json.dumps(row)[1:-1] for row in rows]), members)
     assert words in str(refused.value)
     assert "\n" not in str(refused.value)
-
-
-def test_tenants_need_something_to_share():
-    with pytest.raises(UsageError, match="no two units share a block anyway"):
-        settings_of("diverse", {"tenants": 2})
 
 
 def test_tenants_of_a_generated_workload_share_nothing(tmp_path):

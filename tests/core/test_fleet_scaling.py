@@ -1,8 +1,6 @@
 """Fleets that grow and shrink by a policy: the rules, known times and machine-seconds, copies of a peer."""
 
-import json
 import math
-import os
 import random
 from fractions import Fraction
 from textwrap import dedent
@@ -11,15 +9,9 @@ import pytest
 from fleet_runs import S, at_times, changes, found
 from kvcache_sim.cli.main import run as kvsim
 from kvcache_sim.scenario.cost import cost_of
-from kvcache_sim.scenario.execute import execute
-from kvcache_sim.scenario.requests import read_requests
 from kvcache_sim.serving.membership.scaling_policy import SCALING
 from kvcache_sim.serving.membership.scaling_policy.contract import FleetState
 from kvcache_sim.serving.membership.scaling_policy.settings import ScalingSettings
-from kvcache_sim.simulation import RunOptions
-from support.conserved import check_conserved
-from support.lookahead import by_the_clock
-from support.tiered_scenario import load
 
 
 def wanted(policy, state, **own):
@@ -231,59 +223,6 @@ def test_copies_may_fill_a_machine_and_the_prompt_asked_for_last_is_the_most_rec
 
 
 # --- whatever happens --------------------------------------------------------------------------------------
-
-
-def drawn(seed):
-    draw = random.Random(seed)
-    policy = draw.choice(["queue", "requests", "kv-use"])
-    target = {"queue": 2, "requests": draw.choice([2, 4]), "kv-use": 0.3}[policy]
-    warm = draw.choice(["", ", warmup: {tokens: 5000}"])
-    first = draw.randint(1, 2)
-    return (
-        f"fleet={{startup: {draw.randint(0, 3)}s, scaling: {{policy: {policy}, target: {target}, least: 1, most: 4, "
-        f"interval: {draw.choice([500, 1000])}ms, hold: {draw.choice([0, 1, 3])}s{warm}}}}}",
-        f"cluster.machines={first}",
-        f"workload.requests={draw.randint(20, 35)}",
-        f"workload.arrivals={{process: poisson, rate_per_s: {draw.choice([4, 8])}}}",
-        f"router.policy={draw.choice(['round-robin', 'cache-aware', 'least-loaded', 'power-of-two'])}",
-        f"write.policy={draw.choice(['through', 'back'])}",
-        f"seed={draw.randint(0, 99)}",
-        *(["workload.loop=closed"] if draw.random() < 0.4 else []),
-    )
-
-
-@pytest.mark.parametrize("seed", range(int(os.environ.get("KVSIM_EXAMPLES", "3"))))
-def test_nothing_is_lost_at_any_scale(seed):
-    scenario = load(*drawn(seed))
-    trace = read_requests(scenario)
-    made = by_the_clock(lambda: execute(scenario, trace, RunOptions(check="full")))
-    assert len({run.summary["digest"]["results"] + run.summary["digest"]["events"] for run in made}) == 1
-    assert len({json.dumps(run.summary["fleet"]) for run in made}) == 1
-    check_conserved(scenario, made[0])
-    rows = made[0].run.requests
-    first_ns, end_ns = int(rows["arrival_ns"].min()), int(rows["finish_ns"].max())
-    standing = {m: "serves" for m in range(scenario.settings.membership.scaling.first)}
-    since, paid_ns = dict.fromkeys(standing, first_ns), 0
-    spans = {m: [[0, None]] for m in standing}
-    for row in made[0].summary["fleet"]["changes"]:
-        at_ns, what, machine = round(row["s"] * 1e9), row["change"], row["machine"]
-        standing[machine] = what
-        if what == "ordered":
-            since[machine] = at_ns
-        elif what == "serves":
-            spans.setdefault(machine, []).append([at_ns, None])
-        elif what == "drains":
-            spans[machine][-1][1] = at_ns
-        else:
-            paid_ns += max(at_ns - max(since.pop(machine), first_ns), 0)
-        paid = [own for own in standing.values() if own != "off"]
-        assert "serves" in standing.values()
-        assert len(paid) <= 4
-    paid_ns += sum(end_ns - max(at_ns, first_ns) for at_ns in since.values())
-    assert made[0].summary["fleet"]["machine_s"] == pytest.approx(paid_ns / 1e9, abs=1e-6)
-    # requests were only sent to machines that served at that time
-    for machine, arrival in zip(rows["machine"].tolist(), rows["arrival_ns"].tolist(), strict=True):
-        assert any(a <= arrival and (b is None or arrival <= b) for a, b in spans[machine])
 
 
 def test_explain_counts_the_machines_that_served(tmp_path, capsys):

@@ -1,11 +1,8 @@
 """Several models and adapters in one fleet: routing by model, keys by adapter."""
 
-from functools import partial
-
 import pytest
 from kvcache_sim.base.errors import KvsimError
 from model_fleets import columns, random_rows, run
-from support.lookahead import by_the_clock
 
 
 def two(**more):
@@ -54,17 +51,6 @@ def test_a_model_has_its_own_step_times_and_size_of_kv(tmp_path):
         "model": "llama-2-7b",
     }
     assert columns(done, which) == columns(run(tmp_path, own, **settings))
-
-
-@pytest.mark.parametrize("semantics", ["tree", "vllm", "sglang"])
-@pytest.mark.parametrize("seed", range(3))
-def test_every_request_with_models_and_adapters_finishes(tmp_path, semantics, seed):
-    rows = random_rows(seed, model=["a", "b", "c"], lora=[None, "x", "y", "z"])
-    of = {"a": {"machines": 2}, "b": {}, "c": {}}
-    settings = {"cluster.machines": 4, "router.policy": "longest-prefix", "cache.semantics": semantics}
-    made = by_the_clock(partial(run, tmp_path, rows, **settings, models={"of": of}, adapters={}))
-    assert made[0].summary["requests"]["finished"] == len(rows)
-    assert len({(one.run.digest_results, one.run.digest_events) for one in made}) == 1
 
 
 def test_a_request_of_an_unknown_model_is_one_line(tmp_path):

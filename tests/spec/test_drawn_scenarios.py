@@ -47,7 +47,7 @@ def accepted(folder, go_to, features, only_spec=False):
 
 @pytest.mark.parametrize("feature", FEATURES)
 def test_each_feature_is_drawn_and_agrees(tmp_path, monkeypatch, feature):
-    examples = EXAMPLES * (4 if feature in OF_FLEETS else 1)
+    examples = EXAMPLES * (12 if feature in OF_FLEETS else 1)
     for own, (loaded, trace) in islice(accepted(tmp_path, monkeypatch.chdir, [feature]), examples):
         executed = by_the_clock(
             lambda loaded=loaded, trace=trace: execute(loaded, trace, RunOptions(check="full"))
