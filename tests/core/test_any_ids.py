@@ -6,7 +6,6 @@ import kvcache_sim
 import pytest
 from kvcache_sim.cli.main import run as kvsim
 from kvcache_sim.workload.readers import read_trace
-from kvcache_sim.workload.readers.settings import ReadSettings
 
 HUGE = 10**30
 #: Prompts that share beginnings, by their ids.
@@ -65,19 +64,3 @@ def test_rows_without_ids_get_names_that_no_row_has(files):
     names = list(trace.id_names)
     assert len(set(names)) == len(names) == trace.distinct_ids
     assert all(isinstance(name, int) for name in names)
-
-
-def test_columns_of_python_and_agentic_rows_take_them(tmp_path):
-    rows = [
-        '{"request_id": "a", "input_length": 64, "output_length": 1, "hash_ids": [-1]}\n',
-        f'{{"request_id": "b", "input_length": 128, "output_length": 1, "hash_ids": [-1, {HUGE}], '
-        '"wait_for": ["a"]}\n',
-    ]
-    path = tmp_path / "agents.jsonl"
-    path.write_text("".join(rows))
-    agents = read_trace(path, settings=ReadSettings(block_size=64, format="dynamo-agentic"))
-    lengths = {"input_length": [512, 1024], "output_length": [1, 1], "hash_ids": [[-1], [-1, HUGE]]}
-    columns = kvcache_sim.make_trace({"timestamp": [0, 1]} | lengths)
-    for trace in (agents, columns):
-        assert trace.block_ids.tolist() == [0, 0, 1]
-        assert list(trace.id_names) == [-1, HUGE]

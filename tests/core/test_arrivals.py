@@ -10,11 +10,10 @@ from kvcache_sim.base.errors import UsageError
 from kvcache_sim.cache.settings import TierSettings
 from kvcache_sim.metrics.columns import STATUSES
 from kvcache_sim.serving.membership.plan import MembershipEvent, MembershipPlan
-from kvcache_sim.serving.settings import ReplicaSettings
 from kvcache_sim.serving.tenants.settings import TenancySettings
 from kvcache_sim.simulation import simulate
 from kvcache_sim.workload.trace import OPEN_LOOP
-from support.clusters import BLOCK, cluster, varied
+from support.clusters import BLOCK, cluster
 from support.examples import examples
 from support.lookahead import assert_same_by_the_clock
 from support.pools import MS, pools, requests
@@ -72,17 +71,6 @@ def test_a_turn_that_thinks_comes_after_the_turn_before_it_has_left(rows, machin
         rejected = blocks > FITS_BLOCKS
         assert found["status"][request] == (REJECTED if rejected else FINISHED)
         before[session] = expected if rejected else found["finish_ns"][request]
-
-
-def test_an_instant_run_goes_through_its_requests_in_file_order():
-    rows = [(0, 6, None, 5), (1, 2, None, 13), (0, 2, 3, 5), (3, 9, None, 9)]
-    settings = varied(cluster((FITS_BLOCKS + 1,)), ReplicaSettings(512, 8, instant=True))
-    found = simulate(settings, sessions(rows)).requests
-    assert found["status"].tolist() == [FINISHED, REJECTED, FINISHED, FINISHED]
-    left_ns = [0, *np.maximum(found["finish_ns"], found["arrival_ns"]).tolist()]
-    assert found["arrival_ns"].tolist() == [
-        max(left_ns[n], at * 10 * MS) for n, at in enumerate((6, 2, 3, 9))
-    ]
 
 
 @examples(60)

@@ -1,17 +1,14 @@
 """KV of another width below the GPU and on the wire: times on paper, and links that must be worth the same."""
 
 from dataclasses import replace
-from pathlib import Path
 
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from kvcache_sim.base.tiers import TIERS
 from kvcache_sim.cache.settings import BlockForm, MovementSettings
 from kvcache_sim.channels.settings import NetworkSettings
 from kvcache_sim.metrics.run import Run
-from kvcache_sim.scenario.load import scenario_from_text
 from kvcache_sim.serving.settings import ClusterSettings, HandoverSettings
 from kvcache_sim.simulation import RunOptions, simulate
 from kvcache_sim.workload.trace import OPEN_LOOP, Trace
@@ -199,20 +196,6 @@ def test_half_the_width_is_worth_twice_the_rate(seed, roles, tiers, halves, fetc
 
 
 # -- scenarios
-
-
-def test_a_capacity_in_bytes_holds_more_narrow_blocks():
-    cpu = "cpu: {capacity: 4GiB, kv_ratio: 0.25}"
-    text = "model: llama-3-8b\ncache: {block_size: 16}\n"
-    text += f"tiers: {{gpu: {{capacity: 8GiB}}, {cpu}, disk: {{capacity: 8GiB}}}}\n"
-    tiers = scenario_from_text(text, "s.yaml", Path()).settings.machines[0].tiers
-    block_bytes = 16 * 131072
-    assert [tier.name for tier in tiers] == list(TIERS[:3])
-    assert [tier.capacity_blocks for tier in tiers] == [
-        2**33 // block_bytes,
-        2**34 // block_bytes,
-        2**35 // block_bytes,
-    ]
 
 
 @pytest.mark.parametrize("block_bytes", [1, 3, 16_000, 131_072])

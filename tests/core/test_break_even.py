@@ -1,7 +1,5 @@
 """Fetch or recompute: the closed form, the plan that a policy sees, and the switch in whole runs."""
 
-from dataclasses import replace
-
 import numpy as np
 import pytest
 from break_even import FetchCosts, break_even_blocks
@@ -10,7 +8,6 @@ from kvcache_sim.cache.settings import CacheSettings, MovementSettings, TierSett
 from kvcache_sim.channels.settings import ChannelSettings
 from kvcache_sim.cli.main import run as kvsim
 from kvcache_sim.model.step_time import StepTimeTable
-from kvcache_sim.report.explain.break_even import break_even_tokens
 from kvcache_sim.serving.settings import ClusterSettings, MachineSettings, ReplicaSettings
 from kvcache_sim.simulation import simulate
 from support.small_traces import trace_of
@@ -83,21 +80,6 @@ def test_whole_runs_switch_at_exactly_the_closed_forms_length(bandwidth, latency
         inside = bounds is not None and bounds[0] <= k and (bounds[1] is None or k <= bounds[1])
         assert hit == (k * BLOCK if inside else 0), (k, bounds)
     assert {hit > 0 for hit in loaded[2::3].tolist()} == ({True, False} if bounds else {False})
-
-
-def chunked_ns(tokens):
-    """Return the time of a prompt in steps of 400 tokens."""
-    return -(-tokens // 400) * STEP_NS + tokens * TOKEN_NS
-
-
-@pytest.mark.parametrize(("latency", "first"), [(10_000, 1), (100_000, 11), (300_000, 33), (600_000, 68)])
-def test_the_shortest_prefix_that_is_loaded_sooner_on_an_idle_channel(latency, first):
-    """A block of 16 KB loads in 8 µs; computed it takes 16 and each step of 400 tokens 20 more."""
-    own = cluster(2 * 10**9, latency, pipelining=False, submit=0)
-    machine = replace(own.machines[0], replica=ReplicaSettings(400, 8))
-    own = replace(own, machines=(machine,))
-    gains = [latency + blocks * 8_000 < chunked_ns(blocks * BLOCK) for blocks in range(1, 99)]
-    assert break_even_tokens(own, "cpu") == (1 + gains.index(True)) * BLOCK == first * BLOCK
 
 
 def test_explain_counts_the_hits_that_were_shorter(tmp_path, capsys):

@@ -133,20 +133,6 @@ def test_the_oldest_history_goes_and_no_block_of_the_rest_is_the_same(path, acco
     assert done.summary["context_window"] == window_figures(112, 2, 96, 1, 3)
 
 
-def test_a_shortened_prompt_that_lacks_an_id_continues_none(tmp_path):
-    """Turn 2 keeps 2,957 tokens, but four ids: the end of its fifth block lies in the prompt's unnamed end."""
-    rows = [
-        {"timestamp": 0, "input_length": 2560, "output_length": 1, "hash_ids": [0, 1, 2, 3, 4]},
-        {"timestamp": 300, "input_length": 4596, "output_length": 43, "hash_ids": [0, 1, 2, 3, 4, 5, 6, 7]},
-    ]
-    path = tmp_path / "trace.jsonl"
-    path.write_text("".join(json.dumps({**row, "session_id": "s"}) + "\n" for row in rows))
-    done = ran(path, "trace.block_size=512", "replica.max_model_len=3000", "replica.on_overflow=slide")
-    assert done.trace.input_tokens.tolist() == [2560, 2957]
-    assert [b - a for a, b in pairwise(done.trace.id_offsets.tolist())] == [5, 4]
-    assert done.run.requests["cached_prefix_length_used"].tolist() == [0, 0]
-
-
 @given(
     window=st.integers(20, 200),
     lengths=st.lists(st.tuples(st.integers(1, 60), st.integers(0, 20)), min_size=1, max_size=8),

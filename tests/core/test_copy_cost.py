@@ -6,72 +6,7 @@ import kvcache_sim as kv
 import numpy as np
 import pytest
 
-LAYERS = 32
 BLOCK = 16
-STEP = "linear:base=10ms"
-#: Copies that take no time on their link.
-FREE = {
-    name: {
-        "bandwidth": "1TB/s",
-        "latency": "0ns",
-        "piece_overhead": "0ns",
-        "edges": [name.replace("-to-", "->")],
-    }
-    for name in ("gpu-to-cpu", "cpu-to-gpu")
-}
-
-
-def moments(tmp_path, rows, gpu_blocks=1000, channels=FREE, **replica):
-    """Return first and last token of each (ms, prompt, output, blocks) request in ms since its arrival."""
-    keys = ("timestamp", "input_length", "output_length", "hash_ids")
-    path = tmp_path / "trace.jsonl"
-    path.write_text("".join(json.dumps(dict(zip(keys, row, strict=True))) + "\n" for row in rows))
-    tiers = {"gpu": {"capacity": f"{gpu_blocks} blocks"}, "cpu": {"capacity": "100000 blocks"}}
-    found = kv.simulate(
-        path,
-        tiers=tiers,
-        channels=channels,
-        replica={"step_time": STEP, **replica},
-        **{"write.policy": "through", "cache.block_size": BLOCK, "trace.block_size": BLOCK},
-    ).finished.requests
-    return [
-        ((first - sent) / 1e6, (last - sent) / 1e6)
-        for sent, first, last in zip(
-            found["arrival_ns"], found["first_token_ns"], found["finish_ns"], strict=True
-        )
-    ]
-
-
-def test_the_next_step_waits_until_its_copies_are_submitted(tmp_path):
-    """Ten full blocks are written through after the first step: 320 pieces of 2 us before the second."""
-    rows = [(0, 10 * BLOCK, 3, list(range(10)))]
-    assert moments(tmp_path, rows) == [(10.0, 30.0)]
-    assert moments(tmp_path, rows, copy_submit="2us") == [(10.0, 30.0 + 10 * LAYERS * 0.002)]
-
-
-def test_a_kernels_share_is_that_of_the_time_on_the_link(tmp_path):
-    """Ten blocks at 1 GB/s, a quarter of the gpu."""
-    slow = {name: {**own, "bandwidth": "1GB/s"} for name, own in FREE.items()}
-    per_layer_ns = -(-10 * BLOCK * 131072 // LAYERS)
-    rows = [(0, 10 * BLOCK, 3, list(range(10)))]
-    found = moments(tmp_path, rows, channels=slow, copy_gpu_share=0.25)
-    assert found == [(10.0, pytest.approx(30.0 + 0.25 * LAYERS * per_layer_ns / 1e6, abs=1e-6))]
-
-
-def test_a_load_is_submitted_before_the_step_that_needs_it(tmp_path):
-    """The third prompt finds nine blocks on the cpu; a whole prompt's last block is computed again.
-
-    What is written after a request's last step is submitted while nothing runs.
-    """
-    rows = [
-        (0, 10 * BLOCK, 1, list(range(10))),
-        (1000, 10 * BLOCK, 1, list(range(100, 110))),
-        (2000, 10 * BLOCK, 1, list(range(10))),
-    ]
-    loaded = moments(tmp_path, rows, gpu_blocks=10)
-    charged = moments(tmp_path, rows, gpu_blocks=10, copy_submit="2us")
-    extra = [after[0] - before[0] for before, after in zip(loaded, charged, strict=True)]
-    assert extra == pytest.approx([0.0, 0.0, 9 * LAYERS * 0.002], abs=1e-3)  # 0.6 us of the load are hidden
 
 
 @pytest.mark.parametrize(("model", "loses"), [("qwen3-0.6b", True), ("qwen3-8b", False)])

@@ -87,17 +87,6 @@ def test_requests_fail_when_no_machine_is_left(tmp_path):
     assert drained.summary["requests"]["finished"] == 5
 
 
-def test_a_drained_machine_serves_what_it_has_and_gets_nothing_more():
-    plan = "fleet={plan: [{at: 5s, do: drain, machine: 1}]}"
-    made = execute(scenario := load(plan), read_requests(scenario), RunOptions())
-    rows = made.run.requests
-    there = rows["machine"] == 1
-    assert there.any()
-    assert (rows["arrival_ns"][there] <= 5 * 10**9).all()
-    assert rows["finish_ns"][there].max() > 5 * 10**9
-    assert made.summary["requests"]["finished"] == len(rows["request"])
-
-
 def test_an_unneeded_event_changes_nothing_and_does_not_prolong_the_run():
     base = execute(scenario := load(), read_requests(scenario), RunOptions()).summary
     late = load("fleet={plan: [{at: 9h, do: lose, machine: 0}, {at: 10h, do: join}]}")

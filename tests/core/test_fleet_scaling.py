@@ -1,8 +1,5 @@
 """Fleets that grow and shrink by a policy: the rules, known times and machine-seconds, copies of a peer."""
 
-import math
-import random
-from fractions import Fraction
 from textwrap import dedent
 
 import pytest
@@ -45,18 +42,6 @@ def state(serving=4, starting=0, waiting=0, running=0, kv_use=0.0, now_ns=0, arr
 )
 def test_how_many_machines_a_policy_wants(policy, own, given, machines):
     assert wanted(policy, given, **own) == machines
-
-
-def test_the_rule_of_the_autoscaler_written_again():
-    draw = random.Random(7)
-    for _ in range(500):
-        target, tolerance = draw.randint(1, 40), Fraction(draw.randint(0, 5), 10)
-        given = state(draw.randint(1, 9), draw.randint(0, 4), draw.randint(0, 300), draw.randint(0, 300))
-        machines = given.serving + given.starting
-        mean = Fraction(given.waiting, machines)
-        near = abs(mean / target - 1) <= tolerance
-        expected = machines if near else math.ceil(machines * (mean / target))
-        assert wanted("queue", given, target=float(target), tolerance=float(tolerance)) == expected
 
 
 # --- known times -------------------------------------------------------------------------------------------

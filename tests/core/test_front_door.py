@@ -2,15 +2,11 @@
 
 from dataclasses import replace
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from kvcache_sim.cache.settings import CacheSettings
 from kvcache_sim.metrics.columns import STATUSES
-from kvcache_sim.policies.plugins.choice import Kind
 from kvcache_sim.serving.handover.pools import most
-from kvcache_sim.serving.router.prefix import LeastLoaded
-from kvcache_sim.serving.router.registry import ROUTERS
 from kvcache_sim.serving.settings import HandoverSettings, ReplicaSettings, RouterSettings
 from kvcache_sim.simulation import RunOptions, simulate
 from kvcache_sim.simulation.simulation import Simulation
@@ -107,35 +103,6 @@ def test_a_request_that_fits_no_machine_is_rejected_and_others_are_served():
     settings = cluster((35,), 2)
     run = assert_same_by_the_clock(settings, random_trace(3, requests=60, sessions=3), batches=True)
     assert 0 < columns(run.requests)["status"].count(STATUSES.index("rejected")) < 60
-
-
-@pytest.mark.parametrize(
-    "router",
-    [
-        RouterSettings("random"),
-        RouterSettings("longest-prefix", view_interval_ns=10**9),
-        RouterSettings("longest-prefix", index_blocks=50),
-    ],
-)
-def test_what_the_core_does_not_see_stays_an_event(router):
-    settings = replace(cluster((110,), 3), router=router)
-    assert not comes_in_batches(settings, random_trace(1))
-
-
-def test_a_plug_in_that_inherits_a_router_decides_by_itself(monkeypatch):
-    class Last(LeastLoaded):
-        def choose(self, sequence):
-            return 2
-
-    monkeypatch.setattr(Kind, "maker", lambda self, name: Last)
-    settings = replace(cluster((400,), 3), router=RouterSettings("least-loaded"))
-    assert not comes_in_batches(settings, random_trace(1))
-    assert set(simulate(settings, random_trace(1)).requests["machine"]) == {2}
-
-
-def test_all_other_routers_decide_in_python():
-    in_core = {name for name in ROUTERS if hasattr(ROUTERS[name], "in_core")}
-    assert in_core == set(NATIVE)
 
 
 @given(st.integers(0, 10**6), st.integers(1, 10**6))

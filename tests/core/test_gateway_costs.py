@@ -95,27 +95,22 @@ def test_two_tiers_step_by_step(seed, by_requests, by_factor, share):
         assert router.choose(sequence) == min(among, key=active.__getitem__)
 
 
-def test_own_defaults_of_shared_keys():
+@pytest.mark.parametrize(
+    ("settings", "figures"),
+    [
+        ("router.policy=dynamo-two-tier-cost-fn", (32, 1.1, 0.5)),
+        ("router.policy=dynamo-two-tier-cost-fn router.cache_threshold=0.3", (32, 1.1, 0.3)),
+        ("router.policy=cache-aware", (64, 1.5, 0.3)),
+        ("router.policy=random handover.router=dynamo-two-tier-cost-fn", (32, 1.1, 0.5)),
+        ("router.policy=cache-aware handover.router=dynamo-two-tier-cost-fn", (64, 1.5, 0.3)),
+    ],
+)
+def test_own_defaults_of_shared_keys(settings, figures):
     """A policy's own defaults fill in the keys that the scenario leaves open, and those alone."""
-
-    def router(*sets):
-        return scenario_from_text("cluster: {machines: 2}", "s.yaml", Path.cwd(), sets).model.router
-
-    own = router("router.policy=dynamo-two-tier-cost-fn")
-    assert (own.balance_abs_threshold, own.balance_rel_threshold, own.cache_threshold) == (32, 1.1, 0.5)
-    own = router("router.policy=dynamo-two-tier-cost-fn", "router.cache_threshold=0.3")
-    assert (own.balance_abs_threshold, own.cache_threshold) == (32, 0.3)
-    assert router("router.policy=cache-aware").balance_abs_threshold == 64
-    assert router("router.policy=dynamo-two-tier-adaptive").load_scale == 32
-    assert router("router.policy=aimd").load_scale == 8
-    decode = (
-        "handover.router=dynamo-two-tier-cost-fn",
-        "pools.prefill=2",
-        "pools.decode=2",
-        "cluster.machines=4",
-    )
-    assert router("router.policy=cache-aware", *decode).balance_abs_threshold == 64
-    assert router("router.policy=random", *decode).balance_abs_threshold == 32
+    pools = " pools.prefill=2 pools.decode=2 cluster.machines=4" if "handover" in settings else ""
+    sets = f"{settings}{pools}".split()
+    own = scenario_from_text("cluster: {machines: 2}", "s.yaml", Path.cwd(), sets).model.router
+    assert (own.balance_abs_threshold, own.balance_rel_threshold, own.cache_threshold) == figures
 
 
 # --- weights that follow the imbalance

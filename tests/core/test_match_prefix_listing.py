@@ -48,25 +48,6 @@ def listings(moments=40, peek=True):
     return listed, simulation.run().digest_events
 
 
-def test_what_is_listed_is_what_the_store_finds_with_every_copy_and_its_times():
-    listed, _ = listings()
-    seen = set()
-    for now, machine, _, parts, blocks in listed:
-        assert [block.index for block in blocks] == list(range(len(blocks)))
-        for tier, start, end, _ in parts:
-            for block in blocks[start:end]:
-                own = [copy for copy in block.copies if copy.machine == machine]
-                assert own[0].tier == TIERS[tier], "the fastest first"
-        for block in blocks:
-            assert block.copies
-            for copy in block.copies:
-                if copy.ready_at_ns is not None:  # its transmission has been queued
-                    assert copy.first_layer_ready_at_ns <= copy.ready_at_ns
-                seen.add((copy.tier, copy.machine == machine, copy.is_ready(now)))
-    for expected in (("gpu", True, True), ("cpu", False, True), ("disk", True, True), ("cpu", True, False)):
-        assert expected in seen, "the run has ready and unready copies here and there"
-
-
 def test_what_is_listed_are_the_copies_of_the_plain_store_and_listing_changes_nothing():
     """The specification runs over its own store; at each moment it has the listed copies and no others."""
     listed, digest = listings()

@@ -1,18 +1,13 @@
 """Every missed token stands under one cause: the list is complete, and the core's rules agree with a model."""
 
-import json
-from pathlib import Path
-
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from kvcache_sim import _core
 from kvcache_sim.cache.settings import CacheSettings, PrefixViewSettings
-from kvcache_sim.cli.main import run as kvsim
 from kvcache_sim.metrics.columns import MISS_COLUMNS, miss_column
 from kvcache_sim.metrics.miss_causes import keeps_all_blocks, miss_causes, summarize_misses
-from kvcache_sim.metrics.tables import read_table
 from kvcache_sim.replay.miss_causes import MISS_CAUSES, reported_by
 from kvcache_sim.simulation import simulate
 from support.clusters import BLOCK, cluster
@@ -126,17 +121,6 @@ def test_the_summary_is_of_the_measured_requests_and_idle_times_are_in_ms():
         assert tuple(found.pop("evicted_idle_ms").values()) == idle
         by_cause = {cause: 110 + k for k, cause in enumerate(CAUSES)}
         assert found == {"tokens": sum(by_cause.values()), **by_cause, "evicted_by": ["lru on gpu"]}
-
-
-def test_a_summary_and_a_table_have_the_causes(tmp_path: Path):
-    row = '{{"timestamp": {}, "input_length": 1100, "output_length": 3, "hash_ids": [0, {}, {}]}}\n'
-    (tmp_path / "t.jsonl").write_text("".join(row.format(100 * k, k + 1, k + 50) for k in range(9)))
-    out = tmp_path / "out"
-    assert kvsim(["simulate", str(tmp_path / "t.jsonl"), "--causes", "-q", "-o", str(out)]) == 0
-    summary = json.loads((out / "summary.json").read_text())
-    missed = summary["tokens"]["input"] - summary["tokens"]["cached"]
-    assert summary["misses"]["tokens"] == missed == sum(summary["misses"][cause] for cause in CAUSES)
-    assert read_table(out / "requests.parquet")["miss_diverged_tokens"].sum() > 0
 
 
 @pytest.mark.parametrize(

@@ -65,18 +65,6 @@ def test_a_request_of_an_unknown_model_is_one_line(tmp_path):
         run(tmp_path, rows, models={"of": two()}, **{"cluster.machines": 3})
 
 
-def test_a_lost_machine_takes_its_model_along(tmp_path):
-    rows = random_rows(5, model=["a", "b"])
-    plan = {"cluster.machines": 3, "models": {"of": two()}}
-    lost = run(tmp_path, rows, **plan, **{"fleet.plan": [{"at": "1s", "do": "lose", "machine": 2}]})
-    by_name = lost.summary["models"]["by_name"]
-    asked = {model: sum(row["model"] == model for row in rows) for model in "ab"}
-    assert by_name["a"]["requests"] == asked["a"]
-    assert lost.summary["requests"]["failed"] == asked["b"] - by_name["b"]["requests"] > 0
-    one = run(tmp_path, rows, **plan, **{"fleet.plan": [{"at": "1s", "do": "lose", "machine": 0}]})
-    assert one.summary["requests"]["finished"] == len(rows)
-
-
 @pytest.mark.parametrize(
     "more",
     [
