@@ -83,6 +83,9 @@ def test_requests_of_a_lost_machine_are_served_again_in_their_order(tmp_path):
 def test_requests_fail_when_no_machine_is_left(tmp_path):
     made = one_by_one(tmp_path, 5, "fleet: {plan: [{at: 1ns, do: lose, machine: 0}]}")
     assert made.summary["requests"]["failed"] == 5
+    joins = "{at: 0s, do: join}, {at: 1ns, do: lose, machine: 0}, {at: 1ns, do: lose, machine: 1}"
+    made = one_by_one(tmp_path, 5, f"fleet: {{plan: [{joins}]}}")
+    assert made.summary["requests"]["failed"] == 5, "no machine will join any more"
     drained = one_by_one(tmp_path, 5, "fleet: {plan: [{at: 1ns, do: drain, machine: 0}]}")
     assert drained.summary["requests"]["finished"] == 5
 
