@@ -358,7 +358,7 @@ def test_a_graph_runs_and_an_answer_is_found_again(tmp_path):
     lines = [conversation("a", said("x" * 64, 33), said("y" * 16, 1, delay=1))]
     path = tmp_path / "g.jsonl"
     path.write_text("".join(json.dumps(line) + "\n" for line in lines))
-    text = f"trace: {{path: {path}, bytes_per_token: 1}}\ncache: {{block_size: 16}}\ntiers: {{gpu: {{capacity: 99 blocks}}}}\n"
+    text = f"trace: {{path: {path}, bytes_per_token: 1}}\ncache: {{block_size: 16}}\n"
     scenario = scenario_from_text(text, "s", tmp_path)
     rows = execute(scenario, read_requests(scenario), RunOptions()).run.requests
     assert rows["cached_prefix_length_used"].tolist() == [0, 96]

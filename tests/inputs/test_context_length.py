@@ -2,9 +2,7 @@
 
 import json
 import re
-from types import SimpleNamespace
 
-import numpy as np
 import pytest
 from kvcache_sim.base.errors import UsageError
 from kvcache_sim.model.hugging_face.configuration import model_of
@@ -13,10 +11,7 @@ from kvcache_sim.model.model_spec import ContextLength, context_length
 from kvcache_sim.scenario.execute import execute
 from kvcache_sim.scenario.load import scenario_from_text
 from kvcache_sim.scenario.requests import read_requests
-from kvcache_sim.serving.models.settings import ModelsSettings, ServedModel
 from kvcache_sim.simulation import RunOptions
-from kvcache_sim.simulation.context import answers_in_context, context_tokens
-from kvcache_sim.workload.readers.stream import TraceStream
 from support.shared_files import DATA
 
 LLAMA = {
@@ -31,59 +26,59 @@ LLAMA = {
 }
 
 
-def rope(kind: str, factor: float = 8.0, **more) -> dict:
-    return {"rope_scaling": {"rope_type": kind, "factor": factor, **more}}
+#: Fields of a configuration → the context by default and at most, as vLLM 0.33 derives them: of the length keys,
+#: of which Command-R's longer one counts before all others; with the factor of a scaling that the length does not
+#: include; of long RoPE, by default the original; and of one scaling for each kind of layer.
+CASES = """
+    {} → 2_048 None
+    {"max_position_embeddings": 131072} → 131_072 131_072
+    {"n_positions": 1024} → 1_024 1_024
+    {"max_seq_len": 32768} → 32_768 32_768
+    {"seq_length": 8192} → 8_192 8_192
+    {"max_target_positions": 448} → 448 448
+    {"max_sequence_length": 4000} → 4_000 4_000
+    {"max_seq_length": 512} → 512 512
+    {"seq_len": 99} → 99 99
+    {"max_position_embeddings": 131072.0} → 131_072 131_072
+    {"max_position_embeddings": 8192, "seq_length": 4096, "n_positions": null} → 4_096 4_096
+    {"max_position_embeddings": 8192, "model_max_length": 131072} → 131_072 131_072
+    {"max_position_embeddings": 4096, "rope_scaling": {"rope_type": "linear", "factor": 4.0}} → 16_384 16_384
+    {"max_position_embeddings": 4096, "rope_scaling": {"type": "dynamic", "factor": 2}} → 8_192 8_192
+    {"max_position_embeddings": 4096, "rope_scaling": {"rope_type": "linear", "factor": 1.5}} → 6_144 6_144
+    {"max_position_embeddings": 4096, "rope_scaling": {"rope_type": "default"}} → 4_096 4_096
+    {"max_position_embeddings": 4096, "rope_scaling": null} → 4_096 4_096
+    {"rope_scaling": {"rope_type": "linear", "factor": 4.0}} → 8_192 None
+    {"max_position_embeddings": 131072,
+        "rope_scaling": {"rope_type": "llama3", "factor": 8.0}} → 131_072 131_072
+    {"max_position_embeddings": 163840,
+        "rope_scaling": {"rope_type": "yarn", "factor": 40, "original_max_position_embeddings": 4096}} → 163_840 163_840
+    {"max_position_embeddings": 32768,
+        "rope_scaling": {"rope_type": "yarn", "factor": 4, "original_max_position_embeddings": 32768}} → 32_768 32_768
+    {"max_position_embeddings": 163840,
+        "rope_scaling": {"rope_type": "deepseek_yarn", "factor": 40}} → 163_840 163_840
+    {"max_position_embeddings": 131072, "model_type": "gemma3_text",
+        "rope_scaling": {"rope_type": "linear", "factor": 8.0}} → 131_072 131_072
+    {"max_position_embeddings": 131072, "original_max_position_embeddings": 4096,
+        "rope_scaling": {"type": "longrope", "long_factor": [1.0], "short_factor": [1.0]}} → 4_096 131_072
+    {"max_position_embeddings": 131072, "original_max_position_embeddings": 4096,
+        "rope_scaling": {"type": "su"}} → 4_096 131_072
+    {"max_position_embeddings": 131072,
+        "rope_scaling": {"rope_type": "longrope", "factor": 8.0}} → 131_072 131_072
+    {"max_position_embeddings": 8192, "original_max_position_embeddings": 4096} → 8_192 8_192
+    {"max_position_embeddings": 8192,
+        "rope_parameters": {"full_attention": {"rope_type": "linear", "factor": 8.0},
+        "sliding_attention": {"rope_type": "default"}}} → 65_536 65_536
+    {"max_position_embeddings": 262144,
+        "rope_parameters": {"full_attention": {"rope_type": "proportional"},
+        "sliding_attention": {"rope_type": "default"}}} → 262_144 262_144
+    """
 
 
-#: Fields of a configuration, the context by default and at most, as vLLM 0.33 derives them.
-CASES = [
-    # the length keys, and none
-    ({}, 2048, None),
-    ({"max_position_embeddings": 131_072}, 131_072, 131_072),
-    ({"n_positions": 1024}, 1024, 1024),
-    ({"max_seq_len": 32_768}, 32_768, 32_768),
-    ({"seq_length": 8192}, 8192, 8192),
-    ({"max_target_positions": 448}, 448, 448),
-    ({"max_sequence_length": 4000}, 4000, 4000),
-    ({"max_seq_length": 512}, 512, 512),
-    ({"seq_len": 99}, 99, 99),
-    ({"max_position_embeddings": 131_072.0}, 131_072, 131_072),
-    ({"max_position_embeddings": 8192, "seq_length": 4096, "n_positions": None}, 4096, 4096),
-    # Command-R states a longer one, which counts before all others
-    ({"max_position_embeddings": 8192, "model_max_length": 131_072}, 131_072, 131_072),
-    # the factor of a scaling that the length does not include
-    ({"max_position_embeddings": 4096, **rope("linear", 4.0)}, 16_384, 16_384),
-    ({"max_position_embeddings": 4096, "rope_scaling": {"type": "dynamic", "factor": 2}}, 8192, 8192),
-    ({"max_position_embeddings": 4096, **rope("linear", 1.5)}, 6144, 6144),
-    ({"max_position_embeddings": 4096, "rope_scaling": {"rope_type": "default"}}, 4096, 4096),
-    ({"max_position_embeddings": 4096, "rope_scaling": None}, 4096, 4096),
-    (rope("linear", 4.0), 8192, None),
-    # scalings that the length includes already
-    ({"max_position_embeddings": 131_072, **rope("llama3")}, 131_072, 131_072),
-    ({"max_position_embeddings": 163_840, **rope("yarn", 40, original_max_position_embeddings=4096)}, 163_840, 163_840),
-    ({"max_position_embeddings": 32_768, **rope("yarn", 4, original_max_position_embeddings=32_768)}, 32_768, 32_768),
-    ({"max_position_embeddings": 163_840, **rope("deepseek_yarn", 40)}, 163_840, 163_840),
-    ({"max_position_embeddings": 131_072, "model_type": "gemma3_text", **rope("linear")}, 131_072, 131_072),
-    # long RoPE: the original length, unless more is asked for
-    ({"max_position_embeddings": 131_072, "original_max_position_embeddings": 4096,
-      "rope_scaling": {"type": "longrope", "long_factor": [1.0], "short_factor": [1.0]}}, 4096, 131_072),
-    ({"max_position_embeddings": 131_072, "original_max_position_embeddings": 4096,
-      "rope_scaling": {"type": "su"}}, 4096, 131_072),
-    ({"max_position_embeddings": 131_072, **rope("longrope")}, 131_072, 131_072),
-    ({"max_position_embeddings": 8192, "original_max_position_embeddings": 4096}, 8192, 8192),
-    # one scaling for each kind of layer
-    ({"max_position_embeddings": 8192, "rope_parameters": {
-        "full_attention": {"rope_type": "linear", "factor": 8.0},
-        "sliding_attention": {"rope_type": "default"}}}, 65_536, 65_536),
-    ({"max_position_embeddings": 262_144, "rope_parameters": {
-        "full_attention": {"rope_type": "proportional"}, "sliding_attention": {"rope_type": "default"}}},
-     262_144, 262_144),
-]  # fmt: skip
-
-
-@pytest.mark.parametrize(("fields", "default", "longest"), CASES, ids=lambda case: str(case)[:60])
-def test_the_context_of_a_configuration_and_of_a_model_file_with_its_fields(fields, default, longest):
-    expected = ContextLength(default, longest)
+@pytest.mark.parametrize("row", CASES.strip().replace("\n        ", " ").splitlines())
+def test_the_context_of_a_configuration_and_of_a_model_file_with_its_fields(row):
+    text, _, lengths = row.partition(" → ")
+    fields = json.loads(text)
+    expected = ContextLength(*(None if own == "None" else int(own) for own in lengths.split()))
     assert context_length(fields, "config.json") == expected
     spec = model_of({**LLAMA, **fields}, "m", "config.json")
     assert spec.context == expected
@@ -102,8 +97,12 @@ def test_a_model_file_takes_the_same_fields_and_keeps_what_it_writes(tmp_path):
         path = tmp_path / "own.toml"
         path.write_text(text.replace("max_position_embeddings = 131072", line))
         assert load_model(str(path)).context == expected
-    phi = {**LLAMA, "max_position_embeddings": 131_072, "original_max_position_embeddings": 4096,
-           "rope_scaling": {"type": "longrope"}}  # fmt: skip
+    phi = {
+        **LLAMA,
+        "max_position_embeddings": 131_072,
+        "original_max_position_embeddings": 4096,
+        "rope_scaling": {"type": "longrope"},
+    }
     for name, spec in (("phi", model_of(phi, "phi", "x")), ("llama-2-7b", load_model("llama-2-7b"))):
         path = tmp_path / f"{name}.toml"
         path.write_text(model_text(spec))
@@ -114,13 +113,11 @@ def test_the_packaged_models_have_their_makers_context():
     lengths = {name: load_model(name).context for name in model_names()}
     assert all(own.longest_tokens == own.default_tokens for own in lengths.values())
     stated = {name: own.longest_tokens for name, own in lengths.items()}
-    for name, tokens in {
-        "llama-2-7b": 4096, "llama-3-8b": 8192, "llama-3.1-8b": 131_072, "llama-4-scout": 10_485_760,
-        "mixtral-8x7b": 32_768, "qwen3-32b": 40_960, "deepseek-v3": 163_840, "gpt-oss-120b": 131_072,
-        "qwen3.5-35b-a3b": 262_144, "gemma-3-27b": 131_072, "minimax-m2.5": 196_608, "glm-5": 202_752,
-        "glm-5.2": 1_048_576, "kimi-k3": 1_048_576,
-    }.items():  # fmt: skip
-        assert stated[name] == tokens, name
+    makers = """llama-2-7b 4096; llama-3-8b 8192; llama-3.1-8b 131_072; llama-4-scout 10_485_760
+        mixtral-8x7b 32_768; qwen3-32b 40_960; deepseek-v3 163_840; gpt-oss-120b 131_072; glm-5 202_752
+        qwen3.5-35b-a3b 262_144; gemma-3-27b 131_072; minimax-m2.5 196_608; glm-5.2 1_048_576; kimi-k3 1_048_576"""
+    for name, tokens in (own.split() for own in makers.replace("\n", ";").split(";")):
+        assert stated[name] == int(tokens), name
     assert None not in stated.values()
 
 
@@ -181,8 +178,10 @@ def test_auto_is_the_longest_sequence_that_a_pool_of_cache_groups_can_hold(tmp_p
     tokens = scenario.settings.machines[0].replica.max_model_len
     assert tokens is not None
     assert 16 < tokens < 131_072
-    rows = [{"timestamp": 0, "input_length": n, "output_length": 1, "hash_ids": [*range(-(-n // 16))]}
-            for n in (tokens - 1, tokens)]  # fmt: skip
+    rows = [
+        {"timestamp": 0, "input_length": n, "output_length": 1, "hash_ids": [*range(-(-n // 16))]}
+        for n in (tokens - 1, tokens)
+    ]
     longer = [f"replica.max_model_len={tokens + 32}"]
     for overrides, statuses in ((own, [0, 1]), ([*own, *longer], [0, 0])):
         assert ran(tmp_path, overrides, rows).run.requests["status"].tolist() == statuses
@@ -197,50 +196,37 @@ def ran(folder, overrides, rows):
 
 
 def test_each_model_of_a_fleet_has_its_own_context(tmp_path):
-    of = ["models.of.old.machines=1", "models.of.old.model=llama-3-8b", "models.of.new.machines=1",
-          "cluster.machines=2", "models.of.old.step_time=h100-llama-3-8b-tp1"]  # fmt: skip
+    of = [
+        "models.of.old.machines=1",
+        "models.of.old.model=llama-3-8b",
+        "models.of.new.machines=1",
+        "cluster.machines=2",
+        "models.of.old.step_time=h100-llama-3-8b-tp1",
+    ]
     rows = [
-        {"timestamp": k, "input_length": n, "output_length": 64, "hash_ids": [*range(k * 900, k * 900 + n // 16)], "model": name}
+        {
+            "timestamp": k,
+            "input_length": n,
+            "output_length": 64,
+            "hash_ids": [*range(k * 900, k * 900 + n // 16)],
+            "model": name,
+        }
         for k, (n, name) in enumerate([(8192, "old"), (8192, "new"), (8160, "old"), (8160, "new")])
-    ]  # fmt: skip
+    ]
     done = ran(tmp_path, of, rows)
     assert done.run.requests["status"].tolist() == [1, 0, 0, 0]
     assert done.run.requests["output_tokens"].tolist()[1:] == [64, 32, 64]
     assert done.summary["requests"]["rejected_beyond_context"] == 1
 
 
-@pytest.mark.parametrize(
-    ("lengths", "of", "found"),
-    [
-        ((None, None), None, None), ((9, None, 7), None, 7), ((9, 9), (2, 1), 9), ((None, None), (1, 1), None),
-        ((9, 9, 7), (2, 1), [9, 7, 7]), ((None, 7, 7), (1, 2), [2**63 - 1, 7, 7]),
-    ],
-)  # fmt: skip
-def test_an_answer_ends_at_the_least_context_or_at_that_of_its_model(lengths, of, found):
-    """Models 0, 1 and 1 of three requests; ``of``: the machines of each model. A trace in windows gets the limit."""
-    models = of and ModelsSettings(tuple(ServedModel(f"m{n}", machines) for n, machines in enumerate(of)))
-    machines = [SimpleNamespace(replica=SimpleNamespace(max_model_len=length)) for length in lengths]
-    settings = SimpleNamespace(machines=machines, models=models)
-    trace, limits = SimpleNamespace(model=np.array([0, 1, 1])), []
-    own = context_tokens(settings, trace)
-    assert (own.tolist() if isinstance(found, list) else own) == found
-
-    class Windows(TraceStream):
-        first = trace
-
-        def __init__(self):
-            self.end_answers_at = limits.append
-
-    windows = Windows()
-    assert answers_in_context(settings, windows) is windows
-    assert [np.asarray(one).tolist() for one in limits] == [found] * (found is not None)
-
-
 def test_a_context_that_the_model_does_not_have_is_one_line():
     for overrides, words in (
-        (["replica.max_model_len=131073"], "longer than the context of llama-3.1-8b; got 131,073 tokens; expected at most 131,072"),
-        (["model=llama-2-7b", "replica.max_model_len=8192"], "expected at most 4,096; name a model with more context, or set"),
-    ):  # fmt: skip
+        (["replica.max_model_len=131073"], "got 131,073 tokens; expected at most 131,072"),
+        (
+            ["model=llama-2-7b", "replica.max_model_len=8192"],
+            "expected at most 4,096; name a model with more",
+        ),
+    ):
         with pytest.raises(UsageError) as refused:
             served(*overrides)
         assert words in str(refused.value)
@@ -332,6 +318,6 @@ def test_a_model_whose_configuration_states_no_length_takes_any(tmp_path):
 
 
 def test_a_file_of_no_length_is_refused():
+    layer = {"layers": "0", "attention": {"kind": "full", "heads": 1, "kv_heads": 1, "head_size": 1}}
     with pytest.raises(UsageError, match="seq_len is no length; got 0"):
-        parse_model({"hidden_size": 1, "vocab_size": 1, "seq_len": 0, "group": [
-            {"layers": "0", "attention": {"kind": "full", "heads": 1, "kv_heads": 1, "head_size": 1}}]}, "m", "m.toml")  # fmt: skip
+        parse_model({"hidden_size": 1, "vocab_size": 1, "seq_len": 0, "group": [layer]}, "m", "m.toml")

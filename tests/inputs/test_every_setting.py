@@ -19,7 +19,7 @@ from kvcache_sim.scenario.section import Section, defaults, keys, parts, section
 from kvcache_sim.simulation import RunOptions, simulate
 from kvcache_sim.workload.generate.build import KINDS
 from msgspec import Meta
-from support.setting_effects import CHANGES, GENERATED, REFUSALS, Change, Refusal, _settings
+from support.setting_effects import CHANGES, GENERATED, REFUSALS, Change, Refusal, settings_of
 from support.setting_traces import filled
 from support.tiered_scenario import load
 
@@ -43,7 +43,8 @@ def figures(overrides: tuple[str, ...]) -> dict:
     of_late_turns = {
         "share of queueing in later turns": rows["queue_ns"][late].sum() / max(rows["queue_ns"].sum(), 1)
     }
-    return {"name": scenario.model.name, "prefetched_blocks": 0, **of_late_turns, **queued, **run.counters, **flatten(summary)}  # fmt: skip
+    own = {"name": scenario.model.name, "prefetched_blocks": 0}
+    return {**own, **of_late_turns, **queued, **run.counters, **flatten(summary)}
 
 
 @pytest.mark.parametrize("row", CHANGES, ids=lambda row: row.assignment)
@@ -66,7 +67,7 @@ def test_a_setting_that_cannot_matter_is_refused_with_the_reason(row: Refusal, f
 @pytest.mark.parametrize("causes", [False, True])
 @pytest.mark.parametrize("group", ["TENANTS", "MODELS", "TEAMS"])
 def test_a_run_that_is_written_meanwhile_has_the_same_summary(group, causes, folder, tmp_path):
-    scenario = load(*filled(tuple(_settings([group])), folder))
+    scenario = load(*filled(tuple(settings_of([group])), folder))
     trace, options = read_requests(scenario), RunOptions(causes=causes)
     kept = execute(scenario, trace, options).summary
     with open_run_directory(tmp_path / "run", False) as directory:

@@ -8,7 +8,7 @@ import pytest
 from kvcache_sim.base.errors import TraceError, UsageError
 from kvcache_sim.cli.main import run
 from kvcache_sim.metrics.load_run import load_run
-from kvcache_sim.scenario.load import load_scenario, scenario_from_text, varied_from_text
+from kvcache_sim.scenario.load import load_scenario, scenario_from_text
 from kvcache_sim.scenario.subject import subject_line
 from kvcache_sim.workload.readers import ReadSettings, read_trace
 from kvcache_sim.workload.readers.json_rows import fitting_block
@@ -30,17 +30,24 @@ def mooncake(block, whole_only=False, rows=6):
     return lines(made)
 
 
-WEKA = {"session": "s", "models": [], "block_size": 64, "rows": [
-    {"t": 0.0, "path": "", "type": "n", "in": 200, "out": 5, "api": 2.0, "think": 0.0, "hash": "1-3"}]}  # fmt: skip
+WEKA_ROW = {"t": 0.0, "path": "", "type": "n", "in": 200, "out": 5, "api": 2.0, "think": 0.0, "hash": "1-3"}
+WEKA = {"session": "s", "models": [], "block_size": 64, "rows": [WEKA_ROW]}
 SAID = [{"from": "human", "value": "why " * 100}, {"from": "gpt", "value": "so " * 40}]
-CHAT = [{"role": "system", "content": "be brief"}, {"role": "user", "content": [{"type": "text", "text": "why " * 99}]},
-        {"role": "assistant", "content": "so " * 40}, {"role": "user", "content": "and then?"}]  # fmt: skip
-BAILIAN = [{"chat_id": k, "parent_chat_id": -1, "timestamp": k, "input_length": 64, "output_length": 3, "type": "text",
-            "turn": 1, "hash_ids": [1, 2, 3, k + 4]} for k in range(3)]  # fmt: skip
-LMCACHE = [{"timestamp": 9 * k, "session_id": "a", "input_bytes": 1024, "output_bytes": 80, "hash_ids": [1, 2, 3, 4]}
-           for k in range(3)]  # fmt: skip
+CHAT = [
+    {"role": "system", "content": "be brief"},
+    {"role": "user", "content": [{"type": "text", "text": "why " * 99}]},
+    {"role": "assistant", "content": "so " * 40},
+    {"role": "user", "content": "and then?"},
+]
+CHAINED = {"parent_chat_id": -1, "input_length": 64, "output_length": 3, "type": "text", "turn": 1}
+BAILIAN = [{"chat_id": k, "timestamp": k, "hash_ids": [1, 2, 3, k + 4], **CHAINED} for k in range(3)]
+SIZED = {"session_id": "a", "input_bytes": 1024, "output_bytes": 80, "hash_ids": [1, 2, 3, 4]}
+LMCACHE = [{"timestamp": 9 * k, **SIZED} for k in range(3)]
 AZURE = "TIMESTAMP,ContextTokens,GeneratedTokens\n2023-11-16 18:15:46.68,374,44\n2023-11-16 18:15:50.99,1396,109\n"
-BURST = 'Timestamp,Model,Request tokens,Response tokens,Total tokens,Log Type\n5,"M",374,44,418,C\n45.5,M,1396,109,1505,A\n'
+BURST = (
+    'Timestamp,Model,Request tokens,Response tokens,Total tokens,Log Type\n5,"M",374,44,418,C\n'
+    "45.5,M,1396,109,1505,A\n"
+)
 VIDUR = "arrived_at,num_prefill_tokens,num_decode_tokens\n0.1,374,44\n0.25,1396.0,109\n"
 #: format → (text, block, words of its warnings)
 FORMATS = {
@@ -179,30 +186,6 @@ def test_a_preset_may_be_varied_one_key_at_a_time(tmp_path):
         UsageError, match=r"--set fetch.lookup: fetch.lookup has no effect; there is one machine"
     ):
         scenario_from_text(plain, "s", tmp_path, ["cluster.machines=1", "fetch.lookup=cluster"])
-
-
-def test_what_others_rule_out_is_never_left_out(tmp_path):
-    both = "workload: {kind: diverse}\ntrace: {path: t}\n"
-    lower = "tiers: {gpu: {capacity: 9 blocks}, cpu: {capacity: 9 blocks}}\nworkload: {kind: diverse}\n"
-    for text, setting in (
-        (both, "seed=3"),
-        (lower, "cache.semantics=vllm"),
-        (lower, "tiers.cpu.capacity=auto"),
-    ):
-        with pytest.raises(UsageError, match="has no effect"):
-            varied_from_text(text, "s", tmp_path, [setting])
-
-
-def test_an_unreachable_tier_is_idle_in_a_sweep_cell_and_refused_in_a_run(tmp_path):
-    deep = "tiers: {disk: {capacity: 9 blocks}}\nworkload: {kind: diverse}\n"
-    assert [error.path for error in varied_from_text(deep, "s", tmp_path, ["seed=3"]).idle] == [
-        ("tiers", "disk")
-    ]
-    with pytest.raises(UsageError, match="has no effect"):
-        scenario_from_text(deep, "s", tmp_path, ["seed=3"])
-    unequal = deep + "cluster: {machines: 2}\nmachines: [{tiers: {cpu: {capacity: 9 blocks}}}, {}]\n"
-    with pytest.raises(UsageError, match="has no effect"):
-        varied_from_text(unequal, "s", tmp_path, ["seed=3"])
 
 
 def sweep(*grid):

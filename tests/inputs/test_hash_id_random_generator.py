@@ -103,12 +103,27 @@ def every_operation(g: RandomGenerator) -> list[object]:
     shuffled = list(characters)
     g.shuffle(shuffled)
     drawn: list[object] = [
-        g.random(), g.uniform(2, 3), g.choice(characters), g.choices(characters, 3), g.sample(characters, 3),
-        g.randrange(10), g.randrange(5, 50, 5), g.randint(1, 6), g.getrandbits(40), g.gauss(0, 1),
-        g.expovariate(2.0), g.gammavariate(2.0, 0.5), int(g.integers(10)), g.integers(3, 9, 4).tolist(),
-        float(g.normal()), g.normal(1, 2, 2).tolist(), g.numpy_choice(characters, 2, replace=False).tolist(),
-        g.numpy_choice(3, p=[0, 0, 1]), shuffled, g.random_batch(3).tolist(),
-    ]  # fmt: skip
+        g.random(),
+        g.uniform(2, 3),
+        g.choice(characters),
+        g.choices(characters, 3),
+        g.sample(characters, 3),
+        g.randrange(10),
+        g.randrange(5, 50, 5),
+        g.randint(1, 6),
+        g.getrandbits(40),
+        g.gauss(0, 1),
+        g.expovariate(2.0),
+        g.gammavariate(2.0, 0.5),
+        int(g.integers(10)),
+        g.integers(3, 9, 4).tolist(),
+        float(g.normal()),
+        g.normal(1, 2, 2).tolist(),
+        g.numpy_choice(characters, 2, replace=False).tolist(),
+        g.numpy_choice(3, p=[0, 0, 1]),
+        shuffled,
+        g.random_batch(3).tolist(),
+    ]
     return drawn
 
 

@@ -74,25 +74,44 @@ def test_quantities_end_where_sums_of_them_would_not_fit(parse, good, bad):
 COUNT = 2**31 - 1
 
 
+CAPACITIES = {
+    "16384 blocks": Capacity(blocks=16384),
+    f"{COUNT} blocks": Capacity(blocks=COUNT),
+    "80GiB": Capacity(size_bytes=80 << 30),
+    "unbounded": Capacity(),
+    "auto": Capacity(auto=True),
+}
+EDGES = {
+    "auto": Edge(auto=True),
+    "10%": Edge(share=0.1),
+    "2.5%": Edge(share=0.025),
+    "0%": Edge(share=0.0),
+    "300s": Edge(time_ns=300 * 10**9),
+    "1000 requests": Edge(requests=1000),
+}
+TIMES = {"0ns": 0, "1ns": 1, "1500us": 1_500_000, "7ms": 7_000_000, "3s": 3 * 10**9}
+SIZES = {"1B": 1, "1000B": 1000, "1KiB": 1024, "128KiB": 1 << 17, "3MB": 3 * 10**6, "2TiB": 1 << 41}
+CONTEXTS = {"auto": -1, 2: 2, 1 << 31: 1 << 31}
+
+
 @pytest.mark.parametrize(
     ("kind", "good", "bad"),
     [
-        (quantities.CapacityField,
-         {"16384 blocks": Capacity(blocks=16384), f"{COUNT} blocks": Capacity(blocks=COUNT), "80GiB": Capacity(size_bytes=80 << 30),
-          "unbounded": Capacity(), "auto": Capacity(auto=True)},
-         ("0 blocks", "0B", f"{COUNT + 1} blocks", "-1 blocks", 5, None, True)),
-        (quantities.EdgeField,
-         {"auto": Edge(auto=True), "10%": Edge(share=0.1), "2.5%": Edge(share=0.025), "0%": Edge(share=0.0), "300s": Edge(time_ns=300 * 10**9), "1000 requests": Edge(requests=1000)},
-         ("100%", "101%", "requests", "5", 5)),
-        (quantities.ContextField, {"auto": -1, 2: 2, 1 << 31: 1 << 31}, (1, (1 << 31) + 1, 0, -2, True, "2", 2.0)),
-        (quantities.DurationNs, {"0ns": 0, "1ns": 1, "1500us": 1_500_000, "7ms": 7_000_000, "3s": 3 * 10**9}, ("-1s", 5, "5")),
+        (
+            quantities.CapacityField,
+            CAPACITIES,
+            ("0 blocks", "0B", f"{COUNT + 1} blocks", "-1 blocks", 5, None, True),
+        ),
+        (quantities.EdgeField, EDGES, ("100%", "101%", "requests", "5", 5)),
+        (quantities.ContextField, CONTEXTS, (1, (1 << 31) + 1, 0, -2, True, "2", 2.0)),
+        (quantities.DurationNs, TIMES, ("-1s", 5, "5")),
         (quantities.PositiveNs, {"1ns": 1}, ("0ns",)),
         (quantities.IntervalNs, {"1ms": 10**6}, ("999us", "999999ns")),
-        (quantities.PositiveBytes, {"1B": 1, "1000B": 1000, "1KiB": 1024, "128KiB": 1 << 17, "3MB": 3 * 10**6, "2TiB": 1 << 41}, ("0B",)),
+        (quantities.PositiveBytes, SIZES, ("0B",)),
         (quantities.RateBytesPerS, {"1B/s": 1, "25GB/s": 25 * 10**9, "1500MB/s": 15 * 10**8}, ("25GB", 5)),
         (quantities.RequestRuleField, {}, ("turn >", 5)),
     ],
-)  # fmt: skip
+)
 def test_quantities_as_they_are_written_and_shown(kind, good, bad):
     assert {text: kind.parse(text) for text in good} == good
     assert [kind.parse(kind.render(value)) for value in good.values()] == list(good.values())
@@ -107,20 +126,8 @@ def test_quantities_as_they_are_written_and_shown(kind, good, bad):
 @pytest.mark.parametrize("setting", SLOW)
 @pytest.mark.parametrize("engine", ["native", "spec", "spec-plain"])
 def test_a_run_whose_clock_would_run_out_says_so(index, capsys, setting, engine):
-    argv = [
-        "simulate",
-        "t.jsonl",
-        "-c",
-        "two.yaml",
-        "-q",
-        "-o",
-        "out",
-        "--set",
-        setting,
-        "--engine",
-        engine,
-    ]
-    assert run(argv) == 2
+    argv = ["simulate", "t.jsonl", "-c", "two.yaml", "-q", "-o", "out", "--engine", engine]
+    assert run([*argv, "--set", setting]) == 2
     assert capsys.readouterr().err.startswith(
         "error: simulated time would pass 73 years; expected a run that ends"
     )

@@ -14,7 +14,6 @@ from hypothesis import HealthCheck, given
 from hypothesis import strategies as st
 from kvcache_sim.base.errors import KvsimError
 from kvcache_sim.cli.main import run
-from kvcache_sim.workload.readers import parquet
 from kvcache_sim.workload.readers import read as reading
 from kvcache_sim.workload.readers.read import read_trace
 from kvcache_sim.workload.readers.settings import ReadSettings
@@ -126,10 +125,6 @@ def test_packed_ids_are_read_as_any_others(tmp_path, lists, page_bytes, is_plain
     }
     how |= {"data_page_size": page_bytes, "write_batch_size": 5, "row_group_size": 7}
     mine, theirs = packed(tmp_path, [*lists, None], refused, **how)
-    file = pq.ParquetFile(mine)
-    leaf = parquet._packed_column(file)
-    has_ids = file.metadata.row_group(0).column(leaf).statistics.has_min_max
-    assert (parquet._packed(mine, file, 0, leaf) is not None) == has_ids
     settings = ReadSettings(block_size=BLOCK, on_bad_row="skip")
     read, wanted = read_trace(mine, settings=settings), read_trace(theirs, settings=settings)
     for column in ("block_ids", "id_offsets", "id_names", "input_tokens"):
@@ -210,7 +205,8 @@ def test_a_footer_with_a_changed_byte_is_read_or_refused(tmp_path, capsys):
 
 
 def test_the_written_columns_are_those_that_the_page_of_formats_names(tmp_path, capsys):
-    """Times are doubles of ms, counts integers of 64 bits, ids a list without gaps; the block size stands in the file."""
+    """Times are doubles of ms, counts integers of 64 bits, ids a list without gaps; the block size is in the
+    file."""
     source, written = tmp_path / "a.jsonl", tmp_path / "b.parquet"
     source.write_text(json.dumps(ROW) + "\n")
     assert (

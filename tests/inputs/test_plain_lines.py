@@ -15,19 +15,25 @@ from kvcache_sim.cli.simulate import app
 from kvcache_sim.workload import readers
 from typer.main import get_command
 
-WORDS = (
-    "-c", "--config", "--set", "-o", "--output", "--force", "--seed", "--policy", "--trace-format", "--on-bad-row",
-    "--synthesise-prefixes", "--record", "--check", "--backend", "--step-every-iteration", "--engine", "--causes", "--prefixes",
-    "--schedule-digests", "--fail-if", "--baseline", "--format", "--quiet", "-q", "--help", "-h", "--", "--forc",
-    "--set=a=1", "-cq", "-qc", "--seed=3", "-", "", "t.jsonl", "trace", "a.b=1", "7", "-7", "007", "1_000", "٣", "cheap", "full",
-    "native", "json", "table", "skip", "--no-force", "all:0s..5s", "x y",
-)  # fmt: skip
-OPTIONS = {"--seed": ("7", "x"), "--check": ("full", "x"), "--backend": ("native",), "--engine": ("spec", "x"), "--format": ("json", "brief"),
-           "--on-bad-row": ("skip",), "-c": ("s.yaml", "-"), "-o": ("out",), "--set": ("a=1", "b=2", "-1")}  # fmt: skip
+WORDS = """-c --config --set -o --output --force --seed --policy --trace-format --on-bad-row --synthesise-prefixes
+    --record --check --backend --step-every-iteration --engine --causes --prefixes --schedule-digests --fail-if
+    --baseline --format --quiet -q --help -h -- --forc --set=a=1 -cq -qc --seed=3 - t.jsonl trace a.b=1 7 -7 007
+    1_000 ٣ cheap full native json table skip --no-force all:0s..5s"""
+OPTIONS = {
+    "--seed": "7 x",
+    "--check": "full x",
+    "--backend": "native",
+    "--engine": "spec x",
+    "--format": "json brief",
+    "--on-bad-row": "skip",
+    "-c": "s.yaml -",
+    "-o": "out",
+    "--set": "a=1 b=2 -1",
+}
 PIECES = st.one_of(
-    st.sampled_from(WORDS).map(lambda word: [word]),
+    st.sampled_from([*WORDS.split(), "", "x y"]).map(lambda word: [word]),
     st.sampled_from(sorted(OPTIONS)).flatmap(
-        lambda option: st.sampled_from(OPTIONS[option]).map(lambda value: [option, value])
+        lambda option: st.sampled_from(OPTIONS[option].split()).map(lambda value: [option, value])
     ),
     st.sampled_from(("--force", "-q", "--quiet", "t.jsonl")).map(lambda word: [word]),
 )
@@ -81,36 +87,59 @@ def test_a_plain_line_means_what_typer_reads(line):
 @pytest.mark.parametrize(
     "line",
     [
-        "", "t.jsonl", "t.jsonl -c s.yaml --set a=1 --set b=2 -o out --force -q", "-c - --seed 7", "--format json -",
+        "",
+        "t.jsonl",
+        "t.jsonl -c s.yaml --set a=1 --set b=2 -o out --force -q",
+        "-c - --seed 7",
+        "--format json -",
         "--on-bad-row skip --record all:0s..5s --check full --engine spec --fail-if a --fail-if b --baseline run",
         "--causes --prefixes --schedule-digests --step-every-iteration --synthesise-prefixes --policy lru",
     ],
-)  # fmt: skip
+)
 def test_the_usual_lines_are_plain(line):
     assert app.read(line.split()) is not None
 
 
-@pytest.mark.parametrize(
-    "line",
-    [
-        "--help", "-h", "a b", "--seed x", "--seed -7", "--seed", "--seed=7", "-qc s.yaml", "--format html", "--force --force",
-        "-c a -c b", "--unknown", "-- t.jsonl", "--forc", "trace trace", "--seed ٣", "--seed 1_0", "-o --force",
-        "--set -1", "--fail-if --quiet", "--seed 1234567890123456789",
-    ],
-)  # fmt: skip
+OTHERS = """--help; -h; a b; --seed x; --seed -7; --seed; --seed=7; -qc s.yaml; --format html; --force --force
+    -c a -c b; --unknown; -- t.jsonl; --forc; trace trace; --seed ٣; --seed 1_0; -o --force; --set -1
+    --fail-if --quiet; --seed 1234567890123456789"""
+
+
+@pytest.mark.parametrize("line", OTHERS.replace("\n", ";").split(";"))
 def test_other_lines_are_left_to_typer(line):
     assert app.read(line.split()) is None
 
 
 #: Packages and modules that a plain run has no use for.
-UNUSED = {
-    "typer", "click", "rich", "pydantic", "pydantic_core", "typing_extensions", "pyarrow", "pandas", "asyncio", "argparse",
-    "difflib", "subprocess",
-}  # fmt: skip
+UNUSED = set(
+    [
+        "typer",
+        "click",
+        "rich",
+        "pydantic",
+        "pydantic_core",
+        "typing_extensions",
+        "pyarrow",
+        "pandas",
+        "asyncio",
+        "argparse",
+        "difflib",
+        "subprocess",
+    ]
+)
 #: Modules of formats of traces that a run of Mooncake's format has no use for.
-OTHER_FORMATS = {
-    "agent_rows", "aiperf_dag", "aiperf_multi_turn", "aiperf_weka", "chained_text", "conversations", "csv_rows", "dynamo_agentic",
-}  # fmt: skip
+OTHER_FORMATS = set(
+    [
+        "agent_rows",
+        "aiperf_dag",
+        "aiperf_multi_turn",
+        "aiperf_weka",
+        "chained_text",
+        "conversations",
+        "csv_rows",
+        "dynamo_agentic",
+    ]
+)
 TRACE = '{"timestamp": 0, "input_length": 600, "output_length": 2, "hash_ids": [1, 2]}\n'
 
 

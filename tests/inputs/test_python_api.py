@@ -9,7 +9,6 @@ import os
 import re
 import subprocess
 import sys
-from dataclasses import replace
 from pathlib import Path
 
 import kvcache_sim as kv
@@ -17,11 +16,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from kvcache_sim.api import replays
 from kvcache_sim.base.units import format_percent
 from kvcache_sim.cli import main
-from kvcache_sim.replay.request import ReplayRequest, StorageCapacity
-from kvcache_sim.report.curve.build import CurveAsk
 from kvcache_sim.workload.toolbox.write import mooncake_lines
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -342,134 +338,6 @@ def test_a_comparison_is_what_the_command_prints(trace, tmp_path, capsys):
         kv.compare(a)
 
 
-def test_curve_and_cachesim_are_what_the_commands_print(trace, tmp_path, capsys):
-    file = tmp_path / "t.jsonl"
-    file.write_text("".join(mooncake_lines(trace)))
-    reported = json_of(
-        capsys, ["curve", str(file), "--policy", "lfu", "--capacity", "64", "--format", "json"]
-    )
-    assert kv.curve(file, policy=["lfu"], capacity=[64]).document == reported
-    assert kv.curve(trace, policy=["lfu"]).to_arrow().num_rows == 3 * len(kv.curve(trace).points)
-    argv = ["cachesim", str(file), "--policy", "vllm", "--capacity", "4GiB", "--model", "llama-3-8b"]
-    reported = json_of(capsys, [*argv, "--format", "json"])
-    replay = kv.cachesim(file, "vllm", capacity="4GiB", model="llama-3-8b")
-    assert dict(replay) == reported
-    assert kv.cachesim(trace, capacity=64).requests.num_rows == len(trace)
-    with pytest.raises(kv.UsageError, match=r"windw: unknown setting 'windw'; did you mean 'window'\?"):
-        kv.cachesim(trace, capacity=64, windw=3)
-
-
-#: Settings of ``cachesim``, and the members of its replay that they change.
-REPLAYED = [
-    ({"capacity": 9}, {}),
-    ({"capacity": "9", "window": 3, "order": "root", "last_partial": "keep"}, {"window": 3, "touch_from": "root", "last_partial": "keep"}),
-    ({"capacity": 9, "store_threshold": 2, "reuse_outputs": True}, {"store_threshold": 2, "reuse_outputs": True}),
-    ({"capacity": 9, "flat": True}, {"discipline": "flat", "explain": False}),
-    ({"capacity": 9, "outputs": "all"}, {"outputs": "all"}),
-    ({"capacity": 9, "block_size": 256}, {"block_size_tokens": 256}),
-    ({"policy": "sglang-unified:lru", "capacity": 9}, {"outputs": "computed"}),
-    ({"policy": "sglang-unified:lru", "capacity": 9, "outputs": "prompt"}, {}),
-    (
-        {"policy": "sglang-unified:lru", "capacity": 9, "host_capacity": "5", "storage": "unbounded", "write_policy": "write_back"},
-        {"outputs": "computed", "host_blocks": 5, "write_policy": "write_back", "storage": StorageCapacity(None)},
-    ),
-    (
-        {"policy": "lmcache:lru", "cpu_chunks": 9, "disk_chunks": 7, "chunk_tokens": 512},
-        {"disk_blocks": 7},
-    ),
-    ({"policy": "vllm", "capacity": 9, "cpu_chunks": 2, "max_num_batched_tokens": 64}, {"cpu_blocks": 2, "step_tokens": 64}),
-]  # fmt: skip
-
-
-@pytest.mark.parametrize(("settings", "changed"), REPLAYED)
-def test_a_replay_is_asked_for_what_its_settings_say(trace, monkeypatch, settings, changed):
-    asked = []
-
-    def simulate(request, policy):
-        asked.append((request, policy))
-        return {"hits": 5, "requests": {"hit_tokens": [1, 2]}}
-
-    monkeypatch.setattr(replays, "simulate_cache", simulate)
-    found = kv.cachesim(trace, **settings)
-    [(request, policy)] = asked
-    assert (policy, request.trace) == (settings.get("policy", "lru"), trace)
-    plain = ReplayRequest(trace, trace.block_size, 9, explain=True)
-    assert request == replace(plain, **changed)
-    assert (dict(found), found.columns) == ({"hits": 5}, {"hit_tokens": [1, 2]})
-    assert repr(found) == f"<CacheReplay {policy}, 1 figures>"
-    monkeypatch.setattr(replays, "simulate_cache", lambda request, policy: {"hit_rate": 0.25, "hits": 5})
-    bare = kv.cachesim(trace, **settings)
-    assert (bare.requests, repr(bare)) == (None, f"<CacheReplay {policy}: 25.0 % of tokens hit, 2 figures>")
-
-
-@pytest.mark.parametrize(
-    ("more", "size_bytes"),
-    [({"kv_bytes_per_token": 3}, 9 * 512 * 3), ({"model": "llama-3-8b"}, 9 * 512 * 131072), ({}, None)],
-)
-def test_a_replays_size_in_bytes_is_known_with_the_bytes_of_a_token(trace, more, size_bytes):
-    assert kv.cachesim(trace, capacity=9, **more).get("capacity_bytes") == size_bytes
-
-
-CURVES = [
-    ({}, {}),
-    ({"order": "root", "outputs": "all", "last_partial": "keep"}, {"touch_from": "root", "outputs": "all", "last_partial": "keep"}),
-    ({"block_size": 256}, {"block_size_tokens": 256}),
-]  # fmt: skip
-
-
-@pytest.mark.parametrize(("settings", "changed"), CURVES)
-@pytest.mark.parametrize("model", ["", "llama-3-8b"])
-def test_a_curve_is_asked_for_what_its_settings_say(trace, monkeypatch, settings, changed, model):
-    asked = []
-    monkeypatch.setattr(replays, "curve_document", lambda one: (asked.append(one), {"points": []})[1])
-    block = settings.get("block_size", 512)
-    sizes = [7, f"{block}MiB"] if model else [7, "8 blocks"]
-    more = {"policy": ["lfu"], "by_session": True, "every_capacity": True, "sample": 0.5, "seed": 3}
-    empty = kv.curve(trace, **settings, **more, model=model, capacity=sizes, given=[2])
-    request = replace(ReplayRequest(trace, 512, 1), **changed)
-    held = (7, 8)
-    kv_bytes = 131072 if model else 0
-    assert asked == [
-        CurveAsk(
-            request, held, ("lfu",), (2,), True, True, kv_bytes_per_token=kv_bytes, sample_rate=0.5, seed=3
-        )
-    ]
-    assert (empty.points, repr(empty)) == ([], "<Curve of 0 capacities: >")
-    kv.curve(trace)
-    assert asked[1] == CurveAsk(ReplayRequest(trace, 512, 1))
-    for wrong, line in (
-        ({"seed": 3}, "seed: a seed has no effect without a sample"),
-        ({"polcy": 1}, "did you mean 'policy'"),
-        ({"zzz": 1}, "settings: block_size, "),
-    ):
-        with pytest.raises(kv.UsageError, match=line):
-            kv.curve(trace, **wrong)
-
-
-@pytest.mark.parametrize("jobs", [1, 2])
-def test_a_sweep_is_what_its_cells_are(trace, jobs, tmp_path):
-    sizes = ["48 blocks", "96 blocks"]
-    cells = kv.sweep(trace, grid={"tiers.gpu": sizes}, jobs=jobs)
-    for size, row in zip(sizes, cells.rows, strict=True):
-        run = kv.simulate(trace, tiers={"gpu": size})
-        assert row["set.tiers.gpu.capacity"] == size
-        assert row["digest.results"] == run.digests["results"]
-        assert row["latency.ttft.p99"] == run.summary["latency"]["ttft"]["p99"]
-    assert cells.best("ttft.p99") == min(cells.rows, key=lambda row: row["latency.ttft.p99"])
-    assert cells.best("hit_rate", largest=True) == max(cells.rows, key=lambda r: r["cache.token_hit_rate"])
-    assert cells.to_arrow().num_rows == len(cells) == 2
-
-
-def test_a_sweep_of_sets_of_settings(trace):
-    rows = [{"tiers": {"gpu": "48 blocks"}}, {"tiers": {"gpu": "48 blocks", "cpu": "4GiB"}}]
-    cells = kv.sweep(trace, rows=rows)
-    assert [row["set.tiers.cpu.capacity"] for row in cells.rows] == [None, "4GiB"]
-    with pytest.raises(kv.UsageError, match="unknown key"):
-        kv.sweep(trace, grid={"tiers.cpus.capacity": ["1GiB"]})
-    with pytest.raises(kv.UsageError, match="nothing to try"):
-        kv.sweep(trace)
-
-
 def test_what_a_notebook_shows_is_escaped_and_has_the_figures(trace):
     run = kv.simulate(trace, tiers={"gpu": "64 blocks"}, name="mine")
     shown = run._repr_html_()
@@ -482,26 +350,3 @@ def test_what_a_notebook_shows_is_escaped_and_has_the_figures(trace):
     for result in (kv.compare(run, run), kv.explain(run), kv.curve(trace), kv.cachesim(trace, capacity=9)):
         assert "<" in result._repr_html_()
         assert str(result)
-    from kvcache_sim.api.html import html_table
-    from kvcache_sim.report.picture import Table
-
-    assert "<script>" not in html_table(Table(("<script>",), (("<script>",),)))
-
-
-def test_the_curve_of_a_model_of_windows_is_the_verbs(trace, tmp_path, capsys):
-    file = tmp_path / "t.jsonl"
-    file.write_text("".join(mooncake_lines(trace)))
-    reported = json_of(
-        capsys, ["curve", str(file), "--model", "gpt-oss-20b", "--capacity", "2GiB", "--format", "json"]
-    )
-    curve = kv.curve(file, model="gpt-oss-20b", capacity=["2GiB"])
-    assert isinstance(curve, kv.Curve)
-    assert curve.document == reported
-    assert curve.points[0]["groups"]["hit_rate"] == reported["points"][0]["groups"]["hit_rate"]
-    assert curve.to_arrow().column("kind").to_pylist() == ["groups", "full_attention"]
-    assert str(curve).startswith("gpt-oss-20b: ")
-    assert "<table" in curve._repr_html_()
-    with pytest.raises(kv.UsageError, match="no knee"):
-        _ = curve.knee
-    with pytest.raises(kv.UsageError, match="policy: a model of windows or states has no such setting"):
-        kv.curve(file, model="gpt-oss-20b", policy=["lfu"])

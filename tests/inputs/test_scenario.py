@@ -2,9 +2,7 @@
 again."""
 
 import re
-from contextlib import nullcontext
 from pathlib import Path
-from typing import Literal, get_args, get_origin
 
 import pytest
 from hypothesis import given
@@ -19,8 +17,6 @@ from kvcache_sim.scenario.load import load_scenario, scenario_from_text
 from kvcache_sim.scenario.policy_names import eviction_plugins_of, with_absolute_plugins
 from kvcache_sim.scenario.presets import starter_text
 from kvcache_sim.scenario.resolved import config_hash, to_yaml
-from kvcache_sim.scenario.schema import ScenarioModel
-from kvcache_sim.scenario.section import keys, parts, section_in
 from kvcache_sim.scenario.yaml_tree import Tree
 
 
@@ -177,21 +173,6 @@ router: {policy: least-loaded}
     assert (movement.fetch, movement.layer_pipelining) == ("never", False)
 
 
-@pytest.mark.parametrize(
-    ("section", "key"), [("cache", "semantics"), ("cache", "touch"), ("cache", "full_hit")]
-)
-def test_every_choice_that_the_schema_knows_is_lowered(section, key):
-    choices = next(
-        part
-        for part in parts(keys(section_in(keys(ScenarioModel)[section].type))[key].type)
-        if get_origin(part) is Literal
-    )
-    for choice in get_args(choices):
-        below = "" if choice in ("vllm", "sglang") else ", cpu: {capacity: 1GiB}"
-        text = f"tiers: {{gpu: {{capacity: 100 blocks}}{below}}}\n{section}: {{{key}: {choice}}}"
-        assert getattr(getattr(load(text).settings, section), key) == choice
-
-
 def test_channels_are_shared_as_named_and_unknown_policies_are_refused():
     tiers = "tiers: {cpu: {capacity: 1GiB}}\n"
     fair = load(tiers + "channels: {c: {bandwidth: 1GB/s, sharing: fair, edges: [cpu->gpu]}}")
@@ -226,28 +207,6 @@ tiers: {cpu: {capacity: 1GiB}}
 
 
 @pytest.mark.parametrize(
-    ("channels", "choice", "error"),
-    [
-        ("a: {edges: [cpu->gpu]}, b: {edges: [cpu->gpu]}", "assigned", "'cpu->gpu' is on two channels; got 'a' and 'b'"),
-        ("a: {edges: [cpu->gpu]}, b: {edges: [cpu->gpu]}", "emptiest", ""),
-        ("a: {edges: [cpu->gpu]}, b: {edges: [gpu->cpu]}", "assigned", ""),
-        ("a: {edges: [cpu->gpu]}, b: {edges: [gpu->cpu]}", "emptiest", "channel_choice has no effect"),
-        ("a: {edges: [cpu->gpu], priority: loads-first}", "assigned", "channels.a.priority has no effect"),
-        ("a: {edges: [gpu->cpu], priority: loads-first}", "assigned", "channels.a.priority has no effect"),
-        ("a: {edges: [gpu->cpu, cpu->gpu], priority: loads-first}", "assigned", ""),
-        ("a: {edges: [cpu->gpu], latency_occupies: true}", "assigned", "channels.a.latency_occupies has no effect"),
-        ("a: {edges: [cpu->gpu], latency_occupies: true, latency: 1us}", "assigned", ""),
-        ("a: {edges: [cpu->gpu], latency_occupies: true, latency: 1us, sharing: fair}", "assigned", "latency_occupies has no effect"),
-    ],
-)  # fmt: skip
-def test_channels_are_chosen_where_there_are_several_and_have_an_effect(channels, choice, error):
-    text = f"tiers: {{cpu: {{capacity: 1GiB}}}}\nchannel_choice: {choice}\nchannels: {{{channels}}}"
-    text = text.replace("edges", "bandwidth: 1GB/s, edges")
-    with pytest.raises(UsageError, match=error) if error else nullcontext():
-        load(text)
-
-
-@pytest.mark.parametrize(
     ("fleet", "is_slow"),
     [
         ("plan: [{at: 1s, do: slow, channel: c, share: 0.5}]", True),
@@ -256,8 +215,8 @@ def test_channels_are_chosen_where_there_are_several_and_have_an_effect(channels
     ],
 )
 def test_channels_are_slow_as_planned_and_by_faults(fleet, is_slow):
-    text = f"tiers: {{cpu: {{capacity: 1GiB}}}}\nchannels: {{c: {{bandwidth: 1GB/s, edges: [cpu->gpu]}}}}\nfleet: {{{fleet}}}"
-    channels = load(text).settings.channels
+    channel = "channels: {c: {bandwidth: 1GB/s, edges: [cpu->gpu]}}"
+    channels = load(f"tiers: {{cpu: {{capacity: 1GiB}}}}\n{channel}\nfleet: {{{fleet}}}").settings.channels
     assert [bool(channels[name].slowdowns) for name in ("c-0", "gpu-to-cpu-0")] == [is_slow, False]
 
 
@@ -300,23 +259,17 @@ def test_the_starter_is_a_scenario_and_says_what_holds_by_default():
 @pytest.mark.parametrize(
     ("text", "said"),
     [
-        (
-            "model: gpt-oss-20b",
-            "its windows use no memory and limit no hit; cache.layer_groups=by-kind simulates",
-        ),
-        ("model: qwen3-next-80b-a3b", "its states use no memory"),
-        (
-            "model: deepseek-v4-flash",
-            "its states and windows use no memory and limit no hit; no setting simulates",
-        ),
-        ("model: llama-3-8b", ""),
-        ("model: gpt-oss-20b\ncache: {layer_groups: by-kind}", ""),
-        ("model: gpt-oss-20b\ncache: {layer_groups: as-full}", ""),
-        ("model: gpt-oss-20b\ncache: {semantics: vllm}", ""),
+        ("gpt-oss-20b", "its windows use no memory and limit no hit; cache.layer_groups=by-kind"),
+        ("qwen3-next-80b-a3b", "its states use no memory"),
+        ("deepseek-v4-flash", "its states and windows use no memory and limit no hit; no setting"),
+        ("llama-3-8b", ""),
+        ("gpt-oss-20b\ncache: {layer_groups: by-kind}", ""),
+        ("gpt-oss-20b\ncache: {layer_groups: as-full}", ""),
+        ("gpt-oss-20b\ncache: {semantics: vllm}", ""),
     ],
 )
 def test_a_tree_says_once_that_it_takes_windows_and_states_for_full_attention(text, said):
-    notes = load(f"{text}\ntiers: {{gpu: {{capacity: 100 blocks}}}}").notes
+    notes = load(f"model: {text}\ntiers: {{gpu: {{capacity: 100 blocks}}}}").notes
     reported = [note for note in notes if "count as full attention" in note]
     assert len(reported) == bool(said)
     assert said in "".join(reported)

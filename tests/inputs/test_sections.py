@@ -84,9 +84,17 @@ def test_every_default_is_a_value_that_may_be_written(section):
 
 #: A value of each key that must be given.
 NEEDED = {
-    "bandwidth": "25GB/s", "edges": ["cpu->gpu"], "when": "priority == 1", "at": "1s", "do": "lose", "mtbf": "1h",
-    "capacity": "3 blocks", "machines": 1, "path": "t.jsonl", "gpu_hour": 2.5,
-}  # fmt: skip
+    "bandwidth": "25GB/s",
+    "edges": ["cpu->gpu"],
+    "when": "priority == 1",
+    "at": "1s",
+    "do": "lose",
+    "mtbf": "1h",
+    "capacity": "3 blocks",
+    "machines": 1,
+    "path": "t.jsonl",
+    "gpu_hour": 2.5,
+}
 
 
 def needed(section: type[Section]) -> dict[str, object]:
@@ -114,8 +122,13 @@ LIMITS = [
     (ScalingSection, "interval", ("1ms",), ("999us", None)),
     (ChannelSection, "edges", ([], ["cpu->gpu"]), ("cpu->gpu", [1], None)),
     (WriteSection, "policy", ("back", {"gpu": "back"}), ({"disk": "back"}, {"gpu": 3}, {3: "back"}, 3)),
-    (TiersSection, "cpu", (None, {"capacity": "1GiB"}), ({}, {"capacity": 1}, {"capacity": "0 blocks"}, "1GiB")),
-]  # fmt: skip
+    (
+        TiersSection,
+        "cpu",
+        (None, {"capacity": "1GiB"}),
+        ({}, {"capacity": 1}, {"capacity": "0 blocks"}, "1GiB"),
+    ),
+]
 
 
 @pytest.mark.parametrize(

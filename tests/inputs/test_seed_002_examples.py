@@ -164,7 +164,7 @@ def test_best_practices(blocks):
 
 def test_the_pool_of_the_document_is_run_word_for_word(blocks):
     """`seed_002_pool` holds the two blocks unchanged, line by line."""
-    ours = (ROOT / "tests" / "seed_002_pool.py").read_text()
+    ours = (ROOT / "tests" / "inputs" / "seed_002_pool.py").read_text()
     for block in (block_with(blocks, "def worker_init(global_seed)"), block_with(blocks, "mp.Pool")):
         body = re.sub(r"^(from|import) .*\n+", "", block)
         assert body.strip() in ours

@@ -161,8 +161,10 @@ def test_a_signal_leaves_nothing_behind(small):
     for number, code in ((signal.SIGINT, 130), (signal.SIGTERM, 143)):
         process = subprocess.Popen(
             [*KVSIM, "simulate", "-c", "small.yaml", "-o", "out", "--set", "workload.requests=200000"],
-            stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
-        )  # fmt: skip
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
         deadline = time.monotonic() + 120
         while not (small / ".out.part").exists() and time.monotonic() < deadline:
             time.sleep(0.02)
@@ -180,8 +182,10 @@ def test_the_digest_does_not_depend_on_the_hash_seed_or_the_directory(small):
         done = subprocess.run(
             [*KVSIM, "simulate", "-c", str(small / "small.yaml"), "--format", "json", "-o", f"out{seed}"],
             env={**os.environ, "PYTHONHASHSEED": seed, "TZ": f"UTC+{seed}", "LC_ALL": "C"},
-            capture_output=True, text=True, check=True,
-        )  # fmt: skip
+            capture_output=True,
+            text=True,
+            check=True,
+        )
         digests.append(json.loads(done.stdout)["digest"])
     assert digests[0] == digests[1]
 

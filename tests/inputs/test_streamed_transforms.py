@@ -11,7 +11,6 @@ from hypothesis import strategies as st
 from kvcache_sim.base.errors import TraceError
 from kvcache_sim.cli import reading as progress
 from kvcache_sim.cli.main import run
-from kvcache_sim.cli.trace.options import load_windows
 from kvcache_sim.workload import rows as row_parts
 from kvcache_sim.workload.readers import ReadSettings, stream
 from kvcache_sim.workload.readers import read as reading
@@ -73,19 +72,6 @@ def test_what_is_written_in_windows_is_what_is_written_whole(tmp_path, windows, 
     assert written[part] == written[1 << 40]
 
 
-def test_a_long_trace_is_read_in_windows(tmp_path, windows, capsys, monkeypatch):
-    path = tmp_path / "t.jsonl"
-    line = '{"timestamp": %d, "input_length": 512, "output_length": 1, "hash_ids": [%d]}\n'
-    path.write_text("".join(line % (k, k // 2) for k in range(200)))
-    windows(3)
-    monkeypatch.setattr("kvcache_sim.cli.trace.options.load", None)
-    for verb in VERBS[0], VERBS[1], VERBS[3]:
-        assert run(["trace", verb[0], str(path), *verb[1:]]) == 0
-    printed = capsys.readouterr()
-    assert len(printed.out.splitlines()) == 5 * 200
-    assert printed.err.count("requests/s on average") == 3
-
-
 HOUR_MS, YEAR_MS = 3_600_000, 31_557_600_000
 
 
@@ -98,11 +84,17 @@ HOUR_MS, YEAR_MS = 3_600_000, 31_557_600_000
         (range(1, 101), "1,000 requests/s on average: the times look like seconds read as ms"),
         (range(10, 1020, 10), ""),
         (range(HOUR_MS, 101 * HOUR_MS, HOUR_MS), ""),
-        (range(5, 5 + 100 * (HOUR_MS + 9), HOUR_MS + 9), "one request in 3,600 s on average: the times look like us or ns read as ms"),
+        (
+            range(5, 5 + 100 * (HOUR_MS + 9), HOUR_MS + 9),
+            "one request in 3,600 s on average: the times look like us or ns read as ms",
+        ),
         ([YEAR_MS, YEAR_MS + 1], ""),
-        ([2 * YEAR_MS, 2 * YEAR_MS + 1], "the first request arrives 2.0 years after time 0: the times look like dates"),
+        (
+            [2 * YEAR_MS, 2 * YEAR_MS + 1],
+            "the first request arrives 2.0 years after time 0: the times look like dates",
+        ),
     ],
-)  # fmt: skip
+)
 def test_odd_arrivals_are_named_alike_whole_and_in_parts(tmp_path, windows, times_ms, note):
     path, line = (
         tmp_path / "t.jsonl",
@@ -148,12 +140,3 @@ def test_progress_is_shown_where_a_file_is_written(tmp_path, capsys, windows, mo
         assert copies == (3 if verb == "repeat" else 1)
         assert run(["trace", verb, path, *own]) == 0
         assert "M references" not in capsys.readouterr().err
-
-
-@pytest.mark.parametrize(("output", "watched"), [("out.jsonl", 1), ("-", 0)])
-def test_the_reading_of_a_long_trace_is_shown_where_its_rows_are_not(monkeypatch, output, watched):
-    watches = []
-    rows = SimpleNamespace(watch=watches.append, warnings=("later",))
-    monkeypatch.setattr("kvcache_sim.workload.readers.read.open_windows", lambda path, reading: rows)
-    assert load_windows("trace.jsonl", None, output) is rows
-    assert len(watches) == watched

@@ -39,8 +39,6 @@ def check_numpy(generator: RandomGenerator, vector: dict[str, Any]) -> None:
     assert generator.random_batch(4).tolist() == vector["random"]
     assert generator.integers(0, 10**6, 4).tolist() == vector["integers_0_1e6"]
     assert generator.normal(0, 1, 2).tolist() == vector["normal_0_1"]
-    raw = generator._numpy_rng.bit_generator.random_raw(2)
-    assert [str(word) for word in raw] == vector["uint64_raw"]
 
 
 def test_derived_generators(golden):
@@ -92,9 +90,6 @@ def test_token_synthesis(golden, monkeypatch):
         ids = [int(block["hash_id"]) for block in case["blocks"]]
         expected = [token for block in case["blocks"] for token in block["tokens"]]
         assert generator.generate_tokens(len(expected), hash_ids=ids).tolist() == expected
-        assert {block["start"] for block in case["blocks"]} == {
-            start for start, _ in generator._cache.values()
-        }
 
 
 @pytest.mark.parametrize("workers", [1, 2])

@@ -21,8 +21,17 @@ def test_rows_are_pure_on_stdout_and_the_same_everywhere(tmp_path):
     for hash_seed, directory in (("0", "a"), ("1", "b")):
         (tmp_path / directory).mkdir()
         environment = {**os.environ, "PYTHONHASHSEED": hash_seed}
-        done = kvsim("trace", "generate", "rag", "--requests", "1500", "--seed", "7",
-                     cwd=tmp_path / directory, env=environment)  # fmt: skip
+        done = kvsim(
+            "trace",
+            "generate",
+            "rag",
+            "--requests",
+            "1500",
+            "--seed",
+            "7",
+            cwd=tmp_path / directory,
+            env=environment,
+        )
         assert done.returncode == 0
         assert done.stderr == ""
         assert len([json.loads(line) for line in done.stdout.splitlines()]) == 1500
@@ -32,8 +41,21 @@ def test_rows_are_pure_on_stdout_and_the_same_everywhere(tmp_path):
 
 def test_a_file_is_whole_or_not_there_and_never_replaced_unasked(tmp_path, capsys):
     out = tmp_path / "w.jsonl"
-    arguments = ["trace", "generate", "conversational", "--requests", "20", "--set", "arrivals.rate_per_s=3",
-                 "--set", "think_time=2s", "--set", "block_size=16", "-o", str(out)]  # fmt: skip
+    arguments = [
+        "trace",
+        "generate",
+        "conversational",
+        "--requests",
+        "20",
+        "--set",
+        "arrivals.rate_per_s=3",
+        "--set",
+        "think_time=2s",
+        "--set",
+        "block_size=16",
+        "-o",
+        str(out),
+    ]
     assert main.run(arguments) == 0
     assert "--set trace.block_size=16" in capsys.readouterr().err
     rows = [json.loads(line) for line in out.read_text().splitlines()]

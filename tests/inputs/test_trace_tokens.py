@@ -12,7 +12,6 @@ import pytest
 from kvcache_sim.base import rng
 from kvcache_sim.base.output import new_file
 from kvcache_sim.cli.main import run
-from kvcache_sim.cli.trace import tokens
 from kvcache_sim.workload.tokens import PromptConfig, token_batches, token_source
 from kvcache_sim.workload.tokens.collisions import shared_blocks
 from kvcache_sim.workload.tokens.output import JsonlSink
@@ -78,19 +77,11 @@ def test_every_file_holds_the_same_tokens_from_any_number_of_workers(trace_file,
     assert digests == {hashlib.sha256(flat.astype("<u4")).hexdigest()}
 
 
-def test_lines_on_standard_output_are_pure(trace_file, capsysbinary, monkeypatch):
-    monkeypatch.setattr(tokens, "_PLAIN_S", 0)
+def test_lines_on_standard_output_are_pure(trace_file, capsysbinary):
     assert kvsim(trace_file, "-o", "-") == 0
     shown = capsysbinary.readouterr()
     assert [json.loads(line)["row"] for line in shown.out.splitlines()] == list(range(40))
-    assert b" tokens, ETA " in shown.err
     assert b"tokens_sha256: " in shown.err
-
-
-def test_quiet_shows_no_progress(trace_file, capsys, monkeypatch):
-    monkeypatch.setattr(tokens, "_PLAIN_S", 0)
-    assert kvsim(trace_file, "--quiet") == 0
-    assert "ETA" not in capsys.readouterr().err
 
 
 def test_offsets_are_in_order_of_first_appearance(trace_file, tmp_path, capsysbinary):

@@ -5,14 +5,12 @@ import subprocess
 import sys
 from dataclasses import replace
 from fractions import Fraction
-from types import SimpleNamespace
 
 import numpy as np
 import pytest
 from hypothesis import HealthCheck, given
 from hypothesis import strategies as st
 from kvcache_sim.base.errors import InvariantError, TraceError, UsageError
-from kvcache_sim.cli.trace.options import save
 from kvcache_sim.workload.readers import ReadSettings, read_report, read_trace
 from kvcache_sim.workload.toolbox.check import duplicate_rows, judge
 from kvcache_sim.workload.toolbox.stats import describe, table, trace_stats, unbounded_hits, working_set_svg
@@ -155,8 +153,12 @@ def test_statistics_of_the_conversation_trace(conversation):
     assert stats["requests"] == 12_031
     assert stats["tokens"] == {"input": 144_793_823, "output": 4_122_048}
     assert stats["blocks"] == {
-        "block_size": 512, "references": 288_500, "distinct": 182_790, "repeats": 105_710, "prefix_groups": 1,
-    }  # fmt: skip
+        "block_size": 512,
+        "references": 288_500,
+        "distinct": 182_790,
+        "repeats": 105_710,
+        "prefix_groups": 1,
+    }
     assert stats["arrivals"]["distinct_times"] == 1_180
     rates = stats["unbounded_hit_rate"]
     assert round(rates["blocks"], 6) == 0.366412
@@ -178,8 +180,12 @@ def test_statistics_by_hand(tmp_path):
     )
     stats = trace_stats(trace)
     assert stats["blocks"] | {"block_size": 0} == {
-        "block_size": 0, "references": 7, "distinct": 4, "repeats": 3, "prefix_groups": 2,
-    }  # fmt: skip
+        "block_size": 0,
+        "references": 7,
+        "distinct": 4,
+        "repeats": 3,
+        "prefix_groups": 2,
+    }
     assert stats["unbounded_hit_rate"]["blocks"] == 3 / 7
     assert stats["unbounded_hit_rate"]["tokens"] == (512 + 1000) / 2609  # the partial block counts as it is
     assert stats["unbounded_hit_rate"]["mean_over_requests"] == (0.5 + 1.0) / 4
@@ -302,7 +308,8 @@ def test_repeated_rows_are_those_of_equal_times_lengths_and_outer_blocks(seed):
     rows.append((0, 0, 0, 0, 0, []))
     at, think, inputs, outputs, session = np.array([row[:5] for row in rows]).T
     ids = [row[5] for row in rows]
-    trace = SimpleNamespace(
+    trace = replace(
+        trace_of([["x"]] * len(rows), 4),
         arrival_ns=at,
         think_ns=think,
         input_tokens=inputs,
@@ -312,7 +319,7 @@ def test_repeated_rows_are_those_of_equal_times_lengths_and_outer_blocks(seed):
         block_ids=np.array([own for row in ids for own in row], np.uint32),
     )
     assert duplicate_rows(trace) == len(rows) - len({(*row[:5], *row[5][:1], *row[5][-1:]) for row in rows})
-    assert duplicate_rows(SimpleNamespace(block_ids=[])) == 0
+    assert duplicate_rows(replace(trace, block_ids=np.empty(0, np.uint32))) == 0
 
 
 def kvsim(*arguments, **options):
@@ -343,24 +350,6 @@ def test_the_command_line(tmp_path):
     assert f"{path}:2:13: unterminated JSON" in done.stdout
     assert kvsim("head", path, "-o", tmp_path / "bad.jsonl").returncode == 3
     assert sorted(p.name for p in tmp_path.iterdir()) == ["out.jsonl.gz", "t.jsonl"]  # nothing half-written
-
-
-@pytest.mark.parametrize("windowed", [False, True])
-@pytest.mark.parametrize("block", [512, 16])
-@pytest.mark.parametrize("name", ["-", "t.jsonl"])
-def test_a_trace_is_written_with_the_next_command_unless_it_goes_to_stdout(
-    tmp_path, capsys, windowed, block, name
-):
-    trace = replace(trace_of([["a", "b"], ["a"]]), block_size=block)
-    lines = list(mooncake_lines(trace))
-    windows = SimpleNamespace(lines=lambda: iter(lines), warnings=["odd"], requests=2, block_size=block)
-    output = name if name == "-" else str(tmp_path / name)
-    save(windows if windowed else trace, output, False)
-    written = capsys.readouterr()
-    assert (written.out if name == "-" else (tmp_path / name).read_text()) == "".join(lines)
-    assert ("odd" in written.err) is windowed
-    assert (f"2 requests in {output}" in written.err) is (name != "-")
-    assert ("trace.block_size=16" in written.err.replace("\\\n", "")) is (name != "-" and block == 16)
 
 
 def test_statistics_of_few_requests():

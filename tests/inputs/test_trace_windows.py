@@ -1,7 +1,6 @@
 """A trace that is read in windows while it is simulated gives what the same trace read whole gives."""
 
 import gzip
-import io
 import json
 import sys
 from dataclasses import replace
@@ -44,9 +43,13 @@ def rows(seed: int = 1) -> list[dict]:
         prompts.append([*start, *fresh][:12])
         time_ms += int(random.integers(0, 60))
         found.append(
-            {"timestamp": time_ms, "input_length": len(prompts[-1]) * BLOCK, "output_length": int(random.integers(1, 40)),
-             "hash_ids": prompts[-1]}
-        )  # fmt: skip
+            {
+                "timestamp": time_ms,
+                "input_length": len(prompts[-1]) * BLOCK,
+                "output_length": int(random.integers(1, 40)),
+                "hash_ids": prompts[-1],
+            }
+        )
     return found
 
 
@@ -116,9 +119,16 @@ def test_windows_change_no_result(tmp_path, settings, check):
 
 @pytest.mark.parametrize(
     "setting",
-    ["cache.semantics=vllm", "cache.policy=arc", "tiers.cpu.capacity=90 blocks", "cache.accounting=simplified",
-     "replica.instant=true", "workload.output_tokens=3", "trace.on_bad_row=skip"],
-)  # fmt: skip
+    [
+        "cache.semantics=vllm",
+        "cache.policy=arc",
+        "tiers.cpu.capacity=90 blocks",
+        "cache.accounting=simplified",
+        "replica.instant=true",
+        "workload.output_tokens=3",
+        "trace.on_bad_row=skip",
+    ],
+)
 def test_what_needs_all_of_the_trace_reads_it_whole(tmp_path, setting):
     ours = scenario(written(tmp_path / "t.jsonl", rows()), "tiers.gpu.capacity=40 blocks", setting)
     assert isinstance(open_requests(ours, RunOptions()), Trace)
@@ -136,21 +146,33 @@ PLAIN = MachineSettings((TierSettings("gpu", 9),), StepTimeTable(np.array([0, 1]
 @pytest.mark.parametrize(
     ("section", "changed", "streams"),
     [
-        (None, {}, True), ("cache", {"admission": "prompt"}, True), ("replica", {"queue_order": "priority"}, True),
-        ("router", {"policy": "least-loaded"}, True), ("options", {"check": "full", "times": True}, True),
-        ("cache", {"semantics": "vllm"}, False), ("cache", {"accounting": "simplified"}, False),
-        ("cache", {"groups": object()}, False), ("cache", {"prefix_view": PrefixViewSettings(min_tokens=5)}, False),
-        ("cache", {"admission": "own.py:Mine"}, False), ("router", {"index_blocks": 5}, False),
-        ("router", {"index_kind": "estimated"}, False), ("router", {"policy": "own.py:Mine"}, False),
-        ("router", {"policy": "dynamo-kv"}, False), ("options", {"engine": "spec"}, False),
-        ("options", {"causes": True}, False), ("options", {"prefixes": True}, False),
+        (None, {}, True),
+        ("cache", {"admission": "prompt"}, True),
+        ("replica", {"queue_order": "priority"}, True),
+        ("router", {"policy": "least-loaded"}, True),
+        ("options", {"check": "full", "times": True}, True),
+        ("cache", {"semantics": "vllm"}, False),
+        ("cache", {"accounting": "simplified"}, False),
+        ("cache", {"groups": object()}, False),
+        ("cache", {"prefix_view": PrefixViewSettings(min_tokens=5)}, False),
+        ("cache", {"admission": "own.py:Mine"}, False),
+        ("router", {"index_blocks": 5}, False),
+        ("router", {"index_kind": "estimated"}, False),
+        ("router", {"policy": "own.py:Mine"}, False),
+        ("router", {"policy": "dynamo-kv"}, False),
+        ("options", {"engine": "spec"}, False),
+        ("options", {"causes": True}, False),
+        ("options", {"prefixes": True}, False),
         ("membership", {"scaling": object()}, False),
         ("machine", {"tiers": (TierSettings("gpu", 9), TierSettings("cpu", 9))}, False),
-        ("machine", {"tiers": (TierSettings("gpu", 9, "arc"),)}, False), ("machine", {"role": "prefill"}, False),
-        ("replica", {"instant": True}, False), ("replica", {"speculation": object()}, False),
-        ("replica", {"duplicate_prefill": "wait"}, False), ("replica", {"queue_order": "own.py:Mine"}, False),
+        ("machine", {"tiers": (TierSettings("gpu", 9, "arc"),)}, False),
+        ("machine", {"role": "prefill"}, False),
+        ("replica", {"instant": True}, False),
+        ("replica", {"speculation": object()}, False),
+        ("replica", {"duplicate_prefill": "wait"}, False),
+        ("replica", {"queue_order": "own.py:Mine"}, False),
     ],
-)  # fmt: skip
+)
 def test_each_part_that_remembers_requests_needs_all_of_the_trace(section, changed, streams):
     """One setting at a time; the second of two machines differs."""
     machine = replace(PLAIN, **changed) if section == "machine" else PLAIN
@@ -177,8 +199,7 @@ def test_a_short_trace_and_one_of_sessions_are_read_whole(tmp_path):
 def test_the_command(tmp_path, monkeypatch, capsys, source):
     path = written(tmp_path / ("t.jsonl" if source == "-" else source), rows())
     if source == "-":
-        monkeypatch.setattr(sys, "stdin", io.StringIO())
-        monkeypatch.setattr("kvcache_sim.workload.readers.read._open", lambda *_: read.TraceSource(str(path)))
+        monkeypatch.setattr(sys, "stdin", path.open())
     command = ["simulate", source if source == "-" else str(path), "--quiet", "--format", "json"]
     command += ["--set", f"trace.block_size={BLOCK}", "--set", f"cache.block_size={BLOCK}"]
     command += ["--set", "tiers.gpu.capacity=40 blocks", "-o"]

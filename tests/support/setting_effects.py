@@ -29,14 +29,14 @@ class Refusal(NamedTuple):
     given: tuple[str, ...] = ()
 
 
-def _settings(company: Iterable[str]) -> Iterator[str]:
+def settings_of(company: Iterable[str]) -> Iterator[str]:
     """Yield settings; a name without ``=`` stands for those of its group."""
     for one in company:
-        yield from (one,) if "=" in one else _settings(_TABLE["company"][one])
+        yield from (one,) if "=" in one else settings_of(_TABLE["company"][one])
 
 
 def _filled(row: list[str | list[str]]) -> Iterator[str | tuple[str, ...]]:
-    return (cell if isinstance(cell, str) else tuple(_settings(cell)) for cell in row)
+    return (cell if isinstance(cell, str) else tuple(settings_of(cell)) for cell in row)
 
 
 CHANGES = [Change(*_filled(row)) for row in _TABLE["changes"]]  # type: ignore[arg-type]

@@ -141,8 +141,9 @@ class HandOverTarget:
     def __init__(self, machine: Peer, settings: HandoverSettings) -> None:
         self.machine, self.settings = machine, settings
         scheduler = machine.scheduler
-        self.asking: deque[Handover] = scheduler.asking
-        self.coming, self.arrived = scheduler.coming, scheduler.arrived
+        self.asking: deque[Handover] = deque()
+        self.arrived: deque[Handover] = deque()
+        scheduler.asking, scheduler.arrived, self.coming = self.asking, self.arrived, scheduler.coming
         scheduler.take_over, scheduler.join_arrived = self.take, self.join
 
     def ask(self, handover: Handover) -> None:

@@ -60,7 +60,7 @@ class Event(NamedTuple):
 
 
 class CacheEvent(NamedTuple):
-    """What a lookup found: the outcome, the cached length, and the tokens left to prefill."""
+    """The result of a lookup: the outcome, the cached length, and the tokens left to prefill."""
 
     outcome: int
     cached_tokens: int
@@ -76,7 +76,7 @@ class Records:
         self._take_row, self._take_event = take_row, take_event
 
     def log_prefix_cache_event(self, s: SequenceState, machine: int, now_ns: int, event: CacheEvent) -> None:
-        """Log what a lookup found."""
+        """Log the result of a lookup."""
         outcome, cached, left = event
         self._take_event(Event("prefix_cache_event", now_ns, machine, s.request, outcome, cached, left))
 

@@ -57,7 +57,10 @@ def family_texts(folder: Path) -> Iterator[tuple[str, str]]:
     """
     first: Family | None = None
     for (gpu, model), mixtures in groupby(MIXTURES, lambda mixture: (mixture.gpu, mixture.model)):
-        measured = {mixture_set.topology: mixture_rows(mixture_set, folder / MIXTURE_FILE)[0] for mixture_set in mixtures}
+        measured = {
+            mixture_set.topology: mixture_rows(mixture_set, folder / MIXTURE_FILE)[0]
+            for mixture_set in mixtures
+        }
         family, errors = fit_family(measured, first), left_out(measured, first)
         known = [*measured, *(first.measured if first else ())]
         source = f"measured iterations of {', '.join(topology.suffix for topology in measured)}"

@@ -22,7 +22,7 @@ pub struct TierBlocks {
 pub struct TierChunks {
     /// Blocks of a chunk.
     pub blocks: u32,
-    /// What is left of whole chunks is never used.
+    /// The remainder of whole chunks is never used.
     capacity_blocks: TierBlocks,
     /// Keys of the blocks of each chunk, where a chunk has several.
     keys: KeyMap<u64, Box<[u64]>>,

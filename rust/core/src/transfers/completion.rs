@@ -30,7 +30,7 @@ enum OnComplete {
     Prefetched { request: u32, blocks: u64 },
 }
 
-/// What happens once a machine's moves have finished.
+/// Actions that run once a machine's moves have finished.
 #[derive(Debug, Default)]
 pub struct Completions {
     actions: HashMap<MoveId, OnComplete, BuildHasherDefault<PairHasher>>,

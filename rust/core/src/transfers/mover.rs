@@ -72,7 +72,7 @@ pub struct Mover {
     pub(super) in_flight: HashMap<MoveId, TransferId, BuildHasherDefault<PairHasher>>,
     /// Its events, in order.
     pub arrivals: Arrivals,
-    /// What happens once moves have finished.
+    /// Actions that run once moves have finished.
     pub completions: Completions,
     /// Reads by move from another machine, until the move is sent.
     pub(super) reads: HashMap<MoveId, Source, BuildHasherDefault<PairHasher>>,

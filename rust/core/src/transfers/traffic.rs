@@ -1,4 +1,4 @@
-//! What a machine's transfers have carried: bytes by tier and by edge, and each transmission for the log.
+//! Traffic of a machine's transfers: bytes by tier and by edge, and each transmission for the log.
 
 use super::job::Transmission;
 use crate::tiers::Route;
