@@ -179,7 +179,7 @@ AREAS = {
         """,
     "router": """
         router.policy = - | random | least-loaded | weighted | cache-aware | longest-prefix | prefill-time
-            | overlap-cost | lmetric | dynamo-kv
+            | overlap-cost | lmetric | lmetric | dynamo-kv
         handover.router = - | - | weighted
         pools.prefill = - | - | 1
         pools.decode = - | - | 1
