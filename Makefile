@@ -3,7 +3,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 
-.PHONY: help demo pictures docs test build lock wheels check-wheel audit lint fmt bench fidelity faults vopr oracles size clean
+.PHONY: help demo pictures docs test build lock wheels check-wheel audit lint fmt bench fidelity faults vopr oracles names size clean
 help:            ## list the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/  /'
 
@@ -113,6 +113,9 @@ fuzz: build      ## give readers mutated files for MINUTES=1 each; TARGETS="json
 	  if [ $$target = kv_events ]; then set -- $(BIN)/python tests/fuzz/kv_events.py; else set -- target/fuzz/*/release/kvsim-fuzz; fi; \
 	  echo "$$target:"; KVSIM_FUZZ=$$target "$$@" -max_total_time=$$((60 * $(or $(MINUTES),1))) -timeout=20 -rss_limit_mb=4096 -verbosity=0 \
 	    -print_final_stats=1 -artifact_prefix=target/fuzz/$$target- target/fuzz/corpus/$$target tests/data/fuzz/$$target || exit 1; done
+
+names: build     ## write the list of public names, docs/data/public-names.txt; SINCE=v0.2.0 compares with a release
+	$(BIN)/python tests/site/public_names.py $(if $(SINCE),--since $(SINCE))
 
 size: $(BIN)/python      ## print the lines of code by package, without blank lines, comments and docstrings
 	$(BIN)/python benches/code_lines.py

@@ -58,7 +58,7 @@ def file_text(rows: list[list[str]]) -> str:
     lines = [
         'title = "Errors of whole runs by kind of source and load"',
         'source = "`kvcache_sim/model/data/run_errors.toml` ([every run](whole-runs.md)); `make fidelity`"',
-        'test = "test_fidelity.py"',
+        'test = "calibrate/test_fidelity.py"',
         'about = "Mean absolute errors of mean TTFT, TPOT and E2E over the runs of a group."',
         'columns = ["group", "step times", "model", "load", "runs", "TTFT, %", "TPOT, %", "E2E, %"]',
         "rows = [",

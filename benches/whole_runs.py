@@ -29,17 +29,17 @@ import routing_study  # noqa: E402
 import vllm_streams  # noqa: E402
 import whole_runs_servers  # noqa: E402
 from kvcache_sim.base.errors import UsageError  # noqa: E402
+from kvcache_sim.extras.calibrate.command import Measured, fit_rows  # noqa: E402
+from kvcache_sim.extras.calibrate.fit import predict_ms  # noqa: E402
+from kvcache_sim.extras.calibrate.rows import read_iterations  # noqa: E402
+from kvcache_sim.extras.calibrate.runs import compiles  # noqa: E402
+from kvcache_sim.extras.calibrate.shipped import MIXTURES  # noqa: E402
 from kvcache_sim.model.adjusted import ScaledStepTime  # noqa: E402
-from kvcache_sim.model.calibration.command import Measured, fit_rows  # noqa: E402
-from kvcache_sim.model.calibration.fit import predict_ms  # noqa: E402
-from kvcache_sim.model.calibration.model_file import Provenance, model_text  # noqa: E402
-from kvcache_sim.model.calibration.rows import read_iterations  # noqa: E402
-from kvcache_sim.model.calibration.runs import compiles  # noqa: E402
-from kvcache_sim.model.calibration.shipped import MIXTURES  # noqa: E402
 from kvcache_sim.model.model_file import load_model  # noqa: E402
 from kvcache_sim.model.run_errors import RATE  # noqa: E402
 from kvcache_sim.model.served_kernels import is_sum_of_kernels, served_kernels  # noqa: E402
 from kvcache_sim.model.step_time import StepTime  # noqa: E402
+from kvcache_sim.model.step_time_file import Provenance, model_text  # noqa: E402
 from kvcache_sim.model.step_times import load_step_time  # noqa: E402
 from kvcache_sim.scenario.load import load_scenario  # noqa: E402
 from kvcache_sim.scenario.requests import read_requests  # noqa: E402

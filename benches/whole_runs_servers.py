@@ -11,12 +11,12 @@ from pathlib import Path
 
 import numpy as np
 from kvcache_sim.base.errors import UsageError
-from kvcache_sim.model.aiconfigurator.deployment import Deployment
-from kvcache_sim.model.aiconfigurator.kernels import is_mixture
-from kvcache_sim.model.aiconfigurator.library import model_configuration
-from kvcache_sim.model.calibration import servers
-from kvcache_sim.model.calibration.closed_loop import CLIENT_MS, CLIENT_MS_PER_TOKEN, StepTimes, _Loop
-from kvcache_sim.model.calibration.server_runs import ServerRun, server_runs
+from kvcache_sim.extras.calibrate import servers
+from kvcache_sim.extras.calibrate.aiconfigurator.deployment import Deployment
+from kvcache_sim.extras.calibrate.aiconfigurator.kernels import is_mixture
+from kvcache_sim.extras.calibrate.aiconfigurator.library import model_configuration
+from kvcache_sim.extras.calibrate.closed_loop import CLIENT_MS, CLIENT_MS_PER_TOKEN, StepTimes, _Loop
+from kvcache_sim.extras.calibrate.server_runs import ServerRun, server_runs
 from kvcache_sim.model.gpus import load_gpu
 from kvcache_sim.model.roofline import roofline_step_time
 from kvcache_sim.model.roofline_name import parse_roofline

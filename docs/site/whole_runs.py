@@ -6,7 +6,7 @@ import tomllib
 from importlib.resources import files
 from typing import Any
 
-from kvcache_sim.model.calibration.coverage import LEAST_HELD, MOST_RATIO, Cell, cells, judged
+from kvcache_sim.extras.calibrate.coverage import LEAST_HELD, MOST_RATIO, Cell, cells, judged
 from kvcache_sim.model.run_errors import MeasuredRun, measured_runs
 
 _INTRO = f"""# Measured errors: whole runs and stated intervals

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from kvcache_sim.cache.groups import Brought, Newcomer
 from kvcache_sim.cache.settings import PrefixViewSettings, SessionViewSettings
-from kvcache_sim.cache.store import EvictionCounts, GpuStore, Occupancy, Order
+from kvcache_sim.cache.store import EvictionCounts, GpuStore, Occupancy, OrderFields
 from kvcache_sim.cache.tier_rules import ChosenLane
 from kvcache_sim.channels.channel import Transmission
 from kvcache_sim.channels.settings import ChannelSettings
@@ -746,7 +746,7 @@ class MachineStore(Protocol):
         Returns:
             The moves that must finish before the blocks are free, or None if refused.
         """
-    def reserve_many(self, wanted: list[tuple[int, int]], now_ns: int) -> list[int] | None:
+    def reserve_many(self, wanted: Sequence[tuple[int, int]], now_ns: int) -> list[int] | None:
         """Reserve for several (lease, blocks), all or nothing; returns as ``reserve``."""
     def commit(self, lease: int, to: int, ready: tuple[int, int] | None = None) -> None:
         """Share the lease's computed blocks up to block ``to``.
@@ -784,7 +784,7 @@ class MachineStore(Protocol):
 class LowerTiers(Protocol):
     """Further calls of a store with tiers below the GPU."""
 
-    def take_orders(self) -> list[Order]:
+    def take_orders(self) -> list[OrderFields]:
         """Return the transmissions decided since the last call.
 
         An order is (move, from tier, to tier, blocks, moves that must finish first).

@@ -113,11 +113,11 @@ class Engine:
 
     def run(self, until_ns: int | None = None, max_events: int | None = None) -> bool:
         """Process events up to and including ``until_ns``, at most ``max_events``; True if none is left."""
-        heap, own, cancelled, silent = self._heap, self._own, self._cancelled, self._silent
+        heap, machine_events, cancelled, silent = self._heap, self._own, self._cancelled, self._silent
         left = -1 if max_events is None else max_events
         self._until_ns = until_ns
-        while (heap or own) and left != 0:
-            first = own if own and (not heap or own[0] < heap[0]) else heap
+        while (heap or machine_events) and left != 0:
+            first = machine_events if machine_events and (not heap or machine_events[0] < heap[0]) else heap
             if until_ns is not None and first[0][0] > until_ns:
                 return False
             time_ns, priority, machine, number, callback, argument = heappop(first)
@@ -132,4 +132,4 @@ class Engine:
             self.processed += 1
             left -= 1
             callback(argument)
-        return not heap and not own
+        return not heap and not machine_events

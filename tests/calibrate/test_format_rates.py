@@ -1,16 +1,15 @@
-"""Rates of GEMMs and experts by format: fitted anew to the measured kernels, by hand, on shapes left out."""
+"""Rates of GEMMs and experts by format: fitted anew to the measured kernels, and by hand."""
 
-import csv
 from dataclasses import asdict
 
 import numpy as np
+import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from best_rates import assert_best, assert_best_gemms
 from hardware_extra import needs_library
-from kernel_rates import ExpertRows, gemm_rates
-from kernel_rates import expert_rates as fitted
 from kvcache_sim.base.errors import UsageError
-from kvcache_sim.model.aiconfigurator.library import installed_folder
+from kvcache_sim.extras.calibrate.aiconfigurator.library import installed_folder
 from kvcache_sim.model.format_rates import (
     UNMEASURED_EXPERTS,
     UNMEASURED_GEMMS,
@@ -24,31 +23,40 @@ from kvcache_sim.model.model_file import load_model
 from kvcache_sim.model.roofline import roofline_step_time
 from kvcache_sim.model.step_time import StepBatch
 from msgspec.structs import replace
-from support.shared_files import ROOT
 
-GPUS = {"h100": "h100_sxm", "h200": "h200_sxm", "b200": "b200_sxm", "b300": "b300_sxm", "a100": "a100_sxm",
-        "l40s": "l40s", "rtx-pro-6000": "rtx_pro_6000_server"}  # fmt: skip
+GPUS = ("h100", "h200", "b200", "b300", "a100", "l40s", "rtx-pro-6000")
 #: The library's name of a format, and the bits that a weight takes.
-FORMATS = {"bf16": ("bfloat16", 16), "fp8": ("fp8_block", 8), "mxfp4": ("w4a16_mxfp4", 4.25),
-           "int4": ("int4_wo", 4.25), "nvfp4": ("nvfp4", 4.5)}  # fmt: skip
+FORMATS = {
+    "bf16": ("bfloat16", 16),
+    "fp8": ("fp8_block", 8),
+    "mxfp4": ("w4a16_mxfp4", 4.25),
+    "int4": ("int4_wo", 4.25),
+    "nvfp4": ("nvfp4", 4.5),
+}
 MEASURED = [(gpu, rates.dtype) for gpu in GPUS for rates in load_gpu(gpu).formats.experts]
 GEMMS = [(gpu, rates.dtype) for gpu in GPUS for rates in load_gpu(gpu).formats.gemms]
 
 
-def measured(gpu: str, dtype: str) -> tuple[ExpertRows, np.ndarray]:
-    """Return the rows of all experts on one rank, each chosen as often as others, and their shapes.
+def kernels_of(gpu: str, path: str, **only) -> dict[str, np.ndarray]:
+    """Return the columns of the library's rows of a GPU."""
+    system = {"l40s": "l40s", "rtx-pro-6000": "rtx_pro_6000_server"}.get(gpu, f"{gpu}_sxm")
+    filters = [(key, "=", own) for key, own in only.items()]
+    table = pq.read_table(installed_folder() / "systems/data" / system / path, filters=filters)
+    found = zip(table.column_names, table.columns, strict=True)
+    return {name: column.to_numpy() for name, column in found if column.type in (pa.int64(), pa.float64())}
+
+
+def expert_rows(gpu: str, dtype: str) -> tuple[np.ndarray, ...]:
+    """Return the rows of all experts on one rank, each chosen as often as others: what each layer reads, computes
+    and moves in ms at peak rates, and its time.
 
     The A100 has rows of uneven choices alone: there as many experts count as even ones would need.
     """
-    release = "0.14.0" if gpu == "a100" else "0.24.0"
-    path = installed_folder() / "systems/data" / GPUS[gpu] / "moe/vllm" / release / "moe_perf.parquet"
-    even = "power_law_1.01" if gpu == "a100" else "balanced"
+    release, even = ("0.14.0", "power_law_1.01") if gpu == "a100" else ("0.24.0", "balanced")
     only = {"moe_dtype": FORMATS[dtype][0], "moe_ep_size": 1, "distribution": even}
-    names = ["num_tokens", "hidden_size", "inter_size", "topk", "num_experts", "moe_tp_size", "latency"]
-    table = pq.read_table(path, columns=names, filters=[(key, "=", own) for key, own in only.items()])
-    tokens, hidden, inter, active, experts, tp, ms = (
-        column.to_numpy().astype(float) for column in table.columns
-    )
+    row = kernels_of(gpu, f"moe/vllm/{release}/moe_perf.parquet", **only)
+    names = ("num_tokens", "hidden_size", "inter_size", "topk", "num_experts", "moe_tp_size")
+    tokens, hidden, inter, active, experts, tp = (row[name].astype(float) for name in names)
     needed = np.minimum(experts, tokens * active)
     if gpu == "a100":
         needed = experts * (1 - (1 - active / experts) ** tokens)
@@ -56,74 +64,27 @@ def measured(gpu: str, dtype: str) -> tuple[ExpertRows, np.ndarray]:
     per_ms = spec.memory_bytes_per_s / 1e3
     moved = 2 * tokens * active * (2 * hidden + 3 * inter / tp)
     read = needed * weights * FORMATS[dtype][1] / 8
-    rows = ExpertRows(
-        read / per_ms, 2 * tokens * active * weights / spec.flops(dtype) * 1e3, moved / per_ms, ms
-    )
-    return rows, hidden * 1e6 + inter
-
-
-def error(rates: dict[str, float], rows: ExpertRows) -> np.ndarray:
-    times = ExpertRates("", **rates).layer_ms(rows.read_ms, rows.compute_ms, rows.moved_ms)
-    return np.asarray(times / rows.time_ms - 1)
+    computed_ms = 2 * tokens * active * weights / spec.flops(dtype) * 1e3
+    return read / per_ms, computed_ms, moved / per_ms, row["latency"]
 
 
 @needs_library
 @pytest.mark.parametrize(("gpu", "dtype"), MEASURED)
 def test_the_rates_of_a_gpu_file_are_those_of_its_experts(gpu, dtype):
-    pytest.importorskip("scipy")
-    rows, _ = measured(gpu, dtype)
+    *work, time_ms = expert_rows(gpu, dtype)
     own = next(rates for rates in load_gpu(gpu).formats.experts if rates.dtype == dtype)
-    again = fitted(rows)
-    for name, value in again.items():
-        assert getattr(own, name) == pytest.approx(value, rel=0.02, abs=0.06), name
-    off = error({key: value for key, value in asdict(own).items() if key != "dtype"}, rows)
+    assert_best(own, lambda rates: rates.layer_ms(*work) / time_ms - 1, scale=0.1)
+    off = own.layer_ms(*work) / time_ms - 1
     assert np.mean(np.abs(off)) < 0.18
     assert abs(np.mean(off)) < 0.08
 
 
 @needs_library
-@pytest.mark.parametrize(
-    ("gpu", "dtype"), [("h100", "bf16"), ("h100", "fp8"), ("b200", "nvfp4"), ("l40s", "bf16")]
-)
-def test_shapes_that_were_left_out_are_met_as_well(gpu, dtype):
-    pytest.importorskip("scipy")
-    rows, shapes = measured(gpu, dtype)
-    left_out = []
-    for shape in np.unique(shapes):
-        others, own = (ExpertRows(*(each[at] for each in rows)) for at in (shapes != shape, shapes == shape))
-        left_out.append(np.mean(np.abs(error(fitted(others), own))))
-    assert np.mean(left_out) < 0.2
-
-
-@needs_library
 @pytest.mark.parametrize(("gpu", "dtype"), GEMMS)
 def test_the_rates_of_a_gpu_file_are_those_of_its_gemms(gpu, dtype):
-    pytest.importorskip("scipy")
-    folder = installed_folder() / "systems/data" / GPUS[gpu] / "gemm/vllm/0.24.0"
-    table = pq.read_table(folder / "gemm_perf.parquet", filters=[("gemm_dtype", "=", dtype)]).to_pydict()
-    m, n, k, ms = (np.array(table[name], float) for name in ("m", "n", "k", "latency"))
-    spec = load_gpu(gpu)
-    again = gemm_rates(spec, m, n, k, ms, dtype)
-    own = asdict(next(rates for rates in spec.formats.gemms if rates.dtype == dtype))
-    for value, name in zip(again.values(), ("gemm_us", "weights", "compute", "exponent"), strict=True):
-        assert own[name] == pytest.approx(value, rel=0.02, abs=0.06), name
-
-
-def test_the_product_alone_takes_less_than_a_layer_that_brings_its_input_into_eight_bits():
-    """Rows of torch's own products on an H100: those of 16 bits are the GPU file's, those of FP8 are not all."""
-    gpu = load_gpu("h100")
-    found = {"bf16": [], "fp8": []}
-    with (ROOT / "benches/measured/gemm-formats.csv").open() as file:
-        for row in csv.DictReader(file):
-            m, n, k = (int(row[name]) for name in "mnk")
-            rates, bits = gpu.formats.gemm(row["dtype"]) or gpu.kernels, 8 if row["dtype"] == "fp8" else 16
-            read_ms = (bits / 8 * (n + m) * k + 2 * m * n) / gpu.memory_bytes_per_s * 1e3
-            compute_ms = 2 * m * n * k / gpu.flops(row["dtype"]) * 1e3
-            ours = rates.gemm_us / 1e3 + float(rates.joined_ms(np.array(read_ms), np.array(compute_ms)))
-            if m >= 512:
-                found[row["dtype"]].append(ours / float(row["ms"]))
-    assert len(found["fp8"]) == 35
-    assert [np.median(found[dtype]) for dtype in ("bf16", "fp8")] == pytest.approx([0.96, 1.38], abs=0.01)
+    table = kernels_of(gpu, "gemm/vllm/0.24.0/gemm_perf.parquet", gemm_dtype=dtype)
+    rates = next(rates for rates in load_gpu(gpu).formats.gemms if rates.dtype == dtype)
+    assert_best_gemms(load_gpu(gpu), rates, *(table[name] for name in ("m", "n", "k", "latency")))
 
 
 def test_formats_without_rows_have_the_medians_of_the_measured_gpus():
@@ -178,14 +139,20 @@ EXPERT = {"fixed_us": 1, "io": 0} | {key: GEMM[key] for key in ("weights", "comp
 @pytest.mark.parametrize(
     ("gemms", "experts", "words"),
     [
-        ({}, {"int3": EXPERT}, "int3"), ({}, {"bf16": 3}, "bf16"), ({}, {"bf16": EXPERT | {"more": 1}}, "more"),
-        ({}, {"bf16": {**EXPERT, "weights": "x"}}, "weights"), ({}, {"fp8": {"weights": 1}}, "no fixed_us"),
-        ({"bf16": GEMM}, {}, "bf16"), ({"fp8": {"gemm_us": 1}}, {}, "no weights"),
-        *(({}, {"fp8": EXPERT | {key: value}}, f"{key} is too small")
-          for key, value in (("fixed_us", -1), ("weights", 0), ("compute", 0), ("io", -0.1), ("exponent", 0.9))),
+        ({}, {"int3": EXPERT}, "int3"),
+        ({}, {"bf16": 3}, "bf16"),
+        ({}, {"bf16": EXPERT | {"more": 1}}, "more"),
+        ({}, {"bf16": EXPERT | {"weights": "x"}}, "weights"),
+        ({}, {"fp8": {"weights": 1}}, "no fixed_us"),
+        ({"bf16": GEMM}, {}, "bf16"),
+        ({"fp8": {"gemm_us": 1}}, {}, "no weights"),
         ({"fp8": GEMM | {"gemm_us": -1}}, {}, "gemm_us is too small"),
+        ({}, {"fp8": EXPERT | {"fixed_us": -1}}, "fixed_us is too small"),
+        ({}, {"fp8": EXPERT | {"io": -0.1}}, "io is too small"),
+        ({}, {"fp8": EXPERT | {"weights": 0}}, "weights is too small"),
+        ({}, {"fp8": EXPERT | {"exponent": 0.9}}, "exponent is too small"),
     ],
-)  # fmt: skip
+)
 def test_rates_of_a_gpu_file_are_refused_in_one_line(gemms, experts, words):
     with pytest.raises(UsageError, match=words) as refused:
         format_rates(gemms, experts, "my.toml: ")

@@ -1,38 +1,30 @@
-"""Steps that no CUDA graph holds take at least as long as their launch: by hand, in runs, and as measured."""
+"""Steps that no CUDA graph holds take at least as long as their launch: in closed form and as measured."""
 
 import csv
 import gzip
 import json
 from itertools import pairwise
+from pathlib import Path
 from statistics import median
 
 import numpy as np
 import pytest
+from kvcache_sim.extras.calibrate.fit import predict_ms
+from kvcache_sim.extras.calibrate.rows import read_iterations
 from kvcache_sim.model.adjusted import CAPTURED_TOKENS, ScaledStepTime, WithLaunchTime
-from kvcache_sim.model.calibration.fit import predict_ms
-from kvcache_sim.model.calibration.rows import read_iterations
+from kvcache_sim.model.catalog import topology_suffix
 from kvcache_sim.model.hosts import load_host
-from kvcache_sim.model.step_time import StepBatch, StepTimeTable
+from kvcache_sim.model.step_time import StepBatch
 from kvcache_sim.model.step_times import load_step_time
 from support.docs_data import figures
 from support.flat_steps import FLAT, moments_ms, row, run, write_rows
-from support.sensitivity_runs import asked
 from support.shared_files import ROOT, shared
 
+SWEEPS = ROOT / "benches" / "measured"
 #: Qwen3.6-35B-A3B on B300: tensor, expert and data parallel degrees; one GPU alone charges a step's time to
 #: the one before it.
 ALONE = ((2, 1, 1), (2, 2, 1), (4, 1, 1), (8, 8, 1))
 RANKS = ((1, 2, 2), (1, 4, 4), (1, 8, 8), (2, 4, 2), (4, 8, 2))
-
-
-def test_the_native_table_agrees_on_figures_by_hand():
-    table = StepTimeTable(
-        np.array([0, 10, 20, 30, 40]), np.array([0, 5, 6, 7]), launch_ns=35, captured_tokens=2
-    )
-    assert [table.step(StepBatch(((1, 0),), 1)), table.step(StepBatch(((2, 0),)))] == [20, 20]
-    assert table.step(StepBatch((), 2)) == 6
-    assert [table.step(StepBatch(((2, 0),), 1)), table.step(StepBatch((), 3))] == [35, 35]
-    assert table.step(StepBatch(((4, 0),))) == 40
 
 
 @pytest.mark.parametrize("launch_ns", [0, 1, 20_000_000, 90_000_000])
@@ -69,35 +61,15 @@ def test_a_long_prompt_waits_for_its_launch_and_a_short_one_does_not(tmp_path):
     assert moments_ms(run(path, *chunks)) == ([34, 210, 410], [54, 230, 430])
 
 
-def test_machines_with_and_without_it_each_have_their_own(tmp_path):
-    """Two prompts at once, one a machine: 24 ms where launches are slow, 10 ms where nothing is said."""
-    (tmp_path / "flat.toml").write_text(FLAT)
-    path = write_rows(tmp_path, [row(0, 1024, 3, 0), row(0, 1024, 3, 100)])
-    settings = (f"replica.step_time={tmp_path / 'flat.toml'}", "replica.max_num_batched_tokens=2048")
-    two = ("cluster.machines=2", "router.policy=round-robin", "machines[0].replica.launch_per_layer=750us")
-    first, _ = moments_ms(run(path, *settings, *two))
-    assert sorted(first) == [10, 24]
-
-
-def test_a_host_brings_it_and_its_interval(tmp_path, capsys):
-    rows = [(0, 640, 3, list(range(1, 41)))]
-    scenario = (
-        "tiers: {gpu: {capacity: unbounded}}\nreplica: {step_time: set.toml, host: h100-launch-dense}\n"
-    )
-    found, printed = asked(tmp_path, capsys, rows, scenario, weights=10.0)
-    one = next(one for one in found["assumptions"] if one["name"] == "launch of a step past its graphs")
-    assert "what single steps showed" in printed
-    assert one["slow"]["TTFT p50"] == pytest.approx(32 * 1.13, abs=0.01)
-    assert one["fast"]["TTFT p50"] == pytest.approx(32 * 0.8, abs=0.01)
+def rows_of(path: Path, **only: str) -> list[dict[str, str]]:
+    with gzip.open(path, "rt") if path.suffix == ".gz" else path.open() as file:
+        return [row for row in csv.DictReader(file) if all(row[key] == own for key, own in only.items())]
 
 
 def launches_ms(model: str, segment: str) -> list[float]:
     """Decode steps during which the host launched a chunk of 513 to 4,096 tokens, which took most of it."""
-    path = ROOT / "benches" / "measured" / f"h100-{model}-iterations.csv.gz"
-    with gzip.open(path, "rt") as file:
-        rows = [one for one in csv.DictReader(file) if one["segment"] == segment]
     found = []
-    for one, after in pairwise(rows):
+    for one, after in pairwise(rows_of(SWEEPS / f"h100-{model}-iterations.csv.gz", segment=segment)):
         tokens = int(after["prefill_tokens"]) + int(after["decode_requests"])
         seen = float(one["seen_ms"])
         launched = not int(one["prefill_tokens"]) and int(after["prefill_tokens"]) and 512 < tokens <= 4096
@@ -153,9 +125,7 @@ def test_other_topologies_say_what_a_launch_takes_in_one(topology):
     left_out = off(predict_ms(WithLaunchTime(source, round(others * 1e6)), rows), rows)
     preset = 40 * load_host("b300-launch-mixture").launch_per_layer_ns
     with_preset = off(predict_ms(WithLaunchTime(source, preset), rows), rows)
-    tp, ep, dp = topology
-    name = f"tp{tp}" + (f"-ep{ep}" if ep > 1 else "") + (f"-dp{dp}" if dp > 1 else "")
-    stated = figures("launch-topologies", f"`{name}`")
+    stated = figures("launch-topologies", f"`{topology_suffix(*topology)}`")
     per_layer = round(float(np.median(rows.iter_ms)) / 40, 2)
     assert stated == [[float(len(rows))], [per_layer], [alone], [left_out], [with_preset]]
 
@@ -184,3 +154,39 @@ def test_measured_kernels_lack_the_launch_too(topology, errors):
     source = load_step_time(f"aiconfigurator:qwen3.6-35b-a3b@b300:vllm:tp{tp}")
     launch = WithLaunchTime(source, 40 * load_host("b300-launch-mixture").launch_per_layer_ns)
     assert [off(predict_ms(one, rows), rows) for one in (source, launch)] == errors
+
+
+def short(rows, source, layers):
+    """Return (measured, simulated) ms a layer of each step with a chunk that has at most 512 tokens."""
+    model, found = load_step_time(source), []
+    for step in rows:
+        new, decodes = int(float(step["prefill_tokens"])), int(float(step["decode_requests"]))
+        if not new or new + decodes > 512 or int(step.get("artefact") or 0):
+            continue
+        prompts, past = max(int(step["prefill_requests"]), 1), int(float(step["prefill_past_kv_tokens"]))
+        kv = int(float(step["decode_kv_tokens"]))
+        chunks = tuple((new // prompts, past // prompts) for _ in range(prompts))
+        own = model.step(StepBatch(chunks, decodes, kv, kv // decodes if decodes else 0)) / 1e6
+        found.append((float(step["iter_ms"]) / layers, own / layers))
+    return np.array(found)
+
+
+def error(steps, least_ms=0.0):
+    """Return the median error in % with a least time a layer."""
+    return 100 * float(np.median(np.abs(np.maximum(steps[:, 1], least_ms) / steps[:, 0] - 1)))
+
+
+@pytest.mark.parametrize("kind", [ALONE, RANKS])
+def test_the_mixtures_short_chunks_take_what_its_other_topologies_show(kind):
+    every = rows_of(shared("calibration/iter_b300_moe.csv.gz"), model="Qwen3.6-35B-A3B")
+    found = {}
+    for at in kind:
+        own = [row for row in every if tuple(int(row[key]) for key in ("tp", "ep", "dp")) == at]
+        found[at] = short(own, f"roofline:qwen3.6-35b-a3b@b300:tp{at[0]}", 40)
+    for at, steps in found.items():
+        others = float(np.median([np.median(of[:, 0]) for each, of in found.items() if each != at]))
+        stated = [row[0] for row in figures("launch-short-chunks", f"`{topology_suffix(*at)}`")]
+        measured = [len(steps), np.median(steps[:, 0]), error(steps), error(steps, others)]
+        assert stated == [
+            pytest.approx(own, abs=off) for own, off in zip(measured, (0, 0.006, 0.06, 0.06), strict=True)
+        ]

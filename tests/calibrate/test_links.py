@@ -1,14 +1,17 @@
 """All-reduce tables: packaged, custom, interpolated between measurements, and refused."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from kvcache_sim.base.errors import UsageError
 from kvcache_sim.model.catalog import entry_names
 from kvcache_sim.model.gpus import gpu_names, load_gpu
-from kvcache_sim.model.links import all_reduce_ms, exchange_ms, load_links
-from kvcache_sim.model.rank_work import AGREEMENT_MS
+from kvcache_sim.model.links import AllReduces, all_reduce_ms, exchange_ms, load_links
+from kvcache_sim.model.rank_work import AGREEMENT_MS, exchanged_ms
 from kvcache_sim.model.step_time import StepBatch
 from kvcache_sim.model.step_times import load_step_time
+from layer_shapes import five_layers
 from rank_steps import shared_ns
 
 
@@ -25,18 +28,6 @@ def test_every_gpu_s_table_exists():
     for name in gpu_names():
         if links := load_gpu(name).links:
             assert links in entry_names("links")
-
-
-def test_sizes_and_numbers_of_gpus_between_measured_ones(tmp_path):
-    """Straight lines between sizes; past the last at its rate; three GPUs between two and four by logarithm."""
-    path = tmp_path / "links.csv"
-    path.write_text("num_gpus,message_elements,time_ms\n2,50,1\n2,100,3\n4,50,2\n4,100,5\n")
-    table = load_links(str(path))
-    assert table.ms(2, np.array([1.0, 100.0, 150.0, 200.0, 400.0])).tolist() == [1, 1, 2, 3, 6]
-    share = np.log2(1.5)
-    assert table.ms(3, np.array([100.0]))[0] == pytest.approx(1 + share)
-    with pytest.raises(UsageError, match="no all-reduce among 8 GPUs"):
-        table.ms(8, np.array([100.0]))
 
 
 def test_exchanges_are_an_all_gather_and_a_reduce_scatter_of_one_buffer(tmp_path):
@@ -78,13 +69,6 @@ def test_a_roofline_of_ranks_shares_its_experts_by_the_tokens_of_all():
         load_step_time("roofline:qwen3-8b@h100:dp2")
 
 
-def test_without_a_table_latency_and_rate_of_the_links_are_assumed():
-    sizes = np.array([0.0, 1e9])
-    assert all_reduce_ms(None, 100e9, 1, sizes).tolist() == [0, 0]
-    assert all_reduce_ms(None, 100e9, 4, sizes) == pytest.approx([0.005, 0.005 + 25.0])
-    assert all_reduce_ms(load_links("nvlink-h100"), 100e9, 16, sizes) == pytest.approx([0.005, 25.005])
-
-
 def test_links_change_a_roofline_by_two_all_reduces_a_layer(tmp_path):
     """80 layers, every all-reduce a millisecond."""
     path = tmp_path / "links.csv"
@@ -95,3 +79,45 @@ def test_links_change_a_roofline_by_two_all_reduces_a_layer(tmp_path):
     assert slow - load_step_time("roofline:llama-3-70b@h100:tp4", str(path)).step(one) == pytest.approx(
         160 * 500_000, rel=1e-4
     )
+
+
+def test_times_between_gpus_by_hand():
+    table = AllReduces("t", "", ((2, ((100.0, 1.0), (200.0, 3.0))), (8, ((100.0, 2.0), (200.0, 4.0)))))
+    sizes = np.array([100.0, 400.0])
+    assert all_reduce_ms(table, 1e9, 1, sizes).tolist() == [0, 0]
+    assert all_reduce_ms(table, 1e9, 8, sizes).tolist() == [2, 4 + 200 * 4 / 200]
+    assert all_reduce_ms(table, 1e9, 4, sizes)[0] == pytest.approx(1.5)
+    assumed = 0.005 + 2 * sizes / (1e9 * 0.8) * 1e3
+    for links, gpus in ((table, 9), (None, 2)):
+        assert all_reduce_ms(links, 1e9, gpus, sizes) == pytest.approx(assumed)
+        assert exchange_ms(links, 1e9, gpus, sizes) == pytest.approx(assumed)
+    assert exchange_ms(table, 1e9, 1, sizes).tolist() == [0, 0]
+    assert exchange_ms(table, 1e9, 8, sizes).tolist() == [2, 8]
+    apart = replace(table, exchanges=((2, ((100.0, 5.0),)), (4, ((100.0, 7.0),))))
+    assert exchange_ms(apart, 1e9, 4, sizes) == pytest.approx([7, 28])
+    assert exchange_ms(apart, 1e9, 8, sizes) == pytest.approx(assumed)
+    one, gpu = five_layers(), load_gpu("h100")
+    each = 64 * 2 * np.array([4.0, 8.0])
+    rate = gpu.link_bytes_per_s
+    for tp, dp in ((1, 2), (2, 2)):
+        wanted = exchange_ms(apart, rate, tp * dp, each)
+        if tp > 1:
+            gathered = exchange_ms(apart, rate, tp, each / dp) / 2
+            wanted = wanted + np.maximum(gathered - all_reduce_ms(apart, rate, tp, each / dp), 0)
+        assert exchanged_ms(one, gpu, (tp, dp), each / 128, apart) == pytest.approx(AGREEMENT_MS + 3 * wanted)
+    with pytest.raises(UsageError, match="no all-reduce among 9 GPUs"):
+        table.ms(9, sizes)
+
+
+def test_a_file_of_links_is_refused_by_its_line(tmp_path):
+    path = tmp_path / "l.csv"
+    for row in ("1,9,9", "2,0,1", "2,1,0", "2,inf,1", "2,1,inf", "2,x,1", "2,9"):
+        path.write_text(f"num_gpus,message_bytes,time_ms\n2,8,1\n{row}\n")
+        with pytest.raises(UsageError) as refused:
+            load_links(str(path))
+        assert refused.value.where == f"{path}:3"
+    path.write_text("num_gpus,message_bytes,time_ms\n2,8,1\n2,8,1\n2,4,0.5\n")
+    assert load_links(str(path)).points == ((2, ((4.0, 0.5), (8.0, 1.0))),)
+    path.write_text("num_gpus,message_bytes,time_ms\n2,8,1\n2,8,2\n")
+    with pytest.raises(UsageError, match="two times"):
+        load_links(str(path))

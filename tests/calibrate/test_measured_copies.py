@@ -78,27 +78,3 @@ def test_every_row_is_on_the_page_with_the_error_of_the_old_rule_and_of_its_own_
                 row = rows[how, direction, kib]
                 found += [error_percent(row, each) for each in ("pcie5-x16", f"pcie5-h100-{name}-{ending}")]
             assert cell == [pytest.approx(error, abs=0.51) for error in found], (how, kib)
-
-
-def test_a_batched_copy_takes_its_submission_and_then_its_bytes():
-    """Not the greater of the two, and not the first piece's submission and then the greater."""
-    for (how, _, kib), row in measured().items():
-        if how != "batched" or not 64 <= kib <= 512:
-            continue
-        moved_us = row["piece_bytes"] * row["pieces"] / 54.9e3
-        assert row["submit_us"] + moved_us == pytest.approx(row["total_us"], rel=0.04)
-        assert row["submit_us"] == pytest.approx(row["total_us"] - moved_us, rel=0.115)
-        if kib <= 128:
-            assert max(row["submit_us"], moved_us) < 0.78 * row["total_us"]
-
-
-def test_calls_one_by_one_stop_where_1024_copies_are_queued():
-    """So their time is that of the copies, each of which takes the engine a gap in addition to its bytes."""
-    near = []
-    for (how, _, _), row in measured().items():
-        if how == "one-by-one" and row["pieces"] > 1024:
-            blocked_us = (1 - 1024 / row["pieces"]) * row["total_us"]
-            near.append(row["submit_us"] == pytest.approx(blocked_us, rel=0.01))
-        elif how == "one-by-one":
-            assert 1.9 < submit_us(row) < 2.6
-    assert (len(near), sum(near)) == (12, 11)

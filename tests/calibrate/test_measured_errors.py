@@ -3,7 +3,7 @@
 import re
 
 import pytest
-from kvcache_sim.model.calibration.shipped import MIXTURES, SHIPPED, SWEPT, TRANSFERRED
+from kvcache_sim.extras.calibrate.shipped import MIXTURES, SHIPPED, SWEPT, TRANSFERRED
 from kvcache_sim.model.catalog import read_entry
 from kvcache_sim.model.step_times import step_time_names
 from kvcache_sim.policies.engine_modes import ENGINE_MODES

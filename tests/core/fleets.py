@@ -2,7 +2,7 @@
 prefixes."""
 
 from dataclasses import dataclass, field
-from types import SimpleNamespace
+from typing import Any
 
 import numpy as np
 from kvcache_sim.serving.router.contract import Look, Occupancy, RouterView
@@ -30,7 +30,33 @@ class Machine:
 
     @property
     def store(self):
-        return SimpleNamespace(occupancy=lambda tier: SimpleNamespace(capacity_blocks=self.gpu_blocks))
+        return self
+
+    def occupancy(self, tier):
+        return self
+
+    @property
+    def capacity_blocks(self):
+        return self.gpu_blocks
+
+
+@dataclass
+class Copies:
+    """The copies of every prompt on a machine with lower tiers: (tier, first block, end, 0) each."""
+
+    parts: list[tuple[int, int, int, int]]
+
+    def match_prefix(self, request, found):
+        return self.parts
+
+
+@dataclass
+class Ids:
+    """The ids of prompts, as a trace has them."""
+
+    block_ids: np.ndarray
+    id_offsets: np.ndarray
+    block_size: int = ID_TOKENS
 
 
 @dataclass
@@ -39,6 +65,8 @@ class Fleet:
 
     seed: int
     machines: list[Machine] = field(default_factory=list)
+    #: Further fields of what a router sees.
+    parts: dict[str, Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         self.draw = np.random.default_rng(self.seed)
@@ -48,7 +76,7 @@ class Fleet:
             ]
         n = self.count = len(self.machines)
         self.found, self.report, self.now_ns = [0] * n, Occupancy([0] * n, [0] * n, [0.0] * n), 0
-        self.closings = []
+        self.closings, self.on_gpu = [], None
         self._prompts()
 
     def _prompts(self) -> None:
@@ -59,12 +87,14 @@ class Fleet:
             row = [*base[:keep], *range(fresh, fresh + grow)] or [0]
             fresh += grow
             rows.append(row)
-        self.rows = rows
-        offsets = np.cumsum([0, *map(len, rows)])
-        ids = np.array([i for row in rows for i in row], np.uint32)
-        self.trace = SimpleNamespace(block_ids=ids, id_offsets=offsets, block_size=ID_TOKENS)
-        self.tokens = [len(r) * ID_TOKENS - int(self.draw.integers(ID_TOKENS)) for r in rows]
+        self.given(rows, [len(r) * ID_TOKENS - int(self.draw.integers(ID_TOKENS)) for r in rows])
         self.sessions = self.draw.integers(-1, 5, len(rows)).tolist()
+
+    def given(self, rows: list[list[int]], tokens: list[int]) -> None:
+        """Take prompts of these ids and tokens."""
+        self.rows, self.tokens = rows, tokens
+        ids = np.array([i for row in rows for i in row], np.uint32)
+        self.trace = Ids(ids, np.cumsum([0, *map(len, rows)]))
 
     def shake(self) -> None:
         """Change loads, reports and caches; many of them equal, some zero."""
@@ -91,9 +121,19 @@ class Fleet:
         return Arrival(number, self.now_ns, tokens, 5, self.sessions[number])
 
     def view(self, **settings) -> RouterView:
-        look = lambda sequence: Look(self.found, [0] * self.count, self.found)  # noqa: E731
-        return RouterView(self.machines, RouterSettings(**settings), self.seed, BLOCK, look, (), lambda: self.report, None,
-                          PromptBlocks(self.trace), lambda: self.now_ns, self.closings)  # fmt: skip
+        look = lambda sequence: Look(self.found, [0] * self.count, self.on_gpu or self.found)  # noqa: E731
+        return RouterView(
+            self.machines,
+            RouterSettings(**settings),
+            self.seed,
+            BLOCK,
+            look,
+            report=lambda: self.report,
+            prompts=PromptBlocks(self.trace),
+            now_ns=lambda: self.now_ns,
+            when_closed=self.closings,
+            **self.parts,
+        )
 
     def router(self, policy: str, **settings):
         return ROUTERS[policy](self.view(policy=policy, **settings))

@@ -1,7 +1,7 @@
 """The plain store of ``spec/`` with the marks that manual cache operations set on the core's store."""
 
 from kvcache_sim.cache.tree_store import NO_COPY
-from kvcache_sim.spec.blocks import ABSENT, GPU, IN_FLIGHT, READY, Block, Move
+from kvcache_sim.spec.blocks import ABSENT, GPU, IN_FLIGHT, READY, Block, Hold, Move
 from support.spec_store import WholeStore
 
 
@@ -41,7 +41,7 @@ class MarkedStore(WholeStore):
             block.copies[move.to].last_access = access if source is None else block.copies[source].last_access
             self._set_state(block, move.to, IN_FLIGHT, claim)
         move.blocks = path[start:]
-        move.holds = [(tier, path[-1]) for tier in (move.to, source) if tier is not None]
+        move.holds = [Hold(tier, path[-1]) for tier in (move.to, source) if tier is not None]
         for tier, last in move.holds:
             self._hold(tier, last)
         return True

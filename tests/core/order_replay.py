@@ -4,10 +4,11 @@ from collections import deque
 from collections.abc import Hashable
 
 import numpy as np
-from eviction_orders import Block, MayGo, Order, Ranked, make_order
+from eviction_orders import make_order
 from kvcache_sim import _core
 from kvcache_sim.policies.settings import Variant
 from kvcache_sim.replay.prompt_blocks import PromptBlocks
+from order_base import Block, MayGo, Order, Ranked
 
 Key = Hashable
 

@@ -6,12 +6,13 @@ end is a use of it. A block may leave when its copy is ready and unused, and no 
 
 from collections.abc import Sequence
 
-from eviction_orders import Block as Facts
-from eviction_orders import Order, Ranked, Ttl, make_order
+from eviction_orders import Ttl, make_order
 from kvcache_sim.policies.resolve import parse_variant, resolve_policy
 from kvcache_sim.spec.blocks import Block
 from kvcache_sim.spec.eviction import EvictionOrder
 from marked_store import MarkedStore
+from order_base import Block as Facts
+from order_base import Order, Ranked
 
 _UNBOUNDED = 1 << 40
 
@@ -103,9 +104,9 @@ class PolicyStore(MarkedStore):
         self.numbers: dict[tuple[int, ...], int] = {}
         #: Leading blocks of each lease that were found rather than computed.
         self.found_blocks: dict[int, int] = {}
-        self.orders = [
+        self.eviction_orders = [
             self._order(n, text, capacities) for n, text in enumerate(policies or ())
-        ] or self.orders
+        ] or self.eviction_orders
 
     def _order(self, tier: int, text: str, capacities: Sequence[int | None]) -> PolicyOrder | EvictionOrder:
         if text == "lru":
@@ -144,6 +145,6 @@ class PolicyStore(MarkedStore):
         self._announce(None)
 
     def _announce(self, found_and_computed: tuple[int, int] | None) -> None:
-        for order in self.orders:
+        for order in self.eviction_orders:
             if isinstance(order, PolicyOrder):
                 order.found_and_computed = found_and_computed

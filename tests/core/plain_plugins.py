@@ -88,7 +88,7 @@ class PluginStore(PolicyStore):
         return PluginOrder(tier, HostedOrder(policy, plugin.name, blocks, dog, one_by_one), self.numbers)
 
     def _evict(self, tier: int, shortfall: int, now_ns: int) -> int:
-        order = self.orders[tier]
+        order = self.eviction_orders[tier]
         if isinstance(order, PluginOrder):
             order.wanted = min(max(shortfall, self.eviction_batch_blocks), self.tiers[tier].evictable)
         evicted: int = super()._evict(tier, shortfall, now_ns)

@@ -2,10 +2,11 @@
 
 from hypothesis.stateful import invariant
 from kvcache_sim.cache.store import NO_MOVE
-from store_operations import SEEN, StoreOperations
+from manual_operations import ManualOperations
+from store_operations import SEEN
 
 
-class StoreMachine(StoreOperations):
+class StoreMachine(ManualOperations):
     """Compares capacity, losses, residency, recency, look-ups, users and digests; ends with nothing in
     use."""
 

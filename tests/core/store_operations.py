@@ -1,9 +1,7 @@
 """The operations of a machine's life on the core's store and a plain one, side by side, in any order.
 
-A state machine looks up, admits, loads, stages, writes through, commits, finishes, lets transfers end in any
-order;
-it touches, discards, expires, writes what is used often, writes on, lends, receives, drops copies and marks
-by hand.
+A state machine looks up, admits, loads, stages, writes through, commits, finishes, and lets transfers end in any
+order; ``manual_operations.py`` has what requests do not need.
 """
 
 from collections import Counter
@@ -90,6 +88,14 @@ class StoreOperations(RuleBasedStateMachine):
             reject()
         return a, getattr(self.plain, name)(*theirs)
 
+    def same(self, name: str, *given: object):
+        """Call both stores with the same arguments."""
+        return self.both(name, given, given)
+
+    def evictions(self) -> list[int]:
+        """Return the evicted blocks of each tier so far."""
+        return [self.native.eviction_counts(tier)[0] for tier in range(len(self.capacities))]
+
     def orders(self) -> None:
         mine, theirs = self.native.take_orders(), self.plain.take_orders()
         assert [o[1:4] for o in mine] == [o[1:4] for o in theirs]
@@ -103,12 +109,11 @@ class StoreOperations(RuleBasedStateMachine):
             self.moves[a[0]][1].intersection_update(self.moves)
 
     def occupancy(self, name: str, mine: tuple, theirs: tuple) -> set[int] | None:
-        before = [self.native.eviction_counts(t)[0] for t in range(len(self.capacities))]
+        before = self.evictions()
         a, b = self.both(name, mine, theirs)
         assert (a is None) == (b is None), (a, b)
-        evicted = [self.native.eviction_counts(t)[0] for t in range(len(self.capacities))]
         SEEN["refusal"] += a is None
-        SEEN["eviction next to a hold"] += evicted != before and bool(self.running)
+        SEEN["eviction next to a hold"] += self.evictions() != before and bool(self.running)
         self.orders()
         if a is None:
             return None
@@ -127,14 +132,11 @@ class StoreOperations(RuleBasedStateMachine):
             (p[0], p[1], p[2], p[3] == NO_MOVE) for p in theirs
         ]
         ready = mine[0][2] if mine and mine[0][0] == GPU and mine[0][3] == NO_MOVE else 0
-        lower = (
-            [p for p in mine if p[0] != GPU][:take]
-            if all(p[0] == GPU for p in mine[:1]) or ready == 0
-            else []
-        )
+        on_the_gpu_first = all(p[0] == GPU for p in mine[:1]) or ready == 0
+        lower = [p for p in mine if p[0] != GPU][:take] if on_the_gpu_first else []
         joined = [p for p in mine if p[0] == GPU and p[3] != NO_MOVE]
-        holds = [(p[0], self.both("protect", (request, p[2], p[0]), (request, p[2], p[0]))) for p in lower]
-        a, b = self.both("acquire", (request, ready), (request, ready))
+        holds = [(p[0], self.same("protect", request, p[2], p[0])) for p in lower]
+        a, b = self.same("acquire", request, ready)
         need = limit + output - ready - sum(p[2] - p[1] for p in joined)
         capacity = self.occupancy("reserve", (a, need, self.now), (b, need, self.now))
         if capacity is None:
@@ -204,76 +206,6 @@ class StoreOperations(RuleBasedStateMachine):
         first, ready = self.now + 1_000_000 + pick, self.now + 1_000_000 + pick + layers_ns
         self.both("set_times", (move, first, ready), (self.moves[move][0], first, ready))
         self.timed.add(move)
-
-    @precondition(lambda self: len(self.capacities) > 1)
-    @rule(
-        request=REQUEST,
-        tier=st.integers(0, 3),
-        span=st.tuples(st.integers(0, 3), st.integers(1, 3)),
-        source=st.none() | st.integers(0, 3),
-    )
-    def mark_present(self, request: int, tier: int, span: tuple[int, int], source: int | None) -> None:
-        """Claim blocks, then fill or release the claim; filled blocks are ready when the move ends."""
-        start, end = span[0], min(span[0] + span[1], self.full[request])
-        if max(tier, source or 0) >= len(self.capacities) or end <= start:
-            return
-        self.now += 1
-        before = [self.native.eviction_counts(t)[0] for t in range(len(self.capacities))]
-        a, b = self.both("claim", (tier, end - start, self.now), (tier, end - start, self.now))
-        assert (a is None) == (b is None)
-        self.orders()
-        if a is None or b is None:
-            return
-        evicted = [self.native.eviction_counts(t)[0] for t in range(len(self.capacities))]
-        SEEN["a claim evicts"] += evicted != before
-        assert len(a[1]) == len(b[1])
-        x, y = self.both(
-            "fill_claim", (a[0], request, (start, end), source), (b[0], request, (start, end), source)
-        )
-        assert x == y
-        if x:
-            SEEN["marked by hand"] += 1
-            self.moves[a[0]] = (b[0], set(a[1]))
-        elif not a[1]:
-            self.both("release_claim", (a[0],), (b[0],))
-        else:  # what was evicted for it is still being written
-            self.claims.append((a[0], b[0], set(a[1])))
-
-    @rule(tier=TIER, blocks=st.integers(1, 20))
-    def reserve_lease(self, tier: int, blocks: int) -> None:
-        """Claim blocks that several victims must leave."""
-        if tier >= len(self.capacities):
-            return
-        while self.claims and not self.claims[0][2]:
-            self.release_space()  # or claims would soon hold all
-        self.now += 1
-        a, b = self.both("claim", (tier, blocks, self.now), (tier, blocks, self.now))
-        assert (a is None) == (b is None)
-        self.orders()
-        if a is not None and b is not None:
-            assert len(a[1]) == len(b[1])
-            self.claims.append((a[0], b[0], set(a[1])))
-
-    @precondition(lambda self: self.claims)
-    @rule()
-    def release_space(self) -> None:
-        mine, theirs, after = self.claims[0]
-        if not after:
-            self.both("release_claim", (mine,), (theirs,))
-            self.claims.pop(0)
-            SEEN["claim released"] += 1
-
-    @rule(
-        request=REQUEST,
-        tier=st.integers(0, 3),
-        span=st.tuples(st.integers(0, 3), st.integers(1, 4)),
-    )
-    def mark_absent(self, request: int, tier: int, span: tuple[int, int]) -> None:
-        part = (span[0], min(span[0] + span[1], self.full[request]))
-        if tier < len(self.capacities) and part[0] < part[1]:
-            x, y = self.both("remove", (request, part, tier), (request, part, tier))
-            assert x == y
-            SEEN["marked absent"] += x > 0
 
     def idle(self) -> list[int]:
         return [r for r in self.running if not self.loading[r]]
@@ -345,11 +277,6 @@ class StoreOperations(RuleBasedStateMachine):
         if a is not None and a not in self.moves:  # it waits for nothing
             self.moves[a] = (b, set())
 
-    def found(self, request: int, tier: int) -> int:
-        """Return how many blocks lead to the last found one on a tier."""
-        copies = self.copies(self.native, request, self.full[request])
-        return max((end + 1 for end, by in enumerate(copies) if by[tier] != NO_COPY), default=0)
-
     def last_keys(self, paths: list[tuple[int, int]]) -> list[tuple[int, int]]:
         return [(end, next(self.plain.keys.path(request, end - 1, end))) for request, end in paths]
 
@@ -360,58 +287,3 @@ class StoreOperations(RuleBasedStateMachine):
         a, b, _ = self.running.pop(request)
         self.now += pick % 3
         self.both("release", (a, self.now), (b, self.now))
-
-    @rule(request=REQUEST)
-    def touch(self, request: int) -> None:
-        end = len(self.copies(self.native, request, self.full[request]))
-        self.both("touch", (request, end), (request, end))
-
-    @rule(request=REQUEST, start=st.integers(0, 3))
-    def discard(self, request: int, start: int) -> None:
-        end = len(self.copies(self.native, request, self.full[request]))
-        self.both("discard", (request, start, end), (request, start, end))
-
-    @rule(ns=st.integers(0, 40))
-    def expire(self, ns: int) -> None:
-        self.now += ns
-        if "ttl" not in str(self.policies):
-            return
-        before = sum(self.native.eviction_counts(t)[0] for t in range(len(self.capacities)))
-        self.both("expire", (self.now,), (self.now,))
-        after = sum(self.native.eviction_counts(t)[0] for t in range(len(self.capacities)))
-        SEEN["a block lapses"] += after > before
-
-    @precondition(lambda self: self.running)
-    @rule(pick=st.integers(0, 50), tier=TIER, uses=st.integers(1, 3))
-    def write_selected(self, pick: int, tier: int, uses: int) -> None:
-        if tier + 1 < len(self.capacities):
-            a, b, _ = list(self.running.values())[pick % len(self.running)]
-            self.new_move(*self.both("write_selected", (a, tier, uses, self.now), (b, tier, uses, self.now)))
-
-    @precondition(lambda self: self.moves)
-    @rule(pick=st.integers(0, 50))
-    def write_on(self, pick: int) -> None:
-        move = list(self.moves)[pick % len(self.moves)]
-        if not self.moves[move][1]:
-            self.new_move(*self.both("write_on", (move, self.now), (self.moves[move][0], self.now)))
-
-    @rule(request=REQUEST, tier=TIER)
-    def lend(self, request: int, tier: int) -> None:
-        if tier < len(self.capacities) and (end := self.found(request, tier)):
-            self.new_move(*self.both("lend", (request, end, tier), (request, end, tier)))
-
-    @precondition(lambda self: len(self.capacities) > 1)
-    @rule(request=REQUEST, start=st.integers(0, 4), length=st.integers(1, 4))
-    def receive(self, request: int, start: int, length: int) -> None:
-        start = min(start, len(self.copies(self.native, request, self.full[request])))
-        part = (start, min(start + length, self.full[request]))
-        if part[0] < part[1]:
-            self.now += 1
-            self.new_move(*self.both("receive", (request, part, self.now), (request, part, self.now)))
-            SEEN["received"] += 1
-
-    @rule(request=REQUEST, start=st.integers(0, 4), tier=TIER)
-    def drop_copy(self, request: int, start: int, tier: int) -> None:
-        end = len(self.copies(self.native, request, self.full[request]))
-        if 0 < tier < len(self.capacities) and start < end:
-            self.both("drop_copy", (request, start, end, tier), (request, start, end, tier))

@@ -20,21 +20,33 @@ SETTINGS = {
     "own": ["tiers.gpu.capacity=64 blocks"],
     "tiers": ["tiers.gpu.capacity=48 blocks", "tiers.cpu.capacity=96 blocks"],
     "read buffers": [
-        "tiers.gpu.capacity=48 blocks", "tiers.cpu.capacity=96 blocks", "fetch.read_buffer_layers=1",
-        "channels.up={bandwidth: 1GB/s, edges: [cpu->gpu]}", "channels.down={bandwidth: 20GB/s, edges: [gpu->cpu]}",
+        "tiers.gpu.capacity=48 blocks",
+        "tiers.cpu.capacity=96 blocks",
+        "fetch.read_buffer_layers=1",
+        "channels.up={bandwidth: 1GB/s, edges: [cpu->gpu]}",
+        "channels.down={bandwidth: 20GB/s, edges: [gpu->cpu]}",
     ],
     "asynchronous": ["tiers.gpu.capacity=64 blocks", "replica.async_scheduling=length"],
     "vllm": ["tiers.gpu.capacity=64 blocks", "cache.semantics=vllm", "replica.scheduler=vllm"],
     "vllm lookahead": [
-        "tiers.gpu.capacity=64 blocks", "cache.semantics=vllm", "replica.scheduler=vllm",
+        "tiers.gpu.capacity=64 blocks",
+        "cache.semantics=vllm",
+        "replica.scheduler=vllm",
         "replica.async_scheduling=stop-token",
     ],
-    "sglang": ["tiers.gpu.capacity=64 blocks", "replica.scheduler=sglang", "replica.max_num_batched_tokens=64"],
-    "sglang lookahead": [
-        "tiers.gpu.capacity=64 blocks", "replica.scheduler=sglang", "replica.async_scheduling=length",
-        "replica.max_num_batched_tokens=64", "replica.enable_mixed_chunk=true",
+    "sglang": [
+        "tiers.gpu.capacity=64 blocks",
+        "replica.scheduler=sglang",
+        "replica.max_num_batched_tokens=64",
     ],
-}  # fmt: skip
+    "sglang lookahead": [
+        "tiers.gpu.capacity=64 blocks",
+        "replica.scheduler=sglang",
+        "replica.async_scheduling=length",
+        "replica.max_num_batched_tokens=64",
+        "replica.enable_mixed_chunk=true",
+    ],
+}
 COMMON = ["cache.block_size=16", "replica.step_time=h100-llama-3.1-8b-tp1", "replica.max_num_seqs=4"]
 
 

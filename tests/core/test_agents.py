@@ -4,12 +4,12 @@ import json
 import os
 import random
 from dataclasses import replace
-from types import SimpleNamespace
 
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from kvcache_sim.cache.settings import CacheSettings
 from kvcache_sim.scenario.execute import execute
 from kvcache_sim.scenario.load import scenario_from_text
 from kvcache_sim.scenario.presets import preset_path
@@ -25,8 +25,7 @@ from support.agreement import agree
 from support.examples import examples
 from support.small_traces import trace_of
 
-#: A step takes 1 ms, 1 us a token and 2 us more for one that is decoded; a request of n tokens and an answer of k, alone:
-#: (1 ms + n us) + (k − 1) (1 ms + 3 us).
+#: A step takes 1 ms, 1 us a token and 2 us more for one that is decoded.
 CLOCK = "linear:base=1ms,token=1us,decode=2us"
 MS, US = 10**6, 10**3
 
@@ -37,12 +36,12 @@ def service_ns(new_tokens: int, output_tokens: int) -> tuple[int, int]:
     return first, first + (output_tokens - 1) * (MS + 3 * US)
 
 
-def run(tmp_path, rows, *, max_num_seqs=8, machines=1, more="", order="fcfs"):
+def run(tmp_path, rows, *, max_num_seqs=8, machines=1, order="fcfs"):
     path = tmp_path / "agents.jsonl"
     path.write_text("".join(json.dumps(row) + "\n" for row in rows))
     text = (
-        f"trace: {{path: {path}, block_size: 64, format: dynamo-agentic}}\ncluster: {{machines: {machines}}}\ncache: {{block_size: 64}}\n"
-        f"tiers: {{gpu: {{capacity: 2000 blocks}}}}\n{more}\n"
+        f"trace: {{path: {path}, block_size: 64, format: dynamo-agentic}}\ncluster: {{machines: {machines}}}\n"
+        "cache: {block_size: 64}\ntiers: {gpu: {capacity: 2000 blocks}}\n"
         f"replica: {{step_time: '{CLOCK}', max_num_seqs: {max_num_seqs}, queue_order: {order}}}\n"
     )
     scenario = scenario_from_text(text, "s", tmp_path)
@@ -97,24 +96,14 @@ def random_graph(draw: random.Random) -> list[dict]:
     """Return rows in any order of file: each may wait for some of those drawn before it."""
     rows: list[dict] = []
     for n in range(draw.randint(2, 25)):
-        tokens, session = draw.randint(64, 400), f"s{draw.randrange(6)}"
-        ids = [session_id * 100 + k for session_id in [int(session[1:])] for k in range(-(-tokens // 64))]
+        tokens, session = draw.randint(64, 400), draw.randrange(6)
+        ids = [100 * session + k for k in range(-(-tokens // 64))]
         waits = sorted({draw.randrange(n) for _ in range(draw.randint(0, 3))}) if n else []
-        when = {
-            "wait_for": [f"r{k}" for k in waits],
-            "delay": draw.randint(0, 3),
-            "tool_wait_ms": draw.choice([0, 0.5, 9]),
-        }
-        rows.append(
-            row(
-                f"r{n}",
-                tokens,
-                draw.randint(1, 5),
-                ids,
-                session_id=session,
-                **(when if waits else {"timestamp": draw.randint(0, 30)}),
-            )
-        )
+        when = {"timestamp": draw.randint(0, 30)}
+        if waits:
+            delays = {"delay": draw.randint(0, 3), "tool_wait_ms": draw.choice([0, 0.5, 9])}
+            when = {"wait_for": [f"r{k}" for k in waits], **delays}
+        rows.append(row(f"r{n}", tokens, draw.randint(1, 5), ids, session_id=f"s{session}", **when))
     draw.shuffle(rows)
     return rows
 
@@ -191,7 +180,7 @@ def test_waits_go_along_when_rows_are_chosen_and_traces_joined(tmp_path):
 def test_agents_have_the_published_shape():
     """AgentX as vLLM and Mooncake report it: median prompt 142 k, 43 turns, sub-agents in 44 %, 94-96 % said before."""
     text = preset_path("agentx").read_text()
-    scenario = scenario_from_text(text, "s", preset_path("agentx").parent, ("workload.requests=6000",))
+    scenario = scenario_from_text(text, "s", preset_path("agentx").parent, ("workload.requests=3000",))
     trace = read_requests(scenario)
     jobs = jobs_of(trace)
     sizes = np.bincount(jobs)
@@ -228,9 +217,12 @@ def test_a_request_comes_once_all_that_it_waits_for_have_finished(case, in_order
     also = [(k, other) for k, other in also if first[k] not in (-1, other)]
     trace = replace(
         trace_of([[k] for k in range(n)]),
-        session=np.array(sessions, np.int32), turn=np.array(turns, np.int32), think_ns=np.array(closed, np.int64),
-        after=np.array(after, np.int32), also_after=np.array(also, np.int32).reshape(-1, 2),
-    )  # fmt: skip
+        session=np.array(sessions, np.int32),
+        turn=np.array(turns, np.int32),
+        think_ns=np.array(closed, np.int64),
+        after=np.array(after, np.int32),
+        also_after=np.array(also, np.int32).reshape(-1, 2),
+    )
     waits_for = {
         k: set() if in_order else {first[k], *(b for a, b in also if a == k)} - {-1} for k in range(n)
     }
@@ -249,36 +241,32 @@ def test_a_request_comes_once_all_that_it_waits_for_have_finished(case, in_order
     assert sorted(come) == list(range(n))
 
 
+class MachineThatMoves:
+    """A machine of an instant run with open moves, some of which its last event began after the others had ended."""
+
+    def __init__(self, open_moves):
+        self.cache = CacheSettings(lower_semantics="hicache")
+        self.core, self.open_moves, self.is_drained = self, open_moves, False
+
+    def after_each_event(self, notify):
+        self.event_ended = lambda: notify(self)
+
+    def take_drained(self):
+        return self.is_drained
+
+
 @pytest.mark.parametrize("moves", [[0, 0], [2, 0], [1, 1]])
 def test_the_next_request_of_an_instant_run_waits_for_the_moves_of_engines_tiers(moves):
-    """Each event ends some moves; those that the event itself began after the last one ended do not count."""
-    events, queued = [], []
-
-    def replica(count, lower):
-        core = SimpleNamespace(open_moves=count, drained=False)
-        core.take_drained = lambda: core.drained
-        return SimpleNamespace(
-            core=core, cache=SimpleNamespace(lower_semantics=lower), after_each_event=events.append
-        )
-
-    tiered = [replica(count, "vllm") for count in moves]
-    gate = OneByOne([replica(9, None), *tiered], lambda: queued.append(1))
-    assert len(events) == len(tiered)
-    gate.check()
-    events[0](tiered[0])
-    assert not queued  # no request has left
+    queued, (first, second) = [], map(MachineThatMoves, moves)
+    gate = OneByOne([first, second], lambda: queued.append(1))
+    first.event_ended()
+    assert not queued, "no request has left"
     gate.closed()
     gate.check()
     assert len(queued) == (not any(moves))
-    tiered[0].core.drained = True
-    events[0](tiered[0])
+    first.is_drained = True
+    first.event_ended()
     assert len(queued) == (not moves[1])
-    tiered[0].core.drained, tiered[1].core.open_moves = False, 0
-    events[1](tiered[1])
+    second.open_moves, first.is_drained = 0, False
+    second.event_ended()
     assert len(queued) == (not moves[0] or not moves[1])
-    tiered[0].core.open_moves = 0
-    events[1](tiered[1])
-    events[1](tiered[1])
-    assert len(queued) == 1
-    OneByOne([replica(9, None)], lambda: queued.append(2)).closed()
-    assert queued == [1, 2]

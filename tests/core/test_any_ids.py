@@ -9,24 +9,9 @@ from kvcache_sim.workload.readers import read_trace
 from kvcache_sim.workload.readers.settings import ReadSettings
 
 HUGE = 10**30
-#: A figure that shows ids by name.
-_IN_WORDS = "final_free_queue_first5"
 #: Prompts that share beginnings, by their ids.
 PROMPTS = ([0, -1, 5], [0, -1, HUGE], [0, -1, HUGE, -HUGE], [7, 2**64, 2**63], [7, 2**64, 1], [0, -1, 5, 8])
-
-
-def lines(prompts):
-    rows = [
-        {
-            "timestamp": 100 * k,
-            "input_length": 512 * len(ids),
-            "output_length": 3,
-            "session_id": f"s{k % 2}",
-            "hash_ids": ids,
-        }
-        for k, ids in enumerate(prompts)
-    ]
-    return "".join(json.dumps(row) + "\n" for row in rows)
+ROW = '{{"timestamp": {}, "input_length": {}, "output_length": 3, "session_id": "s{}", "hash_ids": {}}}\n'.format
 
 
 @pytest.fixture
@@ -34,8 +19,9 @@ def files(tmp_path):
     """A trace with such ids, and the same trace with its ids numbered from 10 on."""
     numbers: dict[int, int] = {}
     small = [[numbers.setdefault(name, len(numbers) + 10) for name in ids] for ids in PROMPTS]
-    (tmp_path / "any.jsonl").write_text(lines(PROMPTS))
-    (tmp_path / "small.jsonl").write_text(lines(small))
+    for name, prompts in (("any", PROMPTS), ("small", small)):
+        rows = [ROW(100 * k, 512 * len(ids), k % 2, ids) for k, ids in enumerate(prompts)]
+        (tmp_path / f"{name}.jsonl").write_text("".join(rows))
     return tmp_path / "any.jsonl", tmp_path / "small.jsonl"
 
 
@@ -43,26 +29,20 @@ def files(tmp_path):
     "verb",
     [
         "curve FILE --format json",
-        "cachesim FILE --policy lru --capacity 3 --format json",
-        "cachesim FILE --policy vllm --capacity 3 --format json",
-        "cachesim FILE --policy lfu --capacity 3 --format json",
+        *(f"cachesim FILE --policy {policy} --capacity 3 --format json" for policy in ("lru", "vllm", "lfu")),
         "trace stats FILE --format json",
         "trace check FILE",
     ],
 )
 def test_every_verb_takes_them_for_names(files, verb, capsys):
+    """All figures are equal but for digests of the file and a list of ids by name."""
     found = []
     for file in files:
         assert kvsim(verb.replace("FILE", str(file)).split()) == 0
         out = capsys.readouterr().out.replace(str(file), "FILE")
-        if "json" in verb:
-            values = json.loads(out)
-            out = {
-                k: v
-                for k, v in values.items()
-                if "sha256" not in k and k not in ("trace", "source", _IN_WORDS)
-            }
-        found.append(out)
+        values = json.loads(out) if "json" in verb else {"out": out}
+        own = [k for k in values if "sha256" in k or k in ("trace", "source", "final_free_queue_first5")]
+        found.append({k: v for k, v in values.items() if k not in own})
     assert found[0] == found[1]
 
 
@@ -79,40 +59,25 @@ def test_written_traces_keep_them(files, tmp_path):
 
 
 def test_rows_without_ids_get_names_that_no_row_has(files):
-    files[0].write_text(
-        files[0].read_text() + '{"timestamp": 900, "input_length": 700, "output_length": 3}\n'
-    )
+    with files[0].open("a") as out:
+        out.write('{"timestamp": 900, "input_length": 700, "output_length": 3}\n')
     trace = read_trace(files[0])
     names = list(trace.id_names)
     assert len(set(names)) == len(names) == trace.distinct_ids
     assert all(isinstance(name, int) for name in names)
 
 
-def test_columns_of_python_take_them():
-    columns = {
-        "timestamp": [0, 1],
-        "input_length": [1100] * 2,
-        "output_length": [1] * 2,
-        "hash_ids": [[-1, HUGE]] * 2,
-    }
-    trace = kvcache_sim.make_trace(columns)
-    assert trace.block_ids.tolist() == [0, 1, 0, 1]
-    assert list(trace.id_names) == [-1, HUGE]
-
-
-def test_agentic_rows_take_them(tmp_path):
+def test_columns_of_python_and_agentic_rows_take_them(tmp_path):
     rows = [
-        {"request_id": "a", "input_length": 64, "output_length": 1, "hash_ids": [-1]},
-        {
-            "request_id": "b",
-            "input_length": 128,
-            "output_length": 1,
-            "hash_ids": [-1, HUGE],
-            "wait_for": ["a"],
-        },
+        '{"request_id": "a", "input_length": 64, "output_length": 1, "hash_ids": [-1]}\n',
+        f'{{"request_id": "b", "input_length": 128, "output_length": 1, "hash_ids": [-1, {HUGE}], '
+        '"wait_for": ["a"]}\n',
     ]
     path = tmp_path / "agents.jsonl"
-    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
-    trace = read_trace(path, settings=ReadSettings(block_size=64, format="dynamo-agentic"))
-    assert trace.block_ids.tolist() == [0, 0, 1]
-    assert list(trace.id_names) == [-1, HUGE]
+    path.write_text("".join(rows))
+    agents = read_trace(path, settings=ReadSettings(block_size=64, format="dynamo-agentic"))
+    lengths = {"input_length": [512, 1024], "output_length": [1, 1], "hash_ids": [[-1], [-1, HUGE]]}
+    columns = kvcache_sim.make_trace({"timestamp": [0, 1]} | lengths)
+    for trace in (agents, columns):
+        assert trace.block_ids.tolist() == [0, 0, 1]
+        assert list(trace.id_names) == [-1, HUGE]

@@ -202,7 +202,9 @@ def test_half_the_width_is_worth_twice_the_rate(seed, roles, tiers, halves, fetc
 
 
 def test_a_capacity_in_bytes_holds_more_narrow_blocks():
-    text = "model: llama-3-8b\ncache: {block_size: 16}\ntiers: {gpu: {capacity: 8GiB}, cpu: {capacity: 4GiB, kv_ratio: 0.25}, disk: {capacity: 8GiB}}\n"
+    cpu = "cpu: {capacity: 4GiB, kv_ratio: 0.25}"
+    text = "model: llama-3-8b\ncache: {block_size: 16}\n"
+    text += f"tiers: {{gpu: {{capacity: 8GiB}}, {cpu}, disk: {{capacity: 8GiB}}}}\n"
     tiers = scenario_from_text(text, "s.yaml", Path()).settings.machines[0].tiers
     block_bytes = 16 * 131072
     assert [tier.name for tier in tiers] == list(TIERS[:3])

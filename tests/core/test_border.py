@@ -6,7 +6,7 @@ has the right type; a panic of the core would be no `Exception`, and fails the t
 
 import inspect
 from collections.abc import Callable
-from types import SimpleNamespace
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -17,10 +17,9 @@ from key_arrays import arrays
 from kvcache_sim import _core
 from kvcache_sim.base.errors import StoreError
 from kvcache_sim.cache.store import GpuStore, LoadingStore
+from store_arguments import NUMBERS, arguments
 from support.examples import examples
 
-SMALL = st.integers(-2, 9)
-NUMBERS = SMALL | st.sampled_from([1 << 31, (1 << 32) - 1, 1 << 32, 1 << 63, (1 << 64) - 1, 1 << 64])
 SESSION = examples(150, suppress_health_check=list(HealthCheck))
 PROMPTS, WHOLES = [16, 16, 24], [18, 17, 24]
 ENGINE_STORES: dict[str, Callable[[], Any]] = {
@@ -65,15 +64,30 @@ def test_digests(kind, time_ns, subject, value):
         assert min(kind, time_ns, subject, value) < 0 or max(kind, time_ns, subject, value) >= 1 << 64
 
 
+@dataclass
+class TokenRows:
+    """The columns of rows whose tokens are written."""
+
+    lengths: np.ndarray
+    id_offsets: np.ndarray
+    block_ids: np.ndarray
+    starts: np.ndarray
+    tail_starts: np.ndarray
+    block_size: int
+    separator: int | None
+
+
+ROWS = st.builds(
+    TokenRows,
+    *(columns(dtype) for dtype in (np.int64, np.int64, np.uint32, np.uint32, np.uint32)),
+    st.integers(0, 5),
+    st.none() | st.integers(0, 9),
+)
+
+
 @SESSION
-@given(columns(np.int64), columns(np.int64), columns(np.uint32), columns(np.uint32), columns(np.uint32),
-       st.integers(0, 5), st.none() | st.integers(0, 9), st.integers(0, 9), st.integers(0, 7), st.integers(0, 7),
-       st.integers(0, 40))  # fmt: skip
-def test_token_rows(lengths, offsets, ids, starts, tails, size, separator, corpus, first, last, capacity):
-    rows = SimpleNamespace(
-        lengths=lengths, id_offsets=offsets, block_ids=ids, starts=starts, tail_starts=tails,
-        block_size=size, separator=separator,
-    )  # fmt: skip
+@given(ROWS, st.integers(0, 9), st.integers(0, 7), st.integers(0, 7), st.integers(0, 40))
+def test_token_rows(rows, corpus, first, last, capacity):
     try:
         _core.write_token_rows(rows, corpus, first, last, np.zeros(capacity, np.uint32))
     except ValueError as refused:
@@ -101,25 +115,6 @@ CALLS, LOADING_CALLS = (
 )
 
 
-def given_to(name: str, draw: Callable[[], int], leases: list[int]) -> list[object]:
-    """Draw what a call of a store takes, by the names of its parameters."""
-    made: list[object] = []
-    for parameter in list(inspect.signature(getattr(LoadingStore, name)).parameters)[1:]:
-        one = draw()
-        lease = leases[one % len(leases)] if leases and one >= 0 else one
-        if parameter == "lease":
-            made.append(lease)
-        elif parameter == "wanted":
-            made.append([(lease, draw())] + ([(leases[0], draw())] if leases and one % 2 else []))
-        elif parameter == "after":
-            made.append([one])
-        elif parameter == "ready":
-            made.append(None if one == 0 else (one, draw()))
-        else:
-            made.append(one)
-    return made
-
-
 @pytest.mark.parametrize("store", ENGINE_STORES)
 @SESSION
 @given(data=st.data())
@@ -129,7 +124,7 @@ def test_the_stores_of_engines(store: str, data: Any) -> None:
     for _ in range(data.draw(st.integers(1, 30))):
         name = data.draw(st.sampled_from(CALLS if store == "vllm" else LOADING_CALLS))
         try:
-            answer = getattr(made, name)(*given_to(name, lambda: data.draw(NUMBERS), leases))
+            answer = getattr(made, name)(*arguments(LoadingStore, name, lambda: data.draw(NUMBERS), leases))
         except StoreError:
             continue
         finally:
@@ -138,26 +133,24 @@ def test_the_stores_of_engines(store: str, data: Any) -> None:
             leases.append(answer)
 
 
-def test_what_no_engines_store_can_be_made_of() -> None:
+@pytest.mark.parametrize(
+    ("rules", "page", "lengths"),
+    [
+        *((("lru", write), 0, (PROMPTS, WHOLES)) for write in ("", "write_back")),
+        *((("lru", write), 4, (PROMPTS[:2], WHOLES)) for write in ("", "write_back")),
+        *((("lru", write), 4, (PROMPTS, [15, 17, 24])) for write in ("", "write_back")),
+        *((("lru", write), 4, (PROMPTS, [18, 17, 1 << 62])) for write in ("", "write_back")),
+        (("priority", ""), 4, (PROMPTS, WHOLES)),
+        (("tlru", ""), 4, (PROMPTS, WHOLES)),
+        (("best", "write_back"), 4, (PROMPTS, WHOLES)),
+        (("lru", "write_soon"), 4, (PROMPTS, WHOLES)),
+    ],
+)
+def test_what_no_engines_store_can_be_made_of(rules, page, lengths) -> None:
     assert radix("", 4, (PROMPTS, WHOLES)).occupancy(0).capacity_blocks == 10
-    for page, prompts, wholes, said in (
-        (0, PROMPTS, WHOLES, "a page of no tokens; expected 1 token or more"),
-        (4, PROMPTS[:2], WHOLES, "not the lengths of the requests; expected 3 prompts and wholes"),
-        (4, PROMPTS, [15, 17, 24], "not the lengths of the requests"),
-        (4, PROMPTS, [18, 17, 1 << 62], "not the lengths of the requests"),
-    ):
-        for write in ("", "write_back"):
-            with pytest.raises(StoreError, match=said):
-                radix(write, page, (prompts, wholes))
-    keys = _core.Keys(*arrays())
-    for rules, said in (
-        (("priority", ""), "no such eviction strategy"),
-        (("tlru", ""), "no such eviction strategy"),
-        (("best", "write_back"), "no such eviction strategy"),
-        (("lru", "write_soon"), "no such write policy"),
-    ):
-        with pytest.raises(StoreError, match=said):
-            _core.RadixStore(keys, rules, 4, (10, 6), (PROMPTS, WHOLES))
+    with pytest.raises(StoreError) as refused:
+        _core.RadixStore(_core.Keys(*arrays()), rules, page, (10, 6), lengths)
+    in_one_line(refused.value)
 
 
 def test_a_fleet_of_other_lengths_is_refused() -> None:

@@ -6,17 +6,19 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 from break_even import FetchCosts, break_even_blocks
+from fleet_runs import at_times, found
 from hypothesis import given
 from hypothesis import strategies as st
 from kvcache_sim.base.tiers import STAGING
 from kvcache_sim.cache.settings import CacheSettings, MovementSettings, TierSettings
 from kvcache_sim.channels.settings import ChannelSettings
-from kvcache_sim.model.step_time import StepBatch, StepTimeTable
-from kvcache_sim.report.explain import break_even as explained
+from kvcache_sim.cli.main import run as kvsim
+from kvcache_sim.model.step_time import StepTimeTable
+from kvcache_sim.report.explain.break_even import break_even_tokens
 from kvcache_sim.serving.settings import ClusterSettings, MachineSettings, ReplicaSettings
 from kvcache_sim.simulation import simulate
+from kvcache_sim.spec.block_store import Part
 from kvcache_sim.spec.blocks import NO_MOVE
-from kvcache_sim.spec.mover import Part
 from support.small_traces import trace_of
 from support.spec_fetch import Plan, fetch_cheaper
 
@@ -139,40 +141,36 @@ def test_whole_runs_switch_at_exactly_the_closed_forms_length(bandwidth, latency
     assert {hit > 0 for hit in loaded[2::3].tolist()} == ({True, False} if bounds else {False})
 
 
-def test_hits_of_the_length_itself_are_not_shorter(monkeypatch):
-    monkeypatch.setattr(explained, "load_ns", lambda *_: 1)
-    monkeypatch.setattr(explained, "break_even_tokens", lambda *_: 3 * BLOCK)
-    cache, machine = CacheSettings(block_size_tokens=BLOCK), SimpleNamespace(replica=ReplicaSettings())
-    case = SimpleNamespace(
-        tiers=("gpu", "cpu"),
-        scenario=SimpleNamespace(settings=SimpleNamespace(cache=cache, machines=[machine])),
-        run=SimpleNamespace(finished={"cached_cpu_tokens": np.array([0, 2, 3, 3, 4]) * BLOCK}),
+def chunked_ns(tokens):
+    """Return the time of a prompt in steps of 400 tokens."""
+    return -(-tokens // 400) * STEP_NS + tokens * TOKEN_NS
+
+
+@pytest.mark.parametrize(("latency", "first"), [(10_000, 1), (100_000, 11), (300_000, 33), (600_000, 68)])
+def test_the_shortest_prefix_that_is_loaded_sooner_on_an_idle_channel(latency, first):
+    """A block of 16 KB loads in 8 µs; computed it takes 16 and each step of 400 tokens 20 more."""
+    own = cluster(2 * 10**9, latency, pipelining=False, submit=0)
+    machine = replace(own.machines[0], replica=ReplicaSettings(400, 8))
+    own = replace(own, machines=(machine,))
+    gains = [latency + blocks * 8_000 < chunked_ns(blocks * BLOCK) for blocks in range(1, 99)]
+    assert break_even_tokens(own, "cpu") == (1 + gains.index(True)) * BLOCK == first * BLOCK
+
+
+def test_explain_counts_the_hits_that_were_shorter(tmp_path, capsys):
+    """Of a prompt of eight blocks four, six and seven come from the CPU: six are the first that are worth it."""
+    lengths = (8, 5, 7, 8)
+    rows = [
+        row
+        for n, blocks in enumerate(lengths)
+        for row in ((2 * n, 0, 1, blocks), (2 * n + 1, 20 * n + 20, 1, 10))
+    ]
+    more = (
+        "tiers: {gpu: {capacity: 10 blocks}, cpu: {capacity: 99 blocks}}\nwrite: {policy: through}\n"
+        "fetch: {policy: always}\nchannels: {cpu-to-gpu: {bandwidth: 8GB/s, latency: 20ms}}"
     )
-    said = explained.break_even("cpu", case)
-    assert said.endswith("from 48 tokens, on an idle channel; 25.0 % of its hits were shorter.")
-
-
-@pytest.mark.parametrize(
-    ("tokens", "chunks"),
-    [(40, [(40, 0)]), (41, [(40, 0), (1, 40)]), (100, [(40, 0), (40, 40), (20, 80)]), (1, [(1, 0)]), (0, [])],
-)
-def test_a_prefix_is_computed_in_chunks_of_the_budget_without_decodes(tokens, chunks):
-    batches = []
-    table = SimpleNamespace(step=lambda batch: (batches.append(batch), 7 + len(batches))[1])
-    machine = SimpleNamespace(replica=SimpleNamespace(max_num_batched_tokens=40), step_time=table)
-    found = explained.compute_ns(SimpleNamespace(machines=[machine]), tokens)
-    assert batches == [StepBatch((chunk,), 0, 0, 0) for chunk in chunks]
-    assert found == sum(8 + n for n in range(len(chunks)))
-
-
-@pytest.mark.parametrize("shortest", [*range(1, 20), 63, 64, 65, None])
-def test_the_shortest_prefix_is_that_of_trying_each(monkeypatch, shortest):
-    """A load of 90 ns and 3 a token loses at every length but from the shortest on."""
-    settings = SimpleNamespace(cache=SimpleNamespace(block_size_tokens=BLOCK))
-    monkeypatch.setattr(
-        explained, "load_ns", lambda _, tier, tokens: 90 + 3 * tokens if tier == "disk" else None
-    )
-    gains = 0 if shortest is None else 90 / (BLOCK * (shortest - 0.5))
-    monkeypatch.setattr(explained, "compute_ns", lambda _, tokens: (3 + gains) * tokens)
-    assert explained.break_even_tokens(settings, "disk") == (None if shortest is None else shortest * BLOCK)
-    assert explained.break_even_tokens(settings, "cpu") is None
+    _, made = at_times(tmp_path, rows, "{}", more)
+    assert found(made, "cached_cpu_tokens") == [0, 0, 4, 0, 6, 0, 7, 0]
+    assert kvsim(["simulate", "-c", str(tmp_path / "s.yaml"), "-o", str(tmp_path / "run"), "-q"]) == 0
+    assert kvsim(["explain", str(tmp_path / "run")]) == 0
+    said = " ".join(capsys.readouterr().out.split())
+    assert "from 3,072 tokens, on an idle channel; 33.3 % of its hits were shorter" in said

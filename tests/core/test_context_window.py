@@ -26,6 +26,17 @@ from support.small_traces import trace_of
 TURNS = [(32 + 32 * turn, list(range(2 + 2 * turn))) for turn in range(5)]
 
 
+def window_figures(max_model_len, shortened, dropped_tokens, rejected, answers_ended):
+    """Return what a summary says of the context window."""
+    return {
+        "max_model_len": max_model_len,
+        "shortened": shortened,
+        "dropped_tokens": dropped_tokens,
+        "rejected": rejected,
+        "answers_ended": answers_ended,
+    }
+
+
 @pytest.fixture
 def path(tmp_path):
     rows = [
@@ -79,9 +90,7 @@ def test_prompts_that_leave_no_token_for_an_answer_are_rejected(path, accounting
     assert done.run.requests["status"].tolist() == [0, 0, 0, 1, 1, 1]
     assert done.summary["requests"]["rejected"] == 3
     assert done.summary["requests"]["rejected_beyond_context"] == 3
-    assert done.summary["context_window"] == {
-        "max_model_len": 112, "shortened": 0, "dropped_tokens": 0, "rejected": 3, "answers_ended": 1,
-    }  # fmt: skip
+    assert done.summary["context_window"] == window_figures(112, 0, 0, 3, 1)
 
 
 def events_of(run, request):
@@ -143,9 +152,7 @@ def test_the_oldest_history_goes_and_no_block_of_the_rest_is_the_same(path, acco
         ["CONVERSATIONAL_HIT"],
         *([one] for one in outcome),
     ]
-    assert done.summary["context_window"] == {
-        "max_model_len": 112, "shortened": 2, "dropped_tokens": 96, "rejected": 1, "answers_ended": 3,
-    }  # fmt: skip
+    assert done.summary["context_window"] == window_figures(112, 2, 96, 1, 3)
 
 
 def test_a_shortened_prompt_that_lacks_an_id_continues_none(tmp_path):
@@ -219,8 +226,9 @@ def in_one_session(trace):
 
 def test_a_generated_workload_slides_too_and_the_summary_says_so(tmp_path, capsys):
     out = tmp_path / "run"
-    keys = ("workload.kind=conversational", "workload.requests=60", "workload.first_input_tokens=900",
-            "workload.turns=6", "replica.max_model_len=2000", "replica.on_overflow=slide")  # fmt: skip
+    workload = {"kind": "conversational", "requests": 60, "first_input_tokens": 900, "turns": 6}
+    keys = [f"workload.{key}={value}" for key, value in workload.items()]
+    keys += ["replica.max_model_len=2000", "replica.on_overflow=slide"]
     sets = [part for key in keys for part in ("--set", key)]
     assert kvsim(["simulate", *sets, "-o", str(out), "--quiet"]) == 0
     text = capsys.readouterr().out
@@ -276,6 +284,6 @@ def test_an_answer_ends_where_the_context_does_and_a_prompt_that_fills_it_keeps_
     found = with_answers_in_context(trace, contexts)
     assert found.output_tokens.tolist() == expected
     assert (found is trace) == (expected == answers.tolist())
-    assert summarize_context_window(3, 4, replace(found, dropped_tokens=np.array([0, 2, 5])), 9) == {
-        "max_model_len": 9, "shortened": 2, "dropped_tokens": 7, "rejected": 3, "answers_ended": 4,
-    }  # fmt: skip
+    assert summarize_context_window(
+        3, 4, replace(found, dropped_tokens=np.array([0, 2, 5])), 9
+    ) == window_figures(9, 2, 7, 3, 4)

@@ -31,3 +31,14 @@ def test_others_are_who_else_acts_or_who_stops_the_clock():
     engine.schedule_own(25, BOUNDARY, 0, look)
     assert engine.run()
     assert seen[2:] == [20, 25], "the next of the others; now, where none is left"
+
+
+def test_a_silenced_machine_receives_no_events():
+    engine, notified = Engine(2), []
+    for machine in (0, 1):
+        for schedule in (engine.schedule, engine.schedule_own):
+            schedule(5, BOUNDARY, machine, notified.append, machine)
+    engine.silence(0)
+    engine.schedule(7, BOUNDARY, 0, notified.append, 0)
+    assert engine.run()
+    assert notified == [1, 1]

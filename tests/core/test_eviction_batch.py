@@ -1,5 +1,4 @@
-"""Eviction in batches: closed forms of simple streams, runs of core and specification, and what one block at
-once comes to."""
+"""Eviction in batches: closed forms of simple streams, and runs of core and specification."""
 
 import numpy as np
 import pytest
@@ -13,7 +12,7 @@ from support.tiered_scenario import run_with
 FREE_BLOCKS, REQUESTS = 12, 50
 
 
-def streams(capacities, batch, overflow="wait"):
+def streams(batch):
     """Return the core's store and the plain one, of requests of one unshared block each."""
     numbers = np.arange(REQUESTS)
     arrays = (
@@ -23,16 +22,12 @@ def streams(capacities, batch, overflow="wait"):
         np.ones(REQUESTS, np.uint32),
         np.full(REQUESTS, NO_NEXT_TURN, np.uint32),
     )
-    back = [True] * (len(capacities) - 1) + [False]
-    native = _core.Store(
-        _core.Keys(*arrays), capacities, back, eviction_batch_blocks=batch, overflow=overflow
-    )
-    plain = WholeStore(Keys(arrays), capacities, back, eviction_batch_blocks=batch)
-    plain.overflow_waits = overflow == "wait"
-    return native, plain
+    tiers, back = [FREE_BLOCKS, None], [True, False]
+    native = _core.Store(_core.Keys(*arrays), tiers, back, eviction_batch_blocks=batch)
+    return native, WholeStore(Keys(arrays), tiers, back, eviction_batch_blocks=batch)
 
 
-def pass_through(store, until_written=True):
+def pass_through(store):
     """Let the requests pass one after the other; return the sizes of all copies down, and how often one
     waited."""
     copies, waited = [], 0
@@ -42,8 +37,7 @@ def pass_through(store, until_written=True):
         waited += bool(waits)
         for move, _, _, blocks, _ in store.take_orders():
             copies.append(blocks)
-            if until_written:
-                store.finish_move(move)
+            store.finish_move(move)
         store.commit(lease, 1, (request, request))
         store.release(lease, request)
         store.check()
@@ -53,7 +47,7 @@ def pass_through(store, until_written=True):
 @pytest.mark.parametrize("which", [0, 1])
 @pytest.mark.parametrize("batch", [1, 2, 3, 5, 11, 12])
 def test_a_stream_of_single_blocks_makes_a_batch_for_every_so_many_of_them(which, batch):
-    store = streams([FREE_BLOCKS, None], batch)[which]
+    store = streams(batch)[which]
     copies, waited = pass_through(store)
     # from the first request without a free block on: a batch leaves, and as many requests fit
     batches = -(-(REQUESTS - FREE_BLOCKS) // batch)
@@ -64,7 +58,7 @@ def test_a_stream_of_single_blocks_makes_a_batch_for_every_so_many_of_them(which
 
 @pytest.mark.parametrize("which", [0, 1])
 def test_admission_waits_for_blocks_being_freed_before_evicting_more(which):
-    store = streams([FREE_BLOCKS, None], 4)[which]
+    store = streams(4)[which]
     for request in range(FREE_BLOCKS):
         lease = store.acquire(request, 0)
         assert store.reserve(lease, 1, 0) == []
@@ -81,31 +75,6 @@ def test_admission_waits_for_blocks_being_freed_before_evicting_more(which):
     assert store.occupancy(0)[:4] == (0, 4, FREE_BLOCKS - 8, 4)
     store.finish_move(second)
     assert store.occupancy(0)[:4] == (3, 5, FREE_BLOCKS - 8, 0), "three blocks more than requested are free"
-    store.check()
-
-
-@pytest.mark.parametrize("which", [0, 1])
-@pytest.mark.parametrize("batch", [FREE_BLOCKS, FREE_BLOCKS + 1, 1 << 62])
-def test_a_batch_beyond_what_may_go_takes_what_may_go(which, batch):
-    store = streams([FREE_BLOCKS, 5], batch, "drop")[which]
-    held = store.acquire(0, 0)
-    assert store.reserve(held, 1, 0) == []
-    store.commit(held, 1, (0, 0))
-    for request in range(1, FREE_BLOCKS):
-        lease = store.acquire(request, 0)
-        assert store.reserve(lease, 1, 0) == []
-        store.commit(lease, 1, (0, 0))
-        store.release(lease, 0)
-    lease = store.acquire(FREE_BLOCKS, 0)
-    # eleven leave, five are written; the six oldest do not fit below and are freed at once
-    assert store.reserve(lease, 1, 1) == []
-    [(write, _, _, written, _)] = store.take_orders()
-    assert written == 5
-    assert store.eviction_counts(0)[0] == FREE_BLOCKS - 1
-    assert store.eviction_counts(0)[1] == 6
-    assert store.occupancy(0)[:4] == (5, 2, 0, 5)
-    store.finish_move(write)
-    assert store.peek(0, 1) == (1, 1), "what is held stays"
     store.check()
 
 

@@ -1,20 +1,17 @@
-"""Fleets that grow and shrink by a policy: the rules, known times and machine-seconds, caches emptied."""
+"""Fleets that grow and shrink by a policy: the rules, known times and machine-seconds, copies of a peer."""
 
 import json
 import math
 import os
 import random
 from fractions import Fraction
-from types import SimpleNamespace
+from textwrap import dedent
 
-import numpy as np
 import pytest
-from kvcache_sim.report.explain.case import Case
-from kvcache_sim.report.explain.tiers import scaled_fleet
-from kvcache_sim.report.pictures.fleet import scaled
+from fleet_runs import S, at_times, changes, found
+from kvcache_sim.cli.main import run as kvsim
 from kvcache_sim.scenario.cost import cost_of
 from kvcache_sim.scenario.execute import execute
-from kvcache_sim.scenario.load import scenario_from_text
 from kvcache_sim.scenario.requests import read_requests
 from kvcache_sim.serving.membership.scaling_policy import SCALING
 from kvcache_sim.serving.membership.scaling_policy.contract import FleetState
@@ -23,8 +20,6 @@ from kvcache_sim.simulation import RunOptions
 from support.conserved import check_conserved
 from support.lookahead import by_the_clock
 from support.tiered_scenario import load
-
-S = 10**9
 
 
 def wanted(policy, state, **own):
@@ -75,45 +70,55 @@ def test_the_rule_of_the_autoscaler_written_again():
 # --- known times -------------------------------------------------------------------------------------------
 
 
-def at_times(tmp_path, rows, fleet, more=""):
-    """Return the run of requests of one prompt of four blocks each: (second, id of the first block)."""
-    path = tmp_path / "t.jsonl"
-    lines = [
-        {
-            "timestamp": s * 1000,
-            "input_length": 2048,
-            "output_length": 2,
-            "hash_ids": [n, n + 1, n + 2, n + 3],
-        }
-        for s, n in rows
-    ]
-    path.write_text("".join(json.dumps(line) + "\n" for line in lines))
-    text = f"trace: {{path: {path}}}\ntiers: {{gpu: {{capacity: 99 blocks}}}}\nfleet: {fleet}\n{more}"
-    scenario = scenario_from_text(text, "s", tmp_path)
-    return scenario, by_the_clock(
-        lambda: execute(scenario, read_requests(scenario), RunOptions(check="full"))
+def following(startup, most, times, warm_tokens=None, bandwidth=2147483648):
+    """Return a fleet that follows (second, machines); a block takes 1/32 s to copy, if not said otherwise."""
+    schedule = ", ".join(f"{{at: {at}s, machines: {count}}}" for at, count in times)
+    warm = "" if warm_tokens is None else f", warmup: {{tokens: {warm_tokens}, bandwidth: {bandwidth}B/s}}"
+    return (
+        f"{{startup: {startup}, scaling: {{policy: schedule, most: {most}, interval: 1s, hold: 0s, "
+        f"schedule: [{schedule}]{warm}}}}}"
     )
+
+
+THREE_ONE_TWO = [(10, 3), (30, 1), (40, 2)]
+TWO = "cluster: {machines: 2}"
 
 
 def test_an_autoscaler_reads_what_engines_published_last(tmp_path):
     """Sixty requests arrive a millisecond before the decision: no schedule has left them waiting yet."""
     fleet = "{startup: 2s, scaling: {policy: queue, most: 2, interval: 1s}}"
-    _, runs = at_times(tmp_path, [(0.999, 4 * n) for n in range(60)], fleet)
-    assert runs[0].summary["fleet"]["changes"][0]["s"] == 2.0
+    _, made = at_times(tmp_path, [(0.999, 4 * n) for n in range(60)], fleet)
+    assert changes(made)[0][0] == 2.0
 
 
-SCHEDULE = (
-    "{startup: 2s, scaling: {policy: schedule, most: 3, interval: 1s, hold: 0s, "
-    "schedule: [{at: 10s, machines: 3}, {at: 30s, machines: 1}, {at: 40s, machines: 2}]%s}}"
-)
+def test_a_share_of_kv_is_that_of_the_machines_that_serve(tmp_path):
+    """Twenty blocks of a prompt and one more each 512 tokens, of 99: a quarter is passed between 10 and 20 s."""
+    fleet = "{scaling: {policy: kv-use, target: 0.25, tolerance: 0.0, most: 4, interval: 10s}}"
+    _, made = at_times(tmp_path, [(1, 0, 3000, 20), (25, 30)], fleet)
+    assert changes(made) == [(20.0, "ordered", 1), (20.0, "serves", 1)]
+
+
+def test_a_policy_sees_what_arrived_since_its_last_decision(tmp_path):
+    policy = """
+        class Watch:
+            def __init__(self, settings):
+                pass
+
+            def wanted(self, state):
+                with open(__file__ + ".seen", "a") as seen:
+                    seen.write(f"{state.arrived} ")
+                return 1
+    """
+    (tmp_path / "watch.py").write_text(dedent(policy))
+    rows = [(0.5, 0), (0.6, 20), (2.5, 0), (3.5, 0)]
+    at_times(tmp_path, rows, "{scaling: {policy: watch.py:Watch, most: 2, interval: 1s}}")
+    assert (tmp_path / "watch.py.seen").read_text() == "2 0 1 " * 3  # of three runs
 
 
 def test_machine_seconds_of_a_schedule(tmp_path):
-    scenario, runs = at_times(
-        tmp_path, [(4, 0), (50, 0)], SCHEDULE % "", "cost: {gpu_hour: 3600, gpus_per_machine: 2}"
-    )
-    made = runs[0]
-    assert [tuple(row.values()) for row in made.summary["fleet"]["changes"]] == [
+    cost = "cost: {gpu_hour: 3600, gpus_per_machine: 2}"
+    scenario, made = at_times(tmp_path, [(4, 0), (50, 0)], following("2s", 3, THREE_ONE_TWO), cost)
+    assert changes(made) == [
         (10.0, "ordered", 1),
         (10.0, "ordered", 2),
         (12.0, "serves", 1),
@@ -131,53 +136,98 @@ def test_machine_seconds_of_a_schedule(tmp_path):
     assert made.summary["fleet"]["machine_s"] == pytest.approx(paid_s, abs=1e-9)
     assert cost_of(scenario, made.summary)["total"] == pytest.approx(2 * paid_s)
     assert (made.summary["fleet"]["ordered"], made.summary["fleet"]["released"]) == (3, 2)
-    assert len({run.summary["digest"]["results"] + run.summary["digest"]["events"] for run in runs}) == 1
 
 
 def test_a_machine_that_comes_again_is_empty(tmp_path):
     """Round robin begins anew at each change: 13 and 14 s go to machines 0 and 1, 43 and 44 s again."""
     rows = [(4, 0), (13, 9), (14, 0), (15, 9), (16, 9), (17, 0), (43, 0), (44, 0)]
-    _, runs = at_times(tmp_path, rows, SCHEDULE % "")
-    for made in runs:
-        found = made.run.requests
-        assert found["machine"].tolist() == [0, 0, 1, 2, 0, 1, 0, 1]
-        assert (found["cached_prefix_length_used"] > 0).tolist() == [0, 0, 0, 0, 1, 1, 1, 0]
+    _, made = at_times(tmp_path, rows, following("2s", 3, THREE_ONE_TWO))
+    assert made.run.requests["machine"].tolist() == [0, 0, 1, 2, 0, 1, 0, 1]
+    assert found(made) == [0, 0, 0, 0, 3, 3, 3, 0]
 
 
-def test_a_machine_that_comes_copies_what_a_peer_was_asked_for_last(tmp_path):
-    rows = [(4, 0), (5, 20), (6, 40), (18, 40), (19, 40), (20, 20), (21, 0), (22, 0), (23, 20)]
-    warm = ", warmup: {tokens: 4096, bandwidth: 2147483648B/s}"
-    _, runs = at_times(tmp_path, rows, SCHEDULE % warm)
-    for made in runs:
-        found, fleet = made.run.requests, made.summary["fleet"]
-        # eight blocks each: all of 40 and 20, nothing of 0, for two machines
-        assert fleet["warmed_blocks"] == 16
-        block_s = 512 * 131072 / 2147483648
-        serves = [own["s"] for own in fleet["changes"] if own["change"] == "serves"]
-        assert serves[:2] == [pytest.approx(12 + 8 * block_s, abs=1e-6)] * 2
-        assert found["machine"].tolist() == [0, 0, 0, 0, 1, 2, 0, 1, 2]
-        assert (found["cached_prefix_length_used"] > 0).tolist() == [0, 0, 0, 1, 1, 1, 1, 0, 1]
+def test_the_machine_without_requests_leaves_and_comes_again_in_its_place(tmp_path):
+    """Machines 0 and 2 serve for ten seconds when machine 1 leaves; round robin goes by number, as it is back."""
+    rows = [(28, 0, 1500), (28.1, 20), (28.2, 40, 1500), (50, 60), (51, 80), (52, 100)]
+    _, made = at_times(tmp_path, rows, following("1s", 3, [(10, 3), (29, 2), (45, 3)]))
+    assert changes(made)[4:] == [
+        (29.0, "drains", 1),
+        (29.0, "off", 1),
+        (45.0, "ordered", 1),
+        (46.0, "serves", 1),
+    ]
+    assert made.run.requests["machine"].tolist() == [0, 1, 2, 0, 1, 2]
 
 
 def test_demand_that_recurs_within_the_hold_removes_no_machine(tmp_path):
-    times = "schedule: [{at: 10s, machines: 2}, {at: 12s, machines: 1}, {at: 14s, machines: 2}, {at: 20s, machines: 1}]"
-    fleet = f"{{scaling: {{policy: schedule, most: 3, interval: 1s, hold: 5s, {times}}}}}"
-    _, runs = at_times(tmp_path, [(4, 0), (40, 0)], fleet)
-    changes = [tuple(row.values()) for row in runs[0].summary["fleet"]["changes"]]
+    fleet = following("0s", 3, [(10, 2), (12, 1), (14, 2), (20, 1)]).replace("hold: 0s", "hold: 5s")
+    _, made = at_times(tmp_path, [(4, 0), (40, 0)], fleet)
     # the last time two were wanted is 19 s: five seconds later that still counts, six later not
-    assert changes == [(10.0, "ordered", 1), (10.0, "serves", 1), (25.0, "drains", 1), (25.0, "off", 1)]
+    assert changes(made) == [
+        (10.0, "ordered", 1),
+        (10.0, "serves", 1),
+        (25.0, "drains", 1),
+        (25.0, "off", 1),
+    ]
 
 
-def test_starting_machines_are_cancelled_first_and_drains_end_with_the_last_request(tmp_path):
-    times = "schedule: [{at: 10s, machines: 3}, {at: 13s, machines: 4}, {at: 14s, machines: 2}]"
-    fleet = f"{{startup: 2s, scaling: {{policy: schedule, most: 4, interval: 1s, hold: 0s, {times}}}}}"
-    rows = [(12.9999, 0), (13.9999, 5), (13.9999, 6), (13.9999, 7), (13.9999, 8)]
-    _, runs = at_times(tmp_path, rows, fleet)
-    made = runs[0]
-    changes = [tuple(row.values()) for row in made.summary["fleet"]["changes"]]
-    assert changes[4:7] == [(13.0, "ordered", 3), (14.0, "off", 3), (14.0, "drains", 2)]
-    last = made.run.requests["finish_ns"][made.run.requests["machine"] == 2].max()
-    assert changes[7:] == [(last / 1e9, "off", 2)]
+def test_the_machine_that_was_ordered_last_is_released_first(tmp_path):
+    _, made = at_times(tmp_path, [(1, 0), (20, 0)], following("5s", 4, [(10, 3), (12, 4), (13, 3)]))
+    assert changes(made)[2:4] == [(12.0, "ordered", 3), (13.0, "off", 3)]
+    # whichever is ready first: machine 1 has begun to copy, until 19.5 s, machine 2 would copy from 12.5 s on
+    fleet = following("1500ms", 3, [(10, 2), (11, 3), (12, 2)], 2048, 2**25)
+    _, made = at_times(tmp_path, [(1, 0), (30, 0)], fleet)
+    assert changes(made)[2:] == [(12.0, "off", 2), (19.5, "serves", 1)]
+
+
+def test_a_drain_ends_with_the_last_request(tmp_path):
+    rows = [(12.9, 0), *((13.9, 5 * n, 2 + 40 * n) for n in range(1, 7))]
+    _, made = at_times(tmp_path, rows, following("2s", 4, [(10, 3), (13, 4), (14, 2)]))
+    assert changes(made)[4:7] == [(13.0, "ordered", 3), (14.0, "off", 3), (14.0, "drains", 2)]
+    ends = made.run.requests["finish_ns"][made.run.requests["machine"] == 2]
+    assert len(ends) == 2
+    assert changes(made)[7:] == [(ends.max() / 1e9, "off", 2)]
+
+
+# --- copies of a peer --------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("tokens", "of_20"), [(4096, 4), (3072, 2)])
+def test_a_machine_that_comes_copies_what_a_peer_was_asked_for_last(tmp_path, tokens, of_20):
+    """Eight or six blocks each for machines 1 and 2: all of 40, all or half of 20, nothing of 0."""
+    rows = [(4, 0), (5, 20), (6, 40), (18, 40), (19, 40), (20, 20), (21, 0), (22, 0), (23, 20)]
+    _, made = at_times(tmp_path, rows, following("2s", 3, THREE_ONE_TWO, tokens))
+    assert made.summary["fleet"]["warmed_blocks"] == 2 * tokens // 512
+    serves = [second for second, change, _ in changes(made) if change == "serves"]
+    assert serves[:2] == [pytest.approx(12 + tokens / 512 / 32, abs=1e-6)] * 2
+    assert made.run.requests["machine"].tolist() == [0, 0, 0, 0, 1, 2, 0, 1, 2]
+    assert found(made)[:8] == [0, 0, 0, 3, 3, min(of_20, 3), 3, 0]
+
+
+def test_of_equal_peers_the_lowest_number_is_copied(tmp_path):
+    rows = [(1, 0), (2, 20), (20, 40), (21, 40), (22, 0), (23, 60), (24, 60), (25, 20)]
+    _, made = at_times(tmp_path, rows, following("2s", 3, [(10, 3)], 2048), TWO)
+    assert made.run.requests["machine"].tolist() == [0, 1, 0, 1, 2, 0, 1, 2]
+    assert found(made) == [0, 0, 0, 0, 3, 0, 0, 0]
+
+
+def test_a_machine_that_drained_has_served_nothing_when_it_comes_again(tmp_path):
+    """Machine 1 serves three prompts and machine 0 one; back, machine 1 has a copy of that one, as machine 2."""
+    rows = [(1, 0), (2, 20), (3, 20), (4, 20), (60, 0)]
+    fleet = following("2s", 3, [(20, 1), (30, 2), (45, 3)], 2048)
+    _, made = at_times(tmp_path, rows, fleet, f"{TWO}\nrouter: {{policy: cache-aware}}")
+    assert made.run.requests["machine"].tolist()[:4] == [0, 1, 1, 1]
+    assert made.summary["fleet"]["warmed_blocks"] == 4 + 4
+
+
+def test_copies_may_fill_a_machine_and_the_prompt_asked_for_last_is_the_most_recent(tmp_path):
+    """Eight blocks are copied into eight; the next prompt there takes the place of prompt 0, not of 20."""
+    rows = [(at, first, 1) for at, first in ((1, 0), (2, 20), (15, 40), (16, 60), (20, 0), (21, 20))]
+    fleet = following("2s", 2, [(10, 2)], 4096)
+    _, made = at_times(tmp_path, rows, fleet, "tiers: {gpu: {capacity: 8 blocks}}")
+    assert made.summary["fleet"]["warmed_blocks"] == 8
+    assert made.run.requests["machine"].tolist()[3:] == [1, 0, 1]
+    assert found(made) == [0, 0, 0, 0, 0, 3]
 
 
 # --- whatever happens --------------------------------------------------------------------------------------
@@ -236,66 +286,12 @@ def test_nothing_is_lost_at_any_scale(seed):
         assert any(a <= arrival and (b is None or arrival <= b) for a, b in spans[machine])
 
 
-def test_explain_and_the_chart_show_the_changes():
-    scenario = load(*drawn(3))
-    made = execute(scenario, read_requests(scenario), RunOptions())
-    case = Case(SimpleNamespace(run=made.run, summary=made.summary, requests=made.run.requests))
-    case.__dict__["scenario"] = scenario
-    fleet = made.summary["fleet"]
-    assert f"{fleet['ordered']} ordered, {fleet['released']} released" in scaled_fleet(case)
-    assert len(scaled(case.run)) == len(fleet["changes"])
-    still = load()
-    case.__dict__["scenario"] = still
-    assert scaled_fleet(case) is None
-
-
-def test_a_machine_that_drains_is_in_service_no_longer():
-    changes = [{"change": change} for change in ("ordered", "serves", "drains", "ordered", "serves", "off")]
-    fleet = {"changes": changes, "ordered": 2, "released": 1, "machine_s": 15.0}
-    rows = {"arrival_ns": np.array([0]), "finish_ns": np.array([5 * S])}
-    scaled_by = SimpleNamespace(membership=SimpleNamespace(scaling=ScalingSettings("queue", 1, 1, 4)))
-    case = SimpleNamespace(
-        run=SimpleNamespace(summary={"fleet": fleet}, requests=rows),
-        scenario=SimpleNamespace(settings=scaled_by),
+def test_explain_counts_the_machines_that_served(tmp_path, capsys):
+    """One of three that are ordered is released before it serves."""
+    fleet = following("5s", 4, [(10, 3), (12, 4), (13, 3)])
+    at_times(tmp_path, [(1, 0), (20, 0)], fleet)
+    assert kvsim(["simulate", "-c", str(tmp_path / "s.yaml"), "-o", str(tmp_path / "run"), "-q"]) == 0
+    assert kvsim(["explain", str(tmp_path / "run")]) == 0
+    assert "kept 1 to 3 machines in service: 3 ordered, 1 released" in " ".join(
+        capsys.readouterr().out.split()
     )
-    said = "kept 1 to 2 machines in service: 2 ordered, 1 released, 15 machine-seconds, 75.0 % of keeping 4."
-    assert scaled_fleet(case).endswith(said)
-
-
-# --- caches emptied ----------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("semantics", ["tree", "vllm", "sglang"])
-@pytest.mark.parametrize("machine", [None, 0, 1])
-def test_emptied_caches_have_nothing(tmp_path, semantics, machine):
-    """Two machines in turns; at 6 s the caches of one or both are emptied."""
-    which = "" if machine is None else f", machine: {machine}"
-    rows = [(1, 0), (2, 0), (3, 0), (4, 0), (7, 0), (8, 0), (9, 0), (10, 0)]
-    more = f"cache: {{semantics: {semantics}}}\ncluster: {{machines: 2}}\nrouter: {{policy: round-robin}}"
-    _, runs = at_times(tmp_path, rows, f"{{plan: [{{at: 6s, do: flush{which}}}]}}", more)
-    hits = [False, False, True, True, machine == 1, machine == 0, True, True]
-    for made in runs:
-        assert (made.run.requests["cached_prefix_length_used"] > 0).tolist() == hits
-        assert made.summary["fleet"]["flushes"] == 1
-        # vLLM's pool keeps two copies of a last block that was computed again
-        each = 5 if semantics == "vllm" else 4
-        assert made.summary["fleet"]["blocks_lost"] == each * (2 if machine is None else 1)
-
-
-@pytest.mark.parametrize("semantics", ["vllm", "sglang"])
-def test_an_engine_at_work_refuses_to_be_emptied(tmp_path, semantics):
-    more = f"cache: {{semantics: {semantics}}}"
-    _, runs = at_times(tmp_path, [(1, 0), (6, 8), (8, 0)], "{plan: [{at: 6001ms, do: flush}]}", more)
-    for made in runs:
-        assert made.summary["fleet"]["blocks_lost"] == 0
-        assert made.run.requests["cached_prefix_length_used"][2] > 0
-
-
-def test_what_running_requests_hold_stays():
-    plan = "fleet={plan: [{at: 4s, do: flush}, {at: 8s, do: flush}]}"
-    few = "workload.requests=30"
-    scenario = load(plan, few)
-    made = by_the_clock(lambda: execute(scenario, read_requests(scenario), RunOptions(check="full")))
-    assert len({run.summary["digest"]["results"] + run.summary["digest"]["events"] for run in made}) == 1
-    base = execute(s := load(few), read_requests(s), RunOptions()).summary
-    assert made[0].summary["tokens"]["cached"] < base["tokens"]["cached"]

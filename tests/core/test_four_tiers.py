@@ -167,11 +167,13 @@ def test_settings_of_the_fourth_tier_are_checked_as_those_of_others(tmp_path: Pa
     scenario = tmp_path / "s.yaml"
     scenario.write_text(BASE)
     for setting, why in (
-        ("tiers={gpu: {capacity: 400 blocks}, cpu: {capacity: 9 blocks}, object: {capacity: 9 blocks}}",
-         "blocks reach the object through the disk: add tiers.disk"),
+        (
+            "tiers={gpu: {capacity: 400 blocks}, cpu: {capacity: 9 blocks}, object: {capacity: 9 blocks}}",
+            "blocks reach the object through the disk: add tiers.disk",
+        ),
         ("fetch.exclusive=[object->disk]", "no machine has this edge"),
         ("channels.s3={bandwidth: 1GB/s, edges: [disk->object]}", "no machine has this edge"),
-    ):  # fmt: skip
+    ):
         done = kvsim("simulate", "-c", str(scenario), "--set", setting, "-o", str(tmp_path / "r"))
         assert done.returncode == 2, setting
         assert why in done.stderr

@@ -18,7 +18,7 @@ from support.agreement import agree, assert_same, columns
 from support.clusters import BLOCK, cluster
 from support.drawn_settings import NATIVE
 from support.examples import examples
-from support.lookahead import assert_same_by_the_clock
+from support.lookahead import assert_same_by_the_clock, packets_of
 from support.pools import pools
 from support.traces import random_trace
 
@@ -93,14 +93,14 @@ def test_the_core_chooses_who_decodes_as_with_single_arrivals(
     agree(settings, trace)
 
 
-def test_requests_of_any_number_of_packets_come(monkeypatch):
+def test_requests_of_any_number_of_packets_come():
     settings = replace(cluster((110,), 3), router=RouterSettings("longest-prefix"))
     trace = random_trace(5, requests=60, sessions=7)
     whole = simulate(settings, trace)
     for size in (1, 7, 60):
-        monkeypatch.setattr("kvcache_sim.serving.native_arrivals._AT_A_TIME", size)
-        assert comes_in_batches(settings, trace)
-        assert_same(simulate(settings, trace), whole)
+        with packets_of(size):
+            assert comes_in_batches(settings, trace)
+            assert_same(simulate(settings, trace), whole)
 
 
 def test_a_request_that_fits_no_machine_is_rejected_and_others_are_served():

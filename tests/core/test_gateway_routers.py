@@ -8,8 +8,8 @@ equals the choice has to be one of them, and all of them have to come up.
 
 import math
 from collections import Counter
+from functools import cache
 
-import numpy as np
 import pytest
 from fleets import BLOCK, ID_TOKENS, Fleet, Machine
 from hypothesis import given
@@ -19,7 +19,6 @@ from kvcache_sim.serving.router.contract import Occupancy
 from kvcache_sim.serving.router.production_stack import VIRTUAL_NODES, HashRing, position
 from kvcache_sim.serving.router.prompt_blocks import PromptBlocks
 from kvcache_sim.serving.sequence import Arrival
-from msgspec.structs import force_setattr
 
 seeds = st.integers(0, 2**32 - 1)
 
@@ -39,7 +38,6 @@ def test_a_part_of_a_prompt_has_the_ids_that_it_reaches(seed, tokens):
 
 
 # --- power of two choices, consistent hashing
-# -----------------------------------------------------------------
 
 
 @given(seeds)
@@ -58,11 +56,16 @@ def test_power_of_two(seed):
         assert chosen == (i if fleet.machines[i].requests <= fleet.machines[j].requests else j)
 
 
+@cache
+def line(machines):
+    """Return the positions of all machines in order, each with its machine."""
+    return sorted((position(f"machine {m}#{i}"), m) for m in range(machines) for i in range(VIRTUAL_NODES))
+
+
 def owner_on_a_line(key, machines):
     """Return the machine with the first position from the key's own on, by looking at all of them."""
-    positions = [(position(f"machine {m}#{i}"), m) for m in range(machines) for i in range(VIRTUAL_NODES)]
-    behind = [p for p in positions if p[0] >= position(key)]
-    return min(behind or positions)[1]
+    own = position(key)
+    return next((p for p in line(machines) if p[0] >= own), line(machines)[0])[1]
 
 
 @given(seeds, st.sampled_from([None, 1.0, 1.5, 4.0]))
@@ -87,10 +90,8 @@ def test_consistent_hashing_with_bounded_load(seed, skew):
         if skew is None or load_ok(preferred) or not any(load_ok(m) for m in range(fleet.count)):
             assert chosen == preferred
             continue
-        positions = sorted(
-            (position(f"machine {m}#{i}"), m) for m in range(fleet.count) for i in range(VIRTUAL_NODES)
-        )
-        turned = [p for p in positions if p[0] >= position(key)] + positions
+        own = position(key)
+        turned = [p for p in line(fleet.count) if p[0] >= own] + line(fleet.count)
         assert chosen == next(m for _, m in turned if load_ok(m))
 
 
@@ -103,7 +104,6 @@ def test_few_keys_move_when_a_machine_joins():
 
 
 # --- vLLM's production stack
-# -------------------------------------------------------------------------------------
 
 
 class Qps:
@@ -166,7 +166,6 @@ def test_loadaware(seed, beta):
 
 
 # --- vLLM's own balancer
-# ----------------------------------------------------------------------------------------
 
 
 class Polled:
@@ -182,12 +181,8 @@ class Polled:
 @given(seeds)
 def test_vllm_data_parallel(seed):
     fleet = Fleet(seed)
-    view = fleet.view(policy="vllm-dp")
-    polled = Polled(fleet)
-    force_setattr(view, "scraped", polled)
-    from kvcache_sim.serving.router.vllm_dp import VllmDataParallel
-
-    made = VllmDataParallel(view)
+    fleet.parts["scraped"] = polled = Polled(fleet)
+    made = fleet.router("vllm-dp")
     start, n = 0, fleet.count
     waiting = list(polled.report.waiting)
     for number in order(fleet):
@@ -221,7 +216,6 @@ def test_eight_requests_in_one_instant_go_round_four_idle_ranks():
 
 
 # --- llm-d's weighted scorers
-# -----------------------------------------------------------------------------------
 
 
 def scored(name, fleet, sequence, matched, hashed, memory):
@@ -259,13 +253,12 @@ def scored(name, fleet, sequence, matched, hashed, memory):
     return [1.0 if memory["sessions"].get(sequence.session) == m else 0.0 for m in range(n)]
 
 
-ALL = {
-    "prefix": 3.0, "kv-use": 2.0, "queue": 2.0, "running": 1.0, "load-aware": 0.5, "active-requests": 1.5,
-    "token-load": 1.0, "no-hit-lru": 1.0, "session-affinity": 0.25,
-}  # fmt: skip
 SETS = [
     {"prefix": 3.0, "kv-use": 2.0, "queue": 2.0},
-    ALL,
+    dict.fromkeys(("prefix", "active-requests"), 1.5)
+    | dict.fromkeys(("kv-use", "queue"), 2.0)
+    | dict.fromkeys(("running", "token-load", "no-hit-lru"), 1.0)
+    | {"load-aware": 0.5, "session-affinity": 0.25},
     {"no-hit-lru": 1.0},
     {"active-requests": 2.0, "prefix": 1.0},
 ]
@@ -335,29 +328,7 @@ def test_equal_scores_are_drawn_evenly():
     assert min(counts.values()) > 900
 
 
-def test_a_holder_with_holes_counts_what_it_holds():
-    """Machine 1 forgets the middle block of three; machine 0 has all: 3 and 2 of 3."""
-    fleet = Fleet(0, [Machine(gpu_blocks=99), Machine(gpu_blocks=99)])
-    fleet.rows[:2], fleet.tokens[:2] = [[7, 8, 9], [7, 8, 9]], [192, 192]
-    fleet.trace.block_ids, fleet.trace.id_offsets = (
-        np.array([7, 8, 9, 7, 8, 9], np.uint32),
-        np.array([0, 3, 6]),
-    )
-    from kvcache_sim.serving.router.prefix_index import EstimatedIndex
-
-    index = EstimatedIndex(fleet.view(index_kind="estimated"))
-    for machine in (0, 1):
-        index.sent(fleet.request(0), machine)
-    middle = index._keys(fleet.request(0))[1]
-    del index._sent[1][middle]
-    index._owners[middle] = 1
-    assert index.match(fleet.request(1)).blocks == [3, 2]
-    fleet.tokens[1] = 63
-    assert index.match(fleet.request(1)).of == 1  # 63 tokens hash one block
-
-
 # --- NVIDIA Dynamo's KV router
-# ----------------------------------------------------------------------------------
 
 
 @given(seeds, st.sampled_from([0.0, 1.0, 2.5]))

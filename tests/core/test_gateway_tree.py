@@ -124,8 +124,14 @@ def test_the_gateways_choices(seed, absolute, threshold, index_blocks):
     """cache_aware.rs over the table: uneven loads, the owner of a long enough match, or the least load."""
     fleet = Fleet(seed)
     interval = 60 * 10**9
-    made = fleet.router("cache-aware", index_kind="gateway-tree", balance_abs_threshold=absolute, cache_threshold=threshold,
-                        index_blocks=index_blocks, index_eviction_interval_ns=interval)  # fmt: skip
+    made = fleet.router(
+        "cache-aware",
+        index_kind="gateway-tree",
+        balance_abs_threshold=absolute,
+        cache_threshold=threshold,
+        index_blocks=index_blocks,
+        index_eviction_interval_ns=interval,
+    )
     table, processed, swept = Table(fleet.count), [0] * fleet.count, 0
     most_ids = (index_blocks * 16 if index_blocks else 1 << 26) // ID_TOKENS
     for _ in range(40):

@@ -6,29 +6,23 @@ import re
 from collections import Counter
 from dataclasses import replace
 from itertools import islice
-from pathlib import Path
-from types import SimpleNamespace
 
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from kvcache_sim.base.errors import KvsimError, UsageError
+from kvcache_sim.base.errors import UsageError
 from kvcache_sim.base.units import format_percent
 from kvcache_sim.cli.main import run
 from kvcache_sim.policies.resolve import parse_variant
 from kvcache_sim.replay.curve.hits import hit_curve
 from kvcache_sim.replay.curve.sample import sampled_curve, student_t7
 from kvcache_sim.replay.curve.sessions import session_hits
-from kvcache_sim.replay.curve.steps import lower_tier, reference_points
+from kvcache_sim.replay.curve.steps import reference_points
 from kvcache_sim.replay.prompt_blocks import blocks_of_prompts
 from kvcache_sim.replay.request import REPLAYERS, ReplayRequest
-from kvcache_sim.report.colours import OTHER
-from kvcache_sim.report.curve import groups
 from kvcache_sim.report.curve.build import CurveAsk, curve_document
 from kvcache_sim.report.curve.text import curve_table
-from kvcache_sim.report.curve.write import check_outputs, curve_picture, draws
-from kvcache_sim.report.time_series import MOST_SERIES
 from kvcache_sim.workload.readers.read import read_trace
 from order_replay import path_of, replay
 from support.examples import examples
@@ -89,114 +83,35 @@ def test_between_corners_the_curve_is_a_straight_line(request):
     assert (np.diff(exact) >= 0).all()
 
 
-def test_a_lower_tier_is_the_next_slice_of_the_recency_list():
-    request = ReplayRequest(trace_of([["a"], ["b"], ["c"], ["a"], ["b"]]), 4, 1, last_partial="keep")
-    curve = hit_curve(blocks_of_prompts(request), "tail").hit_blocks
-    tier = lower_tier(curve, [2], np.array([1, 2, 3]))
-    assert tier.above_hit_blocks == 0
-    assert tier.exclusive.tolist() == [2, 2, 2]
-    assert tier.inclusive.tolist() == [0, 0, 2]
-
-
 @examples(40)
-@given(
-    tree_traces(),
-    st.sets(st.integers(1, 20), max_size=3),
-    st.integers(0, 5),
-    st.booleans(),
-    st.randoms(use_true_random=False),
-)
-def test_a_document_splits_hits_by_session_and_is_drawn_as_it_says(trace, sizes, others, has_model, random):
-    """Sessions against a replay of each capacity; of each series, the points, steps and bounds that the document has."""
+@given(tree_traces(), st.sets(st.integers(1, 20), max_size=3), st.randoms(use_true_random=False))
+def test_a_document_splits_hits_by_session(trace, sizes, random):
+    """Sessions against a replay of each capacity, by who touched a block last."""
     session = [0, *(random.randrange(-1, 3) for _ in range(len(trace) - 1))]
     request = ReplayRequest(replace(trace, session=np.array(session, np.int32)), 4, 1)
-    policies = ("lfu", "fifo", "arc", "s3fifo", "sieve")[:others]
-    per_token = 1 << 28 if has_model else 0
-    ask = CurveAsk(
-        request, tuple(sorted(sizes)), policies, by_session=True, line=True, kv_bytes_per_token=per_token
-    )
-    document = curve_document(ask)
+    document = curve_document(CurveAsk(request, tuple(sorted(sizes)), by_session=True))
     prompts = blocks_of_prompts(request)
+    paths = [path_of(prompts, r) for r in range(len(trace))]
     split = document["sessions"]
     assert split["capacity_blocks"] == [point["capacity_blocks"] for point in document["points"]]
     assert not sizes or split["capacity_blocks"] == sorted(sizes)
-    found = []
+    by_session, by_own = [], []
     for capacity in [*split["capacity_blocks"], 10**6]:
-        hits = np.minimum(
-            replay(prompts, parse_variant("lru", 4), capacity, "leaf-first").hits, prompts.limits
-        )
+        model = replay(prompts, parse_variant("lru", 4), capacity, "leaf-first")
+        hits = np.minimum(model.hits, prompts.limits).tolist()
         touched: dict = {}
         own = 0
-        for r, count in enumerate(hits.tolist()):
-            path = path_of(prompts, r)
-            own += sum(session[touched[key]] == session[r] for key in path[:count])
+        for r, path in enumerate(paths):
+            own += sum(session[touched[key]] == session[r] for key in path[: hits[r]])
             touched.update(dict.fromkeys(path, r))
-        found.append((own, Counter()))
-        for r, count in enumerate(hits.tolist()):
-            found[-1][1][session[r]] += count
-    assert [*split["own_hit_blocks"], split["own_unbounded_hit_blocks"]] == [own for own, _ in found]
+        by_own.append(own)
+        by_session.append(Counter(session[r] for r, count in enumerate(hits) for _ in range(count)))
+    assert [*split["own_hit_blocks"], split["own_unbounded_hit_blocks"]] == by_own
     present = [number for number in (0, 1, 2, -1) if number in session]
-    assert [row["n_requests"] for row in split["rows"]] == [session.count(number) for number in present]
     for row, number in zip(split["rows"], present, strict=True):
-        assert [*row["hit_blocks"], row["unbounded_hit_blocks"]] == [hits[number] for _, hits in found]
-        assert row["queried_blocks"] == sum(
-            len(path_of(prompts, r)) for r, own in enumerate(session) if own == number
-        )
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("kvcache_sim.report.curve.write.encoded", lambda picture, suffix: (picture, suffix))
-        picture, suffix = curve_picture(document, ".svg")
-    assert suffix == ".svg"
-    scale = 4 * per_token / 2**30 if has_model else 1
-    references = max(1, sum(len(path_of(prompts, r)) for r in range(len(trace))))
-    expected = Counter()
-    for blocks, hits in zip(
-        *(document["line"][name] for name in ("capacity_blocks", "hit_blocks")), strict=True
-    ):
-        expected["lru", "line", round(blocks * scale, 5), round(hits / references, 6)] += 1
-    for point in document["points"]:
-        for name in point.keys() - {"capacity_blocks", "capacity_bytes"}:
-            share = point[name]["block_hit_rate"]
-            expected[name, "point", round(point["capacity_blocks"] * scale, 5), round(share, 6)] += 1
-    bounds = {"upper bound": document["upper_bound"], "prompts alone": document["unbounded"]}
-    bounds = dict([*bounds.items()][: 1 + (document["upper_bound"] != document["unbounded"])])
-    for name, bound in bounds.items():
-        for blocks in (1, document["line"]["capacity_blocks"][-1]):
-            expected[name, "line", round(blocks * scale, 5), round(bound["block_hit_rate"], 6)] += 1
-    knee = document["landmarks"]["knee"]
-    if knee["capacity_blocks"]:
-        expected[
-            "knee", "point", round(knee["capacity_blocks"] * scale, 5), round(knee["block_hit_rate"], 6)
-        ] += 1
-    data = picture.data
-    assert Counter((row["policy"], row["mark"], row["capacity"], row["share"]) for row in data) == expected
-    labels = {row["policy"]: row["label"] for row in data if row["label"]}
-    assert labels == {
-        name: f"{name} {format_percent(bound['block_hit_rate'])}" for name, bound in bounds.items()
-    }
-    series = {row["policy"]: row["series"] for row in data}
-    other = [name for name in (*policies, "belady") if series[name] == OTHER]
-    kept = MOST_SERIES - 2 - len(bounds)
-    assert other == ([] if others + 1 <= kept else [*policies, "belady"][kept - 1 :])
-    assert all(series[name] == name for name in series.keys() - set(other))
-    shown = [row for row in data if row["mark"] == "point" or row["policy"] in bounds]
-    assert list(picture.table.rows) == [(row["policy"], row["capacity"], row["share"]) for row in shown]
-    assert picture.table.headings[1] == ("capacity, GiB" if has_model else "capacity, blocks of 4 tokens")
-
-
-@pytest.mark.parametrize(
-    ("name", "said"), [("c.txt", "unknown kind"), ("no/c.svg", "no such folder"), ("there.csv", "exists")]
-)
-def test_outputs_of_a_curve_are_refused_before_it_is_computed(tmp_path, name, said):
-    (tmp_path / "there.csv").write_text("mine")
-    check_outputs([tmp_path / f"c{suffix}" for suffix in (".json", ".CSV", ".svg", ".png", ".html")], False)
-    check_outputs([tmp_path / "there.csv"], True)
-    with pytest.raises(KvsimError, match=said):
-        check_outputs([tmp_path / "c.json", tmp_path / name], False)
-    with pytest.raises(UsageError, match="without --output"):
-        check_outputs([], True)
-    check_outputs([], False)
-    assert not draws([Path("a.json"), Path("a.csv")])
-    assert draws([Path("a.json"), Path("A.SVG")])
+        assert row["n_requests"] == session.count(number)
+        assert [*row["hit_blocks"], row["unbounded_hit_blocks"]] == [hits[number] for hits in by_session]
+        assert row["queried_blocks"] == sum(len(paths[r]) for r, own in enumerate(session) if own == number)
 
 
 def test_a_trace_without_sessions_has_no_split():
@@ -206,31 +121,26 @@ def test_a_trace_without_sessions_has_no_split():
         )
 
 
+def curve_of(rows):
+    """Return the curve of prompts whose last blocks count."""
+    prompts = blocks_of_prompts(ReplayRequest(trace_of(rows), 4, 1, last_partial="keep"))
+    return hit_curve(prompts, "tail").hit_blocks
+
+
 def test_the_knee_of_a_loop_is_its_end():
     """Ten blocks over and over: nothing below ten, everything from ten on."""
-    rows = [[k] for _ in range(20) for k in range(10)]
-    marks = reference_points(
-        hit_curve(
-            blocks_of_prompts(ReplayRequest(trace_of(rows), 4, 1, last_partial="keep")), "tail"
-        ).hit_blocks
-    )
+    marks = reference_points(curve_of([[k] for _ in range(20) for k in range(10)]))
     assert (marks.knee_blocks, marks.working_set_blocks, marks.footprint_blocks) == (10, 10, 10)
 
 
 def test_a_few_early_hits_are_no_knee():
     """A block twice in a row gives one block of cache a tenth of the hits; the loop of 30 gives the others."""
-    rows = [[k] for _ in range(10) for k in range(30)] + [["x"] for _ in range(31)]
-    curve = hit_curve(
-        blocks_of_prompts(ReplayRequest(trace_of(rows), 4, 1, last_partial="keep")), "tail"
-    ).hit_blocks
-    assert curve.at(np.array([1, 29]))[0] == curve.at(np.array([29]))[0] == 30
+    curve = curve_of([[k] for _ in range(10) for k in range(30)] + [["x"] for _ in range(31)])
+    assert curve.at(np.array([1, 29, 30])).tolist() == [30, 30, 300]
     assert curve.top == 300
     assert reference_points(curve).knee_blocks == 30
-    early = [[k] for _ in range(3) for k in range(100)] + [["x"] for _ in range(101)]
-    curve = hit_curve(
-        blocks_of_prompts(ReplayRequest(trace_of(early), 4, 1, last_partial="keep")), "tail"
-    ).hit_blocks
-    assert reference_points(curve).knee_blocks == 1, "a third of the hits for a hundredth of the footprint"
+    early = curve_of([[k] for _ in range(3) for k in range(100)] + [["x"] for _ in range(101)])
+    assert reference_points(early).knee_blocks == 1, "a third of the hits for a hundredth of the footprint"
 
 
 def test_no_reuse_has_no_reference_points():
@@ -238,36 +148,6 @@ def test_no_reuse_has_no_reference_points():
     assert document["landmarks"]["footprint"]["capacity_blocks"] == 0
     assert document["unbounded"]["hit_blocks"] == 0
     assert not re.search("knee|working set|footprint", curve_table(document))
-
-
-def test_the_curve_of_the_conversation_trace():
-    trace = read_trace(shared("traces/conversation_trace.jsonl"))
-    whole = hit_curve(blocks_of_prompts(ReplayRequest(trace, 512, 1, last_partial="keep")), "tail").hit_blocks
-    split = hit_curve(blocks_of_prompts(ReplayRequest(trace, 16, 1, last_partial="keep")), "tail").hit_blocks
-    sizes = np.array([1_000, 10_000, 100_000])
-    assert whole.at(sizes).tolist() == [12_847, 61_046, 104_924]
-    assert split.at(32 * sizes).tolist() == [32 * h for h in (12_847, 61_046, 104_924)]
-    for touch_from in ("tail", "root"):
-        prompts = blocks_of_prompts(ReplayRequest(trace, 16, 1))
-        curve = hit_curve(prompts, touch_from).hit_blocks
-        for capacity in (1, 777, 54_321, 524_288, 3_000_000):
-            hits = np.minimum(prompts.native.recency(capacity, touch_from).hits, prompts.limits).sum()
-            assert curve.at(np.array([capacity]))[0] == hits
-
-
-@pytest.mark.parametrize(("block_size", "rate"), [(512, 0.1), (16, 0.1), (512, 0.05)])
-def test_a_sample_comes_within_its_bound(block_size, rate):
-    trace = read_trace(shared("traces/conversation_trace.jsonl"))
-    prompts = blocks_of_prompts(ReplayRequest(trace, block_size, 1))
-    sizes = np.array([10_000, 20_000, 30_000, 60_000, 100_000]) * (512 // block_size)
-    exact = hit_curve(prompts, "tail").hit_blocks.at(sizes)
-    for seed in range(5):
-        found = sampled_curve(prompts, sizes, rate, seed)
-        assert rate < found.sampled_ids / trace.distinct_ids < rate + 0.1
-        off = np.abs(found.hit_blocks - exact)
-        assert (off <= found.error_blocks).mean() > 0.6
-        assert off.max() < 0.01 * prompts.references
-        assert (found.error_blocks < 0.07 * prompts.references).all()
 
 
 def chats(rng):
@@ -333,13 +213,8 @@ def test_a_sample_of_rows_is_that_of_the_trace(tmp_path, capsys):
 def trace_file(tmp_path):
     path = tmp_path / "trace.jsonl"
     rows = [[0, 1], [0, 2], [0, 1], [3], [0, 2], [0, 1]]
-    path.write_text(
-        "".join(
-            json.dumps({"timestamp": k, "input_length": 16 * len(r), "output_length": 1, "hash_ids": r})
-            + "\n"
-            for k, r in enumerate(rows)
-        )
-    )
+    row = '{{"timestamp": {}, "input_length": {}, "output_length": 1, "hash_ids": {}}}\n'
+    path.write_text("".join(row.format(k, 16 * len(ids), ids) for k, ids in enumerate(rows)))
     return path
 
 
@@ -374,25 +249,22 @@ def test_what_lower_tiers_add_ends_at_the_ceiling(trace_file, capsys):
 
 def test_the_command_writes_csv_and_pictures(trace_file, tmp_path, capsys):
     pytest.importorskip("altair")
-    names = ["c.csv", "c.json", "c.svg", "c.png", "c.html"]
+    names = ["c.CSV", "c.json", "c.svg", "c.png", "c.html"]
     outs = [x for name in names for x in ("-o", str(tmp_path / name))]
-    assert run(["curve", str(trace_file), *BLOCK, "--every-capacity", "--model", "llama-3-70b", *outs]) == 0
+    asked = ["curve", str(trace_file), *BLOCK, "--every-capacity"]
+    assert run([*asked, "--model", "llama-3-70b", *outs]) == 0
     assert "MiB" in capsys.readouterr().out
-    assert (tmp_path / "c.svg").read_text().startswith("<svg")
-    assert (tmp_path / "c.png").read_bytes()[:4] == b"\x89PNG"
-    assert "<html" in (tmp_path / "c.html").read_text()
-    assert (tmp_path / "c.csv").read_text().startswith("policy,capacity_blocks")
-    assert run(["curve", str(trace_file), *BLOCK, *outs]) == 6
+    starts = [(tmp_path / name).read_bytes()[:25] for name in names]
+    for start, word in zip(starts, (b"policy,capacity_blocks", b"{", b"<svg", b"\x89PNG", b"<"), strict=True):
+        assert start.startswith(word)
 
 
 @pytest.mark.parametrize(
-    ("answers", "blocks"), [([3, 0], (9 + 3) + (4 + 1)), ([0, 0], 9 + 1 + 4 + 1), ([90, 1], None)]
+    ("names", "code"), [(["c.txt"], 2), (["c.json", "no/c.svg"], 2), (["there.csv"], 6), (["--force"], 2)]
 )
-def test_the_ceiling_of_groups_has_a_block_for_every_position(monkeypatch, answers, blocks):
-    """A position is a token of a prompt or of its answer, of which there is at least one."""
-    monkeypatch.setattr(groups, "total_positions", lambda layout, tokens: int(tokens.sum()))
-    monkeypatch.setattr(groups, "_hits", lambda ask, layout, blocks: blocks)
-    monkeypatch.setattr(groups, "_MOST_UPPER_BOUND_BLOCKS", 100)
-    trace = SimpleNamespace(input_tokens=np.array([9, 4]), output_tokens=np.array(answers))
-    ask = SimpleNamespace(settings=SimpleNamespace(layout=None), request=SimpleNamespace(trace=trace))
-    assert groups._upper_bound(ask) == (None if blocks is None else {"groups": blocks})
+def test_outputs_of_a_curve_are_refused_before_it_is_computed(trace_file, tmp_path, names, code):
+    (tmp_path / "there.csv").write_text("mine")
+    outs = [x for name in names for x in ([name] if name == "--force" else ["-o", str(tmp_path / name)])]
+    assert run(["curve", str(trace_file), *BLOCK, *outs]) == code
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["there.csv", "trace.jsonl"]
+    assert (tmp_path / "there.csv").read_text() == "mine"

@@ -1,5 +1,7 @@
-"""The list of miss causes is complete, and the native rules agree with small models."""
+"""Every missed token stands under one cause: the list is complete, and the core's rules agree with a model."""
 
+import json
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -7,17 +9,23 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from kvcache_sim import _core
+from kvcache_sim.cache.settings import CacheSettings, PrefixViewSettings
+from kvcache_sim.cli.main import run as kvsim
 from kvcache_sim.metrics.columns import MISS_COLUMNS, miss_column
-from kvcache_sim.metrics.miss_causes import miss_causes
+from kvcache_sim.metrics.miss_causes import keeps_all_blocks, miss_causes, summarize_misses
+from kvcache_sim.metrics.tables import read_table
 from kvcache_sim.replay.miss_causes import MISS_CAUSES, reported_by
 from kvcache_sim.report.colours import COLOURS
 from kvcache_sim.report.explain.sentences import SENTENCES
 from kvcache_sim.simulation import simulate
+from kvcache_sim.workload.trace import Trace
 from support.clusters import BLOCK, cluster
 from support.examples import examples
 from support.miss_causes import timed_miss_tokens
+from support.small_traces import trace_of
 from support.traces import random_trace
 
+CAUSES = [cause.name for cause in MISS_CAUSES]
 DOCS = Path(__file__).parents[2] / "docs"
 SENTENCE_NAMES = {name for group in SENTENCES.values() for name in group}
 
@@ -96,34 +104,101 @@ def test_timed_causes_are_those_of_the_model(run):
     assert (tokens.sum(axis=1) == np.where(finished, prompt - cached, 0)).all()
 
 
-@pytest.mark.parametrize("machines", [1, 2])
-def test_causes_of_a_run_are_those_of_the_model(machines, monkeypatch):
-    trace = random_trace(5)
-    run = simulate(cluster((90, 60), machines), trace)
-    core = miss_causes(run.requests, trace, BLOCK)
-    monkeypatch.setattr(_core, "timed_miss_tokens", timed_miss_tokens)
-    model = miss_causes(run.requests, trace, BLOCK)
-    assert {name: values.tolist() for name, values in core.items()} == {
-        name: values.tolist() for name, values in model.items()
-    }
-
-
 def test_columns_that_do_not_fit_together_are_refused():
     one = np.ones(1, np.int64)
     good = [np.array([0, 1]), np.zeros(1, np.uint32), 4, 4, np.full(1, -1, np.int32), np.ones(1, bool)]
     good += [0 * one, one, one, 0 * one, one, one, one, 0 * one, one > 1, True]
     assert _core.timed_miss_tokens(*good)[0].sum() == 1
-    bad = {
-        0: np.array([0, 2]),
-        2: 0,
-        3: -1,
-        4: np.ones(1, np.int32),
-        6: -one,
-        7: -one,
-        9: 2 * one,
-        13: 2 * one,
-        12: one[:0],
-    }
-    for index, value in bad.items():
+    bad = {0: np.array([0, 2]), 2: 0, 3: -1, 4: np.ones(1, np.int32), 6: -one, 7: -one, 9: 2 * one}
+    for index, value in (bad | {13: 2 * one, 12: one[:0]}).items():
         with pytest.raises(ValueError, match="miss causes"):
             _core.timed_miss_tokens(*good[:index], value, *good[index + 1 :])
+
+
+def causes_of(settings, trace, **more):
+    run = simulate(settings, trace)
+    columns = miss_causes(run.requests, trace, BLOCK, **more)
+    missed = run.requests["input_tokens"] - run.requests["cached_prefix_length_used"]
+    missed = np.where(run.requests["status"] == 0, missed, 0)
+    by_cause = [columns[f"miss_{cause}_tokens"] for cause in CAUSES]
+    assert (sum(by_cause) == missed).all()
+    assert min(tokens.min() for tokens in by_cause) >= 0
+    every = np.ones(len(columns["evicted_idle_ns"]), bool)
+    return summarize_misses(columns, every, ["lru on gpu"])
+
+
+def requests(*rows: tuple[int, list[int], int]) -> Trace:
+    """Return requests (arrival in ms, ids of four blocks, prompt tokens), answers of one token."""
+    arrivals, ids, tokens = zip(*rows, strict=True)
+    return trace_of(ids, 64, tokens, [at * 1_000_000 for at in arrivals])
+
+
+@pytest.mark.parametrize("tiers", [(160,), (5000,), (90, 60, 400)])
+@pytest.mark.parametrize("machines", [1, 2])
+def test_causes_sum_to_the_misses(tiers, machines):
+    found = causes_of(cluster(tiers, machines), random_trace(3))
+    assert (found["evicted"] > 0) == (tiers != (5000,))
+    assert (found["elsewhere"] > 0) == (machines == 2)
+
+
+def test_each_cause_where_it_was_planted():
+    first = (0, [0, 1], 130)
+    cases = {
+        "never_seen": (first, (9000, [2, 3], 129)),
+        "diverged": (first, (9000, [0, 2], 129)),
+        "evicted": (first, (5000, [2, 3], 130), (9000, [0, 1], 129)),
+        "not_ready": (first, first),
+    }
+    for cause, rows in cases.items():
+        capacity = 12 if cause == "evicted" else 1000
+        found = causes_of(cluster((capacity,)), requests(*rows))
+        assert found[cause] > 128 * (cause == "never_seen"), cause
+        others = set(CAUSES) - {cause, "never_seen", "shorter"}
+        assert not any(found[other] for other in others), (cause, found)
+
+
+def test_what_another_machine_has_and_what_is_kept_out():
+    rows = [(0, [0, 1], 130), (5000, [0, 1], 130), (9000, [0, 1], 130)]
+    assert causes_of(cluster((1000,), 2), requests(*rows))["elsewhere"] == 128  # round robin
+    settings = cluster((1000,))
+    off = replace(settings, cache=replace(settings.cache, enabled=False))
+    assert causes_of(off, requests(*rows), kept=False)["not_admitted"] == 256
+
+
+def test_the_summary_is_of_the_measured_requests_and_idle_times_are_in_ms():
+    columns = {f"miss_{cause}_tokens": np.array([1, 10 + k, 100]) for k, cause in enumerate(CAUSES)}
+    for idle_ns, idle in (
+        ([5, 3_000_000, -1], (1, 3.0, 3.0)),
+        ([-1, 0, 9_000_000], (2, 4.5, 9.0)),
+        ([7, -1, -1], (0, None, None)),
+    ):
+        columns["evicted_idle_ns"] = np.array(idle_ns)
+        found = summarize_misses(columns, np.array([False, True, True]), ["lru on gpu"])
+        assert tuple(found.pop("evicted_idle_ms").values()) == idle
+        by_cause = {cause: 110 + k for k, cause in enumerate(CAUSES)}
+        assert found == {"tokens": sum(by_cause.values()), **by_cause, "evicted_by": ["lru on gpu"]}
+
+
+def test_a_summary_and_a_table_have_the_causes(tmp_path: Path):
+    row = '{{"timestamp": {}, "input_length": 1100, "output_length": 3, "hash_ids": [0, {}, {}]}}\n'
+    (tmp_path / "t.jsonl").write_text("".join(row.format(100 * k, k + 1, k + 50) for k in range(9)))
+    out = tmp_path / "out"
+    assert kvsim(["simulate", str(tmp_path / "t.jsonl"), "--causes", "-q", "-o", str(out)]) == 0
+    summary = json.loads((out / "summary.json").read_text())
+    missed = summary["tokens"]["input"] - summary["tokens"]["cached"]
+    assert summary["misses"]["tokens"] == missed == sum(summary["misses"][cause] for cause in CAUSES)
+    assert read_table(out / "requests.parquet")["miss_diverged_tokens"].sum() > 0
+
+
+@pytest.mark.parametrize(
+    ("changes", "keeps"),
+    [
+        ({}, True),
+        ({"enabled": False}, False),
+        ({"admission": "second-use"}, False),
+        ({"discard_on_finish": True}, False),
+        ({"prefix_view": PrefixViewSettings(min_seen=2)}, False),
+    ],
+)
+def test_a_cache_keeps_all_blocks_unless_a_setting_leaves_some_out(changes, keeps):
+    assert keeps_all_blocks(CacheSettings(**changes)) is keeps

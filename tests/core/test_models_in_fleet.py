@@ -1,13 +1,14 @@
 """Several models and adapters in one fleet: routing by model, keys by adapter."""
 
+from dataclasses import dataclass
 from functools import partial
-from types import SimpleNamespace
 
 import pytest
 from kvcache_sim.base.errors import KvsimError
 from kvcache_sim.engine import NO_MACHINE
 from kvcache_sim.serving.models.by_model import ByModel
 from kvcache_sim.serving.models.settings import ModelsSettings, ServedModel
+from kvcache_sim.serving.sequence import Arrival
 from model_fleets import columns, random_rows, run
 from support.lookahead import by_the_clock
 
@@ -42,6 +43,11 @@ def test_models_on_machines_of_their_own_are_as_two_fleets(tmp_path, policy):
         assert found["ttft_avg"] == pytest.approx(alone.summary["latency"]["ttft"]["avg"])
 
 
+@dataclass
+class Member:
+    machine: int
+
+
 def test_a_request_goes_where_the_router_of_its_model_says():
     """Machines 4, 7 and 9 serve, the last of the other model; machine 2 and its model do not."""
     made = []
@@ -54,12 +60,12 @@ def test_a_request_goes_where_the_router_of_its_model_says():
         def choose(self, sequence):
             return len(self.members) - 1 - sequence.turn
 
-    members = [SimpleNamespace(machine=machine) for machine in (4, 9, 7)]
+    members = [Member(machine) for machine in (4, 9, 7)]
     of_machine = [None, None, 5, None, 3, None, None, 3, None, 1]
     router = ByModel(members, [3, 1, 5, 3], of_machine, Last)
     assert made == [[4, 7], [9]]
     asked = [(0, 0), (0, 1), (1, 0), (2, 0), (3, 0)]
-    found = [router.choose(SimpleNamespace(request=request, turn=turn)) for request, turn in asked]
+    found = [router.choose(Arrival(request, 0, 1, 1, turn=turn)) for request, turn in asked]
     assert found == [2, 0, 1, NO_MACHINE, 2]
 
 

@@ -19,7 +19,7 @@ from support.agreement import agree, columns
 from support.clusters import BLOCK, cluster, varied
 from support.drawn_settings import NATIVE, engines, replicas, trees
 from support.examples import examples
-from support.lookahead import assert_same_by_the_clock
+from support.lookahead import assert_same_by_the_clock, packets_of
 from support.pools import pools
 from support.traces import only, random_trace, with_aborts
 
@@ -184,8 +184,7 @@ def test_clients_leave_in_batches_of_arrivals(router, semantics, tiers, machines
     cache = CacheSettings(block_size_tokens=BLOCK, semantics=semantics)
     settings = replace(cluster(tiers, machines), router=RouterSettings(router), cache=cache)
     trace = with_aborts(seed, requests=60)
-    with pytest.MonkeyPatch.context() as patched:
-        patched.setattr("kvcache_sim.serving.native_arrivals._AT_A_TIME", size)
+    with packets_of(size):
         assert_same_by_the_clock(settings, trace, batches=True)
     if semantics == "tree":
         agree(settings, trace)

@@ -14,7 +14,7 @@ from support.agreement import agree, columns
 from support.clusters import cluster
 from support.drawn_settings import NATIVE, pool_moves, shared_pools, wires
 from support.examples import examples
-from support.lookahead import assert_same_by_the_clock
+from support.lookahead import assert_same_by_the_clock, packets_of
 from support.shared_pool import sharing
 from support.traces import only, random_trace, turns
 
@@ -79,8 +79,7 @@ def test_requests_of_a_batch_find_the_pool(movement, router, lookup, pool, machi
     if movement.prefetch == "session":
         movement = replace(movement, prefetch="queued")
     settings = replace(cluster((90, 60, 400), machines), movement=movement, router=RouterSettings(router))
-    with pytest.MonkeyPatch.context() as patched:
-        patched.setattr("kvcache_sim.serving.native_arrivals._AT_A_TIME", size)
+    with packets_of(size):
         settings, trace = sharing(settings, pool, (3 * 10**9, 30_000)), turns(seed, closed_loop=False)
         assert_same_by_the_clock(settings, trace, batches=True)
     agree(settings, trace)

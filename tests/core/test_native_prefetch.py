@@ -12,7 +12,7 @@ from support.agreement import agree
 from support.clusters import cluster, uneven, varied
 from support.drawn_settings import NATIVE, lookahead
 from support.examples import examples
-from support.lookahead import assert_same_by_the_clock
+from support.lookahead import assert_same_by_the_clock, packets_of
 from support.traces import turns
 
 #: The network: bytes per second, and its latency in nanoseconds.
@@ -50,8 +50,7 @@ def test_requests_of_a_batch_have_their_blocks_brought_up(movement, router, look
     movement = replace(movement, prefetch="queued", lookup=lookup)
     parts = {"movement": movement, "router": RouterSettings(router)}
     settings = varied(cluster((90, 60, 400), machines), wire=WIRE, **parts)
-    with pytest.MonkeyPatch.context() as patched:
-        patched.setattr("kvcache_sim.serving.native_arrivals._AT_A_TIME", size)
+    with packets_of(size):
         assert_same_by_the_clock(settings, turns(seed, closed_loop=False), batches=True)
     agree(settings, turns(seed, closed_loop=False))
 

@@ -57,49 +57,44 @@ def test_twelve_running_requests_of_390_blocks_hold_4680(more, engine):
     assert (sum(found.values()) == CAPACITY).all()
 
 
-TIERS = {"cpu": {"capacity": "300 blocks"}, "disk": {"capacity": "500 blocks"}}
+def cpu(semantics: str, **more: str) -> dict[str, object]:
+    """Return settings of a CPU tier below vLLM's pool, or SGLang's tree for HiCache."""
+    engine = "sglang" if semantics == "hicache" else "vllm"
+    tier = {"capacity": "300 blocks", "semantics": semantics, **more}
+    return {"cache.semantics": engine, "tiers": {"cpu": tier}}
+
+
 #: Stores of every kind, with tiers so small that all states occur.
 STORES = {
-    "tree": {"tiers": TIERS},
+    "tree": {"tiers": {"cpu": {"capacity": "300 blocks"}, "disk": {"capacity": "500 blocks"}}},
     "vllm": {"cache.semantics": "vllm"},
-    "offload": {
-        "cache.semantics": "vllm",
-        "tiers": {"cpu": {"capacity": "300 blocks", "semantics": "vllm-offload"}},
-    },
-    "lmcache": {
-        "cache.semantics": "vllm",
-        "tiers": {"cpu": {"capacity": "300 blocks", "semantics": "lmcache"}},
-    },
-    "lmcache-server": {
-        "cache.semantics": "vllm",
-        "tiers": {"cpu": {"capacity": "300 blocks", "semantics": "lmcache-server", "policy": "arc"}},
-    },
-    "hicache": {
-        "cache.semantics": "sglang",
-        "tiers": {"cpu": {"capacity": "300 blocks", "semantics": "hicache"}},
-    },
+    "offload": cpu("vllm-offload"),
+    "lmcache": cpu("lmcache"),
+    "lmcache-server": cpu("lmcache-server", policy="arc"),
+    "hicache": cpu("hicache"),
     "simplified": {"cache.accounting": "simplified"},
 }
+
+
+def sum_to_capacities(run, capacities):
+    """The states of each tier sum to its capacity at each sample, and none is negative."""
+    for tier, capacity in capacities.items():
+        found = states(run, tier)
+        assert (sum(found.values()) == capacity).all(), tier
+        assert min(own.min() for own in found.values()) >= 0, tier
 
 
 @pytest.mark.parametrize("store", STORES)
 def test_the_states_sum_to_the_capacity_at_each_sample(store):
     workload = {"kind": "conversational", "requests": 120, "block_size": BLOCK}
-    scenario = {
-        "tiers": {"gpu": {"capacity": "900 blocks"}},
-        "replica": {"step_time": "linear:base=20ms,token=9us"},
-    }
+    gpu, step_time = {"capacity": "900 blocks"}, "linear:base=20ms,token=9us"
+    scenario = {"tiers": {"gpu": gpu}, "replica": {"step_time": step_time}}
     run = kvcache_sim.simulate(workload, scenario, **STORES[store])
-    tiers = {
-        "gpu": 900,
-        **{name: int(own["capacity"].split()[0]) for name, own in STORES[store].get("tiers", {}).items()},
-    }
-    for tier, capacity in tiers.items():
-        found = states(run, tier)
-        capacity *= BLOCK if store == "simplified" else 1
-        assert (sum(found.values()) == capacity).all(), tier
-        assert min(own.min() for own in found.values()) >= 0, tier
-        assert found["cached"].max() > 0, tier
+    tiers = {"gpu": 900 * (BLOCK if store == "simplified" else 1)}
+    lower = STORES[store].get("tiers", {}).items()
+    tiers |= {name: int(own["capacity"].split()[0]) for name, own in lower}
+    sum_to_capacities(run, tiers)
+    assert all(states(run, tier)["cached"].max() > 0 for tier in tiers)
     assert states(run, "gpu")["held"].max() > 0
 
 
@@ -136,9 +131,6 @@ def test_the_states_sum_to_the_capacity_with_cache_groups(
     if offload:
         scenario["tiers"]["cpu"] = {"capacity": "300 blocks", "semantics": "vllm-offload"}
     run = kvcache_sim.simulate(workload, scenario)
-    for tier, blocks in {"gpu": capacity, **({"cpu": 300} if offload else {})}.items():
-        found = states(run, tier)
-        assert (sum(found.values()) == blocks).all(), tier
-        assert min(own.min() for own in found.values()) >= 0, tier
+    sum_to_capacities(run, {"gpu": capacity, **({"cpu": 300} if offload else {})})
     if run.summary["requests"]["finished"]:  # a small pool may reject every prompt
         assert states(run, "gpu")["held"].max() > 0

@@ -21,7 +21,7 @@ MS = 1_000_000
 def table(
     decode_ns: int, chunk_ns: int, launches_ns: tuple[int, int, int], captured: int = 64
 ) -> StepTimeTable:
-    """Kernels of a decode step and of one with a chunk, whatever is in them; launches past graphs, in pieces, of one."""
+    """Kernels of a decode step and of one with a chunk, whatever is in them; launches past graphs and in pieces."""
     eager, pieces, graph = launches_ns
     return StepTimeTable(
         np.full(4097, chunk_ns),

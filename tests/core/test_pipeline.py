@@ -78,8 +78,15 @@ def test_no_more_batches_are_in_flight_than_stages():
 
 @pytest.mark.parametrize(
     ("scheduler", "ends", "stages", "most"),
-    [("kvsim", "length", 1, 1), ("vllm", "none", 1, 1), ("vllm", "length", 1, 2), ("vllm", "stop-token", 1, 2), ("vllm", "length", 3, 3), ("kvsim", "none", 3, 3)],
-)  # fmt: skip
+    [
+        ("kvsim", "length", 1, 1),
+        ("vllm", "none", 1, 1),
+        ("vllm", "length", 1, 2),
+        ("vllm", "stop-token", 1, 2),
+        ("vllm", "length", 3, 3),
+        ("kvsim", "none", 3, 3),
+    ],
+)
 def test_steps_in_flight_are_those_of_the_scheduler(scheduler, ends, stages, most):
     replica = ReplicaSettings(scheduler=scheduler, async_scheduling=ends, stages=stages)
     assert replica.steps_in_flight == most

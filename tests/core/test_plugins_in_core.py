@@ -24,7 +24,7 @@ from support.traces import random_trace
 def plugin(draw: Any, name: str, hows: list[str], **more: Any) -> str:
     """Return the name of a plug-in of tests/support/own_plugins.py."""
     arguments = {"how": draw(st.sampled_from(hows)), "seed": draw(st.integers(0, 99)), **more}
-    return f"own_plugins:{name}({', '.join(f'{key}={value!r}' for key, value in arguments.items())})"
+    return f"support.own_plugins:{name}({', '.join(f'{key}={value!r}' for key, value in arguments.items())})"
 
 
 @st.composite
@@ -158,30 +158,35 @@ def with_one(kind: str) -> ClusterSettings:
     settings = cluster((60, 60, 200))
     movement, machine = settings.movement, settings.machines[0]
     if kind == "queue":
-        replica = replace(machine.replica, queue_order="own_plugins:Queue(how='newest')")
+        replica = replace(machine.replica, queue_order="support.own_plugins:Queue(how='newest')")
         return replace(settings, machines=(replace(machine, replica=replica),))
     if kind == "admission":
-        return replace(settings, cache=replace(settings.cache, admission="own_plugins:Admission(how='half')"))
+        return replace(
+            settings, cache=replace(settings.cache, admission="support.own_plugins:Admission(how='half')")
+        )
     if kind == "channel":
         first = machine.edge_channels["cpu->gpu"]
         channels = {**settings.channels, "other": replace(settings.channels[first], name="other")}
         machine = replace(machine, edge_rails={"cpu->gpu": (first, "other")})
-        movement = replace(movement, channel_choice="own_plugins:Channel(how='emptiest')")
+        movement = replace(movement, channel_choice="support.own_plugins:Channel(how='emptiest')")
         return replace(settings, machines=(machine,), channels=channels, movement=movement)
     names = {
-        "fetch": {"fetch": "own_plugins:Fetch(how='half')"},
-        "prefetch": {"prefetch": "own_plugins:Prefetch(how='half')"},
-        "write": {"write": {"gpu": "own_plugins:Write(how='through')", "cpu": "back"}},
+        "fetch": {"fetch": "support.own_plugins:Fetch(how='half')"},
+        "prefetch": {"prefetch": "support.own_plugins:Prefetch(how='half')"},
+        "write": {"write": {"gpu": "support.own_plugins:Write(how='through')", "cpu": "back"}},
     }
     return replace(settings, movement=replace(movement, **names[kind]))
 
 
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("at", [1, 4])
-def test_an_exception_ends_the_run_at_that_call(kind, at, monkeypatch):
-    monkeypatch.setattr(own_plugins, "FAILS_AT", [at])
-    with pytest.raises(PolicyViolation, match=f"raised RuntimeError: call {at}") as raised:
-        seen_by(with_one(kind), 3)
+def test_an_exception_ends_the_run_at_that_call(kind, at):
+    own_plugins.FAILS_AT[0] = at
+    try:
+        with pytest.raises(PolicyViolation, match=f"raised RuntimeError: call {at}") as raised:
+            seen_by(with_one(kind), 3)
+    finally:
+        own_plugins.FAILS_AT[0] = 0
     assert len(own_plugins.SEEN) == at
     assert "own_plugins.py:" in str(raised.value)
 

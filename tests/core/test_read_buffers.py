@@ -31,7 +31,7 @@ def step_end(layers, lookahead, per_layer, compute, begin, latency=0):
     mover = SimpleNamespace(
         engine=engine, machine=0, layers=layers, read_buffer_layers=lookahead, pipelining=True
     )
-    load = Transfer(mover, 0, (1, 0), 1)
+    load = Transfer(mover, 0, 1, 0, 1)
     load.channel = channel
 
     def on_layer(count):
@@ -65,9 +65,13 @@ def by_recurrence(layers, lookahead, per_layer, compute, begin, latency=0):
 
 
 SHAPES = st.tuples(
-    st.integers(1, 12), st.integers(1, 14), st.integers(1, 60), st.integers(0, 60), st.integers(0, 900),
+    st.integers(1, 12),
+    st.integers(1, 14),
+    st.integers(1, 60),
+    st.integers(0, 60),
+    st.integers(0, 900),
     st.integers(0, 40),
-)  # fmt: skip
+)
 
 
 @given(SHAPES)
@@ -151,7 +155,7 @@ def test_hand_overs_between_pools_need_no_buffers(path):
 def test_fewer_buffers_expose_more_of_the_loads_and_as_many_as_layers_expose_no_more():
     layers = slow_loads().cache.num_layers
     runs = {n: simulate(slow_loads(read_buffer_layers=n), random_trace(8)) for n in (None, layers, 8, 1)}
-    stall = {n: int(run.requests["fetch_cpu_ns"].sum() + run.requests["batch_stall_ns"].sum())
-             for n, run in runs.items()}  # fmt: skip
+    waits = ("fetch_cpu_ns", "batch_stall_ns")
+    stall = {n: sum(int(run.requests[name].sum()) for name in waits) for n, run in runs.items()}
     assert runs[None].digest_results == runs[layers].digest_results
     assert stall[None] < stall[8] < stall[1]

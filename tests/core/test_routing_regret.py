@@ -7,7 +7,6 @@ from dataclasses import replace
 import pytest
 from kvcache_sim.cli.main import run as kvsim
 from kvcache_sim.model.residual_grid import Residuals
-from kvcache_sim.report.routing_regret import regret_text
 from kvcache_sim.serving.settings import RouterSettings
 from kvcache_sim.simulation import RunOptions, simulate
 from support.clusters import cluster
@@ -84,39 +83,9 @@ def test_longest_prefix_loses_fewer_hits_than_round_robin():
     assert lost["longest-prefix"] < lost["round-robin"] / 3
 
 
-@pytest.mark.parametrize(
-    ("values", "lines"),
-    [
-        (
-            [4, 200, 50, 80, 8 * 10**6, 2 * 10**6, 1],
-            ["25.0 % of", "40.0 % on the best machine: 15.0 % lost", "2 ms for", "500 us on the best: 1.5 ms lost", "for 25.0 % of"],
-        ),
-        ([0] * 7, ["0.00 % of", "0.00 % on the best machine: 0.00 % lost", "0 ns for", "0 ns on the best: 0 ns lost", "for 0.00 % of"]),
-    ],
-)  # fmt: skip
-def test_the_sentences_of_regret_are_of_a_token_and_of_a_choice(values, lines):
-    names = (
-        "choices",
-        "prompt_tokens",
-        "found_tokens",
-        "best_found_tokens",
-        "expected_ns",
-        "least_expected_ns",
-        "later",
-    )
-    text = regret_text(dict(zip(names, values, strict=True)), "by-hand", 3)
-    assert text.startswith(f"Router by-hand, {values[0]} choices among 3 machines\n  Hits: {lines[0]}")
-    assert all(line in text for line in lines)
-
-
 def test_explain_reports_routing_regret(tmp_path, capsys):
-    argv = [
-        "simulate",
-        "--set",
-        "workload={kind: conversational, requests: 60}",
-        "--set",
-        "cluster.machines=3",
-    ]
+    workload = "workload={kind: conversational, requests: 60}"
+    argv = ["simulate", "--set", workload, "--set", "cluster.machines=3"]
     assert kvsim([*argv, "-o", str(tmp_path / "r"), "-q"]) == 0
     assert kvsim(["explain", str(tmp_path / "r"), "--regret", "--format", "json"]) == 0
     out = capsys.readouterr().out

@@ -1,11 +1,13 @@
-"""Imports of the Rust core go down only: a package imports those before it in one order, never those
-after."""
+"""Imports of the Rust core go down only: a package imports those before it in one order, and the files of a package,
+and of the binding, form no circle."""
 
 import re
 from collections import defaultdict
+from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
 
-CORE = Path(__file__).resolve().parents[2] / "rust" / "core" / "src"
+import pytest
+from support.rust_modules import CORE, RUST, FileImports, imports, module_of, sources, without_tests
 
 #: The packages of the core, bottom to top. Each may import those before it.
 ORDER = [
@@ -37,76 +39,6 @@ ORDER = [
     "machine",
     "cluster",
 ]
-
-_COMMENT = re.compile(r"//[^\n]*|/\*.*?\*/", re.DOTALL)
-_STRING = re.compile(r'b?"(?:\\.|[^"\\])*"', re.DOTALL)
-_TEST_FILE = re.compile(r"#\[cfg\(test\)\]\s*(?:pub(?:\([^)]*\))?\s+)?mod\s+(\w+)\s*;")
-_TEST_BLOCK = re.compile(r"#\[cfg\(test\)\]\s*(?:pub(?:\([^)]*\))?\s+)?mod\s+\w+\s*\{")
-_USE = re.compile(r"\buse\s+([^;]+);")
-_PATH = re.compile(r"\b(?:crate|super|self)(?:\s*::\s*\w+)+")
-
-
-def module_of(path: Path, core: Path = CORE) -> tuple[str, ...]:
-    """Return the names that lead from the crate to a file's module; none for `lib.rs`."""
-    parts = path.relative_to(core).with_suffix("").parts
-    return parts[:-1] if parts[-1] in ("mod", "lib") else parts
-
-
-def without_tests(source: str) -> str:
-    """Return a file's code without its comments, strings and modules of tests."""
-    code = _STRING.sub('""', _COMMENT.sub("", source))
-    while block := _TEST_BLOCK.search(code):
-        depth, end = 1, block.end()
-        while depth:
-            depth += {"{": 1, "}": -1}.get(code[end], 0)
-            end += 1
-        code = code[: block.start()] + code[end:]
-    return code
-
-
-def leaves(tree: str) -> list[str]:
-    """Return the paths that a `use` names, its braces written out."""
-    tree = re.sub(r"\s+as\s+\w+|\s+", "", tree)
-    opening = tree.find("{")
-    if opening < 0:
-        return [tree]
-    prefix, inner, depth, found = tree[:opening], tree[opening + 1 : tree.rindex("}")], 0, [""]
-    for character in inner:
-        depth += {"{": 1, "}": -1}.get(character, 0)
-        if character == "," and depth == 0:
-            found.append("")
-        else:
-            found[-1] += character
-    return [prefix + leaf for part in found if part for leaf in leaves(part)]
-
-
-def imports(source: str, module: tuple[str, ...]) -> set[tuple[str, ...]]:
-    """Return what a module names of the crate, by `use` and in its code, as paths from the crate."""
-    code = without_tests(source)
-    paths = [leaf for tree in _USE.findall(code) for leaf in leaves(tree)]
-    paths += [re.sub(r"\s", "", path) for path in _PATH.findall(_USE.sub("", code))]
-    found = set()
-    for path in paths:
-        names, here = path.split("::"), module
-        if names[0] not in ("crate", "super", "self"):
-            continue
-        if names[0] == "crate":
-            here = ()
-        while names and names[0] in ("crate", "super", "self"):
-            here = here[:-1] if names[0] == "super" else here
-            names = names[1:]
-        found.add((*here, *names))
-    return found
-
-
-def sources(core: Path = CORE) -> dict[Path, str]:
-    """Return the files of the core without those of tests alone."""
-    texts = {path: path.read_text() for path in sorted(core.rglob("*.rs"))}
-    tests = set()
-    for path, text in texts.items():
-        tests |= {(*module_of(path, core), name) for name in _TEST_FILE.findall(text)}
-    in_tests = {path for path in texts for end in range(9) if module_of(path, core)[:end] in tests}
-    return {path: text for path, text in texts.items() if path not in in_tests}
 
 
 def arrows(texts: dict[Path, str], core: Path = CORE) -> dict[tuple[str, str], set[str]]:
@@ -156,6 +88,48 @@ def test_imports_of_the_core_go_down_only():
     assert not wrong, "\n".join(wrong)
 
 
+def circle(files: FileImports) -> list[str]:
+    """Return files of which each imports the one before it, the first again at the end; none if there is no circle."""
+    try:
+        TopologicalSorter(files.graph).prepare()
+    except CycleError as error:
+        return list(error.args[1])
+    return []
+
+
+@pytest.mark.parametrize("crate", ["core", "py"])
+def test_files_form_no_circle(crate):
+    assert not circle(FileImports(RUST / crate / "src"))
+
+
+def write(folder: Path, texts: dict[str, str]) -> None:
+    for name, text in texts.items():
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / name).write_text(text)
+
+
+#: A circle of two files: one imports by a name that its package passes on, the other in its code alone.
+CIRCLE = {
+    "store/mod.rs": "mod low; mod high; pub use high::{deep::Far, High as Top};",
+    "store/high.rs": "mod deep; pub struct High; fn f() { super::low::run() }",
+    "store/high/deep.rs": "pub struct Far;",
+    "store/low.rs": "use crate::store::{Far, Top}; pub fn run() {}",
+}
+
+
+def test_a_circle_of_files_is_seen_where_a_package_passes_names_on(tmp_path):
+    write(tmp_path, CIRCLE)
+    files = FileImports(tmp_path)
+    assert files.graph["store/low"] == {"store/high", "store/high/deep"}
+    assert sorted(set(circle(files))) == ["store/high", "store/low"]
+
+
+def test_an_import_for_tests_alone_makes_no_circle(tmp_path):
+    code = "mod deep; pub struct High; #[cfg(test)] mod tests { use crate::store::low::run; }"
+    write(tmp_path, CIRCLE | {"store/high.rs": code})
+    assert not circle(FileImports(tmp_path))
+
+
 def test_a_type_has_its_methods_in_its_own_package():
     wrong = foreign_methods(sources())
     assert not wrong, "\n".join(wrong)
@@ -170,13 +144,9 @@ def test_a_wrong_arrow_is_seen(tmp_path):
         "batch/mod.rs": "pub struct Batch;\nimpl<S: Store> Batch { }\nimpl Store for Batch { }",
         "machine/mod.rs": "use crate::batch::Batch;\nimpl<T> crate::batch::Batch<T> { fn f() {} }",
     }
-    files = {}
-    for name, text in texts.items():
-        path = tmp_path / name
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(text)
-        files[path] = text
-    assert sources(tmp_path) == {path: text for path, text in files.items() if path.name != "t.rs"}
+    write(tmp_path, texts)
+    read = {path.relative_to(tmp_path).as_posix(): text for path, text in sources(tmp_path).items()}
+    assert read == {name: text for name, text in texts.items() if not name.endswith("t.rs")}
     assert sorted(upward(arrows(sources(tmp_path), tmp_path))) == [
         "store imports engines: store/deep/low.rs: engines::new",
         "store imports machine: store/mod.rs: machine::messages::Task",

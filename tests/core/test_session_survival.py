@@ -13,8 +13,8 @@ S = 10**9
 
 def curve(rows):
     """Rows: session, turn, prompt, output, arrival s, finish s, gpu, cpu, disk tokens."""
-    names = ("session", "turn", "input_tokens", "output_tokens", "arrival_ns", "finish_ns",
-             "cached_gpu_tokens", "cached_cpu_tokens", "cached_disk_tokens")  # fmt: skip
+    names = ["session", "turn", "input_tokens", "output_tokens", "arrival_ns", "finish_ns"]
+    names += [f"cached_{tier}_tokens" for tier in ("gpu", "cpu", "disk")]
     columns = {name: np.asarray(values) for name, values in zip(names, zip(*rows, strict=True), strict=True)}
     for name in ("arrival_ns", "finish_ns"):
         columns[name] = (columns[name] * S).astype(np.int64)
@@ -28,6 +28,9 @@ def curve(rows):
     return whole.rows()
 
 
+FIGURES = ["gap_from_s", "gap_to_s", "turns", "survived", "partly", "gpu", "cpu", "disk", "remote", "lost"]
+
+
 def test_a_prefix_that_moved_down_and_one_that_was_lost():
     rows = [
         # 100 + 13 − 1 = 112: seven blocks could survive
@@ -39,10 +42,8 @@ def test_a_prefix_that_moved_down_and_one_that_was_lost():
         (2, 1, 200, 9, 105.0, 110.0, 0, 0, 0),  # 100 s: lost
     ]
     near, far = curve(rows)
-    assert near == {
-        "gap_from_s": 2.0, "gap_to_s": 4.0, "turns": 2, "survived": 0.5, "partly": 0.5,
-        "gpu": 80 / 224, "cpu": 64 / 224, "disk": 0.0, "remote": 0.0, "lost": 80 / 224,
-    }  # fmt: skip
+    figures = (2.0, 4.0, 2, 0.5, 0.5, 80 / 224, 64 / 224, 0.0, 0.0, 80 / 224)
+    assert near == dict(zip(FIGURES, figures, strict=True))
     assert (far["gap_from_s"], far["gap_to_s"], far["survived"], far["lost"]) == (64.0, 128.0, 0.0, 1.0)
 
 
@@ -64,9 +65,9 @@ def test_what_others_left_is_not_the_sessions_and_its_own_last_token_does_not_co
 
 
 def test_a_gap_at_a_bound_begins_the_longer_range():
-    turns = [row for n, gap in enumerate((0, 1, 1.5, 2)) for row in (
-        (n, 0, 100, 13, 0.0, 5.0, 0, 0, 0), (n, 1, 200, 9, 5.0 + gap, 9.0, 0, 0, 0)
-    )]  # fmt: skip
+    turns = []
+    for n, gap in enumerate((0, 1, 1.5, 2)):
+        turns += [(n, 0, 100, 13, 0.0, 5.0, 0, 0, 0), (n, 1, 200, 9, 5.0 + gap, 9.0, 0, 0, 0)]
     assert [(row["gap_from_s"], row["turns"]) for row in curve(turns)] == [(0.0, 1), (1.0, 2), (2.0, 1)]
 
 
@@ -76,10 +77,18 @@ def test_no_sessions_no_curve():
 
 _prompts, _found = (st.sampled_from(own) for own in ((1, 16, 17, 32, 33, 48, 49, 80), (0, 0, 15, 16, 32, 64)))
 _turns = st.lists(
-    st.tuples(st.sampled_from((-1, 0, 0, 1, 1)), st.sampled_from((1, 1, 1, 2)), _prompts, st.sampled_from((1, 15, 16, 17)),
-              st.sampled_from((0, 0.5, 1, 2, 3, 9, 16_385, 40_000)), st.integers(0, 2), _found, _found, _found),
-    min_size=2, max_size=16,
-)  # fmt: skip
+    st.tuples(
+        st.sampled_from((-1, 0, 0, 1, 1)),
+        st.sampled_from((1, 1, 1, 2)),
+        _prompts,
+        st.sampled_from((1, 15, 16, 17)),
+        st.sampled_from((0, 0.5, 1, 2, 3, 9, 16_385, 40_000)),
+        st.integers(0, 2),
+        *[_found] * 3,
+    ),
+    min_size=2,
+    max_size=16,
+)
 
 
 @examples(60)
@@ -111,11 +120,10 @@ def test_the_curve_is_that_of_each_pair_of_turns_by_itself(drawn):
     for least, own in sorted(pairs.items()):
         whole = sum(could for could, _, _ in own)
         shares = [float(Fraction(sum(kept[tier] for _, kept, _ in own), whole)) for tier in range(3)]
-        expected.append({
-            "gap_from_s": least, "gap_to_s": None if least == 2.0**14 else max(2 * least, 1.0), "turns": len(own),
-            "survived": sum(not left for *_, left in own) / len(own),
-            "partly": sum(0 < left < could for could, _, left in own) / len(own),
-            **dict(zip(("gpu", "cpu", "disk"), shares, strict=True)), "remote": 0.0,
-            "lost": float(Fraction(sum(left for *_, left in own), whole)),
-        })  # fmt: skip
+        most = None if least == 2.0**14 else max(2 * least, 1.0)
+        survived = sum(not left for *_, left in own) / len(own)
+        partly = sum(0 < left < could for could, _, left in own) / len(own)
+        lost = float(Fraction(sum(left for *_, left in own), whole))
+        figures = (least, most, len(own), survived, partly, *shares, 0.0, lost)
+        expected.append(dict(zip(FIGURES, figures, strict=True)))
     assert curve(rows) == expected

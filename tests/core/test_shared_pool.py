@@ -6,17 +6,13 @@ In the closed forms a block is 4,000 bytes in 4 layers, a prompt's two blocks 8,
 
 from dataclasses import replace
 from functools import partial
-from types import SimpleNamespace
 
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from kvcache_sim.base.errors import InvariantError
-from kvcache_sim.base.tiers import STAGING
-from kvcache_sim.cache.pool import PoolNode
 from kvcache_sim.cache.settings import CacheSettings, MovementSettings, PoolSettings, TierSettings
-from kvcache_sim.cache.store import ALL_BLOCKS
 from kvcache_sim.channels.settings import ChannelSettings, NetworkSettings
 from kvcache_sim.model.step_time import StepTimeTable
 from kvcache_sim.serving.membership.plan import MembershipPlan, PoolLoss
@@ -195,22 +191,6 @@ def test_a_lost_pool_is_empty_and_fills_again():
     assert run.requests["cached_remote_tokens"].tolist() == [0, 0, 8, 8]
     assert run.counters["pool.lost_blocks"] == run.counters["membership.blocks_lost"] == 2
     assert run.counters["pool.put_blocks"] == 4
-
-
-def test_a_pool_loses_what_it_has_of_each_request_and_counts_what_it_lost_now():
-    """Blocks that are in flight, or gone with an earlier request, are not removed again."""
-    removed = []
-    tree = SimpleNamespace(
-        peek=lambda request, most: ((3, 0, 2, 4)[request] if most == ALL_BLOCKS else None, None),
-        remove=lambda request, part, tier: removed.append((request, part, tier)) or (3, None, 1, 4)[request],
-    )
-    pool = PoolNode(5, tree, SimpleNamespace(block_bytes=64, num_layers=8))
-    assert (pool.number, pool.block_bytes, pool.num_layers, pool.lose(3)) == (5, 64, 8, 4)
-    assert removed == [(0, (0, 3), STAGING), (2, (0, 2), STAGING)]
-    assert (pool.lose(1), pool.lost_blocks, pool.lose(0)) == (3, 7, 0)
-    pool.count((1, 2, 3, 4), 5)
-    counts = (pool.put_blocks, pool.read_blocks, pool.refused_blocks, pool.hit_blocks, pool.written_bytes)
-    assert (counts, pool.cleared_blocks) == ((1, 2, 3, 4, 5), 0)
 
 
 def test_the_end_of_a_run_recounts_the_pool(monkeypatch):

@@ -1,4 +1,4 @@
-"""Speculative decoding: a plain model of requests that come at once, closed forms, nothing where nothing is accepted."""
+"""Speculative decoding: a plain model of requests that come at once, closed forms, nothing accepted."""
 
 from dataclasses import replace
 from pathlib import Path

@@ -61,86 +61,57 @@ def test_figures_are_those_of_the_whole_trace(tmp_path_factory, trace, policy, a
     assert set(expected) - set(found) <= {"upper_bounds", "share_of_possible"}
 
 
-@pytest.mark.parametrize("partial", ["drop", "keep"])
-def test_a_first_row_without_ids_has_blocks_of_its_own(tmp_path, capsys, partial):
-    path = tmp_path / "t.jsonl"
-    path.write_text(LINE % "[]" + LINE % "[0, 1]" + LINE % "[0, 1]")
-    command = [
-        "cachesim",
-        str(path),
-        "--trace-block-size=16",
-        "--policy=sieve",
-        f"--last-partial={partial}",
-        "--capacity=6",
-        "--format=json",
-    ]
-    found = []
-    for options in ([], ["--whole"]):
-        assert run([*command, *options]) == 0
-        document = json.loads(capsys.readouterr().out)
-        found.append([document[name] for name in ("queried_blocks", "hit_blocks", "resident_blocks")])
-    assert found[0] == found[1]
-
-
-@pytest.mark.parametrize("options", [[], ["--flat"], ["--whole"]])
-def test_many_policies_and_capacities_are_single_replays(tmp_path, capsys, options):
-    path = tmp_path / "t.jsonl"
-    path.write_text("".join(LINE % list(range(7 * k, 7 * k + 2 + k % 3)) for k in (1, 2, 3, 1, 2, 4, 1)))
-
-    def printed(*pairs):
-        assert run(["cachesim", str(path), "--trace-block-size=16", *pairs, *options]) == 0
-        return capsys.readouterr().out
-
-    policies, sizes = ("lru", "s3fifo", "lfu"), ("4", "9")
-    asked = [f"--policy={name}" for name in policies] + [f"--capacity={size}" for size in sizes]
-    single = [
-        json.loads(printed(f"--policy={name}", f"--capacity={size}", "--format=json"))
-        for name in policies
-        for size in sizes
-    ]
-    assert json.loads(printed(*asked, "--format=json")) == single
-    rows = [line.split()[:2] for line in printed(*asked).split("\n\n")[0].splitlines()[1:]]
-    assert [row for row in rows if row[0] in policies] == [
-        [name, size] for name in policies for size in sizes
-    ]
-    assert run(["cachesim", "t.jsonl", *asked, "--requests", str(tmp_path / "r.csv")]) != 0
-    assert "a table of requests is that of one replay; got 6 pairs" in capsys.readouterr().err
-
-
 LINE = '{"timestamp": 0, "input_length": 64, "output_length": 1, "hash_ids": %s}\n'
 
 
-def test_the_command_says_what_it_left_out(tmp_path, capsys):
+@pytest.fixture
+def replayed(tmp_path, capsys):
+    """Replay a file of prompts by their ids, and return what the command printed."""
     path = tmp_path / "t.jsonl"
-    path.write_text(LINE % "[0, 1, 2, 3]" + LINE % "[0, 1, 4, 5]" + LINE % "[0, 1, 4, 5]")
-    asked = ["cachesim", str(path), "--trace-block-size", "16", "--capacity", "9"]
-    for flat in ([], ["--flat"]):
-        assert run([*asked, *flat]) == 0
-        assert "need the whole trace: kvsim cachesim --whole" in " ".join(capsys.readouterr().out.split())
-    documents = []
-    for whole in ([], ["--whole"]):
-        assert run([*asked, *whole, "--format", "json"]) == 0
-        documents.append(json.loads(capsys.readouterr().out))
-    assert {"misses", "upper_bounds"} <= set(documents[1])
-    assert {k: v for k, v in documents[0].items() if k != "not_computed"}.items() <= documents[1].items()
+
+    def printed(prompts, *options):
+        path.write_text("".join(LINE % list(ids) for ids in prompts))
+        assert run(["cachesim", str(path), "--trace-block-size=16", *options]) == 0
+        return capsys.readouterr().out
+
+    return printed
 
 
-def test_upper_bounds_say_what_they_need(tmp_path, capsys):
-    path = tmp_path / "t.jsonl"
-    path.write_text(LINE % "[0, 1, 2, 3]")
-    asked = ["cachesim", str(path), "--trace-block-size", "16", "--capacity", "9", "--policy", "belady"]
-    assert run(asked) == 0
-    assert "belady uses later requests, so the trace is read whole" in " ".join(
-        capsys.readouterr().err.split()
-    )
+@pytest.mark.parametrize("partial", ["drop", "keep"])
+def test_a_first_row_without_ids_has_blocks_of_its_own(replayed, partial):
+    asked = ["--policy=sieve", f"--last-partial={partial}", "--capacity=6", "--format=json"]
+    prompts = [(), (0, 1), (0, 1)]
+    streamed, whole = (json.loads(replayed(prompts, *asked, *options)) for options in ([], ["--whole"]))
+    for name in ("queried_blocks", "hit_blocks", "resident_blocks"):
+        assert streamed[name] == whole[name]
 
 
-def test_a_trace_that_is_no_tree_is_read_whole(tmp_path, capsys):
-    path = tmp_path / "t.jsonl"
-    path.write_text(LINE % "[0, 1, 2, 3]" + LINE % "[5, 1, 2, 3]")
-    asked = ["cachesim", str(path), "--trace-block-size", "16", "--capacity", "9", "--format", "json"]
-    assert run(asked) == 0
-    assert "upper_bounds" in json.loads(capsys.readouterr().out)
+@pytest.mark.parametrize("options", [[], ["--flat"], ["--whole"]])
+def test_many_policies_and_capacities_are_single_replays(replayed, tmp_path, options):
+    prompts = [range(7 * k, 7 * k + 2 + k % 3) for k in (1, 2, 3, 1, 2, 4, 1)]
+    policies, sizes = ("lru", "s3fifo", "lfu"), ("4", "9")
+    pairs = [(f"--policy={name}", f"--capacity={size}") for name in policies for size in sizes]
+    single = [json.loads(replayed(prompts, *pair, "--format=json", *options)) for pair in pairs]
+    asked = dict.fromkeys(option for pair in pairs for option in pair)
+    assert json.loads(replayed(prompts, *asked, "--format=json", *options)) == single
+    rows = [line.split()[:2] for line in replayed(prompts, *asked, *options).splitlines()]
+    assert [row for row in rows if row and row[0] in policies] == [[n, s] for n in policies for s in sizes]
+    assert run(["cachesim", str(tmp_path / "t.jsonl"), *asked, "--requests", str(tmp_path / "r.csv")]) == 2
+
+
+def test_what_needs_the_whole_trace_is_left_out(replayed):
+    asked = ["--capacity=9", "--format=json"]
+    prompts = [(0, 1, 2, 3), (0, 1, 4, 5), (0, 1, 4, 5)]
+    streamed, whole = (json.loads(replayed(prompts, *asked, *options)) for options in ([], ["--whole"]))
+    assert {"misses", "upper_bounds"} <= set(whole)
+    assert streamed.pop("not_computed")
+    assert streamed.items() <= whole.items()
+    assert "upper_bounds" in json.loads(replayed(prompts, *asked, "--policy=belady"))
+
+
+def test_a_trace_that_is_no_tree_is_read_whole(replayed):
+    prompts = [(0, 1, 2, 3), (5, 1, 2, 3)]
+    assert "upper_bounds" in json.loads(replayed(prompts, "--capacity=9", "--format=json"))
 
 
 @pytest.mark.parametrize("policy", ["wtinylfu", "belady", "vllm"])

@@ -127,7 +127,8 @@ def test_card_sentence_curve_and_picture_show_one_number(tmp_path, capsys):
     kept, opened.finished = opened.finished, {name: column[:0] for name, column in opened.finished.items()}
     assert hit_rates(opened) is None
     opened.finished, opened.trace = kept, None
-    assert hit_rates(opened) is upper_bound_of(opened) is None
+    assert hit_rates(opened) is None
+    assert upper_bound_of(opened) is None
 
 
 def test_the_measured_requests_alone_are_counted():

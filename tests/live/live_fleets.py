@@ -8,7 +8,6 @@ from kvcache_sim.extras.live.fleet import Fleet
 from kvcache_sim.extras.live.prompts import BlockNumbers
 from kvcache_sim.scenario.load import load_scenario
 from kvcache_sim.simulation.live import LiveSimulation
-from kvcache_sim.simulation.options import DEFAULT_OPTIONS, RunOptions
 
 
 class Standing(WallClock):
@@ -20,13 +19,11 @@ class Standing(WallClock):
         return self.at_ns
 
 
-def fleet_of(overrides: Sequence[str], options: RunOptions = DEFAULT_OPTIONS) -> Fleet:
-    own = ["replica.step_time=h100-llama-3.1-8b-tp1", "trace.path=unused", "trace.block_size=16"]
-    scenario = load_scenario(None, ["cache.block_size=16", *own, *overrides])
+def fleet_of(overrides: Sequence[str], keep_tokens: bool = False) -> Fleet:
+    common = ["replica.step_time=h100-llama-3.1-8b-tp1", "trace.path=unused", "trace.block_size=16"]
+    scenario = load_scenario(None, ["cache.block_size=16", *common, *overrides])
     return Fleet(
-        lambda fleet: LiveSimulation(scenario.settings, fleet, options),
-        Standing(),
-        BlockNumbers(16, keep_tokens=False),
+        lambda fleet: LiveSimulation(scenario.settings, fleet), Standing(), BlockNumbers(16, keep_tokens)
     )
 
 

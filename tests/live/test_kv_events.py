@@ -1,6 +1,7 @@
 """KV events: vLLM's hashes and bytes, a socket's frames and replays, and indexers that end with what the
 caches hold."""
 
+import ast
 import asyncio
 import json
 import logging
@@ -16,20 +17,15 @@ import msgspec
 import numpy as np
 import pytest
 import zmq
-from hypothesis import given
-from hypothesis import strategies as st
 from kvcache_sim.base.errors import UsageError
-from kvcache_sim.extras.live.clock import WallClock
 from kvcache_sim.extras.live.events.announcer import Announcer, EventSettings
 from kvcache_sim.extras.live.events.hashes import BlockHashes, as_integer, cbor
 from kvcache_sim.extras.live.events.layout import AllBlocksCleared, Batch, BlockRemoved, BlockStored, packed
-from kvcache_sim.extras.live.events.publisher import Endpoint
-from kvcache_sim.extras.live.events.source import EventSource, medium_of
+from kvcache_sim.extras.live.events.publisher import Endpoint, Publisher
+from kvcache_sim.extras.live.events.source import EventSource
 from kvcache_sim.extras.live.fleet import Fleet, Prompt
-from kvcache_sim.extras.live.prompts import Block, BlockNumbers
-from kvcache_sim.scenario.load import load_scenario
-from kvcache_sim.simulation.live import LiveSimulation
-from support.examples import examples
+from kvcache_sim.extras.live.prompts import BlockNumbers
+from live_fleets import fleet_of
 
 #: Two blocks of 16 tokens, 0 to 31, with the default seed: the root, and the numbers that are published.
 GOLDEN = {
@@ -70,10 +66,8 @@ def test_a_batch_is_a_list_of_maps_as_vllm_packs_it():
     payload = packed(Batch(1.5, EVENTS, 0), "map")
     assert len(payload) == 210
     assert payload.startswith(b"\x93\xcb" + struct.pack(">d", 1.5))
-    stored = {
-        "type": "BlockStored", "block_hashes": [7], "parent_block_hash": None, "token_ids": [1, 2],
-        "block_size": 2, "lora_id": None, "medium": "GPU", "lora_name": None, "group_idx": 0,
-    }  # fmt: skip
+    stored = {"type": "BlockStored", "block_hashes": [7], "parent_block_hash": None, "token_ids": [1, 2]}
+    stored |= {"block_size": 2, "lora_id": None, "medium": "GPU", "lora_name": None, "group_idx": 0}
     removed = {"type": "BlockRemoved", "block_hashes": [7], "medium": "GPU", "group_idx": 0}
     ts, events, rank = msgspec.msgpack.decode(payload)
     assert (ts, rank, events) == (1.5, 0, [stored, removed, {"type": "AllBlocksCleared"}])
@@ -119,9 +113,9 @@ class Indexer:
 
     def __init__(self) -> None:
         self.held: dict[tuple[str, int], int] = {}
-        self.tokens: dict[int, tuple[int | None, tuple[int, ...]]] = {}
+        self.blocks: dict[int, tuple[int | None, tuple[int, ...], tuple[str, ...] | None]] = {}
         self.numbers: list[int] = []
-        self.events = 0
+        self.events = self.cleared = 0
 
     def take(self, number: int, payload: bytes) -> None:
         self.numbers.append(number)
@@ -132,6 +126,7 @@ class Indexer:
     def event(self, event: dict[str, Any]) -> None:
         if event["type"] == "AllBlocksCleared":
             self.held.clear()
+            self.cleared += 1
         elif event["type"] == "BlockRemoved":
             [hash_] = event["block_hashes"]
             key = event["medium"], hash_
@@ -140,39 +135,35 @@ class Indexer:
                 del self.held[key]
         else:
             size, parent = event["block_size"], event["parent_block_hash"]
+            extra = event.get("extra_keys") or [None] * len(event["block_hashes"])
             for index, hash_ in enumerate(event["block_hashes"]):
                 tokens = tuple(event["token_ids"][index * size : (index + 1) * size])
                 assert len(tokens) == size
-                assert self.tokens.setdefault(hash_, (parent, tokens)) == (parent, tokens)
+                block = parent, tokens, extra[index] and tuple(extra[index])
+                assert self.blocks.setdefault(hash_, block) == block
                 key = event["medium"], hash_
                 self.held[key] = self.held.get(key, 0) + 1
                 parent = hash_
-
-
-class Instant(WallClock):
-    """A clock that stands where a test puts it."""
-
-    at_ns = 0
-
-    def now_ns(self) -> int:
-        return self.at_ns
 
 
 TIERS = ["tiers.gpu.capacity=300 blocks", "tiers.cpu.capacity=700 blocks"]
 VLLM = ["tiers.gpu.capacity=300 blocks", "cache.semantics=vllm", "replica.scheduler=vllm"]
 
 
-def drive(overrides: list[str], settings: EventSettings, requests: int, reset: bool = False):
+def drive(
+    overrides: list[str],
+    settings: EventSettings,
+    requests: int,
+    reset: bool = False,
+    shared_blocks=6,
+    salted=True,
+):
     """Feed random chats that share beginnings; return the fleet, and each machine's indexer and payloads."""
-    common = ["cache.block_size=16", "replica.step_time=h100-llama-3.1-8b-tp1", "trace.path=unused"]
-    scenario = load_scenario(None, [*common, "trace.block_size=16", *overrides])
-    clock, random = Instant(), np.random.default_rng(1)
+    random = np.random.default_rng(1)
     payloads: list[tuple[int, bytes]] = []
 
     async def go() -> Fleet:
-        fleet = Fleet(
-            lambda own: LiveSimulation(scenario.settings, own), clock, BlockNumbers(16, keep_tokens=True)
-        )
+        fleet = fleet_of(overrides, keep_tokens=True)
         announcer = Announcer(fleet, settings)
         fleet.witnesses.append(announcer)
         [publisher] = announcer.publishers
@@ -182,15 +173,16 @@ def drive(overrides: list[str], settings: EventSettings, requests: int, reset: b
         )
         fleet.start()
         for n in range(requests):
-            clock.at_ns += int(random.integers(1, 40_000_000))
-            shared = [int(random.integers(0, 4))] * (16 * int(random.integers(0, 6)))
+            fleet.clock.at_ns += int(random.integers(1, 40_000_000))
+            shared = [int(random.integers(0, 4))] * (16 * int(random.integers(0, shared_blocks)))
             own = random.integers(0, 1000, int(random.integers(1, 300))).tolist()
-            fleet.submit(Prompt([*shared, *own], random.integers(0, 1000, 30).tolist()))
+            answer = random.integers(0, 1000, 30).tolist()
+            fleet.submit(Prompt([*shared, *own], answer, salt="tenant" if salted and n % 5 == 0 else ""))
             if reset and n == requests // 2:
-                clock.at_ns += 60_000_000_000
+                fleet.clock.at_ns += 60_000_000_000
                 fleet.advance()
                 assert fleet.reset()
-        clock.at_ns += 600_000_000_000
+        fleet.clock.at_ns += 600_000_000_000
         fleet.advance()
         assert not fleet.open
         announcer.close()
@@ -213,13 +205,17 @@ def of_the_simulation(fleet: Fleet) -> dict[str, int]:
 
 
 @pytest.mark.parametrize("overrides", [TIERS, VLLM], ids=["tiers", "vllm"])
-@pytest.mark.parametrize("reset", [False, True])
-def test_who_follows_the_events_ends_with_what_the_cache_holds(overrides, reset):
-    fleet, payloads = drive(overrides, published(), 300, reset)
+@pytest.mark.parametrize(("reset", "shared_blocks"), [(False, 6), (True, 6), (False, 150)])
+def test_who_follows_the_events_ends_with_what_the_cache_holds(overrides, reset, shared_blocks):
+    """Of the longest prompts the fleet has forgotten the blocks that are no longer there."""
+    fleet, payloads = drive(overrides, published(), 300, reset, shared_blocks)
+    is_forgetful = overrides == TIERS and shared_blocks > 100
+    assert (len(fleet.blocks) < fleet.blocks.given) == is_forgetful
     indexer = Indexer()
     for number, payload in payloads:
         indexer.take(number, payload)
     assert indexer.numbers == list(range(len(payloads)))
+    assert indexer.cleared == reset
     held: dict[str, int] = {}
     for (medium, _), count in indexer.held.items():
         held[medium] = held.get(medium, 0) + count
@@ -232,15 +228,17 @@ def test_every_hash_is_that_of_its_tokens():
     indexer, hashes = Indexer(), BlockHashes("sha256_cbor")
     for number, payload in payloads:
         indexer.take(number, payload)
-    for hash_, (parent, tokens) in indexer.tokens.items():
-        assert hashes.block(hashes.root if parent is None else parent, tokens) == hash_
+    for hash_, (parent, tokens, extra) in indexer.blocks.items():
+        assert hashes.block(hashes.root if parent is None else parent, tokens, extra) == hash_
+    salts = [(parent is None, extra) for parent, _, extra in indexer.blocks.values() if extra]
+    assert set(salts) == {(True, ("tenant",))}
 
 
 def test_dynamos_radix_tree_follows_ten_thousand_events():
     core = pytest.importorskip("dynamo._core", reason="ai-dynamo-runtime is not installed")
     if not hasattr(core, "RadixTree"):
         pytest.skip("this ai-dynamo-runtime has no RadixTree")
-    _, payloads = drive(["tiers.gpu.capacity=300 blocks"], published(), 2300)
+    _, payloads = drive(["tiers.gpu.capacity=300 blocks"], published(), 2300, salted=False)
     tree, indexer, sent = core.RadixTree(), Indexer(), 0
     for number, payload in payloads:
         for event in msgspec.msgpack.decode(payload)[1]:
@@ -290,8 +288,6 @@ def test_each_machine_has_an_endpoint_of_its_own(endpoint, machine, found):
 
 
 def test_a_subscriber_gets_three_frames_and_a_replay_what_it_missed():
-    from kvcache_sim.extras.live.events.publisher import Publisher
-
     context = zmq.Context()
     publisher = Publisher(
         context, Endpoint("inproc://events", "inproc://replay", "kv@pod@model", buffer_steps=3)
@@ -327,132 +323,53 @@ def test_a_subscriber_gets_three_frames_and_a_replay_what_it_missed():
         context.term()
 
 
-@pytest.mark.parametrize("overrides", [TIERS, ["tiers.gpu.capacity=300 blocks"]], ids=["tiers", "gpu"])
-def test_what_is_forgotten_changes_nothing(overrides, monkeypatch):
-    kept, before = drive(overrides, published(), 400)
-    monkeypatch.setattr("kvcache_sim.extras.live.fleet._FORGET_EACH", 64)
-    forgot, after = drive(overrides, published(), 400)
-    assert len(forgot.blocks) < len(kept.blocks) / 2
-    events = [[msgspec.msgpack.decode(payload)[1] for _, payload in own] for own in (before, after)]
-    assert events[0] == events[1]
-    runs = [fleet.simulation.end() for fleet in (kept, forgot)]
-    assert runs[0].digest_results == runs[1].digest_results
+CBOR = """
+0 00
+23 17
+24 1818
+255 18ff
+256 190100
+65535 19ffff
+65536 1a00010000
+4294967295 1affffffff
+4294967296 1b0000000100000000
+18446744073709551615 1bffffffffffffffff
+-1 20
+-24 37
+-25 3818
+-257 390100
+None f6
+b"" 40
+"\u00e9" 62c3a9
+() 80
+(1,(b"a",None)) 8201824161f6
+"""
 
 
-class KnownBlocks(dict):
-    """Known blocks by number; the salted first block of each prefix stands for a tenant's."""
-
-    block_size = 2
-
-    def block(self, number: int) -> Block | None:
-        return self.get(number)
-
-
-@examples(100)
-@given(st.data(), st.booleans())
-def test_events_of_drawn_changes_name_what_each_tier_holds(data, as_bytes):
-    """A model with one hash a block: what is stored in a row on one tier is one event, and a block that is forgotten
-    while tiers hold it is still removed from each."""
-    draw = data.draw
-    known, hashes = KnownBlocks(), BlockHashes("sha256")
-    source = EventSource(known, hashes, as_bytes)
-    digests: dict[int, bytes] = {}
-    blocks: dict[int, Block] = {}
-    held: set[tuple[int, int]] = set()
-    followed: set[tuple[str, object]] = set()
-    for _ in range(draw(st.integers(1, 12))):
-        changes, runs, last = [], [], None
-        for action in draw(
-            st.lists(st.sampled_from(("new", "store", "store", "remove", "private")), max_size=6)
-        ):
-            if action == "new":
-                number = len(blocks)
-                parent = draw(st.sampled_from((-1, *known)))
-                salt = draw(st.sampled_from(("", "tenant"))) if parent < 0 else ""
-                block = Block(number, parent, (number, 7), salt)
-                blocks[number] = known[number] = block
-                above = hashes.root if parent < 0 else digests[parent]
-                digests[number] = hashes.block(above, block.tokens, (salt,) if salt else None)
-            elif action == "store":
-                free = [(tier, key) for key in known for tier in (0, 1, 2) if (tier, key) not in held]
-                if free:
-                    tier, key = draw(st.sampled_from(free))
-                    held.add((tier, key))
-                    changes.append((tier, True, key))
-                    if last == (tier, blocks[key].parent) and last[1] >= 0:
-                        runs[-1].append(key)
-                    else:
-                        runs.append([key])
-                    last = (tier, key)
-            elif action == "remove" and held:
-                tier, key = draw(st.sampled_from(sorted(held)))
-                held.remove((tier, key))
-                changes.append((tier, False, key))
-                last = None
-            else:
-                changes.append((0, draw(st.booleans()), (1 << 63) + draw(st.integers(0, 3))))
-        for event in source.events(changes):
-            if isinstance(event, BlockStored):
-                run = runs.pop(0)
-                parent = blocks[run[0]].parent
-                name = [
-                    digests[key] if as_bytes else as_integer(digests[key]) for key in (*run, max(0, parent))
-                ]
-                salts = [(blocks[key].salt,) if blocks[key].salt else None for key in run]
-                assert event.block_hashes == name[:-1]
-                assert event.parent_block_hash == (None if parent < 0 else name[-1])
-                assert event.token_ids == [token for key in run for token in blocks[key].tokens]
-                assert event.extra_keys == (salts if any(salts) else None)
-                followed |= {(event.medium, one) for one in event.block_hashes}
-            else:
-                followed.remove((event.medium, *event.block_hashes))
-        assert not runs
-        media = {
-            (medium_of(tier), digests[key] if as_bytes else as_integer(digests[key])) for tier, key in held
-        }
-        assert followed == media
-        childless = sorted(set(known) - {block.parent for block in known.values()})
-        for number in draw(st.lists(st.sampled_from(childless), unique=True)) if childless else ():
-            del known[number]
-        source.forget()
-        # as many hashes as blocks that are known or somewhere, once they were published
-        assert set(source._digests) <= set(known) | {key for _, key in held}
-    source.clear()
-    known.clear()
-    source.forget()
-    assert not source._digests
-
-
-@pytest.mark.parametrize(
-    ("value", "found"),
-    [
-        (0, "00"),
-        (23, "17"),
-        (24, "1818"),
-        (255, "18ff"),
-        (256, "190100"),
-        (65_535, "19ffff"),
-        (65_536, "1a00010000"),
-        (2**32 - 1, "1affffffff"),
-        (2**32, "1b0000000100000000"),
-        (2**64 - 1, "1bffffffffffffffff"),
-        (-1, "20"),
-        (-24, "37"),
-        (-25, "3818"),
-        (-256, "38ff"),
-        (-257, "390100"),
-        (None, "f6"),
-        (b"", "40"),
-        (b"\x01" * 24, "5818" + "01" * 24),
-        ("é", "62c3a9"),
-        ((), "80"),
-        ((1, (b"a", None)), "8201824161f6"),
-    ],
-)
-def test_canonical_cbor_has_the_shortest_head_of_rfc_8949(value, found):
-    assert cbor(value).hex() == found
+@pytest.mark.parametrize("line", CBOR.split("\n")[1:-1])
+def test_canonical_cbor_has_the_shortest_head_of_rfc_8949(line):
+    value, found = line.split()
+    assert cbor(ast.literal_eval(value)).hex() == found
 
 
 def test_a_number_beyond_64_bits_has_no_head():
     with pytest.raises(OverflowError):
         cbor(2**64)
+
+
+def test_a_block_that_is_forgotten_is_still_removed_from_each_tier_that_has_it():
+    blocks = BlockNumbers(2, keep_tokens=True)
+    source = EventSource(blocks, BlockHashes("sha256"), False)
+    [number] = blocks.number([1, 2], "")
+    [first, second] = [*source.events([(0, True, number)]), *source.events([(1, True, number)])]
+    assert first.block_hashes == second.block_hashes
+    assert (first.medium, second.medium) == ("GPU", "CPU")
+    removed = source.events([(0, False, number)])
+    blocks.keep(frozenset())
+    source.forget()
+    removed += source.events([(1, False, number)])
+    assert [(one.block_hashes, one.medium) for one in removed] == [
+        (first.block_hashes, own) for own in ("GPU", "CPU")
+    ]
+    source.forget()
+    assert source.events([(1, False, number)]) == []

@@ -1,9 +1,12 @@
-"""The figures of `/metrics` and of lags by closed forms: one request, its times between tokens, and the clock."""
+"""The figures of `/metrics`, of clocks and of lags, by closed forms and by the rows of the run."""
 
+import asyncio
+import json
 import re
 from collections import defaultdict
-from types import SimpleNamespace
 
+import numpy as np
+import pyarrow.parquet as pq
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -13,142 +16,175 @@ pytest.importorskip("prometheus_client")
 
 from kvcache_sim.extras.live import clock
 from kvcache_sim.extras.live.fleet import TokenLags
-from kvcache_sim.extras.live.metrics import GapHistogram, Metrics, _one_two_five
-from kvcache_sim.extras.live.ticket import Ticket
-from kvcache_sim.serving.router.contract import Occupancy
+from kvcache_sim.extras.live.metrics import GapHistogram
+from kvcache_sim.metrics.columns import STATUSES
+from live_apps import LiveApp, live_app
 
 S = 10**9
+COMPLETIONS = "/v1/completions"
 
 
-@pytest.fixture
-def own(monkeypatch) -> Metrics:
-    """Return the metrics of a machine that published five running and 14 waiting requests."""
-    published = Occupancy([14], [5], [0.25])
-    monkeypatch.setattr("kvcache_sim.extras.live.metrics.published_by", lambda replicas: lambda: published)
-    replica = SimpleNamespace(
-        machine=0,
-        cache=SimpleNamespace(block_size_tokens=16),
-        store=SimpleNamespace(occupancy=lambda _: SimpleNamespace(capacity_blocks=100)),
-    )
-    return Metrics(SimpleNamespace(simulation=SimpleNamespace(replicas=[replica])), "m", 300)
-
-
-def values(own: Metrics) -> dict[str, float]:
-    """Return each value by its name without vLLM's prefix, of histograms the sum and the count alone."""
-    lines = re.findall(r"^vllm:(\w+)({[^}]*})? (\S+)$", own.text().decode(), re.MULTILINE)
-    found = {}
-    for name, labels, value in lines:
+async def values(app: LiveApp) -> dict[str, float]:
+    """Return each value, summed over machines, without vLLM's prefix; of histograms the sum and the count."""
+    answer = await app.ask("/metrics", method="GET")
+    found: dict[str, float] = defaultdict(float)
+    for name, labels, value in re.findall(
+        r"^vllm:(\w+)({[^}]*})? (\S+)$", b"".join(answer.pieces).decode(), re.MULTILINE
+    ):
         label = re.search(r'(?:source|finished_reason)="(\w+)"', labels)
-        found[f"{name}:{label[1]}" if label else name] = float(value)
+        found[f"{name}:{label[1]}" if label else name] += float(value)
     return found
 
 
-def test_a_request_counts_by_closed_forms(own):
-    """Arrival at 1 s, 2 s with the client, 4 s queued, 1 s look-up, first token at 16 s, last of four at 22 s."""
-    request = SimpleNamespace(
-        machine=0, arrival_ns=S, client_ns=2 * S, queue_ns=4 * S, lookup_ns=S, first_token_ns=16 * S,
-        preemptions=2, cached_tokens_by_source=[48, 16, 0, 0],
-    )  # fmt: skip
-    ticket = Ticket(0, S, 100, 9, tokens_out=4, last_ns=22 * S, cached_tokens=64)
-    own.closed(ticket, request, 22 * S)
-    found = values(own)
-    sums = {
-        "time_to_first_token_seconds": 15, "e2e_request_latency_seconds": 21, "request_queue_time_seconds": 4,
-        "request_inference_time_seconds": 14, "request_prefill_time_seconds": 8, "request_decode_time_seconds": 6,
-        "request_time_per_output_token_seconds": 2, "request_params_n": 1, "request_num_preemptions": 2,
-        "request_prompt_tokens": 100, "request_generation_tokens": 4, "request_max_num_generation_tokens": 9,
-        "request_params_max_tokens": 9, "request_prefill_kv_computed_tokens": 36,
-    }  # fmt: skip
-    assert {name: found[f"{name}_sum"] for name in sums} == sums
-    assert {found[f"{name}_count"] for name in sums} == {1}
+def live(tmp_path, test, *overrides):
+    """Run a test's coroutine function with an application."""
+
+    async def go():
+        with live_app(tmp_path / "run", overrides) as app:
+            return await test(app)
+
+    return asyncio.run(go())
+
+
+def test_requests_that_take_turns_count_by_closed_forms(tmp_path):
+    """Four at once on a machine that serves one at a time, a token each 10 ms: four, two, one and one token."""
+
+    async def go(app: LiveApp) -> None:
+        clients = [
+            app.client(COMPLETIONS, {"prompt": [n] * 40, "max_tokens": tokens})
+            for n, tokens in enumerate((4, 2, 1, 1))
+        ]
+        await app.passed(55)
+        found = await values(app)
+        gauges = ("num_requests_running", "num_requests_waiting", "kv_cache_usage_perc")
+        assert [found[name] for name in gauges] == [1, 2, 0.003]
+        await app.passed(1000)
+        for client in clients:
+            await client.task
+        found = await values(app)
+        ms = {
+            "time_to_first_token_seconds": (10 + 50 + 70 + 80, 4),
+            "e2e_request_latency_seconds": (40 + 60 + 70 + 80, 4),
+            "request_queue_time_seconds": (0 + 40 + 60 + 70, 4),
+            "request_inference_time_seconds": (40 + 20 + 10 + 10, 4),
+            "request_prefill_time_seconds": (10 * 4, 4),
+            "request_decode_time_seconds": (30 + 10, 4),
+            "request_time_per_output_token_seconds": (10 + 10, 2),
+            "inter_token_latency_seconds": (10 * 4, 4),
+        }
+        for name, (total, count) in ms.items():
+            seen = found[f"{name}_sum"] * 1e3, found[f"{name}_count"]
+            assert seen == (pytest.approx(total, abs=1e-4), count), name
+        tokens = {
+            "request_params_n": 4,
+            "request_num_preemptions": 0,
+            "request_prompt_tokens": 160,
+            "request_generation_tokens": 8,
+            "request_max_num_generation_tokens": 8,
+            "request_params_max_tokens": 8,
+            "request_prefill_kv_computed_tokens": 160,
+        }
+        assert {name: found[f"{name}_sum"] for name in tokens} == tokens
+
+    live(tmp_path, go, "replica.max_num_seqs=1")
+
+
+@pytest.mark.parametrize("machines", [1, 2])
+def test_counters_are_the_sums_of_the_rows_of_the_run(tmp_path, machines):
+    """Prompts that share their first blocks, on GPUs that hold few of them above a tier that holds all."""
+
+    async def go(app: LiveApp) -> dict[str, float]:
+        draw = np.random.default_rng(2)
+        clients = []
+        for n in range(60):
+            prompt = [int(draw.integers(5))] * (16 * int(draw.integers(1, 12))) + [n] * 20
+            body = {"prompt": prompt, "max_tokens": int(draw.integers(1, 40)), "stream": n % 7 == 3}
+            clients.append(app.client(COMPLETIONS, body))
+            await app.passed(30)
+            if n % 7 == 3:
+                clients[-1].left.set()
+        await app.passed(10_000)
+        found = await values(app)
+        app.end()
+        return found
+
+    tiers = ("tiers.gpu.capacity=40 blocks", "tiers.cpu.capacity=1000 blocks")
+    found = live(tmp_path, go, *tiers, f"cluster.machines={machines}")
+    table = pq.read_table(tmp_path / "run" / "requests.parquet").to_pydict()
+    rows = {name: np.array(own) for name, own in table.items() if isinstance(own[0], int)}
+    aborted = rows["status"] == STATUSES.index("aborted")
+    inputs, used = rows["input_tokens"].sum(), np.maximum(rows["cached_prefix_length_used"], 0).sum()
+    here = rows["cached_gpu_tokens"].sum()
+    arrivals = [json.loads(line) for line in (tmp_path / "run" / "arrivals.jsonl").open()]
+    assert inputs == sum(row["input_length"] for row in arrivals)
+    assert 0 < here < used
+    assert 0 < aborted.sum() < 20
     totals = {
-        "prefix_cache_queries": 100, "prefix_cache_hits": 48, "external_prefix_cache_queries": 52,
-        "external_prefix_cache_hits": 16, "num_preemptions": 2, "prompt_tokens": 100,
-        "prompt_tokens_cached": 64, "generation_tokens": 4, "request_success_total:length": 1,
-        "prompt_tokens_by_source_total:local_compute": 36, "prompt_tokens_by_source_total:local_cache_hit": 48,
-        "prompt_tokens_by_source_total:external_kv_transfer": 16,
-    }  # fmt: skip
+        "prefix_cache_queries": inputs,
+        "prefix_cache_hits": here,
+        "external_prefix_cache_queries": inputs - here,
+        "external_prefix_cache_hits": used - here,
+        "prompt_tokens": inputs,
+        "prompt_tokens_cached": used,
+        "num_preemptions": rows["preemptions"].sum(),
+        "request_success_total:length": (~aborted).sum(),
+        "request_success_total:abort": aborted.sum(),
+        "prompt_tokens_by_source_total:local_compute": inputs - used,
+        "prompt_tokens_by_source_total:local_cache_hit": here,
+        "prompt_tokens_by_source_total:external_kv_transfer": used - here,
+    }
     assert {name: found[name if "total:" in name else f"{name}_total"] for name in totals} == totals
-    gauges = {"num_requests_running": 5, "num_requests_waiting": 14, "kv_cache_usage_perc": 0.25}
-    assert {name: found[name] for name in gauges} == gauges
+    began = rows["first_token_ns"] >= 0
+    ttft_s = (rows["first_token_ns"] - rows["arrival_ns"])[began].sum() / S
+    assert found["time_to_first_token_seconds_sum"] == pytest.approx(ttft_s)
+    assert found["time_to_first_token_seconds_count"] == began.sum()
+    assert found["request_queue_time_seconds_sum"] == pytest.approx(rows["queue_ns"][began].sum() / S)
+    assert found["request_num_preemptions_sum"] == rows["preemptions"].sum()
 
 
-@pytest.mark.parametrize(("tokens", "per_token"), [(1, []), (2, [6]), (3, [3])])
-def test_a_token_after_the_first_has_a_time(own, tokens, per_token):
-    request = SimpleNamespace(
-        machine=0, arrival_ns=S, client_ns=0, queue_ns=0, lookup_ns=0, first_token_ns=16 * S, preemptions=0,
-        cached_tokens_by_source=[0] * 4,
-    )  # fmt: skip
-    own.closed(Ticket(0, S, 7, 9, tokens_out=tokens, last_ns=22 * S), request, 22 * S)
-    found, name = values(own), "request_time_per_output_token_seconds"
-    assert (found[f"{name}_count"], found[f"{name}_sum"]) == (len(per_token), sum(per_token))
+def test_a_request_without_a_token_has_no_times(tmp_path):
+    async def go(app: LiveApp) -> None:
+        clients = [app.client(COMPLETIONS, {"prompt": [1] * 100, "max_tokens": 9}) for _ in range(2)]
+        await app.passed(1)
+        clients[1].left.set()  # it waits for the first
+        await app.passed(1000)
+        found = await values(app)
+        assert (found["e2e_request_latency_seconds_count"], found["request_prompt_tokens_sum"]) == (1, 200)
+        assert found["request_success_total:abort"] == found["request_success_total:length"] == 1
+
+    live(tmp_path, go, "replica.max_num_seqs=1")
 
 
-def test_buckets_are_vllms(own):
+def test_buckets_are_vllms(tmp_path):
     """Of tokens 1, 2, 5 times powers of ten up to the context, 300 here; of seconds those of 0.33.0."""
-    found = defaultdict(list)
-    for name, edge in re.findall(r'^vllm:(\w+)_bucket{[^}]*le="([^"]+)"', own.text().decode(), re.MULTILINE):
-        found[name].append(float(edge))
-    tokens = [1, 2, 5, 10, 20, 50, 100, 200]
     spans = [0.3, 0.5, 0.8, 1, 1.5, 2, 2.5, 5, 10, 15, 20, 30, 40, 50, 60, 120, 240, 480, 960, 1920, 7680]
     between = [0.01, 0.025, 0.05, 0.075, 0.1, 0.15, 0.2, 0.3, 0.4, 0.5, 0.75, 1, 2.5, 5, 7.5, 10, 20, 40, 80]
-    first = [
-        0.001,
-        0.005,
-        0.01,
-        0.02,
-        0.04,
-        0.06,
-        0.08,
-        0.1,
-        0.25,
-        0.5,
-        0.75,
-        1,
-        2.5,
-        5,
-        7.5,
-        10,
-        20,
-        40,
-        80,
-        160,
-    ]
-    of = {
-        "time_to_first": [*first, 640, 2560],
+    first = [0.001, 0.005, 0.01, 0.02, 0.04, 0.06, 0.08, 0.1, 0.25, *between[9:], 160, 640, 2560]
+    tokens = [1, 2, 5, 10, 20, 50, 100, 200]
+    expected = {
+        "time_to_first": first,
         "per_output": between,
         "inter_token": between,
         "params_n": [1, 2, 5, 10, 20],
-    }
-    of |= {
         "preemptions": [1, 2, 3, 4, 5, 10, 20],
         "_tokens": tokens,
         "computed": tokens,
         "_time_": spans,
         "latency": spans,
     }
-    assert len(found) == 15
-    for name, edges in found.items():
-        expected = next(own for word, own in of.items() if word in name)
-        assert edges == [*expected, float("inf")], name
-    assert _one_two_five(200) == tokens
-    assert _one_two_five(1000)[-2:] == [500, 1000]
 
+    async def go(app: LiveApp) -> None:
+        text = b"".join((await app.ask("/metrics", method="GET")).pieces).decode()
+        found = defaultdict(list)
+        for name, edge in re.findall(r'^vllm:(\w+)_bucket{[^}]*le="([^"]+)"', text, re.MULTILINE):
+            found[name].append(float(edge))
+        assert len(found) == 15
+        for name, edges in found.items():
+            own = next(own for word, own in expected.items() if word in name)
+            assert edges == [*own, float("inf")], name
+        assert re.search(r'cache_config_info{block_size="16",engine="0",num_gpu_blocks="1000"} 1', text)
 
-def test_a_request_that_no_machine_served_counts_for_the_first(own):
-    request = SimpleNamespace(machine=-1, first_token_ns=-1, preemptions=0, cached_tokens_by_source=[0] * 4)
-    own.closed(Ticket(0, S, 7, 9, aborted=True), request, S)
-    assert values(own)["prompt_tokens_total"] == 7
-
-
-def test_a_request_without_a_token_has_no_times(own):
-    request = SimpleNamespace(
-        machine=0, first_token_ns=-1, preemptions=0, cached_tokens_by_source=[0, 0, 0, 0]
-    )
-    own.closed(Ticket(0, S, 100, 9, aborted=True), request, 2 * S)
-    found = values(own)
-    assert (found["e2e_request_latency_seconds_count"], found["request_prompt_tokens_count"]) == (0, 1)
-    assert found["request_success_total:abort"] == 1
+    live(tmp_path, go, "replica.max_model_len=300")
 
 
 @examples(60)
@@ -168,27 +204,28 @@ def test_gaps_are_counted_up_to_and_with_each_edge(gaps):
 
 
 @pytest.mark.parametrize("speed", [0.5, 1.0, 4.0])
-def test_simulated_time_passes_at_the_speed_asked(monkeypatch, speed):
-    monkeypatch.setattr(clock.time, "time", lambda: 1000.0)
+def test_simulated_time_passes_at_the_speed_asked(speed):
     at_ns = iter((0, *[6 * S] * 3))
     own = clock.WallClock(speed, lambda: next(at_ns))
     now = 6 * S * speed
     assert own.now_ns() == now
     assert own.seconds_until(now + 8 * S) == 8 / speed
     assert own.behind_ns(now - 8 * S) == 8 * S / speed
-    assert own.date_s(8 * S) == 1000 + 8 / speed
+    assert own.date_s(8 * S) == own.started_s + 8 / speed
 
 
-def test_a_percentile_is_no_longer_than_the_longest_lag():
-    lags = TokenLags()
-    lags.add(1_234_567, 3)
-    assert {lags.percentile_ms(part) for part in (0.1, 0.5, 1.0)} == {1.234567}
-
-
-def test_a_percentile_is_that_of_the_first_step_with_as_many_lags():
-    lags = TokenLags()
-    for lag_ns in (10_000, 60_000, 110_000, -5):
-        lags.add(lag_ns, 1)
-    assert [lags.percentile_ms(part) for part in (0.25, 0.5, 0.75, 0.76)] == [0.05, 0.05, 0.1, 0.11]
-    lags.add(5 * 10**9, 1)
-    assert lags.percentile_ms(1.0) == 1000.05
+@examples(60)
+@given(st.lists(st.tuples(st.integers(-5, 2_000_000_000), st.integers(1, 5)), max_size=30))
+def test_a_percentile_of_lags_is_at_most_a_step_above_that_of_a_sorted_list(drawn):
+    """A step is 50 µs; lags of a second and more are one step, and no percentile is above the longest."""
+    lags, listed = TokenLags(), []
+    for lag, tokens in drawn:
+        lags.add(lag, tokens)
+        listed += [max(lag, 0)] * tokens
+    listed.sort()
+    assert lags.tokens == len(listed)
+    for part in (0.01, 0.5, 0.9, 1.0):
+        own = listed[max(int(np.ceil(part * len(listed))) - 1, 0)] / 1e6 if listed else 0.0
+        found = lags.percentile_ms(part)
+        assert own <= found <= own + 0.05 or 1000 <= found <= own
+        assert found <= max(listed, default=0) / 1e6

@@ -1,5 +1,6 @@
 """`kvsim record` before `kvsim serve`: what was sent stands in the trace, and no text stands anywhere."""
 
+import asyncio
 import contextlib
 import json
 import os
@@ -8,11 +9,9 @@ import signal
 import subprocess
 import sys
 import time
-from collections import deque
 from functools import partial
 from itertools import accumulate
 from pathlib import Path
-from types import SimpleNamespace
 
 import openai
 import pytest
@@ -21,7 +20,8 @@ from hypothesis import strategies as st
 from kvcache_sim.base.errors import OutputExistsError, UsageError
 from kvcache_sim.extras.live.parsing import Chat, Completion
 from kvcache_sim.extras.live.record.observed import Observed
-from kvcache_sim.extras.live.record.proxy import Upstream, _Answers, _Requests
+from kvcache_sim.extras.live.record.proxy import Upstream, pass_on
+from kvcache_sim.extras.live.record.texts import Texts
 from kvcache_sim.extras.live.record.trace_file import TraceFile
 from kvcache_sim.extras.live.tokenizer import ByteTokenizer
 from kvcache_sim.workload.chat_template import chat_prompt
@@ -34,21 +34,9 @@ SECRET = "the word that stays private is quixotic"
 
 @contextlib.contextmanager
 def recorder(upstream: str, trace: Path, *options: str):
-    command = [
-        sys.executable,
-        "-m",
-        "kvcache_sim",
-        "record",
-        "--upstream",
-        upstream,
-        "--port",
-        "0",
-        "-o",
-        str(trace),
-    ]
-    process = subprocess.Popen(
-        [*command, *options], stderr=subprocess.PIPE, stdout=subprocess.DEVNULL, text=True
-    )
+    words = ["record", "--upstream", upstream, "--port", "0", "-o", str(trace), *options]
+    command = [sys.executable, "-m", "kvcache_sim", *words]
+    process = subprocess.Popen(command, stderr=subprocess.PIPE, stdout=subprocess.DEVNULL, text=True)
     try:
         assert process.stderr is not None
         url = next(m[1] for line in process.stderr if (m := re.search(r"listening +(http://\S+)/v1", line)))
@@ -83,66 +71,55 @@ def chats(url: str) -> list[list[str]]:
     return answers
 
 
-def test_a_recorded_trace_is_what_the_server_saw_and_holds_no_text(tmp_path):
-    trace, salt = tmp_path / "recorded.jsonl", tmp_path / "salt"
+def test_a_recorded_trace_is_what_the_server_saw_and_no_text_is_kept_unasked(tmp_path):
+    """The texts that are kept, in another folder, import as the trace that was recorded."""
+    trace, salt, texts = tmp_path / "recorded.jsonl", tmp_path / "salt", tmp_path / "kept" / "texts.jsonl"
     salt.write_bytes(b"mine")
+    texts.parent.mkdir()
+    more = ("--salt-file", str(salt), "--keep-text", str(texts))
     with live_server(tmp_path / "live", "-c", "preset:cpu-offload", "--speed", "20") as server:
-        with recorder(server.url, trace, "--salt-file", str(salt)) as (_, url):
+        with recorder(server.url, trace, *more) as (_, url):
             answers = chats(url)
         run = server.stop()
-    rows = [json.loads(line) for line in trace.read_text().splitlines()]
-    served = [json.loads(line) for line in (run / "arrivals.jsonl").read_text().splitlines()]
+    rows, served = rows_of(trace), rows_of(run / "arrivals.jsonl")
     keys = ("input_length", "output_length", "named_length")
     assert [[row[key] for key in keys] for row in rows] == [[row[key] for key in keys] for row in served]
-    alike = [
-        [row["hash_ids"].index(id) if id in row["hash_ids"] else -1 for id in row["hash_ids"]] for row in rows
-    ]
-    assert alike == [list(range(len(row["hash_ids"]))) for row in served]
-    first = {}
-    numbered = [[first.setdefault(id, len(first)) for id in row["hash_ids"]] for row in rows]
-    assert numbered == [row["hash_ids"] for row in served]
+    assert numbered(rows) == [row["hash_ids"] for row in served]
     assert all(row["ttft_ms"] >= 0 and len(row["token_ms"]) <= 40 for row in rows if "token_ms" in row)
-    command = [sys.executable, "-m", "kvcache_sim", "simulate", str(trace), "--set", "trace.block_size=16"]
-    subprocess.run(
-        [*command, "-o", str(tmp_path / "again"), "-q"], check=True, timeout=LONGEST, capture_output=True
-    )
-    texts = [SECRET, "quixotic", *(answer[:20] for own in answers for answer in own)]
+    kvsim("simulate", trace, "--set", "trace.block_size=16", "-o", tmp_path / "again", "-q")
+    said = [SECRET, "quixotic", *(answer[:20] for own in answers for answer in own)]
     for index in tmp_path.rglob("*"):
-        if index.is_file():
+        if index.is_file() and index != texts:
             data = index.read_bytes()
-            assert not [text for text in texts if text.encode() in data], index
-
-
-def test_kept_texts_import_as_what_was_recorded(tmp_path):
-    trace, texts, again = (tmp_path / name for name in ("recorded.jsonl", "texts.jsonl", "again.jsonl"))
-    options = ("-c", "preset:one-gpu", "--speed", "20")
-    with (
-        live_server(tmp_path / "live", *options) as server,
-        recorder(server.url, trace, "--keep-text", str(texts)) as (_, url),
-    ):
-        chats(url)
+            assert not [text for text in said if text.encode() in data], index
     assert SECRET in texts.read_text()
-    command = [sys.executable, "-m", "kvcache_sim", "trace", "import", str(texts), "-o", str(again)]
-    done = subprocess.run(
-        [*command, "--bytes-per-token", "1"], check=True, timeout=LONGEST, capture_output=True, text=True
-    )
-    assert "1 left out: answered with an error" in done.stderr
-    rows = [[json.loads(line) for line in path.read_text().splitlines()] for path in (trace, again)]
-    for own in rows:
-        first: dict[int, int] = {}
-        start = own[0]["timestamp"]
-        for row in own:
-            row["hash_ids"] = [first.setdefault(id, len(first)) for id in row["hash_ids"]]
-            row["timestamp"] -= start
-            row.pop("token_ms", None)
-            row["ttft_ms"] = round(row["ttft_ms"], 2) if "ttft_ms" in row else None
-    for one, other in zip(*rows, strict=True):
-        assert one.pop("timestamp") == pytest.approx(other.pop("timestamp"), abs=0.01)
-        assert one.pop("ttft_ms") == pytest.approx(other.pop("ttft_ms"), abs=0.02)
-        assert one == other
+    again = tmp_path / "imported.jsonl"
+    kvsim("trace", "import", texts, "-o", again, "--bytes-per-token", "1")
+    imported = rows_of(again)
+    assert len(imported) == len(rows) == 6  # the one that was answered with an error is in neither
+    assert numbered(imported) == numbered(rows)
+    for one, other in zip(rows, imported, strict=True):
+        assert [one[key] for key in keys] == [other[key] for key in keys]
+        since = [row["timestamp"] - own[0]["timestamp"] for row, own in ((one, rows), (other, imported))]
+        assert since[0] == pytest.approx(since[1], abs=0.01)
+        assert one.get("ttft_ms") == pytest.approx(other.get("ttft_ms"), abs=0.02)
 
 
-texts = st.text("aé", max_size=3)
+def rows_of(path: Path) -> list[dict]:
+    return [json.loads(line) for line in path.read_text().splitlines()]
+
+
+def numbered(rows: list[dict]) -> list[list[int]]:
+    """Return the ids of each row by the order in which they first appear."""
+    first: dict[int, int] = {}
+    return [[first.setdefault(id, len(first)) for id in row["hash_ids"]] for row in rows]
+
+
+def kvsim(*words: object) -> None:
+    command = [sys.executable, "-m", "kvcache_sim", *map(str, words)]
+    subprocess.run(command, check=True, timeout=LONGEST, capture_output=True)
+
+
 usages = st.none() | st.fixed_dictionaries(
     {"prompt_tokens": st.integers(0, 9), "completion_tokens": st.integers(0, 9)},
     optional={
@@ -151,92 +128,106 @@ usages = st.none() | st.fixed_dictionaries(
 )
 
 
-def chunked(pieces: list[bytes]) -> list[bytes]:
-    """Return the pieces of an HTTP body of unknown length, with its end."""
-    return [b"%x\r\n%s\r\n" % (len(piece), piece) for piece in pieces if piece] + [b"0\r\n\r\n"]
+def exchange(path: str, prompt: str, said: list[tuple[int, str]], usage, status: int, streams: bool):
+    """Return a request's body, its bytes and those of its answer."""
+    is_chat = "chat" in path
+    asked = {"messages": [{"role": "user", "content": prompt}]} if is_chat else {"prompt": prompt}
+    body = json.dumps(asked).encode()
+    head = f"POST {path} HTTP/1.1\r\nhost: h\r\ncontent-length: {len(body)}\r\n\r\n"
+    if streams:
+        texts = [{"delta": {"content": text}} if is_chat else {"text": text} for _, text in said]
+        chunks = [{"choices": [{"index": n, **own}]} for (n, _), own in zip(said, texts, strict=True)]
+        chunks += [{"choices": [], "usage": usage}] if usage else []
+        pieces = [b"data: %s\n\n" % json.dumps(chunk).encode() for chunk in chunks] + [b"data: [DONE]\n\n"]
+    else:
+        texts = [{"message": {"content": text}} if is_chat else {"text": text} for _, text in said]
+        pieces = [json.dumps({"choices": texts, "usage": usage}).encode()]
+    answer = b"HTTP/1.1 %d X\r\ntransfer-encoding: chunked\r\n\r\n" % status
+    answer += b"".join(b"%x\r\n%s\r\n" % (len(piece), piece) for piece in pieces) + b"0\r\n\r\n"
+    return body, head.encode() + body, answer
 
 
-@examples(150)
-@given(st.data())
-def test_exchanges_on_one_connection_are_observed_however_their_bytes_are_cut(data):
-    """Requests of recorded and other paths, all before their answers; streams and whole answers."""
-    sent, answered, expected = b"", list[bytes](), []
-    for _ in range(data.draw(st.integers(0, 4))):
-        path = data.draw(
-            st.sampled_from(
-                ["/v1/completions", "/v1/chat/completions?a=/", "/v1/models", "/v1/completions/x"]
-            )
-        )
-        is_chat, prompt = "chat" in path, data.draw(texts)
-        asked = {"messages": [{"role": "user", "content": prompt}]} if is_chat else {"prompt": prompt}
-        body = json.dumps(asked).encode()
-        sent += (
-            b"POST %s HTTP/1.1\r\nhost: h\r\ncontent-length: %d\r\n\r\n" % (path.encode(), len(body)) + body
-        )
-        status, usage, streams = (
-            data.draw(st.sampled_from([200, 404])),
-            data.draw(usages),
-            data.draw(st.booleans()),
-        )
-        said = data.draw(st.lists(st.tuples(st.integers(0, 1), texts), min_size=not streams, max_size=4))
-        times = []
-        if streams:
-            field = (lambda text: {"delta": {"content": text}}) if is_chat else (lambda text: {"text": text})
-            chunks = [{"choices": [{"index": n, **field(text)}]} for n, text in said]
-            chunks += [] if usage is None else [{"choices": [], "usage": usage}]
-            pieces = [b"data: " + json.dumps(chunk).encode() + b"\n\n" for chunk in chunks] + [
-                b"data: [DONE]\n\n"
-            ]
-            times = [len(answered) + 1 + n for n, (_, text) in enumerate(said) if text]
-        else:
-            field = (
-                (lambda text: {"message": {"content": text}}) if is_chat else (lambda text: {"text": text})
-            )
-            whole = {"choices": [field(text) for _, text in said], "usage": usage}
-            pieces = [json.dumps(whole).encode()]
-        answered += [b"HTTP/1.1 %d X\r\ntransfer-encoding: chunked\r\n\r\n" % status, *chunked(pieces)]
-        first = [text for n, text in said if text and not n] if streams else [said[0][1]]
-        if path in ("/v1/completions", "/v1/chat/completions?a=/"):
-            expected.append(
-                (Chat if is_chat else Completion, body, status, times, usage, "".join(first), prompt)
-            )
+SAID = [(0, "a"), (1, "b"), (0, ""), (0, "é")]
+USAGE = {"prompt_tokens": 3, "completion_tokens": 9}
+EXCHANGES = [
+    ("/v1/completions", "one", SAID, None, 200, True),
+    ("/v1/chat/completions?a=/", "é", SAID, USAGE, 200, True),
+    ("/v1/models", "other path", SAID, USAGE, 200, True),
+    ("/v1/chat/completions", "four", [(0, "x"), (1, "y")], USAGE, 404, False),
+    ("/v1/completions/x", "other path", SAID, USAGE, 200, False),
+    ("/v1/completions", "", [(0, "z"), (1, "y")], None, 200, False),
+]
+
+
+@pytest.mark.parametrize("cut", [1, 7, 40, 100_000])
+def test_exchanges_on_one_connection_are_observed_however_their_bytes_are_cut(cut):
+    """All requests are sent before their answers; both sides get the bytes that the other one sent."""
+    made = [exchange(*one) for one in EXCHANGES]
+    sent, answered = (b"".join(own[at] for own in made) for at in (1, 2))
     seen: list[Observed] = []
-    waiting: deque[Observed | None] = deque()
-    requests, answers = _Requests(waiting), _Answers(waiting, seen.append)
-    cut = data.draw(st.integers(1, 40))
-    for start in range(0, len(sent), cut):
-        requests.feed(sent[start : start + cut], 7)
-    whole_pieces, size = data.draw(st.booleans()), data.draw(st.integers(1, 30))
-    for now, piece in enumerate(answered):  # an answer's piece comes at its number
-        for start in range(0, len(piece), len(piece) if whole_pieces else size):
-            answers.feed(piece[start : start + (len(piece) if whole_pieces else size)], now)
-    found = [(o.kind, bytes(o.body), o.status, o.tokens_ns, o.usage, "".join(o.said)) for o in seen]
-    assert found == [own[:-1] for own in expected]
-    assert not waiting
-    for observed, own in zip(seen, expected, strict=True):
-        assert observed.arrival_ns == 7
-        asked = chat_prompt([("user", own[-1])]) if own[0] is Chat else own[-1]
-        assert observed.tokens(ByteTokenizer()) == (list(asked.encode()), list(own[-2].encode()))
+
+    async def write(writer: asyncio.StreamWriter, data: bytes) -> None:
+        for start in range(0, len(data), cut):
+            writer.write(data[start : start + cut])
+            await asyncio.sleep(0)
+
+    async def upstream(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        assert await reader.readexactly(len(sent)) == sent
+        await write(writer, answered)
+        writer.close()
+
+    async def go() -> None:
+        behind = await asyncio.start_server(upstream, "127.0.0.1", 0)
+        target = Upstream(f"http://127.0.0.1:{behind.sockets[0].getsockname()[1]}")
+        proxy = await asyncio.start_server(lambda *ends: pass_on(*ends, target, seen.append), "127.0.0.1", 0)
+        reader, writer = await asyncio.open_connection(*proxy.sockets[0].getsockname())
+        await write(writer, sent)
+        assert await reader.read(-1) == answered
+        writer.close()
+        for server in (proxy, behind):
+            server.close()
+
+    asyncio.run(go())
+    recorded = [(one, own) for one, own in zip(EXCHANGES, made, strict=True) if "other" not in one[1]]
+    assert len(seen) == len(recorded)
+    for own, ((path, prompt, said, usage, status, streams), (body, *_)) in zip(seen, recorded, strict=True):
+        first = [text for n, text in said if not n] if streams else [said[0][1]]
+        assert (own.kind, bytes(own.body)) == (Chat if "chat" in path else Completion, body)
+        assert (own.status, own.usage, "".join(own.said)) == (status, usage, "".join(first))
+        assert len(own.tokens_ns) == (sum(bool(text) for _, text in said) if streams else 0)
+        assert own.tokens_ns == sorted(own.tokens_ns)
+        asked = chat_prompt([("user", prompt)]) if "chat" in path else prompt
+        assert own.tokens(ByteTokenizer()) == (list(asked.encode()), list("".join(first).encode()))
 
 
 @pytest.mark.parametrize(
     ("prompt", "tokens"),
-    [("[3, 4]", [3, 4]), ("[[5, 6], [7]]", [5, 6]), ('["ab", "c"]', [97, 98]), ("[]", []), ("{}", None), ("1", None)],
-)  # fmt: skip
+    [
+        ("[3, 4]", [3, 4]),
+        ("[[5, 6], [7]]", [5, 6]),
+        ('["ab", "c"]', [97, 98]),
+        ("[]", []),
+        ("{}", None),
+        ("1", None),
+    ],
+)
 def test_of_several_prompts_the_first_is_recorded(prompt, tokens):
     observed = Observed(Completion, 0, bytearray(b'{"prompt": %s}' % prompt.encode()), said=["x", "y"])
     assert observed.tokens(ByteTokenizer()) == (None if tokens is None else (tokens, [120, 121]))
 
 
-@examples(150)
-@given(
-    st.lists(
-        st.tuples(st.integers(0, 10**10), st.text("a", min_size=1, max_size=9), st.text("b", max_size=9), usages,
-                  st.lists(st.integers(0, 10**9), max_size=3), st.sampled_from([199, 200, 299, 300])),
-        max_size=6,
-    ),
-    st.integers(1, 4),
-)  # fmt: skip
+ENDED = st.tuples(
+    st.integers(0, 10**10),
+    st.text("a", min_size=1, max_size=9),
+    st.text("b", max_size=9),
+    usages,
+    st.lists(st.integers(0, 10**9), max_size=3),
+    st.sampled_from([199, 200, 299, 300]),
+)
+
+
+@examples(100)
+@given(st.lists(ENDED, max_size=6), st.integers(1, 4))
 def test_rows_are_those_of_a_small_model(tmp_path_factory, ended, block):
     """Counts of the engine precede those of the tokenizer; answers are named only where both agree."""
     directory = tmp_path_factory.mktemp("t")
@@ -294,36 +285,19 @@ def test_what_a_recording_left_is_replaced_by_force_alone_and_an_empty_one_leave
 
 @pytest.mark.parametrize(
     ("url", "address"),
-    [("http://h", ("h", 80)), ("http://h:9/v1", ("h", 9)), ("https://h", None), ("h:9", None), ("http://:9", None),
-     ("http://h:0", ("h", 80)), ("http://h:99999", None), ("http://[::1", None)],
-)  # fmt: skip
+    [
+        ("http://h", ("h", 80)),
+        ("http://h:9/v1", ("h", 9)),
+        ("http://h:0", ("h", 80)),
+        *((bad, None) for bad in ("https://h", "h:9", "http://:9", "http://h:99999", "http://[::1")),
+    ],
+)
 def test_an_upstream_is_an_address_of_plain_http(url, address):
     if address is None:
         with pytest.raises(UsageError, match="no upstream"):
             Upstream(url)
     else:
         assert (Upstream(url).host, Upstream(url).port) == address
-
-
-def test_only_what_was_answered_is_a_row_and_its_ids_end_with_the_tokens_that_are_known(tmp_path):
-    """The engine counts five tokens where this tokenizer has eight: of the answer nothing is known."""
-    trace = TraceFile(tmp_path / "t.jsonl", ByteTokenizer(), 4, b"salt", force=False)
-    for status in (199, 200, 299, 300, 404):
-        usage = {"prompt_tokens": 5, "completion_tokens": 9}
-        body = bytearray(b'{"prompt": "abcdefgh"}')
-        trace.add(Observed(Completion, 0, body, status=status, usage=usage, said=["answer"]), start_ns=0)
-    assert (trace.close(), trace.skipped) == (2, 3)
-    row = json.loads((tmp_path / "t.jsonl").read_text().splitlines()[0])
-    assert row["hash_ids"] == list(salted_ids(ByteTokenizer().encode("abcde"), 4, b"salt"))
-    assert (row["input_length"], row["output_length"], "named_length" in row) == (5, 9, False)
-
-
-def test_ids_reveal_nothing_without_the_salt():
-    tokens = list(range(64))
-    assert salted_ids(tokens, 16, b"a") == salted_ids(tokens, 16, b"a")
-    assert not set(salted_ids(tokens, 16, b"a")) & set(salted_ids(tokens, 16, b"b"))
-    assert salted_ids(tokens, 16, b"a")[:2] == salted_ids(tokens[:40], 16, b"a")
-    assert salted_ids([5, *tokens[1:]], 16, b"a")[3] != salted_ids(tokens, 16, b"a")[3]
 
 
 def test_a_crash_leaves_what_had_ended_a_second_before(tmp_path):
@@ -345,25 +319,23 @@ def test_a_dead_upstream_closes_the_connection(tmp_path):
             api.models.list()
 
 
-def test_kept_texts_have_their_times_since_1970(tmp_path, monkeypatch):
-    from kvcache_sim.extras.live.record import texts
-
-    monkeypatch.setattr(texts.time, "time_ns", lambda: 1000)
-    monkeypatch.setattr(texts.time, "monotonic_ns", lambda: 400)
-    kept = texts.Texts(tmp_path / "t.jsonl", force=False)
-    for body, tokens_ns in ((b'{"n": 1}', [7, 9]), (b"no JSON", [])):
-        kept.add(SimpleNamespace(body=bytearray(body), arrival_ns=5, status=200, tokens_ns=tokens_ns, said=["a", "b"], usage={}))  # fmt: skip
+def test_kept_texts_have_their_times_since_1970(tmp_path):
+    path, now_ns = tmp_path / "t.jsonl", time.monotonic_ns()
+    kept = Texts(path, force=False)
+    usage = {"prompt_tokens": 1}
+    kept.add(
+        Observed(
+            Completion, now_ns, bytearray(b'{"n": 1}'), "", 200, [now_ns + 2, now_ns + 9], usage, ["a", "b"]
+        )
+    )
+    kept.add(Observed(Completion, now_ns + 5, bytearray(b"no JSON"), status=404))
     kept.close()
-    first, second = map(json.loads, (tmp_path / "t.jsonl").read_text().splitlines())
-    response = {"choices": [{"text": "ab"}], "usage": {}}
-    assert first == {
-        "time": 605,
-        "status": 200,
-        "request": {"n": 1},
-        "first_token_time": 607,
-        "response": response,
-    }
-    assert second == {"time": 605, "status": 200, "request": None, "response": response}
+    first, second = rows_of(path)
+    assert abs(first["time"] - time.time_ns()) < 60 * 10**9
+    assert [own["time"] - first["time"] for own in (first, second)] == [0, 5]
+    assert (first["first_token_time"] - first["time"], "first_token_time" in second) == (2, False)
+    assert first["response"] == {"choices": [{"text": "ab"}], "usage": usage}
+    assert [(own["status"], own["request"]) for own in (first, second)] == [(200, {"n": 1}), (404, None)]
     with pytest.raises(OutputExistsError):
-        texts.Texts(tmp_path / "t.jsonl", force=False)
-    texts.Texts(tmp_path / "t.jsonl", force=True).close()
+        Texts(path, force=False)
+    Texts(path, force=True).close()

@@ -4,8 +4,6 @@ import asyncio
 import http.client
 import json
 import signal
-import subprocess
-import sys
 from urllib.parse import urlsplit
 
 import pytest
@@ -138,14 +136,9 @@ def test_tokenize_counts_bytes_and_detokenize_returns_them(served):
     assert json.loads(exchange(served.url, "POST", "/detokenize", body)[1]) == {"prompt": "añb"}
 
 
-def test_health_version_and_metrics_answer(served):
-    client(served.url).completions.create(model="llama-3.1-8b", prompt="x", max_tokens=3)
+def test_health_and_version_answer(served):
     assert exchange(served.url, "GET", "/health") == (200, b"")
     assert b"kvsim" in exchange(served.url, "GET", "/version")[1]
-    text = exchange(served.url, "GET", "/metrics")[1].decode()
-    for name in ("time_to_first_token_seconds_bucket", "prefix_cache_queries_total", "num_requests_running"):
-        assert f"vllm:{name}{{" in text
-    assert 'vllm:cache_config_info{block_size="16"' in text
 
 
 def test_a_reset_empties_the_cache(served):
@@ -156,25 +149,11 @@ def test_a_reset_empties_the_cache(served):
     assert api.completions.create(**ask).usage.prompt_tokens_details.cached_tokens == 0
 
 
-def test_a_key_that_is_set_is_asked_for(tmp_path):
-    with live_server(tmp_path / "run", "-c", "preset:one-gpu", "--api-key", "secret") as server:
-        with pytest.raises(openai.AuthenticationError):
-            client(server.url, "other").models.list()
-        assert client(server.url, "secret").models.list().data
-        assert exchange(server.url, "GET", "/health")[0] == 200
-
-
 async def _many(url: str, requests: int, tokens: int = 200) -> list[object]:
     api = openai.AsyncOpenAI(base_url=f"{url}/v1", api_key="any", max_retries=0, timeout=30)
     ask = {"model": "llama-3.1-8b", "max_tokens": tokens}
     sent = [api.completions.create(prompt=f"{n} {LONG}", **ask) for n in range(requests)]
     return await asyncio.gather(*sent, return_exceptions=True)
-
-
-def test_requests_above_the_limit_get_a_rate_limit_error(tmp_path):
-    with live_server(tmp_path / "run", "-c", "preset:one-gpu", "--max-requests", "3") as server:
-        ends = asyncio.run(_many(server.url, 6))
-    assert sum(isinstance(end, openai.RateLimitError) for end in ends) == 3
 
 
 async def _traffic(urls: list[str]) -> None:
@@ -209,8 +188,8 @@ SCENARIOS = {
     "two machines": ("-c", "preset:two-machines", "--set", "router.policy=longest-prefix"),
     "vllm": ("-c", "preset:one-gpu", "--set", "cache.semantics=vllm", "--set", "replica.scheduler=vllm"),
     "asynchronous": ("-c", "preset:one-gpu", "--set", "replica.async_scheduling=stop-token"),
-    "pools": ("-c", "preset:pd-disagg",),
-}  # fmt: skip
+    "pools": ("-c", "preset:pd-disagg"),
+}
 
 
 @pytest.mark.parametrize("name", SCENARIOS)
@@ -250,34 +229,7 @@ def test_each_machine_has_a_port_of_its_own_where_asked(tmp_path):
             client(server.urls[1]).completions.create(model="llama-3.1-8b", prompt=LONG, max_tokens=2)
         run = server.stop()
     assert [row["machine"] for row in rows(run)] == [1, 1, 1]
-
-
-def test_texts_are_kept_only_where_asked_and_import_as_the_arrivals_were(tmp_path):
-    texts, again = tmp_path / "texts.jsonl", tmp_path / "again.jsonl"
-    secret = "the word that stays private is quixotic " * 3
-    runs = []
-    for number, options in enumerate((("--keep-text", str(texts)), ())):
-        with live_server(tmp_path / f"{number}", "-c", "preset:one-gpu", "--speed", "20", *options) as server:
-            api = client(server.url)
-            api.completions.create(model="llama-3.1-8b", prompt=secret, max_tokens=20)
-            stream = api.chat.completions.create(
-                model="llama-3.1-8b", messages=chat(secret), max_tokens=33, stream=True
-            )
-            list(stream)
-            runs.append(server.stop())
-    command = ["trace", "import", str(texts), "--from", "openai", "--bytes-per-token", "1", "-o", str(again)]
-    subprocess.run(
-        [sys.executable, "-m", "kvcache_sim", *command], check=True, capture_output=True, timeout=60
-    )
-    keys = ("input_length", "output_length", "named_length")
-    kept, served = (
-        [[row[key] for key in keys] for row in map(json.loads, path.read_text().splitlines())]
-        for path in (again, runs[0] / "arrivals.jsonl")
-    )
-    assert kept == served
-    assert texts.read_text().count("quixotic") == 6
-    for index in (file for run in runs for file in run.rglob("*") if file.is_file()):
-        assert b"quixotic" not in index.read_bytes(), index
+    assert all(urlsplit(url).port >= 1024 for url in server.urls)  # each chosen by the system
 
 
 def test_a_server_without_requests_leaves_a_run_of_no_requests(tmp_path):
@@ -292,13 +244,3 @@ def rows(run, table="requests"):
     import pyarrow.parquet as pq
 
     return pq.read_table(run / f"{table}.parquet").to_pylist()
-
-
-def test_the_table_of_lags_has_a_row_a_request(tmp_path):
-    with live_server(tmp_path / "live", "-c", "preset:one-gpu", "--speed", "20") as server:
-        for n in range(3):
-            client(server.url).completions.create(model="llama-3.1-8b", prompt=f"{n}", max_tokens=2)
-        run = server.stop()
-    lags = rows(run, "lag")
-    assert [row["request"] for row in lags] == [0, 1, 2]
-    assert all(0 <= row["worst_token_lag_ns"] < 10**9 for row in lags)

@@ -7,7 +7,8 @@ def overflowing(browser):
         """() => [
           document.documentElement.scrollWidth > innerWidth ? "page" : "",
           ...[...document.querySelectorAll("body *")]
-            .filter((e) => !e.closest(".scroll, pre, svg, script") && e.getBoundingClientRect().right > innerWidth + 0.5)
+            .filter((e) => !e.closest(".scroll, pre, svg, script"))
+             .filter((e) => e.getBoundingClientRect().right > innerWidth + 0.5)
             .map((e) => e.tagName + "." + e.className),
           ...[...document.querySelectorAll(".chart")]
             .filter((e) => e.querySelector("svg").getBoundingClientRect().width > e.clientWidth + 0.5)

@@ -1,38 +1,25 @@
 """Certainty of a run's figures: two intervals, the rule that combines errors, and the one printed form."""
 
-import html
 import json
 import math
-import os
-import pty
-import re
-import subprocess
-import sys
-import threading
-from types import SimpleNamespace
 
 import numpy as np
 import pytest
 from kvcache_sim.cli.main import run as kvsim
 from kvcache_sim.metrics.certainty import (
     CERTAIN,
-    RATE,
-    band,
     certainty_lines,
     figure_text,
-    intervals_text,
     source_line,
-    source_lines_of,
 )
-from kvcache_sim.metrics.names import metric_value
 from kvcache_sim.metrics.request_intervals import LEAST_REQUESTS, request_intervals
 from kvcache_sim.metrics.resampling import resampled_rows
 from kvcache_sim.model.run_errors import LOADS
 from kvcache_sim.model.run_intervals import run_factors, source_kind, step_interval
 from kvcache_sim.model.stated_errors import Factors
-from kvcache_sim.report.intervals import certainty
 from kvcache_sim.report.intervals.assumption import Assumption
 from kvcache_sim.report.intervals.together import loading_share, together
+from support.printed import normalized, printed
 from support.sensitivity_runs import SET
 from support.shared_files import ROOT
 
@@ -207,9 +194,9 @@ def test_a_source_without_an_error_has_no_interval_of_the_model(folder):
 def test_instant_runs_have_neither_source_nor_intervals(folder, capsys):
     summary = simulated(folder, "instant", "instant", "-q")
     assert not {"step_times", "certainty"} & set(summary)
-    printed = capsys.readouterr().out
-    assert "step times" not in printed
-    assert "intervals:" not in printed
+    text = capsys.readouterr().out
+    assert "step times" not in text
+    assert "intervals:" not in text
     arguments = ["-c", str(folder / "instant.yaml"), "-o", str(folder / "x"), "--sensitivity"]
     assert kvsim(["simulate", *arguments]) == 2
     assert "--sensitivity: has no effect where no time passes" in capsys.readouterr().err
@@ -230,56 +217,7 @@ def test_several_sources_are_all_named(folder):
         )
 
 
-# -- the printed form
-
-
-def test_an_interval_reads_as_one_number_where_it_is_even():
-    assert band(0.96, 1.04) == "±4 %"
-    assert band(0.77, 2.54) == "−23…+154 %"
-    assert band(1.0, 1.08) == "0…+8 %"
-    assert band(1.0, 1.0) == "±0 %"
-    assert band(0.992, 1.008) == "±0.8 %"
-    assert band(0.5, 13.34) == "−50…+1,234 %"
-
-
-def test_the_form_of_a_figure_and_of_a_source():
-    ends = dict(zip(ENDS, (947.0, 3124.0, 1181.0, 1279.0), strict=True))
-    source = {"source": "roofline (no measurement of H100 TP8)", "factor_low": 1 / 1.21, "factor_high": 5 / 3}
-    summary = {
-        "latency": {"ttft": {"p99": 1230.0}},
-        "certainty": {"ttft_p99": ends},
-        "step_times": source,
-    }
-    assert figure_text(summary, "ttft_p99") == "TTFT p99 1.23 s (requests ±4 %, model −23…+154 %)"
-    assert source_line(summary) == "step times: roofline (no measurement of H100 TP8): ×0.83–1.67"
-
-
 # -- every verb and format that shows a run
-
-
-def on_a_terminal(arguments):
-    """Return what a command prints to a terminal of its own."""
-    parent, child = pty.openpty()
-    chunks = []
-
-    def read():
-        while True:
-            try:
-                data = os.read(parent, 1 << 16)
-            except OSError:
-                return
-            if not data:
-                return
-            chunks.append(data)
-
-    reader = threading.Thread(target=read)
-    reader.start()
-    done = subprocess.run([sys.executable, "-m", "kvcache_sim", *arguments], stdout=child, check=False)
-    os.close(child)
-    reader.join(timeout=10)
-    os.close(parent)
-    assert done.returncode == 0
-    return b"".join(chunks).decode().replace("\r\n", "\n")
 
 
 @pytest.fixture(scope="module")
@@ -295,112 +233,29 @@ def certain(folder):
 
 
 @pytest.mark.parametrize("form", ["table", "brief"])
-def test_simulate_prints_each_figure_with_its_intervals(folder, certain, form, capsys):
-    _, _, lines = certain
-    simulated(folder, "roofline", "again", "--sensitivity", "--format", form, "-q")
-    printed = capsys.readouterr().out
-    assert all(line in printed for line in lines)
-    assert "intervals:" not in printed
-    assert max(map(len, printed.splitlines())) <= 80
-
-
-@pytest.mark.parametrize("form", ["table", "brief"])
 def test_a_terminal_has_the_intervals_unasked(folder, certain, form):
     _, _, lines = certain
-    run = ["simulate", "-c", str(folder / "roofline.yaml"), "-o", str(folder / "tty"), "--force"]
-    printed = on_a_terminal([*run, "--format", form])
-    assert all(line in printed for line in lines)
+    run = ["simulate", "-c", "roofline.yaml", "-o", "tty", "--force", "--format", form]
+    text = printed(folder, *run)
+    assert all(line in text for line in lines)
     for refused in ("-q", "--no-sensitivity"):
-        printed = on_a_terminal([*run, "--format", form, refused])
-        assert lines[0] in printed
-        assert "(requests " not in printed
-        assert f"intervals: kvsim explain {folder / 'tty'} --sensitivity" in printed
+        text = printed(folder, *run, refused)
+        assert lines[0] in text
+        assert "(requests " not in text
+        assert "intervals: kvsim explain tty --sensitivity" in text
 
 
-def test_the_readme_shows_what_the_first_run_prints(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    printed = on_a_terminal(["simulate", "-c", "preset:quickstart"]).splitlines()
+def test_the_readme_shows_what_the_first_run_prints(tmp_path):
+    text = printed(tmp_path, "simulate", "-c", "preset:quickstart").splitlines()
     block = (ROOT / "README.md").read_text().split("`make demo` prints:\n\n```\n")[1].split("\n```")[0]
-    shown = [line for line in block.splitlines() if not line.startswith("took ")]
+    shown = normalized(block, tmp_path).splitlines()
     assert len(shown) == 32
-    assert [line for line in shown if line not in printed] == []
-
-
-@pytest.mark.parametrize("form", ["table", "brief", "json"])
-def test_without_intervals_the_source_appears_with_the_command_that_computes_them(folder, form, capsys):
-    summary = simulated(folder, "roofline", "plain", "--format", form)
-    out, err = capsys.readouterr()
-    command = f"intervals: kvsim explain {folder / 'plain'} --sensitivity"
-    assert command in (err if form == "json" else out)
-    found = json.loads(out)["step_times"] if form == "json" else summary["step_times"]
-    assert found["source"] == "roofline (no measurement of H100 TP8)"
-    stated = step_interval(source_kind("roofline:llama-3-70b@h100:tp8"))
-    assert found["error_percent"] == pytest.approx(100 * stated.factors.high - 100)
-    assert found["error_from"] == f"{stated.runs} whole runs with rooflines of dense models"
-    if form != "json":
-        assert source_line(summary) in out
-
-
-def test_json_has_the_intervals_when_asked(folder, capsys):
-    stored = simulated(folder, "roofline", "again", "--sensitivity", "--format", "json")
-    printed = json.loads(capsys.readouterr().out)
-    assert printed == stored
-    assert set(printed["certainty"]) == set(CERTAIN)
-    for name, ends in printed["certainty"].items():
-        value = metric_value(printed, CERTAIN[name].metric)
-        assert tuple(ends) == (*ENDS, "slow", "fast")
-        assert ends["model_low"] <= value <= ends["model_high"]
-        assert ends["requests_low"] <= value <= ends["requests_high"]
+    assert [line for line in shown if line not in text] == []
 
 
 @pytest.mark.parametrize("form", ["text", "json"])
-def test_explain_prints_what_the_run_stored_without_simulating(certain, form, capsys, monkeypatch):
+def test_explain_prints_what_the_run_stored_without_simulating(certain, form, monkeypatch):
     run, _, lines = certain
-
-    def refuse(*_, **__):
-        raise AssertionError("a reader simulated")
-
-    monkeypatch.setattr("kvcache_sim.scenario.execute.simulate", refuse)
-    assert kvsim(["explain", str(run), "--format", form]) == 0
-    printed = capsys.readouterr().out
-    assert all(line in printed for line in lines)
-
-
-def test_a_report_has_the_stored_intervals_on_its_cards(folder, certain, tmp_path):
-    run, summary, lines = certain
-    simulated(folder, "roofline", "plain", "-q")
-    target = tmp_path / "report.html"
-    assert kvsim(["report", str(run), str(folder / "plain"), "-o", str(target)]) == 0
-    text = re.sub(r"<[^>]*>", " ", target.read_text().partition("<section")[0])
-    text = html.unescape(re.sub(r"\s+", " ", text))
-    assert text.count(lines[0]) == 2
-    assert f"intervals: kvsim explain {folder / 'plain'} --sensitivity" in text
-    cards = [intervals_text(summary, name) for name in ("ttft_p50", "ttft_p99", "tpot_mean", RATE)]
-    for card in cards:
-        assert text.count(card) == cards.count(card), "on the card of the run that stored it"
-
-
-def test_both_options_at_once_are_refused(folder, capsys):
-    arguments = ["-c", str(folder / "fitted.yaml"), "--sensitivity", "--no-sensitivity"]
-    assert kvsim(["simulate", *arguments]) == 2
-    assert "one at a time" in capsys.readouterr().err
-
-
-def test_sources_of_several_rows_are_said_once_and_none_of_no_source():
-    rows = [
-        {"step_times.source": "roofline", "step_times.factor_low": 0.5, "step_times.factor_high": 2.0},
-        {"step_times.source": "given: x.toml"}, {"other": 3}, {"step_times.source": None}, {"step_times.source": "measured"},
-        {"step_times.source": "roofline", "step_times.factor_low": 0.5, "step_times.factor_high": 2.0},
-    ]  # fmt: skip
-    assert source_lines_of(rows) == [
-        "step times: roofline: ×0.50–2.00", "step times: given: x.toml", "step times: measured: no error stated"
-    ]  # fmt: skip
-
-
-def test_kinds_of_sources_are_by_steps_engine_and_machines(monkeypatch):
-    """Machines without service time have no source; the same source counts once."""
-    own = [("b", "vllm", False), ("a", "sglang", False), ("b", "kvsim", False), ("c", "sglang", True)]
-    machines = [SimpleNamespace(replica=SimpleNamespace(step_time=name, scheduler=engine, instant=instant)) for name, engine, instant in own]  # fmt: skip
-    monkeypatch.setattr(certainty, "build_machines", lambda model, tree: machines)
-    monkeypatch.setattr(certainty, "source_kind", lambda *given: given)
-    assert certainty._kinds(SimpleNamespace(model=None, tree=None)) == [("a", "sglang", 4), ("b", "", 4)]
+    monkeypatch.setattr("kvcache_sim.scenario.execute.simulate", None)
+    text = printed(run.parent, "explain", run.name, "--format", form)
+    assert all(line in text for line in lines)

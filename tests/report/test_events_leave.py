@@ -3,7 +3,6 @@
 import struct
 from collections import Counter
 from pathlib import Path
-from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -16,11 +15,10 @@ from kvcache_sim.metrics.parts import Parts, arrays_of, cut, joined, rows_of
 from kvcache_sim.metrics.prefix_cache import outcomes_of
 from kvcache_sim.metrics.recorder import RunRecorder
 from kvcache_sim.metrics.run import CodedText
-from kvcache_sim.metrics.sampler import LEAST_INTERVAL_NS, Sampler
 from kvcache_sim.scenario.execute import execute
 from kvcache_sim.scenario.load import scenario_from_text
 from kvcache_sim.scenario.requests import read_requests
-from kvcache_sim.serving.sequence import Status
+from kvcache_sim.serving.sequence import Arrival, Status
 from kvcache_sim.simulation import RunOptions
 from support.examples import examples
 
@@ -64,37 +62,52 @@ def test_a_row_before_one_that_has_left_is_refused():
         backwards(log)
 
 
+def logged(log: EventLog) -> list[tuple[int, int, int]]:
+    """Return (time, machine, number) of the rows that are still with a log."""
+    names = ("time_ns", "machine", "request")
+    parts = log.columns().parts()
+    return [row for part in parts for row in zip(*(part[name].tolist() for name in names), strict=True)]
+
+
 @examples(60)
 @given(
     st.lists(
         st.tuples(st.integers(0, 2), st.lists(st.tuples(st.integers(0, 3), st.integers(0, 2)), max_size=4)),
         max_size=12,
-    ),
-    st.integers(1, 5),
-    st.booleans(),
+    )
 )
-@example([(0, [(0, 1), (0, 0)])], 5, False)
-@example([(0, [(1, 0), (0, 1)]), (1, [(0, 0)])], 5, True)
-def test_rows_are_in_time_order_by_machine_and_then_as_they_were_logged(drawn, size, leaves):
+@example([(0, [(0, 1), (0, 0)])])
+@example([(0, [(1, 0), (0, 1)]), (1, [(0, 0)])])
+def test_rows_are_in_time_order_by_machine_and_then_as_they_were_logged(drawn):
     """Machines report at a time what they did then or, with lookahead, will do later."""
-    logged, left, now = [], [], 0
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("kvcache_sim.metrics.event_log._PART_ROWS", size)
-        log = EventLog()
-        if leaves:
-            log.leave_to(left.append)
-        for later, rows in drawn:
-            now += later
-            packed = b""
-            for after_ns, machine in rows:
-                logged.append((now + after_ns, machine, len(logged)))
-                packed += struct.pack("9q", now + after_ns, 0, machine, 0, len(logged) - 1, 0, 0, 0, 0)
-            log.extend(packed, now)
-        parts = [*left, *log.columns().parts()]
-        assert all(len(part["request"]) <= size for part in parts)
-    names = ("time_ns", "machine", "request")
-    rows = [row for part in parts for row in zip(*(part[name].tolist() for name in names), strict=True)]
-    assert rows == sorted(logged)
+    expected, now, log = [], 0, EventLog()
+    for later, rows in drawn:
+        now += later
+        packed = b""
+        for after_ns, machine in rows:
+            expected.append((now + after_ns, machine, len(expected)))
+            packed += struct.pack("9q", now + after_ns, 0, machine, 0, len(expected) - 1, 0, 0, 0, 0)
+        log.extend(packed, now)
+    assert logged(log) == sorted(expected)
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_rows_leave_in_that_order_and_those_of_later_times_stay(seed):
+    draw, log, left, now = np.random.default_rng(seed), EventLog(), [], 0
+    log.leave_to(left.append)
+    rows = np.zeros((6, 20_000, 9), np.int64)
+    rows[:, :, 4] = np.arange(rows[:, :, 4].size).reshape(6, -1)
+    for own in rows:
+        now += int(draw.integers(0, 3))
+        own[:, 0], own[:, 2] = now + draw.integers(0, 4, len(own)), draw.integers(0, 3, len(own))
+        log.extend(own.tobytes(), now)
+    assert len(left) > 1
+    parts = [*left, *log.columns().parts()]
+    found = np.stack(
+        [np.concatenate([part[name] for part in parts]) for name in ("time_ns", "machine", "request")]
+    )
+    whole = rows.reshape(-1, 9)[:, [0, 2, 4]]
+    assert np.array_equal(found.T, whole[np.lexsort(whole.T[::-1])])
 
 
 def test_a_window_records_what_begins_in_it():
@@ -145,101 +158,35 @@ def test_columns_in_pieces_by_hand():
     assert list(arrays_of({"text": text, "n": numbers})) == ["n"]
 
 
+ARRIVAL = Arrival(0, 9, 70, 8, session=4, turn=3, is_conversational_turn=True)
+
+
 @pytest.mark.parametrize("window", [None, (5, 8)])
-def test_events_and_unserved_requests_as_they_are_recorded(window):
+def test_optional_events_are_those_of_a_window_and_then_no_event_leaves(window):
+    """They are logged late: with a window, rows stay until the end."""
+    left: list = []
     recorder = RunRecorder(window, lambda part: None)
+    recorder.stream_events(left.append)
     for at_ns in (4, 5, 7, 8):
-        recorder.log_milestone("admit", SimpleNamespace(request=11), 2, at_ns)
+        recorder.log_milestone("admit", ARRIVAL, 2, at_ns)
         recorder.log_step(2, (at_ns, 30, 40, 50))
         recorder.log_eviction(2, "cpu", at_ns, 60)
     events = recorder.event_columns()
     names = [name for name, column in EVENT_COLUMNS.items() if column.dtype != "str"]
     rows = list(zip(*(events[name].tolist() for name in names), strict=True))
-    each = ((0, 2, 11, 0, 0, 0), (30, 2, -1, 40, 50, 0), (0, 2, -1, 0, 60, 0))
+    each = ((0, 2, 0, 0, 0, 0), (30, 2, -1, 40, 50, 0), (0, 2, -1, 0, 60, 0))
     assert rows == [(at_ns, *own) for at_ns in ((5, 7) if window else ()) for own in each]
-    said = [[events[name].words[code] for code in events[name].codes] for name in ("kind", "detail")]
-    times = 2 if window else 0
-    assert said == [["admit", "step", "evict"] * times, ["", "", "cpu"] * times]
-    arrival = SimpleNamespace(
-        request=0,
-        session=4,
-        turn=3,
-        is_conversational_turn=True,
-        arrival_ns=9,
-        prompt_num_tokens=70,
-        output_tokens=8,
-    )
-    recorder.close_unserved(arrival, Status.FAILED, 6)
+    for at_ns in (9, 10):
+        recorder.add_events(struct.pack("9q", at_ns, *[0] * 8) * 40_000, at_ns)
+    assert bool(left) is (window is None)
+
+
+def test_the_row_of_a_request_that_was_not_served():
+    recorder = RunRecorder(None, lambda part: None)
+    recorder.close_unserved(ARRIVAL, Status.FAILED, 6)
     recorder.end()
-    expected = dict.fromkeys(REQUEST_COLUMNS, 0) | {
-        "machine": 6, "session": 4, "turn": 3, "is_conversational_turn": 1, "status": STATUSES.index("failed"), "arrival_ns": 9,
-        "input_tokens": 70, "output_tokens": 8, "decode_machine": -1, "first_token_ns": -1, "finish_ns": -1,
-    }  # fmt: skip
+    known = {"machine": 6, "session": 4, "turn": 3, "is_conversational_turn": 1, "input_tokens": 70}
+    known |= {"status": STATUSES.index("failed"), "arrival_ns": 9, "output_tokens": 8}
+    expected = dict.fromkeys(REQUEST_COLUMNS, 0) | known
+    expected |= dict.fromkeys(("decode_machine", "first_token_ns", "finish_ns"), -1)
     assert {name: int(column[0]) for name, column in recorder.request_columns().items()} == expected
-
-
-class Machine:
-    """A machine whose counts follow from its number and the time."""
-
-    load = None
-
-    def __init__(self, machine, tiers):
-        self.machine, self.tiers, self.now = machine, tiers, None
-        self.store = SimpleNamespace(
-            occupancy=lambda level: [1000 * machine + 100 * level + n + self.now for n in range(9)]
-        )
-
-    def catch_up(self, now_ns):
-        self.now = now_ns - 1  # a sample sees all that happens at its time
-
-    def counts(self):
-        return [10 * self.machine + n + self.now for n in range(4)]
-
-
-def test_samples_of_machines_and_channels_by_hand():
-    """A lost machine reads nought from then on; a channel that was created later has no earlier rows."""
-    queued, channels, machines = [], {}, [Machine(0, 1), Machine(1, 2), Machine(2, 1)]
-    engine = SimpleNamespace(
-        now_ns=0, idle=False, schedule=lambda at_ns, *rest: queued.append((at_ns, rest[-1]))
-    )
-    sampler = Sampler(engine, machines, channels, 3, lambda: engine.now_ns >= 3 * LEAST_INTERVAL_NS)
-    sampler.start()
-    expected = []
-    for k in range(4):
-        at_ns, sample = queued.pop()
-        assert (at_ns, queued) == (k * LEAST_INTERVAL_NS, [])
-        engine.now_ns = at_ns
-        if k == 1:
-            channels["a"] = SimpleNamespace(busy_ns=at_ns + 5, queued_ns=7, sent_bytes=8)
-        if k == 2:
-            sampler.leave_out(1)
-            channels["a"].busy_ns = 9
-        sample(None)
-        for own in machines:
-            names = [("queue", "running", "loading", "output_tokens")] + [
-                [f"{tier}.{what}" for what in ("free", "held", "cached", "in_flight")] for tier in ("gpu", "cpu")[: own.tiers]
-            ]  # fmt: skip
-            values = [10 * own.machine + n for n in range(4)] + [
-                1000 * own.machine + 100 * level + n for level in range(own.tiers) for n in range(4)
-            ]  # fmt: skip
-            gone = own.machine == 1 and k >= 2
-            rows = zip([name for part in names for name in part], values, strict=True)
-            expected += [(at_ns, own.machine, name, 0 if gone else value + at_ns) for name, value in rows]
-        if k:
-            busy = (0, at_ns, 9, 9)[k]
-            links = zip(("busy_ns", "queued_ns", "bytes"), (busy, 7, 8), strict=True)
-            expected += [(at_ns, -1, f"channel.a.{name}", value) for name, value in links]
-    assert queued == []
-    found = []
-    for part in sampler.columns().parts():
-        names = [part["name"].words[code] for code in part["name"].codes]
-        found += zip(
-            part["time_ns"].tolist(), part["machine"].tolist(), names, part["value"].tolist(), strict=True
-        )
-    assert found == expected
-    engine.now_ns += 5
-    sampler.catch_up()
-    assert machines[0].now == engine.now_ns
-    sampler.wake()
-    sampler.wake()
-    assert [at_ns for at_ns, _ in queued] == [4 * LEAST_INTERVAL_NS + 5]

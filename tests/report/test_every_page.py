@@ -7,21 +7,21 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from colour_distance import lab
 from kvcache_sim.cli.main import run as kvsim
+from kvcache_sim.extras.calibrate.fit import predict_ms
+from kvcache_sim.extras.calibrate.fit_picture import fit_picture
 from kvcache_sim.extras.study.sizing.question import Answer
 from kvcache_sim.extras.study.sizing.text import draw as draw_capacity
 from kvcache_sim.metrics.objectives import parse_objectives
-from kvcache_sim.model.calibration.fit import predict_ms
 from kvcache_sim.report.finished import open_runs
-from kvcache_sim.report.fit_picture import fit_picture
 from kvcache_sim.report.plot import picture_of
 from kvcache_sim.report.plotting import encoded
 from kvcache_sim.report.ranking import rank_cells
 from kvcache_sim.report.ranking_text import verdict
 from kvcache_sim.report.sweep_report import write_sweep_report
 from kvcache_sim.report.time_series import MOST_SERIES
-from page_overflow import overflowing
+from report.colour_distance import lab
+from report.page_overflow import overflowing
 from support.browser import page
 from support.timed_rows import TRUE, random_rows
 
@@ -92,12 +92,14 @@ def pages(root):
 #: Words of a chart that are cut off by its edge, or that lie on one another.
 WORDS = """() => [...document.querySelectorAll(".chart svg")].flatMap((svg) => {
   const chart = svg.closest(".chart").dataset.chart, edge = svg.getBoundingClientRect();
-  const words = [...svg.querySelectorAll("text")].filter((t) => t.textContent.trim() && t.getAttribute("opacity") !== "0")
+  const words = [...svg.querySelectorAll("text")]
+    .filter((t) => t.textContent.trim() && t.getAttribute("opacity") !== "0")
     .map((t) => [t.textContent, t.getBoundingClientRect()]);
   const cut = words.filter(([, r]) => r.left < edge.left - 1 || r.right > edge.right + 1
     || r.top < edge.top - 1 || r.bottom > edge.bottom + 1).map(([t]) => `${chart}: ${t} is cut off`);
   const over = words.flatMap(([t, a], i) => words.slice(0, i).filter(([, b]) =>
-    Math.min(a.right, b.right) - Math.max(a.left, b.left) > 3 && Math.min(a.bottom, b.bottom) - Math.max(a.top, b.top) > 5)
+    Math.min(a.right, b.right) - Math.max(a.left, b.left) > 3
+    && Math.min(a.bottom, b.bottom) - Math.max(a.top, b.top) > 5)
     .map(([u]) => `${chart}: ${t} lies on ${u}`));
   return [...cut, ...over]; })"""
 #: Chart → the colours of each of its legends that has more than one.

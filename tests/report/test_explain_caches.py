@@ -1,20 +1,18 @@
-"""``kvsim explain --session``, ``--prefixes`` and ``--request``: seed 000's structures of a finished run, and moments."""
+"""Sessions, the prefix store and single requests of a finished run, as ``kvsim explain`` reports them."""
 
 import json
-import statistics
-from types import SimpleNamespace
 
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from kvcache_sim.base.errors import UsageError
-from kvcache_sim.base.units import format_time_ns
 from kvcache_sim.cli.main import run as kvsim
-from kvcache_sim.metrics.run import CodedText
 from kvcache_sim.report.explain.explanation import explanation
 from kvcache_sim.report.pictures.waterfall import PARTS
+from report.finished_rows import written
 from support.examples import examples
+from support.request_rows import rows
 
 #: The conversation of test_seed_000_narrated: blocks of 16 tokens, one request a second.
 CHAT = [
@@ -28,13 +26,12 @@ CHAT = [
 
 def simulated(tmp_path, *options, rows=CHAT):
     trace = tmp_path / "chat.jsonl"
-    trace.write_text(
-        "".join(
-            json.dumps({"timestamp": 1000 * k, "input_length": prompt, "output_length": output,
-                        "hash_ids": ids, "session_id": session}) + "\n"
-            for k, (session, prompt, output, ids) in enumerate(rows)
-        )
-    )  # fmt: skip
+    lines = [
+        {"timestamp": 1000 * k, "input_length": prompt, "output_length": output, "hash_ids": ids}
+        | {"session_id": session}
+        for k, (session, prompt, output, ids) in enumerate(rows)
+    ]
+    trace.write_text("".join(json.dumps(line) + "\n" for line in lines))
     out = tmp_path / f"run{len(list(tmp_path.iterdir()))}"
     sets = ["--set", "trace.block_size=16", "--set", "cache.block_size=16"]
     assert kvsim(["simulate", str(trace), *sets, *options, "-o", str(out), "--quiet"]) == 0
@@ -65,8 +62,11 @@ def test_a_session_turn_by_turn(tmp_path, capsys, accounting):
     ]
     left = [turn["left"] for turn in turns]
     assert [(one["prompt_part_length"], one["response_part_length"]) for one in left] == [
-        (40, 9), (80, 16), (100, 5), (60, 2),
-    ]  # fmt: skip
+        (40, 9),
+        (80, 16),
+        (100, 5),
+        (60, 2),
+    ]
     assert [one["total_tokens_in_cache"] for one in left] == [49, 96, 105, 62]
     assert left[3]["kv_block_ids"] == [1, 2, 3, 80]
     assert left[3]["associated_sequence_id"] == "3"
@@ -75,18 +75,6 @@ def test_a_session_turn_by_turn(tmp_path, capsys, accounting):
         assert sum(turn["misses"].values()) == turn["missed_tokens"]
         assert all(turn["misses"].values())  # causes without tokens are left out
         assert sum(turn["cached_tokens"].values()) == turn["cached_prefix_length"]
-
-
-def test_the_text_of_a_session_fits_a_terminal(tmp_path, capsys):
-    run = simulated(tmp_path)
-    capsys.readouterr()
-    assert kvsim(["explain", str(run), "--session", "chat"]) == 0
-    lines = capsys.readouterr().out.splitlines()
-    assert max(map(len, lines)) <= 80
-    assert lines[0] == "Session chat: 4 turns"
-    assert lines[4].split() == ["1", "1", "1.000", "s", "80", "48", "32", "96", "0"]
-    assert lines[5].strip() == "CONVERSATIONAL_HIT: 48 from gpu"
-    assert lines[-1] == "causes of misses: run 'kvsim simulate' with --causes"
 
 
 @pytest.mark.parametrize("accounting", ["detailed", "simplified"])
@@ -135,104 +123,67 @@ def test_semantics_without_a_prefix_store_refuse_to_keep_it(tmp_path, capsys):
     assert "--prefixes: no global prefix store; got vllm" in capsys.readouterr().err
 
 
-#: Kind of an event → what its moment begins with; None: no moment.
-MOMENTS = {
-    "admit": "is admitted on machine {machine}",
-    "preempt": "is preempted",
-    "prefix_cache_event": "look-up: {detail}, {tokens:,} tokens cached",
-    "prefill_start": "prefill starts: {tokens:,} tokens to compute",
-    "transfer": "{blocks:,} blocks over {detail}, {duration}",
-    "first_token": "first token",
-    "finish": "last token",
-    "commit": None,
-}
+#: Events that are no moment of a request, and the columns of those that are there even if they were not logged.
+UNSEEN = ("commit", "step")
+ENDS = {"first_token": "first_token_ns", "finish": "finish_ns"}
 
 
 @st.composite
 def logged_runs(draw):
-    """A run of few requests in parts of TTFT, and its events, logged or not."""
+    """Return the columns of a few requests in parts of TTFT, and their events, logged or not, in order of time."""
     n = draw(st.integers(1, 5))
-    parts = {column: draw(st.lists(st.integers(0, 5), min_size=n, max_size=n)) for column in PARTS.values()}
-    rows = {"request": list(range(n)), **parts}
-    for name, few in (("arrival_ns", 9), ("preemptions", 2), ("input_tokens", 5000), ("output_tokens", 5000)):
-        rows[name] = draw(st.lists(st.integers(0, few), min_size=n, max_size=n))
-    rows["status"] = [int(draw(st.integers(0, 3)) == 0) for _ in range(n)]
-    rows["first_token_ns"] = [rows["arrival_ns"][k] + sum(one[k] for one in parts.values()) for k in range(n)]
-    rows["finish_ns"] = [at + draw(st.integers(0, 9)) for at in rows["first_token_ns"]]
-    fields = ("request", "machine", "tokens", "blocks", "duration_ns")
+
+    def each(most):
+        return np.array(draw(st.lists(st.integers(0, most), min_size=n, max_size=n)))
+
+    parts = {column: each(5) for column in PARTS.values()}
+    columns = rows(
+        n, **parts, arrival_ns=each(9), preemptions=each(2), status=each(3) == 0, input_tokens=each(5000)
+    )
+    columns["first_token_ns"] = columns["arrival_ns"] + sum(parts.values())
+    columns["finish_ns"] = columns["first_token_ns"] + each(9)
     events = []
     for _ in range(draw(st.integers(0, 8))):
-        event = {name: draw(st.integers(0, 4)) for name in fields}
-        kind = draw(st.sampled_from([*MOMENTS]))
-        if event["request"] < n and rows["status"][event["request"]] == 0:
-            ends = {"first_token": "first_token_ns", "finish": "finish_ns"}
-            at = rows[ends.get(kind, "arrival_ns")][event["request"]] + (
-                kind not in ends and draw(st.integers(0, 20))
-            )
-            events.append({**event, "kind": kind, "detail": draw(st.sampled_from(("a", "b"))), "time_ns": at})
-    return rows, sorted(events, key=lambda event: event["time_ns"])
+        kind = draw(st.sampled_from(["admit", "preempt", "prefill_start", "transfer", *ENDS, *UNSEEN]))
+        request = draw(st.integers(0, n - 1))
+        at_ns = columns[ENDS.get(kind, "arrival_ns")][request] + (
+            kind not in ENDS and draw(st.integers(0, 20))
+        )
+        if not columns["status"][request]:
+            events.append({"kind": kind, "request": request, "time_ns": int(at_ns)})
+    return columns, sorted(events, key=lambda event: event["time_ns"])
 
 
 @examples(100)
-@given(logged_runs(), st.booleans())
-def test_a_request_is_explained_moment_by_moment_and_what_made_it_slow(case, has_window):
-    rows, events = case
-    window_tokens = 1 + rows["input_tokens"][0] // 2 * 2 if has_window else None
-    columns = {name: np.array(values, np.int64) for name, values in rows.items()}
-    done = columns["status"] == 0
-    logged = {name: np.array([event[name] for event in events], np.int64)
-              for name in ("request", "machine", "tokens", "blocks", "duration_ns", "time_ns")}  # fmt: skip
-    for name in ("kind", "detail"):
-        words = tuple(sorted({event[name] for event in events}, reverse=True))
-        logged[name] = CodedText(np.array([words.index(event[name]) for event in events], np.int32), words)
-    run = SimpleNamespace(
-        requests=columns,
-        finished={name: values[done] for name, values in columns.items()},
-        events=logged,
-        scenario={"replica": {"max_model_len": window_tokens}} if window_tokens else {},
-    )
-    for request in range(len(done)):
-        own = {name: values[request] for name, values in rows.items()}
+@given(logged_runs(), st.integers(0, 5001))
+def test_a_request_is_explained_moment_by_moment_and_what_made_it_slow(case, context):
+    """By the times of its moments, the share of requests that it is slower than, and the part that grew most."""
+    columns, events = case
+    scenario = f"replica: {{max_model_len: {context}}}\n" if context else ""
+    run = written(columns, logged=events, scenario=scenario)
+    done = np.flatnonzero(columns["status"] == 0)
+    waits = {part: columns[column][done] for part, column in PARTS.items()}
+    ttfts = sum(waits.values())
+    for request in range(len(columns["status"])):
+        arrival_ns = columns["arrival_ns"][request]
         moments, reasons = explanation(run, request)
-        arrives = f"arrives: {own['input_tokens']:,} prompt tokens, {own['output_tokens']:,} to generate"
-        if own["status"]:
-            too_long = window_tokens and own["input_tokens"] >= window_tokens
-            assert moments[0] == (0, arrives)
-            assert [at for at, _ in moments] == [0, 0]
-            assert (
-                f"max_model_len ({window_tokens:,})" if too_long else "needs more blocks than a gpu has"
-            ) in moments[1].text
-            assert reasons == []
+        times = [at_ns for at_ns, _ in moments]
+        if columns["status"][request]:
+            is_long = 0 < context <= columns["input_tokens"][request]
+            assert (times, reasons, "max_model_len" in moments[1].text) == ([0, 0], [], is_long)
             continue
-        expected = [(0, arrives)]
-        for event in events:
-            text = MOMENTS[event["kind"]]
-            if event["request"] == request and text:
-                said = text.format(**event, duration=format_time_ns(event["duration_ns"]))
-                expected.append((event["time_ns"] - own["arrival_ns"], said))
-        for name, column in (("first token", "first_token_ns"), ("last token", "finish_ns")):
-            if all(text != name for _, text in expected):
-                expected.append((own[column] - own["arrival_ns"], name))
-        expected.sort(key=lambda moment: moment[0])
-        assert [at for at, _ in moments] == [at for at, _ in expected]
-        assert all(text.startswith(said) for (_, text), (_, said) in zip(moments, expected, strict=True))
-        others = [sum(rows[column][k] for column in PARTS.values()) for k in np.flatnonzero(done)]
-        ttft = sum(own[column] for column in PARTS.values())
-        median = {
-            part: statistics.median(np.array(rows[column])[done].tolist()) for part, column in PARTS.items()
-        }
-        excess = {part: own[column] - median[part] for part, column in PARTS.items()}
-        worst = max(excess, key=excess.get)
-        share = 100 * sum(other <= ttft for other in others) / len(others)
-        sentences = [
-            f"TTFT {format_time_ns(ttft)}: slower than {share:.1f} % of requests (median {format_time_ns(statistics.median(others))})."
-        ]
-        if ttft > statistics.median(others) and excess[worst] > 0:
-            figures = f"{format_time_ns(own[PARTS[worst]])} (median {format_time_ns(median[worst])})"
-            sentences.append(f"Most of the difference is {worst}: {figures}.")
-        if own["preemptions"]:
-            sentences.append(f"It was preempted {('1 time', '2 times')[own['preemptions'] - 1]}.")
-        assert reasons == sentences
-    for absent in (-1, len(done)):
-        with pytest.raises(UsageError, match=f"expected 0 to {len(done) - 1}"):
+        own = [event for event in events if event["request"] == request and event["kind"] not in UNSEEN]
+        unlogged = [column for kind, column in ENDS.items() if all(event["kind"] != kind for event in own)]
+        expected = [0, *(event["time_ns"] - arrival_ns for event in own)]
+        assert times == sorted(expected + [columns[column][request] - arrival_ns for column in unlogged])
+        own_row = int(np.flatnonzero(done == request)[0])
+        share = 100 * np.mean(ttfts <= ttfts[own_row])
+        assert f"slower than {share:.1f} % of requests" in reasons[0]
+        grew = {part: own[own_row] - np.median(own) for part, own in waits.items()}
+        worst = max(grew, key=grew.get)
+        is_slow = bool(ttfts[own_row] > np.median(ttfts) and grew[worst] > 0)
+        assert any(f" {worst}: " in line for line in reasons[1:]) is is_slow
+        assert len(reasons) == 1 + is_slow + bool(columns["preemptions"][request])
+    for absent in (-1, len(columns["status"])):
+        with pytest.raises(UsageError, match=f"expected 0 to {len(columns['status']) - 1}"):
             explanation(run, absent)

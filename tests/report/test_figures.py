@@ -45,6 +45,7 @@ FAMILIES: dict[str, tuple[str, ...] | None] = {
     "<figure>": None,
 }
 
+ONE_MACHINE, ONE_TIER = ("cluster.machines=1",), ("tiers.cpu=null", "tiers.disk=null")
 #: Together they show every figure.
 RUNS: dict[str, tuple[str, ...]] = {
     "tiers, remote reads, a router's index, prices": (
@@ -60,16 +61,10 @@ RUNS: dict[str, tuple[str, ...]] = {
         "pools={prefill: 2, decode: 1}",
         "replica.max_model_len=4096",
     ),
-    "one GPU with drafts": (
-        "cluster.machines=1",
-        "tiers.cpu=null",
-        "tiers.disk=null",
-        "replica.speculation={tokens: 2, mean_length: 2}",
-    ),
+    "one GPU with drafts": (*ONE_MACHINE, *ONE_TIER, "replica.speculation={tokens: 2, mean_length: 2}"),
     "several cache groups": (
-        "cluster.machines=1",
-        "tiers.cpu=null",
-        "tiers.disk=null",
+        *ONE_MACHINE,
+        *ONE_TIER,
         "model=gpt-oss-20b",
         "cache={semantics: vllm, block_size: 64}",
     ),
@@ -88,31 +83,20 @@ RUNS: dict[str, tuple[str, ...]] = {
         "adapters={field: tenant}",
     ),
     "a machine is lost": ("fleet={plan: [{at: 9s, do: lose, machine: 0}, {at: 9s, do: join}]}",),
-    "one GPU": ("cluster.machines=1", "tiers.cpu=null", "tiers.disk=null"),
-    "an engine of ranks": ("tiers.cpu=null", "tiers.disk=null", "replica.dp=2"),
+    "one GPU": (*ONE_MACHINE, *ONE_TIER),
+    "an engine of ranks": (*ONE_TIER, "replica.dp=2"),
     "agents": ("workload=null", "workload={kind: agentic, requests: 40}"),
-    "a policy that is not built in": ("replica.queue_order=own_plugins:Queue",),
-    "no time": ("cluster.machines=1", "tiers.cpu=null", "tiers.disk=null", "replica.instant=true"),
-    "SGLang's scheduler": (
-        "cluster.machines=1",
-        "tiers.cpu=null",
-        "tiers.disk=null",
-        "replica.scheduler=sglang",
-    ),
+    "a policy that is not built in": ("replica.queue_order=support.own_plugins:Queue",),
+    "no time": (*ONE_MACHINE, *ONE_TIER, "replica.instant=true"),
+    "SGLang's scheduler": (*ONE_MACHINE, *ONE_TIER, "replica.scheduler=sglang"),
     "vLLM's scheduler": (
-        "cluster.machines=1",
-        "tiers.cpu=null",
-        "tiers.disk=null",
+        *ONE_MACHINE,
+        *ONE_TIER,
         "tiers.gpu.capacity=400 blocks",
         "replica.scheduler=vllm",
         "cache.semantics=vllm",
     ),
-    "vLLM's scheduler on two machines": (
-        "tiers.cpu=null",
-        "tiers.disk=null",
-        "replica.scheduler=vllm",
-        "cache.semantics=vllm",
-    ),
+    "vLLM's scheduler on two machines": (*ONE_TIER, "replica.scheduler=vllm", "cache.semantics=vllm"),
 }
 
 

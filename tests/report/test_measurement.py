@@ -1,36 +1,24 @@
-"""The part of a run that is measured: against the rows themselves, the rule written out, and planted
-transients."""
+"""The part of a run that is measured: the rule, its windows and its marks, against each request by itself."""
 
-import json
 import math
 from collections import defaultdict
 from dataclasses import replace
-from itertools import pairwise
-from pathlib import Path
-from types import SimpleNamespace
+from itertools import pairwise, product
 
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from kvcache_sim.base.errors import UsageError
-from kvcache_sim.base.tiers import TIERS
-from kvcache_sim.cli.main import run
-from kvcache_sim.metrics import measurement
 from kvcache_sim.metrics.channel_use import ChannelUse, later_use
-from kvcache_sim.metrics.load_run import load_run
 from kvcache_sim.metrics.measure_settings import Edge, Measure
 from kvcache_sim.metrics.measurement import MeasuredRequests
+from kvcache_sim.metrics.parts import Parts
 from kvcache_sim.metrics.run import CodedText
 from kvcache_sim.metrics.tier_use import TierUse, later_tier_use
-from kvcache_sim.metrics.windows import Windows, between_marks, steady_from
-from kvcache_sim.scenario.execute import execute
-from kvcache_sim.scenario.load import scenario_from_text
-from kvcache_sim.scenario.requests import read_requests
-from kvcache_sim.simulation import RunOptions
-from kvcache_sim.simulation.marks import busy_shares, used_shares
-from kvcache_sim.simulation.measured import channel_use, counters, tier_uses
+from kvcache_sim.metrics.windows import Windows, steady_from
 from kvcache_sim.simulation.spec_demand import Demand
+from report.made_run import made_run
 from support.examples import examples
 from support.small_traces import trace_of
 
@@ -108,90 +96,6 @@ def test_the_use_of_a_tier_in_a_part_is_the_difference():
     assert later_tier_use(last, first, whole) == TierUse("cpu", 9, 15, 30, 45, 100, True, whole)
 
 
-@pytest.mark.parametrize(("by_layer", "wait_ns", "busy_ns"), [(True, 9, 30), (False, 9, 21), (False, 31, 0)])
-def test_the_use_of_a_channel_until_now(by_layer, wait_ns, busy_ns):
-    """Jobs in a queue are busy time once queued: what a job of now would wait for is not sent yet."""
-    link = SimpleNamespace(
-        settings=SimpleNamespace(bandwidth_bytes_per_s=7), sent_bytes=50, jobs=4, busy_ns=30, queued_ns=11,
-        demand=SimpleNamespace(hiding=[1, 2], offered=[3]), by_layer=by_layer,
-        wait_ns=lambda now_ns: wait_ns if now_ns == 40 else None,
-    )  # fmt: skip
-    use = channel_use("link", link, 40)
-    assert (use.name, use.bandwidth_bytes_per_s, use.sent_bytes, use.jobs) == ("link", 7, 50, 4)
-    assert (use.busy_ns, use.queued_ns, [*use.needed], [*use.offered]) == (busy_ns, 11, [1, 2], [3])
-
-
-def a_machine(machine, evicted, *, speculates=False, prefetched=None):
-    """A machine of as many tiers as it has rows of evicted, overflowed and orphaned blocks."""
-    losses = [
-        SimpleNamespace(evicted_blocks=e, overflowed_blocks=o, orphaned_blocks=n) for e, o, n in evicted
-    ]
-    store = SimpleNamespace(eviction_counts=losses.__getitem__, merged_blocks=10 * machine + 1)
-    return SimpleNamespace(
-        machine=machine, tiers=len(evicted), store=store, steps=20 + machine, prefetched_blocks=prefetched,
-        accepted=lambda: (5 + machine, 7 + machine, [3, machine]), duplicates=lambda level: 60 + level,
-        settings=SimpleNamespace(speculation=1 if speculates else None),
-        moved=SimpleNamespace(edge_bytes={"gpu->cpu": 4, f"{machine}": 8}, written_bytes=[1, 2, 3], read_bytes=[4, 5, 6]),
-    )  # fmt: skip
-
-
-def test_counters_are_sums_over_the_machines():
-    machines = [
-        a_machine(0, [(1, 2, 4), (8, 16, 32)], prefetched=2),
-        a_machine(1, [(100, 1, 1), (200, 0, 0), (300, 0, 0)], speculates=True, prefetched=3),
-        a_machine(2, [(5, 0, 0)], speculates=True),
-    ]
-    index = SimpleNamespace(false_hit_blocks=6, missed_hit_blocks=9)
-    link = SimpleNamespace(sent_bytes=51, busy_ns=52, queued_ns=53)
-    found = counters(machines, machines[:2], index, {"link": link})
-    assert [found[f"evictions.{name}"] for name in TIERS] == [106, 208, 300, *[0] * (len(TIERS) - 3)]
-    assert {name: count for name, count in found.items() if not name.startswith("evictions.")} == {
-        "dropped_blocks": 56, "machines": 3, "machine.2.routed": 0, "merged_blocks": 33, "steps": 63,
-        "router.false_hit_blocks": 6, "router.missed_hit_blocks": 9, "prefetched_blocks": 5,
-        "speculation.steps": 13, "speculation.drafted": 17, "speculation.accepted.0": 6, "speculation.accepted.1": 3,
-        "edge.gpu->cpu.bytes": 12, "edge.0.bytes": 8, "edge.1.bytes": 8, "edge.2.bytes": 8,
-        "channel.link.bytes": 51, "channel.link.busy_ns": 52, "channel.link.queued_ns": 53,
-    }  # fmt: skip
-
-
-def test_shares_of_tiers_and_channels_for_a_progress_bar():
-    """Over the machines that have a tier; a tier without a limit and one of no machine are left out."""
-    endless = 1 << 60
-
-    def machine(*tiers):
-        held = [SimpleNamespace(capacity_blocks=capacity, free_blocks=free) for capacity, free in tiers]
-        return SimpleNamespace(tiers=len(tiers), store=SimpleNamespace(occupancy=held.__getitem__))
-
-    fleet = [
-        machine((10, 4), (20, 20), (endless, endless)),
-        machine((30, 8), (endless - 21, 1)),
-        machine((8, 0)),
-    ]
-    assert used_shares(fleet) == {TIERS[0]: 1 - 12 / 48, TIERS[1]: 1 - 21 / (endless - 1)}
-    assert used_shares([]) == {}
-    links = {name: SimpleNamespace(busy_ns=busy) for name, busy in (("a", 5), ("b", 40), ("c", 0))}
-    assert busy_shares(links, 20) == {"a": 0.25, "b": 1.0, "c": 0.0}
-    assert busy_shares(links, 0) == {"a": 1.0, "b": 1.0, "c": 0.0}
-
-
-@pytest.mark.parametrize("fetch", ["never", "on_demand"])
-def test_the_use_of_each_tier_of_a_machine(fetch):
-    """Only lower tiers have copies of blocks above them; a tier without a limit has no capacity."""
-    form = SimpleNamespace(bytes_of=lambda block: 2 * block)
-    tiers = [SimpleNamespace(name=f"t{n}", capacity_blocks=n or None, form=form) for n in range(3)]
-    settings = SimpleNamespace(
-        cache_of=lambda machine: SimpleNamespace(block_bytes=10 + machine),
-        machines=[None, SimpleNamespace(tiers=tiers)],
-        movement=SimpleNamespace(fetch=fetch),
-    )
-    loads = fetch != "never"
-    assert tier_uses(settings, a_machine(1, [(7, 1, 1), (8, 1, 1), (9, 1, 1)])) == [
-        TierUse("t0", None, 1, 4, 7, 0, loads),
-        TierUse("t1", 22, 2, 5, 8, 61, loads),
-        TierUse("t2", 44, 3, 6, 9, 62, loads),
-    ]
-
-
 @examples(60)
 @given(st.lists(st.floats(0, 1), min_size=1, max_size=60))
 def test_the_cut_is_the_least_marginal_standard_error(values):
@@ -216,219 +120,6 @@ def test_a_planted_transient_is_found(transient):
     assert transient <= steady_from(values) <= 50
     assert steady_from(np.linspace(0, 1, 100)) is None
     assert steady_from(np.where(np.arange(100) < 70, 0.1, 0.6)) is None
-
-
-COLD = """\
-workload: {{kind: few-shot, requests: {requests}, pool_size: {pool}, arrivals: {{process: poisson, rate_per_s: {rate}}}}}
-tiers: {{gpu: {{capacity: {gpu}}}}}
-"""
-
-
-def executed(tmp_path, *overrides, requests=1200, pool=300, rate=2, gpu="20000 blocks"):
-    scenario = scenario_from_text(
-        COLD.format(requests=requests, pool=pool, rate=rate, gpu=gpu), "s", tmp_path, overrides
-    )
-    return execute(scenario, read_requests(scenario), RunOptions())
-
-
-@pytest.mark.parametrize(
-    ("warmup", "cooldown"),
-    [("10%", "null"), ("300 requests", "25%"), ("90s", "100 requests"), ("null", "60s"), ("auto", "null")],
-)
-def test_the_figures_are_those_of_the_rows_that_are_measured(tmp_path, warmup, cooldown):
-    made = executed(tmp_path, f"measure.warmup={warmup}", f"measure.cooldown={cooldown}", requests=700)
-    rows, said = made.run.requests, made.summary["measure"]
-    number, arrival = rows["request"], rows["arrival_ns"]
-    inside = (number >= said["from_request"]) & (number < said["to_request"])
-    if warmup == "90s":
-        inside &= arrival >= arrival.min() + 90 * 10**9
-    if cooldown == "60s":
-        inside &= arrival <= arrival.max() - 60 * 10**9
-    assert 0 < inside.sum() < 700
-    assert said["requests"] == made.summary["requests"]["arrived"] == inside.sum()
-    cached, tokens = rows["cached_prefix_length_used"][inside].sum(), rows["input_tokens"][inside].sum()
-    assert made.summary["cache"]["token_hit_rate"] == cached / tokens
-    ttft = (rows["first_token_ns"] - arrival)[inside] / 1e6
-    assert made.summary["latency"]["ttft"]["avg"] == pytest.approx(ttft.mean())
-    span_s = (rows["finish_ns"][inside].max() - arrival[inside].min()) / 1e9
-    assert made.summary["throughput"]["requests_per_s"] == pytest.approx(inside.sum() / span_s)
-    assert made.run.digest_results == executed(tmp_path, requests=700).run.digest_results
-
-
-def test_auto_leaves_out_the_time_in_which_a_cold_cache_fills(tmp_path):
-    small = {"requests": 1500, "gpu": "1000 blocks"}
-    whole, auto = executed(tmp_path, **small), executed(tmp_path, "measure.warmup=auto", **small)
-    assert auto.summary["measure"]["settled"]
-    assert 0 < auto.summary["measure"]["from_request"] <= 750
-    assert auto.summary["cache"]["token_hit_rate"] > whole.summary["cache"]["token_hit_rate"] + 0.02
-    assert "measure" not in whole.summary
-    assert any("measure.warmup=auto leaves them out" in one for one in whole.warnings)
-    assert not any("by quarter" in one for one in auto.warnings)
-
-
-def test_a_run_that_never_settles_says_so(tmp_path):
-    never = executed(tmp_path, requests=1200, pool=4000)
-    assert any("the hit rate is still changing at the end" in one for one in never.warnings)
-    fine = executed(tmp_path, pool=1)
-    assert not any("still changing" in one for one in fine.warnings)
-
-
-def test_rows_that_leave_give_the_same_summary(tmp_path, monkeypatch, capsys):
-    monkeypatch.chdir(tmp_path)
-    (tmp_path / "s.yaml").write_text(COLD.format(requests=700, pool=300, rate=2, gpu="20000 blocks"))
-    assert run(["simulate", "-c", "s.yaml", "--set", "measure.warmup=auto", "-o", "out"]) == 0
-    assert "measured   " in capsys.readouterr().out
-    kept = executed(tmp_path, "measure.warmup=auto", requests=700).summary
-    stored = load_run(tmp_path / "out").summary
-    for group in ("measure", "requests", "tokens", "cache", "latency", "throughput"):
-        assert stored[group] == json.loads(json.dumps(kept[group]))
-
-
-OPEN = """
-workload: {kind: diverse, requests: 300, arrivals: {process: poisson, rate_per_s: 40}, output_tokens: 12}
-tiers: {gpu: {capacity: 60 blocks}, cpu: {capacity: 30 blocks}}
-cluster: {machines: 2}
-measure: {warmup: 30%, cooldown: 20%}
-"""
-
-
-def stepped(text, **options):
-    scenario = scenario_from_text(text, "s", Path.cwd())
-    trace = read_requests(scenario)
-    return trace, execute(scenario, trace, RunOptions(record_window_ns=(0, 1 << 60), **options))
-
-
-def test_what_is_counted_while_the_measured_requests_arrive():
-    """Evictions against the run's own events, times between tokens against a run that ends there."""
-    trace, execution = stepped(OPEN)
-    summary = execution.summary
-    assert "latency.itl" not in summary["measure"]["whole_run"]
-    begin, end = int(trace.arrival_ns[90]), int(trace.arrival_ns[240])
-    events = execution.run.events
-    kinds = np.array([events["kind"].words[code] for code in events["kind"].codes])
-    inside = (events["time_ns"] > begin) & (events["time_ns"] <= end) & (kinds == "evict")
-    tiers = np.array([events["detail"].words[code] for code in events["detail"].codes])
-    for tier in ("gpu", "cpu"):
-        reported = int(events["blocks"][inside & np.char.startswith(tiers, tier)].sum())
-        assert summary["cache"]["evictions"][tier] == reported > 0
-    whole = execution.run
-    first, last = (sum(whole.marks[at].itl_ns.counts) for at in (begin, end))
-    assert 0 < last - first < sum(whole.itl_ns.counts)
-
-
-def test_a_window_of_times_begins_when_its_time_has_come():
-    """Not when its first request does: what happens between the two is measured."""
-    trace, execution = stepped(OPEN.replace("warmup: 30%, cooldown: 20%", "warmup: 2s, cooldown: 1s"))
-    begin, end = int(trace.arrival_ns.min()) + 2 * 10**9, int(trace.arrival_ns.max()) - 10**9 + 1
-    assert sorted(execution.run.marks) == [begin, end]
-    assert begin not in trace.arrival_ns.tolist()
-
-
-def test_a_part_has_counters_of_its_own():
-    """Counters of a part cover all that the summary reports over time; what describes a machine stays."""
-    _, execution = stepped(OPEN)
-    (begin, first), (end, last) = sorted(execution.run.marks.items())
-    own = (
-        "evictions.gpu", "dropped_blocks", "merged_blocks", "edge.gpu->cpu.blocks", "speculation.drafts",
-        "groups.0.evicted_blocks", "router.index_evictions", "membership.joined", "tenants.a.tokens",
-        "retention.dropped_blocks", "models.a.tokens", "adapters.a.tokens",
-        *(f"pool.{name}.blocks" for name in ("hit", "put", "read", "refused", "evicted", "lost")),
-    )  # fmt: skip
-    counted = [dict.fromkeys([*own, "machines"], count) for count in (5, 12, 40)]
-    marks = {begin: first._replace(counters=counted[0]), end: last._replace(counters=counted[1])}
-    part = between_marks(replace(execution.run, counters=counted[2], marks=marks), begin, end)
-    assert part.counters == {**dict.fromkeys(own, 7), "machines": 40}
-    assert part.counted_ns == end - begin
-
-
-def test_the_marks_change_no_result():
-    without = OPEN.replace("measure: {warmup: 30%, cooldown: 20%}", "")
-    assert stepped(OPEN)[1].summary["digest"] == stepped(without)[1].summary["digest"]
-    assert stepped(OPEN)[1].summary["latency"]["itl"] != stepped(without)[1].summary["latency"]["itl"]
-
-
-def test_all_is_measured_is_the_whole_run():
-    every = OPEN.replace("warmup: 30%, cooldown: 20%", "warmup: 0 requests")
-    measured, whole = (
-        stepped(text)[1].summary
-        for text in (every, OPEN.replace("measure: {warmup: 30%, cooldown: 20%}", ""))
-    )
-    assert measured["latency"] == whole["latency"]
-    assert measured["cache"] == whole["cache"]
-
-
-def test_where_arrivals_are_not_known_the_whole_run_is_counted():
-    closed = OPEN.replace(
-        "kind: diverse, requests: 300, arrivals: {process: poisson, rate_per_s: 40}",
-        "kind: conversational, requests: 100, loop: closed",
-    )
-    assert "latency.itl" in stepped(closed)[1].summary["measure"]["whole_run"]
-
-
-BUSY = """
-workload: {kind: few-shot, pool_size: 40, requests: 240, arrivals: {process: poisson, rate_per_s: 12}, output_tokens: 12}
-cache: {block_size: 64}
-tiers: {gpu: {capacity: 400 blocks}, cpu: {capacity: 4000 blocks}}
-cluster: {machines: 2}
-channels: {pcie: {bandwidth: 9GB/s, latency: 0s, sharing: SHARING, edges: [gpu->cpu, cpu->gpu]}}
-measure: {warmup: 30%, cooldown: 20%}
-"""
-
-
-def moved(run, begin, end):
-    """Return by machine's channel the time it was sending in (begin, end], and by edge the jobs begun
-    there."""
-    events = run.events
-    kinds = np.array([events["kind"].words[code] for code in events["kind"].codes])
-    own = kinds == "transfer"
-    start = events["time_ns"][own]
-    stop = start + events["duration_ns"][own]
-    edges = np.array([events["detail"].words[code] for code in events["detail"].codes])[own]
-    inside = np.maximum(np.minimum(stop, end) - np.maximum(start, begin), 0)
-    busy = {m: int(inside[events["machine"][own] == m].sum()) for m in (0, 1)}
-    begun = (start > begin) & (start <= end)
-    blocks = {edge: int(events["blocks"][own][begun & (edges == edge)].sum()) for edge in set(edges.tolist())}
-    return busy, blocks
-
-
-def test_tiers_and_channels_are_those_of_the_measured_time():
-    trace, execution = stepped(BUSY.replace("SHARING", "fifo"))
-    begin, end = int(trace.arrival_ns[72]), int(trace.arrival_ns[192])
-    busy, _ = moved(execution.run, begin, end)
-    channels = execution.summary["channels"]
-    assert {f"pcie-{m}" for m in busy} == channels.keys()
-    for machine, time_ns in busy.items():
-        assert channels[f"pcie-{machine}"]["busy_share"] == pytest.approx(time_ns / (end - begin), rel=1e-9)
-    assert not {"tiers", "channels"} & set(execution.summary["measure"]["whole_run"])
-    tiers = execution.summary["tiers"]
-    assert tiers["cpu"]["written_bytes"] + tiers["gpu"]["written_bytes"] == sum(
-        c["bytes"] for c in channels.values()
-    )
-    assert 0 < tiers["gpu"]["written_bytes"] == tiers["cpu"]["read_bytes"]
-
-
-@pytest.mark.parametrize("sharing", ["fifo", "fair"])
-def test_the_parts_of_a_run_add_up_to_it(sharing):
-    text = BUSY.replace("SHARING", sharing).replace(
-        "measure: {warmup: 30%, cooldown: 20%}", "measure: {MEASURE}"
-    )
-    trace = stepped(text.replace("MEASURE", "warmup: 0 requests"))[0]
-    parts = [
-        stepped(text.replace("MEASURE", edges))[1].summary
-        for edges in (
-            "cooldown: 168 requests",
-            "warmup: 72 requests, cooldown: 48 requests",
-            "warmup: 192 requests",
-        )
-    ]
-    whole = stepped(text.replace("measure: {MEASURE}", ""))[1].summary
-    for name, channel in whole["channels"].items():
-        for figure in ("bytes", "jobs", "queued_s"):
-            assert sum(part["channels"][name][figure] for part in parts) == pytest.approx(channel[figure])
-    for tier, use in whole["tiers"].items():
-        for figure in ("written_bytes", "read_bytes"):
-            assert sum(part["tiers"][tier][figure] for part in parts) == use[figure]
-    assert trace.arrival_ns[72] < trace.arrival_ns[192]
 
 
 @examples(30)
@@ -458,61 +149,49 @@ def test_rates_offered_in_a_part_are_those_of_its_own_jobs(jobs, one, other):
     assert part.jobs == len(part.needed)
 
 
-def test_causes_of_misses_are_those_of_the_measured_requests():
-    text = OPEN.replace("measure: {warmup: 30%, cooldown: 20%}", "measure: {warmup: auto}")
-    _, execution = stepped(text, causes=True)
-    rows, said = execution.run.requests, execution.summary["measure"]
-    inside = rows["request"] >= said["from_request"]
-    missed = (rows["input_tokens"] - rows["cached_prefix_length_used"])[
-        inside & (rows["finish_ns"] >= 0)
-    ].sum()
-    assert execution.summary["misses"]["tokens"] == missed
-    assert said["from_request"] > 0
-
-
-@pytest.mark.parametrize("requests", [39, 40])
-@pytest.mark.parametrize("windows", [7, 8])
-def test_a_run_has_settled_once_its_rate_is_steady_and_its_tiers_full_in_its_first_half(
-    monkeypatch, requests, windows
-):
-    for steady in (None, *range(windows)):
-        for full in range(windows):
-            own = MeasuredRequests(4, Measure(), None)
-            own.windows = SimpleNamespace(
-                requests=requests, settled_window=lambda own=steady: own, window_at=lambda at_ns: at_ns // 10,
-                size=5, sums=[0] * windows,
-            )  # fmt: skip
-            monkeypatch.setattr(measurement, "_full_from_ns", lambda run, own=full: 10 * own)
-            expected = None if steady is None or max(steady, full) > windows // 2 else 5 * max(steady, full)
-            assert own._settled_request(None) == (0 if requests < 40 else expected)
-
-
-@examples(60)
-@given(st.data())
-def test_tiers_are_full_when_the_last_bounded_one_is_near_its_most(data):
-    """Two machines and three tiers, one of them unbounded, and other series, in parts of the run."""
+@st.composite
+def filling_tiers(draw):
+    """Return samples of two machines and three tiers, one unbounded, in parts; and when the bounded ones are full."""
     words = *(f"{tier}.{what}" for tier in ("gpu", "cpu", "disk") for what in ("free", "cached")), "x.free"
-    rows, free = [], defaultdict(lambda: defaultdict(float))
-    for at_ns in range(0, 10 * data.draw(st.integers(1, 6)), 10):
-        for _ in range(2):
-            for code, word in enumerate(words):
-                tier, what = word.split(".")
-                value = float(data.draw(st.integers(0, 100))) + (2.0**51 if tier == "disk" else 0)
-                rows.append((at_ns, code, value))
-                if what == "free" and tier in ("gpu", "cpu"):
-                    free[tier][at_ns] += value
-    parts, cut = [], 2 * len(words) * data.draw(st.integers(1, 3))  # a time is whole in its part
-    for start in range(0, len(rows), cut):
-        own = [np.array(column) for column in zip(*rows[start : start + cut], strict=True)]
-        parts.append({"time_ns": own[0], "name": CodedText(own[1], words), "value": own[2]})
-    run = SimpleNamespace(series=parts[0])
+    samples, free = [], defaultdict(lambda: defaultdict(float))
+    for at_ns in range(0, 100 * draw(st.integers(1, 6)), 100):
+        for _, (code, word) in product(range(2), enumerate(words)):
+            tier, what = word.split(".")
+            value = float(draw(st.integers(0, 100))) + (2.0**51 if tier == "disk" else 0)
+            samples.append((at_ns, code, value))
+            if what == "free" and tier in ("gpu", "cpu"):
+                free[tier][at_ns] += value
+    parts, cut = [], 2 * len(words) * draw(st.integers(1, 3))  # a time is whole in its part
+    for start in range(0, len(samples), cut):
+        time_ns, code, value = (np.array(own) for own in zip(*samples[start : start + cut], strict=True))
+        parts.append({"time_ns": time_ns, "name": CodedText(code, words), "value": value})
     fulls = []
     for total in free.values():
         most, least = max(total.values()), min(total.values())
         fulls.append(min(at for at, blocks in total.items() if most - blocks >= 0.95 * (most - least)))
-    with pytest.MonkeyPatch.context() as patched:
-        patched.setattr(measurement, "parts_of", lambda _: parts)
-        assert measurement._full_from_ns(run) == max(fulls)
+    return Parts(("time_ns", "name", "value"), lambda: iter(parts)), max(fulls)
+
+
+@examples(100)
+@given(st.sampled_from([39, 40, 41, 60]), st.integers(0, 40), filling_tiers())
+def test_a_run_has_settled_once_its_rate_is_steady_and_its_tiers_full_in_its_first_half(count, steady, tiers):
+    """One request every 10 ns, of which those behind the first ``steady`` hit: a window is one request."""
+    series, full_ns = tiers
+    hits = [5 * (k >= min(steady, count - 7)) for k in range(count)]
+    arrivals = [10 * k for k in range(count)]
+    columns = {"arrival_ns": arrivals, "first_token_ns": arrivals, "finish_ns": arrivals}
+    run = made_run(count, series, **columns, input_tokens=[10] * count, cached_prefix_length_used=hits)
+    trace = trace_of([[k] for k in range(count)], arrival_ns=arrivals)
+    own = MeasuredRequests(4, Measure(Edge(auto=True)), trace)
+    own.add(run.requests)
+    _, totals, said, _ = own.chosen(run)
+    steady = hits.index(5)
+    window = None if steady > (count - 1) // 2 else max(steady, sum(at < full_ns for at in arrivals))
+    settled = 0 if count < 40 else window if window is not None and window <= count // 2 else None
+    starts = [count * part // 16 for part in range(9)]
+    begin = starts[-1] if settled is None else next((k for k in starts if k >= settled), starts[-1])
+    assert (said["settled"], said["from_request"]) == (settled is not None, begin)
+    assert totals.arrived == count - begin
 
 
 def test_without_requests_all_are_measured_unless_a_part_is_left_out():
@@ -523,16 +202,23 @@ def test_without_requests_all_are_measured_unless_a_part_is_left_out():
 
 
 @pytest.mark.parametrize("count", [7, 32, 100])
-def test_auto_may_leave_out_up_to_the_first_half_and_a_part_of_a_run_has_no_jobs(monkeypatch, count):
-    """The starts are every sixteenth; the marks are the arrivals at these, and the first one behind the end."""
-    arrivals = [10 * n for n in range(count)]
-    trace = trace_of([[k] for k in range(count)], arrival_ns=arrivals)
-    monkeypatch.setattr(measurement, "jobs_of", lambda trace: np.zeros(len(trace), np.int32))
+def test_the_marks_of_auto_are_arrivals_at_every_sixteenth_up_to_half_and_the_first_behind_the_end(count):
+    trace = trace_of([[k] for k in range(count)], arrival_ns=[10 * n for n in range(count)])
     auto = MeasuredRequests(4, Measure(Edge(auto=True), Edge(requests=2)), trace)
-    starts = sorted({count * part // 16 for part in range(9)})
-    assert list(auto._totals) == starts
+    starts = {10 * (count * part // 16) for part in range(9)}
+    assert auto.marks_ns == tuple(sorted(starts | {10 * (count - 2)}))
     assert auto.is_measured({"request": np.arange(count)}) is None
-    assert auto.marks_ns == tuple(sorted({10 * start for start in starts} | {10 * (count - 2)}))
-    assert all(totals.jobs is None for totals in auto._totals.values())
-    assert MeasuredRequests(4, Measure(), trace)._totals[0].jobs is not None
     assert MeasuredRequests(4, Measure(), trace).marks_ns == ()
+
+
+@pytest.mark.parametrize("measure", [Measure(), Measure(Edge(requests=1))])
+def test_jobs_are_those_of_whole_runs(measure):
+    """A part of a run would cut off its jobs."""
+    trace = replace(
+        trace_of([[1]] * 3), session=np.array([0, 0, 1], np.int32), turn=np.array([0, 1, 0], np.int32)
+    )
+    trace = replace(trace, think_ns=np.array([-1, 5, -1]))
+    own = MeasuredRequests(4, measure, trace)
+    run = made_run(3)
+    own.add(run.requests)
+    assert (own.chosen(run)[1].jobs is None) is (measure != Measure())

@@ -11,6 +11,7 @@ from kvcache_sim.metrics.prefix_cache import PrefixCacheTotals
 from kvcache_sim.metrics.prefix_entries import prefix_entries
 from kvcache_sim.metrics.run import CodedText
 from support.examples import examples
+from support.request_rows import rows
 from support.small_traces import trace_of
 
 CONVERSATIONAL, CROSS, MISS, FULL, UNEXPECTED = range(5)
@@ -37,17 +38,11 @@ def figures_of(admitted, kinds, details):
 
 @pytest.fixture
 def figures():
-    prompt, cached, session, turn, outcome, ttft = (np.asarray(column) for column in zip(*ROWS, strict=True))
-    admitted = {
-        "input_tokens": prompt,
-        "cached_prefix_length_used": cached,
-        "num_tokens_actually_prefilled": prompt - cached,
-        "session": session,
-        "turn": turn,
-        "outcome": outcome,
-        "arrival_ns": np.full(len(ROWS), 7),
-        "first_token_ns": 7 + ttft * 10**6,
-    }
+    prompt, cached, session, turn, outcome, ttft = map(np.array, zip(*ROWS, strict=True))
+    tokens = {"input_tokens": prompt, "cached_prefix_length_used": cached}
+    tokens["num_tokens_actually_prefilled"] = prompt - cached
+    turns = {"session": session, "turn": turn, "outcome": outcome}
+    admitted = rows(len(ROWS), **tokens, **turns, arrival_ns=[7] * len(ROWS), first_token_ns=7 + ttft * 10**6)
     words = ("arrive", "prefix_cache_event")
     kinds = CodedText(np.asarray([0, *[1] * len(EVENTS)], np.int32), words)
     order = ("", *OUTCOMES[::-1])
@@ -87,21 +82,27 @@ def test_the_five_events_are_counted(figures):
 
 
 def test_nothing_admitted_gives_no_figures():
-    none = {name: np.empty(0, np.int64) for name in (
-        "input_tokens", "cached_prefix_length_used", "num_tokens_actually_prefilled", "session", "turn",
-        "outcome", "arrival_ns", "first_token_ns",
-    )}  # fmt: skip
     empty = CodedText(np.empty(0, np.int32), ())
-    figures = figures_of(none, empty, empty)
+    figures = figures_of(rows(0), empty, empty)
     assert figures["overall_hit_rate"] is None
     assert figures["ttft_hit_vs_miss"]["sentence"] == "no request was admitted"
 
 
 @examples(80)
 @given(
-    st.lists(st.tuples(st.lists(st.integers(0, 1), max_size=4), st.booleans(), st.integers(0, 1), st.integers(0, 9),
-                       st.integers(0, 4), st.integers(0, 17)), min_size=1, max_size=10),
-)  # fmt: skip
+    st.lists(
+        st.tuples(
+            st.lists(st.integers(0, 1), max_size=4),
+            st.booleans(),
+            st.integers(0, 1),
+            st.integers(0, 9),
+            st.integers(0, 4),
+            st.integers(0, 17),
+        ),
+        min_size=1,
+        max_size=10,
+    ),
+)
 def test_entries_of_the_prefix_store_are_those_of_a_plain_tree(drawn):
     """A path counts up to what its machine still holds; of nested paths of equal use the longest stays."""
     trace = trace_of([ids for ids, *_ in drawn], 4)
@@ -121,9 +122,11 @@ def test_entries_of_the_prefix_store_are_those_of_a_plain_tree(drawn):
         return found
 
     requests = {
-        "status": [0 if row[1] else 1 for row in drawn], "machine": [row[2] for row in drawn],
-        "finish_ns": [row[3] for row in drawn], "cached_prefix_length_used": [row[5] for row in drawn],
-    }  # fmt: skip
+        "status": [0 if row[1] else 1 for row in drawn],
+        "machine": [row[2] for row in drawn],
+        "finish_ns": [row[3] for row in drawn],
+        "cached_prefix_length_used": [row[5] for row in drawn],
+    }
     tree = {}
     for request, (_, done, machine, finish, depth, cached) in enumerate(drawn):
         path = tuple(paths[request][:depth]) if done else ()

@@ -2,19 +2,15 @@
 
 import json
 import re
-from pathlib import Path
-from types import SimpleNamespace
 from xml.etree import ElementTree
 
 import numpy as np
 import pytest
 from kvcache_sim.base.tiers import KV_SOURCES
 from kvcache_sim.cli.main import run as kvsim
-from kvcache_sim.metrics.columns import REQUEST_COLUMNS
 from kvcache_sim.report.colours import OTHER
 from kvcache_sim.report.distributions import HIT_CLASSES, distribution, hit_class
 from kvcache_sim.report.finished import FinishedRun, open_runs
-from kvcache_sim.report.page import build_page, safe_json
 from kvcache_sim.report.parts import (
     Asked,
     Disclosure,
@@ -28,14 +24,16 @@ from kvcache_sim.report.parts import (
 from kvcache_sim.report.picture import NothingToDraw, Picture, Table
 from kvcache_sim.report.pictures import PICTURES
 from kvcache_sim.report.pictures.waterfall import PARTS, bands
-from kvcache_sim.report.plotting import encoded
 from kvcache_sim.report.render import draw, vega_lite
 from kvcache_sim.report.reuse import reuse_of
-from report_traces import make_trace
+from report.finished_rows import written
+from report.report_traces import make_trace
 from support.browser import page
-from support.fake_run import made_up_run, request_columns, write_run
+from support.fake_run import made_up_run, request_columns
+from support.request_rows import rows
 
-HOSTILE = """</script><script>document.title='owned'</script><img src=x onerror="document.title='owned'">&amp;\u202eevil"""
+OWNED = "document.title='owned'"
+HOSTILE = f"""</script><script>{OWNED}</script><img src=x onerror="{OWNED}">&amp;\u202eevil"""
 HOSTILE_NAME = HOSTILE.replace("/", "∕").replace("<∕", "<")  # as far as a directory's name can go
 
 
@@ -51,15 +49,15 @@ def directories(tmp_path_factory):
 def with_trace(run: FinishedRun):
     """Give a made-up run a trace whose prefixes fit its cached tokens roughly."""
     random = np.random.default_rng(0)
-    rows = []
+    prompts = []
     for tokens, arrival in zip(run.requests["input_tokens"], run.requests["arrival_ns"], strict=True):
         group, count = int(random.integers(0, 12)), int(tokens) // 512
         shared = int(random.integers(0, count + 1))
-        own = 1000 + len(rows) * 100
-        rows.append(
+        own = 1000 + len(prompts) * 100
+        prompts.append(
             (int(arrival), int(tokens), [group * 50 + k if k < shared else own + k for k in range(count)])
         )
-    run.trace = make_trace(rows)
+    run.trace = make_trace(prompts)
     return run
 
 
@@ -96,9 +94,9 @@ def test_pictures_without_their_data_say_why(tmp_path):
 
 
 def test_the_waterfall_sums_to_ttft(runs):
-    rows = runs[0].finished
-    total = sum(rows[column] for column in PARTS.values())
-    assert (total == rows["first_token_ns"] - rows["arrival_ns"]).all()
+    own = runs[0].finished
+    total = sum(own[column] for column in PARTS.values())
+    assert (total == own["first_token_ns"] - own["arrival_ns"]).all()
 
 
 @pytest.mark.parametrize(
@@ -116,72 +114,54 @@ def test_the_bands_of_a_waterfall_are_ranks_by_ttft(count, bounds):
     arrival = np.arange(count) * 17 % 5
     chosen = bands({"arrival_ns": arrival, "first_token_ns": arrival + 5000 - np.arange(count)})
     expected = {"avg": (0, count), **dict(zip(("p50", "p90", "p99"), bounds, strict=True))}
-    assert {name: sorted(rows.tolist()) for name, rows in chosen.items()} == {
+    assert {name: sorted(own.tolist()) for name, own in chosen.items()} == {
         name: list(range(count - high, count - low)) for name, (low, high) in expected.items()
     }
 
 
 def waiting(label, **parts):
-    """A run whose requests spend the named parts (ms, one a request) before their first token."""
+    """Return a run whose requests spend the named parts (ms, one a request) before their first token."""
     count = max(map(len, parts.values()), default=0)
-    rows = {column: np.zeros(count, np.int64) for column in PARTS.values()}
-    for name, spent in parts.items():
-        rows[name] = np.array(spent, np.int64) * 1_000_000
-    ttft = sum(rows.values())
-    return SimpleNamespace(
-        label=label,
-        finished=rows | {"request": np.arange(count), "arrival_ns": 0 * ttft, "first_token_ns": ttft},
-    )
+    spent = {name: np.array(own) * 1_000_000 for name, own in parts.items()}
+    return written(rows(count, **spent, first_token_ns=sum(spent.values(), np.zeros(count, int))), label)
 
 
 def test_a_waterfall_by_hand():
     """Means in ms; of seven parts the two smallest are drawn as one, in all bands of all runs."""
-    names = [
-        "client_ns",
-        "queue_ns",
-        "lookup_ns",
-        "fetch_cpu_ns",
-        "prefill_ns",
-        "first_decode_ns",
-        "handover_ns",
-    ]
-    first = waiting("A", **dict(zip(names, ([30], [50], [1], [20], [60], [10], [2]), strict=True)))
+    spent = {
+        "client": 30,
+        "queue": 50,
+        "lookup": 1,
+        "fetch_cpu": 20,
+        "prefill": 60,
+        "first_decode": 10,
+        "handover": 2,
+    }
+    first = waiting("A", **{f"{name}_ns": [ms] for name, ms in spent.items()})
     second = waiting("B", queue_ns=[0, 8], prefill_ns=[4, 4])
     picture = draw("waterfall", [first, second, waiting("C")])
-    columns = dict(zip(PARTS.values(), range(2, 99), strict=False))
-    table = {(row[0], row[1]): row[2:] for row in picture.table.rows}
+    headings = picture.table.headings
+    assert headings == ("run", "TTFT", *(f"{part}, ms" for part in PARTS), "sum, ms")
+    table = {(row[0], row[1]): dict(zip(headings, row, strict=True)) for row in picture.table.rows}
     assert list(table) == [(run, band) for run in "AB" for band in ("avg", "p50", "p90", "p99")]
-    assert table["A", "p99"][-1] == 173 == sum(table["A", "p99"][:-1])
-    assert table["B", "avg"][columns["queue_ns"] - 2] == 4
-    assert table["B", "avg"][-1] == 8
-    assert table["B", "p90"][columns["queue_ns"] - 2] == 8
-    assert table["B", "p90"][-1] == 12
-    assert picture.table.headings == ("run", "TTFT", *(f"{part}, ms" for part in PARTS), "sum, ms")
+    assert table["A", "p99"]["sum, ms"] == 173
+    assert [table["B", band]["queue, ms"] for band in ("avg", "p90")] == [4, 8]
+    assert [table["B", band]["sum, ms"] for band in ("avg", "p90")] == [8, 12]
     bars = {(bar["run"], bar["band"], bar["part"]): (bar["order"], bar["ms"]) for bar in picture.data}
-    assert [bars["A", "p50", part] for part in ("client", "queue", "fetch cpu", "prefill", "first decode", OTHER)] == [
-        (0, 30), (1, 50), (2, 20), (3, 60), (4, 10), (5, 3)
-    ]  # fmt: skip
-    assert bars["B", "avg", "queue"] == (1, 4)
-    assert bars["B", "avg", OTHER] == (5, 0)
-    assert draw("waterfall", [waiting("C")]).reason == "no request finished"
-    assert (
-        draw("waterfall", [waiting("C"), waiting("D", queue_ns=[0])]).reason
-        == "no time passed before the first token"
-    )
+    drawn = {"client": 30, "queue": 50, "fetch cpu": 20, "prefill": 60, "first decode": 10, OTHER: 3}
+    assert [bars["A", "p50", part] for part in drawn] == [*enumerate(drawn.values())]
+    assert (bars["B", "avg", "queue"], bars["B", "avg", OTHER]) == ((1, 4), (5, 0))
+    for none in ([waiting("C")], [waiting("C"), waiting("D", queue_ns=[0])]):
+        assert isinstance(draw("waterfall", none), NothingToDraw)
 
 
 def test_hit_classes():
-    rows = {
+    columns = {
         "input_tokens": np.array([1024, 1025, 1025, 400, 2000]),
         "cached_prefix_length_used": np.array([512, 1024, 512, 0, 0]),
     }
-    assert [HIT_CLASSES[c] for c in hit_class(rows, 512)] == [
-        "full hit",
-        "full hit",
-        "partial hit",
-        "miss",
-        "miss",
-    ]
+    classes = [HIT_CLASSES[own] for own in hit_class(columns, 512)]
+    assert classes == ["full hit", "full hit", "partial hit", "miss", "miss"]
 
 
 def test_latencies_are_split_by_what_each_request_hit(runs):
@@ -189,8 +169,8 @@ def test_latencies_are_split_by_what_each_request_hit(runs):
     expected = {kind: {} for kind in ("ttft", "ttft-by-tier", "tpot")}
     for run in runs:
         names = ("arrival_ns", "first_token_ns", "finish_ns", "input_tokens", "output_tokens")
-        rows = zip(*(run.finished[name].tolist() for name in names), strict=True)
-        for k, (arrival, first, last, tokens, answer) in enumerate(rows):
+        each = zip(*(run.finished[name].tolist() for name in names), strict=True)
+        for k, (arrival, first, last, tokens, answer) in enumerate(each):
             by_tier = {tier: int(run.finished[f"cached_{tier}_tokens"][k]) for tier in KV_SOURCES}
             cached = sum(by_tier.values())
             whole = (tokens - 1) // run.block_size_tokens * run.block_size_tokens
@@ -233,35 +213,17 @@ def test_a_distribution_ends_at_its_largest_value():
     assert distribution(values[:0]) == []
 
 
-def causes_of(rows, cached, machines=None, prefill_ns=10):
+def causes_of(prompts, cached, machines=(0, 0), prefill_ns=10):
     """Return cause → tokens of the last of some requests that run one after another."""
-    count = len(rows)
-    arrival = np.array([arrival for arrival, _, _ in rows])
-    columns = {name: np.zeros(count, np.int64) for name in REQUEST_COLUMNS}
-    columns |= {
-        "request": np.arange(count),
-        "arrival_ns": arrival,
-        "machine": np.array(machines or [0] * count),
-        "input_tokens": np.array([tokens for _, tokens, _ in rows]),
-        "cached_prefix_length_used": np.array(cached),
-        "prefill_ns": np.full(count, prefill_ns),
-        "first_token_ns": arrival + prefill_ns,
-        "finish_ns": arrival + prefill_ns,
-    }
-
-    class Run:
-        requests = finished = columns
-        trace = make_trace(rows)
-        block_size_tokens = 512
-        directory = Path("/run")
-        junctions = None
-        scenario_text = "tiers: {gpu: {capacity: 9 blocks}}\n"
-
-    reuse = reuse_of(Run)
-    total = sum(reuse.missed.values())
-    assert (total == columns["input_tokens"] - columns["cached_prefix_length_used"]).all()
-    assert all((tokens >= 0).all() for tokens in reuse.missed.values())
-    return {cause: int(tokens[-1]) for cause, tokens in reuse.missed.items() if tokens[-1]}
+    count = len(prompts)
+    arrival, tokens = (np.array([row[k] for row in prompts]) for k in (0, 1))
+    ends = dict.fromkeys(("first_token_ns", "finish_ns"), arrival + prefill_ns)
+    columns = rows(count, arrival_ns=arrival, machine=machines[:count], input_tokens=tokens, **ends)
+    columns |= {"cached_prefix_length_used": np.array(cached), "prefill_ns": np.full(count, prefill_ns)}
+    reuse = reuse_of(written(columns, trace=make_trace(prompts)))
+    assert (sum(reuse.missed.values()) == tokens - cached).all()
+    assert all((own >= 0).all() for own in reuse.missed.values())
+    return {cause: int(own[-1]) for cause, own in reuse.missed.items() if own[-1]}
 
 
 def test_each_cause_of_a_miss_is_distinguished_from_the_others():
@@ -344,19 +306,6 @@ def test_without_the_extra_the_command_names_it(directories, monkeypatch, capsys
     assert "kvcache-sim[report]" in capsys.readouterr().err
 
 
-@pytest.mark.parametrize("named", ["", "run A"])
-def test_a_page_of_one_picture_is_named_after_it(runs, monkeypatch, named):
-    monkeypatch.setattr("kvcache_sim.report.render.subject", lambda picture: named)
-    page_of = encoded(draw("ttft", runs), ".html").decode()
-    title = "Time to first token, by hit" + (": run A" if named else "")
-    assert f"<title>{title}</title>" in page_of
-
-
-def test_labels_differ(tmp_path):
-    same = [write_run(tmp_path / d / "run", request_columns(5)) for d in ("x", "y")]
-    assert [run.label for run in open_runs(same)] == ["run (1)", "run (2)"]
-
-
 def parsed(html):
     """The elements of a piece of a page, each as (tag, attributes, text before its first child)."""
     root = ElementTree.fromstring(f"<root>{html}</root>")
@@ -364,100 +313,36 @@ def parsed(html):
 
 
 ANY = 'a<b> & "c"'
-CELLS = [(None, {"data-value": ""}, "–"), (ANY, {"class": "text"}, ANY), (1234567, {"data-value": "1234567"}, "1,234,567"), (1234.5, {"data-value": "1234.5"}, "1,234.5"), (0, {"data-value": "0"}, "0")]  # fmt: skip
-
-
-@pytest.mark.parametrize(("kind", "attributes"), [("", {}), ("explained", {"class": "explained"})])
-def test_a_table_of_a_page_has_each_value_under_its_heading(kind, attributes):
-    headings = (ANY, "n")
-    table = Table(headings, tuple((value, 7) for value, _, _ in CELLS))
-    found = parsed(table_html(table, "s3", kind))
-    assert [one for one in found if one[0] == "table"] == [("table", {**attributes, "id": "s3-table"}, None)]
-    assert [text for tag, _, text in found if tag == "button"] == [*headings, "copy as CSV"]
-    assert found[-1][1] == {"type": "button", "class": "copy", "data-table": "s3-table"}
-    cells = [(attributes, text) for tag, attributes, text in found if tag == "td"]
-    assert cells == [
-        cell
-        for _, attributes, text in CELLS
-        for cell in (
-            ({"data-column": ANY, **attributes}, text),
-            ({"data-column": "n", "data-value": "7"}, "7"),
-        )
-    ]
-    with pytest.raises(ValueError, match="argument"):
-        table_html(Table(headings, ((1,),)), "s")
-
-
-TABLE = Table(("x",), ((5,),))
-PICTURE = Picture("waterfall", ANY, "a sum", [], None, TABLE)
+TABLE = Table((ANY, "n"), ((ANY, 1234567), (None, 1234.5), ("x", 0)))
 PARTS_OF_A_PAGE = [
-    (TextSection(ANY, "1 < 2"), ANY, [("details", {}), ("summary", {}, "show"), ("pre", {}, "1 < 2")]),
-    (Section(ANY, "a & b", TABLE), ANY, [("p", {"class": "definition"}, "a & b"), "table"]),
-    (Disclosure(ANY, "more & less", TABLE), ANY, [("details", {}), ("summary", {}, "more & less"), "explained"]),
-    (NothingToDraw("misses", ANY, "no <trace>"), ANY, [("p", {"class": "reason"}, f"{ANY}: not drawn, no <trace>.")]),
-    (
-        Sentences(ANY, {"A": {"hits": ("one", "two & 3"), "waits": ()}, "B": {}}),
-        ANY,
-        [
-            ("div", {"class": "sides"}),
-            *(("div", {}), ("h3", {}, "A"), ("h4", {}, "hits"), ("ul", {}), ("li", {}, "one"), ("li", {}, "two & 3")),
-            *(("h4", {}, "waits"), ("ul", {}), ("div", {}), ("h3", {}, "B")),
-        ],
-    ),
-    (
-        PICTURE,
-        ANY,
-        [
-            ("figure", {"aria-label": f"{ANY}. a sum The table below says the same in numbers."}),
-            ("div", {"class": "chart", "data-chart": "waterfall"}),
-            ("p", {"class": "definition"}, "a sum"),
-            *(("details", {}), ("summary", {}, "in numbers"), "table"),
-        ],
-    ),
-]  # fmt: skip
+    TextSection(ANY, ANY),
+    Section(ANY, ANY, TABLE),
+    Disclosure(ANY, ANY, TABLE),
+    NothingToDraw("misses", ANY, ANY),
+    Sentences(ANY, {ANY: {ANY: ("one", ANY)}, "B": {}}),
+    Picture("waterfall", ANY, ANY, [], None, TABLE),
+]
 
 
-@pytest.mark.parametrize(("part", "title", "elements"), PARTS_OF_A_PAGE)
-def test_each_part_of_a_page_is_escaped_text(part, title, elements):
-    expected = []
-    for one in elements:
-        if isinstance(one, str):
-            expected += parsed(table_html(TABLE, "s1", one if one == "explained" else ""))
-        else:
-            expected.append((*one, None)[:3])
-    assert (heading(part), parsed(body(part, "s1"))) == (title, expected)
-    if isinstance(part, (Picture, NothingToDraw)):
-        asked = Asked("why?", part)
-        assert (heading(asked), body(asked, "s1")) == ("why?", body(part, "s1"))
-
-
-def test_a_page_numbers_its_parts_and_lists_them_where_there_are_several(monkeypatch):
-    from kvcache_sim.report import render
-
-    monkeypatch.setattr(render, "vega", lambda picture: {"of": picture.kind})
-    monkeypatch.setattr(render, "columns_of", lambda _: 2)
-    monkeypatch.setattr(render, "vega_script", lambda: "run('</script>')")
-    note, picture = TextSection("a & b", "text"), Asked("why <this>?", PICTURE)
-    one = build_page(ANY, [], [note], "<p>first</p>")
-    several = build_page("t", ["w < 1", "w2"], [note, picture, NothingToDraw("misses", "m", "r")])
-    assert re.findall(r'<section id="(s\d)">', one) == ["s0"]
-    assert re.findall(r'<section id="(s\d)">(?:<h2><a href="#(s\d)">(.*?)</a>)?', several) == [
-        ("s0", "s0", "a &amp; b"),
-        ("s1", "s1", "why &lt;this&gt;?"),
-        ("s2", "s2", "m"),
+def test_a_table_of_a_page_has_each_value_under_its_heading():
+    found = parsed(table_html(TABLE, "s3", ""))
+    assert [text for tag, _, text in found if tag == "button"] == [ANY, "n", "copy as CSV"]
+    cells = [(own["data-column"], own.get("data-value"), text) for tag, own, text in found if tag == "td"]
+    numbers = [("1234567", "1,234,567"), ("1234.5", "1,234.5"), ("0", "0")]
+    texts = [(None, ANY), ("", "–"), (None, "x")]
+    assert cells == [
+        (column, *cell)
+        for text, number in zip(texts, numbers, strict=True)
+        for column, cell in ((ANY, text), ("n", number))
     ]
-    assert ("<h2>" in one, "<nav>" in one, 'class="warnings"' in one) == (False, False, False)
-    two = build_page("t", [], [note, note])
-    assert (two.count("<h2>"), two.count("<nav>")) == (2, 1)
-    links = '<nav><a href="#s0">a &amp; b</a> <a href="#s1">why &lt;this&gt;?</a> <a href="#s2">m</a></nav>'
-    assert several.count(links) == 1
-    assert '<ul class="warnings"><li>w &lt; 1</li><li>w2</li></ul>' in several
-    assert (f"<title>{'a&lt;b&gt; &amp; &quot;c&quot;'}</title>" in one, "<p>first</p>" in one) == (
-        True,
-        True,
-    )
-    charts = '{"waterfall":{"columns":2,"vega":{"of":"waterfall"}}}'
-    assert f'id="specifications">{charts}</script>' in several
-    assert 'id="specifications">{}</script>' in one
-    assert ("run('<\\/script>')" in several, "run('" in one) == (True, False)
-    assert safe_json({"b": "</script>&é", "a": 1}) == '{"a":1,"b":"\\u003c/script\\u003e\\u0026\\u00e9"}'
+
+
+@pytest.mark.parametrize("part", PARTS_OF_A_PAGE, ids=lambda part: type(part).__name__)
+def test_each_part_of_a_page_is_escaped_text(part):
+    """Text can be read on a page as it is, and is no markup of its own."""
+    found = parsed(body(part, "s1"))
+    assert heading(part) == ANY
+    assert any(ANY in (text or "") for _, _, text in found)
+    assert not {tag for tag, _, _ in found} & {"b", "root"}
+    asked = Asked("why?", part) if isinstance(part, (Picture, NothingToDraw)) else None
+    assert asked is None or (heading(asked), body(asked, "s1")) == ("why?", body(part, "s1"))

@@ -1,25 +1,26 @@
 """Rules of every chart: colours that differ, six series at most, log axes that say so, steps and no
 guesses."""
 
-import json
 from collections import defaultdict
 from itertools import combinations
 
 import kvcache_sim as kv
 import numpy as np
 import pytest
-from colour_distance import lab
 from hypothesis import given
 from hypothesis import strategies as st
+from kvcache_sim.base.tiers import KV_SOURCES
 from kvcache_sim.cli.main import run as kvsim
+from kvcache_sim.replay.miss_causes import reported_by
 from kvcache_sim.report.colours import COLOURS, OTHER, colours_of
 from kvcache_sim.report.curve.build import drawn_sizes
 from kvcache_sim.report.finished import find_trace, open_runs
 from kvcache_sim.report.picture import NothingToDraw
 from kvcache_sim.report.pictures import PICTURES
+from kvcache_sim.report.pictures.waterfall import PARTS
 from kvcache_sim.report.render import draw, vega_lite
 from kvcache_sim.report.time_series import MOST_SERIES, drawn_as
-from support.browser import page
+from report.colour_distance import lab
 from support.examples import examples
 
 SCENARIO = """name: charts
@@ -83,13 +84,17 @@ def test_colours_differ_within_a_picture_and_agree_between_pictures(runs):
 
 #: Names that one picture may show together: the six largest of a group are drawn, so all of a group must differ.
 GROUPS = {
-    "parts of TTFT": ["client", "queue", "lookup", "fetch room", "fetch cpu", "fetch disk", "fetch remote", "prefill", "first decode", "handover", OTHER],
-    "sources of tokens": ["gpu", "cpu", "disk", "remote", "shorter", "never seen", "diverged", "elsewhere", "not admitted", "not ready", "evicted", "window moved on", "no checkpoint", OTHER],
+    "parts of TTFT": [*PARTS, OTHER],
+    "sources of tokens": [
+        *KV_SOURCES,
+        *(cause.name.replace("_", " ") for cause in reported_by("timed")),
+        OTHER,
+    ],
     "what is left of sessions": ["gpu", "cpu", "disk", "remote", "lost"],
     "states": ["held", "cached", "in flight", "free"],
     "curve": ["lru", "optimum", "upper bound", "prompts alone", "this run", "knee"],
     "unnamed": [f"channel-{n}" for n in range(5)] + [OTHER],
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize("group", GROUPS)
@@ -164,34 +169,6 @@ def test_the_drawn_curve_holds_computed_values_alone(runs):
         assert row["share"] == pytest.approx(replayed["hit_tokens"] / tokens, abs=1e-6)
 
 
-def marks(specification):
-    found = [part["mark"] for part in specification["layer"]]
-    return {mark["type"]: mark for mark in found}
-
-
-def test_the_page_of_a_curve_is_a_page_like_the_others(tmp_path):
-    trace, target = tmp_path / "trace.jsonl", tmp_path / "curve.html"
-    assert kvsim(["trace", "generate", "conversational", "--requests", "80", "-o", str(trace)]) == 0
-    policies = [text for name in ("lfu", "fifo", "arc", "s3fifo", "sieve") for text in ("--policy", name)]
-    assert kvsim(["curve", str(trace), *policies, "-o", str(target), "-o", str(tmp_path / "c.json")]) == 0
-    assert "line" not in json.loads((tmp_path / "c.json").read_text())
-    for width, scheme in ((1280, "light"), (400, "dark")):
-        with page(color_scheme=scheme, viewport={"width": width, "height": 700}) as (browser, trouble):
-            browser.goto(f"file://{target}")
-            assert browser.evaluate("window.chartsDrawn") == 1
-            assert trouble == []
-            assert browser.title() == "Hit rate over cache size: trace.jsonl"
-            assert browser.evaluate("document.documentElement.scrollWidth") <= width
-            names = browser.locator(".chart svg .role-legend-label text").all_text_contents()
-            assert 3 <= len(names) <= MOST_SERIES
-            assert OTHER in names
-            assert "log scale" in browser.locator(".chart svg .role-axis-title").all_text_contents()[0]
-            ground = browser.evaluate("getComputedStyle(document.body).backgroundColor")
-            assert ground == ("rgb(20, 23, 27)" if scheme == "dark" else "rgb(255, 255, 255)")
-            drawn = browser.locator(".chart svg").get_attribute("width")
-            assert width - 60 - 120 < float(drawn) <= width
-
-
 def test_survival_of_many_runs_has_six_lines_and_none_is_lost():
     chats = kv.generate("conversational", requests=60, seed=4)
     runs = [
@@ -208,9 +185,13 @@ def test_survival_of_many_runs_has_six_lines_and_none_is_lost():
 def test_a_survival_line_breaks_where_no_session_returned():
     rows = [(0, 0), (2_000, 0), (60_000, 0), (62_000, 1)]
     trace = kv.make_trace(
-        {"arrival_ms": [at for at, _ in rows], "input_tokens": [1024] * 4, "output_tokens": [2] * 4,
-         "block_ids": [[1 + 2 * k, 2 + 2 * k] for _, k in rows]},
-    )  # fmt: skip
+        {
+            "arrival_ms": [at for at, _ in rows],
+            "input_tokens": [1024] * 4,
+            "output_tokens": [2] * 4,
+            "block_ids": [[1 + 2 * k, 2 + 2 * k] for _, k in rows],
+        },
+    )
     drawn = {row["idle"]: row["share"] for row in kv.simulate(trace).plot("survival").data}
     assert list(drawn.values()).count(None) == len(drawn) - 2
     assert drawn["3–10 s"] is None

@@ -1,61 +1,17 @@
 """Figures of hops, channels and tiers: exact sums, definitions in closed form, and reasons of a tier
 without traffic."""
 
-from types import SimpleNamespace
-
 import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
-from kvcache_sim.base.tiers import HOPS
 from kvcache_sim.base.units import NS_PER_S
 from kvcache_sim.metrics.channel_use import ChannelUse, summarize_channels
 from kvcache_sim.metrics.summary_text import summary_text
-from kvcache_sim.metrics.tier_use import TierUse, no_effect, summarize_tiers
+from kvcache_sim.metrics.tier_use import TierUse, no_effect
 from kvcache_sim.simulation.spec_demand import Demand
-from kvcache_sim.spec import ttft
-from kvcache_sim.spec.channels import Transmission
-from kvcache_sim.spec.mover import HOP, Transfer
 from support.agreement import agree_on
 from support.tiered_scenario import run_with, summary_with
 
 STALLS = ("stall_cpu_gpu_ns", "stall_remote_cpu_ns", "stall_disk_cpu_ns")
-
-
-def variant(*arrivals: tuple[int, int]) -> Transfer:
-    """Return the last hop of a path from a remote disk, given (first layer, last layer) of each hop in
-    turn."""
-    tiers = [(2, 1), (3, 1), (1, 0)][-len(arrivals) :]
-    below = None
-    for (first, last), (from_tier, to_tier) in zip(arrivals, tiers, strict=True):
-        move = HOP if from_tier == 2 else 0  # a disk read that feeds the network is no move of its own
-        hop = Transfer(SimpleNamespace(pipelining=True, layers=32), move, (from_tier, to_tier), 1)
-        hop.sent = Transmission(0, first, last, 0)
-        hop.below, below = below, hop
-    return below
-
-
-def split_by_hop(transfer: Transfer, span: tuple[int, int], layer: int) -> dict[str, int]:
-    """Return how the specification charges a wait for a layer to the hops that it came over."""
-    request = SimpleNamespace(stall_by_hop_ns=dict.fromkeys(HOPS, 0))
-    ttft._charge_hops(request, (transfer, layer), span)
-    return request.stall_by_hop_ns
-
-
-def test_a_wait_belongs_to_the_hop_in_flight():
-    transfer = variant((30, 100), (40, 150), (60, 170))
-    assert split_by_hop(transfer, (10, 60), layer=0) == {"disk->cpu": 20, "remote->cpu": 10, "cpu->gpu": 20}
-    assert split_by_hop(transfer, (120, 170), layer=31) == {"disk->cpu": 0, "remote->cpu": 30, "cpu->gpu": 20}
-    assert split_by_hop(transfer, (160, 170), layer=31) == {"disk->cpu": 0, "remote->cpu": 0, "cpu->gpu": 10}
-
-
-@given(st.lists(st.integers(0, 99), min_size=6, max_size=6), st.integers(0, 120), st.integers(0, 50))
-def test_the_hops_sum_to_the_wait(times, start, length):
-    firsts, lasts = sorted(times[:3]), sorted(times[3:])
-    parts = split_by_hop(variant(*zip(firsts, lasts, strict=True)), (start, start + length), layer=1)
-    assert sum(parts.values()) == length
-    assert set(parts) == set(HOPS)
-    assert min(parts.values()) >= 0
 
 
 @pytest.mark.parametrize(
@@ -145,19 +101,6 @@ def test_what_the_edges_moved_is_what_the_channels_carried_and_the_tiers_took():
 
 
 # --- tiers -------------------------------------------------------------------------------------------------
-
-
-def test_drive_writes_per_day_by_hand():
-    uses = (
-        TierUse("disk", 1000, 3000, 0, 0, 0, True),
-        TierUse("disk", 1000, 1000, 0, 0, 0, True),
-        TierUse("gpu", 10, 99, 0, 0, 0, True),
-    )
-    reported = summarize_tiers(uses, dict.fromkeys(("gpu", "cpu", "disk", "remote"), 1), 43_200 * NS_PER_S)
-    assert reported["disk"]["drive_writes_per_day"] == 4.0
-    assert reported["disk"]["drive_writes_per_day_hottest"] == 6.0
-    assert reported["gpu"]["drive_writes_per_day"] is None
-    assert (reported["disk"]["present"], reported["cpu"]["present"]) == (2, 0)
 
 
 def test_an_exclusive_edge_leaves_fewer_duplicates():

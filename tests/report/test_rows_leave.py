@@ -44,7 +44,6 @@ def test_rows_in_any_order_leave_in_file_order(order, batches, group):
     left: list = []
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(request_rows, "GROUP_ROWS", group)
-        patch.setattr(request_rows, "_FLUSH_BYTES", 8 * WIDTH * batches[0])
         rows, kept = RequestRows(left.append), KeptRows()
         waiting = list(order)
         while waiting:
@@ -52,6 +51,7 @@ def test_rows_in_any_order_leave_in_file_order(order, batches, group):
                 now, waiting = waiting[:count], waiting[count:]
                 packed = [struct.pack(f"{WIDTH}q", *(int(c[row]) for c in whole.values())) for row in now]
                 rows.add(b"".join(packed))
+                rows.hit_shares()  # puts all rows so far into their groups
         rows.end()
     assert [len(part["request"]) for part in left] == [group] * (23 // group) + [23 % group] * (
         23 % group > 0
@@ -77,9 +77,13 @@ def run(directory: Path, options: RunOptions, leaves: bool):
 def test_shares_of_hits_and_first_arrivals_are_of_the_rows_so_far():
     """Of finished requests alone; a request that started again keeps its first arrival, and waited since."""
     columns = request_rows_of(
-        4, arrival_ns=[10, 20, 30, 40], queue_ns=[1, 2, 3, 4], finish_ns=[0, 90, -1, 80], input_tokens=[3, 5, 100, 8],
+        4,
+        arrival_ns=[10, 20, 30, 40],
+        queue_ns=[1, 2, 3, 4],
+        finish_ns=[0, 90, -1, 80],
+        input_tokens=[3, 5, 100, 8],
         **{f"cached_{source}_tokens": [at, 1, 50, 2] for at, source in enumerate(KV_SOURCES)},
-    )  # fmt: skip
+    )
     packed = np.column_stack([column.astype(np.int64) for column in columns.values()])
     left: list = []
     seen: list = []

@@ -2,7 +2,9 @@
 
 import contextlib
 import os
+import signal
 import subprocess
+from multiprocessing import get_context
 from pathlib import Path
 
 import numpy as np
@@ -176,28 +178,28 @@ def test_force_on_a_link_replaces_the_run_and_keeps_the_link(tmp_path, monkeypat
         assert left_over(tmp_path) == []
 
 
-def test_a_process_killed_at_any_rename_leaves_a_whole_run(tmp_path, monkeypatch):
-    """A kill is an exception that no clean-up sees: release does nothing."""
-    done = run_directory.exchange
+@pytest.mark.parametrize("after", [True, False])
+def test_a_process_killed_at_the_exchange_leaves_a_whole_run(tmp_path, monkeypatch, after):
+    exchanged = run_directory.exchange
 
-    def killed_after(*names: Path) -> bool:
-        assert done(*names)
-        raise KeyboardInterrupt
+    def killed(*names: Path) -> bool:
+        if after:
+            exchanged(*names)
+        os.kill(os.getpid(), signal.SIGKILL)
+        return True
 
-    for kill in (killed_after, lambda *_: (_ for _ in ()).throw(KeyboardInterrupt)):
-        write_run(tmp_path / "out", force=True, seed=1)
-        monkeypatch.setattr(run_directory, "exchange", kill)
-        monkeypatch.setattr(
-            run_directory.RunDirectory, "release", lambda self: self._lock and self._lock.close()
-        )
-        with pytest.raises(KeyboardInterrupt):
-            write_run(tmp_path / "out", force=True, seed=2)
-        assert load_run(tmp_path / "out").manifest["seed"] in (1, 2)
-        assert left_over(tmp_path) == [".out.part"]
-        monkeypatch.undo()
-        write_run(tmp_path / "out", force=True, seed=3)
-        assert load_run(tmp_path / "out").manifest == {"seed": 3}
-        assert left_over(tmp_path) == []
+    write_run(tmp_path / "out", seed=1)
+    monkeypatch.setattr(run_directory, "exchange", killed)
+    child = get_context("fork").Process(target=write_run, args=(tmp_path / "out", True, 2))
+    child.start()
+    child.join()
+    assert child.exitcode == -signal.SIGKILL
+    assert load_run(tmp_path / "out").manifest == {"seed": 2 if after else 1}
+    assert left_over(tmp_path) == [".out.part"]
+    monkeypatch.undo()
+    write_run(tmp_path / "out", force=True, seed=3)
+    assert load_run(tmp_path / "out").manifest == {"seed": 3}
+    assert left_over(tmp_path) == []
 
 
 @pytest.mark.parametrize(

@@ -5,17 +5,14 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 from kvcache_sim.metrics.percentiles import describe
-from kvcache_sim.metrics.saturation import _Arrivals, _thinned, servers_of, summarize_saturation
+from kvcache_sim.metrics.saturation import summarize_saturation
 from kvcache_sim.metrics.windows import Windows
 from kvcache_sim.scenario.execute import execute
 from kvcache_sim.scenario.load import scenario_from_text
 from kvcache_sim.scenario.requests import read_requests
 from kvcache_sim.simulation import RunOptions
 from kvcache_sim.workload.toolbox.transforms import scale
-from support.examples import examples
 
 SERVICE_S = 0.1
 
@@ -83,15 +80,6 @@ def test_slots_of_a_batch_are_servers_of_the_queue(servers):
         assert state_of(faster, waits, servers=servers)[0] is expected
 
 
-def test_slots_count_where_steps_stay_short():
-    """Little's law: 4 requests/s of 2 s each are 8 in service. Long steps are of a busy GPU: one server."""
-    latency = {"e2e": {"avg": 5000.0}, "itl": {"avg": 9.0, "min": 6.0}}
-    assert servers_of(latency, 3000.0, 4.0) == 8
-    assert servers_of(latency, 3000.0, 0.1) == 1
-    for itl in ({"avg": 13.0, "min": 6.0}, {"avg": None, "min": None}):
-        assert servers_of({**latency, "itl": itl}, 3000.0, 4.0) == 1
-
-
 @pytest.mark.parametrize("load", [2.0, 4.0])
 def test_requests_of_one_instant_hold_at_the_rate_of_service(load):
     """Ten together wait 4.5 services on average at any rate, so only what is beyond counts."""
@@ -155,26 +143,60 @@ def test_windows_of_a_stream_give_the_same_state():
         columns = {"request": own, "arrival_ns": arrival_ns[own], "finish_ns": arrival_ns[own] + 1}
         windows.add({**columns, "input_tokens": own, "cached_prefix_length_used": own})
     wait, ttft = (describe(np.rint(1e9 * values).astype(np.int64)) for values in (waits, waits + 0.1))
-    found = summarize_saturation(wait, ttft, 1.0, windows.spread_arrivals_ns())["saturation"]
+    spread = windows.spread_arrivals_ns()
+    assert spread[1] > 1
+    found = summarize_saturation(wait, ttft, 1.0, spread)["saturation"]
     exact = state_of(arrivals, waits)[1]
     for name in ("arrived_per_s", "served_per_s"):
         assert found[name] == pytest.approx(exact[name], rel=0.03)
 
 
+@pytest.mark.parametrize(("weight", "lanes"), [(1, 3), (4, 1), (4, 2)])
+def test_an_arrival_of_several_requests_takes_as_many_of_the_servers(weight, lanes):
+    arrivals = np.cumsum(np.random.default_rng(2).exponential(SERVICE_S / lanes / 0.9, 4000))
+    wait = describe(np.rint(1e9 * waits_s(arrivals, SERVICE_S, lanes)).astype(np.int64))
+    known = np.rint(1e9 * arrivals).astype(np.int64), weight
+    found = summarize_saturation(wait, wait, 1.0, known, lanes * weight + 0.4 * weight)["saturation"]
+    assert found["served_per_s"] == pytest.approx(lanes * weight / SERVICE_S, rel=0.01)
+    assert found["arrived_per_s"] == pytest.approx(0.9 * lanes * weight / SERVICE_S, rel=0.05)
+
+
+@pytest.mark.parametrize("servers", [1.0, 2.4, 3.0])
+def test_a_burst_is_served_by_as_many_servers_as_are_whole(servers):
+    """Of a thousand requests at once on n servers the mean wait is (1000 / n - 1) / 2 services."""
+    arrivals = np.append(np.zeros(1000), [10.0])
+    waits = waits_s(arrivals, SERVICE_S, round(servers))
+    served = state_of(arrivals, waits, servers=servers)[1]["served_per_s"]
+    assert served == pytest.approx(round(servers) / SERVICE_S, rel=0.01)
+
+
+def test_requests_of_one_instant_have_no_rate_of_arrival():
+    assert state_of(np.zeros(9), np.ones(9))[1]["arrived_per_s"] is None
+    many = state_of(np.arange(100_001)[::-1] / 100, np.ones(100_001))[1]
+    assert many["arrived_per_s"] == pytest.approx(100)
+
+
+POISSON = "arrivals: {process: poisson, rate_per_s: "
+#: Scenario, and the speeds of arrivals clearly below and above what its machines serve.
 RUNS = {
-    # scenario, and the speeds of arrivals clearly below and above what its machines serve
-    "one machine": (
-        "workload: {kind: few-shot, requests: 900, arrivals: {process: poisson, rate_per_s: 10}}", 3, 18),
+    "one machine": (f"workload: {{kind: few-shot, requests: 900, {POISSON}10}}}}", 3, 18),
     "three machines": (
-        "workload: {kind: diverse, requests: 900, arrivals: {process: poisson, rate_per_s: 10}}\n"
-        "cluster: {machines: 3}", 6, 60),
+        f"workload: {{kind: diverse, requests: 900, {POISSON}10}}}}\ncluster: {{machines: 3}}",
+        6,
+        60,
+    ),
     "slots": (
-        "workload: {kind: few-shot, requests: 500, arrivals: {process: poisson, rate_per_s: 1}, output_tokens: 40}\n"
-        "replica: {max_num_seqs: 2}", 2, 9),
+        f"workload: {{kind: few-shot, requests: 500, {POISSON}1}}, output_tokens: 40}}\nreplica: {{max_num_seqs: 2}}",
+        2,
+        9,
+    ),
     "decode machines": (
-        "workload: {kind: diverse, requests: 500, arrivals: {process: poisson, rate_per_s: 1}, output_tokens: 60}\n"
-        "cluster: {machines: 3}\npools: {prefill: 2, decode: 1}\nreplica: {max_num_seqs: 3}", 2, 12),
-}  # fmt: skip
+        f"workload: {{kind: diverse, requests: 500, {POISSON}1}}, output_tokens: 60}}\n"
+        "cluster: {machines: 3}\npools: {prefill: 2, decode: 1}\nreplica: {max_num_seqs: 3}",
+        2,
+        12,
+    ),
+}
 
 
 @pytest.mark.parametrize("name", RUNS)
@@ -202,55 +224,11 @@ def test_a_closed_loop_says_that_clients_wait(tmp_path, capsys, monkeypatch):
     from kvcache_sim.cli.main import run
 
     monkeypatch.chdir(tmp_path)
-    text = "workload: {kind: conversational, requests: 300, loop: closed, arrivals: {process: poisson, rate_per_s: RATE}}\n"
-    (tmp_path / "s.yaml").write_text(text.replace("RATE", "40") + "replica: {max_num_seqs: 2}\n")
+    text = f"workload: {{kind: conversational, requests: 300, loop: closed, {POISSON}40}}}}\n"
+    (tmp_path / "s.yaml").write_text(text + "replica: {max_num_seqs: 2}\n")
     assert run(["simulate", "-c", "s.yaml", "-o", "crowded"]) == 0
     shown = capsys.readouterr().out
     assert "\nsaturated  clients wait (mean wait " in shown
-    assert (
-        run(
-            [
-                "simulate",
-                "-c",
-                "s.yaml",
-                "-o",
-                "free",
-                "--set",
-                "replica.max_num_seqs=64",
-                "--format",
-                "brief",
-            ]
-        )
-        == 0
-    )
+    free = ["--set", "replica.max_num_seqs=64", "--format", "brief"]
+    assert run(["simulate", "-c", "s.yaml", "-o", "free", *free]) == 0
     assert "saturated" not in capsys.readouterr().out
-
-
-@examples(60)
-@given(
-    st.lists(st.floats(0, 9), min_size=1, max_size=30),
-    st.integers(1, 40),
-    st.integers(1, 5),
-    st.sampled_from([1.0, 0.25]),
-)
-def test_waits_are_those_of_equal_services_in_order(gaps, weight, lanes, speed):
-    """An arrival of several requests takes as many of the servers, and as long as all of them after one another."""
-    times_s, served_per_s = np.cumsum(gaps), 3.0
-    for servers in (lanes * weight, lanes * weight + 0.4 * weight):
-        arrivals = _Arrivals(times_s, weight, 1.0, servers)
-        own = min(lanes, len(gaps))
-        expected = waits_s((times_s / speed).tolist(), own * weight / served_per_s, own)
-        assert arrivals._waits_ms(served_per_s, speed) == pytest.approx(1000 * np.array(expected), abs=1e-6)
-
-
-def test_many_arrivals_are_thinned_evenly_and_their_rate_stays():
-    arrival_ns = np.arange(100_001)[::-1] * 10**7
-    thinned = _thinned(arrival_ns, 3, 1.0)
-    step = np.diff(thinned._times_s)
-    assert (len(step) < 50_000, step.min(), thinned._weight) == (
-        True,
-        pytest.approx(step.max()),
-        3 * round(step[0] / 0.01),
-    )
-    assert thinned.rate_per_s == pytest.approx(300)
-    assert _thinned(np.zeros(9), 1, 1.0) is _thinned(np.zeros(1), 1, 1.0) is None

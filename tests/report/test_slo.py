@@ -15,6 +15,7 @@ from kvcache_sim.scenario.execute import execute
 from kvcache_sim.scenario.requests import read_requests
 from kvcache_sim.simulation import RunOptions
 from support.examples import examples
+from support.request_rows import rows
 from support.tiered_scenario import load
 
 limits = st.builds(Limits, *[st.none() | st.integers(1, 60)] * 3)
@@ -32,21 +33,12 @@ rows_of_requests = st.lists(
 )
 
 
-def table(rows) -> dict[str, np.ndarray]:
-    columns = list(zip(*rows, strict=True))
-    done = np.array(columns[0])
-    arrival = np.array(columns[1], np.int64)
-    first = arrival + np.array(columns[2], np.int64)
-    return {
-        "request": np.arange(len(rows), dtype=np.int32),
-        "status": np.where(done, 0, 1).astype(np.uint8),
-        "arrival_ns": arrival,
-        "first_token_ns": np.where(done, first, -1),
-        "finish_ns": np.where(done, first + np.array(columns[3], np.int64), -1),
-        "output_tokens": np.array(columns[4], np.int64),
-        "input_tokens": np.array(columns[5], np.int64),
-        "turn": np.zeros(len(rows), np.int32),
-    }
+def table(drawn) -> dict[str, np.ndarray]:
+    done, arrival, ttft, later, outputs, inputs = map(np.array, zip(*drawn, strict=True))
+    first = np.where(done, arrival + ttft, -1)
+    last = np.where(done, first + later, -1)
+    times = {"arrival_ns": arrival, "first_token_ns": first, "finish_ns": last, "output_tokens": outputs}
+    return rows(len(drawn), status=~done, input_tokens=inputs, **times)
 
 
 def judged(row, own: Limits) -> dict[str, bool]:
@@ -61,13 +53,13 @@ def judged(row, own: Limits) -> dict[str, bool]:
 @example([(True, 3, 7, 20, 3, 1), (True, 3, 8, 21, 3, 1)], Limits(7, 10, 27), Limits(), 9, 1)  # at each limit
 @example([(True, 3, 7, 20, 6, 1)], Limits(None, 1 << 61), Limits(), 9, 1)  # beyond 64 bits if multiplied
 @given(rows_of_requests, limits, limits, st.integers(0, 9), st.integers(1, 7))
-def test_attainment_is_that_of_each_request_by_itself(rows, others, of_long, bound, step):
+def test_attainment_is_that_of_each_request_by_itself(drawn, others, of_long, bound, step):
     rule = parse_request_rule(f"input_tokens >= {bound}")
     objectives = Objectives(others, (RequestClass("long", rule, of_long),))
-    totals, columns = AttainmentTotals(objectives), table(rows)
-    for start in range(0, len(rows), step):
+    totals, columns = AttainmentTotals(objectives), table(drawn)
+    for start in range(0, len(drawn), step):
         totals.add({name: own[start : start + step] for name, own in columns.items()})
-    by_row = [judged(row, of_long if row[5] >= bound else others) for row in rows]
+    by_row = [judged(row, of_long if row[5] >= bound else others) for row in drawn]
     reported = [all(own.values()) if own else None for own in by_row]
     found = totals.figures(2_000_000_000)
     assert totals.missed == reported.count(False)
@@ -87,14 +79,17 @@ def test_attainment_is_that_of_each_request_by_itself(rows, others, of_long, bou
         **counted(reported),
         **{f"{name}_attainment": counted(own)["attainment"] for name, own in limited.items()},
         "classes": {
-            name: counted(own for row, own in zip(rows, reported, strict=True) if holds(row))
-            for name, (limits, holds) in parts.items() if limits != Limits()
+            name: counted(own for row, own in zip(drawn, reported, strict=True) if holds(row))
+            for name, (limits, holds) in parts.items()
+            if limits != Limits()
         },
-    }  # fmt: skip
-    outputs, inputs = (sum(row[n] for row, own in zip(rows, reported, strict=True) if own) for n in (4, 5))
+    }
+    outputs, inputs = (sum(row[n] for row, own in zip(drawn, reported, strict=True) if own) for n in (4, 5))
     assert found["goodput"] == {
-        "requests_per_s": reported.count(True) / 2, "output_tokens_per_s": outputs / 2, "tokens_per_s": (outputs + inputs) / 2,
-    }  # fmt: skip
+        "requests_per_s": reported.count(True) / 2,
+        "output_tokens_per_s": outputs / 2,
+        "tokens_per_s": (outputs + inputs) / 2,
+    }
 
 
 ONE_BY_ONE = (
@@ -141,7 +136,8 @@ def test_goodput_where_service_times_are_known(tmp_path, within):
 
 def test_classes_are_assigned_by_fields_of_the_trace(tmp_path):
     rows = [request(n, customer=("gold", "blue")[n % 2], priority=n % 3, fast=n > 5) for n in range(12)]
-    slo = "slo={ttft: 1h, classes: {vip: {when: customer == gold and priority != 2, e2e: 1ns}, quick: {when: fast == true, tpot: 1ns}}}"
+    vip = "vip: {when: customer == gold and priority != 2, e2e: 1ns}"
+    slo = f"slo={{ttft: 1h, classes: {{{vip}, quick: {{when: fast == true, tpot: 1ns}}}}}}"
     found = summary_of(tmp_path, rows, slo)["slo"]
     vip = [n for n in range(12) if n % 2 == 0 and n % 3 != 2]
     quick = [n for n in range(12) if n > 5 and n not in vip]

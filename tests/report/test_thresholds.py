@@ -15,23 +15,6 @@ SUMMARY = {"latency": {"ttft": {"p99": 1500.0, "p50": None}}, "cache": {"token_h
 @pytest.mark.parametrize(
     ("text", "holds"),
     [
-        ("ttft.p99 > 2s", False),
-        ("ttft.p99 > 1.4s", True),
-        ("latency.ttft.p99>=1500ms", True),
-        ("ttft.p99 < 1500ms", False),
-        ("hit_rate < 30%", True),
-        ("token_hit_rate < 0.3", True),
-        ("cache.token_hit_rate == 25%", True),
-        ("ttft.p50 > 0s", False),  # never measured: satisfies nothing
-    ],
-)
-def test_absolute_conditions(text, holds):
-    assert parse_threshold(text).holds(SUMMARY) is holds
-
-
-@pytest.mark.parametrize(
-    ("text", "holds"),
-    [
         ("ttft.p99 > +5%", True),
         ("ttft.p99 > +60%", False),
         ("ttft.p99 > +499ms", True),

@@ -11,15 +11,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 from kvcache_sim.base.tiers import TIERS
 from kvcache_sim.cli.main import run as kvsim
-from kvcache_sim.metrics.run import CodedText
 from kvcache_sim.report.finished import open_runs
-from kvcache_sim.report.timeline import build
 from kvcache_sim.report.timeline.build import Selection, timeline
 from kvcache_sim.report.timeline.machinery import CHANNELS_PID, counter_records, machinery_records
 from kvcache_sim.report.timeline.requests import lanes
 from kvcache_sim.report.timeline.trace_json import Track
+from report.finished_rows import coded, written
 from support.browser import page, served
 from support.fake_run import made_up_run
+from support.request_rows import rows
+
+IN_A_REQUEST = ("queue", "lookup", "fetch", "prefill", "first decode", "decode")
 
 
 @pytest.fixture(scope="module")
@@ -56,14 +58,7 @@ def test_the_parts_of_a_request_fill_it(directory):
     inside = defaultdict(float)
     spans = sorted(((r["pid"], r["tid"], r["ts"], r["ts"] + r["dur"], n) for n, r in whole.items()))
     for record in records:
-        if record["ph"] == "X" and record["name"] in (
-            "queue",
-            "lookup",
-            "fetch",
-            "prefill",
-            "first decode",
-            "decode",
-        ):
+        if record["ph"] == "X" and record["name"] in IN_A_REQUEST:
             owner = next(
                 n
                 for p, t, a, b, n in spans
@@ -104,55 +99,6 @@ def test_a_window_keeps_what_overlaps_it(directory):
     assert named == {f"request {i}" for i in rows["request"][overlap]}
     samples = [r["ts"] for r in records if r["ph"] == "C" and "use" not in r["args"]]
     assert all(low / 1e3 <= ts < high / 1e3 for ts in samples)
-
-
-@pytest.mark.parametrize("times", [1, 9, 10, 11, 57])
-def test_samples_fill_a_third_of_the_file(monkeypatch, times):
-    """Of 240 records 80 are samples: those of 10 times, 8 samples each."""
-    monkeypatch.setattr(build, "_MAX_RECORDS", 240)
-    series = {
-        "time_ns": np.repeat(np.arange(times) * 7, 8),
-        "value": np.arange(times * 8),
-        "name": coded(["a", "b"] * times * 4),
-    }
-    said = []
-    kept = build._thinned(series, said.append)
-    chosen = list(range(times)) if times <= 10 else [k * (times - 1) // 9 for k in range(10)]
-    assert kept["time_ns"].tolist() == [7 * k for k in chosen for _ in range(8)]
-    assert kept["value"].tolist() == [8 * k + n for k in chosen for n in range(8)]
-    assert [kept["name"].words[code] for code in kept["name"].codes] == ["a", "b"] * 4 * len(chosen)
-    assert said == ([f"samples of 10 of {times} sampling times drawn"] if times > 10 else [])
-
-
-@pytest.mark.parametrize(
-    ("most", "samples", "kept"), [(None, 20, 10), (None, 21, 9), (None, 0, 11), (None, 400, 1), (3, 20, 3), (11, 400, 11), (50, 0, 12)]
-)  # fmt: skip
-def test_requests_that_fit_are_chosen_evenly_by_arrival(monkeypatch, most, samples, kept):
-    """A request is 7 records, and requests are half of what samples leave; twelve arrive in reversed order."""
-    monkeypatch.setattr(build, "_MAX_RECORDS", 160)
-    rows = {"request": np.arange(12), "arrival_ns": 100 - np.arange(12)}
-    said = []
-    found = build._sampled(rows, most, samples, said.append)
-    ranks = [int(rank) for rank in np.linspace(0, 11, kept)]
-    assert found["request"].tolist() == sorted(11 - rank for rank in ranks)
-    expected = f"{kept} of 12 requests drawn, evenly chosen, so that a viewer can open the file"
-    assert said == ([expected] if most is None else [])
-
-
-@pytest.mark.parametrize(("taken", "kept"), [(0, 4), (40, 4), (41, 3), (44, 3), (45, 2), (57, 0), (90, 0)])
-def test_steps_and_transfers_are_drawn_up_to_what_fits(monkeypatch, taken, kept):
-    """Each takes 4 records; what is not drawn counts for nothing."""
-    monkeypatch.setattr(build, "_MAX_RECORDS", 56)
-    kinds = ["step", "other", "transfer", "evict", "other", "step"]
-    events = {"kind": coded(kinds), "time_ns": np.arange(6) * 2_500_000_000}
-    said = []
-    found = build._fitting(events, taken, said.append)
-    drawn_rows = [0, 2, 3, 5]
-    assert (found["time_ns"] // 2_500_000_000).tolist() == drawn_rows[:kept]
-    until = f"{2.5 * drawn_rows[kept]:,.3f} s" if kept < 4 else ""
-    assert said == (
-        [f"steps and transfers are drawn up to {until} only: choose a part with --window"] if until else []
-    )
 
 
 def test_without_recorded_steps_it_says_how_to_get_them(tmp_path):
@@ -236,45 +182,32 @@ def test_perfetto_opens_it(directory, tmp_path):
         assert names == [["channels"], ["machine 0"], ["machine 1"]]
 
 
-def coded(words):
-    names = tuple(dict.fromkeys(words))
-    return CodedText(np.array([names.index(word) for word in words], np.int32), names)
-
-
-SAMPLES = {
-    (0, "queue"): [(10, 3), (20, 0)],
-    (1, "queue"): [(10, 4)],
-    (0, "running"): [(10, 1)],
-    (2, "loading"): [(15, 7)],
-    (0, "gpu.held"): [(10, 5), (20, 6)],
-    (0, "gpu.cached"): [(10, 1), (20, 2)],
-    (1, "gpu.cached"): [(10, 9)],
-    (0, "input_tokens"): [(10, 0), (20, 80), (30, 80), (40, 90)],
-    (0, "cached_tokens"): [(10, 0), (20, 20), (30, 20), (40, 25)],
-    (1, "input_tokens"): [(10, 5)],
-    (-1, "channel.nic.busy_ns"): [(10, 0), (20, 5), (40, 15), (40, 20)],
-}
-
-
-def test_each_series_is_a_counter_of_its_machine():
-    """Machine m is process m + 1; rates are those of the samples between which they were asked."""
-    rows = [(name, machine, *one) for (machine, name), found in reversed(SAMPLES.items()) for one in found]
-    machine, time_ns, value = (np.array([row[at] for row in rows]) for at in (1, 2, 3))
-    series = {"name": coded([row[0] for row in rows]), "machine": machine, "time_ns": time_ns, "value": value}
-    found = defaultdict(list)
-    for record in map(json.loads, counter_records(series)):
-        assert record["ph"] == "C"
-        found[record["pid"], record["name"]].append((round(record["ts"] * 1000), record["args"]))
-    cached, held = (f"gpu blocks, {state}" for state in ("cached", "held"))
-    assert found == {
-        (1, "queue"): [(10, {"queue": 3}), (20, {"queue": 0})],
-        (2, "queue"): [(10, {"queue": 4})],
-        (1, "running"): [(10, {"running": 1})],
-        (3, "loading"): [(15, {"loading": 7})],
-        (1, held): [(10, {"held": 5}), (20, {"held": 6})],
-        (1, cached): [(10, {"cached": 1}), (20, {"cached": 2})],
-        (1, "hit rate, %"): [(20, {"hit rate": 25.0}), (40, {"hit rate": 50.0})],
-        (CHANNELS_PID, "nic use, %"): [(10, {"use": 50.0}), (20, {"use": 50.0}), (40, {"use": 500.0})],
+def test_each_series_is_a_counter_of_its_machine_and_rates_are_those_between_samples():
+    """Machine m is process m + 1; a rate is of the samples between which something was asked."""
+    asked, found = [0, 80, 80, 90], [0, 20, 20, 25]
+    busy_ns = [0, 5, None, 15]
+    samples = [
+        (time_ns, machine, name, values[n])
+        for n, time_ns in enumerate((10, 20, 30, 40))
+        for machine, name, values in (
+            (0, "input_tokens", asked),
+            (0, "cached_tokens", found),
+            (2, "queue", [7, 8, 9, 9]),
+            (1, "gpu.held", [1, 2, 3, 4]),
+            (-1, "channel.nic.busy_ns", busy_ns),
+        )
+        if values[n] is not None
+    ]
+    names = ("time_ns", "machine", "name", "value")
+    run = written(rows(0), sampled=[dict(zip(names, sample, strict=True)) for sample in samples])
+    drawn = defaultdict(list)
+    for record in map(json.loads, counter_records(run.series)):
+        drawn[record["pid"], record["name"]].append((round(record["ts"] * 1000), *record["args"].values()))
+    assert drawn == {
+        (1, "hit rate, %"): [(20, 25.0), (40, 50.0)],
+        (3, "queue"): [(10, 7), (20, 8), (30, 9), (40, 9)],
+        (2, "gpu blocks, held"): [(10, 1), (20, 2), (30, 3), (40, 4)],
+        (CHANNELS_PID, "nic use, %"): [(10, 50.0), (20, 50.0)],
     }
 
 

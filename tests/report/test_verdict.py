@@ -1,71 +1,172 @@
-"""The verdict that opens a comparison: equal, better, uncertain, saturated and unlike runs, in every format."""
+"""The verdict that opens a comparison: who is better, from which border on, and in every format."""
 
 import json
 import re
-from dataclasses import replace
-from types import SimpleNamespace
 
 import kvcache_sim as kv
-import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from kvcache_sim.cli.main import run as kvsim
-from kvcache_sim.report.compare import text
-from kvcache_sim.report.compare.comparison import compare
-from kvcache_sim.report.compare.printed import as_json, comparison_text
+from kvcache_sim.metrics.prefix_cache import LEAST_COMPARED
+from kvcache_sim.report.compare.comparison import Certainties, Comparison, Difference, States, compare
+from kvcache_sim.report.compare.model_ratio import ModelRatios
+from kvcache_sim.report.compare.samples import RATE, STATISTICS
 from kvcache_sim.report.compare.text import settings_line
-from kvcache_sim.report.compare.verdict import verdict
-from kvcache_sim.report.finished import open_runs
-from kvcache_sim.report.headline import headlines
-from support.fake_run import SCENARIO, request_columns, write_run
+from kvcache_sim.report.compare.verdict import ranking_difference, verdict
+from report.finished_rows import written
+from support.examples import examples
+from support.fake_run import MS, SCENARIO, request_columns, write_run
 
-SOURCE = {"source": "roofline", "error_percent": 30.0, "error_from": "x"}
+BY_METRIC = {one.metric: one for one in STATISTICS}
+TTFT, HITS, OUTPUT = (BY_METRIC[name] for name in ("latency.ttft.p99", "cache.token_hit_rate", RATE))
 
 
-def moved(columns, by_ns):
-    own = {name: values.copy() for name, values in columns.items()}
-    for name in ("queue_ns", "first_token_ns", "finish_ns"):
-        own[name] += by_ns
-    return own
+def compared(*differences, states=("", "", True, True), model=(), **changes):
+    """Return a comparison of B with A in differences made by hand."""
+    settings = changes.pop("settings", {})
+    requests = changes.pop("requests", 200)
+    return Comparison(
+        "A",
+        "B",
+        differences,
+        settings,
+        requests,
+        "request",
+        1,
+        False,
+        States(*states),
+        ModelRatios(dict(model), ""),
+        Certainties((), {}),
+    )
+
+
+def difference(statistic=TTFT, change=1.5, low=1.4, high=1.6):
+    return Difference(statistic, 100.0, 150.0, change, low, high)
+
+
+@examples(200)
+@given(
+    st.sampled_from([TTFT, HITS, OUTPUT]),
+    *[st.integers(-2, 2)] * 2,
+    st.none() | st.tuples(*[st.integers(-2, 2)] * 2).map(sorted),
+)
+def test_a_run_is_better_where_no_interval_holds_no_difference(statistic, low, high, model):
+    low, high = sorted((low, high))
+    none = 0.0 if statistic.is_share else 1.0
+    change = none + (low + high) / 20
+    own = difference(statistic, change, none + low / 10, none + high / 10)
+    bounds = {} if model is None else {statistic.metric: tuple(1 + end / 10 for end in model)}
+    certain = not low <= 0 <= high and (model is None or not model[0] <= 0 <= model[1])
+    winner = "B" if (low > 0) == statistic.more_is_better else "A"
+    assert verdict(compared(own, model=bounds)).better == (winner if certain else None)
+
+
+@pytest.mark.parametrize("ranks", [True, False])
+@pytest.mark.parametrize("same_load", [True, False])
+@pytest.mark.parametrize("crowded", ["", "A", "B", "AB"])
+def test_saturated_runs_are_ranked_by_output_unless_their_loads_differ(crowded, same_load, ranks):
+    said = ["it waits" if label in crowded else "" for label in "AB"]
+    own = compared(difference(), difference(OUTPUT), states=(*said, same_load, ranks or not crowded))
+    found = verdict(own)
+    by_output = bool(crowded) and not ranks
+    assert found.difference.statistic is (OUTPUT if by_output else TTFT)
+    expected = {"A": "B" if same_load else None, "B": "A" if same_load else None, "AB": "B"}
+    assert found.better == (expected[crowded] if by_output else "A")
+    assert sum("is saturated: it waits." in line for line in found.sentences) == len(crowded)
+
+
+def test_the_first_figure_that_both_have_ranks():
+    nothing = Difference(TTFT, 0.0, 0.0, 1.0, 1.0, 1.0)
+    without = Difference(TTFT, 0.0, 5.0, None, 1.0, 1.0)
+    for gone in (nothing, without):
+        assert ranking_difference(compared(gone, difference(HITS))).statistic is HITS
+    assert ranking_difference(compared()) is None
+    assert ranking_difference(compared(without)) is None
+
+
+@pytest.mark.parametrize("requests", [1, LEAST_COMPARED - 1, LEAST_COMPARED])
+def test_few_requests_are_not_compared(requests):
+    found = verdict(compared(difference(), requests=requests))
+    assert found.better == ("A" if requests >= LEAST_COMPARED else None)
+    assert (found.difference is None) is (requests < LEAST_COMPARED)
+
+
+def load(columns, rate, sentence=""):
+    return written(columns, summary={"saturation": {"arrived_per_s": rate, "sentence": sentence}})
+
+
+@pytest.mark.parametrize(
+    ("rates", "same"),
+    [
+        ((10, 10), True),
+        ((1000.0, 1000.9), True),
+        ((1000.0, 999.1), True),
+        ((1000.0, 1002.0), False),
+        ((1000.0, 998.0), False),
+        ((None, None), True),
+        ((None, 10), False),
+        ((10, None), False),
+    ],
+)
+def test_loads_are_alike_within_a_thousandth_of_the_same_requests(rates, same):
+    columns = request_columns(5)
+    first, second = (load(columns, rate) for rate in rates)
+    assert compare([first], [second]).states == ("", "", same, True)
+    assert not compare([first], [load(request_columns(6), rates[1])]).states.same_load
+
+
+@pytest.mark.parametrize("asked", [True, False])
+def test_a_side_is_saturated_if_one_of_its_replications_is(asked):
+    columns = request_columns(5)
+    crowded = [load(columns, 10), load(columns, 10, "x"), load(columns, 10, "y")]
+    calm = [load(columns, 10)] * 3
+    assert compare(crowded, calm, asked).states == ("x", "", True, asked)
+    assert compare(calm, crowded, asked).states == ("", "x", True, asked)
+    assert compare(calm, calm, asked).states.rank_latency
+
+
+def test_the_settings_that_matter_most_are_named_first():
+    names = ["channels.pcie.bandwidth", "seed", "trace.path", "cache.policy", "tiers.cpu.capacity"]
+    for count, order in ((0, []), (1, names[:1]), (2, names[1::-1]), (5, [*names[:1:-1]])):
+        line = settings_line(compared(settings=dict.fromkeys(names[:count], ("a", "b"))))
+        assert re.findall(r"(\S+) a → b", line) == order
+        assert ("--settings" in line) is (count > 3)
 
 
 @pytest.fixture
 def sides(tmp_path):
-    """Return opened runs whose summaries a test may change: A, A slower, A with noise, one of another trace."""
+    """Return the directories of a run and of one whose requests wait 40 ms longer."""
     columns = request_columns(1500)
-    noise = np.random.default_rng(0).normal(0, 2e7, 1500).astype(int)
-    made = {
-        "A": write_run(tmp_path / "A", columns),
-        "slower": write_run(tmp_path / "slower", moved(columns, 40_000_000), scenario=SCENARIO.replace("512GiB", "1TiB")),
-        "noisy": write_run(tmp_path / "noisy", moved(columns, noise)),
-        "unlike": write_run(tmp_path / "unlike", request_columns(900, seed=5), scenario="workload: {kind: diverse}\n"),
-    }  # fmt: skip
-    return {name: open_runs([directory])[0] for name, directory in made.items()}
+    later = {name: columns[name] + 40 * MS for name in ("queue_ns", "first_token_ns", "finish_ns")}
+    write_run(tmp_path / "A", columns)
+    write_run(tmp_path / "slower", columns | later, scenario=SCENARIO.replace("512GiB", "1TiB"))
+    return [str(tmp_path / name) for name in ("A", "slower")]
 
 
-def answer(sides, first, second, **options):
-    return verdict(compare([sides[first]], [sides[second]], **options))
+def test_every_format_opens_with_the_verdict(sides, capsys):
+    assert kvsim(["compare", *sides]) == 0
+    first = capsys.readouterr().out.splitlines()[0]
+    assert first.startswith("A is better: ")
+    assert kvsim(["compare", *sides, "--format", "json", "--rank-saturated"]) == 0
+    (found,) = json.loads(capsys.readouterr().out)
+    assert found["verdict"]["better"] == "A"
+    assert found["verdict"]["ranked_by"] == "latency.ttft.p99"
+    assert " ".join(found["verdict"]["sentences"]).startswith(first)
+    assert found["saturated"] == [False, False]
+    assert found["settings"] == {"tiers.cpu.capacity": ["512GiB", "1TiB"]}
+    page = kv.compare(*sides)._repr_html_()
+    assert page.index("A is better: ") < page.index("1 setting differs") < page.index("latency.ttft.p99")
+    assert kv.compare(*sides).sentences[0].startswith("A is better: ")
 
 
-def saturate(run, arrived_per_s=20.0):
-    run.summary["saturated"] = True
-    run.summary["saturation"] = {
-        "arrived_per_s": arrived_per_s,
-        "sentence": "20 requests/s arrive, about 15/s would hold",
-    }
-
-
-def test_runs_without_stored_bounds_name_the_command_that_computes_them(sides, tmp_path, monkeypatch, capsys):
-    sides["A"].summary["step_times"] = sides["slower"].summary["step_times"] = SOURCE
-    files = [f"{sides[name].directory}/scenario.yaml" for name in ("A", "slower")]
-    assert f"'kvsim compare {files[0]} {files[1]}'" in " ".join(answer(sides, "A", "slower").sentences)
+def test_runs_without_stored_bounds_name_the_command_that_computes_them(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     text = "workload: {kind: diverse, requests: 60, arrivals: {process: poisson, rate_per_s: 1}}\n"
     (tmp_path / "s.yaml").write_text(text)
     for name, slots in (("one", "2"), ("four", "8")):
-        assert (
-            kvsim(["simulate", "-c", "s.yaml", "--set", f"replica.max_num_seqs={slots}", "-q", "-o", name])
-            == 0
-        )
+        slots = f"replica.max_num_seqs={slots}"
+        assert kvsim(["simulate", "-c", "s.yaml", "--set", slots, "-q", "-o", name]) == 0
     capsys.readouterr()
     assert kvsim(["compare", "one", "four"]) == 0
     said = " ".join(capsys.readouterr().out.split())
@@ -74,106 +175,26 @@ def test_runs_without_stored_bounds_name_the_command_that_computes_them(sides, t
     said = " ".join(capsys.readouterr().out.split())
     assert re.search(r"one \S+ m?s \(requests [^)]*, model [^)]*\), four \S+ m?s \(requests", said)
     assert re.search(r"model ×[\d.]+–[\d.]+ \(both runs at the same bound\)", said)
-    assert "step times: fitted set" in said
-
-
-def test_saturated_runs_are_ranked_by_output_rate(sides):
-    for name in ("A", "slower"):
-        saturate(sides[name])
-    comparison = compare([sides["A"]], [sides["slower"]])
-    found = verdict(comparison)
-    assert found.difference.statistic.metric == "throughput.output_tokens_per_s"
-    assert found.better is None
-    said = " ".join(found.sentences)
-    assert "A is saturated: 20 requests/s arrive, about 15/s would hold." in said
-    assert "--rank-saturated" in said
-    shown = comparison_text(comparison)
-    assert "TTFT p99" not in shown
-    assert shown.count("saturated: not ranked") == 6
-    asked = answer(sides, "A", "slower", rank_saturated=True)
-    assert asked.better == "A"
-    assert asked.difference.statistic.metric == "latency.ttft.p99"
-
-
-def test_a_report_does_not_call_a_latency_of_saturated_runs_better(sides):
-    for name in ("A", "slower"):
-        saturate(sides[name])
-    pair = [sides["A"], sides["slower"]]
-    cases = [SimpleNamespace(run=run, reuse=None) for run in pair]
-    cards = {card.key: card for card in headlines(cases, [compare(pair[:1], pair[1:])])}
-    assert cards["latency.ttft.p99"].changes[1].interval == "saturated: not ranked"
-    assert cards["latency.ttft.p99"].changes[1].better is None
-
-
-def test_what_differs_in_a_long_value_is_not_cut(sides):
-    """Values that begin alike keep their ends, others their beginnings."""
-    base = compare([sides["A"]], [sides["unlike"]])
-    for values, said in (
-        (
-            ("roofline:qwen3-32b@h200:tp2", "roofline:qwen3-32b@h200:tp2,kv-fp8"),
-            "→ …ine:qwen3-32b@h200:tp2,kv-fp8.",
-        ),
-        (
-            ("h100-llama-3.1-8b-tp1", "roofline:qwen3-32b@h200:tp2,kv-fp8"),
-            "→ roofline:qwen3-32b@h200:tp2,k….",
-        ),
-    ):
-        one = replace(base, settings={"replica.step_time": values})
-        assert settings_line(one) == f"1 setting differs: replica.step_time {values[0]} {said}"
-
-
-def test_the_settings_that_matter_most_are_named_first(sides):
-    base = compare([sides["A"]], [sides["unlike"]])
-    names = ["channels.pcie.bandwidth", "seed", "trace.path", "cache.policy", "tiers.cpu.capacity"]
-    for count, said in (
-        (0, None),
-        (1, names[:1]),
-        (2, ["seed", names[0]]),
-        (5, ["tiers.cpu.capacity", "cache.policy", "trace.path"]),
-    ):
-        line = settings_line(replace(base, settings=dict.fromkeys(names[:count], ("a", "b"))))
-        if said is None:
-            assert line == "No setting differs."
-            continue
-        differ = "1 setting differs" if count == 1 else f"{count} settings differ"
-        more = "; … (--settings shows all)" if count > 3 else ""
-        assert line == f"{differ}: {'; '.join(f'{name} a → b' for name in said)}{more}."
-
-
-def test_every_format_opens_with_the_verdict(sides, capsys):
-    paths = [str(sides[name].directory) for name in ("A", "slower")]
-    assert kvsim(["compare", *paths]) == 0
-    first = capsys.readouterr().out.splitlines()[0]
-    assert first.startswith("A is better: ")
-    assert kvsim(["compare", *paths, "--format", "json", "--rank-saturated"]) == 0
-    (found,) = json.loads(capsys.readouterr().out)
-    assert found["verdict"]["better"] == "A"
-    assert found["verdict"]["ranked_by"] == "latency.ttft.p99"
-    assert " ".join(found["verdict"]["sentences"]).startswith(first)
-    assert found["saturated"] == [False, False]
-    page = kv.compare(*paths)._repr_html_()
-    assert page.index("A is better: ") < page.index("1 setting differs") < page.index("latency.ttft.p99")
-    assert kv.compare(*paths).sentences[0].startswith("A is better: ")
-    assert as_json([compare([sides["A"]], [sides["A"]])])[0]["verdict"]["better"] is None
 
 
 @pytest.mark.parametrize(
-    ("is_share", "low", "high", "said"),
+    ("names", "repeats", "line"),
     [
-        (False, 0.4567, 0.9996, "×0.457–1.000"),
-        (False, 1.0, 1.234, "×1–1.23"),
-        (False, 12.34, 250.4, "×12.3–250"),
-        (True, 0.012, -0.034, "+1.2…-3.4 points"),
+        (("run", "run"), 1, ""),
+        (("run", "run"), 2, "--repeats: finished runs cannot be repeated"),
+        (("run", "s.yaml"), 2, "run: a finished run cannot be repeated"),
+        (("s.yaml", "s.yaml"), 2, ""),
     ],
 )
-def test_an_interval_of_a_change_in_words(is_share, low, high, said):
-    assert text.ratio_interval(SimpleNamespace(is_share=is_share), low, high) == said
-
-
-@pytest.mark.parametrize(
-    ("value", "unit", "said"),
-    [(99_999.4, "ms", "99,999"), (99_999.5, "ms", "100 s"), (99_999.5, "1/s", "100,000")],
-)
-def test_long_times_have_their_unit(value, unit, said):
-    assert text._cell(value, unit) == said
-    assert [text._ratio(ratio) for ratio in (0.99951, 9.9994, 10.04)] == ["0.9995", "9.999", "10"]
+def test_only_scenarios_are_repeated_and_equal_labels_are_numbered(tmp_path, capsys, names, repeats, line):
+    write_run(tmp_path / "run", request_columns(5))
+    (tmp_path / "s.yaml").write_text("workload: {kind: diverse, requests: 3}\n")
+    paths = [str(tmp_path / name) for name in names]
+    code = kvsim(["compare", *paths, "--repeats", str(repeats), "--format", "json"])
+    out, err = capsys.readouterr()
+    assert (code, line in err) == (2, True) if line else (0, True)
+    if not line:
+        (found,) = json.loads(out)
+        label = names[0].removesuffix(".yaml")
+        assert (found["baseline"], found["run"]) == (f"{label} (1)", f"{label} (2)")
+        assert found["replications"] == repeats

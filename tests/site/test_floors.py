@@ -64,6 +64,26 @@ def test_imports_go_down_only():
     assert not wrong, "\n".join(wrong)
 
 
+def test_whoever_opens_the_package_sees_seventeen_names():
+    own = {"__init__.py", "__init__.pyi", "__main__.py", "_core.pyi", "py.typed"}
+    shown = {path.name for path in PACKAGE.iterdir() if path.name not in own and path.suffix != ".so"}
+    assert shown - {"__pycache__"} == {
+        *[
+            "spec",
+            "scenario",
+            "simulation",
+            "serving",
+            "cache",
+            "channels",
+            "policies",
+            "replay",
+            "workload",
+            "model",
+        ],
+        *["metrics", "report", "cli", "api", "base", "extras", "engine.py"],
+    }
+
+
 def imported_modules(sources: dict[str, str]) -> dict[str, set[str]]:
     """Return the modules that each module imports, for typing alone included."""
     imports: dict[str, set[str]] = {}

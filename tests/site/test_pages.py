@@ -26,7 +26,7 @@ def named_paths(text: str) -> list[str]:
 
 
 def exists(name: str) -> bool:
-    return any((base / name).exists() for base in (ROOT, PACKAGE))
+    return any((base / name).exists() for base in (ROOT, PACKAGE, ROOT / "tests"))
 
 
 @pytest.mark.parametrize("page", PAGES)

@@ -272,6 +272,24 @@ def pages_broken() -> list[str]:
     return broken
 
 
+def bound_names(source: str) -> set[str]:
+    """Return the names of a module's variables and arguments."""
+    nodes = list(ast.walk(ast.parse(source)))
+    variables = {node.id for node in nodes if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store)}
+    return variables | {node.arg for node in nodes if isinstance(node, ast.arg)}
+
+
+def test_a_variable_is_named_for_what_it_is():
+    refused = set(WORDS["variables"]["refused"])
+    found = {
+        str(path.relative_to(ROOT)): names
+        for path in (ROOT / "python").rglob("*.py")
+        if (names := bound_names(path.read_text()) & refused)
+    }
+    assert found == {}
+    assert bound_names("def f(own): a = [b for b in own]") == {"own", "a", "b"}
+
+
 def test_pages_are_few_short_and_linked():
     assert pages_broken() == []
 

@@ -1,22 +1,16 @@
-"""The numbers of machines and the splits into pools that a search for capacity adds: models, closed forms, exhaustion."""
+"""The numbers of machines and the splits into pools that a search for capacity adds."""
 
 import json
 import re
 from itertools import pairwise
-from types import SimpleNamespace
 
 import kvcache_sim as kv
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from kvcache_sim.cli.main import run
-from kvcache_sim.extras.study.sizing import candidate
-from kvcache_sim.extras.study.sizing import text as sizing_text
 from kvcache_sim.extras.study.sizing.counts import count_sentences, next_count, smallest_holding
 from kvcache_sim.extras.study.sizing.splits import best_split, next_splits, split_sentences
-from kvcache_sim.extras.study.sweeps.cell import Limits
-from kvcache_sim.extras.study.sweeps.space import Space
-from kvcache_sim.extras.study.sweeps.study import SweepFile
 from one_by_one import ONE_BY_ONE, service_times, unwrapped, write_trace
 from support.examples import examples
 
@@ -57,19 +51,12 @@ def test_counts_are_tried_in_whole_groups_and_holes_of_none_count_as_none(unit, 
     assert found == min(holding, default=None)
 
 
-def test_the_answer_names_its_neighbors_and_what_was_not_tried():
-    rates = {4: 7.3, 8: 14.7, 10: 19.1, 11: 20.5, 12: 22.0, 16: 31.9}
-    found, tried = count_sentences(rates, 20.0)
-    assert found == "smallest number that holds 20 requests/s: 11 machines (10 hold 19.1/s; 12 hold 22/s)"
-    left_out = "not tried: 5–7, 9, 13–15, assuming that more machines hold more"
-    assert tried == f"tried 4, 8, 10, 11, 12, 16 machines; {left_out}"
-    lowest = count_sentences({4: 21.0, 5: 25.0}, 20.0)
-    assert lowest[-1] == "fewer than 4 machines were not tried: begin the grid at 1"
-    assert count_sentences({1: 2.0, 4: 8.0}, 20.0) == [
-        "4 machines hold 8/s, not 20 requests/s: try --grid cluster.machines=4,13"
-    ]
-    assert len(count_sentences({10: 19.0, 11: 20.3, 12: 20.0}, 20.0)) == 2, "rates of a search are 2 % apart"
+def test_a_count_that_holds_less_than_a_smaller_one_is_named_beyond_a_step_of_the_search():
+    """Rates of a search are 2 % apart."""
+    assert len(count_sentences({10: 19.0, 11: 20.3, 12: 20.0}, 20.0)) == 2
     assert "(11 hold 21/s, 12 hold 18/s)" in count_sentences({10: 19.0, 11: 21.0, 12: 18.0}, 20.0)[-1]
+    [unknown] = count_sentences({1: 2.0, 4: 8.0}, 20.0)
+    assert "cluster.machines=4,13" in unknown
 
 
 @examples(300)
@@ -96,20 +83,12 @@ def test_the_split_search_finds_the_one_maximum(count, data):
         assert len(tried) <= 3 + 2 * count.bit_length()
 
 
-def test_the_verdict_on_pools_is_against_the_same_machines_without():
-    tried = {1: 5.0, 2: 12.0, 3: 9.0}
-    assert split_sentences(tried, 10.0, 5) == [
-        "pools: 2 prefill + 3 decode machines hold 12 requests/s; 5 machines without pools hold 10 requests/s: "
-        "pools pay here (1.2 ×)",
-        "splits tried (prefill + decode): 1+4, 2+3, 3+2; not tried, assuming one maximum: 4+1",
-    ]
-    assert "pools do not pay here (0.8 ×)" in split_sentences(tried, 15.0, 5)[0]
-    assert split_sentences(tried, 12.1, 5)[0].endswith("equal within the 2 % of the search")
-    assert split_sentences(tried, None, 5)[0].endswith("hold no rate: pools pay here")
-    assert split_sentences({1: None}, 3.0, 2)[0].startswith("pools: no split of 2 machines holds any rate")
-
-
-# --- with runs ---------------------------------------------------------------------------------------------
+@pytest.mark.parametrize(
+    ("without", "verdict"),
+    [(10.0, "pools pay"), (15.0, "pools do not pay"), (12.1, "equal within"), (None, "pools pay")],
+)
+def test_the_verdict_on_pools_is_against_the_same_machines_without(without, verdict):
+    assert verdict in split_sentences({1: 5.0, 2: 12.0, 3: 9.0}, without, 5)[0]
 
 
 def test_the_smallest_number_of_machines_is_the_closed_form(tmp_path, monkeypatch, capsys):
@@ -141,10 +120,8 @@ def test_the_smallest_number_of_machines_is_the_closed_form(tmp_path, monkeypatc
     assert len(list((tmp_path / "out" / "cells").glob("*.json"))) == 6
     assert len((tmp_path / "out" / "results.csv").read_text().splitlines()) == 7
     rates = {}
-    for row in kv.capacity(
-        str(path), "s.yaml", slo={"ttft": f"{alone}ns"}, attain="100%", need=f"{need:.4f}/s",
-        grid={"cluster.machines": [2, 4, 12]},
-    ).rows:  # fmt: skip
+    asked = {"slo": {"ttft": f"{alone}ns"}, "attain": "100%", "need": f"{need:.4f}/s"}
+    for row in kv.capacity(str(path), "s.yaml", grid={"cluster.machines": [2, 4, 12]}, **asked).rows:
         rates[row["capacity.machines"]] = row["capacity.rate_per_s"]
     assert set(rates) == {2, 4, 6, 7, 8, 12}
     for count, rate in rates.items():
@@ -154,19 +131,8 @@ def test_the_smallest_number_of_machines_is_the_closed_form(tmp_path, monkeypatc
 def test_the_split_is_that_of_an_exhaustive_search(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     assert run(["trace", "generate", "few-shot", "--requests", "200", "--seed", "3", "-o", "t.jsonl"]) == 0
-    common = [
-        "t.jsonl",
-        "--slo",
-        "ttft=400ms,tpot=12ms",
-        "--attain",
-        "90%",
-        "-q",
-        "-j",
-        "1",
-        "--format",
-        "json",
-    ]
-    common += ["--set", "cluster.machines=6", "--set", "replica.max_num_seqs=16"]
+    common = ["t.jsonl", "--slo", "ttft=400ms,tpot=12ms", "--attain", "90%", "-q", "-j", "1"]
+    common += ["--format", "json", "--set", "cluster.machines=6", "--set", "replica.max_num_seqs=16"]
     capsys.readouterr()
     assert run(["capacity", *common, "--pools", "auto", "-o", "auto"]) == 0
     found = json.loads(capsys.readouterr().out)["candidates"]
@@ -197,53 +163,13 @@ def test_pools_need_two_machines_that_are_not_split_yet(tmp_path, monkeypatch, c
     assert "pools are set already" in capsys.readouterr().err
 
 
-@pytest.mark.parametrize("named", [True, False])
-@pytest.mark.parametrize(
-    ("own", "limits", "measure", "slo"),
-    [
-        ({}, {}, candidate._WARMUP, None),
-        ({"measure": {"warmup": 3}, "slo": {"ttft": "1s"}}, {}, {"warmup": 3}, {"ttft": "1s"}),
-        ({"measure": None, "slo": None}, {"tpot": "9ms"}, candidate._WARMUP, {"tpot": "9ms"}),
-        (
-            {"slo": {"ttft": "1s", "tpot": "5ms"}},
-            {"tpot": "9ms"},
-            candidate._WARMUP,
-            {"ttft": "1s", "tpot": "9ms"},
-        ),
-    ],
-)
-def test_a_study_is_measured_with_the_limits_of_the_question(tmp_path, named, own, limits, measure, slo):
-    (tmp_path / "s.yaml").write_text(json.dumps({"seed": 4, **own}))
-    scenario = "s.yaml" if named else {"seed": 4, **own}
-    file = SweepFile(tmp_path / "study.yaml", "s", scenario, Space(), 1, 0, Limits())
-    found = candidate._measured(file, limits)
-    assert found.path == tmp_path / ("s.yaml" if named else "study.yaml")
-    assert (found.scenario["seed"], found.scenario["measure"], found.scenario.get("slo")) == (4, measure, slo)
-
-
-def row_of(machines, rate, status="ok", **settings):
-    own = {f"set.{name}": value for name, value in settings.items()}
-    return {"status": status, "capacity.machines": machines, "capacity.rate_per_s": rate, **own}
-
-
-POOLED = [
-    row_of(5, 10.0, **{"pools.prefill": None, "pools.decode": None}),
-    *(row_of(5, rate, **{"pools.prefill": n, "pools.decode": 5 - n}) for n, rate in ((1, 4.0), (2, 12.0))),
-]
-
-
-def test_sentences_on_splits_and_counts_are_there_where_they_were_searched_for():
-    def said(rows, pools=False, need=None, unit=None, cheapest=None):
-        asked = {"pools": pools, "need_per_s": need, "unit": unit, "cheapest": cheapest}
-        return sizing_text._searched(SimpleNamespace(rows=rows, **asked))
-
-    assert said(POOLED, pools=True) == split_sentences({1: 4.0, 2: 12.0}, 10.0, 5)
-    assert said(POOLED) == []
-    assert said([*POOLED, row_of(5, None, status="failed")], pools=True) == []
-    counts = [row_of(n, 4.0 * n, **{"cluster.machines": n}) for n in (1, 2, 4)]
-    expected = count_sentences({1: 4.0, 2: 8.0, 4: 16.0}, 7.0)
-    assert said(counts, need=7.0, unit=1) == expected
-    assert said(counts, need=7.0) == said(counts, unit=1) == []
-    one = counts[:1]
-    assert said(one, need=7.0, unit=1) == count_sentences({1: 4.0}, 7.0)
-    assert said(one, need=3.0, unit=1, cheapest=object()) == []
+def test_a_study_is_measured_with_the_limits_of_the_question_on_top_of_its_own(tmp_path, monkeypatch, capsys):
+    """A limit of the study that no rate attains is asked for too, unless the question has another one."""
+    monkeypatch.chdir(tmp_path)
+    path = write_trace(tmp_path / "t.jsonl", 20)
+    for own, code in ((None, 0), ("{tpot: 1ns}", 4), ("{ttft: 1ns}", 0)):
+        (tmp_path / "s.yaml").write_text(ONE_BY_ONE + (f"slo: {own}\n" if own else ""))
+        asked = ["capacity", str(path), "-c", "s.yaml", "--slo", "ttft=1h", "--max-rate", "2/s", "-q"]
+        assert run(asked) == code
+    assert run([*asked[:4], "-q"]) == 4
+    capsys.readouterr()

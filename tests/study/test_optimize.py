@@ -13,7 +13,6 @@ pytest.importorskip("optuna", reason="pip install 'kvcache-sim[search]'")
 
 from kvcache_sim.base.errors import UsageError
 from kvcache_sim.cli.main import run as kvsim
-from kvcache_sim.extras.study.sweeps import optimize as optimization
 from kvcache_sim.extras.study.sweeps.cell import CellRecord, Limits, Study
 from kvcache_sim.extras.study.sweeps.optimize import Goal, Search, Trial, best, optimize, tried
 from kvcache_sim.extras.study.sweeps.plan import Resolved
@@ -36,13 +35,14 @@ def resolved(row):
     return Resolved(dict(row), 1.0)
 
 
-def search(directory, trials, jobs=1, conditions=()):
-    stop = StopRequest()
-    goal = Goal(COST, tuple(parse_threshold(text) for text in conditions))
-    study = Study("support.sweep_cells:priced", str(directory.parent))
-    asked = Search(SPACE, trials, 0, jobs, Limits())
+def search(directory, trials, jobs=1, conditions=(), **changed):
+    """Search in a folder; ``changed``: another space, function of cells, resolver of settings or request to stop."""
+    stop = changed.get("stop") or StopRequest()
+    goal = Goal(changed.get("objective", COST), tuple(parse_threshold(text) for text in conditions))
+    study = Study(f"support.sweep_cells:{changed.get('cells', 'priced')}", str(directory.parent))
+    asked = Search(changed.get("space", SPACE), trials, 0, jobs, Limits())
     try:
-        return optimize(study, resolved, asked, goal, directory, stop)
+        return optimize(study, changed.get("resolve", resolved), asked, goal, directory, stop)
     finally:
         stop.close()
 
@@ -57,12 +57,12 @@ def test_the_cheapest_that_meets_the_condition(tmp_path):
     assert not [t for t in trials if t.is_feasible and t.settings["x"] <= 6.0]
 
 
-def test_without_conditions_the_cheapest_of_all(tmp_path):
-    assert best(search(tmp_path / "out", 40), COST).settings["x"] < 0.5
-    asked = Search(SPACE, 1, 0, 1, Limits())
-    for smaller, direction in ((True, "MINIMIZE"), (False, "MAXIMIZE")):
-        goal = Goal(Objective("cost.total", smaller), ())
-        assert optimization._open_journal(tmp_path / "out", asked, goal).direction.name == direction
+@pytest.mark.parametrize(("smaller", "kind", "x"), [(True, "good", 0.0), (False, "bad", 10.0)])
+def test_without_conditions_the_best_of_all(tmp_path, smaller, kind, x):
+    objective = Objective("cost.total", smaller)
+    chosen = best(search(tmp_path / "out", 30, objective=objective), objective)
+    assert chosen.settings["kind"] == kind
+    assert chosen.settings["x"] == pytest.approx(x, abs=0.7)
 
 
 def test_a_search_resumes_where_it_stopped(tmp_path):
@@ -73,35 +73,26 @@ def test_a_search_resumes_where_it_stopped(tmp_path):
     assert len({str(t.settings) for t in again}) > 15
 
 
-def test_a_search_that_is_stopped_ends_with_what_it_has(tmp_path, monkeypatch):
-    save, asked = CellStore.save, []
-
-    def stopping(store, record):
-        save(store, record)
-        if not asked:
-            asked.append(store)
-            stop.ask(1, 130)
-
-    monkeypatch.setattr(CellStore, "save", stopping)
+def test_a_search_that_is_stopped_ends_with_what_it_has(tmp_path):
     stop = StopRequest()
-    study, wanted = Study("support.sweep_cells:priced", str(tmp_path)), Search(SPACE, 12, 0, 1, Limits())
-    assert optimize(study, resolved, wanted, Goal(COST, ()), tmp_path / "out", stop) == []
-    stop.close()
+
+    def stopping(row):
+        stop.ask(1, 130)
+        return resolved(row)
+
+    assert search(tmp_path / "out", 12, resolve=stopping, stop=stop) == []
     whole, again = search(tmp_path / "whole", 12), search(tmp_path / "out", 12)
     assert [trial.number for trial in again] == list(range(12))
     assert [trial.settings for trial in again[:4]] == [trial.settings for trial in whole[:4]]
 
 
-def test_trials_of_a_search_that_could_not_start_are_proposed_again(tmp_path, monkeypatch):
-    def refused(*_):
+def test_trials_of_a_search_that_could_not_start_are_proposed_again(tmp_path):
+    def refused(row):
         raise UsageError("no requests")
 
-    answers = optimization._answers
-    monkeypatch.setattr(optimization, "_answers", refused)
     for _ in range(2):
         with pytest.raises(UsageError, match="no requests"):
-            search(tmp_path / "out", 6)
-    monkeypatch.setattr(optimization, "_answers", answers)
+            search(tmp_path / "out", 6, resolve=refused)
     trials = search(tmp_path / "out", 6)
     assert [trial.settings for trial in trials[:4]] == [t.settings for t in search(tmp_path / "whole", 6)[:4]]
     assert len(trials) == 6
@@ -122,17 +113,11 @@ def test_a_journal_whose_writer_was_killed_is_read_to_its_last_line(tmp_path, cu
 
 
 def test_a_cell_that_failed_is_simulated_again(tmp_path):
-    store, rows = CellStore(tmp_path), [{"x": 3.0, "kind": "good"}]
-    store.create()
-    study, asked = Study("support.sweep_cells:priced", "."), Search(SPACE, 1, 0, 1, Limits())
-    [cell] = optimization._cells(study, resolved, dict(enumerate(rows)))
-    store.save(CellRecord(cell.cell_id, "failed", error="the disk was full"))
-    stop = StopRequest()
-    try:
-        [record] = optimization._answers(study, resolved, asked, rows, store, stop)
-    finally:
-        stop.close()
-    assert record.status == "ok"
+    """All trials have the same settings; the first of them fails once."""
+    space = {"x": Choice((3.0,)), "kind": Choice(("good",))}
+    for trials, values in ((1, [None]), (2, [None, 3.0])):
+        found = search(tmp_path / "out", trials, cells="priced_later", space=space)
+        assert [trial.value for trial in found] == values
 
 
 @pytest.mark.parametrize("smaller", [True, False])
@@ -155,9 +140,11 @@ def test_the_best_is_the_first_of_the_best_values_among_those_that_meet_all_cond
 
 @pytest.mark.parametrize(
     ("condition", "value", "violation"),
-    [("<", 3.0, -0.25), ("<", 4.0, 1e-12), ("<=", 4.0, 0.0), ("<", 5.0, 0.25), (">", 3.0, 0.25), (">", 4.0, 1e-12),
-     (">=", 4.0, 0.0), (">", 6.0, -0.5), (">", None, 1e30)],
-)  # fmt: skip
+    [
+        *[("<", 3.0, -0.25), ("<", 4.0, 1e-12), ("<=", 4.0, 0.0), ("<", 5.0, 0.25), (">", 3.0, 0.25)],
+        *[(">", 4.0, 1e-12), (">=", 4.0, 0.0), (">", 6.0, -0.5), (">", None, 1e30)],
+    ],
+)
 def test_a_violation_is_the_distance_from_holding_in_units_of_the_limit(condition, value, violation):
     goal = Goal(COST, (parse_threshold(f"cost.total {condition} 4"), parse_threshold("cost.total <= 0")))
     first, at_zero = goal.violations({"cost": {"total": value}})
@@ -175,8 +162,10 @@ def test_the_table_has_settings_once_under_their_first_trial(tmp_path):
     assert [cell.index for cell in cells] == [0, 1, 3]
     names = ("cell", "repeat", "status", "set.x", "set.kind", "cost.total")
     assert [tuple(row[name] for name in names) for row in rows] == [
-        (0, 0, "missing", 3.0, "good", None), (1, 0, "ok", 5.0, "good", 5.0), (3, 0, "missing", 8.0, "good", None),
-    ]  # fmt: skip
+        (0, 0, "missing", 3.0, "good", None),
+        (1, 0, "ok", 5.0, "good", 5.0),
+        (3, 0, "missing", 8.0, "good", None),
+    ]
 
 
 def test_the_number_of_workers_changes_nothing(tmp_path):

@@ -1,26 +1,23 @@
 """``kvsim explain --sensitivity``: moves of known size in closed form, and planted causes that it names."""
 
 import json
-from dataclasses import dataclass, replace
-from types import SimpleNamespace
+from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
-from kvcache_sim.cache.settings import TierSettings
-from kvcache_sim.channels.settings import ChannelSettings
 from kvcache_sim.cli.main import run as kvsim
 from kvcache_sim.extras.study.sensitivity.moves import ANSWERS, Move, Sensitivity
-from kvcache_sim.extras.study.sensitivity.text import _moves_table, sentences
 from kvcache_sim.model.adjusted import ScaledStepTime, WithSequenceTime
 from kvcache_sim.model.channels import load_channel
 from kvcache_sim.model.run_intervals import source_kind, step_interval
-from kvcache_sim.model.stated_errors import Factors, stated_step_errors
-from kvcache_sim.model.step_time import StepBatch, StepTime
+from kvcache_sim.model.stated_errors import stated_step_errors
+from kvcache_sim.model.step_time import StepBatch
 from kvcache_sim.model.step_times import load_step_time, step_time_names
-from kvcache_sim.report.intervals import assumptions, links
-from kvcache_sim.serving.settings import MachineSettings, ReplicaSettings
+from kvcache_sim.report.intervals.assumptions import assumptions
+from kvcache_sim.scenario.load import scenario_from_text
 from support.examples import examples
 from support.sensitivity_runs import asked
 
@@ -127,225 +124,127 @@ def test_a_presets_submission_moves_within_its_measured_range(tmp_path, capsys):
     assert moved == pytest.approx(12 * 32 * (952 - 577) / 1e6, abs=0.002)
 
 
-def test_links_that_submit_pieces_alike_move_together(monkeypatch):
-    """Within the range of their preset, the usual error without one; pieces that only take a time, up to twice."""
-    rows = {
-        "a": (10, 0),
-        "b": (10, 3),
-        "c": (20, 0),
-        "d": (0, 3),
-        "e": (0, 0),
-        "": (10, 1),
-        "f": (0, 7),
-        "g": (30, 1),
+def assumed(text):
+    """Return a scenario's settings and its assumptions by name."""
+    trace = "trace: {path: t.jsonl}\ncache: {block_size: 16}\n"
+    scenario = scenario_from_text(trace + text, "s.yaml", Path.cwd())
+    return scenario.settings, {one.name: one for one in assumptions(scenario)}
+
+
+USUAL_STEP, USUAL_COPY = (1 / 1.1, 1.1), (1 / 1.2, 1.2)
+LINKS = """replica: {step_time: 'linear:base=1ms,token=1us'}
+tiers: {gpu: {capacity: unbounded}, cpu: {capacity: 90 blocks}, disk: {capacity: 900 blocks}}
+channels:
+  cpu-to-gpu: {bandwidth: 10GB/s, piece_submit: 8us, piece_overhead: 0ns, edges: [cpu->gpu]}
+  gpu-to-cpu: {bandwidth: 10GB/s, piece_submit: 8us, piece_overhead: 0ns, edges: [gpu->cpu]}
+  disk-to-cpu: {bandwidth: 2GB/s, piece_overhead: 40us, edges: [disk->cpu]}
+  cpu-to-disk: {preset: pcie5-h100-batched-h2d, edges: [cpu->disk]}
+"""
+
+
+def test_links_of_equal_figures_are_one_assumption_and_change_wherever_they_stand():
+    """On each of two machines; of pieces submitted alike their time, of others what is before the first byte."""
+    settings, found = assumed(LINKS + "cluster: {machines: 2}\n")
+    links = {name: one for name, one in found.items() if name.startswith(("link", "submission"))}
+    usual = {
+        "link: gpu-to-cpu, cpu-to-gpu",
+        "link: disk-to-cpu",
+        "submission of pieces: gpu-to-cpu, cpu-to-gpu",
     }
-    channels = [
-        SimpleNamespace(name=name, piece_submit_ns=submit, piece_overhead_ns=overhead)
-        for name, (submit, overhead) in (*rows.items(), ("a", (10, 0)), ("d", (0, 3)))
-    ]
-    presets = {
-        10: SimpleNamespace(name="wide", piece_submit_ns=10, piece_submit_range_ns=(5, 40)),
-        20: SimpleNamespace(name="plain", piece_submit_ns=20, piece_submit_range_ns=None),
-    }
-    monkeypatch.setattr(assumptions, "channels_of", lambda _: channels)
-    monkeypatch.setattr(assumptions, "section_of", lambda name, _: name)
-    monkeypatch.setattr(assumptions, "figures_of", lambda channel: channel.piece_submit_ns)
-    monkeypatch.setattr(assumptions, "preset_of", presets.get)
-    scenario = SimpleNamespace(resolved={"channels": {}}, settings=None)
-    usual = "as given it states no error: ±20 % assumed"
-    found = [
-        (
-            one.name.removeprefix("submission of pieces: "),
-            one.factors,
-            one.stated.split(" (")[0],
-            one.is_stated,
-        )
-        for one in assumptions.copy_assumptions(scenario, ())
-    ]
-    assert found == [
-        ("d, f", (1, 2), "pieces submitted while others go", True),
-        ("a, b", (0.5, 4), "range of wide", True),
-        ("c", pytest.approx((1 / 1.2, 1.2)), usual, False),
-        ("g", pytest.approx((1 / 1.2, 1.2)), usual, False),
-    ]
-
-
-@dataclass
-class Chosen:
-    """A machine's section, and the host that adds to it."""
-
-    host: str = ""
-    instant: bool = False
-    step_time: str = "a"
-    async_scheduling: str = "none"
-    copy_submit: int = 0
-    copy_gpu_share: float = 0.0
-    launch_per_layer: int = 0
-    step_overhead_per_sequence: int = 0
-
-
-@dataclass
-class Cluster:
-    """Settings of a cluster, as far as assumptions of machines change them."""
-
-    machines: tuple
-
-
-class Base(StepTime):
-    def table(self, max_tokens, max_sequences):
-        raise NotImplementedError
-
-
-def test_assumptions_of_machines_by_hand(monkeypatch):
-    """Each is of the machines that have it, alike ones together, and changes only these, by its factor."""
-    machines = [
-        Chosen(host="h", copy_submit=40, copy_gpu_share=0.8, launch_per_layer=5, step_overhead_per_sequence=100),
-        Chosen(step_time="b", copy_submit=40, async_scheduling="vllm", step_overhead_per_sequence=100),
-        Chosen(host="h", instant=True, copy_submit=40, copy_gpu_share=0.8, launch_per_layer=5),
-        Chosen(host="h", copy_gpu_share=0.8, step_overhead_per_sequence=100, step_time="none"),
-    ]  # fmt: skip
-    base = Base()
-    settings = Cluster(
-        tuple(
-            MachineSettings((TierSettings("gpu", blocks, "lru"), TierSettings("cpu", 9, "lru")), base, ReplicaSettings(copy_submit_ns=40, copy_gpu_share=0.8))
-            for blocks in (100, 100, None, 3)
-        ),
-    )  # fmt: skip
-    sections = tuple(SimpleNamespace(replica=own) for own in machines)
-    errors = {
-        "a": SimpleNamespace(decode=Factors(0.5, 2.0), chunk=None, source="runs", mixed_kv=Factors(0.9, 1.1)),
-        "b": SimpleNamespace(decode=None, chunk=None, source="runs", mixed_kv=Factors(1.0, 1.0)),
-    }
-    ranges = SimpleNamespace(copy_submit_range_ns=(20, 80), copy_submit_ns=40, step_overhead_per_sequence_ns=90, step_overhead_per_sequence_range_ns=(1, 2))  # fmt: skip
-    for name, value in {
-        "with_host": lambda replica: replica, "stated_step_errors": errors.get, "gives_tokens": lambda tree: False, "link_assumptions": lambda scenario: (),
-        "_submissions": lambda scenario: (), "build_machines": lambda model, tree: sections,
-        "capacity_uncertainty": lambda model, replica, blocks, given: 0.25 if blocks == 100 else None,
-    }.items():  # fmt: skip
-        monkeypatch.setattr(assumptions, name, value)
-    monkeypatch.setattr("kvcache_sim.report.intervals.assumption.load_host", lambda host: ranges)
-    scenario = SimpleNamespace(settings=settings, model=None, tree=None)
-    found = {}
-    for one in assumptions.assumptions(scenario):
-        changed = one.apply(settings, 4.0).machines
-        found[one.name] = (
-            one.factors,
-            one.is_stated,
-            [n for n, own in enumerate(changed) if own != settings.machines[n]],
-            changed,
-        )
-
-    def scaled(**parts):
-        return ScaledStepTime(base, **parts)
-
-    usual = pytest.approx((1 / 1.1, 1.1))
-    steps = {
-        "step time: decode steps of a": ((0.5, 2.0), True, [0], scaled(decode=4.0)),
-        "step time: steps with a prefill chunk of a": (usual, False, [0], scaled(chunk=4.0)),
-        "step time: KV read alongside a chunk of a": ((0.9, 1.1), True, [0], scaled(mixed_kv=4.0)),
-        "step time: decode steps of b": (usual, False, [1], scaled(decode=4.0)),
-        "step time: steps with a prefill chunk of b": (usual, False, [1], scaled(chunk=4.0)),
-        "host time a sequence": (usual, False, [0, 3], WithSequenceTime(base, 300)),
-        "launch of a step past its graphs": (usual, False, [0], scaled(launch=4.0)),
-    }
-    for name, (factors, stated, changed, step_time) in steps.items():
-        assert found[name][:3] == (factors, stated, changed), name
-        assert all(found[name][3][n].step_time == step_time for n in changed), name
-    copies = pytest.approx((1 / 1.2, 1.2))
-    others = {
-        "KV capacity of the gpu of machines 0, …": (pytest.approx((0.8, 1.25)), True, [0, 1], (400, 40, 0.8)),
-        "KV capacity of the gpu of machines 3, …": (usual, False, [3], (12, 40, 0.8)),
-        "CPU time to submit copies of h": ((0.5, 2.0), True, [0], (100, 160, 0.8)),
-        "CPU time to submit copies of other machines": (copies, False, [1], (100, 160, 0.8)),
-        "GPU share of copies": (copies, False, [0, 3], (None, 40, 1.0)),
-    }
-    for name, (factors, stated, changed, figures) in others.items():
-        assert found[name][:3] == (factors, stated, changed), name
-        for n in changed:
-            own = found[name][3][n]
-            blocks = own.tiers[0].capacity_blocks if figures[0] else None
-            assert (blocks, own.replica.copy_submit_ns, own.replica.copy_gpu_share) == figures, name
-            assert own.tiers[1] == settings.machines[n].tiers[1]
-    assert found.keys() == steps.keys() | others.keys()
-    assert assumptions._with_capacity([3], settings, 0.1).machines[3].tiers[0].capacity_blocks == 1
-
-
-def test_channels_of_sections_change_wherever_they_stand(monkeypatch):
-    """One a machine is called NAME-0; the longest name that fits is a channel's section."""
-
-    def channel(name, rate=100):
-        return ChannelSettings(name, rate, latency_ns=10, piece_overhead_ns=30, piece_submit_ns=8)
-
-    cluster = SimpleNamespace
-    own = {name: channel(name) for name in ("up-0", "up-0-1", "ups", "down")}
-    settings = cluster(
-        channels=own,
-        network=cluster(default=channel("net")),
-        handover=cluster(network=cluster(default=channel("up-1", 200))),
-    )
-    monkeypatch.setattr(links, "replace", lambda was, **new: cluster(**{**vars(was), **new}))
-    sections = ("up", "up-0", "down", "net")
-
-    def changed(apply, *given):
-        made = apply(*given, settings, 1.25)
-        found = {**made.channels, "net": made.network.default, "up-1": made.handover.network.default}
-        was = {**own, "net": settings.network.default, "up-1": settings.handover.network.default}
-        assert {name: one.name for name, one in found.items()} == {name: name for name in was}
-        return {
-            name: (one.piece_submit_ns, one.piece_overhead_ns)
-            for name, one in found.items()
-            if one != was[name]
-        }
-
-    assert changed(assumptions._with_submission, ["up"], sections) == {"up-1": (10, 30)}
-    assert changed(assumptions._with_submission, ["up-0", "net"], sections) == dict.fromkeys(
-        ("up-0", "up-0-1", "net"), (10, 30)
-    )
-    assert changed(assumptions._with_submission_first, ["down"], sections) == {"down": (16, 22)}
-    assert [links.section_of(name, sections) for name in ("ups", "up", "up-3", "up-0-1", "x")] == [
-        "",
-        "up",
-        "up",
-        "up-0",
-        "",
-    ]
-    named = {
-        one.name: (one.factors, one.is_stated)
-        for one in links.link_assumptions(
-            SimpleNamespace(settings=settings, resolved={"channels": dict.fromkeys(sections)})
-        )
-    }
-    usual = (pytest.approx((1 / 1.2, 1.2)), False)
-    assert named == {"link: up-0, down, net": usual, "link: up": usual}
+    for name in usual:
+        assert links[name].factors == pytest.approx(USUAL_COPY), name
+        assert not links[name].is_stated, name
+    first = links["submission of pieces: disk-to-cpu"]
+    assert (first.factors, first.is_stated) == ((1, 2), True)
+    ranged = links["submission of pieces: cpu-to-disk"]
     spec = load_channel("pcie5-h100-batched-h2d")
-    settings.channels = {
-        "down": replace(
-            channel("down"),
-            **dict(
-                zip(
-                    (
-                        "bandwidth_bytes_per_s",
-                        "latency_ns",
-                        "piece_overhead_ns",
-                        "piece_gap_ns",
-                        "piece_submit_ns",
-                    ),
-                    links.figures_of(spec),
-                    strict=True,
-                )
-            ),
-        )
+    assert ranged.factors == pytest.approx([own / spec.piece_submit_ns for own in spec.piece_submit_range_ns])
+    assert links.keys() - usual == {first.name, ranged.name, "link: cpu-to-disk"}
+
+    def changed(name, factor):
+        made = links[name].apply(settings, factor).channels
+        assert made.keys() == settings.channels.keys()
+        return {key: own for key, own in made.items() if own != settings.channels[key]}
+
+    for name, factor, keys in (
+        ("submission of pieces: gpu-to-cpu, cpu-to-gpu", 1.25, ("gpu-to-cpu", "cpu-to-gpu")),
+        ("submission of pieces: disk-to-cpu", 1.25, ("disk-to-cpu",)),
+        ("link: disk-to-cpu", 2.0, ("disk-to-cpu",)),
+    ):
+        moved = changed(name, factor)
+        assert set(moved) == {key for key in settings.channels if key.startswith(keys)}
+        assert len(moved) == 2 * len(keys)
+        for key, own in moved.items():
+            was = settings.channels[key]
+            pieces = own.piece_submit_ns, own.piece_overhead_ns
+            if name.startswith("link"):
+                assert own.bandwidth_bytes_per_s == was.bandwidth_bytes_per_s / 2
+                assert pieces == (was.piece_submit_ns, 2 * was.piece_overhead_ns)
+            elif was.piece_submit_ns:
+                assert pieces == (10_000, was.piece_overhead_ns)
+            else:
+                assert pieces == (10_000, 30_000)
+
+
+MACHINES = """tiers: {gpu: {capacity: 100 blocks}, cpu: {capacity: 900 blocks}}
+cluster: {machines: 4}
+machines:
+- replica: {step_time: h100-llama-3-8b-tp1, copy_submit: 40ns, copy_gpu_share: 0.8, launch_per_layer: 5ns,
+            step_overhead_per_sequence: 100ns, async_scheduling: none}
+- replica: {step_time: h100-llama-3-70b-tp4, copy_submit: 40ns, step_overhead_per_sequence: 100ns}
+- replica: {step_time: 'linear:base=1ms,token=1us'}
+- {replica: {step_time: 'linear:base=1ms,token=1us', copy_gpu_share: 0.8}, tiers: {gpu: {capacity: 3 blocks}}}
+"""
+
+
+def test_assumptions_of_machines_change_the_machines_that_have_them():
+    """Alike ones together; each changes only these, by its factor."""
+    settings, found = assumed(MACHINES)
+    own, other = "h100-llama-3-8b-tp1", "h100-llama-3-70b-tp4"
+    expected = {
+        f"step time: decode steps of {own}": ([0], "decode"),
+        f"step time: steps with a prefill chunk of {own}": ([0], "chunk"),
+        f"step time: KV read alongside a chunk of {own}": ([0], "mixed_kv"),
+        f"step time: decode steps of {other}": ([1], "decode"),
+        f"step time: steps with a prefill chunk of {other}": ([1], "chunk"),
+        f"step time: KV read alongside a chunk of {other}": ([1], "mixed_kv"),
+        "launch of a step past its graphs": ([0], "launch"),
+        "host time a sequence": ([0, 1], WithSequenceTime),
+        "KV capacity of the gpu": ([0, 1, 2, 3], 0),
+        "CPU time to submit copies": ([0, 1], "copy_submit_ns"),
+        "GPU share of copies": ([0, 3], "copy_gpu_share"),
     }
-    first, *_ = links.link_assumptions(
-        SimpleNamespace(settings=settings, resolved={"channels": dict.fromkeys(sections)})
-    )
-    said = "on its own measurements" if spec.error_percent is not None else "states no error"
-    assert (first.name, said in first.stated) == ("link: down", True)
-    figures = links.figures_of(spec)
-    assert links.preset_of(figures).name == spec.name
-    assert all(
-        links.preset_of((*figures[:n], own + 1, *figures[n + 1 :])) is None for n, own in enumerate(figures)
-    )
+    assert {name for name in found if not name.startswith(("link", "submission"))} == expected.keys()
+    for name, (indices, what) in expected.items():
+        machines = found[name].apply(settings, 1.2).machines
+        assert [n for n, one in enumerate(machines) if one != settings.machines[n]] == indices, name
+        for n in indices:
+            was = settings.machines[n]
+            if what == 0:
+                blocks = round(1.2 * was.tiers[0].capacity_blocks)
+                made = replace(was, tiers=(replace(was.tiers[0], capacity_blocks=blocks), *was.tiers[1:]))
+            elif what == "copy_submit_ns":
+                made = replace(was, replica=replace(was.replica, copy_submit_ns=48))
+            elif what == "copy_gpu_share":
+                made = replace(was, replica=replace(was.replica, copy_gpu_share=pytest.approx(0.96)))
+            elif what is WithSequenceTime:
+                made = replace(was, step_time=WithSequenceTime(was.step_time, 20))
+            else:
+                made = replace(was, step_time=ScaledStepTime(was.step_time, **{what: 1.2}))
+            assert machines[n] == made, name
+    shares = found["GPU share of copies"].apply(settings, 9.0).machines
+    assert shares[0].replica.copy_gpu_share == 1
+    tiny = found["KV capacity of the gpu"].apply(settings, 0.1).machines
+    assert tiny[3].tiers[0].capacity_blocks == 1
+    for name, factors in (
+        ("launch of a step past its graphs", USUAL_STEP),
+        ("host time a sequence", USUAL_STEP),
+        ("KV capacity of the gpu", USUAL_STEP),
+        ("CPU time to submit copies", USUAL_COPY),
+        ("GPU share of copies", USUAL_COPY),
+    ):
+        assert (found[name].factors, found[name].is_stated) == (pytest.approx(factors), False), name
+    assert found[f"step time: decode steps of {own}"].is_stated
 
 
 def test_copies_that_cost_steps_move_within_their_hosts_range(tmp_path, capsys):
@@ -453,22 +352,16 @@ def test_a_roofline_states_what_whole_runs_were_off_by(name, is_measured):
 _value = st.sampled_from((None, 0.0, 0.25, 1.0, 1.0005, 4.0))
 _words = [words for words, _, _ in ANSWERS]
 _answers = st.tuples(*[_value] * len(_words)).map(lambda values: dict(zip(_words, values, strict=True)))
-
-
 _none = dict.fromkeys(_words, 0.0)
 
 
 @examples(100)
-@example(_none, [(_none | {"hit rate": 0.001}, _none, True)], False)  # at the least change that counts
-@given(_answers, st.lists(st.tuples(_answers, _answers, st.booleans()), max_size=3), st.booleans())
-def test_changes_are_those_of_the_answers_alone(answers, drawn, together):
-    """Points of the hit rate, per cent of all else, a dash for what has no figure; the largest change decides."""
-    moves = tuple(
-        Move(SimpleNamespace(name=f"a{k}", interval="1 … 2", stated="by hand", is_stated=stated), slow, fast)
-        for k, (slow, fast, stated) in enumerate(drawn)
-    )
-    both = Move(None, answers, answers) if together and moves else None
-    found = Sensitivity(answers, moves, None, both, {})
+@example(_none, [(_none | {"hit rate": 0.001}, _none)])  # at the least change that counts
+@given(_answers, st.lists(st.tuples(_answers, _answers), max_size=3))
+def test_the_largest_change_of_the_answers_decides(answers, drawn):
+    """Points of the hit rate, shares of all else; what has no figure does not move."""
+    moves = tuple(Move(None, *ends) for ends in drawn)
+    found = Sensitivity(answers, moves, None, None, {})
 
     def change(word, value):
         was = answers[word]
@@ -476,48 +369,17 @@ def test_changes_are_those_of_the_answers_alone(answers, drawn, together):
             return None
         return value - was if word == "hit rate" else value / was - 1
 
-    def cell(word, move):
-        ends = [change(word, values[word]) for values in (move.slow, move.fast)]
-        if None in ends:
-            return "–"
-        return f"{100 * ends[0] + 0.0:+.1f} … {100 * ends[1] + 0.0:+.1f} {'points' if word == 'hit rate' else '%'}"
-
-    def size(word, move):
-        ends = [change(word, values[word]) for values in (move.slow, move.fast)]
-        return max((abs(end) for end in ends if end is not None), default=0.0)
-
-    table = _moves_table(found)
-    assert table.headings == ("", *answers)
-    assert [row[0] for row in table.rows] == [
-        "as simulated",
-        *(f"a{k}" for k in range(len(moves))),
-        *["together (independent)"] * bool(both),
-    ]
-    for row, move in zip(table.rows[1:], [*moves, *([both] if both else [])], strict=True):
-        assert list(row[1:]) == [cell(word, move).replace("-0.0", "+0.0") for word in answers]
-    said = sentences(found)
-    totals = [sum(size(word, move) for word in answers) for move in moves]
-    if not moves:
-        assert said[0].startswith("This run assumes nothing")
-        return
-    if max(totals) < 0.001:
-        assert said == ["No assumption is decisive: none moves an answer by 0.1 % within its interval."]
-        return
-    expected = [f"Decisive assumption: a{totals.index(max(totals))}."]
-    for word in answers:
-        sizes = [size(word, move) for move in moves]
-        first = sizes.index(max(sizes))
-        if max(sizes) >= 0.001:
-            expected.append(
-                f"{word} depends most on a{first}: {cell(word, moves[first]).replace('-0.0', '+0.0')}."
-            )
-        elif answers[word] is not None:
-            expected.append(f"{word} depends on none of them.")
-    unstated = "; ".join(f"a{k}" for k, (*_, stated) in enumerate(drawn) if not stated)
-    expected += [f"No error is stated for {unstated}: the intervals are assumed."] if unstated else []
-    expected += (
-        ["All at their worst at once is not a 90 % interval; together, as independent errors, is."]
-        if both
-        else []
-    )
-    assert said == expected
+    sizes = []
+    for move in moves:
+        changes = {word: [change(word, ends[word]) for ends in (move.slow, move.fast)] for word in _words}
+        for word in _words:
+            assert [found.change(ends, word) for ends in (move.slow, move.fast)] == changes[word]
+        sizes.append([max((abs(c) for c in own if c is not None), default=0.0) for own in changes.values()])
+        assert [found.size(move, word) for word in _words] == sizes[-1]
+    for n, word in enumerate(_words):
+        most = max((own[n] for own in sizes), default=0.0)
+        first = next((move for move, own in zip(moves, sizes, strict=True) if own[n] == most), None)
+        assert found.decides(word) is (first if most >= 0.001 else None)
+    totals = [sum(own) for own in sizes]
+    most = max(totals, default=0.0)
+    assert found.decisive() is (moves[totals.index(most)] if most >= 0.001 else None)

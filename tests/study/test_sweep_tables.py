@@ -1,4 +1,7 @@
-"""Tables of docs/data that sweeps over the public conversation trace make; ``python tests/study/test_sweep_tables.py`` writes them anew."""
+"""Tables of docs/data that sweeps over the public conversation trace make.
+
+``python tests/study/test_sweep_tables.py`` writes them anew.
+"""
 
 import json
 import re

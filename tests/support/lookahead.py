@@ -4,7 +4,8 @@ The same settings run three times by the core: as it chooses; with an event for 
 in Python decide; and with machines that wait for the clock, too.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TypeVar
 from unittest.mock import patch
@@ -20,6 +21,8 @@ from support.agreement import BeyondSpec, agree_on, assert_same, run_or_refusal
 from support.tiered_scenario import BASE, load
 
 SINGLE_ARRIVALS = "kvcache_sim.simulation.simulation.open_front_door"
+#: Requests that go to the core at a time.
+PACKET = "kvcache_sim.serving.native_arrivals._AT_A_TIME"
 LOOKAHEAD = "kvcache_sim.simulation.simulation.Simulation._allows_lookahead"
 
 
@@ -33,6 +36,13 @@ def by_the_clock(make: Callable[[], _T]) -> list[_T]:
         single = make()
     with patch(LOOKAHEAD, return_value=False):
         return [chosen, single, make()]
+
+
+@contextmanager
+def packets_of(size: int) -> Iterator[None]:
+    """Let ``size`` requests go to the core at a time."""
+    with patch(PACKET, size):
+        yield
 
 
 def assert_same_by_the_clock(settings: ClusterSettings, trace: Trace, batches: bool | None = None) -> Run:

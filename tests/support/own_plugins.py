@@ -1,9 +1,7 @@
-"""Plug-ins of each kind for random scenarios: constant, seeded and extreme answers, and a note of all they
-saw.
+"""Plug-ins of each kind for random scenarios: constant, seeded and extreme answers, and a note of all they saw.
 
-Named as ``own_plugins:Fetch(how='half', seed=3)``. ``SEEN`` holds what the calls saw and answered since it
-was
-last emptied: two runs that call plug-ins alike leave the same.
+Named as ``support.own_plugins:Fetch(how='half', seed=3)``. ``SEEN`` holds what the calls saw and answered since
+it was last emptied: two runs that call plug-ins alike leave the same.
 """
 
 import random

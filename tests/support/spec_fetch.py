@@ -11,8 +11,9 @@ from kvcache_sim.base.tiers import COMPUTE, KV_SOURCES, REMOTE, STAGING, load_ed
 from kvcache_sim.model.step_time import StepBatch, StepTime
 from kvcache_sim.spec import movement_policies
 from kvcache_sim.spec.admission import Admitter
+from kvcache_sim.spec.block_store import Part
 from kvcache_sim.spec.channels import Channel
-from kvcache_sim.spec.mover import Mover, Part
+from kvcache_sim.spec.mover import Mover
 from kvcache_sim.spec.remote import RemoteReads
 
 #: Number of evenly spread cuts that ``split`` tries: the estimate is smooth.

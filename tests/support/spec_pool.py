@@ -14,9 +14,10 @@ from kvcache_sim.simulation.end_checks import check_channels, check_pool, check_
 from kvcache_sim.simulation.measured import pool_counters
 from kvcache_sim.simulation.spec_simulation import SpecSimulation
 from kvcache_sim.spec.admission import Admission, Admitter
+from kvcache_sim.spec.block_store import Away, Part
 from kvcache_sim.spec.blocks import NO_MOVE
 from kvcache_sim.spec.channels import Channels
-from kvcache_sim.spec.mover import Mover, Part, Transfer
+from kvcache_sim.spec.mover import Mover, Transfer
 from kvcache_sim.spec.remote import RemoteReads
 from kvcache_sim.spec.request import SequenceState
 from kvcache_sim.spec.simulator import Machine, Simulator
@@ -46,7 +47,7 @@ class Pool:
             reached = last
         if reached == start:
             return
-        part = Part(REMOTE, start, reached, NO_MOVE, (machine, STAGING))
+        part = Part(REMOTE, start, reached, NO_MOVE, Away(machine, STAGING))
         if self._puts.fetch(request, part, self.mover.engine.now_ns) is None:
             self.refused_blocks += reached - start
         else:
@@ -82,7 +83,7 @@ class PoolReads(RemoteReads):
 
     def fetch(self, request: int, part: Part, now_ns: int) -> int | None:
         move = super().fetch(request, part, now_ns)
-        if move is not None and part.away is not None and part.away[0] == self.pool.mover.machine:
+        if move is not None and part.away is not None and part.away.owner == self.pool.mover.machine:
             self.pool.was_read(request, (part.start, part.end))
         return move
 
@@ -95,7 +96,7 @@ class PoolAdmitter(Admitter):
         reads = self.parts.remote
         if s.preemptions == 0 and isinstance(reads, PoolReads):
             for part in parts:
-                from_pool = part.away is not None and part.away[0] == reads.pool.mover.machine
+                from_pool = part.away is not None and part.away.owner == reads.pool.mover.machine
                 if from_pool and part.end <= admission.reused_blocks:
                     reads.pool.hit_blocks += part.end - part.start
 
@@ -114,7 +115,7 @@ class PoolSimulator(Simulator):
         no_lookups: Any = None
         store = self._make_store(tiers, no_lookups)
         channels = {REMOTE_READ: self.channels.between(0, number)}
-        mover = self.mover_class(number, store, self.engine, channels, (settings.cache, settings.movement))
+        mover = self.mover_class(number, store, self.engine, channels, settings.cache, settings.movement)
         self._read[number] = mover
         self._movers: dict[int, Mover] = {}
         self.pool = Pool(mover, self._movers, self.channels)

@@ -16,9 +16,10 @@ from kvcache_sim.engine import ARRIVAL, TRANSFER
 from kvcache_sim.serving.settings import ClusterSettings, MachineSettings
 from kvcache_sim.simulation.spec_simulation import Seen
 from kvcache_sim.spec.admission import Admitter
+from kvcache_sim.spec.block_store import Part
 from kvcache_sim.spec.blocks import NO_MOVE
 from kvcache_sim.spec.movement_policies import Plan, fetch_always
-from kvcache_sim.spec.mover import Mover, Part, is_staged, stage_up
+from kvcache_sim.spec.mover import Mover, is_staged, stage_up
 from kvcache_sim.spec.remote import RemoteReads
 from kvcache_sim.spec.request import SequenceState
 from kvcache_sim.spec.scheduler import Scheduler
@@ -85,13 +86,11 @@ class Prefetcher:
                 if not still or still[-1].end < part.end or {own[::3] for own in still} != {part[:4:3]}:
                     break  # making space for an earlier part has evicted this one
                 end = self._bounded(part)
-                source = part.tier, part.by
-                copies = (
-                    stage_up(store, request, (part.start, end), source, now_ns) if end > part.start else []
-                )
+                bounded = part._replace(end=end)
+                copies = stage_up(store, request, bounded, now_ns) if end > part.start else []
                 if not is_staged(copies):
                     break
-                self._count(copies[-1][1], end - part.start, moves)
+                self._count(copies[-1].move, end - part.start, moves)
         else:
             is_whole = store.peek(request, found)[0] == found
             reads = is_whole and self.remote and found < limit

@@ -48,9 +48,10 @@ class BufferedChannels(Channels):
 class BufferedMover(Mover):
     """A mover whose loads to the GPU have ``read_buffer_layers`` buffers each."""
 
-    def __init__(self, machine: int, store: Any, engine: Any, channels: Any, settings: Any) -> None:
-        super().__init__(machine, store, engine, channels, settings)
-        self.read_buffer_layers: int = settings[1].read_buffer_layers
+    def __init__(self, *parts: Any) -> None:
+        super().__init__(*parts)
+        movement = parts[-1]
+        self.read_buffer_layers: int = movement.read_buffer_layers
 
     def _send(self, transfer: Transfer, feed: Transfer | None) -> None:
         super()._send(transfer, feed)

@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from kvcache_sim.base.units import LAST_NS
 from kvcache_sim.channels.settings import Slowdown
 from kvcache_sim.engine import beyond_time
-from kvcache_sim.spec.channels import FifoChannel, Times, Transmission
+from kvcache_sim.spec.channels import FifoChannel, Sending, Transmission
 
 _WHOLE_PPM = 1_000_000
 
@@ -16,13 +16,13 @@ _WHOLE_PPM = 1_000_000
 class SlowedFifo(FifoChannel):
     """A channel whose jobs go one after another, at times slowly."""
 
-    def _occupy(self, start_ns: int, layer_ns: int, layers: int, feed: Transmission | None) -> Times:
+    def _occupy(self, start_ns: int, layer_ns: int, layers: int, feed: Transmission | None) -> Sending:
         first, end, per_layer = super()._occupy(start_ns, layer_ns, layers, feed)
         if any(slow.from_ns < end and start_ns < slow.until_ns for slow in self.settings.slowdowns):
             end, per_layer = self._slowed(start_ns, layer_ns, layers, feed)
             self.busy_ns += end - start_ns - layers * layer_ns
             first = end - (layers - 1) * per_layer
-        return first, end, per_layer
+        return Sending(first, end, per_layer)
 
     def _slowed(
         self, start_ns: int, per_layer: int, layers: int, feed: Transmission | None

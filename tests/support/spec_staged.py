@@ -4,8 +4,9 @@ A part on another machine's disk is first copied to that machine's CPU, if it ha
 """
 
 from kvcache_sim.base.tiers import STAGING
-from kvcache_sim.spec.mover import Mover, Part, is_staged, stage_up
-from kvcache_sim.spec.remote import RemoteReads
+from kvcache_sim.spec.block_store import Found, Part
+from kvcache_sim.spec.mover import is_staged, stage_up
+from kvcache_sim.spec.remote import RemoteReads, Source
 
 
 class StagedReads(RemoteReads):
@@ -13,17 +14,17 @@ class StagedReads(RemoteReads):
 
     def fetch(self, request: int, part: Part, now_ns: int) -> int | None:
         assert part.away is not None
-        (owner, tier), blocks = part.away, (part.start, part.end)
-        there = self.movers[owner].store.match_below(request, *blocks)
-        if there != [(tier, *blocks, part.by)]:
+        owner, tier = part.away
+        there = self.movers[owner].store.match_below(request, part.start, part.end)
+        if there != [Found(tier, part.start, part.end, part.by)]:
             return None  # staging an earlier part has pushed this one out there
         return super().fetch(request, part, now_ns)
 
-    def _source(self, request: int, part: Part, now_ns: int) -> tuple[Mover, int, int]:
-        there, tier, by = super()._source(request, part, now_ns)
-        if tier > STAGING:
-            copies = stage_up(there.store, request, (part.start, part.end), (tier, by), now_ns)
-            there.issue()
+    def _source(self, request: int, part: Part, now_ns: int) -> Source:
+        source = super()._source(request, part, now_ns)
+        if source.tier > STAGING:
+            copies = stage_up(source.owner.store, request, part._replace(tier=source.tier), now_ns)
+            source.owner.issue()
             if is_staged(copies):
-                tier, by = STAGING, copies[-1][1]
-        return there, tier, by
+                return source._replace(tier=STAGING, by=copies[-1].move)
+        return source

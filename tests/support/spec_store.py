@@ -13,7 +13,7 @@ from typing import Any
 
 from kvcache_sim.simulation.spec_invariants import CheckedStore
 from kvcache_sim.simulation.spec_simulation import SpecSimulation
-from kvcache_sim.spec.blocks import ABSENT, IN_FLIGHT, READY, Block, Late, Lease
+from kvcache_sim.spec.blocks import ABSENT, IN_FLIGHT, READY, Block, Freed, Lease
 from kvcache_sim.spec.keys import Keys
 from kvcache_sim.spec.residency import refused
 from kvcache_sim.spec.store import Store
@@ -53,7 +53,7 @@ class WholeStore(CheckedStore):
     def _evict(self, tier: int, wanted: int, now_ns: int) -> int:
         return super()._evict(tier, max(wanted, self.eviction_batch_blocks), now_ns)
 
-    def _write_below(self, tier: int, victims: list[Block], now_ns: int) -> Late:
+    def _write_below(self, tier: int, victims: list[Block], now_ns: int) -> list[Freed]:
         if self._writes_back[tier]:
             return super()._write_below(tier, victims, now_ns)
         for block in victims:
@@ -107,7 +107,7 @@ class WholeStore(CheckedStore):
         for block in reversed(path):
             for copy in block.copies:
                 if copy.state == READY:
-                    self.orders[copy.tier].on_release(block, access, self.now_ns)
+                    self.eviction_orders[copy.tier].on_release(block, access, self.now_ns)
                     if copy.evictable:
                         self._offer(block, copy.tier)
 

@@ -11,11 +11,13 @@ from functools import partial
 from typing import Any
 
 from kvcache_sim.base.tiers import COMPUTE, STAGING, TIERS
+from kvcache_sim.cache.store import BlockRange
 from kvcache_sim.serving.settings import ClusterSettings, MachineSettings
 from kvcache_sim.spec.admission import Admission, Admitter
+from kvcache_sim.spec.block_store import Part
 from kvcache_sim.spec.movement_policies import WritePolicies
-from kvcache_sim.spec.mover import Mover, Part
-from kvcache_sim.spec.request import SequenceState
+from kvcache_sim.spec.mover import Mover, Staged
+from kvcache_sim.spec.request import OrderedLoad, SequenceState
 from kvcache_sim.spec.scheduler import Scheduler
 from kvcache_sim.spec.simulator import Machine, Simulator
 
@@ -39,7 +41,7 @@ class OtherWrites(WritePolicies):
         #: Copies that the next step waits for.
         self.awaited: set[int] = set()
 
-    def committed(self, lease: int, blocks: tuple[int, int], now_ns: int) -> int | None:
+    def committed(self, lease: int, blocks: BlockRange, now_ns: int) -> int | None:
         move = super().committed(lease, blocks, now_ns)
         if move is not None and self._policies[0] == "through-sync":
             self.awaited.add(move)
@@ -81,16 +83,16 @@ class WritesAdmitter(Admitter):
             writes.used(admission.lease, now)
         return admission
 
-    def _load(self, request: int, admission: Admission, part: Part, now: int) -> tuple[int, int] | None:
+    def _load(self, request: int, admission: Admission, part: Part, now: int) -> OrderedLoad | None:
         load = super()._load(request, admission, part, now)
         if load is not None and part.tier != COMPUTE:
-            self._drop_when_read(load[0], request, part, STAGING)
+            self._drop_when_read(load.move, request, part, STAGING)
         return load
 
-    def _stage_up(self, request: int, part: Part, now: int) -> list[tuple[int, int]]:
+    def _stage_up(self, request: int, part: Part, now: int) -> list[Staged]:
         copies = super()._stage_up(request, part, now)
-        for lower, copy in copies:
-            self._drop_when_read(copy, request, part, lower)
+        for lower, move in copies:
+            self._drop_when_read(move, request, part, lower)
         return copies
 
     def _drop_when_read(self, move: int, request: int, part: Part, lower: int) -> None:

@@ -78,3 +78,18 @@ def priced(study: Study, cell: Cell) -> dict[str, object]:
     """Cost x, twice that when bad; TTFT p99 is 10 s − x."""
     x, bad = float(cell.settings["x"]), cell.settings["kind"] == "bad"
     return {"cost": {"total": x * (2 if bad else 1)}, "latency": {"ttft": {"p99": 1000 * (10 - x)}}}
+
+
+def reads(study: Study, cell: Cell) -> dict[str, object]:
+    """Return the text of each input file where it is on this machine, and the process that read it."""
+    texts = {Path(path).name: Path(study.moved.get(path, path)).read_text() for path in study.files}
+    return {"texts": texts, "moved": dict(study.moved), "pid": os.getpid()}
+
+
+def priced_later(study: Study, cell: Cell) -> dict[str, object]:
+    """Fail once, then be priced."""
+    mark = Path(study.base) / f"failed-{cell.cell_id}"
+    if not mark.exists():
+        mark.touch()
+        raise ValueError("once")
+    return priced(study, cell)

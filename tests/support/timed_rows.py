@@ -4,8 +4,8 @@ from dataclasses import fields
 
 import numpy as np
 from kvcache_sim.base.rng import stream
-from kvcache_sim.model.calibration.fit import predict_ms
-from kvcache_sim.model.calibration.rows import IterationRows
+from kvcache_sim.extras.calibrate.fit import predict_ms
+from kvcache_sim.extras.calibrate.rows import IterationRows
 from kvcache_sim.model.parametric import ParametricStepTime
 
 TRUE = ParametricStepTime(

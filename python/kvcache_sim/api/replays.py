@@ -123,7 +123,9 @@ class CacheReplay(dict[str, Any]):
         if self.columns is None:
             return None
         columns = {name: np.asarray(values) for name, values in self.columns.items()}
-        return arrow_table(columns, {name: Column(str(own.dtype), name) for name, own in columns.items()})
+        return arrow_table(
+            columns, {name: Column(str(column.dtype), name) for name, column in columns.items()}
+        )
 
     def __str__(self) -> str:
         """Return the text of ``kvsim cachesim``."""

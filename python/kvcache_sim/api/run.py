@@ -53,7 +53,9 @@ _SHOWN: tuple[tuple[str, str, Callable[[float], str]], ...] = (
 
 def figures_of(summary: dict[str, Any]) -> dict[str, str]:
     """Return the headline figures that a summary has, as text with their intervals."""
-    certain = {own.metric: intervals_text(summary, name) for name, own in CERTAIN.items()}
+    certain = {
+        certain_figure.metric: intervals_text(summary, name) for name, certain_figure in CERTAIN.items()
+    }
     values = [(words, metric_value(summary, name), shown, certain.get(name)) for words, name, shown in _SHOWN]
     return {
         words: f"{shown(value)} ({ends})" if ends else shown(value)

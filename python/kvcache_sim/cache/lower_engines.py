@@ -68,13 +68,13 @@ def _vllm_offload(cache: CacheSettings, trace: Trace, keys: _core.Keys) -> MakeL
 
 def _hicache(cache: CacheSettings, trace: Trace, keys: _core.Keys) -> MakeLower:
     rules, both = (cache.policy, _HICACHE_WRITES[cache.lower_write]), lengths(trace)
-    own, page = cache.lower_prefetch, cache.block_size_tokens
+    prefetch, page = cache.lower_prefetch, cache.block_size_tokens
 
     def make(tiers: Sequence[TierSettings]) -> LowerStore:
         pages, disk = _blocks(tiers)
         storage = None
-        if own is not None and len(tiers) > 2:
-            storage = disk, -(-own.threshold_tokens // page), int(own.share * pages[1] * page)
+        if prefetch is not None and len(tiers) > 2:
+            storage = disk, -(-prefetch.threshold_tokens // page), int(prefetch.share * pages[1] * page)
         return _core.RadixStore(keys, rules, page, pages, both, storage)
 
     return make

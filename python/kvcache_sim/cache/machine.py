@@ -143,7 +143,7 @@ class MachineBuilder:
         cache = tiers.cache or self._cache
         names = tuple(tier.name for tier in tiers.tiers)
         writes = edge_writes(names[:-1], movement)
-        store = self._stores.make(tiers.tiers, [*(own.writes_back for own in writes), False])
+        store = self._stores.make(tiers.tiers, [*(edge.writes_back for edge in writes), False])
         edges = self._edges(tiers)
         occasions, prefetch = self._prefetches(names, store.tree, cache)
         return Machine(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from kvcache_sim.base.tiers import STAGING
 from kvcache_sim.cache.settings import CacheSettings
-from kvcache_sim.cache.store import ALL_BLOCKS
+from kvcache_sim.cache.store import ALL_BLOCKS, BlockRange
 from kvcache_sim.cache.tree_store import MarkingStore
 
 
@@ -44,5 +44,5 @@ class PoolNode:
         for request in range(requests):
             found, _ = self.tree.peek(request, ALL_BLOCKS)
             if found:
-                self.lost_blocks += self.tree.remove(request, (0, found), STAGING)
+                self.lost_blocks += self.tree.remove(request, BlockRange(0, found), STAGING)
         return self.lost_blocks - before

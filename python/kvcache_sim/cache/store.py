@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import NamedTuple, Protocol
 
 from kvcache_sim.base.errors import InvariantError
@@ -11,8 +12,41 @@ NO_MOVE = 0xFFFF_FFFF
 #: As a limit, more blocks than any prompt has.
 ALL_BLOCKS = 1 << 30
 
-#: A transmission to send: (move, from tier, to tier, blocks, moves that must finish first).
-Order = tuple[int, int, int, int, list[int]]
+
+class Order(NamedTuple):
+    """A transmission to send: a move's blocks from one tier to another, after other moves."""
+
+    move: int
+    from_tier: int
+    to_tier: int
+    blocks: int
+    #: Moves that must finish first.
+    after: list[int]
+
+
+#: The fields of an ``Order``, as the core gives them.
+OrderFields = tuple[int, int, int, int, list[int]]
+
+
+class Times(NamedTuple):
+    """Times (ns) at which the first layer of some blocks, and all layers, are computed or have arrived."""
+
+    first_layer_ns: int
+    all_layers_ns: int
+
+
+class BlockRange(NamedTuple):
+    """Blocks of a request's path, from ``start`` to before ``end``."""
+
+    start: int
+    end: int
+
+
+class Wanted(NamedTuple):
+    """Private blocks that a lease is to get."""
+
+    lease: int
+    blocks: int
 
 
 class Occupancy(NamedTuple):
@@ -67,11 +101,11 @@ class GpuStore(Protocol):
         """Reserve private GPU blocks, evicting the shortfall."""
         ...
 
-    def reserve_many(self, wanted: list[tuple[int, int]], now_ns: int) -> list[int] | None:
-        """Reserve private GPU blocks for several (lease, blocks), all or nothing."""
+    def reserve_many(self, wanted: Sequence[Wanted], now_ns: int) -> list[int] | None:
+        """Reserve private GPU blocks for several leases, all or nothing."""
         ...
 
-    def commit(self, lease: int, to: int, ready: tuple[int, int] | None = None) -> None:
+    def commit(self, lease: int, to: int, ready: Times | None = None) -> None:
         """Share the lease's computed blocks up to ``to``.
 
         ``ready``: the times (ns) at which their first layer and all layers were computed; None: the latest
@@ -125,7 +159,7 @@ class GpuStore(Protocol):
 class MovingStore(GpuStore, Protocol):
     """A store with blocks below the GPU, which are loaded and written by moves."""
 
-    def take_orders(self) -> list[Order]:
+    def take_orders(self) -> Sequence[OrderFields]:
         """Return the transmissions decided since the last call."""
         ...
 

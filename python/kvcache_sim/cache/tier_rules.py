@@ -72,10 +72,10 @@ class WriteCall(Value):
 
 def write_call(edge: EdgeWrites) -> WriteCall | None:
     """Return the plug-in that is the write policy of an edge; None for a policy of the core."""
-    own = edge.plugin
-    if own is None:
+    plugin = edge.plugin
+    if plugin is None:
         return None
-    return WriteCall(own.at_commit, own.delays_step, own.committed, own.used, own.arrived)
+    return WriteCall(plugin.at_commit, plugin.delays_step, plugin.committed, plugin.used, plugin.arrived)
 
 
 class PrefetchRules(Value):

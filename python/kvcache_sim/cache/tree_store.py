@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Protocol
 
-from kvcache_sim.cache.store import LoadingStore
+from kvcache_sim.cache.store import BlockRange, LoadingStore
 
 #: In ``copies``: a tier without a copy.
 NO_COPY = 0xFFFF_FFFE
@@ -34,7 +34,7 @@ class TieredStore(LoadingStore, Protocol):
         ...
 
     def stage(
-        self, request: int, part: tuple[int, int], to_tier: int, ready: int | None, now_ns: int
+        self, request: int, part: BlockRange, to_tier: int, ready: int | None, now_ns: int
     ) -> int | None:
         """Copy blocks one tier up, after evictions there; return the move, None if they do not fit."""
         ...
@@ -55,7 +55,7 @@ class TieredStore(LoadingStore, Protocol):
         """Hold the first ``end`` blocks on a tier for another machine, until the move is finished."""
         ...
 
-    def receive(self, request: int, part: tuple[int, int], now_ns: int) -> int | None:
+    def receive(self, request: int, part: BlockRange, now_ns: int) -> int | None:
         """Store blocks of another machine on the CPU; return the move, None if refused."""
         ...
 
@@ -105,7 +105,7 @@ class MarkingStore(TieredStore, Protocol):
         """Release a claim without blocks in it."""
         ...
 
-    def fill_claim(self, claim: int, request: int, part: tuple[int, int], source: int | None) -> bool:
+    def fill_claim(self, claim: int, request: int, part: BlockRange, source: int | None) -> bool:
         """Mark blocks as being written into a claim of their size, read from a tier that holds them.
 
         Returns False and changes nothing if a block is on the tier already, is not on the source, or does not
@@ -113,6 +113,6 @@ class MarkingStore(TieredStore, Protocol):
         """
         ...
 
-    def remove(self, request: int, part: tuple[int, int], tier: int) -> int:
+    def remove(self, request: int, part: BlockRange, tier: int) -> int:
         """Mark blocks absent from a tier, last first, up to the first that must stay; return their number."""
         ...

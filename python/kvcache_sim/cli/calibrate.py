@@ -13,8 +13,8 @@ from kvcache_sim.base.errors import InputOutputError, UsageError
 from kvcache_sim.cli.verb import verb_app
 
 if TYPE_CHECKING:
-    from kvcache_sim.model.calibration.command import Measured
-    from kvcache_sim.model.calibration.rows import PhaseError
+    from kvcache_sim.extras.calibrate.command import Measured
+    from kvcache_sim.model.step_time_file import PhaseError
 
 app = verb_app("Fit, judge and compare step times.")
 
@@ -69,11 +69,11 @@ def fit(
       kvsim simulate -c s.yaml --set replica.step_time=mine.toml
     """
     from kvcache_sim.base.output import write_new
-    from kvcache_sim.model.calibration.command import Measured, fit_rows
-    from kvcache_sim.model.calibration.model_file import Provenance, model_text
-    from kvcache_sim.model.calibration.rows import phase_errors
-    from kvcache_sim.model.calibration.topologies import transferred
-    from kvcache_sim.model.calibration.transfer import Topology
+    from kvcache_sim.extras.calibrate.command import Measured, fit_rows
+    from kvcache_sim.extras.calibrate.rows import phase_errors
+    from kvcache_sim.extras.calibrate.topologies import transferred
+    from kvcache_sim.extras.calibrate.transfer import Topology
+    from kvcache_sim.model.step_time_file import Provenance, model_text
 
     if transfer and tensor_parallel is None:
         raise UsageError("--transfer needs the degree to predict", where="--tp")
@@ -94,7 +94,7 @@ def fit(
     judged = fitted.judged() if len(fitted.unseen) else None
     errors = phase_errors(*judged) if judged is not None else []
     if picture is not None and judged is not None:
-        from kvcache_sim.report.fit_picture import fit_picture_bytes
+        from kvcache_sim.extras.calibrate.fit_picture import fit_picture_bytes
 
         write_new(picture, fit_picture_bytes(*judged, picture.suffix), force)
         typer.echo(f"wrote {picture}", err=True)
@@ -131,9 +131,9 @@ def requests(
       kvsim calibrate requests bench.json --max-num-batched-tokens 2048 --model qwen3-8b --gpu l40s
     """
     from kvcache_sim.base.output import write_new
-    from kvcache_sim.model.calibration.model_file import Provenance, model_text
-    from kvcache_sim.model.calibration.request_fit import fit_requests
-    from kvcache_sim.report.request_log.timed import timed_requests
+    from kvcache_sim.extras.calibrate.request_fit import fit_requests
+    from kvcache_sim.extras.calibrate.timed import timed_requests
+    from kvcache_sim.model.step_time_file import Provenance, model_text
 
     timed, said = timed_requests(log)
     for remark in said:
@@ -171,8 +171,8 @@ def check(
       kvsim calibrate check new.csv h100-llama-3.1-8b-tp1
       kvsim calibrate check new.csv mine.toml --tp 2
     """
-    from kvcache_sim.model.calibration.command import Measured, check_rows
-    from kvcache_sim.model.calibration.rows import phase_errors
+    from kvcache_sim.extras.calibrate.command import Measured, check_rows
+    from kvcache_sim.extras.calibrate.rows import phase_errors
 
     judged, predicted, sums = check_rows(Measured(rows, _filter(only)), tensor_parallel, step_time)
     if sums:
@@ -197,7 +197,7 @@ def shipped(
     import tomllib
 
     from kvcache_sim.base.output import write_new
-    from kvcache_sim.model.calibration.shipped import shipped_texts
+    from kvcache_sim.extras.calibrate.shipped import shipped_texts
 
     for name, text, errors in shipped_texts(folder):
         try:
@@ -222,9 +222,9 @@ def servers() -> None:
     Examples:
       kvsim calibrate servers
     """
-    from kvcache_sim.model.calibration import servers as real
-    from kvcache_sim.model.calibration.server_runs import server_runs
-    from kvcache_sim.model.calibration.servers import with_fitted_costs
+    from kvcache_sim.extras.calibrate import servers as real
+    from kvcache_sim.extras.calibrate.server_runs import server_runs
+    from kvcache_sim.extras.calibrate.servers import with_fitted_costs
 
     runs, distinct = server_runs()
     predicted, missing = real.predict_servers(runs)
@@ -263,7 +263,7 @@ def coverage(
       kvsim calibrate coverage
       kvsim calibrate coverage --by deployment --format json
     """
-    from kvcache_sim.model.calibration import coverage as covered
+    from kvcache_sim.extras.calibrate import coverage as covered
     from kvcache_sim.model.run_errors import measured_runs
 
     runs = measured_runs()
@@ -336,7 +336,7 @@ def _filter(only: list[str] | None) -> dict[str, str]:
 
 def _corrected(measured: Measured, tensor_parallel: int | None, base: str, onto: str) -> str:
     """Print the errors with and without a base by number of rows; return the corrected source's file."""
-    from kvcache_sim.model.calibration.command import correct_base
+    from kvcache_sim.extras.calibrate.command import correct_base
 
     if not base:
         raise UsageError("--onto needs the source that the rows are of", where="--base")

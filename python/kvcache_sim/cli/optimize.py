@@ -112,7 +112,7 @@ def _intervals(study: Study, cell: Cell, metric: str) -> str | None:
     from kvcache_sim.scenario.execute import execute
     from kvcache_sim.simulation import RunOptions
 
-    figure = next((name for name, own in CERTAIN.items() if own.metric == metric), None)
+    figure = next((name for name, certain_figure in CERTAIN.items() if certain_figure.metric == metric), None)
     if figure is None:
         return None
     scenario, trace = requests_of_cell(study, cell)

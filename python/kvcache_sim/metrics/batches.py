@@ -63,8 +63,8 @@ def batch_figures(rows: Mapping[str, Column]) -> dict[str, list[float]]:
     means = {"latency.ttft.avg": (ttft, batch), "latency.e2e.avg": (e2e, batch)}
     if later.any():
         means["latency.tpot.avg"] = tpot, batch[later]
-    for name, (values, own) in means.items():
-        found[name] = _ratios(values, np.ones(len(values)), own, count)
+    for name, (values, weights) in means.items():
+        found[name] = _ratios(values, np.ones(len(values)), weights, count)
     if inputs.sum():
         found["cache.token_hit_rate"] = _ratios(cached, inputs, batch, count)
     span = finish.max() - arrival.min()

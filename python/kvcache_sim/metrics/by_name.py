@@ -37,14 +37,14 @@ def summarize_by_name(
     ttft = (rows["first_token_ns"] - rows["arrival_ns"]) / NS_PER_MS
     by_name: dict[str, Any] = {}
     for number, name in enumerate(names):
-        own = done & (numbers == number)
-        prompts = int(rows["input_tokens"][own].sum())
-        cached = int(rows["cached_prefix_length_used"][own].sum())
+        chosen = done & (numbers == number)
+        prompts = int(rows["input_tokens"][chosen].sum())
+        cached = int(rows["cached_prefix_length_used"][chosen].sum())
         by_name[name] = {
-            "requests": int(own.sum()),
-            "tokens": int(tokens[own].sum()),
+            "requests": int(chosen.sum()),
+            "tokens": int(tokens[chosen].sum()),
             "token_hit_rate": cached / prompts if prompts else None,
-            "ttft_avg": float(ttft[own].mean()) if own.any() else None,
-            "ttft_p99": float(np.percentile(ttft[own], 99)) if own.any() else None,
+            "ttft_avg": float(ttft[chosen].mean()) if chosen.any() else None,
+            "ttft_p99": float(np.percentile(ttft[chosen], 99)) if chosen.any() else None,
         }
     return by_name

@@ -67,7 +67,7 @@ def source_lines_of(rows: Iterable[Mapping[str, Any]]) -> list[str]:
     """Return the source lines of rows whose figures have dotted names, each line once."""
     names = ("source", "factor_low", "factor_high")
     groups = ({name: row.get(f"step_times.{name}") for name in names} for row in rows)
-    return list(dict.fromkeys(source_line({"step_times": own}) for own in groups if own["source"]))
+    return list(dict.fromkeys(source_line({"step_times": group}) for group in groups if group["source"]))
 
 
 def _factor(value: float) -> str:

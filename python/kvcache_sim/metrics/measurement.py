@@ -133,7 +133,7 @@ class MeasuredRequests:
             self.times.add(rows)
         for begin, totals in self._totals.items():
             inside = self._inside(rows, begin)
-            totals.add(part if inside.all() else {name: own[inside] for name, own in rows.items()})
+            totals.add(part if inside.all() else {name: column[inside] for name, column in rows.items()})
 
     def is_measured(self, part: Part) -> NDArray[np.bool_] | None:
         """Return a mask of the measured rows; None before the end if it depends on the whole run."""
@@ -281,8 +281,8 @@ def _free_by_tier(part: Part) -> Iterator[tuple[str, list[int], list[float]]]:
     for code, word in enumerate(names.words):
         tier, dot, what = word.partition(".")
         if dot and what == "free" and f"{tier}.cached" in names.words:
-            own = names.codes == code
-            if not own.any():
+            of_tier = names.codes == code
+            if not of_tier.any():
                 continue
-            times, window = np.unique(time_ns[own], return_inverse=True)
-            yield tier, times.tolist(), np.bincount(window, value[own], len(times)).tolist()
+            times, window = np.unique(time_ns[of_tier], return_inverse=True)
+            yield tier, times.tolist(), np.bincount(window, value[of_tier], len(times)).tolist()

@@ -36,7 +36,7 @@ class Parts(Mapping[str, ColumnData]):
         """Return one whole column."""
         if self._columns is None:
             parts = list(self._make())
-            self._columns = {own: joined([part[own] for part in parts]) for own in self._names}
+            self._columns = {column: joined([part[column] for part in parts]) for column in self._names}
         return self._columns[name]
 
     def __iter__(self) -> Iterator[str]:

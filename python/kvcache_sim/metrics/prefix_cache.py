@@ -187,7 +187,7 @@ def medians_of_equal_length(
         return None
     hit_ns, miss_ns = (float(np.median(ttft_ns[(buckets == best) & (hit == kind)])) for kind in (1, 0))
     most = int(_BUCKETS[best + 1]) - 1 if best + 1 < len(_BUCKETS) else int(prompts.max())
-    hits, misses = (int(own[best]) for own in counts)
+    hits, misses = (int(by_length[best]) for by_length in counts)
     return Medians(int(_BUCKETS[best]), most, hits, misses, hit_ns / 1e6, miss_ns / 1e6)
 
 

@@ -62,7 +62,7 @@ def request_intervals(rows: Mapping[str, NDArray[Any]]) -> dict[str, Interval]:
         "e2e_mean": _of_ratio((rows["finish_ns"] - rows["arrival_ns"]) / 1e6, one),
         "output_tokens_per_s": _rate(rows),
     }
-    return {name: own for name, own in found.items() if own is not None}
+    return {name: bounds for name, bounds in found.items() if bounds is not None}
 
 
 def _percentiles(ttft: NDArray[np.float64]) -> dict[str, Interval]:
@@ -74,8 +74,8 @@ def _percentiles(ttft: NDArray[np.float64]) -> dict[str, Interval]:
     below = [int(rank) for rank in ranks]
     indices = [index for rank in below for index in (rank, min(rank + 1, count - 1))]
     drawn = np.empty((len(starts), 2))
-    for number, own in enumerate(starts):
-        values = around[(own[:, None] + within).ravel()[:count]]
+    for number, firsts in enumerate(starts):
+        values = around[(firsts[:, None] + within).ravel()[:count]]
         values.partition(indices)
         low, high = values[indices[::2]], values[indices[1::2]]
         drawn[number] = low + (high - low) * np.subtract(ranks, below)

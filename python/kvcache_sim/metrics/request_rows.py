@@ -85,19 +85,19 @@ class RequestRows:
         number, row = np.divmod(rows[:, 0], GROUP_ROWS)
         number -= self._first
         first, last = int(number.min()), int(number.max())
-        for own in range(first, last + 1):
-            chosen = number == own if first < last else slice(None)
-            while own >= len(self._groups):
+        for group in range(first, last + 1):
+            chosen = number == group if first < last else slice(None)
+            while group >= len(self._groups):
                 self._groups.append(np.zeros((GROUP_ROWS, _WIDTH), np.int64))  # touched when rows are added
                 self._counts.append(0)
             rows_of = row[chosen]
-            self._groups[own][rows_of] = rows[chosen]
-            self._counts[own] += len(rows_of)
+            self._groups[group][rows_of] = rows[chosen]
+            self._counts[group] += len(rows_of)
         while self._counts and self._counts[0] == GROUP_ROWS:
             self._hand_on(GROUP_ROWS)
 
     def _from_first_arrivals(self, rows: NDArray[np.int64]) -> NDArray[np.int64]:
-        found = [at for at, own in enumerate(rows[:, 0].tolist()) if own in self.first_arrivals]
+        found = [at for at, request in enumerate(rows[:, 0].tolist()) if request in self.first_arrivals]
         if not found:
             return rows
         rows = rows.copy()

@@ -51,10 +51,10 @@ class Condition(Value):
         number = not isinstance(self.value, str)
         return np.array(
             [
-                bool(compare(own, self.value))
-                if isinstance(own, (int, float)) == number
+                bool(compare(member, self.value))
+                if isinstance(member, (int, float)) == number
                 else self.comparison == "!="
-                for own in values
+                for member in values
             ],
             np.bool_,
         )
@@ -81,8 +81,8 @@ class RequestRule(Value):
         """Return a mask of the rows of ``requests``; ``members`` has the trace's fields by request."""
         true = np.ones(len(rows["request"]), np.bool_)
         for condition in self.conditions:
-            own = rows[condition.field] if condition.field in ROW_FIELDS else None
-            true &= condition.holds(members[condition.field][rows["request"]] if own is None else own)
+            column = rows[condition.field] if condition.field in ROW_FIELDS else None
+            true &= condition.holds(members[condition.field][rows["request"]] if column is None else column)
         return true
 
 

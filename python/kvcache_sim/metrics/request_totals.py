@@ -121,7 +121,7 @@ class RequestTotals:
         self._first_arrival_ns = first if known is None else min(first, known)
         beyond = self._beyond_context(rows)
         if self.attainment is not None:
-            kept = {name: own[~beyond] for name, own in rows.items()} if beyond.any() else rows
+            kept = {name: values[~beyond] for name, values in rows.items()} if beyond.any() else rows
             self.attainment.add(kept)
         if not finished.all():
             self.rejected += int((rows["status"] == _REJECTED).sum())
@@ -203,7 +203,7 @@ class RequestTotals:
         """Return the statistics of the requests' latencies, in ms."""
 
         def parts(durations: Mapping[str, Durations]) -> dict[str, Distribution]:
-            return {name: own.describe() for name, own in durations.items()}
+            return {name: duration.describe() for name, duration in durations.items()}
 
         return {
             "ttft": self._ttft.describe(),

@@ -146,8 +146,8 @@ class Sampler:
             step = max(1, _PART_ROWS // (machines.shape[1] + int(widths[first])))
             for start in range(first, end, step):
                 stop = min(start + step, end)
-                own = links[before[start] : before[stop]].reshape(stop - start, -1)
-                yield start, np.concatenate([machines[start:stop], own], axis=1)
+                link_values = links[before[start] : before[stop]].reshape(stop - start, -1)
+                yield start, np.concatenate([machines[start:stop], link_values], axis=1)
 
 
 def _look_at(replicas: Sequence[MeasuredReplica]) -> Callable[[int], bytes]:

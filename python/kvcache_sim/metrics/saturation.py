@@ -80,10 +80,10 @@ def summarize_saturation(
     saturated = long and (exceeds or _dominates(wait, ttft, step_ms or 0.0))
     holds = None
     if saturated and arrivals is not None and served is not None and demand is not None:
-        own = {
+        waits = {
             name: max((ttft[name] or 0.0) - (wait[name] or 0.0), step_ms or 0.0) for name in ("avg", "p50")
         }
-        holds = min(arrivals.held_per_s(served, own["avg"], own["p50"]), served)
+        holds = min(arrivals.held_per_s(served, waits["avg"], waits["p50"]), served)
     return {
         "saturated": saturated,
         "saturation": {

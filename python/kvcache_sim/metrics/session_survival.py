@@ -54,12 +54,12 @@ class SessionSurvival:
         order = order[session[order] >= 0]
         session, turn = session[order], turn[order]
         tokens = admitted["input_tokens"] + admitted["output_tokens"]
-        own = np.stack([turn, admitted["finish_ns"][order], tokens[order]], axis=1).astype(np.int64)
+        turns = np.stack([turn, admitted["finish_ns"][order], tokens[order]], axis=1).astype(np.int64)
         self._grow(int(session[-1]) + 1)
         first = np.concatenate([[True], session[1:] != session[:-1]])
-        before = np.concatenate([own[:1], own[:-1]])
+        before = np.concatenate([turns[:1], turns[:-1]])
         before[first] = self._last[session[first]]
-        self._last[session] = own  # the last one of each stays
+        self._last[session] = turns  # the last one of each stays
         follows = (before[:, 0] >= 0) & (turn == before[:, 0] + 1)
         self._count(admitted, order[follows], before[follows])
 

@@ -99,7 +99,7 @@ class Objectives(Value):
     @property
     def trace_fields(self) -> frozenset[str]:
         """The fields that only the trace has."""
-        return frozenset().union(*(own.rule.trace_fields for own in self.classes))
+        return frozenset().union(*(slo_class.rule.trace_fields for slo_class in self.classes))
 
     def with_fields_of(self, trace: Trace | None) -> Objectives:
         """Return the same objectives with the trace's fields; UsageError for a field that no request has."""
@@ -116,10 +116,10 @@ class Objectives(Value):
         """
         free = np.ones(len(rows["request"]), np.bool_)
         found = []
-        for own in self.classes:
-            chosen = free & own.rule.holds(rows, self.members)
+        for slo_class in self.classes:
+            chosen = free & slo_class.rule.holds(rows, self.members)
             free &= ~chosen
-            found.append((own.name, chosen, own.limits.met(rows)))
+            found.append((slo_class.name, chosen, slo_class.limits.met(rows)))
         found.append((OTHERS, free, self.others.met(rows)))
         return [part for part in found if part[2]]
 
@@ -145,8 +145,8 @@ class AttainmentTotals:
         for name, chosen, met in self._objectives.parts(rows):
             within = chosen & np.logical_and.reduce(list(met.values()))
             _count(self._by_class, name, chosen, within)
-            for limit, own in met.items():
-                _count(self._by_limit, limit, chosen, chosen & own)
+            for limit, attained in met.items():
+                _count(self._by_limit, limit, chosen, chosen & attained)
             self._output_tokens += int(rows["output_tokens"][within].sum())
             self._input_tokens += int(rows["input_tokens"][within].sum())
 
@@ -161,10 +161,10 @@ class AttainmentTotals:
         seconds = makespan_ns / NS_PER_S
         tokens = self._output_tokens + self._input_tokens
         classes = {
-            name: {"judged": n, "attained": own, "attainment": share_of(own, n)}
-            for name, (n, own) in self._by_class.items()
+            name: {"judged": n, "attained": met, "attainment": share_of(met, n)}
+            for name, (n, met) in self._by_class.items()
         }
-        limits = {name: share_of(own, n) for name, (n, own) in self._by_limit.items()}
+        limits = {name: share_of(met, n) for name, (n, met) in self._by_limit.items()}
         return {
             "slo": {
                 "judged": judged,

@@ -246,8 +246,8 @@ def _attainment(slo: Mapping[str, Any] | None, goodput: Mapping[str, float | Non
         return []
     text = f"{percent(slo['attainment']).strip()} of {slo['judged']:,}; goodput "
     lines = ["slo        " + text + throughput(goodput)]
-    for name, own in slo["classes"].items():
-        lines.append(f"{'':<11}{percent(own['attainment'])} of {own['judged']:,} {name}")
+    for name, counts in slo["classes"].items():
+        lines.append(f"{'':<11}{percent(counts['attainment'])} of {counts['judged']:,} {name}")
     return lines
 
 

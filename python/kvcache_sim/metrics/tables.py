@@ -49,7 +49,10 @@ class TableFile:
         columns = {name: joined([part[name] for part in self._waiting]) for name in self.schema}
         for start in range(0, rows, GROUP_ROWS):
             stop = min(start + GROUP_ROWS, rows)
-            cells = [_cells(cut(columns[name], start, stop), own.dtype) for name, own in self.schema.items()]
+            cells = [
+                _cells(cut(columns[name], start, stop), described.dtype)
+                for name, described in self.schema.items()
+            ]
             self._table.write(stop - start, cells)
         return {name: cut(column, rows, self._rows) for name, column in columns.items()}
 

@@ -67,7 +67,7 @@ def _service_gap(
     count, gap = len(weights), 0.0
     open_requests, served = [0] * count, [0.0] * count
     since = [[0.0] * count for _ in range(count)]  # lead when both became active
-    for _, arrives, tenant, own in sorted(events):
+    for _, arrives, tenant, service in sorted(events):
         if arrives:
             open_requests[tenant] += 1
             if open_requests[tenant] == 1:
@@ -75,7 +75,7 @@ def _service_gap(
                     since[tenant][other] = served[tenant] - served[other]
                     since[other][tenant] = -since[tenant][other]
             continue
-        served[tenant] += own / weights[tenant]
+        served[tenant] += service / weights[tenant]
         for other in range(count):
             if other != tenant and open_requests[other]:
                 gap = max(gap, abs(served[tenant] - served[other] - since[tenant][other]))

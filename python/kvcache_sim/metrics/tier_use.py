@@ -83,15 +83,15 @@ def summarize_tiers(
 def _summary(
     tier: str, uses: tuple[TierUse, ...], hit_tokens: Mapping[str, int], counted_ns: int
 ) -> dict[str, Any]:
-    own = [use for use in uses if use.tier == tier]
-    drives = [use for use in own if use.tier in WEARING and use.capacity_bytes is not None]
+    of_tier = [use for use in uses if use.tier == tier]
+    drives = [use for use in of_tier if use.tier in WEARING and use.capacity_bytes is not None]
     days = counted_ns / _NS_PER_DAY
     total_bytes = sum(use.capacity_bytes or 0 for use in drives)
     return {
-        "present": len(own),
-        "written_bytes": sum(use.written_bytes for use in own),
-        "read_bytes": sum(use.read_bytes for use in own),
-        "duplicate_blocks": sum(use.duplicate_blocks for use in own),
+        "present": len(of_tier),
+        "written_bytes": sum(use.written_bytes for use in of_tier),
+        "read_bytes": sum(use.read_bytes for use in of_tier),
+        "duplicate_blocks": sum(use.duplicate_blocks for use in of_tier),
         "drive_writes_per_day": sum(use.written_bytes for use in drives) / total_bytes / days
         if total_bytes and days
         else None,
@@ -106,21 +106,21 @@ def _summary(
 
 def no_effect(tier: str, uses: tuple[TierUse, ...], hit_tokens: Mapping[str, int]) -> str | None:
     """Return the reason why a lower tier had no effect in this run, None if it had one or is absent."""
-    own = [use for use in uses if use.tier == tier]
+    of_tier = [use for use in uses if use.tier == tier]
     level = TIERS.index(tier)
     lower = sum(hit_tokens[name] for name in TIERS[level:])
     if (
         level == 0
-        or not own
+        or not of_tier
         or lower
-        or (hit_tokens[KV_SOURCES[REMOTE]] and any(use.read_bytes for use in own))
+        or (hit_tokens[KV_SOURCES[REMOTE]] and any(use.read_bytes for use in of_tier))
     ):
         return None
-    if not own[0].loads:
+    if not of_tier[0].loads:
         return f"{tier} had no effect: fetch.policy is never"
     above = TIERS[level - 1]
     if not any(use.evicted_blocks for use in uses if use.tier == above):
         return f"{tier} had no effect: {above} never evicted a block"
-    if not any(use.written_bytes for use in own):
+    if not any(use.written_bytes for use in of_tier):
         return f"{tier} had no effect: no block was written to it"
     return f"{tier} had no effect: no block written to it was requested again"

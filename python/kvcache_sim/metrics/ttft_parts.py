@@ -12,8 +12,8 @@ class TtftPart(NamedTuple):
         name: Its key in the summary; the column ``{name}_ns`` holds it.
         meaning: Meaning of the column.
         colour: Color in pictures; None for a part that is drawn as its own parts.
-                after_admission: True if it lies between the first admission and the first token.
-                only_if_any: True if the summary on the terminal leaves it out when it is 0.
+        after_admission: True if it lies between the first admission and the first token.
+        only_if_any: True if the summary on the terminal leaves it out when it is 0.
     """
 
     name: str
@@ -54,3 +54,8 @@ ROWS: list[TtftPart] = [
         only_if_any=True,
     ),
 ]
+
+
+def columns_before_admission() -> list[str]:
+    """Return the columns of the parts between a request's arrival and its first admission."""
+    return [part.column for part in ROWS if not part.after_admission]

@@ -3,11 +3,10 @@
 ``model_file.load_model``, ``gpus.load_gpu`` and ``step_times.load_step_time`` open packaged files by name.
 
 - ``adjusted``             adjusted step times: launches, time per sequence, factors
-- ``aiconfigurator``       step times from the measured kernels of ``aiconfigurator-core``
 - ``attention``            kinds of attention: a layer's caches, weights and operations
-- ``calibration``          step-time models fitted to measured iterations and kernels, with their errors
 - ``catalog``              the packaged data files, by folder and name
 - ``channels``             channel presets: latency, cost per piece and bandwidth of real links
+- ``computed_source``      step times whose code is found by name through an entry point
 - ``dtypes``               number formats of weights and KV
 - ``hosts``                host presets: CPU time around the steps of a real deployment
 - ``hugging_face``         models from Hugging Face configurations
@@ -32,6 +31,7 @@
 - ``served_kernels``       sums of kernels as an engine runs them: sampler, clocks under load
 - ``stated_errors``        stated errors of step-time sources, as factors on the true times
 - ``step_time``            the time of one scheduler step in integer nanoseconds
+- ``step_time_file``       the file of a set: coefficients, its source, and the error on held-out rows
 - ``step_times``           step-time models by name or file
 - ``templates``            files to start from: a model, a GPU, a link or a step-time set
 """

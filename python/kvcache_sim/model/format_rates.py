@@ -110,9 +110,9 @@ def format_rates(gemms: dict[str, Any], experts: dict[str, Any], where: str) -> 
     Raises UsageError, naming ``where``, for an unknown format, an unknown or missing key, a value of the
     wrong type, a share not above 0, a time or factor below 0, or an exponent below 1.
     """
-    own = _rows(gemms, GemmRates, ("fp8", "nvfp4"), f"{where}[gemms]")
+    gemm_rates = _rows(gemms, GemmRates, ("fp8", "nvfp4"), f"{where}[gemms]")
     mixtures = _rows(experts, ExpertRates, ("bf16", "fp8", "mxfp4", "int4", "nvfp4"), f"{where}[experts]")
-    return FormatRates(own, mixtures)
+    return FormatRates(gemm_rates, mixtures)
 
 
 def _rows(table: dict[str, Any], kind: type[Value], formats: tuple[str, ...], where: str) -> tuple[Any, ...]:

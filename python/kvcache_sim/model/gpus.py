@@ -153,8 +153,8 @@ def load_gpu(name: str) -> GpuSpec:
     table = read_toml(Path(name), "GPU")
     kernels = kernel_rates(table.pop("kernels", None), f"{name}: [kernels]")
     formats = format_rates(table.pop("gemms", {}), table.pop("experts", {}), f"{name}: ")
-    own = ("name", "kernels", "formats")
-    known = {field.name: field for field in fields(GpuSpec) if field.name not in own}
+    separate = ("name", "kernels", "formats")
+    known = {field.name: field for field in fields(GpuSpec) if field.name not in separate}
     types: dict[str, type | tuple[type, ...]] = {key: _TYPES[str(field.type)] for key, field in known.items()}
     check_keys(table, types, name)
     for key, field in known.items():

@@ -86,13 +86,13 @@ def load_links(name: str) -> AllReduces:
         return _from_csv(Path(name))
     entry: dict[str, Any] = read_entry("links", "links", name)
     exchanges = read_entry("links", "links", entry["exchange_as"]) if "exchange_as" in entry else entry
-    own, gathered = (
+    all_reduces, gathered = (
         tuple(
             (int(gpus), tuple((float(size), float(ms)) for size, ms in rows)) for gpus, rows in table.items()
         )
         for table in (entry["all_reduce"], exchanges.get("exchange", {}))
     )
-    return AllReduces(name.lower(), entry["source"], own, gathered)
+    return AllReduces(name.lower(), entry["source"], all_reduces, gathered)
 
 
 #: By number of GPUs and bytes: the ms.

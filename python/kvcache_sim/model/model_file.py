@@ -132,9 +132,9 @@ def _part(table: dict[str, Any], kinds: dict[str, type[Any]], where: str) -> Any
 
 def _filled(made: type[Any], table: dict[str, Any], where: str) -> Any:
     """Return a part built from its table; every number is at least 0, or at least 1 without a default."""
-    own = {field.name: field for field in fields(made)}
-    check_keys(table, {name: _type(field) for name, field in own.items()}, where)
-    for name, field in own.items():
+    model_fields = {field.name: field for field in fields(made)}
+    check_keys(table, {name: _type(field) for name, field in model_fields.items()}, where)
+    for name, field in model_fields.items():
         if field.required and name not in table:
             raise UsageError(f"no {name}", where=where)
         least = 1 if field.required else 0

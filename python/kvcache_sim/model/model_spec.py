@@ -81,13 +81,13 @@ def _ropes(values: Mapping[str, Any], where: str) -> Iterator[tuple[str, float |
         return
     if not isinstance(given, dict):
         raise UsageError("rope_scaling is no table", where=where, got=repr(given))
-    nested = all(isinstance(own, dict) or own is None for own in given.values())
-    for own in [own for own in given.values() if own] if nested else [given]:
-        factor = own.get("factor")
+    nested = all(isinstance(rope, dict) or rope is None for rope in given.values())
+    for rope in [rope for rope in given.values() if rope] if nested else [given]:
+        factor = rope.get("factor")
         number = isinstance(factor, int | float) and not isinstance(factor, bool)
         if factor is not None and not (number and 0 < factor < float("inf")):
             raise UsageError("RoPE's factor is no number above 0", where=where, got=repr(factor))
-        kind = str(own.get("rope_type") or own.get("type") or "default")
+        kind = str(rope.get("rope_type") or rope.get("type") or "default")
         yield "longrope" if kind == "su" else kind, factor
 
 

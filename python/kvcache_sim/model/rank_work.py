@@ -47,9 +47,9 @@ def exchanged_ms(
     rate, sizes = gpu.link_bytes_per_s, tokens * model.hidden_size * 2
     each = exchange_ms(links, rate, degrees[0] * degrees[1], sizes)
     if degrees[0] > 1:
-        own = sizes / degrees[1]
-        gathered = exchange_ms(links, rate, degrees[0], own) / 2
-        each = each + np.maximum(gathered - all_reduce_ms(links, rate, degrees[0], own), 0.0)
+        rank_sizes = sizes / degrees[1]
+        gathered = exchange_ms(links, rate, degrees[0], rank_sizes) / 2
+        each = each + np.maximum(gathered - all_reduce_ms(links, rate, degrees[0], rank_sizes), 0.0)
     return AGREEMENT_MS + layers * each
 
 

@@ -173,8 +173,8 @@ def roofline_step_time(
     attention_per_ms = gpu.bf16_flops * rates.attention_efficiency * tensor_parallel / 1e3
     linears = [*linear_layers(model, tensor_parallel, data_parallel)]
     shared = [linear for linear in linears if linear.experts > 1] if data_parallel > 1 else []
-    own = [linear for linear in linears if linear not in shared]
-    base = np.sum([_linear_ms(linear, gpu, tokens) for linear in own], axis=0)
+    unshared = [linear for linear in linears if linear not in shared]
+    base = np.sum([_linear_ms(linear, gpu, tokens) for linear in unshared], axis=0)
     base += _other_ms(model, gpu, tensor_parallel, tokens) + work.flops_per_token / attention_per_ms * tokens
     reduced = layer_all_reduces_ms(model, gpu, tensor_parallel, tokens, links)
     base = np.maximum.accumulate(base + model.layers * reduced)

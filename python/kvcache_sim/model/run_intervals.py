@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from kvcache_sim.base.errors import UsageError
-from kvcache_sim.model.aiconfigurator.deployment import PREFIX
+from kvcache_sim.model.computed_source import KERNELS_PREFIX
 from kvcache_sim.model.linear import LINEAR
 from kvcache_sim.model.model_file import load_model
 from kvcache_sim.model.run_errors import FIGURES, LOADS, Factors, Kind, load_of, measured_runs
@@ -36,7 +36,7 @@ def source_kind(name: str, engine: str = "", machines: int = 1) -> Kind | None:
         return None
     subject = measured_on(name)
     if not engine:
-        engine = "sglang" if name.startswith(PREFIX) and ":sglang" in name else "vllm"
+        engine = "sglang" if name.startswith(KERNELS_PREFIX) and ":sglang" in name else "vllm"
     if machines > 1 and engine == "vllm":
         engine = "vllm behind a router"
     family = "moe" if subject.model and is_mixture(subject.model) else "dense"
@@ -46,7 +46,7 @@ def source_kind(name: str, engine: str = "", machines: int = 1) -> Kind | None:
 def _source(name: str) -> str:
     if name.startswith("roofline:"):
         return ROOFLINE
-    if name.startswith(PREFIX):
+    if name.startswith(KERNELS_PREFIX):
         return KERNELS
     if name.endswith((".csv", ".csv.gz")):
         return OWN
@@ -102,8 +102,8 @@ def model_interval(
     for position, kind in enumerate(kind for kind in kinds if kind is not None):
         whole = run_factors(kind, load).get(figure)
         if whole is not None and replayed.low > 0:
-            own = combined(figure, whole.factors, step_interval(kind).factors, replayed)
-            low, high = (min(low, own.low), max(high, own.high)) if position else own
+            stepwise = combined(figure, whole.factors, step_interval(kind).factors, replayed)
+            low, high = (min(low, stepwise.low), max(high, stepwise.high)) if position else stepwise
     return value * low, value * high
 
 

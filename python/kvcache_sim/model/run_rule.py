@@ -96,9 +96,9 @@ class Rule:
 
     def _found(self, kind: Kind, load: str, figure: str) -> Interval | None:
         """Return the interval that holds those of a figure and of the figures like it."""
-        own = [run for run in self._runs if run.kind.source == kind.source]
+        of_source = [run for run in self._runs if run.kind.source == kind.source]
         for at, is_alike in enumerate(_pools(kind, load)):
-            pool = [run for run in own if is_alike(run)]
+            pool = [run for run in of_source if is_alike(run)]
             each = [
                 [(run.error(name), run.deployment) for run in pool if name in run.values]
                 for name in _like(figure)
@@ -149,7 +149,7 @@ def combined(figure: str, whole: Factors, steps: Factors, replayed: Factors) -> 
     """
     known = 0.0 if figure == RATE else _AMPLIFIED * max(-math.log(steps.low), math.log(steps.high))
     low, high = (
-        math.hypot(math.log(own), math.sqrt(max(math.log(moved) ** 2 - known**2, 0.0)))
-        for own, moved in zip(whole, replayed, strict=True)
+        math.hypot(math.log(factor), math.sqrt(max(math.log(moved) ** 2 - known**2, 0.0)))
+        for factor, moved in zip(whole, replayed, strict=True)
     )
     return Factors(math.exp(-low), math.exp(high))

@@ -23,10 +23,10 @@ class SharedTime(Value):
     def even(self, count: int) -> NDArray[np.int64]:
         """Return the shared time in ns by a rank's tokens, 0 … ``count - 1``, if all ranks have as many."""
         last = len(self.total_ns) - 1
-        own = self.total_ns[np.minimum(self.ranks * np.arange(count), last)]
+        times_ns = self.total_ns[np.minimum(self.ranks * np.arange(count), last)]
         held = min(count, len(self.padded_ns))
-        own[:held] = self.padded_ns[:held]
-        return own
+        times_ns[:held] = self.padded_ns[:held]
+        return times_ns
 
     def times(self, factor: float) -> SharedTime:
         """Return the shared time multiplied by a factor."""

@@ -95,8 +95,8 @@ def _of_fit(name: str, kind: Kind, factors: Factors, source: str) -> StepErrors:
         return StepErrors(factors, factors, mixed_kv, f"{source}, none with this set; no row held out")
     ratio = max(1.0, decode / _HELD_OUT_PERCENT[kind.source])
     factors = Factors(factors.low**ratio, factors.high**ratio)
-    own = f"none with this set, {decode:g} % off on rows held out of its own grid"
-    return StepErrors(factors, factors, mixed_kv, f"{source}, {own}")
+    unstated = f"none with this set, {decode:g} % off on rows held out of its own grid"
+    return StepErrors(factors, factors, mixed_kv, f"{source}, {unstated}")
 
 
 def _assumed_mixed_kv(entry: dict[str, Any]) -> Factors | None:

@@ -100,8 +100,8 @@ class StepTimeTable(Value, StepTime):
     def own_part(self) -> StepTimeTable:
         """Return the table of one rank's own part of a step: without the shared work of all ranks."""
         bases = ("base_ns", "past_base_ns", "decode_base_ns")
-        own = {name: getattr(self, name) - self.shared.even(len(getattr(self, name))) for name in bases}
-        return replace(self, **own, shared=SharedTime())
+        unshared = {name: getattr(self, name) - self.shared.even(len(getattr(self, name))) for name in bases}
+        return replace(self, **unshared, shared=SharedTime())
 
     def step(self, batch: StepBatch) -> int:
         """Return the step's duration in ns; IndexError past the table's token or sequence count."""
@@ -110,10 +110,10 @@ class StepTimeTable(Value, StepTime):
     def launch(self, batch: StepBatch) -> int:
         """Return the host's time to launch the step in ns."""
         new = sum(new for new, _ in batch.prefill_chunks)
-        own = self.launch_sequence_ns * batch.decode_sequences
+        sequences_ns = self.launch_sequence_ns * batch.decode_sequences
         if batch.decode_sequences + new > self.captured_tokens:
-            return self.launch_ns + own
-        return (self.pieces_launch_ns if new else self.graph_launch_ns) + own
+            return self.launch_ns + sequences_ns
+        return (self.pieces_launch_ns if new else self.graph_launch_ns) + sequences_ns
 
     def tail(self, batch: StepBatch) -> int:
         """Return the time from the launch to the end of a step in ns, if the GPU waited for the launch."""

@@ -10,8 +10,6 @@ from typing import Any
 
 from kvcache_sim.base.errors import UsageError
 from kvcache_sim.base.spelling import close_matches
-from kvcache_sim.base.values import Value
-from kvcache_sim.model.aiconfigurator.deployment import PREFIX, deployed_dtypes, deployed_names, is_local
 from kvcache_sim.model.catalog import (
     entry_names,
     near_names,
@@ -19,6 +17,14 @@ from kvcache_sim.model.catalog import (
     read_toml,
     topology_suffix,
     unknown_name,
+)
+from kvcache_sim.model.computed_source import (
+    KERNELS_PREFIX,
+    MeasuredOn,
+    families,
+    is_local_model,
+    iterations,
+    kernel_tables,
 )
 from kvcache_sim.model.gpus import load_gpu
 from kvcache_sim.model.linear import LINEAR, LINEAR_MODEL, parse_linear
@@ -50,10 +56,10 @@ def unknown_step_time(name: str, names: tuple[str, ...]) -> UsageError:
     """
     refusal = unknown_name("step time", name, names, "kvsim step-times list")
     found = near_names(name, names)
-    own, composed = (
+    packaged, composed = (
         " or ".join(near for near in found if is_composed(near) == is_last) for is_last in (False, True)
     )
-    near = f"did you mean {own}? " if own else ""
+    near = f"did you mean {packaged}? " if packaged else ""
     model, gpu, degree = _meant(name.lower())
     subject = f"{model or 'MODEL'}@{gpu or 'GPU'}"
     tail = f":tp{degree}" if degree else "" if model and gpu else ":tpN"
@@ -98,11 +104,8 @@ def load_step_time(name: str, links: str | None = None) -> StepTime:
     """
     if name.startswith(_ROOFLINE):
         return _roofline(name.removeprefix(_ROOFLINE), links)
-    if name.startswith(PREFIX):
-        from kvcache_sim.model.aiconfigurator.source import aiconfigurator_step_time, over_links
-
-        text = name.removeprefix(PREFIX)
-        return aiconfigurator_step_time(text) if links is None else over_links(text, links)
+    if name.startswith(KERNELS_PREFIX):
+        return kernel_tables().step_time(name.removeprefix(KERNELS_PREFIX), links)
     if links is not None:
         hint = "they go with roofline:…:tpN and aiconfigurator:…:tpN"
         raise UsageError("links are in a fitted step time already", got=links, hint=hint)
@@ -111,13 +114,13 @@ def load_step_time(name: str, links: str | None = None) -> StepTime:
     if name.endswith(".toml"):
         return _from_file(Path(name))
     if name.endswith((".csv", ".csv.gz")):
-        return _from_iterations(Path(name))
+        return iterations()(Path(name))
     return parametric_step_time(_packaged(name)["coefficients"], name)
 
 
 def step_time_facts(name: str, links: str | None = None) -> tuple[str, ...]:
     """Return the notes on a source, one per line: parallelism, dtypes, errors."""
-    if not name.startswith(PREFIX):
+    if not name.startswith(KERNELS_PREFIX):
         return ()
     found = load_step_time(name, links)
     return tuple(f"step_time: {fact}" for fact in getattr(found, "facts", ()))
@@ -155,14 +158,12 @@ def _packaged(name: str) -> dict[str, Any]:
     if name.lower() in step_time_names():
         return read_entry("step_times", "step time", name)
     if ":" in name and name.partition(":")[0].lower() in entry_names("families"):
-        from kvcache_sim.model.calibration.family import family_entry
-
-        return family_entry(name)
+        return families()(name)
     found = same_shape_set(name)
     if found is None:
         raise unknown_step_time(name, step_time_names())
-    own, model = found
-    return {**read_entry("step_times", "step time", own), "model": model}
+    measured, model = found
+    return {**read_entry("step_times", "step time", measured), "model": model}
 
 
 def same_shape_set(name: str) -> tuple[str, str] | None:
@@ -171,9 +172,9 @@ def same_shape_set(name: str) -> tuple[str, str] | None:
         return None
     pairs = [pair for one, other in _SAME_SHAPE for pair in ((one, other), (other, one))]
     for measured, served in pairs:
-        own = name.lower().replace(f"-{served}-", f"-{measured}-")
-        if own != name.lower() and own in step_time_names():
-            return own, served
+        renamed = name.lower().replace(f"-{served}-", f"-{measured}-")
+        if renamed != name.lower() and renamed in step_time_names():
+            return renamed, served
     return None
 
 
@@ -184,9 +185,9 @@ def with_absolute_files(name: str, absolute: Callable[[str], str]) -> str:
     """
     if name.startswith(_ROOFLINE):
         return _ROOFLINE + parse_roofline(name.removeprefix(_ROOFLINE)).absolute(absolute)
-    if name.startswith(PREFIX):
-        model, at, rest = name.removeprefix(PREFIX).partition("@")
-        return f"{PREFIX}{absolute(model) if is_local(model) else model}{at}{rest}"
+    if name.startswith(KERNELS_PREFIX):
+        model, at, rest = name.removeprefix(KERNELS_PREFIX).partition("@")
+        return f"{KERNELS_PREFIX}{absolute(model) if is_local_model(model) else model}{at}{rest}"
     return absolute(name) if name.endswith((".toml", ".csv", ".csv.gz")) else name
 
 
@@ -216,13 +217,6 @@ def _roofline(text: str, links: str | None) -> StepTime:
     return roofline_step_time(named.spec(), load_gpu(named.gpu), degrees[0], measured, degrees[1])
 
 
-def _from_iterations(path: Path) -> StepTime:
-    from kvcache_sim.model.calibration.fit import interpolate_step_time
-    from kvcache_sim.model.calibration.rows import read_iterations
-
-    return interpolate_step_time(read_iterations(path))
-
-
 def _from_file(path: Path) -> StepTime:
     return parametric_step_time(_read_file(path)["coefficients"], str(path))
 
@@ -234,27 +228,13 @@ def _read_file(path: Path) -> dict[str, Any]:
     return entry
 
 
-class MeasuredOn(Value):
-    """The model and GPU of a step-time model by name (None if unknown), and its TP degree.
-
-    The formats are those stated for the KV cache and for the weights; empty: the model's own.
-    """
-
-    model: str | None
-    gpu: str | None
-    tensor_parallel: int
-    kv_dtype: str = ""
-    weight_dtype: str = ""
-
-
 def measured_on(name: str) -> MeasuredOn:
     """Return the subject of a step-time model; raises UsageError like ``load_step_time``."""
     if name.startswith(_ROOFLINE):
         named = parse_roofline(name.removeprefix(_ROOFLINE))
         return MeasuredOn(named.model, named.gpu, named.tensor_parallel, named.kv_dtype, named.weight_dtype)
-    if name.startswith(PREFIX):
-        deployment = name.removeprefix(PREFIX)
-        return MeasuredOn(*deployed_names(deployment), *deployed_dtypes(deployment))
+    if name.startswith(KERNELS_PREFIX):
+        return kernel_tables().measured_on(name.removeprefix(KERNELS_PREFIX))
     if name.startswith(LINEAR):
         parse_linear(name)
         return MeasuredOn(LINEAR_MODEL, None, 1)
@@ -278,7 +258,7 @@ def is_sum_of_kernels(name: str) -> bool:
 
     Kernels of the RTX sets were timed inside vLLM with its sampler; sets of iterations have all of a step.
     """
-    if name.startswith(("roofline:", PREFIX)):
+    if name.startswith(("roofline:", KERNELS_PREFIX)):
         return True
     packaged = name
     if name not in step_time_names():

@@ -6,14 +6,14 @@ from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
-from kvcache_sim.model.calibration.model_file import Provenance
-from kvcache_sim.model.calibration.model_file import model_text as step_time_text
 from kvcache_sim.model.channels import ChannelSpec, load_channel
 from kvcache_sim.model.format_rates import ExpertRates, GemmRates
 from kvcache_sim.model.gpus import GpuSpec, KernelRates, load_gpu
 from kvcache_sim.model.hugging_face.configuration import read_configuration, unknown_architecture
 from kvcache_sim.model.model_file import load_model, model_text
 from kvcache_sim.model.parametric import ParametricStepTime
+from kvcache_sim.model.step_time_file import Provenance
+from kvcache_sim.model.step_time_file import model_text as step_time_text
 from kvcache_sim.model.step_times import load_step_time, measured_on
 
 _MODEL_HEAD = """\
@@ -99,8 +99,10 @@ def _fields_text(
     spec: GpuSpec | ChannelSpec | KernelRates | GemmRates | ExpertRates, without: tuple[str, ...] = ()
 ) -> str:
     values = {field.name: getattr(spec, field.name) for field in fields(spec)}
-    shown = {key: own for key, own in values.items() if key not in ("name", *without) and own is not None}
-    return "".join(f"{key} = {_value(own)}\n" for key, own in shown.items())
+    shown = {
+        key: value for key, value in values.items() if key not in ("name", *without) and value is not None
+    }
+    return "".join(f"{key} = {_value(value)}\n" for key, value in shown.items())
 
 
 def _value(value: Any) -> str:

@@ -55,10 +55,10 @@ class PromptBlocks:
         Empty where ids are numbered from 0 as they appear, are texts, or name several blocks each. A block's
         name is then its number, counted from 1.
         """
-        own = self.trace.id_names
-        if isinstance(own, list) or self.blocks_per_id > 1:
+        id_names = self.trace.id_names
+        if isinstance(id_names, list) or self.blocks_per_id > 1:
             return np.empty(0, np.uint64)
-        return own.astype(np.uint64)
+        return id_names.astype(np.uint64)
 
     @property
     def references(self) -> int:

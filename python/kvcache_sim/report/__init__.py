@@ -10,7 +10,6 @@
 - ``explain``          the main causes of a run's results, in sentences with numbers
 - ``fidelity``         a finished run compared with the real requests it imitates: the error of every latency
 - ``finished``         a finished run as reports see it
-- ``fit_picture``      the picture of a fit: each iteration's predicted time against its measured one
 - ``headline``         the figures a report opens with
 - ``installation``     the checks of ``kvsim doctor``, one a part of the installation
 - ``model_sheet``      the weights and KV cache of a model, as ``kvsim models show`` prints them

@@ -54,7 +54,7 @@ def _ms(value: float) -> str:
 #: Smallest change that is shown of figures without an interval.
 _SMALLEST = 0.001
 #: Metric → its figure with intervals.
-_CERTAIN = {own.metric: name for name, own in CERTAIN.items()}
+_CERTAIN = {one.metric: name for name, one in CERTAIN.items()}
 #: Groups of the summary that a scenario asks for.
 _OPTIONAL = ("cost.", "slo.", "goodput.")
 _FIGURES = (

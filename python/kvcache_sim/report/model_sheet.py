@@ -103,8 +103,8 @@ def _kept(model: ModelSpec, tp: int, layers: tuple[int, ...]) -> int:
     """Return the bytes that some layers keep of one token, or as their states."""
     each = model.caches(tp).items()
     kept = sum(
-        Fraction(cache.entry_bytes, cache.tokens_per_entry) * len(set(layers) & set(own))
-        for cache, own in each
+        Fraction(cache.entry_bytes, cache.tokens_per_entry) * len(set(layers) & set(cached_layers))
+        for cache, cached_layers in each
     )
     return math.ceil(kept)
 

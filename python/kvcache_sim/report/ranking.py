@@ -65,7 +65,9 @@ class Ranking:
     @property
     def batches(self) -> int:
         """The batches of time of each cell; 0 where there are none."""
-        return max((len(own) for row in self.rows for own in (row.get(BATCHES) or {}).values()), default=0)
+        return max(
+            (len(values) for row in self.rows for values in (row.get(BATCHES) or {}).values()), default=0
+        )
 
 
 def rank_cells(rows: Sequence[Row], goals: Sequence[Objective] = ()) -> Ranking:
@@ -114,7 +116,7 @@ def against(base: Row, row: Row, metric: str) -> Against | None:
     """Return a figure of a row against that of a base row; None without seeds and batches."""
     is_share = unit_of(metric) == "share"
     for replicates, is_jackknife in ((SEEDS, False), (BATCHES, True)):
-        ours, theirs = ((own.get(replicates) or {}).get(metric, ()) for own in (row, base))
+        ours, theirs = ((cell.get(replicates) or {}).get(metric, ()) for cell in (row, base))
         if len(ours) < 2 or len(ours) != len(theirs) or (not is_share and min(*ours, *theirs) <= 0):
             continue
         pairs = list(zip(ours, theirs, strict=True))
@@ -136,8 +138,8 @@ def requests_interval(row: Row, metric: str) -> Against | None:
     That of a share is in points. None without seeds and batches.
     """
     value = row[metric]
-    alone = {name: {metric: [value] * len(own)} for name in (SEEDS, BATCHES)
-             if (own := (row.get(name) or {}).get(metric))}  # fmt: skip
+    alone = {name: {metric: [value] * len(values)} for name in (SEEDS, BATCHES)
+             if (values := (row.get(name) or {}).get(metric))}  # fmt: skip
     return against({metric: value, **alone}, row, metric)
 
 
@@ -163,8 +165,8 @@ def merge_seeds(rows: Sequence[Row]) -> tuple[list[Row], int]:
         return list(rows), 1
     groups: dict[str, list[Row]] = {}
     for row in rows:
-        own = {name: row[name] for name in row if name.startswith("set.") and name != "set.seed"}
-        groups.setdefault(repr(own), []).append(row)
+        settings = {name: row[name] for name in row if name.startswith("set.") and name != "set.seed"}
+        groups.setdefault(repr(settings), []).append(row)
     return [_mean_row(group) for group in groups.values()], max(map(len, groups.values()))
 
 

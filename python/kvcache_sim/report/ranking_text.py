@@ -32,8 +32,8 @@ def verdict(ranking: Ranking, noun: str = "cell", intervals: str | None = None) 
     best = ranking.order[0].row
     goal, metric = ranking.goal, ranking.goal.metric
     words, extreme = WORDS.get(metric, metric), "lowest" if goal.smaller_is_better else "highest"
-    own = requests_text(best, metric) if intervals is None else intervals
-    value = f"{figure_text(metric, best[metric])}{own}"
+    interval = requests_text(best, metric) if intervals is None else intervals
+    value = f"{figure_text(metric, best[metric])}{interval}"
     equal = [row for row in ranking.first if row is not best]
     if equal:
         first = (

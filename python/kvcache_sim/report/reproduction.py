@@ -78,7 +78,7 @@ def _options(plain: dict[str, Any]) -> RunOptions:
 def _notes(manifest: dict[str, Any]) -> tuple[str, ...]:
     here = {"kvsim": __version__, "python": platform.python_version(), "numpy": np.__version__}
     return tuple(
-        f"made with {name} {manifest[name]}, this is {own}"
-        for name, own in here.items()
-        if name in manifest and manifest[name] != own
+        f"made with {name} {manifest[name]}, this is {version}"
+        for name, version in here.items()
+        if name in manifest and manifest[name] != version
     )

@@ -6,7 +6,6 @@ from dataclasses import asdict
 from textwrap import wrap
 from typing import Any
 
-from kvcache_sim.model.aiconfigurator.sampled import SampledStepTime
 from kvcache_sim.model.parametric import ParametricStepTime
 from kvcache_sim.model.stated_errors import stated_step_errors
 from kvcache_sim.model.step_time import StepBatch
@@ -50,7 +49,7 @@ def stated_error(name: str) -> str:
 def step_time_sheet(name: str) -> dict[str, Any]:
     """Return a source's model and GPU, its coefficients if any, and the ms of some steps."""
     source, subject = load_step_time(name), measured_on(name)
-    facts = list(source.facts) if isinstance(source, SampledStepTime) else []
+    facts = list(getattr(source, "facts", ()))
     same = same_shape_set(name)
     if same is not None:
         facts.append(f"the set {same[0]}: both models have the same shapes")

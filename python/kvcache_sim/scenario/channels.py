@@ -184,11 +184,11 @@ def with_presets(raw: object, tree: Tree, directory: Path) -> object:
     if not isinstance(raw, Mapping):
         return raw
     result = {}
-    for name, own in raw.items():
-        if not isinstance(own, dict):
-            result[name] = own
+    for name, given in raw.items():
+        if not isinstance(given, dict):
+            result[name] = given
             continue
-        section = {**DEFAULT_CHANNELS.get(name, {}), **own}
+        section = {**DEFAULT_CHANNELS.get(name, {}), **given}
         preset = section.pop("preset", None)
         if preset is not None:
             key, named = ("channels", name, "preset"), str(preset)
@@ -234,9 +234,9 @@ def networks_of(model: ScenarioModel, machines: tuple[MachineSection, ...]) -> d
 
 def default_channel(name: str) -> ChannelSection:
     """Return the default channel of a name in DEFAULT_CHANNELS."""
-    own: dict[str, Any] = {**DEFAULT_CHANNELS[name]}
-    own |= _figures(own.pop("preset"))
-    return ChannelSection(**own)
+    figures: dict[str, Any] = {**DEFAULT_CHANNELS[name]}
+    figures |= _figures(figures.pop("preset"))
+    return ChannelSection(**figures)
 
 
 def wire(model: ScenarioModel, machines: tuple[MachineSection, ...], tree: Tree) -> Wiring:
@@ -265,7 +265,7 @@ def wire(model: ScenarioModel, machines: tuple[MachineSection, ...], tree: Tree)
     edge_rails: list[dict[str, tuple[str, ...]]] = []
     owner: dict[str, str] = {}
     for index, machine in enumerate(machines):
-        own: dict[str, tuple[str, ...]] = {}
+        edges: dict[str, tuple[str, ...]] = {}
         for edge in _edges(machine):
             names = claims[(index, edge)] if (index, edge) in claims else claims[(None, edge)]
             instances = [name if every[name].scope == "cluster" else f"{name}-{index}" for name in names]
@@ -276,10 +276,10 @@ def wire(model: ScenarioModel, machines: tuple[MachineSection, ...], tree: Tree)
                         where=tree.location(("channels", name)),
                     )
                 channels[instance] = settings_of(instance, every[name])
-            own[edge] = tuple(instances)
-        edge_rails.append(own)
+            edges[edge] = tuple(instances)
+        edge_rails.append(edges)
     wires = {tier: NetworkSettings() for tier in _BETWEEN}
-    used = {owner[instance] for own in edge_rails for rails in own.values() for instance in rails}
+    used = {owner[instance] for edges in edge_rails for rails in edges.values() for instance in rails}
     for tier, claimed in networks.items():
         pairs, rest = claimed.settle(every, owner, channels, tree)
         used |= {owner[instance] for instance in pairs.values()} | ({rest} if rest else set())
@@ -295,8 +295,8 @@ def wire(model: ScenarioModel, machines: tuple[MachineSection, ...], tree: Tree)
                 path=("channels", name),
             )
     sections = {name: every[name] for name in every if name in used}
-    first = tuple({edge: rails[0] for edge, rails in own.items()} for own in edge_rails)
-    several = tuple({edge: rails for edge, rails in own.items() if len(rails) > 1} for own in edge_rails)
+    first = tuple({edge: rails[0] for edge, rails in edges.items()} for edges in edge_rails)
+    several = tuple({edge: rails for edge, rails in edges.items() if len(rails) > 1} for edges in edge_rails)
     return Wiring(channels, first, several, wires[TIERS[STAGING]], wires[TIERS[COMPUTE]], sections)
 
 

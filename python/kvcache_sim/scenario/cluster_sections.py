@@ -56,13 +56,13 @@ class TenantsSection(Section):
     )
 
 
-def tenancy(own: TenantsSection) -> TenancySettings:
+def tenancy(section: TenantsSection) -> TenancySettings:
     """Return the tenants' settings."""
     named = {
         name: lowered(TenantSettings, each, burst_tokens=each.burst or each.tokens_per_s or 0)
-        for name, each in own.of.items()
+        for name, each in section.of.items()
     }
-    return TenancySettings(named, own.max_in_flight, own.order)
+    return TenancySettings(named, section.max_in_flight, section.order)
 
 
 #: Channels of the pool: reads by machines, and writes by machines.
@@ -131,41 +131,41 @@ class ScalingSection(Section):
 
 
 def scaling_settings(
-    own: ScalingSection, machines: int, startup_ns: int, block_bytes: int, block_tokens: int
+    section: ScalingSection, machines: int, startup_ns: int, block_bytes: int, block_tokens: int
 ) -> ScalingSettings:
     """Return the scaling settings; ``machines`` serve from the start."""
     warm_blocks, warm_block_ns = 0, 0
-    if own.warmup is not None:
-        warm_blocks = own.warmup.tokens // block_tokens
-        warm_block_ns = -(-block_bytes * 10**9 // own.warmup.bandwidth)
+    if section.warmup is not None:
+        warm_blocks = section.warmup.tokens // block_tokens
+        warm_block_ns = -(-block_bytes * 10**9 // section.warmup.bandwidth)
     return lowered(
         ScalingSettings,
-        own,
+        section,
         first=machines,
-        schedule=tuple(sorted((each.at, each.machines) for each in own.schedule)),
+        schedule=tuple(sorted((each.at, each.machines) for each in section.schedule)),
         startup_ns=startup_ns,
         warm_blocks=warm_blocks,
         warm_block_ns=warm_block_ns,
     )
 
 
-def contradictions(own: ScalingSection, machines: int) -> Iterator[tuple[tuple[Any, ...], str]]:
+def contradictions(section: ScalingSection, machines: int) -> Iterator[tuple[tuple[Any, ...], str]]:
     """Yield parts of the section that other settings rule out, and the reason."""
-    if own.most < own.least:
+    if section.most < section.least:
         yield ("most",), "fewer than least"
-    elif not own.least <= machines <= own.most:
+    elif not section.least <= machines <= section.most:
         yield (), "cluster.machines, which are there from the start, are not from least to most"
-    if own.policy == "schedule" and not own.schedule:
+    if section.policy == "schedule" and not section.schedule:
         yield ("policy",), "add fleet.scaling.schedule"
 
 
-def idle(own: ScalingSection) -> Iterator[tuple[tuple[Any, ...], str]]:
+def idle(section: ScalingSection) -> Iterator[tuple[tuple[Any, ...], str]]:
     """Yield parts of the section without effect, and the reason."""
-    if own.schedule and own.policy != "schedule":
+    if section.schedule and section.policy != "schedule":
         yield ("schedule",), "the policy is not schedule"
-    if own.policy == "schedule":
+    if section.policy == "schedule":
         for key in ("target", "tolerance"):
-            if key in changed(own):
+            if key in changed(section):
                 yield (key,), "a schedule has no target"
 
 
@@ -252,14 +252,14 @@ class AdaptersSection(Section):
     field: Annotated[str, about("member of the trace's rows that names a request's adapter")] = "lora"
 
 
-def models_settings(own: ModelsSection) -> ModelsSettings:
+def models_settings(section: ModelsSection) -> ModelsSettings:
     """Return the fleet's models."""
-    return ModelsSettings(tuple(ServedModel(name, each.machines) for name, each in own.of.items()))
+    return ModelsSettings(tuple(ServedModel(name, each.machines) for name, each in section.of.items()))
 
 
-def model_of_machine(own: ModelsSection, machine: int) -> ServedModelSection:
+def model_of_machine(section: ModelsSection, machine: int) -> ServedModelSection:
     """Return the model that a machine serves."""
-    for each in own.of.values():
+    for each in section.of.values():
         if machine < each.machines:
             return each
         machine -= each.machines

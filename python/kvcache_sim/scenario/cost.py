@@ -62,11 +62,11 @@ def cost_of(scenario: Scenario, summary: Mapping[str, Any]) -> dict[str, float |
 
 def _gpus(scenario: Scenario, each: int | None) -> int:
     """Return the GPUs of all machines; ``each``: GPUs per machine, if given."""
-    common, own = scenario.resolved["replica"], scenario.resolved["machines"]
+    common, sections = scenario.resolved["replica"], scenario.resolved["machines"]
     of_kind: dict[tuple[str, int], int] = {}
     total = 0
     for machine in range(len(scenario.settings.machines)):
-        replica = {**common, **(own[machine].get("replica", {}) if machine < len(own) else {})}
+        replica = {**common, **(sections[machine].get("replica", {}) if machine < len(sections) else {})}
         kind = replica["step_time"], replica["pp"] or 1
         if kind not in of_kind:
             of_kind[kind] = each or measured_on(kind[0]).tensor_parallel * kind[1]
@@ -81,8 +81,8 @@ def with_cost(scenario: Scenario, summary: dict[str, Any]) -> dict[str, Any]:
         return summary
     return {
         name: value
-        for key, own in summary.items()
-        for name, value in ([(key, own), ("cost", cost)] if key == "throughput" else [(key, own)])
+        for key, group in summary.items()
+        for name, value in ([(key, group), ("cost", cost)] if key == "throughput" else [(key, group)])
     }
 
 
@@ -92,7 +92,9 @@ def costs_by_batch(
     """Return the costs of tokens without each batch in turn: inverse to the rate of output tokens."""
     cost, rate = summary.get("cost") or {}, summary["throughput"][_RATE]
     return {
-        f"cost.{name}": [cost[name] * rate / own for own in batches.get(f"throughput.{_RATE}", ())]
+        f"cost.{name}": [
+            cost[name] * rate / throughput for throughput in batches.get(f"throughput.{_RATE}", ())
+        ]
         for name in ("per_million_tokens", "per_million_output_tokens")
         if cost.get(name) and min(batches.get(f"throughput.{_RATE}", (0.0,)))
     }

@@ -223,8 +223,12 @@ def _views(model: ScenarioModel) -> Iterator[Finding]:
 
 
 def _tier_path(model: ScenarioModel, index: int, tier: str) -> Path:
-    own = model.machines[index].get("tiers") if index < len(model.machines) else None
-    return ("machines", index, "tiers", tier) if isinstance(own, dict) and tier in own else ("tiers", tier)
+    written = model.machines[index].get("tiers") if index < len(model.machines) else None
+    return (
+        ("machines", index, "tiers", tier)
+        if isinstance(written, dict) and tier in written
+        else ("tiers", tier)
+    )
 
 
 def _movement(model: ScenarioModel, machines: tuple[MachineSection, ...]) -> Iterator[Finding]:
@@ -317,8 +321,8 @@ def _channels(model: ScenarioModel) -> Iterator[Finding]:
 def _kv_size(model: ScenarioModel, machines: tuple[MachineSection, ...]) -> Iterator[Finding]:
     moves = any(machine.tiers.lower or machine.role == "prefill" for machine in machines)
     sized = any(machine.tiers.compute.capacity.size_bytes is not None for machine in machines)
-    own = model.cache.kv_bytes_per_token
-    if own and not (moves or sized) and own != served_model(model).kv_bytes_per_token:
+    given = model.cache.kv_bytes_per_token
+    if given and not (moves or sized) and given != served_model(model).kv_bytes_per_token:
         yield ("cache", "kv_bytes_per_token"), "no KV moves, and no capacity is in bytes"
 
 
@@ -329,16 +333,18 @@ def _forms(model: ScenarioModel, machines: Sequence[MachineSection]) -> Iterator
             hint = f"the {TIERS[COMPUTE]}'s blocks are the measure: set it on a tier below"
             yield ("tiers", TIERS[COMPUTE], key), hint
     own_forms = {
-        name: own
+        name: tier_section
         for machine in machines
-        for name, own in machine.tiers.lower.items()
-        if own.kv_ratio is not None or own.encode is not None or own.decode is not None
+        for name, tier_section in machine.tiers.lower.items()
+        if tier_section.kv_ratio is not None
+        or tier_section.encode is not None
+        or tier_section.decode is not None
     }
-    for name, own in own_forms.items():
+    for name, tier_section in own_forms.items():
         where = ("tiers", name)
         if model.replica.instant:
             for key in ("encode", "decode"):
-                if getattr(own, key) is not None:
+                if getattr(tier_section, key) is not None:
                     yield (*where, key), "replica.instant is true: no time passes"
         if has_groups(model):
             yield Contradiction(where, f"cache groups send pages of their layers {_AS_ON_GPU}")

@@ -60,13 +60,13 @@ _INSTANT = {
 def of_engine(model: ScenarioModel, machines: tuple[MachineSection, ...]) -> Iterator[Finding]:
     """Yield the non-default settings that cannot have an effect, each with the reason."""
     for index, machine in enumerate(machines):
-        own = model.machines[index].get("replica") if index < len(model.machines) else None
+        written = model.machines[index].get("replica") if index < len(model.machines) else None
         for key, why in (*_without_effect(model, machine.replica), *_copies(model, machine)):
-            here = isinstance(own, dict) and key in own
+            here = isinstance(written, dict) and key in written
             at: Path = ("machines", index, "replica", key) if here else ("replica", key)
             ruled_out = key in ("scheduler", "speculation") and not machine.replica.instant
             yield Contradiction(at, why) if ruled_out else (at, why)
-        if isinstance(own, dict) and "instant" in own:
+        if isinstance(written, dict) and "instant" in written:
             path: Path = ("machines", index, "replica", "instant")
             yield Contradiction(path, "service time is off for all machines or for none")
 
@@ -131,9 +131,9 @@ def of_context_window(model: ScenarioModel, machines: tuple[MachineSection, ...]
     """Yield paths of context-window settings without effect, and the reason."""
     replica = model.replica
     for index, machine in enumerate(machines):
-        own = model.machines[index].get("replica") if index < len(model.machines) else None
+        written = model.machines[index].get("replica") if index < len(model.machines) else None
         for key in ("max_model_len", "allow_long_max_model_len", "on_overflow"):
-            given = isinstance(own, dict) and key in own
+            given = isinstance(written, dict) and key in written
             if given and getattr(machine.replica, key) != getattr(replica, key):
                 path = ("machines", index, "replica", key)
                 yield Contradiction(path, f"all machines serve one model: set replica.{key}")
@@ -162,9 +162,9 @@ def _is_long(model: ScenarioModel) -> bool:
 def of_parallel(model: ScenarioModel, machines: tuple[MachineSection, ...]) -> Iterator[Finding]:
     """Yield settings that conflict with pipeline stages and context parallelism, each with the reason."""
     for index, machine in enumerate(machines):
-        own = model.machines[index].get("replica") if index < len(model.machines) else None
+        written = model.machines[index].get("replica") if index < len(model.machines) else None
         for key, why in (*_stages(machine), *_shared(model, machine)):
-            here = isinstance(own, dict) and key in own
+            here = isinstance(written, dict) and key in written
             path: Path = ("machines", index, "replica", key) if here else ("replica", key)
             yield Contradiction(path, why)
 
@@ -202,8 +202,8 @@ def _shared(model: ScenarioModel, machine: MachineSection) -> Iterator[tuple[str
 
 def of_ranks(model: ScenarioModel, machines: tuple[MachineSection, ...]) -> Iterator[Finding]:
     """Yield settings that conflict with data-parallel ranks, each with the reason."""
-    for index, own in enumerate(model.machines):
-        if isinstance(own.get("replica"), dict) and "dp" in own["replica"]:
+    for index, written in enumerate(model.machines):
+        if isinstance(written.get("replica"), dict) and "dp" in written["replica"]:
             why = "ranks are counted for all machines or for none"
             yield Contradiction(("machines", index, "replica", "dp"), why)
     if model.replica.dp == 1:

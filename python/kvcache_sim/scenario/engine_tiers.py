@@ -22,17 +22,17 @@ def lower_semantics(model: ScenarioModel) -> LowerEngine | None:
 
     Below a tree of cache groups the tier keeps groups too, with or without a setting.
     """
-    own = model.tiers.lower.get(_OWN)
-    if own is None:
+    lower = model.tiers.lower.get(_OWN)
+    if lower is None:
         return None
     of_groups = model.cache.semantics == "tree" and model.cache.layer_groups == "by-kind"
-    return "groups" if own.semantics is None and of_groups else own.semantics
+    return "groups" if lower.semantics is None and of_groups else lower.semantics
 
 
 def chunk_tokens(model: ScenarioModel) -> int:
     """Return the tokens of a chunk of an engine's tiers; 0: those of a block."""
-    own = model.tiers.lower.get(_OWN)
-    return 0 if own is None else own.chunk_tokens or 0
+    lower = model.tiers.lower.get(_OWN)
+    return 0 if lower is None else lower.chunk_tokens or 0
 
 
 def lower_write(model: ScenarioModel) -> str:
@@ -61,28 +61,28 @@ def storage_prefetch(model: ScenarioModel) -> StoragePrefetch | None:
 
 def findings(model: ScenarioModel, machines: tuple[MachineSection, ...]) -> Iterator[Finding]:
     """Yield settings that an engine's own tier rules out, and machines that cannot have such a tier."""
-    own = lower_semantics(model)
+    semantics = lower_semantics(model)
     yield from _prefetching(model)
     for machine in machines:
         for name, tier in machine.tiers.present.items():
             if name != _OWN and tier.semantics is not None:
                 yield Contradiction(("tiers", name, "semantics"), f"engines' own rules are the {_OWN}'s")
-            if tier.chunk_tokens is not None and (name != _OWN or own not in _CHUNKED):
+            if tier.chunk_tokens is not None and (name != _OWN or semantics not in _CHUNKED):
                 why = f"only tiers.{_OWN}.semantics {' or '.join(_CHUNKED)} stores chunks"
                 yield ("tiers", name, "chunk_tokens"), why
         here, common = machine.tiers.lower.get(_OWN), model.tiers.lower.get(_OWN)
         for key in ("semantics", "chunk_tokens"):
             if getattr(here, key, None) != getattr(common, key, None):
                 yield Contradiction(("tiers", _OWN, key), f"the tiers of all machines have the same {key}")
-    if own is None:
+    if semantics is None:
         return
     at = ("tiers", _OWN, "semantics")
-    engine = WITH_LOWER[own].name
+    engine = WITH_LOWER[semantics].name
     if model.cache.semantics != engine or model.cache.accounting != "detailed":
         yield Contradiction(at, f"this tier is below {engine}'s own cache: cache.semantics {engine}")
-    if own == "groups" and model.cache.layer_groups != "by-kind":
+    if semantics == "groups" and model.cache.layer_groups != "by-kind":
         yield Contradiction(at, "this tier keeps a tree's cache groups: cache.layer_groups by-kind")
-    if own == "lmcache-server" and model.tiers.lower[_OWN].policy is None:
+    if semantics == "lmcache-server" and model.tiers.lower[_OWN].policy is None:
         yield Contradiction(at, f"add tiers.{_OWN}.policy: lru or arc, LMCache's server has no default")
     if not model.cache.enabled:
         yield Contradiction(at, "cache.enabled is false")
@@ -92,36 +92,36 @@ def findings(model: ScenarioModel, machines: tuple[MachineSection, ...]) -> Iter
     if model.pools.prefill or model.pools.decode:
         yield Contradiction(at, "requests are handed over between machines, which this tier does not support")
     for machine in machines:
-        if deeper := list(machine.tiers.lower)[WITH_LOWER[own].lower_tiers :]:
-            yield Contradiction(("tiers", deeper[0]), f"{own} is the last tier here")
+        if deeper := list(machine.tiers.lower)[WITH_LOWER[semantics].lower_tiers :]:
+            yield Contradiction(("tiers", deeper[0]), f"{semantics} is the last tier here")
         if machine.replica.scheduler != "kvsim":
             yield Contradiction(at, f"with replica.scheduler {machine.replica.scheduler} the GPU is alone")
         if machine.replica.dp > 1:
             yield Contradiction(at, "ranks that step together have no lower tiers here")
         for name, tier in machine.tiers.lower.items():
-            if str(tier.capacity) == "unbounded" and (own, name) != ("hicache", _DISK):
-                yield Contradiction(("tiers", name, "capacity"), f"{own} needs a bound")
-    yield from _movement(model, own)
+            if str(tier.capacity) == "unbounded" and (semantics, name) != ("hicache", _DISK):
+                yield Contradiction(("tiers", name, "capacity"), f"{semantics} needs a bound")
+    yield from _movement(model, semantics)
 
 
 def _prefetching(model: ScenarioModel) -> Iterator[Finding]:
     """Yield settings that a storage tier below HiCache needs, and settings that only it uses."""
-    own = storage_prefetch(model)
-    if own is not None and (own.stop not in _STOPS or model.prefetch.policy != "queued"):
+    prefetch = storage_prefetch(model)
+    if prefetch is not None and (prefetch.stop not in _STOPS or model.prefetch.policy != "queued"):
         stops = " or ".join(_STOPS)
         why = f"hicache's {_DISK} is read by prefetch only: prefetch.policy queued, fetch.policy {stops}"
         yield Contradiction(("tiers", _DISK), why)
-    if model.prefetch.threshold is not None and own is None:
+    if model.prefetch.threshold is not None and prefetch is None:
         yield ("prefetch", "threshold"), f"no {_DISK} lies below tiers.{_OWN}.semantics hicache"
-    if model.fetch.timeout_per_ki_token is not None and (own is None or own.stop != "timeout"):
+    if model.fetch.timeout_per_ki_token is not None and (prefetch is None or prefetch.stop != "timeout"):
         yield ("fetch", "timeout_per_ki_token"), f"no {_DISK} below hicache with fetch.policy timeout"
 
 
-def _movement(model: ScenarioModel, own: LowerEngine) -> Iterator[Finding]:
+def _movement(model: ScenarioModel, semantics: LowerEngine) -> Iterator[Finding]:
     """Yield settings of data movement, which the engine's own semantics decide."""
     prefetches = storage_prefetch(model) is not None
     given = {
-        ("write", "policy"): lower_write(model) not in WITH_LOWER[own].lower_writes,
+        ("write", "policy"): lower_write(model) not in WITH_LOWER[semantics].lower_writes,
         ("write", "selective_uses"): model.write.selective_uses != 2,
         ("fetch", "policy"): model.fetch.policy != "always" and not prefetches,
         ("fetch", "lookup"): model.fetch.lookup != "local",
@@ -132,8 +132,11 @@ def _movement(model: ScenarioModel, own: LowerEngine) -> Iterator[Finding]:
     }
     for path, is_given in given.items():
         if is_given:
-            yield path, f"tiers.{_OWN}.semantics {own} decides by rules of its own{_writes(path, own)}"
+            yield (
+                path,
+                f"tiers.{_OWN}.semantics {semantics} decides by rules of its own{_writes(path, semantics)}",
+            )
 
 
-def _writes(path: tuple[str, str], own: LowerEngine) -> str:
-    return f": {' or '.join(WITH_LOWER[own].lower_writes)}" if path == ("write", "policy") else ""
+def _writes(path: tuple[str, str], semantics: LowerEngine) -> str:
+    return f": {' or '.join(WITH_LOWER[semantics].lower_writes)}" if path == ("write", "policy") else ""

@@ -151,7 +151,7 @@ def _by_tenant(scenario: Scenario, trace: Trace, run: Run, measured: MeasuredReq
 def _measured_rows(run: Run, measured: MeasuredRequests) -> dict[str, NDArray[Any]]:
     """Return the rows of a run that its summary is measured on."""
     inside = measured.is_measured({name: run.requests[name] for name in ("request", "arrival_ns")})
-    return {name: own[inside] for name, own in arrays_of(run.requests).items()}
+    return {name: column[inside] for name, column in arrays_of(run.requests).items()}
 
 
 def _with_causes(
@@ -224,7 +224,7 @@ def store(
 
 def _request_columns(requests: Mapping[str, ColumnData]) -> dict[str, Column]:
     further = {**SLO_COLUMNS, **MISS_COLUMNS}
-    return {**REQUEST_COLUMNS, **{name: own for name, own in further.items() if name in requests}}
+    return {**REQUEST_COLUMNS, **{name: column for name, column in further.items() if name in requests}}
 
 
 def wall(replays_s: float = 0.0) -> dict[str, float | int]:

@@ -11,7 +11,7 @@ from msgspec.structs import replace
 
 from kvcache_sim.base.errors import UsageError
 from kvcache_sim.cache.store_kinds import WITH_LOWER
-from kvcache_sim.model.aiconfigurator.deployment import PREFIX
+from kvcache_sim.model.computed_source import KERNELS_PREFIX
 from kvcache_sim.model.model_file import names_model_file
 from kvcache_sim.model.step_times import load_step_time, measured_on, with_absolute_files
 from kvcache_sim.scenario import engine_tiers
@@ -47,7 +47,7 @@ def fill(model: ScenarioModel, directory: Path, tree: Tree) -> ScenarioModel:
     step_time = model.replica.step_time
     named = model.model or at_location(tree, ("replica", "step_time"), lambda: measured_on(step_time).model)
     if named is None:
-        if step_time.startswith(PREFIX):  # the library knows no such model: its names are nearer
+        if step_time.startswith(KERNELS_PREFIX):  # the library knows no such model: its names are nearer
             at_location(tree, ("replica", "step_time"), lambda: load_step_time(step_time))
         raise UsageError("the step-time file names no model", tree.location(("replica",)), hint="set model")
     model = _with_semantics(_with_model(model, named, tree), tree)
@@ -95,10 +95,10 @@ def _with_router_defaults(model: ScenarioModel, tree: Tree) -> ScenarioModel:
         decode = needs_of(model.handover.router)
     given = tree.values.get("router")
     of_decode = {key: value for key, value in decode.defaults.items() if key not in router.keys}
-    own = of_decode | dict(router.defaults)
+    filled = of_decode | dict(router.defaults)
     if isinstance(given, dict):
-        own = {key: value for key, value in own.items() if key not in given}
-    return replace(model, router=replace(model.router, **own)) if own else model
+        filled = {key: value for key, value in filled.items() if key not in given}
+    return replace(model, router=replace(model.router, **filled)) if filled else model
 
 
 def _workload(model: ScenarioModel, tree: Tree) -> dict[str, Any]:
@@ -131,9 +131,9 @@ def _with_semantics(model: ScenarioModel, tree: Tree) -> ScenarioModel:
         return model
     if model.replica.scheduler != "kvsim":
         return _with(model, model.replica.scheduler)
-    own = engine_tiers.lower_semantics(model)
-    if own is not None:
-        return _with(model, WITH_LOWER[own].name)
+    semantics = engine_tiers.lower_semantics(model)
+    if semantics is not None:
+        return _with(model, WITH_LOWER[semantics].name)
     plain = model.cache.enabled and model.cache.accounting == "detailed" and model.cache.policy == "lru"
     views = all(view == type(view)() for view in (model.session_view, model.prefix_view))
     alone = len(model.tiers.present) == 1 and not (model.machines or model.tiers.compute.policy)
@@ -165,11 +165,11 @@ def _absolute(model: ScenarioModel, directory: Path, tree: Tree) -> ScenarioMode
     update: dict[str, Any] = {}
     if model.trace is not None:
         tokenizer = model.trace.tokenizer
-        own = {
+        paths = {
             "path": located(model.trace.path, "trace", "path"),
             "tokenizer": tokenizer and located(tokenizer, "trace", "tokenizer"),
         }
-        update["trace"] = replace(model.trace, **own)
+        update["trace"] = replace(model.trace, **paths)
     step_time = with_absolute_files(
         model.replica.step_time, lambda name: located(name, "replica", "step_time")
     )
@@ -188,10 +188,10 @@ def resolve(
     """Return the scenario as plain values in the schema's order, defaults included, units written out."""
     plain = plain_values(model)
     plain["channels"] = {name: plain_values(section) for name, section in channels.items()}
-    own = [_own(model, plain, index, machine) for index, machine in enumerate(machines)]
-    while own and not own[-1]:
-        own.pop()
-    plain["machines"] = own
+    overrides = [_own(model, plain, index, machine) for index, machine in enumerate(machines)]
+    while overrides and not overrides[-1]:
+        overrides.pop()
+    plain["machines"] = overrides
     return {key: value for key, value in plain.items() if value is not None}
 
 
@@ -208,9 +208,13 @@ def _own(model: ScenarioModel, plain: dict[str, Any], index: int, machine: Machi
 def _difference(value: dict[str, Any], base: dict[str, Any]) -> dict[str, Any]:
     """Return the settings that, merged over ``base``, give ``value``."""
     result: dict[str, Any] = {}
-    for key, own in value.items():
-        if own == base[key]:
+    for key, inner_value in value.items():
+        if inner_value == base[key]:
             continue
         inner = base[key]
-        result[key] = _difference(own, inner) if isinstance(own, dict) and isinstance(inner, dict) else own
+        result[key] = (
+            _difference(inner_value, inner)
+            if isinstance(inner_value, dict) and isinstance(inner, dict)
+            else inner_value
+        )
     return result

@@ -57,8 +57,8 @@ def membership_plan(model: ScenarioModel, tree: Tree, block: tuple[int, int]) ->
             flushes.append(Flush(event.at_ns, event.machine))
     lost_pools = tuple(PoolLoss(event.at_ns) for event in events if event.do == "lose-pool")
     forgets = tuple(event.at_ns for event in events if event.do == "lose-index")
-    own, first = model.fleet.scaling, model.cluster.machines
-    scaling = None if own is None else scaling_settings(own, first, model.fleet.startup, *block)
+    section, first = model.fleet.scaling, model.cluster.machines
+    scaling = None if section is None else scaling_settings(section, first, model.fleet.startup, *block)
     return MembershipPlan(
         tuple(changes), model.fleet.in_flight, tuple(tiers), forgets, tuple(flushes), lost_pools, scaling
     )
@@ -72,22 +72,24 @@ def _machine(event: FleetEvent) -> int:
 def findings(model: ScenarioModel, machines: tuple[MachineSection, ...]) -> Iterator[Finding]:
     """Yield settings of a fleet without effect or in conflict with other settings, and the reason."""
     fleet = model.fleet
-    of_plan: list[tuple[Path, _Kind]] = [(("fleet", "plan", n), own) for n, own in enumerate(fleet.plan)]
-    both = of_plan + [(("fleet", "faults", n), own) for n, own in enumerate(fleet.faults)]
-    happens = {own.do for _, own in both}
+    of_plan: list[tuple[Path, _Kind]] = [
+        (("fleet", "plan", n), planned) for n, planned in enumerate(fleet.plan)
+    ]
+    both = of_plan + [(("fleet", "faults", n), planned) for n, planned in enumerate(fleet.faults)]
+    happens = {planned.do for _, planned in both}
     if fleet.faults and fleet.faults_until is None:
         yield Contradiction(("fleet", "faults"), "add fleet.faults_until: the end of random faults")
     if not fleet.faults and fleet.faults_until is not None:
         yield ("fleet", "faults_until"), "fleet.faults is empty"
-    joins = "join" in happens or any(own.do == "lose" and own.repair for own in fleet.faults)
+    joins = "join" in happens or any(planned.do == "lose" and planned.repair for planned in fleet.faults)
     if fleet.scaling is not None:
         yield from _of_scaling(model, happens)
     if fleet.startup and not joins and fleet.scaling is None:
         yield ("fleet", "startup"), "no machine joins" if happens else "fleet.plan is empty"
     if fleet.in_flight != "retry" and "lose" not in happens:
         yield ("fleet", "in_flight"), "no machine is lost" if happens else "fleet.plan is empty"
-    for path, own in both:
-        yield from _of_one(model, machines, path, own)
+    for path, planned in both:
+        yield from _of_one(model, machines, path, planned)
     whole: Path = ("fleet", "plan" if fleet.plan else "faults" if fleet.faults else "scaling")
     pool = model.cluster.pool
     channels = [*model.channels.values(), *([] if pool is None else [pool.channels])]
@@ -99,9 +101,11 @@ def findings(model: ScenarioModel, machines: tuple[MachineSection, ...]) -> Iter
         yield whole, "replica.instant is true: no time passes"
     if happens.isdisjoint(_COMES_AND_GOES) and fleet.scaling is None:
         return
-    shared = [name for name, own in model.channels.items() if own.scope != "machine" or _by_event(own)]
+    shared = [
+        name for name, planned in model.channels.items() if planned.scope != "machine" or _by_event(planned)
+    ]
     reasons = (
-        (any(own.role != "both" for own in machines), "prompts are handed over between machines"),
+        (any(planned.role != "both" for planned in machines), "prompts are handed over between machines"),
         (model.fetch.lookup == "cluster", "machines read from each other (fetch.lookup cluster)"),
         (model.cluster.pool is not None, "machines write and read cluster.pool"),
         (model.fetch.read_buffer_layers is not None, "fetch.read_buffer_layers keeps transfers in one order"),
@@ -124,11 +128,11 @@ def findings(model: ScenarioModel, machines: tuple[MachineSection, ...]) -> Iter
 
 def _of_scaling(model: ScenarioModel, happens: Collection[str]) -> Iterator[Finding]:
     """Yield settings that rule out autoscaling, and settings of the section without effect."""
-    own, path = model.fleet.scaling, ("fleet", "scaling")
-    assert own is not None
-    for key, why in contradictions(own, model.cluster.machines):
+    section, path = model.fleet.scaling, ("fleet", "scaling")
+    assert section is not None
+    for key, why in contradictions(section, model.cluster.machines):
         yield Contradiction((*path, *key), why)
-    for key, why in idle(own):
+    for key, why in idle(section):
         yield (*path, *key), why
     if any(kind in _COMES_AND_GOES for kind in happens):
         yield Contradiction(path, "fleet.plan or fleet.faults decide which machines join and leave")
@@ -153,34 +157,36 @@ def _of_one(
     model: ScenarioModel,
     machines: tuple[MachineSection, ...],
     path: Path,
-    own: _Kind,
+    event: _Kind,
 ) -> Iterator[Finding]:
     """Yield keys that one event or fault lacks or cannot take, and targets that do not exist."""
-    for key in changed(own):
+    for key in changed(event):
         # a join that names a machine is refused where machine indices are assigned
-        if key in _OPTIONS - _TAKES[own.do] and own.do != "join":
-            yield Contradiction((*path, key), f"a {own.do} takes no {key}")
-    if own.do == "lose-tier":
-        if own.tier not in TIERS[STAGING:] or not all(own.tier in each.tiers.present for each in machines):
+        if key in _OPTIONS - _TAKES[event.do] and event.do != "join":
+            yield Contradiction((*path, key), f"a {event.do} takes no {key}")
+    if event.do == "lose-tier":
+        if event.tier not in TIERS[STAGING:] or not all(
+            event.tier in each.tiers.present for each in machines
+        ):
             yield Contradiction(path, f"tier: one of {', '.join(TIERS[STAGING:])} that every machine has")
         elif why := store_kind(model.cache).lacks.get(Ability.LOWER_TIERS):
             yield path, why
-    if own.do == "lose-pool" and model.cluster.pool is None:
+    if event.do == "lose-pool" and model.cluster.pool is None:
         yield path, "machines share no pool: set cluster.pool"
-    if own.do == "flush":
+    if event.do == "flush":
         yield from ((path, why) for why in cannot_be_emptied(model))
-    if own.do == "lose-index" and not keeps_an_index(model):
+    if event.do == "lose-index" and not keeps_an_index(model):
         yield path, "the router keeps no index: it looks at what the machines have"
-    if own.do == "slow":
+    if event.do == "slow":
         of_pool = () if model.cluster.pool is None else POOL_CHANNELS
         names = list(dict.fromkeys([*model.channels, *DEFAULT_CHANNELS, *of_pool]))
-        if own.channel not in names:
+        if event.channel not in names:
             yield Contradiction(path, f"channel: one of {', '.join(names)}")
-        section = model.channels.get(own.channel or "")
-        if isinstance(own, FleetEventSection) and own.machine is not None:
+        section = model.channels.get(event.channel or "")
+        if isinstance(event, FleetEventSection) and event.machine is not None:
             if section is not None and section.scope != "machine":
-                yield Contradiction((*path, "machine"), f"channel {own.channel} is not one machine's")
-            elif own.machine >= len(machines):
+                yield Contradiction((*path, "machine"), f"channel {event.channel} is not one machine's")
+            elif event.machine >= len(machines):
                 yield Contradiction((*path, "machine"), f"there are machines 0 to {len(machines) - 1}")
 
 

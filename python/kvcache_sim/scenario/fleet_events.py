@@ -119,9 +119,9 @@ def fleet_events(model: ScenarioModel, tree: Tree) -> list[FleetEvent]:
     events: list[FleetEvent] = []
     for at_ns, what in sorted(_moments(model), key=lambda moment: moment[0]):
         if isinstance(what, int):
-            own, path = fleet.plan[what], ("fleet", "plan", what)
-            if own.machine not in machines.failed:
-                events.append(_planned(own, path, at_ns, machines, tree))
+            event, path = fleet.plan[what], ("fleet", "plan", what)
+            if event.machine not in machines.failed:
+                events.append(_planned(event, path, at_ns, machines, tree))
         else:
             events += _drawn(what, at_ns, machines)
     return events
@@ -138,22 +138,24 @@ def _moments(model: ScenarioModel) -> Iterator[tuple[int, int | Fault]]:
             yield fault.until_ns + fleet.startup, fault
 
 
-def _planned(own: FleetEventSection, path: Path, at_ns: int, machines: _Machines, tree: Tree) -> FleetEvent:
-    machine = own.machine
-    if own.do == "join":
+def _planned(event: FleetEventSection, path: Path, at_ns: int, machines: _Machines, tree: Tree) -> FleetEvent:
+    machine = event.machine
+    if event.do == "join":
         if machine is not None:
             hint = "a joining machine gets the next number"
             raise UsageError("a join names a machine", tree.location(path), str(machine), hint=hint)
         machine = machines.join()
-    elif own.do in ("drain", "lose", "lose-tier") or (own.do == "flush" and machine is not None):
-        able = machines.serving if own.do == "drain" else machines.there
+    elif event.do in ("drain", "lose", "lose-tier") or (event.do == "flush" and machine is not None):
+        able = machines.serving if event.do == "drain" else machines.there
         if machine is None or machine not in able:
             expected = f"machine: one that exists at that time, {_listed(able)}"
-            raise UsageError(f"no such machine to {own.do}", tree.location(path), str(machine), expected)
-        if own.do in ("drain", "lose"):
-            machines.leave(machine, own.do == "lose")
-    until_ns = None if own.lasts is None else at_ns + own.lasts
-    return FleetEvent(at_ns, own.do, machine, own.tier or "", own.channel or "", own.share, until_ns, path)
+            raise UsageError(f"no such machine to {event.do}", tree.location(path), str(machine), expected)
+        if event.do in ("drain", "lose"):
+            machines.leave(machine, event.do == "lose")
+    until_ns = None if event.lasts is None else at_ns + event.lasts
+    return FleetEvent(
+        at_ns, event.do, machine, event.tier or "", event.channel or "", event.share, until_ns, path
+    )
 
 
 def _drawn(fault: Fault, at_ns: int, machines: _Machines) -> Iterator[FleetEvent]:
@@ -181,10 +183,10 @@ def _listed(machines: set[int]) -> str:
 
 def event_texts(scenario: Mapping[str, Any], until_ns: int) -> list[tuple[int, str]]:
     """Return time and text of the events of a resolved scenario's fleet up to a time."""
-    own = {key: scenario[key] for key in ("fleet", "seed") if key in scenario}
+    sections = {key: scenario[key] for key in ("fleet", "seed") if key in scenario}
     model = ScenarioModel(
-        fleet=converted(FleetSection, own.get("fleet", {})),
-        seed=int(own.get("seed", 0)),
+        fleet=converted(FleetSection, sections.get("fleet", {})),
+        seed=int(sections.get("seed", 0)),
         cluster=converted(ClusterSection, scenario.get("cluster", {})),
     )
     return [(e.at_ns, _words(e)) for e in fleet_events(model, Tree()) if e.at_ns <= until_ns]
@@ -235,8 +237,8 @@ def _instances(event: FleetEvent, wiring: Wiring) -> frozenset[str]:
 
 
 def _between(network: NetworkSettings, slow: Sequence[FleetEvent]) -> NetworkSettings:
-    own = [event for event in slow if event.channel == network.default.name]
-    return replace(network, default=_slowed(network.default, own)) if own else network
+    slowdowns = [event for event in slow if event.channel == network.default.name]
+    return replace(network, default=_slowed(network.default, slowdowns)) if slowdowns else network
 
 
 def _slowed(settings: ChannelSettings, slow: Sequence[FleetEvent]) -> ChannelSettings:

@@ -133,8 +133,8 @@ def _capacity(model: ScenarioModel, replica: ReplicaSection, is_given: bool) -> 
         blocks = kv_blocks(spec.name, gpu_blocks, groups.layout.bytes_per_block)
         return _Capacity(blocks, gpu_blocks, 0)
     per_token = spec.kv_bytes_per_token_per_gpu(degree)
-    if own := model.cache.kv_bytes_per_token:
-        per_token = -(-own * per_token // max(spec.kv_bytes_per_token, 1))
+    if given := model.cache.kv_bytes_per_token:
+        per_token = -(-given * per_token // max(spec.kv_bytes_per_token, 1))
     shared_tokens = model.cache.block_size // (replica.cp or 1)
     blocks = kv_blocks(spec.name, gpu_blocks, shared_tokens * per_token)
     return _Capacity(blocks, gpu_blocks, spec.kv_bytes_fixed_per_gpu(degree))

@@ -39,20 +39,20 @@ def json_schema() -> dict[str, Any]:
 
 def _written(quantity: Any) -> dict[str, Any]:
     """Return the schema of a quantity's written form."""
-    arms: list[dict[str, Any]] = [{"type": own} for own in quantity.written]
+    arms: list[dict[str, Any]] = [{"type": kind} for kind in quantity.written]
     return arms[0] if len(arms) == 1 else {"anyOf": arms}
 
 
 def _sections(base: type[Section]) -> list[type[Section]]:
-    return [found for own in base.__subclasses__() for found in (own, *_sections(own))]
+    return [found for section in base.__subclasses__() for found in (section, *_sections(section))]
 
 
 def _render_defaults(section: type[Section], properties: dict[str, Any]) -> None:
     """Write defaults in scenario syntax; defaults of nested sections are at their own keys."""
     usual = defaults(section)
     written = plain_values(usual)
-    for key, own in properties.items():
+    for key, described in properties.items():
         if isinstance(getattr(usual, key), Section):
-            own.pop("default", None)
-        elif "default" in own:
-            own["default"] = written[key]
+            described.pop("default", None)
+        elif "default" in described:
+            described["default"] = written[key]

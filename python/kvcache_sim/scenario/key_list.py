@@ -66,10 +66,10 @@ def _rows(section: type[Section], prefix: str) -> Iterator[tuple[str, str, str]]
         if inner is TierSection:
             usual = getattr(defaults(section), name)
             here = "no such tier" if usual is None else str(usual.capacity)
-            for own, of_tier in keys(inner).items():
-                if own in _OF_TIERS.get(name, _OF_LOWER):
-                    default = here if own == "capacity" else "null"
-                    yield f"{prefix}{name}.{own}", default, _meaning(of_tier)
+            for tier_key, of_tier in keys(inner).items():
+                if tier_key in _OF_TIERS.get(name, _OF_LOWER):
+                    default = here if tier_key == "capacity" else "null"
+                    yield f"{prefix}{name}.{tier_key}", default, _meaning(of_tier)
         elif inner is None or inner in _SAID_APART:
             yield prefix + name, _default(section, key), _meaning(key)
         else:

@@ -71,8 +71,8 @@ def meant_by(model: type[Section], path: Path, known: list[str]) -> str:
     paths = _paths(model)
     if (setting := _of_engines().get(name)) is not None:
         return f"did you mean {setting!r}?"
-    own = name.replace("_", ".", 1)
-    same = [own] if own in paths.get(own.rpartition(".")[2], ()) else paths.get(name, [])
+    dotted = name.replace("_", ".", 1)
+    same = [dotted] if dotted in paths.get(dotted.rpartition(".")[2], ()) else paths.get(name, [])
     if same:
         return f"did you mean {' or '.join(map(repr, same[:_MOST_SUGGESTIONS]))}?"
     if near := close_matches(word, known, n=1, cutoff=0.5):

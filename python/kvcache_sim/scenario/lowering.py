@@ -85,8 +85,8 @@ def lower(
             _refuse_less_than_a_page(replica, cache, tree, index)
         if kind not in step_times:
             path = own_path(tree, index, ("replica", "step_time"))
-            own = partial(_step_time, replica, launches[index], partial(_served, model, index))
-            step_times[kind] = at_location(tree, path, own)
+            make = partial(_step_time, replica, launches[index], partial(_served, model, index))
+            step_times[kind] = at_location(tree, path, make)
     return ClusterSettings(
         machines=tuple(
             MachineSettings(
@@ -158,8 +158,8 @@ def _named(model: ScenarioModel, machine: int) -> str | None:
 
 def _served(model: ScenarioModel, machine: int) -> ModelSpec:
     """Return the model that a machine serves."""
-    own = _named(model, machine)
-    return served_model(model if own is None else replace(model, model=own))
+    named = _named(model, machine)
+    return served_model(model if named is None else replace(model, model=named))
 
 
 def _kv(model: ScenarioModel, machine: int) -> tuple[int, int] | None:
@@ -293,21 +293,21 @@ def _movement(model: ScenarioModel) -> MovementSettings:
     policy = model.write.policy
     write = dict(WRITE_BACK)
     if isinstance(policy, dict):
-        write |= {str(upper): own for upper, own in policy.items()}
+        write |= {str(upper): of_edge for upper, of_edge in policy.items()}
     else:
         # No batch waits for write-backs of a lower tier.
         write = dict.fromkeys(WRITE_BACK, "through" if policy == "through-sync" else policy)
         write[TIERS[COMPUTE]] = policy
     # an engine's own tiers have no load plan: blocks have arrived, or are prefetched by the engine's rules
-    own = storage_prefetch(model) is not None
+    prefetches = storage_prefetch(model) is not None
     return lowered(
         MovementSettings,
         model.fetch,
         write=write,
         write_selective_uses=model.write.selective_uses,
-        fetch="always" if own else model.fetch.policy,
+        fetch="always" if prefetches else model.fetch.policy,
         fetch_timeout_ns=model.fetch.timeout or 0,
-        prefetch="none" if own else model.prefetch.policy,
+        prefetch="none" if prefetches else model.prefetch.policy,
         prefetch_share=model.prefetch.share,
         prefetch_lead_ns=model.prefetch.lead,
         channel_choice=model.channel_choice,

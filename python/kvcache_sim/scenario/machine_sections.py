@@ -61,18 +61,18 @@ class _Tiers(Section, dict=True):
     @cached_property
     def present(self) -> dict[str, TierSection]:
         """The existing tiers by name, from fast to slow."""
-        return {name: own for name in TIERS if (own := getattr(self, name)) is not None}
+        return {name: section for name in TIERS if (section := getattr(self, name)) is not None}
 
     @cached_property
     def compute(self) -> TierSection:
         """The tier that computes."""
-        own: TierSection = getattr(self, TIERS[COMPUTE])
-        return own
+        section: TierSection = getattr(self, TIERS[COMPUTE])
+        return section
 
     @cached_property
     def lower(self) -> dict[str, TierSection]:
         """The tiers below the GPU by name, from fast to slow."""
-        return {name: own for name, own in self.present.items() if name != TIERS[COMPUTE]}
+        return {name: section for name, section in self.present.items() if name != TIERS[COMPUTE]}
 
 
 if TYPE_CHECKING:

@@ -97,19 +97,19 @@ def build_machines(model: ScenarioModel, tree: Tree) -> tuple[MachineSection, ..
         joining = sum(event.do == "join" for event in fleet_events(model, tree))
     scaling = fleet.scaling
     for index in range(max(count + joining, 0 if scaling is None else scaling.most)):
-        own = model.machines[index] if index < len(model.machines) else {}
+        settings = model.machines[index] if index < len(model.machines) else {}
         role = pool_role(model, index)
         served = None if model.models is None else model_of_machine(model.models, index)
         if served is not None and served.step_time is not None:
-            own = _overlay({"replica": {"step_time": served.step_time}}, own)
+            settings = _overlay({"replica": {"step_time": served.step_time}}, settings)
         its = model if served is None else replace(model, model=served.model or model.model)
-        if own or its.model != model.model:
+        if settings or its.model != model.model:
             base = {**written, "role": role}
-            machine = check(MachineSection, _overlay(base, own), tree, ("machines", index))
+            machine = check(MachineSection, _overlay(base, settings), tree, ("machines", index))
             path = own_path(tree, index, GPU_CAPACITY)
             is_auto = machine.tiers.compute.capacity.auto
             machine = with_gpu_capacity(machine, its, tree, path)
-            if served is None and "max_model_len" not in own.get("replica", {}):
+            if served is None and "max_model_len" not in settings.get("replica", {}):
                 same = replace(machine.replica, max_model_len=model.replica.max_model_len)
                 machine = replace(machine, replica=same)
             else:
@@ -125,15 +125,15 @@ def build_machines(model: ScenarioModel, tree: Tree) -> tuple[MachineSection, ..
 
 def own_path(tree: Tree, index: int, path: Path) -> Path:
     """Return the path of machine ``index``'s setting at ``path``: its own entry, or the common one."""
-    own: Path = ("machines", index, *path)
-    return own if own in tree.locations else path
+    of_machine: Path = ("machines", index, *path)
+    return of_machine if of_machine in tree.locations else path
 
 
-def _overlay(base: Any, own: Any) -> Any:
+def _overlay(base: Any, over: Any) -> Any:
     """Return ``base`` with ``own`` merged over it, mapping by mapping; null removes a setting."""
-    if not isinstance(base, dict) or not isinstance(own, dict):
-        return own
-    return {**base, **{key: _overlay(base.get(key), value) for key, value in own.items()}}
+    if not isinstance(base, dict) or not isinstance(over, dict):
+        return over
+    return {**base, **{key: _overlay(base.get(key), value) for key, value in over.items()}}
 
 
 def of_roles(model: ScenarioModel, machines: Sequence[MachineSection]) -> Iterator[Finding]:
@@ -147,8 +147,8 @@ def of_roles(model: ScenarioModel, machines: Sequence[MachineSection]) -> Iterat
             if role == "prefill" and "both" in roles:
                 continue
             index = roles.index(role)
-            own = index < len(model.machines) and "role" in model.machines[index]
-            yield Contradiction(("machines", index, "role") if own else ("pools", role), lacking)
+            written = index < len(model.machines) and "role" in model.machines[index]
+            yield Contradiction(("machines", index, "role") if written else ("pools", role), lacking)
     if "prefill" not in roles:
         for key in changed(model.handover):
             yield ("handover", key), "no machine has the role prefill: set pools.prefill"
@@ -168,15 +168,15 @@ def of_roles(model: ScenarioModel, machines: Sequence[MachineSection]) -> Iterat
 
 def _of_decision(model: ScenarioModel) -> Iterator[Finding]:
     """Yield settings of a hand-over decided per request without effect, or in conflict with others."""
-    own = model.handover
-    rule = RULES.get(own.decide, ALWAYS)
-    for key in changed(own):
+    section = model.handover
+    rule = RULES.get(section.decide, ALWAYS)
+    for key in changed(section):
         if key in _FIGURES and key not in rule.keys:
             yield ("handover", key), f"handover.decide is not {' or '.join(_readers(key))}"
     where: Path = ("handover", "decide")
-    if "prefill_busy" in rule.keys and own.prefill_busy is None:
+    if "prefill_busy" in rule.keys and section.prefill_busy is None:
         yield Contradiction(where, "add handover.prefill_busy")
-    asked = [own.router] * rule.chooses_again + [model.router.policy] * rule.reads_prefill
+    asked = [section.router] * rule.chooses_again + [model.router.policy] * rule.reads_prefill
     for policy in asked:
         if needs_of(policy).sent_blocks and not can_advise(policy):
             yield Contradiction(where, f"router {policy} counts each machine it names as chosen")

@@ -45,10 +45,10 @@ def measured_requests(scenario: Scenario, trace: Trace | None) -> MeasuredReques
 
 def _contexts(scenario: Scenario) -> NDArray[np.int64] | None:
     """Return by machine the most tokens of a prompt and its answer; None if no machine has a limit."""
-    own = [machine.replica.max_model_len for machine in scenario.settings.machines]
-    if all(tokens is None for tokens in own):
+    limits = [machine.replica.max_model_len for machine in scenario.settings.machines]
+    if all(tokens is None for tokens in limits):
         return None
-    return np.array([np.iinfo(np.int64).max if tokens is None else tokens for tokens in own], np.int64)
+    return np.array([np.iinfo(np.int64).max if tokens is None else tokens for tokens in limits], np.int64)
 
 
 def reusable_tokens(scenario: Scenario, trace: Trace) -> NDArray[np.int64]:
@@ -79,7 +79,7 @@ def measured_summary(
         columns = arrays_of(run.requests)
         rows = len(columns["status"]) if columns else 0  # a live run may have had no requests
         for start in range(0, rows, GROUP_ROWS):
-            requests.add({name: own[start : start + GROUP_ROWS] for name, own in columns.items()})
+            requests.add({name: column[start : start + GROUP_ROWS] for name, column in columns.items()})
     part, totals, said, remarks = requests.chosen(run)
     summary = summarize(part, scenario.model.cache.block_size, totals)
     latency, wait = summary["latency"], totals.wait()

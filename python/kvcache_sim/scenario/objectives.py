@@ -17,7 +17,7 @@ def objectives_of(model: ScenarioModel) -> Objectives | None:
     section = model.slo
     if section is None:
         return None
-    classes = tuple(RequestClass(name, own.when, _limits(own)) for name, own in section.classes.items())
+    classes = tuple(RequestClass(name, named.when, _limits(named)) for name, named in section.classes.items())
     return Objectives(_limits(section), classes)
 
 
@@ -36,14 +36,14 @@ def findings(model: ScenarioModel) -> Iterator[tuple[Path, str]]:
     objectives = objectives_of(model)
     if objectives is None:
         return
-    limits = (objectives.others, *(own.limits for own in objectives.classes))
-    if all(own == Limits() for own in limits):
+    limits = (objectives.others, *(named.limits for named in objectives.classes))
+    if all(named == Limits() for named in limits):
         yield ("slo",), "it names no limit: add ttft, tpot or e2e"
     if model.replica.instant:
         yield ("slo",), "replica.instant is true: no time passes"
-    for own in objectives.classes:
-        if own.name == OTHERS:
-            yield ("slo", "classes", own.name), "the requests that no class names are called so"
-        elif not re.fullmatch(_NAME, own.name):
+    for named in objectives.classes:
+        if named.name == OTHERS:
+            yield ("slo", "classes", named.name), "the requests that no class names are called so"
+        elif not re.fullmatch(_NAME, named.name):
             why = "a class's name has at most 32 characters: A-Z, a-z, 0-9, - and _"
-            yield ("slo", "classes", own.name), why
+            yield ("slo", "classes", named.name), why

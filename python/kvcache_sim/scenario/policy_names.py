@@ -72,7 +72,11 @@ def _policies(values: dict[str, Any]) -> list[tuple[KeyPath, dict[Any, Any]]]:
     found: list[tuple[KeyPath, dict[Any, Any]]] = []
     machines = values.get("machines")
     roots: list[tuple[KeyPath, Any]] = [((), values)]
-    roots += [(("machines", k), own) for k, own in enumerate(machines)] if isinstance(machines, list) else []
+    roots += (
+        [(("machines", k), machine) for k, machine in enumerate(machines)]
+        if isinstance(machines, list)
+        else []
+    )
     for root, inside in roots:
         for setting in POLICY_KINDS:
             plugin: Any = inside
@@ -130,7 +134,11 @@ def _eviction_policies(values: dict[str, Any]) -> list[tuple[KeyPath, dict[Any, 
     if isinstance(cluster, dict):
         sections.append((("cluster", "pool"), cluster.get("pool")))
     roots: list[tuple[KeyPath, Any]] = [((), values)]
-    roots += [(("machines", k), own) for k, own in enumerate(machines)] if isinstance(machines, list) else []
+    roots += (
+        [(("machines", k), machine) for k, machine in enumerate(machines)]
+        if isinstance(machines, list)
+        else []
+    )
     for root, inside in roots:
         tiers = inside.get("tiers") if isinstance(inside, dict) else None
         if isinstance(tiers, dict):

@@ -22,11 +22,11 @@ from kvcache_sim.serving.router.registry import ROUTERS, needs_of, readers_of
 
 def of_tenants(model: ScenarioModel) -> Iterator[Finding]:
     """Yield tenant settings without effect or in conflict with other settings, and the reason."""
-    own = model.tenants
-    if own is None:
+    section = model.tenants
+    if section is None:
         return
-    settings = tenancy(own)
-    for key, why in _idle_of_tenants(own):
+    settings = tenancy(section)
+    for key, why in _idle_of_tenants(section):
         yield ("tenants", *key), why
     if settings.holds_back and model.replica.instant:
         yield Contradiction(
@@ -36,17 +36,17 @@ def of_tenants(model: ScenarioModel) -> Iterator[Finding]:
         yield Contradiction(("tenants",), "quotas of cache need cache.semantics tree, detailed and enabled")
     if settings.holds_back and model.router.view.interval:
         yield Contradiction(("tenants",), "router.view.interval: polls follow the trace's arrivals")
-    if own.isolate and not model.cache.enabled:
+    if section.isolate and not model.cache.enabled:
         yield ("tenants", "isolate"), "cache.enabled is false"
 
 
-def _idle_of_tenants(own: TenantsSection) -> Iterator[tuple[tuple[Any, ...], str]]:
+def _idle_of_tenants(section: TenantsSection) -> Iterator[tuple[tuple[Any, ...], str]]:
     """Yield keys of the section without effect, and the reason."""
-    settings = tenancy(own)
-    if own.order != "in-turn" and not settings.holds_back:
+    settings = tenancy(section)
+    if section.order != "in-turn" and not settings.holds_back:
         yield ("order",), "no request waits for its turn: set tenants.max_in_flight"
-    for name, each in own.of.items():
-        if own.max_in_flight is None:
+    for name, each in section.of.items():
+        if section.max_in_flight is None:
             for key in ("weight", "priority"):
                 if key in changed(each):
                     yield ("of", name, key), "no request waits for its turn: set tenants.max_in_flight"
@@ -63,16 +63,16 @@ def of_models(model: ScenarioModel, machines: tuple[MachineSection, ...]) -> Ite
 
 
 def _of_models(
-    model: ScenarioModel, own: ModelsSection, machines: tuple[MachineSection, ...]
+    model: ScenarioModel, section: ModelsSection, machines: tuple[MachineSection, ...]
 ) -> Iterator[Finding]:
-    if not own.of:
+    if not section.of:
         yield ("models",), "it names no model: add models.of"
         return
-    together = sum(each.machines for each in own.of.values())
+    together = sum(each.machines for each in section.of.values())
     if together != model.cluster.machines:
         why = f"its models have {together} machines: set cluster.machines={together}"
         yield Contradiction(("models",), why)
-    for name, each in own.of.items():
+    for name, each in section.of.items():
         path = ("models", "of", name)
         if each.model not in (None, model.model):
             served = (model, replace(model, model=each.model))
@@ -113,11 +113,11 @@ def idle_of_router(model: ScenarioModel, routed: int) -> Iterator[tuple[Path, st
     router, policies = model.router, {model.router.policy}
     if any(machine.get("role") for machine in model.machines) or model.pools.prefill:
         policies.add(model.handover.router)
-    own = any(":" in policy for policy in policies)
+    is_plugin = any(":" in policy for policy in policies)
     for key in changed(router):
         if routed <= 1 and not (model.pools.prefill and key == "view"):
             yield ("router", key), "there is one machine to choose"
-        if key == "policy" or own or any(key in needs_of(policy).keys for policy in policies):
+        if key == "policy" or is_plugin or any(key in needs_of(policy).keys for policy in policies):
             continue
         if readers := readers_of(key):
             yield ("router", key), f"router.policy is not {' or '.join(readers)}"
@@ -132,7 +132,7 @@ def idle_of_router(model: ScenarioModel, routed: int) -> Iterator[tuple[Path, st
         where: Path = ("router", "view", "interval")
         if model.replica.instant:
             yield where, "replica.instant is true: no machine ever has a load"
-        elif routed > 1 and not (own or any(needs_of(policy).engine_loads for policy in policies)):
+        elif routed > 1 and not (is_plugin or any(needs_of(policy).engine_loads for policy in policies)):
             yield where, f"router.policy {router.policy} uses no metrics of the engines"
     needs = needs_of(router.policy)
     if needs.load_alone and model.replica.instant:
@@ -146,7 +146,7 @@ def idle_of_router(model: ScenarioModel, routed: int) -> Iterator[tuple[Path, st
 
 def _index(model: ScenarioModel) -> Iterator[tuple[Path, str]]:
     router = model.router
-    kind, own = router.index.kind, ":" in router.policy
+    kind, is_plugin = router.index.kind, ":" in router.policy
     if kind != "truth" and needs_of(router.policy).own_index != kind:
         kept_routers = [name for name in ROUTERS if needs_of(name).own_index == kind]
         yield ("router", "index", "kind"), f"router.policy is not {' or '.join(kept_routers)}"
@@ -154,7 +154,7 @@ def _index(model: ScenarioModel) -> Iterator[tuple[Path, str]]:
         yield ("router", "index", "eviction_interval"), "router.index.kind is not gateway-tree"
     if router.index_blocks is not None:
         needs = needs_of(router.policy)
-        if not own and (needs.estimates or not needs.caches):
+        if not is_plugin and (needs.estimates or not needs.caches):
             what = "estimates by the caches themselves" if needs.estimates else "uses no prefixes"
             yield ("router", "index_blocks"), f"router.policy {router.policy} {what}"
         if why := store_kind(model.cache).lacks.get(Ability.BLOCKS):

@@ -43,8 +43,8 @@ def quantity(
 
     ``written``: the JSON types of its written form, a string unless given.
     """
-    own = {"parse": staticmethod(parse), "render": staticmethod(render)}
-    return Quantity("quantity", (), {"holds": holds, "written": list(written or ("string",)), **own})
+    functions = {"parse": staticmethod(parse), "render": staticmethod(render)}
+    return Quantity("quantity", (), {"holds": holds, "written": list(written or ("string",)), **functions})
 
 
 def about(description: str, **limits: Any) -> Meta:
@@ -62,9 +62,11 @@ class Section(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 def extended(base: type[Section], name: str, more: Mapping[str, tuple[Any, Any]]) -> Any:
     """Return a section with further keys, each with its type and default."""
-    fields = [(key, *own) for key, own in more.items()]
-    own = {"__doc__": base.__doc__}
-    return msgspec.defstruct(name, fields, bases=(base,), namespace=own, module=base.__module__, kw_only=True)
+    fields = [(key, *member) for key, member in more.items()]
+    namespace = {"__doc__": base.__doc__}
+    return msgspec.defstruct(
+        name, fields, bases=(base,), namespace=namespace, module=base.__module__, kw_only=True
+    )
 
 
 def converted(kind: type[T], values: object) -> T:
@@ -91,19 +93,19 @@ def defaults(section: type[S]) -> S:
     return section(**{each.name: None for each in msgspec.structs.fields(section) if each.required})
 
 
-def changed(own: Section) -> list[str]:
+def changed(section: Section) -> list[str]:
     """Return the keys with non-default values."""
-    usual = defaults(type(own))
-    return [key for key in own.__struct_fields__ if getattr(own, key) != getattr(usual, key)]
+    usual = defaults(type(section))
+    return [key for key in section.__struct_fields__ if getattr(section, key) != getattr(usual, key)]
 
 
-def lowered(kind: type[V], section: Section, **own: Any) -> V:
+def lowered(kind: type[V], section: Section, **values: Any) -> V:
     """Return settings of a kind; fields that are not given come from the section's key of the same name."""
     given = section.__struct_fields__
     for name in kind.__struct_fields__:
-        if name not in own:
-            own[name] = getattr(section, name if name in given else name.removesuffix("_ns"))
-    return kind(**own)
+        if name not in values:
+            values[name] = getattr(section, name if name in given else name.removesuffix("_ns"))
+    return kind(**values)
 
 
 def parts(hint: Any) -> Iterator[Any]:
@@ -118,18 +120,18 @@ def section_in(hint: Any) -> type[Section] | None:
     return next((part for part in parts(hint) if isinstance(part, type) and issubclass(part, Section)), None)
 
 
-def plain_values(own: Any) -> Any:
+def plain_values(value: Any) -> Any:
     """Return a section as plain values in the schema's order, quantities written with their units.
 
     Nested lists and mappings are converted too.
     """
-    if isinstance(own, (list, tuple)):
-        return [each if isinstance(each, _PLAIN) else plain_values(each) for each in own]
-    if isinstance(own, Section):
-        section, own = type(own), msgspec.structs.asdict(own)
+    if isinstance(value, (list, tuple)):
+        return [each if isinstance(each, _PLAIN) else plain_values(each) for each in value]
+    if isinstance(value, Section):
+        section, value = type(value), msgspec.structs.asdict(value)
         for key, kind in _quantities(section):
-            own[key] = None if own[key] is None else kind.render(own[key])
-    return {key: each if isinstance(each, _PLAIN) else plain_values(each) for key, each in own.items()}
+            value[key] = None if value[key] is None else kind.render(value[key])
+    return {key: each if isinstance(each, _PLAIN) else plain_values(each) for key, each in value.items()}
 
 
 @cache

@@ -48,10 +48,10 @@ def other_model_timed(model: ScenarioModel) -> str | None:
     if subject.model is None or subject.gpu is None or subject.model == served:
         return None
     try:
-        own, timed = load_model(served), load_model(subject.model)
+        named, timed = load_model(served), load_model(subject.model)
     except KvsimError:
         return None  # an unknown model cannot be compared
-    pairs = ((own.params_total, timed.params_total), (own.params_active, timed.params_active))
+    pairs = ((named.params_total, timed.params_total), (named.params_active, timed.params_active))
     if all(abs(a - b) <= _ALIKE * b for a, b in pairs):
         return None
     own_steps = nearest_source(served, subject.gpu, subject.tensor_parallel)
@@ -165,8 +165,8 @@ def of_groups(model: ScenarioModel, machines: tuple[MachineSection, ...]) -> Ite
             yield ("cache", "layer_groups"), _only_groups(model)
         return
     name = served_model(model).name
-    own = model.cache.kv_bytes_per_token
-    if own and own != served_model(model).kv_bytes_per_token:
+    given = model.cache.kv_bytes_per_token
+    if given and given != served_model(model).kv_bytes_per_token:
         yield ("cache", "kv_bytes_per_token"), f"the layers of {name} say what a block of its groups holds"
     groups = cache_groups(model)
     assert groups is not None

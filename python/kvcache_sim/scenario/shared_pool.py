@@ -27,12 +27,12 @@ def with_pool(wiring: Wiring, pool: SharedPoolSection, tree: Tree) -> Wiring:
     Raises UsageError if a channel of the scenario has the name of one of them.
     """
     channels, pairs = dict(wiring.channels), dict(wiring.network.pairs)
-    own, number = pool.channels, len(wiring.edge_channels)
+    channel, number = pool.channels, len(wiring.edge_channels)
     for name in POOL_CHANNELS:
         if name in channels:
             raise UsageError(f"channel {name!r} is cluster.pool's", tree.location(("channels", name)))
         channels[name] = ChannelSettings(
-            name, own.bandwidth, own.latency, own.piece_overhead, sharing=own.sharing
+            name, channel.bandwidth, channel.latency, channel.piece_overhead, sharing=channel.sharing
         )
     read, write = POOL_CHANNELS
     for machine in range(number):
@@ -40,9 +40,9 @@ def with_pool(wiring: Wiring, pool: SharedPoolSection, tree: Tree) -> Wiring:
     return replace(wiring, channels=channels, network=replace(wiring.network, pairs=pairs))
 
 
-def pool_settings(own: SharedPoolSection, policy: str, block_bytes: int, tree: Tree) -> PoolSettings:
+def pool_settings(section: SharedPoolSection, policy: str, block_bytes: int, tree: Tree) -> PoolSettings:
     """Return the pool's capacity and policy; UsageError if it is smaller than one block."""
-    capacity: Capacity = own.capacity
+    capacity: Capacity = section.capacity
     blocks = capacity.blocks if capacity.size_bytes is None else capacity.size_bytes // block_bytes
     if blocks == 0:
         raise UsageError(
@@ -51,18 +51,18 @@ def pool_settings(own: SharedPoolSection, policy: str, block_bytes: int, tree: T
             got=str(capacity),
             expected=f"at least {block_bytes} bytes",
         )
-    return PoolSettings(blocks, own.policy or policy)
+    return PoolSettings(blocks, section.policy or policy)
 
 
 def findings(model: ScenarioModel, machines: Sequence[MachineSection]) -> Iterator[Finding]:
     """Yield reasons why a pool has no effect or conflicts with other settings."""
-    own = model.cluster.pool
-    if own is None:
+    section = model.cluster.pool
+    if section is None:
         return
     landing = TIERS[STAGING]
-    if own.capacity.auto:
+    if section.capacity.auto:
         yield Contradiction((*_PATH, "capacity"), "auto is for the tier that computes")
-    if (own.policy or model.cache.policy).partition(":")[0] == "ttl":
+    if (section.policy or model.cache.policy).partition(":")[0] == "ttl":
         yield Contradiction((*_PATH, "policy"), "the pool does not support a time to live")
     if not model.cache.enabled:
         yield _PATH, "cache.enabled is false"

@@ -6,7 +6,7 @@ from pathlib import PurePath
 from typing import Any
 
 from kvcache_sim.base.values import Value
-from kvcache_sim.model.aiconfigurator.deployment import PREFIX
+from kvcache_sim.model.computed_source import KERNELS_PREFIX
 from kvcache_sim.model.linear import LINEAR
 from kvcache_sim.model.stated_errors import Factors, stated_step_errors
 from kvcache_sim.model.step_times import measured_on
@@ -44,7 +44,7 @@ def _words(name: str) -> str:
         subject = measured_on(name)
         gpu = PurePath(subject.gpu or "").name.removesuffix(".toml").upper()
         return f"roofline (no measurement of {gpu} TP{subject.tensor_parallel})"
-    if name.startswith(PREFIX):
+    if name.startswith(KERNELS_PREFIX):
         return f"measured kernels {name}"
     if name.startswith(LINEAR):
         return f"given costs {name}"
@@ -60,18 +60,18 @@ def summarize_step_times(scenario: Scenario) -> dict[str, Any]:
     them, None if one states no error. Cost: under 1 ms.
     """
     machines = build_machines(scenario.model, scenario.tree)
-    names = dict.fromkeys(own.replica.step_time for own in machines if not own.replica.instant)
+    names = dict.fromkeys(named.replica.step_time for named in machines if not named.replica.instant)
     if not names:
         return {}
     sources = [step_time_source(name) for name in names]
-    given = [factors for own in sources if (factors := own.factors) is not None]
+    given = [factors for named in sources if (factors := named.factors) is not None]
     known = given if len(given) == len(sources) else []
-    percents = [own.error_percent for own in sources if own.error_percent is not None]
+    percents = [named.error_percent for named in sources if named.error_percent is not None]
     return {
         "step_times": {
-            "source": "; ".join(own.words for own in sources),
+            "source": "; ".join(named.words for named in sources),
             "error_percent": max(percents) if known else None,
-            "error_from": "; ".join(_origin(own, len(sources) > 1) for own in sources),
+            "error_from": "; ".join(_origin(named, len(sources) > 1) for named in sources),
             "factor_low": min(factors.low for factors in known) if known else None,
             "factor_high": max(factors.high for factors in known) if known else None,
         }

@@ -56,11 +56,11 @@ def check(model: type[M], values: Mapping[str, Any], tree: Tree, at: Path = ()) 
 def _refusal(hint: Any, value: Any, stands: tuple[Tree, Path], error: ValidationError) -> UsageError:
     """Return the error of a value, entry by entry: msgspec does not name entries of mappings."""
     tree, path = stands
-    for step, inner, own in _entries(hint, value):
+    for step, inner, inner_value in _entries(hint, value):
         try:
-            converted(inner, own)
+            converted(inner, inner_value)
         except ValidationError as wrong:
-            return _refusal(inner, own, (tree, (*path, step)), wrong)
+            return _refusal(inner, inner_value, (tree, (*path, step)), wrong)
     section, where = _section(hint), tree.location(path)
     if section is not None and isinstance(value, Mapping):
         lacking = next(key for key, field in keys(section).items() if field.required and key not in value)
@@ -74,13 +74,13 @@ def _entries(hint: Any, value: Any) -> Iterator[tuple[str | int, Any, Any]]:
         kinds = get_args(arm)
         if arm is _section(arm) and isinstance(value, Mapping):
             known = keys(arm)
-            yield from ((key, known[key].type, own) for key, own in value.items() if key in known)
+            yield from ((key, known[key].type, entry) for key, entry in value.items() if key in known)
         elif get_origin(arm) is dict and isinstance(value, Mapping):
-            for key, own in value.items():
+            for key, entry in value.items():
                 yield key, kinds[0], key
-                yield key, kinds[1], own
+                yield key, kinds[1], entry
         elif get_origin(arm) is list and isinstance(value, list):
-            yield from ((index, kinds[0], own) for index, own in enumerate(value))
+            yield from ((index, kinds[0], entry) for index, entry in enumerate(value))
 
 
 def _arms(hint: Any) -> Iterator[Any]:
@@ -98,8 +98,8 @@ def _section(hint: Any) -> type[Section] | None:
 
 def _unknown_keys(hint: Any, value: Any, path: Path) -> Iterator[tuple[Path, list[str]]]:
     """Yield the path of each unknown key in a value, and the keys of its section; innermost first."""
-    for step, inner, own in _entries(hint, value):
-        yield from _unknown_keys(inner, own, (*path, step))
+    for step, inner, entry in _entries(hint, value):
+        yield from _unknown_keys(inner, entry, (*path, step))
     section = _section(hint)
     if section is not None and isinstance(value, Mapping):
         known = list(keys(section))
@@ -126,8 +126,8 @@ def _unusable(hint: Any, value: Any, error: ValidationError, named: tuple[str, s
         what, expected, remedy = "no such choice", f"one of {', '.join(words)}", _near(str(value), words)
     elif section is not None:
         what, expected, remedy = "not usable", "a mapping of settings", ""
-        if own := [name for name in keys(section) if name in _SIZES]:
-            remedy = f"did you mean '{key}.{own[0]}'?"
+        if sizes := [name for name in keys(section) if name in _SIZES]:
+            remedy = f"did you mean '{key}.{sizes[0]}'?"
     else:
         what, expected, remedy = "not usable", _expected(str(error), value), ""
         if expected == _EXPECTED["`bool.*"]:

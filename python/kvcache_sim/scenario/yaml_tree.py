@@ -55,9 +55,9 @@ def at_location(tree: Tree, path: Path, make: Callable[[], _T]) -> _T:
     try:
         return make()
     except UsageError as error:
-        own = error.where and error.where != dotted(path)
+        is_elsewhere = error.where and error.where != dotted(path)
         where = tree.location(path)
-        what = f"{error.where}: {error.what}" if own else f"{dotted(path)}: {error.what}"
+        what = f"{error.where}: {error.what}" if is_elsewhere else f"{dotted(path)}: {error.what}"
         raise UsageError(what, where, error.got, error.expected, error.hint) from None
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from kvcache_sim.cache.store import BlockRange
 from kvcache_sim.cache.tree_store import MarkingStore
 from kvcache_sim.serving.replica.native import NativeReplica
 from kvcache_sim.workload.trace import Trace, view
@@ -47,4 +48,4 @@ class KeptPrompts:
         if not parts or parts[-1][0] <= first_block:
             return 0
         tiers = range(self.replicas[machine].tiers - 1, -1, -1)
-        return sum(tree.remove(request, (first_block, parts[-1][0]), tier) for tier in tiers)
+        return sum(tree.remove(request, BlockRange(first_block, parts[-1][0]), tier) for tier in tiers)

@@ -54,9 +54,9 @@ class ClosedRequest(Arrival):
     recomputed_tokens: int = 0
     first_token_ns: int = -1
     finish_ns: int = -1
-    client_ns: int = 0
+    #: The first admission: the arrival and all parts of TTFT before it.
+    admitted_ns: int = -1
     queue_ns: int = 0
-    lookup_ns: int = 0
     prefill_ns: int = 0
     cached_prefix_length_used: int = 0
     num_tokens_requiring_prefill: int = 0

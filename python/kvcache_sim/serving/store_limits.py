@@ -59,10 +59,10 @@ def _of_cluster(cluster: ClusterSettings) -> Iterator[tuple[str, str]]:
 
 def _of_neighbors(cluster: ClusterSettings) -> Iterator[tuple[str, str]]:
     """Yield (setting, reason) for channels and for reads between machines."""
-    networks = [own for own in (cluster.network, cluster.handover.network) if own is not None]
+    networks = [each for each in (cluster.network, cluster.handover.network) if each is not None]
     channels = [*cluster.channels.values(), *(network.default for network in networks)]
     by_layer = cluster.movement.read_buffer_layers is not None or not all(map(plain, channels))
-    is_used = any(own.role == "prefill" or len(own.tiers) > 1 for own in cluster.machines)
+    is_used = any(each.role == "prefill" or len(each.tiers) > 1 for each in cluster.machines)
     if by_layer and is_used and cluster.membership.changes_members:
         yield "membership", "machines whose channels are served layer by layer neither come nor go"
     if store_kind(cluster.cache) is TREE and cluster.cache.groups is None:
@@ -72,7 +72,7 @@ def _of_neighbors(cluster: ClusterSettings) -> Iterator[tuple[str, str]]:
         yield "movement.lookup", why
     if cluster.pool is not None:
         yield "pool", why
-    if cluster.handover.path == "via-cpu" and any(own.role == "prefill" for own in cluster.machines):
+    if cluster.handover.path == "via-cpu" and any(each.role == "prefill" for each in cluster.machines):
         yield "handover.path", why
 
 
@@ -105,10 +105,10 @@ def _of_machine(where: str, machine: MachineSettings, cache: CacheSettings) -> I
     if (why := lacks.get(Ability.NO_BOUND)) and machine.tiers[0].capacity_blocks is None:
         yield f"{where}.tiers.{TIERS[COMPUTE]}.capacity unbounded", why
     if why := lacks.get(Ability.TIER_POLICIES):
-        own = store_kind(cache).lower_policies
+        policies = store_kind(cache).lower_policies
         for tier in machine.tiers:
-            if tier is not machine.tiers[0] and own is not None:
-                if tier.policy not in own:
-                    yield f"{where}.tiers.{tier.name}.policy", f"its rules know {' and '.join(own)}"
+            if tier is not machine.tiers[0] and policies is not None:
+                if tier.policy not in policies:
+                    yield f"{where}.tiers.{tier.name}.policy", f"its rules know {' and '.join(policies)}"
             elif tier.policy not in (CacheSettings().policy, cache.policy):
                 yield f"{where}.tiers.{tier.name}.policy", why

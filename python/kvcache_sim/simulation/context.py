@@ -31,10 +31,10 @@ def answers_in_context(settings: ClusterSettings, requests: Requests) -> Request
 
 def context_tokens(settings: ClusterSettings, trace: Trace) -> ContextTokens | None:
     """Return the context of the requests: one number, or by request where a fleet serves several models."""
-    own = [machine.replica.max_model_len for machine in settings.machines]
-    if settings.models is None or len(set(own)) == 1:
-        return min((tokens for tokens in own if tokens is not None), default=None)
-    known = np.array([np.iinfo(np.int64).max if tokens is None else tokens for tokens in own], np.int64)
+    limits = [machine.replica.max_model_len for machine in settings.machines]
+    if settings.models is None or len(set(limits)) == 1:
+        return min((tokens for tokens in limits if tokens is not None), default=None)
+    known = np.array([np.iinfo(np.int64).max if tokens is None else tokens for tokens in limits], np.int64)
     first = [settings.models.of_machine.index(model) for model in range(len(settings.models.names))]
     by_request: ContextTokens = known[first][trace.model]
     return by_request

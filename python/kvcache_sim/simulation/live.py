@@ -18,6 +18,7 @@ from kvcache_sim.base.units import NS_PER_S
 from kvcache_sim.engine import ARRIVAL, NO_MACHINE
 from kvcache_sim.metrics.columns import STATUSES
 from kvcache_sim.metrics.run import Run
+from kvcache_sim.metrics.ttft_parts import columns_before_admission
 from kvcache_sim.policies.plugins.watchdog import watching
 from kvcache_sim.serving.replica.native import NativeReplica
 from kvcache_sim.serving.router.contract import Router
@@ -40,9 +41,7 @@ _FIELDS = {
     "recomputed_tokens": "recomputed_tokens",
     "first_token_ns": "first_token_ns",
     "finish_ns": "finish_ns",
-    "client_ns": "client_ns",
     "queue_ns": "queue_ns",
-    "lookup_ns": "lookup_ns",
     "prefill_ns": "prefill_ns",
     "cached_prefix_length_used": "cached_prefix_length_used",
     "num_tokens_requiring_prefill": "num_tokens_actually_prefilled",
@@ -73,6 +72,7 @@ class Outputs:
         self._fields = [(field, columns.index(column)) for field, column in _FIELDS.items()]
         self._cached = [columns.index(f"cached_{source}_tokens") for source in KV_SOURCES]
         self._status = columns.index("status")
+        self._before_admission = [columns.index(column) for column in columns_before_admission()]
         for replica in replicas:
             replica.log_outputs(self._log)
 
@@ -97,6 +97,7 @@ class Outputs:
         state = ClosedRequest(-1, 0, 0, 0)
         for field, column in self._fields:
             setattr(state, field, row[column])
+        state.admitted_ns = state.arrival_ns + sum(row[column] for column in self._before_admission)
         state.status = Status[STATUSES[row[self._status]].upper()]
         state.cached_tokens_by_source = tuple([row[column] for column in self._cached])
         return state

@@ -11,8 +11,9 @@ from collections import Counter
 from struct import Struct
 from typing import Any
 
+from kvcache_sim.base.errors import UsageError
 from kvcache_sim.base.units import NS_PER_S
-from kvcache_sim.metrics.columns import EVENT_COLUMNS, EVENT_KINDS, OUTCOMES, REQUEST_COLUMNS
+from kvcache_sim.metrics.columns import EVENT_COLUMNS, EVENT_KINDS, OUTCOMES, REQUEST_COLUMNS, TTFT_PARTS
 from kvcache_sim.metrics.recorder import RunRecorder
 from kvcache_sim.spec.batch import NextStep
 from kvcache_sim.spec.channels import (
@@ -25,7 +26,7 @@ from kvcache_sim.spec.channels import (
     Transmission,
 )
 from kvcache_sim.spec.mover import Transfer
-from kvcache_sim.spec.records import Event, Records
+from kvcache_sim.spec.records import ROW_FIELDS, Event, Records
 from kvcache_sim.spec.simulator import Machine, Simulator
 
 _ROW = Struct(f"{len(REQUEST_COLUMNS)}q")
@@ -33,7 +34,14 @@ _EVENT = Struct(f"{len(EVENT_COLUMNS)}q")
 
 
 def records_into(recorder: RunRecorder) -> Records:
-    """Return the records of a ``spec/`` run whose rows and events go to ``recorder``."""
+    """Return the records of a ``spec/`` run whose rows and events go to ``recorder``.
+
+    Raises UsageError for a part of TTFT that the specification does not take.
+    """
+    for part in TTFT_PARTS:
+        if f"{part}_ns" not in ROW_FIELDS:
+            hint = "take its time in spec/request.py and spec/records.py, or run the core"
+            raise UsageError(f"the specification has no part {part!r} of TTFT", where="--engine", hint=hint)
 
     def take_row(row: dict[str, int]) -> None:
         recorder.add_rows(_ROW.pack(*(row[name] for name in REQUEST_COLUMNS)))

@@ -12,7 +12,7 @@ from collections import Counter
 from collections.abc import Iterator
 
 from kvcache_sim.base.tiers import TIERS
-from kvcache_sim.spec.blocks import ABSENT, GPU, IN_FLIGHT, READY, WAITING, Block, Tier
+from kvcache_sim.spec.blocks import ABSENT, GPU, IN_FLIGHT, READY, WAITING, Block, Hold, Tier
 from kvcache_sim.spec.residency import Residency
 from kvcache_sim.spec.simplified_store import SimplifiedStore
 from kvcache_sim.spec.store import Store
@@ -60,11 +60,11 @@ def _freeing(store: Residency, tier: Tier, blocks: list[Block]) -> Iterator[str]
     copies = [block.copies[tier.number] for block in blocks]
     cached, evictable = sum(c.state == READY for c in copies), sum(c.evictable for c in copies)
     moves = store.moves.values()
-    in_flight = sum(blocks for _, blocks in tier.coming)
+    in_flight = sum(freed.blocks for freed in tier.coming)
     in_flight += sum(len(move.blocks) for move in moves if move.to == tier.number and move.lease is None)
     active = 0
     if tier.number == GPU:
-        in_flight += sum(blocks for move in moves for _, blocks in move.waiting)
+        in_flight += sum(share.blocks for move in moves for share in move.waiting)
         active = sum(lease.reserved - lease.pending for lease in store.leases.values())
     counted = tier.active, tier.cached, tier.in_flight, tier.evictable
     if counted != (active, cached, in_flight, evictable):
@@ -74,7 +74,7 @@ def _freeing(store: Residency, tier: Tier, blocks: list[Block]) -> Iterator[str]
         yield f"I2: tier {tier.number} has {tier.free} of {tier.capacity} blocks free, {counted} used"
 
 
-def _block(store: Residency, block: Block, users: Counter[tuple[int, Block]]) -> Iterator[str]:
+def _block(store: Residency, block: Block, users: Counter[Hold]) -> Iterator[str]:
     assert block.parent is not None
     present = sum(copy.state != ABSENT for copy in block.copies)
     if block.present != present:
@@ -87,7 +87,7 @@ def _block(store: Residency, block: Block, users: Counter[tuple[int, Block]]) ->
     for copy in block.copies:
         where = f"block {block.key} on tier {copy.tier}"
         below = [child.copies[copy.tier] for child in block.children.values()]
-        expected = users[copy.tier, block] + sum(child.ref_count > 0 for child in below)
+        expected = users[Hold(copy.tier, block)] + sum(child.ref_count > 0 for child in below)
         if copy.ref_count != expected or (copy.ref_count and copy.evictable):
             yield f"I3: {where} counts {copy.ref_count} users, has {expected}; evictable: {copy.evictable}"
         if copy.children != sum(child.state > WAITING for child in below):

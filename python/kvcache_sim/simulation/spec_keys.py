@@ -32,7 +32,7 @@ class Only(NamedTuple):
         if isinstance(value, list):
             return all(map(self.covers, value))
         name = value.partition(":")[0] if isinstance(value, str) else value
-        return any(type(name) is type(own) and name == own for own in self.values)
+        return any(type(name) is type(covered) and name == covered for covered in self.values)
 
 
 COVERED = None
@@ -165,7 +165,7 @@ def _uncovered(
         row = COVERAGE.get(key)
         if row is not None:
             if not row.covers(value):
-                words = ", ".join("null" if own is None else str(own) for own in row.values)
+                words = ", ".join("null" if covered is None else str(covered) for covered in row.values)
                 hint = f"{row.why}; --engine native has it"
                 said = key.replace("NAME", str(at[-1])) if "NAME" in key else key
                 yield (

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, cast
 
 from kvcache_sim.base.errors import InvariantError, UsageError
 from kvcache_sim.base.tiers import COMPUTE
 from kvcache_sim.cache.moved import MovedBytes
 from kvcache_sim.cache.settings import TierSettings
-from kvcache_sim.cache.store import check_store
+from kvcache_sim.cache.store import MovingStore, check_store
 from kvcache_sim.cache.stores import StoreMaker
 from kvcache_sim.engine import beyond_time
 from kvcache_sim.metrics.digests import digest_of_events
@@ -49,7 +49,9 @@ class Seen:
         self._machine = machine
         self.machine = machine.number
         self.settings = settings.machines[machine.number].replica
-        self.tiers, self.store = machine.tiers, machine.store
+        self.tiers = machine.tiers
+        # what records evictions of single blocks is asked of the core's stores alone
+        self.store = cast(MovingStore, machine.store)
         self.load: Any = machine.load
 
     @property
@@ -134,8 +136,8 @@ class SpecSimulation:
 
     def _make_store(self, tiers: Sequence[Any], lookups: LookUps) -> Any:
         assert self._stores is not None
-        own = [TierSettings(tier.name, tier.capacity_blocks, tier.policy) for tier in tiers]
-        return self._stores.make(own, self._write_back(tiers)).gpu
+        settings = [TierSettings(tier.name, tier.capacity_blocks, tier.policy) for tier in tiers]
+        return self._stores.make(settings, self._write_back(tiers)).gpu
 
     def _write_back(self, tiers: Sequence[Any]) -> list[bool]:
         """Return for each tier True if it writes its victims to the tier below."""

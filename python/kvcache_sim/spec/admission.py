@@ -11,29 +11,25 @@ staged ends the reuse before it, and the rest is recomputed.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from msgspec import Struct
 
 from kvcache_sim.base.tiers import COMPUTE, KV_SOURCES, REMOTE, STAGING
 from kvcache_sim.cache.settings import CacheSettings, MovementSettings
 from kvcache_sim.cache.store import NO_MOVE
 from kvcache_sim.spec.batch import Batch
+from kvcache_sim.spec.block_store import BlockStore, Part
 from kvcache_sim.spec.lookups import LookUps
 from kvcache_sim.spec.movement_policies import FETCH, Plan, WritePolicies
-from kvcache_sim.spec.mover import Mover, Part, is_staged, stage_up
+from kvcache_sim.spec.mover import Mover, Staged, is_staged, stage_up
 from kvcache_sim.spec.records import Milestones
 from kvcache_sim.spec.remote import RemoteReads
-from kvcache_sim.spec.request import Admission, SequenceState
-
-if TYPE_CHECKING:
-    from kvcache_sim._core import Store
+from kvcache_sim.spec.request import Admission, HeldPart, OrderedLoad, SequenceState
 
 
 class Parts(Struct):
     """The parts of one machine except its scheduler."""
 
-    store: Store
+    store: BlockStore
     mover: Mover
     batch: Batch
     milestones: Milestones
@@ -62,7 +58,7 @@ class Admitter:
         if found and found[-1].end > ready:
             found = _cut(found, self._reused(Plan(found, ready, tokens)))
         here = [part for part in found if part.end > ready and part.tier < REMOTE]
-        held = [(part.end, store.lend(request, part.end, part.tier)) for part in here]
+        held = [HeldPart(part.end, store.lend(request, part.end, part.tier)) for part in here]
         # Blocks that another request is loading are reserved already, as are those computed behind them.
         joined = sum(part.end - part.start for part in here if part.tier == COMPUTE)
         lease = store.acquire(request, ready)
@@ -75,10 +71,11 @@ class Admitter:
             admission = Admission(lease, ready, total, from_source, freeing_moves, [])
             self._load_parts(s, admission, [part for part in found if part.end > ready], now)
         rest_end = 0 if admission is None else admission.rest_end
-        for _, hold in [own for own in held if own[0] > rest_end]:  # it keeps space from what waits
-            store.finish_move(hold)
+        for part_held in held:
+            if part_held.end > rest_end:  # it keeps space from what waits
+                store.finish_move(part_held.hold)
         if admission is not None and rest_end:
-            admission.held = [own for own in held if own[0] <= rest_end]
+            admission.held = [part_held for part_held in held if part_held.end <= rest_end]
             self.load_rest(request, admission, now)
         return admission
 
@@ -125,9 +122,10 @@ class Admitter:
         A run waits for tiers faster than the one it reads next, and holds blocks on that one and slower ones.
         """
         start = self._load_more(request, admission, now)
-        for hold in [hold for end, hold in admission.held if end <= start]:
-            self.store.finish_move(hold)
-        admission.held = [held for held in admission.held if held[0] > start]
+        for held in admission.held:
+            if held.end <= start:
+                self.store.finish_move(held.hold)
+        admission.held = [held for held in admission.held if held.end > start]
         if start == admission.rest_end:
             admission.rest_end = 0
 
@@ -137,7 +135,7 @@ class Admitter:
         for found in self.store.match_prefix(request, admission.rest_end):
             if (part := Part(*found)).end > start:
                 free = [self.store.occupancy(tier) for tier in range(STAGING, part.tier)]
-                end = min([part.end, *(start + own.free_blocks + own.cached_blocks for own in free)])
+                end = min([part.end, *(start + use.free_blocks + use.cached_blocks for use in free)])
                 cut = part._replace(start=start, end=end)
                 load = self._load(request, admission, cut, now) if end > start else None
                 if load is None:
@@ -148,13 +146,13 @@ class Admitter:
                     break
         return start
 
-    def _load(self, request: int, admission: Admission, part: Part, now: int) -> tuple[int, int] | None:
-        """Load one part tier by tier; return (move to the GPU, source), None if it cannot be staged."""
+    def _load(self, request: int, admission: Admission, part: Part, now: int) -> OrderedLoad | None:
+        """Load one part tier by tier; return the move to the GPU, None if it cannot be staged."""
         store, mover = self.store, self.mover
         if part.tier == COMPUTE:  # another request loads it
             store.join(admission.lease, part.end)
             transfer = mover.transfers.get(part.by)
-            return part.by, STAGING if transfer is None else transfer.from_tier
+            return OrderedLoad(part.by, STAGING if transfer is None else transfer.from_tier)
         after = list(admission.freeing_moves)
         if part.tier == REMOTE:
             assert self.parts.remote is not None
@@ -166,13 +164,13 @@ class Admitter:
             copies = self._stage_up(request, part, now)
             if not is_staged(copies):
                 return None
-            after.append(copies[-1][1])
+            after.append(copies[-1].move)
         elif part.by != NO_MOVE:
             after.append(part.by)
-        return store.load(admission.lease, part.end, after), part.tier
+        return OrderedLoad(store.load(admission.lease, part.end, after), part.tier)
 
-    def _stage_up(self, request: int, part: Part, now: int) -> list[tuple[int, int]]:
-        return stage_up(self.store, request, (part.start, part.end), (part.tier, part.by), now)
+    def _stage_up(self, request: int, part: Part, now: int) -> list[Staged]:
+        return stage_up(self.store, request, part, now)
 
 
 def _cut(parts: list[Part], end: int) -> list[Part]:

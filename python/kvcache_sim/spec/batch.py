@@ -14,19 +14,18 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 from msgspec import Struct
 
 from kvcache_sim.cache.settings import CacheSettings
+from kvcache_sim.cache.store import BlockRange, Times, Wanted
 from kvcache_sim.model.step_time import StepBatch, StepTime
 from kvcache_sim.serving.settings import ReplicaSettings
+from kvcache_sim.spec.block_store import BlockStore
 from kvcache_sim.spec.mover import Mover, Transfer
 from kvcache_sim.spec.request import SequenceState
 from kvcache_sim.spec.ttft import Loading
-
-if TYPE_CHECKING:
-    from kvcache_sim._core import Store
 
 
 class Running(Struct, eq=False):
@@ -46,19 +45,26 @@ class Running(Struct, eq=False):
         return self.prefill_target - self.sequence.computed_tokens
 
 
+class Committed(NamedTuple):
+    """Blocks that a step has filled and shared."""
+
+    sequence: SequenceState
+    blocks: BlockRange
+
+
 class Ended(NamedTuple):
-    """The results of a step: requests with their first and last token, and blocks [first, past the last)."""
+    """The results of a step: requests with their first and last token, and shared blocks."""
 
     first_tokens: list[SequenceState]
     finished: list[SequenceState]
-    committed: list[tuple[SequenceState, int, int]]
+    committed: list[Committed]
 
 
 class Batch:
     """The running requests of one machine, in the order in which they joined."""
 
     def __init__(
-        self, store: Store, replica: ReplicaSettings, cache: CacheSettings, step_time: StepTime
+        self, store: BlockStore, replica: ReplicaSettings, cache: CacheSettings, step_time: StepTime
     ) -> None:
         self.store, self.step_time, self.budget = store, step_time, replica.max_num_batched_tokens
         self._block, self._layers = cache.block_size_tokens, cache.num_layers
@@ -81,7 +87,7 @@ class Batch:
             if r.chunk and needed > r.blocks * self._block:
                 short.append((r, -(-needed // self._block) - r.blocks))
         self.budget_left = left
-        wanted = [(r.sequence.lease, blocks) for r, blocks in short]
+        wanted = [Wanted(r.sequence.lease, blocks) for r, blocks in short]
         moves = self.store.reserve_many(wanted, now_ns) if wanted else []
         if moves is not None:
             for r, blocks in short:
@@ -122,7 +128,7 @@ class Batch:
     def end(self, now: int, compute_ns: int) -> Ended:
         """End a step that computed for ``compute_ns``: full blocks are shared, tokens are generated."""
         self.steps += 1
-        ready = (now - compute_ns + compute_ns // self._layers, now)
+        ready = Times(now - compute_ns + compute_ns // self._layers, now)
         ended = Ended([], [], [])
         for r in self.running:
             s = r.sequence
@@ -144,7 +150,7 @@ class Batch:
             self.running = [r for r in self.running if r.sequence not in ended.finished]
         return ended
 
-    def _commit(self, r: Running, ready: tuple[int, int], ended: Ended) -> None:
+    def _commit(self, r: Running, ready: Times, ended: Ended) -> None:
         """Share the blocks that a request has filled."""
         s = r.sequence
         if not self._commits:
@@ -153,7 +159,7 @@ class Batch:
         full, depth = tokens // self._block, self.store.depth(s.lease)
         if full > depth:
             self.store.commit(s.lease, full, ready)
-            ended.committed.append((s, depth, full))
+            ended.committed.append(Committed(s, BlockRange(depth, full)))
 
 
 class NextStep:

@@ -14,18 +14,36 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
-from kvcache_sim.cache.store import NO_MOVE
+from kvcache_sim.cache.store import NO_MOVE, Times
 
 GPU, CPU = 0, 1
 #: In place of a tier: another machine.
 REMOTE = 255
 #: A waiting copy has no block on its tier yet: the tier's backlog will write it.
 ABSENT, WAITING, IN_FLIGHT, READY = range(4)
-#: Ready times of the first layer and of all layers, in ns.
-Times = tuple[int, int]
-#: Blocks of a space that are free only once a move has finished: (move, blocks).
-Late = list[tuple[int, int]]
+
+
+class Freed(NamedTuple):
+    """Blocks of a space that are free only once a move has finished."""
+
+    move: int
+    blocks: int
+
+
+class Hold(NamedTuple):
+    """A use of a path on a tier, up to its last block."""
+
+    tier: int
+    end: Block
+
+
+class Share(NamedTuple):
+    """A lease's part of the blocks that a move frees."""
+
+    lease: Lease
+    blocks: int
 
 
 @dataclass(eq=False, slots=True)
@@ -94,8 +112,8 @@ class Tier:
     in_flight: int = 0
     #: Cached blocks that may leave.
     evictable: int = 0
-    #: Blocks in flight that no lease has reserved: (move after which they are free, blocks).
-    coming: Late = field(default_factory=list)
+    #: Blocks in flight that no lease has reserved.
+    coming: list[Freed] = field(default_factory=list)
     backlogs: list[Backlog] = field(default_factory=list)
     evicted: int = 0
     overflowed: int = 0
@@ -104,7 +122,7 @@ class Tier:
     @property
     def available(self) -> int:
         """Blocks that a reservation may get: free, coming free, or evictable."""
-        return self.free + sum(blocks for _, blocks in self.coming) + self.evictable
+        return self.free + sum(freed.blocks for freed in self.coming) + self.evictable
 
 
 @dataclass(eq=False, slots=True)
@@ -129,12 +147,12 @@ class Move:
     to: int
     blocks: list[Block]
     lease: Lease | None = None
-    #: Ends of the paths in use until it ends: (tier, last block).
-    holds: list[tuple[int, Block]] = field(default_factory=list)
+    #: The paths in use until it ends.
+    holds: list[Hold] = field(default_factory=list)
     #: Moves that finish first; a move that stands for a backlog waits for itself until its last batch.
     after: list[int] = field(default_factory=list)
-    #: Leases whose reserved blocks are free once it has finished: (lease, blocks).
-    waiting: list[tuple[Lease, int]] = field(default_factory=list)
+    #: Leases whose reserved blocks are free once it has finished.
+    waiting: list[Share] = field(default_factory=list)
     times: Times | None = None
 
 

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from typing import NamedTuple
 
 from msgspec import Struct, field
 
@@ -26,10 +27,28 @@ NOT_YET = 1 << 62
 #: Parts of a nanosecond: a fair share among up to 16 jobs stays exact.
 _PARTS = 720_720
 
-#: (bytes, pieces, layers) of a job.
-Size = tuple[int, int, int]
-#: Times at which the first and the last layer of a job are sent, and the time per layer, in ns.
-Times = tuple[int, int, int]
+
+class Size(NamedTuple):
+    """The size of a job."""
+
+    bytes: int
+    pieces: int
+    layers: int
+
+
+class Expected(NamedTuple):
+    """Expected arrivals of the first and the last layer of a job, in ns from now."""
+
+    first_layer_ns: int
+    last_layer_ns: int
+
+
+class Sending(NamedTuple):
+    """Times (ns) at which the first and the last layer of a job are sent, and the time per layer."""
+
+    first_ns: int
+    last_ns: int
+    per_layer_ns: int
 
 
 class Transmission(Struct):
@@ -72,11 +91,11 @@ class Link:
         """Return the time (ns) that a job queued now waits for earlier jobs."""
         raise NotImplementedError
 
-    def expected_ns(self, size: Size, now_ns: int) -> tuple[int, int]:
+    def expected_ns(self, size: Size, now_ns: int) -> Expected:
         """Return the expected arrival of the first and last layer of a job queued now, in ns from now."""
         start = self.wait_ns(now_ns) + self.settings.latency_ns
-        per_layer, layers = layer_ns(self.settings, size), size[2]
-        return start + per_layer, start + layers * per_layer
+        per_layer = layer_ns(self.settings, size)
+        return Expected(start + per_layer, start + size.layers * per_layer)
 
 
 class FifoChannel(Link):
@@ -112,12 +131,12 @@ class FifoChannel(Link):
         self.free_at_ns = end + latency if self.settings.latency_occupies else end
         return Transmission(start, first + latency, end + latency, per_layer)
 
-    def _occupy(self, start_ns: int, layer_ns: int, layers: int, feed: Transmission | None) -> Times:
+    def _occupy(self, start_ns: int, layer_ns: int, layers: int, feed: Transmission | None) -> Sending:
         """Return the times at which the first and the last layer are sent, and the time per layer."""
         end = start_ns + layers * layer_ns
         if feed is not None:
             end = max(end, feed.completion_ns + layer_ns)
-        return start_ns + layer_ns, end, layer_ns
+        return Sending(start_ns + layer_ns, end, layer_ns)
 
 
 class LayeredJob:
@@ -271,13 +290,14 @@ class Channels(dict[str, Channel]):
     def __init__(
         self,
         settings: Mapping[str, ChannelSettings],
-        networks: tuple[NetworkSettings, NetworkSettings],
+        reads: NetworkSettings,
+        handovers: NetworkSettings,
         engine: Engine,
     ) -> None:
         super().__init__()
         self._engine = engine
-        self._reads, self._handovers = networks
-        every = [*settings.values(), *(network.default for network in networks)]
+        self._reads, self._handovers = reads, handovers
+        every = [*settings.values(), *(network.default for network in (reads, handovers))]
         self.by_layer = self._are_layered(every)
         for name, one in settings.items():
             self[name] = self._made(one)

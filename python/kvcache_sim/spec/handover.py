@@ -15,22 +15,20 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Sequence
 from itertools import pairwise
-from typing import TYPE_CHECKING, Protocol
+from typing import Protocol
 
 from kvcache_sim.base.tiers import COMPUTE, REMOTE, STAGING
 from kvcache_sim.cache.settings import CacheSettings
 from kvcache_sim.engine import HANDOVER, Engine
 from kvcache_sim.serving.settings import HandoverSettings
 from kvcache_sim.spec.batch import Batch
+from kvcache_sim.spec.block_store import BlockStore
 from kvcache_sim.spec.channels import Channel, Channels, Transmission
 from kvcache_sim.spec.mover import HOP, Mover, Transfer
 from kvcache_sim.spec.records import Milestones
 from kvcache_sim.spec.request import SequenceState, Status
 from kvcache_sim.spec.routers import Router
 from kvcache_sim.spec.scheduler import Scheduler
-
-if TYPE_CHECKING:
-    from kvcache_sim._core import Store
 
 
 class Peer(Protocol):
@@ -39,7 +37,7 @@ class Peer(Protocol):
     number: int
     engine: Engine
     cache: CacheSettings
-    store: Store
+    store: BlockStore
     mover: Mover
     batch: Batch
     milestones: Milestones
@@ -143,8 +141,9 @@ class HandOverTarget:
     def __init__(self, machine: Peer, settings: HandoverSettings) -> None:
         self.machine, self.settings = machine, settings
         scheduler = machine.scheduler
-        self.asking: deque[Handover] = scheduler.asking
-        self.coming, self.arrived = scheduler.coming, scheduler.arrived
+        self.asking: deque[Handover] = deque()
+        self.arrived: deque[Handover] = deque()
+        scheduler.asking, scheduler.arrived, self.coming = self.asking, self.arrived, scheduler.coming
         scheduler.take_over, scheduler.join_arrived = self.take, self.join
 
     def ask(self, handover: Handover) -> None:
@@ -188,12 +187,12 @@ class HandOverTarget:
         """Return the transfers of a prompt, each fed by the previous one."""
         here, there = handover.source.mover, self.machine.mover
         blocks = handover.sequence.handover_blocks
-        wire = Transfer(there, HOP, (REMOTE, COMPUTE), blocks)
+        wire = Transfer(there, HOP, REMOTE, COMPUTE, blocks)
         wire.channel = handover.wire
         hops = [wire]
         if self.settings.path == "via-cpu":
-            down = Transfer(here, HOP, (COMPUTE, STAGING), blocks)
-            up = Transfer(there, HOP, (STAGING, COMPUTE), blocks)
+            down = Transfer(here, HOP, COMPUTE, STAGING, blocks)
+            up = Transfer(there, HOP, STAGING, COMPUTE, blocks)
             for hop in (down, up):
                 hop.channel = hop.mover.channel(hop.edge)
             hops = [down, wire, up]

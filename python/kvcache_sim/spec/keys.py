@@ -29,8 +29,8 @@ class Keys:
     def path(self, request: int, start: int, end: int) -> Iterator[int]:
         """Yield the keys of a request's blocks from ``start`` to before ``end``."""
         shared = self._shared(request)
-        own = (_PRIVATE | request << 32 | block for block in count(len(shared)))
-        return islice(chain(shared, own), start, end)
+        private = (_PRIVATE | request << 32 | block for block in count(len(shared)))
+        return islice(chain(shared, private), start, end)
 
     def _shared_keys(self, request: int) -> list[int]:
         keys = self._prompt_keys(request)

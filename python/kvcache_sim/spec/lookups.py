@@ -21,7 +21,7 @@ from kvcache_sim.cache.settings import CacheSettings, PrefixViewSettings
 from kvcache_sim.engine import Engine
 from kvcache_sim.spec.keys import Keys
 from kvcache_sim.spec.prefix_store import GlobalPrefixStore, PrefixCriteria, PrefixHash
-from kvcache_sim.spec.records import Records
+from kvcache_sim.spec.records import CacheEvent, Records
 from kvcache_sim.spec.request import SequenceState
 from kvcache_sim.workload.key_arrays import key_arrays
 from kvcache_sim.workload.trace import Trace
@@ -133,12 +133,14 @@ class LookUps:
         s.num_tokens_requiring_prefill = left = s.prompt_num_tokens - run_tokens
         info = self.sessions.known(s.session_id, now_ns)
         continues = info is not None and s.continues(info.total_tokens_in_cache)
-        events = [(UNEXPECTED_PROMPT, 0, s.prompt_num_tokens)] if info is not None and not continues else []
+        events = []
+        if info is not None and not continues:
+            events.append(CacheEvent(UNEXPECTED_PROMPT, 0, s.prompt_num_tokens))
         hit = CONVERSATIONAL_HIT if continues else CROSS_REQUEST_HIT
         s.outcome = hit if run_tokens else MISS_FULL
-        events.append((s.outcome, run_tokens, left))
+        events.append(CacheEvent(s.outcome, run_tokens, left))
         if run_tokens > 0 and left == 0:
-            events.append((FULL_HIT, run_tokens, left))
+            events.append(CacheEvent(FULL_HIT, run_tokens, left))
         for event in events:
             self.records.log_prefix_cache_event(s, self.machine, now_ns, event)
         if self._gated:

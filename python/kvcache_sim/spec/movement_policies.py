@@ -7,13 +7,11 @@ copies a block down at its eviction, ``through`` once it is ready (seed 001: "wr
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 from kvcache_sim.base.tiers import COMPUTE
-from kvcache_sim.spec.mover import Part
-
-if TYPE_CHECKING:
-    from kvcache_sim._core import Store
+from kvcache_sim.cache.store import BlockRange
+from kvcache_sim.spec.block_store import BlockStore, Part
 
 
 class Plan(NamedTuple):
@@ -48,14 +46,14 @@ FETCH: dict[str, Callable[[Plan], int]] = {"always": fetch_always, "never": fetc
 class WritePolicies:
     """The write policies of a machine's edges, by upper tier from the GPU down, applied to its store."""
 
-    def __init__(self, store: Store, policies: Sequence[str]) -> None:
+    def __init__(self, store: BlockStore, policies: Sequence[str]) -> None:
         self._store = store
         self._through = [policy == "through" for policy in policies]
         #: True if the commits of a step are copied down at once.
         self.at_commit = self._through[0]
 
-    def committed(self, lease: int, blocks: tuple[int, int], now_ns: int) -> int | None:
-        """Copy blocks [first, past the last) that a step computed down; return the move, None without one."""
+    def committed(self, lease: int, blocks: BlockRange, now_ns: int) -> int | None:
+        """Copy blocks that a step computed down; return the move, None without one."""
         return self._store.write_through(lease, *blocks, now_ns) if self.at_commit else None
 
     def arrived(self, tier: int, move: int, now_ns: int) -> None:

@@ -14,39 +14,33 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from functools import partial
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 from kvcache_sim.base.tiers import COMPUTE, KV_SOURCES, REMOTE, STAGING, TIERS
 from kvcache_sim.cache.settings import CacheSettings, MovementSettings
-from kvcache_sim.cache.store import NO_MOVE, Order
+from kvcache_sim.cache.store import NO_MOVE, BlockRange, Order, Times
 from kvcache_sim.engine import TRANSFER, Engine
+from kvcache_sim.spec.block_store import BlockStore, Part
 from kvcache_sim.spec.channels import NOT_YET, Channel, LayeredChannel, LayeredJob, Size, Transmission
 from kvcache_sim.spec.records import TRANSFER as TRANSFER_RECORD
-
-if TYPE_CHECKING:
-    from kvcache_sim._core import Store
 
 #: The move of a hop that only feeds another transfer.
 HOP = -1
 
 
-class Part(NamedTuple):
-    """A part of a found run: its fastest tier or REMOTE, its blocks, the move that still writes it."""
+class Staged(NamedTuple):
+    """A copy that is read from a tier to the next one up, towards the GPU."""
 
-    tier: int
-    start: int
-    end: int
-    by: int
-    #: For REMOTE: the owner and the tier there.
-    away: tuple[int, int] | None = None
+    from_tier: int
+    move: int
 
 
 class Transfer:
     """A copy of blocks from one tier to the next over one channel."""
 
-    def __init__(self, mover: Mover, move: int, tiers: tuple[int, int], blocks: int) -> None:
+    def __init__(self, mover: Mover, move: int, from_tier: int, to_tier: int, blocks: int) -> None:
         self.mover, self.move, self.blocks = mover, move, blocks
-        self.from_tier, self.to_tier = tiers
+        self.from_tier, self.to_tier = from_tier, to_tier
         #: For example ``cpu->gpu`` or ``remote->cpu``.
         self.edge = f"{KV_SOURCES[self.from_tier]}->{KV_SOURCES[self.to_tier]}"
         #: True if it is fed, and feeds, layer by layer.
@@ -60,7 +54,7 @@ class Transfer:
         self.sent: Transmission | None = None
         self.job: LayeredJob | None = None
         #: For write-through: times at which a step computed the first and the last layer.
-        self.computed: tuple[int, int] | None = None
+        self.computed: Times | None = None
         #: Called with (transfer, True if complete) at its first layer (pipelining) and at its end.
         self.watchers: list[Callable[[Transfer, bool], None]] = []
         #: Called once it is complete and the store is updated.
@@ -89,15 +83,15 @@ class Mover:
     def __init__(
         self,
         machine: int,
-        store: Store,
+        store: BlockStore,
         engine: Engine,
         channels: Mapping[str, Channel],
-        settings: tuple[CacheSettings, MovementSettings],
+        cache: CacheSettings,
+        movement: MovementSettings,
     ) -> None:
         self.machine, self.store, self.engine = machine, store, engine
         #: By edge, for example ``gpu->cpu``.
         self.channels = channels
-        cache, movement = settings
         self.block_bytes, self.layers = cache.block_bytes, cache.num_layers
         self.pipelining = movement.layer_pipelining
         #: Transfers of unfinished moves.
@@ -116,33 +110,33 @@ class Mover:
 
     # -- orders
 
-    def issue(self, computed: tuple[int, int] | None = None) -> None:
+    def issue(self, computed: Times | None = None) -> None:
         """Send the store's new orders, or queue them behind the transfers that they depend on.
 
         ``computed``: times at which a step computed the first and the last layer to write through.
         """
         if self.channels:  # a GPU alone has no orders
             for order in self.store.take_orders():
-                self._accept(order, computed)
+                self._accept(Order(*order), computed)
 
-    def _accept(self, order: Order, computed: tuple[int, int] | None) -> None:
-        move, from_tier, to_tier, blocks, after = order
-        if from_tier > to_tier + 1:  # KV moves up tier by tier, unless from another machine
+    def _accept(self, order: Order, computed: Times | None) -> None:
+        move, from_tier = order.move, order.from_tier
+        if from_tier > order.to_tier + 1:  # KV moves up tier by tier, unless from another machine
             from_tier = REMOTE
         waited = self.transfers.get(move)
-        transfer = first = waited or Transfer(self, move, (from_tier, to_tier), blocks)
+        transfer = first = waited or Transfer(self, move, from_tier, order.to_tier, order.blocks)
         self.transfers[move] = transfer
         if waited is not None:  # it stood for a backlog and writes the last batch now
             waited.waits.remove(waited)
             waited.dependents.remove(waited)
-            waited.blocks = blocks
+            waited.blocks = order.blocks
         if from_tier == REMOTE:
             first = self.connects.pop(move)(transfer)
         else:
             transfer.channel = self.channel(transfer.edge)
-            if self.pipelining and from_tier == COMPUTE and not after and waited is None:
+            if self.pipelining and from_tier == COMPUTE and not order.after and waited is None:
                 transfer.computed = computed
-        for earlier in after:
+        for earlier in order.after:
             before = self.transfers.get(earlier)
             if before is not None:
                 first.wait_for(before)
@@ -159,8 +153,8 @@ class Mover:
     # -- sending
 
     def size_of(self, blocks: int) -> Size:
-        """Return the job (bytes, pieces, layers) of blocks: one piece per block and layer."""
-        return blocks * self.block_bytes, blocks * self.layers, self.layers
+        """Return the job of blocks: one piece per block and layer."""
+        return Size(blocks * self.block_bytes, blocks * self.layers, self.layers)
 
     def launch(self, transfer: Transfer) -> None:
         """Send a transfer once its sources have arrived, or their first layer if it is fed by layers."""
@@ -194,7 +188,7 @@ class Mover:
         before = None if feed is None else feed.sent
         if transfer.computed is not None:
             # Jobs queued meanwhile are in the channel's queue: the layers left as they were computed.
-            first = max(transfer.computed[0], channel.last_call_ns)
+            first = max(transfer.computed.first_layer_ns, channel.last_call_ns)
             before = Transmission(first, first, now, (now - first) // max(self.layers - 1, 1))
         elif before is not None and before.completion_ns > now:
             # It is fed from now on, even if the first layer has arrived earlier.
@@ -209,7 +203,7 @@ class Mover:
 
     def computing(self, times: Transmission, into: Transfer) -> None:
         """Feed a transfer with the layers that a step computes at these times."""
-        step = Transfer(self, HOP, (COMPUTE, COMPUTE), 0)
+        step = Transfer(self, HOP, COMPUTE, COMPUTE, 0)
         step.sent = times
         into.wait_for(step)
         at = max(times.first_layer_ns, self.engine.now_ns)
@@ -294,25 +288,23 @@ class Mover:
         self.store.finish_move(transfer.move)
 
 
-def stage_up(
-    store: Store, request: int, blocks: tuple[int, int], source: tuple[int, int], now_ns: int
-) -> list[tuple[int, int]]:
+def stage_up(store: BlockStore, request: int, part: Part, now_ns: int) -> list[Staged]:
     """Copy blocks up to the tier that the GPU loads from, tier by tier, each copy fed by the one below.
 
-    ``source``: their tier, and the move that still writes them there. Returns (tier read, move) of each copy;
-    the copies end below a tier without free blocks.
+    The copies end below a tier without free blocks.
     """
-    level, by = source
-    moves: list[tuple[int, int]] = []
+    level, by = part.tier, part.by
+    copies: list[Staged] = []
     while level > STAGING:
-        move = store.stage(request, blocks, level - 1, None if by == NO_MOVE else by, now_ns)
+        blocks, ready = BlockRange(part.start, part.end), None if by == NO_MOVE else by
+        move = store.stage(request, blocks, level - 1, ready, now_ns)
         if move is None:
             break
-        moves.append((level, move))
+        copies.append(Staged(level, move))
         level, by = level - 1, move
-    return moves
+    return copies
 
 
-def is_staged(moves: list[tuple[int, int]]) -> bool:
+def is_staged(copies: list[Staged]) -> bool:
     """Return True if the copies reach the tier that the GPU loads from."""
-    return bool(moves) and moves[-1][0] == STAGING + 1
+    return bool(copies) and copies[-1].from_tier == STAGING + 1

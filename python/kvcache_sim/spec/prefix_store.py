@@ -15,12 +15,11 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from heapq import heappop, heappush
-from typing import TYPE_CHECKING, Any
+from typing import Any, NamedTuple
 
 from kvcache_sim.base.units import NS_PER_S
-
-if TYPE_CHECKING:
-    from kvcache_sim._core import Store
+from kvcache_sim.cache.store import Times
+from kvcache_sim.spec.block_store import BlockStore
 
 #: A block's key names its tokens and all before them, so it is the hash of the prefix.
 PrefixHash = int
@@ -210,15 +209,22 @@ class GlobalPrefixStore:
             heappush(self._evictable, (entry.access, -entry.length, entry.prefix_hash))
 
 
+class HeldPrefix(NamedTuple):
+    """The longest prefix that a lease holds."""
+
+    request: int
+    blocks: int
+
+
 class LimitedStore:
     """A block store whose requests enter and hold prefixes, for a size limit under detailed accounting."""
 
     def __init__(
-        self, store: Store, prefixes: GlobalPrefixStore, path: Callable[[int, int], list[PrefixHash]]
+        self, store: BlockStore, prefixes: GlobalPrefixStore, path: Callable[[int, int], list[PrefixHash]]
     ) -> None:
         self._store, self._prefixes, self._path = store, prefixes, path
-        #: By lease, its request and the number of blocks of the longest prefix that it holds.
-        self._held: dict[int, tuple[int, int]] = {}
+        #: By lease.
+        self._held: dict[int, HeldPrefix] = {}
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._store, name)
@@ -226,14 +232,14 @@ class LimitedStore:
     def acquire(self, request: int, depth: int) -> int:
         """Hold the first ``depth`` blocks of a request, and the longest prefix of these."""
         lease = self._store.acquire(request, depth)
-        self._held[lease] = request, self._prefixes.hold_longest(self._path(request, depth))
+        self._held[lease] = HeldPrefix(request, self._prefixes.hold_longest(self._path(request, depth)))
         return lease
 
-    def commit(self, lease: int, to: int, ready: tuple[int, int]) -> None:
+    def commit(self, lease: int, to: int, ready: Times | None = None) -> None:
         """Share computed blocks up to ``to``, and enter their prefixes."""
         self._store.commit(lease, to, ready)
         request, blocks = self._held[lease]
-        self._held[lease] = request, self._prefixes.enter(self._path(request, to), blocks)
+        self._held[lease] = HeldPrefix(request, self._prefixes.enter(self._path(request, to), blocks))
 
     def abandon(self, lease: int) -> None:
         """Undo an acquisition without an effect on recency."""

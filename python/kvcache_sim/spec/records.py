@@ -11,13 +11,11 @@ eviction and transfer enters its machine's rolling hash: equal hashes mean equal
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 from kvcache_sim.base.tiers import HOPS, KV_SOURCES, hop_name
+from kvcache_sim.spec.block_store import BlockStore
 from kvcache_sim.spec.request import Load, SequenceState, Status
-
-if TYPE_CHECKING:
-    from kvcache_sim._core import Store
 
 # Kinds of record in the digest.
 ARRIVE, ADMIT, FIRST_TOKEN, PREEMPT, EVICT, TRANSFER, FINISH, HANDOVER = range(1, 9)
@@ -61,6 +59,14 @@ class Event(NamedTuple):
     left_tokens: int
 
 
+class CacheEvent(NamedTuple):
+    """The result of a lookup: the outcome, the cached length, and the tokens left to prefill."""
+
+    outcome: int
+    cached_tokens: int
+    left_tokens: int
+
+
 class Records:
     """Hands the rows and events of a run to ``take_row`` and ``take_event``."""
 
@@ -69,10 +75,8 @@ class Records:
     ) -> None:
         self._take_row, self._take_event = take_row, take_event
 
-    def log_prefix_cache_event(
-        self, s: SequenceState, machine: int, now_ns: int, event: tuple[int, int, int]
-    ) -> None:
-        """Log ``event``: the outcome, the cached length and the tokens left to prefill."""
+    def log_prefix_cache_event(self, s: SequenceState, machine: int, now_ns: int, event: CacheEvent) -> None:
+        """Log the result of a lookup."""
         outcome, cached, left = event
         self._take_event(Event("prefix_cache_event", now_ns, machine, s.request, outcome, cached, left))
 
@@ -85,8 +89,8 @@ class Records:
         self._take_row(row_of(s))
 
 
-#: Columns of a row that are fields of a request of the same name.
-_FIELDS = (
+#: Columns of a row that are fields of a request of the same name; a part of TTFT is one of them.
+ROW_FIELDS = (
     *("request", "machine", "decode_machine", "session", "turn", "arrival_ns", "client_ns", "queue_ns"),
     *("lookup_ns", "fetch_ns", "fetch_room_ns", "prefill_ns", "batch_stall_ns", "first_decode_ns"),
     *("handover_ns", "handover_gap_ns", "handover_room_ns", "first_token_ns", "finish_ns", "output_tokens"),
@@ -96,7 +100,7 @@ _FIELDS = (
 
 def row_of(s: SequenceState) -> dict[str, int]:
     """Return the row of a closed request by column; times in ns, counts in tokens or blocks."""
-    row: dict[str, int] = {name: getattr(s, name) for name in _FIELDS}
+    row: dict[str, int] = {name: getattr(s, name) for name in ROW_FIELDS}
     row["is_conversational_turn"] = int(s.is_conversational_turn)
     row["status"], row["outcome"] = s.status.value, max(s.outcome, 0)
     row["input_tokens"] = s.prompt_num_tokens
@@ -114,7 +118,7 @@ class Milestones:
     """
 
     def __init__(
-        self, machine: int, store: Store, records: Records, when_closed: Callable[[SequenceState], None]
+        self, machine: int, store: BlockStore, records: Records, when_closed: Callable[[SequenceState], None]
     ) -> None:
         self.machine, self.store, self.records = machine, store, records
         self.load = Load()

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from enum import Enum
+from typing import NamedTuple
 
 from msgspec import Struct
 
@@ -114,6 +115,20 @@ class SequenceState:
         return self.prefill_end_time_ns / NS_PER_S if self.prefill_end_time_ns >= 0 else -1.0
 
 
+class OrderedLoad(NamedTuple):
+    """A move that loads KV, and the source that it comes from."""
+
+    move: int
+    source: int
+
+
+class HeldPart(NamedTuple):
+    """The blocks before ``end`` of a found run, held on their tier until the move ``hold`` is finished."""
+
+    end: int
+    hold: int
+
+
 class Admission(Struct):
     """The blocks that an admitted request holds, and the moves that it waits for."""
 
@@ -122,12 +137,12 @@ class Admission(Struct):
     total_blocks: int
     #: Reused blocks by source.
     from_source: list[int]
-    #: Moves that free its blocks; moves that load its KV, with the source of each.
+    #: Moves that free its blocks, and moves that load its KV.
     freeing_moves: list[int]
-    loads: list[tuple[int, int]]
+    loads: list[OrderedLoad]
     #: The block after the last one that waits for space to be staged, 0 if none does; its sources' holds.
     rest_end: int = 0
-    held: list[tuple[int, int]] = []
+    held: list[HeldPart] = []
 
 
 class Load(Struct):

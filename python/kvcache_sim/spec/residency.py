@@ -15,16 +15,15 @@ from collections.abc import Iterator, Sequence
 from itertools import count, takewhile
 
 from kvcache_sim.base.errors import StoreError
-from kvcache_sim.cache.store import NO_MOVE, EvictionCounts, Occupancy, Order
-from kvcache_sim.spec.blocks import ABSENT, GPU, READY, WAITING, Block, Copy, Lease, Move, Tier, Times
+from kvcache_sim.cache.store import NO_MOVE, EvictionCounts, Occupancy, Order, Times
+from kvcache_sim.spec.block_store import Found
+from kvcache_sim.spec.blocks import ABSENT, GPU, READY, WAITING, Block, Copy, Hold, Lease, Move, Tier
 from kvcache_sim.spec.eviction import EvictionOrder
 from kvcache_sim.spec.keys import Keys
 from kvcache_sim.spec.records import RollingDigest
 
 #: Blocks of a tier without bound.
 UNBOUNDED = 1 << 60
-#: Blocks from a first one to one past the last: (fastest tier, first, past the last, move that writes them).
-Part = tuple[int, int, int, int]
 
 
 def refused(what: str, expected: str) -> StoreError:
@@ -41,7 +40,9 @@ class Residency:
         self.keys = keys
         sizes = [UNBOUNDED if blocks is None else blocks for blocks in capacities_blocks]
         self.tiers = [Tier(number, size, size) for number, size in enumerate(sizes)]
-        self.orders = [EvictionOrder(n, policy) for n, policy in enumerate(policies or ["lru"] * len(sizes))]
+        self.eviction_orders = [
+            EvictionOrder(n, policy) for n, policy in enumerate(policies or ["lru"] * len(sizes))
+        ]
         #: In place of a tier: blocks in use by a backlog.
         self.backlog_tier = len(sizes)
         self.root = Block(-1, -1, None, -1, [Copy(tier) for tier in range(self.backlog_tier + 1)])
@@ -50,7 +51,7 @@ class Residency:
         #: Times of the last eviction or release, and of the latest change; count of accesses; blocks merged.
         self.now_ns = self.latest_ns = self.clock = self.merged_blocks = 0
         #: Transmissions to send.
-        self._orders: list[Order] = []
+        self._transmissions: list[Order] = []
         #: The numbers of leases and moves.
         self._handles = count(1)
         self._digest = RollingDigest()
@@ -92,11 +93,11 @@ class Residency:
         ready = sum(1 for _ in takewhile(lambda block: block.copies[GPU].state == READY, found))
         return len(found), ready
 
-    def match_prefix(self, request: int, limit: int) -> list[Part]:
+    def match_prefix(self, request: int, limit: int) -> list[Found]:
         """Return the found run in parts of one fastest tier and one move that writes it."""
         return _parts(0, [block.fastest for block in self._found(request, limit)])
 
-    def match_below(self, request: int, start: int, limit: int) -> list[Part]:
+    def match_below(self, request: int, start: int, limit: int) -> list[Found]:
         """Return the run from block ``start`` to at most ``limit`` with copies below the GPU, in parts."""
         below: list[Copy] = []
         for block in self._found(request, limit)[start:]:
@@ -106,15 +107,15 @@ class Residency:
             below.append(copy)
         return _parts(start, below)
 
-    def paths_in_use(self) -> Iterator[tuple[int, Block]]:
-        """Yield (tier, last block) of each path that a lease or a move uses."""
+    def paths_in_use(self) -> Iterator[Hold]:
+        """Yield each path that a lease or a move uses."""
         for lease in self.leases.values():
-            yield GPU, lease.path[-1] if lease.path else self.root
+            yield Hold(GPU, lease.path[-1] if lease.path else self.root)
         for move in self.moves.values():
             yield from move.holds
         for tier in self.tiers:
             for backlog in tier.backlogs:
-                yield from ((self.backlog_tier, block) for block in backlog.blocks)
+                yield from (Hold(self.backlog_tier, block) for block in backlog.blocks)
 
     def blocks(self) -> Iterator[Block]:
         """Yield every block of the tree, parents first: for checks and reports."""
@@ -156,7 +157,7 @@ class Residency:
         self.tiers[tier].cached += (state == READY) - (copy.state == READY)
         copy.state, copy.move, copy.ready = state, move, times
         if state == ABSENT:
-            self.orders[tier].on_absent(block)
+            self.eviction_orders[tier].on_absent(block)
         self._review(block)
         if came:
             assert parent is not None
@@ -185,7 +186,7 @@ class Residency:
         return copy.tier < len(self.tiers) - 1 or block.present > 1 or not block.is_in_use
 
     def _offer(self, block: Block, tier: int) -> None:
-        self.orders[tier].offer(block, self.clock, self.now_ns)
+        self.eviction_orders[tier].offer(block, self.clock, self.now_ns)
 
     def _discard_if_gone(self, block: Block) -> None:
         """Remove a block without copies and its descendants, except blocks in use."""
@@ -246,11 +247,11 @@ class Residency:
         return sum(b.copies[tier].state != ABSENT and b.fastest.tier < tier for b in self.blocks())
 
 
-def _parts(start: int, copies: list[Copy]) -> list[Part]:
-    parts: list[Part] = []
+def _parts(start: int, copies: list[Copy]) -> list[Found]:
+    parts: list[Found] = []
     for depth, copy in enumerate(copies, start):
-        if parts and (parts[-1][0], parts[-1][3]) == (copy.tier, copy.move):
-            parts[-1] = copy.tier, parts[-1][1], depth + 1, copy.move
+        if parts and (parts[-1].tier, parts[-1].by) == (copy.tier, copy.move):
+            parts[-1] = parts[-1]._replace(end=depth + 1)
         else:
-            parts.append((copy.tier, depth, depth + 1, copy.move))
+            parts.append(Found(copy.tier, depth, depth + 1, copy.move))
     return parts

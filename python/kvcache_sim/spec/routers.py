@@ -10,21 +10,19 @@ the least often chosen so far wins, then the lowest number.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import Any, Protocol
 
 from kvcache_sim.base.rng import stream
 from kvcache_sim.cache.settings import CacheSettings
 from kvcache_sim.serving.settings import RouterSettings
+from kvcache_sim.spec.block_store import BlockStore
 from kvcache_sim.spec.request import Load, SequenceState
-
-if TYPE_CHECKING:
-    from kvcache_sim._core import Store
 
 
 class Routed(Protocol):
     """A machine as routers see it: its store, and its load."""
 
-    store: Store
+    store: BlockStore
 
     @property
     def load(self) -> Load: ...  # noqa: D102  # a line above
@@ -37,11 +35,12 @@ class Router:
         self,
         policy: str,
         machines: Sequence[Routed],
-        settings: tuple[RouterSettings, CacheSettings],
+        settings: RouterSettings,
+        cache: CacheSettings,
         seed: int,
     ) -> None:
         self.machines = machines
-        self.settings, self.cache = settings
+        self.settings, self.cache = settings, cache
         self._policy = self.policies()[policy]
         self._draw = stream(seed, "router")
         #: Choices so far by machine; by session the machine of its first request.

@@ -10,9 +10,8 @@ prefill (``skip-prefill``), its first step is a decode step (seed 000, 3.3). Rel
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sized
 from itertools import islice
-from typing import Any
 
 from kvcache_sim.cache.settings import CacheSettings, MovementSettings
 from kvcache_sim.serving.settings import ReplicaSettings
@@ -47,10 +46,10 @@ class Scheduler:
         self.refused = False
         #: True if requests decode here.
         self.decodes = True
-        #: Hand-overs to this machine: waiting for blocks, in transfer, and arrived.
-        self.asking: deque[Any] = deque()
+        #: Hand-overs to this machine, as its target sets them: waiting for blocks, in transfer, arrived.
+        self.asking: Sized = ()
         self.coming: set[int] = set()
-        self.arrived: deque[Any] = deque()
+        self.arrived: Sized = ()
         #: Reserves blocks for the first of ``asking``, False if refused; adds arrived requests to the step.
         self.take_over: Callable[[int], bool] = lambda now: False
         self.join_arrived: Callable[[], None] = lambda: None

@@ -10,10 +10,11 @@ shared prefix. Over capacity the oldest entry without a running user is evicted,
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import count
 
-from kvcache_sim.cache.store import EvictionCounts, Occupancy
+from kvcache_sim.cache.store import EvictionCounts, Occupancy, Order, Times, Wanted
 from kvcache_sim.spec.lookups import LookUps
 from kvcache_sim.spec.prefix_store import PrefixHash
 from kvcache_sim.spec.records import RollingDigest
@@ -138,10 +139,10 @@ class SimplifiedStore:
 
     def reserve(self, lease: int, blocks: int, now_ns: int) -> list[int] | None:
         """Reserve memory for ``blocks`` new tokens; None if refused."""
-        return self.reserve_many([(lease, blocks)], now_ns)
+        return self.reserve_many([Wanted(lease, blocks)], now_ns)
 
-    def reserve_many(self, wanted: list[tuple[int, int]], now_ns: int) -> list[int] | None:
-        """Reserve memory for several (lease, tokens), all or nothing."""
+    def reserve_many(self, wanted: Sequence[Wanted], now_ns: int) -> list[int] | None:
+        """Reserve memory for several leases, all or nothing."""
         lacking = sum(tokens + self._lease(lease).owed for lease, tokens in wanted)
         if not self._make_space(lacking) and not (self._forget_own() and self._make_space(lacking)):
             return None
@@ -152,7 +153,7 @@ class SimplifiedStore:
             held.owed = 0
         return []
 
-    def commit(self, lease: int, to: int, ready: tuple[int, int] | None = None) -> None:
+    def commit(self, lease: int, to: int, ready: Times | None = None) -> None:
         """Share the computed tokens up to ``to`` in whole blocks, as far as prefixes are admitted."""
         held = self._lease(lease)
         held.depth, before = to, held.blocks
@@ -258,6 +259,6 @@ class SimplifiedStore:
         """The rolling hash so far."""
         return self._digest.value
 
-    def take_orders(self) -> list[tuple[int, int, int, int, list[int]]]:
+    def take_orders(self) -> list[Order]:
         """Return no transmissions: there is one tier."""
         return []

@@ -14,17 +14,19 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, cast
+from typing import cast
 
 import numpy as np
 
 from kvcache_sim.base.rng import derive_seed
 from kvcache_sim.base.tiers import COMPUTE
 from kvcache_sim.cache.settings import TierSettings
+from kvcache_sim.cache.store import BlockRange, Times
 from kvcache_sim.engine import ARRIVAL, BOUNDARY, NO_MACHINE, Engine, Event
 from kvcache_sim.serving.settings import ClusterSettings, MachineSettings, ReplicaSettings
 from kvcache_sim.spec.admission import Parts
 from kvcache_sim.spec.batch import Batch, NextStep
+from kvcache_sim.spec.block_store import BlockStore
 from kvcache_sim.spec.channels import Channels
 from kvcache_sim.spec.handover import DecodeChoice, HandOverTarget, Sender
 from kvcache_sim.spec.lookups import LookUps
@@ -39,11 +41,8 @@ from kvcache_sim.spec.scheduler import Scheduler
 from kvcache_sim.workload.sessions import predecessors
 from kvcache_sim.workload.trace import NO_REQUEST, OPEN_LOOP, Trace
 
-if TYPE_CHECKING:
-    from kvcache_sim._core import Store
-
 #: Makes an empty store from a machine's tiers and its lookups.
-MakeStore = Callable[[Sequence[TierSettings], LookUps], "Store"]
+MakeStore = Callable[[Sequence[TierSettings], LookUps], BlockStore]
 
 
 class Machine:
@@ -83,9 +82,9 @@ class Machine:
 
     def arrive(self, s: SequenceState) -> None:
         """Accept a request from its client."""
-        now, own = self.engine.now_ns, self.replica
+        now, replica = self.engine.now_ns, self.replica
         self.milestones.arrived(s, now)
-        offset = own.client_offset_ns + own.client_offset_per_token_ns * s.prompt_num_tokens
+        offset = replica.client_offset_ns + replica.client_offset_per_token_ns * s.prompt_num_tokens
         self._after(offset, self._received, s)
 
     def _after(self, ns: int, then: Callable[[SequenceState], None], s: SequenceState) -> None:
@@ -142,9 +141,9 @@ class Machine:
         compute = self._compute_ns
         ended = self.batch.end(now, compute)
         if self.writes is not None and self.writes.at_commit and ended.committed:
-            for s, first, end in ended.committed:
-                self.writes.committed(s.lease, (first, end), now)
-            self.mover.issue((now - compute + compute // self.cache.num_layers, now))
+            for shared in ended.committed:
+                self.writes.committed(shared.sequence.lease, shared.blocks, now)
+            self.mover.issue(Times(now - compute + compute // self.cache.num_layers, now))
         for s in ended.first_tokens:
             if self.sender is not None and self.sender.takes(s):
                 self.sender.prompt_computed(s, now)
@@ -157,9 +156,9 @@ class Machine:
         """Share the first ``blocks`` blocks of a lease, received from another machine."""
         first = self.store.depth(lease)
         if blocks > first:
-            self.store.commit(lease, blocks, (now, now))
+            self.store.commit(lease, blocks, Times(now, now))
             if self.writes is not None and self.writes.at_commit:
-                self.writes.committed(lease, (first, blocks), now)
+                self.writes.committed(lease, BlockRange(first, blocks), now)
                 self.mover.issue()
 
 
@@ -179,8 +178,8 @@ class Simulator:
             settings = settings.in_tokens()
         self.settings, self.trace, self.records = settings, trace, records
         self.engine = Engine(len(settings.machines))
-        networks = settings.network, settings.handover.network
-        self.channels = self.channels_class(settings.channels, networks, self.engine)
+        reads, handovers = settings.network, settings.handover.network
+        self.channels = self.channels_class(settings.channels, reads, handovers, self.engine)
         self._make_store = make_store
         #: Movers by number, of machines whose lower tiers others read.
         self._read: dict[int, Mover] = {}
@@ -189,14 +188,14 @@ class Simulator:
         #: Hashes of the arrivals at each machine.
         self.arrivals = [RollingDigest() for _ in self.machines]
         self.routed = [
-            m for m, own in zip(self.machines, settings.machines, strict=True) if own.role != "decode"
+            m for m, one in zip(self.machines, settings.machines, strict=True) if one.role != "decode"
         ]
-        routing = settings.router, settings.cache
-        self.router = self.router_class(settings.router.policy, self.routed, routing, settings.seed)
+        router = settings.router
+        self.router = self.router_class(router.policy, self.routed, router, settings.cache, settings.seed)
         self._decoding: list[Machine] = []
         self._connect_pools()
         self.closed = 0
-        self._instant = any(own.replica.instant for own in settings.machines)
+        self._instant = any(machine.replica.instant for machine in settings.machines)
         #: By request: the requests that wait for it; and the number of requests that it still waits for.
         self._waiting: dict[int, list[int]] = {}
         self._missing: dict[int, int] = {}
@@ -205,33 +204,33 @@ class Simulator:
     # -- building
 
     def _build_machines(self) -> list[Machine]:
-        return [self._build(number, own) for number, own in enumerate(self.settings.machines)]
+        return [self._build(number, machine) for number, machine in enumerate(self.settings.machines)]
 
-    def _build(self, number: int, own: MachineSettings) -> Machine:
+    def _build(self, number: int, machine: MachineSettings) -> Machine:
         settings, records = self.settings, self.records
-        cache, movement, replica = settings.cache, settings.movement, own.replica
-        policies = [movement.write.get(tier.name, "back") for tier in own.tiers[:-1]]
+        cache, movement, replica = settings.cache, settings.movement, machine.replica
+        policies = [movement.write.get(tier.name, "back") for tier in machine.tiers[:-1]]
         lookups = LookUps(number, cache, self._shared_block_tokens, records, self.trace, self.engine)
         self.lookups.append(lookups)
-        store = self._make_store(own.tiers, lookups)
+        store = self._make_store(machine.tiers, lookups)
         if cache.prefix_view.max_tokens is not None and cache.accounting == "detailed":
-            store = cast("Store", LimitedStore(store, lookups.prefixes, lookups.path))
-        channels = {edge: self.channels[name] for edge, name in own.edge_channels.items()}
-        mover = self.mover_class(number, store, self.engine, channels, (cache, movement))
+            store = cast(BlockStore, LimitedStore(store, lookups.prefixes, lookups.path))
+        channels = {edge: self.channels[name] for edge, name in machine.edge_channels.items()}
+        mover = self.mover_class(number, store, self.engine, channels, cache, movement)
         writes = self.writes_class(store, policies) if policies else None
         mover.written = writes.arrived if writes is not None else None
         remote = self._remote_reads(mover) if policies else None
         parts = Parts(
             store=store,
             mover=mover,
-            batch=self.batch_class(store, replica, cache, own.step_time),
+            batch=self.batch_class(store, replica, cache, machine.step_time),
             milestones=self.milestones_class(number, store, records, partial(self._finished, lookups)),
             lookups=lookups,
             remote=remote,
             writes=writes,
-            expires=any(tier.policy.partition(":")[0] == "ttl" for tier in own.tiers),
+            expires=any(tier.policy.partition(":")[0] == "ttl" for tier in machine.tiers),
         )
-        return self.machine_class(number, len(own.tiers), replica, settings, parts)
+        return self.machine_class(number, len(machine.tiers), replica, settings, parts)
 
     def _remote_reads(self, mover: Mover) -> RemoteReads | None:
         """Return a machine's reads from others, if its lookups cover the cluster."""
@@ -242,21 +241,20 @@ class Simulator:
 
     def _connect_pools(self) -> None:
         """Connect prefill machines, if any, to the machines that decode."""
-        settings, roles = self.settings, [own.role for own in self.settings.machines]
+        settings, roles = self.settings, [machine.role for machine in self.settings.machines]
         if "prefill" not in roles:
             return
-        own, targets = settings.handover, []
+        handover, targets = settings.handover, []
         self._decoding = [m for m, role in zip(self.machines, roles, strict=True) if role != "prefill"]
         for machine in self._decoding:
-            targets.append(HandOverTarget(machine, own))
+            targets.append(HandOverTarget(machine, handover))
         # A separate stream of random numbers from that of the prefill router.
         seed = derive_seed(settings.seed, "decode router")
-        routing = settings.router, settings.cache
-        router = self.router_class(own.router, self._decoding, routing, seed)
+        router = self.router_class(handover.router, self._decoding, settings.router, settings.cache, seed)
         choice = DecodeChoice(self._decoding, targets, router, self.channels)
         for machine, role in zip(self.machines, roles, strict=True):
             if role == "prefill":
-                machine.sender = Sender(machine, own, self.channels.by_layer, choice.assign)
+                machine.sender = Sender(machine, handover, self.channels.by_layer, choice.assign)
                 machine.scheduler.decodes = False
 
     # -- arrivals

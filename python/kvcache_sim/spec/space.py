@@ -6,7 +6,7 @@ shortfall is evicted. On the slowest tier a victim is discarded and its block is
 tier a victim without a copy below is written there first: one move for the batch, after space has been made
 below in the same way. A victim that has its copy below frees its block at once; one whose copy below is in
 flight frees it when that move ends. From the decision on, a victim is not found above and is found, not
-ready, below. A space of (move, blocks) pairs has the blocks that are free after a move.
+ready, below. The list of ``Freed`` of a space has the blocks that are free after a move.
 
 Victims that the tier below cannot store now are its backlog: as much as fits is written at once, the rest in
 further batches, in eviction order, as blocks there become free or evictable. One move stands for the backlog
@@ -21,7 +21,18 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from kvcache_sim.cache.store import Order
-from kvcache_sim.spec.blocks import ABSENT, IN_FLIGHT, READY, REMOTE, WAITING, Backlog, Block, Late, Move
+from kvcache_sim.spec.blocks import (
+    ABSENT,
+    IN_FLIGHT,
+    READY,
+    REMOTE,
+    WAITING,
+    Backlog,
+    Block,
+    Freed,
+    Hold,
+    Move,
+)
 from kvcache_sim.spec.residency import Residency
 
 
@@ -40,14 +51,14 @@ class Space(Residency):
                 self._write_backlogs(tier)
             if not self._drop_stuck():
                 break
-        taken, self._orders = self._orders, []
+        taken, self._transmissions = self._transmissions, []
         return taken
 
     def _start(self, move: Move, source: int, after: Iterable[int], handle: int | None = None) -> int:
         """Order a move, mark its blocks in flight, as recent as at their source, and return its handle."""
         handle = handle or next(self._handles)
         self.moves[handle], move.after = move, list(dict.fromkeys(after))
-        self._orders.append((handle, source, move.to, len(move.blocks), move.after))
+        self._transmissions.append(Order(handle, source, move.to, len(move.blocks), move.after))
         if move.lease is None:
             self.tiers[move.to].in_flight += len(move.blocks)
         came = self._count_access() if source == REMOTE else 0
@@ -57,16 +68,16 @@ class Space(Residency):
             self._set_state(block, move.to, IN_FLIGHT, handle)
         return handle
 
-    def _acquire_space(self, tier: int, blocks: int, now_ns: int) -> Late | None:
+    def _acquire_space(self, tier: int, blocks: int, now_ns: int) -> list[Freed] | None:
         """Take blocks from a tier; return the blocks that are free later, None if refused."""
         space = self.tiers[tier]
         if space.available < blocks:
             return None
         self._advance(now_ns)
         lacking = max(blocks - space.free, 0)
-        shortfall = max(lacking - sum(n for _, n in space.coming), 0)
+        shortfall = max(lacking - sum(freed.blocks for freed in space.coming), 0)
         freed = self._evict(tier, shortfall, now_ns) if shortfall else 0
-        late = min(lacking - min(shortfall, freed), sum(n for _, n in space.coming))
+        late = min(lacking - min(shortfall, freed), sum(freed.blocks for freed in space.coming))
         if space.free + late < blocks:
             return None
         space.free -= blocks - late
@@ -78,7 +89,7 @@ class Space(Residency):
         if tier < len(self.tiers) - 1:
             return self._demote(tier, wanted, now_ns)
         evicted = 0
-        while evicted < wanted and (block := self.orders[tier].next_victim(now_ns)) is not None:
+        while evicted < wanted and (block := self.eviction_orders[tier].next_victim(now_ns)) is not None:
             self._discard_last_copy(tier, block, now_ns)
             evicted += 1
         return evicted
@@ -97,10 +108,10 @@ class Space(Residency):
     def _demote(self, tier: int, wanted: int, now_ns: int) -> int:
         """Evict from a tier with another below (seed 001, ``evict_to_lower_location``)."""
         space, below = self.tiers[tier], tier + 1
-        late: Late = []
+        late: list[Freed] = []
         unwritten: list[Block] = []
         evicted = 0
-        while evicted < wanted and (block := self.orders[tier].next_victim(now_ns)) is not None:
+        while evicted < wanted and (block := self.eviction_orders[tier].next_victim(now_ns)) is not None:
             copy_below = block.copies[below]
             if copy_below.state == ABSENT:
                 self._hold(below, block)
@@ -108,21 +119,21 @@ class Space(Residency):
             elif copy_below.state == READY:
                 space.free += 1
             else:
-                late.append((copy_below.move, 1))
+                late.append(Freed(copy_below.move, 1))
             self._delete_copy(tier, block, now_ns)
             evicted += 1
         late += self._write_below(tier, unwritten, now_ns)
-        late_blocks = sum(n for _, n in late)
+        late_blocks = sum(freed.blocks for freed in late)
         space.in_flight += late_blocks
         space.coming += late
         return evicted - late_blocks
 
-    def _write_below(self, tier: int, victims: list[Block], now_ns: int) -> Late:
+    def _write_below(self, tier: int, victims: list[Block], now_ns: int) -> list[Freed]:
         """Write victims to the tier below; what it cannot store waits, or is dropped."""
         below, target = tier + 1, self.tiers[tier + 1]
         dropped = max(len(victims) - target.available, 0)
         if self.overflow_waits and victims and (dropped or target.backlogs):
-            return [(self._wait_below(tier, victims), len(victims))]
+            return [Freed(self._wait_below(tier, victims), len(victims))]
         for block in victims[:dropped]:
             self._drop(tier, block)
         written = victims[dropped:]
@@ -131,8 +142,8 @@ class Space(Residency):
             for block in written:
                 self._drop(tier, block)
             return []
-        move = Move(below, written, holds=[(below, block) for block in written])
-        return [(self._start(move, tier, (after for after, _ in space)), len(written))]
+        move = Move(below, written, holds=[Hold(below, block) for block in written])
+        return [Freed(self._start(move, tier, (freed.move for freed in space)), len(written))]
 
     def _drop(self, tier: int, block: Block) -> None:
         """Drop a victim that the tier below cannot store."""
@@ -169,9 +180,9 @@ class Space(Residency):
             for block in batch:
                 self._hold(tier, block)
                 self._unhold(self.backlog_tier, block)
-            after = [move for move, _ in freed]
+            after = [one.move for one in freed]
             if backlog.blocks:
-                move = Move(tier, batch, holds=[(tier, block) for block in batch])
+                move = Move(tier, batch, holds=[Hold(tier, block) for block in batch])
                 backlog.batches.append(self._start(move, tier - 1, after))
             else:
                 self._end_backlog(tier, batch, after)
@@ -180,7 +191,7 @@ class Space(Residency):
         """Write the last batch of a tier's first backlog, after the earlier ones."""
         backlog = self.tiers[tier].backlogs.pop(0)
         move = self.moves[backlog.move]
-        move.blocks, move.holds = batch, [(tier, block) for block in batch]
+        move.blocks, move.holds = batch, [Hold(tier, block) for block in batch]
         self._start(move, tier - 1, after + backlog.batches, backlog.move)
 
     def _drop_stuck(self) -> bool:
@@ -212,18 +223,18 @@ class Space(Residency):
     def expire(self, now_ns: int) -> None:
         """Discard the copies whose tier's time to live has passed."""
         self._advance(now_ns)
-        for tier, order in enumerate(self.orders):
+        for tier, order in enumerate(self.eviction_orders):
             while (block := order.next_lapsed(now_ns)) is not None:
                 self._discard_last_copy(tier, block, now_ns)
 
 
-def _take_first(coming: Late, blocks: int) -> Late:
+def _take_first(coming: list[Freed], blocks: int) -> list[Freed]:
     """Take ``blocks`` blocks from the earliest moves."""
-    taken: Late = []
+    taken: list[Freed] = []
     while blocks:
         move, there = coming[0]
         part = min(there, blocks)
-        taken.append((move, part))
+        taken.append(Freed(move, part))
         blocks -= part
-        coming[:1] = [(move, there - part)] if there > part else []
+        coming[:1] = [Freed(move, there - part)] if there > part else []
     return taken

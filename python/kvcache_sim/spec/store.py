@@ -16,7 +16,20 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from kvcache_sim.spec.blocks import ABSENT, CPU, GPU, READY, REMOTE, Block, Late, Lease, Move
+from kvcache_sim.cache.store import BlockRange, Times, Wanted
+from kvcache_sim.spec.blocks import (
+    ABSENT,
+    CPU,
+    GPU,
+    READY,
+    REMOTE,
+    Block,
+    Freed,
+    Hold,
+    Lease,
+    Move,
+    Share,
+)
 from kvcache_sim.spec.residency import refused
 from kvcache_sim.spec.space import Space
 
@@ -56,37 +69,37 @@ class Store(Space):
 
     def reserve(self, lease: int, blocks: int, now_ns: int) -> list[int] | None:
         """Reserve private GPU blocks; return the moves that must finish before, None if refused."""
-        return self.reserve_many([(lease, blocks)], now_ns)
+        return self.reserve_many([Wanted(lease, blocks)], now_ns)
 
-    def reserve_many(self, wanted: Sequence[tuple[int, int]], now_ns: int) -> list[int] | None:
-        """Reserve private GPU blocks for several (lease, blocks), all or nothing."""
-        leases = [(self._lease(lease), blocks) for lease, blocks in wanted]
+    def reserve_many(self, wanted: Sequence[Wanted], now_ns: int) -> list[int] | None:
+        """Reserve private GPU blocks for several leases, all or nothing."""
+        shares = [Share(self._lease(lease), blocks) for lease, blocks in wanted]
         total = sum(blocks for _, blocks in wanted)
         late = self._acquire_space(GPU, total, now_ns)
         if late is None:
             return None
-        gpu, late_blocks = self.tiers[GPU], sum(blocks for _, blocks in late)
+        gpu, late_blocks = self.tiers[GPU], sum(freed.blocks for freed in late)
         gpu.active += total - late_blocks
         gpu.in_flight += late_blocks
-        for held, blocks in leases:
-            held.reserved += blocks
-        self._distribute(late, leases)
-        return sorted({move for move, _ in late})
+        for share in shares:
+            share.lease.reserved += share.blocks
+        self._distribute(late, shares)
+        return sorted({freed.move for freed in late})
 
-    def _distribute(self, late: Late, leases: list[tuple[Lease, int]]) -> None:
+    def _distribute(self, late: list[Freed], shares: list[Share]) -> None:
         """Assign the blocks that are free later to the first leases."""
-        takers = [(held, blocks) for held, blocks in leases if blocks]
+        takers = [share for share in shares if share.blocks]
         for move, blocks in late:
             while blocks:
                 held, lacking = takers.pop(0)
                 part = min(blocks, lacking)
                 held.pending += part
-                self.moves[move].waiting.append((held, part))
+                self.moves[move].waiting.append(Share(held, part))
                 blocks -= part
                 if lacking > part:
-                    takers.insert(0, (held, lacking - part))
+                    takers.insert(0, Share(held, lacking - part))
 
-    def commit(self, lease: int, to: int, ready: tuple[int, int] | None = None) -> None:
+    def commit(self, lease: int, to: int, ready: Times | None = None) -> None:
         """Share the lease's computed blocks up to ``to``.
 
         ``ready``: when their first layer, and all layers, were computed, in ns; None: the latest time known.
@@ -95,8 +108,8 @@ class Store(Space):
         start = len(held.path)
         if to - start > held.reserved - max(held.pending, held.loading):
             raise refused("more blocks than are reserved and free", "a reservation first")
-        times = (self.latest_ns, self.latest_ns) if ready is None else ready
-        self.latest_ns = max(self.latest_ns, times[1])
+        times = Times(self.latest_ns, self.latest_ns) if ready is None else Times(*ready)
+        self.latest_ns = max(self.latest_ns, times.all_layers_ns)
         gpu = self.tiers[GPU]
         for key in self.keys.path(held.request, start, to):
             tail = held.path[-1] if held.path else self.root
@@ -137,7 +150,7 @@ class Store(Space):
             for copy in block.copies:
                 if copy.state == READY:
                     copy.last_access = access
-                    self.orders[copy.tier].on_release(block, access, self.now_ns)
+                    self.eviction_orders[copy.tier].on_release(block, access, self.now_ns)
                     if copy.evictable:
                         self._offer(block, copy.tier)
 
@@ -173,34 +186,32 @@ class Store(Space):
         self._lengthen(held, blocks)
 
     def stage(
-        self, request: int, part: tuple[int, int], to_tier: int, ready: int | None, now_ns: int
+        self, request: int, part: BlockRange, to_tier: int, ready: int | None, now_ns: int
     ) -> int | None:
-        """Copy blocks [first, past the last) up to a tier for a load; return the move, None without space.
+        """Copy blocks up to a tier for a load; return the move, None without space.
 
         ``ready``: the move that makes them ready on the tier below; None if they are ready.
         """
         blocks = self._part(request, *part, to_tier)
-        space = self._acquire_space_for((to_tier + 1, blocks[-1]), to_tier, len(blocks), now_ns)
+        space = self._acquire_space_for(Hold(to_tier + 1, blocks[-1]), to_tier, len(blocks), now_ns)
         if space is None:
             return None
         after = space if ready is None else [*space, ready]
         return self._read_up(blocks, to_tier, after, None)
 
-    def _acquire_space_for(
-        self, used: tuple[int, Block], tier: int, blocks: int, now_ns: int
-    ) -> list[int] | None:
+    def _acquire_space_for(self, used: Hold, tier: int, blocks: int, now_ns: int) -> list[int] | None:
         """Take blocks from a tier while a path is in use; return the moves to wait for, None if refused."""
         self._hold(*used)
         space = self._acquire_space(tier, blocks, now_ns)
         self._unhold(*used)
-        return None if space is None else [move for move, _ in space]
+        return None if space is None else [freed.move for freed in space]
 
     def _read_up(self, blocks: list[Block], to: int, after: list[int], lease: Lease | None) -> int:
-        holds = [(to, blocks[-1]), (to + 1, blocks[-1])]
+        holds = [Hold(to, blocks[-1]), Hold(to + 1, blocks[-1])]
         return self._start(Move(to, blocks, lease, self._held(holds)), to + 1, after)
 
-    def _held(self, holds: list[tuple[int, Block]]) -> list[tuple[int, Block]]:
-        """Hold paths, each by (tier, last block), for a move."""
+    def _held(self, holds: list[Hold]) -> list[Hold]:
+        """Hold paths for a move."""
         for hold in holds:
             self._hold(*hold)
         return holds
@@ -217,7 +228,7 @@ class Store(Space):
         done = self._open_move(move)
         if done.to + 1 == len(self.tiers):
             return None
-        ends = [end for tier, end in done.holds if tier == done.to]
+        ends = [hold.end for hold in done.holds if hold.tier == done.to]
         return self._copy_down(done.to, done.blocks, ends, now_ns)
 
     def _copy_down(self, tier: int, blocks: list[Block], ends: list[Block], now_ns: int) -> int | None:
@@ -226,14 +237,14 @@ class Store(Space):
         missing = [block for block in blocks if block.copies[below].state == ABSENT]
         if not missing:
             return None
-        holds = self._held([(tier, end) for end in ends])
+        holds = self._held([Hold(tier, end) for end in ends])
         space = self._acquire_space(below, len(missing), now_ns)
         if space is None:
             for hold in holds:
                 self._end_use(*hold)
             return None
-        holds += self._held([(below, block) for block in missing])
-        return self._start(Move(below, missing, holds=holds), tier, (move for move, _ in space))
+        holds += self._held([Hold(below, block) for block in missing])
+        return self._start(Move(below, missing, holds=holds), tier, (freed.move for freed in space))
 
     # -- other machines
 
@@ -241,22 +252,22 @@ class Store(Space):
         """Hold the first ``end`` blocks on a tier until the returned move is finished: nothing is sent."""
         tail = self._end_of(self._path(request, end), tier)
         handle = next(self._handles)
-        self.moves[handle] = Move(tier, [], holds=self._held([(tier, tail)]))
+        self.moves[handle] = Move(tier, [], holds=self._held([Hold(tier, tail)]))
         return handle
 
-    def receive(self, request: int, part: tuple[int, int], now_ns: int) -> int | None:
-        """Store blocks [first, past the last) of another machine on the CPU; return the move, or None."""
+    def receive(self, request: int, part: BlockRange, now_ns: int) -> int | None:
+        """Store blocks of another machine on the CPU; return the move, or None."""
         start, end = part
         path = self._path(request, start)
         parent = path[-1] if path else self.root
         keys = list(self.keys.path(request, start, end))
         if keys[0] in parent.children:
             return None
-        space = self._acquire_space_for((CPU, parent), CPU, len(keys), now_ns)
+        space = self._acquire_space_for(Hold(CPU, parent), CPU, len(keys), now_ns)
         if space is None:
             return None
         blocks = self._grow(parent, keys, request)
-        return self._start(Move(CPU, blocks, holds=self._held([(CPU, blocks[-1])])), REMOTE, space)
+        return self._start(Move(CPU, blocks, holds=self._held([Hold(CPU, blocks[-1])])), REMOTE, space)
 
     def _grow(self, parent: Block, keys: list[int], request: int) -> list[Block]:
         blocks: list[Block] = []
@@ -274,14 +285,14 @@ class Store(Space):
 
     def set_times(self, move: int, first_layer_ns: int, ready_ns: int) -> None:
         """Set the ready times of the blocks that a move writes; its copies keep them."""
-        self._open_move(move).times = first_layer_ns, ready_ns
+        self._open_move(move).times = Times(first_layer_ns, ready_ns)
 
     def finish_move(self, move: int) -> None:
         """Make a move's blocks ready, end its uses, and free the space that it blocked."""
         done = self._open_move(move)
         del self.moves[move]
-        times = done.times or (self.latest_ns, self.latest_ns)
-        self.latest_ns = max(self.latest_ns, times[1])
+        times = done.times or Times(self.latest_ns, self.latest_ns)
+        self.latest_ns = max(self.latest_ns, times.all_layers_ns)
         for block in done.blocks:
             self._set_state(block, done.to, READY, times=times)
         for hold in done.holds:
@@ -305,7 +316,7 @@ class Store(Space):
                 lease.reserved -= blocks
                 gpu.free += blocks
         for tier in self.tiers:
-            came = sum(blocks for other, blocks in tier.coming if other == move)
-            tier.coming = [(other, blocks) for other, blocks in tier.coming if other != move]
+            came = sum(freed.blocks for freed in tier.coming if freed.move == move)
+            tier.coming = [freed for freed in tier.coming if freed.move != move]
             tier.in_flight -= came
             tier.free += came

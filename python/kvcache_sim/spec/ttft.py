@@ -13,11 +13,19 @@ lowest hop had brought the layers that the next hop needed, the wait belongs to 
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import NamedTuple
 
 from kvcache_sim.base.tiers import COMPUTE, KV_SOURCES, STAGING
 from kvcache_sim.spec.channels import Transmission
 from kvcache_sim.spec.mover import Mover, Transfer
-from kvcache_sim.spec.request import Admission, SequenceState
+from kvcache_sim.spec.request import Admission, OrderedLoad, SequenceState
+
+
+class Arrived(NamedTuple):
+    """A layer (from 0) that a transfer has brought."""
+
+    transfer: Transfer
+    layer: int
 
 
 class Loading:
@@ -38,16 +46,17 @@ class Loading:
         self._kv: set[int] = set()
         for move in self._freeing:
             mover.transfers[move].watchers.append(self._arrived)
-        #: Ends of the waits for blocks and for KV of each source, and (transfer, layer) that arrived then.
+        #: Ends of the waits for blocks and for KV of each source, and the layer that arrived then.
         self._freed_end_ns = 0
         self._ends_ns = [0] * len(KV_SOURCES)
-        self._last: dict[int, tuple[Transfer, int]] = {}
-        #: (transfer, layer, arrival) that a step's stall was for.
-        self._latest: tuple[Transfer, int, int] | None = None
+        self._last: dict[int, Arrived] = {}
+        #: The layer that a step's stall was for, and its arrival.
+        self._latest: Arrived | None = None
+        self._latest_ns = 0
         self._await(admission.loads)
 
-    def _await(self, loads: list[tuple[int, int]]) -> None:
-        """Wait for (move that brings KV, source), unless its first layer is here and that is enough."""
+    def _await(self, loads: list[OrderedLoad]) -> None:
+        """Wait for the KV of loads, unless its first layer is here and that is enough."""
         now = self._mover.engine.now_ns
         for move, source in loads:
             self._tiers[move] = source
@@ -60,7 +69,7 @@ class Loading:
 
     def await_loads(self) -> None:
         """Wait for the loads that were ordered since, as there was space for more of its KV."""
-        self._await([load for load in self.admission.loads if load[0] not in self._tiers])
+        self._await([load for load in self.admission.loads if load.move not in self._tiers])
         if not self.waits():
             self._end(self._mover.engine.now_ns)
 
@@ -80,7 +89,7 @@ class Loading:
             self._kv.discard(transfer.move)
             position = self._tiers[transfer.move]
             self._ends_ns[position] = now
-            self._last[position] = transfer, self._layers - 1 if complete else 0
+            self._last[position] = Arrived(transfer, self._layers - 1 if complete else 0)
         if not self.waits():
             self._end(now)
 
@@ -98,7 +107,7 @@ class Loading:
         for position, end in enumerate(self._ends_ns):
             if end > at:
                 s.fetch_by_source_ns[_charged(position)] += end - at
-                _charge_hops(s, self._last[position], (at, end))
+                _charge_hops(s, self._last[position], at, end)
                 at = end
         s.fetch_room_ns += now_ns - at  # KV that waited for space was loaded by another request
         s.since_ns = now_ns
@@ -121,7 +130,7 @@ class Loading:
                 late = arrival - (-compute_ns * (layers - computed) // layers)
                 if late > end:
                     end = late
-                    self._latest = transfer, computed, arrival
+                    self._latest, self._latest_ns = Arrived(transfer, computed), arrival
         return end
 
     def unsettled(self) -> list[Transfer]:
@@ -137,8 +146,7 @@ class Loading:
         s.since_ns += stall_ns
         if stall_ns:
             assert self._latest is not None, "something was late"
-            transfer, layer, arrival = self._latest
-            _charge_hops(s, (transfer, layer), (arrival - stall_ns, arrival))
+            _charge_hops(s, self._latest, self._latest_ns - stall_ns, self._latest_ns)
 
 
 def _charged(position: int) -> int:
@@ -146,22 +154,21 @@ def _charged(position: int) -> int:
     return STAGING if position == COMPUTE else position
 
 
-def _charge_hops(s: SequenceState, came: tuple[Transfer, int], span: tuple[int, int]) -> None:
-    """Split a wait ``span`` for a layer (from 0) of a transfer among the hops that it crossed.
+def _charge_hops(s: SequenceState, came: Arrived, start: int, end: int) -> None:
+    """Split a wait from ``start`` to ``end`` (ns) for a layer of a transfer among the hops that it crossed.
 
     A hop that feeds the next hop has to bring the layer itself; a hop that is stored first brings all layers.
     A hop that finished before the wait began has no part in it.
     """
     chain = [came]
-    while (hop := chain[-1][0]).below is not None:
+    while (hop := chain[-1].transfer).below is not None:
         feeds = hop.streams and hop.below.feeds(hop)
-        chain.append((hop.below, chain[-1][1] if feeds else hop.mover.layers - 1))
-    start, end = span
+        chain.append(Arrived(hop.below, chain[-1].layer if feeds else hop.mover.layers - 1))
     for hop, layer in reversed(chain[1:]):
         at = min(max(_arrival_ns(hop.sent, layer), start), end)
         s.stall_by_hop_ns[hop.edge] += at - start
         start = at
-    s.stall_by_hop_ns[came[0].edge] += end - start
+    s.stall_by_hop_ns[came.transfer.edge] += end - start
 
 
 def _arrival_ns(sent: Transmission | None, layer: int) -> int:

@@ -40,13 +40,13 @@ def held_ids(trace: Trace, block: int) -> HeldIds:
 def _held_rows(trace: Trace, block: int, cache_output: bool) -> tuple[Int64s, Int64s, Int64s]:
     """Return the row whose first ids each request leaves, the tokens that they cover, and their number."""
     size, counts = trace.block_size, np.diff(trace.id_offsets)
-    own, source = trace.input_tokens, np.arange(len(trace))
+    tokens_held, source = trace.input_tokens, np.arange(len(trace))
     if not cache_output:
-        return source, np.minimum(own // block * block, counts * size), counts
+        return source, np.minimum(tokens_held // block * block, counts * size), counts
     computed = trace.kv_tokens
     if len(trace.named_tokens):
-        own = np.maximum(own, np.minimum(trace.named_tokens, computed))
-    tokens = np.minimum(own // block * block, counts * size)
+        tokens_held = np.maximum(tokens_held, np.minimum(trace.named_tokens, computed))
+    tokens = np.minimum(tokens_held // block * block, counts * size)
     following = continuations(trace)
     asked = np.flatnonzero(following != NO_REQUEST)
     shown = following[asked]

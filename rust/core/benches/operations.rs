@@ -11,8 +11,8 @@ use kvsim_core::batch::{Batch, BatchConfig, Sequence};
 use kvsim_core::cluster::routing::longest_prefix;
 use kvsim_core::digest::Digest;
 use kvsim_core::keys::{BlockKeys, NO_REQUEST};
-use kvsim_core::step_time::StepTimeTable;
-use kvsim_core::store::{Store, TierConfig, Times};
+use kvsim_core::step_time::{StepBases, StepCoefficients, StepTimeTable};
+use kvsim_core::store::{LeaseBlocks, Store, TierConfig, Times};
 
 const REQUESTS: u32 = 2_000;
 const BLOCKS: u32 = 24;
@@ -61,7 +61,10 @@ fn run_requests(store: &mut Store, requests: std::ops::Range<u32>) {
         let ready = store.peek(request, BLOCKS).1;
         let lease = store.acquire(request, ready).unwrap();
         store
-            .reserve(&[(lease, u64::from(BLOCKS - ready))], u64::from(request))
+            .reserve(
+                &[LeaseBlocks::new(lease, u64::from(BLOCKS - ready))],
+                u64::from(request),
+            )
             .unwrap();
         store.commit(lease, BLOCKS, Times::at(0)).unwrap();
         store.release(lease, u64::from(request)).unwrap();
@@ -99,9 +102,15 @@ fn step_run(keys: &Arc<BlockKeys>) {
         late_ends: false,
     };
     let table = StepTimeTable {
-        base_ns: vec![5_000_000; 8_193],
-        decode_base_ns: vec![5_000_000; 8_193],
-        kv_decode_fs: 80_000_000,
+        bases: StepBases {
+            chunk_ns: vec![5_000_000; 8_193],
+            decode_ns: vec![5_000_000; 8_193],
+            ..StepBases::default()
+        },
+        coefficients: StepCoefficients {
+            kv_decode_fs: 80_000_000,
+            ..StepCoefficients::default()
+        },
         ..StepTimeTable::default()
     };
     let mut composed: Vec<(Batch, Store)> = (0..ROUNDS)
@@ -111,7 +120,9 @@ fn step_run(keys: &Arc<BlockKeys>) {
             batch.begin(&mut store, 0).unwrap();
             for id in 0..64 {
                 let lease = store.acquire(id, 0).unwrap();
-                store.reserve(&[(lease, u64::from(BLOCKS))], 0).unwrap();
+                store
+                    .reserve(&[LeaseBlocks::new(lease, u64::from(BLOCKS))], 0)
+                    .unwrap();
                 store.commit(lease, BLOCKS, Times::at(0)).unwrap();
                 let tokens = u64::from(BLOCKS) * 16;
                 batch.add(Sequence {
@@ -133,7 +144,7 @@ fn step_run(keys: &Arc<BlockKeys>) {
         let (mut batch, mut store) = composed.pop().expect("one for each round");
         batch.start(&store, 0, 0).unwrap();
         batch.advance(&mut store, 1 << 62).unwrap();
-        assert!(batch.steps >= 990);
+        assert!(batch.counts.steps >= 990);
     });
 }
 
@@ -167,7 +178,9 @@ fn main() {
             let lease = store
                 .acquire(request, store.peek(request, BLOCKS).1)
                 .unwrap();
-            store.reserve(&[(lease, 1)], u64::from(request)).unwrap();
+            store
+                .reserve(&[LeaseBlocks::new(lease, 1)], u64::from(request))
+                .unwrap();
             store.release(lease, u64::from(request)).unwrap();
         }
     });

@@ -1,4 +1,4 @@
-//! Handles and indices, as integers.
+//! Handles and indices, as integers; ranges of them.
 
 /// The handle of a lease ([`crate::store::Slots`]).
 pub type LeaseId = u64;
@@ -8,6 +8,32 @@ pub type MoveId = u64;
 pub const NO_MOVE: MoveId = u32::MAX as u64;
 /// The handle of a hold ([`crate::store::Store::protect`]).
 pub type HoldId = u64;
+
+/// Consecutive blocks of a request, by their positions in it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct BlockRange {
+    /// The first block.
+    pub start: u32,
+    /// The block after the last one.
+    pub end: u32,
+}
+
+impl BlockRange {
+    /// Returns blocks [start, end).
+    pub fn new(start: u32, end: u32) -> Self {
+        Self { start, end }
+    }
+
+    /// Returns the number of blocks.
+    pub fn len(&self) -> u32 {
+        self.end - self.start
+    }
+
+    /// Returns true if there are none.
+    pub fn is_empty(&self) -> bool {
+        self.start == self.end
+    }
+}
 
 /// Index of a node in the arena of a trie. A split gives the upper part a new id, so stored ids still name the same
 /// last block.

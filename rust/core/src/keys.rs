@@ -7,6 +7,7 @@
 use std::fmt;
 
 use crate::error::{Answer, StoreError};
+use crate::ids::BlockRange;
 
 /// No request: the end of a session, or no session.
 pub const NO_REQUEST: u32 = u32::MAX;
@@ -244,9 +245,9 @@ impl BlockKeys {
         is_named(a) && is_named(b) && self.key(a, block) == self.key(b, block)
     }
 
-    /// Passes the keys of blocks `[from, to)` of a request to `notify`, last to first.
-    pub fn each_back(&self, request: u32, (from, to): (u32, u32), mut notify: impl FnMut(u64)) {
-        let (slot, mut end) = (self.slot(request), to);
+    /// Passes the keys of blocks of a request to `notify`, last to first.
+    pub fn each_back(&self, request: u32, blocks: BlockRange, mut notify: impl FnMut(u64)) {
+        let (slot, from, mut end) = (self.slot(request), blocks.start, blocks.end);
         while end > from {
             let (source, _) = self.source(request, end - 1);
             if source == NO_REQUEST {
@@ -373,7 +374,7 @@ mod tests {
         assert_eq!(keys.key(0, 6), PRIVATE | 6);
         for (from, to) in [(0, 8), (1, 7), (3, 4), (2, 6), (4, 4), (6, 7)] {
             let mut reported = Vec::new();
-            keys.each_back(0, (from, to), |key| reported.push(key));
+            keys.each_back(0, BlockRange::new(from, to), |key| reported.push(key));
             let one_by_one: Vec<u64> = (from..to).rev().map(|k| keys.key(0, k)).collect();
             assert_eq!(reported, one_by_one);
         }

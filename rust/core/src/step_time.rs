@@ -1,16 +1,18 @@
 //! The time of a scheduler step from one table of integers (the rules of `model/step_time.py`).
 
-use crate::residual_grid::ResidualGrid;
+mod parts;
+
+pub use parts::{LaunchTimes, LeastTokens, StepBases, StepCoefficients, StepResiduals, UnsplitKv};
 
 /// A base by token count plus terms in femtoseconds.
 ///
 /// ```
-/// use kvsim_core::step_time::{StepShape, StepTimeTable};
+/// use kvsim_core::step_time::{StepBases, StepCoefficients, StepShape, StepTimeTable};
 ///
 /// // A decode step of one sequence: 10 ns, and 2 ns (2,000,000 fs) for each token of KV.
 /// let table = StepTimeTable {
-///     decode_base_ns: vec![0, 10],
-///     kv_decode_fs: 2_000_000,
+///     bases: StepBases { decode_ns: vec![0, 10], ..StepBases::default() },
+///     coefficients: StepCoefficients { kv_decode_fs: 2_000_000, ..StepCoefficients::default() },
 ///     ..StepTimeTable::default()
 /// };
 /// let shape = StepShape {
@@ -23,66 +25,20 @@ use crate::residual_grid::ResidualGrid;
 /// ```
 #[derive(Clone, Debug, Default)]
 pub struct StepTimeTable {
-    /// Base of a step with a prefill chunk, by its tokens.
-    pub base_ns: Vec<u64>,
-    /// Base if a chunk has a past, which another kernel reads; empty: `base_ns` applies.
-    pub past_base_ns: Vec<u64>,
-    /// Base of a decode step, by its sequences; negative if `sequence_fs`, fitted to mixed steps, is too
-    /// large for it.
-    pub decode_base_ns: Vec<i64>,
-    /// Per pair of query and key tokens of the chunks, halved.
-    pub pair_half_fs: u64,
-    /// For decode sequences in a step with a chunk, whatever their number: a separate kernel per layer.
-    pub alongside_fs: u64,
-    /// Per KV token of a decode step.
-    pub kv_decode_fs: u64,
-    /// Per KV token of the decode sequences in a step with a prefill chunk.
-    pub kv_mixed_fs: u64,
-    /// Per decode sequence.
-    pub sequence_fs: u64,
-    /// Per token of a chunk's past.
-    pub past_fs: u64,
-    /// Per token by which a sequence of a decode step is shorter than the longest.
-    pub spread_decode_fs: u64,
-    /// Per token by which a sequence of a step with a prefill chunk is shorter than the longest.
-    pub spread_mixed_fs: u64,
-    /// Per token of the longest sequence of a step with a prefill chunk, read by one core: a lower bound of attention.
-    pub scan_fs: u64,
-    /// Per token of the chunks for each decode sequence in the step: idle tiles of the kernel's grid.
-    pub idle_fs: u64,
-    /// Least count of a decode sequence's KV tokens.
-    pub least_kv_tokens: u64,
-    /// Least count of a chunk's tokens against its past.
-    pub least_query_tokens: u64,
+    /// Bases by token count.
+    pub bases: StepBases,
+    /// Coefficients of the terms.
+    pub coefficients: StepCoefficients,
+    /// Least counts of tokens.
+    pub least: LeastTokens,
     /// Per token of the longest sequence alone, by decode sequences; empty: no such lower bound of attention.
     pub longest_fs: Vec<u64>,
-    /// Least number of decode sequences whose KV the attention kernel no longer splits; 0: it always does.
-    pub unsplit_sequences: u64,
-    /// Per token of the longest of that many sequences, which one block reads.
-    pub unsplit_fs: u64,
-    /// Part of that time in which the others run, per token of their mean.
-    pub unsplit_hidden_fs: u64,
-    /// Residuals of a decode step, by its sequences and their mean KV, in ns.
-    pub kv_residuals: ResidualGrid,
-    /// Residuals of decode sequences in a step with a chunk.
-    pub mixed_residuals: ResidualGrid,
-    /// Residuals of a chunk with a past, by its tokens and the past's, in ns.
-    pub past_residuals: ResidualGrid,
-    /// The host's time to launch a step without a CUDA graph, kernel by kernel; a step takes at least its launch.
-    pub launch_ns: u64,
-    /// Most tokens of a step that a graph captures.
-    pub captured_tokens: u64,
-    /// The host's time to launch a step with a chunk that graphs capture in pieces.
-    pub pieces_launch_ns: u64,
-    /// The host's time to launch a decode step that one graph captures.
-    pub graph_launch_ns: u64,
-    /// Launch time per decode sequence.
-    pub launch_sequence_ns: u64,
-    /// Time from the launch's end to the step's end on a GPU that waited for the launch: the kernels launched
-    /// last.
-    pub tail_ns: u64,
-    /// The part of the tail per decode sequence.
-    pub tail_sequence_ns: u64,
+    /// Decode sequences whose KV is not split.
+    pub unsplit: UnsplitKv,
+    /// Residuals of measured steps.
+    pub residuals: StepResiduals,
+    /// The host's time to launch a step.
+    pub launch: LaunchTimes,
 }
 
 /// The work of one step, summed.
@@ -94,7 +50,7 @@ pub struct StepShape {
     pub pairs: u64,
     /// Σ past over the chunks.
     pub past_tokens: u64,
-    /// [`StepTimeTable::past_residuals`] over the chunks that have a past, in ns.
+    /// [`StepResiduals::past`] over the chunks that have a past, in ns.
     pub past_residual_ns: i64,
     /// The largest past + new of a chunk.
     pub longest_chunk_tokens: u64,
@@ -113,7 +69,7 @@ impl StepShape {
         self.pairs += table.pairs(new, past);
         self.past_tokens += past;
         if past > 0 {
-            self.past_residual_ns += table.past_residuals.at(new, past);
+            self.past_residual_ns += table.residuals.past.at(new, past);
         }
         self.longest_chunk_tokens = self.longest_chunk_tokens.max(past + new);
     }
@@ -157,7 +113,7 @@ impl RankStep {
 impl StepTimeTable {
     /// Twice the products of a chunk's tokens with their keys; a short chunk fills its tile for the keys of the past.
     pub fn pairs(&self, new: u64, past: u64) -> u64 {
-        2 * new.max(self.least_query_tokens) * past + new * new
+        2 * new.max(self.least.query_tokens) * past + new * new
     }
 
     /// The step's duration in ns; the shape must lie within the table.
@@ -167,19 +123,19 @@ impl StepTimeTable {
 
     /// The host's time to launch the step in ns.
     pub fn launch_of(&self, s: &StepShape) -> u64 {
-        let own = self.launch_sequence_ns * s.decode_sequences;
-        if s.new_tokens + s.decode_sequences > self.captured_tokens {
-            self.launch_ns + own
+        let own = self.launch.sequence_ns * s.decode_sequences;
+        if s.new_tokens + s.decode_sequences > self.launch.captured_tokens {
+            self.launch.eager_ns + own
         } else if s.new_tokens > 0 {
-            self.pieces_launch_ns + own
+            self.launch.pieces_ns + own
         } else {
-            self.graph_launch_ns + own
+            self.launch.graph_ns + own
         }
     }
 
     /// Time from the launch's end to the step's end, in ns, on a GPU that waited for the launch.
     pub fn tail_of(&self, s: &StepShape) -> u64 {
-        self.tail_ns + self.tail_sequence_ns * s.decode_sequences
+        self.launch.tail_ns + self.launch.tail_sequence_ns * s.decode_sequences
     }
 
     /// The time of the step's kernels in ns; the shape must lie within the table.
@@ -190,43 +146,48 @@ impl StepTimeTable {
         };
         let kv = s
             .decode_kv_tokens
-            .max(self.least_kv_tokens * s.decode_sequences);
+            .max(self.least.kv_tokens * s.decode_sequences);
         let at_longest = s.decode_sequences * s.decode_max_kv_tokens;
         let spread = at_longest.saturating_sub(kv);
-        if self.unsplit_sequences > 0 && s.decode_sequences >= self.unsplit_sequences {
-            let hidden = self.unsplit_hidden_fs / s.decode_sequences * kv;
-            let last = (self.unsplit_fs * s.decode_max_kv_tokens).saturating_sub(hidden);
-            alone = alone.max(self.kv_decode_fs * kv + last);
+        if self.unsplit.sequences > 0 && s.decode_sequences >= self.unsplit.sequences {
+            let hidden = self.unsplit.hidden_fs / s.decode_sequences * kv;
+            let last = (self.unsplit.fs * s.decode_max_kv_tokens).saturating_sub(hidden);
+            alone = alone.max(self.coefficients.kv_decode_fs * kv + last);
         }
         let (base, linear) = if s.new_tokens == 0 {
-            let fs = alone.max(self.kv_decode_fs * kv + self.spread_decode_fs * spread);
-            (self.decode_base_ns[s.decode_sequences as usize], fs)
+            let fs = alone.max(
+                self.coefficients.kv_decode_fs * kv + self.coefficients.spread_decode_fs * spread,
+            );
+            (self.bases.decode_ns[s.decode_sequences as usize], fs)
         } else {
-            let scan = self.scan_fs * s.longest_chunk_tokens.max(s.decode_max_kv_tokens);
-            let decode = self.kv_mixed_fs * kv + self.spread_mixed_fs * spread;
-            let all = alone.max(decode) + self.pair_half_fs * s.pairs;
-            let idle = self.idle_fs * s.decode_sequences * s.new_tokens;
+            let scan =
+                self.coefficients.scan_fs * s.longest_chunk_tokens.max(s.decode_max_kv_tokens);
+            let decode =
+                self.coefficients.kv_mixed_fs * kv + self.coefficients.spread_mixed_fs * spread;
+            let all = alone.max(decode) + self.coefficients.pair_half_fs * s.pairs;
+            let idle = self.coefficients.idle_fs * s.decode_sequences * s.new_tokens;
             let alongside = if s.decode_sequences > 0 {
-                self.alongside_fs
+                self.coefficients.alongside_fs
             } else {
                 0
             };
-            let fs = all.max(scan) + self.past_fs * s.past_tokens + idle + alongside;
+            let fs = all.max(scan) + self.coefficients.past_fs * s.past_tokens + idle + alongside;
             let tokens = s.new_tokens + s.decode_sequences;
-            let bases = if s.past_tokens > 0 && !self.past_base_ns.is_empty() {
-                &self.past_base_ns
+            let bases = if s.past_tokens > 0 && !self.bases.past_chunk_ns.is_empty() {
+                &self.bases.past_chunk_ns
             } else {
-                &self.base_ns
+                &self.bases.chunk_ns
             };
             (bases[tokens as usize] as i64, fs)
         };
         let decode_residual = match s.decode_kv_tokens.checked_div(s.decode_sequences) {
-            Some(each) if s.new_tokens > 0 => self.mixed_residuals.at(s.decode_sequences, each),
-            Some(each) => self.kv_residuals.at(s.decode_sequences, each),
+            Some(each) if s.new_tokens > 0 => self.residuals.mixed.at(s.decode_sequences, each),
+            Some(each) => self.residuals.kv.at(s.decode_sequences, each),
             None => 0,
         };
         let residual = decode_residual + s.past_residual_ns;
-        let ns = (linear + self.sequence_fs * s.decode_sequences + 500_000) / 1_000_000;
+        let ns =
+            (linear + self.coefficients.sequence_fs * s.decode_sequences + 500_000) / 1_000_000;
         let kernels = base.saturating_add(residual).saturating_add_unsigned(ns);
         kernels.max(0) as u64
     }
@@ -236,14 +197,20 @@ impl StepTimeTable {
 mod tests {
     use super::*;
 
-    /// The same figures as `tests/calibrate/test_step_times.py::test_the_native_table_agrees_on_figures_by_hand`.
+    /// The same figures as `tests/calibrate/test_step_tables.py::test_the_longest_sequence_alone_is_a_floor_under_attention`.
     #[test]
     fn the_longest_sequence_alone_is_a_floor_under_attention() {
         let table = StepTimeTable {
-            base_ns: vec![0, 10, 10, 10],
-            decode_base_ns: vec![0, 10, 10],
-            kv_decode_fs: 1_000_000,
-            kv_mixed_fs: 2_000_000,
+            bases: StepBases {
+                chunk_ns: vec![0, 10, 10, 10],
+                decode_ns: vec![0, 10, 10],
+                ..StepBases::default()
+            },
+            coefficients: StepCoefficients {
+                kv_decode_fs: 1_000_000,
+                kv_mixed_fs: 2_000_000,
+                ..StepCoefficients::default()
+            },
             longest_fs: vec![0, 500_000, 3_000_000],
             ..StepTimeTable::default()
         };
@@ -258,24 +225,32 @@ mod tests {
         assert_eq!(table.step_ns(&shape(0, 20, 5)), 10 + 20);
         assert_eq!(table.step_ns(&shape(1, 20, 10)), 10 + 40);
         let unsplit = |unsplit_sequences| StepTimeTable {
+            unsplit: UnsplitKv {
+                sequences: unsplit_sequences,
+                fs: 2_000_000,
+                hidden_fs: 2_000_000,
+            },
             longest_fs: vec![],
-            unsplit_sequences,
-            unsplit_fs: 2_000_000,
-            unsplit_hidden_fs: 2_000_000,
             ..table.clone()
         };
         let ns = [unsplit(2), unsplit(3)].map(|own| own.step_ns(&shape(0, 20, 18)));
         assert_eq!(ns, [10 + 20 + 16, 10 + 20]);
     }
 
-    /// The same figures as `tests/calibrate/test_launch.py::test_the_native_table_agrees_on_figures_by_hand`.
+    /// The same figures as `tests/calibrate/test_step_tables.py::test_what_no_graph_holds_takes_as_long_as_its_launch`.
     #[test]
     fn what_no_graph_holds_takes_as_long_as_its_launch() {
         let table = StepTimeTable {
-            base_ns: vec![0, 10, 20, 30, 40],
-            decode_base_ns: vec![0, 5, 6, 7],
-            launch_ns: 35,
-            captured_tokens: 2,
+            bases: StepBases {
+                chunk_ns: vec![0, 10, 20, 30, 40],
+                decode_ns: vec![0, 5, 6, 7],
+                ..StepBases::default()
+            },
+            launch: LaunchTimes {
+                eager_ns: 35,
+                captured_tokens: 2,
+                ..LaunchTimes::default()
+            },
             ..StepTimeTable::default()
         };
         let ns = |new_tokens, decode_sequences| {
@@ -288,8 +263,11 @@ mod tests {
         assert_eq!([ns(1, 1), ns(2, 0), ns(0, 2)], [20, 20, 6]);
         assert_eq!([ns(2, 1), ns(0, 3), ns(4, 0)], [35, 35, 40]);
         let held = StepTimeTable {
-            pieces_launch_ns: 25,
-            graph_launch_ns: 7,
+            launch: LaunchTimes {
+                pieces_ns: 25,
+                graph_ns: 7,
+                ..table.launch
+            },
             ..table.clone()
         };
         let of = |new_tokens, decode_sequences| {
@@ -307,9 +285,12 @@ mod tests {
         assert_eq!([of(1, 1), of(0, 2)], [[20, 25, 25], [6, 7, 7]]);
         assert_eq!([of(2, 1), of(4, 0)], [[30, 35, 35], [40, 35, 40]]);
         let tailed = StepTimeTable {
-            launch_sequence_ns: 3,
-            tail_ns: 4,
-            tail_sequence_ns: 2,
+            launch: LaunchTimes {
+                sequence_ns: 3,
+                tail_ns: 4,
+                tail_sequence_ns: 2,
+                ..held.launch
+            },
             ..held.clone()
         };
         let two = StepShape {
@@ -324,14 +305,19 @@ mod tests {
         assert_eq!(found, [13, 8, 21]);
     }
 
-    /// The same figures as `tests/calibrate/test_step_times.py::test_a_chunks_past_and_the_decodes_in_its_step_in_closed_form`.
+    /// The same figures as `tests/calibrate/test_step_tables.py::test_a_chunks_past_and_the_decodes_in_its_step_in_closed_form`.
     #[test]
     fn a_chunks_past_has_its_base_and_decodes_alongside_a_constant() {
         let table = StepTimeTable {
-            base_ns: vec![0, 10, 20, 30, 40],
-            past_base_ns: vec![0, 7, 9, 8, 50],
-            decode_base_ns: vec![0, 5, 6],
-            alongside_fs: 3_000_000,
+            bases: StepBases {
+                chunk_ns: vec![0, 10, 20, 30, 40],
+                past_chunk_ns: vec![0, 7, 9, 8, 50],
+                decode_ns: vec![0, 5, 6],
+            },
+            coefficients: StepCoefficients {
+                alongside_fs: 3_000_000,
+                ..StepCoefficients::default()
+            },
             ..StepTimeTable::default()
         };
         let ns = |new_tokens, past_tokens, decode_sequences| {
@@ -346,19 +332,27 @@ mod tests {
         assert_eq!([ns(2, 0, 1), ns(2, 1, 1), ns(2, 1, 2)], [33, 11, 53]);
     }
 
-    /// The same figures as `tests/calibrate/test_step_times.py::test_tiles_and_the_scan_on_figures_by_hand`.
+    /// The same figures as `tests/calibrate/test_step_tables.py::test_tiles_and_the_scan_on_figures_by_hand`.
     #[test]
     fn tiles_and_the_scan_are_floors() {
         let table = StepTimeTable {
-            base_ns: vec![0, 10, 10, 10, 10],
-            decode_base_ns: vec![0, 10, 10],
-            pair_half_fs: 500_000,
-            kv_decode_fs: 1_000_000,
-            kv_mixed_fs: 1_000_000,
-            scan_fs: 3_000_000,
-            idle_fs: 7_000_000,
-            least_kv_tokens: 64,
-            least_query_tokens: 4,
+            bases: StepBases {
+                chunk_ns: vec![0, 10, 10, 10, 10],
+                decode_ns: vec![0, 10, 10],
+                ..StepBases::default()
+            },
+            coefficients: StepCoefficients {
+                pair_half_fs: 500_000,
+                kv_decode_fs: 1_000_000,
+                kv_mixed_fs: 1_000_000,
+                scan_fs: 3_000_000,
+                idle_fs: 7_000_000,
+                ..StepCoefficients::default()
+            },
+            least: LeastTokens {
+                kv_tokens: 64,
+                query_tokens: 4,
+            },
             ..StepTimeTable::default()
         };
         let decode = |kv| StepShape {

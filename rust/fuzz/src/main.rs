@@ -9,7 +9,7 @@ use std::sync::OnceLock;
 use kvsim_core::parquet::{Cells, Field, Kind, Lists, TableWriter};
 use kvsim_core::trace::columns::{Columns, Reading};
 use kvsim_core::trace::csv::{CsvSchema, TimeForm};
-use kvsim_core::trace::jsonl::Schema;
+use kvsim_core::trace::jsonl::{ConversationMembers, Schema, TimeMembers, TokenMembers};
 use kvsim_core::trace::row_reader::RowReader;
 use kvsim_core::trace::source::Source;
 use kvsim_core::trace::{csv, jsonl, weka, Order, ReadError, Settings};
@@ -73,24 +73,30 @@ fn rows(data: &[u8], choice: u8) {
     let chained = choice & 16 != 0;
     let name = |text: &str| text.to_owned();
     let schema = Schema {
-        time: name("timestamp"),
-        time_unit_ns: 1_000_000,
-        input: name("input_length"),
-        output: name("output_length"),
+        times: TimeMembers {
+            time: name("timestamp"),
+            time_unit_ns: 1_000_000,
+            delay: name("delay"),
+            abort: name("abort"),
+        },
+        tokens: TokenMembers {
+            input: name("input_length"),
+            output: name("output_length"),
+            history: name("history"),
+            named: name("named"),
+            per_token: 1,
+        },
+        conversation: ConversationMembers {
+            session: name("session_id"),
+            turn: name("turn"),
+            label: name("type"),
+            chat: name(if chained { "chat_id" } else { "" }),
+            parent: name(if chained { "parent_chat_id" } else { "" }),
+        },
         ids: name("hash_ids"),
-        session: name("session_id"),
-        turn: name("turn"),
-        delay: name("delay"),
-        label: name("type"),
         after: name("after"),
-        history: name("history"),
         priority: name("priority"),
-        named: name("named"),
-        abort: name("abort"),
         structure: name("structure"),
-        chat: name(if chained { "chat_id" } else { "" }),
-        parent: name(if chained { "parent_chat_id" } else { "" }),
-        per_token: 1,
     };
     let whole = jsonl::read(data, &schema, settings, |_| true).map(|(reading, _)| reading);
     in_windows(RowReader::new(data, schema, *settings), whole);

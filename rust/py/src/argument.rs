@@ -114,6 +114,39 @@ macro_rules! from_names {
     )*};
 }
 
+/// Reads structs from tuples with a value for each field, in this order, as [`Arg`] reads the values.
+macro_rules! from_tuples {
+    ($($kind:ident { $($field:ident),* })*) => {$(
+        impl $crate::argument::FromPython for $kind {
+            fn read(given: pyo3::Borrowed<'_, '_, pyo3::PyAny>) -> pyo3::PyResult<Self> {
+                let ($($crate::argument::Arg($field),)*) = given.extract()?;
+                Ok(Self { $($field),* })
+            }
+        }
+    )*};
+}
+
+/// Defines structs that Python passes as tuples with a value for each field, in this order.
+macro_rules! tuple_structs {
+    ($($(#[$about:meta])* pub struct $kind:ident $(<$life:lifetime>)? {
+        $($(#[$about_field:meta])* $field:ident: $type:ty,)*
+    })*) => {$(
+        $(#[$about])*
+        pub struct $kind $(<$life>)? {
+            $($(#[$about_field])* pub $field: $type,)*
+        }
+
+        impl<'py> pyo3::FromPyObject<'_, 'py> for $kind $(<$life>)? {
+            type Error = pyo3::PyErr;
+
+            fn extract(given: pyo3::Borrowed<'_, 'py, pyo3::PyAny>) -> pyo3::PyResult<Self> {
+                let ($($field,)*): ($($type,)*) = given.extract()?;
+                Ok(Self { $($field),* })
+            }
+        }
+    )*};
+}
+
 /// The value of an attribute.
 macro_rules! attribute {
     ($given:ident, $field:ident $name:ident) => {
@@ -127,4 +160,4 @@ macro_rules! attribute {
     };
 }
 
-pub(crate) use {attribute, from_attributes, from_names};
+pub(crate) use {attribute, from_attributes, from_names, from_tuples, tuple_structs};

@@ -2,7 +2,7 @@
 
 use kvsim_core::cluster::intake::Outside;
 use kvsim_core::cluster::{Chosen, Cluster, Question, SharedTime};
-use kvsim_core::machine::messages::Task;
+use kvsim_core::machine::messages::{RequestOn, SlotOn, Task};
 use pyo3::gc::{PyTraverseError, PyVisit};
 use pyo3::prelude::*;
 use pyo3::types::PyBytes;
@@ -10,10 +10,11 @@ use pyo3::types::PyBytes;
 use crate::argument::Arg;
 use crate::bytes::bytes;
 use crate::channel::{PyLane, PyTimeline};
+use crate::cluster_values::{question_to_py, PromptArg, PyNews, PyNext, PyRun};
 use crate::digest::PyDigest;
-use crate::intake::{route_of, Choice, DecodeDoor, FrontDoor, PyChoice};
+use crate::intake::{route_of, Choice, ChoiceArg, DecodeDoor, FrontDoor, HoldsArg};
 use crate::machines::{Replicas, Wires};
-use crate::operations::{end_of, longest, Wanted};
+use crate::operations::{longest, RemoteRunArg};
 use crate::refusal::refused;
 use crate::serving::PyReplica;
 
@@ -21,27 +22,6 @@ use crate::serving::PyReplica;
 const ARRIVAL: u8 = 1;
 /// The machine number of an event that belongs to no machine.
 const NO_MACHINE: i64 = -1;
-
-/// The next event: time, priority and machine.
-type PyNext = Option<(u64, u8, i64)>;
-
-/// A request that needs a decode machine: its prefill machine, its number and arrival, tokens and session as in
-/// `Replica.arrive`.
-type PyQuestion = (u32, (u32, u64), (u64, u64, u64), (i64, i64, bool, i64));
-
-/// Finished requests, as (machine, request).
-type PyClosed = Option<Vec<(u32, u32)>>;
-
-/// The next event, a request that needs a decode machine, finished requests, and rows of events.
-type PyRun<'py> = (
-    PyNext,
-    Option<PyQuestion>,
-    PyClosed,
-    Option<Bound<'py, PyBytes>>,
-);
-
-/// A [`PyRun`] without a request that needs a decode machine.
-type PyNews<'py> = (PyNext, PyClosed, Option<Bound<'py, PyBytes>>);
 
 /// All machines of a cluster whose events the core keeps in one order.
 #[pyclass(name = "Cluster")]
@@ -62,7 +42,7 @@ pub struct PyCluster {
 impl PyCluster {
     fn next(&self) -> PyNext {
         let own = self.cluster.next();
-        let own = own.map(|(time_ns, priority, machine, _)| (time_ns, priority, machine.into()));
+        let own = own.map(|key| (key.time_ns, key.priority, key.machine.into()));
         let front = self.front.as_ref();
         let coming = front.and_then(|front| front.intake.next_ns());
         let coming = coming.map(|time_ns| (time_ns, ARRIVAL, NO_MACHINE));
@@ -73,7 +53,9 @@ impl PyCluster {
 
     /// The next event, the requests finished since the last report, and these rows of events.
     fn news<'py>(&mut self, py: Python<'py>, rows: &[i64]) -> PyResult<PyNews<'py>> {
-        let closed = Some(self.cluster.take_closed()).filter(|closed| !closed.is_empty());
+        let closed = self.cluster.take_closed().into_iter();
+        let closed: Vec<_> = closed.map(|of| (of.machine, of.request)).collect();
+        let closed = Some(closed).filter(|closed| !closed.is_empty());
         let events = match rows {
             [] => None,
             rows => Some(bytes(py, rows)?),
@@ -99,7 +81,8 @@ impl PyCluster {
     fn advance(
         &mut self,
         replicas: &mut Replicas<'_, '_>,
-        (now_ns, until_ns): (u64, u64),
+        now_ns: u64,
+        until_ns: u64,
     ) -> PyResult<Option<Question>> {
         let mut is_first = true;
         while let Some((at_ns, priority, _)) = self.next() {
@@ -109,9 +92,9 @@ impl PyCluster {
             if let (ARRIVAL, Some(front)) = (priority, &mut self.front) {
                 match front.intake.take() {
                     Some(Outside::Comes(coming)) => {
-                        if let Some((machine, slot)) = front.come(replicas, coming)? {
-                            let task = (machine, Task::Enqueue(slot));
-                            self.cluster.notify(replicas, task, coming.at_ns)?;
+                        if let Some(SlotOn { machine, slot }) = front.come(replicas, coming)? {
+                            let task = Task::Enqueue(slot);
+                            self.cluster.notify(replicas, machine, task, coming.at_ns)?;
                         }
                     }
                     Some(Outside::Aborts {
@@ -119,7 +102,7 @@ impl PyCluster {
                         request,
                         at_ns,
                     }) => {
-                        let who = (machine, request);
+                        let who = RequestOn { machine, request };
                         self.cluster.abort(replicas, who, at_ns)?;
                         continue;
                     }
@@ -134,13 +117,13 @@ impl PyCluster {
             let coming = coming.and_then(|front| front.intake.next_ns());
             let until_ns = until_ns.min(coming.unwrap_or(u64::MAX));
             let Some(decode) = &mut self.decode else {
-                let question = self.cluster.run(replicas, (now_ns, until_ns))?;
+                let question = self.cluster.run(replicas, now_ns, until_ns)?;
                 if question.is_some() || self.front.is_none() {
                     return Ok(question);
                 }
                 continue;
             };
-            if let Some(question) = self.cluster.run(replicas, (u64::MAX, until_ns))? {
+            if let Some(question) = self.cluster.run(replicas, u64::MAX, until_ns)? {
                 let chosen = decode.answer(replicas.py, &question, self.cluster.now_ns())?;
                 self.cluster.assign(replicas, &question, chosen)?;
             }
@@ -204,10 +187,10 @@ impl PyCluster {
     /// fit.
     fn open(
         &mut self,
-        choice: PyChoice,
+        choice: ChoiceArg,
         machines: Vec<u32>,
         digests: Vec<Py<PyDigest>>,
-        holds: Vec<(u64, u64)>,
+        holds: Vec<HoldsArg>,
     ) -> PyResult<()> {
         let all = self.serving;
         let known = machines.iter().all(|&machine| (machine as usize) < all);
@@ -224,7 +207,7 @@ impl PyCluster {
     /// `between` names the channels from one machine to another.
     fn decode_by(
         &mut self,
-        choice: PyChoice,
+        choice: ChoiceArg,
         machines: Vec<u32>,
         holds: Vec<u64>,
         between: Py<PyAny>,
@@ -244,15 +227,14 @@ impl PyCluster {
         &mut self,
         size: u32,
         dummy_ns: Vec<u64>,
-        shared_ns: Arg<Vec<(Vec<u64>, Vec<u64>)>>,
+        shared_ns: Arg<Vec<SharedTime>>,
     ) -> PyResult<()> {
         let engines = dummy_ns.len();
         if size as usize * engines != self.replicas.len() || shared_ns.0.len() != engines {
             let expected = "as many machines an engine, and a dummy step of each";
             return Err(refused("not the ranks of engines", expected));
         }
-        let shared = shared_ns.0.into_iter().map(SharedTime::from);
-        self.cluster.step_together(size, dummy_ns, shared.collect());
+        self.cluster.step_together(size, dummy_ns, shared_ns.0);
         Ok(())
     }
 
@@ -269,7 +251,11 @@ impl PyCluster {
     /// are to be fed.
     fn take_rejected(&mut self) -> (Vec<(u32, u32)>, bool) {
         match &mut self.front {
-            Some(front) => (std::mem::take(&mut front.rejected), front.intake.is_empty()),
+            Some(front) => {
+                let rejected = front.rejected.drain(..);
+                let rejected = rejected.map(|of| (of.request, of.machine)).collect();
+                (rejected, front.intake.is_empty())
+            }
             None => (Vec::new(), false),
         }
     }
@@ -303,7 +289,7 @@ impl PyCluster {
         now_ns: u64,
     ) -> PyResult<PyNews<'py>> {
         self.notify(py, |cluster, machines| {
-            cluster.notify(machines, (machine, Task::Enqueue(slot)), now_ns)
+            cluster.notify(machines, machine, Task::Enqueue(slot), now_ns)
         })
     }
 
@@ -312,12 +298,12 @@ impl PyCluster {
         &mut self,
         py: Python<'py>,
         machine: u32,
-        wanted: (u32, u64),
+        wanted: PromptArg,
         now_ns: u64,
     ) -> PyResult<PyNews<'py>> {
-        let (request, tokens) = wanted;
         self.notify(py, |cluster, machines| {
-            cluster.notify(machines, (machine, Task::Prefetch(request, tokens)), now_ns)
+            let task = Task::Prefetch(wanted.request, wanted.tokens);
+            cluster.notify(machines, machine, task, now_ns)
         })
     }
 
@@ -330,14 +316,15 @@ impl PyCluster {
         now_ns: u64,
     ) -> PyResult<PyNews<'py>> {
         self.notify(py, |cluster, machines| {
-            cluster.abort(machines, (machine, request), now_ns)
+            cluster.abort(machines, RequestOn { machine, request }, now_ns)
         })
     }
 
     /// The block past the longest run that any other machine has below its GPU.
-    fn longest(&mut self, py: Python<'_>, of: Wanted, now_ns: u64) -> PyResult<Option<u32>> {
+    fn longest(&mut self, py: Python<'_>, of: RemoteRunArg, now_ns: u64) -> PyResult<Option<u32>> {
         let mut machines = Replicas::new(py, &self.replicas, self.wires.as_mut());
-        longest(&mut self.cluster, &mut machines, of, now_ns).map(end_of)
+        let found = longest(&mut self.cluster, &mut machines, of.machine, of.run, now_ns)?;
+        Ok(found.map(|run| run.end()))
     }
 
     /// Runs the next event, then the events before `until_ns`; stops where a decode machine must be chosen.
@@ -345,30 +332,11 @@ impl PyCluster {
         let all = std::mem::take(&mut self.replicas);
         let mut wires = self.wires.take();
         let mut replicas = Replicas::new(py, &all, wires.as_mut());
-        let advanced = self.advance(&mut replicas, (now_ns, until_ns));
+        let advanced = self.advance(&mut replicas, now_ns, until_ns);
         let rows = std::mem::take(&mut replicas.events);
         (self.replicas, self.wires) = (all, wires);
         self.question = advanced?;
-        let question = self.question.map(|question| {
-            let arrival = question.arrival;
-            let tokens = (
-                arrival.prompt_tokens,
-                arrival.output_tokens,
-                arrival.expected_prefill_tokens,
-            );
-            let session = (
-                arrival.session,
-                arrival.turn,
-                arrival.is_conversational_turn,
-                arrival.priority,
-            );
-            (
-                question.source.0,
-                (arrival.request, question.arrival_ns),
-                tokens,
-                session,
-            )
-        });
+        let question = self.question.as_ref().map(question_to_py);
         let (next, closed, events) = self.news(py, &rows)?;
         Ok((next, question, closed, events))
     }

@@ -38,7 +38,8 @@ impl Engine {
     /// The scheduler of a replica with these rules; `None` for kvsim's own. ValueError if the replica does not serve
     /// from its own cache.
     pub fn new(
-        (config, batch): (&ReplicaConfig, &BatchConfig),
+        config: &ReplicaConfig,
+        batch: &BatchConfig,
         rules: &ServingRules,
         store: &AnyStore,
     ) -> PyResult<Option<Self>> {

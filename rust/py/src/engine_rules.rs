@@ -25,8 +25,8 @@ pub fn vllm(config: &ReplicaConfig, batch: &BatchConfig, own: VllmConfig) -> Vll
     VllmConfig {
         block_size_tokens: batch.block_size_tokens,
         max_num_batched_tokens: batch.max_num_batched_tokens,
-        max_num_seqs: config.max_num_seqs,
-        async_scheduling: config.async_scheduling,
+        max_num_seqs: config.scheduling.max_num_seqs,
+        async_scheduling: config.scheduling.async_scheduling,
         cache_enabled: batch.cache_enabled,
         cache_output: batch.cache_output,
         ..own
@@ -38,8 +38,8 @@ pub fn sglang(config: &ReplicaConfig, batch: &BatchConfig, own: SglangConfig) ->
     SglangConfig {
         page_size: batch.block_size_tokens,
         chunked_prefill_size: batch.max_num_batched_tokens,
-        max_running_requests: config.max_num_seqs,
-        async_scheduling: config.async_scheduling,
+        max_running_requests: config.scheduling.max_num_seqs,
+        async_scheduling: config.scheduling.async_scheduling,
         ..own
     }
 }

@@ -9,16 +9,16 @@ use kvsim_core::engines::offload_below::OffloadBelow;
 use kvsim_core::engines::offload_tier::{AnyPolicy, OffloadTier};
 use kvsim_core::engines::pool_store::PoolStore;
 use kvsim_core::engines::radix_store::{Lengths, RadixConfig, RadixStore, StorageConfig};
-use kvsim_core::engines::radix_tree::host::WritePolicy;
+use kvsim_core::engines::radix_tree::host_tier::WritePolicy;
 use kvsim_core::engines::radix_tree::worth::LeafStrategy;
 use kvsim_core::engines::server_below::ServerBelow;
-use kvsim_core::engines::tier_chunks::TierChunks;
+use kvsim_core::engines::tier_chunks::{TierBlocks, TierChunks};
 use kvsim_core::engines::tiered_pool::TieredPool;
 use kvsim_core::engines::used_tier::UsedTier;
 use kvsim_core::store::contract::PrefetchingStore;
 use pyo3::prelude::*;
 
-use crate::argument::Arg;
+use crate::argument::{from_tuples, tuple_structs, Arg};
 use crate::engines::{at_least_one, no_such_policy, offload_policy};
 use crate::keys::PyKeys;
 use crate::machine_store::{own_store, store_calls, AnyStore, PyMachineStore};
@@ -64,10 +64,16 @@ impl PyTieredPoolStore {
         below: Box<dyn Below>,
         keys: &PyKeys,
         capacity_blocks: u32,
-        (tokens, block): (Vec<u64>, u64),
+        prompts: PromptTokens,
     ) -> PyResult<Py<Self>> {
         at_least_one(u64::from(capacity_blocks), "blocks")?;
-        let made = TieredPool::new(keys.0.clone(), capacity_blocks, below, tokens, block);
+        let made = TieredPool::new(
+            keys.0.clone(),
+            capacity_blocks,
+            below,
+            prompts.tokens,
+            prompts.block_size_tokens,
+        );
         let store = AnyStore::TieredPool(answered(made)?);
         Py::new(py, (Self, PyMachineStore::new(store)))
     }
@@ -84,10 +90,16 @@ impl PyTieredPoolStore {
         cpu_blocks: Arg<u64>,
         chunk_blocks: Arg<u32>,
         policy: &str,
-        prompts: Arg<(Vec<u64>, u64)>,
+        prompts: Arg<PromptTokens>,
     ) -> PyResult<Py<Self>> {
-        let chunks = chunks_of(chunk_blocks.0, (cpu_blocks.0, 0))?;
-        let capacity = chunks.capacities().0;
+        let chunks = chunks_of(
+            chunk_blocks.0,
+            TierBlocks {
+                cpu: cpu_blocks.0,
+                disk: 0,
+            },
+        )?;
+        let capacity = chunks.capacities().cpu;
         let policy = offload_policy(policy, capacity as usize)?;
         let below = OffloadBelow::new(offload_tier(capacity, policy, keys.0.requests())?, chunks);
         Self::above(py, Box::new(below), keys, capacity_blocks.0, prompts.0)
@@ -100,10 +112,10 @@ impl PyTieredPoolStore {
         py: Python<'_>,
         keys: &PyKeys,
         capacity_blocks: Arg<u32>,
-        blocks: Arg<(u64, u64)>,
+        blocks: Arg<TierBlocks>,
         chunk_blocks: Arg<u32>,
         policy: &str,
-        prompts: Arg<(Vec<u64>, u64)>,
+        prompts: Arg<PromptTokens>,
     ) -> PyResult<Py<Self>> {
         let chunks = chunks_of(chunk_blocks.0, blocks.0)?;
         let unknown = || no_such_policy(policy);
@@ -121,10 +133,10 @@ impl PyTieredPoolStore {
 }
 
 /// Chunks of tiers of given blocks.
-pub fn chunks_of(blocks: u32, capacity_blocks: (u64, u64)) -> PyResult<TierChunks> {
+pub fn chunks_of(blocks: u32, capacity_blocks: TierBlocks) -> PyResult<TierChunks> {
     at_least_one(u64::from(blocks), "blocks of a chunk")?;
     let chunks = TierChunks::new(blocks, capacity_blocks);
-    at_least_one(chunks.capacities().0, "chunks of the CPU")?;
+    at_least_one(chunks.capacities().cpu, "chunks of the CPU")?;
     Ok(chunks)
 }
 
@@ -134,8 +146,43 @@ pub fn offload_tier(chunks: u64, policy: Box<AnyPolicy>, requests: u32) -> PyRes
     Ok(UsedTier::new(tier, chunks, requests))
 }
 
-/// Pages of a storage (None: unbounded), the smallest prefetch in pages, and the tokens that prefetches may request.
-type StorageArg = (Arg<Option<u64>>, Arg<u32>, Arg<u64>);
+tuple_structs! {
+    /// Settings of a storage.
+    pub struct StorageArg {
+        /// None: unbounded.
+        pages: Arg<Option<u64>>,
+        /// Smallest prefetch.
+        least_pages: Arg<u32>,
+        /// Upper bound on the tokens that prefetches request.
+        share_tokens: Arg<u64>,
+    }
+
+    /// Eviction strategy and write policy by SGLang's names.
+    pub struct RadixRules {
+        strategy: String,
+        /// Empty: the classic tree without a host.
+        write: String,
+    }
+}
+
+/// Pages of the device and of the host.
+pub struct TierPages {
+    device: u64,
+    host: u64,
+}
+
+/// Tokens of each prompt, and of a block.
+pub struct PromptTokens {
+    tokens: Vec<u64>,
+    block_size_tokens: u64,
+}
+
+from_tuples! {
+    TierPages { device, host }
+    TierBlocks { cpu, disk }
+    PromptTokens { tokens, block_size_tokens }
+    Lengths { prompt_tokens, total_tokens }
+}
 
 /// The pages of a machine's GPU, optionally with a host tier and a storage, under SGLang's rules.
 #[pyclass(name = "RadixStore", module = "kvcache_sim._core", extends = PyMachineStore)]
@@ -152,41 +199,36 @@ store_calls! {
         #[pyo3(signature = (keys, rules, page, pages, lengths, storage=None))]
         fn new(
             keys: &PyKeys,
-            rules: (String, String),
+            rules: RadixRules,
             page: Arg<u32>,
-            pages: Arg<(u64, u64)>,
-            lengths: Arg<(Vec<u64>, Vec<u64>)>,
+            pages: Arg<TierPages>,
+            lengths: Arg<Lengths>,
             storage: Option<StorageArg>,
         ) -> PyResult<(Self, PyMachineStore)> {
-            let (strategy, host) = if rules.1.is_empty() {
-                (LeafStrategy::of_classic(&rules.0), None)
+            let (strategy, host) = if rules.write.is_empty() {
+                (LeafStrategy::of_classic(&rules.strategy), None)
             } else {
-                let write = WritePolicy::from_name(&rules.1);
+                let write = WritePolicy::from_name(&rules.write);
                 let write = write
                     .ok_or_else(|| refused("no such write policy", "one of SGLang's write policies"))?;
-                let strategy = LeafStrategy::from_name(&rules.0, 0, 0);
-                (strategy, Some((pages.0 .1, write)))
+                let strategy = LeafStrategy::from_name(&rules.strategy, 0, 0);
+                (strategy, Some((pages.0.host, write)))
             };
             let config = RadixConfig {
                 strategy: strategy.ok_or_else(|| {
                     refused("no such eviction strategy", "one of SGLang's strategies")
                 })?,
                 page: page.0,
-                device_pages: pages.0 .0,
+                device_pages: pages.0.device,
                 host,
             };
-            let (prompt_tokens, total_tokens) = lengths.0;
-            let lengths = Lengths {
-                prompt_tokens,
-                total_tokens,
-            };
-            let made = RadixStore::new(keys.0.clone(), config, lengths);
+            let made = RadixStore::new(keys.0.clone(), config, lengths.0);
             let store = answered(made)?;
             let store = match storage {
-                Some((pages, least_pages, share_tokens)) => store.above(StorageConfig {
-                    pages: pages.0,
-                    least_pages: least_pages.0,
-                    share_tokens: share_tokens.0,
+                Some(storage) => store.above(StorageConfig {
+                    pages: storage.pages.0,
+                    least_pages: storage.least_pages.0,
+                    share_tokens: storage.share_tokens.0,
                 }),
                 None => store,
             };

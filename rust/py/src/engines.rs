@@ -17,9 +17,18 @@ use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
 
+use crate::argument::tuple_structs;
 use crate::causes::by_cause;
 use crate::keys::PyKeys;
 use crate::named::{set_arrays, set_entries};
+
+tuple_structs! {
+    /// Chunks of a CPU tier, and the blocks of a chunk.
+    pub struct ChunksArg {
+        cpu_chunks: u32,
+        chunk_blocks: u32,
+    }
+}
 
 /// Requests, one entry each, and the number in flight at a time.
 #[pyclass(frozen, module = "kvcache_sim._core")]
@@ -80,11 +89,14 @@ impl EngineRequests {
         py: Python<'py>,
         capacity_blocks: u32,
         policy: &str,
-        chunks: (u32, u32),
+        chunks: ChunksArg,
         store_threshold: u32,
         step_tokens: u64,
     ) -> PyResult<Bound<'py, PyDict>> {
-        let (cpu_chunks, chunk_blocks) = chunks;
+        let ChunksArg {
+            cpu_chunks,
+            chunk_blocks,
+        } = chunks;
         at_least_one(u64::from(capacity_blocks), "blocks")?;
         at_least_one(u64::from(cpu_chunks), "chunks of the CPU")?;
         at_least_one(u64::from(chunk_blocks), "blocks of a chunk")?;
@@ -92,11 +104,14 @@ impl EngineRequests {
         let capacity = cpu_chunks as usize;
         let policy = offload_policy(policy, capacity)?;
         let (done, counts) = py.detach(|| {
-            let tier = (
-                OffloadTier::new(policy, capacity, store_threshold),
+            let tier = OffloadTier::new(policy, capacity, store_threshold);
+            vllm_offload_replay::replay(
+                &self.requests(),
+                capacity_blocks,
+                tier,
                 chunk_blocks,
-            );
-            vllm_offload_replay::replay(&self.requests(), capacity_blocks, tier, step_tokens)
+                step_tokens,
+            )
         });
         let answer = pool_answer(py, done)?;
         set_arrays!(answer, counts => loaded);

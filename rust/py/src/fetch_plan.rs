@@ -68,7 +68,8 @@ impl PyFetchPlan {
 
     /// The ns from now until the first and the last layer of the first blocks should arrive.
     fn arrival_ns(&self, blocks: Arg<u32>) -> (u64, u64) {
-        self.plan.arrival_ns(blocks.0)
+        let arrival = self.plan.arrival_ns(blocks.0);
+        (arrival.first_layer_ns, arrival.ready_ns)
     }
 
     /// The time in ns to compute everything after the first blocks.

@@ -9,7 +9,7 @@ use kvsim_core::store::contract::{BlockStore, MachineStore};
 use kvsim_core::store::Board;
 use pyo3::prelude::*;
 
-use crate::argument::Arg;
+use crate::argument::{from_tuples, Arg};
 use crate::machine_store::{each_store, AnyStore, PyMachineStore};
 use crate::refusal::{answered, refused};
 use crate::serving::PyReplica;
@@ -20,15 +20,24 @@ struct Machine {
     replica: Py<PyReplica>,
 }
 
-/// A request, and the number of its leading blocks that may be found.
-type Wanted = (u32, u32);
+/// The leading blocks of a request that may be found.
+#[derive(Clone, Copy)]
+struct PrefixQuery {
+    request: u32,
+    /// Number of the blocks.
+    limit: u32,
+}
+
+from_tuples! {
+    PrefixQuery { request, limit }
+}
 
 impl Machine {
     /// Leading blocks found, and ready on the GPU; the replica first runs up to `now_ns`.
-    fn found(&self, py: Python<'_>, wanted: Wanted, now_ns: u64) -> PyResult<(u32, u32)> {
+    fn found(&self, py: Python<'_>, wanted: PrefixQuery, now_ns: u64) -> PyResult<(u32, u32)> {
         let own = &mut *self.store.try_borrow_mut(py)?;
         let mut replica = self.replica.try_borrow_mut(py)?;
-        let (request, limit) = wanted;
+        let PrefixQuery { request, limit } = wanted;
         let found = each_store!(&mut own.store, store => {
             let known = MachineStore::known_request(store, request);
             known
@@ -45,18 +54,18 @@ impl Machine {
     fn prefill_time_ns(
         &self,
         py: Python<'_>,
-        wanted: Wanted,
+        wanted: PrefixQuery,
         tokens: u64,
         now_ns: u64,
     ) -> PyResult<u64> {
         let (found, ready) = self.found(py, wanted, now_ns)?;
         let own = &mut *self.store.try_borrow_mut(py)?;
         let parts = match each_store!(&mut own.store, store => BlockStore::loading(store)) {
-            Some(tiers) => tiers.match_prefix(wanted.0, found),
+            Some(tiers) => tiers.match_prefix(wanted.request, found),
             None => Vec::new(),
         };
         let replica = &self.replica.try_borrow(py)?.replica;
-        Ok(replica.prefill_time_ns(parts, (ready, tokens), now_ns))
+        Ok(replica.prefill_time_ns(parts, ready, tokens, now_ns))
     }
 
     /// Blocks on the GPU that are private to running requests.
@@ -133,7 +142,10 @@ impl PyFleet {
         now_ns: u64,
     ) -> PyResult<u32> {
         let prompt_tokens = arrival.prompt_tokens;
-        let wanted = (arrival.request, self.matchable_blocks(py, prompt_tokens)?);
+        let wanted = PrefixQuery {
+            request: arrival.request,
+            limit: self.matchable_blocks(py, prompt_tokens)?,
+        };
         match rule {
             Rule::RoundRobin => self.turn(Turns::in_turn),
             Rule::LeastLoaded => {
@@ -168,7 +180,7 @@ impl PyFleet {
     fn longest_of(
         &self,
         py: Python<'_>,
-        wanted: Wanted,
+        wanted: PrefixQuery,
         now_ns: u64,
         loads: Option<Vec<u64>>,
         threshold: f64,
@@ -198,8 +210,14 @@ impl PyFleet {
         };
         let equal = match board {
             Some((board, keys)) => {
-                answered(keys.known_request(wanted.0))?;
-                let found = board.found(&keys, wanted, candidates(&loads, threshold), look);
+                answered(keys.known_request(wanted.request))?;
+                let found = board.found(
+                    &keys,
+                    wanted.request,
+                    wanted.limit,
+                    candidates(&loads, threshold),
+                    look,
+                );
                 longest_prefix(&loads, threshold, |machine| found[machine])
             }
             None if self.keeps_sessions(py) => {
@@ -247,7 +265,10 @@ impl PyFleet {
         limit: Arg<u32>,
         now_ns: Arg<u64>,
     ) -> PyResult<(Vec<u32>, Vec<u64>, Vec<u32>)> {
-        let wanted = (request.0, limit.0);
+        let wanted = PrefixQuery {
+            request: request.0,
+            limit: limit.0,
+        };
         let look = |machine: &Machine| {
             let (found, on_gpu) = machine.found(py, wanted, now_ns.0)?;
             Ok((found, machine.active(py)?, on_gpu))
@@ -259,7 +280,7 @@ impl PyFleet {
     fn prefill_times(
         &self,
         py: Python<'_>,
-        wanted: Arg<(u32, u32)>,
+        wanted: Arg<PrefixQuery>,
         tokens: Arg<u64>,
         now_ns: Arg<u64>,
     ) -> PyResult<Vec<u64>> {
@@ -273,7 +294,7 @@ impl PyFleet {
     fn longest(
         &self,
         py: Python<'_>,
-        wanted: Arg<(u32, u32)>,
+        wanted: Arg<PrefixQuery>,
         now_ns: Arg<u64>,
         loads: Option<Arg<Vec<u64>>>,
         threshold: f64,

@@ -5,8 +5,18 @@ use std::sync::{Mutex, PoisonError};
 use kvsim_core::cluster::routing::{Aimd, GatewayRule, Lmetric, Seen, TwoTier, TwoTierAdaptive};
 use pyo3::prelude::*;
 
-use crate::argument::Arg;
+use crate::argument::{from_tuples, Arg};
 use crate::refusal::refused;
+
+/// A prompt to route: its tokens, and the tokens of a block.
+pub struct RoutedPrompt {
+    prompt_tokens: u64,
+    block_tokens: u64,
+}
+
+from_tuples! {
+    RoutedPrompt { prompt_tokens, block_tokens }
+}
 
 /// A rule with its state.
 #[pyclass(name = "GatewayRule", frozen)]
@@ -63,13 +73,16 @@ impl PyGatewayRule {
     /// The equally good machines for a prompt of (tokens, tokens of a block) and its class.
     fn choose(
         &self,
-        prompt: Arg<(u64, u64)>,
+        prompt: Arg<RoutedPrompt>,
         class: Option<i64>,
         gpu_blocks: Arg<Vec<u32>>,
         active: Arg<Vec<u64>>,
         now_ns: Arg<u64>,
     ) -> PyResult<Vec<usize>> {
-        let (prompt_tokens, block_tokens) = prompt.0;
+        let RoutedPrompt {
+            prompt_tokens,
+            block_tokens,
+        } = prompt.0;
         self.equal(&Seen {
             prompt_tokens,
             block_tokens,

@@ -5,15 +5,16 @@ use kvsim_core::engines::group_tier::{GroupTier, GroupWrites};
 use kvsim_core::engines::groups::{Limits, Reuse};
 use kvsim_core::engines::offload_tier::AnyPolicy;
 use kvsim_core::engines::ranked_lru::RankedLru;
+use kvsim_core::engines::tier_chunks::TierBlocks;
 use kvsim_core::store::contract::{BatchStore, GroupAdmission, MovingStore};
 use kvsim_core::store::newcomer::{Entry, Newcomer};
-use kvsim_core::store::{StoreError, STAGING};
+use kvsim_core::store::StoreError;
 use pyo3::prelude::*;
 
-use crate::argument::{from_attributes, Arg};
+use crate::argument::{from_attributes, from_tuples, tuple_structs, Arg};
 use crate::engine_stores::{chunks_of, offload_tier};
 use crate::engines::offload_policy;
-use crate::groups::{capacity_of, limits_of, KvGroups};
+use crate::groups::{capacity_of, limits_of, KvGroups, LimitsArg};
 use crate::machine_store::{own_store, store_calls, AnyStore, PyMachineStore};
 use crate::named;
 use crate::refusal::{answered, refused};
@@ -32,12 +33,31 @@ pub struct PyGroupStore;
 
 own_store!(PyGroupStore, Groups(GroupStore));
 
-/// The limits of the scheduler: tokens of a step, the retention interval, the longest sequence.
-type PyLimits = (u64, Option<u64>, u64);
+tuple_structs! {
+    /// A tier below the pool.
+    pub struct TierArg {
+        cpu_blocks: Arg<u64>,
+        chunk_blocks: Arg<u32>,
+        /// Name of the eviction policy.
+        policy: String,
+        /// `engine`, `back` or `through`.
+        writes: String,
+    }
+}
+
+/// Tokens of a sequence: computed, and to have capacity for.
+pub struct GrownTokens {
+    computed: u64,
+    end: u64,
+}
+
+from_tuples! {
+    GrownTokens { computed, end }
+}
 
 fn made(
     groups: &KvGroups,
-    limits: PyLimits,
+    limits: LimitsArg,
     blocks: Arg<u32>,
     rules: &str,
 ) -> PyResult<GroupStore> {
@@ -64,7 +84,7 @@ store_calls! {
         #[new]
         fn new(
             groups: &KvGroups,
-            limits: PyLimits,
+            limits: LimitsArg,
             capacity_blocks: Arg<u32>,
             rules: &str,
         ) -> PyResult<(Self, PyMachineStore)> {
@@ -77,13 +97,18 @@ store_calls! {
         fn with_tier(
             py: Python<'_>,
             groups: &KvGroups,
-            limits: PyLimits,
+            limits: LimitsArg,
             capacity_blocks: Arg<u32>,
             rules: &str,
-            tier: (Arg<u64>, Arg<u32>, String, String),
+            tier: TierArg,
             prompt_tokens: Arg<Vec<u64>>,
         ) -> PyResult<Py<Self>> {
-            let (cpu_blocks, chunk_blocks, policy, writes) = tier;
+            let TierArg {
+                cpu_blocks,
+                chunk_blocks,
+                policy,
+                writes,
+            } = tier;
             let requests = prompt_tokens.0.len() as u32;
             let writes = match writes.as_str() {
                 "engine" => GroupWrites::Engine,
@@ -100,8 +125,8 @@ store_calls! {
                 return answered(Err(StoreError::Lengths(groups.groups[0].keys.requests())));
             }
             let blocks = capacity_of(capacity_blocks.0)?;
-            let chunks = chunks_of(chunk_blocks.0, (cpu_blocks.0, 0))?;
-            let capacity = chunks.capacities().0;
+            let chunks = chunks_of(chunk_blocks.0, TierBlocks { cpu: cpu_blocks.0, disk: 0 })?;
+            let capacity = chunks.capacities().cpu;
             let order: Box<AnyPolicy> = match (policy.as_str(), writes) {
                 ("lru", GroupWrites::Engine) => Box::<RankedLru>::default(),
                 _ => offload_policy(&policy, capacity as usize)?,
@@ -110,7 +135,7 @@ store_calls! {
                 (tier, GroupWrites::Engine) => tier.of_groups(groups.groups.len() as u32),
                 (tier, _) => tier,
             };
-            let below = GroupTier::new((tier, chunks), writes, blocks, prompt_tokens.0);
+            let below = GroupTier::new(tier, chunks, writes, blocks, prompt_tokens.0);
             let store = made(groups, limits, capacity_blocks, rules)?;
             let store = AnyStore::Groups(store.above(below));
             Py::new(py, (Self, PyMachineStore::new(store)))
@@ -125,8 +150,12 @@ store_calls! {
                 let below = store.tier_mut();
                 Ok(below.map(|tier| tier.brought(lease.0)).unwrap_or_default())
             })?;
-            let loads = admitted.loads.into_iter().map(|id| (id, STAGING)).collect();
-            named::brought(py, (admitted.in_pool_blocks, admitted.freeing_moves, loads))
+            named::brought(
+                py,
+                admitted.in_pool_blocks,
+                admitted.freeing_moves,
+                admitted.loads,
+            )
         }
 
         fn blocks_of_move(slf: PyRefMut<'_, Self>, r#move: Arg<u64>) -> PyResult<Vec<u64>> {
@@ -161,10 +190,11 @@ store_calls! {
         fn grow(
             slf: PyRefMut<'_, Self>,
             lease: Arg<u64>,
-            tokens: Arg<(u64, u64)>,
+            tokens: Arg<GrownTokens>,
             now_ns: Arg<u64>,
         ) -> PyResult<bool> {
-            Self::call(slf, |store| store.grow_to(lease.0, tokens.0, now_ns.0))
+            let GrownTokens { computed, end } = tokens.0;
+            Self::call(slf, |store| store.grow_to(lease.0, computed, end, now_ns.0))
         }
 
         /// By group: blocks that got a key, blocks that lost it, tokens lost since nothing was kept, tokens

@@ -1,5 +1,7 @@
 //! `KvGroups`: vLLM's KV cache groups, and whole replays through their manager.
 
+use kvsim_core::engines::block_pool::NO_KEY;
+use kvsim_core::engines::groups::GroupKey;
 use kvsim_core::engines::groups::{replay, Group, Kind, Limits, Reuse};
 use kvsim_core::engines::labels::{self, GroupUnits};
 use numpy::{IntoPyArray, PyReadonlyArray1};
@@ -7,13 +9,42 @@ use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
 
-use crate::argument::Arg;
+use crate::argument::{tuple_structs, Arg};
 use crate::keys::PyKeys;
 use crate::named::{set_arrays, set_entries};
 use crate::refusal::refused;
 
 /// An upper bound on the blocks, and on the tokens of a request, of any pool.
 const MOST: u64 = 1 << 31;
+
+tuple_structs! {
+    /// One cache group.
+    pub struct GroupArg<'py> {
+        kind: String,
+        /// Tokens of a block.
+        block_size: u64,
+        /// Window or chunk in tokens.
+        reach: u64,
+        keys: PyRef<'py, PyKeys>,
+        /// Units of a block.
+        units: u32,
+    }
+
+    /// Requests that run at once.
+    pub struct WindowArg {
+        requests: Arg<u32>,
+        /// True if tokens that each group alone could have continued from are counted.
+        alone: bool,
+    }
+
+    /// The limits of the scheduler.
+    pub struct LimitsArg {
+        step_tokens: u64,
+        retention_interval: Option<u64>,
+        /// Longest sequence.
+        longest_tokens: u64,
+    }
+}
 
 /// Layers that share block tables, one entry per group, and the tokens of which every hit is a multiple.
 #[pyclass(frozen, module = "kvcache_sim._core")]
@@ -26,15 +57,15 @@ pub struct KvGroups {
 impl KvGroups {
     /// `groups`: kind, tokens per block, window or chunk in tokens, keys of units, units per block.
     #[new]
-    fn new(groups: Vec<(String, u64, u64, PyRef<'_, PyKeys>, u32)>, align: u64) -> PyResult<Self> {
+    fn new(groups: Vec<GroupArg<'_>>, align: u64) -> PyResult<Self> {
         let groups: Vec<Group> = groups
             .into_iter()
-            .map(|(kind, block_size, reach, keys, units)| {
+            .map(|group| {
                 Ok(Group {
-                    kind: kind_of(&kind, reach)?,
-                    block_size,
-                    keys: keys.0.clone(),
-                    units,
+                    kind: kind_of(&group.kind, group.reach)?,
+                    block_size: group.block_size,
+                    keys: group.keys.0.clone(),
+                    units: group.units,
                 })
             })
             .collect::<PyResult<_>>()?;
@@ -61,8 +92,8 @@ impl KvGroups {
         py: Python<'py>,
         input_tokens: PyReadonlyArray1<'_, u64>,
         total_tokens: PyReadonlyArray1<'_, u64>,
-        window: (Arg<u32>, bool),
-        limits: (u64, Option<u64>, u64),
+        window: WindowArg,
+        limits: LimitsArg,
         capacity_blocks: Arg<u32>,
     ) -> PyResult<Bound<'py, PyDict>> {
         let (input_tokens, total_tokens) = (input_tokens.as_slice()?, total_tokens.as_slice()?);
@@ -80,8 +111,8 @@ impl KvGroups {
         let requests = replay::GroupRequests {
             input_tokens,
             total_tokens,
-            window: window.0 .0,
-            alone: window.1,
+            window: window.requests.0,
+            alone: window.alone,
         };
         let done = py
             .detach(|| replay::replay(requests, self.groups.clone(), self.align, limits, capacity));
@@ -99,7 +130,9 @@ impl KvGroups {
         set_entries!(answer, done =>
             forced = forced_frees, junctions, alone = alone_tokens, chunks, peak_used_blocks, heap_bytes
         );
-        let (groups, keys) = self.as_columns(&done.free_queue);
+        let lines = done.free_queue.iter();
+        let lines = lines.map(|line| line.unwrap_or((0, NO_KEY)));
+        let (groups, keys): (Vec<u8>, Vec<u64>) = lines.unzip();
         answer.set_item("queue_groups", groups.into_pyarray(py))?;
         answer.set_item("queue_keys", keys.into_pyarray(py))?;
         Ok(answer)
@@ -135,17 +168,11 @@ impl KvGroups {
                 unit_tokens: group.block_size / u64::from(group.units),
             })
             .collect();
-        let queue = groups.iter().copied().zip(keys.iter().copied());
-        Ok(py.detach(|| labels::group_lines(queue, &units, (hash_block, trace_block), &names)))
-    }
-}
-
-impl KvGroups {
-    fn as_columns(&self, queue: &[Option<(u8, u64)>]) -> (Vec<u8>, Vec<u64>) {
-        queue
-            .iter()
-            .map(|line| line.unwrap_or((0, kvsim_core::engines::block_pool::NO_KEY)))
-            .unzip()
+        let queue = groups.iter().zip(keys).map(|(&group, &key)| GroupKey {
+            group: usize::from(group),
+            key,
+        });
+        Ok(py.detach(|| labels::group_lines(queue, &units, hash_block, trace_block, &names)))
     }
 }
 
@@ -163,7 +190,12 @@ fn kind_of(name: &str, reach: u64) -> PyResult<Kind> {
 }
 
 /// The engine's settings from Python.
-pub fn limits_of((step, retention_interval, longest): (u64, Option<u64>, u64)) -> PyResult<Limits> {
+pub fn limits_of(limits: LimitsArg) -> PyResult<Limits> {
+    let LimitsArg {
+        step_tokens: step,
+        retention_interval,
+        longest_tokens: longest,
+    } = limits;
     if step == 0 || step >= MOST || longest >= MOST || retention_interval.is_some_and(|r| r >= MOST)
     {
         return Err(refused(

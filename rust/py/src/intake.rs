@@ -6,11 +6,12 @@ use kvsim_core::cluster::intake::{Coming, Holds, Intake};
 use kvsim_core::cluster::routing::Rule;
 use kvsim_core::cluster::{Chosen, Question};
 use kvsim_core::digest::Record;
-use kvsim_core::machine::messages::Route;
-use kvsim_core::machine::{Arrival, Slot};
+use kvsim_core::machine::messages::{RequestOn, Route, SlotOn};
+use kvsim_core::machine::Arrival;
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 
+use crate::argument::tuple_structs;
 use crate::channel::{lane, PyLane};
 use crate::digest::PyDigest;
 use crate::fleet::PyFleet;
@@ -20,8 +21,21 @@ use crate::refusal::refused;
 /// Integers per arriving request, as `Cluster.feed` takes them.
 const COMING: usize = 10;
 
-/// A rule's name, its parameter, and the fleet.
-pub type PyChoice = (String, f64, Py<PyFleet>);
+tuple_structs! {
+    /// A rule of the core over a fleet.
+    pub struct ChoiceArg {
+        rule: String,
+        /// The rule's parameter.
+        number: f64,
+        fleet: Py<PyFleet>,
+    }
+
+    /// Tokens of a prompt and of a whole request that fit a machine.
+    pub struct HoldsArg {
+        prompt_tokens: u64,
+        kv_tokens: u64,
+    }
+}
 
 /// A rule of the core over some machines, in their order.
 pub struct Choice {
@@ -32,12 +46,12 @@ pub struct Choice {
 
 impl Choice {
     /// The rule of a name over these machines.
-    pub fn new((name, number, fleet): PyChoice, machines: Vec<u32>) -> PyResult<Self> {
-        let rule = Rule::of(&name, number);
+    pub fn new(given: ChoiceArg, machines: Vec<u32>) -> PyResult<Self> {
+        let rule = Rule::of(&given.rule, given.number);
         let rule = rule.ok_or_else(|| refused("no such rule", "one that the core has"))?;
         Ok(Self {
             rule,
-            fleet,
+            fleet: given.fleet,
             machines,
         })
     }
@@ -58,16 +72,16 @@ pub struct FrontDoor {
     choice: Choice,
     /// By machine, the digest that records arrivals.
     digests: Vec<Py<PyDigest>>,
-    /// (request, machine) of each request that does not fit its machine.
-    pub rejected: Vec<(u32, u32)>,
+    /// Requests that do not fit their machine.
+    pub rejected: Vec<RequestOn>,
 }
 
 impl FrontDoor {
     /// `holds`: by machine, tokens of a prompt and of a whole request that fit.
-    pub fn new(choice: Choice, digests: Vec<Py<PyDigest>>, holds: Vec<(u64, u64)>) -> Self {
-        let holds = holds.into_iter().map(|(prompt_tokens, kv_tokens)| Holds {
-            prompt_tokens,
-            kv_tokens,
+    pub fn new(choice: Choice, digests: Vec<Py<PyDigest>>, holds: Vec<HoldsArg>) -> Self {
+        let holds = holds.into_iter().map(|holds| Holds {
+            prompt_tokens: holds.prompt_tokens,
+            kv_tokens: holds.kv_tokens,
         });
         Self {
             intake: Intake::new(holds.collect()),
@@ -114,7 +128,7 @@ impl FrontDoor {
         &mut self,
         replicas: &Replicas<'_, '_>,
         coming: Coming,
-    ) -> PyResult<Option<(u32, Slot)>> {
+    ) -> PyResult<Option<SlotOn>> {
         let Coming { arrival, at_ns, .. } = coming;
         let py = replicas.py;
         let slot = self.choice.slot(py, &arrival, at_ns)?;
@@ -125,13 +139,16 @@ impl FrontDoor {
             .0
             .record(Record::Arrive as u8, at_ns, request, prompt);
         if !self.intake.fits(machine, &arrival) {
-            self.rejected.push((arrival.request, machine));
+            self.rejected.push(RequestOn {
+                machine,
+                request: arrival.request,
+            });
             return Ok(None);
         }
         let mut replica = replicas.of(machine).try_borrow_mut(py)?;
         let slot = replica.replica.arrive(arrival, at_ns);
         self.intake.sent(&coming, machine);
-        Ok(Some((machine, slot)))
+        Ok(Some(SlotOn { machine, slot }))
     }
 }
 
@@ -165,7 +182,7 @@ impl DecodeDoor {
         let from_there = (slot..self.holds.len()).chain(0..slot);
         let slot = from_there.into_iter().find(|&at| tokens <= self.holds[at]);
         let slot = slot.ok_or_else(|| refused("no machine can decode a request", "one"))?;
-        let (source, machine) = (question.source.0, self.choice.machines[slot]);
+        let (source, machine) = (question.source.machine, self.choice.machines[slot]);
         if !self.routes.contains_key(&(source, machine)) {
             let named = self.between.bind(py).call1((source, machine))?;
             let hops: Vec<PyLane> = named.extract()?;

@@ -6,9 +6,18 @@ use kvsim_core::keys::BlockKeys;
 use numpy::{PyArray1, PyReadonlyArray1};
 use pyo3::prelude::*;
 
-use crate::argument::Arg;
+use crate::argument::{tuple_structs, Arg};
 use crate::machine_store::{AnyStore, PyMachineStore};
 use crate::refusal::{answered, refused};
+
+tuple_structs! {
+    /// Requests: their ids with the offset of each request, and their full blocks.
+    pub struct IdColumns<'py> {
+        id_offsets: PyReadonlyArray1<'py, i64>,
+        block_ids: PyReadonlyArray1<'py, u32>,
+        full_blocks: PyReadonlyArray1<'py, u32>,
+    }
+}
 
 /// Block keys of all requests, shared by the caches of all machines.
 #[pyclass(name = "Keys", module = "kvcache_sim._core")]
@@ -71,16 +80,13 @@ impl PyKeys {
     fn grow(
         &mut self,
         mut stores: Vec<PyRefMut<'_, PyMachineStore>>,
-        columns: (
-            PyReadonlyArray1<'_, i64>,
-            PyReadonlyArray1<'_, u32>,
-            PyReadonlyArray1<'_, u32>,
-        ),
+        columns: IdColumns<'_>,
         ids: Arg<u32>,
     ) -> PyResult<()> {
-        let (offsets, block_ids, full) = &columns;
-        let offsets: Vec<u64> = offsets.as_slice()?.iter().map(|&o| o as u64).collect();
-        let (block_ids, full) = (block_ids.as_slice()?, full.as_slice()?);
+        let offsets = columns.id_offsets.as_slice()?;
+        let offsets: Vec<u64> = offsets.iter().map(|&o| o as u64).collect();
+        let block_ids = columns.block_ids.as_slice()?;
+        let full = columns.full_blocks.as_slice()?;
         let mut keys = std::mem::take(&mut self.0);
         for store in &mut stores {
             drop(lend_keys(&mut store.store)?);

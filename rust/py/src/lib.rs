@@ -1,16 +1,19 @@
 //! The Python binding: one file per package of `kvsim-core`; it converts values and decides nothing.
 
 mod argument;
+mod arrival;
 mod bytes;
 mod causes;
 mod channel;
 mod cluster;
+mod cluster_values;
 mod digest;
 mod engine_of;
 mod engine_rules;
 mod engine_stores;
 mod engine_tiers;
 mod engines;
+mod failure;
 mod fault;
 mod fetch_plan;
 mod fleet;
@@ -22,6 +25,7 @@ mod keys;
 mod machine_store;
 mod machines;
 mod named;
+mod occupancies;
 mod online;
 mod operations;
 mod order;
@@ -32,6 +36,7 @@ mod priority_order;
 mod priority_value;
 mod refusal;
 mod replay;
+mod replay_settings;
 mod samples;
 mod schedule;
 mod serving;

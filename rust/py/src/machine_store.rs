@@ -5,16 +5,16 @@ use kvsim_core::engines::pool_store::PoolStore;
 use kvsim_core::engines::radix_store::RadixStore;
 use kvsim_core::engines::tiered_pool::TieredPool;
 use kvsim_core::store::contract::{BlockStore, LoadingStore, MachineStore, MovingStore};
-use kvsim_core::store::{Answer, Store, StoreError, Times, GPU};
+use kvsim_core::store::{Answer, LeaseBlocks, Store, StoreError, Times, GPU};
 use kvsim_core::token_store::TokenStore;
 use pyo3::exceptions::PyRuntimeError;
 use pyo3::prelude::*;
 
 use crate::argument::Arg;
+use crate::failure::{raised, Failure};
 use crate::named;
-use crate::order::{raised, Failure};
 use crate::refusal::answered;
-use crate::store_values::{orders_to_py, parts_to_py, reservation_to_py, times, PyOrder, PyPart};
+use crate::store_values::{orders_to_py, parts_to_py, reservation_to_py, PyOrder, PyPart};
 
 /// The store of a machine: a tree of runs, vLLM's pool (of one group or several, or above an engine's tiers), one of
 /// SGLang's trees, or a count of tokens.
@@ -112,7 +112,7 @@ impl PyMachineStore {
         occupancy.map(|occupancy| occupancy.private)
     }
 
-    fn reserve_all(&mut self, wanted: &[(u64, u64)], now_ns: u64) -> PyResult<Option<Vec<u64>>> {
+    fn reserve_all(&mut self, wanted: &[LeaseBlocks], now_ns: u64) -> PyResult<Option<Vec<u64>>> {
         let occupancy = self.store.blocks().reserve(wanted, now_ns);
         self.answered(occupancy).map(reservation_to_py)
     }
@@ -139,12 +139,12 @@ impl PyMachineStore {
         blocks: Arg<u64>,
         now_ns: Arg<u64>,
     ) -> PyResult<Option<Vec<u64>>> {
-        self.reserve_all(&[(lease.0, blocks.0)], now_ns.0)
+        self.reserve_all(&[LeaseBlocks::new(lease.0, blocks.0)], now_ns.0)
     }
 
     fn reserve_many(
         &mut self,
-        wanted: Arg<Vec<(u64, u64)>>,
+        wanted: Arg<Vec<LeaseBlocks>>,
         now_ns: Arg<u64>,
     ) -> PyResult<Option<Vec<u64>>> {
         self.reserve_all(&wanted.0, now_ns.0)
@@ -152,17 +152,12 @@ impl PyMachineStore {
 
     /// `ready`: times at which the blocks were computed; an engine's store does not keep them.
     #[pyo3(signature = (lease, to, ready=None))]
-    fn commit(
-        &mut self,
-        lease: Arg<u64>,
-        to: Arg<u32>,
-        ready: Option<Arg<(u64, u64)>>,
-    ) -> PyResult<()> {
+    fn commit(&mut self, lease: Arg<u64>, to: Arg<u32>, ready: Option<Arg<Times>>) -> PyResult<()> {
         let latest = match &self.store {
             AnyStore::Tree(tree) => Times::at(tree.now_ns()),
             _ => Times::default(),
         };
-        let ready = ready.map_or(latest, |ready| times(ready.0));
+        let ready = ready.map_or(latest, |ready| ready.0);
         if ready.first_layer_ns > ready.ready_ns {
             return answered(Err(StoreError::LastLayerFirst));
         }
@@ -181,7 +176,7 @@ impl PyMachineStore {
 
     fn occupancy<'py>(&mut self, py: Python<'py>, tier: Arg<usize>) -> PyResult<Bound<'py, PyAny>> {
         let t = answered(self.store.blocks().occupancy(tier.0))?;
-        named::occupancy(py, (t.free, t.held, t.cached, t.in_flight, t.private))
+        named::occupancy(py, &t)
     }
 
     fn eviction_counts<'py>(
@@ -190,7 +185,7 @@ impl PyMachineStore {
         tier: Arg<usize>,
     ) -> PyResult<Bound<'py, PyAny>> {
         let t = answered(self.store.blocks().eviction_counts(tier.0))?;
-        named::eviction_counts(py, (t.evicted, t.overflowed, t.orphaned))
+        named::eviction_counts(py, &t)
     }
 
     fn note(&mut self, kind: Arg<u8>, now_ns: Arg<u64>, subject: Arg<u64>, value: Arg<u64>) {
@@ -260,7 +255,10 @@ impl PyMachineStore {
         first_layer_ns: Arg<u64>,
         ready_ns: Arg<u64>,
     ) -> PyResult<()> {
-        let arrival = times((first_layer_ns.0, ready_ns.0));
+        let arrival = Times {
+            first_layer_ns: first_layer_ns.0,
+            ready_ns: ready_ns.0,
+        };
         let moving = self.store.moving();
         answered(moving.map_or(Ok(()), |store| store.set_times(r#move.0, arrival)))
     }

@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 
 use kvsim_core::cluster::Machines;
-use kvsim_core::machine::messages::{Done, Key, Task};
+use kvsim_core::machine::messages::{Done, EventKey, Task};
 use kvsim_core::machine::neighbours::{Neighbours, Visitor};
 use kvsim_core::machine::Replica;
 use kvsim_core::store::{Answer, Store, StoreError};
@@ -119,7 +119,7 @@ impl Machines for Replicas<'_, '_> {
         Ok(done)
     }
 
-    fn take_visited(&mut self) -> Vec<(u32, Option<Key>)> {
+    fn take_visited(&mut self) -> Vec<(u32, Option<EventKey>)> {
         let mut visited = std::mem::take(&mut self.visited);
         visited.sort_unstable();
         visited.dedup();

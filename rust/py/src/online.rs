@@ -6,14 +6,15 @@ use kvsim_core::replay::growing::{Growing, TierRuns};
 use kvsim_core::replay::leaf_tier::Leaves;
 use kvsim_core::replay::objects::{Discipline, Objects};
 use kvsim_core::replay::online::Online;
+use kvsim_core::replay::prompt_error::PromptError;
 use kvsim_core::replay::recency::Recency;
-use kvsim_core::replay::runs::{PromptError, Runs};
+use kvsim_core::replay::runs::Runs;
 use kvsim_core::replay::stack::Cut;
 use kvsim_core::replay::RowReplay;
 use pyo3::prelude::*;
 
 use crate::policy_settings::{native_policy, ReplayPolicySettings};
-use crate::replay::{capacity_of, refused, touch_end};
+use crate::replay_settings::{capacity_of, plain_discipline, refused, touch_end};
 use crate::trace_rows::TraceRows;
 
 /// Hits, hits that count, their tokens, evictions, expired and resident blocks, digest.
@@ -71,7 +72,7 @@ impl OnlineReplays {
             }
             Kind::Queue(_) => {
                 let how = Discipline::LeafFirst;
-                return self.add_blocks(policy, (capacity, how), settings, window);
+                return self.add_blocks(policy, capacity, how, settings, window);
             }
         };
         self.online.add(tier);
@@ -89,7 +90,7 @@ impl OnlineReplays {
     ) -> PyResult<()> {
         let (how, capacity) = (plain_discipline(discipline)?, capacity_of(capacity)?);
         if native_policy(policy)?.name != "lru" || window > 0 {
-            return self.add_blocks(policy, (capacity, how), settings, window);
+            return self.add_blocks(policy, capacity, how, settings, window);
         }
         let tier = Recency::plain(TierRuns::Owned(Runs::default()), capacity, how);
         self.online.add(Box::new(Growing::new(tier, self.per_id)));
@@ -139,7 +140,8 @@ impl OnlineReplays {
     fn add_blocks(
         &mut self,
         policy: &str,
-        (capacity, how): (u64, Discipline),
+        capacity: u64,
+        how: Discipline,
         settings: &ReplayPolicySettings,
         window: u32,
     ) -> PyResult<()> {
@@ -152,13 +154,5 @@ impl OnlineReplays {
         let tier = Objects::new(blocks, capacity, policy, how);
         self.online.add(Box::new(tier));
         Ok(())
-    }
-}
-
-/// The discipline of a plain cache by its name.
-pub(crate) fn plain_discipline(name: &str) -> PyResult<Discipline> {
-    match name {
-        "queue" => Ok(Discipline::Queue),
-        end => touch_end(end).map(Discipline::Objects),
     }
 }

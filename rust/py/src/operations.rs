@@ -1,14 +1,15 @@
 //! `OperatedMachines`: machines that are operated manually, without requests.
 
 use kvsim_core::cluster::Cluster;
-use kvsim_core::machine::messages::{Operated, Operation, Task};
-use kvsim_core::machine::{ReadsConfig, Replica, ReplicaConfig};
+use kvsim_core::ids::BlockRange;
+use kvsim_core::machine::messages::{Operated, Operation, PartOn, RequestLease, Task};
+use kvsim_core::machine::{MovementConfig, ReadsConfig, RemoteRun, Replica, ReplicaConfig};
 use kvsim_core::store::Part;
 use kvsim_core::transfers::{Mover, Projection, TransferId, Transmission};
 use pyo3::gc::{PyTraverseError, PyVisit};
 use pyo3::prelude::*;
 
-use crate::argument::Arg;
+use crate::argument::{tuple_structs, Arg};
 use crate::channel::{transmission_to_py, PyTimeline};
 use crate::machine_store::PyMachineStore;
 use crate::machines::{Replicas, Wires};
@@ -32,12 +33,12 @@ pub struct OperationRules {
 impl OperationRules {
     /// Returns the mover that copies blocks between the tiers.
     pub fn mover(&mut self, py: Python<'_>, store: &Py<PyMachineStore>) -> PyResult<Mover> {
-        let slot = (self.machine, self.sources.max(1) - 1);
-        let Some(config) = mover_config(&self.tiers, slot, self.layers, false)? else {
+        let (machine, remote) = (self.machine, self.sources.max(1) - 1);
+        let Some(config) = mover_config(&self.tiers, machine, remote, self.layers, false)? else {
             return Ok(Mover::default());
         };
         let writes = std::mem::take(&mut self.writes);
-        with_writers(py, (config, writes), &mut self.tiers.channels, store)
+        with_writers(py, config, writes, &mut self.tiers.channels, store)
     }
 }
 
@@ -62,7 +63,7 @@ impl PyOperatedMachines {
     ) -> PyResult<Operated> {
         let mut machines = Replicas::new(py, &self.machines, self.wires.as_mut());
         self.cluster
-            .operate(&mut machines, (machine, operation), now_ns)
+            .operate(&mut machines, machine, operation, now_ns)
     }
 
     fn moved(
@@ -92,18 +93,75 @@ impl PyOperatedMachines {
     }
 }
 
-/// The machine that reads, and the run to find: request, first block, block after the last one.
-pub type Wanted = (u32, (u32, u32, u32));
+tuple_structs! {
+    /// The run to find: blocks of a request.
+    pub struct RunArg {
+        request: u32,
+        start: u32,
+        /// The block after the last one.
+        end: u32,
+    }
 
-/// Returns the machine with the longest run of wanted blocks below its GPU, and the parts of that run.
+    /// The machine that reads, and the run to find on another machine.
+    pub struct RemoteRunArg {
+        machine: u32,
+        run: RunArg,
+    }
+
+    /// A part of a path: its tier, its blocks, and the move writing it.
+    pub struct PartArg {
+        tier: usize,
+        start: u32,
+        end: u32,
+        by: u64,
+    }
+
+    /// A part on another machine.
+    pub struct SourceArg {
+        owner: u32,
+        part: PartArg,
+    }
+
+    /// A request and its lease.
+    pub struct LeaseArg {
+        request: u32,
+        lease: u64,
+    }
+
+    /// The tiers that an edge reads and writes.
+    pub struct EdgeArg {
+        from: usize,
+        to: usize,
+    }
+
+    /// A move over an edge, and the number of its blocks.
+    pub struct MoveArg {
+        id: u64,
+        edge: EdgeArg,
+        blocks: u64,
+    }
+
+    /// A machine's store and its rules.
+    pub struct MachineArg {
+        store: Py<PyMachineStore>,
+        rules: OperationRules,
+    }
+}
+
+/// Returns the longest run of wanted blocks that another machine than `machine` has below its GPU.
 pub fn longest(
     cluster: &mut Cluster,
     machines: &mut Replicas<'_, '_>,
-    (machine, (request, start, limit)): Wanted,
+    machine: u32,
+    run: RunArg,
     now_ns: u64,
-) -> PyResult<Option<(u32, Vec<Part>)>> {
-    let operation = Operation::Longest(request, (start, limit));
-    match cluster.operate(machines, (machine, operation), now_ns)? {
+) -> PyResult<Option<RemoteRun>> {
+    let blocks = BlockRange {
+        start: run.start,
+        end: run.end,
+    };
+    let operation = Operation::Longest(run.request, blocks);
+    match cluster.operate(machines, machine, operation, now_ns)? {
         Operated::Found(run) => Ok(run),
         _ => Ok(None),
     }
@@ -125,17 +183,14 @@ pub fn projected<'py>(
     sent.map(|sent| transmission_to_py(py, sent)).transpose()
 }
 
-/// The block after a run that `longest` found.
-pub fn end_of(run: Option<(u32, Vec<Part>)>) -> Option<u32> {
-    run.and_then(|(_, parts)| parts.last().map(|part| part.end))
-}
-
-fn part_of((tier, start, end, by): PyPart) -> Part {
-    Part {
-        tier,
-        start,
-        end,
-        by,
+impl From<PartArg> for Part {
+    fn from(given: PartArg) -> Self {
+        Self {
+            tier: given.tier,
+            start: given.start,
+            end: given.end,
+            by: given.by,
+        }
     }
 }
 
@@ -146,16 +201,19 @@ impl PyOperatedMachines {
     #[pyo3(signature = (machines, between=None, timeline=None))]
     fn new(
         py: Python<'_>,
-        machines: Vec<(Py<PyMachineStore>, OperationRules)>,
+        machines: Vec<MachineArg>,
         between: Option<Py<PyAny>>,
         timeline: Option<&PyTimeline>,
     ) -> PyResult<Self> {
         let mut made = Vec::with_capacity(machines.len());
-        for (store, mut rules) in machines {
+        for MachineArg { store, mut rules } in machines {
             let config = ReplicaConfig {
                 machine: rules.machine.into(),
                 sources: rules.sources as i64,
-                reads: rules.reads.0,
+                movement: MovementConfig {
+                    reads: rules.reads.0,
+                    ..MovementConfig::default()
+                },
                 ..ReplicaConfig::default()
             };
             let mover = rules.mover(py, &store)?;
@@ -191,7 +249,7 @@ impl PyOperatedMachines {
     /// The next event: time, priority and machine, -1 for a channel.
     fn next(&self) -> PyNext {
         let own = self.cluster.next();
-        let own = own.map(|(time_ns, priority, machine, _)| (time_ns, priority, machine.into()));
+        let own = own.map(|key| (key.time_ns, key.priority, key.machine.into()));
         let sent = self.cluster.channel_next_ns();
         let sent = sent.map(|time_ns| (time_ns, 0, -1));
         sent.into_iter().chain(own).min()
@@ -200,7 +258,7 @@ impl PyOperatedMachines {
     /// Runs the next event.
     fn run(&mut self, py: Python<'_>, now_ns: u64) -> PyResult<()> {
         let mut machines = Replicas::new(py, &self.machines, self.wires.as_mut());
-        self.cluster.run(&mut machines, (now_ns, now_ns))?;
+        self.cluster.run(&mut machines, now_ns, now_ns)?;
         Ok(())
     }
 
@@ -208,7 +266,7 @@ impl PyOperatedMachines {
     fn issue(&mut self, py: Python<'_>, machine: u32, now_ns: u64) -> PyResult<()> {
         let mut machines = Replicas::new(py, &self.machines, self.wires.as_mut());
         self.cluster
-            .notify(&mut machines, (machine, Task::Resume), now_ns)
+            .notify(&mut machines, machine, Task::Resume, now_ns)
     }
 
     /// Loads a part for a request's lease, or joins its load; returns the move, `None` without capacity to
@@ -217,12 +275,14 @@ impl PyOperatedMachines {
         &mut self,
         py: Python<'_>,
         machine: u32,
-        of: (u32, u64),
-        part: PyPart,
+        of: LeaseArg,
+        part: PartArg,
         freeing_moves: Vec<u64>,
         now_ns: u64,
     ) -> PyResult<Option<u64>> {
-        let operation = Operation::Load(of, part_of(part), freeing_moves);
+        let LeaseArg { request, lease } = of;
+        let of = RequestLease { request, lease };
+        let operation = Operation::Load(of, part.into(), freeing_moves);
         self.moved(py, machine, operation, now_ns)
     }
 
@@ -231,12 +291,12 @@ impl PyOperatedMachines {
         &mut self,
         py: Python<'_>,
         machine: u32,
-        wanted: (u32, u32, u32),
+        wanted: RunArg,
         now_ns: u64,
     ) -> PyResult<Option<(u32, Vec<PyPart>)>> {
         let mut machines = Replicas::new(py, &self.machines, self.wires.as_mut());
-        let run = longest(&mut self.cluster, &mut machines, (machine, wanted), now_ns)?;
-        Ok(run.map(|(owner, parts)| (owner, parts_to_py(parts))))
+        let run = longest(&mut self.cluster, &mut machines, machine, wanted, now_ns)?;
+        Ok(run.map(|run| (run.owner, parts_to_py(run.parts))))
     }
 
     /// Reads a part of another machine; returns the move, `None` if this machine has no capacity for it.
@@ -245,10 +305,14 @@ impl PyOperatedMachines {
         py: Python<'_>,
         machine: u32,
         request: u32,
-        source: (u32, PyPart),
+        source: SourceArg,
         now_ns: u64,
     ) -> PyResult<Option<u64>> {
-        let operation = Operation::Fetch(request, (source.0, part_of(source.1)));
+        let source = PartOn {
+            owner: source.owner,
+            part: source.part.into(),
+        };
+        let operation = Operation::Fetch(request, source);
         self.moved(py, machine, operation, now_ns)
     }
 
@@ -257,11 +321,11 @@ impl PyOperatedMachines {
         &mut self,
         py: Python<'_>,
         machine: u32,
-        of: (u64, (usize, usize), u64),
+        of: MoveArg,
         sent: Arg<Transmission>,
         now_ns: u64,
     ) -> PyResult<Option<u64>> {
-        let operation = Operation::Arrive(of.0, of.1, of.2, sent.0);
+        let operation = Operation::Arrive(of.id, (of.edge.from, of.edge.to), of.blocks, sent.0);
         self.moved(py, machine, operation, now_ns)
     }
 
@@ -304,8 +368,10 @@ impl PyOperatedMachines {
 
     /// Tiers from and to, and bytes sent, of each edge of a machine that sent any.
     fn edge_bytes(&self, py: Python<'_>, machine: u32) -> PyResult<Vec<(usize, usize, u64)>> {
-        let sent = self.with_mover(py, machine, |mover| mover.edge_bytes.clone())?;
+        let sent = self.with_mover(py, machine, |mover| mover.traffic.edges.clone())?;
         let sent = sent.into_iter();
-        Ok(sent.map(|((from, to), bytes)| (from, to, bytes)).collect())
+        Ok(sent
+            .map(|edge| (edge.route.from, edge.route.to, edge.bytes))
+            .collect())
     }
 }

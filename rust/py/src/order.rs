@@ -1,31 +1,16 @@
 //! Eviction orders for a store's tiers: a policy of the core by name, or one written in Python.
 
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex};
 
 use kvsim_core::policies::leaf::Facts;
 use kvsim_core::policies::order::{order_of, EvictionOrder, Named, Standing};
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 
+use crate::failure::{locked, Failure};
 use crate::policy_settings::{native_policy, ReplayPolicySettings};
 use crate::priority_order::Prioritized;
-
-/// The first exception that a policy written in Python raised.
-pub type Failure = Arc<Mutex<Option<PyErr>>>;
-
-/// Returns `value`, or raises the exception of a policy since the store was made.
-pub fn raised<T>(failure: &Failure, value: T) -> PyResult<T> {
-    match locked(failure).take() {
-        Some(error) => Err(error),
-        None => Ok(value),
-    }
-}
-
-/// Locks a value that one thread at a time uses; a panic on another thread leaves the value intact.
-pub fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
-}
 
 /// The eviction order of a tier; `None` is recency.
 #[derive(FromPyObject)]

@@ -6,8 +6,18 @@ use numpy::PyReadonlyArray1;
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 
-/// First block, block after the last one, priority, duration.
-type RangeTuple = (u32, u32, u8, Option<i64>);
+use crate::argument::tuple_structs;
+
+tuple_structs! {
+    /// A priority of blocks.
+    pub struct RangeArg {
+        from: u32,
+        /// The block after the last one.
+        to: u32,
+        priority: u8,
+        duration_ns: Option<i64>,
+    }
+}
 
 /// Settings of the policies that need some.
 #[pyclass(frozen, module = "kvcache_sim._core")]
@@ -22,7 +32,7 @@ impl ReplayPolicySettings {
     fn new(
         ttl_ns: i64,
         attention_blocks: f64,
-        ranges: Vec<RangeTuple>,
+        ranges: Vec<RangeArg>,
         names: Option<PyReadonlyArray1<u64>>,
     ) -> PyResult<Self> {
         if ttl_ns < 0 {
@@ -43,7 +53,13 @@ impl ReplayPolicySettings {
     }
 }
 
-fn range((from, to, priority, duration_ns): RangeTuple) -> PyResult<Range> {
+fn range(given: RangeArg) -> PyResult<Range> {
+    let RangeArg {
+        from,
+        to,
+        priority,
+        duration_ns,
+    } = given;
     if priority > 100 {
         return Err(out_of_range("priority", priority, "0 to 100"));
     }

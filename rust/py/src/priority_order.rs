@@ -14,7 +14,7 @@ use kvsim_core::policies::order::{EvictionOrder, Named, Standing};
 use pyo3::exceptions::PyAttributeError;
 use pyo3::prelude::*;
 
-use crate::order::{locked, Failure};
+use crate::failure::{locked, Failure};
 use crate::priority_value::Value;
 
 /// The heap is cleaned once stale entries outnumber this limit and the current entries.

@@ -5,7 +5,7 @@ use std::cmp::Ordering;
 use pyo3::prelude::*;
 use pyo3::types::{PyBool, PyFloat, PyInt, PyTuple};
 
-use crate::order::{locked, Failure};
+use crate::failure::{locked, Failure};
 
 /// An integer or a float.
 #[derive(Debug, Clone, Copy)]

@@ -8,14 +8,15 @@ use kvsim_core::policies::{Bounds, Kind, NativePolicy, PolicySettings};
 use kvsim_core::replay::blocks::Blocks;
 use kvsim_core::replay::leaf_tier::Leaves;
 use kvsim_core::replay::objects::{self, Discipline, Objects};
-use kvsim_core::replay::runs::{PromptError, Prompts, Runs};
-use kvsim_core::replay::{belady, curve, leaves, recency, Decisions, TouchFrom};
+use kvsim_core::replay::prompt_error::PromptError;
+use kvsim_core::replay::runs::{Prompts, Runs};
+use kvsim_core::replay::{belady, curve, leaves, recency, Decisions};
 use numpy::{IntoPyArray, PyArray1, PyReadonlyArray1};
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 
-use crate::online::plain_discipline;
-use crate::policy_settings::{native_policy, out_of_range, ReplayPolicySettings};
+use crate::policy_settings::{native_policy, ReplayPolicySettings};
+use crate::replay_settings::{capacity_of, plain_discipline, refused, touch_end};
 
 /// The result of one replay.
 #[pyclass(frozen, get_all, module = "kvcache_sim._core")]
@@ -271,27 +272,6 @@ struct OnBlocks<'a> {
     discipline: Discipline,
     window: u32,
     known: Option<&'a [u32]>,
-}
-
-pub(crate) fn touch_end(name: &str) -> PyResult<TouchFrom> {
-    match name {
-        "tail" => Ok(TouchFrom::Tail),
-        "root" => Ok(TouchFrom::Root),
-        other => Err(PyValueError::new_err(format!(
-            "unknown end of a prompt {other:?}"
-        ))),
-    }
-}
-
-pub(crate) fn capacity_of(capacity: u64) -> PyResult<u64> {
-    if capacity == 0 {
-        return Err(out_of_range("capacity", capacity, "≥ 1 block"));
-    }
-    Ok(capacity)
-}
-
-pub(crate) fn refused(error: PromptError) -> PyErr {
-    PyValueError::new_err(error.to_string())
 }
 
 fn column<T: numpy::Element>(

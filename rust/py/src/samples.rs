@@ -1,7 +1,5 @@
 //! `Sampled`: the sampler's view of all machines, in one call.
 
-use kvsim_core::store::contract::MachineStore;
-use kvsim_core::store::Answer;
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 use pyo3::types::PyBytes;
@@ -53,18 +51,4 @@ impl PySampled {
         };
         self.machines.iter().map(of).collect()
     }
-}
-
-/// Appends each tier's free, held, cached and in-flight blocks.
-pub fn occupancies<S: MachineStore>(store: &S, tiers: usize, row: &mut Vec<u64>) -> Answer<()> {
-    for tier in 0..tiers {
-        let occupancy = store.occupancy(tier)?;
-        row.extend([
-            occupancy.free,
-            occupancy.held,
-            occupancy.cached,
-            occupancy.in_flight,
-        ]);
-    }
-    Ok(())
 }

@@ -2,10 +2,10 @@
 
 use kvsim_core::batch::{Batch, BatchConfig};
 use kvsim_core::machine::engine::{Desk, EngineScheduler};
-use kvsim_core::machine::messages::Key;
+use kvsim_core::machine::messages::EventKey;
 use kvsim_core::machine::plugins::Occasion;
 use kvsim_core::machine::rows::Rows;
-use kvsim_core::machine::{Arrival, Now, Phase, Replica};
+use kvsim_core::machine::{Now, Phase, Replica};
 use kvsim_core::store::contract::BlockStore;
 use kvsim_core::store::IndexEntry;
 use kvsim_core::store::{Answer, STAGING};
@@ -14,11 +14,12 @@ use pyo3::prelude::*;
 use pyo3::types::PyBytes;
 
 use crate::argument::Arg;
+use crate::arrival::{arrival, SessionArg, TokensArg};
 use crate::bytes::bytes;
 use crate::engine_of::{scheduled, with_engine, Engine};
 use crate::machine_store::{with_store, PyMachineStore};
+use crate::occupancies::occupancies;
 use crate::outputs::PyOutputLog;
-use crate::samples::occupancies;
 use crate::schedule::{schedule_to_py, PySchedule};
 use crate::serving_rules::{config, ServingRules};
 use crate::step_table::PyStepTable;
@@ -70,17 +71,17 @@ impl PyReplica {
     }
 
     /// The next event's key in the order of all machines' events.
-    pub fn next_key(&self) -> Option<Key> {
+    pub fn next_key(&self) -> Option<EventKey> {
         if self.engine.is_none() {
             return self.replica.next_key();
         }
-        let (now_ns, _) = self.next()?;
-        Some((
-            now_ns,
-            Phase::Boundary.priority(),
-            self.replica.machine(),
-            0,
-        ))
+        let (time_ns, _) = self.next()?;
+        Some(EventKey {
+            time_ns,
+            priority: Phase::Boundary.priority(),
+            machine: self.replica.machine(),
+            number: 0,
+        })
     }
 
     /// Adds an index entry through which routers read the number of open requests.
@@ -102,7 +103,7 @@ impl PyReplica {
         let (batch, given_rules) = (batch.0, rules);
         let mut rules: ServingRules = given_rules.extract()?;
         let config = config(given_rules, &batch, &rules)?;
-        let engine = Engine::new((&config, &batch), &rules, &store.try_borrow(py)?.store)?;
+        let engine = Engine::new(&config, &batch, &rules, &store.try_borrow(py)?.store)?;
         let columns = rules.request_columns.iter().map(String::as_str);
         let rows = Rows::new(columns, &rules.sources);
         let mover = rules.mover(py, batch.num_layers, &store)?;
@@ -129,8 +130,8 @@ impl PyReplica {
     /// A pool's blocks written, blocks read, blocks refused and bytes written.
     fn pool_counts(&self) -> (u64, u64, u64, u64) {
         let counts = self.replica.pool().unwrap_or_default();
-        let written = self.replica.mover.moved_bytes.get(STAGING);
-        let written = written.map_or(0, |moved| moved.1);
+        let written = self.replica.mover.traffic.tiers.get(STAGING);
+        let written = written.map_or(0, |tier| tier.written);
         (
             counts.put_blocks,
             counts.read_blocks,
@@ -147,24 +148,8 @@ impl PyReplica {
 
     /// `tokens`: of the prompt, of the answer, expected to be computed, and of earlier turns (−1: not stated);
     /// `session`: number, turn, label and priority.
-    fn arrive(
-        &mut self,
-        request: u32,
-        tokens: (u64, u64, u64, i64),
-        session: (i64, i64, bool, i64),
-        now_ns: u64,
-    ) -> u32 {
-        let arrival = Arrival {
-            request,
-            prompt_tokens: tokens.0,
-            output_tokens: tokens.1,
-            expected_prefill_tokens: tokens.2,
-            session: session.0,
-            turn: session.1,
-            is_conversational_turn: session.2,
-            priority: session.3,
-            history_tokens: u64::try_from(tokens.3).ok(),
-        };
+    fn arrive(&mut self, request: u32, tokens: TokensArg, session: SessionArg, now_ns: u64) -> u32 {
+        let arrival = arrival(request, &tokens, &session);
         self.replica.arrive(arrival, now_ns)
     }
 
@@ -173,8 +158,8 @@ impl PyReplica {
         &mut self,
         py: Python<'_>,
         request: u32,
-        tokens: (u64, u64, u64, i64),
-        session: (i64, i64, bool, i64),
+        tokens: TokensArg,
+        session: SessionArg,
         now_ns: u64,
     ) -> PyResult<PyNext> {
         let slot = self.arrive(request, tokens, session, now_ns);
@@ -206,9 +191,10 @@ impl PyReplica {
         tokens: u64,
         now_ns: u64,
     ) -> PyResult<PyNext> {
-        let wanted = (request, tokens);
         let occasion = Occasion::Session;
-        with_store!(self, py, r, s => r.prefetch(&mut Now::alone(s, now_ns), wanted, occasion))?;
+        with_store!(self, py, replica, store => {
+            replica.prefetch(&mut Now::alone(store, now_ns), request, tokens, occasion)
+        })?;
         Ok(self.next())
     }
 
@@ -304,7 +290,7 @@ impl PyReplica {
     /// Requests waiting, running and waiting for KV, and the tokens generated so far.
     fn counts(&self) -> (usize, usize, usize, u64) {
         let replica = &self.replica;
-        let generated = replica.batch.generated_tokens;
+        let generated = replica.batch.counts.generated_tokens;
         if let Some(engine) = &self.engine {
             let (queued, running) =
                 with_engine!(engine, scheduler => (scheduler.queued(), scheduler.running()));
@@ -337,27 +323,29 @@ impl PyReplica {
 
     #[getter]
     fn steps(&self) -> u64 {
-        self.replica.batch.steps
+        self.replica.batch.counts.steps
     }
 
     /// Tiers from and to, and bytes sent, of each edge that sent any.
     fn edge_bytes(&self) -> Vec<(usize, usize, u64)> {
         self.replica
             .mover
-            .edge_bytes
+            .traffic
+            .edges
             .iter()
-            .map(|&((from, to), bytes)| (from, to, bytes))
+            .map(|edge| (edge.route.from, edge.route.to, edge.bytes))
             .collect()
     }
 
     /// By tier, bytes that transfers have read from it, and written to it.
     fn moved_bytes(&self) -> Vec<(u64, u64)> {
-        self.replica.mover.moved_bytes.clone()
+        let tiers = self.replica.mover.traffic.tiers.iter();
+        tiers.map(|tier| (tier.read, tier.written)).collect()
     }
 
     /// True if no move was in flight at some moment since the last call, or since a request last finished.
     fn take_drained(&mut self) -> bool {
-        self.replica.mover.take_drained()
+        self.replica.mover.completions.take_drained()
     }
 
     /// Number of moves in flight.
@@ -368,7 +356,7 @@ impl PyReplica {
 
     /// Speculation: decode steps of a sequence, tokens drafted, tokens accepted by position.
     fn accepted(&self) -> (u64, u64, Vec<u64>) {
-        let accepted = &self.replica.batch.accepted;
+        let accepted = &self.replica.batch.counts.accepted;
         (
             accepted.steps,
             accepted.drafted,
@@ -379,7 +367,7 @@ impl PyReplica {
     /// Inter-token latency: (lower edges ns, counts, count, sum ns, min ns, max ns).
     #[allow(clippy::type_complexity)]
     fn itl(&self) -> (Vec<u64>, Vec<u64>, u64, u128, u64, u64) {
-        let h = &self.replica.batch.itl;
+        let h = &self.replica.batch.counts.itl;
         let (edges, counts) = h.buckets().into_iter().unzip();
         (edges, counts, h.count, h.sum, h.min, h.max)
     }

@@ -3,11 +3,14 @@
 use kvsim_core::batch::{BatchConfig, Speculation};
 use kvsim_core::machine::fetch::FetchPolicy;
 use kvsim_core::machine::handover::{HandoverConfig, Role};
-use kvsim_core::machine::prefetch::PrefetchPolicy;
+use kvsim_core::machine::prefetch_policy::PrefetchPolicy;
 use kvsim_core::machine::queue::QueueOrder;
 use kvsim_core::machine::sglang::SglangConfig;
 use kvsim_core::machine::vllm::VllmConfig;
-use kvsim_core::machine::{AsyncScheduling, ReadsConfig, ReplicaConfig, MOST_TIERS};
+use kvsim_core::machine::{
+    AsyncScheduling, MovementConfig, ReadsConfig, ReplicaConfig, ReuseConfig, SchedulingConfig,
+    SessionLimits, MOST_TIERS,
+};
 use kvsim_core::transfers::{
     BlockForm, CopyRates, Edge, HoldBack, LayerPages, Mover, MoverConfig, PrefetchConfig,
     WritePolicy,
@@ -15,7 +18,7 @@ use kvsim_core::transfers::{
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 
-use crate::argument::{from_attributes, from_names, Arg, FromPython};
+use crate::argument::{from_attributes, from_names, tuple_structs, Arg, FromPython};
 use crate::channel::{lane, PyLane};
 use crate::machine_store::PyMachineStore;
 use crate::plugins::PluginRules;
@@ -35,11 +38,10 @@ from_attributes! {
     HandoverConfig { layer_by_layer, first_token_at_prefill, remote }
     PrefetchConfig { prefetch_blocks, hold_back, storage_per_ki_token_ns }
     MoverConfig { machine, remote, block_bytes, layers, layer_pipelining, ..Self }
-    ReplicaConfig {
-        machine, max_num_seqs, waits_for_duplicates, queue_order, async_scheduling, skips_full_prefill,
-        discard_on_finish, admits_prompts_only, lost_blocks, reads, expires, lookahead, max_sessions, session_ttl_ns,
-        record_window_ns, ..Self
-    }
+    ReplicaConfig { machine, record_window_ns, ..Self }
+    SchedulingConfig { max_num_seqs, waits_for_duplicates, queue_order, async_scheduling, lookahead }
+    ReuseConfig { skips_full_prefill, lost_blocks, discard_on_finish, admits_prompts_only, expires, ..Self }
+    SessionLimits { max_sessions, session_ttl_ns }
 }
 
 from_names! {
@@ -91,15 +93,15 @@ impl ServingRules {
         layers: u64,
         store: &Py<PyMachineStore>,
     ) -> PyResult<Mover> {
-        let slot = (self.machine as u32, self.remote());
-        let Some(mut config) = mover_config(&self.tiers, slot, layers, self.handover.0.is_some())?
-        else {
+        let (machine, receives) = (self.machine as u32, self.handover.0.is_some());
+        let config = mover_config(&self.tiers, machine, self.remote(), layers, receives)?;
+        let Some(mut config) = config else {
             return Ok(Mover::default());
         };
         config.copies = self.copies();
         config.pool = self.reads.0.and_then(|reads| reads.pool);
         let writes = self.plugins.take_writes();
-        with_writers(py, (config, writes), &mut self.tiers.channels, store)
+        with_writers(py, config, writes, &mut self.tiers.channels, store)
     }
 
     fn copies(&self) -> Option<CopyRates> {
@@ -111,12 +113,20 @@ impl ServingRules {
     }
 }
 
+tuple_structs! {
+    /// The channels that write KV over an edge, and the channels that read it.
+    pub struct EdgeChannels {
+        down: PyLane,
+        up: PyLane,
+    }
+}
+
 /// `cache.tier_rules.TierRules`, attribute by attribute.
 #[derive(FromPyObject)]
 pub struct TierRules {
     pub names: Vec<String>,
-    /// By edge, from the GPU down: the channels that write KV, and the channels that read it.
-    pub channels: Vec<(PyLane, PyLane)>,
+    /// By edge, from the GPU down.
+    pub channels: Vec<EdgeChannels>,
     block_bytes: u64,
     layer_pipelining: bool,
     read_buffer_layers: Option<u64>,
@@ -163,7 +173,8 @@ impl FromPython for HoldBack {
 /// The settings that the transfers of a machine share; `None` if it has one tier and receives nothing.
 pub fn mover_config(
     rules: &TierRules,
-    (machine, remote): (u32, usize),
+    machine: u32,
+    remote: usize,
     layers: u64,
     receives: bool,
 ) -> PyResult<Option<MoverConfig>> {
@@ -217,8 +228,9 @@ pub fn mover_config(
 /// A mover that takes over these channels, with the write policies that are plug-ins.
 pub fn with_writers(
     py: Python<'_>,
-    (mut config, calls): (MoverConfig, Vec<Option<WriteCall>>),
-    channels: &mut Vec<(PyLane, PyLane)>,
+    mut config: MoverConfig,
+    calls: Vec<Option<WriteCall>>,
+    channels: &mut Vec<EdgeChannels>,
     store: &Py<PyMachineStore>,
 ) -> PyResult<Mover> {
     for (policy, plugin) in config.writes.iter_mut().zip(&calls) {
@@ -227,14 +239,14 @@ pub fn with_writers(
         }
     }
     let mut mover = Mover::new(config, edges(std::mem::take(channels))?);
-    mover.writers = writers(py, calls, store)?;
+    mover.writes.plugins = writers(py, calls, store)?;
     Ok(mover)
 }
 
 /// The channels of each edge, from the GPU down.
-fn edges(channels: Vec<(PyLane, PyLane)>) -> PyResult<Vec<Edge>> {
-    let edges = channels.into_iter().map(|(down, up)| {
-        let (down, up) = (lane(down)?, lane(up)?);
+fn edges(channels: Vec<EdgeChannels>) -> PyResult<Vec<Edge>> {
+    let edges = channels.into_iter().map(|edge| {
+        let (down, up) = (lane(edge.down)?, lane(edge.up)?);
         Ok(Edge { down, up })
     });
     edges.collect()
@@ -246,14 +258,23 @@ pub fn config(
     batch: &BatchConfig,
     rules: &ServingRules,
 ) -> PyResult<ReplicaConfig> {
-    let Arg(config): Arg<ReplicaConfig> = given_rules.extract()?;
+    let (Arg(config), Arg(scheduling)) = (given_rules.extract()?, given_rules.extract()?);
+    let (Arg(reuse), Arg(sessions)) = (given_rules.extract()?, given_rules.extract()?);
     Ok(ReplicaConfig {
         sources: rules.sources.len() as i64,
         block_size_tokens: batch.block_size_tokens,
-        cache_enabled: batch.cache_enabled,
-        cache_output: batch.cache_output,
-        fetch: rules.tiers.fetch.0,
-        prefetch: rules.tiers.prefetch.as_ref().map(|own| own.policy.0),
+        scheduling,
+        reuse: ReuseConfig {
+            cache_enabled: batch.cache_enabled,
+            cache_output: batch.cache_output,
+            ..reuse
+        },
+        movement: MovementConfig {
+            fetch: rules.tiers.fetch.0,
+            prefetch: rules.tiers.prefetch.as_ref().map(|own| own.policy.0),
+            reads: rules.reads.0,
+        },
+        sessions,
         role: rules.handover.0.unwrap_or_default(),
         ..config
     })

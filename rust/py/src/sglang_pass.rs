@@ -6,28 +6,39 @@ use kvsim_core::machine::Arrival;
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 
+use crate::argument::tuple_structs;
 use crate::engine_of::Engine;
 use crate::machine_store::AnyStore;
 use crate::refusal::answered;
 use crate::serving::PyReplica;
 
-/// A request: number, prompt tokens, answer tokens, answer tokens generated.
-type PyGiven = (u32, u64, u64, u64);
+tuple_structs! {
+    /// A request, its tokens, and the generated tokens of its answer.
+    pub struct GivenArg {
+        request: u32,
+        prompt_tokens: u64,
+        output_tokens: u64,
+        generated_tokens: u64,
+    }
+}
 
 /// Running requests before the pass, admitted chunks, the queue, the prompt that continues, true if the batch
 /// is full.
 type PyPass = (usize, Vec<(u32, u64, u64)>, Vec<u32>, Option<u32>, bool);
 
-fn given(requests: Vec<PyGiven>) -> Vec<Given> {
-    let given = |(request, prompt_tokens, output_tokens, out)| {
+fn given(requests: Vec<GivenArg>) -> Vec<Given> {
+    let given = |own: GivenArg| {
         let arrival = Arrival {
-            request,
-            prompt_tokens,
-            output_tokens,
+            request: own.request,
+            prompt_tokens: own.prompt_tokens,
+            output_tokens: own.output_tokens,
             session: -1,
             ..Arrival::default()
         };
-        (arrival, out)
+        Given {
+            arrival,
+            generated_tokens: own.generated_tokens,
+        }
     };
     requests.into_iter().map(given).collect()
 }
@@ -37,9 +48,9 @@ fn given(requests: Vec<PyGiven>) -> Vec<Given> {
 pub fn sglang_pass(
     py: Python<'_>,
     replica: &Bound<'_, PyReplica>,
-    ended: Vec<PyGiven>,
-    running: Vec<PyGiven>,
-    waiting: Vec<PyGiven>,
+    ended: Vec<GivenArg>,
+    running: Vec<GivenArg>,
+    waiting: Vec<GivenArg>,
     ratio: f64,
 ) -> PyResult<PyPass> {
     let own = &mut *replica.try_borrow_mut()?;

@@ -8,6 +8,7 @@ use kvsim_core::trace::sampler::{Sample, Sampler};
 use numpy::{IntoPyArray, PyArray1, PyReadonlyArray1};
 use pyo3::prelude::*;
 
+use crate::argument::tuple_structs;
 use crate::trace_rows::TraceRows;
 
 /// A step function of capacity, exact at every capacity.
@@ -148,6 +149,21 @@ impl CurveStack {
     }
 }
 
+tuple_structs! {
+    /// A sample of the ids.
+    pub struct SampleArg {
+        rate: f64,
+        seed: u64,
+    }
+
+    /// By row, the blocks that ids name, blocks of the row alone, and blocks that may hit.
+    pub struct RowBlockColumns<'py> {
+        named: PyReadonlyArray1<'py, u32>,
+        private: PyReadonlyArray1<'py, u32>,
+        limits: PyReadonlyArray1<'py, u32>,
+    }
+}
+
 /// The curve of least recently used from a sample of the ids.
 #[pyclass(module = "kvcache_sim._core")]
 pub struct CurveSample {
@@ -163,15 +179,17 @@ impl CurveSample {
         per_id: u64,
         keep_partial: bool,
         output_less: Option<u64>,
-        sample: (f64, u64),
+        sample: SampleArg,
     ) -> Self {
         let cut = Cut {
             block_size,
             keep_partial,
             output_less,
         };
-        let (rate, seed) = sample;
-        let sample = Sample { rate, seed };
+        let sample = Sample {
+            rate: sample.rate,
+            seed: sample.seed,
+        };
         Self {
             curve: SampledCurve::new(cut, per_id, sample),
             sample,
@@ -190,17 +208,13 @@ impl CurveSample {
     /// Take the rows of a trace in memory: their blocks that ids name, of them alone, and that may hit; ids by row.
     fn feed_trace(
         &mut self,
-        blocks: (
-            PyReadonlyArray1<u32>,
-            PyReadonlyArray1<u32>,
-            PyReadonlyArray1<u32>,
-        ),
+        blocks: RowBlockColumns<'_>,
         offsets: PyReadonlyArray1<i64>,
         ids: PyReadonlyArray1<u32>,
         names: PyReadonlyArray1<u64>,
     ) -> PyResult<()> {
-        let (named, private) = (blocks.0.as_slice()?, blocks.1.as_slice()?);
-        let limits = blocks.2.as_slice()?;
+        let (named, private) = (blocks.named.as_slice()?, blocks.private.as_slice()?);
+        let limits = blocks.limits.as_slice()?;
         let (offsets, ids, names) = (offsets.as_slice()?, ids.as_slice()?, names.as_slice()?);
         let (mut sampler, mut table) = (Sampler::new(self.sample), IdTable::default());
         let (mut values, mut taken) = (Vec::new(), Vec::new());

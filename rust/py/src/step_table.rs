@@ -3,11 +3,13 @@
 use std::sync::Arc;
 
 use kvsim_core::residual_grid::ResidualGrid;
-use kvsim_core::step_time::StepTimeTable;
+use kvsim_core::step_time::{
+    LaunchTimes, LeastTokens, StepBases, StepCoefficients, StepResiduals, StepTimeTable, UnsplitKv,
+};
 use numpy::PyReadonlyArray1;
 use pyo3::prelude::*;
 
-use crate::argument::Arg;
+use crate::argument::{from_tuples, tuple_structs, Arg};
 use crate::refusal::refused;
 
 /// The integer form of a step-time model.
@@ -29,16 +31,12 @@ impl PyStepTable {
     ///   step, per decode sequence, of the tail after a launch, and a sequence's part of it.
     #[new]
     fn new(
-        bases_ns: (
-            PyReadonlyArray1<'_, i64>,
-            PyReadonlyArray1<'_, i64>,
-            PyReadonlyArray1<'_, i64>,
-        ),
+        bases_ns: BaseColumns<'_>,
         coefficients_fs: [Arg<u64>; 10],
-        least_tokens: Arg<(u64, u64)>,
+        least_tokens: Arg<LeastTokens>,
         longest_fs: PyReadonlyArray1<'_, i64>,
         unsplit: [Arg<u64>; 3],
-        residuals: [Grid; 3],
+        residuals: [GridArg; 3],
         launch: [Arg<u64>; 7],
     ) -> PyResult<Self> {
         let unsigned = |xs: PyReadonlyArray1<'_, i64>| -> PyResult<Vec<u64>> {
@@ -51,7 +49,7 @@ impl PyStepTable {
         };
         let [pair_half_fs, kv_decode_fs, kv_mixed_fs, sequence_fs, past_fs, spread_decode_fs, spread_mixed_fs, scan_fs, idle_fs, alongside_fs] =
             coefficients_fs.map(|whole| whole.0);
-        let (base_ns, past_base_ns) = (unsigned(bases_ns.0)?, unsigned(bases_ns.1)?);
+        let (base_ns, past_base_ns) = (unsigned(bases_ns.chunk)?, unsigned(bases_ns.past)?);
         if !past_base_ns.is_empty() && past_base_ns.len() != base_ns.len() {
             return Err(refused("a base of another length", "as many token counts"));
         }
@@ -62,48 +60,74 @@ impl PyStepTable {
         let (kv_residuals, mixed_residuals, past_residuals) =
             (kv_residuals?, mixed_residuals?, past_residuals?);
         Ok(Self(Arc::new(StepTimeTable {
-            base_ns,
-            past_base_ns,
-            decode_base_ns: bases_ns.2.as_slice()?.to_vec(),
-            alongside_fs,
-            pair_half_fs,
-            kv_decode_fs,
-            kv_mixed_fs,
-            sequence_fs,
-            past_fs,
-            spread_decode_fs,
-            spread_mixed_fs,
-            scan_fs,
-            idle_fs,
-            least_kv_tokens: least_tokens.0 .0,
-            least_query_tokens: least_tokens.0 .1,
+            bases: StepBases {
+                chunk_ns: base_ns,
+                past_chunk_ns: past_base_ns,
+                decode_ns: bases_ns.decode.as_slice()?.to_vec(),
+            },
+            coefficients: StepCoefficients {
+                alongside_fs,
+                pair_half_fs,
+                kv_decode_fs,
+                kv_mixed_fs,
+                sequence_fs,
+                past_fs,
+                spread_decode_fs,
+                spread_mixed_fs,
+                scan_fs,
+                idle_fs,
+            },
+            least: least_tokens.0,
+            unsplit: UnsplitKv {
+                sequences: unsplit_sequences,
+                fs: unsplit_fs,
+                hidden_fs: unsplit_hidden_fs,
+            },
+            residuals: StepResiduals {
+                kv: kv_residuals,
+                mixed: mixed_residuals,
+                past: past_residuals,
+            },
+            launch: LaunchTimes {
+                eager_ns: launch_ns,
+                captured_tokens,
+                pieces_ns: pieces_launch_ns,
+                graph_ns: graph_launch_ns,
+                sequence_ns: launch_sequence_ns,
+                tail_ns,
+                tail_sequence_ns,
+            },
             longest_fs: unsigned(longest_fs)?,
-            unsplit_sequences,
-            unsplit_fs,
-            unsplit_hidden_fs,
-            kv_residuals,
-            mixed_residuals,
-            past_residuals,
-            launch_ns,
-            captured_tokens,
-            pieces_launch_ns,
-            graph_launch_ns,
-            launch_sequence_ns,
-            tail_ns,
-            tail_sequence_ns,
         })))
     }
 }
 
-/// Two axes and a value for each pair of their points.
-type Grid = (Arg<Vec<u64>>, Arg<Vec<u64>>, Vec<i64>);
+tuple_structs! {
+    /// Step times by tokens: of steps with a chunk, of steps whose chunk has a past, of decode steps.
+    pub struct BaseColumns<'py> {
+        chunk: PyReadonlyArray1<'py, i64>,
+        past: PyReadonlyArray1<'py, i64>,
+        decode: PyReadonlyArray1<'py, i64>,
+    }
 
-fn residual_grid((counts, tokens, ns): Grid) -> PyResult<ResidualGrid> {
+    /// Two axes and a value for each pair of their points.
+    pub struct GridArg {
+        counts: Arg<Vec<u64>>,
+        tokens: Arg<Vec<u64>>,
+        ns: Vec<i64>,
+    }
+}
+
+from_tuples! {
+    LeastTokens { kv_tokens, query_tokens }
+}
+
+fn residual_grid(grid: GridArg) -> PyResult<ResidualGrid> {
     let refusal = || {
         refused(
             "a grid of rests",
             "two axes that rise and a time for each pair",
         )
     };
-    ResidualGrid::new(counts.0, tokens.0, ns).ok_or_else(refusal)
+    ResidualGrid::new(grid.counts.0, grid.tokens.0, grid.ns).ok_or_else(refusal)
 }

@@ -1,14 +1,16 @@
 //! `Store`: the block store of one machine.
 
+use kvsim_core::ids::BlockRange;
 use kvsim_core::store::{Overflow, Residency, Store, TierConfig, Times, Touch};
 use kvsim_core::views::PrefixViewConfig;
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 
-use crate::argument::Arg;
+use crate::argument::{from_tuples, Arg};
+use crate::failure::Failure;
 use crate::keys::PyKeys;
 use crate::machine_store::{own_store, store_calls, AnyStore, PyMachineStore};
-use crate::order::{order, Failure, OrderChoice};
+use crate::order::{order, OrderChoice};
 use crate::store_values::{parts_to_py, PyPart};
 
 /// The block store of one machine.
@@ -19,6 +21,16 @@ own_store!(PyStore, Tree(Store));
 
 /// A run up to a block, with its copies: (tier, move writing it, first layer ready, whole ready, last access), times in ns.
 type PyResidencies = (u32, Vec<(usize, u64, u64, u64, u64)>);
+
+/// Settings of shared prefixes, and the tokens of a block.
+pub struct SharedPrefixes {
+    view: PrefixViewConfig,
+    block_size_tokens: u64,
+}
+
+from_tuples! {
+    SharedPrefixes { view, block_size_tokens }
+}
 
 /// A claim, and the moves that must finish before its capacity is free.
 type PyClaim = (u64, Vec<u64>);
@@ -39,7 +51,7 @@ store_calls! {
             orders: Option<Vec<Option<OrderChoice<'_>>>>,
             touch: &str,
             eviction_batch_blocks: u64,
-            shared: Option<Arg<(PrefixViewConfig, u64)>>,
+            shared: Option<Arg<SharedPrefixes>>,
             overflow: &str,
         ) -> PyResult<(Self, PyMachineStore)> {
             if capacities_blocks.is_empty() || capacities_blocks.len() != write_back.len() {
@@ -77,8 +89,8 @@ store_calls! {
                 .with_eviction_batch(eviction_batch_blocks)
                 .with_overflow(overflow)
                 .with_orders(orders);
-            if let Some(Arg((view, block_size_tokens))) = shared {
-                store.share_prefixes(view, block_size_tokens);
+            if let Some(Arg(shared)) = shared {
+                store.share_prefixes(shared.view, shared.block_size_tokens);
             }
             Ok(Self::over(store, failure))
         }
@@ -135,7 +147,7 @@ store_calls! {
     #[getter]
     plain fn runs() -> usize;
     plain fn clear() -> bool;
-    fallible fn stage(request: u32, part: (u32, u32), to_tier: usize, ready: Option<u64>, now_ns: u64) -> Option<u64>;
+    fallible fn stage(request: u32, part: BlockRange, to_tier: usize, ready: Option<u64>, now_ns: u64) -> Option<u64>;
     fallible fn write_through(lease: u64, start: u32, end: u32, now_ns: u64) -> Option<u64>;
     fallible fn write_selected(lease: u64, tier: usize, uses: u32, now_ns: u64) -> Option<u64>;
     fallible fn write_on(r#move: u64, now_ns: u64) -> Option<u64>;
@@ -144,10 +156,10 @@ store_calls! {
     fallible fn moved_paths(r#move: u64) -> Vec<(u32, u32)>;
     fallible fn claim(tier: usize, blocks: u64, now_ns: u64) -> Option<PyClaim>;
     fallible fn release_claim(claim: u64) -> ();
-    fallible fn fill_claim(claim: u64, request: u32, part: (u32, u32), source: Option<usize>) -> bool;
-    fallible fn remove(request: u32, part: (u32, u32), tier: usize) -> u32;
+    fallible fn fill_claim(claim: u64, request: u32, part: BlockRange, source: Option<usize>) -> bool;
+    fallible fn remove(request: u32, part: BlockRange, tier: usize) -> u32;
     fallible fn lend(request: u32, end: u32, tier: usize) -> u64;
-    fallible fn receive(request: u32, part: (u32, u32), now_ns: u64) -> Option<u64>;
+    fallible fn receive(request: u32, part: BlockRange, now_ns: u64) -> Option<u64>;
     fallible fn drop_copy(request: u32, start: u32, end: u32, tier: usize) -> ();
 }
 

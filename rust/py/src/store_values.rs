@@ -1,6 +1,9 @@
 //! Conversions of the values that all stores take and return.
 
-use kvsim_core::store::{Order, Part, Reservation, Times};
+use kvsim_core::ids::BlockRange;
+use kvsim_core::store::{LeaseBlocks, Order, Part, Reservation, Times};
+
+use crate::argument::from_tuples;
 
 /// A transmission: (move, from tier, to tier, blocks, moves that must finish first).
 pub type PyOrder = (u64, usize, usize, u64, Vec<u64>);
@@ -17,12 +20,10 @@ pub fn reservation_to_py(reservation: Reservation) -> Option<Vec<u64>> {
     }
 }
 
-/// The times at which the first layer and all layers are ready.
-pub fn times((first_layer_ns, ready_ns): (u64, u64)) -> Times {
-    Times {
-        first_layer_ns,
-        ready_ns,
-    }
+from_tuples! {
+    Times { first_layer_ns, ready_ns }
+    BlockRange { start, end }
+    LeaseBlocks { lease, blocks }
 }
 
 /// Transmissions as Python values.

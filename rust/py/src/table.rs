@@ -9,6 +9,8 @@ use numpy::PyReadonlyArray1;
 use pyo3::exceptions::{PyOSError, PyValueError};
 use pyo3::prelude::*;
 
+use crate::argument::tuple_structs;
+
 fn failed(error: &io::Error) -> PyErr {
     match error.raw_os_error() {
         Some(number) => PyOSError::new_err((number, strerror(error))),
@@ -20,6 +22,15 @@ fn failed(error: &io::Error) -> PyErr {
 fn strerror(error: &io::Error) -> String {
     let text = error.to_string();
     text.split(" (os error").next().unwrap_or(&text).to_owned()
+}
+
+tuple_structs! {
+    /// A column of a table.
+    pub struct ColumnArg {
+        name: String,
+        dtype: String,
+        meaning: String,
+    }
 }
 
 /// A table being written to a file.
@@ -59,9 +70,14 @@ fn numbers(column: &Bound<'_, PyAny>, kind: Kind) -> PyResult<Vec<i64>> {
 #[pymethods]
 impl PyTableWriter {
     #[new]
-    fn new(path: PathBuf, columns: Vec<(String, String, String)>) -> PyResult<Self> {
+    fn new(path: PathBuf, columns: Vec<ColumnArg>) -> PyResult<Self> {
         let mut fields = Vec::with_capacity(columns.len());
-        for (name, dtype, meaning) in columns {
+        for ColumnArg {
+            name,
+            dtype,
+            meaning,
+        } in columns
+        {
             let kind = Kind::from_name(&dtype)
                 .ok_or_else(|| PyValueError::new_err(format!("no such dtype: {dtype}")))?;
             fields.push(Field {

@@ -5,7 +5,7 @@ use kvsim_core::views::{PrefixStore, PrefixViewConfig, Sessions};
 use numpy::PyReadonlyArray1;
 use pyo3::prelude::*;
 
-use crate::argument::Arg;
+use crate::argument::{tuple_structs, Arg};
 use crate::keys::PyKeys;
 use crate::machine_store::{own_store, store_calls, AnyStore, PyMachineStore};
 use crate::refusal::{answered, refused};
@@ -17,35 +17,42 @@ pub struct PyTokenStore;
 
 own_store!(PyTokenStore, Tokens(TokenStore));
 
-/// A column of integers, one for each request.
-type Column<'py> = PyReadonlyArray1<'py, i64>;
+tuple_structs! {
+    /// By request, its prompt.
+    pub struct PromptColumns<'py> {
+        /// Session number; negative: none.
+        sessions: PyReadonlyArray1<'py, i64>,
+        input_tokens: PyReadonlyArray1<'py, i64>,
+        /// History tokens left by the context window; negative: unknown.
+        history_tokens: PyReadonlyArray1<'py, i64>,
+    }
+}
 
 store_calls! {
     PyTokenStore {
-        /// `prompts`, by request: session number (negative: none), prompt tokens, and history tokens left by the
-        /// context window (negative: unknown).
         #[new]
         fn new(
             keys: &PyKeys,
-            prompts: (Column<'_>, Column<'_>, Column<'_>),
+            prompts: PromptColumns<'_>,
             block_size_tokens: Arg<u64>,
             capacity_tokens: Option<Arg<u64>>,
             session_view: SessionViewRules,
             prefix_view: Arg<PrefixViewConfig>,
         ) -> PyResult<(Self, PyMachineStore)> {
-            let input_tokens = prompts.1.as_slice()?.iter().map(|&n| u64::try_from(n));
+            let input_tokens = prompts.input_tokens.as_slice()?.iter().map(|&n| u64::try_from(n));
             let prompts = Prompts {
-                sessions: prompts.0.as_slice()?.to_vec(),
+                sessions: prompts.sessions.as_slice()?.to_vec(),
                 input_tokens: input_tokens
                     .collect::<Result<_, _>>()
                     .map_err(|_| refused("a prompt of fewer than no tokens", "0 tokens or more"))?,
-                history_tokens: prompts.2.as_slice()?.to_vec(),
+                history_tokens: prompts.history_tokens.as_slice()?.to_vec(),
             };
             let block = block_size_tokens.0;
             let made = TokenStore::new(
                 keys.0.clone(),
                 prompts,
-                (block, capacity_tokens.map(|tokens| tokens.0)),
+                block,
+                capacity_tokens.map(|tokens| tokens.0),
                 Sessions::new(session_view.max_sessions, session_view.ttl_ns),
                 PrefixStore::new(prefix_view.0, block),
             );

@@ -9,7 +9,7 @@ use std::time::Duration;
 use kvsim_core::trace::columns::{Columns, Reading};
 use kvsim_core::trace::csv::{self, CsvSchema, TimeForm};
 use kvsim_core::trace::intern::Names;
-use kvsim_core::trace::jsonl::{self, Schema};
+use kvsim_core::trace::jsonl::{self, ConversationMembers, Schema, TimeMembers, TokenMembers};
 use kvsim_core::trace::problem::Problem;
 use kvsim_core::trace::sampler::Sample;
 use kvsim_core::trace::source::{is_damage, Source};
@@ -223,29 +223,41 @@ macro_rules! from_entries {
 }
 
 pub fn schema_from(dict: &Bound<'_, PyDict>) -> PyResult<Schema> {
-    Ok(from_entries!(
-        dict,
-        Schema {
-            time,
-            time_unit_ns,
-            input,
-            output,
-            ids,
-            session,
-            turn,
-            delay,
-            label,
-            after,
-            history,
-            priority,
-            named,
-            abort,
-            structure,
-            chat,
-            parent,
-            per_token
-        }
-    ))
+    Ok(Schema {
+        times: from_entries!(
+            dict,
+            TimeMembers {
+                time,
+                time_unit_ns,
+                delay,
+                abort
+            }
+        ),
+        tokens: from_entries!(
+            dict,
+            TokenMembers {
+                input,
+                output,
+                history,
+                named,
+                per_token
+            }
+        ),
+        conversation: from_entries!(
+            dict,
+            ConversationMembers {
+                session,
+                turn,
+                label,
+                chat,
+                parent
+            }
+        ),
+        ids: get(dict, "ids")?,
+        after: get(dict, "after")?,
+        priority: get(dict, "priority")?,
+        structure: get(dict, "structure")?,
+    })
 }
 
 pub fn settings_from(dict: &Bound<'_, PyDict>) -> PyResult<Settings> {
@@ -270,9 +282,9 @@ pub fn settings_from(dict: &Bound<'_, PyDict>) -> PyResult<Settings> {
 /// Rows as numpy arrays (moved, not copied).
 pub fn row_columns(py: Python<'_>, out: &Bound<'_, PyDict>, c: Columns) -> PyResult<()> {
     set_arrays!(out, c =>
-        arrival_ns, input_tokens, output_tokens, id_offsets, block_ids, session, turn, think_ns, is_conversational_turn,
-        after, history_tokens, priority, named_tokens, abort_after_ns
+        arrival_ns, input_tokens, output_tokens, id_offsets, block_ids, session, turn, think_ns, is_conversational_turn
     );
+    set_arrays!(out, c.rare => after, history_tokens, priority, named_tokens, abort_after_ns);
     out.set_item(
         "session_names",
         PyList::new(py, c.session_names.iter().map(|n| &**n))?,

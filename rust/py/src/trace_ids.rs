@@ -10,6 +10,8 @@ use pyo3::exceptions::{PyOverflowError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::types::{PyInt, PyString};
 
+use crate::argument::tuple_structs;
+
 /// The trace's own names of block ids: an array, or a list of texts or of large integers.
 pub fn names_of(py: Python<'_>, table: &IdTable, ids: &[u32]) -> PyResult<Py<PyAny>> {
     Ok(match &table.names {
@@ -84,24 +86,41 @@ pub fn id_lists<'py>(
     offsets.as_slice()?.windows(2).map(row).collect()
 }
 
+tuple_structs! {
+    /// Rows of a trace: their ids with the offset of each row, and the tokens of their prompts.
+    pub struct IdRows<'py> {
+        ids: PyReadonlyArray1<'py, u32>,
+        offsets: PyReadonlyArray1<'py, i64>,
+        input_tokens: PyReadonlyArray1<'py, i64>,
+    }
+
+    /// By row, the row that leaves it tokens of answers, and these tokens.
+    pub struct LeftTokens<'py> {
+        source: PyReadonlyArray1<'py, i64>,
+        left_tokens: PyReadonlyArray1<'py, i64>,
+    }
+
+    /// Tokens of an id and of a block.
+    pub struct BlockSizes {
+        id_tokens: i64,
+        block_tokens: i64,
+    }
+}
+
 /// The leading blocks of each row that an unbounded cache has from rows before it.
 #[pyfunction]
 pub fn unbounded_hits<'py>(
     py: Python<'py>,
-    rows: (
-        PyReadonlyArray1<'py, u32>,
-        PyReadonlyArray1<'py, i64>,
-        PyReadonlyArray1<'py, i64>,
-    ),
-    left: (PyReadonlyArray1<'py, i64>, PyReadonlyArray1<'py, i64>),
-    sizes: (i64, i64),
+    rows: IdRows<'py>,
+    left: LeftTokens<'py>,
+    sizes: BlockSizes,
 ) -> PyResult<Bound<'py, PyArray1<i64>>> {
     let trace = reuse::Left {
-        ids: rows.0.as_slice()?,
-        offsets: rows.1.as_slice()?,
-        input_tokens: rows.2.as_slice()?,
-        source: left.0.as_slice()?,
-        left_tokens: left.1.as_slice()?,
+        ids: rows.ids.as_slice()?,
+        offsets: rows.offsets.as_slice()?,
+        input_tokens: rows.input_tokens.as_slice()?,
+        source: left.source.as_slice()?,
+        left_tokens: left.left_tokens.as_slice()?,
     };
     let n = trace.input_tokens.len();
     let ends_well = trace.offsets.last() == Some(&(trace.ids.len() as i64));
@@ -118,12 +137,13 @@ pub fn unbounded_hits<'py>(
             "rows, offsets and what they leave do not fit together",
         ));
     }
-    if sizes.1 < 1 || sizes.0 < sizes.1 || sizes.0 % sizes.1 != 0 {
+    let (id_tokens, block_tokens) = (sizes.id_tokens, sizes.block_tokens);
+    if block_tokens < 1 || id_tokens < block_tokens || id_tokens % block_tokens != 0 {
         return Err(PyValueError::new_err(
             "the block is no divisor of the id's tokens",
         ));
     }
-    let found = py.detach(|| trace.found_blocks(sizes.0, sizes.1));
+    let found = py.detach(|| trace.found_blocks(id_tokens, block_tokens));
     Ok(PyArray1::from_vec(py, found))
 }
 

@@ -236,8 +236,9 @@ impl TraceRows {
             consume(columns, sampler);
         };
         let pulse = |bytes: u64| {
-            let so_far = (bytes, references.load(Relaxed), distinct.load(Relaxed));
-            signals_are_quiet() && watch.is_none_or(|watch| watched(watch, so_far))
+            let (references, distinct) = (references.load(Relaxed), distinct.load(Relaxed));
+            let continues = |watch| watched(watch, bytes, references, distinct);
+            signals_are_quiet() && watch.is_none_or(continues)
         };
         py.detach(|| reader.each(pulse, counted))
             .map_err(|e| read_error(py, e))?;
@@ -247,14 +248,14 @@ impl TraceRows {
 
 /// The pulse of a reading whose rows are taken afterwards; so many block ids were taken before.
 fn pulse(watch: &Option<Py<PyAny>>, taken: u64) -> impl FnMut(u64) -> bool + Send + '_ {
-    let call = move |bytes, watch: &Py<PyAny>| watched(watch, (bytes, taken, 0));
+    let call = move |bytes, watch: &Py<PyAny>| watched(watch, bytes, taken, 0);
     move |bytes| signals_are_quiet() && watch.as_ref().is_none_or(|watch| call(bytes, watch))
 }
 
 /// Calls a watcher with bytes, references and distinct ids; false if it raised, which ends the reading.
-fn watched(watch: &Py<PyAny>, so_far: (u64, u64, u64)) -> bool {
+fn watched(watch: &Py<PyAny>, bytes: u64, references: u64, distinct: u64) -> bool {
     Python::attach(|py| {
-        let called = watch.call1(py, so_far);
+        let called = watch.call1(py, (bytes, references, distinct));
         called.map_err(|error| error.restore(py)).is_ok()
     })
 }

@@ -3,6 +3,7 @@
 use std::fmt;
 use std::sync::Arc;
 
+use kvsim_core::ids::BlockRange;
 use kvsim_core::store::{Answer, LeaseId, MoveId, Store, TierConfig};
 use kvsim_core::transfers::plugins::WritePlugin;
 use kvsim_core::transfers::WritePolicy;
@@ -103,10 +104,11 @@ impl WritePlugin for Writer {
         &mut self,
         store: &mut Store,
         lease: LeaseId,
-        blocks: (u32, u32),
+        blocks: BlockRange,
         now_ns: u64,
     ) -> Answer<Option<MoveId>> {
         self.lend(store, |py, calls, view| {
+            let blocks = (blocks.start, blocks.end);
             let sent = calls
                 .committed
                 .bind(py)

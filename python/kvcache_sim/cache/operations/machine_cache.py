@@ -17,7 +17,7 @@ from kvcache_sim.cache.operations.listing import (
 )
 from kvcache_sim.cache.operations.operated_store import OperatedStore
 from kvcache_sim.cache.operations.transfer import Active, NativeTransfer, Space, Switched
-from kvcache_sim.cache.store import NO_MOVE
+from kvcache_sim.cache.store import NO_MOVE, BlockRange, Times
 from kvcache_sim.channels.channel import Transmission
 from kvcache_sim.engine import NO_MACHINE, SAMPLE
 from kvcache_sim.workload.block_names import BlockTokens
@@ -89,8 +89,10 @@ class MachineCache(OperatedStore):
             return listed
         if at_ns < self.now_ns:
             raise UsageError("a time that has passed", "at_ns", str(at_ns), f"{self.now_ns} or later")
-        own, gpu = self.mover.machine, TIERS[COMPUTE]
-        return ready_by(listed, at_ns, lambda c: c.machine == own or (reads_others and c.tier != gpu))
+        this_machine, gpu = self.mover.machine, TIERS[COMPUTE]
+        return ready_by(
+            listed, at_ns, lambda c: c.machine == this_machine or (reads_others and c.tier != gpu)
+        )
 
     def _looked_up(
         self,
@@ -170,7 +172,7 @@ class MachineCache(OperatedStore):
                 expected="a time that is not known yet" if free_at_ns is None else f"{free_at_ns} ns",
             )
         origin = None if source is None else self._level(source)
-        part = (start, start + space.blocks)
+        part = BlockRange(start, start + space.blocks)
         if not self.store.fill_claim(space.move, request, part, origin):
             return None
         level = self._level(space.tier)
@@ -192,7 +194,7 @@ class MachineCache(OperatedStore):
         Returns:
             The number of blocks marked absent.
         """
-        return self.store.remove(request, blocks, self._level(tier))
+        return self.store.remove(request, BlockRange(*blocks), self._level(tier))
 
     # -- space
 
@@ -273,7 +275,7 @@ class MachineCache(OperatedStore):
         start, end = blocks
         moves = self._only_on(STAGING + 1, STAGING, request, blocks)
         ready = max((move for move in moves if move != NO_MOVE), default=None)
-        move = self.store.stage(request, (start, end), STAGING, ready, self.now_ns)
+        move = self.store.stage(request, BlockRange(start, end), STAGING, ready, self.now_ns)
         if move is None:
             return None
         transfers = self._issue()
@@ -380,7 +382,7 @@ class MachineCache(OperatedStore):
         start = self.store.depth(active.lease)
         end = start + blocks
         merged = self.store.merged_blocks
-        self.store.commit(active.lease, end, (first_layer_ns, self.now_ns))
+        self.store.commit(active.lease, end, Times(first_layer_ns, self.now_ns))
         active.active_blocks -= blocks
         written = None
         for edge in self.machine.writes[:1]:

@@ -54,17 +54,17 @@ def transform(change: Callable[..., Trace | Windowed]) -> Callable[..., None]:
 
     It has the options of ``change`` and those of every transform: where to read, how, and where to write.
     """
-    own = list(inspect.signature(change, eval_str=True, locals=_LATER).parameters.values())[1:]
+    options = list(inspect.signature(change, eval_str=True, locals=_LATER).parameters.values())[1:]
     first, *ends = inspect.signature(_both_ends, eval_str=True, locals=_LATER).parameters.values()
 
     def command(**given: object) -> None:
-        chosen = {option.name: given.pop(option.name) for option in own}
+        chosen = {option.name: given.pop(option.name) for option in options}
         read, write = _both_ends(**given)  # type: ignore[arg-type]
         write(change(read, **chosen))
 
     command.__doc__ = change.__doc__
-    command.__signature__ = inspect.Signature([first, *own, *ends])  # type: ignore[attr-defined]
-    command.__annotations__ = {option.name: option.annotation for option in (first, *own, *ends)}
+    command.__signature__ = inspect.Signature([first, *options, *ends])  # type: ignore[attr-defined]
+    command.__annotations__ = {option.name: option.annotation for option in (first, *options, *ends)}
     return command
 
 

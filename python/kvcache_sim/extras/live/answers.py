@@ -79,8 +79,8 @@ class Answers:
         while start + tokens > len(self._tokens):  # wrap around; stays this long
             self._tokens.extend(self._tokens[: self._size])
             self._texts.extend(self._texts[: self._size])
-        own, texts = Part(self._tokens, start, tokens), Part(self._texts, start, tokens)
-        return _stopped(own[:], texts[:], stops, min_tokens) if stops else Answer(own, texts, "length")
+        drawn, texts = Part(self._tokens, start, tokens), Part(self._texts, start, tokens)
+        return _stopped(drawn[:], texts[:], stops, min_tokens) if stops else Answer(drawn, texts, "length")
 
 
 def _pieces(tokenizer: Tokenizer, tokens: list[int]) -> list[str]:

@@ -71,26 +71,28 @@ def application(served: Served, limits: Limits, machine: int | None = None) -> S
         limits: Bounds of a body and of concurrent requests, and the key.
         machine: The machine that belongs to this port; None: any.
     """
-    own = _Endpoints(served, limits, machine)
+    endpoints = _Endpoints(served, limits, machine)
     open_routes: list[tuple[str, _Endpoint, list[str]]] = [
-        ("/health", own.health, ["GET"]),
-        ("/ping", own.health, ["GET", "POST"]),
+        ("/health", endpoints.health, ["GET"]),
+        ("/ping", endpoints.health, ["GET", "POST"]),
     ]
     keyed_routes: list[tuple[str, _Endpoint, list[str]]] = [
-        ("/v1/models", own.models, ["GET"]),
-        ("/v1/completions", own.completion, ["POST"]),
-        ("/v1/chat/completions", own.chat, ["POST"]),
-        ("/tokenize", own.tokenize, ["POST"]),
-        ("/detokenize", own.detokenize, ["POST"]),
-        ("/version", own.version, ["GET"]),
-        ("/load", own.load, ["GET"]),
-        ("/metrics", own.metrics, ["GET"]),
-        ("/reset_prefix_cache", own.trusted(own.reset), ["POST"]),
+        ("/v1/models", endpoints.models, ["GET"]),
+        ("/v1/completions", endpoints.completion, ["POST"]),
+        ("/v1/chat/completions", endpoints.chat, ["POST"]),
+        ("/tokenize", endpoints.tokenize, ["POST"]),
+        ("/detokenize", endpoints.detokenize, ["POST"]),
+        ("/version", endpoints.version, ["GET"]),
+        ("/load", endpoints.load, ["GET"]),
+        ("/metrics", endpoints.metrics, ["GET"]),
+        ("/reset_prefix_cache", endpoints.trusted(endpoints.reset), ["POST"]),
     ]
     if served.shutdown is not None:
-        keyed_routes.append(("/shutdown", own.trusted(own.shutdown), ["POST"]))
+        keyed_routes.append(("/shutdown", endpoints.trusted(endpoints.shutdown), ["POST"]))
     routes = [Route(path, endpoint, methods=methods) for path, endpoint, methods in open_routes]
-    routes += [Route(path, own.keyed(endpoint), methods=methods) for path, endpoint, methods in keyed_routes]
+    routes += [
+        Route(path, endpoints.keyed(endpoint), methods=methods) for path, endpoint, methods in keyed_routes
+    ]
     handlers: dict[Any, Any] = {Refusal: _refuse, HTTPException: _no_route, Exception: _refuse}
     return Starlette(routes=routes, exception_handlers=handlers)
 

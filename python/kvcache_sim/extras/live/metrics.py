@@ -184,9 +184,9 @@ class Metrics:
 
     def closed(self, ticket: Ticket, sequence: ClosedRequest, now_ns: int) -> None:
         """Count a request that has left."""
-        own = self._machines[max(sequence.machine, 0)]
+        counts_of = self._machines[max(sequence.machine, 0)]
         last_ns = ticket.last_ns if ticket.last_ns >= 0 else None
-        own.success["abort" if ticket.aborted else ticket.finish_reason].inc()
+        counts_of.success["abort" if ticket.aborted else ticket.finish_reason].inc()
         cached, here = ticket.cached_tokens, sequence.cached_tokens_by_source[COMPUTE]
         counts = {
             "prefix_cache_queries": ticket.prompt_tokens,
@@ -200,13 +200,13 @@ class Metrics:
         }
         for name, count in counts.items():
             if count > 0:
-                own.counters[name].inc(count)
+                counts_of.counters[name].inc(count)
         sources = (ticket.prompt_tokens - cached, here, cached - here)
         for source, count in zip(_SOURCES, sources, strict=True):
             if count > 0:
-                own.sources[source].inc(count)
+                counts_of.sources[source].inc(count)
         for name, value in self._observed(ticket, sequence, last_ns).items():
-            own.histograms[name].observe(value)
+            counts_of.histograms[name].observe(value)
 
     def _observed(self, ticket: Ticket, s: ClosedRequest, last_ns: int | None) -> dict[str, float]:
         seen: dict[str, float] = {
@@ -220,13 +220,12 @@ class Metrics:
         }
         if s.first_token_ns < 0 or last_ns is None:
             return seen
-        scheduled = s.arrival_ns + s.client_ns + s.queue_ns + s.lookup_ns
         spans = {
             "time_to_first_token_seconds": s.first_token_ns - s.arrival_ns,
             "e2e_request_latency_seconds": last_ns - s.arrival_ns,
             "request_queue_time_seconds": s.queue_ns,
-            "request_inference_time_seconds": last_ns - scheduled,
-            "request_prefill_time_seconds": s.first_token_ns - scheduled,
+            "request_inference_time_seconds": last_ns - s.admitted_ns,
+            "request_prefill_time_seconds": s.first_token_ns - s.admitted_ns,
             "request_decode_time_seconds": last_ns - s.first_token_ns,
         }
         if ticket.tokens_out > 1:

@@ -47,8 +47,8 @@ class BlockNumbers:
                 number = self._numbers[parent] = self.given
                 self.given += 1
                 if self._blocks is not None:
-                    own = tuple(tokens[start : start + size])
-                    self._blocks[number] = Block(number, before, own, "" if start else salt)
+                    block_tokens = tuple(tokens[start : start + size])
+                    self._blocks[number] = Block(number, before, block_tokens, "" if start else salt)
             elif self._blocks is not None and self._blocks[number].parent != before:
                 # The block before was forgotten meanwhile and has a new number.
                 self._blocks[number] = replace(self._blocks[number], parent=before)

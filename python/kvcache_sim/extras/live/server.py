@@ -58,7 +58,7 @@ async def serve(
         loop.add_signal_handler(number, stop.set)
     sockets = [(_listening(ports.host, port), machine) for port, machine in ports.each()]
     servers, tasks = [], []
-    for own, machine in sockets:
+    for listening, machine in sockets:
         config = uvicorn.Config(
             application(served, limits, machine),
             http=Connection,
@@ -73,9 +73,9 @@ async def serve(
         )
         server = _Server(config)
         servers.append(server)
-        tasks.append(asyncio.create_task(server.serve([own])))
+        tasks.append(asyncio.create_task(server.serve([listening])))
     served.fleet.start()
-    ready([f"http://{ports.host}:{own.getsockname()[1]}" for own, _ in sockets])
+    ready([f"http://{ports.host}:{listening.getsockname()[1]}" for listening, _ in sockets])
     waiting = asyncio.create_task(stop.wait())
     await asyncio.wait([waiting, *tasks], return_when=asyncio.FIRST_COMPLETED)
     waiting.cancel()
@@ -93,14 +93,14 @@ def _raise_open_files() -> None:
 
 def _listening(host: str, port: int) -> socket.socket:
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    own = socket.socket(family, socket.SOCK_STREAM)
-    own.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    opened = socket.socket(family, socket.SOCK_STREAM)
+    opened.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     try:
-        own.bind((host, port))
+        opened.bind((host, port))
     except (OSError, OverflowError) as error:
-        own.close()
+        opened.close()
         reason = getattr(error, "strerror", None) or str(error)
         raise UsageError("cannot listen there", "--host, --port", f"{host}:{port}", hint=reason) from None
-    own.listen(_BACKLOG)  # clients may connect as soon as the address is printed
-    own.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-    return own
+    opened.listen(_BACKLOG)  # clients may connect as soon as the address is printed
+    opened.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    return opened

@@ -131,11 +131,11 @@ def latent_attention(fields: Fields) -> LatentAttention:
 
 def latent(fields: Fields) -> list[LatentAttention]:
     """Return MLA in every layer; by ``indexer_types`` some share an earlier layer's selection."""
-    own, kinds = latent_attention(fields), fields.each_layer("indexer_types")
-    if own.indexer is None or kinds is None:
-        return [own] * fields.layers
-    shared = replace(own, indexer=replace(own.indexer, heads=0, key_size=0))
-    return [shared if kind == "shared" else own for kind in kinds]
+    attention, kinds = latent_attention(fields), fields.each_layer("indexer_types")
+    if attention.indexer is None or kinds is None:
+        return [attention] * fields.layers
+    shared = replace(attention, indexer=replace(attention.indexer, heads=0, key_size=0))
+    return [shared if kind == "shared" else attention for kind in kinds]
 
 
 def usual(fields: Fields) -> list[LatentAttention] | list[HeadAttention]:

@@ -44,8 +44,8 @@ def delta_net(fields: Fields) -> list[Attention]:
 
 def kimi_linear(fields: Fields) -> list[Attention]:
     """Return Kimi's layers: KDA, and MLA in ``full_attn_layers`` (counted from 1)."""
-    own = fields.part("linear_attn_config")
-    heads, size = own.number("num_heads"), own.number("head_dim")
+    linear_fields = fields.part("linear_attn_config")
+    heads, size = linear_fields.number("num_heads"), linear_fields.number("head_dim")
     width = heads * size
     linear = LinearAttention(
         heads,
@@ -54,12 +54,12 @@ def kimi_linear(fields: Fields) -> list[Attention]:
         projected_size=3 * width + 2 * size + heads,
         output_size=width,
         convolution_channels=3 * width,
-        convolution_kernel=own.number("short_conv_kernel_size"),
+        convolution_kernel=linear_fields.number("short_conv_kernel_size"),
     )
     full = latent_attention(fields)
-    numbers = own.items("full_attn_layers")
+    numbers = linear_fields.items("full_attn_layers")
     if numbers is None:
-        raise UsageError("no full_attn_layers", where=own.where)
+        raise UsageError("no full_attn_layers", where=linear_fields.where)
     return [full if i + 1 in numbers else linear for i in range(fields.layers)]
 
 

@@ -23,9 +23,9 @@ def attention(fields: Fields) -> list[HeadAttention | None]:
         if block.get("no_op") or block.get("replace_with_linear"):
             found.append(None)
             continue
-        own = Fields(block, f"{fields.where} block_configs")
-        full = HeadAttention(heads, heads // max(own.number("n_heads_in_group"), 1), size)
-        found.append(replace(full, window_tokens=own.number("window_length", default=0)))
+        block_fields = Fields(block, f"{fields.where} block_configs")
+        full = HeadAttention(heads, heads // max(block_fields.number("n_heads_in_group"), 1), size)
+        found.append(replace(full, window_tokens=block_fields.number("window_length", default=0)))
     return found
 
 

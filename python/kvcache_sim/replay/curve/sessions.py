@@ -34,19 +34,19 @@ def session_hits(curve: HitCurve, capacities: Int64s) -> SessionHits:
     count = int(session.max()) + 2
     session = np.where(session == NO_SESSION, count - 1, session)
     reuses = curve.reuses
-    columns, own = [], []
+    columns, same_session = [], []
     same = session[reuses.request] == session[reuses.before]
     for capacity in [*capacities.tolist(), curve.hit_blocks.last]:
         hits = _hits(reuses, capacity)
         columns.append(np.bincount(session[reuses.request], weights=hits, minlength=count).astype(np.int64))
-        own.append(int(hits[same].sum()))
+        same_session.append(int(hits[same].sum()))
     blocks = curve.prompts.blocks.astype(np.int64) + curve.prompts.private_blocks
     return SessionHits(
         capacities=capacities,
         requests=np.bincount(session, minlength=count),
         references=np.bincount(session, weights=blocks, minlength=count).astype(np.int64),
         hit_blocks=np.stack(columns, axis=1),
-        own_blocks=np.array(own, np.int64),
+        own_blocks=np.array(same_session, np.int64),
     )
 
 

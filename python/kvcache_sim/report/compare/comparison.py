@@ -52,11 +52,11 @@ def certainties(first: FinishedRun, second: FinishedRun) -> Certainties:
     for key, (metric, words) in CERTAIN.items():
         bands = [intervals_text(run.summary, key) for run in (first, second)]
         if all(bands):
-            own = [
+            intervals = [
                 f"{run.label} {value_text(run.summary, key)} ({band})"
                 for run, band in zip((first, second), bands, strict=True)
             ]
-            values[metric] = f"{words}: {', '.join(own)}."
+            values[metric] = f"{words}: {', '.join(intervals)}."
     return Certainties(tuple(said), values)
 
 
@@ -231,7 +231,7 @@ def _by_request(first: FinishedRun, second: FinishedRun) -> tuple[tuple[Differen
 
 def _by_replication(baseline: Sequence[FinishedRun], other: Sequence[FinishedRun]) -> tuple[Difference, ...]:
     pairs = [(samples_of(a), samples_of(b)) for a, b in zip(baseline, other, strict=True)]
-    statistics = statistics_of(*(own for pair in pairs for own in pair))
+    statistics = statistics_of(*(samples for pair in pairs for samples in pair))
     return tuple(_over_pairs(statistic, pairs) for statistic in statistics)
 
 

@@ -33,17 +33,17 @@ def model_ratios(first: FinishedRun, second: FinishedRun) -> ModelRatios:
     found = {}
     for key, (metric, _) in CERTAIN.items():
         ends = [_bounds(run).get(key, {}) for run in (first, second)]
-        own = [metric_value(run.summary, metric) for run in (first, second)]
-        ratios = _ratios(ends, own, shared)
+        values = [metric_value(run.summary, metric) for run in (first, second)]
+        ratios = _ratios(ends, values, shared)
         if ratios:
             found[metric] = (min(ratios), max(ratios))
     return ModelRatios(found, "" if shared else "the step times differ: errors are not shared")
 
 
-def _ratios(ends: list[Mapping[str, Any]], own: list[float | None], shared: bool) -> list[float]:
+def _ratios(ends: list[Mapping[str, Any]], simulated: list[float | None], shared: bool) -> list[float]:
     """Return the ratios of the runs themselves and at each pair of bounds; none if a value is missing."""
     pairs = (("slow", "slow"), ("fast", "fast")) if shared else (("slow", "fast"), ("fast", "slow"))
-    values = [(own[0], own[1]), *((ends[0].get(a), ends[1].get(b)) for a, b in pairs)]
+    values = [(simulated[0], simulated[1]), *((ends[0].get(a), ends[1].get(b)) for a, b in pairs)]
     ratios = [b / a for a, b in values if a and b is not None]
     return ratios if len(ratios) == len(values) else []
 

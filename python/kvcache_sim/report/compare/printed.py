@@ -58,7 +58,7 @@ def _plain(comparison: Comparison) -> dict[str, Any]:
         },
         "step_times": list(comparison.certainty.sources),
         "saturated": [bool(sentence) for sentence in comparison.saturated],
-        "settings": {name: [text.shown(v) for v in own] for name, own in comparison.settings.items()},
+        "settings": {name: [text.shown(v) for v in values] for name, values in comparison.settings.items()},
         "paired_by": comparison.paired_by,
         "requests": comparison.requests,
         "replications": comparison.replications,

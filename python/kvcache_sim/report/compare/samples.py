@@ -97,7 +97,7 @@ _ATTAINMENT = Statistic("slo.attainment", "SLO attainment", "share", _attainment
 
 def statistics_of(*samples: Samples) -> tuple[Statistic, ...]:
     """Return the statistics in which runs with these samples are compared."""
-    judged = all("within_slo" in own.columns for own in samples)
+    judged = all("within_slo" in one_run.columns for one_run in samples)
     return (_ATTAINMENT, *STATISTICS) if judged else STATISTICS
 
 

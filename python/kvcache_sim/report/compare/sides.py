@@ -39,8 +39,10 @@ def open_sides(
                 )
             sides.append([FinishedRun(load_run(path), path.resolve().name)])
         else:
-            own = intervals and repeats == 1
-            sides.append([_simulated(path, folder / f"{number}-{r}", r, own) for r in range(repeats)])
+            with_intervals = intervals and repeats == 1
+            sides.append(
+                [_simulated(path, folder / f"{number}-{r}", r, with_intervals) for r in range(repeats)]
+            )
     labels = [side[0].label for side in sides]
     for number, side in enumerate(sides, 1):
         if labels.count(side[0].label) > 1:

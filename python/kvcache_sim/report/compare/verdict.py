@@ -113,7 +113,11 @@ def _others(comparison: Comparison, ranking: Difference) -> str:
             continue
         if is_certain(comparison, difference):
             is_up = (difference.change or 0.0) > difference.neutral
-            own = better if is_up == difference.statistic.more_is_better else worse
-            own.append(difference.statistic.words)
-    said = [f"{words} {', '.join(own)}" for words, own in (("better", better), ("worse", worse)) if own]
+            direction = better if is_up == difference.statistic.more_is_better else worse
+            direction.append(difference.statistic.words)
+    said = [
+        f"{words} {', '.join(direction)}"
+        for words, direction in (("better", better), ("worse", worse))
+        if direction
+    ]
     return f"Other figures of {comparison.label}: {'; '.join(said)}." if said else ""

@@ -84,9 +84,9 @@ def _cell(found: dict[str, Any]) -> str:
 def _reference_lines(document: Document) -> list[str]:
     top, most = document["unbounded"], document.get("upper_bound")
     distinct = f"{document['distinct_blocks']:,} distinct blocks"
-    own, lines = "these", []
+    whose, lines = "these", []
     if most == top:
-        own = "the upper bound's"
+        whose = "the upper bound's"
         lines += labelled(
             "upper bound", f"{_rates(top)}: an unbounded cache, which holds all {distinct}", _LABEL
         )
@@ -100,7 +100,7 @@ def _reference_lines(document: Document) -> list[str]:
         return lines
     said = {
         "knee": "beyond which more capacity pays less",
-        "working_set": f"99 % of {own} hits",
+        "working_set": f"99 % of {whose} hits",
         "footprint": "all of its hits; below a tier of this size a lower tier adds none",
     }
     for name, meaning in said.items():
@@ -140,7 +140,7 @@ def _lower_tier_lines(tier: Document) -> list[str]:
 
 def _session_lines(split: Document) -> list[str]:
     hits = sum(row["unbounded_hit_blocks"] for row in split["rows"])
-    own = split["own_unbounded_hit_blocks"]
+    same_session = split["own_unbounded_hit_blocks"]
     rows = sorted(split["rows"], key=lambda row: -row["queried_blocks"])
     table = [["session", "requests", "blocks", *(f"{c:,}" for c in split["capacity_blocks"]), "unbounded"]]
     for row in rows[:_SESSIONS_SHOWN]:
@@ -150,7 +150,7 @@ def _session_lines(split: Document) -> list[str]:
         table.append([name, f"{row['n_requests']:,}", f"{row['queried_blocks']:,}", *shares])
     more = len(rows) - _SESSIONS_SHOWN
     return [
-        f"{own:,} of {hits:,} hits are on blocks that the same session touched last",
+        f"{same_session:,} of {hits:,} hits are on blocks that the same session touched last",
         *_aligned(table),
         *([f"and {more:,} more sessions (all with --format json)"] if more > 0 else []),
     ]

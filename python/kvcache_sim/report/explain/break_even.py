@@ -7,7 +7,7 @@ from kvcache_sim.base.units import format_time_ns
 from kvcache_sim.model.step_time import StepBatch
 from kvcache_sim.report.explain.case import Case, percent
 from kvcache_sim.serving.settings import ClusterSettings
-from kvcache_sim.spec.channels import layer_ns
+from kvcache_sim.spec.channels import Size, layer_ns
 
 _LONGEST_BLOCKS = 1 << 12
 
@@ -28,7 +28,7 @@ def load_ns(settings: ClusterSettings, tier: str, tokens: int) -> int | None:
         if name is None:
             return None
         channel = settings.channels[name]
-        occupations.append(layer_ns(channel, (bytes_, pieces, 1)))
+        occupations.append(layer_ns(channel, Size(bytes_, pieces, 1)))
         latencies += channel.latency_ns + pieces * channel.piece_submit_ns
     return max(occupations) + latencies
 

@@ -121,12 +121,12 @@ def evictors(case: Case) -> str | None:
     written = np.zeros(len(lost), np.int64)
     longest = np.zeros(len(lost), np.int64)
     for machine in np.unique(rows["machine"]).tolist():
-        own = np.flatnonzero(rows["machine"] == machine)
-        own = own[np.argsort(rows["arrival_ns"][own], kind="stable")]
-        new_tokens = rows["num_tokens_actually_prefilled"][own] + rows["output_tokens"][own]
+        of_machine = np.flatnonzero(rows["machine"] == machine)
+        of_machine = of_machine[np.argsort(rows["arrival_ns"][of_machine], kind="stable")]
+        new_tokens = rows["num_tokens_actually_prefilled"][of_machine] + rows["output_tokens"][of_machine]
         total = np.concatenate([[0], np.cumsum(new_tokens)])
         source = np.full(len(rows["machine"]), -1, np.int64)
-        source[own] = np.arange(len(own))
+        source[of_machine] = np.arange(len(of_machine))
         for n in np.flatnonzero(rows["machine"][lost] == machine).tolist():
             start, end = source[case.reuse.last_user[lost[n]]] + 1, source[lost[n]]
             if 0 < start < end:

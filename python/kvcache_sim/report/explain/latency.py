@@ -115,8 +115,8 @@ def rejections(case: Case) -> str | None:
     turned_away = rows["status"] != 0
     if not turned_away.any():
         return None
-    own = [machine.replica.max_model_len for machine in case.scenario.settings.machines]
-    contexts = np.array([np.iinfo(np.int64).max if tokens is None else tokens for tokens in own], np.int64)
+    limits = [machine.replica.max_model_len for machine in case.scenario.settings.machines]
+    contexts = np.array([np.iinfo(np.int64).max if tokens is None else tokens for tokens in limits], np.int64)
     beyond = rows["input_tokens"][turned_away] >= contexts[rows["machine"][turned_away]]
     found = []
     if count := int(beyond.sum()):

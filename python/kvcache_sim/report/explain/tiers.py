@@ -123,8 +123,8 @@ def scaled_fleet(case: Case) -> str | None:
         return None
     span_s = (int(rows["finish_ns"].max()) - int(rows["arrival_ns"].min())) / 1e9
     serving = [scaling.first]
-    for own in fleet["changes"]:
-        serving.append(serving[-1] + {"serves": 1, "drains": -1}.get(own["change"], 0))
+    for change in fleet["changes"]:
+        serving.append(serving[-1] + {"serves": 1, "drains": -1}.get(change["change"], 0))
     kept = scaling.most * span_s
     saved = f", {percent(fleet['machine_s'] / kept)} of keeping {scaling.most:,}" if kept else ""
     return (

@@ -140,12 +140,15 @@ def worst_requests(run: FinishedRun, most: int, window: Window | None, output_fo
     """
     sentences = spike_sentences(run, window)
     table = worst_table([run], most, window)
-    own = Table(table.headings[1:], tuple(row[1:] for row in table.rows))
+    shown_table = Table(table.headings[1:], tuple(row[1:] for row in table.rows))
     if output_format == "json":
-        requests = [dict(zip(own.headings, row, strict=True)) for row in own.rows]
+        requests = [dict(zip(shown_table.headings, row, strict=True)) for row in shown_table.rows]
         return json.dumps({"spike": sentences, "worst": requests}, indent=2, ensure_ascii=False)
-    shown = tuple(tuple(_cell(*pair) for pair in zip(own.headings, row, strict=True)) for row in own.rows)
-    return f"{plain_sentences(sentences)}\n\n{plain_table(Table(own.headings, shown))}"
+    shown = tuple(
+        tuple(_cell(*pair) for pair in zip(shown_table.headings, row, strict=True))
+        for row in shown_table.rows
+    )
+    return f"{plain_sentences(sentences)}\n\n{plain_table(Table(shown_table.headings, shown))}"
 
 
 def _cell(heading: str, value: Value) -> Value:

@@ -59,7 +59,7 @@ def interval(stated: Factors | None, source: str, usual_percent: float) -> tuple
 
 
 def host_interval(
-    host: str, named: tuple[str, str], own: float, known_by: tuple[str, float]
+    host: str, named: tuple[str, str], value: float, known_by: tuple[str, float]
 ) -> tuple[Factors, str, bool]:
     """Return the interval of a figure that a host preset may give, as ``interval`` does.
 
@@ -69,7 +69,7 @@ def host_interval(
     (key, unit), (source, usual_percent) = named, known_by
     spec = load_host(host) if host else None
     between = getattr(spec, f"{key}_range{unit}", None)
-    if not between or getattr(spec, f"{key}{unit}") != own:
+    if not between or getattr(spec, f"{key}{unit}") != value:
         return interval(None, "as given it states no error", usual_percent)
     low, high = between
-    return interval(Factors(low / own, high / own), source, usual_percent)
+    return interval(Factors(low / value, high / value), source, usual_percent)

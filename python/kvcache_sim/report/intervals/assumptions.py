@@ -212,9 +212,9 @@ def _with_sequence_time(
 ) -> ClusterSettings:
     machines = list(settings.machines)
     for index in indices:
-        own = machines[index]
-        step_time = WithSequenceTime(own.step_time, round((factor - 1) * each_ns))
-        machines[index] = replace(own, step_time=step_time)
+        machine = machines[index]
+        step_time = WithSequenceTime(machine.step_time, round((factor - 1) * each_ns))
+        machines[index] = replace(machine, step_time=step_time)
     return replace(settings, machines=tuple(machines))
 
 
@@ -223,8 +223,8 @@ def _with_steps(
 ) -> ClusterSettings:
     machines = list(settings.machines)
     for index in indices:
-        own = machines[index].step_time
-        scaled = own if isinstance(own, ScaledStepTime) else ScaledStepTime(own)
+        step_time = machines[index].step_time
+        scaled = step_time if isinstance(step_time, ScaledStepTime) else ScaledStepTime(step_time)
         machines[index] = replace(machines[index], step_time=scaled.times(part, factor))
     return replace(settings, machines=tuple(machines))
 

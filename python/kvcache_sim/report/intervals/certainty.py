@@ -96,8 +96,8 @@ def _kinds(scenario: Scenario) -> list[Kind | None]:
     """Return the kinds of the sources in use; those of several machines are behind a router."""
     machines = build_machines(scenario.model, scenario.tree)
     named = {
-        (own.replica.step_time, "sglang" if own.replica.scheduler == "sglang" else "")
-        for own in machines
-        if not own.replica.instant
+        (machine.replica.step_time, "sglang" if machine.replica.scheduler == "sglang" else "")
+        for machine in machines
+        if not machine.replica.instant
     }
     return [source_kind(name, engine, len(machines)) for name, engine in sorted(named)]

@@ -53,7 +53,7 @@ def together(found: Sequence[Assumption], slow: bool, loading: float) -> list[tu
     for weight in (0.0, loading):
         effects = [(1 - weight) * a + weight * b for a, b in (_EFFECTS[one.kind] for one in found)]
         each = _largest(zip(errors, (abs(a * s) for a, s in zip(effects, logs, strict=True)), strict=True))
-        length = math.sqrt(math.fsum(own * own for own in each.values()))
+        length = math.sqrt(math.fsum(effect * effect for effect in each.values()))
         if length:
             moved = [max(before, each[name] / length) for before, name in zip(moved, errors, strict=True)]
     return [(one, math.exp(s * share)) for one, s, share in zip(found, logs, moved, strict=True)]

@@ -55,7 +55,10 @@ def windows_of(run: FinishedRun) -> list[dict[str, Value]]:
 def scaled(run: FinishedRun) -> list[tuple[int, str]]:
     """Return the time and description of each event of a scaling policy."""
     changes = run.summary.get("fleet", {}).get("changes", [])
-    return [(round(own["s"] * 1e9), f"machine {own['machine']} {_SAID[own['change']]}") for own in changes]
+    return [
+        (round(change["s"] * 1e9), f"machine {change['machine']} {_SAID[change['change']]}")
+        for change in changes
+    ]
 
 
 _SAID = {"ordered": "is ordered", "serves": "serves", "drains": "drains", "off": "is off"}

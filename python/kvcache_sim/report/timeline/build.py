@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from kvcache_sim.base.errors import UsageError
 from kvcache_sim.metrics.run import CodedText
+from kvcache_sim.metrics.ttft_parts import columns_before_admission
 from kvcache_sim.report.finished import FinishedRun
 from kvcache_sim.report.timeline.machinery import CHANNELS_PID, counter_records, machinery_records
 from kvcache_sim.report.timeline.requests import request_records
@@ -51,7 +52,7 @@ def timeline(run: FinishedRun, selection: Selection, warn: Callable[[str], None]
     rows = _sampled(rows, selection.most_requests, len(series["time_ns"]), warn)
     events = _fitting(events, len(rows["request"]) * _RECORDS_A_REQUEST + len(series["time_ns"]), warn)
     slices, names, tracks = request_records(rows)
-    begins = rows["arrival_ns"] + rows["client_ns"] + rows["queue_ns"] + rows["lookup_ns"]
+    begins = rows["arrival_ns"] + sum(rows[column] for column in columns_before_admission())
     starts = dict(zip(rows["request"].tolist(), begins.tolist(), strict=True))
     machinery, rows_of_machines = machinery_records(events, starts, tracks)
     machines = {track.pid for track in {**names, **rows_of_machines}} | {

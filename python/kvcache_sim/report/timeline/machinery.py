@@ -168,9 +168,9 @@ class _Steps:
         end = start + events["duration_ns"][chosen]
         self._by_machine: dict[int, tuple[NDArray[Any], NDArray[Any]]] = {}
         for index in np.unique(machine).tolist():
-            own = machine == index
-            order = np.argsort(end[own], kind="stable")
-            self._by_machine[index] = (start[own][order], end[own][order])
+            of_machine = machine == index
+            order = np.argsort(end[of_machine], kind="stable")
+            self._by_machine[index] = (start[of_machine][order], end[of_machine][order])
 
     def ending_after(self, machine: int, time_ns: int) -> int | None:
         """Return a time inside the first step that ends after ``time_ns``, or None."""

@@ -39,14 +39,14 @@ def _connector(text: str) -> object:
 def _write_lmcache(made: Making, gpus: int) -> None:
     """Write LMCache's backends: each GPU's worker has one of the size in the environment."""
     given = dict(variable.split("=", 1) for variable in made.line.environment)
-    own = {name: _number(given.get(name, usual), name) for name, usual in _DEFAULTS.items()}
+    numbers = {name: _number(given.get(name, usual), name) for name, usual in _DEFAULTS.items()}
     settings = {
         "tiers.cpu.semantics": "lmcache",
-        "tiers.cpu.capacity": f"{own[_CPU] * gpus:g}GiB",
-        "tiers.cpu.chunk_tokens": f"{own[_CHUNK]:g}",
+        "tiers.cpu.capacity": f"{numbers[_CPU] * gpus:g}GiB",
+        "tiers.cpu.chunk_tokens": f"{numbers[_CHUNK]:g}",
     }
-    if own[_DISK]:
-        settings["tiers.disk.capacity"] = f"{own[_DISK] * gpus:g}GiB"
+    if numbers[_DISK]:
+        settings["tiers.disk.capacity"] = f"{numbers[_DISK] * gpus:g}GiB"
     if made.attempt(settings, CONNECTOR):
         made.left.pop(CONNECTOR, None)
         made.used.update(_DEFAULTS)

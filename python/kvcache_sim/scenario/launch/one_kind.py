@@ -51,8 +51,8 @@ def is_one_kind(settings: Mapping[str, Any], model: str) -> bool:
     in_blocks = str(settings["tiers.gpu.capacity"]).endswith(" blocks")
     if not wanted or (in_blocks and settings.get("tiers.cpu.capacity") is None):
         return bool(wanted)
-    own, full = str(settings["cache.kv_bytes_per_token"]), wanted["cache.kv_bytes_per_token"]
-    return parse_size_bytes(own) == parse_size_bytes(full)
+    written, full = str(settings["cache.kv_bytes_per_token"]), wanted["cache.kv_bytes_per_token"]
+    return parse_size_bytes(written) == parse_size_bytes(full)
 
 
 def _capacity(made: Making) -> dict[str, str]:

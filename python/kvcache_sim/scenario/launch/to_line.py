@@ -97,9 +97,11 @@ def launch_of_scenario(resolved: Mapping[str, Any], engine_name: str) -> Launch:
 
 def _router(engine: Engine, settings: Mapping[str, Any]) -> list[str]:
     """Return the router's key if it is the engine's own balancer of ranks."""
-    own = {"vllm": "vllm-dp", "sglang": "round-robin"}[engine.name]
+    usual = {"vllm": "vllm-dp", "sglang": "round-robin"}[engine.name]
     return (
-        ["router.policy"] if settings.get("router.policy") == own or settings.get("replica.dp", 1) > 1 else []
+        ["router.policy"]
+        if settings.get("router.policy") == usual or settings.get("replica.dp", 1) > 1
+        else []
     )
 
 
@@ -137,7 +139,9 @@ def _flags(engine: Engine, settings: Mapping[str, Any], degree: int) -> tuple[li
     for flag, (key, meanings) in engine.words.items():
         if key == "write.policy" and not lower:
             continue
-        spelled = next((word for word, own in meanings.items() if own and own == settings.get(key)), None)
+        spelled = next(
+            (word for word, meaning in meanings.items() if meaning and meaning == settings.get(key)), None
+        )
         if spelled and spelled != "fcfs":
             say(key, flag, spelled)
     if settings.get("replica.scheduler") == engine.name:

@@ -114,8 +114,8 @@ def scenario_of_launch(text: str, gpu: str, model: str = "") -> str:
     options += [*([weights] if weights else []), *([f"kv-{kv}"] if kv else [])]
     # Packaged sets of own iterations are of vLLM, with the model's own formats.
     as_published = line.engine.name == "vllm" and not kv and not weights
-    own = own_set(named, gpu, *degrees.values()) if as_published else None
-    step_time = own or f"roofline:{named}@{gpu}" + (f":{','.join(options)}" if options else "")
+    measured = own_set(named, gpu, *degrees.values()) if as_published else None
+    step_time = measured or f"roofline:{named}@{gpu}" + (f":{','.join(options)}" if options else "")
     made.write("replica.step_time", step_time, "--from")
     made.write("model", named, "--from")
     _allow_long(made, named)
@@ -169,18 +169,18 @@ def _ranks(made: Making, model: str, degree: int) -> int:
         return degree
     sglang = line.engine.name == "sglang"
     together = "--enable-dp-attention" in line.flags if sglang else has_experts(load_model(model))
-    own = max(degree // count, 1) if sglang and together else degree
+    per_rank = max(degree // count, 1) if sglang and together else degree
     lower = any(line.engine.sized.get(one, ("",))[0] == "tiers.cpu.capacity" for one in line.flags)
     if together and not lower:
         line.flags.pop("--enable-dp-attention", None)
         made.write("replica.dp", str(count), flag)
-        return own
+        return per_rank
     if together:
         made.assumed.append("ranks step by themselves: lock step goes with no lower tier here")
     made.write("cluster.machines", str(count), flag)
     if not sglang:
         made.write("router.policy", "vllm-dp", flag)
-    return own
+    return per_rank
 
 
 def _with_lower_tier(made: Making, flags: dict[str, str]) -> None:

@@ -102,12 +102,13 @@ class Pools:
 
         ``longest``: upper bound of a request's tokens.
         """
-        own = [most(replica.can_ever_hold, longest) for replica in self._replicas]
-        decoded = max([own[replica.machine] for replica in self.decoding], default=0)
+        most_held = [most(replica.can_ever_hold, longest) for replica in self._replicas]
+        decoded = max([most_held[replica.machine] for replica in self.decoding], default=0)
         prompts = [
-            min(holds, _longest_prompt(replica)) for holds, replica in zip(own, self._replicas, strict=True)
+            min(holds, _longest_prompt(replica))
+            for holds, replica in zip(most_held, self._replicas, strict=True)
         ]
-        whole = [decoded if sends else holds for holds, sends in zip(own, self._sends, strict=True)]
+        whole = [decoded if sends else holds for holds, sends in zip(most_held, self._sends, strict=True)]
         return list(zip(prompts, whole, strict=True))
 
     @property

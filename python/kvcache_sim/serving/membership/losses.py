@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 
 from kvcache_sim.base.tiers import COMPUTE
 from kvcache_sim.cache.pool import PoolNode
-from kvcache_sim.cache.store import ALL_BLOCKS, GpuStore
+from kvcache_sim.cache.store import ALL_BLOCKS, BlockRange, GpuStore
 from kvcache_sim.cache.store_kinds import store_kind
 from kvcache_sim.cache.tree_store import NO_COPY, MarkingStore
 from kvcache_sim.engine import MEMBERSHIP, NO_MACHINE, Engine, Event
@@ -34,7 +34,7 @@ def empty_caches(replica: NativeReplica, tree: MarkingStore | None, requests: in
         parts = tree.copies(request, ALL_BLOCKS)
         if parts:
             for tier in range(replica.tiers - 1, COMPUTE - 1, -1):
-                gone += tree.remove(request, (0, parts[-1][0]), tier)
+                gone += tree.remove(request, BlockRange(0, parts[-1][0]), tier)
     return gone
 
 
@@ -154,8 +154,8 @@ def lose_tier(loss: TierLoss, replica: NativeReplica, tree: MarkingStore, reques
         alone = _first_alone(parts, loss.tier)
         for below in range(replica.tiers - 1, loss.tier, -1):
             if alone is not None:
-                gone += tree.remove(request, (alone, end), below)
-        gone += tree.remove(request, (0, end), loss.tier)
+                gone += tree.remove(request, BlockRange(alone, end), below)
+        gone += tree.remove(request, BlockRange(0, end), loss.tier)
     return gone
 
 

@@ -9,7 +9,7 @@ from collections import deque
 from collections.abc import Iterable, Sequence
 from typing import Literal, NamedTuple
 
-from kvcache_sim.cache.store import GpuStore
+from kvcache_sim.cache.store import GpuStore, Times
 from kvcache_sim.cache.tree_store import MarkingStore
 from kvcache_sim.engine import MEMBERSHIP, NO_MACHINE, Engine, Event
 from kvcache_sim.serving.membership.losses import empty_caches
@@ -63,7 +63,7 @@ def insert_copies(store: GpuStore, copies: Sequence[Copied], now_ns: int) -> int
             and missing <= store.occupancy(0).free_blocks
             and store.reserve(lease, missing, now_ns) == []
         ):
-            store.commit(lease, blocks, (now_ns, now_ns))
+            store.commit(lease, blocks, Times(now_ns, now_ns))
             placed += missing
         store.release(lease, now_ns)
     return placed
@@ -178,7 +178,7 @@ class Scaling:
     def _order(self, count: int) -> None:
         """Order machines, up to the fleet's size including those that still drain."""
         now = self._engine.now_ns
-        for machine in [m for m, own in enumerate(self._standing) if own == "off"][:count]:
+        for machine in [m for m, state in enumerate(self._standing) if state == "off"][:count]:
             self._change("ordered", machine)
             self._standing[machine] = "starting"
             self._counts["ordered"] += 1

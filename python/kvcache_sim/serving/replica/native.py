@@ -319,8 +319,8 @@ class NativeReplica:
         """Blocks prefetched so far; None: it does not prefetch."""
         if self._occasions is None:
             return None
-        own = self.store if isinstance(self.store, _core.RadixStore) else self.core
-        return own.prefetched_blocks
+        counter = self.store if isinstance(self.store, _core.RadixStore) else self.core
+        return counter.prefetched_blocks
 
     # -- queries of routers, the cluster and recorders
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from kvcache_sim.base.tiers import COMPUTE, STAGING
-from kvcache_sim.cache.store import NO_MOVE
+from kvcache_sim.cache.store import NO_MOVE, BlockRange
 from kvcache_sim.engine import MEMBERSHIP, NO_MACHINE, Event
 from kvcache_sim.serving.kept_prompts import KeptPrompts
 from kvcache_sim.workload.members import CLOSE, DEMOTE
@@ -38,14 +38,14 @@ class RetentionHints:
         """Apply the hints of a request that finished on a machine."""
         last, only = self._last[machine], self._only[machine]
         session = self._session[request]
-        own = session if session != NO_SESSION else -2 - request
+        owner = session if session != NO_SESSION else -2 - request
         for index in range(self._offsets[request], self._offsets[request + 1]):
             name = self._ids[index]
             last[name] = request
-            only[name] = own if only.setdefault(name, own) == own else None
+            only[name] = owner if only.setdefault(name, owner) == owner else None
         hint, live_ns = self._hints[request], self._live_ns[request]
         if hint == CLOSE:
-            self._drop(request, machine, self._first(request, lambda name: only[name] == own))
+            self._drop(request, machine, self._first(request, lambda name: only[name] == owner))
         elif hint == DEMOTE:
             self._demote(request, machine)
         if live_ns != NOT_GIVEN:
@@ -81,4 +81,4 @@ class RetentionHints:
             if copies[STAGING] != NO_MOVE:
                 first = end  # only the blocks after this one can be dropped
             start = end
-        self.dropped_blocks += tree.remove(request, (first, start), COMPUTE) if first < start else 0
+        self.dropped_blocks += tree.remove(request, BlockRange(first, start), COMPUTE) if first < start else 0

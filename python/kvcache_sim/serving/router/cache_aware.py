@@ -146,12 +146,12 @@ class GatewayTree:
         return self._epoch - 1
 
 
-def _shared(own: list[int], ids: list[int], at: int) -> int:
+def _shared(edge_ids: list[int], ids: list[int], at: int) -> int:
     """Return the number of equal ids from position ``at`` on."""
-    most = min(len(own), len(ids) - at)
-    if own[:most] == ids[at : at + most]:
+    most = min(len(edge_ids), len(ids) - at)
+    if edge_ids[:most] == ids[at : at + most]:
         return most
-    return next(k for k in range(most) if own[k] != ids[at + k])
+    return next(k for k in range(most) if edge_ids[k] != ids[at + k])
 
 
 #: Size of the gateway's tree, in characters or tokens per machine (``--max-tree-size``).

@@ -57,9 +57,9 @@ class Lmetric(_InCore):
     )
 
     def __init__(self, view: RouterView) -> None:
-        own = view.settings
-        blocks = own.class_prefix_blocks if own.hotspot_detection else 0
-        super().__init__(view, _core.GatewayRule.lmetric(blocks, own.window_requests), blocks)
+        settings = view.settings
+        blocks = settings.class_prefix_blocks if settings.hotspot_detection else 0
+        super().__init__(view, _core.GatewayRule.lmetric(blocks, settings.window_requests), blocks)
 
 
 class TwoTier(_InCore):
@@ -80,8 +80,8 @@ class TwoTier(_InCore):
     )
 
     def __init__(self, view: RouterView) -> None:
-        own = view.settings
-        thresholds = own.balance_abs_threshold, own.balance_rel_threshold, own.cache_threshold
+        settings = view.settings
+        thresholds = settings.balance_abs_threshold, settings.balance_rel_threshold, settings.cache_threshold
         super().__init__(view, _core.GatewayRule.two_tier(*thresholds))
 
 
@@ -99,8 +99,10 @@ class TwoTierAdaptive(_InCore):
     )
 
     def __init__(self, view: RouterView) -> None:
-        own = view.settings
-        super().__init__(view, _core.GatewayRule.two_tier_adaptive(own.update_interval_ns, own.load_scale))
+        settings = view.settings
+        super().__init__(
+            view, _core.GatewayRule.two_tier_adaptive(settings.update_interval_ns, settings.load_scale)
+        )
 
 
 class Aimd(_InCore):
@@ -118,9 +120,11 @@ class Aimd(_InCore):
     needs = Needs(caches=True, clock=True, keys=("update_interval", "load_scale", "controller"))
 
     def __init__(self, view: RouterView) -> None:
-        own = view.settings
-        sigmoid = own.controller == "sigmoid"
-        super().__init__(view, _core.GatewayRule.aimd(own.update_interval_ns, own.load_scale, sigmoid))
+        settings = view.settings
+        sigmoid = settings.controller == "sigmoid"
+        super().__init__(
+            view, _core.GatewayRule.aimd(settings.update_interval_ns, settings.load_scale, sigmoid)
+        )
 
     def _on_gpu(self, sequence: Arrival) -> list[int]:
         return [0] * len(self._view.replicas) if self._view.decodes else super()._on_gpu(sequence)

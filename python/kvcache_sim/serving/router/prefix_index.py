@@ -114,13 +114,13 @@ class EstimatedIndex:
 
     def sent(self, sequence: Arrival, machine: int) -> None:
         """Make the prompt the most recent of that machine."""
-        own, bit = self._sent[machine], 1 << machine
+        keys, bit = self._sent[machine], 1 << machine
         for key in self._keys(sequence):
-            own[key] = None
-            own.move_to_end(key)
+            keys[key] = None
+            keys.move_to_end(key)
             self._owners[key] = self._owners.get(key, 0) | bit
-        while len(own) > self._capacities[machine]:
-            gone, _ = own.popitem(last=False)
+        while len(keys) > self._capacities[machine]:
+            gone, _ = keys.popitem(last=False)
             self._owners[gone] &= ~bit
             if not self._owners[gone]:
                 del self._owners[gone]

@@ -31,17 +31,17 @@ class VllmDataParallel:
     def choose(self, sequence: Arrival) -> int:
         """Return the rank of the smallest score."""
         report = self._last_report()
-        own, n = self._view.requests(), len(report.waiting)
+        requests, n = self._view.requests(), len(report.waiting)
         met = ((self._start + step) % n for step in range(n))
-        chosen = min(met, key=lambda rank: self.score(report, own, rank))
+        chosen = min(met, key=lambda rank: self.score(report, requests, rank))
         report.waiting[chosen] += 1
         self._start = self.next_start(self._start, n)
         return chosen
 
-    def score(self, report: Occupancy, own: Sequence[int], rank: int) -> float:
+    def score(self, report: Occupancy, requests: Sequence[int], rank: int) -> float:
         """Return the score of a rank; the smallest is chosen. ``own``: unfinished requests sent, by rank."""
         waiting, use = report.waiting[rank], report.kv_use[rank]
-        queued = max(own[rank], waiting + report.running[rank])
+        queued = max(requests[rank], waiting + report.running[rank])
         return queued + (6 * waiting * max(0.0, use - 0.5) if waiting > 0 else 0.0)
 
     def next_start(self, start: int, ranks: int) -> int:
@@ -62,7 +62,7 @@ class VllmDataParallelWaiting(VllmDataParallel):
     Its reports are used and updated as in ``VllmDataParallel``; ranks are always visited from the first.
     """
 
-    def score(self, report: Occupancy, own: Sequence[int], rank: int) -> float:
+    def score(self, report: Occupancy, requests: Sequence[int], rank: int) -> float:
         """Return the score of a rank; the smallest is chosen."""
         return 4 * report.waiting[rank] + report.running[rank]
 

@@ -38,18 +38,18 @@ class CacheQuotas:
         """Apply the quota of the tenant of a request that finished on a machine."""
         tenant = self._tenant_of[request]
         used, owner = self._used[machine], self._owner[machine]
-        own = used.setdefault(tenant, OrderedDict())
+        names = used.setdefault(tenant, OrderedDict())
         for index in range(self._offsets[request + 1] - 1, self._offsets[request] - 1, -1):
             name = self._ids[index]
             before = owner.get(name, tenant)
             if before != tenant:
                 del used[before][name]
             owner[name] = tenant
-            own[name] = request
-            own.move_to_end(name)
+            names[name] = request
+            names.move_to_end(name)
         quota = self._quotas[tenant]
-        while quota is not None and len(own) * self._per_id > quota:
-            name, user = own.popitem(last=False)
+        while quota is not None and len(names) * self._per_id > quota:
+            name, user = names.popitem(last=False)
             del owner[name]
             self._drop(machine, user, name)
 

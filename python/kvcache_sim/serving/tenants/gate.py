@@ -109,7 +109,7 @@ class TenantGate:
         """Add a request to its tenant's queue."""
         tenant = self._tenants[self._tenant_of[request]]
         if not tenant.waiting:
-            others = [own.counter for own in self._tenants if own.waiting]
+            others = [waiting_tenant.counter for waiting_tenant in self._tenants if waiting_tenant.waiting]
             if others:
                 tenant.come_back(min(others))
         tenant.waiting.append(request)

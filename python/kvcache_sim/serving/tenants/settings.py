@@ -32,12 +32,12 @@ class TenancySettings(Value):
     @property
     def holds_back(self) -> bool:
         """True if requests may wait at the gateway."""
-        return self.max_in_flight is not None or any(own.tokens_per_s for own in self.named.values())
+        return self.max_in_flight is not None or any(tenant.tokens_per_s for tenant in self.named.values())
 
     @property
     def bounds_caches(self) -> bool:
         """True if a tenant has a cache quota."""
-        return any(own.cache_blocks is not None for own in self.named.values())
+        return any(tenant.cache_blocks is not None for tenant in self.named.values())
 
     def of(self, name: str) -> TenantSettings:
         """Return the settings of a tenant."""

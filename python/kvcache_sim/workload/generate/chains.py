@@ -84,7 +84,7 @@ def _allot(
     children = np.flatnonzero(chains.parent != ROOT)
     np.maximum.at(ends, chains.parent[children], chains.fork[children])
     is_fresh = chains.base == FRESH
-    own = np.where(is_fresh, ends - chains.fork, 0)
-    starts = fresh + np.cumsum(own) - own
+    fresh_units = np.where(is_fresh, ends - chains.fork, 0)
+    starts = fresh + np.cumsum(fresh_units) - fresh_units
     base = np.where(is_fresh, starts - chains.fork, chains.base)
-    return Chains(chains.parent, chains.fork, base), fresh + int(own.sum())
+    return Chains(chains.parent, chains.fork, base), fresh + int(fresh_units.sum())

@@ -89,8 +89,8 @@ class Repetitive(Workload):
     def chunk(self, shared: Chains, draws: Draws) -> Chunk:
         """Return ``UNITS`` requests, with the instructions in turn."""
         turn = (draws.index * UNITS + np.arange(UNITS)) % self.instructions
-        own = self.variable_tokens.draw(draws.stream("variable_tokens"), UNITS)
-        return _prefixed(self, shared, draws, turn, own)
+        variable = self.variable_tokens.draw(draws.stream("variable_tokens"), UNITS)
+        return _prefixed(self, shared, draws, turn, variable)
 
 
 def _prefixed(

@@ -156,14 +156,14 @@ class Naming:
         tokens, prompt = self._both(logged)
         inputs = prompt if logged.input_tokens is None else logged.input_tokens
         outputs = len(tokens) - prompt if logged.output_tokens is None else logged.output_tokens
-        own = inputs == prompt and len(tokens) > prompt
-        named = tokens[: inputs + outputs] if own else tokens[: min(prompt, inputs)]
+        has_answer = inputs == prompt and len(tokens) > prompt
+        named = tokens[: inputs + outputs] if has_answer else tokens[: min(prompt, inputs)]
         return Imported(
             logged.arrival_ns,
             inputs,
             outputs,
             salted_ids(named, self.block_size, self.salt),
-            len(named) if own else 0,
+            len(named) if has_answer else 0,
             self.session(logged.session),
             logged.measured,
         )

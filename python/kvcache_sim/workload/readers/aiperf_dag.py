@@ -52,9 +52,9 @@ class _Graph:
             self.run(child, start._replace(said=b""))
         copy = self._made.get(name, 0)
         self._made[name] = copy + 1
-        own = name if not copy else f"{name}#{copy + 1}"
+        session_name = name if not copy else f"{name}#{copy + 1}"
         session = len(self._rows.session_names)
-        self._rows.session_names.append(own)
+        self._rows.session_names.append(session_name)
         said, waits, after_ns = start.said, start.waits, start.after_ns
         joins: dict[int, list[int]] = {}
         for position, turn in enumerate(line.turns):
@@ -66,7 +66,7 @@ class _Graph:
             if len(self.waits) == _MOST_REQUESTS:
                 raise problem(line.number, "spawns", name, f"at most {_MOST_REQUESTS} requests in all")
             request = self._add(prompt, tokens, (session, position), waits, after_ns)
-            answer = stand_in(f"{own}\0{position}", tokens, self._rows.per_token)
+            answer = stand_in(f"{session_name}\0{position}", tokens, self._rows.per_token)
             said += answer
             waits, after_ns = [request], 0
             for child in turn.forks:
@@ -81,7 +81,7 @@ class _Graph:
         waits, after_ns = start.waits, start.after_ns
         for children, think_ns in line.rounds:
             ends = [self.run(child, _Start(waits, after_ns + think_ns)) for child in children]
-            waits, after_ns = list(dict.fromkeys(end for own in ends for end in own)), 0
+            waits, after_ns = list(dict.fromkeys(end for round_ends in ends for end in round_ends)), 0
         return waits if line.gated else start.waits
 
     def _add(

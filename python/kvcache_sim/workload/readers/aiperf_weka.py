@@ -129,8 +129,8 @@ class _Session:
 
     @staticmethod
     def _members(row: dict[str, Any]) -> str:
-        own = {name: row[name] for name in ("model", "stop") if isinstance(row.get(name), str)}
-        return json.dumps(own)[1:-1]
+        members = {name: row[name] for name in ("model", "stop") if isinstance(row.get(name), str)}
+        return json.dumps(members)[1:-1]
 
 
 def _read(source: TraceSource, settings: ReadSettings) -> RawColumns:

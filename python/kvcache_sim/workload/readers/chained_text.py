@@ -60,12 +60,12 @@ class TextRows(RequestRows):
 
     def name_session(self, name: str) -> None:
         """Name the session of the requests added last; a second session of the same name is ``name #2``."""
-        own = name
-        while own in self._named:
+        unique = name
+        while unique in self._named:
             self._named[name] += 1
-            own = f"{name} #{self._named[name]}"
-        self._named[own] = 1
-        self.session_names.append(own)
+            unique = f"{name} #{self._named[name]}"
+        self._named[unique] = 1
+        self.session_names.append(unique)
 
     def tokens(self, encoded: bytes) -> int:
         """Return the number of tokens of an encoded text, including a partial last token."""

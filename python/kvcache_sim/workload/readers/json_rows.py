@@ -61,17 +61,17 @@ def read_jsonl(
 _POWERS = [1 << power for power in range(17)]
 
 
-def fitting_block(head: bytes, own: int) -> int:
+def fitting_block(head: bytes, usual: int) -> int:
     """Return the format's ``own`` block size if the rows of ``head`` fit it, else the only power that fits.
 
     A row fits if it has an id for each block of its prompt, the last one partial or left out. If no power
     fits all rows, or several do, the result is the format's own.
     """
     rows = _counted(head)
-    if not rows or _fits(rows, own):
-        return own
+    if not rows or _fits(rows, usual):
+        return usual
     powers = [block for block in _POWERS if _fits(rows, block)]
-    return powers[0] if len(powers) == 1 else own
+    return powers[0] if len(powers) == 1 else usual
 
 
 def _fits(rows: list[tuple[int, int]], block: int) -> bool:

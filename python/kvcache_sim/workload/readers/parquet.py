@@ -43,17 +43,17 @@ def parquet_format(path: str) -> TraceFormat:
     file = _file(path)
     with _undamaged(path):
         stated = (file.schema_arrow.metadata or {}).get(BLOCK_SIZE_KEY, b"")
-    own = int(stated) if stated.isdigit() and int(stated) > 0 else 0
+    stated_size = int(stated) if stated.isdigit() and int(stated) > 0 else 0
 
     def block(_: bytes, settings: ReadSettings) -> int:
         del settings
         rows: list[dict[str, Any]] = []
         with _undamaged(path):
-            if not own and {"hash_ids", "input_length"} <= set(file.schema_arrow.names):
+            if not stated_size and {"hash_ids", "input_length"} <= set(file.schema_arrow.names):
                 batches = file.iter_batches(_FIRST_ROWS, columns=["hash_ids", "input_length"])
                 rows = next(batches).to_pylist() if file.metadata.num_rows else []
         head = "".join(json.dumps(row) + "\n" for row in rows).encode()
-        return own or fitting_block(head, MOONCAKE.block_size)
+        return stated_size or fitting_block(head, MOONCAKE.block_size)
 
     def rows(source: TraceSource, settings: ReadSettings) -> TraceRows:
         from kvcache_sim._core import TraceRows
@@ -73,7 +73,13 @@ def parquet_format(path: str) -> TraceFormat:
 
     what = "Parquet: hash_ids (a list of integers) and Mooncake's members"
     return TraceFormat(
-        "parquet", what, lambda head: head.startswith(MAGIC), read, own or MOONCAKE.block_size, block, rows
+        "parquet",
+        what,
+        lambda head: head.startswith(MAGIC),
+        read,
+        stated_size or MOONCAKE.block_size,
+        block,
+        rows,
     )
 
 

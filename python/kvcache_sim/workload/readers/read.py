@@ -89,9 +89,13 @@ def open_rows(path: str | os.PathLike[str], settings: ReadSettings) -> Trace | R
         sampled = settings.sample is not None
         return sampled or (rows.buffer(WHOLE_REFERENCES + 1) and rows.needs_whole is None)
 
-    own = replace(settings, extra_keys=(), prefixes=None)
+    streamed = replace(settings, extra_keys=(), prefixes=None)
     whole = replace(settings, sample=None)
-    return read_trace(path, settings=whole) if own != settings else _opened(path, own, is_long, RowStream)
+    return (
+        read_trace(path, settings=whole)
+        if streamed != settings
+        else _opened(path, streamed, is_long, RowStream)
+    )
 
 
 def open_windows(path: str | os.PathLike[str], settings: ReadSettings) -> Trace | RowWindows:
@@ -189,8 +193,8 @@ def _report(where: str, format_name: str, raw: RawColumns, settings: ReadSetting
         kinds = ", ".join(f"{count} {kind}" for kind, count in skipped.items())
         warnings.insert(0, f"{where}: {total} rows skipped ({kinds}); first {problems[0]}")
     columns: dict[str, Any] = {**raw}
-    own = {field.name: columns[field.name] for field in fields(Trace) if field.name in columns}
-    trace = Trace(**own, source=where, sha256=digest)
+    members = {field.name: columns[field.name] for field in fields(Trace) if field.name in columns}
+    trace = Trace(**members, source=where, sha256=digest)
     if raw["new_input_only"]:
         from kvcache_sim.workload.missing_ids import with_history
 

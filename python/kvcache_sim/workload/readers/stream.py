@@ -109,8 +109,10 @@ class RowWindows(_Rows):
                 self._rows.buffer(PART_REFERENCES)
                 columns: dict[str, Any] = {**self._rows.take()}
                 names += self._rows.session_names(len(names))
-            own = {name: columns[name] for name in (field.name for field in fields(Trace)) if name in columns}
-            part = Trace(**own | {"session_names": names}, block_size=self.block_size, source=self.source)
+            members = {
+                name: columns[name] for name in (field.name for field in fields(Trace)) if name in columns
+            }
+            part = Trace(**members | {"session_names": names}, block_size=self.block_size, source=self.source)
             if not len(part):
                 break
             span = open_span(part)
@@ -188,6 +190,8 @@ class TraceStream:
     def _window(self, raw: RowColumns) -> Trace:
         self.requests += len(raw["arrival_ns"])
         columns: dict[str, Any] = {**raw}
-        own = {name: columns[name] for name in (*COLUMNS, "id_offsets", "block_ids", "session", "priority")}
-        window = Trace(**own, block_size=self._block_size, source=self._where)
+        members = {
+            name: columns[name] for name in (*COLUMNS, "id_offsets", "block_ids", "session", "priority")
+        }
+        window = Trace(**members, block_size=self._block_size, source=self._where)
         return window if self._context is None else with_answers_in_context(window, self._context)

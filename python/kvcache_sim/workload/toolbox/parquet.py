@@ -45,7 +45,7 @@ def write_parquet(path: Path, parts: Iterator[Part], block_size: int, force: boo
             offsets, leaves = pa.array(part.id_offsets, pa.int32()), pa.array(values, kind)
             hash_ids = pa.ListArray.from_arrays(offsets, leaves, type=_list_of(kind))
             given = zip(_columns(path, part), schema.types, strict=False)
-            columns = [pa.array(column, own) for column, own in given]
+            columns = [pa.array(column, arrow_type) for column, arrow_type in given]
             writer.write_batch(pa.record_batch([*columns, hash_ids], schema=schema))
         if writer is not None:
             writer.close()

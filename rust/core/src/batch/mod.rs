@@ -31,6 +31,7 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 
 use crate::histogram::Histogram;
+use crate::ids::BlockRange;
 use crate::step_time::{StepShape, StepTimeTable};
 use crate::store::contract::BatchStore;
 use crate::store::{Answer, Reservation};
@@ -87,8 +88,51 @@ pub struct Ended {
     pub first_token: Vec<u32>,
     /// Sequences that finished, in batch order.
     pub finished: Vec<u32>,
-    /// Blocks committed, if a commit ends the step run: (sequence, first, past the last).
-    pub committed: Vec<(u32, u32, u32)>,
+    /// Blocks committed, if a commit ends the step run.
+    pub committed: Vec<Committed>,
+}
+
+/// Blocks that a sequence has committed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Committed {
+    /// The sequence.
+    pub sequence: u32,
+    /// Its blocks.
+    pub blocks: BlockRange,
+}
+
+/// A step run: iterations of an unchanged batch. Times are ns.
+#[derive(Debug, Default)]
+struct StepRun {
+    /// Iterations left, the current one included; 0 when idle.
+    iterations_left: u64,
+    begin_ns: u64,
+    end_ns: u64,
+    /// End times of the later iterations.
+    planned_ends: VecDeque<u64>,
+    /// Time that the current iteration waited in addition to its computation.
+    stall_ns: u64,
+}
+
+/// Steps and tokens of a batch so far.
+#[derive(Debug, Default)]
+pub struct BatchCounts {
+    /// Time between tokens of one sequence.
+    pub itl: Histogram,
+    /// Steps run.
+    pub steps: u64,
+    /// Output tokens generated.
+    pub generated_tokens: u64,
+    /// Drafted and accepted tokens.
+    pub accepted: Accepted,
+}
+
+/// Logs that have not been taken yet; `None`: not logged.
+#[derive(Debug, Default)]
+struct Logs {
+    steps: Option<Vec<StepRecord>>,
+    /// Sequences that got a token after their first one.
+    later_tokens: Option<Vec<u32>>,
 }
 
 /// The running batch.
@@ -103,32 +147,17 @@ pub struct Batch {
     /// Sequences added so far.
     added: u64,
     budget_left: u64,
-    /// Iterations left in the step run, the current one included; 0 when idle.
-    iterations_left: u64,
-    begin_ns: u64,
-    end_ns: u64,
-    /// End times of the later iterations of the step run.
-    planned_ends: VecDeque<u64>,
-    /// Time that the current iteration waited in addition to its computation.
-    stall_ns: u64,
-    /// Time between tokens of one sequence.
-    pub itl: Histogram,
-    /// Steps run so far.
-    pub steps: u64,
-    /// Output tokens generated so far.
-    pub generated_tokens: u64,
-    /// Drafted and accepted tokens so far.
-    pub accepted: Accepted,
-    log: Option<Vec<StepRecord>>,
-    /// Sequences that got a token after their first one, if these are logged.
-    later_tokens: Option<Vec<u32>>,
+    step_run: StepRun,
+    /// Steps and tokens so far.
+    pub counts: BatchCounts,
+    logs: Logs,
     /// True if every step run is a single iteration.
     one_by_one: bool,
 }
 
 impl StepRecord {
     /// Record of a step of the given shape, from its start to its end.
-    pub fn of(shape: &StepShape, (begin_ns, end_ns): (u64, u64)) -> Self {
+    pub fn of(shape: &StepShape, begin_ns: u64, end_ns: u64) -> Self {
         Self {
             begin_ns,
             duration_ns: end_ns - begin_ns,
@@ -151,18 +180,22 @@ impl Batch {
 
     /// Starts logging every iteration for [`Batch::take_steps`].
     pub fn log_steps(&mut self) {
-        self.log = Some(Vec::new());
+        self.logs.steps = Some(Vec::new());
     }
 
     /// Returns the iterations logged since the last call.
     pub fn take_steps(&mut self) -> Vec<StepRecord> {
-        self.log.as_mut().map(std::mem::take).unwrap_or_default()
+        self.logs
+            .steps
+            .as_mut()
+            .map(std::mem::take)
+            .unwrap_or_default()
     }
 
     /// Starts logging the sequences that get tokens, for [`Batch::take_later_tokens`]; iterations run one by one from
     /// then on.
     pub fn log_later_tokens(&mut self) {
-        self.later_tokens = Some(Vec::new());
+        self.logs.later_tokens = Some(Vec::new());
         self.run_one_by_one();
     }
 
@@ -173,7 +206,8 @@ impl Batch {
 
     /// Returns the sequences that got a token after their first one since the last call, in batch order.
     pub fn take_later_tokens(&mut self) -> Vec<u32> {
-        self.later_tokens
+        self.logs
+            .later_tokens
             .as_mut()
             .map(std::mem::take)
             .unwrap_or_default()
@@ -196,8 +230,8 @@ impl Batch {
 
     /// Counts a step that was composed elsewhere.
     pub fn record_step(&mut self, step: StepRecord) {
-        self.steps += 1;
-        if let Some(log) = &mut self.log {
+        self.counts.steps += 1;
+        if let Some(log) = &mut self.logs.steps {
             log.push(step);
         }
     }
@@ -262,7 +296,7 @@ impl Batch {
     fn has_steady_set(&self) -> bool {
         let config = &self.config;
         let each_step = config.asks_every_step || config.commit_at_begin || config.reserve_by_step;
-        !each_step && config.speculation.is_none() && self.later_tokens.is_none()
+        !each_step && config.speculation.is_none() && self.logs.later_tokens.is_none()
     }
 
     /// Tokens drafted for a decoding sequence.
@@ -275,7 +309,7 @@ impl Batch {
 
     /// Adds an admitted sequence to the step being composed; returns the tokens it got of the budget.
     pub fn add(&mut self, mut sequence: Sequence) -> u64 {
-        self.iterations_left = self.iterations_left.min(1); // a step run is of an unchanged batch
+        self.step_run.iterations_left = self.step_run.iterations_left.min(1); // a step run is of an unchanged batch
         sequence.chunk = sequence.wanted_tokens(self.drafts()).min(self.budget_left);
         if self.config.reserve_by_step {
             sequence.chunk = sequence.chunk.min(sequence.blocks - sequence.computed);
@@ -304,7 +338,7 @@ impl Batch {
 
     /// Start time of the current or last iteration.
     pub fn begin_ns(&self) -> u64 {
-        self.begin_ns
+        self.step_run.begin_ns
     }
 
     /// Removes the last sequence (preemption); returns its tokens so far, or `None` if the batch is empty.

@@ -19,12 +19,12 @@ impl Batch {
         now_ns: u64,
         stall_ns: u64,
     ) -> Answer<u64> {
-        self.begin_ns = now_ns;
-        self.stall_ns = stall_ns;
-        self.end_ns = now_ns
+        self.step_run.begin_ns = now_ns;
+        self.step_run.stall_ns = stall_ns;
+        self.step_run.end_ns = now_ns
             .saturating_add(self.step_ns())
             .saturating_add(stall_ns);
-        self.iterations_left = if stall_ns > 0 || self.one_by_one {
+        self.step_run.iterations_left = if stall_ns > 0 || self.one_by_one {
             1
         } else {
             self.unchanged_iterations(store)?
@@ -34,7 +34,7 @@ impl Batch {
 
     /// Plans the end times of the iterations of the step run; returns the last one.
     fn plan_ends(&mut self) -> u64 {
-        self.planned_ends.clear();
+        self.step_run.planned_ends.clear();
         let mut decodes = self.shape().without_chunks();
         let chunks: Vec<(u64, u64)> = self
             .others
@@ -42,8 +42,8 @@ impl Batch {
             .filter(|s| s.chunk > 0 && s.prefilling())
             .map(|s| (s.chunk, s.computed))
             .collect();
-        let mut end = self.end_ns;
-        for i in 1..self.iterations_left {
+        let mut end = self.step_run.end_ns;
+        for i in 1..self.step_run.iterations_left {
             decodes.decode_kv_tokens += decodes.decode_sequences;
             decodes.decode_max_kv_tokens += u64::from(decodes.decode_sequences > 0);
             let mut shape = decodes;
@@ -51,7 +51,7 @@ impl Batch {
                 shape.add_chunk(*chunk, past + i * chunk, &self.table);
             }
             end = end.saturating_add(self.duration_ns(&shape));
-            self.planned_ends.push_back(end);
+            self.step_run.planned_ends.push_back(end);
         }
         end
     }
@@ -102,14 +102,15 @@ impl Batch {
         if needed(iterations)? <= spare {
             return Ok(iterations);
         }
-        most_that_fit((1, iterations), |most| Ok(needed(most)? <= spare))
+        most_that_fit(1, iterations, |most| Ok(needed(most)? <= spare))
     }
 }
 
 /// Largest number of iterations whose blocks fit, between a number that fits and a larger one that does not. The need
 /// for blocks must not fall with the number of iterations.
 pub fn most_that_fit(
-    (mut fits, mut fails): (u64, u64),
+    mut fits: u64,
+    mut fails: u64,
     fits_in: impl Fn(u64) -> Answer<bool>,
 ) -> Answer<u64> {
     while fails - fits > 1 {

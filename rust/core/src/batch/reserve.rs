@@ -2,9 +2,14 @@
 
 use super::{Batch, Sequence};
 use crate::store::contract::BatchStore;
-use crate::store::{Answer, LeaseId, Reservation};
+use crate::store::{Answer, LeaseBlocks, LeaseId, Reservation};
 
-type Wanted = (LeaseId, u64);
+/// Blocks that a sequence requests, and its position in the batch.
+struct BlockNeed {
+    order: u64,
+    lease: LeaseId,
+    blocks: u64,
+}
 
 impl Batch {
     /// Reserves the blocks that decoding sequences lack for the composed step, all or nothing.
@@ -25,12 +30,16 @@ impl Batch {
             return Ok(Reservation::Ready);
         }
         let wanted = in_batch_order(
-            next.iter()
-                .map(|&(member, lease)| (member.order, (lease, 1))),
-            self.others
-                .iter()
-                .filter(|s| asks(s))
-                .map(|s| (s.order, (s.lease, lacking(s)))),
+            next.iter().map(|&(member, lease)| BlockNeed {
+                order: member.order,
+                lease,
+                blocks: 1,
+            }),
+            self.others.iter().filter(|s| asks(s)).map(|s| BlockNeed {
+                order: s.order,
+                lease: s.lease,
+                blocks: lacking(s),
+            }),
         );
         let reservation = store.reserve(&wanted, now_ns)?;
         if reservation != Reservation::Refused {
@@ -54,7 +63,7 @@ impl Batch {
         for s in self.others.iter_mut().filter(|s| s.chunk > 0) {
             let end = s.computed + s.chunk;
             if end > s.blocks {
-                if !store.grow_to(s.lease, (s.computed, end), now_ns)? {
+                if !store.grow_to(s.lease, s.computed, end, now_ns)? {
                     return Ok(Reservation::Refused);
                 }
                 s.blocks = end;
@@ -75,9 +84,9 @@ impl Batch {
         }
         let lacking = |s: &Sequence| (s.computed + s.chunk).saturating_sub(s.blocks);
         let asks = self.others.iter().filter(|s| s.chunk > 0);
-        let wanted: Vec<(LeaseId, u64)> = asks
-            .map(|s| (s.lease, lacking(s)))
-            .filter(|&(_, tokens)| tokens > 0)
+        let wanted: Vec<LeaseBlocks> = asks
+            .map(|s| LeaseBlocks::new(s.lease, lacking(s)))
+            .filter(|asked| asked.blocks > 0)
             .collect();
         if wanted.is_empty() {
             return Ok(Reservation::Ready);
@@ -94,10 +103,13 @@ impl Batch {
 
 /// Merges the needs of two groups, each in batch order, to the order of the whole batch.
 fn in_batch_order(
-    some: impl Iterator<Item = (u64, Wanted)>,
-    others: impl Iterator<Item = (u64, Wanted)>,
-) -> Vec<Wanted> {
-    let mut wanted: Vec<(u64, Wanted)> = some.chain(others).collect();
-    wanted.sort_unstable_by_key(|&(order, _)| order);
-    wanted.into_iter().map(|(_, wanted)| wanted).collect()
+    some: impl Iterator<Item = BlockNeed>,
+    others: impl Iterator<Item = BlockNeed>,
+) -> Vec<LeaseBlocks> {
+    let mut wanted: Vec<BlockNeed> = some.chain(others).collect();
+    wanted.sort_unstable_by_key(|need| need.order);
+    let needs = wanted.into_iter();
+    needs
+        .map(|need| LeaseBlocks::new(need.lease, need.blocks))
+        .collect()
 }

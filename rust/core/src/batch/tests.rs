@@ -4,9 +4,9 @@
 use std::collections::BTreeMap;
 
 use super::{Batch, BatchConfig, Ended, Sequence};
-use crate::step_time::StepTimeTable;
+use crate::step_time::{StepBases, StepCoefficients, StepTimeTable};
 use crate::store::contract::BatchStore;
-use crate::store::{Answer, LeaseId, Reservation, Times};
+use crate::store::{Answer, LeaseBlocks, LeaseId, Reservation, Times};
 
 /// Pseudo-random numbers: the generator of `java.util.Random`.
 pub(super) struct Draws(pub(super) u64);
@@ -27,8 +27,9 @@ struct Diary {
 }
 
 impl BatchStore for Diary {
-    fn reserve(&mut self, wanted: &[(LeaseId, u64)], now_ns: u64) -> Answer<Reservation> {
-        let blocks: u64 = wanted.iter().map(|&(_, blocks)| blocks).sum();
+    fn reserve(&mut self, wanted: &[LeaseBlocks], now_ns: u64) -> Answer<Reservation> {
+        let blocks: u64 = wanted.iter().map(|asked| asked.blocks).sum();
+        let wanted: Vec<(LeaseId, u64)> = wanted.iter().map(|w| (w.lease, w.blocks)).collect();
         self.reported.push(format!("{now_ns}: reserve {wanted:?}"));
         if blocks > self.free {
             return Ok(Reservation::Refused);
@@ -55,12 +56,18 @@ impl BatchStore for Diary {
 
 fn table() -> StepTimeTable {
     StepTimeTable {
-        base_ns: (0..200).map(|tokens| 1_000 + 7 * tokens).collect(),
-        decode_base_ns: (0..50).map(|sequences| 900 + 11 * sequences).collect(),
-        kv_decode_fs: 3_000_000,
-        kv_mixed_fs: 5_000_000,
+        bases: StepBases {
+            chunk_ns: (0..200).map(|tokens| 1_000 + 7 * tokens).collect(),
+            decode_ns: (0..50).map(|sequences| 900 + 11 * sequences).collect(),
+            ..StepBases::default()
+        },
+        coefficients: StepCoefficients {
+            kv_decode_fs: 3_000_000,
+            kv_mixed_fs: 5_000_000,
+            pair_half_fs: 500_000,
+            ..StepCoefficients::default()
+        },
         longest_fs: vec![9_000_000; 50],
-        pair_half_fs: 500_000,
         ..StepTimeTable::default()
     }
 }
@@ -179,9 +186,16 @@ impl Pair {
         let ((one, diary), (other, also)) = (&self.batched, &self.single);
         assert_eq!(diary.reported, also.reported);
         assert_eq!(one.len(), other.len());
-        assert_eq!(one.steps, other.steps);
-        assert_eq!(one.generated_tokens, other.generated_tokens);
-        let of = |b: &Batch| (b.itl.buckets(), b.itl.sum, b.itl.min, b.itl.max);
+        assert_eq!(one.counts.steps, other.counts.steps);
+        assert_eq!(one.counts.generated_tokens, other.counts.generated_tokens);
+        let of = |b: &Batch| {
+            (
+                b.counts.itl.buckets(),
+                b.counts.itl.sum,
+                b.counts.itl.min,
+                b.counts.itl.max,
+            )
+        };
         assert_eq!(of(one), of(other));
         for id in 0..200 {
             assert_eq!(one.computed_tokens(id), other.computed_tokens(id));

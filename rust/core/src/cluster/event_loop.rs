@@ -2,12 +2,12 @@
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
-use super::messages::Event;
-use super::ranks::Ranks;
+use super::messages::{Event, IncomingOn};
+use super::rank_groups::Ranks;
 use super::Question;
-use crate::machine::messages::{Done, IncomingId, Key, Task};
-use crate::machine::{Replica, Request, Slot};
-use crate::transfers::{SharedTimeline, Timeline};
+use crate::machine::messages::{Done, EventKey, IncomingId, RequestOn, SlotOn, Task};
+use crate::machine::{Replica, Request};
+use crate::transfers::{LayersCame, SharedTimeline, Timeline};
 
 /// Arrivals come first at an instant; messages that machines send at their boundaries come after boundaries.
 pub(super) const TRANSFER: u8 = 0;
@@ -22,7 +22,7 @@ pub trait Machines {
     fn perform(&mut self, machine: u32, task: Task, now_ns: u64) -> Result<Done, Self::Error>;
 
     /// Machines that another machine's task has changed, with their next events, since the last call.
-    fn take_visited(&mut self) -> Vec<(u32, Option<Key>)>;
+    fn take_visited(&mut self) -> Vec<(u32, Option<EventKey>)>;
 
     /// Calls a function with the replica of a machine.
     fn with_replica(
@@ -39,16 +39,16 @@ pub trait Machines {
 #[derive(Debug, Default)]
 pub struct Cluster {
     /// The next event of each machine itself.
-    pub(super) keys: Vec<Option<Key>>,
-    pub(super) due: BTreeSet<Key>,
-    pub(super) events: BTreeMap<Key, Event>,
+    pub(super) keys: Vec<Option<EventKey>>,
+    pub(super) due: BTreeSet<EventKey>,
+    pub(super) events: BTreeMap<EventKey, Event>,
     pub(super) delivered: u64,
     /// Targets of the announced hand-overs, until their prompt is computed.
-    pub(super) going: HashMap<(u32, Slot), (u32, IncomingId)>,
+    pub(super) going: HashMap<SlotOn, IncomingOn>,
     /// Requests with a computed prompt whose decode machine is not chosen yet.
-    pub(super) computed: HashMap<(u32, Slot), Box<Request>>,
-    /// Finished requests since the last [`Cluster::take_closed`], as (machine, request).
-    closed: Vec<(u32, u32)>,
+    pub(super) computed: HashMap<SlotOn, Box<Request>>,
+    /// Finished requests since the last [`Cluster::take_closed`].
+    closed: Vec<RequestOn>,
     /// Events of channels served layer by layer, if there are any.
     timeline: Option<SharedTimeline>,
     /// Machines that step together as data-parallel groups, if there are any.
@@ -88,12 +88,12 @@ impl Cluster {
         let next_ns = Timeline::next_of(self.timeline.as_ref()?)?;
         // At an instant, channel events come before events on machines.
         self.next()
-            .is_none_or(|key| next_ns <= key.0)
+            .is_none_or(|key| next_ns <= key.time_ns)
             .then_some(next_ns)
     }
 
     /// The next event on machines: its time, priority and machine.
-    pub fn next(&self) -> Option<Key> {
+    pub fn next(&self) -> Option<EventKey> {
         let event = self.events.first_key_value().map(|(&key, _)| key);
         let due = self.due.first().copied();
         event.into_iter().chain(due).min()
@@ -104,13 +104,13 @@ impl Cluster {
         self.now_ns
     }
 
-    /// Requests that have finished since the last call, as (machine, request).
-    pub fn take_closed(&mut self) -> Vec<(u32, u32)> {
+    /// Requests that have finished since the last call.
+    pub fn take_closed(&mut self) -> Vec<RequestOn> {
         std::mem::take(&mut self.closed)
     }
 
     /// Records a change of a machine's next event.
-    pub fn changed(&mut self, machine: u32, next: Option<Key>) {
+    pub fn changed(&mut self, machine: u32, next: Option<EventKey>) {
         if self.ranks.is_some() {
             return self.rank_changed(machine, next);
         }
@@ -129,13 +129,14 @@ impl Cluster {
     pub fn run<M: Machines>(
         &mut self,
         machines: &mut M,
-        (now_ns, until_ns): (u64, u64),
+        now_ns: u64,
+        until_ns: u64,
     ) -> Result<Option<Question>, M::Error> {
         let mut is_first = true;
         loop {
             let channel_ns = self.channel_next_ns();
             let key = self.next();
-            let Some(next_ns) = channel_ns.or(key.map(|key| key.0)) else {
+            let Some(next_ns) = channel_ns.or(key.map(|key| key.time_ns)) else {
                 break;
             };
             if !std::mem::take(&mut is_first) && next_ns >= until_ns {
@@ -151,14 +152,14 @@ impl Cluster {
                 continue;
             };
             if let Event::Choose(question) = event {
-                if key.0 > now_ns {
+                if key.time_ns > now_ns {
                     // The choice needs the state at its own time.
                     self.events.insert(key, event);
                     break;
                 }
                 return Ok(Some(question));
             }
-            self.happen(machines, key.2, event)?;
+            self.happen(machines, key.machine, event)?;
         }
         Ok(None)
     }
@@ -166,7 +167,9 @@ impl Cluster {
     /// Takes the next transfer number of a machine.
     pub(super) fn take_number<M: Machines>(machines: &mut M, of: u32) -> Result<u64, M::Error> {
         let mut number = 0;
-        machines.with_replica(of, &mut |replica| number = replica.mover.take_number())?;
+        machines.with_replica(of, &mut |replica| {
+            number = replica.mover.arrivals.take_number()
+        })?;
         Ok(number)
     }
 
@@ -175,12 +178,12 @@ impl Cluster {
         &mut self,
         machines: &mut M,
         reader: u32,
-        by: impl Fn(&Replica) -> Option<(u32, Slot)>,
+        by: impl Fn(&Replica) -> Option<SlotOn>,
     ) -> Result<(), M::Error> {
         let mut read = None;
         machines.with_replica(reader, &mut |replica| read = by(replica))?;
-        if let Some((source, slot)) = read {
-            self.perform(machines, source, Task::Release(slot, false))?;
+        if let Some(SlotOn { machine, slot }) = read {
+            self.perform(machines, machine, Task::Release(slot, false))?;
         }
         Ok(())
     }
@@ -188,9 +191,10 @@ impl Cluster {
     /// Runs the next event of a channel and notifies the machine whose transfer has arrived.
     fn channel_event<M: Machines>(&mut self, machines: &mut M) -> Result<(), M::Error> {
         let delivered = self.timeline.as_ref().and_then(Timeline::happen);
-        if let Some((of, layers)) = delivered {
-            let arrived = (of.id, layers);
-            self.source_read(machines, of.machine, |to| to.source_read_with(arrived))?;
+        if let Some(LayersCame { of, layers }) = delivered {
+            self.source_read(machines, of.machine, |to| {
+                to.source_read_with(of.id, layers)
+            })?;
             self.perform(machines, of.machine, Task::LayerCame(of.id, layers))?;
         }
         Ok(())
@@ -200,10 +204,12 @@ impl Cluster {
     fn own_event<M: Machines>(
         &mut self,
         machines: &mut M,
-        key: Key,
+        key: EventKey,
         until_ns: u64,
     ) -> Result<(), M::Error> {
-        let (_, priority, machine, _) = key;
+        let EventKey {
+            priority, machine, ..
+        } = key;
         if self.ranks.is_some() {
             return self.step_of_ranks(machines, key);
         }
@@ -239,7 +245,10 @@ impl Cluster {
         for (visited, next) in machines.take_visited() {
             self.changed(visited, next);
         }
-        let closed = done.closed.drain(..).map(|request| (machine, request));
+        let closed = done
+            .closed
+            .drain(..)
+            .map(|request| RequestOn { machine, request });
         self.closed.extend(closed);
         for message in std::mem::take(&mut done.messages) {
             self.deliver(machines, machine, message)?;

@@ -2,14 +2,15 @@
 
 use super::event_loop::{Cluster, Machines};
 use crate::convert::fit;
-use crate::machine::messages::{Operated, Operation, Task};
+use crate::machine::messages::{Operated, Operation, RequestOn, Task};
 
 impl Cluster {
     /// Runs a task from outside on a machine at a time.
     pub fn notify<M: Machines>(
         &mut self,
         machines: &mut M,
-        (machine, task): (u32, Task),
+        machine: u32,
+        task: Task,
         now_ns: u64,
     ) -> Result<(), M::Error> {
         self.now_ns = now_ns;
@@ -20,7 +21,8 @@ impl Cluster {
     pub fn operate<M: Machines>(
         &mut self,
         machines: &mut M,
-        (machine, operation): (u32, Operation),
+        machine: u32,
+        operation: Operation,
         now_ns: u64,
     ) -> Result<Operated, M::Error> {
         self.now_ns = now_ns;
@@ -33,7 +35,7 @@ impl Cluster {
     pub fn abort<M: Machines>(
         &mut self,
         machines: &mut M,
-        (machine, request): (u32, u32),
+        RequestOn { machine, request }: RequestOn,
         now_ns: u64,
     ) -> Result<(), M::Error> {
         self.now_ns = now_ns;

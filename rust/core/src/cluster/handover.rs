@@ -2,9 +2,9 @@
 //! `machine/handover/`.
 
 use super::event_loop::{Cluster, Machines, HANDOVER, TRANSFER};
-use super::messages::{Chosen, Event};
+use super::messages::{Chosen, Event, IncomingOn};
 use super::Question;
-use crate::machine::messages::{Computing, Incoming, Message, Task};
+use crate::machine::messages::{Computing, EventKey, Incoming, Message, SlotOn, Task};
 use crate::transfers::{Computed, FarTransfer};
 
 impl Cluster {
@@ -21,17 +21,23 @@ impl Cluster {
             computed,
             ..
         } = *question;
-        let crossing = (chosen.route, chosen.expected_tokens);
-        let mut incoming = Incoming::new(source, arrival, computed, crossing);
+        let mut incoming = Incoming::new(
+            source,
+            arrival,
+            computed,
+            chosen.route,
+            chosen.expected_tokens,
+        );
         incoming.request = self.computed.remove(&source);
         let is_computed = incoming.request.is_some();
-        let done = self.perform(
+        let id = self.perform(
             machines,
             chosen.machine,
             Task::RequestCapacity(Box::new(incoming)),
         )?;
         if !is_computed {
-            self.going.insert(source, (chosen.machine, done));
+            let machine = chosen.machine;
+            self.going.insert(source, IncomingOn { machine, id });
         }
         Ok(())
     }
@@ -48,8 +54,8 @@ impl Cluster {
                 self.perform(machines, machine, task)?;
             }
             Event::NothingToSend { target, source } => {
-                self.perform(machines, source.0, Task::Release(source.1, true))?;
-                self.perform(machines, target.0, Task::NothingToSend(target.1))?;
+                self.perform(machines, source.machine, Task::Release(source.slot, true))?;
+                self.perform(machines, target.machine, Task::NothingToSend(target.id))?;
             }
             Event::Computed {
                 hop,
@@ -63,7 +69,7 @@ impl Cluster {
                 }
                 self.perform(machines, machine, Task::Resume)?;
                 if computed == Computed::First && waits {
-                    self.resume_computing(machines, machine, (hop, computing))?;
+                    self.resume_computing(machines, machine, hop, computing)?;
                 }
             }
         }
@@ -75,7 +81,8 @@ impl Cluster {
         &mut self,
         machines: &mut M,
         machine: u32,
-        (hop, computing): (FarTransfer, Computing),
+        hop: FarTransfer,
+        computing: Computing,
     ) -> Result<(), M::Error> {
         let (step, of) = (computing.step, computing.layers);
         let between =
@@ -87,7 +94,12 @@ impl Cluster {
                 computing,
                 computed,
             };
-            let key = (at_ns.max(self.now_ns), TRANSFER, machine, number);
+            let key = EventKey {
+                time_ns: at_ns.max(self.now_ns),
+                priority: TRANSFER,
+                machine,
+                number,
+            };
             self.events.insert(key, event);
         }
         Ok(())
@@ -102,14 +114,21 @@ impl Cluster {
         match message {
             Message::Announced(question) => self.deliver_later(from, Event::Choose(question)),
             Message::Prefilled { slot, request } => {
-                let source = (from, slot);
+                let source = SlotOn {
+                    machine: from,
+                    slot,
+                };
                 let Some(target) = self.going.remove(&source) else {
                     self.computed.insert(source, request);
                     return Ok(());
                 };
-                let done = self.ask(machines, target.0, Task::PromptCame(target.1, request))?;
+                let done = self.ask(
+                    machines,
+                    target.machine,
+                    Task::PromptCame(target.id, request),
+                )?;
                 if done.answer {
-                    self.deliver_later(target.0, Event::NothingToSend { target, source });
+                    self.deliver_later(target.machine, Event::NothingToSend { target, source });
                 }
             }
             Message::Awaits {
@@ -121,14 +140,18 @@ impl Cluster {
                     Some(number) => number,
                     None => Self::take_number(machines, machine)?,
                 };
-                let at_ns = computing.step.first_layer_ns.max(self.now_ns);
                 let event = Event::Computed {
                     hop,
                     computing,
                     computed: Computed::First,
                 };
-                self.events
-                    .insert((at_ns, TRANSFER, machine, number), event);
+                let key = EventKey {
+                    time_ns: computing.step.first_layer_ns.max(self.now_ns),
+                    priority: TRANSFER,
+                    machine,
+                    number,
+                };
+                self.events.insert(key, event);
             }
             Message::Send(machine, task) => self.deliver_later(machine, Event::Send(machine, task)),
             Message::SendNow(machine, task) => {
@@ -141,7 +164,12 @@ impl Cluster {
     /// Delivers an event to a machine after all boundaries of this instant.
     fn deliver_later(&mut self, machine: u32, event: Event) {
         self.delivered += 1;
-        let key = (self.now_ns, HANDOVER, machine, self.delivered);
+        let key = EventKey {
+            time_ns: self.now_ns,
+            priority: HANDOVER,
+            machine,
+            number: self.delivered,
+        };
         self.events.insert(key, event);
     }
 }

@@ -134,10 +134,11 @@ impl Intake {
 mod tests {
     use super::*;
 
-    fn fits(holds: (u64, u64), prompt: u64, answer: u64) -> bool {
+    /// True if a prompt and its answer fit a machine that holds so many tokens of a prompt and of a whole request.
+    fn fits(prompt_tokens: u64, kv_tokens: u64, prompt: u64, answer: u64) -> bool {
         let holds = Holds {
-            prompt_tokens: holds.0,
-            kv_tokens: holds.1,
+            prompt_tokens,
+            kv_tokens,
         };
         let arrival = Arrival {
             prompt_tokens: prompt,
@@ -149,12 +150,12 @@ mod tests {
 
     #[test]
     fn a_prompt_and_its_answer_have_limits() {
-        assert!(fits((10, 10), 10, 1));
-        assert!(!fits((10, 10), 10, 2));
-        assert!(!fits((10, 99), 11, 1));
-        assert!(fits((10, 12), 10, 3));
-        assert!(!fits((10, 12), 10, 4));
+        assert!(fits(10, 10, 10, 1));
+        assert!(!fits(10, 10, 10, 2));
+        assert!(!fits(10, 99, 11, 1));
+        assert!(fits(10, 12, 10, 3));
+        assert!(!fits(10, 12, 10, 4));
         // Without tokens beyond its prompt, a request does not use a decode machine.
-        assert!(fits((10, 0), 10, 0));
+        assert!(fits(10, 0, 10, 0));
     }
 }

@@ -1,7 +1,6 @@
 //! Events between machines, and the choice of the machine that decodes a request: plain data.
 
-use crate::machine::messages::{Computing, IncomingId, Question, Route, Task};
-use crate::machine::Slot;
+use crate::machine::messages::{Computing, IncomingId, Question, Route, SlotOn, Task};
 use crate::transfers::{Computed, FarTransfer};
 
 /// The machine chosen to decode a request.
@@ -15,6 +14,13 @@ pub struct Chosen {
     pub expected_tokens: u64,
 }
 
+/// A hand-over on its target machine.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct IncomingOn {
+    pub machine: u32,
+    pub id: IncomingId,
+}
+
 /// An event between machines, at a time of its own.
 #[derive(Debug)]
 pub(super) enum Event {
@@ -23,10 +29,7 @@ pub(super) enum Event {
     /// A task is sent to a machine.
     Send(u32, Task),
     /// A machine is notified that nothing is to be sent to it.
-    NothingToSend {
-        target: (u32, IncomingId),
-        source: (u32, Slot),
-    },
+    NothingToSend { target: IncomingOn, source: SlotOn },
     /// A step of the machine has computed some of the layers that a hop sends.
     Computed {
         hop: FarTransfer,

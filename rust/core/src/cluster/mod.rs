@@ -10,7 +10,8 @@
 //! | `handover` | effects of the messages of prefill and decode machines |
 //! | `messages` | events between machines; the request to choose a decode machine |
 //! | `external` | events from outside: requests, prefetches, aborts |
-//! | `ranks` | data-parallel groups: machines that step together |
+//! | `rank_groups` | the engines whose machines step together, and the time that they share |
+//! | `ranks` | steps of data-parallel groups |
 //! | `intake` | requests that have not arrived yet, in order of arrival |
 //! | `routing` | the machines that a router finds equally good |
 #![cfg_attr(
@@ -27,10 +28,11 @@ mod external;
 mod handover;
 pub mod intake;
 mod messages;
+mod rank_groups;
 mod ranks;
 pub mod routing;
 
 pub use crate::machine::messages::Question;
 pub use event_loop::{Cluster, Machines};
 pub use messages::Chosen;
-pub use ranks::SharedTime;
+pub use rank_groups::SharedTime;

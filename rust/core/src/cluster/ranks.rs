@@ -2,53 +2,10 @@
 //! (`DPEngineCoreProc.run_busy_loop` of vLLM 0.33.0).
 
 use super::event_loop::{Cluster, Machines};
-use crate::convert::fit;
-use crate::machine::messages::{Key, Task};
+use super::rank_groups::{Ranks, SharedTime};
+use crate::machine::messages::{EventKey, Task};
 use crate::machine::Phase;
 use crate::step_time::RankStep;
-
-/// Time that the ranks of an engine take together, on top of the slowest rank's own part of a step: experts that
-/// they share, and the exchange of tokens. Empty: none.
-#[derive(Clone, Debug, Default)]
-pub struct SharedTime {
-    /// By the tokens of the largest rank, if a CUDA graph holds each rank's step: all ranks are padded to it.
-    pub padded_ns: Vec<u64>,
-    /// By the tokens of all ranks, for other steps.
-    pub total_ns: Vec<u64>,
-}
-
-impl From<(Vec<u64>, Vec<u64>)> for SharedTime {
-    fn from((padded_ns, total_ns): (Vec<u64>, Vec<u64>)) -> Self {
-        Self {
-            padded_ns,
-            total_ns,
-        }
-    }
-}
-
-impl SharedTime {
-    /// Returns the time of a step of these ranks in ns; the last entry holds beyond the table.
-    fn of(&self, ranks: &[RankStep]) -> u64 {
-        let largest = ranks.iter().map(|rank| rank.tokens).max().unwrap_or(0);
-        let total = ranks.iter().map(|rank| rank.tokens).sum::<u64>();
-        let found = self.padded_ns.get(fit::<usize>(largest));
-        let found = found.or_else(|| self.total_ns.get(fit::<usize>(total)));
-        found.or(self.total_ns.last()).copied().unwrap_or(0)
-    }
-}
-
-/// Assignment of machines to engines as ranks, and the end times of the engines' steps.
-#[derive(Debug)]
-pub(super) struct Ranks {
-    /// Number of consecutive machines that form one engine.
-    size: u32,
-    /// By engine, duration of the dummy step of a rank without requests.
-    dummy_ns: Vec<u64>,
-    /// By engine, time that its ranks take together.
-    shared: Vec<SharedTime>,
-    /// By engine, time at which its step ends or the next step is composed.
-    boundaries_ns: Vec<Option<u64>>,
-}
 
 impl Cluster {
     /// Groups every `size` consecutive machines into an engine that steps together; `dummy_ns`: by engine, the
@@ -65,13 +22,13 @@ impl Cluster {
 
     /// Ensures that a step is composed for a rank with work: now if no step runs, else at the end of the running
     /// step.
-    pub(super) fn rank_changed(&mut self, machine: u32, next: Option<Key>) {
-        let Some(((now_ns, ..), ranks)) = next.zip(self.ranks.as_ref()) else {
+    pub(super) fn rank_changed(&mut self, machine: u32, next: Option<EventKey>) {
+        let Some((next, ranks)) = next.zip(self.ranks.as_ref()) else {
             return;
         };
         let engine = machine / ranks.size;
         if ranks.boundaries_ns[engine as usize].is_none() {
-            self.step_ends(engine, now_ns);
+            self.step_ends(engine, next.time_ns);
         }
     }
 
@@ -80,9 +37,9 @@ impl Cluster {
     pub(super) fn step_of_ranks<M: Machines>(
         &mut self,
         machines: &mut M,
-        key: Key,
+        key: EventKey,
     ) -> Result<(), M::Error> {
-        let (now_ns, _, first, _) = key;
+        let (now_ns, first) = (key.time_ns, key.machine);
         let Some(ranks) = &mut self.ranks else {
             return Ok(());
         };
@@ -127,9 +84,18 @@ impl Cluster {
         if let Some(ranks) = &mut self.ranks {
             ranks.boundaries_ns[engine as usize] = Some(at_ns);
             let first = engine * ranks.size;
-            self.due
-                .insert((at_ns, Phase::Boundary.priority(), first, 0));
+            self.due.insert(boundary_key(at_ns, first));
         }
+    }
+}
+
+/// The boundary of an engine, by its first machine.
+fn boundary_key(time_ns: u64, machine: u32) -> EventKey {
+    EventKey {
+        time_ns,
+        priority: Phase::Boundary.priority(),
+        machine,
+        number: 0,
     }
 }
 
@@ -138,8 +104,6 @@ mod tests {
     use super::*;
     use crate::machine::messages::Done;
     use crate::machine::Replica;
-
-    const BOUNDARY: u8 = 2;
 
     /// Ranks that record their tasks, with the durations of their next steps.
     #[derive(Default)]
@@ -162,7 +126,7 @@ mod tests {
             Ok(done)
         }
 
-        fn take_visited(&mut self) -> Vec<(u32, Option<Key>)> {
+        fn take_visited(&mut self) -> Vec<(u32, Option<EventKey>)> {
             Vec::new()
         }
 
@@ -208,10 +172,10 @@ mod tests {
             ..Asked::default()
         };
         for machine in [1, 3] {
-            cluster.changed(machine, Some((10, BOUNDARY, machine, 0)));
+            cluster.changed(machine, Some(boundary_key(10, machine)));
         }
-        assert_eq!(cluster.next(), Some((10, BOUNDARY, 0, 0)));
-        assert!(cluster.run(&mut machines, (10, 11)).is_ok());
+        assert_eq!(cluster.next(), Some(boundary_key(10, 0)));
+        assert!(cluster.run(&mut machines, 10, 11).is_ok());
         let of_first = [
             (0, "end", 10),
             (1, "end", 10),
@@ -221,10 +185,10 @@ mod tests {
         let of_second = [(2, "end", 10), (3, "end", 10), (3, "start", 7)];
         assert_eq!(machines.delivered, [&of_first[..], &of_second[..]].concat());
         // An arrival in between waits for the end of its engine's step, at an idle rank too.
-        cluster.changed(2, Some((12, BOUNDARY, 2, 0)));
-        assert_eq!(cluster.next(), Some((17, BOUNDARY, 2, 0)));
+        cluster.changed(2, Some(boundary_key(12, 2)));
+        assert_eq!(cluster.next(), Some(boundary_key(17, 2)));
         machines.alone = [None; 4];
-        assert!(cluster.run(&mut machines, (17, 30)).is_ok());
+        assert!(cluster.run(&mut machines, 17, 30).is_ok());
         assert_eq!(cluster.next(), None);
     }
 }

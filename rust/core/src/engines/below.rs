@@ -1,9 +1,12 @@
 //! Tiers that an engine keeps below vLLM's pool: the prompt blocks they load, and the computed blocks they
 //! store.
 
+use std::ops::Range;
+
 use super::copied_pool::CopiedPool;
 use super::copies::Copy;
 use super::held_keys::HeldKeys;
+use crate::ids::BlockRange;
 use crate::keys::BlockKeys;
 use crate::records::Records;
 use crate::store::contract::{EvictionCounts, TierOccupancy};
@@ -38,14 +41,14 @@ impl Prompt<'_> {
         self.key((chunk + 1) * self.chunk_blocks - 1)
     }
 
-    /// Returns the keys of chunks `[start, end)`, in order.
-    pub fn chunk_keys(&self, (start, end): (u32, u32)) -> Vec<u64> {
-        (start..end).map(|chunk| self.chunk_key(chunk)).collect()
+    /// Returns the keys of a range of chunks, in order.
+    pub fn chunk_keys(&self, chunks: Range<u32>) -> Vec<u64> {
+        chunks.map(|chunk| self.chunk_key(chunk)).collect()
     }
 
-    /// Returns for each of the blocks `[start, end)` the key of its chunk.
-    pub fn chunk_keys_of_blocks(&self, (start, end): (u32, u32)) -> Vec<u64> {
-        let chunks = (start..end).map(|block| block / self.chunk_blocks);
+    /// Returns for each of a range of blocks the key of its chunk.
+    pub fn chunk_keys_of_blocks(&self, blocks: BlockRange) -> Vec<u64> {
+        let chunks = (blocks.start..blocks.end).map(|block| block / self.chunk_blocks);
         chunks.map(|chunk| self.chunk_key(chunk)).collect()
     }
 
@@ -62,9 +65,9 @@ impl Prompt<'_> {
         end
     }
 
-    /// Returns the keys of blocks `[start, end)`, in order.
-    pub fn keys(&self, (start, end): (u32, u32)) -> impl DoubleEndedIterator<Item = u64> + '_ {
-        (start..end).map(|block| self.key(block))
+    /// Returns the keys of a range of blocks, in order.
+    pub fn keys(&self, blocks: BlockRange) -> impl DoubleEndedIterator<Item = u64> + '_ {
+        (blocks.start..blocks.end).map(|block| self.key(block))
     }
 }
 
@@ -95,7 +98,7 @@ pub trait Below: std::fmt::Debug + Send + Sync {
     fn brings(&self, prompt: Prompt<'_>, block: u32) -> bool;
 
     /// Returns the tiers of a range of blocks; the range is cut to the blocks found.
-    fn parts(&self, pool: &CopiedPool, prompt: Prompt<'_>, blocks: (u32, u32)) -> Vec<Part>;
+    fn parts(&self, pool: &CopiedPool, prompt: Prompt<'_>, blocks: BlockRange) -> Vec<Part>;
 
     /// Protects keys of a path during evictions. Returns the keys that the tiers hold for it; none where look-up and
     /// loads of a request happen at one moment, the default.
@@ -115,7 +118,7 @@ pub trait Below: std::fmt::Debug + Send + Sync {
         &mut self,
         site: Site<'_>,
         prompt: Prompt<'_>,
-        blocks: (u32, u32),
+        blocks: BlockRange,
         after: &[MoveId],
     ) -> Vec<MoveId>;
 
@@ -125,7 +128,7 @@ pub trait Below: std::fmt::Debug + Send + Sync {
     }
 
     /// Stores computed blocks of a prompt and starts their copies. Returns false if there is no capacity.
-    fn offer(&mut self, site: Site<'_>, prompt: Prompt<'_>, blocks: (u32, u32)) -> bool;
+    fn offer(&mut self, site: Site<'_>, prompt: Prompt<'_>, blocks: BlockRange) -> bool;
 
     /// Handles the end of a copy.
     fn ended(&mut self, copy: &Copy, by: MoveId);

@@ -12,8 +12,9 @@ use super::groups::pool::{Pool, NULL};
 use super::groups::{Group, Kind};
 use super::leases::EngineLeases;
 use crate::convert::fit;
+use crate::ids::BlockRange;
 use crate::keys::BlockKeys;
-use crate::store::{Answer, LeaseId, MoveId, StoreError, Violation, NO_MOVE};
+use crate::store::{Answer, LeaseBlocks, MoveId, StoreError, Violation, NO_MOVE};
 
 /// Pool, its leases, and the copies in flight.
 #[derive(Debug)]
@@ -62,8 +63,10 @@ impl CopiedPool {
     }
 
     /// Returns the keys of a range of a request's blocks.
-    pub fn keys_of(&self, request: u32, (start, end): (u32, u32)) -> Vec<u64> {
-        (start..end).map(|block| self.key(request, block)).collect()
+    pub fn keys_of(&self, request: u32, blocks: BlockRange) -> Vec<u64> {
+        (blocks.start..blocks.end)
+            .map(|block| self.key(request, block))
+            .collect()
     }
 
     // -- contents
@@ -116,17 +119,19 @@ impl CopiedPool {
 
     /// Takes new blocks for several leases, all or nothing. Returns the moves that still read them, ascending,
     /// or `None` if refused.
-    pub fn reserve(&mut self, wanted: &[(LeaseId, u64)]) -> Answer<Option<Vec<MoveId>>> {
+    pub fn reserve(&mut self, wanted: &[LeaseBlocks]) -> Answer<Option<Vec<MoveId>>> {
         let found = |request, blocks| self.found(request, blocks);
         let first = self.leases.asked(wanted, found)?;
         let free = u64::from(self.pool.free_blocks());
-        let sum = wanted.iter().try_fold(0u64, |sum, w| sum.checked_add(w.1));
+        let sum = wanted
+            .iter()
+            .try_fold(0u64, |sum, w| sum.checked_add(w.blocks));
         if sum.is_none_or(|sum| sum > free) {
             return Ok(None);
         }
         let mut waits = BTreeSet::new();
-        if let (Some(lease), &[(id, blocks)]) = (first, wanted) {
-            let keys = self.keys_of(lease.request, (0, lease.hits));
+        if let (Some(lease), &[LeaseBlocks { lease: id, blocks }]) = (first, wanted) {
+            let keys = self.keys_of(lease.request, BlockRange::new(0, lease.hits));
             let hits: Vec<u32> = keys.iter().map(|&key| self.pool.find(0, key).0).collect();
             let idle = hits.iter().filter(|&&hit| self.pool.is_idle(hit)).count();
             if blocks + idle as u64 > free {
@@ -138,7 +143,7 @@ impl CopiedPool {
             self.leases.admit(id);
             self.take(lease.request, fit::<u32>(blocks), &mut waits);
         } else {
-            for &(lease, blocks) in wanted {
+            for &LeaseBlocks { lease, blocks } in wanted {
                 let request = self.leases.request(lease);
                 self.take(request, fit::<u32>(blocks), &mut waits);
             }
@@ -157,7 +162,7 @@ impl CopiedPool {
     /// Holds blocks that another request is loading, from the request's last block with a key up to `to`.
     pub fn join(&mut self, request: u32, to: u32) {
         let depth = self.keyed[request as usize];
-        let keys = self.keys_of(request, (depth, to));
+        let keys = self.keys_of(request, BlockRange::new(depth, to));
         let blocks: Vec<u32> = keys.iter().map(|&key| self.pool.find(0, key).0).collect();
         blocks.iter().for_each(|&block| self.pool.touch(block));
         let at = depth as usize;
@@ -191,9 +196,9 @@ impl CopiedPool {
     }
 
     /// Returns a range of the blocks that a request holds; fewer if it holds fewer.
-    pub fn blocks(&self, request: u32, (start, end): (u32, u32)) -> Vec<u32> {
+    pub fn blocks(&self, request: u32, blocks: BlockRange) -> Vec<u32> {
         let held = &self.held[request as usize];
-        held[start as usize..held.len().min(end as usize)].to_vec()
+        held[blocks.start as usize..held.len().min(blocks.end as usize)].to_vec()
     }
 
     /// Releases a request's blocks, last to first.

@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use super::key_index::KeyMap;
 use crate::store::{Answer, MoveId, Order, Slots, StoreError, Violation, GPU, NO_MOVE, STAGING};
+use crate::tiers::Route;
 
 /// A copy between two tiers: its keys, and the blocks of the pool that it writes or reads.
 #[derive(Debug, Clone, Default)]
@@ -107,17 +108,12 @@ impl Copies {
     }
 
     /// Starts a copy between two lower tiers after given moves.
-    pub fn below(
-        &mut self,
-        keys: Vec<u64>,
-        (from, to): (usize, usize),
-        after: &[MoveId],
-    ) -> MoveId {
+    pub fn below(&mut self, keys: Vec<u64>, route: Route, after: &[MoveId]) -> MoveId {
         let copy = Copy {
             keys,
             blocks: Vec::new(),
-            from,
-            to,
+            from: route.from,
+            to: route.to,
         };
         self.start(copy, after)
     }

@@ -116,17 +116,18 @@ impl GroupStore {
         &mut self,
         lease: LeaseId,
         admission_limits: Within,
-        running: (Running, u64),
+        running: Running,
+        end: u64,
         looked: FoundBelow,
         now_ns: u64,
     ) -> bool {
         let (request, found) = (self.leases.request(lease), looked.found);
         if found.junction == 0 || self.running[request as usize].is_counted {
-            return self.hold(lease, admission_limits, running, looked, now_ns);
+            return self.hold(lease, admission_limits, running, end, looked, now_ns);
         }
         let mut losses = self.losses.clone();
         let junction = losses.count(&self.manager, request, found);
-        let held = self.hold(lease, admission_limits, running, looked, now_ns);
+        let held = self.hold(lease, admission_limits, running, end, looked, now_ns);
         if held {
             self.losses = losses;
             self.junctions.extend(junction);
@@ -140,14 +141,15 @@ impl GroupStore {
         &mut self,
         lease: LeaseId,
         admission_limits: Within,
-        (running, end): (Running, u64),
+        running: Running,
+        end: u64,
         looked: FoundBelow,
         now_ns: u64,
     ) -> bool {
         let (request, found) = (self.leases.request(lease), looked.found);
         let (before, prompt) = (self.manager.pool.counts().evicted, running.prompt_tokens);
         let held = if self.below.is_some() {
-            self.hold_and_bring(lease, (admission_limits, prompt, end), looked, now_ns)
+            self.hold_and_bring(lease, admission_limits, prompt, end, looked, now_ns)
         } else {
             self.manager
                 .admit_within(admission_limits, request, prompt, found, end)

@@ -12,6 +12,7 @@ mod demote;
 pub mod look_up;
 mod offer;
 mod presence;
+mod to_offer;
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -25,11 +26,8 @@ use crate::records::Records;
 use crate::store::contract::{MovingStore, TierOccupancy};
 use crate::store::newcomer::Brought;
 use crate::store::{Answer, LeaseId, MoveId, Order, Violation, STAGING};
-use offer::ToOffer;
 use presence::InBoth;
-
-/// A block of a prompt: its cache group, and its position there.
-type GroupSlot = (usize, u32);
+use to_offer::{GroupSlot, ToOffer};
 
 /// Time at which blocks are written down.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -72,7 +70,8 @@ pub struct GroupTier {
 impl GroupTier {
     /// An empty tier below a pool of `capacity_blocks` blocks.
     pub fn new(
-        (tier, chunks): (UsedTier, TierChunks),
+        tier: UsedTier,
+        chunks: TierChunks,
         writes: GroupWrites,
         capacity_blocks: u32,
         prompt_tokens: Vec<u64>,
@@ -104,7 +103,7 @@ impl GroupTier {
         }
         let in_pool = manager.look_up(request, limit);
         let mut found = in_pool;
-        found.tokens = self.reached(manager, request, (in_pool.tokens, limit));
+        found.tokens = self.reached(manager, request, in_pool.tokens, limit);
         FoundBelow {
             found,
             pool_tokens: in_pool.tokens,
@@ -140,7 +139,7 @@ impl GroupTier {
     }
 
     /// Releases a request; the blocks of the tier that it used count as used once more.
-    pub fn release(&mut self, lease: LeaseId, (request, was_admitted): (u32, bool)) {
+    pub fn release(&mut self, lease: LeaseId, request: u32, was_admitted: bool) {
         self.to_offer[request as usize] = None;
         self.watched.remove(&request);
         self.brought.remove(&lease);
@@ -157,7 +156,8 @@ impl GroupTier {
 
     /// Returns the slot of a group's block in the order of a request's blocks: under vLLM's rules from head to tail
     /// across groups, of equal ends the later group first; under the tree's rules group by group.
-    fn slot(&self, manager: &GroupManager, (group, block): GroupSlot) -> u32 {
+    fn slot(&self, manager: &GroupManager, slot: GroupSlot) -> u32 {
+        let GroupSlot { group, block } = slot;
         let groups = manager.groups();
         if self.writes != GroupWrites::Engine {
             return fit::<u32>(group << 24) | block;
@@ -167,15 +167,15 @@ impl GroupTier {
     }
 
     /// Returns the last block of the chunk in which a block lies.
-    fn chunk_end(&self, (group, block): GroupSlot) -> GroupSlot {
+    fn chunk_end(&self, slot: GroupSlot) -> GroupSlot {
         let per = self.chunks.blocks;
-        (group, block / per * per + per - 1)
+        GroupSlot::new(slot.group, slot.block / per * per + per - 1)
     }
 
     /// Returns the key of the chunk in which a block lies: that of its last block.
     fn chunk_key(&self, manager: &GroupManager, request: u32, slot: GroupSlot) -> u64 {
-        let (group, last) = self.chunk_end(slot);
-        presence::key_of(manager, group, request, last)
+        let end = self.chunk_end(slot);
+        presence::key_of(manager, end.group, request, end.block)
     }
 
     /// Returns the use of the tier's blocks.

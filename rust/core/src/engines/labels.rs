@@ -4,6 +4,7 @@ use crate::convert::fit;
 use std::fmt::Write;
 
 use super::block_pool::NO_KEY;
+use super::groups::pool::GroupKey;
 
 /// Returns a line for each key: `id:slot` with the trace's own name of the id, `o<request>:<block>` for a key
 /// that only one request can have, `-` for no key. `names` is empty if an id is its own name.
@@ -39,15 +40,16 @@ pub struct GroupUnits {
 /// inside the id, or in a common divisor if a hash block does not divide the id; `o<request>:<block>` in hash
 /// blocks.
 pub fn group_lines(
-    queue: impl Iterator<Item = (u8, u64)>,
+    queue: impl Iterator<Item = GroupKey>,
     groups: &[GroupUnits],
-    (hash_block, trace_block): (u64, u64),
+    hash_block: u64,
+    trace_block: u64,
     names: &[String],
 ) -> String {
     let unit_size = gcd(hash_block, trace_block);
     let mut text = String::new();
-    for (group, key) in queue {
-        let units = groups[usize::from(group)];
+    for GroupKey { group, key } in queue {
+        let units = groups[group];
         let per = u64::from(units.units_per_id);
         let (id, slot) = (key / per, (key % per + 1) * units.unit_tokens);
         let slot = (slot / unit_size).max(1) - 1;

@@ -1,7 +1,7 @@
 //! Leases of an engine's store: each belongs to one request, from its look-up until its blocks are released.
 
 use crate::convert::fit;
-use crate::store::{Answer, LeaseId, Slots, StoreError};
+use crate::store::{Answer, LeaseBlocks, LeaseId, Slots, StoreError};
 
 /// State of a request in an engine's store.
 #[derive(Debug, Clone, Copy, Default)]
@@ -90,11 +90,11 @@ impl EngineLeases {
     /// there. Returns the lease of a first reservation, else None.
     pub fn asked(
         &self,
-        wanted: &[(LeaseId, u64)],
+        wanted: &[LeaseBlocks],
         found: impl Fn(u32, u32) -> u32,
     ) -> Answer<Option<EngineLease>> {
-        if let [(lease, _)] = *wanted {
-            let lease = self.get(lease)?;
+        if let [asked] = wanted {
+            let lease = self.get(asked.lease)?;
             if lease.admitted {
                 return Ok(None);
             }
@@ -103,8 +103,8 @@ impl EngineLeases {
             }
             return Ok(Some(lease));
         }
-        for &(lease, _) in wanted {
-            self.admitted(lease)?;
+        for asked in wanted {
+            self.admitted(asked.lease)?;
         }
         Ok(None)
     }

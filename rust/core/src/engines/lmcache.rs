@@ -7,6 +7,7 @@ use super::chunk_order::{ChunkOrder, ChunkPolicy};
 use super::held_keys::HeldKeys;
 use super::lmcache_tiers::{Tier, Tiers};
 use super::requests::Requests;
+use super::tier_chunks::TierBlocks;
 use crate::causes::engine::{Lookup, MissCauses};
 use crate::causes::eviction_log::EvictionLog;
 use crate::convert::fit;
@@ -46,7 +47,13 @@ pub fn replay(
     disk_chunks: u64,
 ) -> LmcacheReplay {
     let orders = [policy; 2].map(ChunkOrder::new);
-    let mut tiers = Tiers::new(orders, (cpu_chunks, disk_chunks));
+    let mut tiers = Tiers::new(
+        orders,
+        TierBlocks {
+            cpu: cpu_chunks,
+            disk: disk_chunks,
+        },
+    );
     let mut done = LmcacheReplay::default();
     let mut log = requests.log();
     let mut causes = requests.causes();

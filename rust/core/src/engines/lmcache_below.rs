@@ -14,9 +14,11 @@ use super::key_index::KeyMap;
 use super::lmcache_tiers::{Tier, Tiers};
 use super::tier_chunks::TierChunks;
 use crate::convert::fit;
+use crate::ids::BlockRange;
 use crate::records::Records;
 use crate::store::contract::{EvictionCounts, TierOccupancy};
 use crate::store::{add_part, MoveId, Part, Violation, NO_MOVE, STAGING};
+use crate::tiers::Route;
 
 /// Index of the disk tier, below the CPU.
 const DISK: usize = STAGING + 1;
@@ -53,7 +55,7 @@ impl LmcacheBelow {
         }
         let cpu = &self.tiers.cpu;
         // The engine would wait for more of its CPU memory.
-        let both = cpu.in_use.among(prompt.chunk_keys((0, on_cpu)).into_iter());
+        let both = cpu.in_use.among(prompt.chunk_keys(0..on_cpu).into_iter());
         let kept = u64::from(on_cpu) + (cpu.in_use.len() - both) as u64;
         let spare = cpu.capacity - kept;
         (
@@ -100,24 +102,20 @@ impl Below for LmcacheBelow {
         self.look_up(prompt).1 * self.chunks.blocks > block
     }
 
-    fn parts(
-        &self,
-        pool: &CopiedPool,
-        prompt: Prompt<'_>,
-        (start, limit): (u32, u32),
-    ) -> Vec<Part> {
+    fn parts(&self, pool: &CopiedPool, prompt: Prompt<'_>, blocks: BlockRange) -> Vec<Part> {
         let (on_cpu, below) = self.look_up(prompt);
         let mut parts = Vec::new();
-        for block in start..limit.min(below * self.chunks.blocks) {
+        for block in blocks.start..blocks.end.min(below * self.chunks.blocks) {
             let chunk = block / self.chunks.blocks;
             let key = prompt.chunk_key(chunk);
-            let part = if chunk < on_cpu {
+            let (tier, by) = if chunk < on_cpu {
                 (STAGING, pool.copies.written_by(key))
             } else {
                 let by = self.to_disk.get(&key);
                 (DISK, by.copied().unwrap_or(NO_MOVE))
             };
-            add_part(&mut parts, part, (block, block + 1));
+            let block = BlockRange::new(block, block + 1);
+            add_part(&mut parts, Part::of(tier, by, block));
         }
         parts
     }
@@ -130,7 +128,7 @@ impl Below for LmcacheBelow {
     fn admitted(&mut self, prompt: Prompt<'_>, _: u32) -> u32 {
         let (on_cpu, below) = self.look_up(prompt);
         self.on_cpu[prompt.request as usize] = on_cpu;
-        let found = prompt.chunk_keys((0, below));
+        let found = prompt.chunk_keys(0..below);
         self.tiers.hit(&found, on_cpu as usize);
         below * self.chunks.blocks
     }
@@ -139,32 +137,32 @@ impl Below for LmcacheBelow {
         &mut self,
         site: Site<'_>,
         prompt: Prompt<'_>,
-        blocks: (u32, u32),
+        blocks: BlockRange,
         after: &[MoveId],
     ) -> Vec<MoveId> {
         let on_cpu = self.on_cpu[prompt.request as usize];
         let mut after = after.to_vec();
-        let first = blocks.0 / self.chunks.blocks;
+        let first = blocks.start / self.chunks.blocks;
         if first < on_cpu {
             return after;
         }
-        let keys = prompt.chunk_keys((first, blocks.1.div_ceil(self.chunks.blocks)));
-        let pinned = prompt.chunk_keys((0, on_cpu));
+        let keys = prompt.chunk_keys(first..blocks.end.div_ceil(self.chunks.blocks));
+        let pinned = prompt.chunk_keys(0..on_cpu);
         let (new, evicted) = self.tiers.load(&keys, &pinned);
         self.lost(site.records, site.now_ns, STAGING, &evicted);
         let keys = self.chunks.each_block(&keys);
         self.tiers.disk.in_use.hold(&keys);
         self.tiers.cpu.in_use.hold(&keys);
-        let read = site.pool.copies.below(keys, (DISK, STAGING), &after);
+        let read = site.pool.copies.below(keys, Route::up_from(DISK), &after);
         site.pool.copies.is_written(&new, read);
         after.push(read);
         after
     }
 
     /// Stores blocks as far as there is capacity; other blocks are not stored.
-    fn offer(&mut self, site: Site<'_>, prompt: Prompt<'_>, (start, end): (u32, u32)) -> bool {
-        let per = self.chunks.blocks;
-        let mut keys = prompt.chunk_keys((start / per, end / per));
+    fn offer(&mut self, site: Site<'_>, prompt: Prompt<'_>, blocks: BlockRange) -> bool {
+        let (per, start) = (self.chunks.blocks, blocks.start);
+        let mut keys = prompt.chunk_keys(start / per..blocks.end / per);
         let (taken, evicted) = self.tiers.take(keys.len(), &HeldKeys::default());
         keys.truncate(taken);
         let new = self.tiers.put(&keys);
@@ -173,8 +171,10 @@ impl Below for LmcacheBelow {
             return true;
         }
         let end = start + fit::<u32>(taken) * per;
-        self.chunks.stored(prompt, (start / per, end / per));
-        let blocks = site.pool.blocks(prompt.request, (start, end));
+        self.chunks.stored(prompt, start / per..end / per);
+        let blocks = site
+            .pool
+            .blocks(prompt.request, BlockRange::new(start, end));
         let sent = self.chunks.each_block(&keys);
         self.tiers.cpu.in_use.hold(&sent);
         let written = site.pool.copies.write(sent, blocks, &new);
@@ -184,7 +184,10 @@ impl Below for LmcacheBelow {
             let sent = self.chunks.each_block(&to_disk);
             self.tiers.disk.in_use.hold(&sent);
             self.tiers.cpu.in_use.hold(&sent);
-            let by = site.pool.copies.below(sent, (STAGING, DISK), &[written]);
+            let by = site
+                .pool
+                .copies
+                .below(sent, Route::new(STAGING, DISK), &[written]);
             self.to_disk
                 .extend(to_disk.into_iter().map(|key| (key, by)));
         }

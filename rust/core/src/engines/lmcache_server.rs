@@ -10,6 +10,15 @@ use super::server_level::ServerLevel;
 use crate::causes::engine::{Lookup, MissCauses};
 use crate::convert::fit;
 
+/// Chunks of the two levels.
+#[derive(Debug, Clone, Copy)]
+pub struct LevelChunks {
+    /// Those of the memory.
+    pub memory: usize,
+    /// Those of the storage; 0: none.
+    pub storage: usize,
+}
+
 /// Both levels, without time; a storage of 0 chunks is none.
 #[derive(Debug)]
 struct Server {
@@ -18,10 +27,10 @@ struct Server {
 }
 
 impl Server {
-    fn new(policy: L1Policy, chunks: (usize, usize)) -> Self {
+    fn new(policy: L1Policy, chunks: LevelChunks) -> Self {
         Self {
-            l1: ServerLevel::new(policy, chunks.0),
-            l2: ServerLevel::new(policy, chunks.1),
+            l1: ServerLevel::new(policy, chunks.memory),
+            l2: ServerLevel::new(policy, chunks.storage),
         }
     }
 
@@ -100,12 +109,12 @@ pub struct ServerReplay {
 }
 
 /// Replays every request at its time. A prompt is computed in steps of `step_tokens`, and the whole chunks of a step
-/// are one call. A request renews its chunks again as it ends. `chunks`: of memory, and of storage.
+/// are one call. A request renews its chunks again as it ends.
 pub fn replay(
     requests: &Requests<'_>,
     times_ns: &[u64],
     policy: L1Policy,
-    chunks: (usize, usize),
+    chunks: LevelChunks,
     step_tokens: u64,
 ) -> ServerReplay {
     let mut server = Server::new(policy, chunks);
@@ -174,7 +183,13 @@ mod tests {
     #[test]
     fn the_loop_drops_a_fifth_from_eighty_percent_on() {
         for policy in [L1Policy::Lru, L1Policy::Arc] {
-            let mut server = Server::new(policy, (100, 0));
+            let mut server = Server::new(
+                policy,
+                LevelChunks {
+                    memory: 100,
+                    storage: 0,
+                },
+            );
             assert_eq!(server.store(&(0..79).collect::<Vec<_>>()), (79, true));
             assert_eq!(server.run_until(SECOND_NS)[0], []);
             let fit = (79..104).filter(|&key| server.store(&[key]).1).count();
@@ -205,7 +220,13 @@ mod tests {
 
     #[test]
     fn a_call_that_does_not_fit_writes_nothing() {
-        let mut server = Server::new(L1Policy::Lru, (4, 0));
+        let mut server = Server::new(
+            L1Policy::Lru,
+            LevelChunks {
+                memory: 4,
+                storage: 0,
+            },
+        );
         assert_eq!(server.store(&[1, 2, 3]), (3, true));
         assert_eq!(server.store(&[4, 5]), (2, false));
         // what is there already needs no memory
@@ -215,7 +236,13 @@ mod tests {
 
     #[test]
     fn storage_brings_all_that_lead_or_none() {
-        let mut server = Server::new(L1Policy::Lru, (5, 9));
+        let mut server = Server::new(
+            L1Policy::Lru,
+            LevelChunks {
+                memory: 5,
+                storage: 9,
+            },
+        );
         server.store(&[1, 2, 3, 4]);
         server.run_until(SECOND_NS);
         assert_eq!(server.l1.order.keys(), [3, 2, 1]);

@@ -4,6 +4,7 @@
 
 use super::chunk_order::ChunkOrder;
 use super::held_keys::HeldKeys;
+use super::tier_chunks::TierBlocks;
 
 /// Chunks of one tier, those in use by copies, and the number of evictions.
 #[derive(Debug)]
@@ -44,10 +45,10 @@ pub(super) struct Tiers {
 
 impl Tiers {
     /// Empty tiers with the given capacities in chunks.
-    pub fn new([cpu, disk]: [ChunkOrder; 2], capacity_chunks: (u64, u64)) -> Self {
+    pub fn new([cpu, disk]: [ChunkOrder; 2], capacity_chunks: TierBlocks) -> Self {
         Self {
-            cpu: Tier::new(cpu, capacity_chunks.0),
-            disk: Tier::new(disk, capacity_chunks.1),
+            cpu: Tier::new(cpu, capacity_chunks.cpu),
+            disk: Tier::new(disk, capacity_chunks.disk),
         }
     }
 

@@ -1,11 +1,14 @@
 //! vLLM's CPU offloading tier (0.33.0, `kv_offload/cpu`) below its pool, in a timed run.
 
+use std::ops::Range;
+
 use super::below::{Below, Prompt, Site};
 use super::copied_pool::CopiedPool;
 use super::copies::Copy;
 use super::held_keys::HeldKeys;
 use super::tier_chunks::TierChunks;
-use super::used_tier::UsedTier;
+use super::used_tier::{SlotKey, UsedTier};
+use crate::ids::BlockRange;
 use crate::store::contract::{EvictionCounts, TierOccupancy};
 use crate::store::{add_part, MoveId, Part, Violation, STAGING};
 
@@ -17,8 +20,9 @@ pub struct OffloadBelow {
 }
 
 /// Returns slots and keys of a range of chunks in the only group.
-fn placed(prompt: Prompt<'_>, (start, end): (u32, u32)) -> Vec<(u32, u64)> {
-    (start..end).zip(prompt.chunk_keys((start, end))).collect()
+fn placed(prompt: Prompt<'_>, chunks: Range<u32>) -> Vec<SlotKey> {
+    let keys = chunks.clone().zip(prompt.chunk_keys(chunks));
+    keys.map(|(slot, key)| SlotKey { slot, key }).collect()
 }
 
 impl OffloadBelow {
@@ -45,17 +49,14 @@ impl Below for OffloadBelow {
         self.found(prompt, block, block + 1) > block
     }
 
-    fn parts(
-        &self,
-        pool: &CopiedPool,
-        prompt: Prompt<'_>,
-        (start, limit): (u32, u32),
-    ) -> Vec<Part> {
+    fn parts(&self, pool: &CopiedPool, prompt: Prompt<'_>, blocks: BlockRange) -> Vec<Part> {
         let mut parts = Vec::new();
-        let end = self.found(prompt, start, limit);
-        for (block, chunk) in (start..end).zip(prompt.chunk_keys_of_blocks((start, end))) {
-            let part = (STAGING, pool.copies.written_by(chunk));
-            add_part(&mut parts, part, (block, block + 1));
+        let end = self.found(prompt, blocks.start, blocks.end);
+        let found = BlockRange::new(blocks.start, end);
+        for (block, chunk) in (found.start..end).zip(prompt.chunk_keys_of_blocks(found)) {
+            let by = pool.copies.written_by(chunk);
+            let block = BlockRange::new(block, block + 1);
+            add_part(&mut parts, Part::of(STAGING, by, block));
         }
         parts
     }
@@ -78,11 +79,11 @@ impl Below for OffloadBelow {
         &mut self,
         _: Site<'_>,
         prompt: Prompt<'_>,
-        blocks: (u32, u32),
+        blocks: BlockRange,
         after: &[MoveId],
     ) -> Vec<MoveId> {
         let per = self.chunks.blocks;
-        let chunks = placed(prompt, (blocks.0 / per, blocks.1.div_ceil(per)));
+        let chunks = placed(prompt, blocks.start / per..blocks.end.div_ceil(per));
         self.tier.load(prompt.request, chunks.into_iter());
         after.to_vec()
     }
@@ -91,10 +92,10 @@ impl Below for OffloadBelow {
         to.next_multiple_of(self.chunks.blocks)
     }
 
-    fn offer(&mut self, site: Site<'_>, prompt: Prompt<'_>, blocks: (u32, u32)) -> bool {
+    fn offer(&mut self, site: Site<'_>, prompt: Prompt<'_>, blocks: BlockRange) -> bool {
         let per = self.chunks.blocks;
-        let chunks = (blocks.0 / per, blocks.1 / per);
-        let offered = placed(prompt, chunks);
+        let chunks = blocks.start / per..blocks.end / per;
+        let offered = placed(prompt, chunks.clone());
         let Some(stored) = self.tier.offer(prompt.request, &offered) else {
             return false;
         };
@@ -104,10 +105,11 @@ impl Below for OffloadBelow {
         self.chunks.stored(prompt, chunks);
         let sent = offered.iter().zip(stored.is_new);
         let sent = sent.filter(|&(_, is_new)| is_new);
-        let (at, new): (Vec<u32>, Vec<u64>) = sent.map(|(&chunk, _)| chunk).unzip();
+        let (at, new): (Vec<u32>, Vec<u64>) =
+            sent.map(|(chunk, _)| (chunk.slot, chunk.key)).unzip();
         if !new.is_empty() {
             let blocks = |chunk: u32| {
-                let blocks = (chunk * per, (chunk + 1) * per);
+                let blocks = BlockRange::new(chunk * per, (chunk + 1) * per);
                 site.pool.blocks(prompt.request, blocks)
             };
             let held = at.into_iter().flat_map(blocks).collect();

@@ -36,8 +36,24 @@ pub enum Access {
     Refused,
 }
 
+/// A key, and a request's use of it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct KeyUse {
+    /// The key.
+    pub key: u64,
+    /// Its use.
+    pub access: Access,
+}
+
+impl KeyUse {
+    /// Returns a use of a key.
+    pub fn new(key: u64, access: Access) -> Self {
+        Self { key, access }
+    }
+}
+
 /// Keys that a running request has used, by index in its prompt.
-pub type UsedKeys = BTreeMap<u32, (u64, Access)>;
+pub type UsedKeys = BTreeMap<u32, KeyUse>;
 
 /// Eviction policy of the tier.
 pub trait OffloadPolicy: std::fmt::Debug {
@@ -119,7 +135,7 @@ impl OfferCounts {
 #[derive(Debug, Default)]
 pub struct Offered {
     /// Keys of the offer with their use, in order.
-    pub accesses: Vec<(u64, Access)>,
+    pub accesses: Vec<KeyUse>,
     /// Keys evicted for the offer.
     pub evicted: Vec<u64>,
     /// Number of keys that were stored.
@@ -197,14 +213,8 @@ impl OffloadTier {
         let accesses = keys
             .iter()
             .map(|&key| {
-                (
-                    key,
-                    if self.policy.contains(key) {
-                        Access::Reused
-                    } else {
-                        missing
-                    },
-                )
+                let is_here = self.policy.contains(key);
+                KeyUse::new(key, if is_here { Access::Reused } else { missing })
             })
             .collect();
         if !is_refused {
@@ -228,9 +238,9 @@ impl OffloadTier {
     }
 
     /// Refreshes the keys of a finished request, given in order.
-    pub fn finish(&mut self, accesses: &[(u64, Access)]) {
-        for &(key, access) in accesses.iter().rev() {
-            self.policy.finish(key, access);
+    pub fn finish(&mut self, accesses: &[KeyUse]) {
+        for used in accesses.iter().rev() {
+            self.policy.finish(used.key, used.access);
         }
     }
 }

@@ -12,7 +12,7 @@ use crate::records::{Change, Records};
 use crate::store::contract::{
     gpu_alone, own_records, BatchStore, BlockStore, EvictionCounts, MachineStore, TierOccupancy,
 };
-use crate::store::{Answer, LeaseId, Reservation, StoreError, Times, Violation};
+use crate::store::{Answer, LeaseBlocks, LeaseId, Reservation, StoreError, Times, Violation};
 
 /// Blocks of one GPU under vLLM's rules.
 #[derive(Debug)]
@@ -74,26 +74,28 @@ impl PoolStore {
 }
 
 impl BatchStore for PoolStore {
-    fn reserve(&mut self, wanted: &[(LeaseId, u64)], now_ns: u64) -> Answer<Reservation> {
+    fn reserve(&mut self, wanted: &[LeaseBlocks], now_ns: u64) -> Answer<Reservation> {
         let pool = &self.pool;
         let first = self
             .leases
             .asked(wanted, |r, blocks| pool.peek(r, blocks))?;
         let before = pool.counts().evicted;
         let free = u64::from(pool.free_blocks());
-        let sum = wanted.iter().try_fold(0u64, |sum, w| sum.checked_add(w.1));
+        let sum = wanted
+            .iter()
+            .try_fold(0u64, |sum, w| sum.checked_add(w.blocks));
         if sum.is_none_or(|sum| sum > free) {
             return Ok(Reservation::Refused);
         }
         // Several leases only ever extend, so the sum decides for all; a first reservation comes alone.
-        if let (Some(lease), &[(id, blocks)]) = (first, wanted) {
+        if let (Some(lease), &[LeaseBlocks { lease: id, blocks }]) = (first, wanted) {
             let blocks = lease.hits + fit::<u32>(blocks);
             if !self.pool.allocate(lease.request, lease.hits, blocks) {
                 return Ok(Reservation::Refused);
             }
             self.leases.admit(id);
         } else {
-            for &(lease, blocks) in wanted {
+            for &LeaseBlocks { lease, blocks } in wanted {
                 let request = self.leases.request(lease);
                 let held = self.pool.held_blocks(request);
                 self.pool.extend(request, held + fit::<u32>(blocks));

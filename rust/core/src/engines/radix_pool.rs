@@ -1,7 +1,7 @@
 //! SGLang's token capacity around its tree: tokens that a request allocates, inserts and releases.
 
 /// Operations for a store in a timed run.
-mod in_time;
+pub mod in_time;
 #[cfg(test)]
 mod tests;
 

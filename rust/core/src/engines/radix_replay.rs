@@ -1,8 +1,8 @@
 //! Replay of requests in file order through SGLang's pool, times ignored.
 
 use super::radix_pool::RadixPool;
-use super::radix_tree::host::{HostMoves, HostTier};
-use super::radix_tree::storage::StorageMoves;
+use super::radix_tree::host_tier::{HostMoves, HostTier};
+use super::radix_tree::stored_pages::StorageMoves;
 use super::radix_tree::worth::LeafStrategy;
 use super::radix_tree::{RadixTree, TreeCounts, TreeRules};
 use super::requests::{Overlap, Requests, REJECTED};
@@ -44,12 +44,13 @@ pub struct RadixReplay {
 /// without a host tier.
 pub fn replay(
     requests: &Requests<'_>,
-    rules: (TreeRules, LeafStrategy),
+    rules: TreeRules,
+    strategy: LeafStrategy,
     capacity_tokens: u64,
     host: Option<HostTier>,
 ) -> RadixReplay {
     let page = requests.block_size;
-    let mut tree = RadixTree::new(requests.keys.clone(), rules, page, host);
+    let mut tree = RadixTree::new(requests.keys.clone(), rules, strategy, page, host);
     tree.log = requests.log();
     let prompts = requests.input_tokens.to_vec();
     let mut pool = RadixPool::new(tree, page, capacity_tokens, prompts);
@@ -67,7 +68,7 @@ pub fn replay(
             pool.release(oldest);
         }
         prefetched.push(fit::<i64>(pool.prefetch(request, n - 1, total)));
-        let (found, forced) = admit(&mut pool, &mut overlap, request, (n, total));
+        let (found, forced) = admit(&mut pool, &mut overlap, request, n, total);
         forced_finishes += forced;
         let Some((found, on_host)) = found else {
             pool.withdraw(request);
@@ -83,7 +84,7 @@ pub fn replay(
             let hits = fit::<u32>((found + loaded) / u64::from(page));
             let lookup = requests.lookup(request, hits);
             let reach = fit::<u32>((found + on_host) / u64::from(page));
-            count_causes(causes, &pool.tree, lookup, (reach, loaded < on_host));
+            count_causes(causes, &pool.tree, lookup, reach, loaded < on_host);
             causes.learn(request, fit::<u32>(total / u64::from(page)));
         }
         pool.allocate(request, n);
@@ -116,13 +117,14 @@ pub fn replay(
     }
 }
 
-/// Counts the causes of a request's misses. `reach` has its leading blocks on device and host, and a flag: true
+/// Counts the causes of a request's misses. `reach`: its leading blocks on device and host; `left_below`: true
 /// if host blocks were not loaded.
 fn count_causes(
     causes: &mut MissCauses,
     tree: &RadixTree,
     lookup: Lookup,
-    (reach, left_below): (u32, bool),
+    reach: u32,
+    left_below: bool,
 ) {
     let Some(log) = &tree.log else { return };
     let request = lookup.request;
@@ -135,14 +137,15 @@ fn count_causes(
     causes.count(lookup, log, resident);
 }
 
-/// Looks up a request of (prompt, total) tokens, ending the oldest running request until it fits. With a host
+/// Looks up a request of `n` prompt tokens and `total` tokens, ending the oldest running request until it fits. With a host
 /// tier, the look-up is repeated after a request has ended. Returns the tokens found on the device and behind
 /// it on the host, None if the request never fits, and the number of ended requests.
 fn admit(
     pool: &mut RadixPool,
     overlap: &mut Overlap,
     request: u32,
-    (n, total): (u64, u64),
+    n: u64,
+    total: u64,
 ) -> (Option<(u64, u64)>, u64) {
     let mut found = pool.admit(request, n - 1);
     let mut forced = 0;

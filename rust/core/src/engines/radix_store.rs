@@ -15,16 +15,18 @@
 //! | `counts` | capacities, evictions and checks |
 //! | `in_tokens` | operations for SGLang's own scheduler, without leases |
 //! | `lookup` | the pages found, and their tiers |
-//! | `storage` | a storage below the host |
+//! | `storage_tier`, `storage` | a storage below the host: its pages and moves, and the store's use of it |
 
 mod contract;
 mod copies;
 mod counts;
 mod in_tokens;
 mod lookup;
+mod prefix;
 mod storage;
 #[cfg(test)]
 mod storage_tests;
+mod storage_tier;
 #[cfg(test)]
 mod tests;
 
@@ -32,18 +34,19 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::Arc;
 
 use super::leases::{EngineLease, EngineLeases};
+use super::radix_pool::in_time::RequestPages;
 use super::radix_pool::RadixPool;
-use super::radix_tree::host::{HostTier, WritePolicy};
+use super::radix_tree::host_tier::{HostTier, WritePolicy};
 use super::radix_tree::worth::LeafStrategy;
 use super::radix_tree::{RadixTree, TreeRules};
 use crate::keys::BlockKeys;
 use crate::records::Records;
 use crate::store::contract::BatchStore;
-use crate::store::{Answer, LeaseId, MoveId, Reservation, StoreError, Times};
+use crate::store::{Answer, LeaseBlocks, LeaseId, MoveId, Reservation, StoreError, Times};
 use copies::Copies;
-pub use in_tokens::Prefix;
-pub use storage::StorageConfig;
-use storage::StorageTier;
+pub use prefix::Prefix;
+pub use storage_tier::StorageConfig;
+use storage_tier::StorageTier;
 
 /// Bound on a cache's tokens, so that sums of lengths and pages do not overflow.
 const MOST_TOKENS: u64 = 1 << 62;
@@ -139,8 +142,8 @@ impl RadixStore {
             None => TreeRules::Classic,
             Some(_) => TreeRules::Unified,
         };
-        let (rules, host) = ((rules, config.strategy), host.map(HostTier::in_time));
-        let tree = RadixTree::new(keys.clone(), rules, config.page, host);
+        let host = host.map(HostTier::in_time);
+        let tree = RadixTree::new(keys.clone(), rules, config.strategy, config.page, host);
         let page = u64::from(config.page);
         let prompts = lengths.prompt_tokens.clone();
         Ok(Self {
@@ -185,9 +188,12 @@ impl RadixStore {
     }
 
     /// Allocates the next page to each decoding request that lacks a page, all or nothing.
-    fn extend(&mut self, wanted: &[(LeaseId, u64)]) -> bool {
-        let of = |&(lease, pages): &(LeaseId, u64)| (self.leases.request(lease), pages);
-        let wanted: Vec<(u32, u64)> = wanted.iter().map(of).collect();
+    fn extend(&mut self, wanted: &[LeaseBlocks]) -> bool {
+        let of = |asked: &LeaseBlocks| RequestPages {
+            request: self.leases.request(asked.lease),
+            pages: asked.blocks,
+        };
+        let wanted: Vec<RequestPages> = wanted.iter().map(of).collect();
         self.pool.extend_all(&wanted)
     }
 
@@ -227,16 +233,16 @@ impl RadixStore {
 }
 
 impl BatchStore for RadixStore {
-    fn reserve(&mut self, wanted: &[(LeaseId, u64)], now_ns: u64) -> Answer<Reservation> {
+    fn reserve(&mut self, wanted: &[LeaseBlocks], now_ns: u64) -> Answer<Reservation> {
         let (tree, copies) = (&self.pool.tree, &self.copies);
-        let found = |request, pages| lookup::found(tree, copies, request, pages);
+        let found = |request, pages| copies.found(tree, request, pages);
         let first = self.leases.asked(wanted, found)?;
         let (before, orders) = (self.evictions(), self.copies.orders.len());
         let got = match (first, wanted) {
-            (Some(lease), &[(id, pages)]) => {
-                let got = self.admit(lease, pages);
+            (Some(lease), [asked]) => {
+                let got = self.admit(lease, asked.blocks);
                 if got {
-                    self.leases.admit(id);
+                    self.leases.admit(asked.lease);
                 }
                 got
             }

@@ -11,13 +11,18 @@ mod accounts;
 mod check;
 mod evict;
 /// Copies on the host (HiCache).
-pub mod host;
+mod host;
+mod host_changes;
+/// Host capacity, and what was written to it.
+pub mod host_tier;
 /// Host changes that a timed store reads.
-pub mod in_time;
+mod in_time;
 /// Look-ups that change nothing.
 mod look;
+mod node;
+mod storage;
 /// Pages in a storage below the host.
-pub mod storage;
+pub mod stored_pages;
 /// Strategies that order leaves.
 pub mod worth;
 
@@ -27,12 +32,14 @@ use std::sync::Arc;
 use super::key_index::KeyMap;
 use crate::causes::eviction_log::EvictionLog;
 use crate::convert::fit;
+use crate::ids::BlockRange;
 use crate::keys::BlockKeys;
-use host::HostTier;
-use worth::{LeafStrategy, NodeUse};
+use host_tier::HostTier;
+use node::Node;
+use worth::LeafStrategy;
 
-/// Root, which is never evicted.
-pub const ROOT: u32 = 0;
+pub use host_changes::Written;
+pub use node::ROOT;
 
 /// Rules of one of SGLang's trees.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -41,50 +48,6 @@ pub enum TreeRules {
     Classic,
     /// `UnifiedRadixCache`: the upper part of a split node keeps the creation time.
     Unified,
-}
-
-/// Pages `[start, start + pages)` of a request, below the parent's.
-#[derive(Debug, Clone, Copy)]
-struct Node {
-    request: u32,
-    start: u32,
-    pages: u32,
-    parent: u32,
-    children: u32,
-    device_children: u32,
-    locks: u32,
-    /// Copies to or from a storage that need the host's copy.
-    host_locks: u32,
-    on_device: bool,
-    on_host: bool,
-    used: NodeUse,
-    priority: u64,
-    /// End of the deepest page that was ever inserted at or below the node.
-    history: u32,
-    /// Sequence number among nodes on both tiers, 0 for nodes that are not on both.
-    duplicate: u64,
-}
-
-impl Node {
-    /// A new node with pages `[start, end)` of a request, without a copy on any tier.
-    fn new((request, start, end): (u32, u32, u32), parent: u32, now: u64) -> Self {
-        Self {
-            request,
-            start,
-            pages: end - start,
-            parent,
-            children: 0,
-            device_children: 0,
-            locks: 0,
-            host_locks: 0,
-            on_device: false,
-            on_host: false,
-            used: NodeUse::new(now),
-            priority: 0,
-            history: end,
-            duplicate: 0,
-        }
-    }
 }
 
 /// Current contents of the tree, and its evictions.
@@ -161,14 +124,15 @@ impl RadixTree {
     /// A root without children; a page has `page` tokens.
     pub fn new(
         keys: Arc<BlockKeys>,
-        (rules, strategy): (TreeRules, LeafStrategy),
+        rules: TreeRules,
+        strategy: LeafStrategy,
         page: u32,
         host: Option<HostTier>,
     ) -> Self {
         let root = Node {
             on_device: true,
             locks: 1,
-            ..Node::new((0, 0, 0), ROOT, 0)
+            ..Node::new(0, BlockRange::new(0, 0), ROOT, 0)
         };
         Self {
             keys,
@@ -317,7 +281,8 @@ impl RadixTree {
             }
         }
         if walked < pages {
-            node = self.add_leaf(request, walked, pages, (node, how.priority));
+            let blocks = BlockRange::new(walked, pages);
+            node = self.add_leaf(request, blocks, node, how.priority);
             if pages > how.counted_pages {
                 self.count(node);
             }
@@ -326,20 +291,19 @@ impl RadixTree {
     }
 
     /// Adds a leaf on the device below a parent, with a priority.
-    fn add_leaf(&mut self, request: u32, start: u32, end: u32, below: (u32, u64)) -> u32 {
-        let (parent, priority) = below;
+    fn add_leaf(&mut self, request: u32, blocks: BlockRange, parent: u32, priority: u64) -> u32 {
         let now = self.tick();
         let leaf = self.add(Node {
             on_device: true,
             priority,
-            ..Node::new((request, start, end), parent, now)
+            ..Node::new(request, blocks, parent, now)
         });
         self.enter(leaf);
         self.rerank(parent, |n| {
             n.children += 1;
             n.device_children += 1;
         });
-        self.raise_history(parent, end);
+        self.raise_history(parent, blocks.end);
         leaf
     }
 

@@ -5,10 +5,24 @@ use std::cmp::Reverse;
 use std::collections::BTreeSet;
 
 use super::key_index::KeyMap;
-use super::offload_tier::{Access, OffloadPolicy, UsedKeys};
+use super::offload_tier::{Access, KeyUse, OffloadPolicy, UsedKeys};
 
 /// A request's number in the order of first accesses, and the slot of a key in its prompt: later keys rank lower.
-type Rank = (u64, Reverse<u32>);
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+struct Rank {
+    request: u64,
+    slot: Reverse<u32>,
+}
+
+impl Rank {
+    /// Returns the rank of a key that is a request of its own.
+    fn alone(request: u64) -> Self {
+        Self {
+            request,
+            slot: Reverse(0),
+        }
+    }
+}
 
 /// Keys with ranks, the lowest evicted first.
 ///
@@ -66,7 +80,7 @@ impl OffloadPolicy for RankedLru {
 
     /// Inserts a key below all others; it gets a rank once a request has used it.
     fn insert(&mut self, key: u64) {
-        self.give(key, (0, Reverse(0)));
+        self.give(key, Rank::alone(0));
     }
 
     fn access_by(&mut self, request: u32, used: &UsedKeys) {
@@ -81,8 +95,11 @@ impl OffloadPolicy for RankedLru {
                 rank
             }
         };
-        for (&slot, &(key, _)) in used {
-            let rank = (rank, Reverse(slot));
+        for (&slot, &KeyUse { key, .. }) in used {
+            let rank = Rank {
+                request: rank,
+                slot: Reverse(slot),
+            };
             if self.ranks.get(&key).is_some_and(|&held| held < rank) {
                 self.give(key, rank);
             }
@@ -92,7 +109,7 @@ impl OffloadPolicy for RankedLru {
     fn finish(&mut self, key: u64, _: Access) {
         if self.contains(key) {
             let rank = self.next_rank();
-            self.give(key, (rank, Reverse(0)));
+            self.give(key, Rank::alone(rank));
         }
     }
 
@@ -112,7 +129,10 @@ mod tests {
         let mut policy = RankedLru::default();
         for (request, key) in (0..).zip(1..=3) {
             policy.insert(key);
-            policy.access_by(request, &UsedKeys::from([(0, (key, Access::Stored))]));
+            policy.access_by(
+                request,
+                &UsedKeys::from([(0, KeyUse::new(key, Access::Stored))]),
+            );
         }
         policy
     }
@@ -129,7 +149,7 @@ mod tests {
     #[test]
     fn an_earlier_request_takes_no_rank_back() {
         let mut policy = three();
-        policy.access_by(0, &UsedKeys::from([(0, (3, Access::Reused))]));
+        policy.access_by(0, &UsedKeys::from([(0, KeyUse::new(3, Access::Reused))]));
         assert_eq!(policy.evict(3, &NOTHING), Some(vec![1, 2, 3]));
     }
 
@@ -137,7 +157,7 @@ mod tests {
     fn a_key_that_left_is_given_no_rank() {
         let mut policy = three();
         policy.evict(1, &NOTHING);
-        policy.access_by(2, &UsedKeys::from([(1, (1, Access::Reused))]));
+        policy.access_by(2, &UsedKeys::from([(1, KeyUse::new(1, Access::Reused))]));
         policy.finish(1, Access::Reused);
         assert_eq!(policy.keys().collect::<Vec<_>>(), [2, 3]);
     }

@@ -16,9 +16,11 @@ use super::offload_tier::KeySet;
 use super::server_level::ServerLevel;
 use super::tier_chunks::TierChunks;
 use crate::convert::fit;
+use crate::ids::BlockRange;
 use crate::records::Records;
 use crate::store::contract::{EvictionCounts, TierOccupancy};
 use crate::store::{add_part, MoveId, Part, Violation, GPU, NO_MOVE, STAGING};
+use crate::tiers::Route;
 
 /// Index of the storage, below the memory.
 const DISK: usize = STAGING + 1;
@@ -73,8 +75,8 @@ impl ServerBelow {
     pub fn new(policy: L1Policy, chunks: TierChunks, requests: u32) -> Self {
         let capacities = chunks.capacities();
         Self {
-            memory: Level::new(policy, capacities.0),
-            storage: Level::new(policy, capacities.1),
+            memory: Level::new(policy, capacities.cpu),
+            storage: Level::new(policy, capacities.disk),
             chunks,
             brought: KeySet::default(),
             looked_up: vec![(0, 0); requests as usize],
@@ -133,7 +135,9 @@ impl ServerBelow {
             let sent = self.chunks.each_block(&kept);
             storage.in_use.hold(&sent);
             self.memory.in_use.hold(&sent);
-            site.pool.copies.below(sent, (STAGING, DISK), &[written]);
+            site.pool
+                .copies
+                .below(sent, Route::new(STAGING, DISK), &[written]);
         }
     }
 
@@ -168,17 +172,20 @@ impl Below for ServerBelow {
         self.look_up(prompt, block).1 * self.chunks.blocks > block
     }
 
-    fn parts(&self, _: &CopiedPool, prompt: Prompt<'_>, (start, limit): (u32, u32)) -> Vec<Part> {
-        let (_, found) = self.look_up(prompt, start);
+    fn parts(&self, _: &CopiedPool, prompt: Prompt<'_>, blocks: BlockRange) -> Vec<Part> {
+        let (_, found) = self.look_up(prompt, blocks.start);
         let mut parts = Vec::new();
-        for block in start..limit.min(found * self.chunks.blocks) {
+        for block in blocks.start..blocks.end.min(found * self.chunks.blocks) {
             let key = prompt.chunk_key(block / self.chunks.blocks);
             let tier = if self.memory.is_ready(key) {
                 STAGING
             } else {
                 DISK
             };
-            add_part(&mut parts, (tier, NO_MOVE), (block, block + 1));
+            add_part(
+                &mut parts,
+                Part::of(tier, NO_MOVE, BlockRange::new(block, block + 1)),
+            );
         }
         parts
     }
@@ -192,10 +199,10 @@ impl Below for ServerBelow {
     fn admitted(&mut self, prompt: Prompt<'_>, in_pool: u32) -> u32 {
         let (start, found) = self.look_up(prompt, in_pool);
         self.looked_up[prompt.request as usize] = (start, found);
-        let covered = prompt.chunk_keys((0, start));
+        let covered = prompt.chunk_keys(0..start);
         self.memory.kept.order.touch(&covered);
         self.storage.kept.order.touch(&covered);
-        let hits = prompt.chunk_keys((start, found));
+        let hits = prompt.chunk_keys(start..found);
         if hits.iter().all(|&key| self.memory.is_ready(key)) {
             self.memory.kept.order.touch(&hits);
         }
@@ -207,11 +214,11 @@ impl Below for ServerBelow {
         &mut self,
         site: Site<'_>,
         prompt: Prompt<'_>,
-        (start, end): (u32, u32),
+        blocks: BlockRange,
         after: &[MoveId],
     ) -> Vec<MoveId> {
         let per = self.chunks.blocks;
-        let keys = prompt.chunk_keys((start / per, end.div_ceil(per)));
+        let keys = prompt.chunk_keys(blocks.start / per..blocks.end.div_ceil(per));
         let mut after = after.to_vec();
         if self.memory.is_ready(keys[0]) {
             return after;
@@ -224,18 +231,20 @@ impl Below for ServerBelow {
         let sent = self.chunks.each_block(&keys);
         self.memory.in_use.hold(&sent);
         self.storage.in_use.hold(&sent);
-        let read = site.pool.copies.below(sent, (DISK, STAGING), &after);
-        let looked_up = self.looked_up[prompt.request as usize];
-        self.found.insert(read, prompt.chunk_keys(looked_up));
+        let read = site.pool.copies.below(sent, Route::up_from(DISK), &after);
+        let (start, end) = self.looked_up[prompt.request as usize];
+        self.found.insert(read, prompt.chunk_keys(start..end));
         after.push(read);
         after
     }
 
     /// Writes the absent chunks of a step together, or none: they are not offered again.
-    fn offer(&mut self, site: Site<'_>, prompt: Prompt<'_>, (start, end): (u32, u32)) -> bool {
+    fn offer(&mut self, site: Site<'_>, prompt: Prompt<'_>, blocks: BlockRange) -> bool {
         let per = self.chunks.blocks;
         let absent = |&chunk: &u32| !self.memory.has(prompt.chunk_key(chunk));
-        let new: Vec<u32> = (start / per..end / per).filter(absent).collect();
+        let new: Vec<u32> = (blocks.start / per..blocks.end / per)
+            .filter(absent)
+            .collect();
         if new.is_empty() {
             return true;
         }
@@ -249,8 +258,8 @@ impl Below for ServerBelow {
         let sent = self.chunks.each_block(&keys);
         let mut blocks = Vec::with_capacity(sent.len());
         for chunk in new {
-            self.chunks.stored(prompt, (chunk, chunk + 1));
-            let of_chunk = (chunk * per, (chunk + 1) * per);
+            self.chunks.stored(prompt, chunk..chunk + 1);
+            let of_chunk = BlockRange::new(chunk * per, (chunk + 1) * per);
             blocks.extend(site.pool.blocks(prompt.request, of_chunk));
         }
         self.memory.in_use.hold(&sent);
@@ -286,7 +295,7 @@ impl Below for ServerBelow {
 
     /// Renews all chunks of the prompt.
     fn finish(&mut self, prompt: Prompt<'_>) {
-        let keys = prompt.chunk_keys((0, prompt.whole_chunks()));
+        let keys = prompt.chunk_keys(0..prompt.whole_chunks());
         self.memory.kept.order.touch(&keys);
         self.storage.kept.order.touch(&keys);
     }

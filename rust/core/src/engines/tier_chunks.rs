@@ -1,24 +1,36 @@
 //! Chunks of an engine's tiers as blocks of the pool above: the size of a chunk, and the blocks of each.
 
+use std::ops::Range;
+
 use super::below::Prompt;
 use super::key_index::KeyMap;
+use crate::ids::BlockRange;
 use crate::store::contract::TierOccupancy;
 use crate::store::STAGING;
+
+/// Numbers of blocks, or of chunks, of the two tiers.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct TierBlocks {
+    /// Those of the CPU tier.
+    pub cpu: u64,
+    /// Those of the disk tier; 0: none.
+    pub disk: u64,
+}
 
 /// Size of a chunk, capacities of the tiers, and the blocks of the chunks that they keep.
 #[derive(Debug)]
 pub struct TierChunks {
     /// Blocks of a chunk.
     pub blocks: u32,
-    /// Blocks of the CPU tier and of the disk tier; what is left of whole chunks is never used.
-    capacity_blocks: (u64, u64),
+    /// The remainder of whole chunks is never used.
+    capacity_blocks: TierBlocks,
     /// Keys of the blocks of each chunk, where a chunk has several.
     keys: KeyMap<u64, Box<[u64]>>,
 }
 
 impl TierChunks {
     /// Chunks of `blocks` blocks in a CPU tier and a disk tier of given blocks.
-    pub fn new(blocks: u32, capacity_blocks: (u64, u64)) -> Self {
+    pub fn new(blocks: u32, capacity_blocks: TierBlocks) -> Self {
         Self {
             blocks,
             capacity_blocks,
@@ -27,14 +39,17 @@ impl TierChunks {
     }
 
     /// Returns the chunks of the CPU tier and of the disk tier.
-    pub fn capacities(&self) -> (u64, u64) {
+    pub fn capacities(&self) -> TierBlocks {
         let per = u64::from(self.blocks);
-        (self.capacity_blocks.0 / per, self.capacity_blocks.1 / per)
+        TierBlocks {
+            cpu: self.capacity_blocks.cpu / per,
+            disk: self.capacity_blocks.disk / per,
+        }
     }
 
     /// Returns the blocks of a tier.
     fn capacity_blocks(&self, tier: usize) -> u64 {
-        [self.capacity_blocks.0, self.capacity_blocks.1][tier - STAGING]
+        [self.capacity_blocks.cpu, self.capacity_blocks.disk][tier - STAGING]
     }
 
     /// Returns the use of a tier's blocks, from its chunks, those in use, and those of them being written.
@@ -56,9 +71,9 @@ impl TierChunks {
     }
 
     /// Remembers the blocks of a prompt's chunks that a tier keeps.
-    pub fn stored(&mut self, prompt: Prompt<'_>, (start, end): (u32, u32)) {
-        for chunk in start..end {
-            let blocks = (chunk * self.blocks, (chunk + 1) * self.blocks);
+    pub fn stored(&mut self, prompt: Prompt<'_>, chunks: Range<u32>) {
+        for chunk in chunks {
+            let blocks = BlockRange::new(chunk * self.blocks, (chunk + 1) * self.blocks);
             self.has_blocks(prompt.chunk_key(chunk), || prompt.keys(blocks).collect());
         }
     }

@@ -4,7 +4,7 @@
 //! Every promotion completes before its request is admitted, so the model needs no times.
 
 use super::offload_arc::OffloadArc;
-use super::offload_tier::{Access, AnyPolicy, KeySet, UsedKeys};
+use super::offload_tier::{Access, AnyPolicy, KeySet, KeyUse, UsedKeys};
 use super::ranked_lru::RankedLru;
 use crate::convert::fit;
 
@@ -107,7 +107,7 @@ impl TieredOffload {
             self.counts.promoted += 1;
             self.counts.evicted += victims;
             // The request's other resident keys share its rank.
-            let promoted = (key, Access::Stored);
+            let promoted = KeyUse::new(key, Access::Stored);
             self.running[request as usize].used.insert(slot, promoted);
             let used = UsedKeys::from([(slot, promoted)]);
             self.policy.access_by(request, &used);
@@ -119,7 +119,7 @@ impl TieredOffload {
     pub fn load(&mut self, request: u32, first: u32, keys: &[u64]) {
         let used = &mut self.running[request as usize].used;
         for (slot, &key) in (first..).zip(keys) {
-            used.entry(slot).or_insert((key, Access::Reused));
+            used.entry(slot).or_insert(KeyUse::new(key, Access::Reused));
         }
         if !used.is_empty() {
             self.policy.access_by(request, used);
@@ -150,8 +150,10 @@ impl TieredOffload {
         }
         let used = &mut self.running[request as usize].used;
         for ((slot, &key), &is_new) in (first..).zip(keys).zip(&is_new) {
-            if matches!(used.get(&slot), None | Some((_, Access::Refused))) {
-                used.insert(slot, (key, if is_new { missing } else { Access::Reused }));
+            let before = used.get(&slot);
+            if before.is_none_or(|before| before.access == Access::Refused) {
+                let access = if is_new { missing } else { Access::Reused };
+                used.insert(slot, KeyUse::new(key, access));
             }
         }
         self.policy.access_by(request, used);
@@ -161,8 +163,8 @@ impl TieredOffload {
     /// Refreshes the used keys of a finished request, the first of them last.
     pub fn finish(&mut self, request: u32) {
         let ended = std::mem::take(&mut self.running[request as usize]);
-        for (key, access) in ended.used.into_values().rev() {
-            self.policy.finish(key, access);
+        for used in ended.used.into_values().rev() {
+            self.policy.finish(used.key, used.access);
         }
     }
 

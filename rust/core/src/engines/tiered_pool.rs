@@ -11,6 +11,7 @@ use std::sync::Arc;
 use super::below::{Below, Prompt, Site};
 use super::copied_pool::CopiedPool;
 use crate::convert::fit;
+use crate::ids::BlockRange;
 use crate::keys::BlockKeys;
 use crate::records::Records;
 use crate::store::{Answer, Slots, StoreError, GPU};
@@ -128,7 +129,7 @@ impl TieredPool {
             records: &mut self.records,
             now_ns,
         };
-        if end > start && self.below.offer(site, prompt, (start, end)) {
+        if end > start && self.below.offer(site, prompt, BlockRange::new(start, end)) {
             self.to_offer[request as usize] = end;
         }
         if self.to_offer[request as usize] == whole {

@@ -6,18 +6,24 @@ use super::offload_arc::OffloadArc;
 use super::offload_below::OffloadBelow;
 use super::offload_lru::OffloadLru;
 use super::offload_tier::OffloadTier;
-use super::tier_chunks::TierChunks;
+use super::tier_chunks::{TierBlocks, TierChunks};
 use super::tiered_pool::TieredPool;
-use super::used_tier::UsedTier;
+use super::used_tier::{SlotKey, UsedTier};
 use crate::keys::BlockKeys;
 use crate::store::contract::{BatchStore, BlockStore, MovingStore, OffersComputed};
-use crate::store::{LeaseId, MoveId, Reservation, Times};
+use crate::store::{LeaseBlocks, LeaseId, MoveId, Reservation, Times};
 
 /// Requests of three full blocks of two tokens and one more token: 0 and 1 are equal, 2 and 3 differ.
 fn offloading(gpu: u32, cpu: usize) -> TieredPool {
     let keys = BlockKeys::of_rows(1, &[[0, 1, 2], [0, 1, 2], [3, 4, 5], [6, 7, 8]]);
     let tier = OffloadTier::new(Box::<OffloadLru>::default(), cpu, 0);
-    let chunks = TierChunks::new(1, (cpu as u64, 0));
+    let chunks = TierChunks::new(
+        1,
+        TierBlocks {
+            cpu: cpu as u64,
+            disk: 0,
+        },
+    );
     let below = OffloadBelow::new(UsedTier::new(tier, cpu as u64, 4), chunks);
     TieredPool::new(keys, gpu, Box::new(below), vec![7; 4], 2).unwrap()
 }
@@ -25,7 +31,10 @@ fn offloading(gpu: u32, cpu: usize) -> TieredPool {
 /// Admits a request without a hit, with capacity for four blocks.
 fn admit(store: &mut TieredPool, request: u32) -> (LeaseId, Reservation) {
     let lease = store.acquire(request, 0).unwrap();
-    (lease, store.reserve(&[(lease, 4)], 0).unwrap())
+    (
+        lease,
+        store.reserve(&[LeaseBlocks::new(lease, 4)], 0).unwrap(),
+    )
 }
 
 /// Computes a prompt and ends the step. Returns the moves started.
@@ -64,7 +73,11 @@ fn blocks_that_are_still_read_are_not_spare() {
 fn a_chunk_is_offered_once_it_is_whole_and_its_own_blocks_are_copied() {
     let keys = BlockKeys::of_rows(1, &[[0, 1, 2], [3, 4, 5]]);
     let orders = [ChunkPolicy::Lru; 2].map(ChunkOrder::new);
-    let below = LmcacheBelow::new(orders, TierChunks::new(2, (8, 0)), 2);
+    let below = LmcacheBelow::new(
+        orders,
+        TierChunks::new(2, TierBlocks { cpu: 8, disk: 0 }),
+        2,
+    );
     let mut store = TieredPool::new(keys, 6, Box::new(below), vec![7; 2], 2).unwrap();
     let (lease, _) = admit(&mut store, 0);
     let mut compute = |to: u32| {
@@ -80,8 +93,11 @@ fn a_chunk_is_offered_once_it_is_whole_and_its_own_blocks_are_copied() {
     store.release(lease, 0).unwrap();
     // two blocks were never used, and the prompt's last two are not in the chunk
     let lease = store.acquire(1, 0).unwrap();
-    assert_eq!(store.reserve(&[(lease, 4)], 0).unwrap(), Reservation::Ready);
-    let waits = store.reserve(&[(lease, 1)], 0).unwrap();
+    assert_eq!(
+        store.reserve(&[LeaseBlocks::new(lease, 4)], 0).unwrap(),
+        Reservation::Ready
+    );
+    let waits = store.reserve(&[LeaseBlocks::new(lease, 1)], 0).unwrap();
     assert!(
         matches!(waits, Reservation::Pending(_)),
         "the chunk's last block is still read"
@@ -93,7 +109,7 @@ fn a_key_that_was_refused_and_then_stored_is_recent_when_its_request_ends() {
     let tier = OffloadTier::new(Box::new(OffloadArc::new(2)), 2, 0);
     let mut tier = UsedTier::new(tier, 2, 4);
     let offer = |tier: &mut UsedTier, request: u32, key: u64| {
-        let stored = tier.offer(request, &[(0, key)]);
+        let stored = tier.offer(request, &[SlotKey { slot: 0, key }]);
         stored.map(|stored| stored.evicted)
     };
     assert_eq!(

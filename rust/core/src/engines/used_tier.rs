@@ -6,8 +6,17 @@
 use std::cmp::Reverse;
 
 use super::held_keys::HeldKeys;
-use super::offload_tier::{Access, KeySet, OffloadTier, UsedKeys};
+use super::offload_tier::{Access, KeySet, KeyUse, OffloadTier, UsedKeys};
 use crate::store::Violation;
+
+/// A key, and its slot in a request's prompt.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct SlotKey {
+    /// The slot.
+    pub slot: u32,
+    /// The key.
+    pub key: u64,
+}
 
 /// A running request's use of the tier.
 #[derive(Debug, Clone, Default)]
@@ -73,24 +82,26 @@ impl UsedTier {
     }
 
     /// Uses present keys, with their slots in a request's prompt.
-    pub fn load(&mut self, request: u32, keys: impl Iterator<Item = (u32, u64)>) {
+    pub fn load(&mut self, request: u32, keys: impl Iterator<Item = SlotKey>) {
         let used: UsedKeys = keys
-            .map(|(slot, key)| (slot, (key, Access::Reused)))
+            .map(|at| (at.slot, KeyUse::new(at.key, Access::Reused)))
             .collect();
         self.access(request, used);
     }
 
     /// Stores the absent keys of an offer, with their slots in a request's prompt. Returns `None` if refused.
-    pub fn offer(&mut self, request: u32, offered: &[(u32, u64)]) -> Option<Stored> {
-        let keys = offered.iter().map(|&(_, key)| key).collect();
+    pub fn offer(&mut self, request: u32, offered: &[SlotKey]) -> Option<Stored> {
+        let keys = offered.iter().map(|at| at.key).collect();
         let (in_use, used) = (&self.in_use, &mut self.used[request as usize]);
         let is_in_use = |key| in_use.contains(key);
         let done = self.tier.offer_once(keys, &mut used.missed, &is_in_use);
         let accesses = offered.iter().zip(&done.accesses);
-        let new = accesses.filter(|((slot, _), _)| {
-            matches!(used.keys.get(slot), None | Some((_, Access::Refused)))
-        });
-        let new: UsedKeys = new.map(|(&(slot, _), &access)| (slot, access)).collect();
+        let is_new = |slot| {
+            let used = used.keys.get(slot);
+            used.is_none_or(|used| used.access == Access::Refused)
+        };
+        let new = accesses.filter(|(at, _)| is_new(&at.slot));
+        let new: UsedKeys = new.map(|(at, &access)| (at.slot, access)).collect();
         self.access(request, new);
         if done.is_refused {
             return None;
@@ -99,9 +110,7 @@ impl UsedTier {
         self.evicted += done.evicted.len() as u64;
         let accesses = done.accesses.iter();
         Some(Stored {
-            is_new: accesses
-                .map(|&(_, access)| access == Access::Stored)
-                .collect(),
+            is_new: accesses.map(|used| used.access == Access::Stored).collect(),
             evicted: done.evicted,
         })
     }
@@ -118,10 +127,10 @@ impl UsedTier {
     /// Refreshes the keys that a finished request has used.
     pub fn finish(&mut self, request: u32) {
         let used = std::mem::take(&mut self.used[request as usize]).keys;
-        let mut used: Vec<(u32, (u64, Access))> = used.into_iter().collect();
+        let mut used: Vec<(u32, KeyUse)> = used.into_iter().collect();
         // Of equal positions the later group becomes the older.
         used.sort_by_key(|&(slot, _)| (slot / self.groups, Reverse(slot % self.groups)));
-        let used: Vec<(u64, Access)> = used.into_iter().map(|(_, used)| used).collect();
+        let used: Vec<KeyUse> = used.into_iter().map(|(_, used)| used).collect();
         self.tier.finish(&used);
         self.tier.policy.ended(request);
     }
@@ -131,7 +140,7 @@ impl UsedTier {
         self.tier.policy.access_by(request, &new);
         let used = &mut self.used[request as usize].keys;
         used.extend(new);
-        let keys: Vec<u64> = used.values().map(|&(key, _)| key).collect();
+        let keys: Vec<u64> = used.values().map(|used| used.key).collect();
         self.tier.access(&keys);
     }
 
@@ -181,11 +190,16 @@ mod tests {
         ("W12", 12, 1),
     ];
 
+    fn at(slot: u32, key: u64) -> SlotKey {
+        SlotKey { slot, key }
+    }
+
     /// The blocks in the order in which they leave after one request has offered all of them.
     fn leaving(policy: Box<AnyPolicy>, is_finished: bool) -> Vec<&'static str> {
         let mut tier = UsedTier::new(OffloadTier::new(policy, 5, 0), 5, 1).of_groups(2);
         let slots = BLOCKS.iter().map(|&(_, end, group)| 2 * end + 1 - group);
-        let offered: Vec<(u32, u64)> = slots.zip(0..).collect();
+        let offered = slots.zip(0..).map(|(slot, key)| SlotKey { slot, key });
+        let offered: Vec<SlotKey> = offered.collect();
         assert!(tier.offer(0, &offered).is_some());
         if is_finished {
             tier.finish(0);
@@ -208,11 +222,11 @@ mod tests {
         let mut tier = UsedTier::new(OffloadTier::new(Box::new(OffloadArc::new(2)), 2, 0), 2, 3);
         for request in 0..2 {
             let own = u64::from(request) * 2;
-            assert!(tier.offer(request, &[(0, own), (1, own + 1)]).is_some());
+            assert!(tier.offer(request, &[at(0, own), at(1, own + 1)]).is_some());
         }
         tier.in_use.hold(&[2, 3]);
         for _ in 0..2 {
-            assert!(tier.offer(2, &[(0, 0)]).is_none());
+            assert!(tier.offer(2, &[at(0, 0)]).is_none());
             assert_eq!(tier.tier.policy.arc_sizes().unwrap().target, 1.0);
         }
     }

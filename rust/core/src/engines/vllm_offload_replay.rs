@@ -7,10 +7,10 @@
 //! again with the next. A request's keys count as used once more at its end.
 
 use super::block_pool::BlockPool;
-use super::offload_tier::{Access, ArcSizes, KeySet, OffloadTier};
+use super::offload_tier::{Access, ArcSizes, KeySet, KeyUse, OffloadTier};
 use super::requests::Requests;
-use super::tier_chunks::TierChunks;
-use super::vllm_replay::{replay_over, Below, VllmReplay};
+use super::tier_chunks::{TierBlocks, TierChunks};
+use super::vllm_replay::{replay_over, Below, FoundBlocks, VllmReplay};
 
 /// Results of the tier.
 #[derive(Debug, Default)]
@@ -37,7 +37,7 @@ struct Offloading<'a, 'b> {
     /// Most tokens that a step computes.
     step_tokens: u64,
     /// Use of the tier's keys by each running request.
-    used: Vec<Vec<(u64, Access)>>,
+    used: Vec<Vec<KeyUse>>,
     counts: OffloadCounts,
 }
 
@@ -46,13 +46,14 @@ struct Offloading<'a, 'b> {
 pub fn replay(
     requests: &Requests<'_>,
     capacity_blocks: u32,
-    (tier, chunk_blocks): (OffloadTier, u32),
+    tier: OffloadTier,
+    chunk_blocks: u32,
     step_tokens: u64,
 ) -> (VllmReplay, OffloadCounts) {
     let mut below = Offloading {
         requests,
         tier,
-        chunks: TierChunks::new(chunk_blocks, (0, 0)),
+        chunks: TierChunks::new(chunk_blocks, TierBlocks { cpu: 0, disk: 0 }),
         step_tokens,
         used: vec![Vec::new(); requests.keys.requests() as usize],
         counts: OffloadCounts::default(),
@@ -80,16 +81,20 @@ impl Below for Offloading<'_, '_> {
     }
 
     /// Loads the tier's keys behind the pool's hit, and offers the rest of the prompt to the tier, step by step.
-    fn serve(&mut self, pool: &mut BlockPool, request: u32, (found, below): (u32, u32)) {
+    fn serve(&mut self, pool: &mut BlockPool, request: u32, hit: FoundBlocks) {
+        let FoundBlocks {
+            in_pool: found,
+            below,
+        } = hit;
         let (size, per) = (i64::from(self.requests.block_size), self.chunks.blocks);
         let prompt = self.requests.prompt(request, per);
         self.counts.loaded.push(i64::from(below) * size);
         let reached = if below == 0 { 0 } else { (found + below) / per };
-        let loaded = prompt.chunk_keys(((found / per).min(reached), reached));
+        let loaded = prompt.chunk_keys((found / per).min(reached)..reached);
         self.tier.access(&loaded);
-        let mut used: Vec<(u64, Access)> = loaded
+        let mut used: Vec<KeyUse> = loaded
             .into_iter()
-            .map(|key| (key, Access::Reused))
+            .map(|key| KeyUse::new(key, Access::Reused))
             .collect();
         let mut start = reached;
         let (mut refused, mut missed) = (Vec::new(), KeySet::default());
@@ -98,7 +103,7 @@ impl Below for Offloading<'_, '_> {
             .step_ends(request, found + below, self.step_tokens)
         {
             let end = end / per;
-            let offered = prompt.chunk_keys((start, end));
+            let offered = prompt.chunk_keys(start..end);
             if offered.is_empty() {
                 continue;
             }
@@ -111,12 +116,12 @@ impl Below for Offloading<'_, '_> {
                 blocks.iter().for_each(|&key| pool.left_below(key));
             }
             let all = used.iter().chain(&stored.accesses);
-            let all: Vec<u64> = all.map(|&(key, _)| key).collect();
+            let all: Vec<u64> = all.map(|used| used.key).collect();
             self.tier.access(&all);
             if stored.is_refused {
                 refused = stored.accesses;
             } else {
-                self.chunks.stored(prompt, (start, end));
+                self.chunks.stored(prompt, start..end);
                 used.extend(stored.accesses);
                 refused.clear();
                 start = end;

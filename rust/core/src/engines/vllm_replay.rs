@@ -26,6 +26,24 @@ pub struct VllmReplay {
     pub heap_bytes: usize,
 }
 
+/// Blocks of a request that are found.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct FoundBlocks {
+    /// Those found in the pool.
+    pub in_pool: u32,
+    /// Those found behind them in the tier below.
+    pub below: u32,
+}
+
+/// Blocks of a number of tokens.
+#[derive(Debug, Clone, Copy)]
+struct TokenBlocks {
+    /// All blocks.
+    all: u32,
+    /// Full blocks.
+    whole: u32,
+}
+
 /// Tier below the pool; the default methods do nothing.
 pub(super) trait Below {
     /// Returns the number of a request's blocks found here, from the first block that the pool lacks.
@@ -38,8 +56,8 @@ pub(super) trait Below {
         false
     }
 
-    /// Serves a request; `found` has the number of its blocks found in the pool, and here.
-    fn serve(&mut self, _pool: &mut BlockPool, _request: u32, _found: (u32, u32)) {}
+    /// Serves a request.
+    fn serve(&mut self, _pool: &mut BlockPool, _request: u32, _found: FoundBlocks) {}
 
     /// Handles a request that does not fit.
     fn rejected(&mut self) {}
@@ -104,8 +122,11 @@ pub(super) fn replay_over(
             causes.count(lookup, log, Some(&is_there));
             causes.learn(request, fit::<u32>(total / size));
         }
-        let blocks = |tokens: u64| (fit::<u32>(tokens.div_ceil(size)), fit::<u32>(tokens / size));
-        if !running.takes(request, found, [blocks(n), blocks(total)]) {
+        let blocks = |tokens: u64| TokenBlocks {
+            all: fit::<u32>(tokens.div_ceil(size)),
+            whole: fit::<u32>(tokens / size),
+        };
+        if !running.takes(request, found, blocks(n), blocks(total)) {
             hits.push(REJECTED);
             running.below.rejected();
             if let Some(causes) = &mut causes {
@@ -114,9 +135,11 @@ pub(super) fn replay_over(
             continue;
         }
         hits.push(i64::from(found) * i64::from(requests.block_size));
-        running
-            .below
-            .serve(&mut running.pool, request, (found, lower));
+        let found = FoundBlocks {
+            in_pool: found,
+            below: lower,
+        };
+        running.below.serve(&mut running.pool, request, found);
         if let Some(ended) = running.overlap.start(request) {
             running.end(ended);
         }
@@ -147,16 +170,16 @@ struct Running<'a, B> {
 }
 
 impl<B: Below> Running<'_, B> {
-    /// Allocates a request's blocks: those of the prompt, then all, each given as (blocks, full ones). Returns
+    /// Allocates a request's blocks: those of the prompt, then all. Returns
     /// false, with nothing held, if they do not fit.
-    fn takes(&mut self, request: u32, found: u32, [prompt, all]: [(u32, u32); 2]) -> bool {
-        let mut fits = self.ensure_capacity(|pool| pool.allocate(request, found, prompt.0));
+    fn takes(&mut self, request: u32, found: u32, prompt: TokenBlocks, all: TokenBlocks) -> bool {
+        let mut fits = self.ensure_capacity(|pool| pool.allocate(request, found, prompt.all));
         if fits {
-            self.pool.cache(request, prompt.1);
-            fits = self.ensure_capacity(|pool| pool.extend(request, all.0));
+            self.pool.cache(request, prompt.whole);
+            fits = self.ensure_capacity(|pool| pool.extend(request, all.all));
         }
         if fits {
-            self.pool.cache(request, all.1);
+            self.pool.cache(request, all.whole);
         } else {
             self.pool.release(request);
         }

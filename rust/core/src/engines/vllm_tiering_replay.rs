@@ -7,7 +7,7 @@ use super::block_pool::BlockPool;
 use super::offload_tier::ArcSizes;
 use super::requests::Requests;
 use super::tiered_offload::{TieredOffload, TieringCounts};
-use super::vllm_replay::{replay_over, Below, VllmReplay};
+use super::vllm_replay::{replay_over, Below, FoundBlocks, VllmReplay};
 
 /// Results of the tiers.
 #[derive(Debug)]
@@ -70,7 +70,11 @@ impl Below for Tiering<'_, '_> {
 
     /// Loads the promoted or present keys, and offers the rest of the prompt, or all of it if nothing was
     /// loaded.
-    fn serve(&mut self, _: &mut BlockPool, request: u32, (found, below): (u32, u32)) {
+    fn serve(&mut self, _: &mut BlockPool, request: u32, hit: FoundBlocks) {
+        let FoundBlocks {
+            in_pool: found,
+            below,
+        } = hit;
         self.loaded
             .push(i64::from(below) * i64::from(self.requests.block_size));
         let behind = found + below;

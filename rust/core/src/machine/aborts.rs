@@ -7,23 +7,6 @@ use crate::digest::Record;
 use crate::machine::rows::EventKind;
 use crate::store::Answer;
 
-/// Aborted requests that have not left yet: their slots, and their numbers, since slots are reused.
-#[derive(Debug, Default)]
-pub(super) struct PendingAborts(Vec<(Slot, u32)>);
-
-impl PendingAborts {
-    fn note(&mut self, slot: Slot, request: u32) {
-        if !self.0.contains(&(slot, request)) {
-            self.0.push((slot, request));
-        }
-    }
-
-    /// Removes the entry of a slot that is free from now on.
-    fn forget(&mut self, slot: Slot) {
-        self.0.retain(|&(other, _)| other != slot);
-    }
-}
-
 impl Replica {
     /// Marks an open request as aborted by its client and returns its slot. Returns `None` if the request is not here,
     /// has ended, is aborted already, or was handed over.
@@ -31,7 +14,7 @@ impl Replica {
     /// Cost: linear in the number of slots.
     pub fn client_leaves(&mut self, request: u32) -> Option<Slot> {
         let leaves = |s: &super::Request| {
-            s.arrival.request == request && !(s.is_closed || s.sent_on || s.pending_aborts)
+            s.arrival.request == request && !(s.is_closed || s.handover.sent_on || s.pending_aborts)
         };
         let mut slots = self.requests.iter_mut().zip(0..);
         let (s, slot) = slots.find(|(s, _)| leaves(s))?;
@@ -99,7 +82,7 @@ impl Replica {
     pub(super) fn release_aborted(&mut self, now: &mut Now<'_>) -> Answer<()> {
         for (slot, request) in std::mem::take(&mut self.arrivals.pending_aborts.0) {
             let s = &self.requests[slot];
-            if s.arrival.request != request || s.is_closed || s.sent_on {
+            if s.arrival.request != request || s.is_closed || s.handover.sent_on {
                 continue;
             }
             if self.running.contains(slot) {
@@ -156,8 +139,8 @@ impl Replica {
         let s = &mut self.requests[slot];
         debug_assert!(!s.is_closed, "I1: a request leaves once");
         s.is_closed = true;
-        let (arrival, handed_over) = (s.arrival, s.prefill_machine.is_some());
-        let prompt_is_open = s.first_token_ns.is_none();
+        let (arrival, handed_over) = (s.arrival, s.handover.prefill_machine.is_some());
+        let prompt_is_open = s.generated.first_token_ns.is_none();
         let records = now.store.records_mut();
         records.note(Record::Finish as u8, now.ns, u64::from(arrival.request), 0);
         self.log(EventKind::Finish, slot, now.ns);

@@ -1,11 +1,12 @@
 //! Admission: match the prefix and reserve blocks for the rest, all or nothing; then the request joins the step.
 
+use super::admitted::{Admission, LoadingId};
 use super::fetch::FetchPolicy;
 use super::groups::Asked;
-use super::loading::{Admission, LoadingId};
 use super::{Now, Replica, Slot};
 use crate::batch::Sequence;
 use crate::convert::fit;
+use crate::ids::BlockRange;
 use crate::store::{Answer, LeaseId};
 
 impl Replica {
@@ -28,14 +29,14 @@ impl Replica {
         let s = &self.requests[slot];
         let (request, target) = (s.arrival.request, s.prefill_target_tokens());
         let total_blocks = target.div_ceil(self.config.block_size_tokens);
-        if self.config.expires {
+        if self.config.reuse.expires {
             now.store.expire(now.ns);
         }
-        let (found, ready) = if self.config.cache_enabled {
+        let (found, ready) = if self.config.reuse.cache_enabled {
             let limit = self.config.matchable_blocks(target);
             let found = now.store.find(request, limit, now.ns)?;
             // A drafter that reads hidden states (EAGLE) needs the last block computed again.
-            let lost = self.config.lost_blocks;
+            let lost = self.config.reuse.lost_blocks;
             (
                 found.0.saturating_sub(lost),
                 found.1.min(found.0.saturating_sub(lost)),
@@ -43,24 +44,28 @@ impl Replica {
         } else {
             (0, 0)
         };
-        let away = if self.config.fetch == FetchPolicy::Never {
+        let away = if self.config.movement.fetch == FetchPolicy::Never {
             None
         } else {
             let limit = self.config.matchable_blocks(target);
-            self.longest_elsewhere(now, request, (found, limit))?
+            let blocks = BlockRange {
+                start: found,
+                end: limit,
+            };
+            self.longest_elsewhere(now, request, blocks)?
         };
         let everywhere = away.as_ref().map_or(found, |run| run.end());
         let reusable = self.reusable_blocks(now, slot, everywhere);
         let (found, ready) = (found.min(reusable), ready.min(reusable));
         let away = away.and_then(|run| run.before(reusable));
         let (lease, admission) = if found > ready || away.is_some() {
-            match self.acquire_with_loads(now, slot, (found, away))? {
+            match self.acquire_with_loads(now, slot, found, away)? {
                 Some(acquired) => acquired,
                 None => return Ok(false),
             }
         } else {
             let lacking = total_blocks - u64::from(ready);
-            let Some((lease, freeing_moves)) = now.reserve_lease((request, ready), lacking)? else {
+            let Some((lease, freeing_moves)) = now.reserve_lease(request, ready, lacking)? else {
                 return Ok(false);
             };
             (lease, Admission::of(ready, total_blocks, freeing_moves))
@@ -82,18 +87,18 @@ impl Replica {
         let reused_blocks = admission.reused_blocks;
         self.admitted(now, slot, reused_blocks);
         let cached = self.cached_tokens(slot, reused_blocks);
-        if self.requests[slot].preemptions == 0 {
+        if self.requests[slot].scheduling.preemptions == 0 {
             self.first_admitted(now, slot, &admission.from_blocks, cached);
             self.reports.pool_hit_blocks += admission.pool_blocks;
         } else {
-            self.requests[slot].recomputed_tokens -= fit::<i64>(cached);
+            self.requests[slot].cached.recomputed_tokens -= fit::<i64>(cached);
         }
         self.issue(now, None)?;
         let waits = !admission.freeing_moves.is_empty() || admission.rest.is_some();
         if !waits && admission.loads.is_empty() {
-            return self.join(now, slot, (cached, admission.total_blocks));
+            return self.join(now, slot, cached, admission.total_blocks);
         }
-        self.requests[slot].prefilling = false;
+        self.requests[slot].scheduling.prefilling = false;
         let id = self.load(slot, admission, now.ns);
         if self.loads[id].waits() {
             self.loads.waiting += 1;
@@ -112,39 +117,34 @@ impl Replica {
         let loading = &self.loads[id];
         let (slot, admission) = (loading.slot, &loading.admission);
         let cached = self.cached_tokens(slot, admission.reused_blocks);
-        let held = (cached, admission.total_blocks);
+        let total_blocks = admission.total_blocks;
         if loading.transfers.is_empty() {
             self.loading_over(id);
         } else {
             self.loads.late.push(id);
         }
-        self.join(now, slot, held)
+        self.join(now, slot, cached, total_blocks)
     }
 
     /// Copies down the blocks that a request has used often enough, if an edge's write policy does so.
     fn write_used(&mut self, now: &mut Now<'_>, lease: LeaseId) -> Answer<()> {
         match now.store.tiered() {
-            Some(tree) => self.mover.write_used(tree, lease, now.ns),
+            Some(tree) => self.mover.writes.write_used(tree, lease, now.ns),
             None => Ok(()),
         }
     }
 
-    /// Adds an admitted request to the step; `held`: its cached tokens, and its blocks.
-    fn join(
-        &mut self,
-        now: &mut Now<'_>,
-        slot: Slot,
-        (mut cached, blocks): (u64, u64),
-    ) -> Answer<()> {
+    /// Adds an admitted request to the step, with its cached tokens and the number of its blocks.
+    fn join(&mut self, now: &mut Now<'_>, slot: Slot, mut cached: u64, blocks: u64) -> Answer<()> {
         let mut target = self.requests[slot].prefill_target_tokens();
         if cached == target {
             // a full hit under skip-prefill: its first step is a decode step
             target -= 1;
             cached = target;
-            self.requests[slot].prefilling = false;
+            self.requests[slot].scheduling.prefilling = false;
         } else {
-            self.requests[slot].prefilling = true;
-            if self.requests[slot].preemptions == 0 {
+            self.requests[slot].scheduling.prefilling = true;
+            if self.requests[slot].scheduling.preemptions == 0 {
                 self.prefill_starts(slot, target - cached, now.ns);
             }
         }
@@ -152,7 +152,7 @@ impl Replica {
             computed: cached,
             prefill_target: target,
             blocks,
-            last_token_ns: self.requests[slot].last_token_ns,
+            last_token_ns: self.requests[slot].generated.last_token_ns,
             ..Sequence::default()
         };
         self.add_to_batch(now, slot, sequence)
@@ -167,7 +167,7 @@ impl Replica {
     ) -> Answer<()> {
         let decodes = self.config.role.sends().is_none();
         let s = &mut self.requests[slot];
-        s.joined = self.running.join(slot);
+        s.scheduling.joined = self.running.join(slot);
         let prompt_tokens = s.arrival.prompt_tokens;
         self.batch.add(Sequence {
             id: slot,
@@ -194,7 +194,7 @@ impl Replica {
         now: &mut Now<'_>,
         without: Option<Slot>,
     ) -> Answer<()> {
-        if self.config.lookahead == 0 {
+        if self.config.scheduling.lookahead == 0 {
             return Ok(());
         }
         let others = self
@@ -202,7 +202,7 @@ impl Replica {
             .queue
             .iter()
             .filter(|&slot| Some(slot) != without);
-        let first: Vec<Slot> = others.take(self.config.lookahead).collect();
+        let first: Vec<Slot> = others.take(self.config.scheduling.lookahead).collect();
         for &slot in first.iter().rev() {
             let s = &self.requests[slot];
             let limit = self.config.matchable_blocks(s.prefill_target_tokens());

@@ -10,7 +10,7 @@ impl Replica {
     /// The blocks that running or loading requests have computed are all in the cache. So a request with the missing
     /// block in its prompt has yet to compute it. Cost: two keys for each of these requests.
     pub(super) fn waits_for_another(&self, now: &mut Now<'_>, head: Slot) -> Answer<bool> {
-        if !self.config.waits_for_duplicates {
+        if !self.config.scheduling.waits_for_duplicates {
             return Ok(false);
         }
         let of = |slot: Slot| self.requests[slot].arrival.request;

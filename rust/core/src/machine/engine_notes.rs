@@ -26,7 +26,7 @@ impl<S: BlockStore> Desk<'_, S> {
     #[inline]
     pub(super) fn queued(&mut self, slot: Slot) {
         let request = &mut self.replica.requests[slot];
-        request.lookup_ns += self.now_ns - request.since_ns;
+        request.ttft.lookup_ns += self.now_ns - request.since_ns;
         request.since_ns = self.now_ns;
     }
 
@@ -36,7 +36,7 @@ impl<S: BlockStore> Desk<'_, S> {
         let (replica, mut now) = self.at_work();
         replica.admitted(&mut now, slot, cached.blocks);
         let request = &mut replica.requests[slot];
-        request.prefilling = true;
+        request.scheduling.prefilling = true;
         let arrival = request.arrival;
         if cached.is_first {
             let mut from_blocks = [0; MOST_TIERS];
@@ -44,7 +44,7 @@ impl<S: BlockStore> Desk<'_, S> {
             replica.first_admitted(&mut now, slot, &from_blocks, cached.tokens);
             replica.prefill_starts(slot, arrival.prompt_tokens - cached.tokens, now.ns);
         } else {
-            request.recomputed_tokens -= fit::<i64>(cached.tokens);
+            request.cached.recomputed_tokens -= fit::<i64>(cached.tokens);
         }
         if let Some(log) = log {
             log.admitted(arrival.request, cached.tokens, cached.is_first);
@@ -55,10 +55,10 @@ impl<S: BlockStore> Desk<'_, S> {
     #[inline]
     pub(super) fn token(&mut self, slot: Slot, before_ns: Option<u64>) {
         let (replica, mut now) = self.at_work();
-        replica.batch.generated_tokens += 1;
+        replica.batch.counts.generated_tokens += 1;
         match before_ns {
             Some(before_ns) => {
-                replica.batch.itl.add(now.ns - before_ns, 1);
+                replica.batch.counts.itl.add(now.ns - before_ns, 1);
                 let request = replica.requests[slot].arrival.request;
                 replica.log_token(request, now.ns);
             }
@@ -72,10 +72,15 @@ impl<S: BlockStore> Desk<'_, S> {
         replica.finished(&mut now, slot);
         if let Some(log) = log {
             let r = &replica.requests[slot];
-            let first_ns = r.first_token_ns.unwrap_or(now.ns);
+            let first_ns = r.generated.first_token_ns.unwrap_or(now.ns);
             let request = r.arrival.request;
-            log.requests
-                .push((request, first_ns, now.ns, r.cached_tokens, r.preemptions));
+            log.requests.push((
+                request,
+                first_ns,
+                now.ns,
+                r.cached.tokens,
+                r.scheduling.preemptions,
+            ));
         }
     }
 
@@ -97,7 +102,8 @@ impl<S: BlockStore> Desk<'_, S> {
 
 impl Replica {
     /// Counts a finished step of an engine's own scheduler.
-    pub(super) fn step_of_engine(&mut self, shape: &StepShape, span_ns: (u64, u64)) {
-        self.batch.record_step(StepRecord::of(shape, span_ns));
+    pub(super) fn step_of_engine(&mut self, shape: &StepShape, begin_ns: u64, end_ns: u64) {
+        self.batch
+            .record_step(StepRecord::of(shape, begin_ns, end_ns));
     }
 }

@@ -7,7 +7,8 @@ use super::request::MOST_TIERS;
 use crate::convert::fit;
 use crate::names::named_values;
 use crate::step_time::{StepShape, StepTimeTable};
-use crate::store::{Part, GPU, NO_MOVE, STAGING};
+use crate::store::{Part, Times, GPU, NO_MOVE, STAGING};
+use crate::tiers::Route;
 use crate::transfers::{BlockForm, Channel, Edge, Job, SharedChannel};
 
 /// Number of cuts that `Split` tries, evenly spread: the estimate is smooth.
@@ -127,7 +128,8 @@ impl FetchPlan {
 
     /// Estimated end of the prefill if the first `blocks` are reused.
     pub fn done_ns(&self, blocks: u32) -> u64 {
-        let (first, last) = self.arrival_ns(blocks);
+        let arrival = self.arrival_ns(blocks);
+        let (first, last) = (arrival.first_layer_ns, arrival.ready_ns);
         let compute = self.compute_ns(blocks);
         if !self.facts.layer_pipelining {
             return last + compute;
@@ -152,7 +154,7 @@ impl FetchPlan {
     }
 
     /// Estimated arrival of the first and the last layer of the first `blocks`.
-    pub fn arrival_ns(&self, blocks: u32) -> (u64, u64) {
+    pub fn arrival_ns(&self, blocks: u32) -> Times {
         let mut moved = [0; MOST_TIERS];
         for part in self.parts.iter().filter(|part| part.start < blocks) {
             moved[part.tier] += u64::from(part.end.min(blocks) - part.start);
@@ -160,7 +162,7 @@ impl FetchPlan {
         moved[GPU] = 0;
         let all: u64 = moved.iter().sum();
         if all == 0 {
-            return (0, 0);
+            return Times::default();
         }
         let mut up = self.hop(STAGING, all);
         let staged = moved[STAGING + 1..self.facts.remote].iter().sum();
@@ -171,7 +173,7 @@ impl FetchPlan {
         if let (1.., Some(wire)) = (moved[self.facts.remote], &self.wire) {
             let read = moved[self.facts.remote];
             let wire = wire.lock().unwrap_or_else(PoisonError::into_inner);
-            let below = self.over(&wire, (self.facts.remote, STAGING), read);
+            let below = self.over(&wire, Route::new(self.facts.remote, STAGING), read);
             drop(wire);
             up = self.after(below, up, self.hop(STAGING, read));
         }
@@ -180,7 +182,7 @@ impl FetchPlan {
 
     /// Arrival of the first and the last layer above a tier, of the blocks that `moved` counts there and further
     /// down.
-    fn staged(&self, moved: &[u64; MOST_TIERS], level: usize) -> (u64, u64) {
+    fn staged(&self, moved: &[u64; MOST_TIERS], level: usize) -> Times {
         let times = self.hop(level, moved[level..self.facts.remote].iter().sum());
         match moved[level + 1..self.facts.remote].iter().sum() {
             0 => times,
@@ -192,24 +194,27 @@ impl FetchPlan {
     }
 
     /// Arrival of the first and the last layer of blocks that take a lower hop before another hop.
-    fn after(&self, below: (u64, u64), all_up: (u64, u64), own_up: (u64, u64)) -> (u64, u64) {
+    fn after(&self, below: Times, all_up: Times, own_up: Times) -> Times {
         if !self.facts.layer_pipelining {
-            let last = all_up.1.max(below.1 + own_up.1);
-            return (last, last);
+            return Times::at(all_up.ready_ns.max(below.ready_ns + own_up.ready_ns));
         }
-        let first = all_up.0.max(below.0 + own_up.0);
-        (first, all_up.1.max(below.1 + own_up.0))
+        let first = below.first_layer_ns + own_up.first_layer_ns;
+        let last = below.ready_ns + own_up.first_layer_ns;
+        Times {
+            first_layer_ns: all_up.first_layer_ns.max(first),
+            ready_ns: all_up.ready_ns.max(last),
+        }
     }
 
     /// Times of the first and the last layer of `blocks` blocks over the channel from a tier to the tier above.
-    fn hop(&self, from: usize, blocks: u64) -> (u64, u64) {
+    fn hop(&self, from: usize, blocks: u64) -> Times {
         let up = self.edges[from - 1].up.assigned();
         let up = up.lock().unwrap_or_else(PoisonError::into_inner);
-        self.over(&up, (from, from - 1), blocks)
+        self.over(&up, Route::up_from(from), blocks)
     }
 
-    /// Times of the first and the last layer of `blocks` blocks over a channel.
-    fn over(&self, channel: &Channel, route: (usize, usize), blocks: u64) -> (u64, u64) {
+    /// Times of the first and the last layer of `blocks` blocks over a channel along a route.
+    fn over(&self, channel: &Channel, route: Route, blocks: u64) -> Times {
         let layers = self.facts.layers;
         let job = Job {
             size_bytes: blocks * self.facts.block_bytes,
@@ -218,6 +223,10 @@ impl FetchPlan {
             coding_ns: 0,
         };
         let job = job.along(&self.forms, route, self.facts.remote);
-        channel.expected_ns(&job, self.facts.now_ns)
+        let (first_layer_ns, ready_ns) = channel.expected_ns(&job, self.facts.now_ns);
+        Times {
+            first_layer_ns,
+            ready_ns,
+        }
     }
 }

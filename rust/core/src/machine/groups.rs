@@ -1,6 +1,6 @@
 //! Admission to a pool of several cache groups: the cached prefix of a request, and capacity for its first step.
 
-use super::loading::Admission;
+use super::admitted::{Admission, PartLoad};
 use super::{Now, Replica, Slot};
 use crate::store::newcomer::{Entry, Newcomer};
 use crate::store::{Answer, GPU, STAGING};
@@ -49,7 +49,12 @@ impl Replica {
             admission.from_blocks[STAGING] += below;
             admission.freeing_moves = brought.freeing_moves;
             let loads = brought.loads.into_iter();
-            admission.loads = loads.map(|id| (id, STAGING)).collect();
+            admission.loads = loads
+                .map(|id| PartLoad {
+                    id,
+                    source: STAGING,
+                })
+                .collect();
         }
         self.arrivals.queue.take(slot, &mut self.requests);
         self.requests[slot].lease = lease;

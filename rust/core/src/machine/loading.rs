@@ -1,171 +1,11 @@
 //! A request between admission and its first step: it waits for free blocks and for KV (the rules of
 //! `spec/scheduler.py`).
 
-use std::collections::VecDeque;
-use std::ops::{Index, IndexMut};
-
-use super::read_buffers::ReadBuffers;
-use super::request::MOST_TIERS;
+use super::admitted::{Admission, LoadingId};
 use super::{Now, Replica, Slot};
 use crate::convert::fit;
-use crate::slab::Slab;
-use crate::store::{Answer, HoldId, LeaseId, MoveId, GPU};
-use crate::transfers::{Mover, TransferId, Watcher};
-
-/// Blocks and moves of an admitted request, in addition to its lease.
-#[derive(Clone, Debug, Default)]
-pub(super) struct Admission {
-    pub reused_blocks: u32,
-    pub total_blocks: u64,
-    /// Reused blocks by the tier they came from.
-    pub from_blocks: [u64; MOST_TIERS],
-    /// Number of the reused blocks that came from a shared pool.
-    pub pool_blocks: u64,
-    /// Moves that free its blocks.
-    pub freeing_moves: Vec<MoveId>,
-    /// Moves that load its KV, each with the tier it comes from.
-    pub loads: Vec<(MoveId, usize)>,
-    /// Reused blocks that no move loads yet.
-    pub rest: Option<Rest>,
-}
-
-/// Blocks that wait for space on the tiers that they are loaded through.
-#[derive(Clone, Debug)]
-pub(super) struct Rest {
-    pub lease: LeaseId,
-    /// The block after the last one.
-    pub end: u32,
-    /// Holds that keep the blocks on their tiers.
-    pub held: Vec<Held>,
-}
-
-/// A path part kept on a tier until its load is ordered: (the block after the last one, tier, hold).
-pub(super) type Held = (u32, usize, HoldId);
-
-impl Admission {
-    /// An admission that reuses `reused_blocks` blocks of the GPU, out of `total_blocks`; `freeing_moves` free the
-    /// others.
-    pub fn of(reused_blocks: u32, total_blocks: u64, freeing_moves: Vec<MoveId>) -> Self {
-        let mut from_blocks = [0; MOST_TIERS];
-        from_blocks[GPU] = u64::from(reused_blocks);
-        Self {
-            reused_blocks,
-            total_blocks,
-            from_blocks,
-            freeing_moves,
-            ..Self::default()
-        }
-    }
-}
-
-/// Index of a loading request in [`Loads`].
-pub(super) type LoadingId = u32;
-
-/// The moves that an admitted request waits for.
-///
-/// With layer pipelining, KV counts as present from its first layer on. Layers that arrive later then stall the step,
-/// which is charged at its start.
-#[derive(Clone, Debug, Default)]
-pub(super) struct Loading {
-    pub slot: Slot,
-    pub admission: Admission,
-    pub transfers: Vec<TransferId>,
-    /// Its number; its index in the list is reused.
-    number: u64,
-    freeing_moves: Vec<MoveId>,
-    waits: Vec<MoveId>,
-    /// End of the last wait for free blocks.
-    freed_end_ns: u64,
-    /// End of the last wait for KV, by tier.
-    ends_ns: [u64; MOST_TIERS],
-    /// Transfer and layer that ended the last wait for KV, by tier.
-    last: [(TransferId, u64); MOST_TIERS],
-    /// Cause of a step's stall: the transfer, its layer, and the arrival of that layer.
-    latest: Option<(TransferId, u64, u64)>,
-}
-
-impl Loading {
-    /// True if a move has not ended.
-    pub fn waits(&self) -> bool {
-        !self.freeing_moves.is_empty() || !self.waits.is_empty() || self.admission.rest.is_some()
-    }
-
-    /// Adds the transfers of loads; waits for those that have not begun to arrive.
-    fn await_loads(&mut self, mover: &mut Mover, loads: &[(MoveId, usize)], now_ns: u64) {
-        for &(id, _) in loads {
-            let Some(transfer) = mover.in_flight(id) else {
-                continue;
-            };
-            mover.keep(transfer);
-            self.transfers.push(transfer);
-            let sent = mover.sent(transfer);
-            let has_come = sent.is_some_and(|sent| sent.first_layer_ns <= now_ns);
-            let can_begin = mover.config().layer_pipelining && has_come;
-            if !can_begin && !self.waits.contains(&id) {
-                self.waits.push(id);
-            }
-        }
-    }
-
-    fn source(&self, id: MoveId) -> usize {
-        let loads = self.admission.loads.iter().rev();
-        let found = loads.clone().find(|load| load.0 == id);
-        found.map_or(1, |load| load.1)
-    }
-
-    fn slowest_source(&self) -> usize {
-        let sources = self.admission.loads.iter().map(|load| load.1);
-        sources.max().unwrap_or(1).max(1)
-    }
-}
-
-/// Admitted requests that have not joined a step, or that joined it before all their KV arrived.
-#[derive(Debug, Default)]
-pub(super) struct Loads {
-    /// Number of requests that wait for free blocks or KV.
-    pub waiting: usize,
-    /// Requests that have their KV, or its first layer, and wait for the next step.
-    pub loaded: VecDeque<LoadingId>,
-    /// Requests that joined the step while their KV is still arriving.
-    pub late: Vec<LoadingId>,
-    /// Requests with blocks that wait for space, first come, first served.
-    pub rests: Vec<LoadingId>,
-    /// Steps whose layers free read buffers as they are computed.
-    pub buffers: Vec<ReadBuffers>,
-    slots: Slab<Loading>,
-    started: u64,
-}
-
-impl Loads {
-    /// The slots of all requests that are loading, before or after joining a step.
-    pub fn slots(&self) -> impl Iterator<Item = Slot> + '_ {
-        self.slots.taken().map(|id| self[id].slot)
-    }
-
-    /// A loading request with the next number.
-    fn start(&mut self, slot: Slot) -> Loading {
-        self.started += 1;
-        Loading {
-            slot,
-            number: self.started,
-            ..Loading::default()
-        }
-    }
-}
-
-impl Index<LoadingId> for Loads {
-    type Output = Loading;
-
-    fn index(&self, id: LoadingId) -> &Loading {
-        &self.slots[id]
-    }
-}
-
-impl IndexMut<LoadingId> for Loads {
-    fn index_mut(&mut self, id: LoadingId) -> &mut Loading {
-        &mut self.slots[id]
-    }
-}
+use crate::store::{Answer, MoveId};
+use crate::transfers::{TransferId, Watcher};
 
 impl Replica {
     /// Makes an admitted request wait for its moves; returns its index.
@@ -228,7 +68,8 @@ impl Replica {
     /// Handles an arrival that a loading request waits for: a transfer's first layer, or all of it.
     pub(super) fn on_load_transfer(
         &mut self,
-        (id, number): (LoadingId, u64),
+        id: LoadingId,
+        number: u64,
         transfer: TransferId,
         complete: bool,
         now_ns: u64,
@@ -270,23 +111,23 @@ impl Replica {
         let mover = &self.mover;
         let loading = &self.loads[id];
         let s = &mut self.requests[loading.slot];
-        if s.first_token_ns.is_some() {
+        if s.generated.first_token_ns.is_some() {
             return; // readmitted after a preemption: its TTFT is over
         }
         let mut at = s.since_ns.max(loading.freed_end_ns);
-        s.fetch_room_ns += at - s.since_ns;
+        s.ttft.fetch_room_ns += at - s.since_ns;
         for (tier, &end) in loading.ends_ns.iter().enumerate() {
             if end > at {
                 // a joined load of another request counts for the tier below the GPU
-                s.fetch_from_ns[tier.max(1)] += end - at;
+                s.ttft.fetch_from_ns[tier.max(1)] += end - at;
                 let (transfer, layer) = loading.last[tier];
-                for (hop, ns) in mover.split_by_hop(transfer, (at, end), layer) {
-                    s.stall_from_ns[hop] += ns;
+                for (hop, ns) in mover.split_by_hop(transfer, at, end, layer) {
+                    s.stalls.from_ns[hop] += ns;
                 }
                 at = end;
             }
         }
-        s.fetch_room_ns += now_ns - at; // blocks that waited for space were loaded by others
+        s.ttft.fetch_room_ns += now_ns - at; // blocks that waited for space were loaded by others
         s.since_ns = now_ns;
     }
 
@@ -330,15 +171,15 @@ impl Replica {
     pub(super) fn charge_stall(&mut self, id: LoadingId, stall_ns: u64) {
         let (mover, loading) = (&self.mover, &self.loads[id]);
         let s = &mut self.requests[loading.slot];
-        if s.first_token_ns.is_some() {
+        if s.generated.first_token_ns.is_some() {
             return;
         }
-        s.fetch_from_ns[loading.slowest_source()] += stall_ns;
+        s.ttft.fetch_from_ns[loading.slowest_source()] += stall_ns;
         s.since_ns += stall_ns;
         if let (1.., Some((transfer, layer, arrival))) = (stall_ns, loading.latest) {
-            let span = (arrival - stall_ns, arrival);
-            for (hop, ns) in mover.split_by_hop(transfer, span, layer) {
-                s.stall_from_ns[hop] += ns;
+            let from_ns = arrival - stall_ns;
+            for (hop, ns) in mover.split_by_hop(transfer, from_ns, arrival, layer) {
+                s.stalls.from_ns[hop] += ns;
             }
         }
     }

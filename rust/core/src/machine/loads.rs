@@ -1,13 +1,24 @@
 //! Admission with loads: blocks on lower tiers are planned, protected, and loaded part by part (the rules of
 //! `spec/admission.py` and `spec/mover.py`).
 
+use super::admitted::{Admission, HeldPart, PartLoad, Rest};
 use super::fetch::{FetchPlan, FetchPolicy, PlanFacts};
-use super::loading::{Admission, Held, Rest};
-use super::remote::{is_staged, stage_up, RemoteRun};
+use super::messages::{PartOn, RequestLease};
+use super::remote_run::RemoteRun;
+use super::staging::{is_staged, stage_up, StagedCopy};
 use super::{Now, Replica, Slot};
 use crate::convert::fit;
 use crate::store::contract::{BlockStore, LoadingStore};
 use crate::store::{Answer, LeaseId, MoveId, Part, GPU, NO_MOVE, STAGING};
+use crate::transfers::TierCopy;
+
+/// A found run: parts of this machine, then parts of another one.
+struct FoundParts<'a> {
+    parts: &'a [Part],
+    /// Number of the parts of this machine.
+    here: usize,
+    away: Option<&'a RemoteRun>,
+}
 
 impl Replica {
     /// Reserves blocks for a request and loads the part of its prefix that is not ready. The first `found` blocks are
@@ -17,7 +28,8 @@ impl Replica {
         &mut self,
         now: &mut Now<'_>,
         slot: Slot,
-        (found, away): (u32, Option<RemoteRun>),
+        found: u32,
+        away: Option<RemoteRun>,
     ) -> Answer<Option<(LeaseId, Admission)>> {
         let s = &self.requests[slot];
         let (request, tokens) = (s.arrival.request, s.prefill_target_tokens());
@@ -38,29 +50,41 @@ impl Replica {
             Some(first) if first.tier == GPU && first.by == NO_MOVE => first.end,
             _ => 0,
         };
-        let depth = self.planned_depth(now, (&parts, away), (ready, tokens))?;
+        let depth = self.planned_depth(now, &parts, away, ready, tokens)?;
         parts.retain(|part| part.start < depth);
         for part in &mut parts {
             part.end = part.end.min(depth);
         }
-        let mut held: Vec<Held> = Vec::new();
+        let mut held: Vec<HeldPart> = Vec::new();
         for part in parts.iter().take(here).filter(|part| part.end > ready) {
             let hold = loading(now.store).protect(request, part.end, part.tier)?;
-            held.push((part.end, part.tier, hold));
+            held.push(HeldPart {
+                end: part.end,
+                tier: part.tier,
+                hold,
+            });
         }
         // Blocks that another request is loading are reserved already, as are those computed behind them.
         let joined = parts.iter().filter(|p| p.tier == GPU && p.end > ready);
         let joined: u64 = joined.map(|part| u64::from(part.end - part.start)).sum();
         let lacking = total_blocks - u64::from(ready) - joined;
-        let Some((lease, freeing_moves)) = now.reserve_lease((request, ready), lacking)? else {
+        let Some((lease, freeing_moves)) = now.reserve_lease(request, ready, lacking)? else {
             release_all(loading(now.store), held)?;
             return Ok(None);
         };
         let mut admission = Admission::of(ready, total_blocks, freeing_moves);
-        self.load_parts(now, (request, lease), (&parts, here, away), &mut admission)?;
+        let of = RequestLease { request, lease };
+        let parts = FoundParts {
+            parts: &parts,
+            here,
+            away,
+        };
+        self.load_parts(now, of, &parts, &mut admission)?;
         // what is not waited for must not keep space from what is
         let end = admission.rest.as_ref().map_or(0, |rest| rest.end);
-        let (held, over) = held.into_iter().partition(|&(to, ..)| to <= end);
+        let (held, over) = held
+            .into_iter()
+            .partition(|part: &HeldPart| part.end <= end);
         release_all(loading(now.store), over)?;
         if let Some(rest) = &mut admission.rest {
             rest.held = held;
@@ -69,16 +93,17 @@ impl Replica {
         Ok(Some((lease, admission)))
     }
 
-    /// Loads the parts of a run that are not ready, in order; parts after the first `here` come from another machine.
+    /// Loads the parts of a run that are not ready, in order.
     /// If there are no free blocks to stage a part, the rest of the run on this machine waits for them; else, and for
     /// parts of another machine, the run ends there.
     fn load_parts(
         &mut self,
         now: &mut Now<'_>,
-        of: (u32, LeaseId),
-        (parts, here, away): (&[Part], usize, Option<&RemoteRun>),
+        of: RequestLease,
+        found: &FoundParts<'_>,
         admission: &mut Admission,
     ) -> Answer<()> {
+        let FoundParts { parts, here, away } = *found;
         let ready = admission.reused_blocks;
         for (n, part) in parts
             .iter()
@@ -88,7 +113,10 @@ impl Replica {
             let source = away.filter(|_| n >= here);
             let load = if let Some(run) = source {
                 let tier = run.parts[n - here].tier;
-                let there = (run.owner, Part { tier, ..*part });
+                let there = PartOn {
+                    owner: run.owner,
+                    part: Part { tier, ..*part },
+                };
                 self.load_from(now, of, there, &admission.freeing_moves)?
             } else {
                 self.load_part(now, of, part, &admission.freeing_moves)?
@@ -100,14 +128,14 @@ impl Replica {
                     .tiered()
                     .filter(|_| source.is_none() && buffers.is_none());
                 if tree.is_some_and(|tree| tree.loads_wait()) {
-                    self.rest_waits(of.1, &parts[n..here.min(parts.len())], admission);
+                    self.rest_waits(of.lease, &parts[n..here.min(parts.len())], admission);
                 }
                 break;
             };
             admission.loads.push(load);
             let blocks = u64::from(part.end - part.start);
             admission.from_blocks[part.tier] += blocks;
-            let pool = self.config.reads.and_then(|reads| reads.pool);
+            let pool = self.config.movement.reads.and_then(|reads| reads.pool);
             if source.is_some_and(|run| Some(run.owner) == pool) {
                 admission.pool_blocks += blocks;
             }
@@ -117,7 +145,7 @@ impl Replica {
     }
 
     /// The run found on this machine, for a prompt of `tokens` of which `ready` blocks are on the GPU.
-    fn plan(&self, parts: Vec<Part>, (ready, tokens): (u32, u64), now_ns: u64) -> FetchPlan {
+    fn plan(&self, parts: Vec<Part>, ready: u32, tokens: u64, now_ns: u64) -> FetchPlan {
         let config = self.mover.config();
         let facts = PlanFacts {
             remote: self.config.remote(),
@@ -144,14 +172,9 @@ impl Replica {
     /// Estimated time to load and compute a prompt of `tokens` here: its uncached tokens, and the blocks that the fetch
     /// policy reuses (all under a plug-in, which is not called), over the channels and their queues. `parts`: the
     /// blocks found here, of which `ready` are on the GPU.
-    pub fn prefill_time_ns(
-        &self,
-        parts: Vec<Part>,
-        (ready, tokens): (u32, u64),
-        now_ns: u64,
-    ) -> u64 {
-        let plan = self.plan(parts, (ready, tokens), now_ns);
-        plan.done_ns(self.config.fetch.reuse(&plan).max(ready))
+    pub fn prefill_time_ns(&self, parts: Vec<Part>, ready: u32, tokens: u64, now_ns: u64) -> u64 {
+        let plan = self.plan(parts, ready, tokens, now_ns);
+        plan.done_ns(self.config.movement.fetch.reuse(&plan).max(ready))
     }
 
     /// Leaves parts of this machine for when there is space to load them, fast to slow.
@@ -204,7 +227,15 @@ impl Replica {
                 }
                 break;
             }
-            let load = self.load_part(now, (request, rest.lease), &part, &freeing)?;
+            let load = self.load_part(
+                now,
+                RequestLease {
+                    request,
+                    lease: rest.lease,
+                },
+                &part,
+                &freeing,
+            )?;
             let Some(load) = load else { break };
             admission.loads.push(load);
             start = part.end;
@@ -212,7 +243,10 @@ impl Replica {
                 break;
             }
         }
-        let (held, over) = rest.held.into_iter().partition(|&(end, ..)| start < end);
+        let (held, over) = rest
+            .held
+            .into_iter()
+            .partition(|part: &HeldPart| start < part.end);
         if start < rest.end {
             admission.rest = Some(Rest { held, ..rest });
         }
@@ -223,10 +257,12 @@ impl Replica {
     fn planned_depth(
         &mut self,
         now: &mut Now<'_>,
-        (parts, away): (&[Part], Option<&RemoteRun>),
-        (ready, tokens): (u32, u64),
+        parts: &[Part],
+        away: Option<&RemoteRun>,
+        ready: u32,
+        tokens: u64,
     ) -> Answer<u32> {
-        let (number, policy) = (self.machine(), self.config.fetch);
+        let (number, policy) = (self.machine(), self.config.movement.fetch);
         let estimates = matches!(
             policy,
             FetchPolicy::Cheaper | FetchPolicy::Split | FetchPolicy::Plugin
@@ -243,7 +279,7 @@ impl Replica {
         let plan = FetchPlan {
             away,
             wire,
-            ..self.plan(parts.to_vec(), (ready, tokens), now.ns)
+            ..self.plan(parts.to_vec(), ready, tokens, now.ns)
         };
         match &mut self.plugins.fetch {
             Some(plugin) => plugin.reuse(plan),
@@ -251,31 +287,39 @@ impl Replica {
         }
     }
 
-    /// Joins or loads one part for a request's lease; returns (move to the GPU, tier it comes from). Returns `None`
+    /// Joins or loads one part for a request's lease; returns its move to the GPU. Returns `None`
     /// if there are no free blocks to stage it.
     pub(super) fn load_part(
         &mut self,
         now: &mut Now<'_>,
-        (request, lease): (u32, LeaseId),
+        of: RequestLease,
         part: &Part,
         freeing_moves: &[MoveId],
-    ) -> Answer<Option<(MoveId, usize)>> {
+    ) -> Answer<Option<PartLoad>> {
+        let RequestLease { request, lease } = of;
         let mover = &mut self.mover;
-        let blocks = (part.start, part.end);
+        let copy_on = |tier| TierCopy {
+            request,
+            blocks: part.blocks(),
+            tier,
+        };
         if part.tier == GPU {
             loading(now.store).join(lease, part.end)?;
             let by = mover.in_flight(part.by);
             let source = by.map_or(STAGING, |by| mover.transfer(by).from);
-            return Ok(Some((part.by, source)));
+            return Ok(Some(PartLoad {
+                id: part.by,
+                source,
+            }));
         }
         let mut after = freeing_moves.to_vec();
         let mut by = part.by;
         // an engine's own tiers stage what is loaded
         if let (true, Some(tree)) = (part.tier > STAGING, now.store.tiered()) {
-            let copies = stage_up(tree, request, blocks, (part.tier, by), now.ns)?;
-            for &(lower, copy) in &copies {
-                mover.drop_on_complete(copy, request, blocks, (lower - 1, lower));
-                by = copy;
+            let copies = stage_up(tree, request, part, now.ns)?;
+            for &StagedCopy { from, id } in &copies {
+                mover.drop_on_complete(id, copy_on(from));
+                by = id;
             }
             if !is_staged(&copies) {
                 return Ok(None);
@@ -285,27 +329,38 @@ impl Replica {
             after.push(by);
         }
         let load = loading(now.store).load(lease, part.end, &after)?;
-        mover.drop_on_complete(load, request, blocks, (GPU, STAGING));
-        Ok(Some((load, part.tier)))
+        mover.drop_on_complete(load, copy_on(STAGING));
+        Ok(Some(PartLoad {
+            id: load,
+            source: part.tier,
+        }))
     }
 
     /// Reads one part from another machine, and loads it from the tier that received it, as [`Replica::load_part`].
     fn load_from(
         &mut self,
         now: &mut Now<'_>,
-        (request, lease): (u32, LeaseId),
-        (owner, part): (u32, Part),
+        of: RequestLease,
+        there: PartOn,
         freeing_moves: &[MoveId],
-    ) -> Answer<Option<(MoveId, usize)>> {
-        let landed = self.fetch_from(now, request, (owner, part))?;
+    ) -> Answer<Option<PartLoad>> {
+        let part = there.part;
+        let landed = self.fetch_from(now, of.request, there)?;
         let Some(landed) = landed else {
             return Ok(None);
         };
         let after = [freeing_moves, &[landed]].concat();
-        let load = loading(now.store).load(lease, part.end, &after)?;
-        self.mover
-            .drop_on_complete(load, request, (part.start, part.end), (GPU, STAGING));
-        Ok(Some((load, self.config.remote())))
+        let load = loading(now.store).load(of.lease, part.end, &after)?;
+        let copy = TierCopy {
+            request: of.request,
+            blocks: part.blocks(),
+            tier: STAGING,
+        };
+        self.mover.drop_on_complete(load, copy);
+        Ok(Some(PartLoad {
+            id: load,
+            source: self.config.remote(),
+        }))
     }
 }
 
@@ -316,8 +371,8 @@ fn loading(store: &mut dyn BlockStore) -> &mut dyn LoadingStore {
         .expect("all blocks of a single tier are ready")
 }
 
-fn release_all(store: &mut dyn LoadingStore, held: Vec<Held>) -> Answer<()> {
-    for (_, tier, hold) in held {
+fn release_all(store: &mut dyn LoadingStore, held: Vec<HeldPart>) -> Answer<()> {
+    for HeldPart { tier, hold, .. } in held {
         store.unprotect(tier, hold)?;
     }
     Ok(())

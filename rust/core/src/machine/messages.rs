@@ -1,18 +1,66 @@
 //! Tasks of a machine, their results, and the messages between machines: plain data.
 
+use super::remote_run::RemoteRun;
 use super::{Arrival, Request, Slot};
+use crate::ids::BlockRange;
 use crate::step_time::RankStep;
 use crate::store::{LeaseId, MoveId, Part};
 use crate::transfers::{Computed, FarTransfer, Lane, SharedChannel, TransferId, Transmission};
 
-/// Order of an event among all events: time, priority, machine, number on that machine.
-pub type Key = (u64, u8, u32, u64);
+/// Order of an event among all events; the first field counts most.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct EventKey {
+    /// Time of the event.
+    pub time_ns: u64,
+    /// Priority at one instant, the smallest first.
+    pub priority: u8,
+    /// Machine of the event.
+    pub machine: u32,
+    /// Number on that machine.
+    pub number: u64,
+}
+
+/// A request on a machine.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct SlotOn {
+    /// The machine.
+    pub machine: u32,
+    /// The request's slot there.
+    pub slot: Slot,
+}
+
+/// A request on a machine, by its number in the trace.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct RequestOn {
+    /// The machine.
+    pub machine: u32,
+    /// The request.
+    pub request: u32,
+}
+
+/// A request and its lease.
+#[derive(Clone, Copy, Debug)]
+pub struct RequestLease {
+    /// The request.
+    pub request: u32,
+    /// Its lease.
+    pub lease: LeaseId,
+}
+
+/// A part of a request's blocks on another machine.
+#[derive(Clone, Copy, Debug)]
+pub struct PartOn {
+    /// The machine.
+    pub owner: u32,
+    /// The part, by its tier there.
+    pub part: Part,
+}
 
 /// A request to choose the machine that decodes a request.
 #[derive(Clone, Copy, Debug)]
 pub struct Question {
     /// The machine that computes its prompt, and its slot there.
-    pub source: (u32, Slot),
+    pub source: SlotOn,
     /// The request as it arrived.
     pub arrival: Arrival,
     /// Its arrival at the cluster.
@@ -102,7 +150,7 @@ pub struct Done {
     /// Requests that have finished here.
     pub closed: Vec<u32>,
     /// The next event of the machine itself.
-    pub next: Option<Key>,
+    pub next: Option<EventKey>,
     /// The answer of a task that has one.
     pub answer: bool,
     /// Identifier of a new hand-over.
@@ -117,11 +165,11 @@ pub struct Done {
 #[derive(Clone, Debug)]
 pub enum Operation {
     /// Load or join one part of this machine's blocks for a request's lease, after the moves that free its blocks.
-    Load((u32, LeaseId), Part, Vec<MoveId>),
-    /// Find the longest run of a request's blocks between two positions that one other machine has below its GPU.
-    Longest(u32, (u32, u32)),
+    Load(RequestLease, Part, Vec<MoveId>),
+    /// Find the longest run of these blocks of a request that one other machine has below its GPU.
+    Longest(u32, BlockRange),
     /// Read one part of a request's blocks on another machine, by its tier there.
-    Fetch(u32, (u32, Part)),
+    Fetch(u32, PartOn),
     /// Set the arrival of a move: (tier it reads, tier it writes), blocks, and the times of a transmission that was
     /// queued before.
     Arrive(MoveId, (usize, usize), u64, Transmission),
@@ -135,8 +183,8 @@ pub enum Operated {
     Nothing,
     /// The move of the blocks; `None` if there are no free blocks.
     Moved(Option<MoveId>),
-    /// A machine and its parts, by the tiers there.
-    Found(Option<(u32, Vec<Part>)>),
+    /// A run on another machine.
+    Found(Option<RemoteRun>),
 }
 
 /// A step that computes the layers that a hop sends.
@@ -180,7 +228,7 @@ pub type IncomingId = u32;
 #[derive(Clone, Debug)]
 pub struct Incoming {
     /// The machine that computes its prompt, and its slot there.
-    pub source: (u32, Slot),
+    pub source: SlotOn,
     /// The request as it arrived at the cluster.
     pub arrival: Arrival,
     /// The request's state when its prompt was computed, once it is.
@@ -203,10 +251,11 @@ pub struct Incoming {
 impl Incoming {
     /// A hand-over that has not requested blocks yet.
     pub fn new(
-        source: (u32, Slot),
+        source: SlotOn,
         arrival: Arrival,
         computed: Option<Transmission>,
-        (route, expected_tokens): (Route, u64),
+        route: Route,
+        expected_tokens: u64,
     ) -> Self {
         Self {
             source,

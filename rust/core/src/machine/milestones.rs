@@ -34,8 +34,8 @@ impl Replica {
     /// Charges the time since the last milestone to the queue, unless the request's TTFT is over.
     pub(super) fn left_queue(&mut self, slot: Slot, now_ns: u64) {
         let s = &mut self.requests[slot];
-        if s.first_token_ns.is_none() {
-            s.queue_ns += now_ns - s.since_ns;
+        if s.generated.first_token_ns.is_none() {
+            s.ttft.queue_ns += now_ns - s.since_ns;
             s.since_ns = now_ns;
         }
     }
@@ -50,14 +50,14 @@ impl Replica {
     ) {
         let block = self.config.block_size_tokens;
         let s = &mut self.requests[slot];
-        s.cached_from_tokens = from_blocks.map(|blocks| blocks * block);
+        s.cached.from_tokens = from_blocks.map(|blocks| blocks * block);
         let Request { arrival, .. } = *s;
-        s.cached_tokens = cached_tokens;
-        s.left_tokens = arrival.prompt_tokens - cached_tokens;
+        s.cached.tokens = cached_tokens;
+        s.cached.left_tokens = arrival.prompt_tokens - cached_tokens;
         let session_tokens = self.session_tokens(now, slot);
         let continues = session_tokens.map(|total| arrival.continues(total));
         let (found, events) = decide(arrival.prompt_tokens, continues, cached_tokens);
-        self.requests[slot].outcome = found as u8;
+        self.requests[slot].cached.outcome = found as u8;
         now.store
             .count_prefixes(arrival.request, arrival.prompt_tokens);
         for (outcome, tokens, left_tokens) in events {
@@ -91,11 +91,11 @@ impl Replica {
     pub(super) fn prompt_over(&mut self, slot: Slot, now_ns: u64) {
         let s = &mut self.requests[slot];
         let spent = now_ns - s.since_ns;
-        if s.prefilling {
-            s.prefill_ns += spent;
-            s.prefilling = false;
+        if s.scheduling.prefilling {
+            s.ttft.prefill_ns += spent;
+            s.scheduling.prefilling = false;
         } else {
-            s.first_decode_ns += spent;
+            s.ttft.first_decode_ns += spent;
         }
         s.since_ns = now_ns;
         let (request, prompt_tokens) = (s.arrival.request, s.arrival.prompt_tokens);
@@ -109,7 +109,7 @@ impl Replica {
     /// Records a request's first token.
     pub(super) fn show_first_token(&mut self, now: &mut Now<'_>, slot: Slot) {
         let s = &mut self.requests[slot];
-        s.first_token_ns = Some(now.ns);
+        s.generated.first_token_ns = Some(now.ns);
         let request = s.arrival.request;
         let records = now.store.records_mut();
         records.note(Record::FirstToken as u8, now.ns, u64::from(request), 0);
@@ -120,16 +120,16 @@ impl Replica {
     /// Sends a running request with KV of `computed` tokens back to the queue.
     pub(super) fn preempted(&mut self, now: &mut Now<'_>, slot: Slot, computed: u64) {
         let s = &mut self.requests[slot];
-        if s.first_token_ns.is_some() {
+        if s.generated.first_token_ns.is_some() {
             // The last generated token never had KV, so tokens out = KV − prompt + 1 once decoding.
             let out = (computed + 1).saturating_sub(s.arrival.prompt_tokens);
-            s.generated_tokens = s.generated_tokens.max(out);
+            s.generated.tokens = s.generated.tokens.max(out);
         } else {
-            s.prefill_ns += now.ns - s.since_ns;
+            s.ttft.prefill_ns += now.ns - s.since_ns;
             s.since_ns = now.ns;
         }
-        s.recomputed_tokens += fit::<i64>(computed);
-        s.preemptions += 1;
+        s.cached.recomputed_tokens += fit::<i64>(computed);
+        s.scheduling.preemptions += 1;
         let request = u64::from(s.arrival.request);
         let records = now.store.records_mut();
         records.note(Record::Preempt as u8, now.ns, request, computed);
@@ -144,17 +144,21 @@ impl Replica {
         records.note(Record::Finish as u8, now.ns, request, output);
         self.log(EventKind::Finish, slot, now.ns);
         self.prefill_load.remove();
-        if arrival.session >= 0 && self.config.cache_enabled {
-            let kept = if self.config.cache_output { output } else { 0 };
+        if arrival.session >= 0 && self.config.reuse.cache_enabled {
+            let kept = if self.config.reuse.cache_output {
+                output
+            } else {
+                0
+            };
             let tokens = arrival.prompt_tokens + kept;
             self.turn_completed(now, slot, tokens);
         }
         let s = &mut self.requests[slot];
         debug_assert!(!s.is_closed, "I1: a request leaves once");
         s.is_closed = true;
-        if let Some(machine) = s.prefill_machine {
+        if let Some(machine) = s.handover.prefill_machine {
             self.prefill_load.take_out(arrival.prompt_tokens, 0);
-            if arrival.session >= 0 && self.config.cache_enabled {
+            if arrival.session >= 0 && self.config.reuse.cache_enabled {
                 let turn = Task::TurnCompleted(arrival.session, arrival.prompt_tokens);
                 let message = Message::SendNow(fit::<u32>(machine), turn);
                 self.handover.messages.push(message);
@@ -172,16 +176,20 @@ impl Replica {
         let Some((from_ns, to_ns)) = window else {
             return;
         };
-        for record in self.mover.log.iter_mut().flat_map(|log| log.drain(..)) {
+        for record in self
+            .mover
+            .traffic
+            .log
+            .iter_mut()
+            .flat_map(|log| log.drain(..))
+        {
             let (start_ns, end_ns) = (record.sent.start_ns, record.sent.completion_ns);
             if from_ns <= start_ns && start_ns < to_ns {
-                let (from, to) = (fit::<i64>(record.edge.0), fit::<i64>(record.edge.1));
+                let (from, to) = (fit::<i64>(record.route.from), fit::<i64>(record.route.to));
                 let detail = NO_DETAIL + 1 + from * self.config.sources + to;
                 let machine = self.config.machine;
-                let span = (start_ns, end_ns);
-                self.reports
-                    .rows
-                    .transfer(machine, detail, record.blocks, span);
+                let rows = &mut self.reports.rows;
+                rows.transfer(machine, detail, record.blocks, start_ns, end_ns);
             }
         }
     }

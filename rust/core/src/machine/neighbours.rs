@@ -1,6 +1,7 @@
 //! Access of a machine to the other machines of its cluster, in the middle of its own work.
 
 use super::{Now, Replica};
+use crate::ids::BlockRange;
 use crate::store::{Answer, MoveId, Part, Store};
 use crate::transfers::{Brought, Came, FarTransfer, Lent, Mover, Peers, SharedChannel, Source};
 
@@ -41,11 +42,12 @@ impl<N: Neighbours> Peers for N {
         &mut self,
         owner: u32,
         request: u32,
-        part: (Part, bool),
+        part: Part,
+        stage: bool,
         now_ns: u64,
     ) -> Answer<Option<Source>> {
         visited(self, owner, |replica, store| {
-            replica.lend(store, request, part, now_ns).map(Some)
+            replica.lend(store, request, part, stage, now_ns).map(Some)
         })
     }
 
@@ -70,7 +72,8 @@ impl<N: Neighbours> Peers for N {
     fn reserve_in_pool(
         &mut self,
         pool: u32,
-        (request, blocks): (u32, (u32, u32)),
+        request: u32,
+        blocks: BlockRange,
         now_ns: u64,
     ) -> Answer<bool> {
         visited(self, pool, |replica, store| {
@@ -78,9 +81,15 @@ impl<N: Neighbours> Peers for N {
         })
     }
 
-    fn take_in(&mut self, pool: u32, from: (Source, &SharedChannel), now_ns: u64) -> Answer<()> {
+    fn take_in(
+        &mut self,
+        pool: u32,
+        source: Source,
+        wire: &SharedChannel,
+        now_ns: u64,
+    ) -> Answer<()> {
         self.visit(pool, &mut |replica, store| {
-            replica.take_in(store, from, now_ns)
+            replica.take_in(store, source, wire, now_ns)
         })
     }
 
@@ -88,10 +97,11 @@ impl<N: Neighbours> Peers for N {
         &mut self,
         machine: u32,
         freeing_moves: &[MoveId],
-        (handover, hop): (u32, FarTransfer),
+        handover: u32,
+        waiting: FarTransfer,
     ) -> Answer<u32> {
         visited(self, machine, |replica, _| {
-            Ok(replica.mover.relay_freed(freeing_moves, handover, hop))
+            Ok(replica.mover.relay_freed(freeing_moves, handover, waiting))
         })
     }
 }

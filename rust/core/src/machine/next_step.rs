@@ -5,31 +5,11 @@ use super::{Now, Replica};
 use crate::store::{Answer, MoveId};
 use crate::transfers::{CopyCost, TransferId, Watcher, NOT_YET};
 
-/// Moves and transfers that a composed step waits for before it starts.
-#[derive(Debug, Default)]
-pub(super) struct ComposedStep {
-    /// Moves that free the blocks it needs.
-    pub freeing_moves: Vec<MoveId>,
-    /// Transfers whose final times determine its end.
-    pub unsettled: Vec<TransferId>,
-    /// Start of its wait.
-    pub since_ns: u64,
-    /// Extra time for the copies submitted before its start.
-    pub copies_ns: u64,
-}
-
-impl ComposedStep {
-    /// True if it waits for nothing, or no step is composed.
-    pub fn is_ready(&self) -> bool {
-        self.freeing_moves.is_empty() && self.unsettled.is_empty()
-    }
-}
-
 impl Replica {
     /// Starts the composed step once these moves have ended, in addition to those that it waits for already.
     pub(super) fn prepare_step(&mut self, now: &mut Now<'_>, mut moves: Vec<MoveId>) -> Answer<()> {
         self.composed.since_ns = now.ns;
-        moves.extend_from_slice(&self.mover.written);
+        moves.extend_from_slice(&self.mover.completions.written);
         self.composed.freeing_moves.clear();
         for id in moves {
             if let (Some(transfer), false) = (
@@ -68,8 +48,8 @@ impl Replica {
         let waited = now.ns - self.composed.since_ns;
         for &slot in &self.running.slots {
             let s = &mut self.requests[slot];
-            if s.first_token_ns.is_none() {
-                s.fetch_room_ns += waited;
+            if s.generated.first_token_ns.is_none() {
+                s.ttft.fetch_room_ns += waited;
                 s.since_ns += waited;
             }
         }
@@ -169,8 +149,8 @@ impl Replica {
             let own = late.iter().position(|&id| self.loads[id].slot == slot);
             let own_ns = own.map_or(0, |at| excess[at]);
             let s = &mut self.requests[slot];
-            if s.first_token_ns.is_none() {
-                s.batch_stall_ns += stall_ns - own_ns;
+            if s.generated.first_token_ns.is_none() {
+                s.stalls.batch_ns += stall_ns - own_ns;
             }
         }
         for id in late {

@@ -5,6 +5,7 @@ use super::rows::Rows;
 use super::{Now, Replica, ReplicaConfig};
 use crate::batch::Batch;
 use crate::store::Answer;
+use crate::tiers::Route;
 use crate::transfers::Mover;
 
 impl Replica {
@@ -18,17 +19,18 @@ impl Replica {
         Ok(match operation {
             Operation::Load(of, part, freeing_moves) => {
                 let loaded = self.load_part(now, *of, part, freeing_moves)?;
-                Operated::Moved(loaded.map(|(id, _)| id))
+                Operated::Moved(loaded.map(|load| load.id))
             }
             Operation::Longest(request, blocks) => {
                 let run = self.longest_elsewhere(now, *request, *blocks)?;
-                Operated::Found(run.map(|run| (run.owner, run.parts)))
+                Operated::Found(run)
             }
             Operation::Fetch(request, source) => {
                 Operated::Moved(self.fetch_from(now, *request, *source)?)
             }
             Operation::Arrive(id, edge, blocks, sent) => {
-                self.mover.arrive(*id, *edge, *blocks, *sent);
+                let route = Route::new(edge.0, edge.1);
+                self.mover.arrive(*id, route, *blocks, *sent);
                 Operated::Moved(Some(*id))
             }
         })

@@ -1,6 +1,6 @@
 //! Execution of a replica's tasks.
 
-use super::messages::{Done, Key, Task};
+use super::messages::{Done, EventKey, Task};
 use super::plugins::Occasion;
 use super::{Now, Phase, Replica};
 use crate::store::Answer;
@@ -32,14 +32,14 @@ impl Replica {
             Task::PromptCame(id, request) => done.answer = self.prompt_came(id, request),
             Task::NothingToSend(id) => self.nothing_to_send(now, id)?,
             Task::Computed(hop, step, computed) => {
-                done.answer = self.step_computed(now, hop, (step, computed))?;
+                done.answer = self.step_computed(now, hop, step, computed)?;
             }
             Task::Depart(source_side) => self.depart_down(now, &source_side)?,
-            Task::LayerCame(id, layers) => self.layer_came(now, (id, layers))?,
+            Task::LayerCame(id, layers) => self.layer_came(now, id, layers)?,
             Task::Enqueue(slot) if self.is_aborted(slot) => self.leave(now, slot),
             Task::Enqueue(slot) => self.enqueue(now, slot)?,
             Task::Prefetch(request, tokens) => {
-                self.prefetch(now, (request, tokens), Occasion::Session)?;
+                self.prefetch(now, request, tokens, Occasion::Session)?;
             }
             Task::Operate(operation) => {
                 done.operated = self.operate(now, &operation)?;
@@ -75,13 +75,17 @@ impl Replica {
     }
 
     /// The next event of the machine itself, in the order of all machines' events.
-    pub fn next_key(&self) -> Option<Key> {
+    pub fn next_key(&self) -> Option<EventKey> {
         let (time_ns, phase) = self.next()?;
         let number = match phase {
             Phase::Transfer => self.next_arrival()?.1,
             Phase::Boundary => 0,
         };
-        let machine = self.machine();
-        Some((time_ns, phase.priority(), machine, number))
+        Some(EventKey {
+            time_ns,
+            priority: phase.priority(),
+            machine: self.machine(),
+            number,
+        })
     }
 }

@@ -35,7 +35,7 @@ impl Waiting {
             turn: request.arrival.turn,
             tokens: request.prefill_target_tokens(),
             cached_tokens,
-            passed: request.passed,
+            passed: request.scheduling.passed,
             priority: request.arrival.priority,
         }
     }

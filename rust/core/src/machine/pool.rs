@@ -1,22 +1,13 @@
 //! A shared pool: a machine without a GPU that all other machines write and read (the rules of `spec/remote.py`).
 
+use super::pool_counts::PoolCounts;
 use super::rows::Rows;
 use super::{Replica, ReplicaConfig};
 use crate::batch::Batch;
 use crate::convert::fit;
+use crate::ids::BlockRange;
 use crate::store::{Answer, Store};
 use crate::transfers::{Mover, MoverConfig, SharedChannel, Source};
-
-/// Counts of blocks written to and read from a pool so far.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct PoolCounts {
-    /// Blocks that machines wrote to the pool, including blocks in transit.
-    pub put_blocks: u64,
-    /// Blocks that machines read from the pool.
-    pub read_blocks: u64,
-    /// Blocks refused for lack of capacity.
-    pub refused_blocks: u64,
-}
 
 impl Replica {
     /// A pool, which receives no requests.
@@ -41,15 +32,15 @@ impl Replica {
         &mut self,
         store: &mut Store,
         request: u32,
-        (start, end): (u32, u32),
+        blocks: BlockRange,
         now_ns: u64,
     ) -> Answer<bool> {
-        let landed = store.receive(request, (start, end), now_ns)?;
+        let landed = store.receive(request, blocks, now_ns)?;
         if let Some(pool) = &mut self.reports.pool {
-            let blocks = u64::from(end - start);
+            let number = u64::from(blocks.len());
             match landed {
-                Some(_) => pool.put_blocks += blocks,
-                None => pool.refused_blocks += blocks,
+                Some(_) => pool.put_blocks += number,
+                None => pool.refused_blocks += number,
             }
         }
         Ok(landed.is_some())
@@ -59,10 +50,11 @@ impl Replica {
     pub(super) fn take_in(
         &mut self,
         store: &mut Store,
-        from: (Source, &SharedChannel),
+        source: Source,
+        wire: &SharedChannel,
         now_ns: u64,
     ) -> Answer<()> {
-        self.mover.take_in(store, from, now_ns)
+        self.mover.take_in(store, source, wire, now_ns)
     }
 
     /// Records that a machine reads blocks of a request: in a pool this makes their path recent.
@@ -70,11 +62,11 @@ impl Replica {
         &mut self,
         store: &mut Store,
         request: u32,
-        (start, end): (u32, u32),
+        blocks: BlockRange,
     ) -> Answer<()> {
         if let Some(pool) = &mut self.reports.pool {
-            store.touch(request, end)?;
-            pool.read_blocks += u64::from(end - start);
+            store.touch(request, blocks.end)?;
+            pool.read_blocks += u64::from(blocks.len());
         }
         Ok(())
     }
@@ -89,6 +81,8 @@ mod tests {
     use crate::machine::Now;
     use crate::store::{NO_MOVE, STAGING};
     use crate::transfers::{Channel, ChannelConfig};
+
+    const TWO_BLOCKS: BlockRange = BlockRange { start: 0, end: 2 };
 
     /// A pool behind a channel on which a block takes 10 ns.
     struct Pool {
@@ -126,7 +120,7 @@ mod tests {
             let (store, now_ns) = (&mut self.store, self.now_ns);
             let reserved = self
                 .node
-                .reserve_in_pool(store, request, (0, 2), now_ns)
+                .reserve_in_pool(store, request, TWO_BLOCKS, now_ns)
                 .unwrap();
             if reserved {
                 let source = Source {
@@ -135,8 +129,9 @@ mod tests {
                     lent: NO_MOVE,
                     by: NO_MOVE,
                 };
-                let from = (source, &self.wire);
-                self.node.take_in(store, from, now_ns).unwrap();
+                self.node
+                    .take_in(store, source, &self.wire, now_ns)
+                    .unwrap();
             }
             reserved
         }
@@ -164,7 +159,7 @@ mod tests {
         pool.run();
         assert_eq!(pool.now_ns, 40, "one after the other");
         assert_eq!(pool.store.match_below(1, 0, 2)[0].by, NO_MOVE);
-        let written = pool.node.mover.moved_bytes[STAGING].1;
+        let written = pool.node.mover.traffic.tiers[STAGING].written;
         assert_eq!(written, 40);
         pool.store.check().unwrap();
     }
@@ -187,7 +182,7 @@ mod tests {
             pool.put(request);
             pool.run();
         }
-        pool.node.was_read(&mut pool.store, 1, (0, 2)).unwrap();
+        pool.node.was_read(&mut pool.store, 1, TWO_BLOCKS).unwrap();
         pool.put(4);
         assert_eq!((pool.found(0), pool.found(3), pool.found(4)), (2, 0, 2));
         assert_eq!(pool.node.pool().unwrap().read_blocks, 2);

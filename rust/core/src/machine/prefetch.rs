@@ -1,45 +1,15 @@
 //! Prefetching: blocks move up to the tier they are loaded from before they are requested (the rules of
 //! `spec/movement_policies.py`).
 
+use super::messages::PartOn;
 use super::plugins::{Candidate, Occasion};
-use super::remote::{is_staged, stage_up};
+use super::staging::{is_staged, stage_up, StagedCopy};
 use super::{Now, Replica};
 use crate::convert::fit;
+use crate::ids::BlockRange;
 use crate::store::contract::BlockStore;
 use crate::store::{Answer, MoveId, Part, NO_MOVE, STAGING};
 use crate::transfers::HoldBack;
-
-/// Occasion for prefetching the blocks of a request; all blocks that may hit are then prefetched.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum PrefetchPolicy {
-    /// On arrival of the request, while it waits.
-    Queued,
-    /// A while before the next turn of a session; the driver of the replica sets the time.
-    Session,
-    /// Decision of a plug-in, on arrival of the request or only before a session's next turn.
-    Plugin {
-        /// True if the plug-in is called on arrival of a request.
-        queued: bool,
-    },
-}
-
-impl PrefetchPolicy {
-    /// The policy of that name, `None` for a policy that is not in the core. `queued`: true if a plug-in is called on
-    /// arrival of a request.
-    pub fn from_name(name: &str, queued: bool) -> Option<Self> {
-        match name {
-            "queued" => Some(Self::Queued),
-            "session" => Some(Self::Session),
-            "plug-in" => Some(Self::Plugin { queued }),
-            _ => None,
-        }
-    }
-
-    /// True if blocks are prefetched while their request waits.
-    pub fn is_queued(self) -> bool {
-        matches!(self, Self::Queued | Self::Plugin { queued: true })
-    }
-}
 
 impl Replica {
     /// Prefetches what a prompt of `tokens` tokens would read from further down or from another machine, within the
@@ -47,7 +17,8 @@ impl Replica {
     pub fn prefetch(
         &mut self,
         now: &mut Now<'_>,
-        (request, tokens): (u32, u64),
+        request: u32,
+        tokens: u64,
         occasion: Occasion,
     ) -> Answer<()> {
         self.catch_up(now, now.ns)?;
@@ -61,8 +32,8 @@ impl Replica {
                 now_ns: now.ns,
             })?;
         }
-        if limit > 0 && !self.start_from_storage(now, (request, limit))? {
-            let moves = self.start_prefetch(now, (request, limit))?;
+        if limit > 0 && !self.start_from_storage(now, request, limit)? {
+            let moves = self.start_prefetch(now, request, limit)?;
             self.issue(now, None)?;
             self.stays_for(request, moves, now.ns);
         }
@@ -73,7 +44,8 @@ impl Replica {
     fn start_prefetch(
         &mut self,
         now: &mut Now<'_>,
-        (request, limit): (u32, u32),
+        request: u32,
+        limit: u32,
     ) -> Answer<Vec<MoveId>> {
         let mut moves = Vec::new();
         let Some(tree) = now.store.tiered() else {
@@ -94,12 +66,17 @@ impl Replica {
         if !moves.is_empty() && now.store.peek(request, found)?.0 < found {
             return Ok(moves);
         }
-        let run = self.longest_elsewhere(now, request, (found, limit))?;
+        let rest = BlockRange {
+            start: found,
+            end: limit,
+        };
+        let run = self.longest_elsewhere(now, request, rest)?;
         let Some(run) = run else {
             return Ok(moves);
         };
-        for part in &run.parts {
-            let Some(id) = self.bring_here(now, request, (run.owner, part))? else {
+        for &part in &run.parts {
+            let owner = run.owner;
+            let Some(id) = self.bring_here(now, request, PartOn { owner, part })? else {
                 break;
             };
             moves.push(id);
@@ -125,9 +102,8 @@ impl Replica {
         let (Some(part), Some(tree)) = (self.within_limit(part), now.store.tiered()) else {
             return Ok(None);
         };
-        let (blocks, source) = ((part.start, part.end), (part.tier, part.by));
-        let copies = stage_up(tree, request, blocks, source, now.ns)?;
-        let Some(&(_, id)) = copies.last().filter(|_| is_staged(&copies)) else {
+        let copies = stage_up(tree, request, &part, now.ns)?;
+        let Some(&StagedCopy { id, .. }) = copies.last().filter(|_| is_staged(&copies)) else {
             return Ok(None);
         };
         self.in_transit(id, request, &part);
@@ -139,12 +115,12 @@ impl Replica {
         &mut self,
         now: &mut Now<'_>,
         request: u32,
-        (owner, part): (u32, &Part),
+        there: PartOn,
     ) -> Answer<Option<MoveId>> {
-        let Some(part) = self.within_limit(part) else {
+        let Some(part) = self.within_limit(&there.part) else {
             return Ok(None);
         };
-        let landed = self.fetch_from(now, request, (owner, part))?;
+        let landed = self.fetch_from(now, request, PartOn { part, ..there })?;
         if let Some(id) = landed {
             self.in_transit(id, request, &part);
         }
@@ -164,7 +140,7 @@ impl Replica {
             HoldBack::For(wait_ns) => {
                 let until_ns = now_ns.saturating_add(wait_ns);
                 prefetch_state.await_moves(request, moves, until_ns);
-                mover.set_alarm(until_ns);
+                mover.arrivals.set_alarm(until_ns);
             }
         }
     }

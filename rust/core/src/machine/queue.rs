@@ -2,7 +2,7 @@
 
 use std::collections::VecDeque;
 
-use super::aborts::PendingAborts;
+use super::pending_aborts::PendingAborts;
 use super::plugins::{QueuePlugin, Waiting};
 use super::{Request, Slot};
 use crate::names::named_values;
@@ -49,7 +49,7 @@ impl QueueOrder {
             Self::Priority => (request.arrival.priority as f64, request.arrival_ns as f64),
             Self::LaterTurns => (-(request.arrival.turn as f64), 0.0),
             Self::RagCache => {
-                let waits = f64::from(u8::from(request.passed < STARVED));
+                let waits = f64::from(u8::from(request.scheduling.passed < STARVED));
                 (waits, -(cached_tokens as f64) / (left.max(1) as f64))
             }
         }
@@ -156,7 +156,7 @@ impl Queue {
             if self.order == QueueOrder::Fcfs {
                 return Ok(Some(slot));
             }
-            if best.is_none() && candidates.is_empty() && waiting.preemptions > 0 {
+            if best.is_none() && candidates.is_empty() && waiting.scheduling.preemptions > 0 {
                 return Ok(Some(slot));
             }
             let cached_tokens = cached(waiting)?;
@@ -190,9 +190,9 @@ impl Queue {
         let at = self.waiting.iter().position(|&waiting| waiting == slot);
         let Some(at) = at else { return };
         for &passed in self.waiting.iter().take(at) {
-            requests[passed].passed += 1;
+            requests[passed].scheduling.passed += 1;
         }
         self.waiting.remove(at);
-        requests[slot].passed = 0;
+        requests[slot].scheduling.passed = 0;
     }
 }

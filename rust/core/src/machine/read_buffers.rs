@@ -1,21 +1,9 @@
 //! Read buffers: the bound on loading layers before the step that uses them (the rules of `spec/batch.py` and
 //! `spec/mover.py`).
 
-use super::loading::LoadingId;
+use super::admitted::{LoadingId, ReadBuffers};
 use super::Replica;
 use crate::transfers::TransferId;
-
-/// The layers of one step as they are computed: each frees a read buffer of every load it needed.
-#[derive(Clone, Debug)]
-pub(super) struct ReadBuffers {
-    loads: Vec<TransferId>,
-    compute_ns: u64,
-    computed: u64,
-    /// Start time and first layer of the current computation without a stall.
-    since: (u64, u64),
-    /// End time of the layer being computed, and its number among this machine's transfers.
-    at_work: Option<(u64, u64)>,
-}
 
 impl Replica {
     /// True if loads are limited by free read buffers; channels are then served layer by layer.
@@ -85,7 +73,7 @@ impl Replica {
         }
         let (since_ns, first) = buffers.since;
         let end_ns = since_ns + spans_ns(layer + 1 - first);
-        buffers.at_work = Some((end_ns, mover.take_number()));
+        buffers.at_work = Some((end_ns, mover.arrivals.take_number()));
     }
 
     /// Time at which the next layer of a step is computed, and its number among this machine's transfers.

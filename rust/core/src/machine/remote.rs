@@ -2,44 +2,29 @@
 //! (the rules of `spec/remote.py`). Reads are always copies, to the staging tier of this machine. The source is
 //! pinned until it has been read.
 
+use super::messages::PartOn;
+use super::remote_run::RemoteRun;
+use super::staging::{is_staged, stage_up};
 use super::{Now, Replica};
-use crate::store::{Answer, MoveId, Part, Store, NO_MOVE, STAGING};
+use crate::ids::BlockRange;
+use crate::store::{Answer, MoveId, Part, Store, STAGING};
+use crate::tiers::Route;
 use crate::transfers::{Brought, Came, Lent, Source};
 
-/// The continuation, on one other machine, of a run of this machine.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct RemoteRun {
-    pub owner: u32,
-    /// Its parts, by the tiers there.
-    pub parts: Vec<Part>,
-}
-
-impl RemoteRun {
-    /// The blocks of the run before a block; `None` if there are none.
-    pub fn before(mut self, end: u32) -> Option<Self> {
-        self.parts.retain(|part| part.start < end);
-        if let Some(last) = self.parts.last_mut() {
-            last.end = last.end.min(end);
-        }
-        (!self.parts.is_empty()).then_some(self)
-    }
-
-    /// The block after its last one.
-    pub fn end(&self) -> u32 {
-        self.parts.last().map_or(0, |part| part.end)
-    }
-}
-
 impl Replica {
-    /// The longest run of blocks from `start` on that one other machine has below its GPU, if this machine reads
+    /// The longest run from the first of these blocks on that one other machine has below its GPU, if this machine reads
     /// others. Ties: the earlier estimated arrival, then the lower machine number.
     pub(super) fn longest_elsewhere(
         &self,
         now: &mut Now<'_>,
         request: u32,
-        (start, limit): (u32, u32),
+        blocks: BlockRange,
     ) -> Answer<Option<RemoteRun>> {
-        let reads = self.config.reads.filter(|_| start < limit);
+        let reads = self
+            .config
+            .movement
+            .reads
+            .filter(|_| blocks.start < blocks.end);
         let (Some(peers), Some(reads)) = (now.peers.as_deref_mut(), reads) else {
             return Ok(None);
         };
@@ -47,7 +32,7 @@ impl Replica {
         let others = 0..peers.machines();
         for owner in others.filter(|&owner| owner != self.machine() && reads.reads(owner)) {
             peers.look(owner, &mut |_, theirs| {
-                let parts = theirs.match_below(request, start, limit);
+                let parts = theirs.match_below(request, blocks.start, blocks.end);
                 let run = RemoteRun { owner, parts };
                 let reach = longest.first().map_or(0, RemoteRun::end);
                 if run.end() > reach {
@@ -82,15 +67,17 @@ impl Replica {
         let wire = peers.wire(run.owner, self.machine())?;
         let first = run.parts.first().map_or(0, |part| part.start);
         let mover = &self.mover;
-        let wire = (&wire, (self.config.remote(), STAGING));
-        let mut total_ns = mover.estimate_ns(wire, u64::from(run.end() - first), now.ns);
+        let read = Route::new(self.config.remote(), STAGING);
+        let blocks = u64::from(run.end() - first);
+        let mut total_ns = mover.estimate_ns(&wire, read, blocks, now.ns);
         peers.look(run.owner, &mut |theirs, _| {
             for level in STAGING + 1..theirs.tiers() {
                 let below = run.parts.iter().filter(|part| part.tier >= level);
                 let below: u64 = below.map(|part| u64::from(part.end - part.start)).sum();
                 if below > 0 {
-                    let up = (theirs.edge(level).up.assigned(), (level, level - 1));
-                    total_ns = total_ns.max(mover.estimate_ns(up, below, now.ns));
+                    let channel = theirs.edge(level).up.assigned();
+                    let up = Route::up_from(level);
+                    total_ns = total_ns.max(mover.estimate_ns(channel, up, below, now.ns));
                 }
             }
         });
@@ -103,9 +90,9 @@ impl Replica {
         &mut self,
         now: &mut Now<'_>,
         request: u32,
-        (owner, part): (u32, Part),
+        PartOn { owner, part }: PartOn,
     ) -> Answer<Option<MoveId>> {
-        let Some(staged) = self.config.reads.map(|reads| reads.staged) else {
+        let Some(staged) = self.config.movement.reads.map(|reads| reads.staged) else {
             return Ok(None);
         };
         if let Some(peers) = now.peers.as_deref_mut().filter(|_| staged) {
@@ -120,11 +107,11 @@ impl Replica {
         let Some(here) = now.store.tiered() else {
             return Ok(None);
         };
-        let Some(landed) = here.receive(request, (part.start, part.end), now.ns)? else {
+        let Some(landed) = here.receive(request, part.blocks(), now.ns)? else {
             return Ok(None);
         };
         let source = match now.peers.as_deref_mut() {
-            Some(peers) => peers.lend(owner, request, (part, staged), now.ns)?,
+            Some(peers) => peers.lend(owner, request, part, staged, now.ns)?,
             None => None,
         };
         if let Some(source) = source {
@@ -141,21 +128,21 @@ impl Replica {
         &mut self,
         store: &mut Store,
         request: u32,
-        (part, staged): (Part, bool),
+        part: Part,
+        staged: bool,
         now_ns: u64,
     ) -> Answer<Source> {
         self.catch_up(&mut Now::alone(store, now_ns), now_ns)?;
         let (mut tier, mut by) = (part.tier, part.by);
         if staged && tier > STAGING {
-            let blocks = (part.start, part.end);
-            let copies = stage_up(store, request, blocks, (tier, by), now_ns)?;
+            let copies = stage_up(store, request, &part, now_ns)?;
             self.issue(&mut Now::alone(store, now_ns), None)?;
-            if let Some(&(_, copy)) = copies.last().filter(|_| is_staged(&copies)) {
-                (tier, by) = (STAGING, copy);
+            if let Some(copy) = copies.last().filter(|_| is_staged(&copies)) {
+                (tier, by) = (STAGING, copy.id);
             }
         }
         let lent = store.lend(request, part.end, tier)?;
-        self.was_read(store, request, (part.start, part.end))?;
+        self.was_read(store, request, part.blocks())?;
         Ok(Source {
             owner: self.machine(),
             tier,
@@ -190,32 +177,4 @@ impl Replica {
         store.finish_move(lent)?;
         self.resume(&mut Now::alone(store, now_ns), now_ns)
     }
-}
-
-/// Copies blocks up to the tier they are loaded from, each copy fed by the one below; returns (tier it reads, move)
-/// for each. If a tier has too few free blocks, the copies end below it.
-pub(super) fn stage_up(
-    store: &mut Store,
-    request: u32,
-    blocks: (u32, u32),
-    (mut level, mut by): (usize, MoveId),
-    now_ns: u64,
-) -> Answer<Vec<(usize, MoveId)>> {
-    let mut copies = Vec::new();
-    while level > STAGING {
-        let ready = (by != NO_MOVE).then_some(by);
-        let Some(copy) = store.stage(request, blocks, level - 1, ready, now_ns)? else {
-            break;
-        };
-        copies.push((level, copy));
-        (level, by) = (level - 1, copy);
-    }
-    Ok(copies)
-}
-
-/// True if the copies reach the tier that blocks are loaded from.
-pub(super) fn is_staged(copies: &[(usize, MoveId)]) -> bool {
-    copies
-        .last()
-        .is_some_and(|&(level, _)| level == STAGING + 1)
 }

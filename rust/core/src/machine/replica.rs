@@ -1,21 +1,21 @@
 //! A replica: arrivals, and the work at a step boundary.
 
+use super::admitted::Loads;
+use super::composed_step::ComposedStep;
 use super::handover::HandOver;
-use super::loading::Loads;
-use super::next_step::ComposedStep;
 use super::plugins::{Occasion, Plugins};
-use super::prefetch::PrefetchPolicy;
+use super::prefetch_policy::PrefetchPolicy;
 use super::prefill_load::PrefillLoad;
 use super::queue::{ArrivalQueue, Queue};
 use super::reports::Reports;
 use super::rows::Rows;
 use super::running_set::RunningSet;
 use super::{Arrival, Now, ReplicaConfig, Request, Slot};
-use crate::batch::Batch;
+use crate::batch::{Batch, Committed};
 use crate::convert::fit;
 use crate::slab::Slab;
 use crate::store::contract::{BlockStore, TierOccupancy};
-use crate::store::{Answer, Violation, GPU};
+use crate::store::{Answer, Times, Violation, GPU};
 use crate::transfers::Mover;
 use crate::views::Sessions;
 
@@ -63,10 +63,10 @@ impl Replica {
     pub fn new(config: ReplicaConfig, batch: Batch, rows: Rows) -> Self {
         Self {
             arrivals: ArrivalQueue {
-                queue: Queue::new(config.queue_order),
+                queue: Queue::new(config.scheduling.queue_order),
                 ..ArrivalQueue::default()
             },
-            sessions: Sessions::new(config.max_sessions, config.session_ttl_ns),
+            sessions: Sessions::new(config.sessions.max_sessions, config.sessions.session_ttl_ns),
             config,
             batch,
             reports: Reports {
@@ -86,7 +86,7 @@ impl Replica {
 
     /// Adds lower tiers.
     pub fn with_mover(mut self, mut mover: Mover) -> Self {
-        mover.log = self.config.record_window_ns.map(|_| Vec::new());
+        mover.traffic.log = self.config.record_window_ns.map(|_| Vec::new());
         self.mover = mover;
         self
     }
@@ -109,21 +109,26 @@ impl Replica {
     /// Ends a request's transit from the client to the scheduler.
     pub fn received(&mut self, slot: Slot, now_ns: u64) {
         let s = &mut self.requests[slot];
-        s.client_ns += now_ns - s.since_ns;
+        s.ttft.client_ns += now_ns - s.since_ns;
         s.since_ns = now_ns;
     }
 
     /// Queues a request that has been looked up.
     pub fn enqueue(&mut self, now: &mut Now<'_>, slot: Slot) -> Answer<()> {
         let s = &mut self.requests[slot];
-        s.lookup_ns += now.ns - s.since_ns;
+        s.ttft.lookup_ns += now.ns - s.since_ns;
         s.since_ns = now.ns;
-        let wanted = (s.arrival.request, s.arrival.prompt_tokens);
-        if self.config.prefetch.is_some_and(PrefetchPolicy::is_queued) {
-            self.prefetch(now, wanted, Occasion::Queued)?;
+        let (request, tokens) = (s.arrival.request, s.arrival.prompt_tokens);
+        if self
+            .config
+            .movement
+            .prefetch
+            .is_some_and(PrefetchPolicy::is_queued)
+        {
+            self.prefetch(now, request, tokens, Occasion::Queued)?;
         }
         self.arrivals.queue.push_back(slot);
-        if self.config.lookahead > 0 {
+        if self.config.scheduling.lookahead > 0 {
             self.catch_up(now, now.ns)?;
             self.protect_waiting(now, None)?;
         }
@@ -238,7 +243,7 @@ impl Replica {
             self.end_step(now)?;
         }
         self.release_aborted(now)?;
-        if has_ended && !self.config.async_scheduling.has_lookahead() {
+        if has_ended && !self.config.scheduling.async_scheduling.has_lookahead() {
             self.publish(self.running(), now.store)?;
         }
         Ok(())
@@ -255,12 +260,16 @@ impl Replica {
         self.log_later_tokens(now.ns);
         self.offer_computed(now)?;
         if offers || !ended.committed.is_empty() {
-            for &(slot, start, end) in &ended.committed {
-                self.write_committed(now, slot, (start, end))?;
+            for &Committed { sequence, blocks } in &ended.committed {
+                self.write_committed(now, sequence, blocks)?;
             }
             let started_ns = now.ns - compute_ns;
             let first_ns = started_ns + compute_ns / self.batch.num_layers().max(1);
-            self.issue(now, Some((first_ns, now.ns)))?;
+            let computed = Times {
+                first_layer_ns: first_ns,
+                ready_ns: now.ns,
+            };
+            self.issue(now, Some(computed))?;
         }
         for slot in ended.first_token {
             if self.hands_over(slot) {

@@ -2,8 +2,8 @@
 //! pool.
 
 use super::load_report::LoadReport;
-use super::outputs::OutputLog;
-use super::pool::PoolCounts;
+use super::output_log::OutputLog;
+use super::pool_counts::PoolCounts;
 use super::rows::Rows;
 
 /// The reports of one machine.

@@ -32,48 +32,59 @@ fn column(name: &str, sources: &[String]) -> (Value, usize) {
             level.saturating_sub(1)
         };
         if level > 0 && name == format!("fetch_{tier}_ns") {
-            return (|of, tier| fit::<i64>(of.request.fetch_from_ns[tier]), level);
+            return (
+                |of, tier| fit::<i64>(of.request.ttft.fetch_from_ns[tier]),
+                level,
+            );
         }
         if level > 0 && name == format!("stall_{tier}_{}_ns", sources[upper]) {
-            return (|of, tier| fit::<i64>(of.request.stall_from_ns[tier]), level);
+            return (
+                |of, tier| fit::<i64>(of.request.stalls.from_ns[tier]),
+                level,
+            );
         }
         if name == format!("cached_{tier}_tokens") {
             return (
-                |of, tier| fit::<i64>(of.request.cached_from_tokens[tier]),
+                |of, tier| fit::<i64>(of.request.cached.from_tokens[tier]),
                 level,
             );
         }
     }
     let value: Value = match name {
         "request" => |of, _| of.request.arrival.request.into(),
-        "machine" => |of, _| of.request.prefill_machine.unwrap_or(of.machine),
-        "decode_machine" => |of, _| of.request.prefill_machine.map_or(-1, |_| of.machine),
+        "machine" => |of, _| of.request.handover.prefill_machine.unwrap_or(of.machine),
+        "decode_machine" => |of, _| {
+            of.request
+                .handover
+                .prefill_machine
+                .map_or(-1, |_| of.machine)
+        },
         "session" => |of, _| of.request.arrival.session,
         "turn" => |of, _| of.request.arrival.turn,
         "is_conversational_turn" => |of, _| of.request.arrival.is_conversational_turn.into(),
         "status" => |of, _| of.finish_ns.map_or(ABORTED, |_| FINISHED),
-        "outcome" => |of, _| of.request.outcome.into(),
+        "outcome" => |of, _| of.request.cached.outcome.into(),
         "arrival_ns" => |of, _| fit::<i64>(of.request.arrival_ns),
-        "client_ns" => |of, _| fit::<i64>(of.request.client_ns),
-        "queue_ns" => |of, _| fit::<i64>(of.request.queue_ns),
-        "lookup_ns" => |of, _| fit::<i64>(of.request.lookup_ns),
-        "fetch_ns" => |of, _| fit::<i64>(of.request.fetch_ns()),
-        "fetch_room_ns" => |of, _| fit::<i64>(of.request.fetch_room_ns),
-        "prefill_ns" => |of, _| fit::<i64>(of.request.prefill_ns),
-        "batch_stall_ns" => |of, _| fit::<i64>(of.request.batch_stall_ns),
-        "first_decode_ns" => |of, _| fit::<i64>(of.request.first_decode_ns),
-        "first_token_ns" => |of, _| time_or_none(of.request.first_token_ns),
+        "client_ns" => |of, _| fit::<i64>(of.request.ttft.client_ns),
+        "queue_ns" => |of, _| fit::<i64>(of.request.ttft.queue_ns),
+        "lookup_ns" => |of, _| fit::<i64>(of.request.ttft.lookup_ns),
+        "fetch_ns" => |of, _| fit::<i64>(of.request.ttft.fetch_ns()),
+        "fetch_room_ns" => |of, _| fit::<i64>(of.request.ttft.fetch_room_ns),
+        "prefill_ns" => |of, _| fit::<i64>(of.request.ttft.prefill_ns),
+        "batch_stall_ns" => |of, _| fit::<i64>(of.request.stalls.batch_ns),
+        "first_decode_ns" => |of, _| fit::<i64>(of.request.ttft.first_decode_ns),
+        "first_token_ns" => |of, _| time_or_none(of.request.generated.first_token_ns),
         "finish_ns" => |of, _| time_or_none(of.finish_ns),
         "input_tokens" => |of, _| fit::<i64>(of.request.arrival.prompt_tokens),
         "output_tokens" => |of, _| fit::<i64>(of.request.arrival.output_tokens),
-        "cached_prefix_length_used" => |of, _| fit::<i64>(of.request.cached_tokens),
-        "num_tokens_actually_prefilled" => |of, _| fit::<i64>(of.request.left_tokens),
-        "recomputed_tokens" => |of, _| of.request.recomputed_tokens,
-        "preemptions" => |of, _| of.request.preemptions.into(),
-        "handover_ns" => |of, _| fit::<i64>(of.request.handover_ns),
-        "handover_gap_ns" => |of, _| fit::<i64>(of.request.handover_gap_ns),
-        "handover_room_ns" => |of, _| fit::<i64>(of.request.handover_room_ns),
-        "handover_blocks" => |of, _| fit::<i64>(of.request.handover_blocks),
+        "cached_prefix_length_used" => |of, _| fit::<i64>(of.request.cached.tokens),
+        "num_tokens_actually_prefilled" => |of, _| fit::<i64>(of.request.cached.left_tokens),
+        "recomputed_tokens" => |of, _| of.request.cached.recomputed_tokens,
+        "preemptions" => |of, _| of.request.scheduling.preemptions.into(),
+        "handover_ns" => |of, _| fit::<i64>(of.request.ttft.handover_ns),
+        "handover_gap_ns" => |of, _| fit::<i64>(of.request.handover.gap_ns),
+        "handover_room_ns" => |of, _| fit::<i64>(of.request.handover.capacity_wait_ns),
+        "handover_blocks" => |of, _| fit::<i64>(of.request.handover.blocks),
         // Columns that the core never fills.
         _ => |_, _| 0,
     };
@@ -187,7 +198,8 @@ impl Rows {
         machine: i64,
         detail: i64,
         blocks: u64,
-        (start_ns, end_ns): (u64, u64),
+        start_ns: u64,
+        end_ns: u64,
     ) {
         self.events.extend([
             fit::<i64>(start_ns),

@@ -71,7 +71,8 @@ impl ScheduleLog {
         &mut self,
         begin_ns: u64,
         shape: &StepShape,
-        (running, waiting): (u64, u64),
+        running: u64,
+        waiting: u64,
     ) {
         let counts = &mut self.counts;
         counts.max_running = counts.max_running.max(running);

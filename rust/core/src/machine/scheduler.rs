@@ -13,7 +13,7 @@ impl Replica {
     fn slots(&self) -> u64 {
         let taken = self.running.slots.len() + self.loads.waiting + self.running.leaving.len();
         let taken = (taken + self.handover.target.arriving) as u64;
-        self.config.max_num_seqs.saturating_sub(taken)
+        self.config.scheduling.max_num_seqs.saturating_sub(taken)
     }
 
     /// True if a request has all it needs to join the next step.
@@ -44,7 +44,7 @@ impl Replica {
     pub(super) fn compose(&mut self, now: &mut Now<'_>) -> Answer<Vec<MoveId>> {
         let mut reservation = self.decide(now)?;
         self.note_waiting();
-        let has_lookahead = self.config.async_scheduling.has_lookahead();
+        let has_lookahead = self.config.scheduling.async_scheduling.has_lookahead();
         if has_lookahead {
             for slot in std::mem::take(&mut self.running.leaving) {
                 self.release_leaving(now, slot)?;
@@ -76,10 +76,10 @@ impl Replica {
     pub(super) fn step_ended(&mut self, now: &mut Now<'_>, finished: &[Slot]) -> Answer<()> {
         for &slot in finished {
             self.running.remove(slot);
-            if self.requests[slot].sent_on {
+            if self.requests[slot].handover.sent_on {
                 continue;
             }
-            if self.config.async_scheduling.has_lookahead() {
+            if self.config.scheduling.async_scheduling.has_lookahead() {
                 self.running.leaving.push(slot);
                 self.finished(now, slot);
             } else {
@@ -88,7 +88,7 @@ impl Replica {
                 self.requests.free(slot);
             }
         }
-        if self.config.async_scheduling.has_lookahead() {
+        if self.config.scheduling.async_scheduling.has_lookahead() {
             self.arrivals.queue.hide_after(Some(self.batch.begin_ns()));
         }
         Ok(())
@@ -163,10 +163,10 @@ impl Replica {
     fn preempt_last(&mut self, now: &mut Now<'_>) -> Answer<()> {
         if let Some(&leaving) = self.running.leaving.last() {
             // it has ended, but the scheduler does not know that yet
-            let joined = |slot: Slot| self.requests[slot].joined;
+            let joined = |slot: Slot| self.requests[slot].scheduling.joined;
             let last = self.running.slots.last();
             if last.is_none_or(|&last| joined(leaving) > joined(last)) {
-                if self.config.async_scheduling == AsyncScheduling::StopToken {
+                if self.config.scheduling.async_scheduling == AsyncScheduling::StopToken {
                     self.batch.pop_last();
                 }
                 self.running.leaving.pop();
@@ -177,7 +177,7 @@ impl Replica {
         let popped = popped.expect("an empty batch needs no blocks");
         let slot = popped.id;
         self.running.remove(slot);
-        self.requests[slot].last_token_ns = popped.last_token_ns;
+        self.requests[slot].generated.last_token_ns = popped.last_token_ns;
         now.store.release(popped.lease, now.ns)?;
         self.arrivals.refused = false;
         self.arrivals.queue.push_front(slot);
@@ -199,7 +199,7 @@ impl Replica {
         let depth = now.store.depth(lease)?;
         now.store.release(lease, now.ns)?;
         self.arrivals.refused = false;
-        if self.config.discard_on_finish {
+        if self.config.reuse.discard_on_finish {
             now.store.discard(request, 0, depth)?;
         } else if let Some(admission) = &mut self.plugins.admission {
             let kept = admission.kept_blocks(&Finished {
@@ -208,12 +208,12 @@ impl Replica {
                 in_session: s.arrival.session >= 0,
                 prompt_tokens: s.arrival.prompt_tokens,
                 output_tokens: s.arrival.output_tokens,
-                cached_tokens: s.cached_tokens,
+                cached_tokens: s.cached.tokens,
                 block_size_tokens: self.config.block_size_tokens,
                 blocks: depth,
             })?;
             now.store.discard(request, kept, depth)?;
-        } else if self.config.admits_prompts_only {
+        } else if self.config.reuse.admits_prompts_only {
             let whole = s.arrival.prompt_tokens / self.config.block_size_tokens;
             now.store
                 .discard(request, depth.min(fit::<u32>(whole)), depth)?;

@@ -2,7 +2,7 @@
 
 use super::fetch::FetchPolicy;
 use super::handover::Role;
-use super::prefetch::PrefetchPolicy;
+use super::prefetch_policy::PrefetchPolicy;
 use super::queue::QueueOrder;
 use crate::convert::fit;
 use crate::names::named_values;
@@ -46,15 +46,9 @@ impl ReadsConfig {
     }
 }
 
-/// Scheduling and cache settings of one replica.
-#[derive(Clone, Debug, Default)]
-pub struct ReplicaConfig {
-    /// The number of its machine, for its rows.
-    pub machine: i64,
-    /// Number of sources of KV, by which edges are numbered in its rows.
-    pub sources: i64,
-    /// Tokens that one KV block holds.
-    pub block_size_tokens: u64,
+/// Settings of the order and the limits of admission.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct SchedulingConfig {
     /// Upper bound on the sequences that run at once.
     pub max_num_seqs: u64,
     /// True if a request waits for a block that another request is computing.
@@ -63,6 +57,13 @@ pub struct ReplicaConfig {
     pub queue_order: QueueOrder,
     /// Mode of asynchronous scheduling.
     pub async_scheduling: AsyncScheduling,
+    /// Number of waiting requests whose blocks are protected from eviction.
+    pub lookahead: usize,
+}
+
+/// Settings of the blocks that may hit and of the blocks that are kept.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct ReuseConfig {
     /// True if computed blocks are kept for other requests at all.
     pub cache_enabled: bool,
     /// True if a prompt that is cached whole needs no prefill.
@@ -75,20 +76,47 @@ pub struct ReplicaConfig {
     pub discard_on_finish: bool,
     /// True if only the blocks of a finished request's prompt are kept.
     pub admits_prompts_only: bool,
+    /// True if blocks have a time to live.
+    pub expires: bool,
+}
+
+/// Settings of reads from lower tiers and from other machines.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct MovementConfig {
     /// Policy for loading blocks from lower tiers.
     pub fetch: FetchPolicy,
     /// Occasion for prefetching the blocks of a request; `None`: never.
     pub prefetch: Option<PrefetchPolicy>,
     /// Reads from other machines; `None`: no reads.
     pub reads: Option<ReadsConfig>,
-    /// True if blocks have a time to live.
-    pub expires: bool,
-    /// Number of waiting requests whose blocks are protected from eviction.
-    pub lookahead: usize,
+}
+
+/// Limits on the known sessions.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct SessionLimits {
     /// Upper bound on the known sessions; `None`: any number.
     pub max_sessions: Option<usize>,
     /// Time that a session is known after its last turn; `None`: for ever.
     pub session_ttl_ns: Option<u64>,
+}
+
+/// Scheduling and cache settings of one replica.
+#[derive(Clone, Debug, Default)]
+pub struct ReplicaConfig {
+    /// The number of its machine, for its rows.
+    pub machine: i64,
+    /// Number of sources of KV, by which edges are numbered in its rows.
+    pub sources: i64,
+    /// Tokens that one KV block holds.
+    pub block_size_tokens: u64,
+    /// Order and limits of admission.
+    pub scheduling: SchedulingConfig,
+    /// Blocks that may hit, and blocks that are kept.
+    pub reuse: ReuseConfig,
+    /// Reads from lower tiers and from other machines.
+    pub movement: MovementConfig,
+    /// Limits on the known sessions.
+    pub sessions: SessionLimits,
     /// Role in hand-overs between machines.
     pub role: Role,
     /// Milestones from the first time on and before the second are recorded; `None`: none are.
@@ -103,10 +131,10 @@ impl ReplicaConfig {
 
     /// Number of leading blocks of `tokens` tokens that may hit (semantics 1).
     pub fn matchable_blocks(&self, tokens: u64) -> u32 {
-        if !self.cache_enabled {
+        if !self.reuse.cache_enabled {
             return 0;
         }
-        let may_hit = tokens - u64::from(!self.skips_full_prefill).min(tokens);
+        let may_hit = tokens - u64::from(!self.reuse.skips_full_prefill).min(tokens);
         fit::<u32>(may_hit / self.block_size_tokens)
     }
 }

@@ -1,8 +1,9 @@
 //! Prefetches from an engine's storage while a request waits, and the requests of the queue that are held back for
 //! them.
 
+use super::prefetch_policy::PrefetchPolicy;
 use super::queue::QueueOrder;
-use super::{prefetch::PrefetchPolicy, Now, Replica};
+use super::{Now, Replica};
 use crate::store::Answer;
 use crate::transfers::Mover;
 
@@ -11,15 +12,18 @@ impl Replica {
     pub(super) fn start_from_storage(
         &mut self,
         now: &mut Now<'_>,
-        (request, limit): (u32, u32),
+        request: u32,
+        limit: u32,
     ) -> Answer<bool> {
         let Some(storage) = now.store.prefetching() else {
             return Ok(false);
         };
         let asked = storage.start_prefetch(request, limit, now.ns)?;
         let tokens = u64::from(asked) * self.config.block_size_tokens;
-        if let (true, Some(prefetch_state)) = (asked > 0, &mut self.mover.prefetch_state) {
-            prefetch_state.asked_storage(request, tokens);
+        let state = self.mover.prefetch_state.as_mut();
+        let waits = state.and_then(|state| state.storage.as_mut());
+        if let Some(waits) = waits.filter(|_| asked > 0) {
+            waits.asked(request, tokens);
         }
         self.issue(now, None)?;
         Ok(true)
@@ -32,7 +36,11 @@ impl Replica {
     pub(super) fn held_back(&mut self, now: &mut Now<'_>) -> Answer<Option<Vec<u32>>> {
         let mover = &mut self.mover;
         if mover.prefetch_state.is_none()
-            || !self.config.prefetch.is_some_and(PrefetchPolicy::is_queued)
+            || !self
+                .config
+                .movement
+                .prefetch
+                .is_some_and(PrefetchPolicy::is_queued)
         {
             return Ok(None);
         }
@@ -43,12 +51,13 @@ impl Replica {
             if !self.arrivals.queue.can_see(s) {
                 continue;
             }
-            let (request, was_preempted) = (s.arrival.request, s.preemptions > 0);
+            let (request, was_preempted) = (s.arrival.request, s.scheduling.preemptions > 0);
             if stays(mover, now, request)? {
                 held.push(request);
                 continue;
             }
-            let goes_first = self.config.queue_order == QueueOrder::Fcfs || was_preempted;
+            let goes_first =
+                self.config.scheduling.queue_order == QueueOrder::Fcfs || was_preempted;
             if std::mem::take(&mut is_first) && goes_first {
                 break;
             }
@@ -62,23 +71,23 @@ fn stays(mover: &mut Mover, now: &mut Now<'_>, request: u32) -> Answer<bool> {
     let Some(prefetch_state) = &mut mover.prefetch_state else {
         return Ok(false);
     };
-    if !prefetch_state.is_from_storage() {
+    let Some(waits) = &mut prefetch_state.storage else {
         return Ok(prefetch_state.holds_back(request, now.ns));
-    }
+    };
     let Some(storage) = now.store.prefetching() else {
         return Ok(false);
     };
     if !storage.is_prefetching(request) {
-        prefetch_state.storage_came(request);
+        waits.came(request);
         return Ok(false);
     }
-    let (waits, until_ns) = prefetch_state.waits_for_storage(request, now.ns);
-    if !waits {
-        prefetch_state.storage_came(request);
+    let wait = waits.wait_now(request, now.ns);
+    if !wait.waits {
+        waits.came(request);
         storage.stop_prefetch(request)?;
     }
-    if let Some(until_ns) = until_ns {
-        mover.set_alarm(until_ns);
+    if let Some(until_ns) = wait.until_ns {
+        mover.arrivals.set_alarm(until_ns);
     }
-    Ok(waits)
+    Ok(wait.waits)
 }

@@ -2,10 +2,10 @@
 
 use super::queue::QueueOrder;
 use super::rows::Rows;
-use super::{Arrival, AsyncScheduling, Now, Replica, ReplicaConfig};
+use super::{Arrival, AsyncScheduling, Now, Replica, ReplicaConfig, ReuseConfig, SchedulingConfig};
 use crate::batch::{Batch, BatchConfig};
 use crate::keys::BlockKeys;
-use crate::step_time::StepTimeTable;
+use crate::step_time::{StepBases, StepTimeTable};
 use crate::store::{Store, TierConfig};
 
 /// A store with blocks of 4 tokens. Requests 0 to 2 have the blocks a b; requests 3 and 4 have c d, and e f.
@@ -28,8 +28,14 @@ fn replica(change: impl FnOnce(&mut ReplicaConfig)) -> Replica {
     let mut config = ReplicaConfig {
         sources: 4,
         block_size_tokens: 4,
-        max_num_seqs: 2,
-        cache_enabled: true,
+        scheduling: SchedulingConfig {
+            max_num_seqs: 2,
+            ..SchedulingConfig::default()
+        },
+        reuse: ReuseConfig {
+            cache_enabled: true,
+            ..ReuseConfig::default()
+        },
         ..ReplicaConfig::default()
     };
     change(&mut config);
@@ -37,13 +43,16 @@ fn replica(change: impl FnOnce(&mut ReplicaConfig)) -> Replica {
         block_size_tokens: 4,
         max_num_batched_tokens: 16,
         num_layers: 1,
-        cache_enabled: config.cache_enabled,
-        cache_output: config.cache_output,
+        cache_enabled: config.reuse.cache_enabled,
+        cache_output: config.reuse.cache_output,
         ..BatchConfig::default()
     };
     let table = StepTimeTable {
-        base_ns: (0..32).map(|tokens| 10 + tokens).collect(),
-        decode_base_ns: vec![10; 8],
+        bases: StepBases {
+            chunk_ns: (0..32).map(|tokens| 10 + tokens).collect(),
+            decode_ns: vec![10; 8],
+            ..StepBases::default()
+        },
         ..StepTimeTable::default()
     };
     let columns = [
@@ -165,8 +174,8 @@ fn the_last_that_joined_is_preempted_and_comes_first_again() {
 fn longest_prefix_order_admits_the_longest_prefix_first() {
     let (mut replica, mut store) = (
         replica(|config| {
-            config.queue_order = QueueOrder::LongestPrefix;
-            config.max_num_seqs = 1;
+            config.scheduling.queue_order = QueueOrder::LongestPrefix;
+            config.scheduling.max_num_seqs = 1;
         }),
         store(10),
     );
@@ -181,7 +190,7 @@ fn longest_prefix_order_admits_the_longest_prefix_first() {
 #[test]
 fn a_lookahead_step_sees_arrivals_before_the_running_step_began() {
     let prefetch_state =
-        |config: &mut ReplicaConfig| config.async_scheduling = AsyncScheduling::Length;
+        |config: &mut ReplicaConfig| config.scheduling.async_scheduling = AsyncScheduling::Length;
     let (mut replica, mut store) = (replica(prefetch_state), store(10));
     comes(&mut replica, &mut store, 0, 3, 0);
     boundary(&mut replica, &mut store, 0);
@@ -235,13 +244,13 @@ mod invariants {
     #[test]
     #[should_panic(expected = "I6 or I8")]
     fn a_part_of_ttft_is_not_counted_twice() {
-        broken(|replica, _| change(replica, |request| request.queue_ns += 1));
+        broken(|replica, _| change(replica, |request| request.ttft.queue_ns += 1));
     }
 
     #[test]
     #[should_panic(expected = "I6 or I8")]
     fn a_prompt_is_cached_or_prefilled() {
-        broken(|replica, _| change(replica, |request| request.left_tokens -= 1));
+        broken(|replica, _| change(replica, |request| request.cached.left_tokens -= 1));
     }
 
     #[test]

@@ -1,13 +1,14 @@
 //! Between boundaries: orders are sent, and arrivals change the store and let requests continue.
 
 use super::{Now, Replica, Slot};
-use crate::store::Answer;
+use crate::ids::BlockRange;
+use crate::store::{Answer, Times};
 use crate::transfers::{Arrival, TransferId, Watcher};
 
 impl Replica {
     /// Sends the store's new orders; `computed`: times at which a step had the first and the last layer of the blocks
     /// that are written through.
-    pub(super) fn issue(&mut self, now: &mut Now<'_>, computed: Option<(u64, u64)>) -> Answer<()> {
+    pub(super) fn issue(&mut self, now: &mut Now<'_>, computed: Option<Times>) -> Answer<()> {
         self.mover.issue(now, computed)?;
         self.log_transfers();
         Ok(())
@@ -15,7 +16,7 @@ impl Replica {
 
     /// Time of the next arrival or the next computed layer, and its number on this machine.
     pub(super) fn next_arrival(&self) -> Option<(u64, u64)> {
-        let arrival = self.mover.next_numbered();
+        let arrival = self.mover.arrivals.next_numbered();
         match (arrival, self.next_computed()) {
             (Some(arrival), Some(computed)) => Some(arrival.min(computed)),
             (arrival, computed) => arrival.or(computed),
@@ -29,7 +30,7 @@ impl Replica {
             self.layer_computed(now.ns);
             return Ok(());
         }
-        let next = self.mover.next_arrival();
+        let next = self.mover.arrivals.pop();
         if next.is_some_and(|next| next.is_alarm()) {
             return self.resume(now, now.ns);
         }
@@ -44,13 +45,14 @@ impl Replica {
     pub(super) fn layer_came(
         &mut self,
         now: &mut Now<'_>,
-        (transfer, layers): (TransferId, u64),
+        transfer: TransferId,
+        layers: u64,
     ) -> Answer<()> {
         if !self.loads.buffers.is_empty() {
             self.on_buffer_transfer(transfer);
         }
         let complete = layers == self.mover.config().layers;
-        if !(complete || self.mover.layer_came(now, (transfer, layers))?) {
+        if !(complete || self.mover.layer_came(now, transfer, layers)?) {
             return Ok(());
         }
         self.catch_up(now, now.ns)?;
@@ -82,7 +84,7 @@ impl Replica {
         while let Some(watcher) = self.mover.watcher(transfer, n) {
             match watcher {
                 Watcher::Loading(id, number) => {
-                    self.on_load_transfer((id, number), transfer, complete, now.ns);
+                    self.on_load_transfer(id, number, transfer, complete, now.ns);
                 }
                 Watcher::Times if complete => self.times_settled(now, transfer)?,
                 Watcher::Step if complete => self.on_step_transfer(now, transfer)?,
@@ -114,7 +116,7 @@ impl Replica {
 
     /// True if the write policy of the GPU's edge acts on computed blocks.
     pub(super) fn writes_at_commit(&self) -> bool {
-        self.mover.gpu_policy().is_at_commit()
+        self.mover.writes.gpu_policy().is_at_commit()
     }
 
     /// Copies down the blocks that a request's step has computed and shared.
@@ -122,7 +124,7 @@ impl Replica {
         &mut self,
         now: &mut Now<'_>,
         slot: Slot,
-        blocks: (u32, u32),
+        blocks: BlockRange,
     ) -> Answer<()> {
         let lease = self.requests[slot].lease;
         match now.store.tiered() {

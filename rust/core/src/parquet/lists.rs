@@ -47,7 +47,7 @@ impl Lists {
         while !reader.bytes.is_empty() {
             let mut fields = Vec::new();
             reader.structure(0, &mut fields)?;
-            let field = |name: i64| fields.iter().find(|f| f.0 == name).map(|f| f.1);
+            let field = |name: i64| fields.iter().find(|f| f.field == name).map(|f| f.value);
             if [1, 502, 503, 504].map(field) != [Some(0), Some(DELTA), Some(RLE), Some(RLE)] {
                 return None;
             }

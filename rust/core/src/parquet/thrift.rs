@@ -120,6 +120,13 @@ impl Struct {
     }
 }
 
+/// An integer of a struct.
+pub struct FieldValue {
+    /// Its field: field 2 of a struct in field 5 is 502.
+    pub field: i64,
+    pub value: i64,
+}
+
 /// The bytes not read yet; every reading fails at their end.
 pub struct Reader<'a> {
     pub bytes: &'a [u8],
@@ -157,8 +164,8 @@ impl<'a> Reader<'a> {
         Some((value >> 1) as i64 ^ -((value & 1) as i64))
     }
 
-    /// Reads a struct and appends its integers with their fields: field 2 of a struct in field 5 is 502.
-    pub fn structure(&mut self, outer: i64, integers: &mut Vec<(i64, i64)>) -> Option<()> {
+    /// Reads a struct and appends its integers.
+    pub fn structure(&mut self, outer: i64, integers: &mut Vec<FieldValue>) -> Option<()> {
         let mut last = 0;
         loop {
             let head = self.byte()?;
@@ -173,7 +180,10 @@ impl<'a> Reader<'a> {
             let field = 100 * outer + last;
             match head & 15 {
                 TRUE | FALSE => {}
-                I16 | I32 | I64 => integers.push((field, self.signed()?)),
+                I16 | I32 | I64 => integers.push(FieldValue {
+                    field,
+                    value: self.signed()?,
+                }),
                 BINARY => {
                     let size = self.varint()?;
                     self.take(usize::try_from(size).ok()?)?;

@@ -34,6 +34,12 @@ impl Cells<'_> {
     }
 }
 
+/// The dictionary of a column, and the number of its words.
+struct Words<'a> {
+    page: &'a [u8],
+    count: usize,
+}
+
 /// Writes a table; equal calls give equal bytes. Cost: one row group in memory, and 100 bytes for each
 /// column of each group until the end.
 ///
@@ -142,8 +148,11 @@ impl<W: Write> TableWriter<W> {
         }
         let mut slots = Vec::new();
         dictionary::encode(&mut slots, codes, words.len());
-        let dictionary = Some((&page[..], words.len()));
-        self.chunk((Kind::Text, Encoding::Dictionary), dictionary, &slots)
+        let dictionary = Words {
+            page: &page,
+            count: words.len(),
+        };
+        self.chunk(Kind::Text, Encoding::Dictionary, Some(dictionary), &slots)
     }
 
     fn flags(&mut self, values: &[i64]) -> io::Result<Chunk> {
@@ -153,7 +162,7 @@ impl<W: Write> TableWriter<W> {
             values.iter().map(|&value| u64::from(value != 0)),
             1,
         );
-        self.chunk((Kind::Bool, Encoding::Plain), None, &page)
+        self.chunk(Kind::Bool, Encoding::Plain, None, &page)
     }
 
     fn numbers(&mut self, values: &[i64], kind: Kind) -> io::Result<Chunk> {
@@ -173,24 +182,28 @@ impl<W: Write> TableWriter<W> {
                 for word in &words {
                     page.extend_from_slice(&word.to_le_bytes()[..bytes]);
                 }
-                let dictionary = Some((&page[..], words.len()));
-                return self.chunk((kind, Encoding::Dictionary), dictionary, &slots);
+                let dictionary = Words {
+                    page: &page,
+                    count: words.len(),
+                };
+                return self.chunk(kind, Encoding::Dictionary, Some(dictionary), &slots);
             }
         }
-        self.chunk((kind, Encoding::Delta), None, &deltas)
+        self.chunk(kind, Encoding::Delta, None, &deltas)
     }
 
-    /// Writes the pages of a column: its dictionary and the number of its words, if it has one, then its values.
+    /// Writes the pages of a column: its dictionary, if it has one, then its values.
     fn chunk(
         &mut self,
-        (kind, encoding): (Kind, Encoding),
-        dictionary: Option<(&[u8], usize)>,
+        kind: Kind,
+        encoding: Encoding,
+        dictionary: Option<Words<'_>>,
         page: &[u8],
     ) -> io::Result<Chunk> {
         let (start, rows) = (self.at, self.rows);
         let mut plain_bytes = 0;
-        if let Some((words, count)) = dictionary {
-            plain_bytes += self.page(Encoding::Plain, true, count, words)?;
+        if let Some(words) = &dictionary {
+            plain_bytes += self.page(Encoding::Plain, true, words.count, words.page)?;
         }
         let data_at = self.at;
         plain_bytes += self.page(encoding, false, rows as usize, page)?;

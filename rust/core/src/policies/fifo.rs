@@ -15,7 +15,7 @@ pub struct Fifo;
 
 impl LeafPolicy for Fifo {
     fn key(&self, facts: &Facts) -> Key {
-        (facts.created, 0)
+        Key::of(facts.created)
     }
 }
 

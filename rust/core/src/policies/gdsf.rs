@@ -14,10 +14,10 @@ pub struct Gdsf {
 
 impl LeafPolicy for Gdsf {
     fn key(&self, facts: &Facts) -> Key {
-        (ordered(self.age + facts.hits as f64), facts.last_access)
+        Key::with_use(ordered(self.age + facts.hits as f64), facts)
     }
 
     fn on_evict(&mut self, key: Key) {
-        self.age = self.age.max(f64::from_bits(key.0));
+        self.age = self.age.max(f64::from_bits(key.value));
     }
 }

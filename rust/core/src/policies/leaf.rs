@@ -1,7 +1,31 @@
 //! A policy as a priority key of a leaf, with hooks for policies that learn.
 
-/// The smallest key is evicted first: the policy's value, then the recency of the last use.
-pub type Key = (u64, u64);
+/// The smallest key is evicted first.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Key {
+    /// The policy's value.
+    pub value: u64,
+    /// The last use, which decides among equal values; 0 where it does not matter.
+    pub last_access: u64,
+}
+
+impl Key {
+    /// Returns a key whose ties the last use does not decide.
+    pub fn of(value: u64) -> Self {
+        Self {
+            value,
+            last_access: 0,
+        }
+    }
+
+    /// Returns a key whose ties the last use of a block decides.
+    pub fn with_use(value: u64, facts: &Facts) -> Self {
+        Self {
+            value,
+            last_access: facts.last_access,
+        }
+    }
+}
 
 /// The facts about a block that a policy may use, or about a run of blocks with equal facts.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]

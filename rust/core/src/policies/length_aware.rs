@@ -14,7 +14,7 @@ pub struct LengthAware;
 impl LeafPolicy for LengthAware {
     fn key(&self, facts: &Facts) -> Key {
         let early = u32::MAX - facts.depth;
-        (facts.hits << 32 | u64::from(early), facts.last_access)
+        Key::with_use(facts.hits << 32 | u64::from(early), facts)
     }
 
     fn by_depth(&self) -> bool {

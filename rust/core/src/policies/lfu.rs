@@ -13,6 +13,6 @@ pub struct Lfu;
 
 impl LeafPolicy for Lfu {
     fn key(&self, facts: &Facts) -> Key {
-        (facts.hits, facts.last_access)
+        Key::with_use(facts.hits, facts)
     }
 }

@@ -25,7 +25,7 @@ pub struct Lru;
 
 impl LeafPolicy for Lru {
     fn key(&self, facts: &Facts) -> Key {
-        (facts.last_access, 0)
+        Key::of(facts.last_access)
     }
 }
 

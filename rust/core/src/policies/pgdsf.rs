@@ -33,14 +33,11 @@ impl LeafPolicy for Pgdsf {
     fn key(&self, facts: &Facts) -> Key {
         let context = f64::from(facts.found_blocks) + f64::from(facts.computed_blocks) / 2.0;
         let cost = 1.0 + context / self.attention_blocks;
-        (
-            ordered(self.age + facts.hits as f64 * cost),
-            facts.last_access,
-        )
+        Key::with_use(ordered(self.age + facts.hits as f64 * cost), facts)
     }
 
     fn on_evict(&mut self, key: Key) {
-        self.age = self.age.max(f64::from_bits(key.0));
+        self.age = self.age.max(f64::from_bits(key.value));
     }
 }
 
@@ -59,7 +56,7 @@ mod tests {
                 computed_blocks: 4,
                 ..Facts::default()
             };
-            f64::from_bits(policy.key(&facts).0)
+            f64::from_bits(policy.key(&facts).value)
         };
         assert_eq!((worth(0), worth(8)), (1.5, 3.5));
     }

@@ -55,7 +55,7 @@ impl LeafPolicy for Priority {
         let priority = self
             .range(facts.depth)
             .map_or(DEFAULT_PRIORITY, |r| r.priority);
-        (u64::from(priority), facts.last_access)
+        Key::with_use(u64::from(priority), facts)
     }
 
     fn lapse(&self, facts: &Facts) -> Lapse {
@@ -65,7 +65,7 @@ impl LeafPolicy for Priority {
                 ..
             }) => Lapse::Rekey(
                 facts.last_access_ns.saturating_add(*ns),
-                (u64::from(DEFAULT_PRIORITY), facts.last_access),
+                Key::with_use(u64::from(DEFAULT_PRIORITY), facts),
             ),
             _ => Lapse::Never,
         }

@@ -100,7 +100,10 @@ impl ObjectPolicy for Ranked {
         let slot = match self.free.pop() {
             Some(slot) => slot,
             None => {
-                self.slots.push(Slot { key: (0, 0), facts });
+                self.slots.push(Slot {
+                    key: Key::default(),
+                    facts,
+                });
                 (self.slots.len() - 1) as u32
             }
         };

@@ -20,7 +20,7 @@ pub struct Ttl {
 impl LeafPolicy for Ttl {
     fn key(&self, facts: &Facts) -> Key {
         // one time to live for all: the order of expiry is the order of use
-        (facts.last_access, 0)
+        Key::of(facts.last_access)
     }
 
     fn lapse(&self, facts: &Facts) -> Lapse {

@@ -4,7 +4,8 @@
 use std::collections::BinaryHeap;
 
 use super::blocks::Blocks;
-use super::runs::{PromptError, Prompts, Runs};
+use super::prompt_error::PromptError;
+use super::runs::{Prompts, Runs};
 use super::{Decisions, TouchFrom};
 
 const NEVER: u32 = u32::MAX;

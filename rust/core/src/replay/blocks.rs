@@ -3,7 +3,8 @@
 use std::collections::VecDeque;
 
 use super::holds::Holds;
-use super::runs::{PromptError, Prompts};
+use super::prompt_error::PromptError;
+use super::runs::Prompts;
 use super::stack::RowBlocks;
 use crate::ids::NONE;
 

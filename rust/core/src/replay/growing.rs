@@ -4,7 +4,8 @@ use std::borrow::Cow;
 use std::collections::HashMap;
 use std::hash::BuildHasherDefault;
 
-use super::runs::{PromptError, Runs};
+use super::prompt_error::PromptError;
+use super::runs::Runs;
 use super::stack::RowBlocks;
 use super::{RowReplay, Totals};
 use crate::ids::NONE;

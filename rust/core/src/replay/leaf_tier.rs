@@ -276,7 +276,7 @@ impl<'a> Leaves<'a> {
                 run,
                 len: end - from,
                 facts,
-                key: (0, 0),
+                key: Key::default(),
                 below,
             };
             let index = self.segments.add(segment);

@@ -26,6 +26,7 @@ pub mod leaves;
 pub mod newer;
 pub mod objects;
 pub mod online;
+pub mod prompt_error;
 pub mod recency;
 pub mod runs;
 pub mod sampled;
@@ -33,7 +34,7 @@ pub mod stack;
 pub mod steps;
 
 use crate::causes::eviction_log::EvictedMiss;
-use runs::PromptError;
+use prompt_error::PromptError;
 use stack::RowBlocks;
 
 /// A replay that takes rows as they are read and keeps none.

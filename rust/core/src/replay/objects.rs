@@ -1,7 +1,8 @@
 //! Replay of an object policy on single blocks: leaf first, or flat in one of two orders.
 
 use super::blocks::Blocks;
-use super::runs::{PromptError, Prompts};
+use super::prompt_error::PromptError;
+use super::runs::Prompts;
 use super::stack::RowBlocks;
 use super::{Decisions, RowReplay, Totals, TouchFrom};
 use crate::causes::known_misses::EvictedMisses;

@@ -4,7 +4,7 @@ use std::io::Write;
 
 use sha2::{Digest, Sha256};
 
-use super::runs::PromptError;
+use super::prompt_error::PromptError;
 use super::stack::Cut;
 use super::{RowReplay, Totals};
 use crate::trace::columns::Columns;

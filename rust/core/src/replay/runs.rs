@@ -1,7 +1,6 @@
 //! The trace as a static radix tree: ids that always come together are one run of blocks.
 
-use std::fmt;
-
+use super::prompt_error::PromptError;
 use super::stack::RowBlocks;
 use crate::ids::NONE;
 
@@ -87,37 +86,6 @@ impl Prompts<'_> {
 
 /// Tables have an entry per id: a larger id is not dense but a mistake.
 const MOST_IDS: usize = 1 << 30;
-
-/// Reasons why a trace cannot be replayed.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum PromptError {
-    /// Arrays whose lengths do not fit together.
-    Shape,
-    /// A request that names one id twice cannot be a path of a prefix tree.
-    RepeatedId {
-        /// The request.
-        request: usize,
-        /// The id that occurs twice.
-        id: u32,
-    },
-    /// More blocks, in a request or in all, than 32 bits can number.
-    TooManyBlocks,
-    /// More ids than tables support.
-    TooManyIds,
-}
-
-impl fmt::Display for PromptError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Shape => write!(f, "ids, offsets and block counts do not fit together"),
-            Self::RepeatedId { request, id } => {
-                write!(f, "request {request} names id {id} twice")
-            }
-            Self::TooManyBlocks => write!(f, "more than 2^32 blocks"),
-            Self::TooManyIds => write!(f, "more than 2^30 ids; they count up from 0"),
-        }
-    }
-}
 
 /// Runs of blocks that every request takes whole or not at all, and each request as a path of runs.
 ///

@@ -1,8 +1,8 @@
 //! The curve of least recently used from a sample of the ids (SHARDS, Waldspurger et al. 2015).
 
-use super::stack::{Cut, RecencyStack, RowBlocks};
+use super::stack::{Cut, RecencyStack, RowBlocks, SampledBlock};
 use crate::trace::columns::Columns;
-use crate::trace::sampler::{Sample, Sampler, EXACT, GROUPS};
+use crate::trace::sampler::{Sample, Sampler, Taken, EXACT, GROUPS};
 
 /// The curve of a sample, and curves of disjoint parts of it, whose spread gives the error.
 ///
@@ -17,7 +17,7 @@ pub struct SampledCurve {
     /// Blocks to one capacity of the steps: a 64th of what sampled ids are apart keeps the steps few.
     unit: u64,
     stacks: Vec<RecencyStack>,
-    row: Vec<(u32, u32)>,
+    row: Vec<SampledBlock>,
     /// Requests so far.
     pub requests: u64,
     /// Prompt tokens so far.
@@ -53,7 +53,7 @@ impl SampledCurve {
 
     /// References a row: its blocks, its sampled ids with their positions and groups, and the leading ids counted
     /// exactly.
-    pub fn row(&mut self, blocks: RowBlocks, ids: &[u32], taken: &[(u32, u8)], exact: u32) {
+    pub fn row(&mut self, blocks: RowBlocks, ids: &[u32], taken: &[Taken], exact: u32) {
         let whole = blocks.named / self.per_id;
         let private = blocks.private + blocks.named - whole * self.per_id;
         for part in 0..=GROUPS {
@@ -61,7 +61,7 @@ impl SampledCurve {
             let mut before = 0;
             let mut countable = 0;
             self.row.clear();
-            for (&id, &(at, group)) in ids.iter().zip(taken) {
+            for (&id, &Taken { at, group }) in ids.iter().zip(taken) {
                 let at = u64::from(at);
                 if at >= whole || (part > 0 && group != EXACT && group != part - 1) {
                     continue;
@@ -72,7 +72,10 @@ impl SampledCurve {
                     apart
                 };
                 let end = at * self.per_id + first;
-                self.row.push((id, (end - before) as u32));
+                self.row.push(SampledBlock {
+                    id,
+                    weight: (end - before) as u32,
+                });
                 before = end;
                 countable += usize::from(at * self.per_id < blocks.limit);
                 self.ids = self.ids.max(u64::from(id) + 1);

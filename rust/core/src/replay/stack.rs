@@ -1,7 +1,7 @@
 //! The hits of least recently used at every capacity, row by row, in memory by distinct blocks.
 
 use super::newer::{Newer, LEAST};
-use super::runs::PromptError;
+use super::prompt_error::PromptError;
 use super::steps::HitSteps;
 use crate::ids::NONE;
 
@@ -89,6 +89,15 @@ pub struct RecencyStack {
     pub reused: u64,
 }
 
+/// A sampled block, and the number of blocks that it stands for where it is new.
+#[derive(Clone, Copy, Debug)]
+pub struct SampledBlock {
+    /// The block.
+    pub id: u32,
+    /// The blocks it stands for.
+    pub weight: u32,
+}
+
 impl RecencyStack {
     /// An empty stack of blocks of `block_size` tokens.
     pub fn new(block_size: u64) -> Self {
@@ -123,10 +132,10 @@ impl RecencyStack {
         self.references += blocks.named + blocks.private;
     }
 
-    /// References the sampled blocks of a row, each with the blocks it stands for where it is new. The first
-    /// `countable` may hit; `unit` blocks are one capacity of the steps; `private` blocks are of this row alone.
-    pub fn sampled_row(&mut self, ids: &[(u32, u32)], countable: usize, unit: u64, private: u64) {
-        let numbers: Vec<u32> = ids.iter().map(|&(id, _)| id).collect();
+    /// References the sampled blocks of a row. The first `countable` may hit; `unit` blocks are one capacity of the
+    /// steps; `private` blocks are of this row alone.
+    pub fn sampled_row(&mut self, ids: &[SampledBlock], countable: usize, unit: u64, private: u64) {
+        let numbers: Vec<u32> = ids.iter().map(|block| block.id).collect();
         let mut at = 0;
         while let Some((touch, met)) = self.met(&numbers[at..]) {
             let weight = |from: usize, to: usize| -> u64 {
@@ -146,16 +155,18 @@ impl RecencyStack {
             at += met;
         }
         // behind a new block all are new, unless the ids form no tree: then the others stay as they are
+        let touched = &self.touched;
         let is_new =
-            |&&(id, _): &&(u32, u32)| self.touched.get(id as usize).is_none_or(|&t| t == NONE);
+            |block: &&SampledBlock| touched.get(block.id as usize).is_none_or(|&t| t == NONE);
         let fresh = ids[at..].iter().take_while(is_new).count();
-        for &(id, weight) in &ids[at..at + fresh] {
+        for &SampledBlock { id, weight } in &ids[at..at + fresh] {
             if id as usize >= self.weights.len() {
                 self.weights.resize(id as usize + 1, 0);
             }
             self.weights[id as usize] = weight;
         }
-        let new: u64 = ids[at..at + fresh].iter().map(|&(_, w)| u64::from(w)).sum();
+        let new = ids[at..at + fresh].iter();
+        let new: u64 = new.map(|block| u64::from(block.weight)).sum();
         self.newer.add(self.clock, new + private);
         self.touch(&numbers[..at + fresh]);
     }

@@ -7,11 +7,12 @@
 use std::collections::VecDeque;
 
 use super::moves::Move;
-use super::node::State;
-use super::reserve::moves_of;
+use super::node::{PathPart, State};
+use super::pending::moves_of;
 use super::{Store, GPU, STAGING};
 use crate::convert::fit;
 use crate::ids::{MoveId, NodeId, NO_MOVE};
+use crate::tiers::Route;
 
 /// Victims of the tier above that wait for blocks.
 #[derive(Debug)]
@@ -20,8 +21,8 @@ pub(super) struct Backlog {
     pub id: MoveId,
     /// Number of blocks left.
     pub blocks: u64,
-    /// Paths left, in eviction order: (last run, first block). The last run of each is pinned.
-    pub parts: VecDeque<(NodeId, u32)>,
+    /// Paths left, in eviction order. The last run of each is pinned.
+    pub parts: VecDeque<PathPart>,
     /// Moves of the earlier batches.
     pub batches: Vec<MoveId>,
 }
@@ -41,7 +42,7 @@ impl Store {
     /// Sets the fate of victims that the tier below cannot store now; without, they wait.
     #[must_use]
     pub fn with_overflow(mut self, overflow: Overflow) -> Self {
-        self.overflow = overflow;
+        self.rules.overflow = overflow;
         self
     }
 
@@ -59,7 +60,10 @@ impl Store {
             self.unhold(below, run);
             self.copy_mut(run, below).access = self.copy(run, tier).access;
             self.set_state(run, below, State::Waiting, id);
-            parts.push_back((run, self.nodes[run as usize].start));
+            parts.push_back(PathPart {
+                tail: run,
+                start: self.trie.nodes[run as usize].start,
+            });
         }
         self.tiers[below].backlogs.push_back(Backlog {
             id,
@@ -74,7 +78,7 @@ impl Store {
 
     /// Returns true if loads wait for space on the tier below the GPU, which has blocks at all.
     pub fn loads_wait(&self) -> bool {
-        self.overflow == Overflow::Wait && self.tiers[STAGING].capacity > 0
+        self.rules.overflow == Overflow::Wait && self.tiers[STAGING].capacity > 0
     }
 
     /// Returns true if blocks wait for space.
@@ -102,7 +106,7 @@ impl Store {
             if blocks == 0 {
                 return;
             }
-            let Some(freed_by) = self.evict_for(tier, blocks, self.now_ns) else {
+            let Some(freed_by) = self.evict_for(tier, blocks, self.clock.now_ns) else {
                 return;
             };
             let mut after = moves_of(&freed_by);
@@ -119,10 +123,10 @@ impl Store {
             } else if let Some(last) = self.tiers[tier].backlogs.pop_front() {
                 after.extend(last.batches);
             }
-            for &(tail, start) in &parts {
-                self.in_transit((tail, start), (tier, tier), id); // as recent as when they were evicted
-                self.hold(tier, tail);
-                self.pin(tail, -1);
+            for &part in &parts {
+                self.in_transit(part, Route::new(tier, tier), id); // as recent as when they were evicted
+                self.hold(tier, part.tail);
+                self.pin(part.tail, -1);
             }
             self.tiers[tier].in_flight += blocks;
             (self.moves[id].parts, self.moves[id].blocks) = (parts, blocks);
@@ -131,26 +135,27 @@ impl Store {
     }
 
     /// Removes the first blocks from a tier's first backlog; each part's last run stays pinned.
-    fn take_batch(&mut self, tier: usize, blocks: u64) -> Vec<(NodeId, u32)> {
+    fn take_batch(&mut self, tier: usize, blocks: u64) -> Vec<PathPart> {
         let mut left = fit::<u32>(blocks);
         let mut batch = Vec::new();
         while left > 0 {
-            let Some((tail, start)) = self.tiers[tier].backlogs[0].parts.pop_front() else {
+            let Some(PathPart { tail, start }) = self.tiers[tier].backlogs[0].parts.pop_front()
+            else {
                 break;
             };
-            let end = self.nodes[tail as usize].end;
+            let end = self.trie.nodes[tail as usize].end;
             let cut = start.max(end.saturating_sub(left));
             if cut > start {
                 self.cut_above(tail, cut);
-                let first = self.path((tail, cut)).last().unwrap_or(tail);
-                let upper = self.nodes[first as usize].parent;
+                let first = self.path(tail, cut).last().unwrap_or(tail);
+                let upper = self.trie.nodes[first as usize].parent;
                 self.pin(upper, 1);
                 self.tiers[tier].backlogs[0]
                     .parts
-                    .push_front((upper, start));
+                    .push_front(PathPart { tail: upper, start });
             }
             left -= end - cut;
-            batch.push((tail, cut));
+            batch.push(PathPart { tail, start: cut });
         }
         batch
     }
@@ -186,7 +191,8 @@ impl Store {
             return others.iter().any(|&other| uses(&self.moves[other]));
         }
         let is_lent = mv.claimed || (mv.parts.is_empty() && !mv.sources.is_empty());
-        let is_lent = is_lent || (mv.lease.is_some() && self.overflow == Overflow::WaitForWrites);
+        let is_lent =
+            is_lent || (mv.lease.is_some() && self.rules.overflow == Overflow::WaitForWrites);
         let is_over =
             |before: &MoveId| others.contains(before) || self.moves.get(*before).is_none();
         !is_lent && mv.after.iter().all(is_over)
@@ -198,8 +204,8 @@ impl Store {
             return;
         };
         self.tiers[tier - 1].overflowed += dropped.blocks;
-        for (tail, start) in dropped.parts {
-            self.each_run((tail, start), |store, run| {
+        for PathPart { tail, start } in dropped.parts {
+            self.each_run(tail, start, |store, run| {
                 store.set_state(run, tier, State::Absent, NO_MOVE);
             });
             self.pin(tail, -1);
@@ -210,8 +216,8 @@ impl Store {
 
     /// Pins a run and all before it: they stay in the trie, wherever their copies are.
     fn pin(&mut self, id: NodeId, by: i32) {
-        self.each_run((id, 0), |store, run| {
-            let pins = &mut store.nodes[run as usize].pins;
+        self.each_run(id, 0, |store, run| {
+            let pins = &mut store.trie.nodes[run as usize].pins;
             *pins = pins.wrapping_add_signed(by);
             store.refresh_last(run, GPU);
         });

@@ -7,6 +7,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use super::PairHasher;
+use crate::ids::BlockRange;
 use crate::keys::BlockKeys;
 
 /// Machines by prefix: the number of blocks that end with it, a power of two, and its key. Never iterated.
@@ -62,7 +63,8 @@ impl Board {
     pub fn found(
         &self,
         keys: &BlockKeys,
-        (request, limit): (u32, u32),
+        request: u32,
+        limit: u32,
         is_candidate: impl Fn(usize) -> bool,
         mut look: impl FnMut(usize) -> u32,
     ) -> Vec<u32> {
@@ -141,25 +143,31 @@ impl IndexEntry {
     }
 }
 
-/// The prefix lengths, powers of two, that end within the blocks `[start, end)` and are looked up.
-pub fn marks((start, end): (u32, u32)) -> impl Iterator<Item = u32> {
-    let first = start
+/// The prefix lengths, powers of two, that end within blocks and are looked up.
+pub fn marks(blocks: BlockRange) -> impl Iterator<Item = u32> {
+    let first = blocks
+        .start
         .checked_add(1)
         .and_then(u32::checked_next_power_of_two);
-    std::iter::successors(first, |mark| mark.checked_mul(2)).take_while(move |&mark| mark <= end)
+    std::iter::successors(first, |mark| mark.checked_mul(2))
+        .take_while(move |&mark| mark <= blocks.end)
 }
 
 #[cfg(test)]
 mod tests {
     use super::{marks, Board};
+    use crate::ids::BlockRange;
     use crate::keys::BlockKeys;
 
     #[test]
     fn marks_are_powers_of_two_within_the_blocks() {
-        assert_eq!(marks((0, 9)).collect::<Vec<_>>(), [1, 2, 4, 8]);
-        assert_eq!(marks((4, 8)).collect::<Vec<_>>(), [8]);
-        assert_eq!(marks((2, 3)).count(), 0);
-        assert_eq!(marks((1 << 31, u32::MAX)).count(), 0);
+        assert_eq!(
+            marks(BlockRange::new(0, 9)).collect::<Vec<_>>(),
+            [1, 2, 4, 8]
+        );
+        assert_eq!(marks(BlockRange::new(4, 8)).collect::<Vec<_>>(), [8]);
+        assert_eq!(marks(BlockRange::new(2, 3)).count(), 0);
+        assert_eq!(marks(BlockRange::new(1 << 31, u32::MAX)).count(), 0);
     }
 
     /// Random prefixes of random prompts on machines of which some are busy: the longest are found with few
@@ -186,7 +194,7 @@ mod tests {
                 let (request, blocks) = (random(4) as u32, random(17) as u32);
                 let index_entry = board.index_entry(machine);
                 index_entry.has_requests(u64::from(random(4) == 0));
-                for mark in marks((0, blocks)) {
+                for mark in marks(BlockRange::new(0, blocks)) {
                     index_entry.has_prefix(mark, keys.key(request, mark - 1), true);
                 }
                 has.push((request, blocks));
@@ -199,7 +207,8 @@ mod tests {
             let candidates: Vec<bool> = (0..9).map(|_| random(3) > 0).collect();
             let found = board.found(
                 &keys,
-                (asked, limit),
+                asked,
+                limit,
                 |m| candidates[m],
                 |machine| {
                     assert!(candidates[machine]);

@@ -7,10 +7,10 @@ use std::iter::zip;
 
 use super::join::are_alike;
 use super::node::State;
-use super::times::TimeSpan;
+use super::ready::TimeSpan;
 use super::Store;
 use crate::convert::fit;
-use crate::ids::{NodeId, NONE};
+use crate::ids::{BlockRange, NodeId, NONE};
 
 impl Store {
     /// Evicts the last `blocks` blocks of the least recent run by adding them to its only child. Requires
@@ -20,14 +20,14 @@ impl Store {
         let Some(upper) = self.least_recent(tier) else {
             return false;
         };
-        let lower = self.nodes[upper as usize].first_child;
+        let lower = self.trie.nodes[upper as usize].first_child;
         if self.blocks_of(&[upper]) <= blocks || !self.become_alike(upper, lower, tier) {
             return false;
         }
-        let end = self.nodes[upper as usize].end;
+        let end = self.trie.nodes[upper as usize].end;
         let cut = end - fit::<u32>(blocks);
         self.note_evicted(tier, upper, cut, end, now_ns);
-        self.log_change(upper, tier, false, (cut, end));
+        self.log_change(upper, tier, false, BlockRange::new(cut, end));
         self.move_border(upper, lower, cut);
         self.tiers[tier].cached -= blocks;
         self.tiers[tier].free += blocks;
@@ -38,7 +38,7 @@ impl Store {
     /// have that copy too, and no request may hold either run: a holder may be about to name a run by its
     /// first block.
     fn become_alike(&self, upper: NodeId, lower: NodeId, without: usize) -> bool {
-        let held = |id: NodeId| self.nodes[id as usize].pins > 0;
+        let held = |id: NodeId| self.trie.nodes[id as usize].pins > 0;
         lower != NONE
             && self.is_only_child(upper, lower)
             && !held(upper)
@@ -53,7 +53,7 @@ impl Store {
     /// Moves the end of a run and the start of its only child to block `at` of the upper run. Copies that the
     /// child does not have are dropped for the moved blocks.
     fn move_border(&mut self, upper: NodeId, lower: NodeId, at: u32) {
-        let end = self.nodes[upper as usize].end;
+        let end = self.trie.nodes[upper as usize].end;
         for tier in 0..self.tiers.len() {
             let last = TimeSpan {
                 end,
@@ -65,11 +65,14 @@ impl Store {
                 self.prepend_time_spans(lower, tier, moved, last);
             }
         }
-        self.nodes[upper as usize].end = at;
-        self.nodes[lower as usize].start = at;
-        let owner = self.nodes[lower as usize].owner;
-        self.children.remove(&(upper, self.keys.key(owner, end)));
-        self.children
+        self.trie.nodes[upper as usize].end = at;
+        self.trie.nodes[lower as usize].start = at;
+        let owner = self.trie.nodes[lower as usize].owner;
+        self.trie
+            .children
+            .remove(&(upper, self.keys.key(owner, end)));
+        self.trie
+            .children
             .insert((upper, self.keys.key(owner, at)), lower);
         self.refresh(upper);
         self.refresh(lower);

@@ -8,7 +8,7 @@ use crate::policies::order::Standing;
 impl Store {
     /// As [`Store::refresh`], for a change that concerns one tier.
     pub(super) fn refresh_on(&mut self, id: NodeId, tier: usize) {
-        if self.eviction.is_some() {
+        if self.rules.orders.is_some() {
             self.refresh(id);
         } else if id != ROOT {
             self.refresh_copy(id, tier);
@@ -26,9 +26,9 @@ impl Store {
 
     /// Updates a run's candidacy and its share of the evictable blocks on one tier.
     fn refresh_copy(&mut self, id: NodeId, t: usize) {
-        let node = &self.nodes[id as usize];
+        let node = &self.trie.nodes[id as usize];
         let tiers = self.tiers.len();
-        let copies = &mut self.copies[id as usize * tiers..][..tiers];
+        let copies = &mut self.trie.copies[id as usize * tiers..][..tiers];
         // a pinned run keeps its last copy
         let kept =
             t + 1 == tiers && node.pins > 0 && copies[..t].iter().all(|c| c.state == State::Absent);
@@ -61,7 +61,7 @@ impl Store {
         for tier in 0..self.tiers.len() {
             self.refresh_copy(id, tier);
         }
-        if self.eviction.is_some() {
+        if self.rules.orders.is_some() {
             self.refresh_orders(id);
         }
     }
@@ -79,11 +79,11 @@ impl Store {
 
     /// Holds a run and all before it on a tier: none of them is evicted there.
     pub(super) fn hold(&mut self, tier: usize, id: NodeId) {
-        self.each_run((id, 0), |store, run| {
+        self.each_run(id, 0, |store, run| {
             let copy = store.copy_mut(run, tier);
             copy.holds += 1;
             let alone = copy.holds == 1;
-            let node = &mut store.nodes[run as usize];
+            let node = &mut store.trie.nodes[run as usize];
             node.pins += 1;
             let first = node.pins == 1;
             // a second hold changes no candidate
@@ -98,11 +98,11 @@ impl Store {
 
     /// Releases a [`Store::hold`].
     pub(super) fn unhold(&mut self, tier: usize, id: NodeId) {
-        self.each_run((id, 0), |store, run| {
+        self.each_run(id, 0, |store, run| {
             let copy = store.copy_mut(run, tier);
             copy.holds -= 1;
             let last = copy.holds == 0;
-            let node = &mut store.nodes[run as usize];
+            let node = &mut store.trie.nodes[run as usize];
             node.pins -= 1;
             let free = node.pins == 0;
             if last {

@@ -28,9 +28,9 @@ impl Store {
         self.check_index_entries()?;
         let gone = live.iter().filter(|&&id| self.is_gone(id)).count();
         violated!(
-            gone != self.gone,
+            gone != self.trie.gone,
             "I4: {gone} runs have no copy, counted {}",
-            self.gone
+            self.trie.gone
         );
         for &id in &live {
             self.check_node(id)?;
@@ -39,7 +39,7 @@ impl Store {
         let held = leases.map(|(_, lease)| lease.prefix);
         let held: Vec<_> = held.filter(|&prefix| prefix != NO_ENTRY).collect();
         match self.shared.as_deref() {
-            Some((prefixes, _)) => prefixes.check(&held, &held),
+            Some(shared) => shared.prefixes.check(&held, &held),
             None => Ok(()),
         }
     }
@@ -66,7 +66,7 @@ impl Store {
             );
             let ready = |id: &&NodeId| self.copy(**id, t).state == State::Ready;
             let sum = |ids: &mut dyn Iterator<Item = &NodeId>| -> u64 {
-                ids.map(|&id| u64::from(self.nodes[id as usize].blocks()))
+                ids.map(|&id| u64::from(self.trie.nodes[id as usize].blocks()))
                     .sum()
             };
             let cached = sum(&mut live.iter().filter(ready));
@@ -132,8 +132,8 @@ impl Store {
                 .map(|m| m.blocks);
             let leaving = waits().filter(|_| t == GPU).map(|w| w.blocks);
             let coming = tier.coming.iter();
-            let coming = coming.filter(|pending| self.moves.get(pending.0).is_some());
-            let leaving = leaving.chain(coming.map(|pending| pending.1));
+            let coming = coming.filter(|pending| self.moves.get(pending.id).is_some());
+            let leaving = leaving.chain(coming.map(|pending| pending.blocks));
             let in_flight: u64 = landing.chain(leaving).sum();
             violated!(
                 in_flight != tier.in_flight,
@@ -145,12 +145,12 @@ impl Store {
     }
 
     fn check_holds(&self, live: &[NodeId]) -> Result<(), Violation> {
-        let mut holds = vec![vec![0u32; self.tiers.len()]; self.nodes.len()];
-        let mut pins = vec![0u32; self.nodes.len()]; // of backlogs alone
+        let mut holds = vec![vec![0u32; self.tiers.len()]; self.trie.nodes.len()];
+        let mut pins = vec![0u32; self.trie.nodes.len()]; // of backlogs alone
         let mut walk = |tier: usize, mut at: NodeId| {
             while at != ROOT && at != NONE {
                 holds[at as usize][tier] += 1;
-                at = self.nodes[at as usize].parent;
+                at = self.trie.nodes[at as usize].parent;
             }
         };
         for (_, lease) in self.leases.iter().filter(|(_, lease)| lease.live) {
@@ -160,21 +160,21 @@ impl Store {
             walk(hold.tier, hold.tail);
         }
         for (_, mv) in self.moves.iter() {
-            for &(tail, _) in &mv.parts {
-                walk(mv.to, tail);
+            for part in &mv.parts {
+                walk(mv.to, part.tail);
             }
             for &tail in &mv.sources {
                 walk(mv.from, tail);
             }
         }
         let backlogs = self.tiers.iter().flat_map(|tier| &tier.backlogs);
-        for &(tail, _) in backlogs.flat_map(|backlog| &backlog.parts) {
-            for run in self.path((tail, 0)) {
+        for part in backlogs.flat_map(|backlog| &backlog.parts) {
+            for run in self.path(part.tail, 0) {
                 pins[run as usize] += 1;
             }
         }
         for &id in live {
-            let node = &self.nodes[id as usize];
+            let node = &self.trie.nodes[id as usize];
             for (t, &expected) in holds[id as usize].iter().enumerate() {
                 let counted = self.copy(id, t).holds;
                 violated!(
@@ -195,12 +195,13 @@ impl Store {
     /// Checks that what waits for a tier is its backlogs, each block once.
     fn check_backlogs(&self, live: &[NodeId]) -> Result<(), Violation> {
         for (t, tier) in self.tiers.iter().enumerate() {
-            let blocks = |&id: &NodeId| u64::from(self.nodes[id as usize].blocks());
+            let blocks = |&id: &NodeId| u64::from(self.trie.nodes[id as usize].blocks());
             let waits = |&&id: &&NodeId| self.copy(id, t).state == State::Waiting;
             let waiting: u64 = live.iter().filter(waits).map(blocks).sum();
             let mut listed = 0;
             for backlog in &tier.backlogs {
-                let runs = backlog.parts.iter().flat_map(|&part| self.path(part));
+                let parts = backlog.parts.iter();
+                let runs = parts.flat_map(|part| self.path(part.tail, part.start));
                 let own = runs.filter(|&id| self.copy(id, t).by == backlog.id);
                 listed += own
                     .filter(|id| waits(&id))
@@ -217,16 +218,17 @@ impl Store {
     }
 
     fn check_node(&self, id: NodeId) -> Result<(), Violation> {
-        let node = &self.nodes[id as usize];
+        let node = &self.trie.nodes[id as usize];
         violated!(node.start >= node.end, "run {id} is empty");
-        let parent = &self.nodes[node.parent as usize];
+        let parent = &self.trie.nodes[node.parent as usize];
         violated!(
             parent.end != node.start && node.parent != ROOT
                 || node.parent == ROOT && node.start != 0,
             "run {id} does not follow its parent"
         );
         violated!(
-            self.children
+            self.trie
+                .children
                 .get(&(node.parent, self.keys.key(node.owner, node.start)))
                 != Some(&id),
             "run {id} is not found by its key"
@@ -271,7 +273,7 @@ impl Store {
 
     /// I7: nothing is ready before its time, and a first layer no later than the whole.
     fn check_times(&self, id: NodeId, tier: usize) -> Result<(), Violation> {
-        let (node, copy) = (&self.nodes[id as usize], self.copy(id, tier));
+        let (node, copy) = (&self.trie.nodes[id as usize], self.copy(id, tier));
         let time_spans = &self.time_spans_of(id)[tier];
         let ends: Vec<u32> = time_spans.iter().map(|s| s.end).collect();
         let inside = |end: &u32| node.start < *end && *end < node.end;
@@ -290,19 +292,19 @@ impl Store {
         let ready = copy.state == State::Ready;
         for time in times {
             let wrong = if ready {
-                time.ready_ns > self.now_ns
+                time.ready_ns > self.clock.now_ns
             } else {
-                time != Times::UNKNOWN && time.ready_ns < self.now_ns
+                time != Times::UNKNOWN && time.ready_ns < self.clock.now_ns
             };
             violated!(
                 wrong || time.first_layer_ns > time.ready_ns,
                 "I7: run {id} on tier {tier} is {:?} with {time:?} at {}",
                 copy.state,
-                self.now_ns
+                self.clock.now_ns
             );
         }
         violated!(
-            copy.access > self.access,
+            copy.access > self.clock.access,
             "run {id} on tier {tier} is used in the future"
         );
         Ok(())

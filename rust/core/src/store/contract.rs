@@ -5,7 +5,7 @@
 
 use super::check::Violation;
 use super::newcomer::{Brought, Entry, Newcomer};
-use super::{Order, Part, Reservation, Store, Times};
+use super::{LeaseBlocks, Order, Part, Reservation, Store, Times};
 use crate::error::{Answer, StoreError};
 use crate::ids::{HoldId, LeaseId, MoveId};
 use crate::keys::BlockKeys;
@@ -41,7 +41,7 @@ pub(crate) use {own_methods, own_records};
 /// The GPU's blocks, as a batch uses them.
 pub trait BatchStore {
     /// Reserves private blocks for several leases, all or nothing.
-    fn reserve(&mut self, wanted: &[(LeaseId, u64)], now_ns: u64) -> Answer<Reservation>;
+    fn reserve(&mut self, wanted: &[LeaseBlocks], now_ns: u64) -> Answer<Reservation>;
     /// Returns the number of a lease's blocks that are shared already.
     fn depth(&self, lease: LeaseId) -> Answer<u32>;
     /// Shares a lease's blocks up to block `to`, computed at the given times.
@@ -55,10 +55,10 @@ pub trait BatchStore {
         Ok(tokens)
     }
 
-    /// Allocates blocks for a lease up to the second number of tokens, of which the first are computed.
+    /// Allocates blocks for a lease up to a number of tokens, of which the first `computed` are computed.
     /// Returns false if free blocks are too few. For stores that allocate by token.
-    fn grow_to(&mut self, lease: LeaseId, tokens: (u64, u64), now_ns: u64) -> Answer<bool> {
-        let lacking = (lease, tokens.1.saturating_sub(tokens.0));
+    fn grow_to(&mut self, lease: LeaseId, computed: u64, tokens: u64, now_ns: u64) -> Answer<bool> {
+        let lacking = LeaseBlocks::new(lease, tokens.saturating_sub(computed));
         Ok(self.reserve(&[lacking], now_ns)? != Reservation::Refused)
     }
 

@@ -5,11 +5,12 @@
 //! Victims that the tier below cannot take now wait ([`super::backlog`]), or are dropped, oldest first.
 
 use super::moves::Move;
-use super::node::State;
-use super::reserve::{moves_of, PendingFrees};
+use super::node::{PathPart, State};
+use super::pending::{moves_of, PendingFree};
 use super::{Overflow, Store};
 use crate::convert::fit;
 use crate::ids::{NodeId, NO_MOVE};
+use crate::tiers::Route;
 
 impl Store {
     /// Evicts `wanted` blocks, or as many as are evictable, from a tier that has one below. Returns how many,
@@ -17,11 +18,12 @@ impl Store {
     pub(super) fn demote_victims(
         &mut self,
         tier: usize,
-        (least, wanted): (u64, u64),
+        least: u64,
+        wanted: u64,
         now_ns: u64,
-    ) -> Option<(u64, PendingFrees)> {
+    ) -> Option<(u64, Vec<PendingFree>)> {
         if self.evict_to_child(tier, wanted, now_ns) {
-            return Some((wanted, PendingFrees::new()));
+            return Some((wanted, Vec::new()));
         }
         let below = tier + 1;
         let victims = self.select_victims(tier, wanted);
@@ -29,7 +31,7 @@ impl Store {
         if evicted < least {
             return None;
         }
-        let mut pending = PendingFrees::new();
+        let mut pending = Vec::new();
         let mut to_write: Vec<NodeId> = Vec::new();
         let ordered = self.has_order(tier);
         let mut left = victims.len() as u64;
@@ -41,7 +43,7 @@ impl Store {
                 id
             };
             left -= 1;
-            let blocks = u64::from(self.nodes[id as usize].blocks());
+            let blocks = u64::from(self.trie.nodes[id as usize].blocks());
             let lower = *self.copy(id, below);
             if lower.state == State::Absent {
                 self.hold(below, id);
@@ -50,7 +52,10 @@ impl Store {
             self.take_off(tier, id, now_ns);
             match lower.state {
                 State::Ready => self.tiers[tier].free += blocks,
-                State::InFlight | State::Waiting => pending.push((lower.by, blocks)),
+                State::InFlight | State::Waiting => pending.push(PendingFree {
+                    id: lower.by,
+                    blocks,
+                }),
                 State::Absent => {}
             }
         }
@@ -62,7 +67,7 @@ impl Store {
 
     /// Removes the copy of a whole run from a tier; the caller accounts for its blocks.
     fn take_off(&mut self, tier: usize, id: NodeId, now_ns: u64) {
-        let node = &self.nodes[id as usize];
+        let node = &self.trie.nodes[id as usize];
         let blocks = u64::from(node.blocks());
         self.note_evicted(tier, id, node.start, node.end, now_ns);
         self.set_state(id, tier, State::Absent, NO_MOVE);
@@ -75,11 +80,12 @@ impl Store {
         &mut self,
         tier: usize,
         victims: Vec<NodeId>,
-        pending: &mut PendingFrees,
+        pending: &mut Vec<PendingFree>,
         now_ns: u64,
     ) {
         let below = tier + 1;
-        let blocks_of = |store: &Self, id: NodeId| u64::from(store.nodes[id as usize].blocks());
+        let blocks_of =
+            |store: &Self, id: NodeId| u64::from(store.trie.nodes[id as usize].blocks());
         let wanted: u64 = victims.iter().map(|&id| blocks_of(self, id)).sum();
         let fits = if self.tiers[tier].write_back {
             self.tiers[below].available()
@@ -87,29 +93,30 @@ impl Store {
             0
         };
         let mut excess = wanted.saturating_sub(fits);
-        let waits = self.overflow != Overflow::Drop && self.tiers[tier].write_back;
+        let waits = self.rules.overflow != Overflow::Drop && self.tiers[tier].write_back;
         if waits && (excess > 0 || !self.tiers[below].backlogs.is_empty()) {
-            pending.push((self.wait_below(tier, victims), wanted));
+            let id = self.wait_below(tier, victims);
+            pending.push(PendingFree { id, blocks: wanted });
             return;
         }
         let written = wanted - excess;
-        let mut kept: Vec<(NodeId, u32)> = Vec::new();
+        let mut kept: Vec<PathPart> = Vec::new();
         for id in victims {
             let blocks = blocks_of(self, id);
-            let start = self.nodes[id as usize].start;
+            let start = self.trie.nodes[id as usize].start;
             if excess == 0 {
                 // An eviction below may cut this run (a copy further down is dropped): keep its first block
                 // too.
-                kept.push((id, start));
+                kept.push(PathPart { tail: id, start });
                 continue;
             }
             if blocks > excess {
-                let upper = self.split(id, self.nodes[id as usize].end - fit::<u32>(excess));
+                let upper = self.split(id, self.trie.nodes[id as usize].end - fit::<u32>(excess));
                 self.hold(below, upper);
-                kept.push((upper, start));
+                kept.push(PathPart { tail: upper, start });
             }
             excess -= blocks.min(excess);
-            self.drop_blocks(tier, id, self.nodes[id as usize].start);
+            self.drop_blocks(tier, id, self.trie.nodes[id as usize].start);
         }
         let freed_by = if written > 0 {
             self.evict_for(below, written, now_ns)
@@ -118,7 +125,7 @@ impl Store {
         };
         let Some(freed_by) = freed_by else {
             kept.into_iter()
-                .for_each(|(id, start)| self.drop_blocks(tier, id, start));
+                .for_each(|part| self.drop_blocks(tier, part.tail, part.start));
             return;
         };
         self.tiers[below].in_flight += written;
@@ -127,12 +134,15 @@ impl Store {
             blocks: written,
             ..Move::default()
         });
-        for &(tail, start) in &kept {
-            self.in_transit((tail, start), (tier, below), mv);
+        for &part in &kept {
+            self.in_transit(part, Route::new(tier, below), mv);
         }
         self.moves[mv].parts = kept;
         self.order(mv, tier, moves_of(&freed_by));
-        pending.push((mv, written));
+        pending.push(PendingFree {
+            id: mv,
+            blocks: written,
+        });
     }
 
     /// Drops a held victim that the tier below cannot take.
@@ -140,8 +150,8 @@ impl Store {
         self.unhold(tier + 1, tail);
         let mut above = tail;
         for run in self.runs_from(tail, start) {
-            above = self.nodes[run as usize].parent;
-            let blocks = u64::from(self.nodes[run as usize].blocks());
+            above = self.trie.nodes[run as usize].parent;
+            let blocks = u64::from(self.trie.nodes[run as usize].blocks());
             self.tiers[tier].free += blocks;
             self.tiers[tier].overflowed += blocks;
             self.discard_if_gone(run);

@@ -6,7 +6,7 @@ use super::board::{marks, IndexEntry};
 use super::check::Violation;
 use super::node::Node;
 use super::Store;
-use crate::ids::NodeId;
+use crate::ids::{BlockRange, NodeId};
 use crate::keys::BlockKeys;
 
 impl Store {
@@ -19,21 +19,21 @@ impl Store {
     /// runs.
     pub fn add_index_entry(&mut self, index_entry: IndexEntry) {
         for id in self.found_runs() {
-            let Node { start, end, .. } = self.nodes[id as usize];
-            self.enter(&index_entry, id, (start, end), true);
+            let Node { start, end, .. } = self.trie.nodes[id as usize];
+            self.enter(&index_entry, id, BlockRange::new(start, end), true);
         }
         self.index_entries.push(index_entry);
     }
 
     /// Reports to routers that blocks of a run have their first copy, or have lost their last one.
-    pub(super) fn notify(&self, id: NodeId, blocks: (u32, u32), has: bool) {
+    pub(super) fn notify(&self, id: NodeId, blocks: BlockRange, has: bool) {
         for index_entry in &self.index_entries {
             self.enter(index_entry, id, blocks, has);
         }
     }
 
-    fn enter(&self, index_entry: &IndexEntry, id: NodeId, blocks: (u32, u32), has: bool) {
-        let owner = self.nodes[id as usize].owner;
+    fn enter(&self, index_entry: &IndexEntry, id: NodeId, blocks: BlockRange, has: bool) {
+        let owner = self.trie.nodes[id as usize].owner;
         for mark in marks(blocks) {
             index_entry.has_prefix(mark, self.keys.key(owner, mark - 1), has);
         }
@@ -53,8 +53,9 @@ impl Store {
         for id in self.found_runs() {
             let Node {
                 owner, start, end, ..
-            } = self.nodes[id as usize];
-            entries.extend(marks((start, end)).map(|mark| (mark, self.keys.key(owner, mark - 1))));
+            } = self.trie.nodes[id as usize];
+            let blocks = BlockRange::new(start, end);
+            entries.extend(marks(blocks).map(|mark| (mark, self.keys.key(owner, mark - 1))));
         }
         entries.sort_unstable();
         if self

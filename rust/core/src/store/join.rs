@@ -7,7 +7,7 @@
 use std::iter::zip;
 
 use super::node::{Copy, Node, State};
-use super::times::TimeSpan;
+use super::ready::TimeSpan;
 use super::Store;
 use crate::ids::{NodeId, NONE, ROOT};
 
@@ -25,27 +25,27 @@ pub(super) fn are_alike(above: &Copy, below: &Copy) -> bool {
 impl Store {
     /// Marks a run that may have become mergeable with a neighbor, for [`Store::join_loose`].
     pub(super) fn loosen(&mut self, id: NodeId) {
-        if !self.single_blocks() && self.loose.last() != Some(&id) {
-            self.loose.push(id);
+        if !self.single_blocks() && self.trie.loose.last() != Some(&id) {
+            self.trie.loose.push(id);
         }
     }
 
     /// Merges the marked runs with their neighbors where they no longer differ. Call it while runs are
     /// referenced by holds only. Cost: constant for each change.
     pub(super) fn join_loose(&mut self) {
-        let mut loose = std::mem::take(&mut self.loose);
+        let mut loose = std::mem::take(&mut self.trie.loose);
         for id in loose.drain(..) {
             // it may have been merged or discarded meanwhile; a run that reuses its id is checked in vain
-            if self.nodes[id as usize].end > 0 {
+            if self.trie.nodes[id as usize].end > 0 {
                 self.join_below(id);
                 self.join_above(id);
             }
         }
-        self.loose = loose;
+        self.trie.loose = loose;
     }
 
     fn join_below(&mut self, id: NodeId) {
-        let child = self.nodes[id as usize].first_child;
+        let child = self.trie.nodes[id as usize].first_child;
         if child != NONE {
             self.join_above(child);
         }
@@ -55,7 +55,7 @@ impl Store {
     /// first run above that stays separate.
     pub(super) fn join_above(&mut self, id: NodeId) -> NodeId {
         loop {
-            let parent = self.nodes[id as usize].parent;
+            let parent = self.trie.nodes[id as usize].parent;
             if !self.are_alike(parent, id) {
                 return parent;
             }
@@ -89,7 +89,10 @@ impl Store {
 
     /// Returns true if `lower` is the only child of `upper`, and both runs of blocks have the same users.
     pub(super) fn is_only_child(&self, upper: NodeId, lower: NodeId) -> bool {
-        let (above, below) = (&self.nodes[upper as usize], &self.nodes[lower as usize]);
+        let (above, below) = (
+            &self.trie.nodes[upper as usize],
+            &self.trie.nodes[lower as usize],
+        );
         above.first_child == lower && below.next == NONE && above.uses == below.uses
     }
 
@@ -105,20 +108,23 @@ impl Store {
             owner,
             start: joint,
             ..
-        } = self.nodes[lower as usize];
+        } = self.trie.nodes[lower as usize];
         let Node {
             start,
             parent,
             previous,
             next,
             ..
-        } = self.nodes[upper as usize];
+        } = self.trie.nodes[upper as usize];
         self.free(upper);
-        self.children.remove(&(upper, self.keys.key(owner, joint)));
-        self.children
+        self.trie
+            .children
+            .remove(&(upper, self.keys.key(owner, joint)));
+        self.trie
+            .children
             .insert((parent, self.keys.key(owner, start)), lower);
-        self.nodes[lower as usize].start = start;
-        self.stands_between(parent, lower, (previous, next));
+        self.trie.nodes[lower as usize].start = start;
+        self.stands_between(parent, lower, previous, next);
         self.refresh(lower);
     }
 
@@ -126,7 +132,7 @@ impl Store {
     fn join_time_spans(&mut self, upper: NodeId, lower: NodeId, tier: usize) {
         let above = *self.copy(upper, tier);
         if above.state == State::Ready {
-            let end = self.nodes[upper as usize].end;
+            let end = self.trie.nodes[upper as usize].end;
             let times = above.times;
             let before = std::mem::take(self.time_spans_mut(upper, tier));
             self.prepend_time_spans(lower, tier, before, TimeSpan { end, times });

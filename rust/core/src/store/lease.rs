@@ -2,10 +2,11 @@
 
 use super::node::State;
 use super::orders::Release;
-use super::times::Times;
+use super::ready::Times;
+use super::shared_prefixes::limited;
 use super::{Answer, Store, StoreError, Touch, GPU};
 use crate::ids::{LeaseId, NodeId, NONE, ROOT};
-use crate::views::{EntryId, PrefixStore, NO_ENTRY};
+use crate::views::{EntryId, NO_ENTRY};
 
 /// A held path, and private blocks reserved for blocks to compute or load.
 #[derive(Clone, Debug, Default)]
@@ -31,12 +32,6 @@ pub struct Lease {
     pub(super) found: u32,
     /// The longest prefix that it holds, if shared prefixes have a size limit.
     pub(super) prefix: EntryId,
-}
-
-/// Returns the shared prefixes if they have a size limit.
-fn limited(shared: &mut Option<Box<(PrefixStore, u64)>>) -> Option<&mut PrefixStore> {
-    let prefixes = shared.as_deref_mut().map(|shared| &mut shared.0);
-    prefixes.filter(|prefixes| prefixes.is_limited())
 }
 
 /// Provenance of computed blocks: the request, its admission, and the ready times.
@@ -99,7 +94,7 @@ impl Store {
         if ready.first_layer_ns > ready.ready_ns {
             return Err(StoreError::LastLayerFirst);
         }
-        self.now_ns = self.now_ns.max(ready.ready_ns);
+        self.clock.now_ns = self.clock.now_ns.max(ready.ready_ns);
         let by = Computed {
             request,
             access,
@@ -107,13 +102,14 @@ impl Store {
         };
         while depth < to {
             let taken = match self
+                .trie
                 .children
                 .get(&(tail, self.keys.key(request, depth)))
                 .copied()
             {
                 Some(child) => {
                     tail = self.commit_into(child, by, depth, to);
-                    self.nodes[tail as usize].blocks()
+                    self.trie.nodes[tail as usize].blocks()
                 }
                 None => {
                     tail = self.commit_new(tail, by, depth, to);
@@ -126,15 +122,15 @@ impl Store {
         let lease = &mut self.leases[id];
         (lease.tail, lease.depth) = (tail, depth);
         if let Some(prefixes) = limited(&mut self.shared) {
-            let holder = (request, lease.prefix);
-            lease.prefix = prefixes.enter(&self.keys, holder, depth).0;
+            let (prefix, _) = prefixes.enter(&self.keys, request, lease.prefix, depth);
+            lease.prefix = prefix;
         }
         Ok(())
     }
 
     /// Commits the matching part of an existing run; returns that part.
     fn commit_into(&mut self, child: NodeId, by: Computed, depth: u32, to: u32) -> NodeId {
-        let node = &self.nodes[child as usize];
+        let node = &self.trie.nodes[child as usize];
         let same = self
             .keys
             .common(node.owner, by.request, depth, node.end.min(to));
@@ -168,7 +164,7 @@ impl Store {
                 self.add_run(above, by, block, block + 1)
             });
         }
-        let (own, gpu) = (&self.nodes[tail as usize], self.copy(tail, GPU));
+        let (own, gpu) = (&self.trie.nodes[tail as usize], self.copy(tail, GPU));
         if tail != ROOT
             && own.owner == by.request
             && own.pins == 1
@@ -198,8 +194,8 @@ impl Store {
     pub(super) fn hold_one(&mut self, run: NodeId, access: u64) {
         self.used(run, access);
         self.copy_mut(run, GPU).holds += 1;
-        self.nodes[run as usize].pins += 1;
-        self.nodes[run as usize].uses += 1;
+        self.trie.nodes[run as usize].pins += 1;
+        self.trie.nodes[run as usize].uses += 1;
         self.refresh(run);
     }
 
@@ -228,10 +224,10 @@ impl Store {
         if let Some(prefixes) = limited(&mut self.shared) {
             prefixes.end_use(prefix);
         }
-        self.each_run((tail, 0), |store, run| {
+        self.each_run(tail, 0, |store, run| {
             store.copy_mut(run, GPU).holds -= 1;
-            store.nodes[run as usize].pins -= 1;
-            if store.touch == Touch::Release {
+            store.trie.nodes[run as usize].pins -= 1;
+            if store.rules.touch == Touch::Release {
                 store.renew(run);
             }
             store.released(run, release);
@@ -251,8 +247,8 @@ impl Store {
     }
 
     fn count_use(&mut self, tail: NodeId, times: i32) {
-        self.each_run((tail, 0), |store, run| {
-            let uses = &mut store.nodes[run as usize].uses;
+        self.each_run(tail, 0, |store, run| {
+            let uses = &mut store.trie.nodes[run as usize].uses;
             *uses = uses.wrapping_add_signed(times);
         });
     }

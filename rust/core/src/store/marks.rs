@@ -5,15 +5,15 @@
 //! `fill_claim` marks blocks present and not yet ready. `finish_move` makes them ready, and `remove` marks
 //! them absent.
 
-use super::reserve::moves_of;
 use std::cmp::Reverse;
 use std::collections::HashSet;
 
 use super::moves::Move;
-use super::node::State;
+use super::node::{PathPart, State};
+use super::pending::moves_of;
 use super::{Answer, Store, StoreError, GPU};
 use crate::convert::fit;
-use crate::ids::{MoveId, NodeId, NO_MOVE, ROOT};
+use crate::ids::{BlockRange, MoveId, NodeId, NO_MOVE, ROOT};
 
 /// In [`Store::copies`]: no copy on a tier. `NO_MOVE` is a ready copy.
 pub const NO_COPY: MoveId = NO_MOVE - 1;
@@ -47,14 +47,14 @@ impl Store {
         let parts = &self.in_flight(id)?.parts;
         let continued: HashSet<NodeId> = parts
             .iter()
-            .filter_map(|&part| self.path(part).last())
-            .map(|run| self.nodes[run as usize].parent)
+            .filter_map(|part| self.path(part.tail, part.start).last())
+            .map(|run| self.trie.nodes[run as usize].parent)
             .collect();
         let mut paths: Vec<(u32, u64, u32)> = parts
             .iter()
-            .filter(|(tail, _)| !continued.contains(tail))
-            .map(|&(tail, _)| {
-                let node = &self.nodes[tail as usize];
+            .filter(|part| !continued.contains(&part.tail))
+            .map(|part| {
+                let node = &self.trie.nodes[part.tail as usize];
                 (
                     node.end,
                     self.keys.key(node.owner, node.end - 1),
@@ -116,7 +116,7 @@ impl Store {
         open.ok_or(StoreError::NoClaim)
     }
 
-    /// Marks blocks `[start, end)` of a request as being written into a claim, which must be of that size.
+    /// Marks blocks of a request as being written into a claim, which must be of that size.
     /// They are ready when the claim is finished as a move. `source`: the tier they are read from, held until
     /// then.
     ///
@@ -126,18 +126,21 @@ impl Store {
         &mut self,
         claim: MoveId,
         request: u32,
-        (start, end): (u32, u32),
+        blocks: BlockRange,
         source: Option<usize>,
     ) -> Answer<bool> {
+        let BlockRange { start, end } = blocks;
         let Move {
-            to: tier, blocks, ..
+            to: tier,
+            blocks: claimed,
+            ..
         } = *self.claimed(claim)?;
         self.known_request(request)?;
         if start >= end {
             return Err(StoreError::NoBlocks);
         }
-        if blocks != u64::from(end - start) {
-            return Err(StoreError::ClaimSize(blocks));
+        if claimed != u64::from(blocks.len()) {
+            return Err(StoreError::ClaimSize(claimed));
         }
         source.map_or(Ok(()), |from| self.known_tier(from))?;
         let known = self.in_trie(request, end);
@@ -162,7 +165,7 @@ impl Store {
         }
         self.next_access(); // like an admission: no two paths tie
         for run in self.runs_from(tail, start) {
-            let access = source.map_or(self.access, |from| self.copy(run, from).access);
+            let access = source.map_or(self.clock.access, |from| self.copy(run, from).access);
             self.copy_mut(run, tier).access = access;
             self.set_state(run, tier, State::InFlight, claim);
         }
@@ -173,24 +176,25 @@ impl Store {
             (placed.from, placed.sources) = (from, vec![tail]);
         }
         let placed = &mut self.moves[claim];
-        (placed.parts, placed.claimed) = (vec![(tail, start)], false);
+        (placed.parts, placed.claimed) = (vec![PathPart { tail, start }], false);
         Ok(true)
     }
 
-    /// Marks blocks of a request absent from a tier, from block `end` down to `start`. Stops at the first
+    /// Marks blocks of a request absent from a tier, last one first. Stops at the first
     /// block that is not ready, is held, or has a successor on that tier. Returns how many were removed.
     /// Nothing is written down: a block that loses its last copy is discarded.
-    pub fn remove(&mut self, request: u32, (start, end): (u32, u32), tier: usize) -> Answer<u32> {
+    pub fn remove(&mut self, request: u32, blocks: BlockRange, tier: usize) -> Answer<u32> {
+        let start = blocks.start;
         self.known_tier(tier)?;
         self.known_request(request)?;
-        let end = end.min(self.peek(request, end).0);
+        let end = blocks.end.min(self.peek(request, blocks.end).0);
         if end <= start {
             return Ok(0);
         }
-        let tail = self.part(request, (start, end))?;
+        let tail = self.part(request, BlockRange::new(start, end))?;
         let mut removed = 0;
         for run in self.runs_from(tail, start) {
-            let node = &self.nodes[run as usize];
+            let node = &self.trie.nodes[run as usize];
             let copy = self.copy(run, tier);
             let free = copy.state == State::Ready && copy.holds == 0 && copy.children == 0;
             if !free || (self.only_on(run, tier) && node.pins > 0) {

@@ -12,6 +12,10 @@
 //! | `border` | evicting a run's last blocks by moving its border with the run below |
 //! | `candidacy` | eviction candidates, and holds on paths |
 //! | `lease` | the blocks of a running request: acquire, commit, release |
+//! | `part` | blocks of a path on one tier, as look-ups report them |
+//! | `pending` | blocks that are free only when a move finishes |
+//! | `ready` | ready times of a copy, and of the blocks of a run |
+//! | `shared_prefixes` | the prefixes that requests share |
 //! | `times` | ready times and last-access times of copies |
 //! | `index_entries` | entries of this store's prefixes in the router's index |
 //! | `touch` | recency updates |
@@ -22,6 +26,7 @@
 //! | `newcomer` | a request that asks an engine's pool for admission |
 //! | `served` | the contract, implemented by this store |
 //! | `demotion` | eviction from a tier that has one below |
+//! | `parts` | the trie, the clock and the eviction rules of a store |
 //! | `orphans` | runs without a copy on any tier |
 //! | `writes` | copies to lower tiers: write-through, selective, onward |
 //! | `remote` | reads from and by other machines |
@@ -54,9 +59,14 @@ pub mod newcomer;
 mod node;
 mod orders;
 mod orphans;
+mod part;
+mod parts;
+mod pending;
+mod ready;
 mod remote;
 mod reserve;
 mod served;
+mod shared_prefixes;
 mod slots;
 #[cfg(test)]
 mod tests;
@@ -78,28 +88,27 @@ pub use lease::Lease;
 pub use marks::{CopyRun, NO_COPY};
 pub use moves::Order;
 pub use node::State;
-pub use reserve::Reservation;
+pub(crate) use part::add_part;
+pub use part::Part;
+pub use ready::{Times, NOT_YET};
+pub use reserve::{LeaseBlocks, Reservation};
 pub use slots::Slots;
 pub use tier::{Tier, TierConfig, UNBOUNDED};
-pub use times::{Residency, Times, NOT_YET};
+pub use times::Residency;
 pub use touch::Touch;
-pub(crate) use trie::add_part;
-pub use trie::Part;
 
-use std::collections::HashMap;
-use std::hash::{BuildHasherDefault, Hasher};
+use std::hash::Hasher;
 use std::sync::Arc;
 
+use crate::ids::BlockRange;
 use crate::keys::BlockKeys;
 use crate::records::Records;
 use crate::views::{PrefixStore, PrefixViewConfig};
 use moves::{Hold, Move};
-use node::{Copy, Node, Run};
-use orders::Orders;
-use times::{TimeSpan, MANY_ACCESSES};
-
-/// Children by (parent, key of the child's first block). Looked up, never iterated.
-type Children = HashMap<(NodeId, u64), NodeId, BuildHasherDefault<PairHasher>>;
+use node::{Copy, Run};
+use parts::{Clock, EvictionRules, Trie};
+use ready::TimeSpan;
+use shared_prefixes::SharedPrefixes;
 
 /// The block store of one machine.
 ///
@@ -107,7 +116,7 @@ type Children = HashMap<(NodeId, u64), NodeId, BuildHasherDefault<PairHasher>>;
 /// use std::sync::Arc;
 ///
 /// use kvsim_core::keys::{BlockKeys, NO_REQUEST};
-/// use kvsim_core::store::{Reservation, Store, TierConfig, Times, GPU};
+/// use kvsim_core::store::{LeaseBlocks, Reservation, Store, TierConfig, Times, GPU};
 ///
 /// // Two requests of three blocks that share the first two, on a GPU of four blocks.
 /// let (offsets, ids) = (vec![0, 3, 6], vec![0, 1, 2, 0, 1, 3]);
@@ -116,60 +125,36 @@ type Children = HashMap<(NodeId, u64), NodeId, BuildHasherDefault<PairHasher>>;
 /// let mut store = Store::new(Arc::new(keys), &[gpu]);
 ///
 /// let first = store.acquire(0, 0)?; // nothing is cached yet
-/// assert_eq!(store.reserve(&[(first, 3)], 0)?, Reservation::Ready);
+/// assert_eq!(store.reserve(&[LeaseBlocks::new(first, 3)], 0)?, Reservation::Ready);
 /// store.commit(first, 3, Times::at(1_000))?;
 /// store.release(first, 1_000)?;
 ///
 /// let (found, ready) = store.peek(1, 3);
 /// assert_eq!((found, ready), (2, 2));
 /// let second = store.acquire(1, ready)?;
-/// assert_eq!(store.reserve(&[(second, 2)], 2_000)?, Reservation::Ready); // one free, one evicted
+/// assert_eq!(store.reserve(&[LeaseBlocks::new(second, 2)], 2_000)?, Reservation::Ready); // one free, one evicted
 /// assert_eq!(store.tier(GPU).evictions, 1);
 /// # Ok::<(), kvsim_core::store::StoreError>(())
 /// ```
 #[derive(Debug)]
 pub struct Store {
     keys: Arc<BlockKeys>,
-    nodes: Vec<Node>,
-    /// Copies by node: one per tier.
-    copies: Vec<Copy>,
-    /// By copy: leading blocks that were ready at other times than the copy's last blocks.
-    time_spans: Vec<Vec<TimeSpan>>,
-    /// Runs that may be mergeable with a neighbor.
-    loose: Vec<NodeId>,
-    free_nodes: Vec<NodeId>,
-    /// Runs in the trie without a copy on any tier; a reader's pin below such a run keeps it.
-    gone: usize,
-    children: Children,
+    trie: Trie,
     tiers: Vec<Tier>,
     leases: Slots<Lease>,
     moves: Slots<Move>,
     holds: Slots<Hold>,
     orders: Vec<Order>,
-    /// Recency counter: raised by one at each admission and release, never by the clock, so no two leases
-    /// tie.
-    access: u64,
-    /// Time of each count of `access`, from `accessed_from` on.
-    accessed_ns: Vec<u64>,
-    accessed_from: u64,
-    /// Number of recorded accesses at which unreferenced ones are dropped.
-    accessed_limit: usize,
-    /// The latest time that a caller passed.
-    now_ns: u64,
-    touch: Touch,
-    /// Minimum number of blocks evicted at once.
-    eviction_batch_blocks: u64,
-    overflow: Overflow,
+    clock: Clock,
+    rules: EvictionRules,
     /// The digest and the eviction log of this store.
     pub records: Records,
     /// Blocks computed twice and merged at commit.
     pub merged_blocks: u64,
-    /// Eviction orders of the tiers that do not use recency.
-    eviction: Option<Box<Orders>>,
     /// Entries in routers' indexes.
     index_entries: Vec<IndexEntry>,
-    /// Prefixes that may be shared, and the tokens of their blocks; `None`: all.
-    shared: Option<Box<(PrefixStore, u64)>>,
+    /// Prefixes that may be shared; `None`: all.
+    shared: Option<Box<SharedPrefixes>>,
 }
 
 impl Store {
@@ -178,29 +163,16 @@ impl Store {
         assert!(!tiers.is_empty(), "a store has a tier");
         Self {
             keys,
-            nodes: vec![Node::root()],
-            copies: vec![Copy::default(); tiers.len()],
-            time_spans: vec![Vec::new(); tiers.len()],
-            loose: Vec::new(),
-            free_nodes: Vec::new(),
-            gone: 0,
-            children: Children::default(),
+            trie: Trie::new(tiers.len()),
             tiers: tiers.iter().map(Tier::new).collect(),
             leases: Slots::default(),
             moves: Slots::default(),
             holds: Slots::default(),
             orders: Vec::new(),
-            access: 0,
-            accessed_ns: vec![0],
-            accessed_from: 0,
-            accessed_limit: MANY_ACCESSES,
-            now_ns: 0,
-            touch: Touch::default(),
-            eviction_batch_blocks: 1,
-            overflow: Overflow::Wait,
+            clock: Clock::default(),
+            rules: EvictionRules::default(),
             records: Records::default(),
             merged_blocks: 0,
-            eviction: None,
             index_entries: Vec::new(),
             shared: None,
         }
@@ -209,7 +181,10 @@ impl Store {
     /// Sets which prefixes are shared between requests, of blocks of a number of tokens.
     pub fn share_prefixes(&mut self, config: PrefixViewConfig, block_size_tokens: u64) {
         let prefixes = PrefixStore::new(config, block_size_tokens);
-        self.shared = Some(Box::new((prefixes, block_size_tokens)));
+        self.shared = Some(Box::new(SharedPrefixes {
+            prefixes,
+            block_size_tokens,
+        }));
     }
 
     /// Returns a tier's counters.
@@ -243,45 +218,45 @@ impl Store {
         let live = self.live_nodes();
         let blocks = live.iter().copied().filter(twice);
         blocks
-            .map(|id| u64::from(self.nodes[id as usize].blocks()))
+            .map(|id| u64::from(self.trie.nodes[id as usize].blocks()))
             .sum()
     }
 
     /// Returns the number of live runs in the trie, without the root.
     pub fn runs(&self) -> usize {
-        self.nodes.len() - self.free_nodes.len() - 1
+        self.trie.nodes.len() - self.trie.free_nodes.len() - 1
     }
 
     fn copy(&self, id: NodeId, tier: usize) -> &Copy {
-        &self.copies[id as usize * self.tiers.len() + tier]
+        &self.trie.copies[id as usize * self.tiers.len() + tier]
     }
 
     fn copy_mut(&mut self, id: NodeId, tier: usize) -> &mut Copy {
-        &mut self.copies[id as usize * self.tiers.len() + tier]
+        &mut self.trie.copies[id as usize * self.tiers.len() + tier]
     }
 
     fn copies_of(&self, id: NodeId) -> &[Copy] {
         let first = id as usize * self.tiers.len();
-        &self.copies[first..first + self.tiers.len()]
+        &self.trie.copies[first..first + self.tiers.len()]
     }
 
     fn copies_mut(&mut self, id: NodeId) -> &mut [Copy] {
         let first = id as usize * self.tiers.len();
-        &mut self.copies[first..first + self.tiers.len()]
+        &mut self.trie.copies[first..first + self.tiers.len()]
     }
 
     fn time_spans_mut(&mut self, id: NodeId, tier: usize) -> &mut Vec<TimeSpan> {
-        &mut self.time_spans[id as usize * self.tiers.len() + tier]
+        &mut self.trie.time_spans[id as usize * self.tiers.len() + tier]
     }
 
     fn time_spans_of(&self, id: NodeId) -> &[Vec<TimeSpan>] {
         let first = id as usize * self.tiers.len();
-        &self.time_spans[first..first + self.tiers.len()]
+        &self.trie.time_spans[first..first + self.tiers.len()]
     }
 
     fn run(&self, id: NodeId) -> Run<'_> {
         Run {
-            node: &self.nodes[id as usize],
+            node: &self.trie.nodes[id as usize],
             copies: self.copies_of(id),
             time_spans: self.time_spans_of(id),
         }
@@ -301,10 +276,11 @@ impl Store {
     }
 
     fn note_evicted(&mut self, tier: usize, node: NodeId, from: u32, to: u32, now_ns: u64) {
-        let owner = self.nodes[node as usize].owner;
+        let owner = self.trie.nodes[node as usize].owner;
         let records = &mut self.records;
         let notify = |key| records.evicted_key(tier, key, now_ns);
-        self.keys.each_back(owner, (from, to), notify);
+        self.keys
+            .each_back(owner, BlockRange::new(from, to), notify);
         let blocks = u64::from(to - from);
         self.tiers[tier].evictions += blocks;
         self.records.log_eviction(tier, blocks, now_ns);

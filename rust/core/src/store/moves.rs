@@ -2,11 +2,12 @@
 //! and [`Store::finish_move`] makes the blocks ready.
 
 use super::lease::Lease;
-use super::node::State;
-use super::reserve::moves_of;
-use super::times::{Times, NOT_YET};
+use super::node::{PathPart, State};
+use super::pending::{moves_of, Waiting};
+use super::ready::{Times, NOT_YET};
 use super::{Answer, Store, StoreError, GPU};
-use crate::ids::{HoldId, LeaseId, MoveId, NodeId};
+use crate::ids::{BlockRange, HoldId, LeaseId, MoveId, NodeId};
+use crate::tiers::Route;
 
 /// A transfer to send over the channel of its edge, once the moves in `after` have finished.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -23,13 +24,6 @@ pub struct Order {
     pub after: Vec<MoveId>,
 }
 
-/// GPU blocks that a move frees when it finishes; a lease has reserved them in advance.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Waiting {
-    pub lease: LeaseId,
-    pub blocks: u64,
-}
-
 /// A path protected on a tier.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Hold {
@@ -44,8 +38,8 @@ pub(super) struct Move {
     pub blocks: u64,
     /// Ready times, as far as they are known.
     pub times: Times,
-    /// Runs being written: (last run, first block of the part).
-    pub parts: Vec<(NodeId, u32)>,
+    /// Runs being written.
+    pub parts: Vec<PathPart>,
     /// The lease into whose reserved blocks it loads (moves to the GPU).
     pub lease: Option<LeaseId>,
     /// The tier it reads.
@@ -123,17 +117,17 @@ impl Store {
         self.all_in_flight(after)?;
         self.known_tier(GPU + 1)?;
         let tail = self.node_at(request, to)?;
-        self.can_be_copied((tail, depth), GPU + 1, GPU)?;
+        self.can_be_copied(PathPart { tail, start: depth }, Route::up_from(GPU + 1))?;
         self.leases[id].loading += blocks;
         Ok(self.land(tail, depth, GPU, 1, after, Some(id)))
     }
 
     /// Refuses to copy a path part if one of its blocks has no copy on the source tier, or has one on the
     /// target.
-    fn can_be_copied(&self, part: (NodeId, u32), from: usize, to: usize) -> Answer<()> {
-        for run in self.path(part) {
-            self.on_tier(run, from)?;
-            if self.copy(run, to).state != State::Absent {
+    fn can_be_copied(&self, part: PathPart, route: Route) -> Answer<()> {
+        for run in self.path(part.tail, part.start) {
+            self.on_tier(run, route.from)?;
+            if self.copy(run, route.to).state != State::Absent {
                 return Err(StoreError::OnTierAlready);
             }
         }
@@ -171,18 +165,19 @@ impl Store {
         Ok(())
     }
 
-    /// Stages blocks `[start, end)` of a request one tier up to `to_tier` (disk → cpu), freeing blocks there
+    /// Stages blocks of a request one tier up to `to_tier` (disk → cpu), freeing blocks there
     /// first. Returns the move, or `None` if too few blocks can be freed.
     ///
     /// `ready` is the move that is still writing the source, if any.
     pub fn stage(
         &mut self,
         request: u32,
-        (start, end): (u32, u32),
+        blocks: BlockRange,
         to_tier: usize,
         ready: Option<MoveId>,
         now_ns: u64,
     ) -> Answer<Option<MoveId>> {
+        let BlockRange { start, end } = blocks;
         self.known_tier(to_tier)?;
         if to_tier == GPU || to_tier + 1 == self.tiers.len() {
             return Err(StoreError::WrongTier);
@@ -190,8 +185,8 @@ impl Store {
         if let Some(writing) = ready {
             self.in_flight(writing)?;
         }
-        let tail = self.part(request, (start, end))?;
-        self.can_be_copied((tail, start), to_tier + 1, to_tier)?;
+        let tail = self.part(request, blocks)?;
+        self.can_be_copied(PathPart { tail, start }, Route::up_from(to_tier + 1))?;
         self.hold(to_tier + 1, tail);
         let pending = self.evict_for(to_tier, u64::from(end - start), now_ns);
         self.unhold(to_tier + 1, tail);
@@ -219,12 +214,12 @@ impl Store {
         after: &[MoveId],
         lease: Option<LeaseId>,
     ) -> MoveId {
-        let end = self.nodes[tail as usize].end;
+        let end = self.trie.nodes[tail as usize].end;
         let blocks = u64::from(end - start);
         let new = Move {
             to,
             blocks,
-            parts: vec![(tail, start)],
+            parts: vec![PathPart { tail, start }],
             lease,
             from,
             sources: vec![tail],
@@ -232,7 +227,7 @@ impl Store {
         };
         let mv = self.moves.insert(new);
         self.hold(from, tail);
-        self.in_transit((tail, start), (from, to), mv);
+        self.in_transit(PathPart { tail, start }, Route::new(from, to), mv);
         self.hold(to, tail);
         if let Some(id) = lease {
             self.extend_hold(id, tail, end);
@@ -255,15 +250,10 @@ impl Store {
     }
 
     /// Marks a path part as being written to a tier by a move: each copy is as recent as its source.
-    pub(super) fn in_transit(
-        &mut self,
-        (tail, start): (NodeId, u32),
-        (from, to): (usize, usize),
-        by: MoveId,
-    ) {
-        self.each_run((tail, start), |store, run| {
-            store.copy_mut(run, to).access = store.copy(run, from).access;
-            store.set_state(run, to, State::InFlight, by);
+    pub(super) fn in_transit(&mut self, part: PathPart, route: Route, by: MoveId) {
+        self.each_run(part.tail, part.start, |store, run| {
+            store.copy_mut(run, route.to).access = store.copy(run, route.from).access;
+            store.set_state(run, route.to, State::InFlight, by);
         });
     }
 
@@ -298,11 +288,13 @@ impl Store {
             ..
         } = self.moves.remove(id).unwrap_or_default();
         if times.ready_ns == NOT_YET {
-            times = Times::at(self.now_ns); // no caller set its times
+            times = Times::at(self.clock.now_ns); // no caller set its times
         }
-        self.now_ns = self.now_ns.max(times.ready_ns);
-        for &part in &parts {
-            self.each_run(part, |store, run| store.ready_at(run, to, times));
+        self.clock.now_ns = self.clock.now_ns.max(times.ready_ns);
+        for part in &parts {
+            self.each_run(part.tail, part.start, |store, run| {
+                store.ready_at(run, to, times)
+            });
         }
         // Counted before anything is swept: the new copies may be discarded with the path above them.
         let tier = &mut self.tiers[to];
@@ -316,7 +308,7 @@ impl Store {
             tier.in_flight -= blocks;
         }
         // Part by part: the parts that are still held keep their runs alive while another part is swept.
-        for (tail, _) in parts {
+        for PathPart { tail, .. } in parts {
             self.unhold(to, tail);
             self.sweep_orphans(tail);
         }
@@ -364,7 +356,7 @@ impl Store {
     /// Drops the lower copies of blocks `[start, end)` after a load (exclusive edges), unless they are held.
     pub fn drop_copy(&mut self, request: u32, start: u32, end: u32, tier: usize) -> Answer<()> {
         self.known_tier(tier)?;
-        let tail = self.part(request, (start, end))?;
+        let tail = self.part(request, BlockRange::new(start, end))?;
         for run in self.runs_from(tail, start) {
             let copy = self.copy(run, tier);
             if copy.state == State::Ready && copy.holds == 0 && !self.only_on(run, tier) {

@@ -1,6 +1,6 @@
 //! A node: a run of blocks without a branch, uniform on every tier but for the ready times of its blocks.
 
-use super::times::{TimeSpan, Times};
+use super::ready::{TimeSpan, Times};
 use crate::ids::{MoveId, NodeId, NONE, NO_MOVE};
 
 /// State of a run's copy on a tier.
@@ -97,6 +97,15 @@ impl Node {
     pub fn blocks(&self) -> u32 {
         self.end - self.start
     }
+}
+
+/// Runs of a path: from the run that starts at block `start` to run `tail`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct PathPart {
+    /// The last run.
+    pub tail: NodeId,
+    /// The first block.
+    pub start: u32,
 }
 
 /// A run as seen by a walk.

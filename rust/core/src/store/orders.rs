@@ -89,24 +89,25 @@ impl Store {
                 known: Vec::new(),
             });
         }
-        self.eviction = all.tiers.iter().any(Option::is_some).then(|| Box::new(all));
+        self.rules.orders = all.tiers.iter().any(Option::is_some).then(|| Box::new(all));
         self
     }
 
     /// Returns true if a tier has an eviction order other than recency.
     pub(super) fn has_order(&self, tier: usize) -> bool {
-        self.eviction
+        self.rules
+            .orders
             .as_ref()
             .is_some_and(|orders| orders.tiers[tier].is_some())
     }
 
     /// Returns true if runs are single blocks.
     pub(super) fn single_blocks(&self) -> bool {
-        self.eviction.is_some()
+        self.rules.orders.is_some()
     }
 
     pub(super) fn notify_orders(&mut self, now_ns: u64) {
-        if let Some(orders) = &mut self.eviction {
+        if let Some(orders) = &mut self.rules.orders {
             orders.now_ns = now_ns;
         }
     }
@@ -117,30 +118,30 @@ impl Store {
             if !self.has_order(tier) || self.copy(id, tier).state != State::Ready {
                 continue;
             }
-            let orders = self.eviction.as_mut().expect("there are orders");
+            let orders = self.rules.orders.as_mut().expect("there are orders");
             let now_ns = fit::<i64>(orders.now_ns);
             let Some((number, (facts, _), order)) = orders.known(id, tier) else {
                 self.enter_order(id, tier, release);
                 continue;
             };
             facts.hits += 1;
-            facts.last_access = self.access;
+            facts.last_access = self.clock.access;
             facts.last_access_ns = now_ns;
             order.used(number, facts);
         }
     }
 
     fn enter_order(&mut self, id: NodeId, tier: usize, release: Release) {
-        let node = &self.nodes[id as usize];
+        let node = &self.trie.nodes[id as usize];
         let access = self.copy(id, tier).access;
-        let orders = self.eviction.as_mut().expect("there are orders");
+        let orders = self.rules.orders.as_mut().expect("there are orders");
         let number = orders.number_of[id as usize];
         let parent = (node.parent != ROOT).then(|| orders.number_of[node.parent as usize]);
         let facts = Facts {
             depth: node.start,
             hits: 1,
             last_access: access,
-            created: self.access,
+            created: self.clock.access,
             last_access_ns: fit::<i64>(orders.now_ns),
             found_blocks: release.found_blocks,
             computed_blocks: release.computed_blocks,
@@ -159,11 +160,11 @@ impl Store {
         if !self.has_order(tier) {
             return;
         }
-        let orders = self.eviction.as_mut().expect("there are orders");
+        let orders = self.rules.orders.as_mut().expect("there are orders");
         if standing.idle && orders.known(id, tier).is_none() {
             self.enter_order(id, tier, self.released_alone(id));
         }
-        let orders = self.eviction.as_mut().expect("there are orders");
+        let orders = self.rules.orders.as_mut().expect("there are orders");
         let known = orders.known(id, tier);
         if let Some((number, (_, before), order)) = known.filter(|known| known.1 .1 != standing) {
             *before = standing;
@@ -174,14 +175,14 @@ impl Store {
     /// Returns the release of a block computed alone: all blocks before it were found.
     pub(super) fn released_alone(&self, id: NodeId) -> Release {
         Release {
-            found_blocks: self.nodes[id as usize].start,
+            found_blocks: self.trie.nodes[id as usize].start,
             computed_blocks: 1,
         }
     }
 
     /// Reports to a tier's order that a block has no copy there any more.
     pub(super) fn left(&mut self, id: NodeId, tier: usize) {
-        let Some(orders) = &mut self.eviction else {
+        let Some(orders) = &mut self.rules.orders else {
             return;
         };
         let Some((number, ..)) = orders.known(id, tier) else {
@@ -194,15 +195,15 @@ impl Store {
 
     /// Numbers a block that was linked into the trie.
     pub(super) fn number_block(&mut self, id: NodeId) {
-        if let Some(orders) = &mut self.eviction {
-            let node = &self.nodes[id as usize];
+        if let Some(orders) = &mut self.rules.orders {
+            let node = &self.trie.nodes[id as usize];
             orders.number(id, node.parent, self.keys.key(node.owner, node.start));
         }
     }
 
     /// Returns the next victim in the tier's order, or the least recent one if the order names none.
     pub(super) fn next_by_order(&mut self, tier: usize, wanted: u64) -> Option<NodeId> {
-        let orders = self.eviction.as_mut()?;
+        let orders = self.rules.orders.as_mut()?;
         let now_ns = orders.now_ns;
         let order = &mut orders.tiers[tier].as_mut()?.order;
         match order.next_victim(wanted, now_ns) {
@@ -216,7 +217,10 @@ impl Store {
         self.notify_time(now_ns);
         for tier in 0..self.tiers.len() {
             while let Some(id) = self.next_lapsed(tier) {
-                let (start, end) = (self.nodes[id as usize].start, self.nodes[id as usize].end);
+                let (start, end) = (
+                    self.trie.nodes[id as usize].start,
+                    self.trie.nodes[id as usize].end,
+                );
                 self.note_evicted(tier, id, start, end, now_ns);
                 self.vacate(id, tier);
                 self.discard_if_gone(id);
@@ -225,7 +229,7 @@ impl Store {
     }
 
     fn next_lapsed(&mut self, tier: usize) -> Option<NodeId> {
-        let orders = self.eviction.as_mut()?;
+        let orders = self.rules.orders.as_mut()?;
         let now_ns = orders.now_ns;
         let number = orders.tiers[tier].as_mut()?.order.next_lapsed(now_ns)?;
         Some(orders.node_of[number as usize])

@@ -18,7 +18,7 @@ impl Store {
             next += 1;
         }
         for &node in order.iter().rev() {
-            if self.nodes[node as usize].pins > 0 {
+            if self.trie.nodes[node as usize].pins > 0 {
                 continue;
             }
             for tier in 0..self.tiers.len() {
@@ -34,12 +34,12 @@ impl Store {
     /// Discards the runs left below a run without copies, after a hold on it was released.
     pub(super) fn sweep_orphans(&mut self, id: NodeId) {
         let mut highest = None;
-        let mut at = if self.gone > 0 { id } else { ROOT };
+        let mut at = if self.trie.gone > 0 { id } else { ROOT };
         while at != ROOT {
             if self.is_gone(at) {
                 highest = Some(at);
             }
-            at = self.nodes[at as usize].parent;
+            at = self.trie.nodes[at as usize].parent;
         }
         if let Some(gone) = highest {
             self.discard_if_gone(gone);

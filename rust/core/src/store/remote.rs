@@ -1,11 +1,11 @@
 //! Reads by other machines, and copies received from them, which are written to the CPU tier.
 
 use super::moves::Move;
-use super::node::State;
-use super::reserve::moves_of;
-use super::trie::{add_part, Part};
+use super::node::{PathPart, State};
+use super::part::{add_part, Part};
+use super::pending::moves_of;
 use super::{Answer, Store, StoreError, REMOTE, STAGING};
-use crate::ids::MoveId;
+use crate::ids::{BlockRange, MoveId};
 
 impl Store {
     /// Returns the parts of a request's consecutive blocks from `start`, at most to `limit`, below the GPU:
@@ -24,7 +24,8 @@ impl Store {
             };
             reached = end;
             let by = run.copies[tier].by;
-            add_part(&mut parts, (tier, by), (first.max(start), end));
+            let blocks = BlockRange::new(first.max(start), end);
+            add_part(&mut parts, Part::of(tier, by, blocks));
         });
         parts
     }
@@ -44,22 +45,23 @@ impl Store {
         }))
     }
 
-    /// Receives blocks `[start, end)` of a request from another machine on the CPU tier, freeing blocks there
+    /// Receives blocks of a request from another machine on the CPU tier, freeing blocks there
     /// first. The blocks before must be cached here. Returns `None` if too few blocks can be freed, or if a
     /// reader still pins the run of a removed block.
     pub fn receive(
         &mut self,
         request: u32,
-        (start, end): (u32, u32),
+        blocks: BlockRange,
         now_ns: u64,
     ) -> Answer<Option<MoveId>> {
+        let BlockRange { start, end } = blocks;
         self.known_tier(STAGING)?;
         if start >= end {
             return Err(StoreError::NoBlocks);
         }
         let parent = self.node_at(request, start)?;
         let first_key = self.keys.key(request, start);
-        if self.children.contains_key(&(parent, first_key)) {
+        if self.trie.children.contains_key(&(parent, first_key)) {
             return Ok(None);
         }
         let blocks = u64::from(end - start);
@@ -82,7 +84,7 @@ impl Store {
             self.copy_mut(run, STAGING).access = access;
             self.set_state(run, STAGING, State::InFlight, id);
         }
-        self.moves[id].parts = vec![(run, start)];
+        self.moves[id].parts = vec![PathPart { tail: run, start }];
         self.hold(STAGING, run);
         self.order(id, REMOTE, moves_of(&pending));
         Ok(Some(id))

@@ -3,11 +3,11 @@
 //! On the lowest tier victims are discarded, and with a block's last copy all blocks after it. On the other
 //! tiers victims are demoted (`demotion`).
 
-use super::moves::Waiting;
 use super::node::State;
+use super::pending::{blocks_of, moves_of, PendingFree, Waiting};
 use super::{Answer, Store, GPU};
 use crate::convert::fit;
-use crate::ids::{LeaseId, MoveId, NodeId, NONE, NO_MOVE};
+use crate::ids::{BlockRange, LeaseId, MoveId, NodeId, NONE, NO_MOVE};
 
 /// Outcome of a reservation.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -20,26 +20,29 @@ pub enum Reservation {
     Pending(Vec<MoveId>),
 }
 
-/// Reserved blocks that are free only when a move finishes, by move.
-pub(super) type PendingFrees = Vec<(MoveId, u64)>;
-
-/// Returns the moves of pending blocks.
-pub(super) fn moves_of(pending: &[(MoveId, u64)]) -> Vec<MoveId> {
-    pending.iter().map(|part| part.0).collect()
+/// Private blocks that a lease asks for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct LeaseBlocks {
+    /// The lease.
+    pub lease: LeaseId,
+    /// Number of blocks.
+    pub blocks: u64,
 }
 
-/// Returns the number of pending blocks.
-pub(super) fn blocks_of(pending: &[(MoveId, u64)]) -> u64 {
-    pending.iter().map(|part| part.1).sum()
+impl LeaseBlocks {
+    /// Returns a lease's demand for blocks.
+    pub fn new(lease: LeaseId, blocks: u64) -> Self {
+        Self { lease, blocks }
+    }
 }
 
 impl Store {
     /// Reserves private GPU blocks for several leases, all or nothing.
-    pub fn reserve(&mut self, wanted: &[(LeaseId, u64)], now_ns: u64) -> Answer<Reservation> {
+    pub fn reserve(&mut self, wanted: &[LeaseBlocks], now_ns: u64) -> Answer<Reservation> {
         let mut blocks = 0u64;
-        for &(lease, n) in wanted {
-            self.lease(lease)?;
-            blocks = blocks.saturating_add(n);
+        for asked in wanted {
+            self.lease(asked.lease)?;
+            blocks = blocks.saturating_add(asked.blocks);
         }
         let Some(pending) = self.evict_for(GPU, blocks, now_ns) else {
             return Ok(Reservation::Refused);
@@ -47,8 +50,8 @@ impl Store {
         let late = blocks_of(&pending);
         self.tiers[GPU].active += blocks - late;
         self.tiers[GPU].in_flight += late;
-        for &(lease, n) in wanted {
-            self.leases[lease].reserved += n;
+        for &LeaseBlocks { lease, blocks } in wanted {
+            self.leases[lease].reserved += blocks;
             self.admitted_at(lease, now_ns);
             self.admitted(lease);
         }
@@ -63,14 +66,17 @@ impl Store {
         Ok(Reservation::Pending(moves))
     }
 
-    fn assign_pending(&mut self, wanted: &[(LeaseId, u64)], pending: &PendingFrees) {
-        let mut takers = wanted.iter().copied().filter(|w| w.1 > 0);
+    fn assign_pending(&mut self, wanted: &[LeaseBlocks], pending: &[PendingFree]) {
+        let mut takers = wanted.iter().copied().filter(|w| w.blocks > 0);
         let mut taker = takers.next();
-        for &(mv, mut blocks) in pending {
+        for &PendingFree { id, mut blocks } in pending {
             while blocks > 0 {
-                let (lease, open) = taker.expect("pending blocks never exceed the reserved ones");
+                let LeaseBlocks {
+                    lease,
+                    blocks: open,
+                } = taker.expect("pending blocks never exceed the reserved ones");
                 let take = open.min(blocks);
-                self.moves[mv].waiting.push(Waiting {
+                self.moves[id].waiting.push(Waiting {
                     lease,
                     blocks: take,
                 });
@@ -79,7 +85,7 @@ impl Store {
                 taker = if take == open {
                     takers.next()
                 } else {
-                    Some((lease, open - take))
+                    Some(LeaseBlocks::new(lease, open - take))
                 };
             }
         }
@@ -88,7 +94,7 @@ impl Store {
     /// Sets the minimum number of blocks that an eviction frees at once.
     #[must_use]
     pub fn with_eviction_batch(mut self, blocks: u64) -> Self {
-        self.eviction_batch_blocks = blocks;
+        self.rules.batch_blocks = blocks;
         self
     }
 
@@ -99,7 +105,7 @@ impl Store {
         tier: usize,
         blocks: u64,
         now_ns: u64,
-    ) -> Option<PendingFrees> {
+    ) -> Option<Vec<PendingFree>> {
         if self.tiers[tier].available() < blocks {
             return None;
         }
@@ -123,11 +129,11 @@ impl Store {
     /// Evicts the shortfall, or a batch if that is more. Returns how many of the evicted blocks are free now;
     /// the others are being freed. `None`, nothing done, if too few are evictable.
     fn evict(&mut self, tier: usize, shortfall: u64, now_ns: u64) -> Option<u64> {
-        let wanted = shortfall.max(self.eviction_batch_blocks);
+        let wanted = shortfall.max(self.rules.batch_blocks);
         if tier + 1 == self.tiers.len() {
             return Some(self.discard_victims(tier, wanted, now_ns));
         }
-        let (evicted, pending) = self.demote_victims(tier, (shortfall, wanted), now_ns)?;
+        let (evicted, pending) = self.demote_victims(tier, shortfall, wanted, now_ns)?;
         let late = blocks_of(&pending);
         let target = &mut self.tiers[tier];
         target.in_flight += late;
@@ -147,15 +153,15 @@ impl Store {
             let Some(id) = self.next_victim(tier, left) else {
                 break;
             };
-            let blocks = u64::from(self.nodes[id as usize].blocks());
+            let blocks = u64::from(self.trie.nodes[id as usize].blocks());
             let take = blocks.min(left);
-            let cut = self.nodes[id as usize].end - fit::<u32>(take);
+            let cut = self.trie.nodes[id as usize].end - fit::<u32>(take);
             left -= take;
             discarded += take;
-            self.note_evicted(tier, id, cut, self.nodes[id as usize].end, now_ns);
+            self.note_evicted(tier, id, cut, self.trie.nodes[id as usize].end, now_ns);
             self.tiers[tier].cached -= take;
             self.tiers[tier].free += take;
-            let node = &self.nodes[id as usize];
+            let node = &self.trie.nodes[id as usize];
             if take < blocks && node.first_child == NONE && self.only_on(id, tier) {
                 self.trim(tier, id, cut);
                 continue;
@@ -174,9 +180,10 @@ impl Store {
         debug_assert!(self.only_on(id, tier));
         let (_, times) = self.cut_time_spans(id, tier, cut);
         self.copy_mut(id, tier).times = times;
-        let end = std::mem::replace(&mut self.nodes[id as usize].end, cut);
-        self.log_change(id, tier, false, (cut, end));
-        self.notify(id, (cut, end), false);
+        let end = std::mem::replace(&mut self.trie.nodes[id as usize].end, cut);
+        let blocks = BlockRange::new(cut, end);
+        self.log_change(id, tier, false, blocks);
+        self.notify(id, blocks, false);
         self.refresh(id);
     }
 }

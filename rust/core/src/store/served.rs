@@ -4,6 +4,8 @@ use super::contract::{
     own_methods, own_records, BatchStore, BlockStore, EvictionCounts, LoadingStore, MachineStore,
     MovingStore, TierOccupancy,
 };
+use super::reserve::LeaseBlocks;
+use super::shared_prefixes::SharedPrefixes;
 use super::{Order, Part, Reservation, Store, Times, Violation};
 use crate::convert::fit;
 use crate::error::Answer;
@@ -13,7 +15,7 @@ use crate::tiers::GPU;
 
 impl BatchStore for Store {
     own_methods! {
-        fn reserve(self: &mut Self, wanted: &[(LeaseId, u64)], now_ns: u64) -> Answer<Reservation>;
+        fn reserve(self: &mut Self, wanted: &[LeaseBlocks], now_ns: u64) -> Answer<Reservation>;
         fn commit(self: &mut Self, lease: LeaseId, to: u32, ready: Times) -> Answer<()>;
     }
 
@@ -91,7 +93,7 @@ impl BlockStore for Store {
 
     fn shareable_blocks(&self, request: u32, found: u32) -> u32 {
         match self.shared.as_deref() {
-            Some((prefixes, _)) => {
+            Some(SharedPrefixes { prefixes, .. }) => {
                 let kept = prefixes.within_limit(&self.keys, request, found);
                 let admission = &prefixes.admission;
                 admission.admitted_blocks(&self.keys, request, kept)
@@ -101,9 +103,12 @@ impl BlockStore for Store {
     }
 
     fn count_prefixes(&mut self, request: u32, prompt_tokens: u64) {
-        if let Some((prefixes, block)) = self.shared.as_deref_mut() {
-            let blocks = fit::<u32>(prompt_tokens / *block);
-            prefixes.admission.observe(&self.keys, request, blocks);
+        if let Some(shared) = self.shared.as_deref_mut() {
+            let blocks = fit::<u32>(prompt_tokens / shared.block_size_tokens);
+            shared
+                .prefixes
+                .admission
+                .observe(&self.keys, request, blocks);
         }
     }
 

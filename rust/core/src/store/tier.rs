@@ -3,7 +3,7 @@
 use std::collections::{BTreeSet, VecDeque};
 
 use super::backlog::Backlog;
-use super::reserve::{blocks_of, PendingFrees};
+use super::pending::{blocks_of, PendingFree};
 use crate::ids::{MoveId, NodeId};
 
 /// Capacity of an unbounded tier.
@@ -43,7 +43,7 @@ pub struct Tier {
     pub(super) write_back: bool,
     /// Part of `in_flight`: blocks of victims that no request has reserved; each is free when its move
     /// finishes, oldest first.
-    pub(super) coming: PendingFrees,
+    pub(super) coming: Vec<PendingFree>,
     /// Victims of the tier above that wait for blocks, first come, first served.
     pub(super) backlogs: VecDeque<Backlog>,
     /// (access, deepest first, node), next victim first.
@@ -67,19 +67,22 @@ impl Tier {
     }
 
     /// Takes unreserved blocks that moves are freeing, earliest first.
-    pub(super) fn take_coming(&mut self, blocks: u64) -> PendingFrees {
+    pub(super) fn take_coming(&mut self, blocks: u64) -> Vec<PendingFree> {
         self.in_flight -= blocks;
         if blocks == blocks_of(&self.coming) {
             return std::mem::take(&mut self.coming);
         }
-        let (mut taken, mut left) = (PendingFrees::new(), blocks);
-        for (mv, open) in &mut self.coming {
-            let take = left.min(*open);
-            taken.push((*mv, take));
-            (left, *open) = (left - take, *open - take);
+        let (mut taken, mut left) = (Vec::new(), blocks);
+        for pending in &mut self.coming {
+            let take = left.min(pending.blocks);
+            taken.push(PendingFree {
+                id: pending.id,
+                blocks: take,
+            });
+            (left, pending.blocks) = (left - take, pending.blocks - take);
         }
-        self.coming.retain(|pending| pending.1 > 0);
-        taken.retain(|pending| pending.1 > 0);
+        self.coming.retain(|pending| pending.blocks > 0);
+        taken.retain(|pending| pending.blocks > 0);
         taken
     }
 
@@ -88,9 +91,9 @@ impl Tier {
         if self.coming.is_empty() {
             return;
         }
-        let ended = self.coming.iter().filter(|pending| pending.0 == id);
-        let blocks: u64 = ended.map(|pending| pending.1).sum();
-        self.coming.retain(|pending| pending.0 != id);
+        let ended = self.coming.iter().filter(|pending| pending.id == id);
+        let blocks: u64 = ended.map(|pending| pending.blocks).sum();
+        self.coming.retain(|pending| pending.id != id);
         self.in_flight -= blocks;
         self.free += blocks;
     }

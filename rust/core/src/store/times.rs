@@ -6,47 +6,13 @@
 //! block's own times are known without a split.
 
 use super::node::{Run, State};
+use super::ready::{TimeSpan, Times};
 use super::{Answer, Store, StoreError, GPU};
 use crate::convert::fit;
-use crate::ids::{LeaseId, MoveId, NodeId, NO_MOVE};
+use crate::ids::{BlockRange, LeaseId, MoveId, NodeId, NO_MOVE};
 
 /// Number of accesses whose times are kept even if no run or lease refers to them.
 pub(super) const MANY_ACCESSES: usize = 1 << 14;
-/// A time that is not known yet.
-pub const NOT_YET: u64 = 1 << 62;
-
-/// Ready times of a copy, of its first layer and of all layers, in ns.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Times {
-    /// Time at which the first layer is ready.
-    pub first_layer_ns: u64,
-    /// Time at which all layers are ready.
-    pub ready_ns: u64,
-}
-
-impl Times {
-    /// Times of a transmission that are not set yet.
-    pub const UNKNOWN: Self = Self {
-        first_layer_ns: NOT_YET,
-        ready_ns: NOT_YET,
-    };
-
-    /// Returns times at which all layers are ready at one moment.
-    pub fn at(now_ns: u64) -> Self {
-        Self {
-            first_layer_ns: now_ns,
-            ready_ns: now_ns,
-        }
-    }
-}
-
-/// Blocks of a run, up to `end`, whose copy was ready at the same times.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct TimeSpan {
-    pub end: u32,
-    pub times: Times,
-}
-
 /// A copy of a block on a tier, as look-ups report it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Residency {
@@ -108,7 +74,8 @@ impl Store {
                 tier,
                 by,
                 times,
-                last_access_ns: self.accessed_ns[fit::<usize>(copy.access - self.accessed_from)],
+                last_access_ns: self.clock.accessed_ns
+                    [fit::<usize>(copy.access - self.clock.accessed_from)],
             });
         }
         found
@@ -116,19 +83,20 @@ impl Store {
 
     /// Returns the latest time that a caller passed.
     pub fn now_ns(&self) -> u64 {
-        self.now_ns
+        self.clock.now_ns
     }
 
     /// Counts an access that makes blocks recent, at the latest time passed.
     pub(super) fn next_access(&mut self) -> u64 {
-        if self.accessed_ns.len() >= self.accessed_limit {
+        if self.clock.accessed_ns.len() >= self.clock.accessed_limit {
             self.forget_accesses();
             // the walk over all runs is amortized over as many accesses
-            self.accessed_limit = MANY_ACCESSES.max(self.nodes.len()) + self.accessed_ns.len();
+            self.clock.accessed_limit =
+                MANY_ACCESSES.max(self.trie.nodes.len()) + self.clock.accessed_ns.len();
         }
-        self.access += 1;
-        self.accessed_ns.push(self.now_ns);
-        self.access
+        self.clock.access += 1;
+        self.clock.accessed_ns.push(self.clock.now_ns);
+        self.clock.access
     }
 
     /// Drops the times of accesses that no run or lease refers to. Cost: a walk over all runs.
@@ -138,23 +106,23 @@ impl Store {
         let resident = copies.filter(|copy| copy.state != State::Absent);
         let accesses = resident.map(|copy| copy.access);
         let leases = self.leases.iter().map(|(_, lease)| lease.access);
-        let oldest = accesses.chain(leases).min().unwrap_or(self.access);
-        let forgotten = oldest.saturating_sub(self.accessed_from);
-        self.accessed_ns.drain(..fit::<usize>(forgotten));
-        self.accessed_from += forgotten;
+        let oldest = accesses.chain(leases).min().unwrap_or(self.clock.access);
+        let forgotten = oldest.saturating_sub(self.clock.accessed_from);
+        self.clock.accessed_ns.drain(..fit::<usize>(forgotten));
+        self.clock.accessed_from += forgotten;
     }
 
     /// Records the time of an admission: that of its reservation.
     pub(super) fn admitted_at(&mut self, lease: LeaseId, now_ns: u64) {
         let lease = &self.leases[lease];
         if !lease.admitted {
-            self.accessed_ns[fit::<usize>(lease.access - self.accessed_from)] = now_ns;
+            self.clock.accessed_ns[fit::<usize>(lease.access - self.clock.accessed_from)] = now_ns;
         }
     }
 
     /// Advances the store's time to the caller's: the store never reads a clock.
     pub(super) fn notify_time(&mut self, now_ns: u64) {
-        self.now_ns = self.now_ns.max(now_ns);
+        self.clock.now_ns = self.clock.now_ns.max(now_ns);
         self.notify_orders(now_ns);
     }
 
@@ -167,7 +135,7 @@ impl Store {
     /// Extends a run to `end` by blocks computed at the given times.
     pub(super) fn grow(&mut self, run: NodeId, end: u32, times: Times) {
         let before = std::mem::replace(&mut self.copy_mut(run, GPU).times, times);
-        let node = &self.nodes[run as usize];
+        let node = &self.trie.nodes[run as usize];
         if before != times {
             let time_span = TimeSpan {
                 end: node.end,
@@ -175,10 +143,11 @@ impl Store {
             };
             self.time_spans_mut(run, GPU).push(time_span);
         }
-        let node = &mut self.nodes[run as usize];
+        let node = &mut self.trie.nodes[run as usize];
         let from = std::mem::replace(&mut node.end, end);
-        self.log_change(run, GPU, true, (from, end));
-        self.notify(run, (from, end), true);
+        let blocks = BlockRange::new(from, end);
+        self.log_change(run, GPU, true, blocks);
+        self.notify(run, blocks, true);
     }
 
     /// Cuts the time spans of a copy before block `at` and keeps those before it. Returns the spans after it,

@@ -17,18 +17,18 @@ pub enum Touch {
 impl Store {
     /// Sets the event that makes blocks recent. Call it before anything is stored.
     pub fn with_touch(mut self, touch: Touch) -> Self {
-        self.touch = touch;
+        self.rules.touch = touch;
         self
     }
 
     /// Counts the use of a lease's found blocks, once its admission is final because its blocks are reserved.
     pub(super) fn admitted(&mut self, id: LeaseId) {
         let lease = &mut self.leases[id];
-        if std::mem::replace(&mut lease.admitted, true) || self.touch == Touch::Release {
+        if std::mem::replace(&mut lease.admitted, true) || self.rules.touch == Touch::Release {
             return;
         }
         let (tail, access) = (lease.tail, lease.access);
-        self.each_run((tail, 0), |store, run| {
+        self.each_run(tail, 0, |store, run| {
             store.used(run, access);
             store.refresh(run);
         });
@@ -36,7 +36,7 @@ impl Store {
 
     /// Makes the ready copies of a run the most recently used ones.
     pub(super) fn renew(&mut self, run: NodeId) {
-        let access = self.access;
+        let access = self.clock.access;
         for copy in self.copies_mut(run) {
             if copy.state == State::Ready {
                 copy.access = access;
@@ -48,7 +48,7 @@ impl Store {
     pub fn touch(&mut self, request: u32, end: u32) -> Answer<()> {
         let tail = self.node_at(request, end)?;
         self.next_access();
-        self.each_run((tail, 0), |store, run| {
+        self.each_run(tail, 0, |store, run| {
             store.renew(run);
             store.released(run, store.released_alone(run));
             store.refresh(run);
@@ -59,7 +59,7 @@ impl Store {
     /// Marks a run as used by an admission: its copies, those in flight included, are at least as recent. The
     /// caller refreshes it.
     pub(super) fn used(&mut self, run: NodeId, access: u64) {
-        if self.touch == Touch::Release {
+        if self.rules.touch == Touch::Release {
             return;
         }
         for copy in self.copies_mut(run) {

@@ -3,40 +3,10 @@
 use std::iter::successors;
 
 use super::node::{Copy, Node, Run, State};
+use super::part::{add_part, Part};
 use super::{Answer, Store, StoreError, GPU};
 use crate::convert::fit;
-use crate::ids::{MoveId, NodeId, NONE, NO_MOVE, ROOT};
-
-/// Consecutive blocks of a request's path that are found on one tier in one state.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Part {
-    /// The tier, 0 is the GPU.
-    pub tier: usize,
-    /// Its first block.
-    pub start: u32,
-    /// One past its last block.
-    pub end: u32,
-    /// The move that is still writing it, or [`NO_MOVE`] if it is ready.
-    pub by: MoveId,
-}
-
-/// Appends blocks on a tier, written by move `by` or ready ([`NO_MOVE`]), extending the last part if that is
-/// alike.
-pub(crate) fn add_part(
-    parts: &mut Vec<Part>,
-    (tier, by): (usize, MoveId),
-    (start, end): (u32, u32),
-) {
-    match parts.last_mut() {
-        Some(last) if last.tier == tier && last.by == by => last.end = end,
-        _ => parts.push(Part {
-            tier,
-            start,
-            end,
-            by,
-        }),
-    }
-}
+use crate::ids::{BlockRange, MoveId, NodeId, NONE, NO_MOVE, ROOT};
 
 impl Store {
     /// Returns the parts of a request's found leading blocks, at most `limit`, each on its fastest tier.
@@ -45,7 +15,8 @@ impl Store {
         let mut parts: Vec<Part> = Vec::new();
         self.walk(request, limit, |run, start, end| {
             if let Some(tier) = run.fastest() {
-                add_part(&mut parts, (tier, run.copies[tier].by), (start, end));
+                let blocks = BlockRange::new(start, end);
+                add_part(&mut parts, Part::of(tier, run.copies[tier].by, blocks));
             }
         });
         parts
@@ -69,7 +40,7 @@ impl Store {
     pub fn uses(&self, request: u32, limit: u32) -> Vec<(u32, u32, u64)> {
         let mut runs = Vec::new();
         let limit = match self.shared.as_deref() {
-            Some((prefixes, _)) => prefixes.within_limit(&self.keys, request, limit),
+            Some(shared) => shared.prefixes.within_limit(&self.keys, request, limit),
             None => limit,
         };
         self.walk(request, limit, |run, _, end| {
@@ -104,10 +75,10 @@ impl Store {
     ) {
         let (mut at, mut block) = (ROOT, 0);
         while block < limit {
-            let Some(&child) = self.children.get(&(at, self.keys.key(request, block))) else {
+            let Some(&child) = self.trie.children.get(&(at, self.keys.key(request, block))) else {
                 return;
             };
-            let Node { owner, end, .. } = self.nodes[child as usize];
+            let Node { owner, end, .. } = self.trie.nodes[child as usize];
             let same = self.keys.common(owner, request, block, end.min(limit));
             if !passes(self.run(child), block, block + same) || block + same < end {
                 return;
@@ -123,8 +94,12 @@ impl Store {
         let (mut at, mut block) = (ROOT, 0);
         while block < depth {
             let key = self.keys.key(request, block);
-            let child = *self.children.get(&(at, key)).ok_or(StoreError::NotFound)?;
-            let Node { owner, end, .. } = self.nodes[child as usize];
+            let child = *self
+                .trie
+                .children
+                .get(&(at, key))
+                .ok_or(StoreError::NotFound)?;
+            let Node { owner, end, .. } = self.trie.nodes[child as usize];
             let to = end.min(depth);
             if self.keys.common(owner, request, block, to) < to - block {
                 return Err(StoreError::NotFound);
@@ -139,8 +114,9 @@ impl Store {
         Ok(at)
     }
 
-    /// Returns the last run of blocks `[start, end)` of a request's path, after splitting runs at both ends.
-    pub(super) fn part(&mut self, request: u32, (start, end): (u32, u32)) -> Answer<NodeId> {
+    /// Returns the last run of blocks of a request's path, after splitting runs at both ends.
+    pub(super) fn part(&mut self, request: u32, blocks: BlockRange) -> Answer<NodeId> {
+        let BlockRange { start, end } = blocks;
         if start >= end {
             return Err(StoreError::NoBlocks);
         }
@@ -152,37 +128,42 @@ impl Store {
     }
 
     /// Returns the runs of a path part, from its last run up to the run that starts at block `start`.
-    pub(super) fn path(&self, (tail, start): (NodeId, u32)) -> impl Iterator<Item = NodeId> + '_ {
+    pub(super) fn path(&self, tail: NodeId, start: u32) -> impl Iterator<Item = NodeId> + '_ {
         let within = move |run: NodeId| {
-            (run != ROOT && self.nodes[run as usize].start >= start).then_some(run)
+            (run != ROOT && self.trie.nodes[run as usize].start >= start).then_some(run)
         };
         successors(within(tail), move |&run| {
-            within(self.nodes[run as usize].parent)
+            within(self.trie.nodes[run as usize].parent)
         })
     }
 
     /// Returns the runs that follow a run.
     pub(super) fn children_of(&self, id: NodeId) -> impl Iterator<Item = NodeId> + '_ {
         let some = |child: NodeId| (child != NONE).then_some(child);
-        let first = some(self.nodes[id as usize].first_child);
-        successors(first, move |&child| some(self.nodes[child as usize].next))
+        let first = some(self.trie.nodes[id as usize].first_child);
+        successors(first, move |&child| {
+            some(self.trie.nodes[child as usize].next)
+        })
     }
 
     /// Returns the runs of a path part in a vector, for callers that change the trie meanwhile.
     pub(super) fn runs_from(&self, tail: NodeId, start: u32) -> Vec<NodeId> {
-        self.path((tail, start)).collect()
+        self.path(tail, start).collect()
     }
 
     /// Calls `act` on each run of a path part, deepest first; `act` must not change the path above.
     pub(super) fn each_run(
         &mut self,
-        (tail, start): (NodeId, u32),
+        tail: NodeId,
+        start: u32,
         mut act: impl FnMut(&mut Self, NodeId),
     ) {
-        let mut next = self.path((tail, start)).next();
+        let mut next = self.path(tail, start).next();
         while let Some(run) = next {
             act(self, run);
-            next = self.path((self.nodes[run as usize].parent, start)).next();
+            next = self
+                .path(self.trie.nodes[run as usize].parent, start)
+                .next();
         }
     }
 
@@ -196,7 +177,7 @@ impl Store {
 
     /// Cuts a run before block `at`; returns the new upper part. The lower part keeps its id.
     pub(super) fn split(&mut self, id: NodeId, at: u32) -> NodeId {
-        let lower = &self.nodes[id as usize];
+        let lower = &self.trie.nodes[id as usize];
         debug_assert!(lower.start < at && at < lower.end);
         let (parent, owner) = (lower.parent, lower.owner);
         let first_key = self.keys.key(owner, lower.start);
@@ -205,8 +186,8 @@ impl Store {
             first_child: id,
             ..*lower
         };
-        let siblings = (upper.previous, upper.next);
-        self.gone += usize::from(self.is_gone(id));
+        let (previous, next) = (upper.previous, upper.next);
+        self.trie.gone += usize::from(self.is_gone(id));
         let upper_id = self.push_node(upper);
         for tier in 0..self.tiers.len() {
             let copy = *self.copy(id, tier);
@@ -221,13 +202,14 @@ impl Store {
             *self.time_spans_mut(upper_id, tier) = before;
             self.copy_mut(upper_id, tier).times = times;
         }
-        self.stands_between(parent, upper_id, siblings);
-        self.children.insert((parent, first_key), upper_id);
-        let lower = &mut self.nodes[id as usize];
+        self.stands_between(parent, upper_id, previous, next);
+        self.trie.children.insert((parent, first_key), upper_id);
+        let lower = &mut self.trie.nodes[id as usize];
         lower.start = at;
         lower.parent = upper_id;
         (lower.next, lower.previous) = (NONE, NONE);
-        self.children
+        self.trie
+            .children
             .insert((upper_id, self.keys.key(owner, at)), id);
         self.refresh(id);
         self.refresh(upper_id);
@@ -239,26 +221,29 @@ impl Store {
         &mut self,
         parent: NodeId,
         id: NodeId,
-        (previous, next): (NodeId, NodeId),
+        previous: NodeId,
+        next: NodeId,
     ) {
         if previous == NONE {
-            self.nodes[parent as usize].first_child = id;
+            self.trie.nodes[parent as usize].first_child = id;
         } else {
-            self.nodes[previous as usize].next = id;
+            self.trie.nodes[previous as usize].next = id;
         }
         if next != NONE {
-            self.nodes[next as usize].previous = id;
+            self.trie.nodes[next as usize].previous = id;
         }
-        let node = &mut self.nodes[id as usize];
+        let node = &mut self.trie.nodes[id as usize];
         (node.parent, node.previous, node.next) = (parent, previous, next);
     }
 
     /// Adds a run below `parent`.
     pub(super) fn link(&mut self, parent: NodeId, owner: u32, start: u32, end: u32) -> NodeId {
         let id = self.push_node(Node::new(parent, owner, start, end));
-        self.gone += 1; // until it has a copy
-        self.stands_between(parent, id, (NONE, self.nodes[parent as usize].first_child));
-        self.children
+        self.trie.gone += 1; // until it has a copy
+        let next = self.trie.nodes[parent as usize].first_child;
+        self.stands_between(parent, id, NONE, next);
+        self.trie
+            .children
             .insert((parent, self.keys.key(owner, start)), id);
         self.number_block(id);
         id
@@ -277,41 +262,42 @@ impl Store {
 
     /// Removes a run without children and copies from the trie.
     pub(super) fn unlink(&mut self, id: NodeId) {
-        let node = &self.nodes[id as usize];
+        let node = &self.trie.nodes[id as usize];
         debug_assert!(node.first_child == NONE && node.pins == 0 && self.is_gone(id));
         let (parent, previous, next) = (node.parent, node.previous, node.next);
-        self.children
+        self.trie
+            .children
             .remove(&(parent, self.keys.key(node.owner, node.start)));
         if previous == NONE {
-            self.nodes[parent as usize].first_child = next;
+            self.trie.nodes[parent as usize].first_child = next;
         } else {
-            self.nodes[previous as usize].next = next;
+            self.trie.nodes[previous as usize].next = next;
         }
         if next != NONE {
-            self.nodes[next as usize].previous = previous;
+            self.trie.nodes[next as usize].previous = previous;
         }
         self.free(id);
-        self.gone -= 1;
+        self.trie.gone -= 1;
     }
 
     /// Frees a record's slot. An empty run marks a free slot.
     pub(super) fn free(&mut self, id: NodeId) {
-        let node = &mut self.nodes[id as usize];
+        let node = &mut self.trie.nodes[id as usize];
         (node.start, node.end) = (0, 0);
-        self.free_nodes.push(id);
+        self.trie.free_nodes.push(id);
     }
 
     fn push_node(&mut self, node: Node) -> NodeId {
-        if let Some(id) = self.free_nodes.pop() {
-            self.nodes[id as usize] = node;
+        if let Some(id) = self.trie.free_nodes.pop() {
+            self.trie.nodes[id as usize] = node;
             self.copies_mut(id).fill(Copy::default());
             return id;
         }
-        self.nodes.push(node);
-        let copies = self.nodes.len() * self.tiers.len();
-        self.copies.resize(copies, Copy::default());
-        self.time_spans.resize(copies, Vec::new());
-        fit::<NodeId>(self.nodes.len() - 1)
+        self.trie.nodes.push(node);
+        let copies = self.trie.nodes.len() * self.tiers.len();
+        self.trie.copies.resize(copies, Copy::default());
+        self.trie.time_spans.resize(copies, Vec::new());
+        fit::<NodeId>(self.trie.nodes.len() - 1)
     }
 
     /// Sets the state of a run's copy on a tier; the caller accounts for its blocks.
@@ -320,12 +306,12 @@ impl Store {
         let copy = self.copy_mut(id, tier);
         let before = std::mem::replace(&mut copy.state, state);
         copy.by = by;
-        let Node { start, end, .. } = self.nodes[id as usize];
-        let blocks = (start, end);
+        let Node { start, end, .. } = self.trie.nodes[id as usize];
+        let blocks = BlockRange::new(start, end);
         if (before == State::Ready) != (state == State::Ready) {
             self.log_change(id, tier, state == State::Ready, blocks);
         }
-        let parent = self.nodes[id as usize].parent;
+        let parent = self.trie.nodes[id as usize].parent;
         if before.is_resident() != state.is_resident() {
             let children = &mut self.copy_mut(parent, tier).children;
             let by = if state.is_resident() { 1 } else { -1 };
@@ -336,9 +322,9 @@ impl Store {
             if state == State::Absent {
                 *self.time_spans_mut(id, tier) = Vec::new();
                 self.left(id, tier);
-                self.gone += usize::from(self.is_gone(id));
+                self.trie.gone += usize::from(self.is_gone(id));
             } else if self.only_on(id, tier) {
-                self.gone -= 1;
+                self.trie.gone -= 1;
             }
         }
         let is_found = self.run(id).fastest().is_some();
@@ -354,7 +340,7 @@ impl Store {
 
     /// Removes the ready copy of a run from a tier and frees its blocks. Returns their number.
     pub(super) fn vacate(&mut self, id: NodeId, tier: usize) -> u64 {
-        let blocks = u64::from(self.nodes[id as usize].blocks());
+        let blocks = u64::from(self.trie.nodes[id as usize].blocks());
         self.set_state(id, tier, State::Absent, NO_MOVE);
         self.tiers[tier].cached -= blocks;
         self.tiers[tier].free += blocks;
@@ -363,17 +349,12 @@ impl Store {
 
     /// Logs, if logging is on, that blocks of a run arrived on a tier, first to last, or left it, last to
     /// first.
-    pub(super) fn log_change(
-        &mut self,
-        id: NodeId,
-        tier: usize,
-        stored: bool,
-        (start, end): (u32, u32),
-    ) {
+    pub(super) fn log_change(&mut self, id: NodeId, tier: usize, stored: bool, blocks: BlockRange) {
         if !self.records.logs_changes() {
             return;
         }
-        let owner = self.nodes[id as usize].owner;
+        let BlockRange { start, end } = blocks;
+        let owner = self.trie.nodes[id as usize].owner;
         for at in start..end {
             let block = if stored { at } else { start + end - 1 - at };
             let key = self.keys.key(owner, block);

@@ -31,7 +31,7 @@ impl Store {
             let last = victims[victims.len() - 1];
             self.split(
                 last,
-                self.nodes[last as usize].start + fit::<u32>(taken - blocks),
+                self.trie.nodes[last as usize].start + fit::<u32>(taken - blocks),
             );
         }
         victims
@@ -58,9 +58,9 @@ impl Store {
                 return victims;
             };
             victims.push(id);
-            let node = &self.nodes[id as usize];
+            let node = &self.trie.nodes[id as usize];
             left = left.saturating_sub(u64::from(node.blocks()));
-            let parent = &self.nodes[node.parent as usize];
+            let parent = &self.trie.nodes[node.parent as usize];
             let taken = bared.entry(node.parent).or_default();
             *taken += 1;
             let copy = self.copy(node.parent, tier);
@@ -72,7 +72,7 @@ impl Store {
     }
 
     pub(super) fn blocks_of(&self, runs: &[NodeId]) -> u64 {
-        let blocks = |&id: &NodeId| u64::from(self.nodes[id as usize].blocks());
+        let blocks = |&id: &NodeId| u64::from(self.trie.nodes[id as usize].blocks());
         runs.iter().map(blocks).sum()
     }
 }

@@ -12,7 +12,7 @@ impl Store {
     /// runs.
     pub fn named_requests(&self) -> Vec<u32> {
         let runs = self.live_nodes().into_iter();
-        let owners = runs.map(|id| self.nodes[id as usize].owner);
+        let owners = runs.map(|id| self.trie.nodes[id as usize].owner);
         owners
             .chain(self.leases.iter().map(|(_, lease)| lease.request))
             .collect()
@@ -26,7 +26,7 @@ impl Store {
             return false;
         }
         let mut deepest_first: Vec<NodeId> = self.live_nodes();
-        deepest_first.sort_by_key(|&id| (u32::MAX - self.nodes[id as usize].end, id));
+        deepest_first.sort_by_key(|&id| (u32::MAX - self.trie.nodes[id as usize].end, id));
         for id in deepest_first {
             for tier in 0..self.tiers.len() {
                 if self.copy(id, tier).state != State::Absent {

@@ -2,10 +2,11 @@
 
 use super::lease::Lease;
 use super::moves::Move;
-use super::node::State;
-use super::reserve::moves_of;
+use super::node::{PathPart, State};
+use super::pending::moves_of;
 use super::{Answer, Store, StoreError, GPU};
-use crate::ids::{LeaseId, MoveId, NodeId, NONE, ROOT};
+use crate::ids::{BlockRange, LeaseId, MoveId, NodeId, NONE, ROOT};
+use crate::tiers::Route;
 
 impl Store {
     /// Copies blocks `[start, end)` that the lease holds on the GPU to the CPU (write-through). Blocks
@@ -36,19 +37,19 @@ impl Store {
         let tail = if end == depth {
             self.cut_above(tail, start)
         } else {
-            self.part(request, (start, end))?
+            self.part(request, BlockRange::new(start, end))?
         };
-        let missing = self.missing_below(GPU, &[(tail, start)]);
+        let missing = self.missing_below(GPU, &[PathPart { tail, start }]);
         Ok(self.copy_down(GPU, missing, vec![tail], now_ns))
     }
 
     /// Splits the path that ends with `tail` so that a run begins at block `start`; returns that run.
     pub(super) fn cut_above(&mut self, tail: NodeId, start: u32) -> NodeId {
         let mut at = tail;
-        while at != ROOT && self.nodes[at as usize].start > start {
-            at = self.nodes[at as usize].parent;
+        while at != ROOT && self.trie.nodes[at as usize].start > start {
+            at = self.trie.nodes[at as usize].parent;
         }
-        if at != ROOT && self.nodes[at as usize].start < start {
+        if at != ROOT && self.trie.nodes[at as usize].start < start {
             self.split(at, start);
         }
         tail
@@ -67,12 +68,12 @@ impl Store {
         if tier + 1 == self.tiers.len() {
             return Err(StoreError::WrongTier);
         }
-        let mut missing = self.missing_below(tier, &[(tail, 0)]);
-        missing.retain(|&(run, _)| {
-            let node = &self.nodes[run as usize];
-            node.uses >= uses && self.copy(run, tier).state == State::Ready
+        let mut missing = self.missing_below(tier, &[PathPart { tail, start: 0 }]);
+        missing.retain(|part| {
+            let node = &self.trie.nodes[part.tail as usize];
+            node.uses >= uses && self.copy(part.tail, tier).state == State::Ready
         });
-        let source = missing.first().map(|part| part.0);
+        let source = missing.first().map(|part| part.tail);
         Ok(self.copy_down(tier, missing, source.into_iter().collect(), now_ns))
     }
 
@@ -84,29 +85,34 @@ impl Store {
             return Ok(None);
         }
         let missing = self.missing_below(to, parts);
-        let sources = parts.iter().map(|part| part.0).collect();
+        let sources = parts.iter().map(|part| part.tail).collect();
         Ok(self.copy_down(to, missing, sources, now_ns))
     }
 
     /// Returns the runs of path parts without a copy one tier down, each with its first block. An eviction
     /// below may cut such a run (a copy further down is dropped).
-    fn missing_below(&self, tier: usize, parts: &[(NodeId, u32)]) -> Vec<(NodeId, u32)> {
-        let runs = parts.iter().flat_map(|&part| self.path(part));
+    fn missing_below(&self, tier: usize, parts: &[PathPart]) -> Vec<PathPart> {
+        let runs = parts
+            .iter()
+            .flat_map(|part| self.path(part.tail, part.start));
         runs.filter(|&run| self.copy(run, tier + 1).state == State::Absent)
-            .map(|run| (run, self.nodes[run as usize].start))
+            .map(|tail| PathPart {
+                tail,
+                start: self.trie.nodes[tail as usize].start,
+            })
             .collect()
     }
 
     fn copy_down(
         &mut self,
         tier: usize,
-        parts: Vec<(NodeId, u32)>,
+        parts: Vec<PathPart>,
         sources: Vec<NodeId>,
         now_ns: u64,
     ) -> Option<MoveId> {
         let below = tier + 1;
         let span =
-            |&(last, first): &(NodeId, u32)| u64::from(self.nodes[last as usize].end - first);
+            |part: &PathPart| u64::from(self.trie.nodes[part.tail as usize].end - part.start);
         let blocks: u64 = parts.iter().map(span).sum();
         if blocks == 0 {
             return None;
@@ -129,9 +135,9 @@ impl Store {
             sources,
             ..Move::default()
         });
-        for &(last, first) in &parts {
-            self.in_transit((last, first), (tier, below), id);
-            self.hold(below, last);
+        for &part in &parts {
+            self.in_transit(part, Route::new(tier, below), id);
+            self.hold(below, part.tail);
         }
         self.moves[id].parts = parts;
         self.order(id, tier, moves_of(&pending));
@@ -145,9 +151,9 @@ impl Store {
         if start >= end {
             return Ok(());
         }
-        let tail = self.part(request, (start, end))?;
+        let tail = self.part(request, BlockRange::new(start, end))?;
         for run in self.runs_from(tail, start) {
-            let node = &self.nodes[run as usize];
+            let node = &self.trie.nodes[run as usize];
             let mut copies = self.copies_of(run).iter();
             let in_flight = copies.any(|c| c.state == State::InFlight);
             if node.pins > 0 || node.first_child != NONE || in_flight {

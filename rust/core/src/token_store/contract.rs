@@ -8,28 +8,36 @@ use crate::store::contract::{
     gpu_alone, own_methods, own_records, BatchStore, BlockStore, EvictionCounts, MachineStore,
     SessionStore, TierOccupancy,
 };
-use crate::store::{Reservation, Times, Violation};
+use crate::store::{LeaseBlocks, Reservation, Times, Violation};
 
 /// Capacity of an unbounded tier.
 const UNBOUNDED: u64 = 1 << 60;
 
 impl BatchStore for TokenStore {
     /// Reserves memory for new tokens of several leases, all or nothing, evicting the shortfall.
-    fn reserve(&mut self, wanted: &[(LeaseId, u64)], now_ns: u64) -> Answer<Reservation> {
+    fn reserve(&mut self, wanted: &[LeaseBlocks], now_ns: u64) -> Answer<Reservation> {
         let mut total: u64 = 0;
-        for &(lease, tokens) in wanted {
+        for &LeaseBlocks {
+            lease,
+            blocks: tokens,
+        } in wanted
+        {
             let owed = self.lease(lease)?.owed;
             total = total.saturating_add(tokens).saturating_add(owed);
         }
         if !self.evict_for(total, now_ns) {
             let forgets = wanted
                 .iter()
-                .any(|&(lease, _)| self.forget_own(lease, now_ns));
+                .any(|asked| self.forget_own(asked.lease, now_ns));
             if !(forgets && self.evict_for(total, now_ns)) {
                 return Ok(Reservation::Refused);
             }
         }
-        for &(lease, tokens) in wanted {
+        for &LeaseBlocks {
+            lease,
+            blocks: tokens,
+        } in wanted
+        {
             let lease = &mut self.leases[lease];
             lease.private += tokens + std::mem::take(&mut lease.owed);
         }
@@ -49,9 +57,10 @@ impl BatchStore for TokenStore {
         if shared + size > u64::from(to) {
             return Ok(());
         }
-        let holder = (held.request, held.last);
         let blocks = (u64::from(to) / size) as u32;
-        let (last, entered) = self.prefixes.enter(&self.keys, holder, blocks);
+        let (last, entered) = self
+            .prefixes
+            .enter(&self.keys, held.request, held.last, blocks);
         let now_shared = u64::from(self.prefixes.length(last)) * size;
         (held.last, held.blocks) = (last, self.prefixes.length(last));
         held.private -= now_shared - shared;

@@ -87,7 +87,8 @@ impl TokenStore {
     pub fn new(
         keys: Arc<BlockKeys>,
         prompts: Prompts,
-        (block_size_tokens, capacity): (u64, Option<u64>),
+        block_size_tokens: u64,
+        capacity: Option<u64>,
         sessions: Sessions,
         prefixes: PrefixStore,
     ) -> Answer<Self> {

@@ -12,6 +12,40 @@ pub const OPEN_LOOP: i64 = -1;
 /// The session of a row without a session.
 pub const NO_SESSION: i32 = -1;
 
+/// Columns that few traces have; each is empty unless a row states a value.
+#[derive(Default)]
+pub struct RareColumns {
+    /// The row that a row waits for.
+    pub after: Vec<i32>,
+    /// Prompt tokens that repeat earlier turns.
+    pub history_tokens: Vec<i64>,
+    /// Priority, smallest first, for queues ordered by it.
+    pub priority: Vec<i64>,
+    /// Tokens of prompt and answer that the ids cover.
+    pub named_tokens: Vec<i64>,
+    /// Time from arrival until the client aborted the request.
+    pub abort_after_ns: Vec<i64>,
+}
+
+/// One row of the columns that all traces have, without its ids.
+#[derive(Clone, Copy, Debug)]
+pub struct ColumnRow {
+    /// Arrival time that the row states.
+    pub arrival_ns: i64,
+    /// Pause before its arrival, or [`OPEN_LOOP`].
+    pub think_ns: i64,
+    /// Tokens of the prompt.
+    pub input_tokens: i64,
+    /// Tokens of the answer.
+    pub output_tokens: i64,
+    /// Its session, or [`NO_SESSION`].
+    pub session: i32,
+    /// Its position in the session.
+    pub turn: i32,
+    /// True if it continues a conversation.
+    pub is_conversational_turn: bool,
+}
+
 /// All rows read, one entry per request.
 #[derive(Default)]
 pub struct Columns {
@@ -33,16 +67,8 @@ pub struct Columns {
     pub think_ns: Vec<i64>,
     /// True if a row continues a conversation: by its label, or as a turn after the first.
     pub is_conversational_turn: Vec<bool>,
-    /// The row that a row waits for; empty if no row has one.
-    pub after: Vec<i32>,
-    /// Prompt tokens that repeat earlier turns; empty if no row states them.
-    pub history_tokens: Vec<i64>,
-    /// Priority, smallest first, for queues ordered by it; empty if no row states it.
-    pub priority: Vec<i64>,
-    /// Tokens of prompt and answer that the ids cover; empty if no row states them.
-    pub named_tokens: Vec<i64>,
-    /// Time from arrival until the client aborted the request; empty if no client did.
-    pub abort_after_ns: Vec<i64>,
+    /// Columns that few traces have.
+    pub rare: RareColumns,
     /// Sessions by their names in the trace.
     pub session_names: Vec<Arc<str>>,
     /// Members that no reader recognizes, as written, one text per row; empty unless requested.
@@ -65,23 +91,16 @@ impl Columns {
         &self.block_ids[self.id_offsets[row] as usize..self.id_offsets[row + 1] as usize]
     }
 
-    /// Appends a row whose ids were pushed: arrival and pause, tokens of prompt and answer, session and turn, and true
-    /// if it continues a conversation.
-    pub fn push(
-        &mut self,
-        (arrival_ns, think_ns): (i64, i64),
-        (input, output): (i64, i64),
-        (session, turn): (i32, i32),
-        is_conversational_turn: bool,
-    ) {
-        self.arrival_ns.push(arrival_ns);
-        self.input_tokens.push(input);
-        self.output_tokens.push(output);
+    /// Appends a row whose ids were pushed.
+    pub fn push(&mut self, row: ColumnRow) {
+        self.arrival_ns.push(row.arrival_ns);
+        self.input_tokens.push(row.input_tokens);
+        self.output_tokens.push(row.output_tokens);
         self.id_offsets.push(self.block_ids.len() as i64);
-        self.session.push(session);
-        self.turn.push(turn);
-        self.think_ns.push(think_ns);
-        self.is_conversational_turn.push(is_conversational_turn);
+        self.session.push(row.session);
+        self.turn.push(row.turn);
+        self.think_ns.push(row.think_ns);
+        self.is_conversational_turn.push(row.is_conversational_turn);
     }
 
     /// Removes the newest rows, down to `rows`.
@@ -95,11 +114,11 @@ impl Columns {
         self.turn.truncate(rows);
         self.think_ns.truncate(rows);
         self.is_conversational_turn.truncate(rows);
-        self.after.truncate(rows);
-        self.history_tokens.truncate(rows);
-        self.priority.truncate(rows);
-        self.named_tokens.truncate(rows);
-        self.abort_after_ns.truncate(rows);
+        self.rare.after.truncate(rows);
+        self.rare.history_tokens.truncate(rows);
+        self.rare.priority.truncate(rows);
+        self.rare.named_tokens.truncate(rows);
+        self.rare.abort_after_ns.truncate(rows);
         self.extra.truncate(rows);
     }
 }

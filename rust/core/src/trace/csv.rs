@@ -3,7 +3,8 @@
 use std::io::Read;
 
 use super::columns::{
-    blank_lines, disordered_rows, silent_rows, Counter, Reading, Sessions, NO_SESSION, OPEN_LOOP,
+    blank_lines, disordered_rows, silent_rows, ColumnRow, Counter, Reading, Sessions, NO_SESSION,
+    OPEN_LOOP,
 };
 use super::datetime;
 use super::decimal;
@@ -146,9 +147,15 @@ impl<'s> CsvRows<'s> {
             self.sessions.turns[session as usize] += 1;
             (session, turn)
         });
-        let tokens = (input, output);
-        let columns = &mut self.out.columns;
-        columns.push((time, OPEN_LOOP), tokens, (session, turn), turn > 0);
+        self.out.columns.push(ColumnRow {
+            arrival_ns: time,
+            think_ns: OPEN_LOOP,
+            input_tokens: input,
+            output_tokens: output,
+            session,
+            turn,
+            is_conversational_turn: turn > 0,
+        });
         Ok(())
     }
 

@@ -48,6 +48,15 @@ pub struct SampledRow {
     pub exact: u32,
 }
 
+/// A sampled id.
+#[derive(Clone, Copy, Debug)]
+pub struct Taken {
+    /// Its position in its row.
+    pub at: u32,
+    /// Its group.
+    pub group: u8,
+}
+
 /// Takes the sampled ids of rows; an id that is not sampled is hashed and nothing else.
 ///
 /// An id is a block with all before it, so blocks counted exactly are whole beginnings of prompts: the shared ones,
@@ -62,8 +71,8 @@ pub struct Sampler {
     row: SampledRow,
     /// True while all ids of the row were counted exactly.
     at_head: bool,
-    /// Position in its row of each sampled id, and its group.
-    pub taken: Vec<(u32, u8)>,
+    /// The sampled ids.
+    pub taken: Vec<Taken>,
     /// The rows since the last `clear`.
     pub rows: Vec<SampledRow>,
 }
@@ -126,7 +135,7 @@ impl Sampler {
                 hash as u8 % GROUPS
             };
             out.push(ids.number(value)?);
-            self.taken.push((at, group));
+            self.taken.push(Taken { at, group });
         }
         Some(())
     }

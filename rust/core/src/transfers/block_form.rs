@@ -1,7 +1,8 @@
 //! Forms of KV: narrower blocks below the GPU and on the wire, and the time to encode and decode them.
 
-use super::channel::Job;
+use super::job::Job;
 use crate::store::GPU;
+use crate::tiers::Route;
 
 /// The blocks of a tier; of the GPU, blocks on the wire from another GPU.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -18,12 +19,8 @@ impl Job {
     /// Returns the job along a route of one machine, whose tiers have these forms (none: all the same). Blocks cross
     /// an edge in the form of its lower tier, and come from another machine in that of the tier they come to. They are
     /// encoded and decoded while they are sent.
-    pub(crate) fn along(
-        self,
-        forms: &[BlockForm],
-        (from, to): (usize, usize),
-        remote: usize,
-    ) -> Self {
+    pub(crate) fn along(self, forms: &[BlockForm], route: Route, remote: usize) -> Self {
+        let Route { from, to } = route;
         let is_read = from == remote;
         let lower = if is_read { to } else { from.max(to) };
         let Some(form) = forms.get(lower) else {
@@ -77,12 +74,12 @@ mod tests {
             coding_ns: 0,
         };
         let cases = [
-            ((GPU, STAGING), (200, 28)),
-            ((STAGING, GPU), (200, 12)),
-            ((STAGING, STAGING + 1), (80, 44)),
-            ((STAGING + 1, STAGING), (80, 0)),
-            ((remote, STAGING), (200, 0)),
-            ((remote, GPU), (320, 8)),
+            (Route::new(GPU, STAGING), (200, 28)),
+            (Route::new(STAGING, GPU), (200, 12)),
+            (Route::new(STAGING, STAGING + 1), (80, 44)),
+            (Route::new(STAGING + 1, STAGING), (80, 0)),
+            (Route::new(remote, STAGING), (200, 0)),
+            (Route::new(remote, GPU), (320, 8)),
         ];
         for (route, expected) in cases {
             let along = job.along(&FORMS, route, remote);

@@ -1,105 +1,26 @@
 //! A channel: the link that carries KV between two tiers, first come, first served (the rules of
 //! `spec/channels.py`).
 
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
 use super::demand::Demand;
-use super::layered::LayerService;
-use super::slowed::Slowdown;
+use super::job::{ChannelConfig, Job, Transmission};
+use super::layer_service::LayerService;
+use super::slowed::{is_slow, send_slowly, Slowdown};
 
-const NS_PER_S: u128 = 1_000_000_000;
+/// A channel, which other machines and Python may use too.
+pub type SharedChannel = Arc<Mutex<Channel>>;
 
-/// Rate, latency and per-piece costs of a channel.
-#[derive(Clone, Copy, Debug, Default)]
-pub struct ChannelConfig {
-    /// Bytes per second.
-    pub bandwidth_bytes_per_s: u64,
-    /// Time from the end of a transmission to its arrival.
-    pub latency_ns: u64,
-    /// Minimum time of each piece.
-    pub piece_overhead_ns: u64,
-    /// Time between the bytes of one piece and those of the next.
-    pub piece_gap_ns: u64,
-    /// CPU time to submit each piece; all of a job is submitted before its first byte.
-    pub piece_submit_ns: u64,
-    /// True if the next job waits for the latency too.
-    pub latency_occupies: bool,
-    /// True if all jobs share the rate, on a channel served layer by layer.
-    pub is_fair: bool,
-    /// True if jobs to the GPU are served first, on a channel served layer by layer.
-    pub loads_first: bool,
+/// Locks a mutex that only one thread uses at a time.
+pub(super) fn locked(channel: &SharedChannel) -> MutexGuard<'_, Channel> {
+    channel.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// A job to send: bytes in pieces, of a number of layers.
-#[derive(Clone, Copy, Debug, Default)]
-pub struct Job {
-    /// Total bytes.
-    pub size_bytes: u64,
-    /// Separate copies that it consists of.
-    pub pieces: u64,
-    /// Equal parts that arrive one after another.
-    pub layers: u64,
-    /// Time to encode or decode all of it, piece by piece as it is sent.
-    pub coding_ns: u64,
-}
-
-/// Times of a job: its start, the arrival of its first layer and of all of it, and each layer's time on the
-/// channel.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Transmission {
-    /// Start of its first byte.
-    pub start_ns: u64,
-    /// Arrival of its first layer.
-    pub first_layer_ns: u64,
-    /// Arrival of all of it.
-    pub completion_ns: u64,
-    /// Time for which each layer occupies the channel.
-    pub per_layer_ns: u64,
-}
-
-impl Transmission {
-    /// Returns a transmission that arrives as a whole at one moment.
-    pub fn at(ns: u64) -> Self {
-        Self {
-            start_ns: ns,
-            first_layer_ns: ns,
-            completion_ns: ns,
-            per_layer_ns: 0,
-        }
-    }
-
-    /// Returns the time at which a step that computes evenly between these times has computed `layers` of its
-    /// layers.
-    pub fn computed_ns(&self, layers: u64, of: u64) -> u64 {
-        self.start_ns + (self.completion_ns - self.start_ns) * layers / of
-    }
-
-    /// Returns how many layers a step has computed by a time, if it computes evenly between these times.
-    pub(super) fn computed_by(&self, now_ns: u64, of: u64) -> u64 {
-        let computed = (1..=of).take_while(|&layers| self.computed_ns(layers, of) <= now_ns);
-        computed.count() as u64
-    }
-}
-
-impl ChannelConfig {
-    /// Returns how long one layer of a job occupies the channel: max(bytes / bandwidth + pieces · gap, pieces
-    /// · overhead, coding) / layers, rounded up.
-    pub fn layer_ns(&self, job: &Job) -> u64 {
-        let bytes = u128::from(job.size_bytes) * NS_PER_S;
-        let moved = match u64::try_from(bytes) {
-            Ok(bytes) => bytes.div_ceil(self.bandwidth_bytes_per_s),
-            Err(_) => {
-                let moved = bytes.div_ceil(u128::from(self.bandwidth_bytes_per_s));
-                u64::try_from(moved).unwrap_or(u64::MAX)
-            }
-        };
-        let apart = moved.saturating_add(job.pieces.saturating_mul(self.piece_gap_ns));
-        let least = job.pieces.saturating_mul(self.piece_overhead_ns);
-        apart.max(least).max(job.coding_ns).div_ceil(job.layers)
-    }
-
-    /// Returns the CPU time to submit `pieces` pieces.
-    pub(super) fn submit_ns(&self, pieces: u64) -> u64 {
-        pieces.saturating_mul(self.piece_submit_ns)
-    }
+/// The time at which a job was requested, and those between which it is on the channel.
+struct Occupancy {
+    requested_ns: u64,
+    start_ns: u64,
+    end_ns: u64,
 }
 
 /// A link on which jobs are sent one after another, layer by layer; a job's times are final when it is
@@ -156,7 +77,7 @@ impl Channel {
     /// submission.
     pub fn wait_ns(&self, now_ns: u64, pieces: u64) -> u64 {
         let sent_ns = match self.service.as_deref() {
-            Some(service) => self.layered_wait_ns(service),
+            Some(service) => service.wait_ns(&self.config),
             None => self.free_at_ns.saturating_sub(now_ns),
         };
         match self.config.submit_ns(pieces) {
@@ -207,40 +128,39 @@ impl Channel {
         let start_ns = submitted_ns.max(self.free_at_ns);
         let alone = start_ns.saturating_add(job.layers.saturating_mul(per_layer_ns));
         let end_ns = alone.max(feed.completion_ns.saturating_add(per_layer_ns));
-        if self.is_slow(start_ns, end_ns) {
-            let times_ns = (feed.first_layer_ns, start_ns);
-            return self.send_slowly(times_ns, per_layer_ns, job, feed);
+        let requested_ns = feed.first_layer_ns;
+        let mut occupied = Occupancy {
+            requested_ns,
+            start_ns,
+            end_ns,
+        };
+        let mut fastest_ns = per_layer_ns;
+        let mut first_sent_ns = start_ns.saturating_add(per_layer_ns);
+        let mut busy_ns = job.layers.saturating_mul(per_layer_ns);
+        if is_slow(&self.slowdowns, start_ns, end_ns) {
+            let slowed = send_slowly(&self.slowdowns, start_ns, per_layer_ns, job, feed);
+            occupied.end_ns = slowed.end_ns;
+            fastest_ns = slowed.fastest_layer_ns;
+            first_sent_ns = slowed.end_ns - (job.layers - 1) * fastest_ns;
+            busy_ns = slowed.end_ns - start_ns;
         }
-        self.sent((feed.first_layer_ns, start_ns, end_ns), per_layer_ns, job)
-    }
-
-    /// Records a job with its request time and its start and end on the channel.
-    fn sent(
-        &mut self,
-        (requested_ns, start_ns, end_ns): (u64, u64, u64),
-        per_layer_ns: u64,
-        job: &Job,
-    ) -> Transmission {
+        self.account(&occupied, busy_ns, job);
         let latency_ns = self.config.latency_ns;
-        let busy_ns = job.layers.saturating_mul(per_layer_ns);
-        self.account((requested_ns, start_ns, end_ns), busy_ns, job);
         Transmission {
             start_ns,
-            first_layer_ns: start_ns
-                .saturating_add(latency_ns)
-                .saturating_add(per_layer_ns),
-            completion_ns: end_ns.saturating_add(latency_ns),
-            per_layer_ns,
+            first_layer_ns: first_sent_ns.saturating_add(latency_ns),
+            completion_ns: occupied.end_ns.saturating_add(latency_ns),
+            per_layer_ns: fastest_ns,
         }
     }
 
     /// Adds a job to the channel's totals.
-    pub(super) fn account(
-        &mut self,
-        (requested_ns, start_ns, end_ns): (u64, u64, u64),
-        busy_ns: u64,
-        job: &Job,
-    ) {
+    fn account(&mut self, occupied: &Occupancy, busy_ns: u64, job: &Job) {
+        let &Occupancy {
+            requested_ns,
+            start_ns,
+            end_ns,
+        } = occupied;
         debug_assert!(
             requested_ns >= self.last_call_ns,
             "jobs are queued in time order"

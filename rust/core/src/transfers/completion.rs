@@ -1,117 +1,103 @@
 //! Completion of moves: actions after a move has finished, and moments without moves in flight.
 
-use super::mover::Mover;
-use super::peers::Now;
-use super::transfer::TransferId;
-use crate::store::{Answer, MoveId, GPU};
+use std::collections::HashMap;
+use std::hash::BuildHasherDefault;
+
+use super::prefetch_state::PrefetchState;
+use crate::ids::BlockRange;
+use crate::store::contract::BlockStore;
+use crate::store::{Answer, MoveId, PairHasher};
+
+/// Blocks of a request on a tier.
+#[derive(Clone, Copy, Debug)]
+pub struct TierCopy {
+    /// The request.
+    pub request: u32,
+    /// Its blocks.
+    pub blocks: BlockRange,
+    /// The tier.
+    pub tier: usize,
+}
 
 /// An action after a move has finished, in addition to notifying its store.
 #[derive(Clone, Copy, Debug)]
-pub(super) enum OnComplete {
+enum OnComplete {
     /// Drop a request's blocks on the tier that they were read from.
-    DropCopy {
-        request: u32,
-        blocks: (u32, u32),
-        tier: usize,
-    },
+    DropCopy(TierCopy),
     /// Release the next step, which waits for the written blocks.
     Written,
     /// Count blocks of a request as prefetched.
-    PrefetchState { request: u32, blocks: u64 },
+    Prefetched { request: u32, blocks: u64 },
 }
 
-impl Mover {
-    /// Drops the lower copies of a request's blocks once a move has loaded them, if the edge is exclusive.
-    pub fn drop_on_complete(
-        &mut self,
-        id: MoveId,
-        request: u32,
-        blocks: (u32, u32),
-        (upper, tier): (usize, usize),
-    ) {
-        if self.config.exclusive[upper] {
-            let drop = OnComplete::DropCopy {
-                request,
-                blocks,
-                tier,
-            };
-            self.on_complete.insert(id, drop);
-        }
+/// Actions that run once a machine's moves have finished.
+#[derive(Debug, Default)]
+pub struct Completions {
+    actions: HashMap<MoveId, OnComplete, BuildHasherDefault<PairHasher>>,
+    /// Copies in flight that the next step waits for.
+    pub(crate) written: Vec<MoveId>,
+    /// True if no move was in flight at some moment ([`Completions::take_drained`]).
+    drained: bool,
+}
+
+impl Completions {
+    /// Drops the lower copy of blocks once a move has loaded them.
+    pub(super) fn drop_copy(&mut self, id: MoveId, copy: TierCopy) {
+        self.actions.insert(id, OnComplete::DropCopy(copy));
     }
 
     /// Makes the next step wait for a copy.
-    pub fn delays_step(&mut self, id: MoveId) {
+    pub(super) fn delay_step(&mut self, id: MoveId) {
         self.written.push(id);
-        self.on_complete.insert(id, OnComplete::Written);
+        self.actions.insert(id, OnComplete::Written);
     }
 
-    /// Counts blocks that a move prefetches for a request.
-    pub fn note_prefetch(&mut self, id: MoveId, request: u32, blocks: u64) {
-        if let Some(prefetch_state) = &mut self.prefetch_state {
-            prefetch_state.leaves(blocks);
-            self.on_complete
-                .insert(id, OnComplete::PrefetchState { request, blocks });
-        }
+    /// Counts blocks of a request as prefetched once a move has brought them.
+    pub(super) fn count_prefetch(&mut self, id: MoveId, request: u32, blocks: u64) {
+        let count = OnComplete::Prefetched { request, blocks };
+        self.actions.insert(id, count);
     }
 
-    /// Returns true if a transfer brings blocks that are new to its machine's lower tiers.
-    pub(super) fn is_written(&self, id: TransferId) -> bool {
-        let transfer = &self.transfers[id];
-        transfer.to > GPU && (!transfer.comes_up() || transfer.from == self.config.remote)
-    }
-
-    /// Notifies the store that a move has finished, and runs the move's completion action.
-    pub(super) fn move_ended(&mut self, now: &mut Now<'_>, id: TransferId) -> Answer<()> {
-        let (move_id, to) = (self.transfers[id].id, self.transfers[id].to);
-        if let (true, Some(tree)) = (self.is_written(id), now.store.tiered()) {
-            self.write_arrived(tree, (move_id, to), now.ns)?;
+    /// Runs the action of a move that has finished.
+    pub(super) fn run(
+        &mut self,
+        id: MoveId,
+        store: &mut dyn BlockStore,
+        prefetch_state: Option<&mut PrefetchState>,
+    ) -> Answer<()> {
+        if self.actions.is_empty() {
+            return Ok(());
         }
-        self.in_flight.remove(&move_id);
-        self.move_left();
-        if let Some(moving) = now.store.moving() {
-            moving.finish_move(move_id)?;
-        }
-        if !self.on_complete.is_empty() {
-            match self.on_complete.remove(&move_id) {
-                Some(OnComplete::DropCopy {
-                    request,
-                    blocks,
-                    tier,
-                }) => {
-                    if let Some(tree) = now.store.tiered() {
-                        tree.drop_copy(request, blocks.0, blocks.1, tier)?;
-                    }
+        match self.actions.remove(&id) {
+            Some(OnComplete::DropCopy(copy)) => {
+                if let Some(tree) = store.tiered() {
+                    tree.drop_copy(copy.request, copy.blocks.start, copy.blocks.end, copy.tier)?;
                 }
-                Some(OnComplete::Written) => self.written.retain(|&other| other != move_id),
-                Some(OnComplete::PrefetchState { request, blocks }) => {
-                    if let Some(prefetch_state) = &mut self.prefetch_state {
-                        prefetch_state.came(request, move_id, blocks);
-                    }
-                }
-                None => {}
             }
+            Some(OnComplete::Written) => self.written.retain(|&other| other != id),
+            Some(OnComplete::Prefetched { request, blocks }) => {
+                if let Some(state) = prefetch_state {
+                    state.came(request, id, blocks);
+                }
+            }
+            None => {}
         }
         Ok(())
     }
 
     /// Records if no move is in flight as a request finishes; discards the earlier record.
-    pub(crate) fn request_leaves(&mut self) {
-        self.drained = self.in_flight.is_empty();
+    pub(super) fn request_finished(&mut self, is_idle: bool) {
+        self.drained = is_idle;
     }
 
     /// Records if a move that has finished was the last one in flight.
-    pub(super) fn move_left(&mut self) {
-        self.drained |= self.in_flight.is_empty();
+    pub(super) fn move_finished(&mut self, is_idle: bool) {
+        self.drained |= is_idle;
     }
 
     /// Returns true if no move was in flight at some moment since a request last finished, or since the last
     /// call.
     pub fn take_drained(&mut self) -> bool {
         std::mem::take(&mut self.drained)
-    }
-
-    /// Returns the number of moves in flight.
-    pub fn open_moves(&self) -> usize {
-        self.in_flight.len()
     }
 }

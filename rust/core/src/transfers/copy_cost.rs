@@ -1,10 +1,7 @@
 //! Cost of GPU copies for the steps: the CPU submits the copies, and some take a share of the GPU.
 
-use super::channel::{ChannelConfig, Job};
-use super::mover::Mover;
-use super::transfer::TransferId;
+use super::job::{ChannelConfig, Job};
 use crate::convert::whole;
-use crate::store::GPU;
 
 /// Cost rates of copies.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
@@ -82,20 +79,5 @@ impl CopyCost {
     /// Records the end of the step that has just started.
     pub fn step_started(&mut self, end_ns: u64) {
         self.step_end_ns = end_ns;
-    }
-}
-
-impl Mover {
-    /// Records the cost of a transfer that starts on its channel now; transfers below the CPU cost the steps
-    /// nothing.
-    pub(super) fn charge(&mut self, id: TransferId, now_ns: u64) {
-        let transfer = self.transfer(id);
-        if self.copies.is_none() || (transfer.from != GPU && transfer.to != GPU) {
-            return;
-        }
-        let (link, job) = (self.channel_of(transfer).config, self.job_of(transfer));
-        if let Some(copies) = &mut self.copies {
-            copies.sent(&link, &job, now_ns);
-        }
     }
 }

@@ -1,146 +1,18 @@
 //! Transfers that wait for a transfer on another machine, and its notifications: reads from there (the rules
 //! of `spec/remote.py`), and hand-overs over both machines' memory.
 
-use super::channel::Transmission;
-use super::hop::{Feed, Hop};
-use super::layered::JobId;
-use super::mover::{locked, Mover, SharedChannel};
+use super::channel::{locked, SharedChannel};
+use super::feed::Feed;
+use super::handles::{FarTransfer, Relay, TransferId};
+use super::hop::Hop;
+use super::mover::Mover;
 use super::peers::Now;
-use super::submitting::arrived;
-use super::transfer::TransferId;
+use super::remote_read::{Brought, Came, FarHop, FarJob, Lent, Read};
 use crate::convert::fit;
-use crate::store::{Answer, MoveId, Order, NO_MOVE, STAGING};
-
-/// A read on another machine.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Source {
-    /// The machine to read.
-    pub owner: u32,
-    /// Its tier to read.
-    pub tier: usize,
-    /// Its hold on the blocks.
-    pub lent: MoveId,
-    /// Its move that still writes the blocks.
-    pub by: MoveId,
-}
-
-/// A transfer that reads another machine.
-#[derive(Clone, Debug)]
-pub(super) struct Read {
-    pub source: Source,
-    /// The channel between the two machines.
-    pub wire: SharedChannel,
-    /// Progress of the other machine's blocks.
-    pub feed: Feed,
-    /// The job on that machine that feeds it, on a channel served layer by layer.
-    pub job: Option<FarJob>,
-    /// The hops that bring the blocks there, from the nearest one down.
-    pub below: Vec<FarHop>,
-}
-
-impl Read {
-    /// Returns a read over a channel, fed by no job of a channel served layer by layer.
-    pub fn over(wire: SharedChannel, source: Source, feed: Feed) -> Box<Self> {
-        Box::new(Self {
-            source,
-            wire,
-            feed,
-            job: None,
-            below: Vec::new(),
-        })
-    }
-}
-
-/// A hop on another machine, with the times needed to charge waits to it.
-#[derive(Clone, Debug)]
-pub struct FarHop {
-    /// The tier it reads.
-    pub from: usize,
-    /// Its times.
-    pub sent: Option<Transmission>,
-    /// Arrival times of its layers, on a channel served layer by layer.
-    pub arrivals_ns: Vec<u64>,
-    /// True if it feeds the hop above layer by layer.
-    pub feeds: bool,
-    /// Its channel.
-    pub channel: SharedChannel,
-    /// Its bytes.
-    pub size_bytes: u64,
-}
-
-/// A job of another machine on a channel served layer by layer.
-#[derive(Clone, Debug)]
-pub struct FarJob {
-    /// Its channel.
-    pub channel: SharedChannel,
-    /// Its index there.
-    pub id: JobId,
-    /// Number of its layers that have arrived.
-    pub layers: u64,
-}
-
-/// A transfer of any machine.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct FarTransfer {
-    /// The machine.
-    pub machine: u32,
-    /// Its index there.
-    pub id: TransferId,
-}
-
-/// A local dependent of a transfer that stands for a transfer on another machine.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Relay {
-    pub target: FarTransfer,
-    /// The transfer that the target waits for.
-    pub before: TransferId,
-    /// True if the target sends on the blocks of `before`.
-    pub follows: bool,
-}
-
-/// Notification to a machine that a transfer elsewhere, which one of its own waits for, has arrived.
-#[derive(Clone, Debug)]
-pub struct Came {
-    /// The waiting transfer.
-    pub id: TransferId,
-    /// Progress of the arrival: whole, or the first layer.
-    pub feed: Feed,
-    /// The job that brings its layers, on a channel served layer by layer.
-    pub job: Option<FarJob>,
-    /// True if the waiting transfer sends the blocks on; otherwise it waits for blocks to be freed.
-    pub follows: bool,
-    /// The hops that brought the blocks.
-    pub below: Vec<FarHop>,
-}
-
-/// A request to another machine to bring lent blocks to a reader's transfer.
-#[derive(Clone, Copy, Debug)]
-pub struct Lent {
-    /// The blocks to read.
-    pub source: Source,
-    /// Number of blocks.
-    pub blocks: u64,
-    /// The transfer that sends them on.
-    pub reader: FarTransfer,
-    /// Number of the reader's transfers that free its blocks first.
-    pub awaits: u32,
-}
-
-/// Reply to [`Lent`]: transfers of the owner that the reader waits for.
-#[derive(Clone, Copy, Debug, Default)]
-pub struct Brought {
-    /// True if the reader waits for a transfer here.
-    pub waits: bool,
-    /// The lowest hop here, which waits for the reader's blocks.
-    pub lowest: Option<TransferId>,
-}
+use crate::store::{Answer, Order, NO_MOVE, STAGING};
+use crate::tiers::Route;
 
 impl Mover {
-    /// Sets the lent blocks that a move from another machine reads.
-    pub fn reads(&mut self, id: MoveId, source: Source) {
-        self.reads.insert(id, source);
-    }
-
     /// Sends blocks from another machine as soon as they arrive there and their target blocks are free.
     pub(super) fn accept_read(
         &mut self,
@@ -187,8 +59,9 @@ impl Mover {
         let mut lowest: Option<TransferId> = None;
         for level in STAGING + 1..=source.tier {
             let channel = self.edges[level - 1].up.assigned().clone();
-            let hop = Hop::over((0, channel), self.config.layer_pipelining);
-            let id = self.reserve_hop(hop, ((level, level - 1), lent.blocks));
+            let hop = Hop::over(0, channel, self.config.layer_pipelining);
+            let route = Route::up_from(level);
+            let id = self.reserve_hop(hop, route, lent.blocks);
             match lowest {
                 None => self.relay(id, lent.reader, true),
                 Some(above) => {
@@ -199,8 +72,9 @@ impl Mover {
             lowest = Some(id);
         }
         let Some(low) = lowest else {
-            let read = self.job_along((self.config.remote, STAGING), lent.blocks);
-            self.moved_bytes[STAGING].0 += read.size_bytes;
+            let route = Route::new(self.config.remote, STAGING);
+            let read = self.job_along(route, lent.blocks);
+            self.traffic.tiers[STAGING].read += read.size_bytes;
             if let Some(before) = before {
                 let brings = &self.transfers[before];
                 let follows = brings.comes_up() && brings.to == STAGING;
@@ -228,7 +102,7 @@ impl Mover {
 
     /// Notifies a transfer on another machine when a transfer here has arrived.
     pub fn relay(&mut self, before: TransferId, target: FarTransfer, follows: bool) {
-        let id = self.begin(NO_MOVE, (0, 0), 0);
+        let id = self.begin(NO_MOVE, Route::default(), 0);
         self.transfers[id].relay = Some(Relay {
             target,
             before,
@@ -256,7 +130,7 @@ impl Mover {
             let channel = self.shared_channel_of(before).clone();
             let mut link = locked(&channel);
             link.report_all_layers(id);
-            let layers = arrived(&link, id, now.ns);
+            let layers = link.arrived_layers(id, now.ns);
             drop(link);
             FarJob {
                 channel,
@@ -349,7 +223,8 @@ impl Mover {
     /// Returns the estimated delay until `blocks` blocks queued now have arrived over a channel of a route.
     pub(crate) fn estimate_ns(
         &self,
-        (channel, route): (&SharedChannel, (usize, usize)),
+        channel: &SharedChannel,
+        route: Route,
         blocks: u64,
         now_ns: u64,
     ) -> u64 {

@@ -2,10 +2,13 @@
 //! per nanosecond.
 
 use super::Now;
+use crate::tiers::Route;
 
-use super::channel::{Channel, ChannelConfig, Transmission};
-use super::hop::{Computed, Feed, Hop};
-use super::mover::{Mover, MoverConfig, SharedChannel};
+use super::channel::{Channel, SharedChannel};
+use super::feed::{Computed, Feed};
+use super::hop::Hop;
+use super::job::{ChannelConfig, Transmission};
+use super::mover::{Mover, MoverConfig};
 use super::timeline::{SharedTimeline, Timeline};
 use crate::keys::BlockKeys;
 use crate::store::{Store, TierConfig, GPU};
@@ -76,12 +79,12 @@ impl Bench {
             feed: Feed::of_step(Some(step), departs_ns),
             is_first: true,
             is_last: true,
-            ..Hop::over((0, self.wire.clone()), true)
+            ..Hop::over(0, self.wire.clone(), true)
         };
         let (mover, store) = (&mut self.mover, &mut self.store);
-        let route = ((REMOTE, GPU), 1);
+        let route = Route::new(REMOTE, GPU);
         let mut now = Now::alone(store, departs_ns);
-        let id = mover.send_hop(&mut now, hop, route, &[]).unwrap();
+        let id = mover.send_hop(&mut now, hop, route, 1, &[]).unwrap();
         assert_eq!(mover.reported_layers(id), LAYERS);
         for layers in 1..=LAYERS {
             let computed = match layers {
@@ -93,7 +96,7 @@ impl Bench {
             self.run(now_ns);
             let (mover, store) = (&mut self.mover, &mut self.store);
             let mut now = Now::alone(store, now_ns);
-            let waits = mover.step_computed(&mut now, id, (step, computed));
+            let waits = mover.step_computed(&mut now, id, step, computed);
             assert!(waits.unwrap(), "the other layers are still to come");
         }
         self.run(u64::MAX);

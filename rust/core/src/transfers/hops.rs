@@ -1,10 +1,13 @@
 //! Split of a wait for KV among the hops that carry it (the rules of `spec/ttft.py`).
 
-use super::{Mover, Transfer, TransferId, Transmission, NOT_YET};
+use super::handles::TransferId;
+use super::job::{Transmission, NOT_YET};
+use super::mover::Mover;
+use super::transfer::Transfer;
 use crate::convert::fit;
 
 impl Mover {
-    /// Splits a wait's `span` for layer `layer` (from 0) by the hops that caused it: (tier that a hop reads,
+    /// Splits a wait from `start_ns` to `end_ns` for layer `layer` (from 0) by the hops that caused it: (tier that a hop reads,
     /// ns).
     ///
     /// The lowest hop causes the wait until it has brought what the next hop needs; from then on the next hop
@@ -12,7 +15,8 @@ impl Mover {
     pub fn split_by_hop(
         &self,
         transfer: TransferId,
-        (mut start, end): (u64, u64),
+        mut start_ns: u64,
+        end_ns: u64,
         layer: u64,
     ) -> Vec<(usize, u64)> {
         let first = self.transfer(transfer);
@@ -38,11 +42,11 @@ impl Mover {
         }
         let mut parts = Vec::with_capacity(chain.len() + 1);
         for &(from, came_ns) in chain.iter().rev() {
-            let came = came_ns.max(start).min(end);
-            parts.push((from, came - start));
-            start = came;
+            let came_ns = came_ns.max(start_ns).min(end_ns);
+            parts.push((from, came_ns - start_ns));
+            start_ns = came_ns;
         }
-        parts.push((first.from, end - start));
+        parts.push((first.from, end_ns - start_ns));
         parts
     }
 

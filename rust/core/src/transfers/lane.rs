@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 
-use super::mover::{locked, SharedChannel};
+use super::channel::{locked, SharedChannel};
 use super::plugins::{ChannelPlugin, Sending};
 use crate::store::Answer;
 

@@ -1,9 +1,9 @@
 //! Closed forms of channels served layer by layer, at one byte per nanosecond.
 
-use super::channel::{Channel, ChannelConfig, Job};
-use super::cross_machine::FarTransfer;
-use super::layered::{JobId, LayerJobOf};
-use super::mover::{locked, SharedChannel};
+use super::channel::{locked, Channel, SharedChannel};
+use super::handles::{FarTransfer, JobId, LayersCame};
+use super::job::{ChannelConfig, Job};
+use super::layer_service::LayerJobOf;
 use super::timeline::{SharedTimeline, Timeline};
 
 /// A channel, its timeline, and its notifications: (ns, transfer, layers).
@@ -32,7 +32,7 @@ impl Bench {
     /// Runs the events up to a time.
     fn run(&mut self, until_ns: u64) {
         while let Some(now_ns) = Timeline::next_of(&self.timeline).filter(|&ns| ns <= until_ns) {
-            if let Some((of, layers)) = Timeline::happen(&self.timeline) {
+            if let Some(LayersCame { of, layers }) = Timeline::happen(&self.timeline) {
                 self.reported.push((now_ns, of.id, layers));
             }
         }

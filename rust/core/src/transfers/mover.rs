@@ -1,28 +1,27 @@
-//! A machine's transfers: sent when their dependencies have arrived, fed hop by hop, made ready at their
-//! arrival.
+//! A machine's transfers, with the channels of its edges: what other files send, feed and complete.
 
-use std::cmp::Reverse;
-use std::collections::{BinaryHeap, HashMap};
+use std::collections::HashMap;
 use std::hash::BuildHasherDefault;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, MutexGuard};
 
+use super::arrivals::Arrivals;
 use super::block_form::BlockForm;
-use super::channel::{Channel, Job, Transmission};
-use super::completion::OnComplete;
+use super::channel::{locked, Channel, SharedChannel};
+use super::completion::{Completions, TierCopy};
 use super::copy_cost::{CopyCost, CopyRates};
-use super::cross_machine::Source;
+use super::handles::TransferId;
+use super::job::Job;
 use super::lane::Lane;
 use super::pages::LayerPages;
-use super::peers::Now;
-use super::plugins::WritePlugin;
 use super::prefetch_state::{PrefetchConfig, PrefetchState};
-use super::transfer::{Transfer, TransferId, Watcher};
-use super::write::WritePolicy;
+use super::remote_read::Source;
+use super::traffic::Traffic;
+use super::transfer::{Transfer, Watcher};
+use super::write::{WritePolicy, Writes};
+use crate::ids::BlockRange;
 use crate::slab::Slab;
-use crate::store::{Answer, MoveId, PairHasher};
-
-/// A channel, which other machines and Python may use too.
-pub type SharedChannel = Arc<Mutex<Channel>>;
+use crate::store::{Answer, LeaseId, MoveId, PairHasher, Store, GPU};
+use crate::tiers::Route;
 
 /// Settings shared by all transfers of a machine.
 #[derive(Clone, Debug, Default)]
@@ -64,39 +63,6 @@ pub struct Edge {
     pub up: Lane,
 }
 
-/// Locks a mutex that only one thread uses at a time.
-pub(super) fn locked(channel: &SharedChannel) -> MutexGuard<'_, Channel> {
-    channel.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
-/// Transfer id that stands for an alarm among the arrivals: the time until which a request waits for its
-/// blocks.
-const ALARM: TransferId = TransferId::MAX;
-
-/// An arrival: a transfer's first layer, or all of it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Arrival {
-    /// The transfer.
-    pub transfer: TransferId,
-    /// True if all of it has arrived.
-    pub complete: bool,
-}
-
-impl Arrival {
-    /// Returns true for an alarm: the end of a request's wait for its blocks.
-    pub fn is_alarm(&self) -> bool {
-        self.transfer == ALARM
-    }
-}
-
-/// A transmission as it was queued, for `--record all`.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct SentRecord {
-    pub edge: (usize, usize),
-    pub blocks: u64,
-    pub sent: Transmission,
-}
-
 /// Sends the orders of a machine's store over its channels, and notifies the store of arrivals.
 #[derive(Debug, Default)]
 pub struct Mover {
@@ -104,40 +70,34 @@ pub struct Mover {
     pub(super) edges: Vec<Edge>,
     pub(super) transfers: Slab<Transfer>,
     pub(super) in_flight: HashMap<MoveId, TransferId, BuildHasherDefault<PairHasher>>,
-    /// (time, number, transfer, true if complete).
-    pub(super) arrivals: BinaryHeap<Reverse<(u64, u64, TransferId, bool)>>,
-    pub(super) scheduled: u64,
-    pub(super) on_complete: HashMap<MoveId, OnComplete, BuildHasherDefault<PairHasher>>,
+    /// Its events, in order.
+    pub arrivals: Arrivals,
+    /// Actions that run once moves have finished.
+    pub completions: Completions,
     /// Reads by move from another machine, until the move is sent.
     pub(super) reads: HashMap<MoveId, Source, BuildHasherDefault<PairHasher>>,
-    /// Copies in flight that the next step waits for.
-    pub(crate) written: Vec<MoveId>,
-    /// By tier, bytes that transfers have read from it, and written to it.
-    pub moved_bytes: Vec<(u64, u64)>,
-    /// Bytes by edge (from tier, to tier) that carried any.
-    pub edge_bytes: Vec<((usize, usize), u64)>,
+    /// The bytes carried so far.
+    pub traffic: Traffic,
     /// Cost of copies that the steps have not paid yet.
     pub(crate) copies: Option<CopyCost>,
     /// Prefetched blocks, if prefetching is on.
     pub prefetch_state: Option<PrefetchState>,
-    /// Plug-ins that decide under [`WritePolicy::Plugin`], by the edge's upper tier.
-    pub writers: Vec<Option<Box<dyn WritePlugin>>>,
-    pub(crate) log: Option<Vec<SentRecord>>,
-    /// True if no move was in flight at some moment ([`Mover::take_drained`]).
-    pub(super) drained: bool,
+    /// The write policies of its edges.
+    pub writes: Writes,
 }
 
 impl Mover {
     /// Creates the mover of a machine with these edges, from the GPU down.
-    pub fn new(config: MoverConfig, edges: Vec<Edge>) -> Self {
+    pub fn new(mut config: MoverConfig, edges: Vec<Edge>) -> Self {
         // Hand-overs may cross the memory below a GPU without an edge.
         let tiers = edges.len().max(1) + 1;
         Self {
             copies: config.copies.map(CopyCost::new),
             prefetch_state: config.prefetch_state.map(PrefetchState::new),
+            writes: Writes::new(std::mem::take(&mut config.writes)),
             config,
             edges,
-            moved_bytes: vec![(0, 0); tiers],
+            traffic: Traffic::new(tiers),
             ..Self::default()
         }
     }
@@ -169,7 +129,7 @@ impl Mover {
     }
 
     /// Creates a transfer of `blocks` blocks along a route.
-    pub(super) fn begin(&mut self, id: MoveId, route: (usize, usize), blocks: u64) -> TransferId {
+    pub(super) fn begin(&mut self, id: MoveId, route: Route, blocks: u64) -> TransferId {
         let slot = self.transfers.take();
         self.transfers[slot].begin(id, route, blocks);
         slot
@@ -191,7 +151,7 @@ impl Mover {
             (Some(hop), _) => &hop.channel,
             (None, Some(read)) => &read.wire,
             (None, None) => {
-                let lane = self.lane((transfer.from, transfer.to));
+                let lane = self.lane(transfer.route());
                 lane.at(transfer.rail)
             }
         }
@@ -203,9 +163,10 @@ impl Mover {
     }
 
     /// Returns the lane of an edge. What is marked on the slowest tier by hand, from nowhere, takes the last one.
-    pub(super) fn lane(&self, (from, to): (usize, usize)) -> &Lane {
-        let edge = &self.edges[from.min(to).min(self.edges.len() - 1)];
-        if from < to {
+    pub(super) fn lane(&self, route: Route) -> &Lane {
+        let upper = route.from.min(route.to);
+        let edge = &self.edges[upper.min(self.edges.len() - 1)];
+        if route.from < route.to {
             &edge.down
         } else {
             &edge.up
@@ -213,8 +174,8 @@ impl Mover {
     }
 
     /// Returns the first channel of an edge, locked.
-    pub fn channel(&self, edge: (usize, usize)) -> MutexGuard<'_, Channel> {
-        locked(self.lane(edge).assigned())
+    pub fn channel(&self, route: Route) -> MutexGuard<'_, Channel> {
+        locked(self.lane(route).assigned())
     }
 
     /// Returns the channels of its machine's edges, from the GPU down.
@@ -244,9 +205,17 @@ impl Mover {
 
     /// Returns the job of `blocks` blocks along a route: they cross in the form of its lower tier; another machine's
     /// are those of its memory.
-    pub(super) fn job_along(&self, route: (usize, usize), blocks: u64) -> Job {
+    pub(super) fn job_along(&self, route: Route, blocks: u64) -> Job {
         self.job(blocks)
             .along(&self.config.forms, route, self.config.remote)
+    }
+
+    /// Returns the job of a transfer.
+    pub(super) fn job_of(&self, transfer: &Transfer) -> Job {
+        match (&transfer.carried, &self.config.pages) {
+            (Some(carried), Some(pages)) => pages.job(carried, self.config.layers),
+            _ => self.job_along(transfer.route(), transfer.blocks),
+        }
     }
 
     // -- users of transfers
@@ -284,17 +253,6 @@ impl Mover {
         self.transfers[id].watchers.get(n).copied()
     }
 
-    /// Schedules an alarm among the arrivals.
-    pub fn set_alarm(&mut self, time_ns: u64) {
-        self.schedule(time_ns, ALARM, true);
-    }
-
-    /// Schedules the arrival of a transfer's first layer, or of all of it.
-    pub(super) fn schedule(&mut self, time_ns: u64, id: TransferId, complete: bool) {
-        let number = self.take_number();
-        self.arrivals.push(Reverse((time_ns, number, id, complete)));
-    }
-
     /// Records on each channel the bytes that a step uses as they arrive, by these transfers and their lower
     /// hops.
     pub fn note_hiding(&self, transfers: impl Iterator<Item = TransferId>, compute_ns: u64) {
@@ -322,66 +280,70 @@ impl Mover {
         }
     }
 
-    // -- arrivals
-
-    /// Returns the time and the number of the next arrival; `None` if there is none.
-    pub fn next_numbered(&self) -> Option<(u64, u64)> {
-        self.arrivals.peek().map(|next| (next.0 .0, next.0 .1))
-    }
+    // -- moves
 
     /// Returns the transfer of the next arrival, and true if all of it has arrived then.
-    pub fn peek_arrival(&self) -> Option<(&Transfer, bool)> {
-        let &Reverse((_, _, id, complete)) = self.arrivals.peek()?;
-        (id != ALARM).then(|| (self.transfer(id), complete))
+    pub fn next_arrival(&self) -> Option<(&Transfer, bool)> {
+        let next = self.arrivals.peek().filter(|next| !next.is_alarm())?;
+        Some((self.transfer(next.transfer), next.complete))
     }
 
-    /// Takes the next number of the machine's events, for an event other than an arrival.
-    pub fn take_number(&mut self) -> u64 {
-        self.scheduled += 1;
-        self.scheduled - 1
+    /// Returns the number of moves in flight.
+    pub fn open_moves(&self) -> usize {
+        self.in_flight.len()
     }
 
-    /// Removes and returns the next arrival.
-    pub fn next_arrival(&mut self) -> Option<Arrival> {
-        let Reverse((_, _, transfer, complete)) = self.arrivals.pop()?;
-        Some(Arrival { transfer, complete })
+    /// Returns the moves that have not finished, in ascending order.
+    pub fn unfinished_moves(&self) -> Vec<MoveId> {
+        let mut moves: Vec<MoveId> = self.in_flight.keys().copied().collect();
+        moves.sort_unstable();
+        moves
     }
 
-    /// Handles the arrival of a transfer's first layer: launches the transfers that it feeds.
-    pub fn first_layer(&mut self, now: &mut Now<'_>, id: TransferId) -> Answer<()> {
-        for dependent in self.transfers[id].dependents.clone() {
-            if self.transfers[dependent].job.is_none() {
-                self.launch(now, dependent)?;
-            }
+    /// Sets the lent blocks that a move from another machine reads.
+    pub fn reads(&mut self, id: MoveId, source: Source) {
+        self.reads.insert(id, source);
+    }
+
+    /// Returns true if a transfer brings blocks that are new to its machine's lower tiers.
+    pub(super) fn is_written(&self, id: TransferId) -> bool {
+        let transfer = &self.transfers[id];
+        transfer.to > GPU && (!transfer.comes_up() || transfer.from == self.config.remote)
+    }
+
+    /// Drops a lower copy of a request's blocks once a move has loaded them to the tier above, if the edge is
+    /// exclusive.
+    pub fn drop_on_complete(&mut self, id: MoveId, copy: TierCopy) {
+        if self.config.exclusive[copy.tier - 1] {
+            self.completions.drop_copy(id, copy);
+        }
+    }
+
+    /// Counts blocks that a move prefetches for a request.
+    pub fn note_prefetch(&mut self, id: MoveId, request: u32, blocks: u64) {
+        if let Some(prefetch_state) = &mut self.prefetch_state {
+            prefetch_state.leaves(blocks);
+            self.completions.count_prefetch(id, request, blocks);
+        }
+    }
+
+    /// Copies down a lease's blocks that were computed and are shared; the next step may wait for them.
+    pub fn write_committed(
+        &mut self,
+        tree: &mut Store,
+        lease: LeaseId,
+        blocks: BlockRange,
+        now_ns: u64,
+    ) -> Answer<()> {
+        let awaited = self.writes.write_committed(tree, lease, blocks, now_ns)?;
+        if let Some(id) = awaited {
+            self.completions.delay_step(id);
         }
         Ok(())
     }
 
-    /// Handles the arrival of a whole transfer: notifies the store and launches the transfers that waited for
-    /// it. The caller then notifies its watchers and calls [`Mover::forget`].
-    pub fn complete(&mut self, now: &mut Now<'_>, id: TransferId) -> Answer<()> {
-        let transfer = &mut self.transfers[id];
-        let dependents = std::mem::take(&mut transfer.dependents);
-        if transfer.hop.is_none() {
-            let written = match now.store.tiered() {
-                Some(tree) => self.paths_written(tree, id)?,
-                None => Vec::new(),
-            };
-            self.move_ended(now, id)?;
-            for path in written {
-                self.put(now, path)?;
-            }
-        }
-        self.source_read(now, id)?;
-        for dependent in dependents {
-            if self.transfers[dependent].job.is_some() {
-                self.feed_on(dependent, self.config.layers, now.ns);
-                continue;
-            }
-            let waits = &mut self.transfers[dependent].waits;
-            waits.retain(|&other| other != id);
-            self.launch(now, dependent)?;
-        }
-        Ok(())
+    /// Records if no move is in flight as a request finishes; discards the earlier record.
+    pub(crate) fn request_leaves(&mut self) {
+        self.completions.request_finished(self.in_flight.is_empty());
     }
 }

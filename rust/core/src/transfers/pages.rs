@@ -1,8 +1,6 @@
 //! Pages of cache groups' blocks, layer by layer: a block is a page of each layer of its group.
 
-use super::channel::{Job, Transmission};
-use super::mover::Mover;
-use super::transfer::Transfer;
+use super::job::{Job, Transmission};
 use crate::convert::fit;
 
 /// The layers of a model's cache groups, and the bytes of a page on all GPUs.
@@ -42,6 +40,17 @@ impl LayerPages {
             arrivals_ns: Vec::new(),
         }
     }
+
+    /// Returns the job of a transfer's pages.
+    pub(super) fn job(&self, carried: &Carried, layers: u64) -> Job {
+        let pages: u64 = carried.pages.iter().sum();
+        Job {
+            size_bytes: pages * self.page_bytes,
+            pieces: pages,
+            layers,
+            coding_ns: 0,
+        }
+    }
 }
 
 impl Carried {
@@ -63,22 +72,6 @@ impl Carried {
             .first()
             .copied()
             .unwrap_or(sent.first_layer_ns)
-    }
-}
-
-impl Mover {
-    /// Returns the job of a transfer.
-    pub(super) fn job_of(&self, transfer: &Transfer) -> Job {
-        let (Some(carried), Some(layout)) = (&transfer.carried, &self.config.pages) else {
-            return self.job_along((transfer.from, transfer.to), transfer.blocks);
-        };
-        let pages: u64 = carried.pages.iter().sum();
-        Job {
-            size_bytes: pages * layout.page_bytes,
-            pieces: pages,
-            layers: self.config.layers,
-            coding_ns: 0,
-        }
     }
 }
 

@@ -1,9 +1,12 @@
 //! The context of a running machine: its store, the time, and the other machines of its cluster.
 
-use super::cross_machine::{Brought, Came, FarTransfer, Lent, Source};
-use super::mover::{Mover, SharedChannel};
+use super::channel::SharedChannel;
+use super::handles::FarTransfer;
+use super::mover::Mover;
+use super::remote_read::{Brought, Came, Lent, Source};
+use crate::ids::BlockRange;
 use crate::store::contract::BlockStore;
-use crate::store::{Answer, LeaseId, MoveId, Part, Reservation, Store, StoreError};
+use crate::store::{Answer, LeaseBlocks, LeaseId, MoveId, Part, Reservation, Store, StoreError};
 
 /// A machine's blocks, its access to the other machines, and the time.
 pub struct Now<'a> {
@@ -26,18 +29,24 @@ impl<'a> Now<'a> {
     /// moves that free its blocks. `None`, without a trace, if the reservation is refused.
     pub fn reserve_lease(
         &mut self,
-        (request, held_blocks): (u32, u32),
+        request: u32,
+        held_blocks: u32,
         blocks: u64,
     ) -> Answer<Option<(LeaseId, Vec<MoveId>)>> {
         let lease = self.store.acquire(request, held_blocks)?;
-        Ok(match self.store.reserve(&[(lease, blocks)], self.ns)? {
-            Reservation::Refused => {
-                self.store.abandon(lease)?;
-                None
-            }
-            Reservation::Ready => Some((lease, Vec::new())),
-            Reservation::Pending(moves) => Some((lease, moves)),
-        })
+        Ok(
+            match self
+                .store
+                .reserve(&[LeaseBlocks::new(lease, blocks)], self.ns)?
+            {
+                Reservation::Refused => {
+                    self.store.abandon(lease)?;
+                    None
+                }
+                Reservation::Ready => Some((lease, Vec::new())),
+                Reservation::Pending(moves) => Some((lease, moves)),
+            },
+        )
     }
 }
 
@@ -55,14 +64,15 @@ pub trait Peers {
         Err(StoreError::NotFound)
     }
 
-    /// Lends a part of a request's path at its owner, which keeps it until it has been read. The flag asks to
-    /// move it first to the tier that the network reads, if that has free blocks. `None` if the owner has no
+    /// Lends a part of a request's path at its owner, which keeps it until it has been read. With `stage` it is
+    /// moved first to the tier that the network reads, if that has free blocks. `None` if the owner has no
     /// blocks to lend.
     fn lend(
         &mut self,
         _owner: u32,
         _request: u32,
-        _part: (Part, bool),
+        _part: Part,
+        _stage: bool,
         _now_ns: u64,
     ) -> Answer<Option<Source>> {
         Ok(None)
@@ -85,14 +95,21 @@ pub trait Peers {
     fn reserve_in_pool(
         &mut self,
         _pool: u32,
-        _of: (u32, (u32, u32)),
+        _request: u32,
+        _blocks: BlockRange,
         _now_ns: u64,
     ) -> Answer<bool> {
         Ok(false)
     }
 
     /// Sends the blocks reserved in a pool from a machine on which they are ready.
-    fn take_in(&mut self, _pool: u32, _from: (Source, &SharedChannel), _ns: u64) -> Answer<()> {
+    fn take_in(
+        &mut self,
+        _pool: u32,
+        _source: Source,
+        _wire: &SharedChannel,
+        _now_ns: u64,
+    ) -> Answer<()> {
         Ok(())
     }
 
@@ -102,7 +119,8 @@ pub trait Peers {
         &mut self,
         _machine: u32,
         _freeing_moves: &[MoveId],
-        _hop: (u32, FarTransfer),
+        _handover: u32,
+        _waiting: FarTransfer,
     ) -> Answer<u32> {
         Ok(0)
     }

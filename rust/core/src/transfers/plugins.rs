@@ -2,6 +2,7 @@
 
 use std::fmt::Debug;
 
+use crate::ids::BlockRange;
 use crate::store::{Answer, LeaseId, MoveId, Store};
 
 /// A transfer about to be queued, as input of a channel choice.
@@ -23,13 +24,13 @@ pub trait ChannelPlugin: Debug + Send + Sync {
 
 /// A plug-in's write policy of one edge; it may change the store by any of the store's own calls.
 pub trait WritePlugin: Debug + Send + Sync {
-    /// Called when blocks [start, end) of a lease were computed and are shared; returns the move that copies
+    /// Called when blocks of a lease were computed and are shared; returns the move that copies
     /// them, if any.
     fn committed(
         &mut self,
         store: &mut Store,
         lease: LeaseId,
-        blocks: (u32, u32),
+        blocks: BlockRange,
         now_ns: u64,
     ) -> Answer<Option<MoveId>>;
 

@@ -1,11 +1,14 @@
 //! Writes of machines into a shared pool: a put is a read by the pool (the rules of `spec/remote.py`).
 
-use super::cross_machine::{Read, Source};
-use super::hop::Feed;
-use super::mover::{Mover, SharedChannel};
+use super::channel::SharedChannel;
+use super::feed::Feed;
+use super::handles::TransferId;
+use super::mover::Mover;
 use super::peers::Now;
-use super::transfer::TransferId;
+use super::remote_read::{Read, Source};
+use crate::ids::BlockRange;
 use crate::store::{Answer, Store, GPU, NO_MOVE, STAGING};
+use crate::tiers::Route;
 
 impl Mover {
     /// Returns the prefixes (request, end block) that a transfer has written down from the GPU and that the
@@ -20,7 +23,7 @@ impl Mover {
 
     /// Puts the first `end` blocks of a request into the pool, as far as they are missing there and ready
     /// here.
-    pub(super) fn put(&mut self, now: &mut Now<'_>, (request, end): (u32, u32)) -> Answer<()> {
+    pub(super) fn put(&mut self, now: &mut Now<'_>, request: u32, end: u32) -> Answer<()> {
         let (Some(pool), Some(peers)) = (self.config.pool, now.peers.as_deref_mut()) else {
             return Ok(());
         };
@@ -36,14 +39,15 @@ impl Mover {
             }
             reached = part.end;
         }
-        if reached == start || !reserve_in_pool(now, pool, (request, (start, reached)))? {
+        let blocks = BlockRange::new(start, reached);
+        if blocks.is_empty() || !reserve_in_pool(now, pool, request, blocks)? {
             return Ok(());
         }
         let Some(tree) = now.store.tiered() else {
             return Ok(());
         };
         let lent = tree.lend(request, reached, STAGING)?;
-        self.moved_bytes[STAGING].0 += u64::from(reached - start) * self.config.block_bytes;
+        self.traffic.tiers[STAGING].read += u64::from(blocks.len()) * self.config.block_bytes;
         let source = Source {
             owner: self.config.machine,
             tier: STAGING,
@@ -54,18 +58,20 @@ impl Mover {
             return Ok(());
         };
         let wire = peers.wire(self.config.machine, pool)?;
-        peers.take_in(pool, (source, &wire), now.ns)
+        peers.take_in(pool, source, &wire, now.ns)
     }
 
     /// Sends the blocks reserved here, ready on another machine, as soon as their target blocks are free.
     pub(crate) fn take_in(
         &mut self,
         store: &mut Store,
-        (source, wire): (Source, &SharedChannel),
+        source: Source,
+        wire: &SharedChannel,
         now_ns: u64,
     ) -> Answer<()> {
         for order in store.take_orders() {
-            let id = self.begin(order.id, (self.config.remote, order.to), order.blocks);
+            let route = Route::new(self.config.remote, order.to);
+            let id = self.begin(order.id, route, order.blocks);
             self.transfers[id].read = Some(Read::over(wire.clone(), source, Feed::AtHand));
             self.in_flight.insert(order.id, id);
             for before in self.all_in_flight(&order.after) {
@@ -78,13 +84,9 @@ impl Mover {
 }
 
 /// Reserves blocks of a pool for blocks of a request; false if there are too few.
-fn reserve_in_pool(
-    now: &mut Now<'_>,
-    pool: u32,
-    (request, blocks): (u32, (u32, u32)),
-) -> Answer<bool> {
+fn reserve_in_pool(now: &mut Now<'_>, pool: u32, request: u32, blocks: BlockRange) -> Answer<bool> {
     match now.peers.as_deref_mut() {
-        Some(peers) => peers.reserve_in_pool(pool, (request, blocks), now.ns),
+        Some(peers) => peers.reserve_in_pool(pool, request, blocks, now.ns),
         None => Ok(false),
     }
 }

@@ -3,20 +3,8 @@
 
 use std::collections::HashMap;
 
-use super::storage_wait::StorageWait;
+use super::storage_wait::{HoldBack, StorageWaits};
 use crate::store::MoveId;
-
-/// Time for which a request that could be admitted waits in the queue for its prefetch.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum HoldBack {
-    /// No wait.
-    #[default]
-    Never,
-    /// Until all blocks have arrived.
-    UntilCome,
-    /// For this many ns from its prefetch on.
-    For(u64),
-}
 
 /// Limits of prefetching.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -59,14 +47,18 @@ pub struct PrefetchState {
     /// Blocks prefetched so far, those in flight included.
     pub blocks: u64,
     awaited: HashMap<u32, Awaited>,
-    pub(super) from_storage: HashMap<u32, StorageWait>,
+    /// Requests that wait for an engine's storage, if a storage brings the blocks.
+    pub storage: Option<StorageWaits>,
 }
 
 impl PrefetchState {
     /// Creates a state without blocks in flight.
     pub fn new(config: PrefetchConfig) -> Self {
+        let per_ki_token_ns = config.storage_per_ki_token_ns;
+        let storage = per_ki_token_ns.map(|ns| StorageWaits::new(config.hold_back, ns));
         Self {
             config,
+            storage,
             ..Self::default()
         }
     }

@@ -3,13 +3,15 @@
 
 use std::sync::Arc;
 
-use super::channel::{Channel, Transmission};
-use super::cross_machine::Came;
-use super::mover::{locked, Arrival, Mover, MoverConfig, SharedChannel};
+use super::arrivals::Arrival;
+use super::channel::{locked, Channel, SharedChannel};
+use super::handles::TransferId;
+use super::job::{Transmission, NOT_YET};
+use super::mover::{Mover, MoverConfig};
 use super::peers::{Now, Peers};
-use super::transfer::TransferId;
-use super::write::WritePolicy;
-use super::NOT_YET;
+use super::remote_read::Came;
+use super::traffic::Traffic;
+use super::write::{WritePolicy, Writes};
 use crate::convert::fit;
 use crate::keys::BlockKeys;
 use crate::store::{Answer, MoveId, Store, TierConfig, GPU};
@@ -41,8 +43,8 @@ impl Projection {
             transfers: mover.transfers.clone(),
             in_flight: mover.in_flight.clone(),
             arrivals: mover.arrivals.clone(),
-            scheduled: mover.scheduled,
-            moved_bytes: mover.moved_bytes.clone(),
+            writes: Writes::new(mover.writes.policies.clone()),
+            traffic: Traffic::new(mover.tiers().max(2)),
             ..Mover::default()
         };
         for edge in &mut copy.edges {
@@ -101,13 +103,14 @@ impl Projection {
 
     /// Runs the next arrival; returns false if none is known.
     fn run_next(&mut self) -> Answer<bool> {
-        let next = |(of, mover): (usize, &Mover)| mover.next_numbered().map(|(ns, _)| (ns, of));
+        let next =
+            |(of, mover): (usize, &Mover)| mover.arrivals.next_numbered().map(|(ns, _)| (ns, of));
         let next = self.movers.iter().enumerate().filter_map(next).min();
         let Some((ns, machine)) = next.filter(|next| next.0 < NOT_YET) else {
             return Ok(false);
         };
         let mut mover = std::mem::take(&mut self.movers[machine]);
-        let arrival = mover.next_arrival().filter(|next| !next.is_alarm());
+        let arrival = mover.arrivals.pop().filter(|next| !next.is_alarm());
         if let Some(Arrival { transfer, complete }) = arrival {
             if complete && !expects_copies(&mover, transfer) {
                 return Ok(false);
@@ -135,7 +138,7 @@ fn expects_copies(mover: &Mover, id: TransferId) -> bool {
     if transfer.hop.is_some() {
         return true;
     }
-    let policy = mover.config.writes.get(transfer.to);
+    let policy = mover.writes.policies.get(transfer.to);
     let ends_here = matches!(
         policy,
         None | Some(WritePolicy::Back | WritePolicy::Selective { .. })

@@ -1,18 +1,21 @@
 //! Sending: the store's orders are sent over their channels as soon as their dependencies have arrived.
 
-use super::channel::Transmission;
-use super::hop::Feed;
-use super::mover::{Mover, SentRecord};
+use super::feed::Feed;
+use super::handles::TransferId;
+use super::job::Transmission;
+use super::mover::Mover;
 use super::peers::Now;
 use super::plugins::Sending;
-use super::transfer::{Transfer, TransferId};
+use super::traffic::SentRecord;
+use super::transfer::Transfer;
 use crate::digest::Record;
 use crate::store::{Answer, MoveId, Order, Times, GPU, REMOTE};
+use crate::tiers::Route;
 
 impl Mover {
     /// Sends the store's new orders, or queues them behind their dependencies. `computed`: the times at which
     /// a step had computed the first and the last layer of the blocks now written through.
-    pub fn issue(&mut self, now: &mut Now<'_>, computed: Option<(u64, u64)>) -> Answer<()> {
+    pub fn issue(&mut self, now: &mut Now<'_>, computed: Option<Times>) -> Answer<()> {
         let moving = now.store.moving().filter(|moving| moving.has_orders());
         let Some(moving) = moving else {
             return Ok(());
@@ -23,12 +26,7 @@ impl Mover {
         Ok(())
     }
 
-    fn accept(
-        &mut self,
-        now: &mut Now<'_>,
-        order: &Order,
-        computed: Option<(u64, u64)>,
-    ) -> Answer<()> {
+    fn accept(&mut self, now: &mut Now<'_>, order: &Order, computed: Option<Times>) -> Answer<()> {
         let from = if order.from == REMOTE {
             self.config.remote
         } else {
@@ -37,7 +35,7 @@ impl Mover {
         if let Some(id) = self.in_flight(order.id) {
             return self.write_last(now, id, order);
         }
-        let id = self.begin(order.id, (from, order.to), order.blocks);
+        let id = self.begin(order.id, Route::new(from, order.to), order.blocks);
         if self.config.layer_pipelining && order.from == GPU && order.after.is_empty() {
             self.transfers[id].computed = computed;
         }
@@ -71,7 +69,7 @@ impl Mover {
             now_ns: now.ns,
         };
         let transfer = self.transfer(id);
-        let rail = self.lane((transfer.from, transfer.to)).choose(&sending)?;
+        let rail = self.lane(transfer.route()).choose(&sending)?;
         self.transfers[id].rail = rail;
         for before in self.all_in_flight(&order.after) {
             self.wait_for(id, before);
@@ -165,10 +163,10 @@ impl Mover {
             let mut channel = self.channel_of(transfer);
             channel.demand.ask(job.size_bytes, now.ns);
             match (computed, feed) {
-                (Some((first_ns, _)), _) => {
+                (Some(computed), _) => {
                     // No other job came meanwhile that is not in the channel's queue: the layers went as
                     // computed.
-                    let first_ns = first_ns.max(channel.last_call_ns);
+                    let first_ns = computed.first_layer_ns.max(channel.last_call_ns);
                     let step = Transmission {
                         start_ns: first_ns,
                         first_layer_ns: first_ns,
@@ -213,34 +211,31 @@ impl Mover {
         sent: Transmission,
     ) -> Answer<()> {
         let transfer = &self.transfers[id];
-        let (edge, blocks) = ((transfer.from, transfer.to), transfer.blocks);
+        let (route, blocks) = (transfer.route(), transfer.blocks);
         let (move_id, is_hop) = (transfer.id, transfer.hop.is_some());
-        let (from, to) = edge;
         let job = self.job_of(transfer);
         let whole = blocks * self.config.block_bytes;
         let is_other = transfer.carried.is_some() || !self.config.forms.is_empty();
         debug_assert!(is_other || job.size_bytes == whole, "I9");
-        match self.edge_bytes.iter_mut().find(|each| each.0 == edge) {
-            Some((_, bytes)) => *bytes += job.size_bytes,
-            None => self.edge_bytes.push((edge, job.size_bytes)),
-        }
-        if let Some(moved) = self.moved_bytes.get_mut(from) {
-            moved.0 += job.size_bytes;
-        }
+        self.traffic.carry(route, job.size_bytes);
         if let (false, Some(moving)) = (is_hop, now.store.moving()) {
-            self.moved_bytes[to].1 += job.size_bytes;
+            self.traffic.tiers[route.to].written += job.size_bytes;
             let times = Times {
                 first_layer_ns: sent.first_layer_ns,
                 ready_ns: sent.completion_ns,
             };
             moving.set_times(move_id, times)?;
         }
-        let subject = ((from as u64) << 8 | to as u64) << 40 | blocks;
+        let subject = ((route.from as u64) << 8 | route.to as u64) << 40 | blocks;
         let kind = Record::Transfer as u8;
         let records = now.store.records_mut();
         records.note(kind, now.ns, subject, sent.completion_ns);
-        if let Some(log) = &mut self.log {
-            log.push(SentRecord { edge, blocks, sent });
+        if let Some(log) = &mut self.traffic.log {
+            log.push(SentRecord {
+                route,
+                blocks,
+                sent,
+            });
         }
         Ok(())
     }
@@ -251,22 +246,28 @@ impl Mover {
         self.transfers[id].sent = Some(sent);
         let by_layer = self.comes_by_layer(&self.transfers[id]);
         if by_layer && sent.first_layer_ns < sent.completion_ns {
-            self.schedule(sent.first_layer_ns, id, false);
+            self.arrivals.schedule(sent.first_layer_ns, id, false);
         }
-        self.schedule(sent.completion_ns, id, true);
+        self.arrivals.schedule(sent.completion_ns, id, true);
     }
 
     /// Schedules the arrival of a move at the final times of a transmission.
-    pub fn arrive(&mut self, id: MoveId, route: (usize, usize), blocks: u64, sent: Transmission) {
+    pub fn arrive(&mut self, id: MoveId, route: Route, blocks: u64, sent: Transmission) {
         let slot = self.begin(id, route, blocks);
         self.in_flight.insert(id, slot);
         self.arrives_at(slot, sent);
     }
 
-    /// Returns the moves that have not finished, in ascending order.
-    pub fn unfinished_moves(&self) -> Vec<MoveId> {
-        let mut moves: Vec<MoveId> = self.in_flight.keys().copied().collect();
-        moves.sort_unstable();
-        moves
+    /// Records the cost of a transfer that starts on its channel now; transfers below the CPU cost the steps
+    /// nothing.
+    pub(super) fn charge(&mut self, id: TransferId, now_ns: u64) {
+        let transfer = self.transfer(id);
+        if self.copies.is_none() || (transfer.from != GPU && transfer.to != GPU) {
+            return;
+        }
+        let (link, job) = (self.channel_of(transfer).config, self.job_of(transfer));
+        if let Some(copies) = &mut self.copies {
+            copies.sent(&link, &job, now_ns);
+        }
     }
 }

@@ -1,6 +1,6 @@
 //! A FIFO channel whose rate falls at known times (the rules of `spec/channels.py`).
 
-use super::channel::{Channel, Job, Transmission};
+use super::job::{Job, Transmission};
 use crate::convert::fit;
 
 const WHOLE: u128 = 1_000_000;
@@ -45,41 +45,40 @@ fn ends_ns(start_ns: u64, work_ns: u64, slowdowns: &[Slowdown]) -> u64 {
     now_ns.saturating_add(left_ns)
 }
 
-impl Channel {
-    /// Returns true if its rate is lower at some time of a span.
-    pub(super) fn is_slow(&self, start_ns: u64, end_ns: u64) -> bool {
-        let slow = |slow: &Slowdown| slow.from_ns < end_ns && start_ns < slow.until_ns;
-        self.slowdowns.iter().any(slow)
-    }
+/// Returns true if the rate is lower at some time of a span.
+pub(super) fn is_slow(slowdowns: &[Slowdown], start_ns: u64, end_ns: u64) -> bool {
+    let slow = |slow: &Slowdown| slow.from_ns < end_ns && start_ns < slow.until_ns;
+    slowdowns.iter().any(slow)
+}
 
-    /// Queues a job that meets a slowdown, with its request time and its earliest times; `feed` brings its
-    /// layers.
-    ///
-    /// Its end is exact; its layers are reported as if the slow ones came first, at the pace of the fastest.
-    pub(super) fn send_slowly(
-        &mut self,
-        (requested_ns, start_ns): (u64, u64),
-        per_layer_ns: u64,
-        job: &Job,
-        feed: &Transmission,
-    ) -> Transmission {
-        let (mut end_ns, mut fastest_ns) = (start_ns, u64::MAX);
-        for later in (0..job.layers).rev() {
-            let behind_ns = later.saturating_mul(feed.per_layer_ns);
-            let fed_ns = feed.completion_ns.saturating_sub(behind_ns);
-            let done_ns = ends_ns(end_ns.max(fed_ns), per_layer_ns, &self.slowdowns);
-            fastest_ns = fastest_ns.min(done_ns - end_ns);
-            end_ns = done_ns;
-        }
-        self.account((requested_ns, start_ns, end_ns), end_ns - start_ns, job);
-        let (latency_ns, others) = (self.config.latency_ns, (job.layers - 1) * fastest_ns);
-        Transmission {
-            start_ns,
-            first_layer_ns: (end_ns - others).saturating_add(latency_ns),
-            completion_ns: end_ns.saturating_add(latency_ns),
-            per_layer_ns: fastest_ns,
-        }
+/// The end of a job that meets a slowdown, and the time that its fastest layer takes.
+pub(super) struct SlowedJob {
+    pub end_ns: u64,
+    pub fastest_layer_ns: u64,
+}
+
+/// Sends a job that meets a slowdown, from its earliest start; `feed` brings its layers.
+///
+/// Its end is exact; its layers are reported as if the slow ones came first, at the pace of the fastest.
+pub(super) fn send_slowly(
+    slowdowns: &[Slowdown],
+    start_ns: u64,
+    per_layer_ns: u64,
+    job: &Job,
+    feed: &Transmission,
+) -> SlowedJob {
+    let mut slowed = SlowedJob {
+        end_ns: start_ns,
+        fastest_layer_ns: u64::MAX,
+    };
+    for later in (0..job.layers).rev() {
+        let behind_ns = later.saturating_mul(feed.per_layer_ns);
+        let fed_ns = feed.completion_ns.saturating_sub(behind_ns);
+        let done_ns = ends_ns(slowed.end_ns.max(fed_ns), per_layer_ns, slowdowns);
+        slowed.fastest_layer_ns = slowed.fastest_layer_ns.min(done_ns - slowed.end_ns);
+        slowed.end_ns = done_ns;
     }
+    slowed
 }
 
 #[cfg(test)]

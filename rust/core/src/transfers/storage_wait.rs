@@ -2,41 +2,71 @@
 //! under `wait`. Under `timeout` a request waits for a time that grows with the tokens requested, from the
 //! first time that it could have been admitted.
 
-use super::prefetch_state::{HoldBack, PrefetchState};
+use std::collections::HashMap;
 
-/// A request whose blocks a storage brings.
+/// Time for which a request that could be admitted waits in the queue for its prefetch.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum HoldBack {
+    /// No wait.
+    #[default]
+    Never,
+    /// Until all blocks have arrived.
+    UntilCome,
+    /// For this many ns from its prefetch on.
+    For(u64),
+}
+
+/// The wait of a request whose blocks a storage brings.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct StorageWait {
+struct StorageWait {
     wait_ns: u64,
     /// End of its wait; `None`: it could not have been admitted yet.
     until_ns: Option<u64>,
 }
 
-impl PrefetchState {
-    /// Returns true if an engine's storage brings the blocks.
-    pub fn is_from_storage(&self) -> bool {
-        self.config.storage_per_ki_token_ns.is_some()
+/// The requests whose blocks an engine's storage brings.
+#[derive(Debug)]
+pub struct StorageWaits {
+    hold_back: HoldBack,
+    per_ki_token_ns: u64,
+    waits: HashMap<u32, StorageWait>,
+}
+
+/// A request that could be admitted now, and the storage that brings its blocks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct WaitNow {
+    /// True if it waits.
+    pub waits: bool,
+    /// The end of its wait, the first time that it is known.
+    pub until_ns: Option<u64>,
+}
+
+impl StorageWaits {
+    /// Creates the waits of a storage; [`HoldBack::For`] grows by `per_ki_token_ns` for each 1,024 tokens.
+    pub fn new(hold_back: HoldBack, per_ki_token_ns: u64) -> Self {
+        Self {
+            hold_back,
+            per_ki_token_ns,
+            waits: HashMap::new(),
+        }
     }
 
-    /// Records a prefetch of `tokens` tokens from the storage.
-    pub fn asked_storage(&mut self, request: u32, tokens: u64) {
-        if let (HoldBack::For(base_ns), Some(per_ki_token_ns)) =
-            (self.config.hold_back, self.config.storage_per_ki_token_ns)
-        {
-            let more_ns = u128::from(tokens) * u128::from(per_ki_token_ns) / 1024;
+    /// Records a prefetch of `tokens` tokens.
+    pub fn asked(&mut self, request: u32, tokens: u64) {
+        if let HoldBack::For(base_ns) = self.hold_back {
+            let more_ns = u128::from(tokens) * u128::from(self.per_ki_token_ns) / 1024;
             let more_ns = u64::try_from(more_ns).unwrap_or(u64::MAX);
             let wait = StorageWait {
                 wait_ns: base_ns.saturating_add(more_ns),
                 until_ns: None,
             };
-            self.from_storage.insert(request, wait);
+            self.waits.insert(request, wait);
         }
     }
 
-    /// Returns true if a request that could be admitted now waits for its blocks from the storage. Also
-    /// returns the end of the wait, the first time that it is known.
-    pub fn waits_for_storage(&mut self, request: u32, now_ns: u64) -> (bool, Option<u64>) {
-        match (self.config.hold_back, self.from_storage.get_mut(&request)) {
+    /// Returns the wait of a request that could be admitted now.
+    pub fn wait_now(&mut self, request: u32, now_ns: u64) -> WaitNow {
+        let (waits, until_ns) = match (self.hold_back, self.waits.get_mut(&request)) {
             (HoldBack::UntilCome, _) => (true, None),
             (HoldBack::For(_), Some(wait)) => {
                 let known = wait.until_ns;
@@ -45,46 +75,40 @@ impl PrefetchState {
                 (now_ns < until_ns, known.is_none().then_some(until_ns))
             }
             _ => (false, None),
-        }
+        };
+        WaitNow { waits, until_ns }
     }
 
     /// Ends the wait of a request: its prefetch has finished.
-    pub fn storage_came(&mut self, request: u32) {
-        self.from_storage.remove(&request);
+    pub fn came(&mut self, request: u32) {
+        self.waits.remove(&request);
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::transfers::PrefetchConfig;
 
-    fn prefetch_state(hold_back: HoldBack) -> PrefetchState {
-        PrefetchState::new(PrefetchConfig {
-            hold_back,
-            storage_per_ki_token_ns: Some(512),
-            ..PrefetchConfig::default()
-        })
+    fn wait_now(waits: &mut StorageWaits, now_ns: u64) -> (bool, Option<u64>) {
+        let wait = waits.wait_now(7, now_ns);
+        (wait.waits, wait.until_ns)
     }
 
     #[test]
     fn a_timeout_begins_when_a_request_could_first_be_admitted_and_grows_with_its_tokens() {
-        let mut prefetch_state = prefetch_state(HoldBack::For(100));
-        prefetch_state.asked_storage(7, 100);
-        assert_eq!(
-            prefetch_state.waits_for_storage(7, 1000),
-            (true, Some(1150))
-        );
-        assert_eq!(prefetch_state.waits_for_storage(7, 1149), (true, None));
-        assert_eq!(prefetch_state.waits_for_storage(7, 1150), (false, None));
+        let mut waits = StorageWaits::new(HoldBack::For(100), 512);
+        waits.asked(7, 100);
+        assert_eq!(wait_now(&mut waits, 1000), (true, Some(1150)));
+        assert_eq!(wait_now(&mut waits, 1149), (true, None));
+        assert_eq!(wait_now(&mut waits, 1150), (false, None));
     }
 
     #[test]
     fn the_other_rules_wait_to_the_end_or_not_at_all() {
-        for (rule, waits) in [(HoldBack::UntilCome, true), (HoldBack::Never, false)] {
-            let mut prefetch_state = prefetch_state(rule);
-            prefetch_state.asked_storage(7, 100);
-            assert_eq!(prefetch_state.waits_for_storage(7, 1), (waits, None));
+        for (rule, is_held) in [(HoldBack::UntilCome, true), (HoldBack::Never, false)] {
+            let mut waits = StorageWaits::new(rule, 512);
+            waits.asked(7, 100);
+            assert_eq!(wait_now(&mut waits, 1), (is_held, None));
         }
     }
 }

@@ -1,21 +1,15 @@
 //! Transfers over channels served layer by layer: submitted, fed as layers arrive, final only at their end.
 
-use super::channel::{Channel, Transmission};
-use super::cross_machine::FarTransfer;
-use super::hop::Feed;
-use super::layered::JobId;
-use super::layered::LayerJobOf;
-use super::mover::{locked, Mover};
+use super::channel::locked;
+use super::feed::Feed;
+use super::handles::{FarTransfer, TransferId};
+use super::job::{Transmission, NOT_YET};
+use super::layer_service::LayerJobOf;
+use super::mover::Mover;
 use super::peers::Now;
-use super::transfer::{Transfer, TransferId};
+use super::transfer::Transfer;
 use crate::convert::fit;
 use crate::store::{Answer, Times, GPU};
-
-/// Returns how many layers of a job have arrived.
-pub(super) fn arrived(channel: &Channel, id: JobId, now_ns: u64) -> u64 {
-    let arrivals = channel.arrivals_ns(id).iter();
-    arrivals.filter(|&&ns| ns <= now_ns).count() as u64
-}
 
 impl Mover {
     /// Returns a transfer's times as far as they are known, once it is on its channel.
@@ -91,14 +85,14 @@ impl Mover {
             let mut channel = self.channel_of(before);
             if let Some(job) = before.job {
                 channel.report_all_layers(job);
-                return arrived(&channel, job, now_ns);
+                return channel.arrived_layers(job, now_ns);
             }
         }
         let read = transfer.read.as_deref().and_then(|read| read.job.as_ref());
         let hop = transfer.hop.as_deref();
         let far = read.or(hop.and_then(|hop| hop.far.as_ref()));
         match (far, hop.map(|hop| hop.feed)) {
-            (Some(far), _) => arrived(&locked(&far.channel), far.id, now_ns),
+            (Some(far), _) => locked(&far.channel).arrived_layers(far.id, now_ns),
             (None, Some(Feed::Comes(step))) => step.computed_by(now_ns, layers),
             _ => layers,
         }
@@ -140,11 +134,7 @@ impl Mover {
 
     /// Handles the arrival of some layers of a transfer, but not all: feeds them to its dependents. Returns
     /// true if the arrival of the first layer is to be reported.
-    pub fn layer_came(
-        &mut self,
-        now: &mut Now<'_>,
-        (id, layers): (TransferId, u64),
-    ) -> Answer<bool> {
+    pub fn layer_came(&mut self, now: &mut Now<'_>, id: TransferId, layers: u64) -> Answer<bool> {
         for dependent in self.transfers[id].dependents.clone() {
             match self.transfer(dependent).relay {
                 Some(relay) if layers > 1 => self.pass_on(now, dependent, relay)?,
@@ -159,7 +149,7 @@ impl Mover {
         if let (false, Some(moving), Some(sent)) = (is_hop, now.store.moving(), self.sent(id)) {
             let times = Times {
                 first_layer_ns: sent.first_layer_ns,
-                ready_ns: super::NOT_YET,
+                ready_ns: NOT_YET,
             };
             moving.set_times(move_id, times)?;
         }

@@ -5,9 +5,7 @@ use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
-use super::cross_machine::FarTransfer;
-use super::layered::JobId;
-use super::mover::SharedChannel;
+use super::handles::{JobId, LayersCame};
 
 /// A timeline, shared by its channels, which enter their events.
 pub type SharedTimeline = Arc<Mutex<Timeline>>;
@@ -23,16 +21,30 @@ pub enum Happening {
     Arrived(JobId, u64),
 }
 
+/// A channel whose events stand in a timeline.
+pub(super) trait Eventful: Send + Sync {
+    /// Runs an event; returns the layers of which a machine is to be notified.
+    fn happen(&self, what: Happening, now_ns: u64) -> Option<LayersCame>;
+}
+
+/// An event at its time: earlier ones first, then those that were entered first.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+struct Event {
+    time_ns: u64,
+    number: u64,
+    channel: u32,
+    what: Happening,
+}
+
 /// The events of channels served layer by layer: by time, then in the order in which they were entered. They
 /// belong to no machine, and come before the events of machines.
 #[derive(Debug, Default)]
 pub struct Timeline {
-    /// (time, number, channel, event).
-    events: BinaryHeap<Reverse<(u64, u64, u32, Happening)>>,
+    events: BinaryHeap<Reverse<Event>>,
     entered: u64,
     /// By channel, the event at which its service changes next; earlier ones are canceled.
     serving: Vec<Option<u64>>,
-    channels: Vec<Weak<Mutex<super::Channel>>>,
+    channels: Vec<Weak<dyn Eventful>>,
 }
 
 /// Locks a mutex that only one thread uses at a time.
@@ -42,7 +54,7 @@ pub(super) fn locked(timeline: &SharedTimeline) -> MutexGuard<'_, Timeline> {
 
 impl Timeline {
     /// Adds a new channel; returns its index.
-    pub(super) fn join(&mut self, channel: Weak<Mutex<super::Channel>>) -> u32 {
+    pub(super) fn join(&mut self, channel: Weak<dyn Eventful>) -> u32 {
         self.channels.push(channel);
         self.serving.push(None);
         fit::<u32>(self.channels.len()) - 1
@@ -63,19 +75,25 @@ impl Timeline {
     pub(super) fn enter(&mut self, time_ns: u64, channel: u32, what: Happening) -> u64 {
         let number = self.entered;
         self.entered += 1;
-        self.events.push(Reverse((time_ns, number, channel, what)));
+        self.events.push(Reverse(Event {
+            time_ns,
+            number,
+            channel,
+            what,
+        }));
         number
     }
 
-    fn is_off(&self, number: u64, channel: u32, what: Happening) -> bool {
-        what == Happening::Served && self.serving[channel as usize] != Some(number)
+    fn is_canceled(&self, event: &Event) -> bool {
+        event.what == Happening::Served
+            && self.serving[event.channel as usize] != Some(event.number)
     }
 
     /// Returns the time of the next event; `None` if there is none.
     pub fn next_ns(&mut self) -> Option<u64> {
-        while let Some(&Reverse((time_ns, number, channel, what))) = self.events.peek() {
-            if !self.is_off(number, channel, what) {
-                return Some(time_ns);
+        while let Some(Reverse(event)) = self.events.peek() {
+            if !self.is_canceled(event) {
+                return Some(event.time_ns);
             }
             self.events.pop();
         }
@@ -87,24 +105,24 @@ impl Timeline {
         locked(timeline).next_ns()
     }
 
-    /// Runs the next event. Returns the transfer to notify and the number of its layers that have arrived.
-    pub fn happen(timeline: &SharedTimeline) -> Option<(FarTransfer, u64)> {
-        let (now_ns, channel, what) = locked(timeline).take_next()?;
-        let reported = super::mover::locked(&channel).happen(what, now_ns);
-        reported
+    /// Runs the next event; returns the layers of which a machine is to be notified.
+    pub fn happen(timeline: &SharedTimeline) -> Option<LayersCame> {
+        let (event, channel) = locked(timeline).take_next()?;
+        channel.happen(event.what, event.time_ns)
     }
 
-    /// Removes and returns the next event: its time, its channel, and its kind.
-    fn take_next(&mut self) -> Option<(u64, SharedChannel, Happening)> {
-        while let Some(Reverse((time_ns, number, channel, what))) = self.events.pop() {
-            if self.is_off(number, channel, what) {
+    /// Removes and returns the next event, and its channel.
+    fn take_next(&mut self) -> Option<(Event, Arc<dyn Eventful>)> {
+        while let Some(Reverse(event)) = self.events.pop() {
+            if self.is_canceled(&event) {
                 continue;
             }
-            if what == Happening::Served {
-                self.serving[channel as usize] = None;
+            let slot = event.channel as usize;
+            if event.what == Happening::Served {
+                self.serving[slot] = None;
             }
-            if let Some(link) = self.channels[channel as usize].upgrade() {
-                return Some((time_ns, link, what));
+            if let Some(channel) = self.channels[slot].upgrade() {
+                return Some((event, channel));
             }
         }
         None

@@ -1,14 +1,13 @@
 //! One order in flight: it waits for its dependencies, is sent, brings its first layer, arrives.
 
-use super::channel::Transmission;
-use super::cross_machine::{Read, Relay};
-use super::hop::{Feed, Hop};
-use super::layered::JobId;
+use super::feed::Feed;
+use super::handles::{JobId, Relay, TransferId};
+use super::hop::Hop;
+use super::job::Transmission;
 use super::pages::Carried;
-use crate::store::MoveId;
-
-/// A transfer's index among those of its machine.
-pub type TransferId = u32;
+use super::remote_read::Read;
+use crate::store::{MoveId, Times};
+use crate::tiers::Route;
 
 /// A watcher to notify of a transfer's arrival.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -34,8 +33,8 @@ pub struct Transfer {
     pub to: usize,
     /// Number of blocks.
     pub blocks: u64,
-    /// Times at which a step computed its first and its last layer, if it writes through.
-    pub(super) computed: Option<(u64, u64)>,
+    /// Times at which a step computed its layers, if it writes through.
+    pub(super) computed: Option<Times>,
     /// Index of its channel in the edge's lane.
     pub(super) rail: usize,
     /// The hop that brings the blocks it sends on.
@@ -60,6 +59,11 @@ pub struct Transfer {
 }
 
 impl Transfer {
+    /// Returns the tiers between which it moves.
+    pub fn route(&self) -> Route {
+        Route::new(self.from, self.to)
+    }
+
     /// Returns true if it loads KV to a faster tier.
     pub fn comes_up(&self) -> bool {
         self.to < self.from
@@ -100,8 +104,8 @@ impl Transfer {
     }
 
     /// Reuses the slot and the allocations of a finished transfer for a new one.
-    pub(super) fn begin(&mut self, id: MoveId, (from, to): (usize, usize), blocks: u64) {
-        (self.id, self.from, self.to, self.blocks) = (id, from, to, blocks);
+    pub(super) fn begin(&mut self, id: MoveId, route: Route, blocks: u64) {
+        (self.id, self.from, self.to, self.blocks) = (id, route.from, route.to, blocks);
         (self.computed, self.below, self.sent) = (None, None, None);
         (self.job, self.rail) = (None, 0);
         self.waits.clear();

@@ -1,6 +1,7 @@
 //! Write policies: the events at which KV is copied one tier down (the rules of `spec/movement_policies.py`).
 
-use super::mover::Mover;
+use super::plugins::WritePlugin;
+use crate::ids::BlockRange;
 use crate::store::{Answer, LeaseId, MoveId, Store, GPU};
 
 /// The write policy of one edge.
@@ -65,40 +66,51 @@ impl WritePolicy {
     }
 }
 
-impl Mover {
-    /// Returns the write policy of the GPU's edge.
-    pub fn gpu_policy(&self) -> WritePolicy {
-        let policy = self.config.writes.first();
-        policy.copied().unwrap_or_default()
+/// The write policies of a machine's edges, by the edge's upper tier.
+#[derive(Debug, Default)]
+pub struct Writes {
+    pub(super) policies: Vec<WritePolicy>,
+    /// Plug-ins that decide under [`WritePolicy::Plugin`].
+    pub plugins: Vec<Option<Box<dyn WritePlugin>>>,
+}
+
+impl Writes {
+    /// Creates the policies of edges without plug-ins.
+    pub(super) fn new(policies: Vec<WritePolicy>) -> Self {
+        let plugins = Vec::new();
+        Self { policies, plugins }
     }
 
-    /// Copies down a lease's blocks that were computed and are shared; the next step may wait for them.
-    pub fn write_committed(
+    /// Returns the write policy of the GPU's edge.
+    pub fn gpu_policy(&self) -> WritePolicy {
+        self.policies.first().copied().unwrap_or_default()
+    }
+
+    /// Copies down a lease's blocks that were computed and are shared. Returns the move that the next step
+    /// waits for, if any.
+    pub(super) fn write_committed(
         &mut self,
         tree: &mut Store,
         lease: LeaseId,
-        (start, end): (u32, u32),
+        blocks: BlockRange,
         now_ns: u64,
-    ) -> Answer<()> {
-        let sent = match self.writers.get_mut(GPU) {
-            Some(Some(plugin)) => plugin.committed(tree, lease, (start, end), now_ns)?,
-            _ => tree.write_through(lease, start, end, now_ns)?,
+    ) -> Answer<Option<MoveId>> {
+        let sent = match self.plugins.get_mut(GPU) {
+            Some(Some(plugin)) => plugin.committed(tree, lease, blocks, now_ns)?,
+            _ => tree.write_through(lease, blocks.start, blocks.end, now_ns)?,
         };
-        if let (true, Some(id)) = (self.gpu_policy().delays_step(), sent) {
-            self.delays_step(id);
-        }
-        Ok(())
+        Ok(sent.filter(|_| self.gpu_policy().delays_step()))
     }
 
     /// Copies down blocks that an admitted request has used often enough, by each edge's policy.
     pub fn write_used(&mut self, tree: &mut Store, lease: LeaseId, now_ns: u64) -> Answer<()> {
-        for (upper, policy) in self.config.writes.iter().enumerate() {
+        for (upper, policy) in self.policies.iter().enumerate() {
             match policy {
                 &WritePolicy::Selective { uses } => {
                     tree.write_selected(lease, upper, uses, now_ns)?;
                 }
                 WritePolicy::Plugin { .. } => {
-                    if let Some(Some(plugin)) = self.writers.get_mut(upper) {
+                    if let Some(Some(plugin)) = self.plugins.get_mut(upper) {
                         plugin.used(tree, lease, now_ns)?;
                     }
                 }
@@ -113,15 +125,16 @@ impl Mover {
     pub(super) fn write_arrived(
         &mut self,
         tree: &mut Store,
-        (id, tier): (MoveId, usize),
+        id: MoveId,
+        tier: usize,
         now_ns: u64,
     ) -> Answer<()> {
-        match self.config.writes.get(tier) {
+        match self.policies.get(tier) {
             Some(WritePolicy::Through | WritePolicy::ThroughSync) => {
                 tree.write_on(id, now_ns)?;
             }
             Some(WritePolicy::Plugin { .. }) => {
-                if let Some(Some(plugin)) = self.writers.get_mut(tier) {
+                if let Some(Some(plugin)) = self.plugins.get_mut(tier) {
                     plugin.arrived(tree, id, now_ns)?;
                 }
             }

@@ -5,6 +5,7 @@
 //! own look-up. The key of a block names the block and all before it, so it is the hash of the prefix that
 //! ends there.
 
+use crate::ids::BlockRange;
 use crate::key_map::KeyMap;
 use crate::keys::BlockKeys;
 
@@ -58,7 +59,7 @@ impl PrefixAdmission {
     pub fn observe(&mut self, keys: &BlockKeys, request: u32, blocks: u32) {
         if self.config.min_seen > 1 {
             let seen = &mut self.seen;
-            keys.each_back(request, (0, blocks), |key| {
+            keys.each_back(request, BlockRange::new(0, blocks), |key| {
                 *seen.entry(key).or_default() += 1;
             });
         }

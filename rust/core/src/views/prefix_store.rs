@@ -12,6 +12,7 @@ use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 
 use super::{PrefixAdmission, PrefixViewConfig};
+use crate::ids::BlockRange;
 use crate::key_map::KeyMap;
 use crate::keys::BlockKeys;
 use crate::slab::Slab;
@@ -112,7 +113,8 @@ impl PrefixStore {
     pub fn enter(
         &mut self,
         keys: &BlockKeys,
-        (request, mut held): (u32, EntryId),
+        request: u32,
+        mut held: EntryId,
         to: u32,
     ) -> (EntryId, Entered) {
         let mut entered = Entered::default();
@@ -126,7 +128,7 @@ impl PrefixStore {
                 None if !self.admission.is_admitted(key) => break,
                 None if !self.evict_for_one(&mut entered.evicted) => {
                     let left = &mut self.left;
-                    keys.each_back(request, (block, to), |key| {
+                    keys.each_back(request, BlockRange::new(block, to), |key| {
                         left.insert(key, ());
                     });
                     break;

@@ -37,10 +37,10 @@ class Endpoint:
 def _further(endpoint: str, machine: int) -> str:
     address, _, port = endpoint.rpartition(":")
     if endpoint.startswith("tcp://") and port.isdigit():
-        own = int(port) + machine if int(port) else 0
-        if own > _MOST_PORT:
+        machine_port = int(port) + machine if int(port) else 0
+        if machine_port > _MOST_PORT:
             raise UsageError("no such port", "--kv-events", endpoint, f"at most {_MOST_PORT}")
-        return f"{address}:{own}"
+        return f"{address}:{machine_port}"
     return f"{endpoint}_dp{machine}" if machine else endpoint
 
 

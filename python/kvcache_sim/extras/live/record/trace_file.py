@@ -57,15 +57,17 @@ class TraceFile:
         usage = o.usage or {}
         inputs = int(usage.get("prompt_tokens") or len(prompt))
         outputs = int(usage.get("completion_tokens") or len(answer) or len(o.tokens_ns))
-        own = inputs == len(prompt)  # else the engine has another tokenizer, and answers get no block ids
-        tokens = [*prompt, *answer][: inputs + outputs] if own else prompt[:inputs]
+        same_tokens = inputs == len(
+            prompt
+        )  # else the engine has another tokenizer, and answers get no block ids
+        tokens = [*prompt, *answer][: inputs + outputs] if same_tokens else prompt[:inputs]
         row: dict[str, Any] = {
             "timestamp": msgspec.Raw(ms(o.arrival_ns - start_ns).encode()),
             "input_length": inputs,
             "output_length": outputs,
             "hash_ids": salted_ids(tokens, self._block_size, self._salt),
         }
-        if own and len(answer):
+        if same_tokens and len(answer):
             row["named_length"] = len(tokens)
         cached = (usage.get("prompt_tokens_details") or {}).get("cached_tokens")
         if cached is not None:

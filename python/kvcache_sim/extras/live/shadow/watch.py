@@ -57,12 +57,12 @@ def heading(compared: Compared) -> str:
 
 def line(following: Following, compared: Compared, when: str) -> str:
     """Return a line of the table: hit rates over the counted lookups of all engines."""
-    own, below = Share(), Share()
+    on_gpu, below = Share(), Share()
     others = [Share() for _ in compared.others]
     look_ups = held = 0
     known = True
     for engine in following.engines.values():
-        own += engine_share(engine)
+        on_gpu += engine_share(engine)
         below += engine_share(engine, below=True)
         look_ups += len(engine.look_ups) - engine.warming
         held += engine.state.held
@@ -75,7 +75,7 @@ def line(following: Following, compared: Compared, when: str) -> str:
         _percent(share) if known or other.policy == "unbounded" else _UNKNOWN
         for other, share in zip(compared.others, others, strict=True)
     ]
-    cells = [when, _percent(own), _percent(below) if below.found else _UNKNOWN, *rates]
+    cells = [when, _percent(on_gpu), _percent(below) if below.found else _UNKNOWN, *rates]
     cells += [f"{look_ups:,}", f"{held:,}"]
     widths = ["time", "engine", "below", *names, "look-ups", "held"]
     return "  ".join(f"{c:>{max(_WIDTH, len(n))}}" for c, n in zip(cells, widths, strict=True))

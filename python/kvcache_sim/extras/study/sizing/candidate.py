@@ -120,19 +120,19 @@ def _answer(
     tried, own_rate, runs, waiting = searched
     summary = chosen.summary
     assert summary is not None
-    attaining = [speed for speed, own in tried.items() if own.attains]
+    attaining = [speed for speed, outcome in tried.items() if outcome.attains]
     held, last = _holds_to(tried), max(attaining, default=None)
 
     def rate_of(speed: Fraction | None) -> float | None:
         if speed is None:
             return None
-        own = tried[speed].rate_per_s
-        return float(speed) * own_rate if own is None else own
+        measured = tried[speed].rate_per_s
+        return float(speed) * own_rate if measured is None else measured
 
-    def said(own: Outcome | None) -> dict[str, Any]:
+    def said(outcome: Outcome | None) -> dict[str, Any]:
         return {
-            "rate_per_s": None if own is None else own.rate_per_s,
-            "attainment": None if own is None else own.attainment,
+            "rate_per_s": None if outcome is None else outcome.rate_per_s,
+            "attainment": None if outcome is None else outcome.attainment,
         }
 
     cost = summary.get("cost")

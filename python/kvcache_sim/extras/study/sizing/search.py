@@ -127,7 +127,7 @@ class _Misses:
             return
         if self._measured.contexts is not None:
             inside = inside & ~beyond_context(rows, self._measured.contexts)
-        self._totals.add({name: own[inside] for name, own in rows.items()})
+        self._totals.add({name: column[inside] for name, column in rows.items()})
         if self._totals.missed > self._allowed:
             raise _SearchAborted
 

@@ -45,21 +45,23 @@ def candidate_table(answer: Answer) -> Table:
     names = [name for name in names if name not in pooled]
     headings = [name.removeprefix("set.") for name in names] + (["pools"] if pooled else [])
     columns: list[list[Value]] = [[_cell(row.get(name)) for name in names] for row in answer.rows]
-    for row, own in zip(answer.rows, columns, strict=True):
+    for row, cells in zip(answer.rows, columns, strict=True):
         holds = row in answer.holding
-        own += [pools_text(row)] if pooled else []
-        own.append(f"{significant(answer.rate(row))} {_band(row)}".rstrip() if holds else "-")
-        own += [significant(answer.price(row)) if holds else "-"]
-        own += [_figure(row, "cost.per_million_output_tokens") if holds else "-"] if answer.is_priced else []
+        cells += [pools_text(row)] if pooled else []
+        cells.append(f"{significant(answer.rate(row))} {_band(row)}".rstrip() if holds else "-")
+        cells += [significant(answer.price(row)) if holds else "-"]
+        cells += (
+            [_figure(row, "cost.per_million_output_tokens") if holds else "-"] if answer.is_priced else []
+        )
     headings += ["rate/s", *(("cost/h", "cost/M output tokens") if answer.is_priced else ("machines",))]
     verdicts = [str(row.get("capacity.verdict") or row["status"]) for row in answer.rows]
     if set(verdicts) != {"found"}:
         headings.append("verdict")
-        columns = [[*own, verdict] for own, verdict in zip(columns, verdicts, strict=True)]
+        columns = [[*cells, verdict] for cells, verdict in zip(columns, verdicts, strict=True)]
     front = {row["cell"] for row in answer.frontier}
     rows = [
-        (f"{row['cell']}{' *' * (row is answer.cheapest)}", *own, "front" if row["cell"] in front else "")
-        for row, own in zip(answer.rows, columns, strict=True)
+        (f"{row['cell']}{' *' * (row is answer.cheapest)}", *cells, "front" if row["cell"] in front else "")
+        for row, cells in zip(answer.rows, columns, strict=True)
     ]
     rows = [rows[index] for index in _sorted(answer)]
     return Table(("cell", *headings, "frontier"), tuple(rows))
@@ -73,8 +75,8 @@ def _sorted(answer: Answer) -> list[int]:
     def key(index: int) -> tuple[int, int, int]:
         row = answer.rows[index]
         group = [
-            {n: v for n, v in own.items() if n.startswith("set.") and n[4:] not in ADDED}
-            for own in answer.rows
+            {n: v for n, v in answered.items() if n.startswith("set.") and n[4:] not in ADDED}
+            for answered in answer.rows
         ]
         counts = (row.get(f"set.{name}") for name in ADDED)
         machines, prefill, _ = (count if isinstance(count, int) else 0 for count in counts)
@@ -155,7 +157,7 @@ def _band(row: Row) -> str:
 
 
 def _requests(row: Row) -> str:
-    return f" (requests {own})" if (own := _band(row)) else ""
+    return f" (requests {interval})" if (interval := _band(row)) else ""
 
 
 def _searched(answer: Answer) -> list[str]:

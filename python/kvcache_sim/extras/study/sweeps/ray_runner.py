@@ -58,9 +58,9 @@ class RayRunner:
     def _connect(self, ray: Any) -> None:
         environment = {"env_vars": {"PYTHONPATH": os.pathsep.join(filter(None, sys.path))}}
         try:
-            own = {} if self._address else {"num_cpus": self._jobs, "include_dashboard": False}
+            local = {} if self._address else {"num_cpus": self._jobs, "include_dashboard": False}
             quiet = {"log_to_driver": False, "logging_level": "ERROR"}
-            ray.init(address=self._address or "local", **own, **quiet, runtime_env=environment)
+            ray.init(address=self._address or "local", **local, **quiet, runtime_env=environment)
         except (ConnectionError, ValueError, RuntimeError) as error:
             reason = " ".join(str(error).split())[:200]
             raise InputOutputError(f"cannot reach Ray: {reason}", where=f"--on ray:{self._address}") from None

@@ -142,7 +142,7 @@ class Space:
     def compares_kinds(self) -> bool:
         """Return True if a setting has different values of which one is no number, size, rate or time."""
         columns: dict[str, list[Setting]] = {
-            name: list(own) for name, own in {**self.grid, **self.columns}.items()
+            name: list(values) for name, values in {**self.grid, **self.columns}.items()
         }
         for point in self.points:
             for name, value in point.items():
@@ -150,7 +150,8 @@ class Space:
         for name, dimension in self.draws.items():
             columns[name] = list(dimension.values) if isinstance(dimension, Choice) else []
         return any(
-            len({repr(v) for v in own}) > 1 and not all(map(_is_size, own)) for own in columns.values()
+            len({repr(v) for v in values}) > 1 and not all(map(_is_size, values))
+            for values in columns.values()
         )
 
     def size(self) -> int:

@@ -4,21 +4,24 @@ use super::{GroupStore, Running};
 use crate::engines::group_tier::FoundBelow;
 use crate::engines::groups::admission::AdmissionLimits as Within;
 use crate::store::contract::BatchStore;
-use crate::store::{Answer, LeaseId, Reservation, StoreError, Times};
+use crate::store::{Answer, LeaseBlocks, LeaseId, Reservation, StoreError, Times};
 
 impl BatchStore for GroupStore {
     /// Reserves capacity. `wanted` are tokens beyond the capacity that each lease has; all tokens up to there
     /// are computed.
-    fn reserve(&mut self, wanted: &[(LeaseId, u64)], now_ns: u64) -> Answer<Reservation> {
-        if let [(lease, tokens)] = *wanted {
-            let asked = self.leases.get(lease)?;
-            if !asked.admitted {
-                return self.reserve_first(lease, tokens, now_ns);
+    fn reserve(&mut self, wanted: &[LeaseBlocks], now_ns: u64) -> Answer<Reservation> {
+        if let [first] = wanted {
+            if !self.leases.get(first.lease)?.admitted {
+                return self.reserve_first(first.lease, first.blocks, now_ns);
             }
         }
         self.manager.take_given();
         let mut missing = 0u64;
-        for &(lease, tokens) in wanted {
+        for &LeaseBlocks {
+            lease,
+            blocks: tokens,
+        } in wanted
+        {
             let request = self.leases.admitted(lease)?.request;
             let computed = self.running[request as usize].reserved_tokens;
             self.manager.computed_to(request, computed);
@@ -29,7 +32,11 @@ impl BatchStore for GroupStore {
             return Ok(Reservation::Refused);
         }
         let before = self.manager.pool.counts().evicted;
-        for &(lease, tokens) in wanted {
+        for &LeaseBlocks {
+            lease,
+            blocks: tokens,
+        } in wanted
+        {
             let request = self.leases.request(lease);
             let running = &mut self.running[request as usize];
             running.reserved_tokens += tokens;
@@ -76,12 +83,7 @@ impl BatchStore for GroupStore {
 
     /// Releases blocks that are no longer read after `computed` tokens, then takes capacity up to `end` tokens.
     /// Returns false if too few blocks are free; released blocks stay released.
-    fn grow_to(
-        &mut self,
-        lease: LeaseId,
-        (computed, end): (u64, u64),
-        now_ns: u64,
-    ) -> Answer<bool> {
+    fn grow_to(&mut self, lease: LeaseId, computed: u64, end: u64, now_ns: u64) -> Answer<bool> {
         let request = self.leases.admitted(lease)?.request;
         self.manager.computed_to(request, computed);
         let before = self.manager.pool.counts().evicted;
@@ -125,7 +127,7 @@ impl GroupStore {
             found,
             pool_tokens: found.tokens,
         };
-        if !self.hold(lease, admission_limits, (running, known), looked, now_ns) {
+        if !self.hold(lease, admission_limits, running, known, looked, now_ns) {
             return Ok(Reservation::Refused);
         }
         let brought = self.below.as_ref().map(|tier| tier.capacity_of(lease));

@@ -98,7 +98,7 @@ impl BlockStore for GroupStore {
         }
         self.manager.release(ended.request);
         if let Some(tier) = &mut self.below {
-            tier.release(lease, (ended.request, ended.admitted));
+            tier.release(lease, ended.request, ended.admitted);
         }
         Ok(())
     }
@@ -155,7 +155,7 @@ impl GroupAdmission for GroupStore {
             Entry::NoTokens
         } else if self.manager.is_computed_now(request, found.tokens) {
             Entry::NotYet
-        } else if self.hold_counted(lease, within, (running, end), looked, now_ns) {
+        } else if self.hold_counted(lease, within, running, end, looked, now_ns) {
             let hit_blocks = fit::<u32>(found.tokens / self.manager.align());
             return Ok(Entry::Admitted {
                 lease,

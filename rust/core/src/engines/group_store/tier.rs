@@ -11,7 +11,9 @@ impl GroupStore {
     pub(super) fn hold_and_bring(
         &mut self,
         lease: LeaseId,
-        (admission_limits, prompt, end): (Within, u64, u64),
+        admission_limits: Within,
+        prompt: u64,
+        end: u64,
         looked: FoundBelow,
         now_ns: u64,
     ) -> bool {
@@ -24,24 +26,17 @@ impl GroupStore {
         let (tables, lacking) = tier.lacking(&self.manager, request, looked);
         // Blocks to be loaded must not be evicted for blocks that leave the pool.
         let kept = tier.keep(&self.manager, request, &lacking);
-        let of = (request, prompt);
-        let held = self
-            .manager
-            .admit_over(admission_limits, of, looked.found, tables, end);
+        let held =
+            self.manager
+                .admit_over(admission_limits, request, prompt, looked.found, tables, end);
         if held {
             let evicted = self.manager.pool.counts().evicted - before;
             self.records.evicted_blocks(evicted, now_ns);
             let given = self.manager.take_given();
             tier.demote(self.site(now_ns), &given);
             tier.release_keys(&kept);
-            let blocks: Vec<u32> = given.into_iter().map(|(block, _)| block).collect();
-            tier.bring(
-                self.site(now_ns),
-                (request, lease),
-                looked,
-                &lacking,
-                &blocks,
-            );
+            let blocks: Vec<u32> = given.into_iter().map(|given| given.block).collect();
+            tier.bring(self.site(now_ns), request, lease, looked, &lacking, &blocks);
         } else {
             tier.release_keys(&kept);
         }
@@ -65,7 +60,7 @@ impl GroupStore {
         };
         let given = self.manager.take_given();
         tier.demote(self.site(now_ns), &given);
-        let waits = tier.readers(given.into_iter().map(|(block, _)| block));
+        let waits = tier.readers(given.into_iter().map(|given| given.block));
         self.below = Some(tier);
         if waits.is_empty() {
             return Reservation::Ready;

@@ -2,14 +2,15 @@
 
 use std::collections::BTreeSet;
 
-use super::offer::ToOffer;
-use super::{Brought, FoundBelow, GroupSlot, GroupTier, GroupWrites, Site};
+use super::to_offer::{GroupSlot, ToOffer};
+use super::{Brought, FoundBelow, GroupTier, GroupWrites, Site};
 use crate::convert::fit;
 use crate::engines::groups::manager::GroupManager;
 use crate::engines::groups::pool::NULL;
 use crate::engines::groups::rules::skipped_blocks;
 use crate::engines::groups::tables::Table;
 use crate::engines::groups::Kind;
+use crate::engines::used_tier::SlotKey;
 use crate::store::{LeaseId, MoveId, NO_MOVE};
 
 impl GroupTier {
@@ -25,14 +26,14 @@ impl GroupTier {
         for (number, group) in manager.groups().iter().enumerate() {
             let end = group.whole(hit);
             if self.writes == GroupWrites::Engine {
-                let table = manager.found_table(request, number, (looked.pool_tokens, hit));
+                let table = manager.found_table(request, number, looked.pool_tokens, hit);
                 let start = table.positions().max(skipped_blocks(group, hit));
-                lacking.extend((start..end).map(|block| (number, block)));
+                lacking.extend((start..end).map(|block| GroupSlot::new(number, block)));
                 tables.push(table);
             } else {
                 let table = manager.table_with_gaps(request, number, hit);
                 let gaps = (table.start..end).filter(|&block| table.block(block) == NULL);
-                lacking.extend(gaps.map(|block| (number, block)));
+                lacking.extend(gaps.map(|block| GroupSlot::new(number, block)));
                 tables.push(table);
             }
         }
@@ -56,7 +57,8 @@ impl GroupTier {
     pub fn bring(
         &mut self,
         site: Site<'_>,
-        (request, lease): (u32, LeaseId),
+        request: u32,
+        lease: LeaseId,
         looked: FoundBelow,
         lacking: &[GroupSlot],
         given: &[u32],
@@ -88,11 +90,12 @@ impl GroupTier {
                 .iter()
                 .map(|&slot| self.slot(manager, self.chunk_end(slot)));
             let slots: Vec<u32> = slots.collect();
+            let slotted = slots.into_iter().zip(&keys);
             self.tier
-                .load(request, slots.into_iter().zip(keys.iter().copied()));
+                .load(request, slotted.map(|(slot, &key)| SlotKey { slot, key }));
             let blocks = lacking
                 .iter()
-                .map(|&(group, block)| manager.block_at(request, group, block));
+                .map(|slot| manager.block_at(request, slot.group, slot.block));
             let blocks: Vec<u32> = blocks.collect();
             let mut after: BTreeSet<MoveId> = freeing_moves.iter().copied().collect();
             if self.writes != GroupWrites::Engine {
@@ -107,7 +110,7 @@ impl GroupTier {
             if self.writes == GroupWrites::Engine {
                 manager.give_keys(request, looked.found.tokens);
             } else {
-                for &(group, block) in lacking {
+                for &GroupSlot { group, block } in lacking {
                     manager.give_key(request, group, block);
                 }
             }
@@ -147,6 +150,6 @@ impl GroupTier {
 
 fn count_by_group(groups: usize, slots: &[GroupSlot]) -> Vec<u64> {
     let mut counts = vec![0; groups];
-    slots.iter().for_each(|&(group, _)| counts[group] += 1);
+    slots.iter().for_each(|slot| counts[slot.group] += 1);
     counts
 }

@@ -1,9 +1,10 @@
 //! Write-back: blocks that leave the pool are copied to the tier.
 
 use super::presence::key_in_tier;
-use super::{GroupSlot, GroupTier, GroupWrites, Site};
+use super::to_offer::GroupSlot;
+use super::{GroupTier, GroupWrites, Site};
 use crate::convert::fit;
-use crate::engines::groups::pool::Given;
+use crate::engines::groups::pool::{Given, GroupKey};
 use crate::store::STAGING;
 
 impl GroupTier {
@@ -15,8 +16,8 @@ impl GroupTier {
             return;
         }
         let groups = site.manager.groups().len();
-        let left = given.iter().filter_map(|&(block, key)| {
-            let (group, key) = key?;
+        let left = given.iter().filter_map(|&Given { block, key }| {
+            let GroupKey { group, key } = key?;
             let key = key_in_tier(groups as u64, group, key);
             (!self.tier.contains(key)).then_some((block, group, key))
         });
@@ -30,7 +31,10 @@ impl GroupTier {
         let evicted = self.tier.put(&keys);
         site.records.evicted_from(STAGING, evicted, site.now_ns);
         let blocks = left.iter().map(|&(block, _, _)| block).collect();
-        let slots: Vec<GroupSlot> = left.iter().map(|&(_, group, _)| (group, 0)).collect();
+        let slots: Vec<GroupSlot> = left
+            .iter()
+            .map(|&(_, group, _)| GroupSlot::new(group, 0))
+            .collect();
         let id = self.send(keys, blocks);
         self.note_counts(id, groups, &slots);
     }

@@ -1,5 +1,6 @@
 //! Look-up of a prompt in the tier, behind the pool's joint hit (`OffloadingConnectorScheduler`).
 
+use super::to_offer::GroupSlot;
 use super::GroupTier;
 use crate::convert::fit;
 use crate::engines::groups::manager::GroupManager;
@@ -17,6 +18,13 @@ fn edge_chunks(group: &Group, chunk_blocks: u32) -> Option<u32> {
     }
 }
 
+/// The chunks that a cache group needs before a hit's end; `None`: all.
+#[derive(Clone, Copy)]
+struct GroupNeed {
+    number: usize,
+    need: Option<u32>,
+}
+
 impl GroupTier {
     /// Returns the tokens of a prompt that can be loaded or are in the pool's joint hit of `in_pool` tokens, at most
     /// `limit`.
@@ -24,7 +32,8 @@ impl GroupTier {
         &self,
         manager: &GroupManager,
         request: u32,
-        (in_pool, limit): (u64, u64),
+        in_pool: u64,
+        limit: u64,
     ) -> u64 {
         let mut hit = limit;
         // Full attention first, then the largest need: each shortens the hit until all groups agree.
@@ -38,7 +47,7 @@ impl GroupTier {
         loop {
             let before = hit;
             for &(number, need) in &groups {
-                hit = self.of_group(manager, (request, number, need), (in_pool, hit));
+                hit = self.of_group(manager, request, GroupNeed { number, need }, in_pool, hit);
                 let chunk = manager.groups()[number].block_size * u64::from(self.chunks.blocks);
                 if hit < in_pool + chunk {
                     return in_pool;
@@ -55,13 +64,16 @@ impl GroupTier {
     fn of_group(
         &self,
         manager: &GroupManager,
-        (request, number, need): (u32, usize, Option<u32>),
-        (in_pool, limit): (u64, u64),
+        request: u32,
+        of: GroupNeed,
+        in_pool: u64,
+        limit: u64,
     ) -> u64 {
+        let GroupNeed { number, need } = of;
         let (group, align) = (&manager.groups()[number], manager.align());
         let per = self.chunks.blocks;
         let has = |chunk| {
-            let key = self.chunk_key(manager, request, (number, chunk * per));
+            let key = self.chunk_key(manager, request, GroupSlot::new(number, chunk * per));
             self.tier.contains(key)
         };
         let (start, mut end) = (group.whole(in_pool) / per, group.whole(limit) / per);
@@ -100,9 +112,11 @@ mod tests {
     use crate::engines::groups::{Limits, Reuse};
     use crate::engines::offload_lru::OffloadLru;
     use crate::engines::offload_tier::OffloadTier;
-    use crate::engines::tier_chunks::TierChunks;
+    use crate::engines::tier_chunks::{TierBlocks, TierChunks};
     use crate::engines::used_tier::UsedTier;
     use crate::keys::{BlockKeys, NO_REQUEST};
+
+    const CAPACITY: TierBlocks = TierBlocks { cpu: 8, disk: 0 };
 
     /// Full attention and a group of a kind, in blocks of 4, over a prompt of three blocks.
     fn manager(kind: Kind) -> GroupManager {
@@ -132,16 +146,16 @@ mod tests {
         let tier = OffloadTier::new(Box::<OffloadLru>::default(), 8, 0);
         let mut tier = UsedTier::new(tier, 8, 1);
         tier.put(&keys);
-        let tier = (tier, TierChunks::new(1, (8, 0)));
-        let tier = GroupTier::new(tier, GroupWrites::Engine, 8, vec![13]);
-        tier.reached(&manager, 0, (in_pool, 12))
+        let chunks = TierChunks::new(1, CAPACITY);
+        let tier = GroupTier::new(tier, chunks, GroupWrites::Engine, 8, vec![13]);
+        tier.reached(&manager, 0, in_pool, 12)
     }
 
     #[test]
     fn a_move_of_other_blocks_than_its_groups_count_is_found() {
         let tier = OffloadTier::new(Box::<OffloadLru>::default(), 8, 0);
-        let tier = (UsedTier::new(tier, 8, 1), TierChunks::new(1, (8, 0)));
-        let mut tier = GroupTier::new(tier, GroupWrites::Engine, 8, vec![13]);
+        let (tier, chunks) = (UsedTier::new(tier, 8, 1), TierChunks::new(1, CAPACITY));
+        let mut tier = GroupTier::new(tier, chunks, GroupWrites::Engine, 8, vec![13]);
         assert_eq!(tier.check(&[0; 8]), Ok(()));
         tier.by_group.insert(3, vec![1, 1]);
         assert!(tier.check(&[0; 8]).unwrap_err().starts_with("I9"));

@@ -5,42 +5,13 @@ use std::collections::BTreeSet;
 use std::ops::Range;
 
 use super::presence::key_of;
-use super::{GroupSlot, GroupTier, GroupWrites, Site};
+use super::to_offer::{GroupSlot, Held, ToOffer};
+use super::{GroupTier, GroupWrites, Site};
 use crate::engines::groups::manager::GroupManager;
 use crate::engines::groups::pool::{Given, NULL};
 use crate::engines::groups::Kind;
+use crate::engines::used_tier::SlotKey;
 use crate::store::STAGING;
-
-/// A block of the pool, with its position in a prompt.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-struct Held {
-    slot: GroupSlot,
-    block: u32,
-    /// True if its chunk is not offered without it.
-    is_needed: bool,
-}
-
-/// Prompt blocks of a running request that are still to be offered.
-#[derive(Debug, Clone)]
-pub(super) struct ToOffer {
-    /// For each group, the first block that was not offered yet.
-    starts: Vec<u32>,
-    /// Blocks of a refused offer, and those of chunks that are not complete. Under vLLM's rules a block that has left a
-    /// window stays among them until it is allocated again.
-    refused: Vec<Held>,
-    begun: Vec<Held>,
-}
-
-impl From<Vec<u32>> for ToOffer {
-    /// All blocks of each group from a first one on.
-    fn from(starts: Vec<u32>) -> Self {
-        Self {
-            starts,
-            refused: Vec::new(),
-            begun: Vec::new(),
-        }
-    }
-}
 
 impl GroupTier {
     /// Offers the blocks of a prompt that became complete since the last offer, and those of a refused offer;
@@ -68,7 +39,7 @@ impl GroupTier {
         let mut together = refused;
         if !is_engine {
             for held in &mut together {
-                held.block = manager.block_at(request, held.slot.0, held.slot.1);
+                held.block = manager.block_at(request, held.slot.group, held.slot.block);
             }
             together.retain(|held| held.block != NULL);
         }
@@ -80,7 +51,7 @@ impl GroupTier {
             *start = end;
             if is_engine && group.kind == Kind::Linear {
                 // A state that is refused is not offered again.
-                for one in states(manager, request, (number, blocks), per) {
+                for one in states(manager, request, number, blocks, per) {
                     evicted += self.give(manager, request, &[one]).unwrap_or(0);
                 }
             } else {
@@ -124,8 +95,8 @@ impl GroupTier {
         for &request in &self.watched {
             if let Some(to_offer) = &mut self.to_offer[request as usize] {
                 let per = self.chunks.blocks;
-                let chunk = |held: &Held| (held.slot.0, held.slot.1 / per);
-                let is_taken = |held: &Held| given.iter().any(|&(taken, _)| taken == held.block);
+                let chunk = |held: &Held| (held.slot.group, held.slot.block / per);
+                let is_taken = |held: &Held| given.iter().any(|taken| taken.block == held.block);
                 let refused = &mut to_offer.refused;
                 let lost = refused
                     .iter()
@@ -145,10 +116,11 @@ impl GroupTier {
             .collect();
         chunks.dedup();
         let key = |&slot: &GroupSlot| self.chunk_key(manager, request, slot);
-        let slotted = chunks
-            .iter()
-            .map(|slot| (self.slot(manager, *slot), key(slot)));
-        let slotted: Vec<(u32, u64)> = slotted.collect();
+        let slotted = chunks.iter().map(|slot| SlotKey {
+            slot: self.slot(manager, *slot),
+            key: key(slot),
+        });
+        let slotted: Vec<SlotKey> = slotted.collect();
         let stored = self.tier.offer(request, &slotted)?;
         self.chunks.forget(&stored.evicted, |_| false);
         let new = chunks.into_iter().zip(stored.is_new);
@@ -173,7 +145,8 @@ impl GroupTier {
     }
 
     /// Remembers the keys of a chunk's blocks, of which the last one is given.
-    fn note_blocks(&mut self, manager: &GroupManager, request: u32, (group, last): GroupSlot) {
+    fn note_blocks(&mut self, manager: &GroupManager, request: u32, slot: GroupSlot) {
+        let GroupSlot { group, block: last } = slot;
         let blocks = last + 1 - self.chunks.blocks..=last;
         let key = |block| key_of(manager, group, request, block);
         let chunk = key(last);
@@ -195,7 +168,7 @@ impl<'a> Table<'a> {
     /// Returns the blocks of a range of positions that are there.
     fn blocks(self, of: Range<u32>) -> impl Iterator<Item = Held> + use<'a> {
         let blocks = of.map(move |at| {
-            let slot = (self.number, at);
+            let slot = GroupSlot::new(self.number, at);
             let had = self.begun.iter().find(|held| held.slot == slot);
             let block = match self.manager.block_at(self.request, self.number, at) {
                 NULL => had.map_or(NULL, |held| held.block),
@@ -223,7 +196,7 @@ impl<'a> Table<'a> {
             let needed = (start..start + per).filter(|&at| needs(at)).count();
             let before = offered.len();
             offered.extend(self.blocks(start..start + per).map(|held| Held {
-                is_needed: needs(held.slot.1),
+                is_needed: needs(held.slot.block),
                 ..held
             }));
             let there = offered[before..].iter().filter(|held| held.is_needed);
@@ -238,14 +211,15 @@ impl<'a> Table<'a> {
 fn states(
     manager: &GroupManager,
     request: u32,
-    (number, of): (usize, Range<u32>),
+    number: usize,
+    of: Range<u32>,
     per: u32,
 ) -> Vec<Held> {
     let kept = manager
         .kept_blocks(request, number, of, manager.align())
         .into_iter();
     let states = kept.filter(|at| (at + 1) % per == 0).map(|at| Held {
-        slot: (number, at),
+        slot: GroupSlot::new(number, at),
         block: manager.block_at(request, number, at),
         is_needed: true,
     });

@@ -42,9 +42,9 @@ impl GroupManager {
         end: u64,
     ) -> bool {
         let groups = 0..self.groups.len();
-        let in_pool = |number| self.found_table(request, number, (found.tokens, found.tokens));
+        let in_pool = |number| self.found_table(request, number, found.tokens, found.tokens);
         let tables = groups.map(in_pool).collect();
-        self.admit_over(admission_limits, (request, prompt), found, tables, end)
+        self.admit_over(admission_limits, request, prompt, found, tables, end)
     }
 
     /// Admits a request of whose hit the pool has only a part, by group; the rest is loaded into new blocks.
@@ -54,7 +54,8 @@ impl GroupManager {
     pub fn admit_over(
         &mut self,
         admission_limits: AdmissionLimits,
-        (request, prompt): (u32, u64),
+        request: u32,
+        prompt: u64,
         found: Found,
         mut tables: Vec<Table>,
         end: u64,
@@ -119,7 +120,7 @@ impl GroupManager {
     }
 
     /// Returns a group's blocks of a hit that is all in the pool, from the first block that is still read on.
-    pub fn found_table(&self, request: u32, number: usize, (tokens, hit): (u64, u64)) -> Table {
+    pub fn found_table(&self, request: u32, number: usize, tokens: u64, hit: u64) -> Table {
         let group = &self.groups[number];
         let end = group.whole(tokens);
         let start = skipped_blocks(group, hit).min(end);

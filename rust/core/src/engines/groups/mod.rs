@@ -34,6 +34,7 @@ pub mod replay;
 pub mod rules;
 pub mod tables;
 
+pub use pool::GroupKey;
 use std::sync::Arc;
 
 use crate::convert::fit;

@@ -27,8 +27,23 @@ pub(super) struct Node {
     pub slot: u32,
 }
 
-/// An allocated block, and the group and key that it had before.
-pub type Given = (u32, Option<(usize, u64)>);
+/// A key of a cache group.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct GroupKey {
+    /// The group.
+    pub group: usize,
+    /// The key there.
+    pub key: u64,
+}
+
+/// An allocated block, and the key that it had before.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Given {
+    /// The block.
+    pub block: u32,
+    /// Its earlier key, if it had one.
+    pub key: Option<GroupKey>,
+}
 
 /// Blocks, reference counts, queue and keys.
 #[derive(Debug)]
@@ -225,8 +240,11 @@ impl Pool {
             if let Some(given) = &mut self.given {
                 let slot = self.nodes[block as usize].slot;
                 let group = usize::from(self.group[block as usize]);
-                let key = (slot != NONE).then(|| (group, self.indexes[group].key(slot)));
-                given.push((block, key));
+                let key = (slot != NONE).then(|| GroupKey {
+                    group,
+                    key: self.indexes[group].key(slot),
+                });
+                given.push(Given { block, key });
             }
             if self.nodes[block as usize].slot != NONE {
                 self.evict(block);

@@ -50,8 +50,13 @@ impl GroupManager {
     }
 }
 
-/// End of a block in tokens, latest first; its group; the block.
-type BlockEnd = (Reverse<u64>, usize, u32);
+/// A block with its end in tokens: the latest first, of equal ends an earlier group's.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+struct BlockEnd {
+    end_tokens: Reverse<u64>,
+    group: usize,
+    block: u32,
+}
 
 /// Returns the blocks of a table, from its first position that has not been released.
 fn block_ends<'a>(
@@ -60,11 +65,15 @@ fn block_ends<'a>(
     table: &'a Table,
 ) -> impl Iterator<Item = BlockEnd> + 'a {
     let slots = (u64::from(table.start) + 1..).zip(&table.blocks);
-    slots.map(move |(slot, &block)| (Reverse(slot * group.block_size), number, block))
+    slots.map(move |(slot, &block)| BlockEnd {
+        end_tokens: Reverse(slot * group.block_size),
+        group: number,
+        block,
+    })
 }
 
 /// Releases blocks by their ends, last first; of blocks with the same end, an earlier group's first.
 fn release_from_the_end(pool: &mut Pool, mut ends: Vec<BlockEnd>) {
     ends.sort_unstable();
-    pool.release(ends.into_iter().map(|(_, _, block)| block));
+    pool.release(ends.into_iter().map(|end| end.block));
 }

@@ -3,6 +3,15 @@
 
 use super::RadixPool;
 
+/// Pages that a request asks for.
+#[derive(Clone, Copy, Debug)]
+pub struct RequestPages {
+    /// The request.
+    pub request: u32,
+    /// Number of pages.
+    pub pages: u64,
+}
+
 impl RadixPool {
     /// Looks up a request, loads its host hit and allocates `pages` more, including those for loaded pages.
     /// `limit` is the number of pages that may hit. Returns false, with no change, if `total` tokens of the
@@ -30,13 +39,15 @@ impl RadixPool {
     }
 
     /// Allocates pages for several running requests, all or nothing; each has a page evicted before it is used.
-    pub fn extend_all(&mut self, wanted: &[(u32, u64)]) -> bool {
+    pub fn extend_all(&mut self, wanted: &[RequestPages]) -> bool {
         self.demand(wanted.len() as u64 * self.page);
-        let pages = wanted.iter().try_fold(0u64, |sum, w| sum.checked_add(w.1));
+        let pages = wanted
+            .iter()
+            .try_fold(0u64, |sum, w| sum.checked_add(w.pages));
         if pages.is_none_or(|pages| pages > self.free_tokens / self.page) {
             return false;
         }
-        for &(request, pages) in wanted {
+        for &RequestPages { request, pages } in wanted {
             let taken = pages * self.page;
             self.take(taken);
             self.fill(request, self.of(request).filled + taken);

@@ -1,5 +1,5 @@
 use super::*;
-use crate::engines::radix_tree::host::{HostTier, WritePolicy};
+use crate::engines::radix_tree::host_tier::{HostTier, WritePolicy};
 use crate::engines::radix_tree::worth::LeafStrategy;
 use crate::engines::radix_tree::TreeRules;
 use crate::keys::BlockKeys;
@@ -44,7 +44,7 @@ fn every_step_keeps_the_invariants() {
                 TreeRules::Unified
             };
             let host = write.map(|write| HostTier::new(write, host_pages));
-            let tree = RadixTree::new(keys, (rules, strategy), 4, host);
+            let tree = RadixTree::new(keys, rules, strategy, 4, host);
             let mut pool = RadixPool::new(tree, 4, 4 * (14 + number as u64), tokens.clone());
             for (request, &n) in (0u32..).zip(&tokens) {
                 pool.admit(request, n - 1);
@@ -67,8 +67,7 @@ fn every_step_keeps_the_invariants() {
 
 fn said(corrupt: impl FnOnce(&mut RadixPool)) -> Result<(), Violation> {
     let (keys, tokens) = prompts();
-    let rules = (TreeRules::Unified, LeafStrategy::Lru);
-    let tree = RadixTree::new(keys, rules, 4, None);
+    let tree = RadixTree::new(keys, TreeRules::Unified, LeafStrategy::Lru, 4, None);
     let mut pool = RadixPool::new(tree, 4, 80, tokens.clone());
     pool.admit(0, tokens[0] - 1);
     pool.allocate(0, tokens[0]);

@@ -1,6 +1,7 @@
 //! Implementation of the contract of all stores for SGLang's tree.
 
-use super::{lookup, RadixStore};
+use super::RadixStore;
+use crate::ids::BlockRange;
 use crate::store::contract::{
     BlockStore, LoadingStore, MovingStore, OffersComputed, PrefetchingStore,
 };
@@ -13,7 +14,7 @@ impl BlockStore for RadixStore {
     /// Records the hit of a request; it is held at its reservation, in one step with it.
     fn acquire(&mut self, request: u32, hits: u32) -> Answer<LeaseId> {
         let (tree, copies) = (&self.pool.tree, &self.copies);
-        let found = |request, pages| lookup::found(tree, copies, request, pages);
+        let found = |request, pages| copies.found(tree, request, pages);
         self.leases.give(request, hits, found)
     }
 
@@ -62,7 +63,10 @@ impl LoadingStore for RadixStore {
         for (tier, start, end) in [(GPU, 0, on_device), (STAGING, on_device, pages)] {
             for page in start..end {
                 let by = self.copies.bringing(tier, request, page);
-                add_part(&mut parts, (tier, by), (page, page + 1));
+                add_part(
+                    &mut parts,
+                    Part::of(tier, by, BlockRange::new(page, page + 1)),
+                );
             }
         }
         parts
@@ -80,7 +84,7 @@ impl LoadingStore for RadixStore {
     fn load(&mut self, lease: LeaseId, to: u32, after: &[MoveId]) -> Answer<MoveId> {
         let request = self.ensure_capacity(lease, to)?;
         let progress = &mut self.progress[request as usize];
-        let pages = (progress.full.min(to), to);
+        let pages = BlockRange::new(progress.full.min(to), to);
         progress.full = to;
         Ok(self.copies.load(request, pages, after))
     }

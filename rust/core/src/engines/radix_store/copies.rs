@@ -2,11 +2,13 @@
 
 use std::sync::Arc;
 
+use crate::convert::fit;
 use crate::engines::key_index::KeyMap;
-use crate::engines::radix_tree::in_time::Written;
-use crate::engines::radix_tree::{RadixTree, ROOT};
+use crate::engines::radix_tree::{RadixTree, Written, ROOT};
+use crate::ids::BlockRange;
 use crate::keys::BlockKeys;
 use crate::store::{Answer, MoveId, Order, Slots, StoreError, GPU, NO_MOVE, STAGING};
+use crate::tiers::Route;
 
 /// Copy of a request's pages `[start, end)`, and the node whose path stays on the device until it ends.
 #[derive(Debug, Clone, Copy, Default)]
@@ -56,6 +58,20 @@ impl Copies {
         moving.get(&key).copied().unwrap_or(NO_MOVE)
     }
 
+    /// Returns the number of a request's leading pages, all on the device, that have arrived.
+    pub fn ready(&self, request: u32, on_device: u32) -> u32 {
+        if self.arriving_pages() == 0 {
+            return on_device;
+        }
+        let has_come = |&page: &u32| self.bringing(GPU, request, page) == NO_MOVE;
+        fit::<u32>((0..on_device).take_while(has_come).count())
+    }
+
+    /// Returns how many of a request's first `limit` pages are ready on the device.
+    pub fn found(&self, tree: &RadixTree, request: u32, limit: u32) -> u32 {
+        self.ready(request, tree.peek(request, limit).device_pages)
+    }
+
     /// Returns the number of pages being loaded.
     pub fn arriving_pages(&self) -> u64 {
         self.moving[LOADS].len() as u64
@@ -78,15 +94,15 @@ impl Copies {
     }
 
     /// Loads a request's pages to the device after given moves.
-    pub fn load(&mut self, request: u32, (start, end): (u32, u32), after: &[MoveId]) -> MoveId {
+    pub fn load(&mut self, request: u32, pages: BlockRange, after: &[MoveId]) -> MoveId {
         let copy = Copy {
             request,
-            start,
-            end,
+            start: pages.start,
+            end: pages.end,
             is_load: true,
             kept: ROOT,
         };
-        self.start(copy, (STAGING, GPU), after)
+        self.start(copy, Route::up_from(STAGING), after)
     }
 
     /// Starts the copy of pages that the tree has written; they stay on the device meanwhile, except under
@@ -103,7 +119,7 @@ impl Copies {
                 written.node
             },
         };
-        let id = self.start(copy, (GPU, STAGING), &[]);
+        let id = self.start(copy, Route::new(GPU, STAGING), &[]);
         tree.lock(copy.kept);
         (id, copy)
     }
@@ -116,7 +132,7 @@ impl Copies {
             .collect()
     }
 
-    fn start(&mut self, copy: Copy, (from, to): (usize, usize), after: &[MoveId]) -> MoveId {
+    fn start(&mut self, copy: Copy, route: Route, after: &[MoveId]) -> MoveId {
         let id = self.moves.insert(copy);
         let moving = &mut self.moving[usize::from(copy.is_load)];
         for page in copy.start..copy.end {
@@ -124,8 +140,8 @@ impl Copies {
         }
         self.orders.push(Order {
             id,
-            from,
-            to,
+            from: route.from,
+            to: route.to,
             blocks: u64::from(copy.end - copy.start),
             after: after.to_vec(),
         });

@@ -1,22 +1,34 @@
 //! Counts and checks of the store for routing and metrics.
 
-use super::storage::{StorageTier, DISK};
+use super::storage_tier::{StorageTier, DISK};
 use super::RadixStore;
 use crate::store::contract::{gpu_alone, own_records, EvictionCounts, MachineStore, TierOccupancy};
 use crate::store::{Answer, Violation, GPU, STAGING};
 
+/// Pages evicted so far.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct EvictedPages {
+    device: u64,
+    host: u64,
+}
+
 impl RadixStore {
     /// Returns the pages evicted so far, from the device and from the host.
-    pub(super) fn evictions(&self) -> (u64, u64) {
+    pub(super) fn evictions(&self) -> EvictedPages {
         let tree = &self.pool.tree;
-        (tree.counts().evicted_pages, tree.host_moves().evicted_pages)
+        EvictedPages {
+            device: tree.counts().evicted_pages,
+            host: tree.host_moves().evicted_pages,
+        }
     }
 
     /// Records the evictions since an earlier count.
-    pub(super) fn note_evicted(&mut self, before: (u64, u64), now_ns: u64) {
+    pub(super) fn note_evicted(&mut self, before: EvictedPages, now_ns: u64) {
         let now = self.evictions();
-        self.records.evicted_from(GPU, now.0 - before.0, now_ns);
-        self.records.evicted_from(STAGING, now.1 - before.1, now_ns);
+        self.records
+            .evicted_from(GPU, now.device - before.device, now_ns);
+        self.records
+            .evicted_from(STAGING, now.host - before.host, now_ns);
     }
 
     /// Returns true if a tier is the host tier.
@@ -117,7 +129,7 @@ impl MachineStore for RadixStore {
     }
 
     fn eviction_counts(&self, tier: usize) -> Answer<EvictionCounts> {
-        let (device, host) = self.evictions();
+        let EvictedPages { device, host } = self.evictions();
         let evicted = match self.stored(tier) {
             Some(storage) => storage.pages.moves().evicted_pages,
             None if self.is_host(tier) => host,

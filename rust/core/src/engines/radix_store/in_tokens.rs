@@ -3,20 +3,12 @@
 
 use std::collections::BTreeMap;
 
+use super::prefix::Prefix;
 use super::RadixStore;
 use crate::convert::fit;
 use crate::engines::radix_tree::worth::LeafStrategy;
 use crate::engines::radix_tree::{Found, ROOT};
 use crate::store::{Answer, StoreError};
-
-/// Result of a look-up.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct Prefix {
-    /// Last node of the prefix.
-    pub node: u32,
-    /// Tokens from the root to the node's end.
-    pub tokens: u64,
-}
 
 impl RadixStore {
     /// Returns the longest known prefix of a request's first `tokens` tokens; its path becomes most recent.

@@ -2,26 +2,8 @@
 
 use std::sync::atomic::Ordering;
 
-use super::copies::Copies;
 use super::RadixStore;
-use crate::convert::fit;
 use crate::engines::radix_pool::LEAST_LOADED_TOKENS;
-use crate::engines::radix_tree::RadixTree;
-use crate::store::{GPU, NO_MOVE};
-
-/// Returns how many of a request's first `limit` pages are ready on the device.
-pub(super) fn found(tree: &RadixTree, copies: &Copies, request: u32, limit: u32) -> u32 {
-    ready(copies, request, tree.peek(request, limit).device_pages)
-}
-
-/// Returns the number of a request's leading pages, all on the device, that have arrived.
-fn ready(copies: &Copies, request: u32, on_device: u32) -> u32 {
-    if copies.arriving_pages() == 0 {
-        return on_device;
-    }
-    let has_come = |&page: &u32| copies.bringing(GPU, request, page) == NO_MOVE;
-    fit::<u32>((0..on_device).take_while(has_come).count())
-}
 
 impl RadixStore {
     /// Returns the leading pages found on both tiers, and those ready on the device. Too few pages on the host
@@ -29,7 +11,7 @@ impl RadixStore {
     pub(super) fn look(&self, request: u32, limit: u32) -> (u32, u32) {
         self.limits[request as usize].store(limit, Ordering::Relaxed);
         let (on_device, pages) = self.extent(request, limit);
-        (pages, ready(&self.copies, request, on_device))
+        (pages, self.copies.ready(request, on_device))
     }
 
     /// Returns the pages found on the device, and on both tiers.

@@ -3,213 +3,12 @@
 //!
 //! A page is in the storage when its write has ended. Under write-through a page stays on the host until then.
 
-use std::collections::{BTreeMap, BTreeSet};
-
+use super::storage_tier::{Fetch, StorageConfig, StorageTier, Transfer, DISK};
 use super::RadixStore;
-use crate::engines::radix_tree::storage::Storage;
-use crate::engines::radix_tree::{RadixTree, ROOT};
+use crate::engines::radix_tree::host_tier::HostLock;
+use crate::engines::radix_tree::ROOT;
 use crate::store::contract::{MovingStore, PrefetchingStore};
-use crate::store::{Answer, MoveId, Order, Slots, StoreError, Times, STAGING, UNBOUNDED};
-
-/// Tier index of the storage.
-pub(super) const DISK: usize = STAGING + 1;
-/// Pages per read (SGLang's `STORAGE_BATCH_SIZE`); a prefetch ends between two reads.
-const BATCH_PAGES: u32 = 128;
-
-/// Configuration of a storage.
-#[derive(Debug, Clone, Copy)]
-pub struct StorageConfig {
-    /// Capacity in pages; None: unbounded.
-    pub pages: Option<u64>,
-    /// Least number of pages that a prefetch brings.
-    pub least_pages: u32,
-    /// Tokens that prefetches in flight may request in total.
-    pub share_tokens: u64,
-}
-
-/// A prefetch: the node that its pages follow, the pages requested, and the pages to come.
-#[derive(Debug, Clone, Copy, Default)]
-struct Fetch {
-    request: u32,
-    anchor: u32,
-    anchor_pages: u32,
-    requested_pages: u32,
-    start: u32,
-    pages: u32,
-    done: u32,
-    is_stopped: bool,
-}
-
-/// Pages being written to the storage, and the nodes that keep them, with the number of pages of each.
-#[derive(Debug, Default)]
-struct Backup {
-    keys: Vec<u64>,
-    kept: Option<(u32, u32)>,
-    done_ns: u64,
-}
-
-/// Moves from or to the storage.
-#[derive(Debug, Default)]
-enum Transfer {
-    #[default]
-    None,
-    Read(u64),
-    Write(Backup),
-}
-
-/// Storage, and the moves from and to it.
-#[derive(Debug)]
-pub(super) struct StorageTier {
-    config: StorageConfig,
-    pub pages: Storage,
-    moves: Slots<Transfer>,
-    /// Writes in flight, in the order of their decisions.
-    backups: BTreeSet<MoveId>,
-    fetches: Slots<Fetch>,
-    /// Prefetch of each request, until it ends.
-    fetching: BTreeMap<u32, u64>,
-    requested_pages: u64,
-    pub prefetched_pages: u64,
-}
-
-impl StorageTier {
-    pub fn new(config: StorageConfig) -> Self {
-        Self {
-            config,
-            pages: Storage::new(config.pages, config.least_pages),
-            moves: Slots::default(),
-            backups: BTreeSet::new(),
-            fetches: Slots::default(),
-            fetching: BTreeMap::new(),
-            requested_pages: 0,
-            prefetched_pages: 0,
-        }
-    }
-
-    /// Returns the number of free pages.
-    pub fn free_pages(&self) -> u64 {
-        self.config.pages.unwrap_or(UNBOUNDED) - self.pages.moves().pages
-    }
-
-    fn backup(&mut self, id: MoveId) -> Option<&mut Backup> {
-        match self.moves.get_mut(id) {
-            Some(Transfer::Write(backup)) => Some(backup),
-            _ => None,
-        }
-    }
-
-    /// Writes pages after given moves; pages that are present already are not written again. The nodes that
-    /// `kept` ends with stay on the host meanwhile.
-    pub fn back_up(
-        &mut self,
-        tree: &mut RadixTree,
-        keys: Vec<u64>,
-        kept: Option<(u32, u32)>,
-        (orders, after): (&mut Vec<Order>, Vec<MoveId>),
-    ) {
-        let new = keys
-            .iter()
-            .filter(|&&key| !self.pages.contains(key))
-            .count();
-        let last = self.backups.last().copied();
-        match last.filter(|_| new == 0).and_then(|id| self.backup(id)) {
-            // The pages become recent after those being written.
-            Some(backup) => backup.keys.extend(keys),
-            None if new == 0 => keys.into_iter().for_each(|key| self.pages.read(key)),
-            None => {
-                let backup = Backup {
-                    keys,
-                    kept,
-                    done_ns: 0,
-                };
-                let id = self.moves.insert(Transfer::Write(backup));
-                self.backups.insert(id);
-                orders.push(Order {
-                    id,
-                    from: STAGING,
-                    to: DISK,
-                    blocks: new as u64,
-                    after,
-                });
-                if let Some((node, pages)) = kept {
-                    tree.lock_host(node, pages);
-                }
-            }
-        }
-    }
-
-    /// Sets the time at which a write ends.
-    pub fn set_times(&mut self, id: MoveId, done_ns: u64) {
-        if let Some(backup) = self.backup(id) {
-            backup.done_ns = done_ns;
-        }
-    }
-
-    fn read_on(&mut self, id: u64, orders: &mut Vec<Order>) {
-        let fetch = self.fetches[id];
-        orders.push(Order {
-            id: self.moves.insert(Transfer::Read(id)),
-            from: DISK,
-            to: STAGING,
-            blocks: u64::from(BATCH_PAGES.min(fetch.pages - fetch.done)),
-            after: Vec::new(),
-        });
-    }
-
-    /// Inserts the pages that have arrived into the tree.
-    fn end(&mut self, tree: &mut RadixTree, id: u64) {
-        let fetch = self.fetches[id];
-        self.fetching.remove(&fetch.request);
-        self.requested_pages -= u64::from(fetch.requested_pages);
-        if fetch.done > 0 {
-            let pages = (fetch.start, fetch.start + fetch.done);
-            let spare = tree.insert_host(fetch.request, pages, fetch.anchor);
-            self.prefetched_pages += u64::from(fetch.done - spare);
-        }
-        tree.unlock_host(fetch.anchor, fetch.anchor_pages);
-    }
-
-    fn came(&mut self, tree: &mut RadixTree, id: u64, orders: &mut Vec<Order>) {
-        let fetch = self.fetches[id];
-        if fetch.is_stopped {
-            // The batch that was in flight is not used.
-            tree.release_host(fetch.pages - fetch.done);
-            self.fetches.remove(id);
-            return;
-        }
-        let done = fetch.pages.min(fetch.done + BATCH_PAGES);
-        self.fetches[id].done = done;
-        if done < fetch.pages {
-            self.read_on(id, orders);
-        } else {
-            self.end(tree, id);
-            self.fetches.remove(id);
-        }
-    }
-
-    /// Returns the nodes whose host copies are needed, each with the number of pages that end with it.
-    pub fn kept(&self) -> impl Iterator<Item = (u32, u32)> + '_ {
-        let fetches = self.fetching.values().map(|&id| self.fetches[id]);
-        let anchors = fetches.map(|fetch| (fetch.anchor, fetch.anchor_pages));
-        let writes = self
-            .moves
-            .iter()
-            .filter_map(|(_, transfer)| match transfer {
-                Transfer::Write(backup) => backup.kept,
-                _ => None,
-            });
-        anchors.chain(writes)
-    }
-
-    /// Counts the pages of the host that prefetches take, from scratch.
-    pub fn coming(&self) -> u64 {
-        let each = self.fetches.iter().map(|(_, fetch)| {
-            let used = if fetch.is_stopped { fetch.done } else { 0 };
-            u64::from(fetch.pages - used)
-        });
-        each.sum()
-    }
-}
+use crate::store::{Answer, MoveId, Order, StoreError, Times};
 
 impl RadixStore {
     /// Adds a storage below the store.
@@ -240,7 +39,7 @@ impl RadixStore {
             let (id, run) = self.copies.write(tree, written);
             if let (true, Some(storage)) = (tree.writes_back(), &mut self.storage) {
                 let keys = self.copies.keys_of(run);
-                storage.back_up(tree, keys, None, (&mut self.copies.orders, vec![id]));
+                storage.back_up(tree, keys, None, &mut self.copies.orders, vec![id]);
             }
         }
     }
@@ -333,16 +132,19 @@ impl MovingStore for RadixStore {
                 let write = |key: u64| storage.pages.write(key).len() as u64;
                 let gone: u64 = backup.keys.into_iter().map(write).sum();
                 self.records.evicted_from(DISK, gone, backup.done_ns);
-                if let Some((node, pages)) = backup.kept {
+                if let Some(HostLock { node, pages }) = backup.kept {
                     tree.unlock_host(node, pages);
                 }
             }
             (_, storage) => {
                 let run = self.copies.finish(tree, id)?;
                 if let (Some(storage), true) = (storage, run.kept != ROOT) {
-                    let kept = Some((run.kept, run.end - run.start));
+                    let kept = Some(HostLock {
+                        node: run.kept,
+                        pages: run.end - run.start,
+                    });
                     let keys = self.copies.keys_of(run);
-                    storage.back_up(tree, keys, kept, (&mut self.copies.orders, Vec::new()));
+                    storage.back_up(tree, keys, kept, &mut self.copies.orders, Vec::new());
                 }
             }
         }

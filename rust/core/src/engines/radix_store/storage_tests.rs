@@ -2,12 +2,12 @@
 
 use std::ops::Range;
 
-use super::storage::DISK;
+use super::storage_tier::DISK;
 use super::tests::{finish_all, run, store};
 use super::*;
 use crate::engines::radix_tree::ROOT;
 use crate::store::contract::{BlockStore, MachineStore, MovingStore, PrefetchingStore};
-use crate::store::{Order, STAGING};
+use crate::store::{LeaseBlocks, Order, STAGING};
 
 fn above(write: WritePolicy, host_pages: u64, pages: u64) -> RadixStore {
     store(write, 6, host_pages).above(StorageConfig {
@@ -20,8 +20,8 @@ fn above(write: WritePolicy, host_pages: u64, pages: u64) -> RadixStore {
 /// Writes pages that no node keeps on the host. Returns the order, if any.
 fn back_up(store: &mut RadixStore, keys: &[u64]) -> Option<Order> {
     let (mut orders, storage) = (Vec::new(), store.storage.as_mut().unwrap());
-    let sinks = (&mut orders, Vec::new());
-    storage.back_up(&mut store.pool.tree, keys.to_vec(), None, sinks);
+    let tree = &mut store.pool.tree;
+    storage.back_up(tree, keys.to_vec(), None, &mut orders, Vec::new());
     orders.pop()
 }
 
@@ -39,7 +39,7 @@ fn recency(store: &RadixStore) -> Vec<u64> {
 /// The host nodes that stay until the storage has read or written their pages.
 fn kept_nodes(store: &RadixStore) -> Vec<u32> {
     let kept = store.storage.as_ref().unwrap().kept();
-    kept.map(|(node, _)| node).collect()
+    kept.map(|lock| lock.node).collect()
 }
 
 #[test]
@@ -97,7 +97,7 @@ fn a_page_written_back_reaches_the_storage_after_the_host() {
     run(&mut store, 0, 4);
     let lease = store.acquire(2, 0).unwrap();
     store.peek(2, 3).unwrap();
-    store.reserve(&[(lease, 3)], 2).unwrap();
+    store.reserve(&[LeaseBlocks::new(lease, 3)], 2).unwrap();
     let [down, on] = &store.take_orders()[..] else {
         panic!("two orders");
     };

@@ -1,9 +1,9 @@
-use super::storage::DISK;
+use super::storage_tier::DISK;
 use super::*;
 use crate::store::contract::{
     BlockStore, LoadingStore, MachineStore, MovingStore, OffersComputed, PrefetchingStore,
 };
-use crate::store::{Part, GPU, NO_MOVE, STAGING};
+use crate::store::{LeaseBlocks, Part, GPU, NO_MOVE, STAGING};
 
 /// Two requests with three common pages of four tokens and a page of their own, and a request of three other
 /// pages.
@@ -27,7 +27,9 @@ fn admitted(store: &mut RadixStore, request: u32, pages: u32) -> LeaseId {
     let lease = store.acquire(request, ready).unwrap();
     let lacking = u64::from(pages - ready);
     assert_ne!(
-        store.reserve(&[(lease, lacking)], 0).unwrap(),
+        store
+            .reserve(&[LeaseBlocks::new(lease, lacking)], 0)
+            .unwrap(),
         Reservation::Refused
     );
     lease
@@ -58,11 +60,17 @@ fn a_written_node_stays_on_the_device_until_its_copy_is_there() {
     assert_eq!((host.held, host.in_flight, host.cached), (0, 4, 0));
     let lease = store.acquire(2, 0).unwrap();
     store.peek(2, 3).unwrap();
-    assert_eq!(store.reserve(&[(lease, 3)], 2), Ok(Reservation::Refused));
+    assert_eq!(
+        store.reserve(&[LeaseBlocks::new(lease, 3)], 2),
+        Ok(Reservation::Refused)
+    );
     store.finish_move(orders[0].id).unwrap();
     assert_eq!(store.finish_move(orders[0].id), Err(StoreError::NoSuchMove));
     assert_eq!(store.occupancy(STAGING).unwrap().in_flight, 0);
-    assert_eq!(store.reserve(&[(lease, 3)], 3), Ok(Reservation::Ready));
+    assert_eq!(
+        store.reserve(&[LeaseBlocks::new(lease, 3)], 3),
+        Ok(Reservation::Ready)
+    );
     assert_eq!(store.eviction_counts(GPU).unwrap().evicted, 4);
     assert_eq!(store.duplicates(STAGING), 0);
     assert_eq!(store.check(), Ok(()));
@@ -76,7 +84,7 @@ fn under_write_back_the_next_owner_of_a_page_waits_for_the_copy() {
     assert_eq!(store.spare_blocks(), 2, "evicted pages are written first");
     let lease = store.acquire(2, 0).unwrap();
     store.peek(2, 3).unwrap();
-    let occupancy = store.reserve(&[(lease, 3)], 2).unwrap();
+    let occupancy = store.reserve(&[LeaseBlocks::new(lease, 3)], 2).unwrap();
     let sent: Vec<MoveId> = store.take_orders().iter().map(|order| order.id).collect();
     assert_eq!(occupancy, Reservation::Pending(sent));
 }

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeSet;
 
+use super::host_tier::HostLock;
 use super::{RadixTree, TreeCounts, ROOT};
 use crate::convert::fit;
 use crate::store::Violation;
@@ -78,14 +79,14 @@ impl RadixTree {
         }
     }
 
-    /// Checks the host locks against the nodes whose host copies are needed: each node, with the number of
-    /// pages that end with it.
-    pub fn check_host_locks(
-        &self,
-        kept: impl Iterator<Item = (u32, u32)>,
-    ) -> Result<(), Violation> {
+    /// Checks the host locks against the nodes whose host copies are needed.
+    pub fn check_host_locks(&self, kept: impl Iterator<Item = HostLock>) -> Result<(), Violation> {
         let mut locks = vec![0u32; self.nodes.len()];
-        for (mut at, mut pages) in kept {
+        for HostLock {
+            node: mut at,
+            mut pages,
+        } in kept
+        {
             while pages > 0 && at != ROOT {
                 locks[at as usize] += 1;
                 pages = pages.saturating_sub(self.nodes[at as usize].pages);
@@ -154,8 +155,7 @@ mod tests {
     /// Two requests with two of four pages in common, the first one's path locked.
     fn tree() -> (RadixTree, u32) {
         let keys = BlockKeys::of_rows(1, &[[0, 1, 2, 3], [0, 1, 4, 5]]);
-        let rules = (TreeRules::Classic, LeafStrategy::Lru);
-        let mut tree = RadixTree::new(keys, rules, 1, None);
+        let mut tree = RadixTree::new(keys, TreeRules::Classic, LeafStrategy::Lru, 1, None);
         let how = Insertion {
             counted_pages: 0,
             protected_pages: 0,

@@ -3,95 +3,9 @@
 //! The tree decides as if transfers took no time: a write or load is complete at its call. A caller that models
 //! transfer times takes the writes (`in_time`), and locks pages that must stay meanwhile.
 
-use std::collections::BTreeMap;
-
-use super::in_time::HostChanges;
-use super::storage::Storage;
-use super::{Node, RadixTree, ROOT};
-use crate::names::named_values;
-
-named_values! {
-    /// Time at which a node is written to the host (SGLang's `hicache_write_policy`).
-    #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-    pub enum WritePolicy {
-        /// Writes a node at its first hit.
-        Through = "write_through",
-        /// Writes a node at its second hit.
-        Selective = "write_through_selective",
-        /// Writes a node when it leaves the device.
-        Back = "write_back",
-    }
-}
-
-impl WritePolicy {
-    /// Returns the hits at which a node is written; None: hits are not counted.
-    pub(super) fn threshold(self) -> Option<u64> {
-        match self {
-            Self::Through => Some(1),
-            Self::Selective => Some(2),
-            Self::Back => None,
-        }
-    }
-}
-
-/// Host capacity, and the nodes that are on both tiers.
-#[derive(Debug)]
-pub struct HostTier {
-    pub(super) write: WritePolicy,
-    /// Capacity in pages.
-    capacity_pages: u64,
-    /// Nodes on both tiers, in the order of their registration; only under write-back.
-    duplicates: BTreeMap<u64, u32>,
-    registered: u64,
-    /// Pages that prefetches from a storage will fill.
-    reserved_pages: u64,
-    /// Storage below the host, if any.
-    pub(super) storage: Option<Storage>,
-    /// Changes for a timed store, if used by one.
-    pub(super) host_changes: Option<HostChanges>,
-    /// Counts of pages moved.
-    pub moved: HostMoves,
-}
-
-/// Counts of pages written to the host and evicted from it.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct HostMoves {
-    /// Pages written.
-    pub written_pages: u64,
-    /// Pages of host leaves evicted.
-    pub evicted_pages: u64,
-    /// Host leaves evicted.
-    pub evicted_leaves: u64,
-}
-
-impl HostTier {
-    /// An empty host tier of `capacity_pages`.
-    pub fn new(write: WritePolicy, capacity_pages: u64) -> Self {
-        Self {
-            write,
-            capacity_pages,
-            duplicates: BTreeMap::new(),
-            registered: 0,
-            reserved_pages: 0,
-            storage: None,
-            host_changes: None,
-            moved: HostMoves::default(),
-        }
-    }
-
-    /// Adds the log of writes that a timed store reads.
-    pub fn in_time(self) -> Self {
-        Self {
-            host_changes: Some(HostChanges::default()),
-            ..self
-        }
-    }
-
-    /// Adds a storage below the tier.
-    pub fn above(self, storage: Option<Storage>) -> Self {
-        Self { storage, ..self }
-    }
-}
+use super::host_tier::{HostMoves, HostTier, WritePolicy};
+use super::node::{Node, ROOT};
+use super::RadixTree;
 
 impl RadixTree {
     /// Returns the free pages of the host, 0 without a host.

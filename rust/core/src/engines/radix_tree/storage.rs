@@ -1,90 +1,11 @@
 //! HiCache's storage below the host (L3): every page written to the host is stored here too, and is prefetched
 //! to the host for a waiting request. In a replay transfers take no time.
 
-use super::{Found, Node, RadixTree, ROOT};
+use super::node::{Node, ROOT};
+use super::stored_pages::{Storage, StorageMoves};
+use super::{Found, RadixTree};
 use crate::convert::fit;
-use crate::engines::linked_keys::LinkedKeys;
-
-/// Keys of pages, least recent first.
-#[derive(Debug)]
-pub struct Storage {
-    pages: LinkedKeys,
-    /// Capacity in pages; None: unbounded.
-    capacity_pages: Option<u64>,
-    /// Least number of pages that a prefetch brings to the host (SGLang's `prefetch_threshold`).
-    least_pages: u32,
-    moved: StorageMoves,
-}
-
-/// Contents of the storage, and counts of writes and evictions.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct StorageMoves {
-    /// Pages in the storage.
-    pub pages: u64,
-    /// Pages written that were absent.
-    pub written_pages: u64,
-    /// Pages evicted.
-    pub evicted_pages: u64,
-}
-
-impl Storage {
-    /// An empty storage.
-    pub fn new(capacity_pages: Option<u64>, least_pages: u32) -> Self {
-        Self {
-            pages: LinkedKeys::default(),
-            capacity_pages,
-            least_pages,
-            moved: StorageMoves::default(),
-        }
-    }
-
-    /// Stores a page as the most recent one. Without capacity for it, SGLang's file backend removes the least
-    /// recent pages until nine tenths are used. Returns the removed pages.
-    pub fn write(&mut self, key: u64) -> Vec<u64> {
-        let mut gone = Vec::new();
-        if !self.pages.contains(key) {
-            self.moved.written_pages += 1;
-            if let Some(capacity) = self.capacity_pages {
-                let is_full = self.pages.len() as u64 >= capacity;
-                while is_full && 10 * (self.pages.len() as u64 + 1) > 9 * capacity {
-                    let Some(oldest) = self.pages.pop() else {
-                        break;
-                    };
-                    gone.push(oldest);
-                }
-            }
-            self.moved.evicted_pages += gone.len() as u64;
-        }
-        self.pages.push(key);
-        gone
-    }
-}
-
-impl Storage {
-    /// Returns true if a page is present; its recency does not change.
-    pub fn contains(&self, key: u64) -> bool {
-        self.pages.contains(key)
-    }
-
-    /// Makes a present page the most recent.
-    pub fn read(&mut self, key: u64) {
-        self.pages.push(key);
-    }
-
-    /// Returns the pages, least recent first.
-    #[cfg(test)]
-    pub fn recency(&self) -> Vec<u64> {
-        self.pages.iter().collect()
-    }
-
-    /// Returns the contents and the counts.
-    pub fn moves(&self) -> StorageMoves {
-        StorageMoves {
-            pages: self.pages.len() as u64,
-            ..self.moved
-        }
-    }
-}
+use crate::ids::BlockRange;
 
 impl RadixTree {
     fn storage(&self) -> Option<&Storage> {
@@ -109,8 +30,7 @@ impl RadixTree {
     /// Returns true if a page of a request is in the storage.
     pub fn is_stored(&self, request: u32, page: u32) -> bool {
         let key = self.keys.key(request, page);
-        self.storage()
-            .is_some_and(|storage| storage.pages.contains(key))
+        self.storage().is_some_and(|storage| storage.contains(key))
     }
 
     /// Writes a node's pages, which are on the host now, to the storage.
@@ -148,7 +68,11 @@ impl RadixTree {
             host.storage = Some(storage);
         }
         if pages > 0 {
-            self.insert_host(request, (found.pages, found.pages + pages), found.node);
+            self.insert_host(
+                request,
+                BlockRange::new(found.pages, found.pages + pages),
+                found.node,
+            );
         }
         pages
     }
@@ -190,8 +114,9 @@ impl RadixTree {
 
     /// Inserts prefetched pages behind their anchor, into the reserved host pages. Returns the number of pages
     /// that the tree already had.
-    pub fn insert_host(&mut self, request: u32, (start, end): (u32, u32), anchor: u32) -> u32 {
-        self.release_host(end - start);
+    pub fn insert_host(&mut self, request: u32, blocks: BlockRange, anchor: u32) -> u32 {
+        let BlockRange { start, end } = blocks;
+        self.release_host(blocks.len());
         let (is_kept, now) = (!self.writes_back(), self.tick());
         self.rerank(anchor, |n| n.used.last_access = now);
         let (mut node, mut walked, mut spare) = (anchor, start, 0);
@@ -207,25 +132,25 @@ impl RadixTree {
         }
         let follows = node == ROOT || self.nodes[node as usize].on_host || !is_kept;
         if walked < end && !follows {
-            return end - start;
+            return blocks.len();
         }
         if walked < end {
-            self.add_host_leaf(request, (walked, end), node);
+            self.add_host_leaf(request, BlockRange::new(walked, end), node);
         }
         spare
     }
 
-    fn add_host_leaf(&mut self, request: u32, (start, end): (u32, u32), parent: u32) {
+    fn add_host_leaf(&mut self, request: u32, blocks: BlockRange, parent: u32) {
         let now = self.tick();
         let leaf = self.add(Node {
             on_host: true,
             priority: self.nodes[parent as usize].priority,
-            ..Node::new((request, start, end), parent, now)
+            ..Node::new(request, blocks, parent, now)
         });
         self.rerank(parent, |n| n.children += 1);
         self.enter(leaf);
         self.note_on_host(leaf);
-        self.raise_history(parent, end);
+        self.raise_history(parent, blocks.end);
     }
 
     /// Counts the pages of the tree that are in a storage; a page at two positions counts twice. Cost: linear

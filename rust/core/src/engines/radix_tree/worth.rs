@@ -1,7 +1,7 @@
 //! Eviction order of leaves: SGLang's strategies (0.5.23, `srt/mem_cache/evict_policy.py`), shared by its
 //! trees.
 
-use super::Node;
+use super::node::Node;
 
 /// Strategy that orders leaves, on the device and on the host.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -29,31 +29,6 @@ pub enum LeafStrategy {
         /// Tokens that the next prompt is expected to add.
         next_prompt_tokens: u64,
     },
-}
-
-/// Usage of a node; times are values of the tree's counter.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct NodeUse {
-    /// Time of the last walk.
-    pub last_access: u64,
-    /// Time of creation.
-    pub creation: u64,
-    /// Creation time of the first node at this position among its parent's children.
-    pub slot: u64,
-    /// Number of requests that found the node.
-    pub hit_count: u64,
-}
-
-impl NodeUse {
-    /// Usage of a node created now.
-    pub fn new(now: u64) -> Self {
-        Self {
-            last_access: now,
-            creation: now,
-            slot: now,
-            hit_count: 0,
-        }
-    }
 }
 
 impl LeafStrategy {

@@ -94,9 +94,9 @@ fn what_a_request_promoted_it_has_stored_and_what_it_found_it_uses_again() {
     tier.load(0, 4, &keys("abc"));
     let [a, b, c] = [b'a', b'b', b'c'].map(u64::from);
     let used = UsedKeys::from([
-        (4, (a, Access::Stored)),
-        (5, (b, Access::Stored)),
-        (6, (c, Access::Reused)),
+        (4, KeyUse::new(a, Access::Stored)),
+        (5, KeyUse::new(b, Access::Stored)),
+        (6, KeyUse::new(c, Access::Reused)),
     ]);
     assert_eq!(tier.running[0].used, used);
 }

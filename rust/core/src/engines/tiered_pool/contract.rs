@@ -4,19 +4,20 @@ use super::{prompt, TieredPool, NOTHING};
 use crate::convert::fit;
 use crate::engines::below::{Prompt, Site};
 use crate::engines::leases::EngineLease;
+use crate::ids::BlockRange;
 use crate::store::contract::{
     own_records, BatchStore, BlockStore, EvictionCounts, LoadingStore, MachineStore, MovingStore,
     OffersComputed, TierOccupancy,
 };
 use crate::store::{
-    add_part, Answer, HoldId, LeaseId, MoveId, Order, Part, Reservation, StoreError, Times,
-    Violation, GPU,
+    add_part, Answer, HoldId, LeaseBlocks, LeaseId, MoveId, Order, Part, Reservation, StoreError,
+    Times, Violation, GPU,
 };
 
 impl BatchStore for TieredPool {
-    fn reserve(&mut self, wanted: &[(LeaseId, u64)], now_ns: u64) -> Answer<Reservation> {
+    fn reserve(&mut self, wanted: &[LeaseBlocks], now_ns: u64) -> Answer<Reservation> {
         let first = match *wanted {
-            [(lease, _)] => Some(self.pool.leases.get(lease)?).filter(|lease| !lease.admitted),
+            [asked] => Some(self.pool.leases.get(asked.lease)?).filter(|lease| !lease.admitted),
             _ => None,
         };
         let before = self.pool.evictions();
@@ -110,17 +111,20 @@ impl LoadingStore for TieredPool {
         }
         let mut parts = Vec::new();
         for block in 0..in_pool {
-            let part = (GPU, self.pool.move_of(request, block));
-            add_part(&mut parts, part, (block, block + 1));
+            let by = self.pool.move_of(request, block);
+            let block = BlockRange::new(block, block + 1);
+            add_part(&mut parts, Part::of(GPU, by, block));
         }
-        let below = self.below.parts(&self.pool, prompt, (in_pool, limit));
+        let below = self
+            .below
+            .parts(&self.pool, prompt, BlockRange::new(in_pool, limit));
         parts.extend(below);
         parts
     }
 
     fn protect(&mut self, request: u32, end: u32, tier: usize) -> Answer<HoldId> {
         self.known_tier(tier)?;
-        let keys = self.pool.keys_of(request, (0, end));
+        let keys = self.pool.keys_of(request, BlockRange::new(0, end));
         Ok(self.holds.insert(self.below.protect(keys)))
     }
 
@@ -137,18 +141,19 @@ impl LoadingStore for TieredPool {
         if to < depth {
             return Err(StoreError::NoBlocks);
         }
-        let blocks = self.pool.blocks(request, (depth, to));
+        let range = BlockRange::new(depth, to);
+        let blocks = self.pool.blocks(request, range);
         if blocks.len() < (to - depth) as usize {
             return Err(StoreError::NotReserved);
         }
         let prompt = prompt!(self, request);
-        let keys = prompt.chunk_keys_of_blocks((depth, to));
+        let keys = prompt.chunk_keys_of_blocks(range);
         let site = Site {
             pool: &mut self.pool,
             records: &mut self.records,
             now_ns: self.now_ns,
         };
-        let after = self.below.load(site, prompt, (depth, to), after);
+        let after = self.below.load(site, prompt, range, after);
         self.below.in_use().hold(&keys);
         let id = self.pool.copies.read(keys, blocks, &after);
         self.pool.give_keys(request, to)?;

@@ -1,9 +1,10 @@
 //! Hand-overs over the memory of both machines (the rules of `spec/handover.py`). KV goes down on the machine that
 //! computed the prompt, over the wire, and up on the machine that decodes.
 
-use crate::machine::messages::{IncomingId, Message, SourceSide, Task};
+use crate::machine::messages::{IncomingId, Message, SlotOn, SourceSide, Task};
 use crate::machine::{Now, Replica};
 use crate::store::{Answer, MoveId, GPU, STAGING};
+use crate::tiers::Route;
 use crate::transfers::{Computed, FarTransfer, Feed, Hop, SharedChannel, TransferId, Transmission};
 
 impl Replica {
@@ -12,7 +13,8 @@ impl Replica {
     pub(in crate::machine) fn depart_over_memory(
         &mut self,
         id: IncomingId,
-        (down, up): (SharedChannel, SharedChannel),
+        down: SharedChannel,
+        up: SharedChannel,
         freeing_moves: &[MoveId],
     ) {
         let Some(how) = self.config.role.receives() else {
@@ -21,17 +23,21 @@ impl Replica {
         let incoming = self.handover.target.of(id);
         let hop = Hop {
             feed: Feed::Awaited,
-            ..Hop::over((id, incoming.route.wire.clone()), how.layer_by_layer)
+            ..Hop::over(id, incoming.route.wire.clone(), how.layer_by_layer)
         };
         let last = Hop {
             is_last: true,
-            ..Hop::over((id, up), how.layer_by_layer)
+            ..Hop::over(id, up, how.layer_by_layer)
         };
         let blocks = incoming.sent_blocks;
-        let wire = self.mover.reserve_hop(hop, ((how.remote, GPU), blocks));
-        let up = self.mover.reserve_hop(last, ((STAGING, GPU), blocks));
+        let wire = self
+            .mover
+            .reserve_hop(hop, Route::new(how.remote, GPU), blocks);
+        let up = self
+            .mover
+            .reserve_hop(last, Route::up_from(STAGING), blocks);
         self.mover.wait_for(up, wire);
-        let (machine, slot) = incoming.source;
+        let SlotOn { machine, slot } = incoming.source;
         let onwards = FarTransfer {
             machine: self.machine(),
             id: wire,
@@ -65,23 +71,22 @@ impl Replica {
         let hop = Hop {
             feed: Feed::of_step(step, now.ns),
             leaves: Some(source_side.slot),
-            ..Hop::over((handover, source_side.channel.clone()), how.layer_by_layer)
+            ..Hop::over(handover, source_side.channel.clone(), how.layer_by_layer)
         };
-        let id = self
-            .mover
-            .reserve_hop(hop, ((GPU, STAGING), source_side.blocks));
+        let route = Route::new(GPU, STAGING);
+        let id = self.mover.reserve_hop(hop, route, source_side.blocks);
         self.mover.relay(id, onwards, true);
         let hop = FarTransfer { machine, id };
         if let Some(step) = step {
-            let number = Some(self.mover.take_number());
-            self.await_step(machine, id, (step, number));
+            let number = Some(self.mover.arrivals.take_number());
+            self.await_step(machine, id, step, number);
         }
         let mut awaits = 0;
         if let Some(peers) = now.peers.as_deref_mut() {
             awaits =
-                peers.relay_freed(onwards.machine, &source_side.freeing_moves, (handover, hop))?;
+                peers.relay_freed(onwards.machine, &source_side.freeing_moves, handover, hop)?;
         }
-        self.mover.launch_hop(now, (id, awaits))?;
+        self.mover.launch_hop(now, id, awaits)?;
         self.log_transfers();
         Ok(())
     }
@@ -103,12 +108,13 @@ impl Replica {
         &mut self,
         now: &mut Now<'_>,
         hop: TransferId,
-        (step, computed): (Transmission, Computed),
+        step: Transmission,
+        computed: Computed,
     ) -> Answer<bool> {
         if !matches!(computed, Computed::Layers(_)) {
             self.catch_up(now, now.ns)?;
         }
-        let waits = self.mover.step_computed(now, hop, (step, computed))?;
+        let waits = self.mover.step_computed(now, hop, step, computed)?;
         self.log_transfers();
         Ok(waits)
     }

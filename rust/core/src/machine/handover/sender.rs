@@ -1,7 +1,7 @@
 //! The sending side: computed prompts of a prefill machine, and the times of their layers (the rules of
 //! `spec/handover.py`).
 
-use crate::machine::messages::{Message, Question};
+use crate::machine::messages::{Message, Question, SlotOn};
 use crate::machine::{Now, Replica, Slot};
 use crate::store::Answer;
 use crate::transfers::Transmission;
@@ -48,8 +48,8 @@ impl Replica {
         }
         self.prefill_load.remove();
         let s = &mut self.requests[slot];
-        s.sent_on = true;
-        s.prefill_machine = Some(self.config.machine);
+        s.handover.sent_on = true;
+        s.handover.prefill_machine = Some(self.config.machine);
         let request = Box::new(s.clone());
         if !how.layer_by_layer {
             self.announce_prompt(slot, None);
@@ -62,7 +62,10 @@ impl Replica {
     fn announce_prompt(&mut self, slot: Slot, computed: Option<Transmission>) {
         let s = &self.requests[slot];
         self.handover.messages.push(Message::Announced(Question {
-            source: (self.machine(), slot),
+            source: SlotOn {
+                machine: self.machine(),
+                slot,
+            },
             arrival: s.arrival,
             arrival_ns: s.arrival_ns,
             computed,

@@ -6,10 +6,12 @@ use std::collections::VecDeque;
 use crate::batch::Sequence;
 use crate::convert::fit;
 use crate::digest::Record;
-use crate::machine::messages::{Computing, Incoming, IncomingId, Message, Task};
+use crate::ids::BlockRange;
+use crate::machine::messages::{Computing, Incoming, IncomingId, Message, SlotOn, Task};
 use crate::machine::{Now, Replica, Request, Slot};
 use crate::slab::Slab;
 use crate::store::{Answer, MoveId, Times, GPU};
+use crate::tiers::Route;
 use crate::transfers::plugins::Sending;
 use crate::transfers::{FarTransfer, Feed, Hop, Transfer, TransferId, Transmission};
 
@@ -70,7 +72,7 @@ impl Replica {
         let Some(&first) = self.handover.target.asking.front() else {
             return false;
         };
-        let preempted = head.is_some_and(|head| self.requests[head].preemptions > 0);
+        let preempted = head.is_some_and(|head| self.requests[head].scheduling.preemptions > 0);
         !preempted
             && self
                 .arrivals
@@ -89,13 +91,13 @@ impl Replica {
             arrival.prompt_tokens.div_ceil(block),
             arrival.prompt_tokens / block,
         );
-        let here = if self.config.cache_enabled {
+        let here = if self.config.reuse.cache_enabled {
             now.store.peek(arrival.request, fit::<u32>(full))?.1
         } else {
             0
         };
         let lacking = total - u64::from(here);
-        let Some((lease, freeing_moves)) = now.reserve_lease((arrival.request, here), lacking)?
+        let Some((lease, freeing_moves)) = now.reserve_lease(arrival.request, here, lacking)?
         else {
             return Ok(false);
         };
@@ -109,7 +111,7 @@ impl Replica {
         if lacking > 0 {
             self.depart(now, id, &freeing_moves)?;
         } else if self.handover.target.of(id).request.is_some() {
-            let (machine, slot) = self.handover.target.of(id).source;
+            let SlotOn { machine, slot } = self.handover.target.of(id).source;
             let release = Task::Release(slot, true);
             self.handover.messages.push(Message::Send(machine, release));
             self.kv_received(now, id)?;
@@ -137,8 +139,8 @@ impl Replica {
                 now_ns: now.ns,
             };
             let down = down.chosen(&sending)?.clone();
-            let memory = (down, up.chosen(&sending)?.clone());
-            self.depart_over_memory(id, memory, freeing_moves);
+            let up = up.chosen(&sending)?.clone();
+            self.depart_over_memory(id, down, up, freeing_moves);
             return Ok(());
         }
         let step = incoming.computed.filter(|step| now.ns < step.completion_ns);
@@ -146,13 +148,16 @@ impl Replica {
             feed: Feed::of_step(step, now.ns),
             is_first: true,
             is_last: true,
-            ..Hop::over((id, incoming.route.wire.clone()), how.layer_by_layer)
+            ..Hop::over(id, incoming.route.wire.clone(), how.layer_by_layer)
         };
-        let (source, _) = incoming.source;
-        let route = ((how.remote, GPU), incoming.sent_blocks);
-        let wire = self.mover.send_hop(now, hop, route, freeing_moves)?;
+        let source = incoming.source.machine;
+        let route = Route::new(how.remote, GPU);
+        let blocks = incoming.sent_blocks;
+        let wire = self
+            .mover
+            .send_hop(now, hop, route, blocks, freeing_moves)?;
         if let Some(step) = step {
-            self.await_step(source, wire, (step, None));
+            self.await_step(source, wire, step, None);
         }
         self.log_transfers();
         Ok(())
@@ -164,7 +169,8 @@ impl Replica {
         &mut self,
         machine: u32,
         hop: TransferId,
-        (step, number): (Transmission, Option<u64>),
+        step: Transmission,
+        number: Option<u64>,
     ) {
         self.handover.messages.push(Message::Awaits {
             machine,
@@ -212,13 +218,13 @@ impl Replica {
         let mut s = *request.expect("its prompt is computed before its KV is here");
         let lease = lease.expect("blocks were reserved for it");
         s.lease = lease;
-        s.sent_on = false;
+        s.handover.sent_on = false;
         s.pending_aborts |= incoming.pending_aborts;
-        s.handover_blocks = incoming.sent_blocks;
-        s.handover_room_ns = incoming.reserved_ns.saturating_sub(s.since_ns);
+        s.handover.blocks = incoming.sent_blocks;
+        s.handover.capacity_wait_ns = incoming.reserved_ns.saturating_sub(s.since_ns);
         let (prompt_tokens, since_ns) = (s.arrival.prompt_tokens, s.since_ns);
         let slot = self.requests.keep(s);
-        if self.config.cache_enabled {
+        if self.config.reuse.cache_enabled {
             let blocks = fit::<u32>(prompt_tokens / self.config.block_size_tokens);
             self.share(now, slot, blocks)?;
         }
@@ -229,9 +235,9 @@ impl Replica {
         let records = now.store.records_mut();
         records.note(Record::Handover as u8, now.ns, request, sent);
         if how.first_token_at_prefill {
-            s.handover_gap_ns = waited;
+            s.handover.gap_ns = waited;
         } else {
-            s.handover_ns = waited;
+            s.ttft.handover_ns = waited;
             self.show_first_token(now, slot);
         }
         self.handover.target.arriving -= 1;
@@ -247,7 +253,8 @@ impl Replica {
         if blocks > start {
             now.store.commit(lease, blocks, Times::at(now.ns))?;
             if self.writes_at_commit() {
-                self.write_committed(now, slot, (start, blocks))?;
+                let shared = BlockRange::new(start, blocks);
+                self.write_committed(now, slot, shared)?;
                 self.issue(now, None)?;
             }
         }
@@ -266,7 +273,7 @@ impl Replica {
                 computed: prompt_tokens,
                 prefill_target: prompt_tokens,
                 blocks,
-                last_token_ns: s.first_token_ns,
+                last_token_ns: s.generated.first_token_ns,
                 ..Sequence::default()
             };
             self.add_to_batch(now, slot, sequence)?;
@@ -286,18 +293,18 @@ impl Replica {
     }
 
     /// The machine and the slot there of a request whose KV has been read with the next arrival.
-    pub fn source_read_next(&self) -> Option<(u32, Slot)> {
-        let (transfer, complete) = self.mover.peek_arrival()?;
+    pub fn source_read_next(&self) -> Option<SlotOn> {
+        let (transfer, complete) = self.mover.next_arrival()?;
         self.source_read(transfer).filter(|_| complete)
     }
 
     /// The machine and the slot there of a request whose KV has been read with these layers of a transfer.
-    pub fn source_read_with(&self, (id, layers): (TransferId, u64)) -> Option<(u32, Slot)> {
+    pub fn source_read_with(&self, id: TransferId, layers: u64) -> Option<SlotOn> {
         let source = self.source_read(self.mover.transfer(id));
         source.filter(|_| layers == self.mover.config().layers)
     }
 
-    fn source_read(&self, transfer: &Transfer) -> Option<(u32, Slot)> {
+    fn source_read(&self, transfer: &Transfer) -> Option<SlotOn> {
         let id = transfer.reads_source_of()?;
         Some(self.handover.target.of(id).source)
     }

@@ -11,7 +11,11 @@ impl SglangScheduler {
         if !std::mem::take(&mut self.aborts_pending) {
             return Ok(());
         }
-        let launched = self.launched.iter().flat_map(|launched| &launched.0);
+        let launched = self
+            .steps
+            .launched
+            .iter()
+            .flat_map(|launched| &launched.members);
         let held = self.running.iter().chain(launched).chain(&self.chunked);
         let held: Vec<Slot> = held
             .copied()

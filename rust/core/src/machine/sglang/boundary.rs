@@ -4,7 +4,7 @@ use super::super::engine::EngineScheduler;
 use super::super::Slot;
 use super::sequence::Sequence;
 use super::step::Step;
-use super::{Desk, SglangScheduler};
+use super::{Desk, Launched, SglangScheduler};
 use crate::convert::fit;
 use crate::engines::radix_store::RadixStore;
 use crate::store::Answer;
@@ -20,7 +20,7 @@ impl EngineScheduler for SglangScheduler {
         let sequence = Sequence::new(&desk.replica.requests[slot]);
         self.sequences.put(slot, sequence);
         self.waiting.push(slot);
-        if self.flight.is_none() {
+        if self.steps.flight.is_none() {
             self.boundary_ns.get_or_insert(desk.now_ns);
         }
         Ok(())
@@ -38,29 +38,29 @@ impl EngineScheduler for SglangScheduler {
     }
 
     fn at_boundary(&mut self, desk: &mut Desk<'_>) -> Answer<()> {
-        if let Some(step) = self.flight.take() {
+        if let Some(step) = self.steps.flight.take() {
             desk.replica
-                .step_of_engine(&step.shape, (step.begin_ns, step.end_ns));
+                .step_of_engine(&step.shape, step.begin_ns, step.end_ns);
             self.step_ended(desk, &step)?;
             if desk.replica.logs_stats(step.computes_prompts) {
                 desk.replica.publish(self.running(), desk.store)?;
             }
         }
         self.release_aborted(desk)?;
-        self.flight = self.lookahead.take();
+        self.steps.flight = self.steps.lookahead.take();
         for _ in 0..MOST_PASSES {
-            if self.flight.is_none() {
-                self.flight = self.next_step(desk, desk.now_ns)?;
+            if self.steps.flight.is_none() {
+                self.steps.flight = self.next_step(desk, desk.now_ns)?;
             }
         }
-        self.boundary_ns = self.flight.as_ref().map(|step| step.end_ns);
+        self.boundary_ns = self.steps.flight.as_ref().map(|step| step.end_ns);
         if let (true, Some(end_ns)) = (
             self.config.async_scheduling.has_lookahead(),
             self.boundary_ns,
         ) {
-            self.lookahead = self.next_step(desk, end_ns)?;
+            self.steps.lookahead = self.next_step(desk, end_ns)?;
         }
-        if self.flight.is_none() && self.waiting.is_empty() {
+        if self.steps.flight.is_none() && self.waiting.is_empty() {
             self.ratio.reset();
             desk.replica.publish(self.running(), desk.store)?;
         }
@@ -100,11 +100,14 @@ impl SglangScheduler {
         step.end_ns = begin_ns + desk.replica.batch.duration_ns(&step.shape);
         if step.computes_prompts {
             let members = step.members.iter().map(|member| member.0);
-            self.launched = Some((members.collect(), step.chunked));
+            self.steps.launched = Some(Launched {
+                members: members.collect(),
+                chunked: step.chunked,
+            });
         }
-        let lengths = (self.held, self.waiting.len() as u64);
+        let waiting = self.waiting.len() as u64;
         if let Some(log) = &mut self.log {
-            log.scheduled(begin_ns, &step.shape, lengths);
+            log.scheduled(begin_ns, &step.shape, self.held, waiting);
         }
         Ok(Some(step))
     }
@@ -114,19 +117,20 @@ impl SglangScheduler {
     fn launched_join(&mut self, store: &mut RadixStore) -> Answer<()> {
         if let Some(slot) = self.chunked {
             let s = &mut self.sequences[slot];
-            if s.end > s.prefix {
-                store.check_in_tokens(s.request, s.end.min(s.filled))?;
-                s.prefix = s.end;
+            if s.extend.end > s.extend.prefix {
+                store.check_in_tokens(s.request, s.extend.end.min(s.extend.filled))?;
+                s.extend.prefix = s.extend.end;
             }
         }
-        if let Some((mut joining, chunked)) = self.launched.take() {
-            let launched = joining.len();
+        if let Some(launched) = self.steps.launched.take() {
+            let (mut joining, chunked) = (launched.members, launched.chunked);
+            let before = joining.len();
             let (now_chunked, sequences) = (self.chunked, &self.sequences);
             joining.retain(|&slot| {
                 let continues = Some(slot) == now_chunked || Some(slot) == chunked;
                 !(sequences[slot].is_finished || continues)
             });
-            self.is_full &= joining.len() == launched;
+            self.is_full &= joining.len() == before;
             if self.running.is_empty() && !joining.is_empty() {
                 self.is_full = false;
             }

@@ -32,7 +32,7 @@ impl SglangScheduler {
         }
         let mut step = Step::default();
         let running = std::mem::take(&mut self.running);
-        self.take_decodes(desk.replica, desk.store, &running, (&mut step, desk.now_ns))?;
+        self.take_decodes(desk.replica, desk.store, &running, &mut step, desk.now_ns)?;
         self.running = running;
         Ok(Some(step))
     }
@@ -67,9 +67,10 @@ impl SglangScheduler {
         desk: &Replica,
         store: &mut RadixStore,
         slots: &[Slot],
-        (step, now_ns): (&mut Step, u64),
+        step: &mut Step,
+        now_ns: u64,
     ) -> Answer<()> {
-        debug_assert!(desk.config.max_num_seqs >= slots.len() as u64);
+        debug_assert!(desk.config.scheduling.max_num_seqs >= slots.len() as u64);
         store.evict_until_free(slots.len() as u64 * self.config.page_size, now_ns);
         for &slot in slots {
             let s = &mut self.sequences[slot];
@@ -101,7 +102,7 @@ impl SglangScheduler {
             }
             is_first = false;
             if let Some(slot) = kept.pop() {
-                self.take_back(desk, (slot, kept.len() as u64));
+                self.take_back(desk, slot, kept.len() as u64);
             }
         }
         self.running = if kept.len() == unchanged.len() {
@@ -116,12 +117,17 @@ impl SglangScheduler {
     }
 
     /// Sends a running request to the end of the queue and frees its KV; `others` requests continue.
-    fn take_back(&mut self, desk: &mut Desk<'_>, (slot, others): (Slot, u64)) {
+    fn take_back(&mut self, desk: &mut Desk<'_>, slot: Slot, others: u64) {
         let s = &mut self.sequences[slot];
         let computed = s.prompt + s.out.saturating_sub(1);
         desk.store.retract(s.request);
         (s.is_held, s.is_retracted) = (false, true);
-        (s.prefix, s.end, s.committed, s.middle_chunks) = (0, 0, 0, 0);
+        (
+            s.extend.prefix,
+            s.extend.end,
+            s.committed,
+            s.extend.middle_chunks,
+        ) = (0, 0, 0, 0);
         self.held -= 1;
         desk.store
             .evict_until_free(others * RETRACT_DECODE_STEPS, desk.now_ns);

@@ -41,6 +41,25 @@ pub use single_pass::{BeforePass, Given, Pass};
 /// A replica at work, and SGLang's tree.
 type Desk<'a> = super::engine::Desk<'a, RadixStore>;
 
+/// The requests of a launched step that computes prompts.
+#[derive(Debug)]
+struct Launched {
+    members: Vec<Slot>,
+    /// The request with a chunked prompt among them.
+    chunked: Option<Slot>,
+}
+
+/// The decided steps.
+#[derive(Debug, Default)]
+struct Steps {
+    /// Requests of the last step, if it computes prompts.
+    launched: Option<Launched>,
+    /// The step that is being computed.
+    flight: Option<Step>,
+    /// The step that follows it, decided already (overlap schedule).
+    lookahead: Option<Step>,
+}
+
 /// SGLang's scheduler of one replica.
 #[derive(Debug)]
 pub struct SglangScheduler {
@@ -52,8 +71,6 @@ pub struct SglangScheduler {
     running: Vec<Slot>,
     /// The prompt that is computed chunk by chunk.
     chunked: Option<Slot>,
-    /// Requests of the last step, if it computes prompts, and the request with a chunked prompt among them.
-    launched: Option<(Vec<Slot>, Option<Slot>)>,
     /// No request is admitted before a running request leaves (`batch_is_full`).
     is_full: bool,
     /// Requests with KV of their own.
@@ -61,10 +78,7 @@ pub struct SglangScheduler {
     ratio: NewTokenRatio,
     /// Passes that may have touched the prefixes of waiting requests.
     refreshes: u64,
-    /// The step that is being computed.
-    flight: Option<Step>,
-    /// The step that follows it, decided already (overlap schedule).
-    lookahead: Option<Step>,
+    steps: Steps,
     boundary_ns: Option<u64>,
     /// True if clients have aborted requests with KV.
     aborts_pending: bool,
@@ -82,12 +96,10 @@ impl SglangScheduler {
             waiting: Vec::new(),
             running: Vec::new(),
             chunked: None,
-            launched: None,
             is_full: false,
             held: 0,
             refreshes: 0,
-            flight: None,
-            lookahead: None,
+            steps: Steps::default(),
             boundary_ns: None,
             aborts_pending: false,
             log: None,

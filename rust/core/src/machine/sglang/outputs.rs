@@ -13,14 +13,15 @@ impl SglangScheduler {
             s.steps_in_flight -= 1;
             if s.is_finished || s.is_retracted {
                 // a surplus token, or a token whose KV is gone: it is generated again
-            } else if s.middle_chunks > 0 {
-                s.middle_chunks -= 1;
+            } else if s.extend.middle_chunks > 0 {
+                s.extend.middle_chunks -= 1;
             } else {
                 self.token(desk, slot)?;
                 let s = &mut self.sequences[slot];
                 if step.computes_prompts && !decodes && !s.is_finished {
-                    desk.store.check_in_tokens(s.request, s.end.min(s.filled))?;
-                    s.prefix = s.end;
+                    desk.store
+                        .check_in_tokens(s.request, s.extend.end.min(s.extend.filled))?;
+                    s.extend.prefix = s.extend.end;
                 }
             }
             let s = &self.sequences[slot];

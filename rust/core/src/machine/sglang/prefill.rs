@@ -83,7 +83,7 @@ impl SglangScheduler {
         self.waiting.retain(|&p| !sequences[p].is_chosen());
         self.chunked = adder.new_chunked.or(self.chunked);
         if let Some(slot) = self.chunked {
-            self.sequences[slot].middle_chunks += 1;
+            self.sequences[slot].extend.middle_chunks += 1;
         }
         let mut step = self.take_chunks(desk.replica, desk.store, &adder.slots, desk.now_ns)?;
         if self.config.enable_mixed_chunk && !self.running.is_empty() {
@@ -127,15 +127,15 @@ impl SglangScheduler {
             most = adder.chunk;
         }
         let s = &mut self.sequences[slot];
-        s.filled = s.known();
-        let lacking = s.filled - s.prefix;
+        s.extend.filled = s.known();
+        let lacking = s.extend.filled - s.extend.prefix;
         let tokens = lacking.min(fit::<u64>(most.max(0)));
-        let pages = (s.prefix + tokens).div_ceil(page) - s.prefix.div_ceil(page);
+        let pages = (s.extend.prefix + tokens).div_ceil(page) - s.extend.prefix.div_ceil(page);
         if tokens == 0 || pages * page > store.spare_tokens() {
-            s.end = s.prefix;
+            s.extend.end = s.extend.prefix;
             return false;
         }
-        (s.end, s.chunk) = (s.prefix + tokens, tokens);
+        (s.extend.end, s.extend.chunk) = (s.extend.prefix + tokens, tokens);
         adder.slots.push(slot);
         if tokens < lacking {
             adder.reserve(tokens, 0, page);
@@ -160,8 +160,8 @@ impl SglangScheduler {
             }
             let slot = self.waiting[at];
             let s = &mut self.sequences[slot];
-            s.filled = s.known();
-            s.found = desk.store.find(s.request, s.filled - 1);
+            s.extend.filled = s.known();
+            s.found = desk.store.find(s.request, s.extend.filled - 1);
             let verdict = self.add_one(desk, adder, slot);
             if verdict == Verdict::NoCapacity {
                 self.is_full = !adder.slots.is_empty() || !self.running.is_empty();
@@ -177,7 +177,7 @@ impl SglangScheduler {
         let page = self.config.page_size;
         let s = &mut self.sequences[slot];
         let prefix = s.found.tokens;
-        let lacking = s.filled - prefix;
+        let lacking = s.extend.filled - prefix;
         let whole = (lacking + s.to_come() + page) as f64;
         if whole >= desk.store.spare_tokens_with(s.found) as f64 - adder.total_offset {
             return Verdict::NoCapacity;
@@ -194,7 +194,7 @@ impl SglangScheduler {
             answer = 0;
             adder.new_chunked = Some(slot);
         }
-        (s.prefix, s.end, s.chunk) = (prefix, prefix + tokens, tokens);
+        (s.extend.prefix, s.extend.end, s.extend.chunk) = (prefix, prefix + tokens, tokens);
         let cached = Cached {
             blocks: fit::<u32>(prefix / page),
             tokens: prefix,
@@ -215,7 +215,7 @@ impl SglangScheduler {
         slots: &[Slot],
         now_ns: u64,
     ) -> Answer<Step> {
-        let chunks = slots.iter().map(|&slot| self.sequences[slot].chunk);
+        let chunks = slots.iter().map(|&slot| self.sequences[slot].extend.chunk);
         let tokens: u64 = chunks.sum();
         store.evict_until_free(tokens + self.config.slack(slots.len() as u64), now_ns);
         let mut step = Step {
@@ -225,13 +225,14 @@ impl SglangScheduler {
         };
         for &slot in slots {
             let s = &mut self.sequences[slot];
-            store.grow(s.request, s.end)?;
+            store.grow(s.request, s.extend.end)?;
             self.held += u64::from(!std::mem::replace(&mut s.is_held, true));
             s.is_retracted = false;
-            s.committed = s.end;
-            let tokens = std::mem::take(&mut s.chunk);
+            s.committed = s.extend.end;
+            let tokens = std::mem::take(&mut s.extend.chunk);
             s.steps_in_flight += 1;
-            step.shape.add_chunk(tokens, s.prefix, desk.batch.table());
+            step.shape
+                .add_chunk(tokens, s.extend.prefix, desk.batch.table());
             step.add(slot, false);
         }
         Ok(step)
@@ -244,10 +245,10 @@ impl SglangScheduler {
             return Ok(());
         }
         let running = std::mem::take(&mut self.running);
-        self.take_decodes(desk.replica, desk.store, &running, (step, desk.now_ns))?;
+        self.take_decodes(desk.replica, desk.store, &running, step, desk.now_ns)?;
         for &slot in &running {
             let s = &mut self.sequences[slot];
-            (s.end, s.filled) = (s.committed, s.known());
+            (s.extend.end, s.extend.filled) = (s.committed, s.known());
         }
         Ok(())
     }

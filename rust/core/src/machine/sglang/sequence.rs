@@ -6,6 +6,21 @@ use crate::machine::Request;
 /// Upper bound on the expected tokens of an answer (`SGLANG_CLIP_MAX_NEW_TOKENS_ESTIMATION`).
 const MOST_NEW_TOKENS: u64 = 4096;
 
+/// The chunk of a prompt that was decided last, and its position in the prompt.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Extend {
+    /// Leading tokens that have KV before the next chunk (`prefix_len`).
+    pub prefix: u64,
+    /// The end of the last chunk (`extend_end`).
+    pub end: u64,
+    /// Tokens known when the chunk was decided (`full_untruncated_fill_ids`).
+    pub filled: u64,
+    /// Steps in flight that compute a chunk of the prompt other than the last.
+    pub middle_chunks: u64,
+    /// Tokens of the step that is being composed.
+    pub chunk: u64,
+}
+
 /// The scheduler's state of a request. Counts are tokens.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Sequence {
@@ -17,18 +32,9 @@ pub(super) struct Sequence {
     pub out: u64,
     /// Result of its last look-up; it is locked once the request has KV of its own.
     pub found: Prefix,
-    /// Leading tokens that have KV before its next chunk (`prefix_len`).
-    pub prefix: u64,
-    /// The end of its last chunk (`extend_end`).
-    pub end: u64,
-    /// Tokens known when its chunk was decided (`full_untruncated_fill_ids`).
-    pub filled: u64,
+    pub extend: Extend,
     /// Tokens with KV, including those of steps in flight (`kv_committed_len`).
     pub committed: u64,
-    /// Steps in flight that compute a chunk of its prompt other than the last.
-    pub middle_chunks: u64,
-    /// Tokens of the step that is being composed.
-    pub chunk: u64,
     /// Steps in flight that it is part of.
     pub steps_in_flight: u64,
     /// True if it lost its KV and has not been admitted again.
@@ -73,7 +79,7 @@ impl Sequence {
 
     /// True if the step that is being composed computes a part of its prompt.
     pub fn is_chosen(&self) -> bool {
-        self.chunk > 0
+        self.extend.chunk > 0
     }
 
     /// True if the next token is its last.

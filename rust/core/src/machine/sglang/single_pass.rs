@@ -6,8 +6,14 @@ use super::sequence::Sequence;
 use super::{Desk, SglangScheduler};
 use crate::store::Answer;
 
-/// A request, and the number of generated tokens of its answer.
-pub type Given = (Arrival, u64);
+/// A request in the state before a pass.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Given {
+    /// The request.
+    pub arrival: Arrival,
+    /// Generated tokens of its answer.
+    pub generated_tokens: u64,
+}
 
 /// The state before a pass, of a new scheduler and a new tree.
 #[derive(Clone, Debug, Default)]
@@ -42,10 +48,10 @@ impl SglangScheduler {
     pub fn single_pass(&mut self, desk: &mut Desk<'_>, before: &BeforePass) -> Answer<Pass> {
         for given in &before.ended {
             self.compute_alone(desk, given)?;
-            desk.store.retract(given.0.request);
+            desk.store.retract(given.arrival.request);
         }
         for given in &before.running {
-            if desk.store.spare_tokens() < self.whole_tokens(&given.0) {
+            if desk.store.spare_tokens() < self.whole_tokens(&given.arrival) {
                 break;
             }
             let slot = self.compute_alone(desk, given)?;
@@ -63,7 +69,7 @@ impl SglangScheduler {
         let admitted = step.members.iter().filter(|(_, decodes)| !decodes);
         let admitted = admitted.map(|&(slot, _)| {
             let s = &self.sequences[slot];
-            (s.request, s.prefix, s.end)
+            (s.request, s.extend.prefix, s.extend.end)
         });
         Ok(Pass {
             running,
@@ -75,10 +81,10 @@ impl SglangScheduler {
     }
 
     /// Adds a request to the scheduler.
-    fn take_over(&mut self, desk: &mut Replica, &(arrival, out): &Given) -> Slot {
-        let slot = desk.arrive(arrival, 0);
+    fn take_over(&mut self, desk: &mut Replica, given: &Given) -> Slot {
+        let slot = desk.arrive(given.arrival, 0);
         let mut sequence = Sequence::new(&desk.requests[slot]);
-        sequence.out = out;
+        sequence.out = given.generated_tokens;
         self.sequences.put(slot, sequence);
         slot
     }

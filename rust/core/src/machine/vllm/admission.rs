@@ -76,8 +76,8 @@ impl<B: Blocks> VllmScheduler<B> {
         let cached = u64::from(hit_blocks) * config.block_size_tokens;
         let tokens = reserved_tokens - cached;
         self.waiting.remove(slot, s);
-        (s.lease, s.blocks) = (lease, config.blocks(reserved_tokens));
-        (s.keyed, s.computed) = (u64::from(hit_blocks), cached);
+        (s.held.lease, s.held.blocks) = (lease, config.blocks(reserved_tokens));
+        (s.held.keyed, s.computed) = (u64::from(hit_blocks), cached);
         (s.chunk, s.is_running) = (tokens, true);
         s.key_step(config, desk.store, reserved_tokens.min(s.known))?;
         step.budget -= tokens;

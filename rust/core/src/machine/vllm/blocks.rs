@@ -7,7 +7,7 @@ use crate::engines::group_store::GroupStore;
 use crate::engines::pool_store::PoolStore;
 use crate::store::contract::{BatchStore, BlockStore, GroupAdmission};
 use crate::store::newcomer::{Entry, Newcomer};
-use crate::store::Answer;
+use crate::store::{Answer, LeaseBlocks};
 
 /// Action of a running request at a boundary of a step run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -18,6 +18,13 @@ pub enum Turn {
     FillsBlock,
     /// It takes any of the actions of a step.
     Changes,
+}
+
+/// An action at a boundary.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct TurnAt {
+    pub boundary: u64,
+    pub turn: Turn,
 }
 
 /// A pool of blocks under vLLM's rules. Boundaries are counted from the start of a step run, from 1 on.
@@ -44,13 +51,13 @@ pub trait Blocks: BlockStore {
     fn before_news(&self, s: &Sequence, config: &VllmConfig) -> u64;
 
     /// First actions of a request in a step run, and their boundaries.
-    fn turns(&self, s: &Sequence, config: &VllmConfig) -> Vec<(u64, Turn)>;
+    fn turns(&self, s: &Sequence, config: &VllmConfig) -> Vec<TurnAt>;
 
     /// Takes an action of a request at a boundary; returns the boundary of the next one.
     fn take_turn(
         &mut self,
         s: &mut Sequence,
-        turn: (u64, Turn),
+        at: TurnAt,
         config: &VllmConfig,
         now_ns: u64,
     ) -> Answer<u64>;
@@ -69,7 +76,8 @@ impl Blocks for PoolStore {
             return Ok(Entry::NoCapacity);
         }
         let lease = self.acquire(asked.request, hits)?;
-        self.reserve(&[(lease, blocks - u64::from(hits))], now_ns)?;
+        let lacking = LeaseBlocks::new(lease, blocks - u64::from(hits));
+        self.reserve(&[lacking], now_ns)?;
         Ok(Entry::Admitted {
             lease,
             hit_blocks: hits,
@@ -84,19 +92,19 @@ impl Blocks for PoolStore {
         config: &VllmConfig,
         now_ns: u64,
     ) -> Answer<bool> {
-        let blocks = config.blocks(end).saturating_sub(s.blocks);
+        let blocks = config.blocks(end).saturating_sub(s.held.blocks);
         if blocks > self.spare_blocks() {
             return Ok(false);
         }
         if blocks > 0 {
-            self.reserve(&[(s.lease, blocks)], now_ns)?;
-            s.blocks += blocks;
+            self.reserve(&[LeaseBlocks::new(s.held.lease, blocks)], now_ns)?;
+            s.held.blocks += blocks;
         }
         Ok(true)
     }
 
     fn growth(&self, s: &Sequence, tokens: u64, config: &VllmConfig) -> Answer<u64> {
-        Ok(config.blocks(s.computed + tokens) - s.blocks)
+        Ok(config.blocks(s.computed + tokens) - s.held.blocks)
     }
 
     /// The refused request may wait for a block that fills, if other requests can have its key.
@@ -109,25 +117,31 @@ impl Blocks for PoolStore {
         }
     }
 
-    fn turns(&self, s: &Sequence, config: &VllmConfig) -> Vec<(u64, Turn)> {
+    fn turns(&self, s: &Sequence, config: &VllmConfig) -> Vec<TurnAt> {
         // the first boundary at which it needs a block beyond those it has
-        let first_need = s.blocks * config.block_size_tokens - s.computed + 1;
+        let first_need = s.held.blocks * config.block_size_tokens - s.computed + 1;
         vec![
-            (first_need, Turn::TakesBlock),
-            (first_fill(s, config), Turn::FillsBlock),
+            TurnAt {
+                boundary: first_need,
+                turn: Turn::TakesBlock,
+            },
+            TurnAt {
+                boundary: first_fill(s, config),
+                turn: Turn::FillsBlock,
+            },
         ]
     }
 
     fn take_turn(
         &mut self,
         s: &mut Sequence,
-        (boundary, turn): (u64, Turn),
+        TurnAt { boundary, turn }: TurnAt,
         config: &VllmConfig,
         now_ns: u64,
     ) -> Answer<u64> {
         if turn == Turn::TakesBlock {
-            self.reserve(&[(s.lease, 1)], now_ns)?;
-            s.blocks += 1;
+            self.reserve(&[LeaseBlocks::new(s.held.lease, 1)], now_ns)?;
+            s.held.blocks += 1;
         } else {
             s.key_step(config, self, s.known + boundary)?;
         }
@@ -157,12 +171,12 @@ impl Blocks for GroupStore {
         _config: &VllmConfig,
         now_ns: u64,
     ) -> Answer<bool> {
-        let ended = s.computed - s.in_flight;
-        self.grow_to(s.lease, (ended, end), now_ns)
+        let ended = s.computed - s.flight.tokens;
+        self.grow_to(s.held.lease, ended, end, now_ns)
     }
 
     fn growth(&self, s: &Sequence, tokens: u64, _config: &VllmConfig) -> Answer<u64> {
-        self.lacking_blocks(s.lease, s.computed + tokens)
+        self.lacking_blocks(s.held.lease, s.computed + tokens)
     }
 
     /// Blocks that leave a window are free, and completed blocks may be hit.
@@ -170,19 +184,22 @@ impl Blocks for GroupStore {
         next_boundary(self, s, 1) - 1
     }
 
-    fn turns(&self, s: &Sequence, _config: &VllmConfig) -> Vec<(u64, Turn)> {
-        vec![(next_boundary(self, s, 1), Turn::Changes)]
+    fn turns(&self, s: &Sequence, _config: &VllmConfig) -> Vec<TurnAt> {
+        vec![TurnAt {
+            boundary: next_boundary(self, s, 1),
+            turn: Turn::Changes,
+        }]
     }
 
     fn take_turn(
         &mut self,
         s: &mut Sequence,
-        (boundary, _): (u64, Turn),
+        TurnAt { boundary, .. }: TurnAt,
         config: &VllmConfig,
         now_ns: u64,
     ) -> Answer<u64> {
         let end = s.computed + boundary;
-        self.grow_to(s.lease, (end - s.in_flight, end), now_ns)?;
+        self.grow_to(s.held.lease, end - s.flight.tokens, end, now_ns)?;
         s.key_step(config, self, s.known + boundary)?;
         Ok(next_boundary(self, s, boundary + 1))
     }
@@ -191,6 +208,6 @@ impl Blocks for GroupStore {
 /// The first boundary, `from` or later, at which the block tables of a request change. All of its tokens in flight
 /// are still computed then, except the token that a boundary brings.
 fn next_boundary(store: &GroupStore, s: &Sequence, from: u64) -> u64 {
-    let before = s.computed - s.in_flight;
-    store.next_change(before + from, s.in_flight) - before
+    let before = s.computed - s.flight.tokens;
+    store.next_change(before + from, s.flight.tokens) - before
 }

@@ -20,7 +20,7 @@ impl<B: Blocks> EngineScheduler for VllmScheduler<B> {
         let sequence = Sequence::new(&desk.replica.requests[slot]);
         self.sequences.put(slot, sequence);
         self.waiting.push(slot, &mut self.sequences[slot]);
-        if self.flight.is_none() {
+        if self.steps.flight.is_none() {
             self.boundary_ns.get_or_insert(desk.now_ns);
         } else if self.waiting.first() == Some(slot) || !self.refused {
             self.end_step_run(desk)?;
@@ -42,27 +42,27 @@ impl<B: Blocks> EngineScheduler for VllmScheduler<B> {
 
     fn at_boundary(&mut self, desk: &mut Desk<'_, B>) -> Answer<()> {
         self.boundary_ns = None;
-        if let Some(pipeline) = self.pipeline.take() {
-            self.pipeline = Some(self.pipelined_boundary(desk, pipeline)?);
+        if let Some(pipeline) = self.steps.pipeline.take() {
+            self.steps.pipeline = Some(self.pipelined_boundary(desk, pipeline)?);
             return Ok(());
         }
         self.advance_step_run(desk)?;
-        let launched = std::mem::take(&mut self.launching);
-        if let Some(step) = self.flight.take_if(|_| !launched) {
+        let launched = std::mem::take(&mut self.steps.launching);
+        if let Some(step) = self.steps.flight.take_if(|_| !launched) {
             desk.replica
-                .step_of_engine(&step.shape, (step.begin_ns, step.end_ns));
+                .step_of_engine(&step.shape, step.begin_ns, step.end_ns);
             self.step_ended(desk, &step)?;
             desk.replica.publish(self.running.len(), desk.store)?;
         }
         self.release_aborted(desk)?;
         if !launched {
-            self.flight = self.lookahead.take();
-            if self.flight.is_none() && self.starts(desk)? {
+            self.steps.flight = self.steps.lookahead.take();
+            if self.steps.flight.is_none() && self.starts(desk)? {
                 return Ok(());
             }
         }
         if self.config.async_scheduling.has_lookahead() {
-            if let Some(mut flight) = self.flight.take() {
+            if let Some(mut flight) = self.steps.flight.take() {
                 if let Some(mut lookahead) = self.next_step(desk)? {
                     if lookahead.is_empty() {
                         lookahead.begin_ns = flight.end_ns;
@@ -70,9 +70,9 @@ impl<B: Blocks> EngineScheduler for VllmScheduler<B> {
                         flight.followed_by(&mut lookahead, desk.now_ns, desk.replica);
                     }
                     self.log_step(&lookahead);
-                    self.lookahead = Some(lookahead).filter(|step| !step.is_empty());
+                    self.steps.lookahead = Some(lookahead).filter(|step| !step.is_empty());
                 }
-                self.flight = Some(flight);
+                self.steps.flight = Some(flight);
             }
         }
         self.plan_step_run(desk.replica, desk.store)
@@ -107,12 +107,13 @@ impl<B: Blocks> VllmScheduler<B> {
         if step.is_empty() {
             return Ok(false);
         }
-        self.flight = Some(step);
-        self.launching = self.config.async_scheduling.has_lookahead() && launched_ns > desk.now_ns;
-        if self.launching {
+        self.steps.flight = Some(step);
+        self.steps.launching =
+            self.config.async_scheduling.has_lookahead() && launched_ns > desk.now_ns;
+        if self.steps.launching {
             self.boundary_ns = Some(launched_ns);
         }
-        Ok(self.launching)
+        Ok(self.steps.launching)
     }
 
     /// Decides the next step, which may be empty; `None` if there are no requests.
@@ -130,9 +131,9 @@ impl<B: Blocks> VllmScheduler<B> {
     }
 
     pub(super) fn log_step(&mut self, step: &Step) {
-        let lengths = (self.running.len() as u64, self.waiting.len() as u64);
+        let (running, waiting) = (self.running.len() as u64, self.waiting.len() as u64);
         if let Some(log) = &mut self.log {
-            log.scheduled(step.begin_ns, &step.shape, lengths);
+            log.scheduled(step.begin_ns, &step.shape, running, waiting);
         }
     }
 }

@@ -51,14 +51,9 @@ pub use settings::VllmConfig;
 /// time. A single most urgent request is not preempted.
 const MOST_FRUITLESS: u64 = 10_000;
 
-/// vLLM's scheduler of one replica.
-#[derive(Debug)]
-pub struct VllmScheduler<B: Blocks> {
-    config: VllmConfig,
-    sequences: BySlot<Sequence>,
-    waiting: Waiting,
-    /// Running requests, in order of admission.
-    running: Vec<Slot>,
+/// The decided steps.
+#[derive(Debug, Default)]
+struct Steps {
     /// The step that is being computed.
     flight: Option<Step>,
     /// The step that follows it, decided already (asynchronous scheduling).
@@ -70,6 +65,17 @@ pub struct VllmScheduler<B: Blocks> {
     launching: bool,
     /// Set while steps continue without a decision.
     step_run: Option<StepRun>,
+}
+
+/// vLLM's scheduler of one replica.
+#[derive(Debug)]
+pub struct VllmScheduler<B: Blocks> {
+    config: VllmConfig,
+    sequences: BySlot<Sequence>,
+    waiting: Waiting,
+    /// Running requests, in order of admission.
+    running: Vec<Slot>,
+    steps: Steps,
     /// True if the last schedule tried to admit the first request of the queue, and was refused.
     refused: bool,
     boundary_ns: Option<u64>,
@@ -88,14 +94,13 @@ impl<B: Blocks> VllmScheduler<B> {
     pub fn new(config: VllmConfig) -> Self {
         Self {
             waiting: Waiting::new(config.by_priority),
-            pipeline: (config.stages > 1).then(|| Pipeline::new(config.stages)),
+            steps: Steps {
+                pipeline: (config.stages > 1).then(|| Pipeline::new(config.stages)),
+                ..Steps::default()
+            },
             config,
             sequences: BySlot::default(),
             running: Vec::new(),
-            flight: None,
-            lookahead: None,
-            launching: false,
-            step_run: None,
             refused: false,
             boundary_ns: None,
             fruitless: 0,

@@ -21,13 +21,13 @@ impl<B: Blocks> VllmScheduler<B> {
 
     fn part_ended(&mut self, desk: &mut Desk<'_, B>, part: Scheduled) -> Answer<()> {
         let s = &mut self.sequences[part.slot];
-        s.in_flight -= part.tokens;
-        let stale = s.stale > 0;
+        s.flight.tokens -= part.tokens;
+        let stale = s.flight.stale > 0;
         if stale {
-            s.stale -= part.tokens;
+            s.flight.stale -= part.tokens;
         }
         if s.is_done {
-            if s.in_flight == 0 {
+            if s.flight.tokens == 0 {
                 desk.replica.requests.free(part.slot);
             }
             return Ok(());
@@ -38,12 +38,12 @@ impl<B: Blocks> VllmScheduler<B> {
         self.fruitless = 0;
         s.known += 1;
         if self.config.async_scheduling.has_lookahead() && !stale {
-            s.placeholders -= 1;
+            s.flight.placeholders -= 1;
             if s.is_running {
                 s.key_step(
                     &self.config,
                     desk.store,
-                    (s.computed - s.in_flight).min(s.known),
+                    (s.computed - s.flight.tokens).min(s.known),
                 )?;
             }
         }
@@ -68,7 +68,7 @@ impl<B: Blocks> VllmScheduler<B> {
     pub(super) fn withdraw(&mut self, store: &mut B, slot: Slot, now_ns: u64) -> Answer<()> {
         let s = &mut self.sequences[slot];
         if std::mem::take(&mut s.is_running) {
-            store.release(s.lease, now_ns)?;
+            store.release(s.held.lease, now_ns)?;
             self.running.retain(|&running| running != slot);
         } else {
             self.waiting.remove(slot, s);
@@ -80,7 +80,7 @@ impl<B: Blocks> VllmScheduler<B> {
     pub(super) fn done(&mut self, desk: &mut Replica, slot: Slot) {
         let s = &mut self.sequences[slot];
         s.is_done = true;
-        if s.in_flight == 0 {
+        if s.flight.tokens == 0 {
             desk.requests.free(slot);
         }
     }

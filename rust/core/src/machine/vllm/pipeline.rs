@@ -63,7 +63,7 @@ impl<B: Blocks> VllmScheduler<B> {
     ) -> Answer<Pipeline> {
         if let Some(step) = pipeline.in_flight.pop_front() {
             desk.replica
-                .step_of_engine(&step.shape, (step.begin_ns, step.end_ns));
+                .step_of_engine(&step.shape, step.begin_ns, step.end_ns);
             self.step_ended(desk, &step)?;
             desk.replica.publish(self.running.len(), desk.store)?;
         }

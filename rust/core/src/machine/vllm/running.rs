@@ -48,7 +48,9 @@ impl<B: Blocks> VllmScheduler<B> {
             let s = &self.sequences[slot];
             let tokens = s.lacking(&self.config).min(step.cap).min(step.budget);
             // a state must end at a position that can be kept, for which a step may have too few tokens left
-            let tokens = desk.store.chunk(s.lease, s.computed, s.known, tokens)?;
+            let tokens = desk
+                .store
+                .chunk(s.held.lease, s.computed, s.known, tokens)?;
             if tokens == 0 {
                 at += 1;
                 continue;
@@ -102,7 +104,7 @@ impl<B: Blocks> VllmScheduler<B> {
 
     fn rank(&self, slot: Slot) -> (i64, u64) {
         let s = &self.sequences[slot];
-        (s.priority, s.arrival_ns)
+        (s.position.priority, s.position.arrival_ns)
     }
 
     /// Returns an error if the most urgent requests only preempt each other.
@@ -135,10 +137,10 @@ impl<B: Blocks> VllmScheduler<B> {
             step.budget += std::mem::take(&mut s.chunk);
             step.slots.retain(|&scheduled| scheduled != slot);
         }
-        desk.store.release(s.lease, desk.now_ns)?;
+        desk.store.release(s.held.lease, desk.now_ns)?;
         let computed = std::mem::take(&mut s.computed);
-        (s.blocks, s.keyed, s.placeholders) = (0, 0, 0);
-        s.stale = s.in_flight;
+        (s.held.blocks, s.held.keyed, s.flight.placeholders) = (0, 0, 0);
+        s.flight.stale = s.flight.tokens;
         s.is_running = false;
         self.waiting.push_preempted(slot, s);
         desk.preempted(slot, computed, &mut self.log);

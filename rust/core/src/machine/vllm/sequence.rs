@@ -4,14 +4,41 @@ use super::VllmConfig;
 use crate::machine::{AsyncScheduling, Request};
 use crate::store::LeaseId;
 
+/// A request's position in the queue.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct QueuePosition {
+    pub priority: i64,
+    pub arrival_ns: u64,
+    /// Its position, unless the queue is ordered by priority.
+    pub stand: u64,
+}
+
+/// A request's tokens in steps in flight.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct InFlight {
+    /// Tokens that these steps compute.
+    pub tokens: u64,
+    /// Number of these tokens that belong to steps from before a preemption.
+    pub stale: u64,
+    /// Tokens that these steps will bring (asynchronous scheduling).
+    pub placeholders: u64,
+}
+
+/// A request's blocks.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct HeldBlocks {
+    pub lease: LeaseId,
+    /// Blocks held.
+    pub blocks: u64,
+    /// Leading blocks that have been through the key step.
+    pub keyed: u64,
+}
+
 /// The scheduler's state of a request. Counts are tokens unless they say blocks.
 #[derive(Clone, Debug, Default)]
 pub struct Sequence {
     pub request: u32,
-    pub priority: i64,
-    pub arrival_ns: u64,
-    /// Its position in the queue, unless that is ordered by priority.
-    pub stand: u64,
+    pub position: QueuePosition,
     pub prompt: u64,
     /// Tokens when it has finished: prompt and answer.
     pub total: u64,
@@ -19,17 +46,8 @@ pub struct Sequence {
     pub known: u64,
     /// Tokens that have KV, or will have it when the steps in flight have ended.
     pub computed: u64,
-    /// Tokens that steps in flight will bring (asynchronous scheduling).
-    pub placeholders: u64,
-    /// Tokens that steps in flight compute.
-    pub in_flight: u64,
-    /// Number of these tokens that belong to steps from before a preemption.
-    pub stale: u64,
-    pub lease: LeaseId,
-    /// Blocks held.
-    pub blocks: u64,
-    /// Leading blocks that have been through the key step.
-    pub keyed: u64,
+    pub flight: InFlight,
+    pub held: HeldBlocks,
     /// Tokens of the step that is being composed.
     pub chunk: u64,
     pub is_running: bool,
@@ -44,8 +62,11 @@ impl Sequence {
         let arrival = &request.arrival;
         Self {
             request: arrival.request,
-            priority: arrival.priority,
-            arrival_ns: request.arrival_ns,
+            position: QueuePosition {
+                priority: arrival.priority,
+                arrival_ns: request.arrival_ns,
+                ..QueuePosition::default()
+            },
             prompt: arrival.prompt_tokens,
             total: arrival.prompt_tokens + arrival.output_tokens.max(1),
             known: arrival.prompt_tokens,
@@ -55,13 +76,15 @@ impl Sequence {
 
     /// Known tokens and those that steps in flight will bring.
     pub fn expected(&self) -> u64 {
-        self.known + self.placeholders
+        self.known + self.flight.placeholders
     }
 
     /// Tokens left to compute; 0 if its last token is in flight already.
     pub fn lacking(&self, config: &VllmConfig) -> u64 {
         let foreseen = config.async_scheduling == AsyncScheduling::Length;
-        if foreseen && self.placeholders > 0 && self.computed + 2 >= self.total + self.placeholders
+        if foreseen
+            && self.flight.placeholders > 0
+            && self.computed + 2 >= self.total + self.flight.placeholders
         {
             return 0;
         }

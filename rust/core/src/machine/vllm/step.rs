@@ -60,9 +60,9 @@ impl<B: Blocks> VllmScheduler<B> {
             let tokens = std::mem::take(&mut s.chunk);
             step.count(s, tokens, table);
             s.computed += tokens;
-            s.in_flight += tokens;
+            s.flight.tokens += tokens;
             let brings_token = s.computed >= s.expected();
-            s.placeholders += u64::from(has_lookahead && brings_token);
+            s.flight.placeholders += u64::from(has_lookahead && brings_token);
             step.scheduled.push(Scheduled {
                 slot,
                 tokens,
@@ -90,9 +90,9 @@ impl Sequence {
             tokens.min(self.prompt)
         };
         let full = limit / config.block_size_tokens;
-        if full > self.keyed {
-            store.commit(self.lease, fit::<u32>(full), Times::default())?;
-            self.keyed = full;
+        if full > self.held.keyed {
+            store.commit(self.held.lease, fit::<u32>(full), Times::default())?;
+            self.held.keyed = full;
         }
         Ok(())
     }

@@ -8,7 +8,7 @@ use std::collections::BinaryHeap;
 
 use super::super::engine::Desk;
 use super::super::{AsyncScheduling, Replica};
-use super::blocks::{Blocks, Turn};
+use super::blocks::{Blocks, Turn, TurnAt};
 use super::pace::Pace;
 use super::{Sequence, VllmScheduler};
 use crate::batch::most_that_fit;
@@ -29,7 +29,7 @@ pub(super) struct StepRun {
 impl<B: Blocks> VllmScheduler<B> {
     /// Plans a step run in which no request joins, leaves or lacks a block, and sets the next boundary to its end.
     pub(super) fn plan_step_run(&mut self, desk: &Replica, store: &B) -> Answer<()> {
-        let Some(flight) = &self.flight else {
+        let Some(flight) = &self.steps.flight else {
             return Ok(());
         };
         self.boundary_ns = Some(flight.end_ns);
@@ -42,7 +42,7 @@ impl<B: Blocks> VllmScheduler<B> {
             return Ok(());
         }
         let (mut shape, mut end_ns) = (flight.shape, flight.end_ns);
-        if let Some(lookahead) = &self.lookahead {
+        if let Some(lookahead) = &self.steps.lookahead {
             let mut computed_ns = lookahead.computed_ns;
             shape = lookahead.shape;
             for _ in 0..left {
@@ -57,7 +57,7 @@ impl<B: Blocks> VllmScheduler<B> {
             }
         }
         self.boundary_ns = Some(end_ns);
-        self.step_run = Some(StepRun {
+        self.steps.step_run = Some(StepRun {
             done: 0,
             left,
             turns: self.turns(store),
@@ -68,11 +68,11 @@ impl<B: Blocks> VllmScheduler<B> {
     /// Boundaries from the next one on at which each running request gets a token and one more step.
     fn unchanged_boundaries(&self, store: &B) -> Answer<u64> {
         let running = self.running.len();
-        let lookahead = match &self.lookahead {
+        let lookahead = match &self.steps.lookahead {
             Some(step) => step.only_decodes(running),
             None => !self.config.async_scheduling.has_lookahead(),
         };
-        let flight = self.flight.as_ref();
+        let flight = self.steps.flight.as_ref();
         if !(lookahead && flight.is_some_and(|step| step.only_decodes(running))) {
             return Ok(0);
         }
@@ -84,7 +84,7 @@ impl<B: Blocks> VllmScheduler<B> {
         let mut left = u64::MAX;
         for &slot in &self.running {
             let s = &self.sequences[slot];
-            if s.last_token_ns.is_none() || s.in_flight != steps {
+            if s.last_token_ns.is_none() || s.flight.tokens != steps {
                 return Ok(0);
             }
             left = left.min(self.before_its_end(s));
@@ -114,44 +114,45 @@ impl<B: Blocks> VllmScheduler<B> {
         if left == 0 || fits_in(left)? {
             return Ok(left);
         }
-        most_that_fit((0, left), fits_in)
+        most_that_fit(0, left, fits_in)
     }
 
     fn turns(&self, store: &B) -> BinaryHeap<Reverse<(u64, usize, Turn)>> {
         let mut turns = Vec::with_capacity(2 * self.running.len());
         for (at, &slot) in self.running.iter().enumerate() {
             let own = store.turns(&self.sequences[slot], &self.config);
-            turns.extend(own.iter().map(|&(first, turn)| Reverse((first, at, turn))));
+            turns.extend(own.iter().map(|own| Reverse((own.boundary, at, own.turn))));
         }
         BinaryHeap::from(turns)
     }
 
     /// Passes the boundaries of the step run before a time.
     pub(super) fn advance(&mut self, desk: &mut Desk<'_, B>, before_ns: u64) -> Answer<()> {
-        let Some(mut step_run) = self.step_run.take() else {
+        let Some(mut step_run) = self.steps.step_run.take() else {
             return Ok(());
         };
         while step_run.left > 0
             && self
+                .steps
                 .flight
                 .as_ref()
                 .is_some_and(|step| step.end_ns < before_ns)
         {
             self.pass_boundary(desk, &mut step_run)?;
         }
-        self.step_run = Some(step_run);
+        self.steps.step_run = Some(step_run);
         Ok(())
     }
 
     /// Passes the rest of the step run and updates the requests.
     pub(super) fn advance_step_run(&mut self, desk: &mut Desk<'_, B>) -> Answer<()> {
-        let Some(mut step_run) = self.step_run.take() else {
+        let Some(mut step_run) = self.steps.step_run.take() else {
             return Ok(());
         };
         while step_run.left > 0 {
             self.pass_boundary(desk, &mut step_run)?;
         }
-        let token_ns = self.flight.as_ref().map(|step| step.begin_ns);
+        let token_ns = self.steps.flight.as_ref().map(|step| step.begin_ns);
         for at in 0..self.running.len() {
             let slot = self.running[at];
             let s = &mut self.sequences[slot];
@@ -175,35 +176,36 @@ impl<B: Blocks> VllmScheduler<B> {
 
     /// Ends the step run with the step that is computed now.
     pub(super) fn cut_step_run(&mut self, desk: &mut Desk<'_, B>) -> Answer<()> {
-        if self.step_run.is_none() {
+        if self.steps.step_run.is_none() {
             return Ok(());
         }
         self.advance(desk, desk.now_ns)?;
-        if let Some(step_run) = &mut self.step_run {
+        if let Some(step_run) = &mut self.steps.step_run {
             step_run.left = 0;
         }
-        self.boundary_ns = self.flight.as_ref().map(|step| step.end_ns);
+        self.boundary_ns = self.steps.flight.as_ref().map(|step| step.end_ns);
         Ok(())
     }
 
     /// Ends the step in flight, each of whose requests gets a token, and decides the same step once more.
     fn pass_boundary(&mut self, desk: &mut Desk<'_, B>, step_run: &mut StepRun) -> Answer<()> {
-        let Some(mut flight) = self.flight.take() else {
+        let Some(mut flight) = self.steps.flight.take() else {
             return Ok(());
         };
         let (requests, now_ns) = (self.running.len() as u64, flight.end_ns);
         desk.replica
-            .step_of_engine(&flight.shape, (flight.begin_ns, flight.end_ns));
-        desk.replica.batch.generated_tokens += requests;
+            .step_of_engine(&flight.shape, flight.begin_ns, flight.end_ns);
+        desk.replica.batch.counts.generated_tokens += requests;
         if step_run.done > 0 {
             desk.replica
                 .batch
+                .counts
                 .itl
                 .add(now_ns - flight.begin_ns, requests);
         } else {
             for &slot in &self.running {
                 let before_ns = self.sequences[slot].last_token_ns.unwrap_or(now_ns);
-                desk.replica.batch.itl.add(now_ns - before_ns, 1);
+                desk.replica.batch.counts.itl.add(now_ns - before_ns, 1);
             }
         }
         step_run.done += 1;
@@ -211,20 +213,20 @@ impl<B: Blocks> VllmScheduler<B> {
         self.take_turns(desk.store, step_run, now_ns)?;
         grow(&mut flight.shape);
         flight.begin_ns = now_ns;
-        if let Some(lookahead) = &mut self.lookahead {
+        if let Some(lookahead) = &mut self.steps.lookahead {
             flight.computed_ns = lookahead.computed_ns;
             grow(&mut lookahead.shape);
             flight.followed_by(lookahead, now_ns, desk.replica);
         } else {
             flight.end_ns = now_ns + desk.replica.batch.duration_ns(&flight.shape);
         }
-        let lengths = (requests, self.waiting.len() as u64);
+        let waiting = self.waiting.len() as u64;
         if let Some(log) = &mut self.log {
             log.counts.end_ns = now_ns;
-            let decided = self.lookahead.as_ref().unwrap_or(&flight);
-            log.scheduled(decided.begin_ns, &decided.shape, lengths);
+            let decided = self.steps.lookahead.as_ref().unwrap_or(&flight);
+            log.scheduled(decided.begin_ns, &decided.shape, requests, waiting);
         }
-        self.flight = Some(flight);
+        self.steps.flight = Some(flight);
         Ok(())
     }
 
@@ -236,7 +238,7 @@ impl<B: Blocks> VllmScheduler<B> {
             }
             step_run.turns.pop();
             let s = &mut self.sequences[self.running[at]];
-            let again = store.take_turn(s, (boundary, turn), &self.config, now_ns)?;
+            let again = store.take_turn(s, TurnAt { boundary, turn }, &self.config, now_ns)?;
             step_run.turns.push(Reverse((again, at, turn)));
         }
         Ok(())

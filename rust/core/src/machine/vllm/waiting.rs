@@ -30,9 +30,9 @@ impl Waiting {
     /// Sort key of a request.
     fn key(&self, slot: Slot, s: &Sequence) -> (i64, u64, u32, Slot) {
         if self.by_priority {
-            (s.priority, s.arrival_ns, s.request, slot)
+            (s.position.priority, s.position.arrival_ns, s.request, slot)
         } else {
-            (0, s.stand, 0, slot)
+            (0, s.position.stand, 0, slot)
         }
     }
 
@@ -50,7 +50,7 @@ impl Waiting {
 
     /// Queues a request that has arrived.
     pub fn push(&mut self, slot: Slot, s: &mut Sequence) {
-        s.stand = self.next;
+        s.position.stand = self.next;
         self.next += 1;
         self.queue.insert(self.key(slot, s));
     }
@@ -58,7 +58,7 @@ impl Waiting {
     /// Queues a request that was preempted.
     pub fn push_preempted(&mut self, slot: Slot, s: &mut Sequence) {
         self.first -= 1;
-        s.stand = self.first;
+        s.position.stand = self.first;
         self.queue.insert(self.key(slot, s));
     }
 

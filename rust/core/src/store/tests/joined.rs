@@ -1,6 +1,7 @@
 //! Runs that no longer differ are merged; runs that differ stay separate.
 
 use super::*;
+use crate::store::LeaseBlocks;
 
 #[test]
 fn blocks_written_one_by_one_are_one_run_with_their_own_times() {
@@ -32,7 +33,7 @@ fn blocks_that_leave_one_by_one_are_one_run_where_they_went() {
     cached(&mut store, 0, 4, 1);
     let lease = store.acquire(2, 0).unwrap();
     for _ in 0..3 {
-        store.reserve(&[(lease, 1)], 2).unwrap();
+        store.reserve(&[LeaseBlocks::new(lease, 1)], 2).unwrap();
         finish_all(&mut store);
         assert_eq!(store.runs(), 2, "one on each tier");
         store.check().unwrap();
@@ -47,7 +48,7 @@ fn a_run_whose_end_is_held_stays_separate() {
     cached(&mut store, 0, 4, 1);
     let held = store.protect(0, 2, GPU).unwrap();
     let lease = store.acquire(0, 4).unwrap();
-    store.reserve(&[(lease, 0)], 2).unwrap();
+    store.reserve(&[LeaseBlocks::new(lease, 0)], 2).unwrap();
     store.release(lease, 2).unwrap();
     assert_eq!(store.runs(), 2);
     store.unprotect(GPU, held).unwrap();
@@ -60,7 +61,7 @@ fn runs_of_other_uses_stay_apart_and_those_of_equal_ones_join() {
     cached(&mut store, 1, 2, 2); // the first two have been used twice
     assert_eq!(store.runs(), 2);
     let lease = store.acquire(0, 4).unwrap();
-    store.reserve(&[(lease, 0)], 3).unwrap();
+    store.reserve(&[LeaseBlocks::new(lease, 0)], 3).unwrap();
     store.release(lease, 3).unwrap();
     assert_eq!(store.runs(), 2, "now three times and twice");
 }
@@ -79,7 +80,10 @@ fn blocks_that_were_written_leave_one_by_one_and_keep_their_times_below() {
     store.release(lease, 50).unwrap();
     let taker = store.acquire(2, 0).unwrap();
     for left in [3, 2, 1] {
-        assert_eq!(store.reserve(&[(taker, 1)], 60), Ok(Reservation::Ready));
+        assert_eq!(
+            store.reserve(&[LeaseBlocks::new(taker, 1)], 60),
+            Ok(Reservation::Ready)
+        );
         assert_eq!(store.runs(), 2, "one on both tiers, one below");
         let copies = [(left, vec![NO_MOVE; 2]), (4, vec![NO_COPY, NO_MOVE])];
         assert_eq!(store.copies(0, 4), copies);

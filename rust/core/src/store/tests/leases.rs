@@ -1,12 +1,14 @@
 //! A request on the GPU: look up, acquire, commit, release, abandon.
 
 use super::*;
+use crate::ids::BlockRange;
+use crate::store::LeaseBlocks;
 
 #[test]
 fn peek_counts_found_blocks_and_those_ready_on_the_gpu() {
     let mut store = store(&[4, 4]);
     cached(&mut store, 0, 2, 1);
-    put(&mut store, CPU, 0, (2, 3));
+    put(&mut store, CPU, 0, BlockRange::new(2, 3));
     assert_eq!(store.peek(0, 4), (3, 2));
     assert_eq!(store.peek(0, 1), (1, 1), "no further than the limit");
     assert_eq!(store.peek(1, 4), (2, 2), "another request, the same blocks");
@@ -22,7 +24,7 @@ fn peek_counts_found_blocks_and_those_ready_on_the_gpu() {
 fn match_prefix_returns_each_leading_block_on_its_fastest_tier() {
     let mut store = store(&[4, 4]);
     cached(&mut store, 0, 2, 1);
-    put(&mut store, CPU, 0, (1, 3)); // block 1 is on both
+    put(&mut store, CPU, 0, BlockRange::new(1, 3)); // block 1 is on both
     let on = |tier, start, end| Part {
         tier,
         start,
@@ -39,8 +41,14 @@ fn acquire_holds_blocks_which_then_cannot_be_evicted() {
     let lease = store.acquire(1, 2).unwrap();
     assert_eq!(store.tier(GPU).evictable, 2);
     let other = store.acquire(2, 0).unwrap();
-    assert_eq!(store.reserve(&[(other, 3)], 2), Ok(Reservation::Refused));
-    assert_eq!(store.reserve(&[(other, 2)], 2), Ok(Reservation::Ready));
+    assert_eq!(
+        store.reserve(&[LeaseBlocks::new(other, 3)], 2),
+        Ok(Reservation::Refused)
+    );
+    assert_eq!(
+        store.reserve(&[LeaseBlocks::new(other, 2)], 2),
+        Ok(Reservation::Ready)
+    );
     assert_eq!(store.lease(lease).unwrap().depth, 2);
     assert_eq!(store.peek(0, 4), (2, 2));
 }
@@ -48,7 +56,7 @@ fn acquire_holds_blocks_which_then_cannot_be_evicted() {
 #[test]
 fn acquire_refuses_what_the_gpu_does_not_have() {
     let mut store = store(&[4, 4]);
-    put(&mut store, CPU, 0, (0, 1));
+    put(&mut store, CPU, 0, BlockRange::new(0, 1));
     assert_eq!(store.acquire(0, 1), Err(StoreError::NotOnTier));
     assert_eq!(store.acquire(0, 2), Err(StoreError::NotFound));
     assert_eq!(store.acquire(4, 0), Err(StoreError::NoSuchRequest(4)));
@@ -80,7 +88,12 @@ fn commit_turns_reserved_blocks_into_cached_ones_that_others_find() {
 fn a_block_that_two_requests_compute_is_kept_once() {
     let mut store = store(&[8]);
     let (first, second) = (store.acquire(0, 0).unwrap(), store.acquire(1, 0).unwrap());
-    store.reserve(&[(first, 3), (second, 3)], 1).unwrap();
+    store
+        .reserve(
+            &[LeaseBlocks::new(first, 3), LeaseBlocks::new(second, 3)],
+            1,
+        )
+        .unwrap();
     store.commit(first, 3, Times::at(2)).unwrap();
     store.commit(second, 3, Times::at(3)).unwrap(); // its first two are cached already
     assert_eq!(store.merged_blocks, 2);

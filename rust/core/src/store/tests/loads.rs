@@ -1,12 +1,13 @@
 //! Copies to faster tiers: load, join, stage; and the protection or removal of the lower copies.
 
 use super::*;
+use crate::ids::BlockRange;
 
 /// Returns a store with two blocks of request 0 on the CPU, and a lease of it that has reserved GPU blocks
 /// for them.
 fn about_to_load() -> (Checked, LeaseId) {
     let mut store = store(&[4, 4, 4]);
-    put(&mut store, CPU, 0, (0, 2));
+    put(&mut store, CPU, 0, BlockRange::new(0, 2));
     let lease = reserved(&mut store, 0, 2, 1);
     (store, lease)
 }
@@ -54,30 +55,39 @@ fn join_holds_what_another_request_is_loading() {
 #[test]
 fn stage_brings_blocks_one_tier_up() {
     let mut store = store(&[4, 4, 4]);
-    put(&mut store, DISK, 0, (0, 2));
-    let staged = store.stage(0, (0, 2), CPU, None, 1).unwrap().unwrap();
+    put(&mut store, DISK, 0, BlockRange::new(0, 2));
+    let staged = store
+        .stage(0, BlockRange::new(0, 2), CPU, None, 1)
+        .unwrap()
+        .unwrap();
     assert_eq!(store.match_prefix(0, 4)[0].by, staged);
     store.finish_move(staged).unwrap();
     assert_eq!(store.copies(0, 4), [(2, vec![NO_COPY, NO_MOVE, NO_MOVE])]);
-    let to_gpu = store.stage(0, (0, 2), GPU, None, 1);
+    let to_gpu = store.stage(0, BlockRange::new(0, 2), GPU, None, 1);
     assert_eq!(to_gpu, Err(StoreError::WrongTier));
 }
 
 #[test]
 fn stage_is_refused_if_held_blocks_leave_too_few() {
     let mut store = store(&[4, 1, 4]);
-    put(&mut store, DISK, 0, (0, 1));
-    put(&mut store, CPU, 2, (0, 1));
+    put(&mut store, DISK, 0, BlockRange::new(0, 1));
+    put(&mut store, CPU, 2, BlockRange::new(0, 1));
     let hold = store.protect(2, 1, CPU).unwrap();
-    assert_eq!(store.stage(0, (0, 1), CPU, None, 1), Ok(None));
+    assert_eq!(
+        store.stage(0, BlockRange::new(0, 1), CPU, None, 1),
+        Ok(None)
+    );
     store.unprotect(CPU, hold).unwrap();
-    assert!(store.stage(0, (0, 1), CPU, None, 1).unwrap().is_some());
+    assert!(store
+        .stage(0, BlockRange::new(0, 1), CPU, None, 1)
+        .unwrap()
+        .is_some());
 }
 
 #[test]
 fn protected_blocks_stay_until_the_hold_ends() {
     let mut store = store(&[2, 2]);
-    put(&mut store, CPU, 0, (0, 2));
+    put(&mut store, CPU, 0, BlockRange::new(0, 2));
     let hold = store.protect(0, 1, CPU).unwrap();
     assert_eq!(store.tier(CPU).evictable, 1);
     assert_eq!(store.claim(CPU, 2, 1), Ok(None));

@@ -25,7 +25,9 @@ mod writes;
 use std::ops::{Deref, DerefMut};
 
 use super::*;
+use crate::ids::BlockRange;
 use crate::keys::BlockKeys;
+use crate::store::LeaseBlocks;
 
 const CPU: usize = 1;
 const DISK: usize = 2;
@@ -75,7 +77,9 @@ fn store(capacities: &[u64]) -> Checked {
 /// Admits a request that finds nothing, and reserves blocks for it.
 fn reserved(store: &mut Store, request: u32, blocks: u64, now_ns: u64) -> LeaseId {
     let lease = store.acquire(request, 0).unwrap();
-    store.reserve(&[(lease, blocks)], now_ns).unwrap();
+    store
+        .reserve(&[LeaseBlocks::new(lease, blocks)], now_ns)
+        .unwrap();
     lease
 }
 
@@ -85,7 +89,7 @@ fn running(store: &mut Store, request: u32, blocks: u32, now_ns: u64) -> LeaseId
     let lease = store.acquire(request, found).unwrap();
     let missing = u64::from(blocks - found);
     assert_eq!(
-        store.reserve(&[(lease, missing)], now_ns),
+        store.reserve(&[LeaseBlocks::new(lease, missing)], now_ns),
         Ok(Reservation::Ready)
     );
     store.commit(lease, blocks, Times::at(now_ns)).unwrap();
@@ -106,8 +110,8 @@ fn finish_all(store: &mut Store) {
 }
 
 /// Marks blocks of a request manually as ready on a tier.
-fn put(store: &mut Store, tier: usize, request: u32, blocks: (u32, u32)) {
-    let size = u64::from(blocks.1 - blocks.0);
+fn put(store: &mut Store, tier: usize, request: u32, blocks: BlockRange) {
+    let size = u64::from(blocks.len());
     let (claim, _) = store.claim(tier, size, 0).unwrap().unwrap();
     assert_eq!(store.fill_claim(claim, request, blocks, None), Ok(true));
     store.finish_move(claim).unwrap();

@@ -4,6 +4,8 @@
 use std::collections::BTreeMap;
 
 use super::*;
+use crate::ids::BlockRange;
+use crate::store::LeaseBlocks;
 
 /// Ids of the blocks of requests that share prefixes.
 const ROWS: [&[u32]; 8] = [
@@ -151,7 +153,10 @@ impl Model {
         };
         self.open.insert(request, open);
         let blocks = self.part(ROWS[request].len() - depth) as u64;
-        let reservation = self.store.reserve(&[(lease, blocks)], self.clock).unwrap();
+        let reservation = self
+            .store
+            .reserve(&[LeaseBlocks::new(lease, blocks)], self.clock)
+            .unwrap();
         if self.evict(blocks) {
             assert_ne!(reservation, Reservation::Refused);
             self.open.get_mut(&request).unwrap().reserved = blocks;
@@ -271,7 +276,9 @@ impl Model {
             }
         }
         let (from, to) = (start as u32, end as u32);
-        let answer = self.store.remove(request as u32, (from, to), tier);
+        let answer = self
+            .store
+            .remove(request as u32, BlockRange::new(from, to), tier);
         assert_eq!(answer, Ok(removed));
         self.blocks = after;
     }

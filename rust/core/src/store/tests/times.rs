@@ -1,6 +1,7 @@
 //! Ready times: set for moves, known for computed blocks.
 
 use super::*;
+use crate::ids::BlockRange;
 
 /// First layer, whole, last access of the only copy of each run, after the run's last block.
 fn reported(store: &Store, request: u32) -> Vec<(u32, u64, u64, u64)> {
@@ -29,7 +30,7 @@ fn computed_blocks_know_the_step_that_computed_them() {
 #[test]
 fn a_move_has_the_times_of_its_transmission() {
     let mut store = store(&[4, 4]);
-    let mv = store.receive(0, (0, 2), 1).unwrap().unwrap();
+    let mv = store.receive(0, BlockRange::new(0, 2), 1).unwrap().unwrap();
     assert_eq!(reported(&store, 0)[0].2, NOT_YET);
     let times = Times {
         first_layer_ns: 4,
@@ -45,7 +46,7 @@ fn a_move_has_the_times_of_its_transmission() {
 #[test]
 fn no_copy_is_whole_before_its_first_layer() {
     let mut store = store(&[4, 4]);
-    let mv = store.receive(0, (0, 2), 1).unwrap().unwrap();
+    let mv = store.receive(0, BlockRange::new(0, 2), 1).unwrap().unwrap();
     let backwards = Times {
         first_layer_ns: 9,
         ready_ns: 4,
@@ -79,14 +80,14 @@ fn times_of_accesses_that_nothing_remembers_are_forgotten() {
         use_one(&mut store, 2, now_ns);
     }
     assert_eq!(reported(&store, 0), [(2, 1, 1, 59_999)]);
-    assert!(store.accessed_ns.len() < 100_000, "of 200,000");
+    assert!(store.clock.accessed_ns.len() < 100_000, "of 200,000");
 }
 
 /// A store of a ready and an arriving copy that a fault breaks, and what its check then says.
 fn said(fault: impl FnOnce(&mut Store, NodeId)) -> String {
     let mut store = tiers(&[4, 4], true);
     cached(&mut store, 2, 1, 5);
-    let mv = store.receive(0, (0, 2), 5).unwrap().unwrap();
+    let mv = store.receive(0, BlockRange::new(0, 2), 5).unwrap().unwrap();
     store.set_times(mv, Times::at(9)).unwrap();
     assert_eq!(store.check(), Ok(()));
     let live = store.live_nodes();
@@ -102,7 +103,7 @@ fn a_copy_that_is_ready_before_its_time_is_found() {
     assert!(too_early.starts_with("I7"), "{too_early}");
     let backwards = said(|store, id| store.copy_mut(id, GPU).times.first_layer_ns = 6);
     assert!(backwards.starts_with("I7"), "{backwards}");
-    let late = said(|store, _| store.now_ns = 10);
+    let late = said(|store, _| store.clock.now_ns = 10);
     assert!(
         late.starts_with("I7"),
         "a move that should have ended: {late}"

@@ -1,8 +1,10 @@
 //! Copies to lower tiers that keep the upper copy; and touch, discard and expire, which need no request.
 
 use super::*;
+use crate::ids::BlockRange;
 use crate::policies::order::Keyed;
 use crate::policies::ttl::Ttl;
+use crate::store::LeaseBlocks;
 
 #[test]
 fn write_through_copies_what_is_missing_below() {
@@ -32,11 +34,14 @@ fn a_victim_whose_copy_is_being_written_waits_for_that_write() {
     let write = store.write_through(lease, 0, 1, 1).unwrap().unwrap();
     store.release(lease, 2).unwrap();
     let new = store.acquire(2, 0).unwrap();
-    let got = store.reserve(&[(new, 2)], 3);
+    let got = store.reserve(&[LeaseBlocks::new(new, 2)], 3);
     // The write holds its source: nothing is evictable before it finishes.
     assert_eq!(got, Ok(Reservation::Refused));
     store.finish_move(write).unwrap();
-    assert_eq!(store.reserve(&[(new, 2)], 3), Ok(Reservation::Ready));
+    assert_eq!(
+        store.reserve(&[LeaseBlocks::new(new, 2)], 3),
+        Ok(Reservation::Ready)
+    );
 }
 
 #[test]
@@ -79,7 +84,7 @@ fn touch_makes_blocks_recent_without_a_request() {
 fn discard_takes_blocks_off_every_tier_from_the_last_up_to_a_held_one() {
     let mut store = store(&[4, 4]);
     cached(&mut store, 0, 4, 1);
-    put(&mut store, CPU, 0, (0, 4));
+    put(&mut store, CPU, 0, BlockRange::new(0, 4));
     let lease = store.acquire(0, 1).unwrap();
     store.discard(0, 0, 4).unwrap();
     assert_eq!(store.peek(0, 4), (1, 1));

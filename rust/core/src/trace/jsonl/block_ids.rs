@@ -6,7 +6,7 @@ use super::super::intern::IdTable;
 use super::super::json::Cursor;
 use super::super::problem::Refusal;
 use super::super::sampler::Sampler;
-use super::row::Destination;
+use super::destination::Destination;
 
 /// An id that is not a plain run of digits.
 enum Odd<'a> {

@@ -2,56 +2,60 @@
 
 use std::borrow::Cow;
 
-use super::super::intern::IdTable;
 use super::super::json::field::{
     integer, length, name, optional, signed, time, truth, MOST_TOKENS,
 };
 use super::super::json::Cursor;
 use super::super::problem::Refusal;
-use super::super::sampler::Sampler;
 use super::block_ids::block_ids;
+use super::destination::Destination;
 use super::Schema;
 
 /// The values of one row's known members.
 #[derive(Default)]
 pub struct Row<'a> {
+    pub times: RowTimes,
+    pub tokens: RowTokens,
+    pub conversation: RowConversation<'a>,
+    pub after: Option<i32>,
+    pub priority: Option<i64>,
+    pub new_input_only: bool,
+    pub at: RowPositions,
+}
+
+/// The times of a row, in ns.
+#[derive(Default)]
+pub struct RowTimes {
     pub time: Option<i64>,
-    pub time_at: usize,
+    pub delay: Option<i64>,
+    pub abort: Option<i64>,
+}
+
+/// The tokens of a row.
+#[derive(Default)]
+pub struct RowTokens {
     pub input: Option<u64>,
     pub output: Option<u64>,
-    pub ids_at: usize,
+    pub history: Option<i64>,
+    pub named: Option<u64>,
+}
+
+/// The conversation of a row, and its turn there.
+#[derive(Default)]
+pub struct RowConversation<'a> {
     pub session: Option<Cow<'a, str>>,
     pub turn: Option<i32>,
-    pub delay: Option<i64>,
     pub label: Option<bool>,
-    pub after: Option<i32>,
-    pub history: Option<i64>,
-    pub priority: Option<i64>,
-    pub named: Option<u64>,
-    pub abort: Option<i64>,
-    pub new_input_only: bool,
     pub chat: Option<Cow<'a, str>>,
-    pub chat_at: usize,
     pub parent: Option<Cow<'a, str>>,
 }
 
-/// The destination of a row's block ids, and the number of rows above it.
-pub struct Destination<'o> {
-    pub ids: &'o mut IdTable,
-    pub references: &'o mut Vec<u32>,
-    pub sampler: Option<&'o mut Sampler>,
-    pub ordinal: u64,
-}
-
-impl Destination<'_> {
-    /// Numbers ids, or takes those of the sample; fails with the index of one that gets no number.
-    #[inline]
-    pub fn take(&mut self, values: &[u64]) -> Result<(), usize> {
-        match &mut self.sampler {
-            Some(sampler) => sampler.take(values, self.ids, self.references),
-            None => self.ids.numbers(values, self.references),
-        }
-    }
+/// Positions of values in the row's text, for refusals.
+#[derive(Default)]
+pub struct RowPositions {
+    pub time: usize,
+    pub ids: usize,
+    pub chat: usize,
 }
 
 impl<'a> Row<'a> {
@@ -68,55 +72,56 @@ impl<'a> Row<'a> {
         let is = |name: &str| key == name.as_bytes() && !key.is_empty();
         let from = c.at;
         Ok(Some(if is(&s.ids) {
-            self.ids_at = from;
+            self.at.ids = from;
             block_ids(c, &mut into)?;
             1
-        } else if is(&s.time) {
-            self.time_at = from;
-            self.time = optional(c, |c| time(c, &s.time, s.time_unit_ns))?;
+        } else if is(&s.times.time) {
+            self.at.time = from;
+            self.times.time = optional(c, |c| time(c, &s.times.time, s.times.time_unit_ns))?;
             2
-        } else if is(&s.input) {
-            self.input = Some(length(c, &s.input, s.per_token)?);
+        } else if is(&s.tokens.input) {
+            self.tokens.input = Some(length(c, &s.tokens.input, s.tokens.per_token)?);
             4
-        } else if is(&s.output) {
-            self.output = Some(integer(c, &s.output, 0, MOST_TOKENS)?.div_ceil(s.per_token));
+        } else if is(&s.tokens.output) {
+            self.tokens.output =
+                Some(integer(c, &s.tokens.output, 0, MOST_TOKENS)?.div_ceil(s.tokens.per_token));
             8
-        } else if is(&s.session) {
-            self.session = name(c, &s.session)?;
+        } else if is(&s.conversation.session) {
+            self.conversation.session = name(c, &s.conversation.session)?;
             16
-        } else if is(&s.turn) {
-            self.turn = Some(integer(c, &s.turn, 0, MOST_TOKENS)? as i32);
+        } else if is(&s.conversation.turn) {
+            self.conversation.turn = Some(integer(c, &s.conversation.turn, 0, MOST_TOKENS)? as i32);
             32
-        } else if is(&s.delay) {
-            self.delay = optional(c, |c| time(c, &s.delay, s.time_unit_ns))?;
+        } else if is(&s.times.delay) {
+            self.times.delay = optional(c, |c| time(c, &s.times.delay, s.times.time_unit_ns))?;
             64
-        } else if is(&s.label) {
-            self.label = Some(truth(c, &s.label)?);
+        } else if is(&s.conversation.label) {
+            self.conversation.label = Some(truth(c, &s.conversation.label)?);
             128
         } else if is(&s.after) {
             self.after = Some(waits_for(c, s, into.ordinal)?);
             1024
-        } else if is(&s.history) {
-            self.history = Some(integer(c, &s.history, 0, MOST_TOKENS)? as i64);
+        } else if is(&s.tokens.history) {
+            self.tokens.history = Some(integer(c, &s.tokens.history, 0, MOST_TOKENS)? as i64);
             2048
         } else if is(&s.priority) {
             self.priority = optional(c, |c| signed(c, &s.priority, MOST_TOKENS))?;
             8192
-        } else if is(&s.named) {
-            self.named = Some(length(c, &s.named, s.per_token)?);
+        } else if is(&s.tokens.named) {
+            self.tokens.named = Some(length(c, &s.tokens.named, s.tokens.per_token)?);
             16384
-        } else if is(&s.abort) {
-            self.abort = optional(c, |c| time(c, &s.abort, s.time_unit_ns))?;
+        } else if is(&s.times.abort) {
+            self.times.abort = optional(c, |c| time(c, &s.times.abort, s.times.time_unit_ns))?;
             32768
         } else if is(&s.structure) {
             self.new_input_only = structure(c)?;
             4096
-        } else if is(&s.chat) {
-            self.chat_at = from;
-            self.chat = name(c, &s.chat)?;
+        } else if is(&s.conversation.chat) {
+            self.at.chat = from;
+            self.conversation.chat = name(c, &s.conversation.chat)?;
             256
-        } else if is(&s.parent) {
-            self.parent = name(c, &s.parent)?.filter(|p| p != "-1");
+        } else if is(&s.conversation.parent) {
+            self.conversation.parent = name(c, &s.conversation.parent)?.filter(|p| p != "-1");
             512
         } else {
             return Ok(None);

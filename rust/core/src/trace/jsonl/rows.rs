@@ -3,14 +3,15 @@
 use std::borrow::Cow;
 use std::sync::Arc;
 
-use super::super::columns::{push_rare, Reading, NOT_GIVEN, NO_SESSION, OPEN_LOOP};
+use super::super::columns::{push_rare, ColumnRow, Reading, NOT_GIVEN, NO_SESSION, OPEN_LOOP};
 use super::super::json::Cursor;
 use super::super::lines::{Line, Rows};
 use super::super::problem::Refusal;
 use super::super::sampler::Sampler;
 use super::super::{Order, Settings};
+use super::destination::Destination;
 use super::remarks::Remarks;
-use super::row::{Destination, Row};
+use super::row::Row;
 use super::session_turns::SessionTurns;
 use super::Schema;
 
@@ -139,20 +140,20 @@ impl JsonRows {
                 .got(c.excerpt_row())
                 .expected(format!(
                     "a row with {}, {} and {}",
-                    s.time, s.input, s.output
+                    s.times.time, s.tokens.input, s.tokens.output
                 ))
         };
-        let input = row.input.ok_or_else(|| missing(&s.input))?;
-        let output = row.output.ok_or_else(|| missing(&s.output))?;
+        let input = row.tokens.input.ok_or_else(|| missing(&s.tokens.input))?;
+        let output = row.tokens.output.ok_or_else(|| missing(&s.tokens.output))?;
         let slot = self.slots.find(c, row)?;
-        let time = match (row.time, row.delay) {
+        let time = match (row.times.time, row.times.delay) {
             (Some(time), _) => time,
             (None, Some(_)) => self.last_time.max(0),
-            _ => return Err(missing(&s.time)),
+            _ => return Err(missing(&s.times.time)),
         };
         // A first turn with its own time arrives at that time, whatever its delay.
-        let follows = row.time.is_none() || slot.turn > 0 || row.after.is_some();
-        let think = row.delay.filter(|_| follows).unwrap_or(OPEN_LOOP);
+        let follows = row.times.time.is_none() || slot.turn > 0 || row.after.is_some();
+        let think = row.times.delay.filter(|_| follows).unwrap_or(OPEN_LOOP);
         if row.new_input_only != self.out.new_input_only && !self.out.columns.is_empty() {
             let mixed = c.problem(
                 0,
@@ -162,7 +163,7 @@ impl JsonRows {
             return Err(mixed.expected(format!("the same {} in every row", s.structure)));
         }
         let first = *self.out.columns.id_offsets.last().unwrap_or(&0) as usize;
-        let named = row.named.unwrap_or(0).max(input);
+        let named = row.tokens.named.unwrap_or(0).max(input);
         self.check_count(c, row, first, named)?;
         let early = think == OPEN_LOOP && time < self.last_time;
         if early && self.settings.order == Order::Error {
@@ -176,13 +177,13 @@ impl JsonRows {
             self.remarks.disorder.hit(c.line, String::new);
         }
         if slot.orphan {
-            let parent = row.parent.as_deref().unwrap_or_default();
+            let parent = row.conversation.parent.as_deref().unwrap_or_default();
             let shown = || parent.chars().take(40).collect();
             self.remarks.orphans.hit(c.line, shown);
         }
         let (session, turn) = self.slots.settle(row, &slot);
-        let reported = row.after.is_some() || row.history.is_some() || row.new_input_only;
-        let reported = reported || row.named.is_some() || row.abort.is_some();
+        let reported = row.after.is_some() || row.tokens.history.is_some() || row.new_input_only;
+        let reported = reported || row.tokens.named.is_some() || row.times.abort.is_some();
         self.alone &= session == NO_SESSION && think == OPEN_LOOP && ids > 0 && !reported;
         self.unnamed_turn |= session != NO_SESSION && ids == 0;
         if think == OPEN_LOOP && !early {
@@ -190,30 +191,41 @@ impl JsonRows {
             self.last_time_line = c.line;
         }
         self.out.new_input_only |= row.new_input_only;
-        self.push(row, (time, think), (input, output), (session, turn));
+        let entry = ColumnRow {
+            arrival_ns: time,
+            think_ns: think,
+            input_tokens: input as i64,
+            output_tokens: output as i64,
+            session,
+            turn,
+            is_conversational_turn: row.conversation.label.unwrap_or(turn > 0),
+        };
+        self.push(row, entry);
         Ok(())
     }
 
-    /// Appends an accepted row: arrival and pause, tokens, session and turn.
-    fn push(
-        &mut self,
-        row: &Row,
-        (time, think): (i64, i64),
-        (input, output): (u64, u64),
-        (session, turn): (i32, i32),
-    ) {
+    /// Appends an accepted row: its entry, and its rare values.
+    fn push(&mut self, row: &Row, entry: ColumnRow) {
         self.sampler.iter_mut().for_each(Sampler::end_row);
         let columns = &mut self.out.columns;
         let rows = columns.len();
-        push_rare(&mut columns.after, rows, row.after, NOT_GIVEN);
-        push_rare(&mut columns.history_tokens, rows, row.history, NOT_GIVEN);
-        push_rare(&mut columns.priority, rows, row.priority, 0);
-        let named = row.named.map(|tokens| tokens as i64);
-        push_rare(&mut columns.named_tokens, rows, named, 0);
-        push_rare(&mut columns.abort_after_ns, rows, row.abort, NOT_GIVEN);
-        let tokens = (input as i64, output as i64);
-        let continues = row.label.unwrap_or(turn > 0);
-        columns.push((time, think), tokens, (session, turn), continues);
+        push_rare(&mut columns.rare.after, rows, row.after, NOT_GIVEN);
+        push_rare(
+            &mut columns.rare.history_tokens,
+            rows,
+            row.tokens.history,
+            NOT_GIVEN,
+        );
+        push_rare(&mut columns.rare.priority, rows, row.priority, 0);
+        let named = row.tokens.named.map(|tokens| tokens as i64);
+        push_rare(&mut columns.rare.named_tokens, rows, named, 0);
+        push_rare(
+            &mut columns.rare.abort_after_ns,
+            rows,
+            row.times.abort,
+            NOT_GIVEN,
+        );
+        columns.push(entry);
     }
 
     /// The number of ids of a row, from `first` on; refuses an id that occurs twice.
@@ -234,7 +246,7 @@ impl JsonRows {
             let name = self.out.ids.name(ids[at]);
             let what = "a block id stands twice in one row";
             return Err(c
-                .problem(row.ids_at, "repeated-id", what)
+                .problem(row.at.ids, "repeated-id", what)
                 .got(format!("id {name} again at position {at}"))
                 .expected("ids that name a block and all before it"));
         }
@@ -260,7 +272,7 @@ impl JsonRows {
             )
         });
         let many = c.problem(
-            row.ids_at,
+            row.at.ids,
             "ids-too-many",
             "too many block ids for the prompt",
         );
@@ -272,7 +284,7 @@ impl JsonRows {
 
     #[cold]
     fn time_went_back(&self, c: &Cursor, row: &Row, time: i64) -> Refusal {
-        c.problem(row.time_at, "time-order", "time goes back")
+        c.problem(row.at.time, "time-order", "time goes back")
             .got(format!("{time} ns"))
             .expected(format!(
                 "at least {} ns, as at line {}",
@@ -309,7 +321,7 @@ impl JsonRows {
         if self.settings.skip {
             let went =
                 |row: &mut i32| *row = self.went.get(*row as usize).copied().unwrap_or(NOT_GIVEN);
-            out.columns.after.iter_mut().for_each(went);
+            out.columns.rare.after.iter_mut().for_each(went);
         }
         let rows = out.taken + out.columns.len() as u64;
         self.remarks

@@ -32,23 +32,29 @@ impl SessionTurns {
                 orphan,
             })
         };
-        let Some(chat) = &row.chat else {
-            let session = row.session.as_ref().map(|name| self.sessions.get(name));
+        let Some(chat) = &row.conversation.chat else {
+            let session = row
+                .conversation
+                .session
+                .as_ref()
+                .map(|name| self.sessions.get(name));
             return match session {
-                None => at(None, row.turn.unwrap_or(0), false),
-                Some(None) => at(None, row.turn.unwrap_or(0), false),
+                None => at(None, row.conversation.turn.unwrap_or(0), false),
+                Some(None) => at(None, row.conversation.turn.unwrap_or(0), false),
                 Some(Some(n)) => at(
                     Some(n),
-                    row.turn.unwrap_or(self.sessions.turns[n as usize]),
+                    row.conversation
+                        .turn
+                        .unwrap_or(self.sessions.turns[n as usize]),
                     false,
                 ),
             };
         };
-        let wrong = |what: &str| c.problem(row.chat_at, "session", what).got(chat.as_ref());
+        let wrong = |what: &str| c.problem(row.at.chat, "session", what).got(chat.as_ref());
         if self.chats.contains_key(chat.as_ref()) {
             return Err(wrong("chat named twice"));
         }
-        match row.parent.as_deref() {
+        match row.conversation.parent.as_deref() {
             Some(parent) if parent == chat => Err(wrong("chat is its own parent")),
             Some(parent) => match self.chats.get(parent) {
                 Some(&(session, turn)) => at(Some(session), turn + 1, false),
@@ -60,13 +66,17 @@ impl SessionTurns {
 
     /// Assigns an accepted row its session, creating the session if needed.
     pub fn settle(&mut self, row: &Row, slot: &SessionTurn) -> (i32, i32) {
-        let name = row.chat.as_ref().or(row.session.as_ref());
+        let name = row
+            .conversation
+            .chat
+            .as_ref()
+            .or(row.conversation.session.as_ref());
         let session = match (slot.session, name) {
             (Some(session), _) => session,
             (None, Some(name)) => self.sessions.number(name),
             (None, None) => return (NO_SESSION, slot.turn),
         };
-        if let Some(chat) = &row.chat {
+        if let Some(chat) = &row.conversation.chat {
             self.chats
                 .insert(chat.clone().into_owned(), (session, slot.turn));
         } else {

@@ -4,7 +4,7 @@ use std::borrow::Cow;
 
 use super::super::audit::{ChainAudit, UnknownKeys};
 use super::super::columns::{
-    push_rare, silent_rows, Counter, Reading, Sessions, NOT_GIVEN, OPEN_LOOP,
+    push_rare, silent_rows, ColumnRow, Counter, Reading, Sessions, NOT_GIVEN, OPEN_LOOP,
 };
 use super::super::json::field::{integer, name};
 use super::super::json::Cursor;
@@ -173,10 +173,16 @@ impl WekaRows {
             .push(Some((self.out.taken as usize + row) as i32));
         let after = sender.map(|(row, _)| row);
         let columns = &mut self.out.columns;
-        push_rare(&mut columns.after, row, after, NOT_GIVEN);
-        let times = (launched_at.saturating_add(t), think);
-        let tokens = (input as i64, output as i64);
-        columns.push(times, tokens, (session, number), number > 0);
+        push_rare(&mut columns.rare.after, row, after, NOT_GIVEN);
+        columns.push(ColumnRow {
+            arrival_ns: launched_at.saturating_add(t),
+            think_ns: think,
+            input_tokens: input as i64,
+            output_tokens: output as i64,
+            session,
+            turn: number,
+            is_conversational_turn: number > 0,
+        });
         Ok(())
     }
 

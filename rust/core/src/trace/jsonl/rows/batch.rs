@@ -8,7 +8,8 @@ use super::super::super::lines::Rows;
 use super::super::super::problem::Refusal;
 use super::super::super::sampler::Sampler;
 use super::super::block_ids::no_number;
-use super::super::row::{Destination, Row};
+use super::super::destination::Destination;
+use super::super::row::{Row, RowConversation, RowTimes, RowTokens};
 use super::super::Schema;
 use super::JsonRows;
 use crate::parquet::Lists;
@@ -59,23 +60,38 @@ impl Batch {
             }
         };
         let most = MOST_TOKENS as i64;
+        // the first number out of range is refused, in the order of the columns
+        let mut times = RowTimes {
+            time: number(0, &s.times.time, 0, i64::MAX)?,
+            delay: number(1, &s.times.delay, 0, i64::MAX)?,
+            abort: None,
+        };
+        let input = number(2, &s.tokens.input, 1, most)?.map(|v| v as u64);
+        let output = number(3, &s.tokens.output, 0, most)?.map(|v| v as u64);
+        let turn = number(4, &s.conversation.turn, 0, most)?.map(|v| v as i32);
+        let label = number(5, &s.conversation.label, 0, 1)?.map(|v| v == 1);
+        let after = number(6, &s.after, 0, ordinal as i64 - 1)?.map(|v| v as i32);
+        let history = number(7, &s.tokens.history, 0, most)?;
+        let priority = number(8, &s.priority, -most, most)?;
+        let named = number(9, &s.tokens.named, 1, most)?.map(|v| v as u64);
+        times.abort = number(10, &s.times.abort, 0, i64::MAX)?;
+        let session = self.sessions.get(row).and_then(|s| s.as_deref());
         Ok(Row {
-            time: number(0, &s.time, 0, i64::MAX)?,
-            delay: number(1, &s.delay, 0, i64::MAX)?,
-            input: number(2, &s.input, 1, most)?.map(|v| v as u64),
-            output: number(3, &s.output, 0, most)?.map(|v| v as u64),
-            turn: number(4, &s.turn, 0, most)?.map(|v| v as i32),
-            label: number(5, &s.label, 0, 1)?.map(|v| v == 1),
-            after: number(6, &s.after, 0, ordinal as i64 - 1)?.map(|v| v as i32),
-            history: number(7, &s.history, 0, most)?,
-            priority: number(8, &s.priority, -most, most)?,
-            named: number(9, &s.named, 1, most)?.map(|v| v as u64),
-            abort: number(10, &s.abort, 0, i64::MAX)?,
-            session: self
-                .sessions
-                .get(row)
-                .and_then(|s| s.as_deref())
-                .map(Cow::Borrowed),
+            times,
+            tokens: RowTokens {
+                input,
+                output,
+                history,
+                named,
+            },
+            conversation: RowConversation {
+                session: session.map(Cow::Borrowed),
+                turn,
+                label,
+                ..RowConversation::default()
+            },
+            after,
+            priority,
             ..Row::default()
         })
     }

@@ -1,0 +1,180 @@
+"""Access to a server: keys, origins, limits of bodies and of answers at a time, and its other routes."""
+
+import asyncio
+
+import pytest
+
+pytest.importorskip("uvicorn")
+
+from kvcache_sim.extras.live.serving import Serving
+from live_apps import LiveApp, live_app
+from live_fleets import turns
+
+COMPLETIONS = "/v1/completions"
+CHAT = [{"role": "user", "content": "a"}]
+
+
+def live(tmp_path, test, *overrides, shutdown=None, **serving):
+    """Run a test's coroutine function with an application."""
+
+    async def go():
+        with live_app(tmp_path / "run", overrides, Serving(**serving), shutdown) as app:
+            return await test(app)
+
+    return asyncio.run(go())
+
+
+def test_every_route_but_health_needs_the_key(tmp_path):
+    async def go(app: LiveApp) -> None:
+        assert len(app.app.routes) == 12
+        for route in app.app.routes:
+            method = min(route.methods - {"HEAD"})
+            keys = [f"Bearer {word}" for word in ("", "secre", "secrets", "Secret")]
+            for headers in ({}, *({"authorization": key} for key in keys)):
+                answer = await app.ask(route.path, method=method, headers=headers)
+                is_open = route.path in ("/health", "/ping")
+                assert answer.status == (200 if is_open else 401), (route.path, headers)
+        allowed = {"authorization": "Bearer secret"}
+        assert (await app.ask("/version", method="GET", headers=allowed)).status == 200
+        far = {"host": "elsewhere", "origin": "http://elsewhere", **allowed}
+        assert (await app.ask("/reset_prefix_cache", host="10.0.0.9", headers=far)).status == 200
+        app.fleet.broken = RuntimeError()
+        assert (await app.ask("/health", method="GET")).status == 503
+
+    live(tmp_path, go, shutdown=lambda: None, api_key="secret", shutdown_route=True)
+
+
+@pytest.mark.parametrize(
+    ("client", "host", "origin", "status"),
+    [
+        ("127.0.0.1", "127.0.0.1:80", None, 200),
+        ("127.0.0.1", "localhost:80", "http://localhost:80", 200),
+        ("::1", "[::1]:80", "http://[::1]:80", 200),
+        ("127.0.0.1", "localhost:80", "http://localhost:81", 403),
+        ("127.0.0.1", "localhost:80", "https://localhost:80", 403),
+        ("127.0.0.1", "elsewhere", "http://elsewhere", 403),
+        ("127.0.0.1", "elsewhere", None, 403),
+        ("10.0.0.9", "localhost:80", None, 403),
+    ],
+)
+def test_without_a_key_this_machine_alone_changes_state(tmp_path, client, host, origin, status):
+    done = []
+
+    async def go(app: LiveApp) -> None:
+        headers = {"host": host, **({"origin": origin} if origin else {})}
+        for path in ("/reset_prefix_cache", "/shutdown"):
+            assert (await app.ask(path, host=client, headers=headers)).status == status
+        assert (await app.ask("/version", method="GET", host=client, headers=headers)).status == 200
+
+    live(tmp_path, go, shutdown=lambda: done.append(1), shutdown_route=True)
+    assert len(done) == (status == 200)
+
+
+def test_a_body_may_be_as_long_as_the_limit_in_any_pieces(tmp_path):
+    async def go(app: LiveApp) -> None:
+        for size, status in ((40, 200), (41, 413)):
+            body = b'{"prompt": "a"}'.ljust(size)
+            for headers in ({}, {"content_length": str(size)}):
+                for pieces in (1, 7):
+                    answer = await app.ask("/tokenize", body, pieces=pieces, headers=headers)
+                    assert answer.status == status
+
+    live(tmp_path, go, body_bytes=40)
+
+
+async def load(app: LiveApp) -> int:
+    return (await app.ask("/load", method="GET")).json["server_load"]
+
+
+def test_as_many_answers_are_served_at_a_time_as_the_limit_says(tmp_path):
+    async def go(app: LiveApp) -> None:
+        def ask(n):
+            return app.client(COMPLETIONS, {"prompt": "a", "n": n, "max_tokens": 3})
+
+        two, more, one = ask(2), ask(2), ask(1)
+        await turns()
+        assert (more.status, await load(app)) == (429, 3)
+        await app.passed(1000)
+        assert (two.status, one.status, await load(app)) == (200, 200, 0)
+        last = ask(1)
+        await turns()
+        app.fleet.abort(*app.fleet.open.values())
+        await app.passed(1000)
+        assert last.json["choices"][0]["finish_reason"] == "abort"
+        assert await load(app) == 0
+
+    live(tmp_path, go, requests=3)
+
+
+def test_requests_that_come_while_a_text_is_tokenized_are_counted(tmp_path):
+    """A long text is tokenized in a thread: of two of them, both found that one more request is served."""
+
+    async def go(app: LiveApp) -> None:
+        body = {"prompt": "a" * 70_000, "max_tokens": 3}
+        both = [app.client(COMPLETIONS, body) for _ in range(2)]
+        while not any(one.status for one in both):
+            await asyncio.sleep(0.01)
+        await app.passed(1000)
+        assert sorted(one.status for one in both) == [200, 429]
+
+    live(tmp_path, go, "tiers.gpu.capacity=unbounded", requests=1)
+
+
+@pytest.mark.parametrize(
+    ("body", "answer"),
+    [
+        ({"prompt": "abcdef"}, [97, 98, 99, 100, 101, 102]),
+        ({"prompt": "ab", "return_token_strs": True, "model": "also"}, [97, 98]),
+        ({"prompt": ""}, []),
+        ({"prompt": "abcdefg"}, 400),
+        ({"messages": CHAT}, 400),
+        ({"prompt": "a", "messages": CHAT}, 400),
+        ({}, 400),
+        ({"prompt": "a", "model": "other"}, 404),
+    ],
+)
+def test_a_text_is_tokenized_up_to_the_most_tokens(tmp_path, body, answer):
+    async def go(app: LiveApp) -> None:
+        app.bounded(4096, 6)
+        found = await app.ask("/tokenize", body)
+        if isinstance(answer, int):
+            assert (found.status, found.json["error"]["code"]) == (answer, answer)
+            return
+        strings = [chr(token) for token in answer] if body.get("return_token_strs") else None
+        counts = {"count": len(answer), "max_model_len": 4096}
+        assert found.json == {**counts, "tokens": answer, "token_strs": strings}
+
+    live(tmp_path, go, model_names=("m", "also"))
+
+
+def test_the_model_has_each_of_its_names_and_answers_by_the_first(tmp_path):
+    async def go(app: LiveApp) -> None:
+        listed = (await app.ask("/v1/models", method="GET")).json["data"]
+        assert [(row["id"], row["root"]) for row in listed] == [("m", "m"), ("also", "also")]
+        assert {row["created"] for row in listed} == {int(app.clock.started_s)}
+        answer = await app.ask(COMPLETIONS, {"prompt": "a", "model": "also", "max_tokens": 1})
+        assert answer.json["model"] == "m"
+        message = (await app.ask(COMPLETIONS, {"prompt": "a", "model": "n" * 500})).json["error"]["message"]
+        assert message.count("n" * 200) == 1
+        assert len(message) < 300
+        for path, method, allowed in (("/v1/x", "GET", ""), ("/health", "POST", "GET")):
+            message = (await app.ask(path, method=method)).json["error"]["message"]
+            assert path in message
+            assert allowed in message
+
+    live(tmp_path, go, model_names=("m", "also"))
+
+
+def test_a_simulation_that_fails_is_an_error_of_the_server(tmp_path):
+    async def go(app: LiveApp) -> None:
+        def fails(until_ns):
+            raise ValueError("x")
+
+        app.fleet.simulation.run_to = fails
+        answer = app.client(COMPLETIONS, {"prompt": "a", "max_tokens": 3})
+        with pytest.raises(ValueError, match="x"):
+            await answer.task
+        assert (answer.status, answer.json["error"]["type"]) == (500, "InternalServerError")
+        assert (await app.ask("/health", method="GET")).status == 503
+
+    live(tmp_path, go)

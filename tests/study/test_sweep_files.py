@@ -1,0 +1,167 @@
+"""Studies as files and command lines: spaces, ranges, limits and inputs, and what is refused."""
+
+import math
+
+import kvcache_sim as kv
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from kvcache_sim.base.errors import UsageError
+from kvcache_sim.extras.study.sweeps.cell import Limits
+from kvcache_sim.extras.study.sweeps.plan import MAX_CELLS
+from kvcache_sim.extras.study.sweeps.simulation import prepare, refuse_unused
+from kvcache_sim.extras.study.sweeps.space import Choice, Interval, Space, interval
+from kvcache_sim.extras.study.sweeps.study import inline_sweep, read_sweep_file
+from support.examples import examples
+
+values = st.lists(st.integers(0, 9), min_size=1, max_size=3, unique=True)
+
+
+@examples(50)
+@given(st.dictionaries(st.sampled_from("abc"), values, max_size=3), values, st.integers(1, 3))
+def test_a_space_is_the_product_of_its_parts(grid, column, draws):
+    space = Space(
+        grid=grid,
+        columns={"z": column, "y": column},
+        points=[{"p": 1}, {"p": 2, "q": 3}],
+        draws={"r": Choice((1, 2)), "s": interval("1GiB", "1TiB", "log", "s")},
+        draw_count=draws,
+    )
+    rows = list(space.rows(7))
+    assert len(rows) == space.size() == math.prod(len(v) for v in grid.values()) * len(column) * 2 * draws
+    assert rows == list(space.rows(7))
+    assert all(row["z"] == row["y"] for row in rows)
+    assert {frozenset(row) - {"q"} for row in rows} == {frozenset([*grid, "z", "y", "p", "r", "s"])}
+
+
+@given(st.floats(0, 1), st.sampled_from(["linear", "log"]))
+def test_an_interval_stays_inside(position, scale):
+    value = interval("1GiB", "16GiB", scale, "x").value(position)
+    assert 2**30 <= int(str(value).removesuffix("B")) <= 2**34
+    assert 3 <= interval(3, 8, scale, "x").value(position) <= 8
+    assert str(interval("16 blocks", "32 blocks", scale, "x").value(position)).endswith(" blocks")
+
+
+def test_a_drawn_value_is_the_bound_at_an_end_and_whole_if_both_are():
+    assert math.exp(math.log(3.0)) > 3.0
+    assert Interval(1.0, 3.0, True, "", False).value(1.0) == 3.0
+    assert interval(1, 16, "log", "").value(0.5) == 4
+    assert interval("1KiB", "3KiB", "linear", "").value(0.5) == "2048B"
+
+
+@pytest.mark.parametrize(
+    ("low", "high", "scale", "found"),
+    [
+        (1, 2, "linear", (1, 2, False, "", True)),
+        (1, 2.5, "linear", (1, 2.5, False, "", False)),
+        (1.5, 3, "linear", (1.5, 3, False, "", False)),
+        (0.1, 2, "log", (0.1, 2, True, "", False)),
+        (-1, 0, "linear", (-1, 0, False, "", True)),
+        ("1KiB", "2KiB", "linear", (1024, 2048, False, "B", True)),
+        ("1ms", "1s", "log", (10**6, 10**9, True, "ns", True)),
+        ("3 blocks", "4 blocks", "linear", (3, 4, False, " blocks", True)),
+        *[(low, high, scale, None) for low, high, scale in ((2, 2, "linear"), (0, 2, "log"), (1, 2, "root"))],
+        *[(low, 4, "linear", None) for low in ("2KiB", "3 block", "x blocks", True, float("-inf"))],
+    ],
+)
+def test_a_range_is_read_by_its_bounds_or_refused(low, high, scale, found):
+    if found is None:
+        with pytest.raises(UsageError):
+            interval(low, high, scale, "w")
+    else:
+        one = interval(low, high, scale, "w")
+        assert (one.low, one.high, one.logarithmic, one.unit, one.whole) == found
+
+
+def study(tmp_path, text):
+    path = tmp_path / "sweep.yaml"
+    path.write_text(f"scenario: base.yaml\n{text}")
+    return read_sweep_file(path)
+
+
+@pytest.mark.parametrize(
+    ("text", "where"),
+    [
+        ("list: []", "list"),
+        ("list: {seed: 1}", "list"),
+        ("random: {draws: 1, space: {x: {choice: []}}}", "random.space.x"),
+        ("random: {draws: 1, space: {x: {choice: 3}}}", "random.space.x"),
+        ("random: {draws: 1, space: {x: {choice: [1], low: 2}}}", "random.space.x"),
+        ("random: {draws: 1, space: {x: {low: 1}}}", "random.space.x"),
+        ("random: {draws: 1, space: {x: {high: 1}}}", "random.space.x"),
+        ("zip: {b: [1, 2], c: [3]}", "zip"),
+        ("grid: {a: [1]}\nzip: {a: [1]}", "grid and zip"),
+        ("grid: {a: [1]}\nlist: [{b: 1}, {a: 2}]", "grid and list"),
+        ("list: [{b: 1}]\nrandom: {draws: 1, space: {b: {choice: [1]}}}", "list and random"),
+        ("limits: {time: 0s}", "limits"),
+        ("limits: {memory: 0B}", "limits"),
+        ("limits: {retries: 101}", "limits.retries"),
+        ("limits: {retries: true}", "limits.retries"),
+    ],
+)
+def test_a_wrong_part_of_a_study_is_named(tmp_path, text, where):
+    with pytest.raises(UsageError) as refused:
+        study(tmp_path, text)
+    assert where in f"{refused.value.where} {refused.value.got}"
+
+
+def test_a_study_has_what_its_file_says(tmp_path):
+    text = "list: [{seed: 1}]\nrandom:\n  draws: 3\n  space: {x: {choice: [1, 2]}, y: {low: 1, high: 2, scale: log}}\n"
+    found = study(tmp_path, text + "limits: {time: 90s, memory: 2KiB, retries: 0}\n")
+    assert found.space.points == [{"seed": 1}]
+    assert found.space.draws == {"x": Choice((1, 2)), "y": interval(1, 2, "log", "")}
+    assert found.limits == Limits(90.0, 2048, 0)
+    assert study(tmp_path, "").limits == Limits()
+
+
+def test_commas_within_brackets_belong_to_a_value_of_a_grid():
+    grid = inline_sweep(None, None, [], ["k=a,{b: 1, c: 2},f"]).space.grid
+    assert grid == {"k": ["a", {"b": 1, "c": 2}, "f"]}
+
+
+def test_a_grid_of_too_many_cells_is_refused_with_its_product(tmp_path):
+    with pytest.raises(UsageError, match=r"2 × 1000 × 1000 × 1000 = 2,000,000,000"):
+        study(tmp_path, "grid:\n  x: [1, 2]\n" + "".join(f"  y{n}: {[*range(1000)]}\n" for n in range(3)))
+    assert Space(grid={"x": [1] * MAX_CELLS}).size() == MAX_CELLS
+    with pytest.raises(UsageError, match="too many cells"):
+        Space(grid={"x": [1] * (MAX_CELLS + 1)}).size()
+
+
+@pytest.mark.parametrize("values", ["1", "", 5, [], {}, {1: 2}, None])
+def test_values_of_a_grid_in_python_are_a_list(values):
+    with pytest.raises(UsageError) as refused:
+        kv.sweep("t.jsonl", grid={"a.b": values})
+    assert refused.value.where == "grid: a.b"
+
+
+@pytest.mark.parametrize(
+    ("rows", "refused"), [(["ab"], "a"), (["ab", "b"], "b"), (["a", "b"], ""), (["b", ""], "")]
+)
+def test_a_setting_is_refused_if_no_row_uses_it(rows, refused):
+    """Each row names the settings that it does not use; of several the first row's first is named."""
+    idle = [{name: UsageError(name) for name in row} for row in rows]
+    if not refused:
+        refuse_unused(idle)
+        return
+    with pytest.raises(UsageError) as raised:
+        refuse_unused(idle)
+    assert raised.value is idle[0][refused]
+
+
+def test_files_of_models_and_gpus_are_inputs_of_a_sweep(tmp_path):
+    """An edited model, GPU or table of links makes other cells, as an edited trace does."""
+    from kvcache_sim.model.templates import new_gpu, new_model
+
+    (tmp_path / "m.toml").write_text(new_model("llama-3-8b"))
+    (tmp_path / "g.toml").write_text(new_gpu("h100"))
+    (tmp_path / "l.csv").write_text("num_gpus,message_bytes,time_ms\n2,8,0.1\n")
+    path = tmp_path / "study.yaml"
+    path.write_text(
+        "scenario:\n  model: m.toml\n  workload: {kind: conversational, requests: 5}\n"
+        "  tiers: {gpu: {capacity: 2000 blocks}}\n"
+        "  replica: {step_time: 'roofline:m.toml@g.toml:tp2', links: l.csv}\n"
+        "grid: {seed: [1]}\n"
+    )
+    prepared, resolve = prepare(read_sweep_file(path))
+    resolve({"seed": 1})
+    assert {name.rpartition("/")[2] for name in prepared.files} == {"m.toml", "g.toml", "l.csv"}
