@@ -10,17 +10,22 @@ from support.small_traces import tree_traces
 
 
 @st.composite
-def workloads(draw):
+def workloads(draw, in_sessions=False):
     """Random prefix trees, cut into pages, with a capacity that is at times too small for a prompt."""
-    block = draw(st.sampled_from([4, 16]))
-    page = draw(st.sampled_from([1, 2, 4, block]))
-    capacity = draw(st.integers(2, 40)) * block // page
+    block = 4 if in_sessions else draw(st.sampled_from([4, 16]))
+    trace, page = draw(tree_traces(block)), draw(st.sampled_from([1, 2, 4, block]))
+    turns: dict[int, int] = {}
+    for request in range(len(trace)) if in_sessions else ():
+        session = trace.session[request] = draw(st.integers(-1, 2))
+        trace.turn[request] = turns[session] = turns.get(session, -1) + 1
     return ReplayRequest(
-        draw(tree_traces(block)),
+        trace,
         block_size_tokens=page,
-        capacity_blocks=max(1, capacity),
+        capacity_blocks=max(
+            1, draw(st.integers(1 if in_sessions else 2, 60 if in_sessions else 40)) * block // page
+        ),
         window=draw(st.sampled_from([0, 0, 1, 3])),
-        outputs=draw(st.sampled_from(["prompt", "computed", "all"])),
+        outputs="prompt" if in_sessions else draw(st.sampled_from(["prompt", "computed", "all"])),
         explain=True,
     )
 

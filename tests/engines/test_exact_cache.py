@@ -15,11 +15,11 @@ from kvcache_sim.replay.engine_requests import block_keys
 from kvcache_sim.replay.miss_causes import MISS_CAUSES, reported_by
 from kvcache_sim.replay.request import REJECTED, REPLAYERS, ReplayRequest
 from kvcache_sim.workload.readers import read_trace
-from replays import check_causes
+from replays import check_causes, workloads
 from support.exact_rows import OUTPUTS, PROVENANCE, rows_of
 from support.examples import examples
 from support.shared_files import shared
-from support.small_traces import trace_of, tree_traces
+from support.small_traces import trace_of
 from tiered_pool import GPU
 from vllm_pool import replay as replay_vllm
 
@@ -62,26 +62,6 @@ def test_every_oracle_row(family, count):
 # random workloads
 
 
-@st.composite
-def workloads(draw):
-    """Random prefix trees in sessions, cut into blocks, with a capacity that is at times too small for a
-    prompt."""
-    trace = draw(tree_traces())
-    n = len(trace)
-    sessions = draw(st.lists(st.integers(-1, 2), min_size=n, max_size=n))
-    turns: dict[int, int] = {}
-    for i, session in enumerate(sessions):
-        trace.session[i] = session
-        trace.turn[i] = turns[session] = turns.get(session, -1) + 1
-    return ReplayRequest(
-        trace,
-        block_size_tokens=draw(st.sampled_from([1, 2, 4])),
-        capacity_blocks=draw(st.integers(1, 60)),
-        window=draw(st.sampled_from([0, 0, 1, 3])),
-        explain=True,
-    )
-
-
 def replayed(request: ReplayRequest, family: str, variant: str) -> dict:
     """Return the core's figures; every missed token has one cause."""
     core = REPLAYERS[family](request, variant)
@@ -92,7 +72,7 @@ def replayed(request: ReplayRequest, family: str, variant: str) -> dict:
     return core
 
 
-@given(workloads(), st.sampled_from(list(OUTPUTS.values())), st.booleans())
+@given(workloads(in_sessions=True), st.sampled_from(list(OUTPUTS.values())), st.booleans())
 @examples(150)
 def test_vllm_core_is_the_model(request, outputs, reuse):
     request = replace(request, outputs=outputs, reuse_outputs=reuse and outputs != "prompt")
@@ -109,7 +89,12 @@ def test_vllm_core_is_the_model(request, outputs, reuse):
     assert [list(row) for row in rows] == [[row[column] for column in columns] for row in causes.tokens]
 
 
-@given(workloads(), st.sampled_from(SGLANG), st.sampled_from(list(OUTPUTS.values())), st.booleans())
+@given(
+    workloads(in_sessions=True),
+    st.sampled_from(SGLANG),
+    st.sampled_from(list(OUTPUTS.values())),
+    st.booleans(),
+)
 @examples(150)
 def test_sglang_accounts_for_all_its_tokens(request, policy, outputs, reuse):
     reuse = reuse and outputs != "prompt"
@@ -119,7 +104,7 @@ def test_sglang_accounts_for_all_its_tokens(request, policy, outputs, reuse):
     assert core["final_tree_tokens"] + core["final_free_tokens"] == core["capacity_tokens"]
 
 
-@given(workloads(), st.sampled_from(["lru", "arc"]), st.integers(0, 3))
+@given(workloads(in_sessions=True), st.sampled_from(["lru", "arc"]), st.integers(0, 3))
 @examples(150)
 def test_offload_accounts_for_all_its_tokens(request, policy, threshold):
     request = replace(request, window=0, store_threshold=threshold)
@@ -127,7 +112,7 @@ def test_offload_accounts_for_all_its_tokens(request, policy, threshold):
 
 
 @given(
-    workloads(),
+    workloads(in_sessions=True),
     st.sampled_from(["vllm", *(f"sglang:{p}" for p in SGLANG), "vllm-offload:lru", "vllm-offload:arc"]),
 )
 @examples(100)

@@ -102,9 +102,10 @@ SHOWN = """
 
 def test_what_a_person_sees(capsys, small, monkeypatch, snapshot):
     monkeypatch.setenv("COLUMNS", "80")
+    monkeypatch.chdir(small.parent)
     shown = []
     for line in filter(None, map(str.strip, SHOWN.splitlines())):
-        code, out, err = run(capsys, small, "--trace-block-size", 8, *line.split())
+        code, out, err = run(capsys, small.name, "--trace-block-size", 8, *line.split())
         assert max(map(len, out.splitlines()), default=0) <= 80
         shown.append(f"{line}\n{out}{err}({code})\n")
     assert "\n".join(shown) == snapshot

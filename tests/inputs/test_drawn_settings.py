@@ -179,7 +179,7 @@ AREAS = {
         """,
     "router": """
         router.policy = - | random | least-loaded | weighted | cache-aware | longest-prefix | prefill-time
-            | overlap-cost | lmetric | dynamo-kv
+            | overlap-cost | lmetric | lmetric | dynamo-kv
         handover.router = - | - | weighted
         pools.prefill = - | - | 1
         pools.decode = - | - | 1
@@ -264,6 +264,24 @@ AREAS = {
         channels.wire = - | - | - | {bandwidth: 9GB/s, edges: [cpu->gpu]}
             | {bandwidth: 9GB/s, edges: [cpu->gpu], sharing: fair}
             | {bandwidth: 9GB/s, edges: [cpu->gpu, gpu->cpu], priority: loads-first}
+            | {bandwidth: 9GB/s, edges: [cpu->gpu], scope: cluster}
+        """,
+    "fleet with one thing more": """
+        cluster.machines = 2
+        fleet.plan = [{at: 1s, do: join}] | [{at: 1s, do: drain, machine: 0}] | [{at: 1s, do: lose, machine: 1}]
+            | [{at: 1s, do: lose, machine: 0}] | [{at: 1s, do: slow, channel: cpu-to-gpu, share: 0.5}]
+        tiers.cpu.capacity = 9000 blocks
+        replica.dp = - | - | - | - | 2
+        machines[0].role = - | - | - | - | - | - | - | - | prefill
+        fetch.lookup = - | - | - | - | - | - | - | - | cluster
+        fetch.read_buffer_layers = - | - | - | - | - | - | - | - | 2
+        cluster.pool = - | - | - | - | - | - | - | - | {capacity: 9 blocks}
+        prefetch.policy = - | - | - | - | - | - | - | - | session
+        router.index_blocks = - | - | - | - | - | - | - | - | 20
+        router.policy = longest-prefix
+        router.view.interval = - | - | - | - | - | - | - | - | 5ms
+        replica.instant = - | - | - | - | - | - | - | - | true
+        channels.wire = - | - | - | - | - | - | {bandwidth: 9GB/s, edges: [cpu->gpu], sharing: fair}
             | {bandwidth: 9GB/s, edges: [cpu->gpu], scope: cluster}
         """,
     "events of a fleet": """

@@ -1,8 +1,6 @@
 """The toolbox: statistics to the integer, and metamorphic tests of every transform."""
 
 import json
-import subprocess
-import sys
 from dataclasses import replace
 from fractions import Fraction
 
@@ -320,36 +318,6 @@ def test_repeated_rows_are_those_of_equal_times_lengths_and_outer_blocks(seed):
     )
     assert duplicate_rows(trace) == len(rows) - len({(*row[:5], *row[5][:1], *row[5][-1:]) for row in rows})
     assert duplicate_rows(replace(trace, block_ids=np.empty(0, np.uint32))) == 0
-
-
-def kvsim(*arguments, **options):
-    return subprocess.run(
-        [sys.executable, "-m", "kvcache_sim", "trace", *map(str, arguments)],
-        capture_output=True,
-        text=True,
-        **options,
-    )
-
-
-def test_the_command_line(tmp_path):
-    path = tmp_path / "t.jsonl"
-    row = '{"timestamp": 1.5, "input_length": 600, "output_length": 1, "hash_ids": [7, 9], "x": 1}\n'
-    path.write_text(row * 3)
-    done = kvsim("head", path, "-n", 2)
-    assert (done.returncode, done.stdout) == (0, row * 2)
-    done = kvsim("stats", "-", "--format", "json", input=row)
-    assert json.loads(done.stdout)["blocks"]["references"] == 2
-    assert kvsim("stats", tmp_path / "no.jsonl").returncode == 2
-    out = tmp_path / "out.jsonl.gz"
-    assert kvsim("convert", path, "-o", out).returncode == 0
-    assert kvsim("convert", path, "-o", out).returncode == 6
-    assert len(read_trace(out)) == 3
-    path.write_text(row + '{"timestamp"')
-    done = kvsim("check", path)
-    assert done.returncode == 3
-    assert f"{path}:2:13: unterminated JSON" in done.stdout
-    assert kvsim("head", path, "-o", tmp_path / "bad.jsonl").returncode == 3
-    assert sorted(p.name for p in tmp_path.iterdir()) == ["out.jsonl.gz", "t.jsonl"]  # nothing half-written
 
 
 def test_statistics_of_few_requests():

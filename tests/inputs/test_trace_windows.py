@@ -2,8 +2,9 @@
 
 import gzip
 import json
-import sys
+import os
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -196,15 +197,18 @@ def test_a_short_trace_and_one_of_sessions_are_read_whole(tmp_path):
 
 
 @pytest.mark.parametrize("source", ["t.jsonl", "t.jsonl.gz", "-"])
-def test_the_command(tmp_path, monkeypatch, capsys, source):
+def test_the_command(tmp_path, monkeypatch, capsys, request, source):
     path = written(tmp_path / ("t.jsonl" if source == "-" else source), rows())
     if source == "-":
-        monkeypatch.setattr(sys, "stdin", path.open())
+        request.addfinalizer(partial(os.dup2, os.dup(0), 0))
+        os.dup2(os.open(path, os.O_RDONLY), 0)  # the real standard input, read from its start by each run
     command = ["simulate", source if source == "-" else str(path), "--quiet", "--format", "json"]
     command += ["--set", f"trace.block_size={BLOCK}", "--set", f"cache.block_size={BLOCK}"]
     command += ["--set", "tiers.gpu.capacity=40 blocks", "-o"]
     assert run([*command, str(tmp_path / "windows")]) == 0
     monkeypatch.setattr(read, "WHOLE_ROWS", 10**6)
+    if source == "-":
+        os.lseek(0, 0, os.SEEK_SET)
     assert run([*command, str(tmp_path / "whole")]) == 0
     windows, whole = load_run(tmp_path / "windows"), load_run(tmp_path / "whole")
     assert windows.manifest["trace"] == whole.manifest["trace"]

@@ -1,6 +1,7 @@
 """Verbs on real files: what each prints, writes and ends with, as a person sees it on 80 columns."""
 
 import json
+import re
 import shlex
 from pathlib import Path
 
@@ -34,6 +35,8 @@ TRACE_VERBS = """
     trace convert lengths.csv -o converted.jsonl --force
     trace convert bad.jsonl --on-bad-row skip
     trace convert bad.jsonl
+    trace convert bad.jsonl -o half-written.jsonl
+    trace stats no.jsonl
     trace convert turned.jsonl --time-order sort
     trace convert turned.jsonl
     trace convert chats.jsonl --bytes-per-token 2 --answer-tokens 7 --trace-block-size 4
@@ -134,4 +137,6 @@ def test_what_a_person_sees(lines, folder, capsys, snapshot):
         printed = capsys.readouterr()
         found.append(f"$ kvsim {line}\n{printed.out}{printed.err}({code})\n")
     found += [f"{path.name}: {path.read_text()}" for path in sorted(folder.glob("[cir]*d.jsonl"))]
-    assert "\n".join(found).replace(str(folder), "FOLDER") == snapshot
+    found.append(f"files: {' '.join(sorted(path.name for path in folder.iterdir()))}")
+    shown = re.sub(r"'pid': \d+", "'pid': …", "\n".join(found))
+    assert shown.replace(str(folder), "FOLDER") == snapshot

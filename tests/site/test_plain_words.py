@@ -1,7 +1,7 @@
 """Plain words: banned words, openings of docs, length of output sentences, size and links of pages.
 
-``python tests/site/test_plain_words.py [--list RULE] [PREFIX ...]`` prints every offence, or those of one rule. Words and
-limits are in ``tests/support/words.toml``.
+``python tests/site/test_plain_words.py [--list RULE] [PREFIX ...]`` prints every offence, or those of one rule.
+Words and limits are in ``tests/support/words.toml``.
 """
 
 import argparse

@@ -10,7 +10,6 @@ import ast
 from pathlib import Path
 
 import kvcache_sim
-import pytest
 from kvcache_sim.base.errors import UsageError
 from kvcache_sim.cache.operations import Active
 from kvcache_sim.serving.sequence import Arrival
@@ -116,27 +115,9 @@ def test_no_function_takes_more_than_six_parameters():
     assert [wrong for file, tree in sources() for wrong in long_lists(tree, file)] == []
 
 
-@pytest.mark.parametrize(
-    "planted",
-    [
-        "replica.tiers = 3",
-        "self.mover.on_change = self.catch_up",
-        "entrance.writes, other = writes, 1",
-        "mover.read_bytes += 1",
-        "for one in opened:\n    one.others = opened",
-        "replica.entrance.waiting.held_back: object = None",
-        "setattr(replica, 'check', None)",
-        "s.tiers = 3",
-        "job.owner = 3",
-    ],
-)
-def test_the_check_bites(planted):
-    assert len(outside_assignments(ast.parse(planted), "serving/planted.py")) == 1
-
-
-def test_the_checks_of_parameters_bite():
-    classes = project_classes()
-    tuples = "def f(self, parts: tuple[Machine, Cluster] | None, size: tuple[int, int]): ..."
-    assert len(mixed_tuples(ast.parse(tuples), "planted.py", classes)) == 1
-    assert len(long_lists(ast.parse("def f(self, a, b, c, d, e, f, g): ..."), "planted.py")) == 1
-    assert long_lists(ast.parse("def f(self, a, b, c, d, e, f): ..."), "planted.py") == []
+def test_the_checks_bite():
+    planted = "mover.read_bytes += 1\nfor one in opened:\n    one.others = opened\ns.tiers = job.owner = 3"
+    assert len(outside_assignments(ast.parse(planted), "planted.py")) == 4
+    many = "def f(self, a, b, c, d, e, f, g: tuple[Machine, Cluster]): ..."
+    assert len(mixed_tuples(ast.parse(many), "planted.py", project_classes())) == 1
+    assert len(long_lists(ast.parse(many), "planted.py")) == 1

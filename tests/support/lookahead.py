@@ -12,9 +12,10 @@ from unittest.mock import patch
 
 from kvcache_sim.metrics.run import Run
 from kvcache_sim.scenario.requests import read_requests
+from kvcache_sim.serving.cluster import Cluster
+from kvcache_sim.serving.native_arrivals import open_front_door
 from kvcache_sim.serving.settings import ClusterSettings
 from kvcache_sim.simulation import RunOptions, simulate
-from kvcache_sim.simulation.simulation import Simulation
 from kvcache_sim.workload.trace import Trace
 
 from support.agreement import BeyondSpec, agree_on, assert_same, run_or_refusal
@@ -50,15 +51,19 @@ def assert_same_by_the_clock(settings: ClusterSettings, trace: Trace, batches: b
 
     ``batches``: True if its requests must arrive in batches, False if singly, None for either.
     """
-    simulation = Simulation(settings, trace, RunOptions())
-    assert batches in (None, simulation._native_arrivals)
-    run = simulation.run()
+    opened = []
+
+    def noted(cluster: Cluster) -> bool:
+        opened.append(open_front_door(cluster))
+        return opened[-1]
+
+    with patch(SINGLE_ARRIVALS, noted):
+        run = simulate(settings, trace)
+    assert batches in (None, opened == [True])
     with patch(SINGLE_ARRIVALS, return_value=False):
-        single = Simulation(settings, trace, RunOptions(check="full"))
-        assert not single._native_arrivals
-        assert_same(run, single.run())
+        assert_same(run, simulate(settings, trace, options=RunOptions(check="full")))
     with patch(LOOKAHEAD, return_value=False):
-        assert_same(run, Simulation(settings, trace, RunOptions()).run())
+        assert_same(run, simulate(settings, trace))
     return run
 
 

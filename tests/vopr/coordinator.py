@@ -79,7 +79,8 @@ class SimulatedProcess:
             ready_s = own.now_s() + own.draw.choice([0.0, 0.1, 2.0])
             self.coming.append((ready_s, {"ready": 1}))
             return
-        assert not any(m is None or "status" in m for _, m in self.coming), "two cells at a time"  # type: ignore[operator]
+        answers: list[Any] = [message for _, message in self.coming]
+        assert not any(answer is None or "status" in answer for answer in answers), "two cells at a time"
         cell = str(message["cell_id"])
         assert cell not in own.finished, f"{cell} runs again"
         assert cell not in own.running, f"{cell} runs twice"
