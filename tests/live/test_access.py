@@ -11,7 +11,6 @@ from live_apps import LiveApp, live_app
 from live_fleets import turns
 
 COMPLETIONS = "/v1/completions"
-CHAT = [{"role": "user", "content": "a"}]
 
 
 def live(tmp_path, test, *overrides, shutdown=None, **serving):
@@ -118,51 +117,6 @@ def test_requests_that_come_while_a_text_is_tokenized_are_counted(tmp_path):
         assert sorted(one.status for one in both) == [200, 429]
 
     live(tmp_path, go, "tiers.gpu.capacity=unbounded", requests=1)
-
-
-@pytest.mark.parametrize(
-    ("body", "answer"),
-    [
-        ({"prompt": "abcdef"}, [97, 98, 99, 100, 101, 102]),
-        ({"prompt": "ab", "return_token_strs": True, "model": "also"}, [97, 98]),
-        ({"prompt": ""}, []),
-        ({"prompt": "abcdefg"}, 400),
-        ({"messages": CHAT}, 400),
-        ({"prompt": "a", "messages": CHAT}, 400),
-        ({}, 400),
-        ({"prompt": "a", "model": "other"}, 404),
-    ],
-)
-def test_a_text_is_tokenized_up_to_the_most_tokens(tmp_path, body, answer):
-    async def go(app: LiveApp) -> None:
-        app.bounded(4096, 6)
-        found = await app.ask("/tokenize", body)
-        if isinstance(answer, int):
-            assert (found.status, found.json["error"]["code"]) == (answer, answer)
-            return
-        strings = [chr(token) for token in answer] if body.get("return_token_strs") else None
-        counts = {"count": len(answer), "max_model_len": 4096}
-        assert found.json == {**counts, "tokens": answer, "token_strs": strings}
-
-    live(tmp_path, go, model_names=("m", "also"))
-
-
-def test_the_model_has_each_of_its_names_and_answers_by_the_first(tmp_path):
-    async def go(app: LiveApp) -> None:
-        listed = (await app.ask("/v1/models", method="GET")).json["data"]
-        assert [(row["id"], row["root"]) for row in listed] == [("m", "m"), ("also", "also")]
-        assert {row["created"] for row in listed} == {int(app.clock.started_s)}
-        answer = await app.ask(COMPLETIONS, {"prompt": "a", "model": "also", "max_tokens": 1})
-        assert answer.json["model"] == "m"
-        message = (await app.ask(COMPLETIONS, {"prompt": "a", "model": "n" * 500})).json["error"]["message"]
-        assert message.count("n" * 200) == 1
-        assert len(message) < 300
-        for path, method, allowed in (("/v1/x", "GET", ""), ("/health", "POST", "GET")):
-            message = (await app.ask(path, method=method)).json["error"]["message"]
-            assert path in message
-            assert allowed in message
-
-    live(tmp_path, go, model_names=("m", "also"))
 
 
 def test_a_simulation_that_fails_is_an_error_of_the_server(tmp_path):

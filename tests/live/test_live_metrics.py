@@ -142,51 +142,6 @@ def test_counters_are_the_sums_of_the_rows_of_the_run(tmp_path, machines):
     assert found["request_num_preemptions_sum"] == rows["preemptions"].sum()
 
 
-def test_a_request_without_a_token_has_no_times(tmp_path):
-    async def go(app: LiveApp) -> None:
-        clients = [app.client(COMPLETIONS, {"prompt": [1] * 100, "max_tokens": 9}) for _ in range(2)]
-        await app.passed(1)
-        clients[1].left.set()  # it waits for the first
-        await app.passed(1000)
-        found = await values(app)
-        assert (found["e2e_request_latency_seconds_count"], found["request_prompt_tokens_sum"]) == (1, 200)
-        assert found["request_success_total:abort"] == found["request_success_total:length"] == 1
-
-    live(tmp_path, go, "replica.max_num_seqs=1")
-
-
-def test_buckets_are_vllms(tmp_path):
-    """Of tokens 1, 2, 5 times powers of ten up to the context, 300 here; of seconds those of 0.33.0."""
-    spans = [0.3, 0.5, 0.8, 1, 1.5, 2, 2.5, 5, 10, 15, 20, 30, 40, 50, 60, 120, 240, 480, 960, 1920, 7680]
-    between = [0.01, 0.025, 0.05, 0.075, 0.1, 0.15, 0.2, 0.3, 0.4, 0.5, 0.75, 1, 2.5, 5, 7.5, 10, 20, 40, 80]
-    first = [0.001, 0.005, 0.01, 0.02, 0.04, 0.06, 0.08, 0.1, 0.25, *between[9:], 160, 640, 2560]
-    tokens = [1, 2, 5, 10, 20, 50, 100, 200]
-    expected = {
-        "time_to_first": first,
-        "per_output": between,
-        "inter_token": between,
-        "params_n": [1, 2, 5, 10, 20],
-        "preemptions": [1, 2, 3, 4, 5, 10, 20],
-        "_tokens": tokens,
-        "computed": tokens,
-        "_time_": spans,
-        "latency": spans,
-    }
-
-    async def go(app: LiveApp) -> None:
-        text = b"".join((await app.ask("/metrics", method="GET")).pieces).decode()
-        found = defaultdict(list)
-        for name, edge in re.findall(r'^vllm:(\w+)_bucket{[^}]*le="([^"]+)"', text, re.MULTILINE):
-            found[name].append(float(edge))
-        assert len(found) == 15
-        for name, edges in found.items():
-            own = next(own for word, own in expected.items() if word in name)
-            assert edges == [*own, float("inf")], name
-        assert re.search(r'cache_config_info{block_size="16",engine="0",num_gpu_blocks="1000"} 1', text)
-
-    live(tmp_path, go, "replica.max_model_len=300")
-
-
 @examples(60)
 @given(st.lists(st.tuples(st.integers(0, 1), st.integers(0, 7).map(lambda n: n * S // 2), st.integers(1, 4))))
 def test_gaps_are_counted_up_to_and_with_each_edge(gaps):

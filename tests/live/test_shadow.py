@@ -18,7 +18,6 @@ from kvcache_sim.extras.live.shadow.caches import OtherCache, Share, engine_shar
 from kvcache_sim.extras.live.shadow.following import Following
 from kvcache_sim.extras.live.shadow.watch import Compared, line
 from kvcache_sim.workload.imports.kv_batch import KvBatch, KvEvent, batch_of
-from kvcache_sim.workload.imports.kv_lookups import LookUps
 from live_fleets import fleet_of, wait
 from support.examples import examples
 
@@ -110,24 +109,6 @@ def stored(at_ms: int, hashes: list[int], parent: int | None = None, medium: str
 
 def removed(at_ms: int, *hashes: int, medium: str = "GPU") -> KvBatch:
     return KvBatch(at_ms * MS, (KvEvent("removed", hashes, None, 0, medium),))
-
-
-def test_copies_are_counted_and_an_unknown_beginning_is_said():
-    state = LookUps()
-    for batch in (stored(0, [1, 2]), stored(1, [1, 2]), removed(2, 2), removed(3, 1, 7)):
-        state.take(batch)
-    assert (state.held, state.most_held, state.has_evicted) == (2, 4, True)
-    [known] = state.take(stored(5000, [3], 2))
-    assert (known.found, known.beginning_unknown) == (2, False)
-    [unknown] = state.take(stored(6000, [4], 77))
-    assert unknown.beginning_unknown
-    state.take(KvBatch(7000 * MS, (KvEvent("cleared"),)))
-    assert state.held == 0
-    [gone] = state.take(stored(7001, [8], 2))
-    assert gone.beginning_unknown
-    state.take(stored(7100, [9], 9))
-    [circle] = state.take(stored(90_000, [10], 9))
-    assert (circle.blocks, circle.beginning_unknown) == ([9, 10], True)
 
 
 def test_a_restart_forgets_the_blocks_of_each_rank_of_its_engine():

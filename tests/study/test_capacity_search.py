@@ -151,25 +151,3 @@ def test_the_split_is_that_of_an_exhaustive_search(tmp_path, monkeypatch, capsys
     top = held.index(max(held))
     assert all(a <= b for a, b in pairwise(held[: top + 1]))  # one maximum: what the search assumes
     assert all(a >= b for a, b in pairwise(held[top:]))
-
-
-def test_pools_need_two_machines_that_are_not_split_yet(tmp_path, monkeypatch, capsys):
-    monkeypatch.chdir(tmp_path)
-    path = write_trace(tmp_path / "t.jsonl", 10)
-    common = ["capacity", str(path), "--slo", "ttft=1s", "--pools", "auto"]
-    assert run(common) == 2
-    assert "one machine cannot be split" in capsys.readouterr().err
-    assert run([*common, "--set", "pools.prefill=1", "--set", "pools.decode=1"]) == 2
-    assert "pools are set already" in capsys.readouterr().err
-
-
-def test_a_study_is_measured_with_the_limits_of_the_question_on_top_of_its_own(tmp_path, monkeypatch, capsys):
-    """A limit of the study that no rate attains is asked for too, unless the question has another one."""
-    monkeypatch.chdir(tmp_path)
-    path = write_trace(tmp_path / "t.jsonl", 20)
-    for own, code in ((None, 0), ("{tpot: 1ns}", 4), ("{ttft: 1ns}", 0)):
-        (tmp_path / "s.yaml").write_text(ONE_BY_ONE + (f"slo: {own}\n" if own else ""))
-        asked = ["capacity", str(path), "-c", "s.yaml", "--slo", "ttft=1h", "--max-rate", "2/s", "-q"]
-        assert run(asked) == code
-    assert run([*asked[:4], "-q"]) == 4
-    capsys.readouterr()

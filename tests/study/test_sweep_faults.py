@@ -10,7 +10,7 @@ import time
 from pathlib import Path
 
 import pytest
-from support.sweep_driver import main, plan_of
+from support.sweep_driver import main
 
 TESTS = Path(__file__).parents[1]
 TABLES = ("results.csv", "results.parquet")
@@ -228,17 +228,3 @@ def test_a_disk_full_at_a_write(tmp_path, full_disk, monkeypatch):
         assert len(err.strip().splitlines()) == 1, err
         assert main(directory, 2, 1, "quick", "") == 0, index  # in this process: half the time
         assert tables(directory) == expected, index
-
-
-def test_an_input_that_changed_is_refused(tmp_path):
-    from kvcache_sim.base.errors import OutputExistsError, TraceError
-    from kvcache_sim.extras.study.sweeps.plan import keep_plan
-
-    path = tmp_path / "plan.json"
-    keep_plan(plan_of(3, "quick", files={"/trace.jsonl": "aa" * 32}), path)
-    keep_plan(plan_of(3, "quick", files={"/trace.jsonl": "aa" * 32}), path)
-    keep_plan(plan_of(3, "quick", files={"/elsewhere/trace.jsonl": "aa" * 32}), path)
-    with pytest.raises(TraceError, match="changed since this sweep was planned"):
-        keep_plan(plan_of(3, "quick", files={"/trace.jsonl": "bb" * 32}), path)
-    with pytest.raises(OutputExistsError, match="another study"):
-        keep_plan(plan_of(4, "quick", files={"/trace.jsonl": "aa" * 32}), path)

@@ -1,52 +1,16 @@
 """Studies as files and command lines: spaces, ranges, limits and inputs, and what is refused."""
 
-import math
-
 import kvcache_sim as kv
 import pytest
-from hypothesis import given
 from hypothesis import strategies as st
 from kvcache_sim.base.errors import UsageError
 from kvcache_sim.extras.study.sweeps.cell import Limits
 from kvcache_sim.extras.study.sweeps.plan import MAX_CELLS
 from kvcache_sim.extras.study.sweeps.simulation import prepare, refuse_unused
-from kvcache_sim.extras.study.sweeps.space import Choice, Interval, Space, interval
+from kvcache_sim.extras.study.sweeps.space import Choice, Space, interval
 from kvcache_sim.extras.study.sweeps.study import inline_sweep, read_sweep_file
-from support.examples import examples
 
 values = st.lists(st.integers(0, 9), min_size=1, max_size=3, unique=True)
-
-
-@examples(50)
-@given(st.dictionaries(st.sampled_from("abc"), values, max_size=3), values, st.integers(1, 3))
-def test_a_space_is_the_product_of_its_parts(grid, column, draws):
-    space = Space(
-        grid=grid,
-        columns={"z": column, "y": column},
-        points=[{"p": 1}, {"p": 2, "q": 3}],
-        draws={"r": Choice((1, 2)), "s": interval("1GiB", "1TiB", "log", "s")},
-        draw_count=draws,
-    )
-    rows = list(space.rows(7))
-    assert len(rows) == space.size() == math.prod(len(v) for v in grid.values()) * len(column) * 2 * draws
-    assert rows == list(space.rows(7))
-    assert all(row["z"] == row["y"] for row in rows)
-    assert {frozenset(row) - {"q"} for row in rows} == {frozenset([*grid, "z", "y", "p", "r", "s"])}
-
-
-@given(st.floats(0, 1), st.sampled_from(["linear", "log"]))
-def test_an_interval_stays_inside(position, scale):
-    value = interval("1GiB", "16GiB", scale, "x").value(position)
-    assert 2**30 <= int(str(value).removesuffix("B")) <= 2**34
-    assert 3 <= interval(3, 8, scale, "x").value(position) <= 8
-    assert str(interval("16 blocks", "32 blocks", scale, "x").value(position)).endswith(" blocks")
-
-
-def test_a_drawn_value_is_the_bound_at_an_end_and_whole_if_both_are():
-    assert math.exp(math.log(3.0)) > 3.0
-    assert Interval(1.0, 3.0, True, "", False).value(1.0) == 3.0
-    assert interval(1, 16, "log", "").value(0.5) == 4
-    assert interval("1KiB", "3KiB", "linear", "").value(0.5) == "2048B"
 
 
 @pytest.mark.parametrize(

@@ -1,14 +1,12 @@
 """The rows of a sweep's space: the product of its parts, and values between the bounds of a draw."""
 
 import itertools
-import math
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from kvcache_sim.base.errors import UsageError
 from kvcache_sim.base.rng import stream
-from kvcache_sim.extras.study.sweeps.space import MAX_CELLS, Choice, Space, interval
+from kvcache_sim.extras.study.sweeps.space import Choice, Space, interval
 from support.examples import examples
 
 
@@ -31,36 +29,6 @@ def test_the_rows_of_a_space_are_the_product_of_its_parts(first, second, zipped,
     assert [*space.rows(5)] == expected
     assert space.size() == len(expected)
     assert space.factors() == {name: len(part) for name, part in parts.items()}
-
-
-@pytest.mark.parametrize(
-    ("first", "second"), [(MAX_CELLS, 1), (MAX_CELLS // 2, 2), (MAX_CELLS + 1, 1), (MAX_CELLS // 2 + 1, 2)]
-)
-def test_a_space_has_a_most_of_cells(first, second):
-    space = Space({"a": range(first), "b": range(second)})
-    if first * second <= MAX_CELLS:
-        assert space.size() == first * second
-        return
-    for ask in (space.size, lambda: next(space.rows(0))):
-        with pytest.raises(UsageError, match="too many cells"):
-            ask()
-
-
-@pytest.mark.parametrize(
-    ("low", "high", "scale", "refused"),
-    [
-        (1, 1, "linear", "empty range"),
-        (0, 1, "log", "empty range.*both above zero"),
-        ("1GiB", "2s", "linear", "different units"),
-        (1, "2s", "linear", "different units"),
-        (True, 2, "linear", "not a bound"),
-        (0, math.inf, "linear", "not a bound"),
-        (1, 2, "cubic", "unknown scale"),
-    ],
-)
-def test_bounds_of_a_draw_that_cannot_be(low, high, scale, refused):
-    with pytest.raises(UsageError, match=refused):
-        interval(low, high, scale, "a")
 
 
 @pytest.mark.parametrize(
