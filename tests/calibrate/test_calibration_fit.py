@@ -93,11 +93,6 @@ def test_without_mixed_rows_their_kv_factor_is_assumed():
     )
 
 
-def test_a_family_over_tp_degrees_needs_two():
-    with pytest.raises(UsageError, match="one TP degree"):
-        fit_tensor_parallel(random_rows(100))
-
-
 def test_only_listed_files_may_be_fitted():
     """The end-to-end run that judges the RTX 4090 set, and any other run, is not among them."""
     assert {entry.file for entry in (*SHIPPED, *SWEPT, *TRANSFERRED)} <= set(TRAIN_FILES)
