@@ -1,6 +1,5 @@
 """The figures of `/metrics`, of clocks and of lags, by closed forms and by the rows of the run."""
 
-import asyncio
 import json
 import re
 from collections import defaultdict
@@ -18,7 +17,7 @@ from kvcache_sim.extras.live import clock
 from kvcache_sim.extras.live.fleet import TokenLags
 from kvcache_sim.extras.live.metrics import GapHistogram
 from kvcache_sim.metrics.columns import STATUSES
-from live_apps import LiveApp, live_app
+from live_apps import LiveApp, live
 
 S = 10**9
 COMPLETIONS = "/v1/completions"
@@ -34,16 +33,6 @@ async def values(app: LiveApp) -> dict[str, float]:
         label = re.search(r'(?:source|finished_reason)="(\w+)"', labels)
         found[f"{name}:{label[1]}" if label else name] += float(value)
     return found
-
-
-def live(tmp_path, test, *overrides):
-    """Run a test's coroutine function with an application."""
-
-    async def go():
-        with live_app(tmp_path / "run", overrides) as app:
-            return await test(app)
-
-    return asyncio.run(go())
 
 
 def test_requests_that_take_turns_count_by_closed_forms(tmp_path):

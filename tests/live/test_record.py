@@ -199,22 +199,6 @@ def test_exchanges_on_one_connection_are_observed_however_their_bytes_are_cut(cu
         assert own.tokens(ByteTokenizer()) == (list(asked.encode()), list("".join(first).encode()))
 
 
-@pytest.mark.parametrize(
-    ("prompt", "tokens"),
-    [
-        ("[3, 4]", [3, 4]),
-        ("[[5, 6], [7]]", [5, 6]),
-        ('["ab", "c"]', [97, 98]),
-        ("[]", []),
-        ("{}", None),
-        ("1", None),
-    ],
-)
-def test_of_several_prompts_the_first_is_recorded(prompt, tokens):
-    observed = Observed(Completion, 0, bytearray(b'{"prompt": %s}' % prompt.encode()), said=["x", "y"])
-    assert observed.tokens(ByteTokenizer()) == (None if tokens is None else (tokens, [120, 121]))
-
-
 ENDED = st.tuples(
     st.integers(0, 10**10),
     st.text("a", min_size=1, max_size=9),

@@ -33,10 +33,6 @@ def stored(at_ms: int, hashes: list[int], parent: int | None = None, medium: str
     return KvBatch(at_ms * MS, (KvEvent("stored", tuple(hashes), parent, 16, medium),))
 
 
-def removed(at_ms: int, *hashes: int, medium: str = "GPU") -> KvBatch:
-    return KvBatch(at_ms * MS, (KvEvent("removed", hashes, None, 0, medium),))
-
-
 EVENT = st.tuples(
     st.sampled_from(["stored", "removed", "cleared"]),
     st.lists(st.integers(0, 99), max_size=3),

@@ -1,13 +1,11 @@
 """``kvsim explain``: which sentences a run earns, each from its border on, and what they are computed from."""
 
-import json
 import re
 
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from kvcache_sim.cli.main import run as kvsim
 from kvcache_sim.metrics.columns import MISS_COLUMNS, TTFT_PARTS, miss_column
 from kvcache_sim.replay.miss_causes import reported_by
 from kvcache_sim.report.explain.break_even import break_even_tokens, compute_ns, load_ns
@@ -117,32 +115,6 @@ def test_reuse_is_that_of_the_prompts_before(seed):
         assert reuse.seen[n] == min(512 * found, (tokens - 1) // 512 * 512)
         assert reuse.last_user[n] == last
         assert reuse.idle_ns[n] == (max(arrival_ns - ends[last], 0) if found else -1)
-
-
-@pytest.mark.parametrize("gap_ms", [0, 60_000])
-def test_evicted_blocks_were_idle_from_their_last_use_to_the_admission_that_missed_them(
-    tmp_path, capsys, gap_ms
-):
-    """All at once, in the order a b a b …: a prompt arrives before the one that it repeats has finished."""
-    prompts = [
-        {"timestamp": gap_ms * n, "input_length": 2048, "output_length": 4}
-        | {"hash_ids": [9 * (n % 2) + k for k in range(4)]}
-        for n in range(20)
-    ]
-    (tmp_path / "t.jsonl").write_text("".join(json.dumps(row) + "\n" for row in prompts))
-    small = ["--set", "tiers.gpu.capacity=6 blocks", "--set", "replica.max_num_seqs=1"]
-    run = str(tmp_path / "run")
-    assert kvsim(["simulate", str(tmp_path / "t.jsonl"), "-o", run, "-q", *small, "--causes"]) == 0
-    capsys.readouterr()
-    assert kvsim(["explain", run]) == 0
-    text = " ".join(capsys.readouterr().out.split())
-    idle = json.loads((tmp_path / "run" / "summary.json").read_text())["misses"]["evicted_idle_ms"]
-    assert idle["requests"] == 18
-    assert " 0 ns" not in text
-    median, unit = re.findall(r"median idle time ([\d.]+) (m?s)\)", text)[0]
-    median_ms = float(median) * {"s": 1000, "ms": 1}[unit]
-    assert median_ms == pytest.approx(idle["avg"], rel=0.2), "the time of the request between"
-    assert not gap_ms or idle["avg"] == pytest.approx(120_000, rel=0.01)
 
 
 def loading(bandwidth, base="1ms", budget=100):

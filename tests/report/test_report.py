@@ -204,15 +204,6 @@ def test_a_report_in_a_browser(directories, tmp_path):
         assert "requests.arrived,300,300," in copied
 
 
-def test_without_the_extra_the_command_names_it(directories, monkeypatch, capsys):
-    import importlib.util
-
-    found = importlib.util.find_spec
-    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None if name == "altair" else found(name))
-    assert kvsim(["report", str(directories[0])]) == 2
-    assert "kvcache-sim[report]" in capsys.readouterr().err
-
-
 def parsed(html):
     """The elements of a piece of a page, each as (tag, attributes, text before its first child)."""
     root = ElementTree.fromstring(f"<root>{html}</root>")

@@ -1,6 +1,7 @@
 """A report opens with the answer: measured in a real browser, wide and narrow, on light and on dark
 ground."""
 
+import html
 import re
 from itertools import product
 
@@ -102,3 +103,9 @@ def test_text_can_be_read_on_both_grounds(reports):
         with page(color_scheme=scheme) as (browser, _):
             browser.goto(f"file://{reports[2]}")
             assert browser.evaluate(contrast) == []
+
+
+def test_the_page_of_a_run_states_the_source_of_its_times_and_where_intervals_come_from(reports):
+    text = html.unescape(re.sub(r"<script.*?</script>|<[^>]*>", " ", reports[1].read_text(), flags=re.S))
+    assert re.search(r"step times: fitted set h100-llama-3\.1-8b-tp1: ×\d\.\d\d–\d\.\d\d", text, re.I)
+    assert "intervals: kvsim explain" in " ".join(text.split())

@@ -1,7 +1,6 @@
 """The highest rate that attains: the search against every step, known service times, and the verb's edges."""
 
 import json
-import math
 import re
 from fractions import Fraction
 from pathlib import Path
@@ -47,21 +46,6 @@ def test_the_search_finds_the_last_step_that_attains(last, a, b):
 
 
 # --- the interval of a rate over requests ---
-
-
-def test_the_interval_of_a_rate_holds_the_truth_in_nineteen_of_twenty_cases():
-    """Arrivals at random, stays of random length: the load is 1 s in the machines for each second."""
-    random, inside, widths = np.random.default_rng(4), 0, []
-    for _ in range(300):
-        arrival_ns = np.cumsum(random.exponential(1e9, 1000))
-        stay_ns = random.gamma(2.0, 0.5e9, 1000)
-        spread = rate_spread({"arrival_ns": arrival_ns, "finish_ns": arrival_ns + stay_ns})
-        load = stay_ns.sum() / (arrival_ns[-1] - arrival_ns[0])
-        inside += 1 / spread <= load <= spread
-        widths.append(spread)
-    assert inside / 300 == pytest.approx(0.95, abs=0.04)
-    expected = 2.093 * math.sqrt((1 + 0.5) / 1000)  # the squared variations of both add up
-    assert math.log(np.median(widths)) == pytest.approx(expected, rel=0.15)
 
 
 def test_few_requests_and_requests_at_once_have_no_interval():

@@ -204,30 +204,6 @@ def test_figures_without_a_batch_are_those_of_the_other_requests():
     assert batch_figures({name: own[:40] for name, own in rows.items()}) == {}
 
 
-def test_intervals_hold_the_true_ratio():
-    """Two cells share half of their variation: 95 % intervals hold the ratio at least 85 times in 100."""
-    generator = np.random.default_rng(11)
-    held = {MEAN: 0, P99: 0}
-    draws, count, ratio = 100, 1500, 1.2
-    ticks = np.arange(count) * 10**9
-    for _ in range(draws):
-        shared = np.convolve(generator.normal(size=count + 24), np.ones(25) / 5, "valid")
-        found, rows = [], []
-        for number, factor in enumerate((1.0, ratio)):
-            ttft = factor * 1e8 * np.exp(0.5 * shared + 0.5 * generator.normal(size=count))
-            table = {"request": np.arange(count), "status": np.zeros(count, int), "arrival_ns": ticks}
-            table |= {"first_token_ns": ticks + ttft.astype(np.int64), "output_tokens": np.full(count, 2)}
-            table |= {"finish_ns": table["first_token_ns"] + 10**7, "input_tokens": np.ones(count, int)}
-            found.append(batch_figures({**table, "cached_prefix_length_used": np.zeros(count, int)}))
-            rows.append(
-                {MEAN: ttft.mean(), P99: np.percentile(ttft, 99), "batches": found[-1], "cell": number}
-            )
-        for name in held:
-            one = against(rows[0], rows[1], name)
-            held[name] += one.low <= ratio <= one.high
-    assert min(held.values()) >= 85, held
-
-
 # --- the verb ----------------------------------------------------------------------------------------------
 
 
