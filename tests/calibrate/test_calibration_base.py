@@ -1,4 +1,4 @@
-"""A source corrected by measured iterations: what few rows do, what transfers, what the command prints."""
+"""A source corrected by measured iterations: no rows, rows of itself scaled, and what few rows do."""
 
 import numpy as np
 import pytest

@@ -1,4 +1,4 @@
-"""Channels: presets against every measured transfer (kv_transfer.csv), a file of one's own, and the ladder of tiers."""
+"""Channels: presets against every measured transfer (kv_transfer.csv), and a file of one's own."""
 
 import csv
 

@@ -1,4 +1,4 @@
-"""A closed loop in step runs equals a step-by-step loop with a record per request, and closed forms."""
+"""A closed loop in step runs equals a step-by-step loop with a record per request."""
 
 from dataclasses import dataclass
 

@@ -1,4 +1,4 @@
-"""The table of errors by kind of source and load: made of the measured runs, and its check notices a worse row."""
+"""The table of errors by kind of source and load is made of the measured runs."""
 
 import importlib
 import sys

@@ -1,5 +1,4 @@
-"""Rules of every chart: colours that differ, six series at most, log axes that say so, steps and no
-guesses."""
+"""Colours that one chart may show together differ, and at most six series keep their names."""
 
 from itertools import combinations
 

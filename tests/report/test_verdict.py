@@ -1,4 +1,4 @@
-"""The verdict that opens a comparison: who is better, from which border on, and in every format."""
+"""The verdict that opens a comparison: who is better, and from which border on."""
 
 import re
 

@@ -1,7 +1,6 @@
 """The numbers of machines and the splits into pools that a search for capacity adds."""
 
 import json
-import re
 from itertools import pairwise
 
 import kvcache_sim as kv
@@ -105,16 +104,6 @@ def test_the_smallest_number_of_machines_is_the_closed_form(tmp_path, monkeypatc
     assert run(argv) == 0
     said = unwrapped(capsys.readouterr().out)
     assert f"smallest number that holds {need:g} requests/s: 7 machines (6 hold " in said
-    assert "tried 2, 4, 6, 7, 8, 12 machines; not tried: 3, 5, 9–11, assuming" in said
-    table = [line.split() for line in said.splitlines()[1:7]]
-    assert [int(row[1 + ("*" in row)]) for row in table] == [2, 4, 6, 7, 8, 12]
-    assert sum("*" in row for row in table) == 1
-    source, again = said.splitlines()[-2:]
-    low, high = re.fullmatch(r"step times: .*: ×(0\.\d+)–(1\.\d+)", source).groups()
-    found = re.search(r"--slo ttft=(\S+)ms --need (\S+)/s", again)
-    assert float(low) < 1 < float(high)
-    assert float(found[1]) * float(high) == pytest.approx(alone / 1e6, rel=0.01)
-    assert float(found[2].replace(",", "")) / float(high) == pytest.approx(need, rel=0.01)
     assert run(argv) == 0  # finished candidates are kept
     assert unwrapped(capsys.readouterr().out) == said
     assert len(list((tmp_path / "out" / "cells").glob("*.json"))) == 6

@@ -1,4 +1,4 @@
-"""Cells of a sweep and its output: seeds, shards, equal tables for any number of workers, estimates, columns."""
+"""Cells of a sweep and its output: seeds, shards, equal tables for any number of workers, estimates."""
 
 import pytest
 from hypothesis import given

@@ -1,4 +1,4 @@
-"""``kvsim sweep`` with real simulations: plan, run, resume, refuse, merge, report; and on a Ray cluster."""
+"""``kvsim sweep`` with real simulations: plan, run, resume, refuse; and on a Ray cluster."""
 
 import json
 import re

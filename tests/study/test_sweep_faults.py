@@ -1,4 +1,4 @@
-"""Faults of a sweep: killed, interrupted, out of disk, with damaged files; it always resumes where it was."""
+"""Faults of a sweep: killed, interrupted, with damaged files; it always resumes where it was."""
 
 import os
 import random
