@@ -8,7 +8,6 @@ from kvcache_sim.model.roofline import attention_work
 from kvcache_sim.model.step_time import StepBatch
 from kvcache_sim.model.step_times import load_step_time
 
-
 EACH = 18 * 4 * 64 * 64
 STATES = 21 * 16 * 640 * 4 + 20 * 256 * 512 * 4
 #: Model → its TP degree, and operations a pair and a token, and bytes a past token and a sequence; None: any.

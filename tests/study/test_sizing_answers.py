@@ -128,10 +128,13 @@ def test_candidates_are_added_by_group_splits_before_counts():
     assert further(alone, pools=True) == [own for own, *_ in tried]
     fewer = [(at(2, **split), 2, 1.0), (at(2) | {PREFILL: 1, DECODE: 1}, 2, 1.0)]
     assert further([*alone, *tried, *fewer], pools=True) == [at(3) | split]
-    cells = laid_out([own for own, *_ in counts])
-    ended = {"0": CellRecord("0", "ok", {"capacity": {"machines": 1, "rate_per_s": 1.0}})}
+    cells = laid_out([at(n) for n in (1, 8, 9)])
+    ended = {
+        f"{n}": CellRecord(f"{n}", "ok", {"capacity": {"machines": m, "rate_per_s": m}})
+        for n, m in ((0, 1), (1, 8))
+    }
     plan = Plan("s", Study("m:f", ""), tuple(cells))
-    for failed in ({}, {"1": CellRecord("1", "failed", {})}):
+    for failed in ({}, {"2": CellRecord("2", "failed", {})}):
         assert Further(plan, laid_out, 3.0, 1, False, {})(cells, ended | failed) == []
 
 
