@@ -1,4 +1,4 @@
-"""When requests arrive and which are rejected: sessions drawn at random, against the ends of the run's own rows."""
+"""Arrivals and rejections: sessions drawn at random, against the ends of the run's own rows."""
 
 from dataclasses import replace
 

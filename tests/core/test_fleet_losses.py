@@ -1,4 +1,4 @@
-"""What is lost while the machines stay: copies on a tier, a router's index, caches that are emptied."""
+"""Losses while the machines stay: copies on a tier, a router's index, caches that are emptied."""
 
 from dataclasses import replace
 

@@ -146,7 +146,7 @@ def test_a_machine_that_comes_again_is_empty(tmp_path):
     assert found(made) == [0, 0, 0, 0, 3, 3, 3, 0]
 
 
-def test_the_machine_without_requests_leaves_and_comes_again_in_its_place(tmp_path):
+def test_the_machine_without_requests_leaves_and_the_same_machine_comes_again(tmp_path):
     """Machines 0 and 2 serve for ten seconds when machine 1 leaves; round robin goes by number, as it is back."""
     rows = [(28, 0, 1500), (28.1, 20), (28.2, 40, 1500), (50, 60), (51, 80), (52, 100)]
     _, made = at_times(tmp_path, rows, following("1s", 3, [(10, 3), (29, 2), (45, 3)]))
@@ -221,7 +221,7 @@ def test_a_machine_that_drained_has_served_nothing_when_it_comes_again(tmp_path)
 
 
 def test_copies_may_fill_a_machine_and_the_prompt_asked_for_last_is_the_most_recent(tmp_path):
-    """Eight blocks are copied into eight; the next prompt there takes the place of prompt 0, not of 20."""
+    """Eight blocks are copied into eight; the next prompt there evicts prompt 0, not 20."""
     rows = [(at, first, 1) for at, first in ((1, 0), (2, 20), (15, 40), (16, 60), (20, 0), (21, 20))]
     fleet = following("2s", 2, [(10, 2)], 4096)
     _, made = at_times(tmp_path, rows, fleet, "tiers: {gpu: {capacity: 8 blocks}}")

@@ -1,4 +1,4 @@
-"""What fairness is called: figures of each tenant, Jain's index, and the largest lead in service over another."""
+"""Fairness: figures of each tenant, Jain's index, and the largest lead in service over another."""
 
 import itertools
 

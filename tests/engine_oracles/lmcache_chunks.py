@@ -1,4 +1,4 @@
-"""LMCache's own backends with chunks of 256 tokens above vLLM's blocks of 16, against a run without service time.
+"""LMCache's own backends with chunks of 256 tokens above vLLM's blocks of 16, against a run of next to no service time.
 
 The engine around the backends is that of ``lmcache_tiers``, but for the chunks that the GPU has whole, which the
 connector does not retrieve.
@@ -17,9 +17,7 @@ HERE = Path(__file__).resolve().parent
 sys.path.insert(0, str(HERE.parent))
 
 import numpy as np  # noqa: E402
-from kvcache_sim.replay.engine_requests import native_requests  # noqa: E402
 from kvcache_sim.replay.request import ReplayRequest  # noqa: E402
-from support.instant_runs import instant  # noqa: E402
 
 from engine_oracles import lmcache_tiers  # noqa: E402
 from engine_oracles.streams import compare_streams, in_chunks, stream  # noqa: E402
@@ -43,11 +41,8 @@ def differs(real: Any, seed: int) -> str | None:
         f"cpu: {{capacity: {cpu * PER} blocks, policy: {policy}, semantics: lmcache, chunk_tokens: {CHUNK}}}"
     )
     below += f", disk: {{capacity: {disk * PER} blocks}}" if disk else ""
-    text = f"cache: {{block_size: {BLOCK}}}\ntiers: {{gpu: {{capacity: {gpu} blocks}}, {below}}}\n"
-    done = instant(text, trace)
-    columns, moved = done.run.requests, done.run.counters
-    alone = ReplayRequest(trace, BLOCK, gpu, outputs="computed")
-    in_pool = native_requests(alone).vllm(gpu)["hits"].tolist()
+    done, in_pool = lmcache_tiers.timed_below_pool(trace, gpu, below)
+    columns = done.requests
     theirs = lmcache_tiers.run(
         real, ReplayRequest(in_chunks(trace, PER), CHUNK, cpu, disk_blocks=disk), policy, in_pool
     )
@@ -62,13 +57,12 @@ def differs(real: Any, seed: int) -> str | None:
         "stored": theirs["stored_chunks"],
         "read": theirs["read_chunks"],
     }
-    block_bytes = BLOCK * 131_072
     ours = {
         "pool": columns["cached_gpu_tokens"].tolist(),
         "cpu": columns["cached_cpu_tokens"].tolist(),
         "disk": columns["cached_disk_tokens"].tolist() if disk else [0] * len(found),
-        "stored": moved.get("edge.gpu->cpu.bytes", 0) // block_bytes // PER,
-        "read": moved.get("edge.disk->cpu.bytes", 0) // block_bytes // PER,
+        "stored": lmcache_tiers.moved_blocks(done, "gpu->cpu") // PER,
+        "read": lmcache_tiers.moved_blocks(done, "disk->cpu") // PER,
     }
     wrong = {name: (ours[name], theirs) for name, theirs in wanted.items() if ours[name] != theirs}
     return f"{policy}, {gpu} blocks, {cpu} and {disk} chunks: {wrong}" if wrong else None

@@ -1,9 +1,8 @@
 """LMCache's own server classes, driven over streams with times: L1Manager, the eviction, store and prefetch
 controllers, their policies, LRU and ARC.
 
-Real too: the allocator's free list (AddressManager), the storage (MockL2Adapter). Stood in for: torch, native locks
-and bitmaps, metrics, the controllers' threads (the eviction loops run once for each second of the stream, the others
-at once) and the connector (look up, load, store each step, end).
+The controllers' threads are stood in for (the eviction loops run once for each second of the stream, the others at
+once), and so is the connector (look up, load, store each step, end); the rest in ``lmcache_server_wheel``.
 """
 
 from __future__ import annotations
@@ -11,12 +10,7 @@ from __future__ import annotations
 import logging
 import random
 import sys
-import threading
-import types
-from collections.abc import Iterable
-from contextlib import suppress
 from dataclasses import replace
-from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
@@ -24,214 +18,13 @@ HERE = Path(__file__).resolve().parent
 sys.path.insert(0, str(HERE.parent))
 
 import numpy as np  # noqa: E402
-from kvcache_sim.replay.engine_requests import block_keys, native_requests  # noqa: E402
+from kvcache_sim.replay.engine_requests import block_keys  # noqa: E402
 from kvcache_sim.replay.request import REPLAYERS, ReplayRequest  # noqa: E402
-from kvcache_sim.scenario.execute import execute  # noqa: E402
-from kvcache_sim.scenario.load import scenario_from_text  # noqa: E402
-from kvcache_sim.simulation import RunOptions  # noqa: E402
 
-from engine_oracles import stubs  # noqa: E402
-from engine_oracles.streams import compare_streams, in_chunks, stream, unequal  # noqa: E402
-from engine_oracles.stubs import Anything  # noqa: E402
-
-_DISTRIBUTED = "lmcache.v1.distributed"
-_POLICIES = ("eviction_policy", "eviction_policy.factory", "eviction_policy.lru", "eviction_policy.arc")
-REAL = frozenset(
-    f"{_DISTRIBUTED}.{name}"
-    for name in (
-        *_POLICIES,
-        "error",
-        "eviction",
-        "internal_api",
-        "l1_manager",
-        "storage_controller",
-        "storage_controllers.eviction_controller",
-        "storage_controllers.prefetch_controller",
-        "storage_controllers.prefetch_policy",
-        "storage_controllers.store_controller",
-        "storage_controllers.store_policy",
-        "storage_controllers.utils",
-        "api",
-        "bitmap_ops",
-        "bitmap_ops.fold",
-        "l2_adapters.base",
-        "l2_adapters.mock_l2_adapter",
-    )
-) | {"lmcache.v1.memory_management"}
-CHUNK_BYTES = 4096
-
-
-class Lock:
-    """A native lock that counts its holders and does not expire."""
-
-    def __init__(self, *_: Any) -> None:
-        self.held = 0
-
-    def lock(self) -> None:
-        self.held += 1
-
-    def unlock(self) -> None:
-        self.held -= 1
-
-    def is_locked(self) -> bool:
-        return self.held > 0
-
-
-class Memory:
-    """L1MemoryManager over the real free list: a chunk is an address."""
-
-    def __init__(self, real: types.SimpleNamespace, chunks: int) -> None:
-        self.errors = real.L1Error
-        self.addresses, self.total = real.AddressManager(chunks * CHUNK_BYTES), chunks * CHUNK_BYTES
-
-    def allocate(self, _: Any, count: int) -> tuple[Any, list[Any]]:
-        try:
-            chunks = self.addresses.batched_allocate(CHUNK_BYTES, count)
-        except RuntimeError:
-            return self.errors.OUT_OF_MEMORY, []
-        return self.errors.SUCCESS, [Chunk(address, size) for address, size in chunks]
-
-    def free(self, chunks: list[Chunk]) -> None:
-        for chunk in chunks:
-            self.addresses.free(chunk.address, chunk.size)
-
-    def get_memory_usage(self) -> tuple[int, int]:
-        return self.addresses.total_allocated_size, self.total
-
-    def get_backend_type(self, _: Any) -> str:
-        return "DRAM"
-
-
-class Chunk:
-    """The memory of a chunk."""
-
-    def __init__(self, address: int, size: int) -> None:
-        self.address, self.size = address, size
-
-    tensor = Anything()
-
-    def set_l1_manager(self, _: int) -> None: ...
-
-    def get_size(self) -> int:
-        return self.size
-
-
-class Bitmap:
-    """Bits in a row, as the native class has them."""
-
-    def __init__(self, size: int, leading: int = 0) -> None:
-        self.bits = [at < leading for at in range(size)]
-
-    def size(self) -> int:
-        return len(self.bits)
-
-    __len__ = size
-
-    def set(self, at: int) -> None:
-        self.bits[at] = True
-
-    def test(self, at: int) -> bool:
-        return self.bits[at]
-
-    def popcount(self) -> int:
-        return sum(self.bits)
-
-    def get_indices_list(self) -> list[int]:
-        return [at for at, bit in enumerate(self.bits) if bit]
-
-    def gather(self, values: list[Any]) -> list[Any]:
-        return [values[at] for at in self.get_indices_list()]
-
-    def copy(self) -> Bitmap:
-        return made(self.bits)
-
-    def __or__(self, other: Bitmap) -> Bitmap:
-        return made(map(max, self.bits, other.bits))
-
-    def __and__(self, other: Bitmap) -> Bitmap:
-        return made(map(min, self.bits, other.bits))
-
-    def __invert__(self) -> Bitmap:
-        return made(not bit for bit in self.bits)
-
-
-def made(bits: Iterable[bool]) -> Bitmap:
-    bitmap = Bitmap(0)
-    bitmap.bits = list(bits)
-    return bitmap
-
-
-def leading(rows: list[Bitmap], _: list[int]) -> tuple[int, list[Bitmap]]:
-    """Fold and unfold one row of full attention: the leading run."""
-    (row,) = rows
-    run = next((at for at, bit in enumerate(row.bits) if not bit), len(row))
-    return run, [Bitmap(len(row), run)]
-
-
-class AtOnce:
-    """asyncio for the storage's loop: everything is done when it is submitted."""
-
-    @staticmethod
-    def run_coroutine_threadsafe(work: Any, _: Any) -> None:
-        with suppress(StopIteration):
-            work.send(None)
-
-    @staticmethod
-    def new_event_loop() -> Any:
-        return types.SimpleNamespace(call_soon_threadsafe=lambda do, *on: do(*on))
-
-    @staticmethod
-    async def sleep(_: float) -> None: ...
-
-
-def load(wheel: Path) -> types.SimpleNamespace:
-    """Import the classes from an unpacked wheel; everything else of it, and torch, is stood in for."""
-    packages = (
-        "lmcache",
-        "lmcache.v1",
-        _DISTRIBUTED,
-        f"{_DISTRIBUTED}.storage_controllers",
-        f"{_DISTRIBUTED}.l2_adapters",
-    )
-    for package in packages:
-        module = types.ModuleType(package)
-        module.__path__ = [str(wheel / package.replace(".", "/"))]
-        sys.modules[package] = module
-    finder = stubs.install(("torch", "lmcache", "nvtx"), REAL)
-    from lmcache.v1 import memory_management
-    from lmcache.v1.distributed import api, error, l1_manager
-    from lmcache.v1.distributed.l2_adapters import mock_l2_adapter
-    from lmcache.v1.distributed.storage_controllers import (
-        eviction_controller,
-        prefetch_controller,
-        prefetch_policy,
-        store_controller,
-        store_policy,
-        utils,
-    )
-
-    l1_manager.TTLLock = Lock
-    for module in (prefetch_controller, prefetch_policy, utils, mock_l2_adapter):
-        module.Bitmap, module.fold_unfold_grouped = Bitmap, leading
-    prefetch_controller.resolve_l1_affinity = lambda *_: 0
-    prefetch_controller.get_size_bytes = lambda *_: CHUNK_BYTES
-    mock_l2_adapter.asyncio, mock_l2_adapter.clone_tensor_memory_obj = AtOnce, lambda chunk: chunk
-    mock_l2_adapter.threading = types.SimpleNamespace(
-        Lock=threading.Lock, Thread=lambda **_: types.SimpleNamespace(start=lambda: None)
-    )
-    return types.SimpleNamespace(
-        L1Manager=l1_manager.L1Manager,
-        api=api,
-        Storage=mock_l2_adapter.MockL2Adapter,
-        prefetch=prefetch_controller,
-        PrefetchPolicy=prefetch_policy.DefaultPrefetchPolicy,
-        StoreController=store_controller.StoreController,
-        StorePolicy=store_policy.DefaultStorePolicy,
-        L1Error=error.L1Error,
-        controller=eviction_controller,
-        AddressManager=memory_management.AddressManager,
-        stubbed=finder.stubbed,
-    )
+from engine_oracles.lmcache_server_wheel import CHUNK_BYTES, Memory, load  # noqa: E402
+from engine_oracles.lmcache_tiers import moved_blocks, timed_below_pool  # noqa: E402
+from engine_oracles.streams import compare_streams, digest, in_chunks, lines_digest, stream, unequal  # noqa: E402
+from engine_oracles.stubs import Anything, Fields, Real  # noqa: E402
 
 
 class Key(str):
@@ -243,10 +36,10 @@ class Key(str):
 class Server:
     """The manager and its controllers, by the stream's clock; 0 chunks of storage: none."""
 
-    def __init__(self, real: types.SimpleNamespace, chunks: int, disk_chunks: int, policy: str) -> None:
-        manager_config = types.SimpleNamespace(
+    def __init__(self, real: Real, chunks: int, disk_chunks: int, policy: str) -> None:
+        manager_config = Fields(
             gds_l1_config=None,
-            memory_config=types.SimpleNamespace(devdax_path="", use_hugepages=False),
+            memory_config=Fields(devdax_path="", use_hugepages=False),
             write_ttl_seconds=600,
             read_ttl_seconds=600,
             tag="",
@@ -255,29 +48,29 @@ class Server:
         self.l1 = real.L1Manager(manager_config)
         self.l1._memory_manager = Memory(real, chunks)
         # the server's own defaults
-        config = types.SimpleNamespace(
+        config = Fields(
             eviction_policy=policy.upper(),
             trigger_watermark=0.8,
             eviction_ratio=0.2,
             extra_logging_enabled=False,
         )
         # a loop ends after the pass that it sleeps for
-        real.controller.time = types.SimpleNamespace(sleep=lambda _: self.stop(), monotonic=float)
+        real.controller.time = Fields(sleep=lambda _: self.stop(), monotonic=float)
         self.loops = [real.controller.L1EvictionController(self.l1, config)]
         self.storage, storages, below = None, [], []
-        tagged = types.SimpleNamespace(tag="", affinity_tag="")  # read by 0.5.6
+        tagged = Fields(tag="", affinity_tag="")  # read by 0.5.6
         if disk_chunks:
             gib = disk_chunks * CHUNK_BYTES / 2**30
-            self.storage = real.Storage(types.SimpleNamespace(max_size_gb=gib, mock_bandwidth_gb=1))
+            self.storage = real.Storage(Fields(max_size_gb=gib, mock_bandwidth_gb=1))
             state = real.controller.L2AdapterEvictionState(0, self.storage, config)
             self.loops.append(real.controller.L2EvictionController([state]))
             self.below = state.eviction_policy
             storages, below = (
                 [self.storage],
-                [types.SimpleNamespace(index=0, config=tagged, type_name="mock")],
+                [Fields(index=0, config=tagged, type_name="mock")],
             )
         self.prefetch = real.prefetch.PrefetchController(
-            [self.l1], [types.SimpleNamespace(index=0, config=tagged)], storages, below, real.PrefetchPolicy()
+            [self.l1], [Fields(index=0, config=tagged)], storages, below, real.PrefetchPolicy()
         )
         self.stores = real.StoreController(self.l1, storages, below, real.StorePolicy())
 
@@ -330,13 +123,7 @@ def order(policy: Any) -> list[str]:
     return [*policy._order] if hasattr(policy, "_order") else [*policy._t1, *policy._t2]
 
 
-def digest(lines: Iterable[str]) -> str:
-    return sha256("".join(f"{line}\n" for line in lines).encode()).hexdigest()
-
-
-def run(
-    real: types.SimpleNamespace, request: ReplayRequest, policy: str, in_pool: list[int] | None = None
-) -> dict[str, Any]:
+def run(real: Real, request: ReplayRequest, policy: str, in_pool: list[int] | None = None) -> dict[str, Any]:
     """Drive the stream and return figures under the names of the replay.
 
     ``in_pool``: by request the tokens that the engine's own pool has, whose whole chunks are not looked up.
@@ -370,17 +157,17 @@ def run(
     figures = {
         "per_request_hit_tokens": hits,
         "hit_tokens": sum(hits),
-        "per_request_hit_tokens_sha256": sha256("\n".join(map(str, hits)).encode()).hexdigest(),
+        "per_request_hit_tokens_sha256": digest(hits),
         "stored_chunks": stored,
         "cpu_evictions": stored - len(server.l1._objects),
         "final_cpu_chunks": len(server.l1._objects),
-        "final_cpu_order_sha256": digest(order(server.loops[0]._eviction_policy)),
+        "final_cpu_order_sha256": lines_digest(order(server.loops[0]._eviction_policy)),
     }
     if server.storage is not None:
         figures |= {
             "disk_hit_chunks": sum(from_disk),
             "final_disk_chunks": server.storage.debug_get_stored_object_count(),
-            "final_disk_order_sha256": digest(order(server.below)),
+            "final_disk_order_sha256": lines_digest(order(server.below)),
         }
     return figures
 
@@ -403,9 +190,8 @@ def asked(seed: int) -> tuple[ReplayRequest, str]:
     return request, policy
 
 
-def differs_in_time(real: types.SimpleNamespace, seed: int) -> str | None:
-    """Return what is unequal in a timed run of a seed's stream below vLLM's pool, with steps and copies that take next
-    to no time; None if nothing is."""
+def differs_in_time(real: Real, seed: int) -> str | None:
+    """Return what is unequal in a timed run of a seed's stream below vLLM's pool; None if nothing is."""
     request, policy = asked(seed)
     draw, trace = random.Random(seed), request.trace
     gaps = np.arange(len(trace)) * 2**22
@@ -415,38 +201,20 @@ def differs_in_time(real: types.SimpleNamespace, seed: int) -> str | None:
     gpu = -(-int((trace.input_tokens + trace.output_tokens).max()) // 16) + draw.randint(0, 60)
     per = draw.choice([1, 1, 2, 5])
     cpu, disk = request.capacity_blocks, request.disk_blocks
-    storage = f", disk: {{capacity: {disk * per} blocks}}" if disk else ""
-    below = (
-        f"capacity: {cpu * per} blocks, policy: {policy}, semantics: lmcache-server, chunk_tokens: {16 * per}"
-    )
-    edges = "gpu->cpu, cpu->gpu" + (", cpu->disk, disk->cpu" if disk else "")
-    text = (
-        f"cache: {{block_size: 16}}\nreplica: {{max_num_batched_tokens: {request.step_tokens}, step_time: 'linear:base=1us'}}\n"
-        f"tiers: {{gpu: {{capacity: {gpu} blocks}}, cpu: {{{below}}}{storage}}}\n"
-        f"channels: {{all: {{bandwidth: 1000PB/s, latency: 0s, edges: [{edges}]}}}}\n"
-    )
-    scenario = scenario_from_text(text, "s.yaml", Path.cwd(), [])
-    done = execute(scenario, trace, RunOptions())
-    alone = ReplayRequest(trace, 16, gpu, outputs="computed")
-    in_pool = native_requests(alone).vllm(gpu)["hits"].tolist()
-    theirs = run(
-        real,
-        replace(request, trace=in_chunks(trace, per), block_size_tokens=16 * per, window=0),
-        policy,
-        in_pool,
-    )
-    columns, moved = done.run.requests, done.run.counters
-    found = [columns[f"cached_{tier}_tokens"] for tier in ("cpu", "disk") if tier == "cpu" or disk]
+    rules = f"policy: {policy}, semantics: lmcache-server, chunk_tokens: {16 * per}"
+    below = f"cpu: {{capacity: {cpu * per} blocks, {rules}}}"
+    below += f", disk: {{capacity: {disk * per} blocks}}" if disk else ""
+    done, in_pool = timed_below_pool(trace, gpu, below, request.step_tokens)
+    coarse = replace(request, trace=in_chunks(trace, per), block_size_tokens=16 * per, window=0)
+    theirs = run(real, coarse, policy, in_pool)
+    found = [done.requests[f"cached_{tier}_tokens"] for tier in ("cpu", "disk") if tier == "cpu" or disk]
     loaded = [max(0, hit - had) for hit, had in zip(theirs["per_request_hit_tokens"], in_pool, strict=True)]
-    blocks = {
-        edge: moved.get(f"edge.{edge}.bytes", 0) // (16 * 131_072) for edge in ("gpu->cpu", "disk->cpu")
-    }
     both = {
-        "pool": (columns["cached_gpu_tokens"].tolist(), in_pool),
+        "pool": (done.requests["cached_gpu_tokens"].tolist(), in_pool),
         "server": (sum(found).tolist(), loaded),
-        "stored": (blocks["gpu->cpu"], theirs["stored_chunks"] * per),
-        "brought": (blocks["disk->cpu"], theirs.get("disk_hit_chunks", 0) * per),
-        "evicted": (moved["evictions.cpu"], theirs["cpu_evictions"] * per),
+        "stored": (moved_blocks(done, "gpu->cpu"), theirs["stored_chunks"] * per),
+        "brought": (moved_blocks(done, "disk->cpu"), theirs.get("disk_hit_chunks", 0) * per),
+        "evicted": (done.counters["evictions.cpu"], theirs["cpu_evictions"] * per),
     }
     wrong = {name: pair for name, pair in both.items() if pair[0] != pair[1]}
     return (
@@ -454,7 +222,7 @@ def differs_in_time(real: types.SimpleNamespace, seed: int) -> str | None:
     )
 
 
-def differs(real: types.SimpleNamespace, seed: int) -> str | None:
+def differs(real: Real, seed: int) -> str | None:
     """Return how a stream differs, every fourth also as a timed run; None where it is equal."""
     request, policy = asked(seed)
     ours, theirs = REPLAYERS["lmcache-server"](request, policy), run(real, request, policy)

@@ -10,15 +10,21 @@ from __future__ import annotations
 import os
 import sys
 import threading
-import types
-from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
-from kvcache_sim.replay.engine_requests import block_keys
+from kvcache_sim.replay.engine_requests import block_keys, native_requests
 from kvcache_sim.replay.request import ReplayRequest
+from kvcache_sim.scenario.execute import execute
+from kvcache_sim.scenario.load import scenario_from_text
+from kvcache_sim.simulation import RunOptions
+from kvcache_sim.workload.trace import Trace
 
 from engine_oracles import stubs
+from engine_oracles.streams import digest, lines_digest
+from engine_oracles.stubs import Fields, Real
+
+BLOCK = 16
 
 _BACKENDS = "lmcache.v1.storage_backend."
 REAL = frozenset(
@@ -40,12 +46,9 @@ REAL = frozenset(
 )
 
 
-def load(wheel: Path) -> types.SimpleNamespace:
+def load(wheel: Path) -> Real:
     """Import the classes from an unpacked wheel; everything else of it, and torch, is stood in for."""
-    for package in ("lmcache", "lmcache.v1", "lmcache.v1.storage_backend"):
-        module = types.ModuleType(package)
-        module.__path__ = [str(wheel / package.replace(".", "/"))]
-        sys.modules[package] = module
+    stubs.name_packages(wheel, "lmcache", "lmcache.v1", "lmcache.v1.storage_backend")
     sys.modules["lmcache"].torch_dev = stubs.Anything()  # type: ignore[attr-defined]
     sys.modules["lmcache"].torch_device_type = "cpu"  # type: ignore[attr-defined]
     sys.path.append(str(wheel))
@@ -53,9 +56,9 @@ def load(wheel: Path) -> types.SimpleNamespace:
     from lmcache.v1.storage_backend import cache_policy, local_cpu_backend, local_disk_backend
 
     # a write runs at once, and there is no file to remove
-    local_disk_backend.asyncio = types.SimpleNamespace(run_coroutine_threadsafe=lambda done, loop: done)
-    local_disk_backend.os = types.SimpleNamespace(remove=lambda path: None, path=os.path)
-    return types.SimpleNamespace(
+    local_disk_backend.asyncio = Fields(run_coroutine_threadsafe=lambda done, loop: done)
+    local_disk_backend.os = Fields(remove=lambda path: None, path=os.path)
+    return Real(
         Cpu=local_cpu_backend.LocalCPUBackend,
         Disk=local_disk_backend.LocalDiskBackend,
         get_cache_policy=cache_policy.get_cache_policy,
@@ -83,7 +86,7 @@ class Unit:
 
     def __init__(self, units: Units) -> None:
         self.units, self.references, self.pins = units, 1, 0
-        self.metadata = types.SimpleNamespace(shape=(), dtype=1, fmt=1, cached_positions=None)
+        self.metadata = Fields(shape=(), dtype=1, fmt=1, cached_positions=None)
 
     def ref_count_up(self) -> None:
         self.references += 1
@@ -140,7 +143,7 @@ class Pool:
     map = staticmethod(map)
 
 
-def backends(real: types.SimpleNamespace, request: ReplayRequest, policy: str) -> tuple[Any, Any]:
+def backends(real: Real, request: ReplayRequest, policy: str) -> tuple[Any, Any]:
     """Return the CPU backend and, where there are chunks on disk, the disk backend."""
     cpu, disk = object.__new__(real.Cpu), object.__new__(real.Disk)
     for backend in (cpu, disk):
@@ -158,9 +161,7 @@ def backends(real: types.SimpleNamespace, request: ReplayRequest, policy: str) -
     return cpu, disk if request.disk_blocks else None
 
 
-def run(
-    real: types.SimpleNamespace, request: ReplayRequest, policy: str, in_pool: list[int] | None = None
-) -> dict[str, Any]:
+def run(real: Real, request: ReplayRequest, policy: str, in_pool: list[int] | None = None) -> dict[str, Any]:
     """Drive the stream and return figures under the names of ``replay_lmcache``.
 
     With the tokens that the GPU has of each prompt, chunks that it has whole are not retrieved.
@@ -209,8 +210,8 @@ def run(
         "short_stores": short,
         "final_cpu_chunks": len(cpu.hot_cache),
         "final_disk_chunks": len(disk.dict) if disk else 0,
-        "per_request_hit_tokens_sha256": _sha256("\n".join(map(str, hits))),
-        "per_request_disk_chunks_sha256": _sha256("\n".join(map(str, from_disk))),
+        "per_request_hit_tokens_sha256": digest(hits),
+        "per_request_disk_chunks_sha256": digest(from_disk),
         "final_cpu_order_sha256": _order(cpu.cache_policy, cpu.hot_cache),
         "final_disk_order_sha256": _order(disk.cache_policy, disk.dict) if disk else None,
     }
@@ -220,8 +221,26 @@ def _order(policy: Any, chunks: Any) -> str:
     """Return the digest of a tier's keys in the dictionary's order, under LFU in the policy's."""
     counted = getattr(policy, "freq_to_keys", None)
     keys = chunks if counted is None else [key for same in counted.values() for key in same]
-    return _sha256("".join(f"{key}\n" for key in keys))
+    return lines_digest(keys)
 
 
-def _sha256(text: str) -> str:
-    return sha256(text.encode()).hexdigest()
+def timed_below_pool(trace: Trace, gpu: int, below: str, step: int = 8192) -> tuple[Any, list[int]]:
+    """Return a run of vLLM's pool above some tiers, and by request the tokens that the pool alone has.
+
+    Steps and copies take next to no time.
+    """
+    edges = "gpu->cpu, cpu->gpu" + (", cpu->disk, disk->cpu" if "disk" in below else "")
+    text = (
+        f"cache: {{block_size: {BLOCK}}}\n"
+        f"replica: {{max_num_batched_tokens: {step}, step_time: 'linear:base=1us'}}\n"
+        f"tiers: {{gpu: {{capacity: {gpu} blocks}}, {below}}}\n"
+        f"channels: {{all: {{bandwidth: 1000PB/s, latency: 0s, edges: [{edges}]}}}}\n"
+    )
+    run = execute(scenario_from_text(text, "s.yaml", Path.cwd(), []), trace, RunOptions()).run
+    alone = ReplayRequest(trace, BLOCK, gpu, outputs="computed")
+    return run, native_requests(alone).vllm(gpu)["hits"].tolist()
+
+
+def moved_blocks(run: Any, edge: str) -> int:
+    """Return the blocks of the default model that an edge moved."""
+    return int(run.counters.get(f"edge.{edge}.bytes", 0)) // (BLOCK * 131_072)

@@ -8,8 +8,6 @@ from __future__ import annotations
 
 import random
 import sys
-import types
-from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +17,8 @@ from kvcache_sim.replay.request import REPLAYERS, ReplayRequest
 
 from engine_oracles import sglang_older, sglang_passes
 from engine_oracles.sglang_passes import STRATEGIES, Req, Rows, Theirs
-from engine_oracles.streams import compare_streams, stream, unequal
+from engine_oracles.streams import compare_streams, digest, stream, unequal
+from engine_oracles.stubs import Real
 
 
 def asked(seed: int) -> tuple[ReplayRequest, str]:
@@ -79,7 +78,7 @@ class Running:
         self.theirs.cache.unlock(self.req.lock)
 
 
-def run(real: types.SimpleNamespace, request: ReplayRequest, strategy: str) -> dict[str, Any]:
+def run(real: Real, request: ReplayRequest, strategy: str) -> dict[str, Any]:
     """Drive a stream and return figures under the names of ``replay_sglang``."""
     trace, page = request.trace, request.block_size_tokens
     theirs = Theirs(real, page, request.capacity_blocks * page, strategy)
@@ -106,7 +105,7 @@ def run(real: types.SimpleNamespace, request: ReplayRequest, strategy: str) -> d
     cache = theirs.cache
     return {
         "hit_tokens": sum(hit for hit in hits if hit >= 0),
-        "per_request_hit_tokens_sha256": sha256("\n".join(map(str, hits)).encode()).hexdigest(),
+        "per_request_hit_tokens_sha256": digest(hits),
         "forced_finishes": forced,
         "final_free_tokens": theirs.pool.free_tokens,
         "final_tree_tokens": cache.evictable_size() + cache.protected_size(),
@@ -114,7 +113,7 @@ def run(real: types.SimpleNamespace, request: ReplayRequest, strategy: str) -> d
     }
 
 
-def differs(real: types.SimpleNamespace, seed: int) -> str | None:
+def differs(real: Real, seed: int) -> str | None:
     """Return how a stream differs, None where it is equal."""
     request, strategy = asked(seed)
     return unequal(REPLAYERS["sglang"](request, strategy), run(real, request, strategy), strategy)

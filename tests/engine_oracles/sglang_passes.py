@@ -12,7 +12,6 @@ from __future__ import annotations
 import logging
 import random
 import sys
-import types
 from array import array
 from dataclasses import replace
 from importlib import import_module
@@ -31,6 +30,7 @@ from support.clusters import cluster
 
 from engine_oracles import sglang_older, stubs
 from engine_oracles.streams import compare_streams, stream, tokens_of
+from engine_oracles.stubs import Fields, Real, Rows
 
 _CACHE, POLICY = "sglang.srt.mem_cache.", "sglang.srt.managers.schedule_policy"
 _OF_CACHE = (
@@ -48,13 +48,10 @@ STRATEGIES = ("lru", "lfu", "fifo", "mru", "filo", "slru")
 Given = tuple[int, int, int, int]
 
 
-def load(wheel: Path) -> types.SimpleNamespace:
+def load(wheel: Path) -> Real:
     """Import the classes; queries about other kinds of models return False."""
     logging.disable(logging.WARNING)
-    for package in ("sglang", "sglang.srt", "sglang.srt.mem_cache", "sglang.srt.managers"):
-        module = types.ModuleType(package)
-        module.__path__ = [str(wheel / package.replace(".", "/"))]
-        sys.modules[package] = module
+    stubs.name_packages(wheel, "sglang", "sglang.srt", "sglang.srt.mem_cache", "sglang.srt.managers")
     sys.path.append(str(wheel))
     finder = stubs.install(("torch", "sglang", "triton"), REAL)
     from sglang.srt.managers import schedule_policy
@@ -63,16 +60,16 @@ def load(wheel: Path) -> types.SimpleNamespace:
     is_older = find_spec(_CACHE + "prefill_budget") is None
     prefill_budget = None if is_older else import_module(_CACHE + "prefill_budget")
 
-    no = types.SimpleNamespace(get=lambda: False)
-    yes = types.SimpleNamespace(get=lambda: True)
+    no = Fields(get=lambda: False)
+    yes = Fields(get=lambda: True)
     for name in dir(schedule_policy):
         if name.endswith("Allocator") or name == "UnifiedRadixCache":
             setattr(schedule_policy, name, type(name, (), {}))
     schedule_policy.page_interleave_shard_size = lambda _: 1
-    schedule_policy.envs = types.SimpleNamespace(
+    schedule_policy.envs = Fields(
         SGLANG_ENABLE_WAITING_PREFIX_REFRESH=yes, SGLANG_RADIX_FORCE_MISS=no, SGLANG_EXACT_CHUNK_FILL=no
     )
-    return types.SimpleNamespace(
+    return Real(
         policy=schedule_policy,
         base=base_prefix_cache,
         init=cache_init_params,
@@ -86,7 +83,7 @@ def load(wheel: Path) -> types.SimpleNamespace:
 class Pool:
     """An allocator's free tokens and the queries of an admission."""
 
-    def __init__(self, real: types.SimpleNamespace, page: int, tokens: int) -> None:
+    def __init__(self, real: Real, page: int, tokens: int) -> None:
         self.real, self.page_size, self.free_tokens, self.device = real, page, tokens, "cpu"
 
     def available_size(self) -> int:
@@ -103,16 +100,6 @@ class Pool:
 
     def create_prefill_budget(self, tree: Any, *, num_mixed_decode_tokens: int = 0) -> Any:
         return self.real.budget.PrefillBudget(self, tree, num_mixed_decode_tokens=num_mixed_decode_tokens)
-
-
-class Rows:
-    """The table of one request's slots."""
-
-    def __init__(self, tokens: int) -> None:
-        self.req_to_token = stubs.tensor([[0] * tokens])
-
-    def write(self, index: Any, values: Any) -> None:
-        self.req_to_token[index] = values
 
 
 class Req:
@@ -133,11 +120,17 @@ class Req:
         self.origin_input_ids, self.output_ids = array("q", tokens[:n]), array("q", tokens[n:])
         self.full_untruncated_fill_ids = self.origin_input_ids + self.output_ids
         answer = max(int(trace.output_tokens[request]), 1)
-        self.sampling_params = types.SimpleNamespace(max_new_tokens=answer, ignore_eos=False)
-        self.kv = types.SimpleNamespace(
-            holds_kv=False, holds_mamba=True, req_pool_idx=0, cache_protected_len=0, cache_inserted_len=0,
-            mamba_pool_idx=None, swa_evict_floor=0, mamba_last_track_seqlen=None,
-        )  # fmt: skip
+        self.sampling_params = Fields(max_new_tokens=answer, ignore_eos=False)
+        self.kv = Fields(
+            holds_kv=False,
+            holds_mamba=True,
+            req_pool_idx=0,
+            cache_protected_len=0,
+            cache_inserted_len=0,
+            mamba_pool_idx=None,
+            swa_evict_floor=0,
+            mamba_last_track_seqlen=None,
+        )
 
     @property
     def extend_len(self) -> int:
@@ -156,12 +149,15 @@ class Req:
 class Theirs:
     """The wheel's cache with its pool."""
 
-    def __init__(self, real: types.SimpleNamespace, page: int, tokens: int, strategy: str) -> None:
+    def __init__(self, real: Real, page: int, tokens: int, strategy: str) -> None:
         self.real, self.page, self.pool = real, page, Pool(real, page, tokens)
         params = real.init.CacheInitParams(
-            disable=False, req_to_token_pool=None, token_to_kv_pool_allocator=self.pool, page_size=page,
+            disable=False,
+            req_to_token_pool=None,
+            token_to_kv_pool_allocator=self.pool,
+            page_size=page,
             eviction_policy=strategy,
-        )  # fmt: skip
+        )
         self.cache = real.radix.RadixCache(params)
         sglang_older.as_newer(self.cache)
         for name in ("discard_storage_prefetch_accounting", "finish_storage_prefetch_admission"):
@@ -201,19 +197,25 @@ class Theirs:
     def one_pass(self, waiting: list[Req], running: list[Req], ask: Ask) -> tuple[Any, ...]:
         """Order the queue and admit from it (``_get_new_batch_prefill_raw``)."""
         policy_module = self.real.policy
-        policy_module.get_memory = lambda: types.SimpleNamespace(radix_eviction_policy=ask.strategy)
-        policy_module.get_disagg = lambda: types.SimpleNamespace(disaggregation_mode="null")
+        policy_module.get_memory = lambda: Fields(radix_eviction_policy=ask.strategy)
+        policy_module.get_disagg = lambda: Fields(disaggregation_mode="null")
         policy = policy_module.SchedulePolicy(
             ask.replica_settings.schedule_policy, self.cache, False, False, False
         )
         policy.calc_priority(waiting, None)
         order = [req.request for req in waiting]
-        batch = types.SimpleNamespace(reqs=running)
+        batch = Fields(reqs=running)
         mixed = len(running) if ask.replica_settings.enable_mixed_chunk else 0
         adder = policy_module.PrefillAdder(
-            self.page, self.cache, self.pool, batch, ask.ratio, ask.replica_settings.max_prefill_tokens,
-            ask.replica_settings.max_num_batched_tokens, mixed,
-        )  # fmt: skip
+            self.page,
+            self.cache,
+            self.pool,
+            batch,
+            ask.ratio,
+            ask.replica_settings.max_prefill_tokens,
+            ask.replica_settings.max_num_batched_tokens,
+            mixed,
+        )
         results = policy_module.AddReqResult
         most = ask.replica_settings.max_num_seqs - len(running)
         full = False
@@ -274,7 +276,7 @@ class Ask:
         return given[: self.ended], running, given[runs:]
 
 
-def compare(real: types.SimpleNamespace, seed: int) -> tuple[Any, Any]:
+def compare(real: Real, seed: int) -> tuple[Any, Any]:
     """Return what this project and SGLang decide on a stream."""
     ask = Ask(seed)
     ended, running, waiting = ask.state()
@@ -293,7 +295,7 @@ def compare(real: types.SimpleNamespace, seed: int) -> tuple[Any, Any]:
     return ours, [chosen, [r for r in order if r not in admitted], chunked, full]
 
 
-def differs(real: types.SimpleNamespace, seed: int) -> str | None:
+def differs(real: Real, seed: int) -> str | None:
     """Return how a pass differs, None where it is equal."""
     ours, theirs = compare(real, seed)
     return f"{ours} {theirs}" if ours != theirs else None

@@ -8,8 +8,6 @@ hash's C++ (the same chain in Python), the scheduler's few lines that ask for a 
 
 from __future__ import annotations
 
-import sys
-import types
 from hashlib import sha256
 from queue import Queue
 from typing import Any
@@ -17,6 +15,7 @@ from typing import Any
 from kvcache_sim.replay.request import StorageCapacity
 
 from engine_oracles import stubs
+from engine_oracles.stubs import Real
 
 _SRT = "sglang.srt."
 REAL = frozenset(
@@ -36,7 +35,7 @@ PACKAGES = tuple(
 _PAGE_BYTES = 10
 
 
-def load() -> types.SimpleNamespace:
+def load() -> Real:
     """Import the classes; the stand-ins are installed."""
     from sglang.srt.managers.cache_controller import HiCacheController, PrefetchAck
     from sglang.srt.mem_cache import storage_prefetch, utils
@@ -44,7 +43,7 @@ def load() -> types.SimpleNamespace:
     from sglang.srt.mem_cache.storage.file.lru_file_evictor import LRUFileEvictor
 
     utils.get_native_hash = chained
-    return types.SimpleNamespace(
+    return Real(
         Retries=storage_prefetch.StoragePrefetchRetries,
         Base=HiCacheController,
         Ack=PrefetchAck,
@@ -66,7 +65,7 @@ def chained(token_ids: Any, prior: bytes | None, page: int) -> list[str]:
 class Files:
     """``HiCacheFile`` over its own evictor: which keys there are, and the order of their use."""
 
-    def __init__(self, real: types.SimpleNamespace, pages: int | None) -> None:
+    def __init__(self, real: Real, pages: int | None) -> None:
         self.keys, self.written, self.evicted = set[str](), 0, 0
         config = {"max_size": (pages or 0) * _PAGE_BYTES, "min_free_space": 0}
         self.evictor = stubs.known(
@@ -110,9 +109,7 @@ class Files:
 class Storage:
     """The storage of one cache, and the work of the controller's threads."""
 
-    def __init__(
-        self, cache: Any, real: types.SimpleNamespace, capacity: StorageCapacity, stand_in: Any
-    ) -> None:
+    def __init__(self, cache: Any, real: Real, capacity: StorageCapacity, stand_in: Any) -> None:
         self.cache, self.real, self.files = cache, real, Files(real, capacity.blocks)
         plain = stand_in
         kind = type("Controller", (type(plain), real.Hybrid), {})
@@ -190,11 +187,3 @@ class Storage:
 class _Zeros(dict[str, int]):
     def __missing__(self, key: str) -> int:
         return 0
-
-
-def packages(wheel: Any) -> None:
-    """Name the packages whose modules are the wheel's."""
-    for package in PACKAGES:
-        module = types.ModuleType(package)
-        module.__path__ = [str(wheel / package.replace(".", "/"))]
-        sys.modules[package] = module

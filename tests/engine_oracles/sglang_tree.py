@@ -8,16 +8,15 @@ poll), sessions, metrics, ranks; for the storage see ``sglang_storage``. Decisio
 from __future__ import annotations
 
 import sys
-import types
 from array import array
-from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
 from kvcache_sim.replay.request import ReplayRequest
 
 from engine_oracles import sglang_storage, stubs
-from engine_oracles.streams import tokens_of
+from engine_oracles.streams import digest, lines_digest, tokens_of
+from engine_oracles.stubs import Fields, Real, Rows
 
 _CACHE = "sglang.srt.mem_cache."
 REAL = frozenset(
@@ -42,20 +41,16 @@ REAL = frozenset(
 )
 
 
-def load(wheel: Path) -> types.SimpleNamespace:
+def load(wheel: Path) -> Real:
     """Import the classes from an unpacked wheel; everything else of it, and torch, is stood in for."""
-    for package in ("sglang", "sglang.srt", "sglang.srt.mem_cache"):
-        module = types.ModuleType(package)
-        module.__path__ = [str(wheel / package.replace(".", "/"))]
-        sys.modules[package] = module
+    stubs.name_packages(wheel, "sglang", "sglang.srt", "sglang.srt.mem_cache", *sglang_storage.PACKAGES)
     sys.path.append(str(wheel))
-    sglang_storage.packages(wheel)
     finder = stubs.install(("torch", "sglang"), REAL | sglang_storage.REAL)
     from sglang.srt.mem_cache import base_prefix_cache, radix_cache, unified_radix_cache
     from sglang.srt.mem_cache.unified_cache import components
     from sglang.srt.mem_cache.unified_cache.unified_tree_core import UnifiedTreeCore
 
-    return types.SimpleNamespace(
+    return Real(
         base=base_prefix_cache,
         RadixKey=radix_cache.RadixKey,
         UnifiedRadixCache=unified_radix_cache.UnifiedRadixCache,
@@ -139,13 +134,13 @@ class Controller:
 class Engine:
     """One cache with its pools, and the steps of requests."""
 
-    def __init__(self, real: types.SimpleNamespace, request: ReplayRequest, strategy: str) -> None:
+    def __init__(self, real: Real, request: ReplayRequest, strategy: str) -> None:
         self.real, self.page, self.evicted = real, request.block_size_tokens, 0
         self.capacity = Capacity(request.capacity_blocks * self.page, self.page)
         self.host = Capacity(request.host_blocks * self.page, self.page)
         name, *reported = strategy.split(":")
         config = dict(zip(("threshold", "next_prompt_estimate"), map(int, reported), strict=False)) or None
-        params = types.SimpleNamespace(
+        params = Fields(
             page_size=self.page,
             is_eagle=False,
             enable_session_radix_cache=False,
@@ -219,9 +214,7 @@ class Running:
         self.full_untruncated_fill_ids = array("q", tokens_of(trace, request, total))
         self.origin_input_ids = self.full_untruncated_fill_ids[: self.n]
         self.priority = self.session_id = self.kv_rotation_base = self.extra_key = self.cache_salt = None
-        self.kv = types.SimpleNamespace(
-            req_pool_idx=0, cache_protected_len=0, cache_inserted_len=0, mamba_pool_idx=None
-        )
+        self.kv = Fields(req_pool_idx=0, cache_protected_len=0, cache_inserted_len=0, mamba_pool_idx=None)
         self.lock: Any = None
         self.last_node = self.rid = None
 
@@ -296,17 +289,7 @@ class Running:
         self.engine.cache.unlock(self.lock)
 
 
-class Rows:
-    """The table of one request's slots."""
-
-    def __init__(self, tokens: int) -> None:
-        self.req_to_token = stubs.tensor([[0] * tokens])
-
-    def write(self, index: Any, values: Any) -> None:
-        self.req_to_token[index] = values
-
-
-def run(real: types.SimpleNamespace, request: ReplayRequest, strategy: str) -> dict[str, Any]:
+def run(real: Real, request: ReplayRequest, strategy: str) -> dict[str, Any]:
     """Drive the stream and return figures under the names of ``replay_sglang_unified``."""
     engine = Engine(real, request, strategy)
     trace, running = request.trace, list[Running]()
@@ -342,8 +325,7 @@ def run(real: types.SimpleNamespace, request: ReplayRequest, strategy: str) -> d
     result = figures(engine, request, hits, loads, forced)
     if engine.storage is not None:
         files = engine.storage.files
-        lines = "\n".join(map(str, prefetched)).encode()
-        result["per_request_prefetched_tokens_sha256"] = sha256(lines).hexdigest()
+        result["per_request_prefetched_tokens_sha256"] = digest(prefetched)
         result["storage_written_tokens"] = files.written * engine.page
         result["storage_evicted_tokens"] = files.evicted * engine.page
         result["final_storage_tokens"] = len(files.keys) * engine.page
@@ -368,14 +350,12 @@ def figures(
         "final_free_tokens": engine.capacity.free_tokens,
         "final_tree_tokens": core.full_evictable_size(),
         "final_leaves": len(leaves),
-        "final_leaf_eviction_order_sha256": sha256(
-            "".join(f"{leaf}\n" for leaf in leaves).encode()
-        ).hexdigest(),
-        "per_request_hit_tokens_sha256": sha256("\n".join(map(str, hits)).encode()).hexdigest(),
+        "final_leaf_eviction_order_sha256": lines_digest(leaves),
+        "per_request_hit_tokens_sha256": digest(hits),
     }
     if request.write_policy:
         result["loaded_tokens"] = sum(loads)
-        result["per_request_loaded_tokens_sha256"] = sha256("\n".join(map(str, loads)).encode()).hexdigest()
+        result["per_request_loaded_tokens_sha256"] = digest(loads)
         result["written_tokens"] = engine.cache.cache_controller.written
         result["final_host_free_tokens"] = engine.host.free_tokens
     return result

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import random
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import replace
+from hashlib import sha256
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -88,6 +89,16 @@ def unequal(ours: dict[str, Any], theirs: dict[str, Any], drawn: Any) -> str | N
     """Return the figures that differ, None where there is none."""
     wrong = {name: (ours[name], value) for name, value in theirs.items() if ours[name] != value}
     return f"{wrong} under {drawn}" if wrong else None
+
+
+def digest(values: Iterable[Any]) -> str:
+    """Return the SHA-256 of values, a line each, the last one without an end."""
+    return sha256("\n".join(map(str, values)).encode()).hexdigest()
+
+
+def lines_digest(lines: Iterable[Any]) -> str:
+    """Return the SHA-256 of lines that all end."""
+    return sha256("".join(f"{line}\n" for line in lines).encode()).hexdigest()
 
 
 def in_chunks(trace: Trace, per: int) -> Trace:

@@ -7,9 +7,30 @@ import importlib.machinery
 import inspect
 import sys
 import types
+from pathlib import Path
 from typing import Any
 
 import numpy as np
+
+
+class Real(types.SimpleNamespace):
+    """Classes and modules of a wheel, by name, and what was stood in for (``stubbed``)."""
+
+
+class Fields(types.SimpleNamespace):
+    """A stand-in that has the fields it is given, and no others."""
+
+
+class Record:
+    """A stand-in for a configuration: the values given, None for all else."""
+
+    def __init__(self, **values: Any) -> None:
+        self.__dict__.update(values)
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("__"):
+            raise AttributeError(name)
+        return None
 
 
 class Anything:
@@ -101,6 +122,24 @@ def known(made: Any, *given: Any, **values: Any) -> Any:
     """Call with the arguments that a release knows; older ones lack the settings of later rules."""
     names = inspect.signature(made).parameters
     return made(*given, **{name: value for name, value in values.items() if name in names})
+
+
+def name_packages(wheel: Path, *packages: str, kind: type[types.ModuleType] = types.ModuleType) -> None:
+    """Name packages whose modules are those of an unpacked wheel, without running their ``__init__``."""
+    for package in packages:
+        module = kind(package)
+        module.__path__ = [str(wheel / package.replace(".", "/"))]
+        sys.modules[package] = module
+
+
+class Rows:
+    """SGLang's table of one request's slots."""
+
+    def __init__(self, tokens: int) -> None:
+        self.req_to_token = tensor([[0] * tokens])
+
+    def write(self, index: Any, values: Any) -> None:
+        self.req_to_token[index] = values
 
 
 def install(packages: tuple[str, ...], real: frozenset[str]) -> StubFinder:

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import random
 import sys
-import types
 from collections.abc import Iterator
 from dataclasses import replace
 from importlib import import_module
@@ -29,9 +28,10 @@ from kvcache_sim.simulation.simulation import Simulation
 from kvcache_sim.workload.trace import Trace
 from support.offloaded_groups import with_tier
 
-from engine_oracles import vllm_core, vllm_group_schedules, vllm_groups, vllm_pools, vllm_schedules
-from engine_oracles.streams import Refused, compare_streams, stream
-from engine_oracles.vllm_core import BLOCK, Record
+from engine_oracles import vllm_core, vllm_group_schedules, vllm_groups, vllm_schedules
+from engine_oracles.streams import Refused, compare_streams, digest, stream
+from engine_oracles.stubs import Real, Record
+from engine_oracles.vllm_core import BLOCK
 
 #: The kinds of groups of a stream.
 KINDS: tuple[list[str], ...] = (
@@ -118,10 +118,10 @@ def ends(job: Any) -> Any:
 class Engine:
     """The scheduler and the connector of a wheel, and a record of their actions."""
 
-    def __init__(self, real: types.SimpleNamespace, drawn: Drawn) -> None:
+    def __init__(self, real: Real, drawn: Drawn) -> None:
         self.real, self.drawn = real, drawn
         self.tier = real.CPUOffloadingManager(drawn.cpu, drawn.policy)
-        self.stored = self.evicted = self.lost = self.stored_blocks = self.loaded_blocks = 0
+        self.stored = self.evicted = self.stored_blocks = self.loaded_blocks = 0
         self.hits, self.local = list[tuple[int, int]](), dict[int, int]()
         self._count()
         connector, scheduling = connector_of()
@@ -148,14 +148,7 @@ class Engine:
             hash_block_size=layout.hash_block_size,
         )
         self.jobs = dict[int, int]()
-        evict = self.scheduler.kv_cache_manager.block_pool._maybe_evict_cached_block
-
-        def counted(block: Any) -> bool:
-            gone: bool = evict(block)
-            self.lost += gone
-            return gone
-
-        self.scheduler.kv_cache_manager.block_pool._maybe_evict_cached_block = counted
+        self.lost = vllm_core.evictions_of(self.scheduler.kv_cache_manager)
 
     def specification(self, configuration: Any, groups: Any = None) -> Record:
         """Return the connector's specification: its defaults, and this tier; ``groups`` in older releases."""
@@ -245,13 +238,13 @@ class Engine:
         """Return what a run of this project says."""
         return {
             "cached tokens": [cached for cached, _ in self.hits],
-            "hits": vllm_pools.digest(list(self.local.values())),
-            "loads": vllm_pools.digest([loaded for _, loaded in self.hits]),
+            "hits": digest(list(self.local.values())),
+            "loads": digest([loaded for _, loaded in self.hits]),
             "stored chunks": self.stored,
             "stored blocks": self.stored_blocks,
             "loaded blocks": self.loaded_blocks,
             "evicted chunks": self.evicted,
-            "evicted from the pool": self.lost,
+            "evicted from the pool": self.lost["blocks"],
             "free queue": vllm_group_schedules.free_groups(self.scheduler),
         }
 
@@ -303,8 +296,8 @@ def ours(drawn: Drawn) -> dict[str, Any]:
     rows, block = run.requests, settings.cache.block_bytes
     return {
         "cached tokens": (rows["cached_gpu_tokens"] + rows["cached_cpu_tokens"]).tolist(),
-        "hits": vllm_pools.digest(rows["cached_gpu_tokens"].tolist()),
-        "loads": vllm_pools.digest(rows["cached_cpu_tokens"].tolist()),
+        "hits": digest(rows["cached_gpu_tokens"].tolist()),
+        "loads": digest(rows["cached_cpu_tokens"].tolist()),
         "stored blocks": run.counters.get("edge.gpu->cpu.bytes", 0) // block,
         "loaded blocks": run.counters.get("edge.cpu->gpu.bytes", 0) // block,
         "evicted chunks": run.counters["evictions.cpu"] // drawn.per,
@@ -313,7 +306,7 @@ def ours(drawn: Drawn) -> dict[str, Any]:
     }
 
 
-def differs(real: types.SimpleNamespace, seed: int) -> str | None:
+def differs(real: Real, seed: int) -> str | None:
     """Return how a stream differs, None where it is equal."""
     drawn = Drawn(seed)
     try:
@@ -323,8 +316,8 @@ def differs(real: types.SimpleNamespace, seed: int) -> str | None:
         raise Refused from error
     kinds = [f"{group.name}/{group.block_size_tokens}" for group in drawn.groups.layout.groups]
     said = (
-        f"{kinds}, pool {drawn.gpu}, tier {drawn.cpu} of {drawn.per} {drawn.policy}, interval {drawn.groups.retention_interval},"
-        f" step {drawn.groups.max_num_batched_tokens}"
+        f"{kinds}, pool {drawn.gpu}, tier {drawn.cpu} of {drawn.per} {drawn.policy},"
+        f" interval {drawn.groups.retention_interval}, step {drawn.groups.max_num_batched_tokens}"
     )
     theirs, own = engine.figures(), replayed(drawn) if drawn.is_replay else ours(drawn)
     for name, value in theirs.items():

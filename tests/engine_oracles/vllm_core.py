@@ -9,13 +9,15 @@ from __future__ import annotations
 import contextlib
 import sys
 import types
-from hashlib import sha256
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
 from kvcache_sim.workload.trace import Trace
 
 from engine_oracles import stubs
+from engine_oracles.streams import lines_digest
+from engine_oracles.stubs import Fields, Real, Record
 
 BLOCK = 16
 #: Modules that are vLLM's own; everything else of it is stood in for.
@@ -102,35 +104,19 @@ class Finder(stubs.StubFinder):
         return Named(spec.name)
 
 
-class Record:
-    """A configuration: the values given, None for all else."""
-
-    def __init__(self, **values: Any) -> None:
-        self.__dict__.update(values)
-
-    def __getattr__(self, name: str) -> Any:
-        if name.startswith("__"):
-            raise AttributeError(name)
-        return None
-
-
 #: A look-up's answers before vLLM named them.
-FOUND = types.SimpleNamespace(HIT=True, HIT_PENDING=None)
+FOUND = Fields(HIT=True, HIT_PENDING=None)
 
 
-def load(wheel: Path) -> types.SimpleNamespace:
+def load(wheel: Path) -> Real:
     """Import the classes from an unpacked wheel."""
-    for package in _PACKAGES:
-        module = types.ModuleType(package)
-        module.__path__ = [str(wheel / package.replace(".", "/"))]
-        sys.modules[package] = module
-    for package in (*_NAMED, _CONNECTOR, f"{_CONNECTOR}.offloading"):
-        sys.modules[package] = made = Named(package)
-        made.__path__ = [str(wheel / package.replace(".", "/"))]
+    stubs.name_packages(wheel, *_PACKAGES)
+    stubs.name_packages(wheel, *_NAMED, _CONNECTOR, f"{_CONNECTOR}.offloading", kind=Named)
     finder = Finder(("torch", "vllm", "msgspec", "cbor2", "xxhash", "regex", "cloudpickle", "zmq"), REAL)
     sys.meta_path.insert(0, finder)
     sys.path.append(str(wheel))
-    sys.modules["vllm.utils"].length_from_prompt_token_ids_or_embeds = lambda ids, _: len(ids)  # type: ignore[attr-defined]
+    length = {"length_from_prompt_token_ids_or_embeds": lambda ids, _: len(ids)}
+    vars(sys.modules["vllm.utils"]).update(length)
     import torch
     import vllm.envs
 
@@ -149,7 +135,7 @@ def load(wheel: Path) -> types.SimpleNamespace:
     own.record_function_or_nullcontext = lambda name: contextlib.nullcontext()
     import vllm.v1.structured_output.request as grammar
 
-    grammar.StructuredOutputRequest = types.SimpleNamespace(from_sampling_params=lambda params: None)
+    grammar.StructuredOutputRequest = Fields(from_sampling_params=lambda params: None)
     import vllm.v1.core.kv_cache_coordinator as coordinator
     import vllm.v1.core.single_type_kv_cache_manager as managers
     import vllm.v1.kv_cache_interface as interface
@@ -164,7 +150,7 @@ def load(wheel: Path) -> types.SimpleNamespace:
 
     managers.register_all_kvcache_specs(None)
     coordinator.partial_hash_hits_enabled = lambda *a, **k: False
-    return types.SimpleNamespace(
+    return Real(
         Scheduler=Scheduler,
         AsyncScheduler=AsyncScheduler,
         Request=Request,
@@ -183,7 +169,7 @@ def load(wheel: Path) -> types.SimpleNamespace:
     )
 
 
-def cache_configuration(real: types.SimpleNamespace, blocks: int) -> Any:
+def cache_configuration(real: Real, blocks: int) -> Any:
     """Return the configuration of a pool with the given number of usable blocks for full attention."""
     attention = real.interface.FullAttentionSpec(
         block_size=BLOCK, num_kv_heads=1, head_size=1, dtype=real.bfloat16
@@ -199,7 +185,7 @@ def block_names(trace: Trace, request: int, blocks: int) -> list[str]:
     return [f"{ids[k]}:0" if k < prompt else f"o{request}:{k}" for k in range(blocks)]
 
 
-def request(real: types.SimpleNamespace, trace: Trace, number: int, unit: int = BLOCK) -> Any:
+def request(real: Real, trace: Trace, number: int, unit: int = BLOCK) -> Any:
     """Return a request of a trace as vLLM's; the hash of ``unit`` tokens is the name of their last block."""
     n, output = int(trace.input_tokens[number]), int(trace.output_tokens[number])
     names = block_names(trace, number, (n + output) // BLOCK)
@@ -216,9 +202,41 @@ def request(real: types.SimpleNamespace, trace: Trace, number: int, unit: int = 
     )
 
 
+def bare_request(real: Real, number: int, prompt: int, hashes: list[bytes]) -> Record:
+    """Return a request as the cache manager reads it."""
+    return Record(
+        request_id=str(number),
+        num_tokens=prompt,
+        num_prompt_tokens=prompt,
+        num_computed_tokens=0,
+        block_hashes=hashes,
+        num_in_flight_tokens=0,
+        shared_prefix_boundary=0,
+        skip_reading_prefix_cache=False,
+        status=real.RequestStatus.WAITING,
+        num_preemptions=0,
+        all_token_ids=[],
+        mm_features=[],
+    )
+
+
+def evictions_of(manager: Any) -> Counter[str]:
+    """Return a count, under ``blocks``, of the blocks of a manager's pool that lose their keys from now on."""
+    count = Counter[str]()
+    evict = manager.block_pool._maybe_evict_cached_block
+
+    def counted(block: Any) -> bool:
+        gone: bool = evict(block)
+        count["blocks"] += gone
+        return gone
+
+    manager.block_pool._maybe_evict_cached_block = counted
+    return count
+
+
 def free_queue(manager: Any) -> str:
     """Return the SHA-256 of the keys of a manager's free blocks, front to back, a line each."""
     keys = [block.block_hash for block in manager.block_pool.free_block_queue.get_all_free_blocks()]
     # a group's number stands behind a key, in four bytes
     lines = ["-" if key is None else key[:-4].decode() for key in keys]
-    return sha256("".join(f"{line}\n" for line in lines).encode()).hexdigest()
+    return lines_digest(lines)

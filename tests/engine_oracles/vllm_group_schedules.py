@@ -9,7 +9,6 @@ from __future__ import annotations
 import math
 import random
 import sys
-import types
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -27,6 +26,7 @@ from support.clusters import cluster
 
 from engine_oracles import vllm_core, vllm_groups, vllm_schedules
 from engine_oracles.streams import compare_streams
+from engine_oracles.stubs import Real
 
 Drawn = tuple[Trace, ReplicaSettings, GroupSettings, int, bool]
 
@@ -50,7 +50,7 @@ def asked(seed: int) -> Drawn:
 class Engine(vllm_schedules.Engine):
     """The scheduler of a wheel over cache groups."""
 
-    def __init__(self, real: types.SimpleNamespace, drawn: Drawn) -> None:
+    def __init__(self, real: Real, drawn: Drawn) -> None:
         trace, settings, self.groups, blocks, keeps = drawn
         super().__init__(real, trace, settings, (blocks, keeps))
 
@@ -111,7 +111,7 @@ def ours(drawn: Drawn) -> dict[str, Any]:
     }
 
 
-def differs(real: types.SimpleNamespace, seed: int) -> str | None:
+def differs(real: Real, seed: int) -> str | None:
     """Return how a stream differs, None where it is equal."""
     drawn = asked(seed)
     engine = Engine(real, drawn)

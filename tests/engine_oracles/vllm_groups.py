@@ -10,10 +10,8 @@ from __future__ import annotations
 
 import random
 import sys
-import types
 from collections import deque
 from collections.abc import Callable
-from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
@@ -26,9 +24,9 @@ from kvcache_sim.replay.kv_groups import replay_groups
 from kvcache_sim.replay.request import ReplayRequest
 
 from engine_oracles import vllm_core
-from engine_oracles.streams import Refused, compare_streams, stream, unequal
-from engine_oracles.stubs import known
-from engine_oracles.vllm_core import BLOCK, Record
+from engine_oracles.streams import Refused, compare_streams, digest, lines_digest, stream, unequal
+from engine_oracles.stubs import Real, Record, known
+from engine_oracles.vllm_core import BLOCK
 
 #: The longest sequence.
 LONGEST = 262_144
@@ -72,7 +70,7 @@ def groups(draw: random.Random) -> KvLayout:
     return KvLayout(tuple(made), 1, 1)
 
 
-def specification(real: types.SimpleNamespace, group: KvGroup, caches: bool = True) -> Any:
+def specification(real: Real, group: KvGroup, caches: bool = True) -> Any:
     """Return what vLLM calls a group's layers; without caching a state covers a request."""
     heads = {"num_kv_heads": 1, "head_size": 1, "dtype": real.bfloat16}
     size, kinds = group.block_size_tokens, real.interface
@@ -88,15 +86,13 @@ def specification(real: types.SimpleNamespace, group: KvGroup, caches: bool = Tr
     return kinds.MambaSpec(block_size=size, shapes=((1,),), dtypes=(real.bfloat16,), mamba_cache_mode=mode)
 
 
-def configuration(
-    real: types.SimpleNamespace, blocks: int, settings: GroupSettings, caches: bool = True
-) -> Any:
+def configuration(real: Real, blocks: int, settings: GroupSettings, caches: bool = True) -> Any:
     """Return vLLM's configuration of the groups in a pool of so many usable blocks."""
     layout = settings.layout
     kept = settings.retention_interval if caches else None
     has_states = any(group.kind in ("sliding", "linear") for group in layout.groups)
     # older releases read it from the environment
-    sys.modules["vllm.envs"].VLLM_PREFIX_CACHE_RETENTION_INTERVAL = kept if has_states else None  # type: ignore[attr-defined]
+    vars(sys.modules["vllm.envs"])["VLLM_PREFIX_CACHE_RETENTION_INTERVAL"] = kept if has_states else None
     return known(
         real.interface.KVCacheConfig,
         num_blocks=blocks + 1,
@@ -114,7 +110,7 @@ def configuration(
 class Engine:
     """The manager of a wheel over a stream, with a record of its actions."""
 
-    def __init__(self, real: types.SimpleNamespace, request: ReplayRequest, settings: GroupSettings) -> None:
+    def __init__(self, real: Real, request: ReplayRequest, settings: GroupSettings) -> None:
         self.real, self.trace, layout = real, request.trace, settings.layout
         self.unit, self.most = layout.hash_block_size, settings.max_num_batched_tokens
         self.manager = known(
@@ -143,15 +139,8 @@ class Engine:
         self.has_states = bool(states)
         self.running, self.window = deque[Any](), request.window
         self.names_junctions, self.uncached = True, 0
-        self.forced = self.junctions = self.chunks = self.evictions = 0
-        evict = self.manager.block_pool._maybe_evict_cached_block
-
-        def counted(block: Any) -> bool:
-            gone: bool = evict(block)
-            self.evictions += gone
-            return gone
-
-        self.manager.block_pool._maybe_evict_cached_block = counted
+        self.forced = self.junctions = self.chunks = 0
+        self.evictions = vllm_core.evictions_of(self.manager)
 
     def hashes(self, number: int, units: int) -> list[bytes]:
         """Return the hashes of a request's first units: the name of the last block of the trace in each."""
@@ -163,20 +152,7 @@ class Engine:
     def request(self, number: int) -> Any:
         """Return a request as the manager reads it."""
         n = int(self.trace.input_tokens[number])
-        return Record(
-            request_id=str(number),
-            num_tokens=n,
-            num_prompt_tokens=n,
-            num_computed_tokens=0,
-            block_hashes=self.hashes(number, n // self.unit),
-            num_in_flight_tokens=0,
-            shared_prefix_boundary=0,
-            skip_reading_prefix_cache=False,
-            status=self.real.RequestStatus.WAITING,
-            num_preemptions=0,
-            all_token_ids=[],
-            mm_features=[],
-        )
+        return vllm_core.bare_request(self.real, number, n, self.hashes(number, n // self.unit))
 
     def run(self, number: int, total: int) -> int:
         """Run a request until the given number of tokens have KV; return its hit, -1 if it never fits."""
@@ -258,16 +234,16 @@ class Engine:
             lines.append("-" if key is None else f"{int.from_bytes(key[-4:], 'big')}/{key[:-4].decode()}")
         return {
             "hit_tokens": sum(hit for hit in hits if hit >= 0),
-            "per_request_hit_tokens_sha256": sha256("\n".join(map(str, hits)).encode()).hexdigest(),
+            "per_request_hit_tokens_sha256": digest(hits),
             "forced_frees": self.forced,
-            "evictions": self.evictions,
+            "evictions": self.evictions["blocks"],
             **({"shared_prefix_junctions": self.junctions} if self.names_junctions else {}),
             "prefill_chunks": self.chunks,
-            "final_free_queue_sha256": sha256("".join(f"{line}\n" for line in lines).encode()).hexdigest(),
+            "final_free_queue_sha256": lines_digest(lines),
         }
 
 
-def replayed(real: types.SimpleNamespace, request: ReplayRequest, settings: GroupSettings) -> dict[str, Any]:
+def replayed(real: Real, request: ReplayRequest, settings: GroupSettings) -> dict[str, Any]:
     """Return the figures of vLLM's own classes."""
     engine = Engine(real, request, settings)
     return engine.figures(
@@ -275,7 +251,7 @@ def replayed(real: types.SimpleNamespace, request: ReplayRequest, settings: Grou
     )
 
 
-def differs(real: types.SimpleNamespace, seed: int) -> str | None:
+def differs(real: Real, seed: int) -> str | None:
     """Return how a stream differs, None where it is equal."""
     request, settings = asked(seed)
     return unequal(replay_groups(request, settings), replayed(real, request, settings), settings)

@@ -9,11 +9,9 @@ from __future__ import annotations
 
 import random
 import sys
-import types
 from collections import deque
 from collections.abc import Callable
 from dataclasses import replace
-from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
@@ -23,9 +21,9 @@ from kvcache_sim.replay.request import REPLAYERS, ReplayRequest
 from kvcache_sim.workload.trace import Trace
 
 from engine_oracles import vllm_core
-from engine_oracles.streams import compare_streams, stream, unequal
-from engine_oracles.stubs import known
-from engine_oracles.vllm_core import BLOCK, Record
+from engine_oracles.streams import compare_streams, digest, stream, unequal
+from engine_oracles.stubs import Real, Record, known
+from engine_oracles.vllm_core import BLOCK
 
 
 def asked(seed: int) -> tuple[str, ReplayRequest]:
@@ -52,7 +50,7 @@ def asked(seed: int) -> tuple[str, ReplayRequest]:
 class Tier:
     """The offloading manager with the copies of a request done at once."""
 
-    def __init__(self, real: types.SimpleNamespace, chunks: int, policy: str, threshold: int) -> None:
+    def __init__(self, real: Real, chunks: int, policy: str, threshold: int) -> None:
         self.real, self.stored, self.evicted, self.refused = real, 0, 0, 0
         self.manager = real.CPUOffloadingManager(chunks, policy, store_threshold=threshold)
         self.contexts = dict[int, Any]()
@@ -121,11 +119,11 @@ class Tiers(Tier):
     """The manager of several tiers over the wheel's example of a secondary tier, looked up until nothing is
     pending."""
 
-    def __init__(self, real: types.SimpleNamespace, chunks: int, policy: str) -> None:
+    def __init__(self, real: Real, chunks: int, policy: str) -> None:
         super().__init__(real, chunks, policy, 0)
-        region = vllm_core.Record(create_kv_memoryview=lambda: vllm_core.Record(strides=(1, 1)))
+        region = Record(create_kv_memoryview=lambda: Record(strides=(1, 1)))
         self.primary = real.tiering.CPUPrimaryTierOffloadingManager(chunks, region, policy)
-        self.secondary = real.ExampleSecondaryTierManager(None, vllm_core.Record(strides=(1, 1)), "example")
+        self.secondary = real.ExampleSecondaryTierManager(None, Record(strides=(1, 1)), "example")
         self.manager = real.tiering.TieringOffloadingManager(self.primary, [self.secondary])
         self.chunks, self.promoted, self.aborted = chunks, 0, 0
         own = vars(self.secondary)
@@ -172,7 +170,7 @@ class Tiers(Tier):
 class Pool:
     """The cache manager, and how many of its free blocks have lost their keys."""
 
-    def __init__(self, real: types.SimpleNamespace, trace: Trace, request: ReplayRequest) -> None:
+    def __init__(self, real: Real, trace: Trace, request: ReplayRequest) -> None:
         self.real, self.trace = real, trace
         self.manager = known(
             real.KVCacheManager,
@@ -182,38 +180,18 @@ class Pool:
             hash_block_size=BLOCK,
             max_in_flight_tokens=1 << 20,
         )
-        self.evictions = 0
-        evict = self.manager.block_pool._maybe_evict_cached_block
-
-        def counted(block: Any) -> bool:
-            gone: bool = evict(block)
-            self.evictions += gone
-            return gone
-
-        self.manager.block_pool._maybe_evict_cached_block = counted
+        self.evictions = vllm_core.evictions_of(self.manager)
 
     def request(self, number: int, total: int) -> tuple[Any, list[str]]:
         """Return a request as the manager reads it, and the names of all its blocks."""
         n = int(self.trace.input_tokens[number])
         names = vllm_core.block_names(self.trace, number, total // BLOCK)
-        made = Record(
-            request_id=str(number),
-            num_tokens=n,
-            num_prompt_tokens=n,
-            num_computed_tokens=0,
-            block_hashes=[name.encode() for name in names[: n // BLOCK]],
-            num_in_flight_tokens=0,
-            shared_prefix_boundary=0,
-            skip_reading_prefix_cache=False,
-            status=self.real.RequestStatus.WAITING,
-            num_preemptions=0,
-            all_token_ids=[],
-            mm_features=[],
-        )
+        hashes = [name.encode() for name in names[: n // BLOCK]]
+        made = vllm_core.bare_request(self.real, number, n, hashes)
         return made, names
 
 
-def run(real: types.SimpleNamespace, family: str, request: ReplayRequest) -> dict[str, Any]:
+def run(real: Real, family: str, request: ReplayRequest) -> dict[str, Any]:
     """Drive a stream through the pool, and the tier below it where there is one."""
     from kvcache_sim.replay.engine_requests import total_tokens
 
@@ -276,7 +254,7 @@ def run(real: types.SimpleNamespace, family: str, request: ReplayRequest) -> dic
         "hit_tokens": sum(hit for hit in hits if hit >= 0),
         "per_request_hit_tokens_sha256": digest(hits),
         "forced_frees": forced,
-        "evictions": pool.evictions,
+        "evictions": pool.evictions["blocks"],
         "final_free_queue_sha256": vllm_core.free_queue(pool.manager),
     }
     if tier is not None:
@@ -292,7 +270,7 @@ def run(real: types.SimpleNamespace, family: str, request: ReplayRequest) -> dic
     return figures
 
 
-def run_tier(real: types.SimpleNamespace, policy: str, request: ReplayRequest) -> dict[str, Any]:
+def run_tier(real: Real, policy: str, request: ReplayRequest) -> dict[str, Any]:
     """Drive a stream through the offloading manager alone, which is offered every whole prompt."""
     tier = Tier(real, request.capacity_blocks, policy, request.store_threshold)
     hits = []
@@ -308,10 +286,6 @@ def run_tier(real: types.SimpleNamespace, policy: str, request: ReplayRequest) -
     return {"hit_tokens": sum(hits), "per_request_hit_tokens_sha256": digest(hits), **stored}
 
 
-def digest(numbers: list[int]) -> str:
-    return sha256("\n".join(map(str, numbers)).encode()).hexdigest()
-
-
 def policy_of(family: str, seed: int) -> str:
     """Return the policy of the offloading manager alone, drawn with the stream."""
     return random.Random(-seed - 1).choice(["lru", "arc"]) if family == "vllm-offload" else ""
@@ -322,12 +296,12 @@ def ours(family: str, request: ReplayRequest, policy: str) -> dict[str, Any]:
     return REPLAYERS[family if family == "vllm-offload" else "vllm"](request, policy)
 
 
-def theirs(real: types.SimpleNamespace, family: str, request: ReplayRequest, policy: str) -> dict[str, Any]:
+def theirs(real: Real, family: str, request: ReplayRequest, policy: str) -> dict[str, Any]:
     """Return the figures of vLLM's own classes."""
     return run_tier(real, policy, request) if policy else run(real, family, request)
 
 
-def differs(real: types.SimpleNamespace, seed: int) -> str | None:
+def differs(real: Real, seed: int) -> str | None:
     """Return how a stream differs, None where it is equal."""
     family, request = asked(seed)
     # rows of whole prompts in a step are recorded

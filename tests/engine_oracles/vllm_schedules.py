@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import random
 import sys
-import types
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -31,7 +30,8 @@ from support.clusters import cluster
 
 from engine_oracles import vllm_core
 from engine_oracles.streams import compare_streams, stream
-from engine_oracles.vllm_core import BLOCK, Record
+from engine_oracles.stubs import Real, Record
+from engine_oracles.vllm_core import BLOCK
 
 #: The clock: nanoseconds a step, a token, a decoding request, a token that it reads.
 BASE_NS, TOKEN_NS, DECODE_NS, CONTEXT_NS = 5_000_000, 20_000, 1_000, 50
@@ -76,7 +76,7 @@ class Engine:
 
     def __init__(
         self,
-        real: types.SimpleNamespace,
+        real: Real,
         trace: Trace,
         settings: ReplicaSettings,
         pool: tuple[int, bool],
@@ -258,7 +258,7 @@ def ours(trace: Trace, settings: ReplicaSettings, pool: tuple[int, bool]) -> dic
     }
 
 
-def differs(real: types.SimpleNamespace, seed: int) -> str | None:
+def differs(real: Real, seed: int) -> str | None:
     """Return how a stream differs, None where it is equal."""
     trace, settings, *pool = asked(seed)
     engine = Engine(real, trace, settings, (pool[0], pool[1]))

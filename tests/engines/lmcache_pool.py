@@ -16,9 +16,14 @@ class LmcacheModel(OffloadModel):
     """
 
     def __init__(
-        self, key: Namer, capacities: Sequence[int], policy: str,
-        prompts: Sequence[int], size: int, chunk: int = 1,
-    ) -> None:  # fmt: skip
+        self,
+        key: Namer,
+        capacities: Sequence[int],
+        policy: str,
+        prompts: Sequence[int],
+        size: int,
+        chunk: int = 1,
+    ) -> None:
         super().__init__(key, capacities, "lru", prompts, size)
         self.chunk, self.capacities = chunk, capacities
         cpu, disk = capacities[CPU] // chunk, capacities[DISK] // chunk
@@ -167,5 +172,6 @@ class LmcacheModel(OffloadModel):
     def duplicates(self, tier: int) -> int:
         kept = self.tier.hits if tier == CPU else self.disk.hits  # type: ignore[union-attr]
         above = () if tier == CPU else self.tier
-        in_pool = (sum(block in self.of_key for block in key) for key in kept if key not in above)  # type: ignore[attr-defined, operator]
+        alone = (key for key in kept if key not in above)  # type: ignore[operator]
+        in_pool = (sum(block in self.of_key for block in key) for key in alone)  # type: ignore[attr-defined]
         return sum(in_pool) + sum(key in above for key in kept) * self.chunk  # type: ignore[operator]

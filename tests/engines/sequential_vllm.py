@@ -53,6 +53,15 @@ class Request:
         return (self.ids[index],) if shared else (-1, self.number, index)
 
 
+def requests_of(rows: list[dict]) -> list[Request]:
+    """Return the requests of a trace's rows."""
+    names = ("input_length", "output_length", "hash_ids")
+    return [
+        Request(round(row["timestamp"] * 1e6), *(row[name] for name in names), number)
+        for number, row in enumerate(rows)
+    ]
+
+
 class Pool:
     def __init__(self, blocks: int, caching: bool) -> None:
         self.free = OrderedDict.fromkeys(range(blocks))

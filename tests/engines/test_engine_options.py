@@ -10,7 +10,7 @@ from kvcache_sim.model.step_times import load_step_time
 from kvcache_sim.scenario.load import load_scenario
 from kvcache_sim.scenario.requests import read_requests
 from kvcache_sim.simulation import RunOptions
-from sequential_vllm import Pool, Request, simulate_async
+from sequential_vllm import Pool, requests_of, simulate_async
 from support.agreement import agree
 from support.flat_steps import FLAT, MS, moments_ms, row, run, write_rows
 from support.shared_files import shared
@@ -26,10 +26,7 @@ def flat(tmp_path):
 
 def slow(rows, blocks, mode, host_ns):
     table = load_step_time("rtx4090-llama-3.1-8b-tp1").table(2048, 256)
-    requests = [
-        Request(round(r["timestamp"] * 1e6), r["input_length"], r["output_length"], r["hash_ids"], i)
-        for i, r in enumerate(rows)
-    ]
+    requests = requests_of(rows)
     simulate_async(requests, table, Pool(blocks, True), (2048, 256), mode == "stop-token", host_ns)
     return [r.first_ns for r in requests], [r.end_ns for r in requests]
 

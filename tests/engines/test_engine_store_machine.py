@@ -9,7 +9,6 @@ while nothing was evicted; which leaves go, the rows of SGLang's own classes jud
 from collections import Counter
 from typing import Any, ClassVar
 
-import numpy as np
 import pytest
 from call_outcome import call
 from hypothesis import HealthCheck, Phase, settings
@@ -18,7 +17,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, ru
 from kvcache_sim import _core
 from shown import Shown
 from support.examples import examples
-from support.forests import random_forest
+from support.forests import key_arrays_of, random_forest
 from tiered_pool import GPU, PoolModel, namer
 
 #: What happened over all runs of a session.
@@ -40,13 +39,9 @@ class EngineStore(RuleBasedStateMachine):
 
     @initialize()
     def build(self) -> None:
-        rows, following = random_forest()
-        flat: dict[int, int] = {}
-        ids = np.array([flat.setdefault(i, len(flat)) for row in rows for i in row], np.uint32)
-        offsets = np.cumsum([0] + [len(row) for row in rows]).astype(np.int64)
-        self.full = [2 * len(row) for row in rows]
-        keyed = (offsets, ids, 2, np.array(self.full, np.uint32), np.array(following, np.uint32))
-        self.name = namer(offsets.tolist(), ids.tolist(), 2, self.full, following)
+        keyed = key_arrays_of(random_forest())
+        self.full = keyed[3].tolist()
+        self.name = namer(keyed)
         self.store = self.made(_core.Keys(*keyed))
         self.now = 0
         #: request → lease, allocated blocks.

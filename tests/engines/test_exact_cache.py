@@ -2,15 +2,14 @@
 
 from dataclasses import replace
 from functools import cache
-from types import SimpleNamespace
 
 import numpy as np
 import pytest
+from call_outcome import each_is_refused
 from hypothesis import given
 from hypothesis import strategies as st
 from kvcache_sim import _core
-from kvcache_sim.base.errors import StoreError, UsageError
-from kvcache_sim.replay import engines
+from kvcache_sim.base.errors import UsageError
 from kvcache_sim.replay.cachesim import simulate_cache
 from kvcache_sim.replay.engine_requests import block_keys
 from kvcache_sim.replay.miss_causes import MISS_CAUSES, reported_by
@@ -138,7 +137,7 @@ def test_with_capacity_for_all_blocks_every_engine_is_the_unbounded_cache(reques
     assert got["misses"]["evicted_tokens"] == 0
 
 
-def test_the_counter_of_offers_forgets_the_oldest(monkeypatch):
+def test_the_counter_of_offers_forgets_the_oldest():
     """A key counts towards the threshold only while it is among the 64,000 offered most recently."""
     fresh = [[f"n{i}-{k}" for k in range(1000)] for i in range(64)]
     for between, stored in ((fresh[:63], 2), (fresh, 0)):
@@ -165,9 +164,7 @@ def test_what_cannot_be_is_refused_and_never_panics():
         lambda: _core.EngineRequests(keys, n, n + 2**62, 4, 0, False),
         lambda: _core.key_lines(np.zeros(1, np.uint64), 0, []),
     ]
-    for number, call in enumerate(calls):
-        with pytest.raises((ValueError, StoreError), match=r"\w"):
-            pytest.fail(f"call {number} answered {call()!r}")
+    each_is_refused(calls)
 
 
 # what the replays refuse, and their integers on a workload that anyone can make
@@ -233,34 +230,3 @@ def test_outputs_have_the_ids_of_the_next_turn():
     keys = block_keys(ReplayRequest(trace, 4, 9, reuse_outputs=True))
     assert keys.key(0, 1) == keys.key(2, 1) == (2, 0)
     assert keys.key(0, 2) == ("o", 0, 2)
-
-
-def test_figures_of_a_tier_are_those_of_its_chunks(monkeypatch):
-    """Three chunks of four blocks; a prompt's last token is computed, and one that was rejected has none."""
-    given_figures = []
-    monkeypatch.setattr(engines, "pool_figures", lambda request, answer, hits: {"pool": hits.tolist()})
-    monkeypatch.setattr(engines, "miss_figures", lambda *given: given_figures.append(given) or {"missed": 1})
-    request = SimpleNamespace(
-        trace=SimpleNamespace(input_tokens=np.array([20, 9, 30])), cpu_blocks=13, capacity_blocks=40, chunk_blocks=4,
-        block_size_tokens=16, cpu_policy="arc", store_threshold=2, step_tokens=99,
-    )  # fmt: skip
-    answer = {
-        "hits": [8, REJECTED, 28],
-        "loaded": [8, 0, 4],
-        "stored": 5,
-        "tier_evicted": 6,
-        "refused": 7,
-        "resident": 2,
-    }
-    found = engines.offloading_figures(request, answer | {"arc": (1, 2, 3, 4, 5)})
-    assert (found.pop("system"), len(found.pop("per_request_loaded_tokens_sha256"))) == (
-        "vLLM V1 KVCacheManager + CPUOffloadingManager", 64
-    )  # fmt: skip
-    assert found == {
-        "pool": [8, REJECTED, 28], "cpu_chunks": 3, "chunk_tokens": 64, "cpu_policy": "arc", "store_threshold": 2,
-        "max_num_batched_tokens": 99, "loaded_tokens": 12, "cached_tokens": 16 + 29, "stored_chunks": 5, "evicted_chunks": 6,
-        "refused_stores": 7, "final_cpu_chunks": 2, "t1": 1, "t2": 2, "b1": 3, "b2": 4, "target_t1": 5, "missed": 1,
-    }  # fmt: skip
-    assert given_figures[0][1] == "vllm"
-    assert given_figures[0][2].tolist() == [16, REJECTED, 32]
-    assert engines.arc_figures(()) == {}

@@ -2,8 +2,6 @@
 refusals."""
 
 import json
-import subprocess
-import sys
 from dataclasses import replace
 from pathlib import Path
 
@@ -14,6 +12,7 @@ from hypothesis import strategies as st
 from kvcache_sim.base.errors import KvsimError
 from kvcache_sim.cache.groups import GroupSettings
 from kvcache_sim.cache.settings import CacheSettings
+from kvcache_sim.cli.main import run as kvsim
 from kvcache_sim.metrics.cache_groups import junctions_of, summarize_groups
 from kvcache_sim.metrics.columns import STATUSES
 from kvcache_sim.metrics.load_run import load_run
@@ -126,24 +125,24 @@ def test_a_window_beyond_every_prompt_hits_what_full_attention_hits_without_a_bo
 
 
 @pytest.mark.parametrize("model", ["gpt-oss-120b", "qwen3-next-80b-a3b", "gemma-3-27b", "llama-4-scout"])
-def test_an_instant_run_gives_the_managers_integers(model, tmp_path):
+def test_an_instant_run_gives_the_managers_integers(model, tmp_path, capsys):
     trace = tmp_path / "head.jsonl"
     lines = shared("traces/conversation_trace.jsonl").read_text().splitlines(keepends=True)
     trace.write_text("".join(lines[:500]))
-    kvsim = [sys.executable, "-m", "kvcache_sim"]
+
+    def answer(*command: str) -> dict:
+        assert kvsim([*command, "--format", "json"]) == 0
+        return json.loads(capsys.readouterr().out)
+
     sets = [f"model={model}", "replica.instant=true", "tiers.gpu.capacity=4000 blocks"]
-    run = [*kvsim, "simulate", str(trace), *(part for s in sets for part in ("--set", s))]
-    summary = answer([*run, "--format", "json", "--quiet", "-o", str(tmp_path / "run")])
-    replay = [*kvsim, "cachesim", str(trace), "--policy", "vllm", "--model", model, "--capacity", "4000"]
-    replay += ["--block-size", "512", "--outputs", "computed", "--max-num-batched-tokens", "1048576"]
-    row = answer([*replay, "--format", "json"])
+    run = ["simulate", str(trace), *(part for s in sets for part in ("--set", s))]
+    summary = answer(*run, "--quiet", "-o", str(tmp_path / "run"))
+    replay = ["cachesim", str(trace), "--policy", "vllm", "--model", model, "--capacity", "4000"]
+    row = answer(
+        *replay, "--block-size", "512", "--outputs", "computed", "--max-num-batched-tokens", "1048576"
+    )
     assert summary["tokens"]["cached"] == row["hit_tokens"] > 0
     assert summary["cache"]["evictions"]["gpu"] == row["evictions"] > 0
-
-
-def answer(command: list[str]) -> dict:
-    done = subprocess.run(command, capture_output=True, text=True, check=True)
-    return json.loads(done.stdout)
 
 
 BASE = """

@@ -1,14 +1,15 @@
-"""``tiers.cpu.semantics: hicache``: SGLang's default tree with HiCache's host tier, in runs with and without
-time."""
+"""``tiers.cpu.semantics: hicache``: SGLang's default tree with HiCache's host tier and storage: runs without time."""
 
 from dataclasses import replace
 
+import numpy as np
 from hicache_scenarios import CHECKED, WRITES, scenario
 from hypothesis import given
 from hypothesis import strategies as st
 from kvcache_sim.cache.settings import CacheSettings, TierSettings
 from kvcache_sim.cache.stores import StoreMaker
-from kvcache_sim.replay.request import REPLAYERS, ReplayRequest
+from kvcache_sim.replay.request import REPLAYERS, ReplayRequest, StorageCapacity
+from kvcache_sim.workload.toolbox.transforms import head
 from support.examples import examples
 from support.instant_runs import instant
 from support.small_traces import trace_of, tree_traces
@@ -18,29 +19,57 @@ from support.small_traces import trace_of, tree_traces
     tree_traces(4, 20),
     st.sampled_from([1, 2, 4]),
     st.integers(0, 40),
-    st.integers(1, 160),
+    st.integers(2, 160),
+    #: Pages of a storage and the fewest tokens worth a prefetch; None: no storage.
+    st.none() | st.tuples(st.none() | st.integers(1, 200), st.sampled_from([1, 4, 8])),
     st.sampled_from(["lru", "lfu", "fifo", "slru", "mru"]),
     st.sampled_from(list(WRITES)),
 )
-@examples(15)
-def test_an_instant_run_gives_the_replays_integers(trace, page, spare, host, policy, write):
+@examples(30)
+def test_an_instant_run_gives_the_replays_integers(trace, page, spare, host, storage, policy, write):
     longest = int((trace.input_tokens + trace.output_tokens - 1).max())
-    device, host = -(-longest // page) + 2 + spare // page, -(-host // page)
-    # every write ends before the next request, as in the replay
-    trace = replace(trace, arrival_ns=trace.arrival_ns.cumsum() * 10**9)
-    done = instant(scenario(device, host, policy, write, page), trace, CHECKED)
+    device, host = -(-longest // page) + 2 + spare // page, -(-host // page) + (storage is not None)
+    # every copy ends before the next request, as in the replay
+    trace = replace(trace, arrival_ns=np.arange(len(trace), dtype=np.int64) * 10**10)
+    capacities, threshold = (
+        ((device, host), 0) if storage is None else ((device, host, storage[0]), storage[1])
+    )
+    text = scenario(capacities, policy, write, page, "policy: wait", f"threshold: {threshold}")
+    done = instant(text, trace, CHECKED)
     request = ReplayRequest(
-        trace, page, device, outputs="computed", write_policy=WRITES[write], host_blocks=host
+        trace,
+        page,
+        device,
+        outputs="computed",
+        write_policy=WRITES[write],
+        host_blocks=host,
+        storage=None if storage is None else StorageCapacity(*storage),
     )
     replayed = REPLAYERS["sglang-unified"](request, policy)
-    evicted, moved = done.summary["cache"]["evictions"], done.run.counters
-    token_bytes = 131_072
+    evicted = done.summary["cache"]["evictions"]
     assert done.run.requests["cached_gpu_tokens"].sum() == replayed["hit_tokens"]
     assert done.run.requests["cached_cpu_tokens"].sum() == replayed["loaded_tokens"]
     assert evicted["gpu"] * page == replayed["evicted_tokens"]
     assert evicted["cpu"] * page == replayed["host_evicted_tokens"]
-    assert moved.get("edge.cpu->gpu.bytes", 0) == replayed["loaded_tokens"] * token_bytes
-    assert moved.get("edge.gpu->cpu.bytes", 0) == replayed["written_tokens"] * token_bytes
+    assert moved_tokens(done, "cpu->gpu") == replayed["loaded_tokens"]
+    assert moved_tokens(done, "gpu->cpu") == replayed["written_tokens"]
+    if storage is None:
+        return
+    assert done.run.counters.get("prefetched_blocks", 0) * page == replayed["prefetched_tokens"]
+    assert moved_tokens(done, "disk->cpu") == replayed["prefetched_tokens"]
+    # the run ends with the last request, whose pages are still in transit to the storage
+    less = dict.fromkeys(("storage_evicted_tokens", "storage_written_tokens"), 0)
+    if len(trace) > 1:
+        less = REPLAYERS["sglang-unified"](replace(request, trace=head(trace, len(trace) - 1)), policy)
+    lost = replayed["storage_evicted_tokens"]
+    assert less["storage_evicted_tokens"] <= evicted["disk"] * page <= lost
+    # a page evicted for others of its own write is not counted again
+    sent = moved_tokens(done, "cpu->disk")
+    assert lost or less["storage_written_tokens"] <= sent <= replayed["storage_written_tokens"]
+
+
+def moved_tokens(done, edge: str) -> int:
+    return done.run.counters.get(f"edge.{edge}.bytes", 0) // 131_072
 
 
 def store_of(write: str):

@@ -1,90 +1,20 @@
 """A storage below HiCache's host in timed runs: what waits comes from it, by SGLang's stop policies."""
 
-from dataclasses import replace
-from types import SimpleNamespace
-
-import numpy as np
 import pytest
-from hicache_scenarios import CHECKED, WRITES
-from hicache_scenarios import scenario as without_storage
+from hicache_scenarios import CHECKED, WRITES, scenario
 from hypothesis import given
 from hypothesis import strategies as st
 from kvcache_sim.base.errors import UsageError
 from kvcache_sim.cache.settings import StoragePrefetch
-from kvcache_sim.replay.request import REPLAYERS, ReplayRequest, StorageCapacity
-from kvcache_sim.scenario.engine_tiers import storage_prefetch
 from kvcache_sim.scenario.execute import execute
 from kvcache_sim.scenario.load import scenario_from_text
 from kvcache_sim.simulation import simulate
-from kvcache_sim.workload.toolbox.transforms import head
 from support.examples import examples
 from support.instant_runs import instant
 from support.recorded import recorded
 from support.shared_files import ROOT
-from support.small_traces import trace_of, tree_traces
+from support.small_traces import trace_of
 from support.traces import random_trace
-
-
-def scenario(
-    capacities: tuple[int, int, int | None], policy: str, write: str, block: int, fetch: str, lookahead: str
-) -> str:
-    tiers = [
-        f"{name}: {{capacity: {'unbounded' if pages is None else f'{pages} blocks'}"
-        for name, pages in zip(("gpu", "cpu", "disk"), capacities, strict=True)
-    ]
-    tiers[1] += ", semantics: hicache"
-    return (
-        f"cache: {{block_size: {block}, policy: {policy}}}\ntiers: {{{'}, '.join(tiers)}}}}}\n"
-        f"write: {{policy: {write}}}\nfetch: {{{fetch}}}\nprefetch: {{policy: queued, {lookahead}}}\n"
-    )
-
-
-@given(
-    tree_traces(4, 20),
-    st.sampled_from([1, 2, 4]),
-    st.integers(0, 40),
-    st.integers(2, 120),
-    st.one_of(st.none(), st.integers(1, 200)),
-    st.sampled_from(["lru", "lfu", "fifo", "slru", "mru"]),
-    st.sampled_from(list(WRITES)),
-    st.sampled_from([1, 4, 8]),
-)
-@examples(15)
-def test_an_instant_run_gives_the_replays_integers(trace, page, spare, host, disk, policy, write, threshold):
-    longest = int((trace.input_tokens + trace.output_tokens - 1).max())
-    device, host = -(-longest // page) + 2 + spare // page, -(-host // page) + 1
-    # every copy ends before the next request, as in the replay
-    trace = replace(trace, arrival_ns=np.arange(len(trace), dtype=np.int64) * 10**9)
-    text = scenario((device, host, disk), policy, write, page, "policy: wait", f"threshold: {threshold}")
-    done = instant(text, trace, CHECKED)
-    request = ReplayRequest(
-        trace,
-        page,
-        device,
-        outputs="computed",
-        write_policy=WRITES[write],
-        host_blocks=host,
-        storage=StorageCapacity(disk, threshold),
-    )
-    replayed = REPLAYERS["sglang-unified"](request, policy)
-    evicted, moved = done.summary["cache"]["evictions"], done.run.counters
-    token_bytes = 131_072
-    assert done.run.requests["cached_gpu_tokens"].sum() == replayed["hit_tokens"]
-    assert done.run.requests["cached_cpu_tokens"].sum() == replayed["loaded_tokens"]
-    assert evicted["gpu"] * page == replayed["evicted_tokens"]
-    assert evicted["cpu"] * page == replayed["host_evicted_tokens"]
-    # the run ends with the last request, whose pages are still in transit to the storage
-    figures = [replayed["storage_evicted_tokens"], replayed["storage_written_tokens"]]
-    less = dict.fromkeys(("storage_evicted_tokens", "storage_written_tokens"), 0)
-    if len(trace) > 1:
-        less = REPLAYERS["sglang-unified"](replace(request, trace=head(trace, len(trace) - 1)), policy)
-    assert less["storage_evicted_tokens"] <= evicted["disk"] * page <= figures[0]
-    # a page evicted for others of its own write is not counted again
-    sent = moved.get("edge.cpu->disk.bytes", 0) // token_bytes
-    assert figures[0] or less["storage_written_tokens"] <= sent <= figures[1]
-    assert moved.get("prefetched_blocks", 0) * page == replayed["prefetched_tokens"]
-    assert moved.get("edge.disk->cpu.bytes", 0) == replayed["prefetched_tokens"] * token_bytes
-
 
 #: A prompt of 300 pages comes back after others have pushed it to the storage: three reads of 128, 128 and 44
 #: pages.
@@ -187,30 +117,23 @@ def test_drawn_runs_keep_every_invariant(capacities, policy, write, fetch, thres
 
 
 def test_without_a_storage_nothing_is_worth_a_prefetch():
-    text = without_storage(100, 100, "lru", "through", 512) + "prefetch: {threshold: 9}\n"
+    text = scenario((100, 100), "lru", "through", 512) + "prefetch: {threshold: 9}\n"
     with pytest.raises(UsageError, match=r"no disk lies below tiers\.cpu\.semantics hicache"):
         scenario_from_text(text, "s.yaml", ROOT, [])
 
 
 @pytest.mark.parametrize(
-    ("semantics", "disk", "own", "fetch", "prefetch", "expected"),
+    ("change", "expected"),
     [
-        ("hicache", True, [], {}, {}, ("wait", 10**9, 25 * 10**7, 256, 0.5)),
-        ("hicache", True, [{}], {"timeout": 0}, {"threshold": 7}, ("wait", 0, 25 * 10**7, 7, 0.5)),
-        ("hicache", False, [{}, {"disk": 1}], {"timeout_per_ki_token": 3}, {}, ("wait", 10**9, 3, 256, 0.5)),
-        ("hicache", True, [{"cpu": 1}], {"policy": "timeout", "timeout": 5}, {"share": 0.1}, ("timeout", 5, 25 * 10**7, 256, 0.1)),
-        ("hicache", False, [{"disk": None}, {}], {}, {}, None),
-        ("hicache", False, [], {}, {}, None),
-        ("lmcache", True, [], {}, {}, None),
+        ("", StoragePrefetch("wait", 10**9, 25 * 10**7, 256, 0.5)),
+        ("fetch.timeout=5ms fetch.policy=timeout", StoragePrefetch("timeout", 5 * 10**6)),
+        ("fetch.timeout_per_ki_token=3ns fetch.policy=timeout", StoragePrefetch("timeout", 10**9, 3)),
+        ("prefetch.threshold=7 prefetch.share=0.1", StoragePrefetch("wait", threshold_tokens=7, share=0.1)),
+        ("tiers.disk=null fetch.policy=always prefetch.policy=none", None),
+        ("tiers.cpu.semantics=lmcache cache.policy=lru fetch.policy=always prefetch.policy=none", None),
     ],
-)  # fmt: skip
-def test_a_prefetch_from_storage_has_sglangs_defaults(semantics, disk, own, fetch, prefetch, expected):
-    lower = {"cpu": SimpleNamespace(semantics=semantics)} | ({"disk": object()} if disk else {})
-    model = SimpleNamespace(
-        tiers=SimpleNamespace(lower=lower),
-        machines=[{"tiers": tiers} if tiers else {"tiers": None} for tiers in own],
-        cache=SimpleNamespace(semantics="sglang", layer_groups="as-full"),
-        fetch=SimpleNamespace(**{"policy": "wait", "timeout": None, "timeout_per_ki_token": None, **fetch}),
-        prefetch=SimpleNamespace(**{"threshold": None, "share": 0.5, **prefetch}),
-    )
-    assert storage_prefetch(model) == (None if expected is None else StoragePrefetch(*expected))
+)
+def test_a_prefetch_from_storage_has_sglangs_defaults(change, expected):
+    text = scenario((99, 99, 99), "lru", "through", 16, "policy: wait")
+    settings = scenario_from_text(text, "s.yaml", ROOT, change.split()).settings
+    assert settings.cache.lower_prefetch == expected

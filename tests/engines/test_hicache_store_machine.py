@@ -11,7 +11,6 @@ from collections import Counter
 from random import Random
 from typing import Any, ClassVar
 
-import numpy as np
 import pytest
 from call_outcome import call
 from hypothesis import given
@@ -21,7 +20,7 @@ from kvcache_sim.base.tiers import COMPUTE, STAGING
 from kvcache_sim.cache.store import NO_MOVE
 from shown import Shown
 from support.examples import examples
-from support.forests import random_forest
+from support.forests import key_arrays_of, random_forest
 from tiered_pool import namer
 
 #: What happened over all runs of a session.
@@ -46,13 +45,9 @@ class HiCacheWalk:
     sees: ClassVar[tuple[str, ...]] = ()
 
     def __init__(self) -> None:
-        rows, following = random_forest()
-        flat: dict[int, int] = {}
-        ids = np.array([flat.setdefault(i, len(flat)) for row in rows for i in row], np.uint32)
-        offsets = np.cumsum([0] + [len(row) for row in rows]).astype(np.int64)
-        self.full = [2 * len(row) for row in rows]
-        keyed = (offsets, ids, 2, np.array(self.full, np.uint32), np.array(following, np.uint32))
-        self.shown = Shown(namer(offsets.tolist(), ids.tolist(), 2, self.full, following))
+        keyed = key_arrays_of(random_forest())
+        self.full = keyed[3].tolist()
+        self.shown = Shown(namer(keyed))
         prompts = [pages * self.page + r % self.page for r, pages in enumerate(self.full)]
         wholes = [prompt + ANSWER * self.page for prompt in prompts]
         own = None
@@ -267,9 +262,17 @@ class HiCacheWalk:
 
 #: How often each step is taken.
 STEPS = {
-    "admit": 4, "compute": 6, "end": 3, "run_whole": 4, "grow_together": 4, "finish": 8, "finish_all": 1,
-    "prefetch": 3, "stop": 1, "ask_too_much": 1,
-}  # fmt: skip
+    "admit": 4,
+    "compute": 6,
+    "end": 3,
+    "run_whole": 4,
+    "grow_together": 4,
+    "finish": 8,
+    "finish_all": 1,
+    "prefetch": 3,
+    "stop": 1,
+    "ask_too_much": 1,
+}
 WRITES = ("write_through", "write_through_selective", "write_back")
 SHAPES: dict[str, dict[str, Any]] = {
     "pages of 4": {"sees": ("load", "merged")},

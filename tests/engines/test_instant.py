@@ -30,6 +30,8 @@ from support.shared_files import shared
         (512, 262144, "PO1"),
         (16, 8192, "P"),
         (16, 8192, "PO1"),
+        (16, 32_768, "P"),
+        (16, 524_288, "PO1"),
     ],
 )
 def test_the_real_block_manager(block_size, capacity_blocks, output_mode):

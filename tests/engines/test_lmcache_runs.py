@@ -33,7 +33,8 @@ def scenario(gpu: int, cpu: int, disk: int, policy: str, block: int = 4) -> str:
 
 CHUNKED = (
     "cache: {{block_size: 16}}\nfetch: {{layer_pipelining: false}}\n"
-    "tiers: {{gpu: {{capacity: 60 blocks}}, cpu: {{capacity: {cpu} blocks, semantics: lmcache, chunk_tokens: 256}}{disk}}}\n"
+    "tiers: {{gpu: {{capacity: 60 blocks}}, "
+    "cpu: {{capacity: {cpu} blocks, semantics: lmcache, chunk_tokens: 256}}{disk}}}\n"
     f"channels: {{{{up: {{{{bandwidth: {100 * 16 * 131_072}B/s, latency: 0s, edges: [cpu->gpu]}}}}{{wire}}}}}}\n"
 )
 

@@ -10,7 +10,7 @@ from kvcache_sim.base.errors import UsageError
 from kvcache_sim.cli import main
 from kvcache_sim.replay.request import REPLAYERS, ReplayRequest
 from kvcache_sim.workload.trace import Trace
-from lmcache_server_rules import DRAWN, SECOND, modelled, rows_and_times
+from lmcache_server_model import DRAWN, SECOND, modelled, rows_and_times
 from support.examples import examples
 from support.small_traces import trace_of
 

@@ -13,7 +13,7 @@ from kvcache_sim.replay.request import REPLAYERS, ReplayRequest
 from kvcache_sim.scenario.execute import execute
 from kvcache_sim.scenario.load import scenario_from_text
 from kvcache_sim.simulation import RunOptions
-from lmcache_server_rules import DRAWN, SECOND, modelled, rows_and_times
+from lmcache_server_model import DRAWN, SECOND, modelled, rows_and_times
 from support.examples import examples
 from support.small_traces import trace_of
 
@@ -131,6 +131,7 @@ def test_chunks_that_are_written_are_not_found_and_not_dropped(policy):
 
 
 def test_the_policy_has_no_default():
-    text = "cache: {semantics: vllm}\ntiers: {gpu: {capacity: 9 blocks}, cpu: {capacity: 9 blocks, semantics: lmcache-server}}\n"
+    cpu = "{capacity: 9 blocks, semantics: lmcache-server}"
+    text = f"cache: {{semantics: vllm}}\ntiers: {{gpu: {{capacity: 9 blocks}}, cpu: {cpu}}}\n"
     with pytest.raises(UsageError, match=r"add tiers\.cpu\.policy: lru or arc"):
         scenario_from_text(text, "s.yaml", Path.cwd(), [])

@@ -2,7 +2,6 @@
 
 from collections import Counter
 
-import numpy as np
 import pytest
 from hypothesis import HealthCheck
 from hypothesis import strategies as st
@@ -19,7 +18,7 @@ from kvcache_sim.base.tiers import COMPUTE
 from kvcache_sim.cache.store import NO_MOVE
 from lmcache_pool import LmcacheModel
 from support.examples import NEW_EXAMPLES, examples
-from support.forests import random_forest
+from support.forests import key_arrays_of, random_forest
 from tiered_pool import READY, OffloadModel, namer
 
 #: What happened over all runs of a session.
@@ -40,15 +39,12 @@ class TieredStores(RuleBasedStateMachine):
 
     @initialize()
     def build(self) -> None:
-        rows, following = random_forest()
-        flat: dict[int, int] = {}
-        ids = np.array([flat.setdefault(i, len(flat)) for row in rows for i in row], np.uint32)
-        offsets = np.cumsum([0] + [len(row) for row in rows]).astype(np.int64)
-        self.full = [2 * len(row) for row in rows]
-        keys = _core.Keys(offsets, ids, 2, np.array(self.full, np.uint32), np.array(following, np.uint32))
+        keyed = key_arrays_of(random_forest())
+        self.full = keyed[3].tolist()
+        keys = _core.Keys(*keyed)
         prompts = [blocks * BLOCK + (request % 2) * OVER for request, blocks in enumerate(self.full)]
         (name, policy), (gpu, cpu, disk) = self.engine, self.capacity
-        of_block = namer(offsets.tolist(), ids.tolist(), 2, self.full, following)
+        of_block = namer(keyed)
         if name == "lmcache":
             self.store = _core.TieredPoolStore.with_lmcache(
                 keys, gpu, (cpu, disk), self.chunk, f"lmcache:{policy}", (prompts, BLOCK)

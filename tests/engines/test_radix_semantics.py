@@ -1,13 +1,8 @@
-"""``cache.semantics: sglang`` in timed runs: the radix tree's own rules, to the integer."""
+"""``cache.semantics: sglang`` and ``vllm`` in timed runs: the rules of tree and pool, to the integer."""
 
 import json
-import subprocess
-import sys
 from dataclasses import replace
-from pathlib import Path
-from typing import Any
 
-import numpy as np
 import pytest
 from kvcache_sim.metrics.columns import STATUSES
 from kvcache_sim.model.step_time import zero_step_time
@@ -17,7 +12,9 @@ from kvcache_sim.serving.settings import ClusterSettings
 from kvcache_sim.simulation import RunOptions, simulate
 from kvcache_sim.workload.trace import Trace
 from support.clusters import BLOCK, cluster
+from support.instant_runs import instant
 from support.shared_files import shared
+from support.small_traces import trace_of
 from support.traces import random_trace
 
 #: SGLang's orders of leaves.
@@ -26,11 +23,8 @@ STRATEGIES = ("fifo", "filo", "hpt", "lfu", "lru", "mru", "slru")
 
 def two_strangers(prompt: int, output: int) -> Trace:
     """Two requests at once that share nothing."""
-    ids = prompt // 64
-    both = [np.full(2, n, np.int64) for n in (0, prompt, output)]
-    none = [np.full(2, -1, np.int32), np.zeros(2, np.int32), np.full(2, -1, np.int64), np.zeros(2, bool)]
-    offsets, blocks = np.array([0, ids, 2 * ids], np.int64), np.arange(2 * ids, dtype=np.uint32)
-    return Trace(*both, offsets, blocks, 64, *none)
+    rows = [[f"{name}{k}" for k in range(prompt // 64)] for name in "ab"]
+    return trace_of(rows, 64, [prompt] * 2, None, [output] * 2)
 
 
 def sglang(
@@ -86,16 +80,13 @@ def test_a_request_waits_until_its_whole_answer_and_a_spare_page_fit():
     assert (simulate(sglang((12,)), trace).requests["status"] != finished).all()
 
 
-def instant(tmp_path: Path, trace: Path, *sets: str) -> dict[str, Any]:
-    """Return the summary of an instant replay under SGLang's rules, through the command."""
-    command = [sys.executable, "-m", "kvcache_sim", "simulate", str(trace), "--format", "json"]
-    command += ["-o", str(tmp_path / "run"), "--set", "cache.semantics=sglang"]
-    # a chunk of a prompt is checked in by itself: the oracle computes prompts whole
-    for change in ("replica.instant=true", *sets):
-        command += ["--set", change]
-    done = subprocess.run(command, capture_output=True, text=True, check=True)
-    summary: dict[str, Any] = json.loads(done.stdout)
-    return summary
+def test_a_block_is_found_from_its_scheduling_on_as_the_tree_finds_it_only_when_computed():
+    trace = random_trace(2)
+    found = {
+        semantics: simulate(settings, trace).requests["cached_prefix_length_used"].sum()
+        for semantics, settings in (("tree", cluster((5000,))), ("vllm", sglang((5000,), semantics="vllm")))
+    }
+    assert found["vllm"] > found["tree"]
 
 
 @pytest.mark.parametrize(
@@ -109,14 +100,17 @@ def instant(tmp_path: Path, trace: Path, *sets: str) -> dict[str, Any]:
         ("lru", 64, 2_097_152, "PO1"),
     ],
 )
-def test_an_instant_replay_gives_the_real_trees_integers(strategy, page, capacity_tokens, mode, tmp_path):
+def test_an_instant_replay_gives_the_real_trees_integers(strategy, page, capacity_tokens, mode):
     rows = json.loads(shared("oracles/sglang_radixcache.json").read_text())
     wanted = ("conversation", strategy, page, capacity_tokens, mode, 0)
     names = ("trace", "policy", "page_size", "capacity_tokens", "output_mode", "window")
     known = next(row for row in rows if tuple(row[name] for name in names) == wanted)
-    sets = [f"cache.block_size={page}", f"cache.policy={strategy}"]
-    sets += [f"tiers.gpu.capacity={capacity_tokens // page} blocks"]
-    sets += ["workload.output_tokens=1"] if mode == "P" else []
-    summary = instant(tmp_path, shared("traces/conversation_trace.jsonl"), *sets)
+    # a chunk of a prompt is checked in by itself: the oracle computes prompts whole
+    summary = instant(
+        f"trace: {{path: {shared('traces/conversation_trace.jsonl')}}}\n"
+        + ("workload: {output_tokens: 1}\n" if mode == "P" else "")
+        + f"cache: {{semantics: sglang, block_size: {page}, policy: {strategy}}}\n"
+        + f"tiers: {{gpu: {{capacity: {capacity_tokens // page} blocks}}}}\n"
+    ).summary
     assert summary["tokens"]["cached"] == known["hit_tokens"]
     assert summary["cache"]["evictions"]["gpu"] * page == known["evicted_tokens"]

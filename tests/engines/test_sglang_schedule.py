@@ -141,8 +141,12 @@ def test_a_retraction_step_by_step():
     assert rows["preemptions"].tolist() == [0, 1]
     assert rows["recomputed_tokens"].tolist() == [0, 16]
     assert [line[1:3] for line in log.steps] == [
-        *[(10, 0), (10, 0)], *[(0, 2)] * 6, *[(0, 1)] * 3, (17, 0), *[(0, 1)] * 2,
-    ]  # fmt: skip
+        *[(10, 0), (10, 0)],
+        *[(0, 2)] * 6,
+        *[(0, 1)] * 3,
+        (17, 0),
+        *[(0, 1)] * 2,
+    ]
     assert log.admissions == [(0, 0, 0), (1, 1, 0), (11, 1, 0)]
 
 
@@ -168,8 +172,12 @@ def test_a_retracted_prompt_that_stays_in_the_tree_is_found_again():
     assert rows["preemptions"].tolist() == [0, 1]
     assert log.admissions == [(0, 0, 0), (1, 1, 0), (31, 1, 10)]
     assert [line[1:3] for line in log.steps] == [
-        *[(10, 0), (10, 0)], *[(0, 2)] * 20, *[(0, 1)] * 9, (21, 0), *[(0, 1)] * 8,
-    ]  # fmt: skip
+        *[(10, 0), (10, 0)],
+        *[(0, 2)] * 20,
+        *[(0, 1)] * 9,
+        (21, 0),
+        *[(0, 1)] * 8,
+    ]
 
 
 def test_mixed_chunks_keep_answers_going():

@@ -13,7 +13,7 @@ from kvcache_sim.cli.main import run as kvsim
 from kvcache_sim.scenario.load import load_scenario
 from kvcache_sim.scenario.requests import read_requests
 from kvcache_sim.simulation import RunOptions, simulate
-from sequential_vllm import Pool, Request
+from sequential_vllm import Pool, requests_of
 from sequential_vllm import simulate as simulate_slowly
 from support.shared_files import shared
 from support.sharegpt_rows import SCENARIO, WORKLOAD, crowded_rows
@@ -86,10 +86,7 @@ def test_the_command_says_the_same(tmp_path, capsys):
 
 
 def slow(rows: list[dict], table, blocks: int, caching: bool) -> tuple[list[int], list[int]]:
-    requests = [
-        Request(round(row["timestamp"] * 1e6), row["input_length"], row["output_length"], row["hash_ids"], i)
-        for i, row in enumerate(rows)
-    ]
+    requests = requests_of(rows)
     simulate_slowly(requests, table, Pool(blocks, caching), budget=2048, max_seqs=256)
     return [r.first_ns for r in requests], [r.end_ns for r in requests]
 

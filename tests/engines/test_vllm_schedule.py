@@ -23,7 +23,7 @@ from support.examples import examples
 from support.schedule_book import check_books, plain_table, step_time
 from support.schedules import replicas
 from support.shared_files import shared
-from support.traces import random_trace
+from support.traces import only, random_trace
 
 CLOCK = "linear:base=5ms,token=20us,decode=1us,context=50ns"
 FILES = {
@@ -108,12 +108,8 @@ def agree(found: dict, row: dict) -> None:
         given = row[key]
         here = found[key][: len(given)] if key.startswith("first_") else found[key]
         assert here == given, key
-    assert {
-        "steps",
-        "steps_sha256",
-        "requests_sha256",
-        "final_free_queue_sha256",
-    } <= found.keys() & row.keys()
+    named = {"steps", "steps_sha256", "requests_sha256", "final_free_queue_sha256"}
+    assert named <= found.keys() & row.keys()
 
 
 @pytest.mark.parametrize("stream", ["lcg", *FILES])
@@ -198,6 +194,10 @@ def test_a_schedule_is_an_engines():
         Simulation(replace(settings, machines=(vllm,)), trace, RunOptions())
 
 
+#: Figures of a machine's schedule that its requests alone give.
+ALONE = ("steps", "scheduled_tokens", "preemptions", "hit_tokens_first", "end_ns", "steps_sha256")
+
+
 def test_each_of_several_machines_has_the_schedule_of_its_requests_alone():
     """Round robin gives machine k every third request: alone they are scheduled the same."""
     vllm = ReplicaSettings(512, 8, scheduler="vllm")
@@ -212,40 +212,8 @@ def test_each_of_several_machines_has_the_schedule_of_its_requests_alone():
     assert sum(each["preemptions"] for each in reported) > 0
     for k, each in enumerate(reported):
         alone = replace(three, machines=three.machines[k : k + 1])
-        own = Simulation(alone, every_third(trace, k), options).run().schedule
-        for name in (
-            "steps",
-            "scheduled_tokens",
-            "preemptions",
-            "hit_tokens_first",
-            "end_ns",
-            "steps_sha256",
-        ):
-            assert each[name] == own[name], name
-
-
-def every_third(trace, first: int):
-    """Return the requests first, first + 3, … of a trace, with the ids that they had."""
-    rows = np.arange(first, len(trace), 3)
-    offsets = trace.id_offsets
-    ids = [trace.block_ids[offsets[row] : offsets[row + 1]] for row in rows]
-    return replace(
-        trace,
-        **{
-            name: getattr(trace, name)[rows]
-            for name in (
-                "arrival_ns",
-                "input_tokens",
-                "output_tokens",
-                "session",
-                "turn",
-                "think_ns",
-                "is_conversational_turn",
-            )
-        },
-        id_offsets=np.concatenate([[0], np.cumsum([len(own) for own in ids])]),
-        block_ids=np.concatenate(ids),
-    )
+        own = Simulation(alone, only(trace, [*range(k, 60, 3)]), options).run().schedule
+        assert {name: each[name] for name in ALONE} == {name: own[name] for name in ALONE}
 
 
 def test_the_pool_comes_with_the_scheduler_and_its_defaults_pass_typed_out(tmp_path):

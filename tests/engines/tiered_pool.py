@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from itertools import groupby, takewhile
 
+from kvcache_sim.workload.key_arrays import KeyArrays
 from tier_orders import REFUSED, REUSED, STORED, Arc, Lru
 
 GPU, CPU, DISK = 0, 1, 2
@@ -40,11 +41,11 @@ class Copy:
     target: int
 
 
-def namer(
-    offsets: Sequence[int], ids: Sequence[int], per_id: int, full: Sequence[int], following: Sequence[int]
-) -> Namer:
+def namer(keyed: KeyArrays) -> Namer:
     """Return the names of the blocks of ``_core.Keys`` made of the same: an id and a position, or the
     request's own."""
+    per_id = keyed[2]
+    offsets, ids, full, following = (keyed[column].tolist() for column in (0, 1, 3, 4))
 
     def name(request: int, block: int) -> object:
         for source in (request, following[request]):
@@ -164,9 +165,13 @@ class OffloadModel(PoolModel):
     chunk = 1
 
     def __init__(
-        self, key: Namer, capacities: Sequence[int], policy: str,
-        prompts: Sequence[int], size: int,
-    ) -> None:  # fmt: skip
+        self,
+        key: Namer,
+        capacities: Sequence[int],
+        policy: str,
+        prompts: Sequence[int],
+        size: int,
+    ) -> None:
         super().__init__(key, capacities[GPU], prompts, size)
         self.tier: Lru | Arc = {"lru": Lru, "arc": Arc}[policy](capacities[CPU])
         self.moves: dict[int, Copy] = {}

@@ -1,16 +1,21 @@
 """Examples of every verb's help, by verb."""
 
+import contextlib
+import io
 import re
 from collections.abc import Iterator
 
-from kvcache_sim.cli.main import _overview
+from kvcache_sim.cli.main import run
 from support.verb_commands import commands
 
 
 def examples() -> list[tuple[str, str]]:
     """Return (verb, example) of the overview and of every verb and subcommand, each a line of a shell."""
+    with contextlib.redirect_stdout(io.StringIO()) as overview:
+        run(["--help"])
     pages: Iterator[tuple[str, str]] = ((name, command.help or "") for name, command in commands())
-    return [(name, line) for name, text in [("kvsim", _overview()), *pages] for line in lines_of(text)]
+    every = [("kvsim", overview.getvalue()), *pages]
+    return [(name, line) for name, text in every for line in lines_of(text)]
 
 
 def lines_of(text: str) -> list[str]:

@@ -1,6 +1,7 @@
-"""Commands of the pages: taken from their blocks and run; ``python tests/site/page_commands.py`` writes their outputs anew.
+"""Commands of the pages: taken from their blocks and run.
 
-A block of ``sh`` that is followed by a block of ``text`` shows what its last command prints.
+``python tests/site/page_commands.py`` writes their outputs anew. A block of ``sh`` that is followed by a block of
+``text`` shows what its last command prints.
 """
 
 import contextlib
@@ -52,7 +53,8 @@ def commands_in(block: str) -> list[str]:
 def run(command: str) -> tuple[int, str]:
     """Run one command in the current folder as a shell would; returns its exit code and what it printed.
 
-    Known of a shell: ``> FILE``, ``| tee FILE``, ``| head -N``, ``| tail -N``, ``| grep -E PATTERN`` and, first, ``| sha256sum``.
+    Known of a shell: ``> FILE``, ``| tee FILE``, ``| head -N``, ``| tail -N``, ``| grep -E PATTERN`` and, first,
+    ``| sha256sum``.
     """
     words = shlex.split(command)[1:]
     target = words.pop() if words[-2:-1] == [">"] else None

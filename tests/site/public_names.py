@@ -6,17 +6,15 @@ one, and ends with 1 where a name is gone that CHANGELOG.md does not mention.
 """
 
 import argparse
-import importlib
 import re
 import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 import kvcache_sim
-from kvcache_sim.cli import VERBS
-from kvcache_sim.cli.declared import typer_app
 from kvcache_sim.metrics import columns
 from kvcache_sim.metrics.figures import FIGURES
 from kvcache_sim.model.catalog import entry_names
@@ -26,6 +24,7 @@ from kvcache_sim.scenario.policy_kinds import POLICY_KINDS
 from kvcache_sim.scenario.presets import preset_names
 from kvcache_sim.workload.generate import KINDS
 from kvcache_sim.workload.readers.format import FORMATS
+from support.verb_commands import commands
 
 ROOT = Path(__file__).resolve().parents[2]
 LIST = "docs/data/public-names.txt"
@@ -63,22 +62,13 @@ def _key(line: str) -> str:
 
 
 def _flags() -> Iterator[str]:
-    from typer.main import get_command
-
-    for verb, (module, _) in VERBS.items():
-        command: Any = get_command(typer_app(importlib.import_module(module).app))
-        yield from _of_command(verb, command)
-        for name in command.list_commands(None) if hasattr(command, "list_commands") else ():
-            yield from _of_command(f"{verb} {name}", command.get_command(None, name))
-
-
-def _of_command(line: str, command: Any) -> Iterator[str]:
-    """Yield a verb, and each of its options and arguments with the words that it takes."""
-    yield line
-    for parameter in command.params:
-        words = re.findall(r"'([^']*)'", str(parameter.type_descriptor.annotation))
-        choices = f" ({' | '.join(words)})" if words else ""
-        yield f"{line} {' '.join(parameter.opts)}{choices}"
+    """Yield each verb and subcommand, and its options and arguments with the words that they take."""
+    for line, command in commands():
+        yield line
+        for parameter in command.params:
+            words = re.findall(r"'([^']*)'", str(parameter.type_descriptor.annotation))
+            choices = f" ({' | '.join(words)})" if words else ""
+            yield f"{line} {' '.join(parameter.opts)}{choices}"
 
 
 def changes(before: list[str], now: list[str]) -> list[str]:

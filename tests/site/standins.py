@@ -38,10 +38,8 @@ def iterations(degrees: tuple[int, ...] = (1,)) -> str:
 
 def write_standins(index: Path) -> Path:
     """Write what the pages' commands name into a folder; returns the folder."""
-    assert (
-        kvsim(["trace", "generate", "conversational", "--requests", "150", "-o", str(index / "trace.jsonl")])
-        == 0
-    )
+    generated = ["--requests", "150", "-o", str(index / "trace.jsonl")]
+    assert kvsim(["trace", "generate", "conversational", *generated]) == 0
     shutil.copy(index / "trace.jsonl", index / "conversation_trace.jsonl")
     (index / "s.yaml").write_text(SCENARIO)
     (index / "sweep.yaml").write_text(SWEEP)
@@ -49,10 +47,16 @@ def write_standins(index: Path) -> Path:
     np.save(index / "corpus.npy", np.arange(1000, 6000, dtype=np.int32))
     (index / "rows.csv").write_text(iterations())
     configuration = {
-        "architectures": ["LlamaForCausalLM"], "hidden_size": 4096, "num_hidden_layers": 32,
-        "num_attention_heads": 32, "num_key_value_heads": 8, "intermediate_size": 14336, "vocab_size": 128256,
-        "torch_dtype": "bfloat16", "max_position_embeddings": 131072,
-    }  # fmt: skip
+        "architectures": ["LlamaForCausalLM"],
+        "hidden_size": 4096,
+        "num_hidden_layers": 32,
+        "num_attention_heads": 32,
+        "num_key_value_heads": 8,
+        "intermediate_size": 14336,
+        "vocab_size": 128256,
+        "torch_dtype": "bfloat16",
+        "max_position_embeddings": 131072,
+    }
     (index / "config.json").write_text(json.dumps(configuration))
     runs = {"A": "64 blocks", "B": "128 blocks", "RUN": "96 blocks"}
     chats = kv.generate("conversational", requests=60)

@@ -104,9 +104,10 @@ def objects() -> dict[str, Any]:
     trace = kv.generate("conversational", requests=60)
     run = kv.simulate(trace, tiers={"gpu": "96 blocks", "cpu": "8GiB"})
     made = [
-        trace, run, kv.Scenario(), kv.RunOptions(), kv.curve(trace), kv.cachesim(trace, capacity=64), kv.explain(run),
-        kv.compare(run, run), run.plot("queue"), kv.sweep(trace, grid={"seed": [1, 2]}), kv.capacity(trace, slo={"ttft": "2s"}),
-    ]  # fmt: skip
+        *(trace, run, kv.Scenario(), kv.RunOptions(), kv.curve(trace), kv.cachesim(trace, capacity=64)),
+        *(kv.explain(run), kv.compare(run, run), run.plot("queue"), kv.sweep(trace, grid={"seed": [1, 2]})),
+        kv.capacity(trace, slo={"ttft": "2s"}),
+    ]
     errors = [getattr(kv, name)("what", "where") for name in CLASSES if name.endswith("Error")]
     return {type(one).__name__: one for one in (*made, *errors)}
 

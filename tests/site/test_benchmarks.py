@@ -26,13 +26,8 @@ def test_every_function_runs_once(name):
 def test_twice_as_long_prints_a_row_a_policy(tmp_path):
     row = '{"timestamp": 0, "input_length": 1024, "output_length": 1, "hash_ids": [0, 1]}\n'
     (tmp_path / "trace.jsonl").write_text(row * 9)
-    command = [
-        sys.executable,
-        "benches/twice_as_long.py",
-        str(tmp_path / "trace.jsonl"),
-        "--policies",
-        "lru,sample",
-    ]
+    trace = str(tmp_path / "trace.jsonl")
+    command = [sys.executable, "benches/twice_as_long.py", trace, "--policies", "lru,sample"]
     environment = os.environ | {"PYTHONPATH": str(ROOT / "python")}
     done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True)
     once, twice, _, *rows = done.stdout.splitlines()

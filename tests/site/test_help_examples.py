@@ -13,7 +13,6 @@ from importlib.util import find_spec
 from pathlib import Path
 
 import kvcache_sim as kv
-import numpy as np
 import page_commands
 import pytest
 from help_examples import examples
@@ -27,15 +26,21 @@ LOGS = ROOT / "tests" / "logs"
 ELSEWHERE = {
     "kvsim calibrate shipped calibration -o sets": "test_calibration_fit.py",
     "kvsim calibrate servers": "test_calibration_servers.py",
-    "kvsim calibrate fit kernels.csv --only gpu=RTX4090 --model llama-3.1-8b --gpu rtx4090": "test_calibration_fit.py",
-    "kvsim calibrate fit kernels.csv --only tp=1 --ep 2 --dp 2 --model qwen3-30b-a3b --gpu rtx-pro-6000": "test_mixture_kernels.py",
-    "kvsim calibrate fit mixture.csv --tp 2 --ep 4 --dp 2 --transfer -o tp2-ep4-dp2.toml": "test_topology_transfer.py",
+    "kvsim calibrate fit kernels.csv --only gpu=RTX4090 --model llama-3.1-8b --gpu rtx4090": (
+        "test_calibration_fit.py"
+    ),
+    "kvsim calibrate fit kernels.csv --only tp=1 --ep 2 --dp 2 --model qwen3-30b-a3b --gpu rtx-pro-6000": (
+        "test_mixture_kernels.py"
+    ),
+    "kvsim calibrate fit mixture.csv --tp 2 --ep 4 --dp 2 --transfer -o tp2-ep4-dp2.toml": (
+        "test_topology_transfer.py"
+    ),
 }
 #: Verbs that serve or follow until a signal: their examples run in a process of their own.
 SERVERS = ("kvsim serve", "kvsim record", "kvsim shadow --kv-events")
 AZURE = "TIMESTAMP,ContextTokens,GeneratedTokens\n2023-11-16 18:15:46.68,374,44\n2023-11-16 18:15:50.99,1396,109\n"
-WEKA = {"session": "s", "models": [], "block_size": 64, "rows": [
-    {"t": 0.0, "path": "", "type": "n", "in": 200, "out": 5, "api": 2.0, "think": 0.0, "hash": "1-3"}]}  # fmt: skip
+WEKA_ROW = {"t": 0.0, "path": "", "type": "n", "in": 200, "out": 5, "api": 2.0, "think": 0.0, "hash": "1-3"}
+WEKA = {"session": "s", "models": [], "block_size": 64, "rows": [WEKA_ROW]}
 
 
 def rows(count: int, gap_ms: int, block: int = 512, sessions: int = 20) -> str:
@@ -56,9 +61,11 @@ def aiperf(count: int) -> str:
     lines = []
     for n in range(count):
         values = {
-            "time_to_first_token": 100.0 + n % 7, "request_latency": 400.0 + 3 * (n % 11), "output_sequence_length": 10 + n % 5,
+            "time_to_first_token": 100.0 + n % 7,
+            "request_latency": 400.0 + 3 * (n % 11),
+            "output_sequence_length": 10 + n % 5,
             "input_sequence_length": 200 + 30 * (n % 13),
-        }  # fmt: skip
+        }
         metrics = {name: {"value": value, "unit": "ms"} for name, value in values.items()}
         record = {"metadata": {"request_start_ns": n * 10**9}, "metrics": metrics, "error": None}
         lines.append(json.dumps(record))
@@ -95,8 +102,12 @@ def standins(tmp_path_factory) -> Path:
     (index / "my.yaml").write_text(SCENARIO.replace("requests: 60", "requests: 24"))
     (index / "llama").mkdir()
     write_tokenizer(index / "llama" / "tokenizer.json", ["the", "a"])
-    for log, name in (("openai.jsonl", "requests.jsonl"), ("vllm.log", "vllm.log"), ("metrics.txt", "scrapes.txt"),
-                      ("kv_events.jsonl", "capture.jsonl")):  # fmt: skip
+    logs = {
+        "openai.jsonl": "requests.jsonl",
+        "metrics.txt": "scrapes.txt",
+        "kv_events.jsonl": "capture.jsonl",
+    }
+    for log, name in {**logs, "vllm.log": "vllm.log"}.items():
         shutil.copy(LOGS / log, index / name)
     for name, degrees in (("degrees.csv", (1, 2, 4)), ("new.csv", (2,)), ("iterations.csv", (1,))):
         (index / name).write_text(iterations(degrees))
@@ -109,44 +120,18 @@ def standins(tmp_path_factory) -> Path:
 def _write_runs(index: Path) -> None:
     """Write the finished runs and the sweep's shards that examples read."""
     short = kv.generate("conversational", requests=60, arrivals={"rate_per_s": 1})
+    plain = "1-small 2-large 1-without-cpu 2-with-cpu 1-main 2-change 1-run-3fa9c1 1-mine-3fa9c1"
+    recorded = ["-q", "--record", "all", "-o"]
+    several = ["--set", "cluster.machines=2", "--set", "replica.max_num_seqs=64"]
     with contextlib.chdir(index):
-        for name in (
-            "1-small",
-            "2-large",
-            "1-without-cpu",
-            "2-with-cpu",
-            "1-main",
-            "2-change",
-            "1-run-3fa9c1",
-            "1-mine-3fa9c1",
-        ):
+        for name in plain.split():
             kv.simulate(short, tiers={"gpu": "96 blocks"}, name="run").save(f"runs/{name}")
         (index / "long.jsonl").write_text(rows(4800, 20))
-        several = ["--set", "cluster.machines=2", "--set", "replica.max_num_seqs=64"]
-        assert (
-            kvsim(
-                [
-                    "simulate",
-                    "long.jsonl",
-                    *several,
-                    "-q",
-                    "--record",
-                    "all",
-                    "-o",
-                    "runs/1-quickstart-3fa9c1",
-                ]
-            )
-            == 0
-        )
-        assert (
-            kvsim(["simulate", "-c", "preset:quickstart", "--record", "all", "-q", "-o", "runs/recorded"])
-            == 0
-        )
+        assert kvsim(["simulate", "long.jsonl", *several, *recorded, "runs/1-quickstart-3fa9c1"]) == 0
+        assert kvsim(["simulate", "-c", "preset:quickstart", *recorded, "runs/recorded"]) == 0
         for shard in "1234":
-            assert (
-                kvsim(["sweep", "-c", "sweep.yaml", "-q", "--shard", f"{shard}/4", "-o", f"part-{shard}"])
-                == 0
-            )
+            options = ["--shard", f"{shard}/4", "-o", f"part-{shard}"]
+            assert kvsim(["sweep", "-c", "sweep.yaml", "-q", *options]) == 0
 
 
 def commands() -> dict[str, str]:
@@ -205,8 +190,11 @@ def served(command: str) -> list[tuple[str, int, str]]:
     """Start a command that runs until a signal, on free ports; stop it once it prints; returns it if it failed."""
     words = re.sub(r"(--port) \d+", r"\1 0", command).split()[1:]
     process = subprocess.Popen(
-        [sys.executable, "-m", "kvcache_sim", *words], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
-    )  # fmt: skip
+        [sys.executable, "-m", "kvcache_sim", *words],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+    )
     first = process.stdout.readline() if process.stdout else ""
     while first and not re.search(r"http://|hit rate|TIME|time", first):
         first = process.stdout.readline() if process.stdout else ""
@@ -225,7 +213,3 @@ def test_the_examples_are_those_of_the_help(capsys):
     assert kvsim(["curve", "--help"]) == 0
     shown = capsys.readouterr().out
     assert all(line in shown for name, line in examples() if name == "curve")
-
-
-def test_the_iterations_are_numbers():
-    assert np.isfinite([float(line.split(",")[-1]) for line in iterations((1, 2)).splitlines()[1:]]).all()

@@ -18,7 +18,3 @@ def test_the_cells_run_and_their_outputs_are_kept(path):
         for old, new in zip(before, after, strict=True):
             if old["output_type"] == "stream":  # pictures and tables are other libraries' to lay out
                 assert old["text"] == new["text"]
-
-
-def test_there_are_three():
-    assert len(notebooks.NOTEBOOKS) == 3

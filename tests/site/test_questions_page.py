@@ -1,4 +1,4 @@
-"""The thirteen questions of ``docs/how-to/questions.md``: each within three commands and one screen, all of them run."""
+"""The thirteen questions of ``docs/how-to/questions.md``: each within three commands and one screen, all run."""
 
 import re
 import shlex

@@ -90,26 +90,6 @@ def test_a_named_test_exists_and_runs(file, name):
     assert problem(file, name) is None, f"{file}::{name}"
 
 
-def test_what_is_wrong_with_a_name_is_seen(tmp_path, monkeypatch):
-    (tmp_path / "tests").mkdir()
-    (tmp_path / "tests" / "test_some.py").write_text(
-        "def test_plain(): ...\n"
-        "def helper():\n    def test_inside(): ...\n"
-        "@pytest.mark.skip('later')\ndef test_skipped(): ...\n"
-        "@pytest.mark.parametrize('x', ['one', pytest.param(2, id='two')])\ndef test_cases(x): ...\n"
-        "TestMachine = Machine.TestCase\n"
-    )
-    monkeypatch.setattr(f"{__name__}.ROOT", tmp_path)
-    right = ["", "test_plain", "test_cases", "test_cases[one]", "test_cases[two]", "TestMachine"]
-    assert [problem("test_some.py", name) for name in right] == [None] * 6
-    wrong = ["test_plai", "test_inside", "test_skipped", "test_cases[three]", "test_plain[one]", "helper"]
-    assert [problem("test_some.py", name) for name in wrong] == [
-        "no such test", "no such test", "it is kept from running", "no such case", "no such case",
-        "no such test",
-    ]  # fmt: skip
-    assert problem("test_other.py", "") == "no such file"
-
-
 def test_every_row_names_a_file_and_a_test():
     rows = [
         line

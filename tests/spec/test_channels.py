@@ -2,6 +2,7 @@
 
 from fractions import Fraction
 from itertools import pairwise
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -13,6 +14,7 @@ from kvcache_sim.channels.settings import ChannelSettings
 from kvcache_sim.engine import ARRIVAL, Engine
 from kvcache_sim.simulation.spec_demand import Demand
 from kvcache_sim.spec.channels import FifoChannel, Transmission
+from kvcache_sim.spec.request import Admission
 from kvcache_sim.spec.ttft import Loading
 from support.spec_submission import SubmittedFifo, SubmittedLayered
 
@@ -271,9 +273,14 @@ def two_hops_by_recurrence(layers, p1, p2, latencies, starts):
 
 
 HOPS = st.tuples(
-    st.integers(1, 9), st.integers(1, 40), st.integers(1, 40), st.integers(0, 30), st.integers(0, 30),
-    st.integers(0, 200), st.integers(0, 600),
-)  # fmt: skip
+    st.integers(1, 9),
+    st.integers(1, 40),
+    st.integers(1, 40),
+    st.integers(0, 30),
+    st.integers(0, 30),
+    st.integers(0, 200),
+    st.integers(0, 600),
+)
 
 
 @both
@@ -311,14 +318,11 @@ def test_two_hops_served_layer_by_layer_end_as_the_recurrence_says(hops):
 # -- loading under compute
 
 
-class Arriving:
-    def __init__(self, times):
-        self.sent = times
-
-
 def step_end(transmission, start, compute, layers):
-    loading = Loading.__new__(Loading)
-    loading.transfers, loading._layers = [Arriving(transmission)], layers
+    """Return the end of a step that needs the layers of a transmission."""
+    mover = SimpleNamespace(pipelining=True, layers=layers, transfers={}, engine=Engine())
+    loading = Loading(None, Admission(0, 0, 0, [], [], []), mover, print)
+    loading.transfers = [SimpleNamespace(sent=transmission)]
     return loading.late_until(start, compute)
 
 

@@ -1,7 +1,5 @@
 """The numbered invariants of docs/invariants.md that a run's own tables show: each is raised, each is held."""
 
-from types import SimpleNamespace
-
 import numpy as np
 import pytest
 from hypothesis import given
@@ -10,10 +8,12 @@ from kvcache_sim.base.errors import InvariantError
 from kvcache_sim.channels.settings import ChannelSettings
 from kvcache_sim.metrics.columns import REQUEST_COLUMNS
 from kvcache_sim.metrics.run import Run
+from kvcache_sim.simulation import RunOptions, Simulation
 from kvcache_sim.simulation.end_checks import check_channels, check_rows
 from kvcache_sim.spec.channels import FifoChannel
 from support.conserved import check_never_idle
 from support.examples import examples
+from support.pools import pools, requests
 from support.tiered_scenario import BASE, run_with
 
 EVER = (0, 1 << 62)
@@ -62,9 +62,14 @@ def rows(**changed: int) -> dict[str, np.ndarray]:
     """Return a table of one finished request: a second in the queue, a second of prefill, then an answer."""
     row = {name: np.zeros(1, column.dtype) for name, column in REQUEST_COLUMNS.items()}
     values = {
-        "queue_ns": 10, "prefill_ns": 10, "first_token_ns": 20, "finish_ns": 30, "input_tokens": 8,
-        "num_tokens_actually_prefilled": 8, **changed,
-    }  # fmt: skip
+        "queue_ns": 10,
+        "prefill_ns": 10,
+        "first_token_ns": 20,
+        "finish_ns": 30,
+        "input_tokens": 8,
+        "num_tokens_actually_prefilled": 8,
+        **changed,
+    }
     return row | {name: np.array([value], REQUEST_COLUMNS[name].dtype) for name, value in values.items()}
 
 
@@ -85,24 +90,30 @@ def test_a_row_that_breaks_an_invariant_is_refused_by_its_number(changed, number
         check_rows(rows(**changed))
 
 
-@pytest.mark.parametrize(("sent_bytes", "busy_ns", "number"), [(7, 20, "I9"), (8, 21, "I5")])
+def two_jobs():
+    """Return a run's machines without edges, and a channel of a byte a ns with two jobs of 40 bytes queued at 10 ns."""
+    simulation = Simulation(pools("b"), requests((0, 16, 1)), RunOptions())
+    simulation.run()
+    [replica] = simulation.replicas
+    replica.moved.edge_bytes["gpu->cpu"] = 80
+    link = FifoChannel(ChannelSettings("link", bandwidth_bytes_per_s=10**9))
+    for _ in range(2):
+        link.transmit((40, 0, 1), 10)
+    return [replica], link
+
+
+@pytest.mark.parametrize(("sent_bytes", "busy_ns", "number"), [(-1, 0, "I9"), (0, 11, "I5")])
 def test_bytes_on_edges_and_channels_are_the_same(sent_bytes, busy_ns, number):
-    replica = SimpleNamespace(moved=SimpleNamespace(edge_bytes={"gpu->cpu": 5, "cpu->gpu": 3}))
-    right = {"link": SimpleNamespace(sent_bytes=8, busy_ns=20, by_layer=True)}
-    check_channels([replica], None, right, 20)
-    wrong = {"link": SimpleNamespace(sent_bytes=sent_bytes, busy_ns=busy_ns, by_layer=True)}
+    """The second job is sent from 50 to 90 ns: 60 ns after the start 50 of the first 60 ns were busy."""
+    replicas, link = two_jobs()
+    check_channels(replicas, None, {"link": link}, 60)
+    link.sent_bytes += sent_bytes
+    link.busy_ns += busy_ns
     with pytest.raises(InvariantError, match=number):
-        check_channels([replica], None, wrong, 20)
+        check_channels(replicas, None, {"link": link}, 60)
 
 
 def test_jobs_of_a_lost_machine_that_are_queued_at_the_end_are_no_busy_time():
-    one_byte_a_ns = ChannelSettings("link", bandwidth_bytes_per_s=10**9)
-    replica = SimpleNamespace(moved=SimpleNamespace(edge_bytes={"gpu->cpu": 80}))
-    fifo = FifoChannel(one_byte_a_ns)
-    for _ in range(2):
-        fifo.transmit((40, 0, 1), 10)
-    assert fifo.busy_ns == 80, "booked when queued: the second job is sent from 50 to 90 ns"
-    check_channels([replica], None, {"link": fifo}, 60)
-    fifo.busy_ns += 11  # 61 ns of the first 60
-    with pytest.raises(InvariantError, match="I5"):
-        check_channels([replica], None, {"link": fifo}, 60)
+    replicas, link = two_jobs()
+    assert link.busy_ns == 80, "booked when queued"
+    check_channels(replicas, None, {"link": link}, 60)

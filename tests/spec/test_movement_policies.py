@@ -1,12 +1,8 @@
 """Policies of KV movement and orders of the queue do what they say."""
 
 from dataclasses import replace
-from types import SimpleNamespace
 
 import numpy as np
-import pytest
-from kvcache_sim.cache import machine
-from kvcache_sim.cache.machine import MachineBuilder
 from kvcache_sim.cache.settings import MovementSettings
 from kvcache_sim.serving.settings import ClusterSettings
 from kvcache_sim.simulation import simulate
@@ -92,22 +88,3 @@ def test_queue_orders_do_what_they_say():
         return float(result.requests["queue_ns"][late].mean() / result.requests["queue_ns"].mean())
 
     assert wait_of_late_turns(runs["later-turns"]) < wait_of_late_turns(runs["fcfs"])
-
-
-@pytest.mark.parametrize(
-    ("policy", "is_tree", "tiers", "below", "occasions"),
-    [
-        ("queued", True, 2, False, ("queued",)), ("session", True, 3, True, ("session",)), ("none", True, 3, True, None),
-        ("queued", True, 1, False, None), ("queued", False, 3, False, None), ("queued", False, 2, True, None),
-        ("none", False, 3, True, ("queued",)), ("queued", True, 1, True, None), ("mine", True, 2, False, ("asked",)),
-    ],
-)  # fmt: skip
-def test_a_machine_prefetches_from_a_tier_below(monkeypatch, policy, is_tree, tiers, below, occasions):
-    """A tree by its policy into any tier; an engine's own tiers, if these are two, while requests are queued."""
-    plugin = SimpleNamespace(occasions=("asked",))
-    monkeypatch.setattr(machine, "PREFETCH", SimpleNamespace(make={"mine": plugin}.__getitem__))
-    builder = MachineBuilder.__new__(MachineBuilder)
-    builder._movement = SimpleNamespace(prefetch=policy)
-    cache = SimpleNamespace(lower_prefetch=object() if below else None)
-    found = builder._prefetches(("gpu", "cpu", "disk")[:tiers], object() if is_tree else None, cache)
-    assert found == (occasions, plugin if policy == "mine" else None)

@@ -1,8 +1,8 @@
 """Semantics 6, rule by rule: which of the five events a request logs, in which order."""
 
-from functools import partial
-from types import SimpleNamespace
+from dataclasses import replace
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -10,10 +10,15 @@ from kvcache_sim.cache.settings import CacheSettings
 from kvcache_sim.engine import Engine
 from kvcache_sim.metrics.columns import OUTCOMES
 from kvcache_sim.spec.lookups import LookUps, SessionCacheInfo
+from kvcache_sim.spec.records import Records
 from kvcache_sim.spec.request import SequenceState
 from support.small_traces import trace_of
 
-CONVERSATIONAL, CROSS, MISS, FULL, UNEXPECTED = range(5)
+NAMES = (
+    *("CONVERSATIONAL_HIT", "CROSS_REQUEST_HIT", "MISS_FULL", "FULL_HIT_NO_PREFILL_NEEDED"),
+    "CONVERSATIONAL_MISS_UNEXPECTED_PROMPT",
+)
+CONVERSATIONAL, CROSS, MISS, FULL, UNEXPECTED = map(OUTCOMES.index, NAMES)
 
 
 def decided(prompt, session, run, history=-1):
@@ -23,24 +28,17 @@ def decided(prompt, session, run, history=-1):
     ``history``: tokens of them that the prompt keeps, -1 where the trace does not say.
     """
     logged = []
-    records = SimpleNamespace(log_prefix_cache_event=lambda s, machine, now_ns, event: logged.append(event))
-    lookups = LookUps(0, CacheSettings(block_size_tokens=16), 16, records, trace_of([["a"]], 16), Engine())
+    trace = trace_of([["a"]], 1024, [prompt])
+    trace = replace(
+        trace, session=np.zeros(1, np.int32), session_names=["s"], history_tokens=np.array([history])
+    )
+    records = Records(print, logged.append)
+    lookups = LookUps(0, CacheSettings(block_size_tokens=16), 16, records, trace, Engine())
     if session is not None:
         lookups.sessions.complete_turn(SessionCacheInfo("s", session, 0, "0", [], 0))
-    request = SimpleNamespace(session_id="s", prompt_num_tokens=prompt, request=0, history_tokens=history)
-    request.continues = partial(SequenceState.continues, request)
+    request = SequenceState(trace, 0, 0)
     lookups.first_admission(request, run, 1)
-    return logged, request.outcome
-
-
-def test_the_codes_are_those_of_the_rows():
-    assert [OUTCOMES[code].split("_")[0] for code in (CONVERSATIONAL, CROSS, MISS, FULL)] == [
-        "CONVERSATIONAL",
-        "CROSS",
-        "MISS",
-        "FULL",
-    ]
-    assert OUTCOMES[UNEXPECTED] == "CONVERSATIONAL_MISS_UNEXPECTED_PROMPT"
+    return [(event.outcome, event.tokens, event.left_tokens) for event in logged], request.outcome
 
 
 @pytest.mark.parametrize(

@@ -10,12 +10,11 @@ from typing import Any
 
 import pytest
 from kvcache_sim import _core
-from kvcache_sim.cli.main import run as kvsim
 from kvcache_sim.spec.keys import Keys
 from kvcache_sim.workload.key_arrays import NO_NEXT_TURN
-from spec_scenarios import drawn
 from support.agreement import agree_on
 from support.forests import key_arrays_of
+from support.scenarios import drawn
 from support.spec_store import WholeStore
 
 BLOCK = 512
@@ -29,10 +28,14 @@ tiers: {{gpu: {{capacity: 6 blocks}}, cpu: {{capacity: {cpu} blocks}}, disk: {{c
 
 def written(path: Path, prompts: list[tuple[int, int]], gap_ms: int = 20_000) -> Path:
     rows = [
-        {"timestamp": k * gap_ms, "input_length": tokens, "output_length": 1,
-         "hash_ids": list(range(first, first + -(-tokens // BLOCK)))}
+        {
+            "timestamp": k * gap_ms,
+            "input_length": tokens,
+            "output_length": 1,
+            "hash_ids": list(range(first, first + -(-tokens // BLOCK))),
+        }
         for k, (first, tokens) in enumerate(prompts)
-    ]  # fmt: skip
+    ]
     path.write_text("".join(json.dumps(row) + "\n" for row in rows))
     return path
 
@@ -71,14 +74,17 @@ def test_a_load_that_waits_holds_nothing_on_the_tiers_it_waits_for(tmp_path: Pat
     assert run.counters["dropped_blocks"] == 10
 
 
-@pytest.mark.parametrize("seed", [7, 9, 11, 12, 45, 148])
+#: Draws with a tier below the GPU, most of which wait for blocks there, drop them, or hand over through the CPU.
+@pytest.mark.parametrize("seed", [1, 11, 83, 85, 86, 90, 94, 181, 203, 211, 251])
 def test_every_request_ends_above_tiny_tiers(seed: int):
     draw = random.Random(seed)
-    settings = drawn(seed) | {"cache.block_size": 512, "tiers.gpu.capacity": "40 blocks"}
+    settings = drawn(seed, only_spec=True).settings
+    settings |= {"cache.block_size": 512, "tiers.gpu.capacity": "40 blocks"}
     settings |= {"workload.requests": 25, "tiers.cpu.capacity": f"{draw.randint(1, 12)} blocks"}
     if "tiers.disk.capacity" in settings:
         settings["tiers.disk.capacity"] = f"{draw.choice([5, 40, 1000])} blocks"
-    run = agree_on(*(f"{key}={json.dumps(value)}" for key, value in settings.items()), text="")
+    said = {key: value if isinstance(value, str) else json.dumps(value) for key, value in settings.items()}
+    run = agree_on(*(f"{key}={value}" for key, value in said.items()), text="")
     assert not isinstance(run, str), run
     assert len(run.requests["status"]) == 25
 
@@ -164,21 +170,3 @@ def test_two_loads_that_hold_the_cpu_for_each_other_both_end(store: Any):
     assert store.take_orders() == []
     assert store.eviction_counts(0)[1] == 2
     store.check()
-
-
-def test_drops_have_a_line_and_a_cause(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
-    trace = written(tmp_path / "abca.jsonl", ABCA)
-    scenario = tmp_path / "s.yaml"
-    scenario.write_text(TIERS.format(trace=trace, cpu=9, disk=100))
-    for overflow, blocks in (("drop", 6), ("wait", 0)):
-        out = str(tmp_path / overflow)
-        sets = ["--set", f"cache.overflow={overflow}"]
-        assert kvsim(["simulate", "-c", str(scenario), *sets, "-o", out]) == 0
-        said = capsys.readouterr().out
-        assert ("dropped    6 blocks" in said) == bool(blocks)
-        assert kvsim(["explain", out]) == 0
-        said = " ".join(capsys.readouterr().out.split())
-        assert ("6 blocks were dropped" in said) == bool(blocks)
-        assert ("disk had no effect: cpu never evicted a block. 6 blocks were dropped" in said) == bool(
-            blocks
-        )

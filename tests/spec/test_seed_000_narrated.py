@@ -18,7 +18,7 @@ from kvcache_sim.simulation import RunOptions
 from kvcache_sim.simulation import simulate as run_of
 from kvcache_sim.simulation.simulation import Simulation
 from kvcache_sim.simulation.spec_simulation import SpecSimulation
-from kvcache_sim.workload.trace import Trace
+from support.small_traces import trace_of
 
 MS = 1_000_000
 SECOND = 1000 * MS
@@ -34,20 +34,9 @@ def step_time():
 def trace(rows):
     """Rows: (arrival in s, session or −1, turn, prompt tokens, output tokens, ids of the prompt's blocks)."""
     arrival, session, turn, prompt, output, ids = zip(*rows, strict=True)
-    dense: dict[str, int] = {}
-    return Trace(
-        arrival_ns=np.asarray([int(a * SECOND) for a in arrival]),
-        input_tokens=np.asarray(prompt),
-        output_tokens=np.asarray(output),
-        id_offsets=np.concatenate(([0], np.cumsum([len(i) for i in ids]))),
-        block_ids=np.asarray([dense.setdefault(x, len(dense)) for i in ids for x in i], np.uint32),
-        block_size=16,
-        session=np.asarray(session, np.int32),
-        turn=np.asarray(turn, np.int32),
-        think_ns=np.full(len(rows), -1),
-        is_conversational_turn=np.asarray(turn) > 0,
-        session_names=["chat", "other"],
-    )
+    made = trace_of(ids, 16, prompt, [int(a * SECOND) for a in arrival], output)
+    made.session[:], made.turn[:], made.is_conversational_turn[:] = session, turn, np.array(turn) > 0
+    return replace(made, session_names=["chat", "other"])
 
 
 @pytest.fixture(params=["native", "spec", "spec-plain"])
@@ -76,18 +65,27 @@ def specified(rows, engine="spec-plain", **cache):
     return simulation, simulation.simulator.machines[0]
 
 
+def logged(run, kind):
+    """Return the events of a kind, in order: (request, time in ns, detail, tokens, tokens left)."""
+    log = run.events
+    names = ("request", "time_ns", "tokens", "left_tokens")
+    rows = zip(*(log[name].tolist() for name in names), log["kind"].codes, log["detail"].codes, strict=True)
+    words = log["detail"].words
+    return [
+        (request, now, words[detail], tokens, left)
+        for request, now, tokens, left, code, detail in rows
+        if log["kind"].words[code] == kind
+    ]
+
+
 def events(run):
     """Return the logged look-ups: (request, time in ns, event type, cached length, tokens left)."""
-    log = run.events
-    picked = [
-        k for k, code in enumerate(log["kind"].codes) if log["kind"].words[code] == "prefix_cache_event"
-    ]
-    word = log["detail"].words
-    return [
-        (int(log["request"][k]), int(log["time_ns"][k]), word[log["detail"].codes[k]], int(log["tokens"][k]),
-         int(log["left_tokens"][k]))
-        for k in picked
-    ]  # fmt: skip
+    return logged(run, "prefix_cache_event")
+
+
+def prefilled(run):
+    """Return the tokens of each prefill that started, by request."""
+    return [(request, tokens) for request, _, _, tokens, _ in logged(run, "prefill_start")]
 
 
 CHAT = [
@@ -123,11 +121,19 @@ def test_a_conversation_event_by_event(engine):
     assert requests["num_tokens_actually_prefilled"].tolist() == [40, 32, 20, 12, 2]
     # prefill: 1 ms and 10 µs a missed token; then 2 ms a decode step
     assert (requests["first_token_ns"] - requests["arrival_ns"]).tolist() == [
-        MS + 400_000, MS + 320_000, MS + 200_000, MS + 120_000, MS + 20_000,
-    ]  # fmt: skip
+        MS + 400_000,
+        MS + 320_000,
+        MS + 200_000,
+        MS + 120_000,
+        MS + 20_000,
+    ]
     assert (requests["finish_ns"] - requests["first_token_ns"]).tolist() == [
-        8 * 2 * MS, 15 * 2 * MS, 4 * 2 * MS, 2 * MS, 0,
-    ]  # fmt: skip
+        8 * 2 * MS,
+        15 * 2 * MS,
+        4 * 2 * MS,
+        2 * MS,
+        0,
+    ]
 
 
 @pytest.mark.parametrize("engine", ["spec", "spec-plain"])
@@ -212,8 +218,11 @@ def test_a_prompt_is_processed_chunk_by_chunk(accounting, engine):
         at += MS + tokens * 10_000
     simulation.run()
     assert seen == [
-        ("PREFILLING", 48, 3), ("PREFILLING", 68, 5), ("PREFILLING", 88, 6), ("DECODING", 100, 7),
-    ]  # fmt: skip
+        ("PREFILLING", 48, 3),
+        ("PREFILLING", 68, 5),
+        ("PREFILLING", 88, 6),
+        ("DECODING", 100, 7),
+    ]
     assert served[-1].prompt_tokens_fully_processed == 100
     assert list(served[-1].kv_block_ids_for_prompt) == [0, 1, 2, 4, 5, 6, 7]
 
@@ -224,8 +233,10 @@ def test_the_same_conversation_when_its_blocks_had_to_go(engine):
     run = simulate(rows, engine, capacity=4)
     # The session is known and its prompt is longer, but nothing of it is resident: a hit of 0 does not exist.
     assert [(request, name) for request, _, name, _, _ in events(run)] == [
-        (0, "MISS_FULL"), (1, "MISS_FULL"), (2, "MISS_FULL"),
-    ]  # fmt: skip
+        (0, "MISS_FULL"),
+        (1, "MISS_FULL"),
+        (2, "MISS_FULL"),
+    ]
 
 
 def test_a_session_forgotten_is_like_any_other_request(engine):
@@ -264,10 +275,8 @@ TEXTS = [(t, -1, 0, 50, 2, [*text, f"x{t}"]) for t, text in enumerate(["abc", "a
     ("max_tokens", "cached"),
     [
         (96, [0, 48, 0, 48, 48]),  # both texts fit
-        (
-            95,
-            [0, 48, 0, 32, 48],
-        ),  # the second text evicts the first one's last block, the longest prefix first
+        # the second text evicts the first one's last block, the longest prefix first
+        (95, [0, 48, 0, 32, 48]),
         (48, [0, 48, 0, 0, 48]),
         (33, [0, 32, 0, 0, 32]),  # two blocks
         (15, [0, 0, 0, 0, 0]),
@@ -293,13 +302,11 @@ def test_a_prefix_in_use_is_not_evicted_for_the_size_limit(engine, accounting):
     assert run.requests["cached_prefix_length_used"].tolist() == [0, 0, 0, 0, 48]
 
 
-def test_a_follow_up_needs_no_entry_in_the_prefix_store(engine):
-    run = simulate(CHAT[:3], engine, prefix_view=PrefixViewSettings(max_tokens=16))
-    assert run.requests["cached_prefix_length_used"].tolist() == [0, 48, 80]
-
-
-def test_a_follow_up_needs_no_admission(engine):
-    run = simulate(CHAT[:3], engine, prefix_view=PrefixViewSettings(min_seen=9, min_tokens=500))
+@pytest.mark.parametrize(
+    "view", [PrefixViewSettings(max_tokens=16), PrefixViewSettings(min_seen=9, min_tokens=500)]
+)
+def test_a_follow_up_needs_no_entry_and_no_admission_in_the_prefix_store(engine, view):
+    run = simulate(CHAT[:3], engine, prefix_view=view)
     assert run.requests["cached_prefix_length_used"].tolist() == [0, 48, 80]
 
 
@@ -319,9 +326,7 @@ def test_a_remainder_of_less_than_a_block_is_prefilled_and_no_full_hit(engine, a
     rows = [(t, -1, 0, 48 + left, 3, ["a", "b", "c", f"x{t}"]) for t in range(2)]
     run = simulate(rows, engine, accounting=accounting, full_hit="skip-prefill")
     assert events(run)[1:] == [(1, SECOND, "CROSS_REQUEST_HIT", 48, left)]
-    log = run.events
-    starts = [k for k, c in enumerate(log["kind"].codes) if log["kind"].words[c] == "prefill_start"]
-    assert [int(log["tokens"][k]) for k in starts] == [48 + left, left]
+    assert prefilled(run) == [(0, 48 + left), (1, left)]
 
 
 @pytest.mark.parametrize("accounting", ["detailed", "simplified"])
@@ -338,20 +343,14 @@ def test_a_full_hit_goes_straight_to_decoding_under_skip_prefill(engine, account
     assert requests["first_token_ns"][1] - requests["arrival_ns"][1] == 2 * MS
     assert requests["num_tokens_actually_prefilled"].tolist() == [48, 0]
     # No prefill was started for it.
-    log = run.events
-    starts = [k for k, c in enumerate(log["kind"].codes) if log["kind"].words[c] == "prefill_start"]
-    assert [int(log["request"][k]) for k in starts] == [0]
-    assert [int(log["tokens"][k]) for k in starts] == [48]
+    assert prefilled(run) == [(0, 48)]
 
 
 def test_the_missed_tokens_pay_for_their_attention_to_the_cached_past(engine):
     # The same 32 missed tokens take longer behind 48 cached ones than alone: pairs of (new, past) tokens.
     costly = replace(step_time(), pair_half_fs=1_000_000_000)  # 1 µs for half a pair
-    settings = ClusterSettings(
-        machines=(MachineSettings((TierSettings("gpu", None),), costly),),
-        channels={},
-        cache=CacheSettings(block_size_tokens=16),
-    )
+    plain = cluster()
+    settings = replace(plain, machines=(replace(plain.machines[0], step_time=costly),))
     rows = [CHAT[0], CHAT[1], (9, -1, 0, 32, 1, ["p", "q"])]
     run = run_of(settings, trace(rows), options=RunOptions(engine=engine))
     ttft = run.requests["first_token_ns"] - run.requests["arrival_ns"]

@@ -92,9 +92,10 @@ def test_without_prefix_caching_a_follow_up_waits_longer():
 @pytest.mark.parametrize("variable", [1, 40, 400])
 def test_each_instruction_misses_once_when_requests_do_not_overlap(instructions, variable):
     ran = Ran(
-        "repetitive", *rows(150, f"workload.instructions={instructions}", f"workload.variable_tokens={variable}"),
+        "repetitive",
+        *rows(150, f"workload.instructions={instructions}", f"workload.variable_tokens={variable}"),
         "workload.arrivals.rate_per_s=0.4",
-    )  # fmt: skip
+    )
     assert ran["queue_ns"].max() == 0
     assert (ran.outcome == MISS).sum() == instructions
     assert (ran.outcome[:instructions] == MISS).all()
@@ -103,8 +104,9 @@ def test_each_instruction_misses_once_when_requests_do_not_overlap(instructions,
     assert ran.cached[instructions:].tolist() == (length // BLOCK * BLOCK).tolist()
 
 
-BURST = rows(90, "workload.arrivals.rate_per_s=100000", "workload.instruction_tokens=1500",
-             "workload.instructions=2")  # fmt: skip
+BURST = rows(
+    90, "workload.arrivals.rate_per_s=100000", "workload.instruction_tokens=1500", "workload.instructions=2"
+)
 
 
 @pytest.mark.parametrize("full_hit", ["prefill-remainder", "skip-prefill"])
@@ -150,9 +152,11 @@ def test_unique_prompts_miss_and_take_the_time_they_would_take_without_a_cache()
 )
 def test_each_few_shot_prefix_misses_once(pool, prefix, query):
     ran = Ran(
-        "few-shot", *rows(400, f"workload.pool_size={pool}", f"workload.prefix_tokens={prefix}"),
-        f"workload.query_tokens={query}", "replica.instant=true",
-    )  # fmt: skip
+        "few-shot",
+        *rows(400, f"workload.pool_size={pool}", f"workload.prefix_tokens={prefix}"),
+        f"workload.query_tokens={query}",
+        "replica.instant=true",
+    )
     if prefix < BLOCK:  # a shared prefix of less than a block is never shared
         assert (ran.outcome == MISS).all()
         return
@@ -169,9 +173,11 @@ def test_each_few_shot_prefix_misses_once(pool, prefix, query):
 @pytest.mark.parametrize("accounting", ["detailed", "simplified"])
 def test_past_the_window_the_kept_head_alone_is_a_prefix(window, head, accounting):
     ran = Ran(
-        "overflow", *rows(150, f"workload.window_tokens={window}", f"workload.kept_head_tokens={head}"),
-        f"cache.accounting={accounting}", "replica.instant=true",
-    )  # fmt: skip
+        "overflow",
+        *rows(150, f"workload.window_tokens={window}", f"workload.kept_head_tokens={head}"),
+        f"cache.accounting={accounting}",
+        "replica.instant=true",
+    )
     before = previous_turns(ran.trace)
     held = np.where(before >= 0, (ran.prompt + ran.output)[before], 0)
     history = ran.trace.history_tokens

@@ -5,6 +5,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from kvcache_sim.cache.store import Times
 from kvcache_sim.simulation.spec_invariants import CheckedStore, violations
 from kvcache_sim.spec.blocks import ABSENT, GPU, WAITING, Block, Copy
 from kvcache_sim.spec.keys import Keys
@@ -55,8 +56,15 @@ def wait_unlisted(store: Store) -> None:
 
 
 def lose_parent(store: Store) -> None:
-    store._set_state(shared(store), GPU, ABSENT)
-    store.tiers[GPU].free += 1
+    copy_of(store).state = ABSENT
+
+
+def without_times(store: Store) -> None:
+    copy_of(store).ready = None
+
+
+def of_the_future(store: Store) -> None:
+    copy_of(store).ready = Times(9, 9)
 
 
 FAULTS: dict[str, tuple[str, Callable[[Store], None]]] = {
@@ -75,8 +83,8 @@ FAULTS: dict[str, tuple[str, Callable[[Store], None]]] = {
     "a child too many": ("I4: block", lambda s: bump(copy_of(s), "children")),
     "a child without its parent": ("is on gpu, its parent is not", lose_parent),
     "a copy too many": ("I4: block", lambda s: bump(shared(s), "present")),
-    "a copy without times": ("I7: block", lambda s: setattr(copy_of(s), "ready", None)),
-    "a copy of the future": ("I7: block", lambda s: setattr(copy_of(s), "ready", (9, 9))),
+    "a copy without times": ("I7: block", without_times),
+    "a copy of the future": ("I7: block", of_the_future),
     "a move that is forgotten": ("without a move", lambda s: s.moves.clear()),
 }
 
@@ -94,6 +102,6 @@ def test_a_wrong_count_is_named(name):
 
 def test_a_block_without_copy_and_user_is_named():
     store = used_store()
-    store._add_block(store.root, 99, 0)
+    store.root.children[99] = Block(99, 1, store.root, 0, [Copy(tier) for tier in range(3)])
     with pytest.raises(RuntimeError, match="I4: block 99 has no copy and no user"):
         store.check()

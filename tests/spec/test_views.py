@@ -27,23 +27,6 @@ def test_a_session_holds_what_its_last_turn_left():
     assert list(view.active_sessions_kv_state) == ["a"]
 
 
-def test_the_least_recently_updated_session_leaves_first():
-    gone = []
-    view = Sessions(2, None)
-    view.on_forgotten = gone.append
-    for name, at in (("a", 1), ("b", 2), ("a", 3), ("c", 4)):
-        view.complete_turn(turn(name, at))
-    assert list(view.active_sessions_kv_state) == ["a", "c"]
-    assert gone == ["b"]
-
-
-def test_a_session_is_forgotten_its_ttl_after_its_last_turn():
-    view = Sessions(None, 10)
-    view.complete_turn(turn("a", 100))
-    assert view.known("a", 109) is not None
-    assert view.known("a", 110) is None
-
-
 @pytest.mark.parametrize(
     ("make", "said"),
     [

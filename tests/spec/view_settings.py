@@ -1,12 +1,11 @@
-"""Sessions and shared prefixes drawn at random: settings of both views, traces that use them, and runs compared whole."""
+"""Sessions and shared prefixes drawn at random: settings of both views, and traces that use them."""
 
-from dataclasses import fields, is_dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 from hypothesis import strategies as st
 from kvcache_sim.cache.settings import PrefixViewSettings, SessionViewSettings
-from kvcache_sim.metrics.run import Run
 from kvcache_sim.workload.trace import Trace
 from support.traces import random_trace
 
@@ -48,37 +47,3 @@ def traces(draw, requests: int = 40) -> Trace:
         after = draws.integers(0, 60, requests) * draws.choice([MS, 10 * MS], requests)
         columns["abort_after_ns"] = np.where(draws.random(requests) < 0.3, after, -1).astype(np.int64)
     return replace(trace, **columns)
-
-
-def said_by(run: Run) -> dict[Any, Any]:
-    """Return all that a run says, in plain values."""
-    tables = {
-        "requests": run.requests,
-        "events": run.events,
-        "series": run.series,
-        "prefixes": run.prefixes or {},
-    }
-    said: dict[Any, Any] = {
-        (table, name): column.tolist()
-        if isinstance(column, np.ndarray)
-        else [column.words[c] for c in column.codes]
-        for table, columns in tables.items()
-        for name, column in columns.items()
-    }
-    said["itl"] = [run.itl_ns.values_ns.tolist(), run.itl_ns.counts.tolist()]
-    said["digests"] = (run.digest_events, run.digest_results)
-    said["counters"] = run.counters
-    said["uses"] = _plain((run.channels, run.tiers))
-    said["end_ns"] = run.end_ns
-    return said
-
-
-def _plain(value: Any) -> Any:
-    """Return a value in lists, by field where it has fields."""
-    if isinstance(value, np.ndarray):
-        return value.tolist()
-    if isinstance(value, (list, tuple)):
-        return [_plain(one) for one in value]
-    if is_dataclass(value):
-        return [(field.name, _plain(getattr(value, field.name))) for field in fields(value)]
-    return value

@@ -3,9 +3,13 @@
 from support.draft import Draft
 
 ROUTERS = ["random", "least-loaded", "session-affinity", "longest-prefix", "prefill-cost", "overlap-cost"]
-SPEC_ROUTERS = ["round-robin", "random", "least-loaded", "session-affinity", "longest-prefix"]
+SPEC_ROUTERS = ["round-robin", *ROUTERS]
 POLICIES = ["fifo", "lfu", "s3fifo", "arc", "sieve", "slru", "lirs", "ttl:2s"]
-SPEC_POLICIES = ["fifo", "lfu", "ttl:2s"]
+SPEC_POLICIES = ["fifo", "lfu", "ttl:2s", "ttl:20s"]
+ORDERS = ["longest-prefix", "shortest-first", "priority", "later-turns", "program-fcfs", "ragcache"]
+
+
+_PIECES = {"piece_overhead": "3us", "piece_submit": "500ns", "piece_gap": "200ns"}
 
 
 def base(d: Draft) -> None:
@@ -57,6 +61,7 @@ def _cache(d: Draft) -> None:
         cache__scheduler_aware_window=[3],
         cache__policy=SPEC_POLICIES if d.only_spec else POLICIES,
         cache__discard_on_finish=[True],
+        cache__eviction_batch_blocks=[7],
         cache__enabled=[False],
     )
 
@@ -66,17 +71,18 @@ def _replica(d: Draft) -> None:
         0.2,
         replica__max_num_batched_tokens=[256, 2048, 16384],
         replica__max_num_seqs=[1, 4, 16],
-        replica__queue_order=["longest-prefix", "shortest-first"],
+        replica__queue_order=ORDERS if d.only_spec else ORDERS[:2],
         replica__duplicate_prefill=["wait"],
         replica__step_overhead=["50us"],
         replica__async_scheduling=["length", "stop-token"],
         replica__client_offset=["7ms"],
+        replica__client_offset_per_token=["1us"],
     )
     d.maybe(0.08, replica__copy_submit=["2us"], replica__copy_gpu_share=[0.25])
 
 
 def _tiers(d: Draft) -> None:
-    d.set(base__tiers__gpu__capacity=d.draw.choice(["1GiB", "2GiB", "5GiB", "25GiB"]))
+    d.set(tiers__gpu__capacity=d.draw.choice(["1GiB", "2GiB", "5GiB", "25GiB"]))
     if d.has("cache.enabled"):
         return
     for name in ("cpu", "disk")[: d.draw.randint(0, 2)]:
@@ -88,6 +94,10 @@ def _fleet(d: Draft) -> None:
     routers = SPEC_ROUTERS if d.only_spec else ROUTERS
     if d.draw.random() < 0.6:
         d.set(router__policy=d.draw.choice(routers))
+        if d.settings["router.policy"] == "longest-prefix":
+            d.maybe(0.5, router__load_threshold=[1.2])
+        if d.settings["router.policy"] == "overlap-cost":
+            d.maybe(0.5, router__overlap_weight=[0.4])
         return
     decode = d.draw.randint(1, d.machines - 1)
     prefill = d.draw.randint(1, d.machines - decode)
@@ -99,7 +109,7 @@ def _fleet(d: Draft) -> None:
         handover__path=["via-cpu"] if d.has("tiers.cpu") else ["gpu-direct"],
     )
     if decode > 1:
-        d.maybe(0.5, handover__router=["round-robin", "longest-prefix"])
+        d.maybe(0.5, handover__router=SPEC_ROUTERS)
     if d.machines - decode > 1:
         d.maybe(0.5, router__policy=routers)
 
@@ -108,12 +118,14 @@ def _movement(d: Draft) -> None:
     d.maybe(
         0.3,
         write__policy=["through", "through-sync", "selective"],
-        fetch__policy=["never", "cheaper", "split"],
+        fetch__policy=["never", "cheaper", "split", "best-effort"],
         fetch__layer_pipelining=[False],
         fetch__exclusive=[["cpu->gpu"]],
     )
     if d.has("tiers.disk"):
+        d.maybe(0.2, write__policy=[{"gpu": "through", "cpu": "back"}, {"gpu": "back", "cpu": "through"}])
         d.maybe(0.3, prefetch__policy=["queued"])
+        d.maybe(0.2, fetch__exclusive=[["disk->cpu"], ["cpu->gpu", "disk->cpu"]])
     if d.machines > 1:
         d.maybe(0.3, fetch__lookup=["cluster"])
     if d.draw.random() < 0.5:
@@ -131,5 +143,6 @@ def link(d: Draft) -> None:
             "scope": d.draw.choice(["machine", "cluster"]),
             "sharing": d.draw.choice(["fifo", "fair"]),
             "priority": d.draw.choice(["in-order", "loads-first"]),
+            **{key: own for key, own in _PIECES.items() if d.draw.random() < 0.15},
         }
     )

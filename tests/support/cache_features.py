@@ -14,7 +14,7 @@ def _engine(d: Draft, semantics: str) -> None:
     d.one_tier()
     d.clear("tiers.gpu.policy", "cache", "pools", "handover", "replica.copy_submit", "replica.copy_gpu_share")
     d.set(cache__semantics=semantics, cache__block_size=d.draw.choice([64, 128, 256]))
-    d.set(base__tiers__gpu__capacity=_blocks(d, 1.1, 1.5, 3, 12))
+    d.set(tiers__gpu__capacity=_blocks(d, 1.1, 1.5, 3, 12))
     d.maybe(0.1, cache__cache_output=[False], cache__lookup_time=["100us"])
 
 
@@ -64,7 +64,7 @@ def sglang(d: Draft) -> None:
 
 
 def _tier(d: Draft, semantics: str) -> None:
-    d.set(base__tiers__cpu__capacity=_blocks(d, 0.5, 2, 8), base__tiers__cpu__semantics=semantics)
+    d.set(tiers__cpu__capacity=_blocks(d, 0.5, 2, 8), tiers__cpu__semantics=semantics)
 
 
 def _engine_link(d: Draft) -> None:
@@ -82,7 +82,7 @@ def vllm_offload(d: Draft) -> None:
     """Have vLLM's CPU offloading below its pool."""
     vllm_pool(d)
     _tier(d, "vllm-offload")
-    d.maybe(0.4, base__tiers__cpu__policy=["arc", "lru"], fetch__layer_pipelining=[False])
+    d.maybe(0.4, tiers__cpu__policy=["arc", "lru"], fetch__layer_pipelining=[False])
     _engine_link(d)
 
 
@@ -92,10 +92,8 @@ def lmcache(d: Draft) -> None:
     is_server = d.draw.random() < 0.3
     _tier(d, "lmcache-server" if is_server else "lmcache")
     if d.draw.random() < 0.5:
-        d.set(base__tiers__disk__capacity=_blocks(d, 1, 4, 16))
-    d.maybe(
-        1 if is_server else 0.3, base__tiers__cpu__policy=["lru", "arc"] if is_server else ["fifo", "lfu"]
-    )
+        d.set(tiers__disk__capacity=_blocks(d, 1, 4, 16))
+    d.maybe(1 if is_server else 0.3, tiers__cpu__policy=["lru", "arc"] if is_server else ["fifo", "lfu"])
     d.maybe(0.3, fetch__layer_pipelining=[False])
     _engine_link(d)
 
@@ -117,11 +115,11 @@ def hicache_storage(d: Draft) -> None:
         # Long sessions that return: what they had has left the tiers above by then.
         d.trace()
         d.set(
-            base__tiers__gpu__capacity=_blocks(d, 0.35, 0.5, 0.7),
-            base__tiers__cpu__capacity=_blocks(d, 0.2, 0.4),
+            tiers__gpu__capacity=_blocks(d, 0.35, 0.5, 0.7),
+            tiers__cpu__capacity=_blocks(d, 0.2, 0.4),
         )
     d.set(
-        base__tiers__disk__capacity=d.draw.choice([_blocks(d, 4), _blocks(d, 30)]),
+        tiers__disk__capacity=d.draw.choice([_blocks(d, 4), _blocks(d, 30)]),
         prefetch__policy="queued",
         fetch__policy=d.draw.choice(["wait", "timeout", "best-effort"]),
     )
@@ -136,7 +134,7 @@ def hicache_storage(d: Draft) -> None:
 def _grouped(d: Draft) -> None:
     d.clear("replica.async_scheduling", "replica.dp", "router", "cache.lookup_time", "cache.cache_output")
     models = ["gpt-oss-120b", "gpt-oss-20b", "gemma-3-27b", "llama-4-scout", "qwen3-next-80b-a3b"]
-    d.set(model=d.draw.choice(models), base__tiers__gpu__capacity=_blocks(d, 20, 60, 200))
+    d.set(model=d.draw.choice(models), tiers__gpu__capacity=_blocks(d, 20, 60, 200))
     d.maybe(0.3, cache__retention_interval=[None, 256, 1024])
 
 
@@ -170,7 +168,7 @@ def group_tier(d: Draft) -> None:
         d.clear("cache.semantics")
         d.set(cache__layer_groups="by-kind")
         _grouped(d)
-        d.set(base__tiers__cpu__capacity=_blocks(d, 2, 60))
+        d.set(tiers__cpu__capacity=_blocks(d, 2, 60))
         d.maybe(0.5, write__policy=["through"])
 
 
@@ -200,7 +198,7 @@ def simplified(d: Draft) -> None:
     size = d.draw.choice(
         ["unbounded", f"{d.draw.choice([20_000, 60_000, 200_000]) * TOKEN_BYTES // 2**20}MiB"]
     )
-    d.set(cache__accounting="simplified", cache__block_size=block, base__tiers__gpu__capacity=size)
+    d.set(cache__accounting="simplified", cache__block_size=block, tiers__gpu__capacity=size)
     d.maybe(0.3, cache__cache_output=[False], cache__lookup_time=["100us"], cache__discard_on_finish=[True])
     d.maybe(
         0.4,

@@ -2,13 +2,14 @@
 
 from pathlib import Path
 
-import numpy as np
 from hypothesis import strategies as st
 from kvcache_sim.scenario.execute import execute
 from kvcache_sim.scenario.load import scenario_from_text
 from kvcache_sim.scenario.requests import read_requests
 from kvcache_sim.simulation import RunOptions
-from kvcache_sim.workload.trace import NO_SESSION, OPEN_LOOP, Trace
+from kvcache_sim.workload.trace import Trace
+
+from support.small_traces import trace_of
 
 B = 16
 CHEAP = RunOptions()
@@ -38,19 +39,6 @@ def chained_prompts(draw):
 
 def as_trace(requests: list[tuple[list[int], int, int]]) -> Trace:
     """Return the requests, each with an id of its own for its partial last block."""
-    n = len(requests)
     rows = [[*ids, 10**6 + k] for k, (ids, _, _) in enumerate(requests)]
-    flat = [name for row in rows for name in row]
-    dense = {name: k for k, name in enumerate(dict.fromkeys(flat))}
-    return Trace(
-        arrival_ns=np.zeros(n, np.int64),
-        input_tokens=np.array([prompt for _, prompt, _ in requests], np.int64),
-        output_tokens=np.array([output for _, _, output in requests], np.int64),
-        id_offsets=np.cumsum([0, *map(len, rows)]).astype(np.int64),
-        block_ids=np.array([dense[name] for name in flat], np.uint32),
-        block_size=B,
-        session=np.full(n, NO_SESSION, np.int32),
-        turn=np.zeros(n, np.int32),
-        think_ns=np.full(n, OPEN_LOOP, np.int64),
-        is_conversational_turn=np.zeros(n, np.bool_),
-    )
+    _, prompts, outputs = zip(*requests, strict=True)
+    return trace_of(rows, B, prompts, None, outputs)

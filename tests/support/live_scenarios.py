@@ -17,9 +17,17 @@ from kvcache_sim.workload.trace import NOT_GIVEN, Trace
 BLOCK = 16
 #: What ``live/metrics.py`` reads of a request that has left.
 _READ = (
-    "request", "arrival_ns", "machine", "preemptions", "first_token_ns", "admitted_ns", "queue_ns",
-    "cached_prefix_length_used", "cached_tokens_by_source", "status",
-)  # fmt: skip
+    "request",
+    "arrival_ns",
+    "machine",
+    "preemptions",
+    "first_token_ns",
+    "admitted_ns",
+    "queue_ns",
+    "cached_prefix_length_used",
+    "cached_tokens_by_source",
+    "status",
+)
 
 
 def drawn(seed: int) -> list[str]:

@@ -9,7 +9,8 @@ ADMISSIONS = {
     "Prompts": "return min(finished.prompt_tokens // finished.block_size_tokens, finished.blocks)",
     "Turns": "return finished.blocks if finished.turn or not finished.in_session else finished.blocks // 3",
     "Alternate": "self.seen += 1\n        return finished.blocks if self.seen % 2 else 0",
-    "Missed": "return finished.blocks if 2 * finished.cached_tokens < finished.prompt_tokens else 1 * (finished.blocks > 0)",
+    "Missed": "is_new = 2 * finished.cached_tokens < finished.prompt_tokens\n"
+    "        return finished.blocks if is_new else 1 * (finished.blocks > 0)",
 }
 QUEUES = {
     "Fewest": "return (waiting.tokens - waiting.cached_tokens, waiting.request)",
@@ -23,8 +24,10 @@ FETCHES = {
     "Ready": "return plan.ready",
     "All": "return plan.end",
     "Soonest": "return min((plan.ready, plan.end), key=plan.done_ns)",
-    "Near": "return next((part.start for part in plan.parts if part.tier != 0 and part.start >= plan.ready), plan.end)",
-    "Layers": "return plan.end if plan.pipelining and plan.arrival_ns(plan.end)[1] < plan.compute_ns(plan.ready) else plan.ready",
+    "Near": "below = (part.start for part in plan.parts if part.tier != 0 and part.start >= plan.ready)\n"
+    "        return next(below, plan.end)",
+    "Layers": "is_hidden = plan.pipelining and plan.arrival_ns(plan.end)[1] < plan.compute_ns(plan.ready)\n"
+    "        return plan.end if is_hidden else plan.ready",
 }
 PREFETCHES = {
     "Queued": ("('queued',)", "return candidate.blocks"),
@@ -38,13 +41,31 @@ PREFETCHES = {
 }
 #: (writes_back, delays_step, committed, used, arrived).
 WRITES = {
-    "Through": (True, False, "store.write_through(lease, *blocks, now_ns)", "None", "store.write_on(move, now_ns)"),
+    "Through": (
+        True,
+        False,
+        "store.write_through(lease, *blocks, now_ns)",
+        "None",
+        "store.write_on(move, now_ns)",
+    ),
     "Sync": (True, True, "store.write_through(lease, *blocks, now_ns)", "None", "None"),
     "Chosen": (False, False, "None", "store.write_selected(lease, self.upper, 2, now_ns)", "None"),
-    "Second": (True, False, "self.every(2, lambda: store.write_through(lease, *blocks, now_ns))", "None", "self.every(2, lambda: store.write_on(move, now_ns))"),
-    "Thrice": (True, False, "None", "store.write_selected(lease, self.upper, 3, now_ns)", "store.write_on(move, now_ns)"),
+    "Second": (
+        True,
+        False,
+        "self.every(2, lambda: store.write_through(lease, *blocks, now_ns))",
+        "None",
+        "self.every(2, lambda: store.write_on(move, now_ns))",
+    ),
+    "Thrice": (
+        True,
+        False,
+        "None",
+        "store.write_selected(lease, self.upper, 3, now_ns)",
+        "store.write_on(move, now_ns)",
+    ),
     "Never": (False, False, "None", "None", "None"),
-}  # fmt: skip
+}
 CHANNELS = {
     "First": "return next(iter(channels))",
     "Alternate": "self.seen += 1\n        return sorted(channels)[self.seen % len(channels)]",

@@ -12,6 +12,8 @@ from kvcache_sim.model.step_time import StepTimeTable
 from kvcache_sim.serving.settings import ClusterSettings, HandoverSettings, MachineSettings, ReplicaSettings
 from kvcache_sim.workload.trace import Trace
 
+from support.small_traces import trace_of
+
 BLOCK, LAYERS, BLOCK_BYTES = 16, 4, 16_000
 MS = 1_000_000
 TOKEN_NS, DECODE_NS = 10_000, 2 * MS
@@ -67,23 +69,9 @@ def pools(
 
 def requests(*rows: tuple[float, int, int], shared: int = 0) -> Trace:
     """Requests of (arrival ms, input tokens, output tokens); their first ``shared`` ids are the same."""
-    ids: list[int] = []
-    offsets = [0]
-    for row, (_, tokens, _output) in enumerate(rows):
-        count = -(-tokens // BLOCK)
-        ids += [block if block < shared else 1000 * (row + 1) + block for block in range(count)]
-        offsets.append(len(ids))
-    first: dict[int, int] = {}
-    count = len(rows)
-    return Trace(
-        np.array([round(row[0] * MS) for row in rows], np.int64),
-        np.array([row[1] for row in rows], np.int64),
-        np.array([row[2] for row in rows], np.int64),
-        np.array(offsets, np.int64),
-        np.array([first.setdefault(i, len(first)) for i in ids], np.uint32),
-        BLOCK,
-        np.full(count, -1, np.int32),
-        np.zeros(count, np.int32),
-        np.full(count, -1, np.int64),
-        np.zeros(count, bool),
-    )
+    ids = [
+        [block if block < shared else 1000 * (row + 1) + block for block in range(-(-tokens // BLOCK))]
+        for row, (_, tokens, _) in enumerate(rows)
+    ]
+    arrivals, prompts, outputs = zip(*rows, strict=True)
+    return trace_of(ids, BLOCK, prompts, [round(ms * MS) for ms in arrivals], outputs)

@@ -91,7 +91,8 @@ def tenants(d: Draft) -> None:
         own = {"tokens_per_s": d.draw.choice([3000, 20000])}
         section["of"] = {"free": {**own, "burst": 9000} if d.draw.random() < 0.5 else own}
     if not d.has("cache.semantics") and d.draw.random() < 0.4:
-        section.setdefault("of", {}).setdefault("gold", {})["cache_blocks"] = d.draw.choice([4, 40])  # type: ignore[attr-defined]
+        of: dict[str, dict[str, object]] = section.setdefault("of", {})  # type: ignore[assignment]
+        of.setdefault("gold", {})["cache_blocks"] = d.draw.choice([4, 40])
     if d.draw.random() < 0.3 and not d.has("cache.enabled"):
         section["isolate"] = True
     d.set(tenants=section)
@@ -278,10 +279,10 @@ def narrow_kv(d: Draft) -> None:
     """Keep narrower blocks below the GPU, coded as they are sent."""
     d.lower_tiers(d.draw.random() < 0.5)
     d.clear("cluster.pool", "handover.path", "replica.instant")
-    d.set(base__tiers__cpu__kv_ratio=d.draw.choice([0.5, 0.3, 1.0]))
-    d.maybe(0.5, base__tiers__cpu__encode=["8GB/s", "200GB/s"], base__tiers__cpu__decode=["8GB/s", "200GB/s"])
+    d.set(tiers__cpu__kv_ratio=d.draw.choice([0.5, 0.3, 1.0]))
+    d.maybe(0.5, tiers__cpu__encode=["8GB/s", "200GB/s"], tiers__cpu__decode=["8GB/s", "200GB/s"])
     if d.has("tiers.disk"):
-        d.maybe(0.5, base__tiers__disk__kv_ratio=[0.125, 0.5])
+        d.maybe(0.5, tiers__disk__kv_ratio=[0.125, 0.5])
 
 
 def session_prefetch(d: Draft) -> None:

@@ -61,7 +61,7 @@ FEATURES: dict[str, Feature] = {
     "decided-handovers": Feature(run_features.decided_handovers, ("handover.decide",)),
     "narrow-kv": Feature(run_features.narrow_kv, ("tiers.cpu.kv_ratio",)),
     "session-prefetch": Feature(run_features.session_prefetch, ("prefetch.policy",), True),
-    "shared-pool": Feature(run_features.shared_pool, ("cluster.pool",)),
+    "shared-pool": Feature(run_features.shared_pool, ("cluster.pool",), True),
     "read-buffers": Feature(run_features.read_buffers, ("fetch.read_buffer_layers",), True),
     "rails": Feature(run_features.rails, ("channel_choice",), True),
     "layered-channels": Feature(run_features.layered_channels, ("channels.link",), True),

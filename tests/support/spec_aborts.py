@@ -5,7 +5,7 @@ boundary after all its KV has come; one that is handed over at the end of its fi
 decodes it. Its turn leaves no answer for the next one.
 """
 
-from types import SimpleNamespace
+from enum import Enum
 from typing import Any
 
 from kvcache_sim.engine import ARRIVAL, NO_MACHINE
@@ -19,7 +19,7 @@ from kvcache_sim.workload.trace import NOT_GIVEN
 from support.spec_read_buffers import BufferedChannel
 from support.spec_routers import CostMilestones, expected_tokens
 
-ABORTED: Any = SimpleNamespace(value=STATUSES.index("aborted"))
+ABORTED: Any = Enum("Aborted", {"ABORTED": STATUSES.index("aborted")})["ABORTED"]
 _ENDED = (Status.FINISHED, Status.TRANSFERRING, ABORTED)
 
 

@@ -1,9 +1,11 @@
 """Small traces for the tests of tokens: columns from plain rows."""
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
-from kvcache_sim.workload.trace import NO_SESSION, OPEN_LOOP, Trace
+from kvcache_sim.workload.trace import NO_SESSION, Trace
+
+from support import small_traces
 
 
 @dataclass(frozen=True)
@@ -15,27 +17,11 @@ class Row:
 
 
 def trace_of(rows: list[Row], block_size: int) -> Trace:
-    dense: dict[int | str, int] = {}
-    sessions: dict[str, int] = {}
-    for row in rows:
-        for name in row.ids:
-            dense.setdefault(name, len(dense))
-        if row.session:
-            sessions.setdefault(row.session, len(sessions))
-    names = list(dense)
+    names = list(dict.fromkeys(name for row in rows for name in row.ids))
+    sessions = list(dict.fromkeys(row.session for row in rows if row.session))
     fits = all(isinstance(name, int) and -(2**63) <= name < 2**63 for name in names)
-    count = len(rows)
-    return Trace(
-        arrival_ns=np.zeros(count, np.int64),
-        input_tokens=np.array([row.length for row in rows], np.int64),
-        output_tokens=np.ones(count, np.int64),
-        id_offsets=np.cumsum([0, *(len(row.ids) for row in rows)], dtype=np.int64),
-        block_ids=np.array([dense[name] for row in rows for name in row.ids], np.uint32),
-        block_size=block_size,
-        session=np.array([sessions.get(row.session, NO_SESSION) for row in rows], np.int32),
-        turn=np.array([row.turn for row in rows], np.int32),
-        think_ns=np.full(count, OPEN_LOOP, np.int64),
-        is_conversational_turn=np.zeros(count, np.bool_),
-        id_names=np.array(names, np.int64) if fits else [str(name) for name in names],
-        session_names=list(sessions),
-    )
+    plain = small_traces.trace_of([row.ids for row in rows], block_size, [row.length for row in rows])
+    plain.session[:] = [sessions.index(row.session) if row.session else NO_SESSION for row in rows]
+    plain.turn[:] = [row.turn for row in rows]
+    id_names = np.array(names, np.int64) if fits else [str(name) for name in names]
+    return replace(plain, id_names=id_names, session_names=sessions)

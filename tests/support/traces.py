@@ -5,6 +5,8 @@ from dataclasses import fields, replace
 import numpy as np
 from kvcache_sim.workload.trace import Trace
 
+from support.small_traces import trace_of
+
 MS = 1_000_000
 
 
@@ -13,7 +15,7 @@ def random_trace(seed: int, requests: int = 120, sessions: int = 12) -> Trace:
     draw = np.random.default_rng(seed)
     histories: list[list[int]] = [[] for _ in range(sessions)]
     fresh = 100
-    ids, offsets, inputs, outputs, session, turn = [], [0], [], [], [], []
+    rows, inputs, outputs, session, turn = [], [], [], [], []
     turns = [0] * sessions
     for _ in range(requests):
         s = int(draw.integers(sessions))
@@ -23,34 +25,19 @@ def random_trace(seed: int, requests: int = 120, sessions: int = 12) -> Trace:
         histories[s] = histories[s] + list(range(fresh, fresh + grow))
         fresh += grow
         partial = int(draw.integers(64))
-        row = histories[s] + ([fresh] if partial else [])
+        rows.append(histories[s] + ([fresh] if partial else []))
         fresh += 1
-        ids += row
-        offsets.append(len(ids))
         inputs.append(len(histories[s]) * 64 + partial)
         outputs.append(int(draw.integers(0, 90)))
         session.append(s)
         turn.append(turns[s])
         turns[s] += 1
         if draw.random() < 0.15:
-            histories[s], turns[s] = [], turns[s]
-    _, dense = np.unique(np.array(ids), return_inverse=True)
-    first: dict[int, int] = {}
-    dense = np.array([first.setdefault(int(i), len(first)) for i in dense], np.uint32)
+            histories[s] = []
     arrivals = np.sort(draw.integers(0, 30, requests)) * 100_000_000
-    return Trace(
-        arrivals.astype(np.int64),
-        np.array(inputs, np.int64),
-        np.array(outputs, np.int64),
-        np.array(offsets, np.int64),
-        dense,
-        64,
-        np.array(session, np.int32),
-        np.array(turn, np.int32),
-        np.full(requests, -1, np.int64),
-        np.zeros(requests, bool),
-        priority=(5 * np.arange(requests) + 2) % 3,
-    )
+    trace = trace_of(rows, 64, inputs, arrivals, outputs)
+    trace.session[:], trace.turn[:] = session, turn
+    return replace(trace, priority=(5 * np.arange(requests) + 2) % 3)
 
 
 def with_aborts(seed: int, requests: int = 40, share: float = 0.6, closed_loop: bool = False):

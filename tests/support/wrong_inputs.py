@@ -19,7 +19,6 @@ import tempfile
 from dataclasses import asdict, dataclass, replace
 from functools import cache
 from pathlib import Path
-from unittest import mock
 
 from kvcache_sim.cli.main import run
 
@@ -89,18 +88,17 @@ def ended(row: Wrong, index: Path) -> tuple[int, str]:
     """Type a row in a directory that ``prepare`` filled; return its exit code and what it wrote on stderr."""
     if row.file:
         (index / row.file).write_bytes(row.text.encode("utf-8", "surrogateescape"))
-    before = Path.cwd()
-    os.chdir(index)
-    said = io.StringIO()
+    said, stdin = io.StringIO(), sys.stdin
+    sys.stdin = io.TextIOWrapper(io.BytesIO())
     try:
         with (
+            contextlib.chdir(index),
             contextlib.redirect_stderr(said),
             contextlib.redirect_stdout(io.StringIO()),
-            mock.patch("sys.stdin", io.TextIOWrapper(io.BytesIO())),
         ):
             code = run(shlex.split(row.argv))
     finally:
-        os.chdir(before)
+        sys.stdin = stdin
     return code, said.getvalue().replace(f"{index}{os.sep}", "")
 
 

@@ -39,7 +39,7 @@ _MACHINES = (
 #: Files whose tests compare schedulers and caches of engines with rows of the engines' own classes: all their tests are
 #: cases, since few drawn scenarios have a model that judges an engine's decisions.
 _RECORDED = re.compile(
-    "test_(engine_(streams|tiers)|instant|kv_groups|(pool|radix)_semantics|(sglang|vllm)_schedule|vllm_groups)[.]"
+    "test_(engine_(streams|tiers)|instant|kv_groups|radix_semantics|(sglang|vllm)_schedule|vllm_groups)[.]"
 )
 #: The decorators of a test that draws, up to its name: examples of its own, or a range of seeds.
 _DRAWN = re.compile(

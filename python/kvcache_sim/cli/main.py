@@ -137,7 +137,10 @@ def _invoke(verb: str, arguments: list[str]) -> int:
     The command finds the command line as typed in its context's ``obj``.
     """
     command_line = ["kvsim", verb, *arguments]
-    app = importlib.import_module(VERBS[verb][0]).app
+    module = importlib.import_module(VERBS[verb][0])
+    app = getattr(module, "app", None)
+    if app is None:
+        raise UsageError(f"{module.__name__} defines no command", where=verb, expected="app = Verb(function)")
     if isinstance(app, Verb) and (values := app.read(arguments)) is not None:
         return app.function(command_line, **values)
 

@@ -1,4 +1,4 @@
-"""Rules of the scheduler that hardly change a total, each against a closed form or a count of its own."""
+"""Slots, waits and recomputed tokens, which hardly change a total: each against a closed form or a count of its own."""
 
 from dataclasses import replace
 
@@ -10,7 +10,6 @@ from support.agreement import agree
 from support.clusters import cluster, reading_each_other
 from support.pools import MS, pools, requests
 from support.small_traces import trace_of
-from support.spec_queueing import computed_by_any
 from support.traces import random_trace, turns
 
 WINDOW = (0, 2**62)
@@ -21,10 +20,16 @@ both = pytest.mark.parametrize("engine", ["native", "spec-plain"])
 @pytest.mark.parametrize(
     ("scheduler", "launches", "stages", "steps"),
     [
-        ("vllm", "none", 1, 1), ("vllm", "length", 1, 2), ("vllm", "stop-token", 1, 2), ("vllm", "length", 2, 2),
-        ("vllm", "length", 4, 4), ("vllm", "none", 3, 3), ("sglang", "length", 1, 1), ("kvsim", "length", 1, 1),
+        ("vllm", "none", 1, 1),
+        ("vllm", "length", 1, 2),
+        ("vllm", "stop-token", 1, 2),
+        ("vllm", "length", 2, 2),
+        ("vllm", "length", 4, 4),
+        ("vllm", "none", 3, 3),
+        ("sglang", "length", 1, 1),
+        ("kvsim", "length", 1, 1),
     ],
-)  # fmt: skip
+)
 def test_steps_in_flight_are_those_of_the_stages_or_the_next_launch(scheduler, launches, stages, steps):
     settings = ReplicaSettings(scheduler=scheduler, async_scheduling=launches, stages=stages)
     assert settings.steps_in_flight == steps
@@ -57,22 +62,9 @@ def test_a_loading_request_holds_a_slot(engine):
     assert done["queue_ns"][3] == done["finish_ns"][2] - 61 * MS
 
 
-def test_blocks_of_an_id_stand_at_their_ids_position():
-    """Ids of two blocks: the second id determines the third and fourth block."""
-    trace = trace_of(["ab", "ac", "xb"], block_size=8)
-
-    class Of:
-        def __init__(self, request):
-            self.request = request
-
-    for found, others in [(0, (1,)), (1, (1,)), (2, ()), (3, ()), (4, ())]:
-        computing = tuple(o for o in (1, 2) if computed_by_any(trace, Of(0), found, 4, [Of(o)]))
-        assert computing == (others if found < 2 else (2,) if found < 4 else ())
-
-
 @pytest.mark.parametrize("block", [8, 16])
 def test_only_requests_that_share_a_block_wait_for_it(block):
-    """Ids of two blocks or one; the second and third prompt share one id and two ids with the first: all come at once."""
+    """Ids of two blocks or one, all come at once: the second prompt shares one id with the first, the third two."""
     rows = [list("abcd"), list("axyz"), list("abxy")]
     settings = pools("b", tiers=(100,), duplicate_prefill="wait")
     settings = replace(settings, cache=replace(settings.cache, block_size_tokens=block))
