@@ -9,18 +9,10 @@ from hypothesis import strategies as st
 from kvcache_sim.base.tiers import KV_SOURCES
 from kvcache_sim.replay.miss_causes import reported_by
 from kvcache_sim.report.colours import OTHER, colours_of
-from kvcache_sim.report.picture import NothingToDraw
-from kvcache_sim.report.pictures import PICTURES
 from kvcache_sim.report.pictures.waterfall import PARTS
-from kvcache_sim.report.render import draw
 from kvcache_sim.report.time_series import MOST_SERIES, drawn_as
 from report.colour_distance import lab
 from support.examples import examples
-
-
-def drawn(runs):
-    return {kind: picture for kind in PICTURES if not isinstance(picture := draw(kind, runs), NothingToDraw)}
-
 
 #: Names that one picture may show together: the six largest of a group are drawn, so all of a group must differ.
 GROUPS = {
