@@ -15,9 +15,8 @@ from kvcache_sim.extras.calibrate.aiconfigurator.kernels import measured_kernels
 from kvcache_sim.extras.calibrate.aiconfigurator.sampled import cache_folder, table_key
 from kvcache_sim.extras.calibrate.aiconfigurator.source import aiconfigurator_step_time
 from kvcache_sim.model.rank_work import AGREEMENT_MS
-from kvcache_sim.model.residual_grid import Residuals
 from kvcache_sim.model.step_time import StepBatch
-from kvcache_sim.model.step_times import MeasuredOn, load_step_time, measured_on, with_absolute_files
+from kvcache_sim.model.step_times import load_step_time
 from rank_steps import shared_ns
 from support.flat_steps import row, write_rows
 
@@ -118,51 +117,6 @@ def test_the_table_is_within_two_per_cent_of_its_source_off_the_grid(name):
 
 
 @needs_library
-@pytest.mark.parametrize("name", ["deepseek-v4-flash@b300:tp4,ep4", "deepseek-v3@h200:tp8"])
-def test_a_source_that_falls_is_followed(name):
-    """Kernels change at token counts: 5 sequences take longer than 6, 65 tokens than 80, a past may save
-    time."""
-    deployment = load_step_time(f"aiconfigurator:{name}")
-    table, kernels = deployment.table(16_384, 512), measured_kernels(parse_deployment(name))
-    assert (np.diff(table.base_ns[1:]) < -table.base_ns[1] // 100).any()
-    v4 = name.startswith("deepseek-v4")
-    assert (np.diff(table.decode_base_ns[1:]) < -table.decode_base_ns[1] // 10).any() == v4
-    assert (table.past_base_ns[64] < table.base_ns[64] * 9 // 10) == (not v4)
-    for new, past in ((64, 0), (65, 0), (80, 0), (513, 0), (64, 4096), (4097, 0)):
-        found = table.step(StepBatch(((new, past),))) / 1e6
-        assert found == pytest.approx(kernels.step_ms(new, past, 0, 0), rel=0.03), (new, past)
-    for n in (1, 4, 5, 8, 16, 17, 128, 129):
-        found = table.step(StepBatch((), n, 1024 * n, 1024)) / 1e6
-        assert found == pytest.approx(kernels.step_ms(0, 0, n, 1024 * n), rel=0.03), n
-    for kv in range(1, 200_000, 997):
-        steps = (table.step(StepBatch((), 8, each, each)) for each in (kv, kv + 1))
-        assert next(steps) <= next(steps), "more KV never takes less: a stretch's steps do not get shorter"
-
-
-@needs_library
-def test_sparse_attentions_bend_is_followed_and_only_where_lines_miss_it():
-    """A sequence's keys are read up to 2,048, then an indexer alone: a line would miss the bend."""
-    name = "deepseek-v3.2@h200:tp8"
-    source, kernels = load_step_time(f"aiconfigurator:{name}"), measured_kernels(parse_deployment(name))
-    table = source.table(16_384, 512)
-    for n, each in ((1, 1024), (1, 2048), (1, 32_768), (64, 2048), (64, 8192), (200, 700)):
-        found = table.step(StepBatch((), n, n * each, each)) / 1e6
-        assert found == pytest.approx(kernels.step_ms(0, 0, n, n * each), rel=0.02), (n, each)
-    rise = [kernels.step_ms(0, 0, 64, 64 * each) for each in (512, 2048, 3584)]
-    assert rise[1] - rise[0] > 2 * (rise[2] - rise[1]) > 0, "the bend is in the source"
-    assert load_step_time(DENSE).residuals == Residuals() != source.residuals
-
-
-@needs_library
-def test_parallelism_dtypes_reproduction_and_sources_are_said():
-    facts = "\n".join(load_step_time(MIXTURE).facts)
-    assert "tp 2, pp 1, dp 1, experts ep 1 × tp 2" in facts
-    assert "experts w4a16_mxfp4, KV cache bfloat16, attention bfloat16" in facts
-    assert "off its source" in facts
-    assert "% measured" in facts
-
-
-@needs_library
 def test_a_kept_table_is_not_sampled_again_and_a_broken_one_is():
     first = load_step_time(DENSE)
     key = table_key(parse_deployment("qwen3-32b@h100:tp2"))
@@ -177,25 +131,6 @@ def test_a_kept_table_is_not_sampled_again_and_a_broken_one_is():
     assert load_step_time(DENSE) == first
     assert not list(cache_folder().glob("*.part"))
     assert table_key(parse_deployment("qwen3-32b@h100:tp4")) != key
-
-
-@needs_library
-def test_it_is_of_our_model_and_gpu_where_we_have_them():
-    assert measured_on(DENSE).model == "qwen3-32b"
-    assert measured_on(MIXTURE) == MeasuredOn("gpt-oss-120b", "h100", 2)
-    other = measured_on("aiconfigurator:Qwen/Qwen3-1.7B@h100").model
-    assert other.endswith("Qwen--Qwen3-1.7B_config.json")
-
-
-@needs_library
-def test_a_folder_with_a_configuration_is_a_model(tmp_path):
-    configuration = library.configuration_path("Qwen/Qwen3-8B")
-    (tmp_path / "mine").mkdir()
-    (tmp_path / "mine" / "config.json").write_bytes(configuration.read_bytes())
-    name = f"aiconfigurator:{tmp_path / 'mine'}@h100"
-    assert with_absolute_files(name, lambda text: text) == name
-    mine, theirs = load_step_time(name), load_step_time("aiconfigurator:Qwen/Qwen3-8B@h100")
-    assert mine.model == theirs.model
 
 
 @needs_library
@@ -246,21 +181,6 @@ def test_ranks_share_experts_and_exchange_by_the_tokens_of_all():
         assert shared_ns(given.table(4096, 256).shared, tokens) == pytest.approx(
             shared_ns(table.shared, tokens), rel=0.03
         )
-
-
-@needs_library
-@pytest.mark.parametrize(
-    ("name", "links", "says"),
-    [
-        ("aiconfigurator:qwen3-32b@h100", "nvlink", "no effect here"),
-        ("aiconfigurator:qwen3-32b@h100:tp1,dp2", "nvlink", "no effect here"),
-        ("aiconfigurator:deepseek-v3@h200:sglang:tp8", "nvlink", "inside other figures"),
-        ("aiconfigurator:qwen3-32b@rtx-pro-6000:tp2", "nvlink", "no NVLink"),
-    ],
-)
-def test_links_that_cannot_be_changed_are_one_line(name, links, says):
-    with pytest.raises(UsageError, match=says):
-        load_step_time(name, links)
 
 
 @needs_library

@@ -8,49 +8,38 @@ from kvcache_sim.model.roofline import attention_work
 from kvcache_sim.model.step_time import StepBatch
 from kvcache_sim.model.step_times import load_step_time
 
+EACH = 18 * 4 * 64 * 64
+STATES = 21 * 16 * 640 * 4 + 20 * 256 * 512 * 4
+#: Model → its TP degree, and operations a pair and a token, and bytes a past token and a sequence; None: any.
+WORK = {
+    "llama-3-8b": (1, 32 * 4 * 32 * 128, 0, 131_072, 0),
+    "gpt-oss-120b": (1, EACH, 128 * EACH, 36_864, 18 * 128 * 2048),  # a window has a fixed amount
+    "llama-4-scout": (1, None, None, 48 * 4096, 0),  # a long chunk counts as attention to all
+    "qwen3.5-35b-a3b": (1, None, None, 20_480, 2 * 30 * (32 * 128 * 128 * 4 + 8192 * 3 * 2)),  # a state
+    "deepseek-v3.2": (8, 61 * 2 * 64 * 128, 61 * 2048 * 2 * 128 * 320, 61 * 132, 61 * 2048 * 1152),
+    "deepseek-v4-flash": (
+        4,
+        None,
+        None,
+        21 * 64 / 4 + 20 * 512 / 128,
+        43 * 128 * 512 + 21 * 512 * 512 + 2 * STATES,
+    ),
+}
 
-def test_full_attention_reads_all_of_its_kv_and_pairs_every_token():
-    work = attention_work(load_model("llama-3-8b"), 1)
-    assert work.flops_per_pair == 32 * 4 * 32 * 128
-    assert work.read_bytes_per_past_token == 131_072
-    assert (work.flops_per_token, work.read_bytes_per_sequence) == (0, 0)
+
+@pytest.mark.parametrize("model", WORK)
+def test_attention_reads_and_computes_what_its_kinds_need(model):
+    degree, *expected = WORK[model]
+    spec = load_model(model)
+    work = attention_work(replace(spec, kv_dtype="fp8") if "v4" in model else spec, degree)
+    found = (work.flops_per_pair, work.flops_per_token)
+    found += (work.read_bytes_per_past_token, work.read_bytes_per_sequence)
+    for own, wanted in zip(found, expected, strict=True):
+        assert wanted is None or own == pytest.approx(wanted, rel=1e-12)
+
+
+def test_gpus_share_the_bytes_of_heads():
     assert attention_work(load_model("llama-3-8b"), 4).read_bytes_per_past_token == 131_072 / 4
-
-
-def test_a_window_costs_a_token_and_a_sequence_a_fixed_amount():
-    work = attention_work(load_model("gpt-oss-120b"), 1)
-    each = 4 * 64 * 64
-    assert work.flops_per_pair == 18 * each
-    assert work.flops_per_token == 18 * 128 * each
-    assert work.read_bytes_per_past_token == 36_864
-    assert work.read_bytes_per_sequence == 18 * 128 * 2048
-
-
-def test_a_long_chunk_counts_as_attention_to_all():
-    work = attention_work(load_model("llama-4-scout"), 1)
-    assert work.read_bytes_per_past_token == 48 * 4096
-    assert work.read_bytes_per_sequence == 0
-
-
-def test_a_state_is_read_and_written():
-    work = attention_work(load_model("qwen3.5-35b-a3b"), 1)
-    assert work.read_bytes_per_past_token == 20_480
-    assert work.read_bytes_per_sequence == 2 * 30 * (32 * 128 * 128 * 4 + 8192 * 3 * 2)
-
-
-def test_an_indexer_scans_keys_and_chooses_latents():
-    work = attention_work(load_model("deepseek-v3.2"), 8)
-    assert work.read_bytes_per_past_token == 61 * 132
-    assert work.read_bytes_per_sequence == 61 * 2048 * 1152
-    assert work.flops_per_pair == 61 * 2 * 64 * 128
-    assert work.flops_per_token == 61 * 2048 * 2 * 128 * (128 + 64 + 128)
-
-
-def test_compressed_latents_are_scanned_at_their_ratio():
-    work = attention_work(replace(load_model("deepseek-v4-flash"), kv_dtype="fp8"), 4)
-    assert work.read_bytes_per_past_token == pytest.approx(21 * 64 / 4 + 20 * 512 / 128)
-    states = 21 * 16 * 640 * 4 + 20 * 256 * 512 * 4
-    assert work.read_bytes_per_sequence == 43 * 128 * 512 + 21 * 512 * 512 + 2 * states
 
 
 @pytest.mark.parametrize(

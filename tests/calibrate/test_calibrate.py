@@ -52,14 +52,6 @@ def test_a_fit_is_written_and_drawn_and_its_error_printed(iterations, tmp_path, 
     assert "<svg" in picture.read_text()
 
 
-def test_nothing_is_overwritten_unasked(iterations, tmp_path, capsys):
-    out = tmp_path / "m.toml"
-    out.write_text("mine")
-    assert run(["calibrate", "fit", str(iterations), "--tp", "1", "-o", str(out)]) == 6
-    assert out.read_text() == "mine"
-    assert "--force" in capsys.readouterr().err
-
-
 def test_a_degree_is_predicted_from_the_others(iterations, tmp_path, capsys):
     out = tmp_path / "m.toml"
     assert run(["calibrate", "fit", str(iterations), "--tp", "2", "--transfer", "-o", str(out)]) == 0

@@ -122,13 +122,6 @@ def test_a_few_answers_of_wrong_times_move_a_fit_little(known_log):
         assert found.step(batch) == pytest.approx(known.step(batch), rel=0.1), batch
 
 
-def test_more_requests_narrow_the_intervals(known_log):
-    few = TimedRequests(*(getattr(known_log, name)[:100] for name in known_log.__dataclass_fields__))
-    name = "KV that a decode reads"
-    wide, narrow = (by_name(fit_requests(log, BUDGET))[name] for log in (few, known_log))
-    assert narrow.high - narrow.low < 0.7 * (wide.high - wide.low)
-
-
 def test_prompts_of_one_length_do_not_separate_attention_from_the_rest(tmp_path):
     (tmp_path / "known.toml").write_text(KNOWN)
     log = served(tmp_path, str(tmp_path / "known.toml"), 4, 150, lengths=(2000, 2000.5))
@@ -152,24 +145,3 @@ def test_the_command_writes_a_set_and_says_its_intervals(tmp_path, capsys, known
     assert "[held_out.decode]" in out.read_text()
     assert kvsim(asked) != 0  # an existing file is not overwritten
     assert "exists" in capsys.readouterr().err
-
-
-LOG = """request id,arrival,input,output,latency,TTFT
-0,10000000000,1000,10,190000000,100000000
-1,11000000000,1000,10,190000000,100000000
-"""
-
-
-def test_logs_that_cannot_be_fitted_are_one_line(tmp_path, capsys):
-    meta = {"e2e_latency": 1.0, "completion_tokens": 5, "prompt_tokens": 7}
-    events = [{"event": "request.received", "rid": "a"}]
-    events += [{"event": "request.finished", "rid": "a", "out": {"meta_info": meta}}]
-    sglang, few = tmp_path / "sglang.jsonl", tmp_path / "few.csv"
-    sglang.write_text("\n".join(map(json.dumps, events)) + "\n")
-    few.write_text(LOG)
-    for path, said in ((sglang, "no start time"), (few, "too few requests to fit")):
-        assert kvsim(["calibrate", "requests", str(path), "-o", str(tmp_path / "x.toml")]) != 0
-        error = capsys.readouterr().err
-        assert said in error
-        assert error.count("\n") <= 2
-    assert not (tmp_path / "x.toml").exists()

@@ -40,18 +40,6 @@ def test_the_fit_finds_a_known_model_again():
     assert max(error.mape for error in phase_errors(fresh, predict_ms(model, fresh))) < 1.0
 
 
-def test_the_longest_sequence_alone_is_found_where_it_shows():
-    rows = random_rows(800)
-    factor = 1 + 5 * stream(7, "uneven").random(len(rows))
-    longest = ((1.0, 0.2), (64.0, 0.2))
-    true = ParametricStepTime(12.0, 0.04, 2.0, kv_ms_per_thousand=0.02, longest_points=longest)
-    uneven = timed(replace(rows, decode_max_kv_tokens=rows.decode_max_kv_tokens * factor), true)
-    uneven = uneven.take(uneven.prefill_tokens == 0)
-    model = fit_step_time(uneven)
-    assert model.longest_points
-    assert phase_errors(uneven, predict_ms(model, uneven))[0].mape < 1.5
-
-
 def test_tiles_and_the_scan_are_found_where_they_show():
     rows = random_rows(800)
     least = {"least_kv_tokens": 96, "least_query_tokens": 128}
@@ -91,11 +79,6 @@ def test_without_mixed_rows_their_kv_factor_is_assumed():
     assert fit_step_time(unmixed).kv_mixed_ms_per_thousand == pytest.approx(
         fit_step_time(unmixed).kv_ms_per_thousand, rel=1e-3
     )
-
-
-def test_a_family_over_tp_degrees_needs_two():
-    with pytest.raises(UsageError, match="one TP degree"):
-        fit_tensor_parallel(random_rows(100))
 
 
 def test_only_listed_files_may_be_fitted():

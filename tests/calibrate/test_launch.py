@@ -145,17 +145,6 @@ def test_the_preset_of_dense_models_on_b300_is_that_of_its_fastest_degree():
     assert json.dumps(found) == json.dumps(figures("launch-hosts", "`b300-launch-dense`")[2])
 
 
-@pytest.mark.parametrize(("topology", "errors"), [((2, 1, 1), [64.7, 2.2]), ((4, 1, 1), [74.3, 3.7])])
-def test_measured_kernels_lack_the_launch_too(topology, errors):
-    pytest.importorskip("aiconfigurator_core")
-    tp = topology[0]
-    only = {"model": "Qwen3.6-35B-A3B", "tp": str(tp), "ep": "1", "dp": "1"}
-    rows = long_rows("iter_b300_moe.csv.gz", only, 2048)
-    source = load_step_time(f"aiconfigurator:qwen3.6-35b-a3b@b300:vllm:tp{tp}")
-    launch = WithLaunchTime(source, 40 * load_host("b300-launch-mixture").launch_per_layer_ns)
-    assert [off(predict_ms(one, rows), rows) for one in (source, launch)] == errors
-
-
 def short(rows, source, layers):
     """Return (measured, simulated) ms a layer of each step with a chunk that has at most 512 tokens."""
     model, found = load_step_time(source), []

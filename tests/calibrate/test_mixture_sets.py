@@ -109,23 +109,6 @@ def test_every_other_block_of_rows_held_out_is_met_as_the_page_says():
         assert stated == pytest.approx([*found, error[near].mean()], abs=0.4), mixture.name
 
 
-def test_a_hundred_rows_spread_over_the_phases_are_enough():
-    decode, mixed = [], []
-    for mixture in QWEN:
-        rows = rows_of(mixture)
-        out = held_out_blocks(len(rows))
-        few = []
-        for mask in rows.phases().values():
-            own = np.flatnonzero(mask & ~out)
-            few.append(own[np.linspace(0, len(own) - 1, 33).astype(int)])
-        model = fit_deployment(rows.take(np.concatenate(few)))
-        errors = {e.phase: e.mape for e in phase_errors(rows.take(out), predict_ms(model, rows.take(out)))}
-        decode.append(errors["decode"])
-        mixed += [errors["mixed"]] if "mixed" in errors else []
-    assert median(decode) <= 4.0
-    assert median(mixed) <= 11.0
-
-
 def test_a_decode_base_of_its_own_is_never_above_that_of_steps_with_a_chunk():
     points = {
         "base_points": [[1, 5.0], [512, 6.0], [513, 40.0]],

@@ -50,13 +50,6 @@ def test_an_empty_step_takes_no_time_and_any_other_some(name):
     assert model.step(StepBatch((), 1, 1, 1)) > 1_000_000
 
 
-def test_steps_are_not_additive():
-    """Two prompts in one step read the weights once."""
-    model = load_step_time(DEFAULT_STEP_TIME)
-    one = model.step(StepBatch(((32, 0),)))
-    assert model.step(StepBatch(((32, 0), (32, 0)))) < 1.5 * one
-
-
 def test_padding_follows_the_captured_sizes():
     sizes = capture_sizes(512).tolist()
     assert (len(sizes), sizes[:5]) == (3 + 31 + 17, [1, 2, 4, 8, 16])
@@ -98,15 +91,6 @@ def test_base_points_are_joined_by_lines_and_extrapolated_past_the_end():
     assert {tokens: int(base[tokens]) for tokens in by_tokens} == {
         n: ms * 10**6 for n, ms in by_tokens.items()
     }
-
-
-def test_an_unknown_name_has_the_nearest_ones_and_the_command_that_lists_all():
-    with pytest.raises(UsageError, match=r"did you mean h100-llama-3\.1-8b-tp1\?") as refusal:
-        load_step_time("h100-lama-3-8b-tp1")
-    said = str(refusal.value)
-    assert "kvsim step-times list" in said
-    assert said.index("or roofline:") < said.index("aiconfigurator:") < said.index(" h100-llama-3-8b-tp1")
-    assert said.endswith("(composed of kernels)"), "what is farther from real runs comes last"
 
 
 def test_a_deployment_has_the_source_nearest_to_real_runs():

@@ -67,12 +67,6 @@ def test_the_command_holds_out_a_topology_of_the_file(mixture, tmp_path, capsys)
     assert model.step(StepBatch(((1024, 0),))) / 1e6 == pytest.approx(40, rel=0.05)
 
 
-def test_what_cannot_be_transferred_is_refused_in_one_line(mixture, tmp_path, capsys):
-    asked = ["calibrate", "fit", str(mixture), "-o", str(tmp_path / "x.toml"), "--tp", "2", "--transfer"]
-    assert kvsim([*asked, "--dp", "2", "--only", "dp=2"]) == 2
-    assert "3 other topologies" in capsys.readouterr().err
-
-
 def test_a_name_may_be_a_topology_without_a_set():
     """Its steps are those of the family; a measured topology is its set."""
     name = "b300-qwen3.6-35b-a3b:tp4,ep4"

@@ -3,7 +3,7 @@
 import asyncio
 import contextlib
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -142,3 +142,13 @@ def live_app(
     with open_run_directory(directory, force=False) as opened:
         scenario = live_scenario(asked, directory)
         yield LiveApp(assembled(scenario, opened, serving or Serving(), Standing(), shutdown), directory)
+
+
+def live(tmp_path: Path, test: Callable[[LiveApp], Awaitable[Any]], *overrides: str, **options: Any) -> Any:
+    """Run a test's coroutine function with an application."""
+
+    async def go() -> Any:
+        with live_app(tmp_path / "run", overrides, **options) as app:
+            return await test(app)
+
+    return asyncio.run(go())

@@ -7,21 +7,10 @@ import pytest
 pytest.importorskip("uvicorn")
 
 from kvcache_sim.extras.live.serving import Serving
-from live_apps import LiveApp, live_app
+from live_apps import LiveApp, live
 from live_fleets import turns
 
 COMPLETIONS = "/v1/completions"
-CHAT = [{"role": "user", "content": "a"}]
-
-
-def live(tmp_path, test, *overrides, shutdown=None, **serving):
-    """Run a test's coroutine function with an application."""
-
-    async def go():
-        with live_app(tmp_path / "run", overrides, Serving(**serving), shutdown) as app:
-            return await test(app)
-
-    return asyncio.run(go())
 
 
 def test_every_route_but_health_needs_the_key(tmp_path):
@@ -41,7 +30,7 @@ def test_every_route_but_health_needs_the_key(tmp_path):
         app.fleet.broken = RuntimeError()
         assert (await app.ask("/health", method="GET")).status == 503
 
-    live(tmp_path, go, shutdown=lambda: None, api_key="secret", shutdown_route=True)
+    live(tmp_path, go, shutdown=lambda: None, serving=Serving(api_key="secret", shutdown_route=True))
 
 
 @pytest.mark.parametrize(
@@ -66,7 +55,7 @@ def test_without_a_key_this_machine_alone_changes_state(tmp_path, client, host, 
             assert (await app.ask(path, host=client, headers=headers)).status == status
         assert (await app.ask("/version", method="GET", host=client, headers=headers)).status == 200
 
-    live(tmp_path, go, shutdown=lambda: done.append(1), shutdown_route=True)
+    live(tmp_path, go, shutdown=lambda: done.append(1), serving=Serving(shutdown_route=True))
     assert len(done) == (status == 200)
 
 
@@ -79,7 +68,7 @@ def test_a_body_may_be_as_long_as_the_limit_in_any_pieces(tmp_path):
                     answer = await app.ask("/tokenize", body, pieces=pieces, headers=headers)
                     assert answer.status == status
 
-    live(tmp_path, go, body_bytes=40)
+    live(tmp_path, go, serving=Serving(body_bytes=40))
 
 
 async def load(app: LiveApp) -> int:
@@ -103,7 +92,7 @@ def test_as_many_answers_are_served_at_a_time_as_the_limit_says(tmp_path):
         assert last.json["choices"][0]["finish_reason"] == "abort"
         assert await load(app) == 0
 
-    live(tmp_path, go, requests=3)
+    live(tmp_path, go, serving=Serving(requests=3))
 
 
 def test_requests_that_come_while_a_text_is_tokenized_are_counted(tmp_path):
@@ -117,52 +106,7 @@ def test_requests_that_come_while_a_text_is_tokenized_are_counted(tmp_path):
         await app.passed(1000)
         assert sorted(one.status for one in both) == [200, 429]
 
-    live(tmp_path, go, "tiers.gpu.capacity=unbounded", requests=1)
-
-
-@pytest.mark.parametrize(
-    ("body", "answer"),
-    [
-        ({"prompt": "abcdef"}, [97, 98, 99, 100, 101, 102]),
-        ({"prompt": "ab", "return_token_strs": True, "model": "also"}, [97, 98]),
-        ({"prompt": ""}, []),
-        ({"prompt": "abcdefg"}, 400),
-        ({"messages": CHAT}, 400),
-        ({"prompt": "a", "messages": CHAT}, 400),
-        ({}, 400),
-        ({"prompt": "a", "model": "other"}, 404),
-    ],
-)
-def test_a_text_is_tokenized_up_to_the_most_tokens(tmp_path, body, answer):
-    async def go(app: LiveApp) -> None:
-        app.bounded(4096, 6)
-        found = await app.ask("/tokenize", body)
-        if isinstance(answer, int):
-            assert (found.status, found.json["error"]["code"]) == (answer, answer)
-            return
-        strings = [chr(token) for token in answer] if body.get("return_token_strs") else None
-        counts = {"count": len(answer), "max_model_len": 4096}
-        assert found.json == {**counts, "tokens": answer, "token_strs": strings}
-
-    live(tmp_path, go, model_names=("m", "also"))
-
-
-def test_the_model_has_each_of_its_names_and_answers_by_the_first(tmp_path):
-    async def go(app: LiveApp) -> None:
-        listed = (await app.ask("/v1/models", method="GET")).json["data"]
-        assert [(row["id"], row["root"]) for row in listed] == [("m", "m"), ("also", "also")]
-        assert {row["created"] for row in listed} == {int(app.clock.started_s)}
-        answer = await app.ask(COMPLETIONS, {"prompt": "a", "model": "also", "max_tokens": 1})
-        assert answer.json["model"] == "m"
-        message = (await app.ask(COMPLETIONS, {"prompt": "a", "model": "n" * 500})).json["error"]["message"]
-        assert message.count("n" * 200) == 1
-        assert len(message) < 300
-        for path, method, allowed in (("/v1/x", "GET", ""), ("/health", "POST", "GET")):
-            message = (await app.ask(path, method=method)).json["error"]["message"]
-            assert path in message
-            assert allowed in message
-
-    live(tmp_path, go, model_names=("m", "also"))
+    live(tmp_path, go, "tiers.gpu.capacity=unbounded", serving=Serving(requests=1))
 
 
 def test_a_simulation_that_fails_is_an_error_of_the_server(tmp_path):

@@ -93,13 +93,6 @@ def test_the_work_of_a_body_is_that_of_its_answers_one_by_one(tmp_path_factory, 
     assert [(row["input_length"], row["output_length"]) for row in rows] == lengths
 
 
-@pytest.mark.parametrize("prompt", [[], ["a", [1]], [1, [2]], ["a", 1], [[1], 2], [[1], "a"]])
-def test_prompts_of_several_kinds_are_refused(prompt):
-    with pytest.raises(Refusal) as refused:
-        prompts_of(Completion(prompt=prompt))
-    assert (refused.value.status, refused.value.param) == (400, "prompt")
-
-
 class ThreeACharacter(ByteTokenizer):
     """Three tokens a character, of which only two are known before the text is tokenized."""
 

@@ -1,6 +1,5 @@
 """The figures of `/metrics`, of clocks and of lags, by closed forms and by the rows of the run."""
 
-import asyncio
 import json
 import re
 from collections import defaultdict
@@ -18,7 +17,7 @@ from kvcache_sim.extras.live import clock
 from kvcache_sim.extras.live.fleet import TokenLags
 from kvcache_sim.extras.live.metrics import GapHistogram
 from kvcache_sim.metrics.columns import STATUSES
-from live_apps import LiveApp, live_app
+from live_apps import LiveApp, live
 
 S = 10**9
 COMPLETIONS = "/v1/completions"
@@ -34,16 +33,6 @@ async def values(app: LiveApp) -> dict[str, float]:
         label = re.search(r'(?:source|finished_reason)="(\w+)"', labels)
         found[f"{name}:{label[1]}" if label else name] += float(value)
     return found
-
-
-def live(tmp_path, test, *overrides):
-    """Run a test's coroutine function with an application."""
-
-    async def go():
-        with live_app(tmp_path / "run", overrides) as app:
-            return await test(app)
-
-    return asyncio.run(go())
 
 
 def test_requests_that_take_turns_count_by_closed_forms(tmp_path):
@@ -140,51 +129,6 @@ def test_counters_are_the_sums_of_the_rows_of_the_run(tmp_path, machines):
     assert found["time_to_first_token_seconds_count"] == began.sum()
     assert found["request_queue_time_seconds_sum"] == pytest.approx(rows["queue_ns"][began].sum() / S)
     assert found["request_num_preemptions_sum"] == rows["preemptions"].sum()
-
-
-def test_a_request_without_a_token_has_no_times(tmp_path):
-    async def go(app: LiveApp) -> None:
-        clients = [app.client(COMPLETIONS, {"prompt": [1] * 100, "max_tokens": 9}) for _ in range(2)]
-        await app.passed(1)
-        clients[1].left.set()  # it waits for the first
-        await app.passed(1000)
-        found = await values(app)
-        assert (found["e2e_request_latency_seconds_count"], found["request_prompt_tokens_sum"]) == (1, 200)
-        assert found["request_success_total:abort"] == found["request_success_total:length"] == 1
-
-    live(tmp_path, go, "replica.max_num_seqs=1")
-
-
-def test_buckets_are_vllms(tmp_path):
-    """Of tokens 1, 2, 5 times powers of ten up to the context, 300 here; of seconds those of 0.33.0."""
-    spans = [0.3, 0.5, 0.8, 1, 1.5, 2, 2.5, 5, 10, 15, 20, 30, 40, 50, 60, 120, 240, 480, 960, 1920, 7680]
-    between = [0.01, 0.025, 0.05, 0.075, 0.1, 0.15, 0.2, 0.3, 0.4, 0.5, 0.75, 1, 2.5, 5, 7.5, 10, 20, 40, 80]
-    first = [0.001, 0.005, 0.01, 0.02, 0.04, 0.06, 0.08, 0.1, 0.25, *between[9:], 160, 640, 2560]
-    tokens = [1, 2, 5, 10, 20, 50, 100, 200]
-    expected = {
-        "time_to_first": first,
-        "per_output": between,
-        "inter_token": between,
-        "params_n": [1, 2, 5, 10, 20],
-        "preemptions": [1, 2, 3, 4, 5, 10, 20],
-        "_tokens": tokens,
-        "computed": tokens,
-        "_time_": spans,
-        "latency": spans,
-    }
-
-    async def go(app: LiveApp) -> None:
-        text = b"".join((await app.ask("/metrics", method="GET")).pieces).decode()
-        found = defaultdict(list)
-        for name, edge in re.findall(r'^vllm:(\w+)_bucket{[^}]*le="([^"]+)"', text, re.MULTILINE):
-            found[name].append(float(edge))
-        assert len(found) == 15
-        for name, edges in found.items():
-            own = next(own for word, own in expected.items() if word in name)
-            assert edges == [*own, float("inf")], name
-        assert re.search(r'cache_config_info{block_size="16",engine="0",num_gpu_blocks="1000"} 1', text)
-
-    live(tmp_path, go, "replica.max_model_len=300")
 
 
 @examples(60)

@@ -17,11 +17,10 @@ import openai
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from kvcache_sim.base.errors import OutputExistsError, UsageError
+from kvcache_sim.base.errors import OutputExistsError
 from kvcache_sim.extras.live.parsing import Chat, Completion
 from kvcache_sim.extras.live.record.observed import Observed
 from kvcache_sim.extras.live.record.proxy import Upstream, pass_on
-from kvcache_sim.extras.live.record.texts import Texts
 from kvcache_sim.extras.live.record.trace_file import TraceFile
 from kvcache_sim.extras.live.tokenizer import ByteTokenizer
 from kvcache_sim.workload.chat_template import chat_prompt
@@ -200,22 +199,6 @@ def test_exchanges_on_one_connection_are_observed_however_their_bytes_are_cut(cu
         assert own.tokens(ByteTokenizer()) == (list(asked.encode()), list("".join(first).encode()))
 
 
-@pytest.mark.parametrize(
-    ("prompt", "tokens"),
-    [
-        ("[3, 4]", [3, 4]),
-        ("[[5, 6], [7]]", [5, 6]),
-        ('["ab", "c"]', [97, 98]),
-        ("[]", []),
-        ("{}", None),
-        ("1", None),
-    ],
-)
-def test_of_several_prompts_the_first_is_recorded(prompt, tokens):
-    observed = Observed(Completion, 0, bytearray(b'{"prompt": %s}' % prompt.encode()), said=["x", "y"])
-    assert observed.tokens(ByteTokenizer()) == (None if tokens is None else (tokens, [120, 121]))
-
-
 ENDED = st.tuples(
     st.integers(0, 10**10),
     st.text("a", min_size=1, max_size=9),
@@ -283,23 +266,6 @@ def test_what_a_recording_left_is_replaced_by_force_alone_and_an_empty_one_leave
         opened(force=False)
 
 
-@pytest.mark.parametrize(
-    ("url", "address"),
-    [
-        ("http://h", ("h", 80)),
-        ("http://h:9/v1", ("h", 9)),
-        ("http://h:0", ("h", 80)),
-        *((bad, None) for bad in ("https://h", "h:9", "http://:9", "http://h:99999", "http://[::1")),
-    ],
-)
-def test_an_upstream_is_an_address_of_plain_http(url, address):
-    if address is None:
-        with pytest.raises(UsageError, match="no upstream"):
-            Upstream(url)
-    else:
-        assert (Upstream(url).host, Upstream(url).port) == address
-
-
 def test_a_crash_leaves_what_had_ended_a_second_before(tmp_path):
     trace = tmp_path / "recorded.jsonl"
     options = ("-c", "preset:one-gpu", "--speed", "20")
@@ -310,32 +276,3 @@ def test_a_crash_leaves_what_had_ended_a_second_before(tmp_path):
         process.wait(LONGEST)
     part = tmp_path / "recorded.jsonl.part"
     assert len([json.loads(line) for line in part.read_text().splitlines()]) == 6
-
-
-def test_a_dead_upstream_closes_the_connection(tmp_path):
-    with recorder("http://127.0.0.1:9", tmp_path / "t.jsonl") as (_, url):
-        api = openai.OpenAI(base_url=f"{url}/v1", api_key="any", max_retries=0, timeout=10)
-        with pytest.raises(openai.APIConnectionError):
-            api.models.list()
-
-
-def test_kept_texts_have_their_times_since_1970(tmp_path):
-    path, now_ns = tmp_path / "t.jsonl", time.monotonic_ns()
-    kept = Texts(path, force=False)
-    usage = {"prompt_tokens": 1}
-    kept.add(
-        Observed(
-            Completion, now_ns, bytearray(b'{"n": 1}'), "", 200, [now_ns + 2, now_ns + 9], usage, ["a", "b"]
-        )
-    )
-    kept.add(Observed(Completion, now_ns + 5, bytearray(b"no JSON"), status=404))
-    kept.close()
-    first, second = rows_of(path)
-    assert abs(first["time"] - time.time_ns()) < 60 * 10**9
-    assert [own["time"] - first["time"] for own in (first, second)] == [0, 5]
-    assert (first["first_token_time"] - first["time"], "first_token_time" in second) == (2, False)
-    assert first["response"] == {"choices": [{"text": "ab"}], "usage": usage}
-    assert [(own["status"], own["request"]) for own in (first, second)] == [(200, {"n": 1}), (404, None)]
-    with pytest.raises(OutputExistsError):
-        Texts(path, force=False)
-    Texts(path, force=True).close()

@@ -1,7 +1,6 @@
 """Answers as clients of `kvsim serve` read them: streams, whole answers, slow clients, clients that hang up."""
 
 import asyncio
-import gc
 import json
 
 import pyarrow.parquet as pq
@@ -14,10 +13,9 @@ pytest.importorskip("uvicorn")
 
 from kvcache_sim.extras.live.answers import Answers
 from kvcache_sim.extras.live.record.texts import Texts
-from kvcache_sim.extras.live.reply import Reply
 from kvcache_sim.extras.live.serving import Serving
 from kvcache_sim.extras.live.tokenizer import ByteTokenizer
-from live_apps import MS, Client, LiveApp, live_app
+from live_apps import MS, Client, LiveApp, live, live_app
 from live_fleets import turns
 
 COMPLETIONS = "/v1/completions"
@@ -126,16 +124,6 @@ def test_a_client_reads_the_tokens_that_were_served(tmp_path_factory, flags, n, 
     asyncio.run(go())
 
 
-def live(tmp_path, test, *overrides, **options):
-    """Run a test's coroutine function with an application."""
-
-    async def go():
-        with live_app(tmp_path / "run", overrides, **options) as app:
-            return await test(app)
-
-    return asyncio.run(go())
-
-
 def test_an_answer_counts_the_cached_tokens_of_all_its_choices(tmp_path):
     async def ask(app: LiveApp):
         body = {"prompt": [7] * 40, "max_tokens": 2, "n": 3}
@@ -213,23 +201,6 @@ def test_a_client_that_hangs_up_frees_its_blocks(tmp_path, reads):
     live(tmp_path, go)
     [row] = [json.loads(line) for line in (tmp_path / "run" / "arrivals.jsonl").read_text().splitlines()]
     assert row["abort_after"] == pytest.approx(300 if reads else 600, abs=0.01)
-
-
-def test_an_answer_is_freed_once_it_was_read(tmp_path):
-    async def go(app: LiveApp) -> None:
-        client = app.client(COMPLETIONS, {"prompt": "freed", "max_tokens": 20, "stream": True})
-        await app.passed(10_000)
-        assert client.task.done()
-        del client
-        await turns()
-        assert not [one for one in gc.get_objects() if type(one) is Reply]
-
-    gc.collect()
-    gc.disable()  # else it and its prompt stay until the garbage is looked for
-    try:
-        live(tmp_path, go)
-    finally:
-        gc.enable()
 
 
 def test_a_failing_write_ends_its_own_answer_and_is_not_kept(tmp_path):

@@ -41,12 +41,6 @@ def served(tmp_path_factory):
         yield server
 
 
-def test_models_names_what_is_served(served):
-    [model] = client(served.url).models.list().data
-    assert model.id == "llama-3.1-8b"
-    assert model.max_model_len == 4096
-
-
 def test_a_chat_answers_max_tokens_and_reports_cached_tokens(served):
     api = client(served.url)
     ask = {"model": "llama-3.1-8b", "messages": chat("one " + LONG), "max_tokens": 24}
@@ -70,75 +64,12 @@ def test_the_next_turn_of_a_chat_finds_the_answer_of_the_last_one(served):
     assert following.usage.prompt_tokens_details.cached_tokens == covered // 16 * 16
 
 
-def test_a_stream_says_what_the_whole_answer_would_and_ends_with_its_usage(served):
-    options = {"include_usage": True}
-    stream = client(served.url).chat.completions.create(
-        model="llama-3.1-8b", messages=chat("three"), max_tokens=10, stream=True, stream_options=options
-    )
-    chunks = list(stream)
-    assert chunks[0].choices[0].delta.role == "assistant"
-    assert chunks[-1].choices == []
-    assert chunks[-1].usage.completion_tokens == 10
-    text = "".join(c.choices[0].delta.content or "" for c in chunks if c.choices)
-    assert len(text) == 10  # a byte a token
-    assert [c.choices[0].finish_reason for c in chunks if c.choices][-1] == "length"
-    assert len({c.id for c in chunks}) == 1
-
-
-def test_completions_take_tokens_texts_n_and_stop(served):
-    api = client(served.url)
-    answer = api.completions.create(model="llama-3.1-8b", prompt=[[1, 2, 3], [4, 5]], n=2, max_tokens=7)
-    assert [c.index for c in answer.choices] == [0, 1, 2, 3]
-    assert answer.usage.prompt_tokens == 5
-    assert answer.usage.completion_tokens == 28
-    stopped = api.completions.create(model="llama-3.1-8b", prompt="x", stop=[" "], max_tokens=400)
-    assert stopped.choices[0].finish_reason == "stop"
-    assert " " not in stopped.choices[0].text
-    assert stopped.usage.completion_tokens == len(stopped.choices[0].text) + 1
-    assert api.completions.create(model="llama-3.1-8b", prompt=["a", "b"]).usage.completion_tokens == 32
-    echoed = api.completions.create(model="llama-3.1-8b", prompt="what I said", echo=True, max_tokens=2)
-    assert echoed.choices[0].text.startswith("what I said")
-
-
-@pytest.mark.parametrize(
-    ("path", "body", "status"),
-    [
-        ("/v1/chat/completions", b'{"messages": []}', 400),
-        ("/v1/chat/completions", b'{"messages": [{"role": "user"}], "max_tokens": 0}', 400),
-        ("/v1/chat/completions", b'{"messages": [{"role": "user"}], "max_tokens": -1}', 400),
-        ("/v1/chat/completions", b'{"messages": [{"role": "user"}], "max_tokens": 1e99}', 400),
-        ("/v1/chat/completions", b'{"messages": [{"role": "user"}], "max_tokens": 99999}', 400),
-        ("/v1/chat/completions", b'{"messages": [{"role": "user"}], "stop": [""]}', 400),
-        ("/v1/chat/completions", b'{"model": "other", "messages": [{"role": "user"}]}', 404),
-        ("/v1/completions", b'{"prompt": []}', 400),
-        ("/v1/completions", b'{"prompt": [[]]}', 400),
-        ("/v1/completions", b'{"prompt": "a", "min_tokens": 17}', 400),
-        ("/v1/completions", b'{"prompt": "' + b"a" * 10_000_000 + b'"}', 400),
-        ("/v1/completions", b'{"prompt": "' + b"a" * 40_000_000 + b'"}', 413),
-        ("/v1/nothing", b"{}", 404),
-        ("/health", b"", 405),
-        ("/shutdown", b"", 404),
-    ],
-)
-def test_what_cannot_be_served_is_refused_as_openai_does(served, path, body, status):
-    """Bytes that are no request are in ``test_serve_hostile.py``."""
-    got, answer = exchange(served.url, "POST", path, body)
-    error = json.loads(answer)["error"]
-    assert (got, error["code"]) == (status, status)
-    assert error["message"]
-
-
 def test_tokenize_counts_bytes_and_detokenize_returns_them(served):
     status, answer = exchange(served.url, "POST", "/tokenize", '{"prompt": "añb"}'.encode())
     reported = json.loads(answer)
     assert (status, reported["count"], reported["max_model_len"]) == (200, 4, 4096)
     body = json.dumps({"tokens": reported["tokens"]}).encode()
     assert json.loads(exchange(served.url, "POST", "/detokenize", body)[1]) == {"prompt": "añb"}
-
-
-def test_health_and_version_answer(served):
-    assert exchange(served.url, "GET", "/health") == (200, b"")
-    assert b"kvsim" in exchange(served.url, "GET", "/version")[1]
 
 
 def test_a_reset_empties_the_cache(served):

@@ -1,107 +1,19 @@
 """Look-ups of engines seen through their KV events, and what other caches would have found."""
 
-import asyncio
 from collections import OrderedDict
 from dataclasses import replace
-from functools import cache
 from itertools import count, islice, pairwise
 
-import msgspec
-import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from kvcache_sim.extras.live.events.announcer import Announcer, EventSettings
-from kvcache_sim.extras.live.events.publisher import Endpoint
-from kvcache_sim.extras.live.fleet import Prompt
 from kvcache_sim.extras.live.shadow.caches import OtherCache, Share, engine_share, other_shares
 from kvcache_sim.extras.live.shadow.following import Following
 from kvcache_sim.extras.live.shadow.watch import Compared, line
-from kvcache_sim.workload.imports.kv_batch import KvBatch, KvEvent, batch_of
-from kvcache_sim.workload.imports.kv_lookups import LookUps
-from live_fleets import fleet_of, wait
+from kvcache_sim.workload.imports.kv_batch import KvBatch, KvEvent
 from support.examples import examples
 
 MS = 1_000_000
-
-
-class Truth:
-    """Blocks that the simulated engine looked up and found."""
-
-    def __init__(self) -> None:
-        self.asked = self.found = 0
-
-    def closed(self, ticket, sequence, now_ns) -> None:
-        self.asked += ticket.prompt_tokens // 16
-        self.found += ticket.cached_tokens // 16
-
-    def arrived(self, *args) -> None: ...
-    def on_abort(self, *args) -> None: ...
-    def advanced(self, *args) -> None: ...
-    def cleared(self, *args) -> None: ...
-
-
-def chats(random: np.random.Generator, users: int, turns: int):
-    """Yield prompts and answers of chats in rounds: each turn repeats its chat behind one of four
-    prefixes."""
-    said = [list(range(100 * (user % 4), 100 * (user % 4) + 320)) for user in range(users)]
-    for _ in range(turns):
-        for user in random.permutation(users).tolist():
-            said[user] = [*said[user], *random.integers(0, 10**6, int(random.integers(40, 400))).tolist()]
-            answer = random.integers(0, 10**6, int(random.integers(33, 120))).tolist()
-            yield Prompt(list(said[user]), answer)
-            said[user] += answer
-
-
-@cache
-def served(blocks: int) -> tuple[list[KvBatch], Truth]:
-    """Serve ten chats from a cache of a number of blocks; return its published batches and its true hits."""
-    truth, batches = Truth(), list[KvBatch]()
-
-    async def go() -> None:
-        fleet = fleet_of([f"tiers.gpu.capacity={blocks} blocks"], keep_tokens=True)
-        announcer = Announcer(fleet, EventSettings(Endpoint("tcp://127.0.0.1:0")))
-        fleet.witnesses += [announcer, truth]
-        [publisher] = announcer.publishers
-        publisher.publish = lambda payload: batches.append(batch_of(msgspec.msgpack.decode(payload)))
-        fleet.start()
-        for prompt in chats(np.random.default_rng(3), 10, 6):
-            wait(fleet, 4000 * MS)
-            fleet.submit(prompt)
-        wait(fleet, 60_000 * MS)
-        announcer.close()
-
-    asyncio.run(go())
-    return batches, truth
-
-
-def followed(batches: list[KvBatch], most_blocks: int = 10**9) -> Following:
-    following = Following(most_blocks)
-    for batch in batches:
-        following.take("engine", batch)
-    return following
-
-
-@pytest.mark.parametrize("blocks", [250, 500, 1000])
-def test_events_show_nearly_what_the_engine_found(blocks):
-    batches, truth = served(blocks)
-    [engine] = followed(batches).engines.values()
-    share = engine_share(engine)
-    assert share.rate == pytest.approx(truth.found / truth.asked, abs=0.01)
-    assert share.asked == pytest.approx(truth.asked, rel=0.02)
-
-
-@pytest.mark.parametrize(("blocks", "times"), [(250, 2.0), (250, 4.0)])
-def test_a_shadow_finds_what_an_engine_of_that_size_does(blocks, times):
-    batches, truth = served(blocks)
-    _, larger = served(int(blocks * times))
-    [engine] = followed(batches).engines.values()
-    assert engine.state.has_evicted
-    assert engine.state.most_held == pytest.approx(blocks, rel=0.03)
-    again, more = other_shares(engine, blocks, [OtherCache("again"), OtherCache("more", times=times)])
-    assert again.rate == pytest.approx(truth.found / truth.asked, abs=0.02)
-    assert more.rate == pytest.approx(larger.found / larger.asked, abs=0.02)
-    assert more.rate > again.rate + 0.05
 
 
 def stored(at_ms: int, hashes: list[int], parent: int | None = None, medium: str = "GPU") -> KvBatch:
@@ -110,24 +22,6 @@ def stored(at_ms: int, hashes: list[int], parent: int | None = None, medium: str
 
 def removed(at_ms: int, *hashes: int, medium: str = "GPU") -> KvBatch:
     return KvBatch(at_ms * MS, (KvEvent("removed", hashes, None, 0, medium),))
-
-
-def test_copies_are_counted_and_an_unknown_beginning_is_said():
-    state = LookUps()
-    for batch in (stored(0, [1, 2]), stored(1, [1, 2]), removed(2, 2), removed(3, 1, 7)):
-        state.take(batch)
-    assert (state.held, state.most_held, state.has_evicted) == (2, 4, True)
-    [known] = state.take(stored(5000, [3], 2))
-    assert (known.found, known.beginning_unknown) == (2, False)
-    [unknown] = state.take(stored(6000, [4], 77))
-    assert unknown.beginning_unknown
-    state.take(KvBatch(7000 * MS, (KvEvent("cleared"),)))
-    assert state.held == 0
-    [gone] = state.take(stored(7001, [8], 2))
-    assert gone.beginning_unknown
-    state.take(stored(7100, [9], 9))
-    [circle] = state.take(stored(90_000, [10], 9))
-    assert (circle.blocks, circle.beginning_unknown) == ([9, 10], True)
 
 
 def test_a_restart_forgets_the_blocks_of_each_rank_of_its_engine():

@@ -17,11 +17,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from kvcache_sim.base.errors import OutputExistsError
 from kvcache_sim.cli.main import run
-from kvcache_sim.extras.live.shadow.caches import OtherCache
 from kvcache_sim.extras.live.shadow.capture import Capture, captured
 from kvcache_sim.extras.live.shadow.feed import Source
 from kvcache_sim.extras.live.shadow.following import Following
-from kvcache_sim.extras.live.shadow.watch import Compared, Watched, line, remarks, replay, watch
+from kvcache_sim.extras.live.shadow.watch import Compared, Watched, replay, watch
 from kvcache_sim.workload.imports.kv_batch import KvBatch, KvEvent
 from kvcache_sim.workload.imports.naming import salted_names
 from live_server import LONGEST, live_server
@@ -32,10 +31,6 @@ MS = 1_000_000
 
 def stored(at_ms: int, hashes: list[int], parent: int | None = None, medium: str = "GPU") -> KvBatch:
     return KvBatch(at_ms * MS, (KvEvent("stored", tuple(hashes), parent, 16, medium),))
-
-
-def removed(at_ms: int, *hashes: int, medium: str = "GPU") -> KvBatch:
-    return KvBatch(at_ms * MS, (KvEvent("removed", hashes, None, 0, medium),))
 
 
 EVENT = st.tuples(
@@ -76,21 +71,6 @@ def test_a_capture_has_the_batches_with_salted_names(tmp_path_factory, rows):
     Capture(path, b"s", force=True).close()
 
 
-def test_what_is_not_counted_is_remarked_with_its_number():
-    assert len(remarks(Following(9))) == 1  # no batch came
-    following = Following(4)
-    blocks = ((0, [1, 2], None), (1, [7], 99), (2, [8], 98), (9000, [3, 4], None), (18000, [5, 6], None))
-    for batch in [*(stored(*own) for own in blocks), KvBatch(0, (), unknown=3)]:
-        following.take("e", batch)
-    before = len(remarks(following))
-    following.take("e", removed(19000, 1))
-    assert len(remarks(following)) == before - 1  # its size is known from here on
-    following.forget()
-    following.restarted("other")
-    following.missed, following.unreadable = 4, 5
-    assert [int(text.split()[0]) for text in remarks(following)] == [2, 1, 4, 5, 3, 1]
-
-
 class Rounds:
     """A feed whose batches come in rounds."""
 
@@ -118,24 +98,6 @@ def test_the_first_batch_after_a_restart_is_of_the_empty_cache():
     assert found == [([1, 2], 0, False), ([1], 0, False), ([1, 3], 1, False)]
     assert (source.restarts, following.restarts, following.missed, following.unreadable) == (0, 1, 2, 3)
     assert len(said) == 1
-
-
-def test_a_line_is_of_all_engines_and_of_unknown_size_unless_each_has_evicted():
-    following, others = Following(99), (OtherCache("again"), OtherCache("all", "unbounded"))
-    for name in "ab":
-        for at_ms, own in ((0, [1, 2]), (5000, [3, 4])):
-            following.take(name, stored(at_ms, own))
-        following.take(name, stored(10_000, [5], 2))  # finds two of three
-
-    def cells(blocks: int = 0) -> list[str]:
-        return line(following, Compared(others, blocks), "now").split()[1:]
-
-    assert cells() == ["28.6%", "–", "–", "28.6%", "6", "10"]
-    assert [cells(blocks)[2] for blocks in (2, 5)] == ["0.0%", "28.6%"]
-    following.take("a", removed(11_000, 3))
-    assert cells()[2] == "–"
-    following.take("b", removed(11_000, 3))
-    assert cells()[2:] == ["28.6%", "28.6%", "6", "8"]
 
 
 def test_a_line_of_a_capture_stands_before_the_batch_of_its_time():

@@ -1,7 +1,6 @@
 """Scenario files to answers: compare with replications, cost, reproduce, doctor."""
 
 from importlib import metadata
-from importlib.resources import files
 from pathlib import Path
 
 import pytest
@@ -10,7 +9,6 @@ from kvcache_sim.metrics.load_run import load_run
 from kvcache_sim.report import installation
 from kvcache_sim.scenario.load import scenario_from_text
 
-STEP_TIMES = files("kvcache_sim.model") / "data/step_times"
 SCENARIO = """name: small
 workload: {kind: conversational, requests: 60}
 cache: {block_size: 16}
@@ -59,44 +57,34 @@ def test_simulate_is_judged_against_a_baseline(folder, capsys):
         assert kvsim([*judged, "-c", f"{name}.yaml", "-o", name, "--baseline", "with"]) == code
 
 
-def test_step_times_of_another_model_are_remarked_on(tmp_path):
-    def remarks(text):
-        notes = scenario_from_text(text, "x", Path()).notes
-        return [note for note in notes if note.startswith("steps take as long as those of")]
-
-    (note,) = remarks("{model: qwen3-32b, replica: {max_model_len: auto}}")
-    assert "those of llama-3.1-8b (replica.step_time: h100-llama-3.1-8b-tp1)" in note
-    assert note.endswith("replica.step_time=roofline:qwen3-32b@h100")
-    assert remarks("") == remarks("model: llama-3.1-8b") == []
-    assert remarks("{model: qwen3-32b, replica: {step_time: h100-qwen3-32b-tp2}}") == []
-    assert remarks("{model: qwen3-32b, replica: {step_time: h100-llama-3-70b-tp4}}")[0].endswith("@h100:tp4")
-    linear = "replica: {step_time: 'linear:base=5ms'}, tiers: {gpu: {capacity: 9 blocks}}"
-    assert remarks(f"{{model: qwen3-32b, {linear}}}") == []
-    assert remarks("{model: qwen3-32b, replica: {instant: true}}") == []
-    own = tmp_path / "own.toml"
-    packaged = (STEP_TIMES / "h100-llama-3-8b-tp1.toml").read_text()
-    own.write_text(packaged.replace('model = "llama-3-8b"', 'model = "ours"'))
-    assert remarks(f"{{model: llama-3.1-8b, replica: {{step_time: {own}}}}}") == []
-
-
-def test_steps_timed_with_another_kv_format_are_remarked_on():
+@pytest.mark.parametrize(
+    ("settings", "remark", "advised"),
+    [
+        ("model: qwen3-32b, replica: {max_model_len: auto}", "steps take", "=roofline:qwen3-32b@h100"),
+        ("model: qwen3-32b, replica: {step_time: h100-llama-3-70b-tp4}", "steps take", "qwen3-32b@h100:tp4"),
+        ("model: llama-3.1-8b", "steps take", ""),
+        ("model: qwen3-32b, replica: {step_time: h100-qwen3-32b-tp2}", "steps take", ""),
+        (
+            "model: qwen3-32b, replica: {step_time: 'linear:base=5ms'}, tiers: {gpu: {capacity: 9 blocks}}",
+            "steps",
+            "",
+        ),
+        ("model: qwen3-32b, replica: {instant: true}", "steps", ""),
+        ("cache: {kv_dtype: fp8}", "steps read", ":kv-fp8, compared with roofline:llama-3.1-8b@h100"),
+        ("cache: {kv_dtype: fp8}, replica: {instant: true}", "steps read", ""),
+        ("cache: {kv_dtype: fp16}", "steps read", ""),
+        (
+            "cache: {kv_dtype: fp8}, replica: {step_time: 'roofline:qwen3-32b@h200:tp2,kv-fp8'}",
+            "steps read",
+            "",
+        ),
+    ],
+)
+def test_step_times_of_another_model_or_kv_format_are_remarked_on(settings, remark, advised):
     """With the source to use, and the one to compare with: a set of bf16 KV gains only capacity from fp8."""
-
-    def remarks(step_time, kv_dtype="fp8", more=""):
-        text = f"{{cache: {{kv_dtype: {kv_dtype}}}, replica: {{step_time: '{step_time}'{more}}}}}"
-        notes = scenario_from_text(text, "x", Path()).notes
-        return [note for note in notes if note.startswith("steps read")]
-
-    (note,) = remarks("h100-llama-3.1-8b-tp1")
-    assert note == (
-        "steps read bf16 KV (replica.step_time: h100-llama-3.1-8b-tp1), not fp8: that takes "
-        "replica.step_time=roofline:llama-3.1-8b@h100:kv-fp8, compared with roofline:llama-3.1-8b@h100"
-    )
-    (note,) = remarks("roofline:qwen3-32b@h200:tp2,fp8")
-    assert note.endswith(":tp2,fp8,kv-fp8, compared with roofline:qwen3-32b@h200:tp2,fp8")
-    assert remarks("roofline:qwen3-32b@h200:tp2,kv-fp8", "bf16")
-    assert remarks("roofline:qwen3-32b@h200:tp2,kv-fp8") == remarks("h100-llama-3.1-8b-tp1", "fp16") == []
-    assert remarks("h100-llama-3.1-8b-tp1", more=", instant: true") == []
+    notes = scenario_from_text(f"{{{settings}}}", "x", Path()).notes
+    found = [note for note in notes if note.startswith(remark)]
+    assert [note.endswith(advised) for note in found] == [True] * bool(advised)
 
 
 def test_doctor_finds_this_installation_sound(capsys):

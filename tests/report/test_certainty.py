@@ -8,14 +8,13 @@ import pytest
 from kvcache_sim.cli.main import run as kvsim
 from kvcache_sim.metrics.certainty import (
     CERTAIN,
-    certainty_lines,
     figure_text,
     source_line,
 )
 from kvcache_sim.metrics.request_intervals import LEAST_REQUESTS, request_intervals
 from kvcache_sim.metrics.resampling import resampled_rows
 from kvcache_sim.model.run_errors import LOADS
-from kvcache_sim.model.run_intervals import run_factors, source_kind, step_interval
+from kvcache_sim.model.run_intervals import run_factors, source_kind
 from kvcache_sim.model.stated_errors import Factors
 from kvcache_sim.report.intervals.assumption import Assumption
 from kvcache_sim.report.intervals.together import loading_share, together
@@ -23,7 +22,6 @@ from support.printed import normalized, printed
 from support.sensitivity_runs import SET
 from support.shared_files import ROOT
 
-ENDS = ("model_low", "model_high", "requests_low", "requests_high")
 ROWS = [(n * 600, 2048 + 512 * (n % 5), 30, [9 * n + k for k in range(4 + n % 5)]) for n in range(40)]
 
 
@@ -73,15 +71,6 @@ def test_independent_errors_of_equal_effect_move_by_their_share_of_the_sum_of_sq
     assert [factor for _, factor in together(found, False, 0.0)] == pytest.approx([1 / f for f in slow])
     total = sum(math.log(factor) for factor in slow)
     assert total == pytest.approx(length), "the sum of the moves is the 90 % bound of the sum of the errors"
-
-
-def test_drawn_errors_stay_within_the_bounds_in_nine_of_ten_cases():
-    found = [assumption(high, name=str(high)) for high in (1.1, 1.3, 1.35, 1.9)]
-    deviations = np.array([math.log(one.factors.high) / 1.645 for one in found])
-    drawn = np.random.default_rng(5).normal(size=(20_000, 4)) * deviations
-    low, high = (sum(math.log(f) for _, f in together(found, slow, 0.0)) for slow in (False, True))
-    inside = np.mean((drawn.sum(axis=1) >= low) & (drawn.sum(axis=1) <= high))
-    assert inside == pytest.approx(0.9, abs=0.01)
 
 
 def test_one_assumption_alone_stays_at_its_bound_and_those_of_one_error_move_as_one():
@@ -202,47 +191,7 @@ def test_instant_runs_have_neither_source_nor_intervals(folder, capsys):
     assert "--sensitivity: has no effect where no time passes" in capsys.readouterr().err
 
 
-def test_several_sources_are_all_named(folder):
-    own = "machines=[{replica: {step_time: 'roofline:llama-3-8b@h100'}}]"
-    summary = simulated(folder, "fitted", "two", "-q", "--set", "cluster.machines=2", "--set", own)
-    found = summary["step_times"]
-    assert found["source"] == "roofline (no measurement of H100 TP1); fitted set set.toml"
-    names = ("roofline:llama-3-8b@h100", str(folder / "set.toml"))
-    stated = [step_interval(source_kind(name)) for name in names]
-    assert found["factor_low"] == min(one.factors.low for one in stated)
-    assert found["factor_high"] == max(one.factors.high for one in stated)
-    for one in stated:
-        assert (
-            f"(×{one.factors.low:.3g}–{one.factors.high:.3g}): {one.runs} whole runs" in found["error_from"]
-        )
-
-
 # -- every verb and format that shows a run
-
-
-@pytest.fixture(scope="module")
-def certain(folder):
-    """A run with intervals, its summary, and the lines that every reader prints."""
-    summary = simulated(folder, "roofline", "certain", "--sensitivity", "-q")
-    lines = [source_line(summary), *certainty_lines(summary)]
-    low, high = step_interval(source_kind("roofline:llama-3-70b@h100:tp8")).factors
-    assert lines[0] == f"step times: roofline (no measurement of H100 TP8): ×{low:.2f}–{high:.2f}"
-    assert len(lines) == 1 + len(CERTAIN)
-    assert all("(requests " in line and ", model " in line for line in lines[1:])
-    return folder / "certain", summary, lines
-
-
-@pytest.mark.parametrize("form", ["table", "brief"])
-def test_a_terminal_has_the_intervals_unasked(folder, certain, form):
-    _, _, lines = certain
-    run = ["simulate", "-c", "roofline.yaml", "-o", "tty", "--force", "--format", form]
-    text = printed(folder, *run)
-    assert all(line in text for line in lines)
-    for refused in ("-q", "--no-sensitivity"):
-        text = printed(folder, *run, refused)
-        assert lines[0] in text
-        assert "(requests " not in text
-        assert "intervals: kvsim explain tty --sensitivity" in text
 
 
 def test_the_readme_shows_what_the_first_run_prints(tmp_path):
@@ -251,11 +200,3 @@ def test_the_readme_shows_what_the_first_run_prints(tmp_path):
     shown = normalized(block, tmp_path).splitlines()
     assert len(shown) == 32
     assert [line for line in shown if line not in text] == []
-
-
-@pytest.mark.parametrize("form", ["text", "json"])
-def test_explain_prints_what_the_run_stored_without_simulating(certain, form, monkeypatch):
-    run, _, lines = certain
-    monkeypatch.setattr("kvcache_sim.scenario.execute.simulate", None)
-    text = printed(run.parent, "explain", run.name, "--format", form)
-    assert all(line in text for line in lines)

@@ -1,14 +1,11 @@
 """``kvsim explain``: which sentences a run earns, each from its border on, and what they are computed from."""
 
-import json
 import re
-from itertools import combinations
 
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from kvcache_sim.cli.main import run as kvsim
 from kvcache_sim.metrics.columns import MISS_COLUMNS, TTFT_PARTS, miss_column
 from kvcache_sim.replay.miss_causes import reported_by
 from kvcache_sim.report.explain.break_even import break_even_tokens, compute_ns, load_ns
@@ -18,7 +15,7 @@ from kvcache_sim.scenario.load import scenario_from_text
 from report.finished_rows import written
 from report.report_traces import make_trace
 from support.examples import examples
-from support.fake_run import request_columns, write_run
+from support.fake_run import request_columns
 from support.request_rows import rows
 
 MS = 1_000_000
@@ -63,21 +60,6 @@ def test_a_part_of_ttft_is_named_from_its_least_share_on(name, more, count):
     assert f"{(least + more) / 10:.1f} %" in found.get(name, f"{(least + more) / 10:.1f} %")
 
 
-def test_the_tail_is_that_of_the_slowest_and_not_of_the_mean():
-    columns = waiting(100)
-    for name in ("queue_ns", "first_token_ns"):
-        columns[name][98:] += 9 * MS
-    assert said(columns)["queueing"].startswith("At p99, 90.0 % of TTFT is queueing")
-    columns["queue_ns"][:98], columns["queue_ns"][98:] = MS - 1, 0
-    assert "queueing" not in said(columns)
-
-
-@examples(40)
-@given(st.integers(-2, 2))
-def test_a_stall_is_named_from_a_twentieth_of_the_prefill_on(more):
-    assert ("batch-stalls" in said(waiting(prefill_ns=100, batch_stall_ns=5 + more))) is (more >= 0)
-
-
 @examples(60)
 @given(st.sampled_from([*reported_by("timed")]), st.integers(-3, 3))
 def test_a_cause_of_misses_is_named_from_half_a_per_cent_on(cause, more):
@@ -102,41 +84,7 @@ def test_a_cache_is_at_its_bound_from_95_per_cent_on(hit):
     )
 
 
-def channel(needed, has):
-    return {"c": {"needed_bytes_per_s": {"p99": needed}, "bandwidth_bytes_per_s": has}}
-
-
-TWO = "tiers: {gpu: {capacity: 9 blocks}}\ncluster: {machines: 2}\n"
 DISK = "tiers: {gpu: {capacity: 9 blocks}, cpu: {capacity: 9 blocks}, disk: {capacity: 9 blocks}}\n"
-
-
-def worn(writes):
-    return {"disk": {"drive_writes_per_day": writes, "drive_writes_per_day_hottest": writes}}
-
-
-@pytest.mark.parametrize(
-    ("name", "without", "with_it"),
-    [
-        ("channel-too-slow", {"channels": channel(5e9, 5e9)}, {"channels": channel(5.001e9, 5e9)}),
-        ("channel-too-slow", {"channels": channel(None, 5e9)}, {"channels": channel(6e9, 5e9)}),
-        ("drive-writes", {"tiers": worn(0.999)}, {"tiers": worn(1.0)}),
-        ("drive-writes", {"tiers": worn(None)}, {"tiers": worn(4.5)}),
-        ("dropped", {"cache": CACHE | {"dropped_blocks": 0}}, {"cache": CACHE | {"dropped_blocks": 1}}),
-        ("idle-machines", {"machines": {"requests": [5, 4]}}, {"machines": {"requests": [0, 4]}}),
-        ("policy-without-choice", {}, {"cache": CACHE | {"evictions": {"gpu": 0, "cpu": 7, "disk": 0}}}),
-        ("saturated", {"saturation": {"sentence": ""}}, {"saturation": {"sentence": "too many"}}),
-        ("disk-unused", {"tiers": {"disk": {"no_effect": None}}}, {"tiers": {"disk": {"no_effect": "why"}}}),
-    ],
-)
-def test_a_sentence_on_a_figure_is_said_from_its_border_on(name, without, with_it):
-    assert name not in said(waiting(), TWO, **without)
-    assert name in said(waiting(), TWO, **with_it)
-
-
-def test_what_had_no_choice():
-    alone = {"router-without-choice", "write-policy-without-choice"}
-    assert alone <= said(waiting()).keys()
-    assert not alone & said(waiting(), f"{DISK}cluster: {{machines: 2}}\n").keys()
 
 
 def test_a_prompt_as_long_as_the_context_is_too_long_and_any_other_needs_too_many_blocks():
@@ -167,32 +115,6 @@ def test_reuse_is_that_of_the_prompts_before(seed):
         assert reuse.seen[n] == min(512 * found, (tokens - 1) // 512 * 512)
         assert reuse.last_user[n] == last
         assert reuse.idle_ns[n] == (max(arrival_ns - ends[last], 0) if found else -1)
-
-
-@pytest.mark.parametrize("gap_ms", [0, 60_000])
-def test_evicted_blocks_were_idle_from_their_last_use_to_the_admission_that_missed_them(
-    tmp_path, capsys, gap_ms
-):
-    """All at once, in the order a b a b …: a prompt arrives before the one that it repeats has finished."""
-    prompts = [
-        {"timestamp": gap_ms * n, "input_length": 2048, "output_length": 4}
-        | {"hash_ids": [9 * (n % 2) + k for k in range(4)]}
-        for n in range(20)
-    ]
-    (tmp_path / "t.jsonl").write_text("".join(json.dumps(row) + "\n" for row in prompts))
-    small = ["--set", "tiers.gpu.capacity=6 blocks", "--set", "replica.max_num_seqs=1"]
-    run = str(tmp_path / "run")
-    assert kvsim(["simulate", str(tmp_path / "t.jsonl"), "-o", run, "-q", *small, "--causes"]) == 0
-    capsys.readouterr()
-    assert kvsim(["explain", run]) == 0
-    text = " ".join(capsys.readouterr().out.split())
-    idle = json.loads((tmp_path / "run" / "summary.json").read_text())["misses"]["evicted_idle_ms"]
-    assert idle["requests"] == 18
-    assert " 0 ns" not in text
-    median, unit = re.findall(r"median idle time ([\d.]+) (m?s)\)", text)[0]
-    median_ms = float(median) * {"s": 1000, "ms": 1}[unit]
-    assert median_ms == pytest.approx(idle["avg"], rel=0.2), "the time of the request between"
-    assert not gap_ms or idle["avg"] == pytest.approx(120_000, rel=0.01)
 
 
 def loading(bandwidth, base="1ms", budget=100):
@@ -228,23 +150,3 @@ def test_the_shortest_length_that_loads_faster_is_that_of_all_lengths_tried(rate
         n * 16 for n in range(1, 4097) if load_ns(settings, "cpu", n * 16) < compute_ns(settings, n * 16)
     )
     assert break_even_tokens(settings, "cpu") == next(faster, None)
-
-
-def test_a_run_whose_scenario_names_no_requests_is_explained_with_a_warning(tmp_path, capsys):
-    run = write_run(tmp_path / "run", request_columns(30), scenario="tiers: {gpu: {capacity: 99 blocks}}\n")
-    assert kvsim(["explain", str(run)]) == 0
-    out, err = capsys.readouterr()
-    assert "What TTFT is made of\n  Mean TTFT is" in out
-    assert " ".join(err.split()).startswith(f"warning: {run}/scenario.yaml: no requests")
-
-
-QUESTIONS = ("--request 0", "--session 0", "--prefixes", "--sensitivity", "--regret", "--worst 1")
-
-
-@pytest.mark.parametrize(("first", "second"), [*combinations(QUESTIONS, 2)])
-def test_a_run_is_asked_one_question_at_a_time(tmp_path, capsys, first, second):
-    """Two questions are refused before the run is opened, which is not there."""
-    assert kvsim(["explain", str(tmp_path / "none"), *first.split(), *second.split()]) == 2
-    assert "one at a time" in capsys.readouterr().err
-    assert kvsim(["explain", str(tmp_path / "none"), *first.split()]) != 0
-    assert "one at a time" not in capsys.readouterr().err

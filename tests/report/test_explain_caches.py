@@ -106,23 +106,6 @@ def test_keeping_prefixes_changes_no_digest(tmp_path):
     assert digests[0] == digests[1]
 
 
-def test_an_unknown_session_is_one_line(tmp_path, capsys):
-    run = simulated(tmp_path)
-    capsys.readouterr()
-    assert kvsim(["explain", str(run), "--session", "chta"]) == 2
-    assert capsys.readouterr().err == (
-        "--session: no such session; got 'chta'; expected one of 2, such as chat; did you mean 'chat'?\n"
-    )
-
-
-def test_semantics_without_a_prefix_store_refuse_to_keep_it(tmp_path, capsys):
-    trace = tmp_path / "chat.jsonl"
-    trace.write_text('{"timestamp": 0, "input_length": 16, "output_length": 1, "hash_ids": [1]}\n')
-    options = ["--set", "cache.semantics=vllm", "--prefixes", "-o", str(tmp_path / "out")]
-    assert kvsim(["simulate", str(trace), *options]) == 2
-    assert "--prefixes: no global prefix store; got vllm" in capsys.readouterr().err
-
-
 #: Events that are no moment of a request, and the columns of those that are there even if they were not logged.
 UNSEEN = ("commit", "step")
 ENDS = {"first_token": "first_token_ns", "finish": "finish_ns"}

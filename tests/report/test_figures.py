@@ -167,13 +167,6 @@ def test_the_runs_show_every_figure():
     assert not [figure.name for figure in FIGURES if not any(is_of(figure, path) for path in paths)]
 
 
-def test_a_figure_without_a_definition_is_seen():
-    summary = summary_of(*RUNS["one GPU with drafts"])
-    summary["cache"] = summary["cache"] | {"admitted_blocks": 3}
-    summary["tiers"]["gpu"] |= {"idle_s": 0.5}
-    assert undefined(summary) == ["cache.admitted_blocks", "tiers.gpu.idle_s"]
-
-
 def test_every_family_is_explained():
     assert [row[0] for row in read_table("figure-families").rows] == [f"`{family}`" for family in FAMILIES]
 

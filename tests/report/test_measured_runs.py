@@ -63,13 +63,6 @@ def test_auto_leaves_out_the_time_in_which_a_cold_cache_fills(tmp_path):
     assert not any("by quarter" in one for one in auto.warnings)
 
 
-def test_a_run_that_never_settles_says_so(tmp_path):
-    never = executed(tmp_path, requests=1200, pool=4000)
-    assert any("the hit rate is still changing at the end" in one for one in never.warnings)
-    fine = executed(tmp_path, pool=1)
-    assert not any("still changing" in one for one in fine.warnings)
-
-
 def test_rows_that_leave_give_the_same_summary(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "s.yaml").write_text(COLD.format(requests=700, pool=300, rate=2, gpu="20000 blocks"))

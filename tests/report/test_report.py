@@ -8,8 +8,7 @@ import numpy as np
 import pytest
 from kvcache_sim.base.tiers import KV_SOURCES
 from kvcache_sim.cli.main import run as kvsim
-from kvcache_sim.report.colours import OTHER
-from kvcache_sim.report.distributions import HIT_CLASSES, distribution, hit_class
+from kvcache_sim.report.distributions import HIT_CLASSES, hit_class
 from kvcache_sim.report.finished import FinishedRun, open_runs
 from kvcache_sim.report.parts import (
     Asked,
@@ -19,17 +18,15 @@ from kvcache_sim.report.parts import (
     TextSection,
     body,
     heading,
-    table_html,
 )
 from kvcache_sim.report.picture import NothingToDraw, Picture, Table
 from kvcache_sim.report.pictures import PICTURES
-from kvcache_sim.report.pictures.waterfall import PARTS, bands
 from kvcache_sim.report.render import draw, vega_lite
 from kvcache_sim.report.reuse import reuse_of
 from report.finished_rows import written
 from report.report_traces import make_trace
 from support.browser import page
-from support.fake_run import made_up_run, request_columns
+from support.fake_run import made_up_run
 from support.request_rows import rows
 
 OWNED = "document.title='owned'"
@@ -83,78 +80,6 @@ def test_every_picture_draws_one_run_and_two(runs, kind):
         assert '"data"' not in json.dumps(specification)  # each part of the chart draws from these rows
 
 
-def test_pictures_without_their_data_say_why(tmp_path):
-    columns = request_columns(3)
-    columns["status"][:] = 1
-    columns["finish_ns"][:] = -1
-    (run,) = open_runs([made_up_run(tmp_path / "run", 3)])
-    run.__dict__["requests"] = columns
-    for kind in ("ttft", "waterfall", "tpot", "misses", "survival", "machines"):
-        assert isinstance(draw(kind, [run]), NothingToDraw), kind
-
-
-def test_the_waterfall_sums_to_ttft(runs):
-    own = runs[0].finished
-    total = sum(own[column] for column in PARTS.values())
-    assert (total == own["first_token_ns"] - own["arrival_ns"]).all()
-
-
-@pytest.mark.parametrize(
-    ("count", "bounds"),
-    [
-        (1000, [(490, 510), (890, 910), (985, 995)]),
-        (100, [(49, 51), (89, 91), (98, 100)]),
-        (10, [(4, 6), (8, 10), (9, 10)]),
-        (2, [(0, 2), (1, 2), (1, 2)]),
-        (1, [(0, 1)] * 3),
-    ],
-)
-def test_the_bands_of_a_waterfall_are_ranks_by_ttft(count, bounds):
-    """TTFT falls by a unit a row, whenever the request came."""
-    arrival = np.arange(count) * 17 % 5
-    chosen = bands({"arrival_ns": arrival, "first_token_ns": arrival + 5000 - np.arange(count)})
-    expected = {"avg": (0, count), **dict(zip(("p50", "p90", "p99"), bounds, strict=True))}
-    assert {name: sorted(own.tolist()) for name, own in chosen.items()} == {
-        name: list(range(count - high, count - low)) for name, (low, high) in expected.items()
-    }
-
-
-def waiting(label, **parts):
-    """Return a run whose requests spend the named parts (ms, one a request) before their first token."""
-    count = max(map(len, parts.values()), default=0)
-    spent = {name: np.array(own) * 1_000_000 for name, own in parts.items()}
-    return written(rows(count, **spent, first_token_ns=sum(spent.values(), np.zeros(count, int))), label)
-
-
-def test_a_waterfall_by_hand():
-    """Means in ms; of seven parts the two smallest are drawn as one, in all bands of all runs."""
-    spent = {
-        "client": 30,
-        "queue": 50,
-        "lookup": 1,
-        "fetch_cpu": 20,
-        "prefill": 60,
-        "first_decode": 10,
-        "handover": 2,
-    }
-    first = waiting("A", **{f"{name}_ns": [ms] for name, ms in spent.items()})
-    second = waiting("B", queue_ns=[0, 8], prefill_ns=[4, 4])
-    picture = draw("waterfall", [first, second, waiting("C")])
-    headings = picture.table.headings
-    assert headings == ("run", "TTFT", *(f"{part}, ms" for part in PARTS), "sum, ms")
-    table = {(row[0], row[1]): dict(zip(headings, row, strict=True)) for row in picture.table.rows}
-    assert list(table) == [(run, band) for run in "AB" for band in ("avg", "p50", "p90", "p99")]
-    assert table["A", "p99"]["sum, ms"] == 173
-    assert [table["B", band]["queue, ms"] for band in ("avg", "p90")] == [4, 8]
-    assert [table["B", band]["sum, ms"] for band in ("avg", "p90")] == [8, 12]
-    bars = {(bar["run"], bar["band"], bar["part"]): (bar["order"], bar["ms"]) for bar in picture.data}
-    drawn = {"client": 30, "queue": 50, "fetch cpu": 20, "prefill": 60, "first decode": 10, OTHER: 3}
-    assert [bars["A", "p50", part] for part in drawn] == [*enumerate(drawn.values())]
-    assert (bars["B", "avg", "queue"], bars["B", "avg", OTHER]) == ((1, 4), (5, 0))
-    for none in ([waiting("C")], [waiting("C"), waiting("D", queue_ns=[0])]):
-        assert isinstance(draw("waterfall", none), NothingToDraw)
-
-
 def test_hit_classes():
     columns = {
         "input_tokens": np.array([1024, 1025, 1025, 400, 2000]),
@@ -202,15 +127,6 @@ def test_latencies_are_split_by_what_each_request_hit(runs):
                 assert all(
                     abs(np.mean(np.array(ms) <= at + 1e-4) - share) <= 1.01 / count for at, share in drawn
                 )
-
-
-def test_a_distribution_ends_at_its_largest_value():
-    values = np.arange(1000.0)
-    points = distribution(values)
-    assert points[-1] == (999.0, 1.0)
-    assert len(points) <= 200
-    assert distribution(np.array([3.0, 1.0])) == [(1.0, 0.5), (3.0, 1.0)]
-    assert distribution(values[:0]) == []
 
 
 def causes_of(prompts, cached, machines=(0, 0), prefill_ns=10):
@@ -288,24 +204,6 @@ def test_a_report_in_a_browser(directories, tmp_path):
         assert "requests.arrived,300,300," in copied
 
 
-@pytest.mark.parametrize(
-    ("suffix", "start"), [(".svg", b"<svg"), (".png", b"\x89PNG"), (".html", b"<!doctype")]
-)
-def test_one_picture(directories, tmp_path, suffix, start):
-    target = tmp_path / f"waterfall{suffix}"
-    assert kvsim(["plot", str(directories[0]), "waterfall", "-o", str(target)]) == 0
-    assert target.read_bytes().startswith(start)
-
-
-def test_without_the_extra_the_command_names_it(directories, monkeypatch, capsys):
-    import importlib.util
-
-    found = importlib.util.find_spec
-    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None if name == "altair" else found(name))
-    assert kvsim(["report", str(directories[0])]) == 2
-    assert "kvcache-sim[report]" in capsys.readouterr().err
-
-
 def parsed(html):
     """The elements of a piece of a page, each as (tag, attributes, text before its first child)."""
     root = ElementTree.fromstring(f"<root>{html}</root>")
@@ -322,19 +220,6 @@ PARTS_OF_A_PAGE = [
     Sentences(ANY, {ANY: {ANY: ("one", ANY)}, "B": {}}),
     Picture("waterfall", ANY, ANY, [], None, TABLE),
 ]
-
-
-def test_a_table_of_a_page_has_each_value_under_its_heading():
-    found = parsed(table_html(TABLE, "s3", ""))
-    assert [text for tag, _, text in found if tag == "button"] == [ANY, "n", "copy as CSV"]
-    cells = [(own["data-column"], own.get("data-value"), text) for tag, own, text in found if tag == "td"]
-    numbers = [("1234567", "1,234,567"), ("1234.5", "1,234.5"), ("0", "0")]
-    texts = [(None, ANY), ("", "–"), (None, "x")]
-    assert cells == [
-        (column, *cell)
-        for text, number in zip(texts, numbers, strict=True)
-        for column, cell in ((ANY, text), ("n", number))
-    ]
 
 
 @pytest.mark.parametrize("part", PARTS_OF_A_PAGE, ids=lambda part: type(part).__name__)

@@ -1,18 +1,14 @@
 """A report opens with the answer: measured in a real browser, wide and narrow, on light and on dark
 ground."""
 
+import html
 import re
 from itertools import product
 
 import pytest
 from kvcache_sim.cli.main import run as kvsim
-from kvcache_sim.report.explain.case import Case
-from kvcache_sim.report.finished import find_trace, open_runs
-from kvcache_sim.report.headline import headlines
-from kvcache_sim.report.run_report import tag
 from report.page_overflow import overflowing
 from support.browser import page
-from support.fake_run import made_up_run
 
 #: Viewport and the height in which the answer must appear.
 SCREENS = {"wide": ((1280, 800), 800), "narrow": ((400, 640), 640)}
@@ -91,22 +87,6 @@ def the_answer_is_within(browser, count, width, limit):
         assert words in subjects[0].text_content()
 
 
-def test_charts_fill_their_page_and_follow_its_width(reports):
-    with page(viewport={"width": 1280, "height": 800}) as (browser, trouble):
-        browser.goto(f"file://{reports[2]}")
-        browser.evaluate("window.chartsDrawn")
-        for width in (1280, 700, 400, 1000):
-            browser.set_viewport_size({"width": width, "height": 700})
-            browser.wait_for_function(
-                """() => [...document.querySelectorAll(".chart")].every((chart) => {
-                  const drawn = chart.querySelector("svg").getBoundingClientRect().width;
-                  return drawn <= chart.clientWidth && drawn > chart.clientWidth - 8;
-                })"""
-            )
-            assert overflowing(browser) == []
-        assert trouble == []
-
-
 def test_text_can_be_read_on_both_grounds(reports):
     """Contrast of the words of cards, changes and definitions with what is behind them: WCAG's 4.5 to 1."""
     contrast = """() => {
@@ -125,44 +105,7 @@ def test_text_can_be_read_on_both_grounds(reports):
             assert browser.evaluate(contrast) == []
 
 
-def test_three_runs_are_each_compared_with_the_first(reports):
-    with page(viewport={"width": 1280, "height": 800}) as (browser, _):
-        browser.goto(f"file://{reports[3]}")
-        card = browser.locator('.card[data-figure="latency.ttft.p50"]')
-        assert [delta.get_attribute("data-run") for delta in card.locator(".delta").all()] == ["1", "2"]
-        assert browser.locator(".sides > div").count() == 3
-
-
-def test_without_prices_and_trace_no_figure_is_made_up(tmp_path):
-    (run,) = open_runs([made_up_run(tmp_path / "run", 50)])
-    find_trace(run)
-    cards = {card.key: card for card in headlines([Case(run)], [])}
-    assert "cost.per_million_tokens" not in cards
-    assert cards["cache.upper_bound_token_hit_rate"].values == ("–",)
-
-
-def test_run_tags_are_a_to_z_then_aa():
-    assert [tag(number) for number in (0, 1, 25, 26, 27, 701, 702)] == [
-        "A",
-        "B",
-        "Z",
-        "AA",
-        "AB",
-        "ZZ",
-        "AAA",
-    ]
-
-
-def test_every_figure_of_the_disclosure_is_defined(reports):
-    with page(viewport={"width": 400, "height": 640}) as (browser, _):
-        browser.goto(f"file://{reports[1]}")
-        section = browser.locator("section", has=browser.locator("table.explained"))
-        section.locator("summary").click()
-        rows = section.locator("tbody tr")
-        undefined = rows.evaluate_all(
-            "rows => rows.filter(r => !r.lastChild.textContent).map(r => r.textContent)"
-        )
-        assert undefined == []
-        assert rows.count() > 100
-        box = rows.first.locator("td").nth(1).bounding_box()
-        assert 0 <= box["x"] < box["x"] + box["width"] <= 400
+def test_the_page_of_a_run_states_the_source_of_its_times_and_where_intervals_come_from(reports):
+    text = html.unescape(re.sub(r"<script.*?</script>|<[^>]*>", " ", reports[1].read_text(), flags=re.S))
+    assert re.search(r"step times: fitted set h100-llama-3\.1-8b-tp1: ×\d\.\d\d–\d\.\d\d", text, re.I)
+    assert "intervals: kvsim explain" in " ".join(text.split())

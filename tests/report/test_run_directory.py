@@ -68,13 +68,6 @@ def test_nothing_is_replaced_unasked_and_only_runs_when_asked(tmp_path):
     assert left_over(tmp_path) == []
 
 
-def test_a_forced_run_that_fails_keeps_the_old_one(tmp_path):
-    write_run(tmp_path / "out")
-    with pytest.raises(RuntimeError), open_run_directory(tmp_path / "out", True):
-        raise RuntimeError
-    assert load_run(tmp_path / "out").manifest == {"seed": 0}
-
-
 def test_directories_are_exchanged_in_one_step(tmp_path):
     first, second = tmp_path / "first", tmp_path / "second"
     for own in (first, second):
@@ -222,40 +215,6 @@ def test_a_file_that_is_none_is_refused_at_once(tmp_path, name, make):
     make(path)
     with pytest.raises(KvsimError, match=r"not a finished run|not a regular file"):
         load_run(tmp_path / "out")
-
-
-def link_to_itself(parent: Path) -> Path:
-    (parent / "loop").symlink_to(parent / "loop")
-    return parent / "loop"
-
-
-def plain_file(parent: Path) -> Path:
-    (parent / "file").write_text("")
-    return parent / "file"
-
-
-@pytest.mark.parametrize(
-    ("make", "code"),
-    [
-        (plain_file, 6),
-        (lambda parent: plain_file(parent) / "below", 7),
-        (lambda parent: parent / ("x" * 300), 7),
-        (link_to_itself, 6),
-        (lambda parent: Path("/proc/no-such-folder/out"), 7),
-    ],
-)
-def test_outputs_that_cannot_be(tmp_path, make, code):
-    with pytest.raises(KvsimError) as refused:
-        write_run(make(tmp_path))
-    assert refused.value.exit_code == code
-    assert "\n" not in str(refused.value)
-
-
-@pytest.mark.skipif(os.geteuid() == 0, reason="root may write anywhere")
-def test_a_read_only_directory_is_refused(tmp_path):
-    tmp_path.chmod(0o500)
-    with pytest.raises(InputOutputError):
-        write_run(tmp_path / "out")
 
 
 def test_an_unfinished_or_altered_run_is_refused(tmp_path):

@@ -218,17 +218,3 @@ def test_runs_either_side_of_their_knee(name):
         speed = Fraction(above * ratio * factor).limit_denominator(1000)
         assert summary_at(speed)["saturated"] is expected
     assert f"about {figures['holds_per_s']:.3g}" in figures["sentence"]
-
-
-def test_a_closed_loop_says_that_clients_wait(tmp_path, capsys, monkeypatch):
-    from kvcache_sim.cli.main import run
-
-    monkeypatch.chdir(tmp_path)
-    text = f"workload: {{kind: conversational, requests: 300, loop: closed, {POISSON}40}}}}\n"
-    (tmp_path / "s.yaml").write_text(text + "replica: {max_num_seqs: 2}\n")
-    assert run(["simulate", "-c", "s.yaml", "-o", "crowded"]) == 0
-    shown = capsys.readouterr().out
-    assert "\nsaturated  clients wait (mean wait " in shown
-    free = ["--set", "replica.max_num_seqs=64", "--format", "brief"]
-    assert run(["simulate", "-c", "s.yaml", "-o", "free", *free]) == 0
-    assert "saturated" not in capsys.readouterr().out

@@ -179,22 +179,3 @@ def test_rows_that_leave_are_judged_as_rows_that_stay(tmp_path, capsys):
     assert summaries[0]["slo"] == summaries[1]["slo"]
     assert summaries[0]["slo"]["attained"] == (columns[0] == 1).sum()
     assert 0 < summaries[0]["slo"]["attained"] < 300
-
-
-def test_fail_if_and_compare_take_attainment(tmp_path, capsys):
-    arguments = [
-        "simulate",
-        "--set",
-        "workload={kind: few-shot, requests: 60}",
-        "-q",
-        "--set",
-        "slo.ttft=12ms",
-    ]
-    fails = ["--fail-if", "attainment < 100%", "--fail-if", "goodput < 1e9"]
-    assert run([*arguments, "-o", str(tmp_path / "a"), *fails]) == 4
-    assert "threshold breached: attainment < 100%" in capsys.readouterr().err
-    assert run([*arguments, "--set", "replica.step_overhead=12ms", "-o", str(tmp_path / "b")]) == 0
-    capsys.readouterr()
-    assert run(["compare", str(tmp_path / "a"), str(tmp_path / "b"), "--format", "json"]) == 0
-    numbers = json.loads(capsys.readouterr().out)[0]["numbers"]["slo.attainment"]
-    assert numbers["baseline"] > numbers["value"] == 0.0

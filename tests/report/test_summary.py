@@ -12,7 +12,7 @@ from kvcache_sim.metrics.names import STABLE_METRICS, flatten
 from kvcache_sim.metrics.percentiles import STATISTICS, describe, describe_counted
 from kvcache_sim.metrics.run import CountedTimes, Run
 from kvcache_sim.metrics.summary import DEFINITIONS, summarize
-from kvcache_sim.metrics.summary_text import brief_text, percent, summary_text, time_cell
+from kvcache_sim.metrics.summary_text import summary_text
 from report.made_run import made_run
 
 WALL = {"cpu_s": 12345.678, "peak_rss_bytes": 3 << 40}
@@ -115,32 +115,6 @@ def test_a_counted_histogram_is_its_values_repeated(counted):
     assert describe_counted(CountedTimes(values, counts)) == describe(np.repeat(values, counts))
 
 
-@given(
-    st.lists(st.sampled_from([0, 1, 999, 10**6, 12_345_678_901_234, 2**53]), min_size=5, max_size=5),
-    st.integers(1, 2**31 - 1),
-)
-def test_the_text_fits_a_terminal_of_80_by_25(values, tokens):
-    a, b, c, d, e = values
-    run = made_run(
-        2,
-        queue_ns=[a, b],
-        first_token_ns=[a + c, b + d],
-        finish_ns=[a + c + e, b + d + e],
-        input_tokens=[tokens, 1],
-        output_tokens=[2, 2],
-        prefill_ns=[c, d],
-    )
-    text = summary_text({**summarize(run, 16), "wall": WALL}, f"run        runs/{'x' * 90}")
-    lines = text.splitlines()
-    assert max(map(len, lines)) <= 80
-    assert len(lines) <= 24  # and the line of the next command
-    brief = brief_text(
-        summarize(run, 16), f"run        runs/{'x' * 90}", "what was simulated " * 8
-    ).splitlines()
-    assert max(map(len, brief)) <= 80
-    assert len(brief) <= 8
-
-
 def test_the_makespan_goes_from_the_first_arrival_to_the_last_end():
     ms = 1_000_000
     made = example()
@@ -148,19 +122,3 @@ def test_the_makespan_goes_from_the_first_arrival_to_the_last_end():
     made.requests["finish_ns"][:2] = (np.int64(2_600 * ms), np.int64(2_500 * ms))
     throughput = summarize(made, 512)["throughput"]
     assert throughput["requests_per_s"] == pytest.approx(2 / 2.1)
-
-
-@given(st.integers(0, 2 * 10**11) | st.integers(99_999_499_990, 99_999_500_010))
-def test_a_cell_of_a_time_fits_its_column_and_has_its_unit_from_a_hundred_seconds_on(ns):
-    ms = ns / 10**6
-    cell = time_cell(ms)
-    assert len(cell) <= 8
-    assert (" " in cell) is (ms >= 99_999.5)
-
-
-@given(st.integers(0, 10**6))
-def test_a_share_has_three_digits_or_hundredths(millionths):
-    shown = percent(millionths / 10**6).strip()
-    assert float(shown.removesuffix(" %")) == pytest.approx(
-        millionths / 10**4, abs=0.051 if millionths >= 10**5 else 0.0051
-    )

@@ -1,27 +1,21 @@
 """Output in a terminal of 80 columns: progress, tables, comparisons with their numbers, next steps."""
 
-import io
 import json
 import re
 import shlex
 from collections import Counter
-from contextlib import redirect_stderr
 from itertools import pairwise
 from pathlib import Path
 
-import kvcache_sim as kv
 import numpy as np
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from kvcache_sim.cli import main
-from kvcache_sim.cli.notices import remark, warn
 from kvcache_sim.cli.progress import state_line, time_line
 from kvcache_sim.metrics.prefix_cache import LEAST_COMPARED, medians_of_equal_length
 from kvcache_sim.metrics.run import Progress
 from kvcache_sim.report.picture import Table
 from kvcache_sim.report.plain_table import plain_table
-from support.printed import Terminal
 
 SHARES = st.floats(0, 3)
 
@@ -69,14 +63,6 @@ def test_tables_wrap_at_their_cells(rows):
     assert not Counter("".join("".join(cell.split()) for row in rows for cell in row)) - flat
 
 
-def test_a_wide_table_repeats_its_first_column():
-    table = Table(("cell", *(f"figure-{k:02}" for k in range(12))), ((1, *range(12)), (2, *range(12))))
-    parts = plain_table(table, 80).split("\n\n")
-    assert len(parts) == 2
-    assert all(part.splitlines()[0].startswith("cell  figure-") for part in parts)
-    assert plain_table(table, 200).count("cell") == 1
-
-
 def test_hits_and_misses_are_compared_at_equal_prompt_length():
     """Misses are shorter here and wait less; of equally long prompts they wait longer."""
     random = np.random.default_rng(0)
@@ -102,27 +88,6 @@ def test_hits_and_misses_are_compared_at_equal_prompt_length():
     assert medians_of_equal_length(short, hit, ttft_ns) is None
 
 
-@pytest.fixture
-def trace():
-    return kv.generate(
-        "conversational", seed=2, requests=80, output_tokens={"kind": "uniform", "min": 1, "max": 3}
-    )
-
-
-def test_tpot_is_one_number(trace, tmp_path, capsys):
-    run = kv.simulate(trace, tiers={"gpu": "64 blocks"}, name="a")
-    other = kv.simulate(trace, tiers={"gpu": "48 blocks"}, name="b")
-    outputs = run.requests["output_tokens"].to_numpy()
-    assert (outputs == 1).any()
-    expected = run.summary["latency"]["tpot"]["avg"]
-    compared = kv.compare(run, other).figures[0]["numbers"]["latency.tpot.avg"]
-    assert compared["baseline"] == pytest.approx(expected, rel=1e-12)
-    later = outputs > 1
-    spans = (run.requests["finish_ns"].to_numpy() - run.requests["first_token_ns"].to_numpy())[later]
-    assert expected == pytest.approx(float(np.mean(spans / (outputs[later] - 1))) / 1e6, abs=1e-6)
-    assert kv.sweep(trace, grid={"tiers.gpu": ["64 blocks"]}).rows[0]["latency.tpot.avg"] == expected
-
-
 def test_the_next_command_of_a_sweep_takes_back_what_the_scenario_sets(tmp_path, capsys, monkeypatch):
     monkeypatch.chdir(tmp_path)
     Path("base.yaml").write_text(
@@ -144,20 +109,3 @@ def test_the_next_command_of_a_sweep_takes_back_what_the_scenario_sets(tmp_path,
     record = json.loads(Path(f"cells/cells/{first[0]}.json").read_text())
     digest = json.loads(capsys.readouterr().out)["digest"]["results"]
     assert digest in json.dumps(record)
-
-
-@pytest.mark.parametrize(("live", "columns", "width"), [(True, 60, 60), (True, 20, 40), (False, 60, 80)])
-@pytest.mark.parametrize(("say", "head"), [(warn, "warning: "), (remark, "note: ")])
-def test_notices_fit_the_terminal(monkeypatch, live, columns, width, say, head):
-    """Without a terminal they have 80 columns, and 40 at least; later lines are indented."""
-    monkeypatch.setenv("COLUMNS", str(columns))
-    monkeypatch.setenv("LINES", "24")
-    said = Terminal() if live else io.StringIO()
-    with redirect_stderr(said):
-        say(" ".join(["a-b"] * 60))
-    text = said.getvalue()
-    first, *others = text.splitlines()
-    assert first.startswith(head)
-    assert all(line.startswith("  a-b") for line in others)
-    assert all(width - 4 < len(line) <= width for line in (first, *others[:-1]))
-    assert " ".join(text[len(head) :].split()) == " ".join(["a-b"] * 60)

@@ -5,21 +5,15 @@ import json
 from collections import defaultdict
 from pathlib import Path
 
-import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from kvcache_sim.base.tiers import TIERS
 from kvcache_sim.cli.main import run as kvsim
 from kvcache_sim.report.finished import open_runs
 from kvcache_sim.report.timeline.build import Selection, timeline
-from kvcache_sim.report.timeline.machinery import CHANNELS_PID, counter_records, machinery_records
 from kvcache_sim.report.timeline.requests import lanes
-from kvcache_sim.report.timeline.trace_json import Track
-from report.finished_rows import coded, written
 from support.browser import page, served
 from support.fake_run import made_up_run
-from support.request_rows import rows
 
 IN_A_REQUEST = ("queue", "lookup", "fetch", "prefill", "first decode", "decode")
 
@@ -101,19 +95,6 @@ def test_a_window_keeps_what_overlaps_it(directory):
     assert all(low / 1e3 <= ts < high / 1e3 for ts in samples)
 
 
-def test_without_recorded_steps_it_says_how_to_get_them(tmp_path):
-    said = []
-    drawn(made_up_run(tmp_path / "run", 20, full_events=False), warnings=said)
-    assert "--record all" in said[0]
-
-
-def test_the_same_run_gives_the_same_bytes(directory, tmp_path):
-    targets = [tmp_path / "a.json.gz", tmp_path / "b.json.gz"]
-    for target in targets:
-        assert kvsim(["timeline", str(directory), "-o", str(target)]) == 0
-    assert targets[0].read_bytes() == targets[1].read_bytes()
-
-
 @given(st.lists(st.tuples(st.integers(0, 2), st.integers(0, 50), st.integers(0, 20)), max_size=40))
 def test_lanes_never_overlap_and_are_no_more_than_needed(slices):
     groups = [g for g, _, _ in slices]
@@ -180,89 +161,3 @@ def test_perfetto_opens_it(directory, tmp_path):
         ]
         names = query(browser, "select name as n from process where name is not null order by name", n="str")
         assert names == [["channels"], ["machine 0"], ["machine 1"]]
-
-
-def test_each_series_is_a_counter_of_its_machine_and_rates_are_those_between_samples():
-    """Machine m is process m + 1; a rate is of the samples between which something was asked."""
-    asked, found = [0, 80, 80, 90], [0, 20, 20, 25]
-    busy_ns = [0, 5, None, 15]
-    samples = [
-        (time_ns, machine, name, values[n])
-        for n, time_ns in enumerate((10, 20, 30, 40))
-        for machine, name, values in (
-            (0, "input_tokens", asked),
-            (0, "cached_tokens", found),
-            (2, "queue", [7, 8, 9, 9]),
-            (1, "gpu.held", [1, 2, 3, 4]),
-            (-1, "channel.nic.busy_ns", busy_ns),
-        )
-        if values[n] is not None
-    ]
-    names = ("time_ns", "machine", "name", "value")
-    run = written(rows(0), sampled=[dict(zip(names, sample, strict=True)) for sample in samples])
-    drawn = defaultdict(list)
-    for record in map(json.loads, counter_records(run.series)):
-        drawn[record["pid"], record["name"]].append((round(record["ts"] * 1000), *record["args"].values()))
-    assert drawn == {
-        (1, "hit rate, %"): [(20, 25.0), (40, 50.0)],
-        (3, "queue"): [(10, 7), (20, 8), (30, 9), (40, 9)],
-        (2, "gpu blocks, held"): [(10, 1), (20, 2), (30, 3), (40, 4)],
-        (CHANNELS_PID, "nic use, %"): [(10, 50.0), (20, 50.0)],
-    }
-
-
-#: Kind, detail, start, duration, machine, request, tokens, blocks.
-EVENTS = [
-    ("step", "", 10, 10, 0, -1, 64, 3),
-    ("step", "", 20, 15, 0, -1, 0, 2),
-    ("transfer", "cpu->gpu", 12, 6, 0, 5, 0, 8),
-    ("transfer", "cpu->gpu", 14, 6, 0, 6, 0, 9),
-    ("transfer", "disk->cpu", 12, 2, 0, 7, 0, 1),
-    ("transfer", "cpu->gpu", 30, 5, 0, 5, 0, 4),
-    ("transfer", "cpu->gpu", 12, 3, 1, 5, 0, 2),
-    ("evict", "cpu", 13, 0, 0, -1, 0, 6),
-    ("evict", "pool", 13, 1, 1, -1, 0, 7),
-    ("other", "", 1, 1, 0, -1, 0, 1),
-]
-
-
-def test_steps_transfers_and_evictions_by_hand():
-    """An arrow from a request, where it is drawn, over its transfer into the first step that ends later."""
-    names = ("time_ns", "duration_ns", "machine", "request", "tokens", "blocks")
-    events = {name: np.array([row[at + 2] for row in EVENTS]) for at, name in enumerate(names)}
-    events |= {name: coded([row[at] for row in EVENTS]) for at, name in enumerate(("kind", "detail"))}
-    lane_of = {5: Track(9, 1), 6: Track(9, 2)}
-    records, rows = machinery_records(events, {5: 11, 6: 99}, lane_of)
-    shown, arrows = [], defaultdict(list)
-    for record in map(json.loads, records):
-        at = (record["pid"], record["tid"], round(record["ts"] * 1000))
-        if record["ph"] == "X":
-            shown.append((*at, round(record["dur"] * 1000), record["name"], record.get("args")))
-        else:
-            arrows[record["id"]].append((record["ph"], *at))
-    cpu = 10 + TIERS.index("cpu")
-    assert shown == [
-        (1, 1, 10, 10, "step 64 prefill tokens, 3 decoding", None),
-        (1, 1, 20, 15, "step 2 decoding", None),
-        (1, 100, 12, 6, "8 blocks", {"blocks": 8, "request": 5}),
-        (1, 101, 14, 6, "9 blocks", {"blocks": 9, "request": 6}),
-        (1, 102, 12, 2, "1 blocks", {"blocks": 1, "request": 7}),
-        (1, 100, 30, 5, "4 blocks", {"blocks": 4, "request": 5}),
-        (2, 103, 12, 3, "2 blocks", {"blocks": 2, "request": 5}),
-        (1, cpu, 13, 0, "evict 6 blocks", None),
-        (2, 99, 13, 1, "evict 7 blocks", None),
-    ]
-    assert list(arrows.values()) == [
-        [("s", 9, 1, 11), ("t", 1, 100, 12), ("f", 1, 1, 18)],
-        [("s", 9, 2, 14), ("t", 1, 101, 14), ("f", 1, 1, 20)],
-    ]
-    assert rows == {
-        Track(1, 1): "steps",
-        Track(1, 100): "cpu->gpu",
-        Track(1, 101): "cpu->gpu 1",
-        Track(1, 102): "disk->cpu",
-        Track(2, 103): "cpu->gpu",
-        Track(1, cpu): "cpu moves",
-        Track(2, 99): "pool moves",
-    }
-    assert machinery_records({**events, "kind": coded(["none"] * len(EVENTS))}, {}, {}) == ([], {})

@@ -1,22 +1,18 @@
-"""The verdict that opens a comparison: who is better, from which border on, and in every format."""
+"""The verdict that opens a comparison: who is better, and from which border on."""
 
-import json
 import re
 
-import kvcache_sim as kv
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from kvcache_sim.cli.main import run as kvsim
-from kvcache_sim.metrics.prefix_cache import LEAST_COMPARED
 from kvcache_sim.report.compare.comparison import Certainties, Comparison, Difference, States, compare
 from kvcache_sim.report.compare.model_ratio import ModelRatios
 from kvcache_sim.report.compare.samples import RATE, STATISTICS
 from kvcache_sim.report.compare.text import settings_line
-from kvcache_sim.report.compare.verdict import ranking_difference, verdict
+from kvcache_sim.report.compare.verdict import verdict
 from report.finished_rows import written
 from support.examples import examples
-from support.fake_run import MS, SCENARIO, request_columns, write_run
+from support.fake_run import request_columns
 
 BY_METRIC = {one.metric: one for one in STATISTICS}
 TTFT, HITS, OUTPUT = (BY_METRIC[name] for name in ("latency.ttft.p99", "cache.token_hit_rate", RATE))
@@ -76,22 +72,6 @@ def test_saturated_runs_are_ranked_by_output_unless_their_loads_differ(crowded, 
     assert sum("is saturated: it waits." in line for line in found.sentences) == len(crowded)
 
 
-def test_the_first_figure_that_both_have_ranks():
-    nothing = Difference(TTFT, 0.0, 0.0, 1.0, 1.0, 1.0)
-    without = Difference(TTFT, 0.0, 5.0, None, 1.0, 1.0)
-    for gone in (nothing, without):
-        assert ranking_difference(compared(gone, difference(HITS))).statistic is HITS
-    assert ranking_difference(compared()) is None
-    assert ranking_difference(compared(without)) is None
-
-
-@pytest.mark.parametrize("requests", [1, LEAST_COMPARED - 1, LEAST_COMPARED])
-def test_few_requests_are_not_compared(requests):
-    found = verdict(compared(difference(), requests=requests))
-    assert found.better == ("A" if requests >= LEAST_COMPARED else None)
-    assert (found.difference is None) is (requests < LEAST_COMPARED)
-
-
 def load(columns, rate, sentence=""):
     return written(columns, summary={"saturation": {"arrived_per_s": rate, "sentence": sentence}})
 
@@ -132,69 +112,3 @@ def test_the_settings_that_matter_most_are_named_first():
         line = settings_line(compared(settings=dict.fromkeys(names[:count], ("a", "b"))))
         assert re.findall(r"(\S+) a → b", line) == order
         assert ("--settings" in line) is (count > 3)
-
-
-@pytest.fixture
-def sides(tmp_path):
-    """Return the directories of a run and of one whose requests wait 40 ms longer."""
-    columns = request_columns(1500)
-    later = {name: columns[name] + 40 * MS for name in ("queue_ns", "first_token_ns", "finish_ns")}
-    write_run(tmp_path / "A", columns)
-    write_run(tmp_path / "slower", columns | later, scenario=SCENARIO.replace("512GiB", "1TiB"))
-    return [str(tmp_path / name) for name in ("A", "slower")]
-
-
-def test_every_format_opens_with_the_verdict(sides, capsys):
-    assert kvsim(["compare", *sides]) == 0
-    first = capsys.readouterr().out.splitlines()[0]
-    assert first.startswith("A is better: ")
-    assert kvsim(["compare", *sides, "--format", "json", "--rank-saturated"]) == 0
-    (found,) = json.loads(capsys.readouterr().out)
-    assert found["verdict"]["better"] == "A"
-    assert found["verdict"]["ranked_by"] == "latency.ttft.p99"
-    assert " ".join(found["verdict"]["sentences"]).startswith(first)
-    assert found["saturated"] == [False, False]
-    assert found["settings"] == {"tiers.cpu.capacity": ["512GiB", "1TiB"]}
-    page = kv.compare(*sides)._repr_html_()
-    assert page.index("A is better: ") < page.index("1 setting differs") < page.index("latency.ttft.p99")
-    assert kv.compare(*sides).sentences[0].startswith("A is better: ")
-
-
-def test_runs_without_stored_bounds_name_the_command_that_computes_them(tmp_path, monkeypatch, capsys):
-    monkeypatch.chdir(tmp_path)
-    text = "workload: {kind: diverse, requests: 60, arrivals: {process: poisson, rate_per_s: 1}}\n"
-    (tmp_path / "s.yaml").write_text(text)
-    for name, slots in (("one", "2"), ("four", "8")):
-        slots = f"replica.max_num_seqs={slots}"
-        assert kvsim(["simulate", "-c", "s.yaml", "--set", slots, "-q", "-o", name]) == 0
-    capsys.readouterr()
-    assert kvsim(["compare", "one", "four"]) == 0
-    said = " ".join(capsys.readouterr().out.split())
-    (command,) = re.findall(r"not computed: '(kvsim compare [^']*)'", said)
-    assert kvsim(command.split()[1:]) == 0
-    said = " ".join(capsys.readouterr().out.split())
-    assert re.search(r"one \S+ m?s \(requests [^)]*, model [^)]*\), four \S+ m?s \(requests", said)
-    assert re.search(r"model ×[\d.]+–[\d.]+ \(both runs at the same bound\)", said)
-
-
-@pytest.mark.parametrize(
-    ("names", "repeats", "line"),
-    [
-        (("run", "run"), 1, ""),
-        (("run", "run"), 2, "--repeats: finished runs cannot be repeated"),
-        (("run", "s.yaml"), 2, "run: a finished run cannot be repeated"),
-        (("s.yaml", "s.yaml"), 2, ""),
-    ],
-)
-def test_only_scenarios_are_repeated_and_equal_labels_are_numbered(tmp_path, capsys, names, repeats, line):
-    write_run(tmp_path / "run", request_columns(5))
-    (tmp_path / "s.yaml").write_text("workload: {kind: diverse, requests: 3}\n")
-    paths = [str(tmp_path / name) for name in names]
-    code = kvsim(["compare", *paths, "--repeats", str(repeats), "--format", "json"])
-    out, err = capsys.readouterr()
-    assert (code, line in err) == (2, True) if line else (0, True)
-    if not line:
-        (found,) = json.loads(out)
-        label = names[0].removesuffix(".yaml")
-        assert (found["baseline"], found["run"]) == (f"{label} (1)", f"{label} (2)")
-        assert found["replications"] == repeats

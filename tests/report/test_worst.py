@@ -72,16 +72,6 @@ def test_no_stretch_waits_more_beyond_twice_the_mean(waits):
         assert len(spike.rows) >= 3
 
 
-def test_two_spikes_the_window_chooses():
-    columns = delayed(flat(300), "queue", np.arange(50, 60), 3000 * MS)
-    columns = delayed(columns, "handover", np.arange(200, 206), 1000 * MS)
-    assert find_spike(written(columns)).part == "queue"
-    chosen = find_spike(written(columns), (15 * 10**9, 25 * 10**9))
-    assert chosen.part == "handover"
-    assert chosen.rows.tolist() == list(range(200, 206))
-    assert find_spike(written(columns), (21 * 10**9, 30 * 10**9)) is None
-
-
 @examples(80)
 @given(
     st.integers(3, 14),
@@ -177,13 +167,3 @@ def test_the_worst_are_the_longest_waits_of_a_window_against_the_run(count, low,
     }
     text = worst_requests(run, most, window, "table").splitlines()
     assert [int(line.split()[0]) for line in text[-len(expected) :]] == [row[0] for row in expected]
-
-
-@pytest.mark.parametrize(
-    ("length", "after", "found"), [(2, 9, False), (3, 9, True), (3, 0, True), (3, 27, True)]
-)
-def test_three_requests_are_a_spike_and_its_growth_is_against_the_rest(length, after, found):
-    columns = delayed(flat(30), "queue", np.arange(after, after + length), 600 * MS)
-    said = spike_sentences(written(columns))
-    assert (find_spike(written(columns)) is not None) is found
-    assert not found or re.findall(r"([\d.]+) ms", " ".join(said[:2])) == ["620", "80", "600"]

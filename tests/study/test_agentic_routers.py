@@ -12,7 +12,7 @@ from support.shared_files import ROOT
 
 sys.path.insert(0, str(ROOT / "benches"))
 import agentic_routers
-from agentic_routers import BATCHES, FIGURES, STUDY, T_19, compared, main
+from agentic_routers import BATCHES, STUDY, T_19, compared
 
 
 def test_intervals_by_hand():
@@ -23,31 +23,6 @@ def test_intervals_by_hand():
     odd = [[[1.0]] * BATCHES + [[math.e]], *base[1:]]
     spread = T_19 * math.sqrt(19 * (1 / 20 - 1 / 400))
     assert compared(odd, base, 0) == pytest.approx([1, math.exp(-spread), math.exp(spread), 1, 1])
-
-
-def test_two_rows_run_and_the_first_is_what_the_other_is_compared_with(tmp_path, monkeypatch, capsys):
-    rows = [
-        {
-            "timestamp": 50 * n,
-            "input_length": 256,
-            "output_length": 4,
-            "hash_ids": [n % 5],
-            "session_id": str(n % 5),
-        }
-        for n in range(120)
-    ]
-    path = tmp_path / "agents.jsonl"
-    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
-    small = ["--set", "cluster.machines=2", "--set", "trace.block_size=256"]
-    monkeypatch.setattr(sys, "argv", ["x", str(path), *small, "--rows", "6", "4"])
-    main()
-    first, second = map(json.loads, capsys.readouterr().out.splitlines())
-    assert first["row"] == {"router.policy": "lmetric"}
-    assert set(map(tuple, first["ratios"].values())) == {(1, 1, 1, 1, 1)}
-    assert list(second["ratios"]) == list(FIGURES)
-    assert second["figures"][4] == 120
-    low, high = second["ratios"]["TTFT p50"][1:3]
-    assert low <= second["ratios"]["TTFT p50"][0] <= high
 
 
 def test_every_row_is_a_scenario_and_has_a_row_in_both_tables(tmp_path):

@@ -1,9 +1,7 @@
 """The highest rate that attains: the search against every step, known service times, and the verb's edges."""
 
 import json
-import math
 import re
-import resource
 from fractions import Fraction
 from pathlib import Path
 
@@ -12,23 +10,19 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from kvcache_sim.base.units import significant
 from kvcache_sim.cli.main import run
 from kvcache_sim.extras.study.sizing.search import (
-    STEP,
     Found,
     Probe,
     highest_attaining,
     rate_spread,
     speed_of,
 )
-from kvcache_sim.metrics.certainty import band
 from kvcache_sim.scenario.execute import execute
 from kvcache_sim.scenario.load import scenario_from_text
 from kvcache_sim.scenario.requests import read_requests
 from kvcache_sim.simulation import RunOptions
 from kvcache_sim.workload.toolbox.transforms import scale
-from kvcache_sim.workload.toolbox.write import mooncake_lines
 from one_by_one import ONE_BY_ONE, service_times, unwrapped, write_trace
 from support.examples import examples
 
@@ -51,38 +45,7 @@ def test_the_search_finds_the_last_step_that_attains(last, a, b):
     assert len(asked) == len(set(asked)) <= 16
 
 
-def test_neighbouring_steps_are_two_percent_apart():
-    for step in (-350, -36, -1, 0, 1, 35, 349):
-        assert abs(speed_of(step + 1) / speed_of(step) / STEP - 1) < Fraction(1, 10**4)
-    assert speed_of(0) == 1
-
-
 # --- the interval of a rate over requests ---
-
-
-def test_the_interval_of_a_rate_holds_the_truth_in_nineteen_of_twenty_cases():
-    """Arrivals at random, stays of random length: the load is 1 s in the machines for each second."""
-    random, inside, widths = np.random.default_rng(4), 0, []
-    for _ in range(300):
-        arrival_ns = np.cumsum(random.exponential(1e9, 1000))
-        stay_ns = random.gamma(2.0, 0.5e9, 1000)
-        spread = rate_spread({"arrival_ns": arrival_ns, "finish_ns": arrival_ns + stay_ns})
-        load = stay_ns.sum() / (arrival_ns[-1] - arrival_ns[0])
-        inside += 1 / spread <= load <= spread
-        widths.append(spread)
-    assert inside / 300 == pytest.approx(0.95, abs=0.04)
-    expected = 2.093 * math.sqrt((1 + 0.5) / 1000)  # the squared variations of both add up
-    assert math.log(np.median(widths)) == pytest.approx(expected, rel=0.15)
-
-
-def test_a_drift_of_the_rate_widens_the_interval_little():
-    random = np.random.default_rng(4)
-    gaps, stay_ns = random.exponential(1e9, 1000), random.gamma(2.0, 0.5e9, 1000)
-    spreads = []
-    for drift in (1.0, 4.0):  # four times the rate at the end
-        arrival_ns = np.cumsum(gaps * np.geomspace(1, 1 / drift, 1000))
-        spreads.append(rate_spread({"arrival_ns": arrival_ns, "finish_ns": arrival_ns + stay_ns}))
-    assert math.log(spreads[1]) < 1.25 * math.log(spreads[0])
 
 
 def test_few_requests_and_requests_at_once_have_no_interval():
@@ -90,30 +53,6 @@ def test_few_requests_and_requests_at_once_have_no_interval():
     assert rate_spread({"arrival_ns": arrival_ns, "finish_ns": arrival_ns + 1}) is None
     at_once = np.zeros(60, np.int64)
     assert rate_spread({"arrival_ns": at_once, "finish_ns": at_once + 1}) is None
-
-
-def test_the_interval_is_printed_and_a_need_within_it_is_not_certain(tmp_path, capsys):
-    trace = kv.generate("few-shot", seed=3, requests=300)
-    (tmp_path / "t.jsonl").write_text("".join(mooncake_lines(trace)))
-    argv = ["capacity", str(tmp_path / "t.jsonl"), "--slo", "ttft=60ms,tpot=12ms", "--attain", "95%"]
-    argv += ["-j", "1", "-q", "-o", str(tmp_path / "o")]
-    assert run([*argv, "--format", "json"]) == 0
-    (row,) = json.loads(capsys.readouterr().out)["candidates"]
-    low, rate, high = (row[name] for name in ("requests_low_per_s", "rate_per_s", "requests_high_per_s"))
-    assert low < rate < high
-    assert low * high == pytest.approx(rate**2)
-    assert run(argv) == 0
-    shown = band(low / rate, high / rate)
-    assert f"holds {significant(rate)} requests/s (requests {shown}) at 95 %: " in unwrapped(
-        capsys.readouterr().out
-    )
-    argv[-1] += "2"
-    several = [*argv, "--grid", "replica.max_num_seqs=64,128"]
-    for need, is_certain in ((0.9 * low, True), (0.99 * rate, False)):
-        assert run([*several, "--need", f"{need:.3f}/s"]) == 0
-        said = unwrapped(capsys.readouterr().out)
-        assert ("within the interval of the requests" in said) is not is_certain
-        assert f" {shown} " in said
 
 
 # --- known service times -----------------------------------------------------------------------------------
@@ -255,21 +194,6 @@ def test_models_are_candidates(tmp_path):
         assert best / 1.021 <= row["capacity.rate_per_s"] <= best * (1 + 1e-6), machines
 
 
-def test_ray_gives_the_answer_of_any_number_of_workers(tmp_path, monkeypatch, capsys):
-    pytest.importorskip("ray", reason="pip install 'kvcache-sim[ray]'")
-    if resource.getrlimit(resource.RLIMIT_AS)[0] != resource.RLIM_INFINITY:
-        pytest.skip("Ray's processes need address space (ulimit -v)")
-    monkeypatch.chdir(tmp_path)
-    common = ["--set", "workload={kind: few-shot, requests: 150}", "--slo", "ttft=50ms", "--attain", "95%"]
-    answers = []
-    for on, jobs in (("local", "1"), ("ray", "2")):
-        more = ["--grid", "cluster.machines=1,2", "--on", on, "-j", jobs, "-o", on, "-q", "--format", "json"]
-        assert run(["capacity", *common, *more]) == 0
-        answers.append(json.loads(capsys.readouterr().out))
-    assert answers[0] == answers[1]
-    assert (tmp_path / "local/results.csv").read_bytes() == (tmp_path / "ray/results.csv").read_bytes()
-
-
 # --- edges -------------------------------------------------------------------------------------------------
 
 
@@ -291,27 +215,6 @@ def test_prompts_beyond_the_context_hold_no_rate_down(tmp_path, monkeypatch, cap
     setting = f"replica.max_model_len={length}"
     (held,) = lines(capsys, "t.jsonl", "--slo", "ttft=2s", "--set", setting, "--max-rate", "200/s")[:1]
     assert re.match(r"(holds [\d.]+ requests/s|every rate tried attains 99 %, up to 199 )", held), held
-
-
-def test_rates_that_all_or_none_attain_end_in_their_exit_codes(tmp_path, monkeypatch, capsys):
-    monkeypatch.chdir(tmp_path)
-    path = write_trace(tmp_path / "t.jsonl", 10)
-    (none, few) = lines(capsys, path, "--slo", "ttft=1ns", code=4)
-    assert none.startswith("no rate attains 99 %")
-    assert "none may miss" in few
-    said = lines(capsys, path, "--slo", "ttft=1ns", "--grid", "cluster.machines=1,2", code=4)
-    assert said[-3].startswith("2 candidates attain no rate; nearest is cell 0")
-    (every, few) = lines(capsys, path, "--slo", "ttft=1h")
-    assert every.startswith("every rate tried attains 99 %, up to 1,023 requests/s")
-    bounds = ("--max-rate", "5/s", "--attain", "80%", "-o", "x")
-    (bounded, few) = lines(capsys, path, "--slo", "ttft=1h", *bounds)
-    assert "up to 4.9" in bounded
-    assert "1 may miss" in few
-    assert lines(capsys, path, "--slo", "ttft=1h", "--max-rate", "1/s", "--need", "2/s", code=4)
-    rows = [json.loads(line) for line in path.read_text().splitlines()]
-    path.write_text("".join(json.dumps({**own, "timestamp": 0}) + "\n" for own in rows))
-    (refused,) = lines(capsys, path, "--slo", "ttft=1h", code=5)
-    assert "no arrivals to scale" in refused
 
 
 @pytest.mark.parametrize(("late", "attains"), [(4, True), (5, True), (6, False)])
@@ -339,11 +242,3 @@ def test_the_interval_of_a_rate_is_of_requests_that_finished_and_are_measured(tm
     rows = execute(scenario, trace, RunOptions()).run.requests
     measured = {name: rows[name][100:] for name in ("arrival_ns", "finish_ns")}
     assert found.spread == pytest.approx(rate_spread(measured), rel=1e-9)
-
-
-def test_requests_that_wait_for_others_are_named(capsys, tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    closed = "workload={kind: conversational, requests: 60, loop: closed, concurrency: 6}"
-    found = lines(capsys, "--set", closed, "--slo", "ttft=1h")
-    assert "wait for others (closed loop)" in found[-1]
-    assert found[0].startswith("every rate")

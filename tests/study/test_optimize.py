@@ -1,9 +1,6 @@
 """The search: finds a known answer, keeps its conditions, and resumes where it stopped."""
 
-import json
 import os
-import re
-import shlex
 from itertools import chain, product
 from pathlib import Path
 
@@ -12,7 +9,6 @@ import pytest
 pytest.importorskip("optuna", reason="pip install 'kvcache-sim[search]'")
 
 from kvcache_sim.base.errors import UsageError
-from kvcache_sim.cli.main import run as kvsim
 from kvcache_sim.extras.study.sweeps.cell import CellRecord, Limits, Study
 from kvcache_sim.extras.study.sweeps.optimize import Goal, Search, Trial, best, optimize, tried
 from kvcache_sim.extras.study.sweeps.plan import Resolved
@@ -171,65 +167,3 @@ def test_the_table_has_settings_once_under_their_first_trial(tmp_path):
 def test_the_number_of_workers_changes_nothing(tmp_path):
     one, two = search(tmp_path / "one", 12, 1), search(tmp_path / "two", 12, 2)
     assert one == two
-
-
-def test_conditions_that_nothing_meets(tmp_path):
-    trials = search(tmp_path / "out", 8, 1, ["ttft.p99 < 1ms"])
-    assert best(trials, COST) is None
-
-
-CHOICE = """scenario: base.yaml
-random:
-  draws: 4
-  space: {NAME: {choice: [VALUES]}}
-"""
-
-
-def searched(folder, capsys, name, values, *goal):
-    """Search a few values of a setting of 200 requests and return the printed lines, those of a sentence joined."""
-    tiers = "{gpu: {capacity: 300 blocks}, cpu: {capacity: 2000 blocks}}"
-    base = f"workload: {{kind: conversational, requests: 200}}\ntiers: {tiers}\n"
-    (folder / "base.yaml").write_text(base + "cost: {gpu_hour: 2.0}\n")
-    (folder / "sweep.yaml").write_text(CHOICE.replace("NAME", name).replace("VALUES", values))
-    assert kvsim(["optimize", "-c", "sweep.yaml", "-o", str(goal), "-j", "1", "--trials", "8", *goal]) == 0
-    return capsys.readouterr().out.replace("\n  ", " ").splitlines()
-
-
-def test_the_best_has_the_intervals_that_simulate_prints(tmp_path, monkeypatch, capsys):
-    monkeypatch.chdir(tmp_path)
-    values = "20 blocks, 2000 blocks"
-    lines = searched(tmp_path, capsys, "tiers.gpu.capacity", values, "--minimize", "ttft.p99")
-    said, interval, source, following = lines
-    words = shlex.split(following.removeprefix("next: "))[1:]
-    assert kvsim([*words, "--sensitivity", "-q", "-o", "run", "--force"]) == 0
-    printed = capsys.readouterr().out
-    value, bands = re.findall(r" TTFT p99 (.* ms) \((.*)\)\n", printed)[0]
-    assert (
-        f" has the lowest TTFT p99, {value} ({bands}): tiers.gpu.capacity=2000 blocks (next is trial " in said
-    )
-    assert " × (" in said
-    assert interval.startswith("intervals are 95 % over 10 batches of time of the requests, in pairs;")
-    assert source in printed
-
-
-def test_a_runner_up_that_differs_by_chance_is_called_equal(tmp_path, monkeypatch, capsys):
-    """Ninety-nine or a hundred sequences in a batch: no request is ever refused for either."""
-    monkeypatch.chdir(tmp_path)
-    lines = searched(tmp_path, capsys, "replica.max_num_seqs", "99, 100", "--minimize", "e2e.avg")
-    assert re.match(r"trials \d and \d are equal in latency.e2e.avg: their differences are within", lines[0])
-    assert re.search(r" \(requests .* %, model .* %\) of trial \d: replica.max_num_seqs=", lines[0])
-
-
-def test_a_cost_has_the_interval_of_the_rate_and_the_command_for_the_rest(tmp_path, monkeypatch, capsys):
-    monkeypatch.chdir(tmp_path)
-    lines = searched(tmp_path, capsys, "replica.max_num_seqs", "1, 100", "--minimize", "cost")
-    assert re.search(
-        r"lowest cost.per_million_tokens, [\d.]+ \(requests .* %\): replica.max_num_seqs=100", lines[0]
-    )
-    assert lines[-1].endswith(" --sensitivity")
-    cells = [json.loads(p.read_text())["record"]["summary"] for p in tmp_path.glob("*/cells/*.json")]
-    for own in cells:
-        rates = own["batches"]["throughput.output_tokens_per_s"]
-        costs = own["batches"]["cost.per_million_tokens"]
-        product = own["cost"]["per_million_tokens"] * own["throughput"]["output_tokens_per_s"]
-        assert [a * b for a, b in zip(rates, costs, strict=True)] == pytest.approx([product] * len(rates))

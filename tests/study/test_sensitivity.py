@@ -55,21 +55,6 @@ def test_one_prompt_at_a_time_moves_by_its_step_times_in_closed_form(tmp_path, c
     assert f"TPOT mean depends most on {DECODE}: {moved}." in text
 
 
-def test_a_run_bound_by_prompts_names_the_step_time_of_chunks(tmp_path, capsys):
-    rows = [(n * 1000, 8192, 2, [16 * n + k for k in range(16)]) for n in range(30)]
-    found, text = asked(tmp_path, capsys, rows, UNBOUNDED)
-    assert found["decides"] == CHUNK
-    assert f"Decisive assumption: {CHUNK}." in text
-
-
-def test_a_run_bound_by_answers_names_the_step_time_of_decodes(tmp_path, capsys):
-    """Four answers at a time; the others wait for slots."""
-    rows = [(n * 10, 64, 500, [n]) for n in range(30)]
-    scenario = f"{UNBOUNDED}replica: {{step_time: set.toml, max_num_seqs: 4}}\n"
-    found, _ = asked(tmp_path, capsys, rows, scenario, weights=10.0, token=0.0001)
-    assert found["decides"] == DECODE
-
-
 def test_a_run_bound_by_a_link_names_the_link(tmp_path, capsys):
     """Two long prefixes take turns on a GPU that holds one; the other is loaded over a slow link."""
     rows = [(n * 4000, 8192, 2, [100 * (n % 2) + k for k in range(16)]) for n in range(20)]
@@ -113,15 +98,6 @@ def test_the_submission_of_pieces_moves_a_lone_load_by_all_of_it(tmp_path, capsy
     loaded = [submission[end]["TTFT p50"] for end in ("fast", "slow")]
     assert loaded[0] == found["answers"]["TTFT p50"]
     assert loaded[1] - loaded[0] == pytest.approx(moved_ms, rel=1e-3)
-
-
-def test_a_presets_submission_moves_within_its_measured_range(tmp_path, capsys):
-    up = "{preset: pcie5-h100-batched-h2d, edges: [cpu->gpu]}"
-    found, _ = asked(tmp_path, capsys, turns(), COPIED.format(up=up), token=0.0001)
-    submission = named(found, "submission of pieces: cpu-to-gpu")
-    assert submission["stated"] == "range of pcie5-h100-batched-h2d"
-    moved = submission["slow"]["TTFT p50"] - submission["fast"]["TTFT p50"]
-    assert moved == pytest.approx(12 * 32 * (952 - 577) / 1e6, abs=0.002)
 
 
 def assumed(text):
@@ -247,28 +223,6 @@ def test_assumptions_of_machines_change_the_machines_that_have_them():
     assert found[f"step time: decode steps of {own}"].is_stated
 
 
-def test_copies_that_cost_steps_move_within_their_hosts_range(tmp_path, capsys):
-    up = "{bandwidth: 1000TB/s, latency: 0ns, piece_overhead: 0ns, edges: [cpu->gpu]}"
-    replica = "replica: {step_time: set.toml, host: h100-copies-batched}\n"
-    found, text = asked(tmp_path, capsys, turns(), COPIED.format(up=up) + replica, token=0.0001)
-    submit, share = named(found, "CPU time to submit copies"), named(found, "GPU share of copies")
-    assert (submit["low"], submit["high"]) == pytest.approx((516 / 739, 952 / 739))
-    assert (share["low"], share["high"]) == pytest.approx((0.5, 0.049 / 0.03))
-    moved = submit["slow"]["TTFT p50"] - submit["fast"]["TTFT p50"]
-    assert moved > 0.9 * 12 * 32 * (952 - 516) / 1e6, "the load is submitted before its step"
-    assert "between both directions and sizes of h100-copies-batched" in " ".join(text.split())
-
-
-def test_a_run_close_to_its_capacity_names_the_capacity(tmp_path, capsys):
-    """Fifteen prefixes of eight blocks take turns on a GPU of 121 blocks; with fewer, none is kept."""
-    rows = [(n * 1000, 4096, 2, [100 * (n % 15) + k for k in range(8)]) for n in range(150)]
-    found, text = asked(tmp_path, capsys, rows, "tiers: {gpu: {capacity: 121 blocks}}\n")
-    assert found["decides"] == FREE_BLOCKS
-    assert found["answers"]["hit rate"] > 0.75
-    assert named(found, FREE_BLOCKS)["slow"]["hit rate"] < 0.1
-    assert "blocks as given state no error: ±10 % assumed" in " ".join(text.split())
-
-
 def test_a_capacity_computed_from_memory_states_its_own_error(tmp_path, capsys):
     rows = [(n * 1000, 600, 3, [2 * n, 2 * n + 1]) for n in range(5)]
     scenario = "tiers: {gpu: {capacity: auto}}\nreplica: {step_time: h100-llama-3-8b-tp1}\n"
@@ -277,15 +231,6 @@ def test_a_capacity_computed_from_memory_states_its_own_error(tmp_path, capsys):
     assert capacity["is_stated"]
     assert 1.01 < capacity["high"] < 1.05
     assert named(found, "step time: KV read alongside a chunk")["high"] == pytest.approx(1.1, rel=1e-3)
-
-
-def test_an_invented_step_time_with_unbounded_capacity_has_no_assumptions(tmp_path, capsys):
-    rows = [(n * 1000, 600, 3, [2 * n, 2 * n + 1]) for n in range(5)]
-    scenario = "replica: {step_time: 'linear:base=1ms,token=1us'}\ntiers: {gpu: {capacity: unbounded}}\n"
-    found, text = asked(tmp_path, capsys, rows, scenario)
-    assert found["assumptions"] == []
-    assert found["decides"] is None
-    assert "This run assumes nothing with an error" in text
 
 
 def test_other_requests_than_those_that_ran_are_refused(tmp_path, capsys):

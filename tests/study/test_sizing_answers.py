@@ -1,11 +1,8 @@
 """Questions to a search for capacity, and which candidate answers them, by their definitions."""
 
-from functools import partial
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from kvcache_sim.api.sizing import Capacity
 from kvcache_sim.base.errors import UsageError
 from kvcache_sim.cli.main import run
 from kvcache_sim.extras.study.sizing.further import (
@@ -13,22 +10,14 @@ from kvcache_sim.extras.study.sizing.further import (
     MACHINES,
     PREFILL,
     Further,
-    Tried,
-    groups_of,
-    tried_of_row,
 )
 from kvcache_sim.extras.study.sizing.question import (
     Answer,
     Question,
-    parse_attain,
-    parse_limits,
-    parse_rate,
 )
 from kvcache_sim.extras.study.sizing.search import STEP
-from kvcache_sim.extras.study.sizing.text import draw
 from kvcache_sim.extras.study.sweeps.cell import Cell, CellRecord, Study
 from kvcache_sim.extras.study.sweeps.plan import Plan
-from kvcache_sim.report.picture import NothingToDraw
 from support.examples import examples
 
 
@@ -79,16 +68,6 @@ def test_the_cheapest_and_the_frontier_by_their_definitions(drawn, need):
     assert shown == [({"x": n}, rate, 9.0) for n, (rate, *_) in enumerate(drawn)]
 
 
-def test_the_answer_in_python():
-    rows = (row(0, 2.0, 4.0), row(1, 3.0, 4.0), row(2, 9.0, 8.0), row(3, None, 1.0))
-    shown, asked = Capacity(rows, 0.99), Capacity(rows, 0.99, Answer(rows, 2.5))
-    assert [shown.cheapest()["cell"], shown.cheapest(2.5)["cell"], asked.cheapest()["cell"]] == [2, 1, 1]
-    assert [own["cell"] for own in shown.frontier] == [1, 2]
-    assert (shown.cheapest(9.5), shown.rate_per_s, len(shown)) == (None, 9.0, 4)
-    assert repr(shown) == "<Capacity of 4 candidates: at most 9 requests/s>"
-    assert repr(Capacity(rows[3:], 0.99)) == "<Capacity of 1 candidates: none holds the limits>"
-
-
 # --- the question ------------------------------------------------------------------------------------------
 
 
@@ -107,40 +86,6 @@ def test_a_range_holds_the_steps_at_and_between_its_rates(low, more, own):
     assert Question(0.9, rates[0]).steps(own) == (least, 350)
     if more > 1 and abs(low) < 300:
         assert Question(0.9, rates[0] * 1.001, rates[1] / 1.001).steps(own) == (low + 1, low + more - 1)
-
-
-def test_a_range_without_a_step_is_refused():
-    for least, most in ((5.01, 5.02), (5.0, 4.9)):
-        with pytest.raises(UsageError, match="no rate to try"):
-            Question(0.9, least, most).steps(1.0)
-    with pytest.raises(UsageError, match="no rate to try"):
-        Question(0.9, 4e3).steps(2.0)
-    assert Question(0.9, 1.0, 1.0).steps(1.0) == (0, 0)
-    assert Question.from_parameters({**Question(0.9, 1.0, 2.0).parameters()}) == Question(0.9, 1.0, 2.0)
-
-
-RATE = partial(parse_rate, where="--need")
-LIMITS = {"ttft=2s, tpot = 50ms": {"ttft": "2s", "tpot": "50ms"}, "e2e=1ns": {"e2e": "1ns"}}
-NO_LIMITS = ("ttft", "ttft 2s", "ttft=", "itl=2s", "ttft=1s,ttft=1s", "ttft=0s", "ttft=2", "")
-
-
-@pytest.mark.parametrize(
-    ("parse", "good", "bad"),
-    [
-        (
-            parse_attain,
-            {"99%": 0.99, " 100 % ": 1.0, "0.5%": 0.005},
-            ("0%", "100.1%", "99", "1e1%", "-1%"),
-        ),
-        (RATE, {"2.5/s": 2.5, " 7 /s": 7.0}, ("0/s", "2.5", "-1/s", "1e3/s")),
-        (parse_limits, LIMITS, NO_LIMITS),
-    ],
-)
-def test_shares_rates_and_limits_as_they_are_written(parse, good, bad):
-    assert {text: parse(text) for text in good} == good
-    for text in bad:
-        with pytest.raises(UsageError):
-            parse(text)
 
 
 # --- candidates that are added -----------------------------------------------------------------------------
@@ -183,22 +128,14 @@ def test_candidates_are_added_by_group_splits_before_counts():
     assert further(alone, pools=True) == [own for own, *_ in tried]
     fewer = [(at(2, **split), 2, 1.0), (at(2) | {PREFILL: 1, DECODE: 1}, 2, 1.0)]
     assert further([*alone, *tried, *fewer], pools=True) == [at(3) | split]
-    cells = laid_out([own for own, *_ in counts])
-    ended = {"0": CellRecord("0", "ok", {"capacity": {"machines": 1, "rate_per_s": 1.0}})}
+    cells = laid_out([at(n) for n in (1, 8, 9)])
+    ended = {
+        f"{n}": CellRecord(f"{n}", "ok", {"capacity": {"machines": m, "rate_per_s": m}})
+        for n, m in ((0, 1), (1, 8))
+    }
     plan = Plan("s", Study("m:f", ""), tuple(cells))
-    for failed in ({}, {"1": CellRecord("1", "failed", {})}):
+    for failed in ({}, {"2": CellRecord("2", "failed", {})}):
         assert Further(plan, laid_out, 3.0, 1, False, {})(cells, ended | failed) == []
-
-
-def test_candidates_in_groups():
-    own = [{"x": 1, PREFILL: 1}, {"x": 1, PREFILL: 2}, {"x": 2}, {"x": 1}]
-    tried = [Tried(settings, count, 1.0) for settings, count in zip(own, (4, 4, 4, 8), strict=True)]
-    assert groups_of(tried, (PREFILL, DECODE)) == [tried[:2], tried[2:3], tried[3:]]
-    assert groups_of(tried, (MACHINES, PREFILL)) == [[tried[0], tried[1], tried[3]], [tried[2]]]
-    assert [one.prefill for one in tried] == [1, 2, 0, 0]
-    found = tried_of_row(row(0, 2.5, None, 3, **{"set.x": 1, "set.pools.prefill": 2}))
-    assert (found, found.prefill) == (Tried({"x": 1, PREFILL: 2}, 3, 2.5), 2)
-    assert tried_of_row(row(0, None, None, 3)).rate_per_s is None
 
 
 # --- what is printed ---------------------------------------------------------------------------------------
@@ -229,13 +166,3 @@ def test_what_a_search_prints(tmp_path, monkeypatch, capsys, snapshot, name):
     code = run([*CAPACITY, *RUNS[name], "-o", "out"])
     said = capsys.readouterr().out
     assert f"exit code {code}\n{said}" == snapshot
-
-
-def test_the_picture_has_a_point_for_each_candidate_that_holds_a_rate():
-    rows = (row(0, 2.0, 4.0, **{"set.x": 1}), row(1, None, 1.0), row(2, 1.0, 5.0))
-    drawn = draw(Answer(rows), "a load")
-    assert drawn.data == [
-        {"cell": "0", "settings": "x=1", "rate": 2.0, "cost": 4.0, "front": "front"},
-        {"cell": "2", "settings": "", "rate": 1.0, "cost": 5.0, "front": "none"},
-    ]
-    assert isinstance(draw(Answer(rows[1:2])), NothingToDraw)

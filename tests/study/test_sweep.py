@@ -1,4 +1,4 @@
-"""Cells of a sweep and its output: seeds, shards, equal tables for any number of workers, estimates, columns."""
+"""Cells of a sweep and its output: seeds, shards, equal tables for any number of workers, estimates."""
 
 import pytest
 from hypothesis import given
@@ -12,8 +12,7 @@ from kvcache_sim.extras.study.sweeps.plan import Plan, Resolved, estimate, keep_
 from kvcache_sim.extras.study.sweeps.single_run import single_run
 from kvcache_sim.extras.study.sweeps.space import Space
 from kvcache_sim.extras.study.sweeps.store import CellStore, claim
-from kvcache_sim.extras.study.sweeps.tables import arrow_rows
-from kvcache_sim.metrics.objectives import pareto_front, parse_objectives
+from kvcache_sim.metrics.objectives import pareto_front
 from support.sweep_driver import plan_of
 from support.sweep_runs import sweep, tables
 
@@ -113,14 +112,6 @@ def test_the_front_is_what_nothing_beats(rows):
         assert (index in front) is not beaten
 
 
-def test_goals_are_parsed():
-    first, second = parse_objectives("ttft.p99:min, hit_rate:max")
-    assert (first.metric, second.metric) == ("latency.ttft.p99", "cache.token_hit_rate")
-    assert (first.loss(2.0), second.loss(0.5)) == (2.0, -0.5)
-    with pytest.raises(UsageError, match="METRIC:min"):
-        parse_objectives("ttft.p99")
-
-
 @pytest.mark.parametrize(
     ("seconds", "shard", "found"),
     [
@@ -159,23 +150,6 @@ def test_a_cell_alone_has_no_setting_that_only_others_use(tmp_path):
     ]
     chosen["cluster.machines"] = 2
     assert "router.policy=longest-prefix" in single_run(trace, None, [], chosen)
-
-
-@pytest.mark.parametrize(
-    ("values", "column"),
-    [
-        ([1, None, 2], [1, None, 2]),
-        ([1, 2.5, None], [1.0, 2.5, None]),
-        ([2**63 - 1, -(2**63)], [2**63 - 1, -(2**63)]),
-        ([2**63, 1], [float(2**63), 1.0]),
-        ([True, None], [True, None]),
-        ([True, 1], ["true", "1"]),
-        (["a", 1, {"b": 2}, None], ["a", "1", '{"b": 2}', None]),
-    ],
-)
-def test_a_column_has_one_type(values, column):
-    found = arrow_rows([{"x": value} for value in values])["x"].to_pylist()
-    assert (found, [type(one) for one in found]) == (column, [type(one) for one in column])
 
 
 def test_the_memory_of_a_curve_is_at_least_what_python_takes():

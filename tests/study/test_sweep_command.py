@@ -1,6 +1,5 @@
-"""``kvsim sweep`` with real simulations: plan, run, resume, refuse, merge, report; and on a Ray cluster."""
+"""``kvsim sweep`` with real simulations: plan, run, resume, refuse; and on a Ray cluster."""
 
-import importlib.util
 import json
 import re
 from pathlib import Path
@@ -9,14 +8,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from kvcache_sim.base.errors import UsageError
-from kvcache_sim.cli.cells import cell_runner, parse_shard
+from kvcache_sim.cli.cells import parse_shard
 from kvcache_sim.cli.main import run as kvsim
 from kvcache_sim.extras.study.sweeps.cell import Limits
 from kvcache_sim.extras.study.sweeps.coordinator import run_sweep
 from kvcache_sim.extras.study.sweeps.ray_runner import RayRunner
 from kvcache_sim.extras.study.sweeps.stop import StopRequest
 from kvcache_sim.extras.study.sweeps.supervisor import LocalRunner
-from support.browser import page
 from support.examples import examples
 from support.sweep_driver import Silent, plan_of
 
@@ -69,47 +67,11 @@ def test_a_sweep_runs_once_and_is_there_afterwards(study, capsys):
     assert len(rows) == 4
 
 
-def test_two_spellings_of_one_configuration_run_once(study, capsys):
-    text = SWEEP.replace("[12 blocks, 40 blocks]", "['1GiB', '1024MiB']")
-    (study / "sweep.yaml").write_text(text)
-    assert sweep("-o", "out", "--dry-run") == 0
-    assert "2 distinct" in capsys.readouterr().out
-
-
 def test_a_changed_trace_is_refused(study, capsys):
     assert sweep("-o", "out") == 0
     (study / "trace.jsonl").write_text(TRACE + TRACE.splitlines()[-1] + "\n")
     assert sweep("-o", "out") == 3
     assert "changed since this sweep was planned" in capsys.readouterr().err
-
-
-def test_shards_merge_into_the_whole(study, capsys):
-    assert sweep("-o", "whole") == 0
-    for number in (1, 2):
-        assert sweep("-o", f"part-{number}", "--shard", f"{number}/2") == 0
-    assert kvsim(["sweep", "merge", "part-1", "-o", "half"]) == 5
-    assert "2 missing" in capsys.readouterr().err
-    assert kvsim(["sweep", "merge", "part-1", "part-2", "-o", "merged"]) == 0
-    for name in ("results.csv", "results.parquet"):
-        assert (study / "merged" / name).read_bytes() == (study / "whole" / name).read_bytes()
-
-
-def test_the_report_of_a_sweep(study):
-    goals = ["--pareto", "ttft.p99:min,hit_rate:max"]
-    assert sweep("-o", "out", *goals, "--report", "sweep.html") == 0
-    with page() as (browser, trouble):
-        browser.goto(f"file://{study}/sweep.html")
-        assert browser.evaluate("window.chartsDrawn") == 2
-        assert trouble == []
-
-
-def test_without_ray_the_command_names_the_extra(study, monkeypatch, capsys):
-    found = importlib.util.find_spec
-    monkeypatch.setattr(
-        importlib.util, "find_spec", lambda name, *a: found(name, *a) if name != "ray" else None
-    )
-    assert sweep("--on", "ray") == 2
-    assert "kvcache-sim[ray]" in capsys.readouterr().err
 
 
 def test_a_lost_ray_node_costs_nothing_but_time(tmp_path, monkeypatch):
@@ -158,13 +120,3 @@ def test_a_shard_is_one_of_as_many_as_there_are(text):
             parse_shard(text)
     else:
         assert parse_shard(text) == (part if text else (1, 1))
-
-
-def test_the_runner_is_the_one_named():
-    assert isinstance(cell_runner("local", 3, Limits()), LocalRunner)
-    for wrong in ("x", "local:a"):
-        with pytest.raises(UsageError, match="--on"):
-            cell_runner(wrong, 3, Limits())
-    pytest.importorskip("ray", reason="pip install 'kvcache-sim[ray]'")
-    for on in ("ray", "ray:a:1"):
-        assert isinstance(cell_runner(on, 3, Limits()), RayRunner)

@@ -1,4 +1,4 @@
-"""Faults of a sweep: killed, interrupted, out of disk, with damaged files; it always resumes where it was."""
+"""Faults of a sweep: killed, interrupted, with damaged files; it always resumes where it was."""
 
 import os
 import random
@@ -10,7 +10,6 @@ import time
 from pathlib import Path
 
 import pytest
-from support.sweep_driver import main, plan_of
 
 TESTS = Path(__file__).parents[1]
 TABLES = ("results.csv", "results.parquet")
@@ -194,51 +193,3 @@ def test_damaged_tables_are_made_again_without_running_a_cell(tmp_path, undistur
     database = sqlite3.connect(out / "results.sqlite")
     assert database.execute("SELECT count(*) FROM cells WHERE status = 'ok'").fetchone() == (10,)
     database.close()
-
-
-@pytest.fixture(scope="module")
-def full_disk(tmp_path_factory):
-    library = tmp_path_factory.mktemp("preload") / "disk_full.so"
-    source = TESTS / "disk_full.c"
-    try:
-        subprocess.run(["cc", "-shared", "-fPIC", "-o", library, source, "-ldl"], check=True)
-    except FileNotFoundError:
-        pytest.skip("no C compiler to build the failing disk with")
-    return library
-
-
-def test_a_disk_full_at_a_write(tmp_path, full_disk, monkeypatch):
-    """At the first ones, at the last and at some between; ``vopr`` tries each on a simulated disk."""
-    monkeypatch.setenv("PYTHONPATH", os.pathsep.join([str(TESTS), os.environ.get("PYTHONPATH", "")]))
-
-    def attempt(directory, **faults):
-        env = {"LD_PRELOAD": str(full_disk), "FAIL_UNDER": str(tmp_path), **faults}
-        return finish(directory, cells=2, jobs=1, function="quick", env=env)
-
-    code, _, err = attempt(tmp_path / "sound", FAIL_COUNT=str(tmp_path.parent / f"{tmp_path.name}-count"))
-    assert code == 0, err
-    writes = int((tmp_path.parent / f"{tmp_path.name}-count").read_text())
-    assert writes > 12
-    expected = tables(tmp_path / "sound")
-    for index in sorted({1, 2, *range(3, writes, writes // 5), writes}):
-        directory = tmp_path / f"at-{index}"
-        code, _, err = attempt(directory, FAIL_AT=str(index))
-        assert code == 7, (index, err)
-        assert "Traceback" not in err, index
-        assert len(err.strip().splitlines()) == 1, err
-        assert main(directory, 2, 1, "quick", "") == 0, index  # in this process: half the time
-        assert tables(directory) == expected, index
-
-
-def test_an_input_that_changed_is_refused(tmp_path):
-    from kvcache_sim.base.errors import OutputExistsError, TraceError
-    from kvcache_sim.extras.study.sweeps.plan import keep_plan
-
-    path = tmp_path / "plan.json"
-    keep_plan(plan_of(3, "quick", files={"/trace.jsonl": "aa" * 32}), path)
-    keep_plan(plan_of(3, "quick", files={"/trace.jsonl": "aa" * 32}), path)
-    keep_plan(plan_of(3, "quick", files={"/elsewhere/trace.jsonl": "aa" * 32}), path)
-    with pytest.raises(TraceError, match="changed since this sweep was planned"):
-        keep_plan(plan_of(3, "quick", files={"/trace.jsonl": "bb" * 32}), path)
-    with pytest.raises(OutputExistsError, match="another study"):
-        keep_plan(plan_of(4, "quick", files={"/trace.jsonl": "aa" * 32}), path)

@@ -1,52 +1,19 @@
 """Studies as files and command lines: spaces, ranges, limits and inputs, and what is refused."""
 
-import math
+import itertools
 
 import kvcache_sim as kv
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from kvcache_sim.base.errors import UsageError
+from kvcache_sim.base.rng import stream
 from kvcache_sim.extras.study.sweeps.cell import Limits
 from kvcache_sim.extras.study.sweeps.plan import MAX_CELLS
 from kvcache_sim.extras.study.sweeps.simulation import prepare, refuse_unused
-from kvcache_sim.extras.study.sweeps.space import Choice, Interval, Space, interval
+from kvcache_sim.extras.study.sweeps.space import Choice, Space, interval
 from kvcache_sim.extras.study.sweeps.study import inline_sweep, read_sweep_file
 from support.examples import examples
-
-values = st.lists(st.integers(0, 9), min_size=1, max_size=3, unique=True)
-
-
-@examples(50)
-@given(st.dictionaries(st.sampled_from("abc"), values, max_size=3), values, st.integers(1, 3))
-def test_a_space_is_the_product_of_its_parts(grid, column, draws):
-    space = Space(
-        grid=grid,
-        columns={"z": column, "y": column},
-        points=[{"p": 1}, {"p": 2, "q": 3}],
-        draws={"r": Choice((1, 2)), "s": interval("1GiB", "1TiB", "log", "s")},
-        draw_count=draws,
-    )
-    rows = list(space.rows(7))
-    assert len(rows) == space.size() == math.prod(len(v) for v in grid.values()) * len(column) * 2 * draws
-    assert rows == list(space.rows(7))
-    assert all(row["z"] == row["y"] for row in rows)
-    assert {frozenset(row) - {"q"} for row in rows} == {frozenset([*grid, "z", "y", "p", "r", "s"])}
-
-
-@given(st.floats(0, 1), st.sampled_from(["linear", "log"]))
-def test_an_interval_stays_inside(position, scale):
-    value = interval("1GiB", "16GiB", scale, "x").value(position)
-    assert 2**30 <= int(str(value).removesuffix("B")) <= 2**34
-    assert 3 <= interval(3, 8, scale, "x").value(position) <= 8
-    assert str(interval("16 blocks", "32 blocks", scale, "x").value(position)).endswith(" blocks")
-
-
-def test_a_drawn_value_is_the_bound_at_an_end_and_whole_if_both_are():
-    assert math.exp(math.log(3.0)) > 3.0
-    assert Interval(1.0, 3.0, True, "", False).value(1.0) == 3.0
-    assert interval(1, 16, "log", "").value(0.5) == 4
-    assert interval("1KiB", "3KiB", "linear", "").value(0.5) == "2048B"
 
 
 @pytest.mark.parametrize(
@@ -165,3 +132,39 @@ def test_files_of_models_and_gpus_are_inputs_of_a_sweep(tmp_path):
     prepared, resolve = prepare(read_sweep_file(path))
     resolve({"seed": 1})
     assert {name.rpartition("/")[2] for name in prepared.files} == {"m.toml", "g.toml", "l.csv"}
+
+
+@examples(40)
+@given(st.integers(0, 3), st.integers(0, 3), *[st.integers(0, 2)] * 3)
+def test_the_rows_of_a_space_are_the_product_of_its_parts(first, second, zipped, listed, drawn):
+    grid = {name: list(range(size)) for name, size in (("a", first), ("b", second)) if size}
+    columns = {"c": [10, 20][:zipped], "d": ["x", "y"][:zipped]} if zipped else {}
+    points = [{"e": 1, "f": 2}, {"e": 3}][:listed]
+    draws = {"g": interval(0, 1000, "linear", "g"), "h": Choice(("u", "v", "w"))} if drawn else {}
+    space = Space(grid, columns, points, draws, drawn)
+    generator = stream(5, "sweep.random")
+    parts = {f"grid {name}": [{name: value} for value in own] for name, own in grid.items()}
+    parts["zip"] = [{"c": c, "d": d} for c, d in zip(*columns.values(), strict=True)] if zipped else []
+    parts["list"] = points
+    parts["random"] = [{name: one.draw(generator) for name, one in draws.items()} for _ in range(drawn)]
+    parts = {name: part for name, part in parts.items() if part}
+    products = itertools.product(*parts.values())
+    expected = [{name: value for part in row for name, value in part.items()} for row in products]
+    assert [*space.rows(5)] == expected
+    assert space.size() == len(expected)
+    assert space.factors() == {name: len(part) for name, part in parts.items()}
+
+
+@pytest.mark.parametrize(
+    ("low", "high", "scale", "values"),
+    [
+        (0, 10, "linear", [0, 2, 5, 10]),
+        (0.0, 10, "linear", [0.0, 2.5, 5.0, 10.0]),
+        (1, 10**4, "log", [1, 10, 100, 10**4]),
+        ("1KiB", "5KiB", "linear", ["1024B", "2048B", "3072B", "5120B"]),
+        ("4 blocks", "8 blocks", "linear", ["4 blocks", "5 blocks", "6 blocks", "8 blocks"]),
+    ],
+)
+def test_the_values_of_an_interval_at_its_quarters(low, high, scale, values):
+    drawn = interval(low, high, scale, "a")
+    assert [drawn.value(share) for share in (0.0, 0.25, 0.5, 1.0)] == values

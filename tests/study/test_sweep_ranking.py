@@ -1,28 +1,17 @@
 """Cells of a sweep against the best: intervals over batches and seeds, equal cells, saturated cells, units."""
 
 import csv
-import json
 import math
 import re
-from dataclasses import replace
 from pathlib import Path
 
-import kvcache_sim as kv
 import numpy as np
 import pytest
-from kvcache_sim.base.errors import UsageError
 from kvcache_sim.cli.main import run
 from kvcache_sim.metrics.batches import batch_figures
 from kvcache_sim.metrics.objectives import Objective
-from kvcache_sim.report.best_cell import (
-    best_row,
-    number_table,
-    ranked_table,
-)
-from kvcache_sim.report.parallel import parallel_picture
-from kvcache_sim.report.ranking import Against, Ranked, Ranking, against, merge_seeds, rank_all, rank_cells
+from kvcache_sim.report.ranking import against, merge_seeds, rank_cells
 from kvcache_sim.report.ranking_text import verdict
-from kvcache_sim.workload.toolbox.write import mooncake_lines
 
 P99, MEAN = "latency.ttft.p99", "latency.ttft.avg"
 TPUT = "throughput.output_tokens_per_s"
@@ -74,32 +63,6 @@ def test_equal_cells_share_a_rank_and_the_others_are_in_order():
     half = 2.093 * np.std(noise[1], ddof=1) / math.sqrt(20) / 10
     assert "cells 1 and 2 are equal" in said[0]
     assert f"10 ms (requests ±{100 * half:.1f} %) of cell 1" in said[0]
-
-
-def test_another_figure_distinguishes_equal_cells():
-    noise = [[5 * math.sin(7 * n + 2 * k) for n in range(20)] for k in range(2)]
-    rows = [cell(k, 10.0 + k, left_out(10.0 + k, noise[k])) for k in range(2)]
-    for k, row in enumerate(rows):
-        row[MEAN] = 5.0 - 2 * k
-        row["batches"][MEAN] = left_out(5.0 - 2 * k, [value / 50 for value in noise[k]])
-    said = verdict(rank_cells(rows))
-    assert "cells 0 and 1 are equal" in said[0]
-    assert "distinguishes them: cell 1 has the lowest, 3 ms" in said[1]
-    for k in range(2):
-        less = [row | {MEAN: None} if n == k else row for n, row in enumerate(rows)]
-        assert not any("distinguishes" in line for line in verdict(rank_cells(less)))
-
-
-def test_without_batches_nothing_is_said_to_be_certain():
-    ranking = rank_cells([cell(0, 10.0), cell(1, 11.0)])
-    assert [one.rank for one in ranking.order] == [1, 2]
-    assert verdict(ranking)[-1].startswith("no interval: fewer than 50 finished requests")
-
-
-def test_cells_alike_in_all_figures_are_not_ranked():
-    assert rank_cells([cell(0, 10.0), cell(1, 10.0)]).order == ()
-    assert verdict(rank_cells([cell(0, 10.0)])) == []
-    assert len(verdict(rank_all([cell(0, 10.0)], Objective(P99, True)))) == 1
 
 
 def test_shares_differ_by_points_and_zeros_have_no_ratio():
@@ -179,16 +142,6 @@ def test_saturated_cells_are_not_ranked_by_latency():
     assert ranking.goal == Objective(TPUT, False)
     assert [one.row["cell"] for one in ranking.order] == [0, 1]
     assert any("all cells are saturated" in line for line in verdict(ranking))
-    alike = [cell(k, 9e6 + k, left_out(9e6, OWN), **own, **{TPUT: 500.0 + k}) for k in range(2)]
-    for k, row in enumerate(alike):
-        row |= {MEAN: 5e6 + k * 1e6}
-        row["batches"] |= {
-            MEAN: left_out(5e6 + k * 1e6, OWN),
-            TPUT: left_out(500.0 + k, [90 * o for o in OWN[k:] + OWN[:k]]),
-        }
-    said = verdict(rank_cells(alike))
-    assert said[0].startswith("cells 1 and 0 are equal in output tokens/s")
-    assert not any("distinguishes" in line for line in said)
     asked = rank_cells(all_full, [Objective(P99, True)])
     assert [one.row["cell"] for one in asked.order] == [1, 0]
     assert asked.saturated == ()
@@ -241,30 +194,6 @@ def test_figures_without_a_batch_are_those_of_the_other_requests():
     assert batch_figures({name: own[:40] for name, own in rows.items()}) == {}
 
 
-def test_intervals_hold_the_true_ratio():
-    """Two cells share half of their variation: 95 % intervals hold the ratio at least 85 times in 100."""
-    generator = np.random.default_rng(11)
-    held = {MEAN: 0, P99: 0}
-    draws, count, ratio = 100, 1500, 1.2
-    ticks = np.arange(count) * 10**9
-    for _ in range(draws):
-        shared = np.convolve(generator.normal(size=count + 24), np.ones(25) / 5, "valid")
-        found, rows = [], []
-        for number, factor in enumerate((1.0, ratio)):
-            ttft = factor * 1e8 * np.exp(0.5 * shared + 0.5 * generator.normal(size=count))
-            table = {"request": np.arange(count), "status": np.zeros(count, int), "arrival_ns": ticks}
-            table |= {"first_token_ns": ticks + ttft.astype(np.int64), "output_tokens": np.full(count, 2)}
-            table |= {"finish_ns": table["first_token_ns"] + 10**7, "input_tokens": np.ones(count, int)}
-            found.append(batch_figures({**table, "cached_prefix_length_used": np.zeros(count, int)}))
-            rows.append(
-                {MEAN: ttft.mean(), P99: np.percentile(ttft, 99), "batches": found[-1], "cell": number}
-            )
-        for name in held:
-            one = against(rows[0], rows[1], name)
-            held[name] += one.low <= ratio <= one.high
-    assert min(held.values()) >= 85, held
-
-
 # --- the verb ----------------------------------------------------------------------------------------------
 
 
@@ -297,93 +226,3 @@ def test_generated_requests_have_five_seeds_where_kinds_are_compared(tmp_path, c
     sizes = ["--grid", "tiers.gpu.capacity=64 blocks,256 blocks"]
     sweep(capsys, *common, *sizes, "-o", "sizes")
     assert len(table("sizes")) == 2
-
-
-def test_a_trace_has_batches_of_its_time(tmp_path, capsys, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    trace = kv.generate("conversational", seed=7, requests=300)
-    Path("t.jsonl").write_text("".join(mooncake_lines(trace)))
-    grid = ["--grid", "tiers.gpu.capacity=24 blocks,4096 blocks", "--set", "cost.gpu_hour=2"]
-    said = sweep(capsys, "t.jsonl", *grid, "-o", "out")
-    assert "cell 1 has the lowest TTFT p99" in said
-    assert "cost/h" in said
-    assert "cost/M output tokens" in said
-    rows = kv.sweep("t.jsonl", grid={"tiers.gpu": ["24 blocks", "4096 blocks"]}, cost={"gpu_hour": 2}).rows
-    ratio = against(rows[1], rows[0], P99)
-    assert f"next is cell 0: {ratio.value:.3g} × ({ratio.low:.3g}–{ratio.high:.3g})" in said
-    assert ratio.value == pytest.approx(rows[0][P99] / rows[1][P99])
-    (first, _) = json.loads(Path("out/plan.json").read_text())["cells"]
-    kept = json.loads(Path(f"out/cells/{first[0]}.json").read_text())["record"]["summary"]["batches"]
-    assert kept == rows[0]["batches"]
-
-
-def ranking_of(settings, values, ranks, **more):
-    """Return a ranking by TTFT p99 of cells with these settings; a cell without a rank is not in its order."""
-    rows = tuple(
-        {"cell": n, **own, P99: value} for n, (own, value) in enumerate(zip(settings, values, strict=True))
-    )
-    order = tuple(Ranked(rows[n], rank, Against(n, n, n, False) if n else None) for n, rank in ranks)
-    return Ranking(rows, Objective(P99, True), order, 1, **more)
-
-
-def test_the_table_of_a_ranking_has_the_best_its_distance_and_its_figures():
-    """Stars for those of rank 1; of saturated cells no distance."""
-    settings = [{"set.a": a, "x.y": 1.0, "slo.attainment": None} for a in (1.23456789, True, "b", None)]
-    ranking = ranking_of(settings, [0.0, 10.0, 20.0, 30.0], ((0, 1), (1, 1), (2, 2)))
-    saturated = replace(ranking, saturated=(ranking.rows[2],))
-    figures = (Objective("x.y", True),)
-    found = ranked_table(saturated, None, figures)
-    assert found.headings == ("cell", "a", "TTFT p99", "against the best", "x.y")
-    assert [row[:3] for row in found.rows] == [
-        ("0 *", 1.2346, "0 ns"),
-        ("1 *", "True", "10 ms"),
-        (2, "b", "20 ms"),
-        (3, None, "30 ms"),
-    ]
-    assert [row[3] for row in found.rows if row[0] != "1 *"] == ["best", "saturated", "–"]
-    [chosen] = ranked_table(ranking, ranking.rows[2:3], figures).rows
-    assert chosen[0] == 2
-    assert "2 ×" in chosen[3]
-    numbers = number_table(ranking, None, figures)
-    assert numbers.rows[1][:3] == ("1 *", "True", 10.0)
-    assert best_row(ranking.rows, P99, largest=True) is ranking.rows[3]
-    assert best_row(ranking.rows, "x.y") is ranking.rows[0]
-    for unknown in ("slo.attainment", "y"):
-        with pytest.raises(UsageError, match="no cell has this figure"):
-            best_row(ranking.rows, unknown)
-
-
-#: Position of each cell on an axis, its text, and the texts of the axis's ends, which its first cell has.
-AXES = {
-    "a": ([(0.0, "1"), (0.25, "3"), (0.125, "2"), (1.0, "9")], ("1", "9")),
-    "b": ([(0.0, "x"), (0.5, "y"), (0.0, "x"), (1.0, "z")], ("x", "z")),
-    "c": ([(0.0, "7")] * 4, ("7", "")),
-    "TTFT p99 [ms]": ([(0.0, "10 ms"), (1.0, "30 ms"), (0.0, "10 ms"), (0.5, "20 ms")], ("10 ms", "30 ms")),
-    "x.y": ([(0.5, "5"), None, (0.0, "4"), (1.0, "6")], ("4", "6")),
-}
-
-
-@pytest.mark.parametrize(
-    ("goals", "marked"), [((), [0, 2]), ((Objective(P99, True), Objective("x.y", False)), [0, 3])]
-)
-def test_cells_in_parallel_coordinates_run_from_the_least_to_the_greatest(goals, marked):
-    """Text is in the order of the sweep, one value has one end, and a figure that is missing has no point."""
-    values = zip((1, 3, 2, 9), "xyxz", (5.0, None, 4.0, 6.0), strict=True)
-    settings = [{"set.a": a, "set.b": b, "set.c": 7, "x.y": y} for a, b, y in values]
-    ranking = ranking_of(settings, [10.0, 30.0, 10.0, 20.0], ((0, 1), (2, 1), (3, 3), (1, 4)))
-    picture = parallel_picture(ranking, goals, "s")
-    found: dict[str, dict[int, tuple]] = {}
-    ends: dict[str, list] = {}
-    for one in picture.data:
-        axis, number = str(one["axis"]), int(str(one["cell"]))
-        found.setdefault(axis, {})[number] = one["position"], one["value"]
-        ends.setdefault(axis, []).append((one["least"], one["most"]))
-        assert one["group"] == (("on the front" if goals else "best") if number in marked else "other")
-    expected = AXES if goals else {axis: own for axis, own in AXES.items() if axis != "x.y"}
-    assert found == {
-        axis: {n: p for n, p in enumerate(points) if p} for axis, (points, _) in expected.items()
-    }
-    assert all(own[0] == expected[axis][1] and set(own[1:]) == {("", "")} for axis, own in ends.items())
-    lines, least, most = picture.chart.to_dict()["layer"]
-    assert lines["encoding"]["x"]["sort"] == list(dict.fromkeys(one["axis"] for one in picture.data))
-    assert [least["encoding"]["y"]["datum"], most["encoding"]["y"]["datum"]] == [0, 1]
