@@ -51,7 +51,7 @@ class Judged(Value):
 
 
 class Topic(NamedTuple):
-    """What a cell covers: a kind of source and a load, and one figure or all of them (``""``)."""
+    """The topic of a cell: a kind of source and a load, and one figure or all of them (``""``)."""
 
     source: str
     family: str

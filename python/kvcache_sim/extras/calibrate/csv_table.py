@@ -122,7 +122,7 @@ _Parsed = tuple[list[str], list[list[str]], list[int]]
 
 
 class _FileState(NamedTuple):
-    """What differs once a file has changed."""
+    """The state of a file: another one once it has changed."""
 
     modified_ns: int
     size_bytes: int

@@ -56,7 +56,7 @@ def kind_of(head: bytes, where: str) -> LogKind | None:
 
 
 class _Row(NamedTuple):
-    """A request of a log: its arrival, its place in the log, and its line but for the time."""
+    """A request of a log: its arrival, its number in the log, and its line but for the time."""
 
     arrival_ns: int
     order: int

@@ -52,7 +52,7 @@ def search_cell(study: Study, cell: Cell) -> dict[str, Any]:
 
 @dataclass(frozen=True, slots=True)
 class _Searched:
-    """What a search tried: outcomes by speed, the requests' own rate, runs, and requests that wait."""
+    """The course of a search: outcomes by speed, the requests' own rate, runs, and requests that wait."""
 
     tried: Mapping[Fraction, Outcome]
     own_rate_per_s: float

@@ -95,7 +95,7 @@ def _read(path: str) -> bytes:
 
 
 class _Shared(NamedTuple):
-    """What all cells share: sent once to each node."""
+    """The data that all cells share: sent once to each node."""
 
     study: Study
     limits: Limits
