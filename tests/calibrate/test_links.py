@@ -8,7 +8,7 @@ from kvcache_sim.base.errors import UsageError
 from kvcache_sim.model.catalog import entry_names
 from kvcache_sim.model.gpus import gpu_names, load_gpu
 from kvcache_sim.model.links import AllReduces, all_reduce_ms, exchange_ms, load_links
-from kvcache_sim.model.rank_work import AGREEMENT_MS, exchanged_ms
+from kvcache_sim.model.rank_work import AGREEMENT_MS, Degrees, exchanged_ms
 from kvcache_sim.model.step_time import StepBatch
 from kvcache_sim.model.step_times import load_step_time
 from layer_shapes import five_layers
@@ -104,7 +104,9 @@ def test_times_between_gpus_by_hand():
         if tp > 1:
             gathered = exchange_ms(apart, rate, tp, each / dp) / 2
             wanted = wanted + np.maximum(gathered - all_reduce_ms(apart, rate, tp, each / dp), 0)
-        assert exchanged_ms(one, gpu, (tp, dp), each / 128, apart) == pytest.approx(AGREEMENT_MS + 3 * wanted)
+        assert exchanged_ms(one, gpu, Degrees(tp, dp), each / 128, apart) == pytest.approx(
+            AGREEMENT_MS + 3 * wanted
+        )
     with pytest.raises(UsageError, match="no all-reduce among 9 GPUs"):
         table.ms(9, sizes)
 

@@ -9,7 +9,7 @@ from importlib.resources import files
 import numpy as np
 import pytest
 from kvcache_sim.cli.main import run as kvsim
-from kvcache_sim.extras.calibrate.coverage import LEAST_HELD, cell, judged
+from kvcache_sim.extras.calibrate.coverage import LEAST_HELD, Topic, cell, judged
 from kvcache_sim.model.run_errors import FIGURES, LOADS, RATE, Factors, Kind, MeasuredRun, measured_runs
 from kvcache_sim.model.run_intervals import (
     intervals_text,
@@ -19,7 +19,7 @@ from kvcache_sim.model.run_intervals import (
     source_kind,
     step_interval,
 )
-from kvcache_sim.model.run_rule import Rule, combined, interval_of
+from kvcache_sim.model.run_rule import Rule, RunError, combined, interval_of
 from kvcache_sim.model.stated_errors import stated_step_errors
 from kvcache_sim.model.step_times import step_time_names
 
@@ -46,18 +46,18 @@ def test_runs_left_out_are_held_as_often_as_stated(count, bias):
 
 
 def test_an_interval_leans_to_the_side_of_the_errors_and_holds_the_simulated_value():
-    found = interval_of([(error, "") for error in np.linspace(0.2, 0.4, 50)])
+    found = interval_of([RunError(error, "") for error in np.linspace(0.2, 0.4, 50)])
     assert found.low == 1
     assert 1.4 < found.high <= math.exp(0.4)
-    few = interval_of([(0.2, ""), (0.3, ""), (0.25, "")])
+    few = interval_of([RunError(error, "") for error in (0.2, 0.3, 0.25)])
     assert few.low == 1
     assert few.high > math.exp(0.3)
 
 
 def test_many_runs_of_one_deployment_do_not_drown_the_others():
-    errors = [(0.0, "often")] * 95 + [(0.5, str(i)) for i in range(5)]
+    errors = [RunError(0.0, "often")] * 95 + [RunError(0.5, str(i)) for i in range(5)]
     assert interval_of(errors).high == pytest.approx(math.exp(0.5))
-    assert interval_of([(error, "one") for error, _ in errors]).high == 1
+    assert interval_of([RunError(error, "one") for error, _ in errors]).high == 1
 
 
 def test_a_run_left_out_does_not_move_its_own_interval():
@@ -124,7 +124,7 @@ def test_the_stated_intervals_hold_the_truth_of_deployments_left_out(capsys):
     assert said["figures"] == len(found)
     # The goal is 2.5. Errors that lie on both sides of the truth as in a normal distribution give 2.44; these
     # have some far outliers more.
-    assert cell(("", "", "", "", ""), found).ratio == pytest.approx(2.54, abs=0.01)
+    assert cell(Topic("", "", "", "", ""), found).ratio == pytest.approx(2.54, abs=0.01)
 
 
 def test_the_printed_coverage_of_runs_left_out(capsys, snapshot):

@@ -193,7 +193,7 @@ def test_a_capacity_as_its_options_give_it_or_refuse_it(family, snapshot):
             name, _, value = part.partition("=")
             options[name] = value if name in TEXTS else int(value)
         try:
-            found = str(tuple(capacity_of(family, family, CapacityOptions(**options), 8, (10, 0)).values()))
+            found = str(tuple(capacity_of(family, family, CapacityOptions(**options), 8, 10, 0).values()))
         except UsageError as refusal:
             found = str(refusal)
         shown.append(f"{line} → {found}")

@@ -17,7 +17,7 @@ from kvcache_sim.base.units import LAST_NS, parse_rate_bytes_per_s, parse_size_b
 from kvcache_sim.cli.main import run
 from kvcache_sim.extras.study.sweeps.cell import Study
 from kvcache_sim.extras.study.sweeps.coordinator import merge_shards
-from kvcache_sim.extras.study.sweeps.plan import Plan, Resolved, lay_out
+from kvcache_sim.extras.study.sweeps.plan import Plan, Resolved, Shard, lay_out
 from kvcache_sim.extras.study.sweeps.space import Space
 from kvcache_sim.extras.study.sweeps.store import CellStore
 from kvcache_sim.extras.study.sweeps.tables import export, result_rows
@@ -304,7 +304,8 @@ def study(rows):
         "odd",
         Study("support.sweep_cells:quick", "", ".", {}),
         Space(points=rows),
-        (1, 0),
+        1,
+        0,
         lambda s: Resolved(dict(s), 1.0),
     )
 
@@ -320,7 +321,7 @@ def test_merged_shards_are_the_whole_sweep_whatever_the_order_of_names(tmp_path,
     sweep(plan, tmp_path / "whole")
     shards = [tmp_path / "one", tmp_path / "two"]
     for number, directory in enumerate(shards, 1):
-        sweep(Plan(plan.name, plan.study, plan.cells, (number, 2)), directory)
+        sweep(Plan(plan.name, plan.study, plan.cells, Shard(number, 2)), directory)
     merge_shards(shards, tmp_path / "merged")
     assert tables(tmp_path / "merged") == tables(tmp_path / "whole")
     head = (tmp_path / "merged" / "results.csv").read_text().splitlines()[0]

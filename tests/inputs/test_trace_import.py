@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from kvcache_sim.cli.main import run
-from kvcache_sim.workload.chat_template import chat_prompt
+from kvcache_sim.workload.chat_template import ChatMessage, chat_prompt
 from kvcache_sim.workload.imports.kind import Reading
 from kvcache_sim.workload.imports.naming import Logged, Naming, Notes
 from kvcache_sim.workload.imports.write import KINDS, import_log
@@ -164,7 +164,7 @@ def test_a_proxys_log_is_read_wherever_its_members_stand(tmp_path_factory, drawn
         row |= {"usage": counted} if flat else {}
         row |= {} if waited_s is None else {"completionStartTime": 1000 + n + waited_s}
         lines.append(json.dumps(row) + "\n")
-        length = len(chat_prompt([("user", "x" * size)])) if kind == "chat" else size
+        length = len(chat_prompt([ChatMessage("user", "x" * size)])) if kind == "chat" else size
         whole = length + (answered or 0)
         tokens = (
             [-(-own // 4) for own in (length, whole)]

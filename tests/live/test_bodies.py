@@ -15,12 +15,12 @@ from kvcache_sim.extras.live.generation import Generations, prompts_of
 from kvcache_sim.extras.live.parsing import Completion
 from kvcache_sim.extras.live.refusals import Refusal
 from kvcache_sim.extras.live.tokenizer import ByteTokenizer
-from kvcache_sim.workload.chat_template import chat_prompt
+from kvcache_sim.workload.chat_template import ChatMessage, chat_prompt
 from live_apps import live_app
 
 CHAT, COMPLETIONS = "/v1/chat/completions", "/v1/completions"
 MESSAGES = [{"role": "user", "content": ""}]
-TEMPLATE = len(chat_prompt([("user", "")]))
+TEMPLATE = len(chat_prompt([ChatMessage("user", "")]))
 COUNT = st.none() | st.integers(0, 26)
 SHARED = {"n": st.none() | st.integers(1, 4), "max_tokens": COUNT, "min_tokens": st.integers(0, 12)}
 TOKENS = st.lists(st.integers(0, 127), max_size=23)
@@ -33,7 +33,7 @@ CHATS = st.fixed_dictionaries({"messages": st.just(MESSAGES), "max_completion_to
 def sequences_of(body, window, most_tokens):
     """Return each answer as (prompt, tokens of the answer), written out one by one; None: refused."""
     if "messages" in body:
-        prompts = [chat_prompt([("user", "")])]
+        prompts = [chat_prompt([ChatMessage("user", "")])]
         most = body["max_completion_tokens"]
         most = body["max_tokens"] if most is None else most
         most = window - len(prompts[0]) if most is None else most

@@ -23,7 +23,7 @@ from kvcache_sim.extras.live.record.observed import Observed
 from kvcache_sim.extras.live.record.proxy import Upstream, pass_on
 from kvcache_sim.extras.live.record.trace_file import TraceFile
 from kvcache_sim.extras.live.tokenizer import ByteTokenizer
-from kvcache_sim.workload.chat_template import chat_prompt
+from kvcache_sim.workload.chat_template import ChatMessage, chat_prompt
 from kvcache_sim.workload.imports.naming import salted_ids
 from live_server import LONGEST, live_server
 from support.examples import examples
@@ -195,7 +195,7 @@ def test_exchanges_on_one_connection_are_observed_however_their_bytes_are_cut(cu
         assert (own.status, own.usage, "".join(own.said)) == (status, usage, "".join(first))
         assert len(own.tokens_ns) == (sum(bool(text) for _, text in said) if streams else 0)
         assert own.tokens_ns == sorted(own.tokens_ns)
-        asked = chat_prompt([("user", prompt)]) if "chat" in path else prompt
+        asked = chat_prompt([ChatMessage("user", prompt)]) if "chat" in path else prompt
         assert own.tokens(ByteTokenizer()) == (list(asked.encode()), list("".join(first).encode()))
 
 

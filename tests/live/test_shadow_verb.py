@@ -17,7 +17,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from kvcache_sim.base.errors import OutputExistsError
 from kvcache_sim.cli.main import run
-from kvcache_sim.extras.live.shadow.capture import Capture, captured
+from kvcache_sim.extras.live.shadow.capture import Capture, Captured, captured
 from kvcache_sim.extras.live.shadow.feed import Source
 from kvcache_sim.extras.live.shadow.following import Following
 from kvcache_sim.extras.live.shadow.watch import Compared, Watched, replay, watch
@@ -102,7 +102,7 @@ def test_the_first_batch_after_a_restart_is_of_the_empty_cache():
 
 def test_a_line_of_a_capture_stands_before_the_batch_of_its_time():
     said: list[str] = []
-    batches = [("a", stored(at_ms, [at_ms])) for at_ms in (0, 4999, 5000, 9000)]
+    batches = [Captured("a", stored(at_ms, [at_ms])) for at_ms in (0, 4999, 5000, 9000)]
     replay(batches, Watched(Following(99), None, said.append), Compared(()), 5)
     assert [text.split()[:2] + text.split()[-1:] for text in said] == [["+5", "s", "2"], ["+9", "s", "4"]]
 

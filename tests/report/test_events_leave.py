@@ -10,7 +10,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 from kvcache_sim.base.errors import InvariantError
 from kvcache_sim.metrics.columns import EVENT_COLUMNS, OUTCOMES, REQUEST_COLUMNS, STATUSES
-from kvcache_sim.metrics.event_log import EventLog
+from kvcache_sim.metrics.event_log import EventLog, EventRow
 from kvcache_sim.metrics.parts import Parts, arrays_of, cut, joined, rows_of
 from kvcache_sim.metrics.prefix_cache import outcomes_of
 from kvcache_sim.metrics.recorder import RunRecorder
@@ -27,7 +27,7 @@ ROWS = 100_000
 
 def fill(log: EventLog) -> EventLog:
     for row in range(ROWS):
-        log.add("prefix_cache_event", OUTCOMES[row % 3], (row // 4, 0, 0, row, 7, 0, 9))
+        log.add("prefix_cache_event", OUTCOMES[row % 3], EventRow(row // 4, 0, 0, row, 7, 0, 9))
     return log
 
 
@@ -52,7 +52,7 @@ def test_rows_that_leave_and_rows_that_stay_are_all_rows():
 
 def backwards(log: EventLog) -> None:
     for row in range(ROWS, 0, -1):
-        log.add("prefill_start", "", (row, 0, 0, 0, 0, 0, 0))
+        log.add("prefill_start", "", EventRow(row, 0, 0, 0))
 
 
 def test_a_row_before_one_that_has_left_is_refused():

@@ -86,7 +86,7 @@ def test_what_is_measured_is_decided_request_by_request(arrivals, warmup, cooldo
         own = MeasuredRequests(4, Measure(warmup, cooldown), trace)
         rows = {"request": np.arange(n), "arrival_ns": np.array(arrivals)}
         assert own.is_measured(rows).tolist() == expected
-        assert own.arrivals_ns()[0].tolist() == [
+        assert own.arrivals().at_ns.tolist() == [
             at for at, kept in zip(arrivals, expected, strict=True) if kept
         ]
 

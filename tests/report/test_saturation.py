@@ -6,7 +6,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from kvcache_sim.metrics.percentiles import describe
-from kvcache_sim.metrics.saturation import summarize_saturation
+from kvcache_sim.metrics.saturation import SampledArrivals, summarize_saturation
 from kvcache_sim.metrics.windows import Windows
 from kvcache_sim.scenario.execute import execute
 from kvcache_sim.scenario.load import scenario_from_text
@@ -31,7 +31,8 @@ def state_of(arrivals_s, waits, own_s=SERVICE_S, is_open=True, servers=1):
     """Return the state of a run with these arrivals and waits (s), and ``own_s`` of TTFT besides."""
     wait, ttft = (describe(np.rint(1e9 * values).astype(np.int64)) for values in (waits, waits + own_s))
     arrival_ns = np.rint(1e9 * np.asarray(arrivals_s)).astype(np.int64)
-    found = summarize_saturation(wait, ttft, 1000 * own_s / 10, (arrival_ns, 1) if is_open else None, servers)
+    arrivals = SampledArrivals(arrival_ns, 1) if is_open else None
+    found = summarize_saturation(wait, ttft, 1000 * own_s / 10, arrivals, servers)
     return found["saturated"], found["saturation"]
 
 
@@ -143,8 +144,8 @@ def test_windows_of_a_stream_give_the_same_state():
         columns = {"request": own, "arrival_ns": arrival_ns[own], "finish_ns": arrival_ns[own] + 1}
         windows.add({**columns, "input_tokens": own, "cached_prefix_length_used": own})
     wait, ttft = (describe(np.rint(1e9 * values).astype(np.int64)) for values in (waits, waits + 0.1))
-    spread = windows.spread_arrivals_ns()
-    assert spread[1] > 1
+    spread = windows.spread_arrivals()
+    assert spread.each > 1
     found = summarize_saturation(wait, ttft, 1.0, spread)["saturation"]
     exact = state_of(arrivals, waits)[1]
     for name in ("arrived_per_s", "served_per_s"):
@@ -155,7 +156,7 @@ def test_windows_of_a_stream_give_the_same_state():
 def test_an_arrival_of_several_requests_takes_as_many_of_the_servers(weight, lanes):
     arrivals = np.cumsum(np.random.default_rng(2).exponential(SERVICE_S / lanes / 0.9, 4000))
     wait = describe(np.rint(1e9 * waits_s(arrivals, SERVICE_S, lanes)).astype(np.int64))
-    known = np.rint(1e9 * arrivals).astype(np.int64), weight
+    known = SampledArrivals(np.rint(1e9 * arrivals).astype(np.int64), weight)
     found = summarize_saturation(wait, wait, 1.0, known, lanes * weight + 0.4 * weight)["saturation"]
     assert found["served_per_s"] == pytest.approx(lanes * weight / SERVICE_S, rel=0.01)
     assert found["arrived_per_s"] == pytest.approx(0.9 * lanes * weight / SERVICE_S, rel=0.05)

@@ -17,7 +17,7 @@ from kvcache_sim.extras.study.sizing.question import (
 )
 from kvcache_sim.extras.study.sizing.search import STEP
 from kvcache_sim.extras.study.sweeps.cell import Cell, CellRecord, Study
-from kvcache_sim.extras.study.sweeps.plan import Plan
+from kvcache_sim.extras.study.sweeps.plan import WHOLE, Plan, Shard
 from support.examples import examples
 
 
@@ -95,7 +95,7 @@ def laid_out(settings):
     return [Cell(0, f"{n}", own, 0, 1.0) for n, own in enumerate(settings)]
 
 
-def further(rates, need=3.0, unit=1, pools=False, shard=(1, 1), lay_out=laid_out):
+def further(rates, need=3.0, unit=1, pools=False, shard=WHOLE, lay_out=laid_out):
     """Return the settings that are added to candidates of these settings, machines and rates."""
     cells = laid_out([settings for settings, _, _ in rates])
     found = [{"capacity": {"machines": count, "rate_per_s": rate}} for _, count, rate in rates]
@@ -117,7 +117,10 @@ def test_candidates_are_added_by_group_splits_before_counts():
     counts = [(at(1), 1, 1.0), (at(8), 8, 8.0)]
     assert further(counts) == [at(4)]
     assert (
-        further(counts, need=None) == further(counts, shard=(1, 2)) == further(counts, lay_out=refused) == []
+        further(counts, need=None)
+        == further(counts, shard=Shard(1, 2))
+        == further(counts, lay_out=refused)
+        == []
     )
     assert further([(at(n, x=x), n, n * x) for x in (1, 2) for n in (1, 8)]) == [at(4, x=1), at(4, x=2)]
     assert further([(at(2), 2, 2.0), (at(8), 8, 8.0)], unit=2) == [at(4)]

@@ -8,7 +8,7 @@ from kvcache_sim.base.rng.root import repeat_seed
 from kvcache_sim.cli.reading import LEAST_BYTES, parse_memory
 from kvcache_sim.extras.study.sweeps.cell import Cell, CellRecord, Study
 from kvcache_sim.extras.study.sweeps.coordinator import merge_shards
-from kvcache_sim.extras.study.sweeps.plan import Plan, Resolved, estimate, keep_plan, lay_out
+from kvcache_sim.extras.study.sweeps.plan import Plan, Resolved, Shard, estimate, keep_plan, lay_out
 from kvcache_sim.extras.study.sweeps.single_run import single_run
 from kvcache_sim.extras.study.sweeps.space import Space
 from kvcache_sim.extras.study.sweeps.store import CellStore, claim
@@ -30,7 +30,7 @@ def test_one_two_and_eight_workers_write_the_same_bytes(tmp_path):
 
 
 def part(plan, number, of):
-    return Plan(plan.name, plan.study, plan.cells, (number, of))
+    return Plan(plan.name, plan.study, plan.cells, Shard(number, of))
 
 
 def test_shards_merged_are_the_whole_sweep_and_a_missing_one_shows(tmp_path):
@@ -71,28 +71,28 @@ def test_a_shard_that_did_a_cell_wins_over_one_that_failed_it(tmp_path, order):
 
 def test_shards_share_out_all_cells_and_equal_cells_run_once():
     cells = [Cell(n, "abacaba"[n], {}) for n in range(7)]
-    shards = [Plan("s", Study("m:f", ""), tuple(cells), (number, 3)) for number in (1, 2, 3)]
+    shards = [Plan("s", Study("m:f", ""), tuple(cells), Shard(number, 3)) for number in (1, 2, 3)]
     assert [[cell.index for cell in one.own_cells()] for one in shards] == [[0, 3, 6], [1, 4], [2, 5]]
     assert [sorted(cell.index for cell in one.unique_cells()) for one in shards] == [[0, 3], [1, 4], [2, 5]]
 
 
-def laid_out(repeats=(1, 7), files=None, **grid):
+def laid_out(repeats=1, files=None, **grid):
     study = Study("m:f", "", files=files or {})
     return lay_out(
-        "s", study, Space(grid=grid), repeats, lambda row: Resolved(dict(row), row.get("x", 1))
+        "s", study, Space(grid=grid), repeats, 7, lambda row: Resolved(dict(row), row.get("x", 1))
     ).cells
 
 
 def test_repeats_have_seeds_of_their_own_unless_the_study_sets_them():
-    made = laid_out((3, 7), x=[3, 4])
+    made = laid_out(3, x=[3, 4])
     rows = [(cell.index, cell.settings["x"], cell.repeat, cell.work) for cell in made]
     assert rows == [(n, 3 + n // 3, n % 3, 3 + n // 3) for n in range(6)]
     assert [cell.settings.get("seed") for cell in made] == [None, repeat_seed(7, 1), repeat_seed(7, 2)] * 2
     assert len({cell.cell_id for cell in made}) == 6
     assert {cell.cell_id for cell in laid_out(x=[3, 4])} < {cell.cell_id for cell in made}
-    assert len(laid_out((1, 0), seed=[1, 2])) == 2
+    assert len(laid_out(1, seed=[1, 2])) == 2
     with pytest.raises(UsageError, match="repeats derive it too"):
-        laid_out((2, 0), seed=[1, 2])
+        laid_out(2, seed=[1, 2])
 
 
 def test_cells_over_other_input_files_are_other_cells():
@@ -129,7 +129,7 @@ def test_the_rest_of_a_sweep_takes_as_long_as_its_cells_did(seconds, shard, foun
     cells = [Cell(n, name, {}, 0, works[name]) for n, name in enumerate("abcda")]
     statuses = {name: "failed" if s is None else "ok" for name, s in seconds.items()}
     records = {name: CellRecord(name, statuses[name], elapsed_s=s or 1.0) for name, s in seconds.items()}
-    own = estimate(Plan("p", Study("m:f", ""), tuple(cells), shard), records)
+    own = estimate(Plan("p", Study("m:f", ""), tuple(cells), Shard(*shard)), records)
     assert (own.rows, own.distinct, own.finished, own.is_measured) == (*found[:3], found[4])
     assert own.cpu_s == pytest.approx(found[3])
     left = own.distinct - own.finished

@@ -23,7 +23,7 @@ class Silent:
 def plan_of(count, function, base="", files=None, repeats=1, grid=None):
     study = Study(f"support.sweep_cells:{function}", base, ".", files or {})
     space = Space(grid=grid or {"x": list(range(count))})
-    return lay_out("driven", study, space, (repeats, 0), lambda s: Resolved(dict(s), float(s.get("x", 1))))
+    return lay_out("driven", study, space, repeats, 0, lambda s: Resolved(dict(s), float(s.get("x", 1))))
 
 
 def main(directory, count, jobs, function, base):

@@ -263,9 +263,7 @@ def cachesim(
         family, _ = resolve_policy(policy)
         asked = {name: settings[name] for name in _CAPACITY_OPTIONS if name in settings}  # type: ignore[literal-required]
         options = CapacityOptions(str(capacity), given, **asked)
-        options_of_size = capacity_of(
-            policy, family, options, requests.block_size, (token_bytes, group_bytes)
-        )
+        options_of_size = capacity_of(policy, family, options, requests.block_size, token_bytes, group_bytes)
     flat = settings.get("flat", False)
     request = ReplayRequest(
         requests,

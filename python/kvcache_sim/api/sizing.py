@@ -17,6 +17,7 @@ from kvcache_sim.base.units import significant
 from kvcache_sim.extras.study.sizing import text
 from kvcache_sim.extras.study.sizing.candidate import plan_capacity
 from kvcache_sim.extras.study.sizing.question import Answer, Question, parse_attain, parse_rate
+from kvcache_sim.extras.study.sweeps.plan import WHOLE
 from kvcache_sim.extras.study.sweeps.tables import Row
 from kvcache_sim.report.picture import NothingToDraw
 from kvcache_sim.report.plotting import require_plotting
@@ -146,9 +147,7 @@ def capacity(
     asked, given = resolve_requests(trace_or_workload, as_scenario(scenario), settings)
     with requests_in_a_file(asked, given) as (written, folder):
         need_per_s = parse_rate(need, "need") if need else None
-        further = plan_capacity(
-            study_of(written, space), question, slo or {}, (1, 1), need_per_s, bool(pools)
-        )
+        further = plan_capacity(study_of(written, space), question, slo or {}, WHOLE, need_per_s, bool(pools))
         where = directory if directory is not None or jobs == 1 else folder
         found = run_cells(further.plan, where, jobs, further)
         return Capacity(found, question.attain, further.answer(found))

@@ -204,7 +204,7 @@ def cachesim(
         one = replace(options, capacity=size)
         request = ReplayRequest(
             read.header if isinstance(read, RowStream) else read,
-            **capacity_of(name, family, one, read.block_size, (token_bytes, group_bytes)),
+            **capacity_of(name, family, one, read.block_size, token_bytes, group_bytes),
             window=window,
             outputs=outputs or default,
             touch_from=order,

@@ -269,7 +269,7 @@ def coverage(
     runs = measured_runs()
     found = list(covered.judged(runs, by))
     cells = covered.cells(found)
-    total = covered.cell(("all", "", "", "", ""), found)
+    total = covered.cell(covered.Topic("all", "", "", "", ""), found)
     if output_format == "json":
         rows = [{**asdict(one), "ratio": one.ratio, "meets_goal": one.meets_goal} for one in cells]
         typer.echo(json.dumps({"left_out": by, "held": total.held, "figures": total.count, "cells": rows}))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -15,11 +15,10 @@ NewName = Annotated[str, typer.Argument(help="the file is NAME.toml", metavar="N
 Force = Annotated[bool, typer.Option("--force", help="replace an existing file")]
 
 
-def print_rows(rows: Iterable[tuple[str, str]]) -> None:
+def print_rows(rows: Mapping[str, str]) -> None:
     """Print names and their descriptions in two columns."""
-    found = list(rows)
-    width = max(len(name) for name, _ in found)
-    for name, text in found:
+    width = max(map(len, rows))
+    for name, text in rows.items():
         typer.echo(f"{name:<{width}}  {text}")
 
 
@@ -28,7 +27,7 @@ def print_figures(figures: dict[str, Any], as_json: bool) -> None:
     if as_json:
         typer.echo(json.dumps(figures, indent=2))
         return
-    print_rows((key, _cell(value)) for key, value in figures.items())
+    print_rows({key: _cell(value) for key, value in figures.items()})
 
 
 def _cell(value: Any) -> str:

@@ -10,6 +10,7 @@ from kvcache_sim.base.errors import UsageError
 if TYPE_CHECKING:
     from kvcache_sim.extras.study.sweeps.cell import Limits
     from kvcache_sim.extras.study.sweeps.coordinator import CellRunner
+    from kvcache_sim.extras.study.sweeps.plan import Shard
 
 
 def usable_cores() -> int:
@@ -17,13 +18,15 @@ def usable_cores() -> int:
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
-def parse_shard(text: str) -> tuple[int, int]:
-    """Return the number and the count of ``--shard I/N``; all cells where it is empty."""
+def parse_shard(text: str) -> Shard:
+    """Return the part of ``--shard I/N``; all cells where it is empty."""
+    from kvcache_sim.extras.study.sweeps.plan import WHOLE, Shard
+
     if not text:
-        return (1, 1)
+        return WHOLE
     number, slash, count = text.partition("/")
     if slash and number.isdecimal() and count.isdecimal() and 1 <= int(number) <= int(count) <= 100_000:
-        return (int(number), int(count))
+        return Shard(int(number), int(count))
     raise UsageError("not a shard", where="--shard", got=repr(text), expected="I/N with I from 1 to N")
 
 

@@ -40,8 +40,10 @@ def list_channels(as_json: AsJson = False) -> None:
         typer.echo(json.dumps({"channels": [asdict(channel) for channel in channels]}, indent=2))
         return
     print_rows(
-        (channel.name, f"{channel.bandwidth_bytes_per_s / 1e9:6.1f} GB/s  {channel.source}")
-        for channel in channels
+        {
+            channel.name: f"{channel.bandwidth_bytes_per_s / 1e9:6.1f} GB/s  {channel.source}"
+            for channel in channels
+        }
     )
     typer.echo("\nYour own: channels.NAME.preset: my.toml; start one with kvsim channels new NAME")
 

@@ -83,7 +83,14 @@ def explain(
         refuse_idle("without --sensitivity or --regret", plugins=plugins)
     (opened,) = open_runs([run])
     if longest:
-        print(worst_requests(opened, _MOST if worst is None else worst, _window(between), output_format))
+        print(
+            worst_requests(
+                opened,
+                _MOST if worst is None else worst,
+                None if between is None else _window(*between),
+                output_format,
+            )
+        )
         return
     if sensitive:
         from kvcache_sim.extras.study.sensitivity.moves import sensitivity
@@ -137,14 +144,12 @@ def explain(
     print(json.dumps(said, indent=2, ensure_ascii=False) if output_format == "json" else said)
 
 
-def _window(between: tuple[str, str] | None) -> tuple[int, int] | None:
+def _window(since: str, until: str) -> tuple[int, int]:
     """Return the two times of ``--between`` in ns; raises ``UsageError`` where the second is not later."""
     from kvcache_sim.base.units import parse_time_ns
 
-    if between is None:
-        return None
-    low, high = (parse_time_ns(text) for text in between)
+    low, high = parse_time_ns(since), parse_time_ns(until)
     if low >= high:
         expected = "a time and a later one, such as 10s 20s"
-        raise UsageError("not a time window", where="--between", got=" ".join(between), expected=expected)
+        raise UsageError("not a time window", where="--between", got=f"{since} {until}", expected=expected)
     return low, high

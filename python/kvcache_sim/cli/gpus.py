@@ -38,12 +38,13 @@ def list_gpus(as_json: AsJson = False) -> None:
         typer.echo(json.dumps({"gpus": [asdict(gpu) for gpu in gpus]}, indent=2))
         return
     print_rows(
-        (
-            gpu.name,
-            f"{gpu.memory_bytes / 2**30:5.0f} GiB at {gpu.memory_bytes_per_s / 1e12:.2f} TB/s, "
-            f"{gpu.bf16_flops / 1e12:,.0f} TFLOP/s bf16",
-        )
-        for gpu in gpus
+        {
+            gpu.name: (
+                f"{gpu.memory_bytes / 2**30:5.0f} GiB at {gpu.memory_bytes_per_s / 1e12:.2f} TB/s, "
+                f"{gpu.bf16_flops / 1e12:,.0f} TFLOP/s bf16"
+            )
+            for gpu in gpus
+        }
     )
     typer.echo(
         "\nIn a run: --set replica.step_time=roofline:qwen3-32b@h200:tp2; measured: kvsim step-times list"

@@ -40,12 +40,13 @@ def list_models(as_json: AsJson = False) -> None:
         typer.echo(json.dumps({"models": rows, "architectures": sorted(ARCHITECTURES)}, indent=2))
         return
     print_rows(
-        (
-            model.name,
-            f"{model.params_total / 1e9:7.1f}B ({model.params_active / 1e9:.1f}B a token), "
-            f"{model.kv_bytes_per_token:,} bytes of KV a token",
-        )
-        for model in models
+        {
+            model.name: (
+                f"{model.params_total / 1e9:7.1f}B ({model.params_active / 1e9:.1f}B a token), "
+                f"{model.kv_bytes_per_token:,} bytes of KV a token"
+            )
+            for model in models
+        }
     )
     typer.echo(
         "\nIn a run: --set replica.step_time=roofline:qwen3-32b@h200:tp2; measured: kvsim step-times list"

@@ -80,7 +80,7 @@ class Reading:
         live = sys.stderr.isatty()
         if passed - self.shown >= (0.5 if live else 10.0):
             self.shown = passed
-            print(self._line(read, references, (part, passed)), end="\r" if live else "\n", file=sys.stderr)
+            print(self._line(read, references, part, passed), end="\r" if live else "\n", file=sys.stderr)
 
     def check_ids(self, distinct: int) -> None:
         """Raise ``OverMemoryError`` for more ids than allowed, with a half, quarter … of the share read."""
@@ -92,8 +92,7 @@ class Reading:
         if self.shown:
             clear_line()
 
-    def _line(self, read: int, references: int, at: tuple[float, float]) -> str:
-        part, passed = at
-        left = f", {part:.0%}, {passed / part - passed:,.0f} s left" if part else ""
-        speed = f"{references / 1e6:,.0f} M references, {references / passed / 1e6:,.1f} M/s"
+    def _line(self, read: int, references: int, part: float, passed_s: float) -> str:
+        left = f", {part:.0%}, {passed_s / part - passed_s:,.0f} s left" if part else ""
+        speed = f"{references / 1e6:,.0f} M references, {references / passed_s / 1e6:,.1f} M/s"
         return f"read {format_bytes(read)}{left}, {speed}".ljust(79)

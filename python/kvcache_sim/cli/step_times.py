@@ -33,12 +33,12 @@ def list_step_times(as_json: AsJson = False) -> None:
 
     def print_sets(is_composed: bool) -> None:
         chosen = [row for row in rows if composed[row[0]] == is_composed]
-        print_rows((name, error or "transferred: no rows of its own") for name, error in chosen)
+        print_rows({name: error or "transferred: no rows of its own" for name, error in chosen})
 
     typer.echo("Fitted to iterations of a machine:")
     print_sets(is_composed=False)
     typer.echo("\nOther sources:")
-    print_rows(SPELLINGS)
+    print_rows(dict(SPELLINGS))
     typer.echo("\nComposed of measured kernels, on real streams no nearer than a roofline:")
     print_sets(is_composed=True)
     typer.echo(

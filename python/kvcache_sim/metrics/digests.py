@@ -13,9 +13,16 @@ from kvcache_sim.metrics.columns import REQUEST_COLUMNS
 from kvcache_sim.metrics.run import ColumnData
 
 
-def digest_of_events(lanes: Iterable[tuple[int, int]]) -> str:
-    """Return SHA-256 over each machine's two rolling hashes (arrivals, own records), in machine order."""
-    text = "\n".join(f"{arrivals:016x} {records:016x}" for arrivals, records in lanes)
+class MachineHashes(NamedTuple):
+    """The rolling hashes of a machine: of its arrivals, and of its own records."""
+
+    arrivals: int
+    records: int
+
+
+def digest_of_events(machines: Iterable[MachineHashes]) -> str:
+    """Return SHA-256 over each machine's two rolling hashes, in machine order."""
+    text = "\n".join(f"{arrivals:016x} {records:016x}" for arrivals, records in machines)
     return hashlib.sha256(text.encode()).hexdigest()
 
 

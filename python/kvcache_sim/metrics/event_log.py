@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 from struct import Struct
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,6 +19,18 @@ from kvcache_sim.metrics.run import CodedText, ColumnData
 _ROW = Struct(f"{len(EVENT_COLUMNS)}q")
 #: Rows converted to columns at a time.
 _PART_ROWS = 1 << 15
+
+
+class EventRow(NamedTuple):
+    """The numbers of an event; ``request`` is -1 for one of a machine."""
+
+    time_ns: int
+    duration_ns: int
+    machine: int
+    request: int
+    tokens: int = 0
+    blocks: int = 0
+    prefill_tokens_left: int = 0
 
 
 class TextCoder:
@@ -57,15 +70,12 @@ class EventLog:
         if self._take is not None and len(self._rows) >= _PART_ROWS * _ROW.size:
             self._leave(self._take)
 
-    def add(self, kind: str, detail: str, row: tuple[int, int, int, int, int, int, int]) -> None:
-        """Add ``row`` = (time, duration, machine, request, tokens, blocks, tokens left to prefill)."""
+    def add(self, kind: str, detail: str, row: EventRow) -> None:
+        """Add an event of a kind; ``detail`` is its outcome, tier or edge."""
         kinds, details = self._kinds.words, self._details.words
         kind_code, detail_code = kinds.setdefault(kind, len(kinds)), details.setdefault(detail, len(details))
-        time_ns, duration_ns, machine, request, tokens, blocks, left = row
-        self._sure_ns = max(self._sure_ns, time_ns)
-        self._rows += _ROW.pack(
-            time_ns, duration_ns, machine, kind_code, request, detail_code, tokens, blocks, left
-        )
+        self._sure_ns = max(self._sure_ns, row.time_ns)
+        self._rows += _ROW.pack(*row[:3], kind_code, row.request, detail_code, *row[4:])
         if self._take is not None and len(self._rows) >= _PART_ROWS * _ROW.size:
             self._leave(self._take)
 

@@ -14,6 +14,7 @@ from kvcache_sim.metrics.measure_settings import Measure
 from kvcache_sim.metrics.parts import Part, arrays_of, parts_of
 from kvcache_sim.metrics.request_totals import RequestTotals
 from kvcache_sim.metrics.run import CodedText, Run
+from kvcache_sim.metrics.saturation import SampledArrivals
 from kvcache_sim.metrics.slo import Objectives
 from kvcache_sim.metrics.windows import Windows, between_marks
 from kvcache_sim.workload.sessions import jobs_of
@@ -174,17 +175,17 @@ class MeasuredRequests:
             said["whole_run"] = [*(OF_ITS_TIME if part is run else ()), *WHOLE_RUN]
         return part, totals, said, self._remarks(settled)
 
-    def arrivals_ns(self) -> tuple[NDArray[np.int64], int] | None:
-        """Return arrivals of the measured requests, and the number of requests that each entry stands for.
+    def arrivals(self) -> SampledArrivals | None:
+        """Return arrivals of the measured requests.
 
         Arrivals of a stream are even in each window of requests. None if some arrivals depend on the run.
         """
         if not self._is_open:
             return None
         if self._arrival_ns is None:
-            return self.windows.spread_arrivals_ns()
+            return self.windows.spread_arrivals()
         known = self._arrival_ns[self._begin : self._end]
-        return known[(known >= self._from_ns) & (known < self._to_ns)], 1
+        return SampledArrivals(known[(known >= self._from_ns) & (known < self._to_ns)], 1)
 
     def _settled_request(self, run: Run) -> int | None:
         """Return the request from which on the hit rate is steady and the tiers are at their final use."""

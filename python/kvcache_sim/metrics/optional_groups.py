@@ -7,7 +7,7 @@ and the context window of the engine.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,6 +17,9 @@ from kvcache_sim.metrics.by_name import figures_by_name, summarize_by_name
 from kvcache_sim.metrics.figure import Figure
 from kvcache_sim.policies.plugins.uses import PluginUse
 from kvcache_sim.workload.trace import Trace
+
+if TYPE_CHECKING:
+    from kvcache_sim.serving.membership.scaling import FleetChange
 
 MODELS = (
     *figures_by_name("models", "model"),
@@ -129,7 +132,7 @@ _COUNTED = (
 )
 
 
-def summarize_fleet(counters: Mapping[str, int], changes: Sequence[tuple[int, str, int]]) -> dict[str, Any]:
+def summarize_fleet(counters: Mapping[str, int], changes: Sequence[FleetChange]) -> dict[str, Any]:
     """Return the group ``fleet`` of the summary, empty without changes and failures."""
     found: dict[str, Any] = {
         name: counters[f"membership.{name}"] for name in _COUNTED if f"membership.{name}" in counters

@@ -7,7 +7,7 @@ from struct import Struct
 
 from kvcache_sim.metrics.columns import REQUEST_COLUMNS, STATUSES
 from kvcache_sim.metrics.digests import ResultsDigest, digest_of_results
-from kvcache_sim.metrics.event_log import EventLog
+from kvcache_sim.metrics.event_log import EventLog, EventRow
 from kvcache_sim.metrics.parts import Part, Parts
 from kvcache_sim.metrics.request_rows import KeptRows, RequestRows
 from kvcache_sim.metrics.run import ColumnData
@@ -58,18 +58,18 @@ class RunRecorder:
     def log_milestone(self, kind: str, sequence: Arrival, machine: int, now_ns: int) -> None:
         """Log a milestone, if it is within the recorded window."""
         if self._wanted(now_ns):
-            self._events.add(kind, "", (now_ns, 0, machine, sequence.request, 0, 0, 0))
+            self._events.add(kind, "", EventRow(now_ns, 0, machine, sequence.request))
 
     def log_step(self, machine: int, step: tuple[int, int, int, int]) -> None:
         """Log an iteration: (begin, duration, prefill tokens, decode sequences)."""
         begin_ns, duration_ns, tokens, sequences = step
         if self._wanted(begin_ns):
-            self._events.add("step", "", (begin_ns, duration_ns, machine, -1, tokens, sequences, 0))
+            self._events.add("step", "", EventRow(begin_ns, duration_ns, machine, -1, tokens, sequences))
 
     def log_eviction(self, machine: int, tier: str, now_ns: int, blocks: int) -> None:
         """Log an eviction from a tier."""
         if self._wanted(now_ns):
-            self._events.add("evict", tier, (now_ns, 0, machine, -1, 0, blocks, 0))
+            self._events.add("evict", tier, EventRow(now_ns, 0, machine, -1, blocks=blocks))
 
     def starts_again(self, request: int, first_arrival_ns: int) -> None:
         """Restart a request's row at its first arrival; the time lost since then counts as queueing."""

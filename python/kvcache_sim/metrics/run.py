@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -13,6 +13,9 @@ from kvcache_sim.base.values import Value, field
 from kvcache_sim.metrics.channel_use import ChannelUse
 from kvcache_sim.metrics.tier_use import TierUse
 from kvcache_sim.policies.plugins.uses import PluginUse
+
+if TYPE_CHECKING:
+    from kvcache_sim.serving.membership.scaling import FleetChange
 
 
 class CodedText(NamedTuple):
@@ -97,8 +100,8 @@ class Run(Value):
     junctions: dict[str, ColumnData] | None = None
     #: Figures and digests of the engine's schedule, if it was recorded.
     schedule: dict[str, Any] | None = None
-    #: Machines that a scaling policy added or released: (time, change, machine), in order.
-    fleet_changes: tuple[tuple[int, str, int], ...] = ()
+    #: Machines that a scaling policy added or released, in order.
+    fleet_changes: tuple[FleetChange, ...] = ()
     #: Number and time of the calls of each plug-in, by kind and name.
     plugins: tuple[PluginUse, ...] = ()
     #: Counts of each outcome among the events that were streamed during the run; ``events`` has the

@@ -10,7 +10,7 @@ Where steps stay short, slots of the batch limit a run and not its compute: the 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -59,31 +59,38 @@ _SLOWEST = 2.0**-20
 Array = NDArray[np.float64]
 
 
+class SampledArrivals(NamedTuple):
+    """Arrivals in ns, and the number of requests that each of them stands for."""
+
+    at_ns: NDArray[np.int64]
+    each: int
+
+
 def summarize_saturation(
     wait: Distribution,
     ttft: Distribution,
     step_ms: float | None,
-    arrivals_ns: tuple[NDArray[np.int64], int] | None,
+    arrivals: SampledArrivals | None,
     servers: float = 1.0,
 ) -> dict[str, Any]:
     """Return ``saturated`` and the group ``saturation`` of the summary.
 
-    ``arrivals_ns`` are those of the measured requests, and of how many requests each entry is; None in closed
-    loop, where clients wait. ``step_ms`` is the length of a step; None if no request had two tokens.
-    ``servers`` are those of the queue, by ``servers_of``.
+    ``arrivals`` are those of the measured requests; None in closed loop, where clients wait. ``step_ms`` is
+    the length of a step; None if no request had two tokens. ``servers`` are those of the queue, by
+    ``servers_of``.
     """
-    arrivals = None if arrivals_ns is None else _thinned(*arrivals_ns, servers)
-    demand = None if arrivals is None else arrivals.rate_per_s
+    queue = None if arrivals is None else _thinned(arrivals, servers)
+    demand = None if queue is None else queue.rate_per_s
     long = (wait["avg"] or 0.0) > (step_ms or 0.0)
-    served = arrivals.served_per_s(wait["avg"] or 0.0) if arrivals is not None and long else None
+    served = queue.served_per_s(wait["avg"] or 0.0) if queue is not None and long else None
     exceeds = demand is not None and served is not None and demand > served
     saturated = long and (exceeds or _dominates(wait, ttft, step_ms or 0.0))
     holds = None
-    if saturated and arrivals is not None and served is not None and demand is not None:
+    if saturated and queue is not None and served is not None and demand is not None:
         waits = {
             name: max((ttft[name] or 0.0) - (wait[name] or 0.0), step_ms or 0.0) for name in ("avg", "p50")
         }
-        holds = min(arrivals.held_per_s(served, waits["avg"], waits["p50"]), served)
+        holds = min(queue.held_per_s(served, waits["avg"], waits["p50"]), served)
     return {
         "saturated": saturated,
         "saturation": {
@@ -168,9 +175,9 @@ class _Arrivals:
         return self.rate_per_s * _last(_SLOWEST, 1.0, lambda speed: not exceeds(speed))
 
 
-def _thinned(arrival_ns: NDArray[np.int64], each: int, servers: float) -> _Arrivals | None:
+def _thinned(arrivals: SampledArrivals, servers: float) -> _Arrivals | None:
     """Return arrivals as a queue sees them; None if no time passes between the first and the last one."""
-    ordered = np.sort(arrival_ns)
+    ordered, each = np.sort(arrivals.at_ns), arrivals.each
     if len(ordered) < 2 or ordered[0] == ordered[-1]:
         return None
     every = -(-len(ordered) // _POINTS)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -131,13 +131,20 @@ class Objectives(Value):
         return column
 
 
+class _Judged(NamedTuple):
+    """Requests that were judged by their limits, and those that attained them."""
+
+    judged: int
+    attained: int
+
+
 class AttainmentTotals:
     """Counts of requests within their objectives, rows added in batches. Cost: no row is kept."""
 
     def __init__(self, objectives: Objectives) -> None:
         self._objectives = objectives
-        self._by_class: dict[str, tuple[int, int]] = {}
-        self._by_limit: dict[str, tuple[int, int]] = {}
+        self._by_class: dict[str, _Judged] = {}
+        self._by_limit: dict[str, _Judged] = {}
         self._output_tokens = self._input_tokens = 0
 
     def add(self, rows: Mapping[str, NDArray[Any]]) -> None:
@@ -157,7 +164,8 @@ class AttainmentTotals:
 
     def figures(self, makespan_ns: int) -> dict[str, Any]:
         """Return the groups ``slo`` and ``goodput`` of the summary."""
-        judged, attained = (sum(pair[n] for pair in self._by_class.values()) for n in (0, 1))
+        each = self._by_class.values()
+        judged, attained = sum(one.judged for one in each), sum(one.attained for one in each)
         seconds = makespan_ns / NS_PER_S
         tokens = self._output_tokens + self._input_tokens
         classes = {
@@ -182,7 +190,7 @@ class AttainmentTotals:
 
 
 def _count(
-    counts: dict[str, tuple[int, int]], name: str, chosen: NDArray[np.bool_], within: NDArray[np.bool_]
+    counts: dict[str, _Judged], name: str, chosen: NDArray[np.bool_], within: NDArray[np.bool_]
 ) -> None:
-    judged, attained = counts.get(name, (0, 0))
-    counts[name] = judged + int(np.count_nonzero(chosen)), attained + int(np.count_nonzero(within))
+    judged, attained = counts.get(name, _Judged(0, 0))
+    counts[name] = _Judged(judged + int(np.count_nonzero(chosen)), attained + int(np.count_nonzero(within)))

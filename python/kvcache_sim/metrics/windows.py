@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 
 from kvcache_sim.metrics.channel_use import ChannelUse, later_use
 from kvcache_sim.metrics.run import CountedTimes, Mark, Run
+from kvcache_sim.metrics.saturation import SampledArrivals
 from kvcache_sim.metrics.tier_use import later_tier_use
 
 #: Counters that are counted for a part of a run.
@@ -131,15 +132,16 @@ class Windows:
         rates: NDArray[np.float64] = whole[:, 2] / np.maximum(whole[:, 1], 1)
         return rates
 
-    def spread_arrivals_ns(self) -> tuple[NDArray[np.int64], int]:
-        """Return arrivals that are even in each window, and the number of requests that each stands for."""
+    def spread_arrivals(self) -> SampledArrivals:
+        """Return arrivals that are even in each window."""
         known = np.flatnonzero(self.first_arrival_ns < _NEVER)
         each = max(1, self.size // _MOST)
         if not len(known):
-            return np.zeros(0, np.int64), each
+            return SampledArrivals(np.zeros(0, np.int64), each)
         starts = np.maximum.accumulate(self.first_arrival_ns[known])
         requests = np.arange(known[0] * self.size, known[-1] * self.size + 1, each)
-        return np.interp(requests, known * self.size, starts).astype(np.int64), each
+        at_ns = np.interp(requests, known * self.size, starts).astype(np.int64)
+        return SampledArrivals(at_ns, each)
 
     def by_quarter(self) -> NDArray[np.int64]:
         """Return the sums of the four quarters of the windows."""

@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 
 from kvcache_sim.base.errors import UsageError
 from kvcache_sim.model.catalog import read_entry
+from kvcache_sim.model.points import Point, Points
 
 #: Without measurements: the time of a small all-reduce among 2–8 GPUs in a CUDA graph (4.3–5.7 µs measured
 #: over NVLink); a large one sends the message twice at this share of the link's rate.
@@ -23,8 +24,8 @@ ASSUMED_LATENCY_MS = 0.005
 ASSUMED_EFFICIENCY = 0.8
 
 
-#: By number of GPUs: (bytes, ms).
-_Points = tuple[tuple[int, tuple[tuple[float, float], ...]], ...]
+#: By number of GPUs: points by bytes.
+_Points = tuple[tuple[int, Points], ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,9 +67,7 @@ class AllReduces:
         return below + share * (above - below)
 
 
-def _between_sizes(
-    points: tuple[tuple[float, float], ...], message_bytes: NDArray[np.float64]
-) -> NDArray[np.float64]:
+def _between_sizes(points: Points, message_bytes: NDArray[np.float64]) -> NDArray[np.float64]:
     x, y = np.array(points).T
     past = np.maximum(message_bytes - x[-1], 0.0) * (y[-1] / x[-1])
     return np.asarray(np.interp(message_bytes, x, y) + past, np.float64)
@@ -88,7 +87,8 @@ def load_links(name: str) -> AllReduces:
     exchanges = read_entry("links", "links", entry["exchange_as"]) if "exchange_as" in entry else entry
     all_reduces, gathered = (
         tuple(
-            (int(gpus), tuple((float(size), float(ms)) for size, ms in rows)) for gpus, rows in table.items()
+            (int(gpus), tuple(Point(float(size), float(ms)) for size, ms in rows))
+            for gpus, rows in table.items()
         )
         for table in (entry["all_reduce"], exchanges.get("exchange", {}))
     )
@@ -128,7 +128,11 @@ def _from_csv(path: Path) -> AllReduces:
 
 
 def _rising(times: _Times) -> _Points:
-    return tuple((gpus, tuple(sorted(sizes.items()))) for gpus, sizes in sorted(times.items()) if sizes)
+    return tuple(
+        (gpus, tuple(Point(*sample) for sample in sorted(sizes.items())))
+        for gpus, sizes in sorted(times.items())
+        if sizes
+    )
 
 
 def _row(row: dict[str, str], where: str) -> tuple[int, float, float]:

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from kvcache_sim.base.errors import UsageError
 from kvcache_sim.base.values import Value
 from kvcache_sim.model.catalog import check_keys
+from kvcache_sim.model.points import Point, Points
 from kvcache_sim.model.shared_time import SharedTime
 from kvcache_sim.model.step_time import StepTime, StepTimeTable
 
@@ -98,12 +99,12 @@ class ParametricStepTime(Value, StepTime):
     launch_sequence_ms: float = 0.0
     tail_ms: float = 0.0
     tail_sequence_ms: float = 0.0
-    base_points: tuple[tuple[float, float], ...] = ()
-    decode_points: tuple[tuple[float, float], ...] = ()
-    past_points: tuple[tuple[float, float], ...] = ()
-    longest_points: tuple[tuple[float, float], ...] = ()
+    base_points: Points = ()
+    decode_points: Points = ()
+    past_points: Points = ()
+    longest_points: Points = ()
     shared_ranks: int = 0
-    shared_points: tuple[tuple[float, float], ...] = ()
+    shared_points: Points = ()
 
     def table(self, max_tokens: int, max_sequences: int) -> StepTimeTable:
         """Return the model as integers, for steps of up to ``max_tokens`` and ``max_sequences``."""
@@ -267,7 +268,7 @@ def parametric_step_time(coefficients: dict[str, Any], where: str) -> Parametric
     )
 
 
-def points_ms(points: tuple[tuple[float, float], ...], counts: NDArray[Any]) -> NDArray[np.float64]:
+def points_ms(points: Points, counts: NDArray[Any]) -> NDArray[np.float64]:
     """Return the ms of (count, ms) points interpolated linearly, extrapolated by the last octave's slope.
 
     A single tile may lie between the last two points. The extrapolation never falls.
@@ -277,11 +278,11 @@ def points_ms(points: tuple[tuple[float, float], ...], counts: NDArray[Any]) -> 
     return np.asarray(np.interp(counts, x, y) + np.maximum(counts - x[-1], 0.0) * max(slope, 0.0), np.float64)
 
 
-def _points(coefficients: dict[str, Any], key: str, where: str) -> tuple[tuple[float, float], ...]:
+def _points(coefficients: dict[str, Any], key: str, where: str) -> Points:
     if key not in coefficients:
         return ()
     try:
-        points = tuple([(float(x), float(y)) for x, y in coefficients.get(key, ())])
+        points = tuple([Point(float(x), float(y)) for x, y in coefficients.get(key, ())])
     except (TypeError, ValueError):
         raise UsageError(f"{key} must be pairs of a count and ms", where=where) from None
     pairs = [a[0] < b[0] and a[1] <= b[1] for a, b in pairwise(points)]

@@ -17,7 +17,8 @@ from kvcache_sim.model.layer_group import DenseFeedForward, FeedForward, LayerGr
 from kvcache_sim.model.links import AllReduces, all_reduce_ms, load_links
 from kvcache_sim.model.model_spec import ModelSpec
 from kvcache_sim.model.parametric import ParametricStepTime, six_digits
-from kvcache_sim.model.rank_work import shared_points
+from kvcache_sim.model.points import Point
+from kvcache_sim.model.rank_work import Degrees, shared_points
 
 #: Up to this many tokens a window, chunk or selection counts as full for every token, as few contexts are
 #: shorter; a longer one counts as attention to all, as few contexts are longer. A step's time is linear in
@@ -183,29 +184,33 @@ def roofline_step_time(
     sequence_ms = SEQUENCE_MS + work.read_bytes_per_sequence / kv_per_ms
     points = zip(_TOKENS.tolist(), base.tolist(), strict=True)
     return ParametricStepTime(
-        base_points=tuple((float(x), six_digits(y)) for x, y in points),
+        base_points=tuple(Point(float(x), six_digits(y)) for x, y in points),
         pairs_ms_per_million=work.flops_per_pair * 1e6 / attention_per_ms,
         kv_ms_per_thousand=kv_ms,
         kv_mixed_ms_per_thousand=rates.mixed_kv_factor * kv_ms,
         past_ms_per_thousand=kv_ms,
         sequence_ms=sequence_ms,
         sequence_mixed_ms=sequence_ms,
-        **(_shared(model, gpu, (tensor_parallel, data_parallel), shared, links) if data_parallel > 1 else {}),
+        **(
+            _shared(model, gpu, Degrees(tensor_parallel, data_parallel), shared, links)
+            if data_parallel > 1
+            else {}
+        ),
     )
 
 
 def _shared(
     model: ModelSpec,
     gpu: GpuSpec,
-    degrees: tuple[int, int],
+    degrees: Degrees,
     experts: list[Linear],
     links: AllReduces | None,
 ) -> dict[str, Any]:
     """Return the coefficients of the work that data-parallel ranks share: experts, exchange, agreement."""
     tokens = _TOKENS.astype(np.float64)
     experts_ms = np.sum([_linear_ms(linear, gpu, tokens) for linear in experts], axis=0)
-    points = shared_points(model, gpu, degrees, (tokens, experts_ms), links)
-    return {"shared_ranks": degrees[1], "shared_points": points}
+    points = shared_points(model, gpu, degrees, tokens, experts_ms, links)
+    return {"shared_ranks": degrees.data_parallel, "shared_points": points}
 
 
 def _linear_ms(linear: Linear, gpu: GpuSpec, tokens: NDArray[np.float64]) -> NDArray[np.float64]:

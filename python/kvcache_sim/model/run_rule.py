@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
+from typing import NamedTuple
 
 from kvcache_sim.base.values import Value
 from kvcache_sim.model.run_errors import LOADS, RATE, Factors, Kind, MeasuredRun
@@ -24,6 +25,13 @@ _T = (6.31, 2.92, 2.35, 2.13, 2.02, 1.94, 1.89, 1.86, 1.83, 1.81, 1.80, 1.78, 1.
 _AMPLIFIED = 1.25
 
 
+class RunError(NamedTuple):
+    """The error of a run, the logarithm of true over simulated, and the name of its deployment."""
+
+    log_ratio: float
+    deployment: str
+
+
 class Interval(Value):
     """Factors that hold 90 % of the errors, the number of runs behind them, and whether these are its own.
 
@@ -35,8 +43,8 @@ class Interval(Value):
     is_own: bool
 
 
-def interval_of(errors: Sequence[tuple[float, str]]) -> Factors:
-    """Return the factors that hold 90 % of errors like these, each with the name of its deployment.
+def interval_of(errors: Sequence[RunError]) -> Factors:
+    """Return the factors that hold 90 % of errors like these.
 
     From 19 errors on: the shortest interval that holds ``_SHARE`` of them by weight. Of fewer: that of one
     more draw from a normal distribution (Student's t). It is widened to hold 1, the value as simulated.
@@ -45,7 +53,7 @@ def interval_of(errors: Sequence[tuple[float, str]]) -> Factors:
     if count >= _MANY:
         low, high = _shortest(errors)
     else:
-        values = [error for error, _ in errors]
+        values = [error.log_ratio for error in errors]
         mean = math.fsum(values) / count
         spread = math.sqrt(math.fsum((error - mean) ** 2 for error in values) / (count - 1))
         half = _T[count - 2] * spread * math.sqrt(1 + 1 / count)
@@ -53,9 +61,9 @@ def interval_of(errors: Sequence[tuple[float, str]]) -> Factors:
     return Factors(math.exp(min(low, 0.0)), math.exp(max(high, 0.0)))
 
 
-def _shortest(errors: Sequence[tuple[float, str]]) -> tuple[float, float]:
+def _shortest(errors: Sequence[RunError]) -> tuple[float, float]:
     """Return the shortest interval of a share of the weight; a deployment weighs the root of its runs."""
-    runs = Counter(name for _, name in errors)
+    runs = Counter(error.deployment for error in errors)
     ordered = sorted((error, runs[name] ** -0.5) for error, name in errors)
     wanted = _SHARE * math.fsum(weight for _, weight in ordered) - 1e-9
     best, last, held = (-math.inf, math.inf), 0, 0.0
@@ -100,7 +108,7 @@ class Rule:
         for at, is_alike in enumerate(_pools(kind, load)):
             pool = [run for run in of_source if is_alike(run)]
             each = [
-                [(run.error(name), run.deployment) for run in pool if name in run.values]
+                [RunError(run.error(name), run.deployment) for run in pool if name in run.values]
                 for name in _like(figure)
             ]
             each = [errors for errors in each if len(errors) >= _FEWEST]

@@ -213,8 +213,8 @@ def _roofline(text: str, links: str | None) -> StepTime:
             "links have no effect on one GPU", got=links, hint="they go with roofline:…:tpN or :dpN"
         )
     measured = load_links(links) if links is not None else None
-    degrees = named.tensor_parallel, named.data_parallel
-    return roofline_step_time(named.spec(), load_gpu(named.gpu), degrees[0], measured, degrees[1])
+    gpu = load_gpu(named.gpu)
+    return roofline_step_time(named.spec(), gpu, named.tensor_parallel, measured, named.data_parallel)
 
 
 def _from_file(path: Path) -> StepTime:

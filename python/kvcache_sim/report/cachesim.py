@@ -38,12 +38,17 @@ class CapacityOptions:
 
 
 def capacity_of(
-    policy: str, family: str, options: CapacityOptions, trace_block_size: int, weights: tuple[int, int]
+    policy: str,
+    family: str,
+    options: CapacityOptions,
+    trace_block_size: int,
+    token_bytes: int,
+    block_bytes: int,
 ) -> dict[str, Any]:
     """Return the capacities of a ``ReplayRequest`` by field name; raises ``UsageError``.
 
-    ``family`` is the policy's; ``weights`` are the bytes of a token and, where groups share a pool, of a
-    block of it; they convert sizes into blocks, and 0 is unknown.
+    ``family`` is the policy's. The bytes of a token and, where groups share a pool, of a block of it convert
+    sizes into blocks; 0 is unknown.
     """
     for option, given in _useless(family, options).items():
         if given:
@@ -61,7 +66,6 @@ def capacity_of(
             "a capacity is missing", where="--capacity", expected="blocks, '2097152 tokens', or a size"
         )
     size = options.block_size or trace_block_size
-    token_bytes, block_bytes = weights
 
     def blocks(text: str, where: str) -> int:
         return parse_capacity(text, block_bytes or size * token_bytes, where, 0 if block_bytes else size)

@@ -87,7 +87,7 @@ def measured_summary(
     has_pools = summary["handover"]["requests"] > 0
     servers = 1.0 if has_pools else servers_of(latency, wait["avg"], summary["throughput"]["requests_per_s"])
     summary |= summarize_saturation(
-        wait, latency["ttft"], latency["itl"]["avg"], requests.arrivals_ns(), servers
+        wait, latency["ttft"], latency["itl"]["avg"], requests.arrivals(), servers
     )
     if said is not None:
         summary["measure"] = said

@@ -19,7 +19,7 @@ from kvcache_sim.workload.trace import Trace
 if TYPE_CHECKING:
     from kvcache_sim.serving.membership.losses import Losses
     from kvcache_sim.serving.membership.membership import Membership
-    from kvcache_sim.serving.membership.scaling import Scaling
+    from kvcache_sim.serving.membership.scaling import FleetChange, Scaling
     from kvcache_sim.serving.retention.hints import RetentionHints
     from kvcache_sim.serving.tenants.cache_quota import CacheQuotas
 
@@ -129,7 +129,7 @@ class Changes:
         return () if self.membership is None else self.membership.lost
 
     @property
-    def noted(self) -> tuple[tuple[int, str, int], ...]:
+    def noted(self) -> tuple[FleetChange, ...]:
         """Each state change of a machine under a scaling policy: its time, kind and machine."""
         return () if self._scaling is None else tuple(self._scaling.changes)
 

@@ -12,7 +12,7 @@ from kvcache_sim.cache.stores import StoreMaker
 from kvcache_sim.channels.cluster import Channels
 from kvcache_sim.engine import Engine, beyond_time
 from kvcache_sim.metrics.cache_groups import group_counters, junction_rows
-from kvcache_sim.metrics.digests import digest_of_events
+from kvcache_sim.metrics.digests import MachineHashes, digest_of_events
 from kvcache_sim.metrics.recorder import RunRecorder
 from kvcache_sim.metrics.run import EngineUse, Mark, Observer, Progress, Run
 from kvcache_sim.metrics.run_tables import RunTables
@@ -241,9 +241,11 @@ class Simulation:
 
     def _finished(self) -> Run:
         requests = self.recorder.request_columns()
-        lanes = [(d.value, r.store.digest) for d, r in zip(self.digests, self.replicas, strict=True)]
+        lanes = [
+            MachineHashes(d.value, r.store.digest) for d, r in zip(self.digests, self.replicas, strict=True)
+        ]
         if self._pool is not None:
-            lanes.append((0, self._pool.tree.digest))
+            lanes.append(MachineHashes(0, self._pool.tree.digest))
         counted = self._counted()
         check_channels(self.replicas, self._pool, self.channels, self.engine.now_ns)
         regret = {} if self._watched is None else self._watched.regret.counters()

@@ -12,7 +12,7 @@ from kvcache_sim.cache.settings import TierSettings
 from kvcache_sim.cache.store import MovingStore, check_store
 from kvcache_sim.cache.stores import StoreMaker
 from kvcache_sim.engine import beyond_time
-from kvcache_sim.metrics.digests import digest_of_events
+from kvcache_sim.metrics.digests import MachineHashes, digest_of_events
 from kvcache_sim.metrics.recorder import RunRecorder
 from kvcache_sim.metrics.run import EngineUse, Mark, Observer, Progress, Run
 from kvcache_sim.metrics.run_tables import RunTables
@@ -224,10 +224,12 @@ class SpecSimulation:
             channels=busy_shares(self._channels, now),
         )
 
-    def _lanes(self) -> list[tuple[int, int]]:
+    def _lanes(self) -> list[MachineHashes]:
         """Return for each machine the hashes of its arrivals and of its store."""
         sim = self.simulator
-        return [(d.value, m.store.digest) for d, m in zip(sim.arrivals, sim.machines, strict=True)]
+        return [
+            MachineHashes(d.value, m.store.digest) for d, m in zip(sim.arrivals, sim.machines, strict=True)
+        ]
 
     def _finished(self) -> Run:
         sim = self.simulator

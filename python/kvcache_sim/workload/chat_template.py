@@ -7,12 +7,20 @@ turn, which is all that a prefix cache sees of any template.
 from __future__ import annotations
 
 from collections.abc import Iterable
+from typing import NamedTuple
 
 _OPENS = "<|im_start|>"
 _CLOSES = "<|im_end|>\n"
 
 
-def chat_prompt(messages: Iterable[tuple[str, str]]) -> str:
-    """Return the prompt of a chat of (role, text), ready for the assistant's next answer."""
+class ChatMessage(NamedTuple):
+    """A message of a chat: who speaks, and what."""
+
+    role: str
+    text: str
+
+
+def chat_prompt(messages: Iterable[ChatMessage]) -> str:
+    """Return the prompt of a chat, ready for the assistant's next answer."""
     said = [f"{_OPENS}{role}\n{text}{_CLOSES}" for role, text in messages]
     return "".join([*said, f"{_OPENS}assistant\n"])

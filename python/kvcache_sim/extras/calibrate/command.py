@@ -22,7 +22,6 @@ from kvcache_sim.extras.calibrate.choice import fit_best, spread_rows
 from kvcache_sim.extras.calibrate.csv_table import column_values, read_table
 from kvcache_sim.extras.calibrate.fit import chunk_base_ns, fit_runs, fit_step_time, predict_ms
 from kvcache_sim.extras.calibrate.kernels import (
-    Points,
     read_kernels,
     with_all_reduces,
     with_experts,
@@ -38,6 +37,8 @@ from kvcache_sim.model.kv_capacity import kv_capacity_bytes
 from kvcache_sim.model.links import load_links
 from kvcache_sim.model.model_file import load_model
 from kvcache_sim.model.parametric import ParametricStepTime, six_digits
+from kvcache_sim.model.points import Point, Points
+from kvcache_sim.model.rank_work import Degrees
 from kvcache_sim.model.step_time import StepTime, StepTimeTable
 from kvcache_sim.model.step_time_file import Provenance, model_text
 from kvcache_sim.model.step_times import load_step_time, measured_on, step_time_entry
@@ -192,9 +193,10 @@ def _usual(table: StepTimeTable) -> tuple[float, float]:
     return float(table.decode_base_ns[1]) / 1e6, float(table.base_ns[128]) / 1e6
 
 
-def _rising(counts: list[int], ms: NDArray[np.floating[Any]]) -> tuple[tuple[float, float], ...]:
+def _rising(counts: list[int], ms: NDArray[np.floating[Any]]) -> Points:
     return tuple(
-        (float(n), six_digits(y)) for n, y in zip(counts, np.maximum.accumulate(ms).tolist(), strict=True)
+        Point(float(n), six_digits(y))
+        for n, y in zip(counts, np.maximum.accumulate(ms).tolist(), strict=True)
     )
 
 
@@ -275,7 +277,7 @@ def _composed(measured: Measured, degrees: set[str]) -> tuple[IterationRows, Poi
     capacity_tokens = free_bytes // model.kv_bytes_per_token_per_gpu(degree)
     links = load_links(measured.links) if measured.links else None
     kernels = with_all_reduces(read_kernels(measured.path, model, measured.only), model, gpu, degree, links)
-    kernels, shared = with_experts(kernels, model, gpu, (degree, ranks), links)
+    kernels, shared = with_experts(kernels, model, gpu, Degrees(degree, ranks), links)
 
     def finish(fitted: ParametricStepTime) -> ParametricStepTime:
         if measured.unequal is not None:

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from statistics import median
+from typing import NamedTuple
 
 from kvcache_sim.base.values import Value
 from kvcache_sim.model.run_errors import Factors, MeasuredRun
@@ -47,6 +48,16 @@ class Judged(Value):
         """The absolute error, over the true value."""
         true, simulated = self.run.values[self.figure]
         return abs(simulated / true - 1)
+
+
+class Topic(NamedTuple):
+    """The topic of a cell: a kind of source and a load, and one figure or all of them (``""``)."""
+
+    source: str
+    family: str
+    engine: str
+    load: str
+    figure: str
 
 
 class Cell(Value):
@@ -94,18 +105,18 @@ def judged(runs: Sequence[MeasuredRun], by: str = "run") -> Iterator[Judged]:
 
 def cells(found: Iterable[Judged]) -> list[Cell]:
     """Return the coverage of each kind and load: of all its figures, then of each."""
-    of: dict[tuple[str, str, str, str, str], list[Judged]] = defaultdict(list)
+    of: dict[Topic, list[Judged]] = defaultdict(list)
     for one in found:
         kind = one.run.kind
         for figure in ("", one.figure):
-            of[kind.source, kind.family, kind.engine, one.run.load, figure].append(one)
-    return [cell(key, judged_runs) for key, judged_runs in sorted(of.items())]
+            of[Topic(kind.source, kind.family, kind.engine, one.run.load, figure)].append(one)
+    return [cell(topic, judged_runs) for topic, judged_runs in sorted(of.items())]
 
 
-def cell(key: tuple[str, str, str, str, str], found: Sequence[Judged]) -> Cell:
+def cell(topic: Topic, found: Sequence[Judged]) -> Cell:
     """Return the coverage of some figures."""
     held = sum(one.held for one in found) / len(found)
     half_width, error = (
         median(values) for values in zip(*((j.half_width, j.error) for j in found), strict=True)
     )
-    return Cell(*key, len(found), held, half_width, error)
+    return Cell(*topic, len(found), held, half_width, error)

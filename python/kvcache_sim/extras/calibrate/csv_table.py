@@ -12,6 +12,7 @@ from functools import lru_cache
 from itertools import compress
 from operator import itemgetter
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -91,7 +92,7 @@ def read_table(path: Path, needed: tuple[str, ...], only: Mapping[str, str]) -> 
     Raises UsageError for a missing file, TraceError with file and line for an absent column that is needed or
     filtered by, and for a row with fewer or more cells than there are columns.
     """
-    names, rows, lines = _parsed(path, _changed(path))
+    names, rows, lines = _parsed(path, _state(path))
     for name in (*needed, *only):
         if name not in names:
             raise TraceError(f"no column {name}", where=f"{path}:1", got=", ".join(names) or "an empty file")
@@ -120,9 +121,16 @@ def _number_or_nan(text: str) -> float:
 _Parsed = tuple[list[str], list[list[str]], list[int]]
 
 
+class _FileState(NamedTuple):
+    """The state of a file: another one once it has changed."""
+
+    modified_ns: int
+    size_bytes: int
+
+
 # Sets are fitted one after another to rows of the same few files.
 @lru_cache(maxsize=2)
-def _parsed(path: Path, changed: tuple[int, int]) -> _Parsed:
+def _parsed(path: Path, state: _FileState) -> _Parsed:
     reader = csv.reader(io.StringIO(_text(path)))
     lines: list[int] = []
     rows: list[list[str]] = []
@@ -142,13 +150,13 @@ def _parsed(path: Path, changed: tuple[int, int]) -> _Parsed:
     return names, rows, lines
 
 
-def _changed(path: Path) -> tuple[int, int]:
+def _state(path: Path) -> _FileState:
     """Return a file's modification time and size; UsageError if there is no such file."""
     try:
         found = path.stat()
     except FileNotFoundError:
         raise UsageError("file not found", where=str(path)) from None
-    return found.st_mtime_ns, found.st_size
+    return _FileState(found.st_mtime_ns, found.st_size)
 
 
 def _text(path: Path) -> str:

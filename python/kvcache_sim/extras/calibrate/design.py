@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 from kvcache_sim.extras.calibrate.rows import IterationRows
 from kvcache_sim.model.parametric import ParametricStepTime, padded_tokens, six_digits
+from kvcache_sim.model.points import Point, Points
 
 #: The columns after the ramps, in order.
 LINEAR = ("kv", "kv_mixed_extra", "sequence", "sequence_mixed_extra", "pairs", "past", "idle", "scan")
@@ -70,7 +71,7 @@ class Form:
     least_query_tokens: int = 0
     scans: bool = False
     decode_knots: tuple[float, ...] = ()
-    measured: tuple[tuple[float, float], ...] = ()
+    measured: Points = ()
     launched: bool = False
 
     def columns(self, rows: IterationRows) -> NDArray[np.float64]:
@@ -138,7 +139,7 @@ class Form:
             coefficients[breakpoints : breakpoints + len(self.longest_knots)],
         )
         on_top = float(rises[0])
-        base = tuple((tokens, six_digits(ms + on_top)) for tokens, ms in self.measured)
+        base = tuple(Point(tokens, six_digits(ms + on_top)) for tokens, ms in self.measured)
         if self.launched:
             base = _launched_points(rises, float(self.graph_tokens))
         linear_at = breakpoints + len(self.longest_knots)
@@ -164,9 +165,7 @@ class Form:
         )
 
 
-def form_for(
-    rows: IterationRows, graph_tokens: int = 512, measured: tuple[tuple[float, float], ...] = ()
-) -> Form:
+def form_for(rows: IterationRows, graph_tokens: int = 512, measured: Points = ()) -> Form:
     """Return the form with as many knots as the rows support: at least eight rows between two knots.
 
     The cost of the longest sequence is left out if no row distinguishes it from the mean. The scan replaces
@@ -263,7 +262,7 @@ def _launch_columns(tokens: NDArray[np.float64], graph_tokens: int) -> NDArray[n
     return np.stack((held, held * thousands, long, long, long * thousands), axis=1, dtype=np.float64)
 
 
-def _launched_points(rises: NDArray[np.float64], border: float) -> tuple[tuple[float, float], ...]:
+def _launched_points(rises: NDArray[np.float64], border: float) -> Points:
     """Return the points of a launched base; of a side without rows there are none."""
     held, held_slope, launch, fixed, slope = rises.tolist()
     points = [(n, held + held_slope * n / 1e3) for n in (1.0, border) if held or held_slope]
@@ -276,14 +275,14 @@ def _launched_points(rises: NDArray[np.float64], border: float) -> tuple[tuple[f
     if launch or fixed or slope:
         points += [(float(n), max(launch, fixed + slope * n / 1e3)) for n in longer]
     ms = np.maximum.accumulate([y for _, y in points] or [0.0]).tolist()
-    return tuple((n, six_digits(y)) for (n, _), y in zip(points or [(1.0, 0.0)], ms, strict=True))
+    return tuple(Point(n, six_digits(y)) for (n, _), y in zip(points or [(1.0, 0.0)], ms, strict=True))
 
 
-def _points(knots: tuple[float, ...], rises: NDArray[np.float64]) -> tuple[tuple[float, float], ...]:
-    return tuple((k, six_digits(y)) for k, y in zip(knots, np.cumsum(rises).tolist(), strict=True))
+def _points(knots: tuple[float, ...], rises: NDArray[np.float64]) -> Points:
+    return tuple(Point(k, six_digits(y)) for k, y in zip(knots, np.cumsum(rises).tolist(), strict=True))
 
 
-def _continued(points: tuple[tuple[float, float], ...]) -> tuple[tuple[float, float], ...]:
+def _continued(points: Points) -> Points:
     """Return the points with an additional point at twice the last count, by the slope of the upper half.
 
     A line through the last two points would extrapolate their noise.
@@ -292,4 +291,4 @@ def _continued(points: tuple[tuple[float, float], ...]) -> tuple[tuple[float, fl
         return points
     x, y = np.array(points).T
     slope = (y[-1] - np.interp(x[-1] / 2, x, y)) / (x[-1] / 2)
-    return (*points, (2 * points[-1][0], six_digits(y[-1] + slope * x[-1])))
+    return (*points, Point(2 * points[-1].at, six_digits(y[-1] + slope * x[-1])))

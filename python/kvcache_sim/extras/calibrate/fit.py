@@ -15,6 +15,7 @@ from kvcache_sim.extras.calibrate.rows import IterationRows, read_iterations, sc
 from kvcache_sim.extras.calibrate.runs import Runs, single_steps
 from kvcache_sim.model.gpus import UNMEASURED, KernelRates
 from kvcache_sim.model.parametric import ParametricStepTime
+from kvcache_sim.model.points import Points
 from kvcache_sim.model.step_time import StepTime, StepTimeTable
 
 #: Relative errors above this value have decreasing weight (soft L1).
@@ -42,7 +43,7 @@ _ROUNDS = 60
 
 def fit_step_time(
     rows: IterationRows,
-    measured_base: tuple[tuple[float, float], ...] = (),
+    measured_base: Points = (),
     rates: KernelRates = UNMEASURED,
 ) -> ParametricStepTime:
     """Return the model fitted to rows of one TP degree (needs scipy; seconds for 10⁵ rows).
@@ -79,19 +80,18 @@ def _against_own(form: Form, rows: IterationRows, runs: Runs, found: Solution) -
 def _fit_tiles(form: Form, rows: IterationRows, runs: Runs) -> tuple[Form, Solution]:
     best = solve(form.columns(rows), rows, form.floors, form.known_ms(rows), runs=runs)
     for tile in _KEY_TILES if (rows.decode_sequences > 0).any() else ():
-        form, best = _better((form, best), replace(form, least_kv_tokens=tile), rows, runs)
+        form, best = _better(form, best, replace(form, least_kv_tokens=tile), rows, runs)
     for tile in _QUERY_TILES if (rows.past_tokens > 0).any() else ():
-        form, best = _better((form, best), replace(form, least_query_tokens=tile), rows, runs)
+        form, best = _better(form, best, replace(form, least_query_tokens=tile), rows, runs)
     return form, best
 
 
 def _better(
-    found: tuple[Form, Solution], other: Form, rows: IterationRows, runs: Runs
+    form: Form, best: Solution, other: Form, rows: IterationRows, runs: Runs
 ) -> tuple[Form, Solution]:
     """Return the form of less loss, and its solution; the other form starts from the first one's result."""
-    best = found[1]
     solution = solve(other.columns(rows), rows, other.floors, other.known_ms(rows), best.shown, runs)
-    return (other, solution) if solution.loss < best.loss else found
+    return (other, solution) if solution.loss < best.loss else (form, best)
 
 
 def with_mixed_kv(model: ParametricStepTime, rows: IterationRows, rates: KernelRates) -> ParametricStepTime:

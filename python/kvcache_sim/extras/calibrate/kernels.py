@@ -15,7 +15,8 @@ from kvcache_sim.model.gpus import GpuSpec
 from kvcache_sim.model.links import AllReduces
 from kvcache_sim.model.model_spec import ModelSpec
 from kvcache_sim.model.parametric import ParametricStepTime, padded_tokens, six_digits
-from kvcache_sim.model.rank_work import expert_layers, shared_points
+from kvcache_sim.model.points import Point, Points
+from kvcache_sim.model.rank_work import Degrees, expert_layers, shared_points
 from kvcache_sim.model.roofline import layer_all_reduces_ms
 
 #: Kernels that run once per step, and norms, which run twice per layer; all others run once per layer.
@@ -24,9 +25,6 @@ _TWICE = ("layernorm",)
 
 #: The kind of a mixture's experts, on one GPU whatever the TP degree of other rows.
 _EXPERTS = "moe"
-
-#: (tokens, ms) of a step's time without attention.
-Points = tuple[tuple[float, float], ...]
 
 _KINDS = ("dense", "per_sequence", "attention")
 _ATTENTION = ("prefill_chunk", "kv_prefill", "n_decode", "kv_decode")
@@ -82,7 +80,9 @@ class KernelTimes:
     def base_points(self) -> Points:
         """Return (tokens, ms) of all but attention for one sequence, non-decreasing: the measured base."""
         base = np.maximum.accumulate(self.dense_ms) + self.head_ms[0]
-        return tuple((tokens, ms) for tokens, ms in zip(self.tokens.tolist(), base.tolist(), strict=True))
+        return tuple(
+            Point(tokens, ms) for tokens, ms in zip(self.tokens.tolist(), base.tolist(), strict=True)
+        )
 
     def iterations(self, capacity_tokens: int) -> IterationRows:
         """Return one iteration per measured attention batch that fits ``capacity_tokens`` of KV.
@@ -117,15 +117,14 @@ def with_all_reduces(
 
 
 def with_experts(
-    kernels: KernelTimes, model: ModelSpec, gpu: GpuSpec, degrees: tuple[int, int], links: AllReduces | None
+    kernels: KernelTimes, model: ModelSpec, gpu: GpuSpec, degrees: Degrees, links: AllReduces | None
 ) -> tuple[KernelTimes, Points]:
     """Return the kernels with a mixture's experts, and (tokens of all ranks, ms) of what ranks share.
 
-    ``degrees`` are the tensor-parallel and data-parallel degrees. Ranks have equal numbers of tokens.
-    These are exchanged over ``links`` (None: the GPU's). Raises UsageError for ranks without measured
-    experts.
+    Ranks have equal numbers of tokens, which are exchanged over ``links`` (None: the GPU's). Raises
+    UsageError for ranks without measured experts.
     """
-    ranks = degrees[1]
+    ranks = degrees.data_parallel
     if not len(kernels.experts):
         if ranks > 1:
             raise UsageError(
@@ -133,8 +132,8 @@ def with_experts(
             )
         return kernels, ()
     total = kernels.tokens * ranks
-    experts_ms = kernels.experts_ms(total, model, degrees[0] * ranks)
-    shared = shared_points(model, gpu, degrees, (total, experts_ms), links) if ranks > 1 else ()
+    experts_ms = kernels.experts_ms(total, model, degrees.gpus)
+    shared = shared_points(model, gpu, degrees, total, experts_ms, links) if ranks > 1 else ()
     more = np.array([ms for _, ms in shared]) if shared else experts_ms
     return replace(kernels, dense_ms=kernels.dense_ms + more), shared
 
@@ -146,7 +145,7 @@ def with_shared_apart(model: ParametricStepTime, shared: Points, ranks: int) -> 
     tokens, ms = np.array(shared).T
     unshared = [(n, y - float(np.interp(n * ranks, tokens, ms))) for n, y in model.base_points]
     rising = np.maximum.accumulate([max(y, 0.0) for _, y in unshared]).tolist()
-    base = tuple((n, six_digits(y)) for (n, _), y in zip(unshared, rising, strict=True))
+    base = tuple(Point(n, six_digits(y)) for (n, _), y in zip(unshared, rising, strict=True))
     return replace(model, base_points=base, shared_ranks=ranks, shared_points=shared)
 
 

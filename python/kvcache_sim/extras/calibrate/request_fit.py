@@ -46,10 +46,10 @@ class Term:
 def terms_of(found: Fitted, redrawn: Sequence[Fitted], sums: MeasuredSums) -> tuple[Term, ...]:
     """Return the terms of a fit with their intervals: steps at the log's 10th, 50th and 90th percentile."""
     batches = _batches(sums)
-    names = [*(name for name, _ in batches), *_SINGLE]
+    names, steps = [*batches, *_SINGLE], [*batches.values()]
     units = ["ms"] * len(batches) + list(_SINGLE.values())
-    values = _values(found, batches)
-    others = np.array([_values(one, batches) for one in redrawn])
+    values = _values(found, steps)
+    others = np.array([_values(one, steps) for one in redrawn])
     low, high = np.percentile(others, (_LOW, _HIGH), axis=0)
     unclear = [
         _unclear(k, names, others) if high[k] - low[k] > _WIDE * max(values[k], 1e-12) else ""
@@ -69,14 +69,14 @@ _SINGLE = {
 }
 
 
-def _values(fitted: Fitted, batches: list[tuple[str, StepBatch]]) -> list[float]:
+def _values(fitted: Fitted, batches: list[StepBatch]) -> list[float]:
     model, client_ms = fitted
-    steps = [model.step(batch) / 1e6 for _, batch in batches]
+    steps = [model.step(batch) / 1e6 for batch in batches]
     return [*steps, model.kv_ms_per_thousand, model.pairs_ms_per_million, client_ms]
 
 
-def _batches(sums: MeasuredSums) -> list[tuple[str, StepBatch]]:
-    """Return batches from the log: decode steps by sequences, single chunks by tokens."""
+def _batches(sums: MeasuredSums) -> dict[str, StepBatch]:
+    """Return batches from the log by description: decode steps by sequences, single chunks by tokens."""
     steps = sums.steps
     decodes = steps.prefill_tokens == 0
     found: dict[str, StepBatch] = {}
@@ -86,7 +86,7 @@ def _batches(sums: MeasuredSums) -> list[tuple[str, StepBatch]]:
         found[f"decode step, {n} sequences of {each:,} tokens"] = StepBatch((), n, kv, each)
     for new in _percentiles(steps.prefill_tokens[~decodes]):
         found[f"step of a chunk of {new:,} tokens"] = StepBatch(((new, 0),))
-    return list(found.items())
+    return found
 
 
 def _percentiles(values: NDArray[np.float64]) -> list[int]:

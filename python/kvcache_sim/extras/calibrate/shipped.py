@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from kvcache_sim.extras.calibrate.command import Measured, fit_rows
 from kvcache_sim.extras.calibrate.fit import fit_step_time, predict_ms
-from kvcache_sim.extras.calibrate.kernels import Points, read_kernels, with_all_reduces, with_spreads
+from kvcache_sim.extras.calibrate.kernels import read_kernels, with_all_reduces, with_spreads
 from kvcache_sim.extras.calibrate.rows import (
     IterationRows,
     check_train_file,
@@ -31,6 +31,7 @@ from kvcache_sim.model.kv_capacity import kv_capacity_bytes
 from kvcache_sim.model.links import load_links
 from kvcache_sim.model.model_file import load_model
 from kvcache_sim.model.parametric import ParametricStepTime
+from kvcache_sim.model.points import Points
 from kvcache_sim.model.step_time_file import PhaseError, Provenance, model_text
 
 MIXTURE_FILE = "iter_b300_moe.csv.gz"

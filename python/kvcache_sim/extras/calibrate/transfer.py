@@ -16,6 +16,7 @@ from kvcache_sim.extras.calibrate.rows import IterationRows
 from kvcache_sim.extras.calibrate.runs import Runs, seen_late
 from kvcache_sim.model.catalog import topology_suffix
 from kvcache_sim.model.parametric import ParametricStepTime, capture_sizes, padded_tokens, six_digits
+from kvcache_sim.model.points import Point
 
 _BASE = (1.0, 32.0, 128.0, 512.0, 1024.0, 2048.0, 4096.0, 8192.0)
 #: Column indices of the longest sequence's cost, and of the costs per sequence after it, in steps with KV.
@@ -70,7 +71,7 @@ class TensorParallelFit:
         counts = capture_sizes(self.form.graph_tokens).astype(np.float64)
         shares = self.kv.share(counts, np.full(len(counts), float(tensor_parallel)))
         points = zip(counts.tolist(), (self.longest_ms * shares).tolist(), strict=True)
-        return replace(model, longest_points=tuple((n, six_digits(ms)) for n, ms in points))
+        return replace(model, longest_points=tuple(Point(n, six_digits(ms)) for n, ms in points))
 
 
 def fit_tensor_parallel(rows: IterationRows) -> TensorParallelFit:

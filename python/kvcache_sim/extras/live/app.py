@@ -17,7 +17,7 @@ from starlette.routing import Route
 from kvcache_sim.extras.live.chunks import Wording
 from kvcache_sim.extras.live.fleet import Fleet
 from kvcache_sim.extras.live.generation import Generation, Generations, prompts_of, tokens_of
-from kvcache_sim.extras.live.parsing import Chat, Completion, Detokenize, Tokenize, pairs, parsed
+from kvcache_sim.extras.live.parsing import Chat, Completion, Detokenize, Tokenize, chat_messages, parsed
 from kvcache_sim.extras.live.record.observed import Observed
 from kvcache_sim.extras.live.record.texts import Texts
 from kvcache_sim.extras.live.refusals import Refusal, refusal_of
@@ -237,7 +237,7 @@ class _Endpoints:
         body: Tokenize = (await self._arrived(request, Tokenize)).body
         if (body.prompt is None) == (body.messages is None):
             raise Refusal(400, "one of prompt and messages is needed")
-        text = chat_prompt(pairs(body.messages)) if body.messages is not None else body.prompt or ""
+        text = chat_prompt(chat_messages(body.messages)) if body.messages is not None else body.prompt or ""
         tokenizer, most = self._served.generations.tokenizer, self._served.generations.most_tokens
         if tokenizer.least_tokens(text) > most:
             raise Refusal(400, f"the text has more than {most} tokens", "prompt")

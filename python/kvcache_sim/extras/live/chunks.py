@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from functools import lru_cache
-from typing import Any
+from typing import Any, NamedTuple
 from uuid import uuid4
 
 import msgspec
@@ -14,6 +14,13 @@ _encode = msgspec.json.encode
 #: The text of a token as JSON; a few thousand texts recur.
 encoded = lru_cache(1 << 14)(_encode)
 DONE = b"data: [DONE]\n\n"
+
+
+class Said(NamedTuple):
+    """The text of a choice, and why it ended."""
+
+    text: str
+    finish_reason: str
 
 
 class Wording:
@@ -81,12 +88,12 @@ class Wording:
             usage["prompt_tokens_details"] = {"cached_tokens": cached}
         return usage
 
-    def whole(self, texts: list[tuple[str, str]], out: int, cached: int) -> dict[str, Any]:
-        """Return the whole answer: by choice its text and finish reason."""
+    def whole(self, said: list[Said], out: int, cached: int) -> dict[str, Any]:
+        """Return the whole answer from what each choice said."""
         chat = self.generation.is_chat
         choices: list[dict[str, Any]] = []
-        for index, (text, reason) in enumerate(texts):
-            said = {"message": {"role": "assistant", "content": text}} if chat else {"text": text}
-            choices.append({"index": index, **said, "logprobs": None, "finish_reason": reason})
+        for index, (text, reason) in enumerate(said):
+            body = {"message": {"role": "assistant", "content": text}} if chat else {"text": text}
+            choices.append({"index": index, **body, "logprobs": None, "finish_reason": reason})
         head = self._head("chat.completion" if chat else "text_completion")
         return {**head, "choices": choices, "usage": self.usage(out, cached)}

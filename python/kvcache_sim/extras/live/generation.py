@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from kvcache_sim.extras.live.answers import Answer, Answers
 from kvcache_sim.extras.live.fleet import Prompt
-from kvcache_sim.extras.live.parsing import Chat, Completion, StreamOptions, pairs
+from kvcache_sim.extras.live.parsing import Chat, Completion, StreamOptions, chat_messages
 from kvcache_sim.extras.live.refusals import Refusal
 from kvcache_sim.extras.live.tokenizer import Tokenizer
 from kvcache_sim.workload.chat_template import chat_prompt
@@ -47,7 +47,7 @@ class Generation:
 def prompts_of(body: Chat | Completion) -> Sequence[str | list[int]]:
     """Return the prompts of a body as texts and tokens; Refusal for a mixture, or none."""
     if isinstance(body, Chat):
-        return [chat_prompt(pairs(body.messages))]
+        return [chat_prompt(chat_messages(body.messages))]
     prompt = body.prompt
     if isinstance(prompt, str):
         return [prompt]

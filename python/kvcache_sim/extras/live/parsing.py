@@ -7,6 +7,7 @@ from typing import Annotated, Any
 import msgspec
 
 from kvcache_sim.extras.live.refusals import Refusal
+from kvcache_sim.workload.chat_template import ChatMessage
 
 _Count = Annotated[int, msgspec.Meta(ge=0, le=2**31 - 1)]
 _Token = Annotated[int, msgspec.Meta(ge=0, le=2**32 - 1)]
@@ -40,9 +41,9 @@ class Message(msgspec.Struct, frozen=True):
         return "".join(part.text for part in self.content or ())
 
 
-def pairs(messages: list[Message]) -> list[tuple[str, str]]:
+def chat_messages(messages: list[Message]) -> list[ChatMessage]:
     """Return the role and text of each message of a chat."""
-    return [(message.role, message.text) for message in messages]
+    return [ChatMessage(message.role, message.text) for message in messages]
 
 
 class _Common(msgspec.Struct, kw_only=True, frozen=True):

@@ -11,7 +11,7 @@ import msgspec
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
-from kvcache_sim.extras.live.chunks import DONE, Wording, encoded
+from kvcache_sim.extras.live.chunks import DONE, Said, Wording, encoded
 from kvcache_sim.extras.live.event_stream import EventStream
 from kvcache_sim.extras.live.fleet import Fleet
 from kvcache_sim.extras.live.generation import Choice
@@ -135,7 +135,7 @@ class Reply(Response):
             self._done.set_exception(error)
 
     def _whole(self) -> dict[str, Any]:
-        texts = []
+        said = []
         for each in self._choices:
             choice, ticket = each.choice, each.ticket
             if ticket.tokens_out:
@@ -144,8 +144,8 @@ class Reply(Response):
             text = self._wording.generation.echo[choice.index] + "".join(
                 choice.answer.texts[: ticket.tokens_out]
             )
-            texts.append((text, "abort" if ticket.aborted else choice.answer.finish_reason))
-        return self._wording.whole(texts, self._tokens_out, self._cached_tokens)
+            said.append(Said(text, "abort" if ticket.aborted else choice.answer.finish_reason))
+        return self._wording.whole(said, self._tokens_out, self._cached_tokens)
 
     # -- streams
 

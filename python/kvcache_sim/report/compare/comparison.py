@@ -229,14 +229,21 @@ def _by_request(first: FinishedRun, second: FinishedRun) -> tuple[tuple[Differen
     return tuple(differences), len(b), "none" if common is None else "request"
 
 
+class _Pair(NamedTuple):
+    """The samples of a replication of the baseline, and of the same one of the other runs."""
+
+    base: Samples
+    other: Samples
+
+
 def _by_replication(baseline: Sequence[FinishedRun], other: Sequence[FinishedRun]) -> tuple[Difference, ...]:
-    pairs = [(samples_of(a), samples_of(b)) for a, b in zip(baseline, other, strict=True)]
+    pairs = [_Pair(samples_of(a), samples_of(b)) for a, b in zip(baseline, other, strict=True)]
     statistics = statistics_of(*(samples for pair in pairs for samples in pair))
     return tuple(_over_pairs(statistic, pairs) for statistic in statistics)
 
 
-def _over_pairs(statistic: Statistic, pairs: Sequence[tuple[Samples, Samples]]) -> Difference:
-    values = np.array([[statistic.value(a), statistic.value(b)] for a, b in pairs])
+def _over_pairs(statistic: Statistic, pairs: Sequence[_Pair]) -> Difference:
+    values = np.array([[statistic.value(pair.base), statistic.value(pair.other)] for pair in pairs])
     changes = _changes(statistic, values[:, 0], values[:, 1])
     base, value = (float(mean) for mean in values.mean(axis=0))
     low, high = mean_interval(changes.tolist())

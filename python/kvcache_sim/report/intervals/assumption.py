@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, NamedTuple
 
 from kvcache_sim.model.hosts import load_host
 from kvcache_sim.model.stated_errors import Factors, around
@@ -58,18 +58,32 @@ def interval(stated: Factors | None, source: str, usual_percent: float) -> tuple
     return around(usual_percent), f"{source}: ±{usual_percent:g} % assumed", False
 
 
+class HostFigure(NamedTuple):
+    """The key of a figure of hosts, and the unit behind it, such as ``_ns``."""
+
+    key: str
+    unit: str
+
+
+class UsualError(NamedTuple):
+    """The source of a stated range, and the error in per cent where none is stated."""
+
+    source: str
+    percent: float
+
+
 def host_interval(
-    host: str, named: tuple[str, str], value: float, known_by: tuple[str, float]
+    host: str, figure: HostFigure, value: float, usual: UsualError
 ) -> tuple[Factors, str, bool]:
     """Return the interval of a figure that a host preset may give, as ``interval`` does.
 
-    ``named``: its key and the unit behind it; ``known_by``: the source of the host's range, and the usual
-    percentage where the figure is not the host's own or has no range.
+    ``usual`` has the source of the host's range, and the error of a figure that is not the host's own or has
+    no range.
     """
-    (key, unit), (source, usual_percent) = named, known_by
+    key, unit = figure
     spec = load_host(host) if host else None
     between = getattr(spec, f"{key}_range{unit}", None)
     if not between or getattr(spec, f"{key}{unit}") != value:
-        return interval(None, "as given it states no error", usual_percent)
+        return interval(None, "as given it states no error", usual.percent)
     low, high = between
-    return interval(Factors(low / value, high / value), source, usual_percent)
+    return interval(Factors(low / value, high / value), usual.source, usual.percent)

@@ -10,7 +10,13 @@ from kvcache_sim.base.tiers import COMPUTE, TIERS
 from kvcache_sim.channels.settings import ChannelSettings
 from kvcache_sim.model.adjusted import ScaledStepTime, StepPart, WithSequenceTime
 from kvcache_sim.model.stated_errors import Factors, around, stated_step_errors
-from kvcache_sim.report.intervals.assumption import Assumption, host_interval, interval
+from kvcache_sim.report.intervals.assumption import (
+    Assumption,
+    HostFigure,
+    UsualError,
+    host_interval,
+    interval,
+)
 from kvcache_sim.report.intervals.links import (
     Figures,
     channels_of,
@@ -111,8 +117,8 @@ def _costs(machines: tuple[MachineSection, ...]) -> Iterator[Assumption]:
             if value and not machine.replica.instant:
                 found.setdefault((machine.replica.host or "", value), []).append(index)
         for (host, value), indices in found.items():
-            source = f"between both directions and sizes of {host}"
-            measured = host_interval(host, (key, unit), value, (source, USUAL_COPY_PERCENT))
+            usual = UsualError(f"between both directions and sizes of {host}", USUAL_COPY_PERCENT)
+            measured = host_interval(host, HostFigure(key, unit), value, usual)
             of = _of_host(host, len(found))
             apply = partial(_with_cost, indices, key)
             yield Assumption(f"{what}{of}", *measured, apply, kind="step part")
@@ -186,8 +192,8 @@ def _host_times(machines: tuple[MachineSection, ...]) -> Iterator[Assumption]:
             found.setdefault(key, []).append(index)
     for (host, each_ns), indices in found.items():
         of = _of_host(host, len(found))
-        known_by = "slopes of the measured batches", USUAL_STEP_PERCENT
-        measured = host_interval(host, ("step_overhead_per_sequence", "_ns"), each_ns, known_by)
+        usual = UsualError("slopes of the measured batches", USUAL_STEP_PERCENT)
+        measured = host_interval(host, HostFigure("step_overhead_per_sequence", "_ns"), each_ns, usual)
         apply = partial(_with_sequence_time, indices, each_ns)
         yield Assumption(f"host time a sequence{of}", *measured, apply, kind="step part")
 
@@ -201,8 +207,8 @@ def _launch_times(machines: tuple[MachineSection, ...]) -> Iterator[Assumption]:
             found.setdefault((machine.replica.host or "", layer_ns), []).append(index)
     for (host, layer_ns), indices in found.items():
         of = _of_host(host, len(found))
-        known_by = "what single steps showed", USUAL_STEP_PERCENT
-        measured = host_interval(host, ("launch_per_layer", "_ns"), layer_ns, known_by)
+        usual = UsualError("what single steps showed", USUAL_STEP_PERCENT)
+        measured = host_interval(host, HostFigure("launch_per_layer", "_ns"), layer_ns, usual)
         apply = partial(_with_steps, indices, "launch")
         yield Assumption(f"launch of a step past its graphs{of}", *measured, apply, kind="step part")
 

@@ -11,8 +11,8 @@ all step times of one source, move as one.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
 
 from kvcache_sim.metrics.names import metric_value
 from kvcache_sim.report.intervals.assumption import Assumption
@@ -30,6 +30,13 @@ _EFFECTS = {
 }
 
 
+class AtFactor(NamedTuple):
+    """An assumption, and the factor by which its figure is multiplied."""
+
+    assumption: Assumption
+    factor: float
+
+
 def loading_share(summary: Mapping[str, Any]) -> float:
     """Return the share of the mean TTFT, queueing apart, that waits for KV: loads and hand-overs."""
 
@@ -41,7 +48,7 @@ def loading_share(summary: Mapping[str, Any]) -> float:
     return loading / (loading + computing) if loading else 0.0
 
 
-def together(found: Sequence[Assumption], slow: bool, loading: float) -> list[tuple[Assumption, float]]:
+def together(found: Sequence[Assumption], slow: bool, loading: float) -> list[AtFactor]:
     """Return each assumption with its factor at the slow or the fast bound of all of them.
 
     ``loading`` is the ``loading_share`` of the run. There are two answers, one that waits for steps alone and
@@ -52,21 +59,22 @@ def together(found: Sequence[Assumption], slow: bool, loading: float) -> list[tu
     moved = [0.0] * len(found)
     for weight in (0.0, loading):
         effects = [(1 - weight) * a + weight * b for a, b in (_EFFECTS[one.kind] for one in found)]
-        each = _largest(zip(errors, (abs(a * s) for a, s in zip(effects, logs, strict=True)), strict=True))
+        each = _largest(errors, [abs(a * s) for a, s in zip(effects, logs, strict=True)])
         length = math.sqrt(math.fsum(effect * effect for effect in each.values()))
         if length:
             moved = [max(before, each[name] / length) for before, name in zip(moved, errors, strict=True)]
-    return [(one, math.exp(s * share)) for one, s, share in zip(found, logs, moved, strict=True)]
+    return [AtFactor(one, math.exp(s * share)) for one, s, share in zip(found, logs, moved, strict=True)]
 
 
-def _largest(pairs: Iterable[tuple[str, float]]) -> dict[str, float]:
+def _largest(names: Sequence[str], effects: Sequence[float]) -> dict[str, float]:
+    """Return by name the largest of its effects."""
     found: dict[str, float] = {}
-    for name, value in pairs:
+    for name, value in zip(names, effects, strict=True):
         found[name] = max(value, found.get(name, 0.0))
     return found
 
 
-def applied(settings: ClusterSettings, values: Sequence[tuple[Assumption, float]]) -> ClusterSettings:
+def applied(settings: ClusterSettings, values: Sequence[AtFactor]) -> ClusterSettings:
     """Return the settings with each assumption at its factor."""
     for one, factor in values:
         settings = one.apply(settings, factor)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,10 +20,18 @@ _PERCENTILES = (50, 75, 90, 99)
 Split = Callable[[FinishedRun], tuple[NDArray[Any], NDArray[Any]]]
 
 
+class Heading(NamedTuple):
+    """The kind of a picture, its title, and the definition of its figure."""
+
+    kind: str
+    title: str
+    definition: str
+
+
 def draw_split(
-    heading: tuple[str, str, str], runs: Sequence[FinishedRun], names: Sequence[str], split: Split
+    heading: Heading, runs: Sequence[FinishedRun], names: Sequence[str], split: Split
 ) -> Picture | NothingToDraw:
-    """Return the distribution picture of ``heading`` (kind, title, definition) with a curve a class."""
+    """Return the distribution picture under a heading with a curve a class."""
     import altair as alt
 
     kind, title, definition = heading
@@ -69,7 +77,7 @@ def ttft(runs: Sequence[FinishedRun]) -> Picture | NothingToDraw:
         "token is always computed); partial hit: some were; miss: none."
     )
     return draw_split(
-        ("ttft", "Time to first token, by hit", definition),
+        Heading("ttft", "Time to first token, by hit", definition),
         runs,
         HIT_CLASSES,
         lambda run: (_ttft_ms(run), hit_class(run.finished, run.block_size_tokens)),
@@ -83,7 +91,7 @@ def ttft_by_tier(runs: Sequence[FinishedRun]) -> Picture | NothingToDraw:
         f"({', '.join(KV_SOURCES)}), or under none."
     )
     return draw_split(
-        ("ttft-by-tier", "Time to first token, by tier", definition),
+        Heading("ttft-by-tier", "Time to first token, by tier", definition),
         runs,
         ("none", *KV_SOURCES),
         lambda run: (_ttft_ms(run), slowest_tier(run.finished) + 1),
@@ -103,4 +111,5 @@ def tpot(runs: Sequence[FinishedRun]) -> Picture | NothingToDraw:
         tpot_ms = (rows["finish_ns"] - rows["first_token_ns"]) / np.maximum(gaps, 1) / 1e6
         return tpot_ms, np.where(gaps > 0, hit_class(rows, run.block_size_tokens), -1)
 
-    return draw_split(("tpot", "Time per output token, by hit", definition), runs, HIT_CLASSES, split)
+    heading = Heading("tpot", "Time per output token, by hit", definition)
+    return draw_split(heading, runs, HIT_CLASSES, split)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,10 +17,17 @@ CHANNELS_PID = 100_000
 _STATES = ("held", "cached", "in_flight")
 
 
+class _Series(NamedTuple):
+    """The samples of one counter: their times, and the values."""
+
+    times_ns: list[int]
+    values: list[int]
+
+
 def counter_records(series: dict[str, Any]) -> list[str]:
     """Return the counter samples of series columns."""
     names: CodedText = series["name"]
-    samples: dict[tuple[int, str], tuple[list[int], list[int]]] = {}
+    samples: Samples = {}
     order = np.lexsort((series["time_ns"], names.codes, series["machine"]))
     machine, code = series["machine"][order], names.codes[order]
     time_ns, value = series["time_ns"][order], series["value"][order]
@@ -28,7 +35,7 @@ def counter_records(series: dict[str, Any]) -> list[str]:
     for part in np.split(np.arange(len(order)), breaks):
         if len(part):
             key = (int(machine[part[0]]), names.words[code[part[0]]])
-            samples[key] = (time_ns[part].tolist(), value[part].tolist())
+            samples[key] = _Series(time_ns[part].tolist(), value[part].tolist())
     records: list[str] = []
     for (index, name), (times, values) in samples.items():
         pid = index + 1 if index >= 0 else CHANNELS_PID
@@ -43,7 +50,8 @@ def counter_records(series: dict[str, Any]) -> list[str]:
     return records
 
 
-Samples = dict[tuple[int, str], tuple[list[int], list[int]]]
+#: Series by machine and name.
+Samples = dict[tuple[int, str], _Series]
 
 
 def _occupancy(pid: int, machine: int, tier: str, samples: Samples) -> list[str]:
@@ -56,14 +64,12 @@ def _occupancy(pid: int, machine: int, tier: str, samples: Samples) -> list[str]
     ]
 
 
-def _hit_rate(
-    pid: int, times: list[int], inputs: list[int], cached: tuple[list[int], list[int]] | None
-) -> list[str]:
+def _hit_rate(pid: int, times: list[int], inputs: list[int], cached: _Series | None) -> list[str]:
     if cached is None:
         return []
     records = []
     before = (0, 0)
-    for time_ns, total, served in zip(times, inputs, cached[1], strict=True):
+    for time_ns, total, served in zip(times, inputs, cached.values, strict=True):
         asked = total - before[0]
         if asked:
             percent = round(100 * (served - before[1]) / asked, 2)
@@ -108,31 +114,31 @@ def machinery_records(
     steps = _Steps(events)
     for row, code in enumerate(kinds.codes.tolist()):
         kind, detail = kinds.words[code], details.words[details.codes[row]]
-        span = (columns["time_ns"][row], columns["duration_ns"][row])
+        start_ns, duration_ns = columns["time_ns"][row], columns["duration_ns"][row]
         machine, blocks = columns["machine"][row], columns["blocks"][row]
         if kind == "step":
             track = Track(machine + 1, _STEPS)
             names[track] = "steps"
             tokens = columns["tokens"][row]
             name = f"step {tokens} prefill tokens, {blocks} decoding" if tokens else f"step {blocks} decoding"
-            records.append(slice_record(track, name, span))
+            records.append(slice_record(track, name, start_ns, duration_ns))
         elif kind == "transfer":
             track, name = channels[row]
             names[track] = name
             request = columns["request"][row]
             shown = {"blocks": blocks, "request": request}
-            records.append(slice_record(track, f"{blocks} blocks", span, shown))
-            step = steps.ending_after(machine, span[0] + span[1])
+            records.append(slice_record(track, f"{blocks} blocks", start_ns, duration_ns, shown))
+            step = steps.ending_after(machine, start_ns + duration_ns)
             if request in tracks and step is not None:
-                begin = min(starts_ns[request], span[0])
+                begin = min(starts_ns[request], start_ns)
                 flow = len(records)
                 records.append(flow_record("s", tracks[request], begin, flow))
-                records.append(flow_record("t", track, span[0], flow))
+                records.append(flow_record("t", track, start_ns, flow))
                 records.append(flow_record("f", Track(machine + 1, _STEPS), step, flow))
         elif kind == "evict":
             track = Track(machine + 1, _TIERS.get(detail, _UNKNOWN_TIER))
             names[track] = f"{detail} moves"
-            records.append(slice_record(track, f"evict {blocks} blocks", span))
+            records.append(slice_record(track, f"evict {blocks} blocks", start_ns, duration_ns))
     return records, names
 
 

@@ -38,15 +38,15 @@ def request_records(rows: dict[str, NDArray[Any]]) -> tuple[list[str], dict[Trac
         names[track] = f"requests {lane}"
         arrival, first, finish = (columns[f"{n}_ns"][row] for n in ("arrival", "first_token", "finish"))
         shown = {name: columns[name][row] for name in _SHOWN}
-        records.append(slice_record(track, f"request {request}", (arrival, finish - arrival), shown))
+        records.append(slice_record(track, f"request {request}", arrival, finish - arrival, shown))
         start = arrival
         for part in ROWS:
             length = columns[part.column][row]
             if length:
-                records.append(slice_record(track, part.words, (start, length)))
+                records.append(slice_record(track, part.words, start, length))
             start += length
         if finish > first:
-            records.append(slice_record(track, "decode", (first, finish - first)))
+            records.append(slice_record(track, "decode", first, finish - first))
     return records, names, tracks
 
 

@@ -28,11 +28,11 @@ def microseconds(time_ns: int) -> str:
 
 
 def slice_record(
-    track: Track, name: str, span_ns: tuple[int, int], arguments: Arguments | None = None
+    track: Track, name: str, start_ns: int, duration_ns: int, arguments: Arguments | None = None
 ) -> str:
-    """Return a slice from ``span_ns[0]`` that lasts ``span_ns[1]``."""
+    """Return a slice of a track."""
     args = f',"args":{json.dumps(arguments)}' if arguments else ""
-    start, length = microseconds(span_ns[0]), microseconds(span_ns[1])
+    start, length = microseconds(start_ns), microseconds(duration_ns)
     return (
         f'{{"ph":"X","pid":{track.pid},"tid":{track.tid},"ts":{start},"dur":{length},'
         f'"name":{json.dumps(name)}{args}}}'

@@ -153,7 +153,7 @@ class _Clock:
             first = np.flatnonzero(np.diff(chunk.unit, prepend=-1))
             last = np.append(first[1:], len(chunk)) - 1
             for a, b in zip(first.tolist(), last.tolist(), strict=True):
-                self._take_turn(chunk, (a, b), start_ns, waits_for, made)
+                self._take_turn(chunk, a, b, start_ns, waits_for, made)
         else:
             self._last_start_ns = int(start_ns[-1])
         return start_ns[chunk.unit], waits_for
@@ -168,12 +168,12 @@ class _Clock:
     def _take_turn(
         self,
         chunk: Chunk,
-        rows: tuple[int, int],
+        first: int,
+        last: int,
         start_ns: NDArray[np.int64],
         waits_for: NDArray[np.int64],
         made: int,
     ) -> None:
-        first, last = rows
         unit = chunk.unit[first]
         user = self._units % self._users
         self._units += 1

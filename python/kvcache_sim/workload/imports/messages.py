@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from kvcache_sim.workload.chat_template import chat_prompt
+from kvcache_sim.workload.chat_template import ChatMessage, chat_prompt
 from kvcache_sim.workload.imports.source import count_of, member, problem, tokens_of
 
 
@@ -23,10 +23,10 @@ def prompt_of(number: int, body: dict[str, Any]) -> str | list[int] | None:
     return tokens_of(number, prompt)
 
 
-def _said(number: int, message: Any) -> tuple[str, str]:
+def _said(number: int, message: Any) -> ChatMessage:
     if not isinstance(message, dict) or not isinstance(message.get("role"), str):
         raise problem(number, "not a message", message, '{"role": …, "content": …}')
-    return message["role"], text_of(message.get("content"))
+    return ChatMessage(message["role"], text_of(message.get("content")))
 
 
 def text_of(content: Any) -> str:

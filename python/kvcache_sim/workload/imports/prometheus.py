@@ -11,7 +11,7 @@ import json
 import re
 from collections.abc import Iterator
 from itertools import pairwise
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from kvcache_sim.workload.imports.kind import LogKind, Reading, Requests
 from kvcache_sim.workload.imports.naming import Imported, Notes
@@ -29,8 +29,22 @@ _QUERIES, _HITS = "vllm:prefix_cache_queries_total", "vllm:prefix_cache_hits_tot
 _COUNTED = (_FINISHED, f"{_PROMPT}_sum", f"{_ANSWER}_sum", f"{_PROMPT}_count", _QUERIES, _HITS)
 _WANTED = {*_COUNTED, *_OPEN}
 
-#: Values by name and labels at one date.
-Scrape = tuple[int, dict[tuple[str, str], float]]
+
+class Series(NamedTuple):
+    """A series of values: the metric's name, and its labels as text."""
+
+    name: str
+    labels: str
+
+
+Values = dict[Series, float]
+
+
+class Scrape(NamedTuple):
+    """The value of each series at one date."""
+
+    at_ns: int
+    values: Values
 
 
 def _detect(head: bytes) -> bool:
@@ -61,7 +75,7 @@ def _read(source: TraceSource, reading: Reading) -> Requests:
 
 
 def _remark(notes: Notes, scrapes: list[Scrape], sums: dict[str, float]) -> None:
-    seconds = (scrapes[-1][0] - scrapes[0][0]) / 1e9
+    seconds = (scrapes[-1].at_ns - scrapes[0].at_ns) / 1e9
     notes.remark(
         f"{len(scrapes)} scrapes over {seconds:,.0f} s; lengths are means of each interval, nothing is shared"
     )
@@ -71,27 +85,26 @@ def _remark(notes: Notes, scrapes: list[Scrape], sums: dict[str, float]) -> None
         notes.remark(f"the engine's own prefix cache hit rate over this time: {rate:.1%}")
 
 
-def _sum(values: dict[tuple[str, str], float], names: tuple[str, ...]) -> float:
-    return sum(value for (name, _), value in values.items() if name in names)
+def _sum(values: Values, names: tuple[str, ...]) -> float:
+    return sum(value for series, value in values.items() if series.name in names)
 
 
-def _grown(
-    before: dict[tuple[str, str], float], after: dict[tuple[str, str], float], notes: Notes
-) -> dict[str, float]:
+def _grown(before: Values, after: Values, notes: Notes) -> dict[str, float]:
     """Return the increase of each counter; a counter that fell was restarted, as in Prometheus."""
     grown = dict.fromkeys(_COUNTED, 0.0)
-    for key, value in after.items():
-        if key[0] in grown:
-            was = before.get(key, 0.0)
+    for series, value in after.items():
+        if series.name in grown:
+            was = before.get(series, 0.0)
             if value < was:
                 notes.remark("a counter fell: the engine was started anew, and counts from 0 there")
                 was = 0.0
-            grown[key[0]] += value - was
+            grown[series.name] += value - was
     return grown
 
 
 def _scrapes(source: TraceSource) -> Iterator[Scrape]:
-    date, values, known = None, dict[tuple[str, str], float](), False
+    date, known = None, False
+    values: Values = {}
     lines = lines_of(source)
     for number, text in lines:
         if date is None and text.lstrip().startswith("{"):
@@ -99,7 +112,7 @@ def _scrapes(source: TraceSource) -> Iterator[Scrape]:
             return
         if found := _DATE.match(text):
             if date is not None:
-                yield date, values
+                yield Scrape(date, values)
             date, values = time_ns(found[1]), {}
         elif sample := _SAMPLE.match(text):
             known = True
@@ -108,9 +121,9 @@ def _scrapes(source: TraceSource) -> Iterator[Scrape]:
                     number, "a scrape without a date", text, "a line with its date before it (date +%s)"
                 )
             if sample[1] in _WANTED:
-                values[sample[1], sample[2] or ""] = _value(number, sample[3])
+                values[Series(sample[1], sample[2] or "")] = _value(number, sample[3])
     if date is not None and known:
-        yield date, values
+        yield Scrape(date, values)
 
 
 def _value(number: int, text: str) -> float:
@@ -124,7 +137,7 @@ def _matrix(number: int, text: str) -> Iterator[Scrape]:
     try:
         found = json.loads(text)
         series: list[dict[str, Any]] = found["data"]["result"]
-        dates: dict[int, dict[tuple[str, str], float]] = {}
+        dates: dict[int, Values] = {}
         for each in series:
             labels = dict(each["metric"])
             name = labels.pop("__name__")
@@ -132,11 +145,12 @@ def _matrix(number: int, text: str) -> Iterator[Scrape]:
                 for at, value in each["values"]:
                     date = time_ns(at)
                     if date is not None:
-                        dates.setdefault(date, {})[name, json.dumps(labels, sort_keys=True)] = float(value)
+                        of = Series(name, json.dumps(labels, sort_keys=True))
+                        dates.setdefault(date, {})[of] = float(value)
     except (ValueError, KeyError, TypeError) as error:
         expected = "data.result: [{metric, values: [[date, value], …]}, …]"
         raise problem(number, "not an answer of Prometheus to a range query", repr(error), expected) from None
-    yield from sorted(dates.items())
+    yield from (Scrape(date, values) for date, values in sorted(dates.items()))
 
 
 KIND = LogKind(

@@ -47,7 +47,7 @@ def _read(source: TraceSource, reading: Reading) -> Requests:
             received[name] = (number, at_ns)
             return None
         _, arrived_ns = received.pop(name, (number, -1))
-        return _request(number, (arrived_ns, at_ns), obj, meta, reading)
+        return _request(number, arrived_ns, at_ns, obj, meta, reading)
 
     yield from each_line(source, reading, take)
     for line, _ in received.values():
@@ -55,9 +55,13 @@ def _read(source: TraceSource, reading: Reading) -> Requests:
 
 
 def _request(
-    number: int, span_ns: tuple[int, int], obj: dict[str, Any], meta: dict[str, Any], reading: Reading
+    number: int,
+    arrived_ns: int,
+    finished_ns: int,
+    obj: dict[str, Any],
+    meta: dict[str, Any],
+    reading: Reading,
 ) -> Imported | None:
-    arrived_ns, finished_ns = span_ns
     inputs = count_of(number, meta, "prompt_tokens")
     outputs = count_of(number, meta, "completion_tokens")
     if inputs is None or outputs is None or inputs == 0:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from typing import NamedTuple
 
 from kvcache_sim.base.errors import TraceError, UsageError
 from kvcache_sim.workload.imports import (
@@ -54,13 +55,21 @@ def kind_of(head: bytes, where: str) -> LogKind | None:
     )
 
 
+class _Row(NamedTuple):
+    """A request of a log: its arrival, its number in the log, and its line but for the time."""
+
+    arrival_ns: int
+    order: int
+    rest: str
+
+
 class ImportedLog:
     """The requests of a log in order of arrival; ``lines`` are Mooncake rows with times from 0.
 
     Memory: the rows as text. Raises UsageError for a missing file or unknown kind, TraceError for a bad line.
     """
 
-    def __init__(self, kind: LogKind, rows: list[tuple[int, int, str]]) -> None:
+    def __init__(self, kind: LogKind, rows: list[_Row]) -> None:
         self.kind, self._rows = kind, sorted(rows)
 
     def __len__(self) -> int:
@@ -69,9 +78,9 @@ class ImportedLog:
 
     def lines(self) -> Iterator[str]:
         """Yield one row per request."""
-        start = self._rows[0][0] if self._rows else 0
-        for arrival_ns, _, rest in self._rows:
-            yield f'{{"timestamp": {ms(arrival_ns - start)}{rest}\n'
+        start = self._rows[0].arrival_ns if self._rows else 0
+        for row in self._rows:
+            yield f'{{"timestamp": {ms(row.arrival_ns - start)}{row.rest}\n'
 
 
 def import_log(path: str, name: str, reading: Reading) -> ImportedLog | None:
@@ -82,7 +91,8 @@ def import_log(path: str, name: str, reading: Reading) -> ImportedLog | None:
         if kind is None:
             return None
         rows = [
-            (row.arrival_ns, order, _text(row)) for order, (_, row) in enumerate(kind.read(source, reading))
+            _Row(row.arrival_ns, order, _text(row))
+            for order, (_, row) in enumerate(kind.read(source, reading))
         ]
     if not rows:
         left = sum(count for count, _ in reading.notes.left_out.values())

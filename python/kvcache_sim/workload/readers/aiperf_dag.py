@@ -65,7 +65,7 @@ class _Graph:
             prompt = self._tools(turn.row) + said
             if len(self.waits) == _MOST_REQUESTS:
                 raise problem(line.number, "spawns", name, f"at most {_MOST_REQUESTS} requests in all")
-            request = self._add(prompt, tokens, (session, position), waits, after_ns)
+            request = self._add(prompt, tokens, session, position, waits, after_ns)
             answer = stand_in(f"{session_name}\0{position}", tokens, self._rows.per_token)
             said += answer
             waits, after_ns = [request], 0
@@ -85,9 +85,9 @@ class _Graph:
         return waits if line.gated else start.waits
 
     def _add(
-        self, prompt: bytes, tokens: int, position: tuple[int, int], waits: list[int], after_ns: int
+        self, prompt: bytes, tokens: int, session: int, turn: int, waits: list[int], after_ns: int
     ) -> int:
-        self._rows.add(prompt, tokens, *position)
+        self._rows.add(prompt, tokens, session, turn)
         self._rows.arrival[-1] = 0 if waits else after_ns
         self._rows.think[-1] = after_ns if waits else OPEN_LOOP
         self.waits.append(waits)

@@ -83,9 +83,9 @@ class _Session:
             until = turns[index + 1][0] if index + 1 < len(turns) else len(entries)
             for at, entry in subs:
                 if position < at < until:
-                    running += self._sub_agent(entry, before, agents)
+                    running += self._sub_agent(entry, number, turn, agents)
 
-    def _sub_agent(self, entry: dict[str, Any], parent: tuple[int, _Turn], agents: set[str]) -> list[_Sub]:
+    def _sub_agent(self, entry: dict[str, Any], number: int, parent: _Turn, agents: set[str]) -> list[_Sub]:
         agent, inner = entry.get("agent_id"), entry.get("requests")
         if not isinstance(agent, str) or agent in agents:
             raise problem(self._line, "agent_id", agent, "a text that no other sub-agent of the trace has")
@@ -94,7 +94,7 @@ class _Session:
             raise problem(self._line, "requests", inner, "the requests of a sub-agent")
         starts_ns = time_ns(self._line, entry, ("t",), NS_PER_S)
         turns = sorted((self._turn(one, starts_ns) for one in inner), key=lambda turn: turn.at_ns)
-        number, since = parent[0], parent[1].end_ns
+        since = parent.end_ns
         for turn in turns:
             number = self._add(f"{self.name}::sa:{agent}", turn, [number], since)
             since = turn.end_ns

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from kvcache_sim.workload.readers.agent_rows import waiting
 from kvcache_sim.workload.readers.chained_text import lengths_said
+from kvcache_sim.workload.readers.findings import Finding
 
 if TYPE_CHECKING:
     from kvcache_sim._core import RawColumns
@@ -30,16 +31,16 @@ def columns_without_answers(
 
     ``without`` is the number of turns without a limit.
     """
-    found = [("text", len(rows.inputs), 0, lengths_said(settings, rows.block_size))]
+    found = [Finding("text", len(rows.inputs), 0, lengths_said(settings, rows.block_size))]
     columns = rows.columns(found + _said_of_answers(len(rows.inputs), without))
     columns["after"], columns["also_after"] = waiting(waits)
     return columns
 
 
-def _said_of_answers(requests: int, without: int) -> list[tuple[str, int, int, str]]:
+def _said_of_answers(requests: int, without: int) -> list[Finding]:
     """Return the notes on placeholder answers."""
     found = [
-        (
+        Finding(
             "no-answer",
             requests,
             0,
@@ -48,7 +49,7 @@ def _said_of_answers(requests: int, without: int) -> list[tuple[str, int, int, s
     ]
     if without:
         text = f"{without} turns do not limit their answers: {ANSWER_TOKENS} tokens are assumed"
-        found.append(("no-limit", without, 0, text))
+        found.append(Finding("no-limit", without, 0, text))
     return found
 
 

@@ -11,6 +11,7 @@ import numpy as np
 
 from kvcache_sim.base.errors import UsageError
 from kvcache_sim.workload.readers.agent_rows import AgentRequest, RequestRows
+from kvcache_sim.workload.readers.findings import Finding
 from kvcache_sim.workload.trace import OPEN_LOOP
 
 if TYPE_CHECKING:
@@ -80,9 +81,9 @@ class TextRows(RequestRows):
         inputs, after_ns = max(1, self.tokens(history)), 0 if turn else OPEN_LOOP
         self.append(AgentRequest(0, inputs, output_tokens, hashes, None, after_ns), session, turn)
 
-    def columns(self, findings: list[tuple[str, int, int, str]]) -> RawColumns:
+    def columns(self, findings: list[Finding]) -> RawColumns:
         """Return the columns; only full blocks have ids, their hashes."""
         names = b"".join(block for block in self.dense if isinstance(block, bytes))
         columns = self.gathered(np.frombuffer(names, ">u8").astype(np.uint64))
-        columns["findings"] = findings
+        columns["findings"] = [(note.kind, note.count, note.line, note.text) for note in findings]
         return columns

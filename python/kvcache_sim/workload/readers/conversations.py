@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from kvcache_sim._core import TraceProblem
 from kvcache_sim.workload.readers.chained_text import TextRows, lengths_said
+from kvcache_sim.workload.readers.findings import Finding
 from kvcache_sim.workload.readers.format import SIGNS, TIMES, TraceFormat
 from kvcache_sim.workload.readers.json_stream import objects
 
@@ -48,12 +49,14 @@ def read_conversations(
             silent = line
     if silent and not rows.inputs:
         raise _no_answers(silent, timed)
-    found = [("text", len(rows.inputs), 0, lengths_said(settings, rows.block_size))]
+    found = [Finding("text", len(rows.inputs), 0, lengths_said(settings, rows.block_size))]
     times = "times are not read (kvsim trace import keeps them)" if timed else "the file has no times"
-    found.append(("no-times", len(rows.inputs), 0, f"{times}: sessions start at 0, turns follow at once"))
+    found.append(
+        Finding("no-times", len(rows.inputs), 0, f"{times}: sessions start at 0, turns follow at once")
+    )
     if unanswered:
         said = f"{unanswered} conversations without an answer hold no request"
-        found.append(("no-answer", unanswered, 0, said))
+        found.append(Finding("no-answer", unanswered, 0, said))
     columns = rows.columns(found)
     columns["problems"], columns["problem_counts"] = problems, [("conversation", bad)] if bad else []
     return columns

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from kvcache_sim.base.errors import UsageError
 from kvcache_sim.base.units import NS_PER_MS, NS_PER_S
@@ -57,6 +57,13 @@ def read_jsonl(
     return columns
 
 
+class _Counted(NamedTuple):
+    """A row's block ids, and the tokens of its prompt."""
+
+    ids: int
+    prompt_tokens: int
+
+
 #: Candidate block sizes: the powers of two that engines and published traces use.
 _POWERS = [1 << power for power in range(17)]
 
@@ -74,7 +81,7 @@ def fitting_block(head: bytes, usual: int) -> int:
     return powers[0] if len(powers) == 1 else usual
 
 
-def _fits(rows: list[tuple[int, int]], block: int) -> bool:
+def _fits(rows: list[_Counted], block: int) -> bool:
     return not [tokens for ids, tokens in rows if ids not in (tokens // block, -(-tokens // block))]
 
 
@@ -84,8 +91,8 @@ def guessed_block(block: int, rows: int) -> tuple[str, int, int, str]:
     return "block-size", rows, 0, said
 
 
-def _counted(head: bytes) -> list[tuple[int, int]]:
-    """Return (ids, prompt tokens) of the complete rows with ids in a file's first bytes."""
+def _counted(head: bytes) -> list[_Counted]:
+    """Return the counts of the complete rows with ids in a file's first bytes."""
     lines = head.removeprefix(b"\xef\xbb\xbf").split(b"\n")
     found = []
     for line in lines if len(lines) == 1 else lines[:-1]:
@@ -95,7 +102,7 @@ def _counted(head: bytes) -> list[tuple[int, int]]:
         except (ValueError, RecursionError, KeyError, TypeError):
             continue
         if isinstance(ids, list) and ids and isinstance(tokens, int) and tokens > 0:
-            found.append((len(ids), tokens))
+            found.append(_Counted(len(ids), tokens))
     return found
 
 

@@ -79,15 +79,14 @@ class RowStream(_Rows):
                 )
             raw, source = self._rows.finish()
             self.sha256 = source.sha256()
-        guessed = self._guessed
-        self.warnings = _notes(self.source, raw, (guessed, self.block_size, replay.totals[0]))
+        self.warnings = _notes(self.source, raw, replay.totals[0], self.block_size if self._guessed else None)
 
 
-def _notes(where: str, raw: RawColumns, block: tuple[bool, int, int]) -> tuple[str, ...]:
-    """Return the notes of reading; ``block`` is whether the block size was guessed, the size, the rows."""
+def _notes(where: str, raw: RawColumns, rows: int, guessed_size: int | None) -> tuple[str, ...]:
+    """Return the notes of reading; ``guessed_size`` is the block size if that was guessed."""
     findings = [Finding(*found) for found in raw["findings"]]
-    if block[0]:
-        findings.append(Finding(*guessed_block(*block[1:])))
+    if guessed_size is not None:
+        findings.append(Finding(*guessed_block(guessed_size, rows)))
     return tuple(line_of(where, finding) for finding in findings)
 
 
@@ -123,7 +122,7 @@ class RowWindows(_Rows):
             yield part
         with located_errors(self.source):
             raw, _ = self._rows.finish()
-        notes = _notes(self.source, raw, (self._guessed, self.block_size, self.requests))
+        notes = _notes(self.source, raw, self.requests, self.block_size if self._guessed else None)
         odd = odd_span(arrivals, first, self.last_ns)
         self.warnings = (*notes, *(line_of(self.source, finding) for finding in odd))
 
@@ -179,7 +178,7 @@ class TraceStream:
             self._rows = None
             self.sha256 = source.sha256()
         last = self._window(raw)
-        notes = _notes(self._where, raw, (self._guessed, self._block_size, self.requests))
+        notes = _notes(self._where, raw, self.requests, self._block_size if self._guessed else None)
         self.warnings = (*notes, *(line_of(self._where, finding) for finding in odd_times(self.first)))
         return last if len(last) else None
 

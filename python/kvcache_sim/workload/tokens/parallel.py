@@ -6,7 +6,7 @@ import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -137,12 +137,19 @@ class TokenWorkers:
             drawn.append(starts)
         return np.concatenate([np.empty(0, np.uint32), *drawn])
 
-    def _id_slices(self) -> Iterator[tuple[NDArray[np.uint32], Names]]:
+    def _id_slices(self) -> Iterator[_Ids]:
         distinct = self._trace.distinct_ids
         step = max(1, min(_IDS_A_MESSAGE, -(-distinct // self._messages)))
         for first in range(0, distinct, step):
             ids = np.arange(first, min(first + step, distinct), dtype=np.uint32)
-            yield ids, id_names(self._trace, ids)
+            yield _Ids(ids, id_names(self._trace, ids))
+
+
+class _Ids(NamedTuple):
+    """Dense ids, and their names in the trace."""
+
+    ids: NDArray[np.uint32]
+    names: Names
 
 
 class _Worker:
@@ -167,6 +174,6 @@ def _write(worker: _Worker, batch: RowBatch) -> tuple[WorkerCount, TokenBatch]:
     return worker.count(), written
 
 
-def _draw(worker: _Worker, ids: tuple[NDArray[np.uint32], Names]) -> tuple[WorkerCount, NDArray[np.uint32]]:
+def _draw(worker: _Worker, ids: _Ids) -> tuple[WorkerCount, NDArray[np.uint32]]:
     starts = worker.writer.draw(*ids)
     return worker.count(), starts

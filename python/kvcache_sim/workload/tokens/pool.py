@@ -36,9 +36,9 @@ class _Worker:
     connection: Connection
     items: int = 0
 
-    def ask(self, function: Callable[..., Any], entry: tuple[int, Any]) -> None:
+    def ask(self, function: Callable[..., Any], index: int, item: Any) -> None:
         try:
-            self.connection.send((function, *entry))
+            self.connection.send((function, index, item))
         except BrokenPipeError:
             raise self._died() from None
         self.items += 1
@@ -115,14 +115,14 @@ class Pool:
         busy: deque[_Worker] = deque()
         try:
             for worker, entry in zip(self._workers, waiting, strict=False):
-                worker.ask(function, entry)
+                worker.ask(function, *entry)
                 busy.append(worker)
             while busy:
                 worker = busy.popleft()
                 answer = worker.answer()
                 following = next(waiting, None)
                 if following is not None:
-                    worker.ask(function, following)
+                    worker.ask(function, *following)
                     busy.append(worker)
                 yield answer
         finally:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import multiprocessing
 from collections.abc import Sequence
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -39,6 +39,13 @@ class Tokenizer:
 
 #: Draws of a length before an error: the ids and the standard deviation are then incompatible.
 _MAX_LENGTH_DRAWS = 10_000
+
+
+class _Call(NamedTuple):
+    """A call of the generator: its row, and its number in the row from 0."""
+
+    row: int
+    number: int
 
 
 class PromptGenerator:
@@ -93,16 +100,16 @@ class PromptGenerator:
         not reproducible; HashIdTypeError for an invalid id.
         """
         names = [rng.hash_id_text(hash_id) for hash_id in hash_ids or ()]
-        number, self._call = (self._row, self._call), self._call + 1
+        call, self._call = _Call(self._row, self._call), self._call + 1
         if not self._row_is_given:
             self._row, self._call = self._row + 1, 0
-        length = self._length(mean, stddev, names, row_key, number)
+        length = self._length(mean, stddev, names, row_key, call)
         sizes = block_sizes(length, len(names), self._config.block_size)
         self._check_sizes(names, sizes)
         parts = [self._block(name, size) for name, size in zip(names, sizes, strict=True)]
         tail = length - sum(sizes)
         if tail:
-            self._row_rng.reseed_for_hash_id(self._key(row_key, number))
+            self._row_rng.reseed_for_hash_id(self._key(row_key, call))
             parts.append(self._window(self._row_rng.randrange(self._config.source.size), tail))
         return np.concatenate(parts)
 
@@ -145,7 +152,7 @@ class PromptGenerator:
         return np.concatenate([np.array(separator, np.uint32), window])
 
     def _length(
-        self, mean: float, stddev: float, names: list[str], row_key: RowKey | None, number: tuple[int, int]
+        self, mean: float, stddev: float, names: list[str], row_key: RowKey | None, call: _Call
     ) -> int:
         if not math.isfinite(mean) or not math.isfinite(stddev) or stddev < 0:
             raise UsageError(
@@ -162,7 +169,7 @@ class PromptGenerator:
         lower, upper = (covered - block_size, covered) if names and mean <= covered else (covered, math.inf)
         # ids that cover the prompt determine its content and length: no row key is needed
         whole = bool(names) and mean <= covered
-        self._length_rng.reseed_for_hash_id(f"id:{names[-1]}" if whole else self._key(row_key, number))
+        self._length_rng.reseed_for_hash_id(f"id:{names[-1]}" if whole else self._key(row_key, call))
         for _ in range(_MAX_LENGTH_DRAWS):
             length = math.ceil(self._length_rng.gauss(mean, stddev))
             if lower < length <= upper:
@@ -171,7 +178,7 @@ class PromptGenerator:
             "no drawn length fits the hash ids", where="stddev", got=str(stddev), hint="use a smaller one"
         )
 
-    def _key(self, row_key: RowKey | None, number: tuple[int, int]) -> str:
+    def _key(self, row_key: RowKey | None, call: _Call) -> str:
         if row_key is not None:
             return row_key_text(row_key)
         if multiprocessing.parent_process() is not None and not self._row_is_given:
@@ -179,5 +186,4 @@ class PromptGenerator:
                 "tokens beyond the hash ids need a row key in a worker process", where="row_key",
                 hint="pass (session, turn) or the row's number, or use kvcache_sim.workload.tokens.pool",
             )  # fmt: skip
-        row, call = number
-        return row_key_text(row if call == 0 else (f"row:{row}", call))
+        return row_key_text(call.row if call.number == 0 else (f"row:{call.row}", call.number))

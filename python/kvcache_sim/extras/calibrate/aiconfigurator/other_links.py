@@ -16,7 +16,8 @@ from kvcache_sim.model.gpus import load_gpu
 from kvcache_sim.model.links import AllReduces, load_links
 from kvcache_sim.model.model_file import load_model
 from kvcache_sim.model.parametric import six_digits
-from kvcache_sim.model.rank_work import AGREEMENT_MS, exchanged_ms
+from kvcache_sim.model.points import Point, Points
+from kvcache_sim.model.rank_work import AGREEMENT_MS, Degrees, exchanged_ms
 
 #: Token counts at which the change is evaluated, in addition to the table's breakpoints.
 _TOKENS = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024, 2048, 4096, 8192, 16384)
@@ -44,7 +45,7 @@ def with_other_links(
     model, measured = load_model(ours), _named(links, text)
     tokens = np.array(_TOKENS, np.float64)
     if shares:
-        degrees, spec = (deployment.tensor_parallel, deployment.data_parallel), load_gpu(str(gpu))
+        degrees, spec = Degrees(deployment.tensor_parallel, deployment.data_parallel), load_gpu(str(gpu))
         total = tokens * deployment.data_parallel
         exchanged = exchanged_ms(model, spec, degrees, total, measured) - AGREEMENT_MS
         change = exchanged - kernels.operations_ms(_TOKENS, EXCHANGE)
@@ -81,7 +82,8 @@ def with_shared_work(table: SampledStepTime, kernels: MeasuredKernels) -> Sample
         name: _changed(getattr(model, name), tokens, -ms)
         for name in ("base_points", "past_points", "decode_points")
     }
-    points = tuple(zip((tokens * ranks).tolist(), map(six_digits, (ms + AGREEMENT_MS).tolist()), strict=True))
+    shared_ms = map(six_digits, (ms + AGREEMENT_MS).tolist())
+    points = tuple(map(Point, (tokens * ranks).tolist(), shared_ms))
     facts = (
         *table.facts,
         f"experts and exchange of {ranks} ranks by the tokens of all, {AGREEMENT_MS} ms agreement",
@@ -91,9 +93,9 @@ def with_shared_work(table: SampledStepTime, kernels: MeasuredKernels) -> Sample
     )
 
 
-def _never_falling(points: tuple[tuple[float, float], ...]) -> tuple[tuple[float, float], ...]:
+def _never_falling(points: Points) -> Points:
     rising = np.maximum.accumulate([ms for _, ms in points])
-    return tuple((n, float(ms)) for (n, _), ms in zip(points, rising, strict=True))
+    return tuple(Point(n, float(ms)) for (n, _), ms in zip(points, rising, strict=True))
 
 
 def _named(links: str, text: str) -> AllReduces:
@@ -106,9 +108,7 @@ def _named(links: str, text: str) -> AllReduces:
     return load_links(gpu_links)
 
 
-def _changed(
-    points: tuple[tuple[float, float], ...], tokens: NDArray[np.float64], change: NDArray[np.float64]
-) -> tuple[tuple[float, float], ...]:
+def _changed(points: Points, tokens: NDArray[np.float64], change: NDArray[np.float64]) -> Points:
     """Return the points with the change added, with the breakpoints of both."""
     if not points:
         return points
@@ -116,4 +116,6 @@ def _changed(
     inside = tokens[(tokens > x[0]) & (tokens < x[-1])]
     every = np.union1d(x, inside)
     base = np.interp(every, x, y) + np.interp(every, tokens, change)
-    return tuple((float(n), six_digits(max(ms, 0.0))) for n, ms in zip(every, base.tolist(), strict=True))
+    return tuple(
+        Point(float(n), six_digits(max(ms, 0.0))) for n, ms in zip(every, base.tolist(), strict=True)
+    )

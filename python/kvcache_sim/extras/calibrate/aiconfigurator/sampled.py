@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 from kvcache_sim.extras.calibrate.aiconfigurator.deployment import Deployment
 from kvcache_sim.extras.calibrate.aiconfigurator.library import configuration_path, content_hash
 from kvcache_sim.model.parametric import ParametricStepTime, points_ms
+from kvcache_sim.model.points import Point, Points
 from kvcache_sim.model.residual_grid import ResidualGrid, Residuals
 from kvcache_sim.model.step_time import StepTime, StepTimeTable
 
@@ -42,7 +43,7 @@ class SampledStepTime(StepTime):
         """Return the model as integers, for steps of up to ``max_tokens`` and ``max_sequences``."""
         model = self.model
         linear = replace(
-            model, base_points=((1.0, 0.0),), past_points=(), decode_points=(), kv_ms_per_thousand=0.0
+            model, base_points=(Point(1.0, 0.0),), past_points=(), decode_points=(), kv_ms_per_thousand=0.0
         ).table(max_tokens, max_sequences)
         own_decode = _ns(model.decode_points, max_sequences)
         return replace(
@@ -55,7 +56,7 @@ class SampledStepTime(StepTime):
         )
 
 
-def _ns(points: tuple[tuple[float, float], ...], most: int) -> NDArray[np.int64]:
+def _ns(points: Points, most: int) -> NDArray[np.int64]:
     """Return the ns of each count up to ``most``; 0 for count 0."""
     counts = np.arange(most + 1)
     base = np.rint(points_ms(points, counts) * _NS_PER_MS).astype(np.int64)

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,6 +22,7 @@ from kvcache_sim.extras.calibrate.design import LINEAR, Form
 from kvcache_sim.extras.calibrate.fit import predict_ms, solve
 from kvcache_sim.extras.calibrate.rows import IterationRows, phase_errors
 from kvcache_sim.model.parametric import ParametricStepTime, six_digits
+from kvcache_sim.model.points import Point, Points
 from kvcache_sim.model.residual_grid import ResidualGrid, Residuals
 from kvcache_sim.model.step_time import StepTime
 from kvcache_sim.model.step_time_file import PhaseError
@@ -55,6 +57,15 @@ def breakpoints(ms_of: Callable[[int], float], counts: Sequence[int]) -> dict[in
 _NS_PER_MS = 1e6
 
 
+class _Step(NamedTuple):
+    """A step to evaluate: a chunk's new and past tokens, decode sequences and the KV tokens of all."""
+
+    prefill_tokens: int
+    past_tokens: int
+    decode_sequences: int
+    decode_kv_tokens: int
+
+
 def _halves(least: int, most: int) -> tuple[int, ...]:
     """Return 1, and the powers of two from ``least`` to ``most`` with the middles between them."""
     powers = [1 << power for power in range(least.bit_length() - 1, most.bit_length())]
@@ -77,10 +88,13 @@ def sampled_residuals(kernels: MeasuredKernels, linear: StepTime, most_kv: int) 
 
     def decodes(chunk: int) -> ResidualGrid:
         return _sampled(
-            kernels, linear, _RESIDUAL_SEQUENCES, lambda n, each: (chunk, 0, n, n * min(each, most_kv // n))
+            kernels,
+            linear,
+            _RESIDUAL_SEQUENCES,
+            lambda n, each: _Step(chunk, 0, n, n * min(each, most_kv // n)),
         )
 
-    past = _sampled(kernels, linear, _CHUNKS, lambda new, past: (new, past, 0, 0))
+    past = _sampled(kernels, linear, _CHUNKS, lambda new, past: _Step(new, past, 0, 0))
     return Residuals(decodes(0), decodes(_MIXED_CHUNK), past)
 
 
@@ -88,7 +102,7 @@ def _sampled(
     kernels: MeasuredKernels,
     linear: StepTime,
     counts: tuple[int, ...],
-    step: Callable[[int, int], tuple[int, int, int, int]],
+    step: Callable[[int, int], _Step],
 ) -> ResidualGrid:
     rows = kernels.rows(
         np.array([step(count, tokens) for count in counts for tokens in _RESIDUAL_TOKENS], np.int64)
@@ -152,9 +166,7 @@ def sampled_step_time(kernels: MeasuredKernels) -> tuple[SampledStepTime, list[P
     decode_rows = kernels.rows(
         np.array([(0, 0, n, n * kv) for n in sequences for kv in _KV_EACH if n * kv <= _MOST_KV])
     )
-    rows = kernels.rows(
-        _random_steps("aiconfigurator.grid", (_RANDOM_DECODES, _RANDOM_PROMPTS, _RANDOM_MIXED))
-    )
+    rows = kernels.rows(_random_steps("aiconfigurator.grid", _RANDOM_DECODES, _RANDOM_PROMPTS, _RANDOM_MIXED))
     columns = _columns(rows)
     bases = _Bases(_bases(decode_rows, np.zeros(len(decode_rows)), _decodes), chunk, chunk)
     for _ in range(_TURNS):
@@ -167,7 +179,7 @@ def sampled_step_time(kernels: MeasuredKernels) -> tuple[SampledStepTime, list[P
     model = SampledStepTime(_model(bases, found))
     if any(error.mape > _LINEAR_ERROR for error in phase_errors(rows, predict_ms(model, rows))):
         model = replace(model, residuals=sampled_residuals(kernels, model, _MOST_KV))
-    unseen = kernels.rows(_random_steps("aiconfigurator.off-grid", (_OFF_GRID, _OFF_GRID, _OFF_GRID)))
+    unseen = kernels.rows(_random_steps("aiconfigurator.off-grid", _OFF_GRID, _OFF_GRID, _OFF_GRID))
     return model, phase_errors(unseen, predict_ms(model, unseen))
 
 
@@ -217,9 +229,9 @@ def _model(bases: _Bases, found: NDArray[np.float64]) -> ParametricStepTime:
     coefficients[_MIXED] = 0.0
     pairs_ms = found[_AT["pairs"]] / 2e6
 
-    def points(base: dict[int, float], each_ms: float) -> tuple[tuple[float, float], ...]:
+    def points(base: dict[int, float], each_ms: float) -> Points:
         left = ((n, max(ms - each_ms * n * n, 0.0)) for n, ms in base.items())
-        return tuple((float(n), six_digits(ms)) for n, ms in left)
+        return tuple(Point(float(n), six_digits(ms)) for n, ms in left)
 
     return replace(
         _FORM.model(coefficients),
@@ -235,11 +247,10 @@ def _between(base: dict[int, float], counts: NDArray[np.float64]) -> NDArray[np.
     return np.asarray(np.interp(counts, list(base), list(base.values())), np.float64)
 
 
-def _random_steps(name: str, counts: tuple[int, int, int]) -> NDArray[np.int64]:
+def _random_steps(name: str, decodes: int, prompts: int, mixed: int) -> NDArray[np.int64]:
     """Return random decode steps, prompts and mixed steps, each quantity log-uniform over its range."""
     draw = stream(20261122, name)
-    decodes, _, mixed = counts
-    total = sum(counts)
+    total = decodes + prompts + mixed
 
     def spread(least: int, most: int) -> NDArray[np.int64]:
         return np.exp(draw.uniform(np.log(least), np.log(most + 1), total)).astype(np.int64)

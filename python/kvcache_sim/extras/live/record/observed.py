@@ -7,7 +7,7 @@ from typing import Any
 
 import msgspec
 
-from kvcache_sim.extras.live.parsing import Chat, Completion, pairs, parsed
+from kvcache_sim.extras.live.parsing import Chat, Completion, chat_messages, parsed
 from kvcache_sim.extras.live.refusals import Refusal
 from kvcache_sim.extras.live.tokenizer import Tokenizer
 from kvcache_sim.workload.chat_template import chat_prompt
@@ -80,7 +80,7 @@ class Observed:
             return None
         answer = tokenizer.encode("".join(self.said))
         if isinstance(asked, Chat):
-            return tokenizer.encode(chat_prompt(pairs(asked.messages))), answer
+            return tokenizer.encode(chat_prompt(chat_messages(asked.messages))), answer
         prompt = asked.prompt
         first = prompt if isinstance(prompt, str) else prompt[0] if prompt else ""
         if isinstance(first, int):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 from pathlib import Path
-from typing import IO
+from typing import IO, NamedTuple
 
 from kvcache_sim.base.errors import InputOutputError
 from kvcache_sim.base.output import refuse_existing
@@ -62,8 +62,15 @@ class Capture:
         self._file.close()
 
 
-def captured(path: str) -> Iterator[tuple[str, KvBatch]]:
-    """Yield (source, batch) of each line.
+class Captured(NamedTuple):
+    """A line of a capture: a batch of events, and the engine that sent it."""
+
+    source: str
+    batch: KvBatch
+
+
+def captured(path: str) -> Iterator[Captured]:
+    """Yield the batch of each line.
 
     Raises UsageError for a missing file, InputOutputError for an unreadable one, TraceError for a bad line.
     """
@@ -72,7 +79,7 @@ def captured(path: str) -> Iterator[tuple[str, KvBatch]]:
         for number, text in lines_of(source):
             row = json_line(number, text)
             try:
-                yield str(member(row, "source") or "engine"), batch_of(row)
+                yield Captured(str(member(row, "source") or "engine"), batch_of(row))
             except ValueError as error:
                 raise problem(
                     number, f"not a batch of KV events: {error}", text, "[date, events, rank]"

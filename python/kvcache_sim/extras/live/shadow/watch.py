@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from kvcache_sim.base.units import NS_PER_S
 from kvcache_sim.extras.live.shadow.caches import OtherCache, Share, engine_share, other_shares
-from kvcache_sim.extras.live.shadow.capture import Capture
+from kvcache_sim.extras.live.shadow.capture import Capture, Captured
 from kvcache_sim.extras.live.shadow.feed import Feed
 from kvcache_sim.extras.live.shadow.following import Following
 from kvcache_sim.workload.imports.kv_batch import KvBatch
@@ -108,9 +108,7 @@ def watch(
     watched.report(compared, time.strftime("%H:%M:%S"))
 
 
-def replay(
-    batches: Iterable[tuple[str, KvBatch]], watched: Watched, compared: Compared, every_s: float
-) -> None:
+def replay(batches: Iterable[Captured], watched: Watched, compared: Compared, every_s: float) -> None:
     """Follow a capture by its own dates, with a last line at its end."""
     due = first = None
     for source, batch in batches:

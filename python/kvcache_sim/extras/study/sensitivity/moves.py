@@ -12,7 +12,7 @@ from kvcache_sim.report.intervals.assumption import Assumption
 from kvcache_sim.report.intervals.assumptions import assumptions
 from kvcache_sim.report.intervals.certainty import certainty
 from kvcache_sim.report.intervals.replays import Replays
-from kvcache_sim.report.intervals.together import applied, loading_share, together
+from kvcache_sim.report.intervals.together import AtFactor, applied, loading_share, together
 from kvcache_sim.scenario.load import scenario_to_repeat
 from kvcache_sim.simulation import RunOptions
 
@@ -102,18 +102,21 @@ def sensitivity(
     as_it_was = replays.run(scenario.settings)
     found = assumptions(scenario)
 
-    def at(values: list[tuple[Assumption, float]]) -> Mapping[str, Any]:
+    def at(values: list[AtFactor]) -> Mapping[str, Any]:
         return replays.run(applied(scenario.settings, values)).summary
 
     moves, ends = [], []
     for one in found:
         on_run(one.name)
-        ends = [at([(one, one.slow)]), at([(one, one.fast)])]
+        ends = [at([AtFactor(one, one.slow)]), at([AtFactor(one, one.fast)])]
         moves.append(Move(one, *map(_answers, ends)))
     at_once = independent = None
     if len(found) > 1:
         on_run("all at once")
-        worst = [at([(one, one.slow) for one in found]), at([(one, one.fast) for one in found])]
+        worst = [
+            at([AtFactor(one, one.slow) for one in found]),
+            at([AtFactor(one, one.fast) for one in found]),
+        ]
         at_once = Move(None, *map(_answers, worst))
         on_run("together, as independent errors")
         loading = loading_share(as_it_was.summary)

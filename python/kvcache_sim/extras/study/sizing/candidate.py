@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from fractions import Fraction
 from typing import Any
 
@@ -14,7 +14,7 @@ from kvcache_sim.extras.study.sizing.further import Further
 from kvcache_sim.extras.study.sizing.question import Question
 from kvcache_sim.extras.study.sizing.search import Outcome, Probe, highest_attaining, speed_of
 from kvcache_sim.extras.study.sweeps.cell import Cell, Setting, Study
-from kvcache_sim.extras.study.sweeps.plan import Plan, Resolved, lay_out
+from kvcache_sim.extras.study.sweeps.plan import WHOLE, Plan, Resolved, Shard, lay_out
 from kvcache_sim.extras.study.sweeps.simulation import load_cell, prepare, refuse_unused, requests_of_cell
 from kvcache_sim.extras.study.sweeps.space import Space
 from kvcache_sim.extras.study.sweeps.study import SweepFile, load_mapping
@@ -50,6 +50,16 @@ def search_cell(study: Study, cell: Cell) -> dict[str, Any]:
     return search_candidate(scenario, trace, Question.from_parameters(study.parameters))
 
 
+@dataclass(frozen=True, slots=True)
+class _Searched:
+    """The course of a search: outcomes by speed, the requests' own rate, runs, and requests that wait."""
+
+    tried: Mapping[Fraction, Outcome]
+    own_rate_per_s: float
+    runs: int
+    waiting: int
+
+
 def search_candidate(scenario: Scenario, trace: Trace, question: Question) -> dict[str, Any]:
     """Return the highest rate at which a scenario attains, the runs that confirm it, and its figures.
 
@@ -74,7 +84,7 @@ def search_candidate(scenario: Scenario, trace: Trace, question: Question) -> di
     if found.attains is None:
         assert found.fails is not None
         slowest = at(speed_of(found.fails), whole=True)
-        return _answer("no rate", None, None, (tried, own_rate, probe.runs, waits(trace)), slowest)
+        return _answer("no rate", None, None, _Searched(tried, own_rate, probe.runs, waits(trace)), slowest)
     speed = speed_of(found.attains)
     below = at(speed * BELOW, whole=True)
     above = at(speed * ABOVE, whole=True) if found.fails is not None else None
@@ -82,7 +92,8 @@ def search_candidate(scenario: Scenario, trace: Trace, question: Question) -> di
     verdict = "not monotone" if not confirmed else "found" if above is not None else "every rate"
     if not confirmed:
         speed = _holds_to(tried) or speed
-    return _answer(verdict, below, above, (tried, own_rate, probe.runs, waits(trace)), at(speed, whole=True))
+    chosen = at(speed, whole=True)
+    return _answer(verdict, below, above, _Searched(tried, own_rate, probe.runs, waits(trace)), chosen)
 
 
 def _own_rate(trace: Trace) -> float | None:
@@ -114,10 +125,10 @@ def _answer(
     verdict: str,
     below: Outcome | None,
     above: Outcome | None,
-    searched: tuple[Mapping[Fraction, Outcome], float, int, int],
+    searched: _Searched,
     chosen: Outcome,
 ) -> dict[str, Any]:
-    tried, own_rate, runs, waiting = searched
+    tried, own_rate_per_s = searched.tried, searched.own_rate_per_s
     summary = chosen.summary
     assert summary is not None
     attaining = [speed for speed, outcome in tried.items() if outcome.attains]
@@ -127,7 +138,7 @@ def _answer(
         if speed is None:
             return None
         measured = tried[speed].rate_per_s
-        return float(speed) * own_rate if measured is None else measured
+        return float(speed) * own_rate_per_s if measured is None else measured
 
     def said(outcome: Outcome | None) -> dict[str, Any]:
         return {
@@ -154,11 +165,11 @@ def _answer(
         "attains_to_per_s": rate_of(last),
         "lowest_tried_per_s": rate_of(min(tried)),
         "highest_tried_per_s": rate_of(max(tried)),
-        "own_rate_per_s": own_rate,
+        "own_rate_per_s": own_rate_per_s,
         "judged": summary["slo"]["judged"],
-        "waits": waiting,
+        "waits": searched.waiting,
         "is_few": summary["slo"]["judged"] < _FEW,
-        "runs": runs,
+        "runs": searched.runs,
         "machines": machines,
         "cost_per_hour": hourly,
         "cost_per_million_requests": None if rate is None else price / 3600 / rate * 1e6,
@@ -181,7 +192,7 @@ def plan_capacity(
     file: SweepFile,
     question: Question,
     limits: Mapping[str, str],
-    shard: tuple[int, int] = (1, 1),
+    shard: Shard = WHOLE,
     need_per_s: float | None = None,
     pools: bool = False,
 ) -> Further:
@@ -209,7 +220,7 @@ def plan_capacity(
 
     def planned(space: Space, repeats: int) -> tuple[Cell, ...]:
         fresh = replace(study, files={})  # as before any file was read: equal settings are equal cells
-        return lay_out(file.name, fresh, space, (repeats, file.seed), resolve_candidate).cells
+        return lay_out(file.name, fresh, space, repeats, file.seed, resolve_candidate).cells
 
     cells = planned(file.space if file.space.factors() else Space(points=[{}]), file.repeats or 1)
     refuse_unused(unused)

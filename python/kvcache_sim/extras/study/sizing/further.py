@@ -53,7 +53,7 @@ class Further:
 
     def __call__(self, cells: Sequence[Cell], records: Mapping[str, CellRecord]) -> list[Cell]:
         """Return the cells to run next; none where the answer is known, or a candidate failed."""
-        if self.plan.shard[1] > 1:
+        if self.plan.shard.of > 1:
             return []
         tried = [found for cell in cells if (found := tried_of(cell, records)) is not None]
         if len(tried) < len(cells):
@@ -69,7 +69,7 @@ class Further:
 
     def answer(self, rows: Sequence[Row]) -> Answer:
         """Return the answer to the question from the rows of all candidates."""
-        whole = self.plan.shard[1] == 1
+        whole = self.plan.shard.of == 1
         return Answer(
             tuple(rows), self.need_per_s, self.unit if whole else None, self.pools and whole, self.limits
         )

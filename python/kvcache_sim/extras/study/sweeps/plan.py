@@ -33,6 +33,15 @@ class Resolved(NamedTuple):
     work: float
 
 
+class Shard(NamedTuple):
+    """A part of a study's cells: its number, from 1, of so many."""
+
+    number: int
+    of: int
+
+
+WHOLE = Shard(1, 1)
+
 #: Turns a row of settings into its resolved configuration; raises ``UsageError`` on a wrong setting.
 Resolve = Callable[[Mapping[str, Setting]], Resolved]
 
@@ -44,8 +53,8 @@ class Plan:
     name: str
     study: Study
     cells: tuple[Cell, ...]
-    #: (number from 1, count) of the shard this sweep runs; the study stays whole.
-    shard: tuple[int, int] = (1, 1)
+    #: The part that this sweep runs; the study stays whole.
+    shard: Shard = WHOLE
 
     def digest(self) -> str:
         """Return the address of the study: its cells (and so their files), whatever their paths."""
@@ -57,8 +66,7 @@ class Plan:
 
     def own_cells(self) -> list[Cell]:
         """Return the rows of this shard; the shards share out all rows."""
-        number, count = self.shard
-        return [cell for cell in self.cells if cell.index % count == number - 1]
+        return [cell for cell in self.cells if cell.index % self.shard.of == self.shard.number - 1]
 
     def unique_cells(self) -> list[Cell]:
         """Return the cells to run: rows that come to the same configuration run once."""
@@ -70,20 +78,19 @@ def distinct(cells: Sequence[Cell]) -> list[Cell]:
     return list({cell.cell_id: cell for cell in reversed(cells)}.values())[::-1]
 
 
-def lay_out(name: str, study: Study, space: Space, repeats: tuple[int, int], resolve: Resolve) -> Plan:
-    """Return the plan of a space of settings; ``repeats`` is (count, root seed).
+def lay_out(name: str, study: Study, space: Space, repeats: int, seed: int, resolve: Resolve) -> Plan:
+    """Return the plan of a space of settings, each row run with so many seeds.
 
     Repeat 0 keeps the scenario's own seed, so that raising the count later keeps its cells.
     """
-    count, seed = repeats
-    if space.size() * count > MAX_CELLS:
+    if space.size() * repeats > MAX_CELLS:
         raise UsageError(
-            "too many cells", got=f"{space.size()} × {count} repeats", expected=f"at most {MAX_CELLS:,}"
+            "too many cells", got=f"{space.size()} × {repeats} repeats", expected=f"at most {MAX_CELLS:,}"
         )
     file_digests = sorted(study.files.values())
     cells: list[Cell] = []
     for row in space.rows(seed):
-        for repeat in range(count):
+        for repeat in range(repeats):
             settings = row if repeat == 0 else {**row, "seed": repeat_seed(seed, repeat)}
             if repeat and "seed" in row:
                 raise UsageError("seed is a setting of the study and repeats derive it too")

@@ -11,7 +11,7 @@ import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from kvcache_sim.base.errors import InputOutputError, UsageError
 from kvcache_sim.extras.study.sweeps.cell import Cell, CellRecord, Limits, Study, content_address
@@ -46,7 +46,7 @@ class RayRunner:
             self._connect(ray)
         try:
             remote = ray.remote(max_retries=_NODE_LOSSES, num_cpus=1)(_run_on_node)
-            shared = ray.put((study, self._limits))
+            shared = ray.put(_Shared(study, self._limits))
             contents = {path: ray.put(_read(path)) for path in study.files}
             ordered = sorted(cells, key=lambda cell: (-cell.work, cell.index))
             running = {remote.remote(cell, shared, contents): cell for cell in ordered}
@@ -94,11 +94,18 @@ def _read(path: str) -> bytes:
         raise InputOutputError(f"cannot read: {error.strerror}", where=path) from None
 
 
+class _Shared(NamedTuple):
+    """The data that all cells share: sent once to each node."""
+
+    study: Study
+    limits: Limits
+
+
 #: The worker of this process, with its study.
 _KEPT: dict[str, CellRunner] = {}
 
 
-def _run_on_node(cell: Cell, shared: tuple[Study, Limits], contents: Mapping[str, Any]) -> CellRecord:
+def _run_on_node(cell: Cell, shared: _Shared, contents: Mapping[str, Any]) -> CellRecord:
     """Run a cell on this node in a worker that later cells reuse."""
     study, limits = shared
     key = content_address(asdict(study))

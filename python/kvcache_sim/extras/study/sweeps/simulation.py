@@ -6,12 +6,12 @@ import json
 from collections.abc import Mapping, Sequence
 from functools import lru_cache
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from kvcache_sim import __version__
 from kvcache_sim.base.errors import TraceError, UsageError
 from kvcache_sim.extras.study.sweeps.cell import Cell, Setting, Study, canonical_json
-from kvcache_sim.extras.study.sweeps.plan import Plan, Resolve, Resolved, file_sha256, lay_out
+from kvcache_sim.extras.study.sweeps.plan import WHOLE, Plan, Resolve, Resolved, Shard, file_sha256, lay_out
 from kvcache_sim.extras.study.sweeps.study import SweepFile
 from kvcache_sim.model.model_file import names_model_file
 from kvcache_sim.model.step_times import files_named_in
@@ -31,7 +31,7 @@ _REQUESTS_A_REFERENCE = 0.02
 _MORE_A_MACHINE = 0.05
 
 
-def plan_sweep(file: SweepFile, shard: tuple[int, int] = (1, 1)) -> Plan:
+def plan_sweep(file: SweepFile, shard: Shard = WHOLE) -> Plan:
     """Return the plan of a sweep file: every row checked as a scenario before anything runs.
 
     Raises ``UsageError`` naming the setting that no scenario accepts or that none uses, and what reading the
@@ -41,7 +41,7 @@ def plan_sweep(file: SweepFile, shard: tuple[int, int] = (1, 1)) -> Plan:
     unused: list[dict[str, UsageError]] = []
     study, resolve = prepare(file, unused)
     repeats = file.repeats or default_repeats(file, study)
-    plan = lay_out(file.name, study, file.space, (repeats, file.seed), resolve)
+    plan = lay_out(file.name, study, file.space, repeats, file.seed, resolve)
     refuse_unused(unused)
     return Plan(plan.name, study, plan.cells, shard)
 
@@ -181,26 +181,33 @@ def _kept_requests(key: _RequestsKey) -> Trace:
     return read_requests(key.scenario)
 
 
+class _Counts(NamedTuple):
+    """Requests, and the references to blocks of all of them."""
+
+    requests: int
+    references: int
+
+
 class _Requests:
     """Counts of requests and references, each distinct trace or workload read once."""
 
     def __init__(self) -> None:
-        self._counts: dict[str, tuple[int, int]] = {}
+        self._counts: dict[str, _Counts] = {}
 
-    def of(self, scenario: Scenario) -> tuple[int, int]:
-        """Return (requests, block references)."""
+    def of(self, scenario: Scenario) -> _Counts:
+        """Return the counts of a scenario's requests."""
         model, resolved = scenario.model, scenario.resolved
         key = canonical_json([resolved.get("trace"), resolved.get("workload")])
         if key not in self._counts:
             trace = read_requests(scenario)
-            self._counts[key] = (
+            self._counts[key] = _Counts(
                 len(trace),
                 len(trace.block_ids) * trace.block_size // model.cache.block_size,
             )
         return self._counts[key]
 
 
-def _work(scenario: Scenario, counts: tuple[int, int]) -> float:
+def _work(scenario: Scenario, counts: _Counts) -> float:
     requests, references = counts
     machines = len(scenario.settings.machines)
     return (requests + _REQUESTS_A_REFERENCE * references) * (1 + _MORE_A_MACHINE * (machines - 1))
