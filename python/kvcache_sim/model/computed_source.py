@@ -8,7 +8,6 @@ iterations and families of topologies need a fit, whose code packages name in th
 from __future__ import annotations
 
 from functools import cache
-from importlib.metadata import entry_points
 from pathlib import Path
 from typing import Any, Protocol, cast
 
@@ -80,6 +79,8 @@ def families() -> Families:
 
 @cache
 def _loaded(name: str) -> object:
+    from importlib.metadata import entry_points  # most runs have step times as data
+
     found = [point for point in entry_points(group=ENTRY_POINT_GROUP) if point.name == name]
     if not found:
         hint = "the installation lacks its entry points: install kvcache-sim again"
