@@ -24,16 +24,16 @@ from support.word_tokenizer import write_tokenizer
 LOGS = ROOT / "tests" / "logs"
 #: Examples that other tests run: with the measurements of ``../shared``, or with a library that is an extra.
 ELSEWHERE = {
-    "kvsim calibrate shipped calibration -o sets": "test_calibration_fit.py",
-    "kvsim calibrate servers": "test_calibration_servers.py",
+    "kvsim calibrate shipped calibration -o sets": "calibrate/test_calibration_fit.py",
+    "kvsim calibrate servers": "calibrate/test_calibration_servers.py",
     "kvsim calibrate fit kernels.csv --only gpu=RTX4090 --model llama-3.1-8b --gpu rtx4090": (
-        "test_calibration_fit.py"
+        "calibrate/test_calibration_fit.py"
     ),
     "kvsim calibrate fit kernels.csv --only tp=1 --ep 2 --dp 2 --model qwen3-30b-a3b --gpu rtx-pro-6000": (
-        "test_mixture_kernels.py"
+        "calibrate/test_mixture_kernels.py"
     ),
     "kvsim calibrate fit mixture.csv --tp 2 --ep 4 --dp 2 --transfer -o tp2-ep4-dp2.toml": (
-        "test_topology_transfer.py"
+        "calibrate/test_topology_transfer.py"
     ),
 }
 #: Verbs that serve or follow until a signal: their examples run in a process of their own.
