@@ -322,10 +322,22 @@ AREAS = {
         tiers.cpu.capacity = - | 9000 blocks
         cluster.pool.capacity = - | - | - | 9 blocks
         fleet.plan = - | - | - | [{at: 1s, do: join}] | [{at: 1s, do: drain, machine: 0}]
-        fleet.faults = - | - | - | [{do: lose, mtbf: 5s, repair: 3s}] | [{do: lose, mtbf: 5s}]
-            | [{do: lose-tier, tier: cpu, mtbf: 5s}]
         fleet.scaling.policy = - | - | - | - | requests
         replica.dp = - | - | - | 2
+        """,
+    "models with one thing more": """
+        models.of = {a: {}, b: {}}
+        cluster.machines = 2 | 2 | 2 | 3
+        fleet.faults = - | - | [{do: lose, mtbf: 5s, repair: 3s}] | [{do: lose, mtbf: 5s}]
+        fleet.faults_until = 9s
+        fleet.plan = - | - | - | - | [{at: 1s, do: join}] | [{at: 1s, do: drain, machine: 0}]
+        fetch.lookup = - | - | - | - | - | cluster
+        tiers.cpu.capacity = 9000 blocks
+        cluster.pool.capacity = - | - | - | - | - | 9 blocks
+        router.policy = longest-prefix
+        router.index_blocks = - | - | - | - | - | 20
+        router.index.kind = - | - | - | - | gateway-tree
+        replica.dp = - | - | - | - | - | 2
         """,
     "tiers of vLLM": f"""
         cache.semantics = vllm | vllm | vllm | sglang

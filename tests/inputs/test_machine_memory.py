@@ -56,3 +56,36 @@ def found_for(settings: list[str], folder) -> str:
 def test_blocks_and_context_of_drawn_machines(part, tmp_path, snapshot):
     cases = [drawn(seed) for seed in range(40 * part, 40 * part + 40)]
     assert "\n".join(f"{' '.join(case)}\n  {found_for(case, tmp_path)}" for case in cases) == snapshot
+
+
+SET, ROOFLINE = "h100-llama-3.1-8b-tp1", "roofline:llama-3.1-8b@h100:tp2"
+
+
+@pytest.mark.parametrize(
+    ("step_time", "own", "shares"),
+    [
+        (SET, "step_overhead: 3us", True),
+        (SET, "max_num_batched_tokens: 999", True),
+        (SET, "step_overhead_per_sequence: 2us", False),
+        (SET, "launch_per_layer: 3us", False),
+        (ROOFLINE, "max_num_seqs: 9", True),
+        (ROOFLINE, "links: pcie5", False),
+        (ROOFLINE, "sustained_clocks: false", False),
+        (ROOFLINE, "sampling: plain", False),
+        (ROOFLINE, "sampler: fused", False),
+        ("instant", "gpu_memory_utilization: 0.5", True),
+        ("instant", "max_num_seqs: 9", False),
+        ("instant", "max_num_batched_tokens: 9", False),
+    ],
+)
+def test_machines_share_step_times_that_are_alike_in_all_that_is_added(tmp_path, step_time, own, shares):
+    common = "replica.instant=true" if step_time == "instant" else f"replica.step_time={step_time}"
+    settings = [
+        common,
+        "cluster.machines=2",
+        "tiers.gpu.capacity=900 blocks",
+        f"machines[0].replica={{{own}}}",
+    ]
+    scenario = scenario_from_text("workload: {kind: diverse, requests: 3}\n", "s", tmp_path, settings)
+    first, second = (machine.step_time for machine in scenario.settings.machines)
+    assert (first is second) == shares
