@@ -12,6 +12,7 @@ from kvcache_sim.engine import NO_MACHINE, TRANSFER, beyond_time
 from kvcache_sim.serving.settings import ClusterSettings, MachineSettings
 from kvcache_sim.spec.channels import (
     Channel,
+    Expected,
     FifoChannel,
     LayeredChannel,
     LayeredJob,
@@ -39,10 +40,10 @@ class _Submitted(Link):
         """Return how long a job waits for earlier ones, and for its submission."""
         raise NotImplementedError
 
-    def expected_ns(self, size: Size, now_ns: int) -> tuple[int, int]:
+    def expected_ns(self, size: Size, now_ns: int) -> Expected:
         first, last = super().expected_ns(size, now_ns)
         submission = self.wait_ns(now_ns, size[1]) - self.wait_ns(now_ns)
-        return first + submission, last + submission
+        return Expected(first + submission, last + submission)
 
 
 class SubmittedFifo(_Submitted, FifoChannel):
