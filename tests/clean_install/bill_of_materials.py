@@ -1,7 +1,7 @@
-"""Take the folder of the build out of a wheel's list of crates: ``python tests/clean_install/bill_of_materials.py dist``.
+"""Take the folder of the build out of a wheel's list of crates: ``bill_of_materials.py dist``.
 
-maturin writes the list (CycloneDX) with the absolute paths of the workspace's crates; it builds in a folder of a random name.
-``make wheels`` runs this, so that the same commit gives the same bytes.
+maturin writes the list (CycloneDX) with the absolute paths of the workspace's crates; it builds in a folder of a
+random name. ``make wheels`` runs this, so that the same commit gives the same bytes.
 """
 
 from __future__ import annotations

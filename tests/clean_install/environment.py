@@ -56,8 +56,13 @@ class Environment:
         environment = passed | {"PATH": self.path, "HOME": str(self.folder), "LANG": "C.UTF-8"} | self._index
         return subprocess.run(
             [shutil.which(command[0], path=self.path) or command[0], *command[1:]],
-            cwd=self.work, env=environment, capture_output=True, text=True, check=False, timeout=600,
-        )  # fmt: skip
+            cwd=self.work,
+            env=environment,
+            capture_output=True,
+            text=True,
+            check=False,
+            timeout=600,
+        )
 
     def expect(self, *command: str, code: int = 0, stderr: str | None = None) -> str:
         """Return what a command printed; raises ``Failed`` where it ends otherwise."""
@@ -73,8 +78,18 @@ class Environment:
         """Download the files of a lock in ``requirements``, by their hashes."""
         index, self._index = self._index, {}
         try:
-            return self.run("pip", "download", "--quiet", "--disable-pip-version-check", "--no-deps",
-                            "--require-hashes", "-r", str(LOCKS / lock), "-d", folder)  # fmt: skip
+            return self.run(
+                "pip",
+                "download",
+                "--quiet",
+                "--disable-pip-version-check",
+                "--no-deps",
+                "--require-hashes",
+                "-r",
+                str(LOCKS / lock),
+                "-d",
+                folder,
+            )
         finally:
             self._index = index
 
