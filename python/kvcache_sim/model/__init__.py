@@ -16,6 +16,7 @@
 - ``layer_group``          groups of identical layers of a model
 - ``linear``               the linear source: step time from four explicit costs
 - ``links``                time of all-reduces and exchanges among the GPUs of one machine
+- ``points``               points of a piecewise linear time: counts and ms
 - ``rank_work``            what data-parallel ranks share in a step: experts, exchange, agreement
 - ``shared_time``          that time by the tokens of the ranks, as the core takes it
 - ``model_file``           models by name or file

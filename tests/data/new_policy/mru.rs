@@ -12,6 +12,6 @@ pub struct Mru;
 
 impl LeafPolicy for Mru {
     fn key(&self, facts: &Facts) -> Key {
-        (u64::MAX - facts.last_access, 0)
+        Key::of(u64::MAX - facts.last_access)
     }
 }
