@@ -3,9 +3,7 @@
 import os
 import secrets
 import signal
-import sys
 from collections.abc import Iterator
-from importlib import import_module
 
 # Before numpy is imported: two workers on two cores whose products each wait for two threads take many times longer.
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
@@ -49,38 +47,3 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
         terminalreporter.write_line(
             f"tried again by: KVSIM_EXAMPLES={examples.NEW_EXAMPLES} KVSIM_SEED={os.environ['KVSIM_SEED']}"
         )
-
-
-@pytest.fixture
-def calls():
-    """Replace functions by name, each with what it returns (a function: what that returns); list the calls.
-
-    A class replaces what a name is. Afterwards each module that took a stand-in as it was first
-    imported has the original, too.
-    """
-    log, originals = [], {}
-
-    def stand_in(name, result):
-        def called(*given, **named):
-            log.append((name, *given, *named.items()))
-            return result(*given, **named) if callable(result) else result
-
-        return called
-
-    def replace(**results):
-        found = [f"kvcache_sim.{where.replace('__', '.')}".rpartition(".") for where in results]
-        modules = [import_module(module) for module, _, _ in found]
-        for module, (_, _, name), result in zip(modules, found, results.values(), strict=True):
-            own = result if isinstance(result, type) else stand_in(name, result)
-            originals[id(own)] = (
-                own,
-                originals.get(id(getattr(module, name)), (None, getattr(module, name)))[1],
-            )
-            setattr(module, name, own)
-        return log
-
-    yield replace
-    for module in [module for name, module in sys.modules.items() if name.startswith("kvcache_sim")]:
-        for name, value in [*vars(module).items()]:
-            if id(value) in originals:
-                setattr(module, name, originals[id(value)][1])

@@ -6,18 +6,13 @@ build takes a CPU minute, later ones some seconds.
 """
 
 import json
-import os
 import shutil
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
+from support.changed_tree import ChangedTree
 
-ROOT = Path(__file__).resolve().parents[2]
 NEW = Path(__file__).parents[1] / "data" / "new_policy"
-INDEX = ROOT / "target" / "new-policy"
-TREE = INDEX / "tree"
 PAGE = "docs/how-to/hit-curve-and-policies.md"
 #: Those that pytest finds only where the table has the policy.
 TESTS_OF_EVERY_POLICY = (
@@ -29,50 +24,17 @@ TESTS_OF_EVERY_POLICY = (
     "tests/core/test_timed_policies.py::test_core_and_specification_agree[mru-tiers0-False]",
     "tests/core/test_timed_policies.py::test_an_instant_run_decides_as_cachesim_does_with_a_block_more[mru]",
 )
-COPIED = ("Cargo.toml", "Cargo.lock", "pyproject.toml", "README.md", "rust", "python", "tests", "docs")
 
 
-def add_the_policy() -> None:
+def add_the_policy(tree: ChangedTree) -> None:
     """Write the policy, its row and its model; ``mod.rs`` names the file as a module and as a policy."""
-    shutil.copy(NEW / "mru.rs", TREE / "rust/core/src/policies/mru.rs")
-    insert("rust/core/src/policies/mod.rs", "pub mod object;", "pub mod mru;\n")
-    insert("rust/core/src/policies/mod.rs", "    pgdsf::POLICY,", "    mru::POLICY,\n")
-    insert("python/kvcache_sim/policies/table.py", '    PolicyRow("lfu"', (NEW / "row.txt").read_text())
+    shutil.copy(NEW / "mru.rs", tree.path / "rust/core/src/policies/mru.rs")
+    tree.insert("rust/core/src/policies/mod.rs", "pub mod object;", "pub mod mru;\n")
+    tree.insert("rust/core/src/policies/mod.rs", "    pgdsf::POLICY,", "    mru::POLICY,\n")
+    tree.insert("python/kvcache_sim/policies/table.py", '    PolicyRow("lfu"', (NEW / "row.txt").read_text())
     models = "tests/core/eviction_orders.py"
-    insert(models, "# Least frequently used", (NEW / "model.txt").read_text())
-    insert(models, '    "lfu": lambda', '    "mru": lambda variant, capacity: Mru(),\n')
-
-
-def insert(file: str, before: str, lines: str) -> None:
-    text = (TREE / file).read_text()
-    assert text.count(f"\n{before}") == 1, f"{file}: {before}"
-    (TREE / file).write_text(text.replace(f"\n{before}", f"\n{lines}{before}"))
-
-
-def build() -> None:
-    if shutil.which("cargo") is None:
-        pytest.fail("cargo not found: this test builds the core with one policy more", pytrace=False)
-    fast = {"CARGO_PROFILE_DEV_DEBUG": "0", "CARGO_INCREMENTAL": "0", "PYO3_PYTHON": sys.executable}
-    target = {"CARGO_TARGET_DIR": str(INDEX / "build")}
-    cargo = ["cargo", "build", "--locked", "--quiet", "-p", "kvsim-py", "--features", "pyo3/extension-module"]
-    done = subprocess.run(cargo, cwd=TREE, env=os.environ | fast | target, capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr
-    shutil.copy(INDEX / "build/debug/lib_core.so", TREE / "python/kvcache_sim/_core.abi3.so")
-
-
-def python(*arguments: str, code: int = 0) -> str:
-    """Run Python on the copy alone and return what it printed."""
-    # compiled once in the copy, in spite of the environment: each of these starts would compile everything
-    # again
-    environment = os.environ | {"PYTHONPATH": str(TREE / "python"), "PYTHONDONTWRITEBYTECODE": ""}
-    command = [sys.executable, *arguments]
-    done = subprocess.run(command, cwd=TREE, env=environment, capture_output=True, text=True)
-    assert done.returncode == code, done.stdout + done.stderr
-    return done.stdout + done.stderr
-
-
-def kvsim(*arguments: str, code: int = 0) -> str:
-    return python("-m", "kvcache_sim", *arguments, code=code)
+    tree.insert(models, "# Least frequently used", (NEW / "model.txt").read_text())
+    tree.insert(models, '    "lfu": lambda', '    "mru": lambda variant, capacity: Mru(),\n')
 
 
 @pytest.fixture
@@ -88,15 +50,10 @@ def trace(tmp_path: Path) -> Path:
 
 
 def test_one_file_one_row_and_a_model_are_a_policy(trace, tmp_path):
-    shutil.rmtree(TREE, ignore_errors=True)
-    TREE.mkdir(parents=True)
-    for name in COPIED:
-        if (ROOT / name).is_dir():
-            shutil.copytree(ROOT / name, TREE / name, ignore=shutil.ignore_patterns("*.so", "__pycache__"))
-        else:
-            shutil.copy2(ROOT / name, TREE / name)
-    add_the_policy()
-    build()
+    tree = ChangedTree("new-policy")
+    kvsim, python = tree.kvsim, tree.python
+    add_the_policy(tree)
+    tree.build()
 
     # the list, the definition, the page
     listed = [line.split(maxsplit=1) for line in kvsim("policies", "list").splitlines()]
@@ -105,7 +62,7 @@ def test_one_file_one_row_and_a_model_are_a_policy(trace, tmp_path):
     assert "from Chou and DeWitt, VLDB 1985" in shown
     assert "By a key of each block: rust/core/src/policies/mru.rs" in shown
     python("-m", "kvcache_sim.policies.page", PAGE)
-    assert "| `mru` | ranked | most recently used | Chou" in (TREE / PAGE).read_text()
+    assert "| `mru` | ranked | most recently used | Chou" in (tree.path / PAGE).read_text()
 
     # a replay, a curve, and a name that is nearly right
     asked = ["--policy", "mru", "--capacity", "12", "--format", "json"]
