@@ -1,0 +1,39 @@
+"""What a table of releases asks about a model on a GPU."""
+
+from __future__ import annotations
+
+from msgspec.structs import replace
+
+from kvcache_sim.model.gpus import GpuSpec
+from kvcache_sim.model.model_spec import ModelSpec
+from kvcache_sim.model.releases import Release, Subject
+
+#: Formats of weights that are no quantisation.
+_WHOLE = frozenset({"bf16", "fp16", "fp32"})
+
+
+def release_subject(
+    model: ModelSpec, gpu: GpuSpec, tensor_parallel: int = 1, release: Release | None = None
+) -> Subject:
+    """Return the subject of look-ups in a table of releases.
+
+    Traits: ``dense`` (no experts), ``unquantized``, and the kinds of layers ``states``, ``latent`` (each token
+    one latent), ``sparse`` (an indexer chooses tokens), ``compressed``. With a release also ``V2``, if that
+    is its model runner for the model; settings that depend on the runner need it.
+    """
+    attentions = [group.attention for group in model.groups if group.attention is not None]
+    formats = {getattr(model.weights, part) for part in model.weights.__struct_fields__}
+    held = {
+        "dense": not any(group.feed_forward and group.feed_forward.experts for group in model.groups),
+        "unquantized": formats <= _WHOLE,
+        "states": any(attention.kind == "linear" for attention in attentions),
+        "latent": any(attention.kind.startswith("latent") for attention in attentions),
+        "sparse": any(attention.chosen_entries for attention in attentions),
+        "compressed": any(attention.kind == "compressed" for attention in attentions),
+    }
+    traits = frozenset(trait for trait, holds in held.items() if holds)
+    subject = Subject(gpu.name, gpu.usable_bytes, tensor_parallel, model.name, traits)
+    if release is not None and "model_runner" in release.table.settings:
+        if release.value("model_runner", subject) == "V2":
+            subject = replace(subject, traits=traits | {"V2"})
+    return subject
