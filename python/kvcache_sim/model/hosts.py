@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from kvcache_sim.base.values import Value
 from kvcache_sim.model.catalog import read_entry
 
@@ -33,6 +35,15 @@ class HostSpec(Value):
     step_overhead_per_sequence_range_ns: tuple[int, ...] = ()
     launch_per_layer_ns: int = 0
     launch_per_layer_range_ns: tuple[int, ...] = ()
+
+    @property
+    def figures(self) -> dict[str, Any]:
+        """The host's values by the keys of ``replica`` that they fill."""
+        return {
+            name.removesuffix("_ns"): getattr(self, name)
+            for name in self.__struct_fields__
+            if name not in ("name", "source") and "_range" not in name
+        }
 
 
 def load_host(name: str) -> HostSpec:

@@ -81,12 +81,14 @@ def _findings(
 
 
 def refuse_without_effect(model: ScenarioModel, machines: tuple[MachineSection, ...], tree: Tree) -> None:
-    """Raise IdleError for the first non-default setting that cannot have an effect.
+    """Raise IdleError for the first written setting that cannot have an effect.
 
     Raises UsageError if other settings rule it out.
     """
     for finding in _findings(model, machines, tree.values.keys()):
         path, why = finding
+        if not (isinstance(finding, Contradiction) or tree.has(path)):
+            continue  # a release's value, which nobody wrote
         what, where = f"{'.'.join(map(str, path))} has no effect", tree.location(path)
         if isinstance(finding, Contradiction):
             raise UsageError(what, where=where, hint=why)

@@ -33,6 +33,7 @@ from kvcache_sim.metrics.run_tables import RunTables
 from kvcache_sim.scenario.cost import with_cost
 from kvcache_sim.scenario.load import Scenario
 from kvcache_sim.scenario.measure import measured_requests, measured_summary
+from kvcache_sim.scenario.release_defaults import release_use
 from kvcache_sim.scenario.requests import read_requests, refuse_beyond_spec
 from kvcache_sim.scenario.resolved import config_hash, to_yaml
 from kvcache_sim.scenario.step_time_source import summarize_step_times
@@ -116,6 +117,8 @@ def summarized(
     if run.requests:
         run = replace(run, requests=dict(measured.judged(run.requests)))
     summary = {**with_cost(scenario, summary), **summarize_step_times(scenario)}
+    if (release := release_use(scenario.model)) is not None:
+        summary = {**summary, "release": asdict(release)}
     contexts = {machine.replica.max_model_len for machine in scenario.settings.machines} - {None}
     if contexts:
         counts = totals.rejected_beyond_context, totals.answers_at_context

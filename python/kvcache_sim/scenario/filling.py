@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +23,7 @@ from kvcache_sim.scenario.gpu_memory import (
     with_gpu_capacity,
 )
 from kvcache_sim.scenario.machines import pool_role, with_machines_of_pools, with_machines_of_ranks
+from kvcache_sim.scenario.release_defaults import with_release
 from kvcache_sim.scenario.router_section import RouterSection
 from kvcache_sim.scenario.schema import ChannelSection, MachineSection, ScenarioModel
 from kvcache_sim.scenario.section import plain_values
@@ -50,8 +51,9 @@ def fill(model: ScenarioModel, directory: Path, tree: Tree) -> ScenarioModel:
         if step_time.startswith(KERNELS_PREFIX):  # the library knows no such model: its names are nearer
             at_location(tree, ("replica", "step_time"), lambda: load_step_time(step_time))
         raise UsageError("the step-time file names no model", tree.location(("replica",)), hint="set model")
-    model = _with_semantics(_with_model(model, named, tree), tree)
-    common = MachineSection(tiers=model.tiers, replica=model.replica)
+    model = _with_model(model, named, tree)
+    common = with_release(MachineSection(tiers=model.tiers, replica=model.replica), model, tree)
+    model = _with_semantics(replace(model, replica=common.replica), tree)
     common = with_gpu_capacity(common, model, tree, GPU_CAPACITY)
     common = with_context_length(common, model, tree, CONTEXT)
     if model.tiers.compute.capacity.auto:
@@ -183,15 +185,23 @@ def _absolute(model: ScenarioModel, directory: Path, tree: Tree) -> ScenarioMode
 
 
 def resolve(
-    model: ScenarioModel, machines: tuple[MachineSection, ...], channels: Mapping[str, ChannelSection]
+    model: ScenarioModel,
+    machines: tuple[MachineSection, ...],
+    channels: Mapping[str, ChannelSection],
+    of_host: Collection[str] = (),
 ) -> dict[str, Any]:
-    """Return the scenario as plain values in the schema's order, defaults included, units written out."""
+    """Return the scenario as plain values in the schema's order, defaults included, units written out.
+
+    ``of_host``: keys of ``replica`` that stay open, for the host to fill.
+    """
     plain = plain_values(model)
     plain["channels"] = {name: plain_values(section) for name, section in channels.items()}
     overrides = [_own(model, plain, index, machine) for index, machine in enumerate(machines)]
     while overrides and not overrides[-1]:
         overrides.pop()
     plain["machines"] = overrides
+    for key in of_host:
+        del plain["replica"][key]
     return {key: value for key, value in plain.items() if value is not None}
 
 

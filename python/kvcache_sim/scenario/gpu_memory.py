@@ -14,10 +14,11 @@ from kvcache_sim.base.errors import UsageError
 from kvcache_sim.base.tiers import COMPUTE, TIERS
 from kvcache_sim.base.values import Value
 from kvcache_sim.model.gpus import GpuSpec, load_gpu
-from kvcache_sim.model.kv_capacity import EngineMemory, KvCapacity, default_engine, kv_blocks, kv_capacity
+from kvcache_sim.model.kv_capacity import EngineMemory, KvCapacity, kv_blocks, kv_capacity
 from kvcache_sim.model.step_times import measured_on
 from kvcache_sim.scenario.machine_sections import ReplicaSection
 from kvcache_sim.scenario.quantities import AUTO_CONTEXT, Capacity
+from kvcache_sim.scenario.release_defaults import release_of, release_values
 from kvcache_sim.scenario.schema import MachineSection, ScenarioModel
 from kvcache_sim.scenario.served_model import block_bytes, cache_groups, served_model
 from kvcache_sim.scenario.yaml_tree import Path, Tree, at_location
@@ -37,17 +38,9 @@ def with_gpu_capacity(
     """
     if not machine.tiers.compute.capacity.auto:
         return machine
-    index = path[1] if path[0] == "machines" else None
-    is_given = gives_tokens(tree, index if isinstance(index, int) else None)
-    blocks = at_location(tree, path, lambda: _capacity(model, machine.replica, is_given).blocks)
+    blocks = at_location(tree, path, lambda: _capacity(model, machine.replica).blocks)
     gpu = replace(machine.tiers.compute, capacity=Capacity(blocks=blocks))
     return replace(machine, tiers=replace(machine.tiers, **{TIERS[COMPUTE]: gpu}))
-
-
-def gives_tokens(tree: Tree, machine: int | None = None) -> bool:
-    """Return True if a scenario states the token budget of its machines, or of one machine."""
-    sections = [tree.values, *([] if machine is None else [tree.values["machines"][machine]])]
-    return any("max_num_batched_tokens" in (section.get("replica") or {}) for section in sections)
 
 
 class GpuCapacity(Value):
@@ -59,20 +52,21 @@ class GpuCapacity(Value):
     exceeds: bool
 
 
-def gpu_capacity(written: ScenarioModel, filled: ScenarioModel, tree: Tree) -> GpuCapacity | None:
+def gpu_capacity(written: ScenarioModel, filled: ScenarioModel) -> GpuCapacity | None:
     """Return the source of the GPU's capacity: a given number takes precedence over the memory calculation.
 
     None if the capacity is unbounded, service takes no time, or the step-time set names no GPU.
     """
     capacity = written.tiers.compute.capacity
     if capacity.auto:
-        gpu_blocks = _capacity(filled, filled.replica, gives_tokens(tree))
+        gpu_blocks = _capacity(filled, filled.replica)
         found = f"{_KEY}: auto is {filled.tiers.compute.capacity}"
+        release = "" if written.replica.release else " (assumed: replica.release names yours)"
         within = gpu_blocks.gpu_blocks
         size, error = (f"{part / 2**30:.1f}" for part in (within.kv_bytes, within.uncertainty_bytes))
         return GpuCapacity(
             f"{found} here: {gpu_blocks}",
-            f"{found}, {size} ± {error} GiB a GPU{within.engine.source}",
+            f"{found}, {size} ± {error} GiB a GPU{within.engine.source}{release}",
             exceeds=False,
         )
     given = capacity.blocks
@@ -81,7 +75,7 @@ def gpu_capacity(written: ScenarioModel, filled: ScenarioModel, tree: Tree) -> G
     if given is None or filled.replica.instant:
         return None
     try:
-        gpu_blocks = _capacity(filled, filled.replica, gives_tokens(tree))
+        gpu_blocks = _capacity(filled, filled.replica)
     except UsageError:
         return None
     sentence = (
@@ -90,16 +84,13 @@ def gpu_capacity(written: ScenarioModel, filled: ScenarioModel, tree: Tree) -> G
     return GpuCapacity(sentence, "", exceeds=given > gpu_blocks.blocks)
 
 
-def capacity_uncertainty(
-    model: ScenarioModel, replica: ReplicaSection, blocks: int, is_given: bool
-) -> float | None:
+def capacity_uncertainty(model: ScenarioModel, replica: ReplicaSection, blocks: int) -> float | None:
     """Return the relative uncertainty of a capacity of ``blocks`` that was computed from GPU memory.
 
-    ``is_given``: True if the scenario states the token budget (``gives_tokens``).
     None if the blocks were given otherwise, or the step-time set names no GPU.
     """
     try:
-        found = _capacity(model, replica, is_given)
+        found = _capacity(model, replica)
     except UsageError:
         return None
     return found.gpu_blocks.uncertainty_bytes / found.gpu_blocks.kv_bytes if found.blocks == blocks else None
@@ -120,14 +111,14 @@ class _Capacity(Value):
         return f"{self.gpu_blocks}; {windows}"
 
 
-def _capacity(model: ScenarioModel, replica: ReplicaSection, is_given: bool) -> _Capacity:
+def _capacity(model: ScenarioModel, replica: ReplicaSection) -> _Capacity:
     subject = measured_on(replica.step_time)
     if subject.gpu is None:
         raise UsageError("auto needs a GPU and the step-time file names none", hint="give blocks or a size")
     if (replica.pp or 1) > 1:
         raise UsageError("auto does not support pipeline stages", hint="give blocks or a size")
     spec, gpu, degree = served_model(model), load_gpu(subject.gpu), subject.tensor_parallel
-    gpu_blocks = kv_capacity(spec, gpu, degree, _engine(replica, gpu, is_given), replica.dp)
+    gpu_blocks = kv_capacity(spec, gpu, degree, _engine(replica, model, gpu), replica.dp)
     groups = cache_groups(model)
     if groups is not None:
         blocks = kv_blocks(spec.name, gpu_blocks, groups.layout.bytes_per_block)
@@ -140,25 +131,22 @@ def _capacity(model: ScenarioModel, replica: ReplicaSection, is_given: bool) -> 
     return _Capacity(blocks, gpu_blocks, spec.kv_bytes_fixed_per_gpu(degree))
 
 
-def _engine(replica: ReplicaSection, gpu: GpuSpec, is_given: bool) -> EngineMemory:
-    """Return the engine's warm-up batch: a given token budget, else its release's default on the GPU.
+def _engine(replica: ReplicaSection, model: ScenarioModel, gpu: GpuSpec) -> EngineMemory:
+    """Return the engine's share of memory and its warm-up batch.
 
-    For a number of sequences at the schema's default, written or not, too. An instant run's token budget
-    covers whole prompts, not a batch.
+    An instant run's budget covers whole prompts, not a batch: its engine warms up with its release's own.
     """
-    usual = default_engine(gpu, replica.vllm_release)
-    tokens, seqs = replica.max_num_batched_tokens, replica.max_num_seqs
+    tokens = replica.max_num_batched_tokens
+    if replica.instant:
+        timed = replace(replica, instant=False)
+        tokens = release_values(timed, model, release_of(replica))["max_num_batched_tokens"]
     return EngineMemory(
         replica.gpu_memory_utilization,
-        tokens if is_given and not replica.instant else usual.max_num_batched_tokens,
-        usual.max_num_seqs if seqs == _USUAL_SEQS else seqs,
+        tokens,
+        replica.max_num_seqs,
         replica.sampler,
-        usual.source,
+        f", {release_of(replica)}",
     )
-
-
-#: The schema's own number of sequences.
-_USUAL_SEQS = ReplicaSection().max_num_seqs
 
 
 CONTEXT: Path = ("replica", "max_model_len")

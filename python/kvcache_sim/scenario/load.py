@@ -18,7 +18,7 @@ from kvcache_sim.scenario.effects import refuse_without_effect
 from kvcache_sim.scenario.filling import fill, resolve
 from kvcache_sim.scenario.gpu_memory import GpuCapacity, gpu_capacity
 from kvcache_sim.scenario.idle import IdleError, Tolerates, leave_out, of_one_run, varied
-from kvcache_sim.scenario.lowering import lower
+from kvcache_sim.scenario.lowering import left_to_hosts, lower
 from kvcache_sim.scenario.machines import build_machines
 from kvcache_sim.scenario.policy_names import (
     eviction_plugins_of,
@@ -29,6 +29,7 @@ from kvcache_sim.scenario.policy_names import (
     with_absolute_plugins,
 )
 from kvcache_sim.scenario.presets import folder_of, scenario_file
+from kvcache_sim.scenario.release_defaults import release_use
 from kvcache_sim.scenario.schema import ScenarioModel
 from kvcache_sim.scenario.served_model import other_kv_timed, other_model_timed, taken_as_full
 from kvcache_sim.scenario.validation import check
@@ -59,9 +60,11 @@ class Scenario(Value):
         replica = self.model.replica
         step_time = () if replica.instant else step_time_facts(replica.step_time, replica.links)
         assumed = (other_model_timed(self.model), other_kv_timed(self.model), taken_as_full(self.model))
+        release = release_use(self.model)
+        read = () if release is None or not release.note else (release.note,)
         idle = (f"{error.what} here: {error.hint}" for error in self.idle)
         assumptions = (*step_time, *(one for one in assumed if one))
-        return (*assumptions, *((found.sentence,) if found is not None and found.exceeds else ()), *idle)
+        return (*read, *assumptions, *((found.sentence,) if found is not None and found.exceeds else ()), *idle)
 
 
 #: Tokens per block of vLLM.
@@ -192,8 +195,8 @@ def _settled(tree: Tree, directory: Path, idle: tuple[IdleError, ...]) -> Scenar
     refuse_broken_plugins(tree)
     wiring = wire(model, machines, tree)
     settings = lower(model, machines, wiring, tree)
-    resolved = resolve(model, machines, wiring.sections)
-    return Scenario(model, settings, resolved, tree, gpu_capacity(written, model, tree), idle)
+    resolved = resolve(model, machines, wiring.sections, left_to_hosts(machines, tree))
+    return Scenario(model, settings, resolved, tree, gpu_capacity(written, model), idle)
 
 
 def read_scenario(path: Path, regular: bool = False) -> bytes:

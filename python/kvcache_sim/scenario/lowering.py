@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
-from typing import Any
 
 from msgspec.structs import replace
 
@@ -39,9 +38,10 @@ from kvcache_sim.scenario.fleet_events import fleet_events, with_slow_channels
 from kvcache_sim.scenario.machine_sections import ReplicaSection
 from kvcache_sim.scenario.machines import own_path
 from kvcache_sim.scenario.quantities import Capacity
+from kvcache_sim.scenario.release_defaults import written_keys
 from kvcache_sim.scenario.router_section import RouterSection
 from kvcache_sim.scenario.schema import HandoverSection, MachineSection, ScenarioModel
-from kvcache_sim.scenario.section import changed, lowered
+from kvcache_sim.scenario.section import lowered
 from kvcache_sim.scenario.served_model import cache_groups, served_model
 from kvcache_sim.scenario.shared_pool import pool_settings, with_pool
 from kvcache_sim.scenario.speculation import speculation
@@ -73,7 +73,11 @@ def lower(
     block_bytes = cache.block_bytes
     step_times: dict[tuple[str, ...], StepTime] = {}
     replicas = [
-        at_location(tree, own_path(tree, index, ("replica", "host")), partial(with_host, machine.replica))
+        at_location(
+            tree,
+            own_path(tree, index, ("replica", "host")),
+            partial(with_host, machine.replica, written_keys(tree, index)),
+        )
         for index, machine in enumerate(machines)
     ]
     launches = [_launch_ns(model, index, replica) for index, replica in enumerate(replicas)]
@@ -132,23 +136,29 @@ def _refuse_less_than_a_page(replica: ReplicaSection, cache: CacheSettings, tree
         )
 
 
-def with_host(replica: ReplicaSection) -> ReplicaSection:
-    """Return the replica with its host's values in place of defaults.
+def with_host(replica: ReplicaSection, written: frozenset[str]) -> ReplicaSection:
+    """Return the replica with its host's values of the keys that are not written.
 
-    Raises UsageError for an unknown host, and for a host without effect because all its values are given.
+    Raises UsageError for an unknown host, and for a host without effect because its values are all written.
     """
     if replica.host is None:
         return replica
-    host, given = load_host(replica.host), changed(replica)
-    measured = {name.removesuffix("_ns"): getattr(host, name) for name in host.__struct_fields__}
-    taken: dict[str, Any] = {
-        key: value
-        for key, value in measured.items()
-        if key in replica.__struct_fields__ and key not in given and value != getattr(replica, key)
-    }
-    if not taken:
+    host = load_host(replica.host)
+    usual = ReplicaSection()
+    taken = {key: value for key, value in host.figures.items() if key not in written}
+    if not any(value != getattr(usual, key) for key, value in taken.items()):
         raise UsageError("replica.host has no effect", got=host.name, hint="all its values are given already")
     return replace(replica, **taken)
+
+
+def left_to_hosts(machines: tuple[MachineSection, ...], tree: Tree) -> frozenset[str]:
+    """Return the keys of ``replica`` that machines' hosts fill: a resolved scenario leaves them open too."""
+    return frozenset(
+        key
+        for index, machine in enumerate(machines)
+        if machine.replica.host is not None
+        for key in load_host(machine.replica.host).figures.keys() - written_keys(tree, index)
+    )
 
 
 def _named(model: ScenarioModel, machine: int) -> str | None:

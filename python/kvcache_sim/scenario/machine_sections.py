@@ -131,10 +131,12 @@ class ReplicaSection(Section):
     sustained_clocks: Annotated[
         bool, about("with sums of kernels: GPU clocks under a sustained load, not those of a kernel alone")
     ] = True
-    vllm_release: Annotated[
-        Literal["0.8.0", "0.8.4", "0.8.5", "0.9.0"],
-        about("for capacity: auto: the release from which on vLLM has the default batch of its warm-up"),
-    ] = "0.9.0"
+    release: Annotated[
+        str | None,
+        about(
+            "of the engine, such as vllm@0.19: defaults of left-out keys, memory; null: with auto the newest"
+        ),
+    ] = None
     max_model_len: Annotated[
         ContextField | None,
         about("most tokens of a prompt and its answer; null: the model's; auto or -1: also fits the GPU"),

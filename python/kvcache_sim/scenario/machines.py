@@ -20,6 +20,7 @@ from kvcache_sim.scenario.gpu_memory import (
     with_gpu_capacity,
 )
 from kvcache_sim.scenario.idle import Contradiction, Finding
+from kvcache_sim.scenario.release_defaults import with_release
 from kvcache_sim.scenario.schema import MachineSection, ScenarioModel
 from kvcache_sim.scenario.section import changed
 from kvcache_sim.scenario.validation import check
@@ -108,6 +109,7 @@ def build_machines(model: ScenarioModel, tree: Tree) -> tuple[MachineSection, ..
             machine = check(MachineSection, _overlay(base, settings), tree, ("machines", index))
             path = own_path(tree, index, GPU_CAPACITY)
             is_auto = machine.tiers.compute.capacity.auto
+            machine = with_release(machine, its, tree, index)
             machine = with_gpu_capacity(machine, its, tree, path)
             if served is None and "max_model_len" not in settings.get("replica", {}):
                 same = replace(machine.replica, max_model_len=model.replica.max_model_len)

@@ -6,6 +6,8 @@ from collections.abc import Iterator
 from dataclasses import replace
 from functools import partial
 
+from msgspec import structs
+
 from kvcache_sim.base.tiers import COMPUTE, TIERS
 from kvcache_sim.channels.settings import ChannelSettings
 from kvcache_sim.model.adjusted import ScaledStepTime, StepPart, WithSequenceTime
@@ -26,10 +28,11 @@ from kvcache_sim.report.intervals.links import (
     section_of,
     with_channels,
 )
-from kvcache_sim.scenario.gpu_memory import capacity_uncertainty, gives_tokens
+from kvcache_sim.scenario.gpu_memory import capacity_uncertainty
 from kvcache_sim.scenario.load import Scenario
 from kvcache_sim.scenario.lowering import with_host
 from kvcache_sim.scenario.machines import build_machines
+from kvcache_sim.scenario.release_defaults import written_keys
 from kvcache_sim.scenario.schema import MachineSection
 from kvcache_sim.serving.settings import ClusterSettings, MachineSettings
 
@@ -113,7 +116,7 @@ def _costs(machines: tuple[MachineSection, ...]) -> Iterator[Assumption]:
     for key, what, unit in _OF_STEPS:
         found: dict[tuple[str, float], list[int]] = {}
         for index, machine in enumerate(machines):
-            value = getattr(with_host(machine.replica), key)
+            value = getattr(machine.replica, key)
             if value and not machine.replica.instant:
                 found.setdefault((machine.replica.host or "", value), []).append(index)
         for (host, value), indices in found.items():
@@ -143,7 +146,11 @@ USUAL_CAPACITY_PERCENT = 10.0
 
 def assumptions(scenario: Scenario) -> list[Assumption]:
     """Return every assumption of a scenario that has an interval: step times, capacity, links, copies."""
-    machines = build_machines(scenario.model, scenario.tree)
+    built = build_machines(scenario.model, scenario.tree)
+    machines = tuple(
+        structs.replace(machine, replica=with_host(machine.replica, written_keys(scenario.tree, index)))
+        for index, machine in enumerate(built)
+    )
     return [
         *_step_times(machines),
         *_host_times(machines),
@@ -186,7 +193,7 @@ def _host_times(machines: tuple[MachineSection, ...]) -> Iterator[Assumption]:
     """Yield the host's time for each sequence of a step, where a host or the scenario has one."""
     found: dict[tuple[str, int], list[int]] = {}
     for index, machine in enumerate(machines):
-        replica = with_host(machine.replica)
+        replica = machine.replica
         if replica.step_overhead_per_sequence and replica.async_scheduling == "none":
             key = (machine.replica.host or "", replica.step_overhead_per_sequence)
             found.setdefault(key, []).append(index)
@@ -202,7 +209,7 @@ def _launch_times(machines: tuple[MachineSection, ...]) -> Iterator[Assumption]:
     """Yield the CPU's time to launch a layer, where a host or the scenario has one."""
     found: dict[tuple[str, int], list[int]] = {}
     for index, machine in enumerate(machines):
-        layer_ns = with_host(machine.replica).launch_per_layer
+        layer_ns = machine.replica.launch_per_layer
         if layer_ns and not machine.replica.instant:
             found.setdefault((machine.replica.host or "", layer_ns), []).append(index)
     for (host, layer_ns), indices in found.items():
@@ -244,8 +251,7 @@ def _capacity(scenario: Scenario, machines: tuple[MachineSection, ...]) -> Itera
             continue
         share = None
         if not section.replica.instant:
-            is_given = gives_tokens(scenario.tree)
-            share = capacity_uncertainty(scenario.model, section.replica, blocks, is_given)
+            share = capacity_uncertainty(scenario.model, section.replica, blocks)
         alike.setdefault(share, []).append(index)
     for share, indices in alike.items():
         of = f" of machines {indices[0]}, …" if len(alike) > 1 else ""

@@ -9,6 +9,7 @@ from kvcache_sim.base.errors import UsageError
 from kvcache_sim.base.spelling import close_matches
 from kvcache_sim.base.units import parse_size_bytes
 from kvcache_sim.model.model_file import load_model, model_names, names_model_file
+from kvcache_sim.model.releases import newest_equal
 from kvcache_sim.model.step_times import own_set
 from kvcache_sim.scenario.idle import leave_out
 from kvcache_sim.scenario.launch.drafts import drafts_of
@@ -102,6 +103,7 @@ def scenario_of_launch(text: str, gpu: str, model: str = "") -> str:
     made = Making(line)
     for key, value in line.engine.defaults.items():
         made.write(key, value, "--from")
+    made.write("replica.release", str(newest_equal(line.engine.name)), "--from")
     named = model or model_of(line.model)
     degree = _ranks(made, named, count_of(line, line.engine.tensor_parallel))
     _settings(made, degree * stages_of(line))
