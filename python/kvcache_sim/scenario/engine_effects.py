@@ -9,6 +9,7 @@ from kvcache_sim.model.step_times import is_sum_of_kernels, measured_on
 from kvcache_sim.scenario import speculation
 from kvcache_sim.scenario.idle import Contradiction, Finding
 from kvcache_sim.scenario.machine_sections import ReplicaSection
+from kvcache_sim.scenario.release_defaults import release_of
 from kvcache_sim.scenario.schema import MachineSection, ScenarioModel
 from kvcache_sim.scenario.section import changed
 from kvcache_sim.scenario.served_model import cache_groups, served_model
@@ -85,6 +86,7 @@ def _without_effect(model: ScenarioModel, replica: ReplicaSection) -> Iterator[t
             yield "sampling", why
         if not replica.sustained_clocks:
             yield "sustained_clocks", why
+    yield from _memory(replica)
     yield from _scheduler(model, replica)
     if replica.speculation is not None:
         yield from speculation.findings(model, replica, replica.speculation)
@@ -93,6 +95,16 @@ def _without_effect(model: ScenarioModel, replica: ReplicaSection) -> Iterator[t
             yield "duplicate_prefill", "cache.enabled is false"
         if replica.queue_order in ("longest-prefix", "ragcache"):
             yield "queue_order", "cache.enabled is false: no request has a cached prefix"
+
+
+def _memory(replica: ReplicaSection) -> Iterator[tuple[str, str]]:
+    """Yield the share of memory that another engine knows."""
+    is_sglang = release_of(replica).engine == "sglang"
+    if is_sglang and replica.gpu_memory_utilization != ReplicaSection().gpu_memory_utilization:
+        yield "gpu_memory_utilization", f"{replica.release}: SGLang's share is replica.mem_fraction_static"
+    if not is_sglang and replica.mem_fraction_static is not None:
+        why = f"{release_of(replica)}: vLLM's share is replica.gpu_memory_utilization"
+        yield "mem_fraction_static", why
 
 
 def _copies(model: ScenarioModel, machine: MachineSection) -> Iterator[tuple[str, str]]:

@@ -120,6 +120,10 @@ class ReplicaSection(Section):
     gpu_memory_utilization: Annotated[
         float, about("share of the GPU's memory that the engine uses, for capacity: auto", gt=0, le=1)
     ] = 0.9
+    mem_fraction_static: Annotated[
+        Annotated[float, Meta(gt=0, lt=1)] | None,
+        about("the same with a release of SGLang: share for weights and KV; null: by the release's rule"),
+    ] = None
     sampler: Annotated[
         Literal["sorting", "triton", "fused"],
         about("of capacity: auto and sums of kernels; sorting: vLLM to 0.16, triton: to 0.20, fused: later"),

@@ -137,7 +137,7 @@ SGLANG = Engine(
         "--max-running-requests": "replica.max_num_seqs",
         "--chunked-prefill-size": "replica.max_num_batched_tokens",
         "--context-length": "replica.max_model_len",
-        "--mem-fraction-static": "replica.gpu_memory_utilization",
+        "--mem-fraction-static": "replica.mem_fraction_static",
         "--random-seed": "seed",
     },
     {
