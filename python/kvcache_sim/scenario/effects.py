@@ -20,6 +20,7 @@ from kvcache_sim.scenario import (
 from kvcache_sim.scenario.channels import DEFAULT_CHANNELS, default_channel
 from kvcache_sim.scenario.idle import Contradiction, Finding, IdleError
 from kvcache_sim.scenario.machines import of_roles
+from kvcache_sim.scenario.release_defaults import written_keys
 from kvcache_sim.scenario.request_effects import idle_of_router
 from kvcache_sim.scenario.router_section import RouterSection
 from kvcache_sim.scenario.schema import MachineSection, ScenarioModel
@@ -85,9 +86,10 @@ def refuse_without_effect(model: ScenarioModel, machines: tuple[MachineSection, 
 
     Raises UsageError if other settings rule it out.
     """
+    given = frozenset().union(*(written_keys(tree, index) for index in range(len(machines))))
     for finding in _findings(model, machines, tree.values.keys()):
         path, why = finding
-        if not (isinstance(finding, Contradiction) or tree.has(path)):
+        if path[0] == "replica" and not isinstance(finding, Contradiction) and path[1] not in given:
             continue  # a release's value, which nobody wrote
         what, where = f"{'.'.join(map(str, path))} has no effect", tree.location(path)
         if isinstance(finding, Contradiction):

@@ -39,10 +39,6 @@ class Tree:
     locations: dict[Path, str] = field(default_factory=dict)
     source: str = ""
 
-    def has(self, path: Path) -> bool:
-        """Return True if something is written at ``path``, or inside it."""
-        return any(known[: len(path)] == path for known in self.locations)
-
     def location(self, path: Path) -> str:
         """Return the location of ``path``, or of a value inside it, or of its nearest ancestor."""
         for length in range(len(path), 0, -1):
