@@ -18,7 +18,7 @@ def release_subject(
     """Return the subject of look-ups in a table of releases.
 
     Traits: ``dense`` (no experts), ``unquantized``, and the kinds of layers ``states``, ``latent`` (each token
-    one latent), ``sparse`` (an indexer chooses tokens), ``compressed``. With a release also ``V2``, if that
+    one latent), ``sparse`` (an indexer chooses tokens), ``compressed``; ``nvlink`` of the GPU. With a release also ``V2``, if that
     is its model runner for the model; settings that depend on the runner need it.
     """
     attentions = [group.attention for group in model.groups if group.attention is not None]
@@ -29,6 +29,7 @@ def release_subject(
         "states": any(attention.kind == "linear" for attention in attentions),
         "latent": any(attention.kind.startswith("latent") for attention in attentions),
         "sparse": any(attention.chosen_entries for attention in attentions),
+        "nvlink": gpu.nvlink_bytes_per_s > 0,
         "compressed": any(attention.kind == "compressed" for attention in attentions),
     }
     traits = frozenset(trait for trait, holds in held.items() if holds)

@@ -15,6 +15,7 @@ from kvcache_sim.base.tiers import COMPUTE, TIERS
 from kvcache_sim.base.values import Value
 from kvcache_sim.model.gpus import GpuSpec, load_gpu
 from kvcache_sim.model.kv_capacity import EngineMemory, KvCapacity, default_engine, kv_blocks, kv_capacity
+from kvcache_sim.model.releases import parse_release
 from kvcache_sim.model.step_times import measured_on
 from kvcache_sim.scenario.machine_sections import ReplicaSection
 from kvcache_sim.scenario.quantities import AUTO_CONTEXT, Capacity
@@ -146,18 +147,20 @@ def _engine(replica: ReplicaSection, gpu: GpuSpec, is_given: bool) -> EngineMemo
     For a number of sequences at the schema's default, written or not, too. An instant run's token budget
     covers whole prompts, not a batch.
     """
-    usual = default_engine(gpu, replica.vllm_release)
+    release = parse_release(f"vllm@{replica.vllm_release}")
+    usual, source = default_engine(gpu, release), f", vLLM's defaults from {release.version} on"
     tokens, seqs = replica.max_num_batched_tokens, replica.max_num_seqs
     return EngineMemory(
         replica.gpu_memory_utilization,
         tokens if is_given and not replica.instant else usual.max_num_batched_tokens,
         usual.max_num_seqs if seqs == _USUAL_SEQS else seqs,
         replica.sampler,
-        usual.source,
+        "" if replica.vllm_release == _NEWEST_BATCH else source,
     )
 
 
-#: The schema's own number of sequences.
+#: The schema's own release, and its number of sequences.
+_NEWEST_BATCH = ReplicaSection().vllm_release
 _USUAL_SEQS = ReplicaSection().max_num_seqs
 
 
