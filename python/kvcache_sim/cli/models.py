@@ -66,7 +66,9 @@ def show(
     gpu: Annotated[str, typer.Option("--gpu", help="show the KV capacity of this GPU")] = "",
     utilization: Annotated[
         float | None,
-        typer.Option("--gpu-memory-utilization", help="share that vLLM takes; its own if none", min=0.01, max=1),
+        typer.Option(
+            "--gpu-memory-utilization", help="share that vLLM takes; its own if none", min=0.01, max=1
+        ),
     ] = None,
     as_json: AsJson = False,
 ) -> None:
@@ -87,6 +89,7 @@ def show(
 
 @app.command()
 def capacity(
+    context: typer.Context,
     name: Name,
     gpu: Annotated[str, typer.Option("--gpu", help="name or file")],
     release: Annotated[
@@ -94,21 +97,31 @@ def capacity(
     ] = "",
     tensor_parallel: Annotated[int | None, typer.Option("--tp", help="GPUs that share it", min=1)] = None,
     pipeline_parallel: Annotated[int | None, typer.Option("--pp", help="pipeline stages", min=1)] = None,
-    data_parallel: Annotated[int | None, typer.Option("--dp", help="ranks with a share of experts", min=1)] = None,
+    data_parallel: Annotated[
+        int | None, typer.Option("--dp", help="ranks with a share of experts", min=1)
+    ] = None,
     max_num_seqs: Annotated[int | None, typer.Option(help="most sequences of vLLM's batch", min=1)] = None,
     max_num_batched_tokens: Annotated[
         int | None, typer.Option(help="token budget; SGLang's chunk", min=1)
     ] = None,
-    max_model_len: Annotated[int | None, typer.Option(help="longest request; the model's if none", min=1)] = None,
-    gpu_memory_utilization: Annotated[float | None, typer.Option(help="vLLM's share", min=0.01, max=1)] = None,
+    max_model_len: Annotated[
+        int | None, typer.Option(help="longest request; the model's if none", min=1)
+    ] = None,
+    gpu_memory_utilization: Annotated[
+        float | None, typer.Option(help="vLLM's share", min=0.01, max=1)
+    ] = None,
     mem_fraction_static: Annotated[float | None, typer.Option(help="SGLang's share", min=0.01, max=1)] = None,
-    kv_cache_memory_bytes: Annotated[int | None, typer.Option(help="vLLM's KV, in place of all", min=1)] = None,
+    kv_cache_memory_bytes: Annotated[
+        int | None, typer.Option(help="vLLM's KV, in place of all", min=1)
+    ] = None,
     graphs_gib: Annotated[
         float | None, typer.Option(help="vLLM's printed estimate of CUDA graphs", min=-10, max=1000)
     ] = None,
     weights: Annotated[str, typer.Option(help="format of the weights; the model's if none")] = "",
     kv_dtype: Annotated[str, typer.Option(help="KV cache's format; the model's if none")] = "",
-    from_log: Annotated[str, typer.Option(help="a server's startup log to compare with", metavar="FILE")] = "",
+    from_log: Annotated[
+        str, typer.Option(help="a server's startup log to compare with", metavar="FILE")
+    ] = "",
     as_json: AsJson = False,
 ) -> None:
     """Show what an engine's release leaves for KV on each GPU: each term of its sum, and what its log says.
@@ -121,19 +134,8 @@ def capacity(
     """
     from kvcache_sim.report.capacity_sheet import Asked, capacity_sheet, capacity_text
 
-    given = {
-        "tensor_parallel": tensor_parallel,
-        "pipeline_parallel": pipeline_parallel,
-        "data_parallel": data_parallel,
-        "max_num_seqs": max_num_seqs,
-        "max_num_batched_tokens": max_num_batched_tokens,
-        "max_model_len": max_model_len,
-        "gpu_memory_utilization": gpu_memory_utilization,
-        "mem_fraction_static": mem_fraction_static,
-        "kv_cache_memory_bytes": kv_cache_memory_bytes,
-        "graphs_gib": graphs_gib,
-    }
-    options = {option: value for option, value in given.items() if value is not None}
+    given = context.params.items()
+    options = {option: value for option, value in given if type(value) in (int, float)}
     sheet = capacity_sheet(Asked(name, gpu, options, release, kv_dtype, weights, from_log))
     typer.echo(json.dumps(sheet, indent=2) if as_json else capacity_text(sheet))
 

@@ -1,4 +1,4 @@
-"""Settings of an engine that decide the memory left for KV, and what it finds: the sum of its start, by parts.
+"""Settings of an engine that decide the memory left for KV, and the sum of its start by parts.
 
 The parts of vLLM are those of its log; SGLang's are the memory it finds, a share of it, and the weights.
 """
@@ -52,8 +52,9 @@ class Estimate(Value):
 class KvCapacity(Value):
     """Bytes on each GPU: the engine's total, and the parts of it that are not for KV.
 
-    ``sampler_bytes``: the sampler's peak, ``forward_bytes`` the forward pass's; ``activation_bytes`` hold the
-    larger one. ``band_bytes`` is half the width of the 90 % band without the graphs' own interval.
+    ``activation_bytes`` are the larger of the forward pass's peak and of the sampler's, which takes
+    ``logit_bytes`` a logit; both are with what is kept in any case. ``found_bytes`` is the memory before the
+    engine's share. ``band_bytes`` is half the width of the 90 % band without the graphs' own interval.
     """
 
     engine: EngineMemory
@@ -64,6 +65,7 @@ class KvCapacity(Value):
     graphs: Estimate = Estimate()
     forward_bytes: int = 0
     sampler_bytes: int = 0
+    logit_bytes: float = 0.0
     found_bytes: int = 0
     band_bytes: int = 0
 
@@ -109,7 +111,8 @@ class KvCapacity(Value):
         if engine.release.engine == "sglang":
             parts, batch = parts[:2], "activations and graphs outside"
         else:
-            batch = f"activations of {engine.max_num_batched_tokens:,} tokens and {engine.max_num_seqs:,} sequences"
+            tokens, seqs = engine.max_num_batched_tokens, engine.max_num_seqs
+            batch = f"activations of {tokens:,} tokens and {seqs:,} sequences"
         low, high = (f"{size / 2**30:.1f}" for size in (self.low_bytes, self.high_bytes))
         return (
             f"{self.kv_bytes / 2**30:.1f} GiB a GPU, {low} to {high} in nine of ten logs "

@@ -1,4 +1,4 @@
-"""KV capacity as SGLang finds it: free after weights − free before × (1 − fraction), and its default fraction.
+"""KV capacity as SGLang finds it: free after weights − free before × (1 − fraction); the default fraction.
 
 Free before is measured after the process groups exist. Activations and graphs live in the rest of the
 fraction and are not profiled. Sources: ``srt/model_executor``, from 0.5.16 ``srt/mem_cache``;
@@ -17,6 +17,8 @@ from kvcache_sim.model.releases import Subject
 _MIB_PER_GIB = 1024
 #: Fractions by tensor-parallel degree, largest first, of releases that know no other rule.
 _BY_DEGREE = ((16, 0.79), (8, 0.81), (4, 0.85), (2, 0.87), (1, 0.88))
+#: Reserves of releases that know no other rule: below so many GiB, GiB in all, GiB a rank.
+_CLASSES = ((35, 2.8, 0.1), (90, 9.5, 0.5), (160, 12.0, 0.5), (10_000, 32.0, 0.0))
 #: Sizes of prefill graphs in tokens: from, below, step; the last goes on to the chunk.
 _PREFILL_SIZES = ((4, 33, 4), (48, 257, 16), (288, 513, 32), (576, 1025, 64), (1280, 4097, 256))
 _LAST_PREFILL_SIZES = (4608, 512)
@@ -48,7 +50,7 @@ def sglang_capacity(
 
 def default_fraction(gpu: GpuSpec, subject: Subject, engine: EngineMemory) -> float:
     """Return ``mem_fraction_static`` where it is not given: what is left of the GPU's MiB after a reserve."""
-    rule, total = engine.release.value("mem_fraction_static"), gpu.smi_mib
+    rule, total = str(engine.release.value("mem_fraction_static")), gpu.smi_mib
     if rule == "by-degree":
         if total > 81_920:
             return (total - 13_312) / total
@@ -61,9 +63,7 @@ def default_fraction(gpu: GpuSpec, subject: Subject, engine: EngineMemory) -> fl
 
 def _reserve_by_class(total_mib: int, subject: Subject, engine: EngineMemory) -> float:
     parallel = subject.tensor_parallel * engine.pipeline_parallel
-    for below_gib, base_gib, share in ((35, 2.8, 0.1), (90, 9.5, 0.5), (160, 12.0, 0.5), (10_000, 32.0, 0.0)):
-        if total_mib < below_gib * _MIB_PER_GIB:
-            break
+    base_gib, share = next(found for below, *found in _CLASSES if total_mib < below * _MIB_PER_GIB)
     more = (2 if engine.drafts else 0) + (4 if engine.attention_ranks > 1 else 0)
     return _MIB_PER_GIB * (base_gib + share * parallel + more)
 
@@ -71,7 +71,7 @@ def _reserve_by_class(total_mib: int, subject: Subject, engine: EngineMemory) ->
 def _reserve_by_batch(gpu: GpuSpec, subject: Subject, engine: EngineMemory) -> float:
     """Return the MiB that are kept: for constants, activations of a chunk, graphs, ranks, a draft."""
     release, ranks = engine.release, engine.attention_ranks
-    chunk, graphs = engine.max_num_batched_tokens * ranks, release.value("graph_bs", subject)
+    chunk, graphs = engine.max_num_batched_tokens * ranks, int(release.value("graph_bs", subject))
     reserve = 512 + 1.5 * max(chunk, 2048) + 2 * graphs
     reserve += 128 * subject.tensor_parallel * engine.pipeline_parallel
     if ranks > 1:
@@ -81,11 +81,12 @@ def _reserve_by_batch(gpu: GpuSpec, subject: Subject, engine: EngineMemory) -> f
         reserve += 8 * prefill_graphs(_MOST_LATENT_TOKENS if is_latent else chunk) + 1536 * is_latent
     if gpu.smi_mib > 60 * _MIB_PER_GIB:
         reserve = max(reserve, 10 * _MIB_PER_GIB)
-    return reserve + (release.value("draft_reserve_mib", subject) if engine.drafts else 0)
+    more: float = release.value("draft_reserve_mib", subject) if engine.drafts else 0
+    return reserve + more
 
 
 def prefill_graphs(most_tokens: int) -> int:
     """Return the number of sizes of prefill graphs up to one."""
     first, step = _LAST_PREFILL_SIZES
-    sizes = [size for group in _PREFILL_SIZES for size in range(*group)] + [*range(first, most_tokens + 1, step)]
-    return sum(size <= most_tokens for size in sizes)
+    sizes = [size for group in _PREFILL_SIZES for size in range(*group) if size <= most_tokens]
+    return len(sizes) + len(range(first, most_tokens + 1, step))

@@ -20,7 +20,7 @@ from kvcache_sim.model.releases import Subject
 #: in two formats, and a sort's keys and indices twice (38.1 to 39.9 in seven logs of vLLM 0.11). Triton: the
 #: logit in two formats, and two of its copies. Fused: the logit in two formats.
 SAMPLER_BYTES_PER_LOGIT = {"sorting": 38.4, "triton": 14.0, "fused": 6.0}
-#: Largest graph, in tokens; on GPUs of the first kind from this release on.
+#: Largest graph, in tokens.
 _MOST_GRAPH_TOKENS = 512
 
 
@@ -32,14 +32,16 @@ def vllm_capacity(
     subject = release_subject(model, gpu, tensor_parallel, release)
     non_torch = int(release.value("non_torch_bytes", subject))
     if ranks > 1:
-        several, each = (
-            release.value(name, subject) for name in ("several_ranks_bytes", "rank_bytes")
-        )
+        several, each = (release.value(name, subject) for name in ("several_ranks_bytes", "rank_bytes"))
         non_torch += several + each * min(ranks, 8)
     tokens = engine.max_num_batched_tokens
     hidden = 2 * tokens * model.hidden_size
     routed, forward = _forward_bytes(model, tensor_parallel, tokens)
-    forward, sampler = forward + 2 * hidden, _sampler_bytes(model, gpu, engine, subject) + hidden
+    logit_bytes, scratch_bytes = _sampler(engine, subject)
+    rows = min(engine.max_num_seqs, tokens)
+    sampler = int(logit_bytes * rows * model.vocab_size)
+    sampler += scratch_bytes * min(gpu.multiprocessors, rows) * model.vocab_size + hidden
+    forward += 2 * hidden
     return KvCapacity(
         engine,
         budget_bytes=ceil(gpu.usable_bytes * engine.utilisation),
@@ -49,6 +51,7 @@ def vllm_capacity(
         graphs=_graphs(engine, subject),
         forward_bytes=routed + forward,
         sampler_bytes=routed + sampler,
+        logit_bytes=logit_bytes,
         found_bytes=gpu.usable_bytes,
         band_bytes=band_bytes(release),
     )
@@ -70,17 +73,12 @@ def _forward_bytes(model: ModelSpec, tensor_parallel: int, tokens: int) -> tuple
     return routed, forward
 
 
-def _sampler_bytes(model: ModelSpec, gpu: GpuSpec, engine: EngineMemory, subject: Subject) -> int:
-    """Return the peak of the sampler's warm-up: rows × vocabulary × bytes, and scratch by multiprocessor."""
-    rows = min(engine.max_num_seqs, engine.max_num_batched_tokens)
-    release = engine.release
-    if engine.sampler in ("", release.value("sampler", subject)):
-        each, scratch = (
-            release.value(name, subject) for name in ("sampler_bytes", "sampler_scratch_bytes")
-        )
-    else:
-        each, scratch = SAMPLER_BYTES_PER_LOGIT[engine.sampler], 4 if engine.sampler == "triton" else 0
-    return int(each * rows * model.vocab_size) + scratch * min(gpu.multiprocessors, rows) * model.vocab_size
+def _sampler(engine: EngineMemory, subject: Subject) -> tuple[float, int]:
+    """Return the bytes of the sampler's warm-up a logit, and once a multiprocessor and vocabulary entry."""
+    release, name = engine.release, engine.sampler
+    if name in ("", release.value("sampler", subject)):
+        return release.value("sampler_bytes", subject), release.value("sampler_scratch_bytes", subject)
+    return SAMPLER_BYTES_PER_LOGIT[name], 4 if name == "triton" else 0
 
 
 def _graphs(engine: EngineMemory, subject: Subject) -> Estimate:

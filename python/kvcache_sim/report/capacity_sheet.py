@@ -1,4 +1,4 @@
-"""KV capacity line by line, as an engine sums it at its start, beside a server's log: ``kvsim models capacity``."""
+"""KV capacity line by line, as an engine sums it, beside a server's log: ``kvsim models capacity``."""
 
 from __future__ import annotations
 
@@ -10,18 +10,18 @@ from msgspec.structs import replace
 
 from kvcache_sim.base.errors import UsageError
 from kvcache_sim.model.dtypes import DTYPES, FP8_DS_MLA, KV_DTYPES, check_dtype
-from kvcache_sim.model.engine_memory import EngineMemory, KvCapacity, stage_layers
+from kvcache_sim.model.engine_memory import EngineMemory, KvCapacity, rank_weights_bytes, stage_layers
 from kvcache_sim.model.gpus import GpuSpec, load_gpu
 from kvcache_sim.model.kv_capacity import default_engine, kv_capacity
 from kvcache_sim.model.kv_groups import kv_layout
 from kvcache_sim.model.model_file import load_model
 from kvcache_sim.model.model_spec import ModelSpec
 from kvcache_sim.model.release_subject import release_subject
-from kvcache_sim.model.releases import Release, newest_equal, parse_release, parse_version
+from kvcache_sim.model.releases import Release, Subject, newest_equal, parse_release, parse_version
 from kvcache_sim.model.server_log import ServerLog, read_server_log
 
 _GIB = 2**30
-#: Maximum concurrency: until this release the logged tokens by the longest request, then blocks by its blocks.
+#: Maximum concurrency: before this release logged tokens by the longest request, then blocks by its blocks.
 _BY_BLOCKS = parse_version("0.9.2")
 #: An option's name → the field of an engine that it sets.
 _FIELDS = {
@@ -41,7 +41,7 @@ _OWN = {
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """What a sheet is of; ``options`` are those that are given, by name. "": the model's, a log's, the newest."""
+    """What a sheet is of: ``options`` that are given, by name; "": the model's, a log's, the newest."""
 
     model: str
     gpu: str
@@ -72,6 +72,7 @@ def capacity_sheet(asked: Asked) -> dict[str, Any]:
     )
     engine = _engine(default_engine(gpu, release, model, tp), settings, log)
     found = kv_capacity(model, gpu, tp, engine, dp)
+    subject = release_subject(model, gpu, tp, release)
     length = int(settings.get("max_model_len", model.context.default_tokens))
     return {
         "model": model.name,
@@ -85,11 +86,11 @@ def capacity_sheet(asked: Asked) -> dict[str, Any]:
         "max_num_seqs": engine.max_num_seqs,
         "max_model_len": length,
         "read_from_log": read | ({} if log is None else dict(log.words)),
-        "terms": _terms(found, model, gpu, None if log is None else log.figures),
+        "terms": _terms(found, _rules(found, model, gpu, subject), {} if log is None else log.figures),
         "kv_bytes": found.kv_bytes,
         "low_bytes": found.low_bytes,
         "high_bytes": found.high_bytes,
-        **_pool(model, gpu, tp, found, length),
+        **_pool(model, tp, found, subject, length),
         "logged": {} if log is None else log.figures,
     }
 
@@ -110,12 +111,11 @@ def _model(asked: Asked, log: ServerLog | None) -> ModelSpec:
 
 def _engine(usual: EngineMemory, settings: dict[str, float], log: ServerLog | None) -> EngineMemory:
     """Return an engine with the settings that are stated; a log's estimate of graphs, where it stands."""
-    whole = usual.__struct_fields__
     stated: dict[str, Any] = {field: settings[name] for name, field in _FIELDS.items() if name in settings}
     for name in stated.keys() & {"max_num_batched_tokens", "max_num_seqs", "pipeline_parallel"}:
         stated[name] = int(stated[name])
-    if "max_num_seqs" in whole and "max_num_seqs" not in stated:
-        stated["max_num_seqs"] = min(usual.max_num_seqs, stated.get("max_num_batched_tokens", usual.max_num_seqs))
+    tokens = stated.get("max_num_batched_tokens", usual.max_num_batched_tokens)
+    stated.setdefault("max_num_seqs", min(usual.max_num_seqs, tokens))
     graphs = settings.get("graphs_gib")
     if graphs is None and log is not None:
         graphs = 0.0 if "enforce_eager" in log.words else log.figures.get("graphs")
@@ -124,11 +124,8 @@ def _engine(usual: EngineMemory, settings: dict[str, float], log: ServerLog | No
     return replace(usual, **stated)
 
 
-def _terms(
-    found: KvCapacity, model: ModelSpec, gpu: GpuSpec, logged: dict[str, float] | None
-) -> list[dict[str, Any]]:
+def _terms(found: KvCapacity, rules: dict[str, str], logged: dict[str, float]) -> list[dict[str, Any]]:
     """Return the terms of the sum: name, bytes, rule, and the GiB that a log has for it."""
-    engine, rules = found.engine, _rules(found, model, gpu)
     sizes = {
         "to take": found.budget_bytes,
         "weights": -found.weights_bytes,
@@ -136,81 +133,75 @@ def _terms(
         "non-torch": -found.non_torch_bytes,
         "graphs": -found.graphs.size_bytes,
     }
-    if engine.release.engine == "sglang":
+    if found.engine.release.engine == "sglang":
         sizes = {
             "free before weights": found.found_bytes,
             "outside the share": found.budget_bytes - found.found_bytes,
             "weights": -found.weights_bytes,
         }
     return [
-        {
-            "name": name,
-            "bytes": size,
-            "rule": rules[name],
-            "logged_gib": None if logged is None else logged.get(name),
-        }
+        {"name": name, "bytes": size, "rule": rules[name], "logged_gib": logged.get(name) if size else None}
         for name, size in sizes.items()
     ]
 
 
-def _rules(found: KvCapacity, model: ModelSpec, gpu: GpuSpec) -> dict[str, str]:
+def _rules(found: KvCapacity, model: ModelSpec, gpu: GpuSpec, subject: Subject) -> dict[str, str]:
     """Return each term's rule in words, with its figures."""
-    engine, gib = found.engine, found.found_bytes / _GIB
+    engine, graphs = found.engine, found.graphs
     rows = min(engine.max_num_seqs, engine.max_num_batched_tokens)
-    is_sampler = found.sampler_bytes >= found.forward_bytes
-    batch = f"forward of {engine.max_num_batched_tokens:,} tokens {found.forward_bytes / _GIB:.2f}"
-    warm_up = f"sampler on {rows:,} rows of {model.vocab_size:,} {found.sampler_bytes / _GIB:.2f}"
-    kept = 1 - found.budget_bytes / found.found_bytes
-    graphs = "not subtracted by this release and runner"
-    if found.graphs.size_bytes or engine.graphs_bytes is not None:
-        low, high = (size / _GIB for size in (found.graphs.low_bytes, found.graphs.high_bytes))
-        graphs = "as given" if low == high else f"estimated by modes and sizes, {low:.2f} to {high:.2f}"
+    sampler = f"sampler of {rows:,} rows × {model.vocab_size:,} × {found.logit_bytes:g} bytes"
+    peaks = sorted(
+        [
+            (found.forward_bytes, f"forward of {engine.max_num_batched_tokens:,} tokens"),
+            (found.sampler_bytes, sampler),
+        ],
+        reverse=True,
+    )
+    by_graphs = f"by modes and sizes, {graphs.low_bytes / _GIB:.2f} to {graphs.high_bytes / _GIB:.2f}"
+    if engine.graphs_bytes is not None:
+        by_graphs = "estimate as given"
+    if engine.release.engine == "vllm" and engine.release.value("graphs", subject) != "estimate":
+        by_graphs = "not subtracted by this release and runner"
     return {
-        "to take": f"{gib:.2f} GiB as CUDA reports × {engine.utilisation:g}",
-        "weights": f"{model.weights.feed_forward if not _experts(model) else model.weights.experts}, of one rank",
-        "activations": f"{warm_up} (the larger), {batch}" if is_sampler else f"{batch} (the larger), {warm_up}",
-        "non-torch": "kernels and handles, of several ranks their buffers",
-        "graphs": graphs,
+        "to take": f"{found.found_bytes / _GIB:.2f} GiB as CUDA reports × {engine.utilisation:g}",
+        "weights": f"of {rank_weights_bytes(model, 1, 1, 1) / _GIB:.2f} in all",
+        "activations": "; not beside it ".join(f"{size / _GIB:.2f} {name}" for size, name in peaks),
+        "non-torch": "handles and kernels, of several ranks also their buffers",
+        "graphs": by_graphs,
         "free before weights": f"{gpu.usable_bytes / _GIB:.2f} GiB as CUDA reports, less context and NCCL",
-        "outside the share": f"{kept:.3f} of it, for activations and graphs",
+        "outside the share": f"{1 - found.budget_bytes / found.found_bytes:.3f} of it: activations, graphs",
     }
 
 
-def _experts(model: ModelSpec) -> bool:
-    return any(group.feed_forward is not None and group.feed_forward.experts for group in model.groups)
+def _pool(model: ModelSpec, tp: int, found: KvCapacity, subject: Subject, length: int) -> dict[str, Any]:
+    """Return blocks, tokens and concurrency as the release logs them; None where they are not known here.
 
-
-def _pool(model: ModelSpec, gpu: GpuSpec, tp: int, found: KvCapacity, length: int) -> dict[str, Any]:
-    """Return blocks, tokens and concurrency as the release logs them; None where the layout is not known.
-
-    One group of equal layers only: the blocks of a request of several groups are the layout's own.
+    Of one group of layers: what a request of several groups needs is their layout's.
     """
-    release = found.engine.release
-    subject = release_subject(model, gpu, tp, release)
+    release, kv = found.engine.release, max(found.kv_bytes, 0)
+    pool: dict[str, Any] = {"block_size": 0, "blocks": None, "tokens": None, "concurrency": None}
     if release.engine == "sglang":
         page = int(release.value("page_size", subject))
-        kv = found.kv_bytes
         if "states" in subject.traits:
             kv = int(kv / (1 + float(release.value("mamba_full_memory_ratio"))))
-        tokens = max(kv, 0) // max(model.kv_bytes_per_token_per_gpu(tp), 1) // page * page
-        return {"block_size": page, "blocks": tokens // page, "tokens": tokens, "concurrency": None}
-    size = int(release.value("block_size", subject))
+        blocks = kv // max(model.kv_bytes_per_token_per_gpu(tp), 1) // page
+        return pool | {"block_size": page, "blocks": blocks, "tokens": blocks * page}
+    size = pool["block_size"] = int(release.value("block_size", subject))
     try:
         layout = kv_layout(model, tp, size)
     except UsageError:
-        return {"block_size": size, "blocks": None, "tokens": None, "concurrency": None}
-    layers = model.layers
-    block_bytes = -(-layout.bytes_per_block * stage_layers(model, found.engine.pipeline_parallel) // layers)
-    blocks = max(found.kv_bytes, 0) // block_bytes
+        return pool
+    stage = layout.bytes_per_block * stage_layers(model, found.engine.pipeline_parallel)
+    blocks = pool["blocks"] = kv // -(-stage // model.layers)
     if len(layout.groups) > 1:
-        return {"block_size": size, "blocks": blocks, "tokens": None, "concurrency": None}
-    share = blocks / -(-length // size)
-    tokens = blocks * size
+        return pool
+    share, tokens = blocks / -(-length // size), blocks * size
     if str(release.value("logged_tokens")).startswith("concurrency"):
         tokens = int(share * length)
-    if release.version < _BY_BLOCKS:
-        share = tokens / length
-    return {"block_size": size, "blocks": blocks, "tokens": tokens, "concurrency": share}
+    return pool | {
+        "tokens": tokens,
+        "concurrency": tokens / length if release.version < _BY_BLOCKS else share,
+    }
 
 
 def capacity_text(sheet: dict[str, Any]) -> str:
@@ -218,13 +209,19 @@ def capacity_text(sheet: dict[str, Any]) -> str:
     degrees = sheet["tensor_parallel"], sheet["pipeline_parallel"], sheet["data_parallel"]
     lines = [
         f"{sheet['model']} on {sheet['gpu']}, TP {degrees[0]}"
-        + "".join(f", {name} {each}" for name, each in zip(("PP", "DP"), degrees[1:], strict=True) if each > 1)
+        + "".join(
+            f", {name} {each}" for name, each in zip(("PP", "DP"), degrees[1:], strict=True) if each > 1
+        )
         + f", {sheet['release']}: GiB on each GPU",
         *([sheet["note"]] if sheet["note"] else []),
     ]
     if read := sheet["read_from_log"]:
-        lines.append("read from the log: " + ", ".join(f"{name} {_plain(value)}" for name, value in read.items()))
-    lines += [_line(term["name"], term["bytes"] / _GIB, term["logged_gib"], term["rule"]) for term in sheet["terms"]]
+        lines.append(
+            "read from the log: " + ", ".join(f"{name} {_plain(value)}" for name, value in read.items())
+        )
+    lines += [
+        _line(term["name"], term["bytes"] / _GIB, term["logged_gib"], term["rule"]) for term in sheet["terms"]
+    ]
     logged, kv = sheet["logged"], sheet["kv_bytes"] / _GIB
     limits = f"{sheet['low_bytes'] / _GIB:.2f} to {sheet['high_bytes'] / _GIB:.2f} in nine of ten logs"
     lines.append(_line("= KV", kv, logged.get("KV"), limits if kv > 0 else f"does not start; {limits}"))
@@ -235,10 +232,9 @@ def capacity_text(sheet: dict[str, Any]) -> str:
         label = "max_total_num_tokens={:,}" if is_sglang else "GPU KV cache size: {:,} tokens"
         lines.append(label.format(sheet["tokens"]) + _beside(sheet["tokens"], logged.get("tokens")))
     if sheet["concurrency"] is not None:
-        lines.append(
-            f"Maximum concurrency for {sheet['max_model_len']:,} tokens per request: {sheet['concurrency']:.2f}x"
-            + _beside(sheet["concurrency"], logged.get("concurrency"))
-        )
+        share = f"Maximum concurrency for {sheet['max_model_len']:,} tokens per request: "
+        share += f"{sheet['concurrency']:.2f}x" + (", so it refuses" if sheet["concurrency"] < 1 else "")
+        lines.append(share + _beside(sheet["concurrency"], logged.get("concurrency")))
     return "\n".join(lines)
 
 
@@ -247,10 +243,11 @@ def _plain(value: float | str) -> str:
 
 
 def _line(name: str, gib: float, logged: float | None, rule: str) -> str:
-    sign = "-" if gib < 0 and not name.startswith("=") else " "
-    size = f"{gib:8.2f}" if name.startswith("=") else f"{sign}{abs(gib):7.2f}"
-    beside = "" if logged is None else f"  log {logged:.2f} ({abs(gib) - logged if gib >= 0 or sign == '-' else gib - logged:+.2f})"
-    return f"{name:<20}{size}{beside}  {rule}"
+    """Return a term: its sign, its GiB, a log's with the difference, its rule."""
+    is_term = not name.startswith("=")
+    sign, shown = ("-", -gib) if is_term and gib < 0 else (" ", gib)
+    beside = "" if logged is None else f"  log {logged:.2f} ({shown - logged:+.2f})"
+    return f"{name:<20}{sign}{shown:7.2f}{beside}  {rule}"
 
 
 def _beside(value: float, logged: float | None) -> str:
