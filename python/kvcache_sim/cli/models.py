@@ -1,4 +1,4 @@
-"""``kvsim models``: list, show, new."""
+"""``kvsim models``: list, show, capacity, new."""
 
 from __future__ import annotations
 
@@ -65,8 +65,11 @@ def show(
     ] = None,
     gpu: Annotated[str, typer.Option("--gpu", help="show the KV capacity of this GPU")] = "",
     utilization: Annotated[
-        float, typer.Option("--gpu-memory-utilization", help="share that the engine takes", min=0.01, max=1)
-    ] = 0.9,
+        float | None,
+        typer.Option(
+            "--gpu-memory-utilization", help="share that vLLM takes; its own if none", min=0.01, max=1
+        ),
+    ] = None,
     as_json: AsJson = False,
 ) -> None:
     """Show a model's layers, its weights, the KV of one sequence on one GPU, and the KV capacity.
@@ -82,6 +85,59 @@ def show(
     asked = Asked(tensor_parallel, kv_dtype, tuple(length or (1024, 8192, 131_072)), gpu, utilization)
     sheet = model_sheet(name, asked)
     typer.echo(json.dumps(sheet, indent=2) if as_json else sheet_text(sheet))
+
+
+@app.command()
+def capacity(
+    context: typer.Context,
+    name: Name,
+    gpu: Annotated[str, typer.Option("--gpu", help="name or file")],
+    release: Annotated[
+        str, typer.Option(help="such as vllm@0.26.0 or sglang@0.5.9; the log's, else the newest if none")
+    ] = "",
+    tensor_parallel: Annotated[int | None, typer.Option("--tp", help="GPUs that share it", min=1)] = None,
+    pipeline_parallel: Annotated[int | None, typer.Option("--pp", help="pipeline stages", min=1)] = None,
+    data_parallel: Annotated[
+        int | None, typer.Option("--dp", help="ranks with a share of experts", min=1)
+    ] = None,
+    max_num_seqs: Annotated[int | None, typer.Option(help="most sequences of vLLM's batch", min=1)] = None,
+    max_num_batched_tokens: Annotated[
+        int | None, typer.Option(help="token budget; SGLang's chunk", min=1)
+    ] = None,
+    max_model_len: Annotated[
+        int | None, typer.Option(help="longest request; the model's if none", min=1)
+    ] = None,
+    gpu_memory_utilization: Annotated[
+        float | None, typer.Option(help="vLLM's share", min=0.01, max=1)
+    ] = None,
+    mem_fraction_static: Annotated[float | None, typer.Option(help="SGLang's share", min=0.01, max=1)] = None,
+    kv_cache_memory_bytes: Annotated[
+        int | None, typer.Option(help="vLLM's KV, in place of all", min=1)
+    ] = None,
+    graphs_gib: Annotated[
+        float | None, typer.Option(help="vLLM's printed estimate of CUDA graphs", min=-10, max=1000)
+    ] = None,
+    weights: Annotated[str, typer.Option(help="format of the weights; the model's if none")] = "",
+    kv_dtype: Annotated[str, typer.Option(help="KV cache's format; the model's if none")] = "",
+    from_log: Annotated[
+        str, typer.Option(help="a server's startup log to compare with", metavar="FILE")
+    ] = "",
+    as_json: AsJson = False,
+) -> None:
+    """Show what an engine's release leaves for KV on each GPU: each term of its sum, and what its log says.
+
+    \b
+    Examples:
+      kvsim models capacity qwen3-32b --gpu h100 --tp 2
+      kvsim models capacity llama-3.1-8b --gpu h100 --release vllm@0.11.0 --max-model-len 16384
+      kvsim models capacity qwen3-8b --gpu b200 --release sglang@0.5.10.post1 --json
+    """
+    from kvcache_sim.report.capacity_sheet import Asked, capacity_sheet, capacity_text
+
+    given = context.params.items()
+    options = {option: value for option, value in given if type(value) in (int, float)}
+    sheet = capacity_sheet(Asked(name, gpu, options, release, kv_dtype, weights, from_log))
+    typer.echo(json.dumps(sheet, indent=2) if as_json else capacity_text(sheet))
 
 
 @app.command()

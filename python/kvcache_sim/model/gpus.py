@@ -116,6 +116,10 @@ class GpuSpec(Value):
     links: str = ""
     #: Total memory reported by CUDA; 0: unknown.
     reported_memory_bytes: int = 0
+    #: Total memory in MiB that the driver's tool prints, by which SGLang chooses defaults; 0: unknown.
+    driver_memory_mib: int = 0
+    #: Multiprocessors; 0: unknown.
+    multiprocessors: int = 0
     #: Time of compute-bound kernels under a sustained load over that of kernels timed alone.
     sustained_compute: float = SUSTAINED_COMPUTE
 
@@ -128,6 +132,11 @@ class GpuSpec(Value):
     def usable_bytes(self) -> int:
         """Total memory reported by CUDA, or an estimate: 1.5 % less than the vendor's figure."""
         return self.reported_memory_bytes or int(self.memory_bytes * 0.985)
+
+    @property
+    def smi_mib(self) -> int:
+        """Total memory in MiB that the driver's tool prints, or an estimate: 0.6 % above CUDA's."""
+        return self.driver_memory_mib or int(self.usable_bytes * 1.006) >> 20
 
     def flops(self, weight_dtype: str) -> int:
         """Return the peak rate for weights of a format, in operations per second.
@@ -174,6 +183,6 @@ def _packaged(name: str) -> GpuSpec:
     return GpuSpec(name=name.lower(), kernels=kernels, formats=formats, **entry)
 
 
-#: A GPU may have no NVLink.
-_MAY_BE_ZERO = ("nvlink", "reported")
+#: A GPU may have no NVLink, and figures that are unknown.
+_MAY_BE_ZERO = ("nvlink", "reported", "driver", "multiprocessors")
 _TYPES: dict[str, type | tuple[type, ...]] = {"str": str, "int": int, "float": (int, float)}

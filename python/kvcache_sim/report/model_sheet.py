@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from fractions import Fraction
 from typing import Any
+
+from msgspec.structs import replace
 
 from kvcache_sim.base.errors import UsageError
 from kvcache_sim.base.units import format_bytes
@@ -16,6 +18,7 @@ from kvcache_sim.model.kv_groups import kv_layout
 from kvcache_sim.model.layer_group import layers_text
 from kvcache_sim.model.model_file import load_model
 from kvcache_sim.model.model_spec import ModelSpec
+from kvcache_sim.model.releases import newest_equal
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,7 +29,7 @@ class Asked:
     kv_dtype: str = ""
     lengths: tuple[int, ...] = ()
     gpu: str = ""
-    gpu_memory_utilization: float = 0.9
+    gpu_memory_utilization: float | None = None
 
 
 def model_sheet(name: str, asked: Asked) -> dict[str, Any]:
@@ -111,7 +114,11 @@ def _kept(model: ModelSpec, tp: int, layers: tuple[int, ...]) -> int:
 
 def _kv_capacity(model: ModelSpec, asked: Asked) -> dict[str, Any]:
     gpu, tp = load_gpu(asked.gpu), asked.tensor_parallel
-    kv = kv_capacity(model, gpu, tp, replace(default_engine(gpu), utilisation=asked.gpu_memory_utilization))
+    release = newest_equal("vllm")
+    engine = replace(default_engine(gpu, release, model, tp), source=f", {release}")
+    if asked.gpu_memory_utilization is not None:
+        engine = replace(engine, utilisation=asked.gpu_memory_utilization)
+    kv = kv_capacity(model, gpu, tp, engine)
     return {
         "gpu": gpu.name,
         "kv_bytes": kv.kv_bytes,

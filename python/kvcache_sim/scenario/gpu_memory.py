@@ -7,13 +7,16 @@ answer, is the served model's unless given.
 from __future__ import annotations
 
 from collections.abc import Callable
+from fractions import Fraction
+from math import ceil
 
 from msgspec.structs import replace
 
 from kvcache_sim.base.errors import UsageError
 from kvcache_sim.base.tiers import COMPUTE, TIERS
 from kvcache_sim.base.values import Value
-from kvcache_sim.model.gpus import GpuSpec, load_gpu
+from kvcache_sim.model.engine_memory import stage_layers
+from kvcache_sim.model.gpus import load_gpu
 from kvcache_sim.model.kv_capacity import EngineMemory, KvCapacity, kv_blocks, kv_capacity
 from kvcache_sim.model.step_times import measured_on
 from kvcache_sim.scenario.machine_sections import ReplicaSection
@@ -115,15 +118,14 @@ def _capacity(model: ScenarioModel, replica: ReplicaSection) -> _Capacity:
     subject = measured_on(replica.step_time)
     if subject.gpu is None:
         raise UsageError("auto needs a GPU and the step-time file names none", hint="give blocks or a size")
-    if (replica.pp or 1) > 1:
-        raise UsageError("auto does not support pipeline stages", hint="give blocks or a size")
     spec, gpu, degree = served_model(model), load_gpu(subject.gpu), subject.tensor_parallel
-    gpu_blocks = kv_capacity(spec, gpu, degree, _engine(replica, model, gpu), replica.dp)
+    gpu_blocks = kv_capacity(spec, gpu, degree, _engine(replica, model), replica.dp)
     groups = cache_groups(model)
     if groups is not None:
         blocks = kv_blocks(spec.name, gpu_blocks, groups.layout.bytes_per_block)
         return _Capacity(blocks, gpu_blocks, 0)
-    per_token = spec.kv_bytes_per_token_per_gpu(degree)
+    stage = Fraction(stage_layers(spec, replica.pp or 1), spec.layers)
+    per_token = ceil(spec.kv_bytes_per_token_per_gpu(degree) * stage)
     if given := model.cache.kv_bytes_per_token:
         per_token = -(-given * per_token // max(spec.kv_bytes_per_token, 1))
     shared_tokens = model.cache.block_size // (replica.cp or 1)
@@ -131,21 +133,26 @@ def _capacity(model: ScenarioModel, replica: ReplicaSection) -> _Capacity:
     return _Capacity(blocks, gpu_blocks, spec.kv_bytes_fixed_per_gpu(degree))
 
 
-def _engine(replica: ReplicaSection, model: ScenarioModel, gpu: GpuSpec) -> EngineMemory:
+def _engine(replica: ReplicaSection, model: ScenarioModel) -> EngineMemory:
     """Return the engine's share of memory and its warm-up batch.
 
     An instant run's budget covers whole prompts, not a batch: its engine warms up with its release's own.
     """
-    tokens = replica.max_num_batched_tokens
+    release, tokens = release_of(replica), replica.max_num_batched_tokens
     if replica.instant:
         timed = replace(replica, instant=False)
-        tokens = release_values(timed, model, release_of(replica))["max_num_batched_tokens"]
+        tokens = release_values(timed, model, release)["max_num_batched_tokens"]
     return EngineMemory(
         replica.gpu_memory_utilization,
         tokens,
         replica.max_num_seqs,
         replica.sampler,
-        f", {release_of(replica)}",
+        f", {release}",
+        release,
+        replica.pp or 1,
+        replica.mem_fraction_static,
+        drafts=replica.speculation is not None,
+        attention_ranks=replica.dp,
     )
 
 

@@ -64,7 +64,12 @@ class Scenario(Value):
         read = () if release is None or not release.note else (release.note,)
         idle = (f"{error.what} here: {error.hint}" for error in self.idle)
         assumptions = (*step_time, *(one for one in assumed if one))
-        return (*read, *assumptions, *((found.sentence,) if found is not None and found.exceeds else ()), *idle)
+        return (
+            *read,
+            *assumptions,
+            *((found.sentence,) if found is not None and found.exceeds else ()),
+            *idle,
+        )
 
 
 #: Tokens per block of vLLM.
