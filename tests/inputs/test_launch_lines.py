@@ -272,4 +272,4 @@ def test_the_engines_own_defaults_and_a_run(tmp_path, capsys, monkeypatch):
     assert main.run(["init", "--flags", "served", "--engine", "vllm"]) == 0
     printed = capsys.readouterr().out
     assert printed.startswith("vllm serve llama-3-8b ")
-    assert "--block-size 16 --max-num-seqs 256 --max-num-batched-tokens 8192" in printed
+    assert "--block-size 16 --max-num-seqs 1024 --max-num-batched-tokens 8192" in printed

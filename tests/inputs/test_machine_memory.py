@@ -26,7 +26,7 @@ SETTINGS = {
     "replica.max_num_batched_tokens": ["", "", "2048"],
     "replica.max_num_seqs": ["", "", "77"],
     "replica.gpu_memory_utilization": ["", "", "0.7"],
-    "replica.vllm_release": ["", "", "0.8.4"],
+    "replica.release": ["", "", "vllm@0.8.4"],
     "cluster.machines": ["2"],
     "machines[0].replica": ["", "{max_num_batched_tokens: 999}", "{max_num_seqs: 9}", "{step_overhead: 3us}"],
 }

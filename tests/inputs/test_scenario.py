@@ -12,6 +12,7 @@ from kvcache_sim.cache.settings import TierSettings
 from kvcache_sim.model.gpus import load_gpu
 from kvcache_sim.model.kv_capacity import EngineMemory, kv_capacity
 from kvcache_sim.model.model_file import load_model
+from kvcache_sim.model.releases import parse_release
 from kvcache_sim.scenario.key_list import key_lines
 from kvcache_sim.scenario.load import load_scenario, scenario_from_text
 from kvcache_sim.scenario.policy_names import eviction_plugins_of, with_absolute_plugins
@@ -281,52 +282,55 @@ def test_a_tree_says_once_that_it_takes_windows_and_states_for_full_attention(te
         ("", "a100", 2048, 256),
         ("max_num_batched_tokens: 8192", "a100", 8192, 256),
         ("max_num_batched_tokens: 8191", "a100", 8191, 256),
-        ("vllm_release: 0.8.5", "a100", 8192, 1024),
-        ("vllm_release: 0.8.4", "a100", 2048, 256),
-        ("vllm_release: 0.8.0", "a100", 2048, 1024),
-        ("vllm_release: 0.8.5", "h100", 8192, 1024),
-        ("vllm_release: 0.8.4", "b200", 2048, 256),
-        ("", "b200", 8192, 1024),
+        ("release: vllm@0.8.5", "a100", 8192, 1024),
+        ("release: vllm@0.8.4", "a100", 2048, 256),
+        ("release: vllm@0.8.0", "a100", 2048, 1024),
+        ("release: vllm@0.8.5, max_num_seqs: 256", "h100", 8192, 256),
+        ("release: vllm@0.8.4", "b200", 2048, 256),
+        ("", "b200", 16384, 1024),
     ],
 )
 def test_auto_capacity_is_by_the_given_batch_or_the_releases(settings, gpu, tokens, seqs):
     own = f"step_time: 'roofline:llama-3.1-8b@{gpu}', {settings}".rstrip(", ")
     found = load(f"replica: {{{own}}}")
-    engine = EngineMemory(0.9, tokens, seqs)
+    replica = found.model.replica
+    assert (replica.max_num_batched_tokens, replica.max_num_seqs) == (tokens, seqs)
+    named = parse_release(replica.release)
+    engine = EngineMemory(replica.gpu_memory_utilization, tokens, seqs, release=named)
     capacity = kv_capacity(load_model("llama-3.1-8b"), load_gpu(gpu), 1, engine)
     assert found.settings.machines[0].tiers[0].capacity_blocks == capacity.kv_bytes // (512 * 131_072)
     assert f"{tokens:,} tokens and {seqs:,} sequences" in found.gpu_capacity.sentence
-    assert ("defaults from 0.8" in found.gpu_capacity.sentence) == ("release" in settings)
+    assert str(named) in found.gpu_capacity.sentence
 
 
 def test_auto_capacity_is_what_the_weights_leave_and_the_resolved_scenario_says_how_much():
-    scenario = load()
+    scenario = load("replica: {release: vllm@0.11.0}")
     (tier,) = scenario.settings.machines[0].tiers
     engine = EngineMemory(0.9, 8192, 1024)  # the engine's defaults on the GPU
     capacity = kv_capacity(load_model("llama-3-8b"), load_gpu("h100"), 1, engine)
+    said = str(capacity).replace("sequences)", "sequences, vllm@0.11.0)")
     expected = capacity.kv_bytes // (512 * 131_072)
     assert capacity.kv_bytes / 2**30 == pytest.approx(51.4, abs=0.1)
-    assert load("replica: {max_num_seqs: 256}").settings == scenario.settings  # a default that is written
-    fewer = load("replica: {max_num_seqs: 128}")
+    fewer = load("replica: {release: vllm@0.11.0, max_num_seqs: 128}")
     assert fewer.settings.machines[0].tiers[0].capacity_blocks > expected
     assert "8,192 tokens and 128 sequences" in fewer.gpu_capacity.sentence
     assert tier == TierSettings("gpu", expected)
     assert scenario.resolved["tiers"]["gpu"]["capacity"] == f"{expected} blocks"
-    assert scenario.gpu_capacity.sentence == f"tiers.gpu.capacity: auto is {expected} blocks here: {capacity}"
+    assert scenario.gpu_capacity.sentence == f"tiers.gpu.capacity: auto is {expected} blocks here: {said}"
     assert (
-        scenario.gpu_capacity.note == f"tiers.gpu.capacity: auto is {expected} blocks, 51.4 ± 0.7 GiB a GPU"
+        scenario.gpu_capacity.note == f"tiers.gpu.capacity: auto is {expected} blocks, 51.4 ± 0.7 GiB a GPU, vllm@0.11.0"
     )
     assert scenario.notes == ()
-    given = load("tiers: {gpu: {capacity: 3 blocks}}")
+    given = load("replica: {release: vllm@0.11.0}\ntiers: {gpu: {capacity: 3 blocks}}")
     assert given.notes == ()
     assert given.gpu_capacity.sentence == (
-        f"tiers.gpu.capacity: 3 blocks as given; the GPU's memory would hold {expected} blocks: {capacity}"
+        f"tiers.gpu.capacity: 3 blocks as given; the GPU's memory would hold {expected} blocks: {said}"
     )
-    too_many = load(f"tiers: {{gpu: {{capacity: {expected + 1} blocks}}}}")
+    too_many = load(f"replica: {{release: vllm@0.11.0}}\ntiers: {{gpu: {{capacity: {expected + 1} blocks}}}}")
     assert too_many.settings.machines[0].tiers[0].capacity_blocks == expected + 1
     assert too_many.notes == (too_many.gpu_capacity.sentence,)
     assert load("tiers: {gpu: {capacity: unbounded}}").gpu_capacity is None
-    other = load("cluster: {machines: 2}\nmachines: [{replica: {step_time: a100-llama-3-8b-tp1}}]")
+    other = load("replica: {release: vllm@0.11.0}\ncluster: {machines: 2}\nmachines: [{replica: {step_time: a100-llama-3-8b-tp1}}]")
     first, second = (machine.tiers[0].capacity_blocks for machine in other.settings.machines)
     assert first is not None
     assert second == expected

@@ -23,7 +23,7 @@ from kvcache_sim.scenario.gpu_memory import (
     with_gpu_capacity,
 )
 from kvcache_sim.scenario.machines import pool_role, with_machines_of_pools, with_machines_of_ranks
-from kvcache_sim.scenario.release_defaults import with_release
+from kvcache_sim.scenario.release_defaults import with_release, with_running_requests
 from kvcache_sim.scenario.router_section import RouterSection
 from kvcache_sim.scenario.schema import ChannelSection, MachineSection, ScenarioModel
 from kvcache_sim.scenario.section import plain_values
@@ -56,6 +56,7 @@ def fill(model: ScenarioModel, directory: Path, tree: Tree) -> ScenarioModel:
     model = _with_semantics(replace(model, replica=common.replica), tree)
     common = with_gpu_capacity(common, model, tree, GPU_CAPACITY)
     common = with_context_length(common, model, tree, CONTEXT)
+    common = with_running_requests(common, model, tree)
     if model.tiers.compute.capacity.auto:
         refuse_small_gpu(common, model, tree, CONTEXT)
     return replace(model, tiers=common.tiers, replica=common.replica)

@@ -122,6 +122,8 @@ def _capacity(model: ScenarioModel, replica: ReplicaSection) -> _Capacity:
     gpu_blocks = kv_capacity(spec, gpu, degree, _engine(replica, model), replica.dp)
     groups = cache_groups(model)
     if groups is not None:
+        if (replica.pp or 1) > 1:
+            raise UsageError("auto does not know the cache groups of a stage", hint="give blocks or a size")
         blocks = kv_blocks(spec.name, gpu_blocks, groups.layout.bytes_per_block)
         return _Capacity(blocks, gpu_blocks, 0)
     stage = Fraction(stage_layers(spec, replica.pp or 1), spec.layers)

@@ -20,7 +20,7 @@ from kvcache_sim.scenario.gpu_memory import (
     with_gpu_capacity,
 )
 from kvcache_sim.scenario.idle import Contradiction, Finding
-from kvcache_sim.scenario.release_defaults import with_release
+from kvcache_sim.scenario.release_defaults import with_release, with_running_requests
 from kvcache_sim.scenario.schema import MachineSection, ScenarioModel
 from kvcache_sim.scenario.section import changed
 from kvcache_sim.scenario.validation import check
@@ -116,6 +116,7 @@ def build_machines(model: ScenarioModel, tree: Tree) -> tuple[MachineSection, ..
                 machine = replace(machine, replica=same)
             else:
                 machine = with_context_length(machine, its, tree, own_path(tree, index, CONTEXT))
+            machine = with_running_requests(machine, its, tree, index)
             if is_auto:
                 refuse_small_gpu(machine, its, tree, own_path(tree, index, CONTEXT))
             machines.append(machine)

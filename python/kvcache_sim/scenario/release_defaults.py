@@ -14,7 +14,7 @@ from kvcache_sim.base.values import Value
 from kvcache_sim.model.gpus import load_gpu
 from kvcache_sim.model.hosts import load_host
 from kvcache_sim.model.release_subject import release_subject
-from kvcache_sim.model.releases import Release, ReleaseSetting, Subject, newest_equal, parse_release
+from kvcache_sim.model.releases import Release, ReleaseSetting, Subject, Version, newest_equal, parse_release
 from kvcache_sim.model.step_times import measured_on
 from kvcache_sim.scenario.machine_sections import ReplicaSection
 from kvcache_sim.scenario.schema import MachineSection, ScenarioModel
@@ -37,6 +37,8 @@ def with_release(
     scheduler's, and if the GPU decides and is not known.
     """
     path = RELEASE if index is None else ("machines", index, *RELEASE)
+    if (gpu := measured_on(machine.replica.step_time).gpu) is not None:
+        at_location(tree, ("replica", "step_time"), lambda: load_gpu(gpu))
     usual = None if index is None else model.replica.release
     release = at_location(tree, path, lambda: _release_of(machine, usual))
     if release is None:
@@ -118,6 +120,28 @@ def release_values(
     if seqs is not None:
         taken[_SEQS] = min(seqs, taken.get(_TOKENS, replica.max_num_batched_tokens))
     return taken
+
+
+def with_running_requests(
+    machine: MachineSection, model: ScenarioModel, tree: Tree, index: int | None = None
+) -> MachineSection:
+    """Return a machine of SGLang with its most running requests, which follow its pool, unless written.
+
+    512 requests for each context that the pool holds, from 2,048 to 4,096, and from 0.5.9 on at most one for
+    two tokens (``model_executor/model_runner.py``).
+    """
+    replica, blocks = machine.replica, machine.tiers.compute.capacity.blocks
+    context = replica.max_model_len
+    if replica.release is None or replica.instant or blocks is None or context is None:
+        return machine
+    release = parse_release(replica.release)
+    if release.engine != "sglang" or _SEQS in written_keys(tree, index):
+        return machine
+    tokens = blocks * model.cache.block_size
+    seqs = min(max(int(tokens / context * 512), 2048), 4096)
+    if release.version >= Version(0, 5, 9):
+        seqs = max(min(seqs, tokens // 2), 1)
+    return replace(machine, replica=replace(replica, max_num_seqs=seqs))
 
 
 def _applies(setting: ReleaseSetting, replica: ReplicaSection) -> bool:
