@@ -27,6 +27,7 @@ from kvcache_sim.scenario.router_section import RouterSection
 from kvcache_sim.scenario.schema import ChannelSection, MachineSection, ScenarioModel
 from kvcache_sim.scenario.section import plain_values
 from kvcache_sim.scenario.served_model import served_model
+from kvcache_sim.scenario.token_capacities import with_blocks
 from kvcache_sim.scenario.trace_section import TraceChanges
 from kvcache_sim.scenario.validation import check
 from kvcache_sim.scenario.yaml_tree import Tree, at_location, setting_file
@@ -50,7 +51,7 @@ def fill(model: ScenarioModel, directory: Path, tree: Tree) -> ScenarioModel:
         if step_time.startswith(KERNELS_PREFIX):  # the library knows no such model: its names are nearer
             at_location(tree, ("replica", "step_time"), lambda: load_step_time(step_time))
         raise UsageError("the step-time file names no model", tree.location(("replica",)), hint="set model")
-    model = _with_semantics(_with_model(model, named, tree), tree)
+    model = with_blocks(_with_semantics(_with_model(model, named, tree), tree), tree)
     common = MachineSection(tiers=model.tiers, replica=model.replica)
     common = with_gpu_capacity(common, model, tree, GPU_CAPACITY)
     common = with_context_length(common, model, tree, CONTEXT)
