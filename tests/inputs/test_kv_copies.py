@@ -201,3 +201,30 @@ def test_tokens_that_say_no_blocks_are_refused(settings, line):
     with pytest.raises(UsageError) as refusal:
         scenario(*settings)
     assert line in str(refusal.value)
+
+
+def test_replays_take_tokens_wherever_they_take_sizes(tmp_path, capsys):
+    rows = [{"timestamp": n, "input_length": 64, "output_length": 1, "hash_ids": [n % 3]} for n in range(9)]
+    trace = tmp_path / "trace.jsonl"
+    trace.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    words = ["curve", str(trace), "--trace-block-size", "64", "--block-size", "16", "--format", "json"]
+    assert kvsim([*words, "--capacity", "47 tokens", "--given", "160 tokens"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert [point["capacity_blocks"] for point in found["points"]] == [2]
+    groups = ["curve", str(trace), "--trace-block-size", "64", "--model", "gpt-oss-20b"]
+    assert kvsim([*groups, "--capacity", "47 tokens"]) == 2
+    assert "tokens do not say how many blocks cache groups have" in capsys.readouterr().err
+
+
+def test_a_gpu_file_has_one_memory(tmp_path, capsys, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    assert kvsim(["gpus", "new", "mine", "--from", "h100"]) == 0
+    text = (tmp_path / "mine.toml").read_text()
+    assert "reported_memory_bytes = 85_018_877_624" in text and "\nmemory_bytes =" not in text
+    capacity = ["replica.step_time=roofline:llama-3.1-8b@mine.toml", "model=llama-3.1-8b"]
+    packaged = ["replica.step_time=roofline:llama-3.1-8b@h100", "model=llama-3.1-8b"]
+    own = scenario_from_text("workload: {kind: diverse, requests: 3}\n", "s", tmp_path, capacity)
+    assert own.settings.machines[0].tiers[0].capacity_blocks == blocks(*packaged)[0]
+    (tmp_path / "mine.toml").write_text(f"memory_bytes = 85_899_345_920\n{text}")
+    assert kvsim(["gpus", "show", "mine.toml"]) == 2
+    assert "mine.toml: memory_bytes has no effect; got 85899345920" in capsys.readouterr().err

@@ -30,7 +30,7 @@ class TierSection(Section, kw_only=True):
 
     capacity: Annotated[
         CapacityField,
-        about(f"blocks, tokens, a size of all GPUs, or unbounded; for the {TIERS[COMPUTE]} also auto"),
+        about(f"blocks, tokens, a size (of all ranks), or unbounded; for the {TIERS[COMPUTE]} also auto"),
     ]
     policy: Annotated[str | None, about("eviction policy of this tier; null: cache.policy")] = None
     semantics: Annotated[
