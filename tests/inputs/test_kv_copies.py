@@ -143,7 +143,8 @@ def test_transfers_move_the_copies_that_are_stored(tmp_path, settings, stored_by
     tiers = ["cache.block_size=64", "tiers.gpu.capacity=9 blocks", "tiers.cpu.capacity=100 blocks"]
     tiers.append("replica.max_model_len=512")
     found = run(tmp_path, *settings, *tiers)["tiers"]["cpu"]
-    assert found["written_bytes"] > 0 and found["read_bytes"] > 0
+    assert found["written_bytes"] > 0
+    assert found["read_bytes"] > 0
     assert found["written_bytes"] % (64 * stored_bytes) == 0
     assert found["written_bytes"] // (64 * stored_bytes) in range(12, 16)
     assert found["read_bytes"] % (64 * stored_bytes) == 0
@@ -164,7 +165,9 @@ def test_machines_of_other_degrees_have_copies_of_their_own():
     found = scenario(*settings).settings
     assert [one.tiers[1].capacity_blocks for one in found.machines] == [34_133, 68_266]
     assert [found.cache_of(one).block_bytes for one in range(2)] == [196_608 * 16, 98_304 * 16]
-    with pytest.raises(UsageError, match="cluster.pool has no effect; machines have blocks of several sizes"):
+    with pytest.raises(
+        UsageError, match=r"cluster\.pool has no effect; machines have blocks of several sizes"
+    ):
         scenario(*settings, "cluster.pool.capacity=1TiB")
 
 
@@ -220,7 +223,8 @@ def test_a_gpu_file_has_one_memory(tmp_path, capsys, monkeypatch):
     monkeypatch.chdir(tmp_path)
     assert kvsim(["gpus", "new", "mine", "--from", "h100"]) == 0
     text = (tmp_path / "mine.toml").read_text()
-    assert "reported_memory_bytes = 85_018_877_624" in text and "\nmemory_bytes =" not in text
+    assert "reported_memory_bytes = 85_018_877_624" in text
+    assert "\nmemory_bytes =" not in text
     capacity = ["replica.step_time=roofline:llama-3.1-8b@mine.toml", "model=llama-3.1-8b"]
     packaged = ["replica.step_time=roofline:llama-3.1-8b@h100", "model=llama-3.1-8b"]
     own = scenario_from_text("workload: {kind: diverse, requests: 3}\n", "s", tmp_path, capacity)

@@ -8,7 +8,6 @@ rank; some tiers of engines store a latent once (``model/data/lower_tiers``).
 from __future__ import annotations
 
 import math
-import re
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from fractions import Fraction
@@ -18,6 +17,7 @@ from kvcache_sim.base.values import Value
 from kvcache_sim.cache.settings import BlockForm
 from kvcache_sim.model.catalog import entry_names, read_entry
 from kvcache_sim.model.model_spec import ModelSpec
+from kvcache_sim.model.releases import parse_release
 from kvcache_sim.scenario.quantities import Capacity, render_size
 
 _TIERS = "lower_tiers"
@@ -62,18 +62,16 @@ def kv_copies(spec: ModelSpec, ranks: int, cp: int, semantics: str | None, relea
     on_gpus = Fraction(ranks * each, cp * one) if one and ranks > 1 else Fraction(1)
     rules = read_entry(_TIERS, "lower tier", semantics) if semantics in entry_names(_TIERS) else {}
     kinds = {attention.kind for _, attention in spec.attention_layers() if attention.kind != "linear"}
-    is_once = cp == 1 and kinds.issubset(_LATENTS) and _reaches(release, rules.get("since", ""))
+    is_once = cp == 1 and kinds.issubset(_LATENTS) and _stores_once(rules.get("by_release", ""), release)
     return KvCopies(ranks, on_gpus, tuple(rules.get("stores_latent_once", ())) if is_once else (), rules)
 
 
-def _reaches(release: str, since: str) -> bool:
-    """Return True unless ``release`` is an earlier one of the same engine."""
-    (engine, _, version), (own, _, first) = release.partition("@"), since.partition("@")
-    return engine != own or not version or _numbers(version) >= _numbers(first)
-
-
-def _numbers(version: str) -> tuple[int, ...]:
-    return tuple(int(number) for number in re.findall(r"\d+", version)[:3])
+def _stores_once(setting: str, release: str) -> bool:
+    """Return True unless a setting of the release, such as ``vllm/SETTING``, is ``no``."""
+    engine, _, name = setting.partition("/")
+    if not engine or release.partition("@")[0] != engine:
+        return True
+    return bool(parse_release(release).row(name).given != "no")
 
 
 def size_notes(

@@ -34,12 +34,12 @@ def tiers_in_blocks(
     tiers: TiersSection, model: ScenarioModel, tree: Tree, machine: int | None
 ) -> TiersSection:
     """Return the tiers of the scenario, or of one machine, without capacities in tokens."""
-    own: Path = () if machine is None else ("machines", machine)
+    of_machine: Path = () if machine is None else ("machines", machine)
     found = {}
     for name, tier in tiers.present.items():
         if tier.capacity.tokens is not None:
             path: Path = ("tiers", name, "capacity")
-            path = (*own, *path) if (*own, *path) in tree.locations else path
+            path = (*of_machine, *path) if (*of_machine, *path) in tree.locations else path
             blocks = at_location(tree, path, partial(in_blocks, tier.capacity, model))
             found[name] = replace(tier, capacity=blocks)
     return replace(tiers, **found) if found else tiers
