@@ -68,12 +68,15 @@ def test_the_figures_of_the_engines():
     settings = [*QWEN, *VLLM, "cache.block_size=16", "tiers.cpu.semantics=vllm-offload"]
     assert blocks(*settings)[1] == 34_133
     assert "cpu 100GiB (546,128 tokens, 34,133 blocks)" in subject_line(scenario(*settings).resolved)
+    groups = [*QWEN[1:], "model=gpt-oss-20b", "cache.semantics=vllm", "tiers.gpu.capacity=9GiB"]
+    assert scenario(*groups).size_notes == ()
     llama = scenario("tiers.cpu.capacity=100GiB", "replica.step_time=roofline:llama-3.1-8b@h100:tp8")
     assert llama.size_notes == ()
 
 
 @pytest.mark.parametrize(
-    ("release", "copies"), [("", 1), ("vllm@0.27.1", 1), ("vllm@0.26.0", 8), ("sglang@0.5.3.post1", 1)]
+    ("release", "copies"),
+    [("", 1), ("vllm@0.27.1", 1), ("vllm@0.26.0", 8), ("vllm@0.9.0", 8), ("sglang@0.5.3.post1", 1)],
 )
 def test_vllm_stores_a_latent_once_from_a_release_on(release, copies):
     found = kv_copies(load_model("deepseek-v3"), 8, 1, "vllm-offload", release)

@@ -17,7 +17,7 @@ from kvcache_sim.base.values import Value
 from kvcache_sim.cache.settings import BlockForm
 from kvcache_sim.model.catalog import entry_names, read_entry
 from kvcache_sim.model.model_spec import ModelSpec
-from kvcache_sim.model.releases import parse_release
+from kvcache_sim.model.releases import Subject, parse_release
 from kvcache_sim.scenario.quantities import Capacity, render_size
 
 _TIERS = "lower_tiers"
@@ -67,11 +67,13 @@ def kv_copies(spec: ModelSpec, ranks: int, cp: int, semantics: str | None, relea
 
 
 def _stores_once(setting: str, release: str) -> bool:
-    """Return True unless a setting of the release, such as ``vllm/SETTING``, is ``no``."""
+    """Return True unless ``ENGINE/SETTING`` is ``no`` in this engine's release, or not there yet."""
     engine, _, name = setting.partition("/")
     if not engine or release.partition("@")[0] != engine:
         return True
-    return bool(parse_release(release).row(name).given != "no")
+    found = parse_release(release)
+    row = found.table.settings[name].row(found.version, Subject())
+    return row is not None and row.given != "no"
 
 
 def size_notes(

@@ -66,7 +66,12 @@ class Scenario(Value):
 
     @property
     def size_notes(self) -> tuple[str, ...]:
-        """Return whose bytes the sizes of the first machine's tiers count, where ranks hold copies."""
+        """Return whose bytes the sizes of the first machine's tiers count, where ranks hold copies.
+
+        None of cache groups, whose blocks hold no fixed number of tokens.
+        """
+        if self.settings.cache.groups is not None:
+            return ()
         size, tiers = self.settings.cache.block_size_tokens, self.settings.machines[0].tiers
         tokens = {tier.name: tier.capacity_blocks and tier.capacity_blocks * size for tier in tiers}
         written = {name: tier.capacity for name, tier in self.model.tiers.present.items() if name in tokens}
