@@ -316,7 +316,7 @@ def curve(trace: Any, **settings: Unpack[CurveSettings]) -> Curve:
     size = settings.get("block_size") or requests.block_size
 
     def blocks(name: str, given: Sequence[Size]) -> tuple[int, ...]:
-        return tuple(parse_capacity(str(one), size * kv_bytes, name) for one in given)
+        return tuple(parse_capacity(str(one), size * kv_bytes, name, size) for one in given)
 
     return Curve(
         curve_document(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from fractions import Fraction
 from typing import Literal
 
 from kvcache_sim.base.errors import UsageError
@@ -19,8 +20,8 @@ FORM_KEYS = ("kv_ratio", "encode", "decode")
 class BlockForm(Value):
     """The form of the blocks of a tier, or on the wire: fp8, compressed, or as on the GPU."""
 
-    #: Bytes there per byte on the GPU.
-    kv_ratio: float = 1.0
+    #: Bytes there per byte on the GPUs, copies of ranks included.
+    kv_ratio: float | Fraction = 1.0
     #: Bytes of the GPU's form that are encoded for it, and decoded from it, per second; None: any number.
     encode_bytes_per_s: int | None = None
     decode_bytes_per_s: int | None = None
@@ -156,7 +157,7 @@ class CacheSettings(Value):
     discard_on_finish: bool = False
     #: Number of waiting requests whose cached blocks are evicted last (CachedAttention).
     scheduler_aware_window: int = 0
-    #: Bytes of KV cache per token, over all layers.
+    #: Bytes of KV cache per token, over all layers and GPUs, with the copies of ranks that hold the same.
     kv_bytes_per_token: int = 131_072
     #: Layers of the model: a transfer is consumed layer by layer.
     num_layers: int = 32

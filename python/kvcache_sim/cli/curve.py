@@ -27,7 +27,9 @@ def curve(
     block_size: Annotated[int, typer.Option(help="tokens a block; divides the trace's (0: the trace's)")] = 0,
     capacity: Annotated[
         list[str] | None,
-        typer.Option("--capacity", help="a size to show: blocks, or 16GiB with --model; repeatable"),
+        typer.Option(
+            "--capacity", help="a size to show: blocks, '2097152 tokens', or 16GiB with --model; repeatable"
+        ),
     ] = None,
     policy: Annotated[
         list[str] | None, typer.Option("--policy", help="another policy at these sizes; repeatable")
@@ -132,6 +134,10 @@ def curve(
             requests.watch(watch)
         size = block_size or requests.block_size
         rows = requests if isinstance(requests, RowStream) else None
+
+        def blocks(text: str, option: str) -> int:
+            return parse_capacity(text, size * kv_bytes, option, size)
+
         ask = CurveAsk(
             request=ReplayRequest(
                 requests.header if isinstance(requests, RowStream) else requests,
@@ -141,9 +147,9 @@ def curve(
                 touch_from=order,
                 last_partial=last_partial,
             ),
-            capacities=tuple(parse_capacity(text, size * kv_bytes, "--capacity") for text in capacity or []),
+            capacities=tuple(blocks(text, "--capacity") for text in capacity or []),
             policies=tuple(policy or []),
-            above=tuple(parse_capacity(text, size * kv_bytes, "--given") for text in given or []),
+            above=tuple(blocks(text, "--given") for text in given or []),
             by_session=by_session,
             every_capacity=every_capacity,
             line=draws(output or []),

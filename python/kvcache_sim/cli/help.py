@@ -24,7 +24,7 @@ def _units() -> str:
   size  B kB MB GB TB (powers of 1000), KiB MiB GiB TiB (powers of 1024): 80GiB, 16GB;
   rate  a size a second in bytes (25GB/s) or in bits (400Gb/s, 400Gbps);
   time  ns us ms s m h d: 250us, 3s, 1.5ms.
-A tier's capacity may also be a number of blocks (16384 blocks) or unbounded."""
+A tier's capacity may also be blocks (16384 blocks), tokens (262144 tokens) or unbounded."""
 
 
 def _channels() -> str:

@@ -141,6 +141,8 @@ def simulate(
     if not quiet:
         if scenario.gpu_capacity is not None and scenario.gpu_capacity.note:
             remark(scenario.gpu_capacity.note)
+        for note in scenario.size_notes:
+            remark(note)
         for warning in execution.warnings:
             warn(warning)
     target = directory.target

@@ -155,7 +155,7 @@ def load_gpu(name: str) -> GpuSpec:
     """Return a GPU: a packaged one by name, or a user's own file (``my.toml``).
 
     Raises UsageError for an unknown name with all names and the nearest one, for a file in one line with the
-    missing key.
+    missing key, or with a memory of the vendor's that the reported one replaces.
     """
     if not name.endswith(".toml"):
         return _packaged(name)
@@ -166,6 +166,13 @@ def load_gpu(name: str) -> GpuSpec:
     known = {field.name: field for field in fields(GpuSpec) if field.name not in separate}
     types: dict[str, type | tuple[type, ...]] = {key: _TYPES[str(field.type)] for key, field in known.items()}
     check_keys(table, types, name)
+    if table.get("reported_memory_bytes", 0) > 0:
+        if "memory_bytes" in table:
+            hint = "reported_memory_bytes is the memory that an engine sees: keep one of the two"
+            raise UsageError(
+                "memory_bytes has no effect", where=name, got=str(table["memory_bytes"]), hint=hint
+            )
+        table["memory_bytes"] = table["reported_memory_bytes"]
     for key, field in known.items():
         if key not in table and field.default is MISSING and key != "source":
             raise UsageError(f"no {key}", where=name, hint="kvsim gpus new writes a file to start from")

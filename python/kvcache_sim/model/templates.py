@@ -64,7 +64,8 @@ def new_model(start: str) -> str:
 def new_gpu(start: str) -> str:
     """Return a GPU file to edit, based on a GPU by name or file."""
     gpu = load_gpu(start)
-    plain = _fields_text(gpu, without=("kernels", "formats"))
+    unused = ("memory_bytes",) if gpu.reported_memory_bytes else ()
+    plain = _fields_text(gpu, without=("kernels", "formats", *unused))
     rows = [("gemms", each) for each in gpu.formats.gemms] + [
         ("experts", each) for each in gpu.formats.experts
     ]

@@ -15,6 +15,8 @@
 - ``resolved``    the scenario with every default as YAML, and the hash of the settings that decide a run
 - ``cost``        the cost of a run at given prices
 - ``requests``    the trace or the generated workload
+- ``kv_copies``   copies of KV on ranks and in tiers, and whose bytes a size counts
+- ``token_capacities`` capacities in tokens as blocks
 - ``launch``      engines' launch lines as scenarios, and scenarios as launch lines
 - ``engine_effects`` engine, context-window, stage and rank settings without effect, on each machine
 - ``engine_tiers`` tiers below the GPU with an engine's own semantics

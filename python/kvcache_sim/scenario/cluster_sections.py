@@ -83,7 +83,7 @@ class PoolChannelsSection(Section):
 class SharedPoolSection(Section):
     """Memory of a machine without a GPU that all machines read and write, as in Mooncake's store."""
 
-    capacity: Annotated[CapacityField, about("blocks, a size, or unbounded")]
+    capacity: Annotated[CapacityField, about("blocks, tokens, a size, or unbounded")]
     policy: Annotated[str | None, about("its eviction policy; null: cache.policy")] = None
     channels: PoolChannelsSection = PoolChannelsSection()
 

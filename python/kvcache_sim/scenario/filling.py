@@ -28,6 +28,7 @@ from kvcache_sim.scenario.router_section import RouterSection
 from kvcache_sim.scenario.schema import ChannelSection, MachineSection, ScenarioModel
 from kvcache_sim.scenario.section import plain_values
 from kvcache_sim.scenario.served_model import served_model
+from kvcache_sim.scenario.token_capacities import with_blocks
 from kvcache_sim.scenario.trace_section import TraceChanges
 from kvcache_sim.scenario.validation import check
 from kvcache_sim.scenario.yaml_tree import Tree, at_location, setting_file
@@ -53,7 +54,8 @@ def fill(model: ScenarioModel, directory: Path, tree: Tree) -> ScenarioModel:
         raise UsageError("the step-time file names no model", tree.location(("replica",)), hint="set model")
     model = _with_model(model, named, tree)
     common = with_release(MachineSection(tiers=model.tiers, replica=model.replica), model, tree)
-    model = _with_semantics(replace(model, replica=common.replica), tree)
+    model = with_blocks(_with_semantics(replace(model, replica=common.replica), tree), tree)
+    common = replace(common, tiers=model.tiers)
     common = with_gpu_capacity(common, model, tree, GPU_CAPACITY)
     common = with_context_length(common, model, tree, CONTEXT)
     common = with_running_requests(common, model, tree)

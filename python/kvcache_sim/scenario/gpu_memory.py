@@ -72,9 +72,9 @@ def gpu_capacity(written: ScenarioModel, filled: ScenarioModel) -> GpuCapacity |
             f"{found}, {size} ± {error} GiB a GPU{within.engine.source}{release}",
             exceeds=False,
         )
-    given = capacity.blocks
+    given = filled.tiers.compute.capacity.blocks
     if capacity.size_bytes is not None:
-        given = capacity.size_bytes // block_bytes(filled)
+        given = capacity.size_bytes // block_bytes(filled, filled.replica)
     if given is None or filled.replica.instant:
         return None
     try:
@@ -215,7 +215,7 @@ def refuse_small_gpu(machine: MachineSection, model: ScenarioModel, tree: Tree, 
     most = _longest(needed, blocks, tokens)
 
     def size(count: int) -> str:
-        return f"{count:,} blocks ({count * block_bytes(model) / 2**30:.3g} GiB)"
+        return f"{count:,} blocks ({count * block_bytes(model, replica) / 2**30:.3g} GiB)"
 
     raise UsageError(
         "the GPU's KV memory holds no request of replica.max_model_len",
@@ -231,7 +231,7 @@ def _fits(machine: MachineSection, model: ScenarioModel) -> int:
     capacity, served = machine.tiers.compute.capacity, served_model(model).context.default_tokens
     blocks = capacity.blocks
     if capacity.size_bytes is not None:
-        blocks = capacity.size_bytes // block_bytes(model)
+        blocks = capacity.size_bytes // block_bytes(model, machine.replica)
     return served if blocks is None else _longest(_blocks_of_one(model, blocks), blocks, served)
 
 

@@ -18,6 +18,7 @@ from kvcache_sim.scenario.effects import refuse_without_effect
 from kvcache_sim.scenario.filling import fill, resolve
 from kvcache_sim.scenario.gpu_memory import GpuCapacity, gpu_capacity
 from kvcache_sim.scenario.idle import IdleError, Tolerates, leave_out, of_one_run, varied
+from kvcache_sim.scenario.kv_copies import size_notes
 from kvcache_sim.scenario.lowering import left_to_hosts, lower
 from kvcache_sim.scenario.machines import build_machines
 from kvcache_sim.scenario.policy_names import (
@@ -31,7 +32,7 @@ from kvcache_sim.scenario.policy_names import (
 from kvcache_sim.scenario.presets import folder_of, scenario_file
 from kvcache_sim.scenario.release_defaults import release_use
 from kvcache_sim.scenario.schema import ScenarioModel
-from kvcache_sim.scenario.served_model import other_kv_timed, other_model_timed, taken_as_full
+from kvcache_sim.scenario.served_model import copies_of, other_kv_timed, other_model_timed, taken_as_full
 from kvcache_sim.scenario.validation import check
 from kvcache_sim.scenario.yaml_tree import MAX_BYTES, Tree, absolute, apply_override, read_tree, set_value
 from kvcache_sim.serving.settings import ClusterSettings
@@ -70,6 +71,19 @@ class Scenario(Value):
             *((found.sentence,) if found is not None and found.exceeds else ()),
             *idle,
         )
+
+    @property
+    def size_notes(self) -> tuple[str, ...]:
+        """Return whose bytes the sizes of the first machine's tiers count, where ranks hold copies.
+
+        None of cache groups, whose blocks hold no fixed number of tokens.
+        """
+        if self.settings.cache.groups is not None:
+            return ()
+        size, tiers = self.settings.cache.block_size_tokens, self.settings.machines[0].tiers
+        tokens = {tier.name: tier.capacity_blocks and tier.capacity_blocks * size for tier in tiers}
+        written = {name: tier.capacity for name, tier in self.model.tiers.present.items() if name in tokens}
+        return tuple(size_notes(written, tokens, copies_of(self.model, self.model.replica)))
 
 
 #: Tokens per block of vLLM.

@@ -42,7 +42,7 @@ from kvcache_sim.scenario.release_defaults import written_keys
 from kvcache_sim.scenario.router_section import RouterSection
 from kvcache_sim.scenario.schema import HandoverSection, MachineSection, ScenarioModel
 from kvcache_sim.scenario.section import lowered
-from kvcache_sim.scenario.served_model import cache_groups, served_model
+from kvcache_sim.scenario.served_model import cache_groups, copies_of, served_model
 from kvcache_sim.scenario.shared_pool import pool_settings, with_pool
 from kvcache_sim.scenario.speculation import speculation
 from kvcache_sim.scenario.yaml_tree import Tree, at_location
@@ -94,7 +94,7 @@ def lower(
     return ClusterSettings(
         machines=tuple(
             MachineSettings(
-                tiers=_tiers((machine, index), cache, _block_bytes(model, index, cache), tree),
+                tiers=_tiers(model, (machine, index), cache, tree),
                 step_time=step_times[kinds[index]],
                 replica=at_location(
                     tree,
@@ -104,7 +104,7 @@ def lower(
                 edge_channels=wiring.edge_channels[index],
                 edge_rails=wiring.edge_rails[index],
                 role=machine.role,
-                kv=_kv(model, index),
+                kv=_kv(model, index, machine.replica),
             )
             for index, machine in enumerate(machines)
         ),
@@ -172,17 +172,18 @@ def _served(model: ScenarioModel, machine: int) -> ModelSpec:
     return served_model(model if named is None else replace(model, model=named))
 
 
-def _kv(model: ScenarioModel, machine: int) -> tuple[int, int] | None:
-    """Return the KV bytes per token and the layers of a machine's own model; None if it has none."""
-    if _named(model, machine) is None:
+def _kv(model: ScenarioModel, machine: int, replica: ReplicaSection) -> tuple[int, int] | None:
+    """Return the KV bytes per token and the layers of a machine's own model, or of its own degree.
+
+    None if it has neither.
+    """
+    named, usual = _named(model, machine), model.replica
+    if named is None and (replica.step_time, replica.cp) == (usual.step_time, usual.cp):
         return None
     spec = _served(model, machine)
-    return spec.kv_bytes_per_token, spec.layers
-
-
-def _block_bytes(model: ScenarioModel, machine: int, cache: CacheSettings) -> int:
-    kv = _kv(model, machine)
-    return cache.block_bytes if kv is None else cache.block_size_tokens * kv[0]
+    given = None if named else model.cache.kv_bytes_per_token
+    found = copies_of(model, replica, spec).bytes_on_gpus(given or spec.kv_bytes_per_token)
+    return found, spec.layers
 
 
 def _launch_ns(model: ScenarioModel, machine: int, replica: ReplicaSection) -> int:
@@ -231,24 +232,27 @@ def _sequence_ns(replica: ReplicaSection) -> int:
 
 
 def _tiers(
-    numbered: tuple[MachineSection, int], cache: CacheSettings, block_bytes: int, tree: Tree
+    model: ScenarioModel, numbered: tuple[MachineSection, int], cache: CacheSettings, tree: Tree
 ) -> tuple[TierSettings, ...]:
     machine, index = numbered
+    kv, copies = _kv(model, index, machine.replica), copies_of(model, machine.replica, _served(model, index))
+    block_bytes = (cache if kv is None else replace(cache, kv_bytes_per_token=kv[0])).block_bytes
     tiers, form = [], BlockForm()
     for name, section in machine.tiers.present.items():
         capacity: Capacity = section.capacity
         blocks, form = capacity.blocks, section.form(form)
+        stored = copies.form(name, form)
         if capacity.size_bytes is not None:
-            blocks = capacity.size_bytes // form.bytes_of(block_bytes)
+            blocks = capacity.size_bytes // stored.bytes_of(block_bytes)
         least = 1 if name == TIERS[COMPUTE] else cache.lower_chunk_blocks
         if blocks is not None and blocks < least:
             raise UsageError(
                 f"tiers.{name}.capacity is below one {'block' if least == 1 else 'chunk'}",
                 where=tree.location(own_path(tree, index, ("tiers", name, "capacity"))),
                 got=str(capacity),
-                expected=f"at least {least * form.bytes_of(block_bytes)} bytes",
+                expected=f"at least {least * stored.bytes_of(block_bytes)} bytes",
             )
-        tiers.append(TierSettings(name, blocks, section.policy or cache.policy, form))
+        tiers.append(TierSettings(name, blocks, section.policy or cache.policy, stored))
     return tuple(tiers)
 
 
@@ -291,7 +295,9 @@ def _cache(model: ScenarioModel, tree: Tree) -> CacheSettings:
         lower_chunk_tokens=chunk_tokens(model),
         lower_write=lower_write(model),
         lower_prefetch=storage_prefetch(model),
-        kv_bytes_per_token=section.kv_bytes_per_token or spec.kv_bytes_per_token,
+        kv_bytes_per_token=copies_of(model, model.replica).bytes_on_gpus(
+            section.kv_bytes_per_token or spec.kv_bytes_per_token
+        ),
         num_layers=spec.layers,
         lookup_ns=section.lookup_time,
         session_view=lowered(SessionViewSettings, model.session_view),

@@ -29,7 +29,8 @@ class TierSection(Section, kw_only=True):
     """One tier of a machine."""
 
     capacity: Annotated[
-        CapacityField, about(f"blocks, a size, or unbounded; for the {TIERS[COMPUTE]} also auto")
+        CapacityField,
+        about(f"blocks, tokens, a size (of all ranks), or unbounded; for the {TIERS[COMPUTE]} also auto"),
     ]
     policy: Annotated[str | None, about("eviction policy of this tier; null: cache.policy")] = None
     semantics: Annotated[

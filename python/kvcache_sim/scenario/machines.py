@@ -23,6 +23,7 @@ from kvcache_sim.scenario.idle import Contradiction, Finding
 from kvcache_sim.scenario.release_defaults import with_release, with_running_requests
 from kvcache_sim.scenario.schema import MachineSection, ScenarioModel
 from kvcache_sim.scenario.section import changed
+from kvcache_sim.scenario.token_capacities import tiers_in_blocks
 from kvcache_sim.scenario.validation import check
 from kvcache_sim.scenario.yaml_tree import Path, Tree
 from kvcache_sim.serving.handover.rules import ALWAYS, RULES
@@ -107,6 +108,7 @@ def build_machines(model: ScenarioModel, tree: Tree) -> tuple[MachineSection, ..
         if settings or its.model != model.model:
             base = {**written, "role": role}
             machine = check(MachineSection, _overlay(base, settings), tree, ("machines", index))
+            machine = replace(machine, tiers=tiers_in_blocks(machine.tiers, its, tree, index))
             path = own_path(tree, index, GPU_CAPACITY)
             is_auto = machine.tiers.compute.capacity.auto
             machine = with_release(machine, its, tree, index)

@@ -15,21 +15,22 @@ from kvcache_sim.metrics.measure_settings import Edge
 from kvcache_sim.metrics.request_rule import RequestRule, parse_request_rule
 from kvcache_sim.scenario.section import Quantity, quantity
 
-_BLOCKS = r"\s*([0-9][0-9_]*)\s*blocks?\s*"
+_COUNTED = r"\s*([0-9][0-9_]*)\s*(block|token)s?\s*"
 #: Most tokens, sequences or blocks: 2³¹ − 1, so that sums stay within 64-bit arithmetic.
 MAX_COUNT = 2**31 - 1
 #: The largest finite number.
 MAX_FLOAT = float_info.max
-_CAPACITY = "blocks (16384 blocks), a size (80GiB) or unbounded"
+_CAPACITY = "blocks (16384 blocks), tokens (262144 tokens), a size (80GiB) or unbounded"
 
 
 class Capacity(NamedTuple):
-    """Capacity of a tier as written: blocks, bytes, ``auto``, or none of them (unbounded)."""
+    """Capacity of a tier as written: blocks, bytes, tokens, ``auto``, or none of them (unbounded)."""
 
     blocks: int | None = None
     size_bytes: int | None = None
     #: The GPU memory left after weights and activations (gpu only).
     auto: bool = False
+    tokens: int | None = None
 
     def __str__(self) -> str:
         """Return the capacity in scenario syntax."""
@@ -37,6 +38,8 @@ class Capacity(NamedTuple):
             return "auto"
         if self.blocks is not None:
             return f"{self.blocks} blocks"
+        if self.tokens is not None:
+            return f"{self.tokens} tokens"
         return "unbounded" if self.size_bytes is None else render_size(self.size_bytes)
 
 
@@ -45,17 +48,19 @@ def parse_capacity(value: object) -> Capacity:
     text = _text(value, _CAPACITY)
     if text in ("unbounded", "auto"):
         return Capacity(auto=text == "auto")
-    blocks = re.fullmatch(_BLOCKS, text)
-    if blocks is not None:
-        capacity = Capacity(blocks=int(blocks[1]))
+    counted = re.fullmatch(_COUNTED, text)
+    if counted is not None:
+        number = int(counted[1])
+        capacity = Capacity(tokens=number) if counted[2] == "token" else Capacity(blocks=number)
     else:
         capacity = Capacity(size_bytes=parse_size_bytes(text))
-    if capacity.blocks == 0 or capacity.size_bytes == 0:
+    if 0 in (capacity.blocks, capacity.size_bytes, capacity.tokens):
         raise UsageError(
             "zero capacity", got=repr(text), expected=_CAPACITY, hint="leave the tier out instead"
         )
-    if (capacity.blocks or 0) > MAX_COUNT:
-        raise UsageError("capacity out of range", got=repr(text), expected=f"at most {MAX_COUNT} blocks")
+    if (capacity.blocks or capacity.tokens or 0) > MAX_COUNT:
+        expected = f"at most {MAX_COUNT} {'blocks' if capacity.blocks else 'tokens'}"
+        raise UsageError("capacity out of range", got=repr(text), expected=expected)
     return capacity
 
 

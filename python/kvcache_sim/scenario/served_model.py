@@ -15,6 +15,7 @@ from kvcache_sim.model.model_spec import ModelSpec
 from kvcache_sim.model.step_times import measured_on, nearest_source
 from kvcache_sim.scenario.engine_tiers import chunk_tokens, lower_semantics
 from kvcache_sim.scenario.idle import Contradiction, Finding
+from kvcache_sim.scenario.kv_copies import KvCopies, kv_copies
 from kvcache_sim.scenario.machine_sections import ReplicaSection
 from kvcache_sim.scenario.schema import MachineSection, ScenarioModel
 
@@ -214,10 +215,23 @@ def _only_groups(model: ScenarioModel) -> str:
     return f"all layers of {served_model(model).name} keep every block"
 
 
-def block_bytes(model: ScenarioModel) -> int:
-    """Return the bytes of a tier's block over all layers; the model must be filled."""
+def copies_of(
+    model: ScenarioModel, replica: ReplicaSection, spec: ModelSpec | None = None, lower: str | None = None
+) -> KvCopies:
+    """Return the copies of KV on a machine of the filled scenario.
+
+    ``spec`` is a model of its own, ``lower`` the rules of its lower tiers if they are not the scenario's. Of
+    cache groups each tier stores what all GPUs do, as their pages are those of all layers.
+    """
+    release = str(getattr(model.replica, "release", None) or "")
+    semantics = None if has_groups(model) else lower or lower_semantics(model)
+    return kv_copies(spec or served_model(model), _gpus(replica), replica.cp or 1, semantics, release)
+
+
+def block_bytes(model: ScenarioModel, replica: ReplicaSection) -> int:
+    """Return the bytes of a block over all layers and GPUs of a machine; the model must be filled."""
     groups = cache_groups(model)
     if groups is not None:
         return groups.block_bytes
     per_token = model.cache.kv_bytes_per_token or served_model(model).kv_bytes_per_token
-    return model.cache.block_size * per_token
+    return model.cache.block_size * copies_of(model, replica).bytes_on_gpus(per_token)

@@ -16,6 +16,7 @@ from kvcache_sim.scenario.engine_tiers import lower_semantics
 from kvcache_sim.scenario.idle import Contradiction, Finding
 from kvcache_sim.scenario.quantities import Capacity
 from kvcache_sim.scenario.schema import MachineSection, ScenarioModel
+from kvcache_sim.scenario.served_model import block_bytes
 from kvcache_sim.scenario.yaml_tree import Tree
 
 _PATH = "cluster", "pool"
@@ -72,3 +73,7 @@ def findings(model: ScenarioModel, machines: Sequence[MachineSection]) -> Iterat
         yield _PATH, f"KV is staged in a {landing}: add tiers.{landing}"
     elif model.fetch.policy == "never":
         yield _PATH, "fetch.policy is never"
+    if len({block_bytes(model, machine.replica) for machine in machines}) > 1:
+        yield Contradiction(
+            _PATH, "machines have blocks of several sizes: KV heads are copied over their ranks"
+        )

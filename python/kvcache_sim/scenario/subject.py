@@ -2,14 +2,22 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
+from fractions import Fraction
 from pathlib import PurePath
 from typing import Any
+
+from msgspec import ValidationError
 
 from kvcache_sim.base.errors import KvsimError
 from kvcache_sim.base.units import format_bytes, parse_size_bytes
 from kvcache_sim.model.step_times import measured_on
+from kvcache_sim.scenario.kv_copies import KvCopies
 from kvcache_sim.scenario.quantities import parse_capacity
+from kvcache_sim.scenario.schema import ScenarioModel
+from kvcache_sim.scenario.section import converted
+from kvcache_sim.scenario.served_model import copies_of
 
 
 def subject_line(resolved: Mapping[str, Any], requests: int | None = None) -> str:
@@ -21,7 +29,7 @@ def subject_line(resolved: Mapping[str, Any], requests: int | None = None) -> st
     parts = (
         _engine(resolved),
         _machines(resolved),
-        _tiers(resolved.get("tiers", {}), resolved.get("cache", {})),
+        _tiers(resolved, resolved.get("cache", {})),
         _cache(resolved.get("cache", {})),
         _requests(resolved, requests),
         _router(resolved),
@@ -57,19 +65,31 @@ def _machines(resolved: Mapping[str, Any]) -> str:
     return f"{count} machine{'s' * (count != 1)}"
 
 
-def _tiers(tiers: Mapping[str, Any], cache: Mapping[str, Any]) -> str:
+def _tiers(resolved: Mapping[str, Any], cache: Mapping[str, Any]) -> str:
+    tiers = resolved.get("tiers", {})
     sizes = {name: tier.get("capacity") for name, tier in tiers.items() if isinstance(tier, Mapping)}
-    sizes_text = [f"{name} {size}{_in_blocks(size, cache)}" for name, size in sizes.items()]
+    copies = _copies(resolved)
+    sizes_text = [
+        f"{name} {size}{_in_blocks(size, cache, copies.of_tier(name))}" for name, size in sizes.items()
+    ]
     return "tiers " + ", ".join(sizes_text) if sizes_text else ""
 
 
-def _in_blocks(size: Any, cache: Mapping[str, Any]) -> str:
+def _copies(resolved: Mapping[str, Any]) -> KvCopies:
+    try:
+        model = converted(ScenarioModel, dict(resolved))
+        return copies_of(model, model.replica)
+    except (KvsimError, ValidationError):
+        return KvCopies()
+
+
+def _in_blocks(size: Any, cache: Mapping[str, Any], copies: Fraction) -> str:
     """Return a capacity in the units that it is not written in: blocks, tokens and bytes."""
     try:
         capacity, token_bytes = parse_capacity(size), parse_size_bytes(str(cache["kv_bytes_per_token"]))
     except (KvsimError, KeyError):
         return ""
-    block = int(cache.get("block_size", 0)) * token_bytes
+    block = math.ceil(int(cache.get("block_size", 0)) * token_bytes * copies)
     blocks = capacity.blocks if capacity.size_bytes is None else capacity.size_bytes // max(block, 1)
     if blocks is None or not block:
         return ""

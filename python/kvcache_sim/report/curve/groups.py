@@ -12,11 +12,12 @@ from typing import Any
 import numpy as np
 
 from kvcache_sim.base.errors import UsageError
-from kvcache_sim.base.units import format_bytes, format_percent, parse_size_bytes
+from kvcache_sim.base.units import format_bytes, format_percent
 from kvcache_sim.cache.groups import GroupSettings
 from kvcache_sim.model.kv_groups import KvGroup, KvLayout
 from kvcache_sim.replay.kv_groups import replay_groups, total_positions
 from kvcache_sim.replay.request import ReplayRequest
+from kvcache_sim.report.curve.sizes import parse_capacity
 
 #: Most blocks of a pool for which an upper bound is computed; each takes some 25 bytes.
 _MOST_UPPER_BOUND_BLOCKS = 1 << 25
@@ -85,8 +86,7 @@ def _full_attention(layout: KvLayout) -> KvLayout | None:
 
 
 def _blocks(text: str, block_bytes: int) -> int:
-    digits = text.strip().removesuffix("blocks").strip().replace("_", "").replace(",", "")
-    blocks = int(digits) if digits.isdecimal() else parse_size_bytes(text) // block_bytes
+    blocks = parse_capacity(text, block_bytes, "--capacity", 0)
     if not 1 <= blocks < 2**31:
         raise UsageError("capacity out of range", "--capacity", repr(text), "1 to 2³¹ − 1 blocks")
     return blocks

@@ -15,27 +15,30 @@ def kv_bytes_per_token(model: str) -> int:
     return load_model(model).kv_bytes_per_token
 
 
-def parse_capacity(text: str, block_bytes: int, where: str, block_size_tokens: int = 0) -> int:
-    """Return a capacity in blocks: ``16384``, ``16384 blocks`` or ``16GiB`` (whole blocks that fit).
+def parse_capacity(text: str, block_bytes: int, where: str, block_size_tokens: int) -> int:
+    """Return a capacity in blocks: ``16384``, ``16384 blocks``, ``2097152 tokens`` or ``16GiB``.
 
-    Where ``block_size_tokens`` is given, ``2097152 tokens`` counts too.
+    Tokens and bytes are as many whole blocks as they hold. ``block_size_tokens`` 0: blocks of cache groups,
+    which hold no fixed number of tokens.
     """
-    tokens = text.strip().removesuffix("tokens").strip().replace("_", "").replace(",", "")
-    if block_size_tokens and text.strip().endswith("tokens") and tokens.isdecimal() and len(tokens) < 19:
-        text = str(int(tokens) // block_size_tokens)
-    digits = text.strip().removesuffix("blocks").strip().replace("_", "").replace(",", "")
-    if digits.isdecimal() and digits.isascii() and len(digits) < 19:
-        blocks = int(digits)
-    elif text.strip().startswith("-"):
+    if text.strip().endswith("tokens"):
+        if not block_size_tokens:
+            what = "tokens do not say how many blocks cache groups have"
+            raise UsageError(what, where=where, got=repr(text), expected="blocks or a size")
+        blocks = _count(text, "tokens")
+        blocks = blocks if blocks is None else blocks // block_size_tokens
+    else:
+        blocks = _count(text, "blocks")
+    if blocks is None and text.strip().startswith("-"):
         blocks = 0
-    elif not any(unit in text for unit in ("b", "B")):
+    elif blocks is None and not any(unit in text for unit in ("b", "B")):
         raise UsageError(
             "not a capacity",
             where=where,
             got=repr(text),
-            expected="blocks below 10^18, such as 16384, or a size such as 16GiB",
+            expected="blocks below 10^18, such as 16384, '262144 tokens', or a size such as 16GiB",
         )
-    elif not block_bytes:
+    elif blocks is None and not block_bytes:
         raise UsageError(
             "a size needs to know what a block weighs",
             where=where,
@@ -43,8 +46,13 @@ def parse_capacity(text: str, block_bytes: int, where: str, block_size_tokens: i
             expected="a number of blocks",
             hint="name the model with --model",
         )
-    else:
+    elif blocks is None:
         blocks = parse_size_bytes(text) // block_bytes
     if blocks < 1:
         raise UsageError("capacity holds no block", where=where, got=repr(text), expected="≥ 1 block")
     return blocks
+
+
+def _count(text: str, unit: str) -> int | None:
+    digits = text.strip().removesuffix(unit).strip().replace("_", "").replace(",", "")
+    return int(digits) if digits.isdecimal() and digits.isascii() and len(digits) < 19 else None

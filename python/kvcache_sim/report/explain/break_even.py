@@ -20,7 +20,8 @@ def load_ns(settings: ClusterSettings, tier: str, tokens: int) -> int | None:
     latency and submission (semantics 3, 4).
     """
     machine = settings.machines[0]
-    bytes_ = tokens * settings.cache.kv_bytes_per_token
+    forms = {tier.name: tier.form for tier in machine.tiers}
+    on_gpus_bytes = tokens * settings.cache_of(0).kv_bytes_per_token
     pieces = tokens // settings.cache.block_size_tokens * settings.cache.num_layers
     occupations, latencies = [], 0
     for edge in reversed(LOAD_EDGES[: TIERS.index(tier)]):
@@ -28,7 +29,8 @@ def load_ns(settings: ClusterSettings, tier: str, tokens: int) -> int | None:
         if name is None:
             return None
         channel = settings.channels[name]
-        occupations.append(layer_ns(channel, Size(bytes_, pieces, 1)))
+        sent_bytes = forms[edge.split("->")[0]].bytes_of(on_gpus_bytes)
+        occupations.append(layer_ns(channel, Size(sent_bytes, pieces, 1)))
         latencies += channel.latency_ns + pieces * channel.piece_submit_ns
     return max(occupations) + latencies
 

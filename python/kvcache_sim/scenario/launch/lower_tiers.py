@@ -6,6 +6,7 @@ import json
 
 from kvcache_sim.base.errors import UsageError
 from kvcache_sim.scenario.launch.making import Making
+from kvcache_sim.scenario.served_model import copies_of
 
 CONNECTOR = "--kv-transfer-config"
 HIERARCHICAL, RATIO = "--enable-hierarchical-cache", "--hicache-ratio"
@@ -37,7 +38,12 @@ def _connector(text: str) -> object:
 
 
 def _write_lmcache(made: Making, gpus: int) -> None:
-    """Write LMCache's backends: each GPU's worker has one of the size in the environment."""
+    """Write LMCache's backends: each GPU's worker has one of the size in the environment.
+
+    MLA's latent, which every GPU has, is stored by the first rank alone.
+    """
+    model = made.check().model
+    gpus = 1 if copies_of(model, model.replica, lower="lmcache").once else gpus
     given = dict(variable.split("=", 1) for variable in made.line.environment)
     numbers = {name: _number(given.get(name, usual), name) for name, usual in _DEFAULTS.items()}
     settings = {

@@ -59,8 +59,7 @@ def _capacity(made: Making) -> dict[str, str]:
     """Return the memory left on all GPUs as a capacity in bytes, if the line gives no capacity."""
     if "gpu" in made.tree.values.get("tiers", {}):
         return {}
-    resolved = made.check().resolved
-    blocks = int(str(resolved["tiers"]["gpu"]["capacity"]).removesuffix(" blocks"))
-    per_token = parse_size_bytes(str(resolved["cache"]["kv_bytes_per_token"]))
+    settings = made.check().settings
+    blocks = settings.machines[0].tiers[0].capacity_blocks or 0
     made.assumed.append("tiers.gpu.capacity is what memory leaves there, in bytes")
-    return {"tiers.gpu.capacity": render_size(blocks * int(resolved["cache"]["block_size"]) * per_token)}
+    return {"tiers.gpu.capacity": render_size(blocks * settings.cache.block_bytes)}

@@ -6,6 +6,7 @@ import itertools
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import TYPE_CHECKING
 
 from kvcache_sim.base.errors import UsageError
@@ -60,10 +61,10 @@ class Interval:
         return self.value(float(generator.random()))
 
 
-def _blocks(text: str) -> int:
+def _counted(unit: str, text: str) -> int:
     number, _, word = text.strip().partition(" ")
-    if word.strip() != "blocks":
-        raise UsageError("not a number of blocks")
+    if word.strip() != unit:
+        raise UsageError(f"not a number of {unit}")
     return int(number)
 
 
@@ -71,7 +72,8 @@ _UNITS: tuple[tuple[Callable[[str], int], str], ...] = (
     (parse_size_bytes, "B"),
     (parse_time_ns, "ns"),
     (parse_rate_bytes_per_s, "B/s"),
-    (_blocks, " blocks"),
+    (partial(_counted, "blocks"), " blocks"),
+    (partial(_counted, "tokens"), " tokens"),
 )
 
 
@@ -84,7 +86,10 @@ def _bound(value: object, where: str) -> tuple[float, str, bool]:
         except (UsageError, ValueError):
             continue
     raise UsageError(
-        "not a bound", where=where, got=repr(value), expected="a number, size, rate, time or 'N blocks'"
+        "not a bound",
+        where=where,
+        got=repr(value),
+        expected="a number, size, rate, time, 'N blocks' or 'N tokens'",
     )
 
 
