@@ -19,7 +19,7 @@ from kvcache_sim.model.step_times import measured_on
 from kvcache_sim.scenario.machine_sections import ReplicaSection
 from kvcache_sim.scenario.quantities import AUTO_CONTEXT, Capacity
 from kvcache_sim.scenario.schema import MachineSection, ScenarioModel
-from kvcache_sim.scenario.served_model import block_bytes, cache_groups, served_model
+from kvcache_sim.scenario.served_model import block_bytes, cache_groups, check_block_bytes, served_model
 from kvcache_sim.scenario.yaml_tree import Path, Tree, at_location
 
 GPU_CAPACITY: Path = ("tiers", TIERS[COMPUTE], "capacity")
@@ -35,6 +35,9 @@ def with_gpu_capacity(
     ``path`` is the location of the capacity. Raises UsageError if the step-time set names no GPU or the model
     does not fit on it.
     """
+    for name, tier in machine.tiers.present.items():
+        if tier.capacity.size_bytes is not None:
+            at_location(tree, (*path[:-2], name, path[-1]), lambda: check_block_bytes(model))
     if not machine.tiers.compute.capacity.auto:
         return machine
     index = path[1] if path[0] == "machines" else None
@@ -132,6 +135,7 @@ def _capacity(model: ScenarioModel, replica: ReplicaSection, is_given: bool) -> 
     if groups is not None:
         blocks = kv_blocks(spec.name, gpu_blocks, groups.layout.bytes_per_block)
         return _Capacity(blocks, gpu_blocks, 0)
+    check_block_bytes(model)
     per_token = spec.kv_bytes_per_token_per_gpu(degree)
     if given := model.cache.kv_bytes_per_token:
         per_token = -(-given * per_token // max(spec.kv_bytes_per_token, 1))
