@@ -4,8 +4,6 @@ Bytes and blocks marked "logged" are those of a server's log, to the digits prin
 """
 
 import pytest
-from msgspec.structs import replace
-
 from kvcache_sim.base.errors import UsageError
 from kvcache_sim.model.attention import HeadAttention, LinearAttention
 from kvcache_sim.model.kv_concurrency import (
@@ -21,6 +19,7 @@ from kvcache_sim.model.latent_attention import CompressedAttention, Indexer, Lat
 from kvcache_sim.model.layer_group import grouped
 from kvcache_sim.model.model_file import load_model
 from kvcache_sim.model.model_spec import ModelSpec
+from msgspec.structs import replace
 
 GIB = 1 << 30
 FLASH, PRO = load_model("deepseek-v4-flash"), load_model("deepseek-v4-pro")
@@ -76,7 +75,13 @@ def test_bytes_of_a_block_by_release(releases, flash, pro):
     for release in releases:
         assert kv_layout(FLASH, 2, release=release).bytes_per_block == flash
         assert kv_layout(PRO, 8, release=release).bytes_per_block == pro
-        assert sorted(len(g.layers) for g in kv_layout(PRO, 1, release=release).groups) == [30, 30, 31, 31, 61]
+        assert sorted(len(g.layers) for g in kv_layout(PRO, 1, release=release).groups) == [
+            30,
+            30,
+            31,
+            31,
+            61,
+        ]
 
 
 @pytest.mark.parametrize(
@@ -182,7 +187,11 @@ def test_states_with_and_without_prefix_caching():
     on = Demand((0, 20, 0))
     assert [moe.groups[0].block_size_tokens, moe.bytes_per_block] == [2_096, 21_463_040]
     blocks = int(6.08 * GIB) // moe.bytes_per_block
-    assert [blocks, blocks_of_request(moe, 65_536, on), concurrency(moe, blocks, 65_536, on)] == [304, 38, 8.0]
+    assert [blocks, blocks_of_request(moe, 65_536, on), concurrency(moe, blocks, 65_536, on)] == [
+        304,
+        38,
+        8.0,
+    ]
     assert logged_tokens(moe, blocks, 65_536, on) == 76 * 2_096 == 159_296
     newest = Demand((0, 20, 2))
     assert logged_tokens(moe, blocks, 65_536, newest) == 8 * 65_536

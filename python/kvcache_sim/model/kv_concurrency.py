@@ -1,7 +1,7 @@
 """What a pool of blocks holds in a release of vLLM's words: blocks of a request, maximum concurrency, tokens.
 
-Sources: ``max_memory_usage_bytes`` of ``vllm/v1/kv_cache_interface.py``, and in ``vllm/v1/core`` of the wheels
-0.8.5 to 0.33.0 ``get_max_concurrency_for_kv_cache_config``, what the log prints as "GPU KV cache size" and
+Sources: ``max_memory_usage_bytes`` of ``vllm/v1/kv_cache_interface.py``, and in ``vllm/v1/core`` of wheels to
+0.33.0 ``get_max_concurrency_for_kv_cache_config``, what is logged as "GPU KV cache size" and
 ``_max_memory_usage_bytes_from_groups``, which refuses a start.
 """
 
@@ -18,7 +18,7 @@ from kvcache_sim.model.kv_groups import NEWEST, KvGroup, KvLayout, Release
 #: smallest size; from the second on the concurrency times the longest request.
 _BY_SHARE: Release = (0, 9, 0)
 _BY_CONCURRENCY: Release = (0, 20, 2)
-#: Maximum concurrency: logged tokens by the longest request; from this release on blocks by those of a request.
+#: Maximum concurrency: logged tokens by the longest request; from this release on blocks by a request's.
 _BY_BLOCKS: Release = (0, 9, 2)
 #: Until this release a block of a group counted by what its pages fill of the first group's.
 _WHOLE_BLOCKS: Release = (0, 27, 1)
@@ -29,8 +29,8 @@ _ALL_IN_FLIGHT: Release = (0, 26, 0)
 class Demand(Value):
     """The settings of vLLM that say how many blocks a request reserves.
 
-    ``batches_in_flight`` are 2 with asynchronous scheduling, one more than pipeline stages with runner V2, else
-    1. ``caches_states``: prefix caching of states (``mamba_cache_mode`` align) keeps two of them a request.
+    ``batches_in_flight``: 2 with asynchronous scheduling, stages + 1 with runner V2, else 1.
+    ``caches_states``: prefix caching of states (``mamba_cache_mode`` align) keeps two of them a request.
     """
 
     release: Release = NEWEST
@@ -42,9 +42,7 @@ class Demand(Value):
     @property
     def tokens_in_flight(self) -> int:
         """Most tokens that are scheduled and whose step has not ended."""
-        return self.max_num_batched_tokens * (
-            self.batches_in_flight if self.release >= _ALL_IN_FLIGHT else 1
-        )
+        return self.max_num_batched_tokens * (self.batches_in_flight if self.release >= _ALL_IN_FLIGHT else 1)
 
     def blocks_of(self, group: KvGroup, tokens: int) -> int:
         """Return the blocks of a group that a request of ``tokens`` tokens reserves."""
@@ -90,6 +88,6 @@ def needed_bytes(layout: KvLayout, tokens: int, demand: Demand) -> int:
 
 
 def longest_tokens(layout: KvLayout, kv_bytes: int, max_model_len: int, demand: Demand) -> int:
-    """Return the longest request, up to ``max_model_len``, with which an engine of ``kv_bytes`` starts; or 0."""
+    """Return the longest request, up to ``max_model_len``, with which a start succeeds; 0 if none."""
     lengths = range(1, max_model_len + 1)
     return bisect_right(lengths, kv_bytes, key=lambda tokens: needed_bytes(layout, tokens, demand))

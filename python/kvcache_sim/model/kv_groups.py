@@ -2,8 +2,8 @@
 
 The rules are vLLM's (``vllm/v1/core/kv_cache_utils.py``, from 0.30 on ``kv_cache_planning.py``, and the
 platform's block size for state spaces): layers of one kind share block tables, every block is one page for
-each layer of *one* group, and a kind with a smaller page gets a larger block. Compressed latents have rules of
-their own (``packed_groups``).
+each layer of *one* group, and a kind with a smaller page gets a larger block. Compressed latents have other
+rules (``packed_groups``).
 """
 
 from __future__ import annotations
@@ -28,8 +28,8 @@ _KINDS: dict[str, GroupKind] = {"all": "full", "window": "sliding", "chunk": "ch
 #: Attention kernels use blocks of a multiple of this many tokens: of heads, of latents, of chosen latents.
 _KERNEL_BLOCK_TOKENS = 16
 _LATENT_BLOCK_TOKENS = 64
-#: From this release on latents beside states have blocks of 128 tokens (TRTLLM's and FlashInfer's kernels), and
-#: from the second on a block that holds a state is a multiple of the requested one (platforms/interface.py).
+#: From the first release on latents beside states have blocks of 128 tokens (FlashInfer's kernels); from the
+#: second on a block that holds a state is a multiple of the requested one (``platforms/interface.py``).
 _WIDE_LATENTS: Release = (0, 33, 0)
 _WIDE_BLOCKS: Release = (0, 20, 0)
 #: Two kinds of layers whose ratio is below this share one group size, and the smaller kind is padded; from a
@@ -63,7 +63,7 @@ class KvGroup(Value):
 class KvLayout(Value):
     """The groups of a model in one pool: a block holds ``layers_per_group`` pages of ``page_bytes``.
 
-    ``reserved_bytes`` is what vLLM's start counts for a block of a request, if not the block's bytes (else 0).
+    ``reserved_bytes`` is what vLLM's start counts for a block of a request, 0 if that is the block's bytes.
     """
 
     groups: tuple[KvGroup, ...]
@@ -90,10 +90,10 @@ class KvLayout(Value):
 def kv_layout(
     model: ModelSpec, tensor_parallel: int = 1, block_size_tokens: int = 16, release: Release = NEWEST
 ) -> KvLayout:
-    """Return the groups that a release of vLLM creates for a model's layers on one of ``tensor_parallel`` GPUs.
+    """Return the groups that vLLM creates for a model's layers on one of ``tensor_parallel`` GPUs.
 
-    ``block_size_tokens`` is the requested block size; a kernel raises it to a multiple of its own, a recurrent
-    state until a page of attention holds one state. Raises UsageError for layers whose layout is not known.
+    ``block_size_tokens`` is the requested block size. A kernel raises it to a multiple of its own, a state
+    until a page of attention holds one. Raises UsageError for layers whose layout is not known.
     """
     kinds = [attention for _, attention in model.attention_layers()]
     if any(isinstance(kind, CompressedAttention) for kind in kinds):
@@ -127,8 +127,8 @@ def kv_layout(
 def token_bytes(model: ModelSpec) -> int:
     """Return the bytes that a token adds to a block over all layers; 0 where blocks of tokens do not say it.
 
-    They do not for a layout that is not known, and for compressed latents: most of their memory is windows' and
-    sums', and only vLLM's layout of them is known.
+    They do not for a layout that is not known, and for compressed latents, whose memory is mostly that of
+    windows and sums; only vLLM's layout of them is known.
     """
     if any(isinstance(attention, CompressedAttention) for _, attention in model.attention_layers()):
         return 0
@@ -176,7 +176,7 @@ def _page_bytes(cache: LayerCache, block: int) -> int:
 
 
 def _block_for_states(caches: dict[LayerCache, tuple[int, ...]], block: int, kernel: int) -> int:
-    """Return the block size, of whole ``kernel`` tokens, whose smallest attention page holds the largest state."""
+    """Return the block size in multiples of ``kernel`` whose attention page holds the largest state."""
     states = [cache.entry_bytes for cache in caches if cache.reach == "state"]
     tokens = [cache.entry_bytes for cache in caches if cache.reach != "state"]
     if not states or not tokens:

@@ -1,7 +1,7 @@
 """Groups of DeepSeek-V4's compressed latents in vLLM: pages of several sizes side by side in one block.
 
-A layer has a page of its window and, if it compresses, one of its latents, one of their index keys, and one of
-the running sums of each. They stand in ``fp8_ds_mla``, and no page is split by TP. Sources:
+A layer has a page of its window and, if it compresses, one of its latents, one of their index keys, and one
+of the running sums of each. They stand in ``fp8_ds_mla``, and no page is split by TP. Sources:
 ``vllm/models/deepseek_v4`` and ``v1/attention/backends/mla/sparse_swa.py`` for the pages,
 ``v1/core/kv_cache_utils.py`` of 0.22.0, 0.26.0 and 0.28.0 and ``kv_cache_planning.py`` of 0.33.0 for groups.
 """
@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from fractions import Fraction
 
 from msgspec.structs import replace
@@ -28,9 +28,9 @@ _ALIGNMENT_BYTES = 576
 _BLOCK_TOKENS = 256
 _WINDOW_BLOCK_TOKENS = 64
 _SUMS_BLOCK_TOKENS = {4: 4, 128: 8}
-#: Up to the first release a block holds one page of each size as often as the longest group needs any; from it on
-#: each size as often as a group needs that one; from the second on the widest group, whose pages of sums are not
-#: padded to those of latents any more. From the third on, a request reserves whole blocks, and groups with
+#: Bytes of a block: until the first release the longest group's number of pages, of each size; then for each
+#: size the largest number in a group; from the second on the widest group, and pages of sums are not padded
+#: to those of latents. From the third on a start counts a request's blocks by these bytes, and groups with
 #: unequal numbers of pages do not count for the size of the others.
 _BY_SIZE: Release = (0, 23, 0)
 _BY_GROUP: Release = (0, 27, 1)
@@ -108,8 +108,8 @@ def _padded(pages: _Pages, sizes: set[int]) -> _Pages:
     )
 
 
-def _repeats(whole: _Pages, tables: Sequence[_Pages], release: Release) -> int:
-    """Return the layers of a group: the number, at least that of a table that stays whole, that pads least."""
+def _repeats(whole: _Pages, tables: Iterable[_Pages], release: Release) -> int:
+    """Return the layers of a group: the number that pads least, and splits no table of several pages."""
     counts = [[len(page.layers) for page in pages] for pages in tables]
     if release < _GENERAL:
         least = max(len(page.layers) for page in whole)
@@ -122,7 +122,7 @@ def _repeats(whole: _Pages, tables: Sequence[_Pages], release: Release) -> int:
 
 def _tables(model: ModelSpec) -> dict[_Table, _Pages]:
     """Return the pages of all layers by block table, in the order in which layers first have one."""
-    found: list[tuple[_Table, _Page]] = []
+    found: dict[_Table, dict[Fraction, list[int]]] = {}
     for group in sorted(model.groups, key=lambda group: group.layers[0]):
         attention = group.attention
         if not isinstance(attention, CompressedAttention) or attention.ratio not in (0, *_SUMS_BLOCK_TOKENS):
@@ -133,15 +133,17 @@ def _tables(model: ModelSpec) -> dict[_Table, _Pages]:
                 expected="windows with latents of 4 or 128 tokens, in all layers",
             )
         for table, token_bytes in _kinds(attention):
-            page = math.ceil(token_bytes * table.block_size_tokens / _ALIGNMENT_BYTES) * _ALIGNMENT_BYTES
-            found.append((table, _Page(page, token_bytes, group.layers)))
-    tables: dict[_Table, dict[Fraction, _Page]] = {}
-    for table, page in found:
-        pages = tables.setdefault(table, {})
-        other = pages.get(page.token_bytes)
-        layers = (*(other.layers if other else ()), *page.layers)
-        pages[page.token_bytes] = replace(page, layers=tuple(sorted(layers)))
-    return {table: tuple(pages.values()) for table, pages in tables.items()}
+            found.setdefault(table, {}).setdefault(token_bytes, []).extend(group.layers)
+    return {
+        table: tuple(
+            _Page(_page_bytes(table, each), each, tuple(sorted(layers))) for each, layers in pages.items()
+        )
+        for table, pages in found.items()
+    }
+
+
+def _page_bytes(table: _Table, token_bytes: Fraction) -> int:
+    return math.ceil(token_bytes * table.block_size_tokens / _ALIGNMENT_BYTES) * _ALIGNMENT_BYTES
 
 
 def _kinds(attention: CompressedAttention) -> Iterator[tuple[_Table, Fraction]]:

@@ -207,7 +207,7 @@ def check_block_bytes(model: ScenarioModel) -> None:
         raise UsageError(
             f"how many tokens of {spec.name} memory holds is not known here",
             expected="blocks",
-            hint="set cache.semantics=vllm, or cache.kv_bytes_per_token",
+            hint="set cache.semantics=vllm",
         )
 
 

@@ -69,8 +69,7 @@ def _tiers(resolved: Mapping[str, Any]) -> str:
 
 
 def _holds_tokens(resolved: Mapping[str, Any]) -> bool:
-    """Return True if blocks say how many tokens they hold: not those of several groups, nor of a layout that is
-    not known."""
+    """Return True if blocks say how many tokens they hold: no groups, and a layout that is known."""
     cache = resolved.get("cache", {})
     try:
         spec = load_model(str(resolved["model"]))

@@ -7,7 +7,7 @@ from kvcache_sim.base.units import parse_size_bytes
 
 
 def kv_bytes_per_token(model: str) -> int:
-    """Return the bytes of a token in a block of a model by name, 0 for no name or a layout that is not known."""
+    """Return the bytes of a token in a model's blocks; 0 for no name, or a layout that is not known."""
     if not model:
         return 0
     from kvcache_sim.model.kv_groups import token_bytes
@@ -42,7 +42,7 @@ def parse_capacity(text: str, block_bytes: int, where: str, block_size_tokens: i
             where=where,
             got=repr(text),
             expected="a number of blocks",
-            hint="name the model with --model; one of compressed latents is laid out with --policy vllm alone",
+            hint="name the model with --model; for compressed latents with --policy vllm",
         )
     else:
         blocks = parse_size_bytes(text) // block_bytes
