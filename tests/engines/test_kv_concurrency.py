@@ -133,7 +133,7 @@ def test_compressions_that_vllm_does_not_have_are_refused():
 # other models
 
 
-def test_latents_and_index_keys_stand_beside_each_other():
+def test_index_keys_share_the_blocks_of_their_latents():
     """DeepSeek-V3.2: 61 layers of 576 numbers and 132 bytes; 656 bytes in fp8_ds_mla; blocks of 64 tokens."""
     for kv_dtype, latent in (("bf16", 1152), ("fp8_ds_mla", 656)):
         layout = kv_layout(load_model("deepseek-v3.2").with_dtypes("", kv_dtype), 8)
@@ -147,7 +147,7 @@ def test_latents_and_index_keys_stand_beside_each_other():
 
 
 def test_gemma_and_gpt_oss():
-    """Gemma 3: 10 layers of full attention, 52 windows as six groups of at most 10, with room for 8 more."""
+    """Gemma 3: 10 layers of full attention, 52 windows as six groups of at most 10, and space for 8 more."""
     gemma = kv_layout(load_model("gemma-3-27b"))
     full, *windows = sorted(gemma.groups, key=lambda group: group.kind)
     assert [full.kind, len(full.layers), len(windows)] == ["full", 10, 6]
@@ -165,7 +165,7 @@ def test_gemma_and_gpt_oss():
     [((0, 11, 2), 2, 2), ((0, 12, 0), 1, 2), ((0, 17, 1), 1, 2), ((0, 18, 0), 1, 1), ((0, 33, 0), 1, 1)],
 )
 def test_the_smaller_kind_is_padded_by_release(release, nearly_equal, a_third_more):
-    """Groups of the larger kind: of 13 layers beside 12 (gpt-oss-20b with a draft), of 4 beside 3."""
+    """Groups of the larger kind: of 13 layers next to 12 (gpt-oss-20b with a draft), of 4 next to 3."""
     full, window = HeadAttention(8, 4, 8), HeadAttention(8, 4, 8, window_tokens=32)
     for small, large, groups in ((12, 13, nearly_equal), (3, 4, a_third_more)):
         layout = kv_layout(spec_of(*[full] * large, *[window] * small), release=release)
@@ -198,8 +198,8 @@ def test_states_with_and_without_prefix_caching():
     assert blocks_of_request(moe, 65_536, replace(on, draft_blocks=3)) == 38 + 9
 
 
-def test_a_state_beside_latents():
-    """Kimi-Linear: 20 states as three groups of 7 with room for one; a state of 2,170,880 bytes needs 1,885 tokens."""
+def test_states_next_to_latents():
+    """Kimi-Linear: 20 states as three groups of 7 and space for one; a state of 2,170,880 bytes needs 1,885 tokens."""
     kda = LinearAttention(32, 128, 128, 1, 1, "fp32", 3 * 32 * 128, 4)
     mla = LatentAttention(32, 512, 64, 128, 128)
     layout = kv_layout(spec_of(*([kda] * 3 + [mla]) * 6, kda, kda, mla), release=(0, 32, 0))

@@ -1,4 +1,4 @@
-"""Where no layout says what a block holds, a number of tokens is refused or left out, and blocks still run."""
+"""Numbers of tokens are refused or left out if no layout says what a block holds, and blocks still run."""
 
 import json
 from dataclasses import replace
@@ -15,7 +15,7 @@ from kvcache_sim.scenario.subject import subject_line
 from support.small_traces import trace_of
 
 STEP_TIME = "replica: {step_time: 'roofline:deepseek-v4-flash@h200:tp2'}"
-#: A window beside index keys: no engine's layout of them is known.
+#: A window next to index keys: no engine's layout of them is known.
 UNKNOWN = """
 hidden_size = 64
 vocab_size = 100

@@ -4,6 +4,7 @@
 
 - ``adjusted``             adjusted step times: launches, time per sequence, factors
 - ``attention``            kinds of attention: a layer's caches, weights and operations
+- ``block_layout``         groups of layers in one pool of equal blocks
 - ``catalog``              the packaged data files, by folder and name
 - ``channels``             channel presets: latency, cost per piece and bandwidth of real links
 - ``computed_source``      step times whose code is found by name through an entry point

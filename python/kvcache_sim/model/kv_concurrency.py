@@ -1,4 +1,4 @@
-"""What a pool of blocks holds in a release of vLLM's words: blocks of a request, maximum concurrency, tokens.
+"""Blocks of a request, maximum concurrency and logged tokens of a pool, in the words of a release of vLLM.
 
 Sources: ``max_memory_usage_bytes`` of ``vllm/v1/kv_cache_interface.py``, and in ``vllm/v1/core`` of wheels to
 0.33.0 ``get_max_concurrency_for_kv_cache_config``, what is logged as "GPU KV cache size" and
@@ -12,7 +12,7 @@ from fractions import Fraction
 from math import ceil
 
 from kvcache_sim.base.values import Value
-from kvcache_sim.model.kv_groups import NEWEST, KvGroup, KvLayout, Release
+from kvcache_sim.model.block_layout import NEWEST, KvGroup, KvLayout, Release
 
 #: Logged tokens: blocks times their size; from the first release on a group's share of the blocks times the
 #: smallest size; from the second on the concurrency times the longest request.

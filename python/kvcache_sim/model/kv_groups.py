@@ -10,81 +10,28 @@ from __future__ import annotations
 
 import math
 from fractions import Fraction
-from typing import Literal
 
 from kvcache_sim.base.errors import UsageError
-from kvcache_sim.base.values import Value
 from kvcache_sim.model.attention import LayerCache
+from kvcache_sim.model.block_layout import NEWEST, GroupKind, KvGroup, KvLayout, Release
 from kvcache_sim.model.latent_attention import CompressedAttention, LatentAttention
 from kvcache_sim.model.model_spec import ModelSpec
+from kvcache_sim.model.packed_groups import packed_layout
 
-#: A release of vLLM: (0, 33, 0).
-Release = tuple[int, ...]
-#: The newest release whose layouts these are.
-NEWEST: Release = (0, 33, 0)
-#: Retention of a group: every block, blocks of a window, blocks of the current chunk, or the last state.
-GroupKind = Literal["full", "sliding", "chunked", "linear"]
+__all__ = ["NEWEST", "GroupKind", "KvGroup", "KvLayout", "Release", "kv_layout", "token_bytes"]
+
+
 _KINDS: dict[str, GroupKind] = {"all": "full", "window": "sliding", "chunk": "chunked", "state": "linear"}
 #: Attention kernels use blocks of a multiple of this many tokens: of heads, of latents, of chosen latents.
 _KERNEL_BLOCK_TOKENS = 16
 _LATENT_BLOCK_TOKENS = 64
-#: From the first release on latents beside states have blocks of 128 tokens (FlashInfer's kernels); from the
+#: From the first release on latents next to states have blocks of 128 tokens (FlashInfer's kernels); from the
 #: second on a block that holds a state is a multiple of the requested one (``platforms/interface.py``).
 _WIDE_LATENTS: Release = (0, 33, 0)
 _WIDE_BLOCKS: Release = (0, 20, 0)
 #: Two kinds of layers whose ratio is below this share one group size, and the smaller kind is padded; from a
 #: release on.
 _NEARLY_EQUAL: tuple[tuple[Release, float], ...] = (((0, 18, 0), 1.5), ((0, 12, 0), 1.25), ((), 0.0))
-
-
-class KvGroup(Value):
-    """Layers that share block tables, with ``block_size_tokens`` per block.
-
-    ``layers`` are their numbers. ``reach_tokens`` is a window or chunk, 0 for ``full`` and ``linear``.
-    ``kept_bytes`` is what its layers keep of one token, or as their states, without padding; ``pages_bytes``
-    what its pages fill of a block, where groups differ (else 0). ``what`` names it where the kind does not.
-    """
-
-    kind: GroupKind
-    block_size_tokens: int
-    reach_tokens: int
-    layers: tuple[int, ...]
-    kept_bytes: int = 0
-    pages_bytes: int = 0
-    what: str = ""
-
-    @property
-    def name(self) -> str:
-        """The group's kind in a word: ``full``, ``swa128``, ``chunked8192``, ``mamba``, ``sums8``."""
-        short = {"full": "full", "sliding": "swa", "chunked": "chunked", "linear": "mamba"}[self.kind]
-        return f"{self.what or short}{self.reach_tokens or ''}"
-
-
-class KvLayout(Value):
-    """The groups of a model in one pool: a block holds ``layers_per_group`` pages of ``page_bytes``.
-
-    ``reserved_bytes`` is what vLLM's start counts for a block of a request, 0 if that is the block's bytes.
-    """
-
-    groups: tuple[KvGroup, ...]
-    page_bytes: int
-    layers_per_group: int
-    reserved_bytes: int = 0
-
-    @property
-    def bytes_per_block(self) -> int:
-        """Bytes of one block on one GPU, whichever group owns it."""
-        return self.page_bytes * self.layers_per_group
-
-    @property
-    def hash_block_size(self) -> int:
-        """Tokens covered by one prompt hash: a common divisor of all groups' block sizes."""
-        return math.gcd(*(group.block_size_tokens for group in self.groups))
-
-    @property
-    def scheduler_block_size(self) -> int:
-        """Granularity of hits in tokens: a common multiple of all groups' block sizes."""
-        return math.lcm(*(group.block_size_tokens for group in self.groups))
 
 
 def kv_layout(
@@ -97,8 +44,6 @@ def kv_layout(
     """
     kinds = [attention for _, attention in model.attention_layers()]
     if any(isinstance(kind, CompressedAttention) for kind in kinds):
-        from kvcache_sim.model.packed_groups import packed_layout
-
         return packed_layout(model, release)
     caches = model.caches(tensor_parallel)
     if not caches:

@@ -17,8 +17,8 @@ from msgspec.structs import replace
 
 from kvcache_sim.base.errors import UsageError
 from kvcache_sim.base.values import Value
+from kvcache_sim.model.block_layout import GroupKind, KvGroup, KvLayout, Release
 from kvcache_sim.model.dtypes import FP8_DS_MLA, size_bytes
-from kvcache_sim.model.kv_groups import GroupKind, KvGroup, KvLayout, Release
 from kvcache_sim.model.latent_attention import CompressedAttention
 from kvcache_sim.model.model_spec import ModelSpec
 
@@ -38,7 +38,7 @@ _GENERAL: Release = (0, 29, 0)
 
 
 class _Table(Value):
-    """What pages have in common that share block tables."""
+    """A block table that several pages share: its kind, tokens per block and reach."""
 
     kind: GroupKind
     block_size_tokens: int
