@@ -223,10 +223,10 @@ def test_groups_of_layers_in_one_pool_by_hand():
     alone = spec(*[full] * 6)
     assert [(g.kind, len(g.layers), g.name) for g in alone.groups] == [("full", 6, "full")]
     assert alone.bytes_per_block == 6 * 16 * 128
-    # latents and index keys of two layers: entries of 20 and 16 bytes, as one page a layer
+    # latents and index keys of two layers: entries of 40 and 16 bytes in blocks of 64, as one page a layer
     latent = LatentAttention(4, 20, 0, 10, 8, 5, Indexer(64, 3, 12))
     both = spec(latent, latent, block=4)
-    assert [both.groups[0].layers, both.page_bytes, both.layers_per_group] == [(0, 1), 4 * 56, 2]
+    assert [both.groups[0].layers, both.page_bytes, both.layers_per_group] == [(0, 1), 64 * 56, 2]
     mixed = spec(HeadAttention(8, 1, 1), HeadAttention(8, 1, 1), HeadAttention(8, 1, 2), block=1)
     assert [mixed.page_bytes, mixed.layers_per_group, len(mixed.groups)] == [16, 1, 1]
     for kinds in ((replace(latent, indexer=None), CompressedAttention(4, 10, 32, 5, 2, 3, ratio=4)),):

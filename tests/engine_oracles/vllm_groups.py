@@ -53,6 +53,8 @@ def asked(seed: int) -> tuple[ReplayRequest, GroupSettings]:
 def groups(draw: random.Random) -> KvLayout:
     """Return full attention with windows, chunks or states, in blocks that divide one another, in any
     order."""
+    if draw.random() < 0.2:
+        return latents(draw)
     base, kinds = BLOCK * draw.choice([1, 1, 2, 3]), ["full"]
     kinds += draw.sample(["sliding", "sliding", "linear", "chunked"], draw.choice([1, 1, 1, 2]))
     # chunks and states stand at the common block in the engine
@@ -68,6 +70,18 @@ def groups(draw: random.Random) -> KvLayout:
         made += [KvGroup(kind, size, reach, (0,))] * draw.choice([1, 1, 2, 3])  # type: ignore[arg-type]
     draw.shuffle(made)
     return KvLayout(tuple(made), 1, 1)
+
+
+def latents(draw: random.Random) -> KvLayout:
+    """Return groups as DeepSeek-V4 has them, in larger blocks: two of windows, latents, and sums of two
+    reaches."""
+    latents, far = draw.choice([4, 8]) * BLOCK, draw.choice([1, 2]) * BLOCK
+    window = KvGroup("sliding", 2 * BLOCK, 4 * BLOCK, (0,))
+    sums = (
+        KvGroup("sliding", BLOCK, 2 * BLOCK, (0,)),
+        KvGroup("sliding", far, draw.choice([48, 64, 100]), (0,)),
+    )
+    return KvLayout((window, window, KvGroup("full", latents, 0, (0,)), *sums), 1, 1)
 
 
 def specification(real: Real, group: KvGroup, caches: bool = True) -> Any:

@@ -262,7 +262,7 @@ def test_the_starter_is_a_scenario_and_says_what_holds_by_default():
     [
         ("gpt-oss-20b", "its windows use no memory and limit no hit; cache.layer_groups=by-kind"),
         ("qwen3-next-80b-a3b", "its states use no memory"),
-        ("deepseek-v4-flash", "its states and windows use no memory and limit no hit; no setting"),
+        ("deepseek-v4-flash", "its states and windows use no memory and limit no hit; cache.semantics=vllm"),
         ("llama-3-8b", ""),
         ("gpt-oss-20b\ncache: {layer_groups: by-kind}", ""),
         ("gpt-oss-20b\ncache: {layer_groups: as-full}", ""),

@@ -4,6 +4,7 @@
 
 - ``adjusted``             adjusted step times: launches, time per sequence, factors
 - ``attention``            kinds of attention: a layer's caches, weights and operations
+- ``block_layout``         groups of layers in one pool of equal blocks
 - ``catalog``              the packaged data files, by folder and name
 - ``channels``             channel presets: latency, cost per piece and bandwidth of real links
 - ``computed_source``      step times whose code is found by name through an entry point
@@ -11,6 +12,8 @@
 - ``hosts``                host presets: CPU time around the steps of a real deployment
 - ``hugging_face``         models from Hugging Face configurations
 - ``kv_groups``            KV cache groups: an engine's layout of a model's kinds of layers in one pool
+- ``kv_concurrency``       blocks of a request, concurrency and logged tokens, by release of vLLM
+- ``packed_groups``        groups of compressed latents: pages of several sizes side by side in one block
 - ``kv_capacity``          KV capacity of a GPU after weights and activations
 - ``latent_attention``     attention over latents
 - ``layer_group``          groups of identical layers of a model

@@ -1,81 +1,56 @@
 """KV cache groups: an engine's layout of a model's kinds of layers in one pool of equal blocks.
 
-The rules are vLLM 0.33.0's (``vllm/v1/core/kv_cache_planning.py`` and the platform's block size for state
-spaces): layers of one kind share block tables, every block is one page for each layer of *one* group, and a
-kind with a smaller page gets a larger block.
+The rules are vLLM's (``vllm/v1/core/kv_cache_utils.py``, from 0.30 on ``kv_cache_planning.py``, and the
+platform's block size for state spaces): layers of one kind share block tables, every block is one page for
+each layer of *one* group, and a kind with a smaller page gets a larger block. Compressed latents have other
+rules (``packed_groups``).
 """
 
 from __future__ import annotations
 
 import math
-from typing import Literal
+from fractions import Fraction
 
 from kvcache_sim.base.errors import UsageError
-from kvcache_sim.base.values import Value
 from kvcache_sim.model.attention import LayerCache
+from kvcache_sim.model.block_layout import NEWEST, GroupKind, KvGroup, KvLayout, Release
+from kvcache_sim.model.latent_attention import CompressedAttention, LatentAttention
 from kvcache_sim.model.model_spec import ModelSpec
+from kvcache_sim.model.packed_groups import packed_layout
 
-#: Retention of a group: every block, blocks of a window, blocks of the current chunk, or the last state.
-GroupKind = Literal["full", "sliding", "chunked", "linear"]
+__all__ = ["NEWEST", "GroupKind", "KvGroup", "KvLayout", "Release", "kv_layout", "token_bytes"]
+
+
 _KINDS: dict[str, GroupKind] = {"all": "full", "window": "sliding", "chunk": "chunked", "state": "linear"}
-#: Attention kernels use blocks of a multiple of this many tokens.
+#: Attention kernels use blocks of a multiple of this many tokens: of heads, of latents, of chosen latents.
 _KERNEL_BLOCK_TOKENS = 16
-#: Two kinds of layers whose ratio is below this share one group size; the smaller kind is padded.
-_NEARLY_EQUAL = 1.5
+_LATENT_BLOCK_TOKENS = 64
+#: From the first release on latents next to states have blocks of 128 tokens (FlashInfer's kernels); from the
+#: second on a block that holds a state is a multiple of the requested one (``platforms/interface.py``).
+_WIDE_LATENTS: Release = (0, 33, 0)
+_WIDE_BLOCKS: Release = (0, 20, 0)
+#: Two kinds of layers whose ratio is below this share one group size, and the smaller kind is padded; from a
+#: release on.
+_NEARLY_EQUAL: tuple[tuple[Release, float], ...] = (((0, 18, 0), 1.5), ((0, 12, 0), 1.25), ((), 0.0))
 
 
-class KvGroup(Value):
-    """Layers that share block tables, with ``block_size_tokens`` per block.
-
-    ``layers`` are their numbers. ``reach_tokens`` is a window or chunk, 0 for ``full`` and ``linear``.
-    """
-
-    kind: GroupKind
-    block_size_tokens: int
-    reach_tokens: int
-    layers: tuple[int, ...]
-
-    @property
-    def name(self) -> str:
-        """The group's kind in a word: ``full``, ``swa128``, ``chunked8192``, ``mamba``."""
-        short = {"full": "full", "sliding": "swa", "chunked": "chunked", "linear": "mamba"}[self.kind]
-        return f"{short}{self.reach_tokens or ''}"
-
-
-class KvLayout(Value):
-    """The groups of a model in one pool: a block holds ``layers_per_group`` pages of ``page_bytes``."""
-
-    groups: tuple[KvGroup, ...]
-    page_bytes: int
-    layers_per_group: int
-
-    @property
-    def bytes_per_block(self) -> int:
-        """Bytes of one block on one GPU, whichever group owns it."""
-        return self.page_bytes * self.layers_per_group
-
-    @property
-    def hash_block_size(self) -> int:
-        """Tokens covered by one prompt hash: a common divisor of all groups' block sizes."""
-        return math.gcd(*(group.block_size_tokens for group in self.groups))
-
-    @property
-    def scheduler_block_size(self) -> int:
-        """Granularity of hits in tokens: a common multiple of all groups' block sizes."""
-        return math.lcm(*(group.block_size_tokens for group in self.groups))
-
-
-def kv_layout(model: ModelSpec, tensor_parallel: int = 1, block_size_tokens: int = 16) -> KvLayout:
+def kv_layout(
+    model: ModelSpec, tensor_parallel: int = 1, block_size_tokens: int = 16, release: Release = NEWEST
+) -> KvLayout:
     """Return the groups that vLLM creates for a model's layers on one of ``tensor_parallel`` GPUs.
 
-    ``block_size_tokens`` is the requested block size; a recurrent state raises it until a page of attention
-    holds one state. Raises UsageError for caches that vLLM lays out by model-specific rules (compressed
-    latents).
+    ``block_size_tokens`` is the requested block size. A kernel raises it to a multiple of its own, a state
+    until a page of attention holds one. Raises UsageError for layers whose layout is not known.
     """
+    kinds = [attention for _, attention in model.attention_layers()]
+    if any(isinstance(kind, CompressedAttention) for kind in kinds):
+        return packed_layout(model, release)
     caches = model.caches(tensor_parallel)
     if not caches:
         raise UsageError("no layer keeps anything of a sequence", where=model.name)
     if all(cache.reach == "all" for cache in caches):
+        if any(isinstance(kind, LatentAttention) and kind.indexer for kind in kinds):
+            block_size_tokens = _multiple(block_size_tokens, _LATENT_BLOCK_TOKENS)
         return _one_group(caches, block_size_tokens, model.name)
     layers = [layer for found in caches.values() for layer in found]
     if len(set(layers)) < len(layers) or any(cache.tokens_per_entry > 1 for cache in caches):
@@ -85,21 +60,46 @@ def kv_layout(model: ModelSpec, tensor_parallel: int = 1, block_size_tokens: int
             got=", ".join(sorted({cache.what for cache in caches})),
             expected="one kind of entry a layer",
         )
-    block = _block_for_states(caches, block_size_tokens)
+    kernel = _KERNEL_BLOCK_TOKENS
+    if any(isinstance(kind, LatentAttention) for kind in kinds):
+        kernel = _LATENT_BLOCK_TOKENS * (2 if release >= _WIDE_LATENTS else 1)
+    if release >= _WIDE_BLOCKS:
+        kernel = max(kernel, block_size_tokens)
+    block = _block_for_states(caches, block_size_tokens, kernel)
+    return _equal_pages(caches, block, release)
+
+
+def token_bytes(model: ModelSpec) -> int:
+    """Return the bytes that a token adds to a block over all layers; 0 where blocks of tokens do not say it.
+
+    They do not for a layout that is not known, and for compressed latents, whose memory is mostly that of
+    windows and sums; only vLLM's layout of them is known.
+    """
+    if any(isinstance(attention, CompressedAttention) for _, attention in model.attention_layers()):
+        return 0
+    try:
+        kv_layout(model)
+    except UsageError:
+        return 0
+    return model.kv_bytes_per_token
+
+
+def _equal_pages(caches: dict[LayerCache, tuple[int, ...]], block: int, release: Release) -> KvLayout:
+    """Return the layout of kinds of layers in groups of one size and pages of one size."""
     pages = {cache: _page_bytes(cache, block) for cache in caches}
     page = max(pages.values())
     buckets = sorted(caches.items(), key=lambda item: item[1][0])
     counts = [len(numbers) for _, numbers in buckets]
-    size = max(counts) if max(counts) < _NEARLY_EQUAL * min(counts) else min(counts)
+    ratio = next(ratio for since, ratio in _NEARLY_EQUAL if release >= since)
+    size = max(counts) if max(counts) < ratio * min(counts) else min(counts)
     groups = []
     for cache, numbers in buckets:
         whole = cache.reach != "state" and page % pages[cache] == 0
         tokens = block * (page // pages[cache] if whole else 1)
         number = -(-len(numbers) // size)
-        groups += [
-            KvGroup(_KINDS[cache.reach], tokens, cache.reach_tokens, numbers[i::number])
-            for i in range(number)
-        ]
+        for part in (numbers[i::number] for i in range(number)):
+            kept = cache.entry_bytes * len(part)
+            groups.append(KvGroup(_KINDS[cache.reach], tokens, cache.reach_tokens, part, kept))
     return KvLayout(tuple(groups), page, size)
 
 
@@ -109,7 +109,7 @@ def _one_group(caches: dict[LayerCache, tuple[int, ...]], block: int, name: str)
         raise UsageError("a block holds no whole entries", where=name, got=f"{block} tokens")
     layers = sorted({layer for numbers in caches.values() for layer in numbers})
     total = sum(_page_bytes(cache, block) * len(numbers) for cache, numbers in caches.items())
-    group = KvGroup("full", block, 0, tuple(layers))
+    group = KvGroup("full", block, 0, tuple(layers), math.ceil(Fraction(total, block)))
     whole = total % len(layers) == 0
     return KvLayout((group,), total // len(layers) if whole else total, len(layers) if whole else 1)
 
@@ -120,11 +120,14 @@ def _page_bytes(cache: LayerCache, block: int) -> int:
     return block // cache.tokens_per_entry * cache.entry_bytes
 
 
-def _block_for_states(caches: dict[LayerCache, tuple[int, ...]], block: int) -> int:
-    """Return the block size whose smallest attention page holds the largest state."""
+def _block_for_states(caches: dict[LayerCache, tuple[int, ...]], block: int, kernel: int) -> int:
+    """Return the block size in multiples of ``kernel`` whose attention page holds the largest state."""
     states = [cache.entry_bytes for cache in caches if cache.reach == "state"]
     tokens = [cache.entry_bytes for cache in caches if cache.reach != "state"]
     if not states or not tokens:
         return block
-    needed = -(-max(states) // (_KERNEL_BLOCK_TOKENS * max(tokens))) * _KERNEL_BLOCK_TOKENS
-    return max(block, needed)
+    return max(block, _multiple(-(-max(states) // max(tokens)), kernel))
+
+
+def _multiple(tokens: int, of: int) -> int:
+    return -(-tokens // of) * of

@@ -135,7 +135,7 @@ class CompressedAttention(Value, Attention):
         return self.flops_per_pair // self.ratio
 
     @property
-    def _windows(self) -> int:
+    def windows(self) -> int:
         """Windows of ``ratio`` tokens that one compressed latent combines."""
         return 2 if self.indexer else 1
 
@@ -144,11 +144,11 @@ class CompressedAttention(Value, Attention):
         width = self.heads * self.head_size
         query = self.query_rank * (hidden_size + width)
         output = self.output_rank * (width + self.output_groups * hidden_size)
-        compressor = 2 * self._windows * self.head_size * hidden_size if self.ratio else 0
+        compressor = 2 * self.windows * self.head_size * hidden_size if self.ratio else 0
         index = 0
         if self.indexer:
             index = self.indexer.params(hidden_size, self.query_rank)
-            index += 2 * self._windows * self.indexer.key_size * hidden_size
+            index += 2 * self.windows * self.indexer.key_size * hidden_size
         return query + hidden_size * self.head_size + output + compressor + index
 
     def caches(self, kv_dtype: str, tensor_parallel: int) -> tuple[LayerCache, ...]:
@@ -160,7 +160,7 @@ class CompressedAttention(Value, Attention):
         window = LayerCache("window", entry, "window", self.window_tokens)
         if not self.ratio:
             return (window,)
-        sums = 2 * self._windows * self.ratio
+        sums = 2 * self.windows * self.ratio
         values = self.head_size + (self.indexer.key_size if self.indexer else 0)
         compressed = LayerCache("compressed latents", entry, tokens_per_entry=self.ratio)
         state = LayerCache("compressor sums", size_bytes(sums * values, "fp32"), "state")

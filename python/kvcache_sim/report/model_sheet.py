@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
-from fractions import Fraction
 from typing import Any
 
 from msgspec.structs import replace
 
 from kvcache_sim.base.errors import UsageError
 from kvcache_sim.base.units import format_bytes
-from kvcache_sim.model.dtypes import KV_DTYPES, check_dtype
+from kvcache_sim.model.dtypes import FP8_DS_MLA, KV_DTYPES, check_dtype
 from kvcache_sim.model.gpus import load_gpu
 from kvcache_sim.model.kv_capacity import default_engine, kv_capacity
-from kvcache_sim.model.kv_groups import kv_layout
+from kvcache_sim.model.kv_concurrency import Demand, logged_tokens
+from kvcache_sim.model.kv_groups import KvLayout, kv_layout, token_bytes
 from kvcache_sim.model.layer_group import layers_text
 from kvcache_sim.model.model_file import load_model
 from kvcache_sim.model.model_spec import ModelSpec
@@ -70,7 +69,7 @@ def model_sheet(name: str, asked: Asked) -> dict[str, Any]:
             }
             for cache, layers in model.caches(tp).items()
         ],
-        "kv_groups": _kv_groups(model, tp),
+        "kv_groups": _kv_groups(model, asked),
         "kv_bytes_per_token_per_gpu": model.kv_bytes_per_token_per_gpu(tp),
         "kv_bytes_fixed_per_gpu": model.kv_bytes_fixed_per_gpu(tp),
         "kv_bytes_per_sequence_per_gpu": {
@@ -80,12 +79,19 @@ def model_sheet(name: str, asked: Asked) -> dict[str, Any]:
     }
 
 
-def _kv_groups(model: ModelSpec, tp: int) -> dict[str, Any] | None:
-    """Return vLLM's layout of the layers in blocks on one GPU; None where vLLM has no rule."""
+def _layout(model: ModelSpec, tp: int) -> KvLayout | None:
+    """Return vLLM's layout of the layers in blocks on one GPU; None if it is not known."""
     try:
-        layout = kv_layout(model, tp)
+        return kv_layout(model, tp)
     except UsageError:
         return None
+
+
+def _kv_groups(model: ModelSpec, asked: Asked) -> dict[str, Any] | None:
+    layout = _layout(model, asked.tensor_parallel)
+    if layout is None:
+        return None
+    decoding = Demand(max_num_batched_tokens=1, batches_in_flight=1)
     return {
         "page_bytes": layout.page_bytes,
         "bytes_per_block": layout.bytes_per_block,
@@ -94,22 +100,18 @@ def _kv_groups(model: ModelSpec, tp: int) -> dict[str, Any] | None:
                 "kind": group.name,
                 "layers": len(group.layers),
                 "block_size_tokens": group.block_size_tokens,
-                "kv_bytes_per_token": 0 if group.kind == "linear" else _kept(model, tp, group.layers),
-                "state_bytes": _kept(model, tp, group.layers) if group.kind == "linear" else 0,
+                "kv_bytes_per_token": 0 if group.kind == "linear" else group.kept_bytes,
+                "state_bytes": group.kept_bytes if group.kind == "linear" else 0,
             }
             for group in layout.groups
         ],
+        "kv_dtype": model.kv_dtype if token_bytes(model) else FP8_DS_MLA,
+        "sequence_bytes": {
+            str(length): sum(decoding.blocks_of(group, length) for group in layout.groups)
+            * layout.bytes_per_block
+            for length in asked.lengths
+        },
     }
-
-
-def _kept(model: ModelSpec, tp: int, layers: tuple[int, ...]) -> int:
-    """Return the bytes that some layers keep of one token, or as their states."""
-    each = model.caches(tp).items()
-    kept = sum(
-        Fraction(cache.entry_bytes, cache.tokens_per_entry) * len(set(layers) & set(cached_layers))
-        for cache, cached_layers in each
-    )
-    return math.ceil(kept)
 
 
 def _kv_capacity(model: ModelSpec, asked: Asked) -> dict[str, Any]:
@@ -118,12 +120,20 @@ def _kv_capacity(model: ModelSpec, asked: Asked) -> dict[str, Any]:
     engine = replace(default_engine(gpu, release, model, tp), source=f", {release}")
     if asked.gpu_memory_utilization is not None:
         engine = replace(engine, utilisation=asked.gpu_memory_utilization)
-    kv = kv_capacity(model, gpu, tp, engine)
+    kv, layout = kv_capacity(model, gpu, tp, engine), _layout(model, tp)
+    tokens = requests = None
+    if layout is not None and len(layout.groups) > 1:
+        demand = Demand(max_num_batched_tokens=engine.max_num_batched_tokens)
+        blocks, requests = max(0, kv.kv_bytes) // layout.bytes_per_block, model.context.default_tokens
+        tokens = logged_tokens(layout, blocks, requests, demand)
+    elif layout is not None:
+        tokens = max(0, kv.kv_bytes) // max(1, model.kv_bytes_per_token_per_gpu(tp))
     return {
         "gpu": gpu.name,
         "kv_bytes": kv.kv_bytes,
         "uncertainty_bytes": kv.uncertainty_bytes,
-        "tokens": max(0, kv.kv_bytes) // max(1, model.kv_bytes_per_token_per_gpu(tp)),
+        "tokens": tokens,
+        "request_tokens": requests,
         "sentence": str(kv),
     }
 
@@ -150,25 +160,35 @@ def sheet_text(sheet: dict[str, Any]) -> str:
         f"a sequence {sheet['kv_bytes_per_token_per_gpu']:,} bytes a token"
         + (f" and {fixed:,} bytes once its windows are full" if fixed else "")
     )
+    layout = sheet["kv_groups"]
     for length, size in sheet["kv_bytes_per_sequence_per_gpu"].items():
-        lines.append(f"          {int(length):>9,} tokens: {size:>17,} bytes ({format_bytes(size)})")
+        line = f"          {int(length):>9,} tokens: {size:>17,} bytes ({format_bytes(size)})"
+        if layout is not None and len(layout["groups"]) > 1:
+            line += f", in vLLM's blocks {layout['sequence_bytes'][length]:,} bytes"
+        lines.append(line)
+    if layout is not None and any(group["state_bytes"] for group in layout["groups"]):
+        lines.append("          blocks: two of each group of states, as vLLM holds them with prefix caching")
     if (kv := sheet["room"]) is not None:
-        lines.append(f"memory    {kv['gpu']}: {kv['tokens']:,} tokens; {kv['sentence']}")
+        unknown = f"tokens are not known, as the layout of {sheet['name']} is not"
+        tokens = unknown if kv["tokens"] is None else f"{kv['tokens']:,} tokens"
+        tokens += f" in requests of {kv['request_tokens']:,}" if kv["request_tokens"] else ""
+        lines.append(f"memory    {kv['gpu']}: {tokens}; {kv['sentence']}")
     return "\n".join(lines)
 
 
 def _group_lines(layout: dict[str, Any] | None) -> list[str]:
     """Return the groups of one pool, equal ones in one line."""
     if layout is None:
-        return ["groups    laid out by rules of this model alone, which are not simulated"]
+        return ["groups    not known: vLLM's layout of these layers is not simulated"]
     block = f"{layout['bytes_per_block']:,} bytes"
     lines: list[str] = []
+    fixed = layout["kv_dtype"] == FP8_DS_MLA
     for group in layout["groups"]:
         state, token = group["state_bytes"], group["kv_bytes_per_token"]
         kept = f"a state of {state:,} bytes" if state else f"{token:,} bytes a token"
         block_text = f"blocks of {group['block_size_tokens']} tokens and {block}"
         line = f"{group['kind']}, {group['layers']} layers: {kept}, {block_text}"
-        lines.append(f"{'' if lines else 'groups':10}{line}")
+        lines.append(f"{'' if lines else 'groups':10}{line}{' in ' + FP8_DS_MLA if fixed else ''}")
     return lines
 
 

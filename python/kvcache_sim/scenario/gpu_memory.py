@@ -23,7 +23,7 @@ from kvcache_sim.scenario.machine_sections import ReplicaSection
 from kvcache_sim.scenario.quantities import AUTO_CONTEXT, Capacity
 from kvcache_sim.scenario.release_defaults import release_of, release_values
 from kvcache_sim.scenario.schema import MachineSection, ScenarioModel
-from kvcache_sim.scenario.served_model import block_bytes, cache_groups, served_model
+from kvcache_sim.scenario.served_model import block_bytes, cache_groups, check_block_bytes, served_model
 from kvcache_sim.scenario.yaml_tree import Path, Tree, at_location
 
 GPU_CAPACITY: Path = ("tiers", TIERS[COMPUTE], "capacity")
@@ -39,6 +39,9 @@ def with_gpu_capacity(
     ``path`` is the location of the capacity. Raises UsageError if the step-time set names no GPU or the model
     does not fit on it.
     """
+    for name, tier in machine.tiers.present.items():
+        if tier.capacity.size_bytes is not None:
+            at_location(tree, (*path[:-2], name, path[-1]), lambda: check_block_bytes(model))
     if not machine.tiers.compute.capacity.auto:
         return machine
     blocks = at_location(tree, path, lambda: _capacity(model, machine.replica).blocks)
@@ -126,6 +129,7 @@ def _capacity(model: ScenarioModel, replica: ReplicaSection) -> _Capacity:
             raise UsageError("auto does not know the cache groups of a stage", hint="give blocks or a size")
         blocks = kv_blocks(spec.name, gpu_blocks, groups.layout.bytes_per_block)
         return _Capacity(blocks, gpu_blocks, 0)
+    check_block_bytes(model)
     stage = Fraction(stage_layers(spec, replica.pp or 1), spec.layers)
     per_token = ceil(spec.kv_bytes_per_token_per_gpu(degree) * stage)
     if given := model.cache.kv_bytes_per_token:

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 
-from kvcache_sim.base.errors import KvsimError
+from kvcache_sim.base.errors import KvsimError, UsageError
 from kvcache_sim.base.tiers import STAGING, TIERS
 from kvcache_sim.cache.groups import GroupSettings
 from kvcache_sim.model.dtypes import KV_DTYPES, bits_per_value, check_dtype
-from kvcache_sim.model.kv_groups import kv_layout
+from kvcache_sim.model.kv_groups import kv_layout, token_bytes
 from kvcache_sim.model.model_file import load_model
 from kvcache_sim.model.model_spec import ModelSpec
 from kvcache_sim.model.step_times import measured_on, nearest_source
@@ -105,6 +105,8 @@ def cache_groups(model: ScenarioModel) -> GroupSettings | None:
         return None
     spec, replica = served_model(model), model.replica
     gpus = measured_on(replica.step_time).tensor_parallel
+    if model.cache.semantics == "tree" and not token_bytes(spec):
+        raise UsageError(f"a tree's layout of {spec.name} is not known", hint="set cache.semantics=vllm")
     layout = kv_layout(spec, gpus, model.cache.block_size)
     settings = GroupSettings(
         spec.name,
@@ -147,10 +149,8 @@ def taken_as_full(model: ScenarioModel) -> str | None:
     kinds = sorted({_WORDS[kept.reach] for kept in caches if kept.reach != "all"})
     if not kinds:
         return None
-    known = all(kept.tokens_per_entry == 1 for kept in caches)
-    remedy = (
-        "cache.layer_groups=by-kind simulates them, as-full is this" if known else "no setting simulates them"
-    )
+    by_kind = "cache.layer_groups=by-kind simulates them, as-full is this"
+    remedy = by_kind if token_bytes(served_model(model)) else "cache.semantics=vllm simulates them"
     return (
         f"all layers of {model.model} count as full attention: its {' and '.join(kinds)} use no memory and "
         f"limit no hit; {remedy}"
@@ -199,6 +199,17 @@ def of_groups(model: ScenarioModel, machines: tuple[MachineSection, ...]) -> Ite
                 ("machines", index, "replica", key),
                 f"the cache groups of {name} are the same on all machines",
             )
+
+
+def check_block_bytes(model: ScenarioModel) -> None:
+    """Raise UsageError if nothing says what a block holds: a layout that is not known, no size of a token."""
+    spec, given = served_model(model), model.cache.kv_bytes_per_token
+    if not has_groups(model) and not token_bytes(spec) and given in (None, spec.kv_bytes_per_token):
+        raise UsageError(
+            f"how many tokens of {spec.name} memory holds is not known here",
+            expected="blocks",
+            hint="set cache.semantics=vllm",
+        )
 
 
 def _gpus(replica: ReplicaSection) -> int:

@@ -12,6 +12,8 @@ from msgspec import ValidationError
 
 from kvcache_sim.base.errors import KvsimError
 from kvcache_sim.base.units import format_bytes, parse_size_bytes
+from kvcache_sim.model.kv_groups import token_bytes
+from kvcache_sim.model.model_file import load_model
 from kvcache_sim.model.step_times import measured_on
 from kvcache_sim.scenario.kv_copies import KvCopies
 from kvcache_sim.scenario.quantities import parse_capacity
@@ -29,7 +31,7 @@ def subject_line(resolved: Mapping[str, Any], requests: int | None = None) -> st
     parts = (
         _engine(resolved),
         _machines(resolved),
-        _tiers(resolved, resolved.get("cache", {})),
+        _tiers(resolved),
         _cache(resolved.get("cache", {})),
         _requests(resolved, requests),
         _router(resolved),
@@ -65,12 +67,13 @@ def _machines(resolved: Mapping[str, Any]) -> str:
     return f"{count} machine{'s' * (count != 1)}"
 
 
-def _tiers(resolved: Mapping[str, Any], cache: Mapping[str, Any]) -> str:
-    tiers = resolved.get("tiers", {})
+def _tiers(resolved: Mapping[str, Any]) -> str:
+    tiers, cache, of_tokens = resolved.get("tiers", {}), resolved.get("cache", {}), _holds_tokens(resolved)
     sizes = {name: tier.get("capacity") for name, tier in tiers.items() if isinstance(tier, Mapping)}
     copies = _copies(resolved)
     sizes_text = [
-        f"{name} {size}{_in_blocks(size, cache, copies.of_tier(name))}" for name, size in sizes.items()
+        f"{name} {size}{_in_blocks(size, cache, copies.of_tier(name)) if of_tokens else ''}"
+        for name, size in sizes.items()
     ]
     return "tiers " + ", ".join(sizes_text) if sizes_text else ""
 
@@ -83,13 +86,29 @@ def _copies(resolved: Mapping[str, Any]) -> KvCopies:
         return KvCopies()
 
 
+def _holds_tokens(resolved: Mapping[str, Any]) -> bool:
+    """Return True if blocks say how many tokens they hold: no groups, and a layout that is known."""
+    cache = resolved.get("cache", {})
+    try:
+        spec = load_model(str(resolved["model"]))
+    except (KvsimError, KeyError):
+        return True
+    default = "by-kind" if cache.get("semantics") == "vllm" else "as-full"
+    if (cache.get("layer_groups") or default) == "by-kind" and any(k.reach != "all" for k in spec.caches()):
+        return False
+    given = cache.get("kv_bytes_per_token")
+    return bool(token_bytes(spec)) or (
+        given is not None and parse_size_bytes(str(given)) != spec.kv_bytes_per_token
+    )
+
+
 def _in_blocks(size: Any, cache: Mapping[str, Any], copies: Fraction) -> str:
     """Return a capacity in the units that it is not written in: blocks, tokens and bytes."""
     try:
-        capacity, token_bytes = parse_capacity(size), parse_size_bytes(str(cache["kv_bytes_per_token"]))
+        capacity, per_token = parse_capacity(size), parse_size_bytes(str(cache["kv_bytes_per_token"]))
     except (KvsimError, KeyError):
         return ""
-    block = math.ceil(int(cache.get("block_size", 0)) * token_bytes * copies)
+    block = math.ceil(int(cache.get("block_size", 0)) * per_token * copies)
     blocks = capacity.blocks if capacity.size_bytes is None else capacity.size_bytes // max(block, 1)
     if blocks is None or not block:
         return ""

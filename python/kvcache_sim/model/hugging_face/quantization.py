@@ -99,7 +99,8 @@ def _of_group(group: Any, where: str) -> str:
 
 
 def _left_out(quantization: Mapping[str, Any]) -> list[str]:
-    lists = (quantization.get(key) for key in ("ignore", "modules_to_not_convert", "exclude_modules"))
+    keys = ("ignore", "modules_to_not_convert", "exclude_modules", "ignored_layers")
+    lists = (quantization.get(key) for key in keys)
     return [str(name) for found in lists if isinstance(found, list) for name in found]
 
 

@@ -73,11 +73,11 @@ def _upper_bound(ask: GroupsAsk) -> dict[str, Any] | None:
 
 
 def _full_attention(layout: KvLayout) -> KvLayout | None:
-    """Return the same layers as one group of full attention, None where one keeps a state."""
-    if any(group.kind == "linear" for group in layout.groups):
+    """Return the same layers as one group of full attention, None where one keeps a state or running sums."""
+    layers = tuple(sorted(layer for group in layout.groups for layer in group.layers))
+    if any(group.kind == "linear" for group in layout.groups) or len(set(layers)) < len(layers):
         return None
     align = layout.scheduler_block_size
-    layers = tuple(sorted(layer for group in layout.groups for layer in group.layers))
     # Bytes of a common block of tokens, over all layers.
     total = sum(
         layout.page_bytes * (align // group.block_size_tokens) * len(group.layers) for group in layout.groups

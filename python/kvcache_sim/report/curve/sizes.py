@@ -7,12 +7,13 @@ from kvcache_sim.base.units import parse_size_bytes
 
 
 def kv_bytes_per_token(model: str) -> int:
-    """Return the bytes of KV cache a token of a model by name, 0 for no name; raises ``UsageError``."""
+    """Return the bytes of a token in a model's blocks; 0 for no name, or a layout that is not known."""
     if not model:
         return 0
+    from kvcache_sim.model.kv_groups import token_bytes
     from kvcache_sim.model.model_file import load_model
 
-    return load_model(model).kv_bytes_per_token
+    return token_bytes(load_model(model))
 
 
 def parse_capacity(text: str, block_bytes: int, where: str, block_size_tokens: int) -> int:
@@ -44,7 +45,7 @@ def parse_capacity(text: str, block_bytes: int, where: str, block_size_tokens: i
             where=where,
             got=repr(text),
             expected="a number of blocks",
-            hint="name the model with --model",
+            hint="name the model with --model; for compressed latents with --policy vllm",
         )
     elif blocks is None:
         blocks = parse_size_bytes(text) // block_bytes

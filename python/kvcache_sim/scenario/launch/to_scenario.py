@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from kvcache_sim.base.errors import UsageError
 from kvcache_sim.base.spelling import close_matches
 from kvcache_sim.base.units import parse_size_bytes
+from kvcache_sim.model.kv_groups import token_bytes
 from kvcache_sim.model.model_file import load_model, model_names, names_model_file
 from kvcache_sim.model.releases import newest_equal
 from kvcache_sim.model.step_times import own_set
@@ -120,6 +121,8 @@ def scenario_of_launch(text: str, gpu: str, model: str = "") -> str:
     step_time = measured or f"roofline:{named}@{gpu}" + (f":{','.join(options)}" if options else "")
     made.write("replica.step_time", step_time, "--from")
     made.write("model", named, "--from")
+    if line.engine.name == "vllm" and not token_bytes(load_model(named)):
+        made.write("cache.semantics", "vllm", "--from")
     _allow_long(made, named)
     _leave_out_unusable(made)
     as_one_kind(made)
