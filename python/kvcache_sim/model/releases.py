@@ -56,7 +56,7 @@ class Subject(Value):
 class Row(Value):
     """A setting's value from a release on, for the subjects that meet its conditions.
 
-    ``given`` is the engine's own value, ``taken`` the scenario's in its place. ``gpu`` and ``model`` are
+    ``given`` is the engine's own value, ``taken`` that of the scenario's key. ``gpu`` and ``model`` are
     beginnings of names, one of which must fit; of ``having`` all traits must be there, of ``lacking`` none.
     """
 
@@ -81,6 +81,17 @@ class Row(Value):
             and (not self.model or subject.model.startswith(self.model))
             and self.having <= subject.traits
             and not self.lacking & subject.traits
+        )
+
+    def covers(self, other: Row) -> bool:
+        """Return True if every subject that meets another row's conditions meets this row's."""
+        return (
+            self.least_bytes <= other.least_bytes
+            and self.least_tensor_parallel <= other.least_tensor_parallel
+            and all(name.startswith(self.gpu or ("",)) for name in other.gpu or ("",))
+            and all(name.startswith(self.model or ("",)) for name in other.model or ("",))
+            and self.having <= other.having
+            and self.lacking <= other.lacking
         )
 
     @property
@@ -149,8 +160,8 @@ def engine_releases(engine: str) -> EngineReleases:
 
 def _setting(name: str, entry: dict[str, Any]) -> ReleaseSetting:
     rows = tuple(_row(row, entry) for row in entry["since"])
-    moves, own = entry.get("moves", ""), entry.get("own_scheduler", False)
-    return ReleaseSetting(name, entry.get("about", name.replace("_", " ")), moves, own, rows)
+    about, moves = entry.get("about", name.replace("_", " ")), entry.get("moves", "")
+    return ReleaseSetting(name, about, moves, entry.get("own_scheduler", False), rows)
 
 
 def _row(row: dict[str, Any], entry: dict[str, Any]) -> Row:
@@ -191,7 +202,7 @@ class Release(Value):
 
     @property
     def note(self) -> str:
-        """How a release that was not read is answered; "" for one that was."""
+        """The read release that answers for this one; "" if this one was read."""
         if self.served_by == self.version:
             return ""
         newest = self.table.read[-1]
