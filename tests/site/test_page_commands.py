@@ -67,7 +67,7 @@ def test_commands_in_sentences_name_verbs_and_options_that_exist(page, capsys):
             continue
         sub = re.match(r" ([a-z-]+)\b", rest)
         capsys.readouterr()
-        has_verbs = verb in ("trace", "models", "calibrate", "policies", "step-times")
+        has_verbs = verb in ("trace", "models", "calibrate", "policies", "step-times", "releases")
         kvsim([verb, *([sub[1]] if sub and has_verbs else []), "--help"])
         shown = capsys.readouterr().out
         assert not [o for o in options if o not in shown], (verb, rest)

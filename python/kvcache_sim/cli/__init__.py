@@ -53,6 +53,7 @@ VERBS: dict[str, tuple[str, str]] = {
     "gpus": ("kvcache_sim.cli.gpus", "list GPUs, show one's figures, start a file"),
     "step-times": ("kvcache_sim.cli.step_times", "list sources of step times, show some steps, start a file"),
     "channels": ("kvcache_sim.cli.channels", "list presets of links, show one, start a file"),
+    "releases": ("kvcache_sim.cli.releases", "list engines' releases, show one's defaults, compare two"),
     "completion": ("kvcache_sim.cli.completion", "print a shell's completion of verbs and options"),
     "help": ("kvcache_sim.cli.help", "explain a verb or a topic: metrics, glossary, scenario, units, …"),
     "trace": (

@@ -25,6 +25,8 @@
 - ``model_file``           models by name or file
 - ``model_spec``           a language model as a list of layer groups, and the context that it states
 - ``parametric``           the parametric source: step time from a few fitted coefficients
+- ``releases``             releases of engines: each default and rule of capacity by release
+- ``release_subject``      the machine and model that a release's values depend on
 - ``residual_grid``        residuals of a table's linear terms, sampled on a grid of two counts
 - ``format_rates``         rates that GEMMs and experts reach on a GPU, by format
 - ``roofline``             the roofline source: step time for any model on any GPU

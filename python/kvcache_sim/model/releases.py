@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from functools import cache
-from typing import Any
+from typing import Any, NamedTuple
 
 from kvcache_sim.base.errors import UsageError
 from kvcache_sim.base.values import Value
@@ -18,7 +18,7 @@ _FOLDER = "releases"
 _VERSION = re.compile(r"v?(\d{1,4})\.(\d{1,4})(?:\.(\d{1,4}))?(?:\.?(rc|post)(\d{1,3}))?")
 
 
-class Version(Value, order=True):
+class Version(NamedTuple):
     """A version by its numbers; ``after``: below 0 for a release candidate, above for a post-release."""
 
     major: int
@@ -38,9 +38,8 @@ def parse_version(text: str, where: str = "") -> Version:
     if found is None:
         raise UsageError("not a release", where, repr(text)[:60], "such as 0.19.1 or 0.5.10.post1")
     number = int(found[5] or 0)
-    return Version(
-        int(found[1]), int(found[2]), int(found[3] or 0), number - 1000 if found[4] == "rc" else number
-    )
+    after = number - 1000 if found[4] == "rc" else number
+    return Version(int(found[1]), int(found[2]), int(found[3] or 0), after)
 
 
 class Subject(Value):
@@ -56,7 +55,7 @@ class Subject(Value):
 class Row(Value):
     """A setting's value from a release on, for the subjects that meet its conditions.
 
-    ``given`` is the engine's own value, ``taken`` the scenario's in its place. ``gpu`` and ``model`` are
+    ``given`` is the engine's own value, ``taken`` that of the scenario's key. ``gpu`` and ``model`` are
     beginnings of names, one of which must fit; of ``having`` all traits must be there, of ``lacking`` none.
     """
 
@@ -81,6 +80,17 @@ class Row(Value):
             and (not self.model or subject.model.startswith(self.model))
             and self.having <= subject.traits
             and not self.lacking & subject.traits
+        )
+
+    def covers(self, other: Row) -> bool:
+        """Return True if every subject that meets another row's conditions meets this row's."""
+        return (
+            self.least_bytes <= other.least_bytes
+            and self.least_tensor_parallel <= other.least_tensor_parallel
+            and all(name.startswith(self.gpu or ("",)) for name in other.gpu or ("",))
+            and all(name.startswith(self.model or ("",)) for name in other.model or ("",))
+            and self.having <= other.having
+            and self.lacking <= other.lacking
         )
 
     @property
@@ -128,7 +138,23 @@ class EngineReleases(Value):
     source: str
     read: tuple[Version, ...]
     equal: Version
-    settings: dict[str, ReleaseSetting]
+
+    @property
+    def settings(self) -> dict[str, ReleaseSetting]:
+        """The settings by name."""
+        return {name: self.setting(name) for name in _table(self.engine) if name not in _HEAD}
+
+    def setting(self, name: str) -> ReleaseSetting:
+        """Return a setting by its name."""
+        return _setting(self.engine, name)
+
+    def moving(self, section: str) -> tuple[ReleaseSetting, ...]:
+        """Return the settings that move keys of a scenario's section."""
+        return _moving(self.engine, f"{section}.")
+
+
+#: What a table says beside its settings.
+_HEAD = ("source", "read", "equal")
 
 
 def engines() -> tuple[str, ...]:
@@ -139,18 +165,31 @@ def engines() -> tuple[str, ...]:
 @cache
 def engine_releases(engine: str) -> EngineReleases:
     """Return an engine's table; UsageError with the known engines for another name."""
+    source, read, equal = map(_table(engine).get, _HEAD)
+    return EngineReleases(engine, str(source), tuple(map(parse_version, read)), parse_version(str(equal)))
+
+
+@cache
+def _table(engine: str) -> dict[str, Any]:
     if engine not in engines():
         raise unknown_name("engine", engine, engines())
-    table = read_entry(_FOLDER, "engine", engine)
-    source, read, equal = (table.pop(key) for key in ("source", "read", "equal"))
-    settings = {name: _setting(name, entry) for name, entry in table.items()}
-    return EngineReleases(engine, source, tuple(map(parse_version, read)), parse_version(equal), settings)
+    return read_entry(_FOLDER, "engine", engine)
 
 
-def _setting(name: str, entry: dict[str, Any]) -> ReleaseSetting:
-    rows = tuple(_row(row, entry) for row in entry["since"])
-    moves, own = entry.get("moves", ""), entry.get("own_scheduler", False)
-    return ReleaseSetting(name, entry.get("about", name.replace("_", " ")), moves, own, rows)
+@cache
+def _moving(engine: str, start: str) -> tuple[ReleaseSetting, ...]:
+    entries = ((name, entry) for name, entry in _table(engine).items() if name not in _HEAD)
+    return tuple(
+        [_setting(engine, name) for name, entry in entries if entry.get("moves", "").startswith(start)]
+    )
+
+
+@cache
+def _setting(engine: str, name: str) -> ReleaseSetting:
+    entry = _table(engine)[name]
+    rows = tuple([_row(row, entry) for row in entry["since"]])
+    about, moves = entry.get("about", name.replace("_", " ")), entry.get("moves", "")
+    return ReleaseSetting(name, about, moves, entry.get("own_scheduler", False), rows)
 
 
 def _row(row: dict[str, Any], entry: dict[str, Any]) -> Row:
@@ -191,7 +230,7 @@ class Release(Value):
 
     @property
     def note(self) -> str:
-        """How a release that was not read is answered; "" for one that was."""
+        """The read release that answers for this one; "" if this one was read."""
         if self.served_by == self.version:
             return ""
         newest = self.table.read[-1]
@@ -200,7 +239,7 @@ class Release(Value):
 
     def row(self, setting: str, subject: Subject = Subject()) -> Row:  # noqa: B008 - immutable
         """Return the row of a setting; UsageError if the release is older than all its rows."""
-        found = self.table.settings[setting].row(self.version, subject)
+        found = self.table.setting(setting).row(self.version, subject)
         if found is None:
             raise UsageError(f"{setting} is not known of {self}")
         return found
@@ -211,7 +250,7 @@ class Release(Value):
 
 
 def parse_release(text: str) -> Release:
-    """Return the release of ``vllm@0.19``.
+    """Return the release of ``vllm@0.19.1``; ``vllm@0.19`` is the newest of 0.19 that was read.
 
     Raises UsageError for an unknown engine, for text that is no version, and before the first that was read.
     """
@@ -219,11 +258,12 @@ def parse_release(text: str) -> Release:
     if not at:
         expected = " or ".join(f"{name}@{engine_releases(name).equal}" for name in engines())
         raise UsageError("not an engine's release", got=repr(text)[:60], expected=expected)
-    release = Release(engine, parse_version(version))
-    first = release.table.read[0]
-    if release.version < first:
-        raise UsageError(f"older than the table of {engine}", got=version, expected=f"{first} or later")
-    return release
+    found, read = parse_version(version), engine_releases(engine).read
+    if version.count(".") == 1:
+        found = max([each for each in read if each[:2] == found[:2]], default=found)
+    if found < read[0]:
+        raise UsageError(f"older than the table of {engine}", got=version, expected=f"{read[0]} or later")
+    return Release(engine, found)
 
 
 def newest_equal(engine: str) -> Release:

@@ -52,13 +52,20 @@ def default_fraction(gpu: GpuSpec, subject: Subject, engine: EngineMemory) -> fl
     """Return ``mem_fraction_static`` where it is not given: what is left of the GPU's MiB after a reserve."""
     rule, total = str(engine.release.value("mem_fraction_static")), gpu.smi_mib
     if rule == "by-degree":
-        if total > 81_920:
-            return (total - 13_312) / total
-        return next(share for degree, share in _BY_DEGREE if subject.tensor_parallel >= degree)
+        return (total - 13_312) / total if total > 81_920 else _by_degree(subject.tensor_parallel)
+    if rule == "by-degree-capped":
+        share = _by_degree(subject.tensor_parallel * engine.pipeline_parallel if total <= 81_920 else 1)
+        return (
+            share if total <= 98_304 else min(share + 49_152 * (1 - share) / total, (total - 18_432) / total)
+        )
     if rule == "by-class":
         return (total - _reserve_by_class(total, subject, engine)) / total
     reserve = _reserve_by_batch(gpu, subject, engine)
     return round((total - reserve) / total, 3)
+
+
+def _by_degree(degree: int) -> float:
+    return next(share for least, share in _BY_DEGREE if degree >= least)
 
 
 def _reserve_by_class(total_mib: int, subject: Subject, engine: EngineMemory) -> float:

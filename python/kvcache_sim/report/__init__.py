@@ -22,6 +22,7 @@
 - ``plot``             one picture of finished runs
 - ``plotting``         the plotting libraries, which are an extra: checks and output formats
 - ``ranking``, ``ranking_text``  the cells of a sweep in order, with intervals, and the verdict in sentences
+- ``release_sheet``    an engine's release and the changes between two, as ``kvsim releases`` prints them
 - ``render``           pictures as Vega, SVG, PNG or HTML: the only module that calls the plotting libraries
 - ``reproduction``     a finished run, run again from its directory
 - ``request_log``      real per-request logs, one file a format

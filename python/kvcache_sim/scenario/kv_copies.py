@@ -72,7 +72,7 @@ def _stores_once(setting: str, release: str) -> bool:
     if not engine or release.partition("@")[0] != engine:
         return True
     found = parse_release(release)
-    row = found.table.settings[name].row(found.version, Subject())
+    row = found.table.setting(name).row(found.version, Subject())
     return row is not None and row.given != "no"
 
 

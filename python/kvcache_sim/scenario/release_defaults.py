@@ -14,7 +14,7 @@ from kvcache_sim.base.values import Value
 from kvcache_sim.model.gpus import load_gpu
 from kvcache_sim.model.hosts import load_host
 from kvcache_sim.model.release_subject import release_subject
-from kvcache_sim.model.releases import Release, ReleaseSetting, Subject, Version, newest_equal, parse_release
+from kvcache_sim.model.releases import Release, ReleaseSetting, Subject, newest_equal, parse_release
 from kvcache_sim.model.step_times import measured_on
 from kvcache_sim.scenario.machine_sections import ReplicaSection
 from kvcache_sim.scenario.schema import MachineSection, ScenarioModel
@@ -102,9 +102,9 @@ def release_values(
     """
     subject = _subject(replica, model, release)
     taken: dict[str, Any] = {}
-    for setting in release.table.settings.values():
+    for setting in release.table.moving("replica"):
         key = setting.moves.removeprefix(_KEY)
-        if not setting.moves.startswith(_KEY) or key in written or not _applies(setting, replica):
+        if key in written or not _applies(setting, replica):
             continue
         if subject is None and any(row.gpu or row.least_bytes for row in setting.rows):
             hint = f"write replica.{_TOKENS} and replica.{_SEQS}"
@@ -127,8 +127,8 @@ def with_running_requests(
 ) -> MachineSection:
     """Return a machine of SGLang with its most running requests, which follow its pool, unless written.
 
-    512 requests for each context that the pool holds, from 2,048 to 4,096, and from 0.5.9 on at most one for
-    two tokens (``model_executor/model_runner.py``).
+    512 requests for each context that the pool holds, from 2,048 to 4,096, and at most one for two tokens;
+    with drafts 48 (``max_running_requests`` of the table).
     """
     replica, blocks = machine.replica, machine.tiers.compute.capacity.blocks
     context = replica.max_model_len
@@ -138,9 +138,9 @@ def with_running_requests(
     if release.engine != "sglang" or _SEQS in written_keys(tree, index):
         return machine
     tokens = blocks * model.cache.block_size
-    seqs = min(max(int(tokens / context * 512), 2048), 4096)
-    if release.version >= Version(0, 5, 9):
-        seqs = max(min(seqs, tokens // 2), 1)
+    seqs = min(max(int(tokens / context * 512), 2048), 4096, max(tokens // 2, 1))
+    if replica.speculation is not None:
+        seqs = 48
     return replace(machine, replica=replace(replica, max_num_seqs=seqs))
 
 
