@@ -44,7 +44,7 @@ class Machine(Value):
             found = replace(found, gpu=self.gpu.name, memory_bytes=self.gpu.usable_bytes, traits=nvlink)
         if self.model:
             found = replace(found, model=self.model.name, traits=found.traits | _traits(self.model))
-            if "model_runner" in release.table.settings:
+            if release.table.has("model_runner"):
                 found = replace(found, traits=found.traits | {release.value("model_runner", found)})
         return found
 

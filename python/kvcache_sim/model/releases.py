@@ -148,6 +148,10 @@ class EngineReleases(Value):
         """Return a setting by its name."""
         return _setting(self.engine, name)
 
+    def has(self, name: str) -> bool:
+        """Return True if the table has a setting."""
+        return name in _table(self.engine)
+
     def moving(self, section: str) -> tuple[ReleaseSetting, ...]:
         """Return the settings that move keys of a scenario's section."""
         return _moving(self.engine, f"{section}.")
@@ -165,8 +169,8 @@ def engines() -> tuple[str, ...]:
 @cache
 def engine_releases(engine: str) -> EngineReleases:
     """Return an engine's table; UsageError with the known engines for another name."""
-    source, read, equal = map(_table(engine).get, _HEAD)
-    return EngineReleases(engine, str(source), tuple(map(parse_version, read)), parse_version(str(equal)))
+    source, read, equal = (_table(engine)[key] for key in _HEAD)
+    return EngineReleases(engine, source, tuple(map(parse_version, read)), parse_version(equal))
 
 
 @cache
@@ -178,10 +182,8 @@ def _table(engine: str) -> dict[str, Any]:
 
 @cache
 def _moving(engine: str, start: str) -> tuple[ReleaseSetting, ...]:
-    entries = ((name, entry) for name, entry in _table(engine).items() if name not in _HEAD)
-    return tuple(
-        [_setting(engine, name) for name, entry in entries if entry.get("moves", "").startswith(start)]
-    )
+    moves = {name: entry.get("moves", "") for name, entry in _table(engine).items() if name not in _HEAD}
+    return tuple([_setting(engine, name) for name, key in moves.items() if key.startswith(start)])
 
 
 @cache

@@ -6,6 +6,7 @@ computed from shapes, and what no shape gives stands by release in ``data/releas
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from math import ceil
 
 from kvcache_sim.model.capacity_band import band_bytes, graphs_estimate
@@ -93,5 +94,4 @@ def _graphs(engine: EngineMemory, subject: Subject) -> Estimate:
 
 def graph_sizes(most_tokens: int) -> int:
     """Return the number of captured sizes up to one: 1, 2, 4, every 8 below 256, every 16 from there on."""
-    sizes = [1, 2, 4, *range(8, 256, 8), *range(256, 1025, 16)]
-    return sum(size <= most_tokens for size in sizes)
+    return bisect_right([1, 2, 4, *range(8, 256, 8), *range(256, 1025, 16)], most_tokens)

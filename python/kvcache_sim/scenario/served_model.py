@@ -12,6 +12,7 @@ from kvcache_sim.model.dtypes import KV_DTYPES, bits_per_value, check_dtype
 from kvcache_sim.model.kv_groups import kv_layout, token_bytes
 from kvcache_sim.model.model_file import load_model
 from kvcache_sim.model.model_spec import ModelSpec
+from kvcache_sim.model.releases import Version, newest_equal, parse_release
 from kvcache_sim.model.step_times import measured_on, nearest_source
 from kvcache_sim.scenario.engine_tiers import chunk_tokens, lower_semantics
 from kvcache_sim.scenario.idle import Contradiction, Finding
@@ -107,7 +108,7 @@ def cache_groups(model: ScenarioModel) -> GroupSettings | None:
     gpus = measured_on(replica.step_time).tensor_parallel
     if model.cache.semantics == "tree" and not token_bytes(spec):
         raise UsageError(f"a tree's layout of {spec.name} is not known", hint="set cache.semantics=vllm")
-    layout = kv_layout(spec, gpus, model.cache.block_size)
+    layout = kv_layout(spec, gpus, model.cache.block_size, _layout_release(replica))
     settings = GroupSettings(
         spec.name,
         layout,
@@ -118,6 +119,12 @@ def cache_groups(model: ScenarioModel) -> GroupSettings | None:
     )
     longest = replica.max_model_len
     return replace(settings, max_model_len=longest) if longest is not None and longest > 0 else settings
+
+
+def _layout_release(replica: ReplicaSection) -> Version:
+    """Return the release of vLLM that lays out the layers: the newest under another engine's."""
+    release = newest_equal("vllm") if replica.release is None else parse_release(replica.release)
+    return release.version if release.engine == "vllm" else newest_equal("vllm").version
 
 
 def has_groups(model: ScenarioModel) -> bool:
@@ -234,7 +241,7 @@ def copies_of(
     ``spec`` is a model of its own, ``lower`` the rules of its lower tiers if they are not the scenario's. Of
     cache groups each tier stores what all GPUs do, as their pages are those of all layers.
     """
-    release = str(getattr(model.replica, "release", None) or "")
+    release = model.replica.release or ""
     semantics = None if has_groups(model) else lower or lower_semantics(model)
     return kv_copies(spec or served_model(model), _gpus(replica), replica.cp or 1, semantics, release)
 
