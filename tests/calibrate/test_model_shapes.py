@@ -210,7 +210,7 @@ def test_the_memory_that_an_engine_leaves_for_kv_by_hand():
     with pytest.raises(UsageError, match="no memory for a KV block"):
         kv_blocks("m", found, found.kv_bytes + 1)
     with pytest.raises(UsageError, match="does not fit"):
-        kv_capacity(one, gpu, 1, EngineMemory(one.weights_bytes / gpu.usable_bytes))
+        kv_capacity(one, gpu, 1, EngineMemory((one.weights_bytes - 1) / gpu.usable_bytes))
 
 
 def test_groups_of_layers_in_one_pool_by_hand():

@@ -314,7 +314,7 @@ def test_auto_capacity_is_what_the_weights_leave_and_the_resolved_scenario_says_
     assert scenario.resolved["tiers"]["gpu"]["capacity"] == f"{expected} blocks"
     assert scenario.gpu_capacity.sentence == f"tiers.gpu.capacity: auto is {expected} blocks here: {capacity}"
     assert (
-        scenario.gpu_capacity.note == f"tiers.gpu.capacity: auto is {expected} blocks, 51.4 ± 0.7 GiB a GPU"
+        scenario.gpu_capacity.note == f"tiers.gpu.capacity: auto is {expected} blocks, 51.4 ± 0.4 GiB a GPU"
     )
     assert scenario.notes == ()
     given = load("tiers: {gpu: {capacity: 3 blocks}}")

@@ -168,12 +168,12 @@ def rank_weights_bytes(
         total = ceil(Fraction(layers * stage_layers(model, pipeline_parallel), model.layers)) + table
     whole = 0
     for group in model.groups:
-        layers = Fraction(len(group.layers), pipeline_parallel)
+        share = Fraction(len(group.layers), pipeline_parallel)
         if group.attention is not None:
             params = group.attention.whole_params(model.hidden_size)
-            whole += int(layers * params * bits_per_value(model.weights.attention) / 8)
+            whole += int(share * params * bits_per_value(model.weights.attention) / 8)
         if group.feed_forward is not None:
-            whole += int(layers * 2 * model.hidden_size * group.feed_forward.experts)
+            whole += int(share * 2 * model.hidden_size * group.feed_forward.experts)
     return -(-(total - whole) // tensor_parallel) + whole
 
 
