@@ -318,7 +318,7 @@ def test_auto_capacity_is_what_the_weights_leave_and_the_resolved_scenario_says_
     assert scenario.resolved["tiers"]["gpu"]["capacity"] == f"{expected} blocks"
     assert scenario.gpu_capacity.sentence == f"tiers.gpu.capacity: auto is {expected} blocks here: {said}"
     assert (
-        scenario.gpu_capacity.note == f"tiers.gpu.capacity: auto is {expected} blocks, 51.4 ± 0.7 GiB a GPU, vllm@0.11.0"
+        scenario.gpu_capacity.note == f"tiers.gpu.capacity: auto is {expected} blocks, 51.4 ± 0.4 GiB a GPU, vllm@0.11.0"
     )
     assert scenario.notes == ()
     given = load("replica: {release: vllm@0.11.0}\ntiers: {gpu: {capacity: 3 blocks}}")

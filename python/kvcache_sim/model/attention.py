@@ -88,6 +88,11 @@ class Attention:
         """Return the number of weights of its projections."""
         raise NotImplementedError
 
+    def whole_params(self, hidden_size: int) -> int:
+        """Return those of its weights that every GPU has whole; most kinds split all."""
+        del hidden_size
+        return 0
+
     def caches(self, kv_dtype: str, tensor_parallel: int) -> tuple[LayerCache, ...]:
         """Return the layer's caches of a sequence on one of ``tensor_parallel`` GPUs."""
         raise NotImplementedError

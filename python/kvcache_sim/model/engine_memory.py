@@ -13,9 +13,9 @@ from kvcache_sim.model.dtypes import bits_per_value
 from kvcache_sim.model.model_spec import ModelSpec
 from kvcache_sim.model.releases import Release, Version
 
-#: Packed 4-bit experts are padded to this multiple along the hidden size on GPUs that swizzle them; their
-#: scales are not.
-_MXFP4_MULTIPLE = 256
+#: Packed 4-bit experts are padded to this multiple along the hidden size; their scales are not, but for
+#: Marlin's kernels, which also pad the intermediate size to a multiple of its own.
+_MXFP4_MULTIPLE, _MARLIN_MULTIPLE = 256, 128
 
 
 class EngineMemory(Value):
@@ -24,7 +24,8 @@ class EngineMemory(Value):
     ``sampler`` names a sampler that is not the release's own; "": the release's. ``source`` ends a sentence.
     ``mem_fraction``: SGLang's share, None for its default. ``graphs_bytes``: the estimate that an engine of
     this model printed, None if it is not known. ``kv_cache_memory_bytes``: KV that is given, in place of all.
-    ``drafts``: an EAGLE draft. ``attention_ranks``: SGLang's data-parallel ranks of attention.
+    ``mxfp4_experts`` names kernels of MXFP4 experts that are not the release's own on the GPU, such as
+    ``marlin``. ``drafts``: an EAGLE draft. ``attention_ranks``: SGLang's data-parallel ranks of attention.
     """
 
     utilisation: float = 0.9
@@ -37,6 +38,7 @@ class EngineMemory(Value):
     mem_fraction: float | None = None
     graphs_bytes: int | None = None
     kv_cache_memory_bytes: int | None = None
+    mxfp4_experts: str = ""
     drafts: bool = False
     attention_ranks: int = 1
 
@@ -120,13 +122,20 @@ class KvCapacity(Value):
         )
 
 
-def loaded_weights_bytes(model: ModelSpec) -> int:
-    """Return the bytes of the weights in the engine's layout."""
+def loaded_weights_bytes(model: ModelSpec, by_marlin: bool = False) -> int:
+    """Return the bytes of the weights in the engine's layout; ``by_marlin``: for Marlin's kernels."""
     if model.weights.experts != "mxfp4":
         return model.weights_bytes
-    padded = -(-model.hidden_size // _MXFP4_MULTIPLE) * _MXFP4_MULTIPLE - model.hidden_size
-    more = Fraction(padded, model.hidden_size) * model.counted_weights.experts
-    return model.weights_bytes + int(more * bits_per_value("fp4") / 8)
+    more, dtype = _padding(model.hidden_size, _MXFP4_MULTIPLE), "fp4"
+    if by_marlin:
+        sizes = [getattr(group.feed_forward, "expert_intermediate_size", 0) for group in model.groups]
+        more, dtype = (1 + more) * (1 + _padding(max(sizes), _MARLIN_MULTIPLE)) - 1, "mxfp4"
+    return model.weights_bytes + int(more * model.counted_weights.experts * bits_per_value(dtype) / 8)
+
+
+def _padding(size: int, multiple: int) -> Fraction:
+    """Return what padding to a multiple adds, as a share of the size."""
+    return Fraction(-size % multiple, size)
 
 
 def other_ranks_bytes(model: ModelSpec, data_parallel: int) -> int:
@@ -140,19 +149,32 @@ def other_ranks_bytes(model: ModelSpec, data_parallel: int) -> int:
 
 
 def rank_weights_bytes(
-    model: ModelSpec, tensor_parallel: int, data_parallel: int, pipeline_parallel: int
+    model: ModelSpec,
+    tensor_parallel: int,
+    data_parallel: int,
+    pipeline_parallel: int,
+    by_marlin: bool = False,
 ) -> int:
     """Return the bytes of weights of one rank; of pipeline stages the last, which has the sampler.
 
     A stage has its share of the layers, rounded up, and one table over all tokens: the embedding or the head.
+    Every GPU of a stage has the weights that make latents, and a mixture's router in 16 bits.
     """
-    total = loaded_weights_bytes(model) - other_ranks_bytes(model, data_parallel)
+    total = loaded_weights_bytes(model, by_marlin) - other_ranks_bytes(model, data_parallel)
     if pipeline_parallel > 1:
         bits = bits_per_value(model.weights.embedding)
         table = ceil(model.vocab_size * model.hidden_size * bits / 8)
         layers = total - ceil(model.embedding_params * bits / 8)
         total = ceil(Fraction(layers * stage_layers(model, pipeline_parallel), model.layers)) + table
-    return -(-total // tensor_parallel)
+    whole = 0
+    for group in model.groups:
+        share = Fraction(len(group.layers), pipeline_parallel)
+        if group.attention is not None:
+            params = group.attention.whole_params(model.hidden_size)
+            whole += int(share * params * bits_per_value(model.weights.attention) / 8)
+        if group.feed_forward is not None:
+            whole += int(share * 2 * model.hidden_size * group.feed_forward.experts)
+    return -(-(total - whole) // tensor_parallel) + whole
 
 
 def stage_layers(model: ModelSpec, pipeline_parallel: int) -> int:

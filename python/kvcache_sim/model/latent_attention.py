@@ -74,6 +74,11 @@ class LatentAttention(Value, Attention):
         index = self.indexer.params(hidden_size, self.query_rank) if self.indexer else 0
         return query + latent + expand + self.heads * self.value_size * hidden_size + index
 
+    def whole_params(self, hidden_size: int) -> int:
+        """Return the weights that make latents, and the indexer's."""
+        made = hidden_size * (self.query_rank + self.latent_size + self.rope_size)
+        return made + (self.indexer.params(hidden_size, self.query_rank) if self.indexer else 0)
+
     def caches(self, kv_dtype: str, tensor_parallel: int) -> tuple[LayerCache, ...]:
         """Return the latent, and the index key if there is one; TP replicates both."""
         del tensor_parallel

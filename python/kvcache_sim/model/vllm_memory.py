@@ -31,6 +31,7 @@ def vllm_capacity(
     """Return what vLLM leaves for KV on the rank with the least; it may be negative."""
     release, ranks = engine.release, tensor_parallel * data_parallel * engine.pipeline_parallel
     subject = release_subject(model, gpu, tensor_parallel, release)
+    experts = engine.mxfp4_experts or release.value("mxfp4_experts", subject)
     non_torch = int(release.value("non_torch_bytes", subject))
     if ranks > 1:
         several, each = (release.value(name, subject) for name in ("several_ranks_bytes", "rank_bytes"))
@@ -46,7 +47,13 @@ def vllm_capacity(
     return KvCapacity(
         engine,
         budget_bytes=ceil(gpu.usable_bytes * engine.utilisation),
-        weights_bytes=rank_weights_bytes(model, tensor_parallel, data_parallel, engine.pipeline_parallel),
+        weights_bytes=rank_weights_bytes(
+            model,
+            tensor_parallel,
+            data_parallel,
+            engine.pipeline_parallel,
+            by_marlin=experts == "marlin",
+        ),
         activation_bytes=routed + max(forward, sampler),
         non_torch_bytes=non_torch,
         graphs=_graphs(engine, subject),
