@@ -6,7 +6,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-
 from kvcache_sim.scenario.load import Scenario, scenario_from_text
 from kvcache_sim.scenario.release_defaults import release_use
 from kvcache_sim.scenario.schema import ScenarioModel

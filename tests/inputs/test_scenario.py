@@ -318,7 +318,8 @@ def test_auto_capacity_is_what_the_weights_leave_and_the_resolved_scenario_says_
     assert scenario.resolved["tiers"]["gpu"]["capacity"] == f"{expected} blocks"
     assert scenario.gpu_capacity.sentence == f"tiers.gpu.capacity: auto is {expected} blocks here: {said}"
     assert (
-        scenario.gpu_capacity.note == f"tiers.gpu.capacity: auto is {expected} blocks, 51.4 ± 0.4 GiB a GPU, vllm@0.11.0"
+        scenario.gpu_capacity.note
+        == f"tiers.gpu.capacity: auto is {expected} blocks, 51.4 ± 0.4 GiB a GPU, vllm@0.11.0"
     )
     assert scenario.notes == ()
     given = load("replica: {release: vllm@0.11.0}\ntiers: {gpu: {capacity: 3 blocks}}")
@@ -330,7 +331,9 @@ def test_auto_capacity_is_what_the_weights_leave_and_the_resolved_scenario_says_
     assert too_many.settings.machines[0].tiers[0].capacity_blocks == expected + 1
     assert too_many.notes == (too_many.gpu_capacity.sentence,)
     assert load("tiers: {gpu: {capacity: unbounded}}").gpu_capacity is None
-    other = load("replica: {release: vllm@0.11.0}\ncluster: {machines: 2}\nmachines: [{replica: {step_time: a100-llama-3-8b-tp1}}]")
+    other = load(
+        "replica: {release: vllm@0.11.0}\ncluster: {machines: 2}\nmachines: [{replica: {step_time: a100-llama-3-8b-tp1}}]"
+    )
     first, second = (machine.tiers[0].capacity_blocks for machine in other.settings.machines)
     assert first is not None
     assert second == expected

@@ -125,7 +125,15 @@ def release_values(
 def with_running_requests(
     machine: MachineSection, model: ScenarioModel, tree: Tree, index: int | None = None
 ) -> MachineSection:
-    """Return a machine of SGLang with its most running requests, which follow its pool, unless written.
+    """Return a machine with its most running requests where they follow its pool and are not written."""
+    seqs = _running_requests(machine, model)
+    if seqs is None or _SEQS in written_keys(tree, index):
+        return machine
+    return replace(machine, replica=replace(machine.replica, max_num_seqs=seqs))
+
+
+def _running_requests(machine: MachineSection, model: ScenarioModel) -> int | None:
+    """Return SGLang's most running requests, None of another engine, an instant run or an unknown pool.
 
     512 requests for each context that the pool holds, from 2,048 to 4,096, and at most one for two tokens;
     with drafts 48 (``max_running_requests`` of the table).
@@ -133,15 +141,13 @@ def with_running_requests(
     replica, blocks = machine.replica, machine.tiers.compute.capacity.blocks
     context = replica.max_model_len
     if replica.release is None or replica.instant or blocks is None or context is None:
-        return machine
-    release = parse_release(replica.release)
-    if release.engine != "sglang" or _SEQS in written_keys(tree, index):
-        return machine
-    tokens = blocks * model.cache.block_size
-    seqs = min(max(int(tokens / context * 512), 2048), 4096, max(tokens // 2, 1))
+        return None
+    if parse_release(replica.release).engine != "sglang":
+        return None
     if replica.speculation is not None:
-        seqs = 48
-    return replace(machine, replica=replace(replica, max_num_seqs=seqs))
+        return 48
+    tokens = blocks * model.cache.block_size
+    return min(max(int(tokens / context * 512), 2048), 4096, max(tokens // 2, 1))
 
 
 def _applies(setting: ReleaseSetting, replica: ReplicaSection) -> bool:
@@ -182,5 +188,7 @@ def release_use(model: ScenarioModel) -> ReleaseUse | None:
         return None
     release = parse_release(replica.release)
     known = release_values(replica, model, release)
+    running = _running_requests(MachineSection(tiers=model.tiers, replica=replica), model)
+    known |= {} if running is None else {_SEQS: running}
     used = {_KEY + key: value for key, value in known.items() if getattr(replica, key) == value}
     return ReleaseUse(str(release), release.note, used)
