@@ -8,6 +8,7 @@
 - ``validation``  the first error of a scenario, as one line with its location
 - ``machines``    number and roles of machines, and ``machines[k]`` merged over the common settings
 - ``filling``     defaults that depend on other keys: paths, trace, router, model; every value written out
+- ``release_defaults`` keys that an engine's release fills
 - ``gpu_memory``  blocks and context that GPU memory holds: ``capacity: auto``, ``max_model_len``
 - ``channels``    assignment of channels to edges
 - ``effects``     refusal of settings that could not have an effect
