@@ -4,10 +4,12 @@
 
 - ``adjusted``             adjusted step times: launches, time per sequence, factors
 - ``attention``            kinds of attention: a layer's caches, weights and operations
+- ``capacity_band``        errors of the rules of KV capacity, and the estimate of CUDA graphs
 - ``catalog``              the packaged data files, by folder and name
 - ``channels``             channel presets: latency, cost per piece and bandwidth of real links
 - ``computed_source``      step times whose code is found by name through an entry point
 - ``dtypes``               number formats of weights and KV
+- ``engine_memory``        settings of an engine that decide the memory left for KV, and its sum by parts
 - ``hosts``                host presets: CPU time around the steps of a real deployment
 - ``hugging_face``         models from Hugging Face configurations
 - ``kv_groups``            KV cache groups: an engine's layout of a model's kinds of layers in one pool
@@ -18,10 +20,12 @@
 - ``links``                time of all-reduces and exchanges among the GPUs of one machine
 - ``points``               points of a piecewise linear time: counts and ms
 - ``rank_work``            what data-parallel ranks share in a step: experts, exchange, agreement
+- ``sglang_memory``        KV capacity by SGLang's rule
 - ``shared_time``          that time by the tokens of the ranks, as the core takes it
 - ``model_file``           models by name or file
 - ``model_spec``           a language model as a list of layer groups, and the context that it states
 - ``parametric``           the parametric source: step time from a few fitted coefficients
+- ``release_subject``      the subject of look-ups in a table of releases
 - ``residual_grid``        residuals of a table's linear terms, sampled on a grid of two counts
 - ``format_rates``         rates that GEMMs and experts reach on a GPU, by format
 - ``roofline``             the roofline source: step time for any model on any GPU
@@ -29,10 +33,12 @@
 - ``run_errors``           whole runs that were measured, each with a simulation of it
 - ``run_intervals``        stated intervals of a source by name, and of a figure of a run
 - ``run_rule``             the rule that makes 90 % intervals of the errors of whole runs
+- ``server_log``           an engine's startup log
 - ``served_kernels``       sums of kernels as an engine runs them: sampler, clocks under load
 - ``stated_errors``        stated errors of step-time sources, as factors on the true times
 - ``step_time``            the time of one scheduler step in integer nanoseconds
 - ``step_time_file``       the file of a set: coefficients, its source, and the error on held-out rows
 - ``step_times``           step-time models by name or file
 - ``templates``            files to start from: a model, a GPU, a link or a step-time set
+- ``vllm_memory``          KV capacity by vLLM's rule
 """

@@ -1,4 +1,4 @@
-"""What a table of releases asks about a model on a GPU."""
+"""The subject of look-ups in a table of releases: a model on a GPU."""
 
 from __future__ import annotations
 

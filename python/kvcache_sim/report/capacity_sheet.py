@@ -1,4 +1,4 @@
-"""KV capacity line by line, as an engine sums it, beside a server's log: ``kvsim models capacity``."""
+"""KV capacity line by line, as an engine sums it, and as its log says: ``kvsim models capacity``."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ _OWN = {
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """What a sheet is of: ``options`` that are given, by name; "": the model's, a log's, the newest."""
+    """The subject of a sheet: ``options`` that are given, by name; "": the model's, a log's, the newest."""
 
     model: str
     gpu: str
@@ -165,7 +165,7 @@ def _rules(found: KvCapacity, model: ModelSpec, gpu: GpuSpec, subject: Subject) 
     return {
         "to take": f"{found.found_bytes / _GIB:.2f} GiB as CUDA reports × {engine.utilisation:g}",
         "weights": f"of {rank_weights_bytes(model, 1, 1, 1) / _GIB:.2f} in all",
-        "activations": "; not beside it ".join(f"{size / _GIB:.2f} {name}" for size, name in peaks),
+        "activations": "; less than that ".join(f"{size / _GIB:.2f} {name}" for size, name in peaks),
         "non-torch": "handles and kernels, of several ranks also their buffers",
         "graphs": by_graphs,
         "free before weights": f"{gpu.usable_bytes / _GIB:.2f} GiB as CUDA reports, less context and NCCL",
@@ -205,7 +205,7 @@ def _pool(model: ModelSpec, tp: int, found: KvCapacity, subject: Subject, length
 
 
 def capacity_text(sheet: dict[str, Any]) -> str:
-    """Return a sheet as lines; with a log its figure and the difference beside each."""
+    """Return a sheet as lines; with a log each has its figure and the difference."""
     degrees = sheet["tensor_parallel"], sheet["pipeline_parallel"], sheet["data_parallel"]
     lines = [
         f"{sheet['model']} on {sheet['gpu']}, TP {degrees[0]}"
@@ -230,11 +230,11 @@ def capacity_text(sheet: dict[str, Any]) -> str:
         lines.append("tokens of several kinds of layers: not computed here, see kvsim models show")
     else:
         label = "max_total_num_tokens={:,}" if is_sglang else "GPU KV cache size: {:,} tokens"
-        lines.append(label.format(sheet["tokens"]) + _beside(sheet["tokens"], logged.get("tokens")))
+        lines.append(label.format(sheet["tokens"]) + _and_logged(sheet["tokens"], logged.get("tokens")))
     if sheet["concurrency"] is not None:
         share = f"Maximum concurrency for {sheet['max_model_len']:,} tokens per request: "
         share += f"{sheet['concurrency']:.2f}x" + (", so it refuses" if sheet["concurrency"] < 1 else "")
-        lines.append(share + _beside(sheet["concurrency"], logged.get("concurrency")))
+        lines.append(share + _and_logged(sheet["concurrency"], logged.get("concurrency")))
     return "\n".join(lines)
 
 
@@ -250,7 +250,7 @@ def _line(name: str, gib: float, logged: float | None, rule: str) -> str:
     return f"{name:<20}{sign}{shown:7.2f}{beside}  {rule}"
 
 
-def _beside(value: float, logged: float | None) -> str:
+def _and_logged(value: float, logged: float | None) -> str:
     if not logged:
         return ""
     return f"  (log {_plain(logged)}: {100 * (value / logged - 1):+.1f} %)"
