@@ -305,8 +305,8 @@ def test_the_page_works_four_models_at_four_releases(capsys):
     assert found == read_table("kv-capacity-sums").rows
 
 
-#: Lines of startup logs: of dariustanrd/tokenkaki (vLLM 0.19.1, A100 of 40 GB), made for 0.25 from
-#: benches/measured/rooms.csv, and of sgl-project/sglang's clean-startup-log (B200).
+#: Lines of startup logs: of dariustanrd/tokenkaki (vLLM 0.19.1, A100 of 40 GB), as vLLM 0.25 prints our
+#: measured run of qwen3-30b-a3b, and of sgl-project/sglang's clean-startup-log (B200).
 LOGS = {
     "a100": """\
 (EngineCore pid=1) INFO [core.py:105] Initializing a V1 LLM engine (v0.19.1) with config: model='Qwen/Qwen3-8B', \

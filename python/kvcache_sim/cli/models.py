@@ -10,6 +10,12 @@ import typer
 from kvcache_sim.cli.catalogue import AsJson, Force, Name, NewName, print_rows, write_template
 from kvcache_sim.cli.verb import verb_app
 
+#: Flags of an engine itself, and SGLang's chunk; its release's default if none.
+EngineCount = Annotated[int | None, typer.Option(help="as the engine's flag; its default if none", min=1)]
+EngineShare = Annotated[
+    float | None, typer.Option(help="as the engine's flag; its default if none", min=0.01, max=1)
+]
+
 app = verb_app("List models, show what one weighs and keeps, or start a model file.")
 
 
@@ -97,23 +103,13 @@ def capacity(
     ] = "",
     tensor_parallel: Annotated[int | None, typer.Option("--tp", help="GPUs that share it", min=1)] = None,
     pipeline_parallel: Annotated[int | None, typer.Option("--pp", help="pipeline stages", min=1)] = None,
-    data_parallel: Annotated[
-        int | None, typer.Option("--dp", help="ranks with a share of experts", min=1)
-    ] = None,
-    max_num_seqs: Annotated[int | None, typer.Option(help="most sequences of vLLM's batch", min=1)] = None,
-    max_num_batched_tokens: Annotated[
-        int | None, typer.Option(help="token budget; SGLang's chunk", min=1)
-    ] = None,
-    max_model_len: Annotated[
-        int | None, typer.Option(help="longest request; the model's if none", min=1)
-    ] = None,
-    gpu_memory_utilization: Annotated[
-        float | None, typer.Option(help="vLLM's share", min=0.01, max=1)
-    ] = None,
-    mem_fraction_static: Annotated[float | None, typer.Option(help="SGLang's share", min=0.01, max=1)] = None,
-    kv_cache_memory_bytes: Annotated[
-        int | None, typer.Option(help="vLLM's KV, in place of all", min=1)
-    ] = None,
+    data_parallel: Annotated[int | None, typer.Option("--dp", help="ranks of experts", min=1)] = None,
+    max_num_seqs: EngineCount = None,
+    max_num_batched_tokens: EngineCount = None,
+    max_model_len: EngineCount = None,
+    gpu_memory_utilization: EngineShare = None,
+    mem_fraction_static: EngineShare = None,
+    kv_cache_memory_bytes: EngineCount = None,
     graphs_gib: Annotated[
         float | None, typer.Option(help="vLLM's printed estimate of CUDA graphs", min=-10, max=1000)
     ] = None,

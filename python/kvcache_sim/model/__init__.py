@@ -5,10 +5,12 @@
 - ``adjusted``             adjusted step times: launches, time per sequence, factors
 - ``attention``            kinds of attention: a layer's caches, weights and operations
 - ``block_layout``         groups of layers in one pool of equal blocks
+- ``capacity_band``        errors of the rules of KV capacity, and the estimate of CUDA graphs
 - ``catalog``              the packaged data files, by folder and name
 - ``channels``             channel presets: latency, cost per piece and bandwidth of real links
 - ``computed_source``      step times whose code is found by name through an entry point
 - ``dtypes``               number formats of weights and KV
+- ``engine_memory``        settings of an engine that decide the memory left for KV, and its sum by parts
 - ``hosts``                host presets: CPU time around the steps of a real deployment
 - ``hugging_face``         models from Hugging Face configurations
 - ``kv_groups``            KV cache groups: an engine's layout of a model's kinds of layers in one pool
@@ -21,6 +23,8 @@
 - ``links``                time of all-reduces and exchanges among the GPUs of one machine
 - ``points``               points of a piecewise linear time: counts and ms
 - ``rank_work``            what data-parallel ranks share in a step: experts, exchange, agreement
+- ``server_log``           a server's startup log: its settings and figures
+- ``sglang_memory``        KV capacity by SGLang's rule
 - ``shared_time``          that time by the tokens of the ranks, as the core takes it
 - ``model_file``           models by name or file
 - ``model_spec``           a language model as a list of layer groups, and the context that it states
@@ -40,4 +44,5 @@
 - ``step_time_file``       the file of a set: coefficients, its source, and the error on held-out rows
 - ``step_times``           step-time models by name or file
 - ``templates``            files to start from: a model, a GPU, a link or a step-time set
+- ``vllm_memory``          KV capacity by vLLM's rule
 """

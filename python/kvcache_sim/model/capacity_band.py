@@ -1,4 +1,4 @@
-"""How far engines' logs are from the rules of KV capacity, and what they estimate for CUDA graphs.
+"""The errors of the rules of KV capacity on engines' logs, and the estimate of CUDA graphs.
 
 ``data/kv_capacity.toml`` has the half-widths of the 90 % bands by engine and era;
 ``tests/inputs/test_kv_capacity.py`` computes them again from the logs of ``docs/data/kv-capacity-logs.toml``.

@@ -1,6 +1,6 @@
-"""What an engine's startup log says of its release, its settings and its memory.
+"""An engine's startup log: what it says of its release, its settings and its memory.
 
-Each release words a line in its own way; ``data/server_logs.toml`` has the patterns of a figure.
+The words of a line differ by release; ``data/server_logs.toml`` has the patterns of a figure.
 """
 
 from __future__ import annotations
@@ -74,7 +74,7 @@ def _found(named: dict[str, list[str]], text: str) -> dict[str, list[str]]:
 
 
 def _completed(figures: dict[str, float]) -> dict[str, float]:
-    """Return the figures with the parts that a log gives as sums: SGLang's KV, non-torch beside weights."""
+    """Return the figures with the parts that a log gives as sums: SGLang's KV, non-torch without weights."""
     found = dict(figures)
     if {"keys", "values"} <= found.keys():
         found["KV"] = round(found.pop("keys") + found.pop("values"), 2)

@@ -19,7 +19,7 @@ _MIB_PER_GIB = 1024
 _BY_DEGREE = ((16, 0.79), (8, 0.81), (4, 0.85), (2, 0.87), (1, 0.88))
 #: Reserves of releases that know no other rule: below so many GiB, GiB in all, GiB a rank.
 _CLASSES = ((35, 2.8, 0.1), (90, 9.5, 0.5), (160, 12.0, 0.5), (10_000, 32.0, 0.0))
-#: Sizes of prefill graphs in tokens: from, below, step; the last goes on to the chunk.
+#: Sizes of prefill graphs in tokens: from, below, step. The last has no end but the chunk.
 _PREFILL_SIZES = ((4, 33, 4), (48, 257, 16), (288, 513, 32), (576, 1025, 64), (1280, 4097, 256))
 _LAST_PREFILL_SIZES = (4608, 512)
 #: Prefill graphs of latents (MLA) end here.

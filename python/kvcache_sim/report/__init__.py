@@ -3,6 +3,7 @@
 - ``best_cell``        the cells of a sweep as a table, and the best of them
 - ``cachesim``         a cache replay for people, and its requests as CSV
 - ``intervals``        the intervals of a run's main figures, and the assumptions that they follow from
+- ``capacity_sheet``   KV capacity line by line, as ``kvsim models capacity`` prints it
 - ``colours``          the colors of pictures
 - ``compare``          two or more runs compared
 - ``curve``            ``kvsim curve``: the hit rate at every capacity

@@ -1,4 +1,4 @@
-"""KV capacity line by line, as an engine sums it, beside a server's log: ``kvsim models capacity``."""
+"""KV capacity line by line, as an engine sums it, and as its log says: ``kvsim models capacity``."""
 
 from __future__ import annotations
 
@@ -13,16 +13,15 @@ from kvcache_sim.model.dtypes import DTYPES, FP8_DS_MLA, KV_DTYPES, check_dtype
 from kvcache_sim.model.engine_memory import EngineMemory, KvCapacity, rank_weights_bytes, stage_layers
 from kvcache_sim.model.gpus import GpuSpec, load_gpu
 from kvcache_sim.model.kv_capacity import default_engine, kv_capacity
+from kvcache_sim.model.kv_concurrency import Demand, concurrency, logged_tokens
 from kvcache_sim.model.kv_groups import kv_layout
 from kvcache_sim.model.model_file import load_model
 from kvcache_sim.model.model_spec import ModelSpec
 from kvcache_sim.model.release_subject import release_subject
-from kvcache_sim.model.releases import Release, Subject, newest_equal, parse_release, parse_version
+from kvcache_sim.model.releases import Release, Subject, newest_equal, parse_release
 from kvcache_sim.model.server_log import ServerLog, read_server_log
 
 _GIB = 2**30
-#: Maximum concurrency: before this release logged tokens by the longest request, then blocks by its blocks.
-_BY_BLOCKS = parse_version("0.9.2")
 #: An option's name → the field of an engine that it sets.
 _FIELDS = {
     "max_num_batched_tokens": "max_num_batched_tokens",
@@ -41,7 +40,7 @@ _OWN = {
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """What a sheet is of: ``options`` that are given, by name; "": the model's, a log's, the newest."""
+    """The subject of a sheet: ``options`` that are given, by name; "": the model's, a log's, the newest."""
 
     model: str
     gpu: str
@@ -165,7 +164,7 @@ def _rules(found: KvCapacity, model: ModelSpec, gpu: GpuSpec, subject: Subject) 
     return {
         "to take": f"{found.found_bytes / _GIB:.2f} GiB as CUDA reports × {engine.utilisation:g}",
         "weights": f"of {rank_weights_bytes(model, 1, 1, 1) / _GIB:.2f} in all",
-        "activations": "; not beside it ".join(f"{size / _GIB:.2f} {name}" for size, name in peaks),
+        "activations": "; less than that ".join(f"{size / _GIB:.2f} {name}" for size, name in peaks),
         "non-torch": "handles and kernels, of several ranks also their buffers",
         "graphs": by_graphs,
         "free before weights": f"{gpu.usable_bytes / _GIB:.2f} GiB as CUDA reports, less context and NCCL",
@@ -174,11 +173,8 @@ def _rules(found: KvCapacity, model: ModelSpec, gpu: GpuSpec, subject: Subject) 
 
 
 def _pool(model: ModelSpec, tp: int, found: KvCapacity, subject: Subject, length: int) -> dict[str, Any]:
-    """Return blocks, tokens and concurrency as the release logs them; None where they are not known here.
-
-    Of one group of layers: what a request of several groups needs is their layout's.
-    """
-    release, kv = found.engine.release, max(found.kv_bytes, 0)
+    """Return blocks, tokens and concurrency as the release logs them; None where no layout is known."""
+    release, kv, stages = found.engine.release, max(found.kv_bytes, 0), found.engine.pipeline_parallel
     pool: dict[str, Any] = {"block_size": 0, "blocks": None, "tokens": None, "concurrency": None}
     if release.engine == "sglang":
         page = int(release.value("page_size", subject))
@@ -188,24 +184,22 @@ def _pool(model: ModelSpec, tp: int, found: KvCapacity, subject: Subject, length
         return pool | {"block_size": page, "blocks": blocks, "tokens": blocks * page}
     size = pool["block_size"] = int(release.value("block_size", subject))
     try:
-        layout = kv_layout(model, tp, size)
+        layout = kv_layout(model, tp, size, release.version)
     except UsageError:
         return pool
-    stage = layout.bytes_per_block * stage_layers(model, found.engine.pipeline_parallel)
-    blocks = pool["blocks"] = kv // -(-stage // model.layers)
-    if len(layout.groups) > 1:
-        return pool
-    share, tokens = blocks / -(-length // size), blocks * size
-    if str(release.value("logged_tokens")).startswith("concurrency"):
-        tokens = int(share * length)
+    blocks = kv // -(-layout.bytes_per_block * stage_layers(model, stages) // model.layers)
+    in_flight = stages + 1 if stages > 1 and "V2" in subject.traits else 2
+    caches = bool(release.value("enable_prefix_caching", subject))
+    demand = Demand(release.version, found.engine.max_num_batched_tokens, in_flight, caches)
     return pool | {
-        "tokens": tokens,
-        "concurrency": tokens / length if release.version < _BY_BLOCKS else share,
+        "blocks": blocks,
+        "tokens": logged_tokens(layout, blocks, length, demand),
+        "concurrency": concurrency(layout, blocks, length, demand),
     }
 
 
 def capacity_text(sheet: dict[str, Any]) -> str:
-    """Return a sheet as lines; with a log its figure and the difference beside each."""
+    """Return a sheet as lines; with a log each has its figure and the difference."""
     degrees = sheet["tensor_parallel"], sheet["pipeline_parallel"], sheet["data_parallel"]
     lines = [
         f"{sheet['model']} on {sheet['gpu']}, TP {degrees[0]}"
@@ -227,14 +221,14 @@ def capacity_text(sheet: dict[str, Any]) -> str:
     lines.append(_line("= KV", kv, logged.get("KV"), limits if kv > 0 else f"does not start; {limits}"))
     is_sglang = sheet["release"].startswith("sglang")
     if sheet["tokens"] is None:
-        lines.append("tokens of several kinds of layers: not computed here, see kvsim models show")
+        lines.append("tokens: not known, as vLLM's layout of these layers is not")
     else:
         label = "max_total_num_tokens={:,}" if is_sglang else "GPU KV cache size: {:,} tokens"
-        lines.append(label.format(sheet["tokens"]) + _beside(sheet["tokens"], logged.get("tokens")))
+        lines.append(label.format(sheet["tokens"]) + _and_logged(sheet["tokens"], logged.get("tokens")))
     if sheet["concurrency"] is not None:
         share = f"Maximum concurrency for {sheet['max_model_len']:,} tokens per request: "
         share += f"{sheet['concurrency']:.2f}x" + (", so it refuses" if sheet["concurrency"] < 1 else "")
-        lines.append(share + _beside(sheet["concurrency"], logged.get("concurrency")))
+        lines.append(share + _and_logged(sheet["concurrency"], logged.get("concurrency")))
     return "\n".join(lines)
 
 
@@ -250,7 +244,7 @@ def _line(name: str, gib: float, logged: float | None, rule: str) -> str:
     return f"{name:<20}{sign}{shown:7.2f}{beside}  {rule}"
 
 
-def _beside(value: float, logged: float | None) -> str:
+def _and_logged(value: float, logged: float | None) -> str:
     if not logged:
         return ""
     return f"  (log {_plain(logged)}: {100 * (value / logged - 1):+.1f} %)"
