@@ -8,6 +8,7 @@ from typing import Annotated
 import typer
 
 from kvcache_sim.cli.catalogue import AsJson, Force, Name, NewName, print_rows, write_template
+from kvcache_sim.cli.declared import Option
 from kvcache_sim.cli.verb import verb_app
 
 app = verb_app("List models, show what one weighs and keeps, or start a model file.")
@@ -58,14 +59,12 @@ def list_models(as_json: AsJson = False) -> None:
 @app.command()
 def show(
     name: Name,
-    tensor_parallel: Annotated[int, typer.Option("--tp", help="GPUs that share it", min=1)] = 1,
-    kv_dtype: Annotated[str, typer.Option("--kv-dtype", help="KV cache's format; the model's if none")] = "",
-    length: Annotated[
-        list[int] | None, typer.Option("--length", help="tokens of a sequence; repeatable", min=1)
-    ] = None,
-    gpu: Annotated[str, typer.Option("--gpu", help="show the KV capacity of this GPU")] = "",
+    tensor_parallel: Annotated[int, Option("--tp", help="GPUs that share it", min=1)] = 1,
+    kv_dtype: Annotated[str, "KV cache's format; the model's if none"] = "",
+    length: Annotated[list[int] | None, Option(help="tokens of a sequence; repeatable", min=1)] = None,
+    gpu: Annotated[str, "show the KV capacity of this GPU"] = "",
     utilization: Annotated[
-        float, typer.Option("--gpu-memory-utilization", help="share that the engine takes", min=0.01, max=1)
+        float, Option("--gpu-memory-utilization", help="share that the engine takes", min=0.01, max=1)
     ] = 0.9,
     as_json: AsJson = False,
 ) -> None:
@@ -87,7 +86,7 @@ def show(
 @app.command()
 def new(
     name: NewName,
-    start: Annotated[str, typer.Option("--from", help="a model by name or file")] = "llama-3.1-8b",
+    start: Annotated[str, Option("--from", help="a model by name or file")] = "llama-3.1-8b",
     force: Force = False,
 ) -> None:
     """Write a model file to edit.
