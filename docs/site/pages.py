@@ -26,6 +26,7 @@ ROOT = Path(__file__).resolve().parents[2]
 DOCS = ROOT / "docs"
 sys.path.insert(0, str(Path(__file__).parent))
 from data_tables import page_text, read_pages, read_table, rows_text  # noqa: E402
+from policy_pages import policies_page, routers_page  # noqa: E402
 from whole_runs import whole_runs_page  # noqa: E402
 
 #: Pages outside docs/ and their paths in the site.
@@ -55,6 +56,8 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
         "reference/figures.md": figures(),
         "reference/glossary.md": glossary(),
         "reference/api.md": api(),
+        "reference/eviction-policies.md": policies_page(),
+        "reference/routers.md": routers_page(),
         "reference/whole-runs.md": whole_runs_page(),
     }
     made |= {page.path: page_text(page) for page in read_pages()}

@@ -13,11 +13,10 @@ import pytest
 from support.changed_tree import ChangedTree
 
 NEW = Path(__file__).parents[1] / "data" / "new_policy"
-PAGE = "docs/how-to/hit-curve-and-policies.md"
 #: Those that pytest finds only where the table has the policy.
 TESTS_OF_EVERY_POLICY = (
     "tests/core/test_policy_replays.py::test_every_policy_of_the_table_has_a_file_and_a_model",
-    "tests/core/test_policy_replays.py::test_the_page_shows_the_table",
+    "tests/site/test_policy_pages.py::test_an_eviction_policy_has_its_parts[mru]",
     "tests/core/test_eviction_orders.py::test_leaves_first_equals_the_model[mru]",
     "tests/core/test_eviction_orders.py::test_a_flat_cache_equals_the_model[mru]",
     "tests/core/test_store_machine.py::test_it_is_so_in_every_order_of_the_table[mru-three tiers-1]",
@@ -55,14 +54,14 @@ def test_one_file_one_row_and_a_model_are_a_policy(trace, tmp_path):
     add_the_policy(tree)
     tree.build()
 
-    # the list, the definition, the page
+    # the list, the definition
     listed = [line.split(maxsplit=1) for line in kvsim("policies", "list").splitlines()]
     assert ["mru", "most recently used (Chou and DeWitt, VLDB 1985)"] in listed
     shown = kvsim("policies", "show", "mru")
     assert "from Chou and DeWitt, VLDB 1985" in shown
     assert "By a key of each block: rust/core/src/policies/mru.rs" in shown
-    python("-m", "kvcache_sim.policies.page", PAGE)
-    assert "| `mru` | ranked | most recently used | Chou" in (tree.path / PAGE).read_text()
+    python("docs/site/policy_pages.py")
+    assert "A loop a little longer than the cache" in kvsim("policies", "show", "mru")
 
     # a replay, a curve, and a name that is nearly right
     asked = ["--policy", "mru", "--capacity", "12", "--format", "json"]

@@ -12,7 +12,6 @@ from eviction_orders import ORDERS, make_order
 from hypothesis import given
 from hypothesis import strategies as st
 from kvcache_sim.base.errors import TraceError
-from kvcache_sim.policies.page import with_policies
 from kvcache_sim.policies.resolve import parse_variant
 from kvcache_sim.policies.table import EVICTION_POLICIES, NATIVE_KINDS, POLICIES
 from kvcache_sim.replay.miss_causes import MISS_CAUSES, reported_by
@@ -196,12 +195,6 @@ def test_every_policy_of_the_table_has_a_file_and_a_model():
     native = {path.stem for path in NATIVE.glob("*.rs") if "\npub const POLICY:" in path.read_text()}
     assert rows == native == set(ORDERS)
     assert {row.name for row in EVICTION_POLICIES} == NATIVE_KINDS.keys()
-
-
-def test_the_page_shows_the_table():
-    """``python -m kvcache_sim.policies.page docs/how-to/hit-curve-and-policies.md`` writes it."""
-    page = (ROOT / "docs" / "how-to" / "hit-curve-and-policies.md").read_text()
-    assert with_policies(page) == page
 
 
 # --- frozen numbers --------------------------------------------------------------------------------------

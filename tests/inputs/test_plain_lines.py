@@ -10,8 +10,9 @@ from pathlib import Path
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from kvcache_sim.cli.declared import Verb, typer_app
+from kvcache_sim.cli.declared import Verb
 from kvcache_sim.cli.simulate import app
+from kvcache_sim.cli.verb import typer_app
 from kvcache_sim.workload import readers
 from typer.main import get_command
 

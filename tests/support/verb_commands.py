@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from kvcache_sim.cli import VERBS
-from kvcache_sim.cli.declared import typer_app
+from kvcache_sim.cli.verb import typer_app
 from typer.main import get_command
 
 

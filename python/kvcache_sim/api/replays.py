@@ -18,22 +18,13 @@ from kvcache_sim.base.spelling import close_matches
 from kvcache_sim.base.units import format_percent
 from kvcache_sim.cache.groups import GroupSettings
 from kvcache_sim.metrics.columns import Column
-from kvcache_sim.policies.resolve import resolve_policy
 from kvcache_sim.replay.cachesim import simulate_cache
 from kvcache_sim.replay.group_settings import group_settings
-from kvcache_sim.replay.request import (
-    DEFAULT_OUTPUTS,
-    STEP_TOKENS,
-    LastPartial,
-    Outputs,
-    PromptEnd,
-    ReplayRequest,
-)
-from kvcache_sim.report.cachesim import CapacityOptions, cachesim_text, capacity_of
-from kvcache_sim.report.curve.build import CurveAsk, Document, curve_document
+from kvcache_sim.replay.request import LastPartial, Outputs, PromptEnd, ReplayRequest
+from kvcache_sim.report.cachesim import CapacityOptions, cache_request, cachesim_text, capacity_bytes
+from kvcache_sim.report.curve.build import Document, curve_ask, curve_document
 from kvcache_sim.report.curve.groups import GroupsAsk, groups_document, groups_rendered
 from kvcache_sim.report.curve.sizes import kv_bytes_per_token as kv_bytes_of
-from kvcache_sim.report.curve.sizes import parse_capacity
 from kvcache_sim.report.curve.text import curve_csv, curve_table
 from kvcache_sim.report.picture import Table
 from kvcache_sim.workload.trace import Trace
@@ -48,6 +39,16 @@ _CAPACITY_OPTIONS = (
     "chunk_tokens",
     "cpu_chunks",
     "disk_chunks",
+)
+#: Settings of the blocks that requests fill.
+_REQUEST_OPTIONS = (
+    "window",
+    "outputs",
+    "order",
+    "last_partial",
+    "flat",
+    "reuse_outputs",
+    "store_threshold",
 )
 
 
@@ -254,35 +255,20 @@ def cachesim(
     if model and settings.get("kv_bytes_per_token"):
         got = str(settings["kv_bytes_per_token"])
         raise UsageError("a model says its own", where="kv_bytes_per_token", got=got)
-    given = settings.get("block_size", 0)
     batched, retention = settings.get("max_num_batched_tokens"), settings.get("retention_interval", "")
     with _named_as_keywords():
-        groups = group_settings(policy, model, given, batched, retention, settings.get("cpu_chunks", 0))
+        groups = group_settings(
+            policy, model, settings.get("block_size", 0), batched, retention, settings.get("cpu_chunks", 0)
+        )
         token_bytes = kv_bytes_of(model) or settings.get("kv_bytes_per_token", 0)
-        group_bytes = groups.layout.bytes_per_block if groups else 0
-        family, _ = resolve_policy(policy)
-        asked = {name: settings[name] for name in _CAPACITY_OPTIONS if name in settings}  # type: ignore[literal-required]
-        options = CapacityOptions(str(capacity), given, **asked)
-        options_of_size = capacity_of(policy, family, options, requests.block_size, token_bytes, group_bytes)
-    flat = settings.get("flat", False)
-    request = ReplayRequest(
-        requests,
-        **options_of_size,
-        window=settings.get("window", 0),
-        outputs=settings.get("outputs") or ("computed" if groups else DEFAULT_OUTPUTS.get(family, "prompt")),
-        touch_from=settings.get("order", "tail"),
-        last_partial=settings.get("last_partial", "drop"),
-        store_threshold=settings.get("store_threshold", 0),
-        reuse_outputs=settings.get("reuse_outputs", False),
-        explain=not flat,
-        step_tokens=batched or STEP_TOKENS,
-        groups=groups,
-        discipline="flat" if flat else "prefix",
-    )
+        named: Mapping[str, Any] = settings
+        tiers = {name: named[name] for name in _CAPACITY_OPTIONS if name in named}
+        options = CapacityOptions(str(capacity), settings.get("block_size", 0), **tiers)
+        asked = {name: named[name] for name in _REQUEST_OPTIONS if name in named}
+        request = cache_request(requests, policy, options, groups, token_bytes, step_tokens=batched, **asked)
     figures = simulate_cache(request, policy)
     if token_bytes:
-        block_bytes = group_bytes or request.block_size_tokens * token_bytes
-        figures["capacity_bytes"] = request.capacity_blocks * block_bytes
+        figures["capacity_bytes"] = capacity_bytes(request, token_bytes)
     columns = figures.pop("requests", None)
     return CacheReplay(policy, json.loads(json.dumps(figures)), columns)
 
@@ -312,34 +298,7 @@ def curve(trace: Any, **settings: Unpack[CurveSettings]) -> Curve:
         groups = group_settings("vllm", settings.get("model", ""), settings.get("block_size", 0), None, "")
         if groups is not None:
             return _group_curve(requests, groups, settings)
-    kv_bytes = kv_bytes_of(settings.get("model", ""))
-    size = settings.get("block_size") or requests.block_size
-
-    def blocks(name: str, given: Sequence[Size]) -> tuple[int, ...]:
-        return tuple(parse_capacity(str(one), size * kv_bytes, name, size) for one in given)
-
-    return Curve(
-        curve_document(
-            CurveAsk(
-                request=ReplayRequest(
-                    requests,
-                    size,
-                    1,
-                    outputs=settings.get("outputs", "prompt"),
-                    touch_from=settings.get("order", "tail"),
-                    last_partial=settings.get("last_partial", "drop"),
-                ),
-                capacities=blocks("capacity", settings.get("capacity", ())),
-                policies=tuple(settings.get("policy", ())),
-                above=blocks("given", settings.get("given", ())),
-                by_session=settings.get("by_session", False),
-                every_capacity=settings.get("every_capacity", False),
-                kv_bytes_per_token=kv_bytes,
-                sample_rate=settings.get("sample", 0.0),
-                seed=settings.get("seed", 0),
-            )
-        )
-    )
+        return Curve(curve_document(curve_ask(requests, **settings)))
 
 
 def _group_curve(requests: Trace, groups: GroupSettings, settings: CurveSettings) -> Curve:

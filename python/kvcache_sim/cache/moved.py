@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-
+from kvcache_sim import _core
 from kvcache_sim.base.tiers import KV_SOURCES, TIERS
 from kvcache_sim.base.values import Struct, field
 
@@ -17,9 +16,9 @@ class MovedBytes(Struct):
     read_bytes: list[int] = field(default_factory=lambda: [0] * len(TIERS))
     written_bytes: list[int] = field(default_factory=lambda: [0] * len(TIERS))
 
-    def count(self, by_edge: Iterable[tuple[int, int, int]], by_tier: Iterable[tuple[int, int]]) -> None:
-        """Copy the core's counts: (tier from, tier to, bytes) by edge, (read, written) by tier."""
-        for source, target, size in by_edge:
+    def count(self, core: _core.Replica) -> None:
+        """Copy the core's counts."""
+        for source, target, size in core.edge_bytes():
             self.edge_bytes[f"{KV_SOURCES[source]}->{KV_SOURCES[target]}"] = size
-        for level, (read, written) in enumerate(by_tier):
+        for level, (read, written) in enumerate(core.moved_bytes()):
             self.read_bytes[level], self.written_bytes[level] = read, written

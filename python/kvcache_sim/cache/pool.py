@@ -2,10 +2,22 @@
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 from kvcache_sim.base.tiers import STAGING
 from kvcache_sim.cache.settings import CacheSettings
 from kvcache_sim.cache.store import ALL_BLOCKS, BlockRange
 from kvcache_sim.cache.tree_store import MarkingStore
+
+
+class PoolCounts(NamedTuple):
+    """Blocks that machines put, read, could not put and hit so far, and bytes received."""
+
+    put_blocks: int
+    read_blocks: int
+    refused_blocks: int
+    hit_blocks: int
+    written_bytes: int
 
 
 class PoolNode:
@@ -30,10 +42,10 @@ class PoolNode:
         #: Bytes received over the pool's channel.
         self.written_bytes = 0
 
-    def count(self, blocks: tuple[int, int, int, int], written_bytes: int) -> None:
-        """Copy the core's counts: blocks put, read, refused and hit so far, and bytes received."""
-        self.put_blocks, self.read_blocks, self.refused_blocks, self.hit_blocks = blocks
-        self.written_bytes = written_bytes
+    def count(self, counts: PoolCounts) -> None:
+        """Copy the core's counts."""
+        self.put_blocks, self.read_blocks, self.refused_blocks = counts[:3]
+        self.hit_blocks, self.written_bytes = counts.hit_blocks, counts.written_bytes
 
     def lose(self, requests: int) -> int:
         """Drop every copy that is not in flight; return the number of blocks lost.

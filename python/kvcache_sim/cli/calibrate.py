@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING, Annotated, Literal
 import typer
 
 from kvcache_sim.base.errors import InputOutputError, UsageError
+from kvcache_sim.base.values import Value
+from kvcache_sim.cli.declared import Argument, Option
 from kvcache_sim.cli.verb import verb_app
 
 if TYPE_CHECKING:
@@ -18,33 +20,55 @@ if TYPE_CHECKING:
 
 app = verb_app("Fit, judge and compare step times.")
 
-_Only = Annotated[list[str] | None, typer.Option("--only", metavar="COLUMN=VALUE", help="keep these rows")]
-_Degree = Annotated[int | None, typer.Option("--tp", help="keep the rows of this TP degree")]
+_Only = Annotated[list[str] | None, Option("--only", metavar="COLUMN=VALUE", help="keep these rows")]
+_ModelFile = Annotated[Path, Option("-o", "--output", help="model file to write")]
+_Force = Annotated[bool, "overwrite files"]
+_Degree = Annotated[int | None, Option("--tp", help="keep the rows of this TP degree")]
+
+
+class MeasuredRows(Value):
+    """The rows to fit to, and what they measure."""
+
+    only: _Only = None
+    model: Annotated[str, "model measured, as kvsim names it"] = ""
+    gpu: Annotated[str, "GPU measured, as kvsim names it"] = ""
+    links: Annotated[str, "all-reduces of several GPUs: a name, or FILE.csv"] = ""
+    tensor_parallel: _Degree = None
+    expert_parallel: Annotated[
+        int, Option("--ep", min=1, help="EP degree: with --transfer, or of kernels")
+    ] = 1
+    data_parallel: Annotated[int, Option("--dp", min=1, help="DP ranks: with --transfer, or of kernels")] = 1
+    unequal: Annotated[Path | None, "CSV of kernels of batches of unequal KV lengths (t_skew_us, …)"] = None
+    transfer: Annotated[bool, "predict --tp from other degrees"] = False
+
+    def measured(self, rows: Path) -> Measured:
+        """Return the rows and their meaning; raises UsageError for degrees that cannot be."""
+        from kvcache_sim.extras.calibrate.command import Measured
+
+        if self.transfer and self.tensor_parallel is None:
+            raise UsageError("--transfer needs the degree to predict", where="--tp")
+        if not self.transfer and self.expert_parallel > (self.tensor_parallel or 1) * self.data_parallel:
+            raise UsageError("--ep beyond tp × dp", hint="--only ep=… keeps the rows of a degree")
+        ranks = 1 if self.transfer else self.data_parallel
+        return Measured(rows, _filter(self.only), self.model, self.gpu, self.links, ranks, self.unequal)
+
+
+class Correction(Value):
+    """A source of step times that the rows correct."""
+
+    base: Annotated[str, Option(metavar="SOURCE", help="step times that the rows correct")] = ""
+    onto: Annotated[str, Option(metavar="SOURCE", help="write this source so corrected")] = ""
 
 
 @app.command()
 def fit(
-    rows: Annotated[Path, typer.Argument(help="CSV of iterations (iter_ms, …) or of kernels (kind, …)")],
-    output: Annotated[Path, typer.Option("-o", "--output", help="model file to write")] = Path("model.toml"),
-    only: _Only = None,
-    model: Annotated[str, typer.Option(help="model measured, as kvsim names it")] = "",
-    gpu: Annotated[str, typer.Option(help="GPU measured, as kvsim names it")] = "",
-    links: Annotated[str, typer.Option(help="all-reduces of several GPUs: a name, or FILE.csv")] = "",
-    tensor_parallel: _Degree = None,
-    expert_parallel: Annotated[
-        int, typer.Option("--ep", min=1, help="EP degree: with --transfer, or of kernels")
-    ] = 1,
-    data_parallel: Annotated[
-        int, typer.Option("--dp", min=1, help="DP ranks: with --transfer, or of kernels")
-    ] = 1,
-    unequal: Annotated[
-        Path | None, typer.Option(help="CSV of kernels of batches of unequal KV lengths (t_skew_us, …)")
-    ] = None,
-    transfer: Annotated[bool, typer.Option("--transfer", help="predict --tp from other degrees")] = False,
-    base: Annotated[str, typer.Option(metavar="SOURCE", help="step times that the rows correct")] = "",
-    onto: Annotated[str, typer.Option(metavar="SOURCE", help="write this source so corrected")] = "",
-    picture: Annotated[Path | None, typer.Option(help="predicted by measured: .html .svg .png")] = None,
-    force: Annotated[bool, typer.Option("--force", help="overwrite files")] = False,
+    *,
+    rows: Annotated[Path, Argument(help="CSV of iterations (iter_ms, …) or of kernels (kind, …)")],
+    output: _ModelFile = Path("model.toml"),
+    of: MeasuredRows,
+    correction: Correction,
+    picture: Annotated[Path | None, "predicted by measured: .html .svg .png"] = None,
+    force: _Force = False,
 ) -> None:
     """Fit a parametric set and write it as a file that ``replica.step_time`` can name.
 
@@ -69,27 +93,22 @@ def fit(
       kvsim simulate -c s.yaml --set replica.step_time=mine.toml
     """
     from kvcache_sim.base.output import write_new
-    from kvcache_sim.extras.calibrate.command import Measured, fit_rows
+    from kvcache_sim.extras.calibrate.command import fit_rows
     from kvcache_sim.extras.calibrate.rows import phase_errors
     from kvcache_sim.extras.calibrate.topologies import transferred
     from kvcache_sim.extras.calibrate.transfer import Topology
     from kvcache_sim.model.step_time_file import Provenance, model_text
 
-    if transfer and tensor_parallel is None:
-        raise UsageError("--transfer needs the degree to predict", where="--tp")
-    if not transfer and expert_parallel > (tensor_parallel or 1) * data_parallel:
-        raise UsageError("--ep beyond tp × dp", hint="--only ep=… keeps the rows of a degree")
-    ranks = 1 if transfer else data_parallel
-    measured = Measured(rows, _filter(only), model, gpu, links, ranks, unequal)
-    if base or onto:
-        text = _corrected(measured, tensor_parallel, base, onto)
+    measured = of.measured(rows)
+    if correction.base or correction.onto:
+        text = _corrected(measured, of.tensor_parallel, correction)
         write_new(output, text.encode(), force)
         _print_next(output)
         return
     fitted = (
-        fit_rows(measured, tensor_parallel)
-        if tensor_parallel is None or not transfer
-        else transferred(measured, Topology(tensor_parallel, expert_parallel, data_parallel))
+        fit_rows(measured, of.tensor_parallel)
+        if of.tensor_parallel is None or not of.transfer
+        else transferred(measured, Topology(of.tensor_parallel, of.expert_parallel, of.data_parallel))
     )
     judged = fitted.judged() if len(fitted.unseen) else None
     errors = phase_errors(*judged) if judged is not None else []
@@ -98,10 +117,10 @@ def fit(
 
         write_new(picture, fit_picture_bytes(*judged, picture.suffix), force)
         typer.echo(f"wrote {picture}", err=True)
-    source = f"{fitted.how}; {rows.name}"
-    provenance = Provenance(model, gpu, fitted.tensor_parallel, source, expert_parallel, data_parallel)
+    source, degrees = f"{fitted.how}; {rows.name}", (of.expert_parallel, of.data_parallel)
+    provenance = Provenance(of.model, of.gpu, fitted.tensor_parallel, source, *degrees)
     write_new(output, model_text(fitted.model, provenance, errors).encode(), force)
-    _print_next(output, *_served(model))
+    _print_next(output, *_served(of.model))
     typer.echo(fitted.how, err=True)
     _print_errors(errors)
 
@@ -109,16 +128,16 @@ def fit(
 @app.command()
 def requests(
     log: Annotated[
-        Path, typer.Argument(help="AIPerf .jsonl, vLLM or GuideLLM .json, LLMServingSim .csv, with lengths")
+        Path, Argument(help="AIPerf .jsonl, vLLM or GuideLLM .json, LLMServingSim .csv, with lengths")
     ],
-    output: Annotated[Path, typer.Option("-o", "--output", help="model file to write")] = Path("model.toml"),
+    output: _ModelFile = Path("model.toml"),
     budget: Annotated[
-        int, typer.Option("--max-num-batched-tokens", min=1, help="the engine's token budget of a step")
+        int, Option("--max-num-batched-tokens", min=1, help="the engine's token budget of a step")
     ] = 8192,
-    model: Annotated[str, typer.Option(help="model served, as kvsim names it")] = "",
-    gpu: Annotated[str, typer.Option(help="GPU it ran on, as kvsim names it")] = "",
-    tensor_parallel: Annotated[int, typer.Option("--tp", min=1, help="its TP degree")] = 1,
-    force: Annotated[bool, typer.Option("--force", help="overwrite files")] = False,
+    model: Annotated[str, "model served, as kvsim names it"] = "",
+    gpu: Annotated[str, "GPU it ran on, as kvsim names it"] = "",
+    tensor_parallel: Annotated[int, Option("--tp", min=1, help="its TP degree")] = 1,
+    force: _Force = False,
 ) -> None:
     """Fit a parametric set to a log of requests alone, with the interval of all that it finds.
 
@@ -159,8 +178,8 @@ def requests(
 
 @app.command()
 def check(
-    rows: Annotated[Path, typer.Argument(help="CSV of iterations that the set was not fitted to")],
-    step_time: Annotated[str, typer.Argument(help="shipped set, model file, or roofline:MODEL@GPU")],
+    rows: Annotated[Path, Argument(help="CSV of iterations that the set was not fitted to")],
+    step_time: Annotated[str, Argument(help="shipped set, model file, or roofline:MODEL@GPU")],
     only: _Only = None,
     tensor_parallel: _Degree = None,
 ) -> None:
@@ -182,9 +201,9 @@ def check(
 
 @app.command()
 def shipped(
-    folder: Annotated[Path, typer.Argument(help="folder with the calibration files of the train split")],
-    output: Annotated[Path, typer.Option("-o", "--output", metavar="DIR", help="folder to write to")],
-    force: Annotated[bool, typer.Option("--force", help="overwrite files")] = False,
+    folder: Annotated[Path, Argument(help="folder with the calibration files of the train split")],
+    output: Annotated[Path, Option("-o", "--output", metavar="DIR", help="folder to write to")],
+    force: _Force = False,
 ) -> None:
     """Fit every packaged set anew, from the files of the train split alone, and print its errors.
 
@@ -250,8 +269,8 @@ def servers() -> None:
 
 @app.command()
 def coverage(
-    by: Annotated[Literal["run", "deployment"], typer.Option(help="what is left out")] = "run",
-    output_format: Annotated[Literal["text", "json"], typer.Option("--format")] = "text",
+    by: Annotated[Literal["run", "deployment"], "what is left out"] = "run",
+    output_format: Annotated[Literal["text", "json"], Option("--format")] = "text",
 ) -> None:
     """Print how often the stated 90 % intervals hold the truth, on every measured run.
 
@@ -291,12 +310,11 @@ def coverage(
 
 @app.command()
 def compare(
-    run: Annotated[Path, typer.Argument(help="run directory")],
+    run: Annotated[Path, Argument(help="run directory")],
     log: Annotated[
-        Path,
-        typer.Argument(help="AIPerf or SGLang .jsonl, vLLM or GuideLLM .json, LLMServingSim .csv"),
+        Path, Argument(help="AIPerf or SGLang .jsonl, vLLM or GuideLLM .json, LLMServingSim .csv")
     ],
-    as_json: Annotated[bool, typer.Option("--json", help="print JSON")] = False,
+    as_json: Annotated[bool, Option("--json", help="print JSON")] = False,
 ) -> None:
     """Compare a run with the real requests it imitates, paired by request id or by when they started.
 
@@ -334,13 +352,13 @@ def _filter(only: list[str] | None) -> dict[str, str]:
     return {text.partition("=")[0]: text.partition("=")[2] for text in only or ()}
 
 
-def _corrected(measured: Measured, tensor_parallel: int | None, base: str, onto: str) -> str:
+def _corrected(measured: Measured, tensor_parallel: int | None, correction: Correction) -> str:
     """Print the errors with and without a base by number of rows; return the corrected source's file."""
     from kvcache_sim.extras.calibrate.command import correct_base
 
-    if not base:
+    if not correction.base:
         raise UsageError("--onto needs the source that the rows are of", where="--base")
-    corrected = correct_base(measured, tensor_parallel, base, onto)
+    corrected = correct_base(measured, tensor_parallel, correction.base, correction.onto)
     typer.echo(f"{corrected.dropped} rows of compilation left out")
     typer.echo("MAPE % on rows held out, with the base / without it, by the number of rows fitted")
     phases = list(dict.fromkeys(phase for row in corrected.curve.values() for phase in row))

@@ -9,10 +9,12 @@ from typing import Annotated, Any
 
 import typer
 
-AsJson = Annotated[bool, typer.Option("--json", help="print JSON")]
-Name = Annotated[str, typer.Argument(help="as list prints it, or a file", metavar="NAME")]
-NewName = Annotated[str, typer.Argument(help="the file is NAME.toml", metavar="NAME")]
-Force = Annotated[bool, typer.Option("--force", help="replace an existing file")]
+from kvcache_sim.cli.declared import Argument, Option
+
+AsJson = Annotated[bool, Option("--json", help="print JSON")]
+Name = Annotated[str, Argument(help="as list prints it, or a file", metavar="NAME")]
+NewName = Annotated[str, Argument(help="the file is NAME.toml", metavar="NAME")]
+Force = Annotated[bool, "replace an existing file"]
 
 
 def print_rows(rows: Mapping[str, str]) -> None:

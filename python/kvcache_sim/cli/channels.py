@@ -18,6 +18,7 @@ from kvcache_sim.cli.catalogue import (
     print_rows,
     write_template,
 )
+from kvcache_sim.cli.declared import Option
 from kvcache_sim.cli.verb import verb_app
 
 app = verb_app("List presets of links, show one, or start a file of one's own.")
@@ -67,7 +68,7 @@ def show(name: Name, as_json: AsJson = False) -> None:
 @app.command()
 def new(
     name: NewName,
-    start: Annotated[str, typer.Option("--from", help="a preset by name or file")] = "pcie5-x16",
+    start: Annotated[str, Option("--from", help="a preset by name or file")] = "pcie5-x16",
     force: Force = False,
 ) -> None:
     """Write a file of a link to edit.

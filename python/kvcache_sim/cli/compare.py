@@ -10,6 +10,7 @@ from typing import Annotated, Literal
 import typer
 
 from kvcache_sim.base.errors import EXIT_OK, EXIT_THRESHOLD, UsageError
+from kvcache_sim.cli.declared import Argument, Option
 from kvcache_sim.cli.verb import verb_app
 
 app = verb_app()
@@ -18,22 +19,15 @@ app = verb_app()
 @app.command()
 def compare(
     sides: Annotated[
-        list[Path], typer.Argument(metavar="A B...", help="run directories, scenario files, preset:NAME")
+        list[Path], Argument(metavar="A B...", help="run directories, scenario files, preset:NAME")
     ],
     fail_if: Annotated[
-        list[str] | None,
-        typer.Option(metavar="CONDITION", help="exit 4 if it holds; signed: measured from A"),
+        list[str] | None, Option(metavar="CONDITION", help="exit 4 if it holds; signed: measured from A")
     ] = None,
-    repeats: Annotated[
-        int, typer.Option(min=1, max=1000, help="runs of each scenario file, seeds shared")
-    ] = 1,
-    rank_saturated: Annotated[
-        bool, typer.Option("--rank-saturated", help="rank saturated runs by latency too")
-    ] = False,
-    all_settings: Annotated[
-        bool, typer.Option("--settings", help="all settings that differ, as a table")
-    ] = False,
-    output_format: Annotated[Literal["table", "json"], typer.Option("--format")] = "table",
+    repeats: Annotated[int, Option(min=1, max=1000, help="runs of each scenario file, seeds shared")] = 1,
+    rank_saturated: Annotated[bool, "rank saturated runs by latency too"] = False,
+    all_settings: Annotated[bool, Option("--settings", help="all settings that differ, as a table")] = False,
+    output_format: Annotated[Literal["table", "json"], Option("--format")] = "table",
 ) -> int:
     """Compare each other side with A: the better one, numbers with intervals, settings that differ.
 

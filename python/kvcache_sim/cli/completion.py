@@ -9,8 +9,8 @@ from typing import Annotated, Any, Literal
 import typer
 
 from kvcache_sim.cli import VERBS
-from kvcache_sim.cli.declared import typer_app
-from kvcache_sim.cli.verb import verb_app
+from kvcache_sim.cli.declared import Argument
+from kvcache_sim.cli.verb import typer_app, verb_app
 
 app = verb_app()
 
@@ -32,7 +32,7 @@ complete -o filenames -F _kvsim kvsim
 
 @app.command()
 def completion(
-    shell: Annotated[Literal["bash", "zsh", "fish"], typer.Argument(help="which shell")],
+    shell: Annotated[Literal["bash", "zsh", "fish"], Argument(help="which shell")],
 ) -> None:
     """Print a shell's completion of verbs and options.
 

@@ -1,4 +1,7 @@
-"""A verb whose options are declared once: a plain line is read directly, any other by typer.
+"""A verb's options, each declared once: a plain line is read directly, any other by typer.
+
+A verb's function takes its options one by one, or in groups: a group is a ``Value`` whose fields are options.
+A text after a type, ``Annotated[int, "tokens a block"]``, is an option with that help.
 
 typer, with what it imports to convert values, takes a quarter of a short run. A command line of known
 options with usable values needs none of it; typer prints help and the errors of a line.
@@ -7,15 +10,15 @@ options with usable values needs none of it; typer prints help and the errors of
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from inspect import Parameter, signature
-from typing import TYPE_CHECKING, Annotated, Any, Literal, get_args, get_origin, get_type_hints
+from functools import wraps
+from inspect import Parameter, Signature, signature
+from typing import Annotated, Any, Literal, get_args, get_origin, get_type_hints
 
-if TYPE_CHECKING:
-    import typer
+from kvcache_sim.base.values import Value
 
 
 class Option:
-    """An option: its names (else its parameter's), and the other arguments of typer."""
+    """An option: its names, else that of its parameter, and the other arguments of typer."""
 
     def __init__(self, *names: str, **options: Any) -> None:
         self.names, self.options = names, options
@@ -46,13 +49,13 @@ CommandLine = Annotated[list[str], AS_TYPED]
 
 
 class Verb:
-    """A verb: a function whose parameters are annotated with ``Option``, ``Argument`` and ``CommandLine``.
+    """A verb: a function whose options are annotated with ``Option``, ``Argument`` and ``CommandLine``.
 
     Types are str, int, flags (bool), ``Literal``, lists of str, and each of them or None.
     """
 
     def __init__(self, function: Callable[..., int]) -> None:
-        self.function = function
+        self.function: Callable[..., int] = ungrouped(function)
 
     def read(self, arguments: Sequence[str]) -> dict[str, Any] | None:
         """Return the values that a plain line gives, by parameter; None where typer has to read it.
@@ -78,26 +81,59 @@ class Verb:
                 return None
         return given
 
-    def for_typer(self) -> typer.Typer:
-        """Return the verb as typer's app."""
-        from kvcache_sim.cli.verb import verb_app
 
-        app = verb_app()
-        app.command()(for_typer(self.function))
-        return app
+def ungrouped(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Return a verb's function with the options of its groups as parameters, all by their names."""
+    groups: dict[str, type[Value]] = {}
+    parameters = []
+    hints = get_type_hints(function, include_extras=True)
+    for name, parameter in signature(function).parameters.items():
+        kind = hints[name]
+        if isinstance(kind, type) and issubclass(kind, Value):
+            groups[name], fields = kind, get_type_hints(kind, include_extras=True)
+            parameters += [_named(each, fields[each.name]) for each in signature(kind).parameters.values()]
+        else:
+            parameters.append(_named(parameter, kind))
+
+    @wraps(function)
+    def call(*positional: Any, **values: Any) -> Any:
+        given = {
+            name: group(**{field: values.pop(field) for field in group.__struct_fields__ if field in values})
+            for name, group in groups.items()
+        }
+        return function(*positional, **given, **values)
+
+    return _declaring(call, parameters)
+
+
+def _named(parameter: Parameter, hint: Any) -> Parameter:
+    """Return a parameter whose option has names: a flag's has no opposite."""
+    kind, mark = get_args(hint)[:2] if get_origin(hint) is Annotated else (hint, None)
+    if isinstance(mark, str):
+        mark = Option(help=mark)
+    if isinstance(mark, Option) and not mark.names:
+        mark = Option(f"--{parameter.name.replace('_', '-')}", **mark.options)
+    hint = hint if mark is None else Annotated[kind, mark]
+    return parameter.replace(annotation=hint, kind=Parameter.KEYWORD_ONLY)
+
+
+def _declaring(call: Callable[..., Any], parameters: Sequence[Parameter]) -> Callable[..., Any]:
+    """Return a function, with these parameters for those who inspect it."""
+    call.__annotations__ = {each.name: each.annotation for each in parameters}
+    call.__signature__ = Signature(parameters)  # type: ignore[attr-defined]
+    return call
 
 
 def _readers(function: Callable[..., Any]) -> tuple[dict[str, tuple[str, Any]], list[tuple[str, Any]]]:
     """Return (parameter, its type) by option, and of each argument."""
     options: dict[str, tuple[str, Any]] = {}
     positions = []
-    for name, hint in get_type_hints(function, include_extras=True).items():
-        kind, mark = get_args(hint)[:2] if get_origin(hint) is Annotated else (hint, None)
+    for name, parameter in signature(function).parameters.items():
+        kind, mark = get_args(parameter.annotation)[:2]
         if isinstance(mark, Argument):
             positions.append((name, kind))
         elif isinstance(mark, Option):
-            for option in mark.names or (f"--{name.replace('_', '-')}",):
-                options[option] = name, kind
+            options |= dict.fromkeys(mark.names, (name, kind))
     return options, positions
 
 
@@ -124,31 +160,23 @@ def _optional(kind: Any) -> bool:
 
 
 def for_typer(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Return a verb's function as typer takes it: its declarations are typer's own."""
+    """Return a verb's function as typer takes it: no groups, and its declarations are typer's own."""
     import typer
 
+    verb = ungrouped(function)
     parameters, as_typed = [], ""
-    hints = get_type_hints(function, include_extras=True)
-    for name, parameter in signature(function).parameters.items():
-        hint = hints[name]
-        mark = get_args(hint)[1] if get_origin(hint) is Annotated else None
+    for name, parameter in signature(verb).parameters.items():
+        kind, mark = (*get_args(parameter.annotation)[:2], None, None)[:2]
         if mark is AS_TYPED:
-            name, as_typed, hint = "context", name, typer.Context
+            as_typed, parameter = name, parameter.replace(name="context", annotation=typer.Context)
         elif isinstance(mark, Option | Argument):
-            hint = Annotated[get_args(hint)[0], mark.for_typer()]
-        parameters.append(Parameter(name, parameter.kind, default=parameter.default, annotation=hint))
+            parameter = parameter.replace(annotation=Annotated[kind, mark.for_typer()])
+        parameters.append(parameter)
 
+    @wraps(verb)
     def call(**values: Any) -> Any:
         if as_typed:
             values[as_typed] = values.pop("context").obj
-        return function(**values)
+        return verb(**values)
 
-    call.__name__, call.__doc__ = function.__name__, function.__doc__
-    call.__annotations__ = {each.name: each.annotation for each in parameters}
-    call.__signature__ = signature(function).replace(parameters=parameters, return_annotation=int)  # type: ignore[attr-defined]
-    return call
-
-
-def typer_app(app: Verb | typer.Typer) -> typer.Typer:
-    """Return a verb's app as typer's."""
-    return app.for_typer() if isinstance(app, Verb) else app
+    return _declaring(call, parameters)

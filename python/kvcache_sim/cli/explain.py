@@ -4,14 +4,19 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
 from kvcache_sim.base.errors import UsageError
+from kvcache_sim.base.values import Value
+from kvcache_sim.cli.declared import Argument, Option
 from kvcache_sim.cli.notices import warn
 from kvcache_sim.cli.run_options import RUN_PLUGINS, refuse_idle
 from kvcache_sim.cli.verb import verb_app
+
+if TYPE_CHECKING:
+    from kvcache_sim.report.finished import FinishedRun
 
 app = verb_app()
 
@@ -19,35 +24,48 @@ app = verb_app()
 _MOST = 10
 
 
-@app.command()
-def explain(
-    run: Annotated[Path, typer.Argument(metavar="RUN", help="run directory")],
-    request: Annotated[
-        int | None, typer.Option("--request", metavar="ID", help="list the events of one request")
-    ] = None,
-    session: Annotated[
-        str | None, typer.Option("--session", metavar="S", help="the cached state of a session, by turn")
-    ] = None,
-    prefixes: Annotated[
-        bool, typer.Option("--prefixes", help="the global prefix store's entries at the end of the run")
-    ] = False,
-    worst: Annotated[
-        int | None, typer.Option("--worst", metavar="N", min=1, help="the N longest TTFTs, and the spike")
-    ] = None,
-    sensitive: Annotated[
-        bool,
-        typer.Option("--sensitivity", help="run again within stated errors: changes, decisive assumptions"),
-    ] = False,
-    regret: Annotated[
-        bool, typer.Option("--regret", help="run again: the cost of each routing choice against the best one")
-    ] = False,
+class Topic(Value):
+    """The part of a run that is explained; without one, the run as a whole."""
+
+    request: Annotated[int | None, Option(metavar="ID", help="list the events of one request")] = None
+    session: Annotated[str | None, Option(metavar="S", help="the cached state of a session, by turn")] = None
+    prefixes: Annotated[bool, "the global prefix store's entries at the end of the run"] = False
+    worst: Annotated[int | None, Option(metavar="N", min=1, help="the N longest TTFTs, and the spike")] = None
+    sensitivity: Annotated[bool, "run again within stated errors: changes, decisive assumptions"] = False
+    regret: Annotated[bool, "run again: the cost of each routing choice against the best one"] = False
     between: Annotated[
         tuple[str, str] | None,
-        typer.Option("--between", metavar="T1 T2", help="only requests that arrive then, such as 10s 20s"),
-    ] = None,
-    plugins: Annotated[bool, typer.Option("--plugins", help=RUN_PLUGINS)] = False,
-    output_format: Annotated[Literal["text", "json"], typer.Option("--format")] = "text",
-) -> None:
+        Option(metavar="T1 T2", help="only requests that arrive then, such as 10s 20s"),
+    ] = None
+    plugins: Annotated[bool, RUN_PLUGINS] = False
+
+    @property
+    def longest(self) -> bool:
+        """True for requests of long TTFT."""
+        return self.worst is not None or self.between is not None
+
+    def check(self) -> None:
+        """Raise UsageError for two topics, and for plug-ins without a run of them."""
+        asked = {
+            "--request": self.request is not None,
+            "--session": self.session is not None,
+            "--prefixes": self.prefixes,
+            "--sensitivity": self.sensitivity,
+            "--regret": self.regret,
+            "--worst, --between": self.longest,
+        }
+        if sum(asked.values()) > 1:
+            raise UsageError("one at a time", where=", ".join(name for name, given in asked.items() if given))
+        if not (self.sensitivity or self.regret):
+            refuse_idle("without --sensitivity or --regret", plugins=self.plugins)
+
+
+Run = Annotated[Path, Argument(metavar="RUN", help="run directory")]
+Format = Annotated[Literal["text", "json"], Option("--format")]
+
+
+@app.command()
+def explain(run: Run, topic: Topic, output_format: Format = "text") -> None:
     """Explain the hit rate, the parts of TTFT, and the settings that had no effect.
 
     \b
@@ -59,89 +77,77 @@ def explain(
       kvsim explain runs/1-quickstart-3fa9c1 --sensitivity
       kvsim explain runs/1-quickstart-3fa9c1 --regret
     """
-    from kvcache_sim.api.explaining import explain as explain_run
-    from kvcache_sim.report.explain.certainty import TOPIC, missing_intervals
-    from kvcache_sim.report.explain.explanation import explanation
-    from kvcache_sim.report.explain.prefixes import prefix_rows, prefixes_text
-    from kvcache_sim.report.explain.session_cache import session_json, session_text, session_turns
-    from kvcache_sim.report.explain.worst_text import worst_requests
     from kvcache_sim.report.finished import open_runs
-    from kvcache_sim.report.plain_table import plain_sentences
 
-    longest = worst is not None or between is not None
-    asked = {
-        "--request": request is not None,
-        "--session": session is not None,
-        "--prefixes": prefixes,
-        "--sensitivity": sensitive,
-        "--regret": regret,
-        "--worst, --between": longest,
-    }
-    if sum(asked.values()) > 1:
-        raise UsageError("one at a time", where=", ".join(name for name, given in asked.items() if given))
-    if not (sensitive or regret):
-        refuse_idle("without --sensitivity or --regret", plugins=plugins)
+    topic.check()
     (opened,) = open_runs([run])
-    if longest:
-        print(
-            worst_requests(
-                opened,
-                _MOST if worst is None else worst,
-                None if between is None else _window(*between),
-                output_format,
-            )
-        )
-        return
-    if sensitive:
+    as_json = output_format == "json"
+    if topic.longest:
+        from kvcache_sim.report.explain.worst_text import worst_requests
+
+        window = None if topic.between is None else _window(*topic.between)
+        print(worst_requests(opened, _MOST if topic.worst is None else topic.worst, window, output_format))
+    elif topic.sensitivity:
         from kvcache_sim.extras.study.sensitivity.moves import sensitivity
         from kvcache_sim.extras.study.sensitivity.text import sensitivity_json, sensitivity_text
 
-        moved = sensitivity(opened, lambda what: typer.echo(f"again: {what}", err=True), plugins)
-        as_json = output_format == "json"
+        moved = sensitivity(opened, lambda what: typer.echo(f"again: {what}", err=True), topic.plugins)
         print(json.dumps(sensitivity_json(moved), indent=2) if as_json else sensitivity_text(moved))
-        return
-    if regret:
-        from kvcache_sim.report.explain.case import Case
-        from kvcache_sim.report.routing_regret import regret_text, routing_regret
+    elif topic.regret:
+        _print_regret(opened, topic.plugins, as_json)
+    elif topic.session is not None:
+        from kvcache_sim.report.explain.session_cache import session_json, session_text, session_turns
 
-        settings = Case(opened).scenario.settings
-        routed = sum(machine.role != "decode" for machine in settings.machines)
-        if routed < 2:
-            raise UsageError("no choice to regret", "--regret", got="one machine", expected="several")
-        sums = routing_regret(opened, plugins)
-        as_text = regret_text(sums, settings.router.policy, routed)
-        print(json.dumps(sums, indent=2) if output_format == "json" else as_text)
-        return
-    if session is not None:
-        turns = session_turns(opened, session)
-        if output_format == "json":
-            print(json.dumps(session_json(session, turns), indent=2, ensure_ascii=False))
-        else:
-            print(session_text(session, turns))
-        return
-    if prefixes:
+        turns = session_turns(opened, topic.session)
+        document = session_json(topic.session, turns)
+        print(_dumped(document) if as_json else session_text(topic.session, turns))
+    elif topic.prefixes:
+        from kvcache_sim.report.explain.prefixes import prefix_rows, prefixes_text
+
         rows = prefix_rows(opened)
-        if output_format == "json":
-            print(json.dumps({"prefixes": rows}, indent=2, ensure_ascii=False))
-        else:
-            print(prefixes_text(rows))
+        print(_dumped({"prefixes": rows}) if as_json else prefixes_text(rows))
+    elif topic.request is not None:
+        _print_request(opened, topic.request, as_json)
+    else:
+        from kvcache_sim.api.explaining import explain as explain_run
+        from kvcache_sim.report.explain.certainty import TOPIC, missing_intervals
+
+        said = explain_run(run)
+        if lacking := missing_intervals(opened):
+            said[TOPIC] |= lacking
+        if said.missing:
+            warn(said.missing)
+        print(_dumped(said) if as_json else said)
+
+
+def _dumped(document: dict[str, Any]) -> str:
+    return json.dumps(document, indent=2, ensure_ascii=False)
+
+
+def _print_regret(opened: FinishedRun, plugins: bool, as_json: bool) -> None:
+    from kvcache_sim.report.explain.case import Case
+    from kvcache_sim.report.routing_regret import regret_text, routing_regret
+
+    settings = Case(opened).scenario.settings
+    routed = sum(machine.role != "decode" for machine in settings.machines)
+    if routed < 2:
+        raise UsageError("no choice to regret", "--regret", got="one machine", expected="several")
+    sums = routing_regret(opened, plugins)
+    print(json.dumps(sums, indent=2) if as_json else regret_text(sums, settings.router.policy, routed))
+
+
+def _print_request(opened: FinishedRun, request: int, as_json: bool) -> None:
+    from kvcache_sim.report.explain.explanation import explanation
+    from kvcache_sim.report.plain_table import plain_sentences
+
+    moments, reasons = explanation(opened, request)
+    if as_json:
+        events = [{"since_arrival_ns": m.since_arrival_ns, "text": m.text} for m in moments]
+        print(json.dumps({"request": request, "events": events, "reasons": reasons}, indent=2))
         return
-    if request is not None:
-        moments, reasons = explanation(opened, request)
-        if output_format == "json":
-            events = [{"since_arrival_ns": m.since_arrival_ns, "text": m.text} for m in moments]
-            print(json.dumps({"request": request, "events": events, "reasons": reasons}, indent=2))
-            return
-        print(f"Request {request}")
-        print("\n".join(f"  {m.since_arrival_ns / 1e6:>12,.3f} ms  {m.text}" for m in moments))
-        print(plain_sentences(reasons))
-        return
-    said = explain_run(run)
-    if lacking := missing_intervals(opened):
-        said[TOPIC] |= lacking
-    if said.missing:
-        warn(said.missing)
-    print(json.dumps(said, indent=2, ensure_ascii=False) if output_format == "json" else said)
+    print(f"Request {request}")
+    print("\n".join(f"  {m.since_arrival_ns / 1e6:>12,.3f} ms  {m.text}" for m in moments))
+    print(plain_sentences(reasons))
 
 
 def _window(since: str, until: str) -> tuple[int, int]:

@@ -18,6 +18,7 @@ from kvcache_sim.cli.catalogue import (
     print_rows,
     write_template,
 )
+from kvcache_sim.cli.declared import Option
 from kvcache_sim.cli.verb import verb_app
 
 app = verb_app("List GPUs, show one's figures, or start a GPU file.")
@@ -68,7 +69,7 @@ def show(name: Name, as_json: AsJson = False) -> None:
 @app.command()
 def new(
     name: NewName,
-    start: Annotated[str, typer.Option("--from", help="a GPU by name or file")] = "h100",
+    start: Annotated[str, Option("--from", help="a GPU by name or file")] = "h100",
     force: Force = False,
 ) -> None:
     """Write a GPU file to edit.

@@ -10,6 +10,7 @@ import typer
 
 from kvcache_sim.base.errors import EXIT_CODES, UsageError
 from kvcache_sim.cli import VERBS
+from kvcache_sim.cli.declared import Argument
 from kvcache_sim.cli.verb import verb_app
 
 app = verb_app()
@@ -88,13 +89,13 @@ def _pages_by_word() -> dict[str, Callable[[str], str]]:
 def help_topic(
     topic: Annotated[
         str,
-        typer.Argument(
+        Argument(
             help="a verb, metrics, glossary, scenario, schema, units, channels or exit-codes",
             metavar="[TOPIC]",
         ),
     ] = "",
     word: Annotated[
-        str, typer.Argument(help="with metrics or glossary: only what has this word", metavar="[WORD]")
+        str, Argument(help="with metrics or glossary: only what has this word", metavar="[WORD]")
     ] = "",
 ) -> int:
     """Explain a verb or a topic.

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from kvcache_sim.base.errors import UsageError
+from kvcache_sim.cli.declared import Option
 from kvcache_sim.cli.verb import verb_app
 
 if TYPE_CHECKING:
@@ -18,16 +19,15 @@ app = verb_app()
 
 @app.command()
 def init(
-    launch: Annotated[str, typer.Option("--from", metavar="LINE", help="an engine's launch line")] = "",
-    gpu: Annotated[str, typer.Option(help="with --from: the GPU (kvsim gpus list)")] = "h100",
-    model: Annotated[str, typer.Option(help="with --from: the model, where its name is not known")] = "",
+    launch: Annotated[str, Option("--from", metavar="LINE", help="an engine's launch line")] = "",
+    gpu: Annotated[str, "with --from: the GPU (kvsim gpus list)"] = "h100",
+    model: Annotated[str, "with --from: the model, where its name is not known"] = "",
     flags: Annotated[
-        Path | None,
-        typer.Option("--flags", metavar="RUN", help="a run or scenario as an engine's launch line"),
+        Path | None, Option(metavar="RUN", help="a run or scenario as an engine's launch line")
     ] = None,
-    engine: Annotated[str, typer.Option(help="with --flags: vllm or sglang")] = "vllm",
+    engine: Annotated[str, "with --flags: vllm or sglang"] = "vllm",
     preset: Annotated[
-        str, typer.Option("--preset", metavar="NAME", help="a scenario that comes along, such as quickstart")
+        str, Option(metavar="NAME", help="a scenario that comes along, such as quickstart")
     ] = "",
 ) -> None:
     """Print a commented scenario to start from, that of a deployment, or a scenario's launch line.

@@ -25,7 +25,7 @@ from kvcache_sim.base.errors import (
 )
 from kvcache_sim.base.spelling import close_matches
 from kvcache_sim.cli import DROPPED, LOADS_PLUGINS, VERBS
-from kvcache_sim.cli.declared import Verb, typer_app
+from kvcache_sim.cli.declared import Verb
 from kvcache_sim.cli.former import current_words
 from kvcache_sim.policies.plugins import permission
 
@@ -146,6 +146,8 @@ def _invoke(verb: str, arguments: list[str]) -> int:
 
     from typer import Exit
     from typer.main import get_command
+
+    from kvcache_sim.cli.verb import typer_app
 
     command = get_command(typer_app(app))
     try:

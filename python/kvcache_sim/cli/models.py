@@ -8,6 +8,7 @@ from typing import Annotated
 import typer
 
 from kvcache_sim.cli.catalogue import AsJson, Force, Name, NewName, print_rows, write_template
+from kvcache_sim.cli.declared import Option
 from kvcache_sim.cli.verb import verb_app
 
 #: Flags of an engine itself, and SGLang's chunk; its release's default if none.
@@ -64,17 +65,13 @@ def list_models(as_json: AsJson = False) -> None:
 @app.command()
 def show(
     name: Name,
-    tensor_parallel: Annotated[int, typer.Option("--tp", help="GPUs that share it", min=1)] = 1,
-    kv_dtype: Annotated[str, typer.Option("--kv-dtype", help="KV cache's format; the model's if none")] = "",
-    length: Annotated[
-        list[int] | None, typer.Option("--length", help="tokens of a sequence; repeatable", min=1)
-    ] = None,
-    gpu: Annotated[str, typer.Option("--gpu", help="show the KV capacity of this GPU")] = "",
+    tensor_parallel: Annotated[int, Option("--tp", help="GPUs that share it", min=1)] = 1,
+    kv_dtype: Annotated[str, "KV cache's format; the model's if none"] = "",
+    length: Annotated[list[int] | None, Option(help="tokens of a sequence; repeatable", min=1)] = None,
+    gpu: Annotated[str, "show the KV capacity of this GPU"] = "",
     utilization: Annotated[
         float | None,
-        typer.Option(
-            "--gpu-memory-utilization", help="share that vLLM takes; its own if none", min=0.01, max=1
-        ),
+        Option("--gpu-memory-utilization", help="share that vLLM takes; its own if none", min=0.01, max=1),
     ] = None,
     as_json: AsJson = False,
 ) -> None:
@@ -139,7 +136,7 @@ def capacity(
 @app.command()
 def new(
     name: NewName,
-    start: Annotated[str, typer.Option("--from", help="a model by name or file")] = "llama-3.1-8b",
+    start: Annotated[str, Option("--from", help="a model by name or file")] = "llama-3.1-8b",
     force: Force = False,
 ) -> None:
     """Write a model file to edit.

@@ -7,75 +7,88 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
-import typer
-
 from kvcache_sim.base.errors import EXIT_OK, EXIT_THRESHOLD, UsageError
+from kvcache_sim.base.values import Value
 from kvcache_sim.cli.cells import usable_cores
+from kvcache_sim.cli.declared import Option
 from kvcache_sim.cli.notices import warn
 from kvcache_sim.cli.verb import verb_app
 
 if TYPE_CHECKING:
     from kvcache_sim.extras.study.sweeps.cell import Cell, Study
+    from kvcache_sim.extras.study.sweeps.optimize import Goal
 
 app = verb_app()
 
+Config = Annotated[Path, Option("-c", "--config", metavar="FILE", help="sweep file with random.space")]
+
+
+class Wanted(Value):
+    """The figure to make small or large, and the conditions."""
+
+    minimize: Annotated[str, Option(metavar="METRIC", help="number to make small")] = ""
+    maximize: Annotated[str, Option(metavar="METRIC", help="number to make large")] = ""
+    subject_to: Annotated[
+        list[str] | None, Option(metavar="CONDITION", help="such as 'ttft.p99 < 2s'; may be repeated")
+    ] = None
+
+    def goal(self) -> Goal:
+        """Return the goal of the search; raises UsageError for none, two, and signed conditions."""
+        from kvcache_sim.extras.study.sweeps.optimize import Goal
+        from kvcache_sim.metrics.names import resolve_metric
+        from kvcache_sim.metrics.objectives import Objective
+        from kvcache_sim.metrics.thresholds import parse_threshold
+
+        if bool(self.minimize) == bool(self.maximize):
+            raise UsageError("one goal is needed", expected="--minimize METRIC or --maximize METRIC")
+        where = "--minimize" if self.minimize else "--maximize"
+        objective = Objective(resolve_metric(self.minimize or self.maximize, where), bool(self.minimize))
+        conditions = tuple(parse_threshold(text, "--subject-to") for text in self.subject_to or [])
+        for condition in conditions:
+            if condition.needs_baseline:
+                got = repr(condition.text)
+                raise UsageError("a condition has no baseline", where="--subject-to", got=got)
+        return Goal(objective, conditions)
+
+
+class Work(Value):
+    """The number of trials, and their workers."""
+
+    trials: Annotated[int | None, Option(min=1, max=100_000, help="default: random.draws")] = None
+    output: Annotated[Path | None, Option("-o", "--output", metavar="DIR", help="search directory")] = None
+    jobs: Annotated[int | None, Option("-j", "--jobs", min=1, max=1024, help="default: one a core")] = None
+
 
 @app.command()
-def optimize(
-    config: Annotated[
-        Path, typer.Option("-c", "--config", metavar="FILE", help="sweep file with random.space")
-    ],
-    minimize: Annotated[str, typer.Option(metavar="METRIC", help="number to make small")] = "",
-    maximize: Annotated[str, typer.Option(metavar="METRIC", help="number to make large")] = "",
-    subject_to: Annotated[
-        list[str] | None, typer.Option(metavar="CONDITION", help="such as 'ttft.p99 < 2s'; may be repeated")
-    ] = None,
-    trials: Annotated[int | None, typer.Option(min=1, max=100_000, help="default: random.draws")] = None,
-    output: Annotated[
-        Path | None, typer.Option("-o", "--output", metavar="DIR", help="search directory")
-    ] = None,
-    jobs: Annotated[
-        int | None, typer.Option("-j", "--jobs", min=1, max=1024, help="default: one a core")
-    ] = None,
-) -> int:
+def optimize(config: Config, wanted: Wanted, work: Work) -> int:
     """Search the space of a sweep file for the best settings; run it again to resume. Exit 4: none meets all.
 
     \b
     Example (cost: prices in the scenario give cost per million tokens):
       kvsim optimize -c sweep.yaml --minimize cost --subject-to 'ttft.p99 < 2s' --trials 60
     """
-    from kvcache_sim.extras.study.sweeps.optimize import Goal, Search, tried
+    from kvcache_sim.extras.study.sweeps.optimize import Search, tried
     from kvcache_sim.extras.study.sweeps.optimize import optimize as search_for
     from kvcache_sim.extras.study.sweeps.simulation import prepare
     from kvcache_sim.extras.study.sweeps.single_run import single_run
     from kvcache_sim.extras.study.sweeps.stop import stop_on_signals
     from kvcache_sim.extras.study.sweeps.study import read_sweep_file
-    from kvcache_sim.metrics.names import resolve_metric
-    from kvcache_sim.metrics.objectives import Objective
-    from kvcache_sim.metrics.thresholds import parse_threshold
     from kvcache_sim.report.plain_table import plain_sentences, shell_lines
     from kvcache_sim.report.ranking import rank_all
     from kvcache_sim.report.ranking_text import verdict
 
-    if bool(minimize) == bool(maximize):
-        raise UsageError("one goal is needed", expected="--minimize METRIC or --maximize METRIC")
-    where = "--minimize" if minimize else "--maximize"
-    objective = Objective(resolve_metric(minimize or maximize, where), bool(minimize))
-    conditions = tuple(parse_threshold(text, "--subject-to") for text in subject_to or [])
-    for condition in conditions:
-        if condition.needs_baseline:
-            raise UsageError("a condition has no baseline", where="--subject-to", got=repr(condition.text))
+    goal = wanted.goal()
     file = read_sweep_file(config)
     if not file.space.draws or len(file.space.factors()) > 1:
         raise UsageError(
             "not a space to search", where=str(config), expected="random.space alone, no grid, zip, list"
         )
     study, resolve = prepare(file)
-    workers = jobs or usable_cores()
-    search = Search(file.space.draws, trials or file.space.draw_count, file.seed, workers, file.limits)
-    directory = output or Path("searches") / file.name
+    workers = work.jobs or usable_cores()
+    search = Search(file.space.draws, work.trials or file.space.draw_count, file.seed, workers, file.limits)
+    directory = work.output or Path("searches") / file.name
     with stop_on_signals() as stop:
-        finished_trials = search_for(study, resolve, search, Goal(objective, conditions), directory, stop)
+        finished_trials = search_for(study, resolve, search, goal, directory, stop)
         stopped = stop.exit_code
     feasible = [trial for trial in finished_trials if trial.is_feasible and trial.value is not None]
     counts = f"{len(finished_trials):,} trials, {len(feasible):,} meet every condition; {directory}"
@@ -87,9 +100,9 @@ def optimize(
         print("no settings tried meet every condition", file=sys.stderr)
         return EXIT_THRESHOLD
     cells, rows = tried(study, resolve, feasible, directory)
-    ranking = rank_all(rows, objective)
+    ranking = rank_all(rows, goal.objective)
     (cell,) = (one for one in cells if one.index == ranking.order[0].row["cell"])
-    intervals = _intervals(study, cell, objective.metric)
+    intervals = _intervals(study, cell, goal.objective.metric)
     print(plain_sentences(verdict(ranking, "trial", intervals)))
     source = config.parent / file.scenario if isinstance(file.scenario, str) else None
     words = single_run(None, source, [], cell.settings)

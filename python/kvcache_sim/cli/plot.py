@@ -8,6 +8,7 @@ from typing import Annotated
 import typer
 
 from kvcache_sim.base.errors import UsageError
+from kvcache_sim.cli.declared import Argument, Option
 from kvcache_sim.cli.verb import verb_app
 
 app = verb_app()
@@ -15,9 +16,9 @@ app = verb_app()
 
 @app.command()
 def plot(
-    runs: Annotated[list[Path], typer.Argument(metavar="RUN... KIND", help="run directories, then the kind")],
-    output: Annotated[Path | None, typer.Option("-o", "--output", help=".svg, .png or .html")] = None,
-    force: Annotated[bool, typer.Option("--force", help="overwrite the file")] = False,
+    runs: Annotated[list[Path], Argument(metavar="RUN... KIND", help="run directories, then the kind")],
+    output: Annotated[Path | None, Option("-o", "--output", help=".svg, .png or .html")] = None,
+    force: Annotated[bool, "overwrite the file"] = False,
 ) -> None:
     """Draw one picture of finished runs; without a known KIND the kinds are listed.
 

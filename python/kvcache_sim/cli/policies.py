@@ -8,11 +8,12 @@ from typing import Annotated
 
 import typer
 
+from kvcache_sim.cli.declared import Argument, Option
 from kvcache_sim.cli.verb import verb_app
 
 app = verb_app("List eviction policies, show one, write a new one, or check one.")
 
-AsJson = Annotated[bool, typer.Option("--json", help="print JSON")]
+AsJson = Annotated[bool, Option("--json", help="print JSON")]
 
 
 @app.command("list")
@@ -59,7 +60,7 @@ def list_policies(as_json: AsJson = False) -> None:
 
 @app.command()
 def show(
-    name: Annotated[str, typer.Argument(help="as kvsim policies list has it", metavar="NAME")],
+    name: Annotated[str, Argument(help="as kvsim policies list has it", metavar="NAME")],
 ) -> None:
     """Show a policy: its rule, its setting and its paper.
 
@@ -74,11 +75,9 @@ def show(
 
 @app.command()
 def new(
-    name: Annotated[str, typer.Argument(help="such as two-queue", metavar="NAME")],
-    output: Annotated[
-        Path, typer.Option("-o", "--output", metavar="DIR", help="folder to write to")
-    ] = Path(),
-    force: Annotated[bool, typer.Option("--force", help="replace existing files")] = False,
+    name: Annotated[str, Argument(help="such as two-queue", metavar="NAME")],
+    output: Annotated[Path, Option("-o", "--output", metavar="DIR", help="folder to write to")] = Path(),
+    force: Annotated[bool, "replace existing files"] = False,
 ) -> None:
     """Write a policy to start from, and its test.
 
@@ -105,9 +104,9 @@ def new(
 
 @app.command()
 def check(
-    policy: Annotated[str, typer.Argument(help="file.py:Name, pkg.mod:Name, entry point", metavar="POLICY")],
-    seed: Annotated[int, typer.Option(help="seed of the random traces", min=0)] = 0,
-    rounds: Annotated[int, typer.Option(help="random traces", min=1, max=100_000)] = 40,
+    policy: Annotated[str, Argument(help="file.py:Name, pkg.mod:Name, entry point", metavar="POLICY")],
+    seed: Annotated[int, Option(help="seed of the random traces", min=0)] = 0,
+    rounds: Annotated[int, Option(help="random traces", min=1, max=100_000)] = 40,
     as_json: AsJson = False,
 ) -> None:
     """Fuzz a policy against the engine's rules and compare it with LRU and Belady.

@@ -6,9 +6,8 @@ import sys
 from pathlib import Path
 from typing import Annotated
 
-import typer
-
 from kvcache_sim.base.errors import EXIT_OK, KvsimError
+from kvcache_sim.cli.declared import Option
 from kvcache_sim.cli.verb import verb_app
 
 app = verb_app()
@@ -16,24 +15,24 @@ app = verb_app()
 
 @app.command()
 def record(
-    upstream: Annotated[str, typer.Option(metavar="URL", help="the server behind, http://HOST:PORT")],
-    output: Annotated[Path, typer.Option("-o", "--output", metavar="FILE", help="the trace")] = Path(
+    upstream: Annotated[str, Option(metavar="URL", help="the server behind, http://HOST:PORT")],
+    output: Annotated[Path, Option("-o", "--output", metavar="FILE", help="the trace")] = Path(
         "recorded.jsonl"
     ),
-    host: Annotated[str, typer.Option(help="address to listen on")] = "127.0.0.1",
-    port: Annotated[int, typer.Option(min=0, max=65535, help="0: one that is free, which is printed")] = 8001,
+    host: Annotated[str, "address to listen on"] = "127.0.0.1",
+    port: Annotated[int, Option(min=0, max=65535, help="0: one that is free, which is printed")] = 8001,
     tokenizer: Annotated[
-        Path | None, typer.Option(metavar="DIR", help="the model's tokenizer.json or its directory")
+        Path | None, Option(metavar="DIR", help="the model's tokenizer.json or its directory")
     ] = None,
-    block_size: Annotated[int, typer.Option(min=1, max=1 << 16, help="tokens of a block id")] = 16,
+    block_size: Annotated[int, Option(min=1, max=1 << 16, help="tokens of a block id")] = 16,
     salt_file: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="salt of the ids; without, one that is forgotten")
+        Path | None, Option(metavar="FILE", help="salt of the ids; without, one that is forgotten")
     ] = None,
     keep_text: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="also write what was said, for kvsim trace import")
+        Path | None, Option(metavar="FILE", help="also write what was said, for kvsim trace import")
     ] = None,
-    force: Annotated[bool, typer.Option("--force", help="replace the trace")] = False,
-    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="say nothing on stderr")] = False,
+    force: Annotated[bool, "replace the trace"] = False,
+    quiet: Annotated[bool, Option("--quiet", "-q", help="say nothing on stderr")] = False,
 ) -> int:
     """Pass requests on to a server untouched and write a trace: times, lengths, salted block ids, no text.
 

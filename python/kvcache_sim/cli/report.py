@@ -7,6 +7,7 @@ from typing import Annotated
 
 import typer
 
+from kvcache_sim.cli.declared import Argument, Option
 from kvcache_sim.cli.verb import verb_app
 
 app = verb_app()
@@ -14,9 +15,9 @@ app = verb_app()
 
 @app.command()
 def report(
-    runs: Annotated[list[Path], typer.Argument(metavar="RUN...", help="run directories")],
-    output: Annotated[Path, typer.Option("-o", "--output", help="file to write")] = Path("report.html"),
-    force: Annotated[bool, typer.Option("--force", help="overwrite the file")] = False,
+    runs: Annotated[list[Path], Argument(metavar="RUN...", help="run directories")],
+    output: Annotated[Path, Option("-o", "--output", help="file to write")] = Path("report.html"),
+    force: Annotated[bool, "overwrite the file"] = False,
 ) -> None:
     """Make one HTML page of finished runs, side by side; the same runs give the same bytes.
 

@@ -5,9 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Annotated
 
-import typer
-
 from kvcache_sim.base.errors import EXIT_INTERNAL, EXIT_OK
+from kvcache_sim.cli.declared import Argument
 from kvcache_sim.cli.notices import remark
 from kvcache_sim.cli.run_options import RUN_PLUGINS
 from kvcache_sim.cli.verb import verb_app
@@ -17,8 +16,8 @@ app = verb_app()
 
 @app.command()
 def reproduce(
-    run: Annotated[Path, typer.Argument(metavar="RUN", help="run directory")],
-    plugins: Annotated[bool, typer.Option("--plugins", help=RUN_PLUGINS)] = False,
+    run: Annotated[Path, Argument(metavar="RUN", help="run directory")],
+    plugins: Annotated[bool, RUN_PLUGINS] = False,
 ) -> int:
     """Run a finished run again from its manifest; exit 1 when a digest differs.
 

@@ -2,19 +2,53 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+from pathlib import Path
+from typing import Annotated, NamedTuple
 
 from kvcache_sim.base.errors import UsageError
+from kvcache_sim.base.values import Value
 from kvcache_sim.cli.declared import Option
+from kvcache_sim.metrics.run_directory import RunDirectory, open_numbered_directory, open_run_directory
 
-Config = Annotated[str, Option("-c", "--config", metavar="FILE", help="scenario, - for stdin")]
-Settings = Annotated[
-    list[str] | None, Option("--set", metavar="KEY=VALUE", help="one setting; may be repeated")
-]
-Output = Annotated[
-    str, Option("-o", "--output", metavar="DIR", help="run directory (runs/<n>-<name>-<hash>)")
-]
-Force = Annotated[bool, Option("--force", help="replace the run directory -o names")]
+
+class ScenarioFile(Value):
+    """The scenario to run, and settings over it."""
+
+    config: Annotated[str, Option("-c", "--config", metavar="FILE", help="scenario, - for stdin")] = ""
+    settings: Annotated[
+        list[str] | None, Option("--set", metavar="KEY=VALUE", help="one setting; may be repeated")
+    ] = None
+
+    @property
+    def path(self) -> Path | None:
+        """The scenario's file, if one is named."""
+        return Path(self.config) if self.config else None
+
+
+class NumberedRun(NamedTuple):
+    """The parts of a numbered run directory's name."""
+
+    scenario: str
+    config_hash: str
+
+
+class RunOutput(Value):
+    """The run directory to write."""
+
+    output: Annotated[
+        str, Option("-o", "--output", metavar="DIR", help="run directory (runs/<n>-<name>-<hash>)")
+    ] = ""
+    force: Annotated[bool, "replace the run directory -o names"] = False
+
+    def opened(self, numbered: Callable[[], NumberedRun]) -> AbstractContextManager[RunDirectory]:
+        """Claim the directory of ``-o``, else the next one of a scenario's name and hash."""
+        if self.output:
+            return open_run_directory(Path(self.output), self.force)
+        return open_numbered_directory(Path("runs"), *numbered())
+
+
 #: Of verbs that run a finished run again.
 RUN_PLUGINS = "import the plug-ins that the run names: code"
 #: Of all verbs that replay a trace.

@@ -8,6 +8,7 @@ from typing import Annotated
 import typer
 
 from kvcache_sim.cli.catalogue import AsJson, Force, Name, NewName, print_next, print_rows, write_template
+from kvcache_sim.cli.declared import Option
 from kvcache_sim.cli.verb import verb_app
 
 app = verb_app("List sources of step times, show what some steps take, or start a file of one's own.")
@@ -65,7 +66,7 @@ def show(name: Name, as_json: AsJson = False) -> None:
 def new(
     name: NewName,
     start: Annotated[
-        str, typer.Option("--from", help="a set, a roofline, or a file")
+        str, Option("--from", help="a set, a roofline, or a file")
     ] = "roofline:llama-3.1-8b@h100",
     force: Force = False,
 ) -> None:

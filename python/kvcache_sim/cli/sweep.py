@@ -10,7 +10,9 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from kvcache_sim.base.errors import EXIT_OK, EXIT_SWEEP_FAILED, UsageError
+from kvcache_sim.base.values import Value
 from kvcache_sim.cli.cells import cell_runner, parse_shard, usable_cores
+from kvcache_sim.cli.declared import Argument, Option
 from kvcache_sim.cli.notices import warn
 from kvcache_sim.cli.verb import TraceGroup, verb_app
 
@@ -20,44 +22,60 @@ if TYPE_CHECKING:
 
 app = verb_app()
 
-_MAX_JOBS = 1024
+
+class Study(Value):
+    """The configurations to run: a file, or a scenario and values to try."""
+
+    trace: Annotated[Path | None, Argument(metavar="[TRACE]", help="without -c: the trace to replay")] = None
+    config: Annotated[Path | None, Option("-c", "--config", metavar="FILE", help="sweep file")] = None
+    scenario: Annotated[Path | None, Option(metavar="FILE", help="without -c: the scenario to vary")] = None
+    settings: Annotated[
+        list[str] | None, Option("--set", metavar="KEY=VALUE", help="without -c: a setting of all cells")
+    ] = None
+    grid: Annotated[
+        list[str] | None, Option(metavar="KEY=A,B", help="without -c: values to try; may be repeated")
+    ] = None
+
+    def read(self) -> SweepFile:
+        """Return the study; raises UsageError for none, and for a file and options at once."""
+        from kvcache_sim.extras.study.sweeps.study import inline_sweep, read_sweep_file
+
+        if self.config is not None:
+            if self.scenario or self.trace or self.settings or self.grid:
+                hint = "leave TRACE, --set, --grid; a scenario goes with --scenario"
+                raise UsageError("a sweep file says it all", where="-c", hint=hint)
+            return read_sweep_file(self.config)
+        if not self.grid:
+            raise UsageError("nothing to try", expected="-c FILE, or --grid KEY=A,B")
+        return inline_sweep(self.scenario, self.trace, self.settings or [], self.grid)
+
+
+class Cells(Value):
+    """The cells to run, and their workers."""
+
+    output: Annotated[Path | None, Option("-o", "--output", metavar="DIR", help="sweep directory")] = None
+    jobs: Annotated[
+        int | None, Option("-j", "--jobs", min=1, max=1024, help="workers; default: one a core")
+    ] = None
+    on: Annotated[str, Option(metavar="local|ray[:ADDRESS]", help="where cells run")] = "local"
+    backend: Annotated[str, Option(hidden=True)] = ""
+    shard: Annotated[str, Option(metavar="I/N", help="run the I-th of N parts of the cells")] = ""
+    repeats: Annotated[
+        int | None, Option(min=1, max=10_000, help="seeds of each row; default: 5 of generated requests")
+    ] = None
+
+
+class Results(Value):
+    """The output."""
+
+    dry_run: Annotated[bool, "count and estimate, run nothing"] = False
+    pareto: Annotated[str, Option(metavar="GOALS", help="such as 'ttft.p99:min,cost:min'")] = ""
+    report: Annotated[Path | None, Option(metavar="FILE.html", help="write a report when done")] = None
+    quiet: Annotated[bool, Option("--quiet", "-q", help="no progress")] = False
 
 
 @app.callback(cls=TraceGroup, invoke_without_command=True)
-def sweep(
-    context: typer.Context,
-    trace: Annotated[
-        Path | None, typer.Argument(metavar="[TRACE]", help="without -c: the trace to replay")
-    ] = None,
-    config: Annotated[Path | None, typer.Option("-c", "--config", metavar="FILE", help="sweep file")] = None,
-    scenario: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="without -c: the scenario to vary")
-    ] = None,
-    settings: Annotated[
-        list[str] | None,
-        typer.Option("--set", metavar="KEY=VALUE", help="without -c: a setting of all cells"),
-    ] = None,
-    grid: Annotated[
-        list[str] | None, typer.Option(metavar="KEY=A,B", help="without -c: values to try; may be repeated")
-    ] = None,
-    output: Annotated[
-        Path | None, typer.Option("-o", "--output", metavar="DIR", help="sweep directory")
-    ] = None,
-    jobs: Annotated[
-        int | None, typer.Option("-j", "--jobs", min=1, max=_MAX_JOBS, help="workers; default: one a core")
-    ] = None,
-    on: Annotated[str, typer.Option("--on", metavar="local|ray[:ADDRESS]", help="where cells run")] = "local",
-    backend: Annotated[str, typer.Option(hidden=True)] = "",
-    shard: Annotated[str, typer.Option(metavar="I/N", help="run the I-th of N parts of the cells")] = "",
-    repeats: Annotated[
-        int | None,
-        typer.Option(min=1, max=10_000, help="seeds of each row; default: 5 of generated requests"),
-    ] = None,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="count and estimate, run nothing")] = False,
-    pareto: Annotated[str, typer.Option(metavar="GOALS", help="such as 'ttft.p99:min,cost:min'")] = "",
-    report: Annotated[Path | None, typer.Option(metavar="FILE.html", help="write a report when done")] = None,
-    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="no progress")] = False,
-) -> int:
+def sweep(context: typer.Context, study: Study, cells: Cells, results: Results) -> int:
     """Run every configuration of a sweep file; run it again to resume where it stopped.
 
     \b
@@ -70,26 +88,18 @@ def sweep(
     """
     if context.invoked_subcommand is not None:
         return EXIT_OK
-    if backend:
-        raise UsageError("renamed", where="--backend", got=backend, expected=f"--on {backend}")
+    if cells.backend:
+        raise UsageError("renamed", where="--backend", got=cells.backend, expected=f"--on {cells.backend}")
     from kvcache_sim.extras.study.sweeps.simulation import plan_sweep
-    from kvcache_sim.extras.study.sweeps.study import inline_sweep, read_sweep_file
     from kvcache_sim.metrics.objectives import parse_objectives
 
-    objectives = parse_objectives(pareto) if pareto else ()
-    if config is not None:
-        if scenario or trace or settings or grid:
-            hint = "leave TRACE, --set, --grid; a scenario goes with --scenario"
-            raise UsageError("a sweep file says it all", where="-c", hint=hint)
-        file = read_sweep_file(config)
-    elif grid:
-        file = inline_sweep(scenario, trace, settings or [], grid)
-    else:
-        raise UsageError("nothing to try", expected="-c FILE, or --grid KEY=A,B")
-    plan = plan_sweep(file if repeats is None else replace(file, repeats=repeats), parse_shard(shard))
-    directory = output or Path("sweeps") / f"{plan.name}-{plan.digest()[:6]}"
-    workers = jobs or usable_cores()
-    if dry_run:
+    objectives = parse_objectives(results.pareto) if results.pareto else ()
+    file = study.read()
+    varied = file if cells.repeats is None else replace(file, repeats=cells.repeats)
+    plan = plan_sweep(varied, parse_shard(cells.shard))
+    directory = cells.output or Path("sweeps") / f"{plan.name}-{plan.digest()[:6]}"
+    workers = cells.jobs or usable_cores()
+    if results.dry_run:
         _estimate(plan, directory, workers)
         return EXIT_OK
     from kvcache_sim.cli.sweep_progress import shown_sweep
@@ -100,20 +110,21 @@ def sweep(
     from kvcache_sim.report.ranking import rank_cells
     from kvcache_sim.report.sweep_report import rows_text, write_sweep_report
 
-    runner = cell_runner(on, workers, file.limits)
-    with stop_on_signals() as stop, shown_sweep(quiet, objectives[0] if objectives else None) as observer:
+    runner = cell_runner(cells.on, workers, file.limits)
+    shown = objectives[0] if objectives else None
+    with stop_on_signals() as stop, shown_sweep(results.quiet, shown) as observer:
         outcome = run_sweep(plan, directory, runner, stop, observer)
     rows = result_rows(plan.own_cells(), outcome.records)
     ranking = rank_cells(rows, objectives)
     print(rows_text(ranking, objectives))
     if ranking.order:
         (cell,) = (one for one in plan.own_cells() if one.index == ranking.order[0].row["cell"])
-        source = config.parent / str(file.scenario) if config is not None else scenario
-        words = single_run(trace, source, settings or [], cell.settings)
+        source = study.config.parent / str(file.scenario) if study.config is not None else study.scenario
+        words = single_run(study.trace, source, study.settings or [], cell.settings)
         passes_time = ranking.order[0].row.get("step_times.source") is not None
-        print(_next(file, config, [*words, *["--sensitivity"] * passes_time]))
-    if report is not None:
-        write_sweep_report(report, plan.name, rows, objectives)
+        print(_next(file, study.config, [*words, *["--sensitivity"] * passes_time]))
+    if results.report is not None:
+        write_sweep_report(results.report, plan.name, rows, objectives)
     counts = f"{len(outcome.records)} cells ended ({outcome.cached} before), {outcome.failed} failed"
     print(f"{counts}, {outcome.missing:,} not run; tables in {directory}", file=sys.stderr)
     if outcome.exit_code not in (EXIT_OK, EXIT_SWEEP_FAILED):
@@ -123,8 +134,8 @@ def sweep(
 
 @app.command()
 def merge(
-    shards: Annotated[list[Path], typer.Argument(metavar="SHARD...", help="sweep directories of one study")],
-    output: Annotated[Path, typer.Option("-o", "--output", metavar="DIR", help="directory of the whole")],
+    shards: Annotated[list[Path], Argument(metavar="SHARD...", help="sweep directories of one study")],
+    output: Annotated[Path, Option("-o", "--output", metavar="DIR", help="directory of the whole")],
 ) -> int:
     """Put the shards of one study together: the same tables as a sweep that ran whole.
 

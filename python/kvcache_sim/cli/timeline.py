@@ -8,6 +8,7 @@ from typing import Annotated
 import typer
 
 from kvcache_sim.base.errors import UsageError
+from kvcache_sim.cli.declared import Argument, Option
 from kvcache_sim.cli.notices import warn
 from kvcache_sim.cli.verb import verb_app
 
@@ -16,13 +17,11 @@ app = verb_app()
 
 @app.command()
 def timeline(
-    run: Annotated[Path, typer.Argument(metavar="RUN", help="run directory")],
-    output: Annotated[Path, typer.Option("-o", "--output", help="file to write")] = Path("timeline.json.gz"),
-    window: Annotated[str, typer.Option("--window", help="such as 10s..20s", metavar="FROM..TO")] = "",
-    trace_requests: Annotated[
-        int | None, typer.Option("--trace-requests", min=1, help="draw at most so many requests")
-    ] = None,
-    force: Annotated[bool, typer.Option("--force", help="overwrite the file")] = False,
+    run: Annotated[Path, Argument(metavar="RUN", help="run directory")],
+    output: Annotated[Path, Option("-o", "--output", help="file to write")] = Path("timeline.json.gz"),
+    window: Annotated[str, Option(help="such as 10s..20s", metavar="FROM..TO")] = "",
+    trace_requests: Annotated[int | None, Option(min=1, help="draw at most so many requests")] = None,
+    force: Annotated[bool, "overwrite the file"] = False,
 ) -> None:
     """Write a run as Chrome-trace JSON (steps, channels, tiers, requests) for ui.perfetto.dev.
 

@@ -2,21 +2,55 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Callable
+from typing import Any, TypeVar
 
 import typer
 from typer.core import TyperGroup
 from typer.models import Default
 
+from kvcache_sim.cli.declared import Verb, for_typer
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+
+class VerbApp(typer.Typer):
+    """An app whose commands take their options one by one or in groups, as ``cli.declared`` says."""
+
+    def command(self, *named: Any, **options: Any) -> Callable[[F], F]:
+        """Add a command, by its function."""
+        return _adding(super().command(*named, **options))
+
+    def callback(self, *named: Any, **options: Any) -> Callable[[F], F]:
+        """Add the function that runs before a subcommand, or without one."""
+        return _adding(super().callback(*named, **options))
+
+
+def _adding(add: Callable[[Any], object]) -> Callable[[F], F]:
+    def added(function: F) -> F:
+        add(for_typer(function))
+        return function
+
+    return added
+
 
 def verb_app(help_text: str | None = None) -> typer.Typer:
     """Return an empty app: plain help that keeps its examples as typed (mark them with ``\\b``)."""
-    return typer.Typer(
+    return VerbApp(
         help=help_text or Default(None),  # typer takes None for a help of no text
         add_completion=False,
         rich_markup_mode=None,
         pretty_exceptions_enable=False,
     )
+
+
+def typer_app(app: Verb | typer.Typer) -> typer.Typer:
+    """Return a verb's app as typer's."""
+    if not isinstance(app, Verb):
+        return app
+    made = verb_app()
+    made.command()(app.function)
+    return made
 
 
 class TraceGroup(TyperGroup):

@@ -11,6 +11,7 @@ from kvcache_sim.metrics.event_log import EventLog, EventRow
 from kvcache_sim.metrics.parts import Part, Parts
 from kvcache_sim.metrics.request_rows import KeptRows, RequestRows
 from kvcache_sim.metrics.run import ColumnData
+from kvcache_sim.serving.recorder import StepRow
 from kvcache_sim.serving.sequence import Arrival, Status
 
 #: Status codes of rows.
@@ -60,8 +61,8 @@ class RunRecorder:
         if self._wanted(now_ns):
             self._events.add(kind, "", EventRow(now_ns, 0, machine, sequence.request))
 
-    def log_step(self, machine: int, step: tuple[int, int, int, int]) -> None:
-        """Log an iteration: (begin, duration, prefill tokens, decode sequences)."""
+    def log_step(self, machine: int, step: StepRow) -> None:
+        """Log an iteration."""
         begin_ns, duration_ns, tokens, sequences = step
         if self._wanted(begin_ns):
             self._events.add("step", "", EventRow(begin_ns, duration_ns, machine, -1, tokens, sequences))

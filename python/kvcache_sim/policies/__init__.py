@@ -2,7 +2,6 @@
 
 - ``definition``    the printed definition of a policy
 - ``engine_modes``  engine classes that each mode reproduces, and the number of recorded rows behind it
-- ``page``          the table of policies in the documentation
 - ``plugins``       policies written outside the package
 - ``resolve``       parser of the text after ``--policy``
 - ``tail_lru``      T-LRU on a tier of a timed run

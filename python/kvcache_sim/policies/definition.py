@@ -9,10 +9,13 @@ from pathlib import Path
 from kvcache_sim.base.errors import UsageError
 from kvcache_sim.policies.resolve import resolve_policy, row_of
 
+#: What each eviction policy does, why, and an example: of its file in Rust (``docs/site/policy_pages.py``).
+RULES = Path(__file__).with_name("rules.toml")
+
 
 def policy_rules() -> dict[str, str]:
     """Return the rule of each eviction policy, from ``rules.toml``."""
-    return tomllib.loads(Path(__file__).with_name("rules.toml").read_text(encoding="utf-8"))
+    return tomllib.loads(RULES.read_text(encoding="utf-8"))
 
 
 def definition_of(text: str) -> str:
@@ -27,7 +30,7 @@ def definition_of(text: str) -> str:
     if row.evicts:
         how = {"ranked": "a key of each block", "queue": "queues of blocks"}[row.kind]
         rule = policy_rules().get(row.name, "")
-        lines += ["", *_wrapped(rule), f"By {how}: rust/core/src/policies/{row.module}.rs"]
+        lines += ["", *_wrapped(rule), "", f"By {how}: rust/core/src/policies/{row.module}.rs"]
     return "\n".join(lines)
 
 
@@ -45,6 +48,7 @@ def _plugin_source(text: str) -> str:
 
 
 def _wrapped(text: str) -> list[str]:
+    import re
     import textwrap
 
-    return [*textwrap.wrap(text, 96), ""] if text else []
+    return [line for part in re.split(r"\n(?=Why: |Example: )", text) for line in textwrap.wrap(part, 96)]

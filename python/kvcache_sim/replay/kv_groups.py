@@ -33,7 +33,7 @@ def replay_groups(request: ReplayRequest, settings: GroupSettings, alone: bool =
     # Blocks that no request can need stay at the queue's front, without a key: a pool without these blocks
     # decides the same.
     useful = min(request.capacity_blocks, total_positions(layout, totals))
-    answer, lines = _replayed(request, settings, (totals, useful), alone)
+    answer, lines = _replayed(request, settings, totals, useful, alone)
     digest, first = hashlib.sha256(), list[str]()
     for part in chain(["-\n" * (request.capacity_blocks - useful)], lines):
         if len(first) < _FIRST:
@@ -91,10 +91,9 @@ def total_positions(layout: KvLayout, totals: NDArray[np.int64]) -> int:
 
 
 def _replayed(
-    request: ReplayRequest, settings: GroupSettings, sizes: tuple[NDArray[np.int64], int], alone: bool
+    request: ReplayRequest, settings: GroupSettings, totals: NDArray[np.int64], capacity: int, alone: bool
 ) -> tuple[dict[str, Any], Iterator[str]]:
     layout, trace = settings.layout, request.trace
-    totals, capacity = sizes
     groups = native_groups(layout, trace)
     answer = groups.replay(
         trace.input_tokens.astype(np.uint64),

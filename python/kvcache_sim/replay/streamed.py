@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import NamedTuple
 
 from kvcache_sim._core import OnlineReplays
 from kvcache_sim.base.errors import TraceError
@@ -44,10 +45,17 @@ def memory_note(policy: str, json_bytes: int) -> str:
     )
 
 
-def replay_rows(rows: RowStream, asked: Sequence[tuple[ReplayRequest, str]]) -> list[ReplayResult]:
+class PolicyReplay(NamedTuple):
+    """A replay, and the policy that it is of."""
+
+    request: ReplayRequest
+    policy: str
+
+
+def replay_rows(rows: RowStream, asked: Sequence[PolicyReplay]) -> list[ReplayResult]:
     """Replay policies on rows, all in one pass, and return the figures of each without upper bounds.
 
-    ``asked`` has a request and a policy for each; block size, cut and discipline are those of the first.
+    Block size, cut and discipline are those of the first.
     Every figure is that of the trace read whole. Only the settings of the requests are read. Raises as
     ``simulate_cache``, and ``NeedsWhole`` where a row cannot be replayed alone.
     """

@@ -10,11 +10,22 @@ from typing import Any
 
 from kvcache_sim.base.errors import UsageError
 from kvcache_sim.base.units import format_bytes, format_percent, format_time_ns, significant
+from kvcache_sim.cache.groups import GroupSettings
+from kvcache_sim.policies.resolve import resolve_policy
 from kvcache_sim.replay.miss_causes import reported_by
-from kvcache_sim.replay.request import StorageCapacity
+from kvcache_sim.replay.request import (
+    DEFAULT_OUTPUTS,
+    STEP_TOKENS,
+    LastPartial,
+    Outputs,
+    PromptEnd,
+    ReplayRequest,
+    StorageCapacity,
+)
 from kvcache_sim.report.curve.sizes import parse_capacity
 from kvcache_sim.report.picture import Table
 from kvcache_sim.report.plain_table import labelled, plain_sentences, plain_table
+from kvcache_sim.workload.trace import Trace
 
 #: LMCache's own default.
 _CHUNK_TOKENS = 256
@@ -22,19 +33,65 @@ _CHUNK_TOKENS = 256
 
 @dataclass(frozen=True, slots=True)
 class CapacityOptions:
-    """The options as written; 0 and "" mean that an option was not given."""
+    """The options as written; 0, "" and None mean that an option was not given."""
 
     capacity: str = ""
     block_size: int = 0
     host_capacity: str = ""
-    write_policy: str = ""
+    write_policy: str | None = None
     storage: str = ""
     prefetch_threshold: int | None = None
     chunk_tokens: int = 0
     cpu_chunks: int = 0
-    cpu_policy: str = ""
+    cpu_policy: str | None = None
     disk_chunks: int = 0
     secondary: bool = False
+
+
+def cache_request(
+    trace: Trace,
+    policy: str,
+    capacity: CapacityOptions,
+    groups: GroupSettings | None,
+    token_bytes: int,
+    *,
+    window: int = 0,
+    outputs: Outputs | None = None,
+    order: PromptEnd = "tail",
+    last_partial: LastPartial = "drop",
+    flat: bool = False,
+    reuse_outputs: bool = False,
+    store_threshold: int = 0,
+    step_tokens: int | None = None,
+    explain: bool = True,
+) -> ReplayRequest:
+    """Return the replay that options of ``kvsim cachesim`` ask for; raises ``UsageError`` by their names.
+
+    The bytes of a token convert sizes into blocks; 0 is unknown.
+    """
+    family, _ = resolve_policy(policy)
+    group_bytes = groups.layout.bytes_per_block if groups else 0
+    return ReplayRequest(
+        trace,
+        **capacity_of(policy, family, capacity, trace.block_size, token_bytes, group_bytes),
+        window=window,
+        outputs=outputs or ("computed" if groups else DEFAULT_OUTPUTS.get(family, "prompt")),
+        touch_from=order,
+        last_partial=last_partial,
+        store_threshold=store_threshold,
+        reuse_outputs=reuse_outputs,
+        explain=explain and not flat,
+        step_tokens=step_tokens or STEP_TOKENS,
+        groups=groups,
+        discipline="flat" if flat else "prefix",
+    )
+
+
+def capacity_bytes(request: ReplayRequest, token_bytes: int) -> int:
+    """Return the bytes of a replay's capacity, from those of a token."""
+    if request.groups is not None:
+        return request.capacity_blocks * request.groups.layout.bytes_per_block
+    return request.capacity_blocks * request.block_size_tokens * token_bytes
 
 
 def capacity_of(

@@ -9,6 +9,7 @@ from kvcache_sim.cache.settings import LowerEngine, StoragePrefetch
 from kvcache_sim.cache.store_kinds import WITH_LOWER
 from kvcache_sim.scenario.idle import Contradiction, Finding
 from kvcache_sim.scenario.schema import MachineSection, ScenarioModel
+from kvcache_sim.scenario.yaml_tree import Path
 
 _OWN, _DISK = TIERS[STAGING], TIERS[STAGING + 1]
 #: Semantics whose tiers store chunks of several blocks.
@@ -138,5 +139,5 @@ def _movement(model: ScenarioModel, semantics: LowerEngine) -> Iterator[Finding]
             )
 
 
-def _writes(path: tuple[str, str], semantics: LowerEngine) -> str:
+def _writes(path: Path, semantics: LowerEngine) -> str:
     return f": {' or '.join(WITH_LOWER[semantics].lower_writes)}" if path == ("write", "policy") else ""

@@ -46,15 +46,14 @@ def drawn_faults(fleet: FleetSection, machines: int, seed: int) -> list[Fault]:
     for number, kind in enumerate(fleet.faults):
         slots = 1 if kind.do == "lose-index" else machines
         for slot in range(slots):
-            for fault in _of(kind, (number, slot), fleet.faults_until or 0, seed):
+            for fault in _of(kind, number, slot, fleet.faults_until or 0, seed):
                 found.append(fault)
                 if len(found) > _MOST:
                     raise UsageError("too many faults", "fleet.faults", expected=f"at most {_MOST:,} of them")
     return sorted(found, key=lambda fault: fault.at_ns)
 
 
-def _of(kind: FaultSection, numbered: tuple[int, int], until_ns: int, seed: int) -> Iterator[Fault]:
-    number, slot = numbered
+def _of(kind: FaultSection, number: int, slot: int, until_ns: int, seed: int) -> Iterator[Fault]:
     draws = stream(seed, f"fleet.faults.{number}.{kind.do}.{slot}")
     now = 0
     while True:

@@ -50,22 +50,21 @@ def check(model: type[M], values: Mapping[str, Any], tree: Tree, at: Path = ()) 
     except ValidationError as error:
         for path, known in _unknown_keys(model, values, at):
             raise _unknown(model, tree, path, known) from None
-        raise _refusal(model, values, (tree, at), error) from None
+        raise _refusal(model, values, tree, at, error) from None
 
 
-def _refusal(hint: Any, value: Any, stands: tuple[Tree, Path], error: ValidationError) -> UsageError:
+def _refusal(hint: Any, value: Any, tree: Tree, path: Path, error: ValidationError) -> UsageError:
     """Return the error of a value, entry by entry: msgspec does not name entries of mappings."""
-    tree, path = stands
     for step, inner, inner_value in _entries(hint, value):
         try:
             converted(inner, inner_value)
         except ValidationError as wrong:
-            return _refusal(inner, inner_value, (tree, (*path, step)), wrong)
+            return _refusal(inner, inner_value, tree, (*path, step), wrong)
     section, where = _section(hint), tree.location(path)
     if section is not None and isinstance(value, Mapping):
         lacking = next(key for key, field in keys(section).items() if field.required and key not in value)
         return UsageError(f"{dotted((*path, lacking))} is missing", where=where)
-    return _unusable(hint, value, error, (dotted(path), where))
+    return _unusable(hint, value, error, dotted(path), where)
 
 
 def _entries(hint: Any, value: Any) -> Iterator[tuple[str | int, Any, Any]]:
@@ -113,9 +112,8 @@ def _unknown(model: type[Section], tree: Tree, path: Path, known: list[str]) -> 
     return UsageError(f"unknown key {dotted(path)!r}", where=tree.location(path), hint=hint)
 
 
-def _unusable(hint: Any, value: Any, error: ValidationError, named: tuple[str, str]) -> UsageError:
-    """Return the error of a single value; ``named`` are its key and its location."""
-    key, where = named
+def _unusable(hint: Any, value: Any, error: ValidationError, key: str, where: str) -> UsageError:
+    """Return the error of a single value, by its key and location."""
     if error.__cause__ is not None:
         cause = error.__cause__.args[0]
         return UsageError(f"{key}: {cause.what}", where, cause.got, cause.expected, cause.hint)

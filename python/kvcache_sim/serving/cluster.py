@@ -15,7 +15,7 @@ from kvcache_sim.serving.handover.pools import Pools
 from kvcache_sim.serving.recorder import Recorder
 from kvcache_sim.serving.replica.native import NativeReplica
 from kvcache_sim.serving.router.contract import Router
-from kvcache_sim.serving.sequence import Arrival, Status
+from kvcache_sim.serving.sequence import Arrival, Sent, Status
 from kvcache_sim.serving.waiting_requests import OneByOne, WaitingRequests
 from kvcache_sim.workload.sessions import continuations
 from kvcache_sim.workload.trace import NO_REQUEST, NOT_GIVEN, OPEN_LOOP, Trace, view
@@ -261,7 +261,7 @@ class Cluster:
             aborts = self._abort_after_ns
             if aborts is not None and (after := aborts[request - self._from]) != NOT_GIVEN:
                 self.engine.schedule(
-                    now + after, ARRIVAL, NO_MACHINE, self._client_leaves, (request, machine)
+                    now + after, ARRIVAL, NO_MACHINE, self._client_leaves, Sent(request, machine)
                 )
         else:
             self._close_unserved(arrival, Status.REJECTED, machine)
@@ -280,9 +280,9 @@ class Cluster:
         """Abort a request that was fed; no effect if it is finished or not yet sent to a machine."""
         machine = self._served_by.get(request, NO_MACHINE)
         if machine != NO_MACHINE:
-            self._client_leaves((request, machine))
+            self._client_leaves(Sent(request, machine))
 
-    def _client_leaves(self, sent: tuple[int, int]) -> None:
+    def _client_leaves(self, sent: Sent) -> None:
         """Abort a request on the machine that it was sent to."""
         request, machine = sent
         self.replicas[machine].abort(request)
@@ -296,7 +296,7 @@ class Cluster:
         if self._retention and machine != NO_MACHINE:
             # at the end of the instant: every machine has released the blocks of requests that left
             now = self.engine.now_ns
-            self.engine.schedule(now, HANDOVER, NO_MACHINE, self._notify_retention, (request, machine))
+            self.engine.schedule(now, HANDOVER, NO_MACHINE, self._notify_retention, Sent(request, machine))
         if self._membership is not None:
             self._membership.closed(request, self.closed == len(self.trace))
         for notify in self._when_closed:
@@ -311,7 +311,7 @@ class Cluster:
         if following != NO_REQUEST and self._think_ns[following] == OPEN_LOOP:
             self._prefetch(request, following, self._arrival_ns[following])
 
-    def _notify_retention(self, done: tuple[int, int]) -> None:
+    def _notify_retention(self, done: Sent) -> None:
         for policy in self._retention:
             policy.closed(*done)
 

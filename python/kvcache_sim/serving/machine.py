@@ -25,9 +25,9 @@ def build_replicas(
     replicas = []
     for cache, machine in zip(caches, cluster.machines, strict=True):
         settings = _own_settings(machine)
-        steps = tables.of(machine), _batch_settings(cache, settings)
+        steps, batch = tables.of(machine), _batch_settings(cache, settings)
         rules = HandoverRules.of(machine.role, cluster.handover) if pools else None
-        replicas.append(NativeReplica(cache, settings, steps, recorder, checks, rules))
+        replicas.append(NativeReplica(cache, settings, steps, batch, recorder, checks, rules))
     return replicas
 
 

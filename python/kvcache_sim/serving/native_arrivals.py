@@ -61,7 +61,7 @@ class FrontDoor:
         trace = self._trace
         longest = LAST_TOKEN if read_on is not None else int((trace.input_tokens + trace.output_tokens).max())
         holds = cluster.pools.most_tokens(longest)
-        self._machines.open(self, self._rule, routed, (self._digests, holds))
+        self._machines.open(self, self._rule, routed, self._digests, holds)
 
     def next(self) -> bytes | None:
         """Return the next requests as ``_core.Cluster.feed`` takes them; None after the last one."""

@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Protocol
 
 from kvcache_sim import _core
-from kvcache_sim.cache.pool import PoolNode
+from kvcache_sim.cache.pool import PoolCounts, PoolNode
 from kvcache_sim.cache.settings import MovementSettings
+from kvcache_sim.cache.store import BlockRange
 from kvcache_sim.cache.tier_rules import Lane
 from kvcache_sim.engine import BOUNDARY, Event
 from kvcache_sim.serving.recorder import Recorder
 from kvcache_sim.serving.replica.native import NativeReplica
 from kvcache_sim.serving.replica.native_rules import PoolRules
-from kvcache_sim.serving.sequence import Arrival
+from kvcache_sim.serving.sequence import Arrival, MostTokens
 
 if TYPE_CHECKING:
     from kvcache_sim.serving.router.in_core import CoreRule
@@ -55,7 +56,7 @@ class SharedPool:
     def count(self, hit_blocks: int) -> None:
         """Count the blocks stored in and read from the pool; ``hit_blocks``: hits of first admissions."""
         put, read, refused, written_bytes = self.core.pool_counts()
-        self._node.count((put, read, refused, hit_blocks), written_bytes)
+        self._node.count(PoolCounts(put, read, refused, hit_blocks, written_bytes))
 
 
 class NativeCluster:
@@ -135,29 +136,29 @@ class NativeCluster:
     def decode_by(
         self,
         rule: CoreRule,
-        decoding: Sequence[tuple[int, int]],
+        most_tokens: Mapping[int, int],
         between: Callable[[int, int], Route],
     ) -> None:
-        """Let the core choose the decode machine, of (machine, most tokens of a request).
+        """Let the core choose the decode machine, of those with the most tokens of a request that they hold.
 
         ``between``: the route from one machine to another.
         """
-        machines, holds = [machine for machine, _ in decoding], [tokens for _, tokens in decoding]
-        self._core.decode_by(rule, machines, holds, between)
+        self._core.decode_by(rule, list(most_tokens), list(most_tokens.values()), between)
 
     def open(
         self,
         door: Door,
         rule: CoreRule,
         routed: Sequence[int],
-        limits: tuple[list[_core.Digest], list[tuple[int, int]]],
+        digests: list[_core.Digest],
+        most_tokens: list[MostTokens],
     ) -> None:
         """Open the native arrival path to the ``routed`` machines, with a routing rule.
 
-        ``limits``: by machine the digest of arrivals, and the most tokens of a prompt and of a whole request.
+        By machine: the digest of arrivals, and the most tokens that it holds.
         """
         self._door = door
-        self._core.open(rule, routed, *limits)
+        self._core.open(rule, routed, digests, list(most_tokens))
         self._resume(self._fed(None))
 
     def _fed(self, at: tuple[int, int, int] | None) -> tuple[int, int, int] | None:
@@ -182,10 +183,10 @@ class NativeCluster:
         """Abort a request that was sent to a machine, in any state."""
         self._take_news(self._core.abort(machine, request, self._engine.now_ns))
 
-    def longest(self, machine: int, request: int, blocks: tuple[int, int]) -> int | None:
+    def longest(self, machine: int, request: int, blocks: BlockRange) -> int | None:
         """Return the end of the longest run of a request on the lower tiers of another machine, or None.
 
-        ``blocks``: the first block of the run, and the limit. Changes nothing.
+        ``blocks``: from the first block of the run to the limit. Changes nothing.
         """
         return self._core.longest((machine, (request, *blocks)), self._engine.now_ns)
 

@@ -2,9 +2,18 @@
 
 from __future__ import annotations
 
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 from kvcache_sim.serving.sequence import Arrival, Status
+
+
+class StepRow(NamedTuple):
+    """An iteration: when it began and how long it took, and what it computed."""
+
+    begin_ns: int
+    duration_ns: int
+    prefill_tokens: int
+    decode_sequences: int
 
 
 class Recorder(Protocol):
@@ -36,8 +45,8 @@ class Recorder(Protocol):
         """Log ``arrive`` (``--record all``); the core packs the other milestones."""
         ...
 
-    def log_step(self, machine: int, step: tuple[int, int, int, int]) -> None:
-        """Log an iteration: (begin, duration, prefill tokens, decode sequences)."""
+    def log_step(self, machine: int, step: StepRow) -> None:
+        """Log an iteration."""
         ...
 
     def log_eviction(self, machine: int, tier: str, now_ns: int, blocks: int) -> None:

@@ -3,9 +3,24 @@
 from __future__ import annotations
 
 from enum import Enum
+from typing import NamedTuple
 
 from kvcache_sim.base.tiers import KV_SOURCES
 from kvcache_sim.base.values import Struct
+
+
+class Sent(NamedTuple):
+    """A request, and the machine that it was sent to."""
+
+    request: int
+    machine: int
+
+
+class MostTokens(NamedTuple):
+    """The most tokens of a prompt, and of a whole request, that a machine holds."""
+
+    prompt: int
+    request: int
 
 
 class Status(Enum):

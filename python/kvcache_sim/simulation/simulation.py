@@ -148,7 +148,7 @@ class Simulation:
 
         Raises UsageError for an unknown machine or request.
         """
-        from kvcache_sim.serving.listing import list_hit
+        from kvcache_sim.serving.listing import Prompt, list_hit
         from kvcache_sim.workload.block_names import BlockNames
 
         for what, number, count in (
@@ -160,7 +160,7 @@ class Simulation:
         names = BlockNames(self.trace, self.settings.cache.block_size_tokens)
         prompt = int(self.trace.input_tokens[request])
         together = self.cluster.pools.native
-        return list_hit(self.replicas, together, (machine, request, prompt), names, tokens)
+        return list_hit(self.replicas, together, Prompt(machine, request, prompt), names, tokens)
 
     def _machines_are_apart(self) -> bool:
         """Return True if machines do not depend on each other, or all their events have one order."""

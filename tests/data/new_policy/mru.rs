@@ -1,4 +1,12 @@
-//! Most recently used: the leaf whose last use is shortest ago (Chou and DeWitt 1985).
+//! Most recently used.
+//!
+//! What it does: Evict the leaf whose last use is shortest ago.
+//!
+//! Why: A loop a little longer than the cache keeps its beginning.
+//!
+//! Example: Of 3 blocks, `a b c d` evicts `c`.
+//!
+//! Source: Chou and DeWitt, VLDB 1985.
 
 use super::leaf::{Facts, Key, LeafPolicy};
 use super::NativePolicy;

@@ -5,7 +5,7 @@ A manual lookup is by keys or token ids, at a time.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
 
@@ -52,7 +52,7 @@ class ListedBlock:
 
 
 def list_blocks(
-    machines: Sequence[tuple[int, MarkingStore | None]],
+    trees: Mapping[int, MarkingStore | None],
     request: int,
     blocks: int,
     names: BlockNames,
@@ -65,7 +65,7 @@ def list_blocks(
     Changes nothing, recency included. Cost: one walk per machine, one entry per block and copy.
 
     Args:
-        machines: The number and the tree of each machine.
+        trees: The tree of each machine, by number.
         request: Index of the request in the trace.
         blocks: Number of leading blocks.
         names: Names of the blocks.
@@ -86,7 +86,7 @@ def list_blocks(
 
     copies: list[list[BlockCopy]] = [[] for _ in range(blocks)]
     keys = [names.key(request, block) for block in range(blocks)]
-    for machine, tree in machines:
+    for machine, tree in trees.items():
         first = 0
         for end, found in marking(tree).residency(request, blocks):
             here = []

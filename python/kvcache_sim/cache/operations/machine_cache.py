@@ -83,7 +83,7 @@ class MachineCache(OperatedStore):
         if reads_others and found < limit:
             away = self.mover.longest(request, found, limit)
             found = found if away is None else away[1][-1][2]
-        trees = [(machine.number, machine.tree) for machine in self._machines]
+        trees = {machine.number: machine.tree for machine in self._machines}
         listed = list_blocks(trees, request, found, self.names, contents, replicas=self.mover.replicas)
         if at_ns is None:
             return listed
@@ -177,8 +177,8 @@ class MachineCache(OperatedStore):
             return None
         level = self._level(space.tier)
         self.store.set_times(space.move, sent.first_layer_ns, sent.completion_ns)
-        tiers = (REMOTE if origin is None else origin, level)
-        return self.mover.arrive(space.move, tiers, space.blocks, sent)
+        source_level = REMOTE if origin is None else origin
+        return self.mover.arrive(space.move, source_level, level, space.blocks, sent)
 
     def mark_absent(self, request: int, blocks: tuple[int, int], tier: str) -> int:
         """Mark blocks absent on a tier, last first, up to the first block that must stay.
@@ -272,10 +272,10 @@ class MachineCache(OperatedStore):
         Raises:
             UsageError: A block is not on the disk, or is on the cpu already.
         """
-        start, end = blocks
-        moves = self._only_on(STAGING + 1, STAGING, request, blocks)
+        span = BlockRange(*blocks)
+        moves = self._only_on(STAGING + 1, STAGING, request, span)
         ready = max((move for move in moves if move != NO_MOVE), default=None)
-        move = self.store.stage(request, BlockRange(start, end), STAGING, ready, self.now_ns)
+        move = self.store.stage(request, span, STAGING, ready, self.now_ns)
         if move is None:
             return None
         transfers = self._issue()
@@ -386,7 +386,7 @@ class MachineCache(OperatedStore):
         active.active_blocks -= blocks
         written = None
         for edge in self.machine.writes[:1]:
-            written = edge.committed(self.store, active.lease, (start, end), self.now_ns)
+            written = edge.committed(self.store, active.lease, BlockRange(start, end), self.now_ns)
         transfers = self._issue()
         duplicates = self.store.merged_blocks - merged
         return Switched(blocks - duplicates, duplicates, None if written is None else transfers[written])

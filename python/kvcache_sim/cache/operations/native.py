@@ -144,9 +144,9 @@ class NativeMovement:
         """Read a part from another machine; None if too few blocks are free here."""
         return self._core.fetch(self.machine, request, (owner, part), now_ns)
 
-    def arrive(self, move: int, tiers: tuple[int, int], blocks: int, sent: Transmission) -> NativeTransfer:
+    def arrive(self, move: int, source: int, target: int, blocks: int, sent: Transmission) -> NativeTransfer:
         """Register a move between tiers with the times of a transmission."""
-        self._core.arrive(self.machine, (move, tiers, blocks), sent, self._now_ns)
+        self._core.arrive(self.machine, (move, (source, target), blocks), sent, self._now_ns)
         self._machines.changed()
         return self.transfers[move]
 

@@ -10,6 +10,7 @@ from kvcache_sim.cache.machine import Machine
 from kvcache_sim.cache.operations.marking import marking
 from kvcache_sim.cache.operations.native import NativeMovement
 from kvcache_sim.cache.operations.transfer import NativeTransfer
+from kvcache_sim.cache.store import BlockRange
 from kvcache_sim.cache.tree_store import NO_COPY
 from kvcache_sim.workload.block_names import BlockNames
 
@@ -59,7 +60,7 @@ class OperatedStore:
         self.mover.issue()
         return self.mover.transfers
 
-    def _on_tier(self, tier: int, request: int, blocks: tuple[int, int]) -> list[int]:
+    def _on_tier(self, tier: int, request: int, blocks: BlockRange) -> list[int]:
         """Return the move writing each block to a tier, NO_COPY if it is not there."""
         start, end = blocks
         moves: list[int] = []
@@ -68,7 +69,7 @@ class OperatedStore:
         moves += [NO_COPY] * (end - len(moves))
         return moves[start:end]
 
-    def _only_on(self, source: int, target: int, request: int, blocks: tuple[int, int]) -> list[int]:
+    def _only_on(self, source: int, target: int, request: int, blocks: BlockRange) -> list[int]:
         """Return the moves writing blocks to their source tier.
 
         Raises:
@@ -77,10 +78,10 @@ class OperatedStore:
         moves = self._on_tier(source, request, blocks)
         if NO_COPY in moves:
             raise UsageError(
-                "a block is not there", got=f"blocks {blocks}", expected=f"all on {TIERS[source]}"
+                "a block is not there", got=f"blocks {tuple(blocks)}", expected=f"all on {TIERS[source]}"
             )
         if any(move != NO_COPY for move in self._on_tier(target, request, blocks)):
             raise UsageError(
-                "a block is there already", got=f"blocks {blocks}", expected=f"none on {TIERS[target]}"
+                "a block is there already", got=f"blocks {tuple(blocks)}", expected=f"none on {TIERS[target]}"
             )
         return moves

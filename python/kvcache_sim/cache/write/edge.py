@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 from kvcache_sim.base.values import Value
 from kvcache_sim.cache.settings import MovementSettings
+from kvcache_sim.cache.store import BlockRange
 from kvcache_sim.cache.tree_store import TieredStore
 from kvcache_sim.cache.write import WRITE, WRITES
 from kvcache_sim.cache.write.policy import WritePolicy
@@ -27,7 +28,7 @@ class EdgeWrites(Value):
         """True if the policy is notified of each commit on the edge of the GPU."""
         return self.plugin.at_commit if self.plugin else self.name in ("through", "through-sync")
 
-    def committed(self, store: TieredStore, lease: int, blocks: tuple[int, int], now_ns: int) -> int | None:
+    def committed(self, store: TieredStore, lease: int, blocks: BlockRange, now_ns: int) -> int | None:
         """Copy newly shared blocks [first, past the last) of a lease down, if the policy does; the move."""
         if self.plugin is not None:
             return self.plugin.committed(store, lease, blocks, now_ns)

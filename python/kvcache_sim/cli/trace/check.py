@@ -6,17 +6,16 @@ import json
 import sys
 from typing import Annotated, Literal
 
-import typer
-
 from kvcache_sim.base.errors import EXIT_OK, EXIT_TRACE, TraceError
+from kvcache_sim.cli.declared import Option
 from kvcache_sim.cli.trace import options
 
 
 def command(
     trace: options.TraceFile,
-    output_format: Annotated[Literal["text", "json"], typer.Option("--format")] = "text",
-    trace_block_size: options.TraceBlockSize = None,
-    trace_format: options.TraceFormat = None,
+    output_format: Annotated[Literal["text", "json"], Option("--format")] = "text",
+    *,
+    ids: options.Ids,
 ) -> int:
     """Print every problem with file, line and column, and counts by kind; exit 3 if there is any.
 
@@ -29,9 +28,7 @@ def command(
     from kvcache_sim.workload.toolbox.check import judge
 
     try:
-        report = read_report(
-            trace, settings=options.settings(trace_block_size, trace_format, on_bad_row="skip")
-        )
+        report = read_report(trace, settings=ids.settings(on_bad_row="skip"))
     except TraceError as error:
         if output_format == "json":
             print(json.dumps({"problems": [str(error)], "counts": {}, "remarks": []}, indent=2))

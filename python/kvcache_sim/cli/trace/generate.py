@@ -7,21 +7,20 @@ from io import TextIOWrapper
 from pathlib import Path
 from typing import Annotated
 
-import typer
-
 from kvcache_sim.base.output import new_file
+from kvcache_sim.cli.declared import Argument, Option
 from kvcache_sim.cli.trace import options
 
 
 def command(
     kind: Annotated[
-        str, typer.Argument(help="conversational, repetitive, diverse, few-shot, overflow, agentic or rag")
+        str, Argument(help="conversational, repetitive, diverse, few-shot, overflow, agentic or rag")
     ],
-    output: options.Output = "-",
-    requests: Annotated[int, typer.Option(help="how many requests")] = 1000,
-    seed: Annotated[int, typer.Option(min=0, help="every random number comes from it")] = 0,
-    set_: Annotated[list[str] | None, typer.Option("--set", help="KEY=VALUE of the workload")] = None,
-    force: Annotated[bool, typer.Option("--force", help="replace an existing file")] = False,
+    output: options.OutputFile = "-",
+    requests: Annotated[int, "how many requests"] = 1000,
+    seed: Annotated[int, Option(min=0, help="every random number comes from it")] = 0,
+    set_: Annotated[list[str] | None, Option("--set", help="KEY=VALUE of the workload")] = None,
+    force: options.Force = False,
 ) -> None:
     """Make a workload and write it as Mooncake JSONL, with session_id and turn where it has sessions.
 

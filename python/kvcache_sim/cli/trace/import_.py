@@ -7,28 +7,25 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Annotated
 
-import typer
-
+from kvcache_sim.cli.declared import Argument, Option
 from kvcache_sim.cli.notices import remark
 from kvcache_sim.cli.trace import options
 
 
 def command(
-    log: Annotated[str, typer.Argument(metavar="LOG", help="log file; - is standard input")],
-    kind: Annotated[str, typer.Option("--from", metavar="KIND", help="kind of log; default: detected")] = "",
-    tokenizer: Annotated[
-        str | None, typer.Option(help="for texts: path of the model's tokenizer.json")
-    ] = None,
+    log: Annotated[str, Argument(metavar="LOG", help="log file; - is standard input")],
+    kind: Annotated[str, Option("--from", metavar="KIND", help="kind of log; default: detected")] = "",
+    tokenizer: Annotated[str | None, "for texts: path of the model's tokenizer.json"] = None,
     bytes_per_token: Annotated[
-        int | None, typer.Option(help="for texts without a tokenizer: bytes a token (4, an estimate)")
+        int | None, "for texts without a tokenizer: bytes a token (4, an estimate)"
     ] = None,
-    block_size: Annotated[int, typer.Option(min=1, max=1 << 16, help="tokens of a block id")] = 16,
+    block_size: Annotated[int, Option(min=1, max=1 << 16, help="tokens of a block id")] = 16,
     salt_file: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="salt of the ids; without, one that is forgotten")
+        Path | None, Option(metavar="FILE", help="salt of the ids; without, one that is forgotten")
     ] = None,
     answer_tokens: options.AnswerTokens = None,
-    output: options.Output = "-",
-    force: options.Force = False,
+    *,
+    output: options.Output,
     on_bad_row: options.OnBadRow = "error",
 ) -> None:
     """Make a trace of a log: of OpenAI requests, vLLM, SGLang, Dynamo, AIPerf, KV events or metrics.
@@ -55,20 +52,20 @@ def command(
     found = import_log(log, kind, Reading(naming, notes, on_bad_row == "skip", answer_tokens))
     if found is None:
         reading = replace(
-            options.settings(None, None, on_bad_row),
+            options.Ids().settings(on_bad_row),
             tokenizer=tokenizer,
             bytes_per_token=bytes_per_token,
             answer_tokens=answer_tokens,
         )
         print(f"{log}: is a trace already, converted as by kvsim trace convert", file=sys.stderr)
-        options.save(options.load(log, reading), output, force)
+        output.save(options.load(log, reading))
         return
     for line in notes.lines(log):
         remark(line)
-    if output == "-":
+    if output.output == "-":
         sys.stdout.writelines(found.lines())
         return
     from kvcache_sim.workload.toolbox.write import write_lines
 
-    write_lines(Path(output), found.lines(), force)
-    options.print_written(len(found), output, block_size, f" of {found.kind.name}")
+    write_lines(Path(output.output), found.lines(), output.force)
+    options.print_written(len(found), output.output, block_size, f" of {found.kind.name}")

@@ -4,19 +4,14 @@ from __future__ import annotations
 
 from typing import Annotated
 
-import typer
-
+from kvcache_sim.cli.declared import Argument
 from kvcache_sim.cli.trace import options
 
 
 def command(
-    traces: Annotated[list[str], typer.Argument(metavar="TRACE...", help="trace files")],
-    output: options.Output = "-",
-    force: options.Force = False,
-    trace_block_size: options.TraceBlockSize = None,
-    trace_format: options.TraceFormat = None,
-    on_bad_row: options.OnBadRow = "error",
-    time_order: options.TimeOrder = "error",
+    traces: Annotated[list[str], Argument(metavar="TRACE...", help="trace files")],
+    output: options.Output,
+    rows: options.Rows,
 ) -> None:
     """Write the requests of several traces in order of arrival; they share no block and no session.
 
@@ -29,6 +24,4 @@ def command(
 
     if traces.count("-") > 1:
         raise UsageError("standard input can be read once", where="-")
-    reading = options.settings(trace_block_size, trace_format, on_bad_row, time_order)
-    read = [options.load(path, reading) for path in traces]
-    options.save(merge(read), output, force)
+    output.save(merge([rows.load(path) for path in traces]))

@@ -6,8 +6,8 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
-import typer
-
+from kvcache_sim.base.values import Value
+from kvcache_sim.cli.declared import Argument, Option
 from kvcache_sim.cli.notices import warn
 
 if TYPE_CHECKING:
@@ -16,46 +16,59 @@ if TYPE_CHECKING:
     from kvcache_sim.workload.toolbox.windowed import Windowed
     from kvcache_sim.workload.trace import Trace
 
-TraceFile = Annotated[str, typer.Argument(metavar="TRACE", help="trace file; - is standard input")]
-Output = Annotated[
+TraceFile = Annotated[str, Argument(metavar="TRACE", help="trace file; - is standard input")]
+AnswerTokens = Annotated[
+    int | None, Option(min=1, help="for chats without an answer or max_tokens: tokens of the answer")
+]
+OnBadRow = Annotated[str, "error, or skip and count"]
+OutputFile = Annotated[
     str,
-    typer.Option(
+    Option(
         "-o",
         "--output",
         metavar="FILE",
         help="file to write (.gz compresses, .parquet is Parquet); - is standard output",
     ),
 ]
-Force = Annotated[bool, typer.Option("--force", help="replace an existing file")]
-TraceBlockSize = Annotated[
-    int | None, typer.Option("--trace-block-size", min=1, help="tokens an id; default: the format's own")
-]
-AnswerTokens = Annotated[
-    int | None, typer.Option(min=1, help="for chats without an answer or max_tokens: tokens of the answer")
-]
-TraceFormat = Annotated[
-    str | None, typer.Option("--trace-format", help="name of the format; default: detected")
-]
-OnBadRow = Annotated[str, typer.Option("--on-bad-row", help="error, or skip and count")]
-TimeOrder = Annotated[
-    str, typer.Option("--time-order", help="a row earlier than the one above: error, sort, keep")
-]
+Force = Annotated[bool, "replace an existing file"]
 
 
-def settings(
-    block_size: int | None, trace_format: str | None, on_bad_row: str = "error", time_order: str = "error"
-) -> ReadSettings:
-    """Return the read settings of a tool: rows as they are, nothing filled in, nothing dropped."""
-    from kvcache_sim.workload.readers import ReadSettings
+class Ids(Value):
+    """The ids of a trace."""
 
-    return ReadSettings(
-        block_size=block_size,
-        format=trace_format,
-        on_bad_row=on_bad_row,  # type: ignore[arg-type]  # ReadSettings refuses other words by name
-        time_order=time_order,  # type: ignore[arg-type]
-        missing_ids="leave",
-        keep_unknown=True,
+    trace_block_size: Annotated[int | None, Option(min=1, help="tokens an id; default: the format's own")] = (
+        None
     )
+    trace_format: Annotated[str | None, "name of the format; default: detected"] = None
+
+    def settings(self, on_bad_row: str = "error", time_order: str = "error") -> ReadSettings:
+        """Return the read settings of a tool: rows as they are, nothing filled in, nothing dropped."""
+        from kvcache_sim.workload.readers import ReadSettings
+
+        return ReadSettings(
+            block_size=self.trace_block_size,
+            format=self.trace_format,
+            on_bad_row=on_bad_row,  # type: ignore[arg-type]  # ReadSettings refuses other words by name
+            time_order=time_order,  # type: ignore[arg-type]
+            missing_ids="leave",
+            keep_unknown=True,
+        )
+
+
+class Rows(Ids):
+    """The rows of a trace, and rows that are out of order or wrong."""
+
+    on_bad_row: OnBadRow = "error"
+    time_order: Annotated[str, "a row earlier than the one above: error, sort, keep"] = "error"
+
+    @property
+    def reading(self) -> ReadSettings:
+        """The reader's settings."""
+        return self.settings(self.on_bad_row, self.time_order)
+
+    def load(self, path: str) -> Trace:
+        """Return a trace, its warnings printed on stderr."""
+        return load(path, self.reading)
 
 
 def load(path: str, reading: ReadSettings) -> Trace:
@@ -68,47 +81,52 @@ def load(path: str, reading: ReadSettings) -> Trace:
     return trace
 
 
-def load_windows(path: str, reading: ReadSettings, output: str) -> Trace | RowWindows:
-    """Return a trace as ``load``, a long one in windows: its warnings are printed after it is written.
+class Output(Value):
+    """The trace to write."""
 
-    While it is written to a file, stderr shows how far it is read.
-    """
-    from kvcache_sim.cli.reading import Reading
-    from kvcache_sim.workload.readers.read import open_windows
-    from kvcache_sim.workload.trace import Trace
+    output: OutputFile = "-"
+    force: Force = False
 
-    trace = open_windows(path, reading)
-    if isinstance(trace, Trace):
-        for warning in trace.warnings:
-            warn(warning)
-    elif output != "-":
-        trace.watch(Reading(path))
-    return trace
+    def windows(self, path: str, reading: ReadSettings) -> Trace | RowWindows:
+        """Return a trace as ``load``, a long one in windows: its warnings are printed after it is written.
 
+        While it is written to a file, stderr shows how far it is read.
+        """
+        from kvcache_sim.cli.reading import Reading
+        from kvcache_sim.workload.readers.read import open_windows
+        from kvcache_sim.workload.trace import Trace
 
-def save(trace: Trace | Windowed, output: str, force: bool) -> None:
-    """Write a trace as Mooncake JSONL or Parquet, whole or not at all; prints the next command on stderr."""
-    from kvcache_sim.cli.reading import clear_line
-    from kvcache_sim.workload.toolbox.write import mooncake_lines, named_parts, write_lines
-    from kvcache_sim.workload.trace import Trace
+        trace = open_windows(path, reading)
+        if isinstance(trace, Trace):
+            for warning in trace.warnings:
+                warn(warning)
+        elif self.output != "-":
+            trace.watch(Reading(path))
+        return trace
 
-    if output.endswith(".parquet"):
-        from kvcache_sim.workload.toolbox.parquet import write_parquet
+    def save(self, trace: Trace | Windowed) -> None:
+        """Write a trace as Mooncake JSONL or Parquet, whole or not at all; print the next command."""
+        from kvcache_sim.cli.reading import clear_line
+        from kvcache_sim.workload.toolbox.write import mooncake_lines, named_parts, write_lines
+        from kvcache_sim.workload.trace import Trace
 
-        parts = named_parts(trace) if isinstance(trace, Trace) else trace.named_parts()
-        write_parquet(Path(output), parts, trace.block_size, force)
-    elif output == "-":
-        sys.stdout.writelines(mooncake_lines(trace) if isinstance(trace, Trace) else trace.lines())
-    else:
-        lines = mooncake_lines(trace) if isinstance(trace, Trace) else trace.lines()
-        write_lines(Path(output), lines, force)
-    if not isinstance(trace, Trace):
-        clear_line()
-        for warning in trace.warnings:
-            warn(warning)
-    if output != "-":
-        requests = len(trace) if isinstance(trace, Trace) else trace.requests
-        print_written(requests, output, trace.block_size)
+        if self.output.endswith(".parquet"):
+            from kvcache_sim.workload.toolbox.parquet import write_parquet
+
+            parts = named_parts(trace) if isinstance(trace, Trace) else trace.named_parts()
+            write_parquet(Path(self.output), parts, trace.block_size, self.force)
+        elif self.output == "-":
+            sys.stdout.writelines(mooncake_lines(trace) if isinstance(trace, Trace) else trace.lines())
+        else:
+            lines = mooncake_lines(trace) if isinstance(trace, Trace) else trace.lines()
+            write_lines(Path(self.output), lines, self.force)
+        if not isinstance(trace, Trace):
+            clear_line()
+            for warning in trace.warnings:
+                warn(warning)
+        if self.output != "-":
+            requests = len(trace) if isinstance(trace, Trace) else trace.requests
+            print_written(requests, self.output, trace.block_size)
 
 
 def print_written(requests: int, output: str, block_size: int, kind: str = "") -> None:

@@ -6,20 +6,17 @@ import json
 from pathlib import Path
 from typing import Annotated, Literal
 
-import typer
-
+from kvcache_sim.cli.declared import Option
 from kvcache_sim.cli.trace import options
 
 
 def command(
     trace: options.TraceFile,
-    output_format: Annotated[Literal["table", "json"], typer.Option("--format")] = "table",
-    picture: Annotated[Path | None, typer.Option(help="also draw the working set over time: .svg")] = None,
+    output_format: Annotated[Literal["table", "json"], Option("--format")] = "table",
+    picture: Annotated[Path | None, "also draw the working set over time: .svg"] = None,
     force: options.Force = False,
-    trace_block_size: options.TraceBlockSize = None,
-    trace_format: options.TraceFormat = None,
-    on_bad_row: options.OnBadRow = "error",
-    time_order: options.TimeOrder = "error",
+    *,
+    rows: options.Rows,
 ) -> None:
     """Print lengths, arrivals, sharing, reuse, and the hit rate of an unbounded cache.
 
@@ -31,9 +28,7 @@ def command(
     """
     from kvcache_sim.workload.toolbox.stats import trace_stats
 
-    stats = trace_stats(
-        options.load(trace, options.settings(trace_block_size, trace_format, on_bad_row, time_order))
-    )
+    stats = trace_stats(rows.load(trace))
     if output_format == "json":
         print(json.dumps(stats, indent=2))
     else:

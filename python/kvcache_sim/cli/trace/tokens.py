@@ -15,41 +15,102 @@ from typing import IO, TYPE_CHECKING, Annotated, Literal
 import typer
 
 from kvcache_sim.base.errors import UsageError
+from kvcache_sim.base.values import Value
+from kvcache_sim.cli.declared import Argument, Option
 
 if TYPE_CHECKING:
+    from kvcache_sim.workload.readers import ReadSettings
+    from kvcache_sim.workload.tokens import PromptConfig
     from kvcache_sim.workload.tokens.output import TokenSink
     from kvcache_sim.workload.tokens.parallel import TokenSource
+    from kvcache_sim.workload.trace import Trace
+
+
+class Drawn(Value):
+    """Settings of the tokens of an id."""
+
+    seed: Annotated[str, "root seed; none draws one and prints it"] = "42"
+    workers: Annotated[int, Option(min=1, max=1024, help="worker processes")] = 1
+    scope: Annotated[Literal["document", "aiperf"], "seed formula: seed 002's, or AIPerf's (per trace)"] = (
+        "document"
+    )
+    corpus_size: Annotated[int | None, "corpus of the token ids 0 to N-1 [default: 1000000]"] = None
+    corpus: Annotated[Path | None, "file of token ids: .npy, or integers as text"] = None
+    separator: Annotated[int | None, Option(min=0, help="token id put first in every block")] = None
+    content: Annotated[Literal["parity", "collision-free"], "windows alone, or led by the id itself"] = (
+        "parity"
+    )
+
+    def config(self, requests: Trace) -> PromptConfig:
+        """Return the settings of the prompts of a trace."""
+        from kvcache_sim.workload.tokens import Corpus, PromptConfig
+
+        listed = 1_000_000 if self.corpus_size is None else self.corpus_size
+        return PromptConfig(
+            corpus=listed if self.corpus is None else Corpus.read(self.corpus),
+            block_size=requests.block_size,
+            trace_id=requests.sha256[:16] if self.scope == "aiperf" else None,
+            separator=self.separator,
+            content=self.content,
+        )
+
+
+class Ids(Value):
+    """The ids of the trace."""
+
+    trace_block_size: Annotated[int | None, Option(min=1, help="tokens an id [default: the format's]")] = None
+    trace_format: Annotated[str | None, "format of the trace [default: detected]"] = None
+
+    def read_settings(self) -> ReadSettings:
+        """Return the settings of the reader: ids as they are."""
+        from kvcache_sim.workload.readers import ReadSettings
+
+        return ReadSettings(block_size=self.trace_block_size, format=self.trace_format, missing_ids="leave")
+
+
+class Printed(Value):
+    """The output."""
+
+    offsets: Annotated[bool, "print <id>:<start> of each id, no tokens"] = False
+    output: Annotated[
+        str | None, Option("-o", "--output", help=".npy, .parquet or .jsonl file; - prints JSON lines")
+    ] = None
+    force: Annotated[bool, "overwrite the file"] = False
+    as_json: Annotated[bool, Option("--json", help="print the summary as JSON on stdout")] = False
+    quiet: Annotated[bool, Option("--quiet", "-q", help="no progress on stderr")] = False
+
+    def sink(self, requests: Trace, opened: ExitStack) -> TokenSink | None:
+        """Open what tokens are written to, None without an output."""
+        from kvcache_sim.workload.tokens.output import JsonlSink, token_file
+
+        if self.output == "-":
+            return JsonlSink(sys.stdout.buffer, requests)
+        if self.output is None:
+            return None
+        return opened.enter_context(token_file(Path(self.output), requests, self.force))
+
+
+def _check(drawn: Drawn, printed: Printed) -> None:
+    """Raise UsageError for options that exclude each other, or without effect."""
+    if drawn.corpus is not None and drawn.corpus_size is not None:
+        raise UsageError("two corpora", where="--corpus, --corpus-size", hint="give one")
+    hint = "drop it, or --offsets"
+    if printed.offsets and drawn.separator is not None:
+        raise UsageError("a separator does not move the offsets", where="--separator", hint=hint)
+    if printed.offsets and drawn.content != "parity":
+        raise UsageError("the content does not move the offsets", where="--content", hint=hint)
+    if printed.force and printed.output in (None, "-"):
+        raise UsageError("nothing to overwrite", where="--force", hint="give --output FILE")
+    if printed.as_json and (printed.offsets or printed.output == "-"):
+        hint = "drop it, or give --output FILE"
+        raise UsageError("standard output has the data already", where="--json", hint=hint)
 
 
 def command(
-    trace: Annotated[str, typer.Argument(metavar="TRACE", help="trace file, - for standard input")],
-    seed: Annotated[str, typer.Option(help="root seed; none draws one and prints it")] = "42",
-    workers: Annotated[int, typer.Option(min=1, max=1024, help="worker processes")] = 1,
-    scope: Annotated[
-        Literal["document", "aiperf"], typer.Option(help="seed formula: seed 002's, or AIPerf's (per trace)")
-    ] = "document",
-    corpus_size: Annotated[
-        int | None, typer.Option(help="corpus of the token ids 0 to N-1 [default: 1000000]")
-    ] = None,
-    corpus: Annotated[Path | None, typer.Option(help="file of token ids: .npy, or integers as text")] = None,
-    separator: Annotated[int | None, typer.Option(min=0, help="token id put first in every block")] = None,
-    content: Annotated[
-        Literal["parity", "collision-free"], typer.Option(help="windows alone, or led by the id itself")
-    ] = "parity",
-    trace_block_size: Annotated[
-        int | None, typer.Option(min=1, help="tokens an id [default: the format's]")
-    ] = None,
-    trace_format: Annotated[str | None, typer.Option(help="format of the trace [default: detected]")] = None,
-    offsets: Annotated[
-        bool, typer.Option("--offsets", help="print <id>:<start> of each id, no tokens")
-    ] = False,
-    output: Annotated[
-        str | None,
-        typer.Option("-o", "--output", help=".npy, .parquet or .jsonl file; - prints JSON lines"),
-    ] = None,
-    force: Annotated[bool, typer.Option("--force", help="overwrite the file")] = False,
-    as_json: Annotated[bool, typer.Option("--json", help="print the summary as JSON on stdout")] = False,
-    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="no progress on stderr")] = False,
+    trace: Annotated[str, Argument(metavar="TRACE", help="trace file, - for standard input")],
+    drawn: Drawn,
+    ids: Ids,
+    printed: Printed,
 ) -> None:
     """Write the token ids that a trace's hash ids stand for, the same for any number of workers.
 
@@ -63,69 +124,39 @@ def command(
       kvsim trace tokens trace.jsonl --seed 42 --corpus corpus.npy -o - | head -1
     """
     from kvcache_sim.base.rng import derive_seed
-    from kvcache_sim.workload.readers import ReadSettings, read_trace
-    from kvcache_sim.workload.tokens import Corpus, PromptConfig, block_starts, token_source
+    from kvcache_sim.workload.readers import read_trace
+    from kvcache_sim.workload.tokens import block_starts, token_source
     from kvcache_sim.workload.tokens.collisions import shared_blocks
-    from kvcache_sim.workload.tokens.output import JsonlSink, offset_lines, token_file
+    from kvcache_sim.workload.tokens.output import offset_lines
     from kvcache_sim.workload.tokens.row_key import sizes_by_id
 
-    if corpus is not None and corpus_size is not None:
-        raise UsageError("two corpora", where="--corpus, --corpus-size", hint="give one")
-    if offsets and separator is not None:
-        raise UsageError(
-            "a separator does not move the offsets", where="--separator", hint="drop it, or --offsets"
-        )
-    if offsets and content != "parity":
-        raise UsageError(
-            "the content does not move the offsets", where="--content", hint="drop it, or --offsets"
-        )
-    if force and output in (None, "-"):
-        raise UsageError("nothing to overwrite", where="--force", hint="give --output FILE")
-    if as_json and (offsets or output == "-"):
-        raise UsageError(
-            "standard output has the data already", where="--json", hint="drop it, or give --output FILE"
-        )
-    settings = ReadSettings(block_size=trace_block_size, format=trace_format, missing_ids="leave")
-    requests = read_trace(trace, settings=settings)
-    root_seed = _root_seed(seed)
-    config = PromptConfig(
-        corpus=Corpus.read(corpus)
-        if corpus is not None
-        else 1_000_000
-        if corpus_size is None
-        else corpus_size,
-        block_size=requests.block_size,
-        trace_id=requests.sha256[:16] if scope == "aiperf" else None,
-        separator=separator,
-        content=content,
-    )
+    _check(drawn, printed)
+    requests = read_trace(trace, settings=ids.read_settings())
+    root_seed = _root_seed(drawn.seed)
+    config = drawn.config(requests)
     base_seed = derive_seed(root_seed, "dataset.prompt.corpus")
+    tokens = int(requests.input_tokens.sum())
     with ExitStack() as opened:
-        source = opened.enter_context(token_source(requests, config, base_seed, workers))
-        if offsets:
-            file = opened.enter_context(_binary(output, force))
+        source = opened.enter_context(token_source(requests, config, base_seed, drawn.workers))
+        if printed.offsets:
+            file = opened.enter_context(_binary(printed.output, printed.force))
             file.writelines(offset_lines(requests, source.starts()))
             return
-        sink: TokenSink | None = None
-        if output == "-":
-            sink = JsonlSink(sys.stdout.buffer, requests)
-        elif output is not None:
-            sink = opened.enter_context(token_file(Path(output), requests, force))
-        advance = opened.enter_context(counting(int(requests.input_tokens.sum()), "tokens", quiet))
+        sink = printed.sink(requests, opened)
+        advance = opened.enter_context(counting(tokens, "tokens", printed.quiet))
         digest = _drain(source, sink, advance)
+    starts = block_starts(requests, config, base_seed)
     summary = {
         "seed": root_seed,
         "scope": config.scope,
         "rows": len(requests),
-        "tokens": int(requests.input_tokens.sum()),
+        "tokens": tokens,
         "distinct_ids": requests.distinct_ids,
-        "blocks_sharing_content": shared_blocks(
-            block_starts(requests, config, base_seed), sizes_by_id(requests), config
-        ),
+        "blocks_sharing_content": shared_blocks(starts, sizes_by_id(requests), config),
         "tokens_sha256": digest,
         "workers": [{"pid": count.pid, "rows": count.rows, "ids": count.ids} for count in source.counts],
     }
-    if as_json:
+    if printed.as_json:
         typer.echo(json.dumps(summary))
     else:
         for name, value in summary.items():

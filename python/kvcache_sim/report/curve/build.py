@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import partial
 from typing import Any
@@ -23,9 +24,11 @@ from kvcache_sim.replay.curve.sample import SampledRows, check_rate, sampled_cur
 from kvcache_sim.replay.curve.sessions import session_hits
 from kvcache_sim.replay.curve.steps import lower_tier, reference_points
 from kvcache_sim.replay.prompt_blocks import blocks_of_prompts
-from kvcache_sim.replay.request import ReplayRequest
+from kvcache_sim.replay.request import LastPartial, Outputs, PromptEnd, ReplayRequest
 from kvcache_sim.replay.streamed import needs_future
+from kvcache_sim.report.curve.sizes import kv_bytes_per_token, parse_capacity
 from kvcache_sim.workload.readers.stream import RowStream
+from kvcache_sim.workload.trace import Trace
 from kvcache_sim.workload.upper_bound import upper_bound_hit_tokens
 
 #: Rows of a table without chosen capacities.
@@ -56,6 +59,46 @@ class CurveAsk:
 
 
 Document = dict[str, Any]
+
+
+def curve_ask(
+    requests: Trace | RowStream,
+    *,
+    block_size: int = 0,
+    capacity: Sequence[object] | None = None,
+    policy: Sequence[str] | None = None,
+    given: Sequence[object] | None = None,
+    by_session: bool = False,
+    model: str = "",
+    order: PromptEnd = "tail",
+    outputs: Outputs = "prompt",
+    last_partial: LastPartial = "drop",
+    every_capacity: bool = False,
+    sample: float = 0.0,
+    seed: int = 0,
+    line: bool = False,
+) -> CurveAsk:
+    """Return the curve that options of ``kvsim curve`` ask for; raises ``UsageError`` by their names."""
+    rows = requests if isinstance(requests, RowStream) else None
+    read = requests.header if isinstance(requests, RowStream) else requests
+    size, kv_bytes = block_size or requests.block_size, kv_bytes_per_token(model)
+
+    def blocks(texts: Sequence[object] | None, where: str) -> tuple[int, ...]:
+        return tuple(parse_capacity(str(text), size * kv_bytes, where, size) for text in texts or ())
+
+    return CurveAsk(
+        ReplayRequest(read, size, 1, outputs=outputs, touch_from=order, last_partial=last_partial),
+        blocks(capacity, "--capacity"),
+        tuple(policy or ()),
+        blocks(given, "--given"),
+        by_session,
+        every_capacity,
+        line,
+        kv_bytes,
+        sample,
+        seed,
+        rows,
+    )
 
 
 def curve_document(ask: CurveAsk) -> Document:

@@ -17,7 +17,7 @@ from kvcache_sim.serving.router.contract import Promised, Router, RouterView
 from kvcache_sim.serving.router.in_core import DecodeClock, look_at, rule_in_core
 from kvcache_sim.serving.router.registry import router_maker
 from kvcache_sim.serving.router.views import Views
-from kvcache_sim.serving.sequence import Arrival
+from kvcache_sim.serving.sequence import Arrival, MostTokens
 from kvcache_sim.serving.settings import ClusterSettings
 from kvcache_sim.serving.step_tables import dummy_step_ns, shared_ns
 
@@ -93,11 +93,11 @@ class Pools:
             self.decision = Decision(self.settings, view, self._router, self.routed, times, channels)
             return
         if self.native is not None and (rule := rule_in_core(self._router)) is not None:
-            holds = [(replica.machine, most(replica.can_ever_hold)) for replica in self.decoding]
+            holds = {replica.machine: most(replica.can_ever_hold) for replica in self.decoding}
             self.native.decode_by(rule, holds, self._between)
             self.decodes_in_core = True
 
-    def most_tokens(self, longest: int) -> list[tuple[int, int]]:
+    def most_tokens(self, longest: int) -> list[MostTokens]:
         """Return by machine the most tokens of a prompt, and of a whole request, that it ``can_serve``.
 
         ``longest``: upper bound of a request's tokens.
@@ -109,7 +109,7 @@ class Pools:
             for holds, replica in zip(most_held, self._replicas, strict=True)
         ]
         whole = [decoded if sends else holds for holds, sends in zip(most_held, self._sends, strict=True)]
-        return list(zip(prompts, whole, strict=True))
+        return list(map(MostTokens, prompts, whole))
 
     @property
     def receiving(self) -> Sequence[NativeReplica]:

@@ -29,6 +29,13 @@ class Copied(NamedTuple):
     blocks: int
 
 
+class Starting(NamedTuple):
+    """A machine that is to serve, and what it copies first."""
+
+    machine: int
+    copies: list[Copied]
+
+
 def worth_copying(
     peer: GpuStore, requests: Iterable[int], prompt_blocks: Sequence[int], most_blocks: int
 ) -> list[Copied]:
@@ -196,11 +203,11 @@ class Scaling:
         copies = self._of_peer() if self._settings.warm_blocks else []
         blocks = sum(copy.blocks for copy in copies)
         if not blocks:
-            self._serve((machine, []))
+            self._serve(Starting(machine, []))
             return
         at_ns = self._engine.now_ns + blocks * self._settings.warm_block_ns
         self._coming[machine] = self._engine.schedule(
-            at_ns, MEMBERSHIP, NO_MACHINE, self._serve, (machine, copies)
+            at_ns, MEMBERSHIP, NO_MACHINE, self._serve, Starting(machine, copies)
         )
 
     def _of_peer(self) -> list[Copied]:
@@ -211,7 +218,7 @@ class Scaling:
         latest = dict.fromkeys(reversed(self._last_prompts[peer]))
         return worth_copying(replica.store, latest, self._prompt_blocks, self._settings.warm_blocks)
 
-    def _serve(self, coming: tuple[int, list[Copied]]) -> None:
+    def _serve(self, coming: Starting) -> None:
         machine, copies = coming
         self._coming.pop(machine, None)
         self._standing[machine] = "serving"

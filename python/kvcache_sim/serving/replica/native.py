@@ -13,7 +13,7 @@ from kvcache_sim.cache.settings import CacheSettings
 from kvcache_sim.cache.store import check_store
 from kvcache_sim.engine import ARRIVAL, BOUNDARY, TRANSFER, Event
 from kvcache_sim.serving.batch_settings import BatchSettings
-from kvcache_sim.serving.recorder import Recorder
+from kvcache_sim.serving.recorder import Recorder, StepRow
 from kvcache_sim.serving.replica.contract import Load
 from kvcache_sim.serving.replica.native_rules import HandoverRules, serving_rules
 from kvcache_sim.serving.sequence import Arrival
@@ -64,7 +64,8 @@ class NativeReplica:
         self,
         machine: Machine,
         settings: ReplicaSettings,
-        batch: tuple[_core.StepTable, BatchSettings],
+        steps: _core.StepTable,
+        batch: BatchSettings,
         recorder: Recorder,
         checks: bool,
         handover: HandoverRules | None = None,
@@ -89,7 +90,9 @@ class NativeReplica:
         self.prefetch_lead_ns = machine.movement.prefetch_lead_ns
         #: True if every milestone is recorded, in addition to each request's row.
         self.records_all = recorder.window_ns is not None
-        self.core = _core.Replica(machine.store, *batch, serving_rules(machine, settings, recorder, handover))
+        self.core = _core.Replica(
+            machine.store, steps, batch, serving_rules(machine, settings, recorder, handover)
+        )
         self.load: Load = self.core
         self._recorder = recorder
         self._checks = checks
@@ -366,14 +369,14 @@ class NativeReplica:
         """Hand the kept rows of requests, steps and evictions to the recorder, and count moved bytes."""
         self._hand_over_rows()
         for step in self.core.take_steps():
-            self._recorder.log_step(self.machine, step)
+            self._recorder.log_step(self.machine, StepRow(*step))
         for now_ns, tier, blocks in self.store.take_evictions():
             self._recorder.log_eviction(self.machine, TIERS[tier], now_ns, blocks)
         self.count_moved_bytes()
 
     def count_moved_bytes(self) -> None:
         """Bring ``moved`` up to date."""
-        self.moved.count(self.core.edge_bytes(), self.core.moved_bytes())
+        self.moved.count(self.core)
 
     def duplicates(self, tier: int) -> int:
         """Return the number of a lower tier's blocks that also have a copy on a faster tier."""

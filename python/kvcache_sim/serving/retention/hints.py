@@ -8,6 +8,7 @@ from kvcache_sim.base.tiers import COMPUTE, STAGING
 from kvcache_sim.cache.store import NO_MOVE, BlockRange
 from kvcache_sim.engine import MEMBERSHIP, NO_MACHINE, Event
 from kvcache_sim.serving.kept_prompts import KeptPrompts
+from kvcache_sim.serving.sequence import Sent
 from kvcache_sim.workload.members import CLOSE, DEMOTE
 from kvcache_sim.workload.trace import NO_SESSION, NOT_GIVEN, Trace, view
 
@@ -50,14 +51,14 @@ class RetentionHints:
             self._demote(request, machine)
         if live_ns != NOT_GIVEN:
             at_ns = self._engine.now_ns + live_ns
-            event = self._engine.schedule(at_ns, MEMBERSHIP, NO_MACHINE, self._expire, (request, machine))
+            event = self._engine.schedule(at_ns, MEMBERSHIP, NO_MACHINE, self._expire, Sent(request, machine))
             self._to_come[request] = event
         self._open -= 1
         if not self._open:
             for event in self._to_come.values():
                 self._engine.cancel(event)
 
-    def _expire(self, done: tuple[int, int]) -> None:
+    def _expire(self, done: Sent) -> None:
         request, machine = done
         del self._to_come[request]
         last = self._last[machine]

@@ -171,6 +171,9 @@ class CacheAware:
     machine that received a prefix and never sees an eviction. It is cut back to ``index_blocks`` per machine
     (default: 2²⁶ tokens) every ``index.eviction_interval``.
 
+    Why: Reuse where prompts share much, even loads where they do not or where reuse has filled a queue.
+    Example: With a threshold of 0.3, 60 % of a prompt on machine 1 sends it there; 20 % sends it to the least
+    load.
     Source: ``cache_aware`` of sgl-model-gateway (cache_aware.rs at b93974f1) and of lightseekorg/smg at
     73da68ca9, classic form.
     Cost: one lookup on all machines, none if loads are uneven; O(ids of the prompt) with the tree.

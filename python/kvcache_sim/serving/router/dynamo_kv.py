@@ -100,6 +100,8 @@ class DynamoKv:
     T)). Draws: the stream ``router``. Of decode machines max(0, decode blocks − credit), where the hand-over
     is decided per request (``handover.decide``), else the decode blocks alone.
 
+    Why: The router counts work itself, so no report is late.
+    Example: Weight 1, blocks: 20 to prefill − 8 credited + 10 that decode is 22; 20 + 0 is 20 and wins.
     Source: src/scheduling/selector.rs, config.rs, overlap.rs and src/sequences of the crate dynamo-kv-router
     1.3.1; ``overlap_weight`` is its prefill_load_scale.
     Cost: one lookup on all machines, O(blocks) of bookkeeping.

@@ -46,6 +46,8 @@ class Lmetric(_InCore):
     choices is above the share of machines that have these blocks, and twice as many choices in a row as there
     are such machines went to them, the others serve it (``hotspot_detection``).
 
+    Why: A product needs no weights; requests and tokens scale each other.
+    Example: 500 uncached × 4 requests is 2,000; 1,500 × 1 is 1,500 and wins.
     Source: arXiv 2603.15202 in the form of lib/router-plugins/builtin/src/lmetric.rs of ai-dynamo/dynamo at
     6dcfceb3. llm-d's form, without the floor and with lower tiers, is the scorer ``lmetric`` of ``weighted``.
     """
@@ -69,6 +71,8 @@ class TwoTier(_InCore):
     factor ``balance_rel_threshold``. A prefix is long enough above the share ``cache_threshold`` of the
     prompt's blocks. Without either, the least loaded machine. The first of equals.
 
+    Why: Two plain cases in place of a weighted sum: even loads follow prefixes, uneven loads do not.
+    Example: Even loads, 70 % of the prompt on machine 2, a threshold of 0.5: machine 2.
     Source: dynamo-two-tier-cost-fn, lib/router-plugins/builtin/src/two_tier_cost_fn.rs of ai-dynamo/dynamo at
     0c3850ca.
     """
@@ -91,6 +95,8 @@ class TwoTierAdaptive(_InCore):
     Relative load: (open requests − fewest) / (``load_scale`` + most − fewest). w, from 0.1 to 0.9, or to 0.5
     if all are busy, changes at most once per ``update_interval``. The first of equals.
 
+    Why: Load matters more, the less even loads are: the weight follows.
+    Example: w 0.1: a full hit at relative load 0.5 costs 0.05, no hit on an idle machine 0.9.
     Source: the adaptive mode of dynamo-two-tier-cost-fn at 13c11ee8 (pull request 14596).
     """
 
@@ -113,6 +119,8 @@ class Aimd(_InCore):
     0.1 falls by a tenth. ``controller: sigmoid`` moves w towards a sigmoid of the imbalance. A decode pool
     has no uncached share.
 
+    Why: Additive increase, multiplicative decrease: even loads let the weight of load fall slowly.
+    Example: An imbalance of 0.4 raises w from 0.3 to 0.4 at the next update.
     Source: examples/router/custom-policy-example/adaptive of ai-dynamo/dynamo at 2343b33d (pull request
     14531, closed).
     """

@@ -41,7 +41,12 @@ class Tied:
 
 
 class RoundRobin:
-    """Each machine in turn."""
+    """Each machine in turn.
+
+    Why: Needs neither loads nor caches: a baseline.
+    Example: Of three machines requests 1 to 4 go to 0, 1, 2 and 0.
+    Source: ``round_robin`` of sgl-model-gateway.
+    """
 
     needs = Needs()
 
@@ -62,7 +67,12 @@ class RoundRobin:
 
 
 class RandomChoice:
-    """A machine drawn from the stream ``router`` of the run's seed."""
+    """A machine drawn from the stream ``router`` of the run's seed.
+
+    Why: Gateways that share no state even out by numbers alone.
+    Example: Of four machines each serves about a quarter of many requests.
+    Source: ``random`` of sgl-model-gateway.
+    """
 
     needs = Needs()
 
@@ -76,7 +86,12 @@ class RandomChoice:
 
 
 class LeastLoaded(Tied):
-    """The machine with the fewest queued prompt tokens; ties by ``Ties``."""
+    """The machine with the fewest queued prompt tokens; ties by ``Ties``.
+
+    Why: A short queue of prompt tokens is a short TTFT where little is reused.
+    Example: Queues of 3,000 and 500 prompt tokens: the second machine.
+    Source: kvsim's own measure; gateways count requests.
+    """
 
     needs = Needs(engine_loads=True, load_alone=True)
 
@@ -90,7 +105,12 @@ class LeastLoaded(Tied):
 
 
 class SessionAffinity:
-    """The machine of the session; first requests and requests without a session go to the least loaded."""
+    """The machine of the session; first requests and requests without a session go to the least loaded.
+
+    Why: A session's KV is where its last turn ran, found without a look-up.
+    Example: A session that began on machine 2 stays there, however long its queue.
+    Source: sticky sessions of gateways, such as llm-d's ``session-affinity-scorer``.
+    """
 
     needs = Needs(engine_loads=True)
 
@@ -114,6 +134,8 @@ class PowerOfTwo:
     Loads are the shares of the KV caches in use if the machines are polled (``router.view.interval``), else
     the unfinished requests sent there, which the router counts itself. Draws: the stream ``router``.
 
+    Why: Two looks avoid the longest queues, and old reports do not send everyone to one machine.
+    Example: Machines 3 and 7 are drawn with 12 and 4 requests: 7.
     Source: ``power_of_two`` of sgl-model-gateway and of lightseekorg/smg at 73da68ca9 (power_of_two.rs),
     which compares reported use if both machines have a report; polled every 5 to 10 s there.
     """
@@ -144,6 +166,11 @@ class LongestPrefix(Tied):
     """The longest found prefix, among the least loaded machines when largest / smallest load > threshold.
 
     Load is unfinished requests. Equal prefixes go to the smaller load, then by ``Ties``.
+
+    Why: The machine with most of a prompt computes least; a threshold keeps one machine from all requests.
+    Example: Prefixes of 40 and 10 blocks, loads of 6 and 2: the first with a threshold of 4, the second with
+    2.
+    Source: Qin et al., Mooncake, FAST 2025 (semantics 5).
     """
 
     needs = Needs(caches=True, engine_loads=True, keys=("load_threshold",))
@@ -182,6 +209,10 @@ class PrefillCost(Tied):
     """The smallest (prompt tokens not cached there) × (requests there, this request included).
 
     Ties by ``Ties``.
+
+    Why: Weighs cached tokens against the queue without a threshold to tune.
+    Example: 4,000 new tokens × 1 request, 1,000 × 3: the second machine.
+    Source: kvsim's own; LMetric (arXiv 2603.15202) has the same product.
     """
 
     needs = Needs(caches=True, engine_loads=True)
@@ -204,6 +235,10 @@ class PrefillTime(Tied):
     there, and the blocks on lower tiers over their channels, behind what is queued on them. The machine's
     fetch policy decides what is loaded. Other routers credit a block on a lower tier by a fixed part, however
     slow or busy its link is. Ties by ``Ties``.
+
+    Why: A prefix on a slow link can cost more than computing it: bytes and queues decide, not a fixed credit.
+    Example: 1 s to compute, or 0.4 s to load and compute, of one request each: the second machine.
+    Source: kvsim's own rule.
     """
 
     needs = Needs(caches=True, estimates=True, clock=True)
@@ -226,6 +261,10 @@ class OverlapCost(Tied):
     receive every request that finds a prefix there. Decode blocks: blocks that running requests hold on the
     GPU, and the blocks that this request adds. Blocks that the queue finds on the GPU do not count: prompts
     that share a prefix would count it once each, and sessions would leave their machine. Ties by ``Ties``.
+
+    Why: One sum of the work before the first token and the decode load after it.
+    Example: Weight 1: 10 blocks to prefill + 40 that decode, or 30 + 15: the second machine.
+    Source: the cost of NVIDIA Dynamo's KV router, over what machines hold.
     """
 
     needs = Needs(caches=True, keys=("overlap_weight",))

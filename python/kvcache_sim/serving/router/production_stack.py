@@ -58,6 +58,8 @@ class ConsistentHashing:
     Load is unfinished requests; it is too high above ``max_load_skew`` times the mean. If all loads are too
     high, or ``max_load_skew`` is null, the key's own machine is chosen.
 
+    Why: No state: every gateway sends a session to the same machine, and few sessions move if machines do.
+    Example: A mean of 10 and a skew of 1.25: a machine with 13 requests is passed over.
     Source: ``bounded_consistent_hashing`` of sgl-model-gateway (bounded_consistent_hashing.rs, lines 66–150,
     at 1cfac30c); the idea: Mirrokni, Thorup and Zadimoghaddam, arXiv 1608.01350.
     """
@@ -135,6 +137,8 @@ class KvAware(_WithFallback):
 
     Otherwise the session's machine, or the machine with fewest recent requests. Load is never considered.
 
+    Why: Long shared prompts are worth any queue.
+    Example: With a threshold of 2,000, a machine that holds 7,000 of 8,000 tokens serves the prompt.
     Source: ``KvawareRouter`` of src/vllm_router/routers/routing_logic.py, vllm-project/production-stack at
     a6c01db0. The source takes the first machine of LMCache's reply, in the order of a hash map; here it is
     the lowest number.
@@ -161,6 +165,8 @@ class LoadAware(_WithFallback):
     Load is unfinished requests; the first of equals. If no machine has any block of the prompt: the session's
     machine, or the machine with fewest recent requests.
 
+    Why: As ``kvaware``, but a busy machine loses to one with less of the prompt.
+    Example: Weight 0.5: a share of 0.9 at load 12 of a mean of 8 gives 0.65, a share of 0.7 at 8 gives 0.7.
     Source: the ``loadaware`` routing of pull request 1035 of vllm-project/production-stack. Ties go to
     the alphabetically first URL there, to the lowest number here.
     Cost: one lookup on all machines.

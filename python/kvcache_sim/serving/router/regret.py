@@ -4,12 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields
+from typing import NamedTuple
 
 from kvcache_sim.model.step_time import StepTime
 from kvcache_sim.serving.replica.native import NativeReplica
 from kvcache_sim.serving.router.contract import Look, Router
 from kvcache_sim.serving.router.uncomputed import Uncomputed
 from kvcache_sim.serving.sequence import Arrival
+
+
+class Compared(NamedTuple):
+    """A figure of the chosen machine, and of the best one."""
+
+    chosen: int
+    best: int
 
 
 @dataclass(slots=True)
@@ -31,15 +39,15 @@ class Regret:
         """Return the sums under the names of a run's counters."""
         return {f"regret.{field.name}": getattr(self, field.name) for field in fields(self)}
 
-    def add(self, sequence: Arrival, found: tuple[int, int], expected_ns: tuple[int, int]) -> None:
-        """Count a choice: (on the chosen machine, at best) of tokens found and of expected time (ns)."""
+    def add(self, sequence: Arrival, found: Compared, expected_ns: Compared) -> None:
+        """Count a choice: tokens found and expected time (ns)."""
         self.choices += 1
         self.prompt_tokens += sequence.prompt_num_tokens
-        self.found_tokens += found[0]
-        self.best_found_tokens += found[1]
-        self.expected_ns += expected_ns[0]
-        self.least_expected_ns += expected_ns[1]
-        self.later += expected_ns[0] > expected_ns[1]
+        self.found_tokens += found.chosen
+        self.best_found_tokens += found.best
+        self.expected_ns += expected_ns.chosen
+        self.least_expected_ns += expected_ns.best
+        self.later += expected_ns.chosen > expected_ns.best
 
 
 class Watched:
@@ -70,6 +78,7 @@ class Watched:
         found = [min(blocks * self._block, prompt) for blocks in self._look(sequence).found_blocks]
         chosen = self._router.choose(sequence)
         expected = [self._uncomputed.wait_ns(m, prompt - tokens) for m, tokens in enumerate(found)]
-        self.regret.add(sequence, (found[chosen], max(found)), (expected[chosen], min(expected)))
+        waits = Compared(expected[chosen], min(expected))
+        self.regret.add(sequence, Compared(found[chosen], max(found)), waits)
         self._uncomputed.sent(sequence.request, chosen, prompt - found[chosen])
         return chosen

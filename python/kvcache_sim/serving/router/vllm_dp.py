@@ -16,6 +16,9 @@ class VllmDataParallel:
     next report. Ranks are visited from a start that advances by one with each choice; the first of equals is
     chosen.
 
+    Why: Ranks of one engine wait for each other: a full KV cache and a queue count more than running
+    requests.
+    Example: Two machines run 5 and 6; 2 wait on the first at KV use 0.9: 7 + 4.8 against 6: the second.
     Source: ``DPLBAsyncMPClient.get_core_engine_for_request`` of vllm/v1/engine/core_client.py and
     vllm/v1/engine/coordinator.py of vLLM 0.33.0, with one API server.
     """
@@ -60,6 +63,10 @@ class VllmDataParallelWaiting(VllmDataParallel):
     """The least 4 × waiting + running, the first of equals: the balancer of vLLM's releases up to about 0.10.
 
     Its reports are used and updated as in ``VllmDataParallel``; ranks are always visited from the first.
+
+    Why: A waiting request delays the next more than a running one.
+    Example: 4 × 1 + 3 is 7, 0 + 6 is 6: the second machine.
+    Source: ``DPLBAsyncMPClient`` of vLLM's releases up to about 0.10.
     """
 
     def score(self, report: Occupancy, requests: Sequence[int], rank: int) -> float:

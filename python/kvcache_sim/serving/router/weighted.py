@@ -19,6 +19,8 @@ class Weighted:
     ``index.kind: truth`` the prefix is that of the machines' caches (``precise``), with ``estimated`` that of
     the prompts sent there. Ties: the stream ``router``.
 
+    Why: Signals of different kinds, each from 0 to 1, add up by an operator's weights.
+    Example: ``{prefix: 3, queue: 2}``: scores 0.5 and 1 give 3.5, scores 1 and 0 give 3.
     Source: pkg/epp/scheduling/scheduler_profile.go, pkg/epp/framework/plugins/scheduling/scorer and
     picker/maxscore of llm-d/llm-d-router at ebab6879.
     Cost: one lookup on all machines, and array arithmetic over the machines per scorer.

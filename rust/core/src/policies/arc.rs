@@ -1,5 +1,14 @@
-//! Adaptive replacement: recency and frequency share the capacity, and ghosts shift the border (Megiddo and
-//! Modha 2003).
+//! ARC: recency and frequency share the capacity, and the names of evicted blocks shift the border.
+//!
+//! What it does: Blocks used once are in T1, blocks used again in T2, both by recency. The names of evicted blocks
+//! stay in B1 and B2. A miss in B1 raises T1's target size, a miss in B2 lowers it. Evict from T1 if it is above
+//! its target, else from T2.
+//!
+//! Why: It resists scans of prompts that never return, and needs no tuning when traffic changes.
+//!
+//! Example: Of 3 blocks, `a a b c d e` evicts `b c`: the new blocks pass by a, which was used twice.
+//!
+//! Source: Megiddo and Modha, ARC, FAST 2003.
 
 use super::object::MayGo;
 use super::queues::{QueueRule, Queues};

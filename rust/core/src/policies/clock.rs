@@ -1,4 +1,13 @@
-//! CLOCK: first in, first out, with a second chance for used blocks (Corbató 1968).
+//! CLOCK: first in, first out, with a second chance for used blocks.
+//!
+//! What it does: Blocks are in one queue by insertion, and a use sets a block's bit. Evict the oldest block without
+//! a bit; a block with a bit returns to the newest end without it. A block that is not evictable returns too.
+//!
+//! Why: It is close to `lru`, and a use only sets a bit.
+//!
+//! Example: Of 3 blocks, `a b c a d e f` evicts `b c a`: a was used and gets a second round; then it is the oldest.
+//!
+//! Source: Corbató, MIT MAC-M-384, 1968; the bit of a new block is libCacheSim's.
 
 use super::object::MayGo;
 use super::queues::{QueueRule, Queues};

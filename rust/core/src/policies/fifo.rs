@@ -1,4 +1,12 @@
-//! First in, first out: evicts the block inserted first, whatever its use (Belady 1966).
+//! First in, first out.
+//!
+//! What it does: Evict the block that was inserted first. A use has no influence.
+//!
+//! Why: A use costs no work. A baseline: the difference from `lru` is the worth of recency.
+//!
+//! Example: Of 3 blocks, `a b c a d e` evicts `a b`: the use of a does not help it.
+//!
+//! Source: Belady, IBM Systems Journal 1966.
 
 use super::leaf::{Facts, Key, LeafPolicy};
 use super::object::MayGo;

@@ -1,4 +1,14 @@
-//! Greedy dual size frequency: age + uses × cost / size (Cherkasova 1998); blocks have equal size and cost.
+//! Greedy dual size frequency, with blocks of equal size and cost.
+//!
+//! What it does: A block's key is the age at its last use plus its uses; blocks have equal size and cost. Evict the
+//! smallest key, which becomes the age.
+//!
+//! Why: The age lets blocks of many uses leave in the end, which `lfu` does not.
+//!
+//! Example: Of 2 blocks, `a a a b c d e` evicts `b c a`: a has value 3; b leaves at 1, c at 2, and d then has 3 too
+//! and was used later.
+//!
+//! Source: Cherkasova, HPL-98-69R1, 1998.
 
 use super::leaf::{ordered, Facts, Key, LeafPolicy};
 use super::NativePolicy;

@@ -1,4 +1,13 @@
-//! Length-aware: like least frequently used, but blocks later in their prompt are evicted first (Mooncake, Qin et al. 2025).
+//! Fewest uses first, of these the deepest in its prompt.
+//!
+//! What it does: Evict the block with the fewest uses; on a tie the deepest in its prompt, then the least recent.
+//!
+//! Why: The tail of a prompt is useless without its head, which other prompts may share.
+//!
+//! Example: Of 3 blocks, `a0 b5 c1 d0` evicts `b`: all were used once, and b is the deepest: the numbers are
+//! depths.
+//!
+//! Source: Qin et al., Mooncake, FAST 2025.
 
 use super::leaf::{Facts, Key, LeafPolicy};
 use super::NativePolicy;

@@ -1,4 +1,14 @@
-//! Least frequently used, counts kept only while cached; ties by recency (Robinson and Devarakonda 1990).
+//! Least frequently used, with counts kept only while a block is cached.
+//!
+//! What it does: Evict the block with the fewest uses since its insertion, which counts as the first; on a tie the
+//! least recent. Eviction resets a block's count.
+//!
+//! Why: Prefixes that many requests share, such as system prompts, stay. Sessions that ended after many turns stay
+//! too long.
+//!
+//! Example: Of 3 blocks, `a b a b c d` evicts `c`: a and b were used twice.
+//!
+//! Source: Robinson and Devarakonda, SIGMETRICS 1990.
 
 use super::leaf::{Facts, Key, LeafPolicy};
 use super::NativePolicy;

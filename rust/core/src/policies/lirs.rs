@@ -1,4 +1,15 @@
-//! LIRS: keeps blocks with a short distance between their last two uses (Jiang and Zhang, SIGMETRICS 2002).
+//! LIRS: keeps blocks with a short distance between their last two uses.
+//!
+//! What it does: A stack keeps blocks and the names of evicted ones by recency. A block that is used while the
+//! stack has its name has a short reuse distance and is kept; others are in a queue of a hundredth of the capacity.
+//! Evict the queue's oldest, else the kept block nearest to the stack's bottom. Departures from the paper are
+//! libCacheSim 0.3.5's.
+//!
+//! Why: A loop longer than the cache makes `lru` miss every block; here a part of the loop stays.
+//!
+//! Example: Of 3 blocks, `a b c d e` evicts `c d`: a and b are kept; c and d pass through the queue.
+//!
+//! Source: Jiang and Zhang, LIRS, SIGMETRICS 2002; departures are libCacheSim 0.3.5's.
 
 use super::object::{MayGo, ObjectPolicy};
 use super::queues::Queues;

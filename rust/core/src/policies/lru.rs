@@ -1,4 +1,13 @@
-//! Least recently used: evicts the block whose last use is longest ago (Mattson et al. 1970).
+//! Least recently used.
+//!
+//! What it does: Evict the least recently used block; on a tie the deepest in its prompt.
+//!
+//! Why: Conversations and agents return soon: the block used last is the likeliest to be used next. The default of
+//! vLLM and SGLang.
+//!
+//! Example: Of 3 blocks, `a b c a d e` evicts `b c`: a was used after them.
+//!
+//! Source: Mattson et al., IBM Systems Journal 1970.
 
 use super::leaf::{Facts, Key, LeafPolicy};
 use super::object::MayGo;

@@ -1,4 +1,13 @@
-//! Prefix-aware greedy dual size frequency: age + uses × cost of recomputation (RAGCache, Jin et al. 2024).
+//! Prefix-aware greedy dual size frequency.
+//!
+//! What it does: As gdsf, with uses times the cost of computing the block again: 1 + its mean context over the
+//! blocks of the setting, at which attention costs as much as all else (RAGCache measures a profile instead).
+//!
+//! Why: A block late in a long prompt costs more attention to compute again than an early one.
+//!
+//! Example: Of 2 blocks, `a a a b c d e` evicts `b c a`: with equal costs it decides as `gdsf`.
+//!
+//! Source: Jin et al., RAGCache, 2024.
 
 use super::leaf::{ordered, Facts, Key, LeafPolicy};
 use super::NativePolicy;

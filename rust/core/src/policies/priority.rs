@@ -1,5 +1,15 @@
-//! Priorities by token range with durations, least recent first within a priority (TensorRT-LLM's retention
-//! config).
+//! Priorities by token range with durations, least recent first within a priority.
+//!
+//! What it does: A block has the priority, from 0 to 100, of the first token range that contains it, and 35 if none
+//! does or once the range's duration has passed since its last use. Evict the smallest priority, on a tie the least
+//! recent.
+//!
+//! Why: An operator knows what returns: system prompts at 90 outlive what users send once.
+//!
+//! Example: Of 2 blocks, `a0 b2 c2 d2` evicts `b c`: with 90 for the first two tokens of a prompt a stays; numbers
+//! are depths.
+//!
+//! Source: TensorRT-LLM, KvCacheRetentionConfig.
 
 use super::leaf::{Facts, Key, Lapse, LeafPolicy};
 use super::NativePolicy;

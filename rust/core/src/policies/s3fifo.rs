@@ -1,4 +1,16 @@
-//! S3-FIFO: a small queue filters blocks used once, a main queue gives second chances, with ghosts (Yang et al. 2023).
+//! S3-FIFO: a small queue filters blocks used once, a main queue gives second chances.
+//!
+//! What it does: A small queue has a tenth of the capacity, a main queue the rest, and ghosts keep the names of
+//! nine tenths. New blocks join the small queue, blocks with a ghost the main queue. At the small queue's end a
+//! block with two uses moves to the main queue, and any other block becomes a ghost. At the main queue's end a used
+//! block is reinserted with one use less. Until the first eviction a full small queue passes its blocks to the main
+//! one.
+//!
+//! Why: Most blocks of a trace are used once: they leave after a tenth of the capacity.
+//!
+//! Example: Of 10 blocks, `a a a b c d e f g h i j k` evicts `b`: a was used twice and moves to the main queue.
+//!
+//! Source: Yang et al., S3-FIFO, SOSP 2023; before the first eviction libCacheSim's rule.
 
 use super::object::MayGo;
 use super::queues::{QueueRule, Queues};

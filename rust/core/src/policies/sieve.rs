@@ -1,4 +1,14 @@
-//! SIEVE: one queue, a visited bit, and a hand that moves from old to new and keeps its position (Zhang et al. 2024).
+//! SIEVE: one queue, one bit a block, and a hand that keeps its position.
+//!
+//! What it does: Blocks are in one queue by insertion, and a use sets a block's bit. A hand moves from old to new,
+//! clears set bits and evicts the first block without a bit; the next eviction continues there. A block that is not
+//! evictable loses its bit too.
+//!
+//! Why: New blocks without a use leave soon, and a use moves nothing: less work than `lru`.
+//!
+//! Example: Of 3 blocks, `a b c a d e f` evicts `b c d`: a was used and keeps its position behind the hand.
+//!
+//! Source: Zhang et al., SIEVE, NSDI 2024.
 
 use super::object::MayGo;
 use super::queues::{QueueRule, Queues};

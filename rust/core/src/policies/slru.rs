@@ -1,4 +1,14 @@
-//! Segmented LRU: blocks used again are protected; blocks that lose protection get another round (Karedla et al. 1994).
+//! Segmented LRU: blocks used again are protected.
+//!
+//! What it does: New blocks join probation, and a use moves a block to protection, which has four fifths of the
+//! capacity. Blocks that exceed its capacity return to probation. Evict probation's least recent block first.
+//!
+//! Why: One-shot prompts evict each other, not the blocks of conversations.
+//!
+//! Example: Of 5 blocks, `a a b c d e f` evicts `b`: a was used twice, so b is evicted although a was used longer
+//! ago.
+//!
+//! Source: Karedla et al., IEEE Computer 1994.
 
 use super::segments::Segments;
 use super::{Bounds, NativePolicy};

@@ -1,4 +1,15 @@
-//! Time to live: a block unused for the time expires; under pressure the next to expire is evicted (Jung et al. 2003).
+//! Time to live: a block unused for the time expires.
+//!
+//! What it does: A block that is unused for the time is evicted immediately. If capacity is short before, evict the
+//! block that expires next, which is the least recent.
+//!
+//! Why: A bound on how long data stays, as caches with billed lifetimes have; also a model of sessions that pause
+//! for about a known time.
+//!
+//! Example: Of 8 blocks, `a b @9 a @10 c @19 d` evicts `b a`: with `ttl` of 10 ns b expires at 10, a, used again at
+//! 9, at 19.
+//!
+//! Source: Jung et al., IEEE INFOCOM 2003.
 
 use super::leaf::{Facts, Key, Lapse, LeafPolicy};
 use super::NativePolicy;

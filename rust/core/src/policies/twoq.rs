@@ -1,4 +1,16 @@
-//! 2Q: new blocks queue; blocks that return after leaving that queue are kept by recency (Johnson and Shasha, VLDB 1994).
+//! 2Q: new blocks queue; blocks that return after leaving that queue are kept by recency.
+//!
+//! What it does: New blocks join a FIFO queue, in which a use has no influence. The names of blocks evicted from it
+//! are kept, up to half the capacity; a block that returns while its name is kept joins the main list, by recency.
+//! Evict the oldest block of the queue if it has more than a quarter of the capacity, else the main list's least
+//! recent.
+//!
+//! Why: A reuse inside one burst does not count as a reuse: a block has to return later.
+//!
+//! Example: Of 4 blocks, `a b c d e a b b f g` evicts `a b c d e`: a and b return while their names are kept; new
+//! blocks leave one by one.
+//!
+//! Source: Johnson and Shasha, 2Q, VLDB 1994.
 
 use super::object::MayGo;
 use super::queues::{QueueRule, Queues};

@@ -1,4 +1,16 @@
-//! W-TinyLFU: a small window, and a main cache that admits only blocks used more often (Einziger et al. 2017).
+//! W-TinyLFU: a small window, and a main cache that admits only blocks used more often.
+//!
+//! What it does: New blocks join a window of a hundredth of the capacity, by recency. The rest is an SLRU with a
+//! fifth on probation. The window's oldest block is evicted, unless a count-min sketch has counted it more often
+//! than the main cache's victim: then it replaces the victim. The counts are halved after uses of 32 times the main
+//! capacity.
+//!
+//! Why: A block enters the main cache only at the cost of a block used less: popular prefixes survive scans.
+//!
+//! Example: Of 3 blocks, `a b c d e` evicts `c b`: c was used no more often than the victim; by the sketch's
+//! estimate d was.
+//!
+//! Source: Einziger et al., TinyLFU, ACM TOS 2017.
 
 use super::object::{MayGo, ObjectPolicy};
 use super::segments::Segments;
