@@ -44,7 +44,7 @@ def test_one_tier_agrees(replica, cache, policy, blocks, machines, seed):
 def agree_or_by_the_clock(settings, trace):
     """Check a run by the specification, or, over an engine's own cache, by runs without lookahead.
 
-    Their caches are judged by the engines' own rows (``test_radix_semantics``, ``test_engine_store_machine``).
+    Their caches are judged by the engines' own rows (``test_radix_semantics``, ``test_store_walks``).
     """
     if settings.cache.semantics == "tree":
         agree(settings, trace)
