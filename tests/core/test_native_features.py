@@ -11,6 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from kvcache_sim.cache.settings import PoolSettings
+from kvcache_sim.channels.settings import Slowdown
 from kvcache_sim.serving.settings import HandoverSettings, ReplicaSettings
 from kvcache_sim.simulation import simulate
 from support.agreement import agree
@@ -20,6 +21,7 @@ from support.drawn_settings import NATIVE, kinds, movements, pool_moves, replica
 from support.drawn_settings import lookahead as prefetching
 from support.examples import examples
 from support.pools import pools
+from support.recorded import assert_recording_changes_nothing
 from support.shared_pool import sharing
 from support.traces import random_trace, turns, with_aborts
 
@@ -84,11 +86,24 @@ def charged(settings, charge):
     return replace(settings, machines=tuple(machines))
 
 
+@st.composite
+def slowdowns(draw):
+    """Spans of time one after another, each with a share of the rate."""
+    until, spans = 0, []
+    for _ in range(draw(st.integers(1, 3))):
+        begin = until + draw(st.integers(1, 400)) * 10**7
+        until = begin + draw(st.integers(1, 400)) * 10**7
+        spans.append(Slowdown(begin, until, draw(st.sampled_from([0, 1_000, 100_000, 333_333]))))
+    return spans
+
+
 charges = st.sampled_from([(2_000, 0.0), (50_000, 0.0), (0, 0.25), (0, 0.003), (1_000, 0.7)])
 #: Of each feature the movements, and whether clients abort.
 FEATURES = {
     "nothing more": (movements, False),
     "costly copies": (movements, False),
+    "read buffers": (movements, False),
+    "slow channels": (movements, False),
     "prefetches": (prefetching, False),
     "aborts": (movements, True),
     "prefetches and aborts": (prefetching, True),
@@ -106,10 +121,19 @@ def test_a_feature_agrees_on_machines_of_every_kind(machines, feature, data):
     settings = data.draw(MACHINES[machines](data.draw(moves)))
     if feature == "costly copies":
         settings = charged(settings, data.draw(charges))
+    if feature == "read buffers" and settings.movement.layer_pipelining:
+        layers = data.draw(st.sampled_from([1, 2, 4]))
+        settings = replace(settings, movement=replace(settings.movement, read_buffer_layers=layers))
+    if feature == "slow channels":
+        slow = tuple(data.draw(slowdowns()))
+        channels = {name: replace(one, slowdowns=slow) for name, one in settings.channels.items()}
+        settings = replace(settings, channels=channels)
     if "pool" in feature and all(len(machine.tiers) > 1 for machine in settings.machines):
         settings = sharing(settings, data.draw(shared_pools), data.draw(wires), data.draw(any_kind))
     closed_loop, seed = data.draw(st.booleans()), data.draw(st.integers(1, 10**6))
     agree(settings, with_aborts(seed, closed_loop=closed_loop) if aborts else turns(seed, closed_loop, 40))
+    if feature == "nothing more":
+        assert_recording_changes_nothing(settings, turns(seed, closed_loop, 40))
 
 
 @examples(20)

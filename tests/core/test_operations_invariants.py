@@ -50,17 +50,17 @@ def or_never(time_ns):
 class Machines:
     """Two machines, and the leases held on them."""
 
-    def __init__(self, capacities, movement, one_channel=False, overflow="wait", **kind):
+    def __init__(self, capacities, movement, **kind):
         channels, built = {}, []
         for number in range(2):
-            names = {edge: f"bus {number}" if one_channel else f"{edge} {number}" for edge in EDGES}
+            names = {edge: f"{edge} {number}" for edge in EDGES}
             channels |= {
                 name: ChannelSettings(name, EDGES[e] * 10**9, 100, **kind) for e, name in names.items()
             }
             tiers = tuple(TierSettings(t, n) for t, n in zip(TIERS, capacities[number], strict=True))
             built.append(MachineTiers(tiers, names))
         network = NetworkSettings(default=ChannelSettings("net", 10**9, 300, **kind))
-        cache = CacheSettings(block_size_tokens=4, kv_bytes_per_token=1_000, num_layers=4, overflow=overflow)
+        cache = CacheSettings(block_size_tokens=4, kv_bytes_per_token=1_000, num_layers=4)
         links = ClusterChannels(channels, network)
         self.caches = open_machines(trace_of(ROWS), built, links, cache, MovementSettings(**movement))
         self.capacities = capacities
@@ -288,52 +288,3 @@ def test_operations_keep_the_invariants(shape):
     always -= {"marked"} if kind else set()  # on such channels times are not final when a job is queued
     missing = {case for case in always if not SEEN[case]}
     assert not missing, f"never seen: {sorted(missing)}"
-
-
-#: Capacities and movements; then whether all edges of a machine share one channel.
-WAITING = {
-    "three tiers": (((5, 4, 6), (4, 3, 8)), {}, False),
-    "one block a tier": (((4, 1, 1), (3, 1, 2)), {}, False),
-    "one channel": (((5, 4, 6), (4, 3, 8)), {"exclusive": frozenset({"gpu", "cpu"})}, True),
-    "whole copies": (((5, 4, 6), (4, 3, 8)), {"layer_pipelining": False, "remote_disk": "staged"}, True),
-    "through": (((5, 4, 6), (4, 3, 8)), {"write": {"gpu": "through", "cpu": "through"}}, False),
-    "through one channel": (((5, 4, 6), (4, 3, 8)), {"write": {"gpu": "through", "cpu": "through"}}, True),
-}
-#: Operations without a wait between them, whose transfers queue behind each other.
-BURST = [
-    (machine, operation)
-    for request in (1, 3, 4)
-    for machine in (0, 1)
-    for operation in (("remote", request, 6), ("allocate", request, 4, 1), ("evict", "cpu", 1))
-]
-
-
-@pytest.mark.parametrize("shape", WAITING)
-def test_a_transfer_that_waits_gets_its_stated_times_if_nothing_else_is_queued(shape):
-    capacities, movement, one_channel = WAITING[shape]
-    SEEN.clear()
-
-    @examples(120, suppress_health_check=list(HealthCheck))
-    @given(STEPS, st.lists(st.integers(0, 9_000), max_size=3))
-    def run(steps, pauses_ns):
-        # A transfer that stands for blocks without space has no times before its last batch.
-        caches = Machines(capacities, {"lookup": "cluster", **movement}, one_channel, "drop")
-        for machine, operation in (*steps, *BURST):
-            caches.do(machine, operation)
-        first = caches.caches[0]
-        transfers = [one for cache in caches.caches for one in cache.mover.transfers.values()]
-        waits = [one.sent is None for one in transfers]
-        stated = [(one.first_layer_ready_at_ns, one.ready_at_ns) for one in transfers]
-        for pause_ns in (*pauses_ns, 10**9):
-            first.run_until(first.now_ns + pause_ns)
-            for one, times in zip(transfers, stated, strict=True):
-                if times != (None, None):
-                    assert (one.first_layer_ready_at_ns, one.ready_at_ns) == times
-        assert all(one.sent is not None for one in transfers)
-        for waited, times in zip(waits, stated, strict=True):
-            SEEN[("waits", times == (None, None))] += waited
-
-    run()
-    assert SEEN["waits", False] >= 20, "times are stated while a transfer waits"
-    # Copies that a write-through policy has yet to order go first where both directions share a channel.
-    assert (SEEN["waits", True] > 0) == (shape == "through one channel")

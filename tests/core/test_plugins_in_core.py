@@ -12,7 +12,6 @@ from kvcache_sim.metrics.run import Run
 from kvcache_sim.policies.plugins.contract import PolicyViolation
 from kvcache_sim.serving.settings import ClusterSettings
 from kvcache_sim.simulation import RunOptions, Simulation, simulate
-from repeated_policies import repeated
 from support import own_plugins
 from support.any_cluster import clusters
 from support.clusters import cluster
@@ -119,6 +118,42 @@ def test_any_answers_break_no_invariant_and_another_run_sees_the_same(kind, data
     calls = [{(use.kind, use.name): use.calls for use in run.plugins} for run in (run, again)]
     assert calls[0] == calls[1]
     event(f"{kind} with {len(kinds)}")
+
+
+def repeated(settings: ClusterSettings, kind: str) -> ClusterSettings:
+    """Return a cluster whose policies of a kind are plug-ins with the same rules; the same where it has none."""
+
+    def named(name: str, how: str, **more: Any) -> str:
+        return (
+            f"support.own_plugins:{name}({', '.join(f'{k}={v!r}' for k, v in {'how': how, **more}.items())})"
+        )
+
+    def written(policy: str) -> str:
+        how = {"selective": "selected", "back": "never"}.get(policy, "through")
+        flags = (policy != "selective", how == "through", policy == "through-sync")
+        return named("Write", how, flags=flags)
+
+    movement, cache = settings.movement, settings.cache
+    if kind == "queue":
+        orders = [named("Queue", machine.replica.queue_order) for machine in settings.machines]
+        machines = [
+            replace(machine, replica=replace(machine.replica, queue_order=order))
+            for machine, order in zip(settings.machines, orders, strict=True)
+        ]
+        return replace(settings, machines=tuple(machines))
+    if kind == "admission":
+        name = named("Admission", {"all": "most"}.get(cache.admission, cache.admission))
+        return replace(settings, cache=replace(cache, admission=name))
+    if kind == "fetch" and movement.fetch in own_plugins.PLANS:
+        movement = replace(movement, fetch=named("Fetch", movement.fetch))
+    if kind == "prefetch" and movement.prefetch != "none":
+        movement = replace(movement, prefetch=named("Prefetch", "most", occasions=(movement.prefetch,)))
+    if kind == "channel":
+        how = {"assigned": "least"}.get(movement.channel_choice, movement.channel_choice)
+        movement = replace(movement, channel_choice=named("Channel", how))
+    if kind == "write":
+        movement = replace(movement, write={edge: written(own) for edge, own in movement.write.items()})
+    return replace(settings, movement=movement)
 
 
 @st.composite

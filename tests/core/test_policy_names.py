@@ -22,31 +22,6 @@ channels:
   right: {bandwidth: 1GB/s, edges: [cpu->gpu]}
 """
 
-#: The plug-ins of other tests, and those of machines.
-OWN = (
-    Path(own_plugins.__file__).read_text()
-    + """
-
-class Second:
-    def __init__(self, view):
-        pass
-    def choose(self, sequence):
-        return 1
-
-class Last:
-    def __init__(self, view):
-        self.last = len(view.replicas) - 1
-    def choose(self, sequence):
-        return self.last
-
-class Three:
-    def __init__(self, settings):
-        pass
-    def wanted(self, state):
-        return 3
-"""
-)
-
 
 def sent(run, channel: str) -> int:
     return sum(
@@ -94,17 +69,17 @@ def three_machines(own, plain):
     return set(own.requests["machine"]) == {0, 1, 2}
 
 
-#: Key → the class in OWN, and its effect on the figures of the plain run.
+#: Key → the plug-in of ``own_plugins``, and its effect on the figures of the plain run.
 KINDS = {
     "write.policy": ("Write(how='never', flags=(False, False, False))", share_of_cpu),
     "fetch.policy": ("Fetch(how='half')", bytes_up),
     "prefetch.policy": ("Prefetch(how='most', occasions=('queued', 'session'))", prefetches),
     "cache.admission": ("Admission(how='half')", keeps_less),
     "replica.queue_order": ("Queue(how='newest')", waits_longer),
-    "router.policy": ("Second", machine_1_only),
-    "handover.router": ("Last", decodes_on_the_last),
+    "router.policy": ("Router(how='most')", machine_1_only),
+    "handover.router": ("Router(how='most')", decodes_on_the_last),
     "channel_choice": ("Channel(how='most')", right_only),
-    "fleet.scaling.policy": ("Three", three_machines),
+    "fleet.scaling.policy": ("Scaling", three_machines),
 }
 
 
@@ -114,7 +89,7 @@ PLAIN = {"channel_choice": "emptiest", "handover.router": "least-loaded"}
 
 @pytest.fixture
 def own(tmp_path: Path) -> Path:
-    (tmp_path / "own.py").write_text(OWN)
+    (tmp_path / "own.py").write_text(Path(own_plugins.__file__).read_text())
     return tmp_path
 
 

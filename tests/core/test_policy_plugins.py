@@ -70,31 +70,12 @@ class Fifo(Lru):
         pass
 
 
-class TwoQueue:
-    name = "two-queue"
+class Named(Lru):
+    name = "by-hand"
 
-    def __init__(self, tier, *, probation: float = 0.25):
-        self.cap = tier.capacity_blocks
-        self.p = probation
-        self.cold, self.hot = OrderedDict(), OrderedDict()
-
-    def on_insert(self, b, now):
-        self.cold[b.id] = None
-
-    def on_hit(self, b, now):
-        if b.id in self.cold:
-            del self.cold[b.id]
-            self.hot[b.id] = None
-        else:
-            self.hot.move_to_end(b.id)
-
-    def victims(self, n, now, pinned):
-        a, b = (self.cold, self.hot) if len(self.cold) > self.p * self.cap else (self.hot, self.cold)
-        out = [k for q in (a, b) for k in q if k not in pinned][:n]
-        return out if len(out) == n else None
-
-    def on_remove(self, b, now):
-        (self.cold if b.id in self.cold else self.hot).pop(b.id)
+    def __init__(self, tier, *, share: float = 0.25):
+        super().__init__(tier)
+        self.kept_blocks = share * tier.capacity_blocks
 """
 
 VLLM = """
@@ -236,9 +217,9 @@ def test_a_plugin_decides_as_the_native_policy(files, plugin, native, request):
 
 
 def test_arguments_stand_behind_the_name(files):
-    plugin, maker = open_policy(f"{files}/good.py:TwoQueue(probation=0.5)")
-    assert plugin.name == "two-queue"
-    assert maker(TierView("gpu", 8, 16)).p == 0.5
+    plugin, maker = open_policy(f"{files}/good.py:Named(share=0.5)")
+    assert plugin.name == "by-hand"
+    assert maker(TierView("gpu", 8, 16)).kept_blocks == 4
 
 
 def test_a_module_and_an_entry_point(files, monkeypatch):

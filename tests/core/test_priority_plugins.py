@@ -1,10 +1,7 @@
 """Priority functions on tiers of timed runs: the core's index of blocks that may go decides as a plain heap."""
 
-import contextlib
 import heapq
-import io
 import random
-from collections import Counter
 
 import pytest
 from hypothesis import given
@@ -12,7 +9,7 @@ from hypothesis import strategies as st
 from kvcache_sim.policies.plugins.contract import PolicyViolation
 from kvcache_sim.policies.plugins.priority import PriorityPolicy
 from kvcache_sim.simulation import simulate
-from policy_runs import agree_with_models, run_with_models
+from support.agreement import assert_same
 from support.clusters import cluster, under
 from support.examples import examples
 from support.traces import random_trace
@@ -35,17 +32,41 @@ FUNCTIONS = {
 }
 
 
+#: The same as a class, which Python sorts at each eviction.
+SORTED = """
+class Sorted:
+    mode = "leaves"
+    def __init__(self, tier, *, of):
+        self.of, self.known = globals()[of], {}
+    def on_insert(self, b, now):
+        self.known[b.id] = b
+    def on_hit(self, b, now):
+        pass
+    def victims(self, n, now, pinned):
+        free = [b for b in self.known.values() if b.id not in pinned]
+        return [min(free, key=lambda b: (self.of(b, now), -b.depth, b.id)).id]
+    def on_remove(self, b, now):
+        del self.known[b.id]
+"""
+
+
 @pytest.fixture
 def mine(tmp_path):
     path = tmp_path / "mine.py"
-    path.write_text("".join(f"def {name}(b, now):\n    return {body}\n" for name, body in FUNCTIONS.items()))
+    functions = (f"def {name}(b, now):\n    return {body}\n" for name, body in FUNCTIONS.items())
+    path.write_text("".join(functions) + SORTED)
     return path
 
 
 @pytest.mark.parametrize("name", FUNCTIONS)
 @pytest.mark.parametrize("tiers", [(160,), (90, 60, 400)])
 def test_values_of_every_kind_are_ordered_as_python_orders_them(mine, name, tiers):
-    agree_with_models(under(cluster(tiers), f"{mine}:{name}"), random_trace(3, requests=60))
+    run, in_python = (
+        simulate(under(cluster(tiers), f"{mine}:{own}"), random_trace(3, requests=60))
+        for own in (name, f"Sorted(of={name!r})")
+    )
+    assert_same(run, in_python)
+    assert run.counters["evictions.gpu"] > 0
 
 
 @pytest.mark.parametrize(
@@ -63,21 +84,6 @@ def test_what_a_function_raises_names_it(tmp_path, body, said):
     with pytest.raises(PolicyViolation, match=said) as broken:
         simulate(settings, random_trace(2, requests=300))
     assert broken.value.where == "policy bad"
-
-
-def test_the_core_calls_a_function_with_the_blocks_that_the_plain_store_has(tmp_path):
-    path = tmp_path / "mine.py"
-    path.write_text(
-        "def of(b, now):\n    print(repr(b), b.parent, b.created, b.last_use_ns)\n    return b.last_use\n"
-    )
-    settings, trace = under(cluster((160,)), f"{path}:of"), random_trace(2, requests=80)
-    calls = []
-    for simulated in (simulate, run_with_models):
-        with contextlib.redirect_stdout(io.StringIO()) as said:
-            run = simulated(settings, trace)
-        assert run.counters["evictions.gpu"] > 0
-        calls.append(Counter(said.getvalue().splitlines()))
-    assert calls[0] == calls[1]
 
 
 class Free:

@@ -12,18 +12,25 @@ from kvcache_sim.replay.request import ReplayRequest
 from kvcache_sim.scenario.load import scenario_from_text
 from kvcache_sim.scenario.resolved import to_yaml
 from kvcache_sim.serving.settings import ReplicaSettings
-from kvcache_sim.simulation import simulate
+from kvcache_sim.simulation import RunOptions, simulate
 from kvcache_sim.workload.trace import Trace
-from policy_runs import agree_with_models
+from plain_orders import PolicyStore
 from policy_variants import TIMED
+from support.agreement import assert_same
 from support.clusters import BLOCK, SHAPES, cluster, under
+from support.spec_models import simulation_class
+from support.spec_store import WholeStoreSimulation
 from support.traces import random_trace
 
 
 def agree(settings, trace):
-    run = agree_with_models(settings, trace)
-    assert run.counters["evictions.gpu"] > 0
-    return run
+    """Check the core's run by the specification's over its own store, in the orders of the small models."""
+    block = {"block_size_tokens": settings.cache.block_size_tokens}
+    own = {"plain_store": type("Store", (PolicyStore,), block)}
+    simulation = type("Simulation", (WholeStoreSimulation, simulation_class(settings)), own)
+    native = simulate(settings, trace, options=RunOptions(check="full"))
+    assert_same(native, simulation(settings, trace, RunOptions(engine="spec-plain")).run())
+    assert native.counters["evictions.gpu"] > 0
 
 
 @pytest.mark.parametrize(("tiers", "through"), SHAPES)
@@ -80,6 +87,12 @@ from collections import OrderedDict
 def rarest(b, now):
     return (b.hits, -b.depth, b.last_use)
 
+def latest(b, now):
+    return b.last_use
+
+def first(b, now):
+    return b.created
+
 class Recency:
     def __init__(self, tier):
         self.order = OrderedDict()
@@ -123,10 +136,17 @@ def plugins(tmp_path: Path) -> Path:
     return path
 
 
-@pytest.mark.parametrize("name", ["rarest", "Recency"])
-@pytest.mark.parametrize("tiers", [(160,), (90, 60, 400)])
-def test_a_plugin_is_called_as_the_plain_store_calls_it(plugins, name, tiers):
-    agree(under(cluster(tiers), f"{plugins}:{name}"), random_trace(2))
+@pytest.mark.parametrize(
+    ("name", "built_in"), [("rarest", "length-aware"), ("latest", "lru"), ("first", "fifo")]
+)
+def test_a_plugin_decides_as_the_built_in_policy_of_its_rule(plugins, name, built_in):
+    """On the GPU; a class on lower tiers is judged by a function of the same rule (``test_priority_plugins``)."""
+    run, own = (
+        simulate(under(cluster((160,)), policy), random_trace(2), options=RunOptions(check="full"))
+        for policy in (f"{plugins}:{name}", built_in)
+    )
+    assert_same(run, own)
+    assert run.counters["evictions.gpu"] > 0
 
 
 @pytest.mark.parametrize(
@@ -148,7 +168,7 @@ def test_an_answer_that_breaks_the_contract_is_named(plugins, how, said):
 
 
 def test_a_victim_with_children_is_replaced_by_its_deepest_descendant(plugins):
-    run = agree(under(cluster((160,)), f"{plugins}:Late(how='newest')"), random_trace(2, requests=80))
+    run = simulate(under(cluster((160,)), f"{plugins}:Late(how='newest')"), random_trace(2, requests=80))
     assert any("policy Late on the gpu tier" in warning for warning in run.warnings)
 
 

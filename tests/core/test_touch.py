@@ -1,23 +1,14 @@
 """``cache.touch``: whether a block is as recent as its last release or as the last admission that uses it."""
 
 from dataclasses import replace
-from pathlib import Path
-from typing import get_args
 
 import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 from kvcache_sim.cache.settings import Touch
-from kvcache_sim.scenario.load import scenario_from_text
 from kvcache_sim.serving.settings import ClusterSettings
-from kvcache_sim.simulation import RunOptions, simulate
 from kvcache_sim.workload.trace import NO_SESSION, OPEN_LOOP, Trace
 from support.agreement import agree
 from support.clusters import BLOCK, cluster
-from support.instant_runs import B, as_trace, chained_prompts
-
-TOUCH = get_args(Touch)
 
 
 def touched_at(touch: Touch, cluster_settings: ClusterSettings, **cache) -> ClusterSettings:
@@ -67,44 +58,3 @@ def test_an_admission_renews_what_it_finds_and_its_end_does_not(touch, returns, 
     trace = requests((0, A, 1), (5_000, A, 40), (5_001, BB, 1), (15_000, C, 1), (20_000, returns, 1))
     run = agree(touched_at(touch, cluster((9,)), cache_output=False), trace)
     assert run.requests["cached_prefix_length_used"].tolist() == [0, 32, 0, 0, hit_tokens]
-
-
-def least_recent(
-    sequential: list[tuple[list[int], int, int]], capacity: int, touch: Touch
-) -> tuple[list[int], int]:
-    """Return (hit tokens by request, evictions) of blocks with a stamp each: the oldest leaves, deepest first.
-
-    The clock counts admissions and releases. A request's own blocks cannot leave while it is served.
-    """
-    stamps: dict[object, tuple[int, int]] = {}  # block → (clock, −depth): the least leaves first
-    hits, evictions, clock = [], 0, 0
-    for index, (ids, prompt, output) in enumerate(sequential):
-        total = prompt + output - 1
-        keys: list[object] = list(ids[: prompt // B])
-        keys += [(index, k) for k in range(len(keys), total // B)]
-        hit = 0
-        while hit < (prompt - 1) // B and keys[hit] in stamps:
-            hit += 1
-        hits.append(hit * B)
-        clock += 1  # its admission
-        admitted = clock
-        held = {key: stamps.pop(key) for key in keys[:hit]}
-        while len(stamps) + len(held) + -(-total // B) - hit > capacity:
-            del stamps[min(stamps, key=stamps.__getitem__)]
-            evictions += 1
-        clock += 1  # its release
-        renewed = clock if touch == "release" else admitted
-        stamps |= {key: (renewed, -depth) for depth, key in enumerate(keys)}
-    return hits, evictions
-
-
-@given(chained_prompts(), st.integers(0, 60), st.sampled_from(TOUCH))
-def test_requests_one_after_another_are_a_plain_lru(sequential, spare, touch):
-    capacity = max(-(-(prompt + output - 1) // B) for _, prompt, output in sequential) + spare
-    text = f"cache: {{block_size: {B}, semantics: tree}}\ntiers: {{gpu: {{capacity: {capacity} blocks}}}}"
-    scenario = scenario_from_text(text, "s.yaml", Path.cwd(), ["replica.instant=true"])
-    options = RunOptions(check="full")
-    run = simulate(touched_at(touch, scenario.settings), as_trace(sequential), options=options)
-    hits, evictions = least_recent(sequential, capacity, touch)
-    assert run.requests["cached_prefix_length_used"].tolist() == hits
-    assert run.counters["evictions.gpu"] == evictions

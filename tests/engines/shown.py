@@ -3,11 +3,31 @@
 from collections.abc import Callable
 from itertools import takewhile
 
+from kvcache_sim.workload.key_arrays import KeyArrays
+
+#: Names a request's block.
+Namer = Callable[[int, int], object]
+
+
+def namer(keyed: KeyArrays) -> Namer:
+    """Return the names of the blocks of ``_core.Keys`` made of the same: an id and a position, or the
+    request's own."""
+    per_id = keyed[2]
+    offsets, ids, full, following = (keyed[column].tolist() for column in (0, 1, 3, 4))
+
+    def name(request: int, block: int) -> object:
+        for source in (request, following[request]):
+            if source < len(full) and block < full[source]:
+                return ids[offsets[source] + block // per_id], block % per_id
+        return "own", request, block
+
+    return name
+
 
 class Shown:
     """Pages by name. Only shown pages can be found; pages of a running request are always found."""
 
-    def __init__(self, name: Callable[[int, int], object]) -> None:
+    def __init__(self, name: Namer) -> None:
         self.name = name
         self.pages = set[object]()
         #: Leading pages that each running request has found, loaded or computed.

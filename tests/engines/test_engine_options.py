@@ -1,20 +1,14 @@
 """Asynchronous scheduling, the host's time between steps, and the client's offset: each moves what it
 should."""
 
-import json
-
 import numpy as np
 import pytest
 from kvcache_sim.base.errors import UsageError
-from kvcache_sim.model.step_times import load_step_time
 from kvcache_sim.scenario.load import load_scenario
 from kvcache_sim.scenario.requests import read_requests
-from kvcache_sim.simulation import RunOptions
-from sequential_vllm import Pool, requests_of, simulate_async
 from support.agreement import agree
 from support.flat_steps import FLAT, MS, moments_ms, row, run, write_rows
-from support.shared_files import shared
-from support.sharegpt_rows import SCENARIO, WORKLOAD, crowded_rows
+from support.sharegpt_rows import SCENARIO, crowded_rows
 
 
 @pytest.fixture
@@ -22,38 +16,6 @@ def flat(tmp_path):
     path = tmp_path / "flat.toml"
     path.write_text(FLAT)
     return f"replica.step_time={path}"
-
-
-def slow(rows, blocks, mode, host_ns):
-    table = load_step_time("rtx4090-llama-3.1-8b-tp1").table(2048, 256)
-    requests = requests_of(rows)
-    simulate_async(requests, table, Pool(blocks, True), (2048, 256), mode == "stop-token", host_ns)
-    return [r.first_ns for r in requests], [r.end_ns for r in requests]
-
-
-@pytest.mark.parametrize("mode", ["length", "stop-token"])
-@pytest.mark.parametrize("host_ms", [0, 40])
-def test_every_nanosecond_agrees_with_a_slow_asynchronous_scheduler(tmp_path, mode, host_ms):
-    rows = crowded_rows()
-    settings = ("tiers.gpu.capacity=160 blocks", f"replica.async_scheduling={mode}")
-    settings += (f"replica.step_overhead={host_ms}ms",)
-    path = write_rows(tmp_path, rows)
-    first, last = slow(rows, 160, mode, host_ms * MS)
-    result = run(path, *settings, options=RunOptions(check="full"))
-    assert result.requests["preemptions"].sum() > 20
-    assert result.requests["first_token_ns"].tolist() == first
-    assert result.requests["finish_ns"].tolist() == last
-    assert result.digest_events == run(path, *settings).digest_events
-
-
-@pytest.mark.parametrize("mode", ["length", "stop-token"])
-def test_the_real_workload_agrees_too(mode):
-    path = shared(WORKLOAD)
-    rows = [json.loads(line) for line in path.read_text().splitlines()]
-    requests = run(path, f"replica.async_scheduling={mode}").requests
-    first, last = slow(rows, 2588, mode, 0)
-    assert requests["first_token_ns"].tolist() == first
-    assert requests["finish_ns"].tolist() == last
 
 
 def test_sequences_that_cost_more_with_a_chunk_than_a_whole_decode_step(tmp_path):

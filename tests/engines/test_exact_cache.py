@@ -12,7 +12,6 @@ from kvcache_sim import _core
 from kvcache_sim.base.errors import UsageError
 from kvcache_sim.replay.cachesim import simulate_cache
 from kvcache_sim.replay.engine_requests import block_keys
-from kvcache_sim.replay.miss_causes import MISS_CAUSES, reported_by
 from kvcache_sim.replay.request import REJECTED, REPLAYERS, ReplayRequest
 from kvcache_sim.workload.readers import read_trace
 from replays import check_causes, workloads
@@ -20,8 +19,6 @@ from support.exact_rows import OUTPUTS, PROVENANCE, rows_of
 from support.examples import examples
 from support.shared_files import shared
 from support.small_traces import trace_of
-from tiered_pool import GPU
-from vllm_pool import replay as replay_vllm
 
 SGLANG = ("lru", "lfu", "fifo", "mru", "filo", "slru", "hpt")
 
@@ -72,36 +69,23 @@ def replayed(request: ReplayRequest, family: str, variant: str) -> dict:
     return core
 
 
-@given(workloads(in_sessions=True), st.sampled_from(list(OUTPUTS.values())), st.booleans())
-@examples(150)
-def test_vllm_core_is_the_model(request, outputs, reuse):
-    request = replace(request, outputs=outputs, reuse_outputs=reuse and outputs != "prompt")
-    core = replayed(request, "vllm", "")
-    pool, causes, hits, forced = replay_vllm(request)
-    rejected = hits.count(REJECTED)
-    assert (core["rejected_requests"], core["forced_frees"]) == (rejected, forced)
-    assert core["requests"]["hit_tokens"] == hits
-    evicted, keyed = pool.evicted_from(GPU), sum(map(len, pool.of_key.values()))
-    assert (core["evictions"], core["hashed_blocks_inserted"]) == (evicted, pool.inserted)
-    assert core["cached_blocks_at_end"] == keyed == pool.inserted - evicted
-    rows = zip(*(core["requests"][f"{cause.name}_tokens"] for cause in reported_by("replay")), strict=True)
-    columns = [MISS_CAUSES.index(cause) for cause in reported_by("replay")]
-    assert [list(row) for row in rows] == [[row[column] for column in columns] for row in causes.tokens]
-
-
 @given(
     workloads(in_sessions=True),
-    st.sampled_from(SGLANG),
+    st.sampled_from(["vllm", *(f"sglang:{policy}" for policy in SGLANG)]),
     st.sampled_from(list(OUTPUTS.values())),
     st.booleans(),
 )
-@examples(150)
-def test_sglang_accounts_for_all_its_tokens(request, policy, outputs, reuse):
-    reuse = reuse and outputs != "prompt"
-    request = replace(request, outputs=outputs, reuse_outputs=reuse)
-    core = replayed(request, "sglang", policy)
+@examples(300)
+def test_an_engine_accounts_for_all_its_tokens(request, policy, outputs, reuse):
+    request = replace(request, outputs=outputs, reuse_outputs=reuse and outputs != "prompt")
+    family, _, variant = policy.partition(":")
+    core = replayed(request, family, variant)
     check_causes(request, core)
-    assert core["final_tree_tokens"] + core["final_free_tokens"] == core["capacity_tokens"]
+    if family == "sglang":
+        assert core["final_tree_tokens"] + core["final_free_tokens"] == core["capacity_tokens"]
+    else:
+        assert core["cached_blocks_at_end"] == core["hashed_blocks_inserted"] - core["evictions"]
+        assert core["rejected_requests"] == core["requests"]["hit_tokens"].count(REJECTED)
 
 
 @given(workloads(in_sessions=True), st.sampled_from(["lru", "arc"]), st.integers(0, 3))

@@ -1,20 +1,14 @@
 """A storage below HiCache's host in timed runs: what waits comes from it, by SGLang's stop policies."""
 
 import pytest
-from hicache_scenarios import CHECKED, WRITES, scenario
-from hypothesis import given
-from hypothesis import strategies as st
+from hicache_scenarios import CHECKED, scenario
 from kvcache_sim.base.errors import UsageError
 from kvcache_sim.cache.settings import StoragePrefetch
 from kvcache_sim.scenario.execute import execute
 from kvcache_sim.scenario.load import scenario_from_text
-from kvcache_sim.simulation import simulate
-from support.examples import examples
 from support.instant_runs import instant
-from support.recorded import recorded
 from support.shared_files import ROOT
 from support.small_traces import trace_of
-from support.traces import random_trace
 
 #: A prompt of 300 pages comes back after others have pushed it to the storage: three reads of 128, 128 and 44
 #: pages.
@@ -87,33 +81,6 @@ def test_prefetches_in_flight_take_at_most_a_share_of_the_host():
         brought.append(run.counters.get("prefetched_blocks", 0))
     # the prompt on the device has its copies on the host too, which stay: a hundred pages fit
     assert brought == [300, 400, 400]
-
-
-@examples(25)
-@given(
-    capacities=st.sampled_from([(60, 40, 30), (70, 120, 400), (110, 60, 90), (60, 20, 900)]),
-    policy=st.sampled_from(["lru", "lfu", "fifo", "slru", "mru"]),
-    write=st.sampled_from(list(WRITES)),
-    fetch=st.sampled_from(["wait", "best-effort", "timeout, timeout: 5ms", "timeout, timeout: 200ms"]),
-    threshold=st.sampled_from([16, 64, 256]),
-    share=st.sampled_from([0.2, 1.0]),
-    machines=st.sampled_from([1, 1, 2]),
-    seed=st.integers(1, 99),
-)
-def test_drawn_runs_keep_every_invariant(capacities, policy, write, fetch, threshold, share, machines, seed):
-    """Check that a run with every check and record equals a run with lookahead and without them, in whole
-    pages."""
-    text = scenario(
-        capacities, policy, write, 16, f"policy: {fetch}", f"threshold: {threshold}, share: {share}"
-    )
-    text += f"cluster: {{machines: {machines}}}\n"
-    settings, trace = scenario_from_text(text, "s.yaml", ROOT, []).settings, random_trace(seed, 40, 7)
-    _, checked = recorded(settings, trace)
-    run = simulate(settings, trace)
-    assert [run.digest_events, run.digest_results, run.counters, run.end_ns] == checked["digests"]
-    written, read = (run.counters.get(f"edge.{edge}.bytes", 0) for edge in ("cpu->disk", "disk->cpu"))
-    assert written % (16 * 131_072) == read % (16 * 131_072) == 0
-    assert read >= run.counters.get("prefetched_blocks", 0) * 16 * 131_072
 
 
 def test_without_a_storage_nothing_is_worth_a_prefetch():

@@ -9,7 +9,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 from kvcache_sim.simulation import RunOptions, simulate
 from support.examples import examples
-from support.group_runs import crowded, groups
 from support.offloaded_groups import (
     LOADED,
     PROMPT,
@@ -25,27 +24,8 @@ from support.offloaded_groups import (
     with_tier,
 )
 from support.small_traces import trace_of, tree_traces
-from support.traces import random_trace
 
 CHECKED = RunOptions(check="full")
-
-
-@examples(5)
-@given(
-    drawn=groups(),
-    gpu=st.sampled_from([60, 90, 200]),
-    cpu=st.sampled_from([20, 100, 300]),
-    policy=st.sampled_from(["lru", "arc"]),
-    seed=st.integers(1, 9),
-    chunk=st.sampled_from([1, 2, 5]),
-)
-def test_drawn_groups_keep_every_invariant(drawn, gpu, cpu, policy, seed, chunk):
-    trace = (crowded if seed % 2 else random_trace)(seed, requests=12, sessions=3)
-    if len({group.block_size_tokens for group in drawn.layout.groups}) > 1:
-        chunk = 1
-    run = simulate(with_tier(drawn, gpu, cpu, policy, 1 + seed % 2, chunk), trace, options=CHECKED)
-    loaded = run.counters.get("edge.cpu->gpu.bytes", 0)
-    assert (run.requests["cached_cpu_tokens"].sum() > 0) <= (loaded > 0)
 
 
 @given(tree_traces(4, 15), *SIZES)

@@ -13,7 +13,6 @@ from kvcache_sim.cache.settings import MovementSettings
 from kvcache_sim.scenario.load import scenario_from_text
 from kvcache_sim.simulation import RunOptions, simulate
 from support.examples import examples
-from support.group_runs import crowded, groups
 from support.offloaded_groups import (
     LOADED,
     PROMPT,
@@ -27,7 +26,6 @@ from support.offloaded_groups import (
     with_tier,
 )
 from support.small_traces import trace_of, tree_traces
-from support.traces import random_trace
 
 CHECKED = RunOptions(check="full")
 WRITES = st.sampled_from(["back", "through"])
@@ -40,21 +38,6 @@ def of_tree(settings, write: str):
         settings.cache, semantics="tree", groups=drawn, lower_semantics="groups", lower_write=write
     )
     return replace(settings, cache=cache)
-
-
-@examples(6)
-@given(
-    drawn=groups(),
-    gpu=st.sampled_from([60, 90, 200]),
-    cpu=st.sampled_from([20, 100, 300]),
-    write=WRITES,
-    seed=st.integers(1, 9),
-)
-def test_drawn_groups_keep_every_invariant(drawn, gpu, cpu, write, seed):
-    trace = (crowded if seed % 2 else random_trace)(seed, requests=12, sessions=3)
-    run = simulate(of_tree(with_tier(drawn, gpu, cpu, "lru", 1 + seed % 2), write), trace, options=CHECKED)
-    loaded = run.counters.get("edge.cpu->gpu.bytes", 0)
-    assert (run.requests["cached_cpu_tokens"].sum() > 0) <= (loaded > 0)
 
 
 def no_groups(settings, write: str):

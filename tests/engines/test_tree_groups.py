@@ -10,13 +10,11 @@ from hypothesis import strategies as st
 from kvcache_sim.cache.groups import GroupSettings
 from kvcache_sim.cache.settings import CacheSettings
 from kvcache_sim.model.kv_groups import KvGroup, KvLayout
-from kvcache_sim.serving.replica.native import NativeReplica
 from kvcache_sim.serving.settings import ClusterSettings, ReplicaSettings
 from kvcache_sim.simulation import RunOptions, simulate
 from kvcache_sim.workload.trace import Trace
 from support.examples import examples
-from support.group_runs import crowded, groups, replicas, settings_of
-from support.recorded import recorded
+from support.group_runs import settings_of
 from support.small_traces import tree_traces
 from support.traces import random_trace
 
@@ -26,26 +24,6 @@ def of_tree(settings: ClusterSettings) -> ClusterSettings:
     assert settings.cache.groups is not None
     drawn = replace(settings.cache.groups, rules="tree")
     return replace(settings, cache=replace(settings.cache, semantics="tree", groups=drawn))
-
-
-@examples(5)
-@given(
-    drawn=groups(),
-    replica=replicas,
-    output=st.booleans(),
-    blocks=st.sampled_from([60, 200, 900]),
-    machines=st.sampled_from([1, 1, 2]),
-    seed=st.integers(1, 9),
-)
-def test_drawn_runs_keep_every_invariant(drawn, replica, output, blocks, machines, seed):
-    """Check that a run with every check and record equals a run with lookahead and without them."""
-    cache = CacheSettings(cache_output=output)
-    settings = of_tree(settings_of(drawn, cache, replica, blocks, machines))
-    trace = (crowded if seed % 2 else random_trace)(seed, requests=40, sessions=7)
-    simulation, checked = recorded(settings, trace)
-    assert all(isinstance(r, NativeReplica) for r in simulation.replicas)
-    run = simulate(settings, trace)
-    assert [run.digest_events, run.digest_results, run.counters, run.end_ns] == checked["digests"]
 
 
 def alone(settings: ClusterSettings) -> ClusterSettings:

@@ -23,13 +23,13 @@ from kvcache_sim.extras.study.sweeps.store import CellStore
 from kvcache_sim.extras.study.sweeps.tables import export, result_rows
 from kvcache_sim.metrics.load_run import load_run
 from kvcache_sim.metrics.measure_settings import Edge
-from kvcache_sim.metrics.run_directory import COMPLETE, sha256_of
+from kvcache_sim.metrics.run_directory import COMPLETE
 from kvcache_sim.scenario import quantities
 from kvcache_sim.scenario.load import load_scenario
 from kvcache_sim.scenario.quantities import Capacity
 from kvcache_sim.workload.generate import build
 from kvcache_sim.workload.readers import read_trace
-from support.fake_run import made_up_run
+from support.small_run import seal, small_run
 from support.sweep_runs import sweep, tables
 
 ROW = '{"timestamp": %d, "input_length": 1500, "output_length": 3, "hash_ids": [%d, %d, %d]}\n'
@@ -193,11 +193,6 @@ def test_a_zstandard_window_larger_than_memory_is_refused(index):
         read_trace("t.zst")
 
 
-def seal(directory):
-    names = sorted(path.name for path in directory.iterdir() if path.name != COMPLETE)
-    (directory / COMPLETE).write_text("".join(f"{sha256_of(directory / n)}  {n}\n" for n in names))
-
-
 def without_a_column(directory):
     path = directory / "requests.parquet"
     pq.write_table(pq.read_table(path).drop_columns(["finish_ns"]), path)
@@ -254,7 +249,7 @@ def written(name: str, text: str):
     ],
 )
 def test_a_run_that_was_changed_and_sealed_again_names_what_is_wrong(tmp_path, capsys, change, said):
-    made_up_run(tmp_path / "r", 40)
+    small_run(tmp_path / "r", 40)
     change(tmp_path / "r")
     seal(tmp_path / "r")
     assert run(["explain", str(tmp_path / "r")]) == 7
@@ -263,7 +258,7 @@ def test_a_run_that_was_changed_and_sealed_again_names_what_is_wrong(tmp_path, c
 
 
 def test_a_marker_that_names_no_file(tmp_path):
-    made_up_run(tmp_path / "r", 5)
+    small_run(tmp_path / "r", 5)
     (tmp_path / "r" / COMPLETE).write_text("\0\0  x\0\n")
     with pytest.raises(InputOutputError, match="COMPLETE: not a list of files"):
         load_run(tmp_path / "r")

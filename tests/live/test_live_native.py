@@ -1,14 +1,19 @@
 """Live runs of the core on random scenarios: a replay of the arrivals agrees, by the core and by the
 specification."""
 
-from hypothesis import assume, event, example, given
+from pathlib import Path
+
+import pytest
+from hypothesis import assume, event, given
 from hypothesis import strategies as st
 from kvcache_sim.base.errors import UsageError
 from kvcache_sim.metrics.run import Run
+from kvcache_sim.scenario.load import scenario_from_text
 from kvcache_sim.simulation import RunOptions, simulate
+from kvcache_sim.simulation.live import LiveSimulation
 from support.agreement import ENGINES, beyond_spec, by_spec, columns
 from support.examples import examples
-from support.live_scenarios import Driven, settings_of
+from support.live_scenarios import Driven, Notified, settings_of
 
 SEEDS = st.integers(0, 2**40)
 
@@ -22,8 +27,6 @@ def served(seed: int, options: RunOptions | None = None) -> tuple[Driven, Run]:
     return driven, driven.go()
 
 
-@example(seed=422)  # its caches and a shared pool are emptied
-@example(seed=6892584)  # computed blocks lie behind blocks in flight, where space is scarce
 @examples(20)
 @given(seed=SEEDS)
 def test_a_replay_of_the_arrivals_gives_the_digests_of_the_live_run(seed):
@@ -43,3 +46,15 @@ def test_a_replay_of_the_arrivals_gives_the_digests_of_the_live_run(seed):
         for other in again:
             assert (other.digest_events, other.digest_results) == (run.digest_events, run.digest_results)
             assert columns(other.requests) == columns(run.requests)
+
+
+@pytest.mark.parametrize(
+    "router",
+    ["{policy: lmetric}", "{policy: dynamo-kv}", "{policy: cache-aware, index: {kind: gateway-tree}}"],
+)
+def test_a_router_that_keeps_the_prompts_it_sent_is_refused(router):
+    text = f"cluster: {{machines: 2}}\nrouter: {router}\ntiers: {{gpu: {{capacity: 300 blocks}}}}\n"
+    settings = scenario_from_text(text, "s.yaml", Path()).settings
+    with pytest.raises(UsageError, match="needs all requests in advance") as refused:
+        LiveSimulation(settings, Notified())
+    assert refused.value.where == "router.policy"

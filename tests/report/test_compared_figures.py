@@ -9,8 +9,10 @@ from kvcache_sim.report.compare.model_ratio import model_ratios
 from kvcache_sim.report.compare.samples import RATE, common_requests, samples_of, statistics_of
 from report.finished_rows import written
 from support.examples import examples
-from support.fake_run import MS
 from support.request_rows import rows
+
+#: Nanoseconds of a millisecond.
+MS = 10**6
 
 
 def by_metric(comparison):

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from kvcache_sim.metrics.columns import MISS_COLUMNS, TTFT_PARTS, miss_column
+from kvcache_sim.metrics.columns import MISS_COLUMNS, REQUEST_COLUMNS, TTFT_PARTS, miss_column
 from kvcache_sim.replay.miss_causes import reported_by
 from kvcache_sim.report.explain.break_even import break_even_tokens, compute_ns, load_ns
 from kvcache_sim.report.explain.case import Case
@@ -15,7 +15,6 @@ from kvcache_sim.scenario.load import scenario_from_text
 from report.finished_rows import written
 from report.report_traces import make_trace
 from support.examples import examples
-from support.fake_run import request_columns
 from support.request_rows import rows
 
 MS = 1_000_000
@@ -102,7 +101,7 @@ def test_reuse_is_that_of_the_prompts_before(seed):
         path = ("0", "1", "0")[n] if n < 3 else "".join(draw.choice(["0", "1"], draw.integers(1, 5)))
         ids = [int("1" + path[: k + 1], 2) for k in range(len(path))]
         prompts.append((n * 10**9, 512 * len(ids) + int(draw.integers(2)), ids))
-    columns = {name: np.zeros_like(values) for name, values in request_columns(40).items()}
+    columns = {name: np.zeros(40, column.dtype) for name, column in REQUEST_COLUMNS.items()}
     columns["request"] = np.arange(40)
     columns["arrival_ns"], columns["input_tokens"] = (np.array([row[k] for row in prompts]) for k in (0, 1))
     lasts = draw.choice([109, 3000], 40)  # some prompts come before the one that they repeat has ended

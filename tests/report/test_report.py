@@ -9,7 +9,7 @@ import pytest
 from kvcache_sim.base.tiers import KV_SOURCES
 from kvcache_sim.cli.main import run as kvsim
 from kvcache_sim.report.distributions import HIT_CLASSES, hit_class
-from kvcache_sim.report.finished import FinishedRun, open_runs
+from kvcache_sim.report.finished import find_trace, open_runs
 from kvcache_sim.report.parts import (
     Asked,
     Disclosure,
@@ -26,8 +26,8 @@ from kvcache_sim.report.reuse import reuse_of
 from report.finished_rows import written
 from report.report_traces import make_trace
 from support.browser import page
-from support.fake_run import made_up_run
 from support.request_rows import rows
+from support.small_run import small_run, warn
 
 OWNED = "document.title='owned'"
 HOSTILE = f"""</script><script>{OWNED}</script><img src=x onerror="{OWNED}">&amp;\u202eevil"""
@@ -38,29 +38,16 @@ HOSTILE_NAME = HOSTILE.replace("/", "∕").replace("<∕", "<")  # as far as a d
 def directories(tmp_path_factory):
     root = tmp_path_factory.mktemp("runs")
     return [
-        made_up_run(root / "small", 300, warnings=[HOSTILE]),
-        made_up_run(root / HOSTILE_NAME, 300, seed=1, slower=2.0),
+        warn(small_run(root / "small", 300), HOSTILE),
+        small_run(root / HOSTILE_NAME, 300, "seed=1", "replica.step_overhead=20ms"),
     ]
-
-
-def with_trace(run: FinishedRun):
-    """Give a made-up run a trace whose prefixes fit its cached tokens roughly."""
-    random = np.random.default_rng(0)
-    prompts = []
-    for tokens, arrival in zip(run.requests["input_tokens"], run.requests["arrival_ns"], strict=True):
-        group, count = int(random.integers(0, 12)), int(tokens) // 512
-        shared = int(random.integers(0, count + 1))
-        own = 1000 + len(prompts) * 100
-        prompts.append(
-            (int(arrival), int(tokens), [group * 50 + k if k < shared else own + k for k in range(count)])
-        )
-    run.trace = make_trace(prompts)
-    return run
 
 
 @pytest.fixture(scope="module")
 def runs(directories):
-    return [with_trace(run) for run in open_runs(directories)]
+    found = open_runs(directories)
+    assert [find_trace(run) for run in found] == ["", ""]
+    return found
 
 
 # the fleet's needs a run with a plan: test_fleet draws that
@@ -124,9 +111,9 @@ def test_latencies_are_split_by_what_each_request_hit(runs):
                 ]
                 assert drawn[-1] == (pytest.approx(max(ms), abs=1e-4), 1.0)
                 # a share of the values lies at or below each point, between two ranks where there are many
-                assert all(
-                    abs(np.mean(np.array(ms) <= at + 1e-4) - share) <= 1.01 / count for at, share in drawn
-                )
+                for at, share in drawn:
+                    below, upto = (np.mean(np.array(ms) <= at + less) for less in (-1e-4, 1e-4))
+                    assert below - 1.01 / count <= share <= upto + 1.01 / count
 
 
 def causes_of(prompts, cached, machines=(0, 0), prefill_ns=10):

@@ -12,15 +12,17 @@ from kvcache_sim.cli.main import run as kvsim
 from kvcache_sim.report.finished import open_runs
 from kvcache_sim.report.timeline.build import Selection, timeline
 from kvcache_sim.report.timeline.requests import lanes
+from report.finished_rows import written
 from support.browser import page, served
-from support.fake_run import made_up_run
+from support.request_rows import rows
+from support.small_run import small_run
 
 IN_A_REQUEST = ("queue", "lookup", "fetch", "prefill", "first decode", "decode")
 
 
 @pytest.fixture(scope="module")
 def directory(tmp_path_factory):
-    return made_up_run(tmp_path_factory.mktemp("timeline") / "run", 200)
+    return small_run(tmp_path_factory.mktemp("timeline") / "run", 200)
 
 
 def drawn(directory, selection=None, warnings=None):
@@ -65,22 +67,19 @@ def test_the_parts_of_a_request_fill_it(directory):
         assert inside[name] == pytest.approx(record["dur"], abs=0.01)
 
 
-def test_every_arrow_has_its_ends_on_slices(directory):
-    records = drawn(directory)
-    slices = defaultdict(list)
-    for record in records:
-        if record["ph"] == "X":
-            slices[record["pid"], record["tid"]].append((record["ts"], record["ts"] + record["dur"]))
-    flows = defaultdict(list)
-    for record in records:
-        if record["ph"] in "stf":
-            flows[record["id"]].append(record)
-    assert flows
-    for ends in flows.values():
-        assert [end["ph"] for end in ends] == ["s", "t", "f"]
-        assert [end["ts"] for end in ends] == sorted(end["ts"] for end in ends)
-        for end in ends:
-            assert any(a - 1e-6 <= end["ts"] <= b + 1e-6 for a, b in slices[end["pid"], end["tid"]])
+def test_an_arrow_leads_from_a_request_over_its_transfer_to_the_step_that_uses_it():
+    """Request 0 comes at 1 ms and waits until 5 ms, when its transfer starts; steps end at 6, 9 and 20 ms."""
+    ms = 10**6
+    times = {"arrival_ns": [ms], "queue_ns": [4 * ms], "first_token_ns": [20 * ms], "finish_ns": [20 * ms]}
+    steps = [{"kind": "step", "time_ns": at * ms, "duration_ns": 3 * ms} for at in (3, 6, 17)]
+    moved = {"kind": "transfer", "time_ns": 5 * ms, "duration_ns": 2 * ms, "detail": "cpu->gpu", "blocks": 4}
+    run = written(rows(1, **times), logged=[*steps, {**moved, "request": 0}, {**moved, "request": -1}])
+    records = json.loads(gzip.decompress(timeline(run, Selection(), print)))["traceEvents"]
+    assert [(r["ph"], r["ts"]) for r in records if r["ph"] in "stf"] == [
+        ("s", 5000),
+        ("t", 5000),
+        ("f", 7000),
+    ]
 
 
 def test_a_window_keeps_what_overlaps_it(directory):

@@ -12,7 +12,7 @@ from kvcache_sim.report.compare.text import settings_line
 from kvcache_sim.report.compare.verdict import verdict
 from report.finished_rows import written
 from support.examples import examples
-from support.fake_run import request_columns
+from support.request_rows import rows
 
 BY_METRIC = {one.metric: one for one in STATISTICS}
 TTFT, HITS, OUTPUT = (BY_METRIC[name] for name in ("latency.ttft.p99", "cache.token_hit_rate", RATE))
@@ -90,15 +90,15 @@ def load(columns, rate, sentence=""):
     ],
 )
 def test_loads_are_alike_within_a_thousandth_of_the_same_requests(rates, same):
-    columns = request_columns(5)
+    columns = rows(5)
     first, second = (load(columns, rate) for rate in rates)
     assert compare([first], [second]).states == ("", "", same, True)
-    assert not compare([first], [load(request_columns(6), rates[1])]).states.same_load
+    assert not compare([first], [load(rows(6), rates[1])]).states.same_load
 
 
 @pytest.mark.parametrize("asked", [True, False])
 def test_a_side_is_saturated_if_one_of_its_replications_is(asked):
-    columns = request_columns(5)
+    columns = rows(5)
     crowded = [load(columns, 10), load(columns, 10, "x"), load(columns, 10, "y")]
     calm = [load(columns, 10)] * 3
     assert compare(crowded, calm, asked).states == ("x", "", True, asked)

@@ -14,8 +14,10 @@ from kvcache_sim.report.explain.worst_text import find_spike, spike_sentences, w
 from kvcache_sim.report.pictures.waterfall import PARTS
 from report.finished_rows import written
 from support.examples import examples
-from support.fake_run import MS
 from support.request_rows import rows
+
+#: Nanoseconds of a millisecond.
+MS = 10**6
 
 
 def flat(count, every_ms=100):

@@ -18,8 +18,12 @@ from support.scenarios import FEATURES, drawn
 
 #: Scenarios that run, of each feature, and how many draws may be refused before one does.
 EXAMPLES, DRAWS = int(os.environ.get("KVSIM_EXAMPLES", "1")), 60
-#: Features in which machines come and go, or are several fleets: each has many forms.
-OF_FLEETS = ("models", "fleet-plan", "copies-lost", "scaling")
+#: Features in which machines come and go, or are several fleets, or with an engine's own tiers or cache groups:
+#: each has many forms.
+OF_MANY_FORMS = (
+    *("models", "fleet-plan", "copies-lost", "scaling"),
+    *("vllm-offload", "lmcache", "hicache", "hicache-storage", "groups", "group-tier"),
+)
 SEED = int(os.environ.get("KVSIM_SEED", "0"))
 
 
@@ -47,13 +51,14 @@ def accepted(folder, go_to, features, only_spec=False):
 
 @pytest.mark.parametrize("feature", FEATURES)
 def test_each_feature_is_drawn_and_agrees(tmp_path, monkeypatch, feature):
-    examples = EXAMPLES * (12 if feature in OF_FLEETS else 1)
+    examples = EXAMPLES * (12 if feature in OF_MANY_FORMS else 1)
     for own, (loaded, trace) in islice(accepted(tmp_path, monkeypatch.chdir, [feature]), examples):
         executed = by_the_clock(
             lambda loaded=loaded, trace=trace: execute(loaded, trace, RunOptions(check="full"))
         )
         check_conserved(loaded, executed[0])
-        made = [one.run for one in executed]
+        whole = RunOptions(record_window_ns=(0, 1 << 62))
+        made = [*(one.run for one in executed), execute(loaded, trace, whole).run]
         if not beyond_spec(loaded.settings) and not len(trace.retention):
             made += [by_spec(loaded.settings, trace, engine) for engine in ENGINES]
         assert len({run.digest_results for run in made}) == 1, own.arguments()

@@ -1,6 +1,5 @@
 """Random live runs: a scenario, and what clients do to it, from one seed; what came out of each."""
 
-import json
 import random
 from dataclasses import replace
 from typing import Any
@@ -13,6 +12,8 @@ from kvcache_sim.serving.settings import ClusterSettings
 from kvcache_sim.simulation.live import LiveSimulation, requests_of
 from kvcache_sim.simulation.options import RunOptions
 from kvcache_sim.workload.trace import NOT_GIVEN, Trace
+
+from support import plugin_features, scenarios
 
 BLOCK = 16
 #: What ``live/metrics.py`` reads of a request that has left.
@@ -30,131 +31,32 @@ _READ = (
 )
 
 
+#: What a live run lacks of a drawn scenario: its requests, what rows of a trace say of them, plans, runs without
+#: time, and a context: what does not fit is rejected without a word.
+_NOT_LIVE = (
+    *("workload", "trace", "retention", "tenants", "models", "adapters", "fleet"),
+    *("replica.instant", "replica.max_model_len", "replica.on_overflow"),
+)
+_FEATURES = ["vllm-pool", "vllm", "vllm", "shared-pool", "remote-reads", "read-buffers", "drafts", "ranks"]
+#: Capacities that long chats fill, in blocks.
+_CAPACITIES = {"gpu": [60, 90, 300, 3000], "cpu": [100, 400, 2000], "disk": [100, 400, 2000]}
+
+
 def drawn(seed: int) -> list[str]:
     """Return the overrides of one random scenario, most of which can be served."""
     draw = random.Random(seed)
-    machines = draw.choice([1, 1, 1, 2, 3])
-    own: dict[str, object] = {
-        "seed": seed,
-        "cluster.machines": machines,
-        "cache.block_size": BLOCK,
-        "replica.step_time": "h100-llama-3.1-8b-tp1",
-        "trace.path": "unused",
-        "trace.block_size": BLOCK,
+    settings = scenarios.drawn(seed, [draw.choice(_FEATURES)] if draw.random() < 0.7 else []).settings
+    plugin = plugin_features.OWN
+    own = {
+        key: value
+        for key, value in settings.items()
+        if not key.startswith(_NOT_LIVE) and plugin not in str(value)
     }
-    kind = draw.choice(["tree", "tree", "tree", "pool", "vllm"])
-    if kind == "tree":
-        own |= _tree(draw, machines)
-    else:
-        own |= _pool(draw, scheduler=kind == "vllm")
-    own |= _some(
-        draw,
-        {
-            "replica.max_num_batched_tokens": [128, 512, 4096],
-            "replica.max_num_seqs": [1, 4, 16],
-            "replica.client_offset": ["7ms"],
-            "replica.step_overhead": ["50us", "2ms"],
-            "cache.cache_output": [False],
-            "cache.lookup_time": ["100us"],
-        },
-    )
-    if machines > 1 and "pools.decode" not in own:
-        own["router.policy"] = draw.choice(_ROUTERS)
-    return [f"{key}={value if isinstance(value, str) else json.dumps(value)}" for key, value in own.items()]
-
-
-def _some(draw: random.Random, choices: dict[str, list[object]], chance: float = 0.2) -> dict[str, object]:
-    return {key: draw.choice(values) for key, values in choices.items() if draw.random() < chance}
-
-
-def _pool(draw: random.Random, scheduler: bool) -> dict[str, object]:
-    own: dict[str, object] = {
-        "cache.semantics": "vllm",
-        "tiers.gpu.capacity": f"{draw.choice([60, 90, 300, 3000])} blocks",
-    }
-    if scheduler:
-        own["replica.scheduler"] = "vllm"
-        own |= _some(
-            draw,
-            {"replica.async_scheduling": ["length", "stop-token"], "replica.queue_order": ["priority"]},
-            0.5,
-        )
-    else:
-        own |= _some(
-            draw,
-            {"replica.async_scheduling": ["length", "stop-token"], "replica.duplicate_prefill": ["wait"]},
-        )
-    return own
-
-
-def _tree(draw: random.Random, machines: int) -> dict[str, object]:
-    own: dict[str, object] = {"tiers.gpu.capacity": f"{draw.choice([60, 120, 300, 3000])} blocks"}
-    lower = draw.randint(0, 2)
-    for name in ("cpu", "disk")[:lower]:
-        own[f"tiers.{name}.capacity"] = draw.choice(["100 blocks", "400 blocks", "2000 blocks"])
-    own |= _some(
-        draw,
-        {
-            "cache.admission": ["prompt"],
-            "cache.touch": ["admission"],
-            "cache.full_hit": ["skip-prefill"],
-            "cache.scheduler_aware_window": [3],
-            "cache.policy": ["fifo", "lfu", "s3fifo", "arc", "lirs", {"kind": "ttl", "ttl": "1s"}],
-            "replica.queue_order": ["longest-prefix", "shortest-first"],
-            "replica.duplicate_prefill": ["wait"],
-            "replica.async_scheduling": ["length", "stop-token"],
-        },
-    )
-    if lower == 0 and "replica.async_scheduling" not in own:
-        own |= _some(draw, {"replica.speculation": [{"tokens": 3, "mean_length": 2.2}]})
-    if machines > 1 and draw.random() < 0.4:
-        decode = draw.randint(1, machines - 1)
-        own |= {"pools.prefill": machines - decode, "pools.decode": decode}
-        own |= _some(
-            draw, {"handover.transfer": ["layer-by-layer"], "handover.first_token": ["prefill"]}, 0.5
-        )
-        if lower:
-            own |= _some(draw, {"handover.path": ["via-cpu"]}, 0.5)
-    elif machines > 1 and lower == 0 and draw.random() < 0.2:
-        own = {**own, "cluster.machines": 2, "replica.dp": 2}
-    if lower:
-        own |= _movement(draw, machines, lower)
-    return own
-
-
-def _movement(draw: random.Random, machines: int, lower: int) -> dict[str, object]:
-    choices: dict[str, list[object]] = {
-        "write.policy": ["through", "through-sync", "selective"],
-        "fetch.policy": ["never", "cheaper", "split"],
-        "fetch.layer_pipelining": [False],
-        "fetch.exclusive": [["cpu->gpu"]],
-    }
-    if lower > 1:
-        choices["prefetch.policy"] = ["queued"]
-    if machines > 1:
-        choices["fetch.lookup"] = ["cluster"]
-        choices["cluster.pool"] = [{"capacity": "300 blocks"}, {"capacity": "unbounded"}]
-    if draw.random() < 0.5:
-        choices["fetch.read_buffer_layers"] = [1, 4]
-    own = _some(draw, choices, 0.3)
-    if draw.random() < 0.5:
-        edges = ["gpu->cpu", "cpu->gpu", *(["cpu->disk", "disk->cpu"] if lower > 1 else [])]
-        own["channels.link"] = {
-            "bandwidth": draw.choice(["200MB/s", "2GB/s", "20GB/s"]),
-            "edges": edges,
-            "latency": draw.choice(["0s", "20us", "5ms"]),
-            "scope": draw.choice(["machine", "cluster"]),
-            "sharing": draw.choice(["fifo", "fair"]),
-            "priority": draw.choice(["in-order", "loads-first"]),
-        }
-    return own
-
-
-#: Plain policies, and policies that are notified of each request that leaves.
-_ROUTERS = [
-    *("random", "least-loaded", "longest-prefix", "prefill-cost", "overlap-cost", "power-of-two", "kvaware"),
-    *("cache-aware", "consistent-hashing", "loadaware", "weighted", "vllm-dp-waiting"),
-]
+    for tier, blocks in _CAPACITIES.items():
+        if f"tiers.{tier}.capacity" in own:
+            own[f"tiers.{tier}.capacity"] = f"{draw.choice(blocks)} blocks"
+    own |= {"cache.block_size": BLOCK, "trace.path": "unused", "trace.block_size": BLOCK}
+    return scenarios.Scenario(own, {}, ()).arguments()[1::2]
 
 
 class Notified:

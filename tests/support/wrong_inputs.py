@@ -22,7 +22,7 @@ from pathlib import Path
 
 from kvcache_sim.cli.main import run
 
-from support.fake_run import made_up_run
+from support.small_run import small_run
 
 TABLES = Path(__file__).resolve().parents[1] / "wrong_input_tables"
 ROW = '{"timestamp": %d, "input_length": 1024, "output_length": 5, "hash_ids": [%d, %d]}\n'
@@ -71,8 +71,10 @@ def table(name: str) -> list[Wrong]:
 
 @cache
 def _run() -> Path:
-    """Return a finished run of 50 requests, made once."""
-    return Path(made_up_run(Path(tempfile.mkdtemp()) / "run", 50))
+    """Return a finished run of 50 requests, made once, whose trace is gone."""
+    run = small_run(Path(tempfile.mkdtemp()) / "run", 50)
+    (run.parent / "small.jsonl").unlink()
+    return run
 
 
 def prepare(index: Path) -> None:

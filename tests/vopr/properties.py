@@ -32,9 +32,7 @@ _MACHINES = (
     "core/test_store_machine.py::test_it_is_so_in_every_order_of_the_table",
     "core/test_store_machine.py::test_it_is_so_where_tiers_have_orders_of_their_own",
     "core/test_store_machine.py::test_it_is_so_without_writing_victims_down",
-    "engines/test_engine_store_machine.py::test_a_store_answers_as_it_must",
-    "engines/test_hicache_store_machine.py::test_capacities_evictions_and_look_ups_add_up",
-    "engines/test_native_tiered_pool.py::test_the_store_is_its_model",
+    "engines/test_store_walks.py::test_a_store_answers_as_it_must",
 )
 #: Files whose tests compare schedulers and caches of engines with rows of the engines' own classes: all their tests are
 #: cases, since few drawn scenarios have a model that judges an engine's decisions.

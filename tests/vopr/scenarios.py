@@ -4,7 +4,6 @@ import contextlib
 import json
 import math
 import random
-import re
 import shlex
 from collections.abc import Iterator
 from pathlib import Path
@@ -41,15 +40,6 @@ MORE = sorted(
     }
 )
 #: Makes each call of a plug-in from the n-th on raise.
-_RAISING = """
-_calls = [{0}]
-
-
-def _tick():
-    _calls[0] -= 1
-    if _calls[0] < 0:
-        raise ValueError("a plug-in that raises")
-"""
 
 
 def draw(seed: int) -> Scenario:
@@ -73,7 +63,8 @@ def draw(seed: int) -> Scenario:
     for key, value in choice.sample(MORE, choice.choice([0, 0, 1, 2, 4])):
         own.settings.setdefault(key, value)
     if raises and "own.py" in own.files:
-        own.files["own.py"] = raising(own.files["own.py"], choice.choice([0, 1, 5, 40]))
+        fails_at = f"FAILS_AT = [{choice.choice([1, 2, 6, 41])}]"
+        own.files["own.py"] = own.files["own.py"].replace("FAILS_AT = [0]", fails_at)
     return own
 
 
@@ -104,16 +95,6 @@ def longest_tokens(own: Scenario) -> int:
     requests = scenario_from_text("", "s.yaml", Path(), Scenario(named, {}, ()).arguments()[1::2])
     trace = read_requests(requests)
     return int((trace.input_tokens + trace.output_tokens).max())
-
-
-def raising(text: str, after: int) -> str:
-    """Return a plug-in's source whose calls raise after so many."""
-    parts = re.split(r"(?m)^((?: *)def (?!__init__|every\b)\w+\(.*\):\n)", text)
-    for at in range(1, len(parts), 2):
-        indent = re.match(" *", parts[at + 1])
-        assert indent is not None
-        parts[at] += f"{indent[0]}_tick()\n"
-    return "".join(parts) + _RAISING.format(after)
 
 
 def run(case: Scenario, folder: Path) -> str:

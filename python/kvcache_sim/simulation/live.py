@@ -22,6 +22,7 @@ from kvcache_sim.metrics.ttft_parts import columns_before_admission
 from kvcache_sim.policies.plugins.watchdog import watching
 from kvcache_sim.serving.replica.native import NativeReplica
 from kvcache_sim.serving.router.contract import Router
+from kvcache_sim.serving.router.registry import needs_of
 from kvcache_sim.serving.sequence import Arrival, ClosedRequest, Status
 from kvcache_sim.serving.settings import ClusterSettings
 from kvcache_sim.simulation.options import DEFAULT_OPTIONS, RunOptions
@@ -124,6 +125,14 @@ class LiveSimulation(Simulation):
         if settings.handover.decide != "always":
             raise UsageError(
                 "requests of a live run go by their router alone", "handover.decide", expected="always"
+            )
+        router = settings.router
+        if needs_of(router.policy).sent_blocks or router.index_kind != "truth":
+            raise UsageError(
+                "a router that keeps the prompts that it sent needs all requests in advance",
+                "router.policy",
+                router.policy,
+                "a router that sees the machines",
             )
         none = requests_of(settings.cache.block_size_tokens, [], 0)
         super().__init__(settings, none, options)
