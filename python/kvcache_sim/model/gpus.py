@@ -153,7 +153,7 @@ def gpu_names() -> tuple[str, ...]:
 
 
 def gpu_name(name: str) -> str:
-    """Return the packaged name of a GPU's spelling (``NVIDIA H100 80GB HBM3``, ``rtx-4090``), else ``name``."""
+    """Return the packaged name of a GPU's spelling, such as ``NVIDIA H100 80GB HBM3``, else ``name``."""
     return _spellings().get(_letters(name), name)
 
 
@@ -168,7 +168,7 @@ def spelled_gpus(text: str) -> list[str]:
     found = {
         gpu_name(" ".join(span))
         for span in spans
-        if len(_letters(" ".join(span))) > 3 and not span[0].isdigit() or not _letters(span[0])
+        if (len(_letters(" ".join(span))) > 3 and not span[0].isdigit()) or not _letters(span[0])
     }
     return sorted(found & {*gpu_names()})
 

@@ -214,7 +214,7 @@ def shape_of(name: str) -> str:
 
 
 def maker_id(name: str) -> str:
-    """Return the maker's id of a packaged model, such as ``openai/gpt-oss-120b``, or "" if it is not stated."""
+    """Return the maker's id of a packaged model, such as ``openai/gpt-oss-120b``, or ""."""
     found = re.search(_MAKER_ID, read_entry("models", "model", name)["source"])
     return found[0] if found else ""
 

@@ -15,6 +15,8 @@ from kvcache_sim.model.gpus import load_gpu, spelled_gpus
 from kvcache_sim.model.model_file import load_model, maker_id, model_names, names_model_file
 from kvcache_sim.model.templates import draft_model
 
+#: The GPU of a line that names none.
+ASSUMED_GPU = "h100"
 #: Parts of checkpoints' names → format; of several the last one counts (``GPTQ-Int8``).
 _FORMATS = {
     **{name: name for name in ("bf16", "fp8", "mxfp8", "nvfp4", "mxfp4", "int8")},
@@ -52,12 +54,12 @@ def plain_name(name: str) -> str:
 
 def dtype_of_name(name: str) -> str:
     """Return the format that a checkpoint's name states, such as ``Qwen3-32B-FP8``; "" if it states none."""
-    stated = _FORMAT.findall(plain_name(name))
+    stated = _FORMAT.findall(next(_shortened(name)))
     return _FORMATS[stated[-1]] if stated else ""
 
 
 def kv_dtype_of_name(name: str) -> str:
-    """Return the KV format that the config of a quantized copy states (``nvidia/DeepSeek-V3.1-NVFP4``), or ""."""
+    """Return the KV format that a quantized copy's configuration states; "" if it is not known to."""
     known = _known(name)
     copies = read_entry("models", "model", known).get("fp8_kv", ()) if known in model_names() else ()
     return "fp8" if plain_name(name) in map(plain_name, copies) else ""
@@ -105,7 +107,7 @@ def model_of(name: str) -> str:
     hint += ", or a directory with its config.json"
     if draft_of(name):
         new = plain_name(name)
-        hint = f"a draft: kvsim models new {new} --from {plain_name(name)}, then --model {new}.toml; {hint}"
+        hint = f"a draft: kvsim models new {new} --from {new}, then --model {new}.toml; {hint}"
     raise UsageError("a model that the catalogue does not have", where="--from", got=repr(name), hint=hint)
 
 
@@ -118,7 +120,7 @@ def draft_of(name: str) -> str:
 
 
 def about_model(named: str, written: str, given: str) -> list[str]:
-    """Return what to say about the model of a line that has the name ``written``; ``given`` is ``--model``."""
+    """Return comments on the model of a line that writes ``written``; ``given`` is ``--model``."""
     source = load_model(named).source
     stands = [f"{given} stands for {written} (--model)"] if given and given != _known(written) else []
     return stands + ([f"figures of {named}: {source}"] if "believed" in source else [])
@@ -134,12 +136,9 @@ def _known(name: str) -> str:
 def gpu_of(text: str, given: str) -> NamedGpu:
     """Return the GPU that is given, else the one that a line's text names, else the default."""
     if given:
-        return NamedGpu(given if given.endswith(".toml") else load_gpu(given).name, f"GPU: {given} (--gpu)")
+        name = given if given.endswith(".toml") else load_gpu(given).name
+        return NamedGpu(name, f"GPU: {name} (--gpu)")
     named = spelled_gpus(text)
     if len(named) == 1:
         return NamedGpu(named[0], f"GPU: {named[0]}, as the line's text says; another: --gpu NAME")
     return NamedGpu(ASSUMED_GPU, f"The GPU is not in the line, {ASSUMED_GPU} is assumed; another: --gpu NAME")
-
-
-#: The GPU of a line that names none.
-ASSUMED_GPU = "h100"

@@ -75,8 +75,8 @@ _PREVAILS = "--num-gpu-blocks-override"
 def scenario_of_launch(text: str, gpu: str, model: str = "") -> str:
     """Return a launch line's scenario as YAML: flags with a setting as settings, the others as comments.
 
-    ``model`` is the catalog's name if the line's is not known; ``gpu`` "" is the one that the text names. Raises UsageError for a line of no known
-    engine, an unknown model, and an invalid value of a flag.
+    ``model`` is the catalog's name if the line's is not known; ``gpu`` "" is the one that the text names.
+    Raises UsageError for a line of no known engine, an unknown model, and an invalid value of a flag.
     """
     line = parse_launch(text)
     made = Making(line)
@@ -121,7 +121,8 @@ def scenario_of_launch(text: str, gpu: str, model: str = "") -> str:
         *(f"# not simulated: {one}" for one in left),
         *_left(made),
     ]
-    return "\n".join(map(without_secrets, head)) + "\n" + to_yaml(made.tree.values)
+    lines = (" ".join(without_secrets(one).split()) for one in head)  # a name may hold line breaks
+    return "\n".join(lines) + "\n" + to_yaml(made.tree.values)
 
 
 def _allow_long(made: Making, named: str) -> None:

@@ -32,6 +32,7 @@ _METHODS = {
     "mxfp8": "mxfp8",
 }
 
+
 def weights_of(made: Making, model: str) -> str:
     """Return the format of all weights but the embeddings; "" for the formats of ``model`` itself.
 
