@@ -184,7 +184,7 @@ def test_another_model_stands_for_an_unknown_one_only_where_it_is_asked_for(tmp_
     capsys.readouterr()
 
 
-def test_a_config_beside_a_path_is_its_model(tmp_path, monkeypatch):
+def test_a_config_in_a_directory_is_its_model(tmp_path, monkeypatch):
     config = {"model_type": "llama", "hidden_size": 64, "num_hidden_layers": 2, "num_attention_heads": 4}
     config |= {"vocab_size": 100, "intermediate_size": 128, "max_position_embeddings": 4096}
     own = tmp_path / "Foo-7B"
@@ -209,7 +209,7 @@ def test_believed_figures_and_formats_of_kv_are_named():
     assert kv_dtype_of_name("deepseek-ai/DeepSeek-V3.1") == kv_dtype_of_name("someone/private") == ""
 
 
-def test_a_models_twin_has_its_iterations():
+def test_a_model_of_the_same_shape_has_the_iterations():
     assert "h100-llama-3.1-8b-tp1" in scenario_of_launch(
         "vllm serve deepseek-ai/DeepSeek-R1-Distill-Llama-8B", "h100"
     )

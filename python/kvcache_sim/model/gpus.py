@@ -154,11 +154,11 @@ def gpu_names() -> tuple[str, ...]:
 
 def gpu_name(name: str) -> str:
     """Return the packaged name of a GPU's spelling, such as ``NVIDIA H100 80GB HBM3``, else ``name``."""
-    return _spellings().get(_letters(name), name)
+    return _spellings().get(_plain(name), name)
 
 
-#: All characters of a GPU's name but the letters and digits that tell it from other GPUs.
-_UNTELLING = re.compile(r"[^a-z0-9]|nvidia|geforce|tesla|quadro|amd|instinct|intel")
+#: Parts that are the same in names of different GPUs.
+_COMMON = re.compile(r"[^a-z0-9]|nvidia|geforce|tesla|quadro|amd|instinct|intel")
 
 
 def spelled_gpus(text: str) -> list[str]:
@@ -168,19 +168,19 @@ def spelled_gpus(text: str) -> list[str]:
     found = {
         gpu_name(" ".join(span))
         for span in spans
-        if (len(_letters(" ".join(span))) > 3 and not span[0].isdigit()) or not _letters(span[0])
+        if (len(_plain(" ".join(span))) > 3 and not span[0].isdigit()) or not _plain(span[0])
     }
     return sorted(found & {*gpu_names()})
 
 
-def _letters(name: str) -> str:
-    return _UNTELLING.sub("", name.lower())
+def _plain(name: str) -> str:
+    return _COMMON.sub("", name.lower())
 
 
 @cache
 def _spellings() -> dict[str, str]:
     named = {known: read_entry("gpus", "GPU", known).get("names", ()) for known in gpu_names()}
-    return {_letters(one): known for known, names in named.items() for one in (known, *names)}
+    return {_plain(one): known for known, names in named.items() for one in (known, *names)}
 
 
 def load_gpu(name: str) -> GpuSpec:

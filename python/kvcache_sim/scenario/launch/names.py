@@ -25,9 +25,9 @@ _FORMATS = {
     **dict.fromkeys(("awq", "gptq", "int4", "4bit", "w4a16", "w4afp8", "bnb"), "int4-g128"),
 }
 _FORMAT = re.compile(rf"(?:^|(?<=-))({'|'.join(_FORMATS)})(?=-|$)")
-#: What a name has without telling another architecture, in the order in which it is left out: the makers of
-#: copies, formats and what says more about them; then tuning, a release's date, and makers before a name.
-_UNTELLING = (
+#: Parts that different architectures share, in the order of their removal: formats and their details; then
+#: tuning, a release's date, and a maker.
+_COMMON = (
     re.compile(rf"-(?:{'|'.join(_FORMATS)}|quantized|dynamic|block|g128|marlin|gguf|dummy|hf)(?=-|$)"),
     re.compile(r"^(?:meta|nvidia|unsloth)-|-(?:instruct|chat|it|pt|base|thinking|\d{4})(?=-|$)"),
 )
@@ -69,7 +69,7 @@ def _shortened(name: str) -> Iterator[str]:
     """Yield a plain name, then without its format, then without its tuning; dots are dashes."""
     short = plain_name(name).replace(".", "-")
     yield short
-    for part in _UNTELLING:
+    for part in _COMMON:
         short = part.sub("", short)
         yield short
 
@@ -82,7 +82,7 @@ def _spelled() -> dict[str, str]:
         for known, more in ((known, read_entry("models", "model", known)) for known in model_names())
     }
     found: dict[str, str] = {}
-    for stage in range(1 + len(_UNTELLING)):
+    for stage in range(1 + len(_COMMON)):
         for known in sorted(names, key=len):
             for one in names[known]:
                 found.setdefault(one[stage], known)
@@ -92,8 +92,8 @@ def _spelled() -> dict[str, str]:
 def model_of(name: str) -> str:
     """Return the catalog's name of a model: ``meta-llama/Llama-3.1-8B-Instruct`` is ``llama-3.1-8b``.
 
-    A model file or a directory with a ``config.json`` stays; a file beside a ``config.json`` is that of its
-    directory. Raises UsageError with the nearest names, or with the command that drafts a model.
+    A model file or a directory with a ``config.json`` stays; for a file in such a directory
+    it is the directory. Raises UsageError with the nearest names, or with the command that drafts a model.
     """
     folder = Path(name).parent if Path(name).is_file() else Path(name)
     if name.endswith((".toml", ".json")) or (folder != Path() and (folder / "config.json").is_file()):
