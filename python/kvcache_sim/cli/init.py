@@ -20,7 +20,7 @@ app = verb_app()
 @app.command()
 def init(
     launch: Annotated[str, Option("--from", metavar="LINE", help="an engine's launch line")] = "",
-    gpu: Annotated[str, "with --from: the GPU (kvsim gpus list)"] = "h100",
+    gpu: Annotated[str, "with --from: the GPU (kvsim gpus list); the line's, else h100 if none"] = "",
     model: Annotated[str, "with --from: the model, where its name is not known"] = "",
     flags: Annotated[
         Path | None, Option(metavar="RUN", help="a run or scenario as an engine's launch line")
