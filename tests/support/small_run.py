@@ -25,7 +25,7 @@ WORKLOAD = {
 
 
 def small_run(directory: Path, requests: int = 200, *overrides: str) -> Path:
-    """Simulate so many requests into a directory, which is made; the trace is beside it. Return the directory."""
+    """Simulate so many requests into a directory, which is made; the trace is next to it. Return the directory."""
     directory.parent.mkdir(parents=True, exist_ok=True)
     scenario, trace = directory.parent / "small.yaml", directory.parent / "small.jsonl"
     scenario.write_text(SCENARIO)
