@@ -169,12 +169,28 @@ def test_what_is_in_the_storage_alone_comes_back() -> None:
     assert SEEN["stopped"]
 
 
-def test_an_offer_that_was_refused_is_made_again() -> None:
-    """Two prompts of four blocks each over a tier of five: the second is refused while the first is written."""
+def offload_store(gpu: int, cpu: int) -> Any:
+    """Return an empty store of vLLM's pool and CPU tier for two prompts of four blocks each."""
     trace = trace_of([list("abcd"), list("efgh")], 4)
     cache = CacheSettings(block_size_tokens=4, semantics="vllm", lower_semantics="vllm-offload")
-    tiers = TierSettings("gpu", 40), TierSettings("cpu", 5)
-    store: Any = StoreMaker(cache, trace).make(tiers, [False, False]).gpu
+    tiers = TierSettings("gpu", gpu), TierSettings("cpu", cpu)
+    return StoreMaker(cache, trace).make(tiers, [False, False]).gpu
+
+
+def test_who_gets_blocks_that_a_copy_still_reads_waits_for_it() -> None:
+    store = offload_store(5, 9)
+    first = store.acquire(0, 0)
+    assert store.reserve(first, 5, 0) == []
+    store.commit(first, 4)
+    store.step_computed([first], 0)
+    [(move, *_)] = store.take_orders()
+    store.release(first, 1)
+    assert store.reserve(store.acquire(1, 0), 5, 1) == [move]
+
+
+def test_an_offer_that_was_refused_is_made_again() -> None:
+    """Two prompts of four blocks each over a tier of five: the second is refused while the first is written."""
+    store = offload_store(40, 5)
     leases = [store.acquire(request, 0) for request in (0, 1)]
     orders = []
     for lease in leases:
