@@ -157,7 +157,7 @@ class EngineReleases(Value):
         return _moving(self.engine, f"{section}.")
 
 
-#: What a table says beside its settings.
+#: Keys of a table that are no settings.
 _HEAD = ("source", "read", "equal")
 
 

@@ -90,7 +90,7 @@ def refuse_without_effect(model: ScenarioModel, machines: tuple[MachineSection, 
     for finding in _findings(model, machines, tree.values.keys()):
         path, why = finding
         if path[0] == "replica" and not isinstance(finding, Contradiction) and path[1] not in given:
-            continue  # a release's value, which nobody wrote
+            continue  # a value of the release: no text has it
         what, where = f"{'.'.join(map(str, path))} has no effect", tree.location(path)
         if isinstance(finding, Contradiction):
             raise UsageError(what, where=where, hint=why)
