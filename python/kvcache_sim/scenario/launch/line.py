@@ -7,7 +7,7 @@ import shlex
 from dataclasses import dataclass, replace
 
 from kvcache_sim.base.errors import UsageError
-from kvcache_sim.scenario.launch.flags import ENGINES, Engine
+from kvcache_sim.scenario.launch.old_flags import ENGINES, Engine
 
 _WHERE = "--from"
 #: An assignment of an environment variable before the engine's command.

@@ -14,7 +14,7 @@ from kvcache_sim.metrics.names import flatten
 from kvcache_sim.model.step_times import measured_on
 from kvcache_sim.scenario.launch import one_kind
 from kvcache_sim.scenario.launch.drafts import flags_of_drafts
-from kvcache_sim.scenario.launch.flags import ENGINES, Engine
+from kvcache_sim.scenario.launch.old_flags import ENGINES, Engine
 from kvcache_sim.scenario.launch.weights import flags_of_weights
 from kvcache_sim.scenario.load import scenario_from_text
 
