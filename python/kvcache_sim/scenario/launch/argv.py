@@ -1,0 +1,217 @@
+"""Arguments of an engine as its own parser reads them: prefixes, ``--x=y``, dotted JSON, several values.
+
+argparse takes any unambiguous beginning of a name, and of a repeated option the last; vLLM also reads ``_``
+as ``-``, joins ``--x.a.b v`` to one JSON object, and numbers such as 32k (``FlexibleArgumentParser``).
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from kvcache_sim.base.errors import UsageError
+from kvcache_sim.base.values import Value
+from kvcache_sim.model.releases import Version, engine_releases, engines, parse_version
+from kvcache_sim.scenario.launch.flags import Engine, Flag, Spelling
+
+WHERE = "--from"
+_NEGATIVE = re.compile(r"-\d+$|-\d*\.\d+$")
+#: Decimals go with the decimal suffixes alone (vLLM, ``human_readable_int``).
+_HUMAN = re.compile(r"(?:(\d+(?:\.\d+)?)([kmgt])|(\d+)([KMGT]))")
+_POWERS = {letter: power for power, letter in enumerate("kmgt", 1)}
+_BOOLEANS = {"true": True, "false": False, "1": True, "0": False, "yes": True, "no": False}
+_MOST_STEPS = 10
+
+
+class Arguments(Value):
+    """What an engine is told: its model, "" if none, and flags by their canonical names in order.
+
+    "" is the value of a flag that stands alone, "false" that of its ``--no-`` form.
+    """
+
+    model: str
+    flags: Mapping[str, str]
+
+
+def read_arguments(engine: Engine, words: Iterable[str], release: str, usual: Iterable[str] = ()) -> Arguments:
+    """Read an engine's arguments; those of ``usual`` (of a file, of a chart) count where the line has none.
+
+    ``release`` is as in ``vllm@0.11.2``, or "". Raises UsageError for a name with several meanings, and for a
+    word that belongs to no flag.
+    """
+    version = release.partition("@")[2]
+    reader = _Arguments(engine, _names(engine, version))
+    reader.read(list(usual))
+    reader.positional = ""
+    reader.read(list(words))
+    reader.join()
+    return Arguments(reader.model, reader.flags)
+
+
+def plain_number(text: str) -> str:
+    """Return a number with a suffix in digits: 32k is 32,000, 32K is 32,768; another text as it is."""
+    found = _HUMAN.fullmatch(text)
+    if found is None:
+        return text
+    letter = found[2] or found[4]
+    scale = 1000 if letter.islower() else 1024
+    return str(round(float(found[1] or found[3]) * scale ** _POWERS[letter.lower()]))
+
+
+class _Names(Value):
+    """Names of a release, and of all releases that were read, the newest first."""
+
+    of_release: Mapping[str, Spelling]
+    older: tuple[Mapping[str, Spelling], ...]
+
+
+def _names(engine: Engine, version: str) -> _Names:
+    read = engine_releases(engine.name).read if engine.name in engines() else ()
+    known: Version | None = parse_version(version) if version else read[-1] if read else None
+    return _Names(engine.spellings(known), tuple(engine.spellings(one) for one in reversed(read)))
+
+
+class _Arguments:
+    """Arguments that have been read so far."""
+
+    def __init__(self, engine: Engine, names: _Names) -> None:
+        self.engine, self.names = engine, names
+        self.flags: dict[str, str] = {}
+        self.model = self.positional = ""
+        #: Objects that dotted flags join to, by the name of the flag.
+        self.objects: dict[str, dict[str, Any]] = {}
+
+    def read(self, left: list[str]) -> None:
+        """Read words from left to right."""
+        left.reverse()
+        while left:
+            word = left.pop()
+            if word == "--" or not word:
+                continue
+            if _is_value(word):
+                self._take_positional(word)
+                continue
+            name, equals, value = word.partition("=")
+            if name[:2] == "-O" and name[2:].isdigit():
+                name, equals, value = "-O", "=", name[2:]
+            base, dot, path = name.partition(".")
+            spelling = self._spelling(base)
+            if spelling is None or (dot and not self.engine.underscores):
+                self._take_unknown(name, [value] if equals else [], left, bool(equals))
+            elif dot:
+                self._take_part(spelling.flag, path, value if equals or not left else left.pop())
+            elif spelling.flag.alone:
+                self._take_switch(spelling, value if equals else self._boolean(left))
+            else:
+                self._take(spelling.flag, value if equals else self._values(spelling.flag.takes, left))
+
+    def join(self) -> None:
+        """Write the objects of dotted flags, which replace an object that was written as a whole."""
+        for name, described in self.objects.items():
+            self.flags[name] = json.dumps(described)
+
+    def _spelling(self, name: str) -> Spelling | None:
+        """Return what a name stands for: itself, or what it is the beginning of; None if it is of no release."""
+        if self.engine.underscores and name.startswith("--"):
+            name = name.replace("_", "-")
+        for names in (self.names.of_release, *self.names.older):
+            if name in names:
+                return names[name]
+        if not name.startswith("--") or len(name) < 4:
+            return None
+        ambiguous: list[str] = []
+        for names in (self.names.of_release, *self.names.older):
+            begun = [known for known in names if known.startswith(name)]
+            meant = {(names[known].flag.name, names[known].on): names[known] for known in begun}
+            if len(meant) == 1:
+                return next(iter(meant.values()))
+            ambiguous = ambiguous or begun
+        if ambiguous:
+            more = f" and {len(ambiguous) - 6} more" if len(ambiguous) > 6 else ""
+            expected = f"one of {', '.join(sorted(ambiguous)[:6])}{more}"
+            raise UsageError("the beginning of several flags", where=WHERE, got=repr(name)[:60], expected=expected)
+        opposite = {"--disable-": "--enable-", "--enable-": "--disable-"}
+        for start, other in opposite.items():
+            found = self.names.of_release.get(other + name.removeprefix(start))
+            if name.startswith(start) and found and found.flag.takes == "pair" and self.engine.underscores:
+                return Spelling(found.flag, not found.on)  # vLLM 0.33's pairs
+        return None
+
+    def _take_positional(self, word: str) -> None:
+        if "" not in self.engine.models or self.positional:
+            raise UsageError("a word that belongs to no flag", where=WHERE, got=repr(word)[:60])
+        self.positional = word
+        self._take_model(word)
+
+    def _take_model(self, name: str) -> None:
+        if self.positional and name != self.positional:
+            got = f"{self.positional!r}, then {name!r}"[:90]
+            raise UsageError("two models", where=WHERE, got=got, hint="one of them is a word that belongs to no flag")
+        self.model = name
+
+    def _take(self, flag: Flag, value: str) -> None:
+        if flag.name in self.engine.models:
+            self._take_model(value)
+            return
+        self.flags.pop(flag.name, None)
+        self.objects.pop(flag.name, None)
+        self.flags[flag.name] = plain_number(value) if flag.human else value
+
+    def _take_switch(self, spelling: Spelling, value: str) -> None:
+        stated = _BOOLEANS.get(value.lower()) if value else True
+        if stated is None:
+            raise UsageError("a flag without a value", where=spelling.flag.name, got=repr(value)[:60])
+        self._take(spelling.flag, "" if stated == spelling.on else "false")
+
+    def _take_part(self, flag: Flag, path: str, text: str) -> None:
+        """Set one value of a flag's JSON object; ``+`` at the end of the path appends to a list."""
+        *steps, last = path.split(".")[:_MOST_STEPS]
+        self.flags.setdefault(flag.name, "")
+        node = self.objects.setdefault(flag.name, {})
+        for step in steps:
+            if not isinstance(node.get(step), dict):
+                node[step] = {}
+            node = node[step]
+        if last.endswith("+"):
+            before = node.setdefault(last[:-1], [])
+            node[last[:-1]] = [*(before if isinstance(before, list) else [before]), *map(_json, text.split(","))]
+        else:
+            node[last] = _json(text)
+
+    def _take_unknown(self, name: str, values: list[str], left: list[str], equals: bool) -> None:
+        """Keep a flag that no table has, with the words that can be its values."""
+        while not equals and left and _is_value(left[-1]) and (not values or self.model):
+            values.append(left.pop())
+        if self.engine.underscores and "." not in name:
+            name = name.replace("_", "-")
+        self.flags.pop(name, None)
+        self.flags[name] = " ".join(values)
+
+    def _boolean(self, left: list[str]) -> str:
+        """Take the value of a switch, which older releases allowed."""
+        return left.pop() if left and left[-1].lower() in ("true", "false") else ""
+
+    def _values(self, takes: str, left: list[str]) -> str:
+        values: list[str] = []
+        several = takes == "several" and (
+            self.model or any(word.partition("=")[0] in self.engine.models for word in left)
+        )
+        while left and _is_value(left[-1]) and (several or not values):
+            values.append(left.pop())
+        return " ".join(values)
+
+
+def _is_value(word: str) -> bool:
+    """Return True if a word is a value by argparse's rule: no dash first, a negative number, or a blank in it."""
+    return not word.startswith("-") or word == "-" or _NEGATIVE.match(word) is not None or " " in word
+
+
+def _json(text: str) -> object:
+    """Return a part's value: JSON, a number with a suffix, or the text."""
+    try:
+        return json.loads(text)
+    except (ValueError, RecursionError):
+        number = plain_number(text)
+        return int(number) if number != text else text
