@@ -96,8 +96,8 @@ class _Arguments:
             name, equals, value = word.partition("=")
             if name[:2] == "-O" and name[2:].isdigit():
                 name, equals, value = "-O", "=", name[2:]
-            base, dot, path = name.partition(".")
-            spelling = self._spelling(base)
+            base, dot, path = ("", "", "") if name in self.names.of_release else name.partition(".")
+            spelling = self._spelling(base or name)
             if spelling is None or (dot and not self.engine.underscores):
                 self._take_unknown(name, [value] if equals else [], left, bool(equals))
             elif dot:
@@ -128,6 +128,11 @@ class _Arguments:
             if len(meant) == 1:
                 return next(iter(meant.values()))
             ambiguous = ambiguous or begun
+        # A release before those that were read, without the longer names that came to one of them.
+        for names in self.names.older[-1:] if ambiguous else ():
+            begun = sorted((known for known in names if known.startswith(name)), key=len)
+            if begun and all(known.startswith(f"{begun[0]}-") for known in begun[1:]):
+                return names[begun[0]]
         if ambiguous:
             more = f" and {len(ambiguous) - 6} more" if len(ambiguous) > 6 else ""
             expected = f"one of {', '.join(sorted(ambiguous)[:6])}{more}"

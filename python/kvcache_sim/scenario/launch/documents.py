@@ -118,7 +118,9 @@ class _Documents:
         if any(_is_command(value.get(name)) for name in _COMMAND) or "modelCommand" in value:
             self._read_container(value, around)
         elif _EXTRA in around.environment and "containers" not in value and "name" in value:
-            script = f"vllm serve {around.environment[_EXTRA]}"
+            environment = dict(around.environment)
+            script = f"vllm serve {environment.pop(_EXTRA)}"
+            around = replace(around, environment=environment)
             self._add(lines_of_shell(script, self._surroundings(around), self.model or around.model), around)
             return
         has_prefill = isinstance(value.get("prefill"), dict)
@@ -142,7 +144,7 @@ class _Documents:
         words, script = _words(value, around.environment)
         base = ["vllm", "serve"] if value.get("modelCommand") == "vllmServe" else []
         if around.image and not base:
-            base = ["docker", "run", around.image]
+            base = [around.image]
         surroundings = self._surroundings(around)
         model = self.model or around.model
         lines = lines_of_shell(script, surroundings, model) if script else []

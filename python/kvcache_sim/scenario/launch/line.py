@@ -19,11 +19,13 @@ WHERE = "--from"
 #: Most characters of a text, and most shells in each other.
 MOST_CHARACTERS, _MOST_SHELLS = 1 << 18, 4
 _VARIABLE = re.compile(r"(?:--env=|-e|--env )?\"?([A-Za-z_]\w*)=(.*)", re.S)
+#: Words before an engine's command that change nothing: its interpreter, variables and their option.
+_NOTHING = re.compile(r"(?:\S*/)?python[\d.]*|-u|exec|env|-e|--env|(?:--env=|-e)?[A-Za-z_]\w*=.*", re.S)
 #: Options before a word NAME=VALUE that is no variable.
 _LABELS = ("-l", "--label", "--build-arg", "-v", "--volume", "--mount")
 _LIST = re.compile(r"\s*(?:#[^\n]*\n\s*)*(?:\w+\s*=\s*|CMD\s+|ENTRYPOINT\s+|[\w.]+\(\s*)?(\[.*\])[\s)]*", re.S)
 _NESTED = re.compile(r"\b(?:serve|launch_server|api_server|trtllm-serve|dynamo\.\w+)\b")
-_FLAVOR = re.compile(r"(?:--flavor[= ]|--gpus?[= ]|--gres=gpu:|--constraint[= ])([A-Za-z]\w*-?\w*?)(?:x\d+|:\d+)?(?:\s|$)")
+_FLAVOR = re.compile(r"(?:--flavor[= ]|--gpus?[= ]|--gres=gpu:|--constraint[= ])([A-Za-z][\w-]*?)(?:x\d+|:\d+)?(?=\s|$)")
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,7 +61,7 @@ def lines_of_shell(text: str, around: Surroundings, model: str = "", level: int 
     """Return the launch lines of shell text; ``model`` stands in for one that the text does not resolve."""
     words = _python_list(text)
     shell = Shell(variables={name: [value] for name, value in around.environment.items()})
-    shell.exported = set(around.environment)
+    shell.exported = dict.fromkeys(around.environment)
     shell = Shell(commands=[Command(words)]) if words else read_shell(text, shell)
     shell.files = {**around.files, **shell.files}
     found: list[LaunchLine] = []
@@ -69,7 +71,7 @@ def lines_of_shell(text: str, around: Surroundings, model: str = "", level: int 
         raise UsageError("launch lines in branches", where=WHERE, hint="give the one that runs")
     for command, lines in started:
         found += lines
-        if not lines:
+        if not lines and command.words[0] not in ("export", "set", "declare"):
             others.append(" ".join([*command.words, *command.redirections]))
     return [_with_aside(line, others) for line in found]
 
@@ -85,7 +87,6 @@ def _started(
 ) -> list[LaunchLine]:
     """Return the launch lines of a command: its own, or those of a text that it hands to another shell."""
     here = Surroundings({**around.environment, **command.environment}, around.words, shell.files, around.usual, around.gpu)
-    here.environment |= _variables(command.words)
     start = find_start(command.words)
     if start is not None:
         return [_with_aside(_line(start, shell, here, model), command.redirections)]
@@ -93,6 +94,7 @@ def _started(
     for word in joined:
         if level < _MOST_SHELLS and _NESTED.search(word) and re.search(r"\s", word):
             here.words = (*around.words, *command.words)
+            here.environment |= _variables(command.words)
             lines = lines_of_shell(word, here, model, level + 1)
             if lines:
                 aside = [" ".join(one for one in command.words if one != word), *command.redirections]
@@ -114,7 +116,7 @@ def _line(start: Start, shell: Shell, around: Surroundings, model: str) -> Launc
         raise UsageError("no model", where=WHERE, expected=expected, hint="--model NAME says which it is")
     flags = dict(read.flags)
     _refuse_unset(engine, flags, "" if model else named, shell)
-    aside = [word for word in start.before if not _VARIABLE.match(word)]
+    aside = [word for word in start.before if not _NOTHING.fullmatch(word)]
     gpu = around.gpu or (_FLAVOR.search(" ".join(start.before)) or ["", ""])[1]
     seen = with_lmcache_file(environment, shell.files)
     variables = tuple(f"{name}={value}" for name, value in seen.items())

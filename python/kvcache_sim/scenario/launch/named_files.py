@@ -36,7 +36,7 @@ def read_named(name: str, files: Mapping[str, str], where: str) -> dict[str, Any
 def file_options(engine: str, words: list[str], files: Mapping[str, str]) -> tuple[list[str], list[str]]:
     """Return the options of the files that arguments name: those before the arguments, and those after."""
     before = [word for flag, name in _named(words, _FLAGS.get(engine, ())) for word in _words(name, files, flag)]
-    after = [word for flag, name in _named(words, _AFTER.get(engine, ())) for word in _words(name, files, flag)]
+    after = [word for flag, name in _named(words, _AFTER.get(engine, ())) for word in _words(name, files, flag, nested=True)]
     return before, after
 
 
@@ -70,8 +70,14 @@ def _named(words: list[str], flags: tuple[str, ...]) -> Iterator[tuple[str, str]
             yield flag, name if equals else words[at + 1]
 
 
-def _words(name: str, files: Mapping[str, str], flag: str) -> Iterator[str]:
-    return options_of(read_named(name, files, flag))
+def _words(name: str, files: Mapping[str, str], flag: str, *, nested: bool = False) -> Iterator[str]:
+    """Return the options of a file; ``nested``: an entry of a mapping in it is an option of its own, a.b."""
+    settings = read_named(name, files, flag)
+    if nested:
+        for key, below in list(settings.items()):
+            if isinstance(below, dict) and key == "kv_cache_config":
+                settings |= {f"{key}.{name}": one for name, one in settings.pop(key).items()}
+    return options_of(settings)
 
 
 def _text(value: object) -> str:

@@ -66,7 +66,8 @@ class Shell:
     files: dict[str, str] = field(default_factory=dict)
     unset: dict[str, str] = field(default_factory=dict)
     variables: dict[str, list[str]] = field(default_factory=dict)
-    exported: set[str] = field(default_factory=set)
+    #: Names of variables that commands see, in order.
+    exported: dict[str, None] = field(default_factory=dict)
     #: Variables that a branch or a loop sets: their value is not known.
     undecided: set[str] = field(default_factory=set)
     added: int = 0
@@ -148,7 +149,7 @@ class _Reader:
                 if equals:
                     assigned[name] = [value]
                 if words[0] in ("export", "set") or "-x" in words:
-                    shell.exported.add(name)
+                    shell.exported[name] = None
             self._assign(assigned)
         if not words:
             return
