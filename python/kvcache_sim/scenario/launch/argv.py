@@ -8,18 +8,21 @@ from __future__ import annotations
 
 import json
 import re
+from bisect import bisect_left
 from collections.abc import Iterable, Mapping
+from fractions import Fraction
+from functools import cache
 from typing import Any
 
 from kvcache_sim.base.errors import UsageError
 from kvcache_sim.base.values import Value
 from kvcache_sim.model.releases import Version, engine_releases, engines, parse_version
-from kvcache_sim.scenario.launch.flags import Engine, Flag, Spelling
+from kvcache_sim.scenario.launch.flags import Engine, Flag, Spelling, launch_engine
 
 WHERE = "--from"
 _NEGATIVE = re.compile(r"-\d+$|-\d*\.\d+$")
 #: Decimals go with the decimal suffixes alone (vLLM, ``human_readable_int``).
-_HUMAN = re.compile(r"(?:(\d+(?:\.\d+)?)([kmgt])|(\d+)([KMGT]))")
+_HUMAN = re.compile(r"(?:(\d{1,18}(?:\.\d{1,18})?)([kmgt])|(\d{1,18})([KMGT]))")
 _POWERS = {letter: power for power, letter in enumerate("kmgt", 1)}
 _BOOLEANS = {"true": True, "false": False, "1": True, "0": False, "yes": True, "no": False}
 _MOST_STEPS = 10
@@ -42,7 +45,7 @@ def read_arguments(engine: Engine, words: Iterable[str], release: str, usual: It
     word that belongs to no flag.
     """
     version = release.partition("@")[2]
-    reader = _Arguments(engine, _names(engine, version))
+    reader = _Arguments(engine, _names(engine.name, version))
     reader.read(list(usual))
     reader.positional = ""
     reader.read(list(words))
@@ -57,20 +60,29 @@ def plain_number(text: str) -> str:
         return text
     letter = found[2] or found[4]
     scale = 1000 if letter.islower() else 1024
-    return str(round(float(found[1] or found[3]) * scale ** _POWERS[letter.lower()]))
+    return str(round(Fraction(found[1] or found[3]) * scale ** _POWERS[letter.lower()]))
 
 
 class _Names(Value):
-    """Names of a release, and of all releases that were read, the newest first."""
+    """Names of a release, of all releases that were read, the newest first, and all names in order."""
 
     of_release: Mapping[str, Spelling]
     older: tuple[Mapping[str, Spelling], ...]
+    ordered: tuple[str, ...]
+
+    def any_begins(self, name: str) -> bool:
+        """Return True if a name of any release begins so."""
+        at = bisect_left(self.ordered, name)
+        return at < len(self.ordered) and self.ordered[at].startswith(name)
 
 
-def _names(engine: Engine, version: str) -> _Names:
-    read = engine_releases(engine.name).read if engine.name in engines() else ()
+@cache
+def _names(engine: str, version: str) -> _Names:
+    table = launch_engine(engine)
+    read = engine_releases(engine).read if engine in engines() else ()
     known: Version | None = parse_version(version) if version else read[-1] if read else None
-    return _Names(engine.spellings(known), tuple(engine.spellings(one) for one in reversed(read)))
+    older = tuple(table.spellings(one) for one in reversed(read))
+    return _Names(table.spellings(known), older, tuple(sorted(table.spellings())))
 
 
 class _Arguments:
@@ -121,6 +133,8 @@ class _Arguments:
                 return names[name]
         if not name.startswith("--") or len(name) < 4:
             return None
+        if not self.names.any_begins(name):
+            return self._opposite(name)
         ambiguous: list[str] = []
         for names in (self.names.of_release, *self.names.older):
             begun = [known for known in names if known.startswith(name)]
@@ -137,11 +151,14 @@ class _Arguments:
             more = f" and {len(ambiguous) - 6} more" if len(ambiguous) > 6 else ""
             expected = f"one of {', '.join(sorted(ambiguous)[:6])}{more}"
             raise UsageError("the beginning of several flags", where=WHERE, got=repr(name)[:60], expected=expected)
-        opposite = {"--disable-": "--enable-", "--enable-": "--disable-"}
-        for start, other in opposite.items():
+        return None
+
+    def _opposite(self, name: str) -> Spelling | None:
+        """Return the switch of which ``--disable-x`` is the other side: vLLM 0.33 has such pairs."""
+        for start, other in (("--disable-", "--enable-"), ("--enable-", "--disable-")):
             found = self.names.of_release.get(other + name.removeprefix(start))
             if name.startswith(start) and found and found.flag.takes == "pair" and self.engine.underscores:
-                return Spelling(found.flag, not found.on)  # vLLM 0.33's pairs
+                return Spelling(found.flag, not found.on)
         return None
 
     def _take_positional(self, word: str) -> None:

@@ -32,6 +32,7 @@ _DEGREES = {
     "data": "--data-parallel-size",
 }
 _GPU_KEYS = ("gpu", "accelerator", "accelerators", "accelerator_type", "gpuType", "instance_type")
+_MOST_DOCUMENTS, _MOST_WORKERS = 200, 64
 _EXTRA = "VLLM_ADDITIONAL_ARGS"
 
 
@@ -80,7 +81,10 @@ def read_documents(text: str, model: str = "") -> Documents:
         got = repr(shown(text[found.start() : found.start() + 40]))
         raise UsageError("a template that is not rendered", WHERE, got, hint=hint)
     values = []
-    for part in _DOCUMENT.split(text):
+    parts = _DOCUMENT.split(text)
+    if len(parts) > _MOST_DOCUMENTS:
+        raise UsageError("too many documents", WHERE, f"{len(parts):,}", f"at most {_MOST_DOCUMENTS}")
+    for part in parts:
         body = textwrap.dedent(part)
         if body.lstrip().startswith("- "):
             body = f"items:\n{body}"
@@ -164,6 +168,8 @@ class _Documents:
     def _add(self, lines: list[LaunchLine], around: _Around) -> None:
         role = around.role or "both"
         self.found.workers += [Worker(line, role, around.replicas, around.name) for line in lines]
+        if len(self.found.workers) > _MOST_WORKERS:
+            raise UsageError("too many launch lines", WHERE, expected=f"at most {_MOST_WORKERS}")
 
     def _read_stack(self, value: Mapping[str, Any], around: _Around) -> None:
         """Read an entry of the production stack's ``modelSpec``."""

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import re
 
-_ACCESS = r"[\w-]*(?:TOKEN|KEY|SECRET|PASSWORD|PASSWD|CREDENTIAL)S?"
+_ACCESS = r"(?<![\w-])[\w-]{0,60}?(?:TOKEN|KEY|SECRET|PASSWORD|PASSWD|CREDENTIAL)S?"
 _VALUE = r"(?:\"[^\"]*\"?|'[^']*'?|[^\s,\]}]+)"
 #: Values that give access: of variables, of flags (which may take several), of keys in YAML and JSON, of a
 #: variable in a list of names and values, and words whose beginning says what they are.
 _SECRETS = re.compile(
-    rf"(?P<variable>\b{_ACCESS}=)(?:\"[^\"]*\"|'[^']*'|\S+)"
-    r"|(?P<flag>--[a-z_-]*(?:api-?_?key|token|password|passwd|secret)[\"']?(?:=|,?\s+(?:-\s+)?))"
+    rf"(?P<variable>{_ACCESS}=)(?:\"[^\"]*\"|'[^']*'|\S+)"
+    r"|(?P<flag>--[a-z_-]{0,60}?(?:api-?_?key|token|password|passwd|secret)[\"']?(?:=|,?\s+(?:-\s+)?))"
     r"(?!-)\S+(?:\s+(?!-)\S+)*"
     rf"|(?P<key>[\"']?{_ACCESS}[\"']?:\s+|\bname:\s*[\"']?{_ACCESS}[\"']?,?\s+[\"']?value[\"']?:\s*){_VALUE}"
     r"|(?P<known>\b(?:hf_|sk-|ghp_|gsk_|nvapi-|AKIA|Bearer\s+))[\w.~+/-]{8,}",

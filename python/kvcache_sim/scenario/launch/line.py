@@ -16,8 +16,9 @@ from kvcache_sim.scenario.launch.shell import Command, Shell, read_shell
 from kvcache_sim.scenario.launch.starts import Start, find_image, find_start, release_of
 
 WHERE = "--from"
-#: Most characters of a text, and most shells in each other.
-MOST_CHARACTERS, _MOST_SHELLS = 1 << 18, 4
+#: Most characters of a text, most shells in each other, and most launch lines.
+MOST_CHARACTERS, _MOST_SHELLS = 1 << 17, 4
+_MOST_LINES = 64
 _VARIABLE = re.compile(r"(?:--env=|-e|--env )?\"?([A-Za-z_]\w*)=(.*)", re.S)
 #: Words before an engine's command that change nothing: its interpreter, variables and their option.
 _NOTHING = re.compile(r"(?:\S*/)?python[\d.]*|-u|exec|env|-e|--env|(?:--env=|-e)?[A-Za-z_]\w*=.*", re.S)
@@ -66,7 +67,11 @@ def lines_of_shell(text: str, around: Surroundings, model: str = "", level: int 
     shell.files = {**around.files, **shell.files}
     found: list[LaunchLine] = []
     others = []
-    started = [(command, _started(command, shell, around, model, level)) for command in shell.commands]
+    started: list[tuple[Command, list[LaunchLine]]] = []
+    for command in shell.commands:
+        started.append((command, _started(command, shell, around, model, level)))
+        if sum(len(lines) for _, lines in started) > _MOST_LINES:
+            raise UsageError("too many launch lines", where=WHERE, expected=f"at most {_MOST_LINES}")
     if sum(bool(lines) and command.conditional for command, lines in started) > 1:
         raise UsageError("launch lines in branches", where=WHERE, hint="give the one that runs")
     for command, lines in started:

@@ -16,6 +16,7 @@ from kvcache_sim.scenario.launch.arithmetic import number_of
 WHERE = "--from"
 #: Most characters that expansions may add to a text, and most levels of expansions in each other.
 _MOST_ADDED, _MOST_LEVELS = 1 << 20, 20
+_MOST_COMMANDS = 2_000
 #: The prompt before a command of a transcript, and the fences of Markdown.
 _PROMPT = re.compile(
     r"^[ \t]*(?:(?:\([\w.-]+\)[ \t]*)?(?:\[?[\w.-]+@[\w.-]+[^\n$#%'\"]{0,80}[$#%]|[$%])[ \t]+|!(?=\w)"
@@ -93,6 +94,7 @@ class _Reader:
         self.command, self.assigned = Command(), dict[str, list[str]]()
         self.waiting: list[tuple[Command, str, bool]] = []
         self.after_test = False
+        self.may_have_json = True
         if level > _MOST_LEVELS:
             raise _refusal("expansions in each other", text)
 
@@ -165,6 +167,8 @@ class _Reader:
         command.environment |= {name: " ".join(value) for name, value in assigned.items()}
         command.conditional = shell.depth > 0
         shell.commands.append(command)
+        if len(shell.commands) > _MOST_COMMANDS:
+            raise _refusal(f"more than {_MOST_COMMANDS:,} commands")
         if words[0] in ("echo", "printf") and command.output:
             said = " ".join(word for word in words[1:] if word not in ("-e", "-n", "-en"))
             self._write(command, said.replace("\\n", "\n"))
@@ -291,10 +295,11 @@ class _Reader:
         """Read a placeholder, a template or unquoted JSON, whose brackets and blanks belong to the word."""
         if not stops or self.text[self.at] not in "<{$":
             return ""
-        if not begun and (found := _JSON.match(self.text, self.at)):
+        if not begun and self.may_have_json and (found := _JSON.match(self.text, self.at)):
             try:
                 end = json.JSONDecoder().raw_decode(self.text, self.at)[1]
             except (ValueError, RecursionError):
+                self.may_have_json = False  # each attempt may read all that is left
                 return ""
             read, self.at = self.text[self.at : end], end
             return read
