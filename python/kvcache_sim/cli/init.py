@@ -19,7 +19,9 @@ app = verb_app()
 @app.command()
 def init(
     launch: Annotated[str, typer.Option("--from", metavar="LINE", help="an engine's launch line")] = "",
-    gpu: Annotated[str, typer.Option(help="with --from: the GPU (kvsim gpus list)")] = "h100",
+    gpu: Annotated[
+        str, typer.Option(help="with --from: the GPU (kvsim gpus list); the line's, else h100 if none")
+    ] = "",
     model: Annotated[str, typer.Option(help="with --from: the model, where its name is not known")] = "",
     flags: Annotated[
         Path | None,

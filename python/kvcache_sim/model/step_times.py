@@ -28,6 +28,7 @@ from kvcache_sim.model.computed_source import (
 )
 from kvcache_sim.model.gpus import load_gpu
 from kvcache_sim.model.linear import LINEAR, LINEAR_MODEL, parse_linear
+from kvcache_sim.model.model_file import shape_of
 from kvcache_sim.model.parametric import parametric_step_time
 from kvcache_sim.model.roofline_name import parse_roofline
 from kvcache_sim.model.step_time import StepTime
@@ -136,6 +137,7 @@ def own_set(
 ) -> str | None:
     """Return the packaged set of a deployment's own iterations, or of a model of the same shapes, or None."""
     degrees = topology_suffix(tensor_parallel, expert_parallel, data_parallel)
+    model = shape_of(model)
     for served in (model, *(a if b == model else b for a, b in _SAME_SHAPE if model in (a, b))):
         name = f"{gpu}-{served}-{degrees}".lower()
         if name in step_time_names() and not is_composed(name) and "held_out" in step_time_entry(name):

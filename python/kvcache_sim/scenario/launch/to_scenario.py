@@ -6,10 +6,9 @@ import re
 from collections.abc import Iterator
 
 from kvcache_sim.base.errors import UsageError
-from kvcache_sim.base.spelling import close_matches
 from kvcache_sim.base.units import parse_size_bytes
 from kvcache_sim.model.kv_groups import token_bytes
-from kvcache_sim.model.model_file import load_model, model_names, names_model_file
+from kvcache_sim.model.model_file import load_model
 from kvcache_sim.model.releases import newest_equal
 from kvcache_sim.model.step_times import own_set
 from kvcache_sim.scenario.idle import leave_out
@@ -17,36 +16,15 @@ from kvcache_sim.scenario.launch.drafts import drafts_of
 from kvcache_sim.scenario.launch.line import LaunchLine, parse_launch, without_secrets
 from kvcache_sim.scenario.launch.lower_tiers import write_lower_tiers
 from kvcache_sim.scenario.launch.making import Making
+from kvcache_sim.scenario.launch.names import about_model, gpu_of, kv_dtype_of_name, model_of
 from kvcache_sim.scenario.launch.one_kind import as_one_kind
-from kvcache_sim.scenario.launch.weights import NAMED, has_experts, plain_name, weights_of
+from kvcache_sim.scenario.launch.weights import has_experts, weights_of
 from kvcache_sim.scenario.quantities import render_size
 from kvcache_sim.scenario.resolved import to_yaml
 from kvcache_sim.scenario.yaml_tree import Tree, parse_path, set_value
 
-#: Suffixes of names that give a model's tuning, not its architecture.
-_TUNED = re.compile(r"-(instruct|chat|it|hf|base|thinking|\d{4})(?=-|$)")
-
 #: The date of a later release, such as 2507, whose context may differ from the first one's.
 _RELEASE = re.compile(r"-[0-9]{4}(?=-|$)")
-
-
-def model_of(name: str) -> str:
-    """Return the catalog's name of a model: ``meta-llama/Llama-3.1-8B-Instruct`` is ``llama-3.1-8b``.
-
-    A model file or a directory with a ``config.json`` stays. Raises UsageError with the nearest names.
-    """
-    if names_model_file(name):
-        return name
-    plain = plain_name(name)
-    known = model_names()
-    tuned = _TUNED.sub("", NAMED.sub("", plain))
-    tried = [plain, tuned, tuned.removeprefix("meta-")]
-    for candidate in tried:
-        if candidate in known:
-            return candidate
-    near = close_matches(tried[-1], known, n=3)
-    hint = f"--model NAME: {' or '.join(near)}?" if near else "--model NAME or config.json says which it is"
-    raise UsageError("a model that the catalogue does not have", where="--from", got=repr(name), hint=hint)
 
 
 _STAGES = "replica.pp"
@@ -97,18 +75,23 @@ _PREVAILS = "--num-gpu-blocks-override"
 def scenario_of_launch(text: str, gpu: str, model: str = "") -> str:
     """Return a launch line's scenario as YAML: flags with a setting as settings, the others as comments.
 
-    ``model`` is the catalog's name if the line's is not known. Raises UsageError for a line of no known
-    engine, an unknown model, and an invalid value of a flag.
+    ``model`` is the catalog's name if the line's is not known; ``gpu`` "" is the one that the text names.
+    Raises UsageError for a line of no known engine, an unknown model, and an invalid value of a flag.
     """
     line = parse_launch(text)
     made = Making(line)
     for key, value in line.engine.defaults.items():
         made.write(key, value, "--from")
     made.write("replica.release", str(newest_equal(line.engine.name)), "--from")
-    named = model or model_of(line.model)
+    named, found = model or model_of(line.model), gpu_of(text, gpu)
+    gpu = found.name
+    made.assumed += about_model(named, line.model, model)
     degree = _ranks(made, named, count_of(line, line.engine.tensor_parallel))
     _settings(made, degree * stages_of(line))
-    kv = made.tree.values.get("cache", {}).get("kv_dtype")
+    kv = made.tree.values.get("cache", {}).get("kv_dtype") or kv_dtype_of_name(line.model)
+    if kv and "kv_dtype" not in made.tree.values.get("cache", {}):
+        made.write("cache.kv_dtype", kv, "--from")
+        made.assumed.append(f"KV is {kv}, as the configuration of {line.model} says")
     ranks = int(made.tree.values.get("replica", {}).get("dp", 1))
     spread_experts = ranks > 1 and made.left.pop("--enable-expert-parallel", None) is not None
     degrees = {"tp": degree, "ep": degree * ranks if spread_experts else 1, "dp": ranks}
@@ -133,12 +116,13 @@ def scenario_of_launch(text: str, gpu: str, model: str = "") -> str:
     ]
     head = [
         f"# Made from: {' '.join(text.split())}",
-        f"# The GPU is not in the line: {gpu} (--gpu NAME). Run it with  kvsim simulate TRACE -c FILE",
+        f"# {found.comment}. Run it with  kvsim simulate TRACE -c FILE",
         *(f"# assumed: {one}" for one in made.assumed),
         *(f"# not simulated: {one}" for one in left),
         *_left(made),
     ]
-    return "\n".join(map(without_secrets, head)) + "\n" + to_yaml(made.tree.values)
+    lines = (" ".join(without_secrets(one).split()) for one in head)  # a name may hold line breaks
+    return "\n".join(lines) + "\n" + to_yaml(made.tree.values)
 
 
 def _allow_long(made: Making, named: str) -> None:

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import re
-
 from kvcache_sim.model.model_file import load_model, names_model_file
 from kvcache_sim.model.model_spec import ModelSpec
 from kvcache_sim.scenario.launch.making import Making
+from kvcache_sim.scenario.launch.names import dtype_of_name
 
 FLAG = "--quantization"
 #: Words of the engines' flag → format; the first word of a format is printed. Others (``compressed-tensors``,
@@ -32,26 +31,6 @@ _METHODS = {
     "mxfp4": "mxfp4",
     "mxfp8": "mxfp8",
 }
-#: Parts of checkpoints' names → format; of several the last one counts (``GPTQ-Int8``).
-_NAMES = {
-    **{name: name for name in ("bf16", "fp8", "mxfp8", "nvfp4", "mxfp4", "int8")},
-    **dict.fromkeys(("fp4", "nvfp4a16"), "nvfp4"),
-    **dict.fromkeys(("w8a8", "w8a16"), "int8"),
-    **dict.fromkeys(("awq", "gptq", "int4", "4bit", "w4a16"), "int4-g128"),
-}
-#: A part of a name that states a format; ``dynamic``, ``block`` and ``g128`` say more about it.
-NAMED = re.compile(rf"-(?:quantized\.)?({'|'.join(_NAMES)}|dynamic|block|g128|bnb)(?=-|$)")
-
-
-def plain_name(name: str) -> str:
-    """Return the last part of a name in lower case, with dashes for underscores."""
-    return name.rpartition("/")[2].lower().replace("_", "-")
-
-
-def dtype_of_name(name: str) -> str:
-    """Return the format that a checkpoint's name states, such as ``Qwen3-32B-FP8``; "" if it states none."""
-    parts = [part for part in NAMED.findall(plain_name(name)) if part in _NAMES]
-    return _NAMES[parts[-1]] if parts else ""
 
 
 def weights_of(made: Making, model: str) -> str:
