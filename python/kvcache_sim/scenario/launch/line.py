@@ -7,7 +7,7 @@ import shlex
 from dataclasses import dataclass, replace
 
 from kvcache_sim.base.errors import UsageError
-from kvcache_sim.scenario.launch.old_flags import ENGINES, Engine
+from kvcache_sim.scenario.launch.flags import Engine, launch_engines
 
 _WHERE = "--from"
 #: An assignment of an environment variable before the engine's command.
@@ -33,6 +33,8 @@ class LaunchLine:
     model: str
     flags: dict[str, str]
     environment: tuple[str, ...] = ()
+    #: The engine's release such as ``vllm@0.19.1``, if the line says it.
+    release: str = ""
 
 
 def parse_launch(text: str) -> LaunchLine:
@@ -45,14 +47,14 @@ def parse_launch(text: str) -> LaunchLine:
     except ValueError as error:
         raise UsageError("not a command line", where=_WHERE, got=str(error)) from None
     words = [_IMAGE.sub(r"\1", word) for word in words]
-    for engine in ENGINES:
+    for engine in launch_engines():
         for start in engine.starts:
             locations = [k for k in range(len(words)) if words[k : k + len(start)] == list(start)]
             if locations:
                 parts = _parts(engine, words[locations[0] + len(start) :])
                 before = tuple(word for word in words[: locations[0]] if _VARIABLE.match(word))
                 return replace(parts, environment=before)
-    known = " or ".join(f"'{' '.join(engine.starts[0])} …'" for engine in ENGINES)
+    known = " or ".join(f"'{' '.join(engine.starts[0])} …'" for engine in launch_engines())
     raise UsageError("not a launch line", where=_WHERE, got=repr(text)[:60], expected=known)
 
 
@@ -73,16 +75,20 @@ def _parts(engine: Engine, words: list[str]) -> LaunchLine:
             model = word
             continue
         name, equals, value = word.partition("=")
-        name = engine.short.get(name, name)
-        if name.startswith("--"):
-            name = name.replace("_", "-") if "." not in name else name
-            name = engine.short.get(name, name)
-        alone = name in engine.switches or name in engine.valueless
-        if not equals and not alone and left and _is_value(left[0]):
+        if engine.underscores and "." not in name:
+            name = name.replace("_", "-")
+        known = engine.spellings()
+        if name not in known:
+            near = {spelled.flag.name: one for one, spelled in known.items() if one.startswith(name)}
+            name = next(iter(near.values())) if len(near) == 1 else name
+        spelled = known.get(name)
+        if not equals and not (spelled and spelled.flag.alone) and left and _is_value(left[0]):
             value = left.pop(0)
-            while not _is_setting(engine, name) and model and left and _is_value(left[0]):
-                value += f" {left.pop(0)}"  # a flag that takes several
-        flags[name] = value
+            while spelled and spelled.flag.takes == "several" and left and _is_value(left[0]):
+                value += f" {left.pop(0)}"
+        if spelled and spelled.flag.alone and not spelled.on:
+            name, value = spelled.flag.name, "false"
+        flags[spelled.flag.name if spelled else name] = value
     model = next((flags.pop(name) for name in engine.models if name in flags), model)
     if not model:
         raise UsageError("no model", where=_WHERE, expected=f"{' '.join(engine.starts[0])} MODEL …")
@@ -92,12 +98,3 @@ def _parts(engine: Engine, words: list[str]) -> LaunchLine:
 def _is_value(word: str) -> bool:
     """Return True if a word after a flag is its value: not a flag, or a negative number."""
     return not word.startswith("-") or _NUMBER.match(word) is not None
-
-
-def _is_setting(engine: Engine, name: str) -> bool:
-    known = (engine.same, engine.sized, engine.words, engine.own_scheduler, engine.spread)
-    return any(name in table for table in known) or name in (
-        engine.tensor_parallel,
-        engine.replicas,
-        *engine.models,
-    )
