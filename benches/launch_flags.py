@@ -1,8 +1,8 @@
 """Names of an engine's flags by release, read from the Python files of its wheels.
 
-``python benches/launch_flags.py vllm FOLDER`` prints one JSON object per flag, with FOLDER/VERSION/vllm/… as
-unpacked wheels: its names, what it takes, its first and last release, and the first words of its help. Nothing
-is imported: calls of ``add_argument`` and fields of configuration classes are read from the syntax trees.
+``python benches/launch_flags.py vllm FOLDER`` prints one JSON object per flag, with FOLDER/VERSION/vllm as
+unpacked wheels: its names, what it takes, its first and last release, and the first words of its help.
+Nothing is imported: calls of ``add_argument`` and fields of classes are read from the syntax trees.
 """
 
 from __future__ import annotations
@@ -92,7 +92,11 @@ def _of_field(
     for at, one in enumerate(node.body if node else ()):
         if isinstance(one, ast.AnnAssign) and getattr(one.target, "id", "") == field:
             after = node.body[at + 1] if node and at + 1 < len(node.body) else None
-            doc = after.value.value if isinstance(after, ast.Expr) and isinstance(after.value, ast.Constant) else ""
+            doc = (
+                after.value.value
+                if isinstance(after, ast.Expr) and isinstance(after.value, ast.Constant)
+                else ""
+            )
             return (_of_type(ast.unparse(one.annotation)) if takes == "value" else takes), text or str(doc)
     for base in node.bases if node else ():
         if isinstance(base, ast.Name) and base.id in classes:
@@ -103,7 +107,9 @@ def _of_field(
 def _of_type(annotation: str) -> str:
     """Return what a field's flag takes; of a union of types the engine asks in this order."""
     text = re.sub(r"Optional\[(.*)\]$", r"\1 | None", annotation)
-    plain = set(re.sub(r"\[[^\[\]]*(\[[^\[\]]*\][^\[\]]*)*\]", "", text).replace(" ", "").split("|")) - {"None"}
+    plain = set(re.sub(r"\[[^\[\]]*(\[[^\[\]]*\][^\[\]]*)*\]", "", text).replace(" ", "").split("|")) - {
+        "None"
+    }
     if plain == {"bool", "str"}:
         return "optional"
     if "bool" in plain:
@@ -152,7 +158,11 @@ def _annotated(tree: ast.AST) -> Iterator[Flag]:
         takes = _takes(given)
         if takes == "value" and "type_parser" not in given and "action" not in given:
             takes = "switch" if kind == "pair" else kind
-        yield {"names": [name, *aliases], "takes": takes, "about": _text(given.get("help") or (texts or [None])[0])}
+        yield {
+            "names": [name, *aliases],
+            "takes": takes,
+            "about": _text(given.get("help") or (texts or [None])[0]),
+        }
 
 
 def _frontend(tree: ast.AST) -> Iterator[Flag]:

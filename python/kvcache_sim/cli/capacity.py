@@ -10,7 +10,7 @@ from typing import Annotated, Literal
 import typer
 
 from kvcache_sim.base.errors import EXIT_OK, EXIT_SWEEP_FAILED, EXIT_THRESHOLD, UsageError
-from kvcache_sim.cli.cells import cell_runner, parse_shard, usable_cores
+from kvcache_sim.cli.cells import cell_runner, parse_shard, say_launch, usable_cores
 from kvcache_sim.cli.verb import verb_app
 
 app = verb_app()
@@ -127,6 +127,10 @@ def capacity(
         else:
             write_new(plot, encoded(drawn, plot.suffix), force)
             print(f"wrote {plot}", file=sys.stderr)
+    if (cheapest := answer.cheapest) is not None:
+        say_launch(
+            plan.study, next(cell.settings for cell in outcome.cells if cell.index == cheapest["cell"])
+        )
     print(f"candidates in {directory}", file=sys.stderr)
     if outcome.exit_code not in (EXIT_OK, EXIT_SWEEP_FAILED):
         print("stopped; run the same command again to resume", file=sys.stderr)

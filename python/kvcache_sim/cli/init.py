@@ -20,9 +20,13 @@ app = verb_app()
 def init(
     launch: Annotated[
         str,
-        typer.Option("--from", metavar="LINE", help="an engine's launch line, or a FILE with one; - is stdin"),
+        typer.Option(
+            "--from", metavar="LINE", help="an engine's launch line, or a FILE with one; - is stdin"
+        ),
     ] = "",
-    gpu: Annotated[str, typer.Option(help="with --from: the GPU (kvsim gpus list)")] = "",
+    gpu: Annotated[
+        str, typer.Option(help="with --from: the GPU (kvsim gpus list); the line's, else h100 if none")
+    ] = "",
     model: Annotated[str, typer.Option(help="with --from: the model, where its name is not known")] = "",
     flags: Annotated[
         Path | None,

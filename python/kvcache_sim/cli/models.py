@@ -153,8 +153,11 @@ def new(
       kvsim models new mine --from ./config.json
       kvsim models show mine.toml
     """
+    from kvcache_sim.model.model_file import names_model_file, packaged_name
     from kvcache_sim.model.templates import new_model
     from kvcache_sim.report.plain_table import next_line
+    from kvcache_sim.scenario.launch.names import draft_of
 
-    path = write_template(name, force, lambda: new_model(start))
+    is_known = names_model_file(start) or packaged_name(start)
+    path = write_template(name, force, lambda: ("" if is_known else draft_of(start)) or new_model(start))
     typer.echo(next_line("models", "show", path))

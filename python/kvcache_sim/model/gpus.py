@@ -5,6 +5,7 @@ A kernel also has a fixed cost, however small it is.
 
 from __future__ import annotations
 
+import re
 from dataclasses import MISSING, fields
 from functools import cache
 from pathlib import Path
@@ -151,14 +152,45 @@ def gpu_names() -> tuple[str, ...]:
     return entry_names("gpus")
 
 
+def gpu_name(name: str) -> str:
+    """Return the packaged name of a GPU's spelling, such as ``NVIDIA H100 80GB HBM3``, else ``name``."""
+    return _spellings().get(_plain(name), name)
+
+
+#: Parts that are the same in names of different GPUs.
+_COMMON = re.compile(r"[^a-z0-9]|nvidia|geforce|tesla|quadro|amd|instinct|intel")
+
+
+def spelled_gpus(text: str) -> list[str]:
+    """Return the packaged GPUs that a text names; a short name (``L4``) counts only after its maker's."""
+    words = re.findall(r"[A-Za-z0-9]+", text)
+    spans = [words[start:end] for start in range(len(words)) for end in range(start + 1, start + 5)]
+    found = {
+        gpu_name(" ".join(span))
+        for span in spans
+        if (len(_plain(" ".join(span))) > 3 and not span[0].isdigit()) or not _plain(span[0])
+    }
+    return sorted(found & {*gpu_names()})
+
+
+def _plain(name: str) -> str:
+    return _COMMON.sub("", name.lower())
+
+
+@cache
+def _spellings() -> dict[str, str]:
+    named = {known: read_entry("gpus", "GPU", known).get("names", ()) for known in gpu_names()}
+    return {_plain(one): known for known, names in named.items() for one in (known, *names)}
+
+
 def load_gpu(name: str) -> GpuSpec:
-    """Return a GPU: a packaged one by name, or a user's own file (``my.toml``).
+    """Return a GPU: a packaged one by any spelling of its name, or a user's own file (``my.toml``).
 
     Raises UsageError for an unknown name with all names and the nearest one, for a file in one line with the
     missing key, or with a memory of the vendor's that the reported one replaces.
     """
     if not name.endswith(".toml"):
-        return _packaged(name)
+        return _packaged(gpu_name(name))
     table = read_toml(Path(name), "GPU")
     kernels = kernel_rates(table.pop("kernels", None), f"{name}: [kernels]")
     formats = format_rates(table.pop("gemms", {}), table.pop("experts", {}), f"{name}: ")
@@ -185,6 +217,7 @@ def load_gpu(name: str) -> GpuSpec:
 @cache
 def _packaged(name: str) -> GpuSpec:
     entry = read_entry("gpus", "GPU", name)
+    entry.pop("names", None)
     kernels = kernel_rates(entry.pop("kernels", None), f"[kernels] of {name}")
     formats = format_rates(entry.pop("gemms", {}), entry.pop("experts", {}), f"{name}: ")
     return GpuSpec(name=name.lower(), kernels=kernels, formats=formats, **entry)

@@ -208,16 +208,24 @@ def names_model_file(name: str) -> bool:
     return name.endswith((".toml", ".json")) or (name.lower() not in model_names() and Path(name).is_dir())
 
 
+def shape_of(name: str) -> str:
+    """Return the packaged model whose shape a packaged model has, or the name itself."""
+    return str(read_entry("models", "model", name).get("like", name)) if name in model_names() else name
+
+
+def maker_id(name: str) -> str:
+    """Return the maker's id of a packaged model, such as ``openai/gpt-oss-120b``, or ""."""
+    found = re.search(_MAKER_ID, read_entry("models", "model", name)["source"])
+    return found[0] if found else ""
+
+
 def packaged_name(name: str) -> str:
     """Return the packaged name of a name in any case or of a vendor's id (``openai/gpt-oss-120b``), or ""."""
     if name.lower() in model_names():
         return name.lower()
     if "/" not in name:
         return ""
-    ids = {
-        re.search(_MAKER_ID, read_entry("models", "model", known)["source"]): known for known in model_names()
-    }
-    found = (known for maker, known in ids.items() if maker and maker[0].lower() == name.lower())
+    found = (known for known in model_names() if maker_id(known).lower() == name.lower())
     return next(found, "")
 
 
@@ -248,4 +256,12 @@ def load_model(name: str) -> ModelSpec:
 
 @cache
 def _packaged(name: str) -> ModelSpec:
-    return parse_model(read_entry("models", "model", name), name, f"models/{name}.toml")
+    entry = read_entry("models", "model", name)
+    table = {**(read_entry("models", "model", entry["like"]) if "like" in entry else {}), **entry}
+    shape = {key: value for key, value in table.items() if key not in _OF_NAMES}
+    return parse_model(shape, name, f"models/{name}.toml")
+
+
+#: Keys of packaged files only: other spellings of the name, the model that has the same shape, and quantized
+#: copies whose configuration states an FP8 KV cache.
+_OF_NAMES = ("names", "like", "fp8_kv")

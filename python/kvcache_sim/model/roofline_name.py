@@ -8,6 +8,7 @@ from collections.abc import Callable
 from kvcache_sim.base.errors import UsageError
 from kvcache_sim.base.values import Value
 from kvcache_sim.model.dtypes import DTYPES, KV_DTYPES
+from kvcache_sim.model.gpus import gpu_name
 from kvcache_sim.model.model_file import load_model, names_model_file
 from kvcache_sim.model.model_spec import ModelSpec
 
@@ -75,7 +76,7 @@ def parse_roofline(text: str) -> RooflineName:
             expected="MODEL@GPU or MODEL@GPU:tp2,ep4,dp2,fp8,kv-fp8",
             hint="MODEL and GPU each a packaged name or a file; fp8 is the weights' format, kv-fp8 the KV's",
         )
-    return RooflineName(match[1], match[2], options)
+    return RooflineName(match[1], gpu_name(match[2]), options)
 
 
 def _is_degree(option: str) -> bool:

@@ -27,6 +27,20 @@ _MODEL_HEAD = """\
 _DRAFT_HEAD = """\
 # A draft: {} is not known, so its fields were read by their usual names. Check each line.
 """
+_EMPTY_DRAFT = """\
+# A draft: nothing but the name {name} is known. Fill in each 0 from its config.json.
+source = "draft of {name}"
+hidden_size = 0
+vocab_size = 0
+max_position_embeddings = 0
+params_total = {weights:_}  # by its name
+[weights]  # by its name
+{formats}embedding = "bf16"
+[[group]]
+layers = "0"  # 0-31: 32 layers
+attention = {{ kind = "full", heads = 0, kv_heads = 0, head_size = 0 }}
+feed_forward = {{ kind = "dense", intermediate_size = 0 }}
+"""
 _GPU_HEAD = """\
 # A GPU by its vendor's figures: dense rates, links in one direction (0: no NVLink). Bytes are bytes, not GiB.
 """
@@ -59,6 +73,15 @@ def new_model(start: str) -> str:
     lines = model_text(read_configuration(path, draft=True)).splitlines()
     marked = [f"{line}  # check" if " = " in line else line for line in lines]
     return _MODEL_HEAD + _DRAFT_HEAD.format(unknown) + "\n".join(marked) + "\n"
+
+
+def draft_model(name: str, weights: int, dtype: str) -> str:
+    """Return a model file of which only the name is known: its number of weights and their format.
+
+    Its shape is left to fill in: the file is refused until then.
+    """
+    formats = "".join(f'{part} = "{dtype}"\n' for part in ("attention", "feed_forward", "experts"))
+    return _MODEL_HEAD + _EMPTY_DRAFT.format(name=name, weights=weights, formats=formats)
 
 
 def new_gpu(start: str) -> str:

@@ -38,7 +38,9 @@ class Arguments(Value):
     flags: Mapping[str, str]
 
 
-def read_arguments(engine: Engine, words: Iterable[str], release: str, usual: Iterable[str] = ()) -> Arguments:
+def read_arguments(
+    engine: Engine, words: Iterable[str], release: str, usual: Iterable[str] = ()
+) -> Arguments:
     """Read an engine's arguments; those of ``usual`` (of a file, of a chart) count where the line has none.
 
     ``release`` is as in ``vllm@0.11.2``, or "". Raises UsageError for a name with several meanings, and for a
@@ -150,7 +152,9 @@ class _Arguments:
         if ambiguous:
             more = f" and {len(ambiguous) - 6} more" if len(ambiguous) > 6 else ""
             expected = f"one of {', '.join(sorted(ambiguous)[:6])}{more}"
-            raise UsageError("the beginning of several flags", where=WHERE, got=repr(name)[:60], expected=expected)
+            raise UsageError(
+                "the beginning of several flags", where=WHERE, got=repr(name)[:60], expected=expected
+            )
         return None
 
     def _opposite(self, name: str) -> Spelling | None:
@@ -170,7 +174,9 @@ class _Arguments:
     def _take_model(self, name: str) -> None:
         if self.positional and name != self.positional:
             got = f"{self.positional!r}, then {name!r}"[:90]
-            raise UsageError("two models", where=WHERE, got=got, hint="one of them is a word that belongs to no flag")
+            raise UsageError(
+                "two models", where=WHERE, got=got, hint="one of them is a word that belongs to no flag"
+            )
         self.model = name
 
     def _take(self, flag: Flag, value: str) -> None:
@@ -198,7 +204,10 @@ class _Arguments:
             node = node[step]
         if last.endswith("+"):
             before = node.setdefault(last[:-1], [])
-            node[last[:-1]] = [*(before if isinstance(before, list) else [before]), *map(_json, text.split(","))]
+            node[last[:-1]] = [
+                *(before if isinstance(before, list) else [before]),
+                *map(_json, text.split(",")),
+            ]
         else:
             node[last] = _json(text)
 

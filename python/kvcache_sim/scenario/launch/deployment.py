@@ -8,10 +8,22 @@ from dataclasses import dataclass, replace
 
 from kvcache_sim.base.errors import UsageError
 from kvcache_sim.scenario.launch.documents import Worker, is_document, read_documents
-from kvcache_sim.scenario.launch.line import MOST_CHARACTERS, WHERE, LaunchLine, Surroundings, lines_of_shell, no_launch_line
+from kvcache_sim.scenario.launch.line import (
+    MOST_CHARACTERS,
+    WHERE,
+    LaunchLine,
+    Surroundings,
+    lines_of_shell,
+    no_launch_line,
+)
 
 #: Flags by which the nodes of one engine, or servers on one machine, differ.
-_OF_NODE = re.compile(r"--(node-rank|host|port|headless|dist-init-addr|served-model-name|data-parallel-(start-)?rank|nccl-port)$|--disaggregation-bootstrap-port|--data-parallel-start-rank")
+_OF_NODE = re.compile(
+    r"--(?:node-rank|host|port|headless|dist-init-addr|served-model-name|data-parallel-(?:start-)?rank|nccl-port"
+    r"|disaggregation-bootstrap-port)$"
+)
+#: Flags that state a worker's role.
+ROLE_FLAGS = ("--disaggregation-mode", "--is-prefill-worker", "--is-decode-worker")
 _ROLES = {"kv_producer": "prefill", "kv_consumer": "decode", "prefill": "prefill", "decode": "decode"}
 
 
@@ -53,15 +65,16 @@ def parse_launch(text: str) -> LaunchLine:
 def _role(worker: Worker) -> str:
     """Return a worker's role: by its flags, else by what stands around it."""
     flags = worker.line.flags
-    stated = flags.get("--disaggregation-mode", "")
+    mode, prefills, decodes = ROLE_FLAGS
+    stated = flags.get(mode, "")
     connector = re.search(r'"kv_role"\s*:\s*"(\w+)"', flags.get("--kv-transfer-config", ""))
     if stated in _ROLES:
         return _ROLES[stated]
     if connector and connector[1] in _ROLES:
         return _ROLES[connector[1]]
-    if "--is-prefill-worker" in flags:
+    if prefills in flags:
         return "prefill"
-    return "decode" if "--is-decode-worker" in flags else worker.role
+    return "decode" if decodes in flags else worker.role
 
 
 def _together(workers: Sequence[Worker]) -> tuple[Worker, ...]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 import shlex
 import textwrap
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -31,8 +31,10 @@ _DEGREES = {
     "pipeline": "--pipeline-parallel-size",
     "data": "--data-parallel-size",
 }
-_GPU_KEYS = ("gpu", "accelerator", "accelerators", "accelerator_type", "gpuType", "instance_type")
 _MOST_DOCUMENTS, _MOST_WORKERS = 200, 64
+#: Keys of a mapping whose own key is a name, and names that say nothing.
+_NAMED = ("image", "replicas", "componentType", *_COMMAND)
+_UNNAMED = ("main", "mainContainer", "items", "spec", "template")
 _EXTRA = "VLLM_ADDITIONAL_ARGS"
 
 
@@ -63,7 +65,6 @@ class _Around:
     role: str = ""
     replicas: int = 1
     image: str = ""
-    gpu: str = ""
     model: str = ""
     environment: Mapping[str, str] = field(default_factory=dict)
     usual: tuple[str, ...] = ()
@@ -163,7 +164,7 @@ class _Documents:
 
     def _surroundings(self, around: _Around) -> Surroundings:
         image = (around.image,) if around.image else ()
-        return Surroundings(dict(around.environment), image, self.files, around.usual, around.gpu)
+        return Surroundings(dict(around.environment), image, self.files, around.usual)
 
     def _add(self, lines: list[LaunchLine], around: _Around) -> None:
         role = around.role or "both"
@@ -198,7 +199,9 @@ class _Documents:
 
 def _entered(value: Mapping[str, Any], around: _Around, key: str) -> _Around:
     """Return what counts inside a mapping."""
-    name = str(value.get("name") or _at(value, "metadata", "name") or key or around.name)
+    names = [value.get("name"), _at(value, "metadata", "name")]
+    names += [key] if any(one in value for one in _NAMED) else []
+    name = next((str(one) for one in names if one and one not in _UNNAMED), around.name)
     kind = str(value.get("subComponentType") or value.get("componentType") or name)
     role = next((role for role, word in _ROLES.items() if re.search(word, kind, re.I)), around.role)
     counts = (value.get("replicas"), value.get("replicaCount"), _at(value, "deploy", "replicas"))
@@ -217,25 +220,14 @@ def _entered(value: Mapping[str, Any], around: _Around, key: str) -> _Around:
         degrees += ("--enable-expert-parallel",) * (parallel.get("expert") is True)
     image = value.get("image")
     return _Around(
-        name, role, min(replicas, 9999), image if isinstance(image, str) else around.image, _gpu(value) or around.gpu,
-        model, environment, degrees,
+        name,
+        role,
+        min(replicas, 9999),
+        image if isinstance(image, str) else around.image,
+        model,
+        environment,
+        degrees,
     )
-
-
-def _gpu(value: Mapping[str, Any]) -> str:
-    """Return the GPU that a selector of nodes or a list of resources names; "" if none does."""
-    selector = value.get("nodeSelector")
-    for key, one in selector.items() if isinstance(selector, dict) else ():
-        if re.search(r"gpu\.product|accelerator|gpu-type|gpu_class", str(key)):
-            return str(one)
-    for section in (value.get("resources"), value):
-        for key in _GPU_KEYS if isinstance(section, dict) else ():
-            one = section.get(key)
-            if isinstance(one, dict) and one:
-                one = one.get("name") or one.get("type") or next(iter(one))
-            if isinstance(one, str) and re.match(r"[A-Za-z]", one) and one not in ("nvidia", "amd", "cuda"):
-                return one.partition(":")[0]
-    return ""
 
 
 def _environment(value: Any) -> dict[str, str]:
@@ -252,7 +244,9 @@ def _environment(value: Any) -> dict[str, str]:
 
 
 def _is_command(value: Any) -> bool:
-    return isinstance(value, str) or (isinstance(value, list) and bool(value) and not isinstance(value[0], dict))
+    return isinstance(value, str) or (
+        isinstance(value, list) and bool(value) and not isinstance(value[0], dict)
+    )
 
 
 def _words(value: Mapping[str, Any], environment: Mapping[str, str]) -> tuple[list[str], str]:

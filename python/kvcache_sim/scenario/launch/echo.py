@@ -25,9 +25,7 @@ def without_secrets(text: str) -> str:
 
 def one_line(text: str) -> str:
     """Return a text as one line of printable characters: line breaks of any kind are blanks."""
-    return "".join(
-        char if char.isprintable() else f"\\x{ord(char):02x}" for char in " ".join(text.split())
-    )
+    return "".join(char if char.isprintable() else f"\\x{ord(char):02x}" for char in " ".join(text.split()))
 
 
 def shown(text: str) -> str:

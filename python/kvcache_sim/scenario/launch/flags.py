@@ -12,6 +12,8 @@ from functools import cache
 from pathlib import Path
 from typing import Any, Literal
 
+from msgspec.structs import replace
+
 from kvcache_sim.base.values import Value
 from kvcache_sim.model.releases import Version, parse_version
 
@@ -45,8 +47,10 @@ class Flag(Value):
     per_rank: bool = False
     #: A number of all ranks of attention: each has its share.
     per_dp: bool = False
+    #: Of two flags of one setting it counts, wherever it stands; else the last one.
+    prevails: bool = False
     #: A setting of the engine's own scheduler only.
-    own: bool = False
+    own_scheduler: bool = False
     #: The setting's value with the switch on, and with its ``--no-`` form.
     on: str = ""
     off: str = ""
@@ -67,7 +71,7 @@ class Flag(Value):
 
 
 class Spelling(Value):
-    """What a written name stands for: a flag, or its ``--no-`` form."""
+    """A flag by a written name, or its ``--no-`` form."""
 
     flag: Flag
     on: bool = True
@@ -100,25 +104,63 @@ class Engine(Value):
                     found.setdefault(f"--no-{name[2:]}", Spelling(flag, on=False))
         return found
 
-    def variable(self, name: str) -> Flag | None:
-        """Return an environment variable of the engine; None for another's."""
-        return next((flag for known, flag in self.variables.items() if fnmatchcase(name, known)), None)
+    def variable(self, name: str) -> Flag:
+        """Return an environment variable: the engine's, or else one of the machine."""
+        known = {**self.variables, **variables("machine")}
+        return replace(next(flag for one, flag in known.items() if fnmatchcase(name, one)), name=name)
+
+
+class Connector(Value):
+    """A KV connector: a tier below the GPU, or why it is none."""
+
+    tier: str = ""
+    because: str = ""
+    hands_over: bool = False
+
+
+@cache
+def _table(name: str) -> dict[str, Any]:
+    return tomllib.loads((_DATA / f"{name}.toml").read_text(encoding="utf-8"))
 
 
 @cache
 def launch_engine(name: str) -> Engine:
     """Return the command line of ``vllm`` or ``sglang``."""
-    table = tomllib.loads((_DATA / f"{name}.toml").read_text(encoding="utf-8"))
-    reasons = table["because"]
+    table = _table(name)
     return Engine(
         name,
         table["source"],
         tuple(map(tuple, table["starts"])),
         tuple(table["models"]),
         table["underscores"],
-        {flag: _flag(flag, row, reasons) for flag, row in table["flags"].items()},
-        {variable: _flag(variable, row, reasons) for variable, row in table["variables"].items()},
+        _flags(table, "flags"),
+        variables(name),
     )
+
+
+@cache
+def variables(name: str) -> Mapping[str, Flag]:
+    """Return the variables of a table by name or pattern: an engine's, LMCache's keys, or the machine's."""
+    return _flags(_table(name), "variables")
+
+
+@cache
+def connectors() -> Mapping[str, Connector]:
+    """Return the KV connectors by name."""
+    table = _table("connectors")
+    rows = {name: dict(row) for name, row in table["connectors"].items()}
+    for row in rows.values():
+        row |= {
+            "because": table["because"].get(row.get("because"), ""),
+            "hands_over": row.get("because") == "handover",
+        }
+    return {name: Connector(**row) for name, row in rows.items()}
+
+
+@cache
+def connector_keys() -> Mapping[str, Flag]:
+    """Return the keys of a connector's extra configuration."""
+    return _flags(_table("connectors"), "keys")
 
 
 def launch_engines() -> tuple[Engine, ...]:
@@ -126,8 +168,14 @@ def launch_engines() -> tuple[Engine, ...]:
     return launch_engine("vllm"), launch_engine("sglang")
 
 
+def _flags(table: dict[str, Any], part: str) -> Mapping[str, Flag]:
+    return {name: _flag(name, row, table["because"]) for name, row in table[part].items()}
+
+
 def _flag(name: str, row: dict[str, Any], reasons: Mapping[str, str]) -> Flag:
-    columns = {key: tuple(value) if isinstance(value, list) else value for key, value in row.items()}
+    columns: dict[str, Any] = {
+        key: tuple(value) if isinstance(value, list) else value for key, value in row.items()
+    }
     columns |= {key: parse_version(columns[key]) for key in ("since", "until") if key in columns}
     columns |= {key: reasons[columns[key]] for key in ("no_effect", "not_simulated") if key in columns}
     return Flag(name, **columns)

@@ -24,9 +24,10 @@ _VARIABLE = re.compile(r"(?:--env=|-e|--env )?\"?([A-Za-z_]\w*)=(.*)", re.S)
 _NOTHING = re.compile(r"(?:\S*/)?python[\d.]*|-u|exec|env|-e|--env|(?:--env=|-e)?[A-Za-z_]\w*=.*", re.S)
 #: Options before a word NAME=VALUE that is no variable.
 _LABELS = ("-l", "--label", "--build-arg", "-v", "--volume", "--mount")
-_LIST = re.compile(r"\s*(?:#[^\n]*\n\s*)*(?:\w+\s*=\s*|CMD\s+|ENTRYPOINT\s+|[\w.]+\(\s*)?(\[.*\])[\s)]*", re.S)
+_LIST = re.compile(
+    r"\s*(?:#[^\n]*\n\s*)*(?:\w+\s*=\s*|CMD\s+|ENTRYPOINT\s+|[\w.]+\(\s*)?(\[.*\])[\s)]*", re.S
+)
 _NESTED = re.compile(r"\b(?:serve|launch_server|api_server|trtllm-serve|dynamo\.\w+)\b")
-_FLAVOR = re.compile(r"(?:--flavor[= ]|--gpus?[= ]|--gres=gpu:|--constraint[= ])([A-Za-z][\w-]*?)(?:x\d+|:\d+)?(?=\s|$)")
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,7 +35,8 @@ class LaunchLine:
     """A parsed launch line. ``flags`` are by canonical names, in order; "" for a flag that stands alone.
 
     ``environment`` are the variables that the engine sees, as NAME=VALUE; ``aside`` what the text has around
-    the engine's command; ``release`` is as in ``vllm@0.11.2``; ``gpu`` and ``router`` as the text names them.
+    the engine's command; ``release`` is as in ``vllm@0.11.2``; ``router`` the policy of one that the command starts.
+    ``refusal`` is raised once the model is known: a file that the line names is not here.
     """
 
     engine: Engine
@@ -43,8 +45,8 @@ class LaunchLine:
     environment: tuple[str, ...] = ()
     aside: tuple[str, ...] = ()
     release: str = ""
-    gpu: str = ""
     router: str = ""
+    refusal: UsageError | None = None
 
 
 @dataclass
@@ -55,7 +57,6 @@ class Surroundings:
     words: tuple[str, ...] = ()
     files: Mapping[str, str] = field(default_factory=dict)
     usual: tuple[str, ...] = ()
-    gpu: str = ""
 
 
 def lines_of_shell(text: str, around: Surroundings, model: str = "", level: int = 0) -> list[LaunchLine]:
@@ -91,7 +92,9 @@ def _started(
     command: Command, shell: Shell, around: Surroundings, model: str, level: int
 ) -> list[LaunchLine]:
     """Return the launch lines of a command: its own, or those of a text that it hands to another shell."""
-    here = Surroundings({**around.environment, **command.environment}, around.words, shell.files, around.usual, around.gpu)
+    here = Surroundings(
+        {**around.environment, **command.environment}, around.words, shell.files, around.usual
+    )
     start = find_start(command.words)
     if start is not None:
         return [_with_aside(_line(start, shell, here, model), command.redirections)]
@@ -113,20 +116,25 @@ def _line(start: Start, shell: Shell, around: Surroundings, model: str) -> Launc
     environment = around.environment | _variables(start.before)
     release = release_of((*start.before, *around.words), engine.name)
     words = list(start.arguments)
-    before, after = file_options(engine.name, words, shell.files)
+    before, after, refusal = list[str](), list[str](), None
+    try:
+        before, after = file_options(engine.name, words, shell.files)
+        environment = with_lmcache_file(environment, shell.files)
+    except UsageError as error:
+        refusal = error
     read = read_arguments(engine, [*words, *after], release, [*around.usual, *before])
     named = read.model or model
+    if not named and refusal is not None:
+        raise refusal
     if not named:
         expected = f"{' '.join(engine.starts[0])} MODEL …"
         raise UsageError("no model", where=WHERE, expected=expected, hint="--model NAME says which it is")
     flags = dict(read.flags)
     _refuse_unset(engine, flags, "" if model else named, shell)
     aside = [word for word in start.before if not _NOTHING.fullmatch(word)]
-    gpu = around.gpu or (_FLAVOR.search(" ".join(start.before)) or ["", ""])[1]
-    seen = with_lmcache_file(environment, shell.files)
-    variables = tuple(f"{name}={value}" for name, value in seen.items())
+    variables = tuple(f"{name}={value}" for name, value in environment.items())
     return LaunchLine(
-        engine, named, flags, variables, (" ".join(aside),) if aside else (), release, gpu if gpu != "all" else "", start.router
+        engine, named, flags, variables, (" ".join(aside),) if aside else (), release, start.router, refusal
     )
 
 
@@ -139,7 +147,9 @@ def _refuse_unset(engine: Engine, flags: Mapping[str, str], model: str, shell: S
             if text in value and text != "":
                 hint = f"write {name}=VALUE before the line" if name else "write its value"
                 hint += ", or --model NAME" if where == "--model" else ""
-                what = "a variable that the text does not set" if name else "a value that the text does not give"
+                what = (
+                    "a variable that the text does not set" if name else "a value that the text does not give"
+                )
                 raise UsageError(what, where=where, got=repr(shown(value))[:60], hint=hint)
 
 

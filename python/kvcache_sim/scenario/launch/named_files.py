@@ -21,7 +21,9 @@ _LMCACHE = "LMCACHE_CONFIG_FILE"
 def read_named(name: str, files: Mapping[str, str], where: str) -> dict[str, Any]:
     """Return the settings of a YAML file. Raises UsageError if it is not there, or is no mapping."""
     last = name.rpartition("/")[2]
-    text = files.get(name, next((text for path, text in files.items() if path.rpartition("/")[2] == last), None))
+    text = files.get(
+        name, next((text for path, text in files.items() if path.rpartition("/")[2] == last), None)
+    )
     if text is not None:
         return read_tree(text.encode(), shown(name)).values
     try:
@@ -35,8 +37,14 @@ def read_named(name: str, files: Mapping[str, str], where: str) -> dict[str, Any
 
 def file_options(engine: str, words: list[str], files: Mapping[str, str]) -> tuple[list[str], list[str]]:
     """Return the options of the files that arguments name: those before the arguments, and those after."""
-    before = [word for flag, name in _named(words, _FLAGS.get(engine, ())) for word in _words(name, files, flag)]
-    after = [word for flag, name in _named(words, _AFTER.get(engine, ())) for word in _words(name, files, flag, nested=True)]
+    before = [
+        word for flag, name in _named(words, _FLAGS.get(engine, ())) for word in _words(name, files, flag)
+    ]
+    after = [
+        word
+        for flag, name in _named(words, _AFTER.get(engine, ()))
+        for word in _words(name, files, flag, nested=True)
+    ]
     return before, after
 
 

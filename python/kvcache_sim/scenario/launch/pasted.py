@@ -7,7 +7,7 @@ from pathlib import Path
 
 from kvcache_sim.base.errors import UsageError
 from kvcache_sim.base.regular_files import open_regular
-from kvcache_sim.scenario.launch.line import MOST_CHARACTERS, WHERE
+from kvcache_sim.scenario.launch.line import MOST_CHARACTERS
 
 #: Four bytes a character at most.
 _MOST_BYTES = 4 * MOST_CHARACTERS

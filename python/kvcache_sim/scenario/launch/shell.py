@@ -6,16 +6,10 @@ text does not set, and the output of a command, stay as they are written and are
 
 from __future__ import annotations
 
-import json
 import re
-from dataclasses import dataclass, field
 
-from kvcache_sim.base.errors import UsageError
-from kvcache_sim.scenario.launch.arithmetic import number_of
+from kvcache_sim.scenario.launch.shell_words import PLACEHOLDER, STOPS, Command, Shell, WordReader, refusal
 
-WHERE = "--from"
-#: Most characters that expansions may add to a text, and most levels of expansions in each other.
-_MOST_ADDED, _MOST_LEVELS = 1 << 20, 20
 _MOST_COMMANDS = 2_000
 #: The prompt before a command of a transcript, and the fences of Markdown.
 _PROMPT = re.compile(
@@ -29,50 +23,10 @@ _CONTINUED = re.compile(r"[\\^`][ \t]*\n|\\[ \t]+#[^\n]*\n")
 _FLAG_NEXT = re.compile(r"\n(?:[ \t]*#[^\n]*\n)*[ \t]*(?=--?[A-Za-z])")
 _REDIRECTION = re.compile(r"(?:\d*|&)(<<<|<<-?|<>|<&|<|>>|>\||>&|>)[ \t]*")
 _ASSIGNED = re.compile(r"([A-Za-z_]\w*)(\+?)=")
-_NAME = re.compile(r"[A-Za-z_]\w*|[0-9@*#?$!-]")
-_BRACED = re.compile(r"(#?)([A-Za-z_]\w*|[0-9@*#?$!])(\[(?:[@*]|\d{1,4})\])?(?:(:?[-=+?])(.*))?", re.S)
-#: What stands for a value in documentation: ``<model>``.
-_PLACEHOLDER = re.compile(r"<[A-Za-z][\w ./-]{0,60}>")
-_JSON = re.compile(r"\{\s*\"")
-_TEMPLATE = re.compile(r"\$?\{\{[^{}\n]{0,200}\}\}")
-_ESCAPES = {"n": "\n", "t": "\t", "\\": "\\", "'": "'", '"': '"'}
 _DECLARING = ("export", "declare", "typeset", "local", "readonly", "set")
 _OPENS, _CLOSES = ("if", "for", "while", "until", "case", "select"), ("fi", "done", "esac")
 _KEYWORDS = ("if", "then", "elif", "else", "while", "until", "do", "!", "{", "}", "time", *_CLOSES)
 _TESTS = ("[", "[[", "test")
-
-
-@dataclass
-class Command:
-    """A command: its words, the variables that it sees, and its redirections.
-
-    ``conditional``: it is inside a branch or a loop. ``output``: the file that it writes.
-    """
-
-    words: list[str] = field(default_factory=list)
-    environment: dict[str, str] = field(default_factory=dict)
-    redirections: list[str] = field(default_factory=list)
-    conditional: bool = False
-    output: str = ""
-
-
-@dataclass
-class Shell:
-    """What a text leaves: commands, the files that it writes, and expansions that nothing in it resolves.
-
-    ``unset`` maps the text of such an expansion to the variable to set, or to "" for a command's output.
-    """
-
-    commands: list[Command] = field(default_factory=list)
-    files: dict[str, str] = field(default_factory=dict)
-    unset: dict[str, str] = field(default_factory=dict)
-    variables: dict[str, list[str]] = field(default_factory=dict)
-    #: Names of variables that commands see, in order.
-    exported: dict[str, None] = field(default_factory=dict)
-    #: Variables that a branch or a loop sets: their value is not known.
-    undecided: set[str] = field(default_factory=set)
-    added: int = 0
-    depth: int = 0
 
 
 def read_shell(text: str, shell: Shell | None = None) -> Shell:
@@ -82,21 +36,14 @@ def read_shell(text: str, shell: Shell | None = None) -> Shell:
     return shell
 
 
-def _refusal(what: str, got: str = "") -> UsageError:
-    return UsageError(what, where=WHERE, got=repr(got)[:60] if got else None)
-
-
-class _Reader:
+class _Reader(WordReader):
     """A position in a text, and the command that is being read."""
 
     def __init__(self, text: str, shell: Shell, level: int = 0) -> None:
-        self.text, self.at, self.shell, self.level = text, 0, shell, level
-        self.command, self.assigned = Command(), dict[str, list[str]]()
+        super().__init__(text, shell, level)
+        self.command = Command()
         self.waiting: list[tuple[Command, str, bool]] = []
         self.after_test = False
-        self.may_have_json = True
-        if level > _MOST_LEVELS:
-            raise _refusal("expansions in each other", text)
 
     def read(self) -> None:
         """Read all commands."""
@@ -105,9 +52,12 @@ class _Reader:
             begun = bool(self.command.words)
             if char in " \t\r":
                 self.at += 1
-            elif found := _CONTINUED.match(self.text, self.at):
-                self.at = found.end()
-            elif char == "\n" and begun and not self.waiting and (found := _FLAG_NEXT.match(self.text, self.at)):
+            elif (found := _CONTINUED.match(self.text, self.at)) or (
+                char == "\n"
+                and begun
+                and not self.waiting
+                and (found := _FLAG_NEXT.match(self.text, self.at))
+            ):
                 self.at = found.end()
             elif char == "\n":
                 self._here_documents()
@@ -115,7 +65,7 @@ class _Reader:
                 self.after_test = False
             elif char == "#":
                 self.at = self._find("\n", self.at) or len(self.text)
-            elif _PLACEHOLDER.match(self.text, self.at):
+            elif PLACEHOLDER.match(self.text, self.at):
                 self._word()
             elif found := _REDIRECTION.match(self.text, self.at):
                 self._redirection(found)
@@ -129,6 +79,10 @@ class _Reader:
                 self._word()
         self._here_documents()
         self._end()
+
+    def _values(self, name: str) -> list[str] | None:
+        own = None if self.command.words else self.assigned.get(name)  # X=1 command $X: not this X
+        return own or self.shell.variables.get(name)
 
     def _find(self, what: str, start: int) -> int:
         return max(self.text.find(what, start), 0)
@@ -168,7 +122,7 @@ class _Reader:
         command.conditional = shell.depth > 0
         shell.commands.append(command)
         if len(shell.commands) > _MOST_COMMANDS:
-            raise _refusal(f"more than {_MOST_COMMANDS:,} commands")
+            raise refusal(f"more than {_MOST_COMMANDS:,} commands")
         if words[0] in ("echo", "printf") and command.output:
             said = " ".join(word for word in words[1:] if word not in ("-e", "-n", "-en"))
             self._write(command, said.replace("\\n", "\n"))
@@ -190,7 +144,7 @@ class _Reader:
             self.at = marker.end()
             self.waiting.append((self.command, marker[1], quoted))
         else:
-            target = "".join(self._fields(" \t\r\n;&|()<>"))
+            target = "".join(self.fields(STOPS))
             if found[1] in (">", ">>", ">|"):
                 self.command.output = target
         self.command.redirections.append(self.text[start : self.at])
@@ -203,7 +157,7 @@ class _Reader:
             end, after = found.span() if found else (len(self.text), len(self.text))
             body, self.at = self.text[self.at : end], min(after + 1, len(self.text))
             if not quoted:
-                body = "".join(_Reader(body, self.shell, self.level + 1)._fields("", quotes=False))
+                body = "".join(WordReader(body, self.shell, self.level + 1).fields("", quotes=False))
             if any(word.rpartition("/")[2] in ("sh", "bash", "ssh", "zsh") for word in command.words):
                 _Reader(body, self.shell, self.level + 1).read()
             self._write(command, body)
@@ -221,13 +175,10 @@ class _Reader:
         words, declaring = self.command.words, self.command.words[:1] and self.command.words[0] in _DECLARING
         found = _ASSIGNED.match(self.text, self.at)
         if found is None or not (not words or words[-1] in _KEYWORDS or declaring):
-            words += self._fields(" \t\r\n;&|()<>", split=True)
+            words += self.fields(STOPS, split=True)
             return
         self.at = found.end()
-        if self.text.startswith("(", self.at):
-            values = self._array()
-        else:
-            values = ["".join(self._fields(" \t\r\n;&|()<>"))]
+        values = self._array() if self.text.startswith("(", self.at) else ["".join(self.fields(STOPS))]
         if found[2]:
             before = self.assigned.get(found[1]) or self.shell.variables.get(found[1], [])
             is_list = len(before) != 1 or self.text[found.end()] == "("
@@ -249,189 +200,8 @@ class _Reader:
             elif self.text[self.at] == "#":
                 self.at = self._find("\n", self.at) or len(self.text)
             elif self.text[self.at] in ";&|(<>":
-                raise _refusal("not a list of words", self.text[self.at :])
+                raise refusal("not a list of words", self.text[self.at :])
             else:
-                values += self._fields(" \t\r\n;&|()<>", split=True)
+                values += self.fields(STOPS, split=True)
         self.at += 1
         return values
-
-    def _fields(self, stops: str, *, split: bool = False, quotes: bool = True) -> list[str]:
-        """Read up to one of ``stops``; an expansion without quotes is split into words if ``split``.
-
-        Without ``quotes`` the text is that of double quotes or of a here-document.
-        """
-        fields, current, begun = list[str](), list[str](), False
-        text = self.text
-        while self.at < len(text):
-            if found := self._literal(stops, begun):
-                current.append(found)
-                begun = True
-                continue
-            char = text[self.at]
-            if char in stops:
-                break
-            values = [""]
-            if char == "'" and quotes:
-                values = [self._until("'")]
-            elif char == '"' and quotes:
-                values = self._double()
-            elif char == "\\":
-                values = [self._escaped(quotes)]
-                begun = begun or values != [""]
-            elif char in "$`":
-                values = self._expansion(quotes)
-                if not split:
-                    values = [" ".join(values)]
-                elif "".join(values) not in self.shell.unset:
-                    values = [part for value in values for part in value.split()]
-            else:
-                values = [char]
-                self.at += 1
-            begun = begun or (bool(values) and char != "\\")
-            self._extend(fields, current, values)
-        return [*fields, "".join(current)] if begun or not split else fields
-
-    def _literal(self, stops: str, begun: bool) -> str:
-        """Read a placeholder, a template or unquoted JSON, whose brackets and blanks belong to the word."""
-        if not stops or self.text[self.at] not in "<{$":
-            return ""
-        if not begun and self.may_have_json and (found := _JSON.match(self.text, self.at)):
-            try:
-                end = json.JSONDecoder().raw_decode(self.text, self.at)[1]
-            except (ValueError, RecursionError):
-                self.may_have_json = False  # each attempt may read all that is left
-                return ""
-            read, self.at = self.text[self.at : end], end
-            return read
-        found = _PLACEHOLDER.match(self.text, self.at) or _TEMPLATE.match(self.text, self.at)
-        if found is None:
-            return ""
-        self.at = found.end()
-        self.shell.unset[found[0]] = ""
-        return found[0]
-
-    @staticmethod
-    def _extend(fields: list[str], current: list[str], values: list[str]) -> None:
-        """Append words to the one being read: each after the first begins another."""
-        for index, value in enumerate(values):
-            if index:
-                fields.append("".join(current))
-                current.clear()
-            current.append(value)
-
-    def _until(self, end: str) -> str:
-        stop = self.text.find(end, self.at + 1)
-        if stop < 0:
-            raise _refusal("not a command line: No closing quotation", self.text[self.at :])
-        read, self.at = self.text[self.at + 1 : stop], stop + 1
-        return read
-
-    def _double(self) -> list[str]:
-        """Read a text in double quotes; several words for ``"${X[@]}"``."""
-        start, self.at = self.at, self.at + 1
-        fields, current = list[str](), list[str]()
-        while self.at < len(self.text) and self.text[self.at] != '"':
-            char = self.text[self.at]
-            if char == "\\":
-                current.append(self._escaped(quotes=False))
-            elif char in "$`":
-                whole = re.compile(r"\"\$\{\w+\[@\]\}\"").match(self.text, start)
-                self._extend(fields, current, self._expansion(False) if whole else [" ".join(self._expansion(False))])
-                if whole and not (fields or "".join(current)):
-                    self.at += 1
-                    return []
-            else:
-                current.append(char)
-                self.at += 1
-        if self.at >= len(self.text):
-            raise _refusal("not a command line: No closing quotation", self.text[start:])
-        self.at += 1
-        return [*fields, "".join(current)]
-
-    def _escaped(self, quotes: bool) -> str:
-        char = self.text[self.at + 1 : self.at + 2]
-        self.at += 1 + len(char)
-        if char == "\n":
-            return ""
-        return char if quotes or char in ("$", "`", '"', "\\") else f"\\{char}"
-
-    def _expansion(self, quotes: bool) -> list[str]:
-        """Read an expansion: its words, or its own text where nothing in the text resolves it."""
-        start, text = self.at, self.text
-        if text[start] == "`":
-            self._until("`")
-            return [self._unset(start, "")]
-        if text.startswith("$'", start) and quotes:
-            self.at += 1
-            end = re.compile(r"'((?:[^'\\]|\\.)*)'", re.S).match(text, self.at)
-            if end is None:
-                raise _refusal("not a command line: No closing quotation", text[start:])
-            self.at = end.end()
-            return [re.sub(r"\\(.)", lambda found: _ESCAPES.get(found[1], found[0]), end[1])]
-        if text.startswith("$((", start):
-            inner = self._closed(start + 1, "(", ")")[1:-1]
-            value = number_of("".join(_Reader(inner, self.shell, self.level + 1)._fields("")), self._value)
-            names = [name for name in re.findall(r"[A-Za-z_]\w*", inner) if self._value(name) is None]
-            return [self._unset(start, "".join(names[:1])) if value is None else str(value)]
-        if text.startswith("$(", start):
-            self._closed(start + 1, "(", ")")
-            return [self._unset(start, "")]
-        if text.startswith("${", start):
-            return self._braced(start, self._closed(start + 1, "{", "}"))
-        found = _NAME.match(text, start + 1)
-        self.at = found.end() if found else start + 1
-        if found is None:
-            return ["$"]
-        value = self._value(found[0])
-        return [self._unset(start, found[0])] if value is None else self._added([value])
-
-    def _closed(self, start: int, opening: str, closing: str) -> str:
-        """Return what stands between brackets, and set the position after them."""
-        depth = 0
-        for found in re.compile(rf"[{re.escape(opening + closing)}]").finditer(self.text, start):
-            depth += 1 if found[0] == opening else -1
-            if not depth:
-                self.at = found.end()
-                return self.text[start + 1 : found.start()]
-        raise _refusal("an expansion that is not closed", self.text[start - 1 :])
-
-    def _braced(self, start: int, inner: str) -> list[str]:
-        found = _BRACED.fullmatch(inner)
-        if found is None:
-            return [self._unset(start, (_NAME.match(inner) or [""])[0])]
-        count, name, index, operator, word = found.groups()
-        values = None if name in self.shell.undecided else self._values(name)
-        if values is not None and index and index[1:-1].isdigit():
-            values = values[int(index[1:-1]) :][:1]
-        if count:
-            number = None if values is None else len(values) if index else len(" ".join(values))
-            return [self._unset(start, name) if number is None else str(number)]
-        if operator and name not in self.shell.undecided:
-            empty = values is None or (operator[0] == ":" and not "".join(values))
-            if (operator[-1] in "-=" and empty) or (operator[-1] == "+" and not empty):
-                values = ["".join(_Reader(word, self.shell, self.level + 1)._fields(""))]
-                if operator[-1] == "=":
-                    self.shell.variables[name] = values
-            elif operator[-1] == "+":
-                values = [""]
-        return [self._unset(start, name)] if values is None else self._added(values)
-
-    def _values(self, name: str) -> list[str] | None:
-        own = None if self.command.words else self.assigned.get(name)  # X=1 command $X: not this X
-        return own or self.shell.variables.get(name)
-
-    def _value(self, name: str) -> str | None:
-        """Return a variable's value; None if the text does not set it, or sets it in a branch."""
-        values = None if name in self.shell.undecided else self._values(name)
-        return None if values is None else " ".join(values)
-
-    def _added(self, values: list[str]) -> list[str]:
-        self.shell.added += sum(map(len, values))
-        if self.shell.added > _MOST_ADDED:
-            raise _refusal("variables that expand to too much")
-        return values
-
-    def _unset(self, start: int, name: str) -> str:
-        text = self.text[start : self.at]
-        self.shell.unset[text] = name
-        return text

@@ -17,7 +17,24 @@ from kvcache_sim.model.releases import parse_version
 _TAG = re.compile(r"v?(\d+\.\d+(?:\.\d+)?(?:\.?(?:rc|post)\d+)?)(?![\w.])")
 _REQUIRED = re.compile(r"\b(vllm|sglang|tensorrt[-_]llm)(?:\[[\w,-]*\])?(?:==|@)v?(\d[\w.]*)")
 #: Commands that name an engine's command without starting it.
-_MENTIONS = frozenset("echo printf pkill pgrep grep kill ps cat pip apt git cd export alias".split())
+_MENTIONS = frozenset(
+    [
+        "echo",
+        "printf",
+        "pkill",
+        "pgrep",
+        "grep",
+        "kill",
+        "ps",
+        "cat",
+        "pip",
+        "apt",
+        "git",
+        "cd",
+        "export",
+        "alias",
+    ]
+)
 
 
 class Start(Value):
@@ -91,4 +108,6 @@ def _is_same(word: str, wanted: str) -> bool:
 def _image(word: str) -> Mapping[str, Any]:
     folder, _, last = word.partition("@sha256")[0].rpartition("/")
     path = f"{folder}/{last.partition(':')[0]}".lstrip("/")
-    return next((row for row in _table()["image"] if path == row["name"] or path.endswith(f"/{row['name']}")), {})
+    return next(
+        (row for row in _table()["image"] if path == row["name"] or path.endswith(f"/{row['name']}")), {}
+    )

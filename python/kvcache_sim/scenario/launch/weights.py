@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import re
-
 from kvcache_sim.model.model_file import load_model, names_model_file
 from kvcache_sim.model.model_spec import ModelSpec
 from kvcache_sim.scenario.launch.making import Making
+from kvcache_sim.scenario.launch.names import dtype_of_name
 
 FLAG = "--quantization"
 #: Words of the engines' flag → format; the first word of a format is printed. Others (``compressed-tensors``,
@@ -32,26 +31,6 @@ _METHODS = {
     "mxfp4": "mxfp4",
     "mxfp8": "mxfp8",
 }
-#: Parts of checkpoints' names → format; of several the last one counts (``GPTQ-Int8``).
-_NAMES = {
-    **{name: name for name in ("bf16", "fp8", "mxfp8", "nvfp4", "mxfp4", "int8")},
-    **dict.fromkeys(("fp4", "nvfp4a16"), "nvfp4"),
-    **dict.fromkeys(("w8a8", "w8a16"), "int8"),
-    **dict.fromkeys(("awq", "gptq", "int4", "4bit", "w4a16"), "int4-g128"),
-}
-#: A part of a name that states a format; ``dynamic``, ``block`` and ``g128`` say more about it.
-NAMED = re.compile(rf"-(?:quantized\.)?({'|'.join(_NAMES)}|dynamic|block|g128|bnb)(?=-|$)")
-
-
-def plain_name(name: str) -> str:
-    """Return the last part of a name in lower case, with dashes for underscores."""
-    return name.rpartition("/")[2].lower().replace("_", "-")
-
-
-def dtype_of_name(name: str) -> str:
-    """Return the format that a checkpoint's name states, such as ``Qwen3-32B-FP8``; "" if it states none."""
-    parts = [part for part in NAMED.findall(plain_name(name)) if part in _NAMES]
-    return _NAMES[parts[-1]] if parts else ""
 
 
 def weights_of(made: Making, model: str) -> str:
@@ -59,16 +38,21 @@ def weights_of(made: Making, model: str) -> str:
 
     Takes the flag off those without a setting if a run has its format, and notes what stated the format.
     """
-    spec, flag = load_model(model), made.left.get(FLAG, "")
+    spec, given = load_model(model), made.take(FLAG)
+    flag = "" if given is None else given.text
     stated = "" if names_model_file(model) else dtype_of_name(made.line.model)
     dtype = stated or _METHODS.get(flag, "")
     # Most methods read what the checkpoint has; GPTQ's has 4 or 8 bits.
-    if dtype and (_METHODS.get(flag, dtype) == dtype or (flag.startswith("gptq") and dtype == "int8")):
-        made.left.pop(FLAG, None)
+    agrees = _METHODS.get(flag, dtype) == dtype or (flag.startswith("gptq") and dtype == "int8")
+    if given is not None and not (dtype and agrees):
+        made.leave(
+            given,
+            "the weights have the formats of the model's file; nearest: replica.step_time with a format",
+        )
     if dtype in ("", dtype_of_most(spec)):
         return ""
-    source = f"the name {made.line.model}" if stated else f"{FLAG} {flag}"
-    made.assumed.append(f"all weights but the embeddings are {dtype}, as {source} says")
+    source = f"the name {made.line.model}" if stated else str(given)
+    made.note("assumed", f"all weights but the embeddings are {dtype}, as {source} says")
     return dtype
 
 
