@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from kvcache_sim.cli import main
-from kvcache_sim.scenario.launch.line import parse_launch
+from kvcache_sim.scenario.launch.deployment import parse_launch
 from kvcache_sim.scenario.launch.to_line import Launch, launch_of_scenario
 from kvcache_sim.scenario.launch.to_scenario import scenario_of_launch
 from support.examples import examples

@@ -18,8 +18,8 @@ from kvcache_sim.base.errors import UsageError
 from kvcache_sim.base.values import Value
 from kvcache_sim.model.releases import Version, engine_releases, engines, parse_version
 from kvcache_sim.scenario.launch.flags import Engine, Flag, Spelling, launch_engine
+from kvcache_sim.scenario.launch.shell_words import WHERE
 
-WHERE = "--from"
 _NEGATIVE = re.compile(r"-\d+$|-\d*\.\d+$")
 #: Decimals go with the decimal suffixes alone (vLLM, ``human_readable_int``).
 _HUMAN = re.compile(r"(?:(\d{1,18}(?:\.\d{1,18})?)([kmgt])|(\d{1,18})([KMGT]))")
@@ -127,7 +127,7 @@ class _Arguments:
             self.flags[name] = json.dumps(described)
 
     def _spelling(self, name: str) -> Spelling | None:
-        """Return what a name stands for: itself, or what it is the beginning of; None if it is of no release."""
+        """Return what a name stands for, or what it is the beginning of; None if no release has it."""
         if self.engine.underscores and name.startswith("--"):
             name = name.replace("_", "-")
         for names in (self.names.of_release, *self.names.older):
@@ -185,7 +185,7 @@ class _Arguments:
             return
         self.flags.pop(flag.name, None)
         self.objects.pop(flag.name, None)
-        self.flags[flag.name] = plain_number(value) if flag.human else value
+        self.flags[flag.name] = value
 
     def _take_switch(self, spelling: Spelling, value: str) -> None:
         stated = _BOOLEANS.get(value.lower()) if value else True
@@ -235,7 +235,7 @@ class _Arguments:
 
 
 def _is_value(word: str) -> bool:
-    """Return True if a word is a value by argparse's rule: no dash first, a negative number, or a blank in it."""
+    """Return True if argparse takes a word for a value: no dash first, a negative number, or a blank in it."""
     return not word.startswith("-") or word == "-" or _NEGATIVE.match(word) is not None or " " in word
 
 

@@ -1,4 +1,4 @@
-"""Launch lines of YAML documents: Compose files, Kubernetes manifests, charts' values, KServe, Dynamo's graphs.
+"""Launch lines of YAML documents: Compose, Kubernetes manifests, charts' values, KServe, Dynamo's graphs.
 
 A document is searched for containers, that is mappings with a command or arguments. What stands around one
 counts for it: replicas, variables, a role, an image, the degrees that an operator adds to the command.

@@ -12,10 +12,10 @@ from kvcache_sim.scenario.launch.argv import read_arguments
 from kvcache_sim.scenario.launch.echo import shown
 from kvcache_sim.scenario.launch.flags import Engine, launch_engine, launch_engines
 from kvcache_sim.scenario.launch.named_files import file_options, with_lmcache_file
-from kvcache_sim.scenario.launch.shell import Command, Shell, read_shell
+from kvcache_sim.scenario.launch.shell import read_shell
+from kvcache_sim.scenario.launch.shell_words import WHERE, Command, Shell
 from kvcache_sim.scenario.launch.starts import Start, find_image, find_start, release_of
 
-WHERE = "--from"
 #: Most characters of a text, most shells in each other, and most launch lines.
 MOST_CHARACTERS, _MOST_SHELLS = 1 << 17, 4
 _MOST_LINES = 64
@@ -35,7 +35,7 @@ class LaunchLine:
     """A parsed launch line. ``flags`` are by canonical names, in order; "" for a flag that stands alone.
 
     ``environment`` are the variables that the engine sees, as NAME=VALUE; ``aside`` what the text has around
-    the engine's command; ``release`` is as in ``vllm@0.11.2``; ``router`` the policy of one that the command starts.
+    the engine's command; ``release`` is as in ``vllm@0.11.2``; ``router`` the policy of one that it starts.
     ``refusal`` is raised once the model is known: a file that the line names is not here.
     """
 
@@ -51,7 +51,7 @@ class LaunchLine:
 
 @dataclass
 class Surroundings:
-    """What stands around a command: variables, images, files, and arguments of a chart that the command lacks."""
+    """What stands around a command: variables, images, files, and a chart's arguments that it lacks."""
 
     environment: dict[str, str] = field(default_factory=dict)
     words: tuple[str, ...] = ()

@@ -1,4 +1,4 @@
-"""Several launch lines as one scenario: pools of prefill and decode, and machines with settings of their own."""
+"""Several launch lines as one scenario: pools of prefill and decode, and machines that differ."""
 
 from __future__ import annotations
 

@@ -194,9 +194,9 @@ class WordReader:
             return [re.sub(r"\\(.)", lambda found: _ESCAPES.get(found[1], found[0]), end[1])]
         if text.startswith("$((", start):
             inner = self._closed(start + 1, "(", ")")[1:-1]
-            value = number_of("".join(WordReader(inner, self.shell, self.level + 1).fields("")), self._value)
+            number = number_of("".join(WordReader(inner, self.shell, self.level + 1).fields("")), self._value)
             names = [name for name in re.findall(r"[A-Za-z_]\w*", inner) if self._value(name) is None]
-            return [self._unset(start, "".join(names[:1])) if value is None else str(value)]
+            return [self._unset(start, "".join(names[:1])) if number is None else str(number)]
         if text.startswith("$(", start):
             self._closed(start + 1, "(", ")")
             return [self._unset(start, "")]

@@ -17,24 +17,7 @@ from kvcache_sim.model.releases import parse_version
 _TAG = re.compile(r"v?(\d+\.\d+(?:\.\d+)?(?:\.?(?:rc|post)\d+)?)(?![\w.])")
 _REQUIRED = re.compile(r"\b(vllm|sglang|tensorrt[-_]llm)(?:\[[\w,-]*\])?(?:==|@)v?(\d[\w.]*)")
 #: Commands that name an engine's command without starting it.
-_MENTIONS = frozenset(
-    [
-        "echo",
-        "printf",
-        "pkill",
-        "pgrep",
-        "grep",
-        "kill",
-        "ps",
-        "cat",
-        "pip",
-        "apt",
-        "git",
-        "cd",
-        "export",
-        "alias",
-    ]
-)
+_MENTIONS = {"echo", "printf", "pkill", "pgrep", "grep", "kill", "ps", "cat", "pip", "apt", "git", "alias"}
 
 
 class Start(Value):

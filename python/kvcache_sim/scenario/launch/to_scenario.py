@@ -14,6 +14,7 @@ from kvcache_sim.model.release_subject import release_subject
 from kvcache_sim.model.releases import parse_version
 from kvcache_sim.model.step_times import own_set
 from kvcache_sim.scenario.gpu_memory import blocks_of_a_start
+from kvcache_sim.scenario.launch.argv import plain_number
 from kvcache_sim.scenario.launch.deployment import read_deployment
 from kvcache_sim.scenario.launch.drafts import write_drafts
 from kvcache_sim.scenario.launch.echo import shown
@@ -40,13 +41,6 @@ _CONTEXT = "replica.max_model_len"
 #: A capacity that is replaced.
 _ENOUGH = "10000000 blocks"
 _ALLOW = "replica.allow_long_max_model_len"
-#: Numbers in vLLM's syntax: 32k is 32,000, 32K is 32,768.
-_COUNT = re.compile(r"([0-9]+(?:\.[0-9]+)?)([kKmMgGtT])$")
-_SCALE = {
-    suffix: base ** (power + 1)
-    for base, row in ((1000, "kmgt"), (1024, "KMGT"))
-    for power, suffix in enumerate(row)
-}
 #: Settings' own defaults.
 _USUAL = {"cache.enabled": True, "cache.retention_interval": 0}
 #: Values that leave a setting to the engine.
@@ -231,7 +225,7 @@ def _setting(made: Making, given: Given, degrees: Degrees) -> str:
     if text in _LEFT_OPEN:
         made.leave(given, f"nearest: {flag.key}", decides=text == "-1" and flag.per_dp)
         return ""
-    text = _plain(text) if flag.human or made.line.engine.name == "vllm" else text
+    text = plain_number(text) if flag.human or made.line.engine.name == "vllm" else text
     if flag.per_dp and degrees.attention > 1 and text.isdecimal():
         share = str(max(int(text) // degrees.attention, 1))
         made.note("assumed", f"{given} is of all {degrees.attention} ranks of attention: {share} each")
@@ -251,12 +245,6 @@ def _sized(made: Making, given: Given, text: str, degrees: Degrees) -> str:
     if given.flag.unit == "blocks":
         return f"{int(number)} blocks"
     return render_size(parse_size_bytes(f"{number:.12g}{given.flag.unit}"))
-
-
-def _plain(text: str) -> str:
-    """Return a number with its suffix for thousands expanded, or the text as it is."""
-    found = _COUNT.match(text)
-    return str(round(float(found[1]) * _SCALE[found[2]])) if found else text
 
 
 def _allow_long(made: Making, named: str) -> None:
