@@ -195,7 +195,9 @@ class _Arguments:
 
     def _take_part(self, flag: Flag, path: str, text: str) -> None:
         """Set one value of a flag's JSON object; ``+`` at the end of the path appends to a list."""
-        *steps, last = path.split(".")[:_MOST_STEPS]
+        *steps, last = path.split(".")
+        if len(steps) > _MOST_STEPS:
+            raise UsageError("too many parts", flag.name, repr(path)[:60], f"at most {_MOST_STEPS}")
         self.flags.setdefault(flag.name, "")
         node = self.objects.setdefault(flag.name, {})
         for step in steps:
@@ -235,7 +237,7 @@ class _Arguments:
 
 
 def _is_value(word: str) -> bool:
-    """Return True if argparse takes a word for a value: no dash first, a negative number, or a blank in it."""
+    """Return True if argparse takes a word for a value: no dash, a negative number, or a blank in it."""
     return not word.startswith("-") or word == "-" or _NEGATIVE.match(word) is not None or " " in word
 
 

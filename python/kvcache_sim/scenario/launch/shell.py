@@ -160,15 +160,18 @@ class _Reader(WordReader):
                 body = "".join(WordReader(body, self.shell, self.level + 1).fields("", quotes=False))
             if any(word.rpartition("/")[2] in ("sh", "bash", "ssh", "zsh") for word in command.words):
                 _Reader(body, self.shell, self.level + 1).read()
-            self._write(command, body)
+            elif not self._write(command, body):
+                command.redirections.append(body)
         self.waiting = []
 
-    def _write(self, command: Command, body: str) -> None:
-        """Keep a file that the text writes."""
-        targets = [word for word in command.words[1:] if command.words[0] == "tee" and word[0] != "-"]
-        for name in (command.output, *targets):
-            if name:
-                self.shell.files[name] = body
+    def _write(self, command: Command, body: str) -> bool:
+        """Keep the files that the text writes; return True if it writes one."""
+        targets = [
+            word for word in command.words[1:] if command.words[0] == "tee" and not word.startswith("-")
+        ]
+        names = [name for name in (command.output, *targets) if name]
+        self.shell.files |= dict.fromkeys(names, body)
+        return bool(names)
 
     def _word(self) -> None:
         """Read a word: an assignment before a command, or one or more words of it."""
