@@ -256,7 +256,10 @@ def test_flags_of_damaged_lines_are_set_or_named():
             continue
         lines = [worker.line for worker in found.workers]
         said = " ".join(
-            [*found.aside, *(" ".join([one.model, *one.aside, *one.flags.values()]) for one in lines)]
+            [
+                *found.aside,
+                *(" ".join([one.model, *one.aside, *one.flags, *one.flags.values()]) for one in lines),
+            ]
         )
         names = {name for one in lines for name in one.flags}
         also = {

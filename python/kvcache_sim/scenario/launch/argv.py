@@ -49,7 +49,7 @@ def read_arguments(
     version = release.partition("@")[2]
     reader = _Arguments(engine, _names(engine.name, version))
     reader.read(list(usual))
-    reader.positional = ""
+    reader.positional = reader.stated = ""
     reader.read(list(words))
     reader.join()
     return Arguments(reader.model, reader.flags)
@@ -93,7 +93,7 @@ class _Arguments:
     def __init__(self, engine: Engine, names: _Names) -> None:
         self.engine, self.names = engine, names
         self.flags: dict[str, str] = {}
-        self.model = self.positional = ""
+        self.model = self.positional = self.stated = ""
         #: Objects that dotted flags join to, by the name of the flag.
         self.objects: dict[str, dict[str, Any]] = {}
 
@@ -168,20 +168,21 @@ class _Arguments:
     def _take_positional(self, word: str) -> None:
         if "" not in self.engine.models or self.positional:
             raise UsageError("a word that belongs to no flag", where=WHERE, got=repr(word)[:60])
-        self.positional = word
         self._take_model(word)
+        self.positional = word
 
-    def _take_model(self, name: str) -> None:
-        if self.positional and name != self.positional:
-            got = f"{self.positional!r}, then {name!r}"[:90]
-            raise UsageError(
-                "two models", where=WHERE, got=got, hint="one of them is a word that belongs to no flag"
-            )
-        self.model = name
+    def _take_model(self, name: str, flag: str = "") -> None:
+        """Take a model's name; one by a flag and another one without are too many."""
+        other = self.positional if flag else self.stated
+        if other and name != other:
+            got = f"{other!r}, then {name!r}"[:90]
+            hint = "one of them is a word that belongs to no flag"
+            raise UsageError("two models", where=WHERE, got=got, hint=hint)
+        self.model, self.stated = name, name if flag else self.stated
 
     def _take(self, flag: Flag, value: str) -> None:
         if flag.name in self.engine.models:
-            self._take_model(value)
+            self._take_model(value, flag.name)
             return
         self.flags.pop(flag.name, None)
         self.objects.pop(flag.name, None)

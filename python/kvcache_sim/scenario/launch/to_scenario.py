@@ -41,6 +41,7 @@ _CONTEXT = "replica.max_model_len"
 #: A capacity that is replaced.
 _ENOUGH = "10000000 blocks"
 _ALLOW = "replica.allow_long_max_model_len"
+_TOKENS = re.compile(r"[1-9][0-9]{0,8}")
 #: Settings' own defaults.
 _USUAL = {"cache.enabled": True, "cache.retention_interval": 0}
 #: Values that leave a setting to the engine.
@@ -226,6 +227,8 @@ def _setting(made: Making, given: Given, degrees: Degrees) -> str:
         made.leave(given, f"nearest: {flag.key}", decides=text == "-1" and flag.per_dp)
         return ""
     text = plain_number(text) if flag.human or made.line.engine.name == "vllm" else text
+    if flag.key == "cache.block_size" and not _TOKENS.fullmatch(text):
+        raise UsageError("no number of tokens", flag.name, repr(text)[:60])
     if flag.per_dp and degrees.attention > 1 and text.isdecimal():
         share = str(max(int(text) // degrees.attention, 1))
         made.note("assumed", f"{given} is of all {degrees.attention} ranks of attention: {share} each")
