@@ -119,7 +119,7 @@ def test_an_engines_parser_reads_these_flags(line, flags):
         ("vllm serve 'Q", ["quotation"]),
     ],
 )
-def test_what_nobody_can_know_is_refused_with_the_way_out(line, words):
+def test_what_the_text_does_not_say_is_refused_with_a_hint(line, words):
     with pytest.raises(kv.KvsimError) as refused:
         scenario_of_launch(line, "h200", "qwen3-8b" if "$MODEL" not in line else "")
     assert not [word for word in words if word not in str(refused.value)]

@@ -23,13 +23,13 @@ from kvcache_sim.scenario.launch.shell_words import WHERE
 _NEGATIVE = re.compile(r"-\d+$|-\d*\.\d+$")
 #: Decimals go with the decimal suffixes alone (vLLM, ``human_readable_int``).
 _HUMAN = re.compile(r"(?:(\d{1,18}(?:\.\d{1,18})?)([kmgt])|(\d{1,18})([KMGT]))")
-_POWERS = {letter: power for power, letter in enumerate("kmgt", 1)}
+_POWERS = {suffix: power for power, suffix in enumerate("kmgt", 1)}
 _BOOLEANS = {"true": True, "false": False, "1": True, "0": False, "yes": True, "no": False}
 _MOST_STEPS = 10
 
 
 class Arguments(Value):
-    """What an engine is told: its model, "" if none, and flags by their canonical names in order.
+    """An engine's model, "" if the arguments name none, and flags by their canonical names in order.
 
     "" is the value of a flag that stands alone, "false" that of its ``--no-`` form.
     """
@@ -60,9 +60,9 @@ def plain_number(text: str) -> str:
     found = _HUMAN.fullmatch(text)
     if found is None:
         return text
-    letter = found[2] or found[4]
-    scale = 1000 if letter.islower() else 1024
-    return str(round(Fraction(found[1] or found[3]) * scale ** _POWERS[letter.lower()]))
+    suffix = found[2] or found[4]
+    scale = 1000 if suffix.islower() else 1024
+    return str(round(Fraction(found[1] or found[3]) * scale ** _POWERS[suffix.lower()]))
 
 
 class _Names(Value):

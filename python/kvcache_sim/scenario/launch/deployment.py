@@ -1,4 +1,4 @@
-"""What a pasted text deploys: its workers, by role, and the router in front of them."""
+"""The deployment of a pasted text: its workers, by role, and the router in front of them."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from kvcache_sim.base.errors import UsageError
 from kvcache_sim.scenario.launch.documents import Worker, is_document, read_documents
 from kvcache_sim.scenario.launch.line import (
     MOST_CHARACTERS,
-    WHERE,
     LaunchLine,
     Surroundings,
     lines_of_shell,
     no_launch_line,
 )
+from kvcache_sim.scenario.launch.shell_words import WHERE
 
 #: Flags by which the nodes of one engine, or servers on one machine, differ.
 _OF_NODE = re.compile(

@@ -15,8 +15,9 @@ from typing import Any
 
 from kvcache_sim.base.errors import UsageError
 from kvcache_sim.scenario.launch.echo import shown
-from kvcache_sim.scenario.launch.line import WHERE, LaunchLine, Surroundings, lines_of_shell
+from kvcache_sim.scenario.launch.line import LaunchLine, Surroundings, lines_of_shell
 from kvcache_sim.scenario.launch.named_files import options_of
+from kvcache_sim.scenario.launch.shell_words import WHERE
 from kvcache_sim.scenario.launch.starts import router_of
 from kvcache_sim.scenario.yaml_tree import read_tree
 
@@ -59,7 +60,7 @@ class Documents:
 
 @dataclass(frozen=True)
 class _Around:
-    """What the mappings around a container say."""
+    """Settings of the mappings around a container."""
 
     name: str = ""
     role: str = ""
@@ -112,7 +113,7 @@ class _Documents:
         """Find the containers in a value; ``key`` names it."""
         if isinstance(value, list):
             for one in value:
-                self.walk(one, around, key)
+                self.walk(one, around)
         if not isinstance(value, dict):
             return
         around = _entered(value, around, key)

@@ -1,4 +1,4 @@
-"""What is shown of a pasted text: one line whatever it holds, without the values that give access."""
+"""A pasted text as it is shown: one line whatever it holds, without the values that give access."""
 
 from __future__ import annotations
 

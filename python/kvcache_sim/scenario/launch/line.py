@@ -16,12 +16,12 @@ from kvcache_sim.scenario.launch.shell import read_shell
 from kvcache_sim.scenario.launch.shell_words import WHERE, Command, Shell
 from kvcache_sim.scenario.launch.starts import Start, find_image, find_start, release_of
 
-#: Most characters of a text, most shells in each other, and most launch lines.
+#: Most characters of a text, most shells in each other, most launch lines, longest name.
 MOST_CHARACTERS, _MOST_SHELLS = 1 << 17, 4
-_MOST_LINES = 64
-_VARIABLE = re.compile(r"(?:--env=|-e|--env )?\"?([A-Za-z_]\w*)=(.*)", re.S)
+_MOST_LINES, _LONGEST_NAME = 64, 250
+_VARIABLE = re.compile(r"(?:--env=|-e|--env )?\"?([A-Za-z_]\w*)=(?!=)(.*)", re.S)
 #: Words before an engine's command that change nothing: its interpreter, variables and their option.
-_NOTHING = re.compile(r"(?:\S*/)?python[\d.]*|-u|exec|env|-e|--env|(?:--env=|-e)?[A-Za-z_]\w*=.*", re.S)
+_NOTHING = re.compile(r"(?:\S*/)?python[\d.]*|-u|exec|env|-e|--env|(?:--env=|-e)?[A-Za-z_]\w*=(?!=).*", re.S)
 #: Options before a word NAME=VALUE that is no variable.
 _LABELS = ("-l", "--label", "--build-arg", "-v", "--volume", "--mount")
 _LIST = re.compile(
@@ -51,7 +51,7 @@ class LaunchLine:
 
 @dataclass
 class Surroundings:
-    """What stands around a command: variables, images, files, and a chart's arguments that it lacks."""
+    """Surroundings of a command: variables, images, files, and a chart's arguments that it lacks."""
 
     environment: dict[str, str] = field(default_factory=dict)
     words: tuple[str, ...] = ()
@@ -129,6 +129,8 @@ def _line(start: Start, shell: Shell, around: Surroundings, model: str) -> Launc
     if not named:
         expected = f"{' '.join(engine.starts[0])} MODEL …"
         raise UsageError("no model", where=WHERE, expected=expected, hint="--model NAME says which it is")
+    if len(named) > _LONGEST_NAME:
+        raise UsageError("no model's name", where=WHERE, got=repr(shown(named))[:60], hint="--model NAME")
     flags = dict(read.flags)
     _refuse_unset(engine, flags, "" if model else named, shell)
     aside = [word for word in start.before if not _NOTHING.fullmatch(word)]
@@ -145,7 +147,7 @@ def _refuse_unset(engine: Engine, flags: Mapping[str, str], model: str, shell: S
         decides = where == "--model" or (row is not None and bool(row.key) and not value.startswith("{"))
         for text, name in shell.unset.items() if decides else ():
             if text in value and text != "":
-                hint = f"write {name}=VALUE before the line" if name else "write its value"
+                hint = f"write {name}=VALUE before the line" if name.isidentifier() else "write its value"
                 hint += ", or --model NAME" if where == "--model" else ""
                 what = (
                     "a variable that the text does not set" if name else "a value that the text does not give"

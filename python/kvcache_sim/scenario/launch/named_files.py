@@ -49,7 +49,7 @@ def file_options(engine: str, words: list[str], files: Mapping[str, str]) -> tup
 
 
 def with_lmcache_file(environment: dict[str, str], files: Mapping[str, str]) -> dict[str, str]:
-    """Return the variables with the settings of the file that LMCache is told of, below its variables."""
+    """Return the variables with the settings of LMCache's file, over which its variables prevail."""
     name = environment.get(_LMCACHE)
     if not name:
         return environment

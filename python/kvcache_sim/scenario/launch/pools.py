@@ -62,7 +62,9 @@ def joined(deployment: Deployment, made: Sequence[Making]) -> Making:
         first.note("no effect", text, "no engine starts there")
     for each, its in pairs:
         for text in each.line.aside:
-            its.note("no effect", text, "around the engine's command; nothing of it is run")
+            repeated = text.startswith("for ")
+            why = "nearest: cluster.machines" if repeated else "around the engine's command; it is not run"
+            its.note("decides" if repeated else "no effect", text, why)
     if others:
         _join(first, pairs)
     if deployment.router and (why := first.attempt({"router.policy": deployment.router}, DEFAULT)):
@@ -101,19 +103,19 @@ def _write_own(first: Making, worker: Worker, its: Making, machines: range) -> N
     for note in its.notes:
         if note not in first.notes:
             first.note(note.kind, f"{who}: {note.what}", note.why)
-    own, common = {}, {}
+    theirs, common = {}, {}
     for key, text in _differing(first.tree.values, its.tree.values):
         if key.partition(".")[0] in _OWN:
-            own[key] = text
+            theirs[key] = text
         elif key != "cache.semantics" and key.partition(".")[0] not in _OF_CLUSTER:
             common[key] = text
     for key, text in common.items():
         first.note(
             "decides", f"{who}: {key} {text}", "one value for all machines; that of the first line holds"
         )
-    settings = {f"machines[{index}].{key}": text for index in machines for key, text in own.items()}
+    settings = {f"machines[{index}].{key}": text for index in machines for key, text in theirs.items()}
     why = first.attempt(settings, DEFAULT) if settings else ""
-    for key, text in own.items() if why else ():
+    for key, text in theirs.items() if why else ():
         alone = {f"machines[{index}].{key}": text for index in machines}
         if first.attempt(alone, DEFAULT):
             first.note("decides", f"{who}: {key} {text}", why)

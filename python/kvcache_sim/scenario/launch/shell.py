@@ -81,8 +81,8 @@ class _Reader(WordReader):
         self._end()
 
     def _values(self, name: str) -> list[str] | None:
-        own = None if self.command.words else self.assigned.get(name)  # X=1 command $X: not this X
-        return own or self.shell.variables.get(name)
+        assigned = None if self.command.words else self.assigned.get(name)  # X=1 command $X: not this X
+        return assigned or self.shell.variables.get(name)
 
     def _find(self, what: str, start: int) -> int:
         return max(self.text.find(what, start), 0)

@@ -44,7 +44,7 @@ class Command:
 
 @dataclass
 class Shell:
-    """What a text leaves: commands, the files that it writes, and expansions that nothing in it resolves.
+    """The parts of a text: commands, the files that it writes, and expansions that nothing in it resolves.
 
     ``unset`` maps the text of such an expansion to the variable to set, or to "" for a command's output.
     """

@@ -1,4 +1,4 @@
-"""Where an engine starts in the words of a command: rows of ``starts.toml``."""
+"""Rows of ``starts.toml``: commands and images after which an engine's arguments begin."""
 
 from __future__ import annotations
 
@@ -85,11 +85,11 @@ def router_of(name: object) -> str:
 
 
 def _is_same(word: str, wanted: str) -> bool:
-    return word == wanted or word.endswith(f"/{wanted}")
+    return word == wanted or word.endswith(f"/{wanted}") or word.startswith(f"{wanted}@")
 
 
 def _image(word: str) -> Mapping[str, Any]:
-    folder, _, last = word.partition("@sha256")[0].rpartition("/")
+    folder, _, last = word.removeprefix("--image=").partition("@sha256")[0].rpartition("/")
     path = f"{folder}/{last.partition(':')[0]}".lstrip("/")
     return next(
         (row for row in _table()["image"] if path == row["name"] or path.endswith(f"/{row['name']}")), {}
