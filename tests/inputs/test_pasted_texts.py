@@ -116,7 +116,7 @@ def test_an_engines_parser_reads_these_flags(line, flags):
         ("args:\n- vllm serve {{ .Values.model }}", ["helm template"]),
         ("vllm serve Q R", ["belongs to no flag"]),
         ("vllm serve Q --model R", ["two models"]),
-        ("vllm serve 'Q", ["quotation"]),
+        ("vllm serve 'Q", ["a quote is not closed"]),
     ],
 )
 def test_what_the_text_does_not_say_is_refused_with_a_hint(line, words):

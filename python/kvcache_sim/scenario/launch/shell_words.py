@@ -144,7 +144,7 @@ class WordReader:
     def _until(self, end: str) -> str:
         stop = self.text.find(end, self.at + 1)
         if stop < 0:
-            raise refusal("not a command line: No closing quotation", self.text[self.at :])
+            raise refusal("not a command line: a quote is not closed", self.text[self.at :])
         read, self.at = self.text[self.at + 1 : stop], stop + 1
         return read
 
@@ -168,7 +168,7 @@ class WordReader:
                 current.append(char)
                 self.at += 1
         if self.at >= len(self.text):
-            raise refusal("not a command line: No closing quotation", self.text[start:])
+            raise refusal("not a command line: a quote is not closed", self.text[start:])
         self.at += 1
         return [*fields, "".join(current)]
 
@@ -189,7 +189,7 @@ class WordReader:
             self.at += 1
             end = re.compile(r"'((?:[^'\\]|\\.)*)'", re.S).match(text, self.at)
             if end is None:
-                raise refusal("not a command line: No closing quotation", text[start:])
+                raise refusal("not a command line: a quote is not closed", text[start:])
             self.at = end.end()
             return [re.sub(r"\\(.)", lambda found: _ESCAPES.get(found[1], found[0]), end[1])]
         if text.startswith("$((", start):
