@@ -19,6 +19,7 @@ from kvcache_sim.cli import VERBS
 from kvcache_sim.cli.main import run as kvsim
 from kvcache_sim.metrics.figures import FIGURES
 from kvcache_sim.metrics.glossary import ALSO
+from kvcache_sim.scenario.launch.flags import launch_engines
 from mkdocs.config.defaults import MkDocsConfig
 from mkdocs.structure.files import File, Files
 
@@ -53,6 +54,7 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
     made = {
         "reference/commands.md": commands(),
         "reference/scenario-keys.md": topic("Keys of a scenario", "scenario", "units", "channels"),
+        "reference/flags.md": flags(),
         "reference/figures.md": figures(),
         "reference/glossary.md": glossary(),
         "reference/api.md": api(),
@@ -99,6 +101,29 @@ def commands() -> str:
 
 def topic(title: str, *names: str) -> str:
     return "\n".join([f"# {title}\n", *(block(printed("help", name)) for name in names)])
+
+
+def flags() -> str:
+    """Return every flag and variable of the engines with its key, or why it has none."""
+    parts = [
+        "# Flags of engines and their keys\n",
+        "What `kvsim init --from` makes of a line, from its tables.\n",
+    ]
+    for engine in launch_engines():
+        parts += [
+            f"## {engine.name}\n",
+            f"Read in {engine.source}.\n",
+            "| flag | releases | key |",
+            "|---|---|---|",
+        ]
+        for flag in (*engine.flags.values(), *engine.variables.values()):
+            names = ", ".join(f"`{name}`" for name in (flag.name, *flag.also))
+            releases = f"{flag.since or 'all'}{f' to {flag.until}' if flag.until else ''}"
+            reasons = {"cannot matter": flag.no_effect, "not simulated": flag.not_simulated}
+            said = "; ".join(f"{kind}: {why}" for kind, why in reasons.items() if why)
+            parts.append(f"| {names} | {releases} | {f'`{flag.key}`' if flag.key else said} |")
+        parts.append("")
+    return "\n".join(parts)
 
 
 def figures() -> str:

@@ -5,7 +5,7 @@ import pytest
 from kvcache_sim.base.errors import UsageError
 from kvcache_sim.scenario.key_list import key_lines
 from kvcache_sim.scenario.key_suggestions import meant_by
-from kvcache_sim.scenario.launch.flags import ENGINES
+from kvcache_sim.scenario.launch.flags import launch_engines
 from kvcache_sim.scenario.load import scenario_from_text
 from kvcache_sim.scenario.schema import ScenarioModel
 from support.shared_files import ROOT
@@ -66,10 +66,12 @@ def test_a_key_of_many_sections_names_them():
     assert meant_by(ScenarioModel, ("policy",), ["seed"]).count(" or ") >= 4
 
 
-@pytest.mark.parametrize("engine", ENGINES, ids=lambda engine: engine.name)
-def test_every_flag_of_an_engine_leads_to_a_key_that_there_is(engine):
-    tables = (engine.same, engine.spread, engine.sized, engine.switches, engine.words, engine.own_scheduler)
-    flags = [flag for table in tables for flag in table]
-    for flag in flags:
-        hint = meant_by(ScenarioModel, (flag.strip("-").replace("-", "_"),), ["nothing"])
-        assert hint.removeprefix("did you mean '").removesuffix("'?") in KEYS, (flag, hint)
+@pytest.mark.parametrize("engine", launch_engines(), ids=lambda engine: engine.name)
+def test_every_flag_of_an_engine_leads_to_a_key_or_section_that_there_is(engine):
+    sections = {key[:at] for key in KEYS for at, letter in enumerate(key) if letter == "."}
+    for flag in (flag for flag in engine.flags.values() if flag.key):
+        assert flag.key in KEYS | sections, flag.name
+        if flag.key == "replica.step_time":
+            continue
+        hint = meant_by(ScenarioModel, (flag.name.strip("-").replace("-", "_"),), ["nothing"])
+        assert hint.removeprefix("did you mean '").removesuffix("'?") in KEYS | sections, (flag, hint)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 from kvcache_sim.base.errors import EXIT_OK, EXIT_SWEEP_FAILED, EXIT_THRESHOLD, UsageError
 from kvcache_sim.base.values import Value
-from kvcache_sim.cli.cells import cell_runner, parse_shard, usable_cores
+from kvcache_sim.cli.cells import cell_runner, parse_shard, say_launch, usable_cores
 from kvcache_sim.cli.declared import Argument, Option
 from kvcache_sim.cli.verb import verb_app
 
@@ -139,6 +139,9 @@ def capacity(candidates: Candidates, rates: Rates, work: Work) -> int:
         print(answer_text(answer, question.attain))
     if work.plot is not None:
         _plot(answer, plan.name, work.plot, work.force)
+    if (cheapest := answer.cheapest) is not None:
+        settings = next(cell.settings for cell in outcome.cells if cell.index == cheapest["cell"])
+        say_launch(plan.study, settings)
     print(f"candidates in {directory}", file=sys.stderr)
     if outcome.exit_code not in (EXIT_OK, EXIT_SWEEP_FAILED):
         print("stopped; run the same command again to resume", file=sys.stderr)

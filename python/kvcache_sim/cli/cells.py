@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import os
+import shlex
+import sys
+from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from kvcache_sim.base.errors import UsageError
 
 if TYPE_CHECKING:
-    from kvcache_sim.extras.study.sweeps.cell import Limits
+    from kvcache_sim.extras.study.sweeps.cell import Limits, Setting, Study
     from kvcache_sim.extras.study.sweeps.coordinator import CellRunner
     from kvcache_sim.extras.study.sweeps.plan import Shard
 
@@ -42,3 +45,19 @@ def cell_runner(on: str, jobs: int, limits: Limits) -> CellRunner:
 
         return RayRunner(address, jobs, limits)
     raise UsageError("nowhere to run cells", where="--on", got=repr(on), expected="local or ray[:ADDRESS]")
+
+
+def say_launch(study: Study, settings: Mapping[str, Setting]) -> None:
+    """Print the engine's launch line of a cell, and the settings that it has no flag for."""
+    from kvcache_sim.extras.study.sweeps.simulation import load_cell
+    from kvcache_sim.report.plain_table import shell_lines
+    from kvcache_sim.scenario.launch.to_line import launch_of_scenario
+
+    resolved = load_cell(study.base, study.directory, settings).resolved
+    engine = str(resolved["replica"]["release"] or "").partition("@")[0]
+    if not engine:
+        return
+    launch = launch_of_scenario(resolved, engine)
+    print(shell_lines("its launch line: ", shlex.split(launch.line)), file=sys.stderr)
+    if launch.without_flag:
+        print(f"no flag of {engine}: {', '.join(launch.without_flag)}", file=sys.stderr)

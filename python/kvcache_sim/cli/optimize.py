@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 from kvcache_sim.base.errors import EXIT_OK, EXIT_THRESHOLD, UsageError
 from kvcache_sim.base.values import Value
-from kvcache_sim.cli.cells import usable_cores
+from kvcache_sim.cli.cells import say_launch, usable_cores
 from kvcache_sim.cli.declared import Option
 from kvcache_sim.cli.notices import warn
 from kvcache_sim.cli.verb import verb_app
@@ -111,6 +111,7 @@ def optimize(config: Config, wanted: Wanted, work: Work) -> int:
     else:
         passes_time = ranking.order[0].row.get("step_times.source") is not None
         print(shell_lines("next: ", [*words, *["--sensitivity"] * (passes_time and intervals is None)]))
+    say_launch(study, cell.settings)
     return EXIT_OK
 
 

@@ -24,12 +24,15 @@ def kv_capacity_bytes(
     tensor_parallel: int,
     utilisation: float = MEMORY_UTILISATION,
     data_parallel: int = 1,
+    stages: int = 1,
 ) -> int:
     """Return the bytes left after weights on each GPU: an upper bound of the KV in measurements.
 
-    ``kv_capacity`` subtracts activations too. Raises UsageError if the weights do not fit.
+    Of pipeline ``stages`` each has its share. ``kv_capacity`` subtracts activations too. Raises UsageError if
+    the weights do not fit.
     """
-    weights = -(-(model.weights_bytes - other_ranks_bytes(model, data_parallel)) // tensor_parallel)
+    of_rank = model.weights_bytes - other_ranks_bytes(model, data_parallel)
+    weights = -(-of_rank // (tensor_parallel * stages))
     free_bytes = int(gpu.memory_bytes * utilisation) - weights
     if free_bytes <= 0:
         raise _does_not_fit(model, gpu, tensor_parallel, weights, int(gpu.memory_bytes * utilisation))

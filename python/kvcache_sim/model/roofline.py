@@ -152,6 +152,7 @@ def roofline_step_time(
     tensor_parallel: int,
     links: AllReduces | None = None,
     data_parallel: int = 1,
+    stages: int = 1,
 ) -> ParametricStepTime:
     """Return the sum of a step's kernels, each the smooth maximum of memory and compute time.
 
@@ -159,16 +160,16 @@ def roofline_step_time(
     GEMMs, its attention and five small kernels, with several GPUs two all-reduces over ``links``, those of
     the GPU unless given. Rates and fixed times are the GPU's (``KernelRates``): measured for most, else
     assumed. Of data-parallel ranks each has its own attention; the experts on the GPUs of all, the exchange
-    of their tokens and the ranks' agreement are shared. Other host time is not included. (The form: Williams
-    et al., CACM 52(4), 2009.) Raises UsageError if the weights do not fit, the degree does not divide the
-    heads, or ranks have no experts to share.
+    of their tokens and the ranks' agreement are shared. Pipeline ``stages`` share the weights' memory alone.
+    Other host time is not included. (The form: Williams et al., CACM 52(4), 2009.) Raises UsageError if the
+    weights do not fit, the degree does not divide the heads, or ranks have no experts to share.
     """
     if tensor_parallel < 1 or model.heads % tensor_parallel:
         raise UsageError(
             f"tensor parallel degree does not divide the {model.heads} heads of {model.name}",
             got=str(tensor_parallel),
         )
-    kv_capacity_bytes(model, gpu, tensor_parallel, data_parallel=data_parallel)
+    kv_capacity_bytes(model, gpu, tensor_parallel, data_parallel=data_parallel, stages=stages)
     tokens = _TOKENS.astype(np.float64)
     rates, work = gpu.kernels, attention_work(model, tensor_parallel)
     attention_per_ms = gpu.bf16_flops * rates.attention_efficiency * tensor_parallel / 1e3

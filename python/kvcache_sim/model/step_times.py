@@ -93,18 +93,18 @@ def step_time_names() -> tuple[str, ...]:
     return entry_names("step_times")
 
 
-def load_step_time(name: str, links: str | None = None) -> StepTime:
+def load_step_time(name: str, links: str | None = None, stages: int = 1) -> StepTime:
     """Return a step-time model by name.
 
     A shipped set (``h100-llama-3.1-8b-tp1``), a model file (``*.toml``), measured iterations (``*.csv``,
     interpolated), ``roofline:MODEL@GPU[:tpN,epN,dpN,fp8,kv-fp8]``, ``aiconfigurator:MODEL@SYSTEM`` with an
     engine and options, or ``linear:`` with explicit costs. ``links`` names the all-reduces and exchanges of a
-    roofline or of measured kernels, those of the GPU unless given. Raises UsageError for an unknown
-    name (listing the names and the nearest one), a missing or invalid file, or ``links`` without an
-    all-reduce; TraceError for invalid measurements.
+    roofline or of measured kernels, those of the GPU unless given; pipeline ``stages`` share the weights of
+    a roofline. Raises UsageError for an unknown name (listing the names and the nearest one), a missing or
+    invalid file, or ``links`` without an all-reduce; TraceError for invalid measurements.
     """
     if name.startswith(_ROOFLINE):
-        return _roofline(name.removeprefix(_ROOFLINE), links)
+        return _roofline(name.removeprefix(_ROOFLINE), links, stages)
     if name.startswith(KERNELS_PREFIX):
         return kernel_tables().step_time(name.removeprefix(KERNELS_PREFIX), links)
     if links is not None:
@@ -205,7 +205,7 @@ def files_named_in(name: str) -> tuple[str, ...]:
     return tuple(found)
 
 
-def _roofline(text: str, links: str | None) -> StepTime:
+def _roofline(text: str, links: str | None, stages: int) -> StepTime:
     from kvcache_sim.model.links import load_links
     from kvcache_sim.model.roofline import roofline_step_time
 
@@ -216,7 +216,7 @@ def _roofline(text: str, links: str | None) -> StepTime:
         )
     measured = load_links(links) if links is not None else None
     gpu = load_gpu(named.gpu)
-    return roofline_step_time(named.spec(), gpu, named.tensor_parallel, measured, named.data_parallel)
+    return roofline_step_time(named.spec(), gpu, named.tensor_parallel, measured, named.data_parallel, stages)
 
 
 def _from_file(path: Path) -> StepTime:

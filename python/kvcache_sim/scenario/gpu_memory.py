@@ -118,6 +118,29 @@ class _Capacity(Value):
 
 
 def _capacity(model: ScenarioModel, replica: ReplicaSection) -> _Capacity:
+    gpu_blocks, block = _of_gpu(model, replica)
+    name, fixed = served_model(model).name, 0
+    if cache_groups(model) is None:
+        degree = measured_on(replica.step_time).tensor_parallel
+        fixed = served_model(model).kv_bytes_fixed_per_gpu(degree)
+    return _Capacity(kv_blocks(name, gpu_blocks, block), gpu_blocks, fixed)
+
+
+def blocks_of_a_start(model: ScenarioModel) -> int | None:
+    """Return the blocks of one request of the context if the GPU's memory may hold them.
+
+    That is, if nine of ten logs do not rule them out; else None. ``model`` is filled, with any capacity.
+    """
+    tokens, blocks = model.replica.max_model_len, model.tiers.compute.capacity.blocks
+    if tokens is None or blocks is None:
+        return None
+    gpu_blocks, block = _of_gpu(model, model.replica)
+    needed = _blocks_of_one(model, blocks)(tokens)
+    return needed if needed * block <= gpu_blocks.high_bytes else None
+
+
+def _of_gpu(model: ScenarioModel, replica: ReplicaSection) -> tuple[KvCapacity, int]:
+    """Return the memory for KV on a GPU, and the bytes of a block there."""
     subject = measured_on(replica.step_time)
     if subject.gpu is None:
         raise UsageError("auto needs a GPU and the step-time file names none", hint="give blocks or a size")
@@ -127,16 +150,14 @@ def _capacity(model: ScenarioModel, replica: ReplicaSection) -> _Capacity:
     if groups is not None:
         if (replica.pp or 1) > 1:
             raise UsageError("auto does not know the cache groups of a stage", hint="give blocks or a size")
-        blocks = kv_blocks(spec.name, gpu_blocks, groups.layout.bytes_per_block)
-        return _Capacity(blocks, gpu_blocks, 0)
+        return gpu_blocks, groups.layout.bytes_per_block
     check_block_bytes(model)
     stage = Fraction(stage_layers(spec, replica.pp or 1), spec.layers)
     per_token = ceil(spec.kv_bytes_per_token_per_gpu(degree) * stage)
     if given := model.cache.kv_bytes_per_token:
         per_token = -(-given * per_token // max(spec.kv_bytes_per_token, 1))
     shared_tokens = model.cache.block_size // (replica.cp or 1)
-    blocks = kv_blocks(spec.name, gpu_blocks, shared_tokens * per_token)
-    return _Capacity(blocks, gpu_blocks, spec.kv_bytes_fixed_per_gpu(degree))
+    return gpu_blocks, shared_tokens * per_token
 
 
 def _engine(replica: ReplicaSection, model: ScenarioModel) -> EngineMemory:
@@ -209,7 +230,8 @@ def refuse_small_gpu(machine: MachineSection, model: ScenarioModel, tree: Tree, 
     """
     replica, blocks = machine.replica, machine.tiers.compute.capacity.blocks
     tokens, is_timed = replica.max_model_len, not replica.instant
-    if tokens is None or blocks is None or not is_timed or replica.scheduler == "sglang":
+    is_sglang = replica.scheduler == "sglang" or release_of(replica).engine == "sglang"
+    if tokens is None or blocks is None or not is_timed or is_sglang:
         return
     if model.cache.accounting == "simplified":
         return

@@ -84,17 +84,15 @@ def meant_by(model: type[Section], path: Path, known: list[str]) -> str:
 
 def _of_engines() -> dict[str, str]:
     """Return the settings that flags of engines correspond to, by the flags in Python spelling."""
-    from kvcache_sim.scenario.launch.flags import ENGINES
+    from kvcache_sim.scenario.launch.flags import launch_engines
 
-    settings = dict[str, str]()
-    for engine in ENGINES:
-        pairs = [*engine.same.items(), *engine.spread.items()]
-        for table in (engine.sized, engine.switches, engine.words, engine.own_scheduler):
-            pairs += [(flag, aliases[0]) for flag, aliases in table.items()]
-        pairs.append((engine.replicas, "replica.dp"))
-        for flag, setting in pairs:
-            settings.setdefault(flag.strip("-").replace("-", "_"), setting)
-    return settings
+    flags = [flag for engine in launch_engines() for flag in engine.flags.values() if flag.key]
+    return {
+        name.strip("-").replace("-", "_"): flag.key
+        for flag in reversed(flags)
+        for name in (flag.name, *flag.also)
+        if flag.key != "replica.step_time"
+    }
 
 
 def _paths(model: type[Section]) -> dict[str, list[str]]:

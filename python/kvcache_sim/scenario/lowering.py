@@ -199,7 +199,7 @@ def _step_time_kind(
     """Return the identity of a step-time model: its name and what is added; when instant, its size."""
     if replica.instant:
         return ("instant", str(replica.max_num_batched_tokens), str(replica.max_num_seqs))
-    kind = replica.step_time, replica.links or "", str(_sequence_ns(replica)), str(launch_ns)
+    kind = replica.step_time, replica.links or "", str(_sequence_ns(replica)), str(launch_ns), str(replica.pp)
     if not is_sum_of_kernels(replica.step_time):
         return kind
     return (*kind, _named(model, machine) or "", _sampler(replica), str(replica.sustained_clocks))
@@ -209,7 +209,7 @@ def _step_time(replica: ReplicaSection, launch_ns: int, served: Callable[[], Mod
     """Return the step-time model of a replica; with ``instant`` the model whose steps take no time."""
     if replica.instant:
         return zero_step_time(replica.max_num_batched_tokens, replica.max_num_seqs)
-    found = load_step_time(replica.step_time, replica.links)
+    found = load_step_time(replica.step_time, replica.links, replica.pp or 1)
     if is_sum_of_kernels(replica.step_time):
         found = served_kernels(
             found, replica.step_time, served(), _sampler(replica), replica.sustained_clocks

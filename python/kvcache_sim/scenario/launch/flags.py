@@ -1,211 +1,181 @@
-"""Flags of engines and the scenario settings that they correspond to.
+"""Tables of engines' flags: how each is written, and the setting it becomes, from ``flags/ENGINE.toml``.
 
-vLLM: docs.vllm.ai, ``vllm serve --help`` of 0.33; SGLang: docs.sglang.io, server arguments of 0.5.
+The first lines of ``flags/vllm.toml`` say what the columns mean; ``benches/launch_flags.py`` reads the names.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+import tomllib
+from collections.abc import Mapping
+from fnmatch import fnmatchcase
+from functools import cache
+from pathlib import Path
+from typing import Any, Literal
+
+from msgspec.structs import replace
+
+from kvcache_sim.base.values import Value
+from kvcache_sim.model.releases import Version, parse_version
+
+_DATA = Path(__file__).parent / "flags"
+
+Takes = Literal["value", "switch", "pair", "optional", "several"]
 
 
-@dataclass(frozen=True, slots=True)
-class Engine:
-    """An engine's launch line."""
+class Flag(Value):
+    """A flag or a variable: its names, what it takes, and either a setting or why there is none.
+
+    ``key`` is the setting that it becomes. Without one, ``no_effect`` says why it cannot change an answer,
+    or ``not_simulated`` what a run has instead; of a flag with both the ``usual`` values have no effect.
+    """
 
     name: str
+    also: tuple[str, ...] = ()
+    takes: Takes = "value"
+    #: The releases that have it; None: from the first and to the last that were read.
+    since: Version | None = None
+    until: Version | None = None
+    #: Numbers may have suffixes: 32k is 32,000, 32K is 32,768.
+    human: bool = False
+    key: str = ""
+    #: Code that gives the setting, by name; "": the columns below.
+    rule: str = ""
+    #: The engine's words for the setting's; "" for those that leave it unset.
+    words: Mapping[str, str] = {}
+    #: Unit of a size: "GB", "B", "blocks" or "tokens".
+    unit: str = ""
+    per_rank: bool = False
+    #: A number of all ranks of attention: each has its share.
+    per_dp: bool = False
+    #: Of two flags of one setting it counts, wherever it stands; else the last one.
+    prevails: bool = False
+    #: A setting of the engine's own scheduler only.
+    own_scheduler: bool = False
+    #: The setting's value with the switch on, and with its ``--no-`` form.
+    on: str = ""
+    off: str = ""
+    no_effect: str = ""
+    not_simulated: str = ""
+    decides: bool = False
+    usual: tuple[str, ...] = ()
+
+    @property
+    def alone(self) -> bool:
+        """True if no value follows."""
+        return self.takes in ("switch", "pair")
+
+    def is_in(self, release: Version | None) -> bool:
+        """Return True if a release has the flag; None has those of every release."""
+        after = release is None or self.since is None or self.since <= release
+        return after and (release is None or self.until is None or release <= self.until)
+
+
+class Spelling(Value):
+    """A flag by a written name, or its ``--no-`` form."""
+
+    flag: Flag
+    on: bool = True
+
+
+class Engine(Value):
+    """An engine's command line."""
+
+    name: str
+    source: str
     #: Commands that start a line; the first is printed.
     starts: tuple[tuple[str, ...], ...]
-    #: Flags that name the model; the first is printed. "" is a positional argument.
+    #: Flags that name the model, the first is printed; "" is a positional argument.
     models: tuple[str, ...]
-    tensor_parallel: str
-    replicas: str
-    #: flag → setting with the flag's value.
-    same: dict[str, str]
-    #: flag → setting in blocks or GB with the flag's number.
-    sized: dict[str, tuple[str, str]]
-    #: Flags of these that give sizes of one GPU: multiplied by the GPUs of a machine.
-    sized_per_gpu: frozenset[str]
-    #: flag without a value → setting and its value.
-    switches: dict[str, tuple[str, str]]
-    #: flag → setting, with the engine's words for kvsim's.
-    words: dict[str, tuple[str, dict[str, str]]] = field(default_factory=dict)
-    short: dict[str, str] = field(default_factory=dict)
-    #: Engine defaults that differ from kvsim's defaults.
-    defaults: dict[str, str] = field(default_factory=dict)
-    #: flag → setting of the engine's own scheduler only, with the engine's words for kvsim's; without words:
-    #: the flag's own value.
-    own_scheduler: dict[str, tuple[str, dict[str, str]]] = field(default_factory=dict)
-    #: flag → setting that spreads one engine over several GPUs.
-    spread: dict[str, str] = field(default_factory=dict)
-    #: Further flags without a value: the next word is not part of the flag.
-    valueless: frozenset[str] = frozenset()
-    #: Flags for behavior that a run always has.
-    granted: frozenset[str] = frozenset()
-    #: flag → the closest setting, for which the line does not contain enough information.
-    nearest: dict[str, str] = field(default_factory=dict)
+    #: ``--max_num_seqs`` is read as ``--max-num-seqs``.
+    underscores: bool
+    flags: Mapping[str, Flag]
+    #: Environment variables by name or pattern; the first that fits counts.
+    variables: Mapping[str, Flag]
+
+    def spellings(self, release: Version | None = None) -> dict[str, Spelling]:
+        """Return all names that a release has, or any release, and what they stand for."""
+        found: dict[str, Spelling] = {}
+        for flag in self.flags.values():
+            if not flag.is_in(release):
+                continue
+            for name in (flag.name, *flag.also):
+                found[name] = Spelling(flag)
+                if flag.takes == "pair" and name.startswith("--"):
+                    found.setdefault(f"--no-{name[2:]}", Spelling(flag, on=False))
+        return found
+
+    def variable(self, name: str) -> Flag:
+        """Return an environment variable: the engine's, or else one of the machine."""
+        known = {**self.variables, **variables("machine")}
+        return replace(next(flag for one, flag in known.items() if fnmatchcase(name, one)), name=name)
 
 
-_KV = {"auto": "", "fp8": "fp8", "fp8_e4m3": "fp8", "fp8_e5m2": "fp8", "bfloat16": "bf16", "bf16": "bf16"}
-_ON = {"true": "true", "false": "false", "": "true"}
+class Connector(Value):
+    """A KV connector: a tier below the GPU, or why it is none."""
 
-VLLM = Engine(
-    "vllm",
-    (("vllm", "serve"), ("-m", "vllm.entrypoints.openai.api_server"), ("vllm/vllm-openai",)),
-    ("--model", ""),
-    "--tensor-parallel-size",
-    "--data-parallel-size",
-    {
-        "--block-size": "cache.block_size",
-        "--max-num-seqs": "replica.max_num_seqs",
-        "--max-num-batched-tokens": "replica.max_num_batched_tokens",
-        "--max-model-len": "replica.max_model_len",
-        "--gpu-memory-utilization": "replica.gpu_memory_utilization",
-        "--seed": "seed",
-    },
-    {
-        "--num-gpu-blocks-override": ("tiers.gpu.capacity", "{} blocks"),
-        "--kv-offloading-size": ("tiers.cpu.capacity", "{}GiB"),
-        "--kv-cache-memory-bytes": ("tiers.gpu.capacity", "{}B"),
-    },
-    frozenset({"--kv-cache-memory-bytes"}),
-    {
-        "--no-enable-prefix-caching": ("cache.enabled", "false"),
-        "--enable-prefix-caching": ("cache.enabled", "true"),
-        "--async-scheduling": ("replica.async_scheduling", "stop-token"),
-        "--no-async-scheduling": ("replica.async_scheduling", "none"),
-    },
-    {
-        "--kv-cache-dtype": ("cache.kv_dtype", _KV),
-        "--scheduling-policy": ("replica.queue_order", {"fcfs": "fcfs", "priority": "priority"}),
-    },
-    {
-        "-tp": "--tensor-parallel-size",
-        "-dp": "--data-parallel-size",
-        "-pp": "--pipeline-parallel-size",
-        "-dcp": "--decode-context-parallel-size",
-        "-pcp": "--prefill-context-parallel-size",
-        "-sc": "--speculative-config",
-        "-q": "--quantization",
-        "-ep": "--enable-expert-parallel",
-    },
-    {"cache.block_size": "16"},
-    {"--long-prefill-token-threshold": ("replica.long_prefill_token_threshold", {})},
-    {
-        "--pipeline-parallel-size": "replica.pp",
-        "--decode-context-parallel-size": "replica.cp",
-    },
-    frozenset(
-        {
-            "--trust-remote-code",
-            "--enable-expert-parallel",
-            "--enable-eplb",
-            "--enable-chunked-prefill",
-            "--no-enable-chunked-prefill",
-            "--enforce-eager",
-            "--enable-auto-tool-choice",
-            "--enable-lora",
-            "--disable-custom-all-reduce",
-            "--disable-cascade-attn",
-            "--disable-hybrid-kv-cache-manager",
-            "--disable-log-requests",
-            "--disable-log-stats",
-            "--enable-log-requests",
-            "--enable-prompt-tokens-details",
-            "--enable-sleep-mode",
-            "--enable-dbo",
-            "--headless",
-            "--language-model-only",
-            "--data-parallel-hybrid-lb",
-            "--data-parallel-external-lb",
+    tier: str = ""
+    because: str = ""
+    hands_over: bool = False
+
+
+@cache
+def _table(name: str) -> dict[str, Any]:
+    return tomllib.loads((_DATA / f"{name}.toml").read_text(encoding="utf-8"))
+
+
+@cache
+def launch_engine(name: str) -> Engine:
+    """Return the command line of ``vllm`` or ``sglang``."""
+    table = _table(name)
+    return Engine(
+        name,
+        table["source"],
+        tuple(map(tuple, table["starts"])),
+        tuple(table["models"]),
+        table["underscores"],
+        _flags(table, "flags"),
+        variables(name),
+    )
+
+
+@cache
+def variables(name: str) -> Mapping[str, Flag]:
+    """Return the variables of a table by name or pattern: an engine's, LMCache's keys, or the machine's."""
+    return _flags(_table(name), "variables")
+
+
+@cache
+def connectors() -> Mapping[str, Connector]:
+    """Return the KV connectors by name."""
+    table = _table("connectors")
+    rows = {name: dict(row) for name, row in table["connectors"].items()}
+    for row in rows.values():
+        row |= {
+            "because": table["because"].get(row.get("because"), ""),
+            "hands_over": row.get("because") == "handover",
         }
-    ),
-    frozenset({"--enable-chunked-prefill"}),
-    {
-        "--kv-transfer-config": "tiers.cpu.semantics: lmcache (chunk_tokens: 256) or vllm-offload; capacity",
-        "--mamba-cache-mode": "cache.layer_groups: by-kind, whose states are kept where steps end (align)",
-    },
-)
+    return {name: Connector(**row) for name, row in rows.items()}
 
-SGLANG = Engine(
-    "sglang",
-    (("python", "-m", "sglang.launch_server"), ("-m", "sglang.launch_server"), ("sglang", "serve")),
-    ("--model-path", "--model", ""),
-    "--tp-size",
-    "--dp-size",
-    {
-        "--page-size": "cache.block_size",
-        "--max-running-requests": "replica.max_num_seqs",
-        "--chunked-prefill-size": "replica.max_num_batched_tokens",
-        "--context-length": "replica.max_model_len",
-        "--mem-fraction-static": "replica.mem_fraction_static",
-        "--random-seed": "seed",
-    },
-    {
-        "--hicache-size": ("tiers.cpu.capacity", "{}GB"),
-        "--max-total-tokens": ("tiers.gpu.capacity", "{} tokens"),
-    },
-    frozenset({"--hicache-size"}),
-    {
-        "--disable-radix-cache": ("cache.enabled", "false"),
-        "--disable-overlap-schedule": ("replica.async_scheduling", "none"),
-    },
-    {
-        "--kv-cache-dtype": ("cache.kv_dtype", _KV),
-        "--radix-eviction-policy": (
-            "cache.policy",
-            {name: name for name in ("lru", "lfu", "fifo", "mru", "slru")},
-        ),
-        "--hicache-write-policy": (
-            "write.policy",
-            {"write_through": "through", "write_back": "back", "write_through_selective": "selective"},
-        ),
-    },
-    {
-        "--tp": "--tp-size",
-        "--tensor-parallel-size": "--tp-size",
-        "--dp": "--dp-size",
-        "--data-parallel-size": "--dp-size",
-        "--pp": "--pp-size",
-        "--ep": "--ep-size",
-    },
-    {"cache.block_size": "1"},
-    {
-        "--schedule-policy": (
-            "replica.schedule_policy",
-            {name: name for name in ("fcfs", "lpm", "dfs-weight", "lof")},
-        ),
-        "--schedule-conservativeness": ("replica.schedule_conservativeness", {}),
-        "--max-prefill-tokens": ("replica.max_prefill_tokens", {}),
-        "--enable-mixed-chunk": ("replica.enable_mixed_chunk", {"": "true"}),
-    },
-    valueless=frozenset(
-        {
-            "--trust-remote-code",
-            "--enable-hierarchical-cache",
-            "--enable-dp-attention",
-            "--enable-dp-lm-head",
-            "--enable-ep-moe",
-            "--enable-deepep-moe",
-            "--enable-eplb",
-            "--enable-two-batch-overlap",
-            "--enable-mixed-chunk",
-            "--enable-torch-compile",
-            "--enable-metrics",
-            "--enable-cache-report",
-            "--enable-lora",
-            "--enable-priority-scheduling",
-            "--disable-cuda-graph",
-            "--disable-custom-all-reduce",
-            "--enable-lmcache",
-            "--skip-server-warmup",
-            "--log-requests",
-        }
-    ),
-    nearest={
-        "--enable-hierarchical-cache": "tiers.cpu: {capacity: SIZE, semantics: hicache}",
-        "--hicache-ratio": "tiers.cpu.capacity, so many times the gpu's",
-        "--enable-lmcache": "tiers.cpu.semantics: lmcache",
-    },
-)
 
-ENGINES = (VLLM, SGLANG)
+@cache
+def connector_keys() -> Mapping[str, Flag]:
+    """Return the keys of a connector's extra configuration."""
+    return _flags(_table("connectors"), "keys")
+
+
+def launch_engines() -> tuple[Engine, ...]:
+    """Return the engines whose lines are read."""
+    return launch_engine("vllm"), launch_engine("sglang")
+
+
+def _flags(table: dict[str, Any], part: str) -> Mapping[str, Flag]:
+    return {name: _flag(name, row, table["because"]) for name, row in table[part].items()}
+
+
+def _flag(name: str, row: dict[str, Any], reasons: Mapping[str, str]) -> Flag:
+    columns: dict[str, Any] = {
+        key: tuple(value) if isinstance(value, list) else value for key, value in row.items()
+    }
+    columns |= {key: parse_version(columns[key]) for key in ("since", "until") if key in columns}
+    columns |= {key: reasons[columns[key]] for key in ("no_effect", "not_simulated") if key in columns}
+    return Flag(name, **columns)

@@ -31,16 +31,20 @@ def settings_of_one_kind(model: str, kv_dtype: str) -> dict[str, str] | None:
 
 def as_one_kind(made: Making) -> None:
     """Apply the flag to a scenario that is valid without it; leave the flag if the engine refuses it."""
-    if FLAG not in made.left:
+    names = [name for name, given in made.given.items() if given.flag.rule == "one-kind" and given.on]
+    given = made.take(names[0]) if names else None
+    if given is None:
         return
-    values = made.tree.values
+    values, flag = made.tree.values, given.flag.name
     settings = settings_of_one_kind(str(values["model"]), values["cache"].get("kv_dtype") or "")
     if settings is None:
-        made.left[FLAG] = "(the engine refuses it: a state or a compressed latent is no block of tokens)"
+        made.leave(given, "the engine refuses it: a state or a compressed latent is no block of tokens")
     elif not settings:
-        made.left[FLAG] = "(each layer keeps every block anyway)"
-    elif made.attempt(settings | _capacity(made), FLAG) or made.attempt({KEY: settings[KEY]}, FLAG):
-        del made.left[FLAG]  # no setting takes bytes if no capacity is in bytes
+        made.note("no effect", str(given), "each layer keeps every block anyway")
+    elif made.attempt(settings | _capacity(made), flag) and (
+        why := made.attempt({KEY: settings[KEY]}, flag)  # no setting takes bytes if no capacity is in bytes
+    ):
+        made.leave(given, why)
 
 
 def is_one_kind(settings: Mapping[str, Any], model: str) -> bool:
@@ -59,7 +63,7 @@ def _capacity(made: Making) -> dict[str, str]:
     """Return the memory left on all GPUs as a capacity in bytes, if the line gives no capacity."""
     if "gpu" in made.tree.values.get("tiers", {}):
         return {}
-    settings = made.check().settings
+    settings = made.settle().settings
     blocks = settings.machines[0].tiers[0].capacity_blocks or 0
-    made.assumed.append("tiers.gpu.capacity is what memory leaves there, in bytes")
+    made.note("assumed", "tiers.gpu.capacity is what memory leaves there, in bytes")
     return {"tiers.gpu.capacity": render_size(blocks * settings.cache.block_bytes)}

@@ -38,16 +38,21 @@ def weights_of(made: Making, model: str) -> str:
 
     Takes the flag off those without a setting if a run has its format, and notes what stated the format.
     """
-    spec, flag = load_model(model), made.left.get(FLAG, "")
+    spec, given = load_model(model), made.take(FLAG)
+    flag = "" if given is None else given.text
     stated = "" if names_model_file(model) else dtype_of_name(made.line.model)
     dtype = stated or _METHODS.get(flag, "")
     # Most methods read what the checkpoint has; GPTQ's has 4 or 8 bits.
-    if dtype and (_METHODS.get(flag, dtype) == dtype or (flag.startswith("gptq") and dtype == "int8")):
-        made.left.pop(FLAG, None)
+    agrees = _METHODS.get(flag, dtype) == dtype or (flag.startswith("gptq") and dtype == "int8")
+    if given is not None and not (dtype and agrees):
+        made.leave(
+            given,
+            "the weights have the formats of the model's file; nearest: replica.step_time with a format",
+        )
     if dtype in ("", dtype_of_most(spec)):
         return ""
-    source = f"the name {made.line.model}" if stated else f"{FLAG} {flag}"
-    made.assumed.append(f"all weights but the embeddings are {dtype}, as {source} says")
+    source = f"the name {made.line.model}" if stated else str(given)
+    made.note("assumed", f"all weights but the embeddings are {dtype}, as {source} says")
     return dtype
 
 
