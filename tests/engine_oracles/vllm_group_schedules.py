@@ -35,7 +35,7 @@ def asked(seed: int) -> Drawn:
     """Return requests, the scheduler's settings, the groups, blocks of the pool, whether it keeps prefixes."""
     trace, settings, _, _ = vllm_schedules.asked(seed)
     draw = random.Random(-seed - 1)
-    layout = vllm_groups.groups(draw)
+    layout = vllm_groups.layout_of(seed, draw)
     align = layout.scheduler_block_size
     interval = draw.choice([0, 0, None, align, 2 * align])
     if all(group.kind in ("full", "chunked") for group in layout.groups):

@@ -12,9 +12,10 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from functools import wraps
 from inspect import Parameter, Signature, signature
-from typing import Annotated, Any, Literal, get_args, get_origin, get_type_hints
+from typing import TYPE_CHECKING, Annotated, Any, Literal, get_args, get_origin, get_type_hints
 
-from kvcache_sim.base.values import Value
+if TYPE_CHECKING:
+    from kvcache_sim.base.values import Value
 
 
 class Option:
@@ -84,6 +85,8 @@ class Verb:
 
 def ungrouped(function: Callable[..., Any]) -> Callable[..., Any]:
     """Return a verb's function with the options of its groups as parameters, all by their names."""
+    from kvcache_sim.base.values import Value
+
     groups: dict[str, type[Value]] = {}
     parameters = []
     hints = get_type_hints(function, include_extras=True)
