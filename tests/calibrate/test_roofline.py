@@ -17,7 +17,7 @@ from step_batches import batches, more_of_one_thing
 
 def needed_degree(model: str, gpu: str) -> int:
     weights, memory = load_model(model).weights_bytes, load_gpu(gpu).memory_bytes
-    return next(tp for tp in (1, 2, 4, 8, 16, 32, 64, 128) if weights / tp < 0.85 * memory)
+    return next(tp for tp in (1, 2, 4, 8, 16, 32, 64, 128, 256) if weights / tp < 0.85 * memory)
 
 
 @pytest.mark.parametrize("gpu", gpu_names())

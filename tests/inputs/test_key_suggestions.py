@@ -68,7 +68,7 @@ def test_a_key_of_many_sections_names_them():
 
 @pytest.mark.parametrize("engine", launch_engines(), ids=lambda engine: engine.name)
 def test_every_flag_of_an_engine_leads_to_a_key_or_section_that_there_is(engine):
-    sections = {key[:at] for key in KEYS for at, letter in enumerate(key) if letter == "."}
+    sections = {key[:at] for key in KEYS for at in range(len(key)) if key[at] == "."}
     for flag in (flag for flag in engine.flags.values() if flag.key):
         assert flag.key in KEYS | sections, flag.name
         if flag.key == "replica.step_time":

@@ -180,7 +180,11 @@ def test_requests_of_one_instant_have_no_rate_of_arrival():
 POISSON = "arrivals: {process: poisson, rate_per_s: "
 #: Scenario, and the speeds of arrivals clearly below and above what its machines serve.
 RUNS = {
-    "one machine": (f"workload: {{kind: few-shot, requests: 900, {POISSON}10}}}}", 3, 18),
+    "one machine": (
+        f"workload: {{kind: few-shot, requests: 900, {POISSON}10}}}}\nreplica: {{max_num_seqs: 256}}",
+        3,
+        18,
+    ),
     "three machines": (
         f"workload: {{kind: diverse, requests: 900, {POISSON}10}}}}\ncluster: {{machines: 3}}",
         6,

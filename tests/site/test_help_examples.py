@@ -101,6 +101,10 @@ def standins(tmp_path_factory) -> Path:
         (index / f"{name}.yaml").write_text(f"{SCENARIO}write: {{policy: {policy}}}\n")
     (index / "my.yaml").write_text(SCENARIO.replace("requests: 60", "requests: 24"))
     (index / "llama").mkdir()
+    service = (
+        "services:\n  vllm:\n    command: vllm serve meta-llama/Llama-3.1-8B-Instruct --max-num-seqs 256\n"
+    )
+    (index / "compose.yaml").write_text(service)
     write_tokenizer(index / "llama" / "tokenizer.json", ["the", "a"])
     logs = {
         "openai.jsonl": "requests.jsonl",

@@ -42,7 +42,7 @@ def near_names(name: str, names: tuple[str, ...]) -> list[str]:
     """Return at most three of ``names``: those that begin with a name, else the most similar ones."""
     asked = name.lower()
     begun = [known for known in names if asked and known.startswith(asked)]
-    return (begun or close_matches(asked, names, 3, 0.4))[:3]
+    return (begun or close_matches(asked, names, 3, 0.55))[:3]
 
 
 def read_entry(folder: str, what: str, name: str) -> dict[str, Any]:

@@ -154,7 +154,7 @@ def gpu_names() -> tuple[str, ...]:
 
 def gpu_name(name: str) -> str:
     """Return the packaged name of a GPU's spelling, such as ``NVIDIA H100 80GB HBM3``, else ``name``."""
-    return _spellings().get(_plain(name), name)
+    return name if name in gpu_names() else _spellings().get(_plain(name), name)
 
 
 #: Parts that are the same in names of different GPUs.

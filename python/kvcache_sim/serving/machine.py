@@ -9,7 +9,7 @@ from kvcache_sim.cache.machine import Machine
 from kvcache_sim.cache.store_kinds import store_kind
 from kvcache_sim.serving.batch_settings import BatchSettings
 from kvcache_sim.serving.recorder import Recorder
-from kvcache_sim.serving.replica.native import NativeReplica
+from kvcache_sim.serving.replica.native import NativeReplica, Stepping
 from kvcache_sim.serving.replica.native_rules import HandoverRules
 from kvcache_sim.serving.settings import ClusterSettings, MachineSettings, ReplicaSettings
 from kvcache_sim.serving.speculation import SpeculationRules
@@ -25,9 +25,9 @@ def build_replicas(
     replicas = []
     for cache, machine in zip(caches, cluster.machines, strict=True):
         settings = _own_settings(machine)
-        steps, batch = tables.of(machine), _batch_settings(cache, settings)
+        stepping = Stepping(tables.of(machine), _batch_settings(cache, settings))
         rules = HandoverRules.of(machine.role, cluster.handover) if pools else None
-        replicas.append(NativeReplica(cache, settings, steps, batch, recorder, checks, rules))
+        replicas.append(NativeReplica(cache, settings, stepping, recorder, checks, rules))
     return replicas
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from kvcache_sim import _core
 from kvcache_sim.base.tiers import TIERS
@@ -53,6 +53,13 @@ class KeepsTime(Protocol):
         """Notify a replica after each event of any machine."""
 
 
+class Stepping(NamedTuple):
+    """The times of steps, and what limits their batches."""
+
+    times: _core.StepTable
+    batch: BatchSettings
+
+
 class NativeReplica:
     """One engine instance; the core keeps its requests and transfers, Python the clock.
 
@@ -64,8 +71,7 @@ class NativeReplica:
         self,
         machine: Machine,
         settings: ReplicaSettings,
-        steps: _core.StepTable,
-        batch: BatchSettings,
+        stepping: Stepping,
         recorder: Recorder,
         checks: bool,
         handover: HandoverRules | None = None,
@@ -91,7 +97,10 @@ class NativeReplica:
         #: True if every milestone is recorded, in addition to each request's row.
         self.records_all = recorder.window_ns is not None
         self.core = _core.Replica(
-            machine.store, steps, batch, serving_rules(machine, settings, recorder, handover)
+            machine.store,
+            stepping.times,
+            stepping.batch,
+            serving_rules(machine, settings, recorder, handover),
         )
         self.load: Load = self.core
         self._recorder = recorder
