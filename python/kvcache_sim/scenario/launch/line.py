@@ -28,6 +28,7 @@ _LIST = re.compile(
     r"\s*(?:#[^\n]*\n\s*)*(?:\w+\s*=\s*|CMD\s+|ENTRYPOINT\s+|[\w.]+\(\s*)?(\[.*\])[\s)]*", re.S
 )
 _NESTED = re.compile(r"\b(?:serve|launch_server|api_server|trtllm-serve|dynamo\.\w+)\b")
+_FILE_NAME = re.compile(r"\S+\.(ya?ml|json|sh|txt|env|toml|conf|service)|\.{0,2}/\S+")
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,7 +86,8 @@ def lines_of_shell(text: str, around: Surroundings, model: str = "", level: int 
 def no_launch_line(text: str) -> UsageError:
     """Return the refusal of a text in which no engine starts."""
     known = " or ".join(f"'{' '.join(engine.starts[0])} …'" for engine in launch_engines())
-    return UsageError("not a launch line", where=WHERE, got=repr(shown(text[:200]))[:60], expected=known)
+    what = "no such file" if _FILE_NAME.fullmatch(text.strip()) else "not a launch line"
+    return UsageError(what, where=WHERE, got=repr(shown(text[:200]))[:60], expected=known)
 
 
 def _started(
