@@ -162,8 +162,8 @@ def test_the_gpu_is_the_one_that_is_given_or_named_and_else_said_to_be_assumed()
     assert "not in the line" not in given
     assert "@l4" in scenario_of_launch(f"{line} --max-model-len 8192 --label nvidia-l4", "")
     assert "h100 is assumed" in scenario_of_launch(f"{line} --label l4-or-a10", "")
-    with pytest.raises(UsageError, match="did you mean t4"):
-        scenario_of_launch(line, "t5")
+    with pytest.raises(UsageError, match="did you mean l4"):
+        scenario_of_launch(line, "l44")
 
 
 def test_another_model_stands_for_an_unknown_one_only_where_it_is_asked_for(tmp_path, monkeypatch, capsys):
