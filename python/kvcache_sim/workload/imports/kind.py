@@ -7,15 +7,15 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from kvcache_sim._core import TraceProblem
-from kvcache_sim.workload.imports.naming import Imported, Naming, Notes
+from kvcache_sim.workload.imports.naming import Imported, Logged, Naming, Notes
 from kvcache_sim.workload.imports.source import lines_of
 
 if TYPE_CHECKING:
     from kvcache_sim._core import TraceSource
 
 
-#: (line, request) of each request, in any order.
-Requests = Iterator[tuple[int, Imported]]
+#: (line, request) of each request, in any order; ``write`` names the blocks of those with texts or tokens.
+Requests = Iterator[tuple[int, Imported | Logged]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +42,9 @@ class LogKind:
     read: Callable[[TraceSource, Reading], Requests]
 
 
-def each_line(source: TraceSource, reading: Reading, take: Callable[[int, str], Imported | None]) -> Requests:
+def each_line(
+    source: TraceSource, reading: Reading, take: Callable[[int, str], Imported | Logged | None]
+) -> Requests:
     """Yield the result of ``take`` for each line; a bad line is refused, or counted if they are skipped."""
     for number, text in lines_of(source):
         try:

@@ -11,6 +11,7 @@ from pathlib import Path
 from zlib import crc32
 
 from kvcache_sim.base.errors import InputOutputError
+from kvcache_sim.workload.prompts.segments import Prompt, Segment
 from kvcache_sim.workload.readers.chained_text import encoder, token_bytes
 from kvcache_sim.workload.readers.settings import ReadSettings
 
@@ -95,13 +96,17 @@ class Notes:
         return found + [f"{where}: {text}" for text in self.remarks]
 
 
+#: A prompt or an answer as a log has it: text, segments or token ids; None without.
+Said = str | Prompt | list[int] | None
+
+
 @dataclass(frozen=True, slots=True)
 class Logged:
-    """A log's data on one request: texts or token ids, token counts if logged, and latencies."""
+    """A log's data on one request: texts, segments or token ids, token counts if logged, and latencies."""
 
     arrival_ns: int
-    prompt: str | list[int] | None
-    answer: str | list[int] | None
+    prompt: Said
+    answer: Said
     input_tokens: int | None = None
     output_tokens: int | None = None
     session: str = ""
@@ -126,16 +131,25 @@ class Naming:
         #: True if a text was tokenized, so that the method is worth a note.
         self.met_text = False
 
-    def tokens(self, given: str | list[int] | None) -> list[int]:
+    def tokens(self, given: Said) -> list[int]:
         """Return the tokens of a text, or the given tokens; without a tokenizer, pieces of bytes."""
         if given is None or isinstance(given, list):
             return given or []
+        if isinstance(given, tuple):
+            return [token for segment in given for token in self._of_segment(segment)]
         self.met_text = self.met_text or bool(given)
         encoded = self._encode(given)
         if self._whole:
             return array("I", encoded).tolist()
         size = self._bytes
         return [crc32(encoded[at : at + size]) for at in range(0, len(encoded), size)]
+
+    def _of_segment(self, segment: Segment) -> list[int]:
+        if segment.tokens is None:
+            return self.tokens(segment.text)
+        name = "\0".join((segment.kind, segment.name, segment.text))
+        first = crc32(name.encode("utf-8", "surrogatepass"))
+        return [(first + at) & 0xFFFFFFFF for at in range(segment.tokens)]
 
     def _both(self, logged: Logged) -> tuple[list[int], int]:
         """Return the tokens of prompt and answer, and the number of prompt tokens.

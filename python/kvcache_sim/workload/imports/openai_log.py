@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from kvcache_sim.workload.imports.kind import LogKind, Reading, Requests, each_line
 from kvcache_sim.workload.imports.messages import answer_of, counted, prompt_of
-from kvcache_sim.workload.imports.naming import Imported, Logged
+from kvcache_sim.workload.imports.naming import Logged
 from kvcache_sim.workload.imports.source import count_of, json_line, member, ms_of, problem, time_ns
 from kvcache_sim.workload.readers.format import TIMES, first_row
 
@@ -33,7 +33,7 @@ def _read(source: TraceSource, reading: Reading) -> Requests:
     return each_line(source, reading, lambda number, text: _request(number, json_line(number, text), reading))
 
 
-def _request(number: int, row: Any, reading: Reading) -> Imported | None:
+def _request(number: int, row: Any, reading: Reading) -> Logged | None:
     if not isinstance(row, dict):
         raise problem(number, "not an object", row, "one request a line")
     body, response = _body(row), _inner(member(row, "response", "output"))
@@ -68,7 +68,7 @@ def _request(number: int, row: Any, reading: Reading) -> Imported | None:
     if first is not None and first >= at:
         measured["ttft_ms"] = ms_of(first - at)
     session = str(member(row, *_SESSIONS) or "")
-    return reading.naming.named(Logged(at, prompt, answer, inputs, outputs, session, measured))
+    return Logged(at, prompt, answer, inputs, outputs, session, measured)
 
 
 def _body(row: dict[str, Any]) -> dict[str, Any]:

@@ -20,7 +20,7 @@ from kvcache_sim.workload.imports import (
     vllm_log,
 )
 from kvcache_sim.workload.imports.kind import LogKind, Reading
-from kvcache_sim.workload.imports.naming import Imported
+from kvcache_sim.workload.imports.naming import Imported, Logged
 from kvcache_sim.workload.readers.format import read_head
 from kvcache_sim.workload.readers.problems import located_errors, opened
 from kvcache_sim.workload.toolbox.write import ms
@@ -91,7 +91,7 @@ def import_log(path: str, name: str, reading: Reading) -> ImportedLog | None:
         if kind is None:
             return None
         rows = [
-            _Row(row.arrival_ns, order, _text(row))
+            _Row(row.arrival_ns, order, _text(reading.naming.named(row) if isinstance(row, Logged) else row))
             for order, (_, row) in enumerate(kind.read(source, reading))
         ]
     if not rows:
