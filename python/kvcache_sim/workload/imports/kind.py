@@ -30,6 +30,12 @@ class Reading:
     skips: bool = False
     answer_tokens: int | None = None
 
+    def skip(self, number: int, bad: TraceProblem) -> None:
+        """Count a bad row; raise the problem unless bad rows are skipped."""
+        if not self.skips:
+            raise bad
+        self.notes.leave_out(number, f"a bad row: {bad.args[3]}")
+
 
 @dataclass(frozen=True, slots=True)
 class LogKind:
@@ -50,9 +56,7 @@ def each_line(
         try:
             found = take(number, text)
         except TraceProblem as bad:
-            if not reading.skips:
-                raise
-            reading.notes.leave_out(number, f"a bad row: {bad.args[3]}")
+            reading.skip(number, bad)
             continue
         if found is not None:
             yield number, found

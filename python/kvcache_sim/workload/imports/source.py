@@ -68,6 +68,11 @@ def member(row: Any, *names: str) -> Any:
     return None
 
 
+def list_of(value: Any) -> list[Any]:
+    """Return a list; an empty one for anything else."""
+    return value if isinstance(value, list) else []
+
+
 def count_of(number: int, row: Any, *names: str) -> int | None:
     """Return the first token count under one of the names; None without; TraceProblem if it is invalid."""
     value = member(row, *names)

@@ -12,11 +12,14 @@ from typing import NamedTuple
 from kvcache_sim.base.errors import TraceError, UsageError
 from kvcache_sim.workload.imports import (
     aiperf,
+    client_logs,
     dynamo,
+    gateways,
     kv_events,
     openai_log,
     prometheus,
     sglang_log,
+    spans,
     vllm_log,
 )
 from kvcache_sim.workload.imports.kind import LogKind, Reading
@@ -25,9 +28,14 @@ from kvcache_sim.workload.readers.format import read_head
 from kvcache_sim.workload.readers.problems import located_errors, opened
 from kvcache_sim.workload.toolbox.write import ms
 
-_MODULES = (dynamo, aiperf, kv_events, sglang_log, vllm_log, prometheus, openai_log)
+_ALL = (
+    *(module.KIND for module in (dynamo, aiperf, kv_events, sglang_log, vllm_log, prometheus, spans)),
+    *client_logs.KINDS,
+    *gateways.KINDS,
+    openai_log.KIND,
+)
 
-KINDS: dict[str, LogKind] = {module.KIND.name: module.KIND for module in _MODULES}
+KINDS: dict[str, LogKind] = {kind.name: kind for kind in _ALL}
 
 
 def kind_named(name: str) -> LogKind:

@@ -1,0 +1,56 @@
+"""Prompts of OpenAI's Responses API whose beginning the server has: an earlier answer's, a conversation's."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from kvcache_sim.workload.imports.source import list_of, member
+
+
+class Chains:
+    """Items of each answer's prompt and of the answer, by the answer's id and by the conversation's.
+
+    Instructions and tools are no part of a chain: each request has its own. Memory: the items of all answers
+    that the log's requests ask the server to store, shared along a chain.
+    """
+
+    def __init__(self) -> None:
+        self._items: dict[str, list[Any]] = {}
+        self._roots: dict[str, str] = {}
+
+    def whole(self, body: Any) -> Any:
+        """Return a body with the items before its own; None if the log does not have them."""
+        before = _before(body)
+        if not before:
+            return body
+        if before not in self._items:
+            if "conversation" not in body:
+                return None
+            self._items[before] = []
+        return {**body, "input": [*self._items[before], *_items(body.get("input"))]}
+
+    def add(self, body: Any, response: Any) -> str:
+        """Keep what a later request may continue; return the name of the chain, "" for another API's call."""
+        output, name = member(response, "output"), member(response, "id")
+        if not isinstance(output, list) or not isinstance(name, str):
+            return ""
+        before = _before(body)
+        root = self._roots.get(before, before or name)
+        if isinstance(body, dict) and body.get("store") is not False:
+            items = [*_items(body.get("input")), *output]
+            for key in {name, before if "conversation" in body else name}:
+                self._items[key], self._roots[key] = items, root
+        return root
+
+
+def _before(body: Any) -> str:
+    """Return the name under which the server has the beginning of a prompt, "" if the body is whole."""
+    conversation = member(body, "conversation")
+    known = member(body, "previous_response_id") or member(conversation, "id") or conversation
+    return known if isinstance(known, str) else ""
+
+
+def _items(given: Any) -> list[Any]:
+    if isinstance(given, str):
+        return [{"role": "user", "content": given}]
+    return list_of(given)

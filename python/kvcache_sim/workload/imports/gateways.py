@@ -1,0 +1,181 @@
+"""Calls as LiteLLM, Langfuse and OpenAI's batches keep them.
+
+Sources: LiteLLM's ``LiteLLM_SpendLogs`` (schema.prisma) and ``StandardLoggingPayload`` (docs, logging_spec);
+Langfuse's Observation schema; OpenAI's batch guide.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
+
+from kvcache_sim.workload.imports.calls import (
+    SESSIONS,
+    Call,
+    at,
+    body_of,
+    each_call,
+    of_text,
+    usage_of,
+    wrong_of,
+)
+from kvcache_sim.workload.imports.documents import first_object
+from kvcache_sim.workload.imports.kind import LogKind, Reading, Requests
+from kvcache_sim.workload.imports.source import count_of, member, problem, time_ns
+
+if TYPE_CHECKING:
+    from kvcache_sim._core import TraceSource
+
+_LITELLM_ONLY = {"call_type", "cache_hit", "custom_llm_provider", "proxy_server_request", "spend"}
+#: Texts that LiteLLM writes instead of the messages, or of their middle.
+_NOT_KEPT = ("redacted-by-litellm", "litellm_truncated")
+
+
+_CACHED = (
+    "cache_read_input_tokens",
+    "prompt_tokens_details/cached_tokens",
+    "input_tokens_details/cached_tokens",
+)
+
+
+def _is_litellm(head: bytes) -> bool:
+    members = first_object(head).keys()
+    return not members.isdisjoint(_LITELLM_ONLY) and not members.isdisjoint(("startTime", "start_time"))
+
+
+def _litellm(number: int, row: Any) -> Iterator[Call]:
+    response = of_text(member(row, "response"))
+    usage = at(row, "metadata/usage_object", "response/usage") or row
+    wrong = wrong_of(row, of_text(member(row, "metadata")), response)
+    if str(member(row, "cache_hit")).lower() == "true":
+        wrong = "answered by LiteLLM's own cache"
+    elif "embedding" in str(member(row, "call_type")):
+        wrong = "an embedding: no request for a generation"
+    begins, ends = (
+        time_ns(member(row, "startTime", "start_time")),
+        time_ns(member(row, "endTime", "end_time")),
+    )
+    first = time_ns(member(row, "completionStartTime", "completion_start_time"))
+    yield Call(
+        begins,
+        _litellm_body(row),
+        response,
+        usage_of(
+            count_of(number, usage, "prompt_tokens", "input_tokens"),
+            count_of(number, usage, "completion_tokens", "output_tokens"),
+            count_of(number, {"cached_tokens": at(usage, *_CACHED)}, "cached_tokens"),
+            count_of(number, usage, "cache_creation_input_tokens"),
+        ),
+        at(row, *SESSIONS),
+        None if first == ends else first,
+        wrong,
+    )
+
+
+def _litellm_body(row: Any) -> Any:
+    """Return the body of a call: the proxy's for chats, else the messages; None if it is not kept whole."""
+    body = body_of(member(row, "proxy_server_request")) or body_of(member(row, "messages"))
+    if isinstance(body, dict):
+        settings = at(row, "model_parameters")
+        body = {**settings, **body} if isinstance(settings, dict) else body
+    return None if any(text in str(body) for text in _NOT_KEPT) else body
+
+
+_OTHERS = ("SPAN", "EVENT", "AGENT", "TOOL", "CHAIN", "RETRIEVER", "EVALUATOR", "EMBEDDING", "GUARDRAIL")
+#: Counts of tokens written to a cache, not read from it.
+_WRITTEN = re.compile("creat|writ")
+
+
+def _is_langfuse(head: bytes) -> bool:
+    members = first_object(head).keys()
+    traced = not members.isdisjoint(("traceId", "trace_id"))
+    return traced and ("usageDetails" in members or "usage_details" in members or "type" in members)
+
+
+def _langfuse(number: int, row: Any) -> Iterator[Call]:
+    if not isinstance(row, dict):
+        raise problem(number, "not an observation of Langfuse", row, "an object")
+    kind = str(row.get("type") or "GENERATION")
+    wrong = "answered with an error" if row.get("level") == "ERROR" else wrong_of(row)
+    if kind != "GENERATION":
+        named = kind if kind in _OTHERS else "of another type"
+        wrong = f"an observation that is no call of a model: {named}"
+    given, said = of_text(member(row, "input")), of_text(member(row, "output"))
+    said = said[0] if isinstance(said, list) and said else said
+    is_message = isinstance(said, dict) and "choices" not in said
+    yield Call(
+        time_ns(member(row, "startTime", "start_time")),
+        body_of(given) or body_of(row.get("input")),
+        {"choices": [{"message": said}]} if is_message else said,
+        _langfuse_usage(number, row),
+        member(row, "sessionId", "session_id"),
+        time_ns(member(row, "completionStartTime", "completion_start_time")),
+        wrong,
+        at(row, "modelParameters/max_tokens", "model_parameters/max_tokens"),
+    )
+
+
+def _langfuse_usage(number: int, row: dict[str, Any]) -> dict[str, Any]:
+    """Return the counts of an observation: ``usageDetails`` has parts of the prompt, others the whole.
+
+    Some integrations leave the cached tokens inside ``input``: then it adds up to the total with the output.
+    """
+    details = at(row, "usageDetails", "usage_details", "usage") or row
+    if not isinstance(details, dict):
+        raise problem(number, "usageDetails is no object", details, "counts of tokens by name")
+    counts = {
+        name: count_of(number, details, name) or 0
+        for name, value in details.items()
+        if name.startswith(("input", "output", "total", "cache", "prompt", "completion"))
+        and isinstance(value, int | float)
+    }
+    whole = counts.get("prompt_tokens") or counts.get("promptTokens")
+    own, answer = counts.get("input"), counts.get("output", 0)
+    reads = [value for name, value in counts.items() if "cache" in name and not _WRITTEN.search(name)]
+    read = sum(reads) if reads else None
+    if whole is not None:
+        return usage_of(whole, counts.get("completion_tokens", counts.get("completionTokens")), read)
+    parts = sum(value for name, value in counts.items() if name.startswith(("input", "cache")))
+    if not parts:
+        return {}
+    if own is not None and counts.get("total") == own + answer:
+        return usage_of(own, answer, read)
+    return usage_of(parts, sum(value for name, value in counts.items() if name.startswith("output")), read)
+
+
+def _is_batch(head: bytes) -> bool:
+    return {"custom_id", "response"} <= first_object(head).keys()
+
+
+def _batch(number: int, row: Any) -> Iterator[Call]:
+    answer = at(row, "response/body")
+    wrong = wrong_of(row, member(row, "response"), answer)
+    if not wrong and not isinstance(answer, dict):
+        wrong = "without an answer"
+    elif not wrong and answer.get("object") == "list":
+        wrong = "an embedding: no request for a generation"
+    created = time_ns(member(answer, "created", "created_at"))
+    yield Call(created, None, answer, member(answer, "usage"), wrong=wrong)
+
+
+def _read_batch(source: TraceSource, reading: Reading) -> Requests:
+    reading.notes.remark("a batch's output has no prompts; its times are those of the answers")
+    return each_call(source, reading, _batch)
+
+
+KINDS = (
+    LogKind(
+        "litellm",
+        "LiteLLM's spend logs or standard logging payloads",
+        _is_litellm,
+        lambda source, reading: each_call(source, reading, _litellm),
+    ),
+    LogKind(
+        "langfuse",
+        "Langfuse's observations: an array, a page or lines",
+        _is_langfuse,
+        lambda source, reading: each_call(source, reading, _langfuse),
+    ),
+    LogKind("openai-batch", "output of an OpenAI batch: lengths alone", _is_batch, _read_batch),
+)
