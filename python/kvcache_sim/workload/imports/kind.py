@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING
 
 from kvcache_sim._core import TraceProblem
 from kvcache_sim.workload.imports.naming import Imported, Logged, Naming, Notes
-from kvcache_sim.workload.imports.source import lines_of
+from kvcache_sim.workload.imports.source import lines_of, problem
+from kvcache_sim.workload.prompts.body import BodyError
 
 if TYPE_CHECKING:
     from kvcache_sim._core import TraceSource
@@ -49,6 +50,11 @@ def each_line(
     for number, text in lines_of(source):
         try:
             found = take(number, text)
+        except BodyError as bad:
+            if not reading.skips:
+                raise problem(number, bad.what, bad.got, bad.expected) from None
+            reading.notes.leave_out(number, f"a bad row: {bad.what}")
+            continue
         except TraceProblem as bad:
             if not reading.skips:
                 raise

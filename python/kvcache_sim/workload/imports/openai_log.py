@@ -1,7 +1,8 @@
-"""Request logs of OpenAI's API: lines of JSON with a time, messages or a prompt, and the answer.
+"""Request logs of proxies and gateways: lines of JSON with a time, a request's body, and the answer.
 
-Members are found where gateways and proxies usually put them: at the top level, in ``request``, ``body`` or
-``kwargs``; the answer in ``response`` or ``output``, its counts in ``usage``, there or at the top level.
+Bodies of OpenAI, Anthropic and Gemini (``workload.prompts``) are found where gateways and proxies usually put
+them: at the top level, in ``request``, ``body`` or ``kwargs``; the answer in ``response`` or ``output``, its
+counts in ``usage``, there or at the top level.
 """
 
 from __future__ import annotations
@@ -9,9 +10,11 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from kvcache_sim.workload.imports.kind import LogKind, Reading, Requests, each_line
-from kvcache_sim.workload.imports.messages import answer_of, counted, prompt_of
 from kvcache_sim.workload.imports.naming import Logged
 from kvcache_sim.workload.imports.source import count_of, json_line, member, ms_of, problem, time_ns
+from kvcache_sim.workload.prompts.body import Seen
+from kvcache_sim.workload.prompts.read import BODY_MEMBERS, answer_of, prompt_of
+from kvcache_sim.workload.prompts.usage import usage_of
 from kvcache_sim.workload.readers.format import TIMES, first_row
 
 if TYPE_CHECKING:
@@ -20,12 +23,13 @@ if TYPE_CHECKING:
 _FIRST_TOKENS = ("completionStartTime", "completion_start_time", "first_token_time")
 _SESSIONS = ("session_id", "conversation_id", "litellm_session_id", "trace_id")
 _BODIES = ("request", "body", "kwargs", "input")
+_COUNTS = ("usage", "usageMetadata", "usage_metadata")
 _NO_PROMPT = "neither messages nor a prompt: no request for a generation"
 
 
 def _detect(head: bytes) -> bool:
     keys = set(first_row(head) or ())
-    asks = keys & {"messages", "prompt", *_BODIES}
+    asks = keys & {*BODY_MEMBERS, *_BODIES}
     return bool(keys & set(TIMES)) and bool(asks)
 
 
@@ -40,16 +44,15 @@ def _request(number: int, row: Any, reading: Reading) -> Logged | None:
     if _failed(row, response):
         reading.notes.leave_out(number, "answered with an error")
         return None
-    prompt = prompt_of(number, body)
+    prompt = prompt_of(body, reading.notes.seen)
     if prompt is None:
         reading.notes.leave_out(number, _NO_PROMPT)
         return None
     at = time_ns(member(row, *TIMES))
     if at is None:
         raise problem(number, "no time", member(row, *TIMES), f"a date in one of {', '.join(TIMES)}")
-    usage = member(response, "usage") or member(row, "usage") or row
-    inputs, outputs, cached = counted(number, usage)
-    answer = answer_of(response)
+    inputs, outputs, cached = usage_of(member(response, *_COUNTS), member(row, *_COUNTS), row)
+    answer = answer_of(response, Seen())
     if outputs is None and answer is None:
         outputs = count_of(number, body, "max_completion_tokens", "max_tokens") or reading.answer_tokens
         if outputs is None:
@@ -75,7 +78,7 @@ def _body(row: dict[str, Any]) -> dict[str, Any]:
     """Return the object with the messages or the prompt; the row itself if there is none."""
     for name in _BODIES:
         inner = _inner(row.get(name))
-        if isinstance(inner, dict) and inner.keys() & {"messages", "prompt", "input"}:
+        if isinstance(inner, dict) and not inner.keys().isdisjoint(BODY_MEMBERS):
             return inner
     return row
 
@@ -94,7 +97,7 @@ def _failed(row: dict[str, Any], response: Any) -> bool:
 
 KIND = LogKind(
     "openai",
-    "JSON lines of a proxy or gateway: a time, messages or prompt, response or usage",
+    "JSON lines of a proxy or gateway: a time, a body of OpenAI, Anthropic or Gemini, response or usage",
     _detect,
     _read,
 )
