@@ -9,9 +9,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from kvcache_sim.workload.imports.kind import LogKind, Reading, Requests, each_line
-from kvcache_sim.workload.imports.messages import prompt_of
 from kvcache_sim.workload.imports.naming import Logged
 from kvcache_sim.workload.imports.source import count_of, json_line, member, problem
+from kvcache_sim.workload.prompts.read import prompt_of
 from kvcache_sim.workload.readers.format import first_row
 
 if TYPE_CHECKING:
@@ -50,7 +50,7 @@ def _request(number: int, row: dict[str, Any], metadata: dict[str, Any], reading
         return None
     metrics = row.get("metrics") or {}
     payload = row.get("payload")
-    prompt = prompt_of(number, payload) if isinstance(payload, dict) else None
+    prompt = prompt_of(payload, notes.seen) if isinstance(payload, dict) else None
     inputs = _value(number, metrics, "usage_prompt_tokens", "input_sequence_length")
     outputs = _value(number, metrics, "usage_completion_tokens", "output_sequence_length")
     if outputs is None and isinstance(payload, dict):

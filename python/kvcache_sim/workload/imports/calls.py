@@ -15,15 +15,17 @@ from kvcache_sim._core import TraceProblem
 from kvcache_sim.workload.imports.chains import Chains
 from kvcache_sim.workload.imports.documents import documents_of
 from kvcache_sim.workload.imports.kind import Reading, Requests
-from kvcache_sim.workload.imports.messages import answer_of, counted, prompt_of
 from kvcache_sim.workload.imports.naming import Logged, Said
 from kvcache_sim.workload.imports.source import count_of, member, ms_of, problem
+from kvcache_sim.workload.prompts.body import BodyError, Seen
+from kvcache_sim.workload.prompts.read import BODY_MEMBERS, answer_of, prompt_of
+from kvcache_sim.workload.prompts.usage import usage_of
 
 if TYPE_CHECKING:
     from kvcache_sim._core import TraceSource
 
-#: Members of a body that make it a request for a generation.
-PROMPTS = ("messages", "prompt", "input", "contents")
+#: Members with a vendor's counts.
+USAGES = ("usage", "usageMetadata", "usage_metadata")
 #: Members of a log's row that may hold its conversation.
 SESSIONS = ("session_id", "sessionId", "conversation_id", "litellm_session_id", "trace_id")
 
@@ -32,14 +34,14 @@ class Call(NamedTuple):
     """The parts of one call; None where its format does not say.
 
     ``at_ns`` and ``first_ns`` are its start and its first token; ``body`` and ``response`` are those of the
-    API, or a text; ``usage`` has a vendor's counts, by default those of the response. ``wrong`` is the reason
-    why it is no request.
+    API, or a text; ``usage`` has the places of a vendor's counts, before those of the response. ``wrong`` is
+    the reason why it is no request.
     """
 
     at_ns: int | None
     body: Any = None
     response: Any = None
-    usage: Any = None
+    usage: tuple[Any, ...] = ()
     session: Any = None
     first_ns: int | None = None
     wrong: str = ""
@@ -61,7 +63,7 @@ def calls_of(source: TraceSource, reading: Reading, calls: Calls) -> Iterator[tu
     for number, value in documents_of(source, reading):
         try:
             yield from ((number, call) for call in calls(number, value))
-        except TraceProblem as bad:
+        except (TraceProblem, BodyError) as bad:
             reading.skip(number, bad)
 
 
@@ -72,7 +74,7 @@ def requests_of(calls: Iterable[tuple[int, Call]], reading: Reading) -> Requests
         try:
             if request := found.take(number, call):
                 yield number, request
-        except TraceProblem as bad:
+        except (TraceProblem, BodyError) as bad:
             reading.skip(number, bad)
     found.remark()
 
@@ -92,10 +94,10 @@ class _Requests:
         if call.at_ns is None:
             raise problem(number, "no time", expected="the date of the call, or a number of its clock")
         body = self._chains.whole(call.body)
-        chain = self._chains.add(body, call.response)
-        prompt: Said = prompt_of(number, body) if isinstance(body, dict) else body
-        inputs, outputs, cached = counted(number, call.usage or member(call.response, "usage"))
-        answer = call.response if isinstance(call.response, str) else answer_of(call.response)
+        chain = self._chains.add(call.body, body, call.response)
+        prompt: Said = prompt_of(body, self._reading.notes.seen) if isinstance(body, dict) else body
+        inputs, outputs, cached = usage_of(*call.usage, member(call.response, *USAGES))
+        answer = answer_of(call.response, Seen())
         if outputs is None and answer is None:
             outputs = self._assumed(number, call)
         if wrong := _unusable(prompt, inputs, answer, outputs):
@@ -180,7 +182,7 @@ def body_of(value: Any) -> Any:
         return {"messages": read}
     if isinstance(read, dict):
         for inner in (read, read.get("body"), read.get("kwargs")):
-            if isinstance(inner, dict) and any(inner.get(name) for name in PROMPTS):
+            if isinstance(inner, dict) and any(inner.get(name) for name in BODY_MEMBERS):
                 return inner
     return value if isinstance(value, str) and value else None
 
@@ -217,16 +219,3 @@ def wrong_of(*parts: Any) -> str:
         if member(part, "error"):
             return _WRONG["error"]
     return ""
-
-
-def usage_of(
-    prompt: int | None, answer: int | None, read: int | None, written: int | None = None
-) -> dict[str, Any]:
-    """Return counts in OpenAI's form; cached tokens that exceed the prompt were left out of it."""
-    parts = (read or 0) + (written or 0)
-    whole = prompt if prompt is None or parts <= prompt else prompt + parts
-    return {
-        "prompt_tokens": whole,
-        "completion_tokens": answer,
-        "prompt_tokens_details": {"cached_tokens": read},
-    }

@@ -6,6 +6,8 @@ from typing import Any
 
 from kvcache_sim.workload.imports.source import list_of, member
 
+_ELSEWHERE = ("previous_response_id", "conversation")
+
 
 class Chains:
     """Items of each answer's prompt and of the answer, by the answer's id and by the conversation's.
@@ -27,18 +29,19 @@ class Chains:
             if "conversation" not in body:
                 return None
             self._items[before] = []
-        return {**body, "input": [*self._items[before], *_items(body.get("input"))]}
+        rest = {name: value for name, value in body.items() if name not in _ELSEWHERE}
+        return {**rest, "input": [*self._items[before], *_items(body.get("input"))]}
 
-    def add(self, body: Any, response: Any) -> str:
+    def add(self, asked: Any, whole: Any, response: Any) -> str:
         """Keep what a later request may continue; return the name of the chain, "" for another API's call."""
         output, name = member(response, "output"), member(response, "id")
         if not isinstance(output, list) or not isinstance(name, str):
             return ""
-        before = _before(body)
+        before = _before(asked)
         root = self._roots.get(before, before or name)
-        if isinstance(body, dict) and body.get("store") is not False:
-            items = [*_items(body.get("input")), *output]
-            for key in {name, before if "conversation" in body else name}:
+        if isinstance(whole, dict) and whole.get("store") is not False:
+            items = [*_items(whole.get("input")), *output]
+            for key in {name, before if "conversation" in asked else name}:
                 self._items[key], self._roots[key] = items, root
         return root
 

@@ -81,13 +81,11 @@ def _inference_perf(number: int, row: Any) -> Iterator[Call]:
         "completion_tokens": at(row, "info/output_tokens", "info/response_metrics/output_tokens"),
     }
     served = at(row, "info/response_metrics/server_usage", "info/server_usage")
-    if isinstance(served, dict):
-        counts |= {name: value for name, value in served.items() if value is not None}
     yield Call(
         begins,
         body_of(member(row, "request")),
         response_of(member(row, "response")),
-        counts,
+        (served, counts),
         first_ns=clock_ns(number, _first(times), NS_PER_S),
         wrong=wrong_of(row),
     )

@@ -17,12 +17,12 @@ from kvcache_sim.workload.imports.calls import (
     body_of,
     each_call,
     of_text,
-    usage_of,
     wrong_of,
 )
 from kvcache_sim.workload.imports.documents import first_object
 from kvcache_sim.workload.imports.kind import LogKind, Reading, Requests
-from kvcache_sim.workload.imports.source import count_of, member, problem, time_ns
+from kvcache_sim.workload.imports.source import member, problem, time_ns
+from kvcache_sim.workload.prompts.body import count
 
 if TYPE_CHECKING:
     from kvcache_sim._core import TraceSource
@@ -32,13 +32,6 @@ _LITELLM_ONLY = {"call_type", "cache_hit", "custom_llm_provider", "proxy_server_
 _NOT_KEPT = ("redacted-by-litellm", "litellm_truncated")
 
 
-_CACHED = (
-    "cache_read_input_tokens",
-    "prompt_tokens_details/cached_tokens",
-    "input_tokens_details/cached_tokens",
-)
-
-
 def _is_litellm(head: bytes) -> bool:
     members = first_object(head).keys()
     return not members.isdisjoint(_LITELLM_ONLY) and not members.isdisjoint(("startTime", "start_time"))
@@ -46,7 +39,6 @@ def _is_litellm(head: bytes) -> bool:
 
 def _litellm(number: int, row: Any) -> Iterator[Call]:
     response = of_text(member(row, "response"))
-    usage = at(row, "metadata/usage_object", "response/usage") or row
     wrong = wrong_of(row, of_text(member(row, "metadata")), response)
     if str(member(row, "cache_hit")).lower() == "true":
         wrong = "answered by LiteLLM's own cache"
@@ -61,12 +53,7 @@ def _litellm(number: int, row: Any) -> Iterator[Call]:
         begins,
         _litellm_body(row),
         response,
-        usage_of(
-            count_of(number, usage, "prompt_tokens", "input_tokens"),
-            count_of(number, usage, "completion_tokens", "output_tokens"),
-            count_of(number, {"cached_tokens": at(usage, *_CACHED)}, "cached_tokens"),
-            count_of(number, usage, "cache_creation_input_tokens"),
-        ),
+        (at(row, "metadata/usage_object"), at(row, "response/usage"), row),
         at(row, *SESSIONS),
         None if first == ends else first,
         wrong,
@@ -83,6 +70,7 @@ def _litellm_body(row: Any) -> Any:
 
 
 _OTHERS = ("SPAN", "EVENT", "AGENT", "TOOL", "CHAIN", "RETRIEVER", "EVALUATOR", "EMBEDDING", "GUARDRAIL")
+_COUNTED = ("input", "output", "total", "cache", "prompt", "completion")
 #: Counts of tokens written to a cache, not read from it.
 _WRITTEN = re.compile("creat|writ")
 
@@ -108,7 +96,7 @@ def _langfuse(number: int, row: Any) -> Iterator[Call]:
         time_ns(member(row, "startTime", "start_time")),
         body_of(given) or body_of(row.get("input")),
         {"choices": [{"message": said}]} if is_message else said,
-        _langfuse_usage(number, row),
+        (_langfuse_usage(row),),
         member(row, "sessionId", "session_id"),
         time_ns(member(row, "completionStartTime", "completion_start_time")),
         wrong,
@@ -116,32 +104,29 @@ def _langfuse(number: int, row: Any) -> Iterator[Call]:
     )
 
 
-def _langfuse_usage(number: int, row: dict[str, Any]) -> dict[str, Any]:
+def _langfuse_usage(row: dict[str, Any]) -> dict[str, Any]:
     """Return the counts of an observation: ``usageDetails`` has parts of the prompt, others the whole.
 
     Some integrations leave the cached tokens inside ``input``: then it adds up to the total with the output.
     """
     details = at(row, "usageDetails", "usage_details", "usage") or row
-    if not isinstance(details, dict):
-        raise problem(number, "usageDetails is no object", details, "counts of tokens by name")
     counts = {
-        name: count_of(number, details, name) or 0
-        for name, value in details.items()
-        if name.startswith(("input", "output", "total", "cache", "prompt", "completion"))
-        and isinstance(value, int | float)
+        name: count(details, name) or 0
+        for name, value in (details.items() if isinstance(details, dict) else ())
+        if name.startswith(_COUNTED) and isinstance(value, int | float)
     }
-    whole = counts.get("prompt_tokens") or counts.get("promptTokens")
     own, answer = counts.get("input"), counts.get("output", 0)
     reads = [value for name, value in counts.items() if "cache" in name and not _WRITTEN.search(name)]
-    read = sum(reads) if reads else None
-    if whole is not None:
-        return usage_of(whole, counts.get("completion_tokens", counts.get("completionTokens")), read)
     parts = sum(value for name, value in counts.items() if name.startswith(("input", "cache")))
     if not parts:
-        return {}
-    if own is not None and counts.get("total") == own + answer:
-        return usage_of(own, answer, read)
-    return usage_of(parts, sum(value for name, value in counts.items() if name.startswith("output")), read)
+        return {name: value for name, value in counts.items() if value}
+    inside = own is not None and counts.get("total") == own + answer
+    outputs = [value for name, value in counts.items() if name.startswith("output")]
+    return {
+        "prompt_tokens": own if inside else parts,
+        "completion_tokens": answer if inside else sum(outputs),
+        "cached_tokens": sum(reads) if reads else None,
+    }
 
 
 def _is_batch(head: bytes) -> bool:
@@ -156,7 +141,7 @@ def _batch(number: int, row: Any) -> Iterator[Call]:
     elif not wrong and answer.get("object") == "list":
         wrong = "an embedding: no request for a generation"
     created = time_ns(member(answer, "created", "created_at"))
-    yield Call(created, None, answer, member(answer, "usage"), wrong=wrong)
+    yield Call(created, None, answer, wrong=wrong)
 
 
 def _read_batch(source: TraceSource, reading: Reading) -> Requests:

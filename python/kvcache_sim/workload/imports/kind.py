@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING
 
 from kvcache_sim._core import TraceProblem
 from kvcache_sim.workload.imports.naming import Imported, Logged, Naming, Notes
-from kvcache_sim.workload.imports.source import lines_of
+from kvcache_sim.workload.imports.source import lines_of, problem
+from kvcache_sim.workload.prompts.body import BodyError
 
 if TYPE_CHECKING:
     from kvcache_sim._core import TraceSource
@@ -30,8 +31,10 @@ class Reading:
     skips: bool = False
     answer_tokens: int | None = None
 
-    def skip(self, number: int, bad: TraceProblem) -> None:
-        """Count a bad row; raise the problem unless bad rows are skipped."""
+    def skip(self, number: int, bad: TraceProblem | BodyError) -> None:
+        """Count a bad row; raise the problem of its line unless bad rows are skipped."""
+        if isinstance(bad, BodyError):
+            bad = problem(number, bad.what, bad.got, bad.expected)
         if not self.skips:
             raise bad
         self.notes.leave_out(number, f"a bad row: {bad.args[3]}")
@@ -55,7 +58,7 @@ def each_line(
     for number, text in lines_of(source):
         try:
             found = take(number, text)
-        except TraceProblem as bad:
+        except (TraceProblem, BodyError) as bad:
             reading.skip(number, bad)
             continue
         if found is not None:

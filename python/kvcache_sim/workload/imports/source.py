@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 from kvcache_sim._core import TraceProblem
 from kvcache_sim.base.units import NS_PER_MS, NS_PER_S
+from kvcache_sim.workload.prompts.body import BodyError, count
+from kvcache_sim.workload.prompts.body import member as member
 
 if TYPE_CHECKING:
     from kvcache_sim._core import TraceSource
@@ -59,15 +61,6 @@ def problem(number: int, what: str, got: Any = "", expected: str = "") -> TraceP
     return TraceProblem(number, 0, "log", what, str(got)[:60], expected, "")
 
 
-def member(row: Any, *names: str) -> Any:
-    """Return the first member of an object that exists and is not null; None if there is none."""
-    if isinstance(row, dict):
-        for name in names:
-            if row.get(name) is not None:
-                return row[name]
-    return None
-
-
 def list_of(value: Any) -> list[Any]:
     """Return a list; an empty one for anything else."""
     return value if isinstance(value, list) else []
@@ -75,17 +68,10 @@ def list_of(value: Any) -> list[Any]:
 
 def count_of(number: int, row: Any, *names: str) -> int | None:
     """Return the first token count under one of the names; None without; TraceProblem if it is invalid."""
-    value = member(row, *names)
-    if value is None:
-        return None
-    if (
-        isinstance(value, bool)
-        or not isinstance(value, int | float)
-        or not 0 <= value < 2**31
-        or value != int(value)
-    ):
-        raise problem(number, f"{names[0]} is no count", repr(value), "0 to 2147483647 tokens")
-    return int(value)
+    try:
+        return count(row, *names)
+    except BodyError as bad:
+        raise problem(number, bad.what, bad.got, bad.expected) from None
 
 
 def tokens_of(number: int, value: Any) -> list[int]:

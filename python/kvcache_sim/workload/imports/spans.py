@@ -12,33 +12,39 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from kvcache_sim.base.units import NS_PER_S
-from kvcache_sim.workload.imports.calls import Call, calls_of, clock_ns, of_text, requests_of, usage_of
+from kvcache_sim.workload.imports.calls import Call, calls_of, clock_ns, of_text, requests_of
 from kvcache_sim.workload.imports.documents import first_object
 from kvcache_sim.workload.imports.kind import LogKind, Reading, Requests
-from kvcache_sim.workload.imports.source import count_of, list_of, member, problem
+from kvcache_sim.workload.imports.source import list_of, member, problem
 
 if TYPE_CHECKING:
     from kvcache_sim._core import TraceSource
 
 _GENERATIONS = ("chat", "text_completion", "generate_content", "completion")
 _OTHERS = ("invoke_agent", "create_agent", "execute_tool", "embeddings", "invoke_workflow", "retrieval")
-_INPUTS = ("gen_ai.usage.input_tokens", "gen_ai.usage.prompt_tokens", "llm.token_count.prompt")
-_OUTPUTS = ("gen_ai.usage.output_tokens", "gen_ai.usage.completion_tokens", "llm.token_count.completion")
-_READ = (
-    "gen_ai.usage.cache_read.input_tokens",
-    "gen_ai.usage.cache_read_input_tokens",
-    "gen_ai.usage.input_tokens.cached",
-    "gen_ai.usage.cached_tokens",
-    "gen_ai.usage.input_cached_tokens",
-    "llm.token_count.prompt_details.cache_read",
-)
-_WRITTEN = (
-    "gen_ai.usage.cache_creation.input_tokens",
-    "gen_ai.usage.cache_creation_input_tokens",
-    "gen_ai.usage.cache_write_input_tokens",
-    "gen_ai.usage.input_tokens.cache_write",
-    "llm.token_count.prompt_details.cache_write",
-)
+_COUNTS = {
+    "prompt_tokens": ("gen_ai.usage.input_tokens", "gen_ai.usage.prompt_tokens", "llm.token_count.prompt"),
+    "completion_tokens": (
+        "gen_ai.usage.output_tokens",
+        "gen_ai.usage.completion_tokens",
+        "llm.token_count.completion",
+    ),
+    "cached_tokens": (
+        "gen_ai.usage.cache_read.input_tokens",
+        "gen_ai.usage.cache_read_input_tokens",
+        "gen_ai.usage.input_tokens.cached",
+        "gen_ai.usage.cached_tokens",
+        "gen_ai.usage.input_cached_tokens",
+        "llm.token_count.prompt_details.cache_read",
+    ),
+    "cache_creation_input_tokens": (
+        "gen_ai.usage.cache_creation.input_tokens",
+        "gen_ai.usage.cache_creation_input_tokens",
+        "gen_ai.usage.cache_write_input_tokens",
+        "gen_ai.usage.input_tokens.cache_write",
+        "llm.token_count.prompt_details.cache_write",
+    ),
+}
 #: Attributes with the seconds from a request to its first token.
 _FIRST_S = (
     "gen_ai.latency.time_to_first_token",
@@ -117,13 +123,13 @@ def _call(number: int, span: dict[str, Any]) -> Call:
     begins = clock_ns(number, member(span, "startTimeUnixNano", "start_time_unix_nano"), 1)
     wait_s = next((said[name] for name in _FIRST_S if isinstance(said.get(name), int | float)), None)
     first = None if begins is None or wait_s is None else begins + round(wait_s * NS_PER_S)
-    counts = [count_of(number, said, *names) for names in (_INPUTS, _OUTPUTS, _READ, _WRITTEN)]
+    counts = {name: member(said, *theirs) for name, theirs in _COUNTS.items()}
     answer = _answer(said)
     return Call(
         begins,
         _body(said),
         answer,
-        usage_of(*counts),
+        (counts,),
         member(said, "gen_ai.conversation.id", "session.id"),
         first,
         _wrong(span, said),
@@ -133,7 +139,7 @@ def _call(number: int, span: dict[str, Any]) -> Call:
 
 def _wrong(span: dict[str, Any], said: dict[str, Any]) -> str:
     operation = member(said, "gen_ai.operation.name")
-    if operation is None and member(said, *_INPUTS, *_OUTPUTS) is None:
+    if operation is None and member(said, *_COUNTS["prompt_tokens"]) is None:
         return "a span that is no call of a model"
     if operation is not None and operation not in _GENERATIONS:
         return f"a span of another operation: {operation if operation in _OTHERS else 'no generation'}"

@@ -23,7 +23,8 @@ from kvcache_sim.workload.imports import (
     vllm_log,
 )
 from kvcache_sim.workload.imports.kind import LogKind, Reading
-from kvcache_sim.workload.imports.naming import Imported, Logged
+from kvcache_sim.workload.imports.naming import Imported
+from kvcache_sim.workload.imports.token_counts import named
 from kvcache_sim.workload.readers.format import read_head
 from kvcache_sim.workload.readers.problems import located_errors, opened
 from kvcache_sim.workload.toolbox.write import ms
@@ -99,18 +100,14 @@ def import_log(path: str, name: str, reading: Reading) -> ImportedLog | None:
         if kind is None:
             return None
         rows = [
-            _Row(row.arrival_ns, order, _text(reading.naming.named(row) if isinstance(row, Logged) else row))
-            for order, (_, row) in enumerate(kind.read(source, reading))
+            _Row(row.arrival_ns, order, _text(row))
+            for order, row in enumerate(named(kind.read(source, reading), reading))
         ]
     if not rows:
         left = sum(count for count, _ in reading.notes.left_out.values())
         hint = "; ".join(reading.notes.lines(path)[:2])
         raise TraceError(
             "no requests", where=path, got=f"{left} left out", expected="at least one", hint=hint
-        )
-    if reading.naming.met_text and reading.naming.said:
-        reading.notes.remark(
-            f"texts are hashed in blocks of {reading.naming.block_size} tokens, {reading.naming.said}"
         )
     return ImportedLog(kind, rows)
 
@@ -125,4 +122,6 @@ def _text(row: Imported) -> str:
         parts.append(f', "session_id": "{row.session}"')
     for name, value in row.measured.items():
         parts.append(f', "{name}": {json.dumps(int(value) if value == int(value) else value)}')
+    if row.segments:
+        parts.append(f', "segments": {json.dumps(row.segments)}')
     return "".join(parts) + "}"

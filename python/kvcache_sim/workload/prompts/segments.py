@@ -14,6 +14,7 @@ SEGMENT_KINDS = (
     "tool_call",
     "tool_result",
     "image",
+    "file",
     "template",
 )
 
@@ -22,7 +23,9 @@ class Segment(NamedTuple):
     """A piece of a prompt.
 
     ``tokens`` is its length where the log knows it, or assumes it (an image); None: the tokens of ``text``. A
-    segment without ``text`` is known by ``name``: equal kind, name and length are equal tokens.
+    segment without ``text`` is known by ``name``: equal kind, name and length are equal tokens. With both
+    (the markers of a template), the text counts where there is a tokenizer. A ``tool_call`` of a message has
+    the function's name, and its arguments as text.
     """
 
     kind: str
@@ -31,5 +34,35 @@ class Segment(NamedTuple):
     name: str = ""
 
 
-#: A whole prompt, or a whole answer.
+#: A whole prompt in rendered order.
 Prompt = tuple[Segment, ...]
+
+
+class Message(NamedTuple):
+    """A message of a chat: its role, and its content in order."""
+
+    role: str
+    parts: tuple[Segment, ...]
+
+
+class Chat(NamedTuple):
+    """A prompt before it is rendered: definitions of tools (JSON as text), and messages, system's first."""
+
+    tools: tuple[Segment, ...]
+    messages: tuple[Message, ...]
+
+
+#: The kind of a message's text by its role; other roles are ``user``.
+KIND_OF_ROLE = {
+    "system": "system",
+    "developer": "system",
+    "assistant": "assistant",
+    "model": "assistant",
+    "tool": "tool_result",
+    "function": "tool_result",
+}
+
+
+def kind_of_role(role: str) -> str:
+    """Return the kind of the text of a role's messages."""
+    return KIND_OF_ROLE.get(role, "user")
