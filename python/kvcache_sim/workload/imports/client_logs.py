@@ -11,9 +11,9 @@ from typing import Any
 
 from kvcache_sim.base.units import NS_PER_S
 from kvcache_sim.workload.imports.calls import Call, at, body_of, clock_ns, each_call, of_text, wrong_of
-from kvcache_sim.workload.imports.documents import first_object
 from kvcache_sim.workload.imports.kind import LogKind
 from kvcache_sim.workload.imports.source import list_of, member, problem
+from kvcache_sim.workload.readers.format import first_object
 
 
 def _is_genai_perf(head: bytes) -> bool:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
@@ -49,35 +48,3 @@ def _in_lines(head: bytes) -> bool:
         return isinstance(json.loads(line), dict)
     except (ValueError, RecursionError):
         return False
-
-
-_TOKENS = re.compile(r'"(?:[^"\\]|\\.)*"|[{}\[\]:]')
-
-
-def first_object(head: bytes) -> dict[str, Any]:
-    """Return the members of a file's first object, also of an array's or a page's; {} if it has none.
-
-    Those of an object that is cut off have no values.
-    """
-    text = head.decode("utf-8", "replace").lstrip("\ufeff \t\r\n")
-    start = re.match(r'(?:\[\s*)?(?:\{\s*"data"\s*:\s*\[\s*)?(?=\{)', text)
-    if start is None:
-        return {}
-    try:
-        value: dict[str, Any] = json.JSONDecoder().raw_decode(text, start.end())[0]
-    except (ValueError, RecursionError):
-        return dict.fromkeys(_names(text[start.end() :]))
-    return value
-
-
-def _names(text: str) -> Iterator[str]:
-    """Yield the names of a cut object's own members."""
-    depth, last = 0, ""
-    for found in _TOKENS.finditer(text):
-        token = found[0]
-        depth += (token in "{[") - (token in "}]")
-        if depth == 0:
-            return
-        if token == ":" and depth == 1:
-            yield last.strip('"')
-        last = token

@@ -19,10 +19,10 @@ from kvcache_sim.workload.imports.calls import (
     of_text,
     wrong_of,
 )
-from kvcache_sim.workload.imports.documents import first_object
 from kvcache_sim.workload.imports.kind import LogKind, Reading, Requests
 from kvcache_sim.workload.imports.source import member, problem, time_ns
 from kvcache_sim.workload.prompts.body import count
+from kvcache_sim.workload.readers.format import first_object
 
 if TYPE_CHECKING:
     from kvcache_sim._core import TraceSource

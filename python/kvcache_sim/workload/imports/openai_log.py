@@ -11,11 +11,10 @@ from collections.abc import Iterator
 from typing import Any
 
 from kvcache_sim.workload.imports.calls import SESSIONS, USAGES, Call, each_call, of_text, wrong_of
-from kvcache_sim.workload.imports.documents import first_object
 from kvcache_sim.workload.imports.kind import LogKind
 from kvcache_sim.workload.imports.source import member, problem, time_ns
 from kvcache_sim.workload.prompts.read import BODY_MEMBERS
-from kvcache_sim.workload.readers.format import TIMES
+from kvcache_sim.workload.readers.format import TIMES, first_object
 
 _FIRST_TOKENS = ("completionStartTime", "completion_start_time", "first_token_time")
 _BODIES = ("request", "body", "kwargs", "input")

@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from kvcache_sim.base.units import NS_PER_S
 from kvcache_sim.workload.imports.calls import Call, calls_of, clock_ns, of_text, requests_of
-from kvcache_sim.workload.imports.documents import first_object
 from kvcache_sim.workload.imports.kind import LogKind, Reading, Requests
 from kvcache_sim.workload.imports.source import list_of, member, problem
+from kvcache_sim.workload.readers.format import first_object
 
 if TYPE_CHECKING:
     from kvcache_sim._core import TraceSource

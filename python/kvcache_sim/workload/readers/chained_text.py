@@ -10,12 +10,14 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from kvcache_sim.base.errors import UsageError
+from kvcache_sim.workload.prompts.render import pieces
 from kvcache_sim.workload.readers.agent_rows import AgentRequest, RequestRows
 from kvcache_sim.workload.readers.findings import Finding
 from kvcache_sim.workload.trace import OPEN_LOOP
 
 if TYPE_CHECKING:
     from kvcache_sim._core import RawColumns
+    from kvcache_sim.workload.prompts.segments import Prompt
     from kvcache_sim.workload.readers.settings import ReadSettings
 
 
@@ -49,13 +51,18 @@ def lengths_said(settings: ReadSettings, block_size: int) -> str:
     return f"texts are hashed here in blocks of {block_size} tokens, {settings.token_bytes_said}{hint}"
 
 
+def stand_in(name: str, tokens: int, token_bytes: int) -> bytes:
+    """Return ``tokens`` encoded tokens that occur in no other text, equal for equal names."""
+    return hashlib.shake_256(name.encode("utf-8", "surrogatepass")).digest(tokens * token_bytes)
+
+
 class TextRows(RequestRows):
     """Requests with prompts as texts, collected into the columns of a trace."""
 
     def __init__(self, settings: ReadSettings, block_size: int) -> None:
         super().__init__(settings.block_size or block_size)
         self.encode = encoder(settings)
-        self.per_token = token_bytes(settings)
+        self.per_token, self.is_exact = token_bytes(settings), settings.tokenizer is not None
         #: Number of sessions with each name.
         self._named: dict[str, int] = {}
 
@@ -71,6 +78,21 @@ class TextRows(RequestRows):
     def tokens(self, encoded: bytes) -> int:
         """Return the number of tokens of an encoded text, including a partial last token."""
         return -(-len(encoded) // self.per_token)
+
+    def encode_prompt(self, given: Prompt | str | list[int]) -> bytes:
+        """Return the encoded tokens of a rendered prompt, a text or token ids; of images, a stand-in."""
+        if isinstance(given, str):
+            return self.encode(given)
+        if isinstance(given, list):
+            return b"".join(stand_in(str(token), 1, self.per_token) for token in given)
+        return b"".join(
+            self.encode(piece.text)
+            if piece.text is not None
+            else stand_in(
+                "\0".join(map(str, piece.segments[0])), piece.segments[0].tokens or 0, self.per_token
+            )
+            for piece in pieces(given, self.is_exact)
+        )
 
     def add(self, history: bytes, output_tokens: int, session: int, turn: int) -> None:
         """Add a request with the encoded prompt ``history``; later turns arrive right after the answer."""
