@@ -210,7 +210,7 @@ _WRONG = {
 def wrong_of(*parts: Any) -> str:
     """Return why a call is no request by the status and the error of its row and answer; "" if it is one."""
     for part in parts:
-        for name in ("status", "status_code", "state"):
+        for name in ("status", "status_code"):
             status = member(part, name)
             if isinstance(status, str) and status.lower() in _WRONG:
                 return _WRONG[status.lower()]

@@ -39,10 +39,12 @@ class Chains:
             return ""
         before = _before(asked)
         root = self._roots.get(before, before or name)
-        if isinstance(whole, dict) and whole.get("store") is not False:
-            items = [*_items(whole.get("input")), *output]
-            for key in {name, before if "conversation" in asked else name}:
-                self._items[key], self._roots[key] = items, root
+        is_kept = isinstance(whole, dict) and whole.get("store") is not False
+        items = [*_items(whole.get("input")), *output] if is_kept else []
+        for key in {name, before if "conversation" in (asked or ()) else name}:
+            self._roots[key] = root
+            if is_kept:
+                self._items[key] = items
         return root
 
 
