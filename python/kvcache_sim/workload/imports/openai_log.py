@@ -13,7 +13,7 @@ from kvcache_sim.workload.imports.kind import LogKind, Reading, Requests, each_l
 from kvcache_sim.workload.imports.naming import Logged
 from kvcache_sim.workload.imports.source import count_of, json_line, member, ms_of, problem, time_ns
 from kvcache_sim.workload.prompts.body import Seen
-from kvcache_sim.workload.prompts.read import BODY_MEMBERS, answer_of, prompt_of
+from kvcache_sim.workload.prompts.read import BODY_MEMBERS, answer_of, is_embedding, prompt_of
 from kvcache_sim.workload.prompts.usage import usage_of
 from kvcache_sim.workload.readers.format import TIMES, first_row
 
@@ -44,7 +44,7 @@ def _request(number: int, row: Any, reading: Reading) -> Logged | None:
     if _failed(row, response):
         reading.notes.leave_out(number, "answered with an error")
         return None
-    prompt = prompt_of(body, reading.notes.seen)
+    prompt = None if is_embedding(body, response) else prompt_of(body, reading.notes.seen)
     if prompt is None:
         reading.notes.leave_out(number, _NO_PROMPT)
         return None
@@ -54,7 +54,10 @@ def _request(number: int, row: Any, reading: Reading) -> Logged | None:
     inputs, outputs, cached = usage_of(member(response, *_COUNTS), member(row, *_COUNTS), row)
     answer = answer_of(response, Seen())
     if outputs is None and answer is None:
-        outputs = count_of(number, body, "max_completion_tokens", "max_tokens") or reading.answer_tokens
+        outputs = (
+            count_of(number, body, "max_completion_tokens", "max_tokens", "max_output_tokens")
+            or reading.answer_tokens
+        )
         if outputs is None:
             reading.notes.leave_out(
                 number, "nothing says how long the answer was (--answer-tokens assumes it)"
