@@ -3,9 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from kvcache_sim._core import TraceProblem
+from kvcache_sim.workload.prompts.body import BodyError, Seen
+from kvcache_sim.workload.prompts.messages import chat_of
+from kvcache_sim.workload.prompts.render import Said, opaque_tokens, pieces
+from kvcache_sim.workload.prompts.segments import Chat, Segment
+from kvcache_sim.workload.prompts.template import renderer_of
 from kvcache_sim.workload.readers.chained_text import TextRows, lengths_said
 from kvcache_sim.workload.readers.findings import Finding
 from kvcache_sim.workload.readers.format import SIGNS, TIMES, TraceFormat
@@ -16,27 +22,67 @@ if TYPE_CHECKING:
     from kvcache_sim.workload.readers.settings import ReadSettings
 
 
+class Asked(NamedTuple):
+    """A request of a conversation: its prompt, and its answer or the answer's length in tokens."""
+
+    prompt: Said
+    answer: Said | int
+
+
 class Conversation(NamedTuple):
-    """The turns of a conversation, in order, with their roles."""
+    """The requests of a conversation, in order."""
 
     name: str
-    #: (is an answer of the model, text) of each turn.
-    turns: list[tuple[bool, str]]
-    #: Most tokens of an answer that the file lacks; None without a limit.
-    asked_tokens: int | None = None
+    asked: list[Asked]
+
+
+class _Texts:
+    """Prompts and answers of chats as encoded texts, by the rendering of ``trace import``."""
+
+    def __init__(self, rows: TextRows, settings: ReadSettings) -> None:
+        tokenizer = None if settings.tokenizer is None else Path(settings.tokenizer)
+        self._rows, self.renderer, self.met_chat = rows, renderer_of(tokenizer), False
+        self._is_exact = settings.tokenizer is not None or settings.bytes_per_token is not None
+
+    def encoded(self, given: Said) -> bytes:
+        """Return a text's bytes, or its tokens; a segment without a text has as many bytes as its tokens."""
+        self.met_chat = self.met_chat or isinstance(given, Chat)
+        found = pieces(given, self.renderer.render, self._is_exact)
+        return b"".join(
+            self._opaque(piece.segments[0]) if piece.text is None else self._rows.encode(piece.text)
+            for piece in found
+        )
+
+    def _opaque(self, segment: Segment) -> bytes:
+        size = self._rows.per_token
+        return b"".join((token.to_bytes(4, "little") * size)[:size] for token in opaque_tokens(segment))
+
+    def add(self, conversation: Conversation) -> bool:
+        """Add one request per answer; return True if there was any."""
+        rows, session = self._rows, len(self._rows.session_names)
+        for turn, (prompt, answer) in enumerate(conversation.asked):
+            outputs = answer if isinstance(answer, int) else rows.tokens(self.encoded(answer))
+            rows.add(self.encoded(prompt), outputs, session, turn)
+        if conversation.asked:
+            rows.name_session(conversation.name)
+        return bool(conversation.asked)
 
 
 def read_conversations(
-    source: TraceSource, settings: ReadSettings, block_size: int, read: Callable[[int, Any], Conversation]
+    source: TraceSource,
+    settings: ReadSettings,
+    block_size: int,
+    read: Callable[[int, Any, Seen], Conversation],
 ) -> RawColumns:
     """Read an array or lines of conversations; ``read`` takes a line and its value."""
     rows = TextRows(settings, block_size)
+    texts, seen = _Texts(rows, settings), Seen()
     problems: list[tuple[int, int, str, str, str, str, str]] = []
     bad = unanswered = 0
     timed, silent = False, 0
     for line, value in objects(source):
         try:
-            conversation = read(line, value)
+            conversation = read(line, value, seen)
         except TraceProblem as problem:
             if settings.on_bad_row == "error":
                 raise
@@ -44,12 +90,15 @@ def read_conversations(
             problems += [problem.args] if len(problems) < 20 else []
             continue
         timed |= isinstance(value, dict) and not value.keys().isdisjoint(TIMES)
-        unanswered += not _add(rows, conversation)
+        unanswered += not texts.add(conversation)
         if unanswered == 1 and not rows.inputs and not silent:
             silent = line
     if silent and not rows.inputs:
         raise _no_answers(silent, timed)
     found = [Finding("text", len(rows.inputs), 0, lengths_said(settings, rows.block_size))]
+    if texts.met_chat:
+        found.append(Finding("text", len(rows.inputs), 0, f"chats are rendered as {texts.renderer.name}"))
+    found += [Finding("not-rendered", seen[what], 0, what) for what in seen]
     times = "times are not read (kvsim trace import keeps them)" if timed else "the file has no times"
     found.append(
         Finding("no-times", len(rows.inputs), 0, f"{times}: sessions start at 0, turns follow at once")
@@ -72,38 +121,23 @@ def _no_answers(line: int, timed: bool) -> TraceProblem:
     )
 
 
-def _add(rows: TextRows, conversation: Conversation) -> bool:
-    """Add one request per answer; return True if there was any."""
-    history, turn, session = b"", 0, len(rows.session_names)
-    for answer, text in conversation.turns:
-        encoded = rows.encode(text)
-        if answer and history:
-            rows.add(history, rows.tokens(encoded), session, turn)
-            turn += 1
-        history += encoded
-    waits = bool(conversation.turns) and not conversation.turns[-1][0]
-    if waits and history and conversation.asked_tokens is not None:
-        rows.add(history, conversation.asked_tokens, session, turn)
-        turn += 1
-    if turn:
-        rows.name_session(conversation.name)
-    return bool(turn)
-
-
 #: Tokens per block unless the settings override it.
 BLOCK_SIZE = 16
 _ANSWERS = {"gpt", "assistant", "chatgpt", "bing", "bard", "model"}
 
 
 def _read_sharegpt(source: TraceSource, settings: ReadSettings) -> RawColumns:
-    return read_conversations(
-        source, settings, BLOCK_SIZE, lambda line, value: _sharegpt(line, value, settings.answer_tokens)
-    )
+    def read(line: int, value: Any, _: Seen) -> Conversation:
+        turns = _turns(line, value)
+        before = ["".join(text for _, text in turns[:at]) for at in range(len(turns) + 1)]
+        asked: list[Asked] = [
+            Asked(text, turn[1]) for turn, text in zip(turns, before, strict=False) if turn[0] and text
+        ]
+        if turns and not turns[-1][0] and before[-1] and settings.answer_tokens is not None:
+            asked.append(Asked(before[-1], settings.answer_tokens))
+        return Conversation(str(value.get("id", f"line {line}")), asked)
 
-
-def _sharegpt(line: int, value: Any, answer_tokens: int | None) -> Conversation:
-    turns = _turns(line, value)
-    return Conversation(str(value.get("id", f"line {line}")), turns, answer_tokens)
+    return read_conversations(source, settings, BLOCK_SIZE, read)
 
 
 def _turns(line: int, conversation: Any) -> list[tuple[bool, str]]:
@@ -134,36 +168,33 @@ _MOST_TOKENS = 2**31 - 1
 
 
 def _read_openai(source: TraceSource, settings: ReadSettings) -> RawColumns:
-    return read_conversations(
-        source, settings, BLOCK_SIZE, lambda line, value: _openai(line, value, settings.answer_tokens)
-    )
+    def read(line: int, value: Any, seen: Seen) -> Conversation:
+        try:
+            return _openai(line, value, settings.answer_tokens, seen)
+        except BodyError as bad:
+            raise TraceProblem(line, 0, "conversation", bad.what, bad.got, bad.expected, "") from None
+
+    return read_conversations(source, settings, BLOCK_SIZE, read)
 
 
-def _openai(line: int, value: Any, answer_tokens: int | None) -> Conversation:
+def _openai(line: int, value: Any, answer_tokens: int | None, seen: Seen) -> Conversation:
     row = value if isinstance(value, dict) else {}
     body = row["body"] if isinstance(row.get("body"), dict) else row
-    messages = body.get("messages")
-    if not isinstance(messages, list) or not all(_is_message(m) for m in messages):
-        expected = 'messages: [{"role": …, "content": …}, …]'
-        raise TraceProblem(line, 0, "conversation", "not a chat", str(value)[:40], expected, "")
-    turns = [(m["role"] == "assistant", _text(m.get("content"))) for m in messages]
     name = str(row.get("custom_id", row.get("id", f"line {line}")))
+    if body.get("messages") == []:
+        return Conversation(name, [])
+    tools, messages = chat_of(body, seen)
+    asked = [
+        Asked(Chat(tools, messages[:at]), message)
+        for at, message in enumerate(messages)
+        if at and message.role == "assistant"
+    ]
     limit = body.get("max_completion_tokens", body.get("max_tokens"))
-    whole = isinstance(limit, int) and not isinstance(limit, bool) and 0 < limit <= _MOST_TOKENS
-    return Conversation(name, turns, limit if whole else answer_tokens)
-
-
-def _is_message(message: Any) -> bool:
-    if not isinstance(message, dict) or not isinstance(message.get("role"), str):
-        return False
-    return isinstance(message.get("content"), str | list | None)
-
-
-def _text(content: str | list[Any] | None) -> str:
-    """Return the text of a message; of its parts, the text parts."""
-    if isinstance(content, list):
-        return "".join(str(part.get("text", "")) for part in content if isinstance(part, dict))
-    return content or ""
+    is_whole = isinstance(limit, int) and not isinstance(limit, bool) and 0 < limit <= _MOST_TOKENS
+    outputs = limit if is_whole else answer_tokens
+    if messages[-1].role != "assistant" and outputs is not None:
+        asked.append(Asked(Chat(tools, messages), outputs))
+    return Conversation(name, asked)
 
 
 OPENAI = TraceFormat(
