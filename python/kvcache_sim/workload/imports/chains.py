@@ -26,7 +26,7 @@ class Chains:
         if not before:
             return body
         if before not in self._items:
-            if "conversation" not in body:
+            if member(body, "previous_response_id"):
                 return None
             self._items[before] = []
         rest = {name: value for name, value in body.items() if name not in _ELSEWHERE}
@@ -41,7 +41,7 @@ class Chains:
         root = self._roots.get(before, before or name)
         is_kept = isinstance(whole, dict) and whole.get("store") is not False
         items = [*_items(whole.get("input")), *output] if is_kept else []
-        for key in {name, before if "conversation" in (asked or ()) else name}:
+        for key in {name, before if member(asked, "conversation") else name}:
             self._roots[key] = root
             if is_kept:
                 self._items[key] = items

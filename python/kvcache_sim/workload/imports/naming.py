@@ -13,9 +13,9 @@ from typing import NamedTuple
 from zlib import crc32
 
 from kvcache_sim.base.errors import InputOutputError
-from kvcache_sim.workload.prompts.body import Seen
-from kvcache_sim.workload.prompts.render import Piece, opaque_tokens, pieces, shown
-from kvcache_sim.workload.prompts.segments import Chat, Message, Prompt, Segment
+from kvcache_sim.workload.prompts.body import Seen, seen_lines
+from kvcache_sim.workload.prompts.render import Piece, Said, opaque_tokens, pieces
+from kvcache_sim.workload.prompts.segments import Chat
 from kvcache_sim.workload.prompts.template import renderer_of
 from kvcache_sim.workload.readers.chained_text import encoder
 from kvcache_sim.workload.readers.settings import ReadSettings
@@ -72,7 +72,8 @@ class Imported:
 
     The ids cover the first ``named_tokens`` tokens of prompt and answer; 0 means the prompt only.
     ``measured`` has the log's latencies and hits (``cached_tokens``, ``ttft_ms``), kept in the row;
-    ``segments`` the tokens of the prompt by kind, in order, where the log has texts.
+    ``segments`` the tokens of the prompt by kind, in order, where the log has chats. ``prompt_tokens`` are
+    those of the prompt's own text, before counts take precedence.
     """
 
     arrival_ns: int
@@ -83,6 +84,7 @@ class Imported:
     session: str = ""
     measured: Mapping[str, float] = field(default_factory=dict)
     segments: Sequence[KindTokens] = ()
+    prompt_tokens: int = 0
 
 
 class Notes:
@@ -109,14 +111,8 @@ class Notes:
             f"{where}:{first}: {count:,} left out: {reason}"
             for reason, (count, first) in self.left_out.items()
         ]
-        found += [f"{where}: {count:,} {what}" for what, count in self.seen.most_common(_MOST_SEEN)]
+        found += [f"{where}: {line}" for line in seen_lines(self.seen)]
         return found + [f"{where}: {text}" for text in self.remarks]
-
-
-#: Lines on what is not rendered.
-_MOST_SEEN = 20
-#: A prompt or an answer as a log has it: a chat, a message, text, segments or token ids; None without.
-Said = str | Chat | Message | Prompt | list[int] | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -169,15 +165,8 @@ class Naming:
 
     def pieces(self, given: Said) -> list[Piece]:
         """Return the pieces of a prompt or an answer that are tokenized together; none of token ids."""
-        if given is None or isinstance(given, list):
-            return []
-        if isinstance(given, str):
-            given = (Segment("user", given),) if given else ()
-        if isinstance(given, Chat):
-            self.met_chat, given = True, self.renderer.render(given)
-        elif isinstance(given, Message):
-            given = shown(given)
-        return list(pieces(given, self.is_exact))
+        self.met_chat = self.met_chat or isinstance(given, Chat)
+        return list(pieces(given, self.renderer.render, self.is_exact))
 
     def of_piece(self, piece: Piece) -> list[int]:
         """Return the tokens of a piece."""
@@ -234,6 +223,7 @@ class Naming:
             self.session(logged.session),
             logged.measured,
             _merged(kinds),
+            prompt,
         )
 
     def session(self, name: str) -> str:

@@ -13,7 +13,7 @@ from typing import Any
 from kvcache_sim.workload.imports.calls import SESSIONS, USAGES, Call, each_call, of_text, wrong_of
 from kvcache_sim.workload.imports.kind import LogKind
 from kvcache_sim.workload.imports.source import member, problem, time_ns
-from kvcache_sim.workload.prompts.read import BODY_MEMBERS
+from kvcache_sim.workload.prompts.read import BODY_MEMBERS, is_embedding
 from kvcache_sim.workload.readers.format import TIMES, first_object
 
 _FIRST_TOKENS = ("completionStartTime", "completion_start_time", "first_token_time")
@@ -33,7 +33,7 @@ def _calls(number: int, row: Any) -> Iterator[Call]:
     body, response = _body(row), _inner(member(row, "response", "output"))
     begins = time_ns(member(row, *TIMES))
     wrong = wrong_of(row, row.get("response"), response)
-    if not wrong and member(body, *BODY_MEMBERS) in (None, {}):
+    if not wrong and (is_embedding(body, response) or member(body, *BODY_MEMBERS) in (None, {})):
         wrong = _NO_PROMPT
     if begins is None and not wrong:
         raise problem(number, "no time", member(row, *TIMES), f"a date in one of {', '.join(TIMES)}")

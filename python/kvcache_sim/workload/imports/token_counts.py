@@ -38,10 +38,9 @@ def named(requests: Requests, reading: Reading) -> Iterator[Imported]:
     for row in chain(first, rows):
         found = naming.named(row) if isinstance(row, Logged) else row
         if isinstance(row, Logged) and row.input_tokens is not None and row.prompt is not None:
-            explained = sum(each.tokens for each in found.segments) or row.input_tokens
             counted += row.input_tokens
-            more += max(0, row.input_tokens - explained)
-            less += max(0, explained - row.input_tokens)
+            more += max(0, row.input_tokens - found.prompt_tokens)
+            less += max(0, found.prompt_tokens - row.input_tokens)
         yield found
     if naming.met_text and (said or naming.said):
         notes.remark(f"texts are hashed in blocks of {naming.block_size} tokens, {said or naming.said}")

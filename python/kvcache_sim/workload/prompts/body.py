@@ -11,6 +11,12 @@ from typing import Any
 Seen = Counter[str]
 
 _MOST_TOKENS = 2**31 - 1
+_MOST_LINES = 20
+
+
+def seen_lines(seen: Seen) -> list[str]:
+    """Return what was seen, the most frequent first, as lines of text."""
+    return [f"{number:,} {what}" for what, number in seen.most_common(_MOST_LINES)]
 
 
 class BodyError(ValueError):

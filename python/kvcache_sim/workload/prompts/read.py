@@ -11,6 +11,17 @@ from kvcache_sim.workload.prompts.segments import Chat, Message
 #: Members of which a body of a request has one.
 BODY_MEMBERS = ("messages", "contents", "prompt", "input", "instructions")
 
+#: Members of a body of Responses that one of embeddings has not.
+_RESPONSES = {
+    "instructions",
+    "max_output_tokens",
+    "previous_response_id",
+    "tools",
+    "store",
+    "reasoning",
+    "text",
+}
+
 
 def prompt_of(body: Any, seen: Seen) -> Chat | str | list[int] | None:
     """Return the prompt of a request's body.
@@ -35,6 +46,17 @@ def prompt_of(body: Any, seen: Seen) -> Chat | str | list[int] | None:
     if member(body, "input", "instructions") is not None:
         return responses.chat_of(body, seen)
     return None if prompt is None else messages.completion_of(prompt)
+
+
+def is_embedding(body: Any, response: Any) -> bool:
+    """Return True for a request of embeddings, whose ``input`` is that of no Responses."""
+    given = member(body, "input")
+    is_texts = isinstance(given, str) or (isinstance(given, list) and not any(map(_is_item, given)))
+    return is_texts and not _RESPONSES & set(body) and member(response, "output", "output_text") is None
+
+
+def _is_item(value: Any) -> bool:
+    return isinstance(value, dict)
 
 
 def answer_of(response: Any, seen: Seen) -> Message | None:

@@ -7,7 +7,7 @@ answer of the previous turn, which is all that a prefix cache sees of any templa
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import NamedTuple
 from zlib import crc32
 
@@ -16,6 +16,8 @@ from kvcache_sim.workload.prompts.segments import Chat, Message, Prompt, Segment
 
 #: The name of the default rendering, for people.
 CHATML = "ChatML, tools first (the default)"
+#: A prompt or an answer as a log has it: a chat, a message, text, segments or token ids; None without.
+Said = str | Chat | Message | Prompt | list[int] | None
 _CLOSES = Segment("template", "<|im_end|>\n", 2)
 
 
@@ -58,11 +60,20 @@ class Piece(NamedTuple):
     text: str | None
 
 
-def pieces(prompt: Prompt, is_exact: bool) -> Iterator[Piece]:
-    """Yield the texts of a prompt that are tokenized together, and the segments between.
+def pieces(given: Said, render: Callable[[Chat], Prompt], is_exact: bool) -> Iterator[Piece]:
+    """Yield the texts of a prompt or an answer that are tokenized together, and the segments between.
 
-    ``is_exact``: the text of markers counts too, since there is a tokenizer.
+    Token ids have none. ``is_exact``: the text of markers counts too, since there is a tokenizer.
     """
+    if given is None or isinstance(given, list):
+        return
+    prompt = given
+    if isinstance(prompt, str):
+        prompt = (Segment("", prompt),) if prompt else ()
+    elif isinstance(prompt, Chat):
+        prompt = render(prompt)
+    elif isinstance(prompt, Message):
+        prompt = shown(prompt)
     texts: list[Segment] = []
     for segment in prompt:
         if segment.tokens is None or (is_exact and segment.text):

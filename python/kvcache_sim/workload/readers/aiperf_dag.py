@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from kvcache_sim.base.units import NS_PER_MS
 from kvcache_sim.workload.readers.agent_rows import problem, time_ns, whole
-from kvcache_sim.workload.readers.answers_unknown import ANSWER_TOKENS, columns_without_answers
-from kvcache_sim.workload.readers.chained_text import TextRows, stand_in
+from kvcache_sim.workload.readers.answers_unknown import ANSWER_TOKENS, columns_without_answers, stand_in
+from kvcache_sim.workload.readers.chained_text import TextRows
 from kvcache_sim.workload.readers.dag_schema import Line, lines_of
 from kvcache_sim.workload.readers.format import SIGNS, TraceFormat
 from kvcache_sim.workload.trace import OPEN_LOOP

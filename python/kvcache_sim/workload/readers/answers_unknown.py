@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -16,6 +17,11 @@ if TYPE_CHECKING:
 
 #: Tokens of an answer without a limit in its request.
 ANSWER_TOKENS = 256
+
+
+def stand_in(name: str, tokens: int, token_bytes: int) -> bytes:
+    """Return ``tokens`` encoded tokens that occur in no other answer, equal for equal names."""
+    return hashlib.shake_256(name.encode("utf-8", "surrogatepass")).digest(tokens * token_bytes)
 
 
 def columns_without_answers(

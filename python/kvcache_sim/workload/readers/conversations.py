@@ -1,24 +1,22 @@
 """Conversations as requests: one per answer, with all before it as its prompt.
 
 ShareGPT and its variants, WildChat and LMSYS (texts in a row); OpenAI's chats and bodies of batches (rendered
-as in an import of logs); vLLM's custom data set (prompts with the length of their answer).
+as by ``trace import``); vLLM's custom data set (prompts with the length of their answer).
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from pathlib import Path
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
 from kvcache_sim._core import TraceProblem
 from kvcache_sim.workload.prompts.body import BodyError, Seen, member
-from kvcache_sim.workload.prompts.read import prompt_of
-from kvcache_sim.workload.prompts.render import shown
+from kvcache_sim.workload.prompts.read import is_embedding, prompt_of
+from kvcache_sim.workload.prompts.render import Said
 from kvcache_sim.workload.prompts.segments import Chat
-from kvcache_sim.workload.prompts.template import renderer_of
-from kvcache_sim.workload.readers.chained_text import TextRows, lengths_said
+from kvcache_sim.workload.readers.chained_text import TextRows
 from kvcache_sim.workload.readers.dates import time_ns
 from kvcache_sim.workload.readers.findings import Finding
 from kvcache_sim.workload.readers.format import SIGNS, TIMES, TURNS, TraceFormat
@@ -27,65 +25,55 @@ from kvcache_sim.workload.trace import OPEN_LOOP
 
 if TYPE_CHECKING:
     from kvcache_sim._core import RawColumns, TraceSource
-    from kvcache_sim.workload.prompts.template import Renderer
     from kvcache_sim.workload.readers.settings import ReadSettings
 
 
 class Asked(NamedTuple):
-    """A request of a conversation: its encoded prompt, and its answer's tokens."""
+    """A request of a conversation: its prompt, and its answer or the answer's length in tokens."""
 
-    prompt: bytes
-    answer_tokens: int
+    prompt: Said
+    answer: Said | int
 
 
 class Conversation(NamedTuple):
-    """The requests of a conversation in order; its start where the file has one."""
+    """The requests of a conversation, in order, and its start where the file has one."""
 
     name: str
-    requests: list[Asked]
+    asked: list[Asked]
     at_ns: int | None = None
 
 
-#: Reads the conversation of a line; raises TraceProblem or BodyError.
-_Read = Callable[["_Context", int, Any], Conversation]
-
-
-class _Context:
-    """What reading a conversation needs: the rows with their tokenizer, and what is not rendered."""
-
-    def __init__(self, settings: ReadSettings, block_size: int) -> None:
-        self.settings, self.seen = settings, Seen()
-        self.rows = TextRows(settings, block_size)
-        path = settings.tokenizer
-        self.renderer: Renderer = renderer_of(None if path is None else Path(path))
+#: Reads a line's value, with the tokens of answers that the file lacks; raises TraceProblem or BodyError.
+_Read = Callable[[int, Any, int | None, Seen], Conversation]
 
 
 def read_conversations(source: TraceSource, settings: ReadSettings, read: _Read) -> RawColumns:
     """Read an array or lines of conversations."""
-    context = _Context(settings, BLOCK_SIZE)
-    rows, starts, silent = context.rows, [], []
+    rows, seen = TextRows(settings, BLOCK_SIZE), Seen()
+    starts: list[int | None] = []
+    silent: list[int] = []
     timed = False
 
     def take(line: int, value: Any) -> None:
         nonlocal timed
-        conversation = read(context, line, value)
+        conversation = read(line, value, settings.answer_tokens, seen)
         timed |= isinstance(value, dict) and not value.keys().isdisjoint(TIMES)
-        if not conversation.requests:
+        for turn, (prompt, answer) in enumerate(conversation.asked):
+            outputs = answer if isinstance(answer, int) else rows.tokens(rows.encoded(answer))
+            rows.add(rows.encoded(prompt), outputs, len(starts), turn)
+        if conversation.asked:
+            rows.name_session(conversation.name)
+            starts.append(conversation.at_ns)
+        else:
             silent.append(line)
-            return
-        for turn, asked in enumerate(conversation.requests):
-            rows.add(asked.prompt, asked.answer_tokens, len(rows.session_names), turn)
-        rows.name_session(conversation.name)
-        starts.append(conversation.at_ns)
 
     bad = each_object(source, settings.on_bad_row == "skip", take)
     if silent and not rows.inputs:
         raise _no_answers(silent[0], timed)
     found = [
-        Finding("text", len(rows.inputs), 0, lengths_said(settings, rows.block_size)),
+        *rows.said(settings, seen),
         Finding("no-times", len(rows.inputs), 0, _start(rows, starts, timed)),
     ]
-    found += [Finding("rendering", count, 0, f"{count:,} {what}") for what, count in context.seen.items()]
     if silent:
         said = f"{len(silent)} conversations without an answer hold no request"
         found.append(Finding("no-answer", len(silent), 0, said))
@@ -105,9 +93,7 @@ def _start(rows: TextRows, starts: list[int | None], timed: bool) -> str:
         for row, session in enumerate(rows.session):
             if rows.think[row] == OPEN_LOOP:
                 rows.arrival[row] = known[session] - first
-        return (
-            "sessions start at the file's times, turns follow at once: the file has one time a conversation"
-        )
+        return "the file has a time a conversation: sessions start at it, turns follow at once"
     times = "times are not read (kvsim trace import keeps them)" if timed else "the file has no times"
     return f"{times}: sessions start at 0, turns follow at once"
 
@@ -127,20 +113,16 @@ BLOCK_SIZE = 16
 _ANSWERS = {"gpt", "assistant", "chatgpt", "bing", "bard", "model"}
 
 
-def _sharegpt(context: _Context, line: int, value: Any) -> Conversation:
-    rows, history, requests = context.rows, b"", []
+def _sharegpt(line: int, value: Any, answer_tokens: int | None, _: Seen) -> Conversation:
     turns = _turns(line, value)
-    for is_answer, text in turns:
-        encoded = rows.encode(text)
-        if is_answer and history:
-            requests.append(Asked(history, rows.tokens(encoded)))
-        history += encoded
-    if turns and not turns[-1][0] and history and context.settings.answer_tokens is not None:
-        requests.append(Asked(history, context.settings.answer_tokens))
+    before = ["".join(text for _, text in turns[:at]) for at in range(len(turns) + 1)]
+    asked: list[Asked] = [
+        Asked(text, turn[1]) for turn, text in zip(turns, before, strict=False) if turn[0] and text
+    ]
+    if turns and not turns[-1][0] and before[-1] and answer_tokens is not None:
+        asked.append(Asked(before[-1], answer_tokens))
     name = member(value, "id", "conversation_id", "conversation_hash")
-    return Conversation(
-        f"line {line}" if name is None else str(name), requests, time_ns(member(value, *TIMES))
-    )
+    return Conversation(f"line {line}" if name is None else str(name), asked, time_ns(member(value, *TIMES)))
 
 
 def _turns(line: int, conversation: Any) -> list[tuple[bool, str]]:
@@ -157,15 +139,14 @@ def _turns(line: int, conversation: Any) -> list[tuple[bool, str]]:
 
 
 def _is_turn(turn: Any) -> bool:
-    if not isinstance(turn, dict) or not isinstance(member(turn, "from", "role"), str):
-        return False
     said = member(turn, "value", "content")
-    return isinstance(said, str) or (said is None and "content" in turn)
+    is_said = isinstance(said, str) or (said is None and isinstance(turn, dict) and "content" in turn)
+    return is_said and isinstance(member(turn, "from", "role"), str)
 
 
 SHAREGPT = TraceFormat(
     "sharegpt",
-    "JSON array or lines of conversations (from, value or role, content: WildChat, LMSYS): texts, hashed",
+    "JSON array or lines of conversations (from, value or role, content: WildChat, LMSYS): texts, hashed here",
     SIGNS["sharegpt"],
     lambda source, settings: read_conversations(source, settings, _sharegpt),
     BLOCK_SIZE,
@@ -174,34 +155,33 @@ SHAREGPT = TraceFormat(
 _MOST_TOKENS = 2**31 - 1
 
 
-def _openai(context: _Context, line: int, value: Any) -> Conversation:
+def _openai(line: int, value: Any, answer_tokens: int | None, seen: Seen) -> Conversation:
     row = value if isinstance(value, dict) else {}
     body = row["body"] if isinstance(row.get("body"), dict) else row
-    if str(row.get("url")).rsplit("/", 1)[-1] in ("embeddings", "moderations"):
-        raise BodyError("no request for a generation", row["url"], "/v1/chat/completions and the like")
-    prompt = prompt_of(body, context.seen)
+    name = str(row.get("custom_id", row.get("id", f"line {line}")))
+    if body.get("messages") == []:
+        return Conversation(name, [])
+    prompt = None if is_embedding(body, None) else prompt_of(body, seen)
     if prompt is None:
         raise BodyError("not a chat", value, 'messages: [{"role": …, "content": …}, …]')
     limit = member(body, "max_completion_tokens", "max_output_tokens", "max_tokens")
-    whole = isinstance(limit, int) and not isinstance(limit, bool) and 0 < limit <= _MOST_TOKENS
-    requests = [*_asked(context, prompt, limit if whole else context.settings.answer_tokens)]
-    return Conversation(str(row.get("custom_id", row.get("id", f"line {line}"))), requests)
+    is_whole = isinstance(limit, int) and not isinstance(limit, bool) and 0 < limit <= _MOST_TOKENS
+    return Conversation(name, _asked(prompt, limit if is_whole else answer_tokens))
 
 
-def _asked(context: _Context, prompt: Chat | str | list[int], limit: int | None) -> Iterator[Asked]:
-    """Yield a request for each answer within a chat, and for its end if it waits for one of known length."""
-    rows = context.rows
+def _asked(prompt: Chat | str | list[int], outputs: int | None) -> list[Asked]:
+    """Return a request for each answer in a chat, and one for its end if that waits for a known length."""
     if not isinstance(prompt, Chat):
-        if limit is not None and prompt:
-            yield Asked(rows.encode_prompt(prompt), limit)
-        return
-    for at, message in enumerate(prompt.messages):
-        before = Chat(prompt.tools, prompt.messages[:at])
-        if message.role == "assistant" and at:
-            answer = rows.tokens(rows.encode_prompt(shown(message)))
-            yield Asked(rows.encode_prompt(context.renderer.render(before)), answer)
-    if limit is not None and prompt.messages[-1:] and prompt.messages[-1].role != "assistant":
-        yield Asked(rows.encode_prompt(context.renderer.render(prompt)), limit)
+        return [Asked(prompt, outputs)] if prompt and outputs is not None else []
+    tools, messages = prompt
+    asked = [
+        Asked(Chat(tools, messages[:at]), message)
+        for at, message in enumerate(messages)
+        if at and message.role == "assistant"
+    ]
+    if messages and messages[-1].role != "assistant" and outputs is not None:
+        asked.append(Asked(prompt, outputs))
+    return asked
 
 
 OPENAI = TraceFormat(
@@ -213,16 +193,16 @@ OPENAI = TraceFormat(
 )
 
 
-def _custom(context: _Context, line: int, value: Any) -> Conversation:
+def _custom(line: int, value: Any, answer_tokens: int | None, seen: Seen) -> Conversation:
     prompt, limit = member(value, "prompt"), member(value, "output_tokens")
-    limit = context.settings.answer_tokens if limit is None else limit
+    limit = answer_tokens if limit is None else limit
     if not isinstance(prompt, str | list) or not prompt:
-        raise BodyError("no prompt", prompt, 'a text, or messages: {"prompt": …, "output_tokens": …}')
+        raise BodyError("no prompt", prompt, '{"prompt": …, "output_tokens": …}')
     if limit is not None and (type(limit) is not int or not 0 < limit <= _MOST_TOKENS):
         raise BodyError("output_tokens is no count", limit, "1 token or more")
     is_chat = isinstance(prompt, list) and isinstance(prompt[0], dict)
-    said = prompt_of({"messages" if is_chat else "prompt": prompt}, context.seen) or ""
-    return Conversation(f"line {line}", [*_asked(context, said, limit)])
+    said = prompt_of({"messages" if is_chat else "prompt": prompt}, seen)
+    return Conversation(f"line {line}", _asked(said or "", limit))
 
 
 VLLM_CUSTOM = TraceFormat(

@@ -164,7 +164,9 @@ def _mooncake_texts(head: bytes) -> bool:
 
 def _vllm_custom(head: bytes) -> bool:
     members = first_object(head).keys()
-    return "prompt" in members and members.isdisjoint((*TIMES, "response", "completion", "usage", "input_length"))
+    return "prompt" in members and members.isdisjoint(
+        (*TIMES, "response", "completion", "usage", "input_length")
+    )
 
 
 def _openai(head: bytes) -> bool:

@@ -5,7 +5,6 @@ Source: aiperf, dataset/loader/models.py (``MooncakeTrace``).
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -13,11 +12,8 @@ import numpy as np
 from kvcache_sim.base.units import NS_PER_MS
 from kvcache_sim.workload.prompts.body import Seen, member
 from kvcache_sim.workload.prompts.read import prompt_of
-from kvcache_sim.workload.prompts.segments import Chat
-from kvcache_sim.workload.prompts.template import renderer_of
 from kvcache_sim.workload.readers.agent_rows import problem, time_ns, whole
-from kvcache_sim.workload.readers.chained_text import TextRows, lengths_said
-from kvcache_sim.workload.readers.findings import Finding
+from kvcache_sim.workload.readers.chained_text import TextRows
 from kvcache_sim.workload.readers.format import SIGNS, TraceFormat
 from kvcache_sim.workload.readers.json_stream import each_object
 from kvcache_sim.workload.trace import NO_SESSION, OPEN_LOOP
@@ -33,9 +29,7 @@ class _Rows:
     """Rows as requests: those of a session are its turns, in the order of the file."""
 
     def __init__(self, settings: ReadSettings) -> None:
-        path = settings.tokenizer
         self.text, self.seen, self._settings = TextRows(settings, BLOCK_SIZE), Seen(), settings
-        self._renderer = renderer_of(None if path is None else Path(path))
         self._sessions: dict[str, int] = {}
         self._turns: list[int] = []
 
@@ -48,14 +42,13 @@ class _Rows:
         prompt = text if isinstance(text, str) else prompt_of(row if body is None else body, self.seen)
         if not prompt:
             raise problem(line, "text_input", text, "a text, or messages")
-        rendered = self._renderer.render(prompt) if isinstance(prompt, Chat) else prompt
         limit = member(row, "output_length") is None and self._settings.answer_tokens
         tokens = limit or whole(line, row, ("output_length",), 1)
         at_ns = time_ns(line, row, ("timestamp",), NS_PER_MS)
         wait_ns = time_ns(line, row, ("delay",), NS_PER_MS)
         session, turn = self._turn(member(row, "session_id"))
         rows = self.text
-        rows.add(rows.encode_prompt(rendered), tokens, session, turn)
+        rows.add(rows.encoded(prompt), tokens, session, turn)
         last_ns = rows.arrival[-2] if len(rows.arrival) > 1 else 0
         rows.arrival[-1] = last_ns if row.get("timestamp") is None else at_ns
         rows.think[-1] = wait_ns if turn and row.get("delay") is not None else OPEN_LOOP
@@ -75,9 +68,7 @@ def _read(source: TraceSource, settings: ReadSettings) -> RawColumns:
     rows = _Rows(settings)
     bad = each_object(source, settings.on_bad_row == "skip", rows.add)
     text = rows.text
-    found = [Finding("text", len(text.inputs), 0, lengths_said(settings, text.block_size))]
-    found += [Finding("rendering", count, 0, f"{count:,} {what}") for what, count in rows.seen.items()]
-    columns = text.columns(found)
+    columns = text.columns(text.said(settings, rows.seen))
     opens = columns["arrival_ns"][columns["think_ns"] == OPEN_LOOP]
     columns["lines"], columns["unordered"] = bad.last_line, bool((np.diff(opens) < 0).any())
     columns["problems"], columns["problem_counts"] = bad.first, [("value", bad.rows)] if bad.rows else []
