@@ -15,10 +15,11 @@ from kvcache_sim._core import TraceProblem
 from kvcache_sim.workload.imports.chains import Chains
 from kvcache_sim.workload.imports.documents import documents_of
 from kvcache_sim.workload.imports.kind import Reading, Requests
-from kvcache_sim.workload.imports.naming import Logged, Said
+from kvcache_sim.workload.imports.naming import Logged
 from kvcache_sim.workload.imports.source import count_of, member, ms_of, problem
 from kvcache_sim.workload.prompts.body import BodyError, Seen
 from kvcache_sim.workload.prompts.read import BODY_MEMBERS, answer_of, prompt_of
+from kvcache_sim.workload.prompts.render import Said
 from kvcache_sim.workload.prompts.usage import usage_of
 
 if TYPE_CHECKING:

@@ -33,7 +33,8 @@ def _calls(number: int, row: Any) -> Iterator[Call]:
     body, response = _body(row), _inner(member(row, "response", "output"))
     begins = time_ns(member(row, *TIMES))
     wrong = wrong_of(row, row.get("response"), response)
-    if not wrong and (is_embedding(body, response) or member(body, *BODY_MEMBERS) in (None, {})):
+    is_bare = member(body, *BODY_MEMBERS) is None or body.get("messages") == {}
+    if not wrong and (is_bare or is_embedding(body, response)):
         wrong = _NO_PROMPT
     if begins is None and not wrong:
         raise problem(number, "no time", member(row, *TIMES), f"a date in one of {', '.join(TIMES)}")

@@ -146,7 +146,7 @@ def _is_turn(turn: Any) -> bool:
 
 SHAREGPT = TraceFormat(
     "sharegpt",
-    "JSON array or lines of conversations (from, value or role, content: WildChat, LMSYS): texts, hashed here",
+    "JSON array or lines of conversations (from, value; role, content: WildChat, LMSYS): texts, hashed",
     SIGNS["sharegpt"],
     lambda source, settings: read_conversations(source, settings, _sharegpt),
     BLOCK_SIZE,
