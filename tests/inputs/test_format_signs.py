@@ -87,7 +87,7 @@ def test_elements_of_a_json_file_are_read_whole_however_it_is_cut(sizes, head):
     parts = ["123,\n", '"a\\nä€"\n', '\n{"b": [1,\n2]},', "true\t", "null\r\n", "-67"]
     first = 1 + head.count("\n")
     lines = [first, first + 1, first + 3, first + 4, first + 4, first + 5]
-    source = Pieces((head + "".join(parts)).encode(), sizes)
+    source = Pieces((head + "".join(parts) + ("]" if head else "")).encode(), sizes)
     assert list(json_stream.objects(source)) == list(zip(lines, written, strict=True))
 
 
@@ -102,6 +102,7 @@ def test_elements_are_given_before_the_file_is_read_to_its_end():
     ("text", "line", "problem"),
     [
         ('[1,\n2, {"a": 1', 2, "unterminated JSON (file may be truncated)"),
+        ("[1,\n2,\n", 3, "unterminated JSON (file may be truncated)"),
         ('1\n "ab', 2, "unterminated JSON (file may be truncated)"),
         ("1\n\n x 2", 3, "not JSON"),
         ("[NaN]", 1, "not JSON"),
