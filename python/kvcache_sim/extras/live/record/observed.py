@@ -22,7 +22,7 @@ PATHS: dict[bytes, Any] = {
     b"/v1/messages": dict[str, Any],
     b"/v1/responses": dict[str, Any],
 }
-_DATA = b"data: "
+_DATA, _EVENT = b"data: ", b"event: "
 
 
 @dataclass(slots=True)
@@ -43,10 +43,10 @@ class Observed:
         """Read a forwarded piece of the answer's body."""
         self._rest += piece
         if self._streams is None:
-            start = self._rest.lstrip()[: len(_DATA)]
-            if _DATA.startswith(start) and start != _DATA:
+            start = self._rest.lstrip()[: len(_EVENT)]
+            if any(sign.startswith(start) and start != sign for sign in (_DATA, _EVENT)):
                 return  # too short to decide
-            self._streams = start == _DATA
+            self._streams = start.startswith((_DATA, _EVENT))
         if not self._streams:
             return
         *lines, self._rest = self._rest.split(b"\n")
