@@ -161,7 +161,9 @@ def _openai(line: int, value: Any, answer_tokens: int | None, seen: Seen) -> Con
     name = str(row.get("custom_id", row.get("id", f"line {line}")))
     if body.get("messages") == []:
         return Conversation(name, [])
-    prompt = None if is_embedding(body, None) else prompt_of(body, seen)
+    if is_embedding(body, None) and not str(row.get("url")).endswith("/responses"):
+        raise BodyError("an embedding: no request for a generation", row.get("url"), "/v1/chat/completions …")
+    prompt = prompt_of(body, seen)
     if prompt is None:
         raise BodyError("not a chat", value, 'messages: [{"role": …, "content": …}, …]')
     limit = member(body, "max_completion_tokens", "max_output_tokens", "max_tokens")
