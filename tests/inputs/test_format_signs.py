@@ -15,6 +15,17 @@ HEADS = r"""
     x "conversations" "value" →
     [{"conversations": [{"text": "a"}]}] →
     [{"other": [{"value": "a"}]}] →
+    [{"conversations": [{"role": "user", "content": 1 → sharegpt
+    {"conversation_id": 1, "conversation": [{"role": "user"}]} → sharegpt
+    [\n {"items": [{"from": "human"}]}] → sharegpt
+    {"items": [{"id": 1}]} →
+    {"conversation": {"id": 1}} →
+    {"timestamp": 0, "text_input": "a"} → mooncake-texts
+    {"messages": [], "output_length": 1} → mooncake-texts mooncake
+    {"prompt": "a", "output_tokens": 1} → vllm-custom
+    {"prompt": "a", "time": 1} →
+    {"prompt": "a", "completion": "b"} →
+    {"custom_id": 1, "body": {"input": "a → openai
     {"session_id": 1, "turns": [{"messages": [ → aiperf-dag
     {"session_id": 1, "turns": []}\n{"spawns": 1} → aiperf-dag
     {"session_id": 1, "turns": [], "text": 1}\n{"forks": 1} → aiperf-dag aiperf-multi-turn

@@ -226,6 +226,39 @@ HEADS = {
         {"time": 1}
         {"prompt": ""}
         {"messages": [], "body": {}}""",
+    "litellm": """
+        {"startTime": 1, "call_type": "x"}
+        [{"id": 1, "startTime": 1, "cache_hit": null}]
+        {"data": [{"start_time": 1, "spend": 0
+        --
+        {"startTime": 1, "messages": []}
+        {"messages": [{"call_type": 1, "startTime": 1}]""",
+    "langfuse": """
+        [{"traceId": "t", "type": "SPAN"}]
+        {"data": [{"trace_id": "t", "usage_details": {}}], "meta": {}}
+        {"meta": {}, "data": [{"traceId": "t", "usageDetails": {}}]}
+        --
+        {"traceId": "t"}
+        {"type": "GENERATION"}""",
+    "otel": """
+        {"resourceSpans": [{"scopeSpans": [
+        {"resource_spans": []}
+        --
+        {"spans": []}
+        {"resourceLogs": []}""",
+    "genai-perf": """
+        {"service_kind": "openai", "experiments": [{"experiment":
+        --
+        {"service_kind": "openai"}""",
+    "inference-perf": """
+        [{"start_time": 1, "request": "{}", "info": null}]
+        {"start_time": 1, "end_time": 2, "request": "
+        --
+        {"start_time": 1, "request": {}}""",
+    "openai-batch": """
+        {"custom_id": "c", "response": null, "error": {}}
+        --
+        {"custom_id": "c", "body": {}}""",
     "prometheus": """
         # TYPE vllm:x counter
         # HELP vllm:x y

@@ -101,6 +101,8 @@ class _Requests:
         answer = answer_of(call.response, Seen())
         if outputs is None and answer is None:
             outputs = self._assumed(number, call)
+        if prompt is None and outputs is not None:
+            answer = None  # without a prompt its blocks have no names
         if wrong := _unusable(prompt, inputs, answer, outputs):
             self._reading.notes.leave_out(number, wrong)
             return None

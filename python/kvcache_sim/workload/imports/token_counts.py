@@ -50,7 +50,7 @@ def named(requests: Requests, reading: Reading) -> Iterator[Imported]:
 
 
 def _sizes(naming: Naming, row: Logged) -> _Sizes | None:
-    if row.input_tokens is None:
+    if row.input_tokens is None or row.prompt is None:
         return None
     text_bytes = other = images = 0
     for piece in naming.pieces(row.prompt):
