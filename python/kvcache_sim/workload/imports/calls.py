@@ -35,8 +35,8 @@ class Call(NamedTuple):
     """The parts of one call; None where its format does not say.
 
     ``at_ns`` and ``first_ns`` are its start and its first token; ``body`` and ``response`` are those of the
-    API, or a text; ``usage`` has the places of a vendor's counts, before those of the response. ``wrong`` is
-    the reason why it is no request.
+    API, or a text; ``usage`` has objects that may hold a vendor's counts, before those of the response.
+    ``wrong`` is the reason why it is no request.
     """
 
     at_ns: int | None
@@ -157,7 +157,7 @@ def _unusable(prompt: Said, inputs: int | None, answer: Said, outputs: int | Non
 def at(row: Any, *paths: str) -> Any:
     """Return the value of the first path of members (``a/b``) that has one; None if none has.
 
-    A text on the way to a member is read as JSON.
+    A text that should have members is read as JSON.
     """
     for path in paths:
         value = row

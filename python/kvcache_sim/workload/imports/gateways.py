@@ -115,15 +115,15 @@ def _langfuse_usage(row: dict[str, Any]) -> dict[str, Any]:
         for name, value in (details.items() if isinstance(details, dict) else ())
         if name.startswith(_COUNTED) and isinstance(value, int | float)
     }
-    own, answer = counts.get("input"), counts.get("output", 0)
+    uncached, answer = counts.get("input"), counts.get("output", 0)
     reads = [value for name, value in counts.items() if "cache" in name and not _WRITTEN.search(name)]
     parts = sum(value for name, value in counts.items() if name.startswith(("input", "cache")))
     if not parts:
         return {name: value for name, value in counts.items() if value}
-    inside = own is not None and counts.get("total") == own + answer
+    inside = uncached is not None and counts.get("total") == uncached + answer
     outputs = [value for name, value in counts.items() if name.startswith("output")]
     return {
-        "prompt_tokens": own if inside else parts,
+        "prompt_tokens": uncached if inside else parts,
         "completion_tokens": answer if inside else sum(outputs),
         "cached_tokens": sum(reads) if reads else None,
     }

@@ -64,7 +64,7 @@ def _detect(head: bytes) -> bool:
 class _Span(NamedTuple):
     """A span's id and its parent's, within their trace."""
 
-    own: tuple[str, str]
+    span_id: tuple[str, str]
     parent: tuple[str, str]
 
 
@@ -89,7 +89,7 @@ def _read(source: TraceSource, reading: Reading) -> Requests:
     repeats = "a span above other calls, whose counts it repeats"
     return requests_of(
         (
-            (number, call._replace(wrong=repeats) if span.own in above and not call.wrong else call)
+            (number, call._replace(wrong=repeats) if span.span_id in above and not call.wrong else call)
             for span, (number, call) in zip(spans, found, strict=True)
         ),
         reading,
@@ -118,7 +118,7 @@ def _listed(number: int, value: Any, name: str) -> list[dict[str, Any]]:
 
 def _call(number: int, span: dict[str, Any]) -> Call:
     events = [list_of(member(event, "attributes")) for event in list_of(span.get("events"))]
-    given = [one for own in (*events, list_of(span.get("attributes"))) for one in own]
+    given = [one for each in (*events, list_of(span.get("attributes"))) for one in each]
     said = {str(member(one, "key")): _value(member(one, "value")) for one in given}
     begins = clock_ns(number, member(span, "startTimeUnixNano", "start_time_unix_nano"), 1)
     wait_s = next((said[name] for name in _FIRST_S if isinstance(said.get(name), int | float)), None)
