@@ -112,7 +112,7 @@ BODIES = {
             ],
         },
         [("tools", '{"functionDeclarations": [{"name": "f"}]}\n'), ("system", "s"), ("user", "u[image:258]"), ("assistant", THOUGHT + CALLED), ("tool", '{"y": 2}')],
-        ["image parts are not rendered: 258 tokens"],
+        ["inline_image parts are not rendered: 258 tokens"],
     ),
     "images, files and parts of unknown types": (
         {
@@ -225,7 +225,7 @@ WRONG = {
     '{"messages": [{"role": "user", "content": "u"}], "tools": {"a": 1}}': "tools is no list",
     '{"messages": [{"role": "assistant", "tool_calls": "x"}]}': "tool_calls is no list; got x",
     '{"contents": [5]}': "not a content; got 5",
-    '{"contents": [{"parts": [5]}]}': "not a part of a content; got 5",
+    '{"contents": [{"parts": [5]}]}': "not a part of a message; got 5",
     '{"input": [5], "store": true}': "not an item of a response; got 5",
     '{"prompt": ["a", "b"]}': "several prompts in one request",
     '{"prompt": "x", "usage": {"prompt_tokens": -1}}': "prompt_tokens is no count; got -1",

@@ -113,7 +113,7 @@ RESPONSE = {
     "output": [{"type": "message", "content": [{"type": "output_text", "text": "Hi"}]}, FUNCTION],
     "usage": {"input_tokens": 100, "input_tokens_details": {"cached_tokens": 90}, "output_tokens": 7},
 }
-#: Path and body of a request, and the events of its answer, of which four or two have tokens.
+#: Path and body of a request, and the events of its answer, and how many of them have tokens.
 STREAMS = {
     "anthropic": (
         "/v1/messages",
@@ -128,7 +128,7 @@ STREAMS = {
             {"type": "content_block_delta", "index": 1, "delta": {"partial_json": " 1}"}},
             {"type": "message_delta", "delta": {"stop_reason": "tool_use"}, "usage": {"output_tokens": 7}},
         ],
-        4,
+        5,
     ),
     "responses": (
         "/v1/responses",

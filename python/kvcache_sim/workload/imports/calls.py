@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from kvcache_sim._core import TraceProblem
 from kvcache_sim.workload.imports.chains import Chains
 from kvcache_sim.workload.imports.documents import documents_of
-from kvcache_sim.workload.imports.kind import Reading, Requests
+from kvcache_sim.workload.imports.kind import LogKind, Reading, Requests
 from kvcache_sim.workload.imports.naming import Logged
 from kvcache_sim.workload.imports.source import count_of, member, ms_of, problem
 from kvcache_sim.workload.prompts.body import BodyError, Seen
@@ -48,19 +48,24 @@ class Call(NamedTuple):
     wrong: str = ""
     #: Tokens allowed for the answer, if the body does not say it.
     most_tokens: Any = None
+    #: Names of its span and of the span above it.
+    span: str = ""
+    parent: str = ""
 
 
 #: The calls of one document or line; raises TraceProblem for one of another kind.
 Calls = Callable[[int, Any], Iterable[Call]]
 
 
-def each_call(source: TraceSource, reading: Reading, calls: Calls) -> Requests:
-    """Yield the requests of a log; a bad line or document is refused, or counted if they are skipped."""
-    return requests_of(calls_of(source, reading, calls), reading)
+def log_of_calls(name: str, about: str, detect: Callable[[bytes], bool], calls: Calls) -> LogKind:
+    """Return a kind of log whose lines or documents have calls."""
+    return LogKind(
+        name, about, detect, lambda source, reading: requests_of(calls_of(source, reading, calls), reading)
+    )
 
 
 def calls_of(source: TraceSource, reading: Reading, calls: Calls) -> Iterator[tuple[int, Call]]:
-    """Yield (line, call) of each call."""
+    """Yield (line, call) of each call; a bad line or document is refused, or counted if they are skipped."""
     for number, value in documents_of(source, reading):
         try:
             yield from ((number, call) for call in calls(number, value))

@@ -10,9 +10,8 @@ from collections.abc import Iterator
 from typing import Any
 
 from kvcache_sim.base.units import NS_PER_S
-from kvcache_sim.workload.imports.calls import Call, at, body_of, clock_ns, each_call, of_text, wrong_of
-from kvcache_sim.workload.imports.kind import LogKind
-from kvcache_sim.workload.imports.source import list_of, member, problem
+from kvcache_sim.workload.imports.calls import Call, at, body_of, clock_ns, log_of_calls, of_text, wrong_of
+from kvcache_sim.workload.imports.source import list_of, member, objects_of
 from kvcache_sim.workload.readers.format import first_object
 
 
@@ -21,8 +20,8 @@ def _is_genai_perf(head: bytes) -> bool:
 
 
 def _genai_perf(number: int, value: Any) -> Iterator[Call]:
-    for experiment in _listed(number, value, "experiments"):
-        for request in _listed(number, experiment, "requests"):
+    for experiment in objects_of(number, value, "experiments"):
+        for request in objects_of(number, experiment, "requests"):
             begins = clock_ns(number, member(request, "timestamp"), 1)
             given = member(request, "request_inputs")
             pieces = [member(one, "response") for one in list_of(member(request, "response_outputs"))]
@@ -35,13 +34,6 @@ def _genai_perf(number: int, value: Any) -> Iterator[Call]:
             yield Call(
                 begins, body, response, first_ns=first, wrong=wrong, most_tokens=at(given, "max_tokens")
             )
-
-
-def _listed(number: int, value: Any, name: str) -> list[Any]:
-    found = member(value, name)
-    if not isinstance(found, list):
-        raise problem(number, f"{name} is no list", found, "a profile export of genai-perf")
-    return found
 
 
 def _first(value: Any) -> Any:
@@ -92,16 +84,6 @@ def _inference_perf(number: int, row: Any) -> Iterator[Call]:
 
 
 KINDS = (
-    LogKind(
-        "genai-perf",
-        "genai-perf's profile_export.json",
-        _is_genai_perf,
-        lambda source, reading: each_call(source, reading, _genai_perf),
-    ),
-    LogKind(
-        "inference-perf",
-        "inference-perf's per-request report",
-        _is_inference_perf,
-        lambda source, reading: each_call(source, reading, _inference_perf),
-    ),
+    log_of_calls("genai-perf", "genai-perf's profile_export.json", _is_genai_perf, _genai_perf),
+    log_of_calls("inference-perf", "inference-perf's report by request", _is_inference_perf, _inference_perf),
 )

@@ -8,25 +8,22 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from kvcache_sim.workload.imports.calls import (
     SESSIONS,
     Call,
     at,
     body_of,
-    each_call,
+    log_of_calls,
     of_text,
     wrong_of,
 )
-from kvcache_sim.workload.imports.kind import LogKind, Reading, Requests
 from kvcache_sim.workload.imports.source import member, problem, time_ns
 from kvcache_sim.workload.prompts.body import count
 from kvcache_sim.workload.readers.format import first_object
 
-if TYPE_CHECKING:
-    from kvcache_sim._core import TraceSource
-
+_STARTS, _FIRST = ("startTime", "start_time"), ("completionStartTime", "completion_start_time")
 _LITELLM_ONLY = {"call_type", "cache_hit", "custom_llm_provider", "proxy_server_request", "spend"}
 #: Texts that LiteLLM writes instead of the messages, or of their middle.
 _NOT_KEPT = ("redacted-by-litellm", "litellm_truncated")
@@ -34,7 +31,7 @@ _NOT_KEPT = ("redacted-by-litellm", "litellm_truncated")
 
 def _is_litellm(head: bytes) -> bool:
     members = first_object(head).keys()
-    return not members.isdisjoint(_LITELLM_ONLY) and not members.isdisjoint(("startTime", "start_time"))
+    return not members.isdisjoint(_LITELLM_ONLY) and not members.isdisjoint(_STARTS)
 
 
 def _litellm(number: int, row: Any) -> Iterator[Call]:
@@ -44,18 +41,14 @@ def _litellm(number: int, row: Any) -> Iterator[Call]:
         wrong = "answered by LiteLLM's own cache"
     elif "embedding" in str(member(row, "call_type")):
         wrong = "an embedding: no request for a generation"
-    begins, ends = (
-        time_ns(member(row, "startTime", "start_time")),
-        time_ns(member(row, "endTime", "end_time")),
-    )
-    first = time_ns(member(row, "completionStartTime", "completion_start_time"))
+    first = time_ns(member(row, *_FIRST))
     yield Call(
-        begins,
+        time_ns(member(row, *_STARTS)),
         _litellm_body(row),
         response,
         (at(row, "metadata/usage_object"), at(row, "response/usage"), row),
         at(row, *SESSIONS),
-        None if first == ends else first,
+        None if first == time_ns(member(row, "endTime", "end_time")) else first,
         wrong,
     )
 
@@ -93,12 +86,12 @@ def _langfuse(number: int, row: Any) -> Iterator[Call]:
     said = said[0] if isinstance(said, list) and said else said
     is_message = isinstance(said, dict) and "choices" not in said
     yield Call(
-        time_ns(member(row, "startTime", "start_time")),
+        time_ns(member(row, *_STARTS)),
         body_of(given) or body_of(row.get("input")),
         {"choices": [{"message": said}]} if is_message else said,
         (_langfuse_usage(row),),
         member(row, "sessionId", "session_id"),
-        time_ns(member(row, "completionStartTime", "completion_start_time")),
+        time_ns(member(row, *_FIRST)),
         wrong,
         at(row, "modelParameters/max_tokens", "model_parameters/max_tokens"),
     )
@@ -144,23 +137,10 @@ def _batch(number: int, row: Any) -> Iterator[Call]:
     yield Call(created, None, answer, wrong=wrong)
 
 
-def _read_batch(source: TraceSource, reading: Reading) -> Requests:
-    reading.notes.remark("a batch's output has no prompts; its times are those of the answers")
-    return each_call(source, reading, _batch)
-
-
 KINDS = (
-    LogKind(
-        "litellm",
-        "LiteLLM's spend logs or standard logging payloads",
-        _is_litellm,
-        lambda source, reading: each_call(source, reading, _litellm),
+    log_of_calls("litellm", "LiteLLM's spend logs or standard logging payloads", _is_litellm, _litellm),
+    log_of_calls("langfuse", "Langfuse's observations", _is_langfuse, _langfuse),
+    log_of_calls(
+        "openai-batch", "output of an OpenAI batch: lengths and times of answers", _is_batch, _batch
     ),
-    LogKind(
-        "langfuse",
-        "Langfuse's observations: an array, a page or lines",
-        _is_langfuse,
-        lambda source, reading: each_call(source, reading, _langfuse),
-    ),
-    LogKind("openai-batch", "output of an OpenAI batch: lengths alone", _is_batch, _read_batch),
 )

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import secrets
 from array import array
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from hashlib import blake2b
-from itertools import accumulate, pairwise
+from itertools import pairwise
 from pathlib import Path
 from typing import NamedTuple
 from zlib import crc32
@@ -188,18 +188,17 @@ class Naming:
         Byte pieces run on from the prompt into the answer, as in the prompt of the next turn.
         """
         if isinstance(logged.prompt, list):
-            prompt = [KindTokens("", len(logged.prompt))]
-            return [*logged.prompt, *self.tokens(logged.answer)], prompt
+            return [*logged.prompt, *self.tokens(logged.answer)], [KindTokens("", len(logged.prompt))]
         asked, answer = self.pieces(logged.prompt), self.pieces(logged.answer)
-        found = [(piece, self.of_piece(piece)) for piece in asked]
-        kinds = [each for piece, tokens in found for each in _by_kind(piece, len(tokens))]
+        found = [self.of_piece(piece) for piece in asked]
+        kinds = [each for piece, own in zip(asked, found, strict=True) for each in _by_kind(piece, len(own))]
         last = asked[-1].text if asked else None
         if answer and last is not None and answer[0].text is not None and not self._tokenizes:
             answer[0] = Piece(answer[0].segments, last + answer[0].text)
             found.pop()
-        tokens = [token for _, tokens in found for token in tokens]
-        tokens += [token for piece in answer for token in self.of_piece(piece)]
-        return tokens + (logged.answer if isinstance(logged.answer, list) else []), kinds
+        found += [self.of_piece(piece) for piece in answer]
+        found += [logged.answer] if isinstance(logged.answer, list) else []
+        return [token for tokens in found for token in tokens], kinds
 
     def named(self, logged: Logged) -> Imported:
         """Return a request with its ids. Token counts of the log take precedence.
@@ -231,16 +230,14 @@ class Naming:
         return f"s{salted_names([name], self.salt)[0]:x}" if name else ""
 
 
-def _by_kind(piece: Piece, tokens: int) -> list[KindTokens]:
-    """Return the tokens of each segment of a piece, by the share of its text."""
-    if piece.text is None:
-        return [KindTokens(piece.segments[0].kind, tokens)]
-    ends = list(accumulate(len(segment.text) for segment in piece.segments))
-    cuts = [0, *(round(tokens * end / max(ends[-1], 1)) for end in ends)]
-    return [
-        KindTokens(segment.kind, stop - start)
-        for segment, (start, stop) in zip(piece.segments, pairwise(cuts), strict=True)
-    ]
+def _by_kind(piece: Piece, tokens: int) -> Iterator[KindTokens]:
+    """Yield the tokens of each segment of a piece, by the share of its text."""
+    past, size = 0, len(piece.text or "")
+    for own in piece.segments:
+        stop = past + len(own.text)
+        share = tokens if not size else round(tokens * stop / size) - round(tokens * past / size)
+        yield KindTokens(own.kind, share)
+        past = stop
 
 
 def _merged(kinds: list[KindTokens]) -> list[KindTokens]:

@@ -10,8 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from kvcache_sim.workload.imports.calls import SESSIONS, USAGES, Call, each_call, of_text, wrong_of
-from kvcache_sim.workload.imports.kind import LogKind
+from kvcache_sim.workload.imports.calls import SESSIONS, USAGES, Call, log_of_calls, of_text, wrong_of
 from kvcache_sim.workload.imports.source import member, problem, time_ns
 from kvcache_sim.workload.prompts.read import BODY_MEMBERS, is_embedding
 from kvcache_sim.workload.readers.format import TIMES, first_object
@@ -64,9 +63,9 @@ def _inner(value: Any) -> Any:
     return inner if isinstance(inner, dict) else of_text(value)
 
 
-KIND = LogKind(
+KIND = log_of_calls(
     "openai",
     "a proxy's or gateway's rows: a time, a body of OpenAI, Anthropic or Gemini, response or usage",
     _detect,
-    lambda source, reading: each_call(source, reading, _calls),
+    _calls,
 )

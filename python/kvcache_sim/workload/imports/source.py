@@ -67,6 +67,14 @@ def list_of(value: Any) -> list[Any]:
     return value if isinstance(value, list) else []
 
 
+def objects_of(number: int, row: Any, *names: str) -> list[dict[str, Any]]:
+    """Return a member that is a list of objects; TraceProblem if it is none."""
+    found = member(row, *names)
+    if not isinstance(found, list) or not all(isinstance(one, dict) for one in found):
+        raise problem(number, f"{names[0]} is no list of objects", found)
+    return found
+
+
 def count_of(number: int, row: Any, *names: str) -> int | None:
     """Return the first token count under one of the names; None without; TraceProblem if it is invalid."""
     try:

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from itertools import chain, islice
+from statistics import median
 from typing import NamedTuple
 
 from kvcache_sim.workload.imports.kind import Reading, Requests
-from kvcache_sim.workload.imports.naming import Imported, Logged, Naming, Notes
+from kvcache_sim.workload.imports.naming import Imported, Logged, Naming
 
 #: Requests from which the bytes a token are learned.
 _LEARNED_FROM = 1000
@@ -19,12 +20,11 @@ _OPEN = 0.15
 
 
 class _Sizes(NamedTuple):
-    """A counted prompt: its text in bytes, other tokens, images, and the count."""
+    """A counted prompt: its text in bytes, its images, and the counted tokens of both."""
 
     text_bytes: int
-    other_tokens: int
     images: int
-    counted: int
+    tokens: int
 
 
 def named(requests: Requests, reading: Reading) -> Iterator[Imported]:
@@ -32,8 +32,9 @@ def named(requests: Requests, reading: Reading) -> Iterator[Imported]:
     naming, notes = reading.naming, reading.notes
     rows = (row for _, row in requests)
     first = [] if naming.is_exact else list(islice(rows, _LEARNED_FROM))
-    sizes = [size for row in first if isinstance(row, Logged) if (size := _sizes(naming, row))]
-    said = _learn(naming, sizes)
+    said = _learn(
+        naming, [_sizes(naming, row) for row in first if isinstance(row, Logged) and row.prompt is not None]
+    )
     counted = more = less = 0
     for row in chain(first, rows):
         found = naming.named(row) if isinstance(row, Logged) else row
@@ -46,60 +47,31 @@ def named(requests: Requests, reading: Reading) -> Iterator[Imported]:
         notes.remark(f"texts are hashed in blocks of {naming.block_size} tokens, {said or naming.said}")
     if naming.met_chat:
         notes.remark(f"chats are rendered as {naming.renderer.name}")
-    _note_open(notes, counted, more, less)
+    if more + less > _OPEN * counted:
+        share = f"{100 * (more + less) / counted:.0f} % of the {counted:,} counted prompt tokens are"
+        missing = "not in the texts of the log: tools, system texts or history may be missing"
+        notes.remark(f"{share} {missing if more >= less else 'unexplained: the texts have more tokens'}")
 
 
-def _sizes(naming: Naming, row: Logged) -> _Sizes | None:
-    if row.input_tokens is None or row.prompt is None:
-        return None
-    text_bytes = other = images = 0
-    for piece in naming.pieces(row.prompt):
-        if piece.text is not None:
-            text_bytes += len(naming.encode(piece.text))
-        elif piece.segments[0].kind == "image":
-            images += 1
-        else:
-            other += piece.segments[0].tokens or 0
-    return _Sizes(text_bytes, other, images, row.input_tokens)
+def _sizes(naming: Naming, row: Logged) -> _Sizes:
+    pieces = naming.pieces(row.prompt)
+    texts = sum(len(naming.encode(piece.text)) for piece in pieces if piece.text is not None)
+    others = [piece.segments[0] for piece in pieces if piece.text is None]
+    fixed = sum(own.tokens or 0 for own in others if own.kind != "image")
+    return _Sizes(texts, sum(own.kind == "image" for own in others), (row.input_tokens or 0) - fixed)
 
 
 def _learn(naming: Naming, sizes: list[_Sizes]) -> str:
     """Set the bytes a token and the tokens an image; return what was learned, "" for nothing."""
-    plain = [size for size in sizes if not size.images and size.counted > size.other_tokens]
-    ratio = _median([(size.text_bytes / (size.counted - size.other_tokens), size.counted) for size in plain])
-    said = ""
-    if ratio is not None and _LEAST_BYTES <= ratio <= _MOST_BYTES:
+    plain = [own for own in sizes if own.text_bytes and own.tokens > 0 and not own.images]
+    ratio, said = median([own.text_bytes / own.tokens for own in plain] or [0]), ""
+    if _LEAST_BYTES <= ratio <= _MOST_BYTES:
         naming.bytes_per_token = ratio
         said = f"{ratio:.2f} bytes a token by the counts of {len(plain):,} requests"
-    pictured = [size for size in sizes if size.images]
-    left = sum(
-        size.counted - size.other_tokens - size.text_bytes / naming.bytes_per_token for size in pictured
-    )
-    each = round(left / max(1, sum(size.images for size in pictured)))
+    pictured = [own for own in sizes if own.images and own.tokens > 0]
+    left = sum(own.tokens - own.text_bytes / naming.bytes_per_token for own in pictured)
+    each = round(left / max(1, sum(own.images for own in pictured)))
     if each in _IMAGE_TOKENS:
         naming.image_tokens = each
         said = f"{said or naming.said}; an image has {each:,} tokens by the log's counts"
     return said
-
-
-def _median(values: list[tuple[float, int]]) -> float | None:
-    """Return the value at half of the weight; None without values."""
-    half, passed = sum(weight for _, weight in values) / 2, 0
-    for value, weight in sorted(values):
-        passed += weight
-        if passed >= half:
-            return value
-    return None
-
-
-def _note_open(notes: Notes, counted: int, more: int, less: int) -> None:
-    """Note counted tokens that the texts do not explain."""
-    if more + less <= _OPEN * counted:
-        return
-    share = f"{100 * (more + less) / counted:.0f} % of the {counted:,} counted prompt tokens"
-    if more >= less:
-        notes.remark(
-            f"{share} are not in the texts of the log: tools, system texts or history may be missing"
-        )
-    else:
-        notes.remark(f"{share} are unexplained: the texts have more tokens than were counted")

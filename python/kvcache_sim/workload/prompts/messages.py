@@ -8,10 +8,11 @@ from __future__ import annotations
 
 from typing import Any
 
-from kvcache_sim.workload.prompts.body import BodyError, Seen, json_text, listed, member
+from kvcache_sim.workload.prompts.body import BodyError, Seen, listed, member
 from kvcache_sim.workload.prompts.parts import call, part_of, text_parts, thinking, tools_of
 from kvcache_sim.workload.prompts.segments import Chat, Message, Segment, kind_of_role
 
+_SAID = ("content", "tool_calls", "function_call", "refusal", "reasoning_content", "reasoning")
 _SCHEMA = (
     "requests have a response_format ({}): not rendered, though OpenAI puts a schema before the messages"
 )
@@ -43,14 +44,12 @@ def messages_of(message: Any, seen: Seen) -> list[Message]:
     if not isinstance(message, dict) or not isinstance(message.get("role"), str):
         raise BodyError("not a message", message, '{"role": …, "content": …}')
     role, content, found = message["role"], message.get("content"), []
-    others = content
-    if isinstance(content, list) and role != "tool":
+    if role == "user" and isinstance(content, list):
         results = [part for part in content if str(member(part, "type")).endswith("tool_result")]
-        if role == "user" and results:
-            found = [Message("tool", tuple(part_of(part, "tool_result", seen))) for part in results]
-            others = [part for part in content if part not in results]
-    if others or not found:
-        found.append(Message(role, tuple(_parts(message, others, kind_of_role(role), seen))))
+        content = [part for part in content if part not in results]
+        found = [Message("tool", tuple(part_of(part, "tool_result", seen))) for part in results]
+    if content or not found:
+        found.append(Message(role, tuple(_parts(message, content, kind_of_role(role), seen))))
     return found
 
 
@@ -60,15 +59,12 @@ def _parts(message: dict[str, Any], content: Any, kind: str, seen: Seen) -> list
     found += text_parts(content, kind, seen)
     if isinstance(message.get("refusal"), str):
         found += text_parts(message["refusal"], kind, seen)
-    for asked in listed(message.get("tool_calls"), "tool_calls"):
+    calls = listed(message.get("tool_calls"), "tool_calls")
+    for asked in [*calls, *filter(None, [message.get("function_call")])]:
         function = member(asked, "function", "custom") or asked
-        if isinstance(function, dict):
-            found.append(call(function.get("name"), member(function, "arguments", "input")))
-        else:
-            seen["tool calls of an unknown form are rendered as JSON"] += 1
-            found.append(Segment("tool_call", json_text(asked)))
-    if isinstance(function := message.get("function_call"), dict):
-        found.append(call(function.get("name"), function.get("arguments")))
+        if not isinstance(function, dict):
+            raise BodyError("not a call of a tool", asked, '{"function": {"name": …, "arguments": …}}')
+        found.append(call(function.get("name"), member(function, "arguments", "input")))
     if isinstance(message.get("audio"), dict):
         found += part_of({"type": "audio", **message["audio"]}, kind, seen)
     return found
@@ -90,17 +86,11 @@ def completion_of(prompt: Any) -> str | list[int]:
 def choice_of(choice: Any, seen: Seen) -> Message | None:
     """Return the answer of a choice; None without a text."""
     text = member(choice, "text")
-    if isinstance(text, str):
-        return Message("assistant", (Segment("assistant", text),) if text else ())
-    message = member(choice, "message", "delta")
-    return None if message is None else said_by(message, seen)
+    return said_by(member(choice, "message", "delta") if text is None else {"content": text}, seen)
 
 
 def said_by(message: Any, seen: Seen) -> Message | None:
     """Return an assistant's message: its content and its calls of tools; None if it has no such member."""
-    asks = member(
-        message, "content", "tool_calls", "function_call", "refusal", "reasoning_content", "reasoning"
-    )
-    if not isinstance(message, dict) or asks is None:
+    if member(message, *_SAID) is None:
         return None
     return Message("assistant", tuple(_parts(message, message.get("content"), "assistant", seen)))

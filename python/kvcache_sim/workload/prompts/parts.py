@@ -1,8 +1,10 @@
 """Parts of messages, of every family: texts, images, files, thinking, calls and results of tools.
 
-Sources: OpenAI's reference of chat completions and Responses; Anthropic's of messages. Sizes of images:
+Sources: OpenAI's reference of chat completions and Responses; Anthropic's of messages; OpenTelemetry's schema
+of ``gen_ai.input.messages``. Sizes of images:
 OpenAI, 85 + 170 for each of 4 tiles of 512 px (1,024 × 1,024 px in high detail), 85 in low; Anthropic, pixels
-÷ 750 of 1,092 × 1,092. Files: Anthropic's 1,500 to 3,000 tokens a page, one page assumed.
+÷ 750 of 1,092 × 1,092; Gemini, a tile of 768 px. Files: Anthropic's 1,500 to 3,000 tokens a page, one page
+assumed.
 """
 
 from __future__ import annotations
@@ -14,12 +16,14 @@ from kvcache_sim.workload.prompts.segments import Segment
 
 _TEXTS = ("text", "input_text", "output_text", "summary_text", "reasoning_text", "refusal")
 _THINKING = ("thinking", "reasoning")
-_CALLS = ("tool_use", "server_tool_use", "mcp_tool_use")
+_CALLS = ("tool_use", "server_tool_use", "mcp_tool_use", "tool_call")
+_RESULTS = ("tool_result", "tool_call_response")
 #: Tokens assumed of a part without text, by its type: (kind, tokens).
 _SIZES = {
     "image_url": ("image", 765),
     "input_image": ("image", 765),
     "image": ("image", 1590),
+    "inline_image": ("image", 258),
     "file": ("file", 2000),
     "input_file": ("file", 2000),
     "document": ("file", 2000),
@@ -52,14 +56,17 @@ def part_of(part: Any, kind: str, seen: Seen) -> list[Segment]:
     if not isinstance(part, dict):
         raise BodyError("not a part of a message", part, '{"type": …}')
     of_type = str(part.get("type") or ("text" if "text" in part else "without a type"))
-    if of_type in _TEXTS and isinstance(text := member(part, "text", "refusal"), str):
+    if of_type in _TEXTS and isinstance(text := member(part, "text", "refusal", "content"), str):
         return text_parts(text, kind, seen)
     if of_type in _THINKING:
-        return thinking(member(part, "thinking", "text", "content", "summary"), seen)
+        said = [part.get(name) for name in ("thinking", "text", "content", "summary")]
+        return thinking(next(filter(None, said), None), seen)
     if of_type in _CALLS:
-        return [call(part.get("name"), part.get("input"))]
-    if of_type.endswith("tool_result"):
-        return text_parts(part.get("content"), "tool_result", seen)
+        return [call(part.get("name"), member(part, "input", "arguments"))]
+    if of_type.endswith(_RESULTS):
+        said = member(part, "content", "response", "result")
+        said = said if isinstance(said, str | list) or said is None else json_text(said)
+        return text_parts(said, "tool_result", seen)
     if of_type == "document" and member(part.get("source"), "type") in ("text", "content"):
         return text_parts(member(part["source"], "data", "content"), kind, seen)
     if of_type in _SIZES:
@@ -71,7 +78,7 @@ def part_of(part: Any, kind: str, seen: Seen) -> list[Segment]:
 def opaque(of_type: str, part: Any, seen: Seen) -> Segment:
     """Return the segment of a part that is not rendered: equal data are equal tokens."""
     kind, tokens = _SIZES[of_type]
-    if member(part.get("image_url"), "detail") == "low" or part.get("detail") == "low":
+    if "low" in (member(part.get("image_url"), "detail"), part.get("detail")):
         tokens = _LOW_DETAIL_TOKENS
     seen[f"{of_type} parts are not rendered: {tokens} tokens each unless counts say otherwise"] += 1
     return Segment(kind, tokens=tokens, name=content_name(without_markers(part)))
@@ -80,10 +87,8 @@ def opaque(of_type: str, part: Any, seen: Seen) -> Segment:
 def thinking(said: Any, seen: Seen) -> list[Segment]:
     """Return the text of a model's thinking; blocks with a signature alone are counted."""
     text = "".join(segment.text for segment in text_parts(said, "thinking", seen))
-    if not text:
-        seen["thinking blocks have no text"] += 1
-        return []
-    return [Segment("thinking", text)]
+    seen.update([] if text else ["thinking blocks have no text"])
+    return [Segment("thinking", text)] if text else []
 
 
 def call(name: Any, arguments: Any) -> Segment:

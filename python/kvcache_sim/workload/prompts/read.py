@@ -51,12 +51,8 @@ def prompt_of(body: Any, seen: Seen) -> Chat | str | list[int] | None:
 def is_embedding(body: Any, response: Any) -> bool:
     """Return True for a request of embeddings, whose ``input`` is that of no Responses."""
     given = member(body, "input")
-    is_texts = isinstance(given, str) or (isinstance(given, list) and not any(map(_is_item, given)))
+    is_texts = isinstance(given, str | list) and not any(isinstance(each, dict) for each in given)
     return is_texts and not _RESPONSES & set(body) and member(response, "output", "output_text") is None
-
-
-def _is_item(value: Any) -> bool:
-    return isinstance(value, dict)
 
 
 def answer_of(response: Any, seen: Seen) -> Message | None:

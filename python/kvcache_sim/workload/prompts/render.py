@@ -8,6 +8,7 @@ answer of the previous turn, which is all that a prefix cache sees of any templa
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from itertools import groupby
 from typing import NamedTuple
 from zlib import crc32
 
@@ -70,26 +71,18 @@ def pieces(given: Said, render: Callable[[Chat], Prompt], is_exact: bool) -> Ite
     prompt = given
     if isinstance(prompt, str):
         prompt = (Segment("", prompt),) if prompt else ()
-    elif isinstance(prompt, Chat):
-        prompt = render(prompt)
-    elif isinstance(prompt, Message):
-        prompt = shown(prompt)
-    texts: list[Segment] = []
-    for segment in prompt:
-        if segment.tokens is None or (is_exact and segment.text):
-            texts.append(segment)
-            continue
-        if texts:
-            yield Piece(tuple(texts), "".join(each.text for each in texts))
-            texts = []
-        yield Piece((segment,), None)
-    if texts:
-        yield Piece(tuple(texts), "".join(each.text for each in texts))
+    elif isinstance(prompt, Chat | Message):
+        prompt = render(prompt) if isinstance(prompt, Chat) else shown(prompt)
+    for is_text, row in groupby(prompt, lambda own: own.tokens is None or (is_exact and bool(own.text))):
+        segments = tuple(row)
+        if is_text:
+            yield Piece(segments, "".join(own.text for own in segments))
+        else:
+            yield from (Piece((own,), None) for own in segments)
 
 
 def opaque_tokens(segment: Segment, length: int | None = None) -> list[int]:
     """Return the tokens that stand for a segment without a text: equal kind, name and length are equal."""
     name = "\0".join((segment.kind, segment.name, segment.text))
     first = crc32(name.encode("utf-8", "surrogatepass"))
-    count = segment.tokens or 0 if length is None else length
-    return [(first + at) & 0xFFFFFFFF for at in range(count)]
+    return [(first + at) & 0xFFFFFFFF for at in range(segment.tokens or 0 if length is None else length)]

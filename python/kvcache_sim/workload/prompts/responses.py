@@ -7,10 +7,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from kvcache_sim.workload.prompts.body import BodyError, Seen, json_text, listed, member
-from kvcache_sim.workload.prompts.messages import note_format
-from kvcache_sim.workload.prompts.parts import call, text_parts, thinking, tools_of, without_markers
-from kvcache_sim.workload.prompts.segments import Chat, Message, Segment, kind_of_role
+from kvcache_sim.workload.prompts.body import BodyError, Seen, listed, member
+from kvcache_sim.workload.prompts.messages import messages_of, note_format
+from kvcache_sim.workload.prompts.parts import tools_of
+from kvcache_sim.workload.prompts.segments import Chat, Message
 
 _NOT_LOGGED = {
     "prompt": "requests name a stored prompt, which is not in the log",
@@ -20,18 +20,13 @@ _NOT_LOGGED = {
 
 def chat_of(body: dict[str, Any], seen: Seen) -> Chat:
     """Return the tools, instructions and input of a body; BodyError for items that are none."""
-    found: list[Message] = []
-    if body.get("instructions") is not None:
-        found.append(Message("system", tuple(text_parts(body["instructions"], "system", seen))))
-    given = body.get("input")
-    if isinstance(given, str):
-        found.append(Message("user", tuple(text_parts(given, "user", seen))))
-    else:
-        found += items_of(listed(given, "input"), seen)
+    given, system = body.get("input"), body.get("instructions")
+    items = [{"role": "user", "content": given}] if isinstance(given, str) else listed(given, "input")
+    items = items if system is None else [{"role": "system", "content": system}, *items]
     for name, said in _NOT_LOGGED.items():
         seen.update([said] if body.get(name) is not None else [])
     note_format(member(body.get("text"), "format"), seen)
-    return Chat(tools_of(listed(body.get("tools"), "tools")), joined((), found))
+    return Chat(tools_of(listed(body.get("tools"), "tools")), joined((), items_of(items, seen)))
 
 
 def joined(before: tuple[Message, ...], after: list[Message] | tuple[Message, ...]) -> tuple[Message, ...]:
@@ -45,37 +40,28 @@ def joined(before: tuple[Message, ...], after: list[Message] | tuple[Message, ..
 
 
 def items_of(items: list[Any], seen: Seen) -> list[Message]:
-    """Return one message an item of ``input`` or ``output``."""
-    return [_item(item, seen) for item in items]
+    """Return the messages of items of ``input`` or ``output``."""
+    return [message for item in items for message in messages_of(_message(item), seen)]
 
 
-def _item(item: Any, seen: Seen) -> Message:
-    if isinstance(item, str):
-        return Message("user", tuple(text_parts(item, "user", seen)))
+def _message(item: Any) -> dict[str, Any]:
+    """Return an item as a message of a chat; one of an unknown type is its only part."""
     if not isinstance(item, dict):
         raise BodyError("not an item of a response", item, '{"type": …}')
     of_type = str(item.get("type") or "message")
     if of_type == "message":
-        role = str(item.get("role") or "user")
-        return Message(role, tuple(text_parts(item.get("content"), kind_of_role(role), seen)))
+        return {"role": "user", **item}
     if of_type in ("function_call", "custom_tool_call"):
-        return Message("assistant", (call(item.get("name"), member(item, "arguments", "input")),))
+        return {"role": "assistant", "tool_calls": [{"function": item}]}
     if of_type.endswith("_call_output"):
-        return Message("tool", tuple(text_parts(item.get("output"), "tool_result", seen)))
-    if of_type == "reasoning":
-        said = member(item, "content") or member(item, "summary")
-        return Message("assistant", tuple(thinking(said, seen)))
-    seen[f"items of the type {of_type[:40]!r} are rendered as JSON"] += 1
-    kind = "tool_call" if of_type.endswith("_call") else "user"
-    segment = call(of_type, without_markers(item)) if kind == "tool_call" else Segment(kind, json_text(item))
-    return Message("assistant" if kind == "tool_call" else "user", (segment,))
+        return {"role": "tool", "content": item.get("output")}
+    return {"role": "assistant" if of_type.endswith(("_call", "reasoning")) else "user", "content": [item]}
 
 
 def answer_of(output: Any, seen: Seen) -> Message | None:
     """Return the items of an answer as one message; None for a value that is no list."""
     if isinstance(output, str):
-        return Message("assistant", tuple(text_parts(output, "assistant", seen)))
+        output = [{"role": "assistant", "content": output}]
     if not isinstance(output, list):
         return None
-    items = items_of(output, seen)
-    return Message("assistant", tuple(segment for item in items for segment in item.parts))
+    return Message("assistant", tuple(part for item in items_of(output, seen) for part in item.parts))

@@ -37,11 +37,8 @@ class Usage(NamedTuple):
 
 def usage_of(*places: Any) -> Usage:
     """Return the counts of the first place that has any; BodyError for counts that are none."""
-    for place in places:
-        found = _usage(place)
-        if found != Usage(None, None, None):
-            return found
-    return Usage(None, None, None)
+    none = Usage(None, None, None)
+    return next((found for place in places if (found := _usage(place)) != none), none)
 
 
 def _usage(row: Any) -> Usage:
@@ -51,15 +48,12 @@ def _usage(row: Any) -> Usage:
     cached = count(row, *_CACHED) if cached is None else cached
     cached = cached if read is None else max(read, cached or 0)
     parts = (cached or 0) + (written or 0)
-    inputs = whole
-    if whole is None and uncached is not None:
-        inputs = uncached if read is None and written is None else uncached + parts
-    if inputs is not None and parts > inputs:
+    is_apart = whole is None and (read is not None or written is not None)
+    inputs = uncached if whole is None else whole
+    if inputs is not None and (is_apart or parts > inputs):
         inputs += parts
-    outputs = count(row, *_ANSWERS)
-    thoughts = count(row, *_THOUGHTS)
-    outputs = outputs if thoughts is None else (outputs or 0) + thoughts
-    return Usage(inputs, outputs, cached)
+    outputs, thoughts = count(row, *_ANSWERS), count(row, *_THOUGHTS)
+    return Usage(inputs, outputs if thoughts is None else (outputs or 0) + thoughts, cached)
 
 
 def _written(row: Any) -> int | None:

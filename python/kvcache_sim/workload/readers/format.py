@@ -70,15 +70,8 @@ def first_row(head: bytes) -> dict[str, Any] | None:
     try:
         row = json.loads(line)
     except (ValueError, RecursionError):
-        return _names(line)
+        return dict.fromkeys(_own_names(line.decode("utf-8", "replace")))
     return row if isinstance(row, dict) else None
-
-
-def _names(line: bytes) -> dict[str, Any]:
-    """Return the quoted words before colons of a truncated line of JSON, without values."""
-    import re
-
-    return {m.decode(): None for m in re.findall(rb'"([A-Za-z_ ]{1,40})"\s*:', line)}
 
 
 def first_object(head: bytes) -> dict[str, Any]:

@@ -28,52 +28,31 @@ class AnswerChunks:
 
     def add(self, chunk: dict[str, Any]) -> int:
         """Add a chunk of a stream; return the number of answers that it continues."""
-        if isinstance(of_type := chunk.get("type"), str):
-            return self._add_event(of_type, chunk)
-        self._count(chunk.get("usage"))
-        continued = 0
-        for choice in chunk.get("choices") or ():
-            delta = choice.get("delta") or {}
-            text = choice.get("text") or delta.get("content") or ""
-            thought = member(delta, "reasoning_content", "reasoning") or ""
-            calls = delta.get("tool_calls") or ()
-            continued += bool(text or thought or calls)
-            if choice.get("index"):
-                continue
-            self._say(text, thought)
-            for call in calls:
-                function = call.get("function") or {}
-                self._call(call.get("index") or 0, function.get("name"), function.get("arguments"))
-        return continued
-
-    def _add_event(self, of_type: str, chunk: dict[str, Any]) -> int:
-        """Add an event of Anthropic's messages or of Responses."""
-        self._count(member(member(chunk, "message", "response") or chunk, "usage"))
+        of_type, counted = str(chunk.get("type")), member(chunk, "message", "response") or chunk
+        if isinstance(usage := counted.get("usage"), dict):  # Anthropic's come in two parts
+            self.usage = {**(self.usage or {}), **usage}
         if of_type in _ENDS:
             self.whole = chunk.get("response")
         if of_type.startswith("response."):
             return of_type.endswith(_PARTS)
-        at, block, delta = chunk.get("index") or 0, chunk.get("content_block"), chunk.get("delta") or {}
-        if member(block, "name") is not None:
-            self._call(at, member(block, "name"), "")
-        if (arguments := delta.get("partial_json")) is not None:
-            self._call(at, "", arguments)
-        text, thought = delta.get("text") or "", delta.get("thinking") or ""
-        self._say(text, thought)
-        return bool(text or thought or arguments)
+        choices = chunk.get("choices")
+        if choices is None:
+            return self._continue(_anthropic(chunk))
+        return sum(self._continue({**choice, **(choice.get("delta") or {})}) for choice in choices)
 
-    def _say(self, text: str, thought: str) -> None:
-        self.said += [text] if text else []
-        self.thought += [thought] if thought else []
-
-    def _call(self, index: int, name: Any, arguments: Any) -> None:
-        before = self.calls.get(index, ("", ""))
-        self.calls[index] = (before[0] + (name or ""), before[1] + (arguments or ""))
-
-    def _count(self, usage: Any) -> None:
-        """Keep counts; those of Anthropic's stream come in two parts."""
-        if isinstance(usage, dict):
-            self.usage = {**(self.usage or {}), **usage}
+    def _continue(self, delta: dict[str, Any]) -> bool:
+        """Add a part of an answer; only the first answer is kept."""
+        text, calls = member(delta, "text", "content") or "", delta.get("tool_calls") or ()
+        thought = member(delta, "reasoning_content", "reasoning", "thinking") or ""
+        if not delta.get("index"):
+            self.said += [text] if text else []
+            self.thought += [thought] if thought else []
+            for call in calls:
+                function, at = call.get("function") or {}, call.get("index") or 0
+                name, arguments = self.calls.get(at, ("", ""))
+                added = function.get("name") or "", function.get("arguments") or ""
+                self.calls[at] = (name + added[0], arguments + added[1])
+        return bool(text or thought or calls)
 
     def end(self, whole: dict[str, Any]) -> None:
         """Take a response that was not a stream."""
@@ -95,3 +74,11 @@ class AnswerChunks:
         message = {"role": "assistant", "content": "".join(self.said)}
         thought = {"reasoning_content": "".join(self.thought)} if self.thought else {}
         return {**message, **thought, **({"tool_calls": calls} if calls else {})}
+
+
+def _anthropic(event: dict[str, Any]) -> dict[str, Any]:
+    """Return an event of Anthropic's messages as a part of an answer of a chat."""
+    delta = event.get("delta") or {}
+    name, arguments = member(event.get("content_block"), "name"), delta.get("partial_json")
+    call = {"index": event.get("index"), "function": {"name": name, "arguments": arguments}}
+    return {**delta, "tool_calls": [call] if name or arguments else []}
