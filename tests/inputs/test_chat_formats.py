@@ -8,6 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from kvcache_sim.base.errors import TraceError
 from kvcache_sim.workload.readers import ReadSettings, read_report, read_trace
+from support.chatml import chatml
 from support.examples import examples
 
 
@@ -98,15 +99,23 @@ def test_each_answer_is_a_request_of_all_before_it(tmp_path_factory, form, drawn
                 if len(turns) % 2
                 else {"max_completion_tokens": limit, "max_tokens": 77}
             )
+            most = 77 if limit is None and len(turns) % 2 == 0 else most
             rows.append({"custom_id": str(number), "body": body} if inner else {"id": str(number), **body})
-        history, before = 0, len(expected)
-        for who, size in turns:
-            if roles[who] and history:
-                expected.append((str(number), history, size))
-            history += size
+        before = len(expected)
+
+        def tokens(at: int, turns=turns) -> int:
+            if form == "sharegpt":
+                return sum(size for _, size in turns[:at])
+            images = 765 * sum(size % 2 for _, size in turns[:at])
+            return len(chatml(*((who, "x" * size) for who, size in turns[:at]))) + images
+
+        for at, (who, size) in enumerate(turns):
+            if roles[who] and at:
+                answer = tokens(at + 1) - tokens(at) - len(chatml((who, "")) if form == "openai" else "")
+                expected.append((str(number), tokens(at), size if form == "sharegpt" else answer + 22))
         waits = most or assumed
         if turns and not roles[turns[-1][0]] and waits:
-            expected.append((str(number), history, waits))
+            expected.append((str(number), tokens(len(turns)), waits))
         silent += len(expected) == before
     path = written(tmp_path_factory.mktemp("t") / "t.jsonl", "".join(json.dumps(row) + "\n" for row in rows))
     trace = read_report(

@@ -15,6 +15,17 @@ HEADS = r"""
     x "conversations" "value" →
     [{"conversations": [{"text": "a"}]}] →
     [{"other": [{"value": "a"}]}] →
+    [{"conversations": [{"role": "user", "content": 1 → sharegpt
+    {"conversation_id": 1, "conversation": [{"role": "user"}]} → sharegpt
+    [\n {"items": [{"from": "human"}]}] → sharegpt
+    {"items": [{"id": 1}]} →
+    {"conversation": {"id": 1}} →
+    {"timestamp": 0, "text_input": "a"} → mooncake-texts
+    {"messages": [], "output_length": 1} → mooncake-texts mooncake
+    {"prompt": "a", "output_tokens": 1} → vllm-custom
+    {"prompt": "a", "time": 1} →
+    {"prompt": "a", "completion": "b"} →
+    {"custom_id": 1, "body": {"input": "a → openai
     {"session_id": 1, "turns": [{"messages": [ → aiperf-dag
     {"session_id": 1, "turns": []}\n{"spawns": 1} → aiperf-dag
     {"session_id": 1, "turns": [], "text": 1}\n{"forks": 1} → aiperf-dag aiperf-multi-turn
@@ -87,7 +98,7 @@ def test_elements_of_a_json_file_are_read_whole_however_it_is_cut(sizes, head):
     parts = ["123,\n", '"a\\nä€"\n', '\n{"b": [1,\n2]},', "true\t", "null\r\n", "-67"]
     first = 1 + head.count("\n")
     lines = [first, first + 1, first + 3, first + 4, first + 4, first + 5]
-    source = Pieces((head + "".join(parts)).encode(), sizes)
+    source = Pieces((head + "".join(parts) + ("]" if head else "")).encode(), sizes)
     assert list(json_stream.objects(source)) == list(zip(lines, written, strict=True))
 
 
@@ -102,6 +113,7 @@ def test_elements_are_given_before_the_file_is_read_to_its_end():
     ("text", "line", "problem"),
     [
         ('[1,\n2, {"a": 1', 2, "unterminated JSON (file may be truncated)"),
+        ("[1,\n2,\n", 3, "unterminated JSON (file may be truncated)"),
         ('1\n "ab', 2, "unterminated JSON (file may be truncated)"),
         ("1\n\n x 2", 3, "not JSON"),
         ("[NaN]", 1, "not JSON"),

@@ -13,15 +13,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from kvcache_sim.cli.main import run
-from kvcache_sim.workload.chat_template import ChatMessage, chat_prompt
 from kvcache_sim.workload.imports.kind import Reading
 from kvcache_sim.workload.imports.naming import Logged, Naming, Notes
 from kvcache_sim.workload.imports.write import KINDS, import_log
 from kvcache_sim.workload.readers import read_trace
+from support.chatml import chatml
 from support.examples import examples
 
 LOGS = Path(__file__).parents[1] / "logs"
-TEXTS = ("careful", "assistant", "keeps what", "alice", "hello", "A tree", "chatcmpl")
+TEXTS = ("careful", "whole sentences", "keeps what", "alice", "hello", "A tree", "chatcmpl")
 
 
 def imported(path: Path, kind: str = "", skips: bool = False, salt: bytes = b"mine"):
@@ -145,7 +145,7 @@ def test_a_proxys_log_is_read_wherever_its_members_stand(tmp_path_factory, drawn
     path, expected, left, lines = tmp_path_factory.mktemp("log") / "l.jsonl", [], 0, []
     for n, (within, kind, size, answered, usage, flat, status, waited_s, most) in enumerate(drawn):
         prompt = {"text": "x" * size, "tokens": [1] * size, "list": ["x" * size], "none": None}.get(kind)
-        chat = [{"role": "user", "content": [{"type": "text", "text": "x" * size}, {"type": "image_url"}]}]
+        chat = [{"role": "user", "content": [{"type": "text", "text": "x" * size}]}]
         body = (
             {"messages": chat}
             if kind == "chat"
@@ -164,7 +164,7 @@ def test_a_proxys_log_is_read_wherever_its_members_stand(tmp_path_factory, drawn
         row |= {"usage": counted} if flat else {}
         row |= {} if waited_s is None else {"completionStartTime": 1000 + n + waited_s}
         lines.append(json.dumps(row) + "\n")
-        length = len(chat_prompt([ChatMessage("user", "x" * size)])) if kind == "chat" else size
+        length = len(chatml(("user", "x" * size))) if kind == "chat" else size
         whole = length + (answered or 0)
         tokens = (
             [-(-own // 4) for own in (length, whole)]
@@ -172,6 +172,8 @@ def test_a_proxys_log_is_read_wherever_its_members_stand(tmp_path_factory, drawn
             else [length, length + -(-(answered or 0) // 4)]
         )
         inputs = tokens[0] if usage[0] is None else usage[0]
+        if usage[0] is not None and (usage[2] or 0) > inputs:
+            inputs += usage[2]  # parts that exceed the prompt add up
         outputs = (
             usage[1]
             if usage[1] is not None
@@ -190,8 +192,9 @@ def test_a_proxys_log_is_read_wherever_its_members_stand(tmp_path_factory, drawn
         expected.append((1000 * (1000 + n), inputs, outputs, named // 16, more))
     path.write_text("".join(lines))
     notes = Notes()
-    found = import_log(str(path), "openai", Reading(Naming(16, b"s"), notes, answer_tokens=assumed))
+    found = import_log(str(path), "openai", Reading(Naming(16, b"s", None, 4), notes, answer_tokens=assumed))
     rows = [json.loads(line) for line in found.lines()]
+    assert all(row.pop("segments", [["user", 1]])[0][0] == "user" for row in rows)
     first = expected[0][0]
     found = [
         (
@@ -223,6 +226,39 @@ HEADS = {
         {"time": 1}
         {"prompt": ""}
         {"messages": [], "body": {}}""",
+    "litellm": """
+        {"startTime": 1, "call_type": "x"}
+        [{"id": 1, "startTime": 1, "cache_hit": null}]
+        {"data": [{"start_time": 1, "spend": 0
+        --
+        {"startTime": 1, "messages": []}
+        {"messages": [{"call_type": 1, "startTime": 1}]""",
+    "langfuse": """
+        [{"traceId": "t", "type": "SPAN"}]
+        {"data": [{"trace_id": "t", "usage_details": {}}], "meta": {}}
+        {"meta": {}, "data": [{"traceId": "t", "usageDetails": {}}]}
+        --
+        {"traceId": "t"}
+        {"type": "GENERATION"}""",
+    "otel": """
+        {"resourceSpans": [{"scopeSpans": [
+        {"resource_spans": []}
+        --
+        {"spans": []}
+        {"resourceLogs": []}""",
+    "genai-perf": """
+        {"service_kind": "openai", "experiments": [{"experiment":
+        --
+        {"service_kind": "openai"}""",
+    "inference-perf": """
+        [{"start_time": 1, "request": "{}", "info": null}]
+        {"start_time": 1, "end_time": 2, "request": "
+        --
+        {"start_time": 1, "request": {}}""",
+    "openai-batch": """
+        {"custom_id": "c", "response": null, "error": {}}
+        --
+        {"custom_id": "c", "body": {}}""",
     "prometheus": """
         # TYPE vllm:x counter
         # HELP vllm:x y

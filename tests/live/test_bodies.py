@@ -6,21 +6,21 @@ import json
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
+from support.chatml import chatml
 from support.examples import examples
 
 pytest.importorskip("uvicorn")
 
 from kvcache_sim.extras.live.answers import Answers
-from kvcache_sim.extras.live.generation import Generations, prompts_of
+from kvcache_sim.extras.live.generation import Generations
 from kvcache_sim.extras.live.parsing import Completion
 from kvcache_sim.extras.live.refusals import Refusal
 from kvcache_sim.extras.live.tokenizer import ByteTokenizer
-from kvcache_sim.workload.chat_template import ChatMessage, chat_prompt
 from live_apps import live_app
 
 CHAT, COMPLETIONS = "/v1/chat/completions", "/v1/completions"
 MESSAGES = [{"role": "user", "content": ""}]
-TEMPLATE = len(chat_prompt([ChatMessage("user", "")]))
+TEMPLATE = len(chatml(("user", "")))
 COUNT = st.none() | st.integers(0, 26)
 SHARED = {"n": st.none() | st.integers(1, 4), "max_tokens": COUNT, "min_tokens": st.integers(0, 12)}
 TOKENS = st.lists(st.integers(0, 127), max_size=23)
@@ -33,7 +33,7 @@ CHATS = st.fixed_dictionaries({"messages": st.just(MESSAGES), "max_completion_to
 def sequences_of(body, window, most_tokens):
     """Return each answer as (prompt, tokens of the answer), written out one by one; None: refused."""
     if "messages" in body:
-        prompts = [chat_prompt([ChatMessage("user", "")])]
+        prompts = [chatml(("user", ""))]
         most = body["max_completion_tokens"]
         most = body["max_tokens"] if most is None else most
         most = window - len(prompts[0]) if most is None else most
@@ -121,11 +121,12 @@ def generations(window, most_tokens):
 def test_work_is_counted_before_a_text_is_tokenized(fields, answers):
     """A window of 24 tokens, 78 tokens a body; a character is at least two tokens."""
     body = Completion(**fields)
+    made = generations(24, 78)
     if answers is None:
         with pytest.raises(Refusal):
-            generations(24, 78).refuse_too_much(body, prompts_of(body))
+            made.refuse_too_much(body, made.prompts_of(body))
     else:
-        assert generations(24, 78).refuse_too_much(body, prompts_of(body)) == answers
+        assert made.refuse_too_much(body, made.prompts_of(body)) == answers
 
 
 @pytest.mark.parametrize(
@@ -146,7 +147,8 @@ def test_work_is_counted_before_a_text_is_tokenized(fields, answers):
 def test_a_body_is_looked_at_again_when_it_is_tokenized(fields, param):
     """Two characters have six tokens; ten fit."""
     body = Completion(**{"prompt": "ab", **fields})
-    made = generations(10, 1000).of(body, prompts_of(body), None)
+    one = generations(10, 1000)
+    made = one.of(body, one.prompts_of(body), None)
     if param:
         with pytest.raises(Refusal) as refused:
             asyncio.run(made)

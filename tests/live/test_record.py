@@ -19,13 +19,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 from kvcache_sim.base.errors import OutputExistsError
 from kvcache_sim.extras.live.parsing import Chat, Completion
+from kvcache_sim.extras.live.record.answer_chunks import AnswerChunks
 from kvcache_sim.extras.live.record.observed import Observed
 from kvcache_sim.extras.live.record.proxy import Upstream, pass_on
 from kvcache_sim.extras.live.record.trace_file import TraceFile
 from kvcache_sim.extras.live.tokenizer import ByteTokenizer
-from kvcache_sim.workload.chat_template import ChatMessage, chat_prompt
 from kvcache_sim.workload.imports.naming import salted_ids
+from kvcache_sim.workload.prompts.body import Seen
 from live_server import LONGEST, live_server
+from support.chatml import chatml
 from support.examples import examples
 
 SECRET = "the word that stays private is quixotic"
@@ -192,11 +194,11 @@ def test_exchanges_on_one_connection_are_observed_however_their_bytes_are_cut(cu
     for own, ((path, prompt, said, usage, status, streams), (body, *_)) in zip(seen, recorded, strict=True):
         first = [text for n, text in said if not n] if streams else [said[0][1]]
         assert (own.kind, bytes(own.body)) == (Chat if "chat" in path else Completion, body)
-        assert (own.status, own.usage, "".join(own.said)) == (status, usage, "".join(first))
+        assert (own.status, own.answer.usage) == (status, usage)
         assert len(own.tokens_ns) == (sum(bool(text) for _, text in said) if streams else 0)
         assert own.tokens_ns == sorted(own.tokens_ns)
-        asked = chat_prompt([ChatMessage("user", prompt)]) if "chat" in path else prompt
-        assert own.tokens(ByteTokenizer()) == (list(asked.encode()), list("".join(first).encode()))
+        asked = chatml(("user", prompt)) if "chat" in path else prompt
+        assert own.tokens(ByteTokenizer(), Seen()) == (list(asked.encode()), list("".join(first).encode()))
 
 
 ENDED = st.tuples(
@@ -219,10 +221,13 @@ def test_rows_are_those_of_a_small_model(tmp_path_factory, ended, block):
     for number, (after_ns, prompt, answer, usage, gaps_ns, status) in enumerate(ended):
         arrival_ns, times = 5 + after_ns, [5 + after_ns + at for at in accumulate(gaps_ns)]
         body = bytearray(json.dumps({"prompt": prompt}).encode())
-        observed = Observed(Completion, arrival_ns, body, "", status, times, usage, [answer])
+        observed = Observed(Completion, arrival_ns, body, "", status, times, AnswerChunks(usage, [answer]))
         trace.add(observed, start_ns=5)
         counts = usage or {}
-        inputs = counts.get("prompt_tokens") or len(prompt)
+        details = counts.get("prompt_tokens_details")
+        cached = details["cached_tokens"] if details else 0
+        inputs = counts.get("prompt_tokens", 0)
+        inputs = inputs + cached * (cached > inputs) or len(prompt)  # parts that exceed the prompt add up
         outputs = counts.get("completion_tokens") or len(answer) or len(times)
         agree = inputs == len(prompt)
         named = ((prompt + answer) if agree else prompt)[: inputs + (outputs if agree else 0)]
@@ -232,7 +237,6 @@ def test_rows_are_those_of_a_small_model(tmp_path_factory, ended, block):
             "hash_ids": salted_ids(list(named.encode()), block, b"salt"),
         }
         row |= {"named_length": len(named)} if agree and answer else {}
-        details = counts.get("prompt_tokens_details")
         row |= {"cached_tokens": details["cached_tokens"]} if details else {}
         waits = [pytest.approx(at / 1e6, abs=0.00051) for at in accumulate(gaps_ns)]
         row |= {"ttft_ms": waits[0], "token_ms": waits} if waits else {}

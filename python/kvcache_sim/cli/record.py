@@ -52,6 +52,7 @@ def record(
     from kvcache_sim.extras.live.tokenizer import tokenizer_of
     from kvcache_sim.report.plain_table import next_line
     from kvcache_sim.workload.imports.naming import salt_of
+    from kvcache_sim.workload.prompts.body import seen_lines
 
     texts = None if keep_text is None else Texts(keep_text, force)
     recording = Recording(host, port, Upstream(upstream), texts)
@@ -70,6 +71,8 @@ def record(
         raise
     if texts is not None:
         texts.close()
+    for line in seen_lines(trace.seen):
+        print(f"prompts    {line}")
     print(f"recorded   {rows:,} requests in {output}, {trace.skipped:,} left out")
     print(next_line("simulate", output, "--set", f"trace.block_size={block_size}"))
     return EXIT_OK

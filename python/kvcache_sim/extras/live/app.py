@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from ipaddress import ip_address
 from typing import Any
 
+import msgspec
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
@@ -16,13 +17,13 @@ from starlette.routing import Route
 
 from kvcache_sim.extras.live.chunks import Wording
 from kvcache_sim.extras.live.fleet import Fleet
-from kvcache_sim.extras.live.generation import Generation, Generations, prompts_of, tokens_of
-from kvcache_sim.extras.live.parsing import Chat, Completion, Detokenize, Tokenize, chat_messages, parsed
+from kvcache_sim.extras.live.generation import Generation, Generations, encoded
+from kvcache_sim.extras.live.parsing import Chat, Completion, Detokenize, Tokenize, parsed
 from kvcache_sim.extras.live.record.observed import Observed
 from kvcache_sim.extras.live.record.texts import Texts
 from kvcache_sim.extras.live.refusals import Refusal, refusal_of
+from kvcache_sim.extras.live.rendering import least_tokens, rendered, rendered_body
 from kvcache_sim.extras.live.reply import Json, Reply
-from kvcache_sim.workload.chat_template import chat_prompt
 
 _Endpoint = Callable[[Request], Awaitable[Response]]
 _METRICS = "text/plain; version=0.0.4; charset=utf-8"
@@ -192,7 +193,7 @@ class _Endpoints:
     async def _generate(self, request: Request, kind: Any) -> Reply:
         """Check all bounds of a request before any of its work, then serve it."""
         arrived, generations = await self._arrived(request, kind), self._served.generations
-        prompts = prompts_of(arrived.body)
+        prompts = generations.prompts_of(arrived.body)
         self._refuse_more(generations.refuse_too_much(arrived.body, prompts))
         generation = await generations.of(arrived.body, prompts, self._machine)
         return self._reply(request, arrived, generation)
@@ -237,11 +238,15 @@ class _Endpoints:
         body: Tokenize = (await self._arrived(request, Tokenize)).body
         if (body.prompt is None) == (body.messages is None):
             raise Refusal(400, "one of prompt and messages is needed")
-        text = chat_prompt(chat_messages(body.messages)) if body.messages is not None else body.prompt or ""
         tokenizer, most = self._served.generations.tokenizer, self._served.generations.most_tokens
-        if tokenizer.least_tokens(text) > most:
+        text = (
+            rendered(body.prompt, tokenizer)
+            if body.messages is None
+            else rendered_body(msgspec.to_builtins(body), tokenizer, self._served.generations.seen)
+        )
+        if least_tokens(text, tokenizer) > most:
             raise Refusal(400, f"the text has more than {most} tokens", "prompt")
-        tokens = await tokens_of(tokenizer, text)
+        tokens = await encoded(text, tokenizer)
         texts = [tokenizer.decode([token]) for token in tokens] if body.return_token_strs else None
         window = self._served.generations.max_model_len
         return Json({"count": len(tokens), "max_model_len": window, "tokens": tokens, "token_strs": texts})

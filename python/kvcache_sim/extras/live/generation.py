@@ -6,12 +6,16 @@ import asyncio
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+import msgspec
+
 from kvcache_sim.extras.live.answers import Answer, Answers
 from kvcache_sim.extras.live.fleet import Prompt
-from kvcache_sim.extras.live.parsing import Chat, Completion, StreamOptions, chat_messages
+from kvcache_sim.extras.live.parsing import Chat, Completion, StreamOptions
 from kvcache_sim.extras.live.refusals import Refusal
+from kvcache_sim.extras.live.rendering import Rendered, least_tokens, rendered, rendered_body, tokens_of
 from kvcache_sim.extras.live.tokenizer import Tokenizer
-from kvcache_sim.workload.chat_template import chat_prompt
+from kvcache_sim.workload.prompts.body import Seen
+from kvcache_sim.workload.prompts.render import Piece
 
 #: vLLM's default of ``max_tokens`` for completions; chats may fill the context.
 _COMPLETION_TOKENS = 16
@@ -44,21 +48,6 @@ class Generation:
     echo: list[str]
 
 
-def prompts_of(body: Chat | Completion) -> Sequence[str | list[int]]:
-    """Return the prompts of a body as texts and tokens; Refusal for a mixture, or none."""
-    if isinstance(body, Chat):
-        return [chat_prompt(chat_messages(body.messages))]
-    prompt = body.prompt
-    if isinstance(prompt, str):
-        return [prompt]
-    texts = [each for each in prompt if isinstance(each, str)]
-    token_lists = [each for each in prompt if isinstance(each, list)]
-    tokens = [each for each in prompt if isinstance(each, int)]
-    if not prompt or len(prompt) not in (len(texts), len(token_lists), len(tokens)):
-        raise Refusal(400, "prompt takes a text, texts, tokens, or lists of tokens", "prompt")
-    return [tokens] if tokens else token_lists or texts
-
-
 def _most(body: Chat | Completion) -> int | None:
     """Return the most tokens of an answer; None for the rest of the context."""
     if isinstance(body, Completion):
@@ -66,10 +55,10 @@ def _most(body: Chat | Completion) -> int | None:
     return body.max_tokens if body.max_completion_tokens is None else body.max_completion_tokens
 
 
-async def tokens_of(tokenizer: Tokenizer, text: str) -> list[int]:
-    """Return the tokens of a text; other clients are answered while a long one is tokenized."""
-    is_long = len(text) > _SHORT_TEXT
-    return await asyncio.to_thread(tokenizer.encode, text) if is_long else tokenizer.encode(text)
+async def encoded(prompt: Rendered, tokenizer: Tokenizer) -> list[int]:
+    """Return the tokens of a prompt; other clients are answered while a long one is tokenized."""
+    is_long = sum(len(part.text or "") for part in prompt if isinstance(part, Piece)) > _SHORT_TEXT
+    return await asyncio.to_thread(tokens_of, prompt, tokenizer) if is_long else tokens_of(prompt, tokenizer)
 
 
 class Generations:
@@ -83,14 +72,30 @@ class Generations:
     ) -> None:
         self.tokenizer, self.max_model_len, self.most_tokens = tokenizer, max_model_len, most_tokens
         self._answers = answers
+        #: What prompts have that is not rendered.
+        self.seen = Seen()
 
-    def refuse_too_much(self, body: Chat | Completion, prompts: Sequence[str | list[int]]) -> int:
+    def prompts_of(self, body: Chat | Completion) -> Sequence[Rendered]:
+        """Return the prompts of a body as texts and tokens; Refusal for a mixture, or none."""
+        if isinstance(body, Chat):
+            return [rendered_body(msgspec.to_builtins(body), self.tokenizer, self.seen)]
+        prompt = body.prompt
+        if isinstance(prompt, str):
+            return [rendered(prompt, self.tokenizer)]
+        texts = [rendered(each, self.tokenizer) for each in prompt if isinstance(each, str)]
+        token_lists = [each for each in prompt if isinstance(each, list)]
+        tokens = [each for each in prompt if isinstance(each, int)]
+        if not prompt or len(prompt) not in (len(texts), len(token_lists), len(tokens)):
+            raise Refusal(400, "prompt takes a text, texts, tokens, or lists of tokens", "prompt")
+        return [tokens] if tokens else token_lists or texts
+
+    def refuse_too_much(self, body: Chat | Completion, prompts: Sequence[Rendered]) -> int:
         """Return the answers that a body asks for of its prompts; Refusal if they are too much work together.
 
         Looks at counts and lengths alone: nothing is tokenized or drawn.
         """
         sequences = len(prompts) * (body.n or 1)
-        least = [len(one) if isinstance(one, list) else self.tokenizer.least_tokens(one) for one in prompts]
+        least = [least_tokens(one, self.tokenizer) for one in prompts]
         longest, asked = max(least), _most(body)
         most = max(self.max_model_len - longest, 1) if asked is None else asked
         if longest + most > self.max_model_len:
@@ -102,12 +107,10 @@ class Generations:
         return sequences
 
     async def of(
-        self, body: Chat | Completion, prompts: Sequence[str | list[int]], machine: int | None
+        self, body: Chat | Completion, prompts: Sequence[Rendered], machine: int | None
     ) -> Generation:
         """Return the generation of a body, of ``prompts_of`` it; Refusal if it does not fit."""
-        tokens: list[list[int]] = []
-        for one in prompts:
-            tokens.append(await tokens_of(self.tokenizer, one) if isinstance(one, str) else one)
+        tokens = [await encoded(one, self.tokenizer) for one in prompts]
         most = _most(body)
         if most is None:  # a chat may fill the context
             most = max(self.max_model_len - max(map(len, tokens)), 1)

@@ -7,7 +7,6 @@ from typing import Annotated, Any
 import msgspec
 
 from kvcache_sim.extras.live.refusals import Refusal
-from kvcache_sim.workload.chat_template import ChatMessage
 
 _Count = Annotated[int, msgspec.Meta(ge=0, le=2**31 - 1)]
 _Token = Annotated[int, msgspec.Meta(ge=0, le=2**32 - 1)]
@@ -20,30 +19,14 @@ class StreamOptions(msgspec.Struct, frozen=True):
     continuous_usage_stats: bool = False
 
 
-class Part(msgspec.Struct, frozen=True):
-    """A piece of a message; only text counts."""
-
-    type: str
-    text: str = ""
-
-
-class Message(msgspec.Struct, frozen=True):
+class Message(msgspec.Struct, frozen=True, omit_defaults=True):
     """One message of a chat."""
 
     role: str
-    content: str | list[Part] | None = None
-
-    @property
-    def text(self) -> str:
-        """The text of all parts; tool calls and images have none."""
-        if isinstance(self.content, str):
-            return self.content
-        return "".join(part.text for part in self.content or ())
-
-
-def chat_messages(messages: list[Message]) -> list[ChatMessage]:
-    """Return the role and text of each message of a chat."""
-    return [ChatMessage(message.role, message.text) for message in messages]
+    content: str | list[dict[str, Any]] | None = None
+    reasoning_content: str | None = None
+    tool_calls: list[dict[str, Any]] | None = None
+    function_call: dict[str, Any] | None = None
 
 
 class _Common(msgspec.Struct, kw_only=True, frozen=True):
@@ -70,6 +53,9 @@ class Chat(_Common, frozen=True):
     """The body of ``/v1/chat/completions``."""
 
     messages: Annotated[list[Message], msgspec.Meta(min_length=1)]
+    tools: list[dict[str, Any]] | None = None
+    functions: list[dict[str, Any]] | None = None
+    response_format: dict[str, Any] | None = None
     max_completion_tokens: _Count | None = None
 
 
@@ -78,6 +64,7 @@ class Tokenize(msgspec.Struct, frozen=True):
 
     prompt: str | None = None
     messages: list[Message] | None = None
+    tools: list[dict[str, Any]] | None = None
     model: str | None = None
     return_token_strs: bool = False
 

@@ -118,8 +118,8 @@ class Reply(Response):
         """Return the request's record with its status, first choice and usage."""
         first = self._choices[0]
         observed.status = 200
-        observed.said = list(first.choice.answer.texts[: first.ticket.tokens_out])
-        observed.usage = self._wording.usage(self._tokens_out, self._cached_tokens)
+        observed.answer.said = list(first.choice.answer.texts[: first.ticket.tokens_out])
+        observed.answer.usage = self._wording.usage(self._tokens_out, self._cached_tokens)
         return observed
 
     def _on_progress(self) -> None:

@@ -24,6 +24,7 @@ from kvcache_sim.extras.live.tokenizer import tokenizer_of
 from kvcache_sim.metrics.run_directory import RunDirectory
 from kvcache_sim.scenario.load import Scenario
 from kvcache_sim.simulation.live import LiveSimulation
+from kvcache_sim.workload.prompts.body import seen_lines
 
 if TYPE_CHECKING:
     from kvcache_sim.extras.live.events.announcer import Announcer, EventSettings
@@ -134,6 +135,8 @@ async def _served(
     summary = parts.keeping.end(argv)
     if fleet.lags.tokens:
         say(f"lag        {fleet.lags.text}")
+    for line in seen_lines(served.generations.seen):
+        say(f"prompts    {line}")
     if parts.announcer is not None:
         parts.announcer.close()
     return summary

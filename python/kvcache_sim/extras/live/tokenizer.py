@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Protocol
 
 from kvcache_sim.base.errors import InputOutputError, UsageError
+from kvcache_sim.workload.prompts.template import Renderer, renderer_of
 
 #: Number of texts with cached tokens: a conversation repeats its start with every turn.
 _REMEMBERED = 256
@@ -18,6 +19,8 @@ class Tokenizer(Protocol):
 
     #: Description for people.
     name: str
+    #: The rendering of chats: the template beside the tokenizer, else the default.
+    renderer: Renderer
 
     def encode(self, text: str) -> list[int]:
         """Return the tokens of a text."""
@@ -35,6 +38,7 @@ class Tokenizer(Protocol):
 class ByteTokenizer:
     """One token per byte of UTF-8: a fallback without a file, with more tokens than a real tokenizer."""
 
+    renderer = renderer_of(None)
     name = "bytes (no tokenizer given: one token a byte, so prompts are about four times as long)"
 
     def encode(self, text: str) -> list[int]:
@@ -66,7 +70,7 @@ class FileTokenizer:
         except Exception as error:  # the package raises bare Exception
             reason = " ".join(str(error).split())[:200]
             raise InputOutputError("cannot be read as a tokenizer", str(file), reason) from None
-        self.name = str(file)
+        self.name, self.renderer = str(file), renderer_of(file)
         self._longest = max(map(len, self._loaded.get_vocab()), default=1)
         self._encoded = lru_cache(_REMEMBERED)(self._encode)
 

@@ -9,9 +9,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from kvcache_sim.workload.imports.kind import LogKind, Reading, Requests, each_line
-from kvcache_sim.workload.imports.messages import prompt_of
-from kvcache_sim.workload.imports.naming import Imported, Logged
+from kvcache_sim.workload.imports.naming import Logged
 from kvcache_sim.workload.imports.source import count_of, json_line, member, problem
+from kvcache_sim.workload.prompts.read import prompt_of
 from kvcache_sim.workload.readers.format import first_row
 
 if TYPE_CHECKING:
@@ -30,7 +30,7 @@ def _detect(head: bytes) -> bool:
 
 
 def _read(source: TraceSource, reading: Reading) -> Requests:
-    def take(number: int, text: str) -> Imported | None:
+    def take(number: int, text: str) -> Logged | None:
         row = json_line(number, text)
         metadata = member(row, "metadata")
         if not isinstance(metadata, dict) or not isinstance(metadata.get("request_start_ns"), int):
@@ -40,7 +40,7 @@ def _read(source: TraceSource, reading: Reading) -> Requests:
     return each_line(source, reading, take)
 
 
-def _request(number: int, row: dict[str, Any], metadata: dict[str, Any], reading: Reading) -> Imported | None:
+def _request(number: int, row: dict[str, Any], metadata: dict[str, Any], reading: Reading) -> Logged | None:
     notes = reading.notes
     if row.get("error") is not None or metadata.get("was_cancelled"):
         notes.leave_out(number, "ended with an error or was cancelled")
@@ -50,7 +50,7 @@ def _request(number: int, row: dict[str, Any], metadata: dict[str, Any], reading
         return None
     metrics = row.get("metrics") or {}
     payload = row.get("payload")
-    prompt = prompt_of(number, payload) if isinstance(payload, dict) else None
+    prompt = prompt_of(payload, notes.seen) if isinstance(payload, dict) else None
     inputs = _value(number, metrics, "usage_prompt_tokens", "input_sequence_length")
     outputs = _value(number, metrics, "usage_completion_tokens", "output_sequence_length")
     if outputs is None and isinstance(payload, dict):
@@ -70,7 +70,7 @@ def _request(number: int, row: dict[str, Any], metadata: dict[str, Any], reading
         measured["ttft_ms"] = float(first)
     session = str(metadata.get("conversation_id") or "")
     start = metadata["request_start_ns"]
-    return reading.naming.named(Logged(start, prompt, None, inputs, outputs, session, measured))
+    return Logged(start, prompt, None, inputs, outputs, session, measured)
 
 
 def _value(number: int, metrics: dict[str, Any], *names: str) -> int | None:

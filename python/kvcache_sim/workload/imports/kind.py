@@ -7,15 +7,16 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from kvcache_sim._core import TraceProblem
-from kvcache_sim.workload.imports.naming import Imported, Naming, Notes
-from kvcache_sim.workload.imports.source import lines_of
+from kvcache_sim.workload.imports.naming import Imported, Logged, Naming, Notes
+from kvcache_sim.workload.imports.source import lines_of, problem
+from kvcache_sim.workload.prompts.body import BodyError
 
 if TYPE_CHECKING:
     from kvcache_sim._core import TraceSource
 
 
-#: (line, request) of each request, in any order.
-Requests = Iterator[tuple[int, Imported]]
+#: (line, request) of each request, in any order; ``write`` names the blocks of those with texts or tokens.
+Requests = Iterator[tuple[int, Imported | Logged]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,6 +31,14 @@ class Reading:
     skips: bool = False
     answer_tokens: int | None = None
 
+    def skip(self, number: int, bad: TraceProblem | BodyError) -> None:
+        """Count a bad row; raise the problem of its line unless bad rows are skipped."""
+        if isinstance(bad, BodyError):
+            bad = problem(number, bad.what, bad.got, bad.expected)
+        if not self.skips:
+            raise bad
+        self.notes.leave_out(number, f"a bad row: {bad.args[3]}")
+
 
 @dataclass(frozen=True, slots=True)
 class LogKind:
@@ -42,15 +51,15 @@ class LogKind:
     read: Callable[[TraceSource, Reading], Requests]
 
 
-def each_line(source: TraceSource, reading: Reading, take: Callable[[int, str], Imported | None]) -> Requests:
+def each_line(
+    source: TraceSource, reading: Reading, take: Callable[[int, str], Imported | Logged | None]
+) -> Requests:
     """Yield the result of ``take`` for each line; a bad line is refused, or counted if they are skipped."""
     for number, text in lines_of(source):
         try:
             found = take(number, text)
-        except TraceProblem as bad:
-            if not reading.skips:
-                raise
-            reading.notes.leave_out(number, f"a bad row: {bad.args[3]}")
+        except (TraceProblem, BodyError) as bad:
+            reading.skip(number, bad)
             continue
         if found is not None:
             yield number, found

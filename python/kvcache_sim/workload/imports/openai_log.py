@@ -1,100 +1,71 @@
-"""Request logs of OpenAI's API: lines of JSON with a time, messages or a prompt, and the answer.
+"""Request logs of proxies and gateways: lines of JSON with a time, a request's body, and the answer.
 
-Members are found where gateways and proxies usually put them: at the top level, in ``request``, ``body`` or
-``kwargs``; the answer in ``response`` or ``output``, its counts in ``usage``, there or at the top level.
+Bodies of OpenAI, Anthropic and Gemini (``workload.prompts``) are found where gateways and proxies usually put
+them: at the top level, in ``request``, ``body`` or ``kwargs``; the answer in ``response`` or ``output``, its
+counts in ``usage``, there or at the top level.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterator
+from typing import Any
 
-from kvcache_sim.workload.imports.kind import LogKind, Reading, Requests, each_line
-from kvcache_sim.workload.imports.messages import answer_of, counted, prompt_of
-from kvcache_sim.workload.imports.naming import Imported, Logged
-from kvcache_sim.workload.imports.source import count_of, json_line, member, ms_of, problem, time_ns
-from kvcache_sim.workload.readers.format import TIMES, first_row
-
-if TYPE_CHECKING:
-    from kvcache_sim._core import TraceSource
+from kvcache_sim.workload.imports.calls import SESSIONS, USAGES, Call, log_of_calls, of_text, wrong_of
+from kvcache_sim.workload.imports.source import member, problem, time_ns
+from kvcache_sim.workload.prompts.read import BODY_MEMBERS, is_embedding
+from kvcache_sim.workload.readers.format import TIMES, first_object
 
 _FIRST_TOKENS = ("completionStartTime", "completion_start_time", "first_token_time")
-_SESSIONS = ("session_id", "conversation_id", "litellm_session_id", "trace_id")
 _BODIES = ("request", "body", "kwargs", "input")
 _NO_PROMPT = "neither messages nor a prompt: no request for a generation"
 
 
 def _detect(head: bytes) -> bool:
-    keys = set(first_row(head) or ())
-    asks = keys & {"messages", "prompt", *_BODIES}
+    keys = set(first_object(head))
+    asks = keys & {*BODY_MEMBERS, *_BODIES}
     return bool(keys & set(TIMES)) and bool(asks)
 
 
-def _read(source: TraceSource, reading: Reading) -> Requests:
-    return each_line(source, reading, lambda number, text: _request(number, json_line(number, text), reading))
-
-
-def _request(number: int, row: Any, reading: Reading) -> Imported | None:
+def _calls(number: int, row: Any) -> Iterator[Call]:
     if not isinstance(row, dict):
         raise problem(number, "not an object", row, "one request a line")
     body, response = _body(row), _inner(member(row, "response", "output"))
-    if _failed(row, response):
-        reading.notes.leave_out(number, "answered with an error")
-        return None
-    prompt = prompt_of(number, body)
-    if prompt is None:
-        reading.notes.leave_out(number, _NO_PROMPT)
-        return None
-    at = time_ns(member(row, *TIMES))
-    if at is None:
+    begins = time_ns(member(row, *TIMES))
+    wrong = wrong_of(row, row.get("response"), response)
+    is_bare = member(body, *BODY_MEMBERS) is None or body.get("messages") == {}
+    if not wrong and (is_bare or is_embedding(body, response)):
+        wrong = _NO_PROMPT
+    if begins is None and not wrong:
         raise problem(number, "no time", member(row, *TIMES), f"a date in one of {', '.join(TIMES)}")
-    usage = member(response, "usage") or member(row, "usage") or row
-    inputs, outputs, cached = counted(number, usage)
-    answer = answer_of(response)
-    if outputs is None and answer is None:
-        outputs = count_of(number, body, "max_completion_tokens", "max_tokens") or reading.answer_tokens
-        if outputs is None:
-            reading.notes.leave_out(
-                number, "nothing says how long the answer was (--answer-tokens assumes it)"
-            )
-            return None
-        reading.notes.remark(
-            "answers that the log does not have count as long as max_tokens or --answer-tokens says"
-        )
-    if inputs == 0 or not prompt:
-        reading.notes.leave_out(number, "an empty prompt")
-        return None
-    measured = {} if cached is None else {"cached_tokens": float(cached)}
-    first = time_ns(member(row, *_FIRST_TOKENS))
-    if first is not None and first >= at:
-        measured["ttft_ms"] = ms_of(first - at)
-    session = str(member(row, *_SESSIONS) or "")
-    return reading.naming.named(Logged(at, prompt, answer, inputs, outputs, session, measured))
+    yield Call(
+        begins,
+        body,
+        response,
+        (member(response, *USAGES), member(row, *USAGES), row),
+        member(row, *SESSIONS),
+        time_ns(member(row, *_FIRST_TOKENS)),
+        wrong,
+    )
 
 
 def _body(row: dict[str, Any]) -> dict[str, Any]:
     """Return the object with the messages or the prompt; the row itself if there is none."""
     for name in _BODIES:
         inner = _inner(row.get(name))
-        if isinstance(inner, dict) and inner.keys() & {"messages", "prompt", "input"}:
+        if isinstance(inner, dict) and not inner.keys().isdisjoint(BODY_MEMBERS):
             return inner
     return row
 
 
 def _inner(value: Any) -> Any:
     """Return the ``body`` of a request or response that is logged with its status, else the value itself."""
-    inner = member(value, "body")
-    return inner if isinstance(inner, dict) else value
+    inner = of_text(member(of_text(value), "body"))
+    return inner if isinstance(inner, dict) else of_text(value)
 
 
-def _failed(row: dict[str, Any], response: Any) -> bool:
-    status = member(row, "status", "status_code") or member(row.get("response"), "status_code")
-    bad = (isinstance(status, int) and status >= 400) or status in ("failure", "error")
-    return bad or member(row, "error") is not None or member(response, "error") is not None
-
-
-KIND = LogKind(
+KIND = log_of_calls(
     "openai",
-    "JSON lines of a proxy or gateway: a time, messages or prompt, response or usage",
+    "a proxy's or gateway's rows: a time, a body of OpenAI, Anthropic or Gemini, response or usage",
     _detect,
-    _read,
+    _calls,
 )

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from kvcache_sim.base.units import NS_PER_S
 from kvcache_sim.workload.imports.kind import LogKind, Reading, Requests, each_line
-from kvcache_sim.workload.imports.naming import Imported, Logged
+from kvcache_sim.workload.imports.naming import Logged
 from kvcache_sim.workload.imports.source import count_of, json_line, member, problem, time_ns, tokens_of
 
 if TYPE_CHECKING:
@@ -37,7 +37,7 @@ def _detect(head: bytes) -> bool:
 def _read(source: TraceSource, reading: Reading) -> Requests:
     received: dict[str, tuple[int, int]] = {}
 
-    def take(number: int, text: str) -> Imported | None:
+    def take(number: int, text: str) -> Logged | None:
         entry = _of_json(number, text) if text.lstrip().startswith("{") else _of_text(number, text)
         if entry is None:
             return None
@@ -61,7 +61,7 @@ def _request(
     obj: dict[str, Any],
     meta: dict[str, Any],
     reading: Reading,
-) -> Imported | None:
+) -> Logged | None:
     inputs = count_of(number, meta, "prompt_tokens")
     outputs = count_of(number, meta, "completion_tokens")
     if inputs is None or outputs is None or inputs == 0:
@@ -85,7 +85,7 @@ def _request(
     measured = {} if cached is None else {"cached_tokens": float(cached)}
     whole = tokens_of(number, answer) if isinstance(answer, list) and len(answer) == outputs else None
     logged = Logged(arrived_ns, prompt, whole, inputs, outputs, measured=measured)
-    return reading.naming.named(logged)
+    return logged
 
 
 _Entry = tuple[bool, int, dict[str, Any], dict[str, Any]]

@@ -10,6 +10,9 @@ from typing import TYPE_CHECKING, Any
 
 from kvcache_sim._core import TraceProblem
 from kvcache_sim.base.units import NS_PER_MS, NS_PER_S
+from kvcache_sim.workload.prompts.body import BodyError, count
+from kvcache_sim.workload.prompts.body import member as member
+from kvcache_sim.workload.readers.dates import time_ns as time_ns
 
 if TYPE_CHECKING:
     from kvcache_sim._core import TraceSource
@@ -59,28 +62,25 @@ def problem(number: int, what: str, got: Any = "", expected: str = "") -> TraceP
     return TraceProblem(number, 0, "log", what, str(got)[:60], expected, "")
 
 
-def member(row: Any, *names: str) -> Any:
-    """Return the first member of an object that exists and is not null; None if there is none."""
-    if isinstance(row, dict):
-        for name in names:
-            if row.get(name) is not None:
-                return row[name]
-    return None
+def list_of(value: Any) -> list[Any]:
+    """Return a list; an empty one for anything else."""
+    return value if isinstance(value, list) else []
+
+
+def objects_of(number: int, row: Any, *names: str) -> list[dict[str, Any]]:
+    """Return a member that is a list of objects; TraceProblem if it is none."""
+    found = member(row, *names)
+    if not isinstance(found, list) or not all(isinstance(one, dict) for one in found):
+        raise problem(number, f"{names[0]} is no list of objects", found)
+    return found
 
 
 def count_of(number: int, row: Any, *names: str) -> int | None:
     """Return the first token count under one of the names; None without; TraceProblem if it is invalid."""
-    value = member(row, *names)
-    if value is None:
-        return None
-    if (
-        isinstance(value, bool)
-        or not isinstance(value, int | float)
-        or not 0 <= value < 2**31
-        or value != int(value)
-    ):
-        raise problem(number, f"{names[0]} is no count", repr(value), "0 to 2147483647 tokens")
-    return int(value)
+    try:
+        return count(row, *names)
+    except BodyError as bad:
+        raise problem(number, bad.what, bad.got, bad.expected) from None
 
 
 def tokens_of(number: int, value: Any) -> list[int]:
@@ -89,43 +89,6 @@ def tokens_of(number: int, value: Any) -> list[int]:
     if not fits:
         raise problem(number, "not a list of token ids", value, "whole numbers below 2^32")
     return list(value)
-
-
-#: Smaller numbers are seconds since 1970; then ms, us and ns: a date from 1973 to 5138 in each unit.
-_SECONDS, _MS, _US = 1e11, 1e14, 1e17
-_NS_PER_US = 1000
-
-
-def time_ns(value: Any) -> int | None:
-    """Return a date since 1970 in ns: a number of s, ms, us or ns by its size, or ISO 8601; None otherwise.
-
-    A text without a time zone is interpreted as UTC; fractions beyond microseconds are cut.
-    """
-    if isinstance(value, str):
-        try:
-            date = datetime.fromisoformat(value.strip())
-        except ValueError:
-            return _number(value)
-        span = (date if date.tzinfo else date.replace(tzinfo=UTC)) - datetime(1970, 1, 1, tzinfo=UTC)
-        return (span.days * 86_400 + span.seconds) * NS_PER_S + span.microseconds * _NS_PER_US
-    return None if isinstance(value, bool) else _scaled(value)
-
-
-def _number(text: str) -> int | None:
-    try:
-        return _scaled(float(text))
-    except ValueError:
-        return None
-
-
-def _scaled(value: Any) -> int | None:
-    if not isinstance(value, int | float) or not 0 <= value < 1e19:
-        return None
-    if value < _SECONDS:
-        return round(value * 1_000_000) * _NS_PER_US
-    if value < _MS:
-        return round(value * 1000) * _NS_PER_US
-    return int(value) * _NS_PER_US if value < _US else int(value)
 
 
 def log_clock_ns(text: str, before_ns: int) -> int:

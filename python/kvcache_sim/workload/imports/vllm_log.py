@@ -66,7 +66,7 @@ def _read(source: TraceSource, reading: Reading) -> Requests:
     yield from each_line(source, reading, take)
     for request in open_requests.values():
         if logged := _logged(request, reading):
-            yield request.line, reading.naming.named(logged)
+            yield request.line, logged
     reading.notes.remark("the log's clock has whole seconds: requests of one second arrive together")
 
 

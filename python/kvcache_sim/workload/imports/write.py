@@ -12,22 +12,31 @@ from typing import NamedTuple
 from kvcache_sim.base.errors import TraceError, UsageError
 from kvcache_sim.workload.imports import (
     aiperf,
+    client_logs,
     dynamo,
+    gateways,
     kv_events,
     openai_log,
     prometheus,
     sglang_log,
+    spans,
     vllm_log,
 )
 from kvcache_sim.workload.imports.kind import LogKind, Reading
 from kvcache_sim.workload.imports.naming import Imported
+from kvcache_sim.workload.imports.token_counts import named
 from kvcache_sim.workload.readers.format import read_head
 from kvcache_sim.workload.readers.problems import located_errors, opened
 from kvcache_sim.workload.toolbox.write import ms
 
-_MODULES = (dynamo, aiperf, kv_events, sglang_log, vllm_log, prometheus, openai_log)
+_ALL = (
+    *(module.KIND for module in (dynamo, aiperf, kv_events, sglang_log, vllm_log, prometheus, spans)),
+    *client_logs.KINDS,
+    *gateways.KINDS,
+    openai_log.KIND,
+)
 
-KINDS: dict[str, LogKind] = {module.KIND.name: module.KIND for module in _MODULES}
+KINDS: dict[str, LogKind] = {kind.name: kind for kind in _ALL}
 
 
 def kind_named(name: str) -> LogKind:
@@ -92,17 +101,13 @@ def import_log(path: str, name: str, reading: Reading) -> ImportedLog | None:
             return None
         rows = [
             _Row(row.arrival_ns, order, _text(row))
-            for order, (_, row) in enumerate(kind.read(source, reading))
+            for order, row in enumerate(named(kind.read(source, reading), reading))
         ]
     if not rows:
         left = sum(count for count, _ in reading.notes.left_out.values())
         hint = "; ".join(reading.notes.lines(path)[:2])
         raise TraceError(
             "no requests", where=path, got=f"{left} left out", expected="at least one", hint=hint
-        )
-    if reading.naming.met_text and reading.naming.said:
-        reading.notes.remark(
-            f"texts are hashed in blocks of {reading.naming.block_size} tokens, {reading.naming.said}"
         )
     return ImportedLog(kind, rows)
 
@@ -117,4 +122,6 @@ def _text(row: Imported) -> str:
         parts.append(f', "session_id": "{row.session}"')
     for name, value in row.measured.items():
         parts.append(f', "{name}": {json.dumps(int(value) if value == int(value) else value)}')
+    if row.segments:
+        parts.append(f', "segments": {json.dumps(row.segments)}')
     return "".join(parts) + "}"

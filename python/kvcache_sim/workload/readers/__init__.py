@@ -10,12 +10,14 @@
 - ``answers_unknown``    placeholder tokens for answers that the file lacks
 - ``chained_text``       text to chained block ids
 - ``conversations``      conversations as requests, one per answer: ShareGPT, OpenAI chats
+- ``dates``              dates in files as ns since 1970
 - ``csv_rows``           rows of CSV: Azure, BurstGPT, Vidur
 - ``dag_schema``         validation of the lines of AIPerf's graphs of conversations
 - ``dynamo_agentic``     Dynamo's agentic Mooncake rows
 - ``findings``           counted notes on a trace, one line each
 - ``json_rows``          rows of JSON, read by the native scanner: Mooncake, Bailian, LMCache, WEKA
 - ``json_stream``        the objects of a JSON array, or of JSON lines, one at a time
+- ``mooncake_texts``     Mooncake's rows whose prompts are texts
 - ``parquet``            rows of Parquet with Mooncake's columns
 - ``problems``           errors of a trace with their location
 - ``stream``             a trace that is read while it is simulated

@@ -5,11 +5,16 @@ from __future__ import annotations
 import hashlib
 from array import array
 from collections.abc import Callable
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from kvcache_sim.base.errors import UsageError
+from kvcache_sim.workload.prompts.body import Seen, seen_lines
+from kvcache_sim.workload.prompts.render import Said, opaque_tokens, pieces
+from kvcache_sim.workload.prompts.segments import Chat
+from kvcache_sim.workload.prompts.template import renderer_of
 from kvcache_sim.workload.readers.agent_rows import AgentRequest, RequestRows
 from kvcache_sim.workload.readers.findings import Finding
 from kvcache_sim.workload.trace import OPEN_LOOP
@@ -56,6 +61,11 @@ class TextRows(RequestRows):
         super().__init__(settings.block_size or block_size)
         self.encode = encoder(settings)
         self.per_token = token_bytes(settings)
+        tokenizer = settings.tokenizer
+        self.renderer = renderer_of(None if tokenizer is None else Path(tokenizer))
+        self._is_exact = tokenizer is not None or settings.bytes_per_token is not None
+        #: True if a chat was rendered, so that the method is worth a note.
+        self.met_chat = False
         #: Number of sessions with each name.
         self._named: dict[str, int] = {}
 
@@ -71,6 +81,29 @@ class TextRows(RequestRows):
     def tokens(self, encoded: bytes) -> int:
         """Return the number of tokens of an encoded text, including a partial last token."""
         return -(-len(encoded) // self.per_token)
+
+    def encoded(self, given: Said) -> bytes:
+        """Return a prompt or an answer as rendered by ``trace import``; bytes of a segment without a text.
+
+        Such a segment, and token ids, have as many bytes as their tokens.
+        """
+        self.met_chat = self.met_chat or isinstance(given, Chat)
+        if isinstance(given, list):
+            return self._packed(given)
+        return b"".join(
+            self._packed(opaque_tokens(piece.segments[0])) if piece.text is None else self.encode(piece.text)
+            for piece in pieces(given, self.renderer.render, self._is_exact)
+        )
+
+    def said(self, settings: ReadSettings, seen: Seen) -> list[Finding]:
+        """Return the notes on the texts: their tokens, their rendering, and what is not rendered."""
+        said = [lengths_said(settings, self.block_size)]
+        said += [f"chats are rendered as {self.renderer.name}"] if self.met_chat else []
+        return [Finding("text", len(self.inputs), 0, text) for text in [*said, *seen_lines(seen)]]
+
+    def _packed(self, tokens: list[int]) -> bytes:
+        size = self.per_token
+        return b"".join((token.to_bytes(4, "little") * size)[:size] for token in tokens)
 
     def add(self, history: bytes, output_tokens: int, session: int, turn: int) -> None:
         """Add a request with the encoded prompt ``history``; later turns arrive right after the answer."""

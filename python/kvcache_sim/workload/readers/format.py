@@ -5,7 +5,7 @@ A detection rule imports nothing of its format: a run reads one format and does 
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
 from kvcache_sim._core import TraceProblem, TraceSource
@@ -70,15 +70,43 @@ def first_row(head: bytes) -> dict[str, Any] | None:
     try:
         row = json.loads(line)
     except (ValueError, RecursionError):
-        return _names(line)
+        return dict.fromkeys(_own_names(line.decode("utf-8", "replace")))
     return row if isinstance(row, dict) else None
 
 
-def _names(line: bytes) -> dict[str, Any]:
-    """Return the quoted words before colons of a truncated line of JSON, without values."""
+def first_object(head: bytes) -> dict[str, Any]:
+    """Return the members of a file's first object, also of an array's or a page's; {} if it has none.
+
+    Those of an object that is cut off have no values.
+    """
+    import json
     import re
 
-    return {m.decode(): None for m in re.findall(rb'"([A-Za-z_ ]{1,40})"\s*:', line)}
+    text = head.decode("utf-8", "replace").lstrip("\ufeff \t\r\n")
+    start = re.match(r'(?:\[\s*)?(?:\{\s*"data"\s*:\s*\[\s*)?(?=\{)', text)
+    if start is None:
+        return {}
+    try:
+        value: dict[str, Any] = json.JSONDecoder().raw_decode(text, start.end())[0]
+    except (ValueError, RecursionError):
+        return dict.fromkeys(_own_names(text[start.end() :]))
+    page = value.get("data")
+    return page[0] if isinstance(page, list) and page and isinstance(page[0], dict) else value
+
+
+def _own_names(text: str) -> Iterator[str]:
+    """Yield the names of a cut object's own members."""
+    import re
+
+    depth, last = 0, ""
+    for found in re.finditer(r'"(?:[^"\\]|\\.)*"|[{}\[\]:]', text):
+        token = found[0]
+        depth += (token in "{[") - (token in "}]")
+        if depth == 0:
+            return
+        if token == ":" and depth == 1:
+            yield last.strip('"')
+        last = token
 
 
 def header(head: bytes) -> list[str]:
@@ -90,8 +118,18 @@ def header(head: bytes) -> list[str]:
 Sign = Callable[[bytes], bool]
 
 
+#: Members that hold the turns of a conversation: ShareGPT's and its variants', WildChat's and LMSYS's.
+TURNS = ("conversations", "conversation", "items")
+
+
 def _sharegpt(head: bytes) -> bool:
-    return b'"conversations"' in head and b'"value"' in head and head.lstrip()[:1] in (b"[", b"{")
+    if b'"conversations"' in head and b'"value"' in head and head.lstrip()[:1] in (b"[", b"{"):
+        return True
+    row = first_object(head)
+    turns = next((row[name] for name in TURNS if name in row), ())
+    if not isinstance(turns, list):
+        return turns is None
+    return bool(turns) and isinstance(turns[0], dict) and bool({"from", "role"} & turns[0].keys())
 
 
 def _aiperf_dag(head: bytes) -> bool:
@@ -111,7 +149,22 @@ def _aiperf_multi_turn(head: bytes) -> bool:
 TIMES = ("timestamp", "time", "ts", "startTime", "start_time", "request_time", "created_at", "date")
 
 
+def _mooncake_texts(head: bytes) -> bool:
+    members = first_object(head).keys()
+    chats = "messages" in members or "payload" in members
+    return "text_input" in members or (chats and "output_length" in members)
+
+
+def _vllm_custom(head: bytes) -> bool:
+    members = first_object(head).keys()
+    return "prompt" in members and members.isdisjoint(
+        (*TIMES, "response", "completion", "usage", "input_length")
+    )
+
+
 def _openai(head: bytes) -> bool:
+    if {"custom_id", "body"} <= first_object(head).keys():
+        return True
     return b'"messages"' in head and b'"role"' in head and head.lstrip()[:1] in (b"[", b"{")
 
 
@@ -158,6 +211,8 @@ SIGNS: dict[str, Sign] = {
     "sharegpt": _sharegpt,
     "aiperf-dag": _aiperf_dag,
     "aiperf-multi-turn": _aiperf_multi_turn,
+    "mooncake-texts": _mooncake_texts,
+    "vllm-custom": _vllm_custom,
     "openai": _openai,
     "bailian": _bailian,
     "lmcache": _lmcache,
@@ -173,7 +228,7 @@ SIGNS: dict[str, Sign] = {
 
 #: Formats that share a module with similar formats; every other format is ``FORMAT`` of its own module.
 _TOGETHER = {
-    **dict.fromkeys(("sharegpt", "openai"), "conversations"),
+    **dict.fromkeys(("sharegpt", "openai", "vllm-custom"), "conversations"),
     **dict.fromkeys(("mooncake", "bailian", "lmcache", "weka"), "json_rows"),
     **dict.fromkeys(("azure", "burstgpt", "vidur"), "csv_rows"),
 }
@@ -181,7 +236,7 @@ _TOGETHER = {
 
 def _attribute(name: str) -> str:
     package = _TOGETHER.get(name)
-    return f"{package}:{name.upper()}" if package else f"{name.replace('-', '_')}:FORMAT"
+    return f"{package}:{name.upper().replace('-', '_')}" if package else f"{name.replace('-', '_')}:FORMAT"
 
 
 #: Every built-in format, in the order of detection.

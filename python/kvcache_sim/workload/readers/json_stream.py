@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import codecs
 import json
-from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from kvcache_sim._core import TraceProblem
+from kvcache_sim.workload.prompts.body import BodyError
 
 if TYPE_CHECKING:
     from kvcache_sim._core import TraceSource
@@ -15,6 +16,7 @@ if TYPE_CHECKING:
 _CHUNK = 1 << 20
 #: A longer element is refused: the limit bounds memory on endless input.
 LONGEST_ELEMENT = 1 << 25
+_CUT = "unterminated JSON (file may be truncated)"
 
 
 def objects(source: TraceSource) -> Iterator[tuple[int, Any]]:
@@ -25,10 +27,11 @@ def objects(source: TraceSource) -> Iterator[tuple[int, Any]]:
     """
     decoder = json.JSONDecoder(parse_constant=_no_constant)
     utf8 = codecs.getincrementaldecoder("utf-8")()
-    text, at, line, want, ended = "", 0, 1, _CHUNK, False
+    text, at, line, want, ended, depth = "", 0, 1, _CHUNK, False, 0
     while True:
         while at < len(text) and text[at] in " \t\r\n,[]\ufeff":
             line += text[at] == "\n"
+            depth += (text[at] == "[") - (text[at] == "]")
             at += 1
         try:
             if at < len(text):
@@ -38,6 +41,8 @@ def objects(source: TraceSource) -> Iterator[tuple[int, Any]]:
                     line += text.count("\n", at, end)
                     at, want = end, _CHUNK
                     continue
+            elif ended and depth > 0:
+                raise TraceProblem(line, 0, "json", _CUT, "", "", "")
             elif ended:
                 return
         except RecursionError:
@@ -48,7 +53,7 @@ def objects(source: TraceSource) -> Iterator[tuple[int, Any]]:
                 col = where - text.rfind("\n", 0, where)
                 line += text.count("\n", at, where)
                 cut = where >= len(text.rstrip()) or str(error).startswith("Unterminated")
-                what = "unterminated JSON (file may be truncated)" if cut else "not JSON"
+                what = _CUT if cut else "not JSON"
                 raise TraceProblem(line, col, "json", what, text[where : where + 40], "", "") from None
         if len(text) - at > LONGEST_ELEMENT:
             expected = f"at most {LONGEST_ELEMENT} characters"
@@ -63,3 +68,28 @@ def objects(source: TraceSource) -> Iterator[tuple[int, Any]]:
 
 def _no_constant(name: str) -> float:
     raise ValueError(f"{name} is no JSON")
+
+
+class BadRows(NamedTuple):
+    """Bad rows that were skipped, the errors of the first ones, and the last element's line."""
+
+    rows: int
+    first: list[tuple[int, int, str, str, str, str, str]]
+    last_line: int
+
+
+def each_object(source: TraceSource, skips: bool, take: Callable[[int, Any], None]) -> BadRows:
+    """Call ``take`` for each element; a bad one (TraceProblem, BodyError) is refused, or skipped."""
+    first: list[tuple[int, int, str, str, str, str, str]] = []
+    count = line = 0
+    for line, value in objects(source):
+        try:
+            take(line, value)
+        except (TraceProblem, BodyError) as bad:
+            if isinstance(bad, BodyError):
+                bad = TraceProblem(line, 0, "value", bad.what, bad.got[:40], bad.expected, "")
+            if not skips:
+                raise bad from None
+            count += 1
+            first += [bad.args] if len(first) < 20 else []
+    return BadRows(count, first, line)

@@ -2,19 +2,27 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
 
 import msgspec
 
-from kvcache_sim.extras.live.parsing import Chat, Completion, chat_messages, parsed
+from kvcache_sim.extras.live.parsing import Chat, Completion, parsed
+from kvcache_sim.extras.live.record.answer_chunks import AnswerChunks
 from kvcache_sim.extras.live.refusals import Refusal
+from kvcache_sim.extras.live.rendering import rendered, rendered_body, tokens_of
 from kvcache_sim.extras.live.tokenizer import Tokenizer
-from kvcache_sim.workload.chat_template import chat_prompt
+from kvcache_sim.workload.prompts.body import Seen
 
 #: Recorded paths; all other requests are forwarded without a record.
-PATHS = {b"/v1/chat/completions": Chat, b"/v1/completions": Completion}
-_DATA = b"data: "
+PATHS: dict[bytes, Any] = {
+    b"/v1/chat/completions": Chat,
+    b"/v1/completions": Completion,
+    b"/v1/messages": dict[str, Any],
+    b"/v1/responses": dict[str, Any],
+}
+_DATA, _EVENT = b"data: ", b"event: "
 
 
 @dataclass(slots=True)
@@ -27,8 +35,7 @@ class Observed:
     session: str = ""
     status: int = 0
     tokens_ns: list[int] = field(default_factory=list)
-    usage: dict[str, Any] | None = None
-    said: list[str] = field(default_factory=list)
+    answer: AnswerChunks = field(default_factory=AnswerChunks)
     _rest: bytes = b""
     _streams: bool | None = None
 
@@ -36,10 +43,10 @@ class Observed:
         """Read a forwarded piece of the answer's body."""
         self._rest += piece
         if self._streams is None:
-            start = self._rest.lstrip()[: len(_DATA)]
-            if _DATA.startswith(start) and start != _DATA:
+            start = self._rest.lstrip()[: len(_EVENT)]
+            if any(sign.startswith(start) and start != sign for sign in (_DATA, _EVENT)):
                 return  # too short to decide
-            self._streams = start == _DATA
+            self._streams = start.startswith((_DATA, _EVENT))
         if not self._streams:
             return
         *lines, self._rest = self._rest.split(b"\n")
@@ -49,43 +56,30 @@ class Observed:
 
     def _chunk(self, text: bytes, now_ns: int) -> None:
         chunk = _decoded(text)
-        if chunk is None:
-            return
-        self.usage = chunk.get("usage") or self.usage
-        for choice in chunk.get("choices") or ():
-            said = choice.get("text") or (choice.get("delta") or {}).get("content")
-            if said:
-                self.tokens_ns.append(now_ns)
-                if not choice.get("index"):
-                    self.said.append(said)
+        with suppress(AttributeError, TypeError):  # chunks of another form are forwarded all the same
+            self.tokens_ns += [now_ns] * self.answer.add(chunk or {})
 
     def ended(self) -> None:
         """Read a whole answer that was not a stream."""
         if self._streams is False:
-            whole = _decoded(self._rest) or {}
-            self.usage = whole.get("usage")
-            for choice in (whole.get("choices") or ())[:1]:
-                said = choice.get("text") or (choice.get("message") or {}).get("content")
-                self.said.append(said or "")
+            self.answer.end(_decoded(self._rest) or {})
         self._rest = b""
 
-    def tokens(self, tokenizer: Tokenizer) -> tuple[list[int], list[int]] | None:
+    def tokens(self, tokenizer: Tokenizer, seen: Seen) -> tuple[list[int], list[int]] | None:
         """Return the tokens of prompt and answer by a tokenizer; None for an unreadable body.
 
-        A prompt of several texts counts as its first text.
+        A prompt of several texts counts as its first text; ``seen`` counts what is not rendered.
         """
         try:
             asked = parsed(bytes(self.body), self.kind)
+            body: dict[str, Any] = msgspec.json.decode(self.body)
+            if isinstance(asked, Completion) and isinstance(asked.prompt, list):
+                whole = not asked.prompt or isinstance(asked.prompt[0], int)
+                body = {"prompt": asked.prompt if whole else asked.prompt[:1]}
+            prompt = tokens_of(rendered_body(body, tokenizer, seen), tokenizer)
         except Refusal:
             return None
-        answer = tokenizer.encode("".join(self.said))
-        if isinstance(asked, Chat):
-            return tokenizer.encode(chat_prompt(chat_messages(asked.messages))), answer
-        prompt = asked.prompt
-        first = prompt if isinstance(prompt, str) else prompt[0] if prompt else ""
-        if isinstance(first, int):
-            return [token for token in prompt if isinstance(token, int)], answer
-        return (tokenizer.encode(first) if isinstance(first, str) else list(first)), answer
+        return prompt, tokens_of(rendered(self.answer.message(), tokenizer), tokenizer)
 
 
 def _decoded(text: bytes) -> dict[str, Any] | None:

@@ -10,6 +10,7 @@ import msgspec
 
 from kvcache_sim.base.errors import InputOutputError
 from kvcache_sim.base.output import refuse_existing
+from kvcache_sim.extras.live.parsing import Completion
 from kvcache_sim.extras.live.record.observed import Observed
 
 
@@ -34,7 +35,10 @@ class Texts:
         row: dict[str, Any] = {"time": self._epoch_ns + o.arrival_ns, "status": o.status, "request": body}
         if o.tokens_ns:
             row["first_token_time"] = self._epoch_ns + o.tokens_ns[0]
-        row["response"] = {"choices": [{"text": "".join(o.said)}], "usage": o.usage}
+        choice = (
+            {"text": "".join(o.answer.said)} if o.kind is Completion else {"message": o.answer.as_message()}
+        )
+        row["response"] = {**(o.answer.whole or {"choices": [choice]}), "usage": o.answer.usage}
         self._file.write(msgspec.json.encode(row) + b"\n")
 
     def flush(self) -> None:

@@ -14,6 +14,8 @@ from kvcache_sim.base.units import NS_PER_MS
 from kvcache_sim.extras.live.record.observed import Observed
 from kvcache_sim.extras.live.tokenizer import Tokenizer
 from kvcache_sim.workload.imports.naming import salted_ids
+from kvcache_sim.workload.prompts.body import BodyError, Seen
+from kvcache_sim.workload.prompts.usage import Usage, usage_of
 from kvcache_sim.workload.toolbox.write import ms
 
 
@@ -42,10 +44,12 @@ class TraceFile:
         #: Location of each row: (arrival, offset, bytes).
         self._rows: list[tuple[int, int, int]] = []
         self.skipped = 0
+        #: What prompts have that is not rendered.
+        self.seen = Seen()
 
     def add(self, observed: Observed, start_ns: int) -> None:
         """Write the row of a finished request; refused and unreadable requests are only counted."""
-        tokens = observed.tokens(self._tokenizer)
+        tokens = observed.tokens(self._tokenizer, self.seen)
         if tokens is None or not tokens[0] or not 200 <= observed.status < 300:
             self.skipped += 1
             return
@@ -54,9 +58,9 @@ class TraceFile:
         self._file.write(line)
 
     def _row(self, o: Observed, prompt: list[int], answer: list[int], start_ns: int) -> dict[str, Any]:
-        usage = o.usage or {}
-        inputs = int(usage.get("prompt_tokens") or len(prompt))
-        outputs = int(usage.get("completion_tokens") or len(answer) or len(o.tokens_ns))
+        usage = _usage(o.answer.usage)
+        inputs = usage.input_tokens or len(prompt)
+        outputs = usage.output_tokens or len(answer) or len(o.tokens_ns)
         same_tokens = inputs == len(
             prompt
         )  # else the engine has another tokenizer, and answers get no block ids
@@ -69,9 +73,8 @@ class TraceFile:
         }
         if same_tokens and len(answer):
             row["named_length"] = len(tokens)
-        cached = (usage.get("prompt_tokens_details") or {}).get("cached_tokens")
-        if cached is not None:
-            row["cached_tokens"] = cached
+        if usage.cached_tokens is not None:
+            row["cached_tokens"] = usage.cached_tokens
         if o.tokens_ns:
             row["ttft_ms"] = round((o.tokens_ns[0] - o.arrival_ns) / NS_PER_MS, 3)
             row["token_ms"] = [round((at - o.arrival_ns) / NS_PER_MS, 3) for at in o.tokens_ns]
@@ -95,3 +98,11 @@ class TraceFile:
         self.part.write_bytes(ordered)
         os.replace(self.part, self.path)
         return len(self._rows)
+
+
+def _usage(row: Any) -> Usage:
+    """Return the counts of an answer; none if they are no counts."""
+    try:
+        return usage_of(row)
+    except BodyError:
+        return Usage(None, None, None)

@@ -1,0 +1,371 @@
+"""Logs of gateways, tracers and load generators: the same calls make the same rows from every format."""
+
+import gzip
+import json
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from kvcache_sim.base.errors import TraceError
+from kvcache_sim.workload.imports.kind import Reading
+from kvcache_sim.workload.imports.naming import Naming, Notes
+from kvcache_sim.workload.imports.write import import_log
+from support.examples import examples
+
+START_S = 1_772_442_000
+
+
+def imported(path, **settings):
+    """Return the kind of a log, its rows, and all that is said of it."""
+    notes = Notes()
+    found = import_log(str(path), "", Reading(Naming(16, b"s", None, 4), notes, **settings))
+    return found.kind.name, [json.loads(line) for line in found.lines()], "\n".join(notes.lines("log"))
+
+
+def written(path, value, form="lines"):
+    """Write rows, or one document, in a form that the format allows."""
+    if form == "gz":
+        path.write_bytes(gzip.compress(json.dumps(value).encode()))
+    elif form == "lines":
+        path.write_text("".join(json.dumps(row) + "\n" for row in value))
+    else:
+        value = {"data": value, "meta": {"page": 1}} if form == "page" else value
+        path.write_text(json.dumps(value, indent=2 if form == "pretty" else None))
+    return path
+
+
+def usage(call):
+    cached = (
+        {"prompt_tokens_details": {"cached_tokens": call["cached"]}} if call["cached"] is not None else {}
+    )
+    return {"prompt_tokens": call["inputs"], "completion_tokens": call["outputs"], **cached}
+
+
+def chat(call):
+    return [{"role": "system", "content": "s" * call["shared"]}, {"role": "user", "content": call["text"]}]
+
+
+def iso(call, after_ms=0):
+    ms = call["at_ms"] + after_ms
+    return f"2026-03-02T09:{ms // 60_000:02}:{ms // 1000 % 60:02}.{ms % 1000:03}Z"
+
+
+def answer(call):
+    return {"choices": [{"index": 0, "message": {"role": "assistant", "content": "a" * call["outputs"]}}]}
+
+
+def litellm(call):
+    body = {"model": "m", "messages": chat(call)}
+    row = {
+        "call_type": "acompletion",
+        "startTime": iso(call),
+        "endTime": iso(call, 9000),
+        "status": "success",
+    }
+    row |= {"completionStartTime": iso(call, call["first_ms"]), "session_id": call["session"]}
+    row |= {"metadata": {"usage_object": usage(call)}, "response": json.dumps(answer(call)), "messages": {}}
+    return row | {"proxy_server_request": json.dumps(body), "cache_hit": "False"}
+
+
+def langfuse(call):
+    cached = call["cached"] or 0
+    parts = {"input": call["inputs"] - cached, "output": call["outputs"]}
+    parts |= {} if call["cached"] is None else {"input_cached_tokens": cached}
+    row = {"traceId": "t", "type": "GENERATION", "startTime": iso(call), "sessionId": call["session"]}
+    row |= {"completionStartTime": iso(call, call["first_ms"]), "input": {"messages": chat(call)}}
+    return row | {"output": answer(call)["choices"][0]["message"], "usageDetails": parts}
+
+
+def attribute(name, value):
+    kind = {int: "intValue", float: "doubleValue"}.get(type(value), "stringValue")
+    return {"key": name, "value": {kind: str(value) if kind == "intValue" else value}}
+
+
+def span(call, name="chat", own="a", parent="", **more):
+    said = {
+        "gen_ai.operation.name": name,
+        "gen_ai.conversation.id": call["session"],
+        "gen_ai.usage.input_tokens": call["inputs"],
+        "gen_ai.usage.output_tokens": call["outputs"],
+        "gen_ai.usage.cache_read.input_tokens": call["cached"],
+        "gen_ai.latency.time_to_first_token": call["first_ms"] / 1000,
+        "gen_ai.system_instructions": json.dumps([{"type": "text", "content": "s" * call["shared"]}]),
+        "gen_ai.input.messages": json.dumps(
+            [{"role": "user", "parts": [{"type": "text", "content": call["text"]}]}]
+        ),
+        "gen_ai.output.messages": json.dumps([{"role": "assistant", "parts": []}]),
+        **more,
+    }
+    at_ns = (START_S * 1000 + call["at_ms"]) * 10**6
+    given = [attribute(name, value) for name, value in said.items() if value is not None]
+    return {
+        "traceId": "t",
+        "spanId": own,
+        "parentSpanId": parent,
+        "startTimeUnixNano": str(at_ns),
+        "attributes": given,
+    }
+
+
+def exported(spans):
+    return {"resourceSpans": [{"scopeSpans": [{"spans": spans}]}]}
+
+
+def gateway(call):
+    row = {"timestamp": iso(call), "request": {"messages": chat(call)}, "session_id": call["session"]}
+    row |= {"completion_start_time": iso(call, call["first_ms"])}
+    return row | {"response": {"body": answer(call) | {"usage": usage(call)}, "status_code": 200}}
+
+
+def genai_perf(call):
+    at_ns = (START_S * 1000 + call["at_ms"]) * 10**6
+    pieces = [{"choices": [{"delta": {"content": "a"}}]}] * call["outputs"]
+    pieces += [{"choices": [], "usage": usage(call)}]
+    return {
+        "timestamp": at_ns,
+        "request_inputs": {"payload": json.dumps({"messages": chat(call), "stream": True})},
+        "response_timestamps": [at_ns + call["first_ms"] * 10**6],
+        "response_outputs": [{"response": f"data: {json.dumps(piece)}\n\n"} for piece in pieces]
+        + [{"response": "data: [DONE]\n\n"}],
+    }
+
+
+def inference_perf(call):
+    at_s = 5000 + call["at_ms"] / 1000
+    metrics = {"server_usage": usage(call), "output_token_times": [at_s + call["first_ms"] / 1000]}
+    info = {"input_tokens": 1, "response_metrics": metrics}
+    request = json.dumps({"messages": chat(call)})
+    return {"start_time": at_s, "request": request, "response": "a", "info": info, "error": None}
+
+
+FORMATS = {
+    "litellm": (litellm, list, ("lines", "pretty", "page", "gz")),
+    "langfuse": (langfuse, list, ("lines", "pretty", "page", "gz")),
+    "openai": (gateway, list, ("lines", "pretty", "gz")),
+    "otel": (span, exported, ("pretty", "gz", "line")),
+    "genai-perf": (
+        genai_perf,
+        lambda rows: {"service_kind": "openai", "experiments": [{"requests": rows}]},
+        ("pretty", "gz"),
+    ),
+    "inference-perf": (inference_perf, list, ("pretty", "lines", "gz")),
+}
+CALLS = st.fixed_dictionaries(
+    {
+        "at_ms": st.integers(0, 3_000_000),
+        "shared": st.sampled_from((4, 160)),
+        "text": st.text("xyz", min_size=1, max_size=80),
+        "inputs": st.integers(60, 90),
+        "outputs": st.integers(1, 9),
+        "cached": st.none() | st.integers(0, 60),
+        "first_ms": st.integers(0, 8000),
+        "session": st.sampled_from(("one", "two")),
+    }
+)
+
+
+@examples(150)
+@given(st.data(), st.sampled_from(sorted(FORMATS)), st.lists(CALLS, min_size=1, max_size=4))
+def test_the_same_calls_make_the_same_rows_from_every_format(tmp_path_factory, data, name, calls):
+    """Times, counts, measured hits and sessions are the log's; equal beginnings of prompts have equal ids."""
+    write, whole, forms = FORMATS[name]
+    form = data.draw(st.sampled_from(forms))
+    path = written(tmp_path_factory.mktemp("l") / "log", whole([*map(write, calls)]), form)
+    kind, rows, _ = imported(path)
+    assert kind == name
+    calls = sorted(calls, key=lambda call: call["at_ms"])
+    assert [round(row["timestamp"]) for row in rows] == [call["at_ms"] - calls[0]["at_ms"] for call in calls]
+    assert [(row["input_length"], row["output_length"]) for row in rows] == [
+        (call["inputs"], call["outputs"]) for call in calls
+    ]
+    assert [row.get("cached_tokens") for row in rows] == [call["cached"] for call in calls]
+    assert [round(row["ttft_ms"], 2) for row in rows] == [call["first_ms"] for call in calls]
+    if "perf" not in name:
+        names = {call["session"]: row["session_id"] for call, row in zip(calls, rows, strict=True)}
+        assert [row["session_id"] for row in rows] == [names[call["session"]] for call in calls]
+    shared = {row["hash_ids"][0] for row, call in zip(rows, calls, strict=True) if call["shared"] == 160}
+    assert len(shared) <= 1
+
+
+CALL = {"at_ms": 0, "shared": 160, "text": "x", "inputs": 60, "outputs": 3, "cached": 16, "first_ms": 7}
+CALL |= {"session": "one"}
+
+
+def batch(body, **more):
+    return {"custom_id": "c", "response": {"status_code": 200, "body": body}, "error": None, **more}
+
+
+COMPLETION = {"object": "chat.completion", "created": START_S, "usage": usage(CALL)}
+KEPT = {
+    "litellm": litellm(CALL),
+    "langfuse": langfuse(CALL),
+    "otel": exported([span(CALL, own="z")]),
+    "openai-batch": batch(COMPLETION),
+    "inference-perf": inference_perf(CALL),
+    "openai": gateway(CALL),
+}
+ERROR = "answered with an error"
+
+
+@pytest.mark.parametrize(
+    ("kind", "row", "reason"),
+    [
+        ("litellm", litellm(CALL) | {"status": "failure"}, ERROR),
+        ("litellm", litellm(CALL) | {"metadata": {"status": "failure"}}, ERROR),
+        ("litellm", litellm(CALL) | {"cache_hit": "True"}, "answered by LiteLLM's own cache"),
+        ("litellm", litellm(CALL) | {"call_type": "aembedding"}, "an embedding"),
+        ("langfuse", langfuse(CALL) | {"type": "SPAN"}, "an observation that is no call of a model: SPAN"),
+        ("langfuse", langfuse(CALL) | {"level": "ERROR"}, ERROR),
+        ("otel", exported([span(CALL, "invoke_agent")]), "a span of another operation: invoke_agent"),
+        ("otel", exported([span(CALL, "execute_tool")]), "a span of another operation: execute_tool"),
+        ("otel", exported([span(CALL, "embeddings")]), "a span of another operation: embeddings"),
+        ("otel", exported([span(CALL) | {"status": {"code": 2}}]), ERROR),
+        ("otel", exported([span(CALL) | {"attributes": []}]), "a span that is no call of a model"),
+        ("openai-batch", batch({}, response=None, error={"code": "batch_expired"}), ERROR),
+        ("openai-batch", batch({}, response={"status_code": 500, "body": {}}), ERROR),
+        ("openai-batch", batch({"object": "list", "created": 1}), "an embedding"),
+        ("inference-perf", inference_perf(CALL) | {"error": {"error_type": "x"}}, ERROR),
+        ("openai", gateway(CALL) | {"status": "cancelled"}, "cancelled"),
+        ("openai", gateway(CALL) | {"request": {"input": "x"}}, "neither messages nor a prompt"),
+    ],
+)
+def test_what_is_no_request_is_left_out_and_counted(tmp_path, kind, row, reason):
+    name, rows, said = imported(written(tmp_path / "log", [KEPT[kind], row, KEPT[kind]]))
+    assert (name, len(rows)) == (kind, 2)
+    assert f"log:2: 1 left out: {reason}" in said
+
+
+@pytest.mark.parametrize(
+    ("kind", "row", "inputs", "cached"),
+    [
+        # LiteLLM's count of a Claude leaves out what was read and written: parts that exceed it add up
+        ("litellm", {"metadata": {"usage_object": {
+            "prompt_tokens": 31, "completion_tokens": 4, "cache_creation_input_tokens": 60,
+            "cache_read_input_tokens": 9}}}, 100, 9),
+        ("litellm", {"metadata": {}, "response": {"usage": {"prompt_tokens": 80, "completion_tokens": 4}}}, 80, None),
+        ("litellm", {"metadata": None, "response": {}, "prompt_tokens": 70, "completion_tokens": 4}, 70, None),
+        # usageDetails are disjoint, unless input and output alone make the total
+        ("langfuse", {"usageDetails": {"input": 30, "input_cached_tokens": 40, "output": 4, "total": 74}}, 70, 40),
+        ("langfuse", {"usageDetails": {"input": 70, "input_cached_tokens": 40, "output": 4, "total": 74}}, 70, 40),
+        ("langfuse", {"usageDetails": {
+            "input": 5, "cache_read_input_tokens": 40, "cache_creation_input_tokens": 9, "output": 4}}, 54, 40),
+        ("langfuse", {"usageDetails": None, "usage": {"input": 70, "output": 4, "total": 74}}, 70, None),
+        ("langfuse", {"usageDetails": None, "promptTokens": 70, "completionTokens": 4}, 70, None),
+    ],
+)  # fmt: skip
+def test_counts_mean_what_the_format_says(tmp_path, kind, row, inputs, cached):
+    _, rows, _ = imported(written(tmp_path / "log", [KEPT[kind] | row]))
+    assert (rows[0]["input_length"], rows[0]["output_length"]) == (inputs, 4)
+    assert rows[0].get("cached_tokens") == cached
+
+
+@pytest.mark.parametrize(
+    "name", ["cache_read_input_tokens", "input_tokens.cached", "cached_tokens", "input_cached_tokens"]
+)
+def test_names_of_cached_tokens_in_the_wild(tmp_path, name):
+    old = {f"gen_ai.usage.{name}": 32, "gen_ai.usage.cache_read.input_tokens": None}
+    _, rows, _ = imported(written(tmp_path / "log", [exported([span(CALL, **old)])]))
+    assert rows[0]["cached_tokens"] == 32
+
+
+def test_a_span_above_other_calls_repeats_their_counts(tmp_path):
+    """Whatever stands between them, in whichever line."""
+    between = span(CALL, "execute_tool", own="b", parent="a")
+    lines = [exported([span(CALL, own="c", parent="b")]), exported([span(CALL, own="a"), between])]
+    lines.append({"resourceLogs": []})
+    _, rows, said = imported(written(tmp_path / "log", lines))
+    assert len(rows) == 1
+    assert "log:2: 1 left out: a span above other calls, whose counts it repeats" in said
+
+
+def test_older_spans_have_a_message_an_attribute(tmp_path):
+    none = dict.fromkeys(("gen_ai.input.messages", "gen_ai.operation.name", "gen_ai.system_instructions"))
+    old = {"gen_ai.prompt.0.role": "user", "gen_ai.prompt.0.content": "x" * 200}
+    _, rows, _ = imported(written(tmp_path / "log", [exported([span(CALL, **none, **old)])]))
+    assert len(rows[0]["hash_ids"]) == 3
+    parts = [{"type": "tool_call", "name": "f", "arguments": {"k": 1}}, {"type": "reasoning", "content": "r"}]
+    results = [{"type": "tool_call_response", "id": "1", "response": {"ok": True}}]
+    said = [{"role": "assistant", "parts": parts}, {"role": "tool", "parts": results}]
+    tools = json.dumps([{"type": "function", "name": "f"}])
+    new = {"gen_ai.input.messages": json.dumps(said), "gen_ai.tool.definitions": tools}
+    _, rows, _ = imported(written(tmp_path / "log", [exported([span(CALL, **new)])]))
+    kinds = [kind for kind, _ in rows[0]["segments"]]
+    assert sorted(kinds) == ["system", "thinking", "tool_call", "tool_result", "tools"]
+
+
+@pytest.mark.parametrize("text", ["redacted-by-litellm", "x (litellm_truncated skipped 9 chars) y"])
+def test_texts_that_were_not_kept_name_no_blocks(tmp_path, text):
+    body = {"messages": [{"role": "user", "content": text * 9}]}
+    rows = [litellm(CALL), litellm(CALL) | {"proxy_server_request": body}]
+    _, rows, said = imported(written(tmp_path / "log", rows))
+    assert ["hash_ids" in row for row in rows] == [True, False]
+    assert "1 of 2 requests have no texts in the log, so no block ids" in said
+
+
+# -- chains of responses
+
+
+def response(name, before, text, said, **more):
+    body = {"model": "m", "instructions": "i" * 64, "input": [{"role": "user", "content": text}], **more}
+    body |= {"previous_response_id": before} if before else {}
+    item = {"type": "message", "role": "assistant", "content": [{"type": "output_text", "text": said}]}
+    return {"timestamp": START_S, "request": body, "response": {"id": name, "output": [item]}}
+
+
+def test_a_response_continues_the_one_that_it_names(tmp_path):
+    """As if its input had the whole history; instructions are each request's own."""
+    first, later = response("r1", "", "a" * 90, "b" * 70), response("r2", "r1", "c" * 50, "d")
+    whole = response("r2", "", "c" * 50, "d")
+    whole["request"]["input"] = [
+        *first["request"]["input"],
+        *first["response"]["output"],
+        *later["request"]["input"],
+    ]
+    _, chained, said = imported(written(tmp_path / "1", [first, later]))
+    _, resent, _ = imported(written(tmp_path / "2", [first, whole]))
+    assert [row["hash_ids"] for row in chained] == [row["hash_ids"] for row in resent]
+    assert chained[0]["hash_ids"] == chained[1]["hash_ids"][: len(chained[0]["hash_ids"])]
+    assert chained[0]["session_id"] == chained[1]["session_id"] != resent[1]["session_id"]
+    assert "continue" not in said
+    asked = (("r1", "a" * 90, "b" * 70), ("r2", "c" * 50, "d"))
+    in_turn = [response(name, "", *texts, conversation={"id": "k"}) for name, *texts in asked]
+    _, rows, _ = imported(written(tmp_path / "3", in_turn))
+    assert [row["hash_ids"] for row in rows] == [row["hash_ids"] for row in resent]
+
+
+def test_a_response_whose_history_is_not_in_the_log_names_no_blocks(tmp_path):
+    later = response("r2", "r1", "c" * 50, "d")
+    later["response"]["usage"] = {"input_tokens": 500, "output_tokens": 1}
+    kept = [response("r3", "", "a" * 90, "b", store=False), response("r4", "r3", "e", "f"), later]
+    _, rows, said = imported(written(tmp_path / "log", kept))
+    assert [row["input_length"] for row in rows if "hash_ids" not in row] == [500]
+    assert "1 requests continue an answer that the log does not have" in said
+    assert "1 left out: neither texts nor counts of tokens" in said
+
+
+# -- what is wrong
+
+
+@pytest.mark.parametrize(
+    ("row", "what"),
+    [
+        (litellm(CALL) | {"startTime": "soon"}, ":1: no time"),
+        (langfuse(CALL) | {"startTime": None}, ":1: no time"),
+        (batch({"usage": usage(CALL)}), ":1: no time"),
+        (litellm(CALL) | {"proxy_server_request": {"messages": [1]}}, ":1: not a message"),
+        (langfuse(CALL) | {"usageDetails": {"input": -1}}, ":1: input is no count"),
+        (exported([span(CALL) | {"startTimeUnixNano": "-1"}]), ":1: not a time"),
+        ({"resourceSpans": {}}, ":1: resourceSpans is no list of objects"),
+        ({"experiments": 1}, ":1: experiments is no list"),
+        (inference_perf(CALL) | {"start_time": "x"}, ":1: not a time"),
+    ],
+)
+def test_a_wrong_row_is_one_line(tmp_path, row, what):
+    path = written(tmp_path / "log", [row])
+    with pytest.raises(TraceError) as raised:
+        imported(path)
+    assert what in str(raised.value)
+    assert "\n" not in str(raised.value)
+    path.write_text(json.dumps([row, row], indent=1)[:-30])
+    with pytest.raises(TraceError):
+        imported(path)
