@@ -6,14 +6,21 @@ finished, the latter with ``meta_info`` and everything in the former.
 
 from __future__ import annotations
 
-import ast
 import re
 from typing import TYPE_CHECKING, Any
 
 from kvcache_sim.base.units import NS_PER_S
 from kvcache_sim.workload.imports.kind import LogKind, Reading, Requests, each_line
 from kvcache_sim.workload.imports.naming import Logged
-from kvcache_sim.workload.imports.source import count_of, json_line, member, problem, time_ns, tokens_of
+from kvcache_sim.workload.imports.source import (
+    count_of,
+    json_line,
+    member,
+    problem,
+    text_literal,
+    time_ns,
+    tokens_of,
+)
 
 if TYPE_CHECKING:
     from kvcache_sim._core import TraceSource
@@ -119,12 +126,12 @@ def _of_text(number: int, text: str) -> _Entry | None:
     obj: dict[str, Any] = {"rid": rid[1]}
     request, _, out = text.partition(", out={")
     if found := _TOKENS.search(request):
-        obj["input_ids"] = ast.literal_eval(found[1])
+        obj["input_ids"] = json_line(number, found[1])
     if found := _PROMPT.search(request):
-        obj["text"] = ast.literal_eval(found[1])
+        obj["text"] = text_literal(number, found[1])
     if found := _OUTPUT_IDS.search(out):
-        obj["output_ids"] = ast.literal_eval(found[1])
-    values = {name: float(m[1]) for name, number_of in _NUMBERS.items() if (m := number_of.search(out))}
+        obj["output_ids"] = json_line(number, found[1])
+    values = {name: json_line(number, m[1]) for name, number_of in _NUMBERS.items() if (m := number_of.search(out))}
     return kind[1] == "Finish", at, obj, values
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import codecs
 import json
 from collections.abc import Iterator
@@ -52,6 +53,17 @@ def json_line(number: int, text: str) -> Any:
     except ValueError as error:
         at = getattr(error, "pos", 0)
         raise TraceProblem(number, at + 1, "json", "not JSON", text[at : at + 40], "", "") from None
+
+
+def text_literal(number: int, text: str) -> str | None:
+    """Return a text as Python writes it, or its None; TraceProblem if it is neither."""
+    try:
+        found = ast.literal_eval(text)
+    except (ValueError, SyntaxError):
+        found = 0
+    if not isinstance(found, str | None):
+        raise problem(number, "not a text as Python writes it", text)
+    return found
 
 
 def problem(number: int, what: str, got: Any = "", expected: str = "") -> TraceProblem:
