@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from kvcache_sim.workload.imports.kind import LogKind, Reading, Requests, each_line
 from kvcache_sim.workload.imports.messages import prompt_of
 from kvcache_sim.workload.imports.naming import Logged
-from kvcache_sim.workload.imports.source import count_of, json_line, member, problem
+from kvcache_sim.workload.imports.source import amount_of, count_of, json_line, member, problem
 from kvcache_sim.workload.readers.format import first_row
 
 if TYPE_CHECKING:
@@ -65,9 +65,9 @@ def _request(number: int, row: dict[str, Any], metadata: dict[str, Any], reading
     cached = _value(number, metrics, "usage_prompt_cache_read_tokens")
     if cached is not None:
         measured["cached_tokens"] = float(cached)
-    first = member(metrics.get("time_to_first_token"), "value")
-    if isinstance(first, int | float):
-        measured["ttft_ms"] = float(first)
+    first_ms = amount_of(member(metrics.get("time_to_first_token"), "value"))
+    if first_ms is not None:
+        measured["ttft_ms"] = first_ms
     session = str(metadata.get("conversation_id") or "")
     start = metadata["request_start_ns"]
     return Logged(start, prompt, None, inputs, outputs, session, measured)

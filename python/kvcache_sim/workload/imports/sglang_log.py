@@ -13,6 +13,7 @@ from kvcache_sim.base.units import NS_PER_S
 from kvcache_sim.workload.imports.kind import LogKind, Reading, Requests, each_line
 from kvcache_sim.workload.imports.naming import Logged
 from kvcache_sim.workload.imports.source import (
+    amount_of,
     count_of,
     json_line,
     member,
@@ -75,8 +76,8 @@ def _request(
         reading.notes.leave_out(number, "no counts of tokens: no request for a generation")
         return None
     if arrived_ns < 0:
-        latency = meta.get("e2e_latency")
-        if not isinstance(latency, int | float):
+        latency = amount_of(meta.get("e2e_latency"))
+        if latency is None:
             reading.notes.leave_out(number, "finished, and received before the log begins")
             return None
         arrived_ns = max(finished_ns - round(latency * NS_PER_S), 0)
@@ -131,7 +132,9 @@ def _of_text(number: int, text: str) -> _Entry | None:
         obj["text"] = text_literal(number, found[1])
     if found := _OUTPUT_IDS.search(out):
         obj["output_ids"] = json_line(number, found[1])
-    values = {name: json_line(number, m[1]) for name, number_of in _NUMBERS.items() if (m := number_of.search(out))}
+    values = {
+        name: json_line(number, m[1]) for name, number_of in _NUMBERS.items() if (m := number_of.search(out))
+    }
     return kind[1] == "Finish", at, obj, values
 
 

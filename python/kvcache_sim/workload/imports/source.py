@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import codecs
 import json
+import re
 from collections.abc import Iterator
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
@@ -55,6 +56,33 @@ def json_line(number: int, text: str) -> Any:
         raise TraceProblem(number, at + 1, "json", "not JSON", text[at : at + 40], "", "") from None
 
 
+_SPACE = re.compile(r"\s*")
+
+
+def json_values(source: TraceSource) -> Iterator[tuple[int, Any]]:
+    """Yield (line, value) of each value of a JSON file in any layout: one, lines, or the items of arrays.
+
+    Memory: the whole file.
+    """
+    pieces, last = [], 1
+    for number, text in lines_of(source):
+        pieces.append("\n" * (number - last) + text)
+        last = number
+    whole, decoder, line, at = "".join(pieces), json.JSONDecoder(), 1, 0
+    while (start := _SPACE.match(whole, at).end()) < len(whole):  # type: ignore[union-attr]  # it may be empty
+        line += whole.count("\n", at, start)
+        try:
+            value, at = decoder.raw_decode(whole, start)
+        except RecursionError:
+            raise problem(line, "JSON nested too deep", whole[start : start + 40]) from None
+        except ValueError as error:
+            wrong = getattr(error, "pos", start)
+            line, col = line + whole.count("\n", start, wrong), wrong - whole.rfind("\n", 0, wrong)
+            raise TraceProblem(line, col, "json", "not JSON", whole[wrong : wrong + 40], "", "") from None
+        yield from ((line, each) for each in (value if isinstance(value, list) else [value]))
+        line += whole.count("\n", start, at)
+
+
 def text_literal(number: int, text: str) -> str | None:
     """Return a text as Python writes it, or its None; TraceProblem if it is neither."""
     try:
@@ -93,6 +121,12 @@ def count_of(number: int, row: Any, *names: str) -> int | None:
     ):
         raise problem(number, f"{names[0]} is no count", repr(value), "0 to 2147483647 tokens")
     return int(value)
+
+
+def amount_of(value: Any) -> float | None:
+    """Return a number of 0 or more, such as a time; None for anything else, NaN and numbers past 1e15 too."""
+    usable = isinstance(value, int | float) and not isinstance(value, bool) and 0 <= value < 1e15
+    return float(value) if usable else None
 
 
 def tokens_of(number: int, value: Any) -> list[int]:

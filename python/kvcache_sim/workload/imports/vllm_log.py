@@ -94,8 +94,8 @@ def _look(number: int, text: str, now_ns: int, found: dict[str, _Open]) -> None:
         request.max_tokens = int(most[1]) if most and match[3] == "SamplingParams" else None
     elif match := _OUTPUT.search(text):
         if (known := found.get(match[1])) is not None:
-            tokens = tokens_of(number, json_line(number, match[3]))
-            known.answer = [*(known.answer or []), *tokens] if match[2] == "delta" else tokens
+            answer = tokens_of(number, json_line(number, match[3]))
+            known.answer = [*(known.answer or []), *answer] if match[2] == "delta" else answer
     elif (match := _ABORTED.search(text)) and (known := found.get(match[1] or match[2])) is not None:
         known.aborted = True
 
@@ -114,10 +114,10 @@ def _logged(request: _Open, reading: Reading) -> Logged | None:
     elif not request.prompt:
         notes.leave_out(request.line, "no prompt_token_ids: vLLM writes them at --log-level DEBUG alone")
     elif request.answer is None and request.max_tokens is None and not reading.answer_tokens:
-        notes.leave_out(
-            request.line,
-            "nothing says how long the answer was (no max_tokens, a pooling request; --answer-tokens assumes it)",
+        reason = (
+            "nothing says how long the answer was (no max_tokens, or pooling): --answer-tokens assumes it"
         )
+        notes.leave_out(request.line, reason)
     else:
         if request.answer is None:
             notes.remark("answers without --enable-log-outputs at DEBUG count as long as max_tokens allowed")

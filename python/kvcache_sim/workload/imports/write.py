@@ -12,22 +12,36 @@ from typing import NamedTuple
 from kvcache_sim.base.errors import TraceError, UsageError
 from kvcache_sim.workload.imports import (
     aiperf,
+    bench,
+    cache_lines,
     dynamo,
     kv_events,
+    lmcache_lookups,
     openai_log,
     prometheus,
     sglang_log,
     vllm_log,
 )
 from kvcache_sim.workload.imports.kind import LogKind, Reading
-from kvcache_sim.workload.imports.naming import Imported, Logged
+from kvcache_sim.workload.imports.naming import Imported, Logged, Notes
 from kvcache_sim.workload.readers.format import read_head
 from kvcache_sim.workload.readers.problems import located_errors, opened
 from kvcache_sim.workload.toolbox.write import ms
 
-_MODULES = (dynamo, aiperf, kv_events, sglang_log, vllm_log, prometheus, openai_log)
+_KINDS = (
+    dynamo.KIND,
+    aiperf.KIND,
+    bench.KIND,
+    kv_events.KIND,
+    lmcache_lookups.KIND,
+    sglang_log.KIND,
+    *cache_lines.KINDS,
+    vllm_log.KIND,
+    prometheus.KIND,
+    openai_log.KIND,
+)
 
-KINDS: dict[str, LogKind] = {module.KIND.name: module.KIND for module in _MODULES}
+KINDS: dict[str, LogKind] = {kind.name: kind for kind in _KINDS}
 
 
 def kind_named(name: str) -> LogKind:
@@ -90,21 +104,49 @@ def import_log(path: str, name: str, reading: Reading) -> ImportedLog | None:
         kind = kind_named(name) if name else kind_of(read_head(source), path)
         if kind is None:
             return None
-        rows = [
-            _Row(row.arrival_ns, order, _text(reading.naming.named(row) if isinstance(row, Logged) else row))
-            for order, (_, row) in enumerate(kind.read(source, reading))
-        ]
+        sums, rows = _Sums(), []
+        for order, (_, found) in enumerate(kind.read(source, reading)):
+            row = reading.naming.named(found) if isinstance(found, Logged) else found
+            sums.add(row)
+            rows.append(_Row(row.arrival_ns, order, _text(row)))
     if not rows:
         left = sum(count for count, _ in reading.notes.left_out.values())
         hint = "; ".join(reading.notes.lines(path)[:2])
         raise TraceError(
             "no requests", where=path, got=f"{left} left out", expected="at least one", hint=hint
         )
+    sums.remark(reading.notes)
     if reading.naming.met_text and reading.naming.said:
         reading.notes.remark(
             f"texts are hashed in blocks of {reading.naming.block_size} tokens, {reading.naming.said}"
         )
     return ImportedLog(kind, rows)
+
+
+class _Sums:
+    """What all requests of a log have: their ids, and the cached tokens of those that the log counts."""
+
+    def __init__(self) -> None:
+        self.ids = self.cached = self.asked = 0
+
+    def add(self, row: Imported) -> None:
+        """Add a request."""
+        self.ids += len(row.ids)
+        cached = row.measured.get("cached_tokens")
+        if cached is not None:
+            self.cached += int(cached)
+            self.asked += row.input_tokens
+
+    def remark(self, notes: Notes) -> None:
+        """Note the cached share that the log counts, and that a log without ids shows no sharing."""
+        if self.asked:
+            share = f"{self.cached:,} of {self.asked:,} prompt tokens, {self.cached / self.asked:.1%}"
+            notes.remark(f"cached by the log's own counts: {share}")
+        if not self.ids:
+            notes.remark(
+                "no block ids: lengths and arrivals only, sharing is not in them "
+                "(--synthesise-prefixes of the verbs assumes some)"
+            )
 
 
 def _text(row: Imported) -> str:
