@@ -32,7 +32,7 @@ _KINDS = (
     dynamo.KIND,
     aiperf.KIND,
     bench.KIND,
-    kv_events.KIND,
+    *kv_events.KINDS,
     lmcache_lookups.KIND,
     sglang_log.KIND,
     *cache_lines.KINDS,
@@ -141,7 +141,7 @@ class _Sums:
         """Note the cached share that the log counts, and that a log without ids shows no sharing."""
         if self.asked:
             share = f"{self.cached:,} of {self.asked:,} prompt tokens, {self.cached / self.asked:.1%}"
-            notes.remark(f"cached by the log's own counts: {share}")
+            notes.remark(f"cached when the log was written: {share}")
         if not self.ids:
             notes.remark(
                 "no block ids: lengths and arrivals only, sharing is not in them "
