@@ -20,8 +20,7 @@ def command(
         int | None, "for texts without a tokenizer: bytes a token (4, an estimate)"
     ] = None,
     block_size: Annotated[
-        int | None,
-        Option(min=1, max=1 << 16, help="tokens of a block id", show_default="the log's own, or 16"),
+        int | None, Option(min=1, max=1 << 16, help="tokens an id (the log's, or 16)")
     ] = None,
     salt_file: Annotated[
         Path | None, Option(metavar="FILE", help="salt of the ids; without, one that is forgotten")

@@ -87,15 +87,9 @@ def curve_ask(
     def blocks(texts: Sequence[object] | None, where: str) -> tuple[int, ...]:
         return tuple(parse_capacity(str(text), size * kv_bytes, where, size) for text in texts or ())
 
+    read = in_coarser_blocks(read, size)
     return CurveAsk(
-        ReplayRequest(
-            in_coarser_blocks(read, size),
-            size,
-            1,
-            outputs=outputs,
-            touch_from=order,
-            last_partial=last_partial,
-        ),
+        ReplayRequest(read, size, 1, outputs=outputs, touch_from=order, last_partial=last_partial),
         blocks(capacity, "--capacity"),
         tuple(policy or ()),
         blocks(given, "--given"),

@@ -9,7 +9,7 @@ request is looked up again. SGLang: ``Prefill batch. #new-seq: s, #new-token: a,
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -23,11 +23,11 @@ if TYPE_CHECKING:
 _STAMP = re.compile(r"\[(\d{4}-\d\d-\d\d[ T]\d\d:\d\d:\d\d(?:[.,]\d+)?)([^\]]*)\]")
 _LOOK_UP = re.compile(r"Reqid: (\S+), Total tokens:? (\d{1,9}),.*?\bLMCache hit tokens:? (\d{1,9})\b")
 _BATCH = re.compile(
-    r"Prefill batch\W.*?#new-seq: (\d{1,9}), #new-token: (\d{1,9}), #cached-token: (\d{1,9})\b"
+    r"Prefill batch\W.*?#new-seq: (\d{1,6}), #new-token: (\d{1,9}), #cached-token: (\d{1,9})\b"
 )
 _DATA_PARALLEL = re.compile(r"\bDP\d+")
 #: Prompts on other lines of the log: another kind reads more than these lines say.
-_PROMPTS = re.compile(r"prompt_token_ids: \[\d|(?:Receive|Finish): obj=")
+_PROMPTS = re.compile(r"prompt_token_ids: \[\d|Received request \S+: prompt: |(?:Receive|Finish): obj=")
 
 
 class _Line(NamedTuple):
@@ -77,8 +77,9 @@ def _batches(source: TraceSource, reading: Reading) -> Requests:
             reading.notes.leave_out(number, "a batch that another rank of the same group has logged")
             continue
         sequences, computed, cached = map(int, line.found)
-        for k in range(max(sequences, 1)):
-            hit, tokens = (_part(whole, max(sequences, 1), k) for whole in (cached, cached + computed))
+        count, sums = max(min(sequences, cached + computed), 1), (cached, cached + computed)
+        for k in range(count):
+            hit, tokens = (whole * (k + 1) // count - whole * k // count for whole in sums)
             if tokens:
                 measured = {"cached_tokens": float(hit)}
                 yield number, Imported(line.at_ns, tokens, reading.assumed_answer(), [], measured=measured)
@@ -88,23 +89,7 @@ def _batches(source: TraceSource, reading: Reading) -> Requests:
     )
 
 
-def _part(total: int, parts: int, k: int) -> int:
-    """Return part ``k`` of a number in parts as equal as whole numbers are."""
-    return total * (k + 1) // parts - total * k // parts
-
-
-def _kind(
-    name: str, help: str, line: re.Pattern[str], read: Callable[[TraceSource, Reading], Requests]
-) -> LogKind:
-    return LogKind(name, help, partial(_detects, line), read)
-
-
 KINDS = (
-    _kind("lmcache-log", "log lines of LMCache's look-ups: total and hit tokens", _LOOK_UP, _look_ups),
-    _kind(
-        "sglang-batches",
-        "SGLang's server log (Prefill batch): a load curve, the cached share",
-        _BATCH,
-        _batches,
-    ),
+    LogKind("lmcache-log", "LMCache's look-ups in a server's log", partial(_detects, _LOOK_UP), _look_ups),
+    LogKind("sglang-batches", "Prefill batch lines of SGLang's log", partial(_detects, _BATCH), _batches),
 )

@@ -131,8 +131,6 @@ def _router_event(event: Any, size: int, medium: str) -> dict[str, Any]:
 
 
 KINDS = (
-    LogKind(
-        "kv-events", "a capture of KV events (kvsim shadow --capture, or an engine's batches)", _detect, _read
-    ),
+    LogKind("kv-events", "KV events: of kvsim shadow --capture, or an engine's batches", _detect, _read),
     LogKind("dynamo-router", "Dynamo's router events: a recording or a dump", _detect_router, _read_router),
 )

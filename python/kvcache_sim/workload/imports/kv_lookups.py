@@ -98,11 +98,9 @@ class LookUps:
         return event.placed and event.group == (self._group or 0)
 
     def _why_not(self, event: KvEvent) -> str:
-        if not event.placed:
-            self._masked.add(event.group)
-        if event.group in self._masked:
-            why = "masked by a window or a state: it names the kept blocks alone, without their positions"
-        else:
+        self._masked |= set() if event.placed else {event.group}
+        why = "masked by a window or a state: it names kept blocks alone, without their positions"
+        if event.group not in self._masked:
             why = f"group {self._group or 0} is followed"
         return f"an event of cache group {event.group}, {why}"
 

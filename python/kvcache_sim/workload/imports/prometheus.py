@@ -33,37 +33,23 @@ _DATE = re.compile(r"#?\s*(?:scrape\s+)?(\d{9,19}(?:\.\d+)?|\d{4}-\d\d-\d\dT\S+)
 _MOST = 10_000_000
 
 
-class Names(NamedTuple):
-    """The names of an engine's metrics: the first that is scraped counts; ``open`` ones add up."""
-
-    finished: tuple[str, ...]
-    prompts: tuple[str, ...]
-    answers: tuple[str, ...]
-    queries: tuple[str, ...]
-    hits: tuple[str, ...]
-    open: tuple[str, ...]
-
-
-_ENGINES = (
-    Names(
-        ("vllm:request_success_total", "vllm:request_prompt_tokens_count"),
-        ("vllm:request_prompt_tokens_sum", "vllm:prompt_tokens_total"),
-        ("vllm:request_generation_tokens_sum", "vllm:generation_tokens_total"),
-        ("vllm:prefix_cache_queries_total",),
-        ("vllm:prefix_cache_hits_total",),
-        ("vllm:num_requests_running", "vllm:num_requests_waiting"),
+#: What is counted → the metrics that count it; the first that is scraped is used.
+_METRICS = {
+    "finished": ("vllm:request_success_total", "sglang:num_requests_total"),
+    "prompts": ("vllm:request_prompt_tokens_sum", "vllm:prompt_tokens_total", "sglang:prompt_tokens_total"),
+    "answers": (
+        "vllm:request_generation_tokens_sum",
+        "vllm:generation_tokens_total",
+        "sglang:generation_tokens_total",
     ),
-    Names(
-        ("sglang:num_requests_total",),
-        ("sglang:prompt_tokens_total",),
-        ("sglang:generation_tokens_total",),
-        ("sglang:prompt_tokens_total",),
-        ("sglang:cached_tokens_total",),
-        ("sglang:num_running_reqs", "sglang:num_queue_reqs"),
-    ),
+    "queries": ("vllm:prefix_cache_queries_total", "sglang:prompt_tokens_total"),
+    "hits": ("vllm:prefix_cache_hits_total", "sglang:cached_tokens_total"),
+}
+_OPEN = (
+    *("vllm:num_requests_running", "vllm:num_requests_waiting"),
+    *("sglang:num_running_reqs", "sglang:num_queue_reqs"),
 )
-_COUNTED = {name for names in _ENGINES for each in names[:-1] for name in each}
-_WANTED = _COUNTED.union(*(names.open for names in _ENGINES))
+_WANTED = {*_OPEN, *(name for names in _METRICS.values() for name in names)}
 
 
 class Series(NamedTuple):
@@ -96,51 +82,39 @@ def _read(source: TraceSource, reading: Reading) -> Requests:
     for (start, _), (end, _) in pairwise(scrapes):
         if end <= start:
             raise problem(0, "scrapes out of order", f"{end} ns after {start} ns", "dates that grow")
-    names = next((n for n in _ENGINES if _scraped(scrapes, n.finished)), _ENGINES[0])
-    chosen = [_scraped(scrapes, several) for several in names[:-1]]
-    if not chosen[0]:
-        expected = " or ".join(each for n in _ENGINES for each in n.finished)
-        raise problem(0, "metrics that count no finished requests", "", expected)
-    notes, spare = reading.notes, 0.0
-    intervals = [_grown(before.values, after.values, notes) for before, after in pairwise(scrapes)]
-    totals = [sum(grown.get(name, 0.0) for grown in intervals) for name in chosen]
+    scraped = {series.name for scrape in scrapes for series in scrape.values}
+    chosen = {what: next((n for n in names if n in scraped), "") for what, names in _METRICS.items()}
+    if not chosen["finished"] or len({name.partition(":")[0] for name in scraped}) > 1:
+        what, expected = "not the finished requests of one engine", " or ".join(_METRICS["finished"])
+        raise problem(0, what, ", ".join(sorted(scraped)), expected)
+    intervals = [_grown(before.values, after.values, reading.notes) for before, after in pairwise(scrapes)]
+    sums = {what: sum(grown.get(name, 0.0) for grown in intervals) for what, name in chosen.items()}
+    spare = 0.0
     for (start, before), (end, after), grown in zip(scrapes[:-1], scrapes[1:], intervals, strict=True):
-        came = grown.get(chosen[0], 0.0) + _sum(after, names.open) - _sum(before, names.open) + spare
+        own = {what: grown.get(name, 0.0) for what, name in chosen.items()}
+        came = own["finished"] + _sum(after, _OPEN) - _sum(before, _OPEN) + spare
         requests = max(int(came + 0.5), 0)
         if requests > _MOST:
             raise problem(0, "too many requests between two scrapes", requests, f"at most {_MOST:,}")
         spare = came - requests
-        own = [grown.get(name, 0.0) for name in chosen]
-        inputs, outputs = (_mean(own, totals, tokens) for tokens in (1, 2))
+        mean = own if own["finished"] else sums  # nothing finished in between: the mean of all
+        lengths = (mean[tokens] / max(mean["finished"], 1.0) for tokens in ("prompts", "answers"))
+        inputs, outputs = (max(round(length), 1) for length in lengths)
         for k in range(requests):
             yield 0, Imported(start + (2 * k + 1) * (end - start) // (2 * requests), inputs, outputs, [])
-    _remark(notes, scrapes, chosen, totals)
+    _remark(reading.notes, scrapes, chosen, sums)
 
 
-def _scraped(scrapes: list[Scrape], names: tuple[str, ...]) -> str:
-    """Return the first name that a scrape has; "" without one."""
-    found = {series.name for scrape in scrapes for series in scrape.values}
-    return next((name for name in names if name in found), "")
-
-
-def _mean(own: list[float], totals: list[float], tokens: int) -> int:
-    """Return the mean tokens of an interval's finished requests, those of all intervals if it has none."""
-    finished, sums = (own[0], own[tokens]) if own[0] else (totals[0], totals[tokens])
-    return max(round(sums / max(finished, 1.0)), 1)
-
-
-def _remark(notes: Notes, scrapes: list[Scrape], chosen: list[str], totals: list[float]) -> None:
+def _remark(notes: Notes, scrapes: list[Scrape], chosen: dict[str, str], sums: dict[str, float]) -> None:
     seconds = (scrapes[-1].at_ns - scrapes[0].at_ns) / 1e9
-    _, prompts, answers, queries, hits = chosen
     notes.remark(
         f"{len(scrapes)} scrapes over {seconds:,.0f} s; lengths are means of each interval, nothing is shared"
     )
-    missing = [what for what, name in (("prompts", prompts), ("answers", answers)) if not name]
-    if missing:
+    if missing := [what for what in ("prompts", "answers") if not chosen[what]]:
         notes.remark(f"lengths of {' and '.join(missing)} are not in the metrics: 1 token each")
     notes.remark("as a load curve: workload: {arrivals: {process: trace, path: THIS, bin: 60s}}")
-    if queries and hits and totals[3]:
-        rate = totals[4] / totals[3]
+    if sums["queries"] and chosen["hits"]:
+        rate = sums["hits"] / sums["queries"]
         notes.remark(f"the engine's own prefix cache hit rate over this time: {rate:.1%}")
 
 
@@ -152,7 +126,7 @@ def _grown(before: Values, after: Values, notes: Notes) -> dict[str, float]:
     """Return the increase of each counter; a counter that fell was restarted, as in Prometheus."""
     grown = dict[str, float]()
     for series, value in after.items():
-        if series.name in _COUNTED:
+        if series.name not in _OPEN:
             was = before.get(series, 0.0)
             if value < was:
                 notes.remark("a counter fell: the engine was started anew, and counts from 0 there")

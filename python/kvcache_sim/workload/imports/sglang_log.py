@@ -92,8 +92,7 @@ def _request(
     cached = count_of(number, meta, "cached_tokens")
     measured = {} if cached is None else {"cached_tokens": float(cached)}
     whole = tokens_of(number, answer) if isinstance(answer, list) and len(answer) == outputs else None
-    logged = Logged(arrived_ns, prompt, whole, inputs, outputs, measured=measured)
-    return logged
+    return Logged(arrived_ns, prompt, whole, inputs, outputs, measured=measured)
 
 
 _Entry = tuple[bool, int, dict[str, Any], dict[str, Any]]
@@ -107,13 +106,9 @@ def _of_json(number: int, text: str) -> _Entry | None:
     at, obj, out = time_ns(row.get("timestamp")), row.get("obj"), row.get("out") or {}
     if at is None or not isinstance(obj, dict) or "rid" not in row or not isinstance(out, dict):
         raise problem(number, "not an event of SGLang", text, "timestamp, event, rid, obj")
-    meta = out.get("meta_info") or {}
-    return (
-        event == "request.finished",
-        at,
-        {**obj, "rid": row["rid"], "output_ids": out.get("output_ids")},
-        meta,
-    )
+    obj = {**obj, "rid": row["rid"], "output_ids": out.get("output_ids")}
+    meta = out.get("meta_info")
+    return event == "request.finished", at, obj, meta if isinstance(meta, dict) else {}
 
 
 def _of_text(number: int, text: str) -> _Entry | None:

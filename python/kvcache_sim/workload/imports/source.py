@@ -73,12 +73,10 @@ def json_values(source: TraceSource) -> Iterator[tuple[int, Any]]:
         line += whole.count("\n", at, start)
         try:
             value, at = decoder.raw_decode(whole, start)
-        except RecursionError:
-            raise problem(line, "JSON nested too deep", whole[start : start + 40]) from None
-        except ValueError as error:
+        except (RecursionError, ValueError) as error:
             wrong = getattr(error, "pos", start)
-            line, col = line + whole.count("\n", start, wrong), wrong - whole.rfind("\n", 0, wrong)
-            raise TraceProblem(line, col, "json", "not JSON", whole[wrong : wrong + 40], "", "") from None
+            what = "not JSON" if isinstance(error, ValueError) else "JSON nested too deep"
+            raise problem(line + whole.count("\n", start, wrong), what, whole[wrong : wrong + 40]) from None
         yield from ((line, each) for each in (value if isinstance(value, list) else [value]))
         line += whole.count("\n", start, at)
 

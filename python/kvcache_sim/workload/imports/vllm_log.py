@@ -30,7 +30,7 @@ _TOKENS = r"prompt_token_ids: (\[[\d, ]*\]|None), "
 _DETAILS = re.compile(rf"Request (\S+) details: prompt: {_TEXT}, {_TOKENS}")
 _RECEIVED = re.compile(rf"Received request (\S+): (?:prompt: {_TEXT}, )?params: (\w+)\(")
 _TOKENS_AT_THE_END = re.compile(rf".*\), {_TOKENS}")
-_MAX_TOKENS = re.compile(r"\bmax_tokens=(\d+)")
+_MAX_TOKENS = re.compile(r"\bmax_tokens=(\d{1,9})\b")
 _OUTPUT = re.compile(
     r"Generated response (\S+?)(?: \(streaming (\w+)\))? details: output_token_ids: (\[[\d, ]*\])"
 )

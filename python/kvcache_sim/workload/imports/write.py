@@ -104,10 +104,13 @@ def import_log(path: str, name: str, reading: Reading) -> ImportedLog | None:
         kind = kind_named(name) if name else kind_of(read_head(source), path)
         if kind is None:
             return None
-        sums, rows = _Sums(), []
+        ids = cached = asked = 0
+        rows = []
         for order, (_, found) in enumerate(kind.read(source, reading)):
             row = reading.naming.named(found) if isinstance(found, Logged) else found
-            sums.add(row)
+            ids += len(row.ids)
+            if "cached_tokens" in row.measured:
+                cached, asked = cached + int(row.measured["cached_tokens"]), asked + row.input_tokens
             rows.append(_Row(row.arrival_ns, order, _text(row)))
     if not rows:
         left = sum(count for count, _ in reading.notes.left_out.values())
@@ -115,7 +118,7 @@ def import_log(path: str, name: str, reading: Reading) -> ImportedLog | None:
         raise TraceError(
             "no requests", where=path, got=f"{left} left out", expected="at least one", hint=hint
         )
-    sums.remark(reading.notes)
+    _remark(reading.notes, ids, cached, asked)
     if reading.naming.met_text and reading.naming.said:
         reading.notes.remark(
             f"texts are hashed in blocks of {reading.naming.block_size} tokens, {reading.naming.said}"
@@ -123,30 +126,15 @@ def import_log(path: str, name: str, reading: Reading) -> ImportedLog | None:
     return ImportedLog(kind, rows)
 
 
-class _Sums:
-    """What all requests of a log have: their ids, and the cached tokens of those that the log counts."""
-
-    def __init__(self) -> None:
-        self.ids = self.cached = self.asked = 0
-
-    def add(self, row: Imported) -> None:
-        """Add a request."""
-        self.ids += len(row.ids)
-        cached = row.measured.get("cached_tokens")
-        if cached is not None:
-            self.cached += int(cached)
-            self.asked += row.input_tokens
-
-    def remark(self, notes: Notes) -> None:
-        """Note the cached share that the log counts, and that a log without ids shows no sharing."""
-        if self.asked:
-            share = f"{self.cached:,} of {self.asked:,} prompt tokens, {self.cached / self.asked:.1%}"
-            notes.remark(f"cached when the log was written: {share}")
-        if not self.ids:
-            notes.remark(
-                "no block ids: lengths and arrivals only, sharing is not in them "
-                "(--synthesise-prefixes of the verbs assumes some)"
-            )
+def _remark(notes: Notes, ids: int, cached: int, asked: int) -> None:
+    """Note the cached share that the log counts, and that a log without ids shows no sharing."""
+    if asked:
+        share = f"{cached:,} of {asked:,} prompt tokens, {cached / asked:.1%}"
+        notes.remark(f"cached when the log was written: {share}")
+    if not ids:
+        notes.remark(
+            "no block ids: lengths only, sharing is not in them (--synthesise-prefixes assumes some)"
+        )
 
 
 def _text(row: Imported) -> str:
