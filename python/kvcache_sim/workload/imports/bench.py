@@ -54,11 +54,11 @@ def _read(source: TraceSource, reading: Reading) -> Requests:
 def _by_arrays(number: int, run: Any, reading: Reading) -> Iterator[dict[str, Any]]:
     arrays = {figure: array for figure, name in _ARRAYS.items() if (array := member(run, name)) is not None}
     if not {"input", "output"} <= arrays.keys():
-        is_sglang = member(run, "total_output_tokens_retokenized", "sharegpt_output_len") is not None
-        what, option = (
-            ("SGLang's bench", "--output-details") if is_sglang else ("vllm bench", "--save-detailed")
+        what, options = (
+            "a result of vllm bench serve or SGLang's bench",
+            "--save-detailed or --output-details",
         )
-        raise problem(number, f"a result of {what} without its requests", run, f"input_lens, with {option}")
+        raise problem(number, f"{what} without its requests", run, f"input_lens, with {options}")
     if not all(isinstance(array, list) and len(array) == len(arrays["input"]) for array in arrays.values()):
         raise problem(number, "arrays of different lengths", ", ".join(arrays), "one entry a request each")
     for values in zip(*arrays.values(), strict=True):

@@ -89,6 +89,8 @@ def _read(source: TraceSource, reading: Reading) -> Requests:
         raise problem(0, what, ", ".join(sorted(scraped)), expected)
     intervals = [_grown(before.values, after.values, reading.notes) for before, after in pairwise(scrapes)]
     sums = {what: sum(grown.get(name, 0.0) for grown in intervals) for what, name in chosen.items()}
+    if not sums["finished"]:
+        raise problem(0, "no request finished between the scrapes", "", "more time between them")
     spare = 0.0
     for (start, before), (end, after), grown in zip(scrapes[:-1], scrapes[1:], intervals, strict=True):
         own = {what: grown.get(name, 0.0) for what, name in chosen.items()}
