@@ -129,7 +129,7 @@ def cut_ids(trace_block_tokens: int, block_size_tokens: int) -> int:
     Blocks of several ids are those of ``in_coarser_blocks``: ``NeedsWhole`` where rows are read one by one.
     """
     if block_size_tokens > trace_block_tokens and not block_size_tokens % trace_block_tokens:
-        what, hint = "blocks of several ids need the whole trace", "give it as a file, or with --whole"
+        what, hint = "blocks of several ids need the whole trace", "give it as a file"
         raise NeedsWhole(what, where="--block-size", got=str(block_size_tokens), hint=hint)
     if block_size_tokens < 1 or trace_block_tokens % block_size_tokens:
         raise UsageError(
