@@ -30,7 +30,7 @@ def command(
     output: options.Output,
     on_bad_row: options.OnBadRow = "error",
 ) -> None:
-    """Make a trace of a log: of OpenAI requests, vLLM, SGLang, Dynamo, AIPerf, KV events or metrics.
+    """Make a trace of a log: of requests, engines, caches, load generators, KV events or metrics.
 
     No text reaches the trace: ids are salted hashes. What is left out is counted on stderr.
 

@@ -25,7 +25,7 @@ _PATHS = {
     "input": ("prompt_tokens", "input_metrics.text_tokens"),
     "output": ("output_tokens", "output_metrics.text_tokens"),
     "cached": ("input_metrics.cached_tokens", "cached_tokens"),
-    "start": ("info.timings.request_start", "info.timings.targeted_start"),
+    "start": ("info.timings.request_start", "info.timings.targeted_start", "start_time"),
     "ttft_ms": ("time_to_first_token_ms",),
     "session": ("info.conversation_id",),
     "name": ("info.request_id", "request_id"),
@@ -106,8 +106,8 @@ def _request(number: int, row: dict[str, Any], start_ns: int, reading: Reading) 
     measured = {} if cached is None else {"cached_tokens": float(cached)}
     if first_ms := amount_of(row.get("ttft_ms")) or 1000 * (amount_of(row.get("ttft_s")) or 0):
         measured["ttft_ms"] = round(first_ms, 3)
-    session, own = row.get("session"), row.get("name")
-    session = reading.naming.session("" if session in (None, own) else str(session))
+    session, alone = row.get("session"), row.get("name")
+    session = reading.naming.session("" if session in (None, alone) else str(session))
     return Imported(start_ns, inputs, outputs, [], session=session, measured=measured)
 
 

@@ -65,7 +65,7 @@ def batch_of(value: Any) -> KvBatch:
 
 
 def _array_fields(kind: str, values: list[Any]) -> dict[str, Any]:
-    """Return the fields of an array by name; those behind the medium are told apart by their types.
+    """Return the fields of an array by name; types distinguish those behind the medium.
 
     vLLM: lora_name, extra_keys, perhaps block_mm_infos, group_idx, kind, window. SGLang: cache_salt,
     session_id, lora_name.
@@ -116,8 +116,9 @@ def _is_masked(fields: dict[str, Any], hashes: int) -> bool:
     if isinstance(tokens, list) and isinstance(size, int) and len(tokens) > hashes * size:
         return True
     attention = str(fields.get("kv_cache_spec_kind") or "")
-    has_window = fields.get("kv_cache_spec_sliding_window") is not None
-    return has_window or any(part in attention for part in _MASKING)
+    if not attention:  # full attention may have a window too, which then masks nothing
+        return fields.get("kv_cache_spec_sliding_window") is not None
+    return any(part in attention for part in _MASKING)
 
 
 def _name(value: Any) -> Name:

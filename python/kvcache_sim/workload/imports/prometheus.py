@@ -93,13 +93,13 @@ def _read(source: TraceSource, reading: Reading) -> Requests:
         raise problem(0, "no request finished between the scrapes", "", "more time between them")
     spare = 0.0
     for (start, before), (end, after), grown in zip(scrapes[:-1], scrapes[1:], intervals, strict=True):
-        own = {what: grown.get(name, 0.0) for what, name in chosen.items()}
-        came = own["finished"] + _sum(after, _OPEN) - _sum(before, _OPEN) + spare
+        grew = {what: grown.get(name, 0.0) for what, name in chosen.items()}
+        came = grew["finished"] + _sum(after, _OPEN) - _sum(before, _OPEN) + spare
         requests = max(int(came + 0.5), 0)
         if requests > _MOST:
             raise problem(0, "too many requests between two scrapes", requests, f"at most {_MOST:,}")
         spare = came - requests
-        mean = own if own["finished"] else sums  # nothing finished in between: the mean of all
+        mean = grew if grew["finished"] else sums  # nothing finished in between: the mean of all
         lengths = (mean[tokens] / max(mean["finished"], 1.0) for tokens in ("prompts", "answers"))
         inputs, outputs = (max(round(length), 1) for length in lengths)
         for k in range(requests):
