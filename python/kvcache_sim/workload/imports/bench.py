@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING, Any
 from kvcache_sim.base.units import NS_PER_S
 from kvcache_sim.workload.imports.kind import LogKind, Reading, Requests
 from kvcache_sim.workload.imports.naming import Imported
-from kvcache_sim.workload.imports.source import amount_of, count_of, json_values, member, problem, time_ns
+from kvcache_sim.workload.imports.source import amount_of, count_of, member, problem, time_ns
+from kvcache_sim.workload.readers.json_stream import objects
 
 if TYPE_CHECKING:
     from kvcache_sim._core import TraceSource
@@ -40,7 +41,7 @@ def _detect(head: bytes) -> bool:
 
 def _read(source: TraceSource, reading: Reading) -> Requests:
     begin_ns = 0
-    for number, value in json_values(source):
+    for number, value in objects(source, 1 << 30, strict=False):  # it has the time of every token
         runs = member(value, "benchmarks")
         for run in runs if isinstance(runs, list) else [value]:
             rows = list((_by_arrays if runs is None else _by_objects)(number, run, reading))

@@ -5,7 +5,6 @@ from __future__ import annotations
 import ast
 import codecs
 import json
-import re
 from collections.abc import Iterator
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
@@ -54,31 +53,6 @@ def json_line(number: int, text: str) -> Any:
     except ValueError as error:
         at = getattr(error, "pos", 0)
         raise TraceProblem(number, at + 1, "json", "not JSON", text[at : at + 40], "", "") from None
-
-
-_SPACE = re.compile(r"\s*")
-
-
-def json_values(source: TraceSource) -> Iterator[tuple[int, Any]]:
-    """Yield (line, value) of each value of a JSON file in any layout: one, lines, or the items of arrays.
-
-    Memory: the whole file.
-    """
-    pieces, last = [], 1
-    for number, text in lines_of(source):
-        pieces.append("\n" * (number - last) + text)
-        last = number
-    whole, decoder, line, at = "".join(pieces), json.JSONDecoder(), 1, 0
-    while (start := _SPACE.match(whole, at).end()) < len(whole):  # type: ignore[union-attr]  # it may be empty
-        line += whole.count("\n", at, start)
-        try:
-            value, at = decoder.raw_decode(whole, start)
-        except (RecursionError, ValueError) as error:
-            wrong = getattr(error, "pos", start)
-            what = "not JSON" if isinstance(error, ValueError) else "JSON nested too deep"
-            raise problem(line + whole.count("\n", start, wrong), what, whole[wrong : wrong + 40]) from None
-        yield from ((line, each) for each in (value if isinstance(value, list) else [value]))
-        line += whole.count("\n", start, at)
 
 
 def text_literal(number: int, text: str) -> str | None:
