@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
+from kvcache_sim.base.errors import TraceError
 from kvcache_sim.cli.main import run
 from kvcache_sim.workload.imports.kind import Reading
 from kvcache_sim.workload.imports.naming import Naming, Notes
@@ -92,15 +93,16 @@ def test_a_load_curve_is_what_came_in_each_interval(tmp_path_factory, intervals)
         debt = min(came, 0)
         for k in range(came):
             at_ns = (2 * k + 1) * seconds * 10**9 // (2 * came)
-            sizes = (max(100 * tokens, 1), max(10 * tokens, 1)) if ended else (1, 1)
-            expected.append((10**9 * (start - 1_795_428_000) + at_ns, *sizes))
-    assume(expected)
+            sizes = (100 * tokens, 10 * tokens) if ended else None
+            expected.append((10**9 * (start - 1_795_428_000) + at_ns, sizes))
+    assume(expected and (stop or length))
     path.write_text("".join(lines))
     _, rows, notes = imported(path, "prometheus")
     first = expected[0][0]
+    overall = [total / (stop + length) for total in totals[:2]]  # where nothing finished in between
     assert [(row["timestamp"], row["input_length"], row["output_length"]) for row in rows] == [
-        (pytest.approx((at_ns - first) / 1e6, abs=1e-5), inputs, outputs)
-        for at_ns, inputs, outputs in expected
+        (pytest.approx((at_ns - first) / 1e6, abs=1e-5), *(max(round(size), 1) for size in sizes or overall))
+        for at_ns, sizes in expected
     ]
     assert any("hit rate over this time: 50.0%" in text for text in notes.remarks) == (hits > 0)
     assert f"{len(intervals) + 1} scrapes over {at_s - 1_795_428_000} s" in " ".join(notes.remarks)
@@ -119,6 +121,26 @@ def test_a_counter_that_fell_counts_from_nought(tmp_path):
     _, rows, notes = imported(path)
     assert len(rows) == 10 + 4 + 49 + 11
     assert any("started anew" in text for text in notes.remarks)
+
+
+@pytest.mark.parametrize(
+    ("first", "then", "said"),
+    [
+        ("vllm:request_success_total 1", "vllm:request_success_total 1", "no request finished between"),
+        ("vllm:request_success_total 1", "vllm:request_success_total NaN", "not a value; got NaN"),
+        ("vllm:request_success_total 1", "vllm:request_success_total 1e12", "too many requests"),
+        (
+            "vllm:prompt_tokens_total 1",
+            "vllm:prompt_tokens_total 9",
+            "not the finished requests of one engine",
+        ),
+        ("sglang:num_requests_total 1\nvllm:request_success_total 1", "", "of one engine"),
+    ],
+)
+def test_scrapes_without_a_curve_are_refused(first, then, said, tmp_path):
+    (tmp_path / "m.txt").write_text(f"1795428000\n{first}\n1795428010\n{then}\n")
+    with pytest.raises(TraceError, match=said):
+        imported(tmp_path / "m.txt")
 
 
 def test_a_generated_workload_follows_the_curve(tmp_path, capsys):

@@ -76,12 +76,26 @@ def test_what_repeats_is_the_prompt_and_the_answer_before(tmp_path):
     assert "; 27.5 % of the prompt tokens repeat" in made.warnings[-1]  # 110 of 400
 
 
-def test_what_names_blocks_or_sessions_is_refused(tmp_path):
+def test_what_names_blocks_is_refused(tmp_path):
     trace = azure(tmp_path / "a.csv", [(0, 40, 2), (9, 80, 2)])
-    made = with_synthetic_prefixes(trace, PrefixAssumption())
-    for named in (made, fill_missing_ids(trace)):
-        with pytest.raises(UsageError, match="nothing to synthesise"):
-            with_synthetic_prefixes(named, PrefixAssumption())
+    with pytest.raises(UsageError, match="nothing to synthesise"):
+        with_synthetic_prefixes(fill_missing_ids(trace), PrefixAssumption())
+
+
+def test_a_logs_own_sessions_are_kept_and_their_sharing_is_named_an_assumption(tmp_path):
+    """Turn two begins with the 110 tokens of turn one; turn three is shorter than turn two, and shares nothing."""
+    rows = [("a", 0, 100, 10), ("b", 1, 50, 5), ("a", 2, 300, 9), ("a", 3, 150, 9)]
+    (tmp_path / "t.jsonl").write_text(
+        "".join(
+            json.dumps({"session_id": s, "timestamp": 1000 * t, "input_length": p, "output_length": o}) + "\n"
+            for s, t, p, o in rows
+        )
+    )
+    read = read_trace(str(tmp_path / "t.jsonl"), settings=ReadSettings(missing_ids="leave"))
+    made = with_synthetic_prefixes(read, PrefixAssumption())
+    assert made.session.tolist() == read.session.tolist() == [0, 1, 0, 0]
+    assert "own sessions are assumed to begin with the turn before" in made.warnings[-1]
+    assert "; 18.3 % of the prompt tokens repeat" in made.warnings[-1]  # 110 of 600
 
 
 def test_the_assumption_is_said_wherever_the_result_is(tmp_path, capsys, monkeypatch):

@@ -69,6 +69,13 @@ def test_every_kind_has_a_log_here():
         (["details", "output"], [], []),
         (["details", "pooling"], [], []),
         (["output", "aborted", "details", "received"], [(0, 3, 9)], ["answers without --enable-log-outputs"]),
+        (["whole"], [(0, 3, 4)], ["answers without --enable-log-outputs"]),
+        (
+            ["whole", "gone"],
+            [(0, 3, 4)],
+            ["answers without --enable-log-outputs", "requests that were aborted"],
+        ),
+        (["chat"], [(0, 7, 4)], ["answers without --enable-log-outputs", "texts are hashed"]),
     ],
 )
 def test_lines_of_vllms_log_make_a_request_together(tmp_path, lines, rows, said):
@@ -80,6 +87,11 @@ def test_lines_of_vllms_log_make_a_request_together(tmp_path, lines, rows, said)
         "output": "Generated response cmpl-1 details: output_token_ids: [8, 9]",
         "delta": "Generated response cmpl-1 (streaming delta) details: output_token_ids: [8, 9]",
         "aborted": "Request cmpl-1 aborted.",
+        "gone": "Aborted request cmpl-1.",
+        "whole": "Received request cmpl-1: prompt: 'max_tokens=9, prompt_token_ids: [1], ', params: "
+        "SamplingParams(stop=['\\''], max_tokens=4), prompt_token_ids: [5, 6, 7], lora_request: None.",
+        "chat": 'Received request cmpl-1: prompt: "<|im_start|>\\nit\'s\\n  hello", params: SamplingParams(max_tokens=4), '
+        "prompt_token_ids: None, prompt_embeds shape: None, lora_request: None.",
     }
     path = tmp_path / "v.log"
     whole = [text[line].replace("cmpl-1", "cmpl-0") for line in ("details", "received", "output")]
@@ -89,7 +101,8 @@ def test_lines_of_vllms_log_make_a_request_together(tmp_path, lines, rows, said)
         (0, 3, 2),
         *rows,
     ]
-    others = [remark for remark in notes.remarks if not remark.startswith("the log's clock")]
+    always = ("the log's clock", "no block ids")
+    others = [remark for remark in notes.remarks if not remark.startswith(always)]
     assert [remark.startswith(words) for remark, words in zip(others, said, strict=True)] == [True] * len(
         said
     )
@@ -263,6 +276,8 @@ HEADS = {
         # TYPE vllm:x counter
         # HELP vllm:x y
         {"resultType": "matrix", "__name__": "vllm:x"}
+        # HELP sglang:x y
+        {"resultType": "matrix", "__name__": "sglang:x"}
         --
         vllm:x 1
         # TYPE x counter
@@ -286,6 +301,32 @@ HEADS = {
         --
         INFO 12-31 23:59:58 x
         Received request r: params: S(""",
+    "lmcache-lookups": """
+        {"timestamp": 1, "chunk_size": 256, "seq_len": 3, "chunk_hashes": []}
+        --
+        {"timestamp": 1, "chunk_hashes": []}""",
+    "lmcache-log": """
+        [2026-03-02 09:00:00,100] LMCache INFO: Reqid: a, Total tokens 5, LMCache hit tokens: 0, need to load: 0
+        --
+        [2026-03-02 09:00:00,100] LMCache INFO: Stored 1792 out of total 1792 tokens.
+        Reqid: a, Total tokens 5, LMCache hit tokens: 0; Received request a: prompt: 'x'""",
+    "sglang-batches": """
+        [2026-03-02 09:00:00] Prefill batch, #new-seq: 1, #new-token: 7, #cached-token: 0, token usage: 0.00
+        --
+        [2026-03-02 09:00:00] Decode batch. #running-req: 1, #token: 4000
+        Prefill batch. #new-seq: 1, #new-token: 7, #cached-token: 0 Finish: obj=G(""",
+    "bench": """
+        {"input_lens": [], "output_lens": []}
+        {"total_input_tokens": 5, "request_throughput": 0.5}
+        {"benchmarks": [{"requests": {"successful": []}}]}
+        --
+        {"total_input_tokens": 5}
+        {"benchmarks": []}""",
+    "dynamo-router": """
+        {"worker_id": 7, "event": {"event_id": 1, "data": {"stored": {}}}}
+        {"timestamp": 0, "event": {"worker_id": 7, "event": {"event_id": 1, "data": "cleared"}}}
+        --
+        {"event_id": 1, "data": {}}""",
     "dynamo": """
         {"schema": "dynamo.request.trace.v1"}
         --

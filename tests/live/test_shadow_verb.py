@@ -39,19 +39,24 @@ EVENT = st.tuples(
     st.none() | st.integers(0, 99),
     st.sampled_from(["GPU", "CPU"]),
     st.integers(0, 1),
+    st.booleans(),
+    st.sampled_from(["", "alice"]),
 )
 BATCH = st.tuples(
     st.sampled_from("ab"), st.integers(0, 10**6), st.integers(0, 2), st.lists(EVENT, max_size=3)
 )
 
 
-def event_of(kind: str, hashes: list[int], parent: int | None, medium: str, group: int, salt: bytes = b""):
+def event_of(kind, hashes, parent: int | None, medium, group: int, placed: bool, session, salt: bytes = b""):
     """Return an event; with a salt, its blocks' names are those of a capture."""
     names = (lambda name: salted_names([str(name)], salt)[0]) if salt else (lambda name: name)
     if kind == "cleared":
-        return KvEvent(kind, (), None, 0, "GPU", group)
+        return KvEvent(kind, (), None, 0, "GPU", group, placed)
     before = names(parent) if kind == "stored" and parent is not None else None
-    return KvEvent(kind, tuple(map(names, hashes)), before, 16 * (kind == "stored"), medium, group)
+    named = str(names(session)) if session else ""
+    return KvEvent(
+        kind, tuple(map(names, hashes)), before, 16 * (kind == "stored"), medium, group, placed, named
+    )
 
 
 @examples(60)

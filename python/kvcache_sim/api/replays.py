@@ -55,7 +55,7 @@ _REQUEST_OPTIONS = (
 class ReplaySettings(TypedDict, total=False):
     """Settings of a replay, besides its trace and capacity."""
 
-    #: Tokens a block; divides the trace's block size, which is the default.
+    #: Tokens a block: a divisor or a multiple of the trace's block size, which is the default.
     block_size: int
     #: A model whose KV bytes turn sizes such as ``16GiB`` into blocks.
     model: str

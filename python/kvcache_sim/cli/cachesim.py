@@ -27,7 +27,10 @@ app = verb_app()
 
 
 BlockSize = Annotated[
-    int, Option("--block-size", "--page-size", help="tokens a block; divides the trace's (0: it)")
+    int,
+    Option(
+        "--block-size", "--page-size", help="tokens a block: a divisor or multiple of the trace's (0: it)"
+    ),
 ]
 KvBytes = Annotated[int, Option(help="the same as a number of bytes", min=0, metavar="BYTES")]
 

@@ -29,7 +29,7 @@ app = verb_app()
 class Shown(Value):
     """The cache, and the points of its curve to show."""
 
-    block_size: Annotated[int, "tokens a block; divides the trace's (0: the trace's)"] = 0
+    block_size: Annotated[int, "tokens a block: a divisor or multiple of the trace's (0: the trace's)"] = 0
     capacity: Annotated[
         list[str] | None, "a size to show: blocks, '2097152 tokens', or 16GiB with --model; repeatable"
     ] = None

@@ -148,7 +148,7 @@ def refuse_without_effect(
             "block size does not divide the trace's",
             where="--block-size",
             got=str(request.block_size_tokens),
-            expected=f"a divisor of {trace_block}",
+            expected=f"a divisor or a multiple of {trace_block}",
         )
     if not 1 <= request.capacity_blocks < 2**31:
         raise UsageError(

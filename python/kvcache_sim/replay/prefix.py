@@ -84,8 +84,6 @@ def check_policy_settings(request: ReplayRequest, policy: Variant) -> None:
         )
     if request.discipline == "flat" and policy.name == "unbounded":
         raise UsageError("a flat cache has no such upper bound", where="--flat", hint="use --policy belady")
-    if request.discipline == "flat" and request.explain:
-        raise UsageError("a flat cache has no prompts to explain", where="--explain")
 
 
 def prefix_answer(request: ReplayRequest, prompts: PromptBlocks, policy: Variant) -> _core.ReplayAnswer:
@@ -119,6 +117,13 @@ def _flat(request: ReplayRequest, prompts: PromptBlocks, policy: Variant) -> Rep
         objects = native.plain(policy.name, capacity, touch_from, policy.native, window)
     hits = int(objects.hits.sum(dtype=np.int64))
     result = flat_figures(request, prompts.references, hits, objects.evictions, objects.resident)
+    if request.explain:
+        result["requests"] = {
+            "request": list(range(len(request.trace))),
+            "input_tokens": request.trace.input_tokens.tolist(),
+            "queried_blocks": (prompts.blocks + prompts.private_blocks).tolist(),
+            "hit_blocks": objects.hits.tolist(),
+        }
     best = int(native.belady_flat(capacity, touch_from).hits.sum(dtype=np.int64))
     result["upper_bounds"] = {"belady": {"hits": best}}
     if policy.name != "belady":

@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from kvcache_sim import _core
 from kvcache_sim.base.errors import UsageError
 from kvcache_sim.replay.request import Outputs, ReplayRequest
+from kvcache_sim.workload.readers.stream import NeedsWhole
 from kvcache_sim.workload.trace import Trace
 from kvcache_sim.workload.upper_bound import held_ids
 
@@ -123,13 +124,19 @@ def blocks_of_prompts(request: ReplayRequest) -> PromptBlocks:
 
 
 def cut_ids(trace_block_tokens: int, block_size_tokens: int) -> int:
-    """Return the blocks of an id; raises ``UsageError`` for a size that does not divide the trace's."""
+    """Return the blocks of an id; raises ``UsageError`` for a size that does not divide the trace's.
+
+    Blocks of several ids are those of ``in_coarser_blocks``: ``NeedsWhole`` where rows are read one by one.
+    """
+    if block_size_tokens > trace_block_tokens and not block_size_tokens % trace_block_tokens:
+        what, hint = "blocks of several ids need the whole trace", "give it as a file"
+        raise NeedsWhole(what, where="--block-size", got=str(block_size_tokens), hint=hint)
     if block_size_tokens < 1 or trace_block_tokens % block_size_tokens:
         raise UsageError(
             "block size does not divide the trace's",
             where="--block-size",
             got=str(block_size_tokens),
-            expected=f"a divisor of {trace_block_tokens}",
+            expected=f"a divisor or a multiple of {trace_block_tokens}",
         )
     return trace_block_tokens // block_size_tokens
 

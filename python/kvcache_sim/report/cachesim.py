@@ -25,6 +25,7 @@ from kvcache_sim.replay.request import (
 from kvcache_sim.report.curve.sizes import parse_capacity
 from kvcache_sim.report.picture import Table
 from kvcache_sim.report.plain_table import labelled, plain_sentences, plain_table
+from kvcache_sim.workload.coarser_blocks import in_coarser_blocks
 from kvcache_sim.workload.trace import Trace
 
 #: LMCache's own default.
@@ -71,16 +72,17 @@ def cache_request(
     """
     family, _ = resolve_policy(policy)
     group_bytes = groups.layout.bytes_per_block if groups else 0
+    capacities = capacity_of(policy, family, capacity, trace.block_size, token_bytes, group_bytes)
     return ReplayRequest(
-        trace,
-        **capacity_of(policy, family, capacity, trace.block_size, token_bytes, group_bytes),
+        trace if groups else in_coarser_blocks(trace, capacities["block_size_tokens"]),
+        **capacities,
         window=window,
         outputs=outputs or ("computed" if groups else DEFAULT_OUTPUTS.get(family, "prompt")),
         touch_from=order,
         last_partial=last_partial,
         store_threshold=store_threshold,
         reuse_outputs=reuse_outputs,
-        explain=explain and not flat,
+        explain=explain,
         step_tokens=step_tokens or STEP_TOKENS,
         groups=groups,
         discipline="flat" if flat else "prefix",

@@ -11,7 +11,8 @@ from kvcache_sim.base.errors import UsageError
 from kvcache_sim.base.rng import stream
 from kvcache_sim.base.units import NS_PER_S
 from kvcache_sim.base.values import Value
-from kvcache_sim.workload.trace import NO_SESSION, Trace
+from kvcache_sim.workload.sessions import previous_turns
+from kvcache_sim.workload.trace import NO_REQUEST, NO_SESSION, Trace
 
 #: Number of earlier requests considered as predecessors of a request.
 _TRIES = 32
@@ -35,26 +36,29 @@ class PrefixAssumption(Value):
 
 
 def with_synthetic_prefixes(trace: Trace, assumed: PrefixAssumption) -> Trace:
-    """Return the trace with synthetic sessions for its requests, which share prompts from turn to turn.
+    """Return the trace with sessions, its own or synthetic ones, whose prompts are shared from turn to turn.
 
-    Raises UsageError for a trace with block ids or sessions. The note states the assumption and its result.
-    Cost:
-    at most 32 candidates per request.
+    Raises UsageError for a trace with block ids. The note states the assumption and its result. Cost: at most
+    32 candidates per request.
     """
-    if len(trace.block_ids) or bool(np.any(trace.session != NO_SESSION)):
-        raise UsageError(
-            "the trace names blocks or sessions: there is nothing to synthesise", "synthesise_prefixes"
-        )
-    before = _followed(trace, assumed)
-    session, turn = _sessions(before)
-    shared = np.where(before >= 0, (trace.input_tokens + trace.output_tokens)[before], 0)
+    if len(trace.block_ids):
+        raise UsageError("the trace names blocks: there is nothing to synthesise", "synthesise_prefixes")
+    held, session, turn = trace.input_tokens + trace.output_tokens, trace.session, trace.turn
+    if bool(np.any(session != NO_SESSION)):
+        before = previous_turns(trace).astype(np.int64)
+        before[trace.input_tokens <= held[before]] = NO_REQUEST
+        came = "turns of the trace's own sessions are assumed to begin with the turn before and its answer"
+    else:
+        before = _followed(trace, assumed)
+        session, turn = _sessions(before)
+        count = int(session.max()) + 1 if len(session) else 0
+        came = f"{count:,} sessions of {len(trace) / max(count, 1):.2f} turns ({assumed.turns:g} asked for)"
+        came += f", pauses of at most {assumed.pause_ns / NS_PER_S:g} s"
+    shared = np.where(before >= 0, held[before], 0)
     share = int(shared.sum()) / max(int(trace.input_tokens.sum()), 1)
-    count = int(session.max()) + 1 if len(session) else 0
-    came = f"{count:,} sessions of {len(trace) / max(count, 1):.2f} turns ({assumed.turns:g} asked for)"
     remark = (
-        f"{trace.source}: {SYNTHESISED}, not measured: {came}, pauses of at most "
-        f"{assumed.pause_ns / NS_PER_S:g} s; {100 * share:.1f} % of the prompt tokens repeat what a session "
-        "had before"
+        f"{trace.source}: {SYNTHESISED}, not measured: {came}; {100 * share:.1f} % of the prompt tokens "
+        "repeat what a session had before"
     )
     return replace(trace, session=session, turn=turn, warnings=(*trace.warnings, remark))
 

@@ -19,7 +19,9 @@ def command(
     bytes_per_token: Annotated[
         int | None, "for texts without a tokenizer: bytes a token (4, an estimate)"
     ] = None,
-    block_size: Annotated[int, Option(min=1, max=1 << 16, help="tokens of a block id")] = 16,
+    block_size: Annotated[
+        int | None, Option(min=1, max=1 << 16, help="tokens an id (the log's, or 16)")
+    ] = None,
     salt_file: Annotated[
         Path | None, Option(metavar="FILE", help="salt of the ids; without, one that is forgotten")
     ] = None,
@@ -28,7 +30,7 @@ def command(
     output: options.Output,
     on_bad_row: options.OnBadRow = "error",
 ) -> None:
-    """Make a trace of a log: of OpenAI requests, vLLM, SGLang, Dynamo, AIPerf, KV events or metrics.
+    """Make a trace of a log: of requests, engines, caches, load generators, KV events or metrics.
 
     No text reaches the trace: ids are salted hashes. What is left out is counted on stderr.
 
@@ -48,17 +50,18 @@ def command(
             "unknown on_bad_row", where="--on-bad-row", got=repr(on_bad_row), expected="error | skip"
         )
     notes = Notes()
-    naming = Naming(block_size, salt_of(salt_file), tokenizer, bytes_per_token)
-    found = import_log(log, kind, Reading(naming, notes, on_bad_row == "skip", answer_tokens))
+    naming = Naming(block_size or 16, salt_of(salt_file), tokenizer, bytes_per_token)
+    reading = Reading(naming, notes, on_bad_row == "skip", answer_tokens, own_block=block_size is None)
+    found = import_log(log, kind, reading)
     if found is None:
-        reading = replace(
+        as_trace = replace(
             options.Ids().settings(on_bad_row),
             tokenizer=tokenizer,
             bytes_per_token=bytes_per_token,
             answer_tokens=answer_tokens,
         )
         print(f"{log}: is a trace already, converted as by kvsim trace convert", file=sys.stderr)
-        output.save(options.load(log, reading))
+        output.save(options.load(log, as_trace))
         return
     for line in notes.lines(log):
         remark(line)
@@ -68,4 +71,4 @@ def command(
     from kvcache_sim.workload.toolbox.write import write_lines
 
     write_lines(Path(output.output), found.lines(), output.force)
-    options.print_written(len(found), output.output, block_size, f" of {found.kind.name}")
+    options.print_written(len(found), output.output, naming.block_size, f" of {found.kind.name}")

@@ -27,6 +27,7 @@ from kvcache_sim.replay.prompt_blocks import blocks_of_prompts
 from kvcache_sim.replay.request import LastPartial, Outputs, PromptEnd, ReplayRequest
 from kvcache_sim.replay.streamed import needs_future
 from kvcache_sim.report.curve.sizes import kv_bytes_per_token, parse_capacity
+from kvcache_sim.workload.coarser_blocks import in_coarser_blocks
 from kvcache_sim.workload.readers.stream import RowStream
 from kvcache_sim.workload.trace import Trace
 from kvcache_sim.workload.upper_bound import upper_bound_hit_tokens
@@ -86,6 +87,7 @@ def curve_ask(
     def blocks(texts: Sequence[object] | None, where: str) -> tuple[int, ...]:
         return tuple(parse_capacity(str(text), size * kv_bytes, where, size) for text in texts or ())
 
+    read = in_coarser_blocks(read, size)
     return CurveAsk(
         ReplayRequest(read, size, 1, outputs=outputs, touch_from=order, last_partial=last_partial),
         blocks(capacity, "--capacity"),

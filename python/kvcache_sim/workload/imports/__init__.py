@@ -13,11 +13,15 @@
 - ``openai_log`` request logs of proxies and gateways: bodies of OpenAI, Anthropic and Gemini
 - ``token_counts`` a log's own token counts, held against its texts
 - ``aiperf``     AIPerf's ``profile_export.jsonl``: one line per request with its times and lengths
+- ``bench``      results of ``vllm bench serve``, SGLang's ``bench_serving`` and guidellm
+- ``cache_lines`` log lines that count cached tokens: LMCache's look-ups, SGLang's prefill batches
 - ``dynamo``     Dynamo's request trace (``dynamo.request.trace.v1``)
 - ``kv_batch``   decoder of KV-event batches as engines publish them
-- ``kv_events``  a capture of KV events as requests
+- ``kv_events``  KV events as requests: captures, engines' batches, Dynamo's router events
 - ``kv_lookups`` an engine's lookups and hits, inferred from its KV events
-- ``prometheus`` scrapes of vLLM's ``/metrics`` as a load curve: each interval's rate and mean lengths
+- ``lmcache_lookups`` LMCache's log of look-up hashes
+- ``openai_log`` request logs of OpenAI's API
+- ``prometheus`` scrapes of an engine's ``/metrics`` as a load curve: each interval's rate and mean lengths
 - ``sglang_log`` SGLang's request log, ``--log-requests``, as text or JSON
 - ``vllm_log``   vLLM's own log with ``--enable-log-requests``
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from kvcache_sim.workload.imports.kind import LogKind, Reading, Requests, each_line
 from kvcache_sim.workload.imports.naming import Logged
-from kvcache_sim.workload.imports.source import count_of, json_line, member, problem
+from kvcache_sim.workload.imports.source import amount_of, count_of, json_line, member, problem
 from kvcache_sim.workload.prompts.read import prompt_of
 from kvcache_sim.workload.readers.format import first_row
 
@@ -48,11 +48,12 @@ def _request(number: int, row: dict[str, Any], metadata: dict[str, Any], reading
     if metadata.get("benchmark_phase") == _WARMUP:
         notes.leave_out(number, "a request of the warm-up")
         return None
-    metrics = row.get("metrics") or {}
+    metrics = member(row, "metrics")
+    values = {k: member(v, "value") for k, v in metrics.items()} if isinstance(metrics, dict) else {}
     payload = row.get("payload")
     prompt = prompt_of(payload, notes.seen) if isinstance(payload, dict) else None
-    inputs = _value(number, metrics, "usage_prompt_tokens", "input_sequence_length")
-    outputs = _value(number, metrics, "usage_completion_tokens", "output_sequence_length")
+    inputs = count_of(number, values, "usage_prompt_tokens", "input_sequence_length")
+    outputs = count_of(number, values, "usage_completion_tokens", "output_sequence_length")
     if outputs is None and isinstance(payload, dict):
         outputs = count_of(number, payload, "max_completion_tokens", "max_tokens")
         notes.remark("the raw export counts no answers: they are as long as max_tokens allowed")
@@ -62,24 +63,15 @@ def _request(number: int, row: dict[str, Any], metadata: dict[str, Any], reading
     if prompt is None:
         notes.remark("without payloads (--export-level raw) requests have no block ids")
     measured = {}
-    cached = _value(number, metrics, "usage_prompt_cache_read_tokens")
+    cached = count_of(number, values, "usage_prompt_cache_read_tokens")
     if cached is not None:
         measured["cached_tokens"] = float(cached)
-    first = member(metrics.get("time_to_first_token"), "value")
-    if isinstance(first, int | float):
-        measured["ttft_ms"] = float(first)
+    first_ms = amount_of(values.get("time_to_first_token"))
+    if first_ms is not None:
+        measured["ttft_ms"] = first_ms
     session = str(metadata.get("conversation_id") or "")
     start = metadata["request_start_ns"]
     return Logged(start, prompt, None, inputs, outputs, session, measured)
-
-
-def _value(number: int, metrics: dict[str, Any], *names: str) -> int | None:
-    for name in names:
-        if isinstance(metrics.get(name), dict):
-            found = count_of(number, {name: metrics[name].get("value")}, name)
-            if found is not None:
-                return found
-    return None
 
 
 KIND = LogKind(

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from kvcache_sim.base.units import NS_PER_MS
 from kvcache_sim.workload.imports.kind import LogKind, Reading, Requests, each_line
 from kvcache_sim.workload.imports.naming import Imported, salted_names
-from kvcache_sim.workload.imports.source import count_of, json_line, member, problem
+from kvcache_sim.workload.imports.source import amount_of, count_of, json_line, member, problem
 
 if TYPE_CHECKING:
     from kvcache_sim._core import TraceSource
@@ -40,8 +40,8 @@ def _request(number: int, row: dict[str, Any], reading: Reading) -> Imported | N
     if not isinstance(request, dict):
         raise problem(number, "no request", request, "an object")
     replay = request.get("replay") or {}
-    received = request.get("request_received_ms")
-    at = round(received * NS_PER_MS) if isinstance(received, int | float) and received >= 0 else None
+    received = amount_of(request.get("request_received_ms"))
+    at = None if received is None else round(received * NS_PER_MS)
     inputs = count_of(number, replay, "input_length")
     inputs = count_of(number, request, "input_tokens") if inputs is None else inputs
     outputs = count_of(number, request, "output_tokens")
@@ -49,9 +49,9 @@ def _request(number: int, row: dict[str, Any], reading: Reading) -> Imported | N
         reading.notes.leave_out(number, "no arrival, or no counts of tokens")
         return None
     measured = {
-        ours: float(value)
-        for ours, theirs in (("cached_tokens", "cached_tokens"), ("ttft_ms", "ttft_ms"))
-        if isinstance(value := request.get(theirs), int | float)
+        name: value
+        for name in ("cached_tokens", "ttft_ms")
+        if (value := amount_of(request.get(name))) is not None
     }
     session = reading.naming.session(str(member(row.get("agent_context"), "session_id") or ""))
     return Imported(at, inputs, outputs, _ids(number, replay, inputs, reading), 0, session, measured)
@@ -62,10 +62,9 @@ def _ids(number: int, replay: dict[str, Any], inputs: int, reading: Reading) -> 
     if not isinstance(hashes, list) or not hashes:
         reading.notes.remark("requests without replay.input_sequence_hashes have no block ids")
         return []
-    if size != reading.naming.block_size:
-        raise problem(
-            number, "another block size", size, f"--block-size {size} (it is {reading.naming.block_size})"
-        )
+    if not size:
+        raise problem(number, "no block size", size, "replay.trace_block_size in tokens")
+    reading.use_block_size(number, size)
     return salted_names(map(str, hashes[: inputs // size]), reading.naming.salt)
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 from kvcache_sim._core import TraceProblem
 from kvcache_sim.workload.imports.naming import Imported, Logged, Naming, Notes
@@ -19,17 +19,36 @@ if TYPE_CHECKING:
 Requests = Iterator[tuple[int, Imported | Logged]]
 
 
-@dataclass(frozen=True, slots=True)
+_Found = TypeVar("_Found")
+
+
+@dataclass(slots=True)
 class Reading:
     """Settings of reading a log: block naming, and the receiver of notes; ``skips``: bad rows are counted.
 
     ``answer_tokens``: tokens of an answer whose length the log does not say; None leaves its request out.
+    ``own_block``: True until a log that has a block size of its own has set it.
     """
 
     naming: Naming
     notes: Notes
     skips: bool = False
     answer_tokens: int | None = None
+    own_block: bool = False
+
+    def use_block_size(self, number: int, size: int) -> None:
+        """Set the block size to the log's own; TraceProblem if another one was asked for or came before."""
+        if self.own_block:
+            self.own_block, self.naming.block_size = False, size
+        if size != self.naming.block_size:
+            expected = f"--block-size {size} (it is {self.naming.block_size})"
+            raise problem(number, "another block size", size, expected)
+
+    def assumed_answer(self) -> int:
+        """Return the tokens of an answer in a log that has none, which is noted."""
+        tokens = self.answer_tokens or 1
+        self.notes.remark(f"the log has no answers: {tokens} output token(s) each (--answer-tokens)")
+        return tokens
 
     def skip(self, number: int, bad: TraceProblem | BodyError) -> None:
         """Count a bad row; raise the problem of its line unless bad rows are skipped."""
@@ -52,8 +71,8 @@ class LogKind:
 
 
 def each_line(
-    source: TraceSource, reading: Reading, take: Callable[[int, str], Imported | Logged | None]
-) -> Requests:
+    source: TraceSource, reading: Reading, take: Callable[[int, str], _Found | None]
+) -> Iterator[tuple[int, _Found]]:
     """Yield the result of ``take`` for each line; a bad line is refused, or counted if they are skipped."""
     for number, text in lines_of(source):
         try:

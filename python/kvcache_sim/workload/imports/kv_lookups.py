@@ -11,11 +11,13 @@ before it were hits, unless they belong to the same request. So:
 
 A request that hit its whole prompt and answered less than a block stores nothing and is invisible; so the
 true hit rate is somewhat higher. A single stored block counts as a prompt's block although an answer may have
-filled it.
+filled it. One cache group is followed, the first whose events name all blocks of a run; events that cannot be
+placed are reported to ``leave_out``.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from kvcache_sim.base.units import NS_PER_S
@@ -40,6 +42,7 @@ class LookUp:
     #: True if its parent blocks were stored before the capture started.
     beginning_unknown: bool = False
     last_ns: int = 0
+    session: str = ""
 
 
 @dataclass(slots=True)
@@ -53,12 +56,14 @@ class _Held:
 class LookUps:
     """Tracks the events of one engine; ``take`` returns the lookups that start in a batch.
 
-    A lookup grows while its request runs. Memory: the engine's cached blocks, and one entry per running
-    request.
+    A lookup grows while its request runs. ``leave_out`` takes the reason of each event that is not used.
+    Memory: the engine's cached blocks, and one entry per running request.
     """
 
-    def __init__(self, pause_ns: int = PAUSE_NS) -> None:
-        self.block_size, self._pause_ns = 0, pause_ns
+    def __init__(self, leave_out: Callable[[str], None], pause_ns: int = PAUSE_NS) -> None:
+        self.block_size, self._pause_ns, self._leave_out = 0, pause_ns, leave_out
+        self._group: int | None = None
+        self._masked: set[int] = set()
         #: Blocks on the GPU now, and their maximum.
         self.held = self.most_held = 0
         #: True once a block has left the GPU: only then was it full, and ``most_held`` is its size.
@@ -69,13 +74,15 @@ class LookUps:
     def take(self, batch: KvBatch) -> list[LookUp]:
         """Process a batch; ValueError if blocks of two sizes occur."""
         started = []
+        for reason in batch.unknown:
+            self._leave_out(reason)
         for event in batch.events:
-            if event.group:
-                continue
             if event.kind == "cleared":
                 self._blocks.clear()
                 self._tails.clear()
                 self.held = 0
+            elif not self._follows(event):
+                self._leave_out(self._why_not(event))
             elif event.kind == "removed":
                 self._removed(event)
             else:
@@ -85,18 +92,31 @@ class LookUps:
         self._forget(batch.at_ns)
         return started
 
+    def _follows(self, event: KvEvent) -> bool:
+        if self._group is None and event.kind == "stored" and event.placed:
+            self._group = event.group
+        return event.placed and event.group == (self._group or 0)
+
+    def _why_not(self, event: KvEvent) -> str:
+        self._masked |= set() if event.placed else {event.group}
+        why = "masked by a window or a state: it names kept blocks alone, without their positions"
+        if event.group not in self._masked:
+            why = f"group {self._group or 0} is followed"
+        return f"an event of cache group {event.group}, {why}"
+
     def _look_up(self, at_ns: int, event: KvEvent) -> LookUp | None:
         if self.block_size and event.block_size != self.block_size:
             raise ValueError(f"blocks of {event.block_size} and of {self.block_size} tokens")
         self.block_size = event.block_size
         tail = None if event.parent is None else self._tails.get(event.parent)
-        if tail is not None and at_ns - tail.last_ns <= self._pause_ns:
+        same = tail is not None and event.session in ("", tail.session)
+        if tail is not None and same and at_ns - tail.last_ns <= self._pause_ns:
             self._continues(tail, event, at_ns)
             return None
         before, known = self._path(event.parent)
         below = sum(self._is_below(name) for name in event.hashes)
         blocks = [*before, *event.hashes]
-        found = LookUp(at_ns, blocks, len(before), len(blocks), below, not known, at_ns)
+        found = LookUp(at_ns, blocks, len(before), len(blocks), below, not known, at_ns, event.session)
         self._tails[event.hashes[-1]] = found
         return found
 

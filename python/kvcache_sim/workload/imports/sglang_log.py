@@ -6,14 +6,22 @@ finished, the latter with ``meta_info`` and everything in the former.
 
 from __future__ import annotations
 
-import ast
 import re
 from typing import TYPE_CHECKING, Any
 
 from kvcache_sim.base.units import NS_PER_S
 from kvcache_sim.workload.imports.kind import LogKind, Reading, Requests, each_line
 from kvcache_sim.workload.imports.naming import Logged
-from kvcache_sim.workload.imports.source import count_of, json_line, member, problem, time_ns, tokens_of
+from kvcache_sim.workload.imports.source import (
+    amount_of,
+    count_of,
+    json_line,
+    member,
+    problem,
+    text_literal,
+    time_ns,
+    tokens_of,
+)
 
 if TYPE_CHECKING:
     from kvcache_sim._core import TraceSource
@@ -68,8 +76,8 @@ def _request(
         reading.notes.leave_out(number, "no counts of tokens: no request for a generation")
         return None
     if arrived_ns < 0:
-        latency = meta.get("e2e_latency")
-        if not isinstance(latency, int | float):
+        latency = amount_of(meta.get("e2e_latency"))
+        if latency is None:
             reading.notes.leave_out(number, "finished, and received before the log begins")
             return None
         arrived_ns = max(finished_ns - round(latency * NS_PER_S), 0)
@@ -84,8 +92,7 @@ def _request(
     cached = count_of(number, meta, "cached_tokens")
     measured = {} if cached is None else {"cached_tokens": float(cached)}
     whole = tokens_of(number, answer) if isinstance(answer, list) and len(answer) == outputs else None
-    logged = Logged(arrived_ns, prompt, whole, inputs, outputs, measured=measured)
-    return logged
+    return Logged(arrived_ns, prompt, whole, inputs, outputs, measured=measured)
 
 
 _Entry = tuple[bool, int, dict[str, Any], dict[str, Any]]
@@ -99,13 +106,9 @@ def _of_json(number: int, text: str) -> _Entry | None:
     at, obj, out = time_ns(row.get("timestamp")), row.get("obj"), row.get("out") or {}
     if at is None or not isinstance(obj, dict) or "rid" not in row or not isinstance(out, dict):
         raise problem(number, "not an event of SGLang", text, "timestamp, event, rid, obj")
-    meta = out.get("meta_info") or {}
-    return (
-        event == "request.finished",
-        at,
-        {**obj, "rid": row["rid"], "output_ids": out.get("output_ids")},
-        meta,
-    )
+    obj = {**obj, "rid": row["rid"], "output_ids": out.get("output_ids")}
+    meta = out.get("meta_info")
+    return event == "request.finished", at, obj, meta if isinstance(meta, dict) else {}
 
 
 def _of_text(number: int, text: str) -> _Entry | None:
@@ -119,12 +122,14 @@ def _of_text(number: int, text: str) -> _Entry | None:
     obj: dict[str, Any] = {"rid": rid[1]}
     request, _, out = text.partition(", out={")
     if found := _TOKENS.search(request):
-        obj["input_ids"] = ast.literal_eval(found[1])
+        obj["input_ids"] = json_line(number, found[1])
     if found := _PROMPT.search(request):
-        obj["text"] = ast.literal_eval(found[1])
+        obj["text"] = text_literal(number, found[1])
     if found := _OUTPUT_IDS.search(out):
-        obj["output_ids"] = ast.literal_eval(found[1])
-    values = {name: float(m[1]) for name, number_of in _NUMBERS.items() if (m := number_of.search(out))}
+        obj["output_ids"] = json_line(number, found[1])
+    values = {
+        name: json_line(number, m[1]) for name, number_of in _NUMBERS.items() if (m := number_of.search(out))
+    }
     return kind[1] == "Finish", at, obj, values
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import codecs
 import json
 from collections.abc import Iterator
@@ -57,6 +58,17 @@ def json_line(number: int, text: str) -> Any:
         raise TraceProblem(number, at + 1, "json", "not JSON", text[at : at + 40], "", "") from None
 
 
+def text_literal(number: int, text: str) -> str | None:
+    """Return a text as Python writes it, or its None; TraceProblem if it is neither."""
+    try:
+        found = ast.literal_eval(text)
+    except (ValueError, SyntaxError):
+        found = 0
+    if not isinstance(found, str | None):
+        raise problem(number, "not a text as Python writes it", text)
+    return found
+
+
 def problem(number: int, what: str, got: Any = "", expected: str = "") -> TraceProblem:
     """Return the error of a line of a log."""
     return TraceProblem(number, 0, "log", what, str(got)[:60], expected, "")
@@ -81,6 +93,12 @@ def count_of(number: int, row: Any, *names: str) -> int | None:
         return count(row, *names)
     except BodyError as bad:
         raise problem(number, bad.what, bad.got, bad.expected) from None
+
+
+def amount_of(value: Any) -> float | None:
+    """Return a number of 0 or more, such as a time; None for anything else, NaN and numbers past 1e15 too."""
+    usable = isinstance(value, int | float) and not isinstance(value, bool) and 0 <= value < 1e15
+    return float(value) if usable else None
 
 
 def tokens_of(number: int, value: Any) -> list[int]:

@@ -12,10 +12,13 @@ from typing import NamedTuple
 from kvcache_sim.base.errors import TraceError, UsageError
 from kvcache_sim.workload.imports import (
     aiperf,
+    bench,
+    cache_lines,
     client_logs,
     dynamo,
     gateways,
     kv_events,
+    lmcache_lookups,
     openai_log,
     prometheus,
     sglang_log,
@@ -23,14 +26,23 @@ from kvcache_sim.workload.imports import (
     vllm_log,
 )
 from kvcache_sim.workload.imports.kind import LogKind, Reading
-from kvcache_sim.workload.imports.naming import Imported
+from kvcache_sim.workload.imports.naming import Imported, Notes
 from kvcache_sim.workload.imports.token_counts import named
 from kvcache_sim.workload.readers.format import read_head
 from kvcache_sim.workload.readers.problems import located_errors, opened
 from kvcache_sim.workload.toolbox.write import ms
 
 _ALL = (
-    *(module.KIND for module in (dynamo, aiperf, kv_events, sglang_log, vllm_log, prometheus, spans)),
+    dynamo.KIND,
+    aiperf.KIND,
+    bench.KIND,
+    *kv_events.KINDS,
+    lmcache_lookups.KIND,
+    sglang_log.KIND,
+    *cache_lines.KINDS,
+    vllm_log.KIND,
+    prometheus.KIND,
+    spans.KIND,
     *client_logs.KINDS,
     *gateways.KINDS,
     openai_log.KIND,
@@ -99,17 +111,32 @@ def import_log(path: str, name: str, reading: Reading) -> ImportedLog | None:
         kind = kind_named(name) if name else kind_of(read_head(source), path)
         if kind is None:
             return None
-        rows = [
-            _Row(row.arrival_ns, order, _text(row))
-            for order, row in enumerate(named(kind.read(source, reading), reading))
-        ]
+        ids = cached = asked = 0
+        rows = []
+        for order, row in enumerate(named(kind.read(source, reading), reading)):
+            ids += len(row.ids)
+            if "cached_tokens" in row.measured:
+                cached, asked = cached + int(row.measured["cached_tokens"]), asked + row.input_tokens
+            rows.append(_Row(row.arrival_ns, order, _text(row)))
     if not rows:
         left = sum(count for count, _ in reading.notes.left_out.values())
         hint = "; ".join(reading.notes.lines(path)[:2])
         raise TraceError(
             "no requests", where=path, got=f"{left} left out", expected="at least one", hint=hint
         )
+    _remark(reading.notes, ids, cached, asked)
     return ImportedLog(kind, rows)
+
+
+def _remark(notes: Notes, ids: int, cached: int, asked: int) -> None:
+    """Note the cached share that the log counts, and that a log without ids shows no sharing."""
+    if asked:
+        share = f"{cached:,} of {asked:,} prompt tokens, {cached / asked:.1%}"
+        notes.remark(f"cached when the log was written: {share}")
+    if not ids:
+        notes.remark(
+            "no block ids: lengths only, sharing is not in them (--synthesise-prefixes assumes some)"
+        )
 
 
 def _text(row: Imported) -> str:

@@ -19,13 +19,16 @@ LONGEST_ELEMENT = 1 << 25
 _CUT = "unterminated JSON (file may be truncated)"
 
 
-def objects(source: TraceSource) -> Iterator[tuple[int, Any]]:
+def objects(
+    source: TraceSource, longest: int = LONGEST_ELEMENT, strict: bool = True
+) -> Iterator[tuple[int, Any]]:
     """Yield (line, value) of each element; raises ``TraceProblem`` for invalid JSON.
 
     Memory: the largest element and one chunk. An element longer than a chunk is scanned again as it grows,
-    doubling, so the time stays linear; one longer than ``LONGEST_ELEMENT`` characters is refused.
+    doubling, so the time stays linear; one longer than ``longest`` characters is refused. NaN and Infinity
+    are taken as Python writes them unless ``strict``.
     """
-    decoder = json.JSONDecoder(parse_constant=_no_constant)
+    decoder = json.JSONDecoder(parse_constant=_no_constant if strict else None)
     utf8 = codecs.getincrementaldecoder("utf-8")()
     text, at, line, want, ended, depth = "", 0, 1, _CHUNK, False, 0
     while True:
@@ -55,8 +58,8 @@ def objects(source: TraceSource) -> Iterator[tuple[int, Any]]:
                 cut = where >= len(text.rstrip()) or str(error).startswith("Unterminated")
                 what = _CUT if cut else "not JSON"
                 raise TraceProblem(line, col, "json", what, text[where : where + 40], "", "") from None
-        if len(text) - at > LONGEST_ELEMENT:
-            expected = f"at most {LONGEST_ELEMENT} characters"
+        if len(text) - at > longest:
+            expected = f"at most {longest} characters"
             raise TraceProblem(line, 0, "json", "an element too long", text[at : at + 40], expected, "")
         try:
             data = source.read(want)

@@ -48,7 +48,9 @@ class Capture:
         if event.kind == "stored":
             row["parent_block_hash"] = None if event.parent is None else self._salted(event.parent)
             row["block_size"] = event.block_size
-        return row | ({"group_idx": event.group} if event.group else {})
+        row |= {"group_idx": event.group} if event.group else {}
+        row |= {"session_id": self._salted(event.session)} if event.session else {}
+        return row if event.placed else row | {"placed": False}
 
     def _salted(self, name: Name) -> int:
         return salted_names([str(name)], self._salt)[0]

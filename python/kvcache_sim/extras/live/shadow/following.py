@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import deque
+from collections import Counter, deque
 from dataclasses import dataclass, field
 
 from kvcache_sim.workload.imports.kv_batch import KvBatch
@@ -37,8 +37,10 @@ class Following:
 
     def __init__(self, most_blocks: int, pause_ns: int = PAUSE_NS) -> None:
         self.engines: dict[str, Engine] = {}
-        #: Missed batches, unreadable messages, events of unknown types, restarted engines.
-        self.missed = self.unreadable = self.unknown_events = self.restarts = 0
+        #: Missed batches, unreadable messages, restarted engines.
+        self.missed = self.unreadable = self.restarts = 0
+        #: Events that are not used, by reason.
+        self.left_out: Counter[str] = Counter()
         self._most_blocks, self._pause_ns = most_blocks, pause_ns
 
     def take(self, source: str, batch: KvBatch) -> None:
@@ -46,20 +48,22 @@ class Following:
         name = f"{source} rank {batch.rank}" if batch.rank else source
         engine = self.engines.get(name)
         if engine is None:
-            engine = self.engines[name] = Engine(name, LookUps(self._pause_ns))
-        self.unknown_events += batch.unknown
+            engine = self.engines[name] = Engine(name, self._empty())
         for look_up in engine.state.take(batch):
             if look_up.beginning_unknown:
                 engine.unknown += 1
             else:
                 engine.look_ups.append(look_up)
 
+    def _empty(self) -> LookUps:
+        return LookUps(lambda reason: self.left_out.update((reason,)), self._pause_ns)
+
     def restarted(self, source: str) -> None:
         """Forget the blocks of a source's engines: it counts its batches from 0 again."""
         self.restarts += 1
         for name, engine in self.engines.items():
             if name.split(" rank ")[0] == source:
-                engine.state = LookUps(self._pause_ns)
+                engine.state = self._empty()
 
     def forget(self) -> None:
         """Forget the oldest lookups of engines that keep more than their share."""

@@ -144,8 +144,7 @@ def remarks(following: Following) -> list[str]:
         found.append(f"{following.missed:,} batches are missing: lost in transit or sent before the start")
     if following.unreadable:
         found.append(f"{following.unreadable:,} messages are not batches of events")
-    if following.unknown_events:
-        found.append(f"{following.unknown_events:,} events are of unknown types")
+    found += [f"{count:,} left out: {reason}" for reason, count in following.left_out.items()]
     if following.restarts:
         found.append(f"{following.restarts:,} restarts of engines")
     if engines and not any(engine.state.has_evicted for engine in engines):
