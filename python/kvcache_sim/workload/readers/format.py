@@ -37,6 +37,9 @@ class TraceFormat(Value):
     rows: Callable[[TraceSource, ReadSettings], TraceRows] | None = None
     #: The same for replays of all ids alone; the file states its tokens per id.
     replay_rows: Callable[[TraceSource, ReadSettings], TraceRows] | None = None
+    #: True if the rows of a file number their turns, as kvsim's, which are whole prompts; None: rows of the
+    #: format are whole prompts.
+    numbers_turns: Callable[[bytes], bool] | None = None
 
     def block_of(self, head: bytes, settings: ReadSettings) -> int:
         """Return the tokens per id of a file that begins with ``head``; raises like the reader."""

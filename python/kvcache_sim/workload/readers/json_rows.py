@@ -132,6 +132,7 @@ MOONCAKE = TraceFormat(
     _read_mooncake,
     detect_block=_mooncake_block,
     rows=_rows,
+    numbers_turns=lambda head: b'"turn"' in head,
 )
 
 
