@@ -5,7 +5,7 @@ A detection rule imports nothing of its format: a run reads one format and does 
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
 from kvcache_sim._core import TraceProblem, TraceSource
@@ -75,6 +75,20 @@ def first_row(head: bytes) -> dict[str, Any] | None:
     except (ValueError, RecursionError):
         return _names(line)
     return row if isinstance(row, dict) else None
+
+
+def rows_with_ids(head: bytes) -> Iterator[dict[str, Any]]:
+    """Yield the complete rows with ``hash_ids`` in a file's first bytes, whatever the other members are."""
+    import json
+
+    lines = head.removeprefix(b"\xef\xbb\xbf").split(b"\n")
+    for line in lines if len(lines) == 1 else lines[:-1]:
+        try:
+            row = json.loads(line)
+        except (ValueError, RecursionError):
+            continue
+        if isinstance(row, dict) and isinstance(row.get("hash_ids"), list) and row["hash_ids"]:
+            yield row
 
 
 def _names(line: bytes) -> dict[str, Any]:

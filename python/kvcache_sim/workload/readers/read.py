@@ -18,7 +18,7 @@ from kvcache_sim.workload.readers.json_rows import guessed_block
 from kvcache_sim.workload.readers.problems import located_errors, opened, trace_error
 from kvcache_sim.workload.readers.settings import ReadSettings
 from kvcache_sim.workload.readers.stream import RowStream, RowWindows, TraceStream
-from kvcache_sim.workload.readers.turns import stated_meaning, with_whole_prompts
+from kvcache_sim.workload.readers.turns import head_has_whole_prompts, stated_meaning, with_whole_prompts
 from kvcache_sim.workload.rows import PART_REFERENCES
 from kvcache_sim.workload.trace import Trace
 
@@ -156,8 +156,9 @@ def _format_of(source: TraceSource, where: str, settings: ReadSettings) -> tuple
 
 def _may_be_new_turns(chosen: TraceFormat, head: bytes, settings: ReadSettings) -> bool:
     """Return True if rows may hold their new turn alone: then they are read whole."""
-    delayed = b'"delay"' in head or chosen.name == "parquet"
-    return settings.turns == "delta" or (settings.turns is None and delayed)
+    if settings.turns is not None:
+        return settings.turns == "delta"
+    return chosen.name == "parquet" or (b'"delay"' in head and not head_has_whole_prompts(head))
 
 
 def _open(name: str, settings: ReadSettings) -> TraceSource:

@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from kvcache_sim.base.errors import UsageError
 from kvcache_sim.workload.missing_ids import joined_turns
 from kvcache_sim.workload.readers.findings import Finding
+from kvcache_sim.workload.readers.format import rows_with_ids
 from kvcache_sim.workload.sessions import previous_turns
 from kvcache_sim.workload.trace import NO_REQUEST, Trace
 
@@ -32,6 +33,18 @@ def stated_meaning(chosen: TraceFormat, head: bytes, turns: Turns | None) -> Tur
             raise UsageError("has no effect", where="trace.turns", got=f"a trace of format {chosen.name}")
         return "whole"
     return turns or ("whole" if chosen.numbers_turns(head) else None)
+
+
+def head_has_whole_prompts(head: bytes) -> bool:
+    """Return True if a file's first rows have later ones, most of which share ids with the turn before."""
+    last: dict[str, set[str]] = {}
+    balance = 0
+    for row in rows_with_ids(head):
+        name, ids = str(row.get("session_id")), set(map(str, row["hash_ids"]))
+        if name in last and row.get("delay") is not None:
+            balance += -1 if ids.isdisjoint(last[name]) else 1
+        last[name] = ids
+    return balance > 0
 
 
 class _Later(NamedTuple):
@@ -73,8 +86,8 @@ def with_whole_prompts(
         return trace, findings
     if turns is None and 2 * later.apart <= later.rows:
         said = (
-            f"{later.rows - later.apart:,} of {later.rows:,} later rows of sessions share ids with the turn "
-            "before: whole prompts (--turns delta: the history is prepended to each, as AIPerf does)"
+            f"{later.rows - later.apart:,} of {later.rows:,} later rows of sessions repeat ids of the turn "
+            "before: whole prompts (AIPerf prepends the turns before: --turns delta)"
         )
         return trace, [Finding("whole-turns", later.rows, 0, said), *findings]
     joined = joined_turns(trace)
