@@ -144,3 +144,17 @@ def test_a_written_trace_is_read_as_whole_prompts(tmp_path, capsys):
         assert (shown.out, shown.err) == (first, "")
     assert run(["cachesim", source, "--capacity", "900", "--turns", "whole"]) == 0
     assert "new turn" not in capsys.readouterr().err
+
+
+def test_a_member_is_written_once(tmp_path, capsys):
+    """Bailian's ``turn`` counts from chats before the trace; a written row's counts from its session's first."""
+    chats = [{"chat_id": 6, "parent_chat_id": 5, "turn": 4, "type": "a", **row(9, 16, 1, [1], timestamp=0)}]
+    read(tmp_path, chats)
+    target = str(tmp_path / "w.jsonl")
+    for source, parquet in ((str(tmp_path / "t.jsonl"), ".parquet"), (target + ".parquet", "")):
+        assert run(["trace", "convert", source, "-o", target + parquet]) == 0
+    pairs = json.loads((tmp_path / "w.jsonl").read_text(), object_pairs_hook=list)
+    names = [name for name, _ in pairs]
+    assert len(set(names)) == len(names)
+    assert ("turn", 0) in pairs
+    assert {"source_turn": 4, "source_session_id": 9, "type": "a"}.items() <= dict(pairs, hash_ids=0).items()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import json
+import re
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
@@ -15,6 +16,7 @@ from kvcache_sim._core import id_lists
 from kvcache_sim.base.errors import UsageError
 from kvcache_sim.base.output import new_file
 from kvcache_sim.base.units import NS_PER_MS
+from kvcache_sim.workload.readers.json_rows import MOONCAKE_ROWS
 from kvcache_sim.workload.rows import PART_REFERENCES, parts
 from kvcache_sim.workload.trace import NO_REQUEST, NO_SESSION, NOT_GIVEN, OPEN_LOOP, Trace
 
@@ -100,8 +102,26 @@ def part_lines(trace: Trace, ids: NDArray[Any] | list[str] | list[int]) -> Itera
         if bool(trace.is_conversational_turn[row]) != (turn > 0):
             members.append(f'"is_conversational_turn": {json.dumps(bool(trace.is_conversational_turn[row]))}')
         if trace.extra and trace.extra[row]:
-            members.append(trace.extra[row])
+            members.append(other_members(trace.extra[row]))
         yield "{" + ", ".join(members) + "}\n"
+
+
+#: Members of a written row; another format may have one of such a name with another meaning.
+_OWN = {name for name in MOONCAKE_ROWS.values() if isinstance(name, str) and name}
+_MAY_BE_OWN = re.compile("|".join(f'"{name}"' for name in sorted(_OWN)))
+
+
+def other_members(text: str) -> str:
+    """Return members without a column, as JSON without braces; one named as a written one gets ``source_``.
+
+    Bailian's ``turn`` is one: it counts from chats that may be before the trace.
+    """
+    if not _MAY_BE_OWN.search(text):
+        return text
+    members = json.loads(f"{{{text}}}")
+    return json.dumps({f"source_{name}" if name in _OWN else name: value for name, value in members.items()})[
+        1:-1
+    ]
 
 
 def ms(ns: int) -> str:
