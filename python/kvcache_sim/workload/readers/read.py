@@ -150,6 +150,10 @@ def _format_of(source: TraceSource, where: str, settings: ReadSettings) -> tuple
     head = read_head(source)
     if not head:
         source.read(1)  # distinguishes damaged data from an empty file
+    if settings.format is None and not head.startswith(b"PAR1"):
+        from kvcache_sim.workload.imports.recognize import refuse_log
+
+        refuse_log(head, where)
     chosen = format_of(head, where, settings.format)
     return chosen, replace(settings, turns=stated_meaning(chosen, head, settings.turns))
 
