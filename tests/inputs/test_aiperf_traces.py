@@ -167,7 +167,7 @@ def test_drawn_sessions_against_a_walk_of_their_own(tmp_path, seed):
     ]
 
 
-def test_turns_of_agents_side_by_side_are_told_apart_by_their_ids(tmp_path):
+def test_turns_of_agents_side_by_side_are_sessions_by_their_ids(tmp_path):
     """A request continues the longest chain that it extends, which has ended, on its model; else it starts
     a session after the request that ended last."""
     other = {"model": "h"}

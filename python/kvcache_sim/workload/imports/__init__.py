@@ -7,6 +7,8 @@
 - ``write``      every kind of log, and its lines as a trace
 - ``aiperf``     AIPerf's ``profile_export.jsonl``: one line per request with its times and lengths
 - ``dynamo``     Dynamo's request trace (``dynamo.request.trace.v1``)
+- ``known_formats`` formats that are known and not read, each with its signs
+- ``recognize``  a log where a trace should be: what it has, and the command
 - ``kv_batch``   decoder of KV-event batches as engines publish them
 - ``kv_events``  a capture of KV events as requests
 - ``kv_lookups`` an engine's lookups and hits, inferred from its KV events
