@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from kvcache_sim._core import TraceProblem
 from kvcache_sim.workload.imports.naming import Imported, Logged, Naming, Notes
-from kvcache_sim.workload.imports.source import lines_of
+from kvcache_sim.workload.imports.source import lines_of, problem
 
 if TYPE_CHECKING:
     from kvcache_sim._core import TraceSource
@@ -45,13 +45,17 @@ class LogKind:
 def each_line(
     source: TraceSource, reading: Reading, take: Callable[[int, str], Imported | Logged | None]
 ) -> Requests:
-    """Yield the result of ``take`` for each line; a bad line is refused, or counted if they are skipped."""
+    """Yield the result of ``take`` for each line; a bad line is refused, or counted if they are skipped.
+
+    ``take`` raises TraceProblem, or ValueError or SyntaxError for a number or a list that is none.
+    """
     for number, text in lines_of(source):
         try:
             found = take(number, text)
-        except TraceProblem as bad:
+        except (TraceProblem, ValueError, SyntaxError) as error:
+            bad = error if isinstance(error, TraceProblem) else problem(number, f"unreadable: {error}", text)
             if not reading.skips:
-                raise
+                raise bad from None
             reading.notes.leave_out(number, f"a bad row: {bad.args[3]}")
             continue
         if found is not None:
