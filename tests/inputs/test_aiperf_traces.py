@@ -13,6 +13,7 @@ from kvcache_sim.simulation import RunOptions
 from kvcache_sim.workload.readers.answers_unknown import ANSWER_TOKENS
 from kvcache_sim.workload.readers.read import read_report, read_trace
 from kvcache_sim.workload.readers.settings import ReadSettings
+from kvcache_sim.workload.toolbox.write import mooncake_lines
 from kvcache_sim.workload.trace import NO_REQUEST, OPEN_LOOP
 
 MS, S = 10**6, 10**9
@@ -192,6 +193,17 @@ def test_turns_of_agents_side_by_side_are_sessions_by_their_ids(tmp_path):
     alone = read(tmp_path, [weka(first)]).trace
     assert waits(alone) == [[], [], [1], [0]]
     assert alone.arrival_ns.tolist()[:2] == [0, S]
+
+
+def test_a_trace_whose_turns_wait_for_several_is_written_as_dynamos_rows(tmp_path):
+    made = read(tmp_path, [weka(tiered())]).trace
+    (tmp_path / "w.jsonl").write_text("".join(mooncake_lines(made)))
+    again = read_report(tmp_path / "w.jsonl", settings=ReadSettings(block_size=64))
+    assert again.format == "dynamo-agentic"
+    assert waits(again.trace) == waits(made)
+    for name in ("input_tokens", "output_tokens", "block_ids", "id_offsets", "session", "turn", "think_ns"):
+        assert getattr(again.trace, name).tolist() == getattr(made, name).tolist()
+    assert again.trace.session_names == made.session_names
 
 
 def test_ids_are_local_to_a_trace_and_orphans_are_reported(tmp_path):

@@ -18,6 +18,7 @@ from kvcache_sim.base.output import new_file
 from kvcache_sim.base.units import NS_PER_MS
 from kvcache_sim.workload.readers.json_rows import MOONCAKE_ROWS
 from kvcache_sim.workload.rows import PART_REFERENCES, parts
+from kvcache_sim.workload.sessions import predecessors
 from kvcache_sim.workload.trace import NO_REQUEST, NO_SESSION, NOT_GIVEN, OPEN_LOOP, Trace
 
 #: Rows, and the names of their block ids, one a reference.
@@ -41,10 +42,39 @@ def mooncake_lines(trace: Trace) -> Iterator[str]:
     """Yield one row per request; reading them again gives the same columns.
 
     Closed-loop rows have ``delay`` (ms) instead of a timestamp. Ids have their original names, unknown
-    members their original text. Memory: the rows of PART_REFERENCES ids.
+    members their original text. Memory: the rows of PART_REFERENCES ids. A trace whose rows wait for several
+    becomes rows of Dynamo's agentic format.
     """
+    if len(trace.also_after):
+        yield from _agentic_lines(trace)
+        return
     for part, ids in named_parts(trace):
         yield from part_lines(part, ids)
+
+
+def _agentic_lines(trace: Trace) -> Iterator[str]:
+    """Yield the rows with the names of those that each waits for; block ids are numbered."""
+    before = predecessors(trace).tolist()
+    waits = [[] if first == NO_REQUEST else [f"r{first}"] for first in before]
+    for row, other in trace.also_after.tolist():
+        waits[row].append(f"r{other}")
+    for row, names in enumerate(waits):
+        session = trace.session_id(int(trace.session[row]))
+        time = (
+            f'"delay": {ms(int(trace.think_ns[row]))}'
+            if names
+            else f'"timestamp": {ms(int(trace.arrival_ns[row]))}'
+        )
+        ids = trace.block_ids[trace.id_offsets[row] : trace.id_offsets[row + 1]].tolist()
+        members = [
+            f'"request_id": "r{row}"',
+            *([] if session is None else [f'"session_id": {json.dumps(session)}']),
+            f'{time}, "wait_for": {json.dumps(names)}',
+            f'"input_length": {trace.input_tokens[row]}, "output_length": {trace.output_tokens[row]}',
+            f'"hash_ids": {json.dumps(ids)}',
+            *([other_members(trace.extra[row])] if trace.extra and trace.extra[row] else []),
+        ]
+        yield "{" + ", ".join(members) + "}\n"
 
 
 def named_parts(trace: Trace) -> Iterator[Part]:
@@ -54,7 +84,7 @@ def named_parts(trace: Trace) -> Iterator[Part]:
             "requests that wait for several cannot be written",
             where=trace.source,
             expected="a trace whose rows wait for one request each",
-            hint="only dynamo-agentic has wait_for",
+            hint="a name in .jsonl: rows of dynamo-agentic have wait_for",
         )
     names = trace.id_names if len(trace.id_names) else None
     for part in parts(trace, PART_REFERENCES):
