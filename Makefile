@@ -104,15 +104,17 @@ vopr: $(VENV)/.deps  ## random scenarios with faults until something is found; M
 # What cargo-fuzz passes without a sanitizer: the core has no unsafe code, and a stable compiler builds it.
 COVERAGE := -Cpasses=sancov-module -Cllvm-args=-sanitizer-coverage-level=4 -Cllvm-args=-sanitizer-coverage-inline-8bit-counters \
   -Cllvm-args=-sanitizer-coverage-pc-table -Cllvm-args=-sanitizer-coverage-trace-compares
-fuzz: build      ## give readers mutated files for MINUTES=1 each; TARGETS="jsonl kv_events"; findings lie in target/fuzz
+fuzz: build      ## give readers mutated files for MINUTES=1 each; TARGETS="jsonl log-vllm"; findings lie in target/fuzz
 	$(INSTALL) requirements/fuzz.txt
 	cd rust/fuzz && RUSTFLAGS="$(COVERAGE)" cargo build --release --locked --quiet --target-dir ../../target/fuzz \
 	  --target $$(rustc -vV | sed -n 's/^host: //p')
-	for target in $(or $(TARGETS),jsonl csv weka compressed parquet lists kv_events); do \
-	  mkdir -p target/fuzz/corpus/$$target; \
-	  if [ $$target = kv_events ]; then set -- $(BIN)/python tests/fuzz/kv_events.py; else set -- target/fuzz/*/release/kvsim-fuzz; fi; \
+	for target in $(or $(TARGETS),jsonl csv weka compressed parquet lists kv_events $$($(BIN)/python tests/fuzz/texts.py --targets)); do \
+	  mkdir -p target/fuzz/corpus/$$target; seeds=tests/data/fuzz/$$target; \
+	  case $$target in kv_events) set -- $(BIN)/python tests/fuzz/kv_events.py;; \
+	    log-*|trace-*) set -- $(BIN)/python tests/fuzz/texts.py; seeds=tests/logs;; \
+	    *) set -- target/fuzz/*/release/kvsim-fuzz;; esac; \
 	  echo "$$target:"; KVSIM_FUZZ=$$target "$$@" -max_total_time=$$((60 * $(or $(MINUTES),1))) -timeout=20 -rss_limit_mb=4096 -verbosity=0 \
-	    -print_final_stats=1 -artifact_prefix=target/fuzz/$$target- target/fuzz/corpus/$$target tests/data/fuzz/$$target || exit 1; done
+	    -print_final_stats=1 -artifact_prefix=target/fuzz/$$target- target/fuzz/corpus/$$target $$seeds || exit 1; done
 
 names: build     ## write the list of public names, docs/data/public-names.txt; SINCE=v0.2.0 compares with a release
 	$(BIN)/python tests/site/public_names.py $(if $(SINCE),--since $(SINCE))

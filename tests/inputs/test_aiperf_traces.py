@@ -13,6 +13,7 @@ from kvcache_sim.simulation import RunOptions
 from kvcache_sim.workload.readers.answers_unknown import ANSWER_TOKENS
 from kvcache_sim.workload.readers.read import read_report, read_trace
 from kvcache_sim.workload.readers.settings import ReadSettings
+from kvcache_sim.workload.toolbox.write import mooncake_lines
 from kvcache_sim.workload.trace import NO_REQUEST, OPEN_LOOP
 
 MS, S = 10**6, 10**9
@@ -128,8 +129,8 @@ def test_drawn_sessions_against_a_walk_of_their_own(tmp_path, seed):
     entries, expected, running = [], [], []
     now, before = draw.randrange(3), None
 
-    def row(at, lasts):
-        return asked(at / 1e6, 1, [at], 0, api_time=lasts / 1e6)
+    def row(at, lasts, blocks=1):
+        return asked(at / 1e6, blocks, list(range(blocks)), 0, api_time=lasts / 1e6)
 
     for turn in range(6):
         lasts = draw.randrange(5)
@@ -139,7 +140,7 @@ def test_drawn_sessions_against_a_walk_of_their_own(tmp_path, seed):
         after = [before[0], *(one[1] for one in done)] if before else []
         before = len(expected), now + lasts
         expected.append(("x", now, after, max(0, now - max(ends))))
-        entries.append(row(now, lasts))
+        entries.append(row(now, lasts, turn + 1))
         for k in range(draw.randrange(4)):
             marker, name = now + draw.randrange(4), f"{turn}.{k}"
             inner = [(draw.randrange(12), draw.randrange(5)) for _ in range(draw.randrange(4))]
@@ -156,7 +157,7 @@ def test_drawn_sessions_against_a_walk_of_their_own(tmp_path, seed):
             if timed:
                 recorded = max(at + own for at, own in timed) if duration is None else marker + duration
                 running.append((recorded, last, end))
-        now += draw.randrange(5)
+        now += max(lasts - 1, 0) + draw.randrange(5)
     trace = read(tmp_path, [weka(entries, block_size=1)]).trace
     found = zip(
         trace.session.tolist(), trace.arrival_ns.tolist(), waits(trace), trace.think_ns.tolist(), strict=True
@@ -165,6 +166,44 @@ def test_drawn_sessions_against_a_walk_of_their_own(tmp_path, seed):
     assert named == [
         (name, at * 1000, after, gap * 1000 if after else OPEN_LOOP) for name, at, after, gap in expected
     ]
+
+
+def test_turns_of_agents_side_by_side_are_sessions_by_their_ids(tmp_path):
+    """A request continues the longest chain that it extends, which has ended, on its model; else it starts
+    a session after the request that ended last."""
+    other = {"model": "h"}
+    requests = [
+        asked(0.0, 128, [1, 2], api_time=1.0),
+        asked(2.0, 100, [1, 30], api_time=4.0),  # shares a block: a chain of its own, its last block partial
+        asked(3.0, 192, [1, 2, 3], api_time=1.0),
+        asked(5.0, 192, [1, 2, 3], api_time=1.0, **other),  # another model
+        asked(6.5, 192, [1, 31, 32], api_time=2.0),  # extends the one whole block of the second chain
+        asked(7.0, 256, [1, 2, 3, 4], api_time=9.0),
+        asked(8.0, 320, [1, 2, 3, 4, 5], api_time=1.0),  # before its predecessor has ended
+        asked(20.0, 384, [1, 2, 3, 4, 5, 6]),  # extends two chains: the longer
+    ]
+    made = read(tmp_path, [weka(requests)])
+    trace = made.trace
+    names = [trace.session_id(session).removeprefix("x::lane:") for session in trace.session.tolist()]
+    assert names == ["x", "1", "x", "2", "1", "x", "3", "3"]
+    assert waits(trace) == [[], [0], [0], [2], [1], [2], [3], [6]]
+    assert trace.think_ns.tolist()[1:] == [round(s * S) for s in (1, 2, 1, 0.5, 3, 2, 11)]
+    assert [(own.kind, own.count) for own in made.findings] == [("lanes", 3)]
+    first = [asked(0.0, 64, [1], api_time=5.0), asked(1.0, 64, [2]), asked(2.0, 30, [3]), asked(9.0, 64, [3])]
+    alone = read(tmp_path, [weka(first)]).trace
+    assert waits(alone) == [[], [], [1], [0]]
+    assert alone.arrival_ns.tolist()[:2] == [0, S]
+
+
+def test_a_trace_whose_turns_wait_for_several_is_written_as_dynamos_rows(tmp_path):
+    made = read(tmp_path, [weka(tiered())]).trace
+    (tmp_path / "w.jsonl").write_text("".join(mooncake_lines(made)))
+    again = read_report(tmp_path / "w.jsonl", settings=ReadSettings(block_size=64))
+    assert again.format == "dynamo-agentic"
+    assert waits(again.trace) == waits(made)
+    for name in ("input_tokens", "output_tokens", "block_ids", "id_offsets", "session", "turn", "think_ns"):
+        assert getattr(again.trace, name).tolist() == getattr(made, name).tolist()
+    assert again.trace.session_names == made.session_names
 
 
 def test_ids_are_local_to_a_trace_and_orphans_are_reported(tmp_path):

@@ -113,7 +113,7 @@ BAD_FILES = {
     "truncated gzip": (gzip.compress(GOOD * 2000)[:-40], "compressed data end early"),
     "only a gzip head": (gzip.compress(GOOD)[:8], "compressed data end early"),
     "truncated zstandard": (b"\x28\xb5\x2f\xfd\x04\x00\x99", "compressed data end early"),
-    "zip": (b"PK\x03\x04rest", "not a text file"),
+    "zip": (b"PK\x03\x04rest", "a zip file: packed"),
     "only bad rows": (b'{"timestamp": 1}\n', ":1:1: input_length is missing"),
 }
 

@@ -41,6 +41,7 @@ def write_standins(index: Path) -> Path:
     generated = ["--requests", "150", "-o", str(index / "trace.jsonl")]
     assert kvsim(["trace", "generate", "conversational", *generated]) == 0
     shutil.copy(index / "trace.jsonl", index / "conversation_trace.jsonl")
+    shutil.copy(Path(__file__).parents[1] / "logs" / "openai.jsonl", index / "requests.jsonl")
     (index / "s.yaml").write_text(SCENARIO)
     (index / "sweep.yaml").write_text(SWEEP)
     (index / "mypolicy.py").write_text(POLICY)

@@ -9,6 +9,7 @@ import kvcache_sim.cache.operations as operations
 import pytest
 from kvcache_sim.base.units import format_percent
 from kvcache_sim.cli.main import run as kvsim
+from kvcache_sim.workload.imports.write import KINDS
 from support.docs_data import cells, figures_of, on_pages, read_table, rows_text
 from support.shared_files import ROOT, shared
 
@@ -128,3 +129,8 @@ def test_the_operations_of_seed_001_exist():
     # the package's docstring has the same table
     doc = operations.__doc__ or ""
     assert not [name for name in named if f"`MachineCache.{name}`" not in doc]
+
+
+def test_every_kind_of_log_is_on_the_page_of_logs():
+    page = (ROOT / "docs" / "how-to" / "my-log.md").read_text()
+    assert not [name for name in KINDS if f"`{name}`" not in page]

@@ -44,6 +44,13 @@ def folder(tmp_path_factory) -> Path:
         priorities.append({**row, "timestamp": n, "priority": -n, "output_length": 9 + n % 7})
     write(index / "teams.jsonl", teams)
     write(index / "priorities.jsonl", priorities)
+    later = [{"session_id": f"s{n % 9}", **({} if n < 9 else {"delay": 50})} for n in range(36)]
+    sessions = [
+        {**row, **more, **of_ids([5000 + n])} for n, (row, more) in enumerate(zip(rows, later, strict=False))
+    ]
+    for row in sessions[9:]:
+        del row["timestamp"]
+    write(index / "sessions.jsonl", sessions)
     write(index / "bad-row.jsonl", [*rows[:-1], {**rows[-1], "input_length": -5}])
     said = [{"from": who, "value": f"{who} {n} " * 90} for n in range(4) for who in ("human", "gpt")]
     texts = [{"conversations": said} for _ in range(9)]

@@ -15,7 +15,7 @@ from kvcache_sim.base.spelling import close_matches
 from kvcache_sim.scenario.yaml_tree import Tree
 from kvcache_sim.workload import readers
 from kvcache_sim.workload.generate import build
-from kvcache_sim.workload.readers.settings import OnBadRow, ReadSettings, TimeOrder
+from kvcache_sim.workload.readers.settings import OnBadRow, ReadSettings, TimeOrder, Turns
 from kvcache_sim.workload.toolbox.write import ms
 from kvcache_sim.workload.trace import Trace
 
@@ -29,6 +29,7 @@ def read_trace(
     on_bad_row: OnBadRow = "error",
     time_order: TimeOrder = "error",
     bytes_per_token: int | None = None,
+    turns: Turns | None = None,
 ) -> Trace:
     """Read the requests of a trace file of any format that kvsim supports.
 
@@ -39,6 +40,8 @@ def read_trace(
         on_bad_row: ``error``, or ``skip`` for rows that cannot be read.
         time_order: ``error`` for arrivals out of order, or another treatment.
         bytes_per_token: Bytes a token where lengths are in bytes (None: 4, an estimate).
+        turns: ``delta`` if a session's later rows hold their new turn alone, ``whole`` if prompts are whole.
+            None: detected from their ids.
 
     Returns:
         The requests in file order.
@@ -49,7 +52,9 @@ def read_trace(
     """
     return readers.read_trace(
         path,
-        settings=ReadSettings(block_size, on_bad_row, format, time_order, bytes_per_token=bytes_per_token),
+        settings=ReadSettings(
+            block_size, on_bad_row, format, time_order, bytes_per_token=bytes_per_token, turns=turns
+        ),
     )
 
 
@@ -119,7 +124,7 @@ def make_trace(data: Any, *, block_size: int = 512) -> Trace:
     with tempfile.NamedTemporaryFile("w", prefix="kvsim-rows-", suffix=".jsonl") as file:
         file.writelines(_lines(_columns(data)))
         file.flush()
-        settings = ReadSettings(block_size=block_size, format="mooncake")
+        settings = ReadSettings(block_size=block_size, format="mooncake", turns="whole")
         try:
             trace = readers.read_trace(file.name, settings=settings)
         except KvsimError as error:

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 from kvcache_sim.base.values import Value
 from kvcache_sim.cli.declared import Argument, Option
-from kvcache_sim.cli.run_options import SYNTHESISE_PREFIXES
+from kvcache_sim.cli.run_options import SYNTHESISE_PREFIXES, TURNS, Turns
 
 if TYPE_CHECKING:
     from kvcache_sim.workload.readers import ReadSettings
@@ -28,6 +28,7 @@ class TraceKeys(Value):
     extra_key: Annotated[
         list[str] | None, "member of rows in every block's key, such as cache_salt; repeatable"
     ] = None
+    turns: Annotated[Turns | None, TURNS] = None
     synthesise_prefixes: Annotated[bool, SYNTHESISE_PREFIXES] = False
 
     def read_settings(self, digest: bool) -> ReadSettings:
@@ -38,5 +39,9 @@ class TraceKeys(Value):
         prefixes = PrefixAssumption() if self.synthesise_prefixes else None
         keys = tuple(self.extra_key or [])
         return ReadSettings(
-            block_size=self.trace_block_size, extra_keys=keys, prefixes=prefixes, digest=digest
+            block_size=self.trace_block_size,
+            extra_keys=keys,
+            turns=self.turns,
+            prefixes=prefixes,
+            digest=digest,
         )

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from contextlib import AbstractContextManager
 from pathlib import Path
-from typing import Annotated, NamedTuple
+from typing import Annotated, Literal, NamedTuple
 
 from kvcache_sim.base.errors import UsageError
 from kvcache_sim.base.values import Value
@@ -51,6 +51,9 @@ class RunOutput(Value):
 
 #: Of verbs that run a finished run again.
 RUN_PLUGINS = "import the plug-ins that the run names: code"
+#: Of all verbs that take a trace.
+Turns = Literal["delta", "whole"]
+TURNS = "a session's later rows: their new turn alone, or whole prompts; default: their ids decide"
 #: Of all verbs that replay a trace.
 SYNTHESISE_PREFIXES = Option(
     "--synthesise-prefixes",

@@ -16,7 +16,7 @@ from kvcache_sim.cli.declared import Argument, CommandLine, Option, Verb
 from kvcache_sim.cli.intervals import Wanted, opened_requests, wanted, with_intervals
 from kvcache_sim.cli.notices import remark, warn
 from kvcache_sim.cli.progress import shown_progress
-from kvcache_sim.cli.run_options import SYNTHESISE_PREFIXES, NumberedRun, RunOutput, ScenarioFile
+from kvcache_sim.cli.run_options import SYNTHESISE_PREFIXES, NumberedRun, RunOutput, ScenarioFile, Turns
 from kvcache_sim.metrics.certainty import intervals_command
 from kvcache_sim.metrics.summary_text import brief_text, summary_text
 from kvcache_sim.policies.engine_modes import engine_mode
@@ -41,6 +41,7 @@ class ShortSettings(Value):
     policy: Annotated[str, "short for --set cache.policy=NAME"] = ""
     trace_format: Annotated[str, "short for --set trace.format=NAME"] = ""
     on_bad_row: Annotated[Literal["error", "skip"] | None, "short for --set trace.on_bad_row=…"] = None
+    turns: Annotated[Turns | None, "short for --set trace.turns=…"] = None
     synthesise_prefixes: Annotated[bool, SYNTHESISE_PREFIXES] = False
 
     @property
@@ -51,6 +52,7 @@ class ShortSettings(Value):
             "cache.policy": self.policy,
             "trace.format": self.trace_format,
             "trace.on_bad_row": self.on_bad_row,
+            "trace.turns": self.turns,
             "trace.synthesise_prefixes": "{}" if self.synthesise_prefixes else "",
         }
         return [f"{key}={value}" for key, value in shorts.items() if value not in (None, "")]

@@ -7,7 +7,7 @@ from msgspec import Meta
 from kvcache_sim.base.units import NS_PER_S
 from kvcache_sim.scenario.quantities import Count, Finite, PositiveNs
 from kvcache_sim.scenario.section import Section, about
-from kvcache_sim.workload.readers.settings import OnBadRow, ReadSettings, TimeOrder
+from kvcache_sim.workload.readers.settings import OnBadRow, ReadSettings, TimeOrder, Turns
 from kvcache_sim.workload.synthetic_prefixes import PrefixAssumption
 
 
@@ -30,6 +30,9 @@ class TraceSection(Section):
     ] = None
     on_bad_row: Annotated[OnBadRow, about("refuse the trace, or skip and count")] = "error"
     time_order: Annotated[TimeOrder, about("decreasing times: refuse, sort, or keep")] = "error"
+    turns: Annotated[
+        Turns | None, about("a session's later rows: new turn alone, or whole prompts; null: ids decide")
+    ] = None
     bytes_per_token: Annotated[
         Annotated[int, Meta(ge=1, le=1 << 20)] | None,
         about("bytes per token for texts and byte lengths; null: 4, an estimate"),
@@ -51,6 +54,7 @@ class TraceSection(Section):
             on_bad_row=self.on_bad_row,
             format=self.format,
             time_order=self.time_order,
+            turns=self.turns,
             bytes_per_token=self.bytes_per_token,
             tokenizer=self.tokenizer,
             keep_unknown=keep_unknown,

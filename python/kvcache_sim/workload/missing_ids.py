@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from kvcache_sim.base.errors import TraceError
 from kvcache_sim.workload.rows import first_appearance, flat_positions
 from kvcache_sim.workload.sessions import previous_turns
-from kvcache_sim.workload.trace import NO_REQUEST, NO_SESSION, NOT_GIVEN, Trace
+from kvcache_sim.workload.trace import NO_REQUEST, NOT_GIVEN, Trace
 
 
 def with_history(trace: Trace) -> Trace:
@@ -29,6 +29,20 @@ def with_history(trace: Trace) -> Trace:
             where=f"{trace.source}: row {row}",
             hint="hash_ids name whole prompts: leave them out, or write whole prompts",
         )
+    return _with_history_tokens(trace)
+
+
+def joined_turns(trace: Trace) -> Trace:
+    """Return the trace with whole prompts as ``with_history``, where rows may have ids of their new input.
+
+    Prompts and answers so far are joined and cut anew: later turns keep the whole blocks of the turn before
+    and get new ids behind them, as answers are private to their session.
+    """
+    later = previous_turns(trace) != NO_REQUEST
+    return fill_missing_ids(_with_history_tokens(trace), later & (np.diff(trace.id_offsets) > 0))
+
+
+def _with_history_tokens(trace: Trace) -> Trace:
     prompt = trace.input_tokens.copy()
     history = np.full(len(trace), NOT_GIVEN, np.int64)
     previous = previous_turns(trace)
@@ -41,21 +55,21 @@ def with_history(trace: Trace) -> Trace:
     return replace(trace, input_tokens=prompt, history_tokens=history)
 
 
-def fill_missing_ids(trace: Trace) -> Trace:
-    """Return the trace with floor(input / block) ids in each row that had none.
+def fill_missing_ids(trace: Trace, rows: NDArray[np.bool_] | None = None) -> Trace:
+    """Return the trace with floor(input / block) ids in each row that had none, or in ``rows`` instead.
 
     A row of a session whose prompt is longer than the previous turn (prompt and answer) repeats that turn's
     whole blocks and continues with new ones. Every other row gets ids of its own (seed 000's views on blocks:
     requests without ids get them from session and turn, or unique ones).
     """
     counts = np.diff(trace.id_offsets)
-    empty = counts == 0
+    empty = counts == 0 if rows is None else rows
     blocks = np.where(empty, trace.input_tokens // trace.block_size, counts)
     offsets = np.zeros(len(trace) + 1, np.int64)
     np.cumsum(blocks, out=offsets[1:])
     ids = np.empty(int(offsets[-1]), np.int64)
     known = flat_positions(offsets[:-1][~empty], counts[~empty])
-    ids[known] = trace.block_ids
+    ids[known] = trace.block_ids[flat_positions(trace.id_offsets[:-1][~empty], counts[~empty])]
     fresh = flat_positions(offsets[:-1][empty], blocks[empty])
     named = trace.distinct_ids
     ids[fresh] = named + np.arange(len(fresh))
@@ -67,17 +81,18 @@ def fill_missing_ids(trace: Trace) -> Trace:
 def _repeat_history(
     trace: Trace, empty: NDArray[np.bool_], offsets: NDArray[np.int64], ids: NDArray[np.int64]
 ) -> None:
-    """Copy the ids of its history into each follow-up turn without ids, in place."""
-    rows = np.flatnonzero(empty & (trace.session != NO_SESSION))
-    past: dict[int, tuple[NDArray[np.int64], int]] = {}
-    for row in rows.tolist():
-        session = int(trace.session[row])
-        prompt = int(trace.input_tokens[row])
-        mine = ids[offsets[row] : offsets[row + 1]]
-        history, total = past.get(session, (mine[:0], 0))
-        if prompt > total:
-            mine[: len(history)] = history  # followed by the new blocks of the answer
-        past[session] = (mine, prompt + int(trace.output_tokens[row]))
+    """Copy the whole blocks of the turn before into each longer turn that gets ids, in place."""
+    previous = previous_turns(trace)
+    totals = trace.input_tokens + trace.output_tokens
+    follows = empty & (previous != NO_REQUEST)
+    follows &= trace.input_tokens > totals[previous]
+    order = np.lexsort((trace.turn, trace.session))
+    for row in order[follows[order]].tolist():
+        before = previous[row]
+        whole = min(
+            int(trace.input_tokens[before]) // trace.block_size, offsets[before + 1] - offsets[before]
+        )
+        ids[offsets[row] : offsets[row] + whole] = ids[offsets[before] : offsets[before] + whole]
 
 
 def _listed_names(names: list[str] | list[int], old: NDArray[np.int64], named: int) -> list[Any]:

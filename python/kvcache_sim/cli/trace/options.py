@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 from kvcache_sim.base.values import Value
 from kvcache_sim.cli.declared import Argument, Option
 from kvcache_sim.cli.notices import warn
+from kvcache_sim.cli.run_options import TURNS, Turns
 
 if TYPE_CHECKING:
     from kvcache_sim.workload.readers import ReadSettings
@@ -40,6 +41,7 @@ class Ids(Value):
         None
     )
     trace_format: Annotated[str | None, "name of the format; default: detected"] = None
+    turns: Annotated[Turns | None, TURNS] = None
 
     def settings(self, on_bad_row: str = "error", time_order: str = "error") -> ReadSettings:
         """Return the read settings of a tool: rows as they are, nothing filled in, nothing dropped."""
@@ -48,6 +50,7 @@ class Ids(Value):
         return ReadSettings(
             block_size=self.trace_block_size,
             format=self.trace_format,
+            turns=self.turns,
             on_bad_row=on_bad_row,  # type: ignore[arg-type]  # ReadSettings refuses other words by name
             time_order=time_order,  # type: ignore[arg-type]
             missing_ids="leave",

@@ -56,7 +56,7 @@ class Drawn(Value):
 
 
 class Ids(Value):
-    """The ids of the trace."""
+    """The ids of the trace's rows, as AIPerf turns them into tokens: sessions' turns are not joined."""
 
     trace_block_size: Annotated[int | None, Option(min=1, help="tokens an id [default: the format's]")] = None
     trace_format: Annotated[str | None, "format of the trace [default: detected]"] = None
@@ -65,7 +65,9 @@ class Ids(Value):
         """Return the settings of the reader: ids as they are."""
         from kvcache_sim.workload.readers import ReadSettings
 
-        return ReadSettings(block_size=self.trace_block_size, format=self.trace_format, missing_ids="leave")
+        return ReadSettings(
+            block_size=self.trace_block_size, format=self.trace_format, missing_ids="leave", turns="whole"
+        )
 
 
 class Printed(Value):

@@ -16,6 +16,8 @@
 - ``bench``      results of ``vllm bench serve``, SGLang's ``bench_serving`` and guidellm
 - ``cache_lines`` log lines that count cached tokens: LMCache's look-ups, SGLang's prefill batches
 - ``dynamo``     Dynamo's request trace (``dynamo.request.trace.v1``)
+- ``known_formats`` formats that are known and not read, each with its signs
+- ``recognize``  a log where a trace should be: what it has, and the command
 - ``kv_batch``   decoder of KV-event batches as engines publish them
 - ``kv_events``  KV events as requests: captures, engines' batches, Dynamo's router events
 - ``kv_lookups`` an engine's lookups and hits, inferred from its KV events

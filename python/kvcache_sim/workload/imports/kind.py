@@ -73,12 +73,18 @@ class LogKind:
 def each_line(
     source: TraceSource, reading: Reading, take: Callable[[int, str], _Found | None]
 ) -> Iterator[tuple[int, _Found]]:
-    """Yield the result of ``take`` for each line; a bad line is refused, or counted if they are skipped."""
+    """Yield the result of ``take`` for each line; a bad line is refused, or counted if they are skipped.
+
+    ``take`` raises TraceProblem, or ValueError or SyntaxError for a number or a list that is none.
+    """
     for number, text in lines_of(source):
         try:
             found = take(number, text)
         except (TraceProblem, BodyError) as bad:
             reading.skip(number, bad)
+            continue
+        except (ValueError, SyntaxError) as error:
+            reading.skip(number, problem(number, f"unreadable: {error}", text))
             continue
         if found is not None:
             yield number, found

@@ -26,6 +26,7 @@ from kvcache_sim.workload.imports import (
     vllm_log,
 )
 from kvcache_sim.workload.imports.kind import LogKind, Reading
+from kvcache_sim.workload.imports.known_formats import refuse_known
 from kvcache_sim.workload.imports.naming import Imported, Notes
 from kvcache_sim.workload.imports.token_counts import named
 from kvcache_sim.workload.readers.format import read_head
@@ -70,6 +71,7 @@ def kind_of(head: bytes, where: str) -> LogKind | None:
             return kind
     if any(matches(text) for matches in SIGNS.values()):
         return None
+    refuse_known(text, where)
     shown = text.split(b"\n", 1)[0][:60].decode("utf-8", "replace")
     raise TraceError(
         "no known kind of log", where=f"{where}:1", got=shown, hint=f"name it with --from: {', '.join(KINDS)}"

@@ -21,6 +21,7 @@
 - ``parquet``            rows of Parquet with Mooncake's columns
 - ``problems``           errors of a trace with their location
 - ``stream``             a trace that is read while it is simulated
+- ``turns``              later rows of sessions: whole prompts, or their new turn alone
 """
 
 from typing import TYPE_CHECKING

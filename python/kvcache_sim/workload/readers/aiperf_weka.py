@@ -1,6 +1,7 @@
 """Traces of agents as kv-cache-tester writes and AIPerf replays them: turns with sub-agents between them.
 
-Source: aiperf 0.13.0, dataset/loader/weka_trace_models.py and weka_trace.py (which turn waits for which).
+Sources: aiperf 0.13.0, dataset/loader/weka_trace_models.py and weka_trace.py (which turn waits for which);
+docs/tutorials/weka-trace.md (turns of several agents in one list).
 """
 
 from __future__ import annotations
@@ -31,11 +32,13 @@ _SAME_NS = 1000
 
 
 class _Turn(NamedTuple):
-    """A request of the file: its start, its end, and its tokens."""
+    """A request of the file: its start, its end, and its blocks."""
 
     at_ns: int
     end_ns: int
     row: dict[str, Any]
+    input_tokens: int
+    ids: list[int]
 
 
 class _Sub(NamedTuple):
@@ -46,8 +49,29 @@ class _Sub(NamedTuple):
     last_end_ns: int
 
 
+class _Lane:
+    """A chain of requests, each of which extends the one before: its last request, and its sub-agents."""
+
+    def __init__(self, session: str, number: int, last: _Turn) -> None:
+        self.session, self.number, self.last = session, number, last
+        self.running: list[_Sub] = []
+
+    def continued_by(self, turn: _Turn, block_size: int) -> bool:
+        """Return True if a request extends all whole blocks of the chain, after its end and on its model."""
+        tail = self.last.ids[: self.last.input_tokens // block_size]
+        same_model = turn.row.get("model") == self.last.row.get("model")
+        return bool(tail) and turn.ids[: len(tail)] == tail and same_model and self.ended_by(turn)
+
+    def ended_by(self, turn: _Turn) -> bool:
+        """Return True if the chain's last request ended by the start of another one."""
+        return turn.at_ns + _SAME_NS >= self.last.end_ns
+
+
 class _Session:
-    """One trace's requests, numbered in the order added; ids are local to the trace."""
+    """One trace's requests, numbered in the order added; ids are local to the trace.
+
+    Its list of turns may have those of several agents side by side: each chain of them is a session.
+    """
 
     def __init__(self, line: int, value: dict[str, Any], rows: AgentRows, *, keep: bool) -> None:
         self._line, self._rows, self._keep = line, rows, keep
@@ -59,6 +83,7 @@ class _Session:
         self.name = name
         #: Sub-agents before any turn: no turn can start them.
         self.orphans = 0
+        self.lanes: list[_Lane] = []
 
     def add(self, entries: list[Any]) -> None:
         """Add the turns, and each sub-agent after the turn before it; the next due turn waits for it."""
@@ -70,20 +95,38 @@ class _Session:
             else:
                 turns.append((position, self._turn(entry, 0)))
         self.orphans = sum(not turns or at < turns[0][0] for at, _ in subs)
-        running: list[_Sub] = []
         agents: set[str] = set()
-        before: tuple[int, _Turn] | None = None  # (number, turn)
         for index, (position, turn) in enumerate(turns):
-            done = [sub for sub in running if turn.at_ns + _SAME_NS >= sub.end_ns]
-            running = [sub for sub in running if sub not in done]
-            waits = [] if before is None else [before[0], *(sub.last for sub in done)]
-            since = max([0 if before is None else before[1].end_ns, *(sub.last_end_ns for sub in done)])
-            number = self._add(self.name, turn, waits, since)
-            before = number, turn
+            lane = self._next_turn(turn)
             until = turns[index + 1][0] if index + 1 < len(turns) else len(entries)
             for at, entry in subs:
                 if position < at < until:
-                    running += self._sub_agent(entry, number, turn, agents)
+                    lane.running += self._sub_agent(entry, lane.number, turn, agents)
+
+    def _next_turn(self, turn: _Turn) -> _Lane:
+        """Add a turn behind the longest chain that it continues, else as a new chain; return the chain.
+
+        A new chain starts after the request that ended last before it.
+        """
+        size = self._rows.block_size
+        ended = [lane for lane in self.lanes if lane.ended_by(turn)]
+        chains = [lane for lane in ended if lane.continued_by(turn, size)]
+        before = max(
+            chains or ended,
+            key=lambda lane: (len(lane.last.ids) if chains else 0, lane.last.end_ns),
+            default=None,
+        )
+        done = [sub for sub in before.running if turn.at_ns + _SAME_NS >= sub.end_ns] if before else []
+        waits = [before.number, *(sub.last for sub in done)] if before else []
+        since = max([before.last.end_ns if before else 0, *(sub.last_end_ns for sub in done)])
+        session = f"{self.name}::lane:{len(self.lanes)}" if self.lanes else self.name
+        lane = before if before and chains else _Lane(session, 0, turn)
+        if before:
+            before.running = [sub for sub in before.running if sub not in done]
+        if lane is not before:
+            self.lanes.append(lane)
+        lane.number, lane.last = self._add(lane.session, turn, waits, since), turn
+        return lane
 
     def _sub_agent(self, entry: dict[str, Any], number: int, parent: _Turn, agents: set[str]) -> list[_Sub]:
         agent, inner = entry.get("agent_id"), entry.get("requests")
@@ -111,16 +154,16 @@ class _Session:
             raise problem(self._line, "type", got, "n, s or subagent")
         at_ns = time_ns(self._line, row, ("t",), NS_PER_S)
         at_ns += starts_ns if at_ns + _SAME_NS < starts_ns else 0
-        return _Turn(at_ns, at_ns + time_ns(self._line, row, ("api_time",), NS_PER_S), row)
+        end_ns = at_ns + time_ns(self._line, row, ("api_time",), NS_PER_S)
+        tokens = whole(self._line, row, ("in",), 1)
+        return _Turn(at_ns, end_ns, row, tokens, block_ids(self._line, row, tokens, self._rows.block_size))
 
     def _add(self, session: str, turn: _Turn, waits: list[int], since_ns: int) -> int:
-        tokens = whole(self._line, turn.row, ("in",), 1)
-        ids = block_ids(self._line, turn.row, tokens, self._rows.block_size)
         request = AgentRequest(
             turn.at_ns,
-            tokens,
+            turn.input_tokens,
             whole(self._line, turn.row, ("out",), 0),
-            [f"{self.name}:{block}" for block in ids],
+            [f"{self.name}:{block}" for block in turn.ids],
             session,
             max(0, turn.at_ns - since_ns),
             self._members(turn.row) if self._keep else "",
@@ -136,7 +179,7 @@ class _Session:
 def _read(source: TraceSource, settings: ReadSettings) -> RawColumns:
     rows: AgentRows | None = None
     names: set[str] = set()
-    line = orphans = 0
+    line = orphans = forks = 0
     for line, value in objects(source):
         if not isinstance(value, dict) or not isinstance(value.get("requests"), list):
             raise problem(line, "requests", value, "the requests of a trace")
@@ -151,11 +194,15 @@ def _read(source: TraceSource, settings: ReadSettings) -> RawColumns:
         names.add(session.name)
         session.add(value["requests"])
         orphans += session.orphans
+        forks += max(0, len(session.lanes) - 1)
     rows = rows or AgentRows(WEKA_BLOCK_SIZE)
     columns = rows.columns([str(block) for block in rows.dense], line)
     if orphans:
         said = f"{orphans} sub-agents come before any turn of their trace: left out, as AIPerf does"
-        columns["findings"] = [("orphans", orphans, 0, said)]
+        columns["findings"].append(("orphans", orphans, 0, said))
+    if forks:
+        said = f"{forks} requests extend no earlier one that has ended: each starts a session of its own"
+        columns["findings"].append(("lanes", forks, 0, said))
     return columns
 
 

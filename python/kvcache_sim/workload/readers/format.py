@@ -5,6 +5,7 @@ A detection rule imports nothing of its format: a run reads one format and does 
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
@@ -37,6 +38,9 @@ class TraceFormat(Value):
     rows: Callable[[TraceSource, ReadSettings], TraceRows] | None = None
     #: The same for replays of all ids alone; the file states its tokens per id.
     replay_rows: Callable[[TraceSource, ReadSettings], TraceRows] | None = None
+    #: True if the rows of a file number their turns, as kvsim's, which are whole prompts; None: rows of the
+    #: format are whole prompts.
+    numbers_turns: Callable[[bytes], bool] | None = None
 
     def block_of(self, head: bytes, settings: ReadSettings) -> int:
         """Return the tokens per id of a file that begins with ``head``; raises like the reader."""
@@ -80,7 +84,6 @@ def first_object(head: bytes) -> dict[str, Any]:
     Those of an object that is cut off have no values.
     """
     import json
-    import re
 
     text = head.decode("utf-8", "replace").lstrip("\ufeff \t\r\n")
     start = re.match(r'(?:\[\s*)?(?:\{\s*"data"\s*:\s*\[\s*)?(?=\{)', text)
@@ -96,8 +99,6 @@ def first_object(head: bytes) -> dict[str, Any]:
 
 def _own_names(text: str) -> Iterator[str]:
     """Yield the names of a cut object's own members."""
-    import re
-
     depth, last = 0, ""
     for found in re.finditer(r'"(?:[^"\\]|\\.)*"|[{}\[\]:]', text):
         token = found[0]
@@ -107,6 +108,20 @@ def _own_names(text: str) -> Iterator[str]:
         if token == ":" and depth == 1:
             yield last.strip('"')
         last = token
+
+
+def rows_with_ids(head: bytes) -> Iterator[dict[str, Any]]:
+    """Yield the complete rows with ``hash_ids`` in a file's first bytes, whatever the other members are."""
+    import json
+
+    lines = head.removeprefix(b"\xef\xbb\xbf").split(b"\n")
+    for line in lines if len(lines) == 1 else lines[:-1]:
+        try:
+            row = json.loads(line)
+        except (ValueError, RecursionError):
+            continue
+        if isinstance(row, dict) and isinstance(row.get("hash_ids"), list) and row["hash_ids"]:
+            yield row
 
 
 def header(head: bytes) -> list[str]:
@@ -198,9 +213,12 @@ def _dynamo_agentic(head: bytes) -> bool:
     return bool(_AGENTIC & row.keys()) or any(f'"{name}"'.encode() in head for name in _AGENTIC)
 
 
+_MOONCAKE = {"input_length", "output_length", "hash_ids"}
+
+
 def _mooncake(head: bytes) -> bool:
     row = first_row(head)
-    return row is not None and bool({"input_length", "output_length", "hash_ids"} & row.keys())
+    return row is not None and bool(_MOONCAKE & row.keys())
 
 
 def _columns(*names: str) -> Sign:
@@ -274,7 +292,7 @@ def format_named(name: str) -> TraceFormat:
     )
 
 
-_HINT = "name it with --trace-format: " + ", ".join(SIGNS)
+_HINT = "known: " + ", ".join(SIGNS)
 
 
 def check_text(head: bytes, where: str) -> None:
@@ -286,13 +304,6 @@ def check_text(head: bytes, where: str) -> None:
     if b"\0" in head[:64]:
         col = head.index(b"\0") + 1
         raise TraceError("UTF-16 or binary data", where=f"{where}:1:{col}", expected="UTF-8 text")
-    if head.startswith((b"PK\x03\x04", b"BZh", b"\xfd7zXZ")):
-        raise TraceError(
-            "not a text file",
-            where=f"{where}:1:1",
-            got="a zip, bzip2 or xz file",
-            expected="text, .gz, .zst or Parquet",
-        )
 
 
 def format_of(head: bytes, where: str, name: str | None) -> TraceFormat:
@@ -314,18 +325,46 @@ def detect_format(head: bytes, where: str) -> TraceFormat:
     line = head[: len(head) - len(head.lstrip())].count(b"\n") + 1
     shown = text.split(b"\n", 1)[0].decode("utf-8", "replace").strip()
     got = shown[:40] + ("…" if len(shown) > 40 else "")
-    if text.startswith(b"["):
-        raise TraceError(
-            "a JSON array where rows should be",
-            where=f"{where}:{line}:1",
-            got=got,
-            expected="one object a line",
-            hint="jq -c '.[]' FILE writes it so",
-        )
-    if text.startswith(b"{"):
-        return FORMATS["mooncake"]  # a row of JSON: its reader says what is missing, and where
-    what = "CSV of no known columns" if b"," in text.split(b"\n", 1)[0] else "no known trace format"
-    raise TraceError(what, where=f"{where}:{line}:1", got=got, expected="a trace", hint=_HINT)
+    at = f"{where}:{line}:1"
+    if re.match(rb'\[\s*([\[{"\]]|\d+\s*[,\]])', text):
+        raise _array(text, at, got)
+    names = first_row(text)
+    later = text.startswith(b"{") and any(f'"{name}"'.encode() in text for name in _MOONCAKE)
+    if later or (names is not None and names.keys() <= {"timestamp", "session_id", "delay"}):
+        return FORMATS["mooncake"]  # its reader says what is wrong with the first row, and where
+    got = f"a row of {', '.join(list(names)[:8])}" if names else got
+    what = "CSV of no known columns" if _is_csv(text) else "no known trace format"
+    raise TraceError(what, where=at, got=got, expected="a trace, or a log for kvsim trace import", hint=_HINT)
+
+
+def _array(text: bytes, at: str, got: str) -> TraceError:
+    """Return the error of a JSON array; the hint of lines where its first element is of a format of lines."""
+    import json
+
+    what = "a JSON array of no known format"
+    try:
+        first, _ = json.JSONDecoder().raw_decode(text[1:].decode("utf-8", "ignore").lstrip())
+    except (ValueError, RecursionError):
+        first = None
+    if isinstance(first, dict):
+        row = json.dumps(first).encode()
+        if any(matches(row) for matches in SIGNS.values()):
+            what, hint = "a JSON array where rows should be", "jq -c '.[]' FILE writes it so"
+            return TraceError(what, where=at, got=got, expected="one object a line", hint=hint)
+        got = "objects of " + ", ".join(list(first)[:8])
+    return TraceError(what, where=at, got=got, expected="a trace, or a log for kvsim trace import")
+
+
+def _is_csv(text: bytes) -> bool:
+    """Return True if the first two lines have equally many cells, at least two, and the first names them."""
+    lines = [line.strip() for line in text.split(b"\n", 2)[:2]]
+    cells = lines[0].split(b",")
+    named = all(0 < len(cell) <= 60 and not set(cell) & set(b"{}[]<>") for cell in cells)
+    return (
+        len(cells) > 1
+        and named
+        and (len(lines) < 2 or not lines[1] or len(lines[1].split(b",")) == len(cells))
+    )
 
 
 def block_of_file(path: str, settings: ReadSettings) -> int | None:

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import json
 import re
 from typing import TYPE_CHECKING, NamedTuple
 
 from kvcache_sim.base.errors import UsageError
 from kvcache_sim.base.units import NS_PER_MS, NS_PER_S
-from kvcache_sim.workload.readers.format import SIGNS, TraceFormat, read_head
+from kvcache_sim.workload.readers.format import SIGNS, TraceFormat, read_head, rows_with_ids
 
 if TYPE_CHECKING:
     from kvcache_sim._core import JsonlSchema, RawColumns, RawSettings, TraceRows, TraceSource
@@ -93,17 +92,8 @@ def guessed_block(block: int, rows: int) -> tuple[str, int, int, str]:
 
 def _counted(head: bytes) -> list[_Counted]:
     """Return the counts of the complete rows with ids in a file's first bytes."""
-    lines = head.removeprefix(b"\xef\xbb\xbf").split(b"\n")
-    found = []
-    for line in lines if len(lines) == 1 else lines[:-1]:
-        try:
-            row = json.loads(line)
-            ids, tokens = row["hash_ids"], row["input_length"]
-        except (ValueError, RecursionError, KeyError, TypeError):
-            continue
-        if isinstance(ids, list) and ids and isinstance(tokens, int) and tokens > 0:
-            found.append(_Counted(len(ids), tokens))
-    return found
+    rows = ((row["hash_ids"], row.get("input_length")) for row in rows_with_ids(head))
+    return [_Counted(len(ids), tokens) for ids, tokens in rows if isinstance(tokens, int) and tokens > 0]
 
 
 def _read_mooncake(source: TraceSource, settings: ReadSettings) -> RawColumns:
@@ -132,6 +122,7 @@ MOONCAKE = TraceFormat(
     _read_mooncake,
     detect_block=_mooncake_block,
     rows=_rows,
+    numbers_turns=lambda head: b'"turn"' in head or b'"after"' in head,
 )
 
 

@@ -80,6 +80,7 @@ def parquet_format(path: str) -> TraceFormat:
         stated_size or MOONCAKE.block_size,
         block,
         rows,
+        numbers_turns=lambda _: "turn" in file.schema_arrow.names or "delay" not in file.schema_arrow.names,
     )
 
 

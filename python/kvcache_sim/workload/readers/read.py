@@ -18,6 +18,7 @@ from kvcache_sim.workload.readers.json_rows import guessed_block
 from kvcache_sim.workload.readers.problems import located_errors, opened, trace_error
 from kvcache_sim.workload.readers.settings import ReadSettings
 from kvcache_sim.workload.readers.stream import RowStream, RowWindows, TraceStream
+from kvcache_sim.workload.readers.turns import head_has_whole_prompts, stated_meaning, with_whole_prompts
 from kvcache_sim.workload.rows import PART_REFERENCES
 from kvcache_sim.workload.trace import Trace
 
@@ -63,7 +64,7 @@ def read_report(path: str | os.PathLike[str], *, settings: ReadSettings = _DEFAU
     where = "standard input" if name == "-" else name
     source = _open(name, settings)
     with located_errors(where):
-        chosen = _format_of(source, where, settings)
+        chosen, settings = _format_of(source, where, settings)
         raw = chosen.read(source, settings)
         digest = source.sha256()
     return _report(where, chosen.name, raw, settings, digest)
@@ -122,8 +123,9 @@ def _opened(
     where = "standard input" if name == "-" else name
     source = _open(name, settings)
     with located_errors(where):
-        chosen = _format_of(source, where, settings)
+        chosen, settings = _format_of(source, where, settings)
         strict = settings.on_bad_row == "error" and settings.time_order == "error"
+        strict = strict and not _may_be_new_turns(chosen, read_head(source), settings)
         stated = chosen.replay_rows if stream is RowStream and settings.sample is None else None
         row_reader = chosen.rows or stated
         if row_reader is None or not strict:
@@ -143,11 +145,24 @@ def _opened(
         return _report(where, chosen.name, raw, settings, source.sha256()).trace
 
 
-def _format_of(source: TraceSource, where: str, settings: ReadSettings) -> TraceFormat:
+def _format_of(source: TraceSource, where: str, settings: ReadSettings) -> tuple[TraceFormat, ReadSettings]:
+    """Return the format, and the settings with the meaning of later rows if that is known before reading."""
     head = read_head(source)
     if not head:
         source.read(1)  # distinguishes damaged data from an empty file
-    return format_of(head, where, settings.format)
+    if settings.format is None and not head.startswith(b"PAR1"):
+        from kvcache_sim.workload.imports.recognize import refuse_log
+
+        refuse_log(head, where)
+    chosen = format_of(head, where, settings.format)
+    return chosen, replace(settings, turns=stated_meaning(chosen, head, settings.turns))
+
+
+def _may_be_new_turns(chosen: TraceFormat, head: bytes, settings: ReadSettings) -> bool:
+    """Return True if rows may hold their new turn alone: then they are read whole."""
+    if settings.turns is not None:
+        return settings.turns == "delta"
+    return chosen.name == "parquet" or (b'"delay"' in head and not head_has_whole_prompts(head))
 
 
 def _open(name: str, settings: ReadSettings) -> TraceSource:
@@ -188,10 +203,6 @@ def _report(where: str, format_name: str, raw: RawColumns, settings: ReadSetting
         got = f"{total} rows skipped" if total else "no rows"
         raise TraceError("no requests", where=where, got=got, expected="at least one request", hint=first)
     findings = [Finding(*f) for f in raw["findings"]]
-    warnings = [line_of(where, f) for f in findings]
-    if total:
-        kinds = ", ".join(f"{count} {kind}" for kind, count in skipped.items())
-        warnings.insert(0, f"{where}: {total} rows skipped ({kinds}); first {problems[0]}")
     columns: dict[str, Any] = {**raw}
     members = {field.name: columns[field.name] for field in fields(Trace) if field.name in columns}
     trace = Trace(**members, source=where, sha256=digest)
@@ -199,6 +210,12 @@ def _report(where: str, format_name: str, raw: RawColumns, settings: ReadSetting
         from kvcache_sim.workload.missing_ids import with_history
 
         trace = with_history(trace)
+    else:
+        trace, findings = with_whole_prompts(trace, settings.turns, findings)
+    warnings = [line_of(where, f) for f in findings]
+    if total:
+        kinds = ", ".join(f"{count} {kind}" for kind, count in skipped.items())
+        warnings.insert(0, f"{where}: {total} rows skipped ({kinds}); first {problems[0]}")
     noticed = odd_times(trace)
     if settings.prefixes is None:
         noticed += nothing_to_share(trace)

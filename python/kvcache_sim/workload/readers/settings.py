@@ -11,6 +11,7 @@ from kvcache_sim.workload.synthetic_prefixes import PrefixAssumption
 OnBadRow = Literal["error", "skip"]
 TimeOrder = Literal["error", "sort", "keep"]
 MissingIds = Literal["fill", "leave"]
+Turns = Literal["delta", "whole"]
 
 
 #: Default bytes per token: English text in the vocabularies of 2024 has 4.0 to 4.7, code and Chinese text
@@ -43,6 +44,9 @@ class ReadSettings(Value):
     #: For chats that end without an answer: its tokens where their request has no ``max_tokens``; None: such
     #: a chat holds no request for its last message.
     answer_tokens: int | None = None
+
+    #: Later rows of a session are its new turn alone, or whole prompts; None: their ids decide.
+    turns: Turns | None = None
 
     #: Compute the SHA-256 of the file; without it ``Trace.sha256`` is empty, and long traces are read faster.
     digest: bool = True
@@ -93,3 +97,5 @@ class ReadSettings(Value):
                 raise UsageError(
                     f"unknown {name}", where=name, got=repr(getattr(self, name)), expected=" | ".join(allowed)
                 )
+        if self.turns not in (None, "delta", "whole"):
+            raise UsageError("unknown turns", where="turns", got=repr(self.turns), expected="delta | whole")

@@ -13,7 +13,7 @@ from kvcache_sim.base.errors import UsageError
 from kvcache_sim.base.output import new_file
 from kvcache_sim.base.units import NS_PER_MS
 from kvcache_sim.workload.readers.parquet import BLOCK_SIZE_KEY, MEMBERS, NUMBERS, TIMES
-from kvcache_sim.workload.toolbox.write import Part
+from kvcache_sim.workload.toolbox.write import Part, other_members
 from kvcache_sim.workload.trace import NO_REQUEST, NO_SESSION, NOT_GIVEN, OPEN_LOOP, Trace
 
 
@@ -100,7 +100,7 @@ def _columns(path: Path, part: Trace) -> Iterator[Any]:
         yield np.ma.array(_ms(path, values, has) if name in TIMES else values, mask=~has)
     names = part.session_names
     yield [None if s == NO_SESSION else names[s] for s in part.session.tolist()]
-    yield [text or None for text in part.extra] or [None] * len(part)
+    yield [(text and other_members(text)) or None for text in part.extra] or [None] * len(part)
 
 
 def _ms(path: Path, times_ns: NDArray[np.int64], has: NDArray[np.bool_]) -> NDArray[np.float64]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import json
+import re
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
@@ -15,7 +16,9 @@ from kvcache_sim._core import id_lists
 from kvcache_sim.base.errors import UsageError
 from kvcache_sim.base.output import new_file
 from kvcache_sim.base.units import NS_PER_MS
+from kvcache_sim.workload.readers.json_rows import MOONCAKE_ROWS
 from kvcache_sim.workload.rows import PART_REFERENCES, parts
+from kvcache_sim.workload.sessions import predecessors
 from kvcache_sim.workload.trace import NO_REQUEST, NO_SESSION, NOT_GIVEN, OPEN_LOOP, Trace
 
 #: Rows, and the names of their block ids, one a reference.
@@ -39,10 +42,39 @@ def mooncake_lines(trace: Trace) -> Iterator[str]:
     """Yield one row per request; reading them again gives the same columns.
 
     Closed-loop rows have ``delay`` (ms) instead of a timestamp. Ids have their original names, unknown
-    members their original text. Memory: the rows of PART_REFERENCES ids.
+    members their original text. Memory: the rows of PART_REFERENCES ids. A trace whose rows wait for several
+    becomes rows of Dynamo's agentic format.
     """
+    if len(trace.also_after):
+        yield from _agentic_lines(trace)
+        return
     for part, ids in named_parts(trace):
         yield from part_lines(part, ids)
+
+
+def _agentic_lines(trace: Trace) -> Iterator[str]:
+    """Yield the rows with the names of those that each waits for; block ids are numbered."""
+    before = predecessors(trace).tolist()
+    waits = [[] if first == NO_REQUEST else [f"r{first}"] for first in before]
+    for row, other in trace.also_after.tolist():
+        waits[row].append(f"r{other}")
+    for row, names in enumerate(waits):
+        session = trace.session_id(int(trace.session[row]))
+        time = (
+            f'"delay": {ms(int(trace.think_ns[row]))}'
+            if names
+            else f'"timestamp": {ms(int(trace.arrival_ns[row]))}'
+        )
+        ids = trace.block_ids[trace.id_offsets[row] : trace.id_offsets[row + 1]].tolist()
+        members = [
+            f'"request_id": "r{row}"',
+            *([] if session is None else [f'"session_id": {json.dumps(session)}']),
+            f'{time}, "wait_for": {json.dumps(names)}',
+            f'"input_length": {trace.input_tokens[row]}, "output_length": {trace.output_tokens[row]}',
+            f'"hash_ids": {json.dumps(ids)}',
+            *([other_members(trace.extra[row])] if trace.extra and trace.extra[row] else []),
+        ]
+        yield "{" + ", ".join(members) + "}\n"
 
 
 def named_parts(trace: Trace) -> Iterator[Part]:
@@ -52,7 +84,7 @@ def named_parts(trace: Trace) -> Iterator[Part]:
             "requests that wait for several cannot be written",
             where=trace.source,
             expected="a trace whose rows wait for one request each",
-            hint="only dynamo-agentic has wait_for",
+            hint="a name in .jsonl: rows of dynamo-agentic have wait_for",
         )
     names = trace.id_names if len(trace.id_names) else None
     for part in parts(trace, PART_REFERENCES):
@@ -100,8 +132,26 @@ def part_lines(trace: Trace, ids: NDArray[Any] | list[str] | list[int]) -> Itera
         if bool(trace.is_conversational_turn[row]) != (turn > 0):
             members.append(f'"is_conversational_turn": {json.dumps(bool(trace.is_conversational_turn[row]))}')
         if trace.extra and trace.extra[row]:
-            members.append(trace.extra[row])
+            members.append(other_members(trace.extra[row]))
         yield "{" + ", ".join(members) + "}\n"
+
+
+#: Members of a written row; another format may have one of such a name with another meaning.
+_OWN = {name for name in MOONCAKE_ROWS.values() if isinstance(name, str) and name}
+_MAY_BE_OWN = re.compile("|".join(f'"{name}"' for name in sorted(_OWN)))
+
+
+def other_members(text: str) -> str:
+    """Return members without a column, as JSON without braces; one named as a written one gets ``source_``.
+
+    Bailian's ``turn`` is one: it counts from chats that may be before the trace.
+    """
+    if not _MAY_BE_OWN.search(text):
+        return text
+    members = json.loads(f"{{{text}}}")
+    return json.dumps({f"source_{name}" if name in _OWN else name: value for name, value in members.items()})[
+        1:-1
+    ]
 
 
 def ms(ns: int) -> str:

@@ -1,0 +1,77 @@
+"""A log where a trace should be: what it has, what is assumed, and the command that makes a trace of it."""
+
+from __future__ import annotations
+
+from itertools import islice
+from shlex import quote
+
+from kvcache_sim._core import TraceProblem
+from kvcache_sim.base.errors import KvsimError, TraceError
+from kvcache_sim.base.values import Value
+from kvcache_sim.workload.imports.kind import LogKind, Reading
+from kvcache_sim.workload.imports.known_formats import refuse_known
+from kvcache_sim.workload.imports.naming import Imported, Logged, Naming, Notes
+from kvcache_sim.workload.imports.write import KINDS
+from kvcache_sim.workload.readers.format import SIGNS
+from kvcache_sim.workload.readers.problems import opened
+
+#: Requests of a log that are read to say what it has.
+_SAMPLE = 200
+
+
+class _Content(Value):
+    """What the first requests of a log have, in words."""
+
+    said: str = ""
+    #: Number of requests read.
+    requests: int = 0
+    #: True if answers, counts or latencies are logged with requests.
+    answered: bool = False
+
+
+def _content(kind: LogKind, path: str) -> _Content:
+    """Return what the first requests of a log have; nothing if it cannot be read again, or is broken."""
+    notes = Notes()
+    try:
+        found = kind.read(opened(path, "log"), Reading(Naming(16, b"-"), notes, skips=True))
+        rows = [row for _, row in islice(found, _SAMPLE)]
+    except (KvsimError, TraceProblem, OSError):
+        return _Content()
+    if not rows:
+        return _Content(f"no requests ({'; '.join(notes.left_out)})" if notes.left_out else "")
+    logged = [row for row in rows if isinstance(row, Logged)]
+    imported = [row for row in rows if isinstance(row, Imported)]
+    has = {
+        "block ids": any(row.ids for row in imported),
+        "prompts": any(row.prompt for row in logged),
+        "answers or their lengths": any(row.answer or row.output_tokens for row in logged) or bool(imported),
+        "sessions": any(row.session for row in rows),
+        **{name.replace("_", " "): True for row in rows for name in row.measured},
+    }
+    parts = [f"{len(rows)}{'+' if len(rows) == _SAMPLE else ''} requests with times"]
+    parts += [name for name, there in has.items() if there]
+    if not (has["block ids"] or has["prompts"]):
+        parts.append("lengths alone")
+    assumed = f"; {'; '.join(notes.remarks)}" if notes.remarks else ""
+    answered = any(row.answer or row.measured or row.input_tokens is not None for row in logged)
+    return _Content(", ".join(parts) + assumed, len(rows), answered)
+
+
+def refuse_log(head: bytes, where: str) -> None:
+    """Raise the TraceError of a file that is a log, or of a known format, where a trace should be.
+
+    It says what the log has, what is assumed of it, and the command that makes a trace of it. Chats are both,
+    a trace and a log: a log only if answers are logged outside of them.
+    """
+    text = head.removeprefix(b"\xef\xbb\xbf").lstrip()
+    signs = [name for name, matches in SIGNS.items() if matches(text)]
+    if set(signs) - {"openai"}:
+        return
+    kind = next((kind for kind in KINDS.values() if kind.detect(text)), None)
+    if kind is not None:
+        content = _content(kind, where)
+        if not signs or content.answered:
+            hint = f"kvsim trace import {quote(where)} -o trace.jsonl" if content.requests else ""
+            raise TraceError(f"a log, no trace: {kind.help}", where=where, got=content.said, hint=hint)
+    if not signs:
+        refuse_known(head, where)
