@@ -13,7 +13,9 @@ from kvcache_sim.cli.trace import options
 
 
 def command(
-    log: Annotated[str, Argument(metavar="LOG", help="log file; - is standard input")],
+    logs: Annotated[
+        list[str], Argument(metavar="LOG...", help="log files, or folders of them; - is standard input")
+    ],
     kind: Annotated[str, Option("--from", metavar="KIND", help="kind of log; default: detected")] = "",
     tokenizer: Annotated[str | None, "for texts: path of the model's tokenizer.json"] = None,
     bytes_per_token: Annotated[
@@ -28,20 +30,22 @@ def command(
     output: options.Output,
     on_bad_row: options.OnBadRow = "error",
 ) -> None:
-    """Make a trace of a log: of OpenAI requests, vLLM, SGLang, Dynamo, AIPerf, KV events or metrics.
+    """Make a trace of logs: of OpenAI requests, vLLM, SGLang, Dynamo, AIPerf, KV events, metrics or agents.
 
-    No text reaches the trace: ids are salted hashes. What is left out is counted on stderr.
+    No text reaches the trace: ids are salted hashes. What is left out is counted on stderr. Several logs
+    become one trace on one clock: sub-agents beside their session, rotated logs.
 
     \b
     Examples:
       kvsim trace import requests.jsonl --tokenizer llama/tokenizer.json -o mine.jsonl
       kvsim trace import vllm.log -o mine.jsonl
       kvsim trace import scrapes.txt -o curve.jsonl
+      kvsim trace import ~/.claude/projects/my-project -o agents.jsonl
     """
     from kvcache_sim.base.errors import UsageError
     from kvcache_sim.workload.imports.kind import Reading
     from kvcache_sim.workload.imports.naming import Naming, Notes, salt_of
-    from kvcache_sim.workload.imports.write import import_log
+    from kvcache_sim.workload.imports.write import import_logs
 
     if on_bad_row not in ("error", "skip"):
         raise UsageError(
@@ -49,7 +53,9 @@ def command(
         )
     notes = Notes()
     naming = Naming(block_size, salt_of(salt_file), tokenizer, bytes_per_token)
-    found = import_log(log, kind, Reading(naming, notes, on_bad_row == "skip", answer_tokens))
+    if logs.count("-") > 1:
+        raise UsageError("standard input can be read once", where="-")
+    found = import_logs(logs, kind, Reading(naming, notes, on_bad_row == "skip", answer_tokens))
     if found is None:
         reading = replace(
             options.Ids().settings(on_bad_row),
@@ -57,10 +63,10 @@ def command(
             bytes_per_token=bytes_per_token,
             answer_tokens=answer_tokens,
         )
-        print(f"{log}: is a trace already, converted as by kvsim trace convert", file=sys.stderr)
-        output.save(options.load(log, reading))
+        print(f"{logs[0]}: is a trace already, converted as by kvsim trace convert", file=sys.stderr)
+        output.save(options.load(logs[0], reading))
         return
-    for line in notes.lines(log):
+    for line in found.said:
         remark(line)
     if output.output == "-":
         sys.stdout.writelines(found.lines())

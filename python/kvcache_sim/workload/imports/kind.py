@@ -4,18 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 from kvcache_sim._core import TraceProblem
 from kvcache_sim.workload.imports.naming import Imported, Logged, Naming, Notes
 from kvcache_sim.workload.imports.source import lines_of
+from kvcache_sim.workload.imports.turns import Turn
 
 if TYPE_CHECKING:
     from kvcache_sim._core import TraceSource
 
 
-#: (line, request) of each request, in any order; ``write`` names the blocks of those with texts or tokens.
-Requests = Iterator[tuple[int, Imported | Logged]]
+#: (line, request) of each request, in any order; ``write`` names the blocks of those with texts or tokens, and
+#: makes requests of a conversation's turns.
+Requests = Iterator[tuple[int, Imported | Logged | Turn]]
+_Found = TypeVar("_Found")
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,8 +46,8 @@ class LogKind:
 
 
 def each_line(
-    source: TraceSource, reading: Reading, take: Callable[[int, str], Imported | Logged | None]
-) -> Requests:
+    source: TraceSource, reading: Reading, take: Callable[[int, str], _Found | None]
+) -> Iterator[tuple[int, _Found]]:
     """Yield the result of ``take`` for each line; a bad line is refused, or counted if they are skipped."""
     for number, text in lines_of(source):
         try:

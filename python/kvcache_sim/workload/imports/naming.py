@@ -148,8 +148,8 @@ class Naming:
         if segment.tokens is None:
             return self.tokens(segment.text)
         name = "\0".join((segment.kind, segment.name, segment.text))
-        first = crc32(name.encode("utf-8", "surrogatepass"))
-        return [(first + at) & 0xFFFFFFFF for at in range(segment.tokens)]
+        first = crc32(name.encode("utf-8", "surrogatepass")) & 0x7FFFFFFF
+        return list(range(first, first + segment.tokens))
 
     def _both(self, logged: Logged) -> tuple[list[int], int]:
         """Return the tokens of prompt and answer, and the number of prompt tokens.

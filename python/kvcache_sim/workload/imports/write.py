@@ -6,26 +6,34 @@ Detection tries the kinds in the order of ``KINDS``.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from pathlib import Path
 from typing import NamedTuple
 
 from kvcache_sim.base.errors import TraceError, UsageError
 from kvcache_sim.workload.imports import (
     aiperf,
+    claude_code,
+    codex,
+    copilot,
     dynamo,
     kv_events,
     openai_log,
     prometheus,
     sglang_log,
+    tracelab,
     vllm_log,
 )
 from kvcache_sim.workload.imports.kind import LogKind, Reading
-from kvcache_sim.workload.imports.naming import Imported, Logged
+from kvcache_sim.workload.imports.naming import Imported, Logged, Notes
+from kvcache_sim.workload.imports.turns import Turn, told
 from kvcache_sim.workload.readers.format import read_head
 from kvcache_sim.workload.readers.problems import located_errors, opened
 from kvcache_sim.workload.toolbox.write import ms
 
-_MODULES = (dynamo, aiperf, kv_events, sglang_log, vllm_log, prometheus, openai_log)
+_SESSIONS = (claude_code, codex, tracelab, copilot)
+_MODULES = (*_SESSIONS, dynamo, aiperf, kv_events, sglang_log, vllm_log, prometheus, openai_log)
 
 KINDS: dict[str, LogKind] = {module.KIND.name: module.KIND for module in _MODULES}
 
@@ -64,13 +72,13 @@ class _Row(NamedTuple):
 
 
 class ImportedLog:
-    """The requests of a log in order of arrival; ``lines`` are Mooncake rows with times from 0.
+    """The requests of logs in order of arrival; ``lines`` are Mooncake rows with times from 0.
 
-    Memory: the rows as text. Raises UsageError for a missing file or unknown kind, TraceError for a bad line.
+    ``kind`` is that of the first log, ``said`` has the lines of notes. Memory: the rows as text.
     """
 
-    def __init__(self, kind: LogKind, rows: list[_Row]) -> None:
-        self.kind, self._rows = kind, sorted(rows)
+    def __init__(self, kind: LogKind, rows: list[_Row], said: list[str]) -> None:
+        self.kind, self.said, self._rows = kind, said, sorted(rows)
 
     def __len__(self) -> int:
         """Return the number of requests."""
@@ -84,27 +92,106 @@ class ImportedLog:
 
 
 def import_log(path: str, name: str, reading: Reading) -> ImportedLog | None:
-    """Read a log of the kind ``name``, "" for detection by its first bytes; None if it is a trace already."""
+    """Read a log, or every log of a folder, as ``import_logs``; None for a trace."""
+    return import_logs([path], name, reading)
+
+
+def import_logs(paths: Sequence[str], name: str, reading: Reading) -> ImportedLog | None:
+    """Read logs of the kind ``name``, "" for detection by their first bytes; of folders, every log.
+
+    Conversations go on from file to file. Returns None for a single file that is a trace already. Raises
+    UsageError for a missing file or unknown kind, TraceError for a bad line or if nothing is a request.
+    """
+    logs = _Logs(reading)
+    for path in paths:
+        if path != "-" and Path(path).is_dir():
+            logs.read_folder(path, name)
+        elif not logs.read(path, name, len(paths) > 1):
+            return None
+    return logs.imported(" ".join(paths))
+
+
+class _Logs:
+    """Logs on one clock. Each has notes of its own; a single file's, and those on all, are the caller's."""
+
+    def __init__(self, reading: Reading) -> None:
+        self._reading = reading
+        self._kinds: list[LogKind] = []
+        self._rows: list[_Row] = []
+        self._turns: list[Turn] = []
+        self._said: list[str] = []
+
+    def read(self, path: str, name: str, is_one_of_many: bool) -> bool:
+        """Read a log; False if it is a trace, which is refused among other files."""
+        source = opened(path, "log")
+        with located_errors(path):
+            kind = kind_named(name) if name else kind_of(read_head(source), path)
+            if kind is None and is_one_of_many:
+                raise TraceError("a trace among logs", where=path, hint="kvsim trace merge joins traces")
+            if kind is None:
+                return False
+            reading = replace(self._reading, notes=Notes()) if is_one_of_many else self._reading
+            before, latest = len(self._rows) + len(self._turns), dict[str, int]()
+            for _, row in kind.read(source, reading):
+                if isinstance(row, Turn):
+                    latest[row.session] = max(row.at_ns, latest.get(row.session, 0))
+                    self._turns.append(replace(row, at_ns=latest[row.session]))
+                else:
+                    self._add(row)
+        self._kinds.append(kind)
+        if is_one_of_many:
+            count = len(self._rows) + len(self._turns) - before
+            self._said += [f"{path}: {kind.name}, {count:,} requests", *reading.notes.lines(path)]
+        return True
+
+    def read_folder(self, path: str, name: str) -> None:
+        """Read every log of a folder and of those in it; the other files are counted."""
+        others: list[str] = []
+        for file in sorted(each for each in Path(path).rglob("*") if each.is_file()):
+            try:
+                self.read(str(file), name or _kind_within(str(file)), True)
+            except _OtherFile:
+                others.append(file.name)
+        if others:
+            self._said.append(f"{path}: {len(others):,} files are no logs: {', '.join(others[:3])} …")
+
+    def imported(self, where: str) -> ImportedLog:
+        """Return the requests of all that was read."""
+        notes = self._reading.notes
+        for _, logged in told(self._turns, notes):
+            self._add(logged)
+        if not self._rows:
+            left = sum(count for count, _ in notes.left_out.values())
+            hint = "; ".join([*self._said, *notes.lines(where)][:2])
+            raise TraceError(
+                "no requests", where=where, got=f"{left} left out", expected="at least one", hint=hint
+            )
+        naming = self._reading.naming
+        if naming.met_text and naming.said:
+            notes.remark(f"texts are hashed in blocks of {naming.block_size} tokens, {naming.said}")
+        return ImportedLog(self._kinds[0], self._rows, [*self._said, *notes.lines(where)])
+
+    def _add(self, row: Imported | Logged) -> None:
+        named = self._reading.naming.named(row) if isinstance(row, Logged) else row
+        self._rows.append(_Row(named.arrival_ns, len(self._rows), _text(named)))
+
+
+class _OtherFile(Exception):
+    """A file of a folder that is no log."""
+
+
+def _kind_within(path: str) -> str:
+    """Return the kind of a file in a folder; ``_OtherFile`` if it is none."""
     source = opened(path, "log")
     with located_errors(path):
-        kind = kind_named(name) if name else kind_of(read_head(source), path)
-        if kind is None:
-            return None
-        rows = [
-            _Row(row.arrival_ns, order, _text(reading.naming.named(row) if isinstance(row, Logged) else row))
-            for order, (_, row) in enumerate(kind.read(source, reading))
-        ]
-    if not rows:
-        left = sum(count for count, _ in reading.notes.left_out.values())
-        hint = "; ".join(reading.notes.lines(path)[:2])
-        raise TraceError(
-            "no requests", where=path, got=f"{left} left out", expected="at least one", hint=hint
-        )
-    if reading.naming.met_text and reading.naming.said:
-        reading.notes.remark(
-            f"texts are hashed in blocks of {reading.naming.block_size} tokens, {reading.naming.said}"
-        )
-    return ImportedLog(kind, rows)
+        head = read_head(source)
+    try:
+        kind = kind_of(head, path)
+    except TraceError:
+        kind = None
+    if kind is None:
+        raise _OtherFile
+    return kind.name
 
 
 def _text(row: Imported) -> str:
