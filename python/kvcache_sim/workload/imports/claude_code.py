@@ -1,16 +1,16 @@
 """Sessions of Claude Code: ``~/.claude/projects/DIR/SESSION.jsonl``, sub-agents and compactions beside them.
 
-A call is one ``message.id`` over one or more lines, each with the call's usage; its prompt is ``input_tokens``
-+ ``cache_read_input_tokens`` + ``cache_creation_input_tokens``. Lines with ``isSidechain`` are conversations of
-their own; ``compact_boundary`` begins the chain anew. Logs whose texts are cut out have ``kv.bytes`` in their
-place. Source: logs of Claude Code 2.1.38 to 2.1.283.
+A call is one ``message.id`` over one or more lines, each with the call's usage; its prompt is
+``input_tokens`` + ``cache_read_input_tokens`` + ``cache_creation_input_tokens``. Lines with ``isSidechain``
+are conversations of their own; ``compact_boundary`` begins the chain anew. Logs whose texts are cut out have
+``kv.bytes`` in their place. Source: logs of Claude Code 2.1.38 to 2.1.283.
 """
 
 from __future__ import annotations
 
 import re
-from collections import Counter
-from dataclasses import dataclass, field, replace
+from collections import Counter, defaultdict
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from kvcache_sim.workload.imports.kind import LogKind, Reading, Requests
@@ -23,140 +23,94 @@ if TYPE_CHECKING:
     from kvcache_sim._core import TraceSource
 
 _SIGNS = [re.compile(rb'(?<!\\)"' + name + rb'"\s*:') for name in (b"sessionId", b"parentUuid", b"type")]
-#: Model of lines that the client wrote itself.
-_SYNTHETIC = "<synthetic>"
-_KINDS = {"tool_result": "tool_result", "image": "image"}
-
-
-def _detect(head: bytes) -> bool:
-    return all(sign.search(head) for sign in _SIGNS)
+_COUNTS = ("input_tokens", "cache_read_input_tokens", "cache_creation_input_tokens", "output_tokens")
 
 
 @dataclass(slots=True)
 class _Chain:
-    """A conversation: what waits for its next call, and the number of its last."""
+    """A conversation: what waits for its next call, and its last with the id of its message."""
 
-    session: str
     at_ns: int | None = None
     added: list[Piece] = field(default_factory=list)
     anew: bool = False
-    call: int = -1
+    turn: Turn | None = None
     message: str = ""
 
 
-@dataclass(slots=True)
 class _Session:
-    """The calls of a file; ``_of`` has the conversation of each line and the last call before it."""
+    """The calls of a file, and the causes of misses; ``_of`` has each line's conversation and last call."""
 
-    notes: Notes
-    calls: list[tuple[int, Turn]] = field(default_factory=list)
-    causes: Counter[str] = field(default_factory=Counter)
-    _chains: dict[str, _Chain] = field(default_factory=dict)
-    _of: dict[str, tuple[str, int]] = field(default_factory=dict)
+    def __init__(self, notes: Notes) -> None:
+        self.calls: list[tuple[int, Turn]] = []
+        self.causes = Counter[str]()
+        self._notes = notes
+        self._chains: defaultdict[str, _Chain] = defaultdict(_Chain)
+        self._of: dict[str, tuple[str, Turn | None]] = {}
 
     def take(self, number: int, row: Any) -> None:
         """Read a line; those without a message are counted."""
         if not isinstance(row, dict):
             raise problem(number, "not an object", row, "a line of a Claude Code session")
         key, before = self._place(row)
-        chain = self._chains.setdefault(key, _Chain(key))
-        kind, message = row.get("type"), row.get("message")
-        if kind == "assistant" and isinstance(message, dict):
-            self._answer(number, row, message, chain, before)
-            before = chain.call
-        elif kind == "user" and isinstance(message, dict):
-            at = time_ns(row.get("timestamp"))
-            chain.at_ns = chain.at_ns if at is None else at
-            chain.added.extend(_pieces(message))
-        elif kind == "system" and row.get("subtype") == "compact_boundary":
+        chain, message = self._chains[key], row.get("message")
+        if row.get("subtype") == "compact_boundary" or row.get("isCompactSummary") is True:
             chain.anew, chain.added = True, []
+        if row.get("type") not in ("user", "assistant") or not isinstance(message, dict):
+            self._notes.leave_out(number, "lines of a session that are no message")
+        elif row["type"] == "user":
+            chain.at_ns = time_ns(row.get("timestamp")) or chain.at_ns
+            chain.added.extend(_pieces(message))
         else:
-            self.notes.leave_out(number, "lines of a session that are no message")
-        if isinstance(row.get("uuid"), str):
-            self._of[row["uuid"]] = (key, before)
+            self._answer(number, row, key, before)
+            before = chain.turn
+        self._of[str(row.get("uuid"))] = (key, before)
 
-    def _place(self, row: dict[str, Any]) -> tuple[str, int]:
+    def _place(self, row: dict[str, Any]) -> tuple[str, Turn | None]:
         """Return the conversation of a line, and the call that its parents lead to."""
-        parent, before = self._of.get(str(row.get("parentUuid")), ("", -1))
+        parent, before = self._of.get(str(row.get("parentUuid")), ("", None))
         key = str(member(row, "sessionId") or "")
         if row.get("isSidechain") is True:
-            agent = member(row, "agentId")
-            side = parent if " " in parent else f"{key} {row.get('uuid')}"
-            key = f"{key} {agent}" if agent is not None else side
-        return key, before if key == parent else -1
+            agent = str(member(row, "agentId", "uuid"))
+            key = parent if " " in parent and "agentId" not in row else f"{key} {agent}"
+        return key, before if key == parent else None
 
-    def _answer(
-        self, number: int, row: dict[str, Any], message: dict[str, Any], chain: _Chain, before: int
-    ) -> None:
-        if message.get("model") == _SYNTHETIC:
-            self.notes.leave_out(number, "lines that the client wrote in the model's place")
-            return
-        name = str(member(message, "id") or row.get("uuid"))
-        if name != chain.message:
-            turn = self._turn(number, row, message, chain, before)
-            if turn is None:
-                return
-            self.calls.append((number, turn))
-            chain.call, chain.message, chain.added, chain.anew = len(self.calls) - 1, name, [], False
-        line, turn = self.calls[chain.call]
-        said = prompt_count(number, message.get("usage"), "output_tokens") or 0
-        self.calls[chain.call] = (
-            line,
-            replace(
-                turn,
-                answer_bytes=turn.answer_bytes + sum(piece.size_bytes for piece in _pieces(message)),
-                seen_tokens=max(turn.seen_tokens, said),
-                output_tokens=turn.output_tokens if message.get("stop_reason") is None else said,
-            ),
-        )
-
-    def _turn(
-        self, number: int, row: dict[str, Any], message: dict[str, Any], chain: _Chain, before: int
-    ) -> Turn | None:
-        usage = message.get("usage")
+    def _answer(self, number: int, row: dict[str, Any], key: str, before: Turn | None) -> None:
+        """Read a line of an answer: a call if its message is another than the last."""
+        chain, message = self._chains[key], row["message"]
+        usage, name = message.get("usage"), str(member(message, "id") or row.get("uuid"))
         if not isinstance(usage, dict):
             raise problem(number, "no usage", usage, "an object of token counts")
-        tail, read, written = (
-            prompt_count(number, usage, f"{name}input_tokens") or 0
-            for name in ("", "cache_read_", "cache_creation_")
-        )
-        at = time_ns(row.get("timestamp")) if chain.at_ns is None else chain.at_ns
-        if at is None:
-            raise problem(number, "no time", row.get("timestamp"), "timestamp, as 2026-02-12T16:02:25.284Z")
-        total = tail + read + written
-        if total == 0:
-            self.notes.leave_out(number, EMPTY)
-            return None
-        return Turn(
-            at,
-            chain.session,
-            str(message.get("model")),
-            total,
-            read,
-            None,
-            carried_tokens=read + written,
-            kept_tokens=self._kept(message, chain, before, total, read),
-            anew=chain.anew,
-            is_side=row.get("isSidechain") is True,
-            call=f"{message.get('id')} {row.get('timestamp')}" if member(message, "id") else "",
-            added=tuple(chain.added),
-        )
+        tail, read, written, said = (prompt_count(number, usage, each) or 0 for each in _COUNTS)
+        if tail + read + written == 0:  # also of the model "<synthetic>": lines that the client wrote
+            self._notes.leave_out(number, EMPTY)
+            return
+        if name != chain.message or chain.turn is None:
+            at = time_ns(row.get("timestamp")) if chain.at_ns is None else chain.at_ns
+            if at is None:
+                raise problem(number, "no time", row.get("timestamp"), "timestamp of ISO 8601")
+            turn = Turn(at, key, str(message.get("model")), tail + read + written, read, None, chain.added)
+            turn.anew, turn.carried_tokens, turn.is_side = chain.anew, read + written, " " in key
+            turn.call = f"{name} {row.get('timestamp')}"
+            turn.kept_tokens = self._kept(message, chain, before, turn)
+            chain.turn, chain.message, chain.added, chain.anew = turn, name, [], False
+            self.calls.append((number, turn))
+        chain.turn.answer_bytes += sum(piece.size_bytes for piece in _pieces(message))
+        chain.turn.seen_tokens = max(chain.turn.seen_tokens, said)
+        if message.get("stop_reason") is not None:
+            chain.turn.output_tokens = said
 
-    def _kept(self, message: dict[str, Any], chain: _Chain, before: int, total: int, read: int) -> int | None:
-        """Return how much of the prompt before is left if the line says so: a named cause, an earlier parent."""
+    def _kept(self, message: Any, chain: _Chain, before: Turn | None, turn: Turn) -> int | None:
+        """Return what is left of the prompt before if the line says so: a named cause, an earlier parent."""
         cause = member(member(message, "diagnostics"), "cache_miss_reason")
-        kind = member(cause, "type")
+        kind, missed = member(cause, "type"), member(cause, "cache_missed_input_tokens")
         if isinstance(kind, str):
             self.causes[kind] += 1
-        if chain.call < 0:
+        last, read = chain.turn, turn.cached_tokens or 0
+        if last is None or chain.anew:
             return None
-        last = self.calls[chain.call][1]
-        missed = member(cause, "cache_missed_input_tokens")
         if str(kind).endswith("_changed") and isinstance(missed, int) and read < (last.carried_tokens or 0):
-            return max(read, total - missed)
-        if 0 <= before < chain.call and not chain.anew:
-            return max(read, self.calls[before][1].input_tokens)
-        return None
+            return max(read, turn.input_tokens - missed)
+        return None if before in (None, last) else max(read, before.input_tokens)
 
 
 def _pieces(message: dict[str, Any]) -> list[Piece]:
@@ -164,7 +118,14 @@ def _pieces(message: dict[str, Any]) -> list[Piece]:
     content = message.get("content")
     if not isinstance(content, list):
         return [Piece("user", text_bytes({name: message.get(name) for name in ("content", "kv")}))]
-    return [Piece(_KINDS.get(str(member(each, "type")), "user"), text_bytes(each)) for each in content]
+    return [
+        Piece("tool_result" if member(each, "type") == "tool_result" else "user", text_bytes(each))
+        for each in content
+    ]
+
+
+def _detect(head: bytes) -> bool:
+    return all(sign.search(head) for sign in _SIGNS)
 
 
 def _read(source: TraceSource, reading: Reading) -> Requests:

@@ -1,8 +1,10 @@
 """Sessions of Codex: ``~/.codex/sessions/YYYY/MM/DD/rollout-TIME-ID.jsonl``.
 
-A call ends with an ``event_msg`` of ``token_count``: ``last_token_usage`` has its counts, ``input_tokens`` with
-the cached ones; without ``info``, or with the totals of the one before, it is no call. ``compacted`` replaces
-the history. Source: openai/codex codex-rs/protocol/src/protocol.rs @ 001cb8e2, a log of 0.114.
+A call ends with an ``event_msg`` of ``token_count``: ``last_token_usage`` has its counts, ``input_tokens``
+with the cached ones; without ``info``, or with the totals of the one before, it is no call. ``compacted``
+replaces the history. A user's turn drops the reasoning of the turn before, so that only the first prompt of
+that turn is left (OpenAI's reasoning guide; the counts of a log of 0.114 say so).
+Source: openai/codex codex-rs/protocol/src/protocol.rs @ 001cb8e2.
 """
 
 from __future__ import annotations
@@ -20,123 +22,92 @@ from kvcache_sim.workload.imports.turns import EMPTY, Piece, Turn, prompt_count,
 if TYPE_CHECKING:
     from kvcache_sim._core import TraceSource
 
-_SIGN = re.compile(
-    rb'(?<!\\)"type"\s*:\s*"(session_meta|turn_context|response_item|event_msg|compacted)"', re.ASCII
-)
-_ENVELOPE = re.compile(rb'(?<!\\)"payload"\s*:')
+_TYPES = rb"session_meta|turn_context|response_item|event_msg|compacted"
+_SIGNS = [re.compile(rb'(?<!\\)"type"\s*:\s*"(' + _TYPES + rb')"'), re.compile(rb'(?<!\\)"payload"\s*:')]
 _RESULTS = ("function_call_output", "custom_tool_call_output")
-
-
-def _detect(head: bytes) -> bool:
-    return bool(_SIGN.search(head) and _ENVELOPE.search(head))
+_COUNTS = ("input_tokens", "cached_input_tokens", "output_tokens", "reasoning_output_tokens")
 
 
 @dataclass(slots=True)
 class _Rollout:
-    """The calls of a file, and what waits for the next: ``added`` goes with it, ``later`` with the one after."""
+    """A file as far as it is read: ``added`` and ``answer_bytes`` are of the next call.
+
+    ``first`` is the first call of the user's turn, which ``starts`` with a user's message, ``last`` the last
+    call; ``reasons``: an answer of the turn has reasoning.
+    """
 
     notes: Notes
     session: str = ""
     model: str = ""
     at_ns: int | None = None
     added: list[Piece] = field(default_factory=list)
-    later: list[Piece] = field(default_factory=list)
-    later_ns: int | None = None
     answer_bytes: int = 0
     anew: bool = False
     totals: Any = None
-    #: The user turn of the log: its first prompt, and whether its answers have reasoning.
+    first: Turn | None = None
+    last: Turn | None = None
     starts: bool = True
-    first_tokens: int = 0
-    last_tokens: int = 0
     reasons: bool = False
 
     def take(self, number: int, row: Any) -> Turn | None:
         """Read a line; return the call that ends with it."""
         kind, payload = member(row, "type"), member(row, "payload")
-        if not isinstance(kind, str) or (payload is not None and not isinstance(payload, dict)):
-            raise problem(
-                number, "no line of a Codex session", row, '{"timestamp": …, "type": …, "payload": {…}}'
-            )
-        payload = payload or {}
+        if not isinstance(kind, str) or not isinstance(payload or {}, dict):
+            raise problem(number, "no line of a Codex session", row, "timestamp, type and payload")
         if kind == "session_meta":
-            self.session = str(payload.get("id") or self.session)
+            self.session = str(member(payload, "id") or self.session)
         elif kind == "turn_context":
-            self.model = str(payload.get("model") or self.model)
+            self.model = str(member(payload, "model") or self.model)
         elif kind == "response_item":
             self._item(payload, time_ns(row.get("timestamp")))
         elif kind == "compacted":
-            self.anew = True
-            self.added, self.later = (
-                [Piece("user", text_bytes(member(payload, "replacement_history", "message")))],
-                [],
-            )
-        elif payload.get("type") == "token_count":
-            return self._call(number, row, payload.get("info"))
+            history = member(payload, "replacement_history", "message")
+            self.anew, self.added = True, [Piece("user", text_bytes(history))]
+        elif member(payload, "type") == "token_count":
+            return self._call(number, row, member(payload, "info"))
         else:
             self.notes.leave_out(number, "lines of a session that are neither items nor counts")
         return None
 
-    def _item(self, item: dict[str, Any], at_ns: int | None) -> None:
-        kind, role = item.get("type"), item.get("role")
+    def _item(self, item: Any, at_ns: int | None) -> None:
+        kind, role = member(item, "type"), member(item, "role")
         if kind not in _RESULTS and (kind != "message" or role == "assistant"):
             self.answer_bytes += text_bytes(item)
             return
-        piece = Piece(
-            "tool_result" if kind in _RESULTS else "user", text_bytes(member(item, "output", "content"))
-        )
-        self.starts = self.starts or role == "user"
-        if self.answer_bytes:
-            self.later.append(piece)
-            self.later_ns = at_ns or self.later_ns
-        else:
-            self.added.append(piece)
-            self.at_ns = at_ns or self.at_ns
+        size = text_bytes(member(item, "output", "content"))
+        self.added.append(Piece("tool_result" if kind in _RESULTS else "user", size))
+        self.at_ns, self.starts = at_ns or self.at_ns, self.starts or role == "user"
 
-    def _call(self, number: int, row: dict[str, Any], info: Any) -> Turn | None:
+    def _call(self, number: int, row: Any, info: Any) -> Turn | None:
         usage, totals = member(info, "last_token_usage"), member(info, "total_token_usage")
         if not isinstance(usage, dict) or (totals is not None and totals == self.totals):
             self.notes.leave_out(number, "counts of no new call")
             return None
-        self.totals = totals
-        inputs, cached, outputs, reasoning = (
-            prompt_count(number, usage, name) or 0
-            for name in ("input_tokens", "cached_input_tokens", "output_tokens", "reasoning_output_tokens")
-        )
+        inputs, cached, outputs, reasoning = (prompt_count(number, usage, each) or 0 for each in _COUNTS)
         at = time_ns(row.get("timestamp")) if self.at_ns is None else self.at_ns
         if at is None:
-            raise problem(number, "no time", row.get("timestamp"), "timestamp, as 2026-03-21T10:06:05.542Z")
+            raise problem(number, "no time", row.get("timestamp"), "timestamp of ISO 8601")
         if inputs == 0:
             self.notes.leave_out(number, EMPTY)
             return None
-        turn = Turn(
-            at,
-            self.session,
-            self.model,
-            inputs,
-            cached,
-            outputs,
-            kept_tokens=self._kept(inputs, cached),
-            anew=self.anew,
-            call=f"{row.get('timestamp')} {totals}",
-            answer_bytes=self.answer_bytes,
-            added=tuple(self.added),
+        turn = Turn(at, self.session, self.model, inputs, cached, outputs, self.added)
+        turn.anew, turn.answer_bytes, turn.call = (
+            self.anew,
+            self.answer_bytes,
+            f"{row.get('timestamp')} {totals}",
         )
-        self._next(turn, reasoning)
+        if self.starts and self.reasons and self.first and self.last and not self.anew:
+            grows = inputs - self.last.input_tokens >= (self.last.output_tokens or 0)
+            turn.kept_tokens = None if grows else max(cached, self.first.input_tokens)
+        if self.starts or self.anew:
+            self.first, self.reasons = turn, False
+        self.reasons, self.last, self.totals = self.reasons or reasoning > 0, turn, totals
+        self.starts, self.anew, self.added, self.at_ns, self.answer_bytes = False, False, [], None, 0
         return turn
 
-    def _kept(self, inputs: int, cached: int) -> int | None:
-        """Return how much is left where a user's turn drops the reasoning of the one before."""
-        if self.starts and self.reasons and not self.anew and inputs < self.last_tokens:
-            return max(cached, self.first_tokens)
-        return None
 
-    def _next(self, turn: Turn, reasoning: int) -> None:
-        if self.starts or self.anew:
-            self.first_tokens, self.reasons = turn.input_tokens, False
-        self.reasons, self.starts, self.anew = self.reasons or reasoning > 0, False, False
-        self.added, self.later, self.at_ns, self.later_ns = self.later, [], self.later_ns, None
-        self.answer_bytes, self.last_tokens = 0, turn.input_tokens + (turn.output_tokens or 0)
+def _detect(head: bytes) -> bool:
+    return all(sign.search(head) for sign in _SIGNS)
 
 
 def _read(source: TraceSource, reading: Reading) -> Requests:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from kvcache_sim._core import TraceProblem
 from kvcache_sim.workload.imports.naming import Imported, Logged, Naming, Notes
@@ -15,8 +15,8 @@ if TYPE_CHECKING:
     from kvcache_sim._core import TraceSource
 
 
-#: (line, request) of each request, in any order; ``write`` names the blocks of those with texts or tokens, and
-#: makes requests of a conversation's turns.
+#: (line, request) of each request, in any order; ``write`` names the blocks of those with texts or tokens,
+#: and makes requests of the turns of conversations.
 Requests = Iterator[tuple[int, Imported | Logged | Turn]]
 _Found = TypeVar("_Found")
 
@@ -46,10 +46,13 @@ class LogKind:
 
 
 def each_line(
-    source: TraceSource, reading: Reading, take: Callable[[int, str], _Found | None]
+    source: TraceSource,
+    reading: Reading,
+    take: Callable[[int, Any], _Found | None],
+    lines: Callable[[TraceSource], Iterator[tuple[int, Any]]] = lines_of,
 ) -> Iterator[tuple[int, _Found]]:
     """Yield the result of ``take`` for each line; a bad line is refused, or counted if they are skipped."""
-    for number, text in lines_of(source):
+    for number, text in lines(source):
         try:
             found = take(number, text)
         except TraceProblem as bad:

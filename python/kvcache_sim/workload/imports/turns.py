@@ -9,36 +9,28 @@ read.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from kvcache_sim.workload.imports.naming import Logged, Notes
 from kvcache_sim.workload.imports.source import count_of, member, problem
 from kvcache_sim.workload.prompts.segments import Prompt, Segment
 
-#: A longer prompt is refused: no model takes it, and its tokens are told one by one.
+#: A longer prompt is refused: no model takes it, and each of its tokens is made.
 LONGEST_PROMPT = 1 << 22
-#: Tokens after the last breakpoint that are still counted as part of what the next prompt begins with.
+#: Tokens after the last breakpoint that still count as part of what the next prompt begins with.
 _TAIL_TOKENS = 32
 _BYTES_A_TOKEN = 4.0
 #: An image counts as this many bytes beside texts: about 1,600 tokens, the most of one by Anthropic's pages.
 _IMAGES, _IMAGE_BYTES = ("image", "input_image"), 6400
 #: Members of messages and their parts that are no text of a prompt.
-_UNSAID = {
-    "type",
-    "role",
-    "id",
-    "model",
-    "call_id",
-    "tool_use_id",
-    "signature",
-    "encrypted_content",
-    "status",
-}
-
-#: Why calls are left out, and what is said of logs that state what a prompt has of the one before.
+_UNSAID = {"type", "role", "id", "call_id", "tool_use_id", "signature", "encrypted_content", "status"}
+#: Why calls are left out.
 EMPTY = "calls of no tokens"
-BY_COUNTS = "each prompt begins with as much of the one before as was served from the cache, the rest is new"
+_REBUILT = (
+    "prompts are rebuilt from the log's counts: each begins with the one before; tools and system are what a "
+    "first prompt's lines do not explain, shared as far as the provider read"
+)
 
 
 class Piece(NamedTuple):
@@ -48,29 +40,31 @@ class Piece(NamedTuple):
     size_bytes: int
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Turn:
-    """One call of a conversation: its counts, and what was added to the prompt since the call before."""
+    """One call of a conversation: its counts, and what was ``added`` to the prompt since the call before.
+
+    ``output_tokens``, None: learned from the growth of the next prompt, at least ``seen_tokens``.
+    ``carried_tokens`` are what the call left in the provider's cache, if the log says it; ``kept_tokens`` the
+    most of the prompt before that this one begins with, None for all and the answer. ``anew``: after a
+    compaction no more is left than the provider read, or tools and system. ``call`` names a call whose lines
+    the log may copy.
+    """
 
     at_ns: int
     session: str
     model: str
     input_tokens: int
     cached_tokens: int | None
-    #: None: learned from the growth of the next prompt, at least ``seen_tokens``.
     output_tokens: int | None
-    seen_tokens: int = 1
-    #: Tokens that the call left in the provider's cache; None if the log does not say.
-    carried_tokens: int | None = None
-    #: Most tokens of the prompt before that this one begins with; None: all of them, and the answer.
+    added: Sequence[Piece] = ()
     kept_tokens: int | None = None
-    #: True after a compaction: no more than the provider read, or tools and system, is left.
     anew: bool = False
-    is_side: bool = False
-    #: Names the call where a log copies its lines: the same again is no other call.
-    call: str = ""
+    carried_tokens: int | None = None
+    seen_tokens: int = 1
     answer_bytes: int = 0
-    added: tuple[Piece, ...] = ()
+    is_side: bool = False
+    call: str = ""
 
 
 def text_bytes(value: Any) -> int:
@@ -85,7 +79,7 @@ def text_bytes(value: Any) -> int:
         elif isinstance(part, dict):
             cut = member(part.get("kv"), "bytes")
             if isinstance(cut, int):
-                size += max(0, cut)
+                size += min(max(0, cut), LONGEST_PROMPT)
             elif part.get("type") in _IMAGES:
                 size += _IMAGE_BYTES
             else:
@@ -101,51 +95,41 @@ def prompt_count(number: int, row: Any, *names: str) -> int | None:
     return found
 
 
-def told(turns: Sequence[Turn], notes: Notes) -> Iterator[tuple[int, Logged]]:
-    """Yield the position in ``turns`` and the request of each call, in order of time."""
-    order = sorted(range(len(turns)), key=lambda number: turns[number].at_ns)
-    after: dict[int, int] = {}
-    last: dict[tuple[str, str], int] = {}
-    for number in order:
-        chain = (turns[number].session, turns[number].model)
-        if chain in last:
-            after[last[chain]] = number
-        last[chain] = number
-    growths = [_Growth.between(turns[a], turns[b]) for a, b in after.items()]
-    known = [each for each in growths if each.tokens > 0 and each.size_bytes]
-    tokens = sum(each.tokens for each in known)
-    ratio = sum(each.size_bytes for each in known) / tokens if tokens else _BYTES_A_TOKEN
+def requests_of(turns: Sequence[Turn], notes: Notes) -> Iterator[Logged]:
+    """Yield the request of each call in order of time; copies of a call are counted."""
+    ordered = sorted(turns, key=lambda turn: turn.at_ns)
+    #: Tokens a byte by which the prompt after a call grew; 0 if none did.
+    rates, last = [0.0] * len(ordered), dict[tuple[str, str], int]()
+    all_tokens = all_bytes = 0
+    for number, turn in enumerate(ordered):
+        before = last.get((turn.session, turn.model))
+        last[turn.session, turn.model] = number
+        if before is not None and not turn.anew and turn.kept_tokens is None:
+            tokens = turn.input_tokens - ordered[before].input_tokens
+            size = ordered[before].answer_bytes + sum(piece.size_bytes for piece in turn.added)
+            if tokens > 0 and size:
+                rates[before] = tokens / size
+                all_tokens, all_bytes = all_tokens + tokens, all_bytes + size
+    ratio = all_bytes / all_tokens if all_tokens else _BYTES_A_TOKEN
+    if any(turn.kept_tokens is None for turn in turns):
+        notes.remark(_REBUILT)
     if any(turn.output_tokens is None for turn in turns):
         notes.remark(
-            f"answers are as long as the prompts after them grew, in proportion to bytes, {ratio:.2f} bytes a "
-            "token where none follows: output_tokens of unfinished lines is not their length"
+            "output_tokens of unfinished lines is no length: answers are as long as the next prompt grew, in "
+            f"proportion to bytes; without a next one, {ratio:.2f} bytes are a token"
         )
-    teller = _Teller(ratio, notes)
-    for number in order:
-        following = turns[after[number]] if number in after else None
-        if (logged := teller.tell(turns[number], following)) is not None:
-            yield number, logged
-    teller.remarks()
+    teller, copies = _Teller(ratio, notes), 0
+    for turn, rate in zip(ordered, rates, strict=True):
+        logged = teller.tell(turn, rate or 1 / ratio)
+        copies += logged is None
+        if logged is not None:
+            yield logged
+    if copies:
+        notes.remark(f"{copies:,} calls are copies of another session's: counted once")
 
 
-class _Growth(NamedTuple):
-    """Tokens that a prompt has more than the one before, and the bytes that explain them."""
-
-    tokens: int
-    answer_bytes: int
-    size_bytes: int
-
-    @classmethod
-    def between(cls, one: Turn, other: Turn) -> _Growth:
-        goes_on = not other.anew and other.kept_tokens is None
-        tokens = other.input_tokens - one.input_tokens if goes_on else 0
-        added = sum(piece.size_bytes for piece in other.added)
-        return cls(max(0, tokens), one.answer_bytes, one.answer_bytes + added)
-
-
-@dataclass(slots=True)
-class _Chain:
-    """A conversation with one model: its last call, prompt and answer, and the size of tools and system."""
+class _Told(NamedTuple):
+    """The last call of a conversation with one model, its prompt and answer, and the size of its opening."""
 
     turn: Turn
     prompt: Prompt
@@ -153,81 +137,65 @@ class _Chain:
     base_tokens: int
 
 
-@dataclass(slots=True)
 class _Teller:
-    """Tells calls in order of time; ``_marks`` are the prefixes that an earlier call of a model read or left."""
+    """Makes requests of calls in order of time."""
 
-    bytes_a_token: float
-    notes: Notes
-    _chains: dict[tuple[str, str], _Chain] = field(default_factory=dict)
-    _marks: dict[tuple[str, int], Prompt] = field(default_factory=dict)
-    #: Prompts of the last conversation of a model that began with nothing cached.
-    _cold: dict[tuple[str, bool], Prompt] = field(default_factory=dict)
-    _calls: dict[str, _Chain] = field(default_factory=dict)
-    _told: int = 0
-    _copies: int = 0
-    _tails: int = 0
+    def __init__(self, bytes_a_token: float, notes: Notes) -> None:
+        self._ratio, self._notes, self._number = bytes_a_token, notes, 0
+        self._chains: dict[tuple[str, str], _Told] = {}
+        self._calls: dict[str, _Told] = {}
+        #: Prompts by model and the length that an earlier call read, or left in the cache.
+        self._marks: dict[tuple[str, int], Prompt] = {}
+        #: First prompts of the last conversations that began with nothing cached.
+        self._cold: dict[tuple[str, bool], Prompt] = {}
 
-    def tell(self, turn: Turn, following: Turn | None) -> Logged | None:
+    def tell(self, turn: Turn, tokens_a_byte: float) -> Logged | None:
         """Return a call as a request; None for a copy of one."""
-        self._told += 1
-        place = (turn.session, turn.model)
-        if turn.call and turn.call in self._calls:
-            self._copies += 1
-            self._chains[place] = replace(self._calls[turn.call])
+        self._number += 1
+        chain, before = (turn.session, turn.model), self._chains.get((turn.session, turn.model))
+        if turn.call in self._calls:
+            self._chains[chain] = self._calls[turn.call]
             return None
-        before = self._chains.get(place)
         opening = self._opening(turn) if before is None else self._kept(before, turn)
         prompt = self._extended(opening, turn)
-        outputs = self._outputs(turn, following)
-        answer = (Segment("assistant", tokens=outputs, name=f"{self._told}"),)
-        base = before.base_tokens if before else sum(s.tokens or 0 for s in prompt if s.kind == "system")
-        self._chains[place] = chain = _Chain(turn, prompt, answer, base)
+        outputs = turn.output_tokens
+        if outputs is None:
+            outputs = max(turn.seen_tokens, round(turn.answer_bytes * tokens_a_byte))
+        answer = (Segment("assistant", tokens=outputs, name=f"{self._number}"),)
+        self._chains[chain] = _Told(turn, prompt, answer, before.base_tokens if before else _size(opening))
         if turn.call:
-            self._calls[turn.call] = chain
-        self._mark(turn, prompt, before is None)
+            self._calls[turn.call] = self._chains[chain]
+        if turn.carried_tokens is not None:
+            self._marks[turn.model, turn.carried_tokens] = prompt
+        if turn.cached_tokens and (before is None or turn.carried_tokens is not None):
+            self._marks.setdefault((turn.model, turn.cached_tokens), prompt)
+        if before is None and turn.cached_tokens == 0:
+            self._cold[turn.model, turn.is_side] = prompt
         measured = {} if turn.cached_tokens is None else {"cached_tokens": float(turn.cached_tokens)}
         return Logged(turn.at_ns, prompt, answer, turn.input_tokens, outputs, turn.session, measured)
-
-    def remarks(self) -> None:
-        """Say how prompts were told, and what was left out."""
-        if self._told:
-            self.notes.remark(
-                "prompts are told by the log's counts: each begins with the one before; tools and system are "
-                "what a first prompt's lines do not explain, shared as far as the provider read"
-            )
-        if self._copies:
-            self.notes.remark(
-                f"{self._copies:,} calls are copied from another session: no requests of their own"
-            )
-        if self._tails:
-            self.notes.remark(
-                f"{self._tails:,} calls sent more than {_TAIL_TOKENS} tokens after their last breakpoint: "
-                "new in the next prompt"
-            )
 
     def _opening(self, turn: Turn) -> Prompt:
         """Return the tools and system of a first prompt, with what the provider read of another's."""
         read = min(turn.cached_tokens or 0, turn.input_tokens)
-        shared = self._marks.get((turn.model, read)) if read else None
-        if shared is None and read:
-            shared = self._cold.get((turn.model, turn.is_side))
-        found = () if shared is None else _cut(shared, read)
-        explained = round(sum(piece.size_bytes for piece in turn.added) / self.bytes_a_token)
+        shared = self._marks.get((turn.model, read)) or self._cold.get((turn.model, turn.is_side), ())
+        found = _cut(shared, read)
+        explained = round(sum(piece.size_bytes for piece in turn.added) / self._ratio)
         rest = max(read, turn.input_tokens - explained) - _size(found)
-        return (*found, Segment("system", tokens=rest, name=f"{self._told}")) if rest else found
+        return (*found, Segment("system", tokens=rest, name=f"{self._number}"))
 
-    def _kept(self, before: _Chain, turn: Turn) -> Prompt:
+    def _kept(self, before: _Told, turn: Turn) -> Prompt:
         """Return what a prompt has of the one before and its answer."""
-        last, whole = before.turn, (*before.prompt, *before.answer)
+        last, kept = before.turn, turn.input_tokens
         if turn.kept_tokens is not None:
-            return _cut(whole, min(turn.kept_tokens, turn.input_tokens))
-        if turn.anew or turn.input_tokens < last.input_tokens:
-            return _cut(before.prompt, min(turn.cached_tokens or before.base_tokens, turn.input_tokens))
-        if last.carried_tokens is not None and last.input_tokens - last.carried_tokens > _TAIL_TOKENS:
-            self._tails += 1
-            return _cut(before.prompt, last.carried_tokens)
-        return _cut(whole, turn.input_tokens)
+            kept = min(kept, turn.kept_tokens)
+        elif turn.anew or kept < last.input_tokens:
+            kept = min(kept, turn.cached_tokens or before.base_tokens)
+        elif last.carried_tokens is not None and last.input_tokens - last.carried_tokens > _TAIL_TOKENS:
+            kept = last.carried_tokens
+            self._notes.remark(
+                f"more than {_TAIL_TOKENS} tokens after a call's last breakpoint are new in the next prompt"
+            )
+        return _cut((*before.prompt, *before.answer), kept)
 
     def _extended(self, opening: Prompt, turn: Turn) -> Prompt:
         """Return a prompt of the log's length: the rest is divided among what was added, by bytes."""
@@ -235,31 +203,11 @@ class _Teller:
         pieces = turn.added or (Piece("template", 0),)
         size = sum(piece.size_bytes for piece in pieces)
         for number, piece in enumerate(pieces):
-            tokens = (
-                left if number == len(pieces) - 1 else round(left * piece.size_bytes / size) if size else 0
-            )
-            if tokens:
-                found.append(Segment(piece.kind, tokens=tokens, name=f"{self._told}.{number}"))
+            is_last = number == len(pieces) - 1
+            tokens = left if is_last else round(left * piece.size_bytes / max(size, 1))
+            found.append(Segment(piece.kind, tokens=tokens, name=f"{self._number}.{number}"))
             left, size = left - tokens, size - piece.size_bytes
-        return tuple(found)
-
-    def _outputs(self, turn: Turn, following: Turn | None) -> int:
-        if turn.output_tokens is not None:
-            return turn.output_tokens
-        grown = _Growth.between(turn, following) if following is not None else _Growth(0, 0, 0)
-        share = turn.answer_bytes / self.bytes_a_token
-        if grown.tokens and grown.size_bytes:
-            share = grown.tokens * grown.answer_bytes / grown.size_bytes
-        return max(turn.seen_tokens, round(share), 1)
-
-    def _mark(self, turn: Turn, prompt: Prompt, is_first: bool) -> None:
-        """Remember what another conversation of the model may read."""
-        if turn.carried_tokens is not None:
-            self._marks[turn.model, turn.carried_tokens] = prompt
-        if turn.cached_tokens and (is_first or turn.carried_tokens is not None):
-            self._marks.setdefault((turn.model, turn.cached_tokens), prompt)
-        if is_first and turn.cached_tokens == 0:
-            self._cold[turn.model, turn.is_side] = prompt
+        return tuple(segment for segment in found if segment.tokens)
 
 
 def _size(prompt: Prompt) -> int:
@@ -273,6 +221,6 @@ def _cut(prompt: Prompt, tokens: int) -> Prompt:
         size = min(segment.tokens or 0, tokens)
         if size <= 0:
             break
-        found.append(segment if size == segment.tokens else segment._replace(tokens=size))
+        found.append(segment._replace(tokens=size))
         tokens -= size
     return tuple(found)

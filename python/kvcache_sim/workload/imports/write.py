@@ -7,35 +7,39 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import NamedTuple
 
 from kvcache_sim.base.errors import TraceError, UsageError
 from kvcache_sim.workload.imports import (
+    agent_counts,
     aiperf,
     claude_code,
     codex,
-    copilot,
     dynamo,
     kv_events,
     openai_log,
     prometheus,
     sglang_log,
-    tracelab,
     vllm_log,
 )
 from kvcache_sim.workload.imports.kind import LogKind, Reading
 from kvcache_sim.workload.imports.naming import Imported, Logged, Notes
-from kvcache_sim.workload.imports.turns import Turn, told
+from kvcache_sim.workload.imports.turns import Turn, requests_of
 from kvcache_sim.workload.readers.format import read_head
 from kvcache_sim.workload.readers.problems import located_errors, opened
 from kvcache_sim.workload.toolbox.write import ms
 
-_SESSIONS = (claude_code, codex, tracelab, copilot)
-_MODULES = (*_SESSIONS, dynamo, aiperf, kv_events, sglang_log, vllm_log, prometheus, openai_log)
+_KINDS = (
+    claude_code.KIND,
+    codex.KIND,
+    *agent_counts.KINDS,
+    *(module.KIND for module in (dynamo, aiperf, kv_events, sglang_log, vllm_log, prometheus, openai_log)),
+)
 
-KINDS: dict[str, LogKind] = {module.KIND.name: module.KIND for module in _MODULES}
+KINDS: dict[str, LogKind] = {kind.name: kind for kind in _KINDS}
 
 
 def kind_named(name: str) -> LogKind:
@@ -108,7 +112,7 @@ def import_logs(paths: Sequence[str], name: str, reading: Reading) -> ImportedLo
             logs.read_folder(path, name)
         elif not logs.read(path, name, len(paths) > 1):
             return None
-    return logs.imported(" ".join(paths))
+    return logs.imported(paths[0] if len(paths) == 1 else f"{len(paths)} logs")
 
 
 class _Logs:
@@ -134,8 +138,9 @@ class _Logs:
             before, latest = len(self._rows) + len(self._turns), dict[str, int]()
             for _, row in kind.read(source, reading):
                 if isinstance(row, Turn):
-                    latest[row.session] = max(row.at_ns, latest.get(row.session, 0))
-                    self._turns.append(replace(row, at_ns=latest[row.session]))
+                    session = row.session or path
+                    latest[session] = max(row.at_ns, latest.get(session, 0))
+                    self._turns.append(replace(row, session=session, at_ns=latest[session]))
                 else:
                     self._add(row)
         self._kinds.append(kind)
@@ -148,17 +153,21 @@ class _Logs:
         """Read every log of a folder and of those in it; the other files are counted."""
         others: list[str] = []
         for file in sorted(each for each in Path(path).rglob("*") if each.is_file()):
-            try:
-                self.read(str(file), name or _kind_within(str(file)), True)
-            except _OtherFile:
+            found = None
+            with located_errors(str(file)), suppress(TraceError):
+                found = kind_of(read_head(opened(str(file), "log")), str(file))
+            if found is None or name not in ("", found.name):
                 others.append(file.name)
+            else:
+                self.read(str(file), found.name, True)
         if others:
-            self._said.append(f"{path}: {len(others):,} files are no logs: {', '.join(others[:3])} …")
+            shown = ", ".join(others[:3]) + " …" * (len(others) > 3)
+            self._said.append(f"{path}: {len(others):,} other files: {shown}")
 
     def imported(self, where: str) -> ImportedLog:
         """Return the requests of all that was read."""
         notes = self._reading.notes
-        for _, logged in told(self._turns, notes):
+        for logged in requests_of(self._turns, notes):
             self._add(logged)
         if not self._rows:
             left = sum(count for count, _ in notes.left_out.values())
@@ -174,24 +183,6 @@ class _Logs:
     def _add(self, row: Imported | Logged) -> None:
         named = self._reading.naming.named(row) if isinstance(row, Logged) else row
         self._rows.append(_Row(named.arrival_ns, len(self._rows), _text(named)))
-
-
-class _OtherFile(Exception):
-    """A file of a folder that is no log."""
-
-
-def _kind_within(path: str) -> str:
-    """Return the kind of a file in a folder; ``_OtherFile`` if it is none."""
-    source = opened(path, "log")
-    with located_errors(path):
-        head = read_head(source)
-    try:
-        kind = kind_of(head, path)
-    except TraceError:
-        kind = None
-    if kind is None:
-        raise _OtherFile
-    return kind.name
 
 
 def _text(row: Imported) -> str:
