@@ -1,8 +1,8 @@
 """Logs of coding agents with counts and times alone: TraceLab's rows, Azure's GitHub Copilot sessions.
 
 Neither has ids: prompt n begins with as much of prompt n − 1 (and its answer) as was served from the cache.
-Sources: uw-syfi/TraceLab @ 0b8a262b, ``round_trace``; AzurePublicDataset, GitHubCopilotCodingAgentDataset2026,
-``schema.json``.
+Sources: uw-syfi/TraceLab @ 0b8a262b, ``round_trace``; AzurePublicDataset, ``schema.json`` of
+GitHubCopilotCodingAgentDataset2026.
 """
 
 from __future__ import annotations
@@ -19,16 +19,14 @@ if TYPE_CHECKING:
     from kvcache_sim._core import TraceSource
 
 _SAID = "each prompt begins with as much of the one before as was served from the cache, the rest is new"
+_COUNTS = ("input_tokens_total", "prefix_tokens", "newly_append_tokens")
 _INPUTS = ("user_message", "tool_result")
 _GOOD = ("success", "succeeded", "completed", "ok", "200")
 
 
 def _read_rounds(source: TraceSource, reading: Reading) -> Requests:
     def take(number: int, row: Any) -> tuple[int, Turn] | None:
-        total, prefix, appended = (
-            prompt_count(number, row, name)
-            for name in ("input_tokens_total", "prefix_tokens", "newly_append_tokens")
-        )
+        total, prefix, appended = (prompt_count(number, row, name) for name in _COUNTS)
         if total is None or prefix is None or member(row, "session_id") is None:
             expected = "session_id, input_tokens_total and prefix_tokens"
             raise problem(number, "no row of TraceLab's round_trace", row, expected)
@@ -92,16 +90,6 @@ def _with(*names: bytes) -> Callable[[bytes], bool]:
 
 
 KINDS = (
-    LogKind(
-        "tracelab",
-        "TraceLab's round_trace: a call of an agent a row, with counts",
-        _with(b"round_index", b"input_tokens_total", b"prefix_tokens"),
-        _read_rounds,
-    ),
-    LogKind(
-        "copilot",
-        "Azure's GitHub Copilot sessions: a session a line, with counts",
-        _with(b"session_id", b"turns", b"llm_calls"),
-        _read_sessions,
-    ),
+    LogKind("tracelab", "TraceLab's round_trace", _with(b"round_index", b"prefix_tokens"), _read_rounds),
+    LogKind("copilot", "Azure's GitHub Copilot sessions", _with(b"turns", b"llm_calls"), _read_sessions),
 )

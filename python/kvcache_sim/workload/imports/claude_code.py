@@ -118,10 +118,8 @@ def _pieces(message: dict[str, Any]) -> list[Piece]:
     content = message.get("content")
     if not isinstance(content, list):
         return [Piece("user", text_bytes({name: message.get(name) for name in ("content", "kv")}))]
-    return [
-        Piece("tool_result" if member(each, "type") == "tool_result" else "user", text_bytes(each))
-        for each in content
-    ]
+    kinds = ("tool_result" if member(each, "type") == "tool_result" else "user" for each in content)
+    return [Piece(kind, text_bytes(each)) for kind, each in zip(kinds, content, strict=True)]
 
 
 def _detect(head: bytes) -> bool:
@@ -137,6 +135,4 @@ def _read(source: TraceSource, reading: Reading) -> Requests:
         reading.notes.remark(f"causes of misses that the provider named: {said}")
 
 
-KIND = LogKind(
-    "claude-code", "sessions of Claude Code and their sub-agents, ~/.claude/projects", _detect, _read
-)
+KIND = LogKind("claude-code", "sessions of Claude Code and their sub-agents", _detect, _read)

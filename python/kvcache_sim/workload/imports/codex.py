@@ -2,9 +2,7 @@
 
 A call ends with an ``event_msg`` of ``token_count``: ``last_token_usage`` has its counts, ``input_tokens``
 with the cached ones; without ``info``, or with the totals of the one before, it is no call. ``compacted``
-replaces the history. A user's turn drops the reasoning of the turn before, so that only the first prompt of
-that turn is left (OpenAI's reasoning guide; the counts of a log of 0.114 say so).
-Source: openai/codex codex-rs/protocol/src/protocol.rs @ 001cb8e2.
+replaces the history. Source: openai/codex codex-rs/protocol/src/protocol.rs @ 001cb8e2, a log of 0.114.
 """
 
 from __future__ import annotations
@@ -25,16 +23,12 @@ if TYPE_CHECKING:
 _TYPES = rb"session_meta|turn_context|response_item|event_msg|compacted"
 _SIGNS = [re.compile(rb'(?<!\\)"type"\s*:\s*"(' + _TYPES + rb')"'), re.compile(rb'(?<!\\)"payload"\s*:')]
 _RESULTS = ("function_call_output", "custom_tool_call_output")
-_COUNTS = ("input_tokens", "cached_input_tokens", "output_tokens", "reasoning_output_tokens")
+_COUNTS = ("input_tokens", "cached_input_tokens", "output_tokens")
 
 
 @dataclass(slots=True)
 class _Rollout:
-    """A file as far as it is read: ``added`` and ``answer_bytes`` are of the next call.
-
-    ``first`` is the first call of the user's turn, which ``starts`` with a user's message, ``last`` the last
-    call; ``reasons``: an answer of the turn has reasoning.
-    """
+    """A file as far as it is read: ``added`` and ``answer_bytes`` are of the next call."""
 
     notes: Notes
     session: str = ""
@@ -44,10 +38,6 @@ class _Rollout:
     answer_bytes: int = 0
     anew: bool = False
     totals: Any = None
-    first: Turn | None = None
-    last: Turn | None = None
-    starts: bool = True
-    reasons: bool = False
 
     def take(self, number: int, row: Any) -> Turn | None:
         """Read a line; return the call that ends with it."""
@@ -70,20 +60,20 @@ class _Rollout:
         return None
 
     def _item(self, item: Any, at_ns: int | None) -> None:
-        kind, role = member(item, "type"), member(item, "role")
-        if kind not in _RESULTS and (kind != "message" or role == "assistant"):
+        kind = member(item, "type")
+        if kind not in _RESULTS and (kind != "message" or member(item, "role") == "assistant"):
             self.answer_bytes += text_bytes(item)
             return
         size = text_bytes(member(item, "output", "content"))
         self.added.append(Piece("tool_result" if kind in _RESULTS else "user", size))
-        self.at_ns, self.starts = at_ns or self.at_ns, self.starts or role == "user"
+        self.at_ns = at_ns or self.at_ns
 
     def _call(self, number: int, row: Any, info: Any) -> Turn | None:
         usage, totals = member(info, "last_token_usage"), member(info, "total_token_usage")
         if not isinstance(usage, dict) or (totals is not None and totals == self.totals):
             self.notes.leave_out(number, "counts of no new call")
             return None
-        inputs, cached, outputs, reasoning = (prompt_count(number, usage, each) or 0 for each in _COUNTS)
+        inputs, cached, outputs = (prompt_count(number, usage, each) or 0 for each in _COUNTS)
         at = time_ns(row.get("timestamp")) if self.at_ns is None else self.at_ns
         if at is None:
             raise problem(number, "no time", row.get("timestamp"), "timestamp of ISO 8601")
@@ -96,13 +86,7 @@ class _Rollout:
             self.answer_bytes,
             f"{row.get('timestamp')} {totals}",
         )
-        if self.starts and self.reasons and self.first and self.last and not self.anew:
-            grows = inputs - self.last.input_tokens >= (self.last.output_tokens or 0)
-            turn.kept_tokens = None if grows else max(cached, self.first.input_tokens)
-        if self.starts or self.anew:
-            self.first, self.reasons = turn, False
-        self.reasons, self.last, self.totals = self.reasons or reasoning > 0, turn, totals
-        self.starts, self.anew, self.added, self.at_ns, self.answer_bytes = False, False, [], None, 0
+        self.totals, self.anew, self.added, self.at_ns, self.answer_bytes = totals, False, [], None, 0
         return turn
 
 
