@@ -78,8 +78,6 @@ class _Session:
         """Read a line of an answer: a call if its message is another than the last."""
         chain, message = self._chains[key], row["message"]
         usage, name = message.get("usage"), str(member(message, "id") or row.get("uuid"))
-        if not isinstance(usage, dict):
-            raise problem(number, "no usage", usage, "an object of token counts")
         tail, read, written, said = (prompt_count(number, usage, each) or 0 for each in _COUNTS)
         if tail + read + written == 0:  # also of the model "<synthetic>": lines that the client wrote
             self._notes.leave_out(number, EMPTY)

@@ -15,7 +15,7 @@ from kvcache_sim.workload.imports.kind import LogKind, Reading, Requests
 from kvcache_sim.workload.imports.naming import Notes
 from kvcache_sim.workload.imports.records import each_record
 from kvcache_sim.workload.imports.source import member, problem, time_ns
-from kvcache_sim.workload.imports.turns import EMPTY, Piece, Turn, prompt_count, text_bytes
+from kvcache_sim.workload.imports.turns import Piece, Turn, prompt_count, text_bytes
 
 if TYPE_CHECKING:
     from kvcache_sim._core import TraceSource
@@ -70,16 +70,13 @@ class _Rollout:
 
     def _call(self, number: int, row: Any, info: Any) -> Turn | None:
         usage, totals = member(info, "last_token_usage"), member(info, "total_token_usage")
-        if not isinstance(usage, dict) or (totals is not None and totals == self.totals):
+        inputs, cached, outputs = (prompt_count(number, usage, each) or 0 for each in _COUNTS)
+        if inputs == 0 or (totals is not None and totals == self.totals):
             self.notes.leave_out(number, "counts of no new call")
             return None
-        inputs, cached, outputs = (prompt_count(number, usage, each) or 0 for each in _COUNTS)
         at = time_ns(row.get("timestamp")) if self.at_ns is None else self.at_ns
         if at is None:
             raise problem(number, "no time", row.get("timestamp"), "timestamp of ISO 8601")
-        if inputs == 0:
-            self.notes.leave_out(number, EMPTY)
-            return None
         turn = Turn(at, self.session, self.model, inputs, cached, outputs, self.added)
         turn.anew, turn.answer_bytes, turn.call = (
             self.anew,

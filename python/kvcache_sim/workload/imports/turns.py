@@ -21,12 +21,11 @@ LONGEST_PROMPT = 1 << 22
 #: Tokens after the last breakpoint that still count as part of what the next prompt begins with.
 _TAIL_TOKENS = 32
 _BYTES_A_TOKEN = 4.0
-#: An image counts as this many bytes beside texts: about 1,600 tokens, the most of one by Anthropic's pages.
-_IMAGES, _IMAGE_BYTES = ("image", "input_image"), 6400
-#: Members of messages and their parts that are no text of a prompt.
-_UNSAID = {"type", "role", "id", "call_id", "tool_use_id", "signature", "encrypted_content", "status"}
+#: Members of messages and their parts that are no text of a prompt, images among them.
+_UNSAID = {"type", "role", "id", "call_id", "tool_use_id", "status", "signature", "encrypted_content"}
+_UNSAID |= {"source", "image_url", "kv"}
 #: Why calls are left out.
-EMPTY = "calls of no tokens"
+EMPTY = "calls without counted tokens"
 _REBUILT = (
     "prompts are rebuilt from the log's counts: each begins with the one before; tools and system are what a "
     "first prompt's lines do not explain, shared as far as the provider read"
@@ -80,8 +79,6 @@ def text_bytes(value: Any) -> int:
             cut = member(part.get("kv"), "bytes")
             if isinstance(cut, int):
                 size += min(max(0, cut), LONGEST_PROMPT)
-            elif part.get("type") in _IMAGES:
-                size += _IMAGE_BYTES
             else:
                 left.extend(each for name, each in part.items() if name not in _UNSAID)
     return size
@@ -129,12 +126,11 @@ def requests_of(turns: Sequence[Turn], notes: Notes) -> Iterator[Logged]:
 
 
 class _Told(NamedTuple):
-    """The last call of a conversation with one model, its prompt and answer, and the size of its opening."""
+    """The last call of a conversation with one model, its prompt and answer."""
 
     turn: Turn
     prompt: Prompt
     answer: Prompt
-    base_tokens: int
 
 
 class _Teller:
@@ -162,7 +158,7 @@ class _Teller:
         if outputs is None:
             outputs = max(turn.seen_tokens, round(turn.answer_bytes * tokens_a_byte))
         answer = (Segment("assistant", tokens=outputs, name=f"{self._number}"),)
-        self._chains[chain] = _Told(turn, prompt, answer, before.base_tokens if before else _size(opening))
+        self._chains[chain] = _Told(turn, prompt, answer)
         if turn.call:
             self._calls[turn.call] = self._chains[chain]
         if turn.carried_tokens is not None:
@@ -189,7 +185,8 @@ class _Teller:
         if turn.kept_tokens is not None:
             kept = min(kept, turn.kept_tokens)
         elif turn.anew or kept < last.input_tokens:
-            kept = min(kept, turn.cached_tokens or before.base_tokens)
+            base = tuple(segment for segment in before.prompt if segment.kind == "system")
+            kept = min(kept, turn.cached_tokens or _size(base))
         elif last.carried_tokens is not None and last.input_tokens - last.carried_tokens > _TAIL_TOKENS:
             kept = last.carried_tokens
             self._notes.remark(

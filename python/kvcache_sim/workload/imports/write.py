@@ -161,8 +161,7 @@ class _Logs:
             else:
                 self.read(str(file), found.name, True)
         if others:
-            shown = ", ".join(others[:3]) + " …" * (len(others) > 3)
-            self._said.append(f"{path}: {len(others):,} other files: {shown}")
+            self._said.append(f"{path}: {len(others):,} files are no such logs: {', '.join(others[:3])} …")
 
     def imported(self, where: str) -> ImportedLog:
         """Return the requests of all that was read."""
