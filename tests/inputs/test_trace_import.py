@@ -108,7 +108,7 @@ def test_no_text_reaches_the_trace_and_a_salt_keeps_the_ids(name, tmp_path, caps
     if "hash_ids" in traces[0]:
         assert traces[0] != traces[2]
     assert not [text for text in TEXTS if text in traces[0]]
-    trace = read_trace(tmp_path / "0.jsonl")
+    trace = read_trace(tmp_path / "0.jsonl", block_size=16)
     assert len(trace) == len(imported(LOGS / name)[1])
     capsys.readouterr()
 
@@ -254,6 +254,26 @@ HEADS = {
         {"schema": "dynamo.request.trace.v1"}
         --
         {"schema": "dynamo.request.trace.v2"}""",
+    "claude-code": """
+        {"parentUuid": null, "isSidechain": false, "sessionId": "s", "type": "user"}
+        {"sessionId":"s","parentUuid":"u","type":"assistant","message":{"content":"cut
+        --
+        {"type": "user", "sessionId": "s"}
+        {"messages": [{"content": "{\\"parentUuid\\": 1, \\"sessionId\\": 2}"}], "type": "x"}""",
+    "codex": """
+        {"timestamp": "t", "type": "session_meta", "payload": {}}
+        {"type":"event_msg","payload":{"type":"token_count"}}
+        --
+        {"type": "session_meta"}
+        {"type": "message", "payload": {}}""",
+    "tracelab": """
+        {"round_index": 0, "input_tokens_total": 9, "prefix_tokens": 0}
+        --
+        {"round_index": 0}""",
+    "copilot": """
+        {"session_id": "s", "turns": [{"llm_calls": []}]}
+        --
+        {"session_id": "s", "turns": [{"text": ""}]}""",
 }
 
 

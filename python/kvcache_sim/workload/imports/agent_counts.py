@@ -18,7 +18,7 @@ from kvcache_sim.workload.imports.turns import EMPTY, Turn, prompt_count
 if TYPE_CHECKING:
     from kvcache_sim._core import TraceSource
 
-_SAID = "each prompt begins with as much of the one before as was served from the cache, the rest is new"
+_SAID = "each prompt begins with as much of its session's last as was served from the cache, the rest is new"
 _COUNTS = ("input_tokens_total", "prefix_tokens", "newly_append_tokens")
 _INPUTS = ("user_message", "tool_result")
 _GOOD = ("success", "succeeded", "completed", "ok", "200")

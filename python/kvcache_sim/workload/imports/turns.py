@@ -171,8 +171,11 @@ class _Teller:
         return Logged(turn.at_ns, prompt, answer, turn.input_tokens, outputs, turn.session, measured)
 
     def _opening(self, turn: Turn) -> Prompt:
-        """Return the tools and system of a first prompt, with what the provider read of another's."""
-        read = min(turn.cached_tokens or 0, turn.input_tokens)
+        """Return the tools and system of a first prompt, with what the provider read of another's.
+
+        A log that states what each prompt keeps may be many users': its conversations share nothing.
+        """
+        read = 0 if turn.kept_tokens is not None else min(turn.cached_tokens or 0, turn.input_tokens)
         shared = self._marks.get((turn.model, read)) or self._cold.get((turn.model, turn.is_side), ())
         found = _cut(shared, read)
         explained = round(sum(piece.size_bytes for piece in turn.added) / self._ratio)
