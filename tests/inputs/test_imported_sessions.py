@@ -117,7 +117,7 @@ def test_a_cause_that_the_provider_names_cuts_the_prompt_where_it_says(
     assert f"causes of misses that the provider named: 1 {kind}" in said
 
 
-def test_a_rewound_conversation_goes_on_from_the_earlier_call(tmp_path, capsys):
+def test_a_rewound_conversation_continues_from_the_earlier_call(tmp_path, capsys):
     session = Claude().user(40).answer("a", 0, 0, 160)
     after = session.last
     session.user(8).answer("b", 0, 160, 160).user(8, parentUuid=after).answer("c", 0, 160, 176)
@@ -171,7 +171,7 @@ def test_sidechains_within_a_session_are_conversations_of_their_own(tmp_path, ca
     assert len({row["session_id"] for row in rows}) == 2
 
 
-def test_a_session_goes_on_in_a_rotated_log_and_copies_of_calls_count_once(tmp_path, capsys):
+def test_a_session_continues_in_a_rotated_log_and_copies_of_calls_count_once(tmp_path, capsys):
     session = (
         Claude()
         .user(40)
@@ -292,7 +292,7 @@ def test_sessions_of_counts_hit_what_was_served_in_whole_blocks(data):
         log.write_text("".join(json.dumps(line) + "\n" for line in lines))
         assert run(["trace", "import", str(log), "-o", str(out)]) == 0
         rows = [json.loads(line) for line in out.read_text().splitlines()]
-    assert hits(rows) == [expected[place] for place in sorted(expected)]
+    assert hits(rows) == [expected[key] for key in sorted(expected)]
 
 
 FORMS = {
@@ -340,9 +340,9 @@ def test_records_are_read_from_lines_arrays_and_as_they_are_printed(tmp_path, ca
 def test_a_line_that_cannot_be_a_call_is_named_with_its_number(tmp_path, capsys, name, member, value, said):
     log = Path(__file__).parents[1] / "logs" / f"{name}.jsonl"
     rows = [json.loads(line) for line in log.read_text().splitlines()]
-    *way, last = (int(key) if key.isdigit() else key for key in member.split("."))
+    *keys, last = (int(key) if key.isdigit() else key for key in member.split("."))
     inner = [
-        reduce(lambda at, key: at[key] if isinstance(at, list) else (at or {}).get(key), way, row)
+        reduce(lambda at, key: at[key] if isinstance(at, list) else (at or {}).get(key), keys, row)
         for row in rows
     ]
     number, found = next((k, at) for k, at in enumerate(inner, 1) if isinstance(at, dict) and last in at)
@@ -365,7 +365,7 @@ CLAUDE = {  # calls, prompts, read, later calls that find what the call before l
 
 
 @pytest.mark.parametrize("name", CLAUDE)
-def test_real_sessions_have_the_providers_sums_and_go_on_where_it_read(name, capsys):
+def test_real_sessions_have_the_providers_sums_and_continue_where_it_read(name, capsys):
     rows, _ = imported(capsys, shared(f"traces/claude_code/{name}.jsonl"))
     table = shared(f"traces/claude_code/{name}.calls.csv").read_text().splitlines()
     column = table[0].split(",").index("carried")

@@ -18,6 +18,7 @@ from kvcache_sim.workload.imports.kind import Reading
 from kvcache_sim.workload.imports.naming import Logged, Naming, Notes
 from kvcache_sim.workload.imports.write import KINDS, import_log
 from kvcache_sim.workload.readers import read_trace
+from kvcache_sim.workload.readers.settings import ReadSettings
 from support.examples import examples
 
 LOGS = Path(__file__).parents[1] / "logs"
@@ -108,7 +109,7 @@ def test_no_text_reaches_the_trace_and_a_salt_keeps_the_ids(name, tmp_path, caps
     if "hash_ids" in traces[0]:
         assert traces[0] != traces[2]
     assert not [text for text in TEXTS if text in traces[0]]
-    trace = read_trace(tmp_path / "0.jsonl", block_size=16)
+    trace = read_trace(tmp_path / "0.jsonl", settings=ReadSettings(block_size=16))
     assert len(trace) == len(imported(LOGS / name)[1])
     capsys.readouterr()
 

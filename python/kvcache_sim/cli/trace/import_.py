@@ -33,14 +33,13 @@ def command(
     """Make a trace of logs: of OpenAI requests, vLLM, SGLang, Dynamo, AIPerf, KV events, metrics or agents.
 
     No text reaches the trace: ids are salted hashes. What is left out is counted on stderr. Several logs
-    become one trace on one clock: sub-agents beside their session, rotated logs.
+    become one trace on one clock: a session and its sub-agents, rotated logs.
 
     \b
     Examples:
       kvsim trace import requests.jsonl --tokenizer llama/tokenizer.json -o mine.jsonl
       kvsim trace import vllm.log -o mine.jsonl
       kvsim trace import scrapes.txt -o curve.jsonl
-      kvsim trace import ~/.claude/projects/my-project -o agents.jsonl
     """
     from kvcache_sim.base.errors import UsageError
     from kvcache_sim.workload.imports.kind import Reading

@@ -1,9 +1,9 @@
-"""Sessions of Claude Code: ``~/.claude/projects/DIR/SESSION.jsonl``, sub-agents and compactions beside them.
+"""Sessions of Claude Code: ``~/.claude/projects/DIR/SESSION.jsonl``, also of sub-agents and compactions.
 
 A call is one ``message.id`` over one or more lines, each with the call's usage; its prompt is
 ``input_tokens`` + ``cache_read_input_tokens`` + ``cache_creation_input_tokens``. Lines with ``isSidechain``
 are conversations of their own; ``compact_boundary`` begins the chain anew. Logs whose texts are cut out have
-``kv.bytes`` in their place. Source: logs of Claude Code 2.1.38 to 2.1.283.
+``kv.bytes`` instead. Source: logs of Claude Code 2.1.38 to 2.1.283.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ class _Session:
         """Read a line; those without a message are counted."""
         if not isinstance(row, dict):
             raise problem(number, "not an object", row, "a line of a Claude Code session")
-        key, before = self._place(row)
+        key, before = self._conversation(row)
         chain, message = self._chains[key], row.get("message")
         if row.get("subtype") == "compact_boundary" or row.get("isCompactSummary") is True:
             chain.anew, chain.added = True, []
@@ -65,7 +65,7 @@ class _Session:
             before = chain.turn
         self._of[str(row.get("uuid"))] = (key, before)
 
-    def _place(self, row: dict[str, Any]) -> tuple[str, Turn | None]:
+    def _conversation(self, row: dict[str, Any]) -> tuple[str, Turn | None]:
         """Return the conversation of a line, and the call that its parents lead to."""
         parent, before = self._of.get(str(row.get("parentUuid")), ("", None))
         key = str(member(row, "sessionId") or "")

@@ -26,7 +26,7 @@ _UNSAID = {"type", "role", "id", "call_id", "tool_use_id", "status", "signature"
 _UNSAID |= {"source", "image_url", "kv"}
 #: Why calls are left out.
 EMPTY = "calls without counted tokens"
-_REBUILT = (
+_HOW = (
     "prompts are rebuilt from the log's counts: each begins with the one before; tools and system are what a "
     "first prompt's lines do not explain, shared as far as the provider read"
 )
@@ -109,15 +109,15 @@ def requests_of(turns: Sequence[Turn], notes: Notes) -> Iterator[Logged]:
                 all_tokens, all_bytes = all_tokens + tokens, all_bytes + size
     ratio = all_bytes / all_tokens if all_tokens else _BYTES_A_TOKEN
     if any(turn.kept_tokens is None for turn in turns):
-        notes.remark(_REBUILT)
+        notes.remark(_HOW)
     if any(turn.output_tokens is None for turn in turns):
         notes.remark(
             "output_tokens of unfinished lines is no length: answers are as long as the next prompt grew, in "
             f"proportion to bytes; without a next one, {ratio:.2f} bytes are a token"
         )
-    teller, copies = _Teller(ratio, notes), 0
+    rebuilder, copies = _Rebuilder(ratio, notes), 0
     for turn, rate in zip(ordered, rates, strict=True):
-        logged = teller.tell(turn, rate or 1 / ratio)
+        logged = rebuilder.request(turn, rate or 1 / ratio)
         copies += logged is None
         if logged is not None:
             yield logged
@@ -125,7 +125,7 @@ def requests_of(turns: Sequence[Turn], notes: Notes) -> Iterator[Logged]:
         notes.remark(f"{copies:,} calls are copies of another session's: counted once")
 
 
-class _Told(NamedTuple):
+class _Rebuilt(NamedTuple):
     """The last call of a conversation with one model, its prompt and answer."""
 
     turn: Turn
@@ -133,19 +133,19 @@ class _Told(NamedTuple):
     answer: Prompt
 
 
-class _Teller:
+class _Rebuilder:
     """Makes requests of calls in order of time."""
 
     def __init__(self, bytes_a_token: float, notes: Notes) -> None:
         self._ratio, self._notes, self._number = bytes_a_token, notes, 0
-        self._chains: dict[tuple[str, str], _Told] = {}
-        self._calls: dict[str, _Told] = {}
+        self._chains: dict[tuple[str, str], _Rebuilt] = {}
+        self._calls: dict[str, _Rebuilt] = {}
         #: Prompts by model and the length that an earlier call read, or left in the cache.
         self._marks: dict[tuple[str, int], Prompt] = {}
         #: First prompts of the last conversations that began with nothing cached.
         self._cold: dict[tuple[str, bool], Prompt] = {}
 
-    def tell(self, turn: Turn, tokens_a_byte: float) -> Logged | None:
+    def request(self, turn: Turn, tokens_a_byte: float) -> Logged | None:
         """Return a call as a request; None for a copy of one."""
         self._number += 1
         chain, before = (turn.session, turn.model), self._chains.get((turn.session, turn.model))
@@ -158,7 +158,7 @@ class _Teller:
         if outputs is None:
             outputs = max(turn.seen_tokens, round(turn.answer_bytes * tokens_a_byte))
         answer = (Segment("assistant", tokens=outputs, name=f"{self._number}"),)
-        self._chains[chain] = _Told(turn, prompt, answer)
+        self._chains[chain] = _Rebuilt(turn, prompt, answer)
         if turn.call:
             self._calls[turn.call] = self._chains[chain]
         if turn.carried_tokens is not None:
@@ -182,7 +182,7 @@ class _Teller:
         rest = max(read, turn.input_tokens - explained) - _size(found)
         return (*found, Segment("system", tokens=rest, name=f"{self._number}"))
 
-    def _kept(self, before: _Told, turn: Turn) -> Prompt:
+    def _kept(self, before: _Rebuilt, turn: Turn) -> Prompt:
         """Return what a prompt has of the one before and its answer."""
         last, kept = before.turn, turn.input_tokens
         if turn.kept_tokens is not None:

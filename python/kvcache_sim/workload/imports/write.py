@@ -96,14 +96,14 @@ class ImportedLog:
 
 
 def import_log(path: str, name: str, reading: Reading) -> ImportedLog | None:
-    """Read a log, or every log of a folder, as ``import_logs``; None for a trace."""
+    """Read a log, or all logs of a folder, as ``import_logs``; None for a trace."""
     return import_logs([path], name, reading)
 
 
 def import_logs(paths: Sequence[str], name: str, reading: Reading) -> ImportedLog | None:
-    """Read logs of the kind ``name``, "" for detection by their first bytes; of folders, every log.
+    """Read logs of the kind ``name``, "" for detection by their first bytes, and all logs of folders.
 
-    Conversations go on from file to file. Returns None for a single file that is a trace already. Raises
+    Conversations continue from file to file. Returns None for a single file that is a trace already. Raises
     UsageError for a missing file or unknown kind, TraceError for a bad line or if nothing is a request.
     """
     logs = _Logs(reading)
