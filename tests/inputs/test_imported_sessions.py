@@ -102,7 +102,6 @@ def test_a_prompt_of_claude_code_keeps_of_the_last_what_the_counts_say(tmp_path,
     [
         ("tools_changed", 300, 20),
         ("messages_changed", 100, 220),
-        ("previous_message_not_found", None, 304),
         ("unavailable", None, 304),
     ],
 )
@@ -212,14 +211,14 @@ def test_a_folder_has_one_clock_and_its_other_files_are_named(tmp_path, capsys):
     [
         (["trace", "log"], "a trace among logs"),
         (["log", "none"], "log not found"),
-        (["log", "words"], "no known kind of log"),
         (["folder"], "no requests"),
+        (["log", "of.1970"], "no clock in common"),
     ],
 )
 def test_among_several_each_must_be_a_log(tmp_path, capsys, names, said):
     Claude().user(4).answer("a", 0, 0, 16).write(tmp_path / "log")
     (tmp_path / "trace").write_text('{"timestamp": 0, "input_length": 9, "output_length": 1}\n')
-    (tmp_path / "words").write_text("words\n")
+    (tmp_path / "of.1970").write_text('{"time": 5, "prompt": "x", "max_tokens": 3}\n')
     (tmp_path / "folder").mkdir()
     assert run(["trace", "import", *(str(tmp_path / name) for name in names)]) != 0
     assert said in " ".join(capsys.readouterr().err.split())

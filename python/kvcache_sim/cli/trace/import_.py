@@ -73,4 +73,4 @@ def command(
     from kvcache_sim.workload.toolbox.write import write_lines
 
     write_lines(Path(output.output), found.lines(), output.force)
-    options.print_written(len(found), output.output, block_size, f" of {found.kind.name}")
+    options.print_written(len(found), output.output, block_size, f" of {found.names}")

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from kvcache_sim.base.errors import TraceError, UsageError
+from kvcache_sim.base.units import NS_PER_S
 from kvcache_sim.workload.imports import (
     agent_counts,
     aiperf,
@@ -67,6 +68,10 @@ def kind_of(head: bytes, where: str) -> LogKind | None:
     )
 
 
+#: Logs further apart have different clocks: ten years.
+_LONGEST_NS = 10 * 366 * 86_400 * NS_PER_S
+
+
 class _Row(NamedTuple):
     """A request of a log: its arrival, its number in the log, and its line but for the time."""
 
@@ -78,11 +83,13 @@ class _Row(NamedTuple):
 class ImportedLog:
     """The requests of logs in order of arrival; ``lines`` are Mooncake rows with times from 0.
 
-    ``kind`` is that of the first log, ``said`` has the lines of notes. Memory: the rows as text.
+    ``kind`` is that of the first log, ``names`` has those of all, ``said`` the lines of notes. Memory: the
+    rows as text.
     """
 
-    def __init__(self, kind: LogKind, rows: list[_Row], said: list[str]) -> None:
-        self.kind, self.said, self._rows = kind, said, sorted(rows)
+    def __init__(self, kinds: list[LogKind], rows: list[_Row], said: list[str]) -> None:
+        self.kind, self.said, self._rows = kinds[0], said, sorted(rows)
+        self.names = ", ".join(dict.fromkeys(kind.name for kind in kinds))
 
     def __len__(self) -> int:
         """Return the number of requests."""
@@ -174,10 +181,14 @@ class _Logs:
             raise TraceError(
                 "no requests", where=where, got=f"{left} left out", expected="at least one", hint=hint
             )
+        times = [row.arrival_ns for row in self._rows]
+        if len(self._kinds) > 1 and max(times) - min(times) > _LONGEST_NS:
+            what = "logs that have no clock in common: some have no year, or none at all"
+            raise TraceError(what, where=where, hint="import them one by one; kvsim trace merge joins traces")
         naming = self._reading.naming
         if naming.met_text and naming.said:
             notes.remark(f"texts are hashed in blocks of {naming.block_size} tokens, {naming.said}")
-        return ImportedLog(self._kinds[0], self._rows, [*self._said, *notes.lines(where)])
+        return ImportedLog(self._kinds, self._rows, [*self._said, *notes.lines(where)])
 
     def _add(self, row: Imported | Logged) -> None:
         named = self._reading.naming.named(row) if isinstance(row, Logged) else row
