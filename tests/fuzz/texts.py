@@ -55,7 +55,8 @@ def one_input(data: bytes) -> None:
         try:
             run()
         except KvsimError as error:
-            assert "\n" not in str(error)
+            if "\n" in str(error):
+                raise AssertionError(f"not one line: {error}") from error
 
 
 atheris.Setup(sys.argv, one_input)

@@ -17,6 +17,7 @@ from kvcache_sim.workload.imports.kind import Reading
 from kvcache_sim.workload.imports.naming import Logged, Naming, Notes
 from kvcache_sim.workload.imports.write import KINDS, import_log
 from kvcache_sim.workload.readers import read_trace
+from kvcache_sim.workload.readers.settings import ReadSettings
 from support.chatml import chatml
 from support.examples import examples
 
@@ -121,7 +122,7 @@ def test_no_text_reaches_the_trace_and_a_salt_keeps_the_ids(name, tmp_path, caps
     if "hash_ids" in traces[0]:
         assert traces[0] != traces[2]
     assert not [text for text in TEXTS if text in traces[0]]
-    trace = read_trace(tmp_path / "0.jsonl")
+    trace = read_trace(tmp_path / "0.jsonl", settings=ReadSettings(block_size=16))
     assert len(trace) == len(imported(LOGS / name)[1])
     capsys.readouterr()
 
@@ -331,6 +332,26 @@ HEADS = {
         {"schema": "dynamo.request.trace.v1"}
         --
         {"schema": "dynamo.request.trace.v2"}""",
+    "claude-code": """
+        {"parentUuid": null, "isSidechain": false, "sessionId": "s", "type": "user"}
+        {"sessionId":"s","parentUuid":"u","type":"assistant","message":{"content":"cut
+        --
+        {"type": "user", "sessionId": "s"}
+        {"messages": [{"content": "{\\"parentUuid\\": 1, \\"sessionId\\": 2}"}], "type": "x"}""",
+    "codex": """
+        {"timestamp": "t", "type": "session_meta", "payload": {}}
+        {"type":"event_msg","payload":{"type":"token_count"}}
+        --
+        {"type": "session_meta"}
+        {"type": "message", "payload": {}}""",
+    "tracelab": """
+        {"round_index": 0, "input_tokens_total": 9, "prefix_tokens": 0}
+        --
+        {"round_index": 0}""",
+    "copilot": """
+        {"session_id": "s", "turns": [{"llm_calls": []}]}
+        --
+        {"session_id": "s", "turns": [{"text": ""}]}""",
 }
 
 

@@ -13,7 +13,9 @@ from kvcache_sim.cli.trace import options
 
 
 def command(
-    log: Annotated[str, Argument(metavar="LOG", help="log file; - is standard input")],
+    logs: Annotated[
+        list[str], Argument(metavar="LOG...", help="log files, or folders of them; - is standard input")
+    ],
     kind: Annotated[str, Option("--from", metavar="KIND", help="kind of log; default: detected")] = "",
     tokenizer: Annotated[str | None, "for texts: path of the model's tokenizer.json"] = None,
     bytes_per_token: Annotated[
@@ -30,9 +32,10 @@ def command(
     output: options.Output,
     on_bad_row: options.OnBadRow = "error",
 ) -> None:
-    """Make a trace of a log: of requests, engines, caches, load generators, KV events or metrics.
+    """Make a trace of logs: of requests, engines, caches, agents, load generators, KV events or metrics.
 
-    No text reaches the trace: ids are salted hashes. What is left out is counted on stderr.
+    No text reaches the trace: ids are salted hashes. What is left out is counted on stderr. Several logs
+    become one trace on one clock: a session and its sub-agents, rotated logs.
 
     \b
     Examples:
@@ -43,7 +46,7 @@ def command(
     from kvcache_sim.base.errors import UsageError
     from kvcache_sim.workload.imports.kind import Reading
     from kvcache_sim.workload.imports.naming import Naming, Notes, salt_of
-    from kvcache_sim.workload.imports.write import import_log
+    from kvcache_sim.workload.imports.write import import_logs
 
     if on_bad_row not in ("error", "skip"):
         raise UsageError(
@@ -51,8 +54,10 @@ def command(
         )
     notes = Notes()
     naming = Naming(block_size or 16, salt_of(salt_file), tokenizer, bytes_per_token)
+    if logs.count("-") > 1:
+        raise UsageError("standard input can be read once", where="-")
     reading = Reading(naming, notes, on_bad_row == "skip", answer_tokens, own_block=block_size is None)
-    found = import_log(log, kind, reading)
+    found = import_logs(logs, kind, reading)
     if found is None:
         as_trace = replace(
             options.Ids().settings(on_bad_row),
@@ -60,10 +65,10 @@ def command(
             bytes_per_token=bytes_per_token,
             answer_tokens=answer_tokens,
         )
-        print(f"{log}: is a trace already, converted as by kvsim trace convert", file=sys.stderr)
-        output.save(options.load(log, as_trace))
+        print(f"{logs[0]}: is a trace already, converted as by kvsim trace convert", file=sys.stderr)
+        output.save(options.load(logs[0], as_trace))
         return
-    for line in notes.lines(log):
+    for line in found.said:
         remark(line)
     if output.output == "-":
         sys.stdout.writelines(found.lines())
@@ -71,4 +76,4 @@ def command(
     from kvcache_sim.workload.toolbox.write import write_lines
 
     write_lines(Path(output.output), found.lines(), output.force)
-    options.print_written(len(found), output.output, naming.block_size, f" of {found.kind.name}")
+    options.print_written(len(found), output.output, naming.block_size, f" of {found.names}")

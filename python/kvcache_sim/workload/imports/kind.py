@@ -4,20 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from kvcache_sim._core import TraceProblem
 from kvcache_sim.workload.imports.naming import Imported, Logged, Naming, Notes
 from kvcache_sim.workload.imports.source import lines_of, problem
+from kvcache_sim.workload.imports.turns import Turn
 from kvcache_sim.workload.prompts.body import BodyError
 
 if TYPE_CHECKING:
     from kvcache_sim._core import TraceSource
 
 
-#: (line, request) of each request, in any order; ``write`` names the blocks of those with texts or tokens.
-Requests = Iterator[tuple[int, Imported | Logged]]
-
+#: (line, request) of each request, in any order; ``write`` names the blocks of those with texts or tokens,
+#: and makes requests of the turns of conversations.
+Requests = Iterator[tuple[int, Imported | Logged | Turn]]
 
 _Found = TypeVar("_Found")
 
@@ -71,13 +72,16 @@ class LogKind:
 
 
 def each_line(
-    source: TraceSource, reading: Reading, take: Callable[[int, str], _Found | None]
+    source: TraceSource,
+    reading: Reading,
+    take: Callable[[int, Any], _Found | None],
+    lines: Callable[[TraceSource], Iterator[tuple[int, Any]]] = lines_of,
 ) -> Iterator[tuple[int, _Found]]:
     """Yield the result of ``take`` for each line; a bad line is refused, or counted if they are skipped.
 
     ``take`` raises TraceProblem, or ValueError or SyntaxError for a number or a list that is none.
     """
-    for number, text in lines_of(source):
+    for number, text in lines(source):
         try:
             found = take(number, text)
         except (TraceProblem, BodyError) as bad:

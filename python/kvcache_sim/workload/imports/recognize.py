@@ -11,6 +11,7 @@ from kvcache_sim.base.values import Value
 from kvcache_sim.workload.imports.kind import LogKind, Reading
 from kvcache_sim.workload.imports.known_formats import refuse_known
 from kvcache_sim.workload.imports.naming import Imported, Logged, Naming, Notes
+from kvcache_sim.workload.imports.turns import Turn, requests_of
 from kvcache_sim.workload.imports.write import KINDS
 from kvcache_sim.workload.readers.format import SIGNS
 from kvcache_sim.workload.readers.problems import opened
@@ -34,7 +35,9 @@ def _content(kind: LogKind, path: str) -> _Content:
     notes = Notes()
     try:
         found = kind.read(opened(path, "log"), Reading(Naming(16, b"-"), notes, skips=True))
-        rows = [row for _, row in islice(found, _SAMPLE)]
+        sample = [row for _, row in islice(found, _SAMPLE)]
+        turns = requests_of([row for row in sample if isinstance(row, Turn)], notes)
+        rows = [*(row for row in sample if not isinstance(row, Turn)), *turns]
     except (KvsimError, TraceProblem, OSError):
         return _Content()
     if not rows:

@@ -7,7 +7,7 @@ from itertools import chain, islice
 from statistics import median
 from typing import NamedTuple
 
-from kvcache_sim.workload.imports.kind import Reading, Requests
+from kvcache_sim.workload.imports.kind import Reading
 from kvcache_sim.workload.imports.naming import Imported, Logged, Naming
 
 #: Requests from which the bytes a token are learned.
@@ -27,7 +27,7 @@ class _Sizes(NamedTuple):
     tokens: int
 
 
-def named(requests: Requests, reading: Reading) -> Iterator[Imported]:
+def named(requests: Iterator[tuple[int, Imported | Logged]], reading: Reading) -> Iterator[Imported]:
     """Yield the requests with their blocks, after learning from the first of them; note what was learned."""
     naming, notes = reading.naming, reading.notes
     rows = (row for _, row in requests)

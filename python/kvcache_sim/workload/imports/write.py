@@ -6,15 +6,22 @@ Detection tries the kinds in the order of ``KINDS``.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
+from dataclasses import replace
+from pathlib import Path
 from typing import NamedTuple
 
 from kvcache_sim.base.errors import TraceError, UsageError
+from kvcache_sim.base.units import NS_PER_S
 from kvcache_sim.workload.imports import (
+    agent_counts,
     aiperf,
     bench,
     cache_lines,
+    claude_code,
     client_logs,
+    codex,
     dynamo,
     gateways,
     kv_events,
@@ -25,15 +32,19 @@ from kvcache_sim.workload.imports import (
     spans,
     vllm_log,
 )
-from kvcache_sim.workload.imports.kind import LogKind, Reading
+from kvcache_sim.workload.imports.kind import LogKind, Reading, Requests
 from kvcache_sim.workload.imports.known_formats import refuse_known
-from kvcache_sim.workload.imports.naming import Imported, Notes
+from kvcache_sim.workload.imports.naming import Imported, Logged, Notes
 from kvcache_sim.workload.imports.token_counts import named
+from kvcache_sim.workload.imports.turns import Turn, requests_of
 from kvcache_sim.workload.readers.format import read_head
 from kvcache_sim.workload.readers.problems import located_errors, opened
 from kvcache_sim.workload.toolbox.write import ms
 
 _ALL = (
+    claude_code.KIND,
+    codex.KIND,
+    *agent_counts.KINDS,
     dynamo.KIND,
     aiperf.KIND,
     bench.KIND,
@@ -78,6 +89,10 @@ def kind_of(head: bytes, where: str) -> LogKind | None:
     )
 
 
+#: Logs further apart have different clocks: ten years.
+_LONGEST_NS = 10 * 366 * 86_400 * NS_PER_S
+
+
 class _Row(NamedTuple):
     """A request of a log: its arrival, its number in the log, and its line but for the time."""
 
@@ -87,13 +102,15 @@ class _Row(NamedTuple):
 
 
 class ImportedLog:
-    """The requests of a log in order of arrival; ``lines`` are Mooncake rows with times from 0.
+    """The requests of logs in order of arrival; ``lines`` are Mooncake rows with times from 0.
 
-    Memory: the rows as text. Raises UsageError for a missing file or unknown kind, TraceError for a bad line.
+    ``kind`` is that of the first log, ``names`` has those of all, ``said`` the lines of notes. Memory: the
+    rows as text.
     """
 
-    def __init__(self, kind: LogKind, rows: list[_Row]) -> None:
-        self.kind, self._rows = kind, sorted(rows)
+    def __init__(self, kinds: list[LogKind], rows: list[_Row], said: list[str]) -> None:
+        self.kind, self.said, self._rows = kinds[0], said, sorted(rows)
+        self.names = ", ".join(dict.fromkeys(kind.name for kind in kinds))
 
     def __len__(self) -> int:
         """Return the number of requests."""
@@ -107,27 +124,106 @@ class ImportedLog:
 
 
 def import_log(path: str, name: str, reading: Reading) -> ImportedLog | None:
-    """Read a log of the kind ``name``, "" for detection by its first bytes; None if it is a trace already."""
-    source = opened(path, "log")
-    with located_errors(path):
-        kind = kind_named(name) if name else kind_of(read_head(source), path)
-        if kind is None:
+    """Read a log, or all logs of a folder, as ``import_logs``; None for a trace."""
+    return import_logs([path], name, reading)
+
+
+def import_logs(paths: Sequence[str], name: str, reading: Reading) -> ImportedLog | None:
+    """Read logs of the kind ``name``, "" for detection by their first bytes, and all logs of folders.
+
+    Conversations continue from file to file. Returns None for a single file that is a trace already. Raises
+    UsageError for a missing file or unknown kind, TraceError for a bad line or if nothing is a request.
+    """
+    logs = _Logs(reading)
+    for path in paths:
+        if path != "-" and Path(path).is_dir():
+            logs.read_folder(path, name)
+        elif not logs.read(path, name, len(paths) > 1):
             return None
-        ids = cached = asked = 0
-        rows = []
-        for order, row in enumerate(named(kind.read(source, reading), reading)):
-            ids += len(row.ids)
-            if "cached_tokens" in row.measured:
-                cached, asked = cached + int(row.measured["cached_tokens"]), asked + row.input_tokens
-            rows.append(_Row(row.arrival_ns, order, _text(row)))
-    if not rows:
-        left = sum(count for count, _ in reading.notes.left_out.values())
-        hint = "; ".join(reading.notes.lines(path)[:2])
-        raise TraceError(
-            "no requests", where=path, got=f"{left} left out", expected="at least one", hint=hint
-        )
-    _remark(reading.notes, ids, cached, asked)
-    return ImportedLog(kind, rows)
+    return logs.imported(paths[0] if len(paths) == 1 else f"{len(paths)} logs")
+
+
+class _Logs:
+    """Logs on one clock. Each has notes of its own; a single file's, and those on all, are the caller's."""
+
+    def __init__(self, reading: Reading) -> None:
+        self._reading = reading
+        self._kinds: list[LogKind] = []
+        self._rows: list[_Row] = []
+        self._turns: list[Turn] = []
+        self._said: list[str] = []
+        #: Ids of blocks; prompt tokens that were cached, of those of requests that say so.
+        self._ids = self._cached = self._asked = 0
+
+    def read(self, path: str, name: str, is_one_of_many: bool) -> bool:
+        """Read a log; False if it is a trace, which is refused among other files."""
+        source = opened(path, "log")
+        with located_errors(path):
+            kind = kind_named(name) if name else kind_of(read_head(source), path)
+            if kind is None and is_one_of_many:
+                raise TraceError("a trace among logs", where=path, hint="kvsim trace merge joins traces")
+            if kind is None:
+                return False
+            reading = replace(self._reading, notes=Notes()) if is_one_of_many else self._reading
+            before = len(self._rows) + len(self._turns)
+            for row in named(self._without_turns(kind.read(source, reading), path), reading):
+                self._add(row)
+        self._kinds.append(kind)
+        self._reading.own_block = False
+        if is_one_of_many:
+            count = len(self._rows) + len(self._turns) - before
+            self._said += [f"{path}: {kind.name}, {count:,} requests", *reading.notes.lines(path)]
+        return True
+
+    def _without_turns(self, requests: Requests, path: str) -> Iterator[tuple[int, Imported | Logged]]:
+        """Yield what is no turn of a conversation; keep the turns, whose prompts other files may continue."""
+        latest: dict[str, int] = {}
+        for line, row in requests:
+            if isinstance(row, Turn):
+                session = row.session or path
+                latest[session] = max(row.at_ns, latest.get(session, 0))
+                self._turns.append(replace(row, session=session, at_ns=latest[session]))
+            else:
+                yield line, row
+
+    def read_folder(self, path: str, name: str) -> None:
+        """Read every log of a folder and of those in it; the other files are counted."""
+        others: list[str] = []
+        for file in sorted(each for each in Path(path).rglob("*") if each.is_file()):
+            found = None
+            with located_errors(str(file)), suppress(TraceError):
+                found = kind_of(read_head(opened(str(file), "log")), str(file))
+            if found is None or name not in ("", found.name):
+                others.append(file.name)
+            else:
+                self.read(str(file), found.name, True)
+        if others:
+            self._said.append(f"{path}: {len(others):,} files are no such logs: {', '.join(others[:3])} …")
+
+    def imported(self, where: str) -> ImportedLog:
+        """Return the requests of all that was read."""
+        notes = self._reading.notes
+        for row in named(((0, logged) for logged in requests_of(self._turns, notes)), self._reading):
+            self._add(row)
+        if not self._rows:
+            left = sum(count for count, _ in notes.left_out.values())
+            hint = "; ".join([*self._said, *notes.lines(where)][:2])
+            raise TraceError(
+                "no requests", where=where, got=f"{left} left out", expected="at least one", hint=hint
+            )
+        times = [row.arrival_ns for row in self._rows]
+        if len(self._kinds) > 1 and max(times) - min(times) > _LONGEST_NS:
+            what = "logs that have no clock in common: some have no year, or none at all"
+            raise TraceError(what, where=where, hint="import them one by one; kvsim trace merge joins traces")
+        _remark(notes, self._ids, self._cached, self._asked)
+        return ImportedLog(self._kinds, self._rows, [*self._said, *notes.lines(where)])
+
+    def _add(self, row: Imported) -> None:
+        self._ids += len(row.ids)
+        if "cached_tokens" in row.measured:
+            self._cached += int(row.measured["cached_tokens"])
+            self._asked += row.input_tokens
+        self._rows.append(_Row(row.arrival_ns, len(self._rows), _text(row)))
 
 
 def _remark(notes: Notes, ids: int, cached: int, asked: int) -> None:

@@ -59,8 +59,8 @@ def part_of(part: Any, kind: str, seen: Seen) -> list[Segment]:
     if of_type in _TEXTS and isinstance(text := member(part, "text", "refusal", "content"), str):
         return text_parts(text, kind, seen)
     if of_type in _THINKING:
-        said = [part.get(name) for name in ("thinking", "text", "content", "summary")]
-        return thinking(next(filter(None, said), None), seen)
+        thought = (part.get(name) for name in ("thinking", "text", "content", "summary"))
+        return thinking(next(filter(None, thought), None), seen)
     if of_type in _CALLS:
         return [call(part.get("name"), member(part, "input", "arguments"))]
     if of_type.endswith(_RESULTS):
