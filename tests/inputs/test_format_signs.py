@@ -22,6 +22,8 @@ HEADS = r"""
     {"conversation": {"id": 1}} →
     {"timestamp": 0, "text_input": "a"} → mooncake-texts
     {"messages": [], "output_length": 1} → mooncake-texts mooncake
+    {"messages": [], "timestamp": 1.5} → mooncake-texts
+    {"messages": [], "timestamp": 1772442000} →
     {"prompt": "a", "output_tokens": 1} → vllm-custom
     {"prompt": "a", "time": 1} →
     {"prompt": "a", "completion": "b"} →

@@ -339,7 +339,7 @@ def test_a_response_whose_history_is_not_in_the_log_names_no_blocks(tmp_path):
     kept = [response("r3", "", "a" * 90, "b", store=False), response("r4", "r3", "e", "f"), later]
     _, rows, said = imported(written(tmp_path / "log", kept))
     assert [row["input_length"] for row in rows if "hash_ids" not in row] == [500]
-    assert "1 requests continue an answer that the log does not have" in said
+    assert "1 requests without block ids continue an answer that the log does not have" in said
     assert "1 left out: neither texts nor counts of tokens" in said
 
 

@@ -234,12 +234,15 @@ HEADS = {
         {"credit_issued_ns": 1, "request_start_ns": 2}""",
     "openai": """
         {"time": 1, "prompt": ""}
-        {"timestamp": 1, "messages": []}
+        {"timestamp": 1, "messages": [], "usage": {}}
+        {"timestamp": 1772442000, "messages": []}
         {"time": 1, "kwargs": {}}
         --
         {"time": 1}
         {"prompt": ""}
-        {"messages": [], "body": {}}""",
+        {"messages": [], "body": {}}
+        {"timestamp": 1, "messages": []}
+        {"timestamp": "2026-03-02", "messages": [], "output_length": 4}""",
     "litellm": """
         {"startTime": 1, "call_type": "x"}
         [{"id": 1, "startTime": 1, "cache_hit": null}]

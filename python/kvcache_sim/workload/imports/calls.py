@@ -57,11 +57,16 @@ class Call(NamedTuple):
 Calls = Callable[[int, Any], Iterable[Call]]
 
 
-def log_of_calls(name: str, about: str, detect: Callable[[bytes], bool], calls: Calls) -> LogKind:
-    """Return a kind of log whose lines or documents have calls."""
-    return LogKind(
-        name, about, detect, lambda source, reading: requests_of(calls_of(source, reading, calls), reading)
-    )
+def log_of_calls(
+    name: str, about: str, detect: Callable[[bytes], bool], calls: Calls, remark: str = ""
+) -> LogKind:
+    """Return a kind of log whose lines or documents have calls; ``remark`` is said of each."""
+
+    def read(source: TraceSource, reading: Reading) -> Requests:
+        reading.notes.remarks.update({remark: None} if remark else {})
+        return requests_of(calls_of(source, reading, calls), reading)
+
+    return LogKind(name, about, detect, read)
 
 
 def calls_of(source: TraceSource, reading: Reading, calls: Calls) -> Iterator[tuple[int, Call]]:
@@ -123,29 +128,24 @@ class _Requests:
 
     def _assumed(self, number: int, call: Call) -> int | None:
         """Return the tokens of an answer that the log does not have: as many as were allowed."""
-        limits = ("max_completion_tokens", "max_output_tokens", "max_tokens")
-        most = count_of(number, call.body, *limits)
-        most = count_of(number, {"max_tokens": call.most_tokens}, "max_tokens") if most is None else most
+        most = count_of(number, call.body, "max_completion_tokens", "max_output_tokens", "max_tokens")
+        most = most or count_of(number, {"max_tokens": call.most_tokens}, "max_tokens")
         most = most or self._reading.answer_tokens
         if most:
-            self._reading.notes.remark(
-                "answers that the log does not have count as long as max_tokens or --answer-tokens says"
-            )
+            said = "answers that the log does not have count as long as max_tokens or --answer-tokens says"
+            self._reading.notes.remark(said)
         return most
 
     def remark(self) -> None:
         """Note how many requests have no texts, or only those after an answer that the log does not have."""
-        notes = self._reading.notes
-        if self._unlinked:
-            notes.remark(
-                f"{self._unlinked:,} requests continue an answer that the log does not have "
-                "(previous_response_id), so they have no block ids"
-            )
-        if self._bare:
-            notes.remark(
-                f"{self._bare:,} of {self._requests:,} requests have no texts in the log, so no block ids: "
-                "their lengths are known, not what they share"
-            )
+        said = {
+            f"{self._unlinked:,} requests without block ids continue an answer that the log does not have": (
+                self._unlinked
+            ),
+            f"{self._bare:,} of {self._requests:,} requests have no texts in the log, so no block ids: their "
+            "lengths are known, not what they share": self._bare,
+        }
+        self._reading.notes.remarks.update({text: None for text, count in said.items() if count})
 
 
 def _unusable(prompt: Said, inputs: int | None, answer: Said, outputs: int | None) -> str:

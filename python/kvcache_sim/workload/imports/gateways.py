@@ -137,10 +137,9 @@ def _batch(number: int, row: Any) -> Iterator[Call]:
     yield Call(created, None, answer, wrong=wrong)
 
 
+_NO_PROMPTS = "a batch's output has no prompts; its times are those of the answers"
 KINDS = (
     log_of_calls("litellm", "LiteLLM's spend logs or standard logging payloads", _is_litellm, _litellm),
     log_of_calls("langfuse", "Langfuse's observations", _is_langfuse, _langfuse),
-    log_of_calls(
-        "openai-batch", "output of an OpenAI batch: lengths and times of answers", _is_batch, _batch
-    ),
+    log_of_calls("openai-batch", "output of an OpenAI batch", _is_batch, _batch, _NO_PROMPTS),
 )

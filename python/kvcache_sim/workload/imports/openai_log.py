@@ -13,7 +13,7 @@ from typing import Any
 from kvcache_sim.workload.imports.calls import SESSIONS, USAGES, Call, log_of_calls, of_text, wrong_of
 from kvcache_sim.workload.imports.source import member, problem, time_ns
 from kvcache_sim.workload.prompts.read import BODY_MEMBERS, is_embedding
-from kvcache_sim.workload.readers.format import TIMES, first_object
+from kvcache_sim.workload.readers.format import SIGNS, TIMES, first_object
 
 _FIRST_TOKENS = ("completionStartTime", "completion_start_time", "first_token_time")
 _BODIES = ("request", "body", "kwargs", "input")
@@ -23,7 +23,7 @@ _NO_PROMPT = "neither messages nor a prompt: no request for a generation"
 def _detect(head: bytes) -> bool:
     keys = set(first_object(head))
     asks = keys & {*BODY_MEMBERS, *_BODIES}
-    return bool(keys & set(TIMES)) and bool(asks)
+    return bool(keys & set(TIMES)) and bool(asks) and not SIGNS["mooncake-texts"](head)
 
 
 def _calls(number: int, row: Any) -> Iterator[Call]:

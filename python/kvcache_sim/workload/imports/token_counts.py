@@ -32,9 +32,8 @@ def named(requests: Iterator[tuple[int, Imported | Logged]], reading: Reading) -
     naming, notes = reading.naming, reading.notes
     rows = (row for _, row in requests)
     first = [] if naming.is_exact else list(islice(rows, _LEARNED_FROM))
-    said = _learn(
-        naming, [_sizes(naming, row) for row in first if isinstance(row, Logged) and row.prompt is not None]
-    )
+    texts = [row for row in first if isinstance(row, Logged) and row.prompt is not None]
+    said = _learn(naming, [_sizes(naming, row) for row in texts])
     counted = more = less = 0
     for row in chain(first, rows):
         found = naming.named(row) if isinstance(row, Logged) else row

@@ -64,9 +64,9 @@ def part_of(part: Any, kind: str, seen: Seen) -> list[Segment]:
     if of_type in _CALLS:
         return [call(part.get("name"), member(part, "input", "arguments"))]
     if of_type.endswith(_RESULTS):
-        said = member(part, "content", "response", "result")
-        said = said if isinstance(said, str | list) or said is None else json_text(said)
-        return text_parts(said, "tool_result", seen)
+        result = member(part, "content", "response", "result")
+        result = result if isinstance(result, str | list | None) else json_text(result)
+        return text_parts(result, "tool_result", seen)
     if of_type == "document" and member(part.get("source"), "type") in ("text", "content"):
         return text_parts(member(part["source"], "data", "content"), kind, seen)
     if of_type in _SIZES:

@@ -45,6 +45,19 @@ class RequestRows:
         self.dense: dict[Hashable, int] = {}
         self.extra: list[str] = []
         self.session_names: list[str] = []
+        self._sessions: dict[str, int] = {}
+        self._turns: list[int] = []
+
+    def session_turn(self, name: str | None) -> tuple[int, int]:
+        """Return the session of a name by number, and its next turn; NO_SESSION without a name."""
+        if name is None:
+            return NO_SESSION, 0
+        session = self._sessions.setdefault(name, len(self._sessions))
+        if session == len(self._turns):
+            self.session_names.append(name)
+            self._turns.append(0)
+        self._turns[session] += 1
+        return session, self._turns[session] - 1
 
     def append(self, request: AgentRequest, session: int, turn: int) -> None:
         """Add a request as turn ``turn`` of a session by number, or without a session."""
@@ -97,24 +110,12 @@ class AgentRows(RequestRows):
     def __init__(self, block_size: int) -> None:
         super().__init__(block_size)
         self.waits: list[list[int]] = []
-        self._sessions: dict[str, int] = {}
-        self._turns: list[int] = []
 
     def add(self, request: AgentRequest, waits: list[int]) -> int:
         """Add a request that waits for others by number; return its own number."""
-        self.append(request, *self._session_turn(request.session))
+        self.append(request, *self.session_turn(request.session))
         self.waits.append(waits)
         return len(self.waits) - 1
-
-    def _session_turn(self, name: str | None) -> tuple[int, int]:
-        if name is None:
-            return NO_SESSION, 0
-        session = self._sessions.setdefault(name, len(self._sessions))
-        if session == len(self._turns):
-            self.session_names.append(name)
-            self._turns.append(0)
-        self._turns[session] += 1
-        return session, self._turns[session] - 1
 
     def columns(self, id_names: NDArray[np.uint64] | list[str] | list[int], lines: int) -> RawColumns:
         """Return the columns, with the requests that each waits for."""

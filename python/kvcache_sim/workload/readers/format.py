@@ -164,10 +164,16 @@ def _aiperf_multi_turn(head: bytes) -> bool:
 TIMES = ("timestamp", "time", "ts", "startTime", "start_time", "request_time", "created_at", "date")
 
 
+#: A date since 1970 in seconds is later; members of a logged chat that Mooncake's rows have not.
+_LEAST_DATE, _LOGGED = 1e8, {"model", "max_tokens", "response", "output", "usage", "request", "body"}
+
+
 def _mooncake_texts(head: bytes) -> bool:
-    members = first_object(head).keys()
-    chats = "messages" in members or "payload" in members
-    return "text_input" in members or (chats and "output_length" in members)
+    row = first_object(head)
+    at_ms = row.get("timestamp")
+    is_offset = isinstance(at_ms, int | float) and at_ms < _LEAST_DATE and _LOGGED.isdisjoint(row)
+    chats = "messages" in row or "payload" in row
+    return "text_input" in row or (chats and ("output_length" in row or is_offset))
 
 
 def _vllm_custom(head: bytes) -> bool:
