@@ -21,7 +21,7 @@ _SAMPLE = 200
 
 
 class _Content(Value):
-    """What the first requests of a log have, in words."""
+    """A description of the first requests of a log."""
 
     said: str = ""
     #: Number of requests read.
@@ -67,14 +67,12 @@ def refuse_log(head: bytes, where: str) -> None:
     a trace and a log: a log only if answers are logged outside of them.
     """
     text = head.removeprefix(b"\xef\xbb\xbf").lstrip()
-    signs = [name for name, matches in SIGNS.items() if matches(text)]
-    if set(signs) - {"openai"}:
-        return
+    is_chats = any(matches(text) for matches in SIGNS.values())
     kind = next((kind for kind in KINDS.values() if kind.detect(text)), None)
     if kind is not None:
         content = _content(kind, where)
-        if not signs or content.answered:
+        if not is_chats or content.answered:
             hint = f"kvsim trace import {quote(where)} -o trace.jsonl" if content.requests else ""
             raise TraceError(f"a log, no trace: {kind.help}", where=where, got=content.said, hint=hint)
-    if not signs:
+    if not is_chats:
         refuse_known(head, where)

@@ -250,6 +250,13 @@ SIGNS: dict[str, Sign] = {
 }
 
 
+def is_trace_alone(head: bytes) -> bool:
+    """Return True if a file's first bytes are of a format of traces other than chats, which logs have too."""
+    text = head.removeprefix(b"\xef\xbb\xbf").lstrip()
+    signs = (matches(text) for name, matches in SIGNS.items() if name != "openai")
+    return head.startswith(b"PAR1") or any(signs)
+
+
 #: Formats that share a module with similar formats; every other format is ``FORMAT`` of its own module.
 _TOGETHER = {
     **dict.fromkeys(("sharegpt", "openai", "vllm-custom"), "conversations"),

@@ -13,7 +13,7 @@ from kvcache_sim.base.errors import InputOutputError, TraceError, UsageError
 from kvcache_sim.base.spelling import close_matches
 from kvcache_sim.base.values import Value
 from kvcache_sim.workload.readers.findings import Finding, line_of, nothing_to_share, odd_times
-from kvcache_sim.workload.readers.format import format_of, read_head
+from kvcache_sim.workload.readers.format import format_of, is_trace_alone, read_head
 from kvcache_sim.workload.readers.json_rows import guessed_block
 from kvcache_sim.workload.readers.problems import located_errors, opened, trace_error
 from kvcache_sim.workload.readers.settings import ReadSettings
@@ -150,7 +150,7 @@ def _format_of(source: TraceSource, where: str, settings: ReadSettings) -> tuple
     head = read_head(source)
     if not head:
         source.read(1)  # distinguishes damaged data from an empty file
-    if settings.format is None and not head.startswith(b"PAR1"):
+    if settings.format is None and not is_trace_alone(head):
         from kvcache_sim.workload.imports.recognize import refuse_log
 
         refuse_log(head, where)
