@@ -54,6 +54,23 @@ def test_every_data_parallel_rank_counts_once(tmp_path, capsys):
     assert "no block ids" in said
 
 
+# -- vLLM
+
+
+@pytest.mark.parametrize("quote", ["'", '"'])
+def test_a_first_prompt_longer_than_what_detection_reads_is_read(quote, tmp_path, capsys):
+    text = quote + "max_tokens=3, \\\\ " * 9000 + quote
+    line = f"Received request a: prompt: {text}, params: SamplingParams(max_tokens=5), prompt_token_ids: "
+    log = tmp_path / "v.log"
+    log.write_text(f"INFO 03-02 09:00:00 logger.py:39] {line}{[7] * 20}, lora_request: None.\n")
+    rows, _ = imported(log, capsys)
+    assert [(row["input_length"], row["output_length"]) for row in rows] == [(20, 5)]
+    log.write_text(f"INFO 03-02 09:00:00 logger.py:39] {line}None, lora_request: None.\n")
+    rows, said = imported(log, capsys)
+    assert rows[0]["input_length"] == 16 * 9000 // 4
+    assert "4 bytes a token" in said
+
+
 # -- LMCache
 
 

@@ -25,7 +25,7 @@ _CLOCK = re.compile(
     r"(?:DEBUG|INFO|WARNING|ERROR|CRITICAL)(?:\x1b\[\d*m)? (?:\x1b\[\d*m)?(\d\d-\d\d \d\d:\d\d:\d\d) "
 )
 #: A text as Python writes it, so that what it says of parameters or tokens is not taken for them.
-_TEXT = r"""('(?:[^'\\]|\\.)*'|"(?:[^"\\]|\\.)*"|None)"""
+_TEXT = r"""('[^'\\]*(?:\\.[^'\\]*)*'|"[^"\\]*(?:\\.[^"\\]*)*"|None)"""
 _TOKENS = r"prompt_token_ids: (\[[\d, ]*\]|None), "
 _DETAILS = re.compile(rf"Request (\S+) details: prompt: {_TEXT}, {_TOKENS}")
 _RECEIVED = re.compile(rf"Received request (\S+): (?:prompt: {_TEXT}, )?params: (\w+)\(")
@@ -36,6 +36,8 @@ _OUTPUT = re.compile(
 )
 _ABORTED = re.compile(r"Request(?:\(s\))? (\S+) aborted\.|Aborted request (\S+)\.")
 _STATISTICS = "Avg prompt throughput: "
+#: A prompt may be longer than the bytes that detection sees.
+_SIGN = re.compile(rf"{_STATISTICS}|Received request \S+: (?:prompt|params): |Request \S+ details: prompt: ")
 
 
 @dataclass(slots=True)
@@ -52,8 +54,7 @@ class _Open:
 
 def _detect(head: bytes) -> bool:
     text = head.decode("utf-8", "replace")
-    says = _STATISTICS in text or _RECEIVED.search(text) or _DETAILS.search(text)
-    return bool(_CLOCK.search(text)) and bool(says)
+    return bool(_CLOCK.search(text)) and bool(_SIGN.search(text))
 
 
 def _read(source: TraceSource, reading: Reading) -> Requests:
