@@ -180,7 +180,8 @@ class _Rebuilder:
         found = _cut(shared, read)
         explained = round(sum(piece.size_bytes for piece in turn.added) / self._ratio)
         rest = max(read, turn.input_tokens - explained) - _size(found)
-        return (*found, Segment("system", tokens=rest, name=f"{self._number}"))
+        kind = "system" if turn.added else "user"
+        return (*found, Segment(kind, tokens=rest, name=f"{self._number}"))
 
     def _kept(self, before: _Rebuilt, turn: Turn) -> Prompt:
         """Return what a prompt has of the one before and its answer."""
@@ -200,7 +201,7 @@ class _Rebuilder:
     def _extended(self, opening: Prompt, turn: Turn) -> Prompt:
         """Return a prompt of the log's length: the rest is divided among what was added, by bytes."""
         left, found = turn.input_tokens - _size(opening), list(opening)
-        pieces = turn.added or (Piece("template", 0),)
+        pieces = turn.added or (Piece("user", 0),)
         size = sum(piece.size_bytes for piece in pieces)
         for number, piece in enumerate(pieces):
             is_last = number == len(pieces) - 1
