@@ -58,4 +58,5 @@ FORMAT = TraceFormat(
     SIGNS["mooncake-texts"],
     _read,
     BLOCK_SIZE,
+    numbers_turns=lambda head: b'"turn"' in head,
 )
