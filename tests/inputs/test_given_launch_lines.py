@@ -15,7 +15,7 @@ from support.shared_files import ROOT
 #: Lines that come out otherwise than their file says, each with what is different.
 KNOWN = {
     "sglang-07": "refused: 16-bit weights of 671 B parameters on four GPUs",
-    "vllm-serve-01": "refused: the capacity's rule leaves no room for a block",
+    "vllm-serve-01": "refused: the rule of capacity leaves no space for a block",
 }
 #: Judged by ``test_kv_copies``.
 ELSEWHERE = ("cpu_over_gpu",)
