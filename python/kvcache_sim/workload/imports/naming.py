@@ -135,8 +135,8 @@ _CLOSE = 0.15
 class Naming:
     """Cuts prompts into blocks of ``block_size`` tokens and names each, with all before it, by a keyed hash.
 
-    Texts become tokens by ``tokenizer`` (a tokenizer.json; a chat template in its folder renders chats). Without
-    it, ``bytes_per_token`` bytes of text count as a token: as given, or as a log's counts say
+    Texts become tokens by ``tokenizer``, a tokenizer.json; a chat template in its folder renders chats.
+    Without it, ``bytes_per_token`` bytes of text count as a token: as given, or as a log's counts say
     (``token_counts``), else 4. Raises UsageError for an unusable tokenizer.
     """
 
