@@ -24,7 +24,8 @@ from kvcache_sim.extras.live.record.trace_file import TraceFile
 from kvcache_sim.extras.live.tokenizer import ByteTokenizer
 from kvcache_sim.workload.imports.naming import salted_ids
 from kvcache_sim.workload.prompts.body import Seen
-from live_server import LONGEST, live_server, recorder
+from live_server import LONGEST, live_server
+from recorders import recorder
 from support.chatml import chatml
 from support.examples import examples
 

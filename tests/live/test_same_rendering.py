@@ -14,7 +14,8 @@ from kvcache_sim.extras.live.record.texts import Texts
 from kvcache_sim.extras.live.record.trace_file import TraceFile
 from kvcache_sim.extras.live.tokenizer import ByteTokenizer
 from kvcache_sim.workload.prompts.body import Seen
-from live_server import LONGEST, live_server, recorder
+from live_server import LONGEST, live_server
+from recorders import recorder
 from support.chatml import chatml
 
 SYSTEM = {"role": "system", "content": "You answer in few words. " * 4}

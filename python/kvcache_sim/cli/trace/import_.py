@@ -19,7 +19,7 @@ def command(
     kind: Annotated[str, Option("--from", metavar="KIND", help="kind of log; default: detected")] = "",
     tokenizer: Annotated[str | None, "for texts: path of the model's tokenizer.json"] = None,
     bytes_per_token: Annotated[
-        int | None, "for texts without a tokenizer: bytes a token (4, an estimate)"
+        int | None, "for texts without a tokenizer: bytes a token; default: by the log's counts, else 4"
     ] = None,
     block_size: Annotated[
         int | None, Option(min=1, max=1 << 16, help="tokens an id (the log's, or 16)")

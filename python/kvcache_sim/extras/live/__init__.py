@@ -2,8 +2,9 @@
 
 - ``clock``      the wall clock, read nowhere else
 - ``fleet``      the simulation run to wall-clock now; ``ticket``: a request while it is served
-- ``tokenizer``  texts to tokens; ``rendering``: bodies to tokens; ``prompts``: tokens to block ids
-- ``parsing``    bodies, ``generation``: their prompts and answers, ``refusals``: error responses
+- ``tokenizer``  texts to tokens; ``prompts``: tokens to block ids
+- ``parsing``    bodies, ``rendering``: their tokens, ``generation``: their prompts and answers
+- ``refusals``   error responses
 - ``answers``    texts, ``chunks``: their JSON, ``reply``: each token when due, over ``event_stream``
 - ``app``        routes, keys and limits of the Starlette application
 - ``metrics``    ``/metrics`` under vLLM's names

@@ -19,7 +19,7 @@ class Tokenizer(Protocol):
 
     #: Description for people.
     name: str
-    #: The rendering of chats: the template next to the tokenizer, else the default.
+    #: The rendering of chats: the template in the tokenizer's folder, else the default.
     renderer: Renderer
 
     def encode(self, text: str) -> list[int]:

@@ -17,7 +17,7 @@ from kvcache_sim.workload.prompts.body import Seen, seen_lines
 from kvcache_sim.workload.prompts.render import Piece, Said, opaque_tokens, pieces
 from kvcache_sim.workload.prompts.segments import Chat
 from kvcache_sim.workload.prompts.template import renderer_of
-from kvcache_sim.workload.readers.chained_text import encoder
+from kvcache_sim.workload.readers.chained_text import encoder, token_bytes
 from kvcache_sim.workload.readers.settings import ReadSettings
 
 
@@ -135,8 +135,8 @@ _CLOSE = 0.15
 class Naming:
     """Cuts prompts into blocks of ``block_size`` tokens and names each, with all before it, by a keyed hash.
 
-    Texts become tokens by ``tokenizer`` (a tokenizer.json; a chat template next to it renders chats). Without
-    it, ``bytes_per_token`` bytes of text count as a token: as given, or as a log's counts say
+    Texts become tokens by ``tokenizer``, a tokenizer.json; a chat template in its folder renders chats.
+    Without it, ``bytes_per_token`` bytes of text count as a token: as given, or as a log's counts say
     (``token_counts``), else 4. Raises UsageError for an unusable tokenizer.
     """
 
@@ -149,9 +149,9 @@ class Naming:
         self.renderer = renderer_of(None if tokenizer is None else Path(tokenizer))
         self.encode = encoder(settings)
         self._tokenizes = tokenizer is not None
-        #: True if neither the bytes a token nor the tokens of an image may be learned.
+        #: True if the bytes a token are not learned.
         self.is_exact = self._tokenizes or bytes_per_token is not None
-        self.bytes_per_token: float = settings.token_bytes
+        self.bytes_per_token: float = token_bytes(settings)
         #: Tokens of an image by the log's counts; None: as assumed.
         self.image_tokens: int | None = None
         #: True if a text was tokenized, or a chat rendered: the method is worth a note.

@@ -14,7 +14,7 @@ from kvcache_sim.workload.imports.naming import Imported, Logged, Naming
 _LEARNED_FROM = 1000
 #: Bytes a token of any text and vocabulary: rows of numbers have about 3, Russian 5.8 (readers.settings).
 _LEAST_BYTES, _MOST_BYTES = 2.5, 6.5
-_IMAGE_TOKENS = range(16, 20_001)
+_IMAGE_TOKENS = range(1, 20_001)
 #: Share of the counted tokens that texts may leave open without a note.
 _OPEN = 0.15
 
@@ -31,7 +31,7 @@ def named(requests: Iterator[tuple[int, Imported | Logged]], reading: Reading) -
     """Yield the requests with their blocks, after learning from the first of them; note what was learned."""
     naming, notes = reading.naming, reading.notes
     rows = (row for _, row in requests)
-    first = [] if naming.is_exact else list(islice(rows, _LEARNED_FROM))
+    first = list(islice(rows, _LEARNED_FROM))
     texts = [row for row in first if isinstance(row, Logged) and row.prompt is not None]
     said = _learn(naming, [_sizes(naming, row) for row in texts])
     counted = more = less = 0
@@ -54,8 +54,9 @@ def named(requests: Iterator[tuple[int, Imported | Logged]], reading: Reading) -
 
 def _sizes(naming: Naming, row: Logged) -> _Sizes:
     pieces = naming.pieces(row.prompt)
-    texts = sum(len(naming.encode(piece.text)) for piece in pieces if piece.text is not None)
     others = [piece.segments[0] for piece in pieces if piece.text is None]
+    is_open = not naming.is_exact or bool(others)
+    texts = sum(len(naming.encode(piece.text)) for piece in pieces if is_open and piece.text is not None)
     fixed = sum(segment.tokens or 0 for segment in others if segment.kind != "image")
     return _Sizes(texts, sum(segment.kind == "image" for segment in others), (row.input_tokens or 0) - fixed)
 
@@ -64,7 +65,7 @@ def _learn(naming: Naming, sizes: list[_Sizes]) -> str:
     """Set the bytes a token and the tokens an image; return what was learned, "" for nothing."""
     plain = [size for size in sizes if size.text_bytes and size.tokens > 0 and not size.images]
     ratio, said = median([size.text_bytes / size.tokens for size in plain] or [0]), ""
-    if _LEAST_BYTES <= ratio <= _MOST_BYTES:
+    if not naming.is_exact and _LEAST_BYTES <= ratio <= _MOST_BYTES:
         naming.bytes_per_token = ratio
         said = f"{ratio:.2f} bytes a token by the counts of {len(plain):,} requests"
     pictured = [size for size in sizes if size.images and size.tokens > 0]
@@ -72,5 +73,7 @@ def _learn(naming: Naming, sizes: list[_Sizes]) -> str:
     each = round(left / max(1, sum(size.images for size in pictured)))
     if each in _IMAGE_TOKENS:
         naming.image_tokens = each
-        said = f"{said or naming.said}; an image has {each:,} tokens by the log's counts"
+        said = (
+            f"{said or naming.said or 'by the tokenizer'}; an image has {each:,} tokens by the log's counts"
+        )
     return said

@@ -73,7 +73,9 @@ def pieces(given: Said, render: Callable[[Chat], Prompt], is_exact: bool) -> Ite
         prompt = (Segment("", prompt),) if prompt else ()
     elif isinstance(prompt, Chat | Message):
         prompt = render(prompt) if isinstance(prompt, Chat) else shown(prompt)
-    for is_text, row in groupby(prompt, lambda each: each.tokens is None or (is_exact and bool(each.text))):
+    for is_text, row in groupby(
+        prompt, lambda segment: segment.tokens is None or (is_exact and bool(segment.text))
+    ):
         segments = tuple(row)
         if is_text:
             yield Piece(segments, "".join(segment.text for segment in segments))

@@ -1,4 +1,4 @@
-"""A model's own chat template (Jinja), from the files next to its tokenizer, in Jinja's sandbox.
+"""A model's own chat template (Jinja), from the folder of its tokenizer, in Jinja's sandbox.
 
 Source: transformers, ``apply_chat_template``: ``messages``, ``tools``, ``add_generation_prompt``, the special
 tokens, ``raise_exception``, ``strftime_now`` and ``tojson`` are what templates use.
@@ -33,7 +33,7 @@ class Renderer(NamedTuple):
 
 
 def renderer_of(tokenizer: Path | None) -> Renderer:
-    """Return the template next to a tokenizer (a file or its directory), else the default rendering.
+    """Return the template in the folder of a tokenizer (a file or the folder), else the default rendering.
 
     Raises UsageError without the package jinja2 or for a template that is none, InputOutputError for files
     that cannot be read.

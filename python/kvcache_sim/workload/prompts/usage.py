@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 from kvcache_sim.workload.prompts.body import count, member
 
-#: Whole prompts; a prompt without what was read or written; answers.
+#: Whole prompts; a prompt without what was read or written apart from it; answers.
 _WHOLE = ("prompt_tokens", "promptTokenCount", "prompt_token_count", "promptTokens")
 _UNCACHED = ("input_tokens", "inputTokens")
 _ANSWERS = (
@@ -35,10 +35,10 @@ class Usage(NamedTuple):
     cached_tokens: int | None
 
 
-def usage_of(*objects: Any) -> Usage:
-    """Return the counts of the first object that has any; BodyError for counts that are none."""
+def usage_of(*rows: Any) -> Usage:
+    """Return the counts of the first row that has any; BodyError for counts that are none."""
     none = Usage(None, None, None)
-    return next((found for each in objects if (found := _usage(each)) != none), none)
+    return next((found for row in rows if (found := _usage(row)) != none), none)
 
 
 def _usage(row: Any) -> Usage:
