@@ -839,6 +839,7 @@ class Store(MachineStore, LowerTiers, LoadedStore):
         eviction_batch_blocks: int = 1,
         shared: tuple[PrefixViewSettings, int] | None = None,
         overflow: Literal["wait", "wait-for-writes", "drop"] = "wait",
+        write_once: bool = False,
     ) -> Store:
         """Return an empty store.
 
@@ -853,6 +854,7 @@ class Store(MachineStore, LowerTiers, LoadedStore):
             shared: Rules for sharing prefixes between requests, and tokens of a block; None: all are shared.
             overflow: Victims that the tier below cannot store now wait for space there, or are dropped;
                 ``wait-for-writes`` waits for no load, since loads wait for steps themselves (read buffers).
+            write_once: True if a victim that any lower tier has is not written to the next one again.
         """
     def uses(self, request: int, limit: int) -> list[tuple[int, int, int]]:
         """Return the found run in parts: (past the last block, lease owners, access on the fastest tier)."""

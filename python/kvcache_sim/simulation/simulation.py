@@ -68,7 +68,7 @@ class Simulation:
         self._plugins = begin_uses()
         self.engine = Engine(len(settings.machines) + (settings.pool is not None))
         self.recorder = RunRecorder(options.record_window_ns, check_rows)
-        self._stores = StoreMaker(settings.cache, trace, settings.movement.read_buffer_layers is not None)
+        self._stores = StoreMaker(settings.cache, trace, settings.movement)
         self.digests = [_core.Digest() for _ in settings.machines]
         self.channels = _channels(settings)
         counted = settings.in_tokens() if settings.cache.accounting == "simplified" else settings
