@@ -10,7 +10,8 @@ from kvcache_sim.report.upper_bound import hit_rates
 
 #: Least share of all prompt tokens that earns a cause its sentence.
 _WORTH_SAYING = 0.005
-_NEAR_UPPER_BOUND = 0.95
+#: Share of all prefill below which a larger cache can avoid nothing of interest.
+_LITTLE_AVOIDABLE = 0.02
 #: Cause of misses → what the sentence says after their share of prompt tokens.
 _OF_CAUSE = {
     "diverged": "follow a shared prefix but diverge from every earlier request: no cache could serve them.",
@@ -52,11 +53,28 @@ def no_trace(case: Case) -> str | None:
 
 
 def at_upper_bound(case: Case) -> str | None:
-    """A larger cache would not help."""
-    rates = hit_rates(case.run)
-    if rates is None or rates[1] == 0 or rates[0] < _NEAR_UPPER_BOUND * rates[1]:
+    """A larger cache would avoid hardly any prefill."""
+    avoidable = _avoidable(case)
+    if avoidable is None or avoidable > _LITTLE_AVOIDABLE:
         return None
-    return "The cache serves nearly all reuse: a larger cache or another policy has nothing to add."
+    return f"A larger cache or another policy could avoid at most {percent(avoidable)} of all prefill."
+
+
+def avoidable(case: Case) -> str | None:
+    """The prefill that an unbounded cache would avoid."""
+    share = _avoidable(case)
+    if share is None or share <= _LITTLE_AVOIDABLE:
+        return None
+    return f"{percent(share)} of all prefill is avoidable: an unbounded cache would have kept its tokens."
+
+
+def _avoidable(case: Case) -> float | None:
+    """Return the share of computed prompt tokens that an unbounded cache would serve; None without reuse."""
+    rates = hit_rates(case.run)
+    if rates is None or rates[1] == 0:
+        return None
+    hit, most = rates
+    return (most - hit) / (1 - hit) if hit < 1 else 0.0
 
 
 def _lacks_ids(case: Case) -> bool:

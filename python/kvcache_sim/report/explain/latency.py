@@ -14,6 +14,8 @@ _MOST = 0.5
 _MUCH = 0.25
 _SOME = 0.05
 _LITTLE = 0.005
+#: Stretches of time in which a queue may grow, and times as long a TTFT at which a bound is overloaded.
+_STRETCHES, _FAR = 100, 5
 #: Part of TTFT → its least share at p99 that is worth saying, and what the sentence says after that share.
 _OF_PART = {
     "queue_ns": (
@@ -57,6 +59,35 @@ def saturated(case: Case) -> str | None:
     """Requests arrive faster than they are served, or mostly wait."""
     sentence = saturation_sentence(case.run.summary)
     return f"Saturated: {sentence}." if sentence else None
+
+
+def growing_queue(case: Case) -> str | None:
+    """The queue takes most of the mean TTFT: the share of the time in which it grows."""
+    rows = case.run.finished
+    share = case.mean_ms("queue_ns") / case.ttft_ms if case.ttft_ms else 0.0
+    if share < _MOST:
+        return None
+    arrived, admitted = np.sort(rows["arrival_ns"]), np.sort(rows["arrival_ns"] + rows["queue_ns"])
+    ends = np.linspace(arrived[0], max(arrived[-1], arrived[0] + 1), _STRETCHES + 1)
+    waiting = np.searchsorted(arrived, ends, "right") - np.searchsorted(admitted, ends, "right")
+    median_ms = float(np.median(rows["queue_ns"])) / 1e6
+    grows = float((np.diff(waiting) > 0).mean())
+    return (
+        f"The queue takes {percent(share)} of the mean TTFT (median wait {format_time_ms(median_ms)}); "
+        f"it grows in {percent(grows)} of the time, to {int(waiting.max()):,} requests."
+    )
+
+
+def near_saturation(case: Case) -> str | None:
+    """At the slow bound of the model the run would be overloaded."""
+    ends = (case.run.summary.get("certainty") or {}).get("ttft_mean") or {}
+    slow = ends.get("model_high")
+    if not slow or not case.ttft_ms or slow < _FAR * case.ttft_ms:
+        return None
+    return (
+        f"Near saturation: at the slow bound of the model the mean TTFT is {format_time_ms(slow)}, "
+        f"{slow / case.ttft_ms:,.0f} times as long."
+    )
 
 
 def tail_of(part: str, case: Case) -> str | None:

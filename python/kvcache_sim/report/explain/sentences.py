@@ -19,6 +19,7 @@ SENTENCES: dict[str, dict[str, Sentence]] = {
         "upper-bound": hit_rate.upper_bound,
         "no-trace": hit_rate.no_trace,
         "at-upper-bound": hit_rate.at_upper_bound,
+        "avoidable": hit_rate.avoidable,
         "nothing-repeats": hit_rate.nothing_repeats,
         "never-seen": hit_rate.never_seen,
         "diverged": partial(hit_rate.missed, "diverged"),
@@ -33,6 +34,8 @@ SENTENCES: dict[str, dict[str, Sentence]] = {
     },
     "What TTFT is made of": {
         "saturated": latency.saturated,
+        "growing-queue": latency.growing_queue,
+        "near-saturation": latency.near_saturation,
         "parts": latency.parts,
         "queueing": partial(latency.tail_of, "queue_ns"),
         "prefilling": partial(latency.tail_of, "prefill_ns"),
