@@ -230,7 +230,7 @@ def test_runs_either_side_of_their_knee(name):
 
 
 def test_rejected_prompts_do_not_count_as_arrivals():
-    text = "workload: {kind: diverse, requests: 300}"
+    text = "workload: {kind: conversational, requests: 300}"
     prompts = read_requests(scenario_from_text(text, "s", Path.cwd())).input_tokens
     text += f"\nreplica: {{max_model_len: {int(np.median(prompts))}}}"
     scenario = scenario_from_text(text, "s", Path.cwd())

@@ -136,7 +136,7 @@ def preemptions(case: Case) -> str | None:
     again = int(rows["recomputed_tokens"].sum())
     return (
         f"{count:,} preemption{'s' * (count != 1)}: running requests lost their blocks and recomputed "
-        f"{again:,} tokens. Raise tiers.{TIERS[COMPUTE]}.capacity or lower replica.max_num_seqs."
+        f"{again:,} tokens. A replica.max_num_seqs that is low enough avoids them."
     )
 
 

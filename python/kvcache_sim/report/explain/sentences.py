@@ -28,6 +28,8 @@ SENTENCES: dict[str, dict[str, Sentence]] = {
         "elsewhere": hit_rate.elsewhere,
         "not-ready": partial(hit_rate.missed, "not_ready"),
         "not-admitted": partial(hit_rate.missed, "not_admitted"),
+        "partial-block": partial(hit_rate.missed, "partial_block"),
+        "not-loaded": partial(hit_rate.missed, "not_loaded"),
         "window-moved-on": partial(hit_rate.missed, "window_moved_on"),
         "no-checkpoint": partial(hit_rate.missed, "no_checkpoint"),
         "shorter": hit_rate.shorter,

@@ -63,8 +63,29 @@ def dropped(case: Case) -> str | None:
     if not blocks:
         return None
     waits = case.scenario.settings.cache.overflow == "wait"
+    if needed := blocks_without_drops(case):
+        gpu, below = case.tiers[:2]
+        return (
+            f"{_dropped(blocks)}: loads of an admission held all of {below}, so that what it evicted from "
+            f"{gpu} had no room. None is dropped from {needed:,} blocks of {below} on: {gpu} has "
+            f"{needed - 1:,}."
+        )
     remedy = "A larger tier below" if waits else "A larger tier below or cache.overflow=wait"
     return f"{_dropped(blocks)}: not written down, or behind a block that left. {remedy} keeps them."
+
+
+def blocks_without_drops(case: Case) -> int | None:
+    """Return the blocks of the tier below the GPU from which on no admission can hold all of it by its loads.
+
+    What is being loaded has its blocks on the GPU already, so a larger tier has room left. None if drops have
+    another cause.
+    """
+    machine, settings = case.scenario.settings.machines[0], case.scenario.settings
+    sizes = [tier.capacity_blocks for tier in machine.tiers[:2]]
+    is_plain = settings.cache.overflow == "wait" and "selective" not in settings.movement.write.values()
+    if not is_plain or len(sizes) < 2 or sizes[0] is None or sizes[1] is None or sizes[1] > sizes[0]:
+        return None
+    return sizes[0] + 1
 
 
 def _blocks(count: int) -> str:
