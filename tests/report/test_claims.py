@@ -38,6 +38,8 @@ EARNS: dict[str, dict[str, object]] = {
     "waiting-for-room": {"lower": ", cpu: {capacity: 9000 blocks}", "links": "1GB/s", "rate": 4},
     "policy-without-choice": {"gpu": 60_000},
     "cpu-unused": {"gpu": 60_000, "lower": ", cpu: {capacity: 9000 blocks}"},
+    "cpu-used": {"lower": ", cpu: {capacity: 9000 blocks}"},
+    "disk-used": {"lower": ", cpu: {capacity: 900 blocks}, disk: {capacity: 9000 blocks}"},
     "disk-unused": {"gpu": 60_000, "lower": ", cpu: {capacity: 9000 blocks}, disk: {capacity: 9000 blocks}"},
     "dropped": {"gpu": 900, "lower": ", cpu: {capacity: 40 blocks}, disk: {capacity: 90000 blocks}"},
 }

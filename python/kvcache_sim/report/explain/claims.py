@@ -120,6 +120,7 @@ CLAIMS: dict[str, Claim] = {
     "preemptions": Claim(lambda _: ["replica.max_num_seqs=1"], "requests.preemptions", "falls"),
     "dropped": Claim(_tier_without_drops, "cache.dropped_blocks", "stays below", lambda _: 0.0),
     **{f"{tier}-unused": Claim(_without(tier), _HIT_RATE, "stays") for tier in TIERS[COMPUTE + 1 :]},
+    **{f"{tier}-used": Claim(_without(tier), _HIT_RATE, "falls") for tier in TIERS[COMPUTE + 1 :]},
     "policy-without-choice": Claim(_other_policy, "latency.e2e.avg", "stays"),
     "router-without-choice": Claim(lambda _: ["router.policy=round-robin"], "latency.e2e.avg", "stays"),
     "write-policy-without-choice": Claim(lambda _: ["write.policy=through"], "latency.e2e.avg", "stays"),

@@ -18,16 +18,11 @@ _LITTLE = 0.005
 _STRETCHES, _FAR = 100, 5
 #: Part of TTFT → its least share at p99 that is worth saying, and what the sentence says after that share.
 _OF_PART = {
-    "queue_ns": (
-        _MOST,
-        "is queueing: more machines or a larger batch would shorten it. A larger cache helps only as far as "
-        "it shortens the queue.",
-    ),
-    "prefill_ns": (_MOST, "is prefill of uncached tokens: more reuse or faster prefill would shorten it."),
+    "queue_ns": (_MOST, "is queueing: more machines would shorten it."),
+    "prefill_ns": (_MOST, "is prefill of uncached tokens."),
     "fetch_room_ns": (
         _SOME,
-        "waits for the write-back of evicted blocks; write.policy=through or a faster channel would remove "
-        "it.",
+        "waits for the write-back of evicted blocks; write.policy=through would shorten it.",
     ),
 }
 
