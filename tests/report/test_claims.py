@@ -26,7 +26,7 @@ cache: {{block_size: {block}, policy: {policy}}}
 tiers: {{gpu: {{capacity: {gpu} blocks}}{lower}}}
 replica: {{max_num_seqs: {seqs}}}
 """
-#: Claim → what earns its sentence, beside the drawn values.
+#: Claim → what earns its sentence, in place of the drawn values.
 EARNS: dict[str, dict[str, object]] = {
     "at-upper-bound": {"gpu": 60_000},
     "queueing": {"rate": 30},

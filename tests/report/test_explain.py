@@ -108,7 +108,7 @@ def test_a_load_that_the_slow_bound_would_not_hold_is_named():
         assert ("near-saturation" in said(waiting(), certainty=certainty)) is near
 
 
-def test_the_cost_of_writes_to_a_tier_stands_beside_what_it_served():
+def test_the_cost_of_writes_to_a_tier_is_named_with_its_hits():
     columns = waiting(4, fetch_room_ns=MS // 2, prefill_ns=MS // 4)
     reason = {"cpu": {"no_effect": "cpu served nothing: no block"}}
     assert "costs 500 us of the mean TTFT" in said(columns, DISK, tiers=reason)["cpu-unused"]

@@ -64,7 +64,7 @@ def test_a_shared_part_shorter_than_the_groups_block_is_no_lack_of_capacity(tmp_
         "shorter": 200 * 16,
     }
     assert misses["tokens"] == 200 * 560
-    assert "blocks of 544 tokens" in said["partial-block"]
+    assert "block of 544 tokens" in said["partial-block"]
     assert not {"evicted", "avoidable", "evictors"} & set(said)
     assert "544 tokens" in said["shorter"]
 

@@ -24,8 +24,7 @@ FIGURES = (
     Figure(
         "saturated",
         "",
-        "true if demand exceeds service, or waiting is over a step and over half of TTFT at mean and median, "
-        "or over 90 % of its mean",
+        "true if demand exceeds service, or waiting is half of TTFT at mean and median or 90 % at the mean",
     ),
     Figure(
         "saturation.wait.<statistic>",

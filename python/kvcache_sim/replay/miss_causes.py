@@ -66,7 +66,7 @@ MISS_CAUSES: tuple[MissCause, ...] = (
     ),
     MissCause(
         "not_loaded",
-        "a lower tier or another machine had it, but it was computed: no room to land, or by fetch.policy",
+        "a lower tier or another machine had it, but it was computed: no free blocks, or by fetch.policy",
         _TIMED,
     ),
 )

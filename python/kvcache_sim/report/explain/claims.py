@@ -26,7 +26,7 @@ from kvcache_sim.simulation import RunOptions
 Expected = Literal["falls", "rises", "does not fall", "stays", "stays below"]
 #: Relative change within which a figure stays.
 _STAYS = 0.02
-#: Groups and copies of a block that a cache which loses nothing has room for.
+#: Groups and copies of a block that a cache which loses nothing can hold.
 _COPIES = 16
 
 
@@ -53,7 +53,7 @@ class Checked(NamedTuple):
 
 
 def _unbounded(case: Case) -> list[str]:
-    """A cache that loses nothing: room on each machine for every token."""
+    """A cache that loses nothing: each machine can hold every token."""
     rows, block = case.run.requests, case.run.block_size_tokens
     tokens = int((rows["input_tokens"] + rows["output_tokens"]).sum())
     blocks = _COPIES * (tokens // block + 2 * len(rows["request"]))

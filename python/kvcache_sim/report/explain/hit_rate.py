@@ -21,10 +21,10 @@ _OF_CAUSE = {
     "together.",
     "not_admitted": "were computed on the same machine but not cached or not visible: see cache.enabled, "
     "cache.admission, cache.discard_on_finish and prefix_view.",
-    "partial_block": "lie in blocks of {block:,} tokens that earlier prompts share only in part: the shared "
-    "part is shorter than the block, and no capacity could serve them.",
-    "not_loaded": "were on a lower tier or another machine and were computed: they found no room to land, or "
-    "fetch.policy chose so.",
+    "partial_block": "are shared with earlier prompts, but the shared part is shorter than the cache's block "
+    "of {block:,} tokens: no capacity could serve them.",
+    "not_loaded": "were on a lower tier or another machine and were computed: they found no free blocks to land "
+    "in, or fetch.policy chose so.",
     "window_moved_on": "were cached in other layers, but sliding-window layers had released their blocks: "
     "cache.retention_interval keeps windows in between.",
     "no_checkpoint": "were cached in other layers, but no state checkpoint was kept there: "

@@ -67,7 +67,7 @@ def dropped(case: Case) -> str | None:
         gpu, below = case.tiers[:2]
         return (
             f"{_dropped(blocks)}: loads of an admission held all of {below}, so that what it evicted from "
-            f"{gpu} had no room. None is dropped from {needed:,} blocks of {below} on: {gpu} has "
+            f"{gpu} found no free blocks. None is dropped from {needed:,} blocks of {below} on: {gpu} has "
             f"{needed - 1:,}."
         )
     remedy = "A larger tier below" if waits else "A larger tier below or cache.overflow=wait"
@@ -77,8 +77,8 @@ def dropped(case: Case) -> str | None:
 def blocks_without_drops(case: Case) -> int | None:
     """Return the blocks of the tier below the GPU from which on no admission can hold all of it by its loads.
 
-    What is being loaded has its blocks on the GPU already, so a larger tier has room left. None if drops have
-    another cause.
+    What is being loaded has its blocks on the GPU already, so a larger tier has blocks left. None if drops
+    have another cause.
     """
     machine, settings = case.scenario.settings.machines[0], case.scenario.settings
     sizes = [tier.capacity_blocks for tier in machine.tiers[:2]]

@@ -38,7 +38,7 @@ pub struct TimedRun<'a> {
     pub finish_ns: &'a [i64],
     /// Tokens that part of the cache had, a layer group or a lower tier, beyond the cached ones; 0 for none.
     pub junction_tokens: &'a [i64],
-    /// Why they were not served: index in [`JUNCTION_CAUSES`].
+    /// Cause of their miss: index in [`JUNCTION_CAUSES`].
     pub junction_cause: &'a [u8],
     /// True if the cache admits all blocks and keeps them reachable. If false, a block that was ready and is
     /// missed counts as not admitted.
