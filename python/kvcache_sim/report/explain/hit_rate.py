@@ -23,8 +23,8 @@ _OF_CAUSE = {
     "cache.admission, cache.discard_on_finish and prefix_view.",
     "partial_block": "are shared with earlier prompts, but the shared part is shorter than the cache's block "
     "of {block:,} tokens: no capacity could serve them.",
-    "not_loaded": "were on a lower tier or another machine and were computed: they found no free blocks to land "
-    "in, or fetch.policy chose so.",
+    "not_loaded": "were on a lower tier or another machine and were computed: they found no free blocks to "
+    "land in, or fetch.policy chose so.",
     "window_moved_on": "were cached in other layers, but sliding-window layers had released their blocks: "
     "cache.retention_interval keeps windows in between.",
     "no_checkpoint": "were cached in other layers, but no state checkpoint was kept there: "
