@@ -3,7 +3,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 
-.PHONY: help demo pictures docs test build lock wheels check-wheel audit lint fmt bench fidelity faults vopr oracles names size clean
+.PHONY: help demo pictures docs test build lock wheels check-wheel audit lint fmt bench fidelity faults vopr oracles claims names size clean
 help:            ## list the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/  /'
 
@@ -87,6 +87,9 @@ endif
 
 fidelity: build  ## simulate the measured whole runs again; fail where an error is worse than docs/data/fidelity.toml states
 	$(BIN)/python benches/fidelity.py $(ARGS)
+
+claims: build    ## run the experiments of what explain claims, on twenty drawn scenarios each
+	KVSIM_CLAIMS=20 $(BIN)/python -m pytest -q tests/report/test_claims.py
 
 oracles: build   ## drive engines' own cache classes, from their wheels, and compare; KVSIM_EXAMPLES=3000 for more streams
 	$(BIN)/python tests/engine_oracles/__main__.py

@@ -769,6 +769,8 @@ class MachineStore(Protocol):
         """Add a record to the machine's digest."""
     def log_evictions(self) -> None:
         """Start logging evictions."""
+    def not_loaded(self) -> list[tuple[int, int]]:
+        """Return (request, blocks found) of first admissions that computed some of the found blocks."""
     def take_evictions(self) -> list[tuple[int, int, int]]:
         """Return (time in ns, tier, blocks) of the evictions since the last call."""
     def check(self) -> None:
@@ -839,6 +841,7 @@ class Store(MachineStore, LowerTiers, LoadedStore):
         eviction_batch_blocks: int = 1,
         shared: tuple[PrefixViewSettings, int] | None = None,
         overflow: Literal["wait", "wait-for-writes", "drop"] = "wait",
+        write_once: bool = False,
     ) -> Store:
         """Return an empty store.
 
@@ -853,6 +856,7 @@ class Store(MachineStore, LowerTiers, LoadedStore):
             shared: Rules for sharing prefixes between requests, and tokens of a block; None: all are shared.
             overflow: Victims that the tier below cannot store now wait for space there, or are dropped;
                 ``wait-for-writes`` waits for no load, since loads wait for steps themselves (read buffers).
+            write_once: True if a victim that any lower tier has is not written to the next one again.
         """
     def uses(self, request: int, limit: int) -> list[tuple[int, int, int]]:
         """Return the found run in parts: (past the last block, lease owners, access on the fastest tier)."""
@@ -1967,7 +1971,7 @@ def timed_miss_tokens(
     first_token_ns: NDArray[np.int64],
     finish_ns: NDArray[np.int64],
     junction_tokens: NDArray[np.int64],
-    junction_is_state: NDArray[np.bool_],
+    junction_cause: NDArray[np.uint8],
     kept: bool,
 ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     """Return the missed tokens of a timed run, shape (requests, causes), and idle times.
@@ -1989,8 +1993,8 @@ def timed_miss_tokens(
         admitted_ns: Time of admission in ns.
         first_token_ns: Time of the first token in ns.
         finish_ns: Time of the last token in ns.
-        junction_tokens: Tokens at which a hit ended for lack of a kept state.
-        junction_is_state: True if a state was missing there.
+        junction_tokens: Tokens that part of the cache had beyond the cached ones.
+        junction_cause: 0: a window was not kept there; 1: a state; 2: what was found was not loaded.
         kept: True if the cache admits all blocks and keeps them within reach.
 
     Returns:
@@ -2099,7 +2103,8 @@ class KvGroups:
             capacity_blocks: Blocks of the pool.
 
         Returns:
-            hits, forced, taken, inserted, evicted, junctions, lost_*, chunks, peak_*, keyed_*, queue_*.
+            hits, forced, taken, inserted, evicted, junctions, unkept, lost_*, chunks, peak_*, keyed_*,
+            queue_*.
         """
     def queue_lines(
         self,

@@ -259,9 +259,9 @@ def test_tokens_a_group_did_not_keep_are_reported_by_cause_and_by_group(kind, ca
 def test_junctions_belong_to_the_row_of_their_request_and_machine():
     rows = {"request": [3, 0, 2], "machine": [1, 0, 0]}
     columns = {"request": [0, 2, 2, 3], "machine": [0, 0, 1, 0], "junction_tokens": [32, 48, 64, 80]}
-    tokens, is_state = junctions_of(rows, columns | {"is_state": [0, 1, 0, 1]})
+    tokens, causes = junctions_of(rows, columns | {"cause": [0, 1, 0, 1]})
     assert tokens.tolist() == [0, 32, 48]
-    assert is_state.tolist() == [False, False, True]
+    assert causes.tolist() == [0, 0, 1]
 
 
 def test_groups_of_one_kind_have_distinct_names():

@@ -74,13 +74,48 @@ def test_a_cause_of_misses_is_named_from_half_a_per_cent_on(cause, more):
 
 @examples(40)
 @given(st.integers(0, 1000))
-def test_a_cache_is_at_its_bound_from_95_per_cent_on(hit):
+def test_what_a_larger_cache_can_avoid_is_a_share_of_all_prefill(hit):
+    """Of a thousand prompt tokens 500 could hit: of 1,000 - hit / 2 computed ones 500 - hit / 2 are avoidable."""
     found = said(waiting(), cache=CACHE | {"token_hit_rate": hit / 2000})
-    assert ("at-upper-bound" in found) is (hit >= 950)
+    avoidable = (1000 - hit) / (2000 - hit)
+    assert ("at-upper-bound" in found) is (avoidable <= 0.02)
+    assert ("avoidable" in found) is (avoidable > 0.02)
+    said_of_it = found.get("avoidable", found.get("at-upper-bound"))
+    assert f"{100 * avoidable:.1f} %" in said_of_it or avoidable < 0.0005
     assert f"{hit / 10:.1f} % of the upper bound of 50.0 %" in found["upper-bound"]
     assert "nothing-repeats" in said(
         waiting(), cache=CACHE | {"token_hit_rate": 0.0, "upper_bound_token_hit_rate": 0.0}
     )
+
+
+def test_a_queue_that_grows_in_bursts_is_named_by_its_share_of_the_mean():
+    """Ninety requests do not wait; ten that arrive within a second wait a thousand seconds each."""
+    arrival = [second * 10**9 for second in range(90)] + [90 * 10**9 + n for n in range(10)]
+    queue = [0] * 90 + [1000 * 10**9] * 10
+    first = [at + wait + 10**9 for at, wait in zip(arrival, queue, strict=True)]
+    columns = rows(100, arrival_ns=arrival, queue_ns=queue, first_token_ns=first, prefill_ns=[10**9] * 100)
+    text = said(columns)["growing-queue"]
+    assert re.search(
+        r"99\.0 % of the mean TTFT \(median wait 0 ns\); it grows in 1\.0 % .* to 10 requests", text
+    )
+    columns["queue_ns"] //= 101
+    assert "growing-queue" not in said(columns)
+
+
+def test_a_load_that_the_slow_bound_would_not_hold_is_named():
+    for slow, near in ((4.9, False), (5.1, True)):
+        certainty = {"ttft_mean": {"model_low": 0.5, "model_high": slow}}
+        assert ("near-saturation" in said(waiting(), certainty=certainty)) is near
+
+
+def test_the_cost_of_writes_to_a_tier_is_named_with_its_hits():
+    columns = waiting(4, fetch_room_ns=MS // 2, prefill_ns=MS // 4)
+    reason = {"cpu": {"no_effect": "cpu served nothing: no block"}}
+    assert "costs 500 us of the mean TTFT" in said(columns, DISK, tiers=reason)["cpu-unused"]
+    columns |= {name: np.full(4, 100) for name in ("cached_cpu_tokens", "num_tokens_actually_prefilled")}
+    columns |= {"input_tokens": np.full(4, 200)}
+    used = said(columns, DISK)["cpu-used"]
+    assert "saves about 250 us of prefill; loads cost 0 ns and waits for writes 500 us" in used
 
 
 DISK = "tiers: {gpu: {capacity: 9 blocks}, cpu: {capacity: 9 blocks}, disk: {capacity: 9 blocks}}\n"

@@ -119,6 +119,10 @@ def test_bursts_with_idle_time_between_them():
     found, figures = state_of(burst, waits_s(burst, SERVICE_S))
     assert found
     assert figures["holds_per_s"] < figures["arrived_per_s"] < figures["served_per_s"]
+    few = np.concatenate(
+        [np.arange(900.0), 900 + 0.001 * np.arange(300)]
+    )  # a quarter waits for most of it all
+    assert state_of(few, waits_s(few, SERVICE_S))[0]
     rare = np.concatenate([np.arange(900.0), 900 + 0.01 * np.arange(100)])  # a tenth of the requests wait
     assert not state_of(rare, waits_s(rare, SERVICE_S))[0]
 
@@ -223,3 +227,15 @@ def test_runs_either_side_of_their_knee(name):
         speed = Fraction(above * ratio * factor).limit_denominator(1000)
         assert summary_at(speed)["saturated"] is expected
     assert f"about {figures['holds_per_s']:.3g}" in figures["sentence"]
+
+
+def test_rejected_prompts_do_not_count_as_arrivals():
+    text = "workload: {kind: conversational, requests: 300}"
+    prompts = read_requests(scenario_from_text(text, "s", Path.cwd())).input_tokens
+    text += f"\nreplica: {{max_model_len: {int(np.median(prompts))}}}"
+    scenario = scenario_from_text(text, "s", Path.cwd())
+    done = execute(scenario, read_requests(scenario), RunOptions())
+    served = done.run.requests["arrival_ns"][done.run.requests["status"] == 0]
+    assert 50 < len(served) < 250
+    rate = done.summary["saturation"]["arrived_per_s"]
+    assert rate == pytest.approx((len(served) - 1) * 1e9 / (served.max() - served.min()))

@@ -122,7 +122,7 @@ def timed_miss_tokens(
     first_token_ns: NDArray[np.int64],
     finish_ns: NDArray[np.int64],
     junction_tokens: NDArray[np.int64],
-    junction_is_state: NDArray[np.bool_],
+    junction_cause: NDArray[np.uint8],
     kept: bool,
 ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     """Return what ``_core.timed_miss_tokens`` returns. Cost: a dictionary look-up an id."""
@@ -142,15 +142,24 @@ def timed_miss_tokens(
         end = max((prompt - 1) // block_size_tokens * block_size_tokens, at, int(junction_tokens[i]))
         tokens[i, _COLUMNS["shorter"]] = prompt - end
         if junction_tokens[i] > at:
-            cause = "no_checkpoint" if junction_is_state[i] else "window_moved_on"
+            cause = ("window_moved_on", "no_checkpoint", "not_loaded")[junction_cause[i]]
             tokens[i, _COLUMNS[cause]] = junction_tokens[i] - at
             at = int(junction_tokens[i])
-        novelty = ""
+        novelty, judged, in_part = "", -1, False
         while at < end:
             k = at // id_tokens
+            block = at // block_size_tokens
+            if (
+                block != judged
+            ):  # blocks that no prompt has shown whole, judged once from their first missed id on
+                judged, last = block, ((block + 1) * block_size_tokens - 1) // id_tokens
+                in_part = any(n >= len(path) or path[n] not in history.shown for n in range(k, last + 1))
             upto = min((k + 1) * id_tokens, end) if k < len(path) else end
+            upto = min(upto, (block + 1) * block_size_tokens) if k < len(path) else upto
             known = history.uses.get((on, path[k])) if k < len(path) else None
-            if known is not None and known.ready_ns > now:
+            if in_part and k < len(path) and path[k] in history.shown:
+                cause = "partial_block"
+            elif known is not None and known.ready_ns > now:
                 cause = "not_ready"
             elif known is not None:
                 cause = "evicted" if kept else "not_admitted"
@@ -163,7 +172,7 @@ def timed_miss_tokens(
             tokens[i, _COLUMNS[cause]] += upto - at
             at = upto
         last = int(finish_ns[i])
-        whole = -(-(prompt // block_size_tokens * block_size_tokens) // id_tokens)
+        whole = max(-(-(prompt // block_size_tokens * block_size_tokens) // id_tokens), prompt // id_tokens)
         history.show(on, path[:whole], int(first_token_ns[i]), last)
         if continuation[i] >= 0 and whole * id_tokens <= prompt:
             # an answer has the next turn's ids only where no block is named by an id of its own

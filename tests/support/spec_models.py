@@ -134,6 +134,7 @@ MODELS = (
             settings.pool is not None
             or has_writes(settings)
             or discards(settings)
+            or has_prefetch(settings)
             or bool(settings.cache.scheduler_aware_window)
             or (settings.cache.touch, settings.cache.eviction_batch_blocks) != ("release", 1)
         ),

@@ -80,21 +80,11 @@ class Prefetcher:
         parts = [Part(*part) for part in store.match_prefix(request, limit)]
         found = parts[-1].end if parts else 0
         moves: set[int] = set()
-        for part in parts:
-            if part.tier > STAGING and part.by == NO_MOVE:
-                still = [Part(*own) for own in store.match_prefix(request, part.end) if own[2] > part.start]
-                if not still or still[-1].end < part.end or {own[::3] for own in still} != {part[:4:3]}:
-                    break  # making space for an earlier part has evicted this one
-                end = self._bounded(part)
-                bounded = part._replace(end=end)
-                copies = stage_up(store, request, bounded, now_ns) if end > part.start else []
-                if not is_staged(copies):
-                    break
-                self._count(copies[-1].move, end - part.start, moves)
-        else:
-            is_whole = store.peek(request, found)[0] == found
-            reads = is_whole and self.remote and found < limit
-            run = self.remote.longest(request, found, limit) if self.remote and reads else []
+        # what the prompt has below the GPU makes no space for the rest of it
+        held = [store.lend(request, part.end, part.tier) for part in parts if part.tier >= STAGING]
+        lower = [part for part in parts if part.tier > STAGING and part.by == NO_MOVE]
+        if all(self._bring_up(request, part, now_ns, moves) for part in lower):
+            run = self.remote.longest(request, found, limit) if self.remote and found < limit else []
             for part in run:
                 end = self._bounded(part)
                 assert self.remote is not None
@@ -103,9 +93,19 @@ class Prefetcher:
                 if move is None:
                     break
                 self._count(move, end - part.start, moves)
+        for hold in held:
+            store.finish_move(hold)
         self.mover.issue()
         if moves and self.settings.fetch in ("wait", "timeout"):
             self._hold_back(request, moves, now_ns)
+
+    def _bring_up(self, request: int, part: Part, now_ns: int, moves: set[int]) -> bool:
+        end = self._bounded(part)
+        store, bounded = self.mover.store, part._replace(end=end)
+        copies = stage_up(store, request, bounded, now_ns) if end > part.start else []
+        if is_staged(copies):
+            self._count(copies[-1].move, end - part.start, moves)
+        return is_staged(copies)
 
     def _bounded(self, part: Part) -> int:
         return min(part.end, part.start + self._headroom - self._in_transit)

@@ -33,11 +33,13 @@ class WholeStore(CheckedStore):
         policies: Sequence[str] | None = None,
         touch: str = "release",
         eviction_batch_blocks: int = 1,
+        write_once: bool = False,
     ) -> None:
         super().__init__(keys, capacities, policies)
         self._writes_back = write_back
         self._touched_at_admission = touch == "admission"
         self.eviction_batch_blocks = eviction_batch_blocks
+        self._write_once = write_once
         #: Leases for which blocks were evicted before: from then on their admission counts as an access.
         self._admitted: set[int] = set()
         #: How many requests have used each block.
@@ -54,6 +56,14 @@ class WholeStore(CheckedStore):
         return super()._evict(tier, max(wanted, self.eviction_batch_blocks), now_ns)
 
     def _write_below(self, tier: int, victims: list[Block], now_ns: int) -> list[Freed]:
+        if self._write_once:  # what any lower tier has is not written again
+            further = [
+                block for block in victims if any(c.state == READY for c in block.copies[tier + 2 : -1])
+            ]
+            victims = [block for block in victims if block not in further]
+            for block in further:
+                self._unhold(tier + 1, block)
+                self.tiers[tier].free += 1
         if self._writes_back[tier]:
             return super()._write_below(tier, victims, now_ns)
         for block in victims:
@@ -205,5 +215,5 @@ class WholeStoreSimulation(SpecSimulation):
 
     def _plain_store(self, keys: Keys, capacities: list[int | None], tiers: Sequence[Any]) -> Store:
         cache, policies = self.settings.cache, [tier.policy for tier in tiers]
-        rules = cache.touch, cache.eviction_batch_blocks
+        rules = cache.touch, cache.eviction_batch_blocks, self.settings.movement.prefetch != "none"
         return self.plain_store(keys, capacities, self._write_back(tiers), policies, *rules)

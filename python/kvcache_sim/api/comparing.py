@@ -18,7 +18,7 @@ from kvcache_sim.report.finished import FinishedRun
 
 
 class Comparison:
-    """The differences of runs from the first: settings, figures with 95 % intervals, sentences.
+    """The differences of runs from the first: settings, figures with intervals, sentences.
 
     ``print`` shows the text of ``kvsim compare``, a notebook the same as tables.
 
@@ -28,9 +28,17 @@ class Comparison:
         sentences: Sentences on the differences and on the method of the intervals.
     """
 
-    def __init__(self, sides: Sequence[Sequence[FinishedRun]], rank_saturated: bool = False) -> None:
+    def __init__(
+        self,
+        sides: Sequence[Sequence[FinishedRun]],
+        rank_saturated: bool = False,
+        smallest_percent: float = 100 * comparison.LEAST_DIFFERENCE,
+    ) -> None:
         self._first, *self._others = sides
-        self._found = [comparison.compare(self._first, other, rank_saturated) for other in self._others]
+        least = smallest_percent / 100
+        self._found = [
+            comparison.compare(self._first, other, rank_saturated, least) for other in self._others
+        ]
 
     @property
     def figures(self) -> list[dict[str, Any]]:

@@ -13,7 +13,13 @@ import numpy as np
 from kvcache_sim import _core
 from kvcache_sim.base.values import Value
 from kvcache_sim.cache.groups import GroupSettings
-from kvcache_sim.cache.settings import CacheSettings, LowerEngine, PrefixViewSettings, TierSettings
+from kvcache_sim.cache.settings import (
+    CacheSettings,
+    LowerEngine,
+    MovementSettings,
+    PrefixViewSettings,
+    TierSettings,
+)
 from kvcache_sim.cache.store import SharesPrefixes
 from kvcache_sim.cache.store_kinds import TOKENS, store_kind
 from kvcache_sim.cache.tree_store import MarkingStore
@@ -56,9 +62,9 @@ class StoreMaker:
     block does not divide the trace's; ``make`` raises it for an unknown or unsupported policy of a tier.
     """
 
-    def __init__(self, cache: CacheSettings, trace: Trace, loads_wait_for_steps: bool = False) -> None:
+    def __init__(self, cache: CacheSettings, trace: Trace, movement: MovementSettings | None = None) -> None:
         self.cache = cache
-        self._loads_wait_for_steps = loads_wait_for_steps
+        self._movement = movement or MovementSettings()
         self._trace = trace
         #: Watches plug-ins that order a tier's evictions, during a run.
         self.watchdog = Watchdog(watches=False)
@@ -105,7 +111,9 @@ class StoreMaker:
     def _tree(self, keys: _core.Keys) -> _Make:
         orders = self.orders
         touch, overflow = self.cache.touch, self.cache.overflow
-        waits = "wait-for-writes" if overflow == "wait" and self._loads_wait_for_steps else overflow
+        by_step = self._movement.read_buffer_layers is not None
+        waits = "wait-for-writes" if overflow == "wait" and by_step else overflow
+        write_once = self._movement.prefetch != "none"
         batch_blocks = self.cache.eviction_batch_blocks
         view, block = self.cache.prefix_view, self.cache.block_size_tokens
         shared = None if view == PrefixViewSettings() else (view, block)
@@ -113,7 +121,15 @@ class StoreMaker:
         def make(tiers: Sequence[TierSettings], write_back: list[bool]) -> MachineStore:
             capacities = [tier.capacity_blocks for tier in tiers]
             store = _core.Store(
-                keys, capacities, write_back, orders.native(tiers), touch, batch_blocks, shared, waits
+                keys,
+                capacities,
+                write_back,
+                orders.native(tiers),
+                touch,
+                batch_blocks,
+                shared,
+                waits,
+                write_once,
             )
             return MachineStore(store, store)
 

@@ -25,6 +25,9 @@ def compare(
         list[str] | None, Option(metavar="CONDITION", help="exit 4 if it holds; signed: measured from A")
     ] = None,
     repeats: Annotated[int, Option(min=1, max=1000, help="runs of each scenario file, seeds shared")] = 1,
+    smallest: Annotated[
+        float, Option(metavar="PERCENT", min=0, max=1000, help="smallest difference of interest")
+    ] = 2,
     rank_saturated: Annotated[bool, "rank saturated runs by latency too"] = False,
     all_settings: Annotated[bool, Option("--settings", help="all settings that differ, as a table")] = False,
     output_format: Annotated[Literal["table", "json"], Option("--format")] = "table",
@@ -49,7 +52,7 @@ def compare(
     thresholds = [parse_threshold(condition) for condition in fail_if or []]
     with ExitStack() as stack:
         baseline, *others = open_sides(sides, repeats, stack, output_format == "table")
-        comparison = Comparison([baseline, *others], rank_saturated)
+        comparison = Comparison([baseline, *others], rank_saturated, smallest)
         breached = [
             f"{other[0].label}: {threshold.text}"
             for other in others

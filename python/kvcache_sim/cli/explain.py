@@ -37,6 +37,7 @@ class Topic(Value):
         tuple[str, str] | None,
         Option(metavar="T1 T2", help="only requests that arrive then, such as 10s 20s"),
     ] = None
+    checks: Annotated[bool, Option("--check", help="run each claim's experiment again")] = False
     plugins: Annotated[bool, RUN_PLUGINS] = False
 
     @property
@@ -52,6 +53,7 @@ class Topic(Value):
             "--prefixes": self.prefixes,
             "--sensitivity": self.sensitivity,
             "--regret": self.regret,
+            "--check": self.checks,
             "--worst, --between": self.longest,
         }
         if sum(asked.values()) > 1:
@@ -76,6 +78,7 @@ def explain(run: Run, topic: Topic, output_format: Format = "text") -> None:
       kvsim explain runs/1-quickstart-3fa9c1 --worst 10 --between 30s 60s
       kvsim explain runs/1-quickstart-3fa9c1 --sensitivity
       kvsim explain runs/1-quickstart-3fa9c1 --regret
+      kvsim explain runs/1-quickstart-3fa9c1 --check
     """
     from kvcache_sim.report.finished import open_runs
 
@@ -93,6 +96,15 @@ def explain(run: Run, topic: Topic, output_format: Format = "text") -> None:
 
         moved = sensitivity(opened, lambda what: typer.echo(f"again: {what}", err=True), topic.plugins)
         print(json.dumps(sensitivity_json(moved), indent=2) if as_json else sensitivity_text(moved))
+    elif topic.checks:
+        from kvcache_sim.report.explain.case import Case
+        from kvcache_sim.report.explain.claims import check, claims_text
+        from kvcache_sim.report.finished import find_trace
+
+        if missing := find_trace(opened):
+            warn(missing)
+        checked = list(check(Case(opened)))
+        print(json.dumps([one._asdict() for one in checked], indent=2) if as_json else claims_text(checked))
     elif topic.regret:
         _print_regret(opened, topic.plugins, as_json)
     elif topic.session is not None:

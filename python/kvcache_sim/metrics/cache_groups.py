@@ -30,15 +30,16 @@ FIGURES = (
     ),
 )
 
-#: junctions.parquet of a run over several cache groups: one row per request that hit less than some group
-#: had, because another group had kept no checkpoint there.
+#: junctions.parquet: one row per request that hit less than part of the cache had: some group where another
+#: one had kept nothing, or a lower tier or machine from which the rest was not loaded.
 JUNCTION_COLUMNS: dict[str, Column] = {
     "request": Column("int32", "request of the trace"),
     "machine": Column("int16", "machine that admitted it"),
-    "junction_tokens": Column("int64", "prompt tokens that some group could have continued from"),
-    "is_state": Column("int16", "1 where a state was not kept there, 0 where a window had moved on"),
+    "junction_tokens": Column("int64", "prompt tokens that part of the cache had"),
+    "cause": Column("int16", "0: a window had moved on; 1: no state was kept there; 2: not loaded"),
 }
 _PREFIX = "groups."
+_NOT_LOADED = 2
 _COUNTED = ("kept_blocks", "evicted_blocks", "lost_not_kept_tokens", "lost_evicted_tokens")
 
 
@@ -72,13 +73,25 @@ def summarize_groups(counters: Mapping[str, int]) -> dict[str, Any]:
     return {"cache_groups": groups} if groups else {}
 
 
-def junction_rows(stores: Mapping[int, _core.GroupStore]) -> dict[str, ColumnData]:
-    """Return the columns of ``JUNCTION_COLUMNS`` from the stores of the machines, by number."""
+def junction_rows(
+    groups: Mapping[int, _core.GroupStore], trees: Mapping[int, _core.Store], block_size_tokens: int
+) -> dict[str, ColumnData] | None:
+    """Return the columns of ``JUNCTION_COLUMNS`` from the stores of the machines, by number.
+
+    None if no machine has groups and all that was found was loaded.
+    """
     rows = sorted(
         (request, machine, tokens, int(is_state))
-        for machine, store in stores.items()
+        for machine, store in groups.items()
         for request, tokens, is_state in store.junctions()
     )
+    rows += sorted(
+        (request, machine, blocks * block_size_tokens, _NOT_LOADED)
+        for machine, store in trees.items()
+        for request, blocks in store.not_loaded()
+    )
+    if not rows and not groups:
+        return None
     columns = list(zip(*rows, strict=True)) or [()] * len(JUNCTION_COLUMNS)
     return {
         name: np.array(values, np.dtype(column.dtype))
@@ -88,20 +101,20 @@ def junction_rows(stores: Mapping[int, _core.GroupStore]) -> dict[str, ColumnDat
 
 def junctions_of(
     requests: Mapping[str, Any], junctions: Mapping[str, Any] | None
-) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
-    """Return for each row of ``requests`` the tokens of its junction (0: none), and True if a state lacked.
+) -> tuple[NDArray[np.int64], NDArray[np.uint8]]:
+    """Return for each row of ``requests`` the tokens of its junction (0: none), and its cause.
 
     A junction counts on the machine that the row names.
     """
     number, machine = np.asarray(requests["request"]), np.asarray(requests["machine"])
-    tokens, is_state = np.zeros(len(number), np.int64), np.zeros(len(number), np.bool_)
+    tokens, cause = np.zeros(len(number), np.int64), np.zeros(len(number), np.uint8)
     if junctions is None or not len(junctions["request"]) or not len(number):
-        return tokens, is_state
+        return tokens, cause
     order = np.argsort(number, kind="stable")
     asked = np.asarray(junctions["request"])
     positions = np.searchsorted(number[order], asked).clip(max=len(number) - 1)
     rows = order[positions]
     here = (number[rows] == asked) & (machine[rows] == np.asarray(junctions["machine"]))
     tokens[rows[here]] = np.asarray(junctions["junction_tokens"])[here]
-    is_state[rows[here]] = np.asarray(junctions["is_state"])[here] != 0
-    return tokens, is_state
+    cause[rows[here]] = np.asarray(junctions["cause"])[here]
+    return tokens, cause

@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 from kvcache_sim.base.errors import UsageError
 from kvcache_sim.base.units import significant
+from kvcache_sim.metrics.columns import STATUSES
 from kvcache_sim.metrics.measure_settings import Measure
 from kvcache_sim.metrics.parts import Part, arrays_of, parts_of
 from kvcache_sim.metrics.request_totals import RequestTotals
@@ -56,6 +57,7 @@ WHOLE_RUN = (
 
 
 _NO_END = 1 << 62
+_REJECTED = STATUSES.index("rejected")
 
 
 #: First arrival of the measured requests, and first arrival after them.
@@ -99,6 +101,8 @@ class MeasuredRequests:
         #: True if each arrival is known before the run; a stream has no other arrivals.
         self._is_open = trace is None or _is_open(trace)
         self._arrival_ns = trace.arrival_ns if trace is not None and self._is_open else None
+        #: Numbers of rejected requests, by batch.
+        self._rejected: list[NDArray[np.int32]] = []
         # a part of a run would cut off jobs
         jobs = jobs_of(trace) if trace is not None and measure == Measure() else None
         self._totals = {
@@ -130,6 +134,7 @@ class MeasuredRequests:
         rows = arrays_of(part)
         self.began = True
         self.windows.add(rows)
+        self._rejected.append(rows["request"][rows["status"] == _REJECTED])
         if self.times is not None:
             self.times.add(rows)
         for begin, totals in self._totals.items():
@@ -176,7 +181,7 @@ class MeasuredRequests:
         return part, totals, said, self._remarks(settled)
 
     def arrivals(self) -> SampledArrivals | None:
-        """Return arrivals of the measured requests.
+        """Return arrivals of the measured requests that no machine rejected.
 
         Arrivals of a stream are even in each window of requests. None if some arrivals depend on the run.
         """
@@ -184,7 +189,10 @@ class MeasuredRequests:
             return None
         if self._arrival_ns is None:
             return self.windows.spread_arrivals()
-        known = self._arrival_ns[self._begin : self._end]
+        served = np.ones(len(self._arrival_ns), np.bool_)
+        served[np.concatenate([np.zeros(0, np.int32), *self._rejected])] = False
+        chosen = slice(self._begin, self._end)
+        known = self._arrival_ns[chosen][served[chosen]]
         return SampledArrivals(known[(known >= self._from_ns) & (known < self._to_ns)], 1)
 
     def _settled_request(self, run: Run) -> int | None:

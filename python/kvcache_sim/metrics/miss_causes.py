@@ -54,9 +54,9 @@ def miss_causes(
 ) -> dict[str, NDArray[np.int64]]:
     """Return the columns of ``MISS_COLUMNS``; per finished request the causes sum to prompt − cached tokens.
 
-    A token belongs to its id (a block of the trace) and its prefix. ``kept`` is the result of
-    ``keeps_all_blocks``: if False, tokens that were ready here and are missed were *not admitted*.
-    ``junctions`` are the columns of ``JUNCTION_COLUMNS`` of a cache of several groups. Rejected requests have
+    A token belongs to its id (a block of the trace) and its prefix. ``kept`` is False if the cache does not
+    keep all blocks (``keeps_all_blocks``), or nothing was evicted: tokens that were ready here and are missed
+    were *not admitted*. ``junctions`` are the columns of ``JUNCTION_COLUMNS``. Rejected requests have
     zeros. Cost: one native call, linear in the ids of the trace.
     """
 

@@ -1,7 +1,8 @@
 """The state ``saturated`` of a run, and the rate of requests that its machines would hold.
 
 A run is saturated if demand exceeds service, or if waiting is more than half of TTFT and longer than a step,
-at the mean and at the median. Service is measured by the waits: it is the rate of one queue with equal
+at the mean and at the median, or in bursts: more than nine tenths at the mean alone. Service is measured by
+the waits: it is the rate of one queue with equal
 service times in which these arrivals wait as long on average as they did in the run (Lindley, The theory of
 queues with a single server, 1952). Demand exceeds service if more requests than that arrive per second.
 Where steps stay short, slots of the batch limit a run and not its compute: the queue has as many servers.
@@ -23,7 +24,7 @@ FIGURES = (
     Figure(
         "saturated",
         "",
-        "true if demand exceeds service, or waiting is over half of TTFT at mean and median and over a step",
+        "true if demand exceeds service, or waiting is half of TTFT at mean and median or 90 % at the mean",
     ),
     Figure(
         "saturation.wait.<statistic>",
@@ -31,7 +32,9 @@ FIGURES = (
         "waiting for admission, for a step, or for free blocks of a hand-over",
     ),
     Figure(
-        "saturation.arrived_per_s", "1/s", "requests per second, first to last arrival; null if clients wait"
+        "saturation.arrived_per_s",
+        "1/s",
+        "requests per second that no machine rejected, first to last arrival; null if clients wait",
     ),
     Figure(
         "saturation.served_per_s",
@@ -46,8 +49,8 @@ FIGURES = (
     Figure("saturation.sentence", "", "the state in words; empty if not saturated"),
 )
 
-#: Share of TTFT above which waiting counts.
-_MOST = 0.5
+#: Share of TTFT above which waiting counts, and at the mean alone: of bursts.
+_MOST, _NEARLY_ALL = 0.5, 0.9
 #: Most arrivals of the queue; of more requests, every k-th stands for k.
 _POINTS = 10_000
 _HALVINGS = 40
@@ -90,6 +93,8 @@ def summarize_saturation(
         waits = {
             name: max((ttft[name] or 0.0) - (wait[name] or 0.0), step_ms or 0.0) for name in ("avg", "p50")
         }
+        if (wait["p50"] or 0.0) <= waits["p50"]:  # only bursts wait
+            waits["avg"] *= _NEARLY_ALL / (1 - _NEARLY_ALL)
         holds = min(queue.held_per_s(served, waits["avg"], waits["p50"]), served)
     return {
         "saturated": saturated,
@@ -122,8 +127,11 @@ def saturation_sentence(summary: Mapping[str, Any]) -> str:
 
 
 def _dominates(wait: Distribution, ttft: Distribution, step_ms: float) -> bool:
-    """Return True if waiting is most of TTFT, and longer than a step, at the mean and at the median."""
+    """Return True if waiting is over a step, and most of TTFT at mean and median or nearly all its mean."""
     pairs = [(wait[name] or 0.0, ttft[name] or 0.0) for name in ("avg", "p50")]
+    mean, whole = pairs[0]
+    if mean > _NEARLY_ALL * whole and mean > step_ms:
+        return True
     return all(waited > _MOST * whole and waited > step_ms for waited, whole in pairs)
 
 

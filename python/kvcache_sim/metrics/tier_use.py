@@ -123,4 +123,4 @@ def no_effect(tier: str, uses: tuple[TierUse, ...], hit_tokens: Mapping[str, int
         return f"{tier} had no effect: {above} never evicted a block"
     if not any(use.written_bytes for use in of_tier):
         return f"{tier} had no effect: no block was written to it"
-    return f"{tier} had no effect: no block written to it was requested again"
+    return f"{tier} served nothing: no block written to it was requested again"

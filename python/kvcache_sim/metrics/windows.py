@@ -139,8 +139,8 @@ class Windows:
         if not len(known):
             return SampledArrivals(np.zeros(0, np.int64), each)
         starts = np.maximum.accumulate(self.first_arrival_ns[known])
-        requests = np.arange(known[0] * self.size, known[-1] * self.size + 1, each)
-        at_ns = np.interp(requests, known * self.size, starts).astype(np.int64)
+        before = np.cumsum(self.sums[known, 0]) - self.sums[known, 0]
+        at_ns = np.interp(np.arange(0, before[-1] + 1, each), before, starts).astype(np.int64)
         return SampledArrivals(at_ns, each)
 
     def by_quarter(self) -> NDArray[np.int64]:

@@ -10,10 +10,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from kvcache_sim import _core
 from kvcache_sim.cache.groups import GroupSettings, native_groups
 from kvcache_sim.model.kv_groups import KvLayout
 from kvcache_sim.replay.engine_requests import refuse_without_effect, total_tokens
+from kvcache_sim.replay.miss_tables import miss_summary, requests_table
 from kvcache_sim.replay.request import OUTPUT_MODES, REJECTED, ReplayRequest, ReplayResult
+from kvcache_sim.workload.trace import NO_REQUEST
 
 #: Keys turned into text at a time.
 _CHUNK = 1 << 18
@@ -82,6 +85,42 @@ def replay_groups(request: ReplayRequest, settings: GroupSettings, alone: bool =
         "final_free_queue_sha256": digest.hexdigest(),
         "final_free_queue_first5": first[:_FIRST],
         "first_20_hits": hits[:20].tolist(),
+        **_misses(request, settings, hits, answer),
+    }
+
+
+def _misses(
+    request: ReplayRequest, settings: GroupSettings, hits: NDArray[np.int64], answer: dict[str, Any]
+) -> dict[str, Any]:
+    """Return the misses by cause, and the table of requests, if requested: request n is at time n."""
+    if not request.explain:
+        return {}
+    trace, count = request.trace, len(request.trace)
+    junctions, causes = np.zeros(count, np.int64), np.zeros(count, np.uint8)
+    for number, tokens, is_state in answer["unkept"]:
+        junctions[number], causes[number] = tokens, is_state
+    at = 2 * np.arange(count)
+    tokens, _ = _core.timed_miss_tokens(
+        trace.id_offsets,
+        trace.block_ids,
+        trace.block_size,
+        settings.layout.scheduler_block_size,
+        np.full(count, NO_REQUEST, np.int32),
+        hits != REJECTED,
+        np.zeros(count, np.int64),
+        trace.input_tokens,
+        trace.output_tokens,
+        np.maximum(hits, 0),
+        at,
+        at + 1,
+        at + 1,
+        junctions,
+        causes,
+        answer["evicted"] > 0,
+    )
+    return {
+        "misses": miss_summary(trace, "vllm", tokens, np.zeros((0, 3), np.int64)),
+        "requests": requests_table(trace, hits, tokens),
     }
 
 

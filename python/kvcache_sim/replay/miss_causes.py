@@ -52,11 +52,21 @@ MISS_CAUSES: tuple[MissCause, ...] = (
     MissCause(
         "window_moved_on",
         "other layers had it, but layers with a window had released their blocks there",
-        _TIMED,
+        _BOTH,
     ),
     MissCause(
         "no_checkpoint",
         "other layers had it, but layers with a state kept no checkpoint there",
+        _BOTH,
+    ),
+    MissCause(
+        "partial_block",
+        "earlier prompts share less than the whole block of the cache that it is in",
+        _BOTH,
+    ),
+    MissCause(
+        "not_loaded",
+        "a lower tier or another machine had it, but it was computed: no free blocks, or by fetch.policy",
         _TIMED,
     ),
 )

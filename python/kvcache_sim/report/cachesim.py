@@ -256,9 +256,10 @@ def _size(result: dict[str, Any]) -> str:
 def _miss_lines(misses: dict[str, Any]) -> list[str]:
     total = max(1, misses["missed_tokens"])
     lines = [f"{misses['missed_tokens']:,} tokens missed:"]
-    for cause in reported_by("replay"):
-        tokens = misses[f"{cause.name}_tokens"]
-        label = f"  {format_percent(tokens / total):>7}  {cause.name.replace('_', ' '):<13} "
+    found = {cause: tokens for cause in reported_by("replay") if (tokens := misses[f"{cause.name}_tokens"])}
+    width = max([13, *(len(cause.name) for cause in found)])
+    for cause, tokens in found.items():
+        label = f"  {format_percent(tokens / total):>7}  {cause.name.replace('_', ' '):<{width}} "
         lines += labelled(label, cause.meaning, len(label))
     if "evicted_before_ns" in misses:
         requests, times = misses["evicted_before_requests"], misses["evicted_before_ns"]

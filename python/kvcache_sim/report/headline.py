@@ -17,7 +17,7 @@ class Change(NamedTuple):
     """The difference of a run's figure from the first run's; ``better`` is None where it may be chance."""
 
     amount: str
-    #: The 95 % interval of the amount, or why there is none.
+    #: The interval of the amount, or why there is none.
     interval: str
     better: bool | None
 
@@ -157,7 +157,8 @@ def _measured(figure: _Figure, difference: Difference) -> Change:
     low, high = _signed(figure, difference.low), _signed(figure, difference.high)
     interval = f"{low.removesuffix(' points').removesuffix(' %')} to {high}"
     if not difference.is_clear:
-        return Change(_signed(figure, change), f"may be chance: {interval}", None)
+        why = f"below {100 * difference.least:g} %" if difference.is_small else "may be chance"
+        return Change(_signed(figure, change), f"{why}: {interval}", None)
     return Change(_signed(figure, change), interval, (change > difference.neutral) == figure.more_is_better)
 
 

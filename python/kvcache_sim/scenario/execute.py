@@ -15,6 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from kvcache_sim import __version__, _core
+from kvcache_sim.base.tiers import TIERS
 from kvcache_sim.base.values import Value
 from kvcache_sim.metrics.columns import (
     MISS_COLUMNS,
@@ -162,7 +163,8 @@ def _with_causes(
 ) -> tuple[Run, dict[str, NDArray[np.int64]]]:
     """Return the run with every missed token under its cause, and these columns."""
     cache = scenario.settings.cache
-    kept = keeps_all_blocks(cache)
+    left = sum(run.counters.get(f"evictions.{tier}", 0) for tier in TIERS) + run.counters["dropped_blocks"]
+    kept = keeps_all_blocks(cache) and left > 0
     columns = miss_causes(run.requests, trace, cache.block_size_tokens, kept, run.junctions)
     return replace(run, requests={**run.requests, **columns}), columns
 

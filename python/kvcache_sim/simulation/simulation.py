@@ -68,7 +68,7 @@ class Simulation:
         self._plugins = begin_uses()
         self.engine = Engine(len(settings.machines) + (settings.pool is not None))
         self.recorder = RunRecorder(options.record_window_ns, check_rows)
-        self._stores = StoreMaker(settings.cache, trace, settings.movement.read_buffer_layers is not None)
+        self._stores = StoreMaker(settings.cache, trace, settings.movement)
         self.digests = [_core.Digest() for _ in settings.machines]
         self.channels = _channels(settings)
         counted = settings.in_tokens() if settings.cache.accounting == "simplified" else settings
@@ -181,6 +181,12 @@ class Simulation:
         """The pool of cache groups of each machine that has one, by machine."""
         return {cache.number: cache.groups for cache in self._machines if cache.groups is not None}
 
+    @property
+    def _trees(self) -> dict[int, _core.Store]:
+        """The tree of each machine that has one, by machine."""
+        stores = ((cache.number, cache.store) for cache in self._machines)
+        return {number: store for number, store in stores if isinstance(store, _core.Store)}
+
     def _done(self) -> bool:
         return self.cluster.closed == self._requests
 
@@ -269,7 +275,7 @@ class Simulation:
                 if self.options.prefixes
                 else None
             ),
-            junctions=junction_rows(groups) if (groups := self._groups) else None,
+            junctions=junction_rows(self._groups, self._trees, self.settings.cache.block_size_tokens),
             schedule=self._schedule(),
             fleet_changes=self._changes.noted,
             plugins=summed(self._plugins),

@@ -122,7 +122,7 @@ class SpecSimulation:
         if options.engine == "spec-plain" or settings.cache.accounting == "simplified":
             make_store = self._plain_stores()
         else:
-            self._stores = StoreMaker(settings.cache, trace, settings.movement.read_buffer_layers is not None)
+            self._stores = StoreMaker(settings.cache, trace, settings.movement)
             make_store = self._make_store
         self.simulator = self.simulator_class(settings, trace, make_store, records_into(self.recorder))
         sim = self.simulator

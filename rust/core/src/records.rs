@@ -13,6 +13,8 @@ pub struct Records {
     digest: Digest,
     evictions: Option<Vec<(u64, usize, u64)>>,
     changes: Option<Vec<Change>>,
+    /// Requests that computed blocks which were found, and the blocks found in all.
+    pub not_loaded: Vec<(u32, u32)>,
 }
 
 impl Records {

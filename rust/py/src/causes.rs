@@ -94,7 +94,7 @@ pub fn timed_miss_tokens<'py>(
     first_token_ns: PyReadonlyArray1<'_, i64>,
     finish_ns: PyReadonlyArray1<'_, i64>,
     junction_tokens: PyReadonlyArray1<'_, i64>,
-    junction_is_state: PyReadonlyArray1<'_, bool>,
+    junction_cause: PyReadonlyArray1<'_, u8>,
     kept: bool,
 ) -> PyResult<TimedAnswer<'py>> {
     let run = TimedRun {
@@ -112,7 +112,7 @@ pub fn timed_miss_tokens<'py>(
         first_token_ns: first_token_ns.as_slice()?,
         finish_ns: finish_ns.as_slice()?,
         junction_tokens: junction_tokens.as_slice()?,
-        junction_is_state: junction_is_state.as_slice()?,
+        junction_cause: junction_cause.as_slice()?,
         kept,
     };
     let misses = py

@@ -197,6 +197,10 @@ impl PyMachineStore {
         self.store.blocks().records_mut().log_evictions();
     }
 
+    fn not_loaded(&mut self) -> Vec<(u32, u32)> {
+        self.store.blocks().records_mut().not_loaded.clone()
+    }
+
     fn take_evictions(&mut self) -> Vec<(u64, usize, u64)> {
         self.store.blocks().records_mut().take_evictions()
     }

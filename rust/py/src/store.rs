@@ -40,10 +40,10 @@ store_calls! {
         /// `orders`: by tier, None for recency; no list means recency on all. `touch`: the event that makes blocks
         /// recent. `eviction_batch_blocks`: blocks that an eviction removes at least. `shared`: which prefixes are
         /// shared between requests, and the tokens of a block; None: all. `overflow`: of victims that the tier below
-        /// cannot store now.
+        /// cannot store now. `write_once`: victims that any lower tier has are not written again.
         #[allow(clippy::too_many_arguments)]
         #[new]
-        #[pyo3(signature = (keys, capacities_blocks, write_back, orders=None, touch="release", eviction_batch_blocks=1, shared=None, overflow="wait"))]
+        #[pyo3(signature = (keys, capacities_blocks, write_back, orders=None, touch="release", eviction_batch_blocks=1, shared=None, overflow="wait", write_once=false))]
         fn new(
             keys: &PyKeys,
             capacities_blocks: Vec<Option<u64>>,
@@ -53,6 +53,7 @@ store_calls! {
             eviction_batch_blocks: u64,
             shared: Option<Arg<SharedPrefixes>>,
             overflow: &str,
+            write_once: bool,
         ) -> PyResult<(Self, PyMachineStore)> {
             if capacities_blocks.is_empty() || capacities_blocks.len() != write_back.len() {
                 return Err(PyValueError::new_err(
@@ -88,6 +89,7 @@ store_calls! {
                 .with_touch(touch)
                 .with_eviction_batch(eviction_batch_blocks)
                 .with_overflow(overflow)
+                .with_write_once(write_once)
                 .with_orders(orders);
             if let Some(Arg(shared)) = shared {
                 store.share_prefixes(shared.view, shared.block_size_tokens);

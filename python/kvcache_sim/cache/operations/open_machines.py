@@ -41,7 +41,7 @@ def open_machines(
     engine = Engine(len(machines))
     by_event = movement.read_buffer_layers is not None
     links = Channels(channels.named, channels.network, by_event=by_event)
-    builder = MachineBuilder(StoreMaker(cache, trace, by_event), links, engine, cache, movement)
+    builder = MachineBuilder(StoreMaker(cache, trace, movement), links, engine, cache, movement)
     built = build_machines(builder, machines)
     for machine in built:
         marking(machine.tree)

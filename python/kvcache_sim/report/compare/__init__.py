@@ -2,6 +2,7 @@
 
 - ``samples``     each request's numbers, paired where both runs served the same trace
 - ``comparison``  the whole answer as values
+- ``stretches``   intervals of differences from stretches of time
 - ``model_ratio`` ratios at the same bound of the model's errors
 - ``text``        the differences as tables and sentences
 - ``verdict``     the better run, by how much, and if that is certain

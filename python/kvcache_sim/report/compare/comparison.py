@@ -1,22 +1,21 @@
 """The comparison itself: every run against the first, with the settings that differ between them.
 
-Intervals are by resampling (``metrics/resampling.py``) and show the differences that chance explains. Paired
-runs use the same blocks, so common effects cancel.
+Intervals are from stretches of time (``stretches``), of replications by resampling them, and show the
+differences that chance explains. Paired runs are cut at the same requests, so common effects cancel.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from kvcache_sim.base.rng import stream
 from kvcache_sim.metrics.certainty import CERTAIN, intervals_text, source_line, value_text
 from kvcache_sim.metrics.names import flatten
-from kvcache_sim.metrics.resampling import interval, resampled_rows
+from kvcache_sim.metrics.resampling import interval
 from kvcache_sim.metrics.saturation import saturation_sentence
 from kvcache_sim.report.compare.model_ratio import ModelRatios, model_ratios
 from kvcache_sim.report.compare.samples import (
@@ -27,6 +26,7 @@ from kvcache_sim.report.compare.samples import (
     samples_of,
     statistics_of,
 )
+from kvcache_sim.report.compare.stretches import change_interval, stretch_values
 from kvcache_sim.report.finished import FinishedRun
 
 
@@ -87,12 +87,6 @@ def _of_lone_channel(name: str, scenarios: Sequence[Mapping[str, Any]]) -> bool:
 _SAME_RATE = 0.001
 
 
-def drawn_values(samples: Samples, statistics: Sequence[Statistic]) -> NDArray[np.float64]:
-    """Return each statistic over each draw: (draws, statistics). Cost: DRAWS passes over them."""
-    rows = resampled_rows(len(samples))
-    return np.array([[s.value(samples.chosen(row)) for s in statistics] for row in rows])
-
-
 def mean_interval(values: Sequence[float]) -> tuple[float, float]:
     """Return the 95 % interval of the mean of one value a replication, by resampling replications."""
     array = np.asarray(values)
@@ -101,12 +95,16 @@ def mean_interval(values: Sequence[float]) -> tuple[float, float]:
     return interval(array[rows].mean(axis=1))
 
 
+#: Smallest difference of interest unless it is set.
+LEAST_DIFFERENCE = 0.02
+
+
 @dataclass(frozen=True, slots=True)
 class Difference:
     """One number in a run and in the baseline.
 
-    ``change`` is run ÷ baseline for times, run − baseline for shares, with its 95 % interval; None where the
-    baseline is zero.
+    ``change`` is run ÷ baseline for times, run − baseline for shares, with its interval; None where the
+    baseline is zero. ``least`` is the smallest difference of interest, as a share of the lesser value.
     """
 
     statistic: Statistic
@@ -115,6 +113,7 @@ class Difference:
     change: float | None
     low: float
     high: float
+    least: float = LEAST_DIFFERENCE
 
     @property
     def neutral(self) -> float:
@@ -123,8 +122,14 @@ class Difference:
 
     @property
     def is_clear(self) -> bool:
-        """Return True if the interval excludes no difference."""
-        return self.change is not None and not self.low <= self.neutral <= self.high
+        """Return True if the interval excludes no difference, and the difference is one of interest."""
+        return self.change is not None and not self.low <= self.neutral <= self.high and not self.is_small
+
+    @property
+    def is_small(self) -> bool:
+        """Return True if the difference is too small to be of interest."""
+        less, more = sorted((self.baseline, self.value))
+        return more <= less * (1 + self.least)
 
 
 class States(NamedTuple):
@@ -169,12 +174,15 @@ class Comparison:
 
 
 def compare(
-    baseline: Sequence[FinishedRun], other: Sequence[FinishedRun], rank_saturated: bool = False
+    baseline: Sequence[FinishedRun],
+    other: Sequence[FinishedRun],
+    rank_saturated: bool = False,
+    least: float = LEAST_DIFFERENCE,
 ) -> Comparison:
     """Compare the replications of two sides: replication r of both used the same seed.
 
-    One replication a side: intervals from resampled requests, paired by request where the trace is the same.
-    Several: from resampled replications.
+    One replication a side: intervals from stretches of time, paired by request where the trace is the same.
+    Several: from resampled replications. ``least`` is the smallest difference of interest.
     """
     first, second = baseline[0], other[0]
     digests = [run.manifest.get("digest", {}).get("results") for run in (first, second)]
@@ -184,6 +192,7 @@ def compare(
         paired_by = "replication"
     else:
         differences, requests, paired_by = _by_request(first, second)
+    differences = tuple(replace(one, least=least) for one in differences)
     return Comparison(
         first.label,
         second.label,
@@ -218,13 +227,12 @@ def _by_request(first: FinishedRun, second: FinishedRun) -> tuple[tuple[Differen
     if not len(a) or not len(b):
         return (), 0, "none"
     statistics = statistics_of(a, b)
-    drawn_a, drawn_b = drawn_values(a, statistics), drawn_values(b, statistics)
-    if common is None:  # another trace: the draws have nothing in common
-        drawn_b = drawn_b[::-1]
+    parts_a, parts_b = stretch_values(a, statistics), stretch_values(b, statistics)
     differences = []
     for column, statistic in enumerate(statistics):
         base, value = statistic.value(a), statistic.value(b)
-        low, high = interval(_changes(statistic, drawn_a[:, column], drawn_b[:, column]))
+        parts = parts_a[..., column], parts_b[..., column]
+        low, high = change_interval(statistic, (base, value), parts, common is not None)
         differences.append(Difference(statistic, base, value, _change(statistic, base, value), low, high))
     return tuple(differences), len(b), "none" if common is None else "request"
 

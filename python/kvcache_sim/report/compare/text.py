@@ -1,34 +1,42 @@
-"""A comparison in sentences and tables: "B's TTFT p99 is 1.31 ± 0.02 times lower than A's"."""
+"""A comparison in sentences and tables: "B's TTFT p99 is 1.31 times lower than A's (1.29 to 1.33)"."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
+from typing import NamedTuple
 
 from kvcache_sim.base.units import format_time_ms, significant
 from kvcache_sim.metrics.prefix_cache import LEAST_COMPARED
 from kvcache_sim.report.compare.comparison import Comparison, Difference
 from kvcache_sim.report.compare.samples import Statistic
+from kvcache_sim.report.compare.stretches import STRETCHES
 from kvcache_sim.report.picture import Table, Value
 
 
+class _Amount(NamedTuple):
+    """The size of a change in words, and its interval in the same unit and direction."""
+
+    words: str
+    interval: str
+
+
 def sentence(comparison: Comparison, difference: Difference) -> str:
-    """Return one number's difference as a sentence, with its 95 % interval as ±."""
+    """Return one number's difference as a sentence, with its interval."""
     words, label = difference.statistic.words, comparison.label
     if difference.change is None:
         return f"{label}'s {words} is {_with_unit(difference)}; {comparison.baseline}'s is 0."
+    n = f"n = {comparison.requests:,}"
     if not difference.is_clear:
-        amount, is_up = _amount(difference)
-        n = f"; n = {comparison.requests:,}"
-        return (
-            f"{words[0].upper()}{words[1:]}: no difference beyond chance ({amount} {_direction(is_up)}{n})."
-        )
-    return f"{label}'s {words} is {size(comparison, difference)} (n = {comparison.requests:,})."
+        amount = _amount(difference)
+        none = f"below {100 * difference.least:g} %" if difference.is_small else "no difference beyond chance"
+        return f"{words[0].upper()}{words[1:]}: {none} ({amount.words}, {amount.interval}; {n})."
+    return f"{label}'s {words} is {size(comparison, difference).removesuffix(')')}; {n})."
 
 
 def size(comparison: Comparison, difference: Difference) -> str:
-    """Return the size of a difference: ``1.31 ± 0.02 times lower than A's``."""
-    amount, is_up = _amount(difference)
-    return f"{amount} {_direction(is_up)} than {comparison.baseline}'s"
+    """Return the size of a difference: ``1.31 times lower than A's (1.29 to 1.33)``."""
+    amount = _amount(difference)
+    return f"{amount.words} than {comparison.baseline}'s ({amount.interval})"
 
 
 def _with_unit(difference: Difference) -> str:
@@ -36,16 +44,23 @@ def _with_unit(difference: Difference) -> str:
     return format_time_ms(difference.value) if unit == "ms" else f"{significant(difference.value)} tokens/s"
 
 
-def _amount(difference: Difference) -> tuple[str, bool]:
-    """Return the size of a change with its ±, and True if it is an increase. A factor is at least 1."""
-    change = difference.change or 0.0
-    half = (difference.high - difference.low) / 2
+def _amount(difference: Difference) -> _Amount:
+    """Return the size of a change with its interval: both towards the change. A factor is at least 1."""
+    change, low, high = difference.change or 0.0, difference.low, difference.high
     if difference.statistic.is_share:
-        return f"{_points(abs(change))} ± {_points(half)} points", change > 0
+        ends = (low, high) if change >= 0 else (-high, -low)
+        interval = " to ".join(f"{round(100 * end, 1) + 0.0:.1f}" for end in ends)
+        return _Amount(f"{_points(abs(change))} points {_direction(change >= 0)}", interval)
     if change >= 1:
-        return f"{change:.2f} ± {half:.2f} times", True
-    half = (1 / difference.low - 1 / difference.high) / 2 if difference.low > 0 else float("inf")
-    return f"{1 / change:.2f} ± {half:.2f} times" if change > 0 else "infinitely many times", False
+        return _Amount(f"{_factor(change)} times higher", f"{_factor(low)} to {_factor(high)}")
+    if change <= 0:
+        return _Amount("infinitely many times lower", "the value is 0")
+    highest = _factor(1 / low) if low > 0 else "∞"
+    return _Amount(f"{_factor(1 / change)} times lower", f"{_factor(1 / high)} to {highest}")
+
+
+def _factor(value: float) -> str:
+    return f"{value:.2f}" if value < 100 else significant(value)
 
 
 def _points(share: float) -> str:
@@ -85,15 +100,18 @@ def no_comparison(comparison: Comparison) -> str:
 
 def how_paired(comparison: Comparison) -> str:
     """Return the sentence on the method of the interval."""
+    smallest = next((one.least for one in comparison.differences), 0.0)
+    least = f" Differences below {100 * smallest:g} % decide nothing (--smallest)." if smallest else ""
     if comparison.paired_by == "replication":
         return (
-            f"± is the 95 % interval over {comparison.replications:,} replications with common random "
-            "numbers (bootstrap)."
+            f"Intervals are of 95 %, over {comparison.replications:,} replications with common random "
+            f"numbers (bootstrap).{least}"
         )
-    pairing = "paired by request" if comparison.paired_by == "request" else "not paired: the traces differ"
+    paired = comparison.paired_by == "request"
+    pairing = "paired by request" if paired else "not paired: the traces differ"
     return (
-        f"± is the 95 % interval over {comparison.requests:,} requests, {pairing} (block bootstrap in order "
-        "of arrival). It does not cover other seeds: use --repeats for that."
+        f"Intervals are of {95 if paired else 99} %, over {comparison.requests:,} requests in {STRETCHES} "
+        f"stretches of time, {pairing}. They do not cover other seeds: use --repeats for that.{least}"
     )
 
 
@@ -175,7 +193,7 @@ def terminal_table(comparison: Comparison) -> Table:
         unit = d.statistic.unit
         values = (_cell(value, unit) for value in (d.baseline, d.value))
         rows.append((d.statistic.metric.removeprefix("throughput."), unit, *values, change, interval))
-    headings = ("number", "unit", comparison.baseline, comparison.label, "change", "95 % interval")
+    headings = ("number", "unit", comparison.baseline, comparison.label, "change", "interval")
     return Table(headings, tuple(rows))
 
 

@@ -8,6 +8,9 @@ from kvcache_sim.report.compare.comparison import Comparison, Difference
 from kvcache_sim.report.compare.samples import RATE
 from kvcache_sim.report.compare.text import no_comparison, ratio_interval, size
 
+#: Figures that rank runs: the first that is certain, as p99 varies more than means.
+_RANKING = ("slo.attainment", "latency.ttft.p99", "latency.ttft.avg", "latency.tpot.avg")
+
 
 class Verdict(NamedTuple):
     """The answer of a comparison."""
@@ -41,12 +44,16 @@ def verdict(comparison: Comparison) -> Verdict:
 
 
 def ranking_difference(comparison: Comparison) -> Difference | None:
-    """Return the figure that ranks the runs: the first that both have, of saturated runs the output rate."""
-    for difference in comparison.differences:
-        ranks = comparison.states.rank_latency or difference.statistic.metric == RATE
-        if ranks and difference.change is not None and (difference.baseline or difference.value):
-            return difference
-    return None
+    """Return the figure that ranks the runs: the first in ``_RANKING`` that is certain, else the first.
+
+    Of saturated runs it is the output rate.
+    """
+    known = [d for d in comparison.differences if d.change is not None and (d.baseline or d.value)]
+    ranks_latency = comparison.states.rank_latency
+    ranking = [d for d in known if d.statistic.metric in (_RANKING if ranks_latency else (RATE,))]
+    ranking = ranking or (known if ranks_latency else [])
+    certain = (one for one in ranking if is_certain(comparison, one))
+    return next(certain, ranking[0] if ranking else None)
 
 
 def is_certain(comparison: Comparison, difference: Difference) -> bool:
@@ -65,6 +72,11 @@ def _answer(comparison: Comparison, difference: Difference) -> tuple[str | None,
             return None, f"No verdict: only {crowded} is saturated, and the loads differ."
         held = f"{holding} is better: {crowded} is saturated"
         return holding, f"{held}; {label}'s {statistic.words} is {change}."
+    if difference.is_small:
+        return None, (
+            f"No difference of interest: {label}'s {statistic.words} is {change}, "
+            f"below {100 * difference.least:g} %."
+        )
     if not difference.is_clear:
         return None, f"No certain difference: {label}'s {statistic.words} is {change}, which may be chance."
     if not is_certain(comparison, difference):
@@ -95,7 +107,7 @@ def _intervals(comparison: Comparison, difference: Difference) -> str:
     """Return the intervals of the ranking figure: over requests, and of the model."""
     statistic, model = difference.statistic, comparison.model
     found = model.intervals.get(statistic.metric)
-    parts = [f"requests {ratio_interval(statistic, difference.low, difference.high)}"]
+    parts = [f"stretches of time {ratio_interval(statistic, difference.low, difference.high)}"]
     if found is not None:
         at = "both runs at the same bound" if not model.reason else model.reason
         parts.append(f"model {ratio_interval(statistic, *found)} ({at})")

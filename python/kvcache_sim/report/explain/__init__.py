@@ -6,6 +6,7 @@ lists them all. ``explanation`` describes one request event by event.
 - ``break_even``     the shortest prefix whose KV loads faster than it is recomputed, tier by tier
 - ``certainty``      the main figures with their intervals, as the run stored them
 - ``case``           the input of a sentence: a run with the analyses that several sentences share
+- ``claims``         what sentences claim: each with the experiment that finds it true
 - ``explanation``    one request, event by event
 - ``hit_rate``       the hit rate's upper bound and the causes of its misses
 - ``latency``        the parts of TTFT and the causes of a long tail

@@ -34,6 +34,11 @@ class Case:
         return tuple(tier for tier in TIERS if any(tier == t.name for m in machines for t in m.tiers))
 
     @property
+    def block_tokens(self) -> int:
+        """Return the tokens of a block that hits: the common block of a model's groups."""
+        return self.scenario.settings.cache.block_size_tokens
+
+    @property
     def prompt_tokens(self) -> int:
         """Return the prompt tokens of finished requests."""
         return int(self.run.finished["input_tokens"].sum())

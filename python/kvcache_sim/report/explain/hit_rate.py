@@ -10,7 +10,10 @@ from kvcache_sim.report.upper_bound import hit_rates
 
 #: Least share of all prompt tokens that earns a cause its sentence.
 _WORTH_SAYING = 0.005
-_NEAR_UPPER_BOUND = 0.95
+#: Share of all prefill below which a larger cache can avoid nothing of interest.
+_LITTLE_AVOIDABLE = 0.02
+#: Causes that no cache of any size or policy could remedy.
+_HOPELESS = ("never_seen", "diverged", "shorter", "partial_block")
 #: Cause of misses → what the sentence says after their share of prompt tokens.
 _OF_CAUSE = {
     "diverged": "follow a shared prefix but diverge from every earlier request: no cache could serve them.",
@@ -18,6 +21,10 @@ _OF_CAUSE = {
     "together.",
     "not_admitted": "were computed on the same machine but not cached or not visible: see cache.enabled, "
     "cache.admission, cache.discard_on_finish and prefix_view.",
+    "partial_block": "are shared with earlier prompts, but the shared part is shorter than the cache's block "
+    "of {block:,} tokens: no capacity could serve them.",
+    "not_loaded": "were on a lower tier or another machine and were computed: they found no free blocks to "
+    "land in, or fetch.policy chose so.",
     "window_moved_on": "were cached in other layers, but sliding-window layers had released their blocks: "
     "cache.retention_interval keeps windows in between.",
     "no_checkpoint": "were cached in other layers, but no state checkpoint was kept there: "
@@ -25,7 +32,7 @@ _OF_CAUSE = {
 }
 
 
-def _missed(case: Case, cause: str) -> float:
+def missed_share(case: Case, cause: str) -> float:
     """Return the share of prompt tokens missed for a cause, 0 where causes are unknown."""
     if case.reuse is None or not case.prompt_tokens:
         return 0.0
@@ -52,11 +59,30 @@ def no_trace(case: Case) -> str | None:
 
 
 def at_upper_bound(case: Case) -> str | None:
-    """A larger cache would not help."""
-    rates = hit_rates(case.run)
-    if rates is None or rates[1] == 0 or rates[0] < _NEAR_UPPER_BOUND * rates[1]:
+    """A larger cache would avoid hardly any prefill."""
+    avoidable = avoidable_share(case)
+    if avoidable is None or avoidable > _LITTLE_AVOIDABLE:
         return None
-    return "The cache serves nearly all reuse: a larger cache or another policy has nothing to add."
+    return f"A larger cache or another policy could avoid at most {percent(avoidable)} of all prefill."
+
+
+def avoidable(case: Case) -> str | None:
+    """The prefill that an unbounded cache would avoid."""
+    share = avoidable_share(case)
+    if share is None or share <= _LITTLE_AVOIDABLE:
+        return None
+    return f"{percent(share)} of all prefill is avoidable: an unbounded cache would have kept its tokens."
+
+
+def avoidable_share(case: Case) -> float | None:
+    """Return the share of computed prompt tokens that an unbounded cache would serve; None without reuse."""
+    rates = hit_rates(case.run)
+    if rates is None or rates[1] == 0:
+        return None
+    hit, most = rates
+    if case.reuse is not None:  # the bound knows no blocks of several groups
+        most = min(most, hit + sum(missed_share(case, c) for c in case.reuse.missed if c not in _HOPELESS))
+    return (most - hit) / (1 - hit) if hit < 1 else 0.0
 
 
 def _lacks_ids(case: Case) -> bool:
@@ -90,7 +116,7 @@ def nothing_repeats(case: Case) -> str | None:
 
 def never_seen(case: Case) -> str | None:
     """Compulsory misses."""
-    share = _missed(case, "never_seen")
+    share = missed_share(case, "never_seen")
     if share < _WORTH_SAYING or _lacks_ids(case):
         return None
     return f"{percent(share)} of prompt tokens are requested for the first time: no cache could serve them."
@@ -98,7 +124,7 @@ def never_seen(case: Case) -> str | None:
 
 def evicted(case: Case) -> str | None:
     """Capacity misses, and the median time that the blocks had been idle when they were missed."""
-    share = _missed(case, "evicted")
+    share = missed_share(case, "evicted")
     if share < _WORTH_SAYING or case.reuse is None:
         return None
     idle_ns = case.reuse.evicted_idle_ns[case.reuse.missed["evicted"] > 0]
@@ -111,7 +137,7 @@ def evicted(case: Case) -> str | None:
 
 def evictors(case: Case) -> str | None:
     """The blocks that other requests wrote between the last use of an evicted context and its reuse."""
-    if case.reuse is None or _missed(case, "evicted") < _WORTH_SAYING:
+    if case.reuse is None or missed_share(case, "evicted") < _WORTH_SAYING:
         return None
     rows = case.run.finished
     lost = np.flatnonzero((case.reuse.missed["evicted"] > 0) & (case.reuse.last_user >= 0))
@@ -146,7 +172,7 @@ def evictors(case: Case) -> str | None:
 
 def elsewhere(case: Case) -> str | None:
     """Misses because the router spread a prefix over machines."""
-    share = _missed(case, "elsewhere")
+    share = missed_share(case, "elsewhere")
     if share < _WORTH_SAYING:
         return None
     policy = case.scenario.settings.router.policy
@@ -158,16 +184,18 @@ def elsewhere(case: Case) -> str | None:
 
 def shorter(case: Case) -> str | None:
     """Block granularity."""
-    share = _missed(case, "shorter")
+    share = missed_share(case, "shorter")
     if share < 0.02:
         return None
     return (
         f"{percent(share)} of prompt tokens lie at the end of prompts and fill no block of "
-        f"{case.run.block_size_tokens:,} tokens: smaller blocks could share some of them."
+        f"{case.block_tokens:,} tokens: smaller blocks could share some of them."
     )
 
 
 def missed(cause: str, case: Case) -> str | None:
     """Misses of a cause in ``_OF_CAUSE``."""
-    share = _missed(case, cause)
-    return None if share < _WORTH_SAYING else f"{percent(share)} of prompt tokens {_OF_CAUSE[cause]}"
+    share = missed_share(case, cause)
+    if share < _WORTH_SAYING:
+        return None
+    return f"{percent(share)} of prompt tokens {_OF_CAUSE[cause].format(block=case.block_tokens)}"

@@ -14,18 +14,15 @@ _MOST = 0.5
 _MUCH = 0.25
 _SOME = 0.05
 _LITTLE = 0.005
+#: Stretches of time in which a queue may grow, and times as long a TTFT at which a bound is overloaded.
+_STRETCHES, _FAR = 100, 5
 #: Part of TTFT → its least share at p99 that is worth saying, and what the sentence says after that share.
 _OF_PART = {
-    "queue_ns": (
-        _MOST,
-        "is queueing: more machines or a larger batch would shorten it. A larger cache helps only as far as "
-        "it shortens the queue.",
-    ),
-    "prefill_ns": (_MOST, "is prefill of uncached tokens: more reuse or faster prefill would shorten it."),
+    "queue_ns": (_MOST, "is queueing: more machines would shorten it."),
+    "prefill_ns": (_MOST, "is prefill of uncached tokens."),
     "fetch_room_ns": (
         _SOME,
-        "waits for the write-back of evicted blocks; write.policy=through or a faster channel would remove "
-        "it.",
+        "waits for the write-back of evicted blocks; write.policy=through would shorten it.",
     ),
 }
 
@@ -57,6 +54,35 @@ def saturated(case: Case) -> str | None:
     """Requests arrive faster than they are served, or mostly wait."""
     sentence = saturation_sentence(case.run.summary)
     return f"Saturated: {sentence}." if sentence else None
+
+
+def growing_queue(case: Case) -> str | None:
+    """The queue takes most of the mean TTFT: the share of the time in which it grows."""
+    rows = case.run.finished
+    share = case.mean_ms("queue_ns") / case.ttft_ms if case.ttft_ms else 0.0
+    if share < _MOST:
+        return None
+    arrived, admitted = np.sort(rows["arrival_ns"]), np.sort(rows["arrival_ns"] + rows["queue_ns"])
+    ends = np.linspace(arrived[0], max(arrived[-1], arrived[0] + 1), _STRETCHES + 1)
+    waiting = np.searchsorted(arrived, ends, "right") - np.searchsorted(admitted, ends, "right")
+    median_ms = float(np.median(rows["queue_ns"])) / 1e6
+    grows = float((np.diff(waiting) > 0).mean())
+    return (
+        f"The queue takes {percent(share)} of the mean TTFT (median wait {format_time_ms(median_ms)}); "
+        f"it grows in {percent(grows)} of the time, to {int(waiting.max()):,} requests."
+    )
+
+
+def near_saturation(case: Case) -> str | None:
+    """At the slow bound of the model the run would be overloaded."""
+    ends = (case.run.summary.get("certainty") or {}).get("ttft_mean") or {}
+    slow = ends.get("model_high")
+    if not slow or not case.ttft_ms or slow < _FAR * case.ttft_ms:
+        return None
+    return (
+        f"Near saturation: at the slow bound of the model the mean TTFT is {format_time_ms(slow)}, "
+        f"{slow / case.ttft_ms:,.0f} times as long."
+    )
 
 
 def tail_of(part: str, case: Case) -> str | None:
@@ -105,7 +131,7 @@ def preemptions(case: Case) -> str | None:
     again = int(rows["recomputed_tokens"].sum())
     return (
         f"{count:,} preemption{'s' * (count != 1)}: running requests lost their blocks and recomputed "
-        f"{again:,} tokens. Raise tiers.{TIERS[COMPUTE]}.capacity or lower replica.max_num_seqs."
+        f"{again:,} tokens. A replica.max_num_seqs that is low enough avoids them."
     )
 
 

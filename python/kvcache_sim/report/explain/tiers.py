@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from kvcache_sim.base.tiers import TIERS, WEARING
+from kvcache_sim.base.tiers import COMPUTE, TIERS, WEARING
 from kvcache_sim.base.units import format_time_ms, significant
 from kvcache_sim.report.explain.case import Case, percent
 
@@ -50,6 +50,8 @@ def unused(tier: str, case: Case) -> str | None:
         lost = f" {_dropped(blocks)} before reaching it." if blocks else ""
         return f"{reason}.{lost}"
     sentence = f"{reason} ({_blocks(evicted)} evicted from {above})."
+    if cost_ms := _write_back_ms(tier, case):
+        sentence += f" Waiting for writes to it costs {format_time_ms(cost_ms)} of the mean TTFT."
     if case.reuse is not None and not case.reuse.missed["evicted"].sum():
         sentence += " None of these blocks was requested again: no tier of any size would have served them."
     return sentence
@@ -61,8 +63,29 @@ def dropped(case: Case) -> str | None:
     if not blocks:
         return None
     waits = case.scenario.settings.cache.overflow == "wait"
+    if needed := blocks_without_drops(case):
+        gpu, below = case.tiers[:2]
+        return (
+            f"{_dropped(blocks)}: loads of an admission held all of {below}, so that what it evicted from "
+            f"{gpu} found no free blocks. None is dropped from {needed:,} blocks of {below} on: {gpu} has "
+            f"{needed - 1:,}."
+        )
     remedy = "A larger tier below" if waits else "A larger tier below or cache.overflow=wait"
     return f"{_dropped(blocks)}: not written down, or behind a block that left. {remedy} keeps them."
+
+
+def blocks_without_drops(case: Case) -> int | None:
+    """Return the blocks of the tier below the GPU from which on no admission can hold all of it by its loads.
+
+    What is being loaded has its blocks on the GPU already, so a larger tier has blocks left. None if drops
+    have another cause.
+    """
+    machine, settings = case.scenario.settings.machines[0], case.scenario.settings
+    sizes = [tier.capacity_blocks for tier in machine.tiers[:2]]
+    is_plain = settings.cache.overflow == "wait" and "selective" not in settings.movement.write.values()
+    if not is_plain or len(sizes) < 2 or sizes[0] is None or sizes[1] is None or sizes[1] > sizes[0]:
+        return None
+    return sizes[0] + 1
 
 
 def _blocks(count: int) -> str:
@@ -79,11 +102,27 @@ def used(tier: str, case: Case) -> str | None:
     if not tokens:
         return None
     readers = int((case.run.finished[f"cached_{tier}_tokens"] > 0).sum())
-    waited = case.mean_ms(f"fetch_{tier}_ns") * len(case.run.finished["request"]) / readers
+    loads_ms, writes_ms = case.mean_ms(f"fetch_{tier}_ns"), _write_back_ms(tier, case)
+    waited = loads_ms * len(case.run.finished["request"]) / readers
+    costs = f"loads cost {format_time_ms(loads_ms)}"
+    if writes_ms:
+        costs += f" and waits for writes {format_time_ms(writes_ms)}"
     return (
         f"{tier} served {percent(tokens / case.prompt_tokens)} of prompt tokens to {readers:,} "
-        f"request{'s' * (readers != 1)}, with a mean wait of {format_time_ms(waited)}."
+        f"request{'s' * (readers != 1)}, with a mean wait of {format_time_ms(waited)}. Of the mean TTFT it "
+        f"saves about {format_time_ms(_saved_ms(tokens, case))} of prefill; {costs}."
     )
+
+
+def _saved_ms(tokens: int, case: Case) -> float:
+    """Return the prefill that served tokens save a request, at the run's mean time of a computed token."""
+    computed = int(case.run.finished["num_tokens_actually_prefilled"].sum())
+    return case.mean_ms("prefill_ns") * tokens / max(computed, 1)
+
+
+def _write_back_ms(tier: str, case: Case) -> float:
+    """Return the mean wait of a request for writes of evicted blocks to a tier: of those below the GPU."""
+    return case.mean_ms("fetch_room_ns") if tier == TIERS[COMPUTE + 1] else 0.0
 
 
 def policy_without_choice(case: Case) -> str | None:

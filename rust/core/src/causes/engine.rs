@@ -151,7 +151,7 @@ mod tests {
         let mut log = EvictionLog::new(&keys);
         let mut causes = MissCauses::new(keys, 16);
         let hit_causes = |never_seen, diverged, evicted, shorter| {
-            [never_seen, diverged, evicted, shorter, 0, 0, 0, 0, 0]
+            [never_seen, diverged, evicted, shorter, 0, 0, 0, 0, 0, 0, 0]
         };
         let look = |request, input_tokens, hits, limit| Lookup {
             request,

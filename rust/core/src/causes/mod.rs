@@ -53,6 +53,10 @@ causes! {
     WindowMovedOn = "window_moved_on",
     /// Other layer groups had the block, but no recurrent state was kept there.
     NoCheckpoint = "no_checkpoint",
+    /// Earlier prompts share less than the whole block of the cache around it.
+    PartialBlock = "partial_block",
+    /// A lower tier or another machine had the block, and it was computed instead of loaded.
+    NotLoaded = "not_loaded",
 }
 
 /// Missed tokens of one request, one column per cause.

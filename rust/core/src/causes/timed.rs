@@ -36,14 +36,21 @@ pub struct TimedRun<'a> {
     pub first_token_ns: &'a [i64],
     /// Time at which the request finished.
     pub finish_ns: &'a [i64],
-    /// Tokens that some layer group could have continued from where others kept nothing; 0 where all agree.
+    /// Tokens that part of the cache had, a layer group or a lower tier, beyond the cached ones; 0 for none.
     pub junction_tokens: &'a [i64],
-    /// True if a recurrent state was not kept there, false if a window.
-    pub junction_is_state: &'a [bool],
+    /// Cause of their miss: index in [`JUNCTION_CAUSES`].
+    pub junction_cause: &'a [u8],
     /// True if the cache admits all blocks and keeps them reachable. If false, a block that was ready and is
     /// missed counts as not admitted.
     pub kept: bool,
 }
+
+/// Causes of a junction: a window or a state was not kept there, or what was found was not loaded.
+pub const JUNCTION_CAUSES: [MissCause; 3] = [
+    MissCause::WindowMovedOn,
+    MissCause::NoCheckpoint,
+    MissCause::NotLoaded,
+];
 
 /// Reason why a run cannot be analyzed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -78,7 +85,7 @@ impl TimedRun<'_> {
             self.finish_ns.len(),
             self.continuation.len(),
             self.junction_tokens.len(),
-            self.junction_is_state.len(),
+            self.junction_cause.len(),
         ];
         let fits = columns.iter().all(|&len| len == n) && self.id_offsets.len() == n + 1;
         if !fits || self.id_tokens < 1 || self.block_tokens < 1 {
@@ -94,7 +101,8 @@ impl TimedRun<'_> {
             let tokens = (0..1 << 40).contains(&prompt)
                 && (0..1 << 40).contains(&self.output_tokens[r])
                 && (0..=prompt).contains(&cached)
-                && (0..=prompt).contains(&self.junction_tokens[r]);
+                && (0..=prompt).contains(&self.junction_tokens[r])
+                && usize::from(self.junction_cause[r]) < JUNCTION_CAUSES.len();
             if self.finished[r] && !(tokens && (0..1 << 20).contains(&self.machine[r])) {
                 return Err(TimedRunError::Request(r));
             }
@@ -128,6 +136,7 @@ impl TimedRun<'_> {
             (out.tokens[r], out.evicted_idle_ns[r]) = self.look_up(r, &path, &history);
             let blocks = prompt / self.block_tokens * self.block_tokens;
             let whole = (blocks as u64).div_ceil(self.id_tokens as u64) as usize;
+            let whole = whole.max((prompt / self.id_tokens) as usize);
             let shown = &path[..whole.min(path.len())];
             history.show(machine, shown, self.first_token_ns[r], last_ns);
             let next = self.continuation[r];
@@ -160,20 +169,27 @@ impl TimedRun<'_> {
         let may_hit = (prompt - 1).div_euclid(self.block_tokens) * self.block_tokens;
         let mut misses = PromptMisses::after(cached as u64);
         let (mut at, mut idle_ns) = (cached.max(self.junction_tokens[r]), -1);
-        let not_kept = match self.junction_is_state[r] {
-            true => MissCause::NoCheckpoint,
-            false => MissCause::WindowMovedOn,
-        };
-        misses.until(at as u64, not_kept);
+        misses.until(
+            at as u64,
+            JUNCTION_CAUSES[usize::from(self.junction_cause[r])],
+        );
+        let (mut block_end, mut is_partial) = (at, false);
         while at < may_hit {
             let k = (at / self.id_tokens) as usize;
+            if at >= block_end {
+                block_end = (at / self.block_tokens + 1) * self.block_tokens;
+                let last = ((block_end - 1) / self.id_tokens) as usize;
+                let is_new = |k| path.get(k).is_none_or(|&slot| !history.was_shown(slot));
+                is_partial = (k..=last).any(is_new);
+            }
             let Some(&slot) = path.get(k) else {
                 let new = misses.new_block(|| false); // the trace names no id here
                 misses.until(may_hit as u64, new);
                 break;
             };
-            at = ((k as i64 + 1) * self.id_tokens).min(may_hit);
+            at = ((k as i64 + 1) * self.id_tokens).min(block_end).min(may_hit);
             let cause = match history.machines.use_of(machine, slot) {
+                _ if is_partial && history.was_shown(slot) => MissCause::PartialBlock,
                 Some(here) if here.ready_ns > now_ns => MissCause::NotReady,
                 Some(here) => {
                     idle_ns = idle_ns.max((now_ns - here.used_ns).max(0));
@@ -220,7 +236,7 @@ mod tests {
             first_token_ns: &column(|row| row.0 + 10),
             finish_ns: &column(|row| row.0 + 10),
             junction_tokens: &vec![0; n],
-            junction_is_state: &vec![false; n],
+            junction_cause: &vec![0; n],
             kept,
         };
         let misses = run.misses().unwrap();
@@ -230,29 +246,29 @@ mod tests {
     #[test]
     fn each_cause_differs_from_the_others() {
         let (first, again) = ((0, [0, 1], 0), (100, [0, 1], 0));
-        assert_eq!(causes(&[first], &[0], true), [128, 0, 0, 1, 0, 0, 0, 0, 0]);
+        assert_eq!(causes(&[first], &[0], true), [128, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0]);
         assert_eq!(
             causes(&[first, again], &[0, 64], true),
-            [0, 0, 64, 1, 0, 0, 0, 0, 0]
+            [0, 0, 64, 1, 0, 0, 0, 0, 0, 0, 0]
         );
         assert_eq!(
             causes(&[first, again], &[0, 64], false),
-            [0, 0, 0, 1, 0, 0, 64, 0, 0]
+            [0, 0, 0, 1, 0, 0, 64, 0, 0, 0, 0]
         );
         let soon = (9, [0, 1], 0);
         assert_eq!(
             causes(&[first, soon], &[0, 0], true),
-            [0, 0, 0, 1, 128, 0, 0, 0, 0]
+            [0, 0, 0, 1, 128, 0, 0, 0, 0, 0, 0]
         );
         let other = (100, [0, 1], 1);
         assert_eq!(
             causes(&[first, other], &[0, 0], true),
-            [0, 0, 0, 1, 0, 128, 0, 0, 0]
+            [0, 0, 0, 1, 0, 128, 0, 0, 0, 0, 0]
         );
         let parted = (100, [0, 2], 0);
         assert_eq!(
             causes(&[first, parted], &[0, 64], true),
-            [0, 64, 0, 1, 0, 0, 0, 0, 0]
+            [0, 64, 0, 1, 0, 0, 0, 0, 0, 0, 0]
         );
     }
 
@@ -261,7 +277,7 @@ mod tests {
         let moved = (100, [1, 0], 0);
         assert_eq!(
             causes(&[(0, [0, 1], 0), moved], &[0, 0], true),
-            [128, 0, 0, 1, 0, 0, 0, 0, 0]
+            [128, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0]
         );
     }
 
@@ -282,7 +298,7 @@ mod tests {
             first_token_ns: &[0],
             finish_ns: &[0],
             junction_tokens: &[0],
-            junction_is_state: &[false],
+            junction_cause: &[0],
             kept: true,
         };
         assert_eq!(run.misses().unwrap_err(), TimedRunError::Ids(0));

@@ -58,6 +58,7 @@ impl Replica {
         let reusable = self.reusable_blocks(now, slot, everywhere);
         let (found, ready) = (found.min(reusable), ready.min(reusable));
         let away = away.and_then(|run| run.before(reusable));
+        let most = everywhere.min(reusable);
         let (lease, admission) = if found > ready || away.is_some() {
             match self.acquire_with_loads(now, slot, found, away)? {
                 Some(acquired) => acquired,
@@ -72,6 +73,10 @@ impl Replica {
         };
         self.arrivals.queue.take(slot, &mut self.requests);
         self.requests[slot].lease = lease;
+        if admission.reused_blocks < most && self.requests[slot].scheduling.preemptions == 0 {
+            let records = now.store.records_mut();
+            records.not_loaded.push((request, most));
+        }
         self.write_used(now, lease)?;
         self.settle_admission(now, slot, admission)?;
         Ok(true)

@@ -6,8 +6,7 @@ use super::plugins::{Candidate, Occasion};
 use super::staging::{is_staged, stage_up, StagedCopy};
 use super::{Now, Replica};
 use crate::convert::fit;
-use crate::ids::BlockRange;
-use crate::store::contract::BlockStore;
+use crate::ids::{BlockRange, HoldId};
 use crate::store::{Answer, MoveId, Part, NO_MOVE, STAGING};
 use crate::transfers::HoldBack;
 
@@ -41,6 +40,8 @@ impl Replica {
     }
 
     /// Orders the moves that prefetch the first `limit` blocks of a request; returns the last move of each part.
+    ///
+    /// What the prompt has below the GPU is held meanwhile: its own blocks make no space for it.
     fn start_prefetch(
         &mut self,
         now: &mut Now<'_>,
@@ -52,27 +53,52 @@ impl Replica {
             return Ok(moves);
         };
         let parts = tree.match_prefix(request, limit);
-        let found = parts.last().map_or(0, |part| part.end);
+        let below = parts.iter().filter(|part| part.tier >= STAGING);
+        let held = below.map(|part| Ok((part.tier, tree.protect(request, part.end, part.tier)?)));
+        let held: Vec<(usize, HoldId)> = held.collect::<Answer<_>>()?;
+        if self.bring_all_up(now, request, &parts, &mut moves)? {
+            let rest = BlockRange {
+                start: parts.last().map_or(0, |part| part.end),
+                end: limit,
+            };
+            self.bring_rest_here(now, request, rest, &mut moves)?;
+        }
+        if let Some(tree) = now.store.tiered() {
+            for (tier, hold) in held {
+                tree.unprotect(tier, hold)?;
+            }
+        }
+        Ok(moves)
+    }
+
+    /// Prefetches each part from the tiers further down; returns false at one that finds too few free blocks.
+    fn bring_all_up(
+        &mut self,
+        now: &mut Now<'_>,
+        request: u32,
+        parts: &[Part],
+        moves: &mut Vec<MoveId>,
+    ) -> Answer<bool> {
         let lower = |part: &&Part| part.tier > STAGING && part.by == NO_MOVE;
         for part in parts.iter().filter(lower) {
-            if !moves.is_empty() && !is_still_there(now.store, request, part) {
-                return Ok(moves); // making space for an earlier part has evicted this one
-            }
             let Some(id) = self.bring_up(now, request, part)? else {
-                return Ok(moves);
+                return Ok(false);
             };
             moves.push(id);
         }
-        if !moves.is_empty() && now.store.peek(request, found)?.0 < found {
-            return Ok(moves);
-        }
-        let rest = BlockRange {
-            start: found,
-            end: limit,
-        };
-        let run = self.longest_elsewhere(now, request, rest)?;
-        let Some(run) = run else {
-            return Ok(moves);
+        Ok(true)
+    }
+
+    /// Prefetches the longest run of the remaining blocks that another machine has.
+    fn bring_rest_here(
+        &mut self,
+        now: &mut Now<'_>,
+        request: u32,
+        rest: BlockRange,
+        moves: &mut Vec<MoveId>,
+    ) -> Answer<()> {
+        let Some(run) = self.longest_elsewhere(now, request, rest)? else {
+            return Ok(());
         };
         for &part in &run.parts {
             let owner = run.owner;
@@ -81,7 +107,7 @@ impl Replica {
             };
             moves.push(id);
         }
-        Ok(moves)
+        Ok(())
     }
 
     /// The first blocks of a part, within the limit on blocks in transit; `None` if there are none.
@@ -144,15 +170,4 @@ impl Replica {
             }
         }
     }
-}
-
-/// True if a part that was found is still whole on its tier.
-fn is_still_there(store: &mut dyn BlockStore, request: u32, part: &Part) -> bool {
-    let found = store
-        .tiered()
-        .map(|tree| tree.match_prefix(request, part.end));
-    let found = found.unwrap_or_default();
-    let mut own = found.iter().filter(|own| own.end > part.start);
-    own.all(|own| (own.tier, own.by) == (part.tier, part.by))
-        && found.last().is_some_and(|own| own.end == part.end)
 }

@@ -5,7 +5,7 @@
 //! Victims that the tier below cannot take now wait ([`super::backlog`]), or are dropped, oldest first.
 
 use super::moves::Move;
-use super::node::{PathPart, State};
+use super::node::{Copy, PathPart, State};
 use super::pending::{moves_of, PendingFree};
 use super::{Overflow, Store};
 use crate::convert::fit;
@@ -13,6 +13,13 @@ use crate::ids::{NodeId, NO_MOVE};
 use crate::tiers::Route;
 
 impl Store {
+    /// Sets that a victim which any lower tier has is not written again; without, the next tier must have it.
+    #[must_use]
+    pub fn with_write_once(mut self, write_once: bool) -> Self {
+        self.rules.write_once = write_once;
+        self
+    }
+
     /// Evicts `wanted` blocks, or as many as are evictable, from a tier that has one below. Returns how many,
     /// and which of them are freed only by moves. `None`, nothing done, if they are fewer than `least`.
     pub(super) fn demote_victims(
@@ -44,7 +51,12 @@ impl Store {
             };
             left -= 1;
             let blocks = u64::from(self.trie.nodes[id as usize].blocks());
-            let lower = *self.copy(id, below);
+            let mut lower = *self.copy(id, below);
+            if lower.state == State::Absent && self.rules.write_once {
+                let ready = |copy: &&Copy| copy.state == State::Ready;
+                let further = self.copies_of(id)[below..].iter().find(ready);
+                lower = further.copied().unwrap_or(lower);
+            }
             if lower.state == State::Absent {
                 self.hold(below, id);
                 to_write.push(id);

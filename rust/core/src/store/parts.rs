@@ -77,6 +77,8 @@ pub(super) struct EvictionRules {
     /// Minimum number of blocks evicted at once.
     pub batch_blocks: u64,
     pub overflow: Overflow,
+    /// True if a victim that any lower tier has is not written again.
+    pub write_once: bool,
     /// Eviction orders of the tiers that do not use recency.
     pub orders: Option<Box<Orders>>,
 }
@@ -87,6 +89,7 @@ impl Default for EvictionRules {
             touch: Touch::default(),
             batch_blocks: 1,
             overflow: Overflow::Wait,
+            write_once: false,
             orders: None,
         }
     }

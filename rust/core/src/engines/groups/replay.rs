@@ -1,6 +1,6 @@
 //! Replay of requests in file order through the manager, times ignored: prompts in chunks, answers token by token.
 
-use super::lost::Losses;
+use super::lost::{Junction, Losses};
 use super::manager::GroupManager;
 use super::rules::{chunk_end, next_change, Chunk};
 use super::{Group, Limits};
@@ -30,6 +30,8 @@ pub struct GroupReplay {
     pub forced_frees: u64,
     /// Requests of which some group had found more.
     pub junctions: u64,
+    /// Those at which a group had kept nothing, in order of the requests.
+    pub unkept: Vec<Junction>,
     /// For each group, tokens that another group had and it could not continue from: the blocks it needs were
     /// not kept, or were evicted.
     pub lost_tokens: Vec<(u64, u64)>,
@@ -63,6 +65,7 @@ pub fn replay(
         manager: GroupManager::new(groups, align, limits, capacity_blocks),
         overlap: Overlap::new(requests.window),
         forced_frees: 0,
+        unkept: Vec::new(),
         chunks: 0,
     };
     let mut peak_used_blocks = 0;
@@ -92,6 +95,7 @@ pub fn replay(
         hits,
         forced_frees: running.forced_frees,
         junctions: running.losses.junctions,
+        unkept: running.unkept,
         lost_tokens: running.losses.tokens,
         alone_tokens: running.alone_tokens,
         chunks: running.chunks,
@@ -108,6 +112,7 @@ struct Running {
     overlap: Overlap,
     forced_frees: u64,
     losses: Losses,
+    unkept: Vec<Junction>,
     alone_tokens: Vec<u64>,
     reports_alone: bool,
     chunks: u64,
@@ -117,7 +122,8 @@ impl Running {
     /// Computes a request to its end. Returns its hit, or None if it does not fit.
     fn run(&mut self, request: u32, prompt: u64, total: u64) -> Option<u64> {
         let found = self.manager.look_up(request, prompt - 1);
-        self.losses.count(&self.manager, request, found);
+        let unkept = self.losses.count(&self.manager, request, found);
+        self.unkept.extend(unkept);
         let alone = match self.reports_alone {
             true => self.manager.alone(request, prompt - 1),
             false => Vec::new(),
