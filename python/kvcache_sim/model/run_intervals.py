@@ -21,24 +21,22 @@ from kvcache_sim.model.step_times import is_composed, measured_on
 
 ROOFLINE, KERNELS, COMPOSED, OWN = "roofline", "kernel tables", "composed set", "own iterations"
 SOURCES = (ROOFLINE, KERNELS, COMPOSED, OWN)
-_ENGINES = ("vllm", "sglang", "vllm behind a router")
+_ENGINES = ("vllm", "sglang")
 _STEPS = "steps"
 
 
-def source_kind(name: str, engine: str = "", machines: int = 1) -> Kind | None:
+def source_kind(name: str, engine: str = "") -> Kind | None:
     """Return the kind of a step-time model, by its name as in ``load_step_time``.
 
-    ``engine`` is the engine simulated (``vllm`` unless the name says another), ``machines`` their number:
-    several are behind a router. None: a linear source, which has no error. Raises UsageError like
-    ``load_step_time``.
+    ``engine`` is the engine simulated (``vllm`` unless the name says another). A fleet has the kind of one of
+    its machines: the gateway of the measured ones is in no scenario. None: a linear source, which has no
+    error. Raises UsageError like ``load_step_time``.
     """
     if name.startswith(LINEAR):
         return None
     subject = measured_on(name)
     if not engine:
         engine = "sglang" if name.startswith(KERNELS_PREFIX) and ":sglang" in name else "vllm"
-    if machines > 1 and engine == "vllm":
-        engine = "vllm behind a router"
     family = "moe" if subject.model and is_mixture(subject.model) else "dense"
     return Kind(_source(name), family, engine)
 
