@@ -31,11 +31,15 @@ class Factors(NamedTuple):
 
 
 class Kind(Value):
-    """A kind of source: its words, the family of the model (``dense``, ``moe``), and the engine."""
+    """A kind of source: its words, the family of the model (``dense``, ``moe``), and the engine.
+
+    ``unmeasured`` is in words that no run of the engine on the GPU was measured, "" if some were.
+    """
 
     source: str
     family: str
     engine: str = "vllm"
+    unmeasured: str = ""
 
     def __str__(self) -> str:
         return f"{self.source}, {self.family}, {self.engine}"

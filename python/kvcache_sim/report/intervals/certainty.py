@@ -19,6 +19,7 @@ from kvcache_sim.report.intervals.together import applied, loading_share, togeth
 from kvcache_sim.scenario.execute import Execution
 from kvcache_sim.scenario.load import Scenario
 from kvcache_sim.scenario.machines import build_machines
+from kvcache_sim.scenario.release_defaults import release_of
 from kvcache_sim.scenario.step_time_source import summarize_step_times
 from kvcache_sim.workload.trace import Trace
 
@@ -111,7 +112,7 @@ def _kinds(scenario: Scenario) -> list[Kind | None]:
     """Return the kinds of the sources in use."""
     machines = build_machines(scenario.model, scenario.tree)
     named = {
-        (machine.replica.step_time, "sglang" if machine.replica.scheduler == "sglang" else "")
+        (machine.replica.step_time, release_of(machine.replica).engine)
         for machine in machines
         if not machine.replica.instant
     }
