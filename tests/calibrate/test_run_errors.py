@@ -124,7 +124,7 @@ def test_the_stated_intervals_hold_the_truth_of_deployments_left_out(capsys):
     assert said["held"] >= LEAST_HELD
     assert said["figures"] == len(found)
     # Errors that lie on both sides of the truth as in a normal distribution give 2.44.
-    assert cell(Topic("", "", "", "", ""), found).ratio == pytest.approx(2.55, abs=0.01)
+    assert cell(Topic("", "", "", "", ""), found).ratio == pytest.approx(2.90, abs=0.01)
 
 
 def test_the_printed_coverage_of_runs_left_out(capsys, snapshot):

@@ -1,4 +1,4 @@
-"""Where no run of the engine on the GPU was measured, that is said before any figure, with a wide interval."""
+"""An engine on a GPU without measured runs: said before any figure, with a wide interval."""
 
 import json
 
@@ -7,7 +7,7 @@ import pytest
 from kvcache_sim.cli.main import run as kvsim
 from kvcache_sim.metrics.certainty import CERTAIN, NOT_MEASURED
 
-WORDS = "step times: not measured on MI300X with SGLang: roofline (MI300X TP2): ×0.33–3.00"
+WORDS = "step times: not measured on MI300X with SGLang: roofline (MI300X TP2) with host sglang: ×0.33–3.00"
 LINE = "python -m sglang.launch_server --model-path Qwen/Qwen3-32B --tp 2"
 SCENARIO = """trace: {{path: trace.jsonl}}
 model: qwen3-32b

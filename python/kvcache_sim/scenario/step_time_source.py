@@ -7,6 +7,7 @@ from typing import Any
 
 from kvcache_sim.base.values import Value
 from kvcache_sim.model.computed_source import KERNELS_PREFIX
+from kvcache_sim.model.hosts import OF_STEPS, load_host
 from kvcache_sim.model.linear import LINEAR
 from kvcache_sim.model.run_intervals import source_kind
 from kvcache_sim.model.stated_errors import Factors, stated_step_errors
@@ -31,10 +32,11 @@ class StepTimeSource(Value):
         return None if self.factors is None else 100 * (max(self.factors.high, 1 / self.factors.low) - 1)
 
 
-def step_time_source(name: str, engine: str = "") -> StepTimeSource:
+def step_time_source(name: str, engine: str = "", host: str = "") -> StepTimeSource:
     """Return the source of a step-time model by name; raises UsageError like ``load_step_time``.
 
     ``engine`` is the one simulated; where it was not measured on the GPU, the words begin with that.
+    ``host`` is the name of its host, which the words name if it has times that the source lacks.
     """
     errors = stated_step_errors(name, engine)
     if errors is None:
@@ -43,6 +45,8 @@ def step_time_source(name: str, engine: str = "") -> StepTimeSource:
     hull = Factors(min(f.low for f in stated), max(f.high for f in stated)) if stated else None
     kind = source_kind(name, engine)
     words = _words(name)
+    if host and OF_STEPS & load_host(host).figures_for(name).keys():
+        words += f" with host {host}"
     if kind is not None and kind.unmeasured:
         words = f"{kind.unmeasured}: {words.replace('no measurement of ', '')}"
     return StepTimeSource(words, hull, errors.source)
@@ -70,7 +74,7 @@ def summarize_step_times(scenario: Scenario) -> dict[str, Any]:
     """
     machines = build_machines(scenario.model, scenario.tree)
     replicas = [machine.replica for machine in machines if not machine.replica.instant]
-    names = dict.fromkeys((replica.step_time, release_of(replica).engine) for replica in replicas)
+    names = dict.fromkeys((one.step_time, release_of(one).engine, one.host or "") for one in replicas)
     if not names:
         return {}
     sources = [step_time_source(*name) for name in names]

@@ -124,6 +124,9 @@ def launch_of_scenario(resolved: Mapping[str, Any], engine_name: str) -> Launch:
     line.words += flags_of_drafts(engine_name, drafts) if drafts else []
     weights = flags_of_weights(line.subject.weight_dtype, model)
     line.words += weights or []
+    table = newest_equal(engine_name).table
+    hosts = [row.taken for row in table.setting("host").rows] if table.has("host") else []
+    line.said |= {"replica.host"} if line.get("replica.host") in hosts else set()
     without = _without_flag(settings, line.said)
     own_rules = settings.get(_CAPACITY) is not None and line.get("tiers.cpu.semantics") is None
     without += ["tiers.cpu.semantics"] if own_rules else []
