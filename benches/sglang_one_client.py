@@ -27,7 +27,7 @@ from kvcache_sim.model.run_intervals import is_mixture
 from kvcache_sim.scenario.launch.to_scenario import scenario_of_launch
 
 ROWS = Path(__file__).resolve().parents[2] / "shared/calibration/sglang_one_client.csv"
-#: The way of a client in and out. Any of 25 to 97 ms leaves TTFT 17 to 21 % off with a launch fitted to it.
+#: A client's offset. Any of 25 to 97 ms leaves TTFT 17 to 21 % off with a launch fitted to it.
 CLIENT_MS = 40.0
 
 
@@ -171,8 +171,8 @@ about = """
 Rooflines lack the host: a chunk of 61 to 94 layers takes 100 to 165 ms whatever its length. `replica.host:
 sglang` and `sglang-b200`, chosen by the release, add three times: every step {host.step:.2f} ms, on B200
 {host.layer:.3f} ms a layer; a step with a chunk at least {host.launch:.2f} ms a layer, whose launch stops all
-decodes; {client:g} ms of the client's way. Median errors of TPOT and TTFT over the {judged} simulated NVIDIA
-rows of {rows}: {said}.
+decodes; {client:g} ms of the client's offset. Median errors of TPOT and TTFT over the {judged} simulated
+NVIDIA rows of {rows}: {said}.
 """
 columns = [
   "hardware",

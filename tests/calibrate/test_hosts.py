@@ -52,7 +52,7 @@ def test_the_release_chooses_the_host_of_sums_of_kernels_and_the_scenario_overru
 
 
 def test_steps_that_contain_their_host_are_as_before(tmp_path):
-    """Fitted to iterations of an engine: the release adds nothing, and a named host only its client's way."""
+    """Fitted to iterations of an engine: the release adds nothing, and a named host only its client's offset."""
     own = "h100-llama-3.1-8b-tp1"
     assert served(own).summary["digest"] == served(own, host="none").summary["digest"]
     offset = served(own, host="sglang").summary["latency"], served(own, host="none").summary["latency"]
