@@ -26,6 +26,7 @@ import numpy as np
 ROOT = Path(__file__).resolve().parents[1]
 sys.path[:0] = [str(ROOT / "tests"), str(ROOT / "benches")]
 import routing_study  # noqa: E402
+import sglang_one_client  # noqa: E402
 import vllm_streams  # noqa: E402
 import whole_runs_servers  # noqa: E402
 from kvcache_sim.base.errors import UsageError  # noqa: E402
@@ -307,12 +308,29 @@ def servers(_: Path) -> Group:
     return group
 
 
+def one_client(_: Path) -> Group:
+    """SGLang servers with one client on NVIDIA GPUs, by hosts that were fitted to all other models."""
+    group = Group(("ttft_mean", "tpot_mean", "e2e_mean"))
+    rows = sglang_one_client.read_rows()
+    for number, (row, found) in enumerate(sglang_one_client.left_out(rows).items()):
+        if row.is_judged:
+            answer = int(row.run.split("+")[1]) - 1
+            kind = ["roofline", row.family, "sglang", row.gpu, f"{row.model}@{row.gpu} sglang"]
+            values = [
+                {"ttft_mean": one.ttft, "tpot_mean": one.tpot, "e2e_mean": one.ttft + answer * one.tpot}
+                for one in (row.measured, found)
+            ]
+            group.add([*kind, f"{row.hardware} {row.run} x1 #{number}"], 0.0, *values)
+    return group
+
+
 GROUPS: dict[str, Callable[[Path], Group]] = {
     "streams": streams,
     "stages": stages,
     "sharegpt": sharegpt,
     "iterations": iterations,
     "servers": servers,
+    "one_client": one_client,
     "routing": routing,
     "offload_guide": offload_guide,
 }

@@ -1,8 +1,12 @@
-"""Closed loops of the servers that ``aiconfigurator-core`` lists, by its kernels and by the roofline."""
+"""Closed loops of the servers that ``aiconfigurator-core`` lists, by its kernels and by the roofline.
+
+SGLang's have the host that its release chooses; it was fitted to other servers (``sglang_one_client.py``).
+"""
 
 from __future__ import annotations
 
 import contextlib
+import heapq
 import json
 import tempfile
 from collections import Counter, defaultdict
@@ -18,6 +22,8 @@ from kvcache_sim.extras.calibrate.aiconfigurator.library import model_configurat
 from kvcache_sim.extras.calibrate.closed_loop import CLIENT_MS, CLIENT_MS_PER_TOKEN, StepTimes, _Loop
 from kvcache_sim.extras.calibrate.server_runs import ServerRun, server_runs
 from kvcache_sim.model.gpus import load_gpu
+from kvcache_sim.model.hosts import load_host
+from kvcache_sim.model.releases import Subject, newest_equal
 from kvcache_sim.model.roofline import roofline_step_time
 from kvcache_sim.model.roofline_name import parse_roofline
 from kvcache_sim.model.step_time import StepBatch
@@ -29,9 +35,17 @@ Values = dict[str, float]
 
 
 class _Started(_Loop):
-    """A closed loop that also notes the start of each prompt's first chunk."""
+    """A closed loop that also notes the start of each prompt's first chunk; requests travel ``client_ms``."""
 
-    __slots__ = ("started",)
+    __slots__ = ("client_ms", "started")
+
+    def _send(self) -> None:
+        before = self.sent_requests
+        super()._send()
+        for position, (at, request) in enumerate(self.arrivals if self.sent_requests > before else ()):
+            if request == before:
+                self.arrivals[position] = (at - CLIENT_MS + self.client_ms, request)
+        heapq.heapify(self.arrivals)
 
     def _chunks(self, budget: int) -> tuple[int, int, list[int]]:
         left, done = budget, self.started_tokens
@@ -45,15 +59,37 @@ class _Started(_Loop):
         return super()._chunks(budget)
 
 
-def _served(times: StepTimes, run: ServerRun) -> tuple[float, Values]:
+def _with_host(step_ms: StepTimes, run: ServerRun) -> tuple[StepTimes, float]:
+    """Return the step times with those of the run's host, and a client's offset in ms."""
+    release, gpu = newest_equal(run.label[0]), run.deployment.system.removesuffix("_sxm")
+    if not release.table.has("host"):
+        return step_ms, CLIENT_MS
+    host, layers = load_host(release.value("host", Subject(gpu=gpu))), _layers(run.deployment.model)
+    extra_ms = ((host.step_extra_ns or 0) + layers * (host.step_extra_per_layer_ns or 0)) / 1e6
+    launch_ms = layers * (host.launch_per_layer_ns or 0) / 1e6
+
+    def times(new: int, past: int, decodes: int, kv_tokens: int) -> float:
+        return max(step_ms(new, past, decodes, kv_tokens) + extra_ms, launch_ms if new else 0.0)
+
+    return times, (host.client_offset_ns or 0) / 1e6
+
+
+def _layers(model: str) -> int:
+    given = model_configuration(model)
+    return int(given.get("text_config", given)["num_hidden_layers"])
+
+
+def _served(step_ms: StepTimes, run: ServerRun) -> tuple[float, Values]:
     """Return the share of TTFT that is queueing, and the figures, of one data-parallel rank."""
+    times, client_ms = _with_host(step_ms, run)
     load = servers._load(run, max(1, round(run.concurrency / run.deployment.data_parallel)))
     loop = _Started(times, run.launch, load)
+    loop.client_ms = client_ms
     loop.started = np.zeros(len(load.prompts))
     loop.run()
     sent, first, done = (each[:, 2] for each in (loop.sent, loop.first, loop.done))
     ttft = float((first - sent).mean())
-    client_ms = CLIENT_MS + CLIENT_MS_PER_TOKEN * float(np.mean(load.prompts))
+    client_ms += CLIENT_MS_PER_TOKEN * float(np.mean(load.prompts))
     tpot = float(((done - first) / np.maximum(np.array(load.outputs) - 1, 1)).mean())
     figures = {"ttft_mean": ttft, "tpot_mean": tpot, "e2e_mean": float((done - sent).mean())}
     return (float((loop.started - sent).mean()) - client_ms) / ttft, figures

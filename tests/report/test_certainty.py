@@ -112,6 +112,27 @@ def test_the_loading_share_leaves_queueing_out():
 # -- the intervals of a run
 
 
+def test_a_fleet_has_the_interval_of_one_machine_and_e2e_holds_what_its_parts_leave_open(folder):
+    """Alone on either machine, requests take the same times; 1.9 times the TPOT cannot leave E2E at 1.5."""
+    one = simulated(folder, "roofline", "one", "--sensitivity", "-q")
+    two = simulated(folder, "roofline", "two", "--sensitivity", "-q", "--set", "cluster.machines=2")
+
+    def factors(summary, figure):
+        value, ends = summary["latency"][figure]["avg"], summary["certainty"][f"{figure}_mean"]
+        return ends["model_low"] / value, ends["model_high"] / value
+
+    for figure in ("ttft", "tpot", "e2e"):
+        assert factors(two, figure) == pytest.approx(factors(one, figure), rel=0.02)
+        assert factors(one, figure)[0] < 0.97
+        assert factors(one, figure)[1] > 1.03
+    ttft, e2e = one["latency"]["ttft"]["avg"], one["latency"]["e2e"]["avg"]
+    for side, widest in enumerate((min, max)):
+        decoding = ttft + (e2e - ttft) * factors(one, "tpot")[side]
+        assert widest(factors(one, "e2e")[side] * e2e, decoding) == pytest.approx(
+            factors(one, "e2e")[side] * e2e
+        )
+
+
 def test_a_lone_request_at_a_time_has_the_errors_of_whole_runs_as_the_interval(folder):
     """TTFT is a step with a chunk, TPOT a decode step: they move as the steps do, which whole runs contain."""
     summary = simulated(folder, "fitted", "run", "--sensitivity", "-q")

@@ -18,7 +18,7 @@ from kvcache_sim.api.unsaved import UnsavedRun
 from kvcache_sim.base.errors import UsageError
 from kvcache_sim.base.units import format_percent, format_time_ms, significant
 from kvcache_sim.metrics import load_run as stored
-from kvcache_sim.metrics.certainty import CERTAIN, intervals_text, source_line
+from kvcache_sim.metrics.certainty import CERTAIN, intervals_text, source_line, with_source
 from kvcache_sim.metrics.columns import (
     EVENT_COLUMNS,
     MISS_COLUMNS,
@@ -71,7 +71,7 @@ def headline_text(run: FinishedRun) -> str:
     figures = "; ".join(
         [f"{run.label}: {counted}", *(f"{k} {v}" for k, v in figures_of(run.summary).items())]
     )
-    return "\n  ".join(line for line in (figures, source_line(run.summary)) if line)
+    return "\n  ".join(with_source(figures, run.summary))
 
 
 def headline_html(run: FinishedRun) -> str:

@@ -269,12 +269,12 @@ def servers() -> None:
 
 @app.command()
 def coverage(
-    by: Annotated[Literal["run", "deployment"], "what is left out"] = "run",
+    by: Annotated[Literal["run", "deployment", "gpu", "engine"], "what is left out"] = "run",
     output_format: Annotated[Literal["text", "json"], Option("--format")] = "text",
 ) -> None:
     """Print how often the stated 90 % intervals hold the truth, on every measured run.
 
-    Each run is judged by the rule without it: with --by deployment without all runs of its deployment.
+    Each run is judged by the rule without it: with --by gpu without all runs on its GPU, and so on.
     A half-width is half an interval over the true value.
 
     \b

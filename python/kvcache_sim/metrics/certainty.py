@@ -40,6 +40,8 @@ class CertainFigure(NamedTuple):
 
 
 RATE = "output_tokens_per_s"
+#: Words of a source whose GPU or engine was not measured.
+NOT_MEASURED = "not measured on"
 #: Figures with intervals, by their key in ``certainty``.
 CERTAIN: dict[str, CertainFigure] = {
     "ttft_mean": CertainFigure("latency.ttft.avg", "TTFT mean"),
@@ -61,6 +63,13 @@ def source_line(summary: Mapping[str, Any]) -> str:
         return f"step times: {found['source']}: ×{_factor(low)}–{_factor(high)}"
     given = found["source"].startswith("given")
     return f"step times: {found['source']}" + ("" if given else ": no error stated")
+
+
+def with_source(line: str, summary: Mapping[str, Any]) -> list[str]:
+    """Return a line of figures and the source of their times, first if nothing was measured."""
+    source = source_line(summary)
+    lines = [source, line] if NOT_MEASURED in source else [line, source]
+    return [line for line in lines if line]
 
 
 def source_lines_of(rows: Iterable[Mapping[str, Any]]) -> list[str]:

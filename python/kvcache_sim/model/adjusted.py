@@ -20,17 +20,37 @@ class WithLaunchTime(Value, StepTime):
     """A model whose steps of more than ``captured_tokens`` tokens take at least ``launch_ns``.
 
     These steps run without a CUDA graph: the CPU launches each kernel, and a GPU that finishes earlier waits
-    for it. Models summed from kernels lack this time; models fitted to whole iterations include it.
+    for it. Models summed from kernels lack this time; models fitted to whole iterations include it. With
+    ``eager_chunks`` no graph holds a chunk, so that steps with one take as long however short it is.
     """
 
     base: StepTime
     launch_ns: int
     captured_tokens: int = CAPTURED_TOKENS
+    eager_chunks: bool = False
 
     def table(self, max_tokens: int, max_sequences: int) -> StepTimeTable:
         """Return the model as integers."""
         table = self.base.table(max_tokens, max_sequences)
-        return replace(table, launch_ns=self.launch_ns, captured_tokens=self.captured_tokens)
+        pieces_ns = self.launch_ns if self.eager_chunks else table.pieces_launch_ns
+        captured = self.captured_tokens
+        return replace(table, launch_ns=self.launch_ns, captured_tokens=captured, pieces_launch_ns=pieces_ns)
+
+
+class WithExtraTime(Value, StepTime):
+    """A model whose every step takes ``extra_ns`` more: kernels and gaps that a sum of kernels leaves out."""
+
+    base: StepTime
+    extra_ns: int
+
+    def table(self, max_tokens: int, max_sequences: int) -> StepTimeTable:
+        """Return the model as integers."""
+        table = self.base.table(max_tokens, max_sequences)
+        names = ("base_ns", "past_base_ns", "decode_base_ns")
+        bases = {name: getattr(table, name).copy() for name in names}
+        for base in bases.values():
+            base[1:] += self.extra_ns
+        return replace(table, **bases)
 
 
 class WithSequenceTime(Value, StepTime):

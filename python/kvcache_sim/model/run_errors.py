@@ -31,11 +31,15 @@ class Factors(NamedTuple):
 
 
 class Kind(Value):
-    """A kind of source: its words, the family of the model (``dense``, ``moe``), and the engine."""
+    """A kind of source: its words, the family of the model (``dense``, ``moe``), and the engine.
+
+    ``unmeasured`` is in words that no run of the engine on the GPU was measured, "" if some were.
+    """
 
     source: str
     family: str
     engine: str = "vllm"
+    unmeasured: str = ""
 
     def __str__(self) -> str:
         return f"{self.source}, {self.family}, {self.engine}"
@@ -59,6 +63,7 @@ class MeasuredRun(Value):
     values: dict[str, tuple[float, float]]
     steps: tuple[float, ...]
     replays: dict[str, tuple[float, ...]]
+    gpu: str = ""
 
     @property
     def load(self) -> str:
@@ -103,7 +108,7 @@ def read_runs(given: dict[str, Any]) -> Iterator[MeasuredRun]:
             source, run, figure, *ratios = line.split(",")
             replays.setdefault((source, run), {})[figure] = tuple(map(float, ratios))
         for line in one["rows"].strip().splitlines():
-            source, family, engine, _, deployment, run, queue, *cells = line.split(",")
+            source, family, engine, gpu, deployment, run, queue, *cells = line.split(",")
             pairs = zip(one["figures"], cells[::2], cells[1::2], strict=True)
             yield MeasuredRun(
                 Kind(source, family, engine),
@@ -114,4 +119,5 @@ def read_runs(given: dict[str, Any]) -> Iterator[MeasuredRun]:
                 {figure: (float(true), float(simulated)) for figure, true, simulated in pairs if true},
                 steps,
                 replays.get((source, run), {}),
+                gpu,
             )

@@ -13,6 +13,7 @@ from typing import Any
 
 from kvcache_sim.base.errors import UsageError
 from kvcache_sim.model.computed_source import KERNELS_PREFIX
+from kvcache_sim.model.gpus import UNMEASURED, gpu_name, load_gpu
 from kvcache_sim.model.linear import LINEAR
 from kvcache_sim.model.model_file import load_model
 from kvcache_sim.model.run_errors import FIGURES, LOADS, Factors, Kind, load_of, measured_runs
@@ -21,26 +22,44 @@ from kvcache_sim.model.step_times import is_composed, measured_on
 
 ROOFLINE, KERNELS, COMPOSED, OWN = "roofline", "kernel tables", "composed set", "own iterations"
 SOURCES = (ROOFLINE, KERNELS, COMPOSED, OWN)
-_ENGINES = ("vllm", "sglang", "vllm behind a router")
-_STEPS = "steps"
+_ENGINES = ("vllm", "sglang")
+_STEPS, _MEASURED = "steps", "measured"
+#: Factors of a source, and of every figure, where no run of the engine on the GPU was measured.
+WIDE = Factors(1 / 3, 3.0)
+_ENGINE_WORDS = {"vllm": "vLLM", "sglang": "SGLang"}
 
 
-def source_kind(name: str, engine: str = "", machines: int = 1) -> Kind | None:
+def source_kind(name: str, engine: str = "") -> Kind | None:
     """Return the kind of a step-time model, by its name as in ``load_step_time``.
 
-    ``engine`` is the engine simulated (``vllm`` unless the name says another), ``machines`` their number:
-    several are behind a router. None: a linear source, which has no error. Raises UsageError like
-    ``load_step_time``.
+    ``engine`` is the engine simulated (``vllm`` unless the name says another). A fleet has the kind of one of
+    its machines: the gateway of the measured ones is in no scenario. None: a linear source, which has no
+    error. Raises UsageError like ``load_step_time``.
     """
     if name.startswith(LINEAR):
         return None
     subject = measured_on(name)
     if not engine:
         engine = "sglang" if name.startswith(KERNELS_PREFIX) and ":sglang" in name else "vllm"
-    if machines > 1 and engine == "vllm":
-        engine = "vllm behind a router"
     family = "moe" if subject.model and is_mixture(subject.model) else "dense"
-    return Kind(_source(name), family, engine)
+    return Kind(_source(name), family, engine, unmeasured(name, engine))
+
+
+def unmeasured(name: str, engine: str) -> str:
+    """Return ``not measured on MI300X with SGLang``; "" for a source that was fitted or measured there.
+
+    Measured are an engine and a GPU of which there are whole runs, and vLLM on a GPU whose kernels were timed
+    under it.
+    """
+    gpu = measured_on(name).gpu
+    if gpu is None or _source(name) not in (ROOFLINE, KERNELS):
+        return ""
+    spec = load_gpu(gpu) if name.startswith("roofline:") else None
+    found = spec.name if spec is not None else gpu_name(gpu)
+    is_timed = spec is None or not (spec.kernels == UNMEASURED or spec.kernels.source.startswith("assumed"))
+    if f"{engine} {found}" in _stated()[_MEASURED] or (is_timed and engine == "vllm"):
+        return ""
+    return f"not measured on {found.upper()} with {_ENGINE_WORDS.get(engine, engine)}"
 
 
 def _source(name: str) -> str:
@@ -64,11 +83,15 @@ def is_mixture(model: str) -> bool:
 
 def step_interval(kind: Kind) -> Interval:
     """Return the stated interval of a kind's step times."""
+    if kind.unmeasured:
+        return Interval(WIDE, 0, False)
     return _interval(_stated()[str(kind)][_STEPS])
 
 
 def run_factors(kind: Kind, load: str) -> dict[str, Interval]:
     """Return the intervals of the figures that whole runs of a kind at a load (``LOADS``) leave open."""
+    if kind.unmeasured:
+        return {figure: Interval(WIDE, 0, False) for figure in FIGURES}
     return {figure: _interval(given) for figure, given in _stated()[str(kind)][load].items()}
 
 
@@ -93,10 +116,14 @@ def model_interval(
         load: the load of the run (``load_of_summary``).
 
     The errors of whole runs of the kind and load are combined with what the replays show beyond the errors
-    of steps, as ``run_rule.combined`` does. Of several sources the widest counts.
+    of steps, as ``run_rule.combined`` does. Of several sources the widest counts. What was not measured has
+    the factors ``WIDE``.
     """
+    kinds = list(kinds)
     if not value:
         return min(value, slow, fast), max(value, slow, fast)
+    if any(kind is not None and kind.unmeasured for kind in kinds):
+        return value * WIDE.low, value * WIDE.high
     replayed = Factors(*(edge / value for edge in (min(value, slow, fast), max(value, slow, fast))))
     low, high = replayed
     for position, kind in enumerate(kind for kind in kinds if kind is not None):
@@ -108,8 +135,8 @@ def model_interval(
 
 
 @cache
-def _stated() -> dict[str, dict[str, Any]]:
-    stated: dict[str, dict[str, Any]] = json.loads(
+def _stated() -> dict[str, Any]:
+    stated: dict[str, Any] = json.loads(
         (Path(__file__).parent / "data/run_intervals.json").read_text(encoding="utf-8")
     )
     return stated
@@ -129,7 +156,8 @@ def intervals_text() -> str:
         for family in ("dense", "moe")
         for engine in _ENGINES
     ]
-    lines = []
+    pairs = sorted({f"{run.kind.engine} {run.gpu}" for run in measured_runs()})
+    lines = [f"{json.dumps(_MEASURED)}: {json.dumps(pairs)}"]
     for kind in kinds:
         stated: dict[str, Any] = {_STEPS: _plain(rule.steps(kind))}
         for load in LOADS:

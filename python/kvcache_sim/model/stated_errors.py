@@ -6,9 +6,9 @@ from typing import Any
 
 from kvcache_sim.base.errors import UsageError
 from kvcache_sim.base.values import Value
-from kvcache_sim.model.gpus import UNMEASURED, load_gpu
+from kvcache_sim.model.gpus import load_gpu
 from kvcache_sim.model.run_errors import Factors, Kind
-from kvcache_sim.model.run_intervals import COMPOSED, OWN, ROOFLINE, source_kind, step_interval
+from kvcache_sim.model.run_intervals import COMPOSED, OWN, ROOFLINE, WIDE, source_kind, step_interval
 from kvcache_sim.model.served_kernels import clocks_measured
 from kvcache_sim.model.step_times import is_sum_of_kernels, measured_on, same_shape_set, step_time_entry
 
@@ -45,15 +45,18 @@ def around(percent: float) -> Factors:
     return Factors(1 / (1 + percent / 100), 1 + percent / 100)
 
 
-def stated_step_errors(name: str) -> StepErrors | None:
+def stated_step_errors(name: str, engine: str = "") -> StepErrors | None:
     """Return the stated errors of a step-time model, by its name as in ``load_step_time``.
 
     They are those of whole runs with sources of the same kind, never of rows of the grid that a set was
-    fitted to. None: a linear source has no error. Raises UsageError like ``load_step_time``.
+    fitted to. ``engine`` is that of ``source_kind``. None: a linear source has no error. Raises UsageError
+    like ``load_step_time``.
     """
-    kind = source_kind(name)
+    kind = source_kind(name, engine)
     if kind is None:
         return None
+    if kind.unmeasured:
+        return StepErrors(WIDE, WIDE, None, f"{kind.unmeasured}: a third to three times is assumed")
     found = step_interval(kind)
     source = f"{found.runs} whole runs with {_words(kind)}{_assumed_clocks(name)}"
     if kind.source == ROOFLINE:
@@ -116,6 +119,4 @@ def _of_roofline(name: str, factors: Factors, source: str) -> StepErrors:
     low, high = gpu.kernels.mixed_kv_range
     factor = gpu.kernels.mixed_kv_factor
     mixed_kv = Factors(min(low / factor, 1.0), max(high / factor, 1.0))
-    if gpu.kernels.source.startswith("assumed") or gpu.kernels == UNMEASURED:
-        source = f"no kernel of a {gpu.name} was measured; on other GPUs {source}"
     return StepErrors(factors, factors, mixed_kv, source)

@@ -132,6 +132,11 @@ def is_composed(name: str) -> bool:
     return str(step_time_entry(name).get("source", "")).startswith("composed")
 
 
+def contains_host(name: str) -> bool:
+    """Return True if a source's rows are whole steps, which contain the host's times: no sums of kernels."""
+    return not (name.startswith((_ROOFLINE, KERNELS_PREFIX)) or is_composed(name))
+
+
 def own_set(
     model: str, gpu: str, tensor_parallel: int, expert_parallel: int = 1, data_parallel: int = 1
 ) -> str | None:

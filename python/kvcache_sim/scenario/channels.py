@@ -38,7 +38,10 @@ from kvcache_sim.base.tiers import (
 from kvcache_sim.base.values import Value
 from kvcache_sim.channels.settings import ChannelSettings, NetworkSettings
 from kvcache_sim.model.channels import load_channel
+from kvcache_sim.model.gpus import load_gpu
+from kvcache_sim.model.step_times import measured_on
 from kvcache_sim.scenario.idle import IdleError
+from kvcache_sim.scenario.kv_copies import connector_rules
 from kvcache_sim.scenario.schema import ChannelSection, MachineSection, ScenarioModel
 from kvcache_sim.scenario.section import lowered
 from kvcache_sim.scenario.yaml_tree import Tree, at_location, setting_file
@@ -153,6 +156,8 @@ DEFAULT_CHANNELS: dict[str, dict[str, Any]] = {
     "net": {"preset": "rdma-8x400-transfer-engine", "edges": [REMOTE_READ], "scope": "pair"},
     "handover": {"preset": "rdma-8x400-transfer-engine", "edges": [HAND_OVER], "scope": "pair"},
 }
+#: Least rate of a link of PCIe 5, one direction of 16 lanes.
+_PCIE5_BYTES_PER_S = 50_000_000_000
 #: The default channels between machines, by the tier they lead to.
 _BETWEEN = {TIERS[STAGING]: "net", TIERS[COMPUTE]: "handover"}
 _UNUSED = {
@@ -232,11 +237,22 @@ def networks_of(model: ScenarioModel, machines: tuple[MachineSection, ...]) -> d
     return {tier: NetworkClaims(some) for tier, some in pairs.items() if some}
 
 
-def default_channel(name: str) -> ChannelSection:
-    """Return the default channel of a name in DEFAULT_CHANNELS."""
+def default_channel(name: str, machines: tuple[MachineSection, ...]) -> ChannelSection:
+    """Return the default channel of a name in DEFAULT_CHANNELS, by the engine of the tier below the GPU."""
     figures: dict[str, Any] = {**DEFAULT_CHANNELS[name]}
-    figures |= _figures(figures.pop("preset"))
+    preset = figures.pop("preset")
+    figures |= _figures(_connector_presets(machines).get(name, preset))
     return ChannelSection(**figures)
+
+
+def _connector_presets(machines: tuple[MachineSection, ...]) -> Mapping[str, str]:
+    """Return the measured rates of the tier's engine by default channel, on the link of the first GPU."""
+    lower = machines[0].tiers.lower.get(TIERS[STAGING])
+    rules = connector_rules(lower.semantics if lower else None)
+    gpu = measured_on(machines[0].replica.step_time).gpu
+    is_newer = gpu is None or load_gpu(gpu).pcie_bytes_per_s >= _PCIE5_BYTES_PER_S
+    found: Mapping[str, str] = rules.get("channels", {}).get("pcie5" if is_newer else "pcie4", {})
+    return found
 
 
 def wire(model: ScenarioModel, machines: tuple[MachineSection, ...], tree: Tree) -> Wiring:
@@ -255,7 +271,7 @@ def wire(model: ScenarioModel, machines: tuple[MachineSection, ...], tree: Tree)
         tier = next((tier for tier, between in _BETWEEN.items() if between == name), None)
         if name in every or (there.isdisjoint(default["edges"]) if tier is None else tier not in networks):
             continue
-        every[name] = default_channel(name)
+        every[name] = default_channel(name, machines)
         if tier is not None:
             networks[tier].claim_rest(name)
             continue

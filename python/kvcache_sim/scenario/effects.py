@@ -53,7 +53,7 @@ def _findings(
     if model.cluster.pool is not None:
         yield from shared_pool.findings(model, machines)
     if model.channels:
-        yield from _channels(model)
+        yield from _channels(model, machines)
     if "workload" in written:
         yield from _requests(model)
     if model.slo is not None:
@@ -307,7 +307,7 @@ def _movement(model: ScenarioModel, machines: tuple[MachineSection, ...]) -> Ite
         yield ("prefetch", "policy"), no_lower
 
 
-def _channels(model: ScenarioModel) -> Iterator[Finding]:
+def _channels(model: ScenarioModel, machines: tuple[MachineSection, ...]) -> Iterator[Finding]:
     for name, channel in model.channels.items():
         if channel.latency_occupies and channel.sharing == "fair":
             yield ("channels", name, "latency_occupies"), "a fair channel is not taken in turns"
@@ -316,7 +316,11 @@ def _channels(model: ScenarioModel) -> Iterator[Finding]:
         stores = [edge.split(":")[-1].strip() in WRITE_EDGES for edge in channel.edges]
         loads = [edge.split(":")[-1].strip() in LOAD_EDGES for edge in channel.edges]
         unused = model.fetch.policy == "never" and model.handover.path != "via-cpu"
-        if unused and all(loads) and (name not in DEFAULT_CHANNELS or channel != default_channel(name)):
+        if (
+            unused
+            and all(loads)
+            and (name not in DEFAULT_CHANNELS or channel != default_channel(name, machines))
+        ):
             yield ("channels", name), "fetch.policy is never: nothing is loaded"
         if channel.priority == "loads-first" and (all(stores) or not any(stores)):
             yield ("channels", name, "priority"), "the channel carries no loads that compete with stores"

@@ -46,6 +46,9 @@ _INSTANT = {
     "client_offset_per_token": "replica.instant is true",
     "step_overhead_per_sequence": "replica.instant is true",
     "launch_per_layer": "replica.instant is true",
+    "eager_chunks": "replica.instant is true",
+    "step_extra": "replica.instant is true",
+    "step_extra_per_layer": "replica.instant is true",
     "sampling": "replica.instant is true",
     "sustained_clocks": "replica.instant is true",
     "copy_submit": "replica.instant is true",
@@ -77,7 +80,10 @@ def _without_effect(model: ScenarioModel, replica: ReplicaSection) -> Iterator[t
         yield from ((key, _INSTANT[key]) for key in changed(replica) if key in _INSTANT)
     if replica.step_overhead_per_sequence and replica.async_scheduling != "none":
         yield "step_overhead_per_sequence", "replica.async_scheduling: the host works while a step runs"
-    if replica.launch_per_layer and replica.max_num_batched_tokens <= CAPTURED_TOKENS:
+    if replica.eager_chunks and not replica.launch_per_layer:
+        yield "eager_chunks", "replica.launch_per_layer is 0"
+    is_captured = replica.max_num_batched_tokens <= CAPTURED_TOKENS and not replica.eager_chunks
+    if replica.launch_per_layer and is_captured:
         why = f"no step has more than the {CAPTURED_TOKENS} tokens that a CUDA graph holds"
         yield "launch_per_layer", why
     if not replica.instant and not is_sum_of_kernels(replica.step_time):

@@ -12,6 +12,7 @@ from msgspec.structs import replace
 from kvcache_sim.base.errors import UsageError
 from kvcache_sim.cache.store_kinds import WITH_LOWER
 from kvcache_sim.model.computed_source import KERNELS_PREFIX
+from kvcache_sim.model.hosts import load_host
 from kvcache_sim.model.model_file import names_model_file
 from kvcache_sim.model.step_times import load_step_time, measured_on, with_absolute_files
 from kvcache_sim.scenario import engine_tiers
@@ -22,8 +23,9 @@ from kvcache_sim.scenario.gpu_memory import (
     with_context_length,
     with_gpu_capacity,
 )
+from kvcache_sim.scenario.kv_copies import connector_rules
 from kvcache_sim.scenario.machines import pool_role, with_machines_of_pools, with_machines_of_ranks
-from kvcache_sim.scenario.release_defaults import with_release, with_running_requests
+from kvcache_sim.scenario.release_defaults import with_release, with_running_requests, written_keys
 from kvcache_sim.scenario.router_section import RouterSection
 from kvcache_sim.scenario.schema import ChannelSection, MachineSection, ScenarioModel
 from kvcache_sim.scenario.section import plain_values
@@ -33,6 +35,8 @@ from kvcache_sim.scenario.trace_section import TraceChanges
 from kvcache_sim.scenario.validation import check
 from kvcache_sim.scenario.yaml_tree import Tree, at_location, setting_file
 from kvcache_sim.serving.router.registry import needs_of
+
+_COPY_SHARE = "copy_gpu_share"
 
 
 def fill(model: ScenarioModel, directory: Path, tree: Tree) -> ScenarioModel:
@@ -55,7 +59,7 @@ def fill(model: ScenarioModel, directory: Path, tree: Tree) -> ScenarioModel:
     model = _with_model(model, named, tree)
     common = with_release(MachineSection(tiers=model.tiers, replica=model.replica), model, tree)
     model = with_blocks(_with_semantics(replace(model, replica=common.replica), tree), tree)
-    common = replace(common, tiers=model.tiers)
+    common = _with_copies(replace(common, tiers=model.tiers), model, tree)
     common = with_gpu_capacity(common, model, tree, GPU_CAPACITY)
     common = with_context_length(common, model, tree, CONTEXT)
     common = with_running_requests(common, model, tree)
@@ -146,6 +150,16 @@ def _with_semantics(model: ScenarioModel, tree: Tree) -> ScenarioModel:
     if not (model.replica.instant and plain and views and alone and bounded):
         return model
     return _with(model, "vllm")
+
+
+def _with_copies(machine: MachineSection, model: ScenarioModel, tree: Tree) -> MachineSection:
+    """Return a machine with the share of the GPU that the copies of its tier's engine take, if not given."""
+    share = connector_rules(engine_tiers.lower_semantics(model)).get(_COPY_SHARE)
+    replica, written = machine.replica, written_keys(tree)
+    by_host = replica.host is not None and _COPY_SHARE in load_host(replica.host).figures
+    if share is None or replica.instant or _COPY_SHARE in written or by_host:
+        return machine
+    return replace(machine, replica=replace(replica, copy_gpu_share=share))
 
 
 def _with(model: ScenarioModel, semantics: str) -> ScenarioModel:

@@ -60,10 +60,15 @@ def kv_copies(spec: ModelSpec, ranks: int, cp: int, semantics: str | None, relea
     """
     one, each = spec.kv_bytes_per_token, spec.kv_bytes_per_token_per_gpu(ranks)
     on_gpus = Fraction(ranks * each, cp * one) if one and ranks > 1 else Fraction(1)
-    rules = read_entry(_TIERS, "lower tier", semantics) if semantics in entry_names(_TIERS) else {}
+    rules = connector_rules(semantics)
     kinds = {attention.kind for _, attention in spec.attention_layers() if attention.kind != "linear"}
     is_once = cp == 1 and kinds.issubset(_LATENTS) and _stores_once(rules.get("by_release", ""), release)
     return KvCopies(ranks, on_gpus, tuple(rules.get("stores_latent_once", ())) if is_once else (), rules)
+
+
+def connector_rules(semantics: str | None) -> Mapping[str, Any]:
+    """Return the rules of an engine's lower tiers, a file of ``model/data/lower_tiers``; {} without one."""
+    return read_entry(_TIERS, "lower tier", semantics) if semantics in entry_names(_TIERS) else {}
 
 
 def _stores_once(setting: str, release: str) -> bool:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
+from typing import NamedTuple
 
 from msgspec.structs import replace
 
@@ -19,7 +20,7 @@ from kvcache_sim.cache.settings import (
     TierSettings,
 )
 from kvcache_sim.channels.settings import NetworkSettings
-from kvcache_sim.model.adjusted import WithLaunchTime, WithSequenceTime
+from kvcache_sim.model.adjusted import WithExtraTime, WithLaunchTime, WithSequenceTime
 from kvcache_sim.model.hosts import load_host
 from kvcache_sim.model.model_spec import ModelSpec
 from kvcache_sim.model.served_kernels import served_kernels
@@ -80,16 +81,14 @@ def lower(
         )
         for index, machine in enumerate(machines)
     ]
-    launches = [_launch_ns(model, index, replica) for index, replica in enumerate(replicas)]
-    kinds = [
-        _step_time_kind(replica, launches[index], model, index) for index, replica in enumerate(replicas)
-    ]
+    hosts = [_of_layers(model, index, replica) for index, replica in enumerate(replicas)]
+    kinds = [_step_time_kind(replica, hosts[index], model, index) for index, replica in enumerate(replicas)]
     for index, (replica, kind) in enumerate(zip(replicas, kinds, strict=True)):
         if replica.scheduler == "sglang":
             _refuse_less_than_a_page(replica, cache, tree, index)
         if kind not in step_times:
             path = own_path(tree, index, ("replica", "step_time"))
-            make = partial(_step_time, replica, launches[index], partial(_served, model, index))
+            make = partial(_step_time, replica, hosts[index], partial(_served, model, index))
             step_times[kind] = at_location(tree, path, make)
     return ClusterSettings(
         machines=tuple(
@@ -145,8 +144,8 @@ def with_host(replica: ReplicaSection, written: frozenset[str]) -> ReplicaSectio
         return replica
     host = load_host(replica.host)
     usual = ReplicaSection()
-    taken = {key: value for key, value in host.figures.items() if key not in written}
-    if not any(value != getattr(usual, key) for key, value in taken.items()):
+    taken = {k: value for k, value in host.figures_for(replica.step_time).items() if k not in written}
+    if host.figures and not any(value != getattr(usual, key) for key, value in taken.items()):
         raise UsageError("replica.host has no effect", got=host.name, hint="all its values are given already")
     return replace(replica, **taken)
 
@@ -186,26 +185,34 @@ def _kv(model: ScenarioModel, machine: int, replica: ReplicaSection) -> tuple[in
     return found, spec.layers
 
 
-def _launch_ns(model: ScenarioModel, machine: int, replica: ReplicaSection) -> int:
-    """Return the host's time to launch the kernels of all layers of a machine's model."""
-    if not replica.launch_per_layer:
-        return 0
-    return replica.launch_per_layer * _served(model, machine).layers
+class _HostTimes(NamedTuple):
+    """The host's time to launch all layers of a machine's model, and the extra time of each step, in ns."""
+
+    launch_ns: int
+    extra_ns: int
+
+
+def _of_layers(model: ScenarioModel, machine: int, replica: ReplicaSection) -> _HostTimes:
+    has_layers = replica.launch_per_layer or replica.step_extra_per_layer
+    layers = _served(model, machine).layers if has_layers else 0
+    extra_ns = replica.step_extra + replica.step_extra_per_layer * layers
+    return _HostTimes(replica.launch_per_layer * layers, extra_ns)
 
 
 def _step_time_kind(
-    replica: ReplicaSection, launch_ns: int, model: ScenarioModel, machine: int
+    replica: ReplicaSection, host: _HostTimes, model: ScenarioModel, machine: int
 ) -> tuple[str, ...]:
     """Return the identity of a step-time model: its name and what is added; when instant, its size."""
     if replica.instant:
         return ("instant", str(replica.max_num_batched_tokens), str(replica.max_num_seqs))
-    kind = replica.step_time, replica.links or "", str(_sequence_ns(replica)), str(launch_ns), str(replica.pp)
+    of_host = str(_sequence_ns(replica)), *map(str, host), str(replica.eager_chunks)
+    kind = replica.step_time, replica.links or "", *of_host, str(replica.pp)
     if not is_sum_of_kernels(replica.step_time):
         return kind
     return (*kind, _named(model, machine) or "", _sampler(replica), str(replica.sustained_clocks))
 
 
-def _step_time(replica: ReplicaSection, launch_ns: int, served: Callable[[], ModelSpec]) -> StepTime:
+def _step_time(replica: ReplicaSection, host: _HostTimes, served: Callable[[], ModelSpec]) -> StepTime:
     """Return the step-time model of a replica; with ``instant`` the model whose steps take no time."""
     if replica.instant:
         return zero_step_time(replica.max_num_batched_tokens, replica.max_num_seqs)
@@ -214,7 +221,9 @@ def _step_time(replica: ReplicaSection, launch_ns: int, served: Callable[[], Mod
         found = served_kernels(
             found, replica.step_time, served(), _sampler(replica), replica.sustained_clocks
         )
-    found = WithLaunchTime(found, launch_ns) if launch_ns else found
+    found = WithExtraTime(found, host.extra_ns) if host.extra_ns else found
+    if host.launch_ns:
+        found = WithLaunchTime(found, host.launch_ns, eager_chunks=replica.eager_chunks)
     host_ns = _sequence_ns(replica)
     return WithSequenceTime(found, host_ns) if host_ns else found
 

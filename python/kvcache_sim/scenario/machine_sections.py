@@ -195,6 +195,13 @@ class ReplicaSection(Section):
         DurationNs,
         about("CPU time to launch a layer's kernels: lower bound of steps past 512 tokens"),
     ] = 0
+    eager_chunks: Annotated[
+        bool, about("no CUDA graph holds a prefill chunk: launch_per_layer bounds all steps with one")
+    ] = False
+    step_extra: Annotated[
+        DurationNs, about("time of every step that a sum of kernels lacks: small kernels, gaps, copies")
+    ] = 0
+    step_extra_per_layer: Annotated[DurationNs, about("the same per layer of the model")] = 0
     async_scheduling: Annotated[
         AsyncScheduling, about("schedule one step in advance; answers end by length or stop token")
     ] = "none"
@@ -207,7 +214,8 @@ class ReplicaSection(Section):
         float, about(f"share of the {_FASTEST}'s throughput that a copy uses", ge=0, le=1)
     ] = 0.0
     host: Annotated[
-        str | None, about("measured host by name: sets overheads and offsets that are not given")
+        str | None,
+        about("measured host by name, or none: sets overheads and offsets not given; null: the release's"),
     ] = None
 
     def __post_init__(self) -> None:

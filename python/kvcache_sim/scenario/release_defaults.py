@@ -15,7 +15,7 @@ from kvcache_sim.model.gpus import load_gpu
 from kvcache_sim.model.hosts import load_host
 from kvcache_sim.model.release_subject import release_subject
 from kvcache_sim.model.releases import Release, ReleaseSetting, Subject, newest_equal, parse_release
-from kvcache_sim.model.step_times import measured_on
+from kvcache_sim.model.step_times import contains_host, measured_on
 from kvcache_sim.scenario.machine_sections import ReplicaSection
 from kvcache_sim.scenario.schema import MachineSection, ScenarioModel
 from kvcache_sim.scenario.served_model import served_model
@@ -106,6 +106,8 @@ def release_values(
         key = setting.moves.removeprefix(_KEY)
         if key in written or not _applies(setting, replica):
             continue
+        if key == "host" and (replica.instant or contains_host(replica.step_time)):
+            continue  # steps that were timed in the engine contain it
         if subject is None and any(row.gpu or row.least_bytes for row in setting.rows):
             hint = f"write replica.{_TOKENS} and replica.{_SEQS}"
             raise UsageError("the release's batch follows the GPU, and the step times name none", hint=hint)

@@ -7,11 +7,14 @@ from typing import Any
 
 from kvcache_sim.base.values import Value
 from kvcache_sim.model.computed_source import KERNELS_PREFIX
+from kvcache_sim.model.hosts import OF_STEPS, load_host
 from kvcache_sim.model.linear import LINEAR
+from kvcache_sim.model.run_intervals import source_kind
 from kvcache_sim.model.stated_errors import Factors, stated_step_errors
 from kvcache_sim.model.step_times import measured_on
 from kvcache_sim.scenario.load import Scenario
 from kvcache_sim.scenario.machines import build_machines
+from kvcache_sim.scenario.release_defaults import release_of
 
 _ROOFLINE = "roofline:"
 
@@ -29,14 +32,24 @@ class StepTimeSource(Value):
         return None if self.factors is None else 100 * (max(self.factors.high, 1 / self.factors.low) - 1)
 
 
-def step_time_source(name: str) -> StepTimeSource:
-    """Return the source of a step-time model by name; raises UsageError like ``load_step_time``."""
-    errors = stated_step_errors(name)
+def step_time_source(name: str, engine: str = "", host: str = "") -> StepTimeSource:
+    """Return the source of a step-time model by name; raises UsageError like ``load_step_time``.
+
+    ``engine`` is the one simulated; where it was not measured on the GPU, the words begin with that.
+    ``host`` is the name of its host, which the words name if it has times that the source lacks.
+    """
+    errors = stated_step_errors(name, engine)
     if errors is None:
         return StepTimeSource(_words(name), None, "given, not measured: no error")
     stated = [factors for factors in (errors.decode, errors.chunk) if factors is not None]
     hull = Factors(min(f.low for f in stated), max(f.high for f in stated)) if stated else None
-    return StepTimeSource(_words(name), hull, errors.source)
+    kind = source_kind(name, engine)
+    words = _words(name)
+    if host and OF_STEPS & load_host(host).figures_for(name).keys():
+        words += f" with host {host}"
+    if kind is not None and kind.unmeasured:
+        words = f"{kind.unmeasured}: {words.replace('no measurement of ', '')}"
+    return StepTimeSource(words, hull, errors.source)
 
 
 def _words(name: str) -> str:
@@ -60,10 +73,11 @@ def summarize_step_times(scenario: Scenario) -> dict[str, Any]:
     them, None if one states no error. Cost: under 1 ms.
     """
     machines = build_machines(scenario.model, scenario.tree)
-    names = dict.fromkeys(named.replica.step_time for named in machines if not named.replica.instant)
+    replicas = [machine.replica for machine in machines if not machine.replica.instant]
+    names = dict.fromkeys((one.step_time, release_of(one).engine, one.host or "") for one in replicas)
     if not names:
         return {}
-    sources = [step_time_source(name) for name in names]
+    sources = [step_time_source(*name) for name in names]
     given = [factors for named in sources if (factors := named.factors) is not None]
     known = given if len(given) == len(sources) else []
     percents = [named.error_percent for named in sources if named.error_percent is not None]

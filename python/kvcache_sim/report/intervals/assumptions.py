@@ -32,7 +32,7 @@ from kvcache_sim.scenario.gpu_memory import capacity_uncertainty
 from kvcache_sim.scenario.load import Scenario
 from kvcache_sim.scenario.lowering import with_host
 from kvcache_sim.scenario.machines import build_machines
-from kvcache_sim.scenario.release_defaults import written_keys
+from kvcache_sim.scenario.release_defaults import release_of, written_keys
 from kvcache_sim.scenario.schema import MachineSection
 from kvcache_sim.serving.settings import ClusterSettings, MachineSettings
 
@@ -163,12 +163,13 @@ def assumptions(scenario: Scenario) -> list[Assumption]:
 
 def _step_times(machines: tuple[MachineSection, ...]) -> Iterator[Assumption]:
     """Yield the factors of each step-time model in use; without service time there are none."""
-    named: dict[str, list[int]] = {}
+    named: dict[tuple[str, str], list[int]] = {}
     for index, machine in enumerate(machines):
         if not machine.replica.instant:
-            named.setdefault(machine.replica.step_time, []).append(index)
-    for name, indices in named.items():
-        errors = stated_step_errors(name)
+            engine = release_of(machine.replica).engine
+            named.setdefault((machine.replica.step_time, engine), []).append(index)
+    for (name, engine), indices in named.items():
+        errors = stated_step_errors(name, engine)
         if errors is None:
             continue
         of = f" of {name}" if len(named) > 1 else ""

@@ -19,6 +19,7 @@ from kvcache_sim.report.intervals.together import applied, loading_share, togeth
 from kvcache_sim.scenario.execute import Execution
 from kvcache_sim.scenario.load import Scenario
 from kvcache_sim.scenario.machines import build_machines
+from kvcache_sim.scenario.release_defaults import release_of
 from kvcache_sim.scenario.step_time_source import summarize_step_times
 from kvcache_sim.workload.trace import Trace
 
@@ -89,15 +90,30 @@ def certainty(done: Execution, ends: list[Mapping[str, Any]]) -> dict[str, dict[
             "slow": slow,
             "fast": fast,
         }
+    _hold_parts(done.summary, group)
     return group
 
 
+def _hold_parts(summary: Mapping[str, Any], group: dict[str, dict[str, float | None]]) -> None:
+    """Widen the interval of E2E to what TTFT alone, or TPOT alone, makes of it at its bounds."""
+    whole, first, token = (group.get(name) for name in ("e2e_mean", "ttft_mean", "tpot_mean"))
+    e2e, ttft, tpot = (metric_value(summary, f"latency.{name}.avg") for name in ("e2e", "ttft", "tpot"))
+    if not (whole and first and token and e2e and ttft and tpot):
+        return
+    for key, widest in (("model_low", min), ("model_high", max)):
+        bounds = whole[key], first[key], token[key]
+        if None not in bounds:
+            of_e2e, of_ttft, of_tpot = map(float, filter(None, bounds))
+            decoding = (e2e - ttft) * (of_tpot / tpot - 1)
+            whole[key] = widest(of_e2e, e2e + of_ttft - ttft, e2e + decoding)
+
+
 def _kinds(scenario: Scenario) -> list[Kind | None]:
-    """Return the kinds of the sources in use; those of several machines are behind a router."""
+    """Return the kinds of the sources in use."""
     machines = build_machines(scenario.model, scenario.tree)
     named = {
-        (machine.replica.step_time, "sglang" if machine.replica.scheduler == "sglang" else "")
+        (machine.replica.step_time, release_of(machine.replica).engine)
         for machine in machines
         if not machine.replica.instant
     }
-    return [source_kind(name, engine, len(machines)) for name, engine in sorted(named)]
+    return [source_kind(name, engine) for name, engine in sorted(named)]

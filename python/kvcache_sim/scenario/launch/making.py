@@ -46,8 +46,9 @@ class Given(Value):
         return f"{self.flag.name}{joint}{self.text}".strip()
 
 
-Kind = Literal["decides", "not simulated", "assumed", "no effect"]
+Kind = Literal["times", "decides", "not simulated", "assumed", "no effect"]
 _HEADS: dict[Kind, str] = {
+    "times": "step times",
     "decides": "not simulated, and it can change the answer",
     "not simulated": "not simulated",
     "assumed": "assumed",

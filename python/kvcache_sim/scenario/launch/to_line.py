@@ -17,7 +17,7 @@ from kvcache_sim.model.catalog import entry_names
 from kvcache_sim.model.model_file import load_model, maker_id, model_names
 from kvcache_sim.model.releases import newest_equal, parse_release
 from kvcache_sim.model.step_times import measured_on
-from kvcache_sim.scenario.kv_copies import kv_copies
+from kvcache_sim.scenario.kv_copies import connector_rules, kv_copies
 from kvcache_sim.scenario.launch import one_kind
 from kvcache_sim.scenario.launch.drafts import flags_of_drafts
 from kvcache_sim.scenario.launch.flags import Engine, Flag, launch_engine
@@ -124,6 +124,11 @@ def launch_of_scenario(resolved: Mapping[str, Any], engine_name: str) -> Launch:
     line.words += flags_of_drafts(engine_name, drafts) if drafts else []
     weights = flags_of_weights(line.subject.weight_dtype, model)
     line.words += weights or []
+    table = newest_equal(engine_name).table
+    hosts = [row.taken for row in table.setting("host").rows] if table.has("host") else []
+    line.said |= {"replica.host"} if line.get("replica.host") in hosts else set()
+    share = connector_rules(line.get("tiers.cpu.semantics")).get("copy_gpu_share", 0.0)
+    line.said |= {"replica.copy_gpu_share"} if line.get("replica.copy_gpu_share") == share else set()
     without = _without_flag(settings, line.said)
     own_rules = settings.get(_CAPACITY) is not None and line.get("tiers.cpu.semantics") is None
     without += ["tiers.cpu.semantics"] if own_rules else []

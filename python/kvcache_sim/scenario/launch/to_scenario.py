@@ -12,6 +12,7 @@ from kvcache_sim.model.gpus import load_gpu
 from kvcache_sim.model.model_file import load_model
 from kvcache_sim.model.release_subject import release_subject
 from kvcache_sim.model.releases import parse_version
+from kvcache_sim.model.run_intervals import WIDE, unmeasured
 from kvcache_sim.model.step_times import own_set
 from kvcache_sim.scenario.gpu_memory import blocks_of_a_start
 from kvcache_sim.scenario.launch.argv import plain_number
@@ -87,12 +88,16 @@ def _made_of_worker(line: LaunchLine, gpu: str, model: str, outside: Mapping[str
 
 
 def commented(made: Making, text: str, gpu: str) -> str:
-    """Return a scenario as YAML below its comments: what can change the answer first, then its GPU's."""
+    """Return a scenario as YAML below its comments: what can change the answer first, then its GPU's.
+
+    Above all of them stands which step times were not measured.
+    """
     comments = list(made.comments())
+    times = [one for one in comments if one.startswith("step times: ")]
     deciding = [one for one in comments if one.startswith("not simulated, and")]
-    others = comments[len(deciding) :]
+    others = comments[len(times) + len(deciding) :]
     run = f"{gpu}. Run it with  kvsim simulate TRACE -c FILE"
-    head = (f"# {shown(one)}\n" for one in (f"Made from: {text}", *deciding, run, *others))
+    head = (f"# {shown(one)}\n" for one in (*times, f"Made from: {text}", *deciding, run, *others))
     return "".join(head) + to_yaml(made.tree.values)
 
 
@@ -167,6 +172,8 @@ def _write_step_time(made: Making, named: str, gpu: str, degrees: Degrees) -> No
     measured = own_set(named, gpu, *form.values()) if as_published else None
     roofline = f"roofline:{named}@{gpu}" + (f":{','.join(options)}" if options else "")
     made.write("replica.step_time", measured or roofline, DEFAULT)
+    if words := unmeasured(measured or roofline, made.line.engine.name):
+        made.note("times", f"{words}: ×{WIDE.low:.2f}–{WIDE.high:.2f}")
 
 
 def _write_defaults(made: Making, named: str, gpu: str, degrees: Degrees) -> None:

@@ -17,7 +17,7 @@ from kvcache_sim.extras.study.sizing.further import (
 from kvcache_sim.extras.study.sizing.question import Answer, Row, settings_text
 from kvcache_sim.extras.study.sizing.splits import split_sentences
 from kvcache_sim.extras.study.sweeps.single_run import typed
-from kvcache_sim.metrics.certainty import band, source_lines_of
+from kvcache_sim.metrics.certainty import NOT_MEASURED, band, source_lines_of
 from kvcache_sim.report.colours import colour_scale
 from kvcache_sim.report.picture import NothingToDraw, Picture, Table, Value
 from kvcache_sim.report.plain_table import plain_sentences, plain_table
@@ -27,7 +27,7 @@ _SLOW = "step_times.factor_high"
 
 def answer_text(answer: Answer, attain: float) -> str:
     """Return the text for a terminal: a table of several candidates, and sentences."""
-    parts = []
+    parts = [line for line in source_lines_of(answer.rows) if NOT_MEASURED in line]
     if len(answer.rows) > 1:
         parts.append(plain_table(candidate_table(answer)))
     parts.append(
@@ -238,9 +238,9 @@ def _remarks(answer: Answer, attain: float) -> list[str]:
 
 def _sources(answer: Answer) -> list[str]:
     """Return the sources of step times, and the question to ask again for the slow end of their errors."""
-    lines = source_lines_of(answer.rows)
+    lines = [line for line in source_lines_of(answer.rows) if NOT_MEASURED not in line]
     slow = max((high for row in answer.rows if isinstance(high := row.get(_SLOW), float)), default=1.0)
-    if not lines or slow < 1.005 or not answer.limits:
+    if not source_lines_of(answer.rows) or slow < 1.005 or not answer.limits:
         return lines
     limits = ",".join(
         f"{name}={format_time_ns(parse_time_ns(limit) / slow).replace(' ', '')}"

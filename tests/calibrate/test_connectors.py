@@ -1,0 +1,95 @@
+"""Connectors' rates: presets by the rows of other machines, chosen by the tier; a published pair with and without."""
+
+import csv
+import json
+import random
+from statistics import median
+
+import pytest
+from kvcache_sim.cli.main import run as kvsim
+from kvcache_sim.model.channels import load_channel
+from kvcache_sim.scenario.load import load_scenario
+from support.docs_data import cells, figures_of
+from support.shared_files import ROOT
+
+ROWS = list(csv.DictReader((ROOT / "benches/measured/lmcache-copies.csv").open()))
+SCENARIO = """model: llama-2-7b
+replica: {{step_time: "roofline:llama-2-7b@{gpu}", max_model_len: 4096, release: vllm@0.9.2, gpu_memory_utilization: 0.5}}
+cache: {{block_size: 16, semantics: vllm}}
+"""
+TIER = "tiers: {{cpu: {{capacity: 500GiB, semantics: {semantics}, policy: lru, chunk_tokens: 256}}}}\n"
+
+
+@pytest.mark.parametrize("link", ["pcie5", "pcie4"])
+def test_a_preset_is_all_bytes_over_all_times_of_its_rows(link):
+    latency_ms = median(float(row["ms"]) for row in ROWS if row["link"] == "small")
+    shown = cells("connectors", f"LMCache in the engine, PCIe {link[-1]}")
+    for direction, cell in (("store", shown[2]), ("load", shown[3])):
+        rows = [row for row in ROWS if (row["link"], row["direction"]) == (link, direction)]
+        times = [float(row["ms"]) - 1.3 for row in rows]
+        rate = sum(int(row["bytes"]) for row in rows) / sum(times) / 1e6
+        preset = load_channel(f"lmcache-{link}-{direction}")
+        assert preset.bandwidth_bytes_per_s / 1e9 == pytest.approx(rate, rel=5e-3)
+        assert preset.latency_ns / 1e6 == pytest.approx(latency_ms, abs=0.01)
+        each = [int(row["bytes"]) / ms / 1e6 for row, ms in zip(rows, times, strict=True)]
+        assert figures_of(cell) == pytest.approx([rate, *each], abs=0.06)
+
+
+def scenario_of(folder, gpu="h100", semantics="", more=""):
+    tier = TIER.format(semantics=semantics) if semantics else ""
+    path = folder / "scenario.yaml"
+    path.write_text(SCENARIO.format(gpu=gpu) + tier + more)
+    return path
+
+
+@pytest.mark.parametrize(
+    ("gpu", "semantics", "more", "load", "share"),
+    [
+        ("h100", "lmcache", "", "lmcache-pcie5-load", 1.0),
+        ("a100", "lmcache", "", "lmcache-pcie4-load", 1.0),
+        ("h100", "lmcache-server", "", "pcie5-x16", 0.0),
+        ("h100", "lmcache", "channels: {cpu-to-gpu: {preset: pcie4-x16}}\n", "pcie4-x16", 1.0),
+    ],
+)
+def test_the_tier_chooses_its_rates_and_the_scenario_overrules(tmp_path, gpu, semantics, more, load, share):
+    found = load_scenario(scenario_of(tmp_path, gpu, semantics, more), ["workload.kind=conversational"])
+    rate = found.settings.channels["cpu-to-gpu-0"].bandwidth_bytes_per_s
+    assert rate == load_channel(load).bandwidth_bytes_per_s
+    assert found.settings.machines[0].replica.copy_gpu_share == share
+    own = load_scenario(
+        scenario_of(tmp_path, gpu, semantics, more),
+        ["workload.kind=conversational", "replica.copy_gpu_share=0.25"],
+    )
+    assert own.settings.machines[0].replica.copy_gpu_share == 0.25
+
+
+def test_a_published_pair_with_and_without_lmcache(tmp_path):
+    """LMCache's issue 970: alone 14.68 requests/s, with it 13.13; no figure of it is a row above."""
+    draw = random.Random(970)
+    lengths = [draw.randint(2560, 3560) for _ in range(835)]
+    order = [*range(835)] * 5
+    draw.shuffle(order)
+    trace = tmp_path / "trace.jsonl"
+    keys = ("timestamp", "input_length", "output_length", "hash_ids")
+    rows = ((0, lengths[n], 10, [300 * n + k for k in range(lengths[n] // 16)]) for n in order)
+    trace.write_text("".join(json.dumps(dict(zip(keys, row, strict=True))) + "\n" for row in rows))
+
+    def served(semantics):
+        given = [
+            "-c",
+            str(scenario_of(tmp_path, "h100", semantics)),
+            "-o",
+            str(tmp_path / f"run-{semantics}"),
+        ]
+        assert kvsim(["simulate", str(trace), *given, "--sensitivity", "-q"]) == 0
+        summary = json.loads((tmp_path / f"run-{semantics}" / "summary.json").read_text())
+        ends = summary["certainty"]["output_tokens_per_s"]
+        return [summary["throughput"]["requests_per_s"], ends["model_low"] / 10, ends["model_high"] / 10]
+
+    alone, with_tier = served(""), served("lmcache")
+    assert alone[0] == pytest.approx(14.68, rel=0.1)
+    assert with_tier[0] < alone[0]
+    assert with_tier[0] / alone[0] == pytest.approx(13.13 / 14.68, abs=0.1)
+    rate, low, high = with_tier
+    assert low <= 13.13 <= high
+    assert 0.65 * rate <= low <= high <= 1.35 * rate
