@@ -20,6 +20,7 @@ from kvcache_sim.workload.imports.source import count_of, member, ms_of, problem
 from kvcache_sim.workload.prompts.body import BodyError, Seen
 from kvcache_sim.workload.prompts.read import BODY_MEMBERS, answer_of, prompt_of
 from kvcache_sim.workload.prompts.render import Said
+from kvcache_sim.workload.prompts.stream import joined
 from kvcache_sim.workload.prompts.usage import usage_of
 
 if TYPE_CHECKING:
@@ -58,13 +59,22 @@ Calls = Callable[[int, Any], Iterable[Call]]
 
 
 def log_of_calls(
-    name: str, about: str, detect: Callable[[bytes], bool], calls: Calls, remark: str = ""
+    name: str,
+    about: str,
+    detect: Callable[[bytes], bool],
+    calls: Calls,
+    remark: str = "",
+    is_traced: bool = False,
 ) -> LogKind:
-    """Return a kind of log whose lines or documents have calls; ``remark`` is said of each."""
+    """Return a kind of log whose lines or documents have calls; ``remark`` is said of each.
+
+    ``is_traced``: calls are spans, which may repeat.
+    """
 
     def read(source: TraceSource, reading: Reading) -> Requests:
         reading.notes.remarks.update({remark: None} if remark else {})
-        return requests_of(calls_of(source, reading, calls), reading)
+        found = calls_of(source, reading, calls)
+        return requests_of(_without_repeats(found) if is_traced else found, reading)
 
     return LogKind(name, about, detect, read)
 
@@ -76,6 +86,24 @@ def calls_of(source: TraceSource, reading: Reading, calls: Calls) -> Iterator[tu
             yield from ((number, call) for call in calls(number, value))
         except (TraceProblem, BodyError) as bad:
             reading.skip(number, bad)
+
+
+def _without_repeats(calls: Iterable[tuple[int, Call]]) -> Iterator[tuple[int, Call]]:
+    """Yield the calls; a span above another call is an agent's or a framework's and repeats its counts."""
+    found = list(calls)
+    parents = {call.span: call.parent for _, call in found}
+    above: set[str] = set()
+    for _, call in found:
+        parent = call.parent
+        while not call.wrong and parent in parents and parent not in above:
+            above.add(parent)
+            parent = parents[parent]
+    seen: set[str] = set()
+    for number, call in found:
+        repeats = "a span above other calls, whose counts it repeats" if call.span in above else ""
+        repeats = "a span that the log has already" if call.span in seen else repeats
+        seen.update([call.span] if call.span else [])
+        yield number, call._replace(wrong=call.wrong or repeats)
 
 
 def requests_of(calls: Iterable[tuple[int, Call]], reading: Reading) -> Requests:
@@ -183,6 +211,11 @@ def of_text(value: Any) -> Any:
     return value
 
 
+def answered(value: Any) -> Any:
+    """Return an answer as logged: JSON as text, or a stream's text or chunks, as one response."""
+    return joined(of_text(value))
+
+
 def body_of(value: Any) -> Any:
     """Return the body of a request as logged: an object with a prompt, a list of messages, or a text."""
     read = of_text(value)
@@ -192,7 +225,7 @@ def body_of(value: Any) -> Any:
         for inner in (read, read.get("body"), read.get("kwargs")):
             if isinstance(inner, dict) and any(inner.get(name) for name in BODY_MEMBERS):
                 return inner
-    return value if isinstance(value, str) and value else None
+    return value if isinstance(read, str) and read else None
 
 
 def clock_ns(number: int, value: Any, unit_ns: int) -> int | None:

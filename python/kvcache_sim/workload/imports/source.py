@@ -33,6 +33,7 @@ def lines_of(source: TraceSource) -> Iterator[tuple[int, str]]:
         except UnicodeDecodeError as error:
             line = number + 1 + error.object.count(b"\n", 0, error.start)
             raise TraceProblem(line, 0, "encoding", "not UTF-8", error.reason, "", "") from None
+        rest = rest if number else rest.removeprefix("\ufeff")
         *whole, rest = rest.split("\n")
         if not data and rest:
             whole, rest = [*whole, rest], ""
