@@ -98,11 +98,11 @@ def _without_repeats(calls: Iterable[tuple[int, Call]]) -> Iterator[tuple[int, C
         while not call.wrong and parent in parents and parent not in above:
             above.add(parent)
             parent = parents[parent]
-    seen: set[str] = set()
+    seen: set[tuple[str, int | None]] = set()
     for number, call in found:
         repeats = "a span above other calls, whose counts it repeats" if call.span in above else ""
-        repeats = "a span that the log has already" if call.span in seen else repeats
-        seen.update([call.span] if call.span else [])
+        repeats = "a span that the log has already" if (call.span, call.at_ns) in seen else repeats
+        seen.update([(call.span, call.at_ns)] if call.span else [])
         yield number, call._replace(wrong=call.wrong or repeats)
 
 

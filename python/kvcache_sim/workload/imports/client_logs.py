@@ -25,7 +25,8 @@ def _genai_perf(number: int, value: Any) -> Iterator[Call]:
             begins = clock_ns(number, member(request, "timestamp"), 1)
             given = member(request, "request_inputs")
             pieces = [member(one, "response") for one in list_of(member(request, "response_outputs"))]
-            response = answered([piece for piece in pieces if piece is not None])
+            pieces = [piece for piece in pieces if piece is not None]
+            response = answered(pieces[0] if len(pieces) == 1 else pieces)
             first = clock_ns(number, _first(member(request, "response_timestamps")), 1)
             wrong = wrong_of(request, response)
             if not wrong and not pieces:

@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 
 _STAMP = re.compile(r"\[(\d{4}-\d\d-\d\d \d\d:\d\d:\d\d(?:[.,]\d+)?)")
 _TEXT = re.compile(r"(Receive|Finish): obj=\w+\(")
+_EVENT = re.compile(rb'"event"\s*:\s*"request\.')
 _RID = re.compile(r"\brid='([^']*)'")
 _TOKENS = re.compile(r"\binput_ids=(\[[\d, ]*\])(?! \.\.\. )")
 _PROMPT = re.compile(r"""\btext=('(?:[^'\\]|\\.)*'|"(?:[^"\\]|\\.)*")(?! \.\.\. )""")
@@ -39,7 +40,7 @@ _OUTPUT_IDS = re.compile(r"'output_ids': (\[[\d, ]*\])(?! \.\.\. )")
 
 
 def _detect(head: bytes) -> bool:
-    return b'"event": "request.' in head or bool(_TEXT.search(head.decode("utf-8", "replace")))
+    return bool(_EVENT.search(head)) or bool(_TEXT.search(head.decode("utf-8", "replace")))
 
 
 def _read(source: TraceSource, reading: Reading) -> Requests:

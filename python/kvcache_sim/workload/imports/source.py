@@ -40,12 +40,22 @@ def lines_of(source: TraceSource) -> Iterator[tuple[int, str]]:
         for text in whole:
             number += 1
             if text.strip():
-                yield number, text
+                yield number, _unwrapped(text) if text.startswith('{"log":') else text
         if len(rest) > LONGEST_LINE:
             expected = f"at most {LONGEST_LINE} characters"
             raise TraceProblem(number + 1, 0, "line", "a line too long", rest[:40], expected, "")
         if not data:
             return
+
+
+def _unwrapped(text: str) -> str:
+    """Return the line within a line of Docker's own log (``{"log": …, "stream": …, "time": …}``)."""
+    try:
+        row = json.loads(text)
+    except (ValueError, RecursionError):
+        return text
+    is_line = isinstance(row.get("log"), str) and "stream" in row
+    return str(row["log"]) if is_line else text
 
 
 def json_line(number: int, text: str) -> Any:

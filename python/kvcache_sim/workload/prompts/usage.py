@@ -36,9 +36,9 @@ class Usage(NamedTuple):
 
 
 def usage_of(*places: Any) -> Usage:
-    """Return the counts of the first place that has any; BodyError for counts that are none."""
-    none = Usage(None, None, None)
-    return next((found for place in places if (found := _usage(place)) != none), none)
+    """Return each count of the first place that has it; BodyError for counts that are none."""
+    found = [_usage(place) for place in places]
+    return Usage(*(next((own for own in each if own is not None), None) for each in zip(*found, strict=True)))
 
 
 def _usage(row: Any) -> Usage:
