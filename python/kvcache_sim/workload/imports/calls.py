@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from kvcache_sim._core import TraceProblem
 from kvcache_sim.workload.imports.chains import Chains
-from kvcache_sim.workload.imports.documents import documents_of
+from kvcache_sim.workload.imports.documents import each_document
 from kvcache_sim.workload.imports.kind import LogKind, Reading, Requests
 from kvcache_sim.workload.imports.naming import Logged
 from kvcache_sim.workload.imports.source import count_of, member, ms_of, problem
@@ -81,11 +81,8 @@ def log_of_calls(
 
 def calls_of(source: TraceSource, reading: Reading, calls: Calls) -> Iterator[tuple[int, Call]]:
     """Yield (line, call) of each call; a bad line or document is refused, or counted if they are skipped."""
-    for number, value in documents_of(source, reading):
-        try:
-            yield from ((number, call) for call in calls(number, value))
-        except (TraceProblem, BodyError) as bad:
-            reading.skip(number, bad)
+    for number, found in each_document(source, reading, lambda number, value: [*calls(number, value)]):
+        yield from ((number, call) for call in found)
 
 
 def _without_repeats(calls: Iterable[tuple[int, Call]]) -> Iterator[tuple[int, Call]]:

@@ -70,7 +70,7 @@ def _run(run: list[KvEvent]) -> KvEvent:
 
 
 def _goes_on(last: KvEvent, event: KvEvent) -> bool:
-    """Return True if an event stores the blocks behind those of the one before, and differs in nothing else."""
+    """Return True if an event stores the blocks behind those of the last, and differs in nothing else."""
     stored = last.kind == "stored" and last.placed and last.hashes and event.parent == last.hashes[-1]
     return bool(stored) and event == replace(last, hashes=event.hashes, parent=event.parent)
 
