@@ -16,7 +16,7 @@ from kvcache_sim.workload.imports.chains import Chains
 from kvcache_sim.workload.imports.documents import each_document
 from kvcache_sim.workload.imports.kind import LogKind, Reading, Requests
 from kvcache_sim.workload.imports.naming import Logged
-from kvcache_sim.workload.imports.source import count_of, member, ms_of, problem
+from kvcache_sim.workload.imports.source import count, member, ms_of, problem
 from kvcache_sim.workload.prompts.body import BodyError, Seen
 from kvcache_sim.workload.prompts.read import BODY_MEMBERS, answer_of, prompt_of
 from kvcache_sim.workload.prompts.render import Said
@@ -153,8 +153,8 @@ class _Requests:
 
     def _assumed(self, number: int, call: Call) -> int | None:
         """Return the tokens of an answer that the log does not have: as many as were allowed."""
-        most = count_of(number, call.body, "max_completion_tokens", "max_output_tokens", "max_tokens")
-        most = most or count_of(number, {"max_tokens": call.most_tokens}, "max_tokens")
+        most = count(call.body, "max_completion_tokens", "max_output_tokens", "max_tokens")
+        most = most or count({"max_tokens": call.most_tokens}, "max_tokens")
         most = most or self._reading.answer_tokens
         if most:
             said = "answers that the log does not have count as long as max_tokens or --answer-tokens says"

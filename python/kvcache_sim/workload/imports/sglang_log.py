@@ -14,7 +14,7 @@ from kvcache_sim.workload.imports.kind import LogKind, Reading, Requests, each_l
 from kvcache_sim.workload.imports.naming import Logged
 from kvcache_sim.workload.imports.source import (
     amount_of,
-    count_of,
+    count,
     json_line,
     member,
     problem,
@@ -71,8 +71,8 @@ def _request(
     meta: dict[str, Any],
     reading: Reading,
 ) -> Logged | None:
-    inputs = count_of(number, meta, "prompt_tokens")
-    outputs = count_of(number, meta, "completion_tokens")
+    inputs = count(meta, "prompt_tokens")
+    outputs = count(meta, "completion_tokens")
     if inputs is None or outputs is None or inputs == 0:
         reading.notes.leave_out(number, "no counts of tokens: no request for a generation")
         return None
@@ -90,7 +90,7 @@ def _request(
             "requests without a whole text or input_ids (--log-requests-level 3) have no block ids"
         )
     answer = obj.get("output_ids")
-    cached = count_of(number, meta, "cached_tokens")
+    cached = count(meta, "cached_tokens")
     measured = {} if cached is None else {"cached_tokens": float(cached)}
     whole = tokens_of(number, answer) if isinstance(answer, list) and len(answer) == outputs else None
     return Logged(arrived_ns, prompt, whole, inputs, outputs, measured=measured)

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from kvcache_sim._core import TraceProblem
 from kvcache_sim.base.units import NS_PER_MS, NS_PER_S
-from kvcache_sim.workload.prompts.body import BodyError, count
+from kvcache_sim.workload.prompts.body import count as count
 from kvcache_sim.workload.prompts.body import member as member
 from kvcache_sim.workload.readers.dates import time_ns as time_ns
 
@@ -96,14 +96,6 @@ def objects_of(number: int, row: Any, *names: str) -> list[dict[str, Any]]:
     if not isinstance(found, list) or not all(isinstance(one, dict) for one in found):
         raise problem(number, f"{names[0]} is no list of objects", found)
     return found
-
-
-def count_of(number: int, row: Any, *names: str) -> int | None:
-    """Return the first token count under one of the names; None without; TraceProblem if it is invalid."""
-    try:
-        return count(row, *names)
-    except BodyError as bad:
-        raise problem(number, bad.what, bad.got, bad.expected) from None
 
 
 def amount_of(value: Any) -> float | None:
