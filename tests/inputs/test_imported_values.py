@@ -187,14 +187,15 @@ def test_a_value_becomes_its_row_or_is_left_out_or_refused(what, tmp_path, snaps
 @pytest.mark.parametrize("size", [1, 2, 3, 1000])
 @pytest.mark.parametrize("end", ["", "\n", "\n\n"])
 def test_lines_have_their_numbers_however_the_bytes_arrive(size, end):
-    data = ("ä\n\n  \nb € c\r\n" + "last" + end).encode()
+    wrapped = '{"log": "x\\n", "stream": "stderr", "time": "2026"}\n{"log": 1}\n'  # as Docker writes lines
+    data = ("\ufeffä\n\n  \nb € c\r\n" + wrapped + "last" + end).encode()
     pieces = [data[at : at + size] for at in range(0, len(data), size)]
 
     class Source:
         def read(self, count: int) -> bytes:
             return pieces.pop(0) if pieces else b""
 
-    assert [*lines_of(Source())] == [(1, "ä"), (4, "b € c\r"), (5, "last")]
+    assert [*lines_of(Source())] == [(1, "ä"), (4, "b € c\r"), (5, "x\n"), (6, '{"log": 1}'), (7, "last")]
 
 
 @pytest.mark.parametrize(

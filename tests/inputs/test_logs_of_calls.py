@@ -111,21 +111,76 @@ def exported(spans):
     return {"resourceSpans": [{"scopeSpans": [{"spans": spans}]}]}
 
 
-def gateway(call):
+def gateway(call, response=None):
     row = {"timestamp": iso(call), "request": {"messages": chat(call)}, "session_id": call["session"]}
     row |= {"completion_start_time": iso(call, call["first_ms"])}
-    return row | {"response": {"body": answer(call) | {"usage": usage(call)}, "status_code": 200}}
+    whole = {"body": answer(call) | {"usage": usage(call)}, "status_code": 200}
+    return row | {"response": response or whole}
+
+
+def chunks(call):
+    return [{"choices": [{"delta": {"content": "a"}}]}] * call["outputs"] + [
+        {"choices": [], "usage": usage(call)}
+    ]
+
+
+def events(pieces):
+    return [*(f"data: {json.dumps(piece)}" for piece in pieces), "data: [DONE]"]
+
+
+def anthropic(call):
+    """Return the events of a stream whose counts come in two parts; the uncached tokens stand alone."""
+    cached = {} if call["cached"] is None else {"cache_read_input_tokens": call["cached"]}
+    before = {"input_tokens": call["inputs"] - (call["cached"] or 0), "output_tokens": 1, **cached}
+    delta = {"type": "content_block_delta", "index": 1, "delta": {"type": "text_delta", "text": "a"}}
+    return [
+        {"type": "message_start", "message": {"role": "assistant", "content": [], "usage": before}},
+        *[delta] * call["outputs"],
+        {"type": "message_delta", "delta": {}, "usage": {"output_tokens": call["outputs"]}},
+    ]
+
+
+def gemini(call):
+    said = {"candidates": [{"content": {"role": "model", "parts": [{"text": "a"}]}}]}
+    counts = {"promptTokenCount": call["inputs"], "candidatesTokenCount": call["outputs"]}
+    counts |= {"cachedContentTokenCount": call["cached"]}
+    return [*[said] * call["outputs"], {"usageMetadata": counts}]
+
+
+def responses(call):
+    counts = {"input_tokens": call["inputs"], "output_tokens": call["outputs"]}
+    counts |= {"input_tokens_details": {"cached_tokens": call["cached"]}}
+    output = [
+        {
+            "type": "message",
+            "role": "assistant",
+            "content": [{"type": "output_text", "text": "a" * call["outputs"]}],
+        }
+    ]
+    whole = {"status": "completed", "output": output, "usage": counts}
+    return [
+        {"type": "response.output_text.delta", "delta": "a"},
+        {"type": "response.completed", "response": whole},
+    ]
+
+
+STREAMS = {
+    "text": lambda call: "\n\n".join(events(chunks(call))) + "\n\n",
+    "lines": lambda call: events(chunks(call)),
+    "chunks": chunks,
+    "anthropic": lambda call: "".join(f"event: x\n{line}\n\n" for line in events(anthropic(call))),
+    "gemini": gemini,
+    "responses": lambda call: "\n".join(events(responses(call))),
+}
 
 
 def genai_perf(call):
     at_ns = (START_S * 1000 + call["at_ms"]) * 10**6
-    pieces = [{"choices": [{"delta": {"content": "a"}}]}] * call["outputs"]
-    pieces += [{"choices": [], "usage": usage(call)}]
     return {
         "timestamp": at_ns,
         "request_inputs": {"payload": json.dumps({"messages": chat(call), "stream": True})},
         "response_timestamps": [at_ns + call["first_ms"] * 10**6],
-        "response_outputs": [{"response": f"data: {json.dumps(piece)}\n\n"} for piece in pieces]
+        "response_outputs": [{"response": f"data: {json.dumps(piece)}\n\n"} for piece in chunks(call)]
         + [{"response": "data: [DONE]\n\n"}],
     }
 
@@ -142,7 +197,15 @@ FORMATS = {
     "litellm": (litellm, list, ("lines", "pretty", "page", "gz")),
     "langfuse": (langfuse, list, ("lines", "pretty", "page", "gz")),
     "openai": (gateway, list, ("lines", "pretty", "gz")),
-    "otel": (span, exported, ("pretty", "gz", "line")),
+    **{
+        f"openai {name}": (lambda call, stream=stream: gateway(call, stream(call)), list, ("lines", "pretty"))
+        for name, stream in STREAMS.items()
+    },
+    "otel": (
+        span,
+        lambda spans: exported([own | {"spanId": str(at)} for at, own in enumerate(spans)]),
+        ("pretty", "gz", "line"),
+    ),
     "genai-perf": (
         genai_perf,
         lambda rows: {"service_kind": "openai", "experiments": [{"requests": rows}]},
@@ -172,7 +235,7 @@ def test_the_same_calls_make_the_same_rows_from_every_format(tmp_path_factory, d
     form = data.draw(st.sampled_from(forms))
     path = written(tmp_path_factory.mktemp("l") / "log", whole([*map(write, calls)]), form)
     kind, rows, _ = imported(path)
-    assert kind == name
+    assert kind == name.split()[0]
     calls = sorted(calls, key=lambda call: call["at_ms"])
     assert [round(row["timestamp"]) for row in rows] == [call["at_ms"] - calls[0]["at_ms"] for call in calls]
     assert [(row["input_length"], row["output_length"]) for row in rows] == [
@@ -198,7 +261,7 @@ def batch(body, **more):
 COMPLETION = {"object": "chat.completion", "created": START_S, "usage": usage(CALL)}
 KEPT = {
     "litellm": litellm(CALL),
-    "langfuse": langfuse(CALL),
+    "langfuse": langfuse(CALL) | {"id": "z", "parentObservationId": "up"},
     "otel": exported([span(CALL, own="z")]),
     "openai-batch": batch(COMPLETION),
     "inference-perf": inference_perf(CALL),
@@ -216,10 +279,12 @@ ERROR = "answered with an error"
         ("litellm", litellm(CALL) | {"call_type": "aembedding"}, "an embedding"),
         ("langfuse", langfuse(CALL) | {"type": "SPAN"}, "an observation that is no call of a model: SPAN"),
         ("langfuse", langfuse(CALL) | {"level": "ERROR"}, ERROR),
+        ("langfuse", langfuse(CALL) | {"id": "up"}, "a span above other calls, whose counts it repeats"),
         ("otel", exported([span(CALL, "invoke_agent")]), "a span of another operation: invoke_agent"),
         ("otel", exported([span(CALL, "execute_tool")]), "a span of another operation: execute_tool"),
         ("otel", exported([span(CALL, "embeddings")]), "a span of another operation: embeddings"),
         ("otel", exported([span(CALL) | {"status": {"code": 2}}]), ERROR),
+        ("otel", exported([span(CALL, own="z")]), "a span that the log has already"),
         ("otel", exported([span(CALL) | {"attributes": []}]), "a span that is no call of a model"),
         ("openai-batch", batch({}, response=None, error={"code": "batch_expired"}), ERROR),
         ("openai-batch", batch({}, response={"status_code": 500, "body": {}}), ERROR),
@@ -230,7 +295,8 @@ ERROR = "answered with an error"
     ],
 )
 def test_what_is_no_request_is_left_out_and_counted(tmp_path, kind, row, reason):
-    name, rows, said = imported(written(tmp_path / "log", [KEPT[kind], row, KEPT[kind]]))
+    other = json.loads(json.dumps(KEPT[kind]).replace('"z"', '"y"'))
+    name, rows, said = imported(written(tmp_path / "log", [KEPT[kind], row, other]))
     assert (name, len(rows)) == (kind, 2)
     assert f"log:2: 1 left out: {reason}" in said
 
@@ -249,6 +315,12 @@ def test_what_is_no_request_is_left_out_and_counted(tmp_path, kind, row, reason)
         ("langfuse", {"usageDetails": {"input": 70, "input_cached_tokens": 40, "output": 4, "total": 74}}, 70, 40),
         ("langfuse", {"usageDetails": {
             "input": 5, "cache_read_input_tokens": 40, "cache_creation_input_tokens": 9, "output": 4}}, 54, 40),
+        # a later place has what an earlier one does not say
+        ("inference-perf", {"info": {"input_tokens": 70, "output_tokens": 4}, "response": json.dumps(
+            {"choices": [{"text": "a"}], "usage": usage(CALL)})}, 70, 16),
+        # a text that is JSON without a prompt is none
+        ("litellm", {"messages": [{"role": "user", "content": "x"}], "proxy_server_request": "{}",
+            "metadata": {"usage_object": {"prompt_tokens": 1, "completion_tokens": 4}}}, 1, None),
         ("langfuse", {"usageDetails": None, "usage": {"input": 70, "output": 4, "total": 74}}, 70, None),
         ("langfuse", {"usageDetails": None, "promptTokens": 70, "completionTokens": 4}, 70, None),
     ],

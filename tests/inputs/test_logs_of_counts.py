@@ -213,6 +213,16 @@ def test_the_first_group_that_names_whole_runs_is_followed(masks, tmp_path, caps
     assert "1 left out: an event of cache group 4, group 3 is followed" in said
 
 
+def test_a_run_that_is_sent_page_by_page_is_one_prompt(tmp_path, capsys):
+    """SGLang sends an event a page; a page that a later step stores is the answer's."""
+    names = [[1, 2, 3], [4], [9]]
+    runs = [[stored(names[0], None, 48)], [stored(names[1], 3, 16)], [stored(names[2], 2, 16)]]
+    pages = [[stored([name], name - 1 or None, 16) for name in names[0]], *runs[1:]]
+    for batches in (runs, pages):
+        rows, _ = imported(events(tmp_path / "log", *batches), capsys)
+        assert [(row["input_length"], row["cached_tokens"]) for row in rows] == [(49, 0), (65, 48), (49, 32)]
+
+
 def router(event_id, data, at_ms=None):
     inner = {"worker_id": 7, "event": {"event_id": event_id, "data": data, "dp_rank": 0}}
     return json.dumps(inner if at_ms is None else {"timestamp": at_ms, "event": inner}) + "\n"

@@ -17,7 +17,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from kvcache_sim.base.errors import OutputExistsError
 from kvcache_sim.extras.live.parsing import Chat, Completion
-from kvcache_sim.extras.live.record.answer_chunks import AnswerChunks
+from kvcache_sim.workload.prompts.stream import AnswerChunks
 from kvcache_sim.extras.live.record.observed import Observed
 from kvcache_sim.extras.live.record.proxy import Upstream, pass_on
 from kvcache_sim.extras.live.record.trace_file import TraceFile

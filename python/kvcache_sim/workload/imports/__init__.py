@@ -4,7 +4,7 @@
 - ``naming``     a logged request; texts and tokens to lengths and salted block ids
 - ``kind``       interface of a kind of log
 - ``write``      every kind of log, and its lines as a trace
-- ``documents``  the values of a log in JSON: lines, an array, whole documents, pages
+- ``documents``  the values of a log in JSON: lines, an array, whole documents, pages, TraceLab's records
 - ``calls``      calls of models as formats of JSON log them: one reader for all of the next
 - ``chains``     prompts of Responses that continue an earlier answer
 - ``gateways``   LiteLLM, Langfuse, and the output of OpenAI's batches
@@ -15,7 +15,6 @@
 - ``bench``      results of ``vllm bench serve``, SGLang's ``bench_serving`` and guidellm
 - ``cache_lines`` log lines that count cached tokens: LMCache's look-ups, SGLang's prefill batches
 - ``turns``      conversations of logs of counts: prompts rebuilt, each from a part of the one before
-- ``records``    the records of a log of JSON, also of arrays and as TraceLab prints them
 - ``agent_counts`` TraceLab's rows and Azure's GitHub Copilot sessions
 - ``aiperf``     AIPerf's ``profile_export.jsonl``: one line per request with its times and lengths
 - ``claude_code`` sessions of Claude Code and their sub-agents

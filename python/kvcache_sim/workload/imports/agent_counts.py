@@ -10,9 +10,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
+from kvcache_sim.workload.imports.documents import each_document
 from kvcache_sim.workload.imports.kind import LogKind, Reading, Requests
-from kvcache_sim.workload.imports.records import each_record
-from kvcache_sim.workload.imports.source import count_of, member, problem, time_ns
+from kvcache_sim.workload.imports.source import count, member, problem, time_ns
 from kvcache_sim.workload.imports.turns import EMPTY, Turn, prompt_count
 
 if TYPE_CHECKING:
@@ -35,12 +35,12 @@ def _read_rounds(source: TraceSource, reading: Reading) -> Requests:
         if total == 0:
             reading.notes.leave_out(number, EMPTY)
             return None
-        outputs = count_of(number, row, "output_tokens") or 0
+        outputs = count(row, "output_tokens") or 0
         session, model = str(row["session_id"]), str(row.get("model"))
         turn = Turn(_asked_ns(number, row), session, model, total, prefix, outputs, kept_tokens=prefix)
-        return count_of(number, row, "round_index") or 0, turn
+        return count(row, "round_index") or 0, turn
 
-    rows = sorted(each_record(source, reading, take), key=lambda row: row[1][0])
+    rows = sorted(each_document(source, reading, take), key=lambda row: row[1][0])
     reading.notes.remark(_SAID)
     yield from ((number, turn) for number, (_, turn) in rows)
 
@@ -67,7 +67,7 @@ def _read_sessions(source: TraceSource, reading: Reading) -> Requests:
         return sorted((turn for turn in found if turn is not None), key=lambda turn: turn.at_ns)
 
     reading.notes.remark(_SAID)
-    for number, turns in each_record(source, reading, take):
+    for number, turns in each_document(source, reading, take):
         yield from ((number, turn) for turn in turns)
 
 
@@ -81,7 +81,7 @@ def _call(number: int, call: Any, session: str, reading: Reading) -> Turn | None
     if at is None or bad or not prompt:
         reading.notes.leave_out(number, f"calls that ended as {bad[0][:20]!r}" if bad else EMPTY)
         return None
-    outputs = count_of(number, counts, "completion") or 0
+    outputs = count(counts, "completion") or 0
     return Turn(at, session, str(member(call, "model")), prompt, cached, outputs, kept_tokens=cached)
 
 

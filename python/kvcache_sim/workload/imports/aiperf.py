@@ -6,74 +6,48 @@ determine block ids.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterator
+from typing import Any
 
-from kvcache_sim.workload.imports.kind import LogKind, Reading, Requests, each_line
-from kvcache_sim.workload.imports.naming import Logged
-from kvcache_sim.workload.imports.source import amount_of, count_of, json_line, member, problem
-from kvcache_sim.workload.prompts.read import prompt_of
-from kvcache_sim.workload.readers.format import first_row
+from kvcache_sim.base.units import NS_PER_MS
+from kvcache_sim.workload.imports.calls import Call, log_of_calls
+from kvcache_sim.workload.imports.source import amount_of, member, problem
+from kvcache_sim.workload.readers.format import first_object
 
-if TYPE_CHECKING:
-    from kvcache_sim._core import TraceSource
-
-_WARMUP = "warmup"
+_COUNTS = {
+    "prompt_tokens": ("usage_prompt_tokens", "input_sequence_length"),
+    "completion_tokens": ("usage_completion_tokens", "output_sequence_length"),
+    "cached_tokens": ("usage_prompt_cache_read_tokens",),
+}
 
 
 def _detect(head: bytes) -> bool:
-    row = first_row(head)
-    return (
-        row is not None
-        and "metadata" in row
-        and (b'"credit_issued_ns"' in head or b'"request_start_ns"' in head)
+    is_timed = b'"credit_issued_ns"' in head or b'"request_start_ns"' in head
+    return is_timed and "metadata" in first_object(head)
+
+
+def _calls(number: int, row: Any) -> Iterator[Call]:
+    metadata, payload, metrics = (member(row, name) for name in ("metadata", "payload", "metrics"))
+    start = member(metadata, "request_start_ns")
+    if type(start) is not int:
+        raise problem(number, "not a record of AIPerf", row, "metadata.request_start_ns")
+    wrong = "a request of the warm-up" if metadata.get("benchmark_phase") == "warmup" else ""
+    if row.get("error") is not None or metadata.get("was_cancelled"):
+        wrong = "ended with an error or was cancelled"
+    values = (
+        {name: member(own, "value") for name, own in metrics.items()} if isinstance(metrics, dict) else {}
+    )
+    first_ms = amount_of(values.get("time_to_first_token"))
+    yield Call(
+        start,
+        payload if isinstance(payload, dict) else None,
+        usage=({name: member(values, *theirs) for name, theirs in _COUNTS.items()},),
+        session=metadata.get("conversation_id"),
+        first_ns=None if first_ms is None else start + round(first_ms * NS_PER_MS),
+        wrong=wrong,
     )
 
 
-def _read(source: TraceSource, reading: Reading) -> Requests:
-    def take(number: int, text: str) -> Logged | None:
-        row = json_line(number, text)
-        metadata = member(row, "metadata")
-        if not isinstance(metadata, dict) or not isinstance(metadata.get("request_start_ns"), int):
-            raise problem(number, "not a record of AIPerf", text, "metadata.request_start_ns")
-        return _request(number, row, metadata, reading)
-
-    return each_line(source, reading, take)
-
-
-def _request(number: int, row: dict[str, Any], metadata: dict[str, Any], reading: Reading) -> Logged | None:
-    notes = reading.notes
-    if row.get("error") is not None or metadata.get("was_cancelled"):
-        notes.leave_out(number, "ended with an error or was cancelled")
-        return None
-    if metadata.get("benchmark_phase") == _WARMUP:
-        notes.leave_out(number, "a request of the warm-up")
-        return None
-    metrics = member(row, "metrics")
-    values = {k: member(v, "value") for k, v in metrics.items()} if isinstance(metrics, dict) else {}
-    payload = row.get("payload")
-    prompt = prompt_of(payload, notes.seen) if isinstance(payload, dict) else None
-    inputs = count_of(number, values, "usage_prompt_tokens", "input_sequence_length")
-    outputs = count_of(number, values, "usage_completion_tokens", "output_sequence_length")
-    if outputs is None and isinstance(payload, dict):
-        outputs = count_of(number, payload, "max_completion_tokens", "max_tokens")
-        notes.remark("the raw export counts no answers: they are as long as max_tokens allowed")
-    if (inputs is None and prompt is None) or outputs is None:
-        notes.leave_out(number, "no counts of tokens")
-        return None
-    if prompt is None:
-        notes.remark("without payloads (--export-level raw) requests have no block ids")
-    measured = {}
-    cached = count_of(number, values, "usage_prompt_cache_read_tokens")
-    if cached is not None:
-        measured["cached_tokens"] = float(cached)
-    first_ms = amount_of(values.get("time_to_first_token"))
-    if first_ms is not None:
-        measured["ttft_ms"] = first_ms
-    session = str(metadata.get("conversation_id") or "")
-    start = metadata["request_start_ns"]
-    return Logged(start, prompt, None, inputs, outputs, session, measured)
-
-
-KIND = LogKind(
-    "aiperf", "AIPerf's profile_export.jsonl, or the raw export, whose prompts name blocks", _detect, _read
+KIND = log_of_calls(
+    "aiperf", "AIPerf's profile_export.jsonl, or the raw export, whose prompts name blocks", _detect, _calls
 )

@@ -11,9 +11,10 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 from kvcache_sim.base.units import NS_PER_S
-from kvcache_sim.workload.imports.kind import LogKind, Reading, Requests
+from kvcache_sim.workload.imports.calls import at
+from kvcache_sim.workload.imports.kind import LogKind, Reading, Requests, each_line
 from kvcache_sim.workload.imports.naming import Imported
-from kvcache_sim.workload.imports.source import amount_of, count_of, member, problem, time_ns
+from kvcache_sim.workload.imports.source import amount_of, count, member, problem, time_ns
 from kvcache_sim.workload.readers.json_stream import objects
 
 if TYPE_CHECKING:
@@ -23,13 +24,13 @@ if TYPE_CHECKING:
 _ARRAYS = dict(input="input_lens", output="output_lens", start="start_times", ttft_s="ttfts", error="errors")
 #: Figure → paths in guidellm's ``benchmarks[].requests.successful[]``; the first that exists counts.
 _PATHS = {
-    "input": ("prompt_tokens", "input_metrics.text_tokens"),
-    "output": ("output_tokens", "output_metrics.text_tokens"),
-    "cached": ("input_metrics.cached_tokens", "cached_tokens"),
-    "start": ("info.timings.request_start", "info.timings.targeted_start", "start_time"),
+    "input": ("prompt_tokens", "input_metrics/text_tokens"),
+    "output": ("output_tokens", "output_metrics/text_tokens"),
+    "cached": ("input_metrics/cached_tokens", "cached_tokens"),
+    "start": ("info/timings/request_start", "info/timings/targeted_start", "start_time"),
     "ttft_ms": ("time_to_first_token_ms",),
-    "session": ("info.conversation_id",),
-    "name": ("info.request_id", "request_id"),
+    "session": ("info/conversation_id",),
+    "name": ("info/request_id", "request_id"),
 }
 
 
@@ -41,15 +42,20 @@ def _detect(head: bytes) -> bool:
 
 def _read(source: TraceSource, reading: Reading) -> Requests:
     begin_ns = 0
-    for number, value in objects(source, 1 << 30, strict=False):  # it has the time of every token
-        runs = member(value, "benchmarks")
+
+    def take(number: int, value: Any) -> list[Imported | None]:
+        nonlocal begin_ns
+        runs, found = member(value, "benchmarks"), list[Imported | None]()
         for run in runs if isinstance(runs, list) else [value]:
             rows = list((_by_arrays if runs is None else _by_objects)(number, run, reading))
             starts = _starts(run, rows, begin_ns, reading)
-            for row, start_ns in zip(rows, starts, strict=True):
-                if (request := _request(number, row, start_ns, reading)) is not None:
-                    yield number, request
+            found += [_request(number, row, at_ns, reading) for row, at_ns in zip(rows, starts, strict=True)]
             begin_ns = max(begin_ns, *starts, 0) + round((amount_of(run.get("duration")) or 0) * NS_PER_S)
+        return found
+
+    # an element is long: it has the time of every token
+    for number, found in each_line(source, reading, take, lambda own: objects(own, 1 << 30, strict=False)):
+        yield from ((number, request) for request in found if request is not None)
 
 
 def _by_arrays(number: int, run: Any, reading: Reading) -> Iterator[dict[str, Any]]:
@@ -74,19 +80,12 @@ def _by_objects(number: int, run: Any, reading: Reading) -> Iterator[dict[str, A
         for _ in member(found, kind) or ():
             reading.notes.leave_out(number, f"{kind}, says guidellm")
     for request in found["successful"]:
-        several = {figure: [_at(request, path) for path in paths] for figure, paths in _PATHS.items()}
-        yield {figure: next((v for v in values if v is not None), None) for figure, values in several.items()}
-
-
-def _at(row: Any, path: str) -> Any:
-    for name in path.split("."):
-        row = member(row, name)
-    return row
+        yield {figure: at(request, *paths) for figure, paths in _PATHS.items()}
 
 
 def _starts(run: dict[str, Any], rows: list[dict[str, Any]], begin_ns: int, reading: Reading) -> list[int]:
     """Return the start of each request; without start times, requests come evenly at the run's rate."""
-    found = [at for row in rows if (at := time_ns(row.get("start"))) is not None]
+    found = [start for row in rows if (start := time_ns(row.get("start"))) is not None]
     if len(found) == len(rows):
         return found
     rate = amount_of(run.get("request_rate"))
@@ -100,7 +99,7 @@ def _starts(run: dict[str, Any], rows: list[dict[str, Any]], begin_ns: int, read
 
 
 def _request(number: int, row: dict[str, Any], start_ns: int, reading: Reading) -> Imported | None:
-    inputs, outputs, cached = (count_of(number, row, name) for name in ("input", "output", "cached"))
+    inputs, outputs, cached = (count(row, name) for name in ("input", "output", "cached"))
     if row.get("error") or not outputs or not inputs:
         reading.notes.leave_out(number, "failed: an error, or no prompt or answer")
         return None

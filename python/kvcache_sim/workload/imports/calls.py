@@ -13,13 +13,14 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from kvcache_sim._core import TraceProblem
 from kvcache_sim.workload.imports.chains import Chains
-from kvcache_sim.workload.imports.documents import documents_of
+from kvcache_sim.workload.imports.documents import each_document
 from kvcache_sim.workload.imports.kind import LogKind, Reading, Requests
 from kvcache_sim.workload.imports.naming import Logged
-from kvcache_sim.workload.imports.source import count_of, member, ms_of, problem
+from kvcache_sim.workload.imports.source import count, member, ms_of, problem
 from kvcache_sim.workload.prompts.body import BodyError, Seen
 from kvcache_sim.workload.prompts.read import BODY_MEMBERS, answer_of, prompt_of
 from kvcache_sim.workload.prompts.render import Said
+from kvcache_sim.workload.prompts.stream import joined
 from kvcache_sim.workload.prompts.usage import usage_of
 
 if TYPE_CHECKING:
@@ -58,24 +59,48 @@ Calls = Callable[[int, Any], Iterable[Call]]
 
 
 def log_of_calls(
-    name: str, about: str, detect: Callable[[bytes], bool], calls: Calls, remark: str = ""
+    name: str,
+    about: str,
+    detect: Callable[[bytes], bool],
+    calls: Calls,
+    remark: str = "",
+    is_traced: bool = False,
 ) -> LogKind:
-    """Return a kind of log whose lines or documents have calls; ``remark`` is said of each."""
+    """Return a kind of log whose lines or documents have calls; ``remark`` is said of each.
+
+    ``is_traced``: calls are spans, which may repeat.
+    """
 
     def read(source: TraceSource, reading: Reading) -> Requests:
         reading.notes.remarks.update({remark: None} if remark else {})
-        return requests_of(calls_of(source, reading, calls), reading)
+        found = calls_of(source, reading, calls)
+        return requests_of(_without_repeats(found) if is_traced else found, reading)
 
     return LogKind(name, about, detect, read)
 
 
 def calls_of(source: TraceSource, reading: Reading, calls: Calls) -> Iterator[tuple[int, Call]]:
     """Yield (line, call) of each call; a bad line or document is refused, or counted if they are skipped."""
-    for number, value in documents_of(source, reading):
-        try:
-            yield from ((number, call) for call in calls(number, value))
-        except (TraceProblem, BodyError) as bad:
-            reading.skip(number, bad)
+    for number, found in each_document(source, reading, lambda number, value: [*calls(number, value)]):
+        yield from ((number, call) for call in found)
+
+
+def _without_repeats(calls: Iterable[tuple[int, Call]]) -> Iterator[tuple[int, Call]]:
+    """Yield the calls; a span above another call is an agent's or a framework's and repeats its counts."""
+    found = list(calls)
+    parents = {call.span: call.parent for _, call in found}
+    above: set[str] = set()
+    for _, call in found:
+        parent = call.parent
+        while not call.wrong and parent in parents and parent not in above:
+            above.add(parent)
+            parent = parents[parent]
+    seen: set[tuple[str, int | None]] = set()
+    for number, call in found:
+        repeats = "a span above other calls, whose counts it repeats" if call.span in above else ""
+        repeats = "a span that the log has already" if (call.span, call.at_ns) in seen else repeats
+        seen.update([(call.span, call.at_ns)] if call.span else [])
+        yield number, call._replace(wrong=call.wrong or repeats)
 
 
 def requests_of(calls: Iterable[tuple[int, Call]], reading: Reading) -> Requests:
@@ -128,8 +153,8 @@ class _Requests:
 
     def _assumed(self, number: int, call: Call) -> int | None:
         """Return the tokens of an answer that the log does not have: as many as were allowed."""
-        most = count_of(number, call.body, "max_completion_tokens", "max_output_tokens", "max_tokens")
-        most = most or count_of(number, {"max_tokens": call.most_tokens}, "max_tokens")
+        most = count(call.body, "max_completion_tokens", "max_output_tokens", "max_tokens")
+        most = most or count({"max_tokens": call.most_tokens}, "max_tokens")
         most = most or self._reading.answer_tokens
         if most:
             said = "answers that the log does not have count as long as max_tokens or --answer-tokens says"
@@ -183,6 +208,11 @@ def of_text(value: Any) -> Any:
     return value
 
 
+def answered(value: Any) -> Any:
+    """Return an answer as logged: JSON as text, or a stream's text or chunks, as one response."""
+    return joined(of_text(value))
+
+
 def body_of(value: Any) -> Any:
     """Return the body of a request as logged: an object with a prompt, a list of messages, or a text."""
     read = of_text(value)
@@ -192,7 +222,7 @@ def body_of(value: Any) -> Any:
         for inner in (read, read.get("body"), read.get("kwargs")):
             if isinstance(inner, dict) and any(inner.get(name) for name in BODY_MEMBERS):
                 return inner
-    return value if isinstance(value, str) and value else None
+    return value if isinstance(read, str) and read else None
 
 
 def clock_ns(number: int, value: Any, unit_ns: int) -> int | None:

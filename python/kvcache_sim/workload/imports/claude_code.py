@@ -13,9 +13,9 @@ from collections import Counter, defaultdict
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from kvcache_sim.workload.imports.documents import each_document
 from kvcache_sim.workload.imports.kind import LogKind, Reading, Requests
 from kvcache_sim.workload.imports.naming import Notes
-from kvcache_sim.workload.imports.records import each_record
 from kvcache_sim.workload.imports.source import member, problem, time_ns
 from kvcache_sim.workload.imports.turns import EMPTY, Piece, Turn, prompt_count, text_bytes
 
@@ -126,7 +126,7 @@ def _detect(head: bytes) -> bool:
 
 def _read(source: TraceSource, reading: Reading) -> Requests:
     session = _Session(reading.notes)
-    yield from each_record(source, reading, session.take)
+    yield from each_document(source, reading, session.take)
     yield from session.calls
     if session.causes:
         said = ", ".join(f"{count:,} {cause}" for cause, count in sorted(session.causes.items()))

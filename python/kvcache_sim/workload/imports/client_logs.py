@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from kvcache_sim.base.units import NS_PER_S
-from kvcache_sim.workload.imports.calls import Call, at, body_of, clock_ns, log_of_calls, of_text, wrong_of
+from kvcache_sim.workload.imports.calls import Call, answered, at, body_of, clock_ns, log_of_calls, wrong_of
 from kvcache_sim.workload.imports.source import list_of, member, objects_of
 from kvcache_sim.workload.readers.format import first_object
 
@@ -25,7 +25,8 @@ def _genai_perf(number: int, value: Any) -> Iterator[Call]:
             begins = clock_ns(number, member(request, "timestamp"), 1)
             given = member(request, "request_inputs")
             pieces = [member(one, "response") for one in list_of(member(request, "response_outputs"))]
-            response = response_of(pieces)
+            pieces = [piece for piece in pieces if piece is not None]
+            response = answered(pieces[0] if len(pieces) == 1 else pieces)
             first = clock_ns(number, _first(member(request, "response_timestamps")), 1)
             wrong = wrong_of(request, response)
             if not wrong and not pieces:
@@ -38,26 +39,6 @@ def _genai_perf(number: int, value: Any) -> Iterator[Call]:
 
 def _first(value: Any) -> Any:
     return next(iter(list_of(value)), None)
-
-
-def response_of(given: Any) -> Any:
-    """Return an answer as logged: an object, a text, or an object of a stream's pieces (``data: {…}``)."""
-    texts = [one for one in given if isinstance(one, str)] if isinstance(given, list) else [given]
-    if not all(isinstance(text, str) for text in texts):
-        return given
-    whole = "".join(texts)
-    if not whole.lstrip().startswith(("data:", "event:")):
-        return of_text(whole)
-    said: list[str] = []
-    joined: dict[str, Any] = {}
-    for line in whole.splitlines():
-        piece = of_text(line.removeprefix("data:").strip()) if line.startswith("data:") else None
-        choice = _first(member(piece, "choices"))
-        text = at(choice, "delta/content", "message/content", "text")
-        said += [text] if isinstance(text, str) else []
-        parts = {name: at(piece, name, f"response/{name}") for name in ("usage", "error")}
-        joined |= {name: part for name, part in parts.items() if part}
-    return joined | {"choices": [{"message": {"role": "assistant", "content": "".join(said)}}]}
 
 
 def _is_inference_perf(head: bytes) -> bool:
@@ -76,7 +57,7 @@ def _inference_perf(number: int, row: Any) -> Iterator[Call]:
     yield Call(
         begins,
         body_of(member(row, "request")),
-        response_of(member(row, "response")),
+        answered(member(row, "response")),
         (served, counts),
         first_ns=clock_ns(number, _first(times), NS_PER_S),
         wrong=wrong_of(row),

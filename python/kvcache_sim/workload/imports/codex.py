@@ -11,9 +11,9 @@ import re
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from kvcache_sim.workload.imports.documents import each_document
 from kvcache_sim.workload.imports.kind import LogKind, Reading, Requests
 from kvcache_sim.workload.imports.naming import Notes
-from kvcache_sim.workload.imports.records import each_record
 from kvcache_sim.workload.imports.source import member, problem, time_ns
 from kvcache_sim.workload.imports.turns import Piece, Turn, prompt_count, text_bytes
 
@@ -92,7 +92,7 @@ def _detect(head: bytes) -> bool:
 
 
 def _read(source: TraceSource, reading: Reading) -> Requests:
-    return each_record(source, reading, _Rollout(reading.notes).take)
+    return each_document(source, reading, _Rollout(reading.notes).take)
 
 
 KIND = LogKind("codex", "sessions of Codex, ~/.codex/sessions/…/rollout-….jsonl", _detect, _read)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from kvcache_sim.base.units import NS_PER_MS
 from kvcache_sim.workload.imports.kind import LogKind, Reading, Requests, each_line
 from kvcache_sim.workload.imports.naming import Imported, salted_names
-from kvcache_sim.workload.imports.source import amount_of, count_of, json_line, member, problem
+from kvcache_sim.workload.imports.source import amount_of, count, json_line, member, problem
 
 if TYPE_CHECKING:
     from kvcache_sim._core import TraceSource
@@ -42,9 +42,9 @@ def _request(number: int, row: dict[str, Any], reading: Reading) -> Imported | N
     replay = request.get("replay") or {}
     received = amount_of(request.get("request_received_ms"))
     at = None if received is None else round(received * NS_PER_MS)
-    inputs = count_of(number, replay, "input_length")
-    inputs = count_of(number, request, "input_tokens") if inputs is None else inputs
-    outputs = count_of(number, request, "output_tokens")
+    inputs = count(replay, "input_length")
+    inputs = count(request, "input_tokens") if inputs is None else inputs
+    outputs = count(request, "output_tokens")
     if at is None or inputs is None or inputs == 0 or outputs is None:
         reading.notes.leave_out(number, "no arrival, or no counts of tokens")
         return None
@@ -58,7 +58,7 @@ def _request(number: int, row: dict[str, Any], reading: Reading) -> Imported | N
 
 
 def _ids(number: int, replay: dict[str, Any], inputs: int, reading: Reading) -> list[int]:
-    size, hashes = count_of(number, replay, "trace_block_size"), replay.get("input_sequence_hashes")
+    size, hashes = count(replay, "trace_block_size"), replay.get("input_sequence_hashes")
     if not isinstance(hashes, list) or not hashes:
         reading.notes.remark("requests without replay.input_sequence_hashes have no block ids")
         return []

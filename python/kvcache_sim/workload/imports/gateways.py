@@ -13,6 +13,7 @@ from typing import Any
 from kvcache_sim.workload.imports.calls import (
     SESSIONS,
     Call,
+    answered,
     at,
     body_of,
     log_of_calls,
@@ -35,7 +36,7 @@ def _is_litellm(head: bytes) -> bool:
 
 
 def _litellm(number: int, row: Any) -> Iterator[Call]:
-    response = of_text(member(row, "response"))
+    response = answered(member(row, "response"))
     wrong = wrong_of(row, of_text(member(row, "metadata")), response)
     if str(member(row, "cache_hit")).lower() == "true":
         wrong = "answered by LiteLLM's own cache"
@@ -82,7 +83,7 @@ def _langfuse(number: int, row: Any) -> Iterator[Call]:
     if kind != "GENERATION":
         named = kind if kind in _OTHERS else "of another type"
         wrong = f"an observation that is no call of a model: {named}"
-    given, said = of_text(member(row, "input")), of_text(member(row, "output"))
+    given, said = of_text(member(row, "input")), answered(member(row, "output"))
     said = said[0] if isinstance(said, list) and said else said
     is_message = isinstance(said, dict) and "choices" not in said
     yield Call(
@@ -94,6 +95,8 @@ def _langfuse(number: int, row: Any) -> Iterator[Call]:
         time_ns(member(row, *_FIRST)),
         wrong,
         at(row, "modelParameters/max_tokens", "model_parameters/max_tokens"),
+        str(member(row, "id") or ""),
+        str(member(row, "parentObservationId", "parent_observation_id")),
     )
 
 
@@ -140,6 +143,6 @@ def _batch(number: int, row: Any) -> Iterator[Call]:
 _NO_PROMPTS = "a batch's output has no prompts; its times are those of the answers"
 KINDS = (
     log_of_calls("litellm", "LiteLLM's spend logs or standard logging payloads", _is_litellm, _litellm),
-    log_of_calls("langfuse", "Langfuse's observations", _is_langfuse, _langfuse),
+    log_of_calls("langfuse", "Langfuse's observations", _is_langfuse, _langfuse, is_traced=True),
     log_of_calls("openai-batch", "output of an OpenAI batch", _is_batch, _batch, _NO_PROMPTS),
 )

@@ -5,7 +5,7 @@ before it were hits, unless they belong to the same request. So:
 
 - Blocks stored after the tail of a request that stored there less than a pause ago continue that request.
   Two or more at a time are a chunk of its prompt while it has no answer; a single one is a block of its
-  answer.
+  answer. Events of one batch that follow each other are stored at a time: SGLang sends one a page.
 - Any other blocks are a lookup: the blocks before them were hits, they were misses (on a GPU; a block that
   another medium had was a hit there).
 
@@ -17,8 +17,8 @@ placed are reported to ``leave_out``.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, field, replace
 
 from kvcache_sim.base.units import NS_PER_S
 from kvcache_sim.workload.imports.kv_batch import KvBatch, KvEvent, Name
@@ -53,6 +53,28 @@ class _Held:
     copies: dict[str, int] = field(default_factory=dict)
 
 
+def _runs(events: Iterable[KvEvent]) -> Iterator[KvEvent]:
+    """Yield events, those that store the next blocks of the one before as one."""
+    run: list[KvEvent] = []
+    for event in events:
+        if run and not _goes_on(run[-1], event):
+            yield _run(run)
+            run = []
+        run.append(event)
+    if run:
+        yield _run(run)
+
+
+def _run(run: list[KvEvent]) -> KvEvent:
+    return replace(run[0], hashes=tuple(name for event in run for name in event.hashes))
+
+
+def _goes_on(last: KvEvent, event: KvEvent) -> bool:
+    """Return True if an event stores the blocks behind those of the last, and differs in nothing else."""
+    stored = last.kind == "stored" and last.placed and last.hashes and event.parent == last.hashes[-1]
+    return bool(stored) and event == replace(last, hashes=event.hashes, parent=event.parent)
+
+
 class LookUps:
     """Tracks the events of one engine; ``take`` returns the lookups that start in a batch.
 
@@ -76,7 +98,7 @@ class LookUps:
         started = []
         for reason in batch.unknown:
             self._leave_out(reason)
-        for event in batch.events:
+        for event in _runs(batch.events):
             if event.kind == "cleared":
                 self._blocks.clear()
                 self._tails.clear()

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from kvcache_sim.workload.imports.kind import LogKind, Reading, Requests, each_line
 from kvcache_sim.workload.imports.naming import Imported, salted_names
-from kvcache_sim.workload.imports.source import count_of, json_line, member, problem, time_ns
+from kvcache_sim.workload.imports.source import count, json_line, member, problem, time_ns
 from kvcache_sim.workload.readers.format import first_row
 
 if TYPE_CHECKING:
@@ -31,7 +31,7 @@ def _read(source: TraceSource, reading: Reading) -> Requests:
 def _look_up(number: int, text: str, reading: Reading) -> Imported | None:
     row = json_line(number, text)
     at, hashes = time_ns(member(row, "timestamp")), member(row, "chunk_hashes")
-    tokens, size = count_of(number, row, "seq_len"), count_of(number, row, "chunk_size")
+    tokens, size = count(row, "seq_len"), count(row, "chunk_size")
     if at is None or tokens is None or not size or not isinstance(hashes, list):
         expected = "timestamp, chunk_size, seq_len, chunk_hashes"
         raise problem(number, "not a look-up of LMCache", text, expected)

@@ -10,13 +10,22 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from kvcache_sim.workload.imports.calls import SESSIONS, USAGES, Call, log_of_calls, of_text, wrong_of
+from kvcache_sim.workload.imports.calls import (
+    SESSIONS,
+    USAGES,
+    Call,
+    answered,
+    log_of_calls,
+    of_text,
+    wrong_of,
+)
 from kvcache_sim.workload.imports.source import member, problem, time_ns
 from kvcache_sim.workload.prompts.read import BODY_MEMBERS, is_embedding
 from kvcache_sim.workload.readers.format import SIGNS, TIMES, first_object
 
 _FIRST_TOKENS = ("completionStartTime", "completion_start_time", "first_token_time")
-_BODIES = ("request", "body", "kwargs", "input")
+_BODIES = ("request", "body", "kwargs", "input", "request_body", "requestBody")
+_RESPONSES = ("response", "output", "response_body", "responseBody")
 _NO_PROMPT = "neither messages nor a prompt: no request for a generation"
 
 
@@ -29,7 +38,7 @@ def _detect(head: bytes) -> bool:
 def _calls(number: int, row: Any) -> Iterator[Call]:
     if not isinstance(row, dict):
         raise problem(number, "not an object", row, "one request a line")
-    body, response = _body(row), _inner(member(row, "response", "output"))
+    body, response = _body(row), answered(_inner(member(row, *_RESPONSES)))
     begins = time_ns(member(row, *TIMES))
     wrong = wrong_of(row, row.get("response"), response)
     is_bare = member(body, *BODY_MEMBERS) is None or body.get("messages") == {}

@@ -14,7 +14,7 @@ from kvcache_sim.workload.imports.kind import LogKind, Reading, Requests, each_l
 from kvcache_sim.workload.imports.naming import Logged
 from kvcache_sim.workload.imports.source import (
     amount_of,
-    count_of,
+    count,
     json_line,
     member,
     problem,
@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 
 _STAMP = re.compile(r"\[(\d{4}-\d\d-\d\d \d\d:\d\d:\d\d(?:[.,]\d+)?)")
 _TEXT = re.compile(r"(Receive|Finish): obj=\w+\(")
+_EVENT = re.compile(rb'"event"\s*:\s*"request\.')
 _RID = re.compile(r"\brid='([^']*)'")
 _TOKENS = re.compile(r"\binput_ids=(\[[\d, ]*\])(?! \.\.\. )")
 _PROMPT = re.compile(r"""\btext=('(?:[^'\\]|\\.)*'|"(?:[^"\\]|\\.)*")(?! \.\.\. )""")
@@ -39,7 +40,7 @@ _OUTPUT_IDS = re.compile(r"'output_ids': (\[[\d, ]*\])(?! \.\.\. )")
 
 
 def _detect(head: bytes) -> bool:
-    return b'"event": "request.' in head or bool(_TEXT.search(head.decode("utf-8", "replace")))
+    return bool(_EVENT.search(head)) or bool(_TEXT.search(head.decode("utf-8", "replace")))
 
 
 def _read(source: TraceSource, reading: Reading) -> Requests:
@@ -70,8 +71,8 @@ def _request(
     meta: dict[str, Any],
     reading: Reading,
 ) -> Logged | None:
-    inputs = count_of(number, meta, "prompt_tokens")
-    outputs = count_of(number, meta, "completion_tokens")
+    inputs = count(meta, "prompt_tokens")
+    outputs = count(meta, "completion_tokens")
     if inputs is None or outputs is None or inputs == 0:
         reading.notes.leave_out(number, "no counts of tokens: no request for a generation")
         return None
@@ -89,7 +90,7 @@ def _request(
             "requests without a whole text or input_ids (--log-requests-level 3) have no block ids"
         )
     answer = obj.get("output_ids")
-    cached = count_of(number, meta, "cached_tokens")
+    cached = count(meta, "cached_tokens")
     measured = {} if cached is None else {"cached_tokens": float(cached)}
     whole = tokens_of(number, answer) if isinstance(answer, list) and len(answer) == outputs else None
     return Logged(arrived_ns, prompt, whole, inputs, outputs, measured=measured)

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from kvcache_sim._core import TraceProblem
 from kvcache_sim.base.units import NS_PER_MS, NS_PER_S
-from kvcache_sim.workload.prompts.body import BodyError, count
+from kvcache_sim.workload.prompts.body import count as count
 from kvcache_sim.workload.prompts.body import member as member
 from kvcache_sim.workload.readers.dates import time_ns as time_ns
 
@@ -33,18 +33,29 @@ def lines_of(source: TraceSource) -> Iterator[tuple[int, str]]:
         except UnicodeDecodeError as error:
             line = number + 1 + error.object.count(b"\n", 0, error.start)
             raise TraceProblem(line, 0, "encoding", "not UTF-8", error.reason, "", "") from None
+        rest = rest if number else rest.removeprefix("\ufeff")
         *whole, rest = rest.split("\n")
         if not data and rest:
             whole, rest = [*whole, rest], ""
         for text in whole:
             number += 1
             if text.strip():
-                yield number, text
+                yield number, _unwrapped(text) if text.startswith('{"log":') else text
         if len(rest) > LONGEST_LINE:
             expected = f"at most {LONGEST_LINE} characters"
             raise TraceProblem(number + 1, 0, "line", "a line too long", rest[:40], expected, "")
         if not data:
             return
+
+
+def _unwrapped(text: str) -> str:
+    """Return the line within a line of Docker's own log (``{"log": …, "stream": …, "time": …}``)."""
+    try:
+        row = json.loads(text)
+    except (ValueError, RecursionError):
+        return text
+    is_line = isinstance(row.get("log"), str) and "stream" in row
+    return str(row["log"]) if is_line else text
 
 
 def json_line(number: int, text: str) -> Any:
@@ -85,14 +96,6 @@ def objects_of(number: int, row: Any, *names: str) -> list[dict[str, Any]]:
     if not isinstance(found, list) or not all(isinstance(one, dict) for one in found):
         raise problem(number, f"{names[0]} is no list of objects", found)
     return found
-
-
-def count_of(number: int, row: Any, *names: str) -> int | None:
-    """Return the first token count under one of the names; None without; TraceProblem if it is invalid."""
-    try:
-        return count(row, *names)
-    except BodyError as bad:
-        raise problem(number, bad.what, bad.got, bad.expected) from None
 
 
 def amount_of(value: Any) -> float | None:

@@ -8,16 +8,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from kvcache_sim.base.units import NS_PER_S
-from kvcache_sim.workload.imports.calls import Call, calls_of, clock_ns, of_text, requests_of
-from kvcache_sim.workload.imports.kind import LogKind, Reading, Requests
+from kvcache_sim.workload.imports.calls import Call, clock_ns, log_of_calls, of_text
 from kvcache_sim.workload.imports.source import list_of, member, objects_of
 from kvcache_sim.workload.readers.format import first_object
-
-if TYPE_CHECKING:
-    from kvcache_sim._core import TraceSource
 
 _GENERATIONS = ("chat", "text_completion", "generate_content", "completion")
 _OTHERS = ("invoke_agent", "create_agent", "execute_tool", "embeddings", "invoke_workflow", "retrieval")
@@ -40,36 +36,20 @@ _FIRST_S = (
     "gen_ai.response.time_to_first_chunk",
 )  # fmt: skip
 _MESSAGE = re.compile(r"gen_ai\.(prompt|completion)\.(\d+)\.(role|content)")
-_EXPORTS = ("resourceSpans", "resource_spans")
+_EXPORTS, _OTHER_EXPORTS = ("resourceSpans", "resource_spans"), ("resourceLogs", "resourceMetrics")
+_SPANS = re.compile(rb'"resource_?[sS]pans"')
 
 
 def _detect(head: bytes) -> bool:
-    return not first_object(head).keys().isdisjoint(_EXPORTS)
-
-
-def _read(source: TraceSource, reading: Reading) -> Requests:
-    """Yield the calls; a span above another call is an agent's or a framework's and repeats its counts."""
-    found = list(calls_of(source, reading, _calls))
-    parents = {call.span: call.parent for _, call in found}
-    above: set[str] = set()
-    for _, call in found:
-        parent = call.parent
-        while not call.wrong and parent in parents and parent not in above:
-            above.add(parent)
-            parent = parents[parent]
-    repeats = "a span above other calls, whose counts it repeats"
-    return requests_of(
-        (
-            (number, call._replace(wrong=call.wrong or (repeats if call.span in above else "")))
-            for number, call in found
-        ),
-        reading,
+    return (
+        not first_object(head).keys().isdisjoint((*_EXPORTS, *_OTHER_EXPORTS))
+        and _SPANS.search(head) is not None
     )
 
 
 def _calls(number: int, value: Any) -> Iterator[Call]:
     """Yield a call a span; exports of logs and metrics have none."""
-    if isinstance(value, dict) and not value.keys().isdisjoint(("resourceLogs", "resourceMetrics")):
+    if isinstance(value, dict) and not value.keys().isdisjoint(_OTHER_EXPORTS):
         return
     for resource in objects_of(number, value, *_EXPORTS):
         for scope in objects_of(number, resource, "scopeSpans", "scope_spans", "instrumentationLibrarySpans"):
@@ -89,7 +69,7 @@ def _call(number: int, span: dict[str, Any]) -> Call:
     answers = _messages(said, "output", "completion")
     system = of_text(said.get("gen_ai.system_instructions"))
     messages = [{"role": "system", "content": system}, *messages] if system else messages
-    trace = str(span.get("traceId"))
+    trace, own = member(span, "traceId", "trace_id"), member(span, "spanId", "span_id")
     return Call(
         begins,
         {"messages": messages, "tools": list_of(tools)} if messages else None,
@@ -99,8 +79,8 @@ def _call(number: int, span: dict[str, Any]) -> Call:
         None if begins is None or wait_s is None else begins + round(wait_s * NS_PER_S),
         _wrong(span, said, counts),
         member(said, "gen_ai.request.max_tokens"),
-        f"{trace} {span.get('spanId')}",
-        f"{trace} {span.get('parentSpanId')}",
+        f"{trace} {own}" if own else "",
+        f"{trace} {member(span, 'parentSpanId', 'parent_span_id')}",
     )
 
 
@@ -139,4 +119,10 @@ def _messages(said: dict[str, Any], new: str, old: str) -> list[dict[str, Any]]:
     return [found[at] for at in sorted(found)]
 
 
-KIND = LogKind("otel", "OpenTelemetry's gen_ai spans as OTLP in JSON, vLLM's llm_request too", _detect, _read)
+KIND = log_of_calls(
+    "otel",
+    "OpenTelemetry's gen_ai spans as OTLP in JSON, vLLM's llm_request too",
+    _detect,
+    _calls,
+    is_traced=True,
+)

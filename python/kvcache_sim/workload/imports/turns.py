@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from kvcache_sim.workload.imports.naming import Logged, Notes
-from kvcache_sim.workload.imports.source import count_of, member, problem
+from kvcache_sim.workload.imports.source import count, member, problem
 from kvcache_sim.workload.prompts.segments import Prompt, Segment
 
 #: A longer prompt is refused: no model takes it, and each of its tokens is made.
@@ -85,8 +85,8 @@ def text_bytes(value: Any) -> int:
 
 
 def prompt_count(number: int, row: Any, *names: str) -> int | None:
-    """Return a count as ``count_of``; TraceProblem if no prompt is that long."""
-    found = count_of(number, row, *names)
+    """Return a count as ``count``; TraceProblem if no prompt is that long."""
+    found = count(row, *names)
     if found is not None and found > LONGEST_PROMPT:
         raise problem(number, f"{names[0]} is no prompt's", found, f"at most {LONGEST_PROMPT} tokens")
     return found

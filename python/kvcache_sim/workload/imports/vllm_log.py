@@ -35,9 +35,8 @@ _OUTPUT = re.compile(
     r"Generated response (\S+?)(?: \(streaming (\w+)\))? details: output_token_ids: (\[[\d, ]*\])"
 )
 _ABORTED = re.compile(r"Request(?:\(s\))? (\S+) aborted\.|Aborted request (\S+)\.")
-_STATISTICS = "Avg prompt throughput: "
 #: A prompt may be longer than the bytes that detection sees.
-_SIGN = re.compile(rf"{_STATISTICS}|Received request \S+: (?:prompt|params): |Request \S+ details: prompt: ")
+_SIGN = re.compile(r"Received request \S+: (?:prompt|params): |Request \S+ details: prompt: ")
 
 
 @dataclass(slots=True)
@@ -59,11 +58,10 @@ def _detect(head: bytes) -> bool:
 
 def _read(source: TraceSource, reading: Reading) -> Requests:
     open_requests: dict[str, _Open] = {}
-    now_ns = statistics = 0
+    now_ns = 0
 
     def take(number: int, text: str) -> None:
-        nonlocal now_ns, statistics
-        statistics += _STATISTICS in text
+        nonlocal now_ns
         if found := _CLOCK.search(text):
             try:
                 now_ns = log_clock_ns(found[1], now_ns)
@@ -73,8 +71,8 @@ def _read(source: TraceSource, reading: Reading) -> Requests:
 
     yield from each_line(source, reading, take)
     if not open_requests:
-        got = f"{statistics} lines of statistics, whose throughputs are means" if statistics else ""
-        raise problem(0, "vLLM's log without a request", got, "lines of vllm serve --enable-log-requests")
+        expected = "lines of vllm serve --enable-log-requests"
+        raise problem(0, "vLLM's log without a request", expected=expected)
     for request in open_requests.values():
         if logged := _logged(request, reading):
             yield request.line, logged

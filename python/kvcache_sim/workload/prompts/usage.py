@@ -36,9 +36,9 @@ class Usage(NamedTuple):
 
 
 def usage_of(*rows: Any) -> Usage:
-    """Return the counts of the first row that has any; BodyError for counts that are none."""
-    none = Usage(None, None, None)
-    return next((found for row in rows if (found := _usage(row)) != none), none)
+    """Return each count of the first row that has it; BodyError for counts that are none."""
+    found = [_usage(row) for row in rows]
+    return Usage(*(next((one for one in each if one is not None), None) for each in zip(*found, strict=True)))
 
 
 def _usage(row: Any) -> Usage:

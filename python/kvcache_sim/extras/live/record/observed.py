@@ -9,11 +9,11 @@ from typing import Any
 import msgspec
 
 from kvcache_sim.extras.live.parsing import Chat, Completion, parsed
-from kvcache_sim.extras.live.record.answer_chunks import AnswerChunks
 from kvcache_sim.extras.live.refusals import Refusal
 from kvcache_sim.extras.live.rendering import rendered, rendered_body, tokens_of
 from kvcache_sim.extras.live.tokenizer import Tokenizer
 from kvcache_sim.workload.prompts.body import Seen
+from kvcache_sim.workload.prompts.stream import AnswerChunks
 
 #: Recorded paths; all other requests are forwarded without a record.
 PATHS: dict[bytes, Any] = {
