@@ -112,7 +112,7 @@ def serve(
     kv_events: KvEvents,
     limits: Limits,
 ) -> int:
-    """Answer OpenAI's clients from the simulated cluster until SIGINT or SIGTERM, then write a run directory.
+    """Answer OpenAI's clients from the simulated cluster until a signal to end, then write a run directory.
 
     \b
     Examples:

@@ -21,6 +21,7 @@ from kvcache_sim.base.disk import LOCAL_DISK, Disk
 from kvcache_sim.base.errors import InputOutputError, OutputExistsError
 from kvcache_sim.base.file_lock import FileLock
 from kvcache_sim.base.regular_files import exchange, open_regular
+from kvcache_sim.base.stop_signals import stop_signals
 from kvcache_sim.metrics.columns import Column
 from kvcache_sim.metrics.tables import TableFile
 
@@ -182,7 +183,7 @@ def open_numbered_directory(parent: Path, name: str, config_hash: str) -> Iterat
 
 @contextlib.contextmanager
 def _signals_wait() -> Iterator[None]:
-    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT, signal.SIGTERM})
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, set(stop_signals()))
     try:
         yield
     finally:
