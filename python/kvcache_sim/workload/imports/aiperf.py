@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from kvcache_sim.workload.imports.kind import LogKind, Reading, Requests, each_line
 from kvcache_sim.workload.imports.messages import prompt_of
 from kvcache_sim.workload.imports.naming import Imported, Logged
-from kvcache_sim.workload.imports.source import count_of, json_line, member, problem
+from kvcache_sim.workload.imports.source import count_of, json_line, measured_of, member, problem
 from kvcache_sim.workload.readers.format import first_row
 
 if TYPE_CHECKING:
@@ -49,6 +49,8 @@ def _request(number: int, row: dict[str, Any], metadata: dict[str, Any], reading
         notes.leave_out(number, "a request of the warm-up")
         return None
     metrics = row.get("metrics") or {}
+    if not isinstance(metrics, dict):
+        raise problem(number, "metrics are no object", metrics, "metrics by name")
     payload = row.get("payload")
     prompt = prompt_of(number, payload) if isinstance(payload, dict) else None
     inputs = _value(number, metrics, "usage_prompt_tokens", "input_sequence_length")
@@ -65,9 +67,9 @@ def _request(number: int, row: dict[str, Any], metadata: dict[str, Any], reading
     cached = _value(number, metrics, "usage_prompt_cache_read_tokens")
     if cached is not None:
         measured["cached_tokens"] = float(cached)
-    first = member(metrics.get("time_to_first_token"), "value")
-    if isinstance(first, int | float):
-        measured["ttft_ms"] = float(first)
+    first = member(metrics, "time_to_first_token")
+    if (first_ms := measured_of(number, first, "value")) is not None:
+        measured["ttft_ms"] = first_ms
     session = str(metadata.get("conversation_id") or "")
     start = metadata["request_start_ns"]
     return reading.naming.named(Logged(start, prompt, None, inputs, outputs, session, measured))

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from kvcache_sim.base.units import NS_PER_MS
 from kvcache_sim.workload.imports.kind import LogKind, Reading, Requests, each_line
 from kvcache_sim.workload.imports.naming import Imported, salted_names
-from kvcache_sim.workload.imports.source import count_of, json_line, member, problem
+from kvcache_sim.workload.imports.source import count_of, json_line, measured_of, member, problem
 
 if TYPE_CHECKING:
     from kvcache_sim._core import TraceSource
@@ -41,7 +41,7 @@ def _request(number: int, row: dict[str, Any], reading: Reading) -> Imported | N
         raise problem(number, "no request", request, "an object")
     replay = request.get("replay") or {}
     received = request.get("request_received_ms")
-    at = round(received * NS_PER_MS) if isinstance(received, int | float) and received >= 0 else None
+    at = round(received * NS_PER_MS) if isinstance(received, int | float) and 0 <= received < 2**53 else None
     inputs = count_of(number, replay, "input_length")
     inputs = count_of(number, request, "input_tokens") if inputs is None else inputs
     outputs = count_of(number, request, "output_tokens")
@@ -49,9 +49,9 @@ def _request(number: int, row: dict[str, Any], reading: Reading) -> Imported | N
         reading.notes.leave_out(number, "no arrival, or no counts of tokens")
         return None
     measured = {
-        ours: float(value)
-        for ours, theirs in (("cached_tokens", "cached_tokens"), ("ttft_ms", "ttft_ms"))
-        if isinstance(value := request.get(theirs), int | float)
+        name: value
+        for name in ("cached_tokens", "ttft_ms")
+        if (value := measured_of(number, request, name)) is not None
     }
     session = reading.naming.session(str(member(row.get("agent_context"), "session_id") or ""))
     return Imported(at, inputs, outputs, _ids(number, replay, inputs, reading), 0, session, measured)

@@ -13,7 +13,15 @@ from typing import TYPE_CHECKING, Any
 from kvcache_sim.base.units import NS_PER_S
 from kvcache_sim.workload.imports.kind import LogKind, Reading, Requests, each_line
 from kvcache_sim.workload.imports.naming import Imported, Logged
-from kvcache_sim.workload.imports.source import count_of, json_line, member, problem, time_ns, tokens_of
+from kvcache_sim.workload.imports.source import (
+    count_of,
+    json_line,
+    measured_of,
+    member,
+    problem,
+    time_ns,
+    tokens_of,
+)
 
 if TYPE_CHECKING:
     from kvcache_sim._core import TraceSource
@@ -68,8 +76,8 @@ def _request(
         reading.notes.leave_out(number, "no counts of tokens: no request for a generation")
         return None
     if arrived_ns < 0:
-        latency = meta.get("e2e_latency")
-        if not isinstance(latency, int | float):
+        latency = measured_of(number, meta, "e2e_latency")
+        if latency is None:
             reading.notes.leave_out(number, "finished, and received before the log begins")
             return None
         arrived_ns = max(finished_ns - round(latency * NS_PER_S), 0)

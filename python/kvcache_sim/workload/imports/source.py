@@ -83,6 +83,16 @@ def count_of(number: int, row: Any, *names: str) -> int | None:
     return int(value)
 
 
+def measured_of(number: int, row: Any, name: str) -> float | None:
+    """Return what was measured under a name; None without; TraceProblem for what is no finite number ≥ 0."""
+    value = member(row, name)
+    if value is None:
+        return None
+    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value < 2**53:
+        raise problem(number, f"{name} is no measured number", repr(value), "0 to 9007199254740991")
+    return float(value)
+
+
 def tokens_of(number: int, value: Any) -> list[int]:
     """Return a list of token ids; TraceProblem if it is invalid."""
     fits = isinstance(value, list) and all(type(t) is int and 0 <= t < 2**32 for t in value)
