@@ -97,7 +97,7 @@ def _listening(host: str, port: int) -> socket.socket:
     opened.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     try:
         opened.bind((host, port))
-    except (OSError, OverflowError) as error:
+    except (OSError, OverflowError, UnicodeError) as error:
         opened.close()
         reason = getattr(error, "strerror", None) or str(error)
         raise UsageError("cannot listen there", "--host, --port", f"{host}:{port}", hint=reason) from None

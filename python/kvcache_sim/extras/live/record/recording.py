@@ -56,9 +56,10 @@ async def _record(recording: Recording, trace: TraceFile, say: Callable[[str], N
 
     try:
         server = await asyncio.start_server(connected, recording.host, recording.port, limit=1 << 20)
-    except OSError as error:
+    except (OSError, UnicodeError) as error:
         where = f"{recording.host}:{recording.port}"
-        raise UsageError("cannot listen there", "--host, --port", where, hint=error.strerror or "") from None
+        reason = getattr(error, "strerror", None) or str(error)
+        raise UsageError("cannot listen there", "--host, --port", where, hint=reason) from None
     port = server.sockets[0].getsockname()[1]
     settle()
     say(f"listening  http://{recording.host}:{port}/v1  passed on to {recording.upstream.host}")
