@@ -63,12 +63,14 @@ def folder(tmp_path_factory) -> Path:
     return folder
 
 
-def ended(folder: Path, kind: str, lines: list[list[str]], unbuffered: str) -> list[tuple[int, list[str]]]:
+def ended(
+    folder: Path, kind: str, lines: list[list[str]], unbuffered: str, level: str = ""
+) -> list[tuple[int, list[str]]]:
     """Return the exit code and the lines of standard error of each command."""
     done = subprocess.run(
         [sys.executable, str(Path(__file__).with_name("forked_commands.py"))],
         cwd=folder,
-        env=os.environ | {"PYTHONUNBUFFERED": unbuffered},
+        env=os.environ | {"PYTHONUNBUFFERED": unbuffered, "PYTHONOPTIMIZE": level},
         input=json.dumps([[kind, *line] for line in lines]),
         capture_output=True,
         text=True,
@@ -96,3 +98,20 @@ def test_a_full_standard_error_leaves_the_code_of_the_verb(folder, unbuffered):
     codes = [code for code, _ in ended(folder, "errors", lines, unbuffered)]
     assert codes == [EXIT_USAGE, EXIT_USAGE, EXIT_OK, EXIT_IO]
     assert ended(folder, "both", [["--version"], ["nosuch"]], unbuffered) == [(EXIT_IO, []), (EXIT_USAGE, [])]
+
+
+@pytest.mark.parametrize("level", ["1", "2"])
+def test_no_verb_needs_asserts_or_docstrings(folder, level):
+    """Altair does need docstrings: a picture without them is refused in one line."""
+    lines = [
+        *(line for line in LINES if line[0] not in SLOW),
+        ["simulate", "small.jsonl", "-c", "small.yaml"],
+    ]
+    for line, (code, errors) in zip(lines, ended(folder, "file", lines, "", level), strict=True):
+        assert (line, code) == (line, EXIT_OK), errors
+    drawn = ["report", "run", "-o", f"{level}.html"], ["plot", "run", "waterfall", "-o", f"{level}.svg"]
+    for code, errors in ended(folder, "file", [*drawn], "", level):
+        assert code == (EXIT_OK if level == "1" else EXIT_USAGE)
+        assert level == "1" or [line[:46] for line in errors] == [
+            "error: pictures need the docstrings of their l"
+        ]

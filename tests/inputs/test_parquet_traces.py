@@ -250,7 +250,7 @@ VALUES = [
 
 @pytest.mark.parametrize("column", COLUMNS)
 def test_a_column_of_any_type_is_read_or_refused_in_one_line(tmp_path, capsys, column):
-    """What a column says is taken as it stands: a value that no row can have never becomes another one."""
+    """A value that no row can have never becomes another one."""
     path = tmp_path / "t.parquet"
     for values in VALUES:
         given = {name: [value, value] for name, value in ROW.items()} | {column: values}

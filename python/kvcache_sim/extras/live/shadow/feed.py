@@ -31,7 +31,7 @@ class Source:
 
 
 def _refuse_unusable(option: str, endpoint: str) -> None:
-    """Raise UsageError for an endpoint that nobody can publish at: ZeroMQ would wait there for ever."""
+    """Raise UsageError for an endpoint at which no engine publishes: ZeroMQ waits there without end."""
     scheme, _, path = endpoint.partition("://")
     found = address_of(endpoint)
     is_tcp = found is not None and found.scheme == "tcp" and found.port > 0
