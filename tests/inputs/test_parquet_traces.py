@@ -159,6 +159,8 @@ def test_damaged_packed_ids_end_in_an_answer(tmp_path, lists, is_plain, changes)
         ({"timestamp": -1.0}, "timestamp is no time"),
         ({"timestamp": 2.0**63 / 1e6}, "timestamp is no time"),
         ({"delay": float("nan")}, "delay is no time"),
+        ({"priority": np.uint64(2**64 - 1)}, "priority is beyond 63 bits"),
+        ({"priority": -(2**63)}, "priority is beyond 63 bits"),
         ({"turn": 1.5}, "turn of another type; got double; expected integers"),
     ],
 )
