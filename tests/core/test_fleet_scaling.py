@@ -92,6 +92,20 @@ def test_a_policy_sees_what_arrived_since_its_last_decision(tmp_path):
     assert (tmp_path / "watch.py.seen").read_text() == "2 0 1 " * 3  # of three runs
 
 
+@pytest.mark.parametrize(("asked", "ends"), [(0, 2), (1, 2), (2, 2), (3, 3), (4, 4), (5, 4), (99, 4)])
+def test_a_fleet_stays_within_its_limits_whatever_its_policy_asks(tmp_path, asked, ends):
+    """From three machines; a decision for the limit itself is followed, one beyond it up to the limit."""
+    (tmp_path / "ask.py").write_text(
+        f"class Ask:\n    def __init__(self, settings): pass\n\n    def wanted(self, state): return {asked}\n"
+    )
+    scaling = "policy: ask.py:Ask, least: 2, most: 4, interval: 1s, hold: 0s"
+    _, made = at_times(
+        tmp_path, [(0.5, 0), (3.5, 0)], f"{{scaling: {{{scaling}}}}}", "cluster: {machines: 3}"
+    )
+    serving = 3 + sum({"serves": 1, "drains": -1}.get(change, 0) for _, change, _ in changes(made))
+    assert serving == ends
+
+
 def test_machine_seconds_of_a_schedule(tmp_path):
     cost = "cost: {gpu_hour: 3600, gpus_per_machine: 2}"
     scenario, made = at_times(tmp_path, [(4, 0), (50, 0)], following("2s", 3, THREE_ONE_TWO), cost)

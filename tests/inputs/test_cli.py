@@ -159,7 +159,9 @@ def test_the_short_form_of_help_is_everywhere(argv, capsys):
     assert "Usage" in short
 
 
-@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+@pytest.mark.parametrize(
+    ("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143), (signal.SIGHUP, 129)]
+)
 def test_a_signal_unwinds_and_exits_with_its_code(tmp_path: Path, number, code):
     left = tmp_path / "left"
     script = (
@@ -188,3 +190,16 @@ def test_a_signal_unwinds_and_exits_with_its_code(tmp_path: Path, number, code):
     assert err.count("\n") == 1
     assert "Traceback" not in err
     assert left.exists()
+
+
+def test_an_ignored_hangup_ends_nothing():
+    """As ``nohup`` starts a command: neither a verb's own end nor a sweep's asks for it."""
+    script = (
+        "import signal; from kvcache_sim.cli import main\n"
+        "from kvcache_sim.extras.study.sweeps.stop import stop_on_signals\n"
+        "signal.signal(signal.SIGHUP, signal.SIG_IGN); main.run(['--version'])\n"
+        "with stop_on_signals() as stop: signal.raise_signal(signal.SIGHUP)\n"
+        "signal.raise_signal(signal.SIGHUP); print(stop.level, stop.exit_code)\n"
+    )
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+    assert done.stdout.splitlines()[1:] == ["0 0"]

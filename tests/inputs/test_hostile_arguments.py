@@ -12,6 +12,7 @@ import pytest
 from kvcache_sim import _core
 from kvcache_sim.base.errors import (
     EXIT_INTERNAL,
+    EXIT_IO,
     EXIT_OK,
     EXIT_OUTPUT_EXISTS,
     EXIT_TRACE,
@@ -170,6 +171,55 @@ LINES = [
         EXIT_USAGE,
         "cannot listen there",
     ),
+    *(
+        (f"record --upstream {url} -q -o new.jsonl", EXIT_USAGE, "--upstream: no upstream; got ")
+        for url in (
+            *(
+                "http://a:1/x",
+                "http://a:1/?q",
+                "http://a:1/#f",
+                "http://u:p@a:1",
+                "http://a:99999",
+                "http://a:0",
+            ),
+            *(
+                "http://a:",
+                "http://",
+                "http://[::1",
+                "http://a..b:1",
+                "https://a:1",
+                "a:1",
+                "http://" + "a" * 64,
+            ),
+        )
+    ),
+    *(
+        (f"shadow --kv-events {url}", EXIT_USAGE, "--kv-events: no endpoint; got ")
+        for url in (
+            "tcp://a:99999",
+            "tcp://a:0",
+            "tcp://a",
+            "tcp://*:1",
+            "tcp://a:1/x",
+            "udp://a:1",
+            "ipc://",
+            "a:1",
+        )
+    ),
+    (
+        "shadow --kv-events tcp://127.0.0.1:9 --kv-events-replay tcp://a:0",
+        EXIT_USAGE,
+        "--kv-events-replay: no endpoint; got tcp://a:0",
+    ),
+    ("record --upstream http://127.0.0.1:1 --host a..b -q -o new.jsonl", EXIT_USAGE, "cannot listen there"),
+    ("sweep t.jsonl --grid seed=1 --dry-run --report r.html", EXIT_USAGE, "--report: has no effect with"),
+    ("sweep t.jsonl --grid seed=1 --dry-run --pareto cost:min", EXIT_USAGE, "--pareto: has no effect with"),
+    ("sweep t.jsonl --grid seed=1 --dry-run --on ray", EXIT_USAGE, "--on: has no effect with --dry-run"),
+    *(
+        (f"sweep t.jsonl --grid seed=1 --on ray:{address}", EXIT_USAGE, "--on: no address of Ray; got ray:")
+        for address in ("nowhere", "a:0", "a:99999", "http://a:1", "a:1/x", "ray://a")
+    ),
+    ("sweep t.jsonl --grid seed=1 --on ray:127.0.0.1:1", EXIT_IO, "cannot reach Ray: Connection refused"),
     ("record --upstream http://127.0.0.1:1 -q -o kept.jsonl", EXIT_OUTPUT_EXISTS, "kept.jsonl.part: left by"),
 ]
 
@@ -187,6 +237,14 @@ def test_a_hostile_file_or_number_is_one_line(folder: Path, capfd, line: str, co
     assert words in printed
     assert code == EXIT_OK or printed.count("\n") == 1
     assert {path: path.lstat().st_mtime_ns for path in folder.iterdir()} == before
+
+
+@pytest.mark.parametrize(
+    "verb", ["record --upstream http://127.0.0.1:1 -o new.jsonl", "serve -c preset:one-gpu"]
+)
+def test_an_empty_host_is_not_every_address(folder: Path, capfd, verb: str):
+    assert main.run([*verb.split(), "--port", "0", "--host", ""]) == EXIT_USAGE
+    assert "--host: is empty" in capfd.readouterr().err
 
 
 @pytest.mark.parametrize(

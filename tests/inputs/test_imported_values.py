@@ -92,6 +92,9 @@ DYNAMO = """
     {"request_received_ms": 1900, "output_tokens": 4, "input_tokens": 0}
     {"request_received_ms": 1900, "output_tokens": 4, "input_tokens": 7, "replay": {"input_length": 0}}
     {"output_tokens": 4, "input_tokens": 7}
+    {"request_received_ms": NaN, "output_tokens": 4, "input_tokens": 7}
+    {"request_received_ms": 1900, "output_tokens": 4, "input_tokens": 7, "ttft_ms": NaN}
+    {"request_received_ms": 1900, "output_tokens": 4, "input_tokens": 7, "cached_tokens": -1}
     """
 SGLANG = """
     "event": "request.received", "obj": {"rid": "b", "input_ids": [1, 2]}
@@ -102,6 +105,7 @@ SGLANG = """
     FINISHED {"rid": "a"}, "out": {"output_ids": [7, 8], "meta_info": {"completion_tokens": 3}}
     FINISHED {"rid": "a"}, "out": {"meta_info": {"completion_tokens": 3, "e2e_latency": 9000}}
     FINISHED {"rid": "b", "input_ids": [5]}, "out": {"meta_info": {"completion_tokens": 3, "e2e_latency": 0.25}}
+    FINISHED {"rid": "b"}, "out": {"meta_info": {"prompt_tokens": 2, "completion_tokens": 3, "e2e_latency": NaN}}
     "event": "other"
     """
 AIPERF = """
@@ -113,6 +117,8 @@ AIPERF = """
     "metrics": {"output_LENGTH": {"value": 8}}
     "metrics": {"PROMPT": {"value": 5}}
     "metrics": {"PROMPT": {"value": 5}, "ANSWER": {"value": 6}}, "error": {"code": 5}
+    "metrics": {"PROMPT": {"value": 5}, "ANSWER": {"value": 6}, "time_to_first_token": {"value": Infinity}}
+    "metrics": [5]
     """
 REQUEST_END = '{"schema": "dynamo.request.trace.v1", "event_type": "request_end", "request": %s}'
 SGLANG_LINE = '{"timestamp": "2026-11-21T12:00:0%d", %s}'

@@ -9,6 +9,7 @@ from dataclasses import replace
 from statistics import median
 from typing import NamedTuple
 
+import numpy as np
 import pytest
 from kvcache_sim.cli.main import run as kvsim
 from kvcache_sim.model.gpus import load_gpu
@@ -217,6 +218,31 @@ def test_the_sampler_warms_up_rows_by_vocabulary():
         load_model("qwen3-8b"), load_gpu("h100"), 1, with_fields(engine, max_num_batched_tokens=64)
     )
     assert few.sampler_bytes == 14 * 64 * 151_936 + 4 * 64 * 151_936 + 2 * 64 * 4096
+
+
+def test_what_ranks_take_beside_torch_grows_with_each_of_at_most_eight():
+    """The same for each from the second to the eighth, and once for there being several."""
+    engine = EngineMemory(release=parse_release("vllm@0.19.1"))
+    taken = [
+        kv_capacity(load_model("qwen3-8b"), load_gpu("h100"), 1, engine, data_parallel=ranks).non_torch_bytes
+        for ranks in range(1, 12)
+    ]
+    steps = np.diff(taken).tolist()
+    assert min(steps[:7]) > 0
+    assert len(set(steps[1:7])) == 1
+    assert steps[0] >= 2 * steps[1]
+    assert steps[7:] == [0, 0, 0]
+
+
+def test_a_mixture_keeps_what_it_routes_beside_the_wider_of_forward_and_sampler():
+    """Qwen3-30B-A3B: 8 of 2,048 numbers a token, twice in 16 bits; its sampler passes its forward at many rows."""
+    for sequences in (1, 1024):
+        engine = EngineMemory(0.9, 8192, sequences, release=parse_release("vllm@0.19.1"))
+        found = kv_capacity(load_model("qwen3-30b-a3b"), load_gpu("h100"), 1, engine)
+        assert found.activation_bytes == max(found.forward_bytes, found.sampler_bytes)
+        forward = 4 * 8192 * 8 * 2048 + 2 * 2 * 8192 * 2048
+        assert found.forward_bytes == forward
+        assert (found.sampler_bytes > found.forward_bytes) == (sequences == 1024)
 
 
 def fraction(release: str, gpu: str, tp: int, chunk: int, **settings: object) -> float:

@@ -4,6 +4,8 @@ import contextlib
 import json
 import subprocess
 import sys
+from datetime import date, timedelta
+from decimal import Decimal
 from pathlib import Path
 
 import numpy as np
@@ -157,6 +159,8 @@ def test_damaged_packed_ids_end_in_an_answer(tmp_path, lists, is_plain, changes)
         ({"timestamp": -1.0}, "timestamp is no time"),
         ({"timestamp": 2.0**63 / 1e6}, "timestamp is no time"),
         ({"delay": float("nan")}, "delay is no time"),
+        ({"priority": np.uint64(2**64 - 1)}, "priority is beyond 63 bits"),
+        ({"priority": -(2**63)}, "priority is beyond 63 bits"),
         ({"turn": 1.5}, "turn of another type; got double; expected integers"),
     ],
 )
@@ -180,6 +184,8 @@ def test_damaged_files_and_other_ids_are_refused(tmp_path, capsys):
 #: Reads a file with each byte of its footer replaced by two others; pyarrow may end the process, hence one of its own.
 EACH_BYTE = """
 import sys
+from datetime import date, timedelta
+from decimal import Decimal
 from pathlib import Path
 from kvcache_sim.base.errors import KvsimError
 from kvcache_sim.workload.readers.read import read_trace
@@ -225,3 +231,40 @@ def test_the_written_columns_are_those_that_the_page_of_formats_names(tmp_path, 
         for name in ("input_length", "output_length", "turn", "after", "history_length", "priority")
     } == {"int64"}
     assert schema.metadata[b"kvsim.block_size"] == str(BLOCK).encode()
+
+
+OTHER = ("delay", "turn", "is_conversational_turn", "after", "history_length", "priority", "abort_after")
+COLUMNS = (*ROW, *OTHER, "session_id", "members")
+VALUES = [
+    *([b"a", b"\xff"], ["a", "1"], ['"a": 1', '"a": '], [1.5, 2.0], [float("nan"), 1.0], [True, False]),
+    *(
+        [-1, 5],
+        [1, None],
+        [-(1 << 63), 1],
+        [(1 << 63) - 1, 1],
+        np.array([-1, 1]).view(np.uint64),
+        [None, None],
+    ),
+    *([date(2026, 1, 1)] * 2, [Decimal("1.5")] * 2, [timedelta(1)] * 2, [{"a": 1}] * 2),
+    *([[1], [2]], [["a"], ["b"]], [[b"a"], []], [[[1]], [[2]]], [[1, None], None], [[-1], [2]], [[1.5], []]),
+]
+
+
+@pytest.mark.parametrize("column", COLUMNS)
+def test_a_column_of_any_type_is_read_or_refused_in_one_line(tmp_path, capsys, column):
+    """A value that no row can have never becomes another one."""
+    path = tmp_path / "t.parquet"
+    for values in VALUES:
+        given = {name: [value, value] for name, value in ROW.items()} | {column: values}
+        pq.write_table(pa.table(given), path)
+        code = run(["trace", "convert", str(path), "-o", "-"])
+        printed = capsys.readouterr()
+        refusal = [line for line in printed.err.splitlines() if not line.startswith(("warning", "  "))]
+        assert (code, len(refusal)) in ((0, 0), (3, 1)), (column, values, printed.err)
+        if code == 0 and column == "session_id" and None not in list(values):
+            shown = [json.loads(line)[column] for line in printed.out.splitlines()]
+            assert shown == [str(v) for v in values]
+
+
+def test_sessions_of_bytes_are_text(tmp_path):
+    assert read_trace(table(tmp_path / "t.parquet", session_id="é".encode())).session_names == ["é"]

@@ -128,6 +128,12 @@ BAD = {
     "length and chunks": (head(2, "Transfer-Encoding: chunked") + b"0\r\n\r\n", 400),
     "chunk of no number": (CHUNKED + b"zz\r\n", 400),
     "path that is no ASCII": ("GET /v1/é HTTP/1.1\r\nHost: a\r\n\r\n".encode(), 400),
+    "no host": (b"GET /health HTTP/1.1\r\n\r\n", 400),
+    "two hosts": (head(2, "Host: a") + b"{}", 400),
+    "two hosts of 1.0": (b"GET /health HTTP/1.0\r\nHost: a\r\nHost: b\r\n\r\n", 400),
+    "a host of two words": (b"GET /health HTTP/1.1\r\nHost: a b\r\n\r\n", 400),
+    "a host with a path": (b"GET /health HTTP/1.1\r\nHost: a/b\r\n\r\n", 400),
+    "no host, and a body": (b"POST /v1/completions HTTP/1.1\r\nContent-Length: 2\r\n\r\n{}", 400),
     "long path": (b"GET /" + b"a" * 200_000 + b" HTTP/1.1\r\nHost: a\r\n\r\n", 431),
     "long header": (head(0, "X-Long: " + "a" * 2_000_000), 431),
     "many headers": (head(0, *(f"X-{n}: {n}" for n in range(100_000))), 431),
@@ -155,6 +161,13 @@ def test_hostile_bytes_are_refused_with_an_error_of_openai(served, stays, name):
     assert status == wanted, error
     assert error["code"] == wanted
     assert error["message"]
+
+
+@pytest.mark.parametrize("line", ["HTTP/1.0\r\n", "HTTP/1.1\r\nHost:\r\n", "HTTP/1.1\r\nHost: [::1]:80\r\n"])
+def test_a_request_with_its_one_host_or_an_old_one_without_is_served(served, line):
+    with connected(served) as own:
+        own.sendall(f"GET /health {line}Connection: close\r\n\r\n".encode())
+        assert all_of(own).split(b" ", 2)[1] == b"200"
 
 
 def test_a_body_that_never_ends_leaves_when_its_client_does(served, stays):

@@ -58,6 +58,16 @@ def test_windows_hold_the_sums_whatever_parts_come_in_whatever_order(count, seed
     assert windows.hit_rates().tolist() == shares[:-1], "the last window may not be full"
 
 
+@pytest.mark.parametrize("count", [1, 2, 127, 128, 129, 255, 256, 257, 258, 511, 512, 513, 1025])
+def test_windows_merge_when_their_number_would_pass_128_and_not_before(count):
+    """The size is the smallest power of two that leaves at most 128 windows, the last one maybe half empty."""
+    windows = Windows()
+    windows.add({**rows_of(range(count)), "finish_ns": np.ones(count, np.int64)})
+    size = 2 ** max(0, math.ceil(math.log2(count / 128)))
+    assert (windows.size, len(windows.sums), windows.requests) == (size, -(-count // size), count)
+    assert windows.sums[-1, 0] == count - (len(windows.sums) - 1) * size
+
+
 def test_a_window_at_a_time_is_the_first_whose_requests_come_then_or_later():
     windows = Windows()
     windows.add({**rows_of(range(5)), "finish_ns": np.ones(5, np.int64), "arrival_ns": np.arange(5) * 10})

@@ -2,6 +2,7 @@
 
 import contextlib
 import os
+import resource
 import signal
 import subprocess
 from multiprocessing import get_context
@@ -268,3 +269,32 @@ def test_a_number_that_is_not_finite_is_written_to_no_file(tmp_path, value):
             directory.write_json("run.json", {"x": value})
         directory.write_json("run.json", {"é": [1.5, None]})
         assert (directory.part / "run.json").read_text() == '{\n  "é": [\n    1.5,\n    null\n  ]\n}\n'
+
+
+@pytest.mark.parametrize("name", ["notes.txt", "notes.json", "own.parquet", "plots", ".hidden"])
+def test_force_keeps_what_is_no_file_of_the_run(tmp_path, name):
+    target = tmp_path / "out"
+    write_run(target)
+    own = target / name
+    if name == "plots":
+        own.mkdir()
+    else:
+        own.write_text("mine")
+    with pytest.raises(OutputExistsError, match=f"out/{name}: not a file of the run; --force keeps it"):
+        write_run(target, force=True, seed=1)
+    assert own.exists()
+    assert load_run(target).manifest == {"seed": 0}
+    assert left_over(tmp_path) == []
+
+
+@pytest.mark.parametrize("spare", [0, 1])
+def test_nothing_stays_where_no_descriptor_is_left(tmp_path, spare):
+    """A folder is listed with a descriptor; the files that a run made are known without."""
+    limits = resource.getrlimit(resource.RLIMIT_NOFILE)
+    with contextlib.ExitStack() as opened, open_run_directory(tmp_path / "out", False) as directory:
+        directory.table("events", EVENT_COLUMNS)
+        directory.write("run.json", "{}")
+        opened.callback(resource.setrlimit, resource.RLIMIT_NOFILE, limits)
+        used = max(map(int, os.listdir("/dev/fd")))
+        resource.setrlimit(resource.RLIMIT_NOFILE, (used + spare, limits[1]))
+    assert list(tmp_path.iterdir()) == []

@@ -108,7 +108,7 @@ def test_a_killed_worker_is_replaced_and_its_cell_runs_again(tmp_path, undisturb
 
 
 @pytest.mark.parametrize(
-    ("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143), (signal.SIGHUP, 143)]
+    ("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143), (signal.SIGHUP, 129)]
 )
 def test_a_signal_leaves_a_state_to_resume_from(tmp_path, undisturbed, number, code):
     process = start(tmp_path / "out", base=tmp_path)

@@ -7,6 +7,8 @@
 - ``disk``           every change of a file
 - ``file_lock``      a lock between processes, on a file
 - ``regular_files``  reading of regular files alone, whole
+- ``addresses``      hosts and ports as verbs take them
+- ``stop_signals``   signals that end a command
 - ``rows``           registries whose rows are imported when they are chosen
 - ``spelling``       suggestions for unknown names
 - ``tier_table``     the table of tiers

@@ -14,6 +14,7 @@ EXIT_THRESHOLD = 4
 EXIT_SWEEP_FAILED = 5
 EXIT_OUTPUT_EXISTS = 6
 EXIT_IO = 7
+EXIT_SIGHUP = 129
 EXIT_SIGINT = 130
 EXIT_SIGTERM = 143
 
@@ -27,6 +28,7 @@ EXIT_CODES: dict[int, str] = {
     EXIT_SWEEP_FAILED: "a sweep finished with failed cells",
     EXIT_OUTPUT_EXISTS: "the output exists or is locked",
     EXIT_IO: "input/output: unreadable, permission, disk full",
+    EXIT_SIGHUP: "hung up (SIGHUP)",
     EXIT_SIGINT: "interrupted (SIGINT)",
     EXIT_SIGTERM: "terminated (SIGTERM)",
 }

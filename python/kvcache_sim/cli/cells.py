@@ -41,9 +41,11 @@ def cell_runner(on: str, jobs: int, limits: Limits) -> CellRunner:
     if on == "local":
         return LocalRunner(jobs, limits)
     if kind == "ray":
-        from kvcache_sim.extras.study.sweeps.ray_runner import RayRunner
+        from kvcache_sim.extras.study.sweeps.ray_runner import RayRunner, refuse_unreachable
 
-        return RayRunner(address, jobs, limits)
+        runner = RayRunner(address, jobs, limits)
+        refuse_unreachable(address)
+        return runner
     raise UsageError("nowhere to run cells", where="--on", got=repr(on), expected="local or ray[:ADDRESS]")
 
 

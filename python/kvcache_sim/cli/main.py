@@ -9,14 +9,15 @@ import shlex
 import signal
 import sys
 from types import FrameType
+from typing import TextIO
 
 from kvcache_sim import __version__
 from kvcache_sim.base.errors import (
+    EXIT_CODES,
     EXIT_INTERNAL,
     EXIT_IO,
     EXIT_OK,
     EXIT_SIGINT,
-    EXIT_SIGTERM,
     EXIT_USAGE,
     InvariantError,
     KvsimError,
@@ -24,6 +25,7 @@ from kvcache_sim.base.errors import (
     panics_as_errors,
 )
 from kvcache_sim.base.spelling import close_matches
+from kvcache_sim.base.stop_signals import exit_code_of, stop_signals
 from kvcache_sim.cli import DROPPED, LOADS_PLUGINS, VERBS
 from kvcache_sim.cli.declared import Verb
 from kvcache_sim.cli.former import current_words
@@ -38,7 +40,11 @@ Examples:
 
 
 class Terminated(BaseException):
-    """SIGTERM arrived; unwinds like any exit, so that temporary files are removed; no plug-in's own."""
+    """SIGTERM or SIGHUP arrived; unwinds like any exit, so that temporary files go; no plug-in's own."""
+
+    def __init__(self, number: int) -> None:
+        super().__init__(number)
+        self.number = number
 
 
 def run(argv: list[str]) -> int:
@@ -47,8 +53,18 @@ def run(argv: list[str]) -> int:
     for standard in (sys.stdout, sys.stderr):
         if hasattr(standard, "reconfigure"):
             standard.reconfigure(errors="backslashreplace")
-    signal.signal(signal.SIGTERM, _terminate)
+    for number in stop_signals():
+        if number != signal.SIGINT:  # the interpreter's own raises KeyboardInterrupt
+            signal.signal(number, _terminate)
     permission.announce_plugins()
+    code = _outcome(argv)
+    for stream in (sys.stdout, sys.stderr):
+        _drop_unwritten(stream)
+    return code
+
+
+def _outcome(argv: list[str]) -> int:
+    """Run one command line and return its exit code; a failure has printed its line."""
     try:
         if sys.stdout is None:  # closed by the shell, as in 'kvsim … >&-'
             raise BrokenPipeError
@@ -64,13 +80,12 @@ def run(argv: list[str]) -> int:
         line = str(error)
         return _fail(line if error.where else f"error: {line}", error.exit_code)
     except KeyboardInterrupt:
-        return _fail("interrupted (SIGINT)", EXIT_SIGINT)
-    except Terminated:
-        return _fail("terminated (SIGTERM)", EXIT_SIGTERM)
+        return _fail(EXIT_CODES[EXIT_SIGINT], EXIT_SIGINT)
+    except Terminated as ended:
+        code = exit_code_of(ended.number)
+        return _fail(EXIT_CODES[code], code)
     except BrokenPipeError:
-        # The interpreter flushes stdout once more at exit; send that flush to the null device.
         if sys.stdout is not None:
-            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
             return EXIT_IO  # the reader closed the pipe, as in 'kvsim … | head': print nothing
         return _fail("error: stdout was closed before everything was printed", EXIT_IO)
     except MemoryError:
@@ -96,6 +111,19 @@ def _open_standard_files() -> None:
         sys.stdin = open(os.devnull)  # noqa: SIM115
     if sys.stderr is None:
         sys.stderr = open(os.devnull, "w")  # noqa: SIM115
+
+
+def _drop_unwritten(stream: TextIO | None) -> None:
+    """Send what a full or closed file does not take to the null device.
+
+    The interpreter writes it once more as it exits, and would end with lines and a code of its own.
+    """
+    if stream is None:
+        return
+    try:
+        stream.flush()
+    except OSError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
 
 
 def _refuse_undecodable(text: str) -> None:
@@ -186,8 +214,8 @@ def _did_you_mean(verb: str) -> str:
 
 
 def _terminate(signum: int, frame: FrameType | None) -> None:
-    del signum, frame
-    raise Terminated(EXIT_SIGTERM)
+    del frame
+    raise Terminated(signum)
 
 
 def _fail(line: str, code: int) -> int:

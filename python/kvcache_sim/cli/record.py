@@ -8,6 +8,7 @@ from typing import Annotated
 
 from kvcache_sim.base.errors import EXIT_OK, KvsimError
 from kvcache_sim.cli.declared import Option
+from kvcache_sim.cli.run_options import refuse_empty
 from kvcache_sim.cli.verb import verb_app
 
 app = verb_app()
@@ -54,6 +55,7 @@ def record(
     from kvcache_sim.workload.imports.naming import salt_of
     from kvcache_sim.workload.prompts.body import seen_lines
 
+    refuse_empty(host=host)
     texts = None if keep_text is None else Texts(keep_text, force)
     recording = Recording(host, port, Upstream(upstream), texts)
     chosen = tokenizer_of(tokenizer)

@@ -61,6 +61,14 @@ SYNTHESISE_PREFIXES = Option(
 )
 
 
+def refuse_empty(**options: str | None) -> None:
+    """Raise UsageError for the first option that was given without a text."""
+    for name, text in options.items():
+        if text is not None and not text.strip():
+            option = f"--{name.replace('_', '-')}"
+            raise UsageError("is empty", where=option, hint="leave it out for its default")
+
+
 def refuse_idle(why: str, **options: object) -> None:
     """Raise UsageError for the first option that was given but has no effect.
 

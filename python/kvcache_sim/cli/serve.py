@@ -13,7 +13,7 @@ import typer
 from kvcache_sim.base.errors import EXIT_OK, UsageError
 from kvcache_sim.base.values import Value
 from kvcache_sim.cli.declared import Option
-from kvcache_sim.cli.run_options import NumberedRun, RunOutput, ScenarioFile, refuse_idle
+from kvcache_sim.cli.run_options import NumberedRun, RunOutput, ScenarioFile, refuse_empty, refuse_idle
 from kvcache_sim.cli.verb import verb_app
 from kvcache_sim.metrics.summary_text import summary_text
 from kvcache_sim.report.plotting import next_step
@@ -112,7 +112,7 @@ def serve(
     kv_events: KvEvents,
     limits: Limits,
 ) -> int:
-    """Answer OpenAI's clients from the simulated cluster until SIGINT or SIGTERM, then write a run directory.
+    """Answer OpenAI's clients from the simulated cluster until a signal to end, then write a run directory.
 
     \b
     Examples:
@@ -132,9 +132,7 @@ def serve(
         return NumberedRun(scenario.model.name, config_hash(scenario.resolved, ""))
 
     location = output.opened(numbered)
-    for option, text in (("--host", listening.host), ("--api-key", answers.api_key)):
-        if text is not None and not text.strip():
-            raise UsageError("is empty", where=option, hint="leave it out for its default")
+    refuse_empty(host=listening.host, api_key=answers.api_key)
     serving = Serving(
         **asdict(listening),
         tokenizer=answers.tokenizer,

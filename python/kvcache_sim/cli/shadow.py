@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 from kvcache_sim.base.errors import EXIT_OK, UsageError
+from kvcache_sim.base.stop_signals import stop_signals
 from kvcache_sim.base.values import Value
 from kvcache_sim.cli.declared import Argument, Option
 from kvcache_sim.cli.notices import remark
@@ -92,7 +93,7 @@ class CaptureFile(Value):
 def shadow(events: Events, others: Others, pace: Pace, output: CaptureFile) -> int:
     """Follow an engine's KV events: every few seconds its hit rate against other sizes, tiers and policies.
 
-    It ends on SIGINT or SIGTERM, or with the capture. Rates are shares of whole prompt blocks.
+    It ends on SIGINT, SIGTERM or SIGHUP, or with the capture. Rates are shares of whole prompt blocks.
 
     \b
     Examples:
@@ -158,19 +159,18 @@ def shadow(events: Events, others: Others, pace: Pace, output: CaptureFile) -> i
 
 @contextlib.contextmanager
 def _until_a_signal() -> Iterator[Callable[[], bool]]:
-    """Yield a function that returns True after SIGINT or SIGTERM; a second signal ends the process."""
+    """Yield a function that returns True after a signal to stop; a second signal ends the process."""
     seen: list[int] = []
-    numbers = (signal.SIGINT, signal.SIGTERM)
-    before = {number: signal.getsignal(number) for number in numbers}
+    before = {number: signal.getsignal(number) for number in stop_signals()}
 
     def came(number: int, _frame: object) -> None:
         seen.append(number)
         signal.signal(number, before[signal.Signals(number)])
 
-    for number in numbers:
+    for number in before:
         signal.signal(number, came)
     try:
         yield lambda: bool(seen)
     finally:
-        for number in numbers:
-            signal.signal(number, before[number])
+        for number, handler in before.items():
+            signal.signal(number, handler)

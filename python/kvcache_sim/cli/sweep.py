@@ -14,6 +14,7 @@ from kvcache_sim.base.values import Value
 from kvcache_sim.cli.cells import cell_runner, parse_shard, usable_cores
 from kvcache_sim.cli.declared import Argument, Option
 from kvcache_sim.cli.notices import warn
+from kvcache_sim.cli.run_options import refuse_idle
 from kvcache_sim.cli.verb import TraceGroup, verb_app
 
 if TYPE_CHECKING:
@@ -93,6 +94,9 @@ def sweep(context: typer.Context, study: Study, cells: Cells, results: Results) 
     from kvcache_sim.extras.study.sweeps.simulation import plan_sweep
     from kvcache_sim.metrics.objectives import parse_objectives
 
+    if results.dry_run:
+        other = cells.on if cells.on != "local" else ""
+        refuse_idle("with --dry-run", report=results.report, pareto=results.pareto, on=other)
     objectives = parse_objectives(results.pareto) if results.pareto else ()
     file = study.read()
     varied = file if cells.repeats is None else replace(file, repeats=cells.repeats)

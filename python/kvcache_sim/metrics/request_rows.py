@@ -27,6 +27,7 @@ class RequestRows:
 
     def __init__(self, take: Callable[[Part], None]) -> None:
         self._take = take
+        self._group_rows = 0
         self._packed = bytearray()
         #: Groups from ``_first`` on, by row and column, and the number of rows received of each.
         self._groups: deque[NDArray[np.int64]] = deque()
@@ -40,9 +41,9 @@ class RequestRows:
         #: Prompt tokens of finished requests, and cached tokens by source.
         self._prompt_tokens, self._cached_tokens = 0, [0] * len(KV_SOURCES)
 
-    def leave_to(self, take: Callable[[Part], None]) -> None:
-        """Stream groups to ``take`` from now on."""
-        self._take = take
+    def leave_to(self, take: Callable[[Part], None], group_rows: int = 0) -> None:
+        """Stream groups, of ``group_rows`` if it is given, to ``take``; no row has been added."""
+        self._take, self._group_rows = take, group_rows
 
     def watch(self, take: Callable[[Part], None]) -> None:
         """Hand rows to ``take`` in small batches, in any order."""
@@ -82,19 +83,20 @@ class RequestRows:
         if self._watch is not None:
             self._watch({name: rows[:, at] for at, name in enumerate(_NAMES)})
         self._count_hits(rows)
-        number, row = np.divmod(rows[:, 0], GROUP_ROWS)
+        size = self._group_rows or GROUP_ROWS
+        number, row = np.divmod(rows[:, 0], size)
         number -= self._first
         first, last = int(number.min()), int(number.max())
         for group in range(first, last + 1):
             chosen = number == group if first < last else slice(None)
             while group >= len(self._groups):
-                self._groups.append(np.zeros((GROUP_ROWS, _WIDTH), np.int64))  # touched when rows are added
+                self._groups.append(np.zeros((size, _WIDTH), np.int64))  # touched when rows are added
                 self._counts.append(0)
             rows_of = row[chosen]
             self._groups[group][rows_of] = rows[chosen]
             self._counts[group] += len(rows_of)
-        while self._counts and self._counts[0] == GROUP_ROWS:
-            self._hand_on(GROUP_ROWS)
+        while self._counts and self._counts[0] == size:
+            self._hand_on(size)
 
     def _from_first_arrivals(self, rows: NDArray[np.int64]) -> NDArray[np.int64]:
         found = [at for at, request in enumerate(rows[:, 0].tolist()) if request in self.first_arrivals]

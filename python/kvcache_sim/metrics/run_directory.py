@@ -21,12 +21,20 @@ from kvcache_sim.base.disk import LOCAL_DISK, Disk
 from kvcache_sim.base.errors import InputOutputError, OutputExistsError
 from kvcache_sim.base.file_lock import FileLock
 from kvcache_sim.base.regular_files import exchange, open_regular
+from kvcache_sim.base.stop_signals import stop_signals
 from kvcache_sim.metrics.columns import Column
+from kvcache_sim.metrics.parts import GROUP_ROWS
 from kvcache_sim.metrics.tables import TableFile
 
 COMPLETE = "COMPLETE"
 #: Names of the files of a run directory, finished or not.
 _WRITTEN = re.compile(r"COMPLETE|\.lock|\.scratch|[\w-]+\.(?:json|jsonl|yaml|parquet)")
+_EVERY_RUN = {
+    "run.json",
+    "scenario.yaml",
+    "summary.json",
+    *(f"{each}.parquet" for each in ("requests", "series", "events")),
+}
 _NUMBERED = r"(\d+)-.+-[0-9a-f]{6}"
 
 
@@ -40,19 +48,23 @@ class RunDirectory:
         self.force, self._disk = force, disk
         self.part = target.parent / f".{target.name}.part"
         self._lock: FileLock | None = None
+        #: Names of the files that this run makes.
+        self._names: list[str] = []
 
     def write(self, name: str, data: str | bytes) -> None:
         """Write one file of the directory; not visible before ``commit``."""
-        with _target_errors(self.target), self._disk.create(self.part / name) as file:
+        with _target_errors(self.target), self.rows(name) as file:
             file.write(data.encode() if isinstance(data, str) else data)
 
-    def table(self, name: str, schema: Mapping[str, Column]) -> TableFile:
+    def table(self, name: str, schema: Mapping[str, Column], group_rows: int = GROUP_ROWS) -> TableFile:
         """Return a table of the directory, to be written and closed before ``commit``."""
+        self._names.append(f"{name}.parquet")
         with _target_errors(self.target):
-            return TableFile(self.part / f"{name}.parquet", schema)
+            return TableFile(self.part / self._names[-1], schema, group_rows)
 
     def rows(self, name: str) -> IO[bytes]:
         """Return a file of the directory that grows during the run; close it before ``commit``."""
+        self._names.append(name)
         with _target_errors(self.target):
             return self._disk.create(self.part / name)
 
@@ -117,6 +129,10 @@ class RunDirectory:
                 raise
             except FileNotFoundError:  # renamed by the run that was writing it
                 raise OutputExistsError("the output exists", where=str(self.target)) from None
+            except OSError:
+                with contextlib.suppress(OSError):  # not locked, and so empty unless it was there before
+                    self.part.rmdir()
+                raise
         _check_target(self.target, self.force)  # another run may have finished meanwhile
         for stale in self.part.iterdir():  # of a run that was killed
             if stale.name != ".lock":
@@ -142,6 +158,8 @@ class RunDirectory:
         """Remove uncommitted files; no effect after ``commit``."""
         if self._lock is not None:
             try:
+                for name in (*self._names, ".lock"):  # without a descriptor: there may be none left
+                    self._disk.remove(self.part / name)
                 self._disk.remove(self.part)
             finally:
                 self._lock.close()
@@ -182,7 +200,7 @@ def open_numbered_directory(parent: Path, name: str, config_hash: str) -> Iterat
 
 @contextlib.contextmanager
 def _signals_wait() -> Iterator[None]:
-    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT, signal.SIGTERM})
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, set(stop_signals()))
     try:
         yield
     finally:
@@ -212,6 +230,15 @@ def _check_target(target: Path, force: bool) -> None:
             raise OutputExistsError(
                 "not a run directory", where=str(target), hint="--force replaces finished runs only"
             )
+        for path in target.iterdir():
+            if path.name not in _own_names(target):
+                raise OutputExistsError("not a file of the run", str(path), hint="--force keeps it: move it")
+
+
+def _own_names(target: Path) -> set[str]:
+    """Return the names of a finished run's files: those that its marker lists, and those of every run."""
+    listed = (target / COMPLETE).read_text("utf-8", errors="replace").splitlines()
+    return {COMPLETE, ".lock", *_EVERY_RUN, *(line.partition("  ")[2] for line in listed)}
 
 
 @contextlib.contextmanager

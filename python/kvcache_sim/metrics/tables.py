@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from types import TracebackType
 
@@ -22,8 +22,8 @@ class TableFile:
     (``meaning.<column>``).
     """
 
-    def __init__(self, path: Path, schema: Mapping[str, Column]) -> None:
-        self.schema = schema
+    def __init__(self, path: Path, schema: Mapping[str, Column], group_rows: int = GROUP_ROWS) -> None:
+        self.schema, self._group_rows = schema, group_rows
         columns = [(name, column.dtype, column.meaning) for name, column in schema.items()]
         self._table = _core.TableWriter(path, columns)
         self._waiting: list[Part] = []
@@ -34,8 +34,8 @@ class TableFile:
         part = {name: columns[name] for name in self.schema}
         self._waiting.append(part)
         self._rows += rows_of(part[next(iter(self.schema))])
-        if self._rows >= GROUP_ROWS:
-            whole = self._rows // GROUP_ROWS * GROUP_ROWS
+        if self._rows >= self._group_rows:
+            whole = self._rows // self._group_rows * self._group_rows
             left = self._write_groups(whole)
             self._waiting, self._rows = [left], self._rows - whole
 
@@ -47,8 +47,8 @@ class TableFile:
     def _write_groups(self, rows: int) -> Part:
         """Write full groups of the waiting rows; return the others."""
         columns = {name: joined([part[name] for part in self._waiting]) for name in self.schema}
-        for start in range(0, rows, GROUP_ROWS):
-            stop = min(start + GROUP_ROWS, rows)
+        for start in range(0, rows, self._group_rows):
+            stop = min(start + self._group_rows, rows)
             cells = [
                 _cells(cut(columns[name], start, stop), described.dtype)
                 for name, described in self.schema.items()
@@ -97,6 +97,16 @@ def read_table(path: Path) -> dict[str, ColumnData]:
         else:
             columns[name] = chunked.to_numpy()
     return columns
+
+
+def read_groups(path: Path) -> Iterator[Part]:
+    """Yield the columns of each row group of a file without texts that ``TableFile`` wrote."""
+    import pyarrow.parquet as pq
+
+    with pq.ParquetFile(path) as file:
+        for group in range(file.num_row_groups):
+            table = file.read_row_group(group, use_threads=False)
+            yield {name: table.column(name).to_numpy() for name in table.column_names}
 
 
 def _cells(column: ColumnData, dtype: str) -> object:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -32,9 +33,12 @@ def can_plot() -> bool:
 
 
 def require_plotting() -> None:
-    """Raise ``UsageError`` naming the extra when the plotting libraries are not installed."""
+    """Raise ``UsageError`` if the plotting libraries are not installed, or cannot be imported."""
     if not can_plot():
         raise UsageError("pictures need the 'report' extra", hint=_INSTALL)
+    if sys.flags.optimize > 1:  # Altair takes its signatures from docstrings
+        got = "python -OO, or PYTHONOPTIMIZE=2"
+        raise UsageError("pictures need the docstrings of their library", got=got, expected="-O at most")
 
 
 def next_step(run: str) -> str:

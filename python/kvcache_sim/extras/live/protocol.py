@@ -6,6 +6,7 @@ Refusals have OpenAI's error body.
 from __future__ import annotations
 
 import asyncio
+import re
 
 import msgspec
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
@@ -22,6 +23,8 @@ _LINES = {
     408: b"408 Request Timeout",
     431: b"431 Request Header Fields Too Large",
 }
+#: A registered name, an IPv4 or an IPv6 address, with a port or without; empty where there is none.
+_HOST = re.compile(rb"(?:\[[0-9A-Fa-f:.]+\]|[\w.~%!$&'()*+,;=-]*)(?::[0-9]{0,5})?", re.ASCII)
 _HEAD = b"HTTP/1.1 %s\r\ncontent-type: application/json\r\ncontent-length: %d\r\nconnection: close\r\n\r\n"
 
 
@@ -73,7 +76,14 @@ class Connection(HttpToolsProtocol):
             self._refuse(Refusal(431, f"the request's head has more than {_MOST_HEAD_BYTES} bytes"))
 
     def on_headers_complete(self) -> None:
-        """End a head."""
+        """End a head; one without its one Host is refused (RFC 9112, 3.2)."""
+        hosts = [value for name, value in self.headers if name == b"host"]
+        if len(hosts) > 1 or (not hosts and self.parser.get_http_version() != "1.0"):
+            self._refuse(Refusal(400, f"a request has one Host header; got {len(hosts)}"))
+        elif hosts and not _HOST.fullmatch(hosts[0]):
+            self._refuse(Refusal(400, "the Host header is no host with a port"))
+        if self.transport.is_closing():
+            raise ValueError  # the parser ends
         self._head_bytes = None
         self._allow(BODY_S)
         super().on_headers_complete()
@@ -89,6 +99,8 @@ class Connection(HttpToolsProtocol):
         self._refuse(Refusal(400, msg))
 
     def _refuse(self, refusal: Refusal) -> None:
+        if self.transport.is_closing():  # refused before
+            return
         body = msgspec.json.encode(refusal.body())
         self.transport.write(_HEAD % (_LINES[refusal.status], len(body)) + body)
         self.transport.close()

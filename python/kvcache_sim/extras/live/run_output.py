@@ -9,6 +9,7 @@ from typing import Any
 
 from kvcache_sim.extras.live.arrivals import LAG_COLUMNS, ArrivalLog
 from kvcache_sim.extras.live.fleet import Fleet
+from kvcache_sim.metrics.parts import LIVE_GROUP_ROWS
 from kvcache_sim.metrics.run_directory import RunDirectory
 from kvcache_sim.metrics.run_tables import RunTables
 from kvcache_sim.scenario.execute import Execution, store, summarized
@@ -42,18 +43,19 @@ class Keeping:
     def __init__(self, scenario: Scenario, directory: RunDirectory, fleet: Fleet) -> None:
         self._scenario, self._directory, self._fleet = scenario, directory, fleet
         self._measured = measured_requests(scenario, None)
-        self._tables = RunTables(directory, self._measured)
+        self._tables = RunTables(directory, self._measured, is_live=True)
         recorder = fleet.simulation.recorder
-        recorder.stream_events(self._tables.take_events)
+        recorder.stream_events(self._tables.take_events, LIVE_GROUP_ROWS)
         assert self._tables.digest is not None
-        recorder.stream_rows(self._tables.take_rows, self._tables.digest)
-        self.log = ArrivalLog(directory.rows(ARRIVALS), directory.table("lag", LAG_COLUMNS))
+        recorder.stream_rows(self._tables.take_rows, self._tables.digest, LIVE_GROUP_ROWS)
+        self.log = ArrivalLog(directory.rows(ARRIVALS), directory.table("lag", LAG_COLUMNS, LIVE_GROUP_ROWS))
         fleet.witnesses.append(self.log)
 
     def end(self, argv: Sequence[str]) -> dict[str, Any]:
         """Finish the run, write and commit the directory; return its summary. Raises as ``simulate``."""
         run = self._fleet.simulation.end()
         self.log.close()
+        self._tables.add_up()
         block = self._scenario.model.cache.block_size
         trace = replace(
             requests_of(block, [], 0),

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import resource
-import signal
 import socket
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -13,6 +12,7 @@ from dataclasses import dataclass
 import uvicorn
 
 from kvcache_sim.base.errors import UsageError
+from kvcache_sim.base.stop_signals import stop_signals
 from kvcache_sim.extras.live.app import Limits, Served, application
 from kvcache_sim.extras.live.protocol import Connection
 
@@ -54,7 +54,7 @@ async def serve(
     """
     loop = asyncio.get_running_loop()
     _raise_open_files()
-    for number in (signal.SIGINT, signal.SIGTERM):
+    for number in stop_signals():
         loop.add_signal_handler(number, stop.set)
     sockets = [(_listening(ports.host, port), machine) for port, machine in ports.each()]
     servers, tasks = [], []
@@ -97,7 +97,7 @@ def _listening(host: str, port: int) -> socket.socket:
     opened.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     try:
         opened.bind((host, port))
-    except (OSError, OverflowError) as error:
+    except (OSError, OverflowError, UnicodeError) as error:
         opened.close()
         reason = getattr(error, "strerror", None) or str(error)
         raise UsageError("cannot listen there", "--host, --port", f"{host}:{port}", hint=reason) from None

@@ -52,7 +52,7 @@ def parquet_format(path: str) -> TraceFormat:
             if not stated_size and {"hash_ids", "input_length"} <= set(file.schema_arrow.names):
                 batches = file.iter_batches(_FIRST_ROWS, columns=["hash_ids", "input_length"])
                 rows = next(batches).to_pylist() if file.metadata.num_rows else []
-        head = "".join(json.dumps(row) + "\n" for row in rows).encode()
+        head = "".join(json.dumps(row, default=str) + "\n" for row in rows).encode()
         return stated_size or fitting_block(head, MOONCAKE.block_size)
 
     def rows(source: TraceSource, settings: ReadSettings) -> TraceRows:
@@ -176,15 +176,41 @@ def _packed(path: str, file: Any, group: int, leaf: int) -> IdLists | None:
 
 def _columns(path: str, batch: Any, end_bytes: int, ids: IdLists | None) -> RowBatch:
     columns = dict(zip(batch.schema.names, batch.columns, strict=True))
-    texts = {name: columns[name].to_pylist() if name in columns else [] for name in ("session_id", MEMBERS)}
-    sessions = [None if name is None else str(name) for name in texts["session_id"]]
     return {
         "numbers": [_numbers(path, name, columns.get(name)) for name in NUMBERS],
         "ids": ids or _ids(path, columns.get("hash_ids"), len(batch)),
-        "sessions": sessions,
-        "extra": texts[MEMBERS],
+        "sessions": _texts(path, "session_id", columns.get("session_id")),
+        "extra": _members(path, columns.get(MEMBERS)),
         "bytes": end_bytes,
     }
+
+
+def _texts(path: str, name: str, column: Any) -> list[str | None]:
+    """Return a column of text, as older writers' bytes too; a session may be an integer."""
+    import pyarrow as pa
+
+    if column is None:
+        return []
+    kind = column.type.value_type if pa.types.is_dictionary(column.type) else column.type
+    is_bytes = pa.types.is_binary(kind) or pa.types.is_large_binary(kind)
+    is_text = is_bytes or pa.types.is_string(kind) or pa.types.is_large_string(kind) or pa.types.is_null(kind)
+    if not (is_text or (name != MEMBERS and pa.types.is_integer(kind))):
+        expected = "text" if name == MEMBERS else "text or integers"
+        raise TraceError(f"{name} of another type", where=path, got=str(column.type), expected=expected)
+    given = column.to_pylist()
+    return [value if value is None else value.decode() if is_bytes else str(value) for value in given]
+
+
+def _members(path: str, column: Any) -> list[str | None]:
+    """Return each row's other members, as JSON without its braces."""
+    texts = _texts(path, MEMBERS, column)
+    for text in filter(None, texts):
+        try:
+            json.loads(f"{{{text}}}")
+        except (ValueError, RecursionError):
+            expected = "members of a JSON object"
+            raise TraceError(f"{MEMBERS} is no JSON", where=path, got=text[:60], expected=expected) from None
+    return texts
 
 
 def _ids(path: str, column: Any, rows: int) -> IdLists:
@@ -234,9 +260,11 @@ def _numbers(path: str, name: str, column: Any) -> NDArray[np.int64]:
     given, values = _buffers(column)
     if is_time:
         with np.errstate(over="ignore"):  # infinite times are refused
-            whole = values if pa.types.is_integer(kind) else np.rint(values * NS_PER_MS)
+            whole = values if pa.types.is_integer(kind) else np.rint(values.astype(np.float64) * NS_PER_MS)
         most = (1 << 63) // (NS_PER_MS if pa.types.is_integer(kind) else 1)
         if not bool(np.all((whole >= 0) & (whole < most))):
             raise TraceError(f"{name} is no time", where=path, expected="finite numbers of ms ≥ 0")
         values = whole.astype(np.int64) * (NS_PER_MS if pa.types.is_integer(kind) else 1)
+    elif values.astype(np.int64).min() == _ABSENT or (kind == pa.uint64() and values.max() >= 1 << 63):
+        raise TraceError(f"{name} is beyond 63 bits", where=path, expected="integers")
     return np.where(given, values.astype(np.int64), _ABSENT)

@@ -19,6 +19,7 @@ from types import TracebackType
 from typing import Any
 
 from kvcache_sim.base.errors import KvsimError, UsageError
+from kvcache_sim.base.stop_signals import stop_signals
 from kvcache_sim.workload.tokens.prompt import PromptGenerator
 
 #: This process's ends of its workers' pipes: a forked worker closes its copies; otherwise no worker would see
@@ -160,8 +161,8 @@ fork = Context("fork")
 
 def _serve(connection: Connection, initializer: Callable[..., Any] | None, initargs: tuple[Any, ...]) -> None:
     """Answer until the parent's end closes; the parent handles interrupts."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
-    signal.signal(signal.SIGTERM, signal.SIG_DFL)
+    for number in stop_signals():
+        signal.signal(number, signal.SIG_IGN if number == signal.SIGINT else signal.SIG_DFL)
     for inherited in _parent_ends:
         inherited.close()
     _parent_ends.clear()

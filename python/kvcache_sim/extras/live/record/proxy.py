@@ -6,10 +6,10 @@ import asyncio
 import time
 from collections import deque
 from collections.abc import Callable
-from urllib.parse import urlsplit
 
 import httptools
 
+from kvcache_sim.base.addresses import address_of
 from kvcache_sim.base.errors import UsageError
 from kvcache_sim.extras.live.record.observed import PATHS, Observed
 
@@ -23,14 +23,11 @@ class Upstream:
     """The address that requests are forwarded to; plain HTTP. Raises UsageError for an invalid address."""
 
     def __init__(self, url: str) -> None:
-        try:
-            parts = urlsplit(url)
-            scheme, host, port = parts.scheme, parts.hostname, parts.port or 80
-        except ValueError:  # a port or an IPv6 address that is none
-            scheme, host, port = "", None, 0
-        if scheme != "http" or not host or not port:
-            raise UsageError("no upstream", "--upstream", url, "http://HOST:PORT")
-        self.host, self.port = host, port
+        found = address_of(url.removesuffix("/"))
+        if found is None or found.scheme != "http":
+            hint = "requests keep their own paths"
+            raise UsageError("no upstream", "--upstream", url, "http://HOST:PORT", hint)
+        self.host, self.port = found.host, found.port or 80
 
 
 class _Requests:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import signal
 import sys
 import time
 from collections.abc import Callable
@@ -12,6 +11,7 @@ from dataclasses import dataclass
 import uvloop
 
 from kvcache_sim.base.errors import UsageError
+from kvcache_sim.base.stop_signals import stop_signals
 from kvcache_sim.extras.live.clock import settle
 from kvcache_sim.extras.live.record.observed import Observed
 from kvcache_sim.extras.live.record.proxy import Upstream, pass_on
@@ -36,7 +36,7 @@ class Recording:
 
 
 def record(recording: Recording, trace: TraceFile, say: Callable[[str], None]) -> int:
-    """Forward requests until SIGINT or SIGTERM; return the number of rows of the trace.
+    """Forward requests until a signal to stop; return the number of rows of the trace.
 
     UsageError if the port is not available.
     """
@@ -47,7 +47,7 @@ def record(recording: Recording, trace: TraceFile, say: Callable[[str], None]) -
 
 async def _record(recording: Recording, trace: TraceFile, say: Callable[[str], None]) -> None:
     stop, loop, start_ns = asyncio.Event(), asyncio.get_running_loop(), time.monotonic_ns()
-    for number in (signal.SIGINT, signal.SIGTERM):
+    for number in stop_signals():
         loop.add_signal_handler(number, stop.set)
     ended: asyncio.Queue[Observed] = asyncio.Queue()
 
@@ -56,9 +56,10 @@ async def _record(recording: Recording, trace: TraceFile, say: Callable[[str], N
 
     try:
         server = await asyncio.start_server(connected, recording.host, recording.port, limit=1 << 20)
-    except OSError as error:
+    except (OSError, UnicodeError) as error:
         where = f"{recording.host}:{recording.port}"
-        raise UsageError("cannot listen there", "--host, --port", where, hint=error.strerror or "") from None
+        reason = getattr(error, "strerror", None) or str(error)
+        raise UsageError("cannot listen there", "--host, --port", where, hint=reason) from None
     port = server.sockets[0].getsockname()[1]
     settle()
     say(f"listening  http://{recording.host}:{port}/v1  passed on to {recording.upstream.host}")

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 import msgspec
 import zmq
 
+from kvcache_sim.base.addresses import address_of
 from kvcache_sim.base.errors import UsageError
 from kvcache_sim.workload.imports.kv_batch import KvBatch, batch_of
 
@@ -29,6 +30,15 @@ class Source:
     waiting: list[tuple[int, bytes]] = field(default_factory=list)
 
 
+def _refuse_unusable(option: str, endpoint: str) -> None:
+    """Raise UsageError for an endpoint at which no engine publishes: ZeroMQ waits there without end."""
+    scheme, _, path = endpoint.partition("://")
+    found = address_of(endpoint)
+    is_tcp = found is not None and found.scheme == "tcp" and found.port > 0
+    if not (is_tcp or (scheme == "ipc" and path)):
+        raise UsageError("no endpoint", option, endpoint, "tcp://HOST:PORT or ipc://FILE")
+
+
 class Feed:
     """Subscribes to engines' endpoints; UsageError for an invalid endpoint."""
 
@@ -39,6 +49,10 @@ class Feed:
         self._context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
         self._poller = zmq.Poller()
         self._sockets: dict[zmq.Socket[bytes], Source] = {}
+        for endpoint in endpoints:
+            _refuse_unusable("--kv-events", endpoint)
+        for endpoint in replays:
+            _refuse_unusable("--kv-events-replay", endpoint)
         for endpoint in endpoints:
             socket = self._connected(zmq.SUB, endpoint)
             socket.set_hwm(0)

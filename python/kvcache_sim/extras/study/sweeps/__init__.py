@@ -8,7 +8,7 @@
 - ``supervisor``, ``worker``  the local runner: reused worker processes with limits
 - ``processes``    worker processes and the time, as the local runner sees them
 - ``ray_runner``  the same cells on a Ray cluster
-- ``stop``         SIGINT, SIGTERM: a state that can be resumed
+- ``stop``         signals: a state that can be resumed
 - ``store``, ``tables``  the sweep directory: records, quarantine, SQLite, Parquet, CSV
 - ``simulation``   a row of settings as a scenario, a cell as a simulation
 - ``optimize``     a search for the best settings under conditions: Optuna proposes, the sweep's cells answer

@@ -6,6 +6,8 @@ import atexit
 import contextlib
 import importlib.util
 import os
+import socket
+import subprocess
 import sys
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
@@ -13,6 +15,7 @@ from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from kvcache_sim.base.addresses import address_of
 from kvcache_sim.base.errors import InputOutputError, UsageError
 from kvcache_sim.extras.study.sweeps.cell import Cell, CellRecord, Limits, Study, content_address
 from kvcache_sim.extras.study.sweeps.stop import StopRequest
@@ -21,6 +24,8 @@ from kvcache_sim.extras.study.sweeps.supervisor import CellRunner
 #: Retries of a cell whose node or Ray worker was lost.
 _NODE_LOSSES = 5
 _GLANCE_S = 0.2
+#: Longest time (s) until a port is open, and until Ray's own question of its health is answered.
+_REACH_S, _HEALTH_S = 5, 20
 
 
 class RayRunner:
@@ -85,6 +90,29 @@ class RayRunner:
         for reference in running:
             with contextlib.suppress(ray.exceptions.RayError):
                 ray.cancel(reference, force=True)
+
+
+def refuse_unreachable(address: str) -> None:
+    """Refuse what is no address (UsageError), and one where no Ray answers: Ray itself waits for ever."""
+    if address in ("", "auto", "local"):
+        return
+    where, found = f"--on ray:{address}", address_of(address)
+    if found is None or found.scheme not in ("", "ray") or not found.port:
+        raise UsageError("no address of Ray", "--on", f"ray:{address}", "ray, ray:auto or ray:HOST:PORT")
+    try:
+        socket.create_connection((found.host, found.port), timeout=_REACH_S).close()
+    except (OSError, UnicodeError) as error:
+        reason = getattr(error, "strerror", None) or str(error)
+        raise InputOutputError(f"cannot reach Ray: {reason}", where=where) from None
+    if found.scheme or importlib.util.find_spec("ray") is None:
+        return
+    ask = [sys.executable, "-m", "ray.scripts.scripts", "health-check", "--skip-version-check", "--address"]
+    try:
+        is_healthy = not subprocess.run([*ask, address], capture_output=True, timeout=_HEALTH_S).returncode
+    except subprocess.TimeoutExpired:
+        is_healthy = False
+    if not is_healthy:
+        raise InputOutputError(f"no Ray answers there within {_HEALTH_S} s", where=where)
 
 
 def _read(path: str) -> bytes:

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from types import FrameType
 
-from kvcache_sim.base.errors import EXIT_SIGINT, EXIT_SIGTERM
+from kvcache_sim.base.stop_signals import exit_code_of, stop_signals
 
 
 class StopRequest:
@@ -46,19 +46,14 @@ class StopRequest:
 
 @contextmanager
 def stop_on_signals() -> Iterator[StopRequest]:
-    """Turn SIGINT (first: graceful, second: immediate), SIGTERM and SIGHUP into a ``StopRequest``."""
+    """Turn signals into a ``StopRequest``: the first SIGINT is graceful, all others are immediate."""
     stop = StopRequest()
 
-    def interrupt(number: int, frame: FrameType | None) -> None:
-        del number, frame
-        stop.ask(min(stop.level + 1, 2), EXIT_SIGINT)
+    def asked(number: int, frame: FrameType | None) -> None:
+        del frame
+        stop.ask(1 if number == signal.SIGINT and not stop.level else 2, exit_code_of(number))
 
-    def terminate(number: int, frame: FrameType | None) -> None:
-        del number, frame
-        stop.ask(2, EXIT_SIGTERM)
-
-    handlers = {signal.SIGINT: interrupt, signal.SIGTERM: terminate, signal.SIGHUP: terminate}
-    before = {number: signal.signal(number, handler) for number, handler in handlers.items()}
+    before = {number: signal.signal(number, asked) for number in stop_signals()}
     try:
         yield stop
     finally:
