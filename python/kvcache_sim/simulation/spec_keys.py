@@ -153,6 +153,10 @@ def uncovered(resolved: Mapping[str, Any]) -> Iterator[tuple[tuple[str | int, ..
     The error lacks the location of the setting.
     """
     yield from _uncovered(resolved, (), "")
+    workload = resolved.get("workload", {})
+    if "kind" not in workload and (count := workload.get("concurrency")) is not None:
+        what, hint = "sessions at a time are not covered by spec/", f"{_BEYOND}; --engine native has it"
+        yield ("workload", "concurrency"), UsageError(what, "", str(count), "null", hint)
     for number, machine in enumerate(resolved.get("machines", ())):
         yield from _uncovered(machine, ("machines", number), "")
 
