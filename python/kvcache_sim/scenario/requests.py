@@ -73,7 +73,7 @@ def read_requests(scenario: Scenario) -> Trace:
     """
     model = scenario.model
     if model.trace is not None:
-        trace = _as_load(model, _from_file(model.trace, keep_unknown=keeps_unknown(scenario)))
+        trace = _from_file(model.trace, keep_unknown=keeps_unknown(scenario))
     elif "kind" in model.workload:
         trace = _generated(model.workload, model.seed)
     else:
@@ -89,6 +89,7 @@ def prepared(scenario: Scenario, trace: Trace) -> Trace:
     Raises and warns as ``read_requests``.
     """
     model = scenario.model
+    trace = trace if "kind" in model.workload else _as_load(model, trace)
     output_tokens = None if "kind" in model.workload else model.workload.get("output_tokens")
     if output_tokens is not None:
         trace = replace(trace, output_tokens=np.full(len(trace), output_tokens, np.int64))
@@ -156,7 +157,7 @@ def _from_file(section: TraceSection, keep_unknown: bool) -> Trace:
 
 
 def _as_load(model: ScenarioModel, trace: Trace) -> Trace:
-    """Return the requests of a file at the speed and in the sessions that a scenario asks for."""
+    """Return the requests of a trace at the speed and in the sessions that a scenario asks for."""
     section = model.trace
     if section is not None and section.sessions is not None:
         trace = transforms.sessions(trace, section.sessions, model.seed)
