@@ -18,6 +18,7 @@ from kvcache_sim.scenario.section import changed, converted
 from kvcache_sim.scenario.served_model import has_groups
 from kvcache_sim.scenario.trace_section import TraceChanges
 from kvcache_sim.scenario.yaml_tree import Path
+from kvcache_sim.serving.router.affinity import CAN_BE_PASSED
 from kvcache_sim.serving.router.registry import ROUTERS, needs_of, readers_of
 
 
@@ -142,6 +143,10 @@ def idle_of_router(model: ScenarioModel, routed: int) -> Iterator[tuple[Path, st
             continue
         if readers := readers_of(key):
             yield ("router", key), f"router.policy is not {' or '.join(readers)}"
+    if router.affinity is not None and (routers := policies - {*CAN_BE_PASSED}):
+        yield Contradiction(("router", "affinity"), f"{min(routers)} counts what it sends itself")
+    if router.affinity is not None and model.handover.decide != "always":
+        yield Contradiction(("router", "affinity"), "handover.decide asks the policy for each request")
     if not router.hotspot_detection:
         for key in ("class_prefix_blocks", "window_requests"):
             if key in changed(router):

@@ -24,6 +24,7 @@ from kvcache_sim.simulation.windows import can_stream
 from kvcache_sim.workload import readers
 from kvcache_sim.workload.lanes import Entry, in_lanes
 from kvcache_sim.workload.readers.stream import TraceStream
+from kvcache_sim.workload.sessions import parents
 from kvcache_sim.workload.toolbox import transforms
 from kvcache_sim.workload.trace import NO_SESSION, Lanes, Trace
 
@@ -46,6 +47,7 @@ def open_requests(scenario: Scenario, options: RunOptions) -> Trace | TraceStrea
     section, slides = scenario.model.trace, scenario.model.replica.on_overflow == "slide"
     outputs = scenario.model.workload.get("output_tokens")
     changed = outputs is not None or "concurrency" in scenario.model.workload
+    changed = changed or scenario.model.router.affinity is not None
     changed = changed or slides or scenario.model.measure is not None
     changed = changed or scenario.model.session_view.max_tokens is not None
     changed = changed or scenario.model.replica.queue_order == PROGRAM_FCFS
@@ -89,6 +91,9 @@ def prepared(scenario: Scenario, trace: Trace) -> Trace:
     Raises and warns as ``read_requests``.
     """
     model = scenario.model
+    affinity = model.router.affinity
+    if affinity is not None and affinity.mode == "sibling-group":
+        trace = replace(trace, parent=parents(trace))
     trace = trace if "kind" in model.workload else _as_load(model, trace)
     output_tokens = None if "kind" in model.workload else model.workload.get("output_tokens")
     if output_tokens is not None:
@@ -182,7 +187,12 @@ def _generated(section: Mapping[str, Any], seed: int) -> Trace:
 
 def _no_sessions(scenario: Scenario, trace: Trace) -> tuple[str, ...]:
     """Return a warning if the router groups by session and the requests have none."""
-    if scenario.model.router.policy != "session-affinity" or bool(np.any(trace.session != NO_SESSION)):
+    router = scenario.model.router
+    if bool(np.any(trace.session != NO_SESSION)):
+        return ()
+    if router.affinity is not None:
+        return ("router.affinity: the requests have no sessions, so none is bound",)
+    if router.policy != "session-affinity":
         return ()
     return ("router.policy session-affinity: the requests have no sessions, so it is least-loaded here",)
 

@@ -90,6 +90,7 @@ COVERAGE: dict[str, Only | None] = {
     "machines": COVERED,
     "router": COVERED,
     "router.policy": Only(tuple(ROUTERS), _ROUTERS),
+    "router.affinity": Only((None,), _ROUTERS),
     "router.temperature": Only((0.0,), _ROUTERS),
     "router.cache_threshold": Only((0.3,), _ROUTERS),
     "router.balance_abs_threshold": Only((64,), _ROUTERS),

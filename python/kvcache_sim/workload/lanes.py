@@ -68,7 +68,10 @@ def in_lanes(trace: Trace, lanes: Lanes, plays: int | None = None, entry: Entry 
         np.repeat(number, sizes),
         planned_starts_ns(trace)[rows],
     )
-    whole = stacked([trace] * int(passes[-1] + 1)) if passes[-1] else trace
+    whole = trace
+    if passes[-1]:
+        whole = stacked([trace] * int(passes[-1] + 1))
+        whole = replace(whole, parent=np.tile(trace.parent, int(passes[-1]) + 1))
     begins_ns = np.minimum.reduceat(played.starts_ns, np.cumsum(sizes) - sizes)
     primers = played.take(np.zeros(0, np.int64))
     if entry is not None:

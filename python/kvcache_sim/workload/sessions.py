@@ -117,6 +117,17 @@ def _join(root: list[int], one: int, other: int) -> None:
     root[second] = first
 
 
+def parents(trace: Trace) -> NDArray[np.int32]:
+    """Return by request the session that its session's first turn waits for; NO_SESSION if there is none."""
+    first = (previous_turns(trace) == NO_REQUEST) & (trace.session != NO_SESSION)
+    waits = predecessors(trace)
+    started = first & (waits != NO_REQUEST)
+    of_session = np.full(int(trace.session.max(initial=NO_SESSION)) + 2, NO_SESSION, np.int32)
+    of_session[trace.session[started]] = trace.session[waits[started]]
+    found: NDArray[np.int32] = of_session[trace.session]  # the last entry is that of no session
+    return found
+
+
 def planned_starts_ns(trace: Trace) -> NDArray[np.int64]:
     """Return the arrival of each request as recorded, or if that is later, with answers that take no time."""
     waits = predecessors(trace)
