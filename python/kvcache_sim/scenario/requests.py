@@ -192,9 +192,11 @@ def _no_sessions(scenario: Scenario, trace: Trace) -> tuple[str, ...]:
         return ()
     if router.affinity is not None:
         return ("router.affinity: the requests have no sessions, so none is bound",)
-    if router.policy != "session-affinity":
-        return ()
-    return ("router.policy session-affinity: the requests have no sessions, so it is least-loaded here",)
+    return (
+        ()
+        if router.policy != "session-affinity"
+        else ("router.policy session-affinity: the requests have no sessions, so it is least-loaded here",)
+    )
 
 
 def _too_long(scenario: Scenario, trace: Trace) -> tuple[str, ...]:

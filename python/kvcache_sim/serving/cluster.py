@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from kvcache_sim import _core
 from kvcache_sim.base.errors import UsageError
-from kvcache_sim.engine import ARRIVAL, BOUNDARY, HANDOVER, NO_MACHINE, Event
+from kvcache_sim.engine import ARRIVAL, BOUNDARY, HANDOVER, NO_MACHINE
 from kvcache_sim.serving.handover.pools import Pools
 from kvcache_sim.serving.lanes import IdleCaps
 from kvcache_sim.serving.recorder import Recorder
@@ -125,7 +125,7 @@ class Cluster:
             self._come_in(self._read_on)
         elif self._caps is not None and not self.trace.preparation:
             for request in self._order:
-                self._caps.add(request, self._queue_at(request, self._arrival_ns[request]))
+                self._queue_at(request, self._arrival_ns[request])
         else:
             self._queue_next()
 
@@ -330,15 +330,15 @@ class Cluster:
         """Queue the arrivals of the requests that wait for a finished request."""
         for following in self._waiting.pop_followers(request):
             at = self.engine.now_ns + self._think_ns[following]
-            event = self._queue_at(following, at)
-            if self._caps is not None:
-                self._caps.add(following, event)
+            self._queue_at(following, at)
             self._prefetch(request, following, at)
 
-    def _queue_at(self, request: int, at_ns: int) -> Event:
+    def _queue_at(self, request: int, at_ns: int) -> None:
         if self._scrapes is not None:
             self._scrapes.expect(at_ns)
-        return self.engine.schedule(at_ns, ARRIVAL, NO_MACHINE, self._arrive, request)
+        event = self.engine.schedule(at_ns, ARRIVAL, NO_MACHINE, self._arrive, request)
+        if self._caps is not None:
+            self._caps.timers[request] = event
 
     def _prefetch(self, request: int, following: int, at_ns: int) -> None:
         """Prefetch a paused session's blocks before its next turn, on the machine that has them."""

@@ -50,21 +50,18 @@ class IdleCaps:
     distances from it. The limit of a tree counts requests and timers of one play.
     """
 
-    def __init__(self, engine: Engine, trace: Trace, queue: Callable[[int, int], Event]) -> None:
+    def __init__(self, engine: Engine, trace: Trace, queue: Callable[[int, int], None]) -> None:
         self._engine, self._queue = engine, queue
         self._play = view(trace.play)
         self._caps_ns = (trace.lanes.idle_cap_ns, trace.lanes.tree_idle_cap_ns)
-        self._timers: dict[int, Event] = {}
+        #: The events of the requests that are still to come.
+        self.timers: dict[int, Event] = {}
         self._in_flight: dict[int, int] = {}
         self._all = 0
 
-    def add(self, request: int, event: Event) -> None:
-        """Keep the timer of a request."""
-        self._timers[request] = event
-
     def arrived(self, request: int) -> None:
         """Count a request that is in flight now."""
-        self._timers.pop(request, None)
+        self.timers.pop(request, None)
         play = self._play[request]
         self._in_flight[play] = self._in_flight.get(play, 0) + 1
         self._all += 1
@@ -76,15 +73,15 @@ class IdleCaps:
         self._all -= 1
         of_all_ns, of_tree_ns = self._caps_ns
         if of_tree_ns is not None and not self._in_flight[play]:
-            self._move([one for one in self._timers if self._play[one] == play], of_tree_ns)
+            self._move([one for one in self.timers if self._play[one] == play], of_tree_ns)
         if of_all_ns is not None and not self._all:
-            self._move([*self._timers], of_all_ns)
+            self._move([*self.timers], of_all_ns)
 
     def _move(self, requests: list[int], within_ns: int) -> None:
         if not requests:
             return
-        by_ns = min(self._timers[one][0] for one in requests) - self._engine.now_ns - within_ns
+        by_ns = min(self.timers[one][0] for one in requests) - self._engine.now_ns - within_ns
         for one in requests if by_ns > 0 else ():
-            event = self._timers[one]
+            event = self.timers[one]
             self._engine.cancel(event)
-            self._timers[one] = self._queue(one, event[0] - by_ns)
+            self._queue(one, event[0] - by_ns)

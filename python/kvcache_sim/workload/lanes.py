@@ -71,7 +71,8 @@ def in_lanes(trace: Trace, lanes: Lanes, plays: int | None = None, entry: Entry 
     whole = trace
     if passes[-1]:
         whole = stacked([trace] * int(passes[-1] + 1))
-        whole = replace(whole, parent=np.tile(trace.parent, int(passes[-1]) + 1))
+        by_pass = trace.parent + np.arange(passes[-1] + 1)[:, None] * len(trace.session_names)
+        whole = replace(whole, parent=np.where(trace.parent == NO_SESSION, NO_SESSION, by_pass).ravel())
     begins_ns = np.minimum.reduceat(played.starts_ns, np.cumsum(sizes) - sizes)
     primers = played.take(np.zeros(0, np.int64))
     if entry is not None:

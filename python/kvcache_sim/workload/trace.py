@@ -76,8 +76,8 @@ class Trace(Value):
         retention: (n,) int8 or empty. Retention hint for a request's blocks after it finishes
             (``workload.retention``).
         live_ns: (n,) int64 or empty. Time to live in ns of the retained blocks; NOT_GIVEN without limit.
-        parent: (n,) int32 or empty. Number of the session that started this request's session, as numbered in
-            the file; NO_SESSION for a session that none started.
+        parent: (n,) int or empty. Session that started this request's session, as numbered in the file and
+            its further passes; NO_SESSION for a session that none started.
         play: (n,) int32 or empty. Play of each request, or PREPARATION, in this order. A request waits for
             none of another play; a request that waits for none arrives ``think_ns`` after its play starts.
         lanes: Lanes for the plays: a play starts when one has ended, the first ones after the preparation.
@@ -114,7 +114,7 @@ class Trace(Value):
     adapter_names: list[str] = field(default_factory=list)
     retention: NDArray[np.int8] = field(default_factory=lambda: np.empty(0, np.int8))
     live_ns: NDArray[np.int64] = field(default_factory=lambda: np.empty(0, np.int64))
-    parent: NDArray[np.int32] = field(default_factory=lambda: np.empty(0, np.int32))
+    parent: NDArray[Any] = field(default_factory=lambda: np.empty(0, np.int32))
     play: NDArray[np.int32] = field(default_factory=lambda: np.empty(0, np.int32))
     lanes: Lanes = Lanes()
     source: str = ""

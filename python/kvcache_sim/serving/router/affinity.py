@@ -17,18 +17,9 @@ if TYPE_CHECKING:
     from kvcache_sim.serving.router.registry import MakeRouter
     from kvcache_sim.serving.settings import AffinitySettings
 
+_BY_CACHES = ("longest-prefix", "prefill-cost", "prefill-time", "overlap-cost", "dynamo-kv")
 #: Routers that choose from the machines' state alone, or can be notified of a request that passes them by.
-CAN_BE_PASSED = (
-    "round-robin",
-    "random",
-    "least-loaded",
-    "longest-prefix",
-    "prefill-cost",
-    "prefill-time",
-    "overlap-cost",
-    "power-of-two",
-    "dynamo-kv",
-)
+CAN_BE_PASSED = frozenset(("round-robin", "random", "least-loaded", "power-of-two", *_BY_CACHES))
 
 
 class Binding(Struct):
@@ -42,14 +33,12 @@ class Binding(Struct):
 class Bindings:
     """The bindings of a cluster; they outlive the routers, which change with the machines.
 
-    ``parent`` and ``play``: of each request, as of ``Trace``; without parents each session has its own key.
+    Siblings are bound together if the trace has parents; otherwise each session has its own key.
     """
 
     def __init__(self, settings: AffinitySettings, trace: Trace, now_ns: Callable[[], int]) -> None:
         self._ttl_ns, self.now_ns = settings.ttl_ns, now_ns
-        siblings = settings.mode == "sibling-group"
-        self._parent: Sequence[int] = trace.parent.tolist() if siblings else ()
-        self._play: Sequence[int] = _plays(trace) if siblings else ()
+        self._parent: Sequence[int] = trace.parent.tolist()
         self._of_key: dict[Hashable, Binding] = {}
         self._of_request: dict[int, Binding] = {}
 
@@ -79,16 +68,8 @@ class Bindings:
 
     def _key(self, sequence: Arrival) -> Hashable:
         if self._parent and (parent := self._parent[sequence.request]) != NO_SESSION:
-            return self._play[sequence.request], parent
+            return "started by", parent
         return sequence.session
-
-
-def _plays(trace: Trace) -> list[int]:
-    """Return the play of each request, a primer's as that of its session; 0 without plays."""
-    if not len(trace.play):
-        return [0] * len(trace)
-    of_session = dict(zip(trace.session.tolist(), trace.play.tolist(), strict=True))  # later ones last
-    return [of_session[session] for session in trace.session.tolist()]
 
 
 class Affine:
