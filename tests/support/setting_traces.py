@@ -52,6 +52,19 @@ def folder(tmp_path_factory) -> Path:
         del row["timestamp"]
     write(index / "sessions.jsonl", sessions)
     write(index / "bad-row.jsonl", [*rows[:-1], {**rows[-1], "input_length": -5}])
+    agents = [
+        {"session_id": f"s{n // 5}", "delay": 3000, **of_ids([n // 5 * 100 + k for k in range(n % 5 + 1)])}
+        for n in range(20)
+    ]
+    for row in agents[::5]:
+        row["timestamp"] = row.pop("delay")
+    write(index / "agents.jsonl", [{**row, "output_length": 5} for row in agents])
+    forks = [
+        {"request_id": f"r{n}", "session_id": f"s{n}", "output_length": 5, **of_ids([n])}
+        | ({"wait_for": ["r0"], "delay": n} if n else {"timestamp": 0})
+        for n in range(9)
+    ]
+    write(index / "forks.jsonl", forks)
     said = [{"from": who, "value": f"{who} {n} " * 90} for n in range(4) for who in ("human", "gpt")]
     texts = [{"conversations": said} for _ in range(9)]
     (index / "texts.json").write_text(json.dumps(texts))

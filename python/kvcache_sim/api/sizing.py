@@ -13,10 +13,9 @@ from kvcache_sim.api.scenario import ScenarioLike, as_scenario
 from kvcache_sim.api.simulate import resolve_requests
 from kvcache_sim.api.sweeping import requests_in_a_file, run_cells, settings_space, study_of
 from kvcache_sim.base.errors import UsageError
-from kvcache_sim.base.units import significant
 from kvcache_sim.extras.study.sizing import text
 from kvcache_sim.extras.study.sizing.candidate import plan_capacity
-from kvcache_sim.extras.study.sizing.question import Answer, Question, parse_attain, parse_rate
+from kvcache_sim.extras.study.sizing.question import RATE, Answer, Question, parse_attain, parse_need
 from kvcache_sim.extras.study.sweeps.plan import WHOLE
 from kvcache_sim.extras.study.sweeps.tables import Row
 from kvcache_sim.report.picture import NothingToDraw
@@ -42,6 +41,17 @@ class Capacity:
     @property
     def rate_per_s(self) -> float | None:
         """Return the highest rate that any candidate holds, in requests a second; None: none holds any."""
+        return self._most() if self._answer().load is RATE else None
+
+    @property
+    def sessions(self) -> int | None:
+        """Return the most sessions at a time that any candidate holds; None: none holds any, or a rate was
+        searched.
+        """
+        most = None if self._answer().load is RATE else self._most()
+        return None if most is None else int(most)
+
+    def _most(self) -> float | None:
         answer = self._answer()
         return max((answer.rate(row) for row in answer.holding), default=None)
 
@@ -93,8 +103,8 @@ class Capacity:
         return text.answer_text(self._answer(), self.attain)
 
     def __repr__(self) -> str:
-        most = self.rate_per_s
-        rate = "none holds the limits" if most is None else f"at most {significant(most)} requests/s"
+        most = self._most()
+        rate = "none holds the limits" if most is None else f"at most {self._answer().load.text(most)}"
         return f"<Capacity of {len(self)} candidates: {rate}>"
 
     def _repr_html_(self) -> str:
@@ -110,6 +120,7 @@ def capacity(
     attain: str = "99%",
     need: str = "",
     pools: Literal["", "auto"] = "",
+    sessions: bool = False,
     grid: Mapping[str, Sequence[Any]] | None = None,
     rows: Sequence[Mapping[str, Any]] = (),
     jobs: int = 1,
@@ -127,6 +138,8 @@ def capacity(
         slo: Limits such as ``{"ttft": "2s", "tpot": "50ms"}``; they replace those of the scenario.
         attain: Share of requests that must be within all limits, such as ``"99%"``.
         need: Rate to hold, such as ``"20/s"``: numbers of machines between those given are tried too.
+        sessions: Sessions at a time are searched (``workload.concurrency``), not the rate; ``need`` is then a
+            number such as ``"200"``.
         pools: ``"auto"`` also tries splits of the machines into prefill and decode pools.
         grid: Dotted setting → values of the candidates, in all combinations; without ``grid`` and ``rows``
             the scenario alone is searched.
@@ -142,11 +155,11 @@ def capacity(
         UsageError: A limit or setting is wrong; nothing has run.
         TraceError: The trace has data that cannot be trusted.
     """
-    question = Question(parse_attain(attain, "attain"))
+    question = Question(parse_attain(attain, "attain"), sessions=sessions)
     space = settings_space(grid or {}, rows)
     asked, given = resolve_requests(trace_or_workload, as_scenario(scenario), settings)
     with requests_in_a_file(asked, given) as (written, folder):
-        need_per_s = parse_rate(need, "need") if need else None
+        need_per_s = parse_need(need, "need", sessions) if need else None
         further = plan_capacity(study_of(written, space), question, slo or {}, WHOLE, need_per_s, bool(pools))
         where = directory if directory is not None or jobs == 1 else folder
         found = run_cells(further.plan, where, jobs, further)

@@ -57,6 +57,7 @@ class Rates(Value):
     max_rate: Annotated[str, Option(metavar="RATE", help="highest rate tried; default: a thousand times")] = (
         ""
     )
+    sessions: Annotated[bool, "find sessions at a time (workload.concurrency), not the rate"] = False
     pools: Annotated[
         Literal["", "auto"], Option(metavar="auto", help="also split the machines into prefill and decode")
     ] = ""
@@ -69,6 +70,7 @@ class Rates(Value):
             parse_attain(self.attain),
             parse_rate(self.min_rate, "--min-rate") if self.min_rate else None,
             parse_rate(self.max_rate, "--max-rate") if self.max_rate else None,
+            self.sessions,
         )
 
 
@@ -98,7 +100,8 @@ def capacity(candidates: Candidates, rates: Rates, work: Work) -> int:
     """Find the highest rate of requests that a configuration holds; arrival times are scaled.
 
     The rate is found to 2 % and confirmed by whole runs 3 % below and 5 % above. With --need the numbers of
-    machines between those of the grid are tried too. Exit 4: no candidate holds any rate, or the one needed.
+    machines between those of the grid are tried too. With --sessions arrivals stay: each session is replaced
+    as it ends, and their number is found. Exit 4: no candidate holds any load, or the one needed.
 
     \b
     Examples:
@@ -106,11 +109,12 @@ def capacity(candidates: Candidates, rates: Rates, work: Work) -> int:
       kvsim capacity trace.jsonl --slo ttft=2s --grid cluster.machines=4,8 --grid replica.max_num_seqs=64,256
       kvsim capacity -c my.yaml --slo ttft=2s --grid cluster.machines=4,16 --need 10/s --plot frontier.svg
       kvsim capacity -c my.yaml --slo ttft=2s --set cluster.machines=8 --pools auto
+      kvsim capacity agents.jsonl --slo ttft=5s,tpot=50ms --sessions
     """
     from kvcache_sim.base.output import refuse_existing
     from kvcache_sim.cli.sweep_progress import shown_sweep
     from kvcache_sim.extras.study.sizing.candidate import plan_capacity
-    from kvcache_sim.extras.study.sizing.question import parse_limits, parse_rate
+    from kvcache_sim.extras.study.sizing.question import parse_limits, parse_need
     from kvcache_sim.extras.study.sizing.text import answer_text
     from kvcache_sim.extras.study.sweeps.coordinator import run_sweep
     from kvcache_sim.extras.study.sweeps.stop import stop_on_signals
@@ -119,7 +123,7 @@ def capacity(candidates: Candidates, rates: Rates, work: Work) -> int:
 
     question = rates.question()
     limits = parse_limits(rates.slo) if rates.slo else {}
-    need_per_s = parse_rate(rates.need, "--need") if rates.need else None
+    need_per_s = parse_need(rates.need, "--need", rates.sessions) if rates.need else None
     if work.plot is not None:
         require_plotting()
         check_file(work.plot, "--plot")

@@ -91,12 +91,14 @@ class MeasuredRequests:
         self._from_ns, self._to_ns = 0, _NO_END
         #: Start → its ``Span``, if it is known before the run.
         self._spans: dict[int, Span] = {}
-        if trace is not None and measure != Measure():
-            n = len(trace)
-            self._end = n - measure.cooldown.of(n)
-            begins = [measure.warmup.of(n)]
+        #: Requests that filled caches first; none of them is measured.
+        self._preparation = first = 0 if trace is None else trace.preparation
+        if trace is not None and (measure != Measure() or first):
+            n = len(trace) - first
+            self._end = first + n - measure.cooldown.of(n)
+            begins = [first + measure.warmup.of(n)]
             if measure.warmup.auto:
-                begins = sorted({n * part // _PARTS for part in range(_MOST_PARTS + 1)})
+                begins = sorted({first + n * part // _PARTS for part in range(_MOST_PARTS + 1)})
             self._from_ns, self._to_ns = _times(measure, trace)
         #: True if each arrival is known before the run; a stream has no other arrivals.
         self._is_open = trace is None or _is_open(trace)
@@ -104,7 +106,7 @@ class MeasuredRequests:
         #: Numbers of rejected requests, by batch.
         self._rejected: list[NDArray[np.int32]] = []
         # a part of a run would cut off jobs
-        jobs = jobs_of(trace) if trace is not None and measure == Measure() else None
+        jobs = jobs_of(trace) if trace is not None and measure == Measure() and not first else None
         self._totals = {
             begin: RequestTotals(block_size_tokens, objectives, jobs, reusable_tokens, contexts)
             for begin in begins
@@ -206,7 +208,7 @@ class MeasuredRequests:
         return window * self.windows.size if window <= len(self.windows.sums) // 2 else None
 
     def _said(self, begin: int, settled: int | None, totals: RequestTotals) -> dict[str, Any] | None:
-        if self.measure == Measure():
+        if self.measure == Measure() and not self._preparation:
             return None
         return {
             "from_request": begin,

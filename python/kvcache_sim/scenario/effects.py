@@ -369,6 +369,7 @@ def _forms(model: ScenarioModel, machines: Sequence[MachineSection]) -> Iterator
 def _requests(model: ScenarioModel) -> Iterator[Finding]:
     if model.trace is not None and "kind" in model.workload:
         yield Contradiction(("trace",), "workload.kind generates the requests: keep one of the two")
+    yield from request_effects.of_lanes(model)
     if model.workload.get("prompt_structure") == "new_input_only":
         why = "it is how 'kvsim trace generate' writes rows: a run has whole prompts in memory"
         yield Contradiction(("workload", "prompt_structure"), why)

@@ -49,6 +49,7 @@ from kvcache_sim.scenario.speculation import speculation
 from kvcache_sim.scenario.yaml_tree import Tree, at_location
 from kvcache_sim.serving.membership.plan import MembershipPlan
 from kvcache_sim.serving.settings import (
+    AffinitySettings,
     ClusterSettings,
     HandoverSettings,
     MachineSettings,
@@ -281,9 +282,11 @@ def _replica(replica: ReplicaSection, seed: int) -> ReplicaSettings:
 
 
 def _router(section: RouterSection) -> RouterSettings:
+    bound = section.affinity
     return lowered(
         RouterSettings,
         section,
+        affinity=None if bound is None else AffinitySettings(bound.mode, bound.ttl),
         index_kind=section.index.kind,
         index_eviction_interval_ns=section.index.eviction_interval,
         view_interval_ns=section.view.interval,

@@ -14,10 +14,32 @@ from kvcache_sim.cache.store_kinds import TREE, Ability, store_kind
 from kvcache_sim.scenario.cluster_sections import ModelsSection, TenantsSection, tenancy
 from kvcache_sim.scenario.idle import Contradiction, Finding
 from kvcache_sim.scenario.schema import MachineSection, ScenarioModel
-from kvcache_sim.scenario.section import changed
+from kvcache_sim.scenario.section import changed, converted
 from kvcache_sim.scenario.served_model import has_groups
+from kvcache_sim.scenario.trace_section import TraceChanges
 from kvcache_sim.scenario.yaml_tree import Path
+from kvcache_sim.serving.router.affinity import CAN_BE_PASSED
 from kvcache_sim.serving.router.registry import ROUTERS, needs_of, readers_of
+
+
+def of_lanes(model: ScenarioModel) -> Iterator[Finding]:
+    """Yield settings of the sessions at a time without effect, and the reason."""
+    if "kind" in model.workload:
+        return
+    changes = converted(TraceChanges, model.workload)
+    for key in changed(changes):
+        if key == "concurrency" and model.replica.instant:
+            yield ("workload", key), "replica.instant is true: requests come one by one"
+        elif key == "primers" and changes.enter is None:
+            yield ("workload", key), "sessions begin at their start: set workload.enter"
+        elif key not in ("concurrency", "output_tokens") and changes.concurrency is None:
+            yield ("workload", key), "sessions begin as the trace has them: set workload.concurrency"
+    if changes.enter is not None and changes.enter[0] > changes.enter[1]:
+        yield Contradiction(("workload", "enter"), "its end lies before its begin")
+    if changes.plays is not None and changes.plays < (changes.concurrency or 0):
+        yield Contradiction(
+            ("workload", "plays"), "workload.concurrency is larger: sessions would be missing"
+        )
 
 
 def of_tenants(model: ScenarioModel) -> Iterator[Finding]:
@@ -121,6 +143,10 @@ def idle_of_router(model: ScenarioModel, routed: int) -> Iterator[tuple[Path, st
             continue
         if readers := readers_of(key):
             yield ("router", key), f"router.policy is not {' or '.join(readers)}"
+    if router.affinity is not None and (routers := policies - {*CAN_BE_PASSED}):
+        yield Contradiction(("router", "affinity"), f"{min(routers)} counts what it sends itself")
+    if router.affinity is not None and model.handover.decide != "always":
+        yield Contradiction(("router", "affinity"), "handover.decide asks the policy for each request")
     if not router.hotspot_detection:
         for key in ("class_prefix_blocks", "window_requests"):
             if key in changed(router):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
+from fractions import Fraction
 from typing import Any
 
 import numpy as np
@@ -13,14 +14,19 @@ from kvcache_sim.base.tiers import COMPUTE, TIERS
 from kvcache_sim.metrics.request_rule import PRIORITY
 from kvcache_sim.scenario.load import Scenario
 from kvcache_sim.scenario.objectives import trace_fields_of
-from kvcache_sim.scenario.trace_section import TraceSection
+from kvcache_sim.scenario.schema import ScenarioModel
+from kvcache_sim.scenario.section import converted
+from kvcache_sim.scenario.trace_section import TraceChanges, TraceSection
 from kvcache_sim.serving.queue import PROGRAM_FCFS
 from kvcache_sim.simulation import RunOptions
 from kvcache_sim.simulation.context import context_tokens
 from kvcache_sim.simulation.windows import can_stream
 from kvcache_sim.workload import readers
+from kvcache_sim.workload.lanes import Entry, in_lanes
 from kvcache_sim.workload.readers.stream import TraceStream
-from kvcache_sim.workload.trace import NO_SESSION, Trace
+from kvcache_sim.workload.sessions import parents
+from kvcache_sim.workload.toolbox import transforms
+from kvcache_sim.workload.trace import NO_SESSION, Lanes, Trace
 
 
 def refuse_beyond_spec(scenario: Scenario) -> None:
@@ -40,13 +46,16 @@ def open_requests(scenario: Scenario, options: RunOptions) -> Trace | TraceStrea
         refuse_beyond_spec(scenario)
     section, slides = scenario.model.trace, scenario.model.replica.on_overflow == "slide"
     outputs = scenario.model.workload.get("output_tokens")
-    changed = slides or outputs is not None or scenario.model.measure is not None
+    changed = outputs is not None or "concurrency" in scenario.model.workload
+    changed = changed or scenario.model.router.affinity is not None
+    changed = changed or slides or scenario.model.measure is not None
     changed = changed or scenario.model.session_view.max_tokens is not None
     changed = changed or scenario.model.replica.queue_order == PROGRAM_FCFS
     changed = changed or bool(trace_fields_of(scenario.model))
     changed = changed or scenario.model.retention is not None
     changed = changed or scenario.model.tenants is not None
     changed = changed or scenario.model.models is not None or scenario.model.adapters is not None
+    changed = changed or (section is not None and (section.speed != 1 or section.sessions is not None))
     changed = changed or (section is not None and bool(section.extra_keys))
     changed = changed or (section is not None and section.synthesise_prefixes is not None)
     if section is None or changed or not can_stream(scenario.settings, options):
@@ -82,6 +91,10 @@ def prepared(scenario: Scenario, trace: Trace) -> Trace:
     Raises and warns as ``read_requests``.
     """
     model = scenario.model
+    affinity = model.router.affinity
+    if affinity is not None and affinity.mode == "sibling-group":
+        trace = replace(trace, parent=parents(trace))
+    trace = trace if "kind" in model.workload else _as_load(model, trace)
     output_tokens = None if "kind" in model.workload else model.workload.get("output_tokens")
     if output_tokens is not None:
         trace = replace(trace, output_tokens=np.full(len(trace), output_tokens, np.int64))
@@ -148,6 +161,24 @@ def _from_file(section: TraceSection, keep_unknown: bool) -> Trace:
     return readers.read_trace(section.path, settings=section.read_settings(keep_unknown))
 
 
+def _as_load(model: ScenarioModel, trace: Trace) -> Trace:
+    """Return the requests of a trace at the speed and in the sessions that a scenario asks for."""
+    section = model.trace
+    if section is not None and section.sessions is not None:
+        trace = transforms.sessions(trace, section.sessions, model.seed)
+    if section is not None and section.speed != 1:
+        trace = transforms.scale(trace, Fraction(str(section.speed)))
+    changes = converted(TraceChanges, model.workload)
+    if changes.concurrency is None:
+        return trace
+    lanes = Lanes(changes.concurrency, changes.idle_cap, changes.tree_idle_cap)
+    entry = None
+    if changes.enter is not None:
+        low, high = changes.enter
+        entry = Entry(low, high, model.seed, changes.primers)
+    return in_lanes(trace, lanes, changes.plays, entry)
+
+
 def _generated(section: Mapping[str, Any], seed: int) -> Trace:
     from kvcache_sim.workload.generate import build
 
@@ -156,9 +187,16 @@ def _generated(section: Mapping[str, Any], seed: int) -> Trace:
 
 def _no_sessions(scenario: Scenario, trace: Trace) -> tuple[str, ...]:
     """Return a warning if the router groups by session and the requests have none."""
-    if scenario.model.router.policy != "session-affinity" or bool(np.any(trace.session != NO_SESSION)):
+    router = scenario.model.router
+    if bool(np.any(trace.session != NO_SESSION)):
         return ()
-    return ("router.policy session-affinity: the requests have no sessions, so it is least-loaded here",)
+    if router.affinity is not None:
+        return ("router.affinity: the requests have no sessions, so none is bound",)
+    return (
+        ()
+        if router.policy != "session-affinity"
+        else ("router.policy session-affinity: the requests have no sessions, so it is least-loaded here",)
+    )
 
 
 def _too_long(scenario: Scenario, trace: Trace) -> tuple[str, ...]:

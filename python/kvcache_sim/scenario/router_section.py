@@ -8,7 +8,7 @@ from kvcache_sim.scenario.policy_kinds import RouterName
 from kvcache_sim.scenario.quantities import MAX_COUNT, MAX_FLOAT, Count, CountOrZero, DurationNs, PositiveNs
 from kvcache_sim.scenario.section import Section, about
 from kvcache_sim.serving.router.scorers import SCORERS
-from kvcache_sim.serving.settings import Controller, IndexKind, RouterSettings
+from kvcache_sim.serving.settings import AffinityMode, Controller, IndexKind, RouterSettings
 
 if TYPE_CHECKING:
     ScorerName: TypeAlias = str
@@ -31,6 +31,17 @@ class RouterIndexSection(Section):
     eviction_interval: Annotated[
         PositiveNs, about("gateway-tree: time between two evictions down to its size")
     ] = 120_000_000_000
+
+
+class AffinitySection(Section):
+    """Bindings of sessions to machines, in front of the policy."""
+
+    mode: Annotated[
+        AffinityMode, about("each session by itself, or all that one session started together")
+    ] = "session"
+    ttl: Annotated[PositiveNs, about("time after a binding's last request for which it holds")] = (
+        300_000_000_000
+    )
 
 
 class RouterSection(Section):
@@ -91,6 +102,10 @@ class RouterSection(Section):
         about("aimd, two-tier-adaptive (32): requests that damp differences of load", ge=1, le=MAX_FLOAT),
     ] = 8.0
     controller: Annotated[Controller, about("aimd: how the weight of load follows the imbalance")] = "aimd"
+    affinity: Annotated[
+        AffinitySection | None,
+        about("bindings of sessions to machines; null: the policy routes each request"),
+    ] = None
     view: RouterViewSection = RouterViewSection()
     index: RouterIndexSection = RouterIndexSection()
     index_blocks: Annotated[

@@ -5,8 +5,9 @@ from typing import Annotated
 from msgspec import Meta
 
 from kvcache_sim.base.units import NS_PER_S
-from kvcache_sim.scenario.quantities import Count, Finite, PositiveNs
+from kvcache_sim.scenario.quantities import Count, DurationNs, Finite, PositiveNs
 from kvcache_sim.scenario.section import Section, about
+from kvcache_sim.workload.lanes import Primers
 from kvcache_sim.workload.readers.settings import OnBadRow, ReadSettings, TimeOrder, Turns
 from kvcache_sim.workload.synthetic_prefixes import PrefixAssumption
 
@@ -45,6 +46,11 @@ class TraceSection(Section):
         PrefixSection | None, about("without block ids: assumed prefix sharing; null: none")
     ] = None
 
+    speed: Annotated[float, about("arrivals and think times are divided by it", ge=1e-9, le=1e9)] = 1.0
+    sessions: Annotated[
+        Count | None, about("sessions with all their sub-agents that are kept, drawn by the seed; null: all")
+    ] = None
+
     def read_settings(self, keep_unknown: bool = False) -> ReadSettings:
         """Return the reader's settings; with ``keep_unknown`` members without a column are kept."""
         assumed = self.synthesise_prefixes
@@ -67,6 +73,25 @@ class TraceChanges(Section):
     """The ``workload`` section of a scenario with a trace: changes to the file's requests."""
 
     output_tokens: Annotated[Count | None, about("output length of every request")] = None
+    concurrency: Annotated[
+        Count | None,
+        about("sessions at a time, each replaced when it has ended; null: as the trace has them"),
+    ] = None
+    plays: Annotated[
+        Count | None,
+        about("sessions played in all, from the first one again after the last; null: each one once"),
+    ] = None
+    enter: Annotated[
+        Annotated[list[Annotated[float, Meta(ge=0, le=1)]], Meta(min_length=2, max_length=2)] | None,
+        about("part of its span in which each of the first sessions is entered, such as [0.25, 0.75]"),
+    ] = None
+    primers: Annotated[
+        Primers, about("with enter: requests that warm the caches at recorded distances, at once, or not")
+    ] = "spread"
+    idle_cap: Annotated[DurationNs | None, about("longest time without any request; null: any")] = None
+    tree_idle_cap: Annotated[
+        DurationNs | None, about("longest time without a request of a session and its sub-agents; null: any")
+    ] = None
 
 
 class RetentionSection(Section):

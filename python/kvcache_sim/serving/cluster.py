@@ -12,6 +12,7 @@ from kvcache_sim import _core
 from kvcache_sim.base.errors import UsageError
 from kvcache_sim.engine import ARRIVAL, BOUNDARY, HANDOVER, NO_MACHINE
 from kvcache_sim.serving.handover.pools import Pools
+from kvcache_sim.serving.lanes import IdleCaps
 from kvcache_sim.serving.recorder import Recorder
 from kvcache_sim.serving.replica.native import NativeReplica
 from kvcache_sim.serving.router.contract import Router
@@ -71,6 +72,9 @@ class Cluster:
         self._instant = any(replica.settings.instant for replica in replicas)
         self._one_by_one = OneByOne(replicas if self._instant else (), self._queue_next)
         self._waiting = WaitingRequests(trace, in_order=self._instant)
+        lanes, self._caps = trace.lanes, None
+        if lanes.idle_cap_ns is not None or lanes.tree_idle_cap_ns is not None:
+            self._caps = IdleCaps(self.engine, trace, self._queue_at)
         #: Arrivals of the requests that wait for none; a closed-loop request arrives its think time after 0.
         arrival_ns = np.where(trace.think_ns != OPEN_LOOP, trace.think_ns, trace.arrival_ns)
         opens = self._waiting.alone
@@ -119,6 +123,9 @@ class Cluster:
             self._membership.start(self)
         if self._come_in is not None:
             self._come_in(self._read_on)
+        elif self._caps is not None and not self.trace.preparation:
+            for request in self._order:
+                self._queue_at(request, self._arrival_ns[request])
         else:
             self._queue_next()
 
@@ -208,6 +215,8 @@ class Cluster:
 
     def _arrive(self, request: int) -> None:
         self.arrived += 1
+        if self._caps is not None:
+            self._caps.arrived(request)
         if self._read_on is not None:
             self._open.add(request)
         if self._membership is not None or self._gate is not None:
@@ -307,6 +316,8 @@ class Cluster:
             self._open.discard(request)
         if self._waiting:
             self._release(request)
+        if self._caps is not None:
+            self._caps.closed(request)
         following = self._continues[request] if self._continues else NO_REQUEST
         if following != NO_REQUEST and self._think_ns[following] == OPEN_LOOP:
             self._prefetch(request, following, self._arrival_ns[following])
@@ -319,10 +330,15 @@ class Cluster:
         """Queue the arrivals of the requests that wait for a finished request."""
         for following in self._waiting.pop_followers(request):
             at = self.engine.now_ns + self._think_ns[following]
-            self.engine.schedule(at, ARRIVAL, NO_MACHINE, self._arrive, following)
-            if self._scrapes is not None:
-                self._scrapes.expect(at)
+            self._queue_at(following, at)
             self._prefetch(request, following, at)
+
+    def _queue_at(self, request: int, at_ns: int) -> None:
+        if self._scrapes is not None:
+            self._scrapes.expect(at_ns)
+        event = self.engine.schedule(at_ns, ARRIVAL, NO_MACHINE, self._arrive, request)
+        if self._caps is not None:
+            self._caps.timers[request] = event
 
     def _prefetch(self, request: int, following: int, at_ns: int) -> None:
         """Prefetch a paused session's blocks before its next turn, on the machine that has them."""

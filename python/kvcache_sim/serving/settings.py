@@ -27,6 +27,7 @@ HandoverPath = Literal["gpu-direct", "via-cpu"]
 HandoverTransfer = Literal["at-end", "layer-by-layer"]
 FirstToken = Literal["decode", "prefill"]
 #: Controller of the router ``aimd``.
+AffinityMode = Literal["session", "sibling-group"]
 Controller = Literal["aimd", "sigmoid"]
 #: The router's source of cache contents: the machines' caches, or the prompts that it sent.
 IndexKind = Literal["truth", "estimated", "gateway-tree"]
@@ -129,6 +130,13 @@ class MachineSettings(Value):
     kv: tuple[int, int] | None = None
 
 
+class AffinitySettings(Value):
+    """Bindings of sessions to machines: their keys, and their time to live after the last request."""
+
+    mode: AffinityMode = "session"
+    ttl_ns: int = 300_000_000_000
+
+
 class RouterSettings(Value):
     """The router: a policy of ``serving.router.registry.ROUTERS`` or ``file.py:Name``, and its options."""
 
@@ -175,6 +183,8 @@ class RouterSettings(Value):
     update_interval_ns: int = 100_000_000
     load_scale: float = 8.0
     controller: Controller = "aimd"
+    #: Bindings in front of the policy; None: it chooses for each request.
+    affinity: AffinitySettings | None = None
 
 
 class HandoverSettings(Value):

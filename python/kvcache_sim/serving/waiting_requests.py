@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator, Sequence
 
 import numpy as np
 
+from kvcache_sim.serving.lanes import LaneFeed
 from kvcache_sim.serving.replica.native import NativeReplica
 from kvcache_sim.workload.sessions import predecessors
 from kvcache_sim.workload.trace import NO_REQUEST, Trace, view
@@ -22,8 +23,12 @@ class WaitingRequests:
 
     def __init__(self, trace: Trace, in_order: bool) -> None:
         waits_for = np.full(len(trace), NO_REQUEST) if in_order else predecessors(trace)
-        #: Requests that wait for none, in file order.
+        #: Requests that wait for none, in file order; those of plays that start later are left out.
         self.alone = np.flatnonzero(waits_for == NO_REQUEST)
+        self._lanes: LaneFeed | None = None
+        if len(trace.play) and not in_order:
+            self._lanes = LaneFeed(trace, self.alone)
+            self.alone = self._lanes.at_first
         waiting = np.flatnonzero(waits_for != NO_REQUEST)
         waited_for = waits_for[waiting]
         #: Unfinished requests that a request still waits for, if it waits for several.
@@ -40,7 +45,7 @@ class WaitingRequests:
 
     def __bool__(self) -> bool:
         """Return True if any request waits for another."""
-        return len(self._waiting) > 0
+        return len(self._waiting) > 0 or self._lanes is not None
 
     def pop_followers(self, request: int) -> Iterator[int]:
         """Yield the requests that a finished request releases; call it once per request."""
@@ -51,6 +56,8 @@ class WaitingRequests:
                 if self._missing[following]:
                     continue
             yield following
+        if self._lanes is not None:
+            yield from self._lanes.closed(request)
 
 
 class OneByOne:

@@ -134,6 +134,9 @@ class LiveSimulation(Simulation):
                 router.policy,
                 "a router that sees the machines",
             )
+        if router.affinity is not None and router.affinity.mode == "sibling-group":
+            what = "which session started another is not known before it comes"
+            raise UsageError(what, "router.affinity.mode", "sibling-group", "session")
         none = requests_of(settings.cache.block_size_tokens, [], 0)
         super().__init__(settings, none, options)
         if not all(isinstance(store, _core.Store | _core.PoolStore) for store in self._stores.made):

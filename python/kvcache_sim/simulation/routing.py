@@ -14,6 +14,7 @@ from kvcache_sim.cache.tree_store import TieredStore
 from kvcache_sim.engine import Engine
 from kvcache_sim.serving.handover.pools import Pools
 from kvcache_sim.serving.replica.native import NativeReplica
+from kvcache_sim.serving.router.affinity import with_affinity
 from kvcache_sim.serving.router.contract import Look, Router
 from kvcache_sim.serving.router.in_core import look_at
 from kvcache_sim.serving.router.index import RouterIndex
@@ -44,7 +45,7 @@ class Routing:
         self.engine = engine
         #: Callbacks for each finished request.
         self.when_closed = pools.views.when_closed
-        self._make = router_maker(settings.router.policy)
+        self._make = with_affinity(router_maker(settings.router.policy), pools.views.bindings())
         #: Model of each machine and of each request, if there are several.
         self._models: tuple[Sequence[int], Sequence[int]] | None = None
         self._look: Callable[[Arrival], Look] = look_at(pools.routed, engine)

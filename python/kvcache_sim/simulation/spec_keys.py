@@ -90,6 +90,7 @@ COVERAGE: dict[str, Only | None] = {
     "machines": COVERED,
     "router": COVERED,
     "router.policy": Only(tuple(ROUTERS), _ROUTERS),
+    "router.affinity": Only((None,), _ROUTERS),
     "router.temperature": Only((0.0,), _ROUTERS),
     "router.cache_threshold": Only((0.3,), _ROUTERS),
     "router.balance_abs_threshold": Only((64,), _ROUTERS),
@@ -153,6 +154,10 @@ def uncovered(resolved: Mapping[str, Any]) -> Iterator[tuple[tuple[str | int, ..
     The error lacks the location of the setting.
     """
     yield from _uncovered(resolved, (), "")
+    workload = resolved.get("workload", {})
+    if "kind" not in workload and (count := workload.get("concurrency")) is not None:
+        what, hint = "sessions at a time are not covered by spec/", f"{_BEYOND}; --engine native has it"
+        yield ("workload", "concurrency"), UsageError(what, "", str(count), "null", hint)
     for number, machine in enumerate(resolved.get("machines", ())):
         yield from _uncovered(machine, ("machines", number), "")
 

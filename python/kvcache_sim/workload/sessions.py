@@ -30,6 +30,8 @@ def predecessors(trace: Trace) -> NDArray[np.int32]:
     waits_for = previous_turns(trace)
     if len(trace.after):
         waits_for = np.where(trace.after != NO_REQUEST, trace.after, waits_for)
+    if len(trace.play):
+        waits_for = np.where(trace.play[waits_for] == trace.play, waits_for, NO_REQUEST)
     return np.where(trace.think_ns >= 0, waits_for, NO_REQUEST).astype(np.int32)
 
 
@@ -85,9 +87,14 @@ def jobs_of(trace: Trace) -> NDArray[np.int32] | None:
 
     An agent with all its sub-agents is one job, and so is a session. Cost: one pass over the requests.
     """
-    waits = predecessors(trace)
-    if not (waits != NO_REQUEST).any():
-        return None
+    return trees_of(trace) if (predecessors(trace) != NO_REQUEST).any() else None
+
+
+def trees_of(trace: Trace) -> NDArray[np.int32]:
+    """Return the tree number of each request, in order of their first requests.
+
+    Requests of a session are in one tree, and so are those that wait for each other.
+    """
     root = list(range(len(trace)))
 
     def find(request: int) -> int:
@@ -95,7 +102,7 @@ def jobs_of(trace: Trace) -> NDArray[np.int32] | None:
             root[request] = request = root[root[request]]
         return request
 
-    for before in (waits, previous_turns(trace)):
+    for before in (predecessors(trace), previous_turns(trace)):
         for request in np.flatnonzero(before != NO_REQUEST).tolist():
             _join(root, find(request), find(int(before[request])))
     for request, other in trace.also_after.tolist():
@@ -108,6 +115,31 @@ def _join(root: list[int], one: int, other: int) -> None:
     """Merge two jobs; the result is named by its first request."""
     first, second = sorted((one, other))
     root[second] = first
+
+
+def parents(trace: Trace) -> NDArray[np.int32]:
+    """Return by request the session that its session's first turn waits for; NO_SESSION if there is none."""
+    first = (previous_turns(trace) == NO_REQUEST) & (trace.session != NO_SESSION)
+    waits = predecessors(trace)
+    started = first & (waits != NO_REQUEST)
+    of_session = np.full(int(trace.session.max(initial=NO_SESSION)) + 2, NO_SESSION, np.int32)
+    of_session[trace.session[started]] = trace.session[waits[started]]
+    found: NDArray[np.int32] = of_session[trace.session]  # the last entry is that of no session
+    return found
+
+
+def planned_starts_ns(trace: Trace) -> NDArray[np.int64]:
+    """Return the arrival of each request as recorded, or if that is later, with answers that take no time."""
+    waits = predecessors(trace)
+    starts_ns = np.where((waits == NO_REQUEST) & (trace.think_ns >= 0), trace.think_ns, trace.arrival_ns)
+    later = np.flatnonzero(waits != NO_REQUEST)
+    later = np.concatenate([later, trace.also_after[:, 0]])
+    awaited = np.concatenate([waits[waits != NO_REQUEST], trace.also_after[:, 1]])
+    while True:
+        before_ns = starts_ns.copy()
+        np.maximum.at(starts_ns, later, before_ns[awaited] + trace.think_ns[later])
+        if np.array_equal(starts_ns, before_ns):
+            return starts_ns
 
 
 def job_starts_ns(trace: Trace, jobs: NDArray[np.int32]) -> NDArray[np.int64]:

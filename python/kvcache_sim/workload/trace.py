@@ -13,10 +13,21 @@ NO_SESSION = -1
 OPEN_LOOP = -1
 NO_REQUEST = -1
 NOT_GIVEN = -1
+#: The play of requests that fill caches before any other.
+PREPARATION = -1
 #: Columns that every trace has, and the meaning of an empty optional column.
 COLUMNS = ("arrival_ns", "input_tokens", "output_tokens", "turn", "think_ns", "is_conversational_turn")
 WHERE_EMPTY = {"history_tokens": NOT_GIVEN, "priority": 0, "named_tokens": 0, "abort_after_ns": NOT_GIVEN}
 NO_PAIRS: NDArray[np.int32] = np.empty((0, 2), np.int32)
+
+
+class Lanes(Value):
+    """Lanes that play trees of requests, and the longest idle times before timers move forward (ns)."""
+
+    count: int = 0
+    #: With no request in flight anywhere, and with none of a play in flight; None: no limit.
+    idle_cap_ns: int | None = None
+    tree_idle_cap_ns: int | None = None
 
 
 class Trace(Value):
@@ -65,6 +76,11 @@ class Trace(Value):
         retention: (n,) int8 or empty. Retention hint for a request's blocks after it finishes
             (``workload.retention``).
         live_ns: (n,) int64 or empty. Time to live in ns of the retained blocks; NOT_GIVEN without limit.
+        parent: (n,) int or empty. Session that started this request's session, as numbered in the file and
+            its further passes; NO_SESSION for a session that none started.
+        play: (n,) int32 or empty. Play of each request, or PREPARATION, in this order. A request waits for
+            none of another play; a request that waits for none arrives ``think_ns`` after its play starts.
+        lanes: Lanes for the plays: a play starts when one has ended, the first ones after the preparation.
         source: File, or the generator's kind.
         sha256: SHA-256 of the file as text; "" for requests made in memory.
         warnings: Counted notes of the reader, one line each.
@@ -98,6 +114,9 @@ class Trace(Value):
     adapter_names: list[str] = field(default_factory=list)
     retention: NDArray[np.int8] = field(default_factory=lambda: np.empty(0, np.int8))
     live_ns: NDArray[np.int64] = field(default_factory=lambda: np.empty(0, np.int64))
+    parent: NDArray[Any] = field(default_factory=lambda: np.empty(0, np.int32))
+    play: NDArray[np.int32] = field(default_factory=lambda: np.empty(0, np.int32))
+    lanes: Lanes = Lanes()
     source: str = ""
     sha256: str = ""
     warnings: tuple[str, ...] = ()
@@ -110,6 +129,11 @@ class Trace(Value):
         counted = f"{len(self):,} requests, {self.distinct_ids:,} blocks of {self.block_size:,} tokens"
         tokens = f"{self.input_tokens.sum():,} input and {self.output_tokens.sum():,} output tokens"
         return f"<Trace {self.source or 'in memory'}: {counted}, {tokens}>"
+
+    @property
+    def preparation(self) -> int:
+        """Number of requests that fill caches before any other."""
+        return int(np.count_nonzero(self.play == PREPARATION))
 
     def session_id(self, session: int) -> str | None:
         """Return the name of a session, its index if sessions have no names.

@@ -13,6 +13,7 @@ from kvcache_sim.channels.cluster import Channels
 from kvcache_sim.engine import Engine
 from kvcache_sim.serving.recorder import Recorder
 from kvcache_sim.serving.replica.native import NativeReplica
+from kvcache_sim.serving.router.affinity import with_affinity
 from kvcache_sim.serving.router.contract import Promised, Router, RouterView
 from kvcache_sim.serving.router.in_core import DecodeClock, look_at, rule_in_core
 from kvcache_sim.serving.router.registry import router_maker
@@ -85,7 +86,7 @@ class Pools:
         look = look_at(self.decoding, clock)
         trees = [r.tree if decides and r.tiers > 1 else None for r in self.decoding]
         self._view = view = views.of(self.decoding, settings, seed, look, trees, clock)
-        self._router = router_maker(settings.policy)(view)
+        self._router = with_affinity(router_maker(settings.policy), views.bindings())(view)
         if decides:
             from kvcache_sim.serving.handover.decision import Decision
 

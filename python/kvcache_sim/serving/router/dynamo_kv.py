@@ -6,7 +6,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from kvcache_sim.base.rng import stream
-from kvcache_sim.serving.router.contract import Needs, RouterView
+from kvcache_sim.serving.router.contract import Look, Needs, RouterView
 from kvcache_sim.serving.router.prompt_blocks import PromptBlocks
 from kvcache_sim.serving.sequence import Arrival
 
@@ -130,12 +130,26 @@ class DynamoKv:
         """Return the machine of a request that is not sent there yet."""
         view = self._view
         look = view.look(sequence)
-        effective = look.found_blocks - np.array(view.uncredited_blocks(sequence, look.found_blocks))
+        effective = self._effective(sequence, look)
         extra = (view.settings.overlap_credit - 1) * np.array(look.gpu_blocks)
         chosen = self._pick(self._costs(sequence, effective + extra))
-        cached = round(float(effective[chosen]) * view.block_size_tokens)
-        sequence.expected_prefill_tokens = max(sequence.prompt_num_tokens - cached, 0)
+        self._expect(sequence, float(effective[chosen]))
         return chosen
+
+    def passed(self, sequence: Arrival, machine: int) -> None:
+        """Count a request that is bound to a machine."""
+        self._expect(sequence, float(self._effective(sequence, self._view.look(sequence))[machine]))
+        self.sent(sequence, machine)
+
+    def _effective(self, sequence: Arrival, look: Look) -> NDArray[np.float64]:
+        found: NDArray[np.float64] = look.found_blocks - np.array(
+            self._view.uncredited_blocks(sequence, look.found_blocks)
+        )
+        return found
+
+    def _expect(self, sequence: Arrival, cached_blocks: float) -> None:
+        cached = round(cached_blocks * self._view.block_size_tokens)
+        sequence.expected_prefill_tokens = max(sequence.prompt_num_tokens - cached, 0)
 
     def _costs(self, sequence: Arrival, credit: NDArray[np.float64]) -> NDArray[np.float64]:
         view, block = self._view, self._view.block_size_tokens

@@ -12,6 +12,7 @@ from heapq import heappop, heappush
 from kvcache_sim.cache.tree_store import TieredStore
 from kvcache_sim.engine import NO_MACHINE, TRANSFER, Engine
 from kvcache_sim.serving.replica.native import NativeReplica
+from kvcache_sim.serving.router.affinity import Bindings
 from kvcache_sim.serving.router.contract import Loads, Look, Occupancy, RouterView
 from kvcache_sim.serving.router.in_core import DecodeClock
 from kvcache_sim.serving.router.prompt_blocks import PromptBlocks
@@ -118,10 +119,20 @@ class Views:
         self._prompts = PromptBlocks(trace)
         self._engine = engine
         self._block = cluster.cache.block_size_tokens
+        self._trace, self._affinity = trace, cluster.router.affinity
         interval_ns = cluster.router.view_interval_ns
         self.scrapes = Scrapes(engine, replicas, interval_ns) if interval_ns else None
         #: Callbacks with the number of each finished request.
         self.when_closed: list[Callable[[int], None]] = []
+
+    def bindings(self) -> Bindings | None:
+        """Return new bindings of requests to machines, of one pool; None: no request is bound."""
+        if self._affinity is None:
+            return None
+        engine = self._engine
+        found = Bindings(self._affinity, self._trace, lambda: engine.now_ns)
+        self.when_closed.append(found.closed)
+        return found
 
     def of(
         self,

@@ -14,7 +14,7 @@ from kvcache_sim.base.errors import InvariantError, TraceError, UsageError
 from kvcache_sim.base.rng import derive_seed
 from kvcache_sim.workload.readers.findings import open_span
 from kvcache_sim.workload.rows import select_rows
-from kvcache_sim.workload.sessions import predecessors
+from kvcache_sim.workload.sessions import predecessors, trees_of
 from kvcache_sim.workload.toolbox.stats import unbounded_hits
 from kvcache_sim.workload.trace import COLUMNS, NO_REQUEST, NO_SESSION, OPEN_LOOP, WHERE_EMPTY, Trace
 
@@ -292,6 +292,22 @@ def _divided(times_ns: NDArray[np.int64], speed: Fraction) -> NDArray[np.int64]:
     if any(q >= 1 << 63 for q in quotients):
         raise UsageError("times end beyond 292 years", where="SPEED", got=str(speed))
     return np.array(quotients, np.int64)
+
+
+def sessions(trace: Trace, count: int, seed: int) -> Trace:
+    """Return ``count`` sessions with all their sub-agents, drawn from the seed; a larger count keeps those.
+
+    Raises UsageError for a trace with fewer sessions, or without any.
+    """
+    tree = trees_of(trace)
+    found = int(tree.max(initial=-1)) + 1 if bool(np.any(trace.session != NO_SESSION)) else 0
+    if count > found:
+        hint = "workload.concurrency plays sessions again" if found else "trace.speed changes the load"
+        got, expected = f"{count:,}", f"at most {found:,}" if found else "a trace with sessions"
+        raise UsageError("more sessions than the trace has", "trace.sessions", got, expected, hint)
+    drawn = np.array([derive_seed(seed, f"trace.sessions:{k}") for k in range(found)], np.uint64)
+    rows = np.flatnonzero(np.isin(tree, np.argsort(drawn, kind="stable")[:count]))
+    return select_rows(trace, rows)
 
 
 #: Most depths searched for the first one at which prompts diverge.

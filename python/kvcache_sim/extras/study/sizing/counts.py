@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import pairwise
 
-from kvcache_sim.base.units import significant
+from kvcache_sim.extras.study.sizing.question import RATE, Load
 
 #: Machines → the rate that they hold, in requests a second; None: none that was tried.
 Rates = Mapping[int, float | None]
@@ -34,15 +34,15 @@ def smallest_holding(rates: Rates, need_per_s: float) -> int | None:
     return min((n for n, rate in rates.items() if rate is not None and rate >= need_per_s), default=None)
 
 
-def count_sentences(rates: Rates, need_per_s: float, unit: int = 1) -> list[str]:
+def count_sentences(rates: Rates, need_per_s: float, unit: int = 1, load: Load = RATE) -> list[str]:
     """Return the answer with its neighbors, what was tried and what was not, and what contradicts it."""
-    counts, need = sorted(rates), f"{need_per_s:g} requests/s"
+    counts, need = sorted(rates), f"{need_per_s:g} {load.behind}"
     first = smallest_holding(rates, need_per_s)
     if first is None:
         most = counts[-1]
-        return [f"{machines(most)} {_holds(most, rates[most])}, not {need}{_enough(rates, need_per_s)}"]
+        return [f"{machines(most)} {_holds(most, rates[most], load)}, not {need}{_enough(rates, need_per_s)}"]
     near = [n for n in (max((n for n in counts if n < first), default=0), *_after(counts, first)) if n]
-    held = "; ".join(f"{n:,} {_holds(n, rates[n])}" for n in near)
+    held = "; ".join(f"{n:,} {_holds(n, rates[n], load)}" for n in near)
     lines = [f"smallest number that holds {need}: {machines(first)}" + (f" ({held})" if held else "")]
     gaps = [range(a + unit, b, unit) for a, b in pairwise(counts) if b - a > unit]
     left_out = f"; not tried: {_ranges(gaps)}, assuming that more machines hold more" if gaps else ""
@@ -53,8 +53,8 @@ def count_sentences(rates: Rates, need_per_s: float, unit: int = 1) -> list[str]
     for fewer, more in pairwise(counts):
         if (rates[more] or 0.0) * 1.02 < (rates[fewer] or 0.0):
             lines.append(
-                f"more machines do not always hold more here ({fewer:,} {_holds(fewer, rates[fewer])}, "
-                f"{more:,} {_holds(more, rates[more])}): a count that was not tried may hold it too"
+                f"more machines do not always hold more here ({fewer:,} {_holds(fewer, rates[fewer], load)}, "
+                f"{more:,} {_holds(more, rates[more], load)}): a count that was not tried may hold it too"
             )
             break
     return lines
@@ -69,9 +69,9 @@ def _after(counts: Sequence[int], first: int) -> list[int]:
     return [count for count in counts if count > first][:1]
 
 
-def _holds(count: int, rate: float | None) -> str:
+def _holds(count: int, rate: float | None, load: Load) -> str:
     verb = "holds" if count == 1 else "hold"
-    return f"{verb} {'no rate' if rate is None else f'{significant(rate)}/s'}"
+    return f"{verb} {f'no {load.name}' if rate is None else f'{load.text(rate, short=True)}'}"
 
 
 def _enough(rates: Rates, need_per_s: float) -> str:

@@ -8,7 +8,7 @@ from typing import Any
 
 from kvcache_sim.base.errors import UsageError
 from kvcache_sim.extras.study.sizing.counts import next_count
-from kvcache_sim.extras.study.sizing.question import Answer, Row
+from kvcache_sim.extras.study.sizing.question import Answer, Row, load_of
 from kvcache_sim.extras.study.sizing.splits import next_splits
 from kvcache_sim.extras.study.sweeps.cell import Cell, CellRecord, Setting, canonical_json
 from kvcache_sim.extras.study.sweeps.plan import Plan
@@ -97,14 +97,16 @@ def tried_of(cell: Cell, records: Mapping[str, CellRecord]) -> Tried | None:
         return None
     capacity = record.summary["capacity"]
     assert isinstance(capacity, Mapping)
-    return Tried(cell.settings, capacity["machines"], capacity["rate_per_s"])
+    return Tried(cell.settings, capacity["machines"], capacity.get("sessions") or capacity["rate_per_s"])
 
 
 def tried_of_row(row: Mapping[str, object]) -> Tried:
     """Return a row of the answer as a candidate that was searched."""
     settings: dict[str, Any] = {n.removeprefix("set."): v for n, v in row.items() if n.startswith("set.")}
-    rate = row.get("capacity.rate_per_s")
-    return Tried(settings, int(str(row["capacity.machines"])), rate if isinstance(rate, float) else None)
+    rate = row.get(f"capacity.{load_of(row).figure}")
+    return Tried(
+        settings, int(str(row["capacity.machines"])), rate if isinstance(rate, (int, float)) else None
+    )
 
 
 def groups_of(tried: Sequence[Tried], but: Sequence[str]) -> list[list[Tried]]:

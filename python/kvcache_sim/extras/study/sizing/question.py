@@ -1,4 +1,4 @@
-"""The question to every candidate (share of requests within limits, rates to try) and the answer."""
+"""The question to every candidate (share of requests within limits, loads to try) and the answer."""
 
 from __future__ import annotations
 
@@ -7,10 +7,10 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from fractions import Fraction
-from typing import Any
+from typing import Any, NamedTuple
 
 from kvcache_sim.base.errors import UsageError
-from kvcache_sim.base.units import parse_time_ns
+from kvcache_sim.base.units import parse_time_ns, significant
 from kvcache_sim.extras.study.sizing.search import STEP
 from kvcache_sim.extras.study.sweeps.single_run import typed
 from kvcache_sim.metrics.objectives import pareto_front
@@ -22,6 +22,29 @@ _PERCENT = re.compile(r"(\d{1,3}(?:\.\d{1,6})?)\s*%")
 _RATE = re.compile(r"(\d{1,12}(?:\.\d{1,6})?)\s*/s")
 
 
+class Load(NamedTuple):
+    """What a search scales: its name, its words behind a number, and the figure of a candidate's row."""
+
+    name: str
+    behind: str
+    short: str
+    figure: str
+
+    def text(self, value: float, short: bool = False) -> str:
+        """Return a value in words."""
+        number, one = (significant(value), False) if self is RATE else (f"{value:,.0f}", value == 1)
+        text = f"{number}{self.short}" if short else f"{number} {self.behind}"
+        return text.removesuffix("s") if one else text
+
+    def figure_of(self, name: str) -> str:
+        """Return the name of a figure that ``name`` has for rates."""
+        return name if self is RATE else name.replace("rate_per_s", "sessions").replace("_per_s", "_sessions")
+
+
+RATE = Load("rate", "requests/s", "/s", "rate_per_s")
+SESSIONS = Load("number of sessions", "sessions", " sessions", "sessions")
+
+
 @dataclass(frozen=True, slots=True)
 class Question:
     """The least attainment, and the range of rates tried; None: to a thousandth, or a thousand times."""
@@ -29,12 +52,17 @@ class Question:
     attain: float
     min_rate_per_s: float | None = None
     max_rate_per_s: float | None = None
+    #: Sessions at a time are searched, not the rate of arrivals.
+    sessions: bool = False
 
     def __post_init__(self) -> None:
         """Raise ``UsageError`` if the lowest rate is above the highest."""
         low, high = self.min_rate_per_s, self.max_rate_per_s
         if low is not None and high is not None and low > high:
             raise UsageError("no rate to try", where="--min-rate, --max-rate", got=f"{low:g}/s, {high:g}/s")
+        if self.sessions and (low is not None or high is not None):
+            hint = "leave one of them"
+            raise UsageError("rates are not searched", where="--sessions, --min-rate, --max-rate", hint=hint)
 
     @classmethod
     def from_parameters(cls, parameters: Mapping[str, Any]) -> Question:
@@ -85,6 +113,15 @@ def parse_rate(text: str, where: str) -> float:
     return float(match[1])
 
 
+def parse_need(text: str, where: str, sessions: bool) -> float:
+    """Parse what has to be held: a rate such as ``2.5/s``, or a number of sessions; raises UsageError."""
+    if not sessions:
+        return parse_rate(text, where)
+    if not re.fullmatch(r"[1-9]\d{0,8}", text.strip()):
+        raise UsageError("not a number of sessions", where=where, got=repr(text), expected="such as 200")
+    return float(text)
+
+
 def parse_limits(text: str, where: str = "--slo") -> dict[str, str]:
     """Parse limits such as ``ttft=2s,tpot=50ms`` into a mapping by name; raises UsageError."""
     limits: dict[str, str] = {}
@@ -106,16 +143,19 @@ def parse_limits(text: str, where: str = "--slo") -> dict[str, str]:
 
 Row = Mapping[str, object]
 
-_RATE_FIGURE, _HOURLY = "capacity.rate_per_s", "capacity.cost_per_hour"
+_HOURLY = "capacity.cost_per_hour"
 #: Figures of a candidate in JSON, besides its settings.
 _REPORTED = (
     "verdict",
+    "sessions",
     "rate_per_s",
     "requests_low_per_s",
     "requests_high_per_s",
     "attainment",
+    "below.sessions",
     "below.rate_per_s",
     "below.attainment",
+    "above.sessions",
     "above.rate_per_s",
     "above.attainment",
     "holds_to_per_s",
@@ -163,17 +203,26 @@ class Answer:
         return all(isinstance(row.get(_HOURLY), float) for row in self.holding) and bool(self.holding)
 
     @property
+    def load(self) -> Load:
+        """What was searched."""
+        return load_of(self.rows[0]) if self.rows else RATE
+
+    @property
+    def _held(self) -> str:
+        return f"capacity.{self.load.figure}"
+
+    @property
     def holding(self) -> tuple[Row, ...]:
         """The candidates that hold some rate."""
-        return tuple(row for row in self.rows if isinstance(row.get(_RATE_FIGURE), float))
+        return tuple(row for row in self.rows if isinstance(row.get(self._held), (int, float)))
 
     def price(self, row: Row) -> float:
         """Return a candidate's cost per hour, or its number of machines."""
         return float(str(row[_HOURLY if self.is_priced else "capacity.machines"]))
 
     def rate(self, row: Row) -> float:
-        """Return the requests a second that a candidate holds."""
-        return float(str(row[_RATE_FIGURE]))
+        """Return the requests a second, or the sessions, that a candidate holds."""
+        return float(str(row[self._held]))
 
     @property
     def frontier(self) -> tuple[Row, ...]:
@@ -203,6 +252,11 @@ class Answer:
             "frontier": [row["cell"] for row in self.frontier],
             "cheapest": None if cheapest is None else cheapest["cell"],
         }
+
+
+def load_of(row: Row) -> Load:
+    """Return what was searched for a candidate."""
+    return SESSIONS if row.get("capacity.load") == SESSIONS.behind else RATE
 
 
 def settings_text(row: Row) -> str:

@@ -31,6 +31,8 @@ from kvcache_sim.workload.trace import Trace
 STEP = Fraction(51, 50)
 #: About a factor of two: the first stride of a search.
 _STRIDE = 35
+#: Up to one more than so many sessions a step is a session.
+_SINGLE = 50
 #: Digits of a speed: rates that differ by less are one.
 _DENOMINATOR = 10**9
 
@@ -38,6 +40,11 @@ _DENOMINATOR = 10**9
 def speed_of(step: int) -> Fraction:
     """Return how many times faster than recorded the arrivals of a step are: 1.02 to its power."""
     return (STEP**step).limit_denominator(_DENOMINATOR)
+
+
+def sessions_of(step: int) -> Fraction:
+    """Return the sessions at a time of a step from 0 on: one more up to 51, then 2 % more, in whole ones."""
+    return Fraction(step + 1 if step < _SINGLE else int((_SINGLE + 1) * STEP ** (step - _SINGLE)))
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,9 +99,10 @@ def _outwards(attains: Callable[[int], bool], start: int, end: int, want: bool) 
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """A run at some speed: True if it attains, and its summary if it ran to its end."""
+    """A run at some load: True if it attains, and its summary if it ran to its end."""
 
-    speed: Fraction
+    #: The speed of arrivals, or the number of sessions at a time.
+    load: Fraction
     attains: bool
     #: Requests a second that arrived, over the whole run; None where it was aborted.
     rate_per_s: float | None
@@ -133,16 +141,20 @@ class _Misses:
 
 
 class Probe:
-    """A scenario and its requests, run at several speeds. Cost: one run a speed, less where it is aborted."""
+    """A scenario and its requests, run at several loads. Cost: one run a load, less where it is aborted."""
 
     def __init__(self, scenario: Scenario, trace: Trace, attain: float) -> None:
         self._scenario, self._trace, self._attain = scenario, trace, attain
         self.runs = 0
 
-    def at(self, speed: Fraction, whole: bool = False) -> Outcome:
-        """Return the outcome at a speed; a run that can no longer attain is aborted, unless ``whole``."""
+    def loaded(self, load: Fraction) -> tuple[Scenario, Trace]:
+        """Return the scenario and its requests at a load: here, a speed of their arrivals."""
+        return self._scenario, scale(self._trace, load)
+
+    def at(self, load: Fraction, whole: bool = False) -> Outcome:
+        """Return the outcome at a load; a run that can no longer attain is aborted, unless ``whole``."""
         self.runs += 1
-        scenario, trace = self._scenario, scale(self._trace, speed)
+        scenario, trace = self.loaded(load)
         measured = measured_requests(scenario, trace)
         simulation = Simulation(scenario.settings, trace, RunOptions(marks_ns=measured.marks_ns))
         if not whole and measured.objectives is not None:
@@ -151,7 +163,7 @@ class Probe:
         try:
             run = simulation.run()
         except _SearchAborted:
-            return Outcome(speed, False, None, None)
+            return Outcome(load, False, None, None)
         rate = arrival_rate(run)
         _, summary, _ = measured_summary(scenario, run, measured)
         summary = {**with_cost(scenario, summary), **summarize_step_times(scenario)}
@@ -160,7 +172,7 @@ class Probe:
         rows = arrays_of(run.requests)
         chosen = measured.is_inside(rows) & (rows["status"] == STATUSES.index("finished"))
         spread = rate_spread({name: rows[name][chosen] for name in ("arrival_ns", "finish_ns")})
-        return Outcome(speed, attains, rate, summary, spread)
+        return Outcome(load, attains, rate, summary, spread)
 
 
 def arrival_rate(run: Run) -> float | None:

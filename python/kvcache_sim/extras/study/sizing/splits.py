@@ -6,6 +6,7 @@ from itertools import pairwise
 
 from kvcache_sim.base.units import significant
 from kvcache_sim.extras.study.sizing.counts import Rates, machines
+from kvcache_sim.extras.study.sizing.question import RATE, Load
 
 #: The rates of a search are this far apart: closer ones are equal.
 _STEP = 1.02
@@ -34,18 +35,20 @@ def best_split(rates: Rates) -> int | None:
     return max(held, key=lambda split: rates[split] or 0.0, default=None)
 
 
-def split_sentences(rates: Rates, together_per_s: float | None, count: int) -> list[str]:
+def split_sentences(rates: Rates, together_per_s: float | None, count: int, load: Load = RATE) -> list[str]:
     """Return the best split against the same machines without pools, what was tried and what was not.
 
     ``together_per_s``: the rate that the machines hold without pools; None: none.
     """
     best = best_split(rates)
-    alone = f"{machines(count)} without pools hold {_rate(together_per_s)}"
+    alone = f"{machines(count)} without pools hold {_rate(together_per_s, load)}"
     if best is None:
-        verdict = f"pools: no split of {machines(count)} holds any rate that was tried; {alone}"
+        verdict = f"pools: no split of {machines(count)} holds any {load.name} that was tried; {alone}"
     else:
         rate = rates[best] or 0.0
-        verdict = f"pools: {best:,} prefill + {count - best:,} decode machines hold {_rate(rate)}; {alone}"
+        verdict = (
+            f"pools: {best:,} prefill + {count - best:,} decode machines hold {_rate(rate, load)}; {alone}"
+        )
         if together_per_s is None:
             verdict += ": pools pay here"
         elif max(rate, together_per_s) <= _STEP * min(rate, together_per_s):
@@ -62,8 +65,8 @@ def split_sentences(rates: Rates, together_per_s: float | None, count: int) -> l
     return lines
 
 
-def _rate(rate: float | None) -> str:
-    return "no rate" if rate is None else f"{significant(rate)} requests/s"
+def _rate(rate: float | None, load: Load) -> str:
+    return f"no {load.name}" if rate is None else f"{load.text(rate)}"
 
 
 def _split(split: int, count: int) -> str:

@@ -14,7 +14,7 @@ from kvcache_sim.extras.study.sizing.further import (
     rates_by_count,
     tried_of_row,
 )
-from kvcache_sim.extras.study.sizing.question import Answer, Row, settings_text
+from kvcache_sim.extras.study.sizing.question import RATE, Answer, Row, load_of, settings_text
 from kvcache_sim.extras.study.sizing.splits import split_sentences
 from kvcache_sim.extras.study.sweeps.single_run import typed
 from kvcache_sim.metrics.certainty import NOT_MEASURED, band, source_lines_of
@@ -48,12 +48,15 @@ def candidate_table(answer: Answer) -> Table:
     for row, cells in zip(answer.rows, columns, strict=True):
         holds = row in answer.holding
         cells += [pools_text(row)] if pooled else []
-        cells.append(f"{significant(answer.rate(row))} {_band(row)}".rstrip() if holds else "-")
+        cells.append(f"{_held(answer, row)} {_band(row)}".rstrip() if holds else "-")
         cells += [significant(answer.price(row)) if holds else "-"]
         cells += (
             [_figure(row, "cost.per_million_output_tokens") if holds else "-"] if answer.is_priced else []
         )
-    headings += ["rate/s", *(("cost/h", "cost/M output tokens") if answer.is_priced else ("machines",))]
+    headings += [
+        "rate/s" if answer.load is RATE else "sessions",
+        *(("cost/h", "cost/M output tokens") if answer.is_priced else ("machines",)),
+    ]
     verdicts = [str(row.get("capacity.verdict") or row["status"]) for row in answer.rows]
     if set(verdicts) != {"found"}:
         headings.append("verdict")
@@ -108,25 +111,25 @@ def _sentences(answer: Answer, attain: float) -> list[str]:
         if row.get("capacity.verdict") == "not monotone":
             lines.append(f"cell {row['cell']}: {_not_monotone(row, attain)}")
     cheapest = answer.cheapest
-    unserved = [row for row in answer.rows if row.get("capacity.verdict") == "no rate"]
+    unserved = [row for row in answer.rows if _verdict_of(row).startswith("no ")]
     if unserved:
         nearest = max(unserved, key=lambda row: float(str(row["capacity.attainment"])))
-        which = f"{len(unserved):,} candidates attain no rate; nearest is " if len(unserved) > 1 else ""
+        which = (
+            f"{len(unserved):,} candidates attain no {answer.load.name}; nearest is "
+            if len(unserved) > 1
+            else ""
+        )
         lines.append(f"{which}cell {nearest['cell']}: {_of_one(answer, nearest, attain)}")
     if cheapest is None:
-        asked = "" if answer.need_per_s is None else f" {answer.need_per_s:g} requests/s"
-        return [*lines, f"no candidate holds{asked or ' any rate that was tried'} at {100 * attain:g} %"]
+        asked = f"any {answer.load.name} that was tried" if answer.need_per_s is None else _needed(answer)
+        return [*lines, f"no candidate holds {asked} at {100 * attain:g} %"]
     per_hour = (
         f"{significant(answer.price(cheapest))} an hour"
         if answer.is_priced
         else machines(int(str(cheapest["capacity.machines"])))
     )
-    words = (
-        "cheapest per request"
-        if answer.need_per_s is None
-        else f"cheapest that holds {answer.need_per_s:g} requests/s"
-    )
-    rate = f"{significant(answer.rate(cheapest))} requests/s{_requests(cheapest)}"
+    words = "cheapest per request" if answer.need_per_s is None else f"cheapest that holds {_needed(answer)}"
+    rate = f"{answer.load.text(answer.rate(cheapest))}{_requests(cheapest)}"
     text = f"{words}: cell {cheapest['cell']}, {rate} for {per_hour}"
     return [
         *lines,
@@ -137,7 +140,7 @@ def _sentences(answer: Answer, attain: float) -> list[str]:
 
 def _within_interval(answer: Answer, row: Row) -> list[str]:
     """Return the sentence on a rate needed that other requests might not let a candidate hold."""
-    low = row.get("capacity.requests_low_per_s")
+    low = row.get("capacity.requests_low_per_s") if answer.load is RATE else None
     if answer.need_per_s is None or not isinstance(low, float) or low >= answer.need_per_s:
         return []
     return [
@@ -146,8 +149,22 @@ def _within_interval(answer: Answer, row: Row) -> list[str]:
     ]
 
 
+def _needed(answer: Answer) -> str:
+    return f"{answer.need_per_s:g} {answer.load.behind}"
+
+
+def _held(answer: Answer, row: Row) -> str:
+    return significant(answer.rate(row)) if answer.load is RATE else f"{answer.rate(row):,.0f}"
+
+
+def _verdict_of(row: Row) -> str:
+    return str(row.get("capacity.verdict"))
+
+
 def _band(row: Row) -> str:
-    """Return the interval of a rate over requests: ``±11 %``; "" where there is none."""
+    """Return the interval of a rate over requests: ``±11 %``; "" where there is none, and for sessions."""
+    if load_of(row) is not RATE:
+        return ""
     rate, low, high = (
         row.get(f"capacity.{name}") for name in ("rate_per_s", "requests_low_per_s", "requests_high_per_s")
     )
@@ -169,30 +186,31 @@ def _searched(answer: Answer) -> list[str]:
     for group in groups_of(tried, (PREFILL, DECODE)) if answer.pools else ():
         together = next((one.rate_per_s for one in group if not one.prefill), None)
         rates = {one.prefill: one.rate_per_s for one in group if one.prefill}
-        lines += split_sentences(rates, together, group[0].machines)
+        lines += split_sentences(rates, together, group[0].machines, answer.load)
     if answer.unit is not None and answer.need_per_s is not None:
         groups = [rates_by_count(group) for group in groups_of(tried, ADDED)]
         for rates in groups:
             if len(rates) > 1 or answer.cheapest is None:
-                lines += count_sentences(rates, answer.need_per_s, answer.unit)
+                lines += count_sentences(rates, answer.need_per_s, answer.unit, answer.load)
     return lines
 
 
 def _of_one(answer: Answer, row: Row, attain: float) -> str:
-    verdict, percent = row.get("capacity.verdict"), f"{100 * attain:g} %"
+    verdict, percent, load = _verdict_of(row), f"{100 * attain:g} %", load_of(row)
     if row["status"] != "ok":
         return f"not searched: {row['error']}"
-    if verdict == "no rate":
+    if verdict.startswith("no "):
         return (
-            f"no rate attains {percent}: at {_rate(row, 'lowest_tried_per_s')}, the lowest tried, "
+            f"no {load.name} attains {percent}: at {_rate(row, 'lowest_tried_per_s')}, the lowest tried, "
             f"{_share(row, 'attainment')} of requests are within their limits "
             f"(TTFT p50 {_time(row, 'ttft', 'p50')}, p99 {_time(row, 'ttft', 'p99')}; "
             f"TPOT p99 {_time(row, 'tpot', 'p99')})"
         )
-    if verdict == "every rate":
+    if verdict.startswith("every "):
+        further = "raise --max-rate" if load is RATE else "raise workload.plays"
         return (
-            f"every rate tried attains {percent}, up to {_rate(row, 'highest_tried_per_s')}: raise "
-            "--max-rate to find the capacity"
+            f"every {load.name} tried attains {percent}, up to {_rate(row, 'highest_tried_per_s')}: "
+            f"{further} to find the capacity"
         )
     if verdict == "not monotone":
         return _not_monotone(row, attain)
@@ -207,12 +225,12 @@ def _of_one(answer: Answer, row: Row, attain: float) -> str:
 def _not_monotone(row: Row, attain: float) -> str:
     held = row.get("capacity.holds_to_per_s")
     low = (
-        f"every rate tried up to {_rate(row, 'holds_to_per_s')} attains"
+        f"every {load_of(row).name} tried up to {_rate(row, 'holds_to_per_s')} attains"
         if held is not None
-        else ("the lowest rate tried does not attain")
+        else f"the lowest {load_of(row).name} tried does not attain"
     )
     return (
-        f"attainment of {100 * attain:g} % is not monotone in the rate: {low}, "
+        f"attainment of {100 * attain:g} % is not monotone in the {load_of(row).name}: {low}, "
         f"the highest that attains is {_rate(row, 'attains_to_per_s')}"
     )
 
@@ -228,10 +246,10 @@ def _remarks(answer: Answer, attain: float) -> list[str]:
         missed = int((1 - attain) * judged + 1e-9)
         allowed = f"{missed:,} may miss" if missed else "none may miss"
         lines.append(f"note: only {judged:,} requests are measured, {allowed}: use a longer trace")
-    if waiting:
+    if waiting and answer.load is RATE:
         lines.append(
             f"note: {waiting:,} requests wait for others (closed loop): think times scale with arrivals, and "
-            "rates are measured arrivals"
+            "rates are measured arrivals; --sessions finds how many sessions are held"
         )
     return lines
 
@@ -240,7 +258,7 @@ def _sources(answer: Answer) -> list[str]:
     """Return the sources of step times, and the question to ask again for the slow end of their errors."""
     lines = [line for line in source_lines_of(answer.rows) if NOT_MEASURED not in line]
     slow = max((high for row in answer.rows if isinstance(high := row.get(_SLOW), float)), default=1.0)
-    if not source_lines_of(answer.rows) or slow < 1.005 or not answer.limits:
+    if not source_lines_of(answer.rows) or slow < 1.005 or not answer.limits or answer.load is not RATE:
         return lines
     limits = ",".join(
         f"{name}={format_time_ns(parse_time_ns(limit) / slow).replace(' ', '')}"
@@ -253,8 +271,8 @@ def _sources(answer: Answer) -> list[str]:
 
 
 def _rate(row: Row, name: str) -> str:
-    value = row.get(f"capacity.{name}")
-    return "-" if value is None else f"{significant(float(str(value)))} requests/s"
+    value = row.get(f"capacity.{load_of(row).figure_of(name)}")
+    return "-" if value is None else load_of(row).text(float(str(value)))
 
 
 def _time(row: Row, latency: str, statistic: str) -> str:
@@ -269,9 +287,9 @@ def _share(row: Row, name: str) -> str:
 
 _KIND, _TITLE = "capacity", "Cost against capacity"
 _DEFINITION = (
-    "Each point is a candidate: the highest rate of requests at which enough of them are within their "
-    "limits, and its cost per hour. The line is the frontier: no other candidate holds as much for less. "
-    "Candidates that hold no rate are not drawn."
+    "Each point is a candidate: the highest rate, or number of sessions, at which enough requests are within "
+    "their limits, and its cost per hour. The line is the frontier: no other candidate holds as much for "
+    "less. Candidates that hold none are not drawn."
 )
 
 
@@ -280,7 +298,7 @@ def draw(answer: Answer, subject: str = "") -> Picture | NothingToDraw:
     import altair as alt
 
     if not answer.holding:
-        return NothingToDraw(_KIND, _TITLE, "no candidate holds any rate that was tried")
+        return NothingToDraw(_KIND, _TITLE, f"no candidate holds any {answer.load.name} that was tried")
     front = {row["cell"] for row in answer.frontier}
     data: list[dict[str, Value]] = [
         {
@@ -294,7 +312,10 @@ def draw(answer: Answer, subject: str = "") -> Picture | NothingToDraw:
     ]
     base = alt.Chart(alt.NamedData("picture")).encode(
         x=alt.X("cost:Q", title="cost an hour" if answer.is_priced else "machines"),
-        y=alt.Y("rate:Q", title="requests a second that are held"),
+        y=alt.Y(
+            "rate:Q",
+            title="requests a second that are held" if answer.load is RATE else "sessions that are held",
+        ),
         tooltip=["cell:N", "settings:N", "rate:Q", "cost:Q"],
     )
     colour = alt.Color("front:N", scale=colour_scale(["front", "none"]), legend=None)

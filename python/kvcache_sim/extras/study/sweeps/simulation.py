@@ -163,9 +163,10 @@ class _RequestsKey:
     def __init__(self, scenario: Scenario) -> None:
         self.scenario = scenario
         model, resolved = scenario.model, scenario.resolved
-        seed = model.seed if model.trace is None else 0
+        draws = model.trace is None or model.trace.sessions is not None or "enter" in model.workload
+        seed = model.seed if draws else 0
         shown = [resolved.get("trace"), resolved.get("workload"), model.cache.block_size, seed]
-        shown.append(keeps_unknown(scenario))
+        shown += [keeps_unknown(scenario), resolved["router"].get("affinity")]
         tiers = [[tier.capacity_blocks for tier in machine.tiers] for machine in scenario.settings.machines]
         self.text = canonical_json([shown, tiers])
 

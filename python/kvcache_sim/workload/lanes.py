@@ -1,0 +1,144 @@
+"""Trees of a trace (an agent with its sub-agents, a session, a request) played on a number of lanes.
+
+A lane plays one whole tree at a time. When a play has drained, its lane takes the next tree in file order,
+again from the first one after the last. No pass over the trace shares a block with another pass. The first
+play of a lane may be entered inside its recording: requests before that are history, and the last of each
+stream that continues is sent at first, with one token of answer, so that caches are warm.
+
+Source: aiperf 0.13.0, timing/trajectory_source and strategies/agentic_replay.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import replace
+from typing import Any, Literal, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from kvcache_sim.base.units import NS_PER_S
+from kvcache_sim.base.values import Value
+from kvcache_sim.workload.rows import flat_positions, select_rows
+from kvcache_sim.workload.sessions import planned_starts_ns, predecessors, trees_of
+from kvcache_sim.workload.toolbox.transforms import stacked
+from kvcache_sim.workload.trace import NO_REQUEST, NO_SESSION, OPEN_LOOP, PREPARATION, Lanes, Trace
+
+Primers = Literal["spread", "burst", "none"]
+
+
+class Entry(Value):
+    """The part of a recording, in shares of its span, in which the first play of each lane is entered."""
+
+    low: float
+    high: float
+    seed: int
+    #: Primers keep their recorded distances from the entry, are sent at once, or are left out.
+    primers: Primers = "spread"
+
+
+class _Rows(NamedTuple):
+    """Rows of a trace with their plays and their recorded starts (ns)."""
+
+    rows: NDArray[np.int64]
+    play: NDArray[np.int64]
+    starts_ns: NDArray[np.int64]
+
+    def take(self, chosen: NDArray[Any]) -> _Rows:
+        return _Rows(*(column[chosen] for column in self))
+
+
+def in_lanes(trace: Trace, lanes: Lanes, plays: int | None = None, entry: Entry | None = None) -> Trace:
+    """Return the requests of ``plays`` plays; the first ``lanes.count`` start at once, or after all primers.
+
+    Without ``plays`` each tree is played once, and every lane has one. Primers come first in the result.
+    """
+    tree = trees_of(trace)
+    order = np.argsort(tree, kind="stable")
+    count = int(tree.max(initial=-1)) + 1
+    if not count:
+        return trace
+    first = np.searchsorted(tree[order], np.arange(count + 1))
+    number = np.arange(plays or max(count, lanes.count))
+    passes, which = number // count, number % count
+    sizes = np.diff(first)[which]
+    rows = order[flat_positions(first[:-1][which], sizes)]
+    played = _Rows(
+        rows + np.repeat(passes * len(trace), sizes),
+        np.repeat(number, sizes),
+        planned_starts_ns(trace)[rows],
+    )
+    whole = trace
+    if passes[-1]:
+        whole = stacked([trace] * int(passes[-1] + 1))
+        by_pass = trace.parent + np.arange(passes[-1] + 1)[:, None] * len(trace.session_names)
+        whole = replace(whole, parent=np.where(trace.parent == NO_SESSION, NO_SESSION, by_pass).ravel())
+    begins_ns = np.minimum.reduceat(played.starts_ns, np.cumsum(sizes) - sizes)
+    primers = played.take(np.zeros(0, np.int64))
+    if entry is not None:
+        names = [trace.session_id(int(trace.session[order[at]])) or str(n) for n, at in enumerate(first[:-1])]
+        ends_ns = np.maximum.reduceat(played.starts_ns, np.cumsum(sizes) - sizes)
+        for lane in range(min(lanes.count, len(number))):
+            at_ns = _entered_ns(entry, f"{names[which[lane]]}:{lane}", begins_ns[lane], ends_ns[lane])
+            begins_ns[lane] = min(at_ns, int(ends_ns[lane]))
+        history = played.starts_ns < begins_ns[played.play]
+        if entry.primers != "none":
+            primers = _primers(played, whole.session[played.rows], history)
+        played = played.take(~history)
+    found = _with_waits(whole, played, begins_ns, primers, entry is None or entry.primers == "spread")
+    return replace(found, lanes=lanes, source=trace.source, sha256=trace.sha256, warnings=trace.warnings)
+
+
+def _entered_ns(entry: Entry, drawn_for: str, begin_ns: int, end_ns: int) -> int:
+    """Return the instant of a recording at which a lane enters it."""
+    digest = hashlib.sha256(f"{entry.seed}:{drawn_for}".encode()).digest()
+    begin_s, span_s = begin_ns / NS_PER_S, (end_ns - begin_ns) / NS_PER_S
+    rng = np.random.default_rng(int.from_bytes(digest[:8], "big"))
+    return round(rng.uniform(begin_s + entry.low * span_s, begin_s + entry.high * span_s) * NS_PER_S)
+
+
+def _primers(played: _Rows, session: NDArray[np.int32], history: NDArray[np.bool_]) -> _Rows:
+    """Return the last request in the history of each stream that continues."""
+    continues = np.isin(session, session[~history]) & (session != NO_SESSION)
+    past = np.flatnonzero(history & continues)
+    past = past[np.lexsort((played.starts_ns[past], session[past]))]
+    last = np.diff(session[past], append=NO_SESSION) != 0
+    return played.take(past[last])
+
+
+def _with_waits(
+    whole: Trace, played: _Rows, begins_ns: NDArray[np.int64], primers: _Rows, spread: bool
+) -> Trace:
+    """Return primers and plays, each request with those of its own play that it waits for."""
+    before_ns = begins_ns[primers.play] - primers.starts_ns
+    sent_ns = (before_ns.max(initial=0) - before_ns) * spread
+    by_time = np.argsort(sent_ns, kind="stable")
+    n = len(by_time)
+    trace = select_rows(whole, np.concatenate([primers.rows[by_time], played.rows]))
+    play = np.concatenate([np.full(n, PREPARATION), played.play]).astype(np.int32)
+    arrival_ns, output_tokens = trace.arrival_ns.copy(), trace.output_tokens.copy()
+    arrival_ns[:n], output_tokens[:n] = sent_ns[by_time], 1
+    think_ns = trace.think_ns.copy()
+    think_ns[:n] = OPEN_LOOP
+    pairs = trace.also_after
+    pairs = pairs[(play[pairs[:, 0]] == play[pairs[:, 1]]) & (play[pairs[:, 0]] != PREPARATION)]
+    trace = replace(
+        trace,
+        play=play,
+        arrival_ns=arrival_ns,
+        think_ns=think_ns,
+        output_tokens=output_tokens,
+        also_after=pairs,
+        named_tokens=np.minimum(trace.named_tokens, trace.input_tokens + output_tokens)
+        if len(trace.named_tokens)
+        else trace.named_tokens,
+    )
+    opens = (predecessors(trace) == NO_REQUEST) & (play != PREPARATION)
+    think_ns[opens] = (played.starts_ns - begins_ns[played.play])[opens[n:]]
+    # a turn that waits for sub-agents alone, its own stream being history, follows the last of them at once
+    waiting, at = np.unique(pairs[:, 0], return_index=True)
+    at = at[opens[waiting]]
+    after = trace.after.copy()
+    if len(at):
+        after[pairs[at, 0]], think_ns[pairs[at, 0]] = pairs[at, 1], 0
+    return replace(trace, after=after, also_after=np.delete(pairs, at, axis=0))
