@@ -34,7 +34,6 @@ from kvcache_sim.simulation.spec_invariants import CheckedStore, CheckedTokens
 from kvcache_sim.spec.keys import Keys
 from kvcache_sim.spec.lookups import LookUps
 from kvcache_sim.spec.simulator import Machine, MakeStore, Simulator
-from kvcache_sim.spec.store import Store
 from kvcache_sim.workload.key_arrays import key_arrays
 from kvcache_sim.workload.trace import NOT_GIVEN, Trace
 
@@ -154,12 +153,13 @@ class SpecSimulation:
                 return CheckedTokens(lookups, capacities[COMPUTE])
             store = self._plain_store(keys, capacities, tiers)
             store.overflow_waits = cache.overflow == "wait"
+            store.by_event = self.options.check == "full"
             store.waits_for_loads = self.settings.movement.read_buffer_layers is None
             return store
 
         return make
 
-    def _plain_store(self, keys: Keys, capacities: list[int | None], tiers: Sequence[Any]) -> Store:
+    def _plain_store(self, keys: Keys, capacities: list[int | None], tiers: Sequence[Any]) -> CheckedStore:
         return CheckedStore(keys, capacities, [tier.policy for tier in tiers])
 
     @property
@@ -191,6 +191,9 @@ class SpecSimulation:
         return self._finished()
 
     def _check_end(self) -> None:
+        for replica in self.replicas:
+            if isinstance(replica.store, CheckedStore):
+                replica.store.by_event = False
         check_stores(self.replicas)
         check_channels(self.replicas, None, self._channels, self.simulator.engine.now_ns)
 
