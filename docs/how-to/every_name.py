@@ -46,6 +46,12 @@ cells = kv.sweep(agents, base, grid={"tiers.cpu.capacity": ["4GiB", "16GiB"]})
 assert isinstance(cells, kv.Sweep) and cells.best("hit_rate", largest=True)["status"] == "ok"
 load = kv.capacity(agents, base, slo={"e2e": "60s"}, grid={"tiers.cpu.capacity": ["4GiB", "16GiB"]})
 assert isinstance(load, kv.Capacity) and load.rate_per_s and load.cheapest() in load.rows
+best = kv.optimize(
+    again[:60], base, space={"tiers.cpu.capacity": ["4GiB", "16GiB"]}, minimize="ttft.p99", trials=2
+)
+assert isinstance(best, kv.Optimum) and "tiers.cpu.capacity" in (best.settings or {})
+printed = kv.command("help exit-codes")
+assert isinstance(printed, kv.Printed) and printed.exit_code == 0
 try:
     kv.make_trace({**rows, "input_tokens": [1024, -1, 1600]})
 except kv.TraceError as error:

@@ -4,6 +4,8 @@ from kvcache_sim.api.comparing import Comparison as Comparison
 from kvcache_sim.api.comparing import compare as compare
 from kvcache_sim.api.explaining import Explanation as Explanation
 from kvcache_sim.api.explaining import explain as explain
+from kvcache_sim.api.optimizing import Optimum as Optimum
+from kvcache_sim.api.optimizing import optimize as optimize
 from kvcache_sim.api.plot import Plot as Plot
 from kvcache_sim.api.replays import CacheReplay as CacheReplay
 from kvcache_sim.api.replays import Curve as Curve
@@ -25,6 +27,8 @@ from kvcache_sim.base.errors import KvsimError as KvsimError
 from kvcache_sim.base.errors import OutputExistsError as OutputExistsError
 from kvcache_sim.base.errors import TraceError as TraceError
 from kvcache_sim.base.errors import UsageError as UsageError
+from kvcache_sim.cli.called import Printed as Printed
+from kvcache_sim.cli.called import command as command
 from kvcache_sim.simulation.options import RunOptions as RunOptions
 from kvcache_sim.workload.trace import Trace as Trace
 

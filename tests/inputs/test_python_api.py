@@ -86,7 +86,8 @@ def test_the_page_has_every_name_with_its_signature(name):
 
 
 @pytest.mark.parametrize(
-    "holder", ["Run", "Plot", "Scenario", "Comparison", "Explanation", "Curve", "Sweep", "Capacity"]
+    "holder",
+    ["Run", "Plot", "Scenario", "Comparison", "Explanation", "Curve", "Sweep", "Capacity", "Optimum"],
 )
 def test_the_page_has_what_an_object_offers(holder):
     kind = getattr(kv, holder)
@@ -193,7 +194,7 @@ def test_words_stand_for_indices_in_a_data_frame(trace):
     assert (frame.outcome != "MISS_FULL").sum() == (run.requests["outcome"].to_numpy() != 2).sum()
     assert list(frame.first_token_ns) == run.requests["first_token_ns"].to_pylist()
     assert set(run.to_polars().get_column("status")) == {"finished"}
-    with pytest.raises(kv.UsageError, match="no such table"):
+    with pytest.raises(kv.UsageError, match="expected 'requests' or 'series' or 'events'"):
         run.to_pandas("rows")
 
 

@@ -107,6 +107,8 @@ def objects() -> dict[str, Any]:
         *(trace, run, kv.Scenario(), kv.RunOptions(), kv.curve(trace), kv.cachesim(trace, capacity=64)),
         *(kv.explain(run), kv.compare(run, run), run.plot("queue"), kv.sweep(trace, grid={"seed": [1, 2]})),
         kv.capacity(trace, slo={"ttft": "2s"}),
+        kv.optimize(trace, space={"seed": [1, 2]}, minimize="ttft.p99", trials=2),
+        kv.command("help exit-codes"),
     ]
     errors = [getattr(kv, name)("what", "where") for name in CLASSES if name.endswith("Error")]
     return {type(one).__name__: one for one in (*made, *errors)}

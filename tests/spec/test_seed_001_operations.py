@@ -68,6 +68,19 @@ def test_transmit_returns_three_timestamps_and_later_jobs_wait():
     assert one.transmit("cpu->gpu", 4).completion_ns == 1_100, "another machine's channel is its own"
 
 
+def test_transmit_takes_tokens_a_time_and_layers():
+    """Input: token_number, current_time, num_layers; output: completion, the first layer's, per layer."""
+    zero, _ = machines()
+    # 8,000 bytes at 4 bytes a ns from 300 ns on, in two layers of 1,000 ns; then 100 ns of latency
+    assert zero.transmit("cpu->gpu", 8, 300, 2).times == (2_400, 1_400, 1_000)
+    assert zero.now_ns == 300
+    # behind it from 2,300 ns on: 4,000 bytes in one layer
+    assert zero.transmit("cpu->gpu", 4, 400, 1).times == (3_400, 3_400, 1_000)
+    for wrong, line in (((4, 399), "a time that has passed"), ((4, None, 0), "no layer to send")):
+        with pytest.raises(UsageError, match=line):
+            zero.transmit("cpu->gpu", *wrong)
+
+
 def test_lookup_is_given_blocks_and_a_time_and_answers_as_of_then():
     """A list of blocks, including their content and which devices they are on."""
     zero, _ = machines()

@@ -1,10 +1,13 @@
 """The plain store's recount detects errors: each count that it compares, made wrong alone, is named."""
 
+import time
 from collections.abc import Callable
 from typing import Any
 
+import kvcache_sim as kv
 import numpy as np
 import pytest
+from kvcache_sim.base.errors import StoreError
 from kvcache_sim.cache.store import Times
 from kvcache_sim.simulation.spec_invariants import CheckedStore, violations
 from kvcache_sim.spec.blocks import ABSENT, GPU, WAITING, Block, Copy
@@ -98,6 +101,38 @@ def test_a_wrong_count_is_named(name):
     assert any(words in line for line in found), found
     with pytest.raises(RuntimeError):
         store.check()
+
+
+@pytest.mark.parametrize("name", FAULTS)
+def test_a_wrong_count_is_named_by_the_next_check_of_an_event_there(name):
+    words, spoil = FAULTS[name]
+    store = used_store()
+    store.by_event = True
+    store.check()
+    store.check()
+    spoil(store)
+    try:
+        store.acquire(1, 1)  # the shared block is touched
+    except StoreError:
+        store.release(next(iter(store.leases)), 4)
+    with pytest.raises(RuntimeError):
+        store.check()
+    assert any(words in line for line in violations(store))
+
+
+def test_a_full_check_of_a_run_costs_what_its_events_touch():
+    """Every engine, with tiers that evict: the same digests, and at most ten times the time of the cheap check."""
+    trace = kv.generate("conversational", requests=40, block_size=16)
+    tiers = {"gpu": "900 blocks", "cpu": "0.5GiB", "disk": "0.5GiB"}
+    for engine in ("native", "spec", "spec-plain"):
+        spent, digests = {}, set()
+        for check in ("cheap", "cheap", "full"):
+            began_s = time.process_time()
+            run = kv.simulate(trace, tiers=tiers, options=kv.RunOptions(check=check, engine=engine))
+            spent[check] = time.process_time() - began_s
+            digests.add(run.digests["results"])
+        assert len(digests) == 1
+        assert spent["full"] <= 10 * spent["cheap"] + 0.1, (engine, spent)
 
 
 def test_a_block_without_copy_and_user_is_named():

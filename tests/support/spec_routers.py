@@ -1,6 +1,6 @@
 """The specification with routers by cost, which no seed asks for: a model of the core's rules.
 
-Prefill cost is new prefill tokens times the requests there, this one included. Overlap cost is a weight times
+Overlap cost is a weight times
 the prefill blocks, of this request and of those that wait there, plus the decode blocks; a block on a lower
 tier is worth less than one on the GPU, unless a decode machine is chosen. The tokens that overlap cost
 expects
@@ -56,10 +56,6 @@ class CostRouter(Router):
     def policies(self) -> Mapping[str, Policy]:
         return ALL_ROUTERS
 
-    def _prefill_cost(self, s: SequenceState) -> int:
-        new = self._new_tokens(s, self._found_blocks(s))
-        return self._least([n * (m.load.requests + 1) for n, m in zip(new, self.machines, strict=True)])
-
     def _overlap_cost(self, s: SequenceState) -> int:
         block, found, costs = self.cache.block_size_tokens, self._found_blocks(s), []
         new = self._new_tokens(s, found)
@@ -73,9 +69,6 @@ class CostRouter(Router):
         _expected(s, s.machine >= 0)[0] = new[chosen] + round(lacking[chosen] * block)
         return chosen
 
-    def _new_tokens(self, s: SequenceState, found: Sequence[int]) -> list[int]:
-        return [max(s.prompt_num_tokens - blocks * self.cache.block_size_tokens, 0) for blocks in found]
-
     def _lacking_blocks(self, s: SequenceState, machine: Any, found: int) -> float:
         """Return what the blocks found on a machine lack to be worth as many on its GPU."""
         if s.machine >= 0 or machine.tiers == 1:
@@ -84,10 +77,7 @@ class CostRouter(Router):
         return sum((end - start) * (1 - ROUTER_CREDITS[tier]) for tier, start, end, _ in parts)
 
 
-COSTS: dict[str, Policy] = {
-    "prefill-cost": CostRouter._prefill_cost,
-    "overlap-cost": CostRouter._overlap_cost,
-}
+COSTS: dict[str, Policy] = {"overlap-cost": CostRouter._overlap_cost}
 ALL_ROUTERS = ROUTERS | COSTS
 
 

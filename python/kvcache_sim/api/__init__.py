@@ -1,5 +1,6 @@
 """The names of ``import kvcache_sim as kv``; ``kvcache_sim/__init__.py`` lists them.
 
+- ``calls``       arguments checked, failures typed
 - ``settings``    keyword arguments, nested or dotted, laid over a scenario
 - ``scenario``    ``Scenario``: every setting, checked
 - ``traces``      requests from files, generators, arrays and data frames
@@ -13,5 +14,6 @@
 - ``replays``     caches without time: one policy, or the hit rate at every size
 - ``sweeping``    many settings of one scenario
 - ``html``        HTML for notebooks
-- ``sizing``      the load that configurations hold, in Python
+- ``sizing``      the load that configurations hold
+- ``optimizing``  searches for the best settings
 """

@@ -8,13 +8,19 @@ from html import escape
 from pathlib import Path
 from typing import Any
 
+from kvcache_sim.api.calls import public
 from kvcache_sim.api.html import html_list, html_page, html_table
 from kvcache_sim.api.plot import Plot, draw_plot
 from kvcache_sim.api.run import Run, load_run
+from kvcache_sim.api.scenario import Scenario
+from kvcache_sim.api.simulate import simulate
 from kvcache_sim.base.errors import UsageError
+from kvcache_sim.base.rng.root import repeat_seed
 from kvcache_sim.report.compare import comparison, printed, text
 from kvcache_sim.report.compare.verdict import verdict
 from kvcache_sim.report.finished import FinishedRun
+from kvcache_sim.report.run_report import write_report
+from kvcache_sim.scenario.presets import scenario_file
 
 
 class Comparison:
@@ -76,6 +82,16 @@ class Comparison:
         """
         return draw_plot(kind, [side[0] for side in (self._first, *self._others)])
 
+    @public
+    def report(self, path: str | os.PathLike[str] = "report.html", force: bool = False) -> Path:
+        """Write the page of all runs side by side, as ``kvsim report`` does.
+
+        Args:
+            path: File to write.
+            force: Replace an existing file.
+        """
+        return write_report([side[0] for side in (self._first, *self._others)], Path(path), force)
+
     def text(self, all_settings: bool = False) -> str:
         """Return the text that ``kvsim compare`` prints.
 
@@ -107,16 +123,21 @@ def _further(found: comparison.Comparison) -> list[str]:
     return [] if text.no_comparison(found) else [*text.sentences(found), text.how_paired(found)]
 
 
+@public
 def compare(
     baseline: Run | str | os.PathLike[str],
     *others: Run | str | os.PathLike[str],
+    repeats: int = 1,
+    smallest: float = 2,
     rank_saturated: bool = False,
 ) -> Comparison:
-    """Compare finished runs with a baseline; runs of the same requests are paired request by request.
+    """Compare runs with a baseline; runs of the same requests are paired request by request.
 
     Args:
-        baseline: The first run, or its directory.
-        others: One or more runs or directories.
+        baseline: The first run, its directory, or a scenario to run: its file or ``preset:NAME``.
+        others: One or more of these.
+        repeats: Runs of each scenario, with the same seeds.
+        smallest: Smallest difference of interest, in percent.
         rank_saturated: Rank saturated runs by latency too, not only by output rate.
 
     Returns:
@@ -128,10 +149,22 @@ def compare(
     """
     if not others:
         raise UsageError("nothing to compare with", expected="two or more runs")
-    runs = [run if isinstance(run, Run) else load_run(Path(run)) for run in (baseline, *others)]
-    names = [run.name for run in runs]
-    sides = [
-        [run.labelled(name if names.count(name) == 1 else f"{name} ({number})")]
-        for number, (run, name) in enumerate(zip(runs, names, strict=True), 1)
-    ]
-    return Comparison(sides, rank_saturated)
+    sides = [_side(given, repeats) for given in (baseline, *others)]
+    names = [side[0].label for side in sides]
+    for number, (side, name) in enumerate(zip(sides, names, strict=True), 1):
+        for run in side:
+            run.label = name if names.count(name) == 1 else f"{name} ({number})"
+    return Comparison(sides, rank_saturated, smallest)
+
+
+def _side(given: Run | str | os.PathLike[str], repeats: int) -> list[FinishedRun]:
+    """Return the runs of a side: the run itself, or those of its scenario."""
+    if isinstance(given, Run) or Path(given).is_dir() or not scenario_file(Path(given)).is_file():
+        run = given if isinstance(given, Run) else load_run(given)
+        if repeats != 1:
+            raise UsageError("a finished run cannot be repeated", where="repeats", got=run.name)
+        return [run.labelled(run.name)]
+    first = Scenario.load(given, idle="warn")
+    seeds = [first["seed"], *(repeat_seed(first["seed"], number) for number in range(1, repeats))]
+    name = scenario_file(Path(given)).stem
+    return [simulate(None, first, seed=seed).labelled(name) for seed in seeds]

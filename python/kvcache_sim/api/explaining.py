@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
+from kvcache_sim.api.calls import public
 from kvcache_sim.api.html import html_list, html_page
 from kvcache_sim.api.run import Run, load_run
 from kvcache_sim.report.explain.case import Case
@@ -47,6 +48,7 @@ class Explanation(dict[str, dict[str, str]]):
         return "".join(html_page(topic, html_list(list(group.values()))) for topic, group in self.items())
 
 
+@public
 def explain(run: Run | str | os.PathLike[str]) -> Explanation:
     """Explain a run: its certainty, the hit rate, the parts of TTFT, and the settings without an effect.
 

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from kvcache_sim.api.calls import public
 from kvcache_sim.base.output import write_new
 from kvcache_sim.report.finished import FinishedRun
 from kvcache_sim.report.picture import Picture
@@ -34,6 +35,7 @@ class Plot:
         self.kind, self.title, self.definition = picture.kind, picture.title, picture.definition
         self.data: list[dict[str, Any]] = [dict(row) for row in picture.data]
 
+    @public
     def save(self, path: str | os.PathLike[str], force: bool = False) -> Path:
         """Write the picture to a file.
 

@@ -4,16 +4,19 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any, TypedDict, Unpack, get_type_hints
 
 import numpy as np
 
 from kvcache_sim.api.arrow import arrow_table
+from kvcache_sim.api.calls import check_type, public
 from kvcache_sim.api.html import html_page, html_table
+from kvcache_sim.api.plot import Plot
+from kvcache_sim.api.settings import plain
 from kvcache_sim.api.traces import make_trace, read_trace
-from kvcache_sim.base.errors import UsageError, panics_as_errors
+from kvcache_sim.base.errors import UsageError
 from kvcache_sim.base.spelling import close_matches
 from kvcache_sim.base.units import format_percent
 from kvcache_sim.cache.groups import GroupSettings
@@ -26,10 +29,16 @@ from kvcache_sim.report.curve.build import Document, curve_ask, curve_document
 from kvcache_sim.report.curve.groups import GroupsAsk, groups_document, groups_rendered
 from kvcache_sim.report.curve.sizes import kv_bytes_per_token as kv_bytes_of
 from kvcache_sim.report.curve.text import curve_csv, curve_table
+from kvcache_sim.report.curve.write import curve_picture
 from kvcache_sim.report.picture import Table
+from kvcache_sim.report.plotting import require_plotting
 from kvcache_sim.workload.trace import Trace
 
 Size = int | str
+#: Options that take one value or several.
+_REPEATABLE = ("capacity", "policy", "given")
+#: The name of a policy, or its class or function.
+Policy = str | type | Callable[..., object]
 #: Settings of a policy's capacity.
 _CAPACITY_OPTIONS = (
     "host_capacity",
@@ -94,11 +103,11 @@ class CurveSettings(ReplaySettings, total=False):
     """Further settings of ``curve``."""
 
     #: Sizes to show, in blocks or bytes; powers of two unless given.
-    capacity: Sequence[Size]
+    capacity: Size | Sequence[Size]
     #: Other policies at these sizes.
-    policy: Sequence[str]
+    policy: Policy | Sequence[Policy]
     #: Sizes of the tiers above the tier in question, fast to slow.
-    given: Sequence[Size]
+    given: Size | Sequence[Size]
     by_session: bool
     every_capacity: bool
     #: Estimate from this share of the ids.
@@ -150,7 +159,8 @@ class Curve:
     """
 
     def __init__(self, document: Document) -> None:
-        self.document = document
+        self.document = {key: value for key, value in document.items() if key != "line"}
+        self._drawn = document
 
     @property
     def points(self) -> list[dict[str, Any]]:
@@ -161,6 +171,11 @@ class Curve:
     def knee(self) -> dict[str, Any]:
         """Return the capacity beyond which more capacity pays less, with its hit rate."""
         return dict(self.document["landmarks"]["knee"])
+
+    def plot(self) -> Plot:
+        """Return the hit rate over the capacity; raises UsageError without the extra ``report``."""
+        require_plotting()
+        return Plot(curve_picture(self._drawn))
 
     def to_arrow(self) -> Any:
         """Return a ``pyarrow.Table`` of a row a capacity and policy."""
@@ -230,15 +245,15 @@ class GroupCurve(Curve):
         return groups_rendered(self.document, "table")
 
 
-@panics_as_errors()
+@public
 def cachesim(
-    trace: Any, policy: str = "lru", *, capacity: Size = "", **settings: Unpack[CacheSettings]
+    trace: Any, policy: Policy = "lru", *, capacity: Size = "", **settings: Unpack[CacheSettings]
 ) -> CacheReplay:
     """Replay a trace through one cache, without time.
 
     Args:
         trace: A ``Trace``, the path of a trace file, or columns as ``make_trace`` takes them.
-        policy: Eviction policy or engine cache, as ``kvsim policies list`` names them.
+        policy: Eviction policy or engine cache, as ``kvsim policies list`` names them; or a policy's class.
         capacity: Blocks, or a size such as ``"16GiB"`` with a ``model``.
         settings: The options of ``kvsim cachesim``; see ``CacheSettings``.
 
@@ -250,6 +265,7 @@ def cachesim(
         TraceError: The trace has data that cannot be trusted.
     """
     _known(settings, CacheSettings)
+    name: str = plain(policy, "policy")
     requests = as_trace(trace)
     model = settings.get("model", "")
     if model and settings.get("kv_bytes_per_token"):
@@ -258,22 +274,22 @@ def cachesim(
     batched, retention = settings.get("max_num_batched_tokens"), settings.get("retention_interval", "")
     with _named_as_keywords():
         groups = group_settings(
-            policy, model, settings.get("block_size", 0), batched, retention, settings.get("cpu_chunks", 0)
+            name, model, settings.get("block_size", 0), batched, retention, settings.get("cpu_chunks", 0)
         )
         token_bytes = kv_bytes_of(model) or settings.get("kv_bytes_per_token", 0)
         named: Mapping[str, Any] = settings
-        tiers = {name: named[name] for name in _CAPACITY_OPTIONS if name in named}
+        tiers = {key: named[key] for key in _CAPACITY_OPTIONS if key in named}
         options = CapacityOptions(str(capacity), settings.get("block_size", 0), **tiers)
-        asked = {name: named[name] for name in _REQUEST_OPTIONS if name in named}
-        request = cache_request(requests, policy, options, groups, token_bytes, step_tokens=batched, **asked)
-    figures = simulate_cache(request, policy)
+        asked = {key: named[key] for key in _REQUEST_OPTIONS if key in named}
+        request = cache_request(requests, name, options, groups, token_bytes, step_tokens=batched, **asked)
+    figures = simulate_cache(request, name)
     if token_bytes:
         figures["capacity_bytes"] = capacity_bytes(request, token_bytes)
     columns = figures.pop("requests", None)
-    return CacheReplay(policy, json.loads(json.dumps(figures)), columns)
+    return CacheReplay(name, json.loads(json.dumps(figures)), columns)
 
 
-@panics_as_errors()
+@public
 def curve(trace: Any, **settings: Unpack[CurveSettings]) -> Curve:
     """Compute the hit rate of a trace at every capacity, from one pass, with the knee and the upper bounds.
 
@@ -291,17 +307,19 @@ def curve(trace: Any, **settings: Unpack[CurveSettings]) -> Curve:
         TraceError: The trace has data that cannot be trusted.
     """
     _known(settings, CurveSettings)
+    several = {key: plain(value, key) for key, value in settings.items() if key in _REPEATABLE}
+    asked: dict[str, Any] = {**settings, **{k: v if isinstance(v, list) else [v] for k, v in several.items()}}
     if "seed" in settings and not settings.get("sample"):
         raise UsageError("a seed has no effect without a sample", where="seed", got=str(settings["seed"]))
     requests = as_trace(trace)
     with _named_as_keywords():
         groups = group_settings("vllm", settings.get("model", ""), settings.get("block_size", 0), None, "")
         if groups is not None:
-            return _group_curve(requests, groups, settings)
-        return Curve(curve_document(curve_ask(requests, **settings)))
+            return _group_curve(requests, groups, asked)
+        return Curve(curve_document(curve_ask(requests, line=True, **asked)))
 
 
-def _group_curve(requests: Trace, groups: GroupSettings, settings: CurveSettings) -> Curve:
+def _group_curve(requests: Trace, groups: GroupSettings, settings: Mapping[str, Any]) -> Curve:
     if others := set(settings) - {"capacity", "block_size", "model"}:
         expected = "capacity and block_size alone"
         raise UsageError("a model of windows or states has no such setting", min(others), expected=expected)
@@ -330,9 +348,12 @@ def as_trace(given: Any) -> Trace:
 
 
 def _known(settings: Mapping[str, object], kind: type) -> None:
-    known = sorted(get_type_hints(kind))
-    for name in settings:
-        if name not in known:
+    hints = get_type_hints(kind)
+    known = sorted(hints)
+    for name, value in settings.items():
+        if name in hints:
+            check_type(name, value, hints[name])
+        else:
             near = close_matches(name, known, n=1)
             hint = f"did you mean {near[0]!r}?" if near else f"settings: {', '.join(known)}"
             raise UsageError(f"unknown setting {name!r}", where=name, hint=hint)

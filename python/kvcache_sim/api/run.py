@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from kvcache_sim.api.arrow import arrow_table, with_words
+from kvcache_sim.api.calls import public
 from kvcache_sim.api.html import html_line, html_list, html_page, html_table
 from kvcache_sim.api.plot import Plot, draw_plot
 from kvcache_sim.api.scenario import Scenario
@@ -33,6 +34,7 @@ from kvcache_sim.metrics.run_directory import RunDirectory, open_run_directory
 from kvcache_sim.policies.plugins.permission import names_only
 from kvcache_sim.report.finished import FinishedRun, RunSource
 from kvcache_sim.report.picture import Table
+from kvcache_sim.report.run_report import write_report
 from kvcache_sim.scenario.execute import Execution, store
 from kvcache_sim.scenario.subject import subject_line
 from kvcache_sim.workload.toolbox.write import mooncake_lines
@@ -177,6 +179,7 @@ class Run:
         """Return a ``pyarrow.Table`` of events in order of time."""
         return arrow_table(self._source.events(), EVENT_COLUMNS)
 
+    @public
     def to_pandas(self, table: TableName = "requests") -> Any:
         """Return a table as a pandas data frame, status and outcome as words; needs pandas.
 
@@ -188,6 +191,7 @@ class Run:
         """
         return self._in_words(table).to_pandas()
 
+    @public
     def to_polars(self, table: TableName = "requests") -> Any:
         """Return a table as a polars data frame, status and outcome as words.
 
@@ -216,6 +220,7 @@ class Run:
         """
         return FinishedRun(self._source, label, self.finished.trace)
 
+    @public
     def plot(self, kind: str) -> Plot:
         """Draw a picture of the run.
 
@@ -227,6 +232,20 @@ class Run:
         """
         return draw_plot(kind, [self.finished])
 
+    @public
+    def report(self, path: str | os.PathLike[str] = "report.html", force: bool = False) -> Path:
+        """Write the page of the run, as ``kvsim report`` does; needs the extra ``report``.
+
+        Args:
+            path: File to write.
+            force: Replace an existing file.
+
+        Raises:
+            OutputExistsError: The file exists and ``force`` is not set.
+        """
+        return write_report([self.finished], Path(path), force)
+
+    @public
     def save(self, directory: str | os.PathLike[str], force: bool = False) -> Path:
         """Write the run as a directory that every verb of ``kvsim`` takes.
 
@@ -256,6 +275,7 @@ class Run:
         return f"<Run {headline_text(self.finished)}{first}>"
 
 
+@public
 def load_run(directory: str | os.PathLike[str]) -> Run:
     """Read a run that ``Run.save`` or ``kvsim simulate`` wrote; its files are checked.
 

@@ -8,8 +8,12 @@ from copy import deepcopy
 from pathlib import Path
 from typing import Any, TypeAlias
 
+from kvcache_sim.api.calls import public
 from kvcache_sim.api.settings import lay_over
+from kvcache_sim.base.errors import UsageError
 from kvcache_sim.scenario import load
+from kvcache_sim.scenario.idle import TOLERANCES, Idle
+from kvcache_sim.scenario.presets import folder_of, scenario_file
 from kvcache_sim.scenario.resolved import to_yaml
 from kvcache_sim.scenario.yaml_tree import Tree, read_tree
 
@@ -24,6 +28,9 @@ class Scenario:
         settings: Keys of a scenario, nested or dotted; sizes, rates and times are texts with their units. A
             bare value is a section's main key: ``router="round-robin"``, ``tiers={"cpu": "512GiB"}``.
 
+        idle: ``"warn"`` leaves out a setting that nothing uses and warns, instead of raising: for loops over
+            variants.
+
     Attributes:
         written: The settings that were given, nested, without the defaults; a copy.
         settings: Every setting with its default filled in, nested plain values; a copy.
@@ -34,58 +41,100 @@ class Scenario:
         UsageError: A setting is wrong; ``where`` is its key, or its line in the file.
     """
 
-    def __init__(self, **settings: Any) -> None:
-        self._take(Tree(source="settings"), Path.cwd(), settings)
+    @public
+    def __init__(self, *, idle: Idle = "error", **settings: Any) -> None:
+        self._take(Tree(source="settings"), Path.cwd(), settings, idle)
 
-    def _take(self, tree: Tree, directory: Path, settings: Mapping[str, Any]) -> None:
+    def _take(self, tree: Tree, directory: Path, settings: Mapping[str, Any], idle: Idle) -> None:
         lay_over(tree, settings)
-        self._written, self.directory = tree, directory
-        self.checked = load.scenario_from_tree(deepcopy(tree), directory)
+        self._written, self.directory, self._idle = tree, directory, idle
+        self.checked = load.scenario_from_tree(deepcopy(tree), directory, TOLERANCES[idle])
 
     @classmethod
-    def load(cls, path: str | os.PathLike[str], **settings: Any) -> Scenario:
+    @public
+    def load(cls, path: str | os.PathLike[str], *, idle: Idle = "error", **settings: Any) -> Scenario:
         """Read the scenario of a YAML file.
 
         Args:
-            path: YAML file; paths in it are relative to its folder.
+            path: YAML file, in which paths are relative to its folder, or ``preset:NAME``.
+            idle: ``"warn"`` leaves out and reports a setting that nothing uses.
             settings: Keys that replace those of the file.
 
         Raises:
             UsageError: A setting is wrong; ``where`` is the line of the file, or the key.
             InputOutputError: The file cannot be read.
         """
-        file = Path(path)
-        return cls._made(read_tree(load.read_scenario(file), str(file)), file.parent, settings)
+        file = scenario_file(Path(path))
+        return cls._made(read_tree(load.read_scenario(file), str(file)), folder_of(file), settings, idle)
 
     @classmethod
-    def from_yaml(cls, text: str, **settings: Any) -> Scenario:
+    @public
+    def from_launch_line(cls, line: str, *, gpu: str = "", model: str = "", **settings: Any) -> Scenario:
+        """Read the scenario of an engine's launch line, as ``kvsim init --from`` writes it.
+
+        Args:
+            line: The line, or a file with one: ``"vllm serve Qwen/Qwen3-32B --tensor-parallel-size 2"``.
+            gpu: The GPU, as ``kvsim gpus list`` names it. "": the line's, else h100.
+            model: The model, where the line's is not known.
+            settings: Keys that replace those of the line.
+
+        Raises:
+            UsageError: The line is of no known engine, or a value is wrong.
+        """
+        from kvcache_sim.scenario.launch.pasted import read_pasted
+        from kvcache_sim.scenario.launch.to_scenario import scenario_of_launch
+
+        try:
+            text = scenario_of_launch(read_pasted(line), gpu, model)
+        except UsageError as error:
+            error.where = error.where.replace("--from", "line")
+            raise
+        return cls.from_yaml(text, **settings)
+
+    @public
+    def to_launch_line(self, engine: str = "vllm") -> str:
+        """Return the launch line of the scenario; settings without a flag of the engine are left out.
+
+        Args:
+            engine: ``vllm`` or ``sglang``.
+        """
+        from kvcache_sim.scenario.launch.to_line import launch_of_scenario
+
+        return launch_of_scenario(self.checked.resolved, engine).line
+
+    @classmethod
+    @public
+    def from_yaml(cls, text: str, *, idle: Idle = "error", **settings: Any) -> Scenario:
         """Read the scenario of YAML text.
 
         Args:
             text: YAML; paths in it are relative to the working directory.
+            idle: ``"warn"`` leaves out and reports a setting that nothing uses.
             settings: Keys that replace those of the text.
 
         Raises:
             UsageError: A setting is wrong.
         """
-        return cls._made(read_tree(text.encode(), "scenario"), Path.cwd(), settings)
+        return cls._made(read_tree(text.encode(), "scenario"), Path.cwd(), settings, idle)
 
     @classmethod
-    def _made(cls, tree: Tree, directory: Path, settings: Mapping[str, Any]) -> Scenario:
+    def _made(cls, tree: Tree, directory: Path, settings: Mapping[str, Any], idle: Idle) -> Scenario:
         made = cls.__new__(cls)
-        made._take(tree, directory, settings)
+        made._take(tree, directory, settings, idle)
         return made
 
-    def with_(self, **settings: Any) -> Scenario:
+    @public
+    def with_(self, *, idle: Idle | None = None, **settings: Any) -> Scenario:
         """Return this scenario with some settings replaced.
 
         Args:
+            idle: ``"warn"`` leaves out and reports a setting that nothing uses; None: as this scenario does.
             settings: Keys, nested or dotted; None is a file's ``null``.
 
         Raises:
             UsageError: A setting is wrong.
         """
-        return self._made(deepcopy(self._written), self.directory, settings)
+        return self._made(deepcopy(self._written), self.directory, settings, idle or self._idle)
 
     def for_given_requests(self, block_size: int, settings: Mapping[str, Any]) -> Scenario:
         """Return the scenario for requests given in Python; its own trace or generator is left out.
@@ -103,7 +152,7 @@ class Scenario:
         cache = tree.values.get("cache") or {}
         if isinstance(cache, dict) and "block_size" not in cache:
             tree.values["cache"] = {**cache, "block_size": block_size}
-        return self._made(tree, self.directory, {})
+        return self._made(tree, self.directory, {}, self._idle)
 
     def for_trace(self, path: str, settings: Mapping[str, Any]) -> Scenario:
         """Return the scenario for a trace file; its own generator is left out.
@@ -115,7 +164,8 @@ class Scenario:
         Raises:
             UsageError: A setting is wrong.
         """
-        return self._made(self._without_generator(), self.directory, {"trace.path": path, **settings})
+        asked = {"trace.path": path, **settings}
+        return self._made(self._without_generator(), self.directory, asked, self._idle)
 
     def _without_generator(self) -> Tree:
         tree = deepcopy(self._written)
@@ -136,7 +186,9 @@ class Scenario:
     def __getitem__(self, key: str) -> Any:
         """Return a setting by its dotted key, or a section; raises KeyError."""
         value: Any = self.checked.resolved
-        for step in key.split("."):
+        for step in str(key).split("."):
+            if not isinstance(value, dict) or step not in value:
+                raise KeyError(key)
             value = value[step]
         return deepcopy(value)
 
@@ -161,10 +213,10 @@ class Scenario:
 ScenarioLike: TypeAlias = Scenario | str | os.PathLike[str] | Mapping[str, Any] | None
 
 
-def as_scenario(given: ScenarioLike) -> Scenario:
-    """Return a scenario; text is the path of a file."""
+def as_scenario(given: ScenarioLike, idle: Idle | None = None) -> Scenario:
+    """Return a scenario, of its own ``idle`` unless one is given; text is the path of a file."""
     if isinstance(given, Scenario):
-        return given
-    if isinstance(given, Mapping):
-        return Scenario(**given)
-    return Scenario() if given is None else Scenario.load(given)
+        return given if idle is None else given.with_(idle=idle)
+    if given is None or isinstance(given, Mapping):
+        return Scenario(idle=idle or "error", **(given or {}))
+    return Scenario.load(given, idle=idle or "error")

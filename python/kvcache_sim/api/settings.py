@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Iterator, Mapping
 from os import PathLike, fspath
 from typing import Any
 
 from kvcache_sim.base.errors import UsageError
+from kvcache_sim.policies.plugins.load import name_given
 from kvcache_sim.scenario.yaml_tree import Path, Tree, dotted, parse_path, set_value
 
 #: Section → the key that a bare value stands for; ``*`` is any name.
@@ -44,21 +46,29 @@ def _leaves(path: Path, value: Any) -> Iterator[tuple[Path, Any]]:
     if isinstance(value, dict) and value and not (path == ("workload",) and "kind" in value):
         for key, inner in value.items():
             yield from _leaves((*path, *parse_path(key, dotted(path))), inner)
-    elif (
-        (main := _main_key(path)) is not None and isinstance(value, str | int) and not isinstance(value, bool)
-    ):
+    elif (main := _main_key(path, value)) is not None:
         yield from _leaves(path, {main: value})
     else:
         yield path, value
 
 
-def _main_key(path: Path) -> str | None:
+def full_key(key: str, value: object) -> str:
+    """Return the dotted key that a value sets: ``router.policy`` for text under ``router``."""
+    main = _main_key(parse_path(key, key), value)
+    return key if main is None else f"{key}.{main}"
+
+
+def _main_key(path: Path, value: object) -> str | None:
     """Return the key of a section that a bare value stands for; None where several could be meant."""
+    if not isinstance(value, str | int) or isinstance(value, bool):
+        return None
     return MAIN_KEYS.get(dotted(path)) or (MAIN_KEYS.get(f"{path[0]}.*") if len(path) == 2 else None)
 
 
 def plain(value: object, where: str) -> Any:
-    """Return a Python value as plain values of a scenario file; raises UsageError."""
+    """Return a Python value as plain values of a scenario file, a class by its name; raises UsageError."""
+    if inspect.isclass(value) or inspect.isfunction(value):
+        return name_given(value)
     if value is None or isinstance(value, (bool, int, float, str)):
         return value
     if isinstance(value, Mapping):
@@ -74,5 +84,5 @@ def plain(value: object, where: str) -> Any:
         "not a setting",
         where=where,
         got=f"{type(value).__name__}",
-        expected="text, a number, true or false, None, a list or a mapping",
+        expected="text, a number, true or false, None, a list, a mapping, or a policy's class",
     )

@@ -7,19 +7,21 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
+from kvcache_sim.api.calls import public
 from kvcache_sim.api.run import Run
 from kvcache_sim.api.scenario import Scenario, ScenarioLike, as_scenario
 from kvcache_sim.api.traces import make_trace
 from kvcache_sim.api.unsaved import UnsavedRun
-from kvcache_sim.base.errors import UsageError, panics_as_errors
+from kvcache_sim.base.errors import UsageError
 from kvcache_sim.scenario.execute import execute
+from kvcache_sim.scenario.idle import Idle
 from kvcache_sim.scenario.requests import prepared, read_requests
 from kvcache_sim.simulation import RunOptions
 from kvcache_sim.simulation.options import DEFAULT_OPTIONS
 from kvcache_sim.workload.trace import Trace
 
 
-@panics_as_errors()
+@public
 def simulate(
     trace_or_workload: Any = None,
     /,
@@ -27,6 +29,7 @@ def simulate(
     *,
     options: RunOptions = DEFAULT_OPTIONS,
     sensitivity: bool = False,
+    idle: Idle | None = None,
     **settings: Any,
 ) -> Run:
     """Simulate requests over the tiers of a scenario; nothing is written.
@@ -38,7 +41,10 @@ def simulate(
         options: Options of the run that change no result.
         sensitivity: True to add the intervals of the main figures to the summary (``certainty.*``), by two
             replays; costs at most 2.2 times the run.
-        settings: Keys that replace those of the scenario, nested or dotted: ``tiers={"cpu": "512GiB"}``.
+        idle: ``"warn"`` leaves out a setting that nothing uses, with a warning that the run keeps, instead of
+            raising: for loops over variants. None: as the scenario does.
+        settings: Keys that replace those of the scenario, nested or dotted: ``tiers={"cpu": "512GiB"}``, a
+            policy by its name or as a class: ``router=MyRouter``.
 
     Returns:
         The finished run.
@@ -49,7 +55,7 @@ def simulate(
         TraceError: The trace has data that cannot be trusted.
         InputOutputError: A file cannot be read.
     """
-    asked, given = resolve_requests(trace_or_workload, as_scenario(scenario), settings)
+    asked, given = resolve_requests(trace_or_workload, as_scenario(scenario, idle), settings)
     checked = asked.checked
     trace = read_requests(checked) if given is None else prepared(checked, given)
     if not sensitivity:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import math
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Literal
 
+from kvcache_sim.api.calls import at_least_one, public
 from kvcache_sim.api.html import html_page, html_table
 from kvcache_sim.api.plot import Plot
 from kvcache_sim.api.scenario import ScenarioLike, as_scenario
@@ -15,7 +17,15 @@ from kvcache_sim.api.sweeping import requests_in_a_file, run_cells, settings_spa
 from kvcache_sim.base.errors import UsageError
 from kvcache_sim.extras.study.sizing import text
 from kvcache_sim.extras.study.sizing.candidate import plan_capacity
-from kvcache_sim.extras.study.sizing.question import RATE, Answer, Question, parse_attain, parse_need
+from kvcache_sim.extras.study.sizing.question import (
+    RATE,
+    Answer,
+    Question,
+    parse_attain,
+    parse_limits,
+    parse_need,
+    parse_rate,
+)
 from kvcache_sim.extras.study.sweeps.plan import WHOLE
 from kvcache_sim.extras.study.sweeps.tables import Row
 from kvcache_sim.report.picture import NothingToDraw
@@ -60,6 +70,7 @@ class Capacity:
         """Return the candidates that no other beats in both cost and rate, from the cheapest on."""
         return [dict(row) for row in self._answer().frontier]
 
+    @public
     def cheapest(self, need_per_s: float | None = None) -> Row | None:
         """Return the row of the cheapest candidate.
 
@@ -111,14 +122,17 @@ class Capacity:
         return html_page(f"{len(self)} candidates", html_table(text.candidate_table(self._answer())))
 
 
+@public
 def capacity(
     trace_or_workload: Any = None,
     /,
     scenario: ScenarioLike = None,
     *,
-    slo: Mapping[str, str] | None = None,
-    attain: str = "99%",
-    need: str = "",
+    slo: str | Mapping[str, str] | None = None,
+    attain: str | float = "99%",
+    need: str | float = "",
+    min_rate: str | float = "",
+    max_rate: str | float = "",
     pools: Literal["", "auto"] = "",
     sessions: bool = False,
     grid: Mapping[str, Sequence[Any]] | None = None,
@@ -135,9 +149,11 @@ def capacity(
         trace_or_workload: Requests: a ``Trace``, a trace file, a workload or columns, as ``simulate`` takes
             them.
         scenario: A ``Scenario``, the path of a scenario file, or settings; None: all defaults.
-        slo: Limits such as ``{"ttft": "2s", "tpot": "50ms"}``; they replace those of the scenario.
-        attain: Share of requests that must be within all limits, such as ``"99%"``.
+        slo: Limits, ``"ttft=2s,tpot=50ms"`` or ``{"ttft": "2s"}``; they replace those of the scenario.
+        attain: Share of requests that must be within all limits, ``"99%"`` or 0.99.
         need: Rate to hold, such as ``"20/s"``: numbers of machines between those given are tried too.
+        min_rate: Lowest rate tried, as text or in requests a second. Default: a thousandth of the recorded.
+        max_rate: Highest rate tried. Default: a thousand times the recorded.
         sessions: Sessions at a time are searched (``workload.concurrency``), not the rate; ``need`` is then a
             number such as ``"200"``.
         pools: ``"auto"`` also tries splits of the machines into prefill and decode pools.
@@ -155,12 +171,40 @@ def capacity(
         UsageError: A limit or setting is wrong; nothing has run.
         TraceError: The trace has data that cannot be trusted.
     """
-    question = Question(parse_attain(attain, "attain"), sessions=sessions)
+    at_least_one(jobs=jobs)
+    least, most = _rate_per_s(min_rate, "min_rate"), _rate_per_s(max_rate, "max_rate")
+    question = Question(_share(attain), least, most, sessions)
+    limits = (
+        parse_limits(slo if isinstance(slo, str) else ",".join(map("=".join, slo.items())), "slo")
+        if slo
+        else {}
+    )
     space = settings_space(grid or {}, rows)
     asked, given = resolve_requests(trace_or_workload, as_scenario(scenario), settings)
     with requests_in_a_file(asked, given) as (written, folder):
-        need_per_s = parse_need(need, "need", sessions) if need else None
-        further = plan_capacity(study_of(written, space), question, slo or {}, WHOLE, need_per_s, bool(pools))
+        needed = parse_need(str(need), "need", True) if sessions and need else _rate_per_s(need, "need")
+        further = plan_capacity(study_of(written, space), question, limits, WHOLE, needed, bool(pools))
         where = directory if directory is not None or jobs == 1 else folder
         found = run_cells(further.plan, where, jobs, further)
         return Capacity(found, question.attain, further.answer(found))
+
+
+def _share(attain: str | float) -> float:
+    if isinstance(attain, str):
+        return parse_attain(attain, "attain")
+    if not 0 < attain <= 1:
+        raise UsageError(
+            "not a share", where="attain", got=repr(attain), expected="above 0 up to 1, or '99%'"
+        )
+    return float(attain)
+
+
+def _rate_per_s(rate: str | float, where: str) -> float | None:
+    """Return requests a second; None for ""."""
+    if rate == "":
+        return None
+    if isinstance(rate, str):
+        return parse_rate(rate, where)
+    if not 0 < rate < math.inf:
+        raise UsageError("not a rate", where=where, got=repr(rate), expected="requests a second, above 0")
+    return float(rate)

@@ -10,9 +10,10 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from kvcache_sim.api.calls import at_least_one, public
 from kvcache_sim.api.html import html_page, html_table
 from kvcache_sim.api.scenario import Scenario, ScenarioLike, as_scenario
-from kvcache_sim.api.settings import lay_over, plain
+from kvcache_sim.api.settings import full_key, lay_over, plain
 from kvcache_sim.api.simulate import resolve_requests
 from kvcache_sim.base.errors import UsageError
 from kvcache_sim.base.output import write_new
@@ -60,6 +61,7 @@ class Sweep:
         """Return a pandas data frame of a row a cell; needs pandas."""
         return self.to_arrow().to_pandas()
 
+    @public
     def best(self, figure: str, largest: bool = False) -> Row:
         """Return the row with the least value of a figure: ``best("ttft.p99")``.
 
@@ -78,12 +80,13 @@ class Sweep:
 
     def __repr__(self) -> str:
         failed = sum(row["status"] != "ok" for row in self.rows)
-        return f"<Sweep of {len(self)} cells, {failed} failed>"
+        return f"<{type(self).__name__} of {len(self)} cells, {failed} failed>"
 
     def _repr_html_(self) -> str:
         return html_page(f"{len(self)} cells", html_table(ranked_table(rank_cells(self.rows))))
 
 
+@public
 def sweep(
     trace_or_workload: Any = None,
     /,
@@ -116,6 +119,7 @@ def sweep(
         UsageError: A setting is wrong, or there is nothing to try; nothing has run.
         TraceError: The trace has data that cannot be trusted.
     """
+    at_least_one(jobs=jobs, repeats=repeats)
     space = settings_space(grid or {}, rows)
     if not space.factors():
         raise UsageError("nothing to try", expected="grid={key: [a, b]}, or rows=[{key: a}, {key: b}]")
@@ -171,9 +175,9 @@ def settings_space(grid: Mapping[str, Sequence[Any]], rows: Sequence[Mapping[str
             raise UsageError(
                 "not values to try", where=f"grid: {key}", got=repr(values)[:60], expected="a list"
             )
-        is_tier = key.startswith("tiers.") and key.count(".") == 1
-        name = f"{key}.capacity" if is_tier and all(isinstance(value, str) for value in values) else key
-        columns[name] = [as_setting(plain(value, key), f"grid: {key}") for value in values]
+        settings = [as_setting(plain(value, key), f"grid: {key}") for value in values]
+        names = {full_key(key, setting) for setting in settings}
+        columns[names.pop() if len(names) == 1 else key] = settings
     return Space(grid=columns, points=[_dotted(row) for row in rows])
 
 

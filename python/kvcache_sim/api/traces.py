@@ -9,8 +9,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, NamedTuple
 
+from kvcache_sim.api.calls import public
 from kvcache_sim.api.settings import lay_over
-from kvcache_sim.base.errors import KvsimError, UsageError, panics_as_errors
+from kvcache_sim.base.errors import KvsimError, UsageError
 from kvcache_sim.base.spelling import close_matches
 from kvcache_sim.scenario.yaml_tree import Tree
 from kvcache_sim.workload import readers
@@ -20,7 +21,7 @@ from kvcache_sim.workload.toolbox.write import ms
 from kvcache_sim.workload.trace import Trace
 
 
-@panics_as_errors()
+@public
 def read_trace(
     path: str | os.PathLike[str],
     *,
@@ -58,6 +59,7 @@ def read_trace(
     )
 
 
+@public
 def generate(kind: str, seed: int = 0, **settings: Any) -> Trace:
     """Generate the requests of a workload; equal arguments give equal requests on any machine.
 
@@ -102,7 +104,7 @@ _FIELDS: dict[str, _Field] = {
 }
 
 
-@panics_as_errors()
+@public
 def make_trace(data: Any, *, block_size: int = 512) -> Trace:
     """Make requests from columns. Cost: that of writing the rows as a file and reading it.
 

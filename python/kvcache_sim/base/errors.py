@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -113,6 +114,26 @@ class InvariantError(KvsimError):
     """A violated invariant of the simulator itself (exit 1)."""
 
     exit_code = EXIT_INTERNAL
+
+
+def refusal_of(error: BaseException) -> KvsimError | None:
+    """Return the line of an error of the system, such as a full disk or a number too large; None: a bug."""
+    match error:
+        case KvsimError():
+            return error
+        case MemoryError():
+            return InputOutputError("out of memory")
+        case OSError():
+            return InputOutputError(str(error.strerror or error), os.fsdecode(error.filename or ""))
+        case UnicodeEncodeError():  # a directory above a file may be such a name too
+            return UsageError("a name is not UTF-8", got=ascii(error.object)[:80])
+        case OverflowError():
+            return UsageError(f"a number beyond 64 bits: {error}")
+        case ValueError() if "null" in str(error):
+            return UsageError("a name with a null character")
+        case RecursionError():
+            return UsageError(f"a file nested too deeply: {error}")
+    return None
 
 
 @contextmanager

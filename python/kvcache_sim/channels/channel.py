@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -13,6 +13,14 @@ from kvcache_sim.channels.settings import ChannelSettings
 
 #: An unknown time, in ns: later than any other.
 NOT_YET = 1 << 62
+
+
+class TransmissionTimes(NamedTuple):
+    """The three times (ns) that ``transmit`` of seed 001 returns: of all layers, the first, and a layer."""
+
+    completion_ns: int
+    first_layer_ns: int
+    per_layer_ns: int
 
 
 class Transmission(Struct):
@@ -25,6 +33,11 @@ class Transmission(Struct):
     first_layer_ns: int
     completion_ns: int
     per_layer_ns: int
+
+    @property
+    def times(self) -> TransmissionTimes:
+        """The three times of seed 001."""
+        return TransmissionTimes(self.completion_ns, self.first_layer_ns, self.per_layer_ns)
 
 
 class Demand(Protocol):

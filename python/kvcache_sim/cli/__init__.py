@@ -1,6 +1,7 @@
 """The command line: one file a verb, listed once here and imported only when used.
 
 - ``main``       the entry point: finds the verb, runs it, and turns errors into a line and an exit code
+- ``called``     a line of ``kvsim`` from Python
 - ``declared``   options of verbs and their groups; a plain line is read without typer. ``verb``: typer's apps
 - ``run_options``, ``replay_options``, ``cells``  options that several verbs take
 - ``former``       former spellings of options; ``notices``: warnings and notes on stderr

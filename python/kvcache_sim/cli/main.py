@@ -23,6 +23,7 @@ from kvcache_sim.base.errors import (
     KvsimError,
     UsageError,
     panics_as_errors,
+    refusal_of,
 )
 from kvcache_sim.base.spelling import close_matches
 from kvcache_sim.base.stop_signals import exit_code_of, stop_signals
@@ -76,9 +77,6 @@ def _outcome(argv: list[str]) -> int:
         return code
     except InvariantError as error:
         return _report_bug(error, argv)
-    except KvsimError as error:
-        line = str(error)
-        return _fail(line if error.where else f"error: {line}", error.exit_code)
     except KeyboardInterrupt:
         return _fail(EXIT_CODES[EXIT_SIGINT], EXIT_SIGINT)
     except Terminated as ended:
@@ -88,18 +86,9 @@ def _outcome(argv: list[str]) -> int:
         if sys.stdout is not None:
             return EXIT_IO  # the reader closed the pipe, as in 'kvsim … | head': print nothing
         return _fail("error: stdout was closed before everything was printed", EXIT_IO)
-    except MemoryError:
-        return _fail("error: out of memory", EXIT_IO)
-    except OSError as error:
-        location = f"{error.filename}: " if error.filename else "error: "
-        return _fail(f"{location}{error.strerror or error}", EXIT_IO)
-    except UnicodeEncodeError as error:  # a directory above a file may be such a name too
-        return _fail(f"error: a name is not UTF-8; got {ascii(error.object)[:80]}", EXIT_USAGE)
-    except (OverflowError, RecursionError) as error:
-        what = "a number beyond 64 bits" if isinstance(error, OverflowError) else "a file nested too deeply"
-        return _fail(f"error: {what}: {error}", EXIT_USAGE)
     except Exception as error:
-        return _report_bug(error, argv)
+        refusal = refusal_of(error)
+        return _report_bug(error, argv) if refusal is None else _refuse(refusal)
 
 
 def _open_standard_files() -> None:
@@ -216,6 +205,10 @@ def _did_you_mean(verb: str) -> str:
 def _terminate(signum: int, frame: FrameType | None) -> None:
     del frame
     raise Terminated(signum)
+
+
+def _refuse(error: KvsimError) -> int:
+    return _fail(str(error) if error.where else f"error: {error}", error.exit_code)
 
 
 def _fail(line: str, code: int) -> int:

@@ -34,21 +34,9 @@ class Wanted(Value):
 
     def goal(self) -> Goal:
         """Return the goal of the search; raises UsageError for none, two, and signed conditions."""
-        from kvcache_sim.extras.study.sweeps.optimize import Goal
-        from kvcache_sim.metrics.names import resolve_metric
-        from kvcache_sim.metrics.objectives import Objective
-        from kvcache_sim.metrics.thresholds import parse_threshold
+        from kvcache_sim.extras.study.sweeps.optimize import parse_goal
 
-        if bool(self.minimize) == bool(self.maximize):
-            raise UsageError("one goal is needed", expected="--minimize METRIC or --maximize METRIC")
-        where = "--minimize" if self.minimize else "--maximize"
-        objective = Objective(resolve_metric(self.minimize or self.maximize, where), bool(self.minimize))
-        conditions = tuple(parse_threshold(text, "--subject-to") for text in self.subject_to or [])
-        for condition in conditions:
-            if condition.needs_baseline:
-                got = repr(condition.text)
-                raise UsageError("a condition has no baseline", where="--subject-to", got=got)
-        return Goal(objective, conditions)
+        return parse_goal(self.minimize, self.maximize, self.subject_to or [], "--{}")
 
 
 class Work(Value):

@@ -26,12 +26,8 @@ def report(
       kvsim report runs/1-quickstart-3fa9c1
       kvsim report runs/1-small runs/2-large -o sizes.html
     """
-    from kvcache_sim.base.output import write_new
     from kvcache_sim.report.finished import open_runs
-    from kvcache_sim.report.plotting import require_plotting
-    from kvcache_sim.report.run_report import report_page
+    from kvcache_sim.report.run_report import write_report
 
-    require_plotting()
-    page = report_page(open_runs(runs))
-    write_new(output, page.encode(), force)
+    write_report(open_runs(runs), output, force)
     typer.echo(f"wrote {output}", err=True)

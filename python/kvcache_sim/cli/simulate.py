@@ -89,6 +89,9 @@ class Conditions(Value):
     baseline: Annotated[
         str, Option(metavar="RUN", help="finished run that signed conditions are measured from")
     ] = ""
+    idle: Annotated[
+        Literal["error", "warn"], "a setting that nothing uses is an error, or left out with a warning"
+    ] = "error"
 
 
 class Printed(Value):
@@ -132,7 +135,7 @@ def simulate(
     if trace == scenario_file.config == "-":
         raise UsageError("standard input is asked for twice", where="-", hint="give one of the two as a file")
     overrides = [*(scenario_file.settings or []), *shorts.overrides]
-    scenario = load_scenario(scenario_file.path, overrides, Path(trace) if trace else None)
+    scenario = load_scenario(scenario_file.path, overrides, Path(trace) if trace else None, conditions.idle)
     thresholds = [_own_threshold(text, conditions.baseline) for text in conditions.fail_if or []]
     measured_from = _summary_of(conditions.baseline) if conditions.baseline else None
     choice = printed.intervals(scenario)

@@ -6,8 +6,10 @@ import json
 import re
 from collections.abc import Sequence
 from html import escape
+from pathlib import Path
 from string import ascii_uppercase
 
+from kvcache_sim.base.output import write_new
 from kvcache_sim.metrics.certainty import source_line
 from kvcache_sim.metrics.figure import Figure
 from kvcache_sim.metrics.figures import FIGURES
@@ -26,6 +28,7 @@ from kvcache_sim.report.page import build_page
 from kvcache_sim.report.parts import Asked, Disclosure, Part, Section, Sentences, TextSection
 from kvcache_sim.report.picture import Table, Value
 from kvcache_sim.report.pictures import PICTURES
+from kvcache_sim.report.plotting import require_plotting
 from kvcache_sim.report.render import draw
 from kvcache_sim.scenario.subject import subject_line
 
@@ -146,6 +149,13 @@ _WORST_DEFINITION = (
     "Most of it: the part of TTFT that exceeds its own median by most. 'kvsim explain RUN --request ID' "
     "lists the events of one request, '--worst N --between T1 T2' the worst of a time window."
 )
+
+
+def write_report(runs: Sequence[FinishedRun], path: Path, force: bool) -> Path:
+    """Write the HTML report of runs and return its path; raises UsageError and OutputExistsError."""
+    require_plotting()
+    write_new(path, report_page(runs).encode(), force)
+    return path
 
 
 def report_page(runs: Sequence[FinishedRun]) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 from kvcache_sim.base.errors import UsageError
 from kvcache_sim.scenario.schema import ScenarioModel
@@ -52,6 +52,11 @@ def varied(path: Path, tree: Tree) -> bool:
     if path[0] in ("replica", "tiers") and tree.values.get("machines"):
         return False
     return _section(path, tree) is not None
+
+
+#: A setting without effect in one run: an error, or a warning that the run keeps.
+Idle = Literal["error", "warn"]
+TOLERANCES: dict[Idle, Tolerates] = {"error": of_one_run, "warn": varied}
 
 
 def leave_out(path: Path, tree: Tree) -> None:

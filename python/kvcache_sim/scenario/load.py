@@ -17,7 +17,7 @@ from kvcache_sim.scenario.channels import wire, with_presets
 from kvcache_sim.scenario.effects import refuse_without_effect
 from kvcache_sim.scenario.filling import fill, resolve
 from kvcache_sim.scenario.gpu_memory import GpuCapacity, gpu_capacity
-from kvcache_sim.scenario.idle import IdleError, Tolerates, leave_out, of_one_run, varied
+from kvcache_sim.scenario.idle import TOLERANCES, Idle, IdleError, Tolerates, leave_out, of_one_run, varied
 from kvcache_sim.scenario.kv_copies import size_notes
 from kvcache_sim.scenario.lowering import left_to_hosts, lower
 from kvcache_sim.scenario.machines import build_machines
@@ -90,16 +90,19 @@ class Scenario(Value):
 ENGINE_BLOCK_TOKENS = 16
 
 
-def load_scenario(path: Path | None, overrides: Sequence[str] = (), trace: Path | None = None) -> Scenario:
+def load_scenario(
+    path: Path | None, overrides: Sequence[str] = (), trace: Path | None = None, idle: Idle = "error"
+) -> Scenario:
     """Return the scenario of a file (None: all defaults) with overrides and a trace applied.
 
-    ``preset:NAME`` is a file that comes with the package.
+    ``preset:NAME`` is a file that comes with the package. A setting that nothing uses is refused, with
+    ``idle`` "warn" it is left out and reported (``Scenario.idle``).
     Raises UsageError with the location of the error, InputOutputError if the file cannot be read.
     """
     if path is None:
-        return scenario_from_text("", "", Path.cwd(), overrides, trace)
+        return scenario_from_text("", "", Path.cwd(), overrides, trace, idle)
     path = scenario_file(path)
-    return scenario_from_text(read_scenario(path), str(path), folder_of(path), overrides, trace)
+    return scenario_from_text(read_scenario(path), str(path), folder_of(path), overrides, trace, idle)
 
 
 def load_served(path: Path | None, overrides: Sequence[str], arrivals: Path) -> Scenario:
@@ -131,7 +134,12 @@ def load_varied(path: Path, overrides: Sequence[str] = ()) -> Scenario:
 
 
 def scenario_from_text(
-    text: str | bytes, source: str, directory: Path, overrides: Sequence[str] = (), trace: Path | None = None
+    text: str | bytes,
+    source: str,
+    directory: Path,
+    overrides: Sequence[str] = (),
+    trace: Path | None = None,
+    idle: Idle = "error",
 ) -> Scenario:
     """Return the scenario of YAML text; its paths are relative to ``directory``.
 
@@ -140,7 +148,7 @@ def scenario_from_text(
     tree = _tree(text, source, overrides)
     if trace is not None:
         set_value(tree, ("trace", "path"), absolute(Path.cwd(), str(trace)), str(trace))
-    return scenario_from_tree(tree, directory)
+    return scenario_from_tree(tree, directory, TOLERANCES[idle])
 
 
 def scenario_of_run(text: str | bytes, directory: Path) -> Scenario:
@@ -172,7 +180,7 @@ def varied_from_text(text: str | bytes, source: str, directory: Path, overrides:
 
     Settings that nothing uses are left out and reported (``Scenario.idle``): another cell may use them.
     """
-    return _scenario(_tree(text, source, overrides), directory, varied)
+    return scenario_from_tree(_tree(text, source, overrides), directory, varied)
 
 
 def _tree(text: str | bytes, source: str, overrides: Sequence[str]) -> Tree:
@@ -182,15 +190,11 @@ def _tree(text: str | bytes, source: str, overrides: Sequence[str]) -> Tree:
     return tree
 
 
-def scenario_from_tree(tree: Tree, directory: Path) -> Scenario:
+def scenario_from_tree(tree: Tree, directory: Path, tolerates: Tolerates = of_one_run) -> Scenario:
     """Return the scenario of settings as they were written, with defaults filled in.
 
     Paths are relative to ``directory``. Raises as ``load_scenario``.
     """
-    return _scenario(tree, directory, of_one_run)
-
-
-def _scenario(tree: Tree, directory: Path, tolerates: Tolerates) -> Scenario:
     with_absolute_plugins(tree, directory)
     tree.values["channels"] = with_presets(tree.values.get("channels", {}), tree, directory)
     idle: list[IdleError] = []

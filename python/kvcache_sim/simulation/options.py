@@ -60,6 +60,12 @@ class RunOptions:
             raise UsageError("unknown engine", where="engine", got=repr(self.engine), expected=expected)
         if self.check not in ("cheap", "full"):
             raise UsageError("unknown check", where="check", got=repr(self.check), expected="cheap or full")
+        given: object = self.record_window_ns
+        if given is not None and not (
+            isinstance(given, tuple) and [type(end) for end in given] == [int, int]
+        ):
+            expected = "(start, end) in ns, or None"
+            raise UsageError("no window", where="record_window_ns", got=repr(given)[:60], expected=expected)
         if self.record_window_ns is not None and self.record_window_ns[0] >= self.record_window_ns[1]:
             window = f"{self.record_window_ns[0]} to {self.record_window_ns[1]} ns"
             raise UsageError(

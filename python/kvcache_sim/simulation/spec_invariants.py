@@ -18,13 +18,81 @@ from kvcache_sim.spec.simplified_store import SimplifiedStore
 from kvcache_sim.spec.store import Store
 
 
+class Census:
+    """The ready, evictable and waiting copies of each tier, counted from the blocks themselves."""
+
+    def __init__(self, tiers: int) -> None:
+        self.ready, self.evictable = [0] * tiers, [0] * tiers
+        self.waiting: list[set[Block]] = [set() for _ in range(tiers)]
+        self._counted: dict[Block, list[tuple[bool, bool]]] = {}
+
+    def count(self, block: Block) -> None:
+        """Count a block as it is now, in place of what it was; not at all once it left the tree."""
+        was = self._counted.pop(block, [(False, False)] * len(self.ready))
+        is_there = block.parent is not None and block.parent.children.get(block.key) is block
+        copies = block.copies[: len(self.ready)]  # the last one stands for a backlog
+        now = [(is_there and c.state == READY, is_there and c.evictable) for c in copies]
+        if is_there:
+            self._counted[block] = now
+        for tier, (before, after) in enumerate(zip(was, now, strict=True)):
+            self.ready[tier] += after[0] - before[0]
+            self.evictable[tier] += after[1] - before[1]
+            waits = is_there and copies[tier].state == WAITING
+            (self.waiting[tier].add if waits else self.waiting[tier].discard)(block)
+
+
 class CheckedStore(Store):
-    """The plain store with a check of its invariants."""
+    """The plain store with a check of its invariants.
+
+    With ``by_event`` a check looks at what changed since the last one: the blocks whose copies, users or
+    moves did, their parents, and the leases and moves there are; the first looks at the whole store.
+    """
+
+    by_event = False
+    _touched: set[Block] | None = None
+
+    def _review(self, block: Block) -> None:
+        if self._touched is not None:
+            self._touched.add(block)
+        super()._review(block)
+
+    def _hold(self, tier: int, end: Block, users: int = 1) -> None:
+        if self._touched is not None:
+            self._touched.add(end)
+        super()._hold(tier, end, users)
+
+    def _add_block(self, parent: Block, key: int, request: int) -> Block:
+        block = super()._add_block(parent, key, request)
+        if self._touched is not None:
+            self._touched.add(block)
+        return block
 
     def check(self) -> None:
-        """Raise RuntimeError naming the first violated invariant. Cost: the whole store."""
-        for broken in violations(self):
+        """Raise RuntimeError naming the first violated invariant. Cost: the whole store, or what changed."""
+        for broken in self._changed() if self.by_event else violations(self):
             raise RuntimeError(broken)
+
+    def _changed(self) -> Iterator[str]:
+        users = Counter(self.paths_in_use())
+        if self._touched is None:
+            self._touched, self._census = set(self.blocks()), Census(len(self.tiers))
+            self._users, self._moves = users, dict(self.moves)
+        near = self._touched | {hold.end for hold, count in users.items() if self._users[hold] != count}
+        near |= {hold.end for hold in self._users.keys() - users.keys()}
+        for handle in self._moves.keys() ^ self.moves.keys():
+            near.update((self.moves.get(handle) or self._moves[handle]).blocks)
+        for block in list(near):
+            near.add(block.parent or self.root)
+            if block.copies[GPU].state == ABSENT:
+                near.update(block.children.values())
+        near.discard(self.root)
+        self._users, self._moves, self._touched = users, dict(self.moves), set()
+        for block in near:
+            self._census.count(block)
+        yield from _counts(self, self._census)
+        for block in near:
+            if block.parent is not None and block.parent.children.get(block.key) is block:
+                yield from _block(self, block, users)
 
 
 class CheckedTokens(SimplifiedStore):
@@ -44,21 +112,23 @@ class CheckedTokens(SimplifiedStore):
 
 def violations(store: Residency) -> Iterator[str]:
     """Yield each broken invariant in words. Cost: the blocks of the store."""
-    blocks = list(store.blocks())
-    for tier in store.tiers:
-        yield from _freeing(store, tier, blocks)
-    users = Counter(store.paths_in_use())
-    for tier in store.tiers:
-        waiting = Counter(block for backlog in tier.backlogs for block in backlog.blocks)
-        if waiting != Counter(block for block in blocks if block.copies[tier.number].state == WAITING):
-            yield f"I2: {waiting.total()} blocks wait for tier {tier.number}, marked otherwise"
-    for block in blocks:
+    census, users = Census(len(store.tiers)), Counter(store.paths_in_use())
+    for block in store.blocks():
+        census.count(block)
+    yield from _counts(store, census)
+    for block in store.blocks():
         yield from _block(store, block, users)
 
 
-def _freeing(store: Residency, tier: Tier, blocks: list[Block]) -> Iterator[str]:
-    copies = [block.copies[tier.number] for block in blocks]
-    cached, evictable = sum(c.state == READY for c in copies), sum(c.evictable for c in copies)
+def _counts(store: Residency, census: Census) -> Iterator[str]:
+    for tier in store.tiers:
+        yield from _freeing(store, tier, census.ready[tier.number], census.evictable[tier.number])
+        waiting = Counter(block for backlog in tier.backlogs for block in backlog.blocks)
+        if waiting != Counter(census.waiting[tier.number]):
+            yield f"I2: {waiting.total()} blocks wait for tier {tier.number}, marked otherwise"
+
+
+def _freeing(store: Residency, tier: Tier, cached: int, evictable: int) -> Iterator[str]:
     moves = store.moves.values()
     in_flight = sum(freed.blocks for freed in tier.coming)
     in_flight += sum(len(move.blocks) for move in moves if move.to == tier.number and move.lease is None)

@@ -34,7 +34,6 @@ from kvcache_sim.simulation.spec_invariants import CheckedStore, CheckedTokens
 from kvcache_sim.spec.keys import Keys
 from kvcache_sim.spec.lookups import LookUps
 from kvcache_sim.spec.simulator import Machine, MakeStore, Simulator
-from kvcache_sim.spec.store import Store
 from kvcache_sim.workload.key_arrays import key_arrays
 from kvcache_sim.workload.trace import NOT_GIVEN, Trace
 
@@ -111,9 +110,9 @@ class SpecSimulation:
     def __init__(self, settings: ClusterSettings, trace: Trace, options: RunOptions) -> None:
         _refuse_options(options)
         if len(trace.abort_after_ns) and bool((trace.abort_after_ns != NOT_GIVEN).any()):
-            raise _beyond("the trace", "a client that gives a request up")
+            raise _beyond("a client that aborts a request")
         if len(trace.retention):
-            raise _beyond("the trace", "a hint of what becomes of a request's blocks")
+            raise _beyond("a hint of what becomes of a request's blocks")
         trace = answers_in_context(settings, trace)
         self.settings, self.trace, self.options = settings, trace, options
         self.recorder = RunRecorder(None, check_rows)
@@ -154,12 +153,13 @@ class SpecSimulation:
                 return CheckedTokens(lookups, capacities[COMPUTE])
             store = self._plain_store(keys, capacities, tiers)
             store.overflow_waits = cache.overflow == "wait"
+            store.by_event = self.options.check == "full"
             store.waits_for_loads = self.settings.movement.read_buffer_layers is None
             return store
 
         return make
 
-    def _plain_store(self, keys: Keys, capacities: list[int | None], tiers: Sequence[Any]) -> Store:
+    def _plain_store(self, keys: Keys, capacities: list[int | None], tiers: Sequence[Any]) -> CheckedStore:
         return CheckedStore(keys, capacities, [tier.policy for tier in tiers])
 
     @property
@@ -191,6 +191,9 @@ class SpecSimulation:
         return self._finished()
 
     def _check_end(self) -> None:
+        for replica in self.replicas:
+            if isinstance(replica.store, CheckedStore):
+                replica.store.by_event = False
         check_stores(self.replicas)
         check_channels(self.replicas, None, self._channels, self.simulator.engine.now_ns)
 
@@ -268,20 +271,19 @@ class SpecSimulation:
 def _refuse_options(options: RunOptions) -> None:
     """Raise UsageError for options that only the core supports."""
     asked = {
-        "--record": options.record_window_ns is not None,
-        "--prefixes": options.prefixes,
-        "--schedule-digests": options.schedule,
-        "--regret": options.regret,
+        "--record": (options.record_window_ns is not None, "it keeps no log of single evictions"),
+        "--prefixes": (options.prefixes, "its stores do not list their entries"),
+        "--schedule-digests": (options.schedule, "no seed asks for engines' own schedules"),
+        "--regret": (options.regret, "it forecasts no choice that was not made"),
     }
-    for option, given in asked.items():
+    for option, (given, why) in asked.items():
         if given:
-            raise _beyond(option, option.removeprefix("--"))
+            raise UsageError("not covered by spec/", option, hint=f"{why}; --engine native has it")
 
 
-def _beyond(where: str, got: str) -> UsageError:
-    return UsageError(
-        "not covered by the specification", where, got, "what spec/ covers", "--engine native has it"
-    )
+def _beyond(got: str) -> UsageError:
+    hint = "no seed asks for it; --engine native has it"
+    return UsageError("not covered by spec/", "the trace", got, hint=hint)
 
 
 def simulate_by_spec(

@@ -3,7 +3,8 @@
 A router reads the machines' loads and caches without a change of recency. Round robin takes each machine in
 turn, ``random`` draws one from the run's stream ``router``, ``least-loaded`` takes the fewest queued prompt
 tokens. Session affinity keeps a session on the machine of its first request. The longest prefix wins among
-all machines, or among the least loaded when largest / smallest load exceeds a threshold. Of equal machines
+all machines, or among the least loaded when largest / smallest load exceeds a threshold. ``prefill-cost``
+takes the fewest tokens to compute times the requests there, this one included. Of equal machines
 the least often chosen so far wins, then the lowest number.
 """
 
@@ -82,6 +83,14 @@ class Router:
         least = min(loads[m] for m in candidates)
         return self._among([m for m in candidates if loads[m] == least])
 
+    def _prefill_cost(self, s: SequenceState) -> int:
+        new = self._new_tokens(s, self._found_blocks(s))
+        return self._least([n * (m.load.requests + 1) for n, m in zip(new, self.machines, strict=True)])
+
+    def _new_tokens(self, s: SequenceState, found: Sequence[int]) -> list[int]:
+        """Return by machine the prompt tokens to compute there."""
+        return [max(s.prompt_num_tokens - blocks * self.cache.block_size_tokens, 0) for blocks in found]
+
     def _found_blocks(self, s: SequenceState) -> list[int]:
         """Return by machine the leading blocks of a prompt cached there, on any tier."""
         limit = self.cache.matchable_blocks(s.prompt_num_tokens)
@@ -107,4 +116,5 @@ ROUTERS: dict[str, Policy] = {
     "least-loaded": Router._least_loaded,
     "session-affinity": Router._session_affinity,
     "longest-prefix": Router._longest_prefix,
+    "prefill-cost": Router._prefill_cost,
 }

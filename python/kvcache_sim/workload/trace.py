@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from importlib import import_module
 from typing import Any
 
 import numpy as np
@@ -124,6 +125,27 @@ class Trace(Value):
     def __len__(self) -> int:
         """Return the number of requests."""
         return len(self.arrival_ns)
+
+    def __getitem__(self, rows: slice) -> Trace:
+        """Return some requests as a trace: ``trace[:100]``, ``trace[200:300]``; their times are unchanged.
+
+        Args:
+            rows: Slice of requests. What a closed-loop request waits for must be inside.
+
+        Raises:
+            UsageError: Not a slice forwards, no request is inside, or one waits for another outside.
+        """
+        transforms = import_module("kvcache_sim.workload.toolbox.transforms")  # which needs this module
+        part: Trace = transforms.part(self, rows)
+        return part
+
+    def to_pandas(self) -> Any:
+        """Return a pandas data frame of a row a request, its ``block_ids`` a list; needs pandas."""
+        import pyarrow as pa
+
+        names = [name for name in (*COLUMNS, "session", *WHERE_EMPTY) if len(getattr(self, name))]
+        ids = pa.LargeListArray.from_arrays(self.id_offsets, self.block_ids)
+        return pa.table({**{name: getattr(self, name) for name in names}, "block_ids": ids}).to_pandas()
 
     def __repr__(self) -> str:
         counted = f"{len(self):,} requests, {self.distinct_ids:,} blocks of {self.block_size:,} tokens"

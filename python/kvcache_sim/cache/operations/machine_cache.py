@@ -115,19 +115,24 @@ class MachineCache(OperatedStore):
         assert request is not None
         return request, NO_LIMIT
 
-    def transmit(self, edge: str, tokens: int) -> Transmission:
+    def transmit(
+        self, edge: str, tokens: int, at_ns: int | None = None, layers: int | None = None
+    ) -> Transmission:
         """Launch one transmission over an edge's channel, queued after earlier ones (semantics 3).
 
         Args:
             edge: Name of the edge, for example ``cpu->gpu``.
             tokens: Number of tokens whose KV is sent.
+            at_ns: Time in ns of the call, now or later: the machines run until then. None: now.
+            layers: Equal layers that the KV is sent in. None: the model's.
 
         Returns:
-            Its start, the arrival of its first layer, its completion and the time per layer, in ns.
+            Its start, the arrival of its first layer, its completion and the time per layer, in ns; seed
+            001's three timestamps are its ``times``.
 
         Raises:
-            UsageError: The machine has no such edge; fewer than 0 tokens; a channel whose times are not final
-                when a job is queued (shared fairly, or loads first).
+            UsageError: The machine has no such edge; fewer than 0 tokens; no layer; a past time; a channel
+                whose times are not final when a job is queued (shared fairly, or loads first).
         """
         if edge not in self.mover.channels:
             raise UsageError("no such edge", got=edge, expected=f"one of {', '.join(self.mover.channels)}")
@@ -138,10 +143,17 @@ class MachineCache(OperatedStore):
             )
         if tokens < 0:
             raise UsageError("fewer than no tokens", edge, got=str(tokens), expected="0 or more")
-        pieces = -(-tokens // self.machine.cache.block_size_tokens) * self.mover.layers
+        sent = self.mover.layers if layers is None else layers
+        if sent < 1:
+            raise UsageError("no layer to send", edge, got=str(layers), expected="1 or more")
+        if at_ns is not None:
+            if at_ns < self.now_ns:
+                raise UsageError("a time that has passed", "at_ns", str(at_ns), f"{self.now_ns} or later")
+            self.run_until(at_ns)
+        pieces = -(-tokens // self.machine.cache.block_size_tokens) * sent
         size = tokens * self.machine.cache.kv_bytes_per_token
         self.mover.count(edge, size)
-        return channel.transmit(size, pieces, self.mover.layers, self.now_ns)
+        return channel.transmit(size, pieces, sent, self.now_ns)
 
     def mark(
         self, space: Space, request: int, start: int, sent: Transmission, source: str | None = None

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import hashlib
 import importlib
+import inspect
 import re
 import sys
 import traceback
@@ -50,6 +51,25 @@ def entry_point_names() -> list[str]:
     return sorted(point.name for point in entry_points(group=ENTRY_POINT_GROUP))
 
 
+#: Classes and functions of this process, by the text that names each.
+_given: dict[str, Any] = {}
+
+
+def name_given(target: Any) -> str:
+    """Return the text of a class or function of this process: another process loads it from its file."""
+    try:
+        file = Path(inspect.getsourcefile(target) or "").absolute()
+    except TypeError:  # of a notebook
+        file = Path()
+    name = re.sub(r"\W+", "_", target.__qualname__)
+    text = name = f"{file if file.suffix == '.py' and file.is_file() else target.__module__}:{name}"
+    number = 1
+    while _given.setdefault(text, target) is not target:
+        number += 1
+        text = f"{name}_{number}"
+    return text
+
+
 def load_plugin(text: str, group: str = ENTRY_POINT_GROUP) -> Plugin:
     """Load the plug-in that a text names; raises ``UsageError`` with the file and line of the error.
 
@@ -59,6 +79,9 @@ def load_plugin(text: str, group: str = ENTRY_POINT_GROUP) -> Plugin:
     the name: ``file.py:TwoQueue(probation=0.5)``.
     """
     ask_to_load(text)
+    if text in _given:
+        file = text.rpartition(":")[0]
+        return Plugin(text, _given[text], "", {}, *_source(file if file.endswith(".py") else ""))
     adapter, _, rest = text.partition(":")
     if adapter not in ADAPTERS:
         adapter, rest = "", text
@@ -78,9 +101,12 @@ def load_plugin(text: str, group: str = ENTRY_POINT_GROUP) -> Plugin:
         )
     module = _import_file(Path(file), text) if file.endswith(".py") else _import_module(file, text)
     target = module if not name else _member(module, name, text)
-    source = getattr(module, "__file__", None) or ""
-    sha256 = hashlib.sha256(Path(source).read_bytes()).hexdigest() if source else ""
-    return Plugin(text, target, adapter, arguments, source, sha256)
+    return Plugin(text, target, adapter, arguments, *_source(getattr(module, "__file__", None) or ""))
+
+
+def _source(file: str) -> tuple[str, str]:
+    """Return a plug-in's file and its SHA-256, empty without a file."""
+    return file, hashlib.sha256(Path(file).read_bytes()).hexdigest() if file else ""
 
 
 def _from_entry_point(text: str, name: str, arguments: dict[str, Any], group: str) -> Plugin:

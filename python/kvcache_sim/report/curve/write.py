@@ -27,25 +27,21 @@ _DEFINITION = (
 )
 
 
-def curve_picture(document: Document, suffix: str) -> bytes:
-    """Return the picture's bytes; raises ``UsageError`` where the ``report`` extra is not installed.
-
-    The axis is GiB where the model is known, else blocks. A document made without ``line``, such as a sampled
-    one, has points alone.
-    """
-    require_plotting()
-    return encoded(_picture(document), suffix)
-
-
 def _name(document: Document) -> str:
     return PurePath(document["trace"] or "trace").name
 
 
-def _picture(document: Document) -> Picture:
+def curve_picture(document: Document) -> Picture:
+    """Return the picture of a curve, which needs the ``report`` extra.
+
+    The axis is GiB where the model is known, else blocks. A document made without ``line``, such as a sampled
+    one, has points alone.
+    """
     import altair as alt
 
-    block_bytes = document["block_size"] * (document["kv_bytes_per_token"] or 0)
-    title = "capacity" if block_bytes else f"capacity, blocks of {document['block_size']} tokens"
+    size = document.get("block_size", 1)  # blocks of a model of groups have their own bytes
+    block_bytes = document.get("bytes_per_block") or size * (document["kv_bytes_per_token"] or 0)
+    title = "capacity" if block_bytes else f"capacity, blocks of {size} tokens"
     data = _data(document, block_bytes / _GIB if block_bytes else 1.0)
     drawn = list(dict.fromkeys(str(row["series"]) for row in data))
     colour = alt.Color(
@@ -92,8 +88,8 @@ def _data(document: Document, scale: float) -> list[dict[str, Value]]:
         row: dict[str, Value] = {"policy": policy, "series": series.get(policy, policy), "mark": mark}
         data.append(row | {"capacity": round(blocks * scale, 5), "share": round(share, 6), "label": ""})
 
-    references = max(1, document["queried_blocks"])
     if "line" in document:
+        references = max(1, document["queried_blocks"])
         sizes, hits = document["line"]["capacity_blocks"], document["line"]["hit_blocks"]
         for blocks, found in zip(sizes, hits, strict=True):
             add("lru", "line", blocks, found / references)
@@ -152,7 +148,8 @@ def write_outputs(paths: list[Path], document: Document, force: bool) -> None:
     for path in paths:
         suffix = path.suffix.lower()
         if suffix in SUFFIXES:
-            write_new(path, curve_picture(document, suffix), force)
+            require_plotting()
+            write_new(path, encoded(curve_picture(document), suffix), force)
         elif suffix == ".csv":
             write_new(path, curve_csv(document).encode(), force)
         else:

@@ -170,6 +170,22 @@ def head(trace: Trace, requests: int) -> Trace:
     return out
 
 
+def part(trace: Trace, rows: slice) -> Trace:
+    """Return the requests of a slice. Invariant: they are unchanged, and wait for none outside."""
+    chosen = range(len(trace))[rows] if isinstance(rows, slice) else range(0)
+    if not len(chosen) or chosen.step < 0:
+        raise UsageError(
+            "not requests of the trace", where=trace.source, got=str(rows), expected="trace[from:to]"
+        )
+    waits = predecessors(trace)[chosen]
+    if not np.isin(waits, [NO_REQUEST, *chosen]).all():
+        hint = "kvsim trace slice keeps requests with those they wait for"
+        raise UsageError(
+            "requests that wait for others outside", where=trace.source, got=str(rows), hint=hint
+        )
+    return select_rows(trace, np.array(chosen))
+
+
 def merge(traces: list[Trace]) -> Trace:
     """Return all requests in order of arrival; on ties the earlier trace first. Nothing is shared.
 

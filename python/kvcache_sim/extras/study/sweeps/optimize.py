@@ -18,9 +18,9 @@ from kvcache_sim.extras.study.sweeps.stop import StopRequest
 from kvcache_sim.extras.study.sweeps.store import CellStore, claim, locked
 from kvcache_sim.extras.study.sweeps.supervisor import LocalRunner
 from kvcache_sim.extras.study.sweeps.tables import Row, result_rows
-from kvcache_sim.metrics.names import metric_value
+from kvcache_sim.metrics.names import metric_value, resolve_metric
 from kvcache_sim.metrics.objectives import Objective
-from kvcache_sim.metrics.thresholds import Threshold
+from kvcache_sim.metrics.thresholds import Threshold, parse_threshold
 
 #: Trials proposed together, so that the search does not depend on the number of workers.
 _BATCH = 4
@@ -40,6 +40,24 @@ class Goal:
     def violations(self, summary: Mapping[str, object]) -> list[float]:
         """Return each condition's distance from holding, relative to its limit; ≤ 0 holds."""
         return [_violation(condition, summary) for condition in self.conditions]
+
+
+def parse_goal(minimize: str, maximize: str, subject_to: Sequence[str], option: str = "{}") -> Goal:
+    """Return the goal of a search; raises UsageError for none, two, and signed conditions.
+
+    ``option`` is how an option is named in a refusal, ``--{}`` on a command line.
+    """
+    if bool(minimize) == bool(maximize):
+        expected = f"{option.format('minimize')} METRIC or {option.format('maximize')} METRIC"
+        raise UsageError("one goal is needed", expected=expected)
+    where = option.format("minimize" if minimize else "maximize")
+    objective = Objective(resolve_metric(minimize or maximize, where), bool(minimize))
+    where = option.format("subject-to" if "-" in option else "subject_to")
+    conditions = tuple(parse_threshold(text, where) for text in subject_to)
+    for condition in conditions:
+        if condition.needs_baseline:
+            raise UsageError("a condition has no baseline", where=where, got=repr(condition.text))
+    return Goal(objective, conditions)
 
 
 @dataclass(frozen=True, slots=True)

@@ -48,7 +48,7 @@ def read_sweep_file(path: Path) -> SweepFile:
     random = _mapping(content.get("random"), f"{where}: random")
     _known(random, ("draws", "space"), f"{where}: random")
     draws = {
-        str(name): _dimension(value, f"{where}: random.space.{name}")
+        str(name): dimension(value, f"{where}: random.space.{name}")
         for name, value in _mapping(random.get("space"), f"{where}: random.space").items()
     }
     space = Space(
@@ -146,7 +146,8 @@ def _points(value: object, where: str) -> list[dict[str, Setting]]:
     ]
 
 
-def _dimension(value: object, where: str) -> Interval | Choice:
+def dimension(value: object, where: str) -> Interval | Choice:
+    """Return the values of a setting that a search may try; raises UsageError."""
     content = _mapping(value, where, "{low: A, high: B} or {choice: [A, B, …]}")
     _known(content, ("low", "high", "scale", "choice"), where)
     if "choice" in content:
