@@ -71,6 +71,8 @@ def refuse_log(head: bytes, where: str) -> None:
     kind = next((kind for kind in KINDS.values() if kind.detect(text)), None)
     if kind is not None:
         content = _content(kind, where)
+        if kind is KINDS["openai"] and not content.requests:  # its signs are general
+            refuse_known(head, where)
         if not is_chats or content.answered:
             hint = f"kvsim trace import {quote(where)} -o trace.jsonl" if content.requests else ""
             raise TraceError(f"a log, no trace: {kind.help}", where=where, got=content.said, hint=hint)
