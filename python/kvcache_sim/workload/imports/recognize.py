@@ -74,7 +74,8 @@ def refuse_log(head: bytes, where: str) -> None:
         if kind is KINDS["openai"] and not content.requests:  # its signs are general
             refuse_known(head, where)
         if not is_chats or content.answered:
-            hint = f"kvsim trace import {quote(where)} -o trace.jsonl" if content.requests else ""
+            hint = f"kvsim trace import {quote(where)} {'-o trace.jsonl' if content.requests else 'says why'}"
+            hint = hint if content.requests or not content.said else ""
             raise TraceError(f"a log, no trace: {kind.help}", where=where, got=content.said, hint=hint)
     if not is_chats:
         refuse_known(head, where)
