@@ -56,10 +56,25 @@ OpenInference | {"attributes": {"openinference.span.kind": "LLM"}}
 OpenInference | {"attributes.llm.token_count.prompt": 5}
 MLflow | {"info": {}, "data": {"spans": [{"attributes": {"mlflow.spanType": "LLM"}}]}}
 LangSmith | {"id": "a", "run_type": "llm", "inputs": {}, "dotted_order": "x"}
-Helicone | {"data": [{"request_body": {}, "response_body": {}, "request_created_at": "2025"}]}
+Anthropic batch | {"custom_id": "a", "result": {"type": "succeeded", "message": {"role": "assistant"}}}
+PostHog | {"event": "$ai_generation", "timestamp": "2026", "properties": {"$ai_input": [{"role": "user"}]}}
+Datadog | {"span_id": "1", "meta": {"input": {"messages": [{"role": "user"}]}}, "metrics": {"input_tokens": 3}}
+Opik | {"id": "a", "trace_id": "t", "type": "llm", "usage": {"prompt_tokens": 3}}
+console exporter | {\n "name": "chat m", "context": {}, "kind": "SpanKind.CLIENT", "attributes": {}}
+Tempo | {"batches": [{"scopeSpans": [{"spans": []}]}]}
+Qwen Code | {"parentUuid": null, "sessionId": "s", "type": "assistant", "usageMetadata": {"promptTokenCount": 1}}
+session of pi | {"type":"session","version":3,"id":"a"}
+Goose | {"role":"user","created":1772442000,"content":[]}
+LMDeploy | 2026-03-02 09:00:00,123 - lmdeploy - INFO - session=1, history_tokens=0, input_tokens=9, step=0
+LM Studio | [2026-03-02 09:00:00][DEBUG] Received request: POST to /v1/chat/completions
+Kong | {"started_at": 1, "ai": {"proxy": {"usage": {"prompt_tokens": 1}}}}
+Azure's log | {"TimeGenerated": "2026", "OperationName": "ChatCompletions_Create", "PromptTokens": 1}
+Langfuse's export | "id","traceId","type","startTime","usageDetails"\n
+LiteLLM's spend logs as CSV | request_id,call_type,startTime,prompt_tokens\n
+evalscope | {"index": 0, "prompt_tokens": 10, "first_chunk_latency": 0.1}
 Portkey | {"id": "a", "ai_org": "openai", "ai_model": "x", "req_units": 4}
 Weave | {"op_name": "weave:///a/b/op/openai.chat:v1", "inputs": {}}
-Bedrock | {"schemaType": "ModelInvocationLog", "input": {"inputTokenCount": 4}}
+Bedrock | {"schemaType": "ModelInvocationLog", "timestamp": "2026", "input": {"inputBodyJson": {"messages": []}}}
 Zipkin | [{"traceId": "a", "timestamp": 1, "duration": 2, "localEndpoint": {}}]
 Jaeger | {"data": [{"traceID": "a", "spans": [], "processes": {}}]}
 profiler | {"schemaVersion": 1, "traceEvents": [{"ph": "X"}]}

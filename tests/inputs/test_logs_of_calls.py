@@ -340,6 +340,12 @@ def test_names_of_cached_tokens_in_the_wild(tmp_path, name):
     assert rows[0]["cached_tokens"] == 32
 
 
+def test_a_wait_that_is_no_time_is_not_kept(tmp_path):
+    wait = {"gen_ai.latency.time_to_first_token": 10**400}
+    _, rows, _ = imported(written(tmp_path / "log", [exported([span(CALL, **wait)])]))
+    assert "ttft_ms" not in rows[0]
+
+
 def test_a_span_above_other_calls_repeats_their_counts(tmp_path):
     """Whatever stands between them, in whichever line."""
     between = span(CALL, "execute_tool", own="b", parent="a")
@@ -427,6 +433,7 @@ def test_a_response_whose_history_is_not_in_the_log_names_no_blocks(tmp_path):
         (litellm(CALL) | {"proxy_server_request": {"messages": [1]}}, ":1: not a message"),
         (langfuse(CALL) | {"usageDetails": {"input": -1}}, ":1: input is no count"),
         (exported([span(CALL) | {"startTimeUnixNano": "-1"}]), ":1: not a time"),
+        (gateway(CALL, [{"choices": 5}]), ":1: not the chunks of an answer"),
         ({"resourceSpans": {}}, ":1: resourceSpans is no list of objects"),
         ({"experiments": 1}, ":1: experiments is no list"),
         (inference_perf(CALL) | {"start_time": "x"}, ":1: not a time"),

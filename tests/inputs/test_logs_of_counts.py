@@ -170,6 +170,21 @@ def test_guidellm_without_requests_is_named(tmp_path, capsys):
     assert "a benchmark of guidellm without its requests" in imported(tmp_path / "g.json", capsys, code=3)[1]
 
 
+@pytest.mark.parametrize(
+    "text",
+    [
+        '{"metadata": {"guidellm_version": "0.8"}, "benchmarks": [{"requests": {"successful": [{"prompt_tokens": 5,'
+        ' "output_tokens": 3}], "incomplete": 5, "errored": "x"}}]}',
+        '{"schema": "dynamo.request.trace.v1", "event_type": "request_end", "request": {"request_received_ms": 1,'
+        ' "input_tokens": 5, "output_tokens": 3, "replay": [1]}}',
+    ],
+)
+def test_members_of_another_form_are_as_if_missing(text, tmp_path, capsys):
+    (tmp_path / "log").write_text(text)
+    rows, _ = imported(tmp_path / "log", capsys)
+    assert rows == [{"timestamp": 0, "input_length": 5, "output_length": 3}]
+
+
 # -- KV events
 
 

@@ -14,7 +14,7 @@ from kvcache_sim.base.units import NS_PER_S
 from kvcache_sim.workload.imports.calls import at
 from kvcache_sim.workload.imports.kind import LogKind, Reading, Requests, each_line
 from kvcache_sim.workload.imports.naming import Imported
-from kvcache_sim.workload.imports.source import amount_of, count, member, problem, time_ns
+from kvcache_sim.workload.imports.source import amount_of, count, list_of, member, problem, time_ns
 from kvcache_sim.workload.readers.json_stream import objects
 
 if TYPE_CHECKING:
@@ -77,7 +77,7 @@ def _by_objects(number: int, run: Any, reading: Reading) -> Iterator[dict[str, A
     if not isinstance(member(found, "successful"), list):
         raise problem(number, "a benchmark of guidellm without its requests", run, "requests.successful")
     for kind in ("incomplete", "errored"):
-        for _ in member(found, kind) or ():
+        for _ in list_of(member(found, kind)):
             reading.notes.leave_out(number, f"{kind}, says guidellm")
     for request in found["successful"]:
         yield {figure: at(request, *paths) for figure, paths in _PATHS.items()}

@@ -121,7 +121,7 @@ def _pieces(message: dict[str, Any]) -> list[Piece]:
 
 
 def _detect(head: bytes) -> bool:
-    return all(sign.search(head) for sign in _SIGNS)
+    return all(sign.search(head) for sign in _SIGNS) and b'"usageMetadata"' not in head  # Qwen Code's
 
 
 def _read(source: TraceSource, reading: Reading) -> Requests:

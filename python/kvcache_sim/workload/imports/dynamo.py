@@ -8,9 +8,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from kvcache_sim.base.units import NS_PER_MS
-from kvcache_sim.workload.imports.kind import LogKind, Reading, Requests, each_line
+from kvcache_sim.workload.imports.documents import each_document
+from kvcache_sim.workload.imports.kind import LogKind, Reading, Requests
 from kvcache_sim.workload.imports.naming import Imported, salted_names
-from kvcache_sim.workload.imports.source import amount_of, count, json_line, member, problem
+from kvcache_sim.workload.imports.source import amount_of, count, member, problem
 
 if TYPE_CHECKING:
     from kvcache_sim._core import TraceSource
@@ -23,7 +24,7 @@ def _detect(head: bytes) -> bool:
 
 
 def _read(source: TraceSource, reading: Reading) -> Requests:
-    return each_line(source, reading, lambda number, text: _event(number, json_line(number, text), reading))
+    return each_document(source, reading, lambda number, row: _event(number, row, reading))
 
 
 def _event(number: int, row: Any, reading: Reading) -> Imported | None:
@@ -39,7 +40,7 @@ def _request(number: int, row: dict[str, Any], reading: Reading) -> Imported | N
     request = row.get("request")
     if not isinstance(request, dict):
         raise problem(number, "no request", request, "an object")
-    replay = request.get("replay") or {}
+    replay = request.get("replay")
     received = amount_of(request.get("request_received_ms"))
     at = None if received is None else round(received * NS_PER_MS)
     inputs = count(replay, "input_length")
@@ -57,8 +58,8 @@ def _request(number: int, row: dict[str, Any], reading: Reading) -> Imported | N
     return Imported(at, inputs, outputs, _ids(number, replay, inputs, reading), 0, session, measured)
 
 
-def _ids(number: int, replay: dict[str, Any], inputs: int, reading: Reading) -> list[int]:
-    size, hashes = count(replay, "trace_block_size"), replay.get("input_sequence_hashes")
+def _ids(number: int, replay: Any, inputs: int, reading: Reading) -> list[int]:
+    size, hashes = count(replay, "trace_block_size"), member(replay, "input_sequence_hashes")
     if not isinstance(hashes, list) or not hashes:
         reading.notes.remark("requests without replay.input_sequence_hashes have no block ids")
         return []

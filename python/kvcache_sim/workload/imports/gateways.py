@@ -64,15 +64,16 @@ def _litellm_body(row: Any) -> Any:
 
 
 _OTHERS = ("SPAN", "EVENT", "AGENT", "TOOL", "CHAIN", "RETRIEVER", "EVALUATOR", "EMBEDDING", "GUARDRAIL")
+_LANGFUSE_ONLY = ("usageDetails", "usage_details", "parentObservationId", "parent_observation_id")
 _COUNTED = ("input", "output", "total", "cache", "prompt", "completion")
 #: Counts of tokens written to a cache, not read from it.
 _WRITTEN = re.compile("creat|writ")
 
 
 def _is_langfuse(head: bytes) -> bool:
-    members = first_object(head).keys()
-    traced = not members.isdisjoint(("traceId", "trace_id"))
-    return traced and ("usageDetails" in members or "usage_details" in members or "type" in members)
+    row = first_object(head)
+    is_named = row.get("type") in ("GENERATION", *_OTHERS) or not row.keys().isdisjoint(_LANGFUSE_ONLY)
+    return is_named and not row.keys().isdisjoint(("traceId", "trace_id"))
 
 
 def _langfuse(number: int, row: Any) -> Iterator[Call]:

@@ -6,35 +6,35 @@ Source: lmcache 0.5.6, ``lmcache/v1/mp_observability/subscribers/logging/lookup_
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from kvcache_sim.workload.imports.kind import LogKind, Reading, Requests, each_line
+from kvcache_sim.workload.imports.documents import each_document
+from kvcache_sim.workload.imports.kind import LogKind, Reading, Requests
 from kvcache_sim.workload.imports.naming import Imported, salted_names
-from kvcache_sim.workload.imports.source import count, json_line, member, problem, time_ns
-from kvcache_sim.workload.readers.format import first_row
+from kvcache_sim.workload.imports.source import count, member, problem, time_ns
+from kvcache_sim.workload.readers.format import first_object
 
 if TYPE_CHECKING:
     from kvcache_sim._core import TraceSource
 
 
 def _detect(head: bytes) -> bool:
-    return {"chunk_hashes", "chunk_size", "seq_len"} <= (first_row(head) or {}).keys()
+    return {"chunk_hashes", "chunk_size", "seq_len"} <= first_object(head).keys()
 
 
 def _read(source: TraceSource, reading: Reading) -> Requests:
     reading.notes.remark(
         "an id is a chunk; kvsim cachesim --order root is the order of LMCache's own simulator"
     )
-    return each_line(source, reading, lambda number, text: _look_up(number, text, reading))
+    return each_document(source, reading, lambda number, row: _look_up(number, row, reading))
 
 
-def _look_up(number: int, text: str, reading: Reading) -> Imported | None:
-    row = json_line(number, text)
+def _look_up(number: int, row: Any, reading: Reading) -> Imported | None:
     at, hashes = time_ns(member(row, "timestamp")), member(row, "chunk_hashes")
     tokens, size = count(row, "seq_len"), count(row, "chunk_size")
     if at is None or tokens is None or not size or not isinstance(hashes, list):
         expected = "timestamp, chunk_size, seq_len, chunk_hashes"
-        raise problem(number, "not a look-up of LMCache", text, expected)
+        raise problem(number, "not a look-up of LMCache", row, expected)
     if not all(isinstance(each, str | int) for each in hashes) or len(hashes) > tokens // size:
         raise problem(number, "not the hashes of full chunks", hashes, f"at most {tokens // size} texts")
     if not tokens:

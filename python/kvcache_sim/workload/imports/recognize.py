@@ -71,8 +71,11 @@ def refuse_log(head: bytes, where: str) -> None:
     kind = next((kind for kind in KINDS.values() if kind.detect(text)), None)
     if kind is not None:
         content = _content(kind, where)
+        if kind is KINDS["openai"] and not content.requests:  # its signs are general
+            refuse_known(head, where)
         if not is_chats or content.answered:
-            hint = f"kvsim trace import {quote(where)} -o trace.jsonl" if content.requests else ""
+            hint = f"kvsim trace import {quote(where)} {'-o trace.jsonl' if content.requests else 'says why'}"
+            hint = hint if content.requests or not content.said else ""
             raise TraceError(f"a log, no trace: {kind.help}", where=where, got=content.said, hint=hint)
     if not is_chats:
         refuse_known(head, where)

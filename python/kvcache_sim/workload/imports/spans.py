@@ -12,7 +12,7 @@ from typing import Any
 
 from kvcache_sim.base.units import NS_PER_S
 from kvcache_sim.workload.imports.calls import Call, clock_ns, log_of_calls, of_text
-from kvcache_sim.workload.imports.source import list_of, member, objects_of
+from kvcache_sim.workload.imports.source import amount_of, list_of, member, objects_of
 from kvcache_sim.workload.readers.format import first_object
 
 _GENERATIONS = ("chat", "text_completion", "generate_content", "completion")
@@ -61,7 +61,7 @@ def _call(number: int, span: dict[str, Any]) -> Call:
     given.append(list_of(span.get("attributes")))
     said = {str(member(one, "key")): _value(member(one, "value")) for each in given for one in each}
     begins = clock_ns(number, member(span, "startTimeUnixNano", "start_time_unix_nano"), 1)
-    wait_s = next((said[name] for name in _FIRST_S if isinstance(said.get(name), int | float)), None)
+    wait_s = next((wait for name in _FIRST_S if (wait := amount_of(said.get(name))) is not None), None)
     usage = {re.sub(r"^(gen_ai\.usage|llm\.token_count)\.", "", name): said[name] for name in said}
     counts = {name: member(usage, *theirs) for name, theirs in _COUNTS.items()}
     tools = of_text(said.get("gen_ai.tool.definitions"))

@@ -135,12 +135,17 @@ def import_logs(paths: Sequence[str], name: str, reading: Reading) -> ImportedLo
     UsageError for a missing file or unknown kind, TraceError for a bad line or if nothing is a request.
     """
     logs = _Logs(reading)
-    for path in paths:
-        if path != "-" and Path(path).is_dir():
-            logs.read_folder(path, name)
-        elif not logs.read(path, name, len(paths) > 1):
-            return None
-    return logs.imported(paths[0] if len(paths) == 1 else f"{len(paths)} logs")
+    try:
+        for path in paths:
+            if path != "-" and Path(path).is_dir():
+                logs.read_folder(path, name)
+            elif not logs.read(path, name, len(paths) > 1):
+                return None
+        return logs.imported(paths[0] if len(paths) == 1 else f"{len(paths)} logs")
+    except TraceError:
+        if logs.kinds == [openai_log.KIND] and not name and "-" not in paths:  # its signs are general
+            refuse_known(read_head(opened(paths[-1], "log")), paths[-1])
+        raise
 
 
 class _Logs:
@@ -148,7 +153,7 @@ class _Logs:
 
     def __init__(self, reading: Reading) -> None:
         self._reading = reading
-        self._kinds: list[LogKind] = []
+        self.kinds: list[LogKind] = []
         self._rows: list[_Row] = []
         self._turns: list[Turn] = []
         self._said: list[str] = []
@@ -164,11 +169,11 @@ class _Logs:
                 raise TraceError("a trace among logs", where=path, hint="kvsim trace merge joins traces")
             if kind is None:
                 return False
+            self.kinds.append(kind)
             reading = replace(self._reading, notes=Notes()) if is_one_of_many else self._reading
             before = len(self._rows) + len(self._turns)
             for row in named(self._without_turns(kind.read(source, reading), path), reading):
                 self._add(row)
-        self._kinds.append(kind)
         self._reading.own_block = False
         if is_one_of_many:
             count = len(self._rows) + len(self._turns) - before
@@ -212,11 +217,11 @@ class _Logs:
                 "no requests", where=where, got=f"{left} left out", expected="at least one", hint=hint
             )
         times = [row.arrival_ns for row in self._rows]
-        if len(self._kinds) > 1 and max(times) - min(times) > _LONGEST_NS:
+        if len(self.kinds) > 1 and max(times) - min(times) > _LONGEST_NS:
             what = "logs that have no clock in common: some have no year, or none at all"
             raise TraceError(what, where=where, hint="import them one by one; kvsim trace merge joins traces")
         _remark(notes, self._ids, self._cached, self._asked)
-        return ImportedLog(self._kinds, self._rows, [*self._said, *notes.lines(where)])
+        return ImportedLog(self.kinds, self._rows, [*self._said, *notes.lines(where)])
 
     def _add(self, row: Imported) -> None:
         self._ids += len(row.ids)

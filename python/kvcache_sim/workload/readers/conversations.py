@@ -157,7 +157,8 @@ _MOST_TOKENS = 2**31 - 1
 
 def _openai(line: int, value: Any, answer_tokens: int | None, seen: Seen) -> Conversation:
     row = value if isinstance(value, dict) else {}
-    body = row["body"] if isinstance(row.get("body"), dict) else row
+    inner = member(row, "body", "params")
+    body = inner if isinstance(inner, dict) else row
     name = str(row.get("custom_id", row.get("id", f"line {line}")))
     if body.get("messages") == []:
         return Conversation(name, [])

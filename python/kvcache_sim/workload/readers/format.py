@@ -161,7 +161,10 @@ def _aiperf_multi_turn(head: bytes) -> bool:
 
 
 #: Members of a logged request that hold its time.
-TIMES = ("timestamp", "time", "ts", "startTime", "start_time", "request_time", "created_at", "date")
+TIMES = (
+    "timestamp", "time", "ts", "startTime", "start_time", "request_time", "created_at", "date",
+    "request_created_at", "processed_time",
+)  # fmt: skip
 
 
 #: A date since 1970 in seconds is later; members of a logged chat that Mooncake's rows have not.
@@ -184,9 +187,11 @@ def _vllm_custom(head: bytes) -> bool:
 
 
 def _openai(head: bytes) -> bool:
-    if {"custom_id", "body"} <= first_object(head).keys():
-        return True
-    return b'"messages"' in head and b'"role"' in head and head.lstrip()[:1] in (b"[", b"{")
+    row = first_object(head)
+    body = row.get("body", row.get("params"))
+    is_batch = "custom_id" in row and not row.keys().isdisjoint(("body", "params"))
+    chats = "messages" in row or (isinstance(body, dict) and "messages" in body)
+    return is_batch or (chats and b'"role"' in head)
 
 
 def _bailian(head: bytes) -> bool:
