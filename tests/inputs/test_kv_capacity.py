@@ -220,7 +220,7 @@ def test_the_sampler_warms_up_rows_by_vocabulary():
     assert few.sampler_bytes == 14 * 64 * 151_936 + 4 * 64 * 151_936 + 2 * 64 * 4096
 
 
-def test_ranks_take_memory_beside_torch():
+def test_several_ranks_keep_memory_of_their_own():
     """The same for each from the second to the eighth, and once for there being several."""
     engine = EngineMemory(release=parse_release("vllm@0.19.1"))
     taken = [
