@@ -220,7 +220,7 @@ def test_the_sampler_warms_up_rows_by_vocabulary():
     assert few.sampler_bytes == 14 * 64 * 151_936 + 4 * 64 * 151_936 + 2 * 64 * 4096
 
 
-def test_what_ranks_take_beside_torch_grows_with_each_of_at_most_eight():
+def test_several_ranks_keep_memory_of_their_own():
     """The same for each from the second to the eighth, and once for there being several."""
     engine = EngineMemory(release=parse_release("vllm@0.19.1"))
     taken = [
@@ -234,7 +234,7 @@ def test_what_ranks_take_beside_torch_grows_with_each_of_at_most_eight():
     assert steps[7:] == [0, 0, 0]
 
 
-def test_a_mixture_keeps_what_it_routes_beside_the_wider_of_forward_and_sampler():
+def test_a_mixture_keeps_routed_activations_and_the_larger_of_two_peaks():
     """Qwen3-30B-A3B: 8 of 2,048 numbers a token, twice in 16 bits; its sampler passes its forward at many rows."""
     for sequences in (1, 1024):
         engine = EngineMemory(0.9, 8192, sequences, release=parse_release("vllm@0.19.1"))

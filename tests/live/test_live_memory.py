@@ -14,7 +14,7 @@ MOST_BYTES_A_REQUEST = 64
 @pytest.mark.skipif(sys.platform != "linux", reason="the resident memory is read from /proc")
 @pytest.mark.parametrize("prompts", ["same", "new"])
 def test_a_request_that_has_left_leaves_nothing_in_memory(prompts):
-    """What a run's files need of it is in them."""
+    """All that is kept of it is in the files of the run."""
     script = Path(__file__).with_name("live_memory.py")
     words = [sys.executable, str(script), prompts, str(FIRST), str(LAST)]
     done = subprocess.run(words, capture_output=True, text=True, check=True)

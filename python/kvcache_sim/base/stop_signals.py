@@ -7,8 +7,8 @@ import signal
 
 def stop_signals() -> tuple[signal.Signals, ...]:
     """Return SIGINT, SIGTERM, and SIGHUP unless this process ignores it, as under ``nohup``."""
-    is_heard = signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN
-    return (signal.SIGINT, signal.SIGTERM, *[signal.SIGHUP] * is_heard)
+    hangs_up = signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN
+    return (signal.SIGINT, signal.SIGTERM, *[signal.SIGHUP] * hangs_up)
 
 
 def exit_code_of(number: int) -> int:
