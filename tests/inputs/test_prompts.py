@@ -274,7 +274,7 @@ TEMPLATE = (
 
 
 @pytest.mark.parametrize("file", ["chat_template.jinja", "tokenizer_config.json"])
-def test_a_template_beside_the_tokenizer_renders_chats(file, tmp_path, capsys):
+def test_a_template_with_the_tokenizer_renders_chats(file, tmp_path, capsys):
     """9 words, an image, and the end of the text: each is a token; the image 765."""
     config = {"eos_token": {"content": "eos"}}
     config |= {"chat_template": [{"name": "default", "template": TEMPLATE}]} if file.endswith("json") else {}

@@ -71,3 +71,23 @@ def replayed(directory: Path, target: Path, *options: str) -> dict[str, str]:
         [*command, "-o", str(target), "-q", *options], check=True, timeout=LONGEST, capture_output=True
     )
     return digests(target)
+
+
+@contextlib.contextmanager
+def recorder(upstream: str, trace: Path, *options: str):
+    """Yield a running ``kvsim record`` in front of a server, and its address."""
+    words = ["record", "--upstream", upstream, "--port", "0", "-o", str(trace), *options]
+    command = [sys.executable, "-m", "kvcache_sim", *words]
+    process = subprocess.Popen(command, stderr=subprocess.PIPE, stdout=subprocess.DEVNULL, text=True)
+    try:
+        assert process.stderr is not None
+        url = next(m[1] for line in process.stderr if (m := re.search(r"listening +(http://\S+)/v1", line)))
+        yield process, url
+        if process.poll() is None:
+            process.send_signal(signal.SIGTERM)
+        process.wait(LONGEST)
+    finally:
+        if process.poll() is None:
+            process.kill()
+            process.wait(LONGEST)
+        process.stderr.close()

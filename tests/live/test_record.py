@@ -1,10 +1,8 @@
 """`kvsim record` before `kvsim serve`: what was sent stands in the trace, and no text stands anywhere."""
 
 import asyncio
-import contextlib
 import json
 import os
-import re
 import signal
 import subprocess
 import sys
@@ -19,37 +17,18 @@ from hypothesis import given
 from hypothesis import strategies as st
 from kvcache_sim.base.errors import OutputExistsError
 from kvcache_sim.extras.live.parsing import Chat, Completion
-from kvcache_sim.workload.prompts.stream import AnswerChunks
 from kvcache_sim.extras.live.record.observed import Observed
 from kvcache_sim.extras.live.record.proxy import Upstream, pass_on
 from kvcache_sim.extras.live.record.trace_file import TraceFile
 from kvcache_sim.extras.live.tokenizer import ByteTokenizer
 from kvcache_sim.workload.imports.naming import salted_ids
 from kvcache_sim.workload.prompts.body import Seen
-from live_server import LONGEST, live_server
+from kvcache_sim.workload.prompts.stream import AnswerChunks
+from live_server import LONGEST, live_server, recorder
 from support.chatml import chatml
 from support.examples import examples
 
 SECRET = "the word that stays private is quixotic"
-
-
-@contextlib.contextmanager
-def recorder(upstream: str, trace: Path, *options: str):
-    words = ["record", "--upstream", upstream, "--port", "0", "-o", str(trace), *options]
-    command = [sys.executable, "-m", "kvcache_sim", *words]
-    process = subprocess.Popen(command, stderr=subprocess.PIPE, stdout=subprocess.DEVNULL, text=True)
-    try:
-        assert process.stderr is not None
-        url = next(m[1] for line in process.stderr if (m := re.search(r"listening +(http://\S+)/v1", line)))
-        yield process, url
-        if process.poll() is None:
-            process.send_signal(signal.SIGTERM)
-        process.wait(LONGEST)
-    finally:
-        if process.poll() is None:
-            process.kill()
-            process.wait(LONGEST)
-        process.stderr.close()
 
 
 def chats(url: str) -> list[list[str]]:

@@ -14,9 +14,8 @@ from kvcache_sim.extras.live.record.texts import Texts
 from kvcache_sim.extras.live.record.trace_file import TraceFile
 from kvcache_sim.extras.live.tokenizer import ByteTokenizer
 from kvcache_sim.workload.prompts.body import Seen
-from live_server import LONGEST, live_server
+from live_server import LONGEST, live_server, recorder
 from support.chatml import chatml
-from test_record import recorder
 
 SYSTEM = {"role": "system", "content": "You answer in few words. " * 4}
 ASKED = {"role": "user", "content": "How many blocks has the cache, and how large are they? " * 2}

@@ -4,6 +4,7 @@
 - ``fleet``      the simulation run to wall-clock now; ``ticket``: a request while it is served
 - ``tokenizer``  texts to tokens; ``prompts``: tokens to block ids
 - ``parsing``    bodies, ``generation``: their prompts and answers, ``refusals``: error responses
+- ``rendering``  bodies of every API to tokens
 - ``answers``    texts, ``chunks``: their JSON, ``reply``: each token when due, over ``event_stream``
 - ``app``        routes, keys and limits of the Starlette application
 - ``metrics``    ``/metrics`` under vLLM's names

@@ -19,7 +19,7 @@ class Tokenizer(Protocol):
 
     #: Description for people.
     name: str
-    #: The rendering of chats: the template beside the tokenizer, else the default.
+    #: The rendering of chats: the template in its folder, else the default.
     renderer: Renderer
 
     def encode(self, text: str) -> list[int]:

@@ -135,7 +135,7 @@ _CLOSE = 0.15
 class Naming:
     """Cuts prompts into blocks of ``block_size`` tokens and names each, with all before it, by a keyed hash.
 
-    Texts become tokens by ``tokenizer`` (a tokenizer.json; a chat template beside it renders chats). Without
+    Texts become tokens by ``tokenizer`` (a tokenizer.json; a chat template with it renders chats). Without
     it, ``bytes_per_token`` bytes of text count as a token: as given, or as a log's counts say
     (``token_counts``), else 4. Raises UsageError for an unusable tokenizer.
     """
@@ -191,7 +191,7 @@ class Naming:
             return [*logged.prompt, *self.tokens(logged.answer)], [KindTokens("", len(logged.prompt))]
         asked, answer = self.pieces(logged.prompt), self.pieces(logged.answer)
         found = [self.of_piece(piece) for piece in asked]
-        kinds = [each for piece, own in zip(asked, found, strict=True) for each in _by_kind(piece, len(own))]
+        kinds = [each for piece, ids in zip(asked, found, strict=True) for each in _by_kind(piece, len(ids))]
         last = asked[-1].text if asked else None
         if answer and last is not None and answer[0].text is not None and not self._tokenizes:
             answer[0] = Piece(answer[0].segments, last + answer[0].text)
@@ -233,10 +233,10 @@ class Naming:
 def _by_kind(piece: Piece, tokens: int) -> Iterator[KindTokens]:
     """Yield the tokens of each segment of a piece, by the share of its text."""
     past, size = 0, len(piece.text or "")
-    for own in piece.segments:
-        stop = past + len(own.text)
+    for segment in piece.segments:
+        stop = past + len(segment.text)
         share = tokens if not size else round(tokens * stop / size) - round(tokens * past / size)
-        yield KindTokens(own.kind, share)
+        yield KindTokens(segment.kind, share)
         past = stop
 
 

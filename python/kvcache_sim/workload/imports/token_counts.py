@@ -56,20 +56,20 @@ def _sizes(naming: Naming, row: Logged) -> _Sizes:
     pieces = naming.pieces(row.prompt)
     texts = sum(len(naming.encode(piece.text)) for piece in pieces if piece.text is not None)
     others = [piece.segments[0] for piece in pieces if piece.text is None]
-    fixed = sum(own.tokens or 0 for own in others if own.kind != "image")
-    return _Sizes(texts, sum(own.kind == "image" for own in others), (row.input_tokens or 0) - fixed)
+    fixed = sum(segment.tokens or 0 for segment in others if segment.kind != "image")
+    return _Sizes(texts, sum(segment.kind == "image" for segment in others), (row.input_tokens or 0) - fixed)
 
 
 def _learn(naming: Naming, sizes: list[_Sizes]) -> str:
     """Set the bytes a token and the tokens an image; return what was learned, "" for nothing."""
-    plain = [own for own in sizes if own.text_bytes and own.tokens > 0 and not own.images]
-    ratio, said = median([own.text_bytes / own.tokens for own in plain] or [0]), ""
+    plain = [size for size in sizes if size.text_bytes and size.tokens > 0 and not size.images]
+    ratio, said = median([size.text_bytes / size.tokens for size in plain] or [0]), ""
     if _LEAST_BYTES <= ratio <= _MOST_BYTES:
         naming.bytes_per_token = ratio
         said = f"{ratio:.2f} bytes a token by the counts of {len(plain):,} requests"
-    pictured = [own for own in sizes if own.images and own.tokens > 0]
-    left = sum(own.tokens - own.text_bytes / naming.bytes_per_token for own in pictured)
-    each = round(left / max(1, sum(own.images for own in pictured)))
+    pictured = [size for size in sizes if size.images and size.tokens > 0]
+    left = sum(size.tokens - size.text_bytes / naming.bytes_per_token for size in pictured)
+    each = round(left / max(1, sum(size.images for size in pictured)))
     if each in _IMAGE_TOKENS:
         naming.image_tokens = each
         said = f"{said or naming.said}; an image has {each:,} tokens by the log's counts"

@@ -73,12 +73,12 @@ def pieces(given: Said, render: Callable[[Chat], Prompt], is_exact: bool) -> Ite
         prompt = (Segment("", prompt),) if prompt else ()
     elif isinstance(prompt, Chat | Message):
         prompt = render(prompt) if isinstance(prompt, Chat) else shown(prompt)
-    for is_text, row in groupby(prompt, lambda own: own.tokens is None or (is_exact and bool(own.text))):
+    for is_text, row in groupby(prompt, lambda part: part.tokens is None or (is_exact and bool(part.text))):
         segments = tuple(row)
         if is_text:
-            yield Piece(segments, "".join(own.text for own in segments))
+            yield Piece(segments, "".join(segment.text for segment in segments))
         else:
-            yield from (Piece((own,), None) for own in segments)
+            yield from (Piece((segment,), None) for segment in segments)
 
 
 def opaque_tokens(segment: Segment, length: int | None = None) -> list[int]:

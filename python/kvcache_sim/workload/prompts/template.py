@@ -1,4 +1,4 @@
-"""A model's own chat template (Jinja), from the files beside its tokenizer, in Jinja's sandbox.
+"""A model's own chat template (Jinja), from the files of its tokenizer, in Jinja's sandbox.
 
 Source: transformers, ``apply_chat_template``: ``messages``, ``tools``, ``add_generation_prompt``, the special
 tokens, ``raise_exception``, ``strftime_now`` and ``tojson`` are what templates use.
@@ -33,7 +33,7 @@ class Renderer(NamedTuple):
 
 
 def renderer_of(tokenizer: Path | None) -> Renderer:
-    """Return the template beside a tokenizer (a file or its directory), else the default rendering.
+    """Return the template in the folder of a tokenizer (a file or its directory), else the default rendering.
 
     Raises UsageError without the package jinja2 or for a template that is none, InputOutputError for files
     that cannot be read.
@@ -88,7 +88,7 @@ class _Template:
         made.globals.update(raise_exception=refuse, strftime_now=_TODAY.strftime)
         self._path = path
         special = {name: member(config, name) for name in ("bos_token", "eos_token")}
-        self._special = {name: member(own, "content") or own for name, own in special.items()}
+        self._special = {name: member(token, "content") or token for name, token in special.items()}
         try:
             self._template = made.from_string(text)
         except Exception as error:  # jinja2 raises its own, and those of Python's parser

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 from kvcache_sim.workload.prompts.body import count, member
 
-#: Whole prompts; a prompt without what was read or written beside it; answers.
+#: Whole prompts; a prompt without what was read or written; answers.
 _WHOLE = ("prompt_tokens", "promptTokenCount", "prompt_token_count", "promptTokens")
 _UNCACHED = ("input_tokens", "inputTokens")
 _ANSWERS = (
@@ -35,10 +35,10 @@ class Usage(NamedTuple):
     cached_tokens: int | None
 
 
-def usage_of(*places: Any) -> Usage:
-    """Return each count of the first place that has it; BodyError for counts that are none."""
-    found = [_usage(place) for place in places]
-    return Usage(*(next((own for own in each if own is not None), None) for each in zip(*found, strict=True)))
+def usage_of(*rows: Any) -> Usage:
+    """Return each count of the first row that has it; BodyError for counts that are none."""
+    found = zip(*(_usage(row) for row in rows), strict=True)
+    return Usage(*(next((number for number in each if number is not None), None) for each in found))
 
 
 def _usage(row: Any) -> Usage:
