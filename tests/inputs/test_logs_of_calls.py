@@ -315,7 +315,7 @@ def test_what_is_no_request_is_left_out_and_counted(tmp_path, kind, row, reason)
         ("langfuse", {"usageDetails": {"input": 70, "input_cached_tokens": 40, "output": 4, "total": 74}}, 70, 40),
         ("langfuse", {"usageDetails": {
             "input": 5, "cache_read_input_tokens": 40, "cache_creation_input_tokens": 9, "output": 4}}, 54, 40),
-        # a later place has what an earlier one does not say
+        # a later row of counts has what an earlier one does not say
         ("inference-perf", {"info": {"input_tokens": 70, "output_tokens": 4}, "response": json.dumps(
             {"choices": [{"text": "a"}], "usage": usage(CALL)})}, 70, 16),
         # a text that is JSON without a prompt is none

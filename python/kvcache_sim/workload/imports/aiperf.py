@@ -34,9 +34,8 @@ def _calls(number: int, row: Any) -> Iterator[Call]:
     wrong = "a request of the warm-up" if metadata.get("benchmark_phase") == "warmup" else ""
     if row.get("error") is not None or metadata.get("was_cancelled"):
         wrong = "ended with an error or was cancelled"
-    values = (
-        {name: member(own, "value") for name, own in metrics.items()} if isinstance(metrics, dict) else {}
-    )
+    metrics = metrics if isinstance(metrics, dict) else {}
+    values = {name: member(metric, "value") for name, metric in metrics.items()}
     first_ms = amount_of(values.get("time_to_first_token"))
     yield Call(
         start,

@@ -54,7 +54,7 @@ def _read(source: TraceSource, reading: Reading) -> Requests:
         return found
 
     # an element is long: it has the time of every token
-    for number, found in each_line(source, reading, take, lambda own: objects(own, 1 << 30, strict=False)):
+    for number, found in each_line(source, reading, take, lambda log: objects(log, 1 << 30, strict=False)):
         yield from ((number, request) for request in found if request is not None)
 
 

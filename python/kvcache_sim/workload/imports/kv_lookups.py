@@ -57,7 +57,7 @@ def _runs(events: Iterable[KvEvent]) -> Iterator[KvEvent]:
     """Yield events, those that store the next blocks of the one before as one."""
     run: list[KvEvent] = []
     for event in events:
-        if run and not _goes_on(run[-1], event):
+        if run and not _continues_run(run[-1], event):
             yield _run(run)
             run = []
         run.append(event)
@@ -69,7 +69,7 @@ def _run(run: list[KvEvent]) -> KvEvent:
     return replace(run[0], hashes=tuple(name for event in run for name in event.hashes))
 
 
-def _goes_on(last: KvEvent, event: KvEvent) -> bool:
+def _continues_run(last: KvEvent, event: KvEvent) -> bool:
     """Return True if an event stores the blocks behind those of the last, and differs in nothing else."""
     stored = last.kind == "stored" and last.placed and last.hashes and event.parent == last.hashes[-1]
     return bool(stored) and event == replace(last, hashes=event.hashes, parent=event.parent)

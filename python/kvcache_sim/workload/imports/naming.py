@@ -191,9 +191,7 @@ class Naming:
             return [*logged.prompt, *self.tokens(logged.answer)], [KindTokens("", len(logged.prompt))]
         asked, answer = self.pieces(logged.prompt), self.pieces(logged.answer)
         found = [self.of_piece(piece) for piece in asked]
-        kinds = [
-            each for piece, tokens in zip(asked, found, strict=True) for each in _by_kind(piece, len(tokens))
-        ]
+        kinds = [each for piece, ids in zip(asked, found, strict=True) for each in _by_kind(piece, len(ids))]
         last = asked[-1].text if asked else None
         if answer and last is not None and answer[0].text is not None and not self._tokenizes:
             answer[0] = Piece(answer[0].segments, last + answer[0].text)

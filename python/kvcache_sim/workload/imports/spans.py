@@ -69,7 +69,7 @@ def _call(number: int, span: dict[str, Any]) -> Call:
     answers = _messages(said, "output", "completion")
     system = of_text(said.get("gen_ai.system_instructions"))
     messages = [{"role": "system", "content": system}, *messages] if system else messages
-    trace, own = member(span, "traceId", "trace_id"), member(span, "spanId", "span_id")
+    trace, span_id = member(span, "traceId", "trace_id"), member(span, "spanId", "span_id")
     return Call(
         begins,
         {"messages": messages, "tools": list_of(tools)} if messages else None,
@@ -79,7 +79,7 @@ def _call(number: int, span: dict[str, Any]) -> Call:
         None if begins is None or wait_s is None else begins + round(wait_s * NS_PER_S),
         _wrong(span, said, counts),
         member(said, "gen_ai.request.max_tokens"),
-        f"{trace} {own}" if own else "",
+        f"{trace} {span_id}" if span_id else "",
         f"{trace} {member(span, 'parentSpanId', 'parent_span_id')}",
     )
 

@@ -208,7 +208,8 @@ class _Logs:
     def imported(self, where: str) -> ImportedLog:
         """Return the requests of all that was read."""
         notes = self._reading.notes
-        for row in named(((0, logged) for logged in requests_of(self._turns, notes)), self._reading):
+        turns = ((0, logged) for logged in requests_of(self._turns, notes))
+        for row in named(turns, self._reading) if self._turns else ():
             self._add(row)
         if not self._rows:
             left = sum(count for count, _ in notes.left_out.values())

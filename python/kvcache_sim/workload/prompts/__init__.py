@@ -5,6 +5,7 @@ Imports of logs, ``record`` and ``serve`` share them, so that a prompt has the s
 - ``read.prompt_of(body, seen)``: a request's body of any family → ``Chat``, text or token ids, or None.
 - ``read.answer_of(response, seen)``: a response of any family → the assistant's ``Message``, or None.
 - ``usage.usage_of(*rows)``: whole prompt, answer and cached tokens, as the vendor means them.
+- ``stream.joined(response)``: a stream's text or chunks as one response.
 - ``responses.joined(chat.messages, (answer, *more))``: the history of a chain (``previous_response_id``).
 - ``segments``: ``Chat(tools, messages)``, ``Message(role, parts)``, ``Segment``. What a log does not hold is
   a segment with ``tokens`` and a ``name``: in ``Chat.tools``, or in a message's parts.

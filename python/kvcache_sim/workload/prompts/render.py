@@ -73,9 +73,7 @@ def pieces(given: Said, render: Callable[[Chat], Prompt], is_exact: bool) -> Ite
         prompt = (Segment("", prompt),) if prompt else ()
     elif isinstance(prompt, Chat | Message):
         prompt = render(prompt) if isinstance(prompt, Chat) else shown(prompt)
-    for is_text, row in groupby(
-        prompt, lambda segment: segment.tokens is None or (is_exact and bool(segment.text))
-    ):
+    for is_text, row in groupby(prompt, lambda part: part.tokens is None or (is_exact and bool(part.text))):
         segments = tuple(row)
         if is_text:
             yield Piece(segments, "".join(segment.text for segment in segments))

@@ -140,10 +140,10 @@ def _anthropic(event: dict[str, Any]) -> dict[str, Any]:
 def _gemini(said: Message, calls: int) -> dict[str, Any]:
     """Return a part of Gemini's answer as one of a chat's, behind as many calls of tools."""
     texts = {
-        kind: "".join(own.text for own in said.parts if own.kind == kind)
+        kind: "".join(part.text for part in said.parts if part.kind == kind)
         for kind in ("assistant", "thinking")
     }
-    asked = [own for own in said.parts if own.kind == "tool_call"]
-    functions = [{"name": own.name, "arguments": own.text} for own in asked]
+    asked = [part for part in said.parts if part.kind == "tool_call"]
+    functions = [{"name": part.name, "arguments": part.text} for part in asked]
     numbered = [{"index": calls + at, "function": function} for at, function in enumerate(functions)]
     return {"content": texts["assistant"], "thinking": texts["thinking"], "tool_calls": numbered}

@@ -37,8 +37,8 @@ class Usage(NamedTuple):
 
 def usage_of(*rows: Any) -> Usage:
     """Return each count of the first row that has it; BodyError for counts that are none."""
-    found = [_usage(row) for row in rows]
-    return Usage(*(next((one for one in each if one is not None), None) for each in zip(*found, strict=True)))
+    found = zip(*(_usage(row) for row in rows), strict=True)
+    return Usage(*(next((number for number in each if number is not None), None) for each in found))
 
 
 def _usage(row: Any) -> Usage:
