@@ -143,8 +143,9 @@ def test_a_rate_is_not_searched_where_sessions_begin_at_once(tmp_path, capsys):
     shown = " ".join(capsys.readouterr().out.split())
     assert "no number of sessions attains 99 %: at 1 session, the lowest tried" in shown
     assert run(["capacity", path, "--slo", "ttft=9s", *HELD, "--sessions", *output, str(tmp_path / "c")]) == 0
-    assert "every number of sessions tried attains 99 %, up to 199 sessions: raise workload.plays" in " ".join(
-        capsys.readouterr().out.split()
+    assert (
+        "every number of sessions tried attains 99 %, up to 199 sessions: raise workload.plays"
+        in " ".join(capsys.readouterr().out.split())
     )
 
 
