@@ -49,7 +49,7 @@ def times_s(made, first=0):
 ENTERED = ("workload.concurrency=1", "workload.plays=2", "workload.enter=[0.25, 0.25]")
 
 
-def test_a_lane_enters_a_recording_behind_primers_and_goes_on_with_the_next(tmp_path):
+def test_a_lane_enters_a_recording_behind_primers(tmp_path):
     made = run(tmp_path, [agent()], *ENTERED)
     assert times_s(made)[:2] == [(0, 1), (8, 9)]  # r1 15 s before the entry, s0 7 s before it
     assert times_s(made, 9)[2:6] == [(1, 9), (9, 14), (69, 79), (79, 83)]
@@ -181,6 +181,7 @@ def test_speed_and_sessions_of_a_trace_are_keys(tmp_path):
         (("workload.concurrency=1", "workload.enter=[0.5]"), "workload.enter"),
         (("workload.concurrency=1", "workload.enter=[0.5, 2]"), "workload.enter"),
         (("workload.concurrency=0",), "workload.concurrency"),
+        (("workload.concurrency=2000000000",), "more requests than a run holds"),
         (("workload.concurrency=1", "replica.instant=true"), "one by one"),
         (("trace.speed=0",), "trace.speed"),
     ],

@@ -16,6 +16,8 @@ from kvcache_sim.base.errors import UsageError
 from kvcache_sim.scenario.execute import execute
 from kvcache_sim.scenario.idle import Idle
 from kvcache_sim.scenario.requests import prepared, read_requests
+from kvcache_sim.scenario.section import keys
+from kvcache_sim.scenario.trace_section import TraceChanges
 from kvcache_sim.simulation import RunOptions
 from kvcache_sim.simulation.options import DEFAULT_OPTIONS
 from kvcache_sim.workload.trace import Trace
@@ -83,7 +85,7 @@ def resolve_requests(
         return scenario.with_(**{"trace": None, "workload": dict(requests), **settings}), None
     trace = requests if isinstance(requests, Trace) else make_trace(requests)
     for key in ("trace", "workload"):
-        inside = settings.get(key)
-        if inside is not None and not (isinstance(inside, Mapping) and set(inside) <= {"output_tokens"}):
+        inside, changes = settings.get(key), keys(TraceChanges).keys()
+        if inside is not None and not (isinstance(inside, Mapping) and set(inside) <= changes):
             raise UsageError("requests are given already", where=key, got=type(requests).__name__)
     return scenario.for_given_requests(trace.block_size, settings), trace

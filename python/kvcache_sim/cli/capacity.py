@@ -109,7 +109,7 @@ def capacity(candidates: Candidates, rates: Rates, work: Work) -> int:
       kvsim capacity trace.jsonl --slo ttft=2s --grid cluster.machines=4,8 --grid replica.max_num_seqs=64,256
       kvsim capacity -c my.yaml --slo ttft=2s --grid cluster.machines=4,16 --need 10/s --plot frontier.svg
       kvsim capacity -c my.yaml --slo ttft=2s --set cluster.machines=8 --pools auto
-      kvsim capacity agents.jsonl --slo ttft=5s,tpot=50ms --sessions
+      kvsim capacity trace.jsonl --slo ttft=2s --sessions
     """
     from kvcache_sim.base.output import refuse_existing
     from kvcache_sim.cli.sweep_progress import shown_sweep

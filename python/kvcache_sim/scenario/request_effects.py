@@ -144,9 +144,9 @@ def idle_of_router(model: ScenarioModel, routed: int) -> Iterator[tuple[Path, st
         if readers := readers_of(key):
             yield ("router", key), f"router.policy is not {' or '.join(readers)}"
     if router.affinity is not None and (routers := policies - {*CAN_BE_PASSED}):
-        yield Contradiction(("router", "affinity"), f"{min(routers)} counts what it sends itself")
+        yield ("router", "affinity"), f"{min(routers)} counts what it sends itself"
     if router.affinity is not None and model.handover.decide != "always":
-        yield Contradiction(("router", "affinity"), "handover.decide asks the policy for each request")
+        yield ("router", "affinity"), "handover.decide asks the policy for each request"
     if not router.hotspot_detection:
         for key in ("class_prefix_blocks", "window_requests"):
             if key in changed(router):

@@ -6,6 +6,7 @@
 - ``native_arrivals``   the native arrival path: routing, queueing and serving in the core
 - ``handover``          prefill on one machine, decoding on another
 - ``kept_prompts``      blocks that machines keep of finished requests
+- ``lanes``             plays that start when others have ended, and limits of idle time
 - ``listing``           each block of a hit in a running cluster
 - ``machine``           construction of the replicas on their machines' caches
 - ``membership``        machines that join, drain or fail while requests are served

@@ -8,6 +8,7 @@
 - ``generate``            workloads generated from a seed (seed 000, section 4)
 - ``imports``             production logs to traces: ``kvsim trace import``
 - ``key_arrays``          the columns of a trace that determine block keys
+- ``lanes``               trees of a trace played on a number of lanes, and entries into their recordings
 - ``members``             row members without a column: parts of keys, models, adapters, hints, tenants
 - ``missing_ids``         block ids for rows without ids, so that every request is handled the same way
 - ``rows``                selection and reordering of rows, with blocks and sessions renumbered

@@ -17,6 +17,7 @@ from typing import Any, Literal, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from kvcache_sim.base.errors import UsageError
 from kvcache_sim.base.units import NS_PER_S
 from kvcache_sim.base.values import Value
 from kvcache_sim.workload.rows import flat_positions, select_rows
@@ -24,6 +25,8 @@ from kvcache_sim.workload.sessions import planned_starts_ns, predecessors, trees
 from kvcache_sim.workload.toolbox.transforms import stacked
 from kvcache_sim.workload.trace import NO_REQUEST, NO_SESSION, OPEN_LOOP, PREPARATION, Lanes, Trace
 
+#: Requests of all plays.
+_MOST_REQUESTS = 20_000_000
 Primers = Literal["spread", "burst", "none"]
 
 
@@ -59,7 +62,11 @@ def in_lanes(trace: Trace, lanes: Lanes, plays: int | None = None, entry: Entry 
     if not count:
         return trace
     first = np.searchsorted(tree[order], np.arange(count + 1))
-    number = np.arange(plays or max(count, lanes.count))
+    plays = plays or max(count, lanes.count)
+    if plays * len(trace) > _MOST_REQUESTS * count:
+        what, expected = "more requests than a run holds", f"plays of at most {_MOST_REQUESTS:,} requests"
+        raise UsageError(what, "workload.concurrency, workload.plays", f"{plays:,} plays", expected)
+    number = np.arange(plays)
     passes, which = number // count, number % count
     sizes = np.diff(first)[which]
     rows = order[flat_positions(first[:-1][which], sizes)]

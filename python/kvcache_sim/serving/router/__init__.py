@@ -1,6 +1,7 @@
 """Routers choose the machine of a request. A policy is one class and one row in ``registry.ROUTERS``.
 
 - ``contract``          the ``Router`` protocol and the view that it reads
+- ``affinity``          sessions or siblings bound to machines, in front of a policy
 - ``index``             the router's own delayed and bounded index, with counts of false and missed hits
 - ``registry``          policy name → constructor; ``file.py:Name`` plug-ins
 - ``views``             construction of the view, and loads as old as the last poll

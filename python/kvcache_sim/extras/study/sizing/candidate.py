@@ -14,13 +14,7 @@ import numpy as np
 from kvcache_sim.base.errors import UsageError
 from kvcache_sim.extras.study.sizing.further import Further
 from kvcache_sim.extras.study.sizing.question import RATE, SESSIONS, Load, Question
-from kvcache_sim.extras.study.sizing.search import (
-    Outcome,
-    Probe,
-    highest_attaining,
-    sessions_of,
-    speed_of,
-)
+from kvcache_sim.extras.study.sizing.search import Outcome, Probe, highest_attaining, sessions_of, speed_of
 from kvcache_sim.extras.study.sweeps.cell import Cell, Setting, Study
 from kvcache_sim.extras.study.sweeps.plan import WHOLE, Plan, Resolved, Shard, lay_out
 from kvcache_sim.extras.study.sweeps.simulation import load_cell, prepare, refuse_unused, requests_of_cell
@@ -59,17 +53,15 @@ def search_cell(study: Study, cell: Cell) -> dict[str, Any]:
     """Return the capacity of a cell's scenario, and the figures of the run at it."""
     scenario, trace = requests_of_cell(study, cell)
     question = Question.from_parameters(study.parameters)
-    if question.sessions:
-        return search_candidate(scenario, trace, question, SessionProbe(study, cell, question.attain))
-    return search_candidate(scenario, trace, question, Probe(scenario, trace, question.attain))
+    probe = SessionProbe(study, cell, question.attain) if question.sessions else None
+    return search_candidate(scenario, trace, question, probe or Probe(scenario, trace, question.attain))
 
 
 class SessionProbe(Probe):
     """A cell, run with several numbers of sessions at a time."""
 
     def __init__(self, study: Study, cell: Cell, attain: float) -> None:
-        scenario, trace = requests_of_cell(study, cell)
-        super().__init__(scenario, trace, attain)
+        super().__init__(*requests_of_cell(study, cell), attain)
         self._study, self._cell = study, cell
 
     def loaded(self, load: Fraction) -> tuple[Scenario, Trace]:
@@ -100,7 +92,7 @@ def search_candidate(scenario: Scenario, trace: Trace, question: Question, probe
         hint = "--slo ttft=2s,tpot=50ms, or slo in the scenario"
         raise UsageError("no limits to attain", where="slo", hint=hint)
     tried: dict[Fraction, Outcome] = {}
-    load = SESSIONS if question.sessions else RATE
+    load, own_rate, value_of = (SESSIONS if question.sessions else RATE), None, sessions_of
 
     def at(value: Fraction, whole: bool = False) -> Outcome:
         if value not in tried or (whole and tried[value].summary is None):
@@ -118,11 +110,7 @@ def search_candidate(scenario: Scenario, trace: Trace, question: Question, probe
             raise _no_arrivals(trace)
         value_of, steps = speed_of, question.steps(own_rate)
     else:
-        own_rate, value_of, steps = (
-            None,
-            sessions_of,
-            (0, _last_step(trace, scenario.model.workload.get("plays"))),
-        )
+        steps = 0, _last_step(trace, scenario.model.workload.get("plays"))
     found = highest_attaining(lambda step: at(value_of(step)).attains, *steps)
     if found.attains is None:
         assert found.fails is not None

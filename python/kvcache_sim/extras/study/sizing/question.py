@@ -23,7 +23,7 @@ _RATE = re.compile(r"(\d{1,12}(?:\.\d{1,6})?)\s*/s")
 
 
 class Load(NamedTuple):
-    """What a search scales: its name, its words behind a number, and the figure of a candidate's row."""
+    """The load that a search scales: its name, its words behind a number, and its figure in a row."""
 
     name: str
     behind: str
@@ -204,7 +204,7 @@ class Answer:
 
     @property
     def load(self) -> Load:
-        """What was searched."""
+        """The load that was searched."""
         return load_of(self.rows[0]) if self.rows else RATE
 
     @property
@@ -255,7 +255,7 @@ class Answer:
 
 
 def load_of(row: Row) -> Load:
-    """Return what was searched for a candidate."""
+    """Return the load that was searched for a candidate."""
     return SESSIONS if row.get("capacity.load") == SESSIONS.behind else RATE
 
 
