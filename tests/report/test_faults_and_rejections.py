@@ -59,13 +59,15 @@ def test_explain_names_what_was_lost_and_when_ttft_was_back():
     series = lost.to_pandas("series")
     before = series[(series.machine == 1) & (series.time_ns < 60 * S)]
     kept = before[(before.time_ns == before.time_ns.max()) & before.name.str.endswith((".cached", ".held"))]
-    assert said["losses"].startswith(f"Lost: 1 machine, {kept.value.sum():,} blocks on lost machines")
-    assert f"; {retried:,} request" in said["losses"]
+    assert said["losses"].startswith(
+        f"Lost: machines 1, blocks on them at the last sample before {kept.value.sum():,}; "
+    )
+    assert f"; requests started again {retried:,}, failed 0." in said["losses"]
     assert said["recovery"].startswith("At 60 s machine 1 is lost: the median TTFT of 20 requests ")
     assert "What faults cost" not in kv.explain(kv.simulate(trace, tiers=tiers, cluster=2))
     failed = kv.simulate(trace, tiers=tiers, cluster=2, fleet={"plan": plan, "in_flight": "fail"})
     count = failed.summary["requests"]["failed"]
-    assert f"{count:,} failed" in kv.explain(failed)["What faults cost"]["losses"]
+    assert f"failed {count:,}." in kv.explain(failed)["What faults cost"]["losses"]
     assert "rejections" not in kv.explain(failed)["What TTFT is made of"], "failed requests are not rejected"
 
 

@@ -18,12 +18,11 @@ def unserved_share(summary: Mapping[str, object]) -> float | None:
 
 def unserved_text(summary: Mapping[str, object]) -> str:
     """Return ``29.0 % of requests were rejected (174 of 600)`` of a summary or a row; "" if none was."""
-    rejected, failed, arrived = _counts(summary)
-    said = [
-        f"{format_percent(count / arrived)} of requests {word} ({count:,} of {arrived:,})"
-        for count, word in ((rejected, "were rejected"), (failed, "failed with their machine"))
-        if count
-    ]
+    *counts, arrived = _counts(summary)
+    words = zip(counts, ("were rejected", "failed with their machine"), strict=True)
+    said = (
+        f"{format_percent(n / arrived)} of requests {what} ({n:,} of {arrived:,})" for n, what in words if n
+    )
     return ", ".join(said)
 
 

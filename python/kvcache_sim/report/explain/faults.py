@@ -90,23 +90,15 @@ def losses(case: Case) -> str | None:
     fleet = case.run.summary.get("fleet", {})
     failed = int(np.count_nonzero(case.run.requests["status"] == STATUSES.index("failed")))
     counts = {
-        "machine": fleet.get("lost"),
-        "block on lost machines at the sample before": _blocks_of_machines(case.run),
-        "tier": fleet.get("tiers_lost"),
-        "copy on lost tiers": fleet.get("blocks_lost"),
-        "router index": fleet.get("index_lost"),
+        "machines": fleet.get("lost"),
+        "blocks on them at the last sample before": _blocks_of_machines(case.run),
+        "tiers": fleet.get("tiers_lost"),
+        "copies on lost tiers": fleet.get("blocks_lost"),
+        "router indexes": fleet.get("index_lost"),
     }
-    lost = [f"{count:,} {_several(what) if count > 1 else what}" for what, count in counts.items() if count]
-    if not lost:
-        return None
-    again = f"{fleet.get('retried', 0):,} requests started again, {failed:,} failed"
-    return f"Lost: {', '.join(lost)}; {again}."
-
-
-def _several(what: str) -> str:
-    word, space, rest = what.partition(" ")
-    plural = {"copy": "copies", "router": "router"}.get(word, f"{word}s")
-    return f"{plural}{space}{'indexes' if rest == 'index' else rest}"
+    lost = [f"{what} {count:,}" for what, count in counts.items() if count]
+    again = f"requests started again {fleet.get('retried', 0):,}, failed {failed:,}"
+    return f"Lost: {', '.join(lost)}; {again}." if lost else None
 
 
 def _blocks_of_machines(run: FinishedRun) -> int:
