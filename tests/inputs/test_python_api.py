@@ -194,7 +194,7 @@ def test_words_stand_for_indices_in_a_data_frame(trace):
     assert (frame.outcome != "MISS_FULL").sum() == (run.requests["outcome"].to_numpy() != 2).sum()
     assert list(frame.first_token_ns) == run.requests["first_token_ns"].to_pylist()
     assert set(run.to_polars().get_column("status")) == {"finished"}
-    with pytest.raises(kv.UsageError, match="expected 'requests' or 'series' or 'events'"):
+    with pytest.raises(kv.UsageError, match="expected Literal"):
         run.to_pandas("rows")
 
 

@@ -2,29 +2,17 @@
 
 from __future__ import annotations
 
-import os
+import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import wraps
-from inspect import Parameter, signature
+from inspect import Parameter, formatannotation, signature
 from numbers import Integral, Real
-from types import NoneType, UnionType
+from types import UnionType
 from typing import Any, Literal, ParamSpec, TypeVar, Union, get_args, get_origin, get_type_hints
 
 from kvcache_sim.base.errors import InvariantError, UsageError, panics_as_errors, refusal_of
 from kvcache_sim.base.spelling import close_matches
 
-#: Types as people say them; others by their own names.
-_NAMES: dict[Any, str] = {
-    str: "text",
-    float: "a number",
-    int: "a whole number",
-    Sequence: "a list",
-    Mapping: "a mapping",
-    os.PathLike: "a path",
-    type: "a class",
-    Callable: "a function",
-    NoneType: "None",
-}
 P = ParamSpec("P")
 R = TypeVar("R")
 
@@ -69,7 +57,10 @@ def check_type(name: str, value: object, hint: Any) -> None:
     """Raise UsageError for a value that a type hint does not allow."""
     if not _fits(value, hint):
         got = f"{value!r:.80} of type {type(value).__name__}"
-        raise UsageError("not usable here", where=name, got=got, expected=_words(hint))
+        expected = re.sub(
+            r"\b(?:typing|collections\.abc|[a-z_]+(?:\.[a-z_]+)+)\.", "", formatannotation(hint)
+        )
+        raise UsageError("not usable here", where=name, got=got, expected=expected)
 
 
 def at_least_one(**counts: int) -> None:
@@ -77,16 +68,6 @@ def at_least_one(**counts: int) -> None:
     for name, count in counts.items():
         if count < 1:
             raise UsageError("not usable here", where=name, got=str(count), expected="1 or more")
-
-
-def _words(hint: Any) -> str:
-    """Return a type hint as people say it."""
-    origin, arms = get_origin(hint) or hint, get_args(hint)
-    if origin is Literal:
-        return " or ".join(map(repr, arms))
-    if origin in (Union, UnionType):
-        return " or ".join(dict.fromkeys(map(_words, arms)))
-    return _NAMES.get(origin) or str(origin.__name__)
 
 
 def _fits(value: Any, hint: Any) -> bool:

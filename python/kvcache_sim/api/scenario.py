@@ -91,17 +91,6 @@ class Scenario:
             raise
         return cls.from_yaml(text, **settings)
 
-    @public
-    def to_launch_line(self, engine: str = "vllm") -> str:
-        """Return the launch line of the scenario; settings without a flag of the engine are left out.
-
-        Args:
-            engine: ``vllm`` or ``sglang``.
-        """
-        from kvcache_sim.scenario.launch.to_line import launch_of_scenario
-
-        return launch_of_scenario(self.checked.resolved, engine).line
-
     @classmethod
     @public
     def from_yaml(cls, text: str, *, idle: Idle = "error", **settings: Any) -> Scenario:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -173,7 +172,7 @@ def capacity(
     """
     at_least_one(jobs=jobs)
     least, most = _rate_per_s(min_rate, "min_rate"), _rate_per_s(max_rate, "max_rate")
-    question = Question(_share(attain), least, most, sessions)
+    question = Question(parse_attain(_text(attain, "{:.6f}%", 100), "attain"), least, most, sessions)
     limits = (
         parse_limits(slo if isinstance(slo, str) else ",".join(map("=".join, slo.items())), "slo")
         if slo
@@ -189,22 +188,11 @@ def capacity(
         return Capacity(found, question.attain, further.answer(found))
 
 
-def _share(attain: str | float) -> float:
-    if isinstance(attain, str):
-        return parse_attain(attain, "attain")
-    if not 0 < attain <= 1:
-        raise UsageError(
-            "not a share", where="attain", got=repr(attain), expected="above 0 up to 1, or '99%'"
-        )
-    return float(attain)
+def _text(value: str | float, form: str, scale: float = 1) -> str:
+    """Return a number as the command line has it; text as it is."""
+    return value if isinstance(value, str) else form.format(scale * value)
 
 
 def _rate_per_s(rate: str | float, where: str) -> float | None:
     """Return requests a second; None for ""."""
-    if rate == "":
-        return None
-    if isinstance(rate, str):
-        return parse_rate(rate, where)
-    if not 0 < rate < math.inf:
-        raise UsageError("not a rate", where=where, got=repr(rate), expected="requests a second, above 0")
-    return float(rate)
+    return None if rate == "" else parse_rate(_text(rate, "{:f}/s"), where)

@@ -14,7 +14,7 @@ from kvcache_sim.cli.main import dispatch
 
 
 class Printed(NamedTuple):
-    """What a command printed, and its exit code; ``print`` shows the text.
+    """The output of a command, and its exit code; ``print`` shows the text.
 
     Attributes:
         text: Standard output: a table, or JSON with ``--format json``.

@@ -33,5 +33,6 @@
 - ``step_time_sheet``  a source of step times, as ``kvsim step-times show`` prints it
 - ``sweep_report``     the results of a sweep as a page and as lines
 - ``time_series``      samples over time, thinned to what a picture can show
+- ``unserved``         requests that a run did not serve
 - ``upper_bound``      the upper bound of a run's token hit rate
 """

@@ -12,6 +12,7 @@ from kvcache_sim.metrics.names import unit_of
 from kvcache_sim.metrics.objectives import Objective
 from kvcache_sim.report.picture import Table, Value
 from kvcache_sim.report.ranking import Against, Ranking, requests_interval
+from kvcache_sim.report.unserved import FAILED, REJECTED
 
 Row = Mapping[str, Any]
 
@@ -27,6 +28,8 @@ WORDS = {
     "throughput.output_tokens_per_s": "output tokens/s",
     "slo.attainment": "SLO attainment",
     "goodput.requests_per_s": "goodput requests/s",
+    REJECTED: "rejected",
+    FAILED: "failed",
 }
 
 
@@ -139,7 +142,8 @@ def settings_of(rows: Sequence[Row]) -> list[str]:
 def figures_of(rows: Sequence[Row], goals: Sequence[Objective]) -> list[str]:
     """Return the columns of figures to show: the goals, then the most common figures."""
     wanted = dict.fromkeys([*(goal.metric for goal in goals), *WORDS])
-    return [name for name in wanted if any(isinstance(row.get(name), (int, float)) for row in rows)]
+    found = [name for name in wanted if any(isinstance(row.get(name), (int, float)) for row in rows)]
+    return [name for name in found if name not in (REJECTED, FAILED) or any(row.get(name) for row in rows)]
 
 
 def shown(value: object) -> Value:

@@ -10,6 +10,7 @@ from kvcache_sim.metrics.certainty import CERTAIN, intervals_text
 from kvcache_sim.metrics.names import metric_value
 from kvcache_sim.report.compare.comparison import Comparison, Difference
 from kvcache_sim.report.explain.case import Case
+from kvcache_sim.report.unserved import unserved_share
 from kvcache_sim.report.upper_bound import UPPER_BOUND, upper_bound_of
 
 
@@ -55,9 +56,14 @@ def _ms(value: float) -> str:
 _SMALLEST = 0.001
 #: Metric → its figure with intervals.
 _CERTAIN = {one.metric: name for name, one in CERTAIN.items()}
+#: Requests without an answer: a card where a run has any.
+_UNSERVED = "requests.unserved"
 #: Groups of the summary that a scenario asks for.
 _OPTIONAL = ("cost.", "slo.", "goodput.")
 _FIGURES = (
+    _Figure(
+        _UNSERVED, "not served", "requests rejected, or failed with their machine", True, False, _percent
+    ),
     _Figure("cache.token_hit_rate", "hit rate", "prompt tokens served from any tier", True, True, _percent),
     _Figure(
         UPPER_BOUND,
@@ -108,6 +114,8 @@ def headlines(cases: Sequence[Case], comparisons: Sequence[Comparison]) -> list[
         values = [_value(case, figure) for case in cases]
         if figure.metric.startswith(_OPTIONAL) and all(value is None for value in values):
             continue
+        if figure.metric == _UNSERVED and not any(values):
+            continue
         changes: list[Change | None] = [None]
         for comparison, value in zip(comparisons, values[1:], strict=True):
             changes.append(_change(figure, comparison, values[0], value))
@@ -125,6 +133,8 @@ def _intervals(case: Case, figure: _Figure) -> str:
 def _value(case: Case, figure: _Figure) -> float | None:
     if figure.metric == UPPER_BOUND:
         return upper_bound_of(case.run)
+    if figure.metric == _UNSERVED:
+        return unserved_share(case.run.summary)
     return metric_value(case.run.summary, figure.metric)
 
 

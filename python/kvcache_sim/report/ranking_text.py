@@ -9,6 +9,7 @@ from kvcache_sim.metrics.certainty import source_lines_of
 from kvcache_sim.metrics.objectives import Objective
 from kvcache_sim.report.best_cell import WORDS, against_text, figure_text, requests_text, settings_of
 from kvcache_sim.report.ranking import Ranking, ordered
+from kvcache_sim.report.unserved import unserved_text
 
 Row = Mapping[str, Any]
 _MOST_NAMED = 6
@@ -44,7 +45,15 @@ def verdict(ranking: Ranking, noun: str = "cell", intervals: str | None = None) 
         first = f"{noun} {best['cell']} has the {extreme} {words}, {value}: {settings_text(best)}"
         first += _next(ranking, noun)
     distinguished = _other_figure(ranking, noun) if equal else []
-    return [first, *distinguished, *_saturated(ranking, noun), *_intervals(ranking, noun), *sources]
+    unserved = [f"{noun} {best['cell']}: {text}"] if (text := unserved_text(best)) else []
+    return [
+        first,
+        *unserved,
+        *distinguished,
+        *_saturated(ranking, noun),
+        *_intervals(ranking, noun),
+        *sources,
+    ]
 
 
 def settings_text(row: Row) -> str:

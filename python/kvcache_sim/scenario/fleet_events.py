@@ -182,16 +182,26 @@ def _listed(machines: set[int]) -> str:
 
 def event_texts(scenario: Mapping[str, Any], until_ns: int) -> list[tuple[int, str]]:
     """Return time and text of the events of a resolved scenario's fleet up to a time."""
+    return [(event.at_ns, event_text(event)) for event in _events_of(scenario, until_ns)]
+
+
+def faults_until(scenario: Mapping[str, Any], until_ns: int) -> list[FleetEvent]:
+    """Return the events up to a time that take something away: machines that join or drain are none."""
+    return [event for event in _events_of(scenario, until_ns) if event.do not in ("join", "drain")]
+
+
+def _events_of(scenario: Mapping[str, Any], until_ns: int) -> list[FleetEvent]:
     sections = {key: scenario[key] for key in ("fleet", "seed") if key in scenario}
     model = ScenarioModel(
         fleet=converted(FleetSection, sections.get("fleet", {})),
         seed=int(sections.get("seed", 0)),
         cluster=converted(ClusterSection, scenario.get("cluster", {})),
     )
-    return [(e.at_ns, _words(e)) for e in fleet_events(model, Tree()) if e.at_ns <= until_ns]
+    return [event for event in fleet_events(model, Tree()) if event.at_ns <= until_ns]
 
 
-def _words(event: FleetEvent) -> str:
+def event_text(event: FleetEvent) -> str:
+    """Return an event in words, without its time."""
     machine = "" if event.machine is None else f" of machine {event.machine}"
     if event.do == "slow":
         until = "" if event.until_ns is None else f" until {event.until_ns / 1e9:g} s"

@@ -87,12 +87,13 @@ class MachineCache(OperatedStore):
         listed = list_blocks(trees, request, found, self.names, contents, replicas=self.mover.replicas)
         if at_ns is None:
             return listed
+        self._not_past(at_ns)
+        own, gpu = self.mover.machine, TIERS[COMPUTE]
+        return ready_by(listed, at_ns, lambda c: c.machine == own or (reads_others and c.tier != gpu))
+
+    def _not_past(self, at_ns: int) -> None:
         if at_ns < self.now_ns:
             raise UsageError("a time that has passed", "at_ns", str(at_ns), f"{self.now_ns} or later")
-        this_machine, gpu = self.mover.machine, TIERS[COMPUTE]
-        return ready_by(
-            listed, at_ns, lambda c: c.machine == this_machine or (reads_others and c.tier != gpu)
-        )
 
     def _looked_up(
         self,
@@ -103,9 +104,7 @@ class MachineCache(OperatedStore):
     ) -> tuple[int, int]:
         """Return the request whose path a lookup follows, and the most blocks that it may find."""
         if sum(given is not None for given in (request, keys, tokens)) != 1:
-            raise UsageError(
-                "what to look up", "match_prefix", expected="a request, keys or tokens, one of them"
-            )
+            raise UsageError("what to look up", "match_prefix", expected="a request, keys or tokens")
         if keys is not None:
             return request_of_keys(self.names, keys)
         if tokens is not None:
@@ -123,33 +122,28 @@ class MachineCache(OperatedStore):
         Args:
             edge: Name of the edge, for example ``cpu->gpu``.
             tokens: Number of tokens whose KV is sent.
-            at_ns: Time in ns of the call, now or later: the machines run until then. None: now.
-            layers: Equal layers that the KV is sent in. None: the model's.
+            at_ns: Time of the call, in ns: the machines run until then. None: now.
+            layers: Equal layers that it is sent in. None: the model's.
 
         Returns:
-            Its start, the arrival of its first layer, its completion and the time per layer, in ns; seed
-            001's three timestamps are its ``times``.
+            Its start, first layer, completion and time per layer in ns; ``times`` are seed 001's three.
 
         Raises:
-            UsageError: The machine has no such edge; fewer than 0 tokens; no layer; a past time; a channel
-                whose times are not final when a job is queued (shared fairly, or loads first).
+            UsageError: No such edge or layer; fewer than 0 tokens; a past time; a channel by layer.
         """
         if edge not in self.mover.channels:
             raise UsageError("no such edge", got=edge, expected=f"one of {', '.join(self.mover.channels)}")
         channel = self.mover.channels[edge]
         if channel.by_layer:
-            raise UsageError(
-                "times are not final when a job is queued", edge, expected="sharing fifo, in order"
-            )
+            raise UsageError("times are not final when a job is queued", edge, expected="sharing fifo")
         if tokens < 0:
             raise UsageError("fewer than no tokens", edge, got=str(tokens), expected="0 or more")
-        sent = self.mover.layers if layers is None else layers
-        if sent < 1:
+        if layers is not None and layers < 1:
             raise UsageError("no layer to send", edge, got=str(layers), expected="1 or more")
         if at_ns is not None:
-            if at_ns < self.now_ns:
-                raise UsageError("a time that has passed", "at_ns", str(at_ns), f"{self.now_ns} or later")
+            self._not_past(at_ns)
             self.run_until(at_ns)
+        sent = layers or self.mover.layers
         pieces = -(-tokens // self.machine.cache.block_size_tokens) * sent
         size = tokens * self.machine.cache.kv_bytes_per_token
         self.mover.count(edge, size)
@@ -290,8 +284,7 @@ class MachineCache(OperatedStore):
         move = self.store.stage(request, span, STAGING, ready, self.now_ns)
         if move is None:
             return None
-        transfers = self._issue()
-        return transfers[move]
+        return self._issue()[move]
 
     def fetch_from_remote(self, request: int, limit: int) -> list[NativeTransfer]:
         """Copy the longest continuation of this machine's run on one other machine into the own cpu tier.
@@ -387,9 +380,7 @@ class MachineCache(OperatedStore):
             UsageError: The request has fewer active blocks.
         """
         if blocks > active.active_blocks:
-            raise UsageError(
-                "not that many active blocks", got=str(blocks), expected=f"{active.active_blocks}"
-            )
+            raise UsageError("not that many active blocks", "", str(blocks), str(active.active_blocks))
         self.run_until(self.now_ns)  # ends what takes no time: writes of victims that nothing could store
         start = self.store.depth(active.lease)
         end = start + blocks

@@ -28,6 +28,7 @@ from kvcache_sim.report.compare.samples import (
 )
 from kvcache_sim.report.compare.stretches import change_interval, stretch_values
 from kvcache_sim.report.finished import FinishedRun
+from kvcache_sim.report.unserved import unserved_text
 
 
 class Certainties(NamedTuple):
@@ -162,6 +163,8 @@ class Comparison:
     model: ModelRatios
     #: The lines of the step times' sources, and of the values with their intervals by metric.
     certainty: Certainties
+    #: The requests that the baseline and the run did not serve, in words; empty if none.
+    unserved: tuple[str, str] = ("", "")
 
     @property
     def saturated(self) -> tuple[str, str]:
@@ -205,6 +208,7 @@ def compare(
         _states(baseline, other, paired_by, rank_saturated),
         model_ratios(first, second),
         certainties(first, second),
+        (unserved_text(first.summary), unserved_text(second.summary)),
     )
 
 

@@ -91,6 +91,11 @@ def _answer(comparison: Comparison, difference: Difference) -> tuple[str | None,
 
 def _states(comparison: Comparison) -> list[str]:
     labels = (comparison.baseline, comparison.label)
+    unserved = [
+        f"{label}: {text}; figures are of the requests that it served."
+        for label, text in zip(labels, comparison.unserved, strict=True)
+        if text
+    ]
     lines = [
         f"{label} is saturated: {sentence}."
         for label, sentence in zip(labels, comparison.saturated, strict=True)
@@ -100,7 +105,7 @@ def _states(comparison: Comparison) -> list[str]:
         lines.append(
             "Ranked by output rate, not by latency: that depends on the trace's length (--rank-saturated)."
         )
-    return lines
+    return [*unserved, *lines]
 
 
 def _intervals(comparison: Comparison, difference: Difference) -> str:

@@ -8,6 +8,7 @@ lists them all. ``explanation`` describes one request event by event.
 - ``case``           the input of a sentence: a run with the analyses that several sentences share
 - ``claims``         what sentences claim: each with the experiment that finds it true
 - ``explanation``    one request, event by event
+- ``faults``         what faults took, and when TTFT was back
 - ``hit_rate``       the hit rate's upper bound and the causes of its misses
 - ``latency``        the parts of TTFT and the causes of a long tail
 - ``prefixes``       the global prefix store at the end of a run: seed 000's ``global_prefix_store``

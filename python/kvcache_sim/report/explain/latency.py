@@ -6,6 +6,7 @@ import numpy as np
 
 from kvcache_sim.base.tiers import COMPUTE, KV_SOURCES, TIERS
 from kvcache_sim.base.units import format_time_ms
+from kvcache_sim.metrics.columns import STATUSES
 from kvcache_sim.metrics.saturation import saturation_sentence
 from kvcache_sim.report.explain.case import Case, percent
 from kvcache_sim.report.pictures.waterfall import PARTS, bands
@@ -138,7 +139,7 @@ def preemptions(case: Case) -> str | None:
 def rejections(case: Case) -> str | None:
     """Requests that no machine could hold, and prompts that leave no token of the context for an answer."""
     rows = case.run.requests
-    turned_away = rows["status"] != 0
+    turned_away = rows["status"] == STATUSES.index("rejected")
     if not turned_away.any():
         return None
     limits = [machine.replica.max_model_len for machine in case.scenario.settings.machines]

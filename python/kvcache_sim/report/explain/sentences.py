@@ -6,7 +6,7 @@ from collections.abc import Callable
 from functools import partial
 
 from kvcache_sim.base.tiers import COMPUTE, KV_SOURCES, REMOTE, TIERS
-from kvcache_sim.report.explain import hit_rate, latency, tiers
+from kvcache_sim.report.explain import faults, hit_rate, latency, tiers
 from kvcache_sim.report.explain.break_even import break_even
 from kvcache_sim.report.explain.case import Case
 
@@ -48,6 +48,7 @@ SENTENCES: dict[str, dict[str, Sentence]] = {
         "preemptions": latency.preemptions,
         "rejections": latency.rejections,
     },
+    "What faults cost": {"losses": faults.losses, "recovery": faults.recovered},
     "What mattered and what did not": {
         **{
             f"{tier}-{said}": partial(say, tier)

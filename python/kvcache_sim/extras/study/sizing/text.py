@@ -21,6 +21,7 @@ from kvcache_sim.metrics.certainty import NOT_MEASURED, band, source_lines_of
 from kvcache_sim.report.colours import colour_scale
 from kvcache_sim.report.picture import NothingToDraw, Picture, Table, Value
 from kvcache_sim.report.plain_table import plain_sentences, plain_table
+from kvcache_sim.report.unserved import unserved_text
 
 _SLOW = "step_times.factor_high"
 
@@ -241,7 +242,7 @@ def _remarks(answer: Answer, attain: float) -> list[str]:
     if not done:
         return []
     judged, waiting = (int(str(done[0][f"capacity.{name}"])) for name in ("judged", "waits"))
-    lines = []
+    lines = [f"note: cell {row['cell']}: {text}" for row in done if (text := unserved_text(row))]
     if done[0]["capacity.is_few"]:
         missed = int((1 - attain) * judged + 1e-9)
         allowed = f"{missed:,} may miss" if missed else "none may miss"
