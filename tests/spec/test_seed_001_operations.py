@@ -139,13 +139,13 @@ def test_a_lookup_of_nothing_or_of_the_past_is_refused():
     on_disk(zero, A, 1)
     zero.run_until(10)
     contents = BlockTokens(trace_of(ROWS), 4, lambda request: [])
-    for said, given in {
-        "a request, keys or tokens": {},
-        "a request, keys or tokens": {"request": A, "keys": [1]},
-        "contents with tokens": {"tokens": [1, 2, 3, 4]},
-        "10 or later": {"request": A, "at_ns": 9},
-        "no such request": {"request": 3},
-    }.items():
+    for said, given in (
+        ("a request, keys or tokens", {}),
+        ("a request, keys or tokens", {"request": A, "keys": [1]}),
+        ("contents with tokens", {"tokens": [1, 2, 3, 4]}),
+        ("10 or later", {"request": A, "at_ns": 9}),
+        ("no such request", {"request": 3}),
+    ):
         with pytest.raises(UsageError, match=said):
             zero.match_prefix(**given)
     assert zero.match_prefix(tokens=[], contents=contents) == zero.match_prefix(keys=[]) == ()

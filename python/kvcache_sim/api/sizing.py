@@ -153,9 +153,9 @@ def capacity(
         need: Rate to hold, such as ``"20/s"``: numbers of machines between those given are tried too.
         min_rate: Lowest rate tried, as text or in requests a second. Default: a thousandth of the recorded.
         max_rate: Highest rate tried. Default: a thousand times the recorded.
+        pools: ``"auto"`` also tries splits of the machines into prefill and decode pools.
         sessions: Sessions at a time are searched (``workload.concurrency``), not the rate; ``need`` is then a
             number such as ``"200"``.
-        pools: ``"auto"`` also tries splits of the machines into prefill and decode pools.
         grid: Dotted setting → values of the candidates, in all combinations; without ``grid`` and ``rows``
             the scenario alone is searched.
         rows: Whole sets of settings, each combined with ``grid``.

@@ -88,8 +88,8 @@ class MachineCache(OperatedStore):
         if at_ns is None:
             return listed
         self._not_past(at_ns)
-        own, gpu = self.mover.machine, TIERS[COMPUTE]
-        return ready_by(listed, at_ns, lambda c: c.machine == own or (reads_others and c.tier != gpu))
+        here, gpu = self.mover.machine, TIERS[COMPUTE]
+        return ready_by(listed, at_ns, lambda c: c.machine == here or (reads_others and c.tier != gpu))
 
     def _not_past(self, at_ns: int) -> None:
         if at_ns < self.now_ns:
