@@ -87,7 +87,7 @@ def test_a_bug_is_one_line_with_a_bundle_and_the_command(monkeypatch, capsys, tm
         (["hlep"], "no such verb: hlep; did you mean 'help'?"),
         (["--verbose"], "no such option: --verbose"),
         (["help", "--hlep"], "No such option: --hlep"),
-        (["help", "nothing"], "no help on 'nothing'"),
+        (["help", "nothng"], "no help on 'nothng'"),
     ],
 )
 def test_usage_errors_name_the_remedy(capsys, argv, said):

@@ -247,3 +247,13 @@ def test_no_call_raises_an_untyped_error(call):
         call()
     assert "\n" not in str(refused.value)
     assert refused.value.exit_code in (2, 3, 7)
+
+
+@pytest.mark.parametrize(
+    ("word", "line"),
+    [("router", "router.policy "), ("least-loaded", "handover.router "), ("saturated", "saturated\n")],
+)
+def test_help_finds_any_word_of_a_key_a_value_or_a_figure(word, line):
+    assert line in kv.command("help", word).text
+    with pytest.raises(kv.UsageError, match="no help on 'sdfsdf'"):
+        kv.command("help sdfsdf")

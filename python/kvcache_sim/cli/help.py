@@ -85,12 +85,26 @@ def _pages_by_word() -> dict[str, Callable[[str], str]]:
     return {"glossary": glossary_page, "metrics": metrics_page}
 
 
+def _page_of_word(word: str) -> str:
+    """Return the keys with their values, the figures and the terms that have a word; raises UsageError."""
+    from kvcache_sim.scenario.key_list import key_lines
+
+    pages = ["\n".join(line for line in key_lines() if word.lower() in line.lower())]
+    pages += [page for make in _pages_by_word().values() if "\n" in (page := make(word))]
+    if not any(pages):
+        topics = ", ".join(["metrics", "glossary", *TOPICS, *VERBS])
+        raise UsageError(
+            f"no help on {word!r}", hint=f"topics: {topics}; or a word of a key, value or figure"
+        )
+    return "\n\n".join(filter(None, pages))
+
+
 @app.command()
 def help_topic(
     topic: Annotated[
         str,
         Argument(
-            help="a verb, metrics, glossary, scenario, schema, units, channels or exit-codes",
+            help="a verb, metrics, glossary, scenario, schema, units, channels, exit-codes, or any word",
             metavar="[TOPIC]",
         ),
     ] = "",
@@ -105,6 +119,7 @@ def help_topic(
       kvsim help simulate
       kvsim help scenario
       kvsim help metrics ttft
+      kvsim help router
       kvsim help exit-codes
     """
     from kvcache_sim.cli.main import dispatch
@@ -121,7 +136,6 @@ def help_topic(
         typer.echo(TOPICS[topic]())
         return 0
     if topic and topic not in VERBS:
-        raise UsageError(
-            f"no help on {topic!r}", hint=f"topics: {', '.join(['metrics', 'glossary', *TOPICS, *VERBS])}"
-        )
+        typer.echo(_page_of_word(topic))
+        return 0
     return dispatch([topic, "--help"] if topic else ["--help"])

@@ -124,7 +124,10 @@ impl KvGroups {
         let (unkept, evicted): (Vec<u64>, Vec<u64>) = done.lost_tokens.into_iter().unzip();
         answer.set_item("lost_not_kept", unkept)?;
         answer.set_item("lost_evicted", evicted)?;
-        let unkept = done.unkept.iter().map(|j| (j.request, j.tokens, j.is_state));
+        let unkept = done
+            .unkept
+            .iter()
+            .map(|j| (j.request, j.tokens, j.is_state));
         answer.set_item("unkept", unkept.collect::<Vec<_>>())?;
         answer.set_item("keyed_at_end", keyed)?;
         set_arrays!(answer, done => hits);

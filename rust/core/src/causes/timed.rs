@@ -187,7 +187,9 @@ impl TimedRun<'_> {
                 misses.until(may_hit as u64, new);
                 break;
             };
-            at = ((k as i64 + 1) * self.id_tokens).min(block_end).min(may_hit);
+            at = ((k as i64 + 1) * self.id_tokens)
+                .min(block_end)
+                .min(may_hit);
             let cause = match history.machines.use_of(machine, slot) {
                 _ if is_partial && history.was_shown(slot) => MissCause::PartialBlock,
                 Some(here) if here.ready_ns > now_ns => MissCause::NotReady,
@@ -246,7 +248,10 @@ mod tests {
     #[test]
     fn each_cause_differs_from_the_others() {
         let (first, again) = ((0, [0, 1], 0), (100, [0, 1], 0));
-        assert_eq!(causes(&[first], &[0], true), [128, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0]);
+        assert_eq!(
+            causes(&[first], &[0], true),
+            [128, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0]
+        );
         assert_eq!(
             causes(&[first, again], &[0, 64], true),
             [0, 0, 64, 1, 0, 0, 0, 0, 0, 0, 0]
