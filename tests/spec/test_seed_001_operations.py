@@ -141,7 +141,7 @@ def test_a_lookup_of_nothing_or_of_the_past_is_refused():
     contents = BlockTokens(trace_of(ROWS), 4, lambda request: [])
     for said, given in (
         ("a request, keys or tokens", {}),
-        ("a request, keys or tokens", {"request": A, "keys": [1]}),
+        ("what to look up", {"request": A, "keys": [1]}),
         ("contents with tokens", {"tokens": [1, 2, 3, 4]}),
         ("10 or later", {"request": A, "at_ns": 9}),
         ("no such request", {"request": 3}),
