@@ -4,6 +4,7 @@ import json
 
 import pytest
 from kvcache_sim.base.errors import UsageError
+from kvcache_sim.cli.main import run
 from kvcache_sim.scenario.load import load_served, scenario_from_text
 from kvcache_sim.scenario.requests import read_requests
 
@@ -41,12 +42,28 @@ def test_prompts_within_the_context_that_no_gpu_holds_are_counted(tmp_path, sett
     assert [own.split(" ")[0] for own in said] == [str(too_long)] * bool(too_long)
 
 
-def test_blocks_of_the_cache_divide_those_of_the_trace(tmp_path):
-    for size in (16, 24, 48):
+def test_blocks_of_the_cache_divide_those_of_the_trace_or_are_several_of_them(tmp_path):
+    for size in (16, 24, 48, 96):
         assert len(requests_of(tmp_path, f"cache.block_size={size}")) == len(PROMPTS)
-    for size in (32, 96):
-        with pytest.raises(UsageError, match=f"got {size}; expected a divisor of 48"):
+    for size in (32, 72):
+        with pytest.raises(UsageError, match=f"got {size}; expected a divisor or a multiple of 48"):
             requests_of(tmp_path, f"cache.block_size={size}")
+
+
+def test_several_ids_are_one_block_of_a_cache_with_larger_blocks(tmp_path):
+    prompts = [[0, 1, 2, 3, 4], [0, 1, 2, 3, 4, 5, 6, 7, 8], [0, 1, 2, 9]]
+    rows = [
+        {"timestamp": 1000 * k, "input_length": 16 * len(ids) + 5, "output_length": 4, "hash_ids": ids}
+        for k, ids in enumerate(prompts)
+    ]
+    (tmp_path / "t.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    blocks = ["--set", "cache.block_size=64", "--set", "tiers.gpu.capacity=9 blocks", "--quiet"]
+    blocks += ["--set", "trace.block_size=16"]
+    assert run(["simulate", str(tmp_path / "t.jsonl"), "-o", str(tmp_path / "run"), *blocks]) == 0
+    # the first 64 tokens are a block that the second prompt finds; the third shares 48 of them
+    assert json.loads((tmp_path / "run" / "summary.json").read_text())["tokens"]["cached"] == 64
+    assert "4 ids of 16 tokens are one block of the cache" in (tmp_path / "run" / "run.json").read_text()
+    assert run(["reproduce", str(tmp_path / "run")]) == 0
 
 
 def test_routing_by_session_without_sessions_is_said(tmp_path):

@@ -180,10 +180,10 @@ def requests_of(requests: Trace | TraceStream) -> int:
 
 
 def resolved_with_trace(scenario: Scenario, trace: Trace) -> dict[str, Any]:
-    """Return the resolved scenario with the trace's own block size filled in."""
+    """Return the resolved scenario with the tokens of the trace's ids filled in."""
     resolved = dict(scenario.resolved)
     if "trace" in resolved:
-        resolved["trace"] = {**resolved["trace"], "block_size": trace.block_size}
+        resolved["trace"] = {**resolved["trace"], "block_size": trace.id_tokens or trace.block_size}
     return resolved
 
 

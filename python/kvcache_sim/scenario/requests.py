@@ -62,6 +62,8 @@ def open_requests(scenario: Scenario, options: RunOptions) -> Trace | TraceStrea
         return read_requests(scenario)
     found = readers.open_trace(section.path, section.read_settings())
     if isinstance(found, TraceStream):
+        if found.first.block_size < scenario.model.cache.block_size:
+            return read_requests(scenario)
         _check_block_size(scenario, found.first)
         return found
     return prepared(scenario, found)
@@ -91,6 +93,7 @@ def prepared(scenario: Scenario, trace: Trace) -> Trace:
     Raises and warns as ``read_requests``.
     """
     model = scenario.model
+    trace = _in_cache_blocks(trace, model.cache.block_size)
     affinity = model.router.affinity
     if affinity is not None and affinity.mode == "sibling-group":
         trace = replace(trace, parent=parents(trace))
@@ -138,6 +141,17 @@ def _by_program(trace: Trace) -> Trace:
     return replace(trace, priority=np.unique(starts_ns, return_inverse=True)[1].astype(np.int64))
 
 
+def _in_cache_blocks(trace: Trace, block_size: int) -> Trace:
+    """Return a trace whose ids name blocks of the cache, where those are a multiple of the trace's."""
+    from kvcache_sim.workload.coarser_blocks import in_coarser_blocks
+
+    found = in_coarser_blocks(trace, block_size)
+    if found is trace or not len(trace.block_ids):
+        return found
+    said = f"{block_size // trace.block_size} ids of {trace.block_size} tokens are one block of the cache"
+    return replace(found, warnings=(*trace.warnings, f"{trace.source}: {said}"))
+
+
 def _check_block_size(scenario: Scenario, trace: Trace) -> None:
     block_size = scenario.model.cache.block_size
     if trace.block_size % block_size:
@@ -145,7 +159,7 @@ def _check_block_size(scenario: Scenario, trace: Trace) -> None:
             "cache.block_size does not divide the trace's block",
             where=scenario.tree.location(("cache", "block_size")),
             got=str(block_size),
-            expected=f"a divisor of {trace.block_size}",
+            expected=f"a divisor or a multiple of {trace.block_size}",
         )
 
 

@@ -30,4 +30,11 @@ def in_coarser_blocks(trace: Trace, block_size: int) -> Trace:
     block_ids, old = first_appearance(trace.block_ids[last], trace.distinct_ids)
     names = trace.id_names
     names = [names[k] for k in old.tolist()] if isinstance(names, list) else names[old] if len(names) else old
-    return replace(trace, id_offsets=offsets, block_ids=block_ids, block_size=block_size, id_names=names)
+    return replace(
+        trace,
+        id_offsets=offsets,
+        block_ids=block_ids,
+        block_size=block_size,
+        id_names=names,
+        id_tokens=trace.id_tokens or trace.block_size,
+    )

@@ -82,6 +82,7 @@ class Trace(Value):
         play: (n,) int32 or empty. Play of each request, or PREPARATION, in this order. A request waits for
             none of another play; a request that waits for none arrives ``think_ns`` after its play starts.
         lanes: Lanes for the plays: a play starts when one has ended, the first ones after the preparation.
+        id_tokens: Tokens per id of the file, where a block has several; 0: the block size.
         source: File, or the generator's kind.
         sha256: SHA-256 of the file as text; "" for requests made in memory.
         warnings: Counted notes of the reader, one line each.
@@ -118,6 +119,7 @@ class Trace(Value):
     parent: NDArray[Any] = field(default_factory=lambda: np.empty(0, np.int32))
     play: NDArray[np.int32] = field(default_factory=lambda: np.empty(0, np.int32))
     lanes: Lanes = Lanes()
+    id_tokens: int = 0
     source: str = ""
     sha256: str = ""
     warnings: tuple[str, ...] = ()
