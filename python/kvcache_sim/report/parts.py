@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from html import escape
 from typing import NamedTuple
 
@@ -77,6 +77,11 @@ def body(part: Part, anchor: str) -> str:
             return f'<div class="sides">{"".join(_side(*side) for side in part.sides.items())}</div>'
         case TextSection():
             return f"<details><summary>show</summary><pre>{escape(part.text)}</pre></details>"
+
+
+def verdict_html(answers: Sequence[str]) -> str:
+    """Return the answers of a page, its headline; "" without any."""
+    return "".join(f'<p class="verdict">{escape(answer)}</p>' for answer in answers)
 
 
 def _side(label: str, topics: Mapping[str, tuple[str, ...]]) -> str:

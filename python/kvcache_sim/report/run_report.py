@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from html import escape
 from pathlib import Path
 from string import ascii_uppercase
@@ -15,8 +15,8 @@ from kvcache_sim.metrics.figure import Figure
 from kvcache_sim.metrics.figures import FIGURES
 from kvcache_sim.metrics.names import flatten
 from kvcache_sim.metrics.saturation import saturation_sentence
-from kvcache_sim.report.compare.comparison import compare
-from kvcache_sim.report.compare.text import how_paired
+from kvcache_sim.report.compare.comparison import Comparison, compare
+from kvcache_sim.report.compare.text import how_paired, shown
 from kvcache_sim.report.compare.verdict import verdict
 from kvcache_sim.report.explain.case import Case
 from kvcache_sim.report.explain.certainty import missing_intervals
@@ -25,29 +25,40 @@ from kvcache_sim.report.explain.worst import worst_table
 from kvcache_sim.report.finished import FinishedRun, find_trace
 from kvcache_sim.report.headline import Change, Headline, headlines
 from kvcache_sim.report.page import build_page
-from kvcache_sim.report.parts import Asked, Disclosure, Part, Section, Sentences, TextSection
-from kvcache_sim.report.picture import Table, Value
+from kvcache_sim.report.parts import Asked, Disclosure, Part, Section, Sentences, TextSection, verdict_html
+from kvcache_sim.report.picture import NothingToDraw, Table, Value
 from kvcache_sim.report.pictures import PICTURES
 from kvcache_sim.report.plotting import require_plotting
 from kvcache_sim.report.render import draw
 from kvcache_sim.scenario.subject import subject_line
 
 
-def opening(runs: Sequence[FinishedRun], cards: Sequence[Headline], note: str) -> str:
-    """Return the lines of the runs, the cards, and a note on how the changes were measured."""
+def opening(runs: Sequence[FinishedRun], cards: Sequence[Headline], answers: Sequence[str], note: str) -> str:
+    """Return the answers, the lines of the runs, the cards, and how the changes were measured."""
     several = len(runs) > 1
-    lines = "".join(_subject(run, _tag(number) if several else "") for number, run in enumerate(runs))
     shown = "".join(_card(card, several) for card in cards)
     explained = f'<p class="definition">{escape(note)}</p>' if note else ""
-    return f'<div class="subjects">{lines}</div><div class="cards">{shown}</div>{explained}'
+    computed = "".join(_sources(line for run in runs for line in missing_intervals(run).values()))
+    return (
+        f'{verdict_html(answers)}<div class="subjects">{_subjects(runs)}</div>'
+        f'<div class="cards">{shown}</div>{explained}{computed}'
+    )
 
 
-def _subject(run: FinishedRun, tagged: str) -> str:
-    """Return a run's label and subject, and the source of its step times."""
-    text = subject_line(run.scenario, len(run.requests["request"]))
-    line = f'<p class="subject" title="{escape(text)}">{tagged}<b>{escape(run.label)}</b> {escape(text)}</p>'
-    source = " · ".join(filter(None, (source_line(run.summary), *missing_intervals(run).values())))
-    return line + (f'<p class="source">{escape(source)}</p>' if source else "")
+def _subjects(runs: Sequence[FinishedRun]) -> str:
+    """Return each run's label and subject, and the sources of step times; what the first has is said once."""
+    parts = [subject_line(run.scenario, len(run.requests["request"])).split(" · ") for run in runs]
+    lines = []
+    for number, (run, own) in enumerate(zip(runs, parts, strict=True)):
+        text = escape(" · ".join(part for part in own if not number or part not in parts[0]))
+        tagged, whole = _tag(number) if len(runs) > 1 else "", escape(" · ".join(own))
+        lines.append(f'<p class="subject" title="{whole}">{tagged}<b>{escape(run.label)}</b> {text}</p>')
+    return "".join([*lines, *_sources([source_line(run.summary) for run in runs])])
+
+
+def _sources(lines: Iterable[str | None]) -> list[str]:
+    """Return lines on where figures come from, equal ones once."""
+    return [f'<p class="source">{escape(line)}</p>' for line in dict.fromkeys(lines) if line]
 
 
 def _tag(number: int) -> str:
@@ -151,6 +162,9 @@ _WORST_DEFINITION = (
 )
 
 
+_SETTINGS_DEFINITION = "The settings that are not equal in all runs."
+
+
 def write_report(runs: Sequence[FinishedRun], path: Path, force: bool) -> Path:
     """Write the HTML report of runs and return its path; raises UsageError and OutputExistsError."""
     require_plotting()
@@ -166,26 +180,69 @@ def report_page(runs: Sequence[FinishedRun]) -> str:
     cases = [Case(run) for run in runs]
     comparisons = [compare([runs[0]], [run]) for run in runs[1:]]
     title = "kvsim report: " + ", ".join(run.label for run in runs)
-    sides = {
-        case.run.label: {topic: tuple(said.values()) for topic, said in explain(case).items()}
-        for case in cases
-    }
-    parts: list[Part] = [Sentences("Main causes", sides)]
+    parts: list[Part] = []
+    if any(comparison.settings for comparison in comparisons):
+        parts.append(Section("Which settings differ?", _SETTINGS_DEFINITION, _settings(runs, comparisons)))
+    if sides := _sides(cases):
+        parts.append(Sentences("Main causes", sides))
+    missing = []
     for kind, row in PICTURES.items():
-        parts.append(Asked(row.question, draw(kind, runs)))
+        picture = draw(kind, runs)
+        if isinstance(picture, NothingToDraw):
+            missing.append((picture.title, picture.reason))
+        else:
+            parts.append(Asked(row.question, picture))
         if kind == "queue":
             parts.append(
                 Section("Which requests waited longest?", _WORST_DEFINITION, worst_table(runs, _WORST))
             )
+    if missing:
+        table = Table(("picture", "reason"), tuple(missing))
+        parts.append(
+            Disclosure(
+                "What is not drawn?", f"{len(missing)} of {len(PICTURES)} pictures, with the reasons", table
+            )
+        )
     figures = scalars_table(runs)
     parts.append(Disclosure("What does each number mean?", f"all {len(figures.rows)} figures", figures))
     for run in runs:
         parts.append(TextSection(f"Scenario of {run.label}, resolved", run.scenario_text))
         manifest = json.dumps(run.manifest, indent=2, sort_keys=True, ensure_ascii=False)
         parts.append(TextSection(f"Manifest of {run.label}", manifest))
-    note = ""
-    if comparisons:
-        answers = " ".join(verdict(comparison).sentences[0] for comparison in comparisons)
-        note = f"{answers} Changes are from {runs[0].label}. {how_paired(comparisons[0])}"
-    opens = opening(runs, headlines(cases, comparisons), note)
+    answers = [verdict(comparison).sentences[0] for comparison in comparisons]
+    note = f"Changes are from {runs[0].label}. {how_paired(comparisons[0])}" if comparisons else ""
+    opens = opening(runs, headlines(cases, comparisons), answers, note)
     return build_page(title, warnings, parts, opens)
+
+
+def _sides(cases: Sequence[Case]) -> dict[str, dict[str, tuple[str, ...]]]:
+    """Return label → topic → sentences; what all of several runs say stands once, under the first label."""
+    said = {
+        case.run.label: {topic: tuple(named.values()) for topic, named in explain(case).items()}
+        for case in cases
+    }
+    first, *others = said.values()
+    shared = {
+        topic: tuple(text for text in texts if all(text in other.get(topic, ()) for other in others))
+        for topic, texts in first.items()
+        if others
+    }
+    own = {
+        label: {
+            topic: tuple(t for t in texts if t not in shared.get(topic, ())) for topic, texts in side.items()
+        }
+        for label, side in said.items()
+    }
+    sides = {"both runs" if len(cases) == 2 else "all runs": shared, **own}
+    kept = {label: {topic: texts for topic, texts in side.items() if texts} for label, side in sides.items()}
+    return {label: side for label, side in kept.items() if side}
+
+
+def _settings(runs: Sequence[FinishedRun], comparisons: Sequence[Comparison]) -> Table:
+    """Return the settings that are not equal in all runs, a column a run."""
+    base = {name: values[0] for one in reversed(comparisons) for name, values in one.settings.items()}
+    rows = tuple(
+        (name, *(shown(v) for v in (first, *(one.settings.get(name, (0, first))[1] for one in comparisons))))
+        for name, first in base.items()
+    )
+    return Table(("setting", *(run.label for run in runs)), rows)

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import math
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -10,6 +11,7 @@ from numpy.typing import NDArray
 
 from kvcache_sim.report.colours import OTHER
 from kvcache_sim.report.finished import FinishedRun, number_column, text_column
+from kvcache_sim.report.picture import Value
 
 #: Most colors that a reader can distinguish at a glance.
 MOST_SERIES = 6
@@ -29,6 +31,8 @@ def drawn_as(amounts: Mapping[str, float]) -> dict[str, str]:
     return {name: name if name in named else OTHER for name in present}
 
 
+_LEAST_IN_HOURS_S = 7200
+_MOST_TICKS = 8
 #: Points of a drawn series.
 MAX_POINTS = 240
 
@@ -49,6 +53,21 @@ def summed_over_machines(run: FinishedRun, name: str) -> tuple[NDArray[Any], NDA
     totals = np.zeros(len(times), np.int64)
     np.add.at(totals, inverse, value)
     return times, totals
+
+
+def time_axis(title: str, data: Sequence[Mapping[str, Value]]) -> Any:
+    """Return the axis of the field ``s`` of some rows: in hours from two hours on, else in seconds."""
+    import altair as alt
+
+    times = [float(row["s"] or 0) for row in data]
+    first, last = min(times), max(times)
+    if last < _LEAST_IN_HOURS_S:
+        return alt.X("s:Q", title=f"{title}, s")
+    steps = (0.5, 1, 2, 3, 6, *(12 * 2**n for n in range(40)))
+    step_s = 3600 * next((step for step in steps if last - first <= 3600 * step * _MOST_TICKS), steps[-1])
+    values = [step_s * n for n in range(math.ceil(first / step_s), math.floor(last / step_s) + 1)]
+    axis = alt.Axis(values=values, labelExpr="format(datum.value / 3600, ',~r')")
+    return alt.X("s:Q", title=f"{title}, h", axis=axis)
 
 
 def thinned(times: NDArray[Any], values: NDArray[Any]) -> tuple[NDArray[Any], NDArray[Any]]:

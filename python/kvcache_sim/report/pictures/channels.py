@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from kvcache_sim.report.colours import OTHER, colour_scale
 from kvcache_sim.report.finished import FinishedRun
 from kvcache_sim.report.picture import NothingToDraw, Picture, Table, Value, side_by_side
-from kvcache_sim.report.time_series import drawn_as, series_names, summed_over_machines, thinned
+from kvcache_sim.report.time_series import drawn_as, series_names, summed_over_machines, thinned, time_axis
 
 _TITLE = "Channels"
 _DEFINITION = (
@@ -80,7 +80,7 @@ def draw(runs: Sequence[FinishedRun]) -> Picture | NothingToDraw:
         alt.Chart()
         .mark_line(interpolate="step-before")
         .encode(
-            x=alt.X("s:Q", title="simulated time, s"),
+            x=time_axis("simulated time", data),
             y=alt.Y("use:Q", title="share of time in use", axis=alt.Axis(format="%")),
             color=alt.Color("channel:N", scale=colour_scale(drawn), sort=drawn, title=None),
             tooltip=["run:N", "channel:N", "s:Q", alt.Tooltip("use:Q", format=".1%")],

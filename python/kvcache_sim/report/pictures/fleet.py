@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from kvcache_sim.report.colours import colour_scale
 from kvcache_sim.report.finished import FinishedRun
 from kvcache_sim.report.picture import NothingToDraw, Picture, Table, Value, side_by_side
+from kvcache_sim.report.time_series import time_axis
 
 #: Windows from the first arrival to the last.
 WINDOWS = 40
@@ -91,7 +92,7 @@ def draw(runs: Sequence[FinishedRun]) -> Picture | NothingToDraw:
             data.append({**at, "name": "event", "what": what})
     if not data:
         return NothingToDraw(_KIND, _TITLE, "no machine came, went or failed")
-    base = alt.Chart().encode(x=alt.X("s:Q", title="arrival, s"))
+    base = alt.Chart().encode(x=time_axis("arrival", data))
     lines = (
         base.transform_filter("datum.name != 'event'")
         .mark_line(interpolate="step-after")

@@ -8,7 +8,7 @@ from kvcache_sim.base.tiers import TIERS
 from kvcache_sim.report.colours import colour_scale
 from kvcache_sim.report.finished import FinishedRun
 from kvcache_sim.report.picture import NothingToDraw, Picture, Table, Value
-from kvcache_sim.report.time_series import series_names, summed_over_machines, thinned
+from kvcache_sim.report.time_series import series_names, summed_over_machines, thinned, time_axis
 
 _STATES = {"held": "held", "cached": "cached", "in_flight": "in flight", "free": "free"}
 _TITLE = "Occupancy of each tier"
@@ -66,7 +66,7 @@ def draw(runs: Sequence[FinishedRun]) -> Picture | NothingToDraw:
         alt.Chart(width=max(160, 640 // len(runs)), height=110)
         .mark_area(interpolate="step-after")
         .encode(
-            x=alt.X("s:Q", title="simulated time, s"),
+            x=time_axis("simulated time", data),
             y=alt.Y("blocks:Q", stack="zero", title="blocks"),
             color=alt.Color("state:N", scale=colour_scale(words), sort=words, title=None),
             order=alt.Order("order:Q"),

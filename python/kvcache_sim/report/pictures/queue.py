@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from kvcache_sim.report.colours import colour_scale
 from kvcache_sim.report.finished import FinishedRun
 from kvcache_sim.report.picture import NothingToDraw, Picture, Table, Value, side_by_side
-from kvcache_sim.report.time_series import summed_over_machines, thinned
+from kvcache_sim.report.time_series import summed_over_machines, thinned, time_axis
 
 _NAMES = ("queue", "running", "loading")
 _TITLE = "Sequences over time"
@@ -40,7 +40,7 @@ def draw(runs: Sequence[FinishedRun]) -> Picture | NothingToDraw:
         alt.Chart()
         .mark_line(interpolate="step-after")
         .encode(
-            x=alt.X("s:Q", title="simulated time, s"),
+            x=time_axis("simulated time", data),
             y=alt.Y("sequences:Q", title="sequences"),
             color=alt.Color("name:N", scale=colour_scale(_NAMES), title=None),
             tooltip=["run:N", "name:N", "s:Q", "sequences:Q"],
