@@ -80,7 +80,7 @@ def pages(root):
     for kind, goals in (("sweep", ""), ("pareto", "ttft.p99:min,hit_rate:max")):
         target[kind] = str(root / f"{kind}.html")
         write_sweep_report(root / f"{kind}.html", "sizes", CELLS, parse_objectives(goals) if goals else ())
-    charts = {"fleet": 13, "pareto": 2}
+    charts = {"fleet": 13, "sweep": 2, "pareto": 3}
     return {kind: (path, charts.get(kind, 1)) for kind, path in target.items()}
 
 

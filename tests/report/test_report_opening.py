@@ -109,3 +109,35 @@ def test_the_page_of_a_run_states_the_source_of_its_times_and_where_intervals_co
     text = html.unescape(re.sub(r"<script.*?</script>|<[^>]*>", " ", reports[1].read_text(), flags=re.S))
     assert re.search(r"step times: fitted set h100-llama-3\.1-8b-tp1: ×\d\.\d\d–\d\.\d\d", text, re.I)
     assert "intervals: kvsim explain" in " ".join(text.split())
+
+
+def test_the_page_of_several_runs_answers_first_and_says_what_differs_once(reports):
+    text = reports[2].read_text()
+    opening = text[text.index("<header>") : text.index("<section")]
+    assert (
+        opening.index('class="verdict"') < opening.index('class="subjects"') < opening.index('class="cards"')
+    )
+    assert re.sub("<[^>]*>", "", opening).count("llama-3.1-8b on 1 × h100") == 1
+    sections = re.findall(r"<section.*?</section>", text, re.S)
+    settings, causes = sections[:2]
+    assert "Which settings differ?" in settings
+    assert re.search(r"tiers\.disk\.capacity</td><td[^>]*>–</td><td[^>]*>4GiB</td>", settings)
+    sentences = re.findall(r"<li>(.*?)</li>", causes)
+    assert "<h3>both runs</h3>" in causes
+    assert len(set(sentences)) == len(sentences)
+    assert not re.search(r"not drawn,|<ul></ul>", text)
+
+
+@pytest.mark.parametrize(("rate_per_s", "unit"), [(4, "s"), (0.002, "h")])
+def test_time_is_in_hours_where_hours_are(tmp_path, rate_per_s, unit):
+    """The arrivals take half a minute at 4/s, hours at 0.002/s: whole hours are marked."""
+    (tmp_path / "s.yaml").write_text(
+        SCENARIO.format(name="n", tiers="{gpu: {capacity: 400 blocks}}").replace(
+            "s: 4}", f"s: {rate_per_s}}}"
+        )
+    )
+    assert kvsim(["simulate", "-c", str(tmp_path / "s.yaml"), "-q", "-o", str(tmp_path / "run")]) == 0
+    assert kvsim(["plot", str(tmp_path / "run"), "queue", "-o", str(tmp_path / "queue.svg")]) == 0
+    words = re.findall(r"<text[^>]*>([^<]+)<", (tmp_path / "queue.svg").read_text())
+    assert f"simulated time, {unit}" in words
+    assert ({"1", "2"} <= set(words)) == (unit == "h")

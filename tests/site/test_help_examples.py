@@ -136,6 +136,7 @@ def _write_runs(index: Path) -> None:
         for shard in "1234":
             options = ["--shard", f"{shard}/4", "-o", f"part-{shard}"]
             assert kvsim(["sweep", "-c", "sweep.yaml", "-q", *options]) == 0
+        shutil.copytree("part-1", "sweeps/sizes")
 
 
 def commands() -> dict[str, str]:

@@ -31,6 +31,7 @@
 - ``routing_regret``   routing regret of a finished run
 - ``run_report``       the report of finished runs: its sections in order
 - ``step_time_sheet``  a source of step times, as ``kvsim step-times show`` prints it
+- ``sweep_bars``       the cells of a sweep as bars with intervals
 - ``sweep_report``     the results of a sweep as a page and as lines
 - ``time_series``      samples over time, thinned to what a picture can show
 - ``unserved``         requests that a run did not serve

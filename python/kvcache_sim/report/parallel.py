@@ -33,7 +33,10 @@ def parallel_picture(ranking: Ranking, goals: Sequence[Objective], subject: str)
     for axis, title in zip(axes, titles, strict=True):
         values = [row.get(axis) for row in rows]
         ends = _ends(axis, values)
-        for row, position in zip(rows, _positions(values), strict=True):
+        # a difference that no text shows is drawn as none
+        is_flat = len({_text(axis, value) for value in values if value is not None}) <= 1
+        positions = [None if v is None else 0.0 for v in values] if is_flat else _positions(values)
+        for row, position in zip(rows, positions, strict=True):
             if position is not None:
                 data.append(
                     {
@@ -80,7 +83,8 @@ def _ends(axis: str, values: Sequence[object]) -> tuple[str, str]:
         low, high = min(known, key=lambda v: float(str(v))), max(known, key=lambda v: float(str(v)))
     else:
         low, high = known[0], list(dict.fromkeys(map(str, known)))[-1]
-    return _text(axis, low), _text(axis, high) if str(low) != str(high) else ""
+    least, most = _text(axis, low), _text(axis, high)
+    return least, most if least != most else ""
 
 
 def _positions(values: Sequence[object]) -> list[float | None]:

@@ -64,12 +64,11 @@ def body(part: Part, anchor: str) -> str:
             chart = f'<div class="chart" data-chart="{escape(part.kind)}"></div>'
             chart = f'<figure aria-label="{label}">{chart}</figure>'
             table = f"<details><summary>in numbers</summary>{table_html(part.table, anchor)}</details>"
-            return f'{chart}<p class="definition">{escape(part.definition)}</p>{table}'
+            return f"{chart}{definition_html(part.definition)}{table}"
         case NothingToDraw():
             return f'<p class="reason">{escape(part.title)}: not drawn, {escape(part.reason)}.</p>'
         case Section():
-            definition = f'<p class="definition">{escape(part.definition)}</p>'
-            return definition + table_html(part.table, anchor)
+            return definition_html(part.definition) + table_html(part.table, anchor)
         case Disclosure():
             table = table_html(part.table, anchor, "explained")
             return f"<details><summary>{escape(part.summary)}</summary>{table}</details>"
@@ -77,6 +76,11 @@ def body(part: Part, anchor: str) -> str:
             return f'<div class="sides">{"".join(_side(*side) for side in part.sides.items())}</div>'
         case TextSection():
             return f"<details><summary>show</summary><pre>{escape(part.text)}</pre></details>"
+
+
+def definition_html(text: str) -> str:
+    """Return a definition, in grey; "" without any."""
+    return f'<p class="definition">{escape(text)}</p>' if text else ""
 
 
 def verdict_html(answers: Sequence[str]) -> str:

@@ -25,7 +25,16 @@ from kvcache_sim.report.explain.worst import worst_table
 from kvcache_sim.report.finished import FinishedRun, find_trace
 from kvcache_sim.report.headline import Change, Headline, headlines
 from kvcache_sim.report.page import build_page
-from kvcache_sim.report.parts import Asked, Disclosure, Part, Section, Sentences, TextSection, verdict_html
+from kvcache_sim.report.parts import (
+    Asked,
+    Disclosure,
+    Part,
+    Section,
+    Sentences,
+    TextSection,
+    definition_html,
+    verdict_html,
+)
 from kvcache_sim.report.picture import NothingToDraw, Table, Value
 from kvcache_sim.report.pictures import PICTURES
 from kvcache_sim.report.plotting import require_plotting
@@ -37,11 +46,10 @@ def opening(runs: Sequence[FinishedRun], cards: Sequence[Headline], answers: Seq
     """Return the answers, the lines of the runs, the cards, and how the changes were measured."""
     several = len(runs) > 1
     shown = "".join(_card(card, several) for card in cards)
-    explained = f'<p class="definition">{escape(note)}</p>' if note else ""
     computed = "".join(_sources(line for run in runs for line in missing_intervals(run).values()))
     return (
         f'{verdict_html(answers)}<div class="subjects">{_subjects(runs)}</div>'
-        f'<div class="cards">{shown}</div>{explained}{computed}'
+        f'<div class="cards">{shown}</div>{definition_html(note)}{computed}'
     )
 
 
@@ -49,9 +57,9 @@ def _subjects(runs: Sequence[FinishedRun]) -> str:
     """Return each run's label and subject, and the sources of step times; what the first has is said once."""
     parts = [subject_line(run.scenario, len(run.requests["request"])).split(" · ") for run in runs]
     lines = []
-    for number, (run, own) in enumerate(zip(runs, parts, strict=True)):
-        text = escape(" · ".join(part for part in own if not number or part not in parts[0]))
-        tagged, whole = _tag(number) if len(runs) > 1 else "", escape(" · ".join(own))
+    for number, (run, described) in enumerate(zip(runs, parts, strict=True)):
+        text = escape(" · ".join(part for part in described if not number or part not in parts[0]))
+        tagged, whole = _tag(number) if len(runs) > 1 else "", escape(" · ".join(described))
         lines.append(f'<p class="subject" title="{whole}">{tagged}<b>{escape(run.label)}</b> {text}</p>')
     return "".join([*lines, *_sources([source_line(run.summary) for run in runs])])
 
@@ -227,13 +235,13 @@ def _sides(cases: Sequence[Case]) -> dict[str, dict[str, tuple[str, ...]]]:
         for topic, texts in first.items()
         if others
     }
-    own = {
+    alone = {
         label: {
             topic: tuple(t for t in texts if t not in shared.get(topic, ())) for topic, texts in side.items()
         }
         for label, side in said.items()
     }
-    sides = {"both runs" if len(cases) == 2 else "all runs": shared, **own}
+    sides = {"both runs" if len(cases) == 2 else "all runs": shared, **alone}
     kept = {label: {topic: texts for topic, texts in side.items() if texts} for label, side in sides.items()}
     return {label: side for label, side in kept.items() if side}
 

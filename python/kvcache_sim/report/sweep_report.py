@@ -3,18 +3,31 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from html import escape
 from pathlib import Path
 from typing import Any
 
 from kvcache_sim.base.output import write_new
 from kvcache_sim.metrics.objectives import Objective, losses, pareto_front
-from kvcache_sim.report.best_cell import axis_title, number_table, ranked_table, shown
+from kvcache_sim.report.best_cell import (
+    WORDS,
+    against_text,
+    axis_title,
+    figure_text,
+    figures_of,
+    number_table,
+    ranked_table,
+    requests_text,
+    settings_of,
+    shown,
+)
 from kvcache_sim.report.colours import colour_scale
 from kvcache_sim.report.parallel import parallel_picture
 from kvcache_sim.report.picture import Picture, Table, Value
 from kvcache_sim.report.plain_table import plain_sentences, plain_table
 from kvcache_sim.report.ranking import Ranking, rank_cells
 from kvcache_sim.report.ranking_text import verdict
+from kvcache_sim.report.sweep_bars import bars_picture
 
 Row = Mapping[str, object]
 
@@ -33,10 +46,12 @@ def rows_text(ranking: Ranking, goals: Sequence[Objective] = ()) -> str:
     return title + plain_table(ranked_table(ranking, chosen, goals)) + last
 
 
-def write_sweep_report(path: Path, name: str, rows: Sequence[Row], goals: Sequence[Objective]) -> None:
-    """Write the page of a sweep; an earlier page of the same name is replaced."""
+def write_sweep_report(
+    path: Path, name: str, rows: Sequence[Row], goals: Sequence[Objective] = (), force: bool = True
+) -> None:
+    """Write the page of a sweep; raises OutputExistsError for an earlier page unless ``force``."""
     from kvcache_sim.report.page import build_page
-    from kvcache_sim.report.parts import Part, Section, Sentences
+    from kvcache_sim.report.parts import Part, Section
     from kvcache_sim.report.plotting import require_plotting
 
     require_plotting()
@@ -44,16 +59,7 @@ def write_sweep_report(path: Path, name: str, rows: Sequence[Row], goals: Sequen
     done = ranking.rows
     failed = [row for row in rows if row["status"] != "ok"]
     counts = f"{len(rows) - len(failed):,} cells finished, {len(failed):,} failed"
-    said = verdict(ranking)
-    said = (
-        [
-            f"{'The best: ' if ranking.order else ''}{said[0]}.",
-            *(f"{line[0].upper()}{line[1:]}." for line in said[1:]),
-        ]
-        if said
-        else []
-    )
-    parts: list[Part] = [Sentences("Which cell is best?", {name: {counts: tuple(said)}})] if said else []
+    parts: list[Part] = [bars_picture(ranking, name)] if ranking.order else []
     if done and len(goals) >= 2:
         parts.append(_front_picture(ranking, goals, name))
     if done:
@@ -68,8 +74,38 @@ def write_sweep_report(path: Path, name: str, rows: Sequence[Row], goals: Sequen
         parts.append(
             Section("Failed", "Cells without a result.", Table(("cell", "status", "error"), rows_of))
         )
-    page = build_page(f"kvsim sweep: {name}", (), parts)
-    write_new(path, page.encode(), overwrite=True)
+    page = build_page(f"kvsim sweep: {name}", (), parts, _opening(ranking, counts))
+    write_new(path, page.encode(), force)
+
+
+def _opening(ranking: Ranking, counts: str) -> str:
+    """Return the verdict, the best cell's cards, and the sentences on both."""
+    from kvcache_sim.report.parts import definition_html, verdict_html
+
+    said = [f"{line[0].upper()}{line[1:]}." for line in verdict(ranking)]
+    cards = ""
+    if ranking.goal is not None:
+        best, second = ranking.order[0].row, ranking.order[1:2]
+        against = f"next: cell {second[0].row['cell']}, {against_text(second[0].against)}" if second else ""
+        settings = {n.removeprefix("set."): (str(best[n]), "") for n in settings_of([best])}
+        figures = {
+            n: (figure_text(n, best[n]), requests_text(best, n).strip(" ()") if n in best else "")
+            for n in figures_of([best], [ranking.goal])
+        }
+        goal = ranking.goal.metric
+        rows = [("best cell", str(best["cell"]), against), *((n, *v) for n, v in settings.items())]
+        rows[1:1] = [(WORDS.get(goal, goal), *figures.pop(goal))]
+        rows += [(WORDS.get(n, n), *v) for n, v in figures.items()]
+        cards = f'<div class="cards">{"".join(_card(*row) for row in rows)}</div>'
+    return verdict_html(said[:1]) + cards + definition_html(" ".join([*said[1:], f"{counts}."]))
+
+
+def _card(words: str, value: str, interval: str) -> str:
+    shown = f'<span class="interval">{escape(interval)}</span>' if interval else ""
+    return (
+        f'<div class="card" data-figure="{escape(words)}"><span class="words">{escape(words)}</span>'
+        f'<span class="values"><span class="value">{escape(value)}</span></span>{shown}</div>'
+    )
 
 
 def _front_picture(ranking: Ranking, goals: Sequence[Objective], subject: str) -> Picture:

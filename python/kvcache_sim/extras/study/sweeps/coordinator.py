@@ -6,7 +6,7 @@ import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 from kvcache_sim.base.disk import LOCAL_DISK, Disk
 from kvcache_sim.base.errors import EXIT_OK, EXIT_SWEEP_FAILED, UsageError
@@ -15,7 +15,7 @@ from kvcache_sim.extras.study.sweeps.cell import Cell, CellRecord, Study
 from kvcache_sim.extras.study.sweeps.plan import Plan, distinct, is_sound_plan, keep_plan
 from kvcache_sim.extras.study.sweeps.stop import StopRequest
 from kvcache_sim.extras.study.sweeps.store import CellStore, claim, locked
-from kvcache_sim.extras.study.sweeps.tables import LiveTable, export, is_sound_database, result_rows
+from kvcache_sim.extras.study.sweeps.tables import LiveTable, Row, export, is_sound_database, result_rows
 
 
 class CellRunner(Protocol):
@@ -165,3 +165,21 @@ def read_plan(directory: Path) -> Plan:
         raise UsageError(
             "not a sweep directory", where=str(directory), expected="a plan.json in it"
         ) from None
+
+
+class FinishedSweep(NamedTuple):
+    """A sweep read back: its name, its rows, and the damaged files that were left out."""
+
+    name: str
+    rows: list[Row]
+    damaged: list[Path]
+
+
+def read_sweep(directory: Path) -> FinishedSweep:
+    """Return a sweep, its cells without a record as missing; raises ``UsageError`` where there is none."""
+    plan, store = read_plan(directory), CellStore(directory)
+    ids = [cell.cell_id for cell in plan.unique_cells()]
+    if {path.stem for path in store.cells.glob("[!.]*.json")} - set(ids):
+        raise UsageError("a search, not a sweep", where=str(directory), hint="its own command has --plot")
+    records, damaged = store.peek(ids)
+    return FinishedSweep(plan.name, result_rows(plan.cells, records), damaged)
