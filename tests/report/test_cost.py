@@ -34,11 +34,10 @@ def test_cost_by_hand():
         {
             "per_hour": per_hour,
             "total": total,
-            "per_million_tokens": total / 4,
             "per_million_output_tokens": total,
         }
     )
-    nothing = dict.fromkeys(("total", "per_million_tokens", "per_million_output_tokens"))
+    nothing = dict.fromkeys(("total", "per_million_output_tokens"))
     assert cost(PRICES, IDLE) == {"per_hour": 3.0, **nothing}
 
 
@@ -88,10 +87,9 @@ def test_cost_stands_behind_the_throughput_where_there_are_prices():
 
 
 def test_without_a_batch_a_token_costs_the_more_the_fewer_are_made():
-    known = {"per_million_tokens": 2.0, "per_million_output_tokens": None}
-    summary = {"cost": known, "throughput": {"output_tokens_per_s": 6.0}}
+    summary = {"cost": {"per_million_output_tokens": 2.0}, "throughput": {"output_tokens_per_s": 6.0}}
     rates = {"throughput.output_tokens_per_s": [3.0, 12.0]}
-    assert costs_by_batch(summary, rates) == {"cost.per_million_tokens": [4.0, 1.0]}
+    assert costs_by_batch(summary, rates) == {"cost.per_million_output_tokens": [4.0, 1.0]}
     for none in ({}, {"throughput.output_tokens_per_s": [3.0, 0.0]}):
         assert costs_by_batch(summary, none) == {}
     assert costs_by_batch(summary | {"cost": None}, rates) == {}
@@ -107,7 +105,7 @@ def test_prices_are_in_the_summary_and_change_no_digest(tmp_path, capsys):
         found.append(json.loads(capsys.readouterr().out))
     free, priced = found
     assert priced["digest"] == free["digest"]
-    assert priced["cost"]["per_million_tokens"] > 0
+    assert priced["cost"]["per_million_output_tokens"] > 0
     assert "cost" not in free
     hashes = {load_run(tmp_path / name).manifest["config_hash"] for name in ("priced", "free")}
     assert len(hashes) == 1

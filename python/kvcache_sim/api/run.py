@@ -49,7 +49,7 @@ _SHOWN: tuple[tuple[str, str, Callable[[float], str]], ...] = (
     ("output tokens a second", "throughput.output_tokens_per_s", significant),
     ("SLO attainment", "slo.attainment", format_percent),
     ("goodput, requests a second", "goodput.requests_per_s", significant),
-    ("cost of a million tokens", "cost.per_million_tokens", significant),
+    ("cost of a million output tokens", "cost.per_million_output_tokens", significant),
 )
 
 

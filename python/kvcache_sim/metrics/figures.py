@@ -144,7 +144,6 @@ _MACHINES = (
 _COST = (
     Figure("cost.per_hour", "cost", "all GPUs and the GiB of lower tiers for an hour, at given prices"),
     Figure("cost.total", "cost", "cost.per_hour for the time from first arrival to last token"),
-    Figure("cost.per_million_tokens", "cost", "cost.total / million prompt and generated tokens"),
     Figure("cost.per_million_output_tokens", "cost", "cost.total / million generated tokens"),
 )
 

@@ -49,7 +49,6 @@ STABLE_METRICS: dict[str, str] = {
     **{f"goodput.{name}_per_s": "1/s" for name in ("requests", "output_tokens", "tokens")},
     "cost.total": "cost",
     "cost.per_hour": "cost",
-    "cost.per_million_tokens": "cost",
     "cost.per_million_output_tokens": "cost",
     "wall.cpu_s": "s",
     "wall.peak_rss_bytes": "bytes",
@@ -57,7 +56,7 @@ STABLE_METRICS: dict[str, str] = {
 
 #: Short names whose suffix would be ambiguous, and common synonyms.
 _ALIASES = {
-    "cost": "cost.per_million_tokens",
+    "cost": "cost.per_million_output_tokens",
     "hit_rate": "cache.token_hit_rate",
     "requests_per_s": "throughput.requests_per_s",
     "output_tokens_per_s": "throughput.output_tokens_per_s",

@@ -149,7 +149,7 @@ def _prices(cost: Mapping[str, float | None] | None) -> list[str]:
     """Return the cost of the run at the scenario's prices, if it has any."""
     if cost is None:
         return []
-    names = {"per_million_tokens": "a million tokens", "per_hour": "an hour", "total": "in all"}
+    names = {"per_million_output_tokens": "a million output tokens", "per_hour": "an hour", "total": "in all"}
     return ["cost       " + "  ".join(f"{_price(cost[name])} {words}" for name, words in names.items())]
 
 

@@ -94,9 +94,9 @@ _FIGURES = (
         lambda value: f"{significant(value)} req/s",
     ),
     _Figure(
-        "cost.per_million_tokens",
-        "cost per M tokens",
-        "at the scenario's prices, of a million prompt and generated tokens",
+        "cost.per_million_output_tokens",
+        "cost/M output tokens",
+        "at the scenario's prices, in their currency, of a million generated tokens",
         False,
         False,
         significant,

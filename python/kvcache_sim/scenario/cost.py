@@ -23,9 +23,8 @@ def cost_of(scenario: Scenario, summary: Mapping[str, Any]) -> dict[str, float |
     a shared pool has no price. A machine's GPUs are ``gpus_per_machine``, else the tensor-parallel degree of
     its step-time set times its pipeline stages. ``total`` = per_hour × the time from the first arrival to the
     last token. If a policy scales the fleet (``fleet.scaling``), ``total`` counts only its machine-seconds of
-    that time. ``per_million_tokens`` counts prompt and generated tokens, ``per_million_output_tokens`` the
-    generated tokens; both are None if no token was generated. Fractions of an hour are charged
-    proportionally.
+    that time. ``per_million_output_tokens`` counts generated tokens and is None if there are none. Fractions
+    of an hour are charged proportionally.
 
     Raises ``UsageError`` for an unbounded tier with a price.
     """
@@ -51,11 +50,9 @@ def cost_of(scenario: Scenario, summary: Mapping[str, Any]) -> dict[str, float |
     total = per_hour * tokens["output"] / rate / 3600 if rate else None
     if total is not None and settings.membership.scaling is not None:
         total = per_hour / len(settings.machines) * summary["fleet"]["machine_s"] / 3600
-    made = tokens["input"] + tokens["output"]
     return {
         "per_hour": per_hour,
         "total": total,
-        "per_million_tokens": total / made * 1e6 if total is not None and made else None,
         "per_million_output_tokens": total / tokens["output"] * 1e6 if total is not None else None,
     }
 
@@ -91,10 +88,7 @@ def costs_by_batch(
 ) -> dict[str, list[float]]:
     """Return the costs of tokens without each batch in turn: inverse to the rate of output tokens."""
     cost, rate = summary.get("cost") or {}, summary["throughput"][_RATE]
-    return {
-        f"cost.{name}": [
-            cost[name] * rate / throughput for throughput in batches.get(f"throughput.{_RATE}", ())
-        ]
-        for name in ("per_million_tokens", "per_million_output_tokens")
-        if cost.get(name) and min(batches.get(f"throughput.{_RATE}", (0.0,)))
-    }
+    name, throughputs = "per_million_output_tokens", batches.get(f"throughput.{_RATE}", ())
+    if not cost.get(name) or not min(throughputs, default=0.0):
+        return {}
+    return {f"cost.{name}": [cost[name] * rate / throughput for throughput in throughputs]}
