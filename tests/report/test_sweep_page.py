@@ -33,7 +33,7 @@ def test_a_sweeps_directory_has_the_page_of_the_sweep(swept):
     assert (
         0 < opening.index('class="verdict">Cell 0 has the lowest TTFT p99') < opening.index('class="cards"')
     )
-    cards = dict(re.findall(r'data-figure="([^"]+)".*?class="value">([^<]+)<', opening))
+    cards = dict(re.findall(r'data-figure="([^"]+)".*?class="value"[^>]*>([^<]+)<', opening))
     assert (cards["best cell"], cards["replica.step_overhead"]) == ("0", "0ms")
     specifications = json.loads(re.search(r'id="specifications">(.*?)</script>', text)[1])
     bars = specifications["bars"]["vega"]["data"][0]["values"]

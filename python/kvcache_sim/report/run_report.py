@@ -45,7 +45,7 @@ from kvcache_sim.scenario.subject import subject_line
 def opening(runs: Sequence[FinishedRun], cards: Sequence[Headline], answers: Sequence[str], note: str) -> str:
     """Return the answers, the lines of the runs, the cards, and how the changes were measured."""
     several = len(runs) > 1
-    shown = "".join(_card(card, several) for card in cards)
+    shown = "".join(card_html(card, several) for card in cards)
     computed = "".join(_sources(line for run in runs for line in missing_intervals(run).values()))
     return (
         f'{verdict_html(answers)}<div class="subjects">{_subjects(runs)}</div>'
@@ -73,7 +73,8 @@ def _tag(number: int) -> str:
     return f'<span class="letter r{number % 6}">{tag(number)}</span> '
 
 
-def _card(card: Headline, several: bool) -> str:
+def card_html(card: Headline, several: bool) -> str:
+    """Return a card; with several runs its values have their tags."""
     values = "".join(
         f'<span class="value" data-run="{number}">{_tag(number) if several else ""}{escape(value)}</span>'
         + _intervals(intervals)
@@ -229,19 +230,17 @@ def _sides(cases: Sequence[Case]) -> dict[str, dict[str, tuple[str, ...]]]:
         case.run.label: {topic: tuple(named.values()) for topic, named in explain(case).items()}
         for case in cases
     }
-    first, *others = said.values()
-    shared = {
-        topic: tuple(text for text in texts if all(text in other.get(topic, ()) for other in others))
-        for topic, texts in first.items()
-        if others
+    everywhere: set[str] = set()
+    if len(cases) > 1:
+        everywhere = set.intersection(*({t for ts in side.values() for t in ts} for side in said.values()))
+    common = {
+        topic: tuple(t for t in texts if t in everywhere) for topic, texts in said[cases[0].run.label].items()
     }
     alone = {
-        label: {
-            topic: tuple(t for t in texts if t not in shared.get(topic, ())) for topic, texts in side.items()
-        }
+        label: {topic: tuple(t for t in texts if t not in everywhere) for topic, texts in side.items()}
         for label, side in said.items()
     }
-    sides = {"both runs" if len(cases) == 2 else "all runs": shared, **alone}
+    sides = {"both runs" if len(cases) == 2 else "all runs": common, **alone}
     kept = {label: {topic: texts for topic, texts in side.items() if texts} for label, side in sides.items()}
     return {label: side for label, side in kept.items() if side}
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from html import escape
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +13,6 @@ from kvcache_sim.report.best_cell import (
     against_text,
     axis_title,
     figure_text,
-    figures_of,
     number_table,
     ranked_table,
     requests_text,
@@ -79,33 +77,24 @@ def write_sweep_report(
 
 
 def _opening(ranking: Ranking, counts: str) -> str:
-    """Return the verdict, the best cell's cards, and the sentences on both."""
+    """Return the verdict, cards of the best cell, its figure and its settings, and the other sentences."""
+    from kvcache_sim.report.headline import Headline
     from kvcache_sim.report.parts import definition_html, verdict_html
+    from kvcache_sim.report.run_report import card_html
 
     said = [f"{line[0].upper()}{line[1:]}." for line in verdict(ranking)]
     cards = ""
     if ranking.goal is not None:
-        best, second = ranking.order[0].row, ranking.order[1:2]
-        against = f"next: cell {second[0].row['cell']}, {against_text(second[0].against)}" if second else ""
-        settings = {n.removeprefix("set."): (str(best[n]), "") for n in settings_of([best])}
-        figures = {
-            n: (figure_text(n, best[n]), requests_text(best, n).strip(" ()") if n in best else "")
-            for n in figures_of([best], [ranking.goal])
-        }
-        goal = ranking.goal.metric
-        rows = [("best cell", str(best["cell"]), against), *((n, *v) for n, v in settings.items())]
-        rows[1:1] = [(WORDS.get(goal, goal), *figures.pop(goal))]
-        rows += [(WORDS.get(n, n), *v) for n, v in figures.items()]
-        cards = f'<div class="cards">{"".join(_card(*row) for row in rows)}</div>'
+        best, goal = ranking.order[0].row, ranking.goal.metric
+        following = [f"next: {one.row['cell']}, {against_text(one.against)}" for one in ranking.order[1:2]]
+        rows = [("best cell", str(best["cell"]), *(following or [""]))]
+        rows.append(
+            (WORDS.get(goal, goal), figure_text(goal, best[goal]), requests_text(best, goal).strip(" ()"))
+        )
+        rows += [(name.removeprefix("set."), str(best[name]), "") for name in settings_of([best])]
+        shown = (Headline(words, words, "", (value,), (note,), (None,)) for words, value, note in rows)
+        cards = f'<div class="cards">{"".join(card_html(card, several=False) for card in shown)}</div>'
     return verdict_html(said[:1]) + cards + definition_html(" ".join([*said[1:], f"{counts}."]))
-
-
-def _card(words: str, value: str, interval: str) -> str:
-    shown = f'<span class="interval">{escape(interval)}</span>' if interval else ""
-    return (
-        f'<div class="card" data-figure="{escape(words)}"><span class="words">{escape(words)}</span>'
-        f'<span class="values"><span class="value">{escape(value)}</span></span>{shown}</div>'
-    )
 
 
 def _front_picture(ranking: Ranking, goals: Sequence[Objective], subject: str) -> Picture:
