@@ -33,7 +33,6 @@ FLAT, FROM_THE_ROOT = {"discipline": "flat"}, {"touch_from": "root"}
         ("lfu", FROM_THE_ROOT, "--order"),
         ("fifo", {"window": 1} | FROM_THE_ROOT, "--order"),
         ("unbounded", FLAT, "--flat"),
-        ("lru", {"explain": True} | FLAT, "--explain"),
         ("lru", {"last_partial": "keep", "outputs": "all"}, "--outputs"),
         ("lru:5", {}, "no setting"),
         ("ttl:5", {}, "unit"),

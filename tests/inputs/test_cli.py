@@ -179,6 +179,7 @@ def test_a_signal_unwinds_and_exits_with_its_code(tmp_path: Path, number, code):
         "VERBS['try'] = ('planted', '')\n"
         "sys.exit(main.run(['try']))\n"
     )
+    signal.signal(signal.SIGHUP, signal.SIG_DFL)  # the tests may run under nohup
     process = subprocess.Popen(
         [sys.executable, "-c", script], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
     )

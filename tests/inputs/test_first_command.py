@@ -134,8 +134,8 @@ def test_a_tokenizer_of_the_user_counts_tokens(tmp_path):
     write_tokenizer(tmp_path / "tokenizer.json", ["why", "so"])
     for text, inputs, outputs in (
         (json.dumps([{"id": "a", "conversations": SAID}]), [100], [40]),
-        (lines([{"messages": CHAT}]), [101], [40]),
-        (lines([{"custom_id": "x", "body": {"messages": CHAT, "max_tokens": 77}}]), [101, 143], [40, 77]),
+        (lines([{"messages": CHAT}]), [105], [40]),
+        (lines([{"custom_id": "x", "body": {"messages": CHAT, "max_tokens": 77}}]), [105, 150], [40, 77]),
     ):
         (tmp_path / "t").write_text(text)
         trace = read_trace(tmp_path / "t", settings=ReadSettings(tokenizer=str(tmp_path / "tokenizer.json")))

@@ -377,5 +377,6 @@ def test_every_key_is_explained_and_the_defaults_shown_are_the_defaults():
             if path.startswith("cluster.pool."):  # and a pool its capacity
                 alongside = ["cluster.pool.capacity=9GiB", "tiers.cpu.capacity=9GiB"]
             alongside += ["models.of.x.machines=1"] if path.startswith("models.") else []
+            alongside += ["cluster.machines=2"] if path.startswith("router.affinity.") else []
             load("trace: {path: t.jsonl}", *alongside, f"{path}={default}")
     assert given.keys() <= {name.replace("NAME", "x") for name, default in shown.items() if default == "*"}

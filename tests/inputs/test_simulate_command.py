@@ -158,6 +158,7 @@ def test_a_breached_threshold_is_exit_4_and_the_run_is_kept(small, capsys):
 
 
 def test_a_signal_leaves_nothing_behind(small):
+    signal.signal(signal.SIGHUP, signal.SIG_DFL)  # the tests may run under nohup
     for number, code in ((signal.SIGINT, 130), (signal.SIGTERM, 143), (signal.SIGHUP, 129)):
         process = subprocess.Popen(
             [*KVSIM, "simulate", "-c", "small.yaml", "-o", "out", "--set", "workload.requests=200000"],

@@ -123,7 +123,8 @@ def causes_of(prompts, cached, machines=(0, 0), prefill_ns=10):
     ends = dict.fromkeys(("first_token_ns", "finish_ns"), arrival + prefill_ns)
     columns = rows(count, arrival_ns=arrival, machine=machines[:count], input_tokens=tokens, **ends)
     columns |= {"cached_prefix_length_used": np.array(cached), "prefill_ns": np.full(count, prefill_ns)}
-    reuse = reuse_of(written(columns, trace=make_trace(prompts)))
+    evicted = {"cache": {"evictions": {"gpu": 9}}}
+    reuse = reuse_of(written(columns, trace=make_trace(prompts), summary=evicted))
     assert (sum(reuse.missed.values()) == tokens - cached).all()
     assert all((own >= 0).all() for own in reuse.missed.values())
     return {cause: int(own[-1]) for cause, own in reuse.missed.items() if own[-1]}

@@ -10,7 +10,7 @@ from page_commands import commands_in
 
 PAGE = (Path(__file__).resolve().parents[2] / "docs" / "how-to" / "questions.md").read_text()
 #: Rows and columns of the screen on which what a question's commands print together is to fit.
-ROWS, COLUMNS = 50, 80
+ROWS, COLUMNS = 55, 80
 
 
 def commands(text: str) -> list[list[str]]:

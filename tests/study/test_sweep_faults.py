@@ -111,6 +111,7 @@ def test_a_killed_worker_is_replaced_and_its_cell_runs_again(tmp_path, undisturb
     ("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143), (signal.SIGHUP, 129)]
 )
 def test_a_signal_leaves_a_state_to_resume_from(tmp_path, undisturbed, number, code):
+    signal.signal(signal.SIGHUP, signal.SIG_DFL)  # the tests may run under nohup
     process = start(tmp_path / "out", base=tmp_path)
     process.stdout.readline()
     process.stdout.readline()

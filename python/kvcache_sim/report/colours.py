@@ -43,6 +43,8 @@ COLOURS: dict[str, str] = {
     "evicted": "#d1495b",
     "window moved on": "#8020e0",
     "no checkpoint": "#5c5c12",
+    "partial block": "#c0006f",
+    "not loaded": "#0f7a1f",
     "lost": "#d1495b",
     "lru": "#3b82c4",
     "optimum": "#a05fb4",

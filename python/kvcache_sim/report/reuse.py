@@ -65,8 +65,8 @@ def _missed(run: FinishedRun, trace: Trace) -> tuple[dict[str, NDArray[np.int64]
     columns = run.requests
     if not columns.keys() >= MISS_COLUMNS.keys():
         cache = scenario_of_run(run.scenario_text, run.directory).settings.cache
-        figures = run.summary["cache"]
-        left = sum(figures["evictions"].values()) + figures.get("dropped_blocks", 0)
+        figures = run.summary.get("cache", {})
+        left = sum(figures.get("evictions", {}).values()) + figures.get("dropped_blocks", 0)
         kept = keeps_all_blocks(cache) and left > 0
         columns = miss_causes(columns, trace, cache.block_size_tokens, kept, run.junctions)
     done = run.requests["status"] == 0

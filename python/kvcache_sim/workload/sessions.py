@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+import re
+
 import numpy as np
 from numpy.typing import NDArray
 
 from kvcache_sim.workload.trace import NO_REQUEST, NO_SESSION, Trace
+
+#: What WEKA's readers append to a trace's name for an agent beside the first, or a sub-agent.
+_AGENT = re.compile(r"::(?:lane|sa):.*", re.DOTALL)
 
 
 def previous_turns(trace: Trace) -> NDArray[np.int32]:
@@ -93,7 +98,7 @@ def jobs_of(trace: Trace) -> NDArray[np.int32] | None:
 def trees_of(trace: Trace) -> NDArray[np.int32]:
     """Return the tree number of each request, in order of their first requests.
 
-    Requests of a session are in one tree, and so are those that wait for each other.
+    Requests of a session are in one tree, and so are those that wait for each other and agents side by side.
     """
     root = list(range(len(trace)))
 
@@ -107,6 +112,11 @@ def trees_of(trace: Trace) -> NDArray[np.int32]:
             _join(root, find(request), find(int(before[request])))
     for request, other in trace.also_after.tolist():
         _join(root, find(request), find(other))
+    opened: dict[str, int] = {}
+    for session, request in zip(*np.unique(trace.session, return_index=True), strict=True):
+        if 0 <= session < len(trace.session_names):
+            first = opened.setdefault(_AGENT.sub("", trace.session_names[session]), int(request))
+            _join(root, find(int(request)), find(first))
     roots = np.array([find(request) for request in range(len(trace))], np.int64)
     return np.unique(roots, return_inverse=True)[1].astype(np.int32)
 

@@ -29,6 +29,16 @@ class Binding(Struct):
     active: set[int] = field(default_factory=set)
     released_ns: int = 0
 
+    def take(self, machine: int, request: int) -> None:
+        """Bind to a machine, for a request in flight."""
+        self.machine = machine
+        self.active.add(request)
+
+    def release(self, request: int, now_ns: int) -> None:
+        """Release a request that has left."""
+        self.active.discard(request)
+        self.released_ns = now_ns
+
 
 class Bindings:
     """The bindings of a cluster; they outlive the routers, which change with the machines.
@@ -55,16 +65,14 @@ class Bindings:
         if key == NO_SESSION:
             return
         found = self._of_key.setdefault(key, Binding(machine))
-        found.machine = machine
-        found.active.add(sequence.request)
+        found.take(machine, sequence.request)
         self._of_request[sequence.request] = found
 
     def closed(self, request: int) -> None:
         """Release a request that has left."""
         found = self._of_request.pop(request, None)
         if found is not None:
-            found.active.discard(request)
-            found.released_ns = self.now_ns()
+            found.release(request, self.now_ns())
 
     def _key(self, sequence: Arrival) -> Hashable:
         if self._parent and (parent := self._parent[sequence.request]) != NO_SESSION:
