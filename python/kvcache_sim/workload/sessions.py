@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from kvcache_sim.workload.trace import NO_REQUEST, NO_SESSION, Trace
 
-#: What WEKA's readers append to a trace's name for an agent beside the first, or a sub-agent.
+#: What WEKA's readers append to a trace's name for a further agent or a sub-agent.
 _AGENT = re.compile(r"::(?:lane|sa):.*", re.DOTALL)
 
 
