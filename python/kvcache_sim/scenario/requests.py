@@ -93,7 +93,8 @@ def prepared(scenario: Scenario, trace: Trace) -> Trace:
     Raises and warns as ``read_requests``.
     """
     model = scenario.model
-    trace = _in_cache_blocks(trace, model.cache.block_size)
+    if trace.block_size < model.cache.block_size:
+        trace = _in_cache_blocks(trace, model.cache.block_size)
     affinity = model.router.affinity
     if affinity is not None and affinity.mode == "sibling-group":
         trace = replace(trace, parent=parents(trace))
