@@ -25,7 +25,7 @@ with atheris.instrument_imports(include=["kvcache_sim.workload"]):
     from kvcache_sim.workload.imports.kind import Reading
     from kvcache_sim.workload.imports.naming import Naming, Notes
     from kvcache_sim.workload.imports.recognize import refuse_log
-    from kvcache_sim.workload.imports.write import import_log
+    from kvcache_sim.workload.imports.write import import_logs
     from kvcache_sim.workload.readers import ReadSettings, read_trace
 
 GROUP, _, NAME = os.environ["KVSIM_FUZZ"].partition("-")
@@ -36,7 +36,7 @@ TEXT, TRACE = FOLDER / "text", FOLDER / "trace"
 def imported(skips: bool) -> None:
     """Import the text; its trace has rows that are read again, as many."""
     notes = Notes()
-    log = import_log(str(TEXT), NAME, Reading(Naming(16, b"-"), notes, skips, 7 if skips else None))
+    log = import_logs([str(TEXT)], NAME, Reading(Naming(16, b"-"), notes, skips, 7 if skips else None))
     assert log is not None
     TRACE.write_text("".join(log.lines()))
     again = read_trace(TRACE, settings=ReadSettings(block_size=16, format="mooncake", time_order="sort"))

@@ -10,7 +10,7 @@ from kvcache_sim.base.errors import TraceError
 from kvcache_sim.cli.main import run
 from kvcache_sim.workload.imports.kind import Reading
 from kvcache_sim.workload.imports.naming import Naming, Notes
-from kvcache_sim.workload.imports.write import import_log
+from kvcache_sim.workload.imports.write import import_logs
 from support.examples import examples
 
 LOGS = Path(__file__).parents[1] / "logs"
@@ -19,7 +19,7 @@ LOGS = Path(__file__).parents[1] / "logs"
 def imported(path: Path, kind: str = "", skips: bool = False, salt: bytes = b"mine"):
     """Return the kind, the rows with ids numbered in order of appearance, and the notes."""
     notes = Notes()
-    found = import_log(str(path), kind, Reading(Naming(16, salt), notes, skips))
+    found = import_logs([str(path)], kind, Reading(Naming(16, salt), notes, skips))
     assert found is not None
     first: dict[int, int] = {}
     rows = [json.loads(line) for line in found.lines()]

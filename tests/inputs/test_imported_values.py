@@ -8,7 +8,7 @@ from kvcache_sim.base.errors import TraceError
 from kvcache_sim.workload.imports.kind import Reading
 from kvcache_sim.workload.imports.naming import Naming, Notes, salt_of, salted_ids, salted_names
 from kvcache_sim.workload.imports.source import lines_of, log_clock_ns, time_ns
-from kvcache_sim.workload.imports.write import import_log
+from kvcache_sim.workload.imports.write import import_logs
 
 SECOND = 10**9
 GOOD = {"time": 1000, "prompt": "x" * 40, "max_tokens": 3}
@@ -173,7 +173,7 @@ def imported(kind: str, lines: list[str], folder) -> str:
     path, notes = folder / "l.jsonl", Notes()
     path.write_text("\n".join(lines) + "\n")
     try:
-        found = import_log(str(path), kind, Reading(Naming(16, b"salt"), notes))
+        found = import_logs([str(path)], kind, Reading(Naming(16, b"salt"), notes))
     except TraceError as refusal:
         return str(refusal).removeprefix(f"{folder}/")
     rows = [json.loads(line) for line in found.lines()]

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from kvcache_sim.base.errors import TraceError
 from kvcache_sim.workload.imports.kind import Reading
 from kvcache_sim.workload.imports.naming import Naming, Notes
-from kvcache_sim.workload.imports.write import import_log
+from kvcache_sim.workload.imports.write import import_logs
 from support.examples import examples
 
 START_S = 1_772_442_000
@@ -18,7 +18,7 @@ START_S = 1_772_442_000
 def imported(path, **settings):
     """Return the kind of a log, its rows, and all that is said of it."""
     notes = Notes()
-    found = import_log(str(path), "", Reading(Naming(16, b"s", None, 4), notes, **settings))
+    found = import_logs([str(path)], "", Reading(Naming(16, b"s", None, 4), notes, **settings))
     return found.kind.name, [json.loads(line) for line in found.lines()], "\n".join(notes.lines("log"))
 
 

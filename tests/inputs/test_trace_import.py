@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from kvcache_sim.cli.main import run
 from kvcache_sim.workload.imports.kind import Reading
 from kvcache_sim.workload.imports.naming import Logged, Naming, Notes
-from kvcache_sim.workload.imports.write import KINDS, import_log
+from kvcache_sim.workload.imports.write import KINDS, import_logs
 from kvcache_sim.workload.readers import read_trace
 from kvcache_sim.workload.readers.settings import ReadSettings
 from support.chatml import chatml
@@ -28,7 +28,7 @@ TEXTS = ("careful", "whole sentences", "keeps what", "alice", "hello", "A tree",
 def imported(path: Path, kind: str = "", skips: bool = False, salt: bytes = b"mine"):
     """Return the kind, the rows with ids numbered in order of appearance, and the notes."""
     notes = Notes()
-    found = import_log(str(path), kind, Reading(Naming(16, salt), notes, skips))
+    found = import_logs([str(path)], kind, Reading(Naming(16, salt), notes, skips))
     assert found is not None
     first: dict[int, int] = {}
     rows = [json.loads(line) for line in found.lines()]
@@ -206,7 +206,9 @@ def test_a_proxys_log_is_read_wherever_its_members_stand(tmp_path_factory, drawn
         expected.append((1000 * (1000 + n), inputs, outputs, named // 16, more))
     path.write_text("".join(lines))
     notes = Notes()
-    found = import_log(str(path), "openai", Reading(Naming(16, b"s", None, 4), notes, answer_tokens=assumed))
+    found = import_logs(
+        [str(path)], "openai", Reading(Naming(16, b"s", None, 4), notes, answer_tokens=assumed)
+    )
     rows = [json.loads(line) for line in found.lines()]
     assert all(row.pop("segments", [["user", 1]])[0][0] == "user" for row in rows)
     first = expected[0][0]

@@ -22,10 +22,7 @@ from kvcache_sim.simulation import RunOptions
 from kvcache_sim.simulation.context import context_tokens
 from kvcache_sim.simulation.windows import can_stream
 from kvcache_sim.workload import readers
-from kvcache_sim.workload.lanes import Entry, in_lanes
 from kvcache_sim.workload.readers.stream import TraceStream
-from kvcache_sim.workload.sessions import parents
-from kvcache_sim.workload.toolbox import transforms
 from kvcache_sim.workload.trace import NO_SESSION, Lanes, Trace
 
 
@@ -62,10 +59,9 @@ def open_requests(scenario: Scenario, options: RunOptions) -> Trace | TraceStrea
         return read_requests(scenario)
     found = readers.open_trace(section.path, section.read_settings())
     if isinstance(found, TraceStream):
-        if found.first.block_size < scenario.model.cache.block_size:
-            return read_requests(scenario)
         _check_block_size(scenario, found.first)
-        return found
+        is_coarser = found.first.block_size < scenario.model.cache.block_size
+        return read_requests(scenario) if is_coarser else found
     return prepared(scenario, found)
 
 
@@ -97,6 +93,8 @@ def prepared(scenario: Scenario, trace: Trace) -> Trace:
         trace = _in_cache_blocks(trace, model.cache.block_size)
     affinity = model.router.affinity
     if affinity is not None and affinity.mode == "sibling-group":
+        from kvcache_sim.workload.sessions import parents
+
         trace = replace(trace, parent=parents(trace))
     trace = trace if "kind" in model.workload else _as_load(model, trace)
     output_tokens = None if "kind" in model.workload else model.workload.get("output_tokens")
@@ -155,7 +153,7 @@ def _in_cache_blocks(trace: Trace, block_size: int) -> Trace:
 
 def _check_block_size(scenario: Scenario, trace: Trace) -> None:
     block_size = scenario.model.cache.block_size
-    if trace.block_size % block_size:
+    if trace.block_size % block_size and block_size % trace.block_size:
         raise UsageError(
             "cache.block_size does not divide the trace's block",
             where=scenario.tree.location(("cache", "block_size")),
@@ -179,13 +177,18 @@ def _from_file(section: TraceSection, keep_unknown: bool) -> Trace:
 def _as_load(model: ScenarioModel, trace: Trace) -> Trace:
     """Return the requests of a trace at the speed and in the sessions that a scenario asks for."""
     section = model.trace
-    if section is not None and section.sessions is not None:
-        trace = transforms.sessions(trace, section.sessions, model.seed)
-    if section is not None and section.speed != 1:
-        trace = transforms.scale(trace, Fraction(str(section.speed)))
+    if section is not None and (section.sessions is not None or section.speed != 1):
+        from kvcache_sim.workload.toolbox import transforms
+
+        if section.sessions is not None:
+            trace = transforms.sessions(trace, section.sessions, model.seed)
+        if section.speed != 1:
+            trace = transforms.scale(trace, Fraction(str(section.speed)))
     changes = converted(TraceChanges, model.workload)
     if changes.concurrency is None:
         return trace
+    from kvcache_sim.workload.lanes import Entry, in_lanes
+
     lanes = Lanes(changes.concurrency, changes.idle_cap, changes.tree_idle_cap)
     entry = None
     if changes.enter is not None:
@@ -207,11 +210,9 @@ def _no_sessions(scenario: Scenario, trace: Trace) -> tuple[str, ...]:
         return ()
     if router.affinity is not None:
         return ("router.affinity: the requests have no sessions, so none is bound",)
-    return (
-        ()
-        if router.policy != "session-affinity"
-        else ("router.policy session-affinity: the requests have no sessions, so it is least-loaded here",)
-    )
+    if router.policy == "session-affinity":
+        return ("router.policy session-affinity: the requests have no sessions, so it is least-loaded here",)
+    return ()
 
 
 def _too_long(scenario: Scenario, trace: Trace) -> tuple[str, ...]:

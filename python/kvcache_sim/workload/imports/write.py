@@ -123,11 +123,6 @@ class ImportedLog:
             yield f'{{"timestamp": {ms(row.arrival_ns - start)}{row.rest}\n'
 
 
-def import_log(path: str, name: str, reading: Reading) -> ImportedLog | None:
-    """Read a log, or all logs of a folder, as ``import_logs``; None for a trace."""
-    return import_logs([path], name, reading)
-
-
 def import_logs(paths: Sequence[str], name: str, reading: Reading) -> ImportedLog | None:
     """Read logs of the kind ``name``, "" for detection by their first bytes, and all logs of folders.
 
