@@ -7,8 +7,9 @@ import pytest
 from kvcache_sim.base.errors import TraceError
 from kvcache_sim.workload.imports.kind import Reading
 from kvcache_sim.workload.imports.naming import Naming, Notes, salt_of, salted_ids, salted_names
-from kvcache_sim.workload.imports.source import lines_of, log_clock_ns, time_ns
+from kvcache_sim.workload.imports.source import lines_of, log_clock_ns
 from kvcache_sim.workload.imports.write import import_logs
+from kvcache_sim.workload.readers.dates import time_ns
 
 SECOND = 10**9
 GOOD = {"time": 1000, "prompt": "x" * 40, "max_tokens": 3}

@@ -11,7 +11,8 @@ from typing import Any
 
 from kvcache_sim.base.units import NS_PER_MS
 from kvcache_sim.workload.imports.calls import Call, log_of_calls
-from kvcache_sim.workload.imports.source import amount_of, member, problem
+from kvcache_sim.workload.imports.source import amount_of, problem
+from kvcache_sim.workload.prompts.body import member
 from kvcache_sim.workload.readers.format import first_object
 
 _COUNTS = {

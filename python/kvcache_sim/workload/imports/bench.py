@@ -14,7 +14,9 @@ from kvcache_sim.base.units import NS_PER_S
 from kvcache_sim.workload.imports.calls import at
 from kvcache_sim.workload.imports.kind import LogKind, Reading, Requests, each_line
 from kvcache_sim.workload.imports.naming import Imported
-from kvcache_sim.workload.imports.source import amount_of, count, list_of, member, problem, time_ns
+from kvcache_sim.workload.imports.source import amount_of, list_of, problem
+from kvcache_sim.workload.prompts.body import count, member
+from kvcache_sim.workload.readers.dates import time_ns
 from kvcache_sim.workload.readers.json_stream import objects
 
 if TYPE_CHECKING:

@@ -15,7 +15,8 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from kvcache_sim.workload.imports.kind import LogKind, Reading, Requests, each_line
 from kvcache_sim.workload.imports.naming import Imported
-from kvcache_sim.workload.imports.source import problem, time_ns
+from kvcache_sim.workload.imports.source import problem
+from kvcache_sim.workload.readers.dates import time_ns
 
 if TYPE_CHECKING:
     from kvcache_sim._core import TraceSource

@@ -16,8 +16,8 @@ from kvcache_sim.workload.imports.chains import Chains
 from kvcache_sim.workload.imports.documents import each_document
 from kvcache_sim.workload.imports.kind import LogKind, Reading, Requests
 from kvcache_sim.workload.imports.naming import Logged
-from kvcache_sim.workload.imports.source import count, member, ms_of, problem
-from kvcache_sim.workload.prompts.body import BodyError, Seen
+from kvcache_sim.workload.imports.source import ms_of, problem
+from kvcache_sim.workload.prompts.body import BodyError, Seen, count, member
 from kvcache_sim.workload.prompts.read import BODY_MEMBERS, answer_of, prompt_of
 from kvcache_sim.workload.prompts.render import Said
 from kvcache_sim.workload.prompts.stream import joined

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from kvcache_sim.workload.imports.source import list_of, member
+from kvcache_sim.workload.imports.source import list_of
+from kvcache_sim.workload.prompts.body import member
 
 _ELSEWHERE = ("previous_response_id", "conversation")
 

@@ -16,8 +16,10 @@ from typing import TYPE_CHECKING, Any
 from kvcache_sim.workload.imports.documents import each_document
 from kvcache_sim.workload.imports.kind import LogKind, Reading, Requests
 from kvcache_sim.workload.imports.naming import Notes
-from kvcache_sim.workload.imports.source import member, problem, time_ns
+from kvcache_sim.workload.imports.source import problem
 from kvcache_sim.workload.imports.turns import EMPTY, Piece, Turn, prompt_count, text_bytes
+from kvcache_sim.workload.prompts.body import member
+from kvcache_sim.workload.readers.dates import time_ns
 
 if TYPE_CHECKING:
     from kvcache_sim._core import TraceSource

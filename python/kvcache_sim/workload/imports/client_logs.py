@@ -11,7 +11,8 @@ from typing import Any
 
 from kvcache_sim.base.units import NS_PER_S
 from kvcache_sim.workload.imports.calls import Call, answered, at, body_of, clock_ns, log_of_calls, wrong_of
-from kvcache_sim.workload.imports.source import list_of, member, objects_of
+from kvcache_sim.workload.imports.source import list_of, objects_of
+from kvcache_sim.workload.prompts.body import member
 from kvcache_sim.workload.readers.format import first_object
 
 

@@ -11,7 +11,8 @@ from kvcache_sim.base.units import NS_PER_MS
 from kvcache_sim.workload.imports.documents import each_document
 from kvcache_sim.workload.imports.kind import LogKind, Reading, Requests
 from kvcache_sim.workload.imports.naming import Imported, salted_names
-from kvcache_sim.workload.imports.source import amount_of, count, member, problem
+from kvcache_sim.workload.imports.source import amount_of, problem
+from kvcache_sim.workload.prompts.body import count, member
 
 if TYPE_CHECKING:
     from kvcache_sim._core import TraceSource

@@ -20,8 +20,9 @@ from kvcache_sim.workload.imports.calls import (
     of_text,
     wrong_of,
 )
-from kvcache_sim.workload.imports.source import member, problem, time_ns
-from kvcache_sim.workload.prompts.body import count
+from kvcache_sim.workload.imports.source import problem
+from kvcache_sim.workload.prompts.body import count, member
+from kvcache_sim.workload.readers.dates import time_ns
 from kvcache_sim.workload.readers.format import first_object
 
 _STARTS, _FIRST = ("startTime", "start_time"), ("completionStartTime", "completion_start_time")

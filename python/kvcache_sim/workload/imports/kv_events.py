@@ -15,7 +15,8 @@ from kvcache_sim.workload.imports.kind import LogKind, Reading, Requests, each_l
 from kvcache_sim.workload.imports.kv_batch import KvBatch, batch_of
 from kvcache_sim.workload.imports.kv_lookups import LookUp, LookUps
 from kvcache_sim.workload.imports.naming import Imported, salted_names
-from kvcache_sim.workload.imports.source import amount_of, json_line, member, problem
+from kvcache_sim.workload.imports.source import amount_of, json_line, problem
+from kvcache_sim.workload.prompts.body import member
 
 if TYPE_CHECKING:
     from kvcache_sim._core import TraceSource

@@ -11,7 +11,9 @@ from typing import TYPE_CHECKING, Any
 from kvcache_sim.workload.imports.documents import each_document
 from kvcache_sim.workload.imports.kind import LogKind, Reading, Requests
 from kvcache_sim.workload.imports.naming import Imported, salted_names
-from kvcache_sim.workload.imports.source import count, member, problem, time_ns
+from kvcache_sim.workload.imports.source import problem
+from kvcache_sim.workload.prompts.body import count, member
+from kvcache_sim.workload.readers.dates import time_ns
 from kvcache_sim.workload.readers.format import first_object
 
 if TYPE_CHECKING:

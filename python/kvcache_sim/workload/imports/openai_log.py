@@ -19,8 +19,10 @@ from kvcache_sim.workload.imports.calls import (
     of_text,
     wrong_of,
 )
-from kvcache_sim.workload.imports.source import member, problem, time_ns
+from kvcache_sim.workload.imports.source import problem
+from kvcache_sim.workload.prompts.body import member
 from kvcache_sim.workload.prompts.read import BODY_MEMBERS, is_embedding
+from kvcache_sim.workload.readers.dates import time_ns
 from kvcache_sim.workload.readers.format import SIGNS, TIMES, first_object
 
 _FIRST_TOKENS = ("completionStartTime", "completion_start_time", "first_token_time")

@@ -17,7 +17,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from kvcache_sim.workload.imports.kind import LogKind, Reading, Requests
 from kvcache_sim.workload.imports.naming import Imported, Notes
-from kvcache_sim.workload.imports.source import amount_of, lines_of, problem, time_ns
+from kvcache_sim.workload.imports.source import amount_of, lines_of, problem
+from kvcache_sim.workload.readers.dates import time_ns
 
 if TYPE_CHECKING:
     from kvcache_sim._core import TraceSource

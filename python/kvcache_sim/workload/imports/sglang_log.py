@@ -12,16 +12,9 @@ from typing import TYPE_CHECKING, Any
 from kvcache_sim.base.units import NS_PER_S
 from kvcache_sim.workload.imports.kind import LogKind, Reading, Requests, each_line
 from kvcache_sim.workload.imports.naming import Logged
-from kvcache_sim.workload.imports.source import (
-    amount_of,
-    count,
-    json_line,
-    member,
-    problem,
-    text_literal,
-    time_ns,
-    tokens_of,
-)
+from kvcache_sim.workload.imports.source import amount_of, json_line, problem, text_literal, tokens_of
+from kvcache_sim.workload.prompts.body import count, member
+from kvcache_sim.workload.readers.dates import time_ns
 
 if TYPE_CHECKING:
     from kvcache_sim._core import TraceSource

@@ -11,9 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from kvcache_sim._core import TraceProblem
 from kvcache_sim.base.units import NS_PER_MS, NS_PER_S
-from kvcache_sim.workload.prompts.body import count as count
-from kvcache_sim.workload.prompts.body import member as member
-from kvcache_sim.workload.readers.dates import time_ns as time_ns
+from kvcache_sim.workload.prompts.body import member
 
 if TYPE_CHECKING:
     from kvcache_sim._core import TraceSource

@@ -12,7 +12,8 @@ from typing import Any
 
 from kvcache_sim.base.units import NS_PER_S
 from kvcache_sim.workload.imports.calls import Call, clock_ns, log_of_calls, of_text
-from kvcache_sim.workload.imports.source import amount_of, list_of, member, objects_of
+from kvcache_sim.workload.imports.source import amount_of, list_of, objects_of
+from kvcache_sim.workload.prompts.body import member
 from kvcache_sim.workload.readers.format import first_object
 
 _GENERATIONS = ("chat", "text_completion", "generate_content", "completion")

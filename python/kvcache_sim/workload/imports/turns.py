@@ -13,7 +13,8 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from kvcache_sim.workload.imports.naming import Logged, Notes
-from kvcache_sim.workload.imports.source import count, member, problem
+from kvcache_sim.workload.imports.source import problem
+from kvcache_sim.workload.prompts.body import count, member
 from kvcache_sim.workload.prompts.segments import Prompt, Segment
 
 #: A longer prompt is refused: no model takes it, and each of its tokens is made.

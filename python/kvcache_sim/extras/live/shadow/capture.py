@@ -12,7 +12,8 @@ from kvcache_sim.base.output import refuse_existing
 from kvcache_sim.base.units import NS_PER_S
 from kvcache_sim.workload.imports.kv_batch import KvBatch, KvEvent, Name, batch_of
 from kvcache_sim.workload.imports.naming import salted_names
-from kvcache_sim.workload.imports.source import json_line, lines_of, member, problem
+from kvcache_sim.workload.imports.source import json_line, lines_of, problem
+from kvcache_sim.workload.prompts.body import member
 from kvcache_sim.workload.readers.problems import located_errors, opened
 
 _TYPES = {"stored": "BlockStored", "removed": "BlockRemoved", "cleared": "AllBlocksCleared"}
