@@ -11,69 +11,20 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from kvcache_sim.cli.main import run
+from session_logs import DAY, Claude, hits, imported
 from support.shared_files import shared
-
-DAY = "2026-03-02T09:"
-
-
-class Claude:
-    """Writes lines of a Claude Code session; a call every second."""
-
-    def __init__(self, session="s", **members):
-        self.lines, self.last, self.clock = [], None, 0
-        self.members = {"isSidechain": False, "sessionId": session, **members}
-
-    def line(self, kind, **members):
-        self.clock += 1
-        stamp = f"{DAY}{self.clock // 60:02}:{self.clock % 60:02}.000Z"
-        uuid = f"{self.members['sessionId']}{len(self.lines)}"
-        row = {"parentUuid": self.last, **self.members, "type": kind, "uuid": uuid, "timestamp": stamp}
-        self.last = uuid
-        self.lines.append({**row, **members})
-        return self
-
-    def user(self, size, **members):
-        return self.line("user", message={"role": "user", "content": "x" * size}, **members)
-
-    def answer(self, name, tail, read, written, size=4, output=1, **message):
-        counts = {
-            "input_tokens": tail,
-            "cache_read_input_tokens": read,
-            "cache_creation_input_tokens": written,
-        }
-        said = {"id": name, "model": "m", "content": [{"type": "text", "text": "y" * size}], **message}
-        return self.line("assistant", message={**said, "usage": {**counts, "output_tokens": output}})
-
-    def compact(self):
-        return self.line("system", subtype="compact_boundary", parentUuid=None)
-
-    def write(self, path):
-        path.write_text("".join(json.dumps(line) + "\n" for line in self.lines))
-        return path
-
-
-def imported(capsys, *paths, rc=0):
-    """Return the rows of a trace of these logs, and what was said on stderr, in one line."""
-    assert run(["trace", "import", *map(str, paths)]) == rc
-    out, err = capsys.readouterr()
-    return [json.loads(line) for line in out.splitlines()], " ".join(err.split())
-
-
-def hits(rows):
-    """Return the tokens that an unbounded cache of prompts finds for each row."""
-    known, found = set(), []
-    for row in rows:
-        ids = row.get("hash_ids", [])[: row["input_length"] // 16]
-        found.append(16 * next((k for k, id in enumerate(ids) if id not in known), len(ids)))
-        known.update(ids)
-    return found
 
 
 @pytest.mark.parametrize(
     ("calls", "expected"),
     [
         # the answer and what follows it are new; lines of one message are one call
-        (lambda s: s.user(40).answer("a", 0, 0, 160).answer("a", 0, 0, 160).user(8).answer("b", 0, 160, 32), [0, 160]),
+        (
+            lambda s: (
+                s.user(40).answer("a", 0, 0, 160).answer("a", 0, 0, 160).user(8).answer("b", 0, 160, 32)
+            ),
+            [0, 160],
+        ),
         # a lapse: the provider read nothing, the prompt is the same
         (lambda s: s.user(40).answer("a", 0, 0, 160).user(8).answer("b", 0, 0, 192), [0, 160]),
         # a compaction keeps what was read; where nothing was, tools and system
@@ -85,11 +36,16 @@ def hits(rows):
         (lambda s: s.user(40).answer("a", 80, 0, 160).user(8).answer("b", 0, 160, 240), [0, 160]),
         (lambda s: s.user(40).answer("a", 16, 0, 160).user(8).answer("b", 0, 160, 240), [0, 176]),
         # another model has another cache
-        (lambda s: s.user(40).answer("a", 0, 0, 160).answer("b", 0, 0, 192, model="n").answer("c", 0, 160, 96), [0, 0, 160]),
+        (
+            lambda s: (
+                s.user(40).answer("a", 0, 0, 160).answer("b", 0, 0, 192, model="n").answer("c", 0, 160, 96)
+            ),
+            [0, 0, 160],
+        ),
         # the client's own lines, and answers without counts, are no calls
         (lambda s: s.user(40).answer("a", 0, 0, 160).answer("x", 0, 0, 0, model="<synthetic>"), [0]),
     ],
-)  # fmt: skip
+)
 def test_a_prompt_of_claude_code_keeps_of_the_last_what_the_counts_say(tmp_path, capsys, calls, expected):
     session = calls(Claude())
     rows, _ = imported(capsys, session.write(tmp_path / "log"))
@@ -297,10 +253,11 @@ def test_sessions_of_counts_hit_what_was_served_in_whole_blocks(data):
 FORMS = {
     "lines": lambda rows: "".join(json.dumps(row) + "\n" for row in rows),
     "array": lambda rows: json.dumps(rows, indent=2),
-    "records": lambda rows: "# a title\n\n" + "".join(
-        f"===== record {k:04} =====\n{json.dumps(row, indent=2)}\n\n" for k, row in enumerate(rows)
+    "records": lambda rows: (
+        "# a title\n\n"
+        + "".join(f"===== record {k:04} =====\n{json.dumps(row, indent=2)}\n\n" for k, row in enumerate(rows))
     ),
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize("form", FORMS)
@@ -389,10 +346,13 @@ def test_a_compactions_own_call_reads_its_session(tmp_path, capsys):
         ("claude_trace.json", (10, 418_193, 394_068, 9_423)),
         ("codex_rollout.jsonl", (9, 95_819, 79_488, 1_912)),
         ("codex_trace.json", (9, 95_819, 79_488, 1_912)),
-        *((f"round_trace.{form}", (19, 514_012, 473_556, 11_335)) for form in ("sanitized.jsonl", "derived.jsonl")),
+        *(
+            (f"round_trace.{form}", (19, 514_012, 473_556, 11_335))
+            for form in ("sanitized.jsonl", "derived.jsonl")
+        ),
         ("round_trace.derived.expanded.json", (19, 514_012, 473_556, 11_335)),
     ],
-)  # fmt: skip
+)
 def test_tracelabs_examples_have_their_sums_in_every_form(name, expected, capsys):
     rows, _ = imported(capsys, shared(f"traces/tracelab/{name}"))
     names = ("input_length", "cached_tokens", "output_length")

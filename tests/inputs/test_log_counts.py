@@ -15,17 +15,60 @@ USAGES = [
     ({"prompt_tokens": 100, "completion_tokens": 5, DETAILS: {"cached_tokens": 64}}, 100, 5, 64),
     ({"prompt_tokens": 100, "completion_tokens": 5, DETAILS: None}, 100, 5, None),
     ({"input_tokens": 100, "output_tokens": 5, "input_tokens_details": {"cached_tokens": 64}}, 100, 5, 64),
-    ({"input_tokens": 3, "output_tokens": 5, "cache_read_input_tokens": 60, "cache_creation_input_tokens": 40}, 103, 5, 60),
-    ({"input_tokens": 3, "cache_creation": {"ephemeral_5m_input_tokens": 40, "ephemeral_1h_input_tokens": 7}}, 50, None, None),
+    (
+        {
+            "input_tokens": 3,
+            "output_tokens": 5,
+            "cache_read_input_tokens": 60,
+            "cache_creation_input_tokens": 40,
+        },
+        103,
+        5,
+        60,
+    ),
+    (
+        {
+            "input_tokens": 3,
+            "cache_creation": {"ephemeral_5m_input_tokens": 40, "ephemeral_1h_input_tokens": 7},
+        },
+        50,
+        None,
+        None,
+    ),
     ({"input_tokens": 3, "cache_read_input_tokens": 0, "cache_creation_input_tokens": 0}, 3, None, 0),
-    ({"inputTokens": 3, "outputTokens": 5, "cacheReadInputTokens": 60, "cacheWriteInputTokens": 40}, 103, 5, 60),
-    ({"prompt_tokens": 31, DETAILS: {"cached_tokens": 1253}, "cache_read_input_tokens": 1253}, 1284, None, 1253),
+    (
+        {"inputTokens": 3, "outputTokens": 5, "cacheReadInputTokens": 60, "cacheWriteInputTokens": 40},
+        103,
+        5,
+        60,
+    ),
+    (
+        {"prompt_tokens": 31, DETAILS: {"cached_tokens": 1253}, "cache_read_input_tokens": 1253},
+        1284,
+        None,
+        1253,
+    ),
     ({"prompt_tokens": 31, "cache_creation_input_tokens": 1400, "cache_read_input_tokens": 0}, 1431, None, 0),
-    ({"prompt_tokens": 1431, "cache_creation_input_tokens": 400, "cache_read_input_tokens": 1000}, 1431, None, 1000),
+    (
+        {"prompt_tokens": 1431, "cache_creation_input_tokens": 400, "cache_read_input_tokens": 1000},
+        1431,
+        None,
+        1000,
+    ),
     ({"prompt_tokens": 9, "prompt_cache_hit_tokens": 4, "prompt_cache_miss_tokens": 5}, 9, None, 4),
-    ({"promptTokenCount": 90, "cachedContentTokenCount": 30, "candidatesTokenCount": 4, "thoughtsTokenCount": 6}, 90, 10, 30),
+    (
+        {
+            "promptTokenCount": 90,
+            "cachedContentTokenCount": 30,
+            "candidatesTokenCount": 4,
+            "thoughtsTokenCount": 6,
+        },
+        90,
+        10,
+        30,
+    ),
     ({}, None, None, None),
-]  # fmt: skip
+]
 
 
 @pytest.mark.parametrize(("counts", "inputs", "outputs", "cached"), USAGES)
@@ -74,8 +117,11 @@ def test_the_given_bytes_a_token_count_whatever_the_log_says(tmp_path, capsys):
 
 @pytest.mark.parametrize(
     ("counted", "words"),
-    [(1650, r"89 % of the 4,989 counted prompt tokens are not in the texts"), (40, r"2\d\d % of the 159 .* unexplained")],
-)  # fmt: skip
+    [
+        (1650, r"89 % of the 4,989 counted prompt tokens are not in the texts"),
+        (40, r"2\d\d % of the 159 .* unexplained"),
+    ],
+)
 def test_counts_that_texts_do_not_explain_are_said(counted, words, tmp_path, capsys):
     """660 bytes for 1,650 tokens or for 40: no text has so few bytes a token, or so many."""
     rows = [chat(n, ("s" * 600, f"{n}" * 60), counted) for n in range(3)]
@@ -121,7 +167,15 @@ def test_an_answer_is_named_where_the_next_prompt_repeats_it(tmp_path, capsys):
     assert len(shared_ids) == 208 // 16  # more than the 6 blocks of the first prompt
 
 
-CASES = ["openai_chat.jsonl", "openai_chat_tools.jsonl", "openai_chat_images.jsonl", "openai_chat_functions.jsonl", "anthropic_messages.jsonl", "anthropic_tools.jsonl", "litellm_standard_payload.jsonl"]  # fmt: skip
+CASES = [
+    "openai_chat.jsonl",
+    "openai_chat_tools.jsonl",
+    "openai_chat_images.jsonl",
+    "openai_chat_functions.jsonl",
+    "anthropic_messages.jsonl",
+    "anthropic_tools.jsonl",
+    "litellm_standard_payload.jsonl",
+]
 
 
 @pytest.mark.parametrize("name", CASES)
@@ -130,7 +184,11 @@ def test_given_logs_have_the_expected_figures(name, tmp_path, capsys):
     rows = [json.loads(line) for line in shared(f"logs/{name}").read_text().splitlines()]
     found, hits, said = imported(tmp_path / name, rows, capsys)
     assert len(found) == case["rows"]
-    for member, total in (("input_length", "input_tokens"), ("output_length", "output_tokens"), ("cached_tokens", "cached_tokens")):  # fmt: skip
+    for member, total in (
+        ("input_length", "input_tokens"),
+        ("output_length", "output_tokens"),
+        ("cached_tokens", "cached_tokens"),
+    ):
         assert sum(row[member] for row in found) == case[total]
     low, high = case["hit_tokens"]
     assert low <= sum(hits) <= high

@@ -1,197 +1,26 @@
 """Logs of gateways, tracers and load generators: the same calls make the same rows from every format."""
 
-import gzip
 import json
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from kvcache_sim.base.errors import TraceError
-from kvcache_sim.workload.imports.kind import Reading
-from kvcache_sim.workload.imports.naming import Naming, Notes
-from kvcache_sim.workload.imports.write import import_logs
+from logs_of_calls import (
+    START_S,
+    STREAMS,
+    exported,
+    gateway,
+    genai_perf,
+    imported,
+    inference_perf,
+    langfuse,
+    litellm,
+    span,
+    usage,
+    written,
+)
 from support.examples import examples
-
-START_S = 1_772_442_000
-
-
-def imported(path, **settings):
-    """Return the kind of a log, its rows, and all that is said of it."""
-    notes = Notes()
-    found = import_logs([str(path)], "", Reading(Naming(16, b"s", None, 4), notes, **settings))
-    return found.kind.name, [json.loads(line) for line in found.lines()], "\n".join(notes.lines("log"))
-
-
-def written(path, value, form="lines"):
-    """Write rows, or one document, in a form that the format allows."""
-    if form == "gz":
-        path.write_bytes(gzip.compress(json.dumps(value).encode()))
-    elif form == "lines":
-        path.write_text("".join(json.dumps(row) + "\n" for row in value))
-    else:
-        value = {"data": value, "meta": {"page": 1}} if form == "page" else value
-        path.write_text(json.dumps(value, indent=2 if form == "pretty" else None))
-    return path
-
-
-def usage(call):
-    cached = (
-        {"prompt_tokens_details": {"cached_tokens": call["cached"]}} if call["cached"] is not None else {}
-    )
-    return {"prompt_tokens": call["inputs"], "completion_tokens": call["outputs"], **cached}
-
-
-def chat(call):
-    return [{"role": "system", "content": "s" * call["shared"]}, {"role": "user", "content": call["text"]}]
-
-
-def iso(call, after_ms=0):
-    ms = call["at_ms"] + after_ms
-    return f"2026-03-02T09:{ms // 60_000:02}:{ms // 1000 % 60:02}.{ms % 1000:03}Z"
-
-
-def answer(call):
-    return {"choices": [{"index": 0, "message": {"role": "assistant", "content": "a" * call["outputs"]}}]}
-
-
-def litellm(call):
-    body = {"model": "m", "messages": chat(call)}
-    row = {
-        "call_type": "acompletion",
-        "startTime": iso(call),
-        "endTime": iso(call, 9000),
-        "status": "success",
-    }
-    row |= {"completionStartTime": iso(call, call["first_ms"]), "session_id": call["session"]}
-    row |= {"metadata": {"usage_object": usage(call)}, "response": json.dumps(answer(call)), "messages": {}}
-    return row | {"proxy_server_request": json.dumps(body), "cache_hit": "False"}
-
-
-def langfuse(call):
-    cached = call["cached"] or 0
-    parts = {"input": call["inputs"] - cached, "output": call["outputs"]}
-    parts |= {} if call["cached"] is None else {"input_cached_tokens": cached}
-    row = {"traceId": "t", "type": "GENERATION", "startTime": iso(call), "sessionId": call["session"]}
-    row |= {"completionStartTime": iso(call, call["first_ms"]), "input": {"messages": chat(call)}}
-    return row | {"output": answer(call)["choices"][0]["message"], "usageDetails": parts}
-
-
-def attribute(name, value):
-    kind = {int: "intValue", float: "doubleValue"}.get(type(value), "stringValue")
-    return {"key": name, "value": {kind: str(value) if kind == "intValue" else value}}
-
-
-def span(call, name="chat", own="a", parent="", **more):
-    said = {
-        "gen_ai.operation.name": name,
-        "gen_ai.conversation.id": call["session"],
-        "gen_ai.usage.input_tokens": call["inputs"],
-        "gen_ai.usage.output_tokens": call["outputs"],
-        "gen_ai.usage.cache_read.input_tokens": call["cached"],
-        "gen_ai.latency.time_to_first_token": call["first_ms"] / 1000,
-        "gen_ai.system_instructions": json.dumps([{"type": "text", "content": "s" * call["shared"]}]),
-        "gen_ai.input.messages": json.dumps(
-            [{"role": "user", "parts": [{"type": "text", "content": call["text"]}]}]
-        ),
-        "gen_ai.output.messages": json.dumps([{"role": "assistant", "parts": []}]),
-        **more,
-    }
-    at_ns = (START_S * 1000 + call["at_ms"]) * 10**6
-    given = [attribute(name, value) for name, value in said.items() if value is not None]
-    return {
-        "traceId": "t",
-        "spanId": own,
-        "parentSpanId": parent,
-        "startTimeUnixNano": str(at_ns),
-        "attributes": given,
-    }
-
-
-def exported(spans):
-    return {"resourceSpans": [{"scopeSpans": [{"spans": spans}]}]}
-
-
-def gateway(call, response=None):
-    row = {"timestamp": iso(call), "request": {"messages": chat(call)}, "session_id": call["session"]}
-    row |= {"completion_start_time": iso(call, call["first_ms"])}
-    whole = {"body": answer(call) | {"usage": usage(call)}, "status_code": 200}
-    return row | {"response": response or whole}
-
-
-def chunks(call):
-    return [{"choices": [{"delta": {"content": "a"}}]}] * call["outputs"] + [
-        {"choices": [], "usage": usage(call)}
-    ]
-
-
-def events(pieces):
-    return [*(f"data: {json.dumps(piece)}" for piece in pieces), "data: [DONE]"]
-
-
-def anthropic(call):
-    """Return the events of a stream whose counts come in two parts; the uncached tokens stand alone."""
-    cached = {} if call["cached"] is None else {"cache_read_input_tokens": call["cached"]}
-    before = {"input_tokens": call["inputs"] - (call["cached"] or 0), "output_tokens": 1, **cached}
-    delta = {"type": "content_block_delta", "index": 1, "delta": {"type": "text_delta", "text": "a"}}
-    return [
-        {"type": "message_start", "message": {"role": "assistant", "content": [], "usage": before}},
-        *[delta] * call["outputs"],
-        {"type": "message_delta", "delta": {}, "usage": {"output_tokens": call["outputs"]}},
-    ]
-
-
-def gemini(call):
-    said = {"candidates": [{"content": {"role": "model", "parts": [{"text": "a"}]}}]}
-    counts = {"promptTokenCount": call["inputs"], "candidatesTokenCount": call["outputs"]}
-    counts |= {"cachedContentTokenCount": call["cached"]}
-    return [*[said] * call["outputs"], {"usageMetadata": counts}]
-
-
-def responses(call):
-    counts = {"input_tokens": call["inputs"], "output_tokens": call["outputs"]}
-    counts |= {"input_tokens_details": {"cached_tokens": call["cached"]}}
-    output = [
-        {
-            "type": "message",
-            "role": "assistant",
-            "content": [{"type": "output_text", "text": "a" * call["outputs"]}],
-        }
-    ]
-    whole = {"status": "completed", "output": output, "usage": counts}
-    return [
-        {"type": "response.output_text.delta", "delta": "a"},
-        {"type": "response.completed", "response": whole},
-    ]
-
-
-STREAMS = {
-    "text": lambda call: "\n\n".join(events(chunks(call))) + "\n\n",
-    "lines": lambda call: events(chunks(call)),
-    "chunks": chunks,
-    "anthropic": lambda call: "".join(f"event: x\n{line}\n\n" for line in events(anthropic(call))),
-    "gemini": gemini,
-    "responses": lambda call: "\n".join(events(responses(call))),
-}
-
-
-def genai_perf(call):
-    at_ns = (START_S * 1000 + call["at_ms"]) * 10**6
-    return {
-        "timestamp": at_ns,
-        "request_inputs": {"payload": json.dumps({"messages": chat(call), "stream": True})},
-        "response_timestamps": [at_ns + call["first_ms"] * 10**6],
-        "response_outputs": [{"response": f"data: {json.dumps(piece)}\n\n"} for piece in chunks(call)]
-        + [{"response": "data: [DONE]\n\n"}],
-    }
-
-
-def inference_perf(call):
-    at_s = 5000 + call["at_ms"] / 1000
-    metrics = {"server_usage": usage(call), "output_token_times": [at_s + call["first_ms"] / 1000]}
-    info = {"input_tokens": 1, "response_metrics": metrics}
-    request = json.dumps({"messages": chat(call)})
-    return {"start_time": at_s, "request": request, "response": "a", "info": info, "error": None}
-
 
 FORMATS = {
     "litellm": (litellm, list, ("lines", "pretty", "page", "gz")),
@@ -305,26 +134,84 @@ def test_what_is_no_request_is_left_out_and_counted(tmp_path, kind, row, reason)
     ("kind", "row", "inputs", "cached"),
     [
         # LiteLLM's count of a Claude leaves out what was read and written: parts that exceed it add up
-        ("litellm", {"metadata": {"usage_object": {
-            "prompt_tokens": 31, "completion_tokens": 4, "cache_creation_input_tokens": 60,
-            "cache_read_input_tokens": 9}}}, 100, 9),
-        ("litellm", {"metadata": {}, "response": {"usage": {"prompt_tokens": 80, "completion_tokens": 4}}}, 80, None),
-        ("litellm", {"metadata": None, "response": {}, "prompt_tokens": 70, "completion_tokens": 4}, 70, None),
+        (
+            "litellm",
+            {
+                "metadata": {
+                    "usage_object": {
+                        "prompt_tokens": 31,
+                        "completion_tokens": 4,
+                        "cache_creation_input_tokens": 60,
+                        "cache_read_input_tokens": 9,
+                    }
+                }
+            },
+            100,
+            9,
+        ),
+        (
+            "litellm",
+            {"metadata": {}, "response": {"usage": {"prompt_tokens": 80, "completion_tokens": 4}}},
+            80,
+            None,
+        ),
+        (
+            "litellm",
+            {"metadata": None, "response": {}, "prompt_tokens": 70, "completion_tokens": 4},
+            70,
+            None,
+        ),
         # usageDetails are disjoint, unless input and output alone make the total
-        ("langfuse", {"usageDetails": {"input": 30, "input_cached_tokens": 40, "output": 4, "total": 74}}, 70, 40),
-        ("langfuse", {"usageDetails": {"input": 70, "input_cached_tokens": 40, "output": 4, "total": 74}}, 70, 40),
-        ("langfuse", {"usageDetails": {
-            "input": 5, "cache_read_input_tokens": 40, "cache_creation_input_tokens": 9, "output": 4}}, 54, 40),
+        (
+            "langfuse",
+            {"usageDetails": {"input": 30, "input_cached_tokens": 40, "output": 4, "total": 74}},
+            70,
+            40,
+        ),
+        (
+            "langfuse",
+            {"usageDetails": {"input": 70, "input_cached_tokens": 40, "output": 4, "total": 74}},
+            70,
+            40,
+        ),
+        (
+            "langfuse",
+            {
+                "usageDetails": {
+                    "input": 5,
+                    "cache_read_input_tokens": 40,
+                    "cache_creation_input_tokens": 9,
+                    "output": 4,
+                }
+            },
+            54,
+            40,
+        ),
         # a later row of counts has what an earlier one does not say
-        ("inference-perf", {"info": {"input_tokens": 70, "output_tokens": 4}, "response": json.dumps(
-            {"choices": [{"text": "a"}], "usage": usage(CALL)})}, 70, 16),
+        (
+            "inference-perf",
+            {
+                "info": {"input_tokens": 70, "output_tokens": 4},
+                "response": json.dumps({"choices": [{"text": "a"}], "usage": usage(CALL)}),
+            },
+            70,
+            16,
+        ),
         # a text that is JSON without a prompt is none
-        ("litellm", {"messages": [{"role": "user", "content": "x"}], "proxy_server_request": "{}",
-            "metadata": {"usage_object": {"prompt_tokens": 1, "completion_tokens": 4}}}, 1, None),
+        (
+            "litellm",
+            {
+                "messages": [{"role": "user", "content": "x"}],
+                "proxy_server_request": "{}",
+                "metadata": {"usage_object": {"prompt_tokens": 1, "completion_tokens": 4}},
+            },
+            1,
+            None,
+        ),
         ("langfuse", {"usageDetails": None, "usage": {"input": 70, "output": 4, "total": 74}}, 70, None),
         ("langfuse", {"usageDetails": None, "promptTokens": 70, "completionTokens": 4}, 70, None),
     ],
-)  # fmt: skip
+)
 def test_counts_mean_what_the_format_says(tmp_path, kind, row, inputs, cached):
     _, rows, _ = imported(written(tmp_path / "log", [KEPT[kind] | row]))
     assert (rows[0]["input_length"], rows[0]["output_length"]) == (inputs, 4)

@@ -71,24 +71,32 @@ def test_a_shell_gives_these_arguments(name):
     [
         # any beginning of one name is the name; vLLM reads _ as -, SGLang does not
         ("vllm serve Q --max-num-seq 1 --tensor_parallel 2", "--max-num-seqs 1 --tensor-parallel-size 2"),
-        ("sglang serve Q --disable-radix --mem-frac 0.8 --quant fp8",
-         "--disable-radix-cache --mem-fraction-static 0.8 --quantization fp8"),
+        (
+            "sglang serve Q --disable-radix --mem-frac 0.8 --quant fp8",
+            "--disable-radix-cache --mem-fraction-static 0.8 --quantization fp8",
+        ),
         ("sglang serve Q --mem_fraction_static 0.8", "--mem_fraction_static 0.8"),
         # the last of two counts, and of a switch and its opposite
         ("vllm serve Q --seed 1 --seed 2", "--seed 2"),
         ("vllm serve Q --enable-prefix-caching --no-enable-prefix-caching", "--enable-prefix-caching false"),
-        ("vllm serve Q --enable-chunked-prefill=False --enforce-eager true",
-         "--enable-chunked-prefill false --enforce-eager"),
+        (
+            "vllm serve Q --enable-chunked-prefill=False --enforce-eager true",
+            "--enable-chunked-prefill false --enforce-eager",
+        ),
         ("vllm serve Q --no-disable-hybrid-kv-cache-manager", "--disable-hybrid-kv-cache-manager false"),
         # parts of an object, which replace one that was written as a whole
-        ("vllm serve Q -sc '{\"x\": 1}' --speculative-config.method mtp --speculative-config.a.b+ 1,2k",
-         '--speculative-config {"method":"mtp","a":{"b":[1,2000]}}'),
+        (
+            "vllm serve Q -sc '{\"x\": 1}' --speculative-config.method mtp --speculative-config.a.b+ 1,2k",
+            '--speculative-config {"method":"mtp","a":{"b":[1,2000]}}',
+        ),
         # several values; a flag of no release with its own
-        ("vllm serve Q --lora-modules a=b c=d --connector kvbm nixl -O3",
-         "--lora-modules a=b,c=d --connector kvbm,nixl --compilation-config 3"),
+        (
+            "vllm serve Q --lora-modules a=b c=d --connector kvbm nixl -O3",
+            "--lora-modules a=b,c=d --connector kvbm,nixl --compilation-config 3",
+        ),
         ("trtllm-serve serve Q --tp_size 2 --max_batch_size=8", "--tp_size 2 --max_batch_size 8"),
     ],
-)  # fmt: skip
+)
 def test_an_engines_parser_reads_these_flags(line, flags):
     words = flags.split(" ")
     expected, name = {}, ""
@@ -98,8 +106,10 @@ def test_an_engines_parser_reads_these_flags(line, flags):
             expected[name] = ""
         else:
             expected[name] = word
-    said = {name: value.replace(" ", "," if "--" in name and "{" not in value else "") for name, value in
-            parse_launch(line).flags.items()}  # fmt: skip
+    said = {
+        name: value.replace(" ", "," if "--" in name and "{" not in value else "")
+        for name, value in parse_launch(line).flags.items()
+    }
     assert said == expected
 
 
@@ -149,9 +159,11 @@ DOCUMENTS = {
         "  - modelCommand: vllmServe\n    args: [--seed, '2']\n",
         ["decode 2  --tensor-parallel-size 4 --seed 1", "prefill 3  --seed 2"],
     ),
-    "arguments alone": ("args: [--model, Q, --max-running-requests, '4', --tp, '2']",
-                        ["both 1  --max-running-requests 4 --tp-size 2"]),
-}  # fmt: skip
+    "arguments alone": (
+        "args: [--model, Q, --max-running-requests, '4', --tp, '2']",
+        ["both 1  --max-running-requests 4 --tp-size 2"],
+    ),
+}
 
 
 @pytest.mark.parametrize("name", DOCUMENTS)
@@ -174,8 +186,10 @@ def test_two_lines_are_pools_whose_machines_differ():
     scenario = kv.Scenario.from_yaml(scenario_of_launch(text, "h200"))
     settings = scenario.checked.settings
     assert [(one.role, one.replica.max_num_seqs) for one in settings.machines] == [
-        ("prefill", 8), ("prefill", 8), ("decode", 64),
-    ]  # fmt: skip
+        ("prefill", 8),
+        ("prefill", 8),
+        ("decode", 64),
+    ]
 
 
 def test_nodes_of_an_engine_are_one_machine():

@@ -42,7 +42,13 @@ BODIES = {
             ],
             "tools": [TOOL],
         },
-        [("tools", json.dumps(TOOL) + "\n"), ("system", "s"), ("user", "u"), ("assistant", THOUGHT + CALLED), ("tool", "r")],
+        [
+            ("tools", json.dumps(TOOL) + "\n"),
+            ("system", "s"),
+            ("user", "u"),
+            ("assistant", THOUGHT + CALLED),
+            ("tool", "r"),
+        ],
         [],
     ),
     "openai's functions": (
@@ -68,7 +74,11 @@ BODIES = {
                 {
                     "role": "user",
                     "content": [
-                        {"type": "tool_result", "tool_use_id": "t", "content": [{"type": "text", "text": "r"}]},
+                        {
+                            "type": "tool_result",
+                            "tool_use_id": "t",
+                            "content": [{"type": "text", "text": "r"}],
+                        },
                         {"type": "text", "text": "more", "cache_control": {"type": "ephemeral"}},
                     ],
                 },
@@ -98,7 +108,14 @@ BODIES = {
                 {"type": "reasoning", "encrypted_content": "x"},
             ],
         },
-        [("tools", '{"type": "function", "name": "f"}\n'), ("system", "s"), ("user", "u"), ("assistant", THOUGHT + CALLED), ("tool", "r"), ("assistant", "")],
+        [
+            ("tools", '{"type": "function", "name": "f"}\n'),
+            ("system", "s"),
+            ("user", "u"),
+            ("assistant", THOUGHT + CALLED),
+            ("tool", "r"),
+            ("assistant", ""),
+        ],
         ["thinking blocks have no text"],
     ),
     "gemini": (
@@ -106,12 +123,27 @@ BODIES = {
             "systemInstruction": {"parts": [{"text": "s"}]},
             "tools": [{"functionDeclarations": [{"name": "f"}]}],
             "contents": [
-                {"role": "user", "parts": [{"text": "u"}, {"inlineData": {"mimeType": "image/png", "data": "A"}}]},
-                {"role": "model", "parts": [{"text": "hm", "thought": True}, {"functionCall": {"name": "f", "args": {"x": 1}}}]},
+                {
+                    "role": "user",
+                    "parts": [{"text": "u"}, {"inlineData": {"mimeType": "image/png", "data": "A"}}],
+                },
+                {
+                    "role": "model",
+                    "parts": [
+                        {"text": "hm", "thought": True},
+                        {"functionCall": {"name": "f", "args": {"x": 1}}},
+                    ],
+                },
                 {"role": "user", "parts": [{"functionResponse": {"name": "f", "response": {"y": 2}}}]},
             ],
         },
-        [("tools", '{"functionDeclarations": [{"name": "f"}]}\n'), ("system", "s"), ("user", "u[image:258]"), ("assistant", THOUGHT + CALLED), ("tool", '{"y": 2}')],
+        [
+            ("tools", '{"functionDeclarations": [{"name": "f"}]}\n'),
+            ("system", "s"),
+            ("user", "u[image:258]"),
+            ("assistant", THOUGHT + CALLED),
+            ("tool", '{"y": 2}'),
+        ],
         ["inline_image parts are not rendered: 258 tokens"],
     ),
     "images, files and parts of unknown types": (
@@ -131,9 +163,15 @@ BODIES = {
             ]
         },
         [("user", '[image:765][image:85][image:1590]whole[file:2000]{"type": "hologram", "of": "a"}')],
-        ["image_url parts are not rendered: 765", "85 tokens", "1590 tokens", "document parts", "unknown type 'hologram'"],
+        [
+            "image_url parts are not rendered: 765",
+            "85 tokens",
+            "1590 tokens",
+            "document parts",
+            "unknown type 'hologram'",
+        ],
     ),
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize("name", BODIES)
@@ -230,7 +268,7 @@ WRONG = {
     '{"prompt": ["a", "b"]}': "several prompts in one request",
     '{"prompt": "x", "usage": {"prompt_tokens": -1}}': "prompt_tokens is no count; got -1",
     '{"prompt": "x", "usage": {"input_tokens": 1, "cache_read_input_tokens": "9"}}': "cache_read_input_tokens is no count",
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize("body", WRONG)
@@ -244,23 +282,45 @@ def test_a_wrong_body_is_one_line_with_its_number(body, tmp_path, capsys):
     assert run(["trace", "import", str(path), "--from", "openai", "--on-bad-row", "skip"]) == 0
 
 
-MEMBERS = ["type", "role", "content", "text", "parts", "name", "input", "function", "tool_calls", "source", "message"]  # fmt: skip
+MEMBERS = [
+    "type",
+    "role",
+    "content",
+    "text",
+    "parts",
+    "name",
+    "input",
+    "function",
+    "tool_calls",
+    "source",
+    "message",
+]
 ANY = st.recursive(
-    st.none() | st.booleans() | st.integers(-2, 2**33) | st.floats() | st.sampled_from(["", "x", "user", "image", "text"]),
-    lambda own: st.lists(own, max_size=3)
-    | st.dictionaries(
-        st.sampled_from(MEMBERS),
-        own,
-        max_size=4,
+    st.none()
+    | st.booleans()
+    | st.integers(-2, 2**33)
+    | st.floats()
+    | st.sampled_from(["", "x", "user", "image", "text"]),
+    lambda own: (
+        st.lists(own, max_size=3)
+        | st.dictionaries(
+            st.sampled_from(MEMBERS),
+            own,
+            max_size=4,
+        )
     ),
     max_leaves=12,
-)  # fmt: skip
+)
 
 
 @examples(150)
 @given(st.sampled_from(["messages", "contents", "input", "prompt"]), ANY, ANY)
 def test_any_value_is_a_prompt_or_a_wrong_body(member, value, other):
-    for read, body in ((prompt_of, {member: value, "tools": other, "system": other}), (answer_of, other), (answer_of, {"output": value})):  # fmt: skip
+    for read, body in (
+        (prompt_of, {member: value, "tools": other, "system": other}),
+        (answer_of, other),
+        (answer_of, {"output": value}),
+    ):
         with suppress(BodyError):
             read(body, Seen())
 

@@ -124,9 +124,21 @@ def test_a_setting_that_nothing_uses_is_an_error_or_a_warning_that_the_run_keeps
 def test_capacity_takes_the_strings_of_the_command_line(trace, tmp_path):
     (tmp_path / "t.jsonl").write_text("".join(mooncake_lines(trace)))
     reported = kv.command(
-        "capacity", tmp_path / "t.jsonl", "--slo", "ttft=200ms", "--attain", "95%", "--max-rate", "20/s",
-        "-o", tmp_path / "c", "--format", "json", "-j", 1,
-    )  # fmt: skip
+        "capacity",
+        tmp_path / "t.jsonl",
+        "--slo",
+        "ttft=200ms",
+        "--attain",
+        "95%",
+        "--max-rate",
+        "20/s",
+        "-o",
+        tmp_path / "c",
+        "--format",
+        "json",
+        "-j",
+        1,
+    )
     rate = json.loads(reported.text)["candidates"][0]["rate_per_s"]
     for attain, most, slo in ((0.95, 20, "ttft=200ms"), ("95%", "20/s", {"ttft": "200ms"})):
         assert kv.capacity(trace, slo=slo, attain=attain, max_rate=most).rate_per_s == rate
@@ -194,14 +206,22 @@ def test_scenario_files_are_compared_as_the_command_does(tmp_path):
 WRONG = [
     ("capacity", {"slo": "ttft=200"}, "slo ttft: time without a known unit; got '200'"),
     ("capacity", {"slo": {"ttft": 5}}, "slo: not usable here; got {'ttft': 5} of type dict"),
-    ("capacity", {"slo": "ttft=1s", "attain": 95}, "attain: not a share; got '9500.000000%'; expected above 0% up to 100%"),
+    (
+        "capacity",
+        {"slo": "ttft=1s", "attain": 95},
+        "attain: not a share; got '9500.000000%'; expected above 0% up to 100%",
+    ),
     ("capacity", {"slo": "ttft=1s", "attain": [1]}, "expected str | float"),
     ("capacity", {"slo": "ttft=1s", "need": -1}, "need: not a rate; got '-1.000000/s'"),
     ("capacity", {"slo": "ttft=1s", "max_rate": float("nan")}, "max_rate: not a rate; got 'nan/s'"),
     ("sweep", {"grid": 5}, "grid: not usable here; got 5 of type int; expected "),
     ("sweep", {"grid": {"seed": [1, 2]}, "jobs": 0}, "jobs: not usable here; got 0; expected 1 or more"),
     ("simulate", {"options": 3}, "options: not usable here; got 3 of type int; expected RunOptions"),
-    ("simulate", {"idle": "wrn"}, "idle: not usable here; got 'wrn' of type str; expected Optional[Literal['error', 'warn']]"),
+    (
+        "simulate",
+        {"idle": "wrn"},
+        "idle: not usable here; got 'wrn' of type str; expected Optional[Literal['error', 'warn']]",
+    ),
     ("simulate", {"router": ToTheFirst(0)}, "router: not a setting; got ToTheFirst"),
     ("cachesim", {"capacity": None}, "capacity: not usable here; got None"),
     ("cachesim", {"capacity": 5, "window": "3"}, "window: not usable here; got '3' of type str"),
@@ -212,7 +232,7 @@ WRONG = [
     ("optimize", {"minimize": "ttft.p99"}, "optimize: missing a required argument: 'space'"),
     ("compare", {}, "baseline: not usable here; got <Trace"),
     ("explain", {"rum": 3}, "explain: missing a required argument: 'run'; did you mean 'run'"),
-]  # fmt: skip
+]
 
 
 @pytest.mark.parametrize(("call", "named", "line"), WRONG)

@@ -35,10 +35,21 @@ CHATS = [
     {"messages": [SYSTEM, ASKED, CALLED, RESULT, ASKED], "tools": TOOLS[::-1]},
     {"messages": [SYSTEM, ASKED]},
     *(
-        {"messages": [{"role": "user", "content": [{"type": "image_url", "image_url": {"url": url}}, *map(dict, text)]}]}
-        for url, text in (("a", [{"type": "text", "text": "What?"}]), ("b", [{"type": "text", "text": "What?"}]), ("a", []))
+        {
+            "messages": [
+                {
+                    "role": "user",
+                    "content": [{"type": "image_url", "image_url": {"url": url}}, *map(dict, text)],
+                }
+            ]
+        }
+        for url, text in (
+            ("a", [{"type": "text", "text": "What?"}]),
+            ("b", [{"type": "text", "text": "What?"}]),
+            ("a", []),
+        )
     ),
-]  # fmt: skip
+]
 
 
 def text_of(chat: dict) -> str:
@@ -148,13 +159,24 @@ STREAMS = {
             {"choices": [{"index": 0, "delta": {"role": "assistant", "content": ""}}]},
             {"choices": [{"index": 0, "delta": {"content": "H"}}]},
             {"choices": [{"index": 0, "delta": {"content": "i"}}]},
-            {"choices": [{"delta": {"tool_calls": [{"index": 0, "function": {"name": "f", "arguments": ""}}]}}]},
+            {
+                "choices": [
+                    {"delta": {"tool_calls": [{"index": 0, "function": {"name": "f", "arguments": ""}}]}}
+                ]
+            },
             {"choices": [{"delta": {"tool_calls": [{"index": 0, "function": {"arguments": '{"a": 1}'}}]}}]},
-            {"choices": [], "usage": {"prompt_tokens": 100, "completion_tokens": 7, "prompt_tokens_details": {"cached_tokens": 90}}},
+            {
+                "choices": [],
+                "usage": {
+                    "prompt_tokens": 100,
+                    "completion_tokens": 7,
+                    "prompt_tokens_details": {"cached_tokens": 90},
+                },
+            },
         ],
         4,
     ),
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize("family", STREAMS)
